@@ -15,7 +15,7 @@ import (
 type queues struct {
 	service *queue.Service
 	admin   *queue.Admin
-	calls   *remote.QueueSessions
+	calls   *remote.QueueStreams
 }
 
 // addTo sets the fields of deps that serve calls about work queues.
@@ -43,7 +43,7 @@ func (s *Server) buildQueues(ctx context.Context, b *backends, tel *telemetry.Te
 		MaxSessions: s.cfg.Queues.Consumers, MaxSessionsPerSubject: s.cfg.Queues.ConsumersPerSubject,
 		Logger: s.log, Meter: meter,
 	})
-	s.calls = remote.NewQueueSessions(s.endpoint, s.consumers)
+	s.calls = remote.NewQueueStreams(s.endpoint, s.consumers)
 	s.scheduler = queue.NewScheduler(queue.SchedulerConfig{
 		Store: store, Catalog: catalog, Owner: s.roster, Hints: s.hints, Metrics: metrics, Logger: s.log,
 	})

@@ -214,12 +214,12 @@ func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.
 	s.forwards = remote.NewWriter(s.endpoint, s.roster, s.writer, id.Buckets, remote.WriterConfig{
 		OnForward: metrics.onForward(ctx), Logger: s.log,
 	})
-	s.streams = remote.NewSessions(s.endpoint, s.hub)
+	s.streams = remote.NewStreams(s.endpoint, s.hub)
 	access := channel.NewAccess(channel.AccessConfig{Store: b.channels})
 	s.streams.Guard(func(ctx context.Context, subject string, channelIDs []string) ([]string, error) {
-		return access.Readable(ctx, &ident.Principal{Subject: subject}, channelIDs)
+		return access.Unreadable(ctx, &ident.Principal{Subject: subject}, channelIDs)
 	})
-	s.members = channel.NewWatcher(channel.WatcherConfig{Store: b.channels, Access: access, Hub: s.hub, Logger: s.log})
+	s.members = channel.NewWatcher(channel.WatcherConfig{Store: b.channels, Access: access, Subscriptions: s.hub, Logger: s.log})
 	s.changes = remote.NewChanges(s.endpoint, s.members.Hint, s.log)
 	q, err := s.buildQueues(ctx, b, tel)
 	if err != nil {
@@ -228,7 +228,7 @@ func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.
 	deps := rpc.Deps{
 		Messages: message.NewService(s.forwards, reader, id, access),
 		Channels: channel.NewService(channel.ServiceConfig{
-			Store: b.channels, Access: access, Log: reader, Typer: b.bus, Notify: s.changes.Publish, Secret: id.Secret, Logger: s.log,
+			Store: b.channels, Access: access, Log: reader, TypingPublisher: b.bus, Notify: s.changes.Publish, Secret: id.Secret, Logger: s.log,
 		}),
 		Access: access, Sessions: s.streams, Hub: s.hub, Telemetry: tel, Epoch: id.Epoch,
 		Limiter: limit.New(limit.Config{PerSecond: s.cfg.Limits.RequestsPerSecond, Burst: s.cfg.Limits.RequestBurst}),
@@ -307,13 +307,13 @@ func (s *Server) buildFeed(b *backends, cache *redisstore.Cache, tel *telemetry.
 	}
 	tracer := tel.Tracers.Tracer(scope)
 	s.feeder, err = feed.NewFeeder(feed.FeederConfig{
-		Log: b.store, Publisher: b.bus, History: b.bus, Owner: s.roster, Metrics: metrics, Tracer: tracer, Logger: s.log,
+		Store: b.store, Publisher: b.bus, History: b.bus, Owner: s.roster, Metrics: metrics, Tracer: tracer, Logger: s.log,
 	})
 	if err != nil {
 		return fmt.Errorf("make the feeder: %w", err)
 	}
 	s.builder, err = feed.NewBuilder(feed.BuilderConfig{
-		Source: b.bus.Group(cacheGroup, cacheBatch), Cache: cache, Reader: b.store, Keep: cache.Keep(), Owner: s.roster,
+		Source: b.bus.Group(cacheGroup, cacheBatch), Cache: cache, Store: b.store, Keep: cache.Keep(), Owner: s.roster,
 		Metrics: metrics, Tracer: tracer, Logger: s.log,
 	})
 	if err != nil {

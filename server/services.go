@@ -24,14 +24,14 @@ type services struct {
 	writer   *message.Writer
 	members  *channel.Watcher
 	changes  *remote.Changes
-	streams  *remote.Sessions
+	streams  *remote.Streams
 	// forwards sends appends to the bucket's home node, and uses writer if that is this node.
 	forwards *remote.Writer
 	roster   *cluster.Roster
 	hints    *remote.QueueHints
 	// consumers holds the streams of queue consumers.
 	consumers *queue.Hub
-	calls     *remote.QueueSessions
+	calls     *remote.QueueStreams
 	scheduler *queue.Scheduler
 	verifier  *authn.Verifier
 }

@@ -39,7 +39,7 @@ var writing = []chaos.Mutant{
 		Name: "head-kept", Heading: "writing", Breaks: "the head stays cached after an error, as if the insert had been stored",
 		Edits: []chaos.Edit{{
 			File: "server/internal/message/lane.go",
-			Old:  "			clashes[p.channel] = clash{pause: true}\n",
+			Old:  "			unresolved[p.channel] = resolveReason{delay: true}\n",
 			New:  "			head := p.head\n			p.channel.head = &head\n",
 		}},
 		Steps: []chaos.Step{
@@ -219,7 +219,7 @@ var channels = []chaos.Mutant{
 		Name: "strangers-let-in", Heading: "channels", Breaks: "who is no member may use a channel that takes members only",
 		Edits: []chaos.Edit{{
 			File: "server/internal/channel/access.go",
-			Old:  "	if len(lost) > 0 {\n		return notMember(channelID)\n", New: "	if len(lost) > 1 {\n		return notMember(channelID)\n",
+			Old:  "	if len(unreadable) > 0 {\n		return notMember(channelID)\n", New: "	if len(unreadable) > 1 {\n		return notMember(channelID)\n",
 		}},
 		Steps: []chaos.Step{calm(8 * time.Second)},
 		Shows: []chaos.Name{Membership},

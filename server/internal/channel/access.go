@@ -48,9 +48,9 @@ type Access struct {
 	membersOnly map[string]bool
 	// members holds the start time of the read that last returned the membership.
 	members map[membership]time.Time
-	// forgotten counts calls of Forget. The result of a read is not cached if Forget was called
+	// forgets counts calls of Forget. The result of a read is not cached if Forget was called
 	// after the read began.
-	forgotten uint64
+	forgets uint64
 }
 
 type membership struct {
@@ -81,7 +81,7 @@ func (a *Access) ForSend(ctx context.Context, p *ident.Principal, channelID stri
 	if !membersOnly || p.Can(ident.Manage, channelID) {
 		return nil
 	}
-	return a.refuse(ctx, p, channelID)
+	return a.checkMember(ctx, p, channelID)
 }
 
 // ForRead implements message.Access.
@@ -89,39 +89,39 @@ func (a *Access) ForRead(ctx context.Context, p *ident.Principal, channelID stri
 	if p.Can(ident.Manage, channelID) {
 		return nil
 	}
-	closed, err := a.closed(ctx, []string{channelID})
-	if err != nil || len(closed) == 0 {
+	membersOnly, err := a.filterMembersOnly(ctx, []string{channelID})
+	if err != nil || len(membersOnly) == 0 {
 		return err
 	}
-	return a.refuse(ctx, p, channelID)
+	return a.checkMember(ctx, p, channelID)
 }
 
-// refuse returns the fault of a members-only channel if p is not a member, and nil otherwise.
-func (a *Access) refuse(ctx context.Context, p *ident.Principal, channelID string) error {
-	lost, err := a.strangerTo(ctx, p.Subject, []string{channelID})
+// checkMember returns the fault of a members-only channel if p is not a member, and nil otherwise.
+func (a *Access) checkMember(ctx context.Context, p *ident.Principal, channelID string) error {
+	unreadable, err := a.notMemberOf(ctx, p.Subject, []string{channelID})
 	if err != nil {
 		return err
 	}
-	if len(lost) > 0 {
+	if len(unreadable) > 0 {
 		return notMember(channelID)
 	}
 	return nil
 }
 
-// Readable returns the channels that ForRead refuses p because p is not a member, in the order
+// Unreadable returns the channels that ForRead refuses p because p is not a member, in the order
 // given. The error is Unavailable if this cannot be determined.
-func (a *Access) Readable(ctx context.Context, p *ident.Principal, channelIDs []string) (refused []string, err error) {
-	ask := make([]string, 0, len(channelIDs))
+func (a *Access) Unreadable(ctx context.Context, p *ident.Principal, channelIDs []string) (unreadable []string, err error) {
+	unmanaged := make([]string, 0, len(channelIDs))
 	for _, id := range channelIDs {
 		if !p.Can(ident.Manage, id) {
-			ask = append(ask, id)
+			unmanaged = append(unmanaged, id)
 		}
 	}
-	closed, err := a.closed(ctx, ask)
+	membersOnly, err := a.filterMembersOnly(ctx, unmanaged)
 	if err != nil {
 		return nil, err
 	}
-	return a.strangerTo(ctx, p.Subject, closed)
+	return a.notMemberOf(ctx, p.Subject, membersOnly)
 }
 
 // Forget drops the cached memberships that the change may have ended. The results of reads that
@@ -129,7 +129,7 @@ func (a *Access) Readable(ctx context.Context, p *ident.Principal, channelIDs []
 func (a *Access) Forget(change Change) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.forgotten++
+	a.forgets++
 	for _, u := range change.UserIDs {
 		delete(a.members, membership{change.ChannelID, u})
 	}
@@ -143,26 +143,27 @@ func (a *Access) Forget(change Change) {
 	}
 }
 
-// lost returns the members-only channels among channelIDs of which the user is not a member. It
-// reads memberships from the store, not from the cache.
-func (a *Access) lost(ctx context.Context, userID string, channelIDs []string) (map[string]bool, error) {
-	closed, err := a.closed(ctx, channelIDs)
+// readUnreadable returns the members-only channels among channelIDs of which the user is not a
+// member. It reads memberships from the store, not from the cache.
+func (a *Access) readUnreadable(ctx context.Context, userID string, channelIDs []string) (map[string]bool, error) {
+	membersOnly, err := a.filterMembersOnly(ctx, channelIDs)
 	if err != nil {
 		return nil, err
 	}
-	strange, err := a.freshStrangerTo(ctx, userID, closed)
+	ids, err := a.readNotMemberOf(ctx, userID, membersOnly)
 	if err != nil {
 		return nil, err
 	}
-	lost := make(map[string]bool, len(strange))
-	for _, id := range strange {
-		lost[id] = true
+	unreadable := make(map[string]bool, len(ids))
+	for _, id := range ids {
+		unreadable[id] = true
 	}
-	return lost, nil
+	return unreadable, nil
 }
 
-// kind reports whether a channel is members-only. ok is false if its row has not been read.
-func (a *Access) kind(channelID string) (membersOnly, ok bool) {
+// cachedMembersOnly reports whether a channel is members-only. ok is false if its row has not been
+// read.
+func (a *Access) cachedMembersOnly(channelID string) (membersOnly, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	membersOnly, ok = a.membersOnly[channelID]
@@ -194,7 +195,7 @@ func (a *Access) ensure(ctx context.Context, channelID string) (membersOnly bool
 			// store's.
 			return nil, fault.Wrap(err, fault.Unavailable, fault.StoreUnavailable, "the store does not answer")
 		}
-		a.saw(row)
+		a.cacheRow(row)
 		return row.MembersOnly, nil
 	})
 	select {
@@ -209,87 +210,87 @@ func (a *Access) ensure(ctx context.Context, channelID string) (membersOnly bool
 	}
 }
 
-// saw caches whether a channel is members-only.
-func (a *Access) saw(row Row) {
+// cacheRow caches whether a channel is members-only.
+func (a *Access) cacheRow(row Row) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	makeRoom(a.membersOnly)
 	a.membersOnly[row.ChannelID] = row.MembersOnly
 }
 
-// closed returns the members-only channels among channelIDs, in the order given. Channels without a
-// row are not members-only.
-func (a *Access) closed(ctx context.Context, channelIDs []string) (closed []string, err error) {
+// filterMembersOnly returns the members-only channels among channelIDs, in the order given.
+// Channels without a row are not members-only.
+func (a *Access) filterMembersOnly(ctx context.Context, channelIDs []string) (membersOnly []string, err error) {
 	kinds := make(map[string]bool, len(channelIDs))
-	var ask []string
+	var uncached []string
 	a.mu.Lock()
 	for _, id := range channelIDs {
 		if membersOnly, ok := a.membersOnly[id]; ok {
 			kinds[id] = membersOnly
 		} else {
-			ask = append(ask, id)
+			uncached = append(uncached, id)
 		}
 	}
 	a.mu.Unlock()
-	for len(ask) > 0 {
-		n := min(len(ask), maxKeys)
-		rows, err := a.cfg.Store.Rows(ctx, ask[:n])
+	for len(uncached) > 0 {
+		n := min(len(uncached), maxKeys)
+		rows, err := a.cfg.Store.Rows(ctx, uncached[:n])
 		if err != nil {
 			return nil, message.Unavailable(err)
 		}
 		for id, row := range rows {
-			a.saw(row)
+			a.cacheRow(row)
 			kinds[id] = row.MembersOnly
 		}
-		ask = ask[n:]
+		uncached = uncached[n:]
 	}
 	for _, id := range channelIDs {
 		if kinds[id] {
-			closed = append(closed, id)
+			membersOnly = append(membersOnly, id)
 		}
 	}
-	return closed, nil
+	return membersOnly, nil
 }
 
-// strangerTo returns the channels of which the user is not a member, in the order given.
-func (a *Access) strangerTo(ctx context.Context, userID string, channelIDs []string) (strange []string, err error) {
+// notMemberOf returns the channels of which the user is not a member, in the order given.
+func (a *Access) notMemberOf(ctx context.Context, userID string, channelIDs []string) (notMember []string, err error) {
 	began := a.cfg.Now()
-	var ask []string
+	var uncached []string
 	a.mu.Lock()
 	for _, id := range channelIDs {
 		if seen, ok := a.members[membership{id, userID}]; !ok || began.Sub(seen) > a.cfg.MaxAge {
-			ask = append(ask, id)
+			uncached = append(uncached, id)
 		}
 	}
 	a.mu.Unlock()
-	return a.freshStrangerTo(ctx, userID, ask)
+	return a.readNotMemberOf(ctx, userID, uncached)
 }
 
-// freshStrangerTo is strangerTo without the cache: it reads from the store.
-func (a *Access) freshStrangerTo(ctx context.Context, userID string, ask []string) (strange []string, err error) {
-	for len(ask) > 0 {
-		n := min(len(ask), maxKeys)
+// readNotMemberOf is notMemberOf without the cache: it reads from the store.
+func (a *Access) readNotMemberOf(ctx context.Context, userID string, channelIDs []string) (notMember []string, err error) {
+	for len(channelIDs) > 0 {
+		n := min(len(channelIDs), maxKeys)
 		began := a.cfg.Now()
 		a.mu.Lock()
-		forgotten := a.forgotten
+		forgotten := a.forgets
 		a.mu.Unlock()
-		mine, err := a.cfg.Store.MembersOf(ctx, userID, ask[:n])
+		members, err := a.cfg.Store.MembersOf(ctx, userID, channelIDs[:n])
 		if err != nil {
 			return nil, message.Unavailable(err)
 		}
 		a.mu.Lock()
-		for _, id := range ask[:n] {
-			if _, ok := mine[id]; !ok {
-				strange = append(strange, id)
-			} else if a.forgotten == forgotten {
+		for _, id := range channelIDs[:n] {
+			if _, ok := members[id]; !ok {
+				notMember = append(notMember, id)
+			} else if a.forgets == forgotten {
 				makeRoom(a.members)
 				a.members[membership{id, userID}] = began
 			}
 		}
 		a.mu.Unlock()
-		ask = ask[n:]
+		channelIDs = channelIDs[n:]
 	}
-	return strange, nil
+	return notMember, nil
 }
 
 // makeRoom drops a quarter of a map that is full.

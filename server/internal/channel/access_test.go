@@ -103,7 +103,7 @@ func TestAccess(t *testing.T) {
 }
 
 // The absence of a channel is not cached: another node may create it as members-only.
-func TestAbsenceIsNotRemembered(t *testing.T) {
+func TestMissingMembershipIsNotCached(t *testing.T) {
 	t.Parallel()
 	b := setupAccess(t)
 	if err := b.access.ForRead(t.Context(), bob, "new"); err != nil {
@@ -121,7 +121,7 @@ func TestAbsenceIsNotRemembered(t *testing.T) {
 }
 
 // Concurrent first sends create a row once. After an error of the store the next send tries again.
-func TestFirstSendMakesTheRowOnce(t *testing.T) {
+func TestFirstSendCreatesRowOnce(t *testing.T) {
 	t.Parallel()
 	b := setupAccess(t)
 	gate := make(chan struct{})
@@ -159,7 +159,7 @@ func TestFirstSendMakesTheRowOnce(t *testing.T) {
 }
 
 // A caller's deadline ends its own wait, not the others'.
-func TestEnsureIsNotEndedByOneCaller(t *testing.T) {
+func TestEnsureSurvivesCallerCancellation(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := setupAccess(t)
@@ -189,7 +189,7 @@ func TestEnsureIsNotEndedByOneCaller(t *testing.T) {
 	})
 }
 
-func TestMembershipIsBelievedForAWhile(t *testing.T) {
+func TestMembershipIsCachedForMaxAge(t *testing.T) {
 	t.Parallel()
 	b := setupAccess(t)
 	ask := func(p *ident.Principal) error { return b.access.ForSend(t.Context(), p, "closed") }
@@ -234,7 +234,7 @@ func TestMembershipIsBelievedForAWhile(t *testing.T) {
 }
 
 // The result of a read that began before a change was announced is not cached.
-func TestForgetOutrunsARead(t *testing.T) {
+func TestForgetDuringRead(t *testing.T) {
 	t.Parallel()
 	b := setupAccess(t)
 	b.store.script(nil, func(ctx context.Context, call string) error {
@@ -255,7 +255,7 @@ func TestForgetOutrunsARead(t *testing.T) {
 	}
 }
 
-func TestReadable(t *testing.T) {
+func TestUnreadable(t *testing.T) {
 	t.Parallel()
 	b := setupAccess(t)
 	ids := []string{"none", "closed", "open"}
@@ -277,18 +277,18 @@ func TestReadable(t *testing.T) {
 	}
 	want = append([]string{"closed"}, want...)
 	rows, members := b.store.called("Rows"), b.store.called("MembersOf")
-	got, err := b.access.Readable(t.Context(), bob, ids)
+	got, err := b.access.Unreadable(t.Context(), bob, ids)
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("%d refused, want %d: %v", len(got), len(want), err)
 	}
 	if r, m := b.store.called("Rows")-rows, b.store.called("MembersOf")-members; r != 3 || m != 2 {
 		t.Errorf("%d and %d calls of the store, want 3 and 2", r, m)
 	}
-	if got, err = b.access.Readable(t.Context(), boss, ids); err != nil || len(got) != 0 {
+	if got, err = b.access.Unreadable(t.Context(), boss, ids); err != nil || len(got) != 0 {
 		t.Errorf("who manages them is refused %d: %v", len(got), err)
 	}
 	b.store.script(func(context.Context, string) error { return errors.New("mongo://secret:27017 is away") }, nil)
-	_, err = b.access.Readable(t.Context(), bob, ids)
+	_, err = b.access.Unreadable(t.Context(), bob, ids)
 	if e, ok := fault.As(err); !ok || e.Kind != fault.Unavailable || e.Reason != fault.StoreUnavailable || strings.Contains(e.Msg, "mongo") {
 		t.Errorf("with the store away: %v", err)
 	}
@@ -315,11 +315,11 @@ func TestCreationRace(t *testing.T) {
 	}
 }
 
-func TestKnowledgeIsBounded(t *testing.T) {
+func TestCachesAreBounded(t *testing.T) {
 	t.Parallel()
 	a := NewAccess(AccessConfig{Store: newFakeStore()})
 	for i := range maxKnown + 10 {
-		a.saw(Row{ChannelID: fmt.Sprint(i)})
+		a.cacheRow(Row{ChannelID: fmt.Sprint(i)})
 	}
 	if n := len(a.membersOnly); n > maxKnown || n < maxKnown/2 {
 		t.Errorf("%d channels remembered", n)

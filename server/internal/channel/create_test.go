@@ -104,7 +104,7 @@ func TestCreateOverAChannelWithoutAKey(t *testing.T) {
 }
 
 // A caller that got no reply repeats the call and gets its result.
-func TestCreateAgainAfterALostReply(t *testing.T) {
+func TestCreateRetryAfterLostReply(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.store.script(nil, func(context.Context, string) error { return errors.New("reply lost") })

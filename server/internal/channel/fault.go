@@ -10,7 +10,7 @@ import (
 
 // notMember returns the fault for a caller who is not a member of the given members-only channels.
 func notMember(channelIDs ...string) error {
-	e := fault.New(fault.PermissionDenied, fault.NotMember, "the channel takes members only, and the caller is none")
+	e := fault.New(fault.PermissionDenied, fault.NotMember, "the channel is members-only and the caller is not a member")
 	for _, id := range channelIDs {
 		e.Positions = append(e.Positions, fault.Position{ChannelID: id})
 	}
@@ -18,25 +18,25 @@ func notMember(channelIDs ...string) error {
 }
 
 func notFound() error {
-	e := fault.New(fault.NotFound, fault.ChannelNotFound, "there is no such channel")
+	e := fault.New(fault.NotFound, fault.ChannelNotFound, "channel_id: the channel does not exist")
 	e.Field = "channel_id"
 	return e
 }
 
-// unknown returns the fault for a store that does not answer a write. The write may have been done,
-// or may be done later.
-func unknown(err error) error {
+// outcomeUnknown returns the fault for a store that does not answer a write. The write may have
+// been done, or may be done later.
+func outcomeUnknown(err error) error {
 	if _, ok := fault.As(err); ok {
 		return err
 	}
 	if errors.Is(err, context.Canceled) {
-		return fault.Wrap(err, fault.DeadlineExceeded, fault.DeadlinePassed, "the deadline passed; it may have been done")
+		return fault.Wrap(err, fault.DeadlineExceeded, fault.DeadlinePassed, "the deadline passed; the change may have been made")
 	}
-	return fault.Wrap(err, fault.Unavailable, fault.OutcomeUnknown, "it is not known whether it was done: try again")
+	return fault.Wrap(err, fault.Unavailable, fault.OutcomeUnknown, "the outcome is unknown, the change may have been made; retry")
 }
 
-// notManager returns the fault for a caller without the capability manage.
-func notManager() error {
+// missingManage returns the fault for a caller without the capability manage.
+func missingManage() error {
 	return fault.New(fault.PermissionDenied, fault.CapabilityMissing,
 		"the token has no capability %q for this channel", ident.Manage)
 }

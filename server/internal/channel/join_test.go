@@ -15,7 +15,7 @@ func listener(subject string) *ident.Principal {
 	}}
 }
 
-func TestNobodyJoinsAChannelThatIsMadeMembersOnlyMeanwhile(t *testing.T) {
+func TestJoinRacesMembersOnlyCreation(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	eve := listener("eve")
@@ -33,7 +33,7 @@ func TestNobodyJoinsAChannelThatIsMadeMembersOnlyMeanwhile(t *testing.T) {
 	}
 }
 
-func TestARemovedMemberDoesNotPutHimselfBack(t *testing.T) {
+func TestJoinRacesRemoval(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	ctx := t.Context()

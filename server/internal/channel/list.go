@@ -17,8 +17,8 @@ type MemberPage struct {
 	NextPageToken string
 }
 
-// Mine is a channel from the point of view of one of its members.
-type Mine struct {
+// UserChannel is a channel from the point of view of one of its members.
+type UserChannel struct {
 	Row Row
 	// Read is how far the member has read. It is never beyond the row's numbers.
 	Read Cursor
@@ -29,9 +29,9 @@ type Mine struct {
 	LastMessage *message.Message
 }
 
-// MinePage is a page of a user's channels.
-type MinePage struct {
-	Channels []Mine
+// UserChannelPage is a page of a user's channels.
+type UserChannelPage struct {
+	Channels []UserChannel
 	// NextPageToken is empty on the last page only.
 	NextPageToken string
 }
@@ -68,17 +68,17 @@ func (s *Service) Members(ctx context.Context, channelID string, pageSize int, p
 	return page, nil
 }
 
-// Mine returns the caller's channels that the token covers with any capability, in order of id. A
-// page has pageSize channels, at most 200; 0 means 50. It has fewer only at the end, or if the last
-// messages fill MaxPageBytes.
+// UserChannels returns the caller's channels that the token covers with any capability, in order of
+// id. A page has pageSize channels, at most 200; 0 means 50. It has fewer only at the end, or if
+// the last messages fill MaxPageBytes.
 //
 // Numbers and last messages are as of the change feed. A membership of a channel without a row, as
 // after a restore, is omitted: whether the channel is members-only is unknown until its next
 // message.
-func (s *Service) Mine(ctx context.Context, pageSize int, pageToken string) (MinePage, error) {
+func (s *Service) UserChannels(ctx context.Context, pageSize int, pageToken string) (UserChannelPage, error) {
 	p, err := ident.Caller(ctx)
 	if err != nil {
-		return MinePage{}, err
+		return UserChannelPage{}, err
 	}
 	if pageSize == 0 {
 		pageSize = 50
@@ -87,15 +87,15 @@ func (s *Service) Mine(ctx context.Context, pageSize int, pageToken string) (Min
 	after := ""
 	if pageToken != "" {
 		if after, err = s.tokens.Open(pageToken, bind); err != nil {
-			return MinePage{}, err
+			return UserChannelPage{}, err
 		}
 	}
-	mine, err := s.mine(ctx, p, after, pageSize+1) // one more shows whether there is a next page
+	mine, err := s.userChannels(ctx, p, after, pageSize+1) // one more shows whether there is a next page
 	if err != nil {
-		return MinePage{}, err
+		return UserChannelPage{}, err
 	}
 	if err := s.addLastMessages(ctx, p, mine[:min(pageSize, len(mine))]); err != nil {
-		return MinePage{}, err
+		return UserChannelPage{}, err
 	}
 	n, bytes := 0, 0
 	for ; n < min(pageSize, len(mine)); n++ {
@@ -105,17 +105,17 @@ func (s *Service) Mine(ctx context.Context, pageSize int, pageToken string) (Min
 			}
 		}
 	}
-	page := MinePage{Channels: mine[:n]}
+	page := UserChannelPage{Channels: mine[:n]}
 	if n < len(mine) {
 		page.NextPageToken = s.tokens.Seal(bind, mine[n-1].Row.ChannelID)
 	}
 	return page, nil
 }
 
-// mine returns the first limit of the caller's channels after an id, without last messages. It
-// returns fewer only at the end.
-func (s *Service) mine(ctx context.Context, p *ident.Principal, after string, limit int) ([]Mine, error) {
-	var mine []Mine
+// userChannels returns the first limit of the caller's channels after an id, without last messages.
+// It returns fewer only at the end.
+func (s *Service) userChannels(ctx context.Context, p *ident.Principal, after string, limit int) ([]UserChannel, error) {
+	var mine []UserChannel
 	for batch := min(limit, maxKeys); ; batch = maxKeys {
 		members, err := s.cfg.Store.Memberships(ctx, p.Subject, after, batch)
 		if err != nil {
@@ -123,11 +123,11 @@ func (s *Service) mine(ctx context.Context, p *ident.Principal, after string, li
 		}
 		var ids []string
 		for i := range members {
-			if after = members[i].ChannelID; covered(p, after) {
+			if after = members[i].ChannelID; hasAnyCapability(p, after) {
 				ids = append(ids, after)
 			}
 		}
-		some, err := s.look(ctx, p.Subject, ids)
+		some, err := s.readUserChannels(ctx, p.Subject, ids)
 		if err != nil {
 			return nil, err
 		}
@@ -141,9 +141,9 @@ func (s *Service) mine(ctx context.Context, p *ident.Principal, after string, li
 	}
 }
 
-// look returns the channels from the point of view of the user. It reads cursors after rows,
-// because the feed moves cursors before rows: a user's own messages are then never unread.
-func (s *Service) look(ctx context.Context, userID string, channelIDs []string) ([]Mine, error) {
+// readUserChannels returns the channels from the point of view of the user. It reads cursors after
+// rows, because the feed moves cursors before rows: a user's own messages are then never unread.
+func (s *Service) readUserChannels(ctx context.Context, userID string, channelIDs []string) ([]UserChannel, error) {
 	if len(channelIDs) == 0 {
 		return nil, nil
 	}
@@ -155,24 +155,24 @@ func (s *Service) look(ctx context.Context, userID string, channelIDs []string) 
 	if err != nil {
 		return nil, message.Unavailable(err)
 	}
-	mine := make([]Mine, 0, len(channelIDs))
+	mine := make([]UserChannel, 0, len(channelIDs))
 	for _, id := range channelIDs {
 		row, ok := rows[id]
 		m, still := members[id] // the user may have been removed meanwhile
 		if !ok || !still {
 			continue
 		}
-		s.cfg.Access.saw(row)
+		s.cfg.Access.cacheRow(row)
 		// A row may lag behind the log, and then behind the cursor, which also shows how far the
 		// log extends.
 		row.Head, row.Count = max(row.Head, m.Seq), max(row.Count, m.Count)
-		mine = append(mine, Mine{Row: row, Read: m.Cursor, Unread: row.Count - m.Count})
+		mine = append(mine, UserChannel{Row: row, Read: m.Cursor, Unread: row.Count - m.Count})
 	}
 	return mine, nil
 }
 
 // addLastMessages reads the newest messages of those channels whose history the caller may read.
-func (s *Service) addLastMessages(ctx context.Context, p *ident.Principal, mine []Mine) error {
+func (s *Service) addLastMessages(ctx context.Context, p *ident.Principal, mine []UserChannel) error {
 	reads, ctx := errgroup.WithContext(ctx)
 	reads.SetLimit(16)
 	for i := range mine {
@@ -191,8 +191,8 @@ func (s *Service) addLastMessages(ctx context.Context, p *ident.Principal, mine 
 	return reads.Wait()
 }
 
-// covered reports whether the token grants any capability for the channel.
-func covered(p *ident.Principal, channelID string) bool {
+// hasAnyCapability reports whether the token grants any capability for the channel.
+func hasAnyCapability(p *ident.Principal, channelID string) bool {
 	for _, action := range [...]ident.Action{
 		ident.Subscribe, ident.History, ident.Send, ident.Moderate, ident.SendAs, ident.Manage,
 	} {

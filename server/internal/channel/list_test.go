@@ -24,7 +24,7 @@ func (b *serviceBundle) mine(t *testing.T, p *ident.Principal, size int) (lines 
 	t.Helper()
 	token := ""
 	for {
-		page, err := b.svc.Mine(as(t, p), size, token)
+		page, err := b.svc.UserChannels(as(t, p), size, token)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -45,7 +45,7 @@ func (b *serviceBundle) mine(t *testing.T, p *ident.Principal, size int) (lines 
 	}
 }
 
-func TestMine(t *testing.T) {
+func TestUserChannels(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	for _, id := range []string{"a", "b", "c", "d"} {
@@ -85,13 +85,13 @@ func TestMine(t *testing.T) {
 	if diff := cmp.Diff([]string{want[0], "c 9/6 read 0 unread 6"}, got); diff != "" || pages != 1 {
 		t.Errorf("%d pages: %s", pages, diff)
 	}
-	_, err := b.svc.Mine(t.Context(), 0, "")
+	_, err := b.svc.UserChannels(t.Context(), 0, "")
 	check(t, "without a token", err, fault.TokenInvalid)
-	p, err := b.svc.Mine(as(t, bob), 1, "")
+	p, err := b.svc.UserChannels(as(t, bob), 1, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = b.svc.Mine(as(t, ada), 1, p.NextPageToken)
+	_, err = b.svc.UserChannels(as(t, ada), 1, p.NextPageToken)
 	check(t, "another's page token", err, fault.PageTokenForeign)
 	for _, call := range []string{"Memberships", "Rows", "MembersOf"} {
 		b.store.script(func(_ context.Context, c string) error {
@@ -100,17 +100,17 @@ func TestMine(t *testing.T) {
 			}
 			return nil
 		}, nil)
-		_, err = b.svc.Mine(as(t, bob), 0, "")
+		_, err = b.svc.UserChannels(as(t, bob), 0, "")
 		check(t, "with the store away in "+call, err, fault.StoreUnavailable)
 	}
 	b.store.script(nil, nil)
 	b.log.err = fault.New(fault.Unavailable, fault.StoreUnavailable, "away")
-	_, err = b.svc.Mine(as(t, bob), 0, "")
+	_, err = b.svc.UserChannels(as(t, bob), 0, "")
 	check(t, "with the log away", err, fault.StoreUnavailable)
 }
 
 // A page is full however many channels the token does not cover.
-func TestMineFillsPages(t *testing.T) {
+func TestUserChannelsFillsPages(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	for i := range 1300 {
@@ -125,12 +125,12 @@ func TestMineFillsPages(t *testing.T) {
 		{Pattern: "w", Actions: []ident.Action{ident.Send}}, {Pattern: "y*", Actions: []ident.Action{ident.Send}},
 	}}
 	for _, size := range []int{1, 2, 3, 4, 5} {
-		page, err := b.svc.Mine(as(t, some), size, "")
+		page, err := b.svc.UserChannels(as(t, some), size, "")
 		if err != nil || len(page.Channels) != min(size, 4) || (page.NextPageToken == "") != (size >= 4) {
 			t.Errorf("a page of %d: %d channels, token %t, %v", size, len(page.Channels), page.NextPageToken != "", err)
 		}
 	}
-	if page, err := b.svc.Mine(as(t, can("bob", "z*", ident.Send)), 1, ""); err != nil || len(page.Channels) != 0 || page.NextPageToken != "" {
+	if page, err := b.svc.UserChannels(as(t, can("bob", "z*", ident.Send)), 1, ""); err != nil || len(page.Channels) != 0 || page.NextPageToken != "" {
 		t.Errorf("covering none: %+v, %v", page, err)
 	}
 }
@@ -151,7 +151,7 @@ func TestOwnMessagesAreNeverUnread(t *testing.T) {
 			b.log.send("a", "2")
 			return b.store.Advance(ctx, []Advance{{"a", Numbers{2, 2, 2}, map[string]Cursor{"bob": {2, 2}}}}, b.clock.now())
 		})
-		page, err := b.svc.Mine(as(t, bob), 0, "")
+		page, err := b.svc.UserChannels(as(t, bob), 0, "")
 		if err != nil || len(page.Channels) != 1 || page.Channels[0].Unread != 0 {
 			t.Errorf("sent after %s: %+v, %v", call, page.Channels, err)
 		}
@@ -159,7 +159,7 @@ func TestOwnMessagesAreNeverUnread(t *testing.T) {
 }
 
 // A user who is removed during the listing does not get the channel.
-func TestMineDropsWhatIsLost(t *testing.T) {
+func TestUserChannelsOmitsLostRows(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.row("a", Numbers{}, Cursor{})
@@ -170,13 +170,13 @@ func TestMineDropsWhatIsLost(t *testing.T) {
 		}
 		return nil
 	})
-	if page, err := b.svc.Mine(as(t, bob), 0, ""); err != nil || len(page.Channels) != 0 {
+	if page, err := b.svc.UserChannels(as(t, bob), 0, ""); err != nil || len(page.Channels) != 0 {
 		t.Errorf("%+v, %v", page, err)
 	}
 }
 
 // A page ends before last messages would exceed the limit, and the next page continues there.
-func TestMineIsCutBySize(t *testing.T) {
+func TestUserChannelsLimitsPageSize(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.svc.cfg.MaxPageBytes = 100

@@ -41,7 +41,7 @@ func TestServicesOnARealStore(t *testing.T) {
 	access := channel.NewAccess(channel.AccessConfig{Store: store.Channels()})
 	messages := message.NewService(w, reader, id, access)
 	channels := channel.NewService(channel.ServiceConfig{
-		Store: store.Channels(), Access: access, Log: reader, Typer: silence{}, Secret: id.Secret,
+		Store: store.Channels(), Access: access, Log: reader, TypingPublisher: silence{}, Secret: id.Secret,
 	})
 	as := func(subject string, actions ...ident.Action) context.Context {
 		return ident.NewContext(t.Context(), &ident.Principal{Subject: subject, Channels: []ident.Capability{{
@@ -86,7 +86,7 @@ func TestServicesOnARealStore(t *testing.T) {
 	}
 	mine := func(ctx context.Context) (lines []string) {
 		t.Helper()
-		page, err := channels.Mine(ctx, 0, "")
+		page, err := channels.UserChannels(ctx, 0, "")
 		if err != nil {
 			t.Fatal(err)
 		}

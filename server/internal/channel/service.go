@@ -29,24 +29,25 @@ type Log interface {
 	MessageAt(ctx context.Context, channelID string, seq int64) (m message.Message, ok bool, err error)
 }
 
-// Typer announces to a channel's live subscribers on every node that a user is typing. Delivery is
-// at most once.
-type Typer interface {
+// TypingPublisher announces to a channel's live subscribers on every node that a user is typing.
+// Delivery is at most once.
+type TypingPublisher interface {
 	PublishTyping(channelID, userID string) error
 }
 
-// ServiceConfig configures a Service. Store, Access, Log, Typer and Secret are required.
+// ServiceConfig configures a Service. Store, Access, Log, TypingPublisher and Secret are required.
 type ServiceConfig struct {
-	Store  Store
-	Access *Access
-	Log    Log
-	Typer  Typer
+	Store           Store
+	Access          *Access
+	Log             Log
+	TypingPublisher TypingPublisher
 	// Notify announces a change to every node, best effort. It must return promptly; may be nil.
 	Notify func(Change)
 	// Secret signs page tokens. It is message.Identity.Secret, the same on every node.
 	Secret []byte
-	// MaxPageBytes limits the last messages of a page of Mine: the page ends before the channel
-	// whose last message would exceed it. A page has at least one channel. The default is 1 MiB.
+	// MaxPageBytes limits the last messages of a page of UserChannels: the page ends before the
+	// channel whose last message would exceed it. A page has at least one channel. The default is 1
+	// MiB.
 	MaxPageBytes int
 	// Now is the clock. The default is time.Now.
 	Now    func() time.Time
@@ -115,37 +116,37 @@ func (s *Service) Create(ctx context.Context, r CreateRequest) (row Row, duplica
 	row, err = s.cfg.Store.Create(ctx, wanted, members)
 	switch {
 	case errors.Is(err, ErrExists):
-		if err := repeats(&wanted, &row); err != nil {
+		if err := checkRepeat(&wanted, &row); err != nil {
 			return Row{}, false, err
 		}
-		s.created(&row) // the first attempt may have ended before it announced the channel
+		s.announceCreation(&row) // the first attempt may have ended before it announced the channel
 		return row, true, nil
 	case err != nil:
-		return Row{}, false, unknown(err)
+		return Row{}, false, outcomeUnknown(err)
 	}
-	s.created(&row)
+	s.announceCreation(&row)
 	return row, false, nil
 }
 
-// created announces a new channel to the nodes.
-func (s *Service) created(row *Row) {
-	s.cfg.Access.saw(*row)
+// announceCreation announces a new channel to the nodes.
+func (s *Service) announceCreation(row *Row) {
+	s.cfg.Access.cacheRow(*row)
 	if row.MembersOnly {
 		// Streams may have been opened before the channel existed, when it counted as open.
-		s.changed(Change{ChannelID: row.ChannelID})
+		s.announceChange(Change{ChannelID: row.ChannelID})
 	}
 }
 
-// repeats returns nil if wanted is from a repeat of the call that created existing. Otherwise it
-// returns the fault to refuse it with.
-func repeats(wanted, existing *Row) error {
+// checkRepeat returns nil if wanted is from a repeat of the call that created existing. Otherwise
+// it returns the fault to refuse it with.
+func checkRepeat(wanted, existing *Row) error {
 	if wanted.CreateKey == "" || existing.CreateKey != wanted.CreateKey || existing.CreatedBy != wanted.CreatedBy {
-		e := fault.New(fault.AlreadyExists, fault.ChannelExists, "there is a channel of this id already")
+		e := fault.New(fault.AlreadyExists, fault.ChannelExists, "channel_id: a channel with this id already exists")
 		e.Field = "channel_id"
 		return e
 	}
 	if existing.CreateDigest != wanted.CreateDigest {
-		e := fault.New(fault.AlreadyExists, fault.IdempotencyKeyReused, "the idempotency key was used with other settings")
+		e := fault.New(fault.AlreadyExists, fault.IdempotencyKeyReused, "idempotency_key: already used with different settings")
 		e.Field = "idempotency_key"
 		return e
 	}
@@ -160,8 +161,8 @@ func createDigest(membersOnly bool, members []string) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
-// changed applies a change to this node's cache and announces it to all nodes.
-func (s *Service) changed(c Change) {
+// announceChange applies a change to this node's cache and announces it to all nodes.
+func (s *Service) announceChange(c Change) {
 	s.cfg.Access.Forget(c)
 	s.cfg.Notify(c)
 }
@@ -175,8 +176,8 @@ func (s *Service) AddMembers(ctx context.Context, channelID string, userIDs []st
 	}
 	userIDs = unique(userIDs)
 	if !p.Can(ident.Manage, channelID) {
-		if !p.Can(ident.Subscribe, channelID) || !only(p.Subject, userIDs) {
-			return notManager()
+		if !p.Can(ident.Subscribe, channelID) || !isOnly(p.Subject, userIDs) {
+			return missingManage()
 		}
 		// Write only if the channel is known to be open, which never changes. Between the check and
 		// the write a channel that does not exist yet may be created as members-only, and a
@@ -184,7 +185,7 @@ func (s *Service) AddMembers(ctx context.Context, channelID string, userIDs []st
 		if err := s.cfg.Access.ForRead(ctx, p, channelID); err != nil {
 			return err
 		}
-		switch membersOnly, ok := s.cfg.Access.kind(channelID); {
+		switch membersOnly, ok := s.cfg.Access.cachedMembersOnly(channelID); {
 		case !ok:
 			return notFound()
 		case membersOnly:
@@ -195,7 +196,7 @@ func (s *Service) AddMembers(ctx context.Context, channelID string, userIDs []st
 	case errors.Is(err, ErrNotFound):
 		return notFound()
 	case err != nil:
-		return unknown(err)
+		return outcomeUnknown(err)
 	}
 	return nil
 }
@@ -210,8 +211,8 @@ func (s *Service) RemoveMembers(ctx context.Context, channelID string, userIDs [
 	}
 	userIDs = unique(userIDs)
 	manages := p.Can(ident.Manage, channelID)
-	if !manages && !only(p.Subject, userIDs) {
-		return notManager()
+	if !manages && !isOnly(p.Subject, userIDs) {
+		return missingManage()
 	}
 	// Messages up to here that the feed has not processed yet must not make the users members
 	// again.
@@ -226,9 +227,9 @@ func (s *Service) RemoveMembers(ctx context.Context, channelID string, userIDs [
 		}
 		return nil
 	case err != nil:
-		return unknown(err)
+		return outcomeUnknown(err)
 	}
-	s.changed(Change{ChannelID: channelID, UserIDs: userIDs})
+	s.announceChange(Change{ChannelID: channelID, UserIDs: userIDs})
 	return nil
 }
 
@@ -249,7 +250,7 @@ func (s *Service) MarkRead(ctx context.Context, channelID string, seq int64) (c 
 		return Cursor{}, 0, err
 	}
 	if seq > state.Head {
-		e := fault.New(fault.OutOfRange, fault.PositionOutOfRange, "seq is beyond the log's end, which is %d", state.Head)
+		e := fault.New(fault.OutOfRange, fault.PositionOutOfRange, "seq: beyond the end of the log at seq %d", state.Head)
 		e.Field, e.Limit = "seq", state.Head
 		return Cursor{}, 0, e
 	}
@@ -261,7 +262,7 @@ func (s *Service) MarkRead(ctx context.Context, channelID string, seq int64) (c 
 	}
 	c, ok, err := s.cfg.Store.MarkRead(ctx, channelID, p.Subject, to, true, now(s.cfg.Now))
 	if err != nil {
-		return Cursor{}, 0, unknown(err)
+		return Cursor{}, 0, outcomeUnknown(err)
 	}
 	if !ok { // the channel is members-only; the caller only manages it, or was removed meanwhile
 		return Cursor{}, 0, notMember(channelID)
@@ -283,8 +284,8 @@ func (s *Service) Typing(ctx context.Context, channelID string) error {
 	if !s.typing.take(membership{channelID, p.Subject}, s.cfg.Now()) {
 		return nil
 	}
-	if err := s.cfg.Typer.PublishTyping(channelID, p.Subject); err != nil {
-		s.cfg.Logger.DebugContext(ctx, "typing was not published", "channel", channelID, "error", err)
+	if err := s.cfg.TypingPublisher.PublishTyping(channelID, p.Subject); err != nil {
+		s.cfg.Logger.DebugContext(ctx, "publishing typing failed", "channel_id", channelID, "error", err)
 	}
 	return nil
 }
@@ -296,7 +297,7 @@ func unique(userIDs []string) []string {
 	return slices.Compact(ids)
 }
 
-// only reports whether userIDs contains userID and nothing else.
-func only(userID string, userIDs []string) bool {
+// isOnly reports whether userIDs contains userID and nothing else.
+func isOnly(userID string, userIDs []string) bool {
 	return len(userIDs) == 1 && userIDs[0] == userID
 }

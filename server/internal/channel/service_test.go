@@ -31,7 +31,7 @@ func setup(t *testing.T) *serviceBundle {
 	t.Helper()
 	b := &serviceBundle{accessBundle: setupAccess(t), log: &fakeLog{}}
 	b.svc = NewService(ServiceConfig{
-		Store: b.store, Access: b.access, Log: b.log, Typer: b, Secret: []byte("secret"), Now: b.clock.now,
+		Store: b.store, Access: b.access, Log: b.log, TypingPublisher: b, Secret: []byte("secret"), Now: b.clock.now,
 		Notify: func(c Change) { b.notified = append(b.notified, c) },
 	})
 	return b
@@ -292,7 +292,7 @@ func TestMembers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mine, err := b.svc.Mine(as(t, ada), 1, "")
+	mine, err := b.svc.UserChannels(as(t, ada), 1, "")
 	if err != nil {
 		t.Fatal(err)
 	}

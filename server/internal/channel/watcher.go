@@ -12,33 +12,36 @@ import (
 	"github.com/parleyhq/parley/server/internal/lifecycle"
 )
 
-// Hub holds this node's live streams. Its methods may be called concurrently and return promptly.
-type Hub interface {
-	// Watched returns the subjects whose streams subscribe to the channel by membership, each once.
-	Watched(channelID string) []string
+// Subscriptions holds this node's live streams. Its methods may be called concurrently and return
+// promptly.
+type Subscriptions interface {
+	// SubscribedSubjects returns the subjects whose streams subscribe to the channel by membership,
+	// each once.
+	SubscribedSubjects(channelID string) []string
 	// Expel removes the channel from every such stream of the subject. It may be repeated.
 	Expel(channelID, subject string)
 }
 
 // WatcherConfig configures a Watcher. Zero values mean the defaults, except that Store, Access and
-// Hub are required.
+// Subscriptions are required.
 type WatcherConfig struct {
-	Store  Store
-	Access *Access
-	Hub    Hub
+	Store         Store
+	Access        *Access
+	Subscriptions Subscriptions
 	// Interval is the maximum time between polls of the store for changes. Each interval is up to a
 	// fifth shorter at random, so that nodes spread. The default is 500 ms.
 	Interval time.Duration
 	// Timeout bounds one call of the store. The default is 400 ms.
 	Timeout time.Duration
-	// Patience is how long the store may take to confirm the membership of a user named by a hint.
-	// The user is then expelled without confirmation. The default is 800 ms.
-	Patience time.Duration
-	// Linger is how long a change is checked again and again. It covers streams that subscribed to
-	// the channel meanwhile on the strength of a membership read before the change. The default is
+	// ConfirmTimeout is how long the store may take to confirm the membership of a user named by a
+	// hint. The user is then expelled without confirmation. The default is 800 ms.
+	ConfirmTimeout time.Duration
+	// RecheckFor is how long a change is checked again and again. It covers streams that subscribed
+	// to the channel meanwhile on the strength of a membership read before the change. The default
+	// is
 	// 5 s.
-	Linger time.Duration
-	Logger *slog.Logger
+	RecheckFor time.Duration
+	Logger     *slog.Logger
 }
 
 // Watcher removes members-only channels from the streams of users who are no longer members. It
@@ -47,19 +50,19 @@ type WatcherConfig struct {
 // check counts.
 //
 // One goroutine owns the state and calls nothing that may block. Calls of the store run in their
-// own goroutines, so that a store that hangs cannot delay the end of a Patience.
+// own goroutines, so that a store that hangs cannot delay a ConfirmTimeout.
 type Watcher struct {
 	cfg     WatcherConfig
 	wake    chan struct{}
-	polls   chan polled
-	answers chan answer
+	polls   chan pollResult
+	results chan checkResult
 	// The fields of the loop's goroutine:
-	place   Stamp
-	nextAt  time.Time
-	polling bool
-	looking int
-	doubts  map[membership]*doubt
-	recent  map[string]*recentChange
+	stamp          Stamp
+	nextAt         time.Time
+	polling        bool
+	checksInFlight int
+	pending        map[membership]*pendingCheck
+	recent         map[string]*recentChange
 
 	life lifecycle.Base
 	// run starts the goroutines that call the store.
@@ -77,15 +80,16 @@ type hint struct {
 	at time.Time
 }
 
-// doubt is a subscription whose membership must be checked.
-type doubt struct {
+// pendingCheck is a subscription whose membership must be checked.
+type pendingCheck struct {
 	// since is the time of the last change that concerns it. Only a check that began later counts.
 	since time.Time
-	// until is when Patience ends; zero means never.
-	until time.Time
-	// retryAt is the earliest time of the next check. looking is true while a check is in progress.
-	retryAt time.Time
-	looking bool
+	// deadline is when ConfirmTimeout ends; zero means never.
+	deadline time.Time
+	// retryAt is the earliest time of the next check. inFlight is true while a check is in
+	// progress.
+	retryAt  time.Time
+	inFlight bool
 }
 
 // recentChange is the part of a channel's members that is checked repeatedly until a time.
@@ -95,27 +99,27 @@ type recentChange struct {
 	until time.Time
 }
 
-type polled struct {
+type pollResult struct {
 	changes []Change
-	place   Stamp
+	stamp   Stamp
 	err     error
 }
 
-// answer is the result of checking one user's channels.
-type answer struct {
-	userID string
-	asked  []string
-	began  time.Time
-	// lost holds those of the channels that the user may no longer use.
-	lost map[string]bool
-	err  error
+// checkResult is the result of checking one user's channels.
+type checkResult struct {
+	userID     string
+	channelIDs []string
+	began      time.Time
+	// unreadable holds those of the channels that the user may no longer use.
+	unreadable map[string]bool
+	err        error
 }
 
 const (
-	// maxLooks is the maximum number of concurrent membership checks.
-	maxLooks = 16
-	// lookAgain is the delay after a failed check.
-	lookAgain = 50 * time.Millisecond
+	// maxChecks is the maximum number of concurrent membership checks.
+	maxChecks = 16
+	// checkRetryDelay is the delay after a failed check.
+	checkRetryDelay = 50 * time.Millisecond
 	// startTimeout bounds the read of the first stamp.
 	startTimeout = 10 * time.Second
 )
@@ -124,12 +128,12 @@ const (
 func NewWatcher(cfg WatcherConfig) *Watcher {
 	cfg.Interval = cmp.Or(cfg.Interval, 500*time.Millisecond)
 	cfg.Timeout = cmp.Or(cfg.Timeout, 400*time.Millisecond)
-	cfg.Patience = cmp.Or(cfg.Patience, 800*time.Millisecond)
-	cfg.Linger = cmp.Or(cfg.Linger, 5*time.Second)
+	cfg.ConfirmTimeout = cmp.Or(cfg.ConfirmTimeout, 800*time.Millisecond)
+	cfg.RecheckFor = cmp.Or(cfg.RecheckFor, 5*time.Second)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	return &Watcher{
-		cfg: cfg, wake: make(chan struct{}, 1), polls: make(chan polled, 1), answers: make(chan answer, maxLooks),
-		doubts: make(map[membership]*doubt), recent: make(map[string]*recentChange),
+		cfg: cfg, wake: make(chan struct{}, 1), polls: make(chan pollResult, 1), results: make(chan checkResult, maxChecks),
+		pending: make(map[membership]*pendingCheck), recent: make(map[string]*recentChange),
 	}
 }
 
@@ -139,11 +143,11 @@ func (w *Watcher) Start(ctx context.Context) error {
 	return w.life.Start(ctx, func(ctx context.Context, run *lifecycle.Run) error {
 		first, cancel := context.WithTimeout(ctx, startTimeout)
 		defer cancel()
-		_, place, err := w.cfg.Store.Changes(first, Stamp{})
+		_, stamp, err := w.cfg.Store.Changes(first, Stamp{})
 		if err != nil {
 			return fmt.Errorf("watch members: %w", err)
 		}
-		w.place, w.run = place, run
+		w.stamp, w.run = stamp, run
 		run.OnStop(func(context.Context) error {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -181,76 +185,76 @@ func (w *Watcher) watch(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-w.wake:
-			w.takeHints()
+			w.applyHints()
 		case p := <-w.polls:
-			w.takePoll(ctx, p)
-		case a := <-w.answers:
-			w.takeAnswer(ctx, a)
+			w.applyPoll(ctx, p)
+		case a := <-w.results:
+			w.applyCheck(ctx, a)
 		case <-timer.C:
 		}
-		timer.Reset(time.Until(w.work(ctx, time.Now())))
+		timer.Reset(time.Until(w.runDue(ctx, time.Now())))
 	}
 }
 
-// work does the work that is due and returns the time of the next.
-func (w *Watcher) work(ctx context.Context, now time.Time) time.Time {
+// runDue does the work that is due and returns the time of the next.
+func (w *Watcher) runDue(ctx context.Context, now time.Time) time.Time {
 	if !w.polling && !now.Before(w.nextAt) {
-		w.lookAtRecent(now)
+		w.recheckRecent(now)
 		w.poll(now)
 	}
 	next := w.nextAt
 	if w.polling {
 		next = now.Add(w.cfg.Interval) // the answer of the poll wakes the loop earlier
 	}
-	unseen := 0
-	for k, d := range w.doubts {
-		if !d.until.IsZero() && !now.Before(d.until) {
+	unconfirmed := 0
+	for k, d := range w.pending {
+		if !d.deadline.IsZero() && !now.Before(d.deadline) {
 			w.expel(k)
-			unseen++
+			unconfirmed++
 			continue
 		}
-		if !d.until.IsZero() && d.until.Before(next) {
-			next = d.until
+		if !d.deadline.IsZero() && d.deadline.Before(next) {
+			next = d.deadline
 		}
-		if !d.looking && d.retryAt.After(now) && d.retryAt.Before(next) {
+		if !d.inFlight && d.retryAt.After(now) && d.retryAt.Before(next) {
 			next = d.retryAt
 		}
 	}
-	if unseen > 0 {
-		w.cfg.Logger.WarnContext(ctx, "the store does not tell whether subscribers are members still: they lose channels",
-			"subscriptions", unseen)
+	if unconfirmed > 0 {
+		w.cfg.Logger.WarnContext(ctx, "membership not confirmed in time, expelling subscribers",
+			"subscriptions", unconfirmed)
 	}
-	w.look(now)
+	w.startChecks(now)
 	return next
 }
 
 func (w *Watcher) poll(now time.Time) {
 	w.polling = true
 	w.nextAt = now.Add(w.cfg.Interval - rand.N(w.cfg.Interval/5+1))
-	place := w.place
+	stamp := w.stamp
 	w.run.Go(func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
 		defer cancel()
-		changes, next, err := w.cfg.Store.Changes(ctx, place)
-		w.polls <- polled{changes, next, err} // does not block: there is one poll at a time
+		changes, next, err := w.cfg.Store.Changes(ctx, stamp)
+		w.polls <- pollResult{changes, next, err} // does not block: there is one poll at a time
 	})
 }
 
-func (w *Watcher) takePoll(ctx context.Context, p polled) {
+func (w *Watcher) applyPoll(ctx context.Context, p pollResult) {
 	w.polling = false
 	if p.err != nil {
-		w.cfg.Logger.DebugContext(ctx, "the store does not tell who lost which channel", "error", p.err)
+		w.cfg.Logger.DebugContext(ctx, "polling for membership changes failed", "error", p.err)
 		return
 	}
-	w.place = p.place
+	w.stamp = p.stamp
 	now := time.Now()
 	for _, c := range p.changes {
 		w.cfg.Access.Forget(c)
-		w.note(c, now, time.Time{})
+		w.addChange(c, now, time.Time{})
 	}
 }
 
-func (w *Watcher) takeHints() {
+func (w *Watcher) applyHints() {
 	w.mu.Lock()
 	hints := w.hints
 	w.hints = nil
@@ -258,14 +262,14 @@ func (w *Watcher) takeHints() {
 	for _, h := range hints {
 		var until time.Time
 		if len(h.UserIDs) > 0 {
-			until = h.at.Add(w.cfg.Patience)
+			until = h.at.Add(w.cfg.ConfirmTimeout)
 		}
-		w.note(h.Change, h.at, until)
+		w.addChange(h.Change, h.at, until)
 	}
 }
 
-// note marks the subscriptions that a change concerns for a check.
-func (w *Watcher) note(c Change, at, until time.Time) {
+// addChange marks the subscriptions that a change concerns for a check.
+func (w *Watcher) addChange(c Change, at, until time.Time) {
 	if w.cfg.Access.knownOpen(c.ChannelID) {
 		return // everyone may use it
 	}
@@ -274,94 +278,94 @@ func (w *Watcher) note(c Change, at, until time.Time) {
 		r = &recentChange{users: make(map[string]bool)}
 		w.recent[c.ChannelID] = r
 	}
-	r.until = at.Add(w.cfg.Linger)
+	r.until = at.Add(w.cfg.RecheckFor)
 	users := make(map[string]bool, len(c.UserIDs))
 	for _, u := range c.UserIDs {
 		users[u], r.users[u] = true, true
 	}
 	all := len(c.UserIDs) == 0
 	r.all = r.all || all
-	w.doubt(c.ChannelID, all, users, at, until)
+	w.scheduleChecks(c.ChannelID, all, users, at, until)
 }
 
-func (w *Watcher) doubt(channelID string, all bool, users map[string]bool, since, until time.Time) {
-	for _, subject := range w.cfg.Hub.Watched(channelID) {
+func (w *Watcher) scheduleChecks(channelID string, all bool, users map[string]bool, since, until time.Time) {
+	for _, subject := range w.cfg.Subscriptions.SubscribedSubjects(channelID) {
 		if !all && !users[subject] {
 			continue
 		}
 		k := membership{channelID, subject}
-		d := w.doubts[k]
+		d := w.pending[k]
 		switch {
 		case d == nil:
-			d = &doubt{}
-			w.doubts[k] = d
-		case until.IsZero() && !d.until.IsZero():
-			continue // most likely announced by a hint already; starting over would consume its patience
+			d = &pendingCheck{}
+			w.pending[k] = d
+		case until.IsZero() && !d.deadline.IsZero():
+			continue // most likely announced by a hint already; starting over would extend its deadline
 		}
 		d.since, d.retryAt = since, time.Time{}
-		if d.until.IsZero() {
-			d.until = until
+		if d.deadline.IsZero() {
+			d.deadline = until
 		}
 	}
 }
 
-// lookAtRecent marks the subscriptions that recent changes concern for another check.
-func (w *Watcher) lookAtRecent(now time.Time) {
+// recheckRecent marks the subscriptions that recent changes concern for another check.
+func (w *Watcher) recheckRecent(now time.Time) {
 	for id, r := range w.recent {
-		w.doubt(id, r.all, r.users, now, time.Time{})
+		w.scheduleChecks(id, r.all, r.users, now, time.Time{})
 		if now.After(r.until) {
 			delete(w.recent, id)
 		}
 	}
 }
 
-// look starts the checks that are due, one call per user.
-func (w *Watcher) look(now time.Time) {
+// startChecks starts the checks that are due, one call per user.
+func (w *Watcher) startChecks(now time.Time) {
 	asks := make(map[string][]string)
-	for k, d := range w.doubts {
+	for k, d := range w.pending {
 		ask := asks[k.userID]
-		room := len(ask) < maxKeys && (ask != nil || len(asks) < maxLooks-w.looking)
-		if room && !d.looking && !now.Before(d.retryAt) {
+		room := len(ask) < maxKeys && (ask != nil || len(asks) < maxChecks-w.checksInFlight)
+		if room && !d.inFlight && !now.Before(d.retryAt) {
 			asks[k.userID] = append(ask, k.channelID)
-			d.looking = true
+			d.inFlight = true
 		}
 	}
 	for userID, channelIDs := range asks {
-		w.looking++
+		w.checksInFlight++
 		w.run.Go(func(ctx context.Context) {
 			ctx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
 			defer cancel()
-			a := answer{userID: userID, asked: channelIDs, began: time.Now()}
-			a.lost, a.err = w.cfg.Access.lost(ctx, userID, channelIDs)
-			w.answers <- a // does not block: there are at most maxLooks
+			a := checkResult{userID: userID, channelIDs: channelIDs, began: time.Now()}
+			a.unreadable, a.err = w.cfg.Access.readUnreadable(ctx, userID, channelIDs)
+			w.results <- a // does not block: there are at most maxChecks
 		})
 	}
 }
 
-func (w *Watcher) takeAnswer(ctx context.Context, a answer) {
-	w.looking--
+func (w *Watcher) applyCheck(ctx context.Context, a checkResult) {
+	w.checksInFlight--
 	if a.err != nil {
-		w.cfg.Logger.DebugContext(ctx, "the store does not tell who is a member", "error", a.err)
+		w.cfg.Logger.DebugContext(ctx, "checking membership failed", "error", a.err)
 	}
-	for _, id := range a.asked {
+	for _, id := range a.channelIDs {
 		k := membership{id, a.userID}
-		d := w.doubts[k]
+		d := w.pending[k]
 		if d == nil {
-			continue // its patience has ended
+			continue // its deadline has passed
 		}
-		d.looking = false
+		d.inFlight = false
 		switch {
 		case a.err != nil:
-			d.retryAt = time.Now().Add(lookAgain)
-		case a.lost[id]:
+			d.retryAt = time.Now().Add(checkRetryDelay)
+		case a.unreadable[id]:
 			w.expel(k)
 		case !a.began.Before(d.since):
-			delete(w.doubts, k)
+			delete(w.pending, k)
 		}
 	}
 }
 
 func (w *Watcher) expel(k membership) {
-	delete(w.doubts, k)
-	w.cfg.Hub.Expel(k.channelID, k.userID)
+	delete(w.pending, k)
+	w.cfg.Subscriptions.Expel(k.channelID, k.userID)
 }

@@ -23,7 +23,7 @@ type fakeHub struct {
 	lost    map[string]time.Duration
 }
 
-func (h *fakeHub) Watched(channelID string) []string {
+func (h *fakeHub) SubscribedSubjects(channelID string) []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.Clone(h.streams[channelID])
@@ -70,9 +70,9 @@ func watch(t *testing.T, test func(b *watchBundle)) {
 			b.hub.open(id, "ada")
 			b.hub.open(id, "bob")
 		}
-		b.watcher = NewWatcher(WatcherConfig{Store: b.store, Access: b.access, Hub: b.hub})
+		b.watcher = NewWatcher(WatcherConfig{Store: b.store, Access: b.access, Subscriptions: b.hub})
 		lifecycletest.Start(t, b.watcher)
-		pass(b.watcher.cfg.Linger + 3*b.watcher.cfg.Interval)
+		pass(b.watcher.cfg.RecheckFor + 3*b.watcher.cfg.Interval)
 		b.hub.begin()
 		test(b)
 	})
@@ -116,7 +116,7 @@ func (b *watchBundle) wantLost(t *testing.T, within time.Duration, want ...strin
 	}
 }
 
-func TestWatcherTakesAHint(t *testing.T) {
+func TestWatcherAppliesHint(t *testing.T) {
 	t.Parallel()
 	watch(t, func(b *watchBundle) {
 		b.store.script(func(_ context.Context, call string) error {
@@ -149,15 +149,15 @@ func TestWatcherPolls(t *testing.T) {
 			pass(8 * time.Second)
 			b.wantLost(t, time.Second, "closed bob")
 			lifecycletest.Stop(t, b.watcher)
-			if d, r := len(b.watcher.doubts), len(b.watcher.recent); d+r != 0 {
-				t.Errorf("%d doubts and %d changes are left", d, r)
+			if d, r := len(b.watcher.pending), len(b.watcher.recent); d+r != 0 {
+				t.Errorf("%d pending checks and %d recent changes are left", d, r)
 			}
 		})
 	}
 }
 
 // If a channel is created as members-only, everyone else who subscribed to it before loses it.
-func TestWatcherLearnsOfAMembersOnlyChannel(t *testing.T) {
+func TestWatcherChecksNewMembersOnlyChannel(t *testing.T) {
 	t.Parallel()
 	for _, hint := range []bool{false, true} {
 		watch(t, func(b *watchBundle) {
@@ -214,7 +214,7 @@ func TestWatcherFailsClosed(t *testing.T) {
 }
 
 // A short outage of the store costs a member nothing.
-func TestWatcherIsPatient(t *testing.T) {
+func TestWatcherWaitsForConfirmation(t *testing.T) {
 	t.Parallel()
 	watch(t, func(b *watchBundle) {
 		b.away(false)
@@ -245,7 +245,7 @@ func TestWatcherFailsClosedForMany(t *testing.T) {
 
 // A stream that was admitted by a check before the removal, and subscribed after the change was
 // processed, loses the channel.
-func TestWatcherLooksAgain(t *testing.T) {
+func TestWatcherRechecks(t *testing.T) {
 	t.Parallel()
 	watch(t, func(b *watchBundle) {
 		b.watcher.Hint(b.remove(t, "closed", "bob"))
@@ -256,17 +256,17 @@ func TestWatcherLooksAgain(t *testing.T) {
 		b.hub.begin()
 		pass(time.Second)
 		b.wantLost(t, 600*time.Millisecond, "closed bob")
-		if w := b.hub.Watched("closed"); !slices.Equal(w, []string{"ada"}) {
+		if w := b.hub.SubscribedSubjects("closed"); !slices.Equal(w, []string{"ada"}) {
 			t.Errorf("still there: %v", w)
 		}
 	})
 }
 
 // A check that began before a removal does not count, even if its answer comes after.
-func TestWatcherDistrustsOlderLooks(t *testing.T) {
+func TestWatcherIgnoresOlderChecks(t *testing.T) {
 	t.Parallel()
 	watch(t, func(b *watchBundle) {
-		b.watcher.cfg.Linger = 0
+		b.watcher.cfg.RecheckFor = 0
 		b.store.script(func(_ context.Context, call string) error {
 			if call == "Changes" {
 				return errors.New("no poll tells of it")
@@ -287,7 +287,7 @@ func TestWatcherDistrustsOlderLooks(t *testing.T) {
 }
 
 // Added again before the check: bob stays.
-func TestWatcherAsksWhatIsTrueNow(t *testing.T) {
+func TestWatcherChecksCurrentMembership(t *testing.T) {
 	t.Parallel()
 	watch(t, func(b *watchBundle) {
 		change := b.remove(t, "closed", "bob")
@@ -299,7 +299,7 @@ func TestWatcherAsksWhatIsTrueNow(t *testing.T) {
 }
 
 // A slow store costs a member nothing, although recent changes are checked repeatedly.
-func TestWatcherBearsASlowStore(t *testing.T) {
+func TestWatcherWithSlowStore(t *testing.T) {
 	t.Parallel()
 	for at := range 10 {
 		watch(t, func(b *watchBundle) {
@@ -320,7 +320,7 @@ func TestWatcherBearsASlowStore(t *testing.T) {
 }
 
 // A hint drops the cached membership at once, and so does a poll.
-func TestChangesAreForgotten(t *testing.T) {
+func TestWatcherDropsOldChanges(t *testing.T) {
 	t.Parallel()
 	watch(t, func(b *watchBundle) {
 		b.access.cfg.MaxAge = time.Hour
@@ -368,7 +368,7 @@ func TestWatcherPollsOneAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeStore()
 		store.script(func(ctx context.Context, _ string) error { <-ctx.Done(); return ctx.Err() }, nil)
-		w := NewWatcher(WatcherConfig{Store: store, Access: NewAccess(AccessConfig{Store: store}), Hub: &fakeHub{}})
+		w := NewWatcher(WatcherConfig{Store: store, Access: NewAccess(AccessConfig{Store: store}), Subscriptions: &fakeHub{}})
 		if err := w.Start(t.Context()); err == nil {
 			t.Error("it starts without a place")
 		}
@@ -381,7 +381,7 @@ func TestWatcherStartsAndStops(t *testing.T) {
 	b := setupAccess(t)
 	hub := &fakeHub{streams: map[string][]string{"closed": {"ada", "bob"}}, lost: map[string]time.Duration{}}
 	lifecycletest.Stress[*Watcher](t, func(*testing.T) *Watcher {
-		w := NewWatcher(WatcherConfig{Store: b.store, Access: b.access, Hub: hub, Interval: time.Millisecond})
+		w := NewWatcher(WatcherConfig{Store: b.store, Access: b.access, Subscriptions: hub, Interval: time.Millisecond})
 		w.Hint(Change{ChannelID: "closed"})
 		return w
 	})
@@ -393,7 +393,7 @@ func TestWatcherHintsBesideStartAndStop(t *testing.T) {
 	for i := range 50 {
 		b := setupAccess(t)
 		hub := &fakeHub{streams: map[string][]string{"closed": {"ada", "bob"}}, lost: map[string]time.Duration{}}
-		w := NewWatcher(WatcherConfig{Store: b.store, Access: b.access, Hub: hub, Interval: time.Millisecond})
+		w := NewWatcher(WatcherConfig{Store: b.store, Access: b.access, Subscriptions: hub, Interval: time.Millisecond})
 		var wg sync.WaitGroup
 		wg.Go(func() { w.Hint(Change{ChannelID: "closed"}) })
 		lifecycletest.Start(t, w)

@@ -29,20 +29,20 @@ type Method[Req, Res proto.Message] struct {
 //
 // The error is one of:
 //   - the fault that the node's handler returned;
-//   - ErrGone if the node is not alive, or node is "";
+//   - ErrNodeGone if the node is not alive, or node is "";
 //   - Unavailable with STORE_UNAVAILABLE if the node can't be reached, so that nothing was done;
-//     it wraps ErrNobody;
+//     it wraps ErrNoResponder;
 //   - Unavailable with OUTCOME_UNKNOWN if the node may have received the request and may execute
 //     it at any later time;
-//   - any other error if req can't be encoded or is larger than about 1 MiB; it wraps ErrNobody.
+//   - any other error if req can't be encoded or is larger than about 1 MiB; it wraps ErrNoResponder.
 func Call[Req, Res proto.Message](ctx context.Context, e *Endpoint, node string, m Method[Req, Res], req Req) (Res, error) {
 	var none Res
 	if node == "" {
-		return none, ErrGone
+		return none, ErrNodeGone
 	}
 	payload, err := encode(req)
 	if err != nil {
-		return none, fmt.Errorf("call %s: %w: %w", m.Name, err, ErrNobody)
+		return none, fmt.Errorf("call %s: %w: %w", m.Name, err, ErrNoResponder)
 	}
 	return exchange(ctx, e, node, m, payload)
 }
@@ -53,8 +53,8 @@ func Call[Req, Res proto.Message](ctx context.Context, e *Endpoint, node string,
 // turns out to be gone is in neither.
 //
 // err joins the errors of the missing nodes. It is nil only if missing is empty and the transport
-// has just carried a request of this node. If it wraps ErrCutOff, other nodes may be alive that
-// this node has forgotten.
+// has just carried a request of this node. If it wraps ErrDisconnected, other nodes may be alive
+// that this node has forgotten.
 //
 // A node that this one does not know yet, because either has just started or reconnected, is not
 // called. So the caller must first store what the call announces where such a node reads it.
@@ -64,7 +64,7 @@ func CallAll[Req, Res proto.Message](
 	nodes := e.peers.Others()
 	payload, err := encode(req)
 	if err != nil {
-		return nil, nodes, fmt.Errorf("call %s on all nodes: %w: %w", m.Name, err, ErrNobody)
+		return nil, nodes, fmt.Errorf("call %s on all nodes: %w: %w", m.Name, err, ErrNoResponder)
 	}
 	results := make([]Res, len(nodes))
 	errs := make([]error, len(nodes), len(nodes)+1)
@@ -72,14 +72,14 @@ func CallAll[Req, Res proto.Message](
 	for i, node := range nodes {
 		calling.Go(func() { results[i], errs[i] = exchange(ctx, e, node, m, payload) })
 	}
-	connected := e.connected(ctx, m.Timeout)
+	connected := e.probeConnection(ctx, m.Timeout)
 	calling.Wait()
 	answers = make(map[string]Res, len(nodes))
 	for i, node := range nodes {
 		switch {
 		case errs[i] == nil:
 			answers[node] = results[i]
-		case errors.Is(errs[i], ErrGone):
+		case errors.Is(errs[i], ErrNodeGone):
 			errs[i] = nil
 		default:
 			missing = append(missing, node)
@@ -100,7 +100,7 @@ func exchange[Req, Res proto.Message](
 	}
 	answer, err := e.transport.Request(ctx, node, m.Name, payload)
 	if err != nil {
-		return res, e.unanswered(ctx, node, err)
+		return res, e.requestError(ctx, node, err)
 	}
 	reply, err := decode[*clusterv1.Reply](answer)
 	if err != nil {
@@ -115,40 +115,40 @@ func exchange[Req, Res proto.Message](
 		}
 		return res, nil
 	default:
-		return res, OutcomeUnknown(errors.New("the reply has no outcome"))
+		return res, OutcomeUnknown(errors.New("reply without outcome"))
 	}
 }
 
-// unanswered returns the error of a call whose request failed with cause.
-func (e *Endpoint) unanswered(ctx context.Context, node string, cause error) error {
+// requestError returns the error of a call whose request failed with cause.
+func (e *Endpoint) requestError(ctx context.Context, node string, cause error) error {
 	switch {
-	case errors.Is(cause, ErrCutOff), errors.Is(cause, ErrNobody) && (e.peers.Lives(node) || ctx.Err() != nil):
+	case errors.Is(cause, ErrDisconnected), errors.Is(cause, ErrNoResponder) && (e.peers.Alive(node) || ctx.Err() != nil):
 		return fault.Wrap(cause, fault.Unavailable, fault.StoreUnavailable,
-			"the node in charge can't be reached; nothing was changed")
-	case errors.Is(cause, ErrNobody):
-		return ErrGone
+			"the responsible node cannot be reached; nothing was changed; retry")
+	case errors.Is(cause, ErrNoResponder):
+		return ErrNodeGone
 	default:
 		return OutcomeUnknown(cause)
 	}
 }
 
-// connected returns nil once the transport has carried a probe, and otherwise an error that wraps
-// ErrCutOff.
-func (e *Endpoint) connected(ctx context.Context, timeout time.Duration) error {
+// probeConnection returns nil once the transport has carried a probe, and otherwise an error that
+// wraps ErrDisconnected.
+func (e *Endpoint) probeConnection(ctx context.Context, timeout time.Duration) error {
 	if timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
 	}
 	_, err := e.transport.Request(ctx, e.ID(), topicProbe, nil)
-	if err == nil || ctx.Err() == nil && errors.Is(err, ErrNobody) && !errors.Is(err, ErrCutOff) {
+	if err == nil || ctx.Err() == nil && errors.Is(err, ErrNoResponder) && !errors.Is(err, ErrDisconnected) {
 		return nil
 	}
-	return fmt.Errorf("probe the transport: %w: %w", err, ErrCutOff)
+	return fmt.Errorf("probe the transport: %w: %w", err, ErrDisconnected)
 }
 
 // OutcomeUnknown returns the fault for a call that the node may have executed without answering.
 func OutcomeUnknown(cause error) error {
 	return fault.Wrap(cause, fault.Unavailable, fault.OutcomeUnknown,
-		"the node in charge did not answer: it is not known whether anything was changed")
+		"the responsible node did not answer; the outcome is unknown")
 }

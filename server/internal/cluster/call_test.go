@@ -98,7 +98,7 @@ func TestCallReturnsTheAnswerOrTheFault(t *testing.T) {
 			t.Errorf("%s became %+v", channelID, f)
 		}
 	}
-	if n := strings.Count(b.log.String(), "a call from another node failed"); n != 3 {
+	if n := strings.Count(b.log.String(), "call from another node failed"); n != 3 {
 		t.Errorf("%d errors are logged: %s", n, b.log.String())
 	}
 	// A request that B can't decode.
@@ -108,12 +108,12 @@ func TestCallReturnsTheAnswerOrTheFault(t *testing.T) {
 	}
 }
 
-func TestCallTellsWhetherTheNodeMayHaveDoneIt(t *testing.T) {
+func TestCallOutcome(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		fate   clustertest.Fate
 		node   string
-		reason fault.Reason // empty for ErrGone
+		reason fault.Reason // empty for ErrNodeGone
 		took   time.Duration
 	}{
 		"lost":                             {clustertest.Lost, nodeB, fault.OutcomeUnknown, echoTimeout},
@@ -136,11 +136,11 @@ func TestCallTellsWhetherTheNodeMayHaveDoneIt(t *testing.T) {
 				_, err := cluster.Call(t.Context(), a.Endpoint, c.node, echo, &clusterv1.Position{})
 				f, ok := fault.As(err)
 				switch {
-				case c.reason == "" && (ok || !errors.Is(err, cluster.ErrGone)):
+				case c.reason == "" && (ok || !errors.Is(err, cluster.ErrNodeGone)):
 					t.Errorf("got %v", err)
 				case c.reason != "" && (!ok || f.Kind != fault.Unavailable || f.Reason != c.reason):
 					t.Errorf("got %+v", f)
-				case errors.Is(err, cluster.ErrNobody) == (c.reason == fault.OutcomeUnknown):
+				case errors.Is(err, cluster.ErrNoResponder) == (c.reason == fault.OutcomeUnknown):
 					t.Errorf("%v says the wrong thing of whether it reached anyone", err)
 				case time.Since(began) != c.took:
 					t.Errorf("it took %s", time.Since(began))
@@ -152,13 +152,13 @@ func TestCallTellsWhetherTheNodeMayHaveDoneIt(t *testing.T) {
 	a := attend(t, net, nodeA)
 	for _, channelID := range []string{"\xff", strings.Repeat("x", cluster.MaxMessageBytes)} {
 		_, err := cluster.Call(t.Context(), a.Endpoint, nodeB, echo, &clusterv1.Position{ChannelId: channelID})
-		if _, ok := fault.As(err); ok || !errors.Is(err, cluster.ErrNobody) || errors.Is(err, cluster.ErrGone) {
+		if _, ok := fault.As(err); ok || !errors.Is(err, cluster.ErrNoResponder) || errors.Is(err, cluster.ErrNodeGone) {
 			t.Errorf("a request that can't be sent: %v", err)
 		}
 	}
 }
 
-func TestCallAllReportsWhoDidNotConfirm(t *testing.T) {
+func TestCallAllReportsMissingNodes(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		channelID string
@@ -196,7 +196,7 @@ func TestCallAllReportsWhoDidNotConfirm(t *testing.T) {
 				if diff := cmp.Diff(c.answered, answered) + cmp.Diff(c.missing, missing); diff != "" {
 					t.Error(diff)
 				}
-				if (err != nil) != (len(c.missing) > 0) || errors.Is(err, cluster.ErrCutOff) || time.Since(began) != c.took {
+				if (err != nil) != (len(c.missing) > 0) || errors.Is(err, cluster.ErrDisconnected) || time.Since(began) != c.took {
 					t.Errorf("after %s: %v", time.Since(began), err)
 				}
 				for _, node := range c.missing {
@@ -209,7 +209,7 @@ func TestCallAllReportsWhoDidNotConfirm(t *testing.T) {
 	}
 }
 
-func TestCallAllOfANodeThatIsAlone(t *testing.T) {
+func TestCallAllOnSingleNode(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		net := clustertest.NewNet()
@@ -226,12 +226,12 @@ func TestCallAllOfANodeThatIsAlone(t *testing.T) {
 			t.Errorf("it is the only node: %v", err)
 		}
 		link.SetCut(true)
-		if err := call(); !errors.Is(err, cluster.ErrCutOff) {
+		if err := call(); !errors.Is(err, cluster.ErrDisconnected) {
 			t.Errorf("it has no connection: %v", err)
 		}
 		link.SetCut(false)
 		net.SetNodeFate(nodeA, clustertest.Stalled)
-		if err := call(); !errors.Is(err, cluster.ErrCutOff) {
+		if err := call(); !errors.Is(err, cluster.ErrDisconnected) {
 			t.Errorf("its connection stalls: %v", err)
 		}
 	})
@@ -244,7 +244,7 @@ func TestCallAllOfANodeThatIsAlone(t *testing.T) {
 }
 
 // A leaving node still holds streams. A node that is gone is no longer waited for.
-func TestCallAllReachesNodesThatLeave(t *testing.T) {
+func TestCallAllReachesLeavingNodes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		net := clustertest.NewNet()
@@ -269,7 +269,7 @@ func TestCallAllReachesNodesThatLeave(t *testing.T) {
 		}
 		all(2)
 		members[2].Leave()
-		if members[0].Lives(members[2].ID()) {
+		if members[0].Alive(members[2].ID()) {
 			t.Error("a node that leaves gets new streams")
 		}
 		pass(5 * time.Second)
@@ -298,7 +298,7 @@ func TestHandlersStartAndStop(t *testing.T) {
 		t.Error(err)
 	}
 	lifecycletest.Stop(t, b.handlers)
-	if err := call(); !errors.Is(err, cluster.ErrNobody) {
+	if err := call(); !errors.Is(err, cluster.ErrNoResponder) {
 		t.Errorf("it serves after its end: %v", err)
 	}
 
@@ -311,7 +311,7 @@ func TestHandlersStartAndStop(t *testing.T) {
 	if err := h.Start(t.Context()); err == nil {
 		t.Error("it started")
 	}
-	if _, err := net.Link().Request(t.Context(), nodeC, echo.Name, nil); !errors.Is(err, cluster.ErrNobody) {
+	if _, err := net.Link().Request(t.Context(), nodeC, echo.Name, nil); !errors.Is(err, cluster.ErrNoResponder) {
 		t.Errorf("it serves half: %v", err)
 	}
 }
@@ -364,13 +364,13 @@ func TestEventsReachAllNodes(t *testing.T) {
 		}
 	}
 	a.link.SetCut(true)
-	if err := publish("cut"); !errors.Is(err, cluster.ErrCutOff) {
+	if err := publish("cut"); !errors.Is(err, cluster.ErrDisconnected) {
 		t.Errorf("without a connection: %v", err)
 	}
 	if diff := cmp.Diff([]string{nodeA + " room", nodeB + " room", nodeB + " hall"}, got); diff != "" {
 		t.Error(diff)
 	}
-	if !strings.Contains(b.log.String(), "drop an event") {
+	if !strings.Contains(b.log.String(), "dropping an undecodable event") {
 		t.Error("an event that can't be decoded is not logged")
 	}
 }

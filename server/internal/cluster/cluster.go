@@ -13,15 +13,16 @@ import (
 	"fmt"
 )
 
-// ErrNobody reports that no node serves the request: it has reached no one.
-var ErrNobody = errors.New("nobody listens")
+// ErrNoResponder reports that no node serves the request: it has reached no one.
+var ErrNoResponder = errors.New("no node serves the request")
 
-// ErrCutOff reports that this node has no connection to the other nodes. It wraps ErrNobody.
-var ErrCutOff = fmt.Errorf("no connection to the other nodes: %w", ErrNobody)
+// ErrDisconnected reports that this node has no connection to the other nodes. It wraps
+// ErrNoResponder.
+var ErrDisconnected = fmt.Errorf("no connection to the other nodes: %w", ErrNoResponder)
 
-// ErrGone reports that the called node is not alive, and that everything it held has ended with it.
-// It wraps ErrNobody.
-var ErrGone = fmt.Errorf("the node is gone: %w", ErrNobody)
+// ErrNodeGone reports that the called node is not alive, and that everything it held has ended with
+// it. It wraps ErrNoResponder.
+var ErrNodeGone = fmt.Errorf("the node is gone: %w", ErrNoResponder)
 
 // Transport carries bytes between nodes, at most once. Its methods may be called concurrently.
 // Topic names and node ids consist of A-Z a-z 0-9 _ -.
@@ -32,9 +33,9 @@ type Transport interface {
 	// called. fn must not block.
 	Listen(topic string, fn func(payload []byte)) (cancel func(), err error)
 	// Request sends payload to a node and waits for its answer until ctx ends. It fails at once
-	// with ErrNobody if the node does not serve the topic, and with ErrCutOff if this node has no
-	// connection. After any other error the node may have received the request, or may still
-	// receive it.
+	// with ErrNoResponder if the node does not serve the topic, and with ErrDisconnected if this
+	// node has no connection. After any other error the node may have received the request, or may
+	// still receive it.
 	Request(ctx context.Context, node, topic string, payload []byte) ([]byte, error)
 	// Serve calls fn with each request to the topic of a node, each in its own goroutine, until
 	// cancel is called. cancel stops accepting requests and waits for those in flight. fn's ctx
@@ -46,7 +47,7 @@ type Transport interface {
 const (
 	// topicNodes carries the rosters' announcements.
 	topicNodes = "nodes"
-	// topicProbe is served by no node: a request to it fails with ErrNobody as soon as the
+	// topicProbe is served by no node: a request to it fails with ErrNoResponder as soon as the
 	// connection has carried it.
 	topicProbe = "probe"
 )

@@ -22,9 +22,9 @@ const maxMessageBytes = 1<<20 - 4<<10
 type Peers interface {
 	// ID returns this node's id.
 	ID() string
-	// Lives reports whether a node announced itself within the last 1.5 s and is not leaving. It is
+	// Alive reports whether a node announced itself within the last 1.5 s and is not leaving. It is
 	// true for this node.
-	Lives(node string) bool
+	Alive(node string) bool
 	// Others returns the sorted ids of the other nodes that may answer a call: live and leaving
 	// ones.
 	Others() []string
@@ -118,7 +118,7 @@ func (e *Endpoint) answer(ctx context.Context, method string, do func() (proto.M
 	}
 	payload, err := proto.Marshal(reply)
 	if err != nil {
-		e.log.ErrorContext(ctx, "answer a call", "method", method, "error", err)
+		e.log.ErrorContext(ctx, "encoding a reply failed", "method", method, "error", err)
 		return nil
 	}
 	return payload
@@ -127,14 +127,14 @@ func (e *Endpoint) answer(ctx context.Context, method string, do func() (proto.M
 // LogHidden logs an error that FaultToWire would hide from the caller. It ignores nil and faults.
 func (e *Endpoint) LogHidden(ctx context.Context, method string, err error) {
 	if _, ok := fault.As(err); err != nil && !ok {
-		e.log.ErrorContext(ctx, "a call from another node failed", "method", method, "error", err)
+		e.log.ErrorContext(ctx, "call from another node failed", "method", method, "error", err)
 	}
 }
 
 func encode(m proto.Message) ([]byte, error) {
 	data, err := proto.Marshal(m)
 	if err == nil && len(data) > maxMessageBytes {
-		err = fmt.Errorf("it has %d bytes, more than %d", len(data), maxMessageBytes)
+		err = fmt.Errorf("message of %d bytes exceeds the limit of %d", len(data), maxMessageBytes)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("encode %s: %w", m.ProtoReflect().Descriptor().FullName(), err)
@@ -147,7 +147,7 @@ func decode[M proto.Message](data []byte) (M, error) {
 	var none M
 	m, ok := none.ProtoReflect().New().Interface().(M)
 	if !ok {
-		return none, fmt.Errorf("decode: %T is no generated message", none)
+		return none, fmt.Errorf("decode: %T is not a generated message", none)
 	}
 	if err := proto.Unmarshal(data, m); err != nil {
 		return none, fmt.Errorf("decode %s: %w", none.ProtoReflect().Descriptor().FullName(), err)

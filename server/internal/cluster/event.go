@@ -33,7 +33,7 @@ func Subscribe[M proto.Message](e *Endpoint, event Event[M], fn func(M)) (cancel
 	cancel, err = e.transport.Listen(event.Name, func(payload []byte) {
 		msg, err := decode[M](payload)
 		if err != nil {
-			e.log.Warn("drop an event of another node", "event", event.Name, "error", err)
+			e.log.Warn("dropping an undecodable event", "event", event.Name, "error", err)
 			return
 		}
 		fn(msg)

@@ -25,5 +25,5 @@ func (r *Roster) AgeView(by time.Duration) {
 
 // SetView sets the nodes that the roster knows, as of a time.
 func (r *Roster) SetView(ticked time.Time, nodes ...string) {
-	r.view.Store(&view{ticked: ticked, nodes: nodes, settled: true})
+	r.view.Store(&view{ticked: ticked, nodes: nodes, ready: true})
 }

@@ -31,6 +31,6 @@ type Node struct {
 	// clock. Both are for display only.
 	Address string
 	Started time.Time
-	// Heard is when the node last announced itself, by this node's clock.
-	Heard time.Time
+	// LastAnnounced is when the node last announced itself, by this node's clock.
+	LastAnnounced time.Time
 }

@@ -26,8 +26,8 @@ const (
 	// settleAfter is how long a node listens before it accepts work: every live node has announced
 	// itself by then.
 	settleAfter = 2 * announceEvery
-	// stoppedAfter is the delay of the ticker that shows that the process was suspended.
-	stoppedAfter = time.Second
+	// suspendedAfter is the delay of the ticker that shows that the process was suspended.
+	suspendedAfter = time.Second
 	// A probe starts every probeEvery and may take probeWait. A node is able for ableFor after a
 	// probe that passed: a single failure moves no work, yet a probe that hangs makes the node
 	// unable.
@@ -80,12 +80,12 @@ type Roster struct {
 	// draining maps the ids of leaving nodes to the time of their last announcement. They work on
 	// no bucket but still answer calls about what they hold.
 	draining map[string]time.Time
-	// listening is when this node began to hear the others without interruption.
-	listening time.Time
-	// passed is when a probe last passed.
-	passed  time.Time
-	leaving bool
-	changed chan struct{}
+	// listeningSince is when this node began to hear the others without interruption.
+	listeningSince time.Time
+	// lastProbePassed is when a probe last passed.
+	lastProbePassed time.Time
+	leaving         bool
+	changed         chan struct{}
 }
 
 // view is a snapshot of how work is distributed. It is immutable.
@@ -94,8 +94,8 @@ type view struct {
 	ticked time.Time
 	// nodes are the sorted ids of the nodes that share the work.
 	nodes []string
-	// settled is true once this node may work.
-	settled bool
+	// ready is true once this node may work.
+	ready bool
 }
 
 // NewRoster creates a Roster. Until Start it knows only this node and assigns it no work.
@@ -121,19 +121,19 @@ func (r *Roster) Start(ctx context.Context) error {
 	return r.life.Start(ctx, func(_ context.Context, run *lifecycle.Run) error {
 		now := time.Now()
 		r.mu.Lock()
-		r.listening = now
+		r.listeningSince = now
 		r.update(now, true)
 		r.mu.Unlock()
-		unhear, err := r.transport.Listen(topicNodes, r.hear)
+		cancel, err := r.transport.Listen(topicNodes, r.onAnnouncement)
 		if err != nil {
 			return fmt.Errorf("listen to the other nodes: %w", err)
 		}
 		run.OnStop(func(context.Context) error { r.Leave(); return nil })
-		run.Go(r.announcing)
-		run.Go(r.probing)
+		run.Go(r.announceLoop)
+		run.Go(r.probeLoop)
 		run.OnEnd(func(context.Context) error {
 			r.announce() // the last announcement must be the leaving one
-			unhear()
+			cancel()
 			r.forget()
 			return nil
 		})
@@ -170,13 +170,13 @@ func (r *Roster) Nodes() []Node {
 	defer r.mu.Unlock()
 	now := time.Now()
 	nodes := append(slices.Collect(maps.Values(r.peers)),
-		Node{ID: r.id, Able: r.able(now), Address: r.address, Started: r.started, Heard: now})
+		Node{ID: r.id, Able: r.able(now), Address: r.address, Started: r.started, LastAnnounced: now})
 	slices.SortFunc(nodes, func(a, b Node) int { return strings.Compare(a.ID, b.ID) })
 	return nodes
 }
 
-// Lives implements Peers.
-func (r *Roster) Lives(node string) bool {
+// Alive implements Peers.
+func (r *Roster) Alive(node string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	_, ok := r.peers[node]
@@ -192,13 +192,13 @@ func (r *Roster) Others() []string {
 	return ids
 }
 
-// Works reports whether a node announced within that time that it is alive and able. For this node
-// it is false.
-func (r *Roster) Works(node string, within time.Duration) bool {
+// RecentlyAble reports whether a node announced within that time that it is alive and able. For
+// this node it is false.
+func (r *Roster) RecentlyAble(node string, within time.Duration) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	peer, ok := r.peers[node]
-	return ok && peer.Able && time.Since(peer.Heard) <= within
+	return ok && peer.Able && time.Since(peer.LastAnnounced) <= within
 }
 
 // Owner returns the home of a bucket's writes: the able node that rendezvous hashing chooses. If no
@@ -220,7 +220,7 @@ func (r *Roster) Owner(bucket int) string {
 // listened for half a second, and was not just suspended.
 func (r *Roster) Owns(bucket int) bool {
 	v := r.view.Load()
-	return v.settled && !v.stale() && len(v.nodes) > 0 && rendezvous(v.nodes, bucket) == r.id
+	return v.ready && !v.stale() && len(v.nodes) > 0 && rendezvous(v.nodes, bucket) == r.id
 }
 
 // Changed returns a channel that is closed when the answers of Owner and Owns may have changed
@@ -233,15 +233,17 @@ func (r *Roster) Changed() <-chan struct{} {
 
 // stale reports whether the ticker is overdue: then the process was suspended and its knowledge is
 // old.
-func (v *view) stale() bool { return time.Since(v.ticked) > stoppedAfter }
+func (v *view) stale() bool { return time.Since(v.ticked) > suspendedAfter }
 
 // able reports whether this node can work. The caller holds mu.
-func (r *Roster) able(now time.Time) bool { return !r.passed.IsZero() && now.Sub(r.passed) <= ableFor }
+func (r *Roster) able(now time.Time) bool {
+	return !r.lastProbePassed.IsZero() && now.Sub(r.lastProbePassed) <= ableFor
+}
 
 // update recomputes the view. ticked is true if the ticker called it. The caller holds mu.
 func (r *Roster) update(now time.Time, ticked bool) {
 	old := r.view.Load()
-	v := &view{ticked: old.ticked, settled: !r.leaving && now.Sub(r.listening) >= settleAfter}
+	v := &view{ticked: old.ticked, ready: !r.leaving && now.Sub(r.listeningSince) >= settleAfter}
 	if ticked {
 		v.ticked = now
 	}
@@ -255,7 +257,7 @@ func (r *Roster) update(now time.Time, ticked bool) {
 	for id, peer := range r.peers {
 		take(id, peer.Able)
 	}
-	if v.settled {
+	if v.ready {
 		take(r.id, r.able(now))
 	}
 	v.nodes = able
@@ -264,16 +266,16 @@ func (r *Roster) update(now time.Time, ticked bool) {
 	}
 	slices.Sort(v.nodes)
 	r.view.Store(v)
-	if v.settled == old.settled && slices.Equal(v.nodes, old.nodes) {
+	if v.ready == old.ready && slices.Equal(v.nodes, old.nodes) {
 		return
 	}
-	r.log.Info("work is shared out anew", "node_id", r.id, "nodes", v.nodes, "settled", v.settled)
+	r.log.Info("bucket owners changed", "node_id", r.id, "nodes", v.nodes, "ready", v.ready)
 	close(r.changed)
 	r.changed = make(chan struct{})
 }
 
-// announcing announces this node and forgets silent ones until ctx ends.
-func (r *Roster) announcing(ctx context.Context) {
+// announceLoop announces this node and forgets silent ones until ctx ends.
+func (r *Roster) announceLoop(ctx context.Context) {
 	tick := time.NewTicker(announceEvery)
 	defer tick.Stop()
 	for {
@@ -291,13 +293,13 @@ func (r *Roster) announcing(ctx context.Context) {
 func (r *Roster) tick(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if late := now.Sub(r.view.Load().ticked); late > stoppedAfter {
-		r.log.Warn("this process was stopped; what it knew of other nodes is forgotten", "for", late)
+	if late := now.Sub(r.view.Load().ticked); late > suspendedAfter {
+		r.log.Warn("process was suspended, forgetting other nodes", "duration", late)
 		clear(r.peers)
 		clear(r.draining)
-		r.listening = now
+		r.listeningSince = now
 	}
-	maps.DeleteFunc(r.peers, func(_ string, n Node) bool { return now.Sub(n.Heard) > forgetAfter })
+	maps.DeleteFunc(r.peers, func(_ string, n Node) bool { return now.Sub(n.LastAnnounced) > forgetAfter })
 	maps.DeleteFunc(r.draining, func(_ string, heard time.Time) bool { return now.Sub(heard) > forgetAfter })
 	r.update(now, true)
 }
@@ -305,47 +307,48 @@ func (r *Roster) tick(now time.Time) {
 // announce broadcasts once that this node is alive, or that it is leaving.
 func (r *Roster) announce() {
 	r.mu.Lock()
-	word := &clusterv1.Announcement{
+	announcement := &clusterv1.Announcement{
 		NodeId: r.id, Able: r.able(time.Now()), Leaving: r.leaving, StartedMs: r.started.UnixMilli(), Address: r.address, Store: r.store,
 	}
 	r.mu.Unlock()
-	payload, err := proto.Marshal(word)
+	payload, err := proto.Marshal(announcement)
 	if err == nil {
 		err = r.transport.Broadcast(topicNodes, payload)
 	}
 	if err != nil {
-		r.log.Debug("announce this node", "error", err)
+		r.log.Debug("announcing this node failed", "error", err)
 	}
 }
 
-// hear records another node's announcement. It uses the time of receipt, because clocks differ.
-func (r *Roster) hear(payload []byte) {
-	var word clusterv1.Announcement
-	if err := proto.Unmarshal(payload, &word); err != nil || word.GetNodeId() == "" {
-		r.log.Warn("a node's word can't be read", "error", err)
+// onAnnouncement records another node's announcement. It uses the time of receipt, because clocks
+// differ.
+func (r *Roster) onAnnouncement(payload []byte) {
+	var announcement clusterv1.Announcement
+	if err := proto.Unmarshal(payload, &announcement); err != nil || announcement.GetNodeId() == "" {
+		r.log.Warn("decoding an announcement failed", "error", err)
 		return
 	}
-	if word.GetNodeId() == r.id || word.GetStore() != r.store {
+	if announcement.GetNodeId() == r.id || announcement.GetStore() != r.store {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
-	if word.GetLeaving() {
-		delete(r.peers, word.GetNodeId())
-		r.draining[word.GetNodeId()] = now
+	if announcement.GetLeaving() {
+		delete(r.peers, announcement.GetNodeId())
+		r.draining[announcement.GetNodeId()] = now
 	} else {
-		delete(r.draining, word.GetNodeId())
-		r.peers[word.GetNodeId()] = Node{
-			ID: word.GetNodeId(), Able: word.GetAble(), Address: word.GetAddress(),
-			Started: time.UnixMilli(word.GetStartedMs()).UTC(), Heard: now,
+		delete(r.draining, announcement.GetNodeId())
+		r.peers[announcement.GetNodeId()] = Node{
+			ID: announcement.GetNodeId(), Able: announcement.GetAble(), Address: announcement.GetAddress(),
+			Started: time.UnixMilli(announcement.GetStartedMs()).UTC(), LastAnnounced: now,
 		}
 	}
 	r.update(now, false)
 }
 
-// probing runs the probe periodically until ctx ends.
-func (r *Roster) probing(ctx context.Context) {
+// probeLoop runs the probe periodically until ctx ends.
+func (r *Roster) probeLoop(ctx context.Context) {
 	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()
 	for {
@@ -358,11 +361,11 @@ func (r *Roster) probing(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			r.log.WarnContext(ctx, "this node's own probe failed", "error", err)
+			r.log.WarnContext(ctx, "probe of this node failed", "error", err)
 		case now.Sub(began) > probeWait: // an answer from before a suspension
 		default:
 			r.mu.Lock()
-			r.passed = now
+			r.lastProbePassed = now
 			r.update(now, false)
 			r.mu.Unlock()
 		}

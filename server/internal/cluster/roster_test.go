@@ -102,13 +102,13 @@ func TestNodesShareBuckets(t *testing.T) {
 				t.Fatalf("%s knows %v", m.ID(), nodes)
 			}
 			for _, n := range nodes {
-				if !n.Able || n.Address != "here:1" || !m.Lives(n.ID) || time.Since(n.Heard) > cluster.AnnounceEvery ||
+				if !n.Able || n.Address != "here:1" || !m.Alive(n.ID) || time.Since(n.LastAnnounced) > cluster.AnnounceEvery ||
 					time.Since(n.Started).Abs() > 2*time.Second {
 					t.Errorf("%s knows %+v", m.ID(), n)
 				}
 			}
 		}
-		if members[0].Lives(cluster.NewID()) {
+		if members[0].Alive(cluster.NewID()) {
 			t.Error("somebody unknown lives")
 		}
 	})
@@ -141,7 +141,7 @@ func TestOnlyTheDeadNodesBucketsMove(t *testing.T) {
 				t.Errorf("bucket %d moved from %s to %s", b, before[b], after[b])
 			}
 		}
-		if count(after, dead.ID()) > 0 || rest[0].Lives(dead.ID()) {
+		if count(after, dead.ID()) > 0 || rest[0].Alive(dead.ID()) {
 			t.Error("the dead live on")
 		}
 		// A node that has lost the others takes all buckets, as far as it can.
@@ -156,7 +156,7 @@ func TestOnlyTheDeadNodesBucketsMove(t *testing.T) {
 	})
 }
 
-func TestLeavingNodeGivesItsBucketsAwayAtOnce(t *testing.T) {
+func TestLeavingNodeReleasesBuckets(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		members := joinAll(t, clustertest.NewNet(), 3)
@@ -182,7 +182,7 @@ func TestLeavingNodeGivesItsBucketsAwayAtOnce(t *testing.T) {
 	})
 }
 
-func TestTheLastWordIsThatANodeLeaves(t *testing.T) {
+func TestLastAnnouncementIsLeaving(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		net := clustertest.NewNet()
@@ -217,7 +217,7 @@ func (n slowNode) Broadcast(topic string, payload []byte) error {
 	return n.Link.Broadcast(topic, payload)
 }
 
-func TestANewNodeListensFirst(t *testing.T) {
+func TestNewNodeListensBeforeOwning(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		net := clustertest.NewNet()
@@ -249,7 +249,7 @@ func TestANewNodeListensFirst(t *testing.T) {
 	})
 }
 
-func TestASickNodeGetsNoWork(t *testing.T) {
+func TestUnableNodeOwnsNoBuckets(t *testing.T) {
 	t.Parallel()
 	for name, sickness := range map[string]int32{"failing": 1, "hanging": 2, "late": 3} {
 		t.Run(name, func(t *testing.T) {
@@ -284,7 +284,7 @@ func TestASickNodeGetsNoWork(t *testing.T) {
 	}
 }
 
-func TestASingleFailedProbeMovesNothing(t *testing.T) {
+func TestSingleFailedProbeIsTolerated(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		members := joinAll(t, clustertest.NewNet(), 2)
@@ -301,7 +301,7 @@ func TestASingleFailedProbeMovesNothing(t *testing.T) {
 	})
 }
 
-func TestAProcessThatWasStoppedForgetsWhatItKnew(t *testing.T) {
+func TestSuspendedNodeForgetsPeers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		members := joinAll(t, clustertest.NewNet(), 3)
@@ -322,7 +322,7 @@ func TestAProcessThatWasStoppedForgetsWhatItKnew(t *testing.T) {
 		synctest.Wait()
 		<-changed
 		for b := range testBuckets {
-			if woken.Owns(b) || woken.Owner(b) != woken.ID() || woken.Lives(members[1].ID()) {
+			if woken.Owns(b) || woken.Owner(b) != woken.ID() || woken.Alive(members[1].ID()) {
 				t.Fatalf("bucket %d is %s's, owned %t", b, woken.Owner(b), woken.Owns(b))
 			}
 		}
@@ -342,7 +342,7 @@ func TestAProcessThatWasStoppedForgetsWhatItKnew(t *testing.T) {
 	})
 }
 
-func TestWordsThatCannotBeReadHarmNobody(t *testing.T) {
+func TestInvalidAnnouncementIsIgnored(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		net := clustertest.NewNet()
@@ -366,7 +366,7 @@ func TestRosterThatNeverStarted(t *testing.T) {
 	t.Parallel()
 	r := cluster.NewRoster(cluster.RosterConfig{ID: "ME", Transport: clustertest.NewNet().Link()})
 	lifecycletest.Stop(t, r)
-	if r.Owns(1) || r.Owner(1) != "ME" || r.ID() != "ME" || !r.Lives("ME") || len(r.Nodes()) != 1 {
+	if r.Owns(1) || r.Owner(1) != "ME" || r.ID() != "ME" || !r.Alive("ME") || len(r.Nodes()) != 1 {
 		t.Error("a node that never started has work")
 	}
 }

@@ -70,7 +70,7 @@ func owned(r *cluster.Roster) int {
 	return n
 }
 
-func TestAStoppedProcessOwnsNothingWhenItWakes(t *testing.T) {
+func TestResumedNodeOwnsNoBuckets(t *testing.T) {
 	t.Parallel()
 	url := testkit.NATS(t).URL()
 	bus, err := natsbus.Connect(t.Context(), natsbus.Config{URL: url, Buckets: 1})

@@ -8,16 +8,16 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// askEvery is the minimum time between two checks that stray events or failed fills request.
-const askEvery = 250 * time.Millisecond
+// minCheckDelay is the minimum time between two checks that stray events or failed fills request.
+const minCheckDelay = 250 * time.Millisecond
 
 // checks is the state of a topic's series of position checks. It is guarded by topic.mu.
 type checks struct {
 	// since is when the series began. step is the index of the next delay in Config.CheckAfter.
 	since time.Time
 	step  int
-	// asked is the time of the last requested check.
-	asked time.Time
+	// requestedAt is the time of the last requested check.
+	requestedAt time.Time
 	// suspect is a head in the log that the tail had not reached; 0 if there is none. suspectTail
 	// was the tail at that time. suspectAt is when to compare again.
 	suspect, suspectTail int64
@@ -48,7 +48,7 @@ func (t *topic) scheduleCheck() {
 	case c.step < len(cfg.CheckAfter):
 		at = c.since.Add(cfg.CheckAfter[c.step])
 	}
-	if asked := t.checks.asked; asked.After(now) && asked.Before(at) {
+	if asked := t.checks.requestedAt; asked.After(now) && asked.Before(at) {
 		at = asked
 	}
 	t.hub.schedule.set(t, at)
@@ -57,14 +57,14 @@ func (t *topic) scheduleCheck() {
 // checkSoon requests a check outside the series.
 func (t *topic) checkSoon() {
 	now := time.Now()
-	if t.checks.asked.After(now) {
+	if t.checks.requestedAt.After(now) {
 		return
 	}
-	at := t.checks.asked.Add(askEvery)
+	at := t.checks.requestedAt.Add(minCheckDelay)
 	if at.Before(now) {
 		at = now
 	}
-	t.checks.asked = at
+	t.checks.requestedAt = at
 	t.hub.schedule.set(t, at)
 }
 
@@ -104,7 +104,7 @@ func (t *topic) due() {
 	}
 	t.mu.Unlock()
 	if err != nil {
-		t.hub.trouble(t.channelID, fmt.Errorf("check position: %w", err))
+		t.hub.reportError(t.channelID, fmt.Errorf("check position: %w", err))
 	}
 }
 

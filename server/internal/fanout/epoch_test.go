@@ -87,8 +87,8 @@ func TestEpochChangeBetween(t *testing.T) {
 	})
 }
 
-// TestOldStateComesLate lets a state from before a restore arrive after one from after it.
-func TestOldStateComesLate(t *testing.T) {
+// TestStaleStateIsIgnored lets a state from before a restore arrive after one from after it.
+func TestStaleStateIsIgnored(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := setup(t, noChecks())

@@ -6,10 +6,10 @@ import (
 	"github.com/parleyhq/parley/server/internal/stream"
 )
 
-// Watched returns the subjects that have the channel on this node by membership, each once, in no
-// particular order. A subject whose subscriptions are all Position.Exempt is omitted. The result
-// includes every subscription whose Update returned before the call.
-func (h *Hub) Watched(channelID string) []string {
+// SubscribedSubjects returns the subjects that have the channel on this node by membership, each
+// once, in no particular order. A subject whose subscriptions are all Position.Exempt is omitted.
+// The result includes every subscription whose Update returned before the call.
+func (h *Hub) SubscribedSubjects(channelID string) []string {
 	subs := h.subscriptions(channelID)
 	subjects := make([]string, 0, len(subs))
 	seen := make(map[string]struct{}, len(subs))

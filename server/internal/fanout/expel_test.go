@@ -16,12 +16,12 @@ import (
 
 func exempt(id string) Position { return Position{ChannelID: id, Exempt: true} }
 
-func TestWatched(t *testing.T) {
+func TestSubscribedSubjects(t *testing.T) {
 	t.Parallel()
 	r := setup(t, noChecks())
 	watched := func(id string, want ...string) {
 		t.Helper()
-		got := r.hub.Watched(id)
+		got := r.hub.SubscribedSubjects(id)
 		slices.Sort(got)
 		equal(t, append([]string{}, got...), append([]string{}, want...))
 	}
@@ -181,12 +181,12 @@ func TestExpelOfAnEndingSession(t *testing.T) {
 		s.Close()
 		r.hub.Expel("d", "ann")
 		equal(t, <-drained, error(nil))
-		equal(t, len(r.hub.Watched("d")), 0)
+		equal(t, len(r.hub.SubscribedSubjects("d")), 0)
 	})
 }
 
-// TestExpelWaitsForUpdate expels while an Update has the channel on the topic, where Watched finds
-// it, but not yet on the session.
+// TestExpelWaitsForUpdate expels while an Update has the channel on the topic, where
+// SubscribedSubjects finds it, but not yet on the session.
 func TestExpelWaitsForUpdate(t *testing.T) {
 	t.Parallel()
 	r := setup(t, noChecks())
@@ -194,7 +194,7 @@ func TestExpelWaitsForUpdate(t *testing.T) {
 	u := &subscription{session: s, want: live("c")}
 	s.edit.Lock()
 	r.hub.attach(u)
-	equal(t, r.hub.Watched("c"), []string{"ann"})
+	equal(t, r.hub.SubscribedSubjects("c"), []string{"ann"})
 	expelled := make(chan struct{})
 	go func() {
 		r.hub.Expel("c", "ann")
@@ -210,7 +210,7 @@ func TestExpelWaitsForUpdate(t *testing.T) {
 	s.mu.Unlock()
 	s.edit.Unlock()
 	<-expelled
-	equal(t, len(r.hub.Watched("c")), 0)
+	equal(t, len(r.hub.SubscribedSubjects("c")), 0)
 	equal(t, r.read(s), map[string]string{"c": "lost(reason=1)"})
 }
 
@@ -245,7 +245,7 @@ func TestExpelRace(t *testing.T) {
 		all.Go(func() {
 			for range 100 {
 				r.hub.Expel("c", "ann")
-				r.hub.Watched("c")
+				r.hub.SubscribedSubjects("c")
 			}
 		})
 		all.Go(func() {
@@ -261,7 +261,7 @@ func TestExpelRace(t *testing.T) {
 			}
 			s.mu.Unlock()
 		}
-		equal(t, len(r.hub.Watched("c")), 0)
+		equal(t, len(r.hub.SubscribedSubjects("c")), 0)
 		r.send("c")
 		cancel()
 		readers.Wait()

@@ -8,14 +8,15 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// errNothing is the error of a replay that returned nothing although the log should have entries.
-var errNothing = errors.New("the log does not hold what was announced")
+// errEmptyReplay is the error of a replay that returned nothing although the log should have
+// entries.
+var errEmptyReplay = errors.New("log returned no entries")
 
 // dense returns an error unless the seqs of events are after+1, after+2 and so on.
 func dense(events []message.Event, after int64) error {
 	for i := range events {
 		if want := after + 1 + int64(i); events[i].Seq != want {
-			return fmt.Errorf("the log replayed entry %d where %d should be", events[i].Seq, want)
+			return fmt.Errorf("log replayed entry %d, want %d", events[i].Seq, want)
 		}
 	}
 	return nil
@@ -82,7 +83,7 @@ func (t *topic) runFill() {
 	for {
 		t.mu.Lock()
 		after, goal := t.tail, t.seen
-		if !t.holed() {
+		if !t.needsFill() {
 			t.mu.Unlock()
 			return
 		}
@@ -90,7 +91,7 @@ func (t *topic) runFill() {
 
 		events, err := t.hub.replay(t.channelID, after, goal, most, max(1, cfg.QueueBytes/4), false)
 		if err == nil && len(events) == 0 {
-			err = errNothing
+			err = errEmptyReplay
 		}
 		t.mu.Lock()
 		if err == nil {
@@ -101,15 +102,15 @@ func (t *topic) runFill() {
 		}
 		t.mu.Unlock()
 		if err != nil {
-			t.hub.trouble(t.channelID, fmt.Errorf("fill a hole: %w", err))
+			t.hub.reportError(t.channelID, fmt.Errorf("fill a gap: %w", err))
 			return
 		}
 	}
 }
 
-// holed reports whether there is a hole and a live subscription that needs it filled. If not, it
-// ends the filling.
-func (t *topic) holed() bool {
+// needsFill reports whether there is a hole and a live subscription that needs it filled. If not,
+// it ends the filling.
+func (t *topic) needsFill() bool {
 	if t.closed || len(t.live) == 0 || t.seen <= t.tail {
 		t.filling, t.fails = false, 0
 		return false

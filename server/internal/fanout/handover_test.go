@@ -194,9 +194,9 @@ func TestStateAheadOfBus(t *testing.T) {
 	})
 }
 
-// TestHandoverUnderFire resumes over and over, in real time, while events are published as fast as
+// TestHandoverUnderLoad resumes over and over, in real time, while events are published as fast as
 // possible.
-func TestHandoverUnderFire(t *testing.T) {
+func TestHandoverUnderLoad(t *testing.T) {
 	t.Parallel()
 	r := setup(t, Config{QueueEvents: 100_000, QueueBytes: 100 << 20, MaxSessionsPerSubject: 1000})
 	r.log.addMany("c", 100)
@@ -254,7 +254,7 @@ func resumeOnce(t *testing.T, r *rig) {
 	}
 }
 
-func TestTroubleOfOneChannel(t *testing.T) {
+func TestOneChannelFails(t *testing.T) {
 	t.Parallel()
 	for name, broken := range map[string]func(ctx context.Context) error{
 		"fails": func(context.Context) error { return errors.New("away") },

@@ -28,8 +28,8 @@ type Hub struct {
 	enc   Encoder
 	stats stats
 	lag   metric.Float64Histogram
-	// troubled is when a failure was last logged, in Unix nanoseconds.
-	troubled atomic.Int64
+	// lastReported is when a failure was last logged, in Unix nanoseconds.
+	lastReported atomic.Int64
 
 	life lifecycle.Base
 	// ctx is the context of all reads of the log. Start sets it, and Stop ends it.
@@ -69,7 +69,7 @@ func (h *Hub) Start(ctx context.Context) error {
 	return h.life.Start(ctx, func(_ context.Context, run *lifecycle.Run) error {
 		unobserve, err := h.instruments(h.cfg.Meter)
 		if err != nil {
-			h.cfg.Logger.Warn("fan-out runs without metrics", slog.Any("error", err))
+			h.cfg.Logger.Warn("registering fan-out metrics failed", slog.Any("error", err))
 			h.lag, unobserve = noop.Float64Histogram{}, func() {}
 		}
 		h.ctx = run.Context()
@@ -204,17 +204,17 @@ func (h *Hub) replay(channelID string, after, atLeast int64, limit, maxBytes int
 	return events, dense(events, after)
 }
 
-// trouble counts a failure, and logs at most one per second: a log that is down fails for every
+// reportError counts a failure, and logs at most one per second: a log that is down fails for every
 // channel.
-func (h *Hub) trouble(channelID string, err error) {
+func (h *Hub) reportError(channelID string, err error) {
 	if h.ctx.Err() != nil {
 		return
 	}
 	h.stats.readErrors.Add(1)
 	now := time.Now().UnixNano()
-	last := h.troubled.Load()
-	if now-last < int64(time.Second) || !h.troubled.CompareAndSwap(last, now) {
+	last := h.lastReported.Load()
+	if now-last < int64(time.Second) || !h.lastReported.CompareAndSwap(last, now) {
 		return
 	}
-	h.cfg.Logger.Warn("fan-out retries", slog.String("channel_id", channelID), slog.Any("error", err))
+	h.cfg.Logger.Warn("fan-out step failed, retrying", slog.String("channel_id", channelID), slog.Any("error", err))
 }

@@ -33,9 +33,9 @@ func TestReorderAndRepeats(t *testing.T) {
 	})
 }
 
-// TestHoleWaitsForNobody fills a hole while the log is slow: other channels continue, and one read
+// TestFillDoesNotBlockOthers fills a hole while the log is slow: other channels continue, and one read
 // serves all sessions.
-func TestHoleWaitsForNobody(t *testing.T) {
+func TestFillDoesNotBlockOthers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := setup(t, noChecks())
@@ -58,9 +58,9 @@ func TestHoleWaitsForNobody(t *testing.T) {
 	})
 }
 
-// TestHoleThatClosesItself delivers the missing event late, while the log is down: the parked
+// TestHoleClosedByLateEvent delivers the missing event late, while the log is down: the parked
 // events follow at once.
-func TestHoleThatClosesItself(t *testing.T) {
+func TestHoleClosedByLateEvent(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := setup(t, noChecks())
@@ -94,7 +94,7 @@ func TestHoleOfLargeEvents(t *testing.T) {
 	})
 }
 
-func TestFillIsTriedAgain(t *testing.T) {
+func TestFillIsRetried(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := setup(t, noChecks())
@@ -194,7 +194,7 @@ func TestCheckDuringLag(t *testing.T) {
 	})
 }
 
-func TestCheckSurvivesTheLog(t *testing.T) {
+func TestCheckRetriesAfterLogFailure(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := setup(t, Config{})
@@ -280,9 +280,9 @@ func TestLinger(t *testing.T) {
 	})
 }
 
-// TestNobodyLive publishes events, with a hole among them, while the only subscriber is not live.
+// TestNoLiveSubscribers publishes events, with a hole among them, while the only subscriber is not live.
 // Nothing is read for them.
-func TestNobodyLive(t *testing.T) {
+func TestNoLiveSubscribers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := setup(t, noChecks())

@@ -75,7 +75,7 @@ func (s *Session) take(now time.Time) (f Frame, ok bool, err error) {
 		s.fail(stream.TokenExpired())
 	}
 	if s.core.Ended() {
-		return f, false, s.told()
+		return f, false, s.endError()
 	}
 	if len(s.queue) > 0 || len(s.notes) > 0 {
 		f = s.join()
@@ -83,12 +83,12 @@ func (s *Session) take(now time.Time) (f Frame, ok bool, err error) {
 		return f, true, nil
 	}
 	if s.core.State() == stream.Draining {
-		if s.advised {
+		if s.reconnectSent {
 			s.fail(s.core.Cause())
-			return f, false, s.told()
+			return f, false, s.endError()
 		}
-		s.advised = true
-		return Frame{Reconnect: s.within}, true, nil
+		s.reconnectSent = true
+		return Frame{Reconnect: s.reconnectWithin}, true, nil
 	}
 	s.read()
 	if s.core.HeartbeatDue(now) {
@@ -111,7 +111,7 @@ func (s *Session) join() Frame {
 		if n > 0 && all+size > cfg.FrameBytes {
 			break
 		}
-		if q.asked {
+		if q.replayed {
 			if asked > 0 && asked+size > cfg.ReplayFrameBytes {
 				break
 			}

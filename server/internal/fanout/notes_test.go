@@ -153,8 +153,8 @@ func TestTypingWhileRemoved(t *testing.T) {
 	equal(t, r.read(s), map[string]string{})
 }
 
-// TestNotesAreToldAtOnce checks that a note wakes a waiting reader.
-func TestNotesAreToldAtOnce(t *testing.T) {
+// TestNotesAreSentImmediately checks that a note wakes a waiting reader.
+func TestNotesAreSentImmediately(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := setup(t, noChecks())

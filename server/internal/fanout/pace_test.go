@@ -61,8 +61,8 @@ func TestSlowConsumer(t *testing.T) {
 	}
 }
 
-// TestBoundIsExact keeps a queue that is exactly full, and accepts one event of any size.
-func TestBoundIsExact(t *testing.T) {
+// TestQueueLimitIsExact keeps a queue that is exactly full, and accepts one event of any size.
+func TestQueueLimitIsExact(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := setup(t, Config{QueueEvents: 10, QueueBytes: 1000})
@@ -170,8 +170,8 @@ func TestSlowReplay(t *testing.T) {
 	})
 }
 
-// TestReplaysTakeTurns replays many channels at once: none waits for the end of another.
-func TestReplaysTakeTurns(t *testing.T) {
+// TestReplaysAreScheduledFairly replays many channels at once: none waits for the end of another.
+func TestReplaysAreScheduledFairly(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		cfg := noChecks()
@@ -225,8 +225,8 @@ func TestReplaysTakeTurns(t *testing.T) {
 	})
 }
 
-// TestBurstLeavesNoMemory checks that a session does not keep the memory of a burst.
-func TestBurstLeavesNoMemory(t *testing.T) {
+// TestQueueMemoryIsReleasedAfterBurst checks that a session does not keep the memory of a burst.
+func TestQueueMemoryIsReleasedAfterBurst(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := setup(t, noChecks())

@@ -40,9 +40,9 @@ func TestReplayIsShared(t *testing.T) {
 	})
 }
 
-// TestReplayIsNotSharedTooLong checks that kept events are dropped when they may be wrong or are no
+// TestSharedReplayExpires checks that kept events are dropped when they may be wrong or are no
 // longer used.
-func TestReplayIsNotSharedTooLong(t *testing.T) {
+func TestSharedReplayExpires(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		meanwhile func(r *rig)
@@ -139,9 +139,9 @@ func TestRecentsAreBounded(t *testing.T) {
 	})
 }
 
-// TestOnlyReplaysArePatient checks that replays of returning subscribers may wait for the cache,
+// TestOnlyReplaysWaitForCache checks that replays of returning subscribers may wait for the cache,
 // and fills for live ones do not.
-func TestOnlyReplaysArePatient(t *testing.T) {
+func TestOnlyReplaysWaitForCache(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := setup(t, noChecks())

@@ -17,8 +17,8 @@ type Position struct {
 	After *int64
 	// Epoch is the epoch of After; empty means that it is not compared.
 	Epoch string
-	// Exempt means that the subscriber may have the channel without being a member. Watched and
-	// Expel ignore it.
+	// Exempt means that the subscriber may have the channel without being a member.
+	// SubscribedSubjects and Expel ignore it.
 	Exempt bool
 }
 
@@ -39,10 +39,10 @@ type Session struct {
 	mu sync.Mutex
 	// core's cause has no positions: Next adds them.
 	core stream.Core
-	// within is the reconnect advice once the session drains. advised is set once the advice was
-	// returned.
-	within  time.Duration
-	advised bool
+	// reconnectWithin is the reconnect advice once the session drains. advised is set once the
+	// advice was returned.
+	reconnectWithin time.Duration
+	reconnectSent   bool
 	// subs holds the subscriptions, sorted by channel id.
 	subs []*subscription
 	// queue holds the pieces that wait for the reader. liveEvents and liveBytes count the live
@@ -65,8 +65,8 @@ type piece struct {
 	seq     int64
 	epoch   string
 	entries int
-	// asked is set for pieces of a replay, which do not count against the limits.
-	asked bool
+	// replayed is set for pieces of a replay, which do not count against the limits.
+	replayed bool
 }
 
 type queued struct {
@@ -188,14 +188,14 @@ func (s *Session) drop(chosen func(channelID string) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, u := range dropped {
-		u.left = true
+		u.removed = true
 	}
-	s.behind = slices.DeleteFunc(s.behind, func(u *subscription) bool { return u.left })
+	s.behind = slices.DeleteFunc(s.behind, func(u *subscription) bool { return u.removed })
 	s.queue = slices.DeleteFunc(s.queue, func(q queued) bool {
-		if q.sub.left {
+		if q.sub.removed {
 			s.uncount(q.piece)
 		}
-		return q.sub.left
+		return q.sub.removed
 	})
 	s.dropNotes(chosen)
 }
@@ -210,7 +210,7 @@ func (s *Session) push(u *subscription, p *piece) bool {
 	}
 	cfg := &s.hub.cfg
 	if s.liveEvents > 0 && (s.liveEvents >= cfg.QueueEvents || s.liveBytes+len(p.data) > cfg.QueueBytes) {
-		s.fail(fault.New(fault.ResourceExhausted, fault.SlowConsumer, "the stream was read too slowly"))
+		s.fail(fault.New(fault.ResourceExhausted, fault.SlowConsumer, "the subscriber read too slowly"))
 		s.hub.stats.cuts.Add(1)
 		return false
 	}
@@ -222,7 +222,7 @@ func (s *Session) push(u *subscription, p *piece) bool {
 }
 
 func (s *Session) uncount(p *piece) {
-	if !p.asked {
+	if !p.replayed {
 		s.liveEvents--
 		s.liveBytes -= len(p.data)
 	}
@@ -232,7 +232,7 @@ func (s *Session) uncount(p *piece) {
 func (s *Session) catchUp(u *subscription) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.core.Ended() || u.left {
+	if s.core.Ended() || u.removed {
 		return
 	}
 	s.behind = append(s.behind, u)
@@ -246,7 +246,7 @@ func (s *Session) replayed(u *subscription, pieces []*piece, again bool) {
 	defer s.mu.Unlock()
 	s.reading--
 	s.core.Wake()
-	if s.core.State() != stream.Live || u.left {
+	if s.core.State() != stream.Live || u.removed {
 		return
 	}
 	for _, p := range pieces {
@@ -285,13 +285,13 @@ func (s *Session) drain(within time.Duration) {
 		return
 	}
 	s.core.Drain(stream.ShuttingDown())
-	s.within = within
+	s.reconnectWithin = within
 	s.behind = nil
 	s.core.Wake()
 }
 
-// told returns the cause of the session's end, with the positions of its subscriptions.
-func (s *Session) told() error {
+// endError returns the cause of the session's end, with the positions of its subscriptions.
+func (s *Session) endError() error {
 	e := *s.core.Cause()
 	for _, u := range s.subs {
 		switch {

@@ -124,7 +124,7 @@ func TestHubStartsAndStops(t *testing.T) {
 	lifecycletest.Stress[*Hub](t, func(*testing.T) *Hub { return New(Config{}, newBus(), newLog(), &fakeEncoder{}) })
 }
 
-func TestHubRefusesSessionsUnlessItRuns(t *testing.T) {
+func TestOpenRequiresRunningHub(t *testing.T) {
 	t.Parallel()
 	h := New(Config{}, newBus(), newLog(), &fakeEncoder{})
 	_, err := h.Open("ann", time.Time{})
@@ -140,7 +140,7 @@ func TestHubRefusesSessionsUnlessItRuns(t *testing.T) {
 	failure(t, err, fault.Unavailable, fault.ShuttingDown)
 }
 
-func TestDrainGivesUp(t *testing.T) {
+func TestDrainTimeout(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := setup(t, Config{})
@@ -202,7 +202,7 @@ func TestLimits(t *testing.T) {
 	})
 }
 
-func TestSessionIsBoundToItsSubject(t *testing.T) {
+func TestStreamIsBoundToSubject(t *testing.T) {
 	t.Parallel()
 	r := setup(t, Config{})
 	s := r.open()

@@ -21,14 +21,14 @@ type subscription struct {
 
 	// Guarded by topic.mu.
 	//
-	// gone is set when the subscription has ended. index is its index in topic.subs. slot is its
-	// index in topic.live plus one, 0 if it is not live.
-	gone  bool
-	index int
-	slot  int
-	// stated is set once its State is queued. placed is set while it knows the seq and the epoch
-	// from which to continue.
-	stated, placed bool
+	// detached is set when the subscription has ended. index is its index in topic.subs. slot is
+	// its index in topic.live plus one, 0 if it is not live.
+	detached bool
+	index    int
+	slot     int
+	// stateQueued is set once its State is queued. positioned is set while it knows the seq and the
+	// epoch from which to continue.
+	stateQueued, positioned bool
 	// after is the last entry queued, and epoch its epoch. goal is the head in its State, which it
 	// must reach to be level.
 	after, goal int64
@@ -36,11 +36,11 @@ type subscription struct {
 
 	// Guarded by session.mu.
 	//
-	// left is set when the subscription was removed from the session. started is set once a piece
-	// of it was returned by Next; sent and sentEpoch are its position then.
-	left, started bool
-	sent          int64
-	sentEpoch     string
+	// removed is set when the subscription was removed from the session. started is set once a
+	// piece of it was returned by Next; sent and sentEpoch are its position then.
+	removed, started bool
+	sent             int64
+	sentEpoch        string
 }
 
 // advance runs one turn: one read of the log and its consequences.
@@ -52,7 +52,7 @@ func (u *subscription) advance() {
 	// Other channels of the session continue; this one retries after a delay.
 	u.fails++
 	h := u.session.hub
-	h.trouble(u.want.ChannelID, err)
+	h.reportError(u.want.ChannelID, err)
 	wait := h.cfg.backoff(u.fails)
 	u.session.replayed(u, nil, false)
 	time.AfterFunc(wait, func() { u.session.catchUp(u) })
@@ -67,13 +67,13 @@ func (u *subscription) turn() error {
 		return err
 	}
 	t.mu.Lock()
-	if !u.placed {
+	if !u.positioned {
 		t.mu.Unlock()
-		return t.readState(func(st message.State) { u.settle(u.place(st)) })
+		return t.readState(func(st message.State) { u.finishTurn(u.place(st)) })
 	}
 	after, goal, epoch := u.after, max(u.goal, t.tail), u.epoch
-	if u.gone || epoch != t.epoch || u.level() {
-		u.settle(nil)
+	if u.detached || epoch != t.epoch || u.caughtUp() {
+		u.finishTurn(nil)
 		t.mu.Unlock()
 		return nil
 	}
@@ -98,8 +98,8 @@ func (u *subscription) turn() error {
 	}
 	if len(pieces) == 0 {
 		// The history is gone, or the epoch changed. The log's state shows which.
-		u.placed = false
-		return fmt.Errorf("replay after %d: %w", after, errNothing)
+		u.positioned = false
+		return fmt.Errorf("replay after %d: %w", after, errEmptyReplay)
 	}
 	u.take(pieces)
 	return nil
@@ -108,7 +108,7 @@ func (u *subscription) turn() error {
 // take ends a turn with the replayed pieces, of which there is at least one.
 func (u *subscription) take(pieces []*piece) {
 	u.after = pieces[len(pieces)-1].seq
-	u.settle(pieces)
+	u.finishTurn(pieces)
 }
 
 // encode encodes the events up to the first that has another epoch.
@@ -129,7 +129,7 @@ func (h *Hub) join(events [][]byte, after int64, epoch string) []*piece {
 	var p *piece
 	for i, data := range events {
 		if p == nil || len(p.data)+len(data) > h.cfg.ReplayFrameBytes {
-			p = &piece{epoch: epoch, asked: true}
+			p = &piece{epoch: epoch, replayed: true}
 			pieces = append(pieces, p)
 		}
 		p.data = append(p.data, data...)
@@ -145,7 +145,7 @@ func (h *Hub) join(events [][]byte, after int64, epoch string) []*piece {
 func (u *subscription) place(st message.State) []*piece {
 	id := u.want.ChannelID
 	from, epoch, resume := u.after, u.epoch, true
-	if !u.stated {
+	if !u.stateQueued {
 		epoch, resume = u.want.Epoch, u.want.After != nil
 		if resume {
 			from = *u.want.After
@@ -156,21 +156,21 @@ func (u *subscription) place(st message.State) []*piece {
 	case !resume:
 	case epoch != "" && epoch != st.Epoch:
 		reason = GapEpochChanged
-	case from > max(st.Head, u.topic.tail) && !u.stated:
+	case from > max(st.Head, u.topic.tail) && !u.stateQueued:
 		reason = GapAheadOfLog
 	case from < st.Oldest-1:
 		to, reason = st.Oldest-1, GapHistoryGone
 	default:
 		to = from
 	}
-	p := &piece{seq: to, epoch: st.Epoch, asked: true}
-	if !u.stated {
+	p := &piece{seq: to, epoch: st.Epoch, replayed: true}
+	if !u.stateQueued {
 		p.data = append(p.data, u.topic.hub.enc.State(id, to, st, resume && reason == 0)...)
 	}
 	if reason != 0 {
 		p.data = append(p.data, u.topic.hub.enc.Gap(id, from, to, st.Epoch, reason)...)
 	}
-	u.stated, u.placed = true, true
+	u.stateQueued, u.positioned = true, true
 	u.after, u.goal, u.epoch = to, max(to, st.Head), st.Epoch
 	if len(p.data) == 0 {
 		return nil
@@ -178,20 +178,20 @@ func (u *subscription) place(st message.State) []*piece {
 	return []*piece{p}
 }
 
-// level reports whether the subscription has reached both its State's head and the tail of the
+// caughtUp reports whether the subscription has reached both its State's head and the tail of the
 // topic, which has the same epoch.
-func (u *subscription) level() bool { return u.after >= max(u.topic.tail, u.goal) }
+func (u *subscription) caughtUp() bool { return u.after >= max(u.topic.tail, u.goal) }
 
-// settle ends a turn, under topic.mu. A level subscription goes live in the same critical section
-// in which its last page is queued.
-func (u *subscription) settle(pieces []*piece) {
+// finishTurn ends a turn, under topic.mu. A level subscription goes live in the same critical
+// section in which its last page is queued.
+func (u *subscription) finishTurn(pieces []*piece) {
 	u.fails = 0
 	if u.epoch != u.topic.epoch {
-		u.placed = false
+		u.positioned = false
 	}
-	level := u.placed && u.level()
-	if level && !u.gone {
-		u.topic.golive(u)
+	level := u.positioned && u.caughtUp()
+	if level && !u.detached {
+		u.topic.goLive(u)
 	}
 	u.session.replayed(u, pieces, !level)
 }

@@ -39,9 +39,10 @@ type topic struct {
 	// is settled. seen is the last entry known to exist. If it is above the tail, there is a hole.
 	epoch      string
 	tail, seen int64
-	// asked numbers the reads of State. Reads numbered up to settled began before the current epoch
-	// was known: if one of them returns another epoch, its answer is older, not newer.
-	asked, settled int64
+	// lastTicket numbers the reads of State. Reads numbered up to staleTicket began before the
+	// current epoch was known: if one of them returns another epoch, its answer is older, not
+	// newer.
+	lastTicket, staleTicket int64
 	// strayEpoch and straySeq describe the last event of an epoch that is not the topic's (yet).
 	strayEpoch string
 	straySeq   int64
@@ -160,7 +161,7 @@ func (t *topic) deliver(e *message.Event) {
 		}
 		u.after = e.Seq
 		if !u.session.push(u, p) {
-			t.unlive(u) // moves another to index i
+			t.removeLive(u) // moves another to index i
 			continue
 		}
 		i++
@@ -186,8 +187,8 @@ func (t *topic) deliver(e *message.Event) {
 func (t *topic) readState(use func(message.State)) error {
 	for range 3 {
 		t.mu.Lock()
-		t.asked++
-		ticket := t.asked
+		t.lastTicket++
+		ticket := t.lastTicket
 		t.mu.Unlock()
 		st, err := t.hub.state(t.channelID)
 		if err != nil {
@@ -203,18 +204,18 @@ func (t *topic) readState(use func(message.State)) error {
 			return nil
 		}
 	}
-	return errors.New("the log's epoch changes all the time")
+	return errors.New("log epoch changed during every read")
 }
 
 // observe applies a State to the topic. ticket is the number of its read. It returns false if the
 // state is from before the topic's epoch.
 func (t *topic) observe(st message.State, ticket int64) bool {
 	if st.Epoch != t.epoch {
-		if ticket <= t.settled {
+		if ticket <= t.staleTicket {
 			return false
 		}
 		first := t.epoch == ""
-		t.settled = t.asked
+		t.staleTicket = t.lastTicket
 		t.epoch = st.Epoch
 		t.tail, t.seen = st.Head, st.Head
 		t.dropParked()
@@ -250,7 +251,7 @@ func (t *topic) gap(reason GapReason) {
 		data := t.hub.enc.Gap(t.channelID, u.after, t.tail, t.epoch, reason)
 		u.after, u.epoch = t.tail, t.epoch
 		if !u.session.push(u, &piece{data: data, seq: t.tail, epoch: t.epoch}) {
-			t.unlive(u)
+			t.removeLive(u)
 		}
 	}
 }
@@ -262,14 +263,14 @@ func (t *topic) skip() {
 	t.dropParked()
 }
 
-// golive makes u a live subscription. u is level with the tail.
-func (t *topic) golive(u *subscription) {
+// goLive makes u a live subscription. u is level with the tail.
+func (t *topic) goLive(u *subscription) {
 	t.live = append(t.live, u)
 	u.slot = len(t.live)
 }
 
-// unlive removes u from the live subscriptions, if it is one.
-func (t *topic) unlive(u *subscription) {
+// removeLive removes u from the live subscriptions, if it is one.
+func (t *topic) removeLive(u *subscription) {
 	if u.slot == 0 {
 		return
 	}
@@ -288,8 +289,8 @@ func (t *topic) unlive(u *subscription) {
 func (t *topic) detach(u *subscription) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	u.gone = true
-	t.unlive(u)
+	u.detached = true
+	t.removeLive(u)
 	last := len(t.subs) - 1
 	t.subs[u.index] = t.subs[last]
 	t.subs[u.index].index = u.index

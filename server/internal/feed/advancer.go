@@ -51,15 +51,15 @@ type Advancer struct {
 	id     message.Identity
 	owner  Owner
 	logger *slog.Logger
-	// turns has capacity for the concurrent writes.
-	turns chan struct{}
+	// writeSlots has capacity for the concurrent writes.
+	writeSlots chan struct{}
 }
 
 // NewAdvancer returns an Advancer. Start starts it.
 func NewAdvancer(config AdvancerConfig) *Advancer {
 	return &Advancer{
 		source: config.Source, rows: config.Rows, id: config.Identity, owner: config.Owner,
-		logger: cmp.Or(config.Logger, slog.Default()), turns: make(chan struct{}, maxAdvances),
+		logger: cmp.Or(config.Logger, slog.Default()), writeSlots: make(chan struct{}, maxAdvances),
 	}
 }
 
@@ -76,19 +76,19 @@ func (a *Advancer) run(ctx context.Context, bucket int) {
 	whileOwned(ctx, a.owner, bucket, func(ctx context.Context) {
 		next := time.Now()
 		// The error can only be that ctx has ended.
-		_ = retry(ctx, a.logger.With("bucket", bucket), "moving channel rows", func() error {
+		_ = retry(ctx, a.logger.With("bucket", bucket), "advance channel rows", func() error {
 			return a.source.Consume(ctx, bucket, func(ctx context.Context, events []message.Event) error {
 				if err := sleep(ctx, time.Until(next)); err != nil {
 					return err
 				}
 				select {
-				case a.turns <- struct{}{}:
+				case a.writeSlots <- struct{}{}:
 				case <-ctx.Done():
 					return context.Cause(ctx)
 				}
 				began := time.Now()
-				err := a.move(ctx, events)
-				<-a.turns
+				err := a.writeAdvances(ctx, events)
+				<-a.writeSlots
 				// Do not call a slow store more often than it can answer.
 				next = began.Add(max(advanceEvery, 2*time.Since(began)))
 				return err
@@ -97,8 +97,9 @@ func (a *Advancer) run(ctx context.Context, bucket int) {
 	})
 }
 
-// move writes the changes of rows and cursors that events imply, in as few calls as possible.
-func (a *Advancer) move(ctx context.Context, events []message.Event) error {
+// writeAdvances writes the changes of rows and cursors that events imply, in as few calls as
+// possible.
+func (a *Advancer) writeAdvances(ctx context.Context, events []message.Event) error {
 	moves := a.fold(events)
 	for len(moves) > 0 {
 		n, size := 0, 0

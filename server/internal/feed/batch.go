@@ -15,26 +15,26 @@ import (
 // again, because the message may have been recalled in the meantime.
 const freshness = time.Second
 
-// place identifies a message by its position.
-type place struct {
+// messageKey identifies a message by its position.
+type messageKey struct {
 	channelID string
 	seq       int64
 }
 
-// known is a message and the time of its state.
-type known struct {
+// messageState is a message and the time of its state.
+type messageState struct {
 	message message.Entry
 	asOf    time.Time
 }
 
 // batch holds entries to be published, and the known state of their messages.
 type batch struct {
-	entries  []message.Entry
-	messages map[place]known
+	entries []message.Entry
+	states  map[messageKey]messageState
 }
 
 func newBatch(entries []message.Entry) *batch {
-	b := &batch{entries: entries, messages: make(map[place]known, len(entries))}
+	b := &batch{entries: entries, states: make(map[messageKey]messageState, len(entries))}
 	now := time.Now()
 	for i := range entries {
 		e := &entries[i]
@@ -45,28 +45,28 @@ func newBatch(entries []message.Entry) *batch {
 		if asOf.After(now.Add(freshness)) {
 			asOf = time.Time{} // the clock that set it is ahead of ours, so its age is unknown
 		}
-		b.messages[placeOf(e)] = known{*e, asOf}
+		b.states[keyOf(e)] = messageState{*e, asOf}
 	}
 	return b
 }
 
-// placeOf returns the place of the message that an entry sends or changes.
-func placeOf(e *message.Entry) place {
+// keyOf returns the place of the message that an entry sends or changes.
+func keyOf(e *message.Entry) messageKey {
 	if e.Kind == message.KindSend {
-		return place{e.ChannelID, e.Seq}
+		return messageKey{e.ChannelID, e.Seq}
 	}
-	return place{e.ChannelID, e.TargetSeq}
+	return messageKey{e.ChannelID, e.TargetSeq}
 }
 
 // apply calls log.Apply for the batch's edits and recalls, because their writer may have died
 // before doing so.
-func (b *batch) apply(ctx context.Context, log Log) error {
+func (b *batch) apply(ctx context.Context, store FeederStore) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallel)
 	for i := range b.entries {
 		if e := &b.entries[i]; e.Kind != message.KindSend {
 			group.Go(func() error {
-				if err := log.Apply(ctx, e); err != nil {
+				if err := store.Apply(ctx, e); err != nil {
 					return fmt.Errorf("apply entry %d of %s: %w", e.Seq, e.ChannelID, err)
 				}
 				return nil
@@ -79,13 +79,13 @@ func (b *batch) apply(ctx context.Context, log Log) error {
 // refresh reads all messages whose state is unknown or too old. Reading takes time, so it checks
 // again afterwards, for at most three rounds: the state from a store that takes longer than a
 // second each time is then used.
-func (b *batch) refresh(ctx context.Context, log Log) error {
+func (b *batch) refresh(ctx context.Context, store FeederStore) error {
 	for range 3 {
 		stale := b.stale(time.Now())
 		if len(stale) == 0 {
 			break
 		}
-		if err := b.read(ctx, log, stale); err != nil {
+		if err := b.read(ctx, store, stale); err != nil {
 			return err
 		}
 	}
@@ -95,43 +95,43 @@ func (b *batch) refresh(ctx context.Context, log Log) error {
 
 // stale returns the seqs of the messages to read, by channel.
 func (b *batch) stale(now time.Time) map[string][]int64 {
-	places := make(map[string][]int64)
-	seen := make(map[place]bool)
+	seqs := make(map[string][]int64)
+	seen := make(map[messageKey]bool)
 	for i := range b.entries {
-		p := placeOf(&b.entries[i])
-		k, ok := b.messages[p]
+		p := keyOf(&b.entries[i])
+		k, ok := b.states[p]
 		if seen[p] || ok && now.Sub(k.asOf) <= freshness {
 			continue
 		}
 		seen[p] = true
-		places[p.channelID] = append(places[p.channelID], p.seq)
+		seqs[p.channelID] = append(seqs[p.channelID], p.seq)
 	}
-	return places
+	return seqs
 }
 
 // read reads the current state of messages.
-func (b *batch) read(ctx context.Context, log Log, places map[string][]int64) error {
+func (b *batch) read(ctx context.Context, store FeederStore, stale map[string][]int64) error {
 	var mu sync.Mutex // guards b.messages
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallel)
-	for channelID, seqs := range places {
+	for channelID, seqs := range stale {
 		group.Go(func() error {
 			began := time.Now()
-			messages, err := log.Messages(ctx, channelID, seqs)
+			messages, err := store.Messages(ctx, channelID, seqs)
 			if err != nil {
 				return fmt.Errorf("read messages of %s: %w", channelID, err)
 			}
 			if len(messages) < len(seqs) {
-				return fmt.Errorf("read messages of %s: %d of %d are there", channelID, len(messages), len(seqs))
+				return fmt.Errorf("read messages of %s: got %d, want %d", channelID, len(messages), len(seqs))
 			}
 			mu.Lock()
 			defer mu.Unlock()
 			for _, m := range messages {
-				p := place{channelID, m.Seq}
-				if k, ok := b.messages[p]; ok && k.message.ChangedSeq > m.ChangedSeq {
+				p := messageKey{channelID, m.Seq}
+				if k, ok := b.states[p]; ok && k.message.ChangedSeq > m.ChangedSeq {
 					m = k.message // an earlier read returned a newer state
 				}
-				b.messages[p] = known{m, began}
+				b.states[p] = messageState{m, began}
 			}
 			return nil
 		})
@@ -143,12 +143,12 @@ func (b *batch) read(ctx context.Context, log Log, places map[string][]int64) er
 // was applied.
 func (b *batch) fold() {
 	pieces := make(map[string][]message.Entry)
-	seen := make(map[place]bool)
+	seen := make(map[messageKey]bool)
 	for i := range b.entries {
 		e := &b.entries[i]
-		if p := placeOf(e); !seen[p] {
+		if p := keyOf(e); !seen[p] {
 			seen[p] = true
-			pieces[p.channelID] = append(pieces[p.channelID], b.messages[p].message)
+			pieces[p.channelID] = append(pieces[p.channelID], b.states[p].message)
 		}
 		if e.Kind != message.KindSend {
 			pieces[e.ChannelID] = append(pieces[e.ChannelID], *e)
@@ -158,8 +158,8 @@ func (b *batch) fold() {
 		message.Fold(piece)
 		for i := range piece {
 			if piece[i].Kind == message.KindSend {
-				p := placeOf(&piece[i])
-				b.messages[p] = known{piece[i], b.messages[p].asOf}
+				p := keyOf(&piece[i])
+				b.states[p] = messageState{piece[i], b.states[p].asOf}
 			}
 		}
 	}
@@ -172,7 +172,7 @@ func (b *batch) events(epoch string) []message.Event {
 		e := &b.entries[i]
 		events[i] = message.Event{
 			Kind: e.Kind, Epoch: epoch, Seq: e.Seq, Count: e.Count, Time: e.MsgTime,
-			Message: b.messages[placeOf(e)].message.Message, Traceparent: e.Traceparent,
+			Message: b.states[keyOf(e)].message.Message, Traceparent: e.Traceparent,
 		}
 	}
 	return events

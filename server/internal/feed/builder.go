@@ -18,25 +18,25 @@ import (
 )
 
 const (
-	defaultKeep     = 150
-	defaultPatience = 10 * time.Second
-	// maxRounds is how often one batch may find its sets missing before it fails and is delivered
-	// again.
-	maxRounds = 10
-	// maxSettles is how often one rebuild loads a log that grows meanwhile.
-	maxSettles = 5
+	defaultKeep        = 150
+	defaultLoadTimeout = 10 * time.Second
+	// maxBatchRounds is how often one batch may find its sets missing before it fails and is
+	// delivered again.
+	maxBatchRounds = 10
+	// maxRebuildRounds is how often one rebuild loads a log that grows meanwhile.
+	maxRebuildRounds = 5
 )
 
 // BuilderConfig configures a Builder.
 type BuilderConfig struct {
 	Source Source
 	Cache  CacheWriter
-	Reader Reader
+	Store  BuilderStore
 	// Keep is the number of entries per channel that the cache holds; 0 means 150.
 	Keep int
-	// Patience is how long a rebuild waits for the store to return the published entries before it
-	// leaves the channel without a set; 0 means 10 s.
-	Patience time.Duration
+	// LoadTimeout is how long a rebuild waits for the store to return the published entries before
+	// it leaves the channel without a set; 0 means 10 s.
+	LoadTimeout time.Duration
 	// Owner decides which buckets are this node's; nil means all.
 	Owner Owner
 	// Metrics may be nil.
@@ -50,16 +50,16 @@ type BuilderConfig struct {
 // Builder maintains the cache of each channel's newest entries from the change stream of every
 // bucket.
 type Builder struct {
-	life     lifecycle.Base
-	source   Source
-	cache    CacheWriter
-	reader   Reader
-	keep     int
-	patience time.Duration
-	owner    Owner
-	metrics  *Metrics
-	tracer   trace.Tracer
-	logger   *slog.Logger
+	life        lifecycle.Base
+	source      Source
+	cache       CacheWriter
+	store       BuilderStore
+	keep        int
+	loadTimeout time.Duration
+	owner       Owner
+	metrics     *Metrics
+	tracer      trace.Tracer
+	logger      *slog.Logger
 }
 
 // NewBuilder returns a Builder. Start starts it.
@@ -69,15 +69,15 @@ func NewBuilder(config BuilderConfig) (*Builder, error) {
 		return nil, err
 	}
 	return &Builder{
-		source: config.Source, cache: config.Cache, reader: config.Reader, keep: cmp.Or(config.Keep, defaultKeep),
-		patience: cmp.Or(config.Patience, defaultPatience), owner: config.Owner, metrics: metrics, tracer: orNoTracer(config.Tracer),
+		source: config.Source, cache: config.Cache, store: config.Store, keep: cmp.Or(config.Keep, defaultKeep),
+		loadTimeout: cmp.Or(config.LoadTimeout, defaultLoadTimeout), owner: config.Owner, metrics: metrics, tracer: orNoTracer(config.Tracer),
 		logger: cmp.Or(config.Logger, slog.Default()),
 	}, nil
 }
 
 // Start starts consuming and returns at once. See lifecycle.Service.
 func (b *Builder) Start(ctx context.Context) error {
-	return eachBucket(ctx, &b.life, b.reader.Identity().Buckets, b.run)
+	return eachBucket(ctx, &b.life, b.store.Identity().Buckets, b.run)
 }
 
 // Stop stops consuming and waits for the goroutines. Batches in progress are delivered again to the
@@ -88,7 +88,7 @@ func (b *Builder) Stop(ctx context.Context) error { return b.life.Stop(ctx) }
 func (b *Builder) run(ctx context.Context, bucket int) {
 	whileOwned(ctx, b.owner, bucket, func(ctx context.Context) {
 		// The error can only be that ctx has ended.
-		_ = retry(ctx, b.logger.With("bucket", bucket), "consuming", func() error {
+		_ = retry(ctx, b.logger.With("bucket", bucket), "consume", func() error {
 			return b.source.Consume(ctx, bucket, b.handle)
 		})
 	})
@@ -98,10 +98,10 @@ func (b *Builder) run(ctx context.Context, bucket int) {
 // error the whole batch is.
 func (b *Builder) handle(ctx context.Context, events []message.Event) error {
 	began := time.Now()
-	runs := b.runs(ctx, events)
+	runs := b.groupByChannel(ctx, events)
 	for round := 0; len(runs) > 0; round++ {
-		if round == maxRounds {
-			return errors.New("build the cache: the sets are lost as soon as they are built")
+		if round == maxBatchRounds {
+			return errors.New("build the cache: sets vanish while they are built")
 		}
 		done, err := b.cache.Append(ctx, runs)
 		if err != nil {
@@ -118,13 +118,13 @@ func (b *Builder) handle(ctx context.Context, events []message.Event) error {
 	return nil
 }
 
-// runs groups events by channel, in their order.
+// groupByChannel groups events by channel, in their order.
 //
 // Events of another epoch are omitted: they belong to a log that the store no longer has. The set
 // that they were in has their epoch, and so ends with the first entry of the new one.
-func (b *Builder) runs(ctx context.Context, events []message.Event) []Run {
-	epoch := b.reader.Identity().Epoch
-	var runs []Run
+func (b *Builder) groupByChannel(ctx context.Context, events []message.Event) []ChannelChanges {
+	epoch := b.store.Identity().Epoch
+	var runs []ChannelChanges
 	at := make(map[string]int)
 	foreign := 0
 	for i := range events {
@@ -137,9 +137,9 @@ func (b *Builder) runs(ctx context.Context, events []message.Event) []Run {
 		if !ok {
 			n = len(runs)
 			at[e.Message.ChannelID] = n
-			runs = append(runs, Run{ChannelID: e.Message.ChannelID, Epoch: epoch})
+			runs = append(runs, ChannelChanges{ChannelID: e.Message.ChannelID, Epoch: epoch})
 		}
-		runs[n].Entries = append(runs[n].Entries, changeOf(e))
+		runs[n].Changes = append(runs[n].Changes, cacheChangeOf(e))
 	}
 	if foreign > 0 {
 		b.metrics.Foreign.Add(ctx, int64(foreign))
@@ -148,12 +148,12 @@ func (b *Builder) runs(ctx context.Context, events []message.Event) []Run {
 	return runs
 }
 
-// changeOf returns the change that an event makes to a cached set.
-func changeOf(e *message.Event) Change {
+// cacheChangeOf returns the change that an event makes to a cached set.
+func cacheChangeOf(e *message.Event) CacheChange {
 	if e.Kind == message.KindSend {
-		return Change{Entry: message.Cached{Epoch: e.Epoch, Seq: e.Seq, Count: e.Count, Message: e.Message}}
+		return CacheChange{Entry: message.Cached{Epoch: e.Epoch, Seq: e.Seq, Count: e.Count, Message: e.Message}}
 	}
-	return Change{
+	return CacheChange{
 		Entry: message.Cached{
 			Epoch: e.Epoch, Seq: e.Seq, Count: e.Count, Kind: e.Kind, TargetSeq: e.Message.Seq, Message: e.Message,
 		},
@@ -163,20 +163,20 @@ func changeOf(e *message.Event) Change {
 
 // rebuildAll rebuilds the sets of the unfinished runs and returns the remaining parts of those
 // runs. Runs whose rebuild was abandoned are omitted.
-func (b *Builder) rebuildAll(ctx context.Context, runs []Run, done []int) ([]Run, error) {
-	var left []Run
+func (b *Builder) rebuildAll(ctx context.Context, runs []ChannelChanges, done []int) ([]ChannelChanges, error) {
+	var left []ChannelChanges
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(parallel)
 	abandoned := make([]atomic.Bool, len(runs))
 	for i := range runs {
-		if done[i] == len(runs[i].Entries) {
+		if done[i] == len(runs[i].Changes) {
 			continue
 		}
-		run := Run{ChannelID: runs[i].ChannelID, Epoch: runs[i].Epoch, Entries: runs[i].Entries[done[i]:]}
+		run := ChannelChanges{ChannelID: runs[i].ChannelID, Epoch: runs[i].Epoch, Changes: runs[i].Changes[done[i]:]}
 		n := len(left)
 		left = append(left, run)
 		group.Go(func() error {
-			built, err := b.rebuild(groupCtx, run.ChannelID, run.Entries[0].Entry.Seq)
+			built, err := b.rebuild(groupCtx, run.ChannelID, run.Changes[0].Entry.Seq)
 			abandoned[n].Store(!built)
 			return err
 		})
@@ -202,7 +202,7 @@ func (b *Builder) rebuildAll(ctx context.Context, runs []Run, done []int) ([]Run
 // beyond the set.
 func (b *Builder) rebuild(ctx context.Context, channelID string, reach int64) (built bool, err error) {
 	b.metrics.Rebuilds.Add(ctx, 1)
-	for range maxSettles {
+	for range maxRebuildRounds {
 		entries, began, err := b.load(ctx, channelID, reach)
 		if err != nil {
 			return false, err
@@ -218,7 +218,7 @@ func (b *Builder) rebuild(ctx context.Context, channelID string, reach int64) (b
 			return false, err
 		}
 		built = true
-		head, err := b.reader.Head(ctx, channelID)
+		head, err := b.store.Head(ctx, channelID)
 		if err != nil {
 			return false, errors.Join(fmt.Errorf("read the head of %s: %w", channelID, err), b.cache.Drop(ctx, channelID))
 		}
@@ -231,8 +231,8 @@ func (b *Builder) rebuild(ctx context.Context, channelID string, reach int64) (b
 		return true, nil
 	}
 	b.metrics.Abandoned.Add(ctx, 1)
-	b.logger.ErrorContext(ctx, "the store does not show in time what it has published; the channel is left uncached",
-		"channel", channelID, "seq", reach)
+	b.logger.ErrorContext(ctx, "store did not return published entries in time, channel left uncached",
+		"channel_id", channelID, "seq", reach)
 	return false, b.cache.Drop(ctx, channelID)
 }
 
@@ -241,12 +241,12 @@ func (b *Builder) rebuild(ctx context.Context, channelID string, reach int64) (b
 // cache's time before the read.
 func (b *Builder) load(ctx context.Context, channelID string, reach int64) (entries []message.Cached, began time.Time, err error) {
 	waits := newBackoff()
-	epoch := b.reader.Identity().Epoch
-	for deadline := time.Now().Add(b.patience); ; {
+	epoch := b.store.Identity().Epoch
+	for deadline := time.Now().Add(b.loadTimeout); ; {
 		if began, err = b.cache.Now(ctx, channelID); err != nil {
 			return nil, began, err
 		}
-		newest, err := b.reader.Entries(ctx, channelID, message.Range{Desc: true, Limit: b.keep})
+		newest, err := b.store.Entries(ctx, channelID, message.Range{Desc: true, Limit: b.keep})
 		if err != nil {
 			return nil, began, fmt.Errorf("load the newest entries of %s: %w", channelID, err)
 		}

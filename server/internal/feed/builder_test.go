@@ -28,7 +28,7 @@ func (r *rig) mustBeGone(channelID string) {
 	}
 }
 
-func TestOverAHoleAMessageRebuildsAndAChangeDeletes(t *testing.T) {
+func TestGapRebuildsOnSendAndDeletesOnChange(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	source := r.builderOnly(r.cache, r.store)
@@ -58,7 +58,7 @@ func TestOverAHoleAMessageRebuildsAndAChangeDeletes(t *testing.T) {
 	}
 }
 
-func TestHoleInTheStreamItself(t *testing.T) {
+func TestGapInStream(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	source := r.builderOnly(r.cache, r.store)
@@ -154,12 +154,12 @@ func TestBatchOfManyChannels(t *testing.T) {
 // staleReader returns messages as they were sent, although it returns the entries that changed
 // them.
 type staleReader struct {
-	feed.Reader
+	feed.BuilderStore
 	texts map[int64]message.Message
 }
 
 func (s *staleReader) Entries(ctx context.Context, channelID string, r message.Range) ([]message.Entry, error) {
-	entries, err := s.Reader.Entries(ctx, channelID, r)
+	entries, err := s.BuilderStore.Entries(ctx, channelID, r)
 	for i := range entries {
 		if m, ok := s.texts[entries[i].Seq]; ok {
 			entries[i].Message = m
@@ -168,7 +168,7 @@ func (s *staleReader) Entries(ctx context.Context, channelID string, r message.R
 	return entries, err
 }
 
-func TestStaleReadDoesNotBringTheTextBack(t *testing.T) {
+func TestStaleReadKeepsRecall(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	sent, edited := r.send("room", "s3cr3t"), r.send("room", "draft")
@@ -183,7 +183,7 @@ func TestStaleReadDoesNotBringTheTextBack(t *testing.T) {
 
 // laggingReader hides entries above a seq for some calls.
 type laggingReader struct {
-	feed.Reader
+	feed.BuilderStore
 	above int64
 	calls atomic.Int64
 }
@@ -192,13 +192,13 @@ func (l *laggingReader) Entries(ctx context.Context, channelID string, r message
 	if l.calls.Add(-1) >= 0 {
 		r.Before = l.above + 1
 	}
-	return l.Reader.Entries(ctx, channelID, r)
+	return l.BuilderStore.Entries(ctx, channelID, r)
 }
 
-func TestLaggingStoreIsWaitedFor(t *testing.T) {
+func TestRebuildWaitsForLaggingStore(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	lagging := &laggingReader{Reader: r.store, above: 1}
+	lagging := &laggingReader{BuilderStore: r.store, above: 1}
 	lagging.calls.Store(4)
 	source := r.builderOnly(r.cache, lagging)
 	r.send("room", "1")
@@ -206,10 +206,10 @@ func TestLaggingStoreIsWaitedFor(t *testing.T) {
 	r.mustMirror("room")
 }
 
-func TestStoreThatNeverShowsAnEntryStopsNobody(t *testing.T) {
+func TestMissingEntryDoesNotBlockBatch(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	lagging := &laggingReader{Reader: r.store, above: 1}
+	lagging := &laggingReader{BuilderStore: r.store, above: 1}
 	source := r.builderOnly(r.cache, lagging)
 	r.mustDeliver(source, r.eventOf(r.send("room", "1")))
 	r.mustMirror("room")
@@ -224,7 +224,7 @@ func TestStoreThatNeverShowsAnEntryStopsNobody(t *testing.T) {
 
 // failingReader fails some calls.
 type failingReader struct {
-	feed.Reader
+	feed.BuilderStore
 	entries, head atomic.Int64
 }
 
@@ -232,20 +232,20 @@ func (f *failingReader) Entries(ctx context.Context, channelID string, r message
 	if f.entries.Add(-1) >= 0 {
 		return nil, errProvoked
 	}
-	return f.Reader.Entries(ctx, channelID, r)
+	return f.BuilderStore.Entries(ctx, channelID, r)
 }
 
 func (f *failingReader) Head(ctx context.Context, channelID string) (message.Head, error) {
 	if f.head.Add(-1) >= 0 {
 		return message.Head{}, errProvoked
 	}
-	return f.Reader.Head(ctx, channelID)
+	return f.BuilderStore.Head(ctx, channelID)
 }
 
-func TestFailingStoreHasTheBatchRepeated(t *testing.T) {
+func TestStoreFailureRedeliversBatch(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	failing := &failingReader{Reader: r.store}
+	failing := &failingReader{BuilderStore: r.store}
 	source := r.builderOnly(r.cache, failing)
 	event := r.eventOf(r.send("room", "1"))
 	failing.entries.Store(1)
@@ -277,7 +277,7 @@ func (c *racedCache) Replace(ctx context.Context, channelID string, began time.T
 	return c.CacheWriter.Replace(ctx, channelID, began, entries)
 }
 
-func TestRecallThatAnotherBuilderHandledDuringARebuild(t *testing.T) {
+func TestConcurrentRecallDuringRebuild(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	sent := r.send("room", "s3cr3t")
@@ -313,7 +313,7 @@ func (c *stoppedCache) Replace(ctx context.Context, channelID string, began time
 	return err
 }
 
-func TestALoadOfLongAgoIsReadAgain(t *testing.T) {
+func TestStaleLoadIsRetried(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	stopped := &stoppedCache{CacheWriter: r.cache}
@@ -325,7 +325,7 @@ func TestALoadOfLongAgoIsReadAgain(t *testing.T) {
 	}
 }
 
-func TestSetsThatVanishAtOnceArePutOff(t *testing.T) {
+func TestVanishingSetsFailBatch(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	source := r.builderOnly(vanishing{r.cache, r}, r.store)

@@ -9,7 +9,7 @@ import (
 )
 
 // ErrStaleLoad is returned by Replace if the entries were read too long ago to be cached.
-var ErrStaleLoad = errors.New("the load is too old")
+var ErrStaleLoad = errors.New("stale load")
 
 // CacheWriter writes the cache of newest entries. Only the Builder calls it. Every call may be
 // repeated without harm, so an error leaves nothing to undo.
@@ -22,7 +22,7 @@ type CacheWriter interface {
 	// it. An edit or recall that does not follow deletes the set. A send that does not follow ends
 	// the run before it: the caller must replace the set first. No entry can follow if the channel
 	// has no set or a set of another epoch.
-	Append(ctx context.Context, runs []Run) ([]int, error)
+	Append(ctx context.Context, runs []ChannelChanges) ([]int, error)
 	// Now returns the cache's own time with regard to the channel, for Replace.
 	Now(ctx context.Context, channelID string) (time.Time, error)
 	// Replace replaces the channel's set with entries, which must be dense, ascending and of one
@@ -34,15 +34,16 @@ type CacheWriter interface {
 	Drop(ctx context.Context, channelID string) error
 }
 
-// Run is a sequence of entries of one channel and one epoch, in the order in which they arrived.
-type Run struct {
+// ChannelChanges is a sequence of entries of one channel and one epoch, in the order in which they
+// arrived.
+type ChannelChanges struct {
 	ChannelID string
 	Epoch     string
-	Entries   []Change
+	Changes   []CacheChange
 }
 
-// Change is the effect of one entry on a cached set.
-type Change struct {
+// CacheChange is the effect of one entry on a cached set.
+type CacheChange struct {
 	// Entry is the entry to add.
 	Entry message.Cached
 	// Target is the changed message in its current state; nil for a send.

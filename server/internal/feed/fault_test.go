@@ -21,7 +21,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/testkit"
 )
 
-func TestRedisComesBackWithAnOlderFile(t *testing.T) {
+func TestRedisRestoredFromOlderSnapshot(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testkit.RedisAppendOnly()).start()
 	first := r.send("room", "1")
@@ -64,7 +64,7 @@ func TestRedisComesBackWithAnOlderFile(t *testing.T) {
 	r.waitMirror("other")
 }
 
-func TestFlushInTheMiddle(t *testing.T) {
+func TestRedisFlushDuringBuild(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).start()
 	for i := range 200 {
@@ -81,7 +81,7 @@ func TestFlushInTheMiddle(t *testing.T) {
 	r.waitMirror("room")
 }
 
-func TestTextThatWasRecalledWhileNATSWasAway(t *testing.T) {
+func TestRecallDuringNATSOutage(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).start()
 	r.send("room", "1")
@@ -148,7 +148,7 @@ func (r *rig) streamed() []json.RawMessage {
 	return all
 }
 
-func TestDeletedStreamComesBackWithEverythingUnpublished(t *testing.T) {
+func TestDeletedStreamIsRefilled(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	lifecycletest.Start(t, r.builder)
@@ -174,9 +174,9 @@ func TestDeletedStreamComesBackWithEverythingUnpublished(t *testing.T) {
 	r.waitMirror("room")
 }
 
-// TestSetsAreDenseAndTrueWhateverHappens breaks one part after another under load, checks every set
+// TestCachedSetsStayConsistentUnderFaults breaks one part after another under load, checks every set
 // meanwhile, and compares cache and store at the end.
-func TestSetsAreDenseAndTrueWhateverHappens(t *testing.T) {
+func TestCachedSetsStayConsistentUnderFaults(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)

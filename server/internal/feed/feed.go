@@ -60,8 +60,8 @@ type Source interface {
 	Consume(ctx context.Context, bucket int, fn func(context.Context, []message.Event) error) error
 }
 
-// Log is the part of the store that the Feeder uses. message.Store documents the methods.
-type Log interface {
+// FeederStore is the part of the store that the Feeder uses. message.Store documents the methods.
+type FeederStore interface {
 	Identity() message.Identity
 	OpenFeed(ctx context.Context, bucket int) (message.Feed, error)
 	Apply(ctx context.Context, change *message.Entry) error
@@ -76,8 +76,8 @@ type History interface {
 	LastPublished(ctx context.Context, bucket int) (e message.Event, ok bool, err error)
 }
 
-// Reader is the part of the store that the Builder uses. message.Store documents the methods.
-type Reader interface {
+// BuilderStore is the part of the store that the Builder uses. message.Store documents the methods.
+type BuilderStore interface {
 	Identity() message.Identity
 	Head(ctx context.Context, channelID string) (message.Head, error)
 	Entries(ctx context.Context, channelID string, r message.Range) ([]message.Entry, error)
@@ -96,7 +96,7 @@ func eachBucket(ctx context.Context, life *lifecycle.Base, n int, run func(ctx c
 // retry calls fn until it succeeds or ctx ends; it returns an error only if ctx ends. The delay is
 // 20 ms after the first failure and doubles up to 5 s, with jitter. After a call of more than 10 s
 // it starts at 20 ms again.
-func retry(ctx context.Context, log *slog.Logger, what string, fn func() error) error {
+func retry(ctx context.Context, logger *slog.Logger, step string, fn func() error) error {
 	waits := newBackoff()
 	for {
 		began := time.Now()
@@ -105,15 +105,15 @@ func retry(ctx context.Context, log *slog.Logger, what string, fn func() error) 
 			return nil
 		}
 		if ctx.Err() != nil {
-			return fmt.Errorf("%s: %w", what, context.Cause(ctx))
+			return fmt.Errorf("%s: %w", step, context.Cause(ctx))
 		}
 		if time.Since(began) > longCall {
 			waits.Reset()
 		}
 		wait := waits.NextBackOff()
-		log.WarnContext(ctx, "a step failed and will be repeated", "step", what, "wait", wait, "error", err)
+		logger.WarnContext(ctx, "step failed, retrying", "step", step, "delay", wait, "error", err)
 		if err := sleep(ctx, wait); err != nil {
-			return fmt.Errorf("%s: %w", what, err)
+			return fmt.Errorf("%s: %w", step, err)
 		}
 	}
 }

@@ -18,7 +18,7 @@ import (
 
 // FeederConfig configures a Feeder.
 type FeederConfig struct {
-	Log       Log
+	Store     FeederStore
 	Publisher Publisher
 	// History may be nil. The Feeder then does not detect a store that was restored without a new
 	// epoch.
@@ -37,7 +37,7 @@ type FeederConfig struct {
 // skips nothing.
 type Feeder struct {
 	life      lifecycle.Base
-	log       Log
+	store     FeederStore
 	publisher Publisher
 	history   History
 	owner     Owner
@@ -55,10 +55,10 @@ func NewFeeder(config FeederConfig) (*Feeder, error) {
 		return nil, err
 	}
 	f := &Feeder{
-		log: config.Log, publisher: config.Publisher, history: config.History, owner: config.Owner, metrics: metrics,
+		store: config.Store, publisher: config.Publisher, history: config.History, owner: config.Owner, metrics: metrics,
 		tracer: orNoTracer(config.Tracer), logger: cmp.Or(config.Logger, slog.Default()),
 	}
-	for range config.Log.Identity().Buckets {
+	for range config.Store.Identity().Buckets {
 		f.recent = append(f.recent, newRecent())
 	}
 	return f, nil
@@ -80,7 +80,7 @@ func orNoTracer(t trace.Tracer) trace.Tracer {
 
 // Start starts publishing and returns at once. See lifecycle.Service.
 func (f *Feeder) Start(ctx context.Context) error {
-	return eachBucket(ctx, &f.life, f.log.Identity().Buckets, f.run)
+	return eachBucket(ctx, &f.life, f.store.Identity().Buckets, f.run)
 }
 
 // Stop stops publishing and waits until the positions are saved, for at most 5 s.
@@ -92,9 +92,9 @@ func (f *Feeder) run(ctx context.Context, bucket int) {
 	whileOwned(ctx, f.owner, bucket, func(ctx context.Context) {
 		var again sync.WaitGroup
 		defer again.Wait()
-		again.Go(func() { f.republishing(ctx, logger, f.recent[bucket]) })
+		again.Go(func() { f.republishLoop(ctx, logger, f.recent[bucket]) })
 		// The error can only be that ctx has ended.
-		_ = retry(ctx, logger, "feeding", func() error { return f.feed(ctx, logger, bucket) })
+		_ = retry(ctx, logger, "feed", func() error { return f.feed(ctx, logger, bucket) })
 	})
 }
 
@@ -108,24 +108,24 @@ func (f *Feeder) checkEpoch(ctx context.Context, logger *slog.Logger, bucket int
 	}
 	last, ok, err := f.history.LastPublished(ctx, bucket)
 	if err != nil {
-		return fmt.Errorf("look at what was published last: %w", err)
+		return fmt.Errorf("read the last published event: %w", err)
 	}
-	if !ok || last.Epoch != f.log.Identity().Epoch {
+	if !ok || last.Epoch != f.store.Identity().Epoch {
 		return nil
 	}
-	head, err := f.log.Head(ctx, last.Message.ChannelID)
+	head, err := f.store.Head(ctx, last.Message.ChannelID)
 	if err != nil {
-		return fmt.Errorf("look at what was published last: %w", err)
+		return fmt.Errorf("read the head of its log: %w", err)
 	}
 	if head.Seq >= last.Seq {
 		return nil
 	}
-	epoch, err := f.log.NewEpoch(ctx)
+	epoch, err := f.store.NewEpoch(ctx)
 	if err != nil {
 		return fmt.Errorf("replace the epoch: %w", err)
 	}
-	logger.ErrorContext(ctx, "the store was put back to an earlier state: the epoch is replaced, nodes start again",
-		"channel", last.Message.ChannelID, "published", last.Seq, "head", head.Seq, "epoch", epoch)
+	logger.ErrorContext(ctx, "store rolled back, epoch replaced, nodes restart",
+		"channel_id", last.Message.ChannelID, "published", last.Seq, "head", head.Seq, "epoch", epoch)
 	return errEpochReplaced
 }
 
@@ -137,7 +137,7 @@ func (f *Feeder) feed(ctx context.Context, logger *slog.Logger, bucket int) erro
 	if err := f.checkEpoch(ctx, logger, bucket); err != nil {
 		return err
 	}
-	source, err := f.log.OpenFeed(ctx, bucket)
+	source, err := f.store.OpenFeed(ctx, bucket)
 	if err != nil {
 		return fmt.Errorf("open the feed: %w", err)
 	}
@@ -145,7 +145,7 @@ func (f *Feeder) feed(ctx context.Context, logger *slog.Logger, bucket int) erro
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWait)
 		defer cancel()
 		if err := source.Close(ctx); err != nil {
-			logger.WarnContext(ctx, "a feed's position was not saved; some events will be published again", "error", err)
+			logger.WarnContext(ctx, "saving the feed position failed, events will be published again", "error", err)
 		}
 	}()
 	for {
@@ -168,7 +168,7 @@ func (f *Feeder) feed(ctx context.Context, logger *slog.Logger, bucket int) erro
 // publish publishes a batch, retrying until it succeeds. It fails only if ctx ends.
 func (f *Feeder) publish(ctx context.Context, logger *slog.Logger, b *batch) error {
 	began := time.Now()
-	err := retry(ctx, logger, "applying changes", func() error { return b.apply(ctx, f.log) })
+	err := retry(ctx, logger, "apply changes", func() error { return b.apply(ctx, f.store) })
 	if err != nil {
 		return err
 	}
@@ -188,12 +188,12 @@ func (f *Feeder) publish(ctx context.Context, logger *slog.Logger, b *batch) err
 // send publishes a batch in its current state, retrying until it succeeds. It returns the published
 // events.
 func (f *Feeder) send(ctx context.Context, logger *slog.Logger, b *batch) (events []message.Event, err error) {
-	err = retry(ctx, logger, "publishing", func() error {
+	err = retry(ctx, logger, "publish", func() error {
 		// Refresh before every attempt: a message may have been recalled since the last one.
-		if err := b.refresh(ctx, f.log); err != nil {
+		if err := b.refresh(ctx, f.store); err != nil {
 			return err
 		}
-		events = b.events(f.log.Identity().Epoch)
+		events = b.events(f.store.Identity().Epoch)
 		if err := f.publisher.Publish(ctx, events); err != nil {
 			f.metrics.PublishFailures.Add(ctx, 1)
 			return err

@@ -116,13 +116,13 @@ func TestNothingIsConfirmedBeforeItIsPublished(t *testing.T) {
 
 // unconfirmedLog has feeds whose Published fails a number of times, as after a crash.
 type unconfirmedLog struct {
-	feed.Log
+	feed.FeederStore
 	mu   sync.Mutex // guards left
 	left int
 }
 
 func (u *unconfirmedLog) OpenFeed(ctx context.Context, bucket int) (message.Feed, error) {
-	source, err := u.Log.OpenFeed(ctx, bucket)
+	source, err := u.FeederStore.OpenFeed(ctx, bucket)
 	return &unconfirmedFeed{source, u}, err
 }
 
@@ -144,7 +144,7 @@ func (f *unconfirmedFeed) Published(ctx context.Context) error {
 func TestCrashBetweenPublishAndConfirmationOnlyRepeats(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.newFeeder(&unconfirmedLog{Log: r.store, left: 3}, r.bus)
+	r.newFeeder(&unconfirmedLog{FeederStore: r.store, left: 3}, r.bus)
 	l := r.listen("room")
 	for range 5 {
 		r.send("room", "x")
@@ -161,7 +161,7 @@ func TestCrashBetweenPublishAndConfirmationOnlyRepeats(t *testing.T) {
 	r.waitConfirmed("room")
 }
 
-func TestTextThatWasRecalledBeforeItCouldBePublished(t *testing.T) {
+func TestRecallBeforePublish(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	failures := make(chan struct{}, 1000)
@@ -195,7 +195,7 @@ func TestTextThatWasRecalledBeforeItCouldBePublished(t *testing.T) {
 	}
 }
 
-func TestOldEntriesGoOutAsTheyAreNow(t *testing.T) {
+func TestOldEntriesArePublishedInCurrentState(t *testing.T) {
 	t.Parallel()
 	for name, at := range map[string]time.Duration{"old": -time.Hour, "from a clock ahead of ours": time.Hour} {
 		t.Run(name, func(t *testing.T) {
@@ -208,7 +208,7 @@ func TestOldEntriesGoOutAsTheyAreNow(t *testing.T) {
 			// The feed returns it as it was inserted; the store has applied a recall that is much
 			// later in the feed.
 			publisher := &fakePublisher{}
-			log := &insertedLog{Log: r.store, as: map[int64]message.Entry{1: sent}}
+			log := &insertedLog{FeederStore: r.store, as: map[int64]message.Entry{1: sent}}
 			r.recall(sent)
 			log.only = 1
 			r.newFeeder(log, publisher)
@@ -222,13 +222,13 @@ func TestOldEntriesGoOutAsTheyAreNow(t *testing.T) {
 
 // insertedLog has feeds that return entries as they were inserted, a few at a time.
 type insertedLog struct {
-	feed.Log
+	feed.FeederStore
 	as   map[int64]message.Entry
 	only int
 }
 
 func (l *insertedLog) OpenFeed(ctx context.Context, bucket int) (message.Feed, error) {
-	source, err := l.Log.OpenFeed(ctx, bucket)
+	source, err := l.FeederStore.OpenFeed(ctx, bucket)
 	return &insertedFeed{source, l}, err
 }
 
@@ -250,14 +250,14 @@ func (f *insertedFeed) Next(ctx context.Context, most int) ([]message.Entry, err
 	return entries, err
 }
 
-func TestFeederAppliesWhatADeadWriterLeft(t *testing.T) {
+func TestFeederAppliesUnappliedChanges(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	publisher := &fakePublisher{}
 	r.newFeeder(r.store, publisher)
 	sent := r.send("room", "s3cr3t")
-	edit := r.insert(changeOf(sent, message.KindEdit, "s3cr3t 2"))
-	r.insert(changeOf(sent, message.KindRecall, ""))
+	edit := r.insert(cacheChangeOf(sent, message.KindEdit, "s3cr3t 2"))
+	r.insert(cacheChangeOf(sent, message.KindRecall, ""))
 	lifecycletest.Start(t, r.feeder)
 	events := publisher.wait(t, 3)
 	for _, e := range events {
@@ -278,7 +278,7 @@ func TestFeederAppliesWhatADeadWriterLeft(t *testing.T) {
 // staleLog returns messages as they were sent, although changes to them were applied; at first it
 // returns none at all.
 type staleLog struct {
-	feed.Log
+	feed.FeederStore
 	as     map[int64]message.Entry
 	hidden int
 }
@@ -288,7 +288,7 @@ func (l *staleLog) Messages(ctx context.Context, channelID string, seqs []int64)
 		l.hidden--
 		return nil, nil
 	}
-	messages, err := l.Log.Messages(ctx, channelID, seqs)
+	messages, err := l.FeederStore.Messages(ctx, channelID, seqs)
 	for i := range messages {
 		if e, ok := l.as[messages[i].Seq]; ok {
 			messages[i] = e
@@ -302,7 +302,7 @@ func TestStaleTargetIsPublishedWithItsChanges(t *testing.T) {
 	r := newRig(t)
 	publisher := &fakePublisher{}
 	sent := r.send("room", "s3cr3t")
-	r.newFeeder(&staleLog{Log: r.store, as: map[int64]message.Entry{1: sent}, hidden: 2}, publisher)
+	r.newFeeder(&staleLog{FeederStore: r.store, as: map[int64]message.Entry{1: sent}, hidden: 2}, publisher)
 	lifecycletest.Start(t, r.feeder)
 	publisher.wait(t, 1)
 	r.recall(sent)
@@ -313,7 +313,7 @@ func TestStaleTargetIsPublishedWithItsChanges(t *testing.T) {
 
 // failingLog fails its first calls of each kind.
 type failingLog struct {
-	feed.Log
+	feed.FeederStore
 	mu                    sync.Mutex // guards the fields below
 	opens, nexts, applies int
 }
@@ -329,7 +329,7 @@ func (l *failingLog) OpenFeed(ctx context.Context, bucket int) (message.Feed, er
 	if l.fails(&l.opens) {
 		return nil, errProvoked
 	}
-	source, err := l.Log.OpenFeed(ctx, bucket)
+	source, err := l.FeederStore.OpenFeed(ctx, bucket)
 	return &failingFeed{source, l}, err
 }
 
@@ -337,7 +337,7 @@ func (l *failingLog) Apply(ctx context.Context, change *message.Entry) error {
 	if l.fails(&l.applies) {
 		return errProvoked
 	}
-	return l.Log.Apply(ctx, change)
+	return l.FeederStore.Apply(ctx, change)
 }
 
 type failingFeed struct {
@@ -356,9 +356,9 @@ func TestFailingStoreSkipsNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	publisher := &fakePublisher{}
-	r.newFeeder(&failingLog{Log: r.store, opens: 6, nexts: 6, applies: 3}, publisher)
+	r.newFeeder(&failingLog{FeederStore: r.store, opens: 6, nexts: 6, applies: 3}, publisher)
 	sent := r.send("room", "1")
-	r.insert(changeOf(sent, message.KindEdit, "2"))
+	r.insert(cacheChangeOf(sent, message.KindEdit, "2"))
 	r.send("room", "3")
 	lifecycletest.Start(t, r.feeder)
 	for i, e := range publisher.wait(t, 3) {

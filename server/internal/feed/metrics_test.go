@@ -10,7 +10,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/lifecycle/lifecycletest"
 )
 
-func TestMetricsCountWhatWasDone(t *testing.T) {
+func TestMetrics(t *testing.T) {
 	t.Parallel()
 	reader := metric.NewManualReader()
 	provider := metric.NewMeterProvider(metric.WithReader(reader))
@@ -19,11 +19,11 @@ func TestMetricsCountWhatWasDone(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := newRig(t)
-	if r.feeder, err = feed.NewFeeder(feed.FeederConfig{Log: r.store, Publisher: r.bus, Metrics: metrics, Logger: quiet}); err != nil {
+	if r.feeder, err = feed.NewFeeder(feed.FeederConfig{Store: r.store, Publisher: r.bus, Metrics: metrics, Logger: quiet}); err != nil {
 		t.Fatal(err)
 	}
 	r.builder, err = feed.NewBuilder(feed.BuilderConfig{
-		Source: r.bus.Group("redis_cache_group", 256), Cache: r.cache, Reader: r.store, Keep: keep, Metrics: metrics, Logger: quiet,
+		Source: r.bus.Group("redis_cache_group", 256), Cache: r.cache, Store: r.store, Keep: keep, Metrics: metrics, Logger: quiet,
 	})
 	if err != nil {
 		t.Fatal(err)

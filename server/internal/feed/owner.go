@@ -17,8 +17,8 @@ type Owner interface {
 	Changed() <-chan struct{}
 }
 
-// errMoved ends the work on a bucket that another node has taken over.
-var errMoved = errors.New("the bucket is another node's now")
+// errNotOwner ends the work on a bucket that another node has taken over.
+var errNotOwner = errors.New("bucket is owned by another node")
 
 // whileOwned calls fn each time this node becomes the bucket's owner, with a context that ends when
 // it no longer is. It returns when ctx ends. A nil owner owns all buckets.
@@ -47,7 +47,7 @@ func whileOwned(ctx context.Context, owner Owner, bucket int, fn func(ctx contex
 				}
 				changed = owner.Changed()
 				if !owner.Owns(bucket) {
-					release(errMoved)
+					release(errNotOwner)
 				}
 			}
 		})

@@ -96,7 +96,7 @@ func TestOnlyTheOwnerFeeds(t *testing.T) {
 	got := published{seqs: map[string][]int64{}}
 	a, b := newOwnership(true), newOwnership(false)
 	for name, o := range map[string]*ownership{"a": a, "b": b} {
-		f, err := feed.NewFeeder(feed.FeederConfig{Log: r.store, Publisher: got.by(name), Owner: o, Logger: quiet})
+		f, err := feed.NewFeeder(feed.FeederConfig{Store: r.store, Publisher: got.by(name), Owner: o, Logger: quiet})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -147,7 +147,7 @@ func (l *lastEvent) LastPublished(context.Context, int) (message.Event, bool, er
 	return message.Event(*l), true, nil
 }
 
-func TestEpochIsReplacedWhenTheLogWentBack(t *testing.T) {
+func TestRolledBackLogReplacesEpoch(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name     string
@@ -170,7 +170,7 @@ func TestEpochIsReplacedWhenTheLogWentBack(t *testing.T) {
 			}
 			got := published{seqs: map[string][]int64{}}
 			f, err := feed.NewFeeder(feed.FeederConfig{
-				Log: r.store, Publisher: got.by("a"), History: last, Logger: quiet,
+				Store: r.store, Publisher: got.by("a"), History: last, Logger: quiet,
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -284,7 +284,7 @@ func (f *forgetful) holds(want int) error {
 	return nil
 }
 
-func TestWhatTheStreamLostIsPublishedAgain(t *testing.T) {
+func TestRepublishAfterStreamLoss(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	stream := &forgetful{}

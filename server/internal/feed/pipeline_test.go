@@ -60,11 +60,11 @@ func TestEveryEntryReachesSubscribersAndCache(t *testing.T) {
 	}
 }
 
-func TestEventIsTheWholeMessageAsItNowIs(t *testing.T) {
+func TestEventHasCurrentMessage(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	l := r.listen("room")
-	traced := changeOf(message.Entry{}, message.KindSend, "")
+	traced := cacheChangeOf(message.Entry{}, message.KindSend, "")
 	traced.Message = message.Message{ChannelID: "room", FromID: "ann", MsgType: "text", Content: "one", Metadata: map[string]string{"a": "b"}}
 	traced.Traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	sent := r.insert(traced)
@@ -89,7 +89,7 @@ func TestEventIsTheWholeMessageAsItNowIs(t *testing.T) {
 	}
 }
 
-func TestOnlyMessagesRenewTheExpiry(t *testing.T) {
+func TestOnlySendsRenewExpiry(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).start()
 	sent := r.send("room", "one")
@@ -111,7 +111,7 @@ func TestOnlyMessagesRenewTheExpiry(t *testing.T) {
 	r.expires("room", week)
 }
 
-func TestRecallRemovesTheTextFromTheCache(t *testing.T) {
+func TestRecallRemovesTextFromCache(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).start()
 	r.send("room", "before")
@@ -124,7 +124,7 @@ func TestRecallRemovesTheTextFromTheCache(t *testing.T) {
 	r.lacks("s3cr3t")
 }
 
-func TestOnlyAMessageBringsAnExpiredSetBack(t *testing.T) {
+func TestOnlySendsRecreateExpiredSet(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).start()
 	l := r.listen("room")
@@ -198,8 +198,8 @@ func TestServicesStartAndStop(t *testing.T) {
 	})
 }
 
-// TestFeedGoesOnAfterRestarts sends messages while services are replaced by others of their kind.
-func TestFeedGoesOnAfterRestarts(t *testing.T) {
+// TestFeedResumesAfterRestart sends messages while services are replaced by others of their kind.
+func TestFeedResumesAfterRestart(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).start()
 	for range 3 {

@@ -13,15 +13,15 @@ import (
 const (
 	// A stream with several servers may hold acknowledged events only in their memory for a moment.
 	// If all of them are killed at once, the newest events are lost. recentFor is much longer than
-	// that moment; recentMost bounds the entries kept.
-	recentFor  = 10 * time.Second
-	recentMost = 2048
+	// that moment; maxRecent bounds the entries kept.
+	recentFor = 10 * time.Second
+	maxRecent = 2048
 )
 
 // recent keeps the last published entries of one bucket. It is safe for concurrent use.
 type recent struct {
-	// again requests that they are published again.
-	again chan struct{}
+	// republish requests that they are published again.
+	republish chan struct{}
 
 	mu      sync.Mutex
 	entries []publishedEntry // guarded by mu; oldest first
@@ -32,7 +32,7 @@ type publishedEntry struct {
 	at time.Time
 }
 
-func newRecent() *recent { return &recent{again: make(chan struct{}, 1)} }
+func newRecent() *recent { return &recent{republish: make(chan struct{}, 1)} }
 
 // add adds entries that were just published and drops old ones.
 func (r *recent) add(entries []message.Entry) {
@@ -42,7 +42,7 @@ func (r *recent) add(entries []message.Entry) {
 	for i := range entries {
 		r.entries = append(r.entries, publishedEntry{entries[i], now})
 	}
-	old := max(0, len(r.entries)-recentMost)
+	old := max(0, len(r.entries)-maxRecent)
 	for old < len(r.entries) && now.Sub(r.entries[old].at) > recentFor {
 		old++
 	}
@@ -67,19 +67,19 @@ func (r *recent) all() []message.Entry {
 func (f *Feeder) Republish() {
 	for _, r := range f.recent {
 		select {
-		case r.again <- struct{}{}:
+		case r.republish <- struct{}{}:
 		default:
 		}
 	}
 }
 
-// republishing publishes a bucket's recent entries whenever Republish requests it, until ctx ends.
-func (f *Feeder) republishing(ctx context.Context, logger *slog.Logger, r *recent) {
+// republishLoop publishes a bucket's recent entries whenever Republish requests it, until ctx ends.
+func (f *Feeder) republishLoop(ctx context.Context, logger *slog.Logger, r *recent) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-r.again:
+		case <-r.republish:
 		}
 		for piece := range slices.Chunk(r.all(), batchSize) {
 			if _, err := f.send(ctx, logger, newBatch(piece)); err != nil {

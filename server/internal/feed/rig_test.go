@@ -97,9 +97,9 @@ func newRig(t testing.TB, options ...testkit.RedisOption) *rig {
 // quiet drops the warnings that a test provokes.
 var quiet = slog.New(slog.DiscardHandler)
 
-func (r *rig) newFeeder(log feed.Log, publisher feed.Publisher) {
+func (r *rig) newFeeder(log feed.FeederStore, publisher feed.Publisher) {
 	r.t.Helper()
-	r.feeds = feed.FeederConfig{Log: log, Publisher: publisher, Logger: quiet}
+	r.feeds = feed.FeederConfig{Store: log, Publisher: publisher, Logger: quiet}
 	r.remakeFeeder()
 }
 
@@ -112,10 +112,10 @@ func (r *rig) remakeFeeder() {
 	r.feeder = feeder
 }
 
-func (r *rig) newBuilder(source feed.Source, cache feed.CacheWriter, reader feed.Reader) {
+func (r *rig) newBuilder(source feed.Source, cache feed.CacheWriter, reader feed.BuilderStore) {
 	r.t.Helper()
 	r.builds = feed.BuilderConfig{
-		Source: source, Cache: cache, Reader: reader, Keep: keep, Patience: time.Second, Logger: quiet,
+		Source: source, Cache: cache, Store: reader, Keep: keep, LoadTimeout: time.Second, Logger: quiet,
 	}
 	r.remakeBuilder()
 }
@@ -197,15 +197,15 @@ func (r *rig) send(channelID, text string) message.Entry {
 // edit and recall append and apply an entry, as the Writer would.
 func (r *rig) edit(target message.Entry, text string) message.Entry {
 	r.t.Helper()
-	return r.apply(r.insert(changeOf(target, message.KindEdit, text)))
+	return r.apply(r.insert(cacheChangeOf(target, message.KindEdit, text)))
 }
 
 func (r *rig) recall(target message.Entry) message.Entry {
 	r.t.Helper()
-	return r.apply(r.insert(changeOf(target, message.KindRecall, "")))
+	return r.apply(r.insert(cacheChangeOf(target, message.KindRecall, "")))
 }
 
-func changeOf(target message.Entry, kind message.Kind, text string) message.Entry {
+func cacheChangeOf(target message.Entry, kind message.Kind, text string) message.Entry {
 	return message.Entry{
 		Kind: kind, TargetSeq: target.Seq,
 		Message: message.Message{ChannelID: target.ChannelID, MsgID: target.MsgID, FromID: "auth0|42", Content: text},
@@ -401,7 +401,7 @@ func (r *rig) eventOf(e message.Entry) message.Event {
 }
 
 // builderOnly starts a builder whose events the test delivers.
-func (r *rig) builderOnly(cache feed.CacheWriter, reader feed.Reader) *fakeSource {
+func (r *rig) builderOnly(cache feed.CacheWriter, reader feed.BuilderStore) *fakeSource {
 	r.t.Helper()
 	source := newFakeSource()
 	r.newBuilder(source, cache, reader)

@@ -120,7 +120,7 @@ func Caller(ctx context.Context) (*Principal, error) {
 	if p := FromContext(ctx); p != nil {
 		return p, nil
 	}
-	return nil, fault.New(fault.Unauthenticated, fault.TokenInvalid, "the call carries no valid token")
+	return nil, fault.New(fault.Unauthenticated, fault.TokenInvalid, "the request has no valid token")
 }
 
 // FromContext returns the principal that the context carries, or nil.

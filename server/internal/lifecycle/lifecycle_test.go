@@ -92,7 +92,7 @@ func TestServiceStartsAndStops(t *testing.T) {
 	})
 }
 
-func TestStopWaitsAndKeepsTheOrder(t *testing.T) {
+func TestStopOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &service{}
@@ -117,7 +117,7 @@ func TestStopWaitsAndKeepsTheOrder(t *testing.T) {
 	})
 }
 
-func TestTheContextOfStartEndsNothing(t *testing.T) {
+func TestStartContextDoesNotStopService(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		type key struct{}
@@ -144,7 +144,7 @@ func TestTheContextOfStartEndsNothing(t *testing.T) {
 	})
 }
 
-func TestAStartThatFailsLeavesNothing(t *testing.T) {
+func TestFailedStartCleansUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &service{}
@@ -205,7 +205,7 @@ func TestStopDuringStart(t *testing.T) {
 }
 
 // A further Start waits no longer than its own context.
-func TestFurtherStartGivesUp(t *testing.T) {
+func TestSecondStartTimeout(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &service{begin: func(context.Context, *lifecycle.Run) error { <-time.After(time.Minute); return nil }}

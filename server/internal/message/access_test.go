@@ -49,7 +49,7 @@ func (a *fakeAccess) take() []string {
 }
 
 // Every call checks access to the channel before it does anything.
-func TestEveryCallAsksForAccess(t *testing.T) {
+func TestEveryCallChecksAccess(t *testing.T) {
 	t.Parallel()
 	b := setupRead(t)
 	access := &fakeAccess{refused: "c"}
@@ -115,7 +115,7 @@ func TestEveryCallAsksForAccess(t *testing.T) {
 }
 
 // A batch checks access once per channel. A refused channel fails only its own items.
-func TestBatchAsksOncePerChannel(t *testing.T) {
+func TestBatchChecksAccessOncePerChannel(t *testing.T) {
 	t.Parallel()
 	b := setupRead(t)
 	access := &fakeAccess{refused: "no"}
@@ -201,9 +201,9 @@ func (hangingLog) Entries(ctx context.Context, _ string, _ Range) ([]Entry, erro
 
 // If the reader's own patience ends, the fault is the store's; if the caller's deadline ends, it is
 // the deadline's.
-func TestWhosePatienceEnds(t *testing.T) {
+func TestReadTimeoutFaults(t *testing.T) {
 	t.Parallel()
-	r := NewReader(hangingLog{newFakeStore()}, nil, testEpoch, ReaderConfig{Patience: 10 * time.Millisecond})
+	r := NewReader(hangingLog{newFakeStore()}, nil, testEpoch, ReaderConfig{StoreTimeout: 10 * time.Millisecond})
 	if _, err := r.CountAt(t.Context(), "c", 1); !fault.Is(err, fault.StoreUnavailable) {
 		t.Errorf("the reader's: %v", err)
 	}

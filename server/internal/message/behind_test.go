@@ -7,7 +7,7 @@ import (
 )
 
 // A replay returns a cached change with the message as the change left it, or fails.
-func TestReplayWaitsForTheStoreToShowACachedChange(t *testing.T) {
+func TestReplayWaitsForLaggingStore(t *testing.T) {
 	t.Parallel()
 	b := setupRead(t)
 	rs := b.sends(t, 2)

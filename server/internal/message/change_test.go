@@ -109,7 +109,7 @@ func (b *readBundle) message(r Receipt, status Status, content string, changed i
 
 // Edit and Recall return the message as it is after the change, even if plain reads do not show the
 // change yet.
-func TestChangesReturnTheMessage(t *testing.T) {
+func TestEditAndRecallReturnMessage(t *testing.T) {
 	t.Parallel()
 	for _, behind := range []int{0, 1, 2} { // reads: one finds the message, the other its changes
 		b, log, sent := setupChange(t)
@@ -133,7 +133,7 @@ func TestChangesReturnTheMessage(t *testing.T) {
 }
 
 // The message may not be visible at all if it was sent a moment ago.
-func TestChangeOfAMessageThatIsNotVisibleYet(t *testing.T) {
+func TestEditBeforeMessageIsVisible(t *testing.T) {
 	t.Parallel()
 	b, log, sent := setupChange(t)
 	log.lag(1)
@@ -146,7 +146,7 @@ func TestChangeOfAMessageThatIsNotVisibleYet(t *testing.T) {
 
 // A repeat returns the seq of its own entry and the message in its current state, with all later
 // changes.
-func TestRepeatedChangesReturnTheMessageAsItIsNow(t *testing.T) {
+func TestRepeatedChangeReturnsCurrentState(t *testing.T) {
 	t.Parallel()
 	b, log, sent := setupChange(t)
 	edit := func(id, content string) (Receipt, Message) {
@@ -199,7 +199,7 @@ func TestRepeatedChangesReturnTheMessageAsItIsNow(t *testing.T) {
 
 // A recall of a message that another call recalled a moment ago returns the time of that recall,
 // even if a plain read does not show it yet.
-func TestRecallOfAMessageThatWasJustRecalled(t *testing.T) {
+func TestRecallOfRecalledMessage(t *testing.T) {
 	t.Parallel()
 	b, log, sent := setupChange(t)
 	log.lag(0)
@@ -219,7 +219,7 @@ func TestRecallOfAMessageThatWasJustRecalled(t *testing.T) {
 
 // If the store fails between the append and the read, the caller repeats the change and gets its
 // result.
-func TestOutageBetweenAChangeAndItsRead(t *testing.T) {
+func TestReadFailureAfterChange(t *testing.T) {
 	t.Parallel()
 	for name, outage := range map[string]func(l *pastLog){
 		"the store does not answer": func(l *pastLog) { l.fail(errors.New("down")) },

@@ -13,13 +13,13 @@ import (
 const maxKnownHeads = 65_536
 
 // heads caches the ends of logs, from reads of the store, which concurrent callers share, and from
-// the seqs passed to saw.
+// the seqs passed to observe.
 type heads struct {
 	log LogReader
 
-	mu     sync.Mutex
-	known  map[string]knownHead
-	flight singleflight.Group
+	mu    sync.Mutex
+	known map[string]knownHead
+	reads singleflight.Group
 }
 
 type knownHead struct {
@@ -27,11 +27,11 @@ type knownHead struct {
 	// no read yet.
 	head  Head
 	began time.Time
-	// seen is the highest seq passed to saw.
+	// seen is the highest seq passed to observe.
 	seen int64
 }
 
-func (h *heads) saw(channelID string, seq int64) {
+func (h *heads) observe(channelID string, seq int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	k := h.known[channelID]
@@ -75,7 +75,7 @@ func (h *heads) get(ctx context.Context, channelID string, maxAge time.Duration)
 		}
 		// A flight in progress may have begun before this call. Its answer then does not count, and
 		// the loop starts another.
-		ch := h.flight.DoChan(channelID, func() (any, error) {
+		ch := h.reads.DoChan(channelID, func() (any, error) {
 			return nil, h.read(context.WithoutCancel(ctx), channelID)
 		})
 		select {

@@ -11,27 +11,27 @@ import (
 
 // errCacheBehind means that the cache holds the end of the log except for its last entries, which
 // have not reached the cache yet.
-var errCacheBehind = fmt.Errorf("%w yet", errNotCached)
+var errCacheBehind = fmt.Errorf("cache is behind: %w", errNotCached)
 
 const (
 	// lagPause is how long reads do not wait for the cache after it stayed behind. It applies to
-	// all channels in the same share: the cache may be behind for one channel and up to date for
+	// all channels in the same shard: the cache may be behind for one channel and up to date for
 	// the next.
 	lagPause = 5 * time.Second
-	// lagPauses is the number of shares that the channels are divided into for lagPause.
-	lagPauses = 16
+	// lagShards is the number of shards that the channels are divided into for lagPause.
+	lagShards = 16
 )
 
-// readLevelCache is readCache, except that it waits up to CacheLag for a cache that is only behind.
-// When ten thousand subscribers return to busy channels, most of them ask between an entry's append
-// and its caching; without the wait all of them would read the store.
-func (r *Reader) readLevelCache(ctx context.Context, channelID string, rg Range, reach int64) ([]Entry, error) {
+// readCacheOrWait is readCache, except that it waits up to CacheLagTimeout for a cache that is only
+// behind. When ten thousand subscribers return to busy channels, most of them ask between an
+// entry's append and its caching; without the wait all of them would read the store.
+func (r *Reader) readCacheOrWait(ctx context.Context, channelID string, rg Range, reach int64) ([]Entry, error) {
 	entries, err := r.readCache(ctx, channelID, rg, reach)
-	noWaitUntil := &r.noWaitUntil[Bucket(channelID, lagPauses)]
+	noWaitUntil := &r.noWaitUntil[Bucket(channelID, lagShards)]
 	if !errors.Is(err, errCacheBehind) || time.Now().UnixNano() < noWaitUntil.Load() {
 		return entries, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, r.cfg.CacheLag)
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.CacheLagTimeout)
 	defer cancel()
 	entries, err = backoff.Retry(ctx, func() ([]Entry, error) {
 		entries, err := r.readCache(ctx, channelID, rg, reach)

@@ -8,7 +8,7 @@ import (
 
 // A replay waits for a cache that is only behind. A cache that stays behind costs the wait once;
 // then reads do not wait for a while.
-func TestReplayWaitsForTheCache(t *testing.T) {
+func TestReplayWaitsForLaggingCache(t *testing.T) {
 	t.Parallel()
 	b := setupRead(t)
 	b.sends(t, 4)
@@ -17,7 +17,7 @@ func TestReplayWaitsForTheCache(t *testing.T) {
 	b.store.visible = func(*Entry) bool { return false } // every read of the store fails
 	b.store.mu.Unlock()
 	cache := &lateCache{fakeCache: b.cache, asked: make(chan struct{}, 100)}
-	b.reader = NewReader(b.store, cache, testEpoch, ReaderConfig{CacheLag: 20 * time.Second, Patience: time.Millisecond})
+	b.reader = NewReader(b.store, cache, testEpoch, ReaderConfig{CacheLagTimeout: 20 * time.Second, StoreTimeout: time.Millisecond})
 	b.cache.set(testEpoch, log[:3])
 	go func() {
 		<-cache.asked
@@ -34,7 +34,7 @@ func TestReplayWaitsForTheCache(t *testing.T) {
 	b.store.mu.Unlock()
 	b.cache.set(testEpoch, log[:3])
 	cache = &lateCache{fakeCache: b.cache, asked: make(chan struct{}, 100)}
-	b.reader = NewReader(b.store, cache, testEpoch, ReaderConfig{CacheLag: 20 * time.Millisecond})
+	b.reader = NewReader(b.store, cache, testEpoch, ReaderConfig{CacheLagTimeout: 20 * time.Millisecond})
 	for i := range 2 {
 		before := len(cache.asked)
 		events, err := b.reader.Replay(t.Context(), "c", 2, 4, 100, 1<<20, true)
@@ -46,7 +46,7 @@ func TestReplayWaitsForTheCache(t *testing.T) {
 		}
 	}
 	other := "d" // in another share, so it is still waited for
-	for Bucket(other, lagPauses) == Bucket("c", lagPauses) {
+	for Bucket(other, lagShards) == Bucket("c", lagShards) {
 		other += "d"
 	}
 	before := len(cache.asked)
@@ -56,7 +56,7 @@ func TestReplayWaitsForTheCache(t *testing.T) {
 	if n := len(cache.asked) - before; n < 2 {
 		t.Errorf("another channel's replay looked %d times", n)
 	}
-	b.reader = NewReader(b.store, cache, testEpoch, ReaderConfig{CacheLag: 20 * time.Second})
+	b.reader = NewReader(b.store, cache, testEpoch, ReaderConfig{CacheLagTimeout: 20 * time.Second})
 	before = len(cache.asked)
 	if events, err := b.reader.Replay(t.Context(), "c", 2, 4, 100, 1<<20, false); err != nil || len(events) != 2 {
 		t.Fatalf("an impatient replay: %+v, %v", events, err)

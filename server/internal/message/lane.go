@@ -20,17 +20,17 @@ const maxHeads = 65_536
 // item must be checked against the log, or its last insert failed. It is left out of inserts
 // meanwhile; other channels continue.
 type lane struct {
-	ctx       context.Context //nolint:containedctx // the lane's own life, not a caller's
-	store     LogWriter
-	bucket    int
-	cfg       *WriterConfig
-	resolvers chan struct{} // shared by all lanes; bounds the channels that are resolved at once
-	side      sync.WaitGroup
+	ctx        context.Context //nolint:containedctx // the lane's own life, not a caller's
+	store      LogWriter
+	bucket     int
+	cfg        *WriterConfig
+	resolvers  chan struct{} // shared by all lanes; bounds the channels that are resolved at once
+	background sync.WaitGroup
 
 	mu       sync.Mutex
 	wake     *sync.Cond // signals that work is ready, the lane is idle, or it is closed
 	channels map[string]*channel
-	ready    []*channel // channels that have items and are not blocked, in order of arrival
+	ready    []*channel // channels that have items and are not being resolved, in order of arrival
 	queued   int        // number of unsettled items
 	closed   bool       // refuses new requests
 	aborted  bool       // ends the loop
@@ -45,12 +45,12 @@ type channel struct {
 	// targets holds the targets of the checked items by message id, as of head. The value is nil
 	// for a message that does not exist.
 	targets map[string]*Entry
-	// repeats is set while new items are likely to be in the log already, as during a second
-	// import. Items are then looked up before they are inserted, because a failed insert costs more
-	// than a read.
-	repeats bool
-	// blocked is true while the channel is being resolved. queued is true while it is in ready.
-	blocked, queued bool
+	// expectDuplicates is set while new items are likely to be in the log already, as during a
+	// second import. Items are then looked up before they are inserted, because a failed insert
+	// costs more than a read.
+	expectDuplicates bool
+	// resolving is true while the channel is being resolved. queued is true while it is in ready.
+	resolving, queued bool
 }
 
 // newLane returns a lane that is closed.
@@ -70,7 +70,7 @@ func (l *lane) enqueue(r *request) {
 		return
 	}
 	if l.queued+len(r.items) > l.cfg.MaxQueue {
-		err := fault.New(fault.ResourceExhausted, fault.RateLimited, "too many writes are waiting; nothing was stored")
+		err := fault.New(fault.ResourceExhausted, fault.RateLimited, "too many pending writes; nothing was stored; retry later")
 		err.RetryAfter = 100 * time.Millisecond
 		r.fail(err, false)
 		return
@@ -78,7 +78,7 @@ func (l *lane) enqueue(r *request) {
 	l.queued += len(r.items)
 	c := l.channels[r.channelID]
 	if c == nil {
-		l.shrink()
+		l.evictIdle()
 		c = &channel{id: r.channelID}
 		l.channels[r.channelID] = c
 	}
@@ -86,14 +86,14 @@ func (l *lane) enqueue(r *request) {
 	l.makeReady(c)
 }
 
-// shrink drops idle channels if there are too many.
-func (l *lane) shrink() {
+// evictIdle drops idle channels if there are too many.
+func (l *lane) evictIdle() {
 	if len(l.channels) < maxHeads {
 		return
 	}
 	drop := maxHeads / 4
 	for id, c := range l.channels {
-		if len(c.queue) == 0 && !c.blocked {
+		if len(c.queue) == 0 && !c.resolving {
 			delete(l.channels, id)
 			if drop--; drop == 0 {
 				return
@@ -103,18 +103,18 @@ func (l *lane) shrink() {
 }
 
 func (l *lane) makeReady(c *channel) {
-	if !c.blocked && !c.queued && len(c.queue) > 0 {
+	if !c.resolving && !c.queued && len(c.queue) > 0 {
 		c.queued = true
 		l.ready = append(l.ready, c)
 	}
 	l.wake.Broadcast()
 }
 
-// abandon ends a request whose caller no longer waits.
-func (l *lane) abandon(r *request, cause error) {
+// cancel ends a request whose caller no longer waits.
+func (l *lane) cancel(r *request, cause error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if r.failed {
+	if r.ended {
 		return
 	}
 	l.queued -= len(r.items) - r.countSettled()
@@ -172,7 +172,7 @@ func (l *lane) abort() {
 	l.aborted = true
 	for _, c := range l.channels {
 		for _, r := range c.queue {
-			if !r.failed {
+			if !r.ended {
 				l.queued -= len(r.items) - r.countSettled()
 				r.fail(errStopping, true)
 			}
@@ -184,7 +184,7 @@ func (l *lane) abort() {
 // run is the lane's loop. It returns once the lane is aborted.
 func (l *lane) run() {
 	for {
-		b := l.take()
+		b := l.nextBatch()
 		if b == nil {
 			return
 		}
@@ -203,7 +203,7 @@ func (l *lane) run() {
 // batch is one insert.
 type batch struct {
 	entries []Entry
-	places  []place
+	items   []batchItem
 	bytes   int
 	keys    map[batchKey]struct{}
 }
@@ -213,18 +213,17 @@ type batchKey struct {
 	ClientKey
 }
 
-// place records where an entry of a batch comes from, and the head of its log once the entry is
-// stored.
-type place struct {
+// batchItem is the origin of a batch's entry, and the head of its log once the entry is stored.
+type batchItem struct {
 	channel *channel
 	request *request
 	item    *item
 	head    Head
 }
 
-// take waits for work and returns a batch to insert, possibly an empty one. It returns nil once the
-// lane is aborted.
-func (l *lane) take() *batch {
+// nextBatch waits for work and returns a batch to insert, possibly an empty one. It returns nil
+// once the lane is aborted.
+func (l *lane) nextBatch() *batch {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for len(l.ready) == 0 && !l.aborted {
@@ -239,24 +238,24 @@ func (l *lane) take() *batch {
 		l.ready = l.ready[1:]
 		c.queued = false
 		if c.head == nil {
-			l.startResolve(c, clash{})
+			l.startResolve(c, resolveReason{})
 			continue
 		}
-		l.number(c, b)
+		l.assignSeqs(c, b)
 	}
 	return b
 }
 
-// number assigns seqs to the channel's items and adds them to the batch. It stops at the limits of
-// the batch or at the first item that must be checked before.
-func (l *lane) number(c *channel, b *batch) {
-	c.dropDone()
+// assignSeqs assigns seqs to the channel's items and adds them to the batch. It stops at the limits
+// of the batch or at the first item that must be checked before.
+func (l *lane) assignSeqs(c *channel, b *batch) {
+	c.dropEnded()
 	head := *c.head
 	touched := make(map[*Entry]bool)
 	taken := 0
 	for _, r := range c.queue {
 		for _, it := range r.items {
-			if it.settled || it.stored || r.failed {
+			if it.settled || it.stored || r.ended {
 				continue
 			}
 			if len(b.entries) >= l.cfg.MaxBatch || b.bytes >= l.cfg.MaxBatchBytes {
@@ -266,9 +265,9 @@ func (l *lane) number(c *channel, b *batch) {
 			if _, repeated := b.keys[key]; repeated {
 				return // wait for the outcome of the first one
 			}
-			if (it.Kind != KindSend || c.repeats) && !it.checked {
+			if (it.Kind != KindSend || c.expectDuplicates) && !it.checked {
 				if taken == 0 {
-					l.startResolve(c, clash{})
+					l.startResolve(c, resolveReason{})
 				}
 				return
 			}
@@ -278,7 +277,7 @@ func (l *lane) number(c *channel, b *batch) {
 				if t != nil && touched[t] && t.Status == StatusRecalled {
 					return // the recall in this batch must be stored before an answer depends on it
 				}
-				if out, refused := judge(it, t); refused {
+				if out, refused := checkChange(it, t); refused {
 					l.settle(r, it, out)
 					continue
 				}
@@ -289,20 +288,20 @@ func (l *lane) number(c *channel, b *batch) {
 			head = Head{Seq: e.Seq, Count: e.Count, MsgTime: e.MsgTime}
 			b.keys[key] = struct{}{}
 			b.entries = append(b.entries, e)
-			b.places = append(b.places, place{c, r, it, head})
+			b.items = append(b.items, batchItem{c, r, it, head})
 			b.bytes += len(e.Content)
 			r.inFlight = true
 			taken++
 		}
 	}
-	c.dropDone()
+	c.dropEnded()
 }
 
-// dropDone removes requests without items left to insert from the queue.
-func (c *channel) dropDone() {
+// dropEnded removes requests without items left to insert from the queue.
+func (c *channel) dropEnded() {
 	n := 0
 	for _, r := range c.queue {
-		if !r.idle() {
+		if !r.inserted() {
 			c.queue[n] = r
 			n++
 		}
@@ -314,8 +313,8 @@ func (c *channel) dropDone() {
 	}
 }
 
-// uncheck discards the targets and the checked marks of the channel's items.
-func (c *channel) uncheck() {
+// discardChecks discards the targets and the checked marks of the channel's items.
+func (c *channel) discardChecks() {
 	c.targets = nil
 	for _, r := range c.queue {
 		for _, it := range r.items {
@@ -324,9 +323,9 @@ func (c *channel) uncheck() {
 	}
 }
 
-// idle reports whether the request has no items left to insert.
-func (r *request) idle() bool {
-	if r.failed {
+// inserted reports whether the request has no items left to insert.
+func (r *request) inserted() bool {
+	if r.ended {
 		return true
 	}
 	for _, it := range r.items {
@@ -366,16 +365,16 @@ func (it *item) targetID() string {
 	return it.MsgID
 }
 
-// judge decides whether an edit or a recall of target may be stored; a nil target means that there
-// is none. If refused is true, out is the outcome.
-func judge(it *item, target *Entry) (out Outcome, refused bool) {
+// checkChange decides whether an edit or a recall of target may be stored; a nil target means that
+// there is none. If refused is true, out is the outcome.
+func checkChange(it *item, target *Entry) (out Outcome, refused bool) {
 	switch {
 	case target == nil:
 		err := fault.New(fault.NotFound, fault.MessageNotFound, "the channel has no message with this msg_id")
 		err.Field = "msg_id"
 		return Outcome{Err: err}, true
 	case target.FromID != it.FromID && !it.AnySender:
-		return Outcome{Err: fault.New(fault.PermissionDenied, fault.NotSender, "the message is another sender's")}, true
+		return Outcome{Err: fault.New(fault.PermissionDenied, fault.NotSender, "the message was sent by another user")}, true
 	case target.Status == StatusRecalled && it.Kind == KindRecall:
 		return Outcome{MsgID: it.MsgID, ClientMsgID: it.ClientMsgID, Seq: target.ChangedSeq, Duplicate: true}, true
 	case target.Status == StatusRecalled:
@@ -386,8 +385,8 @@ func judge(it *item, target *Entry) (out Outcome, refused bool) {
 	return Outcome{}, false
 }
 
-// repeat returns the outcome of an item whose client key is taken by e.
-func repeat(it *item, e *Entry) Outcome {
+// duplicateOutcome returns the outcome of an item whose client key is taken by e.
+func duplicateOutcome(it *item, e *Entry) Outcome {
 	if it.Kind == KindSend && e.MsgID == it.MsgID {
 		return e.outcome(false) // our own entry, from an insert whose reply was lost
 	}
@@ -396,7 +395,7 @@ func repeat(it *item, e *Entry) Outcome {
 	if e.Kind != it.Kind || it.Kind != KindSend && e.MsgID != it.MsgID ||
 		len(e.Digest) > 0 && !bytes.Equal(e.Digest, digest) {
 		err := fault.New(fault.AlreadyExists, fault.ClientMsgIDReused,
-			"client_msg_id was used before by this sender, with another payload")
+			"client_msg_id: already used by this sender with a different payload")
 		err.Field = "client_msg_id"
 		return Outcome{Err: err}
 	}
@@ -407,11 +406,11 @@ func repeat(it *item, e *Entry) Outcome {
 func (l *lane) finish(b *batch, n int, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for i := range b.places {
-		b.places[i].request.inFlight = false
+	for i := range b.items {
+		b.items[i].request.inFlight = false
 	}
-	for i := range b.places[:n] {
-		p := &b.places[i]
+	for i := range b.items[:n] {
+		p := &b.items[i]
 		head := p.head
 		p.channel.head = &head
 		if p.item.Kind == KindSend {
@@ -419,52 +418,52 @@ func (l *lane) finish(b *batch, n int, err error) {
 			continue
 		}
 		p.item.stored = true
-		l.side.Go(func() { l.applyAndSettle(p.request, p.item, &b.entries[i], false) })
+		l.background.Go(func() { l.applyAndSettle(p.request, p.item, &b.entries[i], false) })
 	}
-	clashes := make(map[*channel]clash)
-	l.judgeRest(b, n, err, clashes)
-	for i := range b.places {
-		c := b.places[i].channel
-		c.dropDone()
-		if cl, ok := clashes[c]; ok {
-			delete(clashes, c)
+	unresolved := make(map[*channel]resolveReason)
+	l.handleUnstored(b, n, err, unresolved)
+	for i := range b.items {
+		c := b.items[i].channel
+		c.dropEnded()
+		if reason, ok := unresolved[c]; ok {
+			delete(unresolved, c)
 			c.head = nil
-			c.uncheck()
-			l.startResolve(c, cl)
+			c.discardChecks()
+			l.startResolve(c, reason)
 		}
 		l.makeReady(c)
 	}
 	l.wake.Broadcast()
 }
 
-// judgeRest adds to clashes the channels that must be resolved after an insert that did not store
-// everything.
-func (l *lane) judgeRest(b *batch, n int, err error, clashes map[*channel]clash) {
+// handleUnstored adds to unresolved the channels that must be resolved after an insert that did not
+// store everything.
+func (l *lane) handleUnstored(b *batch, n int, err error, unresolved map[*channel]resolveReason) {
 	if err == nil {
 		return
 	}
 	var conflict *ConflictError
-	isConflict := errors.As(err, &conflict) && n < len(b.places)
+	isConflict := errors.As(err, &conflict) && n < len(b.items)
 	notStored := isConflict || errors.Is(err, ErrNotStored)
 	if !isConflict {
-		l.cfg.Logger.WarnContext(l.ctx, "insert failed", "bucket", l.bucket, "entries", len(b.entries), "stored", n, "err", err)
+		l.cfg.Logger.WarnContext(l.ctx, "insert failed", "bucket", l.bucket, "entries", len(b.entries), "stored", n, "error", err)
 	}
-	for i := n; i < len(b.places); i++ {
-		p := &b.places[i]
+	for i := n; i < len(b.items); i++ {
+		p := &b.items[i]
 		switch {
-		case isConflict && p.channel == b.places[n].channel:
-			p.item.tried = true // forces a lookup: this item or a later one is already in the log
-			if _, ok := clashes[p.channel]; !ok {
-				clashes[p.channel] = clash{seq: b.entries[i].Seq}
+		case isConflict && p.channel == b.items[n].channel:
+			p.item.insertFailed = true // forces a lookup: this item or a later one is already in the log
+			if _, ok := unresolved[p.channel]; !ok {
+				unresolved[p.channel] = resolveReason{conflictSeq: b.entries[i].Seq}
 			}
 		case isConflict:
-			p.channel.uncheck() // the targets were changed by entries that are not stored
+			p.channel.discardChecks() // the targets were changed by entries that are not stored
 		default:
-			p.item.tried = true
+			p.item.insertFailed = true
 			if !notStored {
-				p.request.tried = true
+				p.request.maybeStored = true
 			}
-			clashes[p.channel] = clash{pause: true}
+			unresolved[p.channel] = resolveReason{delay: true}
 		}
 	}
 }

@@ -22,14 +22,14 @@ type ReaderConfig struct {
 	// MaxPageBytes is the maximum size of a page's content. A page has at least one message, which
 	// may be larger. The default is 1 MiB.
 	MaxPageBytes int
-	// Patience bounds how long a read waits for a store that is behind. The default is 3 s.
-	Patience time.Duration
+	// StoreTimeout bounds how long a read waits for a store that is behind. The default is 3 s.
+	StoreTimeout time.Duration
 	// CacheTimeout bounds one read of the cache. A read that takes longer counts as a miss. The
 	// default is 250 ms.
 	CacheTimeout time.Duration
-	// CacheLag bounds how long a patient replay waits for a cache that is behind. The default is 1
-	// s.
-	CacheLag time.Duration
+	// CacheLagTimeout bounds how long a patient replay waits for a cache that is behind. The
+	// default is 1 s.
+	CacheLagTimeout time.Duration
 	// OnList is called for every page that was read, for metrics; may be nil.
 	OnList func(fromCache bool)
 	Logger *slog.Logger
@@ -45,7 +45,7 @@ type Reader struct {
 	heads heads
 	// noWaitUntil holds, by Bucket of the channel, the time in Unix nanoseconds until which reads
 	// do not wait for a cache that is behind.
-	noWaitUntil [lagPauses]atomic.Int64
+	noWaitUntil [lagShards]atomic.Int64
 }
 
 // NewReader returns a reader of logs of this epoch. A nil cache means that every read goes to the
@@ -57,14 +57,14 @@ func NewReader(log LogReader, cache Cache, epoch string, cfg ReaderConfig) *Read
 	if cfg.MaxPageBytes == 0 {
 		cfg.MaxPageBytes = 1 << 20
 	}
-	if cfg.Patience == 0 {
-		cfg.Patience = 3 * time.Second
+	if cfg.StoreTimeout == 0 {
+		cfg.StoreTimeout = 3 * time.Second
 	}
 	if cfg.CacheTimeout == 0 {
 		cfg.CacheTimeout = 250 * time.Millisecond
 	}
-	if cfg.CacheLag == 0 {
-		cfg.CacheLag = time.Second
+	if cfg.CacheLagTimeout == 0 {
+		cfg.CacheLagTimeout = time.Second
 	}
 	if cfg.OnList == nil {
 		cfg.OnList = func(bool) {}
@@ -78,9 +78,9 @@ func NewReader(log LogReader, cache Cache, epoch string, cfg ReaderConfig) *Read
 // Epoch returns the epoch of every log.
 func (r *Reader) Epoch() string { return r.epoch }
 
-// Saw records that the channel's log reaches at least seq. No later page of the log ends before
-// seq.
-func (r *Reader) Saw(channelID string, seq int64) { r.heads.saw(channelID, seq) }
+// ObserveSeq records that the channel's log reaches at least seq. No later page of the log ends
+// before seq.
+func (r *Reader) ObserveSeq(channelID string, seq int64) { r.heads.observe(channelID, seq) }
 
 // State returns the state of a log, no older than the entries acknowledged when the call began.
 func (r *Reader) State(ctx context.Context, channelID string) (State, error) {
@@ -160,7 +160,7 @@ func (r *Reader) headFor(ctx context.Context, channelID string, minSeq, after in
 		seq   int64
 	}{{"min_seq", minSeq}, {"after_seq", after}} {
 		if p.seq > h.Seq {
-			e := fault.New(fault.OutOfRange, fault.PositionOutOfRange, "%s is beyond the log's end, which is %d", p.field, h.Seq)
+			e := fault.New(fault.OutOfRange, fault.PositionOutOfRange, "%s: beyond the end of the log at seq %d", p.field, h.Seq)
 			e.Field, e.Limit = p.field, h.Seq
 			return 0, e
 		}
@@ -172,7 +172,7 @@ func (r *Reader) headFor(ctx context.Context, channelID string, minSeq, after in
 // limit of the range.
 type readFunc func(ctx context.Context, channelID string, rg Range, reach int64) ([]Entry, error)
 
-var errNotCached = errors.New("the cache does not hold the page")
+var errNotCached = errors.New("page not in cache")
 
 // walk reads entries until it has a page of messages. Several reads may be necessary because of
 // edits and recalls between the messages.
@@ -227,7 +227,7 @@ func (r *Reader) readCache(ctx context.Context, channelID string, rg Range, head
 	p, err := r.cache.Page(ctx, channelID, rg)
 	switch {
 	case err != nil:
-		r.cfg.Logger.DebugContext(ctx, "reading the cache failed", "channel", channelID, "err", err)
+		r.cfg.Logger.DebugContext(ctx, "reading the cache failed", "channel_id", channelID, "error", err)
 		return nil, errNotCached
 	case p.Epoch != r.epoch:
 		return nil, errNotCached
@@ -248,28 +248,28 @@ func (r *Reader) readCache(ctx context.Context, channelID string, rg Range, head
 	return entries, nil
 }
 
-// readStore reads entries from the store. It retries until the result reaches head or Patience
-// ends.
+// readStore reads entries from the store. It retries until the result reaches head or
+// StoreTimeout ends.
 func (r *Reader) readStore(ctx context.Context, channelID string, rg Range, head int64) ([]Entry, error) {
-	patience, cancel := context.WithTimeoutCause(ctx, r.cfg.Patience, errBehind)
+	bounded, cancel := context.WithTimeoutCause(ctx, r.cfg.StoreTimeout, errStoreBehind)
 	defer cancel()
-	entries, err := backoff.Retry(patience, func() ([]Entry, error) {
-		entries, err := r.log.Entries(patience, channelID, rg)
+	entries, err := backoff.Retry(bounded, func() ([]Entry, error) {
+		entries, err := r.log.Entries(bounded, channelID, rg)
 		if err != nil {
 			return nil, backoff.Permanent(err)
 		}
 		if !dense(entries, rg, head) {
-			return nil, errBehind
+			return nil, errStoreBehind
 		}
-		if err := r.complete(ctx, channelID, entries); err != nil {
+		if err := r.applyChanges(ctx, channelID, entries); err != nil {
 			return nil, backoff.Permanent(err)
 		}
 		return entries, nil
 	}, backoff.WithBackOff(&backoff.ExponentialBackOff{
 		InitialInterval: 5 * time.Millisecond, RandomizationFactor: 0.5, Multiplier: 2, MaxInterval: 250 * time.Millisecond,
-	}), backoff.WithMaxElapsedTime(r.cfg.Patience))
-	if err != nil && patience.Err() != nil && ctx.Err() == nil {
-		err = errBehind // Patience may end as any of several errors.
+	}), backoff.WithMaxElapsedTime(r.cfg.StoreTimeout))
+	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
+		err = errStoreBehind // The timeout may surface as any of several errors.
 	}
 	if err != nil {
 		return nil, Unavailable(err)
@@ -277,10 +277,10 @@ func (r *Reader) readStore(ctx context.Context, channelID string, rg Range, head
 	return entries, nil
 }
 
-// complete applies the log's edits and recalls to the messages among entries. A writer may have
+// applyChanges applies the log's edits and recalls to the messages among entries. A writer may have
 // died before the store applied its change, and a page up to the head must show all changes up to
 // the head.
-func (r *Reader) complete(ctx context.Context, channelID string, entries []Entry) error {
+func (r *Reader) applyChanges(ctx context.Context, channelID string, entries []Entry) error {
 	var sends []int64
 	for i := range entries {
 		if entries[i].Kind == KindSend {
@@ -308,8 +308,8 @@ func (r *Reader) complete(ctx context.Context, channelID string, entries []Entry
 	return nil
 }
 
-// errBehind is the fault of a store whose reads do not reach entries that are known to exist.
-var errBehind = fault.New(fault.Unavailable, fault.StoreUnavailable, "the store is behind; try again")
+// errStoreBehind is the fault of a store whose reads do not reach entries that are known to exist.
+var errStoreBehind = fault.New(fault.Unavailable, fault.StoreUnavailable, "the store is behind; retry")
 
 // dense reports whether entries are those of the range, without a gap from its near end, as far as
 // the limits and the head allow. The range's Before is at most head+1.
@@ -349,7 +349,7 @@ func (r *Reader) CountAt(ctx context.Context, channelID string, seq int64) (int6
 		return 0, err
 	}
 	if len(entries) == 0 {
-		return 0, fmt.Errorf("channel %s: asked for the count at %d", channelID, seq)
+		return 0, fmt.Errorf("channel %s: no entry at seq %d", channelID, seq)
 	}
 	return entries[0].Count, nil
 }
@@ -363,7 +363,7 @@ func (r *Reader) MessageAt(ctx context.Context, channelID string, seq int64) (m 
 			return Message{}, false, Unavailable(err)
 		}
 		if len(es) == 1 {
-			if err := r.complete(ctx, channelID, es); err != nil {
+			if err := r.applyChanges(ctx, channelID, es); err != nil {
 				return Message{}, false, Unavailable(err)
 			}
 			return es[0].Message, true, nil
@@ -388,7 +388,7 @@ func (r *Reader) message(ctx context.Context, channelID, msgID string, atLeast i
 		}
 		if ok {
 			found := []Entry{e}
-			if err := r.complete(ctx, channelID, found); err != nil {
+			if err := r.applyChanges(ctx, channelID, found); err != nil {
 				return Message{}, Unavailable(err)
 			}
 			if m := found[0].Message; m.ChangedSeq >= atLeast {
@@ -397,7 +397,7 @@ func (r *Reader) message(ctx context.Context, channelID, msgID string, atLeast i
 		}
 		switch {
 		case last && ok:
-			return Message{}, fault.New(fault.Unavailable, fault.StoreUnavailable, "the store is behind")
+			return Message{}, fault.New(fault.Unavailable, fault.StoreUnavailable, "the store is behind; retry")
 		case last:
 			f := fault.New(fault.NotFound, fault.MessageNotFound, "the channel has no message with this msg_id")
 			f.Field = "msg_id"
@@ -413,8 +413,8 @@ func (r *Reader) message(ctx context.Context, channelID, msgID string, atLeast i
 // Replay returns the events after a position, dense from after+1, each with its message in its
 // current state. It returns up to limit events or about maxBytes of content, and at least one if
 // the log has one up to atLeast; a maxBytes of 0 means no limit. It reads the cache if that reaches
-// atLeast, else the store. If patient is set, it waits up to ReaderConfig.CacheLag for a cache that
-// is only behind.
+// atLeast, else the store. If patient is set, it waits up to ReaderConfig.CacheLagTimeout for a
+// cache that is only behind.
 func (r *Reader) Replay(
 	ctx context.Context, channelID string, after, atLeast int64, limit, maxBytes int, patient bool,
 ) ([]Event, error) {
@@ -424,7 +424,7 @@ func (r *Reader) Replay(
 	rg := Range{After: after, Before: atLeast + 1, Limit: limit, MaxBytes: maxBytes}
 	read := r.readCache
 	if patient {
-		read = r.readLevelCache
+		read = r.readCacheOrWait
 	}
 	entries, err := read(ctx, channelID, rg, atLeast)
 	if errors.Is(err, errNotCached) {
@@ -456,7 +456,7 @@ func (r *Reader) events(ctx context.Context, channelID string, entries []Entry, 
 		if err != nil {
 			return nil, Unavailable(err)
 		}
-		if err := r.complete(ctx, channelID, targets); err != nil {
+		if err := r.applyChanges(ctx, channelID, targets); err != nil {
 			return nil, Unavailable(err)
 		}
 		for i := range targets {
@@ -470,10 +470,10 @@ func (r *Reader) events(ctx context.Context, channelID string, entries []Entry, 
 		m := e
 		if e.Kind != KindSend {
 			if m = sends[e.TargetSeq]; m == nil {
-				return nil, fmt.Errorf("channel %s: entry %d changes %d, which is not there", channelID, e.Seq, e.TargetSeq)
+				return nil, fmt.Errorf("channel %s: entry %d changes message %d, which does not exist", channelID, e.Seq, e.TargetSeq)
 			}
 			if m.ChangedSeq < e.Seq { // the entry is cached, but the store's answer predates it
-				return nil, errBehind
+				return nil, errStoreBehind
 			}
 		}
 		if bytes += len(m.Content); maxBytes > 0 && bytes > maxBytes && len(events) > 0 {

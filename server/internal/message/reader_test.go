@@ -67,7 +67,7 @@ func setupRead(t *testing.T) *readBundle {
 	t.Helper()
 	b := &readBundle{store: newFakeStore(), cache: &fakeCache{}}
 	b.writer = startWriter(t, b.store, WriterConfig{})
-	b.reader = NewReader(b.store, b.cache, testEpoch, ReaderConfig{Patience: 200 * time.Millisecond})
+	b.reader = NewReader(b.store, b.cache, testEpoch, ReaderConfig{StoreTimeout: 200 * time.Millisecond})
 	b.svc = NewService(b.writer, b.reader, Identity{Secret: []byte("secret")}, OpenAccess{})
 	b.ctx = as(t, "alice")
 	return b
@@ -199,7 +199,7 @@ func TestPageTokensAreBound(t *testing.T) {
 }
 
 // The cache serves a page only if the page is dense, of this epoch, and reaches the known head.
-func TestCacheIsDistrusted(t *testing.T) {
+func TestInvalidCacheIsNotServed(t *testing.T) {
 	t.Parallel()
 	b := setupRead(t)
 	b.sends(t, 6)
@@ -281,20 +281,20 @@ func TestMinSeq(t *testing.T) {
 
 // A store that lags behind the acknowledged entries is read again; its short answer is never taken
 // for the end.
-func TestLaggingStoreIsNotBelieved(t *testing.T) {
+func TestLaggingStoreIsRetried(t *testing.T) {
 	t.Parallel()
 	b := setupRead(t)
 	b.sends(t, 4)
 	b.cache = nil
 	lag := &laggingLog{fakeStore: b.store, until: 3}
-	r := NewReader(lag, nil, testEpoch, ReaderConfig{Patience: time.Second})
+	r := NewReader(lag, nil, testEpoch, ReaderConfig{StoreTimeout: time.Second})
 	svc := NewService(b.writer, r, Identity{}, OpenAccess{})
 	p, err := svc.List(b.ctx, ListQuery{ChannelID: "c"})
 	if err != nil || len(p.Messages) != 4 {
 		t.Fatalf("list: %v, %v", seqs(p), err)
 	}
 	lag = &laggingLog{fakeStore: b.store, until: math.MaxInt}
-	svc = NewService(b.writer, NewReader(lag, nil, testEpoch, ReaderConfig{Patience: 50 * time.Millisecond}), Identity{}, OpenAccess{})
+	svc = NewService(b.writer, NewReader(lag, nil, testEpoch, ReaderConfig{StoreTimeout: 50 * time.Millisecond}), Identity{}, OpenAccess{})
 	if _, err := svc.List(b.ctx, ListQuery{ChannelID: "c"}); !fault.Is(err, fault.StoreUnavailable) {
 		t.Fatalf("a store that stays behind: %v, want %s", err, fault.StoreUnavailable)
 	}
@@ -317,7 +317,7 @@ func (l *laggingLog) Entries(ctx context.Context, channelID string, r Range) ([]
 	return es, err
 }
 
-func TestReplayCarriesMessagesAsTheyAre(t *testing.T) {
+func TestReplayReturnsCurrentState(t *testing.T) {
 	t.Parallel()
 	b := setupRead(t)
 	rs := b.sends(t, 3)
@@ -429,7 +429,7 @@ func TestEventAndCachedJSON(t *testing.T) {
 }
 
 // A writer may have died before the store applied its edit or recall to the target.
-func TestReadsShowChangesThatWereNotApplied(t *testing.T) {
+func TestReadsIncludeUnappliedChanges(t *testing.T) {
 	t.Parallel()
 	b := setupRead(t)
 	rs := b.sends(t, 2)
@@ -443,7 +443,7 @@ func TestReadsShowChangesThatWereNotApplied(t *testing.T) {
 	if n, err := b.store.Insert(t.Context(), 0, changes); n != 2 || err != nil {
 		t.Fatal(n, err)
 	}
-	b.reader.Saw("c", 4)
+	b.reader.ObserveSeq("c", 4)
 	texts := func(ms ...Message) string {
 		var s []string
 		for i := range ms {
@@ -474,7 +474,7 @@ func TestReadsShowChangesThatWereNotApplied(t *testing.T) {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	if got := texts(placed...); got != want {
-		t.Errorf("by place %s, want %s", got, want)
+		t.Errorf("by seq %s, want %s", got, want)
 	}
 	// Replays: up to before the changes, and of the changes alone.
 	for _, after := range []int64{0, 2} {

@@ -7,62 +7,62 @@ import (
 	"github.com/cenkalti/backoff/v5"
 )
 
-// clash is the reason why a channel is resolved.
-type clash struct {
-	// seq is the seq of the entry that conflicted, by its seq or by its client key; 0 if there was
-	// no conflict.
-	seq int64
-	// pause delays the first read. It is set after an error.
-	pause bool
+// resolveReason is the reason why a channel is resolved.
+type resolveReason struct {
+	// conflictSeq is the seq of the entry that conflicted, by its seq or by its client key; 0 if
+	// there was no conflict.
+	conflictSeq int64
+	// delay delays the first read. It is set after an error.
+	delay bool
 }
 
 // startResolve blocks the channel until its head and the data to check its items against are known.
 // The caller holds the lane's lock.
-func (l *lane) startResolve(c *channel, cl clash) {
-	if c.blocked {
+func (l *lane) startResolve(c *channel, reason resolveReason) {
+	if c.resolving {
 		return
 	}
-	c.blocked = true
-	l.side.Go(func() { l.resolve(c, cl) })
+	c.resolving = true
+	l.background.Go(func() { l.resolve(c, reason) })
 }
 
-// findings is the result of look.
-type findings struct {
-	head    Head
-	repeats map[ClientKey]Entry
-	targets map[string]*Entry
+// lookupResult is the result of lookup.
+type lookupResult struct {
+	head       Head
+	duplicates map[ClientKey]Entry
+	targets    map[string]*Entry
 }
 
 // resolve reads from the store until the state of the channel is known or it has no items left.
-func (l *lane) resolve(c *channel, cl clash) {
+func (l *lane) resolve(c *channel, reason resolveReason) {
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval, wait.MaxInterval = 5*time.Millisecond, time.Second
-	for pause := cl.pause; ; pause = true {
+	for pause := reason.delay; ; pause = true {
 		if pause && !l.sleep(wait.NextBackOff()) {
 			break
 		}
-		items, repeats := l.toCheck(c)
+		items, repeats := l.openItems(c)
 		if items == nil {
 			break
 		}
-		f, err := l.look(c, items, repeats)
+		f, err := l.lookup(c, items, repeats)
 		if err != nil {
 			if l.ctx.Err() == nil {
-				l.cfg.Logger.WarnContext(l.ctx, "reading a channel's head failed", "channel", c.id, "err", err)
+				l.cfg.Logger.WarnContext(l.ctx, "reading a channel head failed", "channel_id", c.id, "error", err)
 			}
 			continue
 		}
 		// The conflicting entry is not visible yet. Wait for it; never assign a seq beyond it.
-		if cl.seq > f.head.Seq && len(f.repeats) == 0 {
+		if reason.conflictSeq > f.head.Seq && len(f.duplicates) == 0 {
 			continue
 		}
-		l.resolved(c, items, f)
+		l.applyLookup(c, items, f)
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	c.blocked = false
-	c.dropDone()
+	c.resolving = false
+	c.dropEnded()
 	l.makeReady(c)
 }
 
@@ -77,13 +77,13 @@ func (l *lane) sleep(d time.Duration) bool {
 	}
 }
 
-// toCheck returns the channel's open items, at most one batch; nil if there are none. repeats
+// openItems returns the channel's open items, at most one batch; nil if there are none. repeats
 // reports whether all of them are looked up. An item beyond the batch that must be checked is
 // checked when its turn comes.
-func (l *lane) toCheck(c *channel) (items []*item, repeats bool) {
+func (l *lane) openItems(c *channel) (items []*item, repeats bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	c.dropDone()
+	c.dropEnded()
 	for _, r := range c.queue {
 		for _, it := range r.items {
 			if !it.settled && !it.stored && len(items) < l.cfg.MaxBatch {
@@ -91,32 +91,32 @@ func (l *lane) toCheck(c *channel) (items []*item, repeats bool) {
 			}
 		}
 	}
-	return items, c.repeats
+	return items, c.expectDuplicates
 }
 
-// look reads the head first, so that everything read afterwards is no older than the head.
-func (l *lane) look(c *channel, items []*item, repeats bool) (findings, error) {
+// lookup reads the head first, so that everything read afterwards is no older than the head.
+func (l *lane) lookup(c *channel, items []*item, repeats bool) (lookupResult, error) {
 	select {
 	case l.resolvers <- struct{}{}:
 		defer func() { <-l.resolvers }()
 	case <-l.ctx.Done():
-		return findings{}, context.Cause(l.ctx)
+		return lookupResult{}, context.Cause(l.ctx)
 	}
 	ctx, cancel := context.WithTimeout(l.ctx, l.cfg.CallTimeout)
 	defer cancel()
-	f := findings{targets: make(map[string]*Entry)}
+	f := lookupResult{targets: make(map[string]*Entry)}
 	var err error
 	if f.head, err = l.store.Head(ctx, c.id); err != nil {
 		return f, err
 	}
 	var keys []ClientKey
 	for _, it := range items {
-		if repeats || it.tried || it.Kind != KindSend {
+		if repeats || it.insertFailed || it.Kind != KindSend {
 			keys = append(keys, it.key())
 		}
 	}
 	if len(keys) > 0 {
-		if f.repeats, err = l.store.ByClientKeys(ctx, c.id, keys); err != nil {
+		if f.duplicates, err = l.store.ByClientKeys(ctx, c.id, keys); err != nil {
 			return f, err
 		}
 	}
@@ -139,9 +139,9 @@ func (l *lane) look(c *channel, items []*item, repeats bool) (findings, error) {
 	return f, nil
 }
 
-// resolved applies the findings: it answers repeats, and unblocks the channel, whose other items
+// applyLookup applies the findings: it answers repeats, and unblocks the channel, whose other items
 // continue from the head.
-func (l *lane) resolved(c *channel, items []*item, f findings) {
+func (l *lane) applyLookup(c *channel, items []*item, f lookupResult) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	checked := make(map[*item]bool, len(items))
@@ -154,25 +154,25 @@ func (l *lane) resolved(c *channel, items []*item, f findings) {
 				continue
 			}
 			it.checked = true
-			e, found := f.repeats[it.key()]
+			e, found := f.duplicates[it.key()]
 			if !found {
 				continue
 			}
-			out := repeat(it, &e)
+			out := duplicateOutcome(it, &e)
 			if it.Kind == KindSend || out.Err != nil {
 				l.settle(r, it, out)
 				continue
 			}
 			it.stored = true
-			duplicate := !it.tried // if it was tried, that try most likely stored it
-			l.side.Go(func() { l.applyAndSettle(r, it, &e, duplicate) })
+			duplicate := !it.insertFailed // if it was tried, that try most likely stored it
+			l.background.Go(func() { l.applyAndSettle(r, it, &e, duplicate) })
 		}
 		// An item that was tried and is not found was not stored, as far as reads can show. It is
 		// tried again.
 	}
 	head := f.head
-	c.head, c.targets, c.repeats, c.blocked = &head, f.targets, len(f.repeats) > 0, false
-	c.dropDone()
+	c.head, c.targets, c.expectDuplicates, c.resolving = &head, f.targets, len(f.duplicates) > 0, false
+	c.dropEnded()
 	l.makeReady(c)
 }
 
@@ -191,7 +191,7 @@ func (l *lane) applyAndSettle(r *request, it *item, e *Entry, duplicate bool) {
 		if !l.sleep(wait.NextBackOff()) {
 			return // abort settles the item with an unknown outcome; the feed applies the change
 		}
-		l.cfg.Logger.WarnContext(l.ctx, "changing a message failed", "channel", e.ChannelID, "seq", e.Seq, "err", err)
+		l.cfg.Logger.WarnContext(l.ctx, "applying a message change failed", "channel_id", e.ChannelID, "seq", e.Seq, "error", err)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -103,8 +103,8 @@ func NewService(w Appender, r *Reader, id Identity, access Access) *Service {
 	return &Service{writer: w, reader: r, access: access, tokens: pagetoken.New(id.Secret)}
 }
 
-// callerIn returns the caller if they have access to the channel.
-func (s *Service) callerIn(ctx context.Context, channelID string) (*ident.Principal, error) {
+// readCaller returns the caller if they have access to the channel.
+func (s *Service) readCaller(ctx context.Context, channelID string) (*ident.Principal, error) {
 	p, err := ident.Caller(ctx)
 	if err != nil {
 		return nil, err
@@ -123,11 +123,11 @@ func (s *Service) sendDraft(ctx context.Context, r *SendRequest) (Draft, error) 
 	if r.FromID != "" && r.FromID != from {
 		if !p.Can(ident.SendAs, r.ChannelID) {
 			return Draft{}, fault.New(fault.PermissionDenied, fault.SenderMismatch,
-				"from_id names another than the token's subject, which wants the capability %q", ident.SendAs)
+				"from_id: differs from the token's subject, which requires the capability %q", ident.SendAs)
 		}
 		from = r.FromID
 	}
-	if err := notReserved(r); err != nil {
+	if err := checkReserved(r); err != nil {
 		return Draft{}, err
 	}
 	msgType := r.MsgType
@@ -140,15 +140,15 @@ func (s *Service) sendDraft(ctx context.Context, r *SendRequest) (Draft, error) 
 	}, nil
 }
 
-// notReserved refuses the message types and metadata keys that are reserved for the server's own
+// checkReserved refuses the message types and metadata keys that are reserved for the server's own
 // messages.
-func notReserved(r *SendRequest) error {
+func checkReserved(r *SendRequest) error {
 	if strings.HasPrefix(r.MsgType, "parley.") {
-		return fault.Invalid("msg_type", 0, "msg_type: types that begin with \"parley.\" are reserved")
+		return fault.Invalid("msg_type", 0, "msg_type: the prefix \"parley.\" is reserved")
 	}
 	for key := range r.Metadata {
 		if strings.HasPrefix(key, "parley-") {
-			return fault.Invalid("metadata", 0, "metadata: keys that begin with \"parley-\" are reserved")
+			return fault.Invalid("metadata", 0, "metadata: the key prefix \"parley-\" is reserved")
 		}
 	}
 	return nil
@@ -174,9 +174,9 @@ func (s *Service) append(ctx context.Context, d Draft) (Receipt, error) {
 	return s.receipt(ctx, &out)
 }
 
-// receipt converts an outcome, and passes its seq to the reader's Saw.
+// receipt converts an outcome, and passes its seq to the reader's ObserveSeq.
 func (s *Service) receipt(ctx context.Context, out *Outcome) (Receipt, error) {
-	s.reader.Saw(out.ChannelID, out.Seq)
+	s.reader.ObserveSeq(out.ChannelID, out.Seq)
 	if out.MsgTime.IsZero() { // a recall by another call: only its seq is known so far
 		es, err := s.reader.readStore(ctx, out.ChannelID, Range{After: out.Seq - 1, Before: out.Seq + 1, Limit: 1}, out.Seq)
 		if err != nil {
@@ -204,7 +204,7 @@ func (s *Service) SendBatch(ctx context.Context, rs []SendRequest) []SendOutcome
 		}
 		drafts, at = append(drafts, d), append(at, i)
 	}
-	refused := s.refusals(ctx, drafts)
+	refused := s.checkSend(ctx, drafts)
 	n := 0
 	for j := range drafts {
 		if err := refused[drafts[j].ChannelID]; err != nil {
@@ -224,20 +224,20 @@ func (s *Service) SendBatch(ctx context.Context, rs []SendRequest) []SendOutcome
 	return outs
 }
 
-// refusals checks every channel of the drafts once. It returns the errors by channel id for those
+// checkSend checks every channel of the drafts once. It returns the errors by channel id for those
 // that the caller may not send to.
-func (s *Service) refusals(ctx context.Context, drafts []Draft) map[string]error {
+func (s *Service) checkSend(ctx context.Context, drafts []Draft) map[string]error {
 	var mu sync.Mutex
 	refused := make(map[string]error)
-	asked := make(map[string]bool)
+	checked := make(map[string]bool)
 	var calls errgroup.Group
 	calls.SetLimit(16)
 	for i := range drafts {
 		channelID := drafts[i].ChannelID
-		if asked[channelID] {
+		if checked[channelID] {
 			continue
 		}
-		asked[channelID] = true
+		checked[channelID] = true
 		calls.Go(func() error {
 			if err := s.access.ForSend(ctx, ident.FromContext(ctx), channelID); err != nil {
 				mu.Lock()
@@ -254,7 +254,7 @@ func (s *Service) refusals(ctx context.Context, drafts []Draft) map[string]error
 // Edit replaces the content of one of the caller's own messages. It returns the message in a state
 // that includes the edit.
 func (s *Service) Edit(ctx context.Context, r EditRequest) (Receipt, Message, error) {
-	p, err := s.callerIn(ctx, r.ChannelID)
+	p, err := s.readCaller(ctx, r.ChannelID)
 	if err != nil {
 		return Receipt{}, Message{}, err
 	}
@@ -280,14 +280,14 @@ func (s *Service) change(ctx context.Context, d Draft) (Receipt, Message, error)
 		return Receipt{}, Message{}, ctx.Err()
 	default:
 		return Receipt{}, Message{}, fault.Wrap(err, fault.Unavailable, fault.OutcomeUnknown,
-			"the change is stored, and the message could not be read: repeat with the same client_msg_id")
+			"the change is stored, but reading the message failed; retry with the same client_msg_id")
 	}
 }
 
 // Recall permanently removes the content of one of the caller's own messages, or of anyone's with
 // the capability moderate. It returns the recalled message without its content.
 func (s *Service) Recall(ctx context.Context, r RecallRequest) (Receipt, Message, error) {
-	p, err := s.callerIn(ctx, r.ChannelID)
+	p, err := s.readCaller(ctx, r.ChannelID)
 	if err != nil {
 		return Receipt{}, Message{}, err
 	}
@@ -300,7 +300,7 @@ func (s *Service) Recall(ctx context.Context, r RecallRequest) (Receipt, Message
 // List returns a page of messages: ascending from After if it is set, otherwise descending from
 // Before or from the end of the log.
 func (s *Service) List(ctx context.Context, q ListQuery) (Page, error) {
-	p, err := s.callerIn(ctx, q.ChannelID)
+	p, err := s.readCaller(ctx, q.ChannelID)
 	if err != nil {
 		return Page{}, err
 	}
@@ -358,7 +358,7 @@ func (s *Service) openToken(p *ident.Principal, q *ListQuery) (int64, error) {
 
 // Get returns one message in its current state.
 func (s *Service) Get(ctx context.Context, channelID, msgID string) (Message, error) {
-	if _, err := s.callerIn(ctx, channelID); err != nil {
+	if _, err := s.readCaller(ctx, channelID); err != nil {
 		return Message{}, err
 	}
 	return s.reader.message(ctx, channelID, msgID, 0)

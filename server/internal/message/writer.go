@@ -47,9 +47,9 @@ type WriterConfig struct {
 	// MaxQueue is the maximum number of pending items in one bucket. More are refused with
 	// resource_exhausted. The default is 20,000.
 	MaxQueue int
-	// Patience is how long an append keeps trying before it fails as unavailable. The caller's
+	// AppendTimeout is how long an append keeps trying before it fails as unavailable. The caller's
 	// deadline applies too. The default is 10 s.
-	Patience time.Duration
+	AppendTimeout time.Duration
 	// CallTimeout bounds one call of the store. The default is 5 s.
 	CallTimeout time.Duration
 	// Now is the clock. The default is time.Now.
@@ -68,8 +68,8 @@ func (c *WriterConfig) setDefaults() {
 	def(&c.MaxBatch, 1000)
 	def(&c.MaxBatchBytes, 4<<20)
 	def(&c.MaxQueue, 20_000)
-	if c.Patience == 0 {
-		c.Patience = 10 * time.Second
+	if c.AppendTimeout == 0 {
+		c.AppendTimeout = 10 * time.Second
 	}
 	if c.CallTimeout == 0 {
 		c.CallTimeout = 5 * time.Second
@@ -123,7 +123,7 @@ func (w *Writer) Start(ctx context.Context) error {
 		})
 		run.OnEnd(func(context.Context) error {
 			for _, l := range w.lanes {
-				l.side.Wait()
+				l.background.Wait()
 			}
 			return nil
 		})
@@ -166,12 +166,12 @@ func (w *Writer) drain(ctx context.Context, run *lifecycle.Run) error {
 // Drafts of one channel are appended in order. Except for drafts that are refused permanently, the
 // stored ones are a prefix of those given.
 //
-// If ctx or the writer's Patience ends first, drafts that may have been stored fail with
+// If ctx or the writer's AppendTimeout ends first, drafts that may have been stored fail with
 // OUTCOME_UNKNOWN. If nothing of a channel's drafts was tried, the first fails with the cause, as
 // unavailable or deadline_exceeded, and the later ones fail with BATCH_ABORTED; none of them is
 // stored.
 func (w *Writer) Append(ctx context.Context, drafts []Draft) []Outcome {
-	ctx, cancel := context.WithTimeoutCause(ctx, w.cfg.Patience, errPatience)
+	ctx, cancel := context.WithTimeoutCause(ctx, w.cfg.AppendTimeout, errAppendTimeout)
 	defer cancel()
 
 	var requests []*request
@@ -195,7 +195,7 @@ func (w *Writer) Append(ctx context.Context, drafts []Draft) []Outcome {
 		select {
 		case <-r.done:
 		case <-ctx.Done():
-			r.lane.abandon(r, context.Cause(ctx))
+			r.lane.cancel(r, context.Cause(ctx))
 		}
 	}
 	outs := make([]Outcome, len(drafts))
@@ -206,7 +206,7 @@ func (w *Writer) Append(ctx context.Context, drafts []Draft) []Outcome {
 	return outs
 }
 
-var errPatience = errors.New("the store took too long")
+var errAppendTimeout = errors.New("append timeout")
 
 // request holds the drafts of one Append for one channel. Its lane's lock guards it until done is
 // closed.
@@ -214,15 +214,16 @@ type request struct {
 	lane      *lane
 	channelID string
 	items     []*item
-	// settled counts the items, from the front, that have their outcome.
-	settled int
-	// tried is true once any item was in an insert that ended without excluding that it was stored.
-	tried bool
+	// settledPrefix counts the items, from the front, that have their outcome.
+	settledPrefix int
+	// maybeStored is true once any item was in an insert that ended without excluding that it was
+	// stored.
+	maybeStored bool
 	// inFlight is true while an insert contains some of the items.
 	inFlight bool
-	// failed is true once the request has ended, and the lane drops it.
-	failed bool
-	done   chan struct{}
+	// ended is true once the request has ended, and the lane drops it.
+	ended bool
+	done  chan struct{}
 }
 
 // item is one draft being appended.
@@ -230,9 +231,9 @@ type item struct {
 	*Draft
 	out     Outcome
 	settled bool
-	// tried is true if an insert with this item failed, unless it was left out because of another
-	// channel's conflict.
-	tried bool
+	// insertFailed is true if an insert with this item failed, unless it was left out because of
+	// another channel's conflict.
+	insertFailed bool
 	// checked is true once the channel's state includes this item's target, and shows that its
 	// client key is unused, as of the channel's head.
 	checked bool
@@ -248,12 +249,12 @@ func (r *request) settle(it *item, out Outcome) {
 		return
 	}
 	it.out, it.settled = out, true
-	for r.settled < len(r.items) && r.items[r.settled].settled {
-		r.settled++
+	for r.settledPrefix < len(r.items) && r.items[r.settledPrefix].settled {
+		r.settledPrefix++
 	}
-	if r.settled == len(r.items) && !r.failed {
+	if r.settledPrefix == len(r.items) && !r.ended {
 		close(r.done)
-		r.failed = true
+		r.ended = true
 	}
 }
 
@@ -267,13 +268,13 @@ func (r *request) fail(cause error, stopping bool) {
 		}
 		var err error
 		switch {
-		case r.tried || r.inFlight || it.stored:
-			r.tried = true // items after one of unknown outcome are unknown too
+		case r.maybeStored || r.inFlight || it.stored:
+			r.maybeStored = true // items after one of unknown outcome are unknown too
 			err = fault.Wrap(cause, fault.Unavailable, fault.OutcomeUnknown,
-				"it is not known whether the entry was stored: repeat with the same client_msg_id")
+				"the outcome is unknown, the entry may have been stored; retry with the same client_msg_id")
 		case !first:
 			err = fault.Wrap(cause, fault.Aborted, fault.BatchAborted,
-				"an earlier item of the channel failed; nothing of this one was stored")
+				"not stored because an earlier item of the same channel failed; retry")
 		case stopping:
 			err = fault.Wrap(cause, fault.Unavailable, fault.ShuttingDown, "the server is shutting down; nothing was stored")
 		case errors.Is(cause, context.DeadlineExceeded) || errors.Is(cause, context.Canceled):
@@ -287,9 +288,9 @@ func (r *request) fail(cause error, stopping bool) {
 		first = false
 		it.settled, it.out = true, Outcome{Err: err}
 	}
-	r.settled = len(r.items)
-	if !r.failed {
-		r.failed = true
+	r.settledPrefix = len(r.items)
+	if !r.ended {
+		r.ended = true
 		close(r.done)
 	}
 }

@@ -80,7 +80,7 @@ func checkDense(t *testing.T, store *fakeStore, channel string, n int) []Entry {
 	return log
 }
 
-func TestWriterGivesDensePlaces(t *testing.T) {
+func TestWriterAssignsDenseSeqs(t *testing.T) {
 	t.Parallel()
 	store := newFakeStore()
 	var inserts sync.Map
@@ -144,7 +144,7 @@ func mustAppendAll(t *testing.T, w *Writer, ds []Draft) {
 	}
 }
 
-func TestWriterAnswersRepeats(t *testing.T) {
+func TestWriterDetectsDuplicates(t *testing.T) {
 	t.Parallel()
 	store := newFakeStore()
 	w := startWriter(t, store, WriterConfig{})
@@ -165,7 +165,7 @@ func TestWriterAnswersRepeats(t *testing.T) {
 	checkDense(t, store, "c", 2)
 }
 
-func TestWriterRepeatsInsideOneBatch(t *testing.T) {
+func TestWriterDetectsDuplicatesInBatch(t *testing.T) {
 	t.Parallel()
 	store := newFakeStore()
 	w := startWriter(t, store, WriterConfig{})
@@ -176,7 +176,7 @@ func TestWriterRepeatsInsideOneBatch(t *testing.T) {
 		t.Fatalf("the repeat answered %+v, want a duplicate of %+v", outs[2], outs[0])
 	}
 	if !fault.Is(outs[3].Err, fault.ClientMsgIDReused) {
-		t.Fatalf("the clash answered %v", outs[3].Err)
+		t.Fatalf("the conflicting item got %v", outs[3].Err)
 	}
 	if outs[4].Err != nil || outs[4].Seq != 3 {
 		t.Fatalf("the item after a final refusal answered %+v, want seq 3", outs[4])
@@ -203,7 +203,7 @@ func TestTwoWritersStayDense(t *testing.T) {
 }
 
 // The writer finds the entries of an insert whose reply was lost: each id is stored once.
-func TestWriterFindsWhatALostReplyStored(t *testing.T) {
+func TestWriterFindsEntryAfterLostReply(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -245,7 +245,7 @@ func TestWriterFindsWhatALostReplyStored(t *testing.T) {
 
 // The writer waits for an entry that conflicted but cannot be read yet. It never assigns a seq
 // beyond it.
-func TestWriterWaitsForAnInvisibleClash(t *testing.T) {
+func TestWriterWaitsForInvisibleConflict(t *testing.T) {
 	t.Parallel()
 	store := newFakeStore()
 	w := startWriter(t, store, WriterConfig{})
@@ -295,7 +295,7 @@ func TestWriterPrefixOnFailure(t *testing.T) {
 			t.Parallel()
 			store := newFakeStore()
 			store.beforeInsert = func([]Entry) error { return tc.err }
-			w := startWriter(t, store, WriterConfig{Patience: 50 * time.Millisecond})
+			w := startWriter(t, store, WriterConfig{AppendTimeout: 50 * time.Millisecond})
 			outs := w.Append(t.Context(), []Draft{send("c", "a", "1", "x"), send("c", "a", "2", "y")})
 			if !fault.Is(outs[0].Err, tc.first) || !fault.Is(outs[1].Err, tc.rest) {
 				t.Fatalf("answered %v and %v, want %s and %s", outs[0].Err, outs[1].Err, tc.first, tc.rest)
@@ -308,10 +308,10 @@ func TestWriterPrefixOnFailure(t *testing.T) {
 }
 
 // Trouble with one channel does not delay the others of its bucket.
-func TestConflictHoldsUpOnlyItsChannel(t *testing.T) {
+func TestConflictBlocksOnlyItsChannel(t *testing.T) {
 	t.Parallel()
 	store := newFakeStore()
-	w := startWriter(t, store, WriterConfig{Patience: 5 * time.Second})
+	w := startWriter(t, store, WriterConfig{AppendTimeout: 5 * time.Second})
 	// Two channels of one bucket.
 	stuck := "stuck"
 	other := ""
@@ -433,7 +433,7 @@ func TestTimeNeverGoesBackWithinAChannel(t *testing.T) {
 	}
 }
 
-func TestStopAnswersEverybody(t *testing.T) {
+func TestStopFailsPendingAppends(t *testing.T) {
 	t.Parallel()
 	store := newFakeStore()
 	release := make(chan struct{})

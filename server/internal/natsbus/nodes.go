@@ -67,16 +67,16 @@ func (n *Nodes) Listen(topic string, fn func(payload []byte)) (cancel func(), er
 func (n *Nodes) Request(ctx context.Context, node, topic string, payload []byte) ([]byte, error) {
 	subject, err := nodeSubject(node, topic)
 	if err != nil {
-		return nil, fmt.Errorf("request: %w: %w", err, cluster.ErrNobody)
+		return nil, fmt.Errorf("request: %w: %w", err, cluster.ErrNoResponder)
 	}
 	ctx, cancel := context.WithTimeout(ctx, maxAsk)
 	defer cancel()
 	if err := ctx.Err(); err != nil {
 		// Nothing was sent.
-		return nil, fmt.Errorf("request to %s: %w: %w", subject, context.Cause(ctx), cluster.ErrNobody)
+		return nil, fmt.Errorf("request to %s: %w: %w", subject, context.Cause(ctx), cluster.ErrNoResponder)
 	}
 	if !n.bus.nc.IsConnected() {
-		return nil, fmt.Errorf("request to %s: %w", subject, cluster.ErrCutOff)
+		return nil, fmt.Errorf("request to %s: %w", subject, cluster.ErrDisconnected)
 	}
 	msg := nats.NewMsg(subject)
 	msg.Data = payload
@@ -88,13 +88,13 @@ func (n *Nodes) Request(ctx context.Context, node, topic string, payload []byte)
 	case err == nil:
 		return answer.Data, nil
 	case errors.Is(err, nats.ErrNoResponders):
-		return nil, fmt.Errorf("request to %s: %w", subject, cluster.ErrNobody)
+		return nil, fmt.Errorf("request to %s: %w", subject, cluster.ErrNoResponder)
 	case errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, nats.ErrConnectionDraining):
 		// The request was not sent. If the connection closes while waiting for the answer, it may
 		// have been.
-		return nil, fmt.Errorf("request to %s: %w: %w", subject, err, cluster.ErrCutOff)
+		return nil, fmt.Errorf("request to %s: %w: %w", subject, err, cluster.ErrDisconnected)
 	case errors.Is(err, nats.ErrMaxPayload):
-		return nil, fmt.Errorf("request to %s: %w: %w", subject, err, cluster.ErrNobody)
+		return nil, fmt.Errorf("request to %s: %w: %w", subject, err, cluster.ErrNoResponder)
 	}
 	return nil, fmt.Errorf("request to %s: %w", subject, err)
 }

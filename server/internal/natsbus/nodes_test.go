@@ -75,12 +75,12 @@ func TestRequestsReachTheirNodeAndTopic(t *testing.T) {
 	}
 	began := time.Now()
 	for _, to := range [][2]string{{"B", "other"}, {"C", "append"}, {"*", "append"}, {">", "append"}, {"", "append"}, {"B", "*"}} {
-		if got, err := ask(t, a, patience, to[0], to[1], "x"); !errors.Is(err, cluster.ErrNobody) || errors.Is(err, cluster.ErrCutOff) {
+		if got, err := ask(t, a, patience, to[0], to[1], "x"); !errors.Is(err, cluster.ErrNoResponder) || errors.Is(err, cluster.ErrDisconnected) {
 			t.Errorf("%q: got %q, %v", to, got, err)
 		}
 	}
 	cancel()
-	if _, err := ask(t, a, patience, "B", "append", "x"); !errors.Is(err, cluster.ErrNobody) {
+	if _, err := ask(t, a, patience, "B", "append", "x"); !errors.Is(err, cluster.ErrNoResponder) {
 		t.Errorf("after the end: %v", err)
 	}
 	if took := time.Since(began); took > patience/2 {
@@ -116,7 +116,7 @@ func TestRequestWithoutNATSFailsAtOnceAndIsNotKept(t *testing.T) {
 		return nil
 	})
 	began := time.Now()
-	if _, err := ask(t, a, patience, "B", "append", "early"); !errors.Is(err, cluster.ErrCutOff) || !errors.Is(err, cluster.ErrNobody) {
+	if _, err := ask(t, a, patience, "B", "append", "early"); !errors.Is(err, cluster.ErrDisconnected) || !errors.Is(err, cluster.ErrNoResponder) {
 		t.Errorf("got %v", err)
 	}
 	if err := a.Nodes().Broadcast("nodes", []byte("early")); err == nil {
@@ -204,7 +204,7 @@ func TestNoRequestIsLostWhenServingEnds(t *testing.T) {
 			asking.Go(func() {
 				for {
 					_, err := ask(t, a, 5*time.Second, "B", "append", "x")
-					if errors.Is(err, cluster.ErrNobody) {
+					if errors.Is(err, cluster.ErrNoResponder) {
 						return
 					}
 					if err != nil {
@@ -301,7 +301,7 @@ func TestLargestPieceOfAForwardPasses(t *testing.T) {
 		t.Errorf("got %d bytes, %v", len(got), err)
 	}
 	// A request that NATS refuses has reached no node.
-	if _, err := ask(t, bus, patience, "B", "append", string(make([]byte, 2<<20))); !errors.Is(err, cluster.ErrNobody) {
+	if _, err := ask(t, bus, patience, "B", "append", string(make([]byte, 2<<20))); !errors.Is(err, cluster.ErrNoResponder) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -365,7 +365,7 @@ func TestThreeServers(t *testing.T) {
 		}
 		return err
 	})
-	if _, err := ask(t, buses[0], patience, "D", "append", "x"); !errors.Is(err, cluster.ErrNobody) {
+	if _, err := ask(t, buses[0], patience, "D", "append", "x"); !errors.Is(err, cluster.ErrNoResponder) {
 		t.Errorf("asked nobody: %v", err)
 	}
 	testkit.Eventually(t, patience, func() error {

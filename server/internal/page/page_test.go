@@ -125,7 +125,7 @@ func TestCompressed(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotThere(t *testing.T) {
+func TestNotFound(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
 	for _, path := range []string{"/nothing", "/assets", "/assets/", "/assets/../index.html", "//index.html", "/index.html/", "/second/", "/parley"} {

@@ -83,16 +83,16 @@ func (s Sealer) Open(text string, b *Binding) (last string, err error) {
 	// Base64 has several encodings of one value; only the canonical one is accepted.
 	if err != nil || base64.RawURLEncoding.EncodeToString(raw) != text || len(raw) < sha256.Size ||
 		!hmac.Equal(raw[:sha256.Size], s.mac(raw[sha256.Size:])) || json.Unmarshal(raw[sha256.Size:], &t) != nil {
-		return "", refused(fault.InvalidArgument, fault.PageTokenInvalid, "page_token was not given out by this service")
+		return "", refused(fault.InvalidArgument, fault.PageTokenInvalid, "page_token: not issued by this service")
 	}
 	switch {
 	case t.Subject != b.Subject:
-		return "", refused(fault.PermissionDenied, fault.PageTokenForeign, "page_token was given out to another subject")
+		return "", refused(fault.PermissionDenied, fault.PageTokenForeign, "page_token: issued to another subject")
 	case !hmac.Equal(t.Query, b.query()):
-		return "", refused(fault.InvalidArgument, fault.PageTokenInvalid, "page_token belongs to another query")
+		return "", refused(fault.InvalidArgument, fault.PageTokenInvalid, "page_token: issued for another query")
 	case t.Epoch != b.Epoch:
 		return "", refused(fault.FailedPrecondition, fault.Resync,
-			"page_token belongs to another epoch of the log: list anew")
+			"page_token: issued for another epoch of the log; list again from the start")
 	}
 	return t.Last, nil
 }

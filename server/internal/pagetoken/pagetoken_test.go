@@ -63,7 +63,7 @@ func TestTampered(t *testing.T) {
 	}
 }
 
-func TestBound(t *testing.T) {
+func TestTokenIsBoundToQueryAndSubject(t *testing.T) {
 	t.Parallel()
 	s := New([]byte("secret"))
 	mine := binding("auth0|42", "e-1", "room")

@@ -14,7 +14,7 @@ type Channels interface {
 	AddMembers(ctx context.Context, channelID string, userIDs []string) error
 	RemoveMembers(ctx context.Context, channelID string, userIDs []string) error
 	Members(ctx context.Context, channelID string, pageSize int, pageToken string) (channel.MemberPage, error)
-	Mine(ctx context.Context, pageSize int, pageToken string) (channel.MinePage, error)
+	UserChannels(ctx context.Context, pageSize int, pageToken string) (channel.UserChannelPage, error)
 	MarkRead(ctx context.Context, channelID string, seq int64) (cursor channel.Cursor, unread int64, err error)
 	Typing(ctx context.Context, channelID string) error
 }
@@ -74,7 +74,7 @@ func (s *messageService) ListMembers(
 func (s *messageService) ListChannels(
 	ctx context.Context, req *parleyv1.ListChannelsRequest,
 ) (*parleyv1.ListChannelsResponse, error) {
-	page, err := s.deps.Channels.Mine(ctx, int(req.GetPageSize()), req.GetPageToken())
+	page, err := s.deps.Channels.UserChannels(ctx, int(req.GetPageSize()), req.GetPageToken())
 	if err != nil {
 		return nil, err
 	}

@@ -76,10 +76,10 @@ func (f *fakeChannels) answer(got func(context.Context, channelArgs), err error)
 			{ChannelID: channelID, UserID: "bob", JoinedAt: someTime, Cursor: channel.Cursor{Seq: 5, Count: 4}},
 		}}, err
 	}
-	f.mine = func(ctx context.Context, pageSize int, pageToken string) (channel.MinePage, error) {
+	f.mine = func(ctx context.Context, pageSize int, pageToken string) (channel.UserChannelPage, error) {
 		got(ctx, channelArgs{PageSize: pageSize, PageToken: pageToken})
 		last := someEvent(message.KindSend, "a", 8).Message
-		return channel.MinePage{NextPageToken: "next", Channels: []channel.Mine{
+		return channel.UserChannelPage{NextPageToken: "next", Channels: []channel.UserChannel{
 			{Row: someRow("a"), Read: channel.Cursor{Seq: 5, Count: 4}, Unread: 3, LastMessage: &last}, {Row: someRow("b")},
 		}}, err
 	}

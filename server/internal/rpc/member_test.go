@@ -17,7 +17,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/ident"
 )
 
-// closed returns a Readable that refuses these channels to everybody, in the order asked.
+// closed returns an Unreadable that refuses these channels to everybody, in the order asked.
 func closed(channelIDs ...string) func(*ident.Principal, []string) ([]string, error) {
 	return func(_ *ident.Principal, asked []string) (refused []string, err error) {
 		for _, id := range asked {
@@ -89,10 +89,10 @@ func TestSubscribeWantsMembership(t *testing.T) {
 			}
 			d, err = update(at, "a")
 			notMemberOf(t, d, err, "add[1].channel_id", "d", "b")
-			if got := b.hub.Watched("a"); !slices.Equal(got, []string{"ada"}) {
+			if got := b.hub.SubscribedSubjects("a"); !slices.Equal(got, []string{"ada"}) {
 				t.Errorf("what was refused has taken the channel away: %q", got)
 			}
-			if got := append(b.hub.Watched("b"), b.hub.Watched("c")...); len(got) > 0 {
+			if got := append(b.hub.SubscribedSubjects("b"), b.hub.SubscribedSubjects("c")...); len(got) > 0 {
 				t.Errorf("what was refused has added a channel: %q", got)
 			}
 			// Removals are not checked, and the capability is checked first.
@@ -151,7 +151,7 @@ func TestMembershipEndsWhileSubscribing(t *testing.T) {
 			d, _ = details(t, err)
 			b.logged.oneLine(t)
 			notMemberOf(t, d, err, "add[0].channel_id", "b")
-			if got := b.hub.Watched("b"); len(got) > 0 {
+			if got := b.hub.SubscribedSubjects("b"); len(got) > 0 {
 				t.Errorf("%q still have the channel", got)
 			}
 		})

@@ -64,9 +64,9 @@ func TestLargePagesReachNobody(t *testing.T) {
 		sizes <- n
 		return channel.MemberPage{}, nil
 	}
-	b.channels.mine = func(_ context.Context, n int, _ string) (channel.MinePage, error) {
+	b.channels.mine = func(_ context.Context, n int, _ string) (channel.UserChannelPage, error) {
 		sizes <- n
-		return channel.MinePage{}, nil
+		return channel.UserChannelPage{}, nil
 	}
 	b.admin.topics = func(_ string, n int) ([]*queue.Topic, bool, error) {
 		sizes <- n

@@ -78,7 +78,7 @@ type fakeChannels struct {
 	add      func(ctx context.Context, channelID string, userIDs []string) error
 	remove   func(ctx context.Context, channelID string, userIDs []string) error
 	members  func(ctx context.Context, channelID string, pageSize int, pageToken string) (channel.MemberPage, error)
-	mine     func(ctx context.Context, pageSize int, pageToken string) (channel.MinePage, error)
+	mine     func(ctx context.Context, pageSize int, pageToken string) (channel.UserChannelPage, error)
 	markRead func(ctx context.Context, channelID string, seq int64) (channel.Cursor, int64, error)
 	typing   func(ctx context.Context, channelID string) error
 }
@@ -101,7 +101,7 @@ func (f *fakeChannels) Members(
 	return f.members(ctx, channelID, pageSize, pageToken)
 }
 
-func (f *fakeChannels) Mine(ctx context.Context, pageSize int, pageToken string) (channel.MinePage, error) {
+func (f *fakeChannels) UserChannels(ctx context.Context, pageSize int, pageToken string) (channel.UserChannelPage, error) {
 	return f.mine(ctx, pageSize, pageToken)
 }
 
@@ -125,7 +125,7 @@ func (f *fakeAccess) set(readable func(p *ident.Principal, channelIDs []string) 
 	f.readable = readable
 }
 
-func (f *fakeAccess) Readable(_ context.Context, p *ident.Principal, channelIDs []string) ([]string, error) {
+func (f *fakeAccess) Unreadable(_ context.Context, p *ident.Principal, channelIDs []string) ([]string, error) {
 	f.mu.Lock()
 	readable := f.readable
 	f.mu.Unlock()

@@ -16,9 +16,9 @@ import (
 // Access checks which channels callers may read, besides what the capabilities of their tokens
 // allow. *channel.Access implements it.
 type Access interface {
-	// Readable returns those of the channels that p may not read. It returns a fault if that can't
-	// be determined.
-	Readable(ctx context.Context, p *ident.Principal, channelIDs []string) (refused []string, err error)
+	// Unreadable returns those of the channels that p may not read. It returns a fault if that
+	// can't be determined.
+	Unreadable(ctx context.Context, p *ident.Principal, channelIDs []string) (refused []string, err error)
 }
 
 // Sessions updates live streams, on whichever node they are.
@@ -128,7 +128,7 @@ func (s *messageService) mayRead(ctx context.Context, p *ident.Principal, field 
 	if len(asked) == 0 {
 		return nil
 	}
-	some, err := s.deps.Access.Readable(ctx, p, asked)
+	some, err := s.deps.Access.Unreadable(ctx, p, asked)
 	if err != nil {
 		return err
 	}

@@ -93,7 +93,7 @@ func (r *Registry[S]) Admit(subject string, expires time.Time, create func(Ident
 		return none, fault.Full(int64(limit), "this node serves at most %d "+r.cfg.Plural)
 	}
 	if limit := r.cfg.MaxPerSubject; limit > 0 && len(r.subjects[subject]) >= limit {
-		return none, fault.Full(int64(limit), "this node serves at most %d "+r.cfg.Plural+" of a subject")
+		return none, fault.Full(int64(limit), "this node serves at most %d "+r.cfg.Plural+" per subject")
 	}
 	s := create(identity)
 	r.streams[identity.ID] = entry[S]{subject: subject, stream: s}

@@ -70,13 +70,13 @@ func TestLimits(t *testing.T) {
 	r.Open()
 	a := admit(t, r, "ada")
 	admit(t, r, "ada")
-	refused(t, r, "ada", fault.NodeFull, 2, "this node serves at most 2 consumers of a subject")
+	refused(t, r, "ada", fault.NodeFull, 2, "this node serves at most 2 consumers per subject")
 	b := admit(t, r, "bob")
 	// The node's limit is checked first: another node may have room.
 	refused(t, r, "ada", fault.NodeFull, 3, "this node serves at most 3 consumers")
 	refused(t, r, "eve", fault.NodeFull, 3, "this node serves at most 3 consumers")
 	r.Remove(b.ID)
-	refused(t, r, "ada", fault.NodeFull, 2, "this node serves at most 2 consumers of a subject")
+	refused(t, r, "ada", fault.NodeFull, 2, "this node serves at most 2 consumers per subject")
 	if !r.Remove(a.ID) || r.Remove(a.ID) {
 		t.Error("a stream is removed once")
 	}
@@ -97,7 +97,7 @@ func TestNoLimits(t *testing.T) {
 	refused(t, one, "bob", fault.NodeFull, 1, "this node serves at most 1 streams")
 }
 
-func TestLookUp(t *testing.T) {
+func TestFind(t *testing.T) {
 	t.Parallel()
 	r := stream.NewRegistry[*item](stream.Config{})
 	r.Open()
@@ -176,7 +176,7 @@ func TestDrain(t *testing.T) {
 	})
 }
 
-func TestDrainGivesUp(t *testing.T) {
+func TestDrainTimeout(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := stream.NewRegistry[*item](stream.Config{})

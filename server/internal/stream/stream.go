@@ -45,11 +45,11 @@ func ShuttingDown() *fault.Error {
 
 // TokenExpired returns the fault of a stream that is ended because its token has expired.
 func TokenExpired() *fault.Error {
-	return fault.New(fault.Unauthenticated, fault.TokenExpired, "the token's life has ended")
+	return fault.New(fault.Unauthenticated, fault.TokenExpired, "the token has expired")
 }
 
 // NotFound returns the fault of a request that names a stream which does not exist, has ended or
 // belongs to another subject. A caller cannot distinguish the three.
 func NotFound() *fault.Error {
-	return fault.New(fault.NotFound, fault.StreamNotFound, "no such live stream")
+	return fault.New(fault.NotFound, fault.StreamNotFound, "stream_id: the stream does not exist or has ended")
 }

@@ -117,7 +117,7 @@ func (n *Link) isCut() bool {
 // Broadcast implements cluster.Transport.
 func (n *Link) Broadcast(topic string, payload []byte) error {
 	if n.isCut() {
-		return cluster.ErrCutOff
+		return cluster.ErrDisconnected
 	}
 	n.net.mu.Lock()
 	listeners := slices.Clone(n.net.listeners[topic])
@@ -169,12 +169,12 @@ func (n *Link) Request(ctx context.Context, node, topic string, payload []byte) 
 	n.net.mu.Unlock()
 	switch {
 	case f == CutOff || n.isCut():
-		return nil, cluster.ErrCutOff
+		return nil, cluster.ErrDisconnected
 	case f == Stalled:
 		<-ctx.Done()
 		return nil, ctx.Err()
 	case fn == nil:
-		return nil, cluster.ErrNobody
+		return nil, cluster.ErrNoResponder
 	case f == Garbled:
 		return []byte{0xff}, nil
 	case f == EmptyAnswer:
@@ -207,8 +207,8 @@ type Peers struct {
 // ID implements cluster.Peers.
 func (p Peers) ID() string { return p.Node }
 
-// Lives implements cluster.Peers.
-func (p Peers) Lives(node string) bool { return node == p.Node || slices.Contains(p.Nodes, node) }
+// Alive implements cluster.Peers.
+func (p Peers) Alive(node string) bool { return node == p.Node || slices.Contains(p.Nodes, node) }
 
 // Others implements cluster.Peers.
 func (p Peers) Others() []string {

@@ -39,7 +39,7 @@ func (c *Changes) Publish(change channel.Change) {
 		w.UserIds = change.UserIDs
 	}
 	if err := cluster.Publish(c.endpoint, membersChanged, w); err != nil {
-		c.log.Warn("nodes learn of a channel's members from the store alone", "channel_id", change.ChannelID, "error", err)
+		c.log.Warn("publishing a membership change failed", "channel_id", change.ChannelID, "error", err)
 	}
 }
 
@@ -61,7 +61,7 @@ func (c *Changes) Stop(ctx context.Context) error { return c.life.Stop(ctx) }
 
 func (c *Changes) changed(w *clusterv1.MembershipChange) {
 	if w.GetChannelId() == "" {
-		c.log.Warn("a change of members names no channel")
+		c.log.Warn("membership change without channel")
 		return
 	}
 	c.onChange(channel.Change{ChannelID: w.GetChannelId(), UserIDs: w.GetUserIds()})

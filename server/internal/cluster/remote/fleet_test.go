@@ -262,7 +262,7 @@ func TestThreeNodesWriteOneLog(t *testing.T) {
 	}
 }
 
-func TestAHomeThatWakesLaterDoublesNothing(t *testing.T) {
+func TestResumedHomeStoresNoDuplicates(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2, 0)
 	asker, home := f.nodes[0], f.nodes[1]
@@ -293,7 +293,7 @@ func TestAHomeThatWakesLaterDoublesNothing(t *testing.T) {
 	f.holds(t, channelID, slices.Concat(before, during, after)...)
 }
 
-func TestBothWriteAtOnce(t *testing.T) {
+func TestConcurrentHomes(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2, 0)
 	asker, home := f.nodes[0], f.nodes[1]
@@ -317,7 +317,7 @@ func TestBothWriteAtOnce(t *testing.T) {
 	f.holds(t, channelID, sent...)
 }
 
-func TestAHomeThatEndsCostsNothing(t *testing.T) {
+func TestHomeShutdown(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 3, patience)
 	ending, rest := f.nodes[2], f.nodes[:2]

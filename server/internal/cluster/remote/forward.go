@@ -49,22 +49,22 @@ func (f *forward) run(ctx context.Context) {
 			f.appendHere(ctx, open)
 			return
 		}
-		piece, rest, request := f.cut(open)
+		piece, rest, request := f.nextPiece(open)
 		if len(piece) == 0 {
 			return
 		}
-		outs, err := f.ask(ctx, piece, request)
+		outs, err := f.send(ctx, piece, request)
 		if err != nil {
 			f.appendHere(ctx, append(piece, rest...))
 			return
 		}
-		again := f.take(piece, outs)
-		if len(again) > 0 {
+		retryHere := f.applyOutcomes(piece, outs)
+		if len(retryHere) > 0 {
 			f.writer.cfg.OnForward(ForwardRefused)
 			if ctx.Err() == nil {
 				f.writer.shun(f.node)
 			}
-			f.appendHere(ctx, append(again, rest...))
+			f.appendHere(ctx, append(retryHere, rest...))
 			return
 		}
 		f.writer.cfg.OnForward(ForwardAnswered)
@@ -72,9 +72,9 @@ func (f *forward) run(ctx context.Context) {
 	}
 }
 
-// cut takes as many open drafts as one request may carry, at least one. It settles the drafts of
-// failed channels on the way.
-func (f *forward) cut(open []int) (piece, rest []int, request *clusterv1.AppendRequest) {
+// nextPiece takes as many open drafts as one request may carry, at least one. It settles the drafts
+// of failed channels on the way.
+func (f *forward) nextPiece(open []int) (piece, rest []int, request *clusterv1.AppendRequest) {
 	request = &clusterv1.AppendRequest{}
 	size := 0
 	for n, i := range open {
@@ -92,15 +92,15 @@ func (f *forward) cut(open []int) (piece, rest []int, request *clusterv1.AppendR
 	return piece, nil, request
 }
 
-// ask sends a piece to its home and waits for the outcomes. After an error other than ErrNobody the
-// home may have received the piece; then ask marks its channels doubtful.
-func (f *forward) ask(ctx context.Context, piece []int, request *clusterv1.AppendRequest) ([]*clusterv1.Outcome, error) {
+// send sends a piece to its home and waits for the outcomes. After an error other than
+// ErrNoResponder the home may have received the piece; then ask marks its channels doubtful.
+func (f *forward) send(ctx context.Context, piece []int, request *clusterv1.AppendRequest) ([]*clusterv1.Outcome, error) {
 	w := f.writer
 	asking, cancel := context.WithTimeout(ctx, max(w.cfg.Wait, w.cfg.MaxWait))
 	defer cancel()
-	defer w.giveUpOn(f.node, cancel)()
+	defer w.cancelIfSilent(f.node, cancel)()
 	response, err := cluster.Call(asking, w.endpoint, f.node, appendDrafts, request)
-	if errors.Is(err, cluster.ErrNobody) {
+	if errors.Is(err, cluster.ErrNoResponder) {
 		w.cfg.OnForward(ForwardNobody)
 		return nil, err
 	}
@@ -116,38 +116,38 @@ func (f *forward) ask(ctx context.Context, piece []int, request *clusterv1.Appen
 	}
 	if ctx.Err() == nil { // the caller's own deadline is not the home's fault
 		w.shun(f.node)
-		w.cfg.Logger.WarnContext(ctx, "a home node did not answer; this node writes", "home", f.node, "error", err)
+		w.cfg.Logger.WarnContext(ctx, "home node did not answer, appending on this node", "home_id", f.node, "error", err)
 	}
 	return nil, err
 }
 
-// giveUpOn calls cancel once a node has been silent or unable for Wait, unless stop is called
+// cancelIfSilent calls cancel once a node has been silent or unable for Wait, unless stop is called
 // before.
-func (w *Writer) giveUpOn(node string, cancel func()) (stop func()) {
+func (w *Writer) cancelIfSilent(node string, cancel func()) (stop func()) {
 	done := make(chan struct{})
 	go func() {
-		look := time.NewTimer(w.cfg.Wait)
-		defer look.Stop()
+		timer := time.NewTimer(w.cfg.Wait)
+		defer timer.Stop()
 		for {
 			select {
 			case <-done:
 				return
-			case <-look.C:
+			case <-timer.C:
 			}
-			if !w.owners.Works(node, w.cfg.Wait) {
+			if !w.owners.RecentlyAble(node, w.cfg.Wait) {
 				cancel()
 				return
 			}
-			look.Reset(w.cfg.Wait / 4)
+			timer.Reset(w.cfg.Wait / 4)
 		}
 	}()
 	return func() { close(done) }
 }
 
-// take sets the outcomes that a home returned. It returns the drafts that this node must append
-// instead: in each channel those without a final outcome, beginning with the first that failed for
-// a reason of the home's own.
-func (f *forward) take(piece []int, outs []*clusterv1.Outcome) (again []int) {
+// applyOutcomes sets the outcomes that a home returned. It returns the drafts that this node must
+// append instead: in each channel those without a final outcome, beginning with the first that
+// failed for a reason of the home's own.
+func (f *forward) applyOutcomes(piece []int, outs []*clusterv1.Outcome) (retryHere []int) {
 	here := make(map[string]bool)
 	for n, i := range piece {
 		id := f.drafts[i].ChannelID
@@ -156,7 +156,7 @@ func (f *forward) take(piece []int, outs []*clusterv1.Outcome) (again []int) {
 		if !ok || !e.Retryable() {
 			continue
 		}
-		if !f.failed[id] && homesOwn(e.Reason) {
+		if !f.failed[id] && homeSpecific(e.Reason) {
 			here[id] = true
 		}
 		if !here[id] {
@@ -166,15 +166,15 @@ func (f *forward) take(piece []int, outs []*clusterv1.Outcome) (again []int) {
 		if e.Reason == fault.OutcomeUnknown {
 			f.doubtful[id] = true
 		}
-		again = append(again, i)
+		retryHere = append(retryHere, i)
 	}
-	return again
+	return retryHere
 }
 
-// homesOwn reports whether a failure may be specific to the home: it is shutting down, its time for
-// this piece is over, or it can't reach the store. Another node may succeed. For an overloaded home
-// it is false, because writing elsewhere would not help.
-func homesOwn(reason fault.Reason) bool {
+// homeSpecific reports whether a failure may be specific to the home: it is shutting down, its time
+// for this piece is over, or it can't reach the store. Another node may succeed. For an overloaded
+// home it is false, because writing elsewhere would not help.
+func homeSpecific(reason fault.Reason) bool {
 	switch reason {
 	case fault.ShuttingDown, fault.DeadlinePassed, fault.OutcomeUnknown, fault.StoreUnavailable:
 		return true
@@ -189,7 +189,7 @@ func (f *forward) settleFailed(i int) bool {
 		return false
 	}
 	f.outs[i] = message.Outcome{Err: fault.New(fault.Aborted, fault.BatchAborted,
-		"an earlier item of the channel failed; nothing of this one was stored")}
+		"not stored because an earlier item of the same channel failed; retry")}
 	return true
 }
 
@@ -208,15 +208,15 @@ func (f *forward) appendHere(ctx context.Context, open []int) {
 	}
 	for n, out := range f.writer.local.Append(ctx, drafts) {
 		if e, ok := fault.As(out.Err); ok && e.Retryable() && f.doubtful[drafts[n].ChannelID] {
-			out.Err = unsureEntry(e)
+			out.Err = outcomeUnknown(e)
 		}
 		f.outs[at[n]] = out
 	}
 }
 
-func unsureEntry(cause *fault.Error) *fault.Error {
+func outcomeUnknown(cause *fault.Error) *fault.Error {
 	e := fault.Wrap(cause, fault.Unavailable, fault.OutcomeUnknown,
-		"it is not known whether the entry was stored: repeat with the same client_msg_id")
+		"the outcome is unknown, the entry may have been stored; retry with the same client_msg_id")
 	e.RetryAfter = cause.RetryAfter
 	return e
 }

@@ -15,9 +15,9 @@ func TestServicesStartAndStop(t *testing.T) {
 		return NewChanges(endpointOf(net, nodeA), func(channel.Change) {}, nil)
 	})
 	lifecycletest.Stress[*QueueHints](t, func(*testing.T) *QueueHints { return NewQueueHints(net.Link(), nil) })
-	lifecycletest.Stress[*Sessions](t, func(*testing.T) *Sessions { return NewSessions(endpointOf(net, nodeA), nil) })
-	lifecycletest.Stress[*QueueSessions](t, func(*testing.T) *QueueSessions {
-		return NewQueueSessions(endpointOf(net, nodeA), &consumers{})
+	lifecycletest.Stress[*Streams](t, func(*testing.T) *Streams { return NewStreams(endpointOf(net, nodeA), nil) })
+	lifecycletest.Stress[*QueueStreams](t, func(*testing.T) *QueueStreams {
+		return NewQueueStreams(endpointOf(net, nodeA), &consumers{})
 	})
 	lifecycletest.Stress[*Writer](t, func(*testing.T) *Writer {
 		me := owners{owner: func(int) string { return nodeA }}

@@ -18,10 +18,10 @@ import (
 const (
 	// hintEvery is the minimum time between two broadcasts about one topic.
 	hintEvery = time.Millisecond
-	// believeFor is how long the known state of the connection stays valid.
-	believeFor = 250 * time.Millisecond
-	// maxHintWord bounds the length of a transport topic, in bytes.
-	maxHintWord = 64
+	// probeValidFor is how long the known state of the connection stays valid.
+	probeValidFor = 250 * time.Millisecond
+	// maxHintTopicLen bounds the length of a transport topic, in bytes.
+	maxHintTopicLen = 64
 	// topicReady is the prefix of the transport topics for queues. topicProbe is a topic without
 	// listeners.
 	topicReady = "queue-ready-"
@@ -73,7 +73,7 @@ func (h *QueueHints) Ready(topic string, partition int) {
 	if partition < 0 || partition >= queue.MaxPartitions {
 		return
 	}
-	h.tell(topic, partition)
+	h.notifyLocal(topic, partition)
 	h.mu.Lock()
 	if !h.sending {
 		h.mu.Unlock()
@@ -84,14 +84,14 @@ func (h *QueueHints) Ready(topic string, partition int) {
 		h.mu.Unlock()
 		return
 	}
-	h.await(topic)
+	h.startInterval(topic)
 	h.mu.Unlock()
 	h.send(topic, map[int]struct{}{partition: {}})
 }
 
-// await starts the interval in which no other broadcast about the topic is sent. The caller holds
-// mu.
-func (h *QueueHints) await(topic string) {
+// startInterval starts the interval in which no other broadcast about the topic is sent. The caller
+// holds mu.
+func (h *QueueHints) startInterval(topic string) {
 	b := &hintBatch{partitions: make(map[int]struct{})}
 	b.timer = time.AfterFunc(hintEvery, func() { h.flush(topic) })
 	h.waiting[topic] = b
@@ -106,31 +106,31 @@ func (h *QueueHints) flush(topic string) {
 		h.mu.Unlock()
 		return
 	}
-	h.await(topic)
+	h.startInterval(topic)
 	h.mu.Unlock()
 	h.send(topic, b.partitions)
 }
 
 func (h *QueueHints) send(topic string, partitions map[int]struct{}) {
-	word := make([]byte, 0, cluster.IDLen+len(partitions))
-	word = append(word, h.id...)
+	payload := make([]byte, 0, cluster.IDLen+len(partitions))
+	payload = append(payload, h.id...)
 	for p := range partitions {
-		word = append(word, byte(p)) //nolint:gosec // below MaxPartitions
+		payload = append(payload, byte(p)) //nolint:gosec // below MaxPartitions
 	}
-	err := h.transport.Broadcast(hintTopic(topic), word)
-	h.note(err)
+	err := h.transport.Broadcast(hintTopic(topic), payload)
+	h.recordSend(err)
 	if err != nil {
-		h.log.Debug("other nodes learn of a queue's messages by looking", "topic", topic, "error", err)
+		h.log.Debug("broadcasting a queue hint failed", "topic", topic, "error", err)
 	}
 }
 
 // Listen implements queue.Hints. fn must not block. Calls of Ready on this node call it directly.
 func (h *QueueHints) Listen(topic string, fn func(partition int)) (cancel func(), err error) {
-	unhear, err := h.transport.Listen(hintTopic(topic), func(word []byte) {
-		if len(word) < cluster.IDLen || string(word[:cluster.IDLen]) == h.id {
+	cancelListen, err := h.transport.Listen(hintTopic(topic), func(payload []byte) {
+		if len(payload) < cluster.IDLen || string(payload[:cluster.IDLen]) == h.id {
 			return
 		}
-		for _, p := range word[cluster.IDLen:] {
+		for _, p := range payload[cluster.IDLen:] {
 			fn(int(p))
 		}
 	})
@@ -144,7 +144,7 @@ func (h *QueueHints) Listen(topic string, fn func(partition int)) (cancel func()
 	}
 	h.listeners[topic][&fn] = struct{}{}
 	return func() {
-		unhear()
+		cancelListen()
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		delete(h.listeners[topic], &fn)
@@ -154,8 +154,8 @@ func (h *QueueHints) Listen(topic string, fn func(partition int)) (cancel func()
 	}, nil
 }
 
-// tell calls this node's listeners.
-func (h *QueueHints) tell(topic string, partition int) {
+// notifyLocal calls this node's listeners.
+func (h *QueueHints) notifyLocal(topic string, partition int) {
 	h.mu.Lock()
 	var fns []*func(int)
 	for fn := range h.listeners[topic] {
@@ -171,17 +171,17 @@ func (h *QueueHints) tell(topic string, partition int) {
 // the transport if the last one is older than a quarter of a second.
 func (h *QueueHints) Connected() bool {
 	h.mu.Lock()
-	fresh, failed := time.Since(h.probed) < believeFor, h.failed
+	fresh, failed := time.Since(h.probed) < probeValidFor, h.failed
 	h.mu.Unlock()
 	if fresh {
 		return !failed
 	}
 	err := h.transport.Broadcast(topicProbe, nil)
-	h.note(err)
+	h.recordSend(err)
 	return err == nil
 }
 
-func (h *QueueHints) note(err error) {
+func (h *QueueHints) recordSend(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.failed, h.probed = err != nil, time.Now()
@@ -194,7 +194,7 @@ func (h *QueueHints) Start(ctx context.Context) error {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		h.sending = true
-		run.OnStop(func(context.Context) error { h.silence(); return nil })
+		run.OnStop(func(context.Context) error { h.disable(); return nil })
 		return nil
 	})
 }
@@ -202,7 +202,7 @@ func (h *QueueHints) Start(ctx context.Context) error {
 // Stop disables broadcasts. Listeners stay until they are cancelled.
 func (h *QueueHints) Stop(ctx context.Context) error { return h.life.Stop(ctx) }
 
-func (h *QueueHints) silence() {
+func (h *QueueHints) disable() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.sending = false
@@ -215,7 +215,7 @@ func (h *QueueHints) silence() {
 // hintTopic returns the transport topic for a queue topic. If that is too long, a digest replaces
 // the queue's name. Two queues with the same digest would only wake each other.
 func hintTopic(topic string) string {
-	if len(topicReady)+len(topic) <= maxHintWord {
+	if len(topicReady)+len(topic) <= maxHintTopicLen {
 		return topicReady + topic
 	}
 	sum := sha256.Sum256([]byte(topic))

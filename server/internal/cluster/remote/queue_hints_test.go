@@ -109,12 +109,12 @@ func TestHintsReachAllNodes(t *testing.T) {
 		atA := listenTo(t, a, "jobs")
 		link.SetCut(true)
 		a.Ready("jobs", 1)
-		pass(2 * believeFor)
+		pass(2 * probeValidFor)
 		if a.Connected() || !b.Connected() || len(atA.take()) != 1 {
 			t.Error("a node that is cut off does not know it")
 		}
 		link.SetCut(false)
-		pass(2 * believeFor)
+		pass(2 * probeValidFor)
 		if !a.Connected() {
 			t.Error("a node that is back does not know it")
 		}
@@ -122,7 +122,7 @@ func TestHintsReachAllNodes(t *testing.T) {
 }
 
 // A flood of hints costs one broadcast per millisecond, and the last hint is delivered.
-func TestHintsAreJoined(t *testing.T) {
+func TestHintsAreCoalesced(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		net := clustertest.NewNet()

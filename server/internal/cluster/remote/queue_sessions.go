@@ -36,7 +36,7 @@ type Consumers interface {
 	Leave(ctx context.Context, ref queue.StreamRef) error
 }
 
-// QueueSessions executes calls about live consumer streams, on whichever node they are. Other nodes
+// QueueStreams executes calls about live consumer streams, on whichever node they are. Other nodes
 // may call about this node's streams between Start and Stop. Safe for concurrent use.
 //
 // Its methods do what those of *queue.Hub do. If the stream is on another node, they may also fail
@@ -44,19 +44,19 @@ type Consumers interface {
 // with OUTCOME_UNKNOWN if it may have executed the call. Then the call may safely be repeated. A
 // large call is sent in pieces. If a later piece fails as a whole, its items and all after it get
 // that error.
-type QueueSessions struct {
+type QueueStreams struct {
 	*cluster.Handlers
 
 	endpoint *cluster.Endpoint
 	local    Consumers
 }
 
-var _ Consumers = (*QueueSessions)(nil)
+var _ Consumers = (*QueueStreams)(nil)
 
-// NewQueueSessions creates a QueueSessions over this node's consumers. Their stream ids must end
+// NewQueueStreams creates a QueueStreams over this node's consumers. Their stream ids must end
 // with the node's id.
-func NewQueueSessions(endpoint *cluster.Endpoint, local Consumers) *QueueSessions {
-	s := &QueueSessions{Handlers: endpoint.Handlers(), endpoint: endpoint, local: local}
+func NewQueueStreams(endpoint *cluster.Endpoint, local Consumers) *QueueStreams {
+	s := &QueueStreams{Handlers: endpoint.Handlers(), endpoint: endpoint, local: local}
 	cluster.Handle(s.Handlers, queueAck, func(ctx context.Context, r *clusterv1.QueueAckRequest) (*clusterv1.QueueResults, error) {
 		errs, err := local.Ack(ctx, refFromWire(r.GetStream()), r.GetTokens())
 		return s.results(ctx, queueAck.Name, errs), err
@@ -79,7 +79,7 @@ func NewQueueSessions(endpoint *cluster.Endpoint, local Consumers) *QueueSession
 }
 
 // Ack acknowledges deliveries.
-func (s *QueueSessions) Ack(ctx context.Context, ref queue.StreamRef, tokens []string) ([]error, error) {
+func (s *QueueStreams) Ack(ctx context.Context, ref queue.StreamRef, tokens []string) ([]error, error) {
 	node := cluster.StreamNode(ref.StreamID)
 	if node == s.endpoint.ID() {
 		return s.local.Ack(ctx, ref, tokens)
@@ -91,7 +91,7 @@ func (s *QueueSessions) Ack(ctx context.Context, ref queue.StreamRef, tokens []s
 }
 
 // Nack nacks or releases deliveries.
-func (s *QueueSessions) Nack(ctx context.Context, ref queue.StreamRef, items []queue.Nack) ([]error, error) {
+func (s *QueueStreams) Nack(ctx context.Context, ref queue.StreamRef, items []queue.Nack) ([]error, error) {
 	node := cluster.StreamNode(ref.StreamID)
 	if node == s.endpoint.ID() {
 		return s.local.Nack(ctx, ref, items)
@@ -103,7 +103,7 @@ func (s *QueueSessions) Nack(ctx context.Context, ref queue.StreamRef, items []q
 }
 
 // Extend moves the ack deadlines of deliveries.
-func (s *QueueSessions) Extend(ctx context.Context, ref queue.StreamRef, tokens []string, timeout time.Duration) ([]error, error) {
+func (s *QueueStreams) Extend(ctx context.Context, ref queue.StreamRef, tokens []string, timeout time.Duration) ([]error, error) {
 	node := cluster.StreamNode(ref.StreamID)
 	if node == s.endpoint.ID() {
 		return s.local.Extend(ctx, ref, tokens, timeout)
@@ -115,7 +115,7 @@ func (s *QueueSessions) Extend(ctx context.Context, ref queue.StreamRef, tokens 
 }
 
 // Grant grants credits to a stream.
-func (s *QueueSessions) Grant(ctx context.Context, ref queue.StreamRef, totalMessages, totalBytes int64) error {
+func (s *QueueStreams) Grant(ctx context.Context, ref queue.StreamRef, totalMessages, totalBytes int64) error {
 	node := cluster.StreamNode(ref.StreamID)
 	if node == s.endpoint.ID() {
 		return s.local.Grant(ctx, ref, totalMessages, totalBytes)
@@ -123,17 +123,17 @@ func (s *QueueSessions) Grant(ctx context.Context, ref queue.StreamRef, totalMes
 	_, err := cluster.Call(ctx, s.endpoint, node, queueCredits, &clusterv1.QueueCreditsRequest{
 		Stream: refToWire(ref), TotalMessages: totalMessages, TotalBytes: totalBytes,
 	})
-	return goneIsLost(err)
+	return leaseLostIfGone(err)
 }
 
 // Leave makes a stream's consumer leave its group.
-func (s *QueueSessions) Leave(ctx context.Context, ref queue.StreamRef) error {
+func (s *QueueStreams) Leave(ctx context.Context, ref queue.StreamRef) error {
 	node := cluster.StreamNode(ref.StreamID)
 	if node == s.endpoint.ID() {
 		return s.local.Leave(ctx, ref)
 	}
 	_, err := cluster.Call(ctx, s.endpoint, node, queueLeave, &clusterv1.QueueLeaveRequest{Stream: refToWire(ref)})
-	return goneIsLost(err)
+	return leaseLostIfGone(err)
 }
 
 // settle makes a call about n deliveries; n = 0 means all deliveries of the stream.
@@ -142,7 +142,7 @@ func settle[Req proto.Message](
 ) ([]error, error) {
 	res, err := cluster.Call(ctx, e, node, m, req)
 	if err != nil {
-		return nil, goneIsLost(err)
+		return nil, leaseLostIfGone(err)
 	}
 	if n > 0 && len(res.GetResults()) != n {
 		return nil, cluster.OutcomeUnknown(fmt.Errorf("%d results for %d deliveries", len(res.GetResults()), n))
@@ -156,16 +156,16 @@ func settle[Req proto.Message](
 	return errs, nil
 }
 
-// goneIsLost replaces ErrGone by LEASE_LOST: the node is gone, and the stream with it.
-func goneIsLost(err error) error {
-	if errors.Is(err, cluster.ErrGone) {
+// leaseLostIfGone replaces ErrNodeGone by LEASE_LOST: the node is gone, and the stream with it.
+func leaseLostIfGone(err error) error {
+	if errors.Is(err, cluster.ErrNodeGone) {
 		return fault.New(fault.FailedPrecondition, fault.LeaseLost, "the stream has ended; nothing was changed")
 	}
 	return err
 }
 
 // results encodes the outcomes of a call's deliveries.
-func (s *QueueSessions) results(ctx context.Context, method string, errs []error) *clusterv1.QueueResults {
+func (s *QueueStreams) results(ctx context.Context, method string, errs []error) *clusterv1.QueueResults {
 	w := &clusterv1.QueueResults{Results: make([]*clusterv1.Fault, len(errs))}
 	for i, err := range errs {
 		s.endpoint.LogHidden(ctx, method, err)

@@ -81,10 +81,10 @@ func (c *consumers) Leave(_ context.Context, ref queue.StreamRef) error {
 	return err
 }
 
-func queueSessionsOf(t *testing.T, net *clustertest.Net, node string) (*QueueSessions, *consumers) {
+func queueSessionsOf(t *testing.T, net *clustertest.Net, node string) (*QueueStreams, *consumers) {
 	t.Helper()
 	local := &consumers{node: node}
-	s := NewQueueSessions(endpointOf(net, node), local)
+	s := NewQueueStreams(endpointOf(net, node), local)
 	lifecycletest.Start(t, s)
 	return s, local
 }
@@ -165,7 +165,7 @@ func TestQueueCallsReachTheStream(t *testing.T) {
 
 // A call larger than the transport's limit is sent in pieces. If a later piece fails, the results
 // of the earlier ones are returned all the same.
-func TestQueueCallsAreCut(t *testing.T) {
+func TestLargeQueueCallsAreSplit(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		net := clustertest.NewNet()
@@ -209,7 +209,7 @@ func TestQueueCallsAreCut(t *testing.T) {
 	})
 }
 
-func TestQueueStreamsThatCannotBeReached(t *testing.T) {
+func TestUnreachableQueueStreams(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		fate clustertest.Fate

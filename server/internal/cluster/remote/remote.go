@@ -1,5 +1,5 @@
 // Package remote defines the calls and events between nodes, one file per feature. A Writer appends
-// entries on the home node of their bucket. Sessions and QueueSessions forward calls about a live
+// entries on the home node of their bucket. Streams and QueueStreams forward calls about a live
 // stream to the node that holds it. Changes announces to all nodes that users may have lost access
 // to a channel, QueueHints that a queue may have messages to fetch.
 //

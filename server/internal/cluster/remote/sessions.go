@@ -16,29 +16,29 @@ import (
 // holderWait bounds the wait for the node that holds a stream.
 const holderWait = 2 * time.Second
 
-var updateSession = cluster.Method[*clusterv1.UpdateStreamRequest, *emptypb.Empty]{Name: "session", Timeout: holderWait}
+var updateStream = cluster.Method[*clusterv1.UpdateStreamRequest, *emptypb.Empty]{Name: "session", Timeout: holderWait}
 
-// Hub holds this node's streams. *fanout.Hub implements it.
-type Hub interface {
+// StreamHub holds this node's streams. *fanout.StreamHub implements it.
+type StreamHub interface {
 	// Session returns a live session of the subject, or STREAM_NOT_FOUND.
 	Session(id, subject string) (*fanout.Session, error)
 }
 
-// Sessions changes the channels of live streams, on whichever node they are. Other nodes may change
+// Streams changes the channels of live streams, on whichever node they are. Other nodes may change
 // this node's streams between Start and Stop. Safe for concurrent use.
-type Sessions struct {
+type Streams struct {
 	*cluster.Handlers
 
 	endpoint *cluster.Endpoint
-	// readable is the check set by Guard. Nil means that all channels may be read.
-	readable func(ctx context.Context, subject string, channelIDs []string) (refused []string, err error)
+	// unreadable is the check set by Guard. Nil means that all channels may be read.
+	unreadable func(ctx context.Context, subject string, channelIDs []string) (refused []string, err error)
 	// update changes a stream of this node.
 	update func(streamID, subject string, add []fanout.Position, remove []string) error
 }
 
-// NewSessions creates a Sessions over this node's hub. Its stream ids must end with the node's id.
-func NewSessions(endpoint *cluster.Endpoint, hub Hub) *Sessions {
-	s := &Sessions{
+// NewStreams creates a Streams over this node's hub. Its stream ids must end with the node's id.
+func NewStreams(endpoint *cluster.Endpoint, hub StreamHub) *Streams {
+	s := &Streams{
 		Handlers: endpoint.Handlers(), endpoint: endpoint,
 		update: func(streamID, subject string, add []fanout.Position, remove []string) error {
 			session, err := hub.Session(streamID, subject)
@@ -48,15 +48,15 @@ func NewSessions(endpoint *cluster.Endpoint, hub Hub) *Sessions {
 			return session.Update(add, remove)
 		},
 	}
-	cluster.Handle(s.Handlers, updateSession, s.serve)
+	cluster.Handle(s.Handlers, updateStream, s.serve)
 	return s
 }
 
 // Guard sets a check that runs before another node changes a stream of this node. readable returns
 // those of the added channels that the subject may not read. The calling node has checked too, but
 // its call may have been delayed by a stalled link since. Call Guard before Start.
-func (s *Sessions) Guard(readable func(ctx context.Context, subject string, channelIDs []string) (refused []string, err error)) {
-	s.readable = readable
+func (s *Streams) Guard(unreadable func(ctx context.Context, subject string, channelIDs []string) (refused []string, err error)) {
+	s.unreadable = unreadable
 }
 
 // Update changes the channels of the subject's live stream, as fanout.Session.Update does. The
@@ -64,22 +64,22 @@ func (s *Sessions) Guard(readable func(ctx context.Context, subject string, chan
 // stream does not exist or belongs to another subject. It fails with Unavailable if the stream's
 // node can't be reached, and with OUTCOME_UNKNOWN if that node may have made the change. The change
 // may be repeated.
-func (s *Sessions) Update(
+func (s *Streams) Update(
 	ctx context.Context, streamID, subject string, add []fanout.Position, remove []string,
 ) error {
 	node := cluster.StreamNode(streamID)
 	if node == s.endpoint.ID() {
 		return s.update(streamID, subject, add, remove)
 	}
-	_, err := cluster.Call(ctx, s.endpoint, node, updateSession, updateToWire(streamID, subject, add, remove))
-	if errors.Is(err, cluster.ErrGone) {
-		return fault.New(fault.NotFound, fault.StreamNotFound, "no such live stream")
+	_, err := cluster.Call(ctx, s.endpoint, node, updateStream, updateToWire(streamID, subject, add, remove))
+	if errors.Is(err, cluster.ErrNodeGone) {
+		return fault.New(fault.NotFound, fault.StreamNotFound, "stream_id: the stream does not exist or has ended")
 	}
 	return err
 }
 
 // serve changes a stream of this node for another node.
-func (s *Sessions) serve(ctx context.Context, w *clusterv1.UpdateStreamRequest) (*emptypb.Empty, error) {
+func (s *Streams) serve(ctx context.Context, w *clusterv1.UpdateStreamRequest) (*emptypb.Empty, error) {
 	add, remove := updateFromWire(w)
 	if err := s.check(ctx, w.GetSubject(), add); err != nil {
 		return nil, err
@@ -89,8 +89,8 @@ func (s *Sessions) serve(ctx context.Context, w *clusterv1.UpdateStreamRequest) 
 
 // check returns NOT_MEMBER if the subject may no longer read one of the added channels. Exempt
 // positions are not checked.
-func (s *Sessions) check(ctx context.Context, subject string, add []fanout.Position) error {
-	if s.readable == nil {
+func (s *Streams) check(ctx context.Context, subject string, add []fanout.Position) error {
+	if s.unreadable == nil {
 		return nil
 	}
 	var ids []string
@@ -102,11 +102,11 @@ func (s *Sessions) check(ctx context.Context, subject string, add []fanout.Posit
 	if len(ids) == 0 {
 		return nil
 	}
-	refused, err := s.readable(ctx, subject, ids)
+	refused, err := s.unreadable(ctx, subject, ids)
 	if err != nil || len(refused) == 0 {
 		return err
 	}
-	return fault.New(fault.PermissionDenied, fault.NotMember, "channel %s takes members only", refused[0])
+	return fault.New(fault.PermissionDenied, fault.NotMember, "channel %s is members-only and the subject is not a member", refused[0])
 }
 
 func updateToWire(streamID, subject string, add []fanout.Position, remove []string) *clusterv1.UpdateStreamRequest {

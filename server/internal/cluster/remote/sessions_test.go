@@ -29,10 +29,10 @@ func endpointOf(net *clustertest.Net, node string) *cluster.Endpoint {
 }
 
 // sessionsOf creates a node's Sessions with one stream of ann's.
-func sessionsOf(t *testing.T, net *clustertest.Net, node string) (s *Sessions, got *[]fanout.Position) {
+func sessionsOf(t *testing.T, net *clustertest.Net, node string) (s *Streams, got *[]fanout.Position) {
 	t.Helper()
 	got = &[]fanout.Position{}
-	s = NewSessions(endpointOf(net, node), nil)
+	s = NewStreams(endpointOf(net, node), nil)
 	s.update = func(id, subject string, add []fanout.Position, remove []string) error {
 		switch {
 		case id != session+node || subject != "ann":
@@ -47,7 +47,7 @@ func sessionsOf(t *testing.T, net *clustertest.Net, node string) (s *Sessions, g
 	return s, got
 }
 
-func TestSessionsAreChangedWhereTheyAre(t *testing.T) {
+func TestUpdateRunsOnStreamNode(t *testing.T) {
 	t.Parallel()
 	net := clustertest.NewNet()
 	a, atA := sessionsOf(t, net, nodeA)
@@ -77,7 +77,7 @@ func TestSessionsAreChangedWhereTheyAre(t *testing.T) {
 }
 
 // The node that holds the stream checks again who may read, because the request may be old.
-func TestSessionsAreGuardedWhereTheyAre(t *testing.T) {
+func TestGuardRunsOnStreamNode(t *testing.T) {
 	t.Parallel()
 	net := clustertest.NewNet()
 	a, _ := sessionsOf(t, net, nodeA)
@@ -110,7 +110,7 @@ func TestSessionsAreGuardedWhereTheyAre(t *testing.T) {
 	}
 }
 
-func TestSessionsThatCannotBeReached(t *testing.T) {
+func TestUnreachableStreams(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		fate clustertest.Fate
@@ -146,12 +146,12 @@ func TestSessionsThatCannotBeReached(t *testing.T) {
 	}
 }
 
-func TestSessionsEnd(t *testing.T) {
+func TestStreamsStop(t *testing.T) {
 	t.Parallel()
 	net := clustertest.NewNet()
 	s, _ := sessionsOf(t, net, nodeA)
 	lifecycletest.Stop(t, s)
-	if _, err := net.Link().Request(context.Background(), nodeA, updateSession.Name, nil); !errors.Is(err, cluster.ErrNobody) {
+	if _, err := net.Link().Request(context.Background(), nodeA, updateStream.Name, nil); !errors.Is(err, cluster.ErrNoResponder) {
 		t.Errorf("it serves after its end: %v", err)
 	}
 }

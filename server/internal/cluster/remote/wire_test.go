@@ -57,7 +57,7 @@ func fill(t *testing.T, v reflect.Value, skip ...string) {
 	}
 }
 
-func TestDraftsAndOutcomesArriveWhole(t *testing.T) {
+func TestDraftAndOutcomeWireRoundTrip(t *testing.T) {
 	t.Parallel()
 	var draft message.Draft
 	fill(t, reflect.ValueOf(&draft).Elem())
@@ -87,7 +87,7 @@ func TestDraftsAndOutcomesArriveWhole(t *testing.T) {
 	}
 }
 
-func TestPositionsArriveWhole(t *testing.T) {
+func TestPositionWireRoundTrip(t *testing.T) {
 	t.Parallel()
 	var full fanout.Position
 	fill(t, reflect.ValueOf(&full).Elem())

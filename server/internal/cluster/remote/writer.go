@@ -20,8 +20,8 @@ var appendDrafts = cluster.Method[*clusterv1.AppendRequest, *clusterv1.AppendRes
 type Owners interface {
 	// Owner returns the node that is currently the bucket's home.
 	Owner(bucket int) string
-	// Works reports whether a node announced within that time that it is alive and able.
-	Works(node string, within time.Duration) bool
+	// RecentlyAble reports whether a node announced within that time that it is alive and able.
+	RecentlyAble(node string, within time.Duration) bool
 }
 
 // The results of a forward, as passed to WriterConfig.OnForward.

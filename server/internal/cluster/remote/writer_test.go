@@ -61,8 +61,8 @@ type owners struct {
 	works func() bool
 }
 
-func (o owners) Works(string, time.Duration) bool { return o.works != nil && o.works() }
-func (o owners) Owner(bucket int) string          { return o.owner(bucket) }
+func (o owners) RecentlyAble(string, time.Duration) bool { return o.works != nil && o.works() }
+func (o owners) Owner(bucket int) string                 { return o.owner(bucket) }
 
 // endpointAt creates the endpoint of a node in a fleet of ME and HOME.
 func endpointAt(net *clustertest.Net, node string) *cluster.Endpoint {
@@ -160,7 +160,7 @@ func failing(reason fault.Reason, kind fault.Kind, ids ...string) func(*message.
 	}
 }
 
-func TestDraftsGoToTheirHomes(t *testing.T) {
+func TestDraftsAreForwardedToHome(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, WriterConfig{})
 	ds := drafts("here1", "far1", "gone1", "far2", "here1", "far1", "gone2", "here2")
@@ -172,7 +172,7 @@ func TestDraftsGoToTheirHomes(t *testing.T) {
 	expect(t, "nothing", []message.Outcome{}, r.writer.Append(t.Context(), nil))
 }
 
-func TestWhatAHomeDoesNotAnswerIsWrittenHere(t *testing.T) {
+func TestUnansweredForwardIsWrittenLocally(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		fate clustertest.Fate
@@ -203,7 +203,7 @@ func TestWhatAHomeDoesNotAnswerIsWrittenHere(t *testing.T) {
 	}
 }
 
-func TestAnswersThatComeTwiceOrLateHarmNobody(t *testing.T) {
+func TestRepeatedAndLateRequestsStoreOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, WriterConfig{}, clustertest.Twice, clustertest.Delayed)
@@ -216,7 +216,7 @@ func TestAnswersThatComeTwiceOrLateHarmNobody(t *testing.T) {
 	})
 }
 
-func TestASilentHomeIsNotWaitedForAgainAtOnce(t *testing.T) {
+func TestUnresponsiveHomeIsShunned(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, WriterConfig{}, clustertest.Lost)
@@ -237,7 +237,7 @@ func TestASilentHomeIsNotWaitedForAgainAtOnce(t *testing.T) {
 	})
 }
 
-func TestAHomeThatRefusesIsNotAskedAgainAtOnce(t *testing.T) {
+func TestRefusingHomeIsShunned(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, WriterConfig{})
@@ -253,7 +253,7 @@ func TestAHomeThatRefusesIsNotAskedAgainAtOnce(t *testing.T) {
 	})
 }
 
-func TestACallerInAHurryMakesNoHomeShunned(t *testing.T) {
+func TestCallerDeadlineDoesNotShunHome(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, WriterConfig{}, clustertest.Lost)
@@ -271,7 +271,7 @@ func TestACallerInAHurryMakesNoHomeShunned(t *testing.T) {
 	})
 }
 
-func TestNothingStoredIsSaidOnlyIfItIsTrue(t *testing.T) {
+func TestOutcomeUnknownAfterDoubtfulForward(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		fate clustertest.Fate
@@ -308,7 +308,7 @@ func TestNothingStoredIsSaidOnlyIfItIsTrue(t *testing.T) {
 
 // A home that announces itself is overloaded, and is waited for. One that falls silent or never
 // finishes is not.
-func TestABusyHomeIsWaitedFor(t *testing.T) {
+func TestBusyHomeIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		worksFor, maxWait time.Duration
@@ -340,7 +340,7 @@ func TestABusyHomeIsWaitedFor(t *testing.T) {
 	}
 }
 
-func TestWhatAHomeCannotStoreIsWrittenHere(t *testing.T) {
+func TestDraftsHomeCannotStoreAreWrittenLocally(t *testing.T) {
 	t.Parallel()
 	for reason, kind := range map[fault.Reason]fault.Kind{
 		fault.ShuttingDown: fault.Unavailable, fault.DeadlinePassed: fault.DeadlineExceeded,
@@ -376,7 +376,7 @@ func TestWhatAHomeCannotStoreIsWrittenHere(t *testing.T) {
 	}
 }
 
-func TestNothingIsStoredAfterAFailureThatMayPass(t *testing.T) {
+func TestNothingIsStoredAfterRetryableFailure(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, WriterConfig{})
 	r.home.fail = func(d *message.Draft) error {
@@ -418,7 +418,7 @@ func TestOtherFaultsOfAHomePassThrough(t *testing.T) {
 	expect(t, "here", 0, len(r.here.all()))
 }
 
-func TestLargeForwardsGoInPiecesAndStayAPrefix(t *testing.T) {
+func TestLargeForwardIsSplitAndStaysPrefix(t *testing.T) {
 	t.Parallel()
 	big := func(channels ...string) []message.Draft {
 		ds := drafts(channels...)
@@ -488,7 +488,7 @@ func TestLargeForwardsGoInPiecesAndStayAPrefix(t *testing.T) {
 	})
 }
 
-func TestAHomeThatCannotReadDraftsSaysSoAtOnce(t *testing.T) {
+func TestUndecodableDraftsFailImmediately(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, WriterConfig{})
 	ds := drafts("far1")
@@ -512,7 +512,7 @@ func TestWriterEnds(t *testing.T) {
 	w := NewWriter(endpointAt(net, "ME"), owners{owner: func(int) string { return "ME" }}, &appended{}, 1, WriterConfig{})
 	lifecycletest.Start(t, w)
 	lifecycletest.Stop(t, w)
-	if _, err := net.Link().Request(t.Context(), "ME", appendDrafts.Name, nil); !errors.Is(err, cluster.ErrNobody) {
+	if _, err := net.Link().Request(t.Context(), "ME", appendDrafts.Name, nil); !errors.Is(err, cluster.ErrNoResponder) {
 		t.Errorf("it serves after its end: %v", err)
 	}
 }
@@ -520,7 +520,7 @@ func TestWriterEnds(t *testing.T) {
 // moving is a roster whose view changes between two calls, as a Roster's does when it hears a node.
 type moving struct{ looks atomic.Int64 }
 
-func (m *moving) Works(string, time.Duration) bool { return false }
+func (m *moving) RecentlyAble(string, time.Duration) bool { return false }
 func (m *moving) Owner(int) string {
 	if m.looks.Add(1) == 1 {
 		return "HOME"
@@ -528,7 +528,7 @@ func (m *moving) Owner(int) string {
 	return "ME"
 }
 
-func TestAChannelsDraftsOfOneBatchStayTogether(t *testing.T) {
+func TestChannelDraftsShareOneForward(t *testing.T) {
 	t.Parallel()
 	net := clustertest.NewNet()
 	var here, home appended

@@ -91,13 +91,13 @@ func NewCache(client redis.UniversalClient, config CacheConfig) (*Cache, error) 
 func (c *Cache) Keep() int { return c.keep }
 
 // Append implements feed.CacheWriter.
-func (c *Cache) Append(ctx context.Context, runs []feed.Run) ([]int, error) {
+func (c *Cache) Append(ctx context.Context, runs []feed.ChannelChanges) ([]int, error) {
 	calls := make([]redisscript.Call, len(runs))
 	for i := range runs {
 		run := &runs[i]
-		args := append(make([]any, 0, 3+5*len(run.Entries)), headOf(run.Epoch), c.keep, c.ttl)
-		for j := range run.Entries {
-			change := &run.Entries[j]
+		args := append(make([]any, 0, 3+5*len(run.Changes)), headOf(run.Epoch), c.keep, c.ttl)
+		for j := range run.Changes {
+			change := &run.Changes[j]
 			value, err := change.Entry.MarshalJSON() // encoding/json would validate and copy it again
 			if err != nil {
 				return nil, fmt.Errorf("encode entry %d of %s: %w", change.Entry.Seq, run.ChannelID, err)

@@ -53,19 +53,19 @@ func sent(seq int64, text string) message.Cached {
 	}}
 }
 
-func insert(seq int64) feed.Change {
-	return feed.Change{Entry: sent(seq, fmt.Sprintf("text of %d", seq))}
+func insert(seq int64) feed.CacheChange {
+	return feed.CacheChange{Entry: sent(seq, fmt.Sprintf("text of %d", seq))}
 }
 
 // change returns the entry at seq that set a new text for the message at target, or none if it is a
 // recall.
-func change(seq, target int64, kind message.Kind, text string) feed.Change {
+func change(seq, target int64, kind message.Kind, text string) feed.CacheChange {
 	m := sent(target, text)
 	m.Message.ChangedSeq, m.Message.Status = seq, message.StatusEdited
 	if kind == message.KindRecall {
 		m.Message.Content, m.Message.Status = "", message.StatusRecalled
 	}
-	return feed.Change{
+	return feed.CacheChange{
 		Entry: message.Cached{
 			Epoch: epoch, Seq: seq, Count: seq - 1, Kind: kind, TargetSeq: target,
 			Message: message.Message{MsgID: m.Message.MsgID, ChannelID: room},
@@ -74,8 +74,8 @@ func change(seq, target int64, kind message.Kind, text string) feed.Change {
 	}
 }
 
-func inserts(from, to int64) []feed.Change {
-	var changes []feed.Change
+func inserts(from, to int64) []feed.CacheChange {
+	var changes []feed.CacheChange
 	for seq := from; seq <= to; seq++ {
 		changes = append(changes, insert(seq))
 	}
@@ -90,9 +90,9 @@ func entries(from, to int64) []message.Cached {
 	return all
 }
 
-func (b *bundle) append(t testing.TB, wantDone int, changes ...feed.Change) {
+func (b *bundle) append(t testing.TB, wantDone int, changes ...feed.CacheChange) {
 	t.Helper()
-	done, err := b.cache.Append(t.Context(), []feed.Run{{ChannelID: room, Epoch: epoch, Entries: changes}})
+	done, err := b.cache.Append(t.Context(), []feed.ChannelChanges{{ChannelID: room, Epoch: epoch, Changes: changes}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -329,7 +329,7 @@ func TestValuesAreKeptByteForByte(t *testing.T) {
 		if i%2 == 1 {
 			c.Message.Metadata = map[string]string{"": "", "k": text[:min(len(text), 64)], "n": "18446744073709551616"}
 		}
-		b.append(t, 1, feed.Change{Entry: c})
+		b.append(t, 1, feed.CacheChange{Entry: c})
 		want = append(want, c)
 	}
 	b.rawIs(t, want...)
@@ -356,7 +356,7 @@ func TestScriptsAreLoadedAgainAfterTheServerForgotThem(t *testing.T) {
 	}
 	b.append(t, 1, insert(3))
 	b.server.Kill()
-	if _, err := b.cache.Append(t.Context(), []feed.Run{{ChannelID: room, Epoch: epoch, Entries: inserts(4, 4)}}); err == nil {
+	if _, err := b.cache.Append(t.Context(), []feed.ChannelChanges{{ChannelID: room, Epoch: epoch, Changes: inserts(4, 4)}}); err == nil {
 		t.Fatal("appended without a server")
 	}
 	b.server.Start()
@@ -374,13 +374,13 @@ func TestScriptsAreLoadedAgainAfterTheServerForgotThem(t *testing.T) {
 func TestRunsOfManyChannelsAreApart(t *testing.T) {
 	t.Parallel()
 	b := setup(t, CacheConfig{Prefix: "p:"})
-	var runs []feed.Run
+	var runs []feed.ChannelChanges
 	for i := range 100 {
 		id := fmt.Sprintf("c%d", i)
 		if i%2 == 0 {
 			replace(t, b.cache, id, entries(1, 3))
 		}
-		runs = append(runs, feed.Run{ChannelID: id, Epoch: epoch, Entries: inserts(2, 5)})
+		runs = append(runs, feed.ChannelChanges{ChannelID: id, Epoch: epoch, Changes: inserts(2, 5)})
 	}
 	done, err := b.cache.Append(t.Context(), runs)
 	if err != nil {

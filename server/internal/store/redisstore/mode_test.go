@@ -156,8 +156,8 @@ func TestScriptsRunOnTheInProcessRedis(t *testing.T) {
 		t.Fatal(err)
 	}
 	replace(t, cache, room, entries(1, 3))
-	done, err := cache.Append(t.Context(), []feed.Run{{
-		ChannelID: room, Epoch: epoch, Entries: []feed.Change{insert(4), change(5, 3, message.KindRecall, ""), insert(7)},
+	done, err := cache.Append(t.Context(), []feed.ChannelChanges{{
+		ChannelID: room, Epoch: epoch, Changes: []feed.CacheChange{insert(4), change(5, 3, message.KindRecall, ""), insert(7)},
 	}})
 	if err != nil || done[0] != 2 {
 		t.Fatalf("%v done, %v", done, err)

@@ -124,7 +124,7 @@ func TestSetIsAlwaysDense(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	b := setup(t, CacheConfig{Keep: 12})
 	// A log of 300 entries, a third of them edits and recalls.
-	var log []feed.Change
+	var log []feed.CacheChange
 	texts := map[int64]int64{} // message -> last entry that changed it, as of the entry being created
 	for seq := int64(1); seq <= 300; seq++ {
 		target := max(1, seq-1-rng.Int64N(15))
@@ -140,7 +140,7 @@ func TestSetIsAlwaysDense(t *testing.T) {
 		from := rng.IntN(len(log))
 		run := log[from:min(len(log), from+1+rng.IntN(6))]
 		before := b.raw(t)
-		done, err := b.cache.Append(t.Context(), []feed.Run{{ChannelID: room, Epoch: epoch, Entries: run}})
+		done, err := b.cache.Append(t.Context(), []feed.ChannelChanges{{ChannelID: room, Epoch: epoch, Changes: run}})
 		if err != nil {
 			t.Fatal(err)
 		}

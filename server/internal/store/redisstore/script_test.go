@@ -74,11 +74,11 @@ func TestClusterTakesEverything(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var runs []feed.Run
+	var runs []feed.ChannelChanges
 	for i := range 20 {
 		id := "c" + strconv.Itoa(i)
 		replace(t, cache, id, entries(1, 3))
-		runs = append(runs, feed.Run{ChannelID: id, Epoch: epoch, Entries: append(inserts(4, 5), change(6, 2, message.KindEdit, "x"))})
+		runs = append(runs, feed.ChannelChanges{ChannelID: id, Epoch: epoch, Changes: append(inserts(4, 5), change(6, 2, message.KindEdit, "x"))})
 	}
 	if err := single.ScriptFlush(t.Context()).Err(); err != nil {
 		t.Fatal(err)
