@@ -45,11 +45,11 @@ func main() {
 
 func run(proxy string, args []string) error {
 	if len(args) != 2 {
-		return errors.New("needs two arguments: the copy and the version")
+		return errors.New("requires two arguments: the copy and the version")
 	}
 	r := release{version: args[1], proxy: proxy}
 	if !semver.IsValid(r.version) || semver.Canonical(r.version) != r.version {
-		return fmt.Errorf("%q is no version such as v1.2.3", r.version)
+		return fmt.Errorf("%q is not a version such as v1.2.3", r.version)
 	}
 	var err error
 	if r.copy, err = os.OpenRoot(args[0]); err != nil {
