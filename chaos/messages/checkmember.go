@@ -317,7 +317,7 @@ func (c *checker) checkMarked() {
 		low := c.count(op.Channel, max(op.Seq, c.acks[op.Channel].by(op.Begin-second))) - read
 		high := c.count(op.Channel, int64(len(c.logs[op.Channel]))) - read
 		if op.Count < low || op.Count > high {
-			c.Reportf(MyChannels, op.Channel, op.End, "%s was told of %d unread after %d; it must be %d to %d", op.brief(), op.Count, op.Seq, low, high)
+			c.Reportf(MyChannels, op.Channel, op.End, "%s: got %d unread after %d, want %d to %d", op.brief(), op.Count, op.Seq, low, high)
 		}
 	}
 }

@@ -107,7 +107,7 @@ func (c *checker) checkPage(op *Op) {
 		return
 	}
 	if len(seqs) > len(want) {
-		c.Reportf(WrongCopy, op.Channel, op.End, "%s: after %d, before %d: the page has %v, the log %v", op.brief(), op.After, op.Before, seqs, want)
+		c.Reportf(WrongCopy, op.Channel, op.End, "%s: after %d, before %d: got page %v, want %v", op.brief(), op.After, op.Before, seqs, want)
 	}
 }
 
