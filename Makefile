@@ -116,7 +116,7 @@ rivals: ## Build the other queues that `bin/parley bench queue --rivals hack/riv
 DATA ?=
 .PHONY: data
 data:
-	@[ -d '$(DATA)' ] || { echo "make: DATA='$(DATA)' is no directory: give one of *.raw.txt logs, as in: make wordindex DATA=/path/to/logs" >&2; exit 1; }
+	@[ -d '$(DATA)' ] || { echo "make: DATA='$(DATA)' is not a directory: name one with *.raw.txt logs, as in: make wordindex DATA=/path/to/logs" >&2; exit 1; }
 
 .PHONY: irc
 irc: data build test-deps ## Import IRC logs by three importers on three nodes while a node and the primary die (DATA=directory)
@@ -138,12 +138,12 @@ fuzz: ## Run each fuzz target for FUZZTIME (FUZZ=regexp)
 	@hack/fuzz.sh '$(FUZZ)' '$(FUZZTIME)'
 
 .PHONY: chaos
-chaos: test-deps ## Break a fleet for twenty minutes and judge what its users saw (ARGS='-short -seed 7', or -help)
+chaos: test-deps ## Inject faults into a fleet for twenty minutes and check what its users observed (ARGS='-short -seed 7', or -help)
 	@$(GO) build -o bin/chaos ./chaos/cmd/chaos
 	@exec bin/chaos -v $(ARGS)
 
 .PHONY: mutants
-mutants: test-deps ## Run servers with one thing made wrong, and controls; chaos must catch each by what it breaks (ARGS='-mutants name,name' for less)
+mutants: test-deps ## Run servers with one defect each, and controls; chaos must catch each defect by the promise that it breaks (ARGS='-mutants name,name' for less)
 	@$(GO) build -o bin/chaos ./chaos/cmd/chaos
 	@exec bin/chaos -mutants all $(ARGS)
 
@@ -160,7 +160,7 @@ protos: buf-cache ## Make bin/protos and bin/parley-protos.zip, the protos for p
 	$(BUF) generate --template buf.gen.protos.yaml
 
 .PHONY: baseline
-baseline: buf-cache ## On a release: make the protos what later ones must be compatible with
+baseline: buf-cache ## On a release: make the current protos the baseline for compatibility checks
 	@hack/move-baseline.sh $(BUF)
 
 .PHONY: tidy
@@ -172,14 +172,14 @@ release: ## On a release: name it in every go.mod, and print what to do next (VE
 	@hack/release.sh '$(VERSION)'
 
 .PHONY: check
-check: check-tidy check-modules check-generate check-proto check-vet lint check-prose check-tools check-size check-ts check-page ## Check all that needs no running server
+check: check-tidy check-modules check-generate check-proto check-vet lint check-prose check-tools check-size check-ts check-page ## Run all checks that need no running server
 
 .PHONY: lint
 lint: ## Run the linters and formatters; PKG=./server/internal/feed/... for less
 	$(GOLANGCI) run $(PKG)
 
 .PHONY: fix
-fix: node-deps ## Format all code, and mend what linters can mend themselves
+fix: node-deps ## Format all code, and apply the automatic fixes of the linters
 	$(GOLANGCI) run --fix $(PKG)
 	$(BUF) format -w
 	npx biome check --write
@@ -245,5 +245,5 @@ tools: ## Build bin/buf and bin/grpcurl
 	GOWORK=off $(GO) build -modfile=tools/go.mod -o bin/ github.com/bufbuild/buf/cmd/buf github.com/fullstorydev/grpcurl/cmd/grpcurl
 
 .PHONY: clean
-clean: ## Remove what was built and fetched; the data directory stays
+clean: ## Remove built and fetched files; the data directory is kept
 	rm -rf bin .cache node_modules sdk/ts/dist test-results

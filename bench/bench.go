@@ -55,7 +55,7 @@ func Areas() []Area {
 }
 
 // errNeedsOwn is the reason to skip an area with Own set.
-var errNeedsOwn = errors.New("it starts and stops servers of its own; leave --addr away")
+var errNeedsOwn = errors.New("starts and stops its own servers; do not set --addr")
 
 // ErrUnknownArea is the error of Select for a name that no area has.
 var ErrUnknownArea = errors.New("there is no such area")

@@ -111,9 +111,9 @@ func TestSelect(t *testing.T) {
 	}
 }
 
-// TestFailuresAreTold checks that the failure of one area is returned after the others are
+// TestFailuresAreReported checks that the failure of one area is returned after the others are
 // measured.
-func TestFailuresAreTold(t *testing.T) {
+func TestFailuresAreReported(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
 	areas := append([]bench.Area{

@@ -13,9 +13,9 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// TestStoreCPUIsOfTheSameWindow checks that a message's store CPU time counts only the measured
+// TestStoreCPUCoversTheSameWindow checks that a message's store CPU time counts only the measured
 // window: not earlier use, nor that of the warm-up.
-func TestStoreCPUIsOfTheSameWindow(t *testing.T) {
+func TestStoreCPUCoversTheSameWindow(t *testing.T) {
 	t.Parallel()
 	var calls atomic.Int64
 	mux := http.NewServeMux()

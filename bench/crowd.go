@@ -90,7 +90,7 @@ func (f *follower) wait(ctx context.Context) error {
 	case err := <-f.crowd.failed:
 		return err
 	case <-ctx.Done():
-		return errors.New("a stream has not become live in time")
+		return errors.New("a stream did not become live in time")
 	}
 }
 
@@ -134,7 +134,7 @@ func (f *follower) take(e *event) error {
 			}
 		}
 	case fieldGap:
-		return errors.New("the server told of a gap")
+		return errors.New("the server reported a gap")
 	default:
 	}
 	return nil

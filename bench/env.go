@@ -74,7 +74,7 @@ func (o *Options) setDefaults() error {
 		return errors.New("a number is negative")
 	}
 	if small := min(o.Payload, o.QueuePayload); small < stampSize {
-		return fmt.Errorf("a payload of %d bytes can't hold the time at which it was sent: %d at least", small, stampSize)
+		return fmt.Errorf("a payload of %d bytes is too small for its timestamp: at least %d are required", small, stampSize)
 	}
 	if o.Progress == nil {
 		o.Progress = func(string) {}
@@ -114,10 +114,10 @@ func baseURL(addr string) (string, error) {
 	}
 	u, err := url.Parse(addr)
 	if err != nil || u.Host == "" {
-		return "", fmt.Errorf("%q is no address", addr)
+		return "", fmt.Errorf("%q is not an address", addr)
 	}
 	if u.Scheme != "http" {
-		return "", fmt.Errorf("%s: the bench speaks plain http only", addr)
+		return "", fmt.Errorf("%s: the bench supports only plain http", addr)
 	}
 	return "http://" + u.Host, nil
 }

@@ -66,7 +66,7 @@ func (e *event) follows(last int64) bool {
 	return e.seq > last && from <= last+1
 }
 
-var errDamaged = errors.New("a frame can't be decoded")
+var errDamaged = errors.New("a frame cannot be decoded")
 
 // eachEvent calls f with each event of a SubscribeResponse, in order, and stops at the first error.
 // The event is valid until f returns. A frame of another kind has no events.

@@ -106,7 +106,7 @@ func fanout(ctx context.Context, t *Target, load fanoutLoad) (fanoutRun, error) 
 	if load.rate > 0 {
 		all := crowd.latencies()
 		if len(all) == 0 {
-			return fanoutRun{}, errors.New("no message arrived that says when it was to be sent: there is no latency")
+			return fanoutRun{}, errors.New("no message with a timestamp arrived, so there is no latency")
 		}
 		run.p50, run.p99 = float64(Quantile(all, 0.5))/1000, float64(Quantile(all, 0.99))/1000
 	}

@@ -190,8 +190,8 @@ func (silent) SendMessages(context.Context, *parleyv1.SendMessagesRequest) (*par
 	return &parleyv1.SendMessagesResponse{}, nil
 }
 
-// TestFanoutWantsLatencies checks that a paced run without latencies fails.
-func TestFanoutWantsLatencies(t *testing.T) {
+// TestFanoutRequiresLatencies checks that a paced run without latencies fails.
+func TestFanoutRequiresLatencies(t *testing.T) {
 	t.Parallel()
 	options := tiny(t)
 	options.Addrs, options.Token = []string{serve(t, silent{})}, "any"

@@ -8,8 +8,8 @@ import (
 	"github.com/parleyhq/parley/bench"
 )
 
-// TestNoDataMeetsNoBar checks that a bar is unknown if a floor or a value was too small to measure.
-func TestNoDataMeetsNoBar(t *testing.T) {
+// TestBarIsUnknownWithoutData checks that a bar is unknown if a floor or a value was too small to measure.
+func TestBarIsUnknownWithoutData(t *testing.T) {
 	t.Parallel()
 	always := func(float64) bool { return true }
 	for name, c := range map[string]struct{ values, floors []float64 }{

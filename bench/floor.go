@@ -43,7 +43,7 @@ const FloorCommand = "bench-floor"
 // error if the floor does not exist or fails.
 func RunFloor(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
 	if len(args) == 0 || floors()[args[0]] == nil {
-		return fmt.Errorf("there is no floor %q", args)
+		return fmt.Errorf("unknown floor %q", args)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

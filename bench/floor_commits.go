@@ -28,7 +28,7 @@ const (
 // writers, the bytes of a content, and the duration.
 func floorCommits(ctx context.Context, args []string, out *json.Encoder) (err error) {
 	if len(args) != 4 {
-		return errors.New("wants directory, writers, bytes, duration")
+		return errors.New("requires the arguments directory, writers, bytes, duration")
 	}
 	writers, err1 := strconv.Atoi(args[1])
 	content, err2 := strconv.Atoi(args[2])

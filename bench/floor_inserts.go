@@ -22,7 +22,7 @@ const floorDatabase = "parley_bench_floor"
 // journals of a majority. Its arguments are a URI, the bytes of a content, and the duration.
 func floorInserts(ctx context.Context, args []string, out *json.Encoder) (err error) {
 	if len(args) != 3 {
-		return errors.New("wants URI, bytes, duration")
+		return errors.New("requires the arguments URI, bytes, duration")
 	}
 	size, err1 := strconv.Atoi(args[1])
 	duration, err2 := time.ParseDuration(args[2])

@@ -28,7 +28,7 @@ type rawQueue struct {
 // the persistence of Redis, the bytes of a payload, and the duration.
 func openRawQueue(ctx context.Context, args []string) (*rawQueue, error) {
 	if len(args) < 4 {
-		return nil, errors.New("wants directory, persistence, bytes, duration")
+		return nil, errors.New("requires the arguments directory, persistence, bytes, duration")
 	}
 	payload, err1 := strconv.Atoi(args[2])
 	duration, err2 := time.ParseDuration(args[3])

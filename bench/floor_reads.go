@@ -28,7 +28,7 @@ const cachedRecordBytes = 260
 // the bytes of a content, and the bytes of a page.
 func floorReads(ctx context.Context, args []string, out *json.Encoder) (err error) {
 	if len(args) != 3 {
-		return errors.New("wants directory, bytes of a message, bytes of a page")
+		return errors.New("requires the arguments directory, message bytes, page bytes")
 	}
 	content, err1 := strconv.Atoi(args[1])
 	page, err2 := strconv.Atoi(args[2])

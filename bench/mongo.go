@@ -30,7 +30,7 @@ const (
 // needsMongo returns an error without addresses of nodes and their MongoDB.
 func needsMongo(o *Options) error {
 	if len(o.Addrs) == 0 || o.MongoURI == "" {
-		return errors.New("it wants nodes on MongoDB: --addr and --mongo-uri, or `make figures`, which starts all of that")
+		return errors.New("requires nodes on MongoDB: set --addr and --mongo-uri, or run `make figures`, which starts them")
 	}
 	return nil
 }

@@ -153,7 +153,7 @@ func (q *rawQueue) move(ctx context.Context) (int, error) {
 	if len(due) == 0 {
 		next, err := q.client.ZRangeWithScores(ctx, "due", 0, 0).Result()
 		if err != nil || len(next) == 0 {
-			return 0, errors.Join(err, errors.New("nothing is due any more"))
+			return 0, errors.Join(err, errors.New("no message is due"))
 		}
 		pause(ctx, time.Until(time.UnixMilli(int64(next[0].Score))))
 		return 0, context.Cause(ctx)

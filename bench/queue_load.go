@@ -115,7 +115,7 @@ func (e *Env) startQueues(ctx context.Context, keep persistence) (*queueServer, 
 // queuesOf connects to a server's Redis.
 func queuesOf(s *Server) (*queueServer, error) {
 	if s.redis == "" {
-		return nil, errors.New("parleyd runs no redis-server, for there is none on the PATH")
+		return nil, errors.New("parleyd runs no redis-server: none is on the PATH")
 	}
 	return &queueServer{Server: s, redis: redisAt(s.redis)}, nil
 }

@@ -80,7 +80,7 @@ func (r *rival) take(ctx context.Context, env *Env, keep persistence) (err error
 		return err
 	}
 	if len(run.PickupMS) == 0 || run.PerSecond <= 0 {
-		return errors.Join(fmt.Errorf("%s told nothing: %+v", r.name, run), p.stop(func() {}))
+		return errors.Join(fmt.Errorf("%s reported no result: %+v", r.name, run), p.stop(func() {}))
 	}
 	r.runs = append(r.runs, run)
 	return p.stop(func() {})
@@ -98,7 +98,7 @@ func (r *rival) figure(f Figure, ours []queueRun) Figure {
 // directory and the persistence. It writes the path of the server's socket.
 func floorRedis(ctx context.Context, args []string, out *json.Encoder) (err error) {
 	if len(args) != 2 {
-		return errors.New("wants directory, persistence")
+		return errors.New("requires the arguments directory, persistence")
 	}
 	dir, err := os.MkdirTemp(args[0], "parley-bench-floor-")
 	if err != nil {

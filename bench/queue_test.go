@@ -35,7 +35,7 @@ func TestQueue(t *testing.T) {
 	}
 }
 
-func TestQueueWantsRivalsBuilt(t *testing.T) {
+func TestQueueRequiresRivals(t *testing.T) {
 	t.Parallel()
 	options := tiny(t)
 	options.Rivals = t.TempDir()

@@ -221,7 +221,7 @@ func (p *trickle) once(ctx context.Context, channels []string, payload int) erro
 			return fmt.Errorf("send: %w", err)
 		}
 		if want := p.heads[channel] + 1; result.Receipt.Seq != want {
-			return fmt.Errorf("send: got place %d for %d", result.Receipt.Seq, want)
+			return fmt.Errorf("send: got seq %d, want %d", result.Receipt.Seq, want)
 		}
 		p.heads[channel] = result.Receipt.Seq
 	}
@@ -361,7 +361,7 @@ func (h *herd) until(ctx context.Context, holds func(m *member) bool) error {
 		case err := <-h.failed:
 			return err
 		case <-deadline:
-			return fmt.Errorf("%d of %d streams are there after %s", n, len(h.members), comebackPatience)
+			return fmt.Errorf("%d of %d streams are live after %s", n, len(h.members), comebackPatience)
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

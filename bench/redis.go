@@ -59,7 +59,7 @@ func startRedis(ctx context.Context, dir string, keep persistence) (client *redi
 		}
 		if ctx.Err() != nil || time.Now().After(deadline) {
 			stop()
-			return nil, nil, fmt.Errorf("redis-server does not answer: %w", err)
+			return nil, nil, fmt.Errorf("redis-server does not respond: %w", err)
 		}
 		pause(ctx, 20*time.Millisecond)
 	}
@@ -85,12 +85,12 @@ func redisCPU(ctx context.Context, client *redis.Client) (time.Duration, error) 
 		}
 		seconds, err := strconv.ParseFloat(value, 64)
 		if err != nil {
-			return 0, fmt.Errorf("redis-server tells %s:%s", name, value)
+			return 0, fmt.Errorf("redis-server reports %s:%s", name, value)
 		}
 		used, found = used+seconds, found+1
 	}
 	if found != 2 {
-		return 0, errors.New("redis-server does not tell its CPU time")
+		return 0, errors.New("redis-server does not report its CPU time")
 	}
 	return time.Duration(used * float64(time.Second)), nil
 }

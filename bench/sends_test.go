@@ -107,8 +107,8 @@ func TestMongo(t *testing.T) {
 	}
 }
 
-// TestMongoIsAskedFor checks that the figures on MongoDB are skipped without its URI.
-func TestMongoIsAskedFor(t *testing.T) {
+// TestMongoRequiresURI checks that the figures on MongoDB are skipped without its URI.
+func TestMongoRequiresURI(t *testing.T) {
 	t.Parallel()
 	var got collector
 	if err := bench.Run(t.Context(), area(t, "hot"), tiny(t), &got); err != nil {

@@ -86,7 +86,7 @@ func (s *Server) run(ctx context.Context, listen, ops string) error {
 				return nil
 			}
 			if err != nil {
-				return fmt.Errorf("it said no address: %w", err)
+				return fmt.Errorf("it did not print its address: %w", err)
 			}
 		}
 	})
@@ -116,7 +116,7 @@ func (s *Server) ready(ctx context.Context) error {
 			}
 		}
 		if pause(ctx, 20*time.Millisecond); ctx.Err() != nil {
-			return errors.New("it does not become ready")
+			return errors.New("it did not become ready")
 		}
 	}
 }

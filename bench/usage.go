@@ -43,7 +43,7 @@ func (t *Target) Metrics(ctx context.Context) (Metrics, error) {
 	for _, ops := range t.Ops {
 		m, err := scrape(ctx, ops+"/metrics")
 		if err != nil {
-			return nil, fmt.Errorf("the server's metrics, by which its CPU time and memory are known (--ops): %w", err)
+			return nil, fmt.Errorf("read the server's metrics for CPU time and memory (--ops): %w", err)
 		}
 		all = append(all, m)
 	}

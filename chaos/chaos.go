@@ -163,7 +163,7 @@ func (h *Harness) do(ctx context.Context, r *Run) (*Result, error) {
 	}
 	res.Violations = append(res.Violations, r.found...)
 	if r.nemesis != nil && r.nemesis.fleet != nil {
-		res.Lost = r.nemesis.fleet.lost()
+		res.Lost = r.nemesis.fleet.lostReplies()
 		for _, text := range r.nemesis.fleet.panics() {
 			res.Violations = append(res.Violations, Violation{Name: Crash, Detail: text})
 		}

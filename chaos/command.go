@@ -78,30 +78,30 @@ func parse(args []string, harnesses []*Harness) (options, error) {
 	for i, h := range harnesses {
 		names[i] = h.name
 	}
-	var room string
+	var name string
 	f := flag.NewFlagSet("chaos", flag.ContinueOnError)
-	f.StringVar(&room, "room", names[0], "the harness to run: "+strings.Join(names, ", "))
-	f.Uint64Var(&o.seed, "seed", 0, "repeat the schedule of a run; 0 picks one")
-	f.BoolVar(&o.short, "short", false, "a run of about a minute instead of twenty")
-	f.StringVar(&o.dir, "dir", "", "where the report goes; a temporary directory that stays only if something is wrong")
-	f.StringVar(&o.binary, "binary", "", "the parleyd to run instead of this source's")
-	f.StringVar(&o.check, "check", "", "judge the report in this directory again, and run nothing")
-	f.BoolVar(&o.show, "plan", false, "print the schedule of the seed, and run nothing")
-	f.BoolVar(&o.keep, "keep-replies", false, "lose no replies")
-	f.BoolVar(&o.verbose, "v", false, "say what happens")
-	f.IntVar(&o.nats, "nats", 3, "NATS servers, 1 or 3, where the harness leaves the choice")
-	f.StringVar(&o.faults, "faults", "", "only these, as node-kill=3,nats-away; of the list that -plan shows")
-	f.IntVar(&o.rounds, "rounds", 1, "how many times the schedule's faults come")
-	f.StringVar(&o.mutants, "mutants", "", "run these mutants of the server, or `all` of the harness's, and say which are caught")
+	f.StringVar(&name, "harness", names[0], "the harness to run: "+strings.Join(names, ", "))
+	f.Uint64Var(&o.seed, "seed", 0, "the seed of the schedule, to repeat a run; 0 chooses one")
+	f.BoolVar(&o.short, "short", false, "run for about one minute instead of twenty")
+	f.StringVar(&o.dir, "dir", "", "the directory of the report; by default a temporary one, which is kept only if there are violations")
+	f.StringVar(&o.binary, "binary", "", "the parleyd to run instead of one built from this source")
+	f.StringVar(&o.check, "check", "", "only check the report in this directory again")
+	f.BoolVar(&o.show, "plan", false, "only print the schedule of the seed")
+	f.BoolVar(&o.keep, "keep-replies", false, "do not drop replies")
+	f.BoolVar(&o.verbose, "v", false, "log each step")
+	f.IntVar(&o.nats, "nats", 3, "the number of NATS servers, 1 or 3, unless the harness fixes it")
+	f.StringVar(&o.faults, "faults", "", "only these faults of the list that -plan prints, as in node-kill=3,nats-away")
+	f.IntVar(&o.rounds, "rounds", 1, "the number of times that the schedule repeats its faults")
+	f.StringVar(&o.mutants, "mutants", "", "run these mutants of the server, or all mutants of the harness, and report which are caught")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
 	if f.NArg() > 0 {
 		return o, fmt.Errorf("unexpected argument %q", f.Arg(0))
 	}
-	at := slices.Index(names, room)
+	at := slices.Index(names, name)
 	if at < 0 {
-		return o, fmt.Errorf("no such room: %s", room)
+		return o, fmt.Errorf("unknown harness %q", name)
 	}
 	o.harness = harnesses[at]
 	if o.seed == 0 {
@@ -202,7 +202,7 @@ func judgeAgain(o *options, out io.Writer) error {
 	}
 	res.Summary(out)
 	if len(res.Violations) > 0 {
-		return errors.New("there are violations")
+		return errors.New("the report has violations")
 	}
 	return nil
 }

@@ -84,7 +84,7 @@ func (n *fleetFaults) breakNode(ctx context.Context, p Planned) (target string, 
 	default:
 		n.down[p.Node].Add(1)
 		node.Kill()
-		return node.Addr(), func(ctx context.Context) error { return n.raise(ctx, p.Node) }, nil
+		return node.Addr(), func(ctx context.Context) error { return n.restart(ctx, p.Node) }, nil
 	}
 }
 
@@ -101,10 +101,10 @@ func (n *fleetFaults) breakMongo(ctx context.Context, p Planned) (target string,
 	target = fmt.Sprintf("mongo-%d", i)
 	switch p.Name {
 	case MongoAlone:
-		return target, func(ctx context.Context) error { return n.wake(ctx, i) }, n.eachOther(i, set.Stop)
+		return target, func(ctx context.Context) error { return n.resumeOthers(ctx, i) }, n.eachSecondary(i, set.Stop)
 	case MongoLost:
-		return target, func(ctx context.Context) error { return n.lose(ctx, i) },
-			n.eachOther(i, func(member int) error { set.Kill(member); return nil })
+		return target, func(ctx context.Context) error { return n.losePrimary(ctx, i) },
+			n.eachSecondary(i, func(member int) error { set.Kill(member); return nil })
 	default:
 	}
 	if p.Name == MongoStop {
@@ -114,8 +114,8 @@ func (n *fleetFaults) breakMongo(ctx context.Context, p Planned) (target string,
 	return target, func(ctx context.Context) error { return errors.Join(set.Restart(ctx, i), set.WaitHealthy(ctx)) }, nil
 }
 
-// eachOther calls do for all members except the primary.
-func (n *fleetFaults) eachOther(primary int, do func(member int) error) error {
+// eachSecondary calls do for all members except the primary.
+func (n *fleetFaults) eachSecondary(primary int, do func(member int) error) error {
 	var errs []error
 	for i := range n.fleet.Mongo.Size() {
 		if i != primary {
@@ -125,18 +125,18 @@ func (n *fleetFaults) eachOther(primary int, do func(member int) error) error {
 	return errors.Join(errs...)
 }
 
-// wake continues all members except the primary.
-func (n *fleetFaults) wake(ctx context.Context, primary int) error {
-	return errors.Join(n.eachOther(primary, n.fleet.Mongo.Cont), n.fleet.Mongo.WaitHealthy(ctx))
+// resumeOthers continues all members except the primary.
+func (n *fleetFaults) resumeOthers(ctx context.Context, primary int) error {
+	return errors.Join(n.eachSecondary(primary, n.fleet.Mongo.Cont), n.fleet.Mongo.WaitHealthy(ctx))
 }
 
-// lose kills the primary, which was running alone, and restarts the other members before it. They
+// losePrimary kills the primary, which was running alone, and restarts the other members before it. They
 // elect a primary that lacks all writes that only the killed one had.
-func (n *fleetFaults) lose(ctx context.Context, primary int) error {
+func (n *fleetFaults) losePrimary(ctx context.Context, primary int) error {
 	set := n.fleet.Mongo
 	set.Kill(primary)
 	var g errgroup.Group // each member waits until it knows a primary, which takes both
-	err := n.eachOther(primary, func(member int) error {
+	err := n.eachSecondary(primary, func(member int) error {
 		g.Go(func() error { return set.Restart(ctx, member) })
 		return nil
 	})
@@ -177,8 +177,8 @@ func (n *fleetFaults) breakNATS(ctx context.Context, p Planned) (target string, 
 	}, nil
 }
 
-// raise tries to restart a node until it is ready, as a process supervisor does.
-func (n *fleetFaults) raise(ctx context.Context, i int) error {
+// restart tries to restart a node until it is ready, as a process supervisor does.
+func (n *fleetFaults) restart(ctx context.Context, i int) error {
 	node := n.fleet.Node(i)
 	for {
 		err := node.Restart(ctx)
@@ -203,7 +203,7 @@ func (n *fleetFaults) roll(ctx context.Context) error {
 			n.log.Exit(node.Addr(), fmt.Sprintf("a graceful end: %v: %s", err, n.logTail(i)))
 			node.Kill()
 		}
-		if err := n.raise(ctx, i); err != nil {
+		if err := n.restart(ctx, i); err != nil {
 			return err
 		}
 	}
@@ -222,7 +222,7 @@ func (n *fleetFaults) watch(ctx context.Context, i int) {
 		if n.down[i].Load() == 0 && ctx.Err() == nil {
 			n.down[i].Add(1)
 			n.log.Exit(node.Addr(), n.logTail(i))
-			_ = n.raise(ctx, i)
+			_ = n.restart(ctx, i)
 		}
 		if !Sleep(ctx, 100*time.Millisecond) {
 			return
@@ -273,8 +273,8 @@ func (n *fleetFaults) loseReplies() (stop func()) {
 	}
 }
 
-// lost returns the number of lost replies by engine.
-func (n *fleetFaults) lost() map[string]int64 {
+// lostReplies returns the number of lostReplies replies by engine.
+func (n *fleetFaults) lostReplies() map[string]int64 {
 	sum := make(map[string]int64)
 	for i := range n.fleet.Nodes() {
 		for _, e := range n.lossy {
@@ -284,9 +284,9 @@ func (n *fleetFaults) lost() map[string]int64 {
 	return sum
 }
 
-// keepPast copies Redis' append-only file, at most once in pastAge, for the fault that restores an
+// copyAppendOnlyFile copies Redis' append-only file, at most once in pastAge, for the fault that restores an
 // old copy.
-func (n *fleetFaults) keepPast() {
+func (n *fleetFaults) copyAppendOnlyFile() {
 	if time.Since(n.copied) < n.pastAge {
 		return
 	}
@@ -302,7 +302,7 @@ func (n *fleetFaults) keepPast() {
 func (n *fleetFaults) ready(ctx context.Context) error {
 	for _, node := range n.fleet.Nodes() {
 		if err := node.Ready(ctx); err != nil {
-			return fmt.Errorf("node %d does not come back: %w", node.Index(), err)
+			return fmt.Errorf("restart node %d: %w", node.Index(), err)
 		}
 	}
 	return nil

@@ -24,7 +24,7 @@ func hunt(ctx context.Context, o *options, out io.Writer) error {
 		for name := range strings.SplitSeq(o.mutants, ",") {
 			at := slices.IndexFunc(all, func(m Mutant) bool { return m.Name == name })
 			if at < 0 {
-				return fmt.Errorf("no such mutant: %s", name)
+				return fmt.Errorf("unknown mutant %q", name)
 			}
 			chosen = append(chosen, all[at])
 		}
@@ -60,7 +60,7 @@ func judgeMutants(ctx context.Context, chosen []Mutant, out io.Writer, run runne
 		if !known {
 			control := m.Control()
 			var err error
-			if clean, err = try(&control, dirty); err != nil {
+			if clean, err = try(&control, unusable); err != nil {
 				return err
 			}
 			controls[m.Schedule()] = clean
@@ -84,8 +84,8 @@ func judgeMutants(ctx context.Context, chosen []Mutant, out io.Writer, run runne
 	return nil
 }
 
-// dirty describes what was found in a control's run. It returns "" if nothing was found.
-func dirty(found []Violation) string {
+// unusable describes what was found in a control's run. It returns "" if nothing was found.
+func unusable(found []Violation) string {
 	if len(found) > 0 {
 		return fmt.Sprintf("NOT CLEAN: %s:", found[0])
 	}
@@ -145,7 +145,7 @@ func runMutant(ctx context.Context, o *options, m *Mutant) ([]Violation, error) 
 		res.Summary(os.Stderr)
 	}
 	if len(res.Violations) == 0 && res.Calls == 0 {
-		return nil, errors.New("nothing happened")
+		return nil, errors.New("the run made no calls")
 	}
 	return res.Violations, nil
 }

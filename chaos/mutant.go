@@ -48,11 +48,11 @@ func (m *Mutant) Validate(root string) error {
 	_, err := m.Apply(root)
 	errs := []error{err}
 	if len(m.Shows) == 0 {
-		errs = append(errs, fmt.Errorf("mutant %s does not say how it shows", m.Name))
+		errs = append(errs, fmt.Errorf("mutant %s: Shows is empty", m.Name))
 	}
-	for _, name := range []Name{Blind, Liveness, Crash} {
+	for _, name := range []Name{Unobserved, Liveness, Crash} {
 		if slices.Contains(m.Shows, name) {
-			errs = append(errs, fmt.Errorf("mutant %s shows by %s, as any fleet may that can't be used", m.Name, name))
+			errs = append(errs, fmt.Errorf("mutant %s: Shows has %s, which any fleet that does not work shows", m.Name, name))
 		}
 	}
 	return errors.Join(errs...)
@@ -114,7 +114,7 @@ func (m *Mutant) Apply(root string) (map[string]string, error) {
 			text = string(data)
 		}
 		if n := strings.Count(text, e.Old); n != 1 {
-			return nil, fmt.Errorf("mutant %s: %s has what it replaces %d times, not once: the source has changed; so must the mutant:\n%s",
+			return nil, fmt.Errorf("mutant %s: %s contains the old text %d times, want once: the source changed, so update the mutant:\n%s",
 				m.Name, e.File, n, e.Old)
 		}
 		changed[e.File] = strings.Replace(text, e.Old, e.New, 1)

@@ -14,7 +14,7 @@ func TestCaught(t *testing.T) {
 		names []Name
 	}{
 		{false, nil},
-		{false, []Name{"stuck", Blind}},
+		{false, []Name{"stuck", Unobserved}},
 		{true, []Name{"stuck", "two-owners"}},
 	} {
 		var found []Violation

@@ -90,7 +90,7 @@ func (n *Nemesis) Run(ctx context.Context) error {
 
 func (n *Nemesis) step(ctx context.Context, step Step, number ...slog.Attr) error {
 	if n.fleet != nil {
-		n.fleet.keepPast()
+		n.fleet.copyAppendOnlyFile()
 	}
 	if !Sleep(ctx, step.Wait) {
 		return ctx.Err()
@@ -101,7 +101,7 @@ func (n *Nemesis) step(ctx context.Context, step Step, number ...slog.Attr) erro
 	for i, f := range step.Faults {
 		wg.Go(func() {
 			if Sleep(ctx, f.Delay) {
-				errs[i] = n.one(ctx, f)
+				errs[i] = n.inject(ctx, f)
 			}
 		})
 	}
@@ -109,11 +109,11 @@ func (n *Nemesis) step(ctx context.Context, step Step, number ...slog.Attr) erro
 	return errors.Join(errs...)
 }
 
-// one begins a fault, waits for its hold time, and mends it.
-func (n *Nemesis) one(ctx context.Context, p Planned) error {
+// inject begins a fault, waits for its hold time, and mends it.
+func (n *Nemesis) inject(ctx context.Context, p Planned) error {
 	begin := n.breaks[p.Name]
 	if begin == nil {
-		return fmt.Errorf("no such fault: %s", p.Name)
+		return fmt.Errorf("unknown fault %q", p.Name)
 	}
 	f := Fault{Name: string(p.Name), Holds: p.Name.holds()}
 	n.log.BeginFault(&f)

@@ -171,11 +171,11 @@ func ParseCounts(list string, of Plan) (map[FaultName]int, error) {
 		if ok {
 			var err error
 			if n, err = strconv.Atoi(number); err != nil || n < 0 {
-				return nil, fmt.Errorf("%q: want a fault and a number, as node-kill=3", part)
+				return nil, fmt.Errorf("%q must be a fault and a number, as in node-kill=3", part)
 			}
 		}
 		if _, known := of.Counts[FaultName(name)]; !known {
-			return nil, fmt.Errorf("no such fault: %s", name)
+			return nil, fmt.Errorf("unknown fault %q", name)
 		}
 		counts[FaultName(name)] = n
 	}

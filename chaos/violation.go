@@ -17,9 +17,9 @@ const (
 	Liveness Name = "liveness"
 	// Crash: a node exited unexpectedly or panicked.
 	Crash Name = "crash"
-	// Blind: the harness did not observe data that other checks require. Those checks would find
+	// Unobserved: the harness did not observe data that other checks require. Those checks would find
 	// nothing, regardless of what the server did.
-	Blind Name = "blind"
+	Unobserved Name = "unobserved"
 )
 
 // Violation is a broken promise with its evidence.

@@ -24,16 +24,16 @@ const (
 	Order chaos.Name = "order"
 	// Unsent: the log contains an entry that no client requested, or not as it was requested.
 	Unsent chaos.Name = "unsent"
-	// Denied: the log contains a write that was answered as failed.
-	Denied chaos.Name = "denied"
-	// Answer: an answer does not agree with the log.
-	Answer chaos.Name = "answer"
+	// StoredAfterError: the log contains a write that was answered as failed.
+	StoredAfterError chaos.Name = "stored-after-error"
+	// WrongResponse: an answer does not agree with the log.
+	WrongResponse chaos.Name = "wrong-response"
 	// Prefix: the stored items of a batch in one channel are not a prefix of those requested.
 	Prefix chaos.Name = "prefix"
 	// Changed: a message was changed after its recall, or does not match its last change.
 	Changed chaos.Name = "changed"
-	// Wrong: a client was shown a message that does not match the log.
-	Wrong chaos.Name = "wrong-copy"
+	// WrongCopy: a client was shown a message that does not match the log.
+	WrongCopy chaos.Name = "wrong-copy"
 	// StaleRead: a read misses writes acknowledged more than a second before it began, or entries
 	// up to its min_seq.
 	StaleRead chaos.Name = "stale-read"
@@ -85,7 +85,7 @@ func check(h *History, t *Truth, limit int) []chaos.Violation {
 	c.checkMarks()
 	c.checkPublished()
 	c.checkMembers()
-	c.checkMine()
+	c.checkMyChannels()
 	c.checkLiveness()
 	c.checkRolling()
 	return c.Violations()
@@ -108,7 +108,7 @@ func (c *checker) checkCopies() {
 	for i := range c.h.Copies {
 		cp := &c.h.Copies[i]
 		if diff := c.differs(cp); diff != "" {
-			c.Reportf(Wrong, cp.Channel, 0, "a copy of message %d changed by %d: %s: %+v; %s", cp.Seq, cp.ChangedSeq, diff, *cp,
+			c.Reportf(WrongCopy, cp.Channel, 0, "a copy of message %d changed by %d: %s: %+v; %s", cp.Seq, cp.ChangedSeq, diff, *cp,
 				c.seenBy(i))
 		}
 	}

@@ -337,7 +337,7 @@ func TestCheckOfReplacedEdit(t *testing.T) {
 		{"covered", 3, nil},
 		{"covered with entries that came before", 1, nil},
 		{"left out", 4, []chaos.Name{Hole}},
-		{"covered by no valid range", 5, []chaos.Name{Hole, Wrong}},
+		{"covered by no valid range", 5, []chaos.Name{Hole, WrongCopy}},
 	} {
 		t.Run(one.name, func(t *testing.T) {
 			t.Parallel()

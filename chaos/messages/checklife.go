@@ -61,7 +61,7 @@ func (c *checker) checkLife(l *Life, events []*Delivery) int64 {
 // edit that a later entry replaced may lack an event of its own.
 func (c *checker) checkCovered(l *Life, d *Delivery, at int64) {
 	if d.From < 1 || d.From > d.Seq {
-		c.Reportf(Wrong, l.Channel, d.At, "life %d of %s at %s: %d says that it covers the entries from %d", l.ID, l.Client, l.Addr, d.Seq, d.From)
+		c.Reportf(WrongCopy, l.Channel, d.At, "life %d of %s at %s: %d says that it covers the entries from %d", l.ID, l.Client, l.Addr, d.Seq, d.From)
 	}
 	if d.Seq > at+1 && (d.From < 1 || d.From > at+1) {
 		c.Reportf(Hole, l.Channel, d.At, "life %d of %s at %s: %d, which covers the entries from %d, came after %d", l.ID, l.Client, l.Addr,
@@ -88,7 +88,7 @@ func (c *checker) replaced(channel string, seq int64) bool {
 
 func (c *checker) checkState(l *Life, d *Delivery) {
 	if d.Epoch != "" && c.t.Epoch != "" && d.Epoch != c.t.Epoch {
-		c.Reportf(Answer, l.Channel, d.At, "life %d of %s was told the epoch %s, the store's is %s", l.ID, l.Client, d.Epoch, c.t.Epoch)
+		c.Reportf(WrongResponse, l.Channel, d.At, "life %d of %s was told the epoch %s, the store's is %s", l.ID, l.Client, d.Epoch, c.t.Epoch)
 	}
 	if l.After != unset && !d.Recovered {
 		c.Reportf(Gap, l.Channel, d.At, "life %d of %s at %s, after %d: the state at %d is not recovered", l.ID, l.Client, l.Addr, l.After, d.Seq)
@@ -123,7 +123,7 @@ func (c *checker) checkEvent(l *Life, d *Delivery) {
 	}
 	kinds := map[int]Event{entrySend: EventSent, entryEdit: EventEdited, entryRecall: EventRecalled}
 	if kinds[e.Kind] != d.Event || cp.Channel != l.Channel || cp.Seq != about || cp.ChangedSeq < e.Seq {
-		c.Reportf(Wrong, l.Channel, d.At, "life %d of %s at %s was delivered %d as %s of %+v; the log has %+v", l.ID, l.Client, l.Addr,
+		c.Reportf(WrongCopy, l.Channel, d.At, "life %d of %s at %s was delivered %d as %s of %+v; the log has %+v", l.ID, l.Client, l.Addr,
 			d.Seq, d.Event, *cp, *e)
 		return
 	}

@@ -131,7 +131,7 @@ func (c *checker) checkWrites() {
 			}
 		}
 		if e != nil && denied == len(p.ops) {
-			c.Reportf(Denied, key.channel, p.ops[0].End, "%s: %s %s; the log has it at %d", p.ops[0].brief(), p.ops[0].Code,
+			c.Reportf(StoredAfterError, key.channel, p.ops[0].End, "%s: %s %s; the log has it at %d", p.ops[0].brief(), p.ops[0].Code,
 				p.ops[0].Err, e.Seq)
 		}
 	}
@@ -144,11 +144,11 @@ func (c *checker) checkAnswer(op *Op, e *Entry) {
 	if op.Kind == Recall && op.Duplicate && e == nil {
 		s := c.byID[op.MsgID]
 		if s == nil || s.recalled != op.Seq {
-			c.Reportf(Answer, op.Channel, op.End, "%s was told that %d is the recall; it is not", op.brief(), op.Seq)
+			c.Reportf(WrongResponse, op.Channel, op.End, "%s was told that %d is the recall; it is not", op.brief(), op.Seq)
 			return
 		}
 		if at := c.logs[op.Channel][op.Seq-1].Time.UnixMilli(); op.TimeMS != 0 && op.TimeMS != at {
-			c.Reportf(Answer, op.Channel, op.End, "%s was told the time %d; the recall at %d has %d", op.brief(), op.TimeMS, op.Seq, at)
+			c.Reportf(WrongResponse, op.Channel, op.End, "%s was told the time %d; the recall at %d has %d", op.brief(), op.TimeMS, op.Seq, at)
 		}
 		return
 	}
@@ -158,9 +158,9 @@ func (c *checker) checkAnswer(op *Op, e *Entry) {
 	case e.Seq != op.Seq:
 		c.Reportf(Duplicate, op.Channel, op.End, "%s was acknowledged as %d and is at %d", op.brief(), op.Seq, e.Seq)
 	case op.Kind == Send && op.MsgID != e.MsgID, op.Kind == Send && op.Count != e.Count:
-		c.Reportf(Answer, op.Channel, op.End, "%s was told count %d; the log has %s, %d", op.brief(), op.Count, e.MsgID, e.Count)
+		c.Reportf(WrongResponse, op.Channel, op.End, "%s was told count %d; the log has %s, %d", op.brief(), op.Count, e.MsgID, e.Count)
 	case op.TimeMS != 0 && op.TimeMS != e.Time.UnixMilli():
-		c.Reportf(Answer, op.Channel, op.End, "%s was told the time %d; the log has %d", op.brief(), op.TimeMS, e.Time.UnixMilli())
+		c.Reportf(WrongResponse, op.Channel, op.End, "%s was told the time %d; the log has %d", op.brief(), op.TimeMS, e.Time.UnixMilli())
 	}
 }
 
@@ -168,7 +168,7 @@ func (c *checker) checkAnswer(op *Op, e *Entry) {
 // one, as some of the SDK's.
 func (c *checker) checkEpoch(op *Op) {
 	if op.Epoch != "" && c.t.Epoch != "" && op.Epoch != c.t.Epoch {
-		c.Reportf(Answer, op.Channel, op.End, "%s told the epoch %s, the store's is %s", op.brief(), op.Epoch, c.t.Epoch)
+		c.Reportf(WrongResponse, op.Channel, op.End, "%s told the epoch %s, the store's is %s", op.brief(), op.Epoch, c.t.Epoch)
 	}
 }
 
@@ -178,10 +178,10 @@ func (c *checker) checkChanged(op *Op) {
 	for _, i := range op.Copies {
 		cp := &c.h.Copies[i]
 		if cp.MsgID != op.MsgID || cp.Channel != op.Channel {
-			c.Reportf(Wrong, op.Channel, op.End, "%s was answered with %s of %s", op.brief(), cp.MsgID, cp.Channel)
+			c.Reportf(WrongCopy, op.Channel, op.End, "%s was answered with %s of %s", op.brief(), cp.MsgID, cp.Channel)
 		}
 		if cp.ChangedSeq < op.Seq {
-			c.Reportf(Answer, op.Channel, op.End, "%s was answered with the message as %d made it, and %d is the change", op.brief(),
+			c.Reportf(WrongResponse, op.Channel, op.End, "%s was answered with the message as %d made it, and %d is the change", op.brief(),
 				cp.ChangedSeq, op.Seq)
 		}
 	}

@@ -11,11 +11,11 @@ import (
 // grace is the time within which a removal must take effect.
 const grace = second
 
-// Membership: a user was allowed or refused a call contrary to their membership. Mine: a list of a
+// Membership: a user was allowed or refused a call contrary to their membership. MyChannels: a list of a
 // user's channels contradicts the logs.
 const (
 	Membership chaos.Name = "membership"
-	Mine       chaos.Name = "my-channels"
+	MyChannels chaos.Name = "my-channels"
 )
 
 // belonging is what is known about a membership during a time.
@@ -123,7 +123,7 @@ func (c *checker) checkMembers() {
 
 // guest returns the user of an op that requires membership.
 func (op *Op) guest() (string, bool) {
-	for _, prefix := range []string{"visitor-", "clubber-"} {
+	for _, prefix := range []string{"guest-caller-", "guest-stream-"} {
 		if user, ok := strings.CutPrefix(op.Client, prefix); ok {
 			return user, true
 		}
@@ -226,8 +226,8 @@ func (c *checker) count(channel string, seq int64) int64 {
 	return log[min(seq, int64(len(log)))-1].Count
 }
 
-// checkMine checks the final lists of users' channels, and the answers to marks.
-func (c *checker) checkMine() {
+// checkMyChannels checks the final lists of users' channels, and the answers to marks.
+func (c *checker) checkMyChannels() {
 	c.checkMarked()
 	cursors, tenures := c.cursors(), c.tenures()
 	for i := range c.h.Mines {
@@ -240,52 +240,52 @@ func (c *checker) checkMine() {
 		for k := range m.Channels {
 			mc := &m.Channels[k]
 			if listed[mc.Channel] {
-				c.Reportf(Mine, mc.Channel, c.h.Ended, "%s at %s: listed twice", m.User, m.Addr)
+				c.Reportf(MyChannels, mc.Channel, c.h.Ended, "%s at %s: listed twice", m.User, m.Addr)
 			}
 			listed[mc.Channel] = true
 			c.checkUserChannel(m, mc, cursors[tenant{mc.Channel, m.User}])
 			if t := tenures[tenant{mc.Channel, m.User}]; t != nil && t.during(c.h.Ended, c.h.Ended) == outside {
-				c.Reportf(Mine, mc.Channel, c.h.Ended, "%s at %s: listed, and he is no member", m.User, m.Addr)
+				c.Reportf(MyChannels, mc.Channel, c.h.Ended, "%s at %s: listed, and he is no member", m.User, m.Addr)
 			}
 		}
 		for t, at := range cursors {
 			if t.user == m.User && at.low > 0 && !listed[t.channel] && tenures[tenant{t.channel, m.User}] == nil {
-				c.Reportf(Mine, t.channel, c.h.Ended, "%s at %s: not listed, and he has read up to %d", m.User, m.Addr, at.low)
+				c.Reportf(MyChannels, t.channel, c.h.Ended, "%s at %s: not listed, and he has read up to %d", m.User, m.Addr, at.low)
 			}
 		}
 		for t, tenure := range tenures {
 			if t.user == m.User && !listed[t.channel] && tenure.during(c.h.Ended, c.h.Ended) == inside {
-				c.Reportf(Mine, t.channel, c.h.Ended, "%s at %s: not listed, and he is a member", m.User, m.Addr)
+				c.Reportf(MyChannels, t.channel, c.h.Ended, "%s at %s: not listed, and he is a member", m.User, m.Addr)
 			}
 		}
 	}
 }
 
-func (c *checker) checkUserChannel(m *mine, mc *UserChannel, at *cursor) {
+func (c *checker) checkUserChannel(m *channelList, mc *UserChannel, at *cursor) {
 	head := int64(len(c.logs[mc.Channel]))
 	if at == nil {
 		at = new(cursor)
 	}
 	if mc.Head != head || mc.Count != c.count(mc.Channel, head) {
-		c.Reportf(Mine, mc.Channel, c.h.Ended, "%s at %s: head %d, count %d; the log has %d, %d", m.User, m.Addr, mc.Head, mc.Count, head,
+		c.Reportf(MyChannels, mc.Channel, c.h.Ended, "%s at %s: head %d, count %d; the log has %d, %d", m.User, m.Addr, mc.Head, mc.Count, head,
 			c.count(mc.Channel, head))
 	}
 	if mc.ReadSeq < at.low || mc.ReadSeq > at.high {
-		c.Reportf(Mine, mc.Channel, c.h.Ended, "%s at %s: read up to %d; it must be %d to %d", m.User, m.Addr, mc.ReadSeq, at.low, at.high)
+		c.Reportf(MyChannels, mc.Channel, c.h.Ended, "%s at %s: read up to %d; it must be %d to %d", m.User, m.Addr, mc.ReadSeq, at.low, at.high)
 	}
 	if unread := mc.Count - c.count(mc.Channel, mc.ReadSeq); mc.Unread != unread {
-		c.Reportf(Mine, mc.Channel, c.h.Ended, "%s at %s: %d unread of %d after %d; it must be %d", m.User, m.Addr, mc.Unread, mc.Count,
+		c.Reportf(MyChannels, mc.Channel, c.h.Ended, "%s at %s: %d unread of %d after %d; it must be %d", m.User, m.Addr, mc.Unread, mc.Count,
 			mc.ReadSeq, unread)
 	}
 	sends := c.sends[mc.Channel]
 	switch {
 	case mc.Last == unset && len(sends) > 0:
-		c.Reportf(Mine, mc.Channel, c.h.Ended, "%s at %s: without the last message", m.User, m.Addr)
+		c.Reportf(MyChannels, mc.Channel, c.h.Ended, "%s at %s: without the last message", m.User, m.Addr)
 	case mc.Last == unset:
 	default:
 		cp := &c.h.Copies[mc.Last]
 		if !slices.Contains(sends, cp.Seq) || cp.Seq != sends[len(sends)-1] {
-			c.Reportf(Mine, mc.Channel, c.h.Ended, "%s at %s: the last message is %d", m.User, m.Addr, cp.Seq)
+			c.Reportf(MyChannels, mc.Channel, c.h.Ended, "%s at %s: the last message is %d", m.User, m.Addr, cp.Seq)
 		}
 		c.checkFresh(cp, head, mc.Channel, c.h.Ended, "the list of channels of "+m.User+" at "+m.Addr)
 	}
@@ -305,11 +305,11 @@ func (c *checker) checkMarked() {
 		user, _ := op.guest()
 		key := tenant{op.Channel, user}
 		if op.Seq < op.MinSeq {
-			c.Reportf(Mine, op.Channel, op.End, "%s marked %d and was told %d", op.brief(), op.MinSeq, op.Seq)
+			c.Reportf(MyChannels, op.Channel, op.End, "%s marked %d and was told %d", op.brief(), op.MinSeq, op.Seq)
 		}
 		for _, s := range last[key] {
 			if s.end < op.Begin && s.seq > op.Seq {
-				c.Reportf(Mine, op.Channel, op.End, "%s was told %d, and %d before", op.brief(), op.Seq, s.seq)
+				c.Reportf(MyChannels, op.Channel, op.End, "%s was told %d, and %d before", op.brief(), op.Seq, s.seq)
 			}
 		}
 		last[key] = append(last[key], seen{op.End, op.Seq})
@@ -317,7 +317,7 @@ func (c *checker) checkMarked() {
 		low := c.count(op.Channel, max(op.Seq, c.acks[op.Channel].by(op.Begin-second))) - read
 		high := c.count(op.Channel, int64(len(c.logs[op.Channel]))) - read
 		if op.Count < low || op.Count > high {
-			c.Reportf(Mine, op.Channel, op.End, "%s was told of %d unread after %d; it must be %d to %d", op.brief(), op.Count, op.Seq, low, high)
+			c.Reportf(MyChannels, op.Channel, op.End, "%s: got %d unread after %d, want %d to %d", op.brief(), op.Count, op.Seq, low, high)
 		}
 	}
 }

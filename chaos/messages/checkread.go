@@ -45,7 +45,7 @@ func (c *checker) checkGet(op *Op) {
 	for _, i := range op.Copies {
 		cp := &c.h.Copies[i]
 		if cp.MsgID != op.MsgID {
-			c.Reportf(Wrong, op.Channel, op.End, "%s was answered with %s", op.brief(), cp.MsgID)
+			c.Reportf(WrongCopy, op.Channel, op.End, "%s was answered with %s", op.brief(), cp.MsgID)
 		}
 		c.checkFresh(cp, c.owed(op), op.Channel, op.End, op.brief())
 	}
@@ -88,7 +88,7 @@ func (c *checker) checkPage(op *Op) {
 		cp := &c.h.Copies[at]
 		seqs[i] = cp.Seq
 		if cp.Channel != op.Channel {
-			c.Reportf(Wrong, op.Channel, op.End, "%s was answered with a message of %s", op.brief(), cp.Channel)
+			c.Reportf(WrongCopy, op.Channel, op.End, "%s was answered with a message of %s", op.brief(), cp.Channel)
 		}
 		c.checkFresh(cp, shown, op.Channel, op.End, op.brief())
 	}
@@ -107,7 +107,7 @@ func (c *checker) checkPage(op *Op) {
 		return
 	}
 	if len(seqs) > len(want) {
-		c.Reportf(Wrong, op.Channel, op.End, "%s: after %d, before %d: the page has %v, the log %v", op.brief(), op.After, op.Before, seqs, want)
+		c.Reportf(WrongCopy, op.Channel, op.End, "%s: after %d, before %d: got page %v, want %v", op.brief(), op.After, op.Before, seqs, want)
 	}
 }
 

@@ -41,7 +41,7 @@ type Op struct {
 	Code string `json:"code,omitempty"`
 	Err  string `json:"err,omitempty"`
 	// Reason is the error's machine-readable reason. Only raw calls that require membership, and
-	// the bouncer's, set it.
+	// the member manager's, set it.
 	Reason string `json:"reason,omitempty"`
 	// Limit is the call's timeout.
 	Limit int64 `json:"limit,omitempty"`
@@ -183,7 +183,7 @@ type History struct {
 	Lives      []Life
 	Deliveries []Delivery
 	Lates      []Late
-	Mines      []mine
+	Mines      []channelList
 	// Touched is when every channel had received its last message. Ended is when the run stopped
 	// waiting for the subscribers.
 	Touched, Ended int64
@@ -193,12 +193,12 @@ type History struct {
 type line struct {
 	chaos.Line
 
-	Op       *Op       `json:"op,omitempty"`
-	Copy     *Copy     `json:"copy,omitempty"`
-	Life     *Life     `json:"life,omitempty"`
-	Delivery *Delivery `json:"delivery,omitempty"`
-	Late     *Late     `json:"late,omitempty"`
-	Mine     *mine     `json:"mine,omitempty"`
+	Op       *Op          `json:"op,omitempty"`
+	Copy     *Copy        `json:"copy,omitempty"`
+	Life     *Life        `json:"life,omitempty"`
+	Delivery *Delivery    `json:"delivery,omitempty"`
+	Late     *Late        `json:"late,omitempty"`
+	Mine     *channelList `json:"mine,omitempty"`
 }
 
 // ReadHistory reads a history that a Recorder wrote. It ignores a truncated last line.

@@ -26,35 +26,35 @@ func guest(i int) string { return fmt.Sprintf("guest-%d", i) }
 // without membership.
 var guestActions = map[string][]string{"*": {"send", "history", "subscribe"}}
 
-// bouncer manages the members of the clubs. There is only one, so the order of the changes of a
+// memberManager manages the members of the clubs. There is only one, so the order of the changes of a
 // membership is known.
-type bouncer struct {
+type memberManager struct {
 	*world
 
 	clients []*raw
 	rng     *rand.Rand
 }
 
-func (w *world) newBouncer(seed uint64) *bouncer {
-	b := &bouncer{world: w, rng: chaos.Source(seed, "bouncer")}
+func (w *world) newMemberManager(seed uint64) *memberManager {
+	b := &memberManager{world: w, rng: chaos.Source(seed, "member-manager")}
 	for _, addr := range w.addrs {
-		b.clients = append(b.clients, newRaw(addr, w.token("bouncer")))
+		b.clients = append(b.clients, newRaw(addr, w.token("member-manager")))
 	}
 	return b
 }
 
 // open creates the clubs, each with every other guest. It returns false if the server does not
 // implement channels with members.
-func (b *bouncer) open(ctx context.Context) (bool, error) {
+func (b *memberManager) open(ctx context.Context) (bool, error) {
 	for i := range clubs {
 		req := &parleyv1.CreateChannelRequest{ChannelId: club(i), MembersOnly: true}
-		users := []string{"bouncer"}
+		users := []string{"member-manager"}
 		for g := i % 2; g < guests; g += 2 {
 			req.Members = append(req.Members, &parleyv1.ChannelMember{UserId: guest(g)})
 			users = append(users, guest(g))
 		}
 		op := Op{
-			Client: "bouncer", Kind: Create, Channel: club(i), Users: users, After: unset,
+			Client: "member-manager", Kind: Create, Channel: club(i), Users: users, After: unset,
 			Before: unset,
 		}
 		b.rec.Start(&op)
@@ -74,7 +74,7 @@ func (b *bouncer) open(ctx context.Context) (bool, error) {
 }
 
 // run adds and removes guests through random nodes until ctx ends.
-func (b *bouncer) run(ctx context.Context) {
+func (b *memberManager) run(ctx context.Context) {
 	member := make(map[[2]int]bool)
 	for i := range clubs {
 		for g := i % 2; g < guests; g += 2 {
@@ -93,11 +93,11 @@ func (b *bouncer) run(ctx context.Context) {
 	}
 }
 
-func (b *bouncer) change(ctx context.Context, c, g int, add bool) Op {
+func (b *memberManager) change(ctx context.Context, c, g int, add bool) Op {
 	at := b.rng.IntN(len(b.clients))
 	client := b.clients[at]
 	op := Op{
-		Client: "bouncer", Addr: b.addrs[at], Kind: Remove, Channel: club(c), Users: []string{guest(g)}, Limit: int64(rawLimit),
+		Client: "member-manager", Addr: b.addrs[at], Kind: Remove, Channel: club(c), Users: []string{guest(g)}, Limit: int64(rawLimit),
 		After: unset, Before: unset,
 	}
 	if add {
@@ -133,8 +133,8 @@ func (op *Op) ended(e chaos.Ending) { op.Outcome, op.Code, op.Err = e.Outcome, e
 // notMember is the reason of an error for lack of membership.
 var notMember = parleyv1.ErrorReason_ERROR_REASON_NOT_MEMBER.String()
 
-// visitor is a guest that reads, writes and marks in the clubs, whether it is a member or not.
-type visitor struct {
+// guestCaller is a guest that reads, writes and marks in the clubs, whether it is a member or not.
+type guestCaller struct {
 	*world
 
 	name, addr string
@@ -143,14 +143,14 @@ type visitor struct {
 	n          int
 }
 
-func (w *world) newVisitor(seed uint64, i int, addr string) *visitor {
+func (w *world) newGuestCaller(seed uint64, i int, addr string) *guestCaller {
 	name := guest(i)
-	return &visitor{
-		world: w, name: name, addr: addr, client: newRaw(addr, w.guestToken(name)), rng: chaos.Source(seed, "visitor-"+name),
+	return &guestCaller{
+		world: w, name: name, addr: addr, client: newRaw(addr, w.guestToken(name)), rng: chaos.Source(seed, "guest-caller-"+name),
 	}
 }
 
-func (v *visitor) run(ctx context.Context) {
+func (v *guestCaller) run(ctx context.Context) {
 	defer v.client.Close()
 	for every := 150 * time.Millisecond; chaos.Pause(ctx, v.rng, every); {
 		every = 150 * time.Millisecond
@@ -161,17 +161,17 @@ func (v *visitor) run(ctx context.Context) {
 }
 
 // one makes one random call and returns its outcome.
-func (v *visitor) one(ctx context.Context) chaos.Outcome {
+func (v *guestCaller) one(ctx context.Context) chaos.Outcome {
 	v.n++
 	op := Op{
-		Client: "visitor-" + v.name, Addr: v.addr, Channel: club(v.rng.IntN(clubs)), From: v.name, Limit: int64(rawLimit), After: unset,
+		Client: "guest-caller-" + v.name, Addr: v.addr, Channel: club(v.rng.IntN(clubs)), From: v.name, Limit: int64(rawLimit), After: unset,
 		Before: unset,
 	}
 	ctx, cancel := v.client.Call(ctx, rawLimit)
 	defer cancel()
 	switch v.rng.IntN(4) {
 	case 0, 1:
-		op.Kind, op.ClientMsgID = Send, fmt.Sprintf("visitor-%s-%d", v.name, v.n)
+		op.Kind, op.ClientMsgID = Send, fmt.Sprintf("guest-caller-%s-%d", v.name, v.n)
 		op.Content = text(v.rng, op.ClientMsgID)
 		v.rec.Start(&op)
 		res, err := v.client.SendMessage(ctx, op.sendRequest())

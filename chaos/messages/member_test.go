@@ -12,11 +12,11 @@ import (
 func withMembers(t *testing.T) *story {
 	t.Helper()
 	s := newStory(t)
-	s.op(Op{Client: "bouncer", Kind: Create, Begin: sec, Channel: channel, Users: []string{"ann", "bob"}})
-	s.op(Op{Client: "bouncer", Kind: Remove, Begin: 7 * sec, Channel: channel, Users: []string{"bob"}})
+	s.op(Op{Client: "member-manager", Kind: Create, Begin: sec, Channel: channel, Users: []string{"ann", "bob"}})
+	s.op(Op{Client: "member-manager", Kind: Remove, Begin: 7 * sec, Channel: channel, Users: []string{"bob"}})
 	s.mark("ann", 13*sec, 4, 4, 1)
 	for _, addr := range []string{"n1", "n2"} {
-		s.h.Mines = append(s.h.Mines, mine{User: "ann", Addr: addr, Channels: []UserChannel{{
+		s.h.Mines = append(s.h.Mines, channelList{User: "ann", Addr: addr, Channels: []UserChannel{{
 			Channel: channel, Head: 6, Count: 4, ReadSeq: 4, Unread: 1, Last: s.now(6),
 		}}})
 	}
@@ -26,13 +26,13 @@ func withMembers(t *testing.T) *story {
 // mark adds a mark with its answer.
 func (s *story) mark(user string, begin, asked, told, unread int64) *Op {
 	return s.op(Op{
-		Client: "visitor-" + user, Kind: MarkRead, Begin: begin, Channel: channel, From: user, MinSeq: asked, Seq: told, Count: unread,
+		Client: "guest-caller-" + user, Kind: MarkRead, Begin: begin, Channel: channel, From: user, MinSeq: asked, Seq: told, Count: unread,
 	})
 }
 
 // visit adds an allowed or refused call of a user.
 func (s *story) visit(user string, begin int64, let bool) {
-	op := Op{Client: "visitor-" + user, Kind: Update, Begin: begin, Channel: channel}
+	op := Op{Client: "guest-caller-" + user, Kind: Update, Begin: begin, Channel: channel}
 	if !let {
 		op.Outcome, op.Reason = chaos.Failed, notMember
 	}
@@ -41,7 +41,7 @@ func (s *story) visit(user string, begin int64, let bool) {
 
 // watch adds a stream of a user that delivers one entry.
 func (s *story) watch(user string, at, seq int64) {
-	l := s.life("clubber-"+user, 2*sec, seq-1)
+	l := s.life("guest-stream-"+user, 2*sec, seq-1)
 	l.User, l.End = user, at+sec
 	s.deliver(l.ID, at, seq)
 }
@@ -62,7 +62,7 @@ func TestCheckMembers(t *testing.T) {
 		{"", "a member gets an entry", func(s *story) { s.watch("ann", 13*sec, 6) }},
 		{"", "a former member gets what was sent before", func(s *story) { s.watch("bob", 9*sec, 3) }},
 		{"", "a removal that may not have happened", func(s *story) {
-			s.op(Op{Client: "bouncer", Kind: Remove, Begin: 9 * sec, Channel: channel, Users: []string{"ann"}, Outcome: chaos.Unknown})
+			s.op(Op{Client: "member-manager", Kind: Remove, Begin: 9 * sec, Channel: channel, Users: []string{"ann"}, Outcome: chaos.Unknown})
 			s.visit("ann", 12*sec, false)
 			s.visit("ann", 13*sec, true)
 		}},
@@ -71,22 +71,22 @@ func TestCheckMembers(t *testing.T) {
 		{Membership, "a member is refused", func(s *story) { s.visit("ann", 9*sec, false) }},
 		{Membership, "a former member gets what was sent afterwards", func(s *story) { s.watch("bob", 13*sec, 6) }},
 		{Membership, "a stranger gets an entry", func(s *story) { s.watch("eve", 13*sec, 6) }},
-		{Mine, "a list has an old head", func(s *story) { s.listed().Head = 5 }},
-		{Mine, "a list has another count", func(s *story) { s.listed().Count = 3 }},
-		{Mine, "a list has an old cursor", func(s *story) { s.listed().ReadSeq, s.listed().Unread = 3, 2 }},
-		{Mine, "a list has a cursor that nobody set", func(s *story) { s.listed().ReadSeq, s.listed().Unread = 5, 1 }},
-		{Mine, "a list has another unread", func(s *story) { s.listed().Unread = 2 }},
-		{Mine, "a list has an old last message", func(s *story) { s.listed().Last = s.now(4) }},
-		{Mine, "a list has no last message", func(s *story) { s.listed().Last = unset }},
-		{Mine, "a list lacks a channel", func(s *story) { s.h.Mines[0].Channels = nil }},
-		{Mine, "a list has a channel twice", func(s *story) {
+		{MyChannels, "a list has an old head", func(s *story) { s.listed().Head = 5 }},
+		{MyChannels, "a list has another count", func(s *story) { s.listed().Count = 3 }},
+		{MyChannels, "a list has an old cursor", func(s *story) { s.listed().ReadSeq, s.listed().Unread = 3, 2 }},
+		{MyChannels, "a list has a cursor that nobody set", func(s *story) { s.listed().ReadSeq, s.listed().Unread = 5, 1 }},
+		{MyChannels, "a list has another unread", func(s *story) { s.listed().Unread = 2 }},
+		{MyChannels, "a list has an old last message", func(s *story) { s.listed().Last = s.now(4) }},
+		{MyChannels, "a list has no last message", func(s *story) { s.listed().Last = unset }},
+		{MyChannels, "a list lacks a channel", func(s *story) { s.h.Mines[0].Channels = nil }},
+		{MyChannels, "a list has a channel twice", func(s *story) {
 			s.h.Mines[0].Channels = append(s.h.Mines[0].Channels, *s.listed())
 		}},
-		{Mine, "a list has a channel of which he is no member", func(s *story) { s.h.Mines[0].User = "bob" }},
-		{Mine, "a mark is not taken", func(s *story) { s.mark("ann", 14*sec, 4, 3, 2) }},
-		{Mine, "a cursor goes back", func(s *story) { s.mark("ann", 14*sec, 2, 2, 2) }},
-		{Mine, "a mark tells too few unread", func(s *story) { s.mark("ann", 14*sec, 4, 4, 0) }},
-		{Mine, "a mark tells too many unread", func(s *story) { s.mark("ann", 14*sec, 4, 4, 2) }},
+		{MyChannels, "a list has a channel of which he is no member", func(s *story) { s.h.Mines[0].User = "bob" }},
+		{MyChannels, "a mark is not taken", func(s *story) { s.mark("ann", 14*sec, 4, 3, 2) }},
+		{MyChannels, "a cursor goes back", func(s *story) { s.mark("ann", 14*sec, 2, 2, 2) }},
+		{MyChannels, "a mark tells too few unread", func(s *story) { s.mark("ann", 14*sec, 4, 4, 0) }},
+		{MyChannels, "a mark tells too many unread", func(s *story) { s.mark("ann", 14*sec, 4, 4, 2) }},
 		{chaos.Liveness, "a list fails", func(s *story) { s.h.Mines[1].Err = "unavailable" }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

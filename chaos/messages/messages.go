@@ -155,22 +155,22 @@ func (r *run) start(writeCtx, followCtx context.Context) error {
 		r.writing.Go(func() { h.run(writeCtx) })
 	}
 	r.nemesis.Watch(followCtx, r.following)
-	r.writing.Go(func() { r.fail("late", r.visitors(writeCtx, r.Seed, "late")) })
+	r.writing.Go(func() { r.fail("short", r.shortSubscribers(writeCtx, r.Seed, "short")) })
 	return nil
 }
 
-// startClubs starts the bouncer and the guests of the members-only channels.
+// startClubs starts the member manager and the guests of the members-only channels.
 func (r *run) startClubs(writeCtx, followCtx context.Context) error {
-	b := r.newBouncer(r.Seed)
+	b := r.newMemberManager(r.Seed)
 	var err error
 	if r.members, err = b.open(followCtx); err != nil || !r.members {
 		return err
 	}
 	r.writing.Go(func() { b.run(writeCtx) })
 	for g := range guests {
-		v := r.newVisitor(r.Seed, g, r.addrs[g%len(r.addrs)])
+		v := r.newGuestCaller(r.Seed, g, r.addrs[g%len(r.addrs)])
 		r.writing.Go(func() { v.run(writeCtx) })
-		c := r.newClubber(r.Seed, g, (g+1)%len(r.addrs))
+		c := r.newGuestStream(r.Seed, g, (g+1)%len(r.addrs))
 		r.writing.Go(func() { c.run(writeCtx) })
 	}
 	return nil
@@ -204,7 +204,7 @@ func (r *run) startFollowers(writeCtx, ctx context.Context, i int, addr string) 
 	if err != nil {
 		return err
 	}
-	r.writing.Go(func() { wanderer.wander(writeCtx) })
+	r.writing.Go(func() { wanderer.joinAndLeave(writeCtx) })
 	return nil
 }
 
@@ -236,7 +236,7 @@ func (r *run) sendAndRecall(ctx context.Context, p chaos.Planned) {
 		op := w.message(channel)
 		w.resend(ctx, &op)
 		if op.Outcome == chaos.OK {
-			w.take(ctx, sent{op.Channel, op.MsgID, op.From})
+			w.recallMessage(ctx, ackedMessage{op.Channel, op.MsgID, op.From})
 		}
 	}
 }

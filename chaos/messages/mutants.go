@@ -240,7 +240,7 @@ var channels = []chaos.Mutant{
 			Old:  "		if e.Seq > m.Senders[e.Message.FromID].Seq {\n", New: "		if e.Seq < m.Senders[e.Message.FromID].Seq {\n",
 		}},
 		Steps: []chaos.Step{calm(3 * time.Second)},
-		Shows: []chaos.Name{Mine},
+		Shows: []chaos.Name{MyChannels},
 	},
 	{
 		Name: "unread-by-seq", Heading: "channels", Breaks: "edits and recalls count as unread",
@@ -249,7 +249,7 @@ var channels = []chaos.Mutant{
 			Old:  "Unread: row.Count - m.Count", New: "Unread: row.Head - m.Cursor.Seq",
 		}},
 		Steps: []chaos.Step{calm(3 * time.Second)},
-		Shows: []chaos.Name{Mine},
+		Shows: []chaos.Name{MyChannels},
 	},
 }
 

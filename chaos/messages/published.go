@@ -108,7 +108,7 @@ func readStream(ctx context.Context, url string) ([]Published, error) {
 			return nil, err
 		}
 		if at == before {
-			return nil, fmt.Errorf("the stream ends at %d, and %d was the last that came", last, at)
+			return nil, fmt.Errorf("the stream ends at %d, but the last event read is %d", last, at)
 		}
 	}
 	return all, nil
@@ -139,9 +139,9 @@ func (c *checker) checkPublished() {
 			cp.Seq, cp.Count = p.TargetSeq, p.MsgCount
 		}
 		if diff := c.differs(&cp); p.Event != kinds[e.Kind] || cp.Seq != about || p.Count != e.Count || p.ChangedSeq < e.Seq {
-			c.Reportf(Wrong, p.Channel, p.At-c.h.Began, "published as %+v; the log has %+v", *p, *e)
+			c.Reportf(WrongCopy, p.Channel, p.At-c.h.Began, "published as %+v; the log has %+v", *p, *e)
 		} else if diff != "" {
-			c.Reportf(Wrong, p.Channel, p.At-c.h.Began, "published as %+v: %s", *p, diff)
+			c.Reportf(WrongCopy, p.Channel, p.At-c.h.Began, "published as %+v: %s", *p, diff)
 		}
 		c.checkPublishedText(p, about)
 	}

@@ -12,7 +12,7 @@ import (
 // every stream as the server sent it. The SDK would hide a stream that skips or repeats events.
 type rawSubscriber struct {
 	*world
-	places
+	positions
 
 	name, addr string
 	client     *raw

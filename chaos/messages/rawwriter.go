@@ -152,7 +152,7 @@ func (w *rawWriter) sent(op *Op, res *parleyv1.SendMessageResponse) {
 	}
 	op.MsgID, op.Seq, op.Count, op.Duplicate = res.GetMsgId(), res.GetSeq(), res.GetCount(), res.GetDuplicate()
 	op.Epoch, op.TimeMS = res.GetEpoch(), res.GetMsgTime().AsTime().UnixMilli()
-	w.world.pool.add(sent{op.Channel, op.MsgID, op.From})
+	w.world.pool.add(ackedMessage{op.Channel, op.MsgID, op.From})
 }
 
 // batch sends a batch whose items resemble op, and returns the outcome of the last item.

@@ -42,7 +42,7 @@ func TestReadHistory(t *testing.T) {
 	r.EndLife(life)
 	r.Exit("n1", "why")
 	r.Late(Late{Client: "s", Channel: "c", Seq: 1, Head: 2})
-	r.Write(line{Mine: &mine{User: "u", Channels: []UserChannel{{Channel: "c", Last: unset}}}})
+	r.Write(line{Mine: &channelList{User: "u", Channels: []UserChannel{{Channel: "c", Last: unset}}}})
 	r.Mark("healed")
 	want, err := r.Close()
 	if err != nil {

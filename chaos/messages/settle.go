@@ -24,14 +24,14 @@ func (r *run) settle(ctx context.Context) error {
 		return err
 	}
 	healed := time.Now()
-	r.level(ctx, "everything was mended")
-	if err := r.whisper(ctx); err != nil {
+	r.awaitCaughtUp(ctx, "everything was mended")
+	if err := r.sendDuringCut(ctx); err != nil {
 		return err
 	}
-	r.level(ctx, "a node without NATS missed the last messages of some channels")
-	r.touch(ctx)
+	r.awaitCaughtUp(ctx, "a node without NATS missed the last messages of some channels")
+	r.sendToAll(ctx)
 	r.rec.Mark(markTouched)
-	r.level(ctx, "every channel got its last message")
+	r.awaitCaughtUp(ctx, "every channel got its last message")
 	r.rec.Mark(markEnded)
 	if r.members {
 		// A node may have died with unacknowledged entries of the change stream, which are
@@ -41,11 +41,11 @@ func (r *run) settle(ctx context.Context) error {
 	return r.readBack(ctx)
 }
 
-// level waits until every subscriber has every entry that any client knows of, and records a
+// awaitCaughtUp waits until every subscriber has every entry that any client knows of, and records a
 // subscriber that has not in time.
 //
 // After the first late subscriber the limit is a second, because the run has failed anyway.
-func (r *run) level(ctx context.Context, since string) {
+func (r *run) awaitCaughtUp(ctx context.Context, since string) {
 	limit := levelLimit
 	if r.late {
 		limit = time.Second
@@ -79,9 +79,9 @@ func (r *run) heads() map[string]int64 {
 	return heads
 }
 
-// whisper sends the last message for a while to some channels while one node is cut off from NATS.
+// sendDuringCut sends the last message for a while to some channels while one node is cut off from NATS.
 // No later message reveals the gap to that node, so it must check on its own.
-func (r *run) whisper(ctx context.Context) error {
+func (r *run) sendDuringCut(ctx context.Context) error {
 	rng := chaos.Source(r.Seed, "whisper")
 	deaf := rng.IntN(len(r.addrs))
 	other := r.addrs[(deaf+1)%len(r.addrs)]
@@ -115,8 +115,8 @@ func (r *run) behind(heads map[string]int64) *Late {
 	return nil
 }
 
-// touch sends one message to every channel. Afterwards all caches must be up to date, too.
-func (r *run) touch(ctx context.Context) {
+// sendToAll sends one message to every channel. Afterwards all caches must be up to date, too.
+func (r *run) sendToAll(ctx context.Context) {
 	w, err := r.newWriter(r.Seed, "toucher", r.addrsFrom(0), "toucher")
 	if err != nil {
 		return
@@ -145,7 +145,7 @@ func (r *run) readBack(ctx context.Context) error {
 					op.After = 0
 				}
 				if end, _ := reader.list(ctx, op, 500, 1<<20); !end {
-					return fmt.Errorf("%s: %s can't be read to its end", reader.name, channel)
+					return fmt.Errorf("%s: %s could not be read to its end", reader.name, channel)
 				}
 			}
 			return nil
@@ -166,16 +166,16 @@ func (r *run) listAll(ctx context.Context) {
 	for i, addr := range r.addrs {
 		for k := range max(r.load.Writers, r.load.RawWriters) {
 			user := fmt.Sprintf("author-%d", k)
-			r.recordMine(ctx, user, addr, r.token(user))
+			r.recordChannels(ctx, user, addr, r.token(user))
 		}
 		user := guest(i % guests)
-		r.recordMine(ctx, user, addr, r.guestToken(user))
+		r.recordChannels(ctx, user, addr, r.guestToken(user))
 	}
 }
 
-// recordMine records the list of a user's channels from one node.
-func (r *run) recordMine(ctx context.Context, user, addr, token string) {
-	m := r.listMine(ctx, user, addr, token)
+// recordChannels records the list of a user's channels from one node.
+func (r *run) recordChannels(ctx context.Context, user, addr, token string) {
+	m := r.listChannels(ctx, user, addr, token)
 	r.rec.Write(line{Mine: &m})
 }
 
@@ -195,7 +195,7 @@ func (r *run) replay(ctx context.Context, i int, addr string, heads map[string]i
 	done := make(chan error, 1)
 	go func() { done <- s.run(ctx) }()
 	for level := false; !level && chaos.Sleep(ctx, 10*time.Millisecond); {
-		level = s.places.behind(heads) == nil
+		level = s.positions.behind(heads) == nil
 	}
 	s.sub.Close()
 	if err := <-done; err != nil && !errors.Is(err, context.DeadlineExceeded) {

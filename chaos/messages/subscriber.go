@@ -18,14 +18,14 @@ type follower interface {
 	behind(heads map[string]int64) *Late
 }
 
-// places are a subscriber's positions and lives, by channel. Safe for concurrent use.
-type places struct {
+// positions are a subscriber's positions and lives, by channel. Safe for concurrent use.
+type positions struct {
 	mu sync.Mutex // guards the fields below
 	at map[string]int64
 	id map[string]int64
 }
 
-func (p *places) begin(channel string, life int64) {
+func (p *positions) begin(channel string, life int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.at == nil {
@@ -34,7 +34,7 @@ func (p *places) begin(channel string, life int64) {
 	p.at[channel], p.id[channel] = unset, life
 }
 
-func (p *places) end(channel string) (life int64, ok bool) {
+func (p *positions) end(channel string) (life int64, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	life, ok = p.id[channel]
@@ -44,7 +44,7 @@ func (p *places) end(channel string) (life int64, ok bool) {
 }
 
 // move records an event's seq and returns the life that the event belongs to.
-func (p *places) move(channel string, seq int64) (life int64, ok bool) {
+func (p *positions) move(channel string, seq int64) (life int64, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if life, ok = p.id[channel]; ok {
@@ -53,7 +53,7 @@ func (p *places) move(channel string, seq int64) (life int64, ok bool) {
 	return life, ok
 }
 
-func (p *places) behind(heads map[string]int64) *Late {
+func (p *positions) behind(heads map[string]int64) *Late {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for channel, at := range p.at {
@@ -67,7 +67,7 @@ func (p *places) behind(heads map[string]int64) *Late {
 // subscriber follows channels through the SDK, which keeps its positions on its own.
 type subscriber struct {
 	*world
-	places
+	positions
 
 	name, addr string
 	client     *parley.Client
@@ -163,8 +163,8 @@ func (s *subscriber) take(e parley.Event) {
 	s.rec.Deliver(d)
 }
 
-// wander joins and leaves cold channels until ctx ends, in every way to join.
-func (s *subscriber) wander(ctx context.Context) {
+// joinAndLeave joins and leaves cold channels until ctx ends, in every way to join.
+func (s *subscriber) joinAndLeave(ctx context.Context) {
 	joined := make(map[string]bool)
 	left := make(map[string]time.Time)
 	for chaos.Pause(ctx, s.rng, 300*time.Millisecond) {
@@ -190,9 +190,9 @@ func (s *subscriber) wander(ctx context.Context) {
 	}
 }
 
-// visitors runs short-lived subscribers, one after another, until ctx ends. Each reads a few
+// shortSubscribers runs short-lived subscribers, one after another, until ctx ends. Each reads a few
 // channels from their beginning up to the heads known when it starts.
-func (w *world) visitors(ctx context.Context, seed uint64, name string) error {
+func (w *world) shortSubscribers(ctx context.Context, seed uint64, name string) error {
 	rng := chaos.Source(seed, name)
 	for chaos.Pause(ctx, rng, 1500*time.Millisecond) {
 		addr := w.addrs[rng.IntN(len(w.addrs))]
@@ -200,14 +200,14 @@ func (w *world) visitors(ctx context.Context, seed uint64, name string) error {
 		if rng.IntN(2) == 0 {
 			channels = append(channels, hot)
 		}
-		if err := w.visit(ctx, seed, name, addr, channels); err != nil {
+		if err := w.readToHead(ctx, seed, name, addr, channels); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (w *world) visit(ctx context.Context, seed uint64, name, addr string, channels []string) error {
+func (w *world) readToHead(ctx context.Context, seed uint64, name, addr string, channels []string) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	s, err := w.newSubscriber(ctx, seed, name, addr)

@@ -23,7 +23,7 @@ type world struct {
 	channels []string
 	load     load
 
-	told told
+	told knownHeads
 	pool pool
 }
 
@@ -79,13 +79,13 @@ func copyOf(m *parleyv1.ChannelMessage) *Copy {
 	}
 }
 
-// told is the highest seq of each channel that any client knows of. Safe for concurrent use.
-type told struct {
+// knownHeads is the highest seq of each channel that any client knows of. Safe for concurrent use.
+type knownHeads struct {
 	mu  sync.Mutex // guards seq
 	seq map[string]int64
 }
 
-func (t *told) raise(channel string, seq int64) {
+func (t *knownHeads) raise(channel string, seq int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.seq == nil {
@@ -94,27 +94,27 @@ func (t *told) raise(channel string, seq int64) {
 	t.seq[channel] = max(t.seq[channel], seq)
 }
 
-func (t *told) get(channel string) int64 {
+func (t *knownHeads) get(channel string) int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.seq[channel]
 }
 
-// sent is an acknowledged message.
-type sent struct{ channel, msgID, from string }
+// ackedMessage is an acknowledged message.
+type ackedMessage struct{ channel, msgID, from string }
 
 // pool has the newest acknowledged messages, for any client to edit, recall or read. Safe for
 // concurrent use.
 type pool struct {
 	mu   sync.Mutex // guards the fields below
-	ring []sent
+	ring []ackedMessage
 	next int
 }
 
 // poolSize bounds the pool. A small pool concentrates changes on the same messages.
 const poolSize = 300
 
-func (p *pool) add(s sent) {
+func (p *pool) add(s ackedMessage) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.ring) < poolSize {
@@ -128,7 +128,7 @@ func (p *pool) add(s sent) {
 // pick returns a random message, half of the time one of the newest eight, whose latest entries are
 // still in flight. Unless from is empty, it returns only messages of that sender, and false if it
 // found none in 20 tries.
-func (p *pool) pick(rng *rand.Rand, from string) (sent, bool) {
+func (p *pool) pick(rng *rand.Rand, from string) (ackedMessage, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for range 20 {
@@ -143,7 +143,7 @@ func (p *pool) pick(rng *rand.Rand, from string) (sent, bool) {
 			return s, true
 		}
 	}
-	return sent{}, false
+	return ackedMessage{}, false
 }
 
 // text returns a content with the mark of name. One in 50 contents has thousands of bytes.

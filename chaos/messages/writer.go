@@ -161,11 +161,11 @@ func (w *writer) recall(ctx context.Context) {
 	if !ok {
 		return
 	}
-	w.take(ctx, target)
+	w.recallMessage(ctx, target)
 }
 
-// take recalls a message.
-func (w *writer) take(ctx context.Context, target sent) {
+// recallMessage recalls a message.
+func (w *writer) recallMessage(ctx context.Context, target ackedMessage) {
 	op := w.op(Recall, target.channel)
 	op.MsgID = target.msgID
 	ctx, cancel := context.WithTimeout(ctx, writeLimit)
@@ -189,7 +189,7 @@ func (w *writer) done(op *Op, r *parley.Receipt, err error) {
 		}
 		if op.Kind == Send {
 			op.MsgID = r.MsgID
-			w.pool.add(sent{op.Channel, r.MsgID, op.From})
+			w.pool.add(ackedMessage{op.Channel, r.MsgID, op.From})
 		}
 		w.told.raise(op.Channel, r.Seq)
 	} else {

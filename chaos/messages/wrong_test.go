@@ -46,7 +46,7 @@ var wrongLogs = []wrong{
 	{Unsent, "other metadata", func(s *story) { s.entry(4).Metadata = map[string]string{"k": "other"} }},
 	{Unsent, "an edit of another text", func(s *story) { s.entry(3).Content = "other" }},
 	{Unsent, "an edit of another message", func(s *story) { s.entry(3).TargetSeq = 4 }},
-	{Denied, "a refused write is stored", func(s *story) { s.asked(4).Outcome = chaos.Failed }},
+	{StoredAfterError, "a refused write is stored", func(s *story) { s.asked(4).Outcome = chaos.Failed }},
 	{Prefix, "an item of a batch is stored, and one before it is not", func(s *story) {
 		s.op(Op{
 			Client: "w", Kind: Send, Begin: sec, Channel: channel, From: "author", ClientMsgID: "x", Outcome: chaos.Unknown, Batch: 1, Item: 0,
@@ -61,29 +61,29 @@ var wrongLogs = []wrong{
 
 var wrongAnswers = []wrong{
 	{Duplicate, "another seq was told", func(s *story) { s.asked(6).Seq = 5 }},
-	{Answer, "another count was told", func(s *story) { s.asked(6).Count = 5 }},
-	{Answer, "another message id was told", func(s *story) { s.asked(6).MsgID = "other" }},
-	{Answer, "another time was told", func(s *story) { s.asked(6).TimeMS++ }},
-	{Answer, "another epoch was told", func(s *story) { s.asked(6).Epoch = "e2" }},
-	{Answer, "a page told another epoch", func(s *story) { s.lastPage().Epoch = "e2" }},
-	{Answer, "a message was read with another epoch", func(s *story) { s.got().Epoch = "e2" }},
-	{Answer, "a read cursor was told with another epoch", func(s *story) {
+	{WrongResponse, "another count was told", func(s *story) { s.asked(6).Count = 5 }},
+	{WrongResponse, "another message id was told", func(s *story) { s.asked(6).MsgID = "other" }},
+	{WrongResponse, "another time was told", func(s *story) { s.asked(6).TimeMS++ }},
+	{WrongResponse, "another epoch was told", func(s *story) { s.asked(6).Epoch = "e2" }},
+	{WrongResponse, "a page told another epoch", func(s *story) { s.lastPage().Epoch = "e2" }},
+	{WrongResponse, "a message was read with another epoch", func(s *story) { s.got().Epoch = "e2" }},
+	{WrongResponse, "a read cursor was told with another epoch", func(s *story) {
 		s.op(Op{Client: "r", Kind: MarkRead, Begin: 13 * sec, Channel: channel, From: "author", Seq: 6, Epoch: "e2"})
 	}},
-	{Answer, "a second recall was told another place", func(s *story) {
+	{WrongResponse, "a second recall was told another place", func(s *story) {
 		op := *s.asked(5)
 		op.ClientMsgID, op.Begin, op.End, op.Duplicate, op.Seq = "b3", 20*sec, 21*sec, true, 3
 		s.op(op)
 	}},
-	{Answer, "a second recall was told another time", func(s *story) {
+	{WrongResponse, "a second recall was told another time", func(s *story) {
 		op := *s.asked(5)
 		op.ClientMsgID, op.Begin, op.End, op.Duplicate, op.TimeMS = "b3", 20*sec, 21*sec, true, op.TimeMS+1
 		s.op(op)
 	}},
-	{Answer, "an edit was answered with the message as it was", func(s *story) { s.asked(3).Copies = []int{s.first(1)} }},
-	{Answer, "a recall was answered with the text", func(s *story) { s.asked(5).Copies = []int{s.first(2)} }},
-	{Wrong, "an edit was answered with another message", func(s *story) { s.asked(3).Copies = []int{s.now(4)} }},
-	{Wrong, "a recall was answered with a text that never was", func(s *story) {
+	{WrongResponse, "an edit was answered with the message as it was", func(s *story) { s.asked(3).Copies = []int{s.first(1)} }},
+	{WrongResponse, "a recall was answered with the text", func(s *story) { s.asked(5).Copies = []int{s.first(2)} }},
+	{WrongCopy, "an edit was answered with another message", func(s *story) { s.asked(3).Copies = []int{s.now(4)} }},
+	{WrongCopy, "a recall was answered with a text that never was", func(s *story) {
 		s.asked(5).Copies = []int{s.copy(2, 5, StatusRecalled, "other", nil)}
 	}},
 	{chaos.Liveness, "a call outlived its deadline", func(s *story) {
@@ -100,13 +100,13 @@ var wrongAnswers = []wrong{
 }
 
 var wrongReads = []wrong{
-	{Wrong, "a text of another changed_seq", func(s *story) { s.h.Copies[s.lastPage().Copies[0]].ChangedSeq = 1 }},
-	{Wrong, "a changed_seq that changed nothing", func(s *story) { s.h.Copies[s.lastPage().Copies[0]].ChangedSeq = 4 }},
-	{Wrong, "another sender", func(s *story) { s.h.Copies[s.lastPage().Copies[0]].From = "other" }},
-	{Wrong, "metadata of a recalled message", func(s *story) {
+	{WrongCopy, "a text of another changed_seq", func(s *story) { s.h.Copies[s.lastPage().Copies[0]].ChangedSeq = 1 }},
+	{WrongCopy, "a changed_seq that changed nothing", func(s *story) { s.h.Copies[s.lastPage().Copies[0]].ChangedSeq = 4 }},
+	{WrongCopy, "another sender", func(s *story) { s.h.Copies[s.lastPage().Copies[0]].From = "other" }},
+	{WrongCopy, "metadata of a recalled message", func(s *story) {
 		s.h.Copies[s.lastPage().Copies[1]].Metadata = map[string]string{"k": "b"}
 	}},
-	{Wrong, "another message than asked for", func(s *story) { s.got().Copies[0] = s.now(1) }},
+	{WrongCopy, "another message than asked for", func(s *story) { s.got().Copies[0] = s.now(1) }},
 	{Hole, "a page misses a message in the middle", func(s *story) {
 		s.lastPage().Copies = append(s.lastPage().Copies[:2:2], s.lastPage().Copies[3])
 	}},
@@ -163,17 +163,17 @@ var wrongStreams = []wrong{
 		s.delivery(2, 3).Life, s.delivery(2, 4).From = 9, 3
 	}},
 	{Hole, "an event covers a recall", func(s *story) { s.delivery(2, 5).Life, s.delivery(2, 6).From = 9, 5 }},
-	{Wrong, "an event does not say from where on it covers", func(s *story) { s.delivery(1, 4).From = 0 }},
-	{Wrong, "an event covers from an entry after its own on", func(s *story) { s.delivery(1, 4).From = 5 }},
+	{WrongCopy, "an event does not say from where on it covers", func(s *story) { s.delivery(1, 4).From = 0 }},
+	{WrongCopy, "an event covers from an entry after its own on", func(s *story) { s.delivery(1, 4).From = 5 }},
 	{Repeat, "an entry comes twice", func(s *story) { s.deliver(1, 10*sec, 3) }},
 	{Repeat, "entries are out of order", func(s *story) { s.delivery(1, 3).At, s.delivery(1, 4).At = 9*sec, 7*sec }},
 	{Hole, "an entry comes before the state", func(s *story) {
 		s.h.Lives = append(s.h.Lives, Life{ID: 3, Client: "live", Channel: channel, After: unset})
 		s.deliver(3, 13*sec, 6)
 	}},
-	{Wrong, "an edit comes as a message", func(s *story) { s.delivery(1, 3).Event = EventSent }},
-	{Wrong, "a recall comes with the message as it was before", func(s *story) { s.delivery(1, 5).Copy = s.first(2) }},
-	{Wrong, "an entry comes with another message", func(s *story) { s.delivery(1, 4).Copy = s.now(6) }},
+	{WrongCopy, "an edit comes as a message", func(s *story) { s.delivery(1, 3).Event = EventSent }},
+	{WrongCopy, "a recall comes with the message as it was before", func(s *story) { s.delivery(1, 5).Copy = s.first(2) }},
+	{WrongCopy, "an entry comes with another message", func(s *story) { s.delivery(1, 4).Copy = s.now(6) }},
 	{StaleEdit, "a replay shows the text before an edit", func(s *story) { s.delivery(2, 1).Copy = s.first(1) }},
 	{Recalled, "a replay shows a text that was recalled", func(s *story) { s.delivery(2, 2).Copy = s.first(2) }},
 	{Recalled, "a live event brings a text long after its recall", func(s *story) {
@@ -219,7 +219,7 @@ var wrongStreams = []wrong{
 		s.life("r", 20*sec, 0)
 		s.h.Deliveries[len(s.h.Deliveries)-1].Head = 7
 	}},
-	{Answer, "a state tells another epoch", func(s *story) {
+	{WrongResponse, "a state tells another epoch", func(s *story) {
 		s.life("r", 20*sec, 0)
 		s.h.Deliveries[len(s.h.Deliveries)-1].Epoch = "e2"
 	}},
@@ -228,9 +228,9 @@ var wrongStreams = []wrong{
 
 var wrongStores = []wrong{
 	{Unpublished, "the change stream lacks an entry", func(s *story) { s.t.Published = s.t.Published[1:] }},
-	{Wrong, "another text was published", func(s *story) { s.t.Published[3].Content = "other" }},
-	{Wrong, "an edit was published as a message", func(s *story) { s.t.Published[2].Event = "insert" }},
-	{Wrong, "a recall was published with the message as it was before", func(s *story) {
+	{WrongCopy, "another text was published", func(s *story) { s.t.Published[3].Content = "other" }},
+	{WrongCopy, "an edit was published as a message", func(s *story) { s.t.Published[2].Event = "insert" }},
+	{WrongCopy, "a recall was published with the message as it was before", func(s *story) {
 		p := &s.t.Published[4]
 		p.Status, p.ChangedSeq, p.Content, p.Metadata = StatusSent, 2, text1("b"), map[string]string{"k": "b"}
 	}},

@@ -13,37 +13,37 @@ import (
 const (
 	// Loss: an accepted message is neither settled nor pending for a group.
 	Loss chaos.Name = "loss"
-	// Twice: one message was stored twice, or answered with two ids.
-	Twice chaos.Name = "twice"
+	// Duplicate: one message was stored twice, or answered with two ids.
+	Duplicate chaos.Name = "duplicate"
 	// Unsent: a consumer received a message that was not produced, or not as it was produced.
 	Unsent chaos.Name = "unsent"
-	// Denied: a produce that was answered as failed was stored, or a cancelled message appeared.
-	Denied chaos.Name = "denied"
+	// StoredAfterError: a produce that was answered as failed was stored, or a cancelled message appeared.
+	StoredAfterError chaos.Name = "stored-after-error"
 	// Stuck: a message was not settled in time after the last fault was mended.
 	Stuck chaos.Name = "stuck"
 	// Early: a message was delivered before it was due.
 	Early chaos.Name = "early"
 	// Order: a later message of a key overtook an earlier one that was not retried.
 	Order chaos.Name = "order"
-	// Strict: in a topic with strict order two messages of a key were in flight at once or out of
+	// StrictOrder: in a topic with strict order two messages of a key were in flight at once or out of
 	// order.
-	Strict chaos.Name = "strict-order"
-	// Again: a message was delivered after its ack was accepted.
-	Again chaos.Name = "delivered-again"
+	StrictOrder chaos.Name = "strict-order"
+	// Redelivered: a message was delivered after its ack was accepted.
+	Redelivered chaos.Name = "redelivered"
 	// Fence: a settlement by a stream that had lost the partition was accepted.
 	Fence chaos.Name = "fence"
-	// Both: a stream received messages of a partition that another stream held.
-	Both chaos.Name = "two-owners"
+	// TwoOwners: a stream received messages of a partition that another stream held.
+	TwoOwners chaos.Name = "two-owners"
 	// Epoch: a lease's epoch decreased, or two holders had the same one.
 	Epoch chaos.Name = "epoch"
 	// Attempts: an attempt was not counted, or there were more than allowed.
 	Attempts chaos.Name = "attempts"
-	// Dead: a dead letter exists that should not, or one is missing.
-	Dead chaos.Name = "dead-letters"
+	// DeadLetters: a dead letter exists that should not, or one is missing.
+	DeadLetters chaos.Name = "dead-letters"
 	// Conservation: the counters do not add up, or do not match the answers.
 	Conservation chaos.Name = "conservation"
-	// Told: AdminService reports something other than Redis has.
-	Told chaos.Name = "told"
+	// AdminMismatch: AdminService reports something other than Redis has.
+	AdminMismatch chaos.Name = "admin-mismatch"
 	// Handling: the SDK's worker sent a settlement that differs from its handler's result, handled
 	// two messages of a key at once, or gave up.
 	Handling chaos.Name = "handling"
@@ -125,28 +125,28 @@ func (c *checker) story(f *fate) fmt.Stringer {
 
 // checkTaken checks the result of producing a message.
 func (c *checker) checkTaken(msg *message) {
-	if len(msg.asked) == 0 {
+	if len(msg.requested) == 0 {
 		c.Reportf(Unsent, msg.topic, 0, "nobody produced %q, which is %v", msg.mark, msg.ids)
 		return
 	}
 	if len(msg.ids) > 1 {
-		c.Reportf(Twice, msg.topic, msg.asked[0].Begin, "%s (idempotency key %q) has %d ids: %v",
-			msg.mark, msg.asked[0].Idem, len(msg.ids), msg.ids)
+		c.Reportf(Duplicate, msg.topic, msg.requested[0].Begin, "%s (idempotency key %q) has %d ids: %v",
+			msg.mark, msg.requested[0].Idem, len(msg.ids), msg.ids)
 	}
 	seen := len(msg.ids) > 0
-	if seen && !msg.mayBeTaken() {
-		c.Reportf(Denied, msg.topic, msg.asked[0].End, "%s was refused (%s), and is %v", msg.mark, msg.asked[0].Reason, msg.ids)
+	if seen && !msg.possiblyAccepted() {
+		c.Reportf(StoredAfterError, msg.topic, msg.requested[0].End, "%s was refused (%s), and is %v", msg.mark, msg.requested[0].Reason, msg.ids)
 	}
 	if did, _ := msg.cancelled(); did {
 		for group, f := range msg.fate {
 			if len(f.deliveries)+len(f.places)+len(f.dead) > 0 {
-				c.Reportf(Denied, msg.topic, 0, "%s was cancelled, and in group %s it lies %v%s", msg.mark, group, f.places, c.story(f))
+				c.Reportf(StoredAfterError, msg.topic, 0, "%s was cancelled, and in group %s it lies %v%s", msg.mark, group, f.places, c.story(f))
 			}
 		}
 	}
 	for group, f := range msg.fate {
 		for _, d := range f.deliveries {
-			if c.forgotten(d.At, d.At) {
+			if c.rolledBack(d.At, d.At) {
 				continue
 			}
 			if d.Key != msg.key() || d.Partition != msg.partition() {
@@ -169,13 +169,13 @@ func (c *checker) checkFates(msg *message) {
 		case len(f.places) == 1 && len(f.dead) > 0:
 			c.Reportf(Conservation, msg.topic, 0, "%s is a dead letter of group %s and is %v%s", msg.mark, group, f.places, c.story(f))
 		case len(f.places) == 1 && did:
-			c.Reportf(Again, msg.topic, 0, "%s was acknowledged in group %s and is %v%s", msg.mark, group, f.places, c.story(f))
+			c.Reportf(Redelivered, msg.topic, 0, "%s was acknowledged in group %s and is %v%s", msg.mark, group, f.places, c.story(f))
 		case len(f.places) == 1:
 			c.Reportf(Stuck, msg.topic, 0, "%s is %v in group %s though all was mended%s", msg.mark, f.places, group, c.story(f))
-		case msg.taken() && !may && !mayCancel && len(f.dead) == 0 && c.topics[msg.topic].Drops:
+		case msg.accepted() && !may && !mayCancel && len(f.dead) == 0 && c.topics[msg.topic].Drops:
 			c.gone[spot{msg.topic, group, msg.partition()}]++
-		case msg.taken() && !may && !mayCancel && len(f.dead) == 0:
-			c.Reportf(Loss, msg.topic, msg.asked[0].End, "%s was taken as %s and is nowhere in group %s, neither acknowledged nor dead%s",
+		case msg.accepted() && !may && !mayCancel && len(f.dead) == 0:
+			c.Reportf(Loss, msg.topic, msg.requested[0].End, "%s was taken as %s and is nowhere in group %s, neither acknowledged nor dead%s",
 				msg.mark, msg.id(), group, c.story(f))
 		}
 		c.checkAgain(msg, group, f)
@@ -193,7 +193,7 @@ func (c *checker) checkStored() {
 		for k := range p.Entries {
 			s := &p.Entries[k]
 			if first, ok := at[s.Mark]; ok {
-				c.Reportf(Twice, p.Topic, 0, "partition %d has %s at %s and at %s", p.Partition, s.Mark, first, s.ID)
+				c.Reportf(Duplicate, p.Topic, 0, "partition %d has %s at %s and at %s", p.Partition, s.Mark, first, s.ID)
 			}
 			at[s.Mark] = s.ID
 		}
@@ -209,17 +209,17 @@ func (c *checker) checkStored() {
 	}
 	for _, msg := range c.sorted() {
 		t := c.topics[msg.topic]
-		if _, may := msg.cancelled(); t == nil || !t.Keeps || may || !msg.taken() || stored[msg.name] {
+		if _, may := msg.cancelled(); t == nil || !t.Keeps || may || !msg.accepted() || stored[msg.name] {
 			continue
 		}
-		c.Reportf(Loss, msg.topic, msg.asked[0].End, "%s was taken as %s and is not in its stream, which keeps everything", msg.mark, msg.id())
+		c.Reportf(Loss, msg.topic, msg.requested[0].End, "%s was taken as %s and is not in its stream, which keeps everything", msg.mark, msg.id())
 	}
 }
 
 // checkEarly reports deliveries before the due time.
 func (c *checker) checkEarly(msg *message) {
 	due := int64(forever)
-	for _, op := range slices.Concat(msg.asked, msg.changes) {
+	for _, op := range slices.Concat(msg.requested, msg.changes) {
 		if op.Outcome == chaos.Failed || op.Kind == Produce || op.Kind == Cancel {
 			continue
 		}
@@ -252,7 +252,7 @@ func (c *checker) checkBackoff(msg *message, group string, f *fate) {
 		}
 		begin := f.firstAsked(op)
 		for _, d := range f.deliveries {
-			if until := begin + op.DelayMS*int64(time.Millisecond); d.Attempt == op.Attempt+1 && d.At < until && !c.forgotten(d.At, d.At) {
+			if until := begin + op.DelayMS*int64(time.Millisecond); d.Attempt == op.Attempt+1 && d.At < until && !c.rolledBack(d.At, d.At) {
 				c.Reportf(Early, msg.topic, d.At, "attempt %d of %s in group %s came %s before the delay of %s was over", d.Attempt, msg.mark,
 					group, time.Duration(until-d.At), c.op(op))
 			}

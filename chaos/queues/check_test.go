@@ -108,7 +108,7 @@ func (s *story) schedule(mark string, second int64) {
 func (s *story) deliver(second int64, topic, stream, mark string, attempt int) *Delivery {
 	key, client := "", ""
 	for i := range s.h.Ops {
-		if s.h.Ops[i].Mark == mark && s.h.Ops[i].Kind.takes() {
+		if s.h.Ops[i].Mark == mark && s.h.Ops[i].Kind.produces() {
 			key = s.h.Ops[i].Key
 		}
 	}
@@ -149,7 +149,7 @@ func (s *story) store() {
 		return Stored{ID: op.MessageID[2:15] + "-0", MessageID: op.MessageID, Mark: mark, Key: op.Key}
 	}
 	dead := entry("m5")
-	dead.Group, dead.Attempts, dead.Topic, dead.Reason = "a", 1, jobs, "as told"
+	dead.Group, dead.Attempts, dead.Topic, dead.Reason = "a", 1, jobs, "requested by the test"
 	last := "1000000000009-0"
 	s.t.Partitions = []Partition{
 		{
@@ -167,7 +167,7 @@ func (s *story) store() {
 
 func (s *story) asked(mark string) *Op {
 	for i := range s.h.Ops {
-		if s.h.Ops[i].Mark == mark && s.h.Ops[i].Kind.takes() {
+		if s.h.Ops[i].Mark == mark && s.h.Ops[i].Kind.produces() {
 			return &s.h.Ops[i]
 		}
 	}
@@ -176,7 +176,7 @@ func (s *story) asked(mark string) *Op {
 
 func (s *story) ended(mark string, attempt int) *Op {
 	for i := range s.h.Ops {
-		if op := &s.h.Ops[i]; op.Mark == mark && op.Attempt == attempt && op.Kind.ends() {
+		if op := &s.h.Ops[i]; op.Mark == mark && op.Attempt == attempt && op.Kind.settles() {
 			return op
 		}
 	}

@@ -18,12 +18,12 @@ func (c *checker) checkAgain(msg *message, group string, f *fate) {
 			continue
 		}
 		for _, d := range f.deliveries {
-			if c.forgotten(d.At, d.At) {
+			if c.rolledBack(d.At, d.At) {
 				continue
 			}
 			late := d.At > op.End+int64(slack) && d.Token != op.Token && !c.held(d.Stream, op.End, d.At)
 			if d.Attempt > op.Attempt || d.Attempt == op.Attempt && late {
-				c.Reportf(Again, msg.topic, d.At, "%s was delivered to %s of group %s as attempt %d, though %s", msg.mark, d.Client, group,
+				c.Reportf(Redelivered, msg.topic, d.At, "%s was delivered to %s of group %s as attempt %d, though %s", msg.mark, d.Client, group,
 					d.Attempt, c.op(op))
 			}
 		}
@@ -38,16 +38,16 @@ func (c *checker) checkAttempts(msg *message, group string, f *fate) {
 		if d.Attempt < 1 || t != nil && d.Attempt > t.MaxAttempts {
 			c.Reportf(Attempts, msg.topic, d.At, "attempt %d of %s in group %s; %d are allowed", d.Attempt, msg.mark, group, t.MaxAttempts)
 		}
-		if c.forgotten(d.At, d.At) || c.lateOfPast(d) {
+		if c.rolledBack(d.At, d.At) || c.fromRolledBack(d) {
 			continue
 		}
 		first := by[d.Attempt]
 		switch {
 		case first == nil:
 			by[d.Attempt] = d
-		case f.givenBack(d.At, Release):
+		case f.possiblyReturned(d.At, Release):
 		case first.Stream == d.Stream:
-			c.Reportf(Again, msg.topic, d.At, "attempt %d of %s in group %s was given to one stream twice%s", d.Attempt, msg.mark, group, c.story(f))
+			c.Reportf(Redelivered, msg.topic, d.At, "attempt %d of %s in group %s was given to one stream twice%s", d.Attempt, msg.mark, group, c.story(f))
 		default:
 			c.Reportf(Attempts, msg.topic, d.At, "attempt %d of %s in group %s was given to two streams%s", d.Attempt, msg.mark, group, c.story(f))
 		}
@@ -72,7 +72,7 @@ func (c *checker) checkDead(msg *message, group string, f *fate) {
 		return
 	}
 	if len(f.dead) > 1 {
-		c.Reportf(Twice, msg.topic, 0, "%s is %d dead letters of group %s%s", msg.mark, len(f.dead), group, c.story(f))
+		c.Reportf(Duplicate, msg.topic, 0, "%s is %d dead letters of group %s%s", msg.mark, len(f.dead), group, c.story(f))
 	}
 	must, may := false, false
 	for _, op := range f.settled {
@@ -85,17 +85,17 @@ func (c *checker) checkDead(msg *message, group string, f *fate) {
 	did, _ := f.acked()
 	switch {
 	case len(f.dead) == 0 && must && !t.Drops: // with DropOldest it may have been removed before
-		c.Reportf(Dead, msg.topic, 0, "%s was given up in group %s and is no dead letter%s", msg.mark, group, c.story(f))
+		c.Reportf(DeadLetters, msg.topic, 0, "%s was given up in group %s and is no dead letter%s", msg.mark, group, c.story(f))
 	case len(f.dead) > 0 && did:
-		c.Reportf(Dead, msg.topic, 0, "%s was acknowledged in group %s and is a dead letter (%q)%s",
+		c.Reportf(DeadLetters, msg.topic, 0, "%s was acknowledged in group %s and is a dead letter (%q)%s",
 			msg.mark, group, f.dead[0].Reason, c.story(f))
 	case len(f.dead) > 0 && !may && f.dead[0].Attempts < t.MaxAttempts:
-		c.Reportf(Dead, msg.topic, 0, "%s is a dead letter of group %s (%q) after %d attempts of %d, and nobody gave it up%s", msg.mark, group,
+		c.Reportf(DeadLetters, msg.topic, 0, "%s is a dead letter of group %s (%q) after %d attempts of %d, and nobody gave it up%s", msg.mark, group,
 			f.dead[0].Reason, f.dead[0].Attempts, t.MaxAttempts, c.story(f))
 	case len(f.dead) > 0 && f.dead[0].Attempts > t.MaxAttempts+1:
 		// The claim that finds no attempt left counts as one, though no consumer receives the
 		// message.
-		c.Reportf(Dead, msg.topic, 0, "%s is a dead letter of group %s after %d attempts of %d",
+		c.Reportf(DeadLetters, msg.topic, 0, "%s is a dead letter of group %s after %d attempts of %d",
 			msg.mark, group, f.dead[0].Attempts, t.MaxAttempts)
 	}
 }
@@ -147,14 +147,14 @@ func (c *checker) checkOvertaken(l lane, messages []*message) {
 	latest, before := make([]int64, len(messages)), make([]int64, len(messages))
 	for i, msg := range messages {
 		f := msg.in(l.group)
-		if n := len(f.deliveries); n > 0 && len(f.dead) == 0 && !f.givenBack(forever, Nack, Release) {
+		if n := len(f.deliveries); n > 0 && len(f.dead) == 0 && !f.possiblyReturned(forever, Nack, Release) {
 			latest[i] = f.deliveries[n-1].At
 		}
 		before[i] = max(latest[i], before[max(0, i-1)])
 	}
 	for i, later := range messages {
 		for _, d := range later.in(l.group).deliveries {
-			if c.forgotten(d.At, d.At) || c.lateOfPast(d) {
+			if c.rolledBack(d.At, d.At) || c.fromRolledBack(d) {
 				continue // acks of earlier messages may be forgotten too, so these may come again
 			}
 			for k := i - 1; k >= 0 && before[k] > d.At; k-- {
@@ -196,14 +196,14 @@ func (f *fate) settledBefore(at int64) bool {
 func (c *checker) checkStrict(l lane, messages []*message) {
 	for i, later := range messages {
 		f := later.in(l.group)
-		if len(f.deliveries) == 0 || c.forgotten(f.deliveries[0].At, f.deliveries[0].At) {
+		if len(f.deliveries) == 0 || c.rolledBack(f.deliveries[0].At, f.deliveries[0].At) {
 			continue
 		}
 		out := f.deliveries[0]
 		for _, before := range messages[:i] {
 			b := before.in(l.group)
 			if !c.over(before, b, out.At) {
-				c.Reportf(Strict, l.topic, out.At, "key %s in group %s: %s was given to %s (%.8s) while %s was not settled%s", l.key, l.group,
+				c.Reportf(StrictOrder, l.topic, out.At, "key %s in group %s: %s was given to %s (%.8s) while %s was not settled%s", l.key, l.group,
 					later.mark, out.Client, out.Stream, before.mark, c.story(b))
 			}
 			seen := 0
@@ -215,7 +215,7 @@ func (c *checker) checkStrict(l lane, messages []*message) {
 			for _, d := range b.deliveries {
 				// A stopped reader may read afterwards what was sent before.
 				if d.At > out.At && d.Attempt > seen && seen > 0 && !c.held(d.Stream, out.At, d.At) {
-					c.Reportf(Strict, l.topic, d.At, "key %s in group %s: attempt %d of %s came to %s after %s was out since %s%s", l.key, l.group,
+					c.Reportf(StrictOrder, l.topic, d.At, "key %s in group %s: attempt %d of %s came to %s after %s was out since %s%s", l.key, l.group,
 						d.Attempt, before.mark, d.Client, later.mark, c.since(out.At), c.story(b))
 				}
 			}
@@ -230,5 +230,5 @@ func (c *checker) over(msg *message, f *fate, at int64) bool {
 	}
 	// A message that was produced concurrently, or of unknown outcome and never seen, was not
 	// there.
-	return !msg.taken() && len(f.deliveries) == 0
+	return !msg.accepted() && len(f.deliveries) == 0
 }

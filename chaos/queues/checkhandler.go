@@ -36,11 +36,11 @@ func (c *checker) checkHandlers() {
 	}
 	for _, w := range c.h.Workers {
 		if !slices.ContainsFunc(c.h.Handled, func(r Handled) bool { return isLife(r.Client, w) }) {
-			c.Reportf(chaos.Blind, "", 0, "the SDK's worker %s handled nothing", w)
+			c.Reportf(chaos.Unobserved, "", 0, "the SDK's worker %s handled nothing", w)
 		}
 	}
 	for i := range c.h.Ops {
-		if op := &c.h.Ops[i]; op.Kind.ends() && slices.ContainsFunc(c.h.Workers, func(w string) bool { return isLife(op.Client, w) }) {
+		if op := &c.h.Ops[i]; op.Kind.settles() && slices.ContainsFunc(c.h.Workers, func(w string) bool { return isLife(op.Client, w) }) {
 			at := attempt{op.Client, op.Topic, op.MessageID, op.Attempt}
 			c.checkSaid(op, handled[at], given[at])
 		}

@@ -15,7 +15,7 @@ func (c *checker) checkLeases() {
 		for _, l := range leases {
 			// A lease that Redis has forgotten may return as it was before. A new one must be
 			// beyond all earlier ones.
-			if _, old := holders[l.Epoch]; l.Epoch < last && (!old || !c.forgotten(0, l.From)) {
+			if _, old := holders[l.Epoch]; l.Epoch < last && (!old || !c.rolledBack(0, l.From)) {
 				c.Reportf(Epoch, at.topic, l.From, "partition %d of group %s went back from epoch %d to %d", at.partition, at.group, last, l.Epoch)
 			}
 			last = max(last, l.Epoch)
@@ -40,7 +40,7 @@ func (c *checker) checkFences() {
 		if op.Outcome != chaos.OK || op.Token == "" || d == nil || op.Repeat {
 			continue
 		}
-		if op.Kind == Extend && c.forgotten(op.Begin-int64(leaseTTL), op.End) {
+		if op.Kind == Extend && c.rolledBack(op.Begin-int64(leaseTTL), op.End) {
 			continue // the holder relies on a renewal that Redis has forgotten until the lease ends
 		}
 		if l := c.other(d, op.Begin, op.End); l != nil {
@@ -51,7 +51,7 @@ func (c *checker) checkFences() {
 	for i := range c.h.Deliveries {
 		d := &c.h.Deliveries[i]
 		if l := c.anothers(d); l != nil {
-			c.Reportf(Both, d.Topic, d.At, "%s was given to %s (%.8s) from partition %d of group %s, which %q had in epoch %d from %s to %s", d.Mark,
+			c.Reportf(TwoOwners, d.Topic, d.At, "%s was given to %s (%.8s) from partition %d of group %s, which %q had in epoch %d from %s to %s", d.Mark,
 				d.Client, d.Stream, d.Partition, d.Group, l.Holder, l.Epoch, c.since(l.From), c.since(l.To))
 		}
 	}
@@ -66,7 +66,7 @@ func (c *checker) anothers(d *Delivery) *Lease {
 		return l
 	}
 	made := (d.MadeMS + 1) * int64(time.Millisecond)
-	if c.forgotten(made, d.At) {
+	if c.rolledBack(made, d.At) {
 		return nil
 	}
 	return c.other(d, made, d.At)
@@ -126,9 +126,9 @@ func one(b bool) int64 {
 // compares the final counters with the answers.
 func (c *checker) checkCounts() {
 	for i := range c.h.Counts {
-		if n := &c.h.Counts[i]; n.off() != 0 {
+		if n := &c.h.Counts[i]; n.imbalance() != 0 {
 			c.Reportf(Conservation, n.Topic, n.At, "AdminService counted in partition %d of group %s %d more taken than it accounts for: %+v",
-				n.Partition, n.Group, n.off(), *n)
+				n.Partition, n.Group, n.imbalance(), *n)
 		}
 	}
 	answered := make(map[spot]*sum)
@@ -141,7 +141,7 @@ func (c *checker) checkCounts() {
 			s := answered[at]
 			did, may := msg.in(group).acked()
 			s.acked, s.mayAcked = s.acked+one(did), s.mayAcked+one(may)
-			s.taken, s.mayTaken = s.taken+one(msg.taken()), s.mayTaken+one(msg.mayBeTaken())
+			s.taken, s.mayTaken = s.taken+one(msg.accepted()), s.mayTaken+one(msg.possiblyAccepted())
 		}
 	}
 	// The partition of a message that was never seen is unknown: it may be any of its topic's.
@@ -152,9 +152,9 @@ func (c *checker) checkCounts() {
 		return new(sum)
 	}
 	for at, n := range c.t.spots() {
-		if n.off() != 0 {
+		if n.imbalance() != 0 {
 			c.Reportf(Conservation, at.topic, 0, "partition %d of group %s has %d more taken than it accounts for: %+v", at.partition, at.group,
-				n.off(), n)
+				n.imbalance(), n)
 		}
 		if gone := c.gone[at]; gone > n.Trimmed {
 			c.Reportf(Loss, at.topic, 0, "partition %d of group %s lacks %d messages, and counts %d as trimmed", at.partition, at.group, gone,
@@ -204,7 +204,7 @@ func (c *checker) checkTold() {
 		n := c.t.Counts[i]
 		n.At = 0
 		if raw := has[spot{n.Topic, n.Group, n.Partition}]; raw != n {
-			c.Reportf(Told, n.Topic, 0, "partition %d of group %s is counted as %+v and is %+v", n.Partition, n.Group, n, raw)
+			c.Reportf(AdminMismatch, n.Topic, 0, "partition %d of group %s is counted as %+v and is %+v", n.Partition, n.Group, n, raw)
 		}
 	}
 	listed, there := make(map[string]*Stored), make(map[string]*Stored)
@@ -221,14 +221,14 @@ func (c *checker) checkTold() {
 	for id, s := range there {
 		switch l := listed[id]; {
 		case l == nil:
-			c.Reportf(Told, s.Topic, 0, "the dead letter %s is not listed", id)
+			c.Reportf(AdminMismatch, s.Topic, 0, "the dead letter %s is not listed", id)
 		case l.Mark != s.Mark || l.Attempts != s.Attempts || l.Code != s.Code || l.Reason != s.Reason || l.Partition != s.Partition:
-			c.Reportf(Told, s.Topic, 0, "the dead letter %s is listed as %+v and is %+v", id, *l, *s)
+			c.Reportf(AdminMismatch, s.Topic, 0, "the dead letter %s is listed as %+v and is %+v", id, *l, *s)
 		}
 	}
 	for id, s := range listed {
 		if there[id] == nil {
-			c.Reportf(Told, s.Topic, 0, "the dead letter %s is listed and is not there", id)
+			c.Reportf(AdminMismatch, s.Topic, 0, "the dead letter %s is listed and is not there", id)
 		}
 	}
 }

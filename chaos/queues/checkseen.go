@@ -11,7 +11,7 @@ import (
 func (c *checker) checkSeen() {
 	for name, n := range map[string]int{"lease": len(c.h.Leases), "count": len(c.h.Counts), "last count": len(c.t.Counts)} {
 		if n == 0 {
-			c.Reportf(chaos.Blind, "", 0, "no %s was seen", name)
+			c.Reportf(chaos.Unobserved, "", 0, "no %s was seen", name)
 		}
 	}
 	for i := range c.h.Failures {
@@ -21,7 +21,7 @@ func (c *checker) checkSeen() {
 		case f.Who == Working:
 			c.Reportf(Handling, "", f.Begin, "the SDK's worker %s gave up: %s", f.Addr, f.Err)
 		case !c.explained(f):
-			c.Reportf(chaos.Blind, "", f.Begin, "the %s could not ask %s (%s), though nothing was broken: %s", f.Who, f.Addr, took, f.Err)
+			c.Reportf(chaos.Unobserved, "", f.Begin, "the %s could not ask %s (%s), though nothing was broken: %s", f.Who, f.Addr, took, f.Err)
 		}
 	}
 }

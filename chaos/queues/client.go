@@ -68,8 +68,8 @@ const (
 	long   = "long"   // takes longer than the ack timeout and is extended
 )
 
-// reasonTold is the reason in every nack.
-const reasonTold = "as told"
+// nackReason is the reason in every nack.
+const nackReason = "requested by the test"
 
 // verdict is the settlement of a delivery.
 type verdict struct {

@@ -208,7 +208,7 @@ func (s *streaming) settle(ctx context.Context, rng *rand.Rand, batch []*parleyv
 		t := s.task(rng, d)
 		switch {
 		case t.op.Kind == Ack && kindOf(t.op.Mark) == long && !s.Mended:
-			s.lengthen(ctx, d)
+			s.extendTwice(ctx, d)
 			acks = append(acks, t)
 		case t.op.Kind == Ack:
 			acks = append(acks, t)
@@ -216,8 +216,8 @@ func (s *streaming) settle(ctx context.Context, rng *rand.Rand, batch []*parleyv
 			nacks = append(nacks, t)
 		}
 	}
-	s.make(ctx, acks)
-	s.make(ctx, nacks)
+	s.settleTasks(ctx, acks)
+	s.settleTasks(ctx, nacks)
 	s.mu.Lock()
 	for _, d := range batch {
 		s.doneN++
@@ -257,7 +257,7 @@ func (v verdict) nack(token string) *parleyv1.NackItem {
 	if v.kind == Release {
 		return &parleyv1.NackItem{Token: token, Outcome: &parleyv1.NackItem_Release{Release: &parleyv1.NackRelease{}}}
 	}
-	item := &parleyv1.NackItem{Token: token, Reason: reasonTold, Code: v.code}
+	item := &parleyv1.NackItem{Token: token, Reason: nackReason, Code: v.code}
 	if v.bury {
 		item.Outcome = &parleyv1.NackItem_DeadLetter{DeadLetter: &parleyv1.NackDeadLetter{}}
 		return item
@@ -270,21 +270,21 @@ func (v verdict) nack(token string) *parleyv1.NackItem {
 	return item
 }
 
-// lengthen simulates work that takes longer than the ack timeout, and extends the deadline twice.
-func (s *streaming) lengthen(ctx context.Context, d *parleyv1.Delivery) {
+// extendTwice simulates work that takes longer than the ack timeout, and extends the deadline twice.
+func (s *streaming) extendTwice(ctx context.Context, d *parleyv1.Delivery) {
 	for range 2 {
 		chaos.Sleep(ctx, s.AckTimeout*2/3)
 		op := s.task(nil, &parleyv1.Delivery{
 			Token: d.GetToken(), MessageId: d.GetMessageId(), Payload: d.GetPayload(), Attempt: d.GetAttempt(), Partition: d.GetPartition(),
 		}).op
 		op.Kind = Extend
-		s.make(ctx, []*task{{op: op}})
+		s.settleTasks(ctx, []*task{{op: op}})
 	}
 }
 
-// make settles some deliveries in one call. It retries those of unknown outcome, up to three times:
+// settleTasks settles some deliveries in one call. It retries those of unknown outcome, up to three times:
 // settlements are idempotent.
-func (s *streaming) make(ctx context.Context, tasks []*task) {
+func (s *streaming) settleTasks(ctx context.Context, tasks []*task) {
 	for try := 0; len(tasks) > 0 && try < 4; try++ {
 		if try > 0 && !chaos.Sleep(ctx, 200*time.Millisecond) {
 			return

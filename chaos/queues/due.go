@@ -15,8 +15,8 @@ import (
 // dueBatch is the maximum number of messages that one call schedules.
 const dueBatch = 1000
 
-// fall schedules r.due messages within one second and consumes them.
-func (r *run) fall(ctx context.Context) {
+// runDue schedules r.due messages within one second and consumes them.
+func (r *run) runDue(ctx context.Context) {
 	if r.due == 0 {
 		return
 	}

@@ -71,7 +71,7 @@ func (h *handler) handle(ctx context.Context, d *queue.Delivery) error {
 		Mark: mark, Attempt: d.Attempt, Kind: v.kind, DelayMS: v.delayMS, Dead: v.dead(),
 	}})
 	if panics {
-		panic(reasonTold) //nolint:forbidigo // as a program's handler may
+		panic(nackReason) //nolint:forbidigo // as a program's handler may
 	}
 	return v.err()
 }
@@ -82,9 +82,9 @@ func (v verdict) err() error {
 		return nil
 	}
 	if v.kind == Release {
-		return fmt.Errorf("%s: %w", reasonTold, queue.ErrRelease)
+		return fmt.Errorf("%s: %w", nackReason, queue.ErrRelease)
 	}
-	err := errors.New(reasonTold)
+	err := errors.New(nackReason)
 	switch {
 	case v.bury:
 		return queue.DeadLetter(err)

@@ -88,11 +88,11 @@ func checkRecord(t *testing.T, h *History, acked int) {
 		if op.Outcome != chaos.OK && !late || op.Client != "w-1" || op.Mark == "" || op.Stream == "" || op.Addr == "" {
 			t.Errorf("an op is %+v", op)
 		}
-		if op.Kind.ends() {
+		if op.Kind.settles() {
 			ended[op.Token]++
 		}
 		acks += int(one(op.Kind == Ack))
-		if kind := kindOf(op.Mark); op.Kind.ends() && op.Dead != (kind == bury || kind == reject) {
+		if kind := kindOf(op.Mark); op.Kind.settles() && op.Dead != (kind == bury || kind == reject) {
 			t.Errorf("an op of %s has dead %v", op.Mark, op.Dead)
 		}
 	}

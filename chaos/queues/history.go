@@ -19,11 +19,11 @@ const (
 	Extend     Kind = "extend"
 )
 
-// takes reports whether the call adds a message to a topic.
-func (k Kind) takes() bool { return k == Produce || k == Schedule }
+// produces reports whether the call adds a message to a topic.
+func (k Kind) produces() bool { return k == Produce || k == Schedule }
 
-// ends reports whether the call ends a delivery.
-func (k Kind) ends() bool { return k == Ack || k == Nack || k == Release }
+// settles reports whether the call settles a delivery.
+func (k Kind) settles() bool { return k == Ack || k == Nack || k == Release }
 
 // forever is the End of an op that did not end because its process was killed.
 const forever = 1<<63 - 1
@@ -157,8 +157,8 @@ type Count struct {
 	Skipped   int64 `json:"skipped"`
 }
 
-// off returns the amount by which conservation is violated, or 0.
-func (c *Count) off() int64 {
+// imbalance returns the amount by which conservation is violated, or 0.
+func (c *Count) imbalance() int64 {
 	return c.Produced - c.Cancelled + c.Replayed - c.Acked - c.Dead - c.Trimmed - c.Skipped - c.waiting()
 }
 

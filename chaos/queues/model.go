@@ -23,8 +23,8 @@ type spot struct {
 type message struct {
 	name
 
-	asked   []*Op // produces and schedules
-	changes []*Op // cancels and reschedules
+	requested []*Op // produces and schedules
+	changes   []*Op // cancels and reschedules
 	// ids are all ids with which the message was seen, with the place where each was first seen.
 	ids  map[string]string
 	fate map[string]*fate // by group
@@ -76,15 +76,15 @@ func newModel(h *History, t *Truth) *model {
 func (m *model) addHistory() {
 	for i := range m.h.Ops {
 		op := &m.h.Ops[i]
-		if op.Outcome == chaos.OK && m.forgotten(op.Begin, op.End) {
+		if op.Outcome == chaos.OK && m.rolledBack(op.Begin, op.End) {
 			forgot := *op
 			forgot.Outcome, forgot.MessageID, op = chaos.Unknown, "", &forgot
 		}
 		switch {
-		case op.Kind.takes():
+		case op.Kind.produces():
 			msg := m.message(op.Topic, op.Mark)
-			msg.asked = append(msg.asked, op)
-			m.see(msg, op.MessageID, "answered to "+op.ID)
+			msg.requested = append(msg.requested, op)
+			m.addID(msg, op.MessageID, "answered to "+op.ID)
 		case op.Kind == Cancel, op.Kind == Reschedule:
 			msg := m.message(op.Topic, op.Mark)
 			msg.changes = append(msg.changes, op)
@@ -96,8 +96,8 @@ func (m *model) addHistory() {
 	for i := range m.h.Deliveries {
 		d := &m.h.Deliveries[i]
 		msg := m.message(d.Topic, d.Mark)
-		if !m.forgotten(d.At, d.At) {
-			m.see(msg, d.MessageID, "delivered to "+d.Client)
+		if !m.rolledBack(d.At, d.At) {
+			m.addID(msg, d.MessageID, "delivered to "+d.Client)
 		}
 		f := msg.in(d.Group)
 		f.deliveries = append(f.deliveries, d)
@@ -111,7 +111,7 @@ func (m *model) addTruth() {
 		lie := func(list []Stored, group, where string) {
 			for k := range list {
 				msg := m.message(p.Topic, list[k].Mark)
-				m.see(msg, list[k].MessageID, where)
+				m.addID(msg, list[k].MessageID, where)
 				groups := []string{group}
 				if group == "" {
 					groups = m.groups(p.Topic)
@@ -125,17 +125,17 @@ func (m *model) addTruth() {
 		for k := range p.Groups {
 			g := &p.Groups[k]
 			lie(unread(p.Entries, g.Last), g.Group, "unread")
-			lie(among(p.Entries, g.Pending), g.Group, "pending")
+			lie(withIDs(p.Entries, g.Pending), g.Group, "pending")
 			lie(g.Retries, g.Group, "for a retry")
 			lie(g.Retrying, g.Group, "for a later retry")
 			lie(g.Parked, g.Group, "parked")
 		}
 		for k := range p.Entries {
-			m.see(m.message(p.Topic, p.Entries[k].Mark), p.Entries[k].MessageID, "in the stream")
+			m.addID(m.message(p.Topic, p.Entries[k].Mark), p.Entries[k].MessageID, "in the stream")
 		}
 		for k := range p.Dead {
 			msg := m.message(p.Topic, p.Dead[k].Mark)
-			m.see(msg, p.Dead[k].MessageID, "a dead letter")
+			m.addID(msg, p.Dead[k].MessageID, "a dead letter")
 			f := msg.in(p.Dead[k].Group)
 			f.dead = append(f.dead, &p.Dead[k])
 		}
@@ -159,7 +159,7 @@ func unread(entries []Stored, last string) []Stored {
 	return entries[at:]
 }
 
-func among(entries []Stored, ids []string) []Stored {
+func withIDs(entries []Stored, ids []string) []Stored {
 	var found []Stored
 	for i := range entries {
 		if slices.Contains(ids, entries[i].ID) {
@@ -180,7 +180,7 @@ func (m *model) message(topic, mark string) *message {
 	return msg
 }
 
-func (m *model) see(msg *message, id, where string) {
+func (m *model) addID(msg *message, id, where string) {
 	if id == "" {
 		return
 	}
@@ -224,24 +224,26 @@ func (msg *message) entryID() string {
 }
 
 func (msg *message) key() string {
-	if len(msg.asked) > 0 {
-		return msg.asked[0].Key
+	if len(msg.requested) > 0 {
+		return msg.requested[0].Key
 	}
 	return ""
 }
 
 // scheduled reports whether the message was produced by Schedule. Such messages have no order
 // within their key.
-func (msg *message) scheduled() bool { return len(msg.asked) > 0 && msg.asked[0].Kind == Schedule }
-
-// taken reports whether a call that adds the message succeeded.
-func (msg *message) taken() bool {
-	return slices.ContainsFunc(msg.asked, func(op *Op) bool { return op.Outcome == chaos.OK })
+func (msg *message) scheduled() bool {
+	return len(msg.requested) > 0 && msg.requested[0].Kind == Schedule
 }
 
-// mayBeTaken reports whether the message was or may have been accepted.
-func (msg *message) mayBeTaken() bool {
-	return slices.ContainsFunc(msg.asked, func(op *Op) bool { return op.Outcome != chaos.Failed })
+// accepted reports whether a call that adds the message succeeded.
+func (msg *message) accepted() bool {
+	return slices.ContainsFunc(msg.requested, func(op *Op) bool { return op.Outcome == chaos.OK })
+}
+
+// possiblyAccepted reports whether the message was or may have been accepted.
+func (msg *message) possiblyAccepted() bool {
+	return slices.ContainsFunc(msg.requested, func(op *Op) bool { return op.Outcome != chaos.Failed })
 }
 
 // cancelled reports whether the message was cancelled (did) and whether it may have been (may).
@@ -269,22 +271,22 @@ func (f *fate) acked() (did, may bool) {
 	return did, may
 }
 
-// givenBack reports whether a settlement of one of the kinds was requested before a time and may
+// possiblyReturned reports whether a settlement of one of the kinds was requested before a time and may
 // have been accepted.
-func (f *fate) givenBack(before int64, kinds ...Kind) bool {
+func (f *fate) possiblyReturned(before int64, kinds ...Kind) bool {
 	return slices.ContainsFunc(f.settled, func(op *Op) bool {
 		return op.Begin < before && op.Outcome != chaos.Failed && slices.Contains(kinds, op.Kind)
 	})
 }
 
-// forgotten reports whether changes between from and to may be lost.
-func (m *model) forgotten(from, to int64) bool {
+// rolledBack reports whether changes between from and to may be lost.
+func (m *model) rolledBack(from, to int64) bool {
 	return slices.ContainsFunc(m.h.Past, func(w Window) bool { return w.From <= to && from <= w.To })
 }
 
-// lateOfPast reports whether a delivery may have been sent in a time that Redis has forgotten,
+// fromRolledBack reports whether a delivery may have been sent in a time that Redis has forgotten,
 // though it was read after it. A stream that began later can't have received it then.
-func (m *model) lateOfPast(d *Delivery) bool {
+func (m *model) fromRolledBack(d *Delivery) bool {
 	s := m.streams[d.Stream]
 	return slices.ContainsFunc(m.h.Past, func(w Window) bool {
 		return w.From <= d.At && (s == nil || s.Begin <= w.To) && m.held(d.Stream, w.From, d.At)

@@ -38,7 +38,7 @@ var mutants = []chaos.Mutant{
 			{File: queueDir + "call.go", Old: "if !now.Before(w.until) {", New: "if now.IsZero() {"},
 		},
 		Steps: zombies,
-		Shows: []chaos.Name{Fence, Again},
+		Shows: []chaos.Name{Fence, Redelivered},
 	},
 	{
 		Name: "fetch-unfenced", Heading: "leases", Breaks: "a stream that has lost its lease to another is told that it holds the lease, and reads on, whoever has fetched since",
@@ -51,7 +51,7 @@ var mutants = []chaos.Mutant{
 			{File: scriptDir + "group_renew.lua", Old: "  return -1\n", New: "  return redis.call('EXISTS', lease) - 1\n"},
 		},
 		Steps: zombies,
-		Shows: []chaos.Name{Both},
+		Shows: []chaos.Name{TwoOwners},
 	},
 	{
 		Name: "epoch-anew", Heading: "leases", Breaks: "a lease's epoch does not follow the last one",
@@ -75,7 +75,7 @@ var mutants = []chaos.Mutant{
 			Old:  "	if w.scanning {\n		return w.read(stepClaim)", New: "	if w.scanning && !w.want {\n		return w.read(stepClaim)",
 		}},
 		Steps: takeovers,
-		Shows: []chaos.Name{Order, Strict},
+		Shows: []chaos.Name{Order, StrictOrder},
 	},
 	{
 		Name: "takeover-uncounted", Heading: "takeover", Breaks: "a delivery that was lost with its consumer does not count",
@@ -92,7 +92,7 @@ var mutants = []chaos.Mutant{
 			New: "  if code == '' then\n    redis.call(unpack(letter))\n  end\n",
 		}},
 		Steps: healthy,
-		Shows: []chaos.Name{Dead},
+		Shows: []chaos.Name{DeadLetters},
 	},
 	{
 		Name: "retry-unacked", Heading: "retries", Breaks: "a retry stays pending as well",
@@ -101,7 +101,7 @@ var mutants = []chaos.Mutant{
 			Old:  "  ack(stream, group, own, id)\n  done.retried = done.retried + 1", New: "  done.retried = done.retried + 1",
 		}},
 		Steps: takeovers,
-		Shows: []chaos.Name{Again, Conservation},
+		Shows: []chaos.Name{Redelivered, Conservation},
 	},
 	{
 		Name: "retry-ungated", Heading: "retries", Breaks: "a retry that is asked for again is made again",
@@ -111,13 +111,13 @@ var mutants = []chaos.Mutant{
 			New:  "function verdicts.retry(stream, own, id, message, key, delay, reason, code)\n  local deliveries = mine(stream, id) or 1\n",
 		}},
 		Steps: []chaos.Step{calm(20 * time.Second)},
-		Shows: []chaos.Name{Again, Conservation},
+		Shows: []chaos.Name{Redelivered, Conservation},
 	},
 	{
 		Name: "parking-skipped", Heading: "retries", Breaks: "strict order does not wait for a key's earlier message",
 		Edits: []chaos.Edit{{File: scriptDir + "group_fetch_strict.lua", Old: "if holder and holder ~= message then", New: "if false then"}},
 		Steps: healthy,
-		Shows: []chaos.Name{Strict},
+		Shows: []chaos.Name{StrictOrder},
 	},
 	{
 		Name: "moved-and-kept", Heading: "delays", Breaks: "of what is due some is moved, and moved again two seconds later",
@@ -131,7 +131,7 @@ var mutants = []chaos.Mutant{
 				"  else\n    redis.call('ZREM', line, member)\n    redis.call('HDEL', data, member)\n  end\n",
 		}},
 		Steps: healthy,
-		Shows: []chaos.Name{Twice},
+		Shows: []chaos.Name{Duplicate},
 	},
 	{
 		Name: "moved-early", Heading: "delays", Breaks: "what is due within 50 ms is moved",
@@ -146,7 +146,7 @@ var mutants = []chaos.Mutant{
 			Old:  "redis.call('ZREM', delayed, id) == 0", New: "not redis.call('ZSCORE', delayed, id)",
 		}, {File: scriptDir + "input_cancel.lua", Old: "redis.call('HDEL', data, id)\n", New: ""}},
 		Steps: []chaos.Step{calm(12 * time.Second)},
-		Shows: []chaos.Name{Denied},
+		Shows: []chaos.Name{StoredAfterError},
 	},
 	{
 		Name: "idempotency-unmarked", Heading: "produce", Breaks: "an idempotency key is not remembered",
@@ -155,7 +155,7 @@ var mutants = []chaos.Mutant{
 			Old:  "      redis.call('SET', keys[idempotency], digest .. ' ' .. partition .. '-' .. result .. ' 0', 'PX', window)\n", New: "",
 		}},
 		Steps: []chaos.Step{calm(15 * time.Second)},
-		Shows: []chaos.Name{Twice},
+		Shows: []chaos.Name{Duplicate},
 	},
 	{
 		Name: "trim-pending", Heading: "retention", Breaks: "what is pending counts as settled when the stream is trimmed",

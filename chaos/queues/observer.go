@@ -40,15 +40,15 @@ func newObserver(out sink, client *redis.Client, topics []Topic) *observer {
 // run observes until ctx ends.
 func (o *observer) run(ctx context.Context) {
 	for chaos.Sleep(ctx, lookEvery) {
-		o.look(ctx)
+		o.readLeases(ctx)
 	}
 	for i := range o.open {
-		o.keep(i)
+		o.recordLease(i)
 	}
 }
 
-// look reads all leases at once, at a time between before and after.
-func (o *observer) look(ctx context.Context) {
+// readLeases reads all leases at once, at a time between before and after.
+func (o *observer) readLeases(ctx context.Context) {
 	callCtx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	before := now()
@@ -70,15 +70,15 @@ func (o *observer) look(ctx context.Context) {
 		}
 		l := &o.open[i]
 		if l.From == 0 || l.Holder != holder || l.Epoch != n {
-			o.keep(i)
+			o.recordLease(i)
 			*l = Lease{Topic: s.topic, Group: s.group, Partition: s.partition, Holder: holder, Epoch: n, From: after}
 		}
 		l.To = before
 	}
 }
 
-// keep records an observed lease.
-func (o *observer) keep(i int) {
+// recordLease records an observed lease.
+func (o *observer) recordLease(i int) {
 	if l := o.open[i]; l.From != 0 {
 		l.To = max(l.To, l.From)
 		o.out.write(line{Lease: &l})

@@ -50,32 +50,32 @@ func (p *producer) run(ctx context.Context) {
 	p.began = time.Now()
 	for every := p.every; chaos.Sleep(ctx, every/2+rand.N(every)); {
 		every = p.every
-		if p.one(context.WithoutCancel(ctx)) != chaos.OK {
+		if p.step(context.WithoutCancel(ctx)) != chaos.OK {
 			every = chaos.AfterFailure
 		}
 	}
 	// Repeat the rest, so that their outcomes become known.
 	for _, c := range p.again {
-		p.make(context.WithoutCancel(ctx), c)
+		p.call(context.WithoutCancel(ctx), c)
 	}
 }
 
-// one makes one random call and returns the outcome of its last item.
-func (p *producer) one(ctx context.Context) chaos.Outcome {
+// step makes step random call and returns the outcome of its last item.
+func (p *producer) step(ctx context.Context) chaos.Outcome {
 	switch n := p.rng.IntN(100); {
 	case len(p.again) > 0 && n < 50:
 		c := p.again[0]
 		p.again = p.again[1:]
-		return p.make(ctx, c)
+		return p.call(ctx, c)
 	case n < 6 && len(p.later) > 0:
 		at := len(p.later) - 1 - p.rng.IntN(min(4, len(p.later))) // older ones are due already
 		op := p.later[at]
 		p.later = append(p.later[:at], p.later[at+1:]...)
 		return p.change(ctx, op)
 	case n < 25:
-		return p.make(ctx, p.fresh(Schedule))
+		return p.call(ctx, p.fresh(Schedule))
 	default:
-		return p.make(ctx, p.fresh(Produce))
+		return p.call(ctx, p.fresh(Produce))
 	}
 }
 
@@ -126,8 +126,8 @@ func (p *producer) kind() string {
 	}
 }
 
-// make makes a call and records each item.
-func (p *producer) make(ctx context.Context, c call) chaos.Outcome {
+// call makes a call and records each item.
+func (p *producer) call(ctx context.Context, c call) chaos.Outcome {
 	cl := p.clients[p.rng.IntN(len(p.clients))]
 	addr := cl.Addr
 	if p.sdk != nil {

@@ -146,7 +146,7 @@ func (r *run) startReplica(ctx context.Context, dir, addr, host, port string) (*
 			return server, nil
 		}
 		if !chaos.Sleep(ctx, 50*time.Millisecond) {
-			return nil, errors.Join(errors.New("the replica does not come level"), err)
+			return nil, errors.Join(errors.New("the replica did not catch up"), err)
 		}
 	}
 }
@@ -159,14 +159,14 @@ func (r *run) checkPromoted(ctx context.Context, h *History, t *Truth) error {
 	}
 	client := p.returned.Client()
 	defer client.Close()
-	returned, err := r.level(ctx, client, t)
+	returned, err := r.readUntilCaughtUp(ctx, client, t)
 	if err != nil {
 		return err
 	}
 	had, kept, final, back := p.primary.marks(), p.replica.marks(), t.marks(), returned.marks()
 	again := make(map[string]bool)
 	for i := range h.Ops {
-		if op := &h.Ops[i]; op.Kind.takes() && op.End > p.at {
+		if op := &h.Ops[i]; op.Kind.produces() && op.End > p.at {
 			again[op.Mark] = true
 		}
 	}
@@ -176,7 +176,7 @@ func (r *run) checkPromoted(ctx context.Context, h *History, t *Truth) error {
 		case kept[mark] && !final[mark]:
 			r.foundf(Loss, "%s was in the replica, and is not there in the end", mark)
 		case !kept[mark] && final[mark] && !again[mark]:
-			r.foundf(Twice, "%s was not in the replica, and is there in the end", mark)
+			r.foundf(Duplicate, "%s was not in the replica, and is there in the end", mark)
 		case !kept[mark]:
 			lost++
 		}
@@ -188,19 +188,19 @@ func (r *run) checkPromoted(ctx context.Context, h *History, t *Truth) error {
 	}
 	for mark := range back {
 		if !final[mark] {
-			r.foundf(Twice, "%s is in the old primary, which is a replica now, and not in the new one", mark)
+			r.foundf(Duplicate, "%s is in the old primary, which is a replica now, and not in the new one", mark)
 		}
 	}
 	if lost == 0 {
-		return errors.New("the replica lacked nothing: nothing was tested")
+		return errors.New("the replica had every message, so the run tested nothing")
 	}
 	r.Logger.InfoContext(ctx, "the replica lacked", "messages", lost, "of", len(had))
 	return nil
 }
 
-// level reads a replica until it has as many messages as the truth, for up to 10 seconds. It
+// readUntilCaughtUp reads a replica until it has as many messages as the truth, for up to 10 seconds. It
 // returns the last read.
-func (r *run) level(ctx context.Context, client *redis.Client, t *Truth) (*Truth, error) {
+func (r *run) readUntilCaughtUp(ctx context.Context, client *redis.Client, t *Truth) (*Truth, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	for {

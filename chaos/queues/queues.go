@@ -165,7 +165,7 @@ func (r *run) drive(ctx context.Context, breakThings func(r *run, ctx context.Co
 	if err := r.open(ctx); err != nil {
 		return nil, nil, err
 	}
-	r.look(lookCtx, looking)
+	r.observe(lookCtx, looking)
 	if err := r.consume(consumeCtx, consuming); err != nil {
 		return nil, nil, err
 	}
@@ -176,7 +176,7 @@ func (r *run) drive(ctx context.Context, breakThings func(r *run, ctx context.Co
 		return nil, nil, err
 	}
 	producing.Stop()
-	r.fall(ctx)
+	r.runDue(ctx)
 	r.drain(ctx)
 	consuming.Stop()
 	for _, w := range r.workers {
@@ -273,8 +273,8 @@ func (r *run) residents() []Consumer {
 	return all
 }
 
-// look starts the observer, the auditor and the watch of the nodes.
-func (r *run) look(ctx context.Context, g *chaos.Group) {
+// observe starts the observer, the auditor and the watch of the nodes.
+func (r *run) observe(ctx context.Context, g *chaos.Group) {
 	redis := r.Fleet.Redis.Client()
 	o := newObserver(r.rec, redis, r.topics)
 	g.Go(func() { defer redis.Close(); o.run(ctx) })

@@ -54,9 +54,9 @@ func NewRecorder(path string) (*Recorder, error) {
 
 func (r *Recorder) write(l line) {
 	if op := l.Op; op != nil && op.End == 0 {
-		r.Begin(op.Kind.takes())
+		r.Begin(op.Kind.produces())
 	} else if op != nil {
-		r.End(op.Kind.takes())
+		r.End(op.Kind.produces())
 	}
 	r.Write(l)
 }

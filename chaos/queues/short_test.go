@@ -12,14 +12,14 @@ const limit = 4 * time.Minute
 
 // TestShort injects faults into a real fleet under a load of queues for less than a minute, with a
 // random schedule, and requires every promise to be kept. The seed is in the output: `make chaos
-// ARGS='-room queues -short -seed ...'` repeats the schedule.
+// ARGS='-harness queues -short -seed ...'` repeats the schedule.
 func TestShort(t *testing.T) {
 	if testing.Short() {
 		t.Log("not part of the quick tests")
 		return
 	}
 	t.Parallel()
-	chaostest.Run(t, "chaos-queues", limit, "-room", "queues", "-short")
+	chaostest.Run(t, "chaos-queues", limit, "-harness", "queues", "-short")
 }
 
 // TestPromotion promotes a replica of Redis that lacks the last seconds. Exactly the messages that
@@ -30,5 +30,5 @@ func TestPromotion(t *testing.T) {
 		return
 	}
 	t.Parallel()
-	chaostest.Run(t, "chaos-promotion", limit, "-room", "promotion", "-v")
+	chaostest.Run(t, "chaos-promotion", limit, "-harness", "promotion", "-v")
 }

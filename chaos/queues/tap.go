@@ -119,7 +119,7 @@ func (t *tap) begin(ops []*Op, addr string) {
 func (t *tap) end(ops []*Op, results []*parleyv1.SettleResult, err error) {
 	endAll(ops, results, err, nil)
 	for _, op := range ops {
-		if op.Outcome == chaos.Unknown && op.Kind.ends() {
+		if op.Outcome == chaos.Unknown && op.Kind.settles() {
 			t.mu.Lock()
 			t.unsure[op.Token] = true
 			t.mu.Unlock()

@@ -19,12 +19,12 @@ var wrongTaken = []wrong{
 	{Loss, "a message is not in a stream that keeps everything", func(s *story) {
 		s.part(jobs).Entries = s.part(jobs).Entries[1:]
 	}},
-	{Twice, "a message is in the stream twice", func(s *story) {
+	{Duplicate, "a message is in the stream twice", func(s *story) {
 		e := s.part(jobs).Entries[0]
 		e.ID, e.MessageID = "1000000000050-0", id(50)
 		s.part(jobs).Entries = append(s.part(jobs).Entries, e)
 	}},
-	{Twice, "a repeat was answered with another id", func(s *story) {
+	{Duplicate, "a repeat was answered with another id", func(s *story) {
 		op := *s.asked("m1")
 		op.ID, op.MessageID, op.Idem = "p/again", id(51), "key"
 		s.h.Ops = append(s.h.Ops, op)
@@ -35,10 +35,10 @@ var wrongTaken = []wrong{
 		s.h.Deliveries = append(s.h.Deliveries, d)
 	}},
 	{Unsent, "a message came with another key", func(s *story) { s.given("m1", 1).Key = "other" }},
-	{Denied, "a produce that failed is stored", func(s *story) {
+	{StoredAfterError, "a produce that failed is stored", func(s *story) {
 		s.asked("m1").Outcome, s.asked("m1").MessageID = chaos.Failed, ""
 	}},
-	{Denied, "a cancelled message appeared", func(s *story) {
+	{StoredAfterError, "a cancelled message appeared", func(s *story) {
 		s.h.Ops = append(s.h.Ops, Op{ID: "c", Kind: Cancel, Topic: jobs, Mark: "late", Begin: at(2), End: at(3), Outcome: chaos.OK, DelayMS: none})
 	}},
 	{Early, "a scheduled message came before its time", func(s *story) { s.given("late", 1).At = at(20) - 1 }},
@@ -61,12 +61,12 @@ var wrongGroups = []wrong{
 		s.group(jobs).Pending = []string{"1000000000003-0"}
 	}},
 	{Stuck, "not all was done in time", func(s *story) { s.h.Undrained = "something" }},
-	{Again, "a message is pending after its ack", func(s *story) { s.group(jobs).Pending = []string{"1000000000001-0"} }},
-	{Again, "a later attempt came though the first was acknowledged", func(s *story) { s.deliver(12, jobs, "s2", "m1", 2) }},
-	{Again, "a message came again after its ack, as the same attempt", func(s *story) {
+	{Redelivered, "a message is pending after its ack", func(s *story) { s.group(jobs).Pending = []string{"1000000000001-0"} }},
+	{Redelivered, "a later attempt came though the first was acknowledged", func(s *story) { s.deliver(12, jobs, "s2", "m1", 2) }},
+	{Redelivered, "a message came again after its ack, as the same attempt", func(s *story) {
 		s.deliver(8, jobs, "s1", "m1", 1).Token = "another"
 	}},
-	{Again, "one stream was given one attempt twice", func(s *story) { s.deliver(2, jobs, "s1", "m2", 1).Token = "another" }},
+	{Redelivered, "one stream was given one attempt twice", func(s *story) { s.deliver(2, jobs, "s1", "m2", 1).Token = "another" }},
 	{Attempts, "two streams were given one attempt", func(s *story) {
 		s.given("m3", 2).Attempt = 1
 		s.ended("m3", 2).Attempt = 1
@@ -78,12 +78,12 @@ var wrongGroups = []wrong{
 		s.deliver(40, jobs, "s2", "m4", 1)
 		s.forget("m4")
 	}},
-	{Dead, "what was given up is no dead letter", func(s *story) { s.part(jobs).Dead = nil }},
-	{Dead, "what failed as often as it may is no dead letter", func(s *story) { s.ended("m4", 3).Kind = Nack }},
-	{Dead, "what nobody gave up is a dead letter", func(s *story) { s.ended("m5", 1).Dead = false }},
-	{Dead, "what was acknowledged is a dead letter", func(s *story) { s.ended("m5", 1).Kind = Ack }},
-	{Dead, "a letter had more attempts than allowed", func(s *story) { s.part(jobs).Dead[0].Attempts = 5 }},
-	{Twice, "a message is two dead letters", func(s *story) {
+	{DeadLetters, "what was given up is no dead letter", func(s *story) { s.part(jobs).Dead = nil }},
+	{DeadLetters, "what failed as often as it may is no dead letter", func(s *story) { s.ended("m4", 3).Kind = Nack }},
+	{DeadLetters, "what nobody gave up is a dead letter", func(s *story) { s.ended("m5", 1).Dead = false }},
+	{DeadLetters, "what was acknowledged is a dead letter", func(s *story) { s.ended("m5", 1).Kind = Ack }},
+	{DeadLetters, "a letter had more attempts than allowed", func(s *story) { s.part(jobs).Dead[0].Attempts = 5 }},
+	{Duplicate, "a message is two dead letters", func(s *story) {
 		d := s.part(jobs).Dead[0]
 		d.ID = "1000000000060-0"
 		s.part(jobs).Dead = append(s.part(jobs).Dead, d)
@@ -96,8 +96,8 @@ var wrongGroups = []wrong{
 		s.produce(jobs, "m6", "k", 6)
 		s.deliver(11, jobs, "s2", "m6", 1)
 	}},
-	{Strict, "the next came while the first was not settled", func(s *story) { s.given("n2", 1).At = at(4) }},
-	{Strict, "the first came again after the next was out", func(s *story) {
+	{StrictOrder, "the next came while the first was not settled", func(s *story) { s.given("n2", 1).At = at(4) }},
+	{StrictOrder, "the first came again after the next was out", func(s *story) {
 		s.deliver(8, steps, "s3", "n1", 3)
 	}},
 }
@@ -111,16 +111,16 @@ var wrongLeases = []wrong{
 		op.Begin, op.End = at(10)+sec/4, at(10)+sec/2
 	}},
 	{Fence, "an extension was accepted from one that had lost the partition", func(s *story) { s.settle(14, Extend, "s1", "m3", 1) }},
-	{Both, "one that had lost the partition was given a message", func(s *story) { s.deliver(16, jobs, "s1", "m3", 1) }},
-	{Both, "one that had lost the partition and stood still was given a message that was not there before", func(s *story) {
+	{TwoOwners, "one that had lost the partition was given a message", func(s *story) { s.deliver(16, jobs, "s1", "m3", 1) }},
+	{TwoOwners, "one that had lost the partition and stood still was given a message that was not there before", func(s *story) {
 		s.h.Faults = []chaos.Fault{{Name: string(ConsumerStop), Target: "c1", Begin: at(5), End: at(18)}}
 		s.given("m3", 1).At, s.given("m3", 1).MadeMS = at(18), at(12)/1e6
 	}},
 }
 
 var wrongCounts = []wrong{
-	{chaos.Blind, "no lease was seen", func(s *story) { s.h.Leases = nil }},
-	{chaos.Blind, "AdminService was never asked", func(s *story) { s.h.Counts = nil }},
+	{chaos.Unobserved, "no lease was seen", func(s *story) { s.h.Leases = nil }},
+	{chaos.Unobserved, "AdminService was never asked", func(s *story) { s.h.Counts = nil }},
 	{Conservation, "a message lies in two places", func(s *story) {
 		s.group(jobs).Pending = []string{"1000000000003-0"}
 		s.group(jobs).Retrying = []Stored{s.part(jobs).Entries[2]}
@@ -146,12 +146,12 @@ var wrongCounts = []wrong{
 		s.group(steps).Stats["trimmed"]++
 	}},
 	{Conservation, "at some moment the counters did not add up", func(s *story) { s.h.Counts[0].Pending++ }},
-	{Told, "AdminService counts other than there is", func(s *story) { s.t.Counts[0].Retrying++; s.t.Counts[0].Pending-- }},
-	{Told, "a dead letter is not listed", func(s *story) { s.t.Letters = nil }},
-	{Told, "a dead letter is listed that is not there", func(s *story) {
+	{AdminMismatch, "AdminService counts other than there is", func(s *story) { s.t.Counts[0].Retrying++; s.t.Counts[0].Pending-- }},
+	{AdminMismatch, "a dead letter is not listed", func(s *story) { s.t.Letters = nil }},
+	{AdminMismatch, "a dead letter is listed that is not there", func(s *story) {
 		s.t.Letters = append(s.t.Letters, Stored{Topic: jobs, Group: "a", MessageID: id(3)})
 	}},
-	{Told, "a dead letter is listed otherwise", func(s *story) { s.t.Letters[0].Attempts = 2 }},
+	{AdminMismatch, "a dead letter is listed otherwise", func(s *story) { s.t.Letters[0].Attempts = 2 }},
 	{chaos.Liveness, "a call did not end", func(s *story) { s.ended("m1", 1).End += 20 * sec }},
 	{chaos.Crash, "a node ended on its own", func(s *story) { s.h.Exits = []chaos.Exit{{Node: "n1", At: at(5)}} }},
 }
@@ -174,8 +174,8 @@ var wrongHandlers = []wrong{
 	{Handling, "a worker gave up", func(s *story) {
 		s.h.Failures = []Failure{{Who: Working, Addr: "w-1", Begin: at(5), End: at(5), Err: "final"}}
 	}},
-	{chaos.Blind, "a worker handled nothing", func(s *story) { s.h.Workers = append(s.h.Workers, "v") }},
-	{chaos.Blind, "a worker of a like name handled nothing", func(s *story) { s.h.Workers = append(s.h.Workers, "w-") }},
+	{chaos.Unobserved, "a worker handled nothing", func(s *story) { s.h.Workers = append(s.h.Workers, "v") }},
+	{chaos.Unobserved, "a worker of a like name handled nothing", func(s *story) { s.h.Workers = append(s.h.Workers, "w-") }},
 }
 
 // unseen returns a change that adds a fault and a failure of the observer or the auditor.
@@ -189,14 +189,14 @@ func unseen(who, addr, fault, target string, after int64) func(s *story) {
 }
 
 var wrongLooks = []wrong{
-	{chaos.Blind, "the observer fails though nothing is broken", unseen(Observing, "redis", string(chaos.LostReplies), "all", -sec)},
-	{chaos.Blind, "the observer fails though only a node is broken", unseen(Observing, "redis", string(chaos.NodeKill), "n1", -sec)},
-	{chaos.Blind, "the observer fails though only nodes are restarted", unseen(Observing, "redis", string(chaos.Roll), "all", -sec)},
-	{chaos.Blind, "the observer fails long after the fault", unseen(Observing, "redis", string(chaos.RedisKill), "redis", recovery+1)},
-	{chaos.Blind, "the observer fails before the fault", unseen(Observing, "redis", string(chaos.RedisKill), "redis", -3*sec)},
-	{chaos.Blind, "the auditor fails though another node is broken", unseen(Auditing, "n1", string(chaos.NodeKill), "n2", -sec)},
-	{chaos.Blind, "the auditor fails though no more than replies are lost", unseen(Auditing, "n1", string(chaos.LostReplies), "all", -sec)},
-	{chaos.Blind, "the auditor fails long after the fault", unseen(Auditing, "n1", string(chaos.NodeKill), "n1", recovery+1)},
+	{chaos.Unobserved, "the observer fails though nothing is broken", unseen(Observing, "redis", string(chaos.LostReplies), "all", -sec)},
+	{chaos.Unobserved, "the observer fails though only a node is broken", unseen(Observing, "redis", string(chaos.NodeKill), "n1", -sec)},
+	{chaos.Unobserved, "the observer fails though only nodes are restarted", unseen(Observing, "redis", string(chaos.Roll), "all", -sec)},
+	{chaos.Unobserved, "the observer fails long after the fault", unseen(Observing, "redis", string(chaos.RedisKill), "redis", recovery+1)},
+	{chaos.Unobserved, "the observer fails before the fault", unseen(Observing, "redis", string(chaos.RedisKill), "redis", -3*sec)},
+	{chaos.Unobserved, "the auditor fails though another node is broken", unseen(Auditing, "n1", string(chaos.NodeKill), "n2", -sec)},
+	{chaos.Unobserved, "the auditor fails though no more than replies are lost", unseen(Auditing, "n1", string(chaos.LostReplies), "all", -sec)},
+	{chaos.Unobserved, "the auditor fails long after the fault", unseen(Auditing, "n1", string(chaos.NodeKill), "n1", recovery+1)},
 }
 
 // promote makes Redis forget 3 s to 5 s, with the ack of m1 by stream s0. s2 receives m1 again. The

@@ -19,7 +19,7 @@ import (
 
 type flags struct {
 	Areas    []string `arg:"" optional:"" help:"What to measure: hot, spread, latency, comeback (the default), or any other area of 'parley bench'."`
-	Rounds   int      `default:"5" help:"How often each figure is taken, in turn with its floor; the median is told."`
+	Rounds   int      `default:"5" help:"How often each figure is taken, in turn with its floor; the median is reported."`
 	Seconds  float64  `default:"4" help:"How long each one is taken."`
 	Senders  int      `default:"512" help:"Senders at once."`
 	Channels int      `default:"1000" help:"Channels of the figures with many."`

@@ -26,7 +26,7 @@ func readDays(dir string) ([]day, error) {
 		return nil, err
 	}
 	if len(paths) == 0 {
-		return nil, fmt.Errorf("no logs in %s: none is called *.raw.txt", dir)
+		return nil, fmt.Errorf("no logs in %s: no file name ends in .raw.txt", dir)
 	}
 	var days []day
 	for _, path := range paths {

@@ -2,7 +2,7 @@ import { Chat } from "./rig/chat.ts";
 import { expectExactly } from "./rig/judge.ts";
 import { expect, test } from "./rig/test.ts";
 
-test("a whole session by keyboard alone", async ({ room, enter }) => {
+test("every operation works by keyboard alone", async ({ room, enter }) => {
   await room.api.send(room.channel, "welcome");
   const chat = await enter("ann");
   const { page } = chat;
@@ -65,7 +65,7 @@ test("a whole session by keyboard alone", async ({ room, enter }) => {
   }
 });
 
-test("it fits a phone", async ({ room, enter }) => {
+test("the page fits a phone", async ({ room, enter }) => {
   await room.api.send(room.channel, "hello there");
   const chat = await enter("ann", {
     options: { viewport: { width: 360, height: 640 }, isMobile: true, hasTouch: true, deviceScaleFactor: 2 },
@@ -101,10 +101,10 @@ test("the token leaves the address bar and survives a reload", async ({ enter, r
   expect((await room.api.history(room.channel)).map((m) => m.sender)).toEqual(["ann"]);
 });
 
-test.describe("a token that does not hold", () => {
+test.describe("an invalid token", () => {
   test.use({ faults: true });
 
-  test("the page says so, and takes another", async ({ browser, room }) => {
+  test("the page shows why, and accepts another token", async ({ browser, room }) => {
     const context = await browser.newContext();
     const page = await context.newPage();
     const thrown: string[] = [];
@@ -123,7 +123,7 @@ test.describe("a token that does not hold", () => {
     await context.close();
   });
 
-  test("one in the address is told of, also where the page has a good one, and nothing changes by itself", async ({
+  test("one in the address is reported, also if the page has a valid one, and the session does not change", async ({
     enter,
     room,
   }) => {
@@ -134,7 +134,7 @@ test.describe("a token that does not hold", () => {
         location.hash = to;
       }, text);
     await hash("token=garbage");
-    await expect(page.getByTestId("token-reason")).toContainText("not a token");
+    await expect(page.getByTestId("token-reason")).toContainText("not a valid token");
     expect(page.url()).not.toContain("token");
     await page.getByTestId("keep-token").click();
     await expect(page.getByTestId("token-form")).toHaveCount(0);
@@ -158,10 +158,10 @@ test.describe("a token that does not hold", () => {
 
     await page.goto("about:blank");
     await page.goto(`${room.url}/#token=garbage`);
-    await expect(page.getByTestId("token-reason")).toContainText("not a token");
+    await expect(page.getByTestId("token-reason")).toContainText("not a valid token");
   });
 
-  test("without any, it asks for one", async ({ browser, room, watch }) => {
+  test("without a token the page asks for one", async ({ browser, room, watch }) => {
     const context = await browser.newContext();
     const page = await context.newPage();
     watch(page);
@@ -171,7 +171,7 @@ test.describe("a token that does not hold", () => {
   });
 });
 
-test("a dark and a light look, as the system has it or as one chose", async ({ enter }) => {
+test("the theme is dark or light, as the system or the user chooses", async ({ enter }) => {
   const chat = await enter("ann", { options: { colorScheme: "dark" } });
   const { page } = chat;
   const root = page.locator("html");

@@ -79,7 +79,7 @@ test("the network is cut", async ({ room, enter }) => {
   });
 });
 
-test("the network goes silent", async ({ room, enter }) => {
+test("the network stalls", async ({ room, enter }) => {
   const [ann, ben] = await Promise.all([enter("ann"), enter("ben")]);
   await throughFault(room, { ann, ben }, async (post) => {
     await expect(ben.message("ann 3")).toBeAttached();
@@ -114,7 +114,7 @@ async function unplug(context: BrowserContext): Promise<() => Promise<void>> {
   return () => context.unroute(calls);
 }
 
-test("a reload while offline keeps what was not sent, and so does another tab", async ({ room, enter }) => {
+test("a reload while offline keeps unsent messages, and so does another tab", async ({ room, enter }) => {
   const ann = await enter("ann");
   const ben = await enter("ben");
   const context = ann.page.context();

@@ -114,7 +114,10 @@ test("the keyboard scrolls to the first message and back", async ({ room, enter 
     .toBe(true);
 });
 
-test("what comes while one reads far above moves nothing, and is all there in the end", async ({ room, enter }) => {
+test("messages that arrive while the user reads history move nothing, and are all shown in the end", async ({
+  room,
+  enter,
+}) => {
   await room.api.sendAll(
     room.channel,
     Array.from({ length: 1_000 }, (_, i) => text(i + 1)),

@@ -41,7 +41,11 @@ async function makeTopic(page: Page, name: string): Promise<void> {
   await page.getByTestId("confirm").click();
 }
 
-test("depth rises and falls, dead letters come, are read, replayed and purged", async ({ browser, room, watch }) => {
+test("depth rises and falls, and dead letters are listed, read, replayed and purged", async ({
+  browser,
+  room,
+  watch,
+}) => {
   const board = await open(browser, room, watch);
   const { page, queues, topic } = board;
   expect(page.url()).not.toContain("token");
@@ -128,7 +132,7 @@ test("depth rises and falls, dead letters come, are read, replayed and purged", 
   await page.context().close();
 });
 
-test("a topic and a group are made, paused and resumed, by keyboard", async ({ browser, room, watch }) => {
+test("a topic and a group are created, paused and resumed by keyboard", async ({ browser, room, watch }) => {
   const { page, queues } = await open(browser, room, watch);
   const name = `made-${randomUUID().slice(0, 8)}`;
   const keys = page.keyboard;
@@ -162,7 +166,7 @@ test("a topic and a group are made, paused and resumed, by keyboard", async ({ b
   await page.context().close();
 });
 
-test("on a phone, in the dark, there is a list, a way back, and nothing beside the screen", async ({
+test("on a phone in dark mode there is a list and a way back, and nothing overflows the screen", async ({
   browser,
   room,
   watch,
@@ -185,7 +189,7 @@ test("on a phone, in the dark, there is a list, a way back, and nothing beside t
   await page.context().close();
 });
 
-test("a topic of another name says so, and the chat page is one step away", async ({ browser, room, watch }) => {
+test("an unknown topic shows a message, and the chat page is one link away", async ({ browser, room, watch }) => {
   const { page } = await open(browser, room, watch);
   await page.evaluate(() => {
     location.hash = "topic=no-such";
@@ -198,10 +202,10 @@ test("a topic of another name says so, and the chat page is one step away", asyn
   await page.context().close();
 });
 
-test.describe("trouble", () => {
+test.describe("failures", () => {
   test.use({ faults: true });
 
-  test("the server is away for a while: the page says so and goes on", async ({ browser, room, watch }) => {
+  test("the page reports that the server is unreachable, and recovers", async ({ browser, room, watch }) => {
     const board = await open(browser, room, watch);
     const { page, queues, topic } = board;
     await agrees(board);
@@ -215,7 +219,7 @@ test.describe("trouble", () => {
     await page.context().close();
   });
 
-  test("what the server refuses is told of: a token without the capability, a topic that exists", async ({
+  test("the page shows the server's errors: a token without the capability, a topic that exists", async ({
     browser,
     room,
   }) => {

@@ -101,7 +101,7 @@ test("a tab in the background is frozen", async ({ room, enter }) => {
   await expectWakesExactly(room, ann);
 });
 
-test("the timers of a tab stand still", async ({ room, enter }) => {
+test("the timers of a tab are stopped", async ({ room, enter }) => {
   const ann = await enter("ann");
   await ann.page.clock.install();
   await ann.page.reload();

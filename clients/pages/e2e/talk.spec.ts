@@ -1,7 +1,7 @@
 import { expectExactly, expectOnce } from "./rig/judge.ts";
 import { expect, test } from "./rig/test.ts";
 
-test("two tabs send, and both see both", async ({ room, enter }) => {
+test("two tabs send, and each receives the messages of both", async ({ room, enter }) => {
   const [ann, ben] = await Promise.all([enter("ann"), enter("ben")]);
   const sent: Record<string, string[]> = { ann: [], ben: [] };
   for (let i = 0; i < 5; i++) {
@@ -79,7 +79,7 @@ test.describe("without a network", () => {
   });
 });
 
-test("it shows who is typing, until the message is there", async ({ enter }) => {
+test("the page shows who is typing until the message arrives", async ({ enter }) => {
   const [ann, ben] = await Promise.all([enter("ann"), enter("ben")]);
   await ann.composer.pressSequentially("I am writ");
   await expect(ben.page.getByTestId("typing")).toContainText("ann");
@@ -89,7 +89,7 @@ test("it shows who is typing, until the message is there", async ({ enter }) => 
   await expect(ben.page.getByTestId("typing")).not.toContainText("ann");
 });
 
-test("unread messages are counted, divided off and marked as read", async ({ room, enter }) => {
+test("unread messages are counted, follow a divider, and are marked as read", async ({ room, enter }) => {
   // A user of this test only: the title counts the unread messages of all the user's channels,
   // including those of other tests.
   const user = `reader-of-${room.channel}`;
@@ -120,7 +120,7 @@ test("unread messages are counted, divided off and marked as read", async ({ roo
   await expect(own.page.getByTestId(`unread-${room.channel}`)).toHaveCount(0);
 });
 
-test("text is text, whatever it holds", async ({ room, enter }) => {
+test("content is shown as text, whatever it contains", async ({ room, enter }) => {
   const texts = [
     "<img src=x onerror=alert(1)><script>alert(2)</script>",
     "<b>bold</b> &amp; &lt;i&gt; \"quotes\" 'too'",

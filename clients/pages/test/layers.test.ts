@@ -12,7 +12,7 @@ const allowed: Record<string, readonly string[]> = {
   queues: ["ui", "connection"],
 };
 
-test("pages build on ui and connection, and never on each other; models draw nothing", () => {
+test("pages import ui and connection but not each other, and models import no views", () => {
   const files = readdirSync(src, { recursive: true, encoding: "utf8" }).filter((f) => /\.tsx?$/.test(f));
   const wrong: string[] = [];
   const seen = new Set<string>();

@@ -38,7 +38,7 @@ export class Waits {
    * random time spreads clients that got the same retryAfter.
    */
   draw(failures: number, retryAfter: number): Wait {
-    return { told: Math.max(retryAfter, 0), own: this.upTo(this.bound(failures)) };
+    return { retryAfter: Math.max(retryAfter, 0), backoff: this.upTo(this.bound(failures)) };
   }
 
   /** upTo returns a random time between 0 and bound. It returns 0 if bound is negative. */
@@ -47,10 +47,10 @@ export class Waits {
   }
 
   /**
-   * hurried returns a random time for the rest of a wait after the platform reported that the
+   * wakeDelay returns a random time for the rest of a wait after the platform reported that the
    * network may work again.
    */
-  hurried(): number {
+  wakeDelay(): number {
     return this.upTo(this.bound(0));
   }
 }

@@ -17,7 +17,7 @@ import { toReceipt, toRequest } from "./send.js";
 const maxItems = 500;
 const maxBytes = 2 * 1024 * 1024 - 64 * 1024;
 // The time limit of a batch's attempt, as a multiple of that of another call's attempt.
-const patience = 3;
+const batchFactor = 3;
 
 /** Item is a pending message: one without a final result. */
 interface Item {
@@ -77,7 +77,7 @@ class Batch {
     let last: ParleyError | undefined;
     while (this.#pending.length > 0) {
       const before = this.#pending.length;
-      const { node, error } = await this.#sendPart(signal, patience * this.#caller.limit(failures));
+      const { node, error } = await this.#sendPart(signal, batchFactor * this.#caller.limit(failures));
       if (this.#pending.length < before) {
         failures = 0;
         last = undefined;
@@ -103,7 +103,7 @@ class Batch {
    * result of pending messages that have none.
    */
   giveUp(err: unknown): Error {
-    const error = err instanceof ParleyError ? err : wholly(err);
+    const error = err instanceof ParleyError ? err : toInterrupted(err);
     for (const item of this.#pending) {
       this.#results[item.index] ??= { error };
     }
@@ -187,7 +187,7 @@ class Batch {
   }
 }
 
-/** wholly returns err, wrapped in an InterruptedError if it is not one. */
-function wholly(err: unknown): InterruptedError {
+/** toInterrupted returns err, wrapped in an InterruptedError if it is not one. */
+function toInterrupted(err: unknown): InterruptedError {
   return err instanceof InterruptedError ? err : new InterruptedError(err, undefined);
 }

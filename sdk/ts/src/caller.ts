@@ -4,7 +4,7 @@ import { interrupted, link, until } from "./abort.js";
 import type { Waits } from "./backoff.js";
 import { Alarm, now, sleep, total } from "./clock.js";
 import type { Endpoint, Endpoints, Rpc } from "./endpoint.js";
-import { ParleyError, refused, toError } from "./error.js";
+import { ParleyError, toError, tokenRefused } from "./error.js";
 import type { CallOptions } from "./options.js";
 import type { Heads } from "./position.js";
 import type { Tokens } from "./token.js";
@@ -123,10 +123,10 @@ export class Caller {
    * never rejects.
    */
   async call<T>(signal: AbortSignal, limit: number, attempt: Attempt<T>): Promise<Outcome<T>> {
-    for (let again = true; ; again = false) {
+    for (let replaceToken = true; ; replaceToken = false) {
       const outcome = await this.#once(signal, limit, attempt);
-      const replaced = outcome.token !== "" && refused(outcome.error) && this.tokens.refuse(outcome.token);
-      if (!replaced || !again) {
+      const replaced = outcome.token !== "" && tokenRefused(outcome.error) && this.tokens.refuse(outcome.token);
+      if (!replaced || !replaceToken) {
         return outcome;
       }
     }
@@ -141,18 +141,18 @@ export class Caller {
     }
     const controller = new AbortController();
     const unlink = link(controller, signal);
-    const alarm = new Alarm(() => controller.abort(tooLong(limit)));
+    const alarm = new Alarm(() => controller.abort(attemptTimedOut(limit)));
     alarm.set(limit);
     const node = this.endpoints.pick();
     const began = now();
     try {
       const options = { signal: controller.signal, timeoutMs: limit, headers: authorization(token) };
       const value = await until(attempt(node.rpc, options), controller.signal);
-      this.endpoints.judge(signal, node, began, limit, undefined);
+      this.endpoints.record(signal, node, began, limit, undefined);
       return { node, token, value };
     } catch (err) {
       const error = signal.aborted ? cancelled : toError(err);
-      this.endpoints.judge(signal, node, began, limit, error);
+      this.endpoints.record(signal, node, began, limit, error);
       return { node, token, error };
     } finally {
       alarm.close();
@@ -213,12 +213,12 @@ export class Caller {
     failure: ParleyError,
   ): Promise<void> {
     let wait = this.waits.draw(failures, failure.retryAfter);
-    if (failures === 0 && failure.retryAfter === 0 && node !== undefined && this.endpoints.elsewhere(node)) {
-      wait = { told: 0, own: 0 };
+    if (failures === 0 && failure.retryAfter === 0 && node !== undefined && this.endpoints.hasAlternative(node)) {
+      wait = { retryAfter: 0, backoff: 0 };
     }
     this.log("warn", "retrying", { call: name, addr: node?.addr ?? "", wait: total(wait), error: failure });
     try {
-      await sleep(wait, signal, () => this.waits.hurried());
+      await sleep(wait, signal, () => this.waits.wakeDelay());
     } catch {
       throw this.ended(signal, failure);
     }
@@ -246,7 +246,7 @@ function timedOut(timeout: number): Error {
   return new DOMException(`the call did not finish within ${timeout} ms`, "TimeoutError");
 }
 
-function tooLong(limit: number): ParleyError {
+function attemptTimedOut(limit: number): ParleyError {
   return new ParleyError({
     code: Code.DeadlineExceeded,
     message: `no answer within ${limit} ms`,

@@ -33,8 +33,8 @@ export function texts(field: string, values: Iterable<unknown>): void {
   }
 }
 
-/** place throws INVALID_FIELD for a number that is not a safe integer. Undefined is valid. */
-export function place(field: string, value: number | undefined): void {
+/** safeInteger throws INVALID_FIELD for a number that is not a safe integer. Undefined is valid. */
+export function safeInteger(field: string, value: number | undefined): void {
   if (value !== undefined && !Number.isSafeInteger(value)) {
     throw invalid(field, "is not an integer");
   }

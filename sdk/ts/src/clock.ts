@@ -23,10 +23,10 @@ let slept = 0;
  */
 export function now(): number {
   const running = performance.now();
-  const seen = Date.now() - running;
-  if (Math.abs(seen - skew) > stepMs) {
-    slept += Math.max(0, seen - skew);
-    skew = seen;
+  const offset = Date.now() - running;
+  if (Math.abs(offset - skew) > stepMs) {
+    slept += Math.max(0, offset - skew);
+    skew = offset;
   }
   return running + slept;
 }
@@ -66,7 +66,7 @@ export class Alarm {
 
   constructor(ring: () => void) {
     this.#ring = ring;
-    this.#unwatch = onWake(() => this.#look());
+    this.#unwatch = onWake(() => this.#check());
   }
 
   /** set schedules the callback in ms milliseconds and replaces the earlier time. */
@@ -98,14 +98,14 @@ export class Alarm {
     this.#timer = setTimeout(
       () => {
         this.#timer = undefined;
-        this.#look();
+        this.#check();
       },
       Math.max(0, at - now()),
     );
     unref(this.#timer);
   }
 
-  #look(): void {
+  #check(): void {
     const left = this.#due - now();
     if (left === Number.POSITIVE_INFINITY) {
       return;
@@ -131,32 +131,32 @@ function unref(timer: unknown): void {
 
 /** Wait is a time to wait, in milliseconds. */
 export interface Wait {
-  /** told is the time that the server asked for. It is never shortened. */
-  told: number;
-  /** own is the time that the client adds. */
-  own: number;
+  /** retryAfter is the minimum that the server requires. It is never shortened. */
+  retryAfter: number;
+  /** backoff is the time that the client adds. */
+  backoff: number;
 }
 
 /** total returns the whole wait, in milliseconds. */
 export function total(wait: Wait): number {
-  return wait.told + wait.own;
+  return wait.retryAfter + wait.backoff;
 }
 
 /**
  * sleep resolves after the wait. It rejects with the signal's reason when the signal is aborted.
- * When the platform reports that the network may work again (see onWake), the rest of wait.own is
- * shortened to at most hurried().
+ * When the platform reports that the network may work again (see onWake), the rest of wait.backoff
+ * is shortened to at most wakeDelay().
  */
-export function sleep(wait: Wait, signal: AbortSignal, hurried: () => number): Promise<void> {
+export function sleep(wait: Wait, signal: AbortSignal, wakeDelay: () => number): Promise<void> {
   return new Promise((resolve, reject) => {
     if (signal.aborted) {
       reject(signal.reason);
       return;
     }
-    const soonest = now() + wait.told;
-    let due = soonest + wait.own;
+    const soonest = now() + wait.retryAfter;
+    let due = soonest + wait.backoff;
     let timer: ReturnType<typeof setTimeout> | undefined;
-    const look = () => {
+    const check = () => {
       clearTimeout(timer);
       const left = due - now();
       if (left <= 0) {
@@ -164,11 +164,11 @@ export function sleep(wait: Wait, signal: AbortSignal, hurried: () => number): P
         resolve();
         return;
       }
-      timer = setTimeout(look, Math.min(left, sliceMs));
+      timer = setTimeout(check, Math.min(left, sliceMs));
     };
     const unwatch = onWake(() => {
-      due = Math.min(due, Math.max(soonest, now()) + hurried());
-      look();
+      due = Math.min(due, Math.max(soonest, now()) + wakeDelay());
+      check();
     });
     const forget = onAbort(signal, () => {
       end();
@@ -179,6 +179,6 @@ export function sleep(wait: Wait, signal: AbortSignal, hurried: () => number): P
       unwatch();
       forget();
     };
-    look();
+    check();
   });
 }

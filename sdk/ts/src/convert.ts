@@ -14,7 +14,7 @@ export function integer(value: bigint): number {
   if (!Number.isSafeInteger(n)) {
     throw new ParleyError({
       code: Code.OutOfRange,
-      message: `${value} from the server is beyond what a number can hold`,
+      message: `${value} from the server is larger than Number.MAX_SAFE_INTEGER`,
     });
   }
   return n;

@@ -124,7 +124,7 @@ export class Core {
       for (const start of starts) {
         this.roster.insert(start);
       }
-      this.error = await this.#keepUp();
+      this.error = await this.#openStreams();
     } catch (err) {
       this.error = err;
     }
@@ -141,19 +141,19 @@ export class Core {
   }
 
   /**
-   * keepUp opens one stream after another. It returns the final error of a stream, and rejects with
+   * openStreams opens one stream after another. It returns the final error of a stream, and rejects with
    * the signal's reason when the subscription ends.
    */
-  async #keepUp(): Promise<ParleyError | undefined> {
+  async #openStreams(): Promise<ParleyError | undefined> {
     const pacer = new Pacer(this.caller);
     for (;;) {
       this.#setState({ state: "connecting" });
       const end = await new Stream(this).follow();
       this.signal.throwIfAborted();
-      if (await this.#passOverRefused(end)) {
+      if (await this.#dropRefused(end)) {
         continue;
       }
-      this.#judge(end);
+      this.#recordEnd(end);
       const wait = pacer.next(end);
       if (wait === undefined) {
         return end.error;
@@ -161,27 +161,27 @@ export class Core {
       const addr = end.node?.addr;
       this.caller.log("warn", "subscription waits for its next stream", { addr, wait: total(wait), error: end.error });
       this.#setState({ state: "waiting", error: end.error, wait: total(wait), addr });
-      await sleep(wait, this.signal, () => this.caller.waits.hurried());
+      await sleep(wait, this.signal, () => this.caller.waits.wakeDelay());
     }
   }
 
-  /** judge records whether the stream's node failed, and sets end.moved. */
-  #judge(end: StreamEnd): void {
+  /** recordEnd records whether the stream's node failed, and sets end.moved. */
+  #recordEnd(end: StreamEnd): void {
     if (end.node === undefined) {
       return;
     }
     if (end.advice !== undefined || nodeFailed(end.error)) {
       this.caller.endpoints.fail(end.node);
     }
-    end.moved = this.caller.endpoints.elsewhere(end.node);
+    end.moved = this.caller.endpoints.hasAlternative(end.node);
   }
 
   /**
-   * passOverRefused marks the channels for which the server refused a stream as lost. It reports
+   * dropRefused marks the channels for which the server refused a stream as lost. It reports
    * whether to open the next stream immediately without them. Before any stream was live, the
    * refusal is an error for the program instead.
    */
-  async #passOverRefused(end: StreamEnd): Promise<boolean> {
+  async #dropRefused(end: StreamEnd): Promise<boolean> {
     const { error } = end;
     if (error?.reason !== "NOT_MEMBER" || error.positions.length === 0 || !this.#wasLive) {
       return false;

@@ -10,10 +10,10 @@ export type Rpc = Client<typeof MessageService> & Client<typeof ServerService>;
 // The time in milliseconds for which a node that failed is avoided, and the maximum for one that
 // fails repeatedly.
 const avoidMs = 5_000;
-const avoidMostMs = 30_000;
+const maxAvoidMs = 30_000;
 // The minimum duration in milliseconds of an attempt whose deadline counts as a failure of the
 // node.
-const tellingMs = 1_000;
+const minFailureMs = 1_000;
 
 /** Endpoint is one node that a client can call. */
 export interface Endpoint {
@@ -23,7 +23,7 @@ export interface Endpoint {
   failures: number;
   failedAt: number;
   /** The time until which other nodes are preferred. */
-  avoided: number;
+  avoidedUntil: number;
 }
 
 /**
@@ -42,7 +42,7 @@ export class Endpoints {
       rpc: dial(addr),
       failures: 0,
       failedAt: Number.NEGATIVE_INFINITY,
-      avoided: Number.NEGATIVE_INFINITY,
+      avoidedUntil: Number.NEGATIVE_INFINITY,
     }));
     // Each client has its own order, so that all nodes are used and the clients of a failed node go
     // to different nodes.
@@ -64,7 +64,7 @@ export class Endpoints {
     for (let i = 0; i < this.#nodes.length; i++) {
       const index = (this.#current + i) % this.#nodes.length;
       const node = this.#node(index);
-      if (at >= node.avoided) {
+      if (at >= node.avoidedUntil) {
         this.#current = index;
         return node;
       }
@@ -76,10 +76,10 @@ export class Endpoints {
     return this.#node(oldest);
   }
 
-  /** elsewhere reports whether the next attempt goes to another node that is not avoided. */
-  elsewhere(node: Endpoint): boolean {
+  /** hasAlternative reports whether the next attempt goes to another node that is not avoided. */
+  hasAlternative(node: Endpoint): boolean {
     const next = this.pick();
-    return next !== node && this.#now() >= next.avoided;
+    return next !== node && this.#now() >= next.avoidedUntil;
   }
 
   /**
@@ -89,42 +89,42 @@ export class Endpoints {
   fail(node: Endpoint): void {
     const at = this.#now();
     node.failedAt = at;
-    if (at < node.avoided) {
+    if (at < node.avoidedUntil) {
       return;
     }
-    node.avoided = at + Math.min(avoidMs * 2 ** Math.min(node.failures, 8), avoidMostMs);
+    node.avoidedUntil = at + Math.min(avoidMs * 2 ** Math.min(node.failures, 8), maxAvoidMs);
     node.failures++;
   }
 
   /**
-   * work records that the node answered an attempt that began at the given time. An attempt that
+   * succeed records that the node answered an attempt that began at the given time. An attempt that
    * began before the last failure does not count, because a node that shuts down still answers.
    */
-  work(node: Endpoint, began: number): void {
+  succeed(node: Endpoint, began: number): void {
     if (began > node.failedAt) {
       node.failures = 0;
-      node.avoided = Number.NEGATIVE_INFINITY;
+      node.avoidedUntil = Number.NEGATIVE_INFINITY;
     }
   }
 
   /**
-   * judge records whether the node works, according to the outcome of an attempt that began at the
+   * record records whether the node works, according to the outcome of an attempt that began at the
    * given time. signal is that of the call, limit is the attempt's time limit in milliseconds.
    */
-  judge(signal: AbortSignal, node: Endpoint, began: number, limit: number, err: ParleyError | undefined): void {
+  record(signal: AbortSignal, node: Endpoint, began: number, limit: number, err: ParleyError | undefined): void {
     const overdue = signal.aborted && isTimeout(signal.reason);
     if (signal.aborted && !overdue) {
       return;
     }
     if (overdue || err?.code === Code.DeadlineExceeded) {
       // With a short deadline, the deadline is the likelier cause.
-      if (this.#now() - began >= Math.min(tellingMs, limit)) {
+      if (this.#now() - began >= Math.min(minFailureMs, limit)) {
         this.fail(node);
       }
     } else if (nodeFailed(err)) {
       this.fail(node);
     } else {
-      this.work(node, began);
+      this.succeed(node, began);
     }
   }
 

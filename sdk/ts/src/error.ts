@@ -152,10 +152,10 @@ export function toError(err: unknown): ParleyError {
   };
   const detail = err.findDetails(ErrorDetailSchema)[0];
   if (detail !== undefined) {
-    return new ParleyError({ ...init, ...detailed(detail, init.requestId) });
+    return new ParleyError({ ...init, ...fromDetail(detail, init.requestId) });
   }
   if (fromServer(err)) {
-    return new ParleyError({ ...init, retryable: passing(err.code) });
+    return new ParleyError({ ...init, retryable: retryableCode(err.code) });
   }
   // The client raised the error. fetch reports a broken connection as a TypeError without a code.
   // Two errors are final: a response that is too large to read, and a procedure that the server
@@ -170,7 +170,7 @@ export function toError(err: unknown): ParleyError {
 
 // The codes that Connect's client never raises on its own. It uses the others also for a broken
 // connection or a truncated response.
-const onlyServers: readonly Code[] = [
+const serverOnlyCodes: readonly Code[] = [
   Code.NotFound,
   Code.AlreadyExists,
   Code.PermissionDenied,
@@ -186,18 +186,18 @@ const onlyServers: readonly Code[] = [
  * so the code decides.
  */
 function fromServer(err: { code: Code; isWireError?: boolean }): boolean {
-  return err.isWireError ?? onlyServers.includes(err.code);
+  return err.isWireError ?? serverOnlyCodes.includes(err.code);
 }
 
 /**
- * passing reports whether an error without a detail, for example from a proxy, is retryable
+ * retryableCode reports whether an error without a detail, for example from a proxy, is retryable
  * according to its code.
  */
-function passing(code: Code): boolean {
+function retryableCode(code: Code): boolean {
   return code === Code.Unavailable || code === Code.DeadlineExceeded || code === Code.Aborted || code === Code.Canceled;
 }
 
-function detailed(detail: ErrorDetail, requestId: string | undefined): ErrorInit {
+function fromDetail(detail: ErrorDetail, requestId: string | undefined): ErrorInit {
   return {
     reason: named(ErrorReason, detail.reason, "REASON") as Reason,
     retryable: detail.reason === ErrorReason.UNSPECIFIED ? detail.retryable : detail.reason >= firstRetryable,
@@ -214,8 +214,8 @@ export function itemError(item: ItemError | undefined): ParleyError {
   // StatusCode has gRPC's numbers, and so has Connect's Code.
   const number: number = item?.code ?? 0;
   const code = number in Code ? (number as Code) : Code.Unknown;
-  const init: ErrorInit = { code, message: item?.message, retryable: passing(code) };
-  return new ParleyError(item?.detail === undefined ? init : { ...init, ...detailed(item.detail, "") });
+  const init: ErrorInit = { code, message: item?.message, retryable: retryableCode(code) };
+  return new ParleyError(item?.detail === undefined ? init : { ...init, ...fromDetail(item.detail, "") });
 }
 
 /** tokenError converts the error of a token source. It is final if its reason is TOKEN_INVALID. */
@@ -241,8 +241,8 @@ export function invalid(field: string, message: string): ParleyError {
   });
 }
 
-/** refused reports whether the server refused the token. */
-export function refused(err: ParleyError | undefined): boolean {
+/** tokenRefused reports whether the server refused the token. */
+export function tokenRefused(err: ParleyError | undefined): boolean {
   return err !== undefined && (err.code === Code.Unauthenticated || err.reason === "TOKEN_EXPIRED");
 }
 

@@ -5,7 +5,7 @@ import {
   type ListMessagesResponse,
 } from "@parleyhq/api/parley/v1/message_pb.js";
 import type { Caller } from "./caller.js";
-import { place, text } from "./check.js";
+import { safeInteger, text } from "./check.js";
 import { integer, toMessage } from "./convert.js";
 import { ParleyError } from "./error.js";
 import type { Message } from "./message.js";
@@ -32,9 +32,9 @@ export interface HistoryOptions extends CallOptions {
 export async function* history(caller: Caller, channelId: string, options: HistoryOptions): AsyncGenerator<Message> {
   const { afterSeq, beforeSeq, limit = 0 } = options;
   text(["channel_id", channelId]);
-  place("after_seq", afterSeq);
-  place("before_seq", beforeSeq);
-  place("page_size", options.pageSize);
+  safeInteger("after_seq", afterSeq);
+  safeInteger("before_seq", beforeSeq);
+  safeInteger("page_size", options.pageSize);
   const request = create(ListMessagesRequestSchema, {
     channelId,
     afterSeq: afterSeq === undefined ? undefined : BigInt(afterSeq),
@@ -42,13 +42,13 @@ export async function* history(caller: Caller, channelId: string, options: Histo
     pageSize: Math.min(Math.max(options.pageSize || limit, 0), maxPage),
     minSeq: BigInt(caller.heads.get(channelId).seq),
   });
-  let given = 0;
+  let yielded = 0;
   do {
     const page = await load(caller, request, options);
     for (const m of page.messages) {
       yield toMessage(m);
-      given++;
-      if (given === limit) {
+      yielded++;
+      if (yielded === limit) {
         return;
       }
     }
@@ -65,16 +65,16 @@ async function load(caller: Caller, request: ListMessagesRequest, options: CallO
   try {
     return await list(caller, request, options);
   } catch (err) {
-    const beyond = err instanceof ParleyError && err.reason === "POSITION_OUT_OF_RANGE";
-    if (!beyond || request.minSeq === 0n || request.pageToken !== "") {
+    const outOfRange = err instanceof ParleyError && err.reason === "POSITION_OUT_OF_RANGE";
+    if (!outOfRange || request.minSeq === 0n || request.pageToken !== "") {
       throw err;
     }
     const known = caller.heads.get(request.channelId);
     const minSeq = request.minSeq;
     request.minSeq = 0n;
-    const again = await list(caller, request, options).catch(() => undefined);
-    if (again !== undefined && again.epoch !== known.epoch) {
-      return again;
+    const unbounded = await list(caller, request, options).catch(() => undefined);
+    if (unbounded !== undefined && unbounded.epoch !== known.epoch) {
+      return unbounded;
     }
     request.minSeq = minSeq;
     throw err;

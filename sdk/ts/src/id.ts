@@ -1,9 +1,9 @@
 import { v7 as uuidv7 } from "uuid";
 
 /**
- * mint returns a new UUIDv7, which sorts by time. Unlike crypto.randomUUID it also works outside of
+ * newId returns a new UUIDv7, which sorts by time. Unlike crypto.randomUUID it also works outside of
  * a secure context.
  */
-export function mint(): string {
+export function newId(): string {
   return uuidv7();
 }

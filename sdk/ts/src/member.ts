@@ -1,11 +1,11 @@
 import type { CallOptions as RpcOptions } from "@connectrpc/connect";
 import { MemberRole } from "@parleyhq/api/parley/v1/channel_pb.js";
 import type { Caller } from "./caller.js";
-import { place, text, texts } from "./check.js";
+import { safeInteger, text, texts } from "./check.js";
 import { toChannel, toMember } from "./convert.js";
 import type { Rpc } from "./endpoint.js";
 import { invalid } from "./error.js";
-import { mint } from "./id.js";
+import { newId } from "./id.js";
 import type { CreatedChannel, Member, NewMember } from "./message.js";
 import type { CallOptions } from "./options.js";
 
@@ -37,7 +37,7 @@ export async function createChannel(
   channelId: string,
   options: CreateChannelOptions,
 ): Promise<CreatedChannel> {
-  const idempotencyKey = options.idempotencyKey || mint();
+  const idempotencyKey = options.idempotencyKey || newId();
   text(["channel_id", channelId], ["idempotency_key", idempotencyKey]);
   const members = toMembers(options.members ?? []);
   const request = { channelId, membersOnly: options.membersOnly ?? false, members, idempotencyKey };
@@ -108,7 +108,7 @@ export async function removeMembers(
 export async function* members(caller: Caller, channelId: string, options: ListOptions): AsyncGenerator<Member> {
   const { pageSize } = options;
   text(["channel_id", channelId]);
-  place("page_size", pageSize);
+  safeInteger("page_size", pageSize);
   let pageToken = "";
   do {
     const request = { channelId, pageSize, pageToken };

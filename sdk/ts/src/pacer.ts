@@ -1,7 +1,7 @@
 import type { Caller } from "./caller.js";
 import type { Wait } from "./clock.js";
 import type { Endpoint } from "./endpoint.js";
-import { type ParleyError, refused } from "./error.js";
+import { type ParleyError, tokenRefused } from "./error.js";
 
 /** The lifetime in milliseconds from which a stream resets the waits. */
 const stableMs = 10_000;
@@ -20,7 +20,7 @@ export interface StreamEnd {
   /** The stream's token. */
   token: string;
   /** The time for which the stream was live, in milliseconds. 0 if it never was live. */
-  lived: number;
+  duration: number;
   /** The stream's node. Undefined if the client called none. */
   node?: Endpoint;
   /** True if the next stream goes to another node. */
@@ -42,24 +42,24 @@ export class Pacer {
   /** next returns the wait after a stream's end, or undefined if its error is final. */
   next(end: StreamEnd): Wait | undefined {
     const { waits, tokens } = this.#caller;
-    const useful = end.lived >= usefulMs;
+    const useful = end.duration >= usefulMs;
     if (useful) {
       this.#refusals = 0;
     }
-    if (end.lived >= stableMs || (useful && end.moved)) {
+    if (end.duration >= stableMs || (useful && end.moved)) {
       this.#failures = 0;
     }
-    let told = 0;
-    const replaced = end.token !== "" && refused(end.error) && tokens.refuse(end.token);
+    let advised = 0;
+    const replaced = end.token !== "" && tokenRefused(end.error) && tokens.refuse(end.token);
     if (end.advice !== undefined) {
-      told = waits.upTo(end.advice);
+      advised = waits.upTo(end.advice);
       if (useful) {
-        return { told, own: 0 };
+        return { retryAfter: advised, backoff: 0 };
       }
     } else if (replaced && this.#refusals === 0) {
       // One attempt with a new token needs no wait.
       this.#refusals++;
-      return { told: 0, own: 0 };
+      return { retryAfter: 0, backoff: 0 };
     } else if (end.error !== undefined && !this.#caller.worthRetrying(end.error)) {
       return undefined;
     }
@@ -67,10 +67,10 @@ export class Pacer {
     if (this.#failures === 0 && end.moved && retryAfter === 0) {
       // The first attempt at another node waits only for the advised time.
       this.#failures++;
-      return { told, own: 0 };
+      return { retryAfter: advised, backoff: 0 };
     }
     const wait = waits.draw(this.#failures, retryAfter);
     this.#failures++;
-    return { told: told + wait.told, own: wait.own };
+    return { retryAfter: advised + wait.retryAfter, backoff: wait.backoff };
   }
 }

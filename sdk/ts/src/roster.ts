@@ -122,13 +122,13 @@ export class Roster {
     const current = this.#channels.get(channel.id);
     // The events of a lost channel are delivered until the server accepted the channel that
     // replaces it.
-    const making = current?.tentative && current.replaced === channel;
-    if (current !== channel && !making) {
+    const replacing = current?.tentative && current.replaced === channel;
+    if (current !== channel && !replacing) {
       return false;
     }
     channel.take(event);
     if (event.kind === "lost") {
-      if (making) {
+      if (replacing) {
         current.replaced = undefined;
       } else {
         this.delete(channel.id);

@@ -5,7 +5,7 @@ import type { Caller } from "./caller.js";
 import { text } from "./check.js";
 import { date, integer, toMessage } from "./convert.js";
 import { invalid } from "./error.js";
-import { mint } from "./id.js";
+import { newId } from "./id.js";
 import type { ChangeReceipt, Outgoing, Receipt, StoredMessage } from "./message.js";
 import type { CallOptions } from "./options.js";
 
@@ -22,7 +22,7 @@ export interface ChangeOptions extends CallOptions {
  * cannot be encoded.
  */
 export function toRequest(o: Outgoing): pb.SendMessageRequest {
-  const clientMsgId = o.clientMsgId || mint();
+  const clientMsgId = o.clientMsgId || newId();
   text(
     ["channel_id", o.channelId],
     ["content", o.content],
@@ -96,7 +96,7 @@ export async function edit(
   content: string,
   options: ChangeOptions,
 ): Promise<ChangeReceipt> {
-  const request = { channelId, msgId, content, clientMsgId: options.clientMsgId || mint() };
+  const request = { channelId, msgId, content, clientMsgId: options.clientMsgId || newId() };
   text(["channel_id", channelId], ["msg_id", msgId], ["content", content], ["client_msg_id", request.clientMsgId]);
   const res = await caller.retry("EditMessage", options, (rpc, opts) => rpc.editMessage(request, opts));
   return toChange(caller, request, res);
@@ -108,7 +108,7 @@ export async function recall(
   msgId: string,
   options: ChangeOptions,
 ): Promise<ChangeReceipt> {
-  const request = { channelId, msgId, clientMsgId: options.clientMsgId || mint() };
+  const request = { channelId, msgId, clientMsgId: options.clientMsgId || newId() };
   text(["channel_id", channelId], ["msg_id", msgId], ["client_msg_id", request.clientMsgId]);
   const res = await caller.retry("RecallMessage", options, (rpc, opts) => rpc.recallMessage(request, opts));
   return toChange(caller, request, res);

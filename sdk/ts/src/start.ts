@@ -1,4 +1,4 @@
-import { place, text } from "./check.js";
+import { safeInteger, text } from "./check.js";
 import type { Position } from "./position.js";
 
 /**
@@ -31,6 +31,6 @@ export function after(position: { channelId: string; seq: number; epoch?: string
 export function checkStarts(starts: readonly Start[]): void {
   for (const { channelId, position } of starts) {
     text(["channels", channelId], ["channels", position?.epoch]);
-    place("channels", position?.seq);
+    safeInteger("channels", position?.seq);
   }
 }

@@ -12,8 +12,8 @@ import type { StreamEnd } from "./pacer.js";
 /** The heartbeat interval if the server sends none. */
 const defaultHeartbeatMs = 15_000;
 
-/** leaving returns the retryable error with which a subscription leaves a stream on its own. */
-function leaving(code: Code, message: string, unanswered = false): ParleyError {
+/** streamError returns the retryable error with which a subscription leaves a stream on its own. */
+function streamError(code: Code, message: string, unanswered = false): ParleyError {
   return new ParleyError({ code, message, retryable: true, unanswered });
 }
 
@@ -22,7 +22,7 @@ function leaving(code: Code, message: string, unanswered = false): ParleyError {
  * from its own.
  */
 export function resubscribe(): ParleyError {
-  return leaving(Code.Aborted, "a change of channels may not have arrived");
+  return streamError(Code.Aborted, "a change of channels may not have arrived");
 }
 
 /** Stream is one Subscribe call of a subscription. */
@@ -34,13 +34,13 @@ export class Stream {
 
   readonly #core: Core;
   readonly #controller = new AbortController();
-  #end: StreamEnd = { token: "", lived: 0, moved: false };
+  #end: StreamEnd = { token: "", duration: 0, moved: false };
   #began: number | undefined;
-  #patience: number;
+  #frameTimeout: number;
 
   constructor(core: Core) {
     this.#core = core;
-    this.#patience = core.caller.attemptTimeout;
+    this.#frameTimeout = core.caller.attemptTimeout;
   }
 
   /** signal is aborted when the stream is left. */
@@ -59,8 +59,8 @@ export class Stream {
     const watch = new Alarm(() =>
       this.leave(
         this.#began === undefined
-          ? leaving(Code.Unavailable, "no first frame in time")
-          : leaving(Code.Unavailable, "no frame for 2.5 heartbeat intervals"),
+          ? streamError(Code.Unavailable, "no first frame in time")
+          : streamError(Code.Unavailable, "no frame for 2.5 heartbeat intervals"),
       ),
     );
     try {
@@ -74,7 +74,7 @@ export class Stream {
       this.#controller.abort();
     }
     if (this.#began !== undefined) {
-      this.#end.lived = now() - this.#began;
+      this.#end.duration = now() - this.#began;
     }
     return this.#end;
   }
@@ -82,7 +82,7 @@ export class Stream {
   async #read(watch: Alarm): Promise<void> {
     const { caller } = this.#core;
     this.#end.token = await caller.tokens.get(this.signal);
-    watch.set(this.#patience);
+    watch.set(this.#frameTimeout);
     const node = caller.endpoints.pick();
     this.#end.node = node;
     const tried = now();
@@ -92,7 +92,7 @@ export class Stream {
     for (;;) {
       const { done, value: frame } = await until(frames.next(), this.signal);
       if (done) {
-        this.#end.error = leaving(Code.Unavailable, "the stream ended without a reason");
+        this.#end.error = streamError(Code.Unavailable, "the stream ended without a reason");
         return;
       }
       // While the program is slow to take events, no frame is read. The silence does not mean that
@@ -104,16 +104,16 @@ export class Stream {
       if (!(await this.#deliver(frame))) {
         return;
       }
-      watch.set(this.#patience);
+      watch.set(this.#frameTimeout);
     }
   }
 
   #first(frame: SubscribeResponse, node: Endpoint, tried: number): void {
     this.#began = now();
     const info = frame.frame.case === "info" ? frame.frame.value : undefined;
-    this.#patience = 2.5 * (milliseconds(info?.heartbeatInterval) || defaultHeartbeatMs);
+    this.#frameTimeout = 2.5 * (milliseconds(info?.heartbeatInterval) || defaultHeartbeatMs);
     this.id = info?.streamId ?? "";
-    this.#core.caller.endpoints.work(node, tried);
+    this.#core.caller.endpoints.succeed(node, tried);
     this.#core.live(this, node);
   }
 
@@ -126,7 +126,7 @@ export class Stream {
     switch (frame.case) {
       case "events":
         if (!(await this.#core.deliver(frame.value.events))) {
-          this.#end.error = leaving(Code.DataLoss, "the stream skipped entries", true);
+          this.#end.error = streamError(Code.DataLoss, "the stream skipped entries", true);
           return false;
         }
         return true;

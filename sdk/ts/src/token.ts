@@ -71,8 +71,8 @@ export class Tokens {
     );
     alarm.set(tokenTimeoutMs);
     try {
-      const given = (async () => source(limit.signal))();
-      const token = checked(await until(given, limit.signal));
+      const result = (async () => source(limit.signal))();
+      const token = checked(await until(result, limit.signal));
       if (token === "") {
         throw new Error("the token source returned an empty token");
       }

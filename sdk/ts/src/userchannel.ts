@@ -1,5 +1,5 @@
 import type { Caller } from "./caller.js";
-import { place, text } from "./check.js";
+import { safeInteger, text } from "./check.js";
 import { integer, toUserChannel } from "./convert.js";
 import { invalid } from "./error.js";
 import type { ListOptions } from "./member.js";
@@ -8,7 +8,7 @@ import type { CallOptions } from "./options.js";
 
 export async function* channels(caller: Caller, options: ListOptions): AsyncGenerator<UserChannel> {
   const { pageSize } = options;
-  place("page_size", pageSize);
+  safeInteger("page_size", pageSize);
   let pageToken = "";
   do {
     const request = { pageSize, pageToken };

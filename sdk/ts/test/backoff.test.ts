@@ -2,12 +2,12 @@ import { describe, expect, it } from "vitest";
 import { Waits } from "../src/backoff.js";
 
 describe("waits", () => {
-  it("are bounded first and drawn then", () => {
+  it("are bounded, then drawn at random below the bound", () => {
     const waits = new Waits();
     expect([0, 1, 2, 3, 4, 5, 6, 7, 1000].map((n) => waits.bound(n))).toEqual([
       200, 400, 800, 1600, 3200, 6400, 10_000, 10_000, 10_000,
     ]);
-    const drawn = Array.from({ length: 2_000 }, () => waits.draw(20, 0).own);
+    const drawn = Array.from({ length: 2_000 }, () => waits.draw(20, 0).backoff);
     expect(Math.max(...drawn)).toBeLessThanOrEqual(10_000);
     for (const [low, high] of [
       [0, 2_500],
@@ -21,17 +21,17 @@ describe("waits", () => {
     }
   });
 
-  it("come on top of what the server asked for", () => {
+  it("are added to the server's retryAfter", () => {
     let random = 0;
     const waits = new Waits({ base: 100, max: 1_000 }, () => random);
-    expect(waits.draw(0, 700)).toEqual({ told: 700, own: 0 });
+    expect(waits.draw(0, 700)).toEqual({ retryAfter: 700, backoff: 0 });
     random = 0.5;
-    expect(waits.draw(1, 700)).toEqual({ told: 700, own: 100 });
-    expect(waits.draw(9, 0)).toEqual({ told: 0, own: 500 });
-    expect(waits.hurried()).toBe(50);
+    expect(waits.draw(1, 700)).toEqual({ retryAfter: 700, backoff: 100 });
+    expect(waits.draw(9, 0)).toEqual({ retryAfter: 0, backoff: 500 });
+    expect(waits.wakeDelay()).toBe(50);
   });
 
-  it("keep their defaults for what is no time", () => {
+  it("use the defaults for options that are not valid durations", () => {
     const waits = new Waits({ base: 0, max: -1 });
     expect([waits.bound(0), waits.bound(99)]).toEqual([200, 10_000]);
     expect(new Waits({ base: 500, max: 300 }).bound(0)).toBe(300);

@@ -19,7 +19,7 @@ function sent(server: Fake): string[][] {
 }
 
 describe("a batch", () => {
-  it("goes in parts, in order, and each once", async () => {
+  it("is sent in parts, in order, each once", async () => {
     const server = new Fake();
     server.faults(2, "SendMessages", { drop: true, applied: true });
     const results = await newClient(server).sendBatch(batch("room", 1, 1_100));
@@ -28,14 +28,14 @@ describe("a batch", () => {
     expect(sent(server).map((ids) => ids.length)).toEqual([500, 500, 500, 500, 100]);
   });
 
-  it("keeps below the size that a request may have", async () => {
+  it("keeps each request below the size limit", async () => {
     const server = new Fake();
     const big = batch("room", 1, 80).map((m) => ({ ...m, content: "x".repeat(60_000) }));
     await newClient(server).sendBatch(big);
     expect(sent(server).map((ids) => ids.length)).toEqual([33, 33, 14]);
   });
 
-  it("repeats what may pass, and only that, before anything later", async () => {
+  it("repeats only retryable messages, before later ones", async () => {
     const server = new Fake();
     const passing = { error: failure(Code.Unavailable, ErrorReason.OUTCOME_UNKNOWN), applied: true };
     const final = { error: failure(Code.AlreadyExists, ErrorReason.CLIENT_MSG_ID_REUSED) };
@@ -61,7 +61,7 @@ describe("a batch", () => {
     ]);
   });
 
-  it("refuses an item that can't be encoded, and sends the others", async () => {
+  it("rejects an item that cannot be encoded, and sends the others", async () => {
     const server = new Fake();
     const messages = batch("room", 1, 3);
     (messages[1] as Outgoing).content = "\ud800";
@@ -71,7 +71,7 @@ describe("a batch", () => {
     expect(await newClient(server).sendBatch([])).toEqual([]);
   });
 
-  it("refused as a whole tells how far it came", async () => {
+  it("that is refused as a whole rejects with the results so far", async () => {
     const server = new Fake();
     server.fault = (method) =>
       method === "SendMessages" && server.requests.length === 2
@@ -83,7 +83,7 @@ describe("a batch", () => {
     expect(err.results?.[599]?.error).toMatchObject({ reason: "CAPABILITY_MISSING" });
   });
 
-  it("ended by its signal tells how far it came", async () => {
+  it("that its signal ends rejects with the results so far", async () => {
     const server = new Fake();
     const controller = new AbortController();
     server.fault = (method) => {
@@ -100,7 +100,7 @@ describe("a batch", () => {
     expect(err.results?.[500]?.error).toBeInstanceOf(InterruptedError);
   });
 
-  it("answered with too few results is repeated", async () => {
+  it("is repeated if the response has too few results", async () => {
     const server = new Fake();
     const log = server.log("room");
     const client = newClient(server);

@@ -48,7 +48,7 @@ describe.sequential("a machine that sleeps", () => {
     vi.useRealTimers();
   });
 
-  it("has a clock that goes on and never back", async () => {
+  it("has a clock that includes the sleep and never goes back", async () => {
     const began = now();
     // The duration of a sleep is accurate to about a second.
     const since = () => Math.round((now() - began) / 2_000) * 2;
@@ -62,7 +62,7 @@ describe.sequential("a machine that sleeps", () => {
     expect(since()).toBe(3_608);
   });
 
-  it("has alarms that ring when it wakes, once", async () => {
+  it("has alarms that ring once after it wakes", async () => {
     let rung = 0;
     const alarm = new Alarm(() => rung++);
     alarm.set(37_500);
@@ -93,7 +93,7 @@ describe.sequential("a machine that sleeps", () => {
     expect(vi.getTimerCount()).toBe(0);
   });
 
-  it("leaves a stream that died meanwhile at once", async () => {
+  it("leaves a stream that died during the sleep at once", async () => {
     const server = new Fake();
     const states = new States();
     const client = newClient(server);
@@ -115,7 +115,7 @@ describe.sequential("a machine that sleeps", () => {
     expect(page.listeners).toBe(0);
   });
 
-  it("gives up an attempt whose time was over meanwhile", async () => {
+  it("ends an attempt whose limit passed during the sleep", async () => {
     const server = new Fake();
     server.faults(1, "SendMessage", { hang: true });
     const sending = newClient(server, { callTimeout: 0 }).send("room", "hello");
@@ -126,7 +126,7 @@ describe.sequential("a machine that sleeps", () => {
     await sending;
   });
 
-  it("gives up a call whose time limit was over meanwhile", async () => {
+  it("ends a call whose time limit passed during the sleep", async () => {
     const server = new Fake();
     server.faults(1, "SendMessage", { hang: true });
     const sending = rejected(newClient(server).send("room", "hello"), Error);
@@ -137,7 +137,7 @@ describe.sequential("a machine that sleeps", () => {
     expect(page.listeners).toBe(0);
   });
 
-  it("keeps a stream whose frames had arrived meanwhile", async () => {
+  it("keeps a stream whose frames arrived during the sleep", async () => {
     let rung = 0;
     const alarm = new Alarm(() => rung++);
     alarm.set(5_000);
@@ -151,7 +151,7 @@ describe.sequential("a machine that sleeps", () => {
     alarm.close();
   });
 
-  it("keeps a stream whose silence was short", async () => {
+  it("keeps a stream after a short silence", async () => {
     const server = new Fake();
     const states = new States();
     const sub = newClient(server).subscribe(fromStart("room"), { onState: states.onState });
@@ -163,7 +163,7 @@ describe.sequential("a machine that sleeps", () => {
   });
 
   for (const event of ["online", "visibilitychange"]) {
-    it(`ends a wait early on ${event}, but not what the server asked for`, async () => {
+    it(`shortens a backoff on ${event}, but not the server's retryAfter`, async () => {
       const server = new Fake();
       server.down = true;
       const states = new States();
@@ -197,8 +197,8 @@ describe.sequential("a machine that sleeps", () => {
     });
   }
 
-  it("wakes what slept with it", async () => {
-    const waiting = sleep({ told: 5_000, own: 5_000 }, new AbortController().signal, () => 0);
+  it("resolves waits whose time passed during the sleep", async () => {
+    const waiting = sleep({ retryAfter: 5_000, backoff: 5_000 }, new AbortController().signal, () => 0);
     let over = false;
     waiting.then(() => {
       over = true;
@@ -212,9 +212,9 @@ describe.sequential("a machine that sleeps", () => {
     expect(vi.getTimerCount()).toBe(0);
   });
 
-  it("sleeps no longer than its signal", async () => {
+  it("ends a wait when its signal is aborted", async () => {
     const controller = new AbortController();
-    const waiting = sleep({ told: 0, own: 5_000 }, controller.signal, () => 0);
+    const waiting = sleep({ retryAfter: 0, backoff: 5_000 }, controller.signal, () => 0);
     controller.abort("why");
     await expect(waiting).rejects.toBe("why");
     expect(vi.getTimerCount()).toBe(0);

@@ -60,7 +60,7 @@ describe.sequential("a call's time limit", () => {
     serverInfo: (c: Client) => c.serverInfo(),
   };
   for (const [name, call] of Object.entries(calls)) {
-    it(`is 30 s, and its error has the last failure: ${name}`, async () => {
+    it(`is 30 s by default, and its error has the last failure: ${name}`, async () => {
       const server = new Fake();
       server.fault = () => away;
       const { after, error } = await ended(call(slow(server)));
@@ -76,7 +76,7 @@ describe.sequential("a call's time limit", () => {
     });
   }
 
-  it("is the client's, or the call's own", async () => {
+  it("is the client's unless the call sets its own", async () => {
     const server = new Fake();
     server.fault = () => away;
     const client = slow(server, { callTimeout: 2_000 });
@@ -86,7 +86,7 @@ describe.sequential("a call's time limit", () => {
     expect((await ended(slow(server).get("room", "x", { timeout: 1_000 }))).after).toBeLessThan(1_500);
   });
 
-  it("can be switched off, for the client and for a call", async () => {
+  it("can be disabled, for the client and for a call", async () => {
     const server = new Fake();
     server.fault = () => away;
     const enough = new AbortController();
@@ -104,7 +104,7 @@ describe.sequential("a call's time limit", () => {
     ]);
   });
 
-  it("holds beside a signal", async () => {
+  it("applies in addition to a signal", async () => {
     const server = new Fake();
     server.fault = () => away;
     const { signal } = new AbortController();
@@ -112,7 +112,7 @@ describe.sequential("a call's time limit", () => {
     expect([after < 30_500, (error as Error).name]).toEqual([true, "TimeoutError"]);
   });
 
-  it("rejects with a TimeoutError alone where no attempt has ended", async () => {
+  it("rejects with a plain TimeoutError if no attempt has ended", async () => {
     const server = new Fake();
     server.fault = () => ({ hang: true });
     const client = slow(server, { attemptTimeout: 60_000 });
@@ -122,7 +122,7 @@ describe.sequential("a call's time limit", () => {
     expect(error).toMatchObject({ name: "TimeoutError", message: "the call did not finish within 30000 ms" });
   });
 
-  it("that cuts an attempt short counts as the node's failure", async () => {
+  it("that ends an attempt counts as a failure of the node", async () => {
     const [a, b] = [new Fake(), new Fake()];
     a.fault = () => ({ hang: true });
     const client = slow([a, b], { attemptTimeout: 60_000, random: () => 0.999 });
@@ -131,7 +131,7 @@ describe.sequential("a call's time limit", () => {
     expect([a.of("SendMessage").length, b.of("SendMessage").length]).toEqual([1, 1]);
   });
 
-  it("is that of each page of a list", async () => {
+  it("applies to each page of a list", async () => {
     const server = new Fake();
     server.post("room", 4);
     const client = slow(server);
@@ -146,7 +146,7 @@ describe.sequential("a call's time limit", () => {
     expect(error).toBeInstanceOf(InterruptedError);
   });
 
-  it("starts again whenever messages of a batch are stored", async () => {
+  it("restarts whenever messages of a batch are stored", async () => {
     const server = new Fake();
     const messages: Outgoing[] = Array.from({ length: 1_500 }, (_, i) => ({ channelId: "room", content: `${i}` }));
     let began = Date.now();
@@ -174,7 +174,7 @@ describe.sequential("a call's time limit", () => {
     expect(results[1_499]?.error).toBeInstanceOf(InterruptedError);
   });
 
-  it("of a batch cuts an attempt short, and the error has the failure before", async () => {
+  it("that ends an attempt of a batch rejects with the previous failure", async () => {
     const server = new Fake();
     server.fault = () => (server.requests.length === 1 ? away : { hang: true });
     const client = slow(server, { attemptTimeout: 60_000 });
@@ -182,7 +182,7 @@ describe.sequential("a call's time limit", () => {
     expect(error).toMatchObject({ name: "TimeoutError", cause: { reason: "STORE_UNAVAILABLE" } });
   });
 
-  it("is none of a subscription's", async () => {
+  it("does not apply to a subscription", async () => {
     const server = new Fake();
     const client = slow(server, { callTimeout: 1_000 });
     const sub = subscribe(client, fromStart("room"));
@@ -203,7 +203,7 @@ describe.sequential("a call's time limit", () => {
     await sub.done;
   });
 
-  it("leaves no timer behind", async () => {
+  it("leaves no timer running", async () => {
     const server = new Fake();
     const client = slow(server);
     await client.send("room", "hello");

@@ -29,7 +29,7 @@ class Fleet {
 const never = new AbortController().signal;
 
 describe("endpoints", () => {
-  it("are evenly used, and those of one that fails spread over the others", () => {
+  it("are used evenly, and the clients of a failed node spread over the others", () => {
     const first = new Map<string, number>();
     const then = new Map<string, number>();
     for (let i = 0; i < 3_000; i++) {
@@ -45,7 +45,7 @@ describe("endpoints", () => {
     expect([...then.values()].every((n) => n > 350 && n < 650)).toBe(true);
   });
 
-  it("stick to a node until it fails, and do not go back by themselves", () => {
+  it("keep a node until it fails, and do not return to it without a failure", () => {
     const fleet = new Fleet(3);
     const first = fleet.node;
     expect(Array.from({ length: 10 }, () => fleet.node)).toEqual(Array(10).fill(first));
@@ -56,24 +56,24 @@ describe("endpoints", () => {
     expect(fleet.node).toBe(second);
   });
 
-  it("avoid a node for longer each time that it fails when tried", () => {
+  it("avoid a node for longer after each failed attempt", () => {
     const fleet = new Fleet(1);
     const node = fleet.node;
     for (const ms of [5_000, 10_000, 20_000, 30_000, 30_000]) {
       fleet.endpoints.fail(node);
       fleet.endpoints.fail(node); // Failures of an avoided node do not add up.
-      expect(node.avoided - fleet.at).toBe(ms);
-      fleet.at = node.avoided;
+      expect(node.avoidedUntil - fleet.at).toBe(ms);
+      fleet.at = node.avoidedUntil;
     }
     const began = fleet.at;
     fleet.endpoints.fail(node);
-    fleet.endpoints.work(node, began); // It began before the failure, so it does not count.
-    expect(node.avoided).toBeGreaterThan(fleet.at);
-    fleet.endpoints.work(node, began + 1);
-    expect(node).toMatchObject({ failures: 0, avoided: Number.NEGATIVE_INFINITY });
+    fleet.endpoints.succeed(node, began); // It began before the failure, so it does not count.
+    expect(node.avoidedUntil).toBeGreaterThan(fleet.at);
+    fleet.endpoints.succeed(node, began + 1);
+    expect(node).toMatchObject({ failures: 0, avoidedUntil: Number.NEGATIVE_INFINITY });
   });
 
-  it("go to the one whose failure is the longest ago where all failed", () => {
+  it("choose the node with the oldest failure if all have failed", () => {
     const fleet = new Fleet(3);
     const order = [0, 1, 2].map(() => {
       const node = fleet.node;
@@ -82,13 +82,13 @@ describe("endpoints", () => {
       return node;
     });
     expect(fleet.node).toBe(order[0]);
-    expect(fleet.endpoints.elsewhere(order[2] as never)).toBe(false);
+    expect(fleet.endpoints.hasAlternative(order[2] as never)).toBe(false);
     fleet.endpoints.fail(fleet.node);
     fleet.at += 10;
     expect(fleet.node).toBe(order[1]);
   });
 
-  it("judge by the outcome", () => {
+  it("record success or failure according to the outcome", () => {
     const timedOut = AbortSignal.abort(new DOMException("", "TimeoutError"));
     const error = (code: Code, init = {}) => new ParleyError({ code, retryable: true, ...init });
     const cases: [string, AbortSignal, number, ParleyError | undefined, boolean][] = [
@@ -111,7 +111,7 @@ describe("endpoints", () => {
       const node = fleet.node;
       const began = fleet.at;
       fleet.at += took;
-      fleet.endpoints.judge(signal, node, began, 5_000, err);
+      fleet.endpoints.record(signal, node, began, 5_000, err);
       expect(fleet.node !== node, name).toBe(fails);
     }
   });
@@ -143,7 +143,7 @@ describe("a client of a fleet", () => {
   // Any wait would be longer than a test.
   const patient = { backoff: { base: 1e6, max: 1e6 } };
 
-  it("takes calls elsewhere at once, with the same id", async () => {
+  it("retries calls at another node at once, with the same id", async () => {
     const [a, b] = [new Fake(), new Fake()];
     const client = newClient([a, b], patient);
     await client.send("room", "one");
@@ -156,7 +156,7 @@ describe("a client of a fleet", () => {
     expect(other.of("SendMessage").length).toBe(2);
   });
 
-  it("takes streams elsewhere at once, and keeps their places", async () => {
+  it("resumes streams at another node at once, from their positions", async () => {
     const servers = [new Fake(), new Fake()];
     for (const server of servers) {
       server.post("room", 3);
@@ -177,7 +177,7 @@ describe("a client of a fleet", () => {
     expect(other.of("UpdateSubscription").length).toBe(1);
   });
 
-  it("takes streams and calls of a full node elsewhere at once", async () => {
+  it("moves streams and calls of a full node to another node at once", async () => {
     const servers = [new Fake(), new Fake()];
     const full = { error: failure(Code.ResourceExhausted, ErrorReason.NODE_FULL, { limit: 10n }) };
     for (const server of servers) {
@@ -197,7 +197,7 @@ describe("a client of a fleet", () => {
     expect(other.of("SendMessage").length).toBe(1);
   });
 
-  it("waits where the only node is full", async () => {
+  it("waits if the only node is full", async () => {
     const server = new Fake();
     const states = new States();
     server.faults(2, "Subscribe", { error: failure(Code.ResourceExhausted, ErrorReason.NODE_FULL) });
@@ -217,7 +217,7 @@ describe("a client of a fleet", () => {
     expect(servers.flatMap((s) => s.of("Subscribe")).length).toBe(1);
   });
 
-  it("stays where a stream was slow", async () => {
+  it("stays at the node after SLOW_CONSUMER", async () => {
     const servers = [new Fake(), new Fake()];
     const sub = subscribe(newClient(servers), fromStart("room"));
     await nextEvent(sub, "channel_state");

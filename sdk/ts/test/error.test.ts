@@ -19,7 +19,7 @@ describe("an error without a detail", () => {
     return { retryable, unanswered };
   };
 
-  it("that the server sent is retryable by its code", () => {
+  it("that the server sent is retryable according to its code", () => {
     for (const code of [Code.Unavailable, Code.DeadlineExceeded, Code.Aborted, Code.Canceled]) {
       expect(outcome(code, true), Code[code]).toEqual({ retryable: true, unanswered: false });
     }
@@ -37,7 +37,7 @@ describe("an error without a detail", () => {
     }
   });
 
-  it("is told apart by its code where Connect does not say where it comes from", () => {
+  it("is attributed by its code if Connect does not report its origin", () => {
     expect(outcome(Code.PermissionDenied)).toEqual({ retryable: false, unanswered: false });
     expect(outcome(Code.Unauthenticated)).toEqual({ retryable: false, unanswered: false });
     expect(outcome(Code.Aborted)).toEqual({ retryable: true, unanswered: false });
@@ -48,14 +48,14 @@ describe("an error without a detail", () => {
 });
 
 describe("an error with a detail", () => {
-  it("has its reason, whoever is said to have raised it", () => {
+  it("has its reason, whoever raised it", () => {
     const error = failure(Code.ResourceExhausted, ErrorReason.NODE_FULL);
     expect(toError(error)).toMatchObject({ reason: "NODE_FULL", retryable: true, unanswered: false });
   });
 });
 
 describe("an item's error", () => {
-  it("has the code of its number", () => {
+  it("has the code with its number", () => {
     const names = Object.keys(StatusCode).filter((name) => Number.isNaN(Number(name)) && name !== "UNSPECIFIED");
     expect(names.length).toBe(16);
     for (const name of names) {

@@ -14,7 +14,7 @@ describe.sequential("a node that is avoided", () => {
     vi.useRealTimers();
   });
 
-  it("is no more once a stream's first frame came from it", async () => {
+  it("is no longer avoided after a stream's first frame from it", async () => {
     const [a, b] = [new Fake(), new Fake()];
     const states = new States();
     // The nodes are not shuffled, and waits are 1 s.

@@ -24,7 +24,7 @@ async function seqs(items: AsyncIterable<Message>): Promise<number[]> {
 }
 
 describe("history", () => {
-  it("goes page by page, either way", async () => {
+  it("loads page by page, in both directions", async () => {
     const server = new Fake();
     server.post("room", 7);
     const client = newClient(server);
@@ -46,7 +46,7 @@ describe("history", () => {
     });
   });
 
-  it("asks for what the client was told, the same on all pages", async () => {
+  it("requests the highest seq that the client has seen, on every page", async () => {
     const server = new Fake();
     server.post("room", 4);
     const client = newClient(server);
@@ -59,7 +59,7 @@ describe("history", () => {
     expect(told).toEqual([5, 5, 5]);
   });
 
-  it("keeps the highest that the client was told, until entries are lost", async () => {
+  it("keeps the highest seq that the client has seen until the log loses entries", async () => {
     const server = new Fake();
     const client = newClient(server);
     const { msgId } = await client.send("room", "one");
@@ -78,7 +78,7 @@ describe("history", () => {
     expect(await minSeq()).toBe(2n);
   });
 
-  it("forgets what a restored log no longer has", async () => {
+  it("forgets seqs beyond the end of a restored log", async () => {
     const server = new Fake();
     const client = newClient(server);
     await client.send("room", "one");
@@ -93,7 +93,7 @@ describe("history", () => {
     expect(server.of<pb.ListMessagesRequest>("ListMessages").at(-1)?.minSeq).toBe(1n);
   });
 
-  it("ends with RESYNC, and what can't pass", async () => {
+  it("ends with RESYNC and with final errors", async () => {
     const server = new Fake();
     server.post("room", 4);
     const list = newClient(server).history("room", { pageSize: 2 });
@@ -134,7 +134,7 @@ describe("channels", () => {
     });
   });
 
-  it("are made once, under one key", async () => {
+  it("are created once for one idempotency key", async () => {
     const server = new Fake();
     const client = newClient(server);
     server.faults(2, "CreateChannel", { drop: true, applied: true });

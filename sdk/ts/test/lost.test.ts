@@ -26,7 +26,7 @@ function expel(server: Fake, id: string): void {
 }
 
 describe("a channel", () => {
-  it("is lost after what arrived before, and can be followed anew", async () => {
+  it("is lost after its earlier events, and can be added again", async () => {
     const server = new Fake();
     secret(server, "secret");
     const sub = subscribe(newClient(server), [fromStart("secret"), fromStart("open")]);
@@ -52,7 +52,7 @@ describe("a channel", () => {
   });
 
   for (const again of [false, true]) {
-    it(`is added before its loss was taken, ${again ? "anew" : "and refused"}`, async () => {
+    it(`is added again before its lost event was taken, and is ${again ? "accepted" : "refused"}`, async () => {
       const server = new Fake();
       secret(server, "secret");
       server.post("secret", 2);
@@ -86,7 +86,7 @@ describe("a channel", () => {
     });
   }
 
-  it("refused on a reconnect is lost, and the rest goes on at once", async () => {
+  it("that is refused on a reconnect is lost, and the others continue at once", async () => {
     const server = new Fake();
     // Any wait would be longer than the test.
     const client = newClient(server, { backoff: { base: 1e6, max: 1e6 }, random: () => 0 });
@@ -109,7 +109,7 @@ describe("a channel", () => {
     expect(lastChannels(server)).toEqual(["open", "kept"]);
   });
 
-  it("refused at first is the program's to hear", async () => {
+  it("that the first stream refuses ends the subscription with an error", async () => {
     const server = new Fake();
     server.log("secret").members = new Set();
     const sub = subscribe(newClient(server), [live("open"), live("secret")]);
@@ -118,7 +118,7 @@ describe("a channel", () => {
     expect(err.positions.map((p) => p.channelId)).toEqual(["secret"]);
   });
 
-  it("that is not followed may be refused, and the subscription waits and goes on", async () => {
+  it("that is refused but not followed makes the subscription wait and continue", async () => {
     const server = new Fake();
     const sub = subscribe(newClient(server), fromStart("open"));
     await nextEvent(sub, "channel_state");

@@ -38,7 +38,7 @@ describe("send", () => {
     }
   }
 
-  it("does not retry what is final", async () => {
+  it("does not retry a final error", async () => {
     const server = new Fake();
     const client = newClient(server);
     const finals = Object.values(ErrorReason).filter((n) => typeof n === "number" && n > 0 && n < 100) as number[];
@@ -56,7 +56,7 @@ describe("send", () => {
     expect(server.log("room").head).toBe(0);
   });
 
-  it("waits at least as long as it is told", async () => {
+  it("waits at least for retryAfter", async () => {
     const server = new Fake();
     const error = failure(Code.ResourceExhausted, ErrorReason.RATE_LIMITED, { retryAfter: durationFromMs(150) });
     server.faults(1, "SendMessage", { error });
@@ -65,7 +65,7 @@ describe("send", () => {
     expect(performance.now() - began).toBeGreaterThanOrEqual(149);
   });
 
-  it("ends with its signal, and tells both", async () => {
+  it("rejects with the signal's reason and the last failure when its signal is aborted", async () => {
     const server = new Fake();
     server.faults(1e9, "SendMessage", { error: failure(Code.Unavailable, ErrorReason.STORE_UNAVAILABLE) });
     const signal = AbortSignal.timeout(100);
@@ -75,7 +75,7 @@ describe("send", () => {
     expect(err.cause).toMatchObject({ reason: "STORE_UNAVAILABLE" });
   });
 
-  it("rejects with the signal's reason where nothing failed", async () => {
+  it("rejects with the signal's reason if no attempt failed", async () => {
     const server = new Fake();
     server.faults(1e9, "SendMessage", { hang: true });
     const controller = new AbortController();
@@ -86,7 +86,7 @@ describe("send", () => {
     await expect(aborted).rejects.toBe("why");
   });
 
-  it("can share a signal with many, and leaves it as it was", async () => {
+  it("can share a signal with many calls, and removes its listeners", async () => {
     const server = new Fake();
     const client = newClient(server);
     const { signal } = new AbortController();
@@ -105,14 +105,14 @@ describe("send", () => {
     expect([most, listeners]).toEqual([1, 0]);
   });
 
-  it("gives up an attempt without an answer", async () => {
+  it("ends an attempt that has no answer within its limit", async () => {
     const server = new Fake();
     server.faults(2, "SendMessage", { hang: true });
     await newClient(server, { attemptTimeout: 50 }).send("room", "hello");
     expect(server.requests.length).toBe(3);
   });
 
-  it("refuses text that can't be encoded before it is sent", async () => {
+  it("rejects text that cannot be encoded before it is sent", async () => {
     const server = new Fake();
     const client = newClient(server);
     for (const content of ["broken \ud800 text", "\udc00", 5 as unknown as string]) {
@@ -125,7 +125,7 @@ describe("send", () => {
     expect(server.log("room").messages[0]?.content).toBe("whole 😀 text");
   });
 
-  it("gives all that the server says of an error", async () => {
+  it("returns every part of the server's error", async () => {
     const server = new Fake();
     const detail = {
       field: "messages[3].content",
@@ -149,7 +149,7 @@ describe("send", () => {
     expect(err.message).toBe("invalid_argument (TOO_LARGE): scripted [request abc]");
   });
 
-  it("refuses a number that JavaScript can't hold", async () => {
+  it("rejects an integer above Number.MAX_SAFE_INTEGER", async () => {
     const server = new Fake();
     const client = newClient(server);
     const { msgId } = await client.send("room", "hello");
@@ -189,7 +189,7 @@ describe("send", () => {
     expect(await client.get("room", msgId)).toMatchObject({ content: "", status: "recalled", seq: 1, count: 1 });
   });
 
-  it("ends with its client", async () => {
+  it("rejects when its client is closed", async () => {
     const server = new Fake();
     server.faults(1e9, "SendMessage", { hang: true });
     const client = newClient(server);

@@ -97,7 +97,7 @@ class Node {
 
 for (const protocol of ["connect", "grpc-web"] as const) {
   describe(`a real socket, ${protocol}`, () => {
-    it("is cut, and everything comes once", async () => {
+    it("delivers each event once although it is cut", async () => {
       const node = await Node.start({ protocol });
       const states = new States();
       node.fake.post("room", 3);
@@ -118,7 +118,7 @@ for (const protocol of ["connect", "grpc-web"] as const) {
       await eventually(() => node.fake.streams.size === 0);
     });
 
-    it("stalls in the middle of answers", async () => {
+    it("recovers after a stall in the middle of a response", async () => {
       const node = await Node.start({ protocol, attemptTimeout: 200 });
       const type = protocol === "connect" ? "application/proto" : "application/grpc-web+proto";
       let calls = 0;
@@ -137,7 +137,7 @@ for (const protocol of ["connect", "grpc-web"] as const) {
 }
 
 describe("a real socket", () => {
-  it("brings answers that no Parley gave", async () => {
+  it("retries responses that are not from Parley", async () => {
     const node = await Node.start();
     let answer = (res: ServerResponse): void => {
       res.destroy();
@@ -169,7 +169,7 @@ describe("a real socket", () => {
     expect(await outcome()).toEqual({ code: "PermissionDenied", retried: false });
   });
 
-  it("is closed with its subscription, whatever the garbage collector took", async () => {
+  it("is closed with its subscription, also after a garbage collection", async () => {
     const node = await Node.start();
     const sub = node.client.subscribe(fromStart("room"));
     await nextEvent(sub, "channel_state");

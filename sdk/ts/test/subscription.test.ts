@@ -39,7 +39,7 @@ async function wantSeqs(sub: Subscription, want: (number | [from: number, seq: n
 describe("a subscription", () => {
   for (const [name, end] of Object.entries(ends)) {
     for (const protocol of ["connect", "grpc-web"] as const) {
-      it(`resumes after each way to end: ${name}, ${protocol}`, async () => {
+      it(`resumes after a stream ends: ${name}, ${protocol}`, async () => {
         const server = new Fake();
         server.post("room", 4);
         const sub = subscribe(newClient(server, { protocol }), [after({ channelId: "room", seq: 1 }), live("idle")]);
@@ -55,7 +55,7 @@ describe("a subscription", () => {
     }
   }
 
-  it("drops what it has seen", async () => {
+  it("drops repeated events", async () => {
     const server = new Fake();
     server.repeat = true;
     server.post("room", 10);
@@ -67,7 +67,7 @@ describe("a subscription", () => {
     expect(server.of("Subscribe").length).toBe(1);
   });
 
-  it("that began live resumes from its first state", async () => {
+  it("that started live resumes from its first state", async () => {
     const server = new Fake();
     server.post("room", 3);
     const sub = subscribe(newClient(server), live("room"));
@@ -79,7 +79,7 @@ describe("a subscription", () => {
     await wantEntries(sub, "room", 4, 5);
   });
 
-  it("takes a silent stream for dead, and none with heartbeats", async () => {
+  it("treats a silent stream as dead, but not one with heartbeats", async () => {
     const server = new Fake();
     server.heartbeatMs = 80;
     const states = new States();
@@ -97,7 +97,7 @@ describe("a subscription", () => {
     await eventually(() => server.streams.size === 1);
   });
 
-  it("does not take the stream of a slow program for dead, nor reads on without end", async () => {
+  it("keeps the stream of a slow program, and bounds the queued frames", async () => {
     const server = new Fake();
     server.heartbeatMs = 200;
     const states = new States();
@@ -115,7 +115,7 @@ describe("a subscription", () => {
     expect(states.names).toEqual(["connecting", "live"]);
   });
 
-  it("replaces the token that expires on its stream", async () => {
+  it("replaces a token that expires on its stream", async () => {
     const server = new Fake();
     let minted = 0;
     server.tokens = new Set(["token-1"]);
@@ -131,7 +131,7 @@ describe("a subscription", () => {
     expect(minted).toBe(4);
   });
 
-  it("ends with what is final", async () => {
+  it("ends with a final error", async () => {
     const server = new Fake();
     server.post("room", 2);
     const states = new States();
@@ -155,7 +155,7 @@ describe("a subscription", () => {
     expect(await rejected(broken.next(), ParleyError)).toMatchObject({ reason: "INVALID_FIELD", field: "channels" });
   });
 
-  it("tells what was taken from what has arrived", async () => {
+  it("distinguishes taken positions from arrived ones", async () => {
     const server = new Fake();
     server.post("room", 9);
     const client = newClient(server);
@@ -174,7 +174,7 @@ describe("a subscription", () => {
     await wantEntries(subscribe(client, after(position as { channelId: string; seq: number })), "room", 5, 9);
   });
 
-  it("gives overlapping calls of next one event each", async () => {
+  it("returns one event to each of several concurrent calls of next", async () => {
     const server = new Fake();
     const sub = subscribe(newClient(server), fromStart("room"));
     await nextEvent(sub, "channel_state");
@@ -187,7 +187,7 @@ describe("a subscription", () => {
     expect(sub.position("room")?.seq).toBe(12);
   });
 
-  it("goes on after next was given up", async () => {
+  it("continues after a call of next was aborted", async () => {
     const server = new Fake();
     const sub = subscribe(newClient(server), fromStart("room"));
     await nextEvent(sub, "channel_state");
@@ -210,7 +210,7 @@ describe("a subscription", () => {
     }
   });
 
-  it("ends with its signal and with its client", async () => {
+  it("ends when its signal is aborted and when its client is closed", async () => {
     const server = new Fake();
     const controller = new AbortController();
     const client = newClient(server);
@@ -227,7 +227,7 @@ describe("a subscription", () => {
     await eventually(() => server.streams.size === 0);
   });
 
-  it("loads on behind a gap", async () => {
+  it("continues after a gap", async () => {
     const server = new Fake();
     server.post("room", 9);
     server.log("room").oldest = 6;
@@ -256,7 +256,7 @@ describe("a subscription", () => {
     await wantEntries(sub, "room", 8, 8);
   });
 
-  it("leaves a stream that skips entries, and takes the third time for a gap", async () => {
+  it("leaves a stream that skips entries, and reports a gap at the third time", async () => {
     const server = new Fake();
     const states = new States();
     const sub = subscribe(newClient(server), fromStart("room"), states);
@@ -273,7 +273,7 @@ describe("a subscription", () => {
     await wantQuiet(sub);
   });
 
-  it("takes an event that covers several entries for all of them", async () => {
+  it("counts every entry that an event covers as seen", async () => {
     const server = new Fake();
     const states = new States();
     const log = server.log("room");
@@ -302,7 +302,7 @@ describe("a subscription", () => {
     expect(states.waits.map((c) => (c.error as ParleyError).code)).toEqual([Code.DataLoss]);
   });
 
-  it("takes the third hole before an event that covers several entries for a gap", async () => {
+  it("reports a gap at the third hole before an event that covers several entries", async () => {
     const server = new Fake();
     server.post("room", 1);
     const sub = subscribe(newClient(server), fromStart("room"));
@@ -315,7 +315,7 @@ describe("a subscription", () => {
     expect(sub.position("room")?.seq).toBe(5);
   });
 
-  it("reads a start of the covered entries that makes no sense as the event's own seq", async () => {
+  it("treats an invalid from_seq as the event's own seq", async () => {
     const server = new Fake();
     const sub = subscribe(newClient(server), fromStart("room"));
     await nextEvent(sub, "channel_state");
@@ -337,7 +337,7 @@ describe("a subscription", () => {
     await wantSeqs(sub, [5]);
   });
 
-  it("passes over frames of a kind that it does not know", async () => {
+  it("ignores unknown kinds of frames", async () => {
     const server = new Fake();
     const states = new States();
     server.heartbeatMs = 80;
@@ -350,7 +350,7 @@ describe("a subscription", () => {
     expect(states.names).toEqual(["connecting", "live"]);
   });
 
-  it("passes over kinds of events that it does not know", async () => {
+  it("ignores unknown kinds of events", async () => {
     const server = new Fake();
     const sub = subscribe(newClient(server), fromStart("room"));
     await nextEvent(sub, "channel_state");
@@ -361,7 +361,7 @@ describe("a subscription", () => {
     await wantEntries(sub, "room", 2, 2);
   });
 
-  it("hands over typing, which moves no position", async () => {
+  it("delivers typing events without moving the position", async () => {
     const server = new Fake();
     const sub = subscribe(newClient(server), fromStart("room"));
     server.post("room");
@@ -377,7 +377,7 @@ describe("a subscription", () => {
     expect(server.requests.length).toBe(before + 1);
   });
 
-  it("ends where a seq is beyond what a number can hold", async () => {
+  it("ends if a seq is larger than Number.MAX_SAFE_INTEGER", async () => {
     const server = new Fake();
     const sub = subscribe(newClient(server), fromStart("room"));
     await nextEvent(sub, "channel_state");
@@ -389,7 +389,7 @@ describe("a subscription", () => {
     expect(await rejected(nextEvent(sub), ParleyError)).toMatchObject({ code: Code.OutOfRange, retryable: false });
   });
 
-  it("is not taken along by a program whose onState throws", async () => {
+  it("continues if the program's onState throws", async () => {
     const server = new Fake();
     const thrown: unknown[] = [];
     const catching = (err: unknown) => thrown.push(err);

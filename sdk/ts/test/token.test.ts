@@ -6,7 +6,7 @@ import { Fake, failure } from "./fake.js";
 import { newClient, rejected, States, subscribe } from "./helper.js";
 
 describe("tokens", () => {
-  it("are replaced once for many calls", async () => {
+  it("are replaced once for concurrent calls", async () => {
     const server = new Fake();
     server.tokens = new Set(["token-1"]);
     let minted = 0;
@@ -24,7 +24,7 @@ describe("tokens", () => {
     expect(server.log("room").head).toBe(21);
   });
 
-  it("that expire without a source are final", async () => {
+  it("end the call with a final error when they expire without a source", async () => {
     const server = new Fake();
     server.tokens = new Set(["another"]);
     const err = await rejected(newClient(server).send("room", "hello"), ParleyError);
@@ -32,7 +32,7 @@ describe("tokens", () => {
     expect(server.requests.length).toBe(1);
   });
 
-  it("that are always refused are not replaced for ever", async () => {
+  it("that are always refused are not replaced forever", async () => {
     const server = new Fake();
     const error = failure(Code.Unauthenticated, ErrorReason.TOKEN_INVALID);
     server.faults(1e9, "SendMessage", { error });
@@ -42,7 +42,7 @@ describe("tokens", () => {
     expect([server.requests.length, minted]).toEqual([2, 2]);
   });
 
-  it("that expire again and again make a call wait", async () => {
+  it("that expire repeatedly make a call wait between attempts", async () => {
     const server = new Fake();
     server.faults(4, "SendMessage", { error: failure(Code.Unauthenticated, ErrorReason.TOKEN_EXPIRED) });
     let minted = 0;
@@ -60,7 +60,7 @@ describe("tokens", () => {
     expect(new Set(ids).size).toBe(1);
   });
 
-  it("that expire again and again make a stream wait", async () => {
+  it("that expire repeatedly make a stream wait between attempts", async () => {
     const server = new Fake();
     const states = new States();
     server.faults(4, "Subscribe", { error: failure(Code.Unauthenticated, ErrorReason.TOKEN_EXPIRED) });
@@ -72,7 +72,7 @@ describe("tokens", () => {
     expect(minted).toBe(5);
   });
 
-  it("come when a source has recovered, or never", async () => {
+  it("are requested again after a source's error, unless it is final", async () => {
     const server = new Fake();
     let calls = 0;
     const passing = newClient(server, {
@@ -100,7 +100,7 @@ describe("tokens", () => {
     });
   });
 
-  it("that no header can carry are final", async () => {
+  it("that a header cannot carry are a final error", async () => {
     const server = new Fake();
     for (const options of [{ token: "two\nlines" }, { tokenSource: () => "\u{1f600}" }]) {
       const err = await rejected(newClient(server, options).send("room", "hello"), ParleyError);
@@ -109,7 +109,7 @@ describe("tokens", () => {
     expect(server.requests).toEqual([]);
   });
 
-  it("outlive the caller that asked for them", async () => {
+  it("are fetched even if the first caller gives up", async () => {
     const server = new Fake();
     let give = (_: string) => {};
     let calls = 0;

@@ -16,7 +16,7 @@ function hooked(server: Fake, method: string, hook: () => Promise<void>): typeof
 }
 
 describe("add and remove", () => {
-  it("change the stream, and the next one", async () => {
+  it("change the current stream and the next one", async () => {
     const server = new Fake();
     for (const id of ["a", "b", "c"]) {
       server.post(id, 3);
@@ -49,7 +49,7 @@ describe("add and remove", () => {
     expect(last?.channels.map((p) => p.channelId)).toEqual(["a", "c"]);
   });
 
-  it("drop what had arrived of a channel that is removed", async () => {
+  it("drop queued events of a removed channel", async () => {
     const server = new Fake();
     server.post("a", 2);
     const sub = subscribe(newClient(server), fromStart("a"));
@@ -64,7 +64,7 @@ describe("add and remove", () => {
     "no stream": { error: failure(Code.NotFound, ErrorReason.STREAM_NOT_FOUND) },
   };
   for (const [name, fault] of Object.entries(unsure)) {
-    it(`are made sure by a new stream: ${name}`, async () => {
+    it(`open a new stream if the outcome is unknown: ${name}`, async () => {
       const server = new Fake();
       server.post("a", 2);
       const sub = subscribe(newClient(server), live("base"));
@@ -78,7 +78,7 @@ describe("add and remove", () => {
     });
   }
 
-  it("leave the subscription as it was where they are refused", async () => {
+  it("do not change the subscription if they are refused", async () => {
     const server = new Fake();
     const sub = subscribe(newClient(server), fromStart("a"));
     await nextEvent(sub, "channel_state");
@@ -90,7 +90,7 @@ describe("add and remove", () => {
     expect(server.of<pb.SubscribeRequest>("Subscribe").at(-1)?.channels.length).toBe(1);
   });
 
-  it("do not endanger a stream that is made while they are refused", async () => {
+  it("do not end a stream that opens while they are refused", async () => {
     const server = new Fake();
     const refusal = { error: failure(Code.PermissionDenied, ErrorReason.CAPABILITY_MISSING) };
     server.fault = (method, message) =>
@@ -109,7 +109,7 @@ describe("add and remove", () => {
     await wantEntries(sub, "a", 1, 1);
   });
 
-  it("are made up for when they come before the first frame", async () => {
+  it("are sent after the first frame if they were made before it", async () => {
     const server = new Fake();
     for (const id of ["a", "b", "c"]) {
       server.post(id);
@@ -133,7 +133,7 @@ describe("add and remove", () => {
     expect(updates.map((u) => [u.add.map((p) => p.channelId), u.remove])).toEqual([[["b", "c"], ["a"]]]);
   });
 
-  it("tell the server also of nothing but a removal before the first frame", async () => {
+  it("send a removal alone that was made before the first frame", async () => {
     const server = new Fake();
     const fetch = hooked(server, "Subscribe", () => sub.remove("a"));
     const sub: Subscription = subscribe(newClient(server, { fetch }), [live("a"), live("b")]);
@@ -156,7 +156,7 @@ describe("add and remove", () => {
     expect(order.map((u) => u.add[0]?.channelId ?? `-${u.remove[0]}`)).toEqual("a -a b -b c -c d -d f".split(" "));
   });
 
-  it("lose and repeat nothing while streams come and go", async () => {
+  it("lose and repeat no event while streams end and reopen", async () => {
     const server = new Fake();
     const sub = subscribe(newClient(server), []);
     let over = false;

@@ -5,8 +5,8 @@ import { storage } from "../connection/storage";
 import { onWake } from "../connection/wake";
 import { connect } from "./client";
 import { Chat } from "./model/chat";
-import type { Surroundings } from "./model/types";
-import { placeFragment, readPlace } from "./place";
+import type { Environment } from "./model/types";
+import { parseRoute, routeFragment } from "./route";
 
 const tabs = "BroadcastChannel" in globalThis ? new BroadcastChannel("parley.read") : null;
 
@@ -14,13 +14,13 @@ const tabs = "BroadcastChannel" in globalThis ? new BroadcastChannel("parley.rea
 export const session: Session<Chat> = new Session<Chat>({
   keys: ["parley.token"],
   address: streamAddress,
-  open: (server, user, place) => {
-    const chat = new Chat(connect(server), user, surroundings(user));
-    chat.show(readPlace(place));
+  open: (server, user, route) => {
+    const chat = new Chat(connect(server), user, environment(user));
+    chat.show(parseRoute(route));
     void chat.start();
     return chat;
   },
-  moved: (place) => session.page?.show(readPlace(place)),
+  moved: (route) => session.page?.show(parseRoute(route)),
 });
 
 /** start starts the page. Call it once. */
@@ -44,10 +44,10 @@ export function start(): void {
 
 /** go opens a channel, or for null the list, and adds it to the browser's history. */
 export function go(channel: string | null): void {
-  session.go(placeFragment(channel));
+  session.go(routeFragment(channel));
 }
 
-function surroundings(user: string): Surroundings {
+function environment(user: string): Environment {
   return {
     ...browserClock,
     frame,

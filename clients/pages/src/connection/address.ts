@@ -1,5 +1,5 @@
-/** Surroundings is the part of the browser that ownAddress uses. */
-export interface Surroundings {
+/** Environment is the part of the browser that ownAddress uses. */
+export interface Environment {
   location: Pick<Location, "protocol" | "hostname" | "port" | "origin">;
   fetch: (url: string, init: RequestInit) => Promise<{ ok: boolean }>;
   random: () => string;
@@ -15,7 +15,7 @@ const probeLimit = 2_000;
  * ownAddress returns the page's origin. So it does over TLS, where HTTP/2 carries many streams on
  * one connection, and on other hosts.
  */
-export async function ownAddress(browser: Surroundings): Promise<string> {
+export async function ownAddress(browser: Environment): Promise<string> {
   const { protocol, hostname, port, origin } = browser.location;
   if (protocol !== "http:" || !loopback(hostname)) return origin;
   const own = `http://t-${browser.random()}.localhost${port ? `:${port}` : ""}`;

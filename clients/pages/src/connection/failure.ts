@@ -8,8 +8,8 @@ export interface Failure {
   readonly reason: string;
   /** The text to show. */
   readonly text: string;
-  /** The user's remedy. See Cure. */
-  readonly cure: Cure;
+  /** The user's remedy. See Remedy. */
+  readonly remedy: Remedy;
   /** The invalid field of the request. Empty if no field is at fault. */
   readonly field: string;
   /** The channels that the error names. */
@@ -19,32 +19,32 @@ export interface Failure {
 }
 
 /**
- * Cure is the user's remedy: `token` if the server refused the token, `capability` if the token
+ * Remedy is the user's remedy: `token` if the server refused the token, `capability` if the token
  * does not allow the call, otherwise `none`.
  */
-export type Cure = "none" | "token" | "capability";
+export type Remedy = "none" | "token" | "capability";
 
 const unreachable = "The server can't be reached.";
-const late = "The server did not answer in time.";
+const timedOut = "The server did not answer in time.";
 
 // Texts for reasons for which a page's own text is clearer than the server's.
 const texts: Partial<Record<Reason, string>> = {
   TOKEN_INVALID: "The token is not valid.",
   TOKEN_EXPIRED: "The token has expired.",
   CAPABILITY_MISSING: "The token does not allow this.",
-  NODE_FULL: "The server has no room for another connection.",
+  NODE_FULL: "The server has reached its limit of connections.",
   RATE_LIMITED: "Too many requests in a short time. Wait a moment, then try again.",
   STORE_UNAVAILABLE: "The server can't use its storage at the moment.",
   SHUTTING_DOWN: "The server is shutting down.",
-  DEADLINE_EXCEEDED: late,
+  DEADLINE_EXCEEDED: timedOut,
   NOT_MEMBER: "This channel is for members only, and you are not a member.",
   NOT_SENDER: "You can only change your own messages.",
   MESSAGE_RECALLED: "The message was deleted.",
-  TOO_LARGE: "It is too long.",
+  TOO_LARGE: "The text is too long.",
 };
 
 /**
- * Parts holds the properties that errors of the SDK have. detailed reads them from errors of
+ * Parts holds the properties that errors of the SDK have. fromConnect reads them from errors of
  * generated clients.
  */
 interface Parts {
@@ -61,25 +61,25 @@ interface Parts {
 
 /** failure converts an error of the SDK, of a generated client, or any other thrown value. */
 export function failure(cause: unknown): Failure {
-  const parts: Parts = cause instanceof ConnectError ? detailed(cause) : isObject(cause) ? cause : {};
+  const parts: Parts = cause instanceof ConnectError ? fromConnect(cause) : isObject(cause) ? cause : {};
   const reason = text(parts.reason);
   const positions = Array.isArray(parts.positions) ? (parts.positions as { channelId?: unknown }[]) : [];
   return {
     reason,
-    text: texts[reason as Reason] ?? shown(cause, parts, reason),
-    cure: cureOf(reason, parts.code),
+    text: texts[reason as Reason] ?? serverText(cause, parts, reason),
+    remedy: remedyOf(reason, parts.code),
     field: text(parts.field),
     channels: positions.map((p) => text(p.channelId)),
     retryAfter: typeof parts.retryAfter === "number" ? parts.retryAfter : 0,
   };
 }
 
-function cureOf(reason: string, code: unknown): Cure {
+function remedyOf(reason: string, code: unknown): Remedy {
   if (reason === "TOKEN_INVALID" || reason === "TOKEN_EXPIRED" || code === Code.Unauthenticated) return "token";
   return reason === "CAPABILITY_MISSING" ? "capability" : "none";
 }
 
-function detailed(error: ConnectError): Parts {
+function fromConnect(error: ConnectError): Parts {
   const detail = error.findDetails(ErrorDetailSchema)[0];
   const { code, rawMessage, cause } = error;
   if (!detail) return { code, rawMessage, cause };
@@ -88,9 +88,9 @@ function detailed(error: ConnectError): Parts {
   return { code, rawMessage, cause, field, requestId, positions, reason: ErrorReason[detail.reason], retryAfter: wait };
 }
 
-function shown(cause: unknown, parts: Parts, reason: string): string {
+function serverText(cause: unknown, parts: Parts, reason: string): string {
   if (brokenConnection(parts)) return unreachable;
-  if (reason === "" && parts.code === Code.DeadlineExceeded) return late;
+  if (reason === "" && parts.code === Code.DeadlineExceeded) return timedOut;
   if (typeof parts.rawMessage !== "string" || parts.rawMessage === "") return text(parts.message) || String(cause);
   const request = text(parts.requestId);
   return sentence(parts.rawMessage + (request ? ` (request ${request})` : ""));
@@ -105,8 +105,8 @@ function brokenConnection(parts: Parts): boolean {
 // The server's texts begin in lower case and have no full stop. A name at the beginning, for
 // example that of a field, keeps its case.
 function sentence(words: string): string {
-  const begun = /^[a-z]+([ ,]|$)/.test(words) ? words.charAt(0).toUpperCase() + words.slice(1) : words;
-  return /[.!?]$/.test(begun) ? begun : `${begun}.`;
+  const capitalized = /^[a-z]+([ ,]|$)/.test(words) ? words.charAt(0).toUpperCase() + words.slice(1) : words;
+  return /[.!?]$/.test(capitalized) ? capitalized : `${capitalized}.`;
 }
 
 function isObject(value: unknown): value is Parts {

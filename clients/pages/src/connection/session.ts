@@ -4,8 +4,8 @@ import type { Server } from "./service";
 import { store, stored } from "./storage";
 import { splitFragment, subject } from "./token";
 
-/** notToken is the message for a text that is not a token. */
-export const notToken = "This is not a token: it names no user.";
+/** invalidToken is the message for a text that is not a token. */
+export const invalidToken = "This is not a valid token: it names no user.";
 
 /** SessionOptions configures the session of a page. P is the page that it opens for a user. */
 export interface SessionOptions<P> {
@@ -16,10 +16,10 @@ export interface SessionOptions<P> {
   readonly keys: readonly [string, ...string[]];
   /** Returns the address to call. Called once, at the first sign-in. */
   readonly address: () => Promise<string>;
-  /** Opens the page for a user, at a place: a fragment without a token. */
-  readonly open: (server: Server, user: string, place: string) => P;
-  /** Shows a place after the address changed. */
-  readonly moved: (place: string) => void;
+  /** Opens the page for a user, at a route: a fragment without a token. */
+  readonly open: (server: Server, user: string, route: string) => P;
+  /** Shows a route after the address changed. */
+  readonly moved: (route: string) => void;
   /** The browser's functions. The default is the real browser; tests replace it. */
   readonly browser?: Browser;
 }
@@ -36,9 +36,9 @@ export interface Browser {
   /** Calls callback whenever the user changes the fragment, also by going back. */
   onFragment(callback: () => void): void;
   /** Returns the text that the tab stores under key, or null. */
-  kept(key: string): string | null;
+  getItem(key: string): string | null;
   /** Stores a text for the tab. */
-  keep(key: string, value: string): void;
+  setItem(key: string, value: string): void;
 }
 
 /**
@@ -54,7 +54,7 @@ export type SessionState<P> =
 export interface Offer {
   readonly token: string;
   readonly user: string;
-  readonly place: string;
+  readonly route: string;
 }
 
 /**
@@ -72,7 +72,7 @@ export class Session<P extends { close(): void }> {
   readonly #browser: Browser;
   #address: Promise<string> | null = null;
   #token = "";
-  #place = "";
+  #route = "";
 
   constructor(options: SessionOptions<P>) {
     this.#options = options;
@@ -110,7 +110,7 @@ export class Session<P extends { close(): void }> {
   start(): void {
     this.#browser.onFragment(() => this.#follow());
     if (this.#follow()) return;
-    const kept = this.#options.keys.map((key) => this.#browser.kept(key)).find((token) => token !== null);
+    const kept = this.#options.keys.map((key) => this.#browser.getItem(key)).find((token) => token !== null);
     if (kept) this.#use(kept);
   }
 
@@ -121,57 +121,57 @@ export class Session<P extends { close(): void }> {
   signIn(token: string): boolean {
     if (!this.#use(token)) return false;
     for (const [i, key] of this.#options.keys.entries()) {
-      if (i === 0 || this.#browser.kept(key) === null) this.#browser.keep(key, token);
+      if (i === 0 || this.#browser.getItem(key) === null) this.#browser.setItem(key, token);
     }
     return true;
   }
 
   /** Opens the page again with the current token. */
-  again(): void {
+  reopen(): void {
     if (this.#token) this.#use(this.#token);
   }
 
   /** Keeps the current token after another one was rejected. */
-  stay(): void {
+  keepToken(): void {
     this.#refusal.value = "";
   }
 
   /** Accepts or declines the offer. */
-  answer(accept: boolean): void {
+  answerOffer(accept: boolean): void {
     const offer = this.#offer.value;
     this.#offer.value = null;
     if (!offer || !accept) return;
-    this.#place = offer.place;
-    this.#browser.setFragment(offer.place, false);
+    this.#route = offer.route;
+    this.#browser.setFragment(offer.route, false);
     this.signIn(offer.token);
   }
 
-  /** Goes to a place and adds it to the browser's history. */
-  go(place: string): void {
-    if (place !== this.#place) this.#browser.setFragment(place, true);
-    this.#move(place);
+  /** Goes to a route and adds it to the browser's history. */
+  go(route: string): void {
+    if (route !== this.#route) this.#browser.setFragment(route, true);
+    this.#move(route);
   }
 
-  #move(place: string): void {
-    this.#place = place;
-    this.#options.moved(place);
+  #move(route: string): void {
+    this.#route = route;
+    this.#options.moved(route);
   }
 
   // Applies the fragment. It reports whether the fragment had a token, valid or not.
   #follow(): boolean {
-    const { token, place } = splitFragment(this.#browser.fragment());
+    const { token, route } = splitFragment(this.#browser.fragment());
     if (token === null) {
-      this.#move(place);
+      this.#move(route);
       return false;
     }
     const user = subject(token);
     const other = this.#state.value.state !== "signed_out" && user !== this.user;
-    const to = other || place === "" ? this.#place : place;
+    const to = other || route === "" ? this.#route : route;
     this.#browser.setFragment(to, false);
     if (other && user !== null) {
-      this.#offer.value = { token, user, place };
+      this.#offer.value = { token, user, route };
     } else {
-      this.#place = to;
+      this.#route = to;
       this.signIn(token);
     }
     return true;
@@ -180,7 +180,7 @@ export class Session<P extends { close(): void }> {
   #use(token: string): boolean {
     const user = subject(token);
     if (user === null) {
-      this.#refusal.value = notToken;
+      this.#refusal.value = invalidToken;
       return false;
     }
     this.#refusal.value = "";
@@ -188,11 +188,11 @@ export class Session<P extends { close(): void }> {
     this.page?.close();
     this.#token = token;
     this.#state.value = { state: "opening", user };
-    this.#options.moved(this.#place);
+    this.#options.moved(this.#route);
     this.#address ??= this.#options.address();
     void this.#address.then((address) => {
       if (this.#token !== token || this.#state.value.state !== "opening") return;
-      this.#state.value = { state: "open", user, page: this.#options.open({ address, token }, user, this.#place) };
+      this.#state.value = { state: "open", user, page: this.#options.open({ address, token }, user, this.#route) };
     });
     return true;
   }
@@ -223,6 +223,6 @@ const thisBrowser: Browser = {
     addEventListener("hashchange", callback);
     addEventListener("popstate", callback);
   },
-  kept: (key) => stored("sessionStorage", key),
-  keep: (key, value) => store("sessionStorage", key, value),
+  getItem: (key) => stored("sessionStorage", key),
+  setItem: (key, value) => store("sessionStorage", key, value),
 };

@@ -61,8 +61,8 @@ export class Connection {
   }
 
   /** Ends the connection because of a failure. */
-  end({ text, cure }: Failure): void {
-    this.to({ state: "ended", reason: text, end: cure === "none" ? "failed" : cure });
+  end({ text, remedy }: Failure): void {
+    this.to({ state: "ended", reason: text, end: remedy === "none" ? "failed" : remedy });
   }
 
   /** Enters connecting if the connection has ended. Otherwise it does nothing. */

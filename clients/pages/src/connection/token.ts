@@ -1,7 +1,7 @@
 /** Fragment is a fragment of the address, split into its token, or null, and the rest. */
 export interface Fragment {
   readonly token: string | null;
-  readonly place: string;
+  readonly route: string;
 }
 
 /** splitFragment splits a fragment such as `#token=...&channel=general`. */
@@ -9,8 +9,8 @@ export function splitFragment(hash: string): Fragment {
   const fields = new URLSearchParams(hash.replace(/^#/, ""));
   const token = fields.get("token")?.trim() || null;
   fields.delete("token");
-  const place = fields.toString();
-  return { token, place: place === "" ? "" : `#${place}` };
+  const route = fields.toString();
+  return { token, route: route === "" ? "" : `#${route}` };
 }
 
 /**

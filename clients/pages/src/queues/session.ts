@@ -4,11 +4,11 @@ import { originAddress, Session } from "../connection/session";
 import { onWake } from "../connection/wake";
 import { connect } from "./client";
 import { Board } from "./model/board";
-import type { Surroundings } from "./model/types";
-import { type Place, placeFragment, readPlace } from "./place";
+import type { Environment } from "./model/types";
+import { parseRoute, type Route, routeFragment } from "./route";
 
-/** place is the place that the page shows. */
-export const place = signal<Place>({ topic: null, view: "overview" });
+/** route is the route that the page shows. */
+export const route = signal<Route>({ topic: null, view: "overview" });
 
 /**
  * session is the page's session. It uses the chat page's token until the user enters another one:
@@ -18,13 +18,13 @@ export const session: Session<Board> = new Session<Board>({
   keys: ["parley.admin-token", "parley.token"],
   address: originAddress,
   open: (server) => {
-    const board = new Board(connect(server), surroundings);
-    board.choose(place.value.topic);
+    const board = new Board(connect(server), environment);
+    board.choose(route.value.topic);
     board.start();
     return board;
   },
   moved: (fragment) => {
-    place.value = readPlace(fragment);
+    route.value = parseRoute(fragment);
   },
 });
 
@@ -32,16 +32,16 @@ export const session: Session<Board> = new Session<Board>({
 export function start(): void {
   onWake(() => session.page?.wake());
   effect(() => {
-    const { topic } = place.value;
+    const { topic } = route.value;
     document.title = `${topic ? `${topic} · ` : ""}Queues · Parley`;
     session.page?.choose(topic);
   });
   session.start();
 }
 
-/** go goes to a place and adds it to the browser's history. */
-export function go(to: Place): void {
-  session.go(placeFragment(to));
+/** go goes to a route and adds it to the browser's history. */
+export function go(to: Route): void {
+  session.go(routeFragment(to));
 }
 
-const surroundings: Surroundings = { ...browserClock, hidden: () => document.hidden, random: () => Math.random() };
+const environment: Environment = { ...browserClock, hidden: () => document.hidden, random: () => Math.random() };

@@ -30,17 +30,17 @@ export function ConnectionBanner(props: {
   if (offer) {
     const actions = (
       <>
-        <LinkButton testid="take-offer" act={() => session.answer(true)}>
+        <LinkButton testid="take-offer" act={() => session.answerOffer(true)}>
           Continue as {offer.user}
         </LinkButton>
-        <LinkButton testid="leave-offer" act={() => session.answer(false)}>
-          Stay {user}
+        <LinkButton testid="leave-offer" act={() => session.answerOffer(false)}>
+          Stay signed in as {user}
         </LinkButton>
       </>
     );
     return (
       <Banner kind="warn" testid="offer" alert actions={actions}>
-        The address holds a token of <b dir="auto">{offer.user}</b>.
+        The address contains a token of <b dir="auto">{offer.user}</b>.
       </Banner>
     );
   }
@@ -60,7 +60,10 @@ export function ConnectionBanner(props: {
       case "token":
         return (
           <Banner kind="bad" testid="token-refused" actions={again}>
-            <TokenForm reason={session.refusal.value || `${now.reason} Paste another one to continue.`} enter={enter} />
+            <TokenForm
+              reason={session.refusal.value || `${now.reason} Paste another token to continue.`}
+              enter={enter}
+            />
           </Banner>
         );
       case "capability":
@@ -79,8 +82,8 @@ export function ConnectionBanner(props: {
   }
   if (session.refusal.value) {
     const stay = (
-      <LinkButton testid="keep-token" act={() => session.stay()}>
-        Stay {user}
+      <LinkButton testid="keep-token" act={() => session.keepToken()}>
+        Stay signed in as {user}
       </LinkButton>
     );
     return (
@@ -105,9 +108,12 @@ export function ConnectionBanner(props: {
 }
 
 /**
- * asksUser reports whether ConnectionBanner requires an action of the user. A phone must show it
+ * requiresUser reports whether ConnectionBanner requires an action of the user. A phone must show it
  * then, too.
  */
-export function asksUser(session: Session<{ close(): void }>, connection: ReadonlySignal<ConnectionState>): boolean {
+export function requiresUser(
+  session: Session<{ close(): void }>,
+  connection: ReadonlySignal<ConnectionState>,
+): boolean {
   return session.offer.value !== null || session.refusal.value !== "" || connection.value.state === "ended";
 }

@@ -1,6 +1,6 @@
 import type { ComponentChildren } from "preact";
 import { useRef, useState } from "preact/hooks";
-import { notToken, type Session } from "../connection/session";
+import { invalidToken, type Session } from "../connection/session";
 import { type IconName, Mark } from "./icon";
 
 /**
@@ -13,7 +13,7 @@ export function TokenForm(props: {
   submit?: string;
   children?: ComponentChildren;
 }) {
-  const { reason, enter, submit = "Use it", children } = props;
+  const { reason, enter, submit = "Use token", children } = props;
   const input = useRef<HTMLInputElement>(null);
   const [wrong, setWrong] = useState(false);
   const onSubmit = (event: SubmitEvent) => {
@@ -22,7 +22,7 @@ export function TokenForm(props: {
     setWrong(!taken);
     if (!taken) input.current?.focus();
   };
-  const shown = wrong ? notToken : reason;
+  const shown = wrong ? invalidToken : reason;
   return (
     <form class="token-form" data-testid="token-form" onSubmit={onSubmit}>
       {children}

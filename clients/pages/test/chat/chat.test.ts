@@ -3,7 +3,7 @@ import type { Message } from "../../src/chat/model/types";
 import { FakeStorage, gate, parleyError, setup, texts } from "./fake";
 
 describe("chat", () => {
-  test("unread counts come from the list and go on live, without edits, and are read once seen", async () => {
+  test("unread counts start from the list, follow live messages but not edits, and reset when seen", async () => {
     const { server, world, chat } = setup();
     for (let i = 0; i < 5; i++) server.log("a").send("alice", `${i}`);
     server.read.set("a", 2);
@@ -28,7 +28,7 @@ describe("chat", () => {
     expect(chat.channels.readSeq("a")).toBe(6);
   });
 
-  test("what is seen live is marked read, one call at a time and at most one a second", async () => {
+  test("visible live messages are marked as read, one call at a time and at most one a second", async () => {
     const { server, world, chat } = setup();
     const first = gate();
     server.beforeMark = first.wait;
@@ -67,7 +67,7 @@ describe("chat", () => {
     expect(listed).toBe(2);
   });
 
-  test("what is told while the first page is read has its place, and its newest form", async () => {
+  test("events during the load of the first page are in order and in their newest state", async () => {
     const { server, world, chat } = setup();
     for (let i = 0; i < 250; i++) server.log("a").send("alice", `${i}`);
     const page = gate();
@@ -112,7 +112,7 @@ describe("chat", () => {
     expect(chat.channels.unread.value).toBe(0);
   });
 
-  test("the next page sends what a crashed one left, once", async () => {
+  test("a new page sends the unsent messages of a crashed one, once", async () => {
     const first = setup();
     first.server.beforeSend = () => new Promise(() => {});
     void first.chat.start();
@@ -131,7 +131,7 @@ describe("chat", () => {
     expect(first.storage.length).toBe(0);
   });
 
-  test("a message refused for good stays, says why, and can be sent again or discarded; the next ones go on", async () => {
+  test("a permanently refused message shows why, can be retried or discarded, and does not block later ones", async () => {
     const { server, world, chat } = setup();
     server.beforeSend = async (content) => {
       if (content === "bad") throw parleyError("TOO_LARGE");
@@ -142,7 +142,7 @@ describe("chat", () => {
     for (const text of ["bad", "good", "bad"]) chat.send(text);
     await world.settle();
     expect(texts(chat)).toEqual(["good"]);
-    expect(chat.pending.value.map((p) => p.refused)).toEqual(["It is too long.", "It is too long."]);
+    expect(chat.pending.value.map((p) => p.refused)).toEqual(["The text is too long.", "The text is too long."]);
     server.beforeSend = async () => {};
     const [again, away] = chat.pending.value;
     if (again && away) {
@@ -154,7 +154,7 @@ describe("chat", () => {
     expect(chat.pending.value).toEqual([]);
   });
 
-  test("a refused token ends the connection and loses nothing that is unsent", async () => {
+  test("a refused token ends the connection and keeps unsent messages", async () => {
     const { server, world, chat, storage } = setup();
     server.beforeSend = async () => {
       throw parleyError("TOKEN_EXPIRED", { code: 16 });
@@ -173,7 +173,7 @@ describe("chat", () => {
     expect(next.server.sent).toEqual(["kept"]);
   });
 
-  test("a gap loads the channel anew", async () => {
+  test("a gap reloads the channel", async () => {
     const { server, world, chat } = setup();
     server.log("a").send("alice", "old");
     void chat.start();
@@ -188,7 +188,7 @@ describe("chat", () => {
     expect(chat.channels.list.value).toMatchObject([{ id: "a", unread: 2 }]);
   });
 
-  test("a lost channel says so, and comes back once the list has it again", async () => {
+  test("a lost channel shows why, and returns when it is listed again", async () => {
     const { server, world, chat } = setup();
     server.log("a").send("alice", "x");
     void chat.start();
@@ -206,7 +206,7 @@ describe("chat", () => {
     expect(chat.open.value?.view.value.error).toBe("");
   });
 
-  test("channels that the server refuses are left out of the stream", async () => {
+  test("channels that the server refuses are not followed", async () => {
     const { server, world, chat } = setup();
     for (const id of ["a", "b", "c"]) server.log(id).send("alice", "x");
     server.admit = (ids) => {
@@ -225,7 +225,7 @@ describe("chat", () => {
     ]);
   });
 
-  test("a user sends nothing of what another one left, whose name goes on after a slash", async () => {
+  test("a user does not send the unsent messages of another user whose name extends theirs with a slash", async () => {
     const first = setup(new FakeStorage(), "org/ann");
     first.server.beforeSend = () => new Promise(() => {});
     void first.chat.start();
@@ -242,7 +242,7 @@ describe("chat", () => {
     expect(again.server.sent).toEqual(["ann's"]);
   });
 
-  test("messages keep their order where the clock is put back", async () => {
+  test("messages keep their order if the clock is set back", async () => {
     const { server, world, chat, storage } = setup();
     server.beforeSend = () => new Promise(() => {});
     chat.show("a");
@@ -257,7 +257,7 @@ describe("chat", () => {
     expect(next.chat.pending.value.map((p) => p.content)).toEqual(["one", "two", "three"]);
   });
 
-  test("what another tab wrote is shown, sent if that tab does not, and gone once that tab discards it", async () => {
+  test("a message of another tab is shown, sent if that tab does not, and removed when that tab discards it", async () => {
     const writer = setup();
     writer.server.beforeSend = () => new Promise(() => {});
     const { server, world, chat } = setup(writer.storage);
@@ -289,7 +289,7 @@ describe("chat", () => {
     chat.storedElsewhere("parley.theme");
   });
 
-  test("an edit says whether the server took it", async () => {
+  test("an edit reports whether the server accepted it", async () => {
     const { server, world, chat } = setup();
     void chat.start();
     chat.show("a");
@@ -300,10 +300,10 @@ describe("chat", () => {
       throw parleyError("TOO_LARGE");
     };
     expect(await chat.edit(mine, "z")).toBe(false);
-    expect(chat.notice.value).toBe("It is too long.");
+    expect(chat.notice.value).toBe("The text is too long.");
   });
 
-  test("typing is told every 3 s, and shown for 6 s or until the message comes", async () => {
+  test("typing is sent every 3 s, and shown for 6 s or until the message arrives", async () => {
     const { server, world, chat } = setup();
     void chat.start();
     chat.show("a");
@@ -344,7 +344,7 @@ describe("chat", () => {
     expect(typing()).toEqual([]);
   });
 
-  test("only own messages may be changed, and not once they are recalled", async () => {
+  test("only own messages can be changed, and not after their recall", async () => {
     const { server, world, chat } = setup();
     void chat.start();
     chat.show("a");
@@ -361,7 +361,7 @@ describe("chat", () => {
     expect(chat.own(gone)).toBe(false);
   });
 
-  test("who scrolls far back and returns keeps a bounded number of messages", async () => {
+  test("scrolling far back and returning keeps a bounded number of messages", async () => {
     const { server, world, chat } = setup();
     const total = 24_000;
     for (let i = 1; i <= total; i++) server.log("a").send("alice", `${i}`);
@@ -392,7 +392,7 @@ describe("chat", () => {
     expect(texts(chat).at(-1)).toBe("live");
   });
 
-  test("a channel that fills while nobody watches keeps a bounded number of messages, and goes on from there", async () => {
+  test("a channel that fills while it is not visible keeps a bounded number of messages, and continues", async () => {
     const { server, world, chat } = setup();
     void chat.start();
     chat.show("a");

@@ -14,7 +14,7 @@ describe("the client of MessageService", () => {
     vi.useRealTimers();
   });
 
-  test("sends what was written offline, however long that lasted", async () => {
+  test("sends messages written offline, however long that lasted", async () => {
     const router = createConnectRouter().service(MessageService, {
       sendMessage: ({ clientMsgId }) => ({ seq: 1n, clientMsgId }),
     });

@@ -1,5 +1,5 @@
 import { Chat } from "../../src/chat/model/chat";
-import type { ChatClient, Event, Message, StateChange, Surroundings, UserChannel } from "../../src/chat/model/types";
+import type { ChatClient, Environment, Event, Message, StateChange, UserChannel } from "../../src/chat/model/types";
 
 /** dice returns a pseudo-random source that is the same on every run. */
 export function dice(seed: number): (sides: number) => number {
@@ -258,14 +258,14 @@ export class FakeServer {
 }
 
 /** FakeWorld is an environment whose clock, frames and storage the test controls. */
-export class FakeWorld implements Surroundings {
+export class FakeWorld implements Environment {
   time = 1_000_000;
   frames = 0;
   readonly readElsewhere: [string, number][] = [];
   readonly #frames: (() => void)[] = [];
   #timers: { at: number; callback: () => void }[] = [];
 
-  constructor(readonly storage: Surroundings["storage"] = new FakeStorage()) {}
+  constructor(readonly storage: Environment["storage"] = new FakeStorage()) {}
 
   now(): number {
     return this.time;

@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { gate, parleyError, setup, texts } from "./fake";
 
 describe("the stream of all channels", () => {
-  test("who was removed from a channel and added again misses nothing that was sent between", async () => {
+  test("a user who was removed and added again misses no message sent in between", async () => {
     const { server, world, chat } = setup();
     server.log("a").send("alice", "before");
     void chat.start();
@@ -23,7 +23,7 @@ describe("the stream of all channels", () => {
     expect(texts(chat)).toEqual(["before", "between", "after"]);
   });
 
-  test("a subscription that takes the place of another one misses nothing, and the right channel is blamed", async () => {
+  test("a subscription that replaces another misses no event, and errors name the right channel", async () => {
     const { server, world, chat } = setup();
     for (const id of ["c", "b", "a"]) server.log(id).send("alice", "before");
     void chat.start();
@@ -45,7 +45,7 @@ describe("the stream of all channels", () => {
     expect(texts(chat)).toEqual(["before", "between"]);
   });
 
-  test("of more channels than a stream can follow, the open one and those with the newest messages are followed", async () => {
+  test("with more channels than a stream can follow, the open one and those with the newest messages are followed", async () => {
     const { server, world, chat } = setup();
     const name = (i: number) => `c${String(i).padStart(3, "0")}`;
     for (let i = 0; i < 510; i++) {
@@ -77,7 +77,7 @@ describe("the stream of all channels", () => {
     expect(texts(chat)).toEqual(["x", "untold"]);
   });
 
-  test("a limit of the server is no loss of the channel", async () => {
+  test("a limit of the server does not mark the channel as lost", async () => {
     const { server, world, chat } = setup();
     server.admitAdded = () => {
       throw parleyError("LIMIT_EXCEEDED");

@@ -70,7 +70,7 @@ describe("timeline", () => {
     expect(timeline.size).toBe(found.length);
   });
 
-  test("an answer to a send may come before what was sent earlier by others", () => {
+  test("the response to a send can arrive before earlier messages of others", () => {
     const log = new FakeLog("c");
     const timeline = new Timeline();
     timeline.newest([], true);

@@ -1,20 +1,20 @@
 import { describe, expect, test } from "vitest";
 import { chunkSpan } from "../../src/chat/model/timeline";
-import { placeFragment, readPlace } from "../../src/chat/place";
+import { parseRoute, routeFragment } from "../../src/chat/route";
 import { pieces } from "../../src/chat/view/links";
 import { Heights, spanOf } from "../../src/chat/view/window";
 import { FakeLog } from "./fake";
 
-describe("place", () => {
-  test("a channel is read from a fragment, and written", () => {
-    expect(readPlace("#channel=general")).toBe("general");
-    expect(readPlace("#channel=no such!")).toBeNull();
-    expect(readPlace("")).toBeNull();
+describe("route", () => {
+  test("a channel is parsed from a fragment and formatted", () => {
+    expect(parseRoute("#channel=general")).toBe("general");
+    expect(parseRoute("#channel=no such!")).toBeNull();
+    expect(parseRoute("")).toBeNull();
     const longest = "c".repeat(128);
-    expect(readPlace(`#channel=${longest}`)).toBe(longest);
-    expect(readPlace(`#channel=${longest}c`)).toBeNull();
-    expect(placeFragment("general")).toBe("#channel=general");
-    expect(placeFragment(null)).toBe("");
+    expect(parseRoute(`#channel=${longest}`)).toBe(longest);
+    expect(parseRoute(`#channel=${longest}c`)).toBeNull();
+    expect(routeFragment("general")).toBe("#channel=general");
+    expect(routeFragment(null)).toBe("");
   });
 });
 
@@ -42,7 +42,7 @@ describe("window", () => {
     return { index, messages: log.messages };
   });
 
-  test("the chunks between two heights are drawn, and the others' heights stand for them", () => {
+  test("only the chunks between two heights are drawn, and spacers replace the others", () => {
     const heights = new Heights();
     for (const { index } of chunks) heights.measured(index, 1_000, chunkSpan);
     for (const [from, to] of [
@@ -62,7 +62,7 @@ describe("window", () => {
     expect(spanOf([], heights, 0, 1_000)).toEqual({ first: 0, end: 0, above: 0, below: 0 });
   });
 
-  test("what was not measured counts as the average", () => {
+  test("a chunk that was not measured has the average height", () => {
     const heights = new Heights();
     expect(heights.measured(0, 20 * chunkSpan, chunkSpan)).toBe(true);
     expect(heights.measured(0, 20 * chunkSpan, chunkSpan)).toBe(false);

@@ -30,7 +30,7 @@ describe("the address of a page with a stream", () => {
     },
   );
 
-  test("where the name does not answer, or refuses, it is the page's origin", async () => {
+  test("it is the page's origin if the name does not answer or refuses", async () => {
     const page = "http://127.0.0.1:8080/";
     expect(await at(page, () => Promise.reject(new TypeError("Failed to fetch")))).toBe("http://127.0.0.1:8080");
     expect(await at(page, async () => ({ ok: false }))).toBe("http://127.0.0.1:8080");

@@ -40,12 +40,12 @@ describe("failures", () => {
     vi.useRealTimers();
   });
 
-  test("what the server says is a sentence, with the request that its log has", async () => {
+  test("the server's error is a sentence with the request id of its log", async () => {
     const error = detailed("topic jobs exists", Code.AlreadyExists, ErrorReason.TOPIC_EXISTS, { requestId: "r1" });
     expect(await answered(error)).toMatchObject({
       reason: "TOPIC_EXISTS",
       text: "Topic jobs exists (request r1).",
-      cure: "none",
+      remedy: "none",
     });
     const field = detailed("topic.name: too long", Code.InvalidArgument, ErrorReason.INVALID_FIELD, {
       field: "topic.name",
@@ -53,19 +53,22 @@ describe("failures", () => {
     expect(await answered(field)).toMatchObject({ field: "topic.name", text: "topic.name: too long." });
   });
 
-  test("a refused token, a missing capability and a busy server are told apart", async () => {
+  test("a refused token, a missing capability and a busy server are distinguished", async () => {
     const expired = detailed("no", Code.Unauthenticated, ErrorReason.TOKEN_EXPIRED);
-    expect(await answered(expired)).toMatchObject({ cure: "token", text: "The token has expired." });
-    expect(await answered(new ConnectError("no", Code.Unauthenticated))).toMatchObject({ cure: "token", text: "No." });
+    expect(await answered(expired)).toMatchObject({ remedy: "token", text: "The token has expired." });
+    expect(await answered(new ConnectError("no", Code.Unauthenticated))).toMatchObject({
+      remedy: "token",
+      text: "No.",
+    });
     const denied = detailed("no", Code.PermissionDenied, ErrorReason.CAPABILITY_MISSING);
-    expect(await answered(denied)).toMatchObject({ cure: "capability" });
+    expect(await answered(denied)).toMatchObject({ remedy: "capability" });
     const busy = detailed("slow", Code.ResourceExhausted, ErrorReason.RATE_LIMITED, {
       retryAfter: { seconds: 2n, nanos: 500_000_000 },
     });
-    expect(await answered(busy)).toMatchObject({ cure: "none", retryAfter: 2_500 });
+    expect(await answered(busy)).toMatchObject({ remedy: "none", retryAfter: 2_500 });
   });
 
-  test("a server that can't be reached, or does not answer in time", async () => {
+  test("an unreachable server, and one that does not answer in time", async () => {
     vi.stubGlobal("fetch", () => Promise.reject(new TypeError("Failed to fetch")));
     const away = await admin()
       .listTopics({})
@@ -85,7 +88,7 @@ describe("failures", () => {
     expect(await late).toMatchObject({ reason: "", text: "The server did not answer in time." });
   });
 
-  test("errors of the SDK, and any other", () => {
+  test("errors of the SDK, and other errors", () => {
     const cause = new ConnectError("x", Code.Unavailable, undefined, undefined, new TypeError("Failed to fetch"));
     expect(failure(new ParleyError({ code: Code.Unavailable, message: "fetch", cause }))).toMatchObject({
       text: "The server can't be reached.",

@@ -1,5 +1,5 @@
 import { beforeEach, describe, expect, test } from "vitest";
-import { type Browser, notToken, Session } from "../../src/connection/session";
+import { type Browser, invalidToken, Session } from "../../src/connection/session";
 
 const token = (sub: string, n = 0) => `h.${Buffer.from(JSON.stringify({ sub, n })).toString("base64url")}.s`;
 
@@ -11,8 +11,8 @@ class FakeBrowser implements Browser {
   #changed = () => {};
 
   fragment = () => this.hash;
-  kept = (key: string) => this.tab.get(key) ?? null;
-  keep = (key: string, value: string) => void this.tab.set(key, value);
+  getItem = (key: string) => this.tab.get(key) ?? null;
+  setItem = (key: string, value: string) => void this.tab.set(key, value);
   onFragment = (callback: () => void) => {
     this.#changed = callback;
   };
@@ -39,11 +39,11 @@ describe("session", () => {
     session = new Session({
       keys: ["own", "shared"],
       address: async () => "http://server",
-      open: (server, user, place) => {
-        happened.push(`open ${user} ${server.address} ${place}`);
+      open: (server, user, route) => {
+        happened.push(`open ${user} ${server.address} ${route}`);
         return { close: () => happened.push(`close ${user}`) };
       },
-      moved: (place) => happened.push(`moved ${place}`),
+      moved: (route) => happened.push(`moved ${route}`),
       browser,
     });
   });
@@ -60,7 +60,7 @@ describe("session", () => {
     await Promise.resolve();
   }
 
-  test("takes the token out of the address at once, keeps it for the tab, and opens the page at the place", async () => {
+  test("removes the token from the address at once, stores it for the tab, and opens the page at the route", async () => {
     browser.hash = `#token=${token("ann")}&topic=jobs`;
     session.start();
     expect(browser.hash).toBe("#topic=jobs");
@@ -72,17 +72,17 @@ describe("session", () => {
     expect(browser.tab).toEqual(new Map([["own", token("ann")], ["shared", token("ann")]])); // biome-ignore format: a table
   });
 
-  test("uses the first token that the tab has, and copies none", async () => {
+  test("uses the first token that the tab has, and does not copy it", async () => {
     browser.tab.set("shared", token("ben"));
     await begin();
     expect(session.user).toBe("ben");
     expect(browser.tab.has("own")).toBe(false);
   });
 
-  test("nobody is signed in without a token, nor with something else", async () => {
+  test("no user is signed in without a valid token", async () => {
     await begin("#token=garbage&topic=a");
     expect(browser.hash).toBe("#topic=a");
-    expect(session.refusal.value).toBe(notToken);
+    expect(session.refusal.value).toBe(invalidToken);
     expect(session.signIn("nonsense")).toBe(false);
     expect(session.state.value).toEqual({ state: "signed_out" });
     expect(browser.tab.size).toBe(0);
@@ -91,7 +91,7 @@ describe("session", () => {
     expect([session.refusal.value, session.user]).toEqual(["", "ann"]);
   });
 
-  test("a link to another place moves, and go is a step of the history, once", async () => {
+  test("a link to another route moves the page, and go adds one history entry", async () => {
     await begin(`#token=${token("ann")}`);
     happened.length = 0;
     browser.link("#topic=a");
@@ -101,18 +101,18 @@ describe("session", () => {
     expect(browser.steps).toEqual(["#topic=b"]);
   });
 
-  test("a link with another user's token changes nothing until the user accepts", async () => {
+  test("a link with another user's token has no effect until the user accepts it", async () => {
     await begin(`#token=${token("ann")}&topic=a`);
     happened.length = 0;
     browser.link(`#token=${token("ben")}&topic=b`);
     expect(browser.hash).toBe("#topic=a");
     expect([session.user, session.offer.value?.user]).toEqual(["ann", "ben"]);
-    session.answer(false);
+    session.answerOffer(false);
     expect([session.offer.value, happened]).toEqual([null, []]);
     expect(browser.tab.get("own")).toBe(token("ann"));
 
     browser.link(`#token=${token("ben")}&topic=b`);
-    session.answer(true);
+    session.answerOffer(true);
     await opened();
     expect(browser.hash).toBe("#topic=b");
     expect(happened).toEqual(["close ann", "moved #topic=b", "open ben http://server #topic=b"]);
@@ -120,15 +120,15 @@ describe("session", () => {
     expect(browser.tab.get("shared")).toBe(token("ann"));
   });
 
-  test("a link with a bad token says so, and the page stays", async () => {
+  test("a link with an invalid token shows an error, and the page stays open", async () => {
     await begin(`#token=${token("ann")}&topic=a`);
     browser.link("#token=garbage&topic=b");
-    expect([browser.hash, session.refusal.value]).toEqual(["#topic=a", notToken]);
-    session.stay();
+    expect([browser.hash, session.refusal.value]).toEqual(["#topic=a", invalidToken]);
+    session.keepToken();
     expect([session.refusal.value, session.user]).toEqual(["", "ann"]);
   });
 
-  test("a newer token of the same user opens the page again, where it was", async () => {
+  test("a newer token of the same user reopens the page at its route", async () => {
     await begin(`#token=${token("ann")}&topic=a`);
     happened.length = 0;
     browser.link(`#token=${token("ann", 2)}`);
@@ -144,7 +144,7 @@ describe("session", () => {
     session.signIn(token("ben"));
     await opened();
     expect(happened.filter((h) => h.startsWith("open"))).toEqual(["open ben http://server "]);
-    session.again();
+    session.reopen();
     await opened();
     expect(happened.slice(-3)).toEqual(["close ben", "moved ", "open ben http://server "]);
   });

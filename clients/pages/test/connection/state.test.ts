@@ -32,7 +32,7 @@ describe("connection", () => {
     }
   });
 
-  test("only restart leads out of the end", () => {
+  test("only restart leaves the state ended", () => {
     const connection = in_(refused);
     connection.restart();
     expect(connection.current.value).toEqual(connecting);
@@ -41,7 +41,7 @@ describe("connection", () => {
     expect(other.current.value).toBe(live);
   });
 
-  test("a failure ends it with what the user can do", () => {
+  test("a failure ends the connection with the user's remedy", () => {
     for (const [reason, end] of [
       ["TOKEN_EXPIRED", "token"],
       ["CAPABILITY_MISSING", "capability"],
@@ -55,7 +55,7 @@ describe("connection", () => {
 });
 
 describe("backoff", () => {
-  test("waits double up to the longest, at least half is waited, and a success begins anew", () => {
+  test("waits double up to the maximum, are at least half of it, and a success resets them", () => {
     const shortest = new Backoff(1_000, 15_000, () => 0);
     expect([0, 1, 2, 3, 4, 5].map(() => shortest.next())).toEqual([500, 1_000, 2_000, 4_000, 7_500, 7_500]);
     shortest.reset();

@@ -4,7 +4,7 @@ import { splitFragment, subject } from "../../src/connection/token";
 describe("token", () => {
   const token = (claims: object) => `h.${Buffer.from(JSON.stringify(claims)).toString("base64url")}.s`;
 
-  test("its user is read", () => {
+  test("its user is parsed", () => {
     expect(subject(token({ sub: "auth0|42" }))).toBe("auth0|42");
     expect(subject(token({ sub: "größe" }))).toBe("größe");
   });
@@ -16,13 +16,13 @@ describe("token", () => {
     },
   );
 
-  test("it is taken out of the fragment, and the rest stays", () => {
-    expect(splitFragment("#token=a.b.c&channel=general")).toEqual({ token: "a.b.c", place: "#channel=general" });
+  test("it is removed from the fragment, and the rest is kept", () => {
+    expect(splitFragment("#token=a.b.c&channel=general")).toEqual({ token: "a.b.c", route: "#channel=general" });
     expect(splitFragment("#topic=jobs&view=dead&token=+x.y.z+")).toEqual({
       token: "x.y.z",
-      place: "#topic=jobs&view=dead",
+      route: "#topic=jobs&view=dead",
     });
-    expect(splitFragment("#token=")).toEqual({ token: null, place: "" });
-    expect(splitFragment("")).toEqual({ token: null, place: "" });
+    expect(splitFragment("#token=")).toEqual({ token: null, route: "" });
+    expect(splitFragment("")).toEqual({ token: null, route: "" });
   });
 });

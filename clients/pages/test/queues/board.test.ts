@@ -20,7 +20,7 @@ async function running(queues = new FakeQueues()) {
 }
 
 describe("board", () => {
-  test("topics appear with their counts, and rates come from how the counters grow", async () => {
+  test("topics are listed with their counts, and rates are computed from the counters", async () => {
     const { queues, clock, board } = begin();
     const jobs = queues.topic(
       "jobs",
@@ -45,7 +45,7 @@ describe("board", () => {
     expect(board.view("jobs")?.produced).toBe(0);
   });
 
-  test("a topic that is new, gone or made anew shows up as such", async () => {
+  test("new, deleted and recreated topics are detected", async () => {
     const { queues, clock, board } = await running();
     expect(board.loaded.value).toBe(true);
     expect(board.topics.value).toEqual([]);
@@ -71,7 +71,7 @@ describe("board", () => {
     expect([...states]).toEqual(["live"]);
   });
 
-  test("with many topics the chosen one is counted each second, and the others take turns", async () => {
+  test("with many topics the selected one is counted each second, and the others in turn", async () => {
     const queues = new FakeQueues();
     const names = Array.from({ length: 35 }, (_, i) => `t${String(i).padStart(2, "0")}`);
     for (const name of names) queues.topic(name);
@@ -89,7 +89,7 @@ describe("board", () => {
     expect(Math.max(...names.slice(0, -1).map(times))).toBeLessThanOrEqual(3);
   });
 
-  test("nobody looks: it asks less often, and at once when somebody looks again", async () => {
+  test("a hidden page polls less often, and at once when it is visible again", async () => {
     const { queues, clock, board } = await running();
     queues.topic("a");
     clock.seen = false;
@@ -105,7 +105,7 @@ describe("board", () => {
     expect(queues.asked.length).toBe(9);
   });
 
-  test("a server that does not answer is asked again, later and later, and the lines have a gap", async () => {
+  test("a failed poll is retried with backoff, and leaves a gap in the lines", async () => {
     const { queues, clock, board } = await running();
     queues.topic("a");
     await clock.pass(topicsEvery + pollEvery);
@@ -131,7 +131,7 @@ describe("board", () => {
     ).toHaveLength(1);
   });
 
-  test("a token that does not allow it, or no longer holds, ends the asking until one tries again", async () => {
+  test("a refused token or a missing capability stops polling until the user retries", async () => {
     for (const [reason, end] of [
       ["CAPABILITY_MISSING", "capability"],
       ["TOKEN_EXPIRED", "token"],
@@ -150,7 +150,7 @@ describe("board", () => {
     }
   });
 
-  test("what is chosen before it starts makes no second round", async () => {
+  test("a topic that is selected before the start causes no second poll", async () => {
     const { queues, clock, board } = begin();
     queues.topic("a");
     board.choose("a");
@@ -159,7 +159,7 @@ describe("board", () => {
     expect(queues.asked).toHaveLength(6);
   });
 
-  test("closed, it asks no more", async () => {
+  test("polling stops after close", async () => {
     const { queues, clock, board } = await running();
     queues.fail = () => new Error("too late");
     board.wake();
@@ -172,26 +172,26 @@ describe("board", () => {
   });
 });
 
-describe("a part that is shown", () => {
-  test("is asked for again and again, and an answer to an earlier question is dropped", async () => {
+describe("a polled value", () => {
+  test("is requested repeatedly, and a response to an earlier request is dropped", async () => {
     const { clock, board } = await running();
     const polled = new Polled<string>(board);
     let release = () => {};
-    polled.ask(
+    polled.start(
       () =>
         new Promise((resolve) => {
           release = () => resolve("old");
         }),
     );
     let asked = 0;
-    polled.ask(async () => `new ${++asked}`);
+    polled.start(async () => `new ${++asked}`);
     await clock.pass(0);
     release();
     await clock.pass(0);
     expect(polled.value.value).toBe("new 1");
     await clock.pass(2 * partEvery);
     expect(polled.value.value).toBe("new 3");
-    polled.ask(() => Promise.reject(new Error("no")));
+    polled.start(() => Promise.reject(new Error("no")));
     await clock.pass(0);
     expect([polled.value.value, polled.error.value]).toEqual(["new 3", "no"]);
     polled.close();
@@ -211,7 +211,7 @@ describe("dead letters", () => {
     return { ...world, letters };
   }
 
-  test("come by the page, the newest first, each once", async () => {
+  test("are loaded page by page, newest first, each once", async () => {
     const { letters } = await withLetters(60);
     expect(letters.list.value).toHaveLength(lettersPerPage);
     expect(letters.list.value[0]?.id).toBe("0-60-0");
@@ -223,7 +223,7 @@ describe("dead letters", () => {
     expect(letters.list.value).toHaveLength(60);
   });
 
-  test("a page that repeats some of the one before adds only the others", async () => {
+  test("a page that repeats letters of the previous one adds only the new ones", async () => {
     const { queues, letters } = await withLetters(60);
     const { letters: page } = queues.client;
     queues.client.letters = (topic, group, from, limit, signal) =>
@@ -232,7 +232,7 @@ describe("dead letters", () => {
     expect(letters.list.value.map((l) => l.id)).toEqual(Array.from({ length: 36 }, (_, i) => `0-${60 - i}-0`));
   });
 
-  test("one, some or all are replayed, and are gone then", async () => {
+  test("one, several or all are replayed and removed from the list", async () => {
     const { queues, letters } = await withLetters(2_500);
     letters.counted(2_500);
     await letters.replay(["0-2500-0"]);
@@ -259,7 +259,7 @@ describe("dead letters", () => {
     expect(letters.work.value).toBeNull();
   });
 
-  test("no ids are none, and not all", async () => {
+  test("an empty selection replays none, not all", async () => {
     const { queues, letters } = await withLetters(3);
     await letters.replay([]);
     await letters.purge([], "jobs");
@@ -267,7 +267,7 @@ describe("dead letters", () => {
     expect(queues.letters("jobs")).toHaveLength(3);
   });
 
-  test("many ids go in several calls", async () => {
+  test("many ids are sent in several calls", async () => {
     const { queues, letters } = await withLetters(2_500);
     const ids = queues.letters("jobs").map((l) => l.id);
     let purges = 0;
@@ -280,7 +280,7 @@ describe("dead letters", () => {
     expect(purges).toBe(3);
   });
 
-  test("of one group, only its own are replayed", async () => {
+  test("with a group selected, only its letters are replayed", async () => {
     const { queues, board } = await withLetters(10);
     const letters = new Letters(board, "jobs", "a");
     await letters.load();
@@ -291,7 +291,7 @@ describe("dead letters", () => {
     expect(queues.letters("jobs")).toHaveLength(5);
   });
 
-  test("purged with what was typed, and the refusal is shown", async () => {
+  test("a purge sends the typed confirmation, and its refusal is shown", async () => {
     const { queues, letters } = await withLetters(3);
     await letters.purge(null, "job");
     expect(letters.error.value).toContain("confirm");
@@ -303,7 +303,7 @@ describe("dead letters", () => {
     expect(queues.letters("jobs")).toEqual([]);
   });
 
-  test("a replay that breaks in the middle says how far it came", async () => {
+  test("a replay that fails in the middle reports how many were replayed", async () => {
     const { queues, letters } = await withLetters(2_500);
     let calls = 0;
     queues.fail = (call) => (call === "replay" && ++calls > 1 ? new Error("gone away") : null);
@@ -312,7 +312,7 @@ describe("dead letters", () => {
     expect(letters.error.value).toBe("Not all replayed: gone away");
   });
 
-  test("as many come as were replayed, before the topic was counted again", async () => {
+  test("as many new letters as were replayed are loaded, although the count is the same", async () => {
     const { queues, clock, board, letters } = await withLetters(2);
     letters.counted(2);
     await letters.replay(null);
@@ -327,7 +327,7 @@ describe("dead letters", () => {
     board.close();
   });
 
-  test("new ones load by themselves, but not under a reader's hands", async () => {
+  test("new letters load automatically, unless the user has selected or opened some", async () => {
     const { queues, clock, board, letters } = await withLetters(2);
     letters.counted(2);
     queues.bury("jobs", 1, () => "a");

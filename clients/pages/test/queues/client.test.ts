@@ -56,7 +56,7 @@ describe("the client of AdminService", () => {
     vi.unstubAllGlobals();
   });
 
-  test("names what it is about: some ids, a group, or all", async () => {
+  test("selects dead letters by ids, by group, or all", async () => {
     expect(await client.replay("jobs", { kind: "ids", ids: ["0-1-0"] }, signal)).toEqual({ replayed: 5, more: true });
     await client.replay("jobs", { kind: "group", group: "workers" }, signal);
     await client.replay("jobs", { kind: "all" }, signal);
@@ -75,7 +75,7 @@ describe("the client of AdminService", () => {
     expect(requests.slice(3)).toMatchObject(Array(3).fill({ topic: "jobs", confirm: "jobs" }));
   });
 
-  test("names the operations that it pauses and resumes", async () => {
+  test("sends the operations to pause and resume", async () => {
     const { PRODUCE, CONSUME } = pb.TopicOperation;
     await client.pause("jobs", ["produce"], signal);
     await client.pause("jobs", ["consume"], signal);
@@ -89,7 +89,7 @@ describe("the client of AdminService", () => {
     ]);
   });
 
-  test("starts a group at either end", async () => {
+  test("creates a group at the beginning or at the end", async () => {
     await client.createGroup("jobs", "a", false, signal);
     await client.createGroup("jobs", "b", true, signal);
     const starts = requests.map((r) => (r as pb.CreateGroupRequest).start?.start);

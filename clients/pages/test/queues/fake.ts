@@ -1,17 +1,17 @@
 import type {
+  Environment,
   GroupCounts,
   Letter,
   Operation,
   QueueClient,
   Selection,
   Stats,
-  Surroundings,
   Topic,
 } from "../../src/queues/model/types";
 import { parleyError } from "../chat/fake";
 
 /** FakeClock is a clock that only tests advance. */
-export class FakeClock implements Surroundings {
+export class FakeClock implements Environment {
   seen = true;
   #now = Date.UTC(2026, 0, 1);
   #timers: { at: number; callback: () => void }[] = [];

@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { hexDump, oneLine, preview } from "../../src/queues/model/payload";
 import { ticks } from "../../src/queues/model/scale";
 import { span, Track } from "../../src/queues/model/track";
-import { placeFragment, readPlace } from "../../src/queues/place";
+import { parseRoute, routeFragment } from "../../src/queues/route";
 import { brief, count, duration, perSecond, size } from "../../src/ui/format";
 
 describe("track", () => {
@@ -12,7 +12,7 @@ describe("track", () => {
     return track;
   }
 
-  test("keeps ten minutes, and no more", () => {
+  test("keeps ten minutes of samples", () => {
     const track = new Track();
     for (let at = 0; at <= 2 * span; at += 1_000) track.add(at, { n: at });
     const line = track.line("n");
@@ -20,7 +20,7 @@ describe("track", () => {
     expect(line).toHaveLength(span / 1_000 + 1);
   });
 
-  test("a rate is taken over the last five seconds", () => {
+  test("a rate covers the last five seconds", () => {
     const track = tracked([
       [0, 0],
       [1_000, 10],
@@ -33,7 +33,7 @@ describe("track", () => {
     expect(track.rate("other")).toBeNull();
   });
 
-  test("the last point of the rates is the rate now", () => {
+  test("the last point of the rates is the current rate", () => {
     const track = new Track();
     let n = 0;
     for (let i = 0; i < 50; i++) {
@@ -43,7 +43,7 @@ describe("track", () => {
     }
   });
 
-  test("over next to no time there is none", () => {
+  test("there is no rate over a very short time", () => {
     const track = tracked([
       [0, 0],
       [20, 50],
@@ -54,7 +54,7 @@ describe("track", () => {
     expect(track.rate("n")).toBe(100);
   });
 
-  test("a counter that fell began anew: that is no negative rate", () => {
+  test("a counter that decreased was reset, and gives no negative rate", () => {
     const track = tracked([
       [0, 100],
       [1_000, 200],
@@ -66,7 +66,7 @@ describe("track", () => {
     expect(track.rates("n").map((p) => p.value)).toEqual([null, 100, null, 10]);
   });
 
-  test("nothing is drawn or computed over a break", () => {
+  test("no line and no rate crosses a break", () => {
     const track = tracked([[0, 0]]);
     track.break();
     expect(track.rate("n")).toBeNull();
@@ -79,7 +79,7 @@ describe("track", () => {
     expect(track.line("n").map((p) => p.value)).toEqual([0, null, 1_000, 1_001, null, 2_000]);
   });
 
-  test("what a sample does not name has no value", () => {
+  test("a series that a sample omits has no value", () => {
     const track = tracked([[0, 1]]);
     track.add(1_000, { other: 5 });
     track.add(2_000, { n: 3, other: 7 });
@@ -102,7 +102,7 @@ describe("payload", () => {
   const bytes = (...values: number[]) => Uint8Array.from(values);
   const text = (value: string) => new TextEncoder().encode(value);
 
-  test("text is text, and nothing else is", () => {
+  test("only valid text is shown as text", () => {
     expect(preview(text('{"a": "größe\n"}'))).toEqual({ kind: "text", text: '{"a": "größe\n"}', cut: false });
     expect(preview(bytes()).kind).toBe("empty");
     expect(preview(bytes(0xff, 0xfe)).kind).toBe("hex");
@@ -110,21 +110,21 @@ describe("payload", () => {
     expect(preview(bytes(0x1b, 0x5b)).kind).toBe("hex");
   });
 
-  test("a long one is cut between characters", () => {
+  test("a long payload is cut between characters", () => {
     const long = text("aé".repeat(100));
     expect(preview(long, 5)).toEqual({ kind: "text", text: "aéa", cut: true });
     expect(preview(long, 300)).toEqual({ kind: "text", text: "aé".repeat(100), cut: false });
     expect(preview(new Uint8Array(100), 16)).toMatchObject({ kind: "hex", cut: true });
   });
 
-  test("a hex dump has offset, bytes and what can be read", () => {
+  test("a hex dump has offset, bytes and printable characters", () => {
     expect(hexDump(bytes(...Array.from({ length: 18 }, (_, i) => i + 0x3c))).split("\n")).toEqual([
       "000000  3c 3d 3e 3f 40 41 42 43 44 45 46 47 48 49 4a 4b  <=>?@ABCDEFGHIJK",
       "000010  4c 4d                                            LM",
     ]);
   });
 
-  test("one line of it", () => {
+  test("one line of a payload", () => {
     expect(oneLine(text(" a\n\t b "))).toBe("a b");
     expect(oneLine(text("x".repeat(500)), 10)).toBe(`${"x".repeat(10)}…`);
     expect(oneLine(bytes(0, 255))).toBe("00 ff");
@@ -148,7 +148,7 @@ describe("scale", () => {
     expect(ticks(highest, 3, whole)).toEqual(want);
   });
 
-  test("they reach the highest value, and are few", () => {
+  test("ticks reach the highest value and are few", () => {
     for (let highest = 0.001; highest < 1e9; highest *= 1.37) {
       for (const whole of [true, false]) {
         const marks = ticks(highest, 3, whole);
@@ -160,7 +160,7 @@ describe("scale", () => {
 });
 
 describe("numbers", () => {
-  test("in words", () => {
+  test("are formatted", () => {
     expect([perSecond(null), perSecond(0), perSecond(0.04), perSecond(3.14), perSecond(1234.5)]).toEqual([
       "–",
       "0/s",
@@ -184,7 +184,7 @@ describe("numbers", () => {
   });
 });
 
-describe("place", () => {
+describe("routes", () => {
   test.each([
     ["#topic=jobs", { topic: "jobs", view: "overview" }],
     ["#topic=jobs&view=dead", { topic: "jobs", view: "dead" }],
@@ -193,9 +193,9 @@ describe("place", () => {
     [`#topic=${"t".repeat(64)}`, { topic: "t".repeat(64), view: "overview" }],
     [`#topic=${"t".repeat(65)}`, { topic: null, view: "overview" }],
     ["", { topic: null, view: "overview" }],
-  ] as const)("in the address: %s", (hash, place) => {
-    expect(readPlace(hash)).toEqual(place);
-    expect(readPlace(placeFragment(place))).toEqual(place);
-    expect(placeFragment(place)).not.toContain("token");
+  ] as const)("in the address: %s", (hash, route) => {
+    expect(parseRoute(hash)).toEqual(route);
+    expect(parseRoute(routeFragment(route))).toEqual(route);
+    expect(routeFragment(route)).not.toContain("token");
   });
 });

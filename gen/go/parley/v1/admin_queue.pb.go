@@ -25,7 +25,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Partitioner is how a topic maps keys to partitions.
+// Partitioner defines how a topic maps keys to partitions.
 type Partitioner int32
 
 const (
@@ -35,8 +35,8 @@ const (
 	Partitioner_PARTITIONER_HASH Partitioner = 1
 	// Jump consistent hash. When partitions are added, few keys move.
 	Partitioner_PARTITIONER_CONSISTENT_HASH Partitioner = 2
-	// The partitions take turns, whatever the key. A repeat with the same idempotency key still finds
-	// its partition.
+	// The partitions take turns, whatever the key. A repeat with the same idempotency key goes to the
+	// partition of the first call.
 	Partitioner_PARTITIONER_ROUND_ROBIN Partitioner = 3
 )
 
@@ -135,7 +135,7 @@ func (TopicOperation) EnumDescriptor() ([]byte, []int) {
 	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{1}
 }
 
-// StartPosition is an end of a topic's log.
+// StartPosition is the beginning or the end of a topic's log.
 type StartPosition int32
 
 const (
@@ -195,7 +195,7 @@ const (
 	PendingOrder_PENDING_ORDER_UNSPECIFIED PendingOrder = 0
 	// Longest idle first.
 	PendingOrder_PENDING_ORDER_IDLE PendingOrder = 1
-	// Most deliveries first.
+	// Highest attempt first.
 	PendingOrder_PENDING_ORDER_ATTEMPTS PendingOrder = 2
 )
 
@@ -245,23 +245,24 @@ type Topic struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1 to 64 of A-Z a-z 0-9 _ -, not beginning with two underscores.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// 1 to 256; 0 means 8. The number can only grow, and not with the partitioner HASH or with strict
-	// order. Growing moves some keys to new partitions: their messages from before and after are not
-	// in order, and do not share idempotency keys.
+	// 1 to 256; 0 means 8. The number can only grow; with the partitioner HASH or with strict order
+	// it cannot change. Growing moves some keys to new partitions. For these keys, messages from
+	// before and after the change are not in order and do not share idempotency keys.
 	Partitions int32 `protobuf:"varint,2,opt,name=partitions,proto3" json:"partitions,omitempty"`
 	// Cannot be changed.
 	Partitioner Partitioner `protobuf:"varint,3,opt,name=partitioner,proto3,enum=parley.v1.Partitioner" json:"partitioner,omitempty"`
-	// Delivers one unsettled message of a key at a time: the next one waits until the one before is
-	// acknowledged or a dead letter, also during retries. Cannot be changed.
+	// Delivers one message of a key at a time: the next one waits until the previous one is
+	// acknowledged or becomes a dead letter, also while that one is retried. Cannot be changed.
 	StrictOrder bool `protobuf:"varint,4,opt,name=strict_order,json=strictOrder,proto3" json:"strict_order,omitempty"`
-	// The default is the defaults of its fields.
+	// If it is not set, each of its fields has its default.
 	Retry     *RetryPolicy    `protobuf:"bytes,5,opt,name=retry,proto3" json:"retry,omitempty"`
 	Retention *TopicRetention `protobuf:"bytes,6,opt,name=retention,proto3" json:"retention,omitempty"`
 	// The maximum number of messages in a partition, settled or not, scheduled ones included; 0 means
-	// no limit. Beyond it Produce is `resource_exhausted`, unless `drop_oldest` is set. Messages that
-	// wait for a retry do not count.
+	// no limit. Beyond it Produce and Schedule fail with `resource_exhausted`, unless `drop_oldest`
+	// is set. Messages that wait for a retry do not count.
 	MaxMessagesPerPartition int64 `protobuf:"varint,7,opt,name=max_messages_per_partition,json=maxMessagesPerPartition,proto3" json:"max_messages_per_partition,omitempty"`
-	// Removes the oldest messages, read or not, to make room. They count as trimmed.
+	// When a partition is full, removes its oldest messages to accept new ones. Those that a group
+	// has not settled count as trimmed.
 	DropOldest bool `protobuf:"varint,8,opt,name=drop_oldest,json=dropOldest,proto3" json:"drop_oldest,omitempty"`
 	// How long idempotency keys are remembered. 1 s to 7 days; the default is 10 minutes.
 	IdempotencyWindow *durationpb.Duration `protobuf:"bytes,9,opt,name=idempotency_window,json=idempotencyWindow,proto3" json:"idempotency_window,omitempty"`
@@ -398,8 +399,9 @@ func (x *Topic) GetGroups() []string {
 	return nil
 }
 
-// RetryPolicy is how failed messages are retried. Retry n is scheduled after a random time between
-// 0 and min(max_backoff, min_backoff · 2^(n-1)), which is exponential backoff with full jitter.
+// RetryPolicy defines how failed messages are retried. Retry n is scheduled after a random time
+// between 0 and min(max_backoff, min_backoff · 2^(n-1)), which is exponential backoff with full
+// jitter.
 type RetryPolicy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The number of deliveries after which a message becomes a dead letter. 1 to 1,000; the default
@@ -409,7 +411,8 @@ type RetryPolicy struct {
 	MinBackoff *durationpb.Duration `protobuf:"bytes,2,opt,name=min_backoff,json=minBackoff,proto3" json:"min_backoff,omitempty"`
 	// 1 ms to 24 h, at least min_backoff. The default is 10 minutes.
 	MaxBackoff *durationpb.Duration `protobuf:"bytes,3,opt,name=max_backoff,json=maxBackoff,proto3" json:"max_backoff,omitempty"`
-	// Codes of a NackItem that make the message a dead letter without another attempt. Up to 32.
+	// If a NackItem with the outcome `retry` has one of these codes, its message becomes a dead
+	// letter without another attempt. Up to 32 codes.
 	NonRetryableCodes []string `protobuf:"bytes,4,rep,name=non_retryable_codes,json=nonRetryableCodes,proto3" json:"non_retryable_codes,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
@@ -473,15 +476,16 @@ func (x *RetryPolicy) GetNonRetryableCodes() []string {
 	return nil
 }
 
-// TopicRetention is how long messages are kept after every group has settled them. A message that a
-// group has not settled is kept. A topic without groups keeps everything.
+// TopicRetention defines how long messages are kept after every group has settled them. A message
+// that a group has not settled is kept. A topic without groups keeps everything.
 type TopicRetention struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Up to 366 days. 0 removes them immediately.
+	// 0 to 366 days. 0, the default, removes messages as soon as every group has settled them.
 	MaxAge *durationpb.Duration `protobuf:"bytes,1,opt,name=max_age,json=maxAge,proto3" json:"max_age,omitempty"`
-	// The maximum number of messages that a partition keeps for that time. 0 means no limit.
+	// While a partition holds more messages than this, settled or not, its oldest settled messages
+	// are removed before `max_age`. 0 means no limit.
 	MaxMessages int64 `protobuf:"varint,2,opt,name=max_messages,json=maxMessages,proto3" json:"max_messages,omitempty"`
-	// How long dead letters are kept. Up to 366 days; 0 means forever.
+	// How long dead letters are kept. 0 to 366 days; 0, the default, means forever.
 	DeadLetterMaxAge *durationpb.Duration `protobuf:"bytes,3,opt,name=dead_letter_max_age,json=deadLetterMaxAge,proto3" json:"dead_letter_max_age,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
@@ -1260,8 +1264,8 @@ func (x *GetTopicStatsRequest) GetTopic() string {
 	return ""
 }
 
-// GetTopicStatsResponse is the response of GetTopicStats. Each partition is counted at one moment,
-// the partitions one after another.
+// GetTopicStatsResponse is the response of GetTopicStats. The counts of one partition are of one
+// moment. The partitions are counted one after another.
 type GetTopicStatsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The sums over all partitions.
@@ -1319,7 +1323,7 @@ func (x *GetTopicStatsResponse) GetPartitions() []*PartitionStats {
 // TopicStats counts the messages of a whole topic.
 type TopicStats struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Messages in the partitions, read or not.
+	// Stored messages, whether groups have read them or not.
 	Length int64 `protobuf:"varint,1,opt,name=length,proto3" json:"length,omitempty"`
 	// Scheduled messages that are not due yet.
 	Delayed int64 `protobuf:"varint,2,opt,name=delayed,proto3" json:"delayed,omitempty"`
@@ -1329,7 +1333,7 @@ type TopicStats struct {
 	Cancelled int64 `protobuf:"varint,4,opt,name=cancelled,proto3" json:"cancelled,omitempty"`
 	// Stored dead letters of all groups.
 	DeadLetters int64 `protobuf:"varint,5,opt,name=dead_letters,json=deadLetters,proto3" json:"dead_letters,omitempty"`
-	// The ids of the oldest and the newest message. Empty if there is none.
+	// The id of the oldest message, and of the newest in `last_id`. Empty if there is none.
 	FirstId string `protobuf:"bytes,6,opt,name=first_id,json=firstId,proto3" json:"first_id,omitempty"`
 	LastId  string `protobuf:"bytes,7,opt,name=last_id,json=lastId,proto3" json:"last_id,omitempty"`
 	// In the order of the groups' names.
@@ -1428,7 +1432,7 @@ func (x *TopicStats) GetGroups() []*GroupStats {
 type PartitionStats struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Partition int32                  `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
-	// Messages in the partition, read or not.
+	// Stored messages, whether groups have read them or not.
 	Length int64 `protobuf:"varint,2,opt,name=length,proto3" json:"length,omitempty"`
 	// Scheduled messages that are not due yet.
 	Delayed int64 `protobuf:"varint,3,opt,name=delayed,proto3" json:"delayed,omitempty"`
@@ -1438,7 +1442,7 @@ type PartitionStats struct {
 	Cancelled int64 `protobuf:"varint,5,opt,name=cancelled,proto3" json:"cancelled,omitempty"`
 	// Stored dead letters of all groups.
 	DeadLetters int64 `protobuf:"varint,6,opt,name=dead_letters,json=deadLetters,proto3" json:"dead_letters,omitempty"`
-	// The ids of the first and the last message. Empty if there is none.
+	// The id of the first message, and of the last in `last_id`. Empty if there is none.
 	FirstId string `protobuf:"bytes,7,opt,name=first_id,json=firstId,proto3" json:"first_id,omitempty"`
 	LastId  string `protobuf:"bytes,8,opt,name=last_id,json=lastId,proto3" json:"last_id,omitempty"`
 	// In the order of the groups' names.
@@ -1541,14 +1545,14 @@ func (x *PartitionStats) GetGroups() []*GroupStats {
 }
 
 // GroupStats counts the work of a group in a partition, or in a whole topic, since the group was
-// created or moved.
+// created or last moved by SeekGroup.
 //
-// produced since the group's start = acked + dead - replayed + unread + pending + retrying + parked
-// + delayed + trimmed.
+// The messages produced since the group's start = acked + dead - replayed + unread + pending +
+// retrying + parked + delayed + trimmed.
 type GroupStats struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Group string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
-	// Messages that were never delivered. It is an exact count.
+	// Messages that were never delivered to the group. The count is exact.
 	Unread int64 `protobuf:"varint,2,opt,name=unread,proto3" json:"unread,omitempty"`
 	// Deliveries that are not settled.
 	Pending int64 `protobuf:"varint,3,opt,name=pending,proto3" json:"pending,omitempty"`
@@ -1706,7 +1710,7 @@ func (x *GroupStats) GetSkipped() int64 {
 	return 0
 }
 
-// GroupStart is where a consumer group starts to read.
+// GroupStart is the position at which a consumer group starts to read.
 type GroupStart struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Start:
@@ -1782,8 +1786,8 @@ type GroupStart_Position struct {
 }
 
 type GroupStart_Time struct {
-	// The first message at or after this time by the server's clock. From the year 2000 on. A time
-	// in the future is the end.
+	// The first message at or after this time according to the server's clock. From the year 2000
+	// on. A time in the future means the end.
 	Time *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=time,proto3,oneof"`
 }
 
@@ -2190,14 +2194,14 @@ func (x *ListPartitionsResponse) GetPartitions() []*PartitionOwner {
 type PartitionOwner struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Partition int32                  `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
-	// The owner: its stream, its name and the node of its stream. Empty if the partition has no
-	// owner.
+	// The owner's stream; `consumer` is its name, `node_id` the node of its stream. All three are
+	// empty if the partition has no owner.
 	StreamId string `protobuf:"bytes,2,opt,name=stream_id,json=streamId,proto3" json:"stream_id,omitempty"`
 	Consumer string `protobuf:"bytes,3,opt,name=consumer,proto3" json:"consumer,omitempty"`
 	NodeId   string `protobuf:"bytes,4,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
-	// Grows with every change of owner.
+	// Increases with every change of owner.
 	Epoch int64 `protobuf:"varint,5,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	// The time until the lease ends if it is not renewed.
+	// The time until the owner's lease expires if it is not renewed.
 	LeaseLeft     *durationpb.Duration `protobuf:"bytes,6,opt,name=lease_left,json=leaseLeft,proto3" json:"lease_left,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2283,8 +2287,8 @@ type ListPendingRequest struct {
 	Order PendingOrder           `protobuf:"varint,3,opt,name=order,proto3,enum=parley.v1.PendingOrder" json:"order,omitempty"`
 	// The default is 100, the maximum 1,000; a larger value means 1,000.
 	PageSize int32 `protobuf:"varint,4,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// The `next_page_token` of the previous page. Deliveries that are settled meanwhile are missing
-	// from later pages.
+	// The `next_page_token` of the previous page. Deliveries that were settled since are not on later
+	// pages.
 	PageToken     string `protobuf:"bytes,5,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2418,7 +2422,7 @@ func (x *ListPendingResponse) GetTotal() int64 {
 	return 0
 }
 
-// PendingDelivery is an unsettled delivery.
+// PendingDelivery is a delivery that is not settled.
 type PendingDelivery struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	MessageId string                 `protobuf:"bytes,1,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
@@ -2426,7 +2430,7 @@ type PendingDelivery struct {
 	Consumer  string                 `protobuf:"bytes,3,opt,name=consumer,proto3" json:"consumer,omitempty"`
 	StreamId  string                 `protobuf:"bytes,4,opt,name=stream_id,json=streamId,proto3" json:"stream_id,omitempty"`
 	Attempt   int32                  `protobuf:"varint,5,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// The time since it was delivered.
+	// The time since the message was delivered.
 	Idle          *durationpb.Duration `protobuf:"bytes,6,opt,name=idle,proto3" json:"idle,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2598,7 +2602,7 @@ type TrimTopicRequest_MaxMessages struct {
 }
 
 type TrimTopicRequest_MaxAge struct {
-	// The age up to which messages are kept.
+	// The maximum age of the messages to keep.
 	MaxAge *durationpb.Duration `protobuf:"bytes,3,opt,name=max_age,json=maxAge,proto3,oneof"`
 }
 
@@ -2611,7 +2615,8 @@ type TrimTopicResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The number of removed messages.
 	Removed int64 `protobuf:"varint,1,opt,name=removed,proto3" json:"removed,omitempty"`
-	// The number of removed messages that a group had not settled, counted once per group.
+	// The number of removed messages that groups had not settled. A message counts once for each such
+	// group.
 	Lost          int64 `protobuf:"varint,2,opt,name=lost,proto3" json:"lost,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2675,7 +2680,7 @@ type DeadLetter struct {
 	Payload  []byte            `protobuf:"bytes,6,opt,name=payload,proto3" json:"payload,omitempty"`
 	Headers  map[string]string `protobuf:"bytes,7,rep,name=headers,proto3" json:"headers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	Attempts int32             `protobuf:"varint,8,opt,name=attempts,proto3" json:"attempts,omitempty"`
-	// The reason and the code of the last NackItem, or that consumers were lost too often.
+	// The `reason` of the last NackItem, or a text that says that consumers were lost too often.
 	Reason         string                 `protobuf:"bytes,9,opt,name=reason,proto3" json:"reason,omitempty"`
 	Code           string                 `protobuf:"bytes,10,opt,name=code,proto3" json:"code,omitempty"`
 	ProduceTime    *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=produce_time,json=produceTime,proto3" json:"produce_time,omitempty"`
@@ -2802,8 +2807,8 @@ func (x *DeadLetter) GetDeadLetterTime() *timestamppb.Timestamp {
 type ListDeadLettersRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Topic string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
-	// If it is empty, the dead letters of all groups are returned. A group that does not exist and
-	// left no dead letters is `not_found`.
+	// If it is empty, the dead letters of all groups are returned. Fails with `not_found` if the
+	// group does not exist and has no dead letters.
 	Group string `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
 	// The default is 100, the maximum 1,000; a larger value means 1,000.
 	PageSize int32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
@@ -2925,8 +2930,8 @@ func (x *ListDeadLettersResponse) GetNextPageToken() string {
 	return ""
 }
 
-// DeadLetterSelection says which dead letters of a topic a call is about. Nothing is selected by
-// omission.
+// DeadLetterSelection selects dead letters of a topic. A selection must be set: there is no
+// default.
 type DeadLetterSelection struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Selection:
@@ -3114,12 +3119,12 @@ func (*AllDeadLetters) Descriptor() ([]byte, []int) {
 type ReplayDeadLettersRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Topic string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
-	// A group that does not exist is `not_found`, even if it left dead letters.
+	// Fails with `not_found` if the selected group does not exist, even if it has dead letters.
 	Selection *DeadLetterSelection `protobuf:"bytes,2,opt,name=selection,proto3" json:"selection,omitempty"`
 	// The maximum number to replay, the oldest of each partition first. 1 to 10,000; 0 means 1,000.
 	Limit int32 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
-	// The partition to replay to. The default is the dead letter's own. In another partition the
-	// order of keys does not hold.
+	// The partition to replay to. The default is the dead letter's own. In another partition messages
+	// of one key may be out of order.
 	Partition     *int32 `protobuf:"varint,4,opt,name=partition,proto3,oneof" json:"partition,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3188,7 +3193,7 @@ type ReplayDeadLettersResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The number of dead letters that this call replayed.
 	Replayed int64 `protobuf:"varint,1,opt,name=replayed,proto3" json:"replayed,omitempty"`
-	// True if there may be more to replay.
+	// True if there may be more dead letters to replay.
 	More          bool `protobuf:"varint,2,opt,name=more,proto3" json:"more,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3242,9 +3247,9 @@ func (x *ReplayDeadLettersResponse) GetMore() bool {
 type PurgeDeadLettersRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Topic string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
-	// A group that does not exist and left no dead letters is `not_found`.
+	// Fails with `not_found` if the selected group does not exist and has no dead letters.
 	Selection *DeadLetterSelection `protobuf:"bytes,2,opt,name=selection,proto3" json:"selection,omitempty"`
-	// The name of the topic again.
+	// Must be the name of the topic.
 	Confirm       string `protobuf:"bytes,3,opt,name=confirm,proto3" json:"confirm,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

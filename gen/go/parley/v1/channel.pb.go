@@ -32,8 +32,8 @@ const (
 	MessageStatus_MESSAGE_STATUS_SENT MessageStatus = 1
 	// An edit replaced the content.
 	MessageStatus_MESSAGE_STATUS_EDITED MessageStatus = 2
-	// The message was recalled. It is a tombstone without content and metadata. It keeps its place
-	// and still counts.
+	// The message was recalled. It is a tombstone without content and metadata. It keeps its seq and
+	// still counts.
 	MessageStatus_MESSAGE_STATUS_RECALLED MessageStatus = 3
 )
 
@@ -80,7 +80,7 @@ func (MessageStatus) EnumDescriptor() ([]byte, []int) {
 	return file_parley_v1_channel_proto_rawDescGZIP(), []int{0}
 }
 
-// MemberRole is what a member may do besides what every member may.
+// MemberRole defines what a member may do in addition to what every member may do.
 type MemberRole int32
 
 const (
@@ -260,22 +260,23 @@ type ChannelMessage struct {
 	// The server's id of the message. It is unique across all channels.
 	MsgId     string `protobuf:"bytes,1,opt,name=msg_id,json=msgId,proto3" json:"msg_id,omitempty"`
 	ChannelId string `protobuf:"bytes,2,opt,name=channel_id,json=channelId,proto3" json:"channel_id,omitempty"`
-	// The message's place in the log of its channel. Places start at 1, have no gaps and are never
-	// reused. Edits and recalls have places of their own.
+	// The message's position in the log of its channel. Positions start at 1, have no gaps and are
+	// never reused. Edits and recalls have positions of their own.
 	Seq int64 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
-	// The number of messages in the log up to and including this one. The difference of two counts is
-	// a number of unread messages.
+	// The number of messages in the log up to and including this one. The difference between the
+	// counts of two messages is the number of messages from one to the other, such as the unread
+	// ones.
 	Count int64 `protobuf:"varint,4,opt,name=count,proto3" json:"count,omitempty"`
 	// The sender: the subject of the sender's token, or the user that a holder of `send_as` named.
-	// `~erased` stands for no user.
+	// `~erased` is never a user.
 	FromId string `protobuf:"bytes,5,opt,name=from_id,json=fromId,proto3" json:"from_id,omitempty"`
-	// The kind of the content. The application defines it; the default is `text`.
+	// The type of the content. Applications define types; the default is `text`.
 	MsgType  string            `protobuf:"bytes,6,opt,name=msg_type,json=msgType,proto3" json:"msg_type,omitempty"`
 	Content  string            `protobuf:"bytes,7,opt,name=content,proto3" json:"content,omitempty"`
 	Metadata map[string]string `protobuf:"bytes,8,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// The id that the sender gave the message, or that the server generated.
 	ClientMsgId string `protobuf:"bytes,9,opt,name=client_msg_id,json=clientMsgId,proto3" json:"client_msg_id,omitempty"`
-	// When the server accepted the message, in milliseconds. Times never go back within a channel.
+	// When the server accepted the message, in milliseconds. Within a channel times never decrease.
 	MsgTime *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=msg_time,json=msgTime,proto3" json:"msg_time,omitempty"`
 	Status  MessageStatus          `protobuf:"varint,11,opt,name=status,proto3,enum=parley.v1.MessageStatus" json:"status,omitempty"`
 	// The seq of the last entry that changed the message. It is the message's own seq if no entry
@@ -483,9 +484,9 @@ type CreateChannelRequest struct {
 	// The members, besides the caller. At most 500.
 	Members []*ChannelMember `protobuf:"bytes,3,rep,name=members,proto3" json:"members,omitempty"`
 	// Makes the call idempotent. A repeat by the same caller with the same key and the same settings
-	// returns the channel. With other settings it is `already_exists` with IDEMPOTENCY_KEY_REUSED. Up
-	// to 128 printable ASCII characters without spaces. If it is empty, every repeat is
-	// `already_exists`.
+	// returns the channel. With other settings it fails with `already_exists` and the reason
+	// IDEMPOTENCY_KEY_REUSED. Up to 128 printable ASCII characters without spaces. If it is empty,
+	// every repeat fails with `already_exists`.
 	IdempotencyKey string `protobuf:"bytes,4,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -1022,14 +1023,14 @@ func (x *ListChannelsResponse) GetNextPageToken() string {
 	return ""
 }
 
-// UserChannel is a channel with the caller's own state in it.
+// UserChannel is a channel together with the caller's own state in it.
 type UserChannel struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Channel *ChannelInfo           `protobuf:"bytes,1,opt,name=channel,proto3" json:"channel,omitempty"`
 	// The caller's read cursor. 0 if there is none.
 	ReadSeq int64 `protobuf:"varint,2,opt,name=read_seq,json=readSeq,proto3" json:"read_seq,omitempty"`
-	// The number of messages after the read cursor. Edits and recalls do not count; recalled messages
-	// do.
+	// The number of messages after the read cursor. Recalled messages count; edits and recalls
+	// themselves do not.
 	Unread int64 `protobuf:"varint,3,opt,name=unread,proto3" json:"unread,omitempty"`
 	// The newest message in its current state, which can be a tombstone. Unset if there is none, or
 	// if the token cannot read the channel's history.
@@ -1153,7 +1154,7 @@ func (x *MarkReadRequest) GetSeq() int64 {
 // MarkReadResponse is the response of MarkRead.
 type MarkReadResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The read cursor: `seq`, or a higher one if the cursor was there already.
+	// The read cursor: `seq`, or the previous cursor if that is higher.
 	ReadSeq int64 `protobuf:"varint,1,opt,name=read_seq,json=readSeq,proto3" json:"read_seq,omitempty"`
 	// The number of messages after the read cursor.
 	Unread int64 `protobuf:"varint,2,opt,name=unread,proto3" json:"unread,omitempty"`

@@ -84,7 +84,7 @@ const (
 	ErrorReason_ERROR_REASON_GROUP_EXISTS ErrorReason = 24
 	// The idempotency key was used before with another payload.
 	ErrorReason_ERROR_REASON_IDEMPOTENCY_KEY_REUSED ErrorReason = 25
-	// The request names something to delete, and `confirm` does not repeat its name.
+	// The call deletes, and `confirm` is not the name of what it deletes.
 	ErrorReason_ERROR_REASON_CONFIRMATION_REQUIRED ErrorReason = 26
 	// The stream no longer holds the delivery: the stream ended, or the partition was assigned to
 	// another consumer. Nothing was changed.
@@ -93,7 +93,7 @@ const (
 	ErrorReason_ERROR_REASON_ALREADY_SETTLED ErrorReason = 28
 	// The token does not belong to a delivery of this stream.
 	ErrorReason_ERROR_REASON_DELIVERY_TOKEN_INVALID ErrorReason = 29
-	// No scheduled message has this id. It may have been delivered to the topic or cancelled.
+	// No scheduled message has this id. It may be due already, or cancelled.
 	ErrorReason_ERROR_REASON_SCHEDULED_NOT_FOUND ErrorReason = 30
 	// The group has connected consumers.
 	ErrorReason_ERROR_REASON_GROUP_IN_USE ErrorReason = 31
@@ -104,9 +104,9 @@ const (
 	ErrorReason_ERROR_REASON_RATE_LIMITED ErrorReason = 100
 	// The store did not answer in time. Nothing was changed.
 	ErrorReason_ERROR_REASON_STORE_UNAVAILABLE ErrorReason = 101
-	// The write may be stored, and the server cannot tell its result. Repeat it with the same id.
+	// The server does not know whether the write was stored. Repeat it with the same id.
 	ErrorReason_ERROR_REASON_OUTCOME_UNKNOWN ErrorReason = 102
-	// An earlier item of the batch failed with a retryable error. This item was not tried.
+	// An earlier item of the batch failed with a retryable error. This item was not attempted.
 	ErrorReason_ERROR_REASON_BATCH_ABORTED ErrorReason = 103
 	// The subscriber read too slowly, and the server ended its stream. Subscribe again from
 	// `positions`.
@@ -119,15 +119,16 @@ const (
 	ErrorReason_ERROR_REASON_DEADLINE_EXCEEDED ErrorReason = 107
 	// An unexpected error. Its cause is in the server's log under `request_id`.
 	ErrorReason_ERROR_REASON_INTERNAL ErrorReason = 108
-	// The client did not read the stream, so that a write took longer than allowed.
+	// The client read the stream too slowly: a write to it took longer than allowed. The server ended
+	// the stream.
 	ErrorReason_ERROR_REASON_STREAM_STALLED ErrorReason = 109
 	// A partition holds as many messages as the topic allows. `limit` says how many.
 	ErrorReason_ERROR_REASON_TOPIC_FULL ErrorReason = 110
 	// The consumer held a delivery for longer than its ack timeout. The server ended its stream and
-	// redelivers what it held.
+	// redelivers the messages that it held.
 	ErrorReason_ERROR_REASON_ACK_TIMEOUT ErrorReason = 111
-	// This node serves as many streams as it can, in all or for this subject. `limit` says how many.
-	// Open the stream on another node.
+	// This node has as many streams as it may have, in total or for this subject. `limit` says how
+	// many. Open the stream on another node.
 	ErrorReason_ERROR_REASON_NODE_FULL ErrorReason = 112
 	// An operator paused the topic.
 	ErrorReason_ERROR_REASON_TOPIC_PAUSED ErrorReason = 113
@@ -356,23 +357,24 @@ func (StatusCode) EnumDescriptor() ([]byte, []int) {
 }
 
 // ErrorDetail is a detail of every error that the server returns, on every protocol, except for
-// `canceled` and for what is refused as HTTP (status 405, 415, 431 and 505).
+// `canceled` and for requests that are rejected with HTTP status 405, 415, 431 or 505.
 type ErrorDetail struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Reason ErrorReason            `protobuf:"varint,1,opt,name=reason,proto3,enum=parley.v1.ErrorReason" json:"reason,omitempty"`
 	// Whether the same call may succeed later.
 	Retryable bool `protobuf:"varint,2,opt,name=retryable,proto3" json:"retryable,omitempty"`
-	// The field of the request that is at fault, as a path: `messages[3].content`. Empty if no field
-	// is.
+	// The invalid field of the request, as a path: `messages[3].content`. Empty if the error is not
+	// about a field.
 	Field string `protobuf:"bytes,3,opt,name=field,proto3" json:"field,omitempty"`
-	// The limit that was exceeded, in the field's unit (bytes, items, a seq). 0 if none was.
+	// The limit that was exceeded, in the unit of the field: bytes, items or a seq. 0 if the error is
+	// not about a limit.
 	Limit int64 `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`
-	// The minimum time to wait before a retry. Unset if the server does not ask for one.
+	// The minimum time to wait before a retry. Unset if there is no minimum.
 	RetryAfter *durationpb.Duration `protobuf:"bytes,5,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
-	// The id of the request in the server's log. The response header `x-request-id` has it too.
+	// The id of the request in the server's log. It is also in the response header `x-request-id`.
 	RequestId string `protobuf:"bytes,6,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// When the server ended a stream: the last position that it sent, for each channel. With
-	// NOT_MEMBER: the refused channels.
+	// If the server ended a stream: the last position that it sent for each channel. With NOT_MEMBER:
+	// the channels that were refused.
 	Positions     []*LastPosition `protobuf:"bytes,7,rep,name=positions,proto3" json:"positions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -30,18 +30,18 @@ type SendMessageRequest struct {
 	ChannelId string `protobuf:"bytes,1,opt,name=channel_id,json=channelId,proto3" json:"channel_id,omitempty"`
 	// UTF-8 text without NUL, 1 to 65,536 bytes.
 	Content string `protobuf:"bytes,2,opt,name=content,proto3" json:"content,omitempty"`
-	// The sender's id for the message. It makes the send idempotent and is unique within channel and
-	// sender. Up to 128 printable ASCII characters without spaces. If it is empty, the server
+	// The sender's id for the message. It makes the send idempotent. It is unique for each channel
+	// and sender. Up to 128 printable ASCII characters without spaces. If it is empty, the server
 	// generates one.
 	ClientMsgId string `protobuf:"bytes,3,opt,name=client_msg_id,json=clientMsgId,proto3" json:"client_msg_id,omitempty"`
 	// Up to 32 of A-Z a-z 0-9 _ . - The default is `text`. Types that begin with `parley.` are
 	// reserved.
 	MsgType string `protobuf:"bytes,4,opt,name=msg_type,json=msgType,proto3" json:"msg_type,omitempty"`
-	// Up to 16 strings for the application. Keys are 1 to 64 of A-Z a-z 0-9 _ -, values are up to 256
-	// bytes. Keys that begin with `parley-` are reserved.
+	// Up to 16 strings that the application defines. Keys are 1 to 64 of A-Z a-z 0-9 _ -, values are
+	// up to 256 bytes. Keys that begin with `parley-` are reserved.
 	Metadata map[string]string `protobuf:"bytes,5,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// The sender, if it is not the token's subject. Another user requires the action `send_as`. Up to
-	// 128 printable ASCII characters without spaces. `~erased` is reserved.
+	// The sender, which is the token's subject by default. Another user requires the action
+	// `send_as`. Up to 128 printable ASCII characters without spaces. `~erased` is reserved.
 	FromId        string `protobuf:"bytes,6,opt,name=from_id,json=fromId,proto3" json:"from_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -392,13 +392,14 @@ func (*SendResult_Error) isSendResult_Result() {}
 type ListMessagesRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	ChannelId string                 `protobuf:"bytes,1,opt,name=channel_id,json=channelId,proto3" json:"channel_id,omitempty"`
-	// Exclusive. If it is set, the list ascends from here; 0 starts with the oldest entry. A position
-	// beyond the end of the log is `out_of_range`, and so is a position other than 0 that is below
-	// `oldest_seq - 1` (HISTORY_GONE).
+	// Exclusive. If it is set, the list ascends from here; 0 starts with the oldest entry. Fails with
+	// `out_of_range` if the position is beyond the end of the log, or (with the reason HISTORY_GONE)
+	// if it is not 0 and below `oldest_seq - 1`.
 	AfterSeq *int64 `protobuf:"varint,2,opt,name=after_seq,json=afterSeq,proto3,oneof" json:"after_seq,omitempty"`
 	// Exclusive. If `after_seq` is not set, the list descends from here.
 	BeforeSeq *int64 `protobuf:"varint,3,opt,name=before_seq,json=beforeSeq,proto3,oneof" json:"before_seq,omitempty"`
-	// The highest seq of this channel that the client knows of. The list is at least as new.
+	// The highest seq of this channel that the client has seen. The list is at least as new as that
+	// entry.
 	MinSeq int64 `protobuf:"varint,4,opt,name=min_seq,json=minSeq,proto3" json:"min_seq,omitempty"`
 	// The default is 50, the maximum 1,000; a larger value means 1,000. A page also ends at 1 MiB.
 	PageSize int32 `protobuf:"varint,5,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
@@ -487,8 +488,8 @@ type ListMessagesResponse struct {
 	Messages []*ChannelMessage      `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
 	// Empty on the last page, and only there.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
-	// The last entry of the log when the page was read. It can be an edit or a recall, and so beyond
-	// the last message.
+	// The last entry of the log when the page was read. It is beyond the last message if it is an
+	// edit or a recall.
 	HeadSeq int64  `protobuf:"varint,3,opt,name=head_seq,json=headSeq,proto3" json:"head_seq,omitempty"`
 	Epoch   string `protobuf:"bytes,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	// The oldest entry that can be read. It is `head_seq + 1` if the log holds no entry.
@@ -676,8 +677,9 @@ type EditMessageRequest struct {
 	MsgId     string                 `protobuf:"bytes,2,opt,name=msg_id,json=msgId,proto3" json:"msg_id,omitempty"`
 	// The new content, with the limits of SendMessage. Metadata and type do not change.
 	Content string `protobuf:"bytes,3,opt,name=content,proto3" json:"content,omitempty"`
-	// Makes the edit idempotent. All entries of a sender in a channel share one space of ids. If it
-	// is empty, the server generates one, and a repeat after a lost answer can append a second edit.
+	// Makes the edit idempotent. Messages, edits and recalls of one sender in a channel must have
+	// distinct ids. If it is empty, the server generates one, and a repeat after a lost response can
+	// append a second edit.
 	ClientMsgId   string `protobuf:"bytes,4,opt,name=client_msg_id,json=clientMsgId,proto3" json:"client_msg_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -747,14 +749,14 @@ type EditMessageResponse struct {
 	// The message in its current state, which includes this edit. Unset if the message can no longer
 	// be read.
 	Message *ChannelMessage `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
-	// The place of the edit itself in the log.
+	// The position of the edit itself in the log.
 	Seq int64 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
 	// When the edit was appended.
 	MsgTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=msg_time,json=msgTime,proto3" json:"msg_time,omitempty"`
 	// True if an earlier call with this client_msg_id stored the edit.
 	Duplicate bool   `protobuf:"varint,4,opt,name=duplicate,proto3" json:"duplicate,omitempty"`
 	Epoch     string `protobuf:"bytes,5,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	// The id of the request, or the one that the server generated.
+	// The `client_msg_id` of the request, or the one that the server generated.
 	ClientMsgId   string `protobuf:"bytes,6,opt,name=client_msg_id,json=clientMsgId,proto3" json:"client_msg_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -837,8 +839,8 @@ type RecallMessageRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	ChannelId string                 `protobuf:"bytes,1,opt,name=channel_id,json=channelId,proto3" json:"channel_id,omitempty"`
 	MsgId     string                 `protobuf:"bytes,2,opt,name=msg_id,json=msgId,proto3" json:"msg_id,omitempty"`
-	// Identifies the recall. All entries of a sender in a channel share one space of ids. If it is
-	// empty, the server generates one.
+	// Identifies the recall. Messages, edits and recalls of one sender in a channel must have
+	// distinct ids. If it is empty, the server generates one.
 	ClientMsgId   string `protobuf:"bytes,3,opt,name=client_msg_id,json=clientMsgId,proto3" json:"client_msg_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -900,7 +902,7 @@ type RecallMessageResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The tombstone. Unset if it can no longer be read.
 	Message *ChannelMessage `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
-	// The place in the log of the recall that removed the content, which is the first one.
+	// The position of the recall that removed the content, which is the first one.
 	Seq int64 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
 	// When that recall was appended.
 	MsgTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=msg_time,json=msgTime,proto3" json:"msg_time,omitempty"`

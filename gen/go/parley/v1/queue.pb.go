@@ -28,14 +28,14 @@ const (
 type QueueMessage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Selects the partition. Messages of one key are delivered in order. Up to 256 bytes of UTF-8
-	// without NUL. Without a key, the idempotency key selects the partition; without both, the
+	// without NUL. Without a key, the idempotency key selects the partition; without either, the
 	// partitions take turns.
 	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	// Up to 262,144 bytes.
 	Payload []byte `protobuf:"bytes,2,opt,name=payload,proto3" json:"payload,omitempty"`
-	// Up to 32 headers. Names are 1 to 64 of A-Z a-z 0-9 _ . -, values up to 1,024 bytes. Names that
-	// begin with `webhook-` or `parley-` are reserved. If the call is traced and the producer sets no
-	// `traceparent`, the server sets it.
+	// Up to 32 headers. Names are 1 to 64 of A-Z a-z 0-9 _ . -, values are up to 1,024 bytes. Names
+	// that begin with `webhook-` or `parley-` are reserved. If the call is traced and the producer
+	// sets no `traceparent`, the server sets it.
 	Headers map[string]string `protobuf:"bytes,3,rep,name=headers,proto3" json:"headers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Makes the produce idempotent within the topic's window and the message's partition. A repeat
 	// must have the same `key`. Up to 128 printable ASCII characters without spaces.
@@ -288,8 +288,8 @@ func (*ProduceResult_Error) isProduceResult_Result() {}
 // ProducedMessage is the receipt of a produced message.
 type ProducedMessage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The id of the message. It never changes, also during retries and as a dead letter, and begins
-	// with the partition.
+	// The id of the message. It begins with the partition. It never changes, not during retries and
+	// not when the message becomes a dead letter.
 	MessageId string `protobuf:"bytes,1,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
 	Partition int32  `protobuf:"varint,2,opt,name=partition,proto3" json:"partition,omitempty"`
 	// True if an earlier call with this idempotency key stored the message.
@@ -402,8 +402,8 @@ func (x *ScheduleRequest) GetMessages() []*ScheduledMessage {
 	return nil
 }
 
-// ScheduledMessage is a message and its due time. The server measures a delay from the moment that
-// it accepts the message. Use a delay rather than a time if the client's clock may be wrong.
+// ScheduledMessage is a message and its due time. A delay starts when the server accepts the
+// message. Use a delay rather than a time if the client's clock may be wrong.
 type ScheduledMessage struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Message *QueueMessage          `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
@@ -488,8 +488,8 @@ type ScheduledMessage_Delay struct {
 }
 
 type ScheduledMessage_DueTime struct {
-	// From the year 2000 on, up to 366 days ahead by the server's clock. A time in the past is due
-	// immediately.
+	// From the year 2000 on, up to 366 days ahead according to the server's clock. A time in the
+	// past is due immediately.
 	DueTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=due_time,json=dueTime,proto3,oneof"`
 }
 
@@ -629,11 +629,11 @@ func (*ScheduleResult_Error) isScheduleResult_Result() {}
 // ScheduledReceipt is the receipt of a scheduled message.
 type ScheduledReceipt struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The id of the message. It never changes, and begins with the partition.
+	// The id of the message. It begins with the partition and never changes.
 	MessageId string `protobuf:"bytes,1,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
 	Partition int32  `protobuf:"varint,2,opt,name=partition,proto3" json:"partition,omitempty"`
-	// When the message is due, by the server's clock. Unset for a duplicate of a message that Produce
-	// accepted.
+	// When the message is due, according to the server's clock. Unset for a duplicate of a message
+	// that Produce accepted.
 	DueTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=due_time,json=dueTime,proto3" json:"due_time,omitempty"`
 	// True if an earlier call with this idempotency key stored the message.
 	Duplicate     bool `protobuf:"varint,4,opt,name=duplicate,proto3" json:"duplicate,omitempty"`
@@ -703,7 +703,7 @@ func (x *ScheduledReceipt) GetDuplicate() bool {
 type CancelScheduledRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Topic string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
-	// As in the ScheduledReceipt.
+	// The `message_id` of the ScheduledReceipt.
 	MessageId     string `protobuf:"bytes,2,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -883,7 +883,7 @@ type RescheduleScheduledRequest_Delay struct {
 }
 
 type RescheduleScheduledRequest_DueTime struct {
-	// Up to 366 days ahead by the server's clock. A time in the past is due immediately.
+	// Up to 366 days ahead according to the server's clock. A time in the past is due immediately.
 	DueTime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=due_time,json=dueTime,proto3,oneof"`
 }
 
@@ -940,7 +940,7 @@ func (x *RescheduleScheduledResponse) GetDueTime() *timestamppb.Timestamp {
 type ConsumeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Topic string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
-	// The consumer group. An unknown group is `not_found`.
+	// The consumer group. Fails with `not_found` if it does not exist.
 	Group string `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
 	// A name of the consumer for people, which ListPartitions and ListPending show. It need not be
 	// unique.
@@ -1132,7 +1132,7 @@ type ConsumeResponse_Deliveries struct {
 }
 
 type ConsumeResponse_Assignment struct {
-	// The partitions that are assigned to the consumer. It is sent at every change.
+	// The partitions that are assigned to the consumer. Sent at every change.
 	Assignment *PartitionAssignment `protobuf:"bytes,3,opt,name=assignment,proto3,oneof"`
 }
 
@@ -1254,13 +1254,14 @@ type Delivery struct {
 	// Identifies this delivery in Ack, Nack and Extend. Another delivery of the same message has
 	// another token.
 	Token string `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
-	// The id of the message. A consumer that must not handle a message twice remembers it.
+	// The id of the message. A consumer that must not process a message twice stores it, to detect a
+	// redelivery.
 	MessageId string            `protobuf:"bytes,2,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
 	Partition int32             `protobuf:"varint,3,opt,name=partition,proto3" json:"partition,omitempty"`
 	Key       string            `protobuf:"bytes,4,opt,name=key,proto3" json:"key,omitempty"`
 	Payload   []byte            `protobuf:"bytes,5,opt,name=payload,proto3" json:"payload,omitempty"`
 	Headers   map[string]string `protobuf:"bytes,6,rep,name=headers,proto3" json:"headers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// 1 for the first delivery. A delivery to a consumer that was lost counts.
+	// 1 for the first delivery. A delivery to a consumer that was lost counts as an attempt.
 	Attempt int32 `protobuf:"varint,7,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	// When the server accepted the message, or when a scheduled message was due.
 	ProduceTime   *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=produce_time,json=produceTime,proto3" json:"produce_time,omitempty"`
@@ -1585,14 +1586,14 @@ func (x *NackRequest) GetItems() []*NackItem {
 	return nil
 }
 
-// NackItem is one delivery that the consumer returns, and what happens to its message next.
+// NackItem is one delivery that the consumer gives back, and the outcome for its message.
 type NackItem struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Token string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
 	// A description of the failure for people; a dead letter keeps it. Up to 1,024 bytes. Must be
 	// empty with `release`.
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
-	// The application's code of the failure, up to 64 of A-Z a-z 0-9 _ . - A `retry` with one of the
+	// The application's code for the failure, up to 64 of A-Z a-z 0-9 _ . - A `retry` with one of the
 	// topic's `non_retryable_codes` makes the message a dead letter. Must be empty with `release`.
 	Code string `protobuf:"bytes,3,opt,name=code,proto3" json:"code,omitempty"`
 	// Types that are valid to be assigned to Outcome:
@@ -1796,8 +1797,8 @@ func (*NackDeadLetter) Descriptor() ([]byte, []int) {
 	return file_parley_v1_queue_proto_rawDescGZIP(), []int{25}
 }
 
-// NackRelease returns a message that was not handled. It is not an attempt. The message is
-// redelivered immediately, in its place.
+// NackRelease gives back a message that was not processed. The delivery does not count as an
+// attempt. The message is redelivered immediately, in its original order.
 type NackRelease struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields

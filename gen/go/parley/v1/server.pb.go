@@ -117,7 +117,7 @@ type GetServerInfoResponse struct {
 	// The version of the server, for people: `1.4.0`, or `devel` for a build without a version.
 	Version string        `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
 	Limits  *ServerLimits `protobuf:"bytes,2,opt,name=limits,proto3" json:"limits,omitempty"`
-	// What the server offers. Clients ignore values that they do not know.
+	// The optional features that this server has. Clients ignore values that they do not know.
 	Features      []ServerFeature `protobuf:"varint,3,rep,packed,name=features,proto3,enum=parley.v1.ServerFeature" json:"features,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -175,7 +175,7 @@ func (x *GetServerInfoResponse) GetFeatures() []ServerFeature {
 }
 
 // ServerLimits are the limits that apply to a client of this server. 0 means that the server does
-// not tell the limit.
+// not report the limit.
 type ServerLimits struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The size of a message's content, in bytes.
@@ -192,7 +192,7 @@ type ServerLimits struct {
 	MaxProduceMessages int32 `protobuf:"varint,6,opt,name=max_produce_messages,json=maxProduceMessages,proto3" json:"max_produce_messages,omitempty"`
 	// The number of Consume streams of one subject on one node.
 	MaxConsumersPerSubject int32 `protobuf:"varint,7,opt,name=max_consumers_per_subject,json=maxConsumersPerSubject,proto3" json:"max_consumers_per_subject,omitempty"`
-	// The interval within which the server sends a frame on every stream.
+	// The server sends a frame on every stream at least this often.
 	HeartbeatInterval *durationpb.Duration `protobuf:"bytes,8,opt,name=heartbeat_interval,json=heartbeatInterval,proto3" json:"heartbeat_interval,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache

@@ -22,7 +22,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// GapReason is why entries cannot be sent.
+// GapReason is the reason why entries cannot be sent.
 type GapReason int32
 
 const (
@@ -78,7 +78,7 @@ func (GapReason) EnumDescriptor() ([]byte, []int) {
 	return file_parley_v1_subscription_proto_rawDescGZIP(), []int{0}
 }
 
-// LostReason is why a stream no longer follows a channel. More reasons will be added.
+// LostReason is the reason why a stream no longer follows a channel. More reasons will be added.
 type LostReason int32
 
 const (
@@ -126,7 +126,7 @@ func (LostReason) EnumDescriptor() ([]byte, []int) {
 	return file_parley_v1_subscription_proto_rawDescGZIP(), []int{1}
 }
 
-// ChannelPosition is a channel to subscribe to, and where in its log to start.
+// ChannelPosition is a channel to subscribe to and the position in its log from which to start.
 type ChannelPosition struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	ChannelId string                 `protobuf:"bytes,1,opt,name=channel_id,json=channelId,proto3" json:"channel_id,omitempty"`
@@ -194,8 +194,9 @@ func (x *ChannelPosition) GetEpoch() string {
 // SubscribeRequest is the request of Subscribe.
 type SubscribeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// At most 500 by default; more are `resource_exhausted`. It may be empty: UpdateSubscription can
-	// add channels later. If a channel is named twice, the last one counts.
+	// At most 500 by default; with more the call fails with `resource_exhausted`. It may be empty:
+	// UpdateSubscription can add channels later. If a channel occurs twice, the last occurrence
+	// applies.
 	Channels      []*ChannelPosition `protobuf:"bytes,1,rep,name=channels,proto3" json:"channels,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -402,18 +403,20 @@ func (x *EventBatch) GetEvents() []*ChannelEvent {
 	return nil
 }
 
-// ChannelEvent is one event of a channel. Clients ignore the contents of an event of a kind that
-// they do not know, and go by its `seq` and `from_seq`.
+// ChannelEvent is one event of a channel. A client ignores the contents of an event of a kind that
+// it does not know, and advances its position by `seq` and `from_seq`.
 type ChannelEvent struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	ChannelId string                 `protobuf:"bytes,1,opt,name=channel_id,json=channelId,proto3" json:"channel_id,omitempty"`
-	// If `from_seq` is not 0: the last entry that the event covers, and so the client's position
-	// after it. Of `state` and `gap`: the position from which the channel continues. Otherwise 0.
+	// If `from_seq` is not 0, the last entry that the event covers, which becomes the client's
+	// position. In `state` and `gap`, the position from which the channel's events continue.
+	// Otherwise 0.
 	Seq int64 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
-	// If it is not 0, the event covers every entry of the log from `from_seq` to `seq`, whatever its
-	// kind. The server sends no event for an edit that a later entry replaced. The events of a
-	// channel leave no entry out: `from_seq` is at most the client's position plus 1, and a client
-	// that receives a higher one has missed events. 0 if the event covers no entry.
+	// If it is not 0, the event covers every entry of the log from `from_seq` to `seq`. One event can
+	// cover several entries, because the server sends no event for an edit that a later entry
+	// replaced. The events of a channel omit no entry: `from_seq` is at most the client's position
+	// plus 1, and a client that receives a higher one has missed events. 0 if the event covers no
+	// entry.
 	FromSeq int64 `protobuf:"varint,3,opt,name=from_seq,json=fromSeq,proto3" json:"from_seq,omitempty"`
 	// Types that are valid to be assigned to Event:
 	//
@@ -694,14 +697,15 @@ func (x *ChannelState) GetRecovered() bool {
 	return false
 }
 
-// ChannelGap tells that a range of entries is missing from a channel's events.
+// ChannelGap reports that a range of entries is missing from a channel's events.
 type ChannelGap struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The client's position. What the client has up to it stays valid after HISTORY_GONE. After
-	// EPOCH_CHANGED and AHEAD_OF_LOG the client discards what it has of the channel.
+	// The client's position. With HISTORY_GONE, the entries up to it that the client holds stay
+	// valid. With EPOCH_CHANGED and AHEAD_OF_LOG, the client discards all entries of the channel that
+	// it holds.
 	AfterSeq int64 `protobuf:"varint,1,opt,name=after_seq,json=afterSeq,proto3" json:"after_seq,omitempty"`
-	// The events continue after this entry. It can be lower than `after_seq` after EPOCH_CHANGED and
-	// AHEAD_OF_LOG.
+	// The events continue after this entry. With EPOCH_CHANGED and AHEAD_OF_LOG it can be lower than
+	// `after_seq`.
 	ToSeq int64 `protobuf:"varint,2,opt,name=to_seq,json=toSeq,proto3" json:"to_seq,omitempty"`
 	// The epoch of `to_seq` and of all later events.
 	Epoch         string    `protobuf:"bytes,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
@@ -813,7 +817,7 @@ func (x *ChannelLost) GetReason() LostReason {
 	return LostReason_LOST_REASON_UNSPECIFIED
 }
 
-// Typing tells that a user is typing. Clients show it for 6 s.
+// Typing reports that a user is typing. Clients show it for 6 s.
 type Typing struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	UserId        string                 `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
@@ -861,10 +865,10 @@ func (x *Typing) GetUserId() string {
 // UpdateSubscriptionRequest is the request of UpdateSubscription.
 type UpdateSubscriptionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// As in the stream's StreamInfo.
+	// The `stream_id` of the stream's StreamInfo.
 	StreamId string `protobuf:"bytes,1,opt,name=stream_id,json=streamId,proto3" json:"stream_id,omitempty"`
 	// Channels to add. A channel that the stream already follows starts again from the given
-	// position. If a channel is named twice, the last one counts. A channel in both `add` and
+	// position. If a channel occurs twice, the last occurrence applies. A channel in both `add` and
 	// `remove` is added.
 	Add []*ChannelPosition `protobuf:"bytes,2,rep,name=add,proto3" json:"add,omitempty"`
 	// Channels to remove. A channel that the stream does not follow is ignored.

@@ -1,5 +1,5 @@
 import { signal } from "@preact/signals";
-import type { Message, Surroundings, UserChannel } from "./types";
+import type { Environment, Message, UserChannel } from "./types";
 
 /** ChannelView is one line of the list of channels. It is immutable. */
 export interface ChannelView {
@@ -39,12 +39,12 @@ export class Channels {
 
   readonly #entries = new Map<string, Entry>();
   readonly #me: string;
-  readonly #surroundings: Pick<Surroundings, "frame" | "now">;
+  readonly #environment: Pick<Environment, "frame" | "now">;
   #dirty = false;
 
-  constructor(me: string, surroundings: Pick<Surroundings, "frame" | "now">) {
+  constructor(me: string, environment: Pick<Environment, "frame" | "now">) {
     this.#me = me;
-    this.#surroundings = surroundings;
+    this.#environment = environment;
   }
 
   ids(): string[] {
@@ -80,7 +80,7 @@ export class Channels {
   add(id: string): void {
     if (this.#entries.has(id)) return;
     const entry = this.#entry(id);
-    entry.opened = this.#surroundings.now();
+    entry.opened = this.#environment.now();
     this.#change(entry);
   }
 
@@ -90,7 +90,7 @@ export class Channels {
    */
   listed(my: UserChannel): boolean {
     const known = this.#entries.get(my.channel.channelId);
-    const back = known?.lost && this.#surroundings.now() - known.lostAt > lostSettles;
+    const back = known?.lost && this.#environment.now() - known.lostAt > lostSettles;
     const entry = this.#entry(my.channel.channelId);
     if (back) entry.lost = "";
     entry.count = Math.max(entry.count, my.channel.count);
@@ -138,7 +138,7 @@ export class Channels {
   lose(id: string, reason: string): void {
     const entry = this.#entry(id);
     entry.lost = reason;
-    entry.lostAt = this.#surroundings.now();
+    entry.lostAt = this.#environment.now();
     this.#change(entry);
   }
 
@@ -166,7 +166,7 @@ export class Channels {
     entry.view = null;
     if (this.#dirty) return;
     this.#dirty = true;
-    this.#surroundings.frame(() => {
+    this.#environment.frame(() => {
       this.#dirty = false;
       const sorted = this.#sorted();
       this.list.value = sorted.map(view);

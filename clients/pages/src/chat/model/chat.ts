@@ -6,7 +6,7 @@ import { Conversation } from "./conversation";
 import { Follower } from "./follower";
 import { Outbox, type Pending } from "./outbox";
 import { Sender } from "./sender";
-import { aborted, type ChatClient, type Event, type Message, type Receipt, type Surroundings } from "./types";
+import { aborted, type ChatClient, type Environment, type Event, type Message, type Receipt } from "./types";
 
 const keptConversations = 8;
 const typingEvery = 3_000;
@@ -31,32 +31,32 @@ export class Chat {
   readonly notice = signal("");
 
   readonly #client: ChatClient;
-  readonly #surroundings: Surroundings;
+  readonly #environment: Environment;
   readonly #outbox: Outbox;
   readonly #sender: Sender;
   readonly #follower: Follower;
   readonly #stop = new AbortController();
   readonly #conversations = new Map<string, Conversation>(); // the most recently opened one is last
-  readonly #standing = new Set<string>(); // channels whose state arrived on the stream
+  readonly #onStream = new Set<string>(); // channels whose state arrived on the stream
   readonly #marking = new Map<string, Message>(); // the last message seen of each channel with a call in flight
   readonly #outboxVersion = signal(0);
   #typedAt = 0; // when the last typing event was sent
-  #answered = true; // whether the user has sent a message since then
-  #typingLater: (() => void) | null = null;
+  #sentSinceTyping = true; // whether the user has sent a message since then
+  #cancelTyping: (() => void) | null = null;
   #watching = false;
   #listing = false;
 
-  constructor(client: ChatClient, me: string, surroundings: Surroundings) {
+  constructor(client: ChatClient, me: string, environment: Environment) {
     this.me = me;
     this.#client = client;
-    this.#surroundings = surroundings;
-    this.channels = new Channels(me, surroundings);
-    this.#outbox = new Outbox(me, surroundings);
-    this.#follower = new Follower(client, this.#stop.signal, () => surroundings.now(), {
+    this.#environment = environment;
+    this.channels = new Channels(me, environment);
+    this.#outbox = new Outbox(me, environment);
+    this.#follower = new Follower(client, this.#stop.signal, () => environment.now(), {
       event: (event) => this.#event(event),
       refused: (id, why) => this.#lost(id, why),
-      restarted: () => this.#standing.clear(),
-      spare: (follows) => this.#spare(follows),
+      restarted: () => this.#onStream.clear(),
+      evict: (follows) => this.#evict(follows),
     });
     this.#sender = new Sender(client, this.#outbox, this.#stop.signal, {
       stored: (pending, receipt) => this.#message(stored(pending, receipt, me)),
@@ -84,7 +84,7 @@ export class Chat {
     }
     await this.#list();
     if (this.#stop.signal.aborted || this.connection.value.state === "ended") return;
-    this.#listAgain();
+    this.#scheduleList();
     await this.#follower.run(this.channels.followed());
   }
 
@@ -99,7 +99,7 @@ export class Chat {
   show(id: string | null): void {
     const before = this.open.value;
     if (before?.id === id) return;
-    this.#notTyping();
+    this.#stopTyping();
     before?.divide(null);
     before?.trim();
     this.#watching = false;
@@ -114,7 +114,7 @@ export class Chat {
     this.open.value = conversation;
     if (!this.channels.lost(id)) {
       void this.#follower.add(id);
-      if (this.#standing.has(id) && conversation.untouched) void conversation.loadNewest();
+      if (this.#onStream.has(id) && conversation.untouched) void conversation.loadNewest();
     }
   }
 
@@ -128,7 +128,7 @@ export class Chat {
     const action = text.startsWith("/me ") && text.length > 4;
     this.#outbox.add(conversation.id, action ? text.slice(4) : text, action ? "action" : "text");
     this.#outboxVersion.value++;
-    this.#notTyping();
+    this.#stopTyping();
     conversation.divide(null);
     void this.#sender.kick(conversation.id);
   }
@@ -156,7 +156,7 @@ export class Chat {
     this.#outboxVersion.value++;
     if (!change.written) return;
     this.channels.add(change.channelId);
-    this.#surroundings.after(leftToWriter, () => void this.#sender.kick(change.channelId));
+    this.#environment.after(leftToWriter, () => void this.#sender.kick(change.channelId));
   }
 
   /**
@@ -183,17 +183,17 @@ export class Chat {
   typing(): void {
     const conversation = this.open.value;
     if (!conversation || this.connection.value.state !== "live") return;
-    const now = this.#surroundings.now();
-    if (this.#answered && now - this.#typedAt < typingPassedOver) {
-      this.#typingLater ??= this.#surroundings.after(typingPassedOver, () => {
-        this.#typingLater = null;
+    const now = this.#environment.now();
+    if (this.#sentSinceTyping && now - this.#typedAt < typingPassedOver) {
+      this.#cancelTyping ??= this.#environment.after(typingPassedOver, () => {
+        this.#cancelTyping = null;
         this.typing();
       });
       return;
     }
-    if (!this.#answered && now - this.#typedAt < typingEvery) return;
+    if (!this.#sentSinceTyping && now - this.#typedAt < typingEvery) return;
     this.#typedAt = now;
-    this.#answered = false;
+    this.#sentSinceTyping = false;
     // It may be lost: the next event follows in 3 s.
     this.#client.typing(conversation.id, { signal: this.#stop.signal }).catch(() => {});
   }
@@ -231,7 +231,7 @@ export class Chat {
         return;
       case "channel_state":
         this.channels.counted(event.channelId, event.state.count);
-        this.#stands(event.channelId);
+        this.#stateArrived(event.channelId);
         return;
       case "gap":
         this.channels.replaced(event.channelId);
@@ -247,10 +247,10 @@ export class Chat {
     }
   }
 
-  #notTyping(): void {
-    this.#answered = true;
-    this.#typingLater?.();
-    this.#typingLater = null;
+  #stopTyping(): void {
+    this.#sentSinceTyping = true;
+    this.#cancelTyping?.();
+    this.#cancelTyping = null;
   }
 
   #message(message: Message): void {
@@ -267,9 +267,9 @@ export class Chat {
     }
   }
 
-  #stands(id: string): void {
-    const anew = !this.#standing.has(id);
-    this.#standing.add(id);
+  #stateArrived(id: string): void {
+    const anew = !this.#onStream.has(id);
+    this.#onStream.add(id);
     const conversation = this.#conversations.get(id);
     conversation?.fail("");
     if (anew || conversation?.untouched) void conversation?.reload();
@@ -277,15 +277,15 @@ export class Chat {
 
   // Returns the followed channel to give up: not the open one, and the one without a new message
   // for the longest time.
-  #spare(follows: (id: string) => boolean): string | undefined {
-    const spare = this.channels.followed().findLast((id) => follows(id) && id !== this.open.value?.id);
-    if (spare !== undefined) this.#standing.delete(spare);
-    return spare;
+  #evict(follows: (id: string) => boolean): string | undefined {
+    const evicted = this.channels.followed().findLast((id) => follows(id) && id !== this.open.value?.id);
+    if (evicted !== undefined) this.#onStream.delete(evicted);
+    return evicted;
   }
 
   #lost(id: string, why: string): void {
     this.#follower.drop(id);
-    this.#standing.delete(id);
+    this.#onStream.delete(id);
     this.channels.lose(id, why);
     this.#conversations.get(id)?.fail(why);
   }
@@ -293,7 +293,7 @@ export class Chat {
   #conversation(id: string): Conversation {
     const conversation =
       this.#conversations.get(id) ??
-      new Conversation(id, this.#client, this.#surroundings, this.#stop.signal, (newest) =>
+      new Conversation(id, this.#client, this.#environment, this.#stop.signal, (newest) =>
         this.channels.message(newest),
       );
     this.#conversations.delete(id);
@@ -318,17 +318,17 @@ export class Chat {
     } catch (cause) {
       if (aborted(this.#stop.signal)) return;
       const why = failure(cause);
-      if (why.cure === "token") this.#follower.connection.end(why);
+      if (why.remedy === "token") this.#follower.connection.end(why);
       else this.notice.value = why.text;
     } finally {
       this.#listing = false;
     }
   }
 
-  #listAgain(): void {
-    const cancel = this.#surroundings.after(listEvery, () => {
+  #scheduleList(): void {
+    const cancel = this.#environment.after(listEvery, () => {
       void this.refresh();
-      this.#listAgain();
+      this.#scheduleList();
     });
     this.#stop.signal.addEventListener("abort", cancel, { once: true });
   }
@@ -345,9 +345,9 @@ export class Chat {
     try {
       for (let done: Message | undefined; done !== this.#marking.get(id); ) {
         done = this.#marking.get(id) ?? message;
-        this.#surroundings.read(id, done.seq, done.count);
+        this.#environment.read(id, done.seq, done.count);
         await this.#client.markRead(id, done.seq, { signal: this.#stop.signal });
-        await new Promise<void>((resolve) => this.#surroundings.after(markEvery, resolve));
+        await new Promise<void>((resolve) => this.#environment.after(markEvery, resolve));
       }
     } catch {
       // The next message that the user sees marks these as well.
@@ -365,7 +365,7 @@ export class Chat {
       if (aborted(this.#stop.signal)) return false;
       const why = failure(cause);
       this.notice.value = why.text;
-      if (why.cure === "token") this.#follower.connection.end(why);
+      if (why.remedy === "token") this.#follower.connection.end(why);
       return false;
     }
   }

@@ -1,7 +1,7 @@
 import { signal } from "@preact/signals";
 import { failure } from "../../connection/failure";
 import { Timeline, type TimelineView } from "./timeline";
-import { aborted, type ChatClient, type Message, type Surroundings } from "./types";
+import { aborted, type ChatClient, type Environment, type Message } from "./types";
 
 /** pageSize is the number of messages per page. */
 export const pageSize = 100;
@@ -55,13 +55,13 @@ export class Conversation {
   });
 
   readonly #client: ChatClient;
-  readonly #surroundings: Surroundings;
+  readonly #environment: Environment;
   readonly #signal: AbortSignal;
   readonly #newest: (message: Message) => void;
   readonly #timeline = new Timeline();
   readonly #typing = new Map<string, () => void>();
   #loading: Page | null = null;
-  #again = false;
+  #reload = false;
   #loaded = false;
   #error = "";
   #divider: number | null = null;
@@ -71,13 +71,13 @@ export class Conversation {
   constructor(
     id: string,
     client: ChatClient,
-    surroundings: Surroundings,
+    environment: Environment,
     signal: AbortSignal,
     newest: (message: Message) => void,
   ) {
     this.id = id;
     this.#client = client;
-    this.#surroundings = surroundings;
+    this.#environment = environment;
     this.#signal = signal;
     this.#newest = newest;
   }
@@ -101,7 +101,7 @@ export class Conversation {
    */
   async loadNewest(): Promise<void> {
     if (this.#loading) {
-      this.#again = true;
+      this.#reload = true;
       return;
     }
     await this.#load("newest", {});
@@ -137,7 +137,7 @@ export class Conversation {
   /** Shows that a user is typing, until they send a message or typingShown has passed. */
   isTyping(userId: string): void {
     this.#typing.get(userId)?.();
-    const cancel = this.#surroundings.after(typingShown, () => this.#stopsTyping(userId));
+    const cancel = this.#environment.after(typingShown, () => this.#stopsTyping(userId));
     this.#typing.set(userId, cancel);
     this.#changed();
   }
@@ -182,15 +182,15 @@ export class Conversation {
       if (aborted(this.#signal)) return;
       // The log was replaced while it was read: the loaded messages belong to the old one.
       const stale = ["RESYNC", "POSITION_OUT_OF_RANGE"].includes(failure(cause).reason) && kind !== "newest";
-      if (stale) this.#again = true;
+      if (stale) this.#reload = true;
       else this.#error = failure(cause).text;
     } finally {
       this.#timeline.end();
       this.#loading = null;
       this.#changed();
     }
-    if (!this.#again) return;
-    this.#again = false;
+    if (!this.#reload) return;
+    this.#reload = false;
     await this.#load("newest", {});
   }
 
@@ -205,7 +205,7 @@ export class Conversation {
   #changed(): void {
     if (this.#dirty) return;
     this.#dirty = true;
-    this.#surroundings.frame(() => {
+    this.#environment.frame(() => {
       this.#dirty = false;
       this.view.value = {
         ...this.#timeline.view(),

@@ -16,7 +16,7 @@ export interface FollowerEvents {
    * Returns the followed channel to give up for another one, or undefined. Its events are not
    * delivered from then on.
    */
-  spare(follows: (channelId: string) => boolean): string | undefined;
+  evict(follows: (channelId: string) => boolean): string | undefined;
 }
 
 /** mostFollowed is the maximum number of channels of one stream: the server's limit. */
@@ -34,7 +34,7 @@ export class Follower {
   readonly #now: () => number;
   readonly #events: FollowerEvents;
   readonly #wanted = new Set<string>();
-  #asked: string[] = []; // in the SDK's order, to which the indexes in the server's errors refer
+  #requested: string[] = []; // in the SDK's order, to which the indexes in the server's errors refer
   #subscription: ChatSubscription | null = null;
 
   constructor(client: ChatClient, signal: AbortSignal, now: () => number, events: FollowerEvents) {
@@ -63,7 +63,7 @@ export class Follower {
     this.#wanted.add(channelId);
     const subscription = this.#subscription;
     if (!subscription) return;
-    this.#asked.push(channelId);
+    this.#requested.push(channelId);
     try {
       await subscription.add(channelId);
     } catch (cause) {
@@ -79,21 +79,21 @@ export class Follower {
   /** Stops following a channel that the stream lost. */
   drop(channelId: string): void {
     this.#wanted.delete(channelId);
-    this.#asked = this.#asked.filter((id) => id !== channelId);
+    this.#requested = this.#requested.filter((id) => id !== channelId);
   }
 
   #makeRoom(): void {
-    const spare = this.#events.spare((id) => this.#wanted.has(id));
-    if (spare === undefined) return;
-    this.drop(spare);
+    const evicted = this.#events.evict((id) => this.#wanted.has(id));
+    if (evicted === undefined) return;
+    this.drop(evicted);
     // Not awaited: the SDK makes changes one after another, and further events of the channel do no
     // harm.
-    this.#subscription?.remove(spare).catch(() => {});
+    this.#subscription?.remove(evicted).catch(() => {});
   }
 
   async #follow(): Promise<boolean> {
-    this.#asked = [...this.#wanted];
-    const subscription = this.#client.subscribe([...this.#asked], (change) => this.#state(change));
+    this.#requested = [...this.#wanted];
+    const subscription = this.#client.subscribe([...this.#requested], (change) => this.#state(change));
     const close = () => subscription.close();
     this.#subscription = subscription;
     this.#signal.addEventListener("abort", close);
@@ -103,9 +103,9 @@ export class Follower {
       if (aborted(this.#signal)) return false;
       const why = failure(cause);
       const index = indexOf(why);
-      const refused = index === undefined ? why.channels : [this.#asked[index] ?? ""];
+      const refused = index === undefined ? why.channels : [this.#requested[index] ?? ""];
       const known = refused.filter((id) => this.#wanted.has(id));
-      if (why.cure === "token" || known.length === 0) {
+      if (why.remedy === "token" || known.length === 0) {
         this.connection.end(why);
         return false;
       }

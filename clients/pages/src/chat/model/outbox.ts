@@ -1,4 +1,4 @@
-import type { Surroundings } from "./types";
+import type { Environment } from "./types";
 
 /** Pending is an own message that the server has not confirmed. */
 export interface Pending {
@@ -24,18 +24,18 @@ export interface Pending {
  */
 export class Outbox {
   readonly #prefix: string;
-  readonly #storage: Surroundings["storage"];
+  readonly #storage: Environment["storage"];
   readonly #now: () => number;
   readonly #items = new Map<string, Pending>();
   #place = 0;
   #time = 0; // the latest time of a message: a clock that is set back must not change the order
 
-  constructor(user: string, surroundings: Pick<Surroundings, "storage" | "now">) {
+  constructor(user: string, environment: Pick<Environment, "storage" | "now">) {
     // Encoded, because a user's id can contain a slash: otherwise one user's prefix could be the
     // beginning of another's.
     this.#prefix = `parley.outbox/${encodeURIComponent(user)}/`;
-    this.#storage = surroundings.storage;
-    this.#now = () => surroundings.now();
+    this.#storage = environment.storage;
+    this.#now = () => environment.now();
     this.#load();
   }
 

@@ -59,7 +59,7 @@ export class Sender {
     } catch (cause) {
       if (aborted(this.#signal)) return;
       const why = failure(cause);
-      if (why.cure === "token") {
+      if (why.remedy === "token") {
         this.#stopped = true;
         this.#events.refused(why);
         return;

@@ -35,8 +35,8 @@ export interface ChatClient {
   close(): void;
 }
 
-/** Surroundings is the environment of the model. Tests replace the clock and the frames. */
-export interface Surroundings extends Clock {
+/** Environment is the environment of the model. Tests replace the clock and the frames. */
+export interface Environment extends Clock {
   /** Calls callback before the next frame is drawn, or soon on a page that draws none. */
   frame(callback: () => void): void;
   /**

@@ -1,5 +1,5 @@
 import { useEffect } from "preact/hooks";
-import { asksUser } from "../../ui/connectionbanner";
+import { requiresUser } from "../../ui/connectionbanner";
 import { Frame } from "../../ui/frame";
 import { Welcome } from "../../ui/tokenform";
 import type { Chat } from "../model/chat";
@@ -17,10 +17,10 @@ export function App() {
       </Welcome>
     );
   }
-  return <Chatting key={chat} chat={chat} />;
+  return <SignedIn key={chat} chat={chat} />;
 }
 
-function Chatting({ chat }: { chat: Chat }) {
+function SignedIn({ chat }: { chat: Chat }) {
   useEffect(() => {
     const onKey = (event: KeyboardEvent) => shortcut(chat, event);
     addEventListener("keydown", onKey);
@@ -28,7 +28,7 @@ function Chatting({ chat }: { chat: Chat }) {
   }, [chat]);
   const open = chat.open.value;
   return (
-    <Frame page="chat" open={open !== null || asksUser(session, chat.connection)}>
+    <Frame page="chat" open={open !== null || requiresUser(session, chat.connection)}>
       <ChannelList chat={chat} />
       <ConversationPane chat={chat} conversation={open} />
     </Frame>

@@ -6,7 +6,7 @@ import type { Chunk } from "../model/timeline";
 import type { Message } from "../model/types";
 import { MessageRow } from "./message";
 
-const oneGroup = 5 * 60_000; // the maximum time between two messages that share a heading, in milliseconds
+const groupGap = 5 * 60_000; // the maximum time between two messages that share a heading, in milliseconds
 
 /**
  * ChunkRows shows the messages of a chunk, with separators of days and the divider before new
@@ -26,7 +26,7 @@ export function ChunkRows(props: { chat: Chat; chunk: Chunk; previous: Message |
             <Fragment key={message.seq}>
               {newDay && <Day at={message.time} />}
               {line && <Divider />}
-              <MessageRow chat={chat} message={message} head={newDay || line || heads(before, message)} />
+              <MessageRow chat={chat} message={message} head={newDay || line || startsGroup(before, message)} />
             </Fragment>
           );
         })}
@@ -35,9 +35,9 @@ export function ChunkRows(props: { chat: Chat; chunk: Chunk; previous: Message |
   }, [chat, chunk, previous, divider]);
 }
 
-function heads(before: Message, message: Message): boolean {
+function startsGroup(before: Message, message: Message): boolean {
   const other = before.fromId !== message.fromId || before.type === "action";
-  return other || message.time.getTime() - before.time.getTime() > oneGroup;
+  return other || message.time.getTime() - before.time.getTime() > groupGap;
 }
 
 function Day({ at }: { at: Date }) {

@@ -3,7 +3,7 @@ import { store, stored } from "../../connection/storage";
 import { Icon } from "../../ui/icon";
 import type { Chat } from "../model/chat";
 import type { Conversation } from "../model/conversation";
-import { bytes, editing, fit, mostBytes, sends } from "./ui";
+import { bytes, editing, fit, maxBytes, sends } from "./ui";
 
 /**
  * Composer is the field for a new message. It keeps an unsent text per channel, also over a reload.
@@ -13,7 +13,7 @@ export function Composer(props: { chat: Chat; conversation: Conversation; disabl
   const key = `parley.draft/${chat.me}/${conversation.id}`;
   const field = useRef<HTMLTextAreaElement>(null);
   const [text, setText] = useState(() => stored("sessionStorage", key) ?? "");
-  const long = text.length > mostBytes / 3 && bytes(text) > mostBytes;
+  const long = text.length > maxBytes / 3 && bytes(text) > maxBytes;
   const valid = text.trim() !== "" && !long && !disabled;
   useLayoutEffect(() => {
     if (field.current) fit(field.current);
@@ -73,7 +73,7 @@ export function Composer(props: { chat: Chat; conversation: Conversation; disabl
       </div>
       {long && (
         <p class="refused" role="alert">
-          Too long: {bytes(text).toLocaleString()} of {mostBytes.toLocaleString()} bytes.
+          Too long: {bytes(text).toLocaleString()} of {maxBytes.toLocaleString()} bytes.
         </p>
       )}
     </footer>
@@ -81,17 +81,17 @@ export function Composer(props: { chat: Chat; conversation: Conversation; disabl
 }
 
 function Typing({ conversation }: { conversation: Conversation }) {
-  const who = conversation.view.value.typing;
+  const users = conversation.view.value.typing;
   const words =
-    who.length === 0
+    users.length === 0
       ? ""
-      : who.length === 1
-        ? `${who[0]} is typing`
-        : who.length === 2
-          ? `${who[0]} and ${who[1]} are typing`
-          : `${who.length} people are typing`;
+      : users.length === 1
+        ? `${users[0]} is typing`
+        : users.length === 2
+          ? `${users[0]} and ${users[1]} are typing`
+          : `${users.length} people are typing`;
   return (
-    <div class="typing" data-testid="typing" role="status" data-on={who.length > 0}>
+    <div class="typing" data-testid="typing" role="status" data-on={users.length > 0}>
       {words && (
         <>
           <span class="dots" aria-hidden="true">

@@ -18,15 +18,19 @@ export function ConversationPane({ chat, conversation }: { chat: Chat; conversat
         connection={chat.connection}
         offline="Messages that you write are kept, and sent when the connection is back."
         capability="subscribe"
-        retry={() => session.again()}
+        retry={() => session.reopen()}
       />
-      {conversation ? <Open key={conversation.id} chat={chat} conversation={conversation} /> : <Nothing />}
+      {conversation ? (
+        <OpenConversation key={conversation.id} chat={chat} conversation={conversation} />
+      ) : (
+        <NoChannel />
+      )}
       <RecallDialog chat={chat} />
     </Pane>
   );
 }
 
-function Open({ chat, conversation }: { chat: Chat; conversation: Conversation }) {
+function OpenConversation({ chat, conversation }: { chat: Chat; conversation: Conversation }) {
   const { error, loaded } = conversation.view.value;
   const lost = chat.channels.list.value.find((c) => c.id === conversation.id)?.lost ?? "";
   const title = (
@@ -54,7 +58,7 @@ function Open({ chat, conversation }: { chat: Chat; conversation: Conversation }
   );
 }
 
-function Nothing() {
+function NoChannel() {
   return (
     <Empty icon="bubbles" title="Choose a channel">
       Or enter a name in the field above the list: <kbd>Ctrl</kbd>+<kbd>K</kbd>

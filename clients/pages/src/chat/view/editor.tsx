@@ -1,7 +1,7 @@
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { Chat } from "../model/chat";
 import type { Message } from "../model/types";
-import { bytes, editing, fit, mostBytes, recalling, sends, stopEditing } from "./ui";
+import { bytes, editing, fit, maxBytes, recalling, sends, stopEditing } from "./ui";
 
 /**
  * Editor edits the text of an own message. Arrow up in an unchanged text moves to the user's
@@ -11,7 +11,7 @@ export function Editor({ chat, message }: { chat: Chat; message: Message }) {
   const field = useRef<HTMLTextAreaElement>(null);
   const [text, setText] = useState(message.content);
   const [saving, setSaving] = useState(false);
-  const valid = text.trim() !== "" && bytes(text) <= mostBytes;
+  const valid = text.trim() !== "" && bytes(text) <= maxBytes;
   useLayoutEffect(() => {
     const area = field.current;
     if (!area) return;

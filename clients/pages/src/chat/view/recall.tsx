@@ -29,7 +29,7 @@ function Question({ chat, message }: { chat: Chat; message: Message }) {
       closed={closed}
     >
       <blockquote dir="auto">{message.content.slice(0, 300)}</blockquote>
-      <p>Its text is deleted for everybody, forever. A note that there was a message stays.</p>
+      <p>Its text is deleted for everybody, forever. A note that a message was deleted remains.</p>
     </Dialog>
   );
 }

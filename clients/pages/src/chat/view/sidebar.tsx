@@ -5,20 +5,20 @@ import { Sidebar } from "../../ui/frame";
 import { Icon } from "../../ui/icon";
 import type { ChannelView } from "../model/channels";
 import type { Chat } from "../model/chat";
-import { channelPattern } from "../place";
+import { channelPattern } from "../route";
 import { go } from "../session";
 
 /** ChannelList shows the channels, with a field that finds or opens one. */
 export function ChannelList({ chat }: { chat: Chat }) {
-  const sought = useSignal("");
-  const text = sought.value.trim().replace(/^#/, "");
+  const query = useSignal("");
+  const text = query.value.trim().replace(/^#/, "");
   const all = chat.channels.list.value;
   const shown = text ? all.filter((c) => c.id.toLowerCase().includes(text.toLowerCase())) : all;
   const open = chat.open.value?.id;
   const known = all.some((c) => c.id === text);
   const valid = channelPattern.test(text);
   const enter = (id: string) => {
-    sought.value = "";
+    query.value = "";
     go(id);
   };
   const submit = (event: SubmitEvent) => {
@@ -33,17 +33,17 @@ export function ChannelList({ chat }: { chat: Chat }) {
           data-testid="channel-name"
           aria-label="Find or open a channel"
           placeholder="Find or open a channel"
-          value={sought}
+          value={query}
           autocomplete="off"
           autocapitalize="none"
           spellcheck={false}
           maxLength={129}
           enterkeyhint="go"
           onInput={(event) => {
-            sought.value = event.currentTarget.value;
+            query.value = event.currentTarget.value;
           }}
           onKeyDown={(event) => {
-            if (event.key === "Escape") sought.value = "";
+            if (event.key === "Escape") query.value = "";
           }}
         />
       </form>
@@ -107,8 +107,8 @@ function Row(props: { channel: ChannelView; open: boolean; me: string; enter: (i
 }
 
 function preview(last: NonNullable<ChannelView["last"]>, me: string): string {
-  const who = last.fromId === me ? "You" : last.fromId;
-  if (last.status === "recalled") return `${who} deleted a message`;
+  const sender = last.fromId === me ? "You" : last.fromId;
+  if (last.status === "recalled") return `${sender} deleted a message`;
   const text = last.content.slice(0, 200).replace(/\s+/g, " ");
-  return last.type === "action" ? `${who} ${text}` : `${who}: ${text}`;
+  return last.type === "action" ? `${sender} ${text}` : `${sender}: ${text}`;
 }

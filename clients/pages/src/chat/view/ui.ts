@@ -7,8 +7,8 @@ export const editing = signal<Message | null>(null);
 /** recalling is the message that the user is asked to confirm recalling, or null. */
 export const recalling = signal<Message | null>(null);
 
-/** mostBytes is the server's limit for the length of a message, in bytes of UTF-8. */
-export const mostBytes = 65_536;
+/** maxBytes is the server's limit for the length of a message, in bytes of UTF-8. */
+export const maxBytes = 65_536;
 
 /** bytes returns the length of a text in bytes of UTF-8. */
 export function bytes(text: string): number {

@@ -3,7 +3,7 @@ import { Backoff } from "../../connection/backoff";
 import { type Failure, failure } from "../../connection/failure";
 import { Connection } from "../../connection/state";
 import { Track } from "./track";
-import { lag, type QueueClient, type Stats, type Surroundings, sum, type Topic } from "./types";
+import { type Environment, lag, type QueueClient, type Stats, sum, type Topic } from "./types";
 
 /**
  * The intervals at which counts are requested while the page is visible and while it is hidden, in
@@ -58,7 +58,7 @@ export class Board {
 
   constructor(
     readonly client: QueueClient,
-    readonly around: Surroundings,
+    readonly around: Environment,
   ) {
     this.connection = this.#connection.current;
     this.#backoff = new Backoff(pollEvery, waitMost, () => around.random());
@@ -136,7 +136,7 @@ export class Board {
 
   #broke(why: Failure): void {
     for (const { track } of this.topics.value) track.break();
-    if (why.cure !== "none") {
+    if (why.remedy !== "none") {
       this.#connection.end(why);
       return;
     }

@@ -17,7 +17,7 @@ export class Polled<T> {
   /** Why the last request failed. Empty if it succeeded. */
   readonly error = signal("");
   readonly #board: Board;
-  #turn = 0; // of the current request; results of earlier requests are dropped
+  #generation = 0; // of the current request; results of earlier requests are dropped
   #cancel = () => {};
 
   constructor(board: Board) {
@@ -27,29 +27,29 @@ export class Polled<T> {
   /**
    * Repeats this request from now on. The result of the earlier one stays until there is a new one.
    */
-  ask(question: (signal: AbortSignal) => Promise<T>): void {
+  start(request: (signal: AbortSignal) => Promise<T>): void {
     this.close();
-    void this.#round(question, this.#turn);
+    void this.#poll(request, this.#generation);
   }
 
   /** Stops the requests. */
   close(): void {
-    this.#turn++;
+    this.#generation++;
     this.#cancel();
   }
 
-  async #round(question: (signal: AbortSignal) => Promise<T>, turn: number): Promise<void> {
+  async #poll(request: (signal: AbortSignal) => Promise<T>, generation: number): Promise<void> {
     let value: T | null = null;
     let error = "";
     try {
-      value = await this.#board.call(question);
+      value = await this.#board.call(request);
     } catch (cause) {
       error = failure(cause).text;
     }
-    if (turn !== this.#turn) return;
+    if (generation !== this.#generation) return;
     if (!error) this.value.value = value;
     this.error.value = error;
     const wait = this.#board.around.hidden() ? partHidden : partEvery;
-    this.#cancel = this.#board.around.after(wait, () => void this.#round(question, turn));
+    this.#cancel = this.#board.around.after(wait, () => void this.#poll(request, generation));
   }
 }

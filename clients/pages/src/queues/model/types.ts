@@ -154,8 +154,8 @@ export interface QueueClient {
   createGroup(topic: string, group: string, fromEnd: boolean, signal: AbortSignal): Promise<void>;
 }
 
-/** Surroundings is the environment of the model. Tests replace the clock. */
-export interface Surroundings extends Clock {
+/** Environment is the environment of the model. Tests replace the clock. */
+export interface Environment extends Clock {
   /** Reports whether the page is hidden. */
   hidden(): boolean;
   /** Returns a random number from 0 to less than 1. */

@@ -1,9 +1,9 @@
-import { asksUser, ConnectionBanner } from "../../ui/connectionbanner";
+import { ConnectionBanner, requiresUser } from "../../ui/connectionbanner";
 import { Empty } from "../../ui/empty";
 import { Frame, Pane } from "../../ui/frame";
 import { Welcome } from "../../ui/tokenform";
 import type { Board } from "../model/board";
-import { go, place, session } from "../session";
+import { go, route, session } from "../session";
 import { Dialogs } from "./dialogs";
 import { Overview } from "./overview";
 import { TopicList } from "./sidebar";
@@ -19,10 +19,10 @@ export function App() {
       </Welcome>
     );
   }
-  const { topic, view } = place.value;
+  const { topic, view } = route.value;
   const chosen = board.view(topic);
   return (
-    <Frame page="queues" open={topic !== null || asksUser(session, board.connection)}>
+    <Frame page="queues" open={topic !== null || requiresUser(session, board.connection)}>
       <TopicList board={board} />
       <Pane>
         <ConnectionBanner

@@ -62,7 +62,7 @@ export function Chart(props: {
     event.preventDefault();
     pointed.value = Math.min(now, Math.max(from, (at ?? now) + (by * shown) / 60));
   };
-  const told = lines.map((line) => `${line.name} ${write(valueAt(line.points, at))}`).join(", ");
+  const summary = lines.map((line) => `${line.name} ${write(valueAt(line.points, at))}`).join(", ");
   return (
     <figure class="chart">
       <figcaption>
@@ -87,7 +87,7 @@ export function Chart(props: {
         aria-valuemin={0}
         aria-valuemax={Math.round(shown / 1_000)}
         aria-valuenow={Math.round((now - (at ?? now)) / 1_000)}
-        aria-valuetext={`${at === null ? "now" : ago(now - at)}: ${told}`}
+        aria-valuetext={`${at === null ? "now" : ago(now - at)}: ${summary}`}
         tabIndex={0}
         onKeyDown={step}
         onBlur={leave}

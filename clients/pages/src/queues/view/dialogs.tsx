@@ -2,7 +2,7 @@ import { signal, useSignal } from "@preact/signals";
 import { Dialog } from "../../ui/dialog";
 import { Check, Field, Radios } from "../../ui/form";
 import type { Board } from "../model/board";
-import { namePattern } from "../place";
+import { namePattern } from "../route";
 import { go } from "../session";
 
 type Question =
@@ -10,19 +10,19 @@ type Question =
   | { kind: "group"; topic: string }
   | { kind: "pause"; topic: string }
   | { kind: "purge"; topic: string; what: string; act: (typed: string) => Promise<void> }
-  | { kind: "sure"; title: string; text: string; yes: string; act: () => Promise<void> }
+  | { kind: "confirm"; title: string; text: string; yes: string; act: () => Promise<void> }
   | { kind: "problem"; text: string };
 
-const asked = signal<Question | null>(null);
+const current = signal<Question | null>(null);
 
-/** ask opens the dialog of a question. */
-export function ask(question: Question): void {
-  asked.value = question;
+/** openDialog opens the dialog of a question. */
+export function openDialog(question: Question): void {
+  current.value = question;
 }
 
 /** Dialogs shows the open dialog, if there is one. */
 export function Dialogs({ board }: { board: Board }) {
-  const question = asked.value;
+  const question = current.value;
   switch (question?.kind) {
     case "topic":
       return <NewTopic board={board} />;
@@ -32,17 +32,17 @@ export function Dialogs({ board }: { board: Board }) {
       return <Pause board={board} topic={question.topic} />;
     case "purge":
       return <Purge {...question} />;
-    case "sure": {
+    case "confirm": {
       const { title, text, yes, act } = question;
       return (
-        <Dialog title={title} yes={yes} act={() => later(act)} closed={closed}>
+        <Dialog title={title} yes={yes} act={() => inBackground(act)} closed={closed}>
           <p>{text}</p>
         </Dialog>
       );
     }
     case "problem":
       return (
-        <Dialog title="That failed" closed={closed}>
+        <Dialog title="The operation failed" closed={closed}>
           <p>{question.text}</p>
         </Dialog>
       );
@@ -52,12 +52,12 @@ export function Dialogs({ board }: { board: Board }) {
 }
 
 const closed = () => {
-  asked.value = null;
+  current.value = null;
 };
 
-// later runs an operation that shows its own progress and failures, without keeping the dialog
+// inBackground runs an operation that shows its own progress and failures, without keeping the dialog
 // open.
-async function later(act: () => Promise<void>): Promise<void> {
+async function inBackground(act: () => Promise<void>): Promise<void> {
   void act();
 }
 
@@ -69,7 +69,7 @@ function Purge({ topic, what, act }: { topic: string; what: string; act: (typed:
       yes="Purge"
       danger
       ready={typed.value === topic}
-      act={() => later(() => act(typed.value))}
+      act={() => inBackground(() => act(typed.value))}
       closed={closed}
     >
       <p>
@@ -169,7 +169,7 @@ function NewGroup({ board, topic }: { board: Board; topic: string }) {
     <Dialog title={`New consumer group of ${topic}`} yes="Create" ready={ready} act={act} closed={closed}>
       <Field label="Name" id="name" value={name} hint="At most 64 letters, digits, - and _" />
       <Radios
-        legend="It starts"
+        legend="Start"
         name="start"
         value={start.value}
         options={[

@@ -7,7 +7,7 @@ import type { Board, TopicView } from "../model/board";
 import { Letters } from "../model/letters";
 import { oneLine, preview } from "../model/payload";
 import type { Letter } from "../model/types";
-import { ask } from "./dialogs";
+import { openDialog } from "./dialogs";
 import { GroupChoice } from "./groupchoice";
 
 /** LettersPart shows the dead letters of a topic and the operations on them. */
@@ -69,8 +69,8 @@ function Actions({ letters }: { letters: Letters }) {
         onClick={() =>
           some
             ? void letters.replay(chosen)
-            : ask({
-                kind: "sure",
+            : openDialog({
+                kind: "confirm",
                 title: `Replay all dead letters ${of}?`,
                 text: "Each is delivered to its group again, and its attempts start again at 1.",
                 yes: "Replay all",
@@ -86,7 +86,7 @@ function Actions({ letters }: { letters: Letters }) {
         data-testid="purge"
         disabled={none || busy}
         onClick={() =>
-          ask({
+          openDialog({
             kind: "purge",
             topic: letters.topic,
             what: some ? `${count(chosen.length)} selected` : `all dead letters ${of}`,
@@ -131,7 +131,7 @@ function List({ letters }: { letters: Letters }) {
     if (!letters.loaded.value) return letters.loading.value ? <p class="quiet">Loading…</p> : null;
     return (
       <p class="quiet" data-testid="no-letters">
-        No dead letters. A message becomes one when its attempts run out, or when a consumer rejects it for good.
+        No dead letters. A message becomes one when its attempts run out, or when a consumer rejects it permanently.
       </p>
     );
   }

@@ -4,7 +4,7 @@ import { Table } from "../../ui/table";
 import type { TopicView } from "../model/board";
 import { type GroupCounts, lag } from "../model/types";
 import { Chart, type Line } from "./chart";
-import { ask } from "./dialogs";
+import { openDialog } from "./dialogs";
 
 // The maximum number of lines, beyond which they cannot be distinguished. The groups with the
 // largest lag are shown.
@@ -58,7 +58,7 @@ export function OverTime({ view }: { view: TopicView }) {
         stats && (
           <p class="quiet" data-testid="no-groups">
             No consumer group yet. The topic keeps its messages.{" "}
-            <LinkButton act={() => ask({ kind: "group", topic: topic.name })}>Create a group</LinkButton>
+            <LinkButton act={() => openDialog({ kind: "group", topic: topic.name })}>Create a group</LinkButton>
           </p>
         )
       )}

@@ -4,8 +4,8 @@ import { PaneHead } from "../../ui/frame";
 import { type Column, Table } from "../../ui/table";
 import type { Board, TopicView } from "../model/board";
 import { type GroupCounts, lag, sum } from "../model/types";
-import { placeFragment } from "../place";
-import { ask } from "./dialogs";
+import { routeFragment } from "../route";
+import { openDialog } from "./dialogs";
 import { PausedMark } from "./paused";
 
 /** Overview shows all topics with their numbers. */
@@ -27,7 +27,7 @@ function Waiting() {
 
 function NoTopics() {
   const action = (
-    <button type="button" class="primary" onClick={() => ask({ kind: "topic" })}>
+    <button type="button" class="primary" onClick={() => openDialog({ kind: "topic" })}>
       Create a topic
     </button>
   );
@@ -68,7 +68,7 @@ function Row({ view }: { view: TopicView }) {
   return (
     <tr data-testid={`row-${topic.name}`} data-lag={total ? sum(total.groups, lag) : undefined}>
       <th scope="row" class="name">
-        <a href={placeFragment({ topic: topic.name, view: "overview" })} title={topic.name}>
+        <a href={routeFragment({ topic: topic.name, view: "overview" })} title={topic.name}>
           {topic.name}
         </a>{" "}
         <PausedMark topic={topic} />
@@ -80,7 +80,7 @@ function Row({ view }: { view: TopicView }) {
       <td class="number">{total ? count(total.delayed) : "–"}</td>
       <td class="number">
         {dead > 0 ? (
-          <a class="dead" href={placeFragment({ topic: topic.name, view: "dead" })}>
+          <a class="dead" href={routeFragment({ topic: topic.name, view: "dead" })}>
             {count(dead)}
           </a>
         ) : total ? (

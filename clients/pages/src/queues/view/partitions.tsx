@@ -59,8 +59,8 @@ function columns(group: string, strictOrder: boolean): Column[] {
     ...(strictOrder ? parked : []),
     { name: "Oldest", title: "Age of the oldest message that is not settled" },
     { name: "Owner", title: "The consumer that holds the lease", text: true },
-    { name: "Epoch", title: "Grows with each change of owner" },
-    { name: "Lease", title: "Time until the lease ends, unless it is renewed" },
+    { name: "Epoch", title: "Increases with each change of owner" },
+    { name: "Lease", title: "Time until the lease expires, unless it is renewed" },
   ];
 }
 

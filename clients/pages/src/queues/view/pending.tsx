@@ -8,8 +8,8 @@ import type { PendingOrder } from "../model/types";
 import { GroupChoice } from "./groupchoice";
 import { usePolled } from "./usepolled";
 
-const few = 50;
-const many = 1_000; // the server's maximum page size
+const initialLimit = 50;
+const maxLimit = 1_000; // the server's maximum page size
 
 const columns: readonly Column[] = [
   { name: "Partition" },
@@ -23,7 +23,7 @@ export function PendingPart(props: { board: Board; view: TopicView; group: strin
   const { board, view, group, choose } = props;
   const { name, groups } = view.topic;
   const order = useSignal<PendingOrder>("idle");
-  const limit = useSignal(few);
+  const limit = useSignal(initialLimit);
   const [by, most] = [order.value, limit.value];
   const polled = usePolled(
     board,
@@ -75,19 +75,19 @@ export function PendingPart(props: { board: Board; view: TopicView; group: strin
           ))}
         </Table>
       )}
-      {total > entries.length && entries.length < many && (
+      {total > entries.length && entries.length < maxLimit && (
         <button
           type="button"
           onClick={() => {
-            limit.value = Math.min(many, most * 4);
+            limit.value = Math.min(maxLimit, most * 4);
           }}
         >
           Show more
         </button>
       )}
-      {total > many && entries.length === many && (
+      {total > maxLimit && entries.length === maxLimit && (
         <p class="quiet">
-          The first {count(many)} of {count(total)} are shown.
+          The first {count(maxLimit)} of {count(total)} are shown.
         </p>
       )}
     </section>

@@ -4,26 +4,26 @@ import { Sidebar } from "../../ui/frame";
 import { Icon } from "../../ui/icon";
 import type { Board, TopicView } from "../model/board";
 import { lag, sum } from "../model/types";
-import { placeFragment } from "../place";
-import { place, session } from "../session";
-import { ask } from "./dialogs";
+import { routeFragment } from "../route";
+import { route, session } from "../session";
+import { openDialog } from "./dialogs";
 import { PausedMark } from "./paused";
 
 /** TopicList shows the list of topics. */
 export function TopicList({ board }: { board: Board }) {
   const topics = board.topics.value;
-  const { topic, view } = place.value;
+  const { topic, view } = route.value;
   return (
     <Sidebar page="queues" label="Topics" user={session.user} connection={board.connection}>
       <div class="side-tools">
         <a
           class="side-all"
-          href={placeFragment({ topic: null, view })}
+          href={routeFragment({ topic: null, view })}
           aria-current={topic === null ? "page" : undefined}
         >
           All topics
         </a>
-        <button type="button" class="small" data-testid="new-topic" onClick={() => ask({ kind: "topic" })}>
+        <button type="button" class="small" data-testid="new-topic" onClick={() => openDialog({ kind: "topic" })}>
           <Icon name="plus" /> Topic
         </button>
       </div>
@@ -52,7 +52,7 @@ function Row({ view, open }: { view: TopicView; open: boolean }) {
         <a
           class="item"
           data-testid={`topic-${topic.name}`}
-          href={placeFragment({ topic: topic.name, view: "overview" })}
+          href={routeFragment({ topic: topic.name, view: "overview" })}
           aria-current={open ? "true" : undefined}
           title={topic.name}
         >

@@ -5,9 +5,9 @@ import { PaneHead } from "../../ui/frame";
 import { Icon } from "../../ui/icon";
 import type { Board, TopicView } from "../model/board";
 import { type GroupCounts, type Operation, sum } from "../model/types";
-import { placeFragment, type View } from "../place";
+import { routeFragment, type View } from "../route";
 import { go } from "../session";
-import { ask } from "./dialogs";
+import { openDialog } from "./dialogs";
 import { LettersPart } from "./letters";
 import { OverTime } from "./overtime";
 import { PartitionsPart } from "./partitions";
@@ -67,7 +67,7 @@ function Controls({ board, view }: { board: Board; view: TopicView }) {
     try {
       await board.call((signal) => board.client.resume(topic.name, paused, signal));
     } catch (cause) {
-      ask({ kind: "problem", text: failure(cause).text });
+      openDialog({ kind: "problem", text: failure(cause).text });
     } finally {
       busy.value = false;
       board.wake();
@@ -79,7 +79,7 @@ function Controls({ board, view }: { board: Board; view: TopicView }) {
         type="button"
         class="small"
         data-testid="new-group"
-        onClick={() => ask({ kind: "group", topic: topic.name })}
+        onClick={() => openDialog({ kind: "group", topic: topic.name })}
       >
         <Icon name="plus" /> Group
       </button>
@@ -92,7 +92,7 @@ function Controls({ board, view }: { board: Board; view: TopicView }) {
           type="button"
           class="small"
           data-testid="pause"
-          onClick={() => ask({ kind: "pause", topic: topic.name })}
+          onClick={() => openDialog({ kind: "pause", topic: topic.name })}
         >
           Pause…
         </button>
@@ -142,7 +142,7 @@ function Parts({ view, part }: { view: TopicView; part: View }) {
       {names.map(([id, name]) => (
         <a
           key={id}
-          href={placeFragment({ topic, view: id })}
+          href={routeFragment({ topic, view: id })}
           data-testid={`part-${id}`}
           aria-current={id === part ? "page" : undefined}
         >

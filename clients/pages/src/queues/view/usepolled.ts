@@ -3,17 +3,17 @@ import type { Board } from "../model/board";
 import { Polled } from "../model/polled";
 
 /**
- * usePolled repeats question while the component is shown. When about changes, the old result is
- * dropped at once. When only asked changes, it stays until there is a new one.
+ * usePolled repeats request while the component is shown. When subject changes, the old result is
+ * dropped at once. When only parameters changes, it stays until there is a new one.
  */
 export function usePolled<T>(
   board: Board,
-  question: (signal: AbortSignal) => Promise<T>,
-  about: readonly unknown[],
-  asked: readonly unknown[] = [],
+  request: (signal: AbortSignal) => Promise<T>,
+  subject: readonly unknown[],
+  parameters: readonly unknown[] = [],
 ): Polled<T> {
-  const polled = useMemo(() => new Polled<T>(board), [board, ...about]);
+  const polled = useMemo(() => new Polled<T>(board), [board, ...subject]);
   useEffect(() => () => polled.close(), [polled]);
-  useEffect(() => polled.ask(question), [polled, ...asked]);
+  useEffect(() => polled.start(request), [polled, ...parameters]);
   return polled;
 }

@@ -83,52 +83,54 @@ const (
 
 // AdminServiceClient is a client for the parley.v1.AdminService service.
 type AdminServiceClient interface {
-	// CreateTopic creates a topic. An existing topic is `already_exists` and does not change.
+	// CreateTopic creates a topic. If a topic with this name exists, the call fails with
+	// `already_exists` and changes nothing.
 	CreateTopic(context.Context, *v1.CreateTopicRequest) (*v1.CreateTopicResponse, error)
-	// UpdateTopic changes the settings of a topic that the mask names. Every node applies them within
-	// two seconds.
+	// UpdateTopic changes the settings of a topic that `update_mask` names. Every node applies them
+	// within two seconds.
 	UpdateTopic(context.Context, *v1.UpdateTopicRequest) (*v1.UpdateTopicResponse, error)
-	// DeleteTopic deletes a topic and everything in it. If `confirm` is not the topic's name, it is
-	// `failed_precondition`.
+	// DeleteTopic deletes a topic with its messages and its groups. Fails with `failed_precondition`
+	// if `confirm` is not the topic's name.
 	DeleteTopic(context.Context, *v1.DeleteTopicRequest) (*v1.DeleteTopicResponse, error)
 	// GetTopic returns a topic.
 	GetTopic(context.Context, *v1.GetTopicRequest) (*v1.GetTopicResponse, error)
 	// ListTopics returns a page of the topics, ordered by name.
 	ListTopics(context.Context, *v1.ListTopicsRequest) (*v1.ListTopicsResponse, error)
 	// PauseTopic pauses operations of a topic. While PRODUCE is paused, Produce and Schedule fail
-	// with TOPIC_PAUSED. While CONSUME is paused, nothing is delivered; deliveries in flight can be
-	// settled, and messages that become due wait.
+	// with TOPIC_PAUSED. While CONSUME is paused, no message is delivered. Deliveries in flight can
+	// still be settled, and messages that become due are delivered after the pause.
 	PauseTopic(context.Context, *v1.PauseTopicRequest) (*v1.PauseTopicResponse, error)
 	// ResumeTopic resumes operations of a topic.
 	ResumeTopic(context.Context, *v1.ResumeTopicRequest) (*v1.ResumeTopicResponse, error)
 	// GetTopicStats returns the number of messages of a topic by state, in total and for each
 	// partition and group.
 	GetTopicStats(context.Context, *v1.GetTopicStatsRequest) (*v1.GetTopicStatsResponse, error)
-	// CreateGroup creates a consumer group. An existing group is `already_exists` and does not
-	// change.
+	// CreateGroup creates a consumer group. If the topic has a group with this name, the call fails
+	// with `already_exists` and changes nothing.
 	CreateGroup(context.Context, *v1.CreateGroupRequest) (*v1.CreateGroupResponse, error)
-	// DeleteGroup deletes a consumer group and its pending retries. Its dead letters stay. Its
-	// streams end. If `confirm` is not the group's name, it is `failed_precondition`.
+	// DeleteGroup deletes a consumer group with its pending deliveries and its retries, and ends its
+	// Consume streams. Its dead letters are kept. Fails with `failed_precondition` if `confirm` is
+	// not the group's name.
 	DeleteGroup(context.Context, *v1.DeleteGroupRequest) (*v1.DeleteGroupResponse, error)
-	// SeekGroup moves a consumer group to another position of the topic. Its deliveries in flight,
-	// waiting messages and retries are dropped and counted as skipped. While a consumer is connected,
-	// it is `failed_precondition`.
+	// SeekGroup moves a consumer group to another position of the topic. Its pending deliveries,
+	// parked messages and retries are dropped and counted as skipped. Fails with
+	// `failed_precondition` while a consumer of the group is connected.
 	SeekGroup(context.Context, *v1.SeekGroupRequest) (*v1.SeekGroupResponse, error)
 	// ListPartitions returns the partitions of a topic and, for one group, the owner of each.
 	ListPartitions(context.Context, *v1.ListPartitionsRequest) (*v1.ListPartitionsResponse, error)
-	// ListPending returns a page of a group's unsettled deliveries in all partitions. It reads at
-	// most 10,000 deliveries of each partition.
+	// ListPending returns a page of a group's pending deliveries, which are those that are not
+	// settled, in all partitions. It reads at most 10,000 deliveries of each partition.
 	ListPending(context.Context, *v1.ListPendingRequest) (*v1.ListPendingResponse, error)
-	// TrimTopic removes the oldest messages of a topic. Messages that a group has not settled stay,
-	// unless `force` is set.
+	// TrimTopic removes the oldest messages of a topic. Messages that a group has not settled are
+	// kept, unless `force` is set.
 	TrimTopic(context.Context, *v1.TrimTopicRequest) (*v1.TrimTopicResponse, error)
 	// ListDeadLetters returns a page of dead letters, newest first.
 	ListDeadLetters(context.Context, *v1.ListDeadLettersRequest) (*v1.ListDeadLettersResponse, error)
-	// ReplayDeadLetters returns dead letters to their groups. Each dead letter is replayed once,
-	// however often the call is repeated.
+	// ReplayDeadLetters delivers dead letters to their groups again. Each dead letter is replayed at
+	// most once, however often the call is repeated.
 	ReplayDeadLetters(context.Context, *v1.ReplayDeadLettersRequest) (*v1.ReplayDeadLettersResponse, error)
-	// PurgeDeadLetters deletes dead letters. If `confirm` is not the topic's name, it is
-	// `failed_precondition`.
+	// PurgeDeadLetters deletes dead letters. Fails with `failed_precondition` if `confirm` is not the
+	// topic's name.
 	PurgeDeadLetters(context.Context, *v1.PurgeDeadLettersRequest) (*v1.PurgeDeadLettersResponse, error)
 }
 
@@ -433,52 +435,54 @@ func (c *adminServiceClient) PurgeDeadLetters(ctx context.Context, req *v1.Purge
 
 // AdminServiceHandler is an implementation of the parley.v1.AdminService service.
 type AdminServiceHandler interface {
-	// CreateTopic creates a topic. An existing topic is `already_exists` and does not change.
+	// CreateTopic creates a topic. If a topic with this name exists, the call fails with
+	// `already_exists` and changes nothing.
 	CreateTopic(context.Context, *v1.CreateTopicRequest) (*v1.CreateTopicResponse, error)
-	// UpdateTopic changes the settings of a topic that the mask names. Every node applies them within
-	// two seconds.
+	// UpdateTopic changes the settings of a topic that `update_mask` names. Every node applies them
+	// within two seconds.
 	UpdateTopic(context.Context, *v1.UpdateTopicRequest) (*v1.UpdateTopicResponse, error)
-	// DeleteTopic deletes a topic and everything in it. If `confirm` is not the topic's name, it is
-	// `failed_precondition`.
+	// DeleteTopic deletes a topic with its messages and its groups. Fails with `failed_precondition`
+	// if `confirm` is not the topic's name.
 	DeleteTopic(context.Context, *v1.DeleteTopicRequest) (*v1.DeleteTopicResponse, error)
 	// GetTopic returns a topic.
 	GetTopic(context.Context, *v1.GetTopicRequest) (*v1.GetTopicResponse, error)
 	// ListTopics returns a page of the topics, ordered by name.
 	ListTopics(context.Context, *v1.ListTopicsRequest) (*v1.ListTopicsResponse, error)
 	// PauseTopic pauses operations of a topic. While PRODUCE is paused, Produce and Schedule fail
-	// with TOPIC_PAUSED. While CONSUME is paused, nothing is delivered; deliveries in flight can be
-	// settled, and messages that become due wait.
+	// with TOPIC_PAUSED. While CONSUME is paused, no message is delivered. Deliveries in flight can
+	// still be settled, and messages that become due are delivered after the pause.
 	PauseTopic(context.Context, *v1.PauseTopicRequest) (*v1.PauseTopicResponse, error)
 	// ResumeTopic resumes operations of a topic.
 	ResumeTopic(context.Context, *v1.ResumeTopicRequest) (*v1.ResumeTopicResponse, error)
 	// GetTopicStats returns the number of messages of a topic by state, in total and for each
 	// partition and group.
 	GetTopicStats(context.Context, *v1.GetTopicStatsRequest) (*v1.GetTopicStatsResponse, error)
-	// CreateGroup creates a consumer group. An existing group is `already_exists` and does not
-	// change.
+	// CreateGroup creates a consumer group. If the topic has a group with this name, the call fails
+	// with `already_exists` and changes nothing.
 	CreateGroup(context.Context, *v1.CreateGroupRequest) (*v1.CreateGroupResponse, error)
-	// DeleteGroup deletes a consumer group and its pending retries. Its dead letters stay. Its
-	// streams end. If `confirm` is not the group's name, it is `failed_precondition`.
+	// DeleteGroup deletes a consumer group with its pending deliveries and its retries, and ends its
+	// Consume streams. Its dead letters are kept. Fails with `failed_precondition` if `confirm` is
+	// not the group's name.
 	DeleteGroup(context.Context, *v1.DeleteGroupRequest) (*v1.DeleteGroupResponse, error)
-	// SeekGroup moves a consumer group to another position of the topic. Its deliveries in flight,
-	// waiting messages and retries are dropped and counted as skipped. While a consumer is connected,
-	// it is `failed_precondition`.
+	// SeekGroup moves a consumer group to another position of the topic. Its pending deliveries,
+	// parked messages and retries are dropped and counted as skipped. Fails with
+	// `failed_precondition` while a consumer of the group is connected.
 	SeekGroup(context.Context, *v1.SeekGroupRequest) (*v1.SeekGroupResponse, error)
 	// ListPartitions returns the partitions of a topic and, for one group, the owner of each.
 	ListPartitions(context.Context, *v1.ListPartitionsRequest) (*v1.ListPartitionsResponse, error)
-	// ListPending returns a page of a group's unsettled deliveries in all partitions. It reads at
-	// most 10,000 deliveries of each partition.
+	// ListPending returns a page of a group's pending deliveries, which are those that are not
+	// settled, in all partitions. It reads at most 10,000 deliveries of each partition.
 	ListPending(context.Context, *v1.ListPendingRequest) (*v1.ListPendingResponse, error)
-	// TrimTopic removes the oldest messages of a topic. Messages that a group has not settled stay,
-	// unless `force` is set.
+	// TrimTopic removes the oldest messages of a topic. Messages that a group has not settled are
+	// kept, unless `force` is set.
 	TrimTopic(context.Context, *v1.TrimTopicRequest) (*v1.TrimTopicResponse, error)
 	// ListDeadLetters returns a page of dead letters, newest first.
 	ListDeadLetters(context.Context, *v1.ListDeadLettersRequest) (*v1.ListDeadLettersResponse, error)
-	// ReplayDeadLetters returns dead letters to their groups. Each dead letter is replayed once,
-	// however often the call is repeated.
+	// ReplayDeadLetters delivers dead letters to their groups again. Each dead letter is replayed at
+	// most once, however often the call is repeated.
 	ReplayDeadLetters(context.Context, *v1.ReplayDeadLettersRequest) (*v1.ReplayDeadLettersResponse, error)
-	// PurgeDeadLetters deletes dead letters. If `confirm` is not the topic's name, it is
-	// `failed_precondition`.
+	// PurgeDeadLetters deletes dead letters. Fails with `failed_precondition` if `confirm` is not the
+	// topic's name.
 	PurgeDeadLetters(context.Context, *v1.PurgeDeadLettersRequest) (*v1.PurgeDeadLettersResponse, error)
 }
 

@@ -81,19 +81,19 @@ const (
 
 // MessageServiceClient is a client for the parley.v1.MessageService service.
 type MessageServiceClient interface {
-	// SendMessage appends a message to a channel. If the channel does not exist, it creates an open
-	// one; a server can be configured not to, and then it is `not_found`, as it is for a deleted
-	// channel. It returns when the message is durable.
+	// SendMessage appends a message to a channel and returns when the message is durable. If the
+	// channel does not exist, it creates an open one, unless the server is configured not to; then
+	// the call fails with `not_found`. It also fails with `not_found` for a deleted channel.
 	//
 	// A repeat with the same `client_msg_id` and the same payload returns the first call's result and
-	// appends nothing. With another payload it is `already_exists`. After a timeout, a client sends
+	// appends nothing. With another payload it fails with `already_exists`. After a timeout, send
 	// again with the same id.
 	SendMessage(context.Context, *v1.SendMessageRequest) (*v1.SendMessageResponse, error)
 	// SendMessages appends up to 500 messages and returns one result per message, in order. The
-	// messages of one channel are stored in order and without omissions, except for messages that are
-	// refused for good (bad input, or a used id with another payload). After a message that failed
-	// with a retryable error, the later messages of its channel fail with `aborted`. After a message
-	// with an unknown outcome they fail with `unavailable`.
+	// messages of one channel are stored in order and without omissions, except for messages that
+	// fail with an error that is not retryable (invalid input, or an id that was used with another
+	// payload). After a message that failed with a retryable error, the later messages of its channel
+	// fail with `aborted`. After a message with an unknown outcome they fail with `unavailable`.
 	SendMessages(context.Context, *v1.SendMessagesRequest) (*v1.SendMessagesResponse, error)
 	// ListMessages returns a page of a channel's messages in their current state. With `after_seq`
 	// the list ascends. With `before_seq` alone, or with neither (the newest page), it descends. The
@@ -102,46 +102,47 @@ type MessageServiceClient interface {
 	ListMessages(context.Context, *v1.ListMessagesRequest) (*v1.ListMessagesResponse, error)
 	// GetMessage returns one message in its current state.
 	GetMessage(context.Context, *v1.GetMessageRequest) (*v1.GetMessageResponse, error)
-	// EditMessage appends an edit, which replaces the content of a message. Only the sender can edit.
-	// A recalled message is `failed_precondition`.
+	// EditMessage appends an edit, which replaces the content of a message. Only the sender can edit
+	// a message. Fails with `failed_precondition` if the message was recalled.
 	EditMessage(context.Context, *v1.EditMessageRequest) (*v1.EditMessageResponse, error)
-	// RecallMessage appends a recall, which removes the content and metadata of a message for good.
-	// The sender can recall, and any holder of `moderate`. A recall of a recalled message returns the
-	// first recall and appends nothing.
+	// RecallMessage appends a recall, which permanently removes the content and metadata of a
+	// message. The sender and any holder of `moderate` can recall a message. If the message was
+	// recalled before, the call returns the first recall and appends nothing.
 	RecallMessage(context.Context, *v1.RecallMessageRequest) (*v1.RecallMessageResponse, error)
 	// Subscribe streams the events of many channels. For each channel it sends the state, then all
 	// entries after the client's position, then live events, in order of seq, without repeats or
-	// holes. The first frame is a StreamInfo. The stream ends with an error whose ErrorDetail says
+	// gaps. The first frame is a StreamInfo. The stream ends with an error whose ErrorDetail says
 	// whether to subscribe again, and from which positions.
 	Subscribe(context.Context, *v1.SubscribeRequest) (*connect.ServerStreamForClient[v1.SubscribeResponse], error)
-	// UpdateSubscription adds channels to a live Subscribe stream and removes others. A stream of
-	// another subject, and one that has ended, is `not_found`. Any node can serve the call.
+	// UpdateSubscription adds channels to a live Subscribe stream and removes others. Fails with
+	// `not_found` if the stream has ended or belongs to another subject. Any node can serve the call.
 	UpdateSubscription(context.Context, *v1.UpdateSubscriptionRequest) (*v1.UpdateSubscriptionResponse, error)
-	// CreateChannel creates a channel with members. The caller becomes a member too. An existing
-	// channel is `already_exists` and does not change. Requires the action `manage`.
+	// CreateChannel creates a channel with members. The caller becomes a member too. If the channel
+	// exists, the call fails with `already_exists` and changes nothing. Requires the action `manage`.
 	CreateChannel(context.Context, *v1.CreateChannelRequest) (*v1.CreateChannelResponse, error)
-	// AddMembers adds users to a channel. For users that are members already nothing changes, not
-	// even their role. Requires the action `manage`, except that users who can subscribe to an open
-	// channel can add themselves, with the role MEMBER.
+	// AddMembers adds users to a channel. Users that are members already keep their role. Requires
+	// the action `manage`, except that users who can subscribe to an open channel can add themselves,
+	// with the role MEMBER.
 	AddMembers(context.Context, *v1.AddMembersRequest) (*v1.AddMembersResponse, error)
-	// RemoveMembers removes users from a channel. Users that are not members are ignored. Live
-	// streams of a removed user lose a members-only channel within one second, on every node.
-	// Requires the action `manage`, except that users can remove themselves.
+	// RemoveMembers removes users from a channel. Users that are not members are ignored. If the
+	// channel is members-only, live streams of a removed user stop following it within one second, on
+	// every node. Requires the action `manage`, except that users can remove themselves.
 	RemoveMembers(context.Context, *v1.RemoveMembersRequest) (*v1.RemoveMembersResponse, error)
 	// ListMembers returns a page of a channel's members, ordered by user id. Requires the action
 	// `history`.
 	ListMembers(context.Context, *v1.ListMembersRequest) (*v1.ListMembersResponse, error)
 	// ListChannels returns a page of the caller's channels that the token covers, ordered by channel
-	// id: those of which the caller is a member, and open ones in which the caller sent or marked a
-	// message since they last left. Heads, counts and last messages can be 100 ms old.
+	// id: those of which the caller is a member, and open ones in which the caller has sent a message
+	// or marked one as read since the caller last left the channel. Heads, counts and last messages
+	// can be 100 ms old.
 	ListChannels(context.Context, *v1.ListChannelsRequest) (*v1.ListChannelsResponse, error)
-	// MarkRead moves the caller's read cursor of a channel forward. A lower seq changes nothing; a
-	// seq beyond the end of the log is `out_of_range`. A send also moves the sender's cursor, within
-	// 100 ms. Requires the action `history`.
+	// MarkRead moves the caller's read cursor of a channel forward. A lower seq changes nothing.
+	// Fails with `out_of_range` if the seq is beyond the end of the log. A send also moves the
+	// sender's cursor, within 100 ms. Requires the action `history`.
 	MarkRead(context.Context, *v1.MarkReadRequest) (*v1.MarkReadResponse, error)
-	// SendTyping tells the live subscribers of a channel that the caller is typing. It is not stored
-	// and can be lost. Clients repeat it every 3 s and show it for 6 s. More than one call a second
-	// has no effect. Requires the action `send`.
+	// SendTyping notifies the live subscribers of a channel that the caller is typing. The
+	// notification is not stored and can be lost. Clients repeat it every 3 s and show it for 6 s. At
+	// most one call per second has an effect. Requires the action `send`.
 	SendTyping(context.Context, *v1.SendTypingRequest) (*v1.SendTypingResponse, error)
 }
 
@@ -409,19 +410,19 @@ func (c *messageServiceClient) SendTyping(ctx context.Context, req *v1.SendTypin
 
 // MessageServiceHandler is an implementation of the parley.v1.MessageService service.
 type MessageServiceHandler interface {
-	// SendMessage appends a message to a channel. If the channel does not exist, it creates an open
-	// one; a server can be configured not to, and then it is `not_found`, as it is for a deleted
-	// channel. It returns when the message is durable.
+	// SendMessage appends a message to a channel and returns when the message is durable. If the
+	// channel does not exist, it creates an open one, unless the server is configured not to; then
+	// the call fails with `not_found`. It also fails with `not_found` for a deleted channel.
 	//
 	// A repeat with the same `client_msg_id` and the same payload returns the first call's result and
-	// appends nothing. With another payload it is `already_exists`. After a timeout, a client sends
+	// appends nothing. With another payload it fails with `already_exists`. After a timeout, send
 	// again with the same id.
 	SendMessage(context.Context, *v1.SendMessageRequest) (*v1.SendMessageResponse, error)
 	// SendMessages appends up to 500 messages and returns one result per message, in order. The
-	// messages of one channel are stored in order and without omissions, except for messages that are
-	// refused for good (bad input, or a used id with another payload). After a message that failed
-	// with a retryable error, the later messages of its channel fail with `aborted`. After a message
-	// with an unknown outcome they fail with `unavailable`.
+	// messages of one channel are stored in order and without omissions, except for messages that
+	// fail with an error that is not retryable (invalid input, or an id that was used with another
+	// payload). After a message that failed with a retryable error, the later messages of its channel
+	// fail with `aborted`. After a message with an unknown outcome they fail with `unavailable`.
 	SendMessages(context.Context, *v1.SendMessagesRequest) (*v1.SendMessagesResponse, error)
 	// ListMessages returns a page of a channel's messages in their current state. With `after_seq`
 	// the list ascends. With `before_seq` alone, or with neither (the newest page), it descends. The
@@ -430,46 +431,47 @@ type MessageServiceHandler interface {
 	ListMessages(context.Context, *v1.ListMessagesRequest) (*v1.ListMessagesResponse, error)
 	// GetMessage returns one message in its current state.
 	GetMessage(context.Context, *v1.GetMessageRequest) (*v1.GetMessageResponse, error)
-	// EditMessage appends an edit, which replaces the content of a message. Only the sender can edit.
-	// A recalled message is `failed_precondition`.
+	// EditMessage appends an edit, which replaces the content of a message. Only the sender can edit
+	// a message. Fails with `failed_precondition` if the message was recalled.
 	EditMessage(context.Context, *v1.EditMessageRequest) (*v1.EditMessageResponse, error)
-	// RecallMessage appends a recall, which removes the content and metadata of a message for good.
-	// The sender can recall, and any holder of `moderate`. A recall of a recalled message returns the
-	// first recall and appends nothing.
+	// RecallMessage appends a recall, which permanently removes the content and metadata of a
+	// message. The sender and any holder of `moderate` can recall a message. If the message was
+	// recalled before, the call returns the first recall and appends nothing.
 	RecallMessage(context.Context, *v1.RecallMessageRequest) (*v1.RecallMessageResponse, error)
 	// Subscribe streams the events of many channels. For each channel it sends the state, then all
 	// entries after the client's position, then live events, in order of seq, without repeats or
-	// holes. The first frame is a StreamInfo. The stream ends with an error whose ErrorDetail says
+	// gaps. The first frame is a StreamInfo. The stream ends with an error whose ErrorDetail says
 	// whether to subscribe again, and from which positions.
 	Subscribe(context.Context, *v1.SubscribeRequest, *connect.ServerStream[v1.SubscribeResponse]) error
-	// UpdateSubscription adds channels to a live Subscribe stream and removes others. A stream of
-	// another subject, and one that has ended, is `not_found`. Any node can serve the call.
+	// UpdateSubscription adds channels to a live Subscribe stream and removes others. Fails with
+	// `not_found` if the stream has ended or belongs to another subject. Any node can serve the call.
 	UpdateSubscription(context.Context, *v1.UpdateSubscriptionRequest) (*v1.UpdateSubscriptionResponse, error)
-	// CreateChannel creates a channel with members. The caller becomes a member too. An existing
-	// channel is `already_exists` and does not change. Requires the action `manage`.
+	// CreateChannel creates a channel with members. The caller becomes a member too. If the channel
+	// exists, the call fails with `already_exists` and changes nothing. Requires the action `manage`.
 	CreateChannel(context.Context, *v1.CreateChannelRequest) (*v1.CreateChannelResponse, error)
-	// AddMembers adds users to a channel. For users that are members already nothing changes, not
-	// even their role. Requires the action `manage`, except that users who can subscribe to an open
-	// channel can add themselves, with the role MEMBER.
+	// AddMembers adds users to a channel. Users that are members already keep their role. Requires
+	// the action `manage`, except that users who can subscribe to an open channel can add themselves,
+	// with the role MEMBER.
 	AddMembers(context.Context, *v1.AddMembersRequest) (*v1.AddMembersResponse, error)
-	// RemoveMembers removes users from a channel. Users that are not members are ignored. Live
-	// streams of a removed user lose a members-only channel within one second, on every node.
-	// Requires the action `manage`, except that users can remove themselves.
+	// RemoveMembers removes users from a channel. Users that are not members are ignored. If the
+	// channel is members-only, live streams of a removed user stop following it within one second, on
+	// every node. Requires the action `manage`, except that users can remove themselves.
 	RemoveMembers(context.Context, *v1.RemoveMembersRequest) (*v1.RemoveMembersResponse, error)
 	// ListMembers returns a page of a channel's members, ordered by user id. Requires the action
 	// `history`.
 	ListMembers(context.Context, *v1.ListMembersRequest) (*v1.ListMembersResponse, error)
 	// ListChannels returns a page of the caller's channels that the token covers, ordered by channel
-	// id: those of which the caller is a member, and open ones in which the caller sent or marked a
-	// message since they last left. Heads, counts and last messages can be 100 ms old.
+	// id: those of which the caller is a member, and open ones in which the caller has sent a message
+	// or marked one as read since the caller last left the channel. Heads, counts and last messages
+	// can be 100 ms old.
 	ListChannels(context.Context, *v1.ListChannelsRequest) (*v1.ListChannelsResponse, error)
-	// MarkRead moves the caller's read cursor of a channel forward. A lower seq changes nothing; a
-	// seq beyond the end of the log is `out_of_range`. A send also moves the sender's cursor, within
-	// 100 ms. Requires the action `history`.
+	// MarkRead moves the caller's read cursor of a channel forward. A lower seq changes nothing.
+	// Fails with `out_of_range` if the seq is beyond the end of the log. A send also moves the
+	// sender's cursor, within 100 ms. Requires the action `history`.
 	MarkRead(context.Context, *v1.MarkReadRequest) (*v1.MarkReadResponse, error)
-	// SendTyping tells the live subscribers of a channel that the caller is typing. It is not stored
-	// and can be lost. Clients repeat it every 3 s and show it for 6 s. More than one call a second
-	// has no effect. Requires the action `send`.
+	// SendTyping notifies the live subscribers of a channel that the caller is typing. The
+	// notification is not stored and can be lost. Clients repeat it every 3 s and show it for 6 s. At
+	// most one call per second has an effect. Requires the action `send`.
 	SendTyping(context.Context, *v1.SendTypingRequest) (*v1.SendTypingResponse, error)
 }
 

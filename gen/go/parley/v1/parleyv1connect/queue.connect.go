@@ -68,46 +68,51 @@ type QueueServiceClient interface {
 	// configured for.
 	//
 	// A repeat with the same `idempotency_key` within the topic's window returns the first call's
-	// result and appends nothing. With another payload it is `already_exists`. A full topic is
-	// `resource_exhausted`, a paused one `failed_precondition`; both are retryable.
+	// result and appends nothing. With another payload it fails with `already_exists`. A message for
+	// a full partition fails with `resource_exhausted`, and one for a paused topic with
+	// `failed_precondition`; both errors are retryable.
 	Produce(context.Context, *v1.ProduceRequest) (*v1.ProduceResponse, error)
-	// Schedule accepts up to 1,000 messages that are delivered later, never before they are due by
-	// the server's clock. Until then they can be cancelled and rescheduled by message id.
+	// Schedule accepts up to 1,000 messages for delivery at a later time, never before they are due
+	// according to the server's clock. Until then they can be cancelled and rescheduled by message
+	// id.
 	Schedule(context.Context, *v1.ScheduleRequest) (*v1.ScheduleResponse, error)
-	// CancelScheduled cancels a scheduled message. A message that is due or cancelled is `not_found`.
-	// Its idempotency key stays used: a repeat of Schedule returns the id of the cancelled message
-	// and schedules nothing.
+	// CancelScheduled cancels a scheduled message. Fails with `not_found` if the message is due or
+	// cancelled already. Its idempotency key stays in use: a repeat of Schedule returns the id of the
+	// cancelled message and schedules nothing.
 	CancelScheduled(context.Context, *v1.CancelScheduledRequest) (*v1.CancelScheduledResponse, error)
-	// RescheduleScheduled changes the due time of a scheduled message. A message that is due or
-	// cancelled is `not_found`.
+	// RescheduleScheduled changes the due time of a scheduled message. Fails with `not_found` if the
+	// message is due or cancelled already.
 	RescheduleScheduled(context.Context, *v1.RescheduleScheduledRequest) (*v1.RescheduleScheduledResponse, error)
-	// Consume joins a consumer group and streams the messages of the partitions that it is assigned,
-	// within its credits. The first frame is a StreamInfo. The calls below name its stream_id; any
-	// node can serve them. When the stream ends, deliveries that were not settled go to another
-	// consumer, and count as attempts.
+	// Consume joins a consumer group and streams the messages of the partitions that are assigned to
+	// it, within its credits. The first frame is a StreamInfo. Its stream_id identifies the stream in
+	// Ack, Nack, Extend, GrantCredits and Leave, which any node can serve. When the stream ends, its
+	// unsettled deliveries go to another consumer and count as attempts.
 	Consume(context.Context, *v1.ConsumeRequest) (*connect.ServerStreamForClient[v1.ConsumeResponse], error)
-	// StreamingConsume is Consume with the calls below on the same stream. It needs a client with
-	// bidirectional streams, which browsers lack. The first request, and no other, is `start`. Every
-	// other request with a `call_id` other than 0 gets one answer with that `call_id`.
+	// StreamingConsume is Consume with Ack, Nack, Extend, GrantCredits and Leave on the same stream.
+	// Requires a client with bidirectional streams, which browsers do not have. The first request,
+	// and no other, is `start`. The server answers every other request whose `call_id` is not 0 with
+	// one StreamingAnswer with that `call_id`.
 	StreamingConsume(context.Context) (*connect.BidiStreamForClientSimple[v1.StreamingConsumeRequest, v1.StreamingConsumeResponse], error)
-	// Ack acknowledges deliveries and returns one result per delivery. A delivery that the stream no
-	// longer holds is `failed_precondition`, and nothing changes. A repeat has no further effect.
+	// Ack acknowledges deliveries and returns one result per delivery. The result of a delivery that
+	// the stream no longer holds is `failed_precondition`, and nothing changes. A repeat has no
+	// further effect.
 	Ack(context.Context, *v1.AckRequest) (*v1.AckResponse, error)
-	// Nack returns deliveries, to be retried, released or made dead letters, and returns one result
-	// per delivery. A delivery that the stream no longer holds is `failed_precondition`, and so is a
-	// Nack after an Ack and an Ack after a Nack. A repeat has no further effect.
+	// Nack gives deliveries back, to be retried, released or made dead letters, and returns one
+	// result per delivery. The result is `failed_precondition` for a delivery that the stream no
+	// longer holds, for a Nack after an Ack and for an Ack after a Nack. A repeat has no further
+	// effect.
 	Nack(context.Context, *v1.NackRequest) (*v1.NackResponse, error)
-	// Extend restarts the ack timeout of deliveries. A delivery that the stream no longer holds is
-	// `failed_precondition`.
+	// Extend restarts the ack timeout of deliveries. The result of a delivery that the stream no
+	// longer holds is `failed_precondition`.
 	Extend(context.Context, *v1.ExtendRequest) (*v1.ExtendResponse, error)
-	// GrantCredits raises the number of messages and bytes that the stream may be sent. It carries
-	// running totals, so a repeat or a late arrival has no effect.
+	// GrantCredits raises the number of messages and bytes that the server may send on the stream. It
+	// carries running totals, so a call that is repeated or arrives late has no effect.
 	GrantCredits(context.Context, *v1.GrantCreditsRequest) (*v1.GrantCreditsResponse, error)
-	// Leave ends a stream gracefully. The stream is sent nothing more, and each of its partitions is
-	// released when its deliveries are settled, which may continue. After the last one the stream
-	// ends without an error. Deliveries that were already on their way may still arrive. Without
-	// Leave, every delivery that is not settled counts as an attempt. A repeat has no further effect;
-	// after the stream has ended it is LEASE_LOST.
+	// Leave ends a stream gracefully. The server sends no new deliveries; some that it sent before
+	// may still arrive. The consumer can still settle its deliveries. Each partition is released when
+	// its deliveries are settled, and after the last one the stream ends without an error. If a
+	// stream ends without Leave, every delivery that is not settled counts as an attempt. A repeat
+	// has no further effect; after the stream has ended it fails with LEASE_LOST.
 	Leave(context.Context, *v1.LeaveRequest) (*v1.LeaveResponse, error)
 }
 
@@ -308,46 +313,51 @@ type QueueServiceHandler interface {
 	// configured for.
 	//
 	// A repeat with the same `idempotency_key` within the topic's window returns the first call's
-	// result and appends nothing. With another payload it is `already_exists`. A full topic is
-	// `resource_exhausted`, a paused one `failed_precondition`; both are retryable.
+	// result and appends nothing. With another payload it fails with `already_exists`. A message for
+	// a full partition fails with `resource_exhausted`, and one for a paused topic with
+	// `failed_precondition`; both errors are retryable.
 	Produce(context.Context, *v1.ProduceRequest) (*v1.ProduceResponse, error)
-	// Schedule accepts up to 1,000 messages that are delivered later, never before they are due by
-	// the server's clock. Until then they can be cancelled and rescheduled by message id.
+	// Schedule accepts up to 1,000 messages for delivery at a later time, never before they are due
+	// according to the server's clock. Until then they can be cancelled and rescheduled by message
+	// id.
 	Schedule(context.Context, *v1.ScheduleRequest) (*v1.ScheduleResponse, error)
-	// CancelScheduled cancels a scheduled message. A message that is due or cancelled is `not_found`.
-	// Its idempotency key stays used: a repeat of Schedule returns the id of the cancelled message
-	// and schedules nothing.
+	// CancelScheduled cancels a scheduled message. Fails with `not_found` if the message is due or
+	// cancelled already. Its idempotency key stays in use: a repeat of Schedule returns the id of the
+	// cancelled message and schedules nothing.
 	CancelScheduled(context.Context, *v1.CancelScheduledRequest) (*v1.CancelScheduledResponse, error)
-	// RescheduleScheduled changes the due time of a scheduled message. A message that is due or
-	// cancelled is `not_found`.
+	// RescheduleScheduled changes the due time of a scheduled message. Fails with `not_found` if the
+	// message is due or cancelled already.
 	RescheduleScheduled(context.Context, *v1.RescheduleScheduledRequest) (*v1.RescheduleScheduledResponse, error)
-	// Consume joins a consumer group and streams the messages of the partitions that it is assigned,
-	// within its credits. The first frame is a StreamInfo. The calls below name its stream_id; any
-	// node can serve them. When the stream ends, deliveries that were not settled go to another
-	// consumer, and count as attempts.
+	// Consume joins a consumer group and streams the messages of the partitions that are assigned to
+	// it, within its credits. The first frame is a StreamInfo. Its stream_id identifies the stream in
+	// Ack, Nack, Extend, GrantCredits and Leave, which any node can serve. When the stream ends, its
+	// unsettled deliveries go to another consumer and count as attempts.
 	Consume(context.Context, *v1.ConsumeRequest, *connect.ServerStream[v1.ConsumeResponse]) error
-	// StreamingConsume is Consume with the calls below on the same stream. It needs a client with
-	// bidirectional streams, which browsers lack. The first request, and no other, is `start`. Every
-	// other request with a `call_id` other than 0 gets one answer with that `call_id`.
+	// StreamingConsume is Consume with Ack, Nack, Extend, GrantCredits and Leave on the same stream.
+	// Requires a client with bidirectional streams, which browsers do not have. The first request,
+	// and no other, is `start`. The server answers every other request whose `call_id` is not 0 with
+	// one StreamingAnswer with that `call_id`.
 	StreamingConsume(context.Context, *connect.BidiStream[v1.StreamingConsumeRequest, v1.StreamingConsumeResponse]) error
-	// Ack acknowledges deliveries and returns one result per delivery. A delivery that the stream no
-	// longer holds is `failed_precondition`, and nothing changes. A repeat has no further effect.
+	// Ack acknowledges deliveries and returns one result per delivery. The result of a delivery that
+	// the stream no longer holds is `failed_precondition`, and nothing changes. A repeat has no
+	// further effect.
 	Ack(context.Context, *v1.AckRequest) (*v1.AckResponse, error)
-	// Nack returns deliveries, to be retried, released or made dead letters, and returns one result
-	// per delivery. A delivery that the stream no longer holds is `failed_precondition`, and so is a
-	// Nack after an Ack and an Ack after a Nack. A repeat has no further effect.
+	// Nack gives deliveries back, to be retried, released or made dead letters, and returns one
+	// result per delivery. The result is `failed_precondition` for a delivery that the stream no
+	// longer holds, for a Nack after an Ack and for an Ack after a Nack. A repeat has no further
+	// effect.
 	Nack(context.Context, *v1.NackRequest) (*v1.NackResponse, error)
-	// Extend restarts the ack timeout of deliveries. A delivery that the stream no longer holds is
-	// `failed_precondition`.
+	// Extend restarts the ack timeout of deliveries. The result of a delivery that the stream no
+	// longer holds is `failed_precondition`.
 	Extend(context.Context, *v1.ExtendRequest) (*v1.ExtendResponse, error)
-	// GrantCredits raises the number of messages and bytes that the stream may be sent. It carries
-	// running totals, so a repeat or a late arrival has no effect.
+	// GrantCredits raises the number of messages and bytes that the server may send on the stream. It
+	// carries running totals, so a call that is repeated or arrives late has no effect.
 	GrantCredits(context.Context, *v1.GrantCreditsRequest) (*v1.GrantCreditsResponse, error)
-	// Leave ends a stream gracefully. The stream is sent nothing more, and each of its partitions is
-	// released when its deliveries are settled, which may continue. After the last one the stream
-	// ends without an error. Deliveries that were already on their way may still arrive. Without
-	// Leave, every delivery that is not settled counts as an attempt. A repeat has no further effect;
-	// after the stream has ended it is LEASE_LOST.
+	// Leave ends a stream gracefully. The server sends no new deliveries; some that it sent before
+	// may still arrive. The consumer can still settle its deliveries. Each partition is released when
+	// its deliveries are settled, and after the last one the stream ends without an error. If a
+	// stream ends without Leave, every delivery that is not settled counts as an attempt. A repeat
+	// has no further effect; after the stream has ended it fails with LEASE_LOST.
 	Leave(context.Context, *v1.LeaveRequest) (*v1.LeaveResponse, error)
 }
 

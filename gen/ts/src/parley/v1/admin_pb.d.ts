@@ -12,7 +12,7 @@ export declare const file_parley_v1_admin: GenFile;
 
 /**
  * AdminService is for operators. It manages topics and consumer groups. Calls for other parts of
- * the server will be added; the capability covers them.
+ * the server will be added under the same capability.
  *
  * Every call requires a bearer token with the capability `admin`: the action `read` for calls
  * without side effects, the action `write` for all others.
@@ -21,7 +21,8 @@ export declare const file_parley_v1_admin: GenFile;
  */
 export declare const AdminService: GenService<{
   /**
-   * CreateTopic creates a topic. An existing topic is `already_exists` and does not change.
+   * CreateTopic creates a topic. If a topic with this name exists, the call fails with
+   * `already_exists` and changes nothing.
    *
    * @generated from rpc parley.v1.AdminService.CreateTopic
    */
@@ -31,8 +32,8 @@ export declare const AdminService: GenService<{
     output: typeof CreateTopicResponseSchema;
   },
   /**
-   * UpdateTopic changes the settings of a topic that the mask names. Every node applies them within
-   * two seconds.
+   * UpdateTopic changes the settings of a topic that `update_mask` names. Every node applies them
+   * within two seconds.
    *
    * @generated from rpc parley.v1.AdminService.UpdateTopic
    */
@@ -42,8 +43,8 @@ export declare const AdminService: GenService<{
     output: typeof UpdateTopicResponseSchema;
   },
   /**
-   * DeleteTopic deletes a topic and everything in it. If `confirm` is not the topic's name, it is
-   * `failed_precondition`.
+   * DeleteTopic deletes a topic with its messages and its groups. Fails with `failed_precondition`
+   * if `confirm` is not the topic's name.
    *
    * @generated from rpc parley.v1.AdminService.DeleteTopic
    */
@@ -74,8 +75,8 @@ export declare const AdminService: GenService<{
   },
   /**
    * PauseTopic pauses operations of a topic. While PRODUCE is paused, Produce and Schedule fail
-   * with TOPIC_PAUSED. While CONSUME is paused, nothing is delivered; deliveries in flight can be
-   * settled, and messages that become due wait.
+   * with TOPIC_PAUSED. While CONSUME is paused, no message is delivered. Deliveries in flight can
+   * still be settled, and messages that become due are delivered after the pause.
    *
    * @generated from rpc parley.v1.AdminService.PauseTopic
    */
@@ -106,8 +107,8 @@ export declare const AdminService: GenService<{
     output: typeof GetTopicStatsResponseSchema;
   },
   /**
-   * CreateGroup creates a consumer group. An existing group is `already_exists` and does not
-   * change.
+   * CreateGroup creates a consumer group. If the topic has a group with this name, the call fails
+   * with `already_exists` and changes nothing.
    *
    * @generated from rpc parley.v1.AdminService.CreateGroup
    */
@@ -117,8 +118,9 @@ export declare const AdminService: GenService<{
     output: typeof CreateGroupResponseSchema;
   },
   /**
-   * DeleteGroup deletes a consumer group and its pending retries. Its dead letters stay. Its
-   * streams end. If `confirm` is not the group's name, it is `failed_precondition`.
+   * DeleteGroup deletes a consumer group with its pending deliveries and its retries, and ends its
+   * Consume streams. Its dead letters are kept. Fails with `failed_precondition` if `confirm` is
+   * not the group's name.
    *
    * @generated from rpc parley.v1.AdminService.DeleteGroup
    */
@@ -128,9 +130,9 @@ export declare const AdminService: GenService<{
     output: typeof DeleteGroupResponseSchema;
   },
   /**
-   * SeekGroup moves a consumer group to another position of the topic. Its deliveries in flight,
-   * waiting messages and retries are dropped and counted as skipped. While a consumer is connected,
-   * it is `failed_precondition`.
+   * SeekGroup moves a consumer group to another position of the topic. Its pending deliveries,
+   * parked messages and retries are dropped and counted as skipped. Fails with
+   * `failed_precondition` while a consumer of the group is connected.
    *
    * @generated from rpc parley.v1.AdminService.SeekGroup
    */
@@ -150,8 +152,8 @@ export declare const AdminService: GenService<{
     output: typeof ListPartitionsResponseSchema;
   },
   /**
-   * ListPending returns a page of a group's unsettled deliveries in all partitions. It reads at
-   * most 10,000 deliveries of each partition.
+   * ListPending returns a page of a group's pending deliveries, which are those that are not
+   * settled, in all partitions. It reads at most 10,000 deliveries of each partition.
    *
    * @generated from rpc parley.v1.AdminService.ListPending
    */
@@ -161,8 +163,8 @@ export declare const AdminService: GenService<{
     output: typeof ListPendingResponseSchema;
   },
   /**
-   * TrimTopic removes the oldest messages of a topic. Messages that a group has not settled stay,
-   * unless `force` is set.
+   * TrimTopic removes the oldest messages of a topic. Messages that a group has not settled are
+   * kept, unless `force` is set.
    *
    * @generated from rpc parley.v1.AdminService.TrimTopic
    */
@@ -182,8 +184,8 @@ export declare const AdminService: GenService<{
     output: typeof ListDeadLettersResponseSchema;
   },
   /**
-   * ReplayDeadLetters returns dead letters to their groups. Each dead letter is replayed once,
-   * however often the call is repeated.
+   * ReplayDeadLetters delivers dead letters to their groups again. Each dead letter is replayed at
+   * most once, however often the call is repeated.
    *
    * @generated from rpc parley.v1.AdminService.ReplayDeadLetters
    */
@@ -193,8 +195,8 @@ export declare const AdminService: GenService<{
     output: typeof ReplayDeadLettersResponseSchema;
   },
   /**
-   * PurgeDeadLetters deletes dead letters. If `confirm` is not the topic's name, it is
-   * `failed_precondition`.
+   * PurgeDeadLetters deletes dead letters. Fails with `failed_precondition` if `confirm` is not the
+   * topic's name.
    *
    * @generated from rpc parley.v1.AdminService.PurgeDeadLetters
    */

@@ -25,9 +25,9 @@ export declare type Topic = Message<"parley.v1.Topic"> & {
   name: string;
 
   /**
-   * 1 to 256; 0 means 8. The number can only grow, and not with the partitioner HASH or with strict
-   * order. Growing moves some keys to new partitions: their messages from before and after are not
-   * in order, and do not share idempotency keys.
+   * 1 to 256; 0 means 8. The number can only grow; with the partitioner HASH or with strict order
+   * it cannot change. Growing moves some keys to new partitions. For these keys, messages from
+   * before and after the change are not in order and do not share idempotency keys.
    *
    * @generated from field: int32 partitions = 2;
    */
@@ -41,15 +41,15 @@ export declare type Topic = Message<"parley.v1.Topic"> & {
   partitioner: Partitioner;
 
   /**
-   * Delivers one unsettled message of a key at a time: the next one waits until the one before is
-   * acknowledged or a dead letter, also during retries. Cannot be changed.
+   * Delivers one message of a key at a time: the next one waits until the previous one is
+   * acknowledged or becomes a dead letter, also while that one is retried. Cannot be changed.
    *
    * @generated from field: bool strict_order = 4;
    */
   strictOrder: boolean;
 
   /**
-   * The default is the defaults of its fields.
+   * If it is not set, each of its fields has its default.
    *
    * @generated from field: parley.v1.RetryPolicy retry = 5;
    */
@@ -62,15 +62,16 @@ export declare type Topic = Message<"parley.v1.Topic"> & {
 
   /**
    * The maximum number of messages in a partition, settled or not, scheduled ones included; 0 means
-   * no limit. Beyond it Produce is `resource_exhausted`, unless `drop_oldest` is set. Messages that
-   * wait for a retry do not count.
+   * no limit. Beyond it Produce and Schedule fail with `resource_exhausted`, unless `drop_oldest`
+   * is set. Messages that wait for a retry do not count.
    *
    * @generated from field: int64 max_messages_per_partition = 7;
    */
   maxMessagesPerPartition: bigint;
 
   /**
-   * Removes the oldest messages, read or not, to make room. They count as trimmed.
+   * When a partition is full, removes its oldest messages to accept new ones. Those that a group
+   * has not settled count as trimmed.
    *
    * @generated from field: bool drop_oldest = 8;
    */
@@ -119,8 +120,9 @@ export declare type Topic = Message<"parley.v1.Topic"> & {
 export declare const TopicSchema: GenMessage<Topic>;
 
 /**
- * RetryPolicy is how failed messages are retried. Retry n is scheduled after a random time between
- * 0 and min(max_backoff, min_backoff · 2^(n-1)), which is exponential backoff with full jitter.
+ * RetryPolicy defines how failed messages are retried. Retry n is scheduled after a random time
+ * between 0 and min(max_backoff, min_backoff · 2^(n-1)), which is exponential backoff with full
+ * jitter.
  *
  * @generated from message parley.v1.RetryPolicy
  */
@@ -148,7 +150,8 @@ export declare type RetryPolicy = Message<"parley.v1.RetryPolicy"> & {
   maxBackoff?: Duration | undefined;
 
   /**
-   * Codes of a NackItem that make the message a dead letter without another attempt. Up to 32.
+   * If a NackItem with the outcome `retry` has one of these codes, its message becomes a dead
+   * letter without another attempt. Up to 32 codes.
    *
    * @generated from field: repeated string non_retryable_codes = 4;
    */
@@ -162,28 +165,29 @@ export declare type RetryPolicy = Message<"parley.v1.RetryPolicy"> & {
 export declare const RetryPolicySchema: GenMessage<RetryPolicy>;
 
 /**
- * TopicRetention is how long messages are kept after every group has settled them. A message that a
- * group has not settled is kept. A topic without groups keeps everything.
+ * TopicRetention defines how long messages are kept after every group has settled them. A message
+ * that a group has not settled is kept. A topic without groups keeps everything.
  *
  * @generated from message parley.v1.TopicRetention
  */
 export declare type TopicRetention = Message<"parley.v1.TopicRetention"> & {
   /**
-   * Up to 366 days. 0 removes them immediately.
+   * 0 to 366 days. 0, the default, removes messages as soon as every group has settled them.
    *
    * @generated from field: google.protobuf.Duration max_age = 1;
    */
   maxAge?: Duration | undefined;
 
   /**
-   * The maximum number of messages that a partition keeps for that time. 0 means no limit.
+   * While a partition holds more messages than this, settled or not, its oldest settled messages
+   * are removed before `max_age`. 0 means no limit.
    *
    * @generated from field: int64 max_messages = 2;
    */
   maxMessages: bigint;
 
   /**
-   * How long dead letters are kept. Up to 366 days; 0 means forever.
+   * How long dead letters are kept. 0 to 366 days; 0, the default, means forever.
    *
    * @generated from field: google.protobuf.Duration dead_letter_max_age = 3;
    */
@@ -506,8 +510,8 @@ export declare type GetTopicStatsRequest = Message<"parley.v1.GetTopicStatsReque
 export declare const GetTopicStatsRequestSchema: GenMessage<GetTopicStatsRequest>;
 
 /**
- * GetTopicStatsResponse is the response of GetTopicStats. Each partition is counted at one moment,
- * the partitions one after another.
+ * GetTopicStatsResponse is the response of GetTopicStats. The counts of one partition are of one
+ * moment. The partitions are counted one after another.
  *
  * @generated from message parley.v1.GetTopicStatsResponse
  */
@@ -540,7 +544,7 @@ export declare const GetTopicStatsResponseSchema: GenMessage<GetTopicStatsRespon
  */
 export declare type TopicStats = Message<"parley.v1.TopicStats"> & {
   /**
-   * Messages in the partitions, read or not.
+   * Stored messages, whether groups have read them or not.
    *
    * @generated from field: int64 length = 1;
    */
@@ -575,7 +579,7 @@ export declare type TopicStats = Message<"parley.v1.TopicStats"> & {
   deadLetters: bigint;
 
   /**
-   * The ids of the oldest and the newest message. Empty if there is none.
+   * The id of the oldest message, and of the newest in `last_id`. Empty if there is none.
    *
    * @generated from field: string first_id = 6;
    */
@@ -612,7 +616,7 @@ export declare type PartitionStats = Message<"parley.v1.PartitionStats"> & {
   partition: number;
 
   /**
-   * Messages in the partition, read or not.
+   * Stored messages, whether groups have read them or not.
    *
    * @generated from field: int64 length = 2;
    */
@@ -647,7 +651,7 @@ export declare type PartitionStats = Message<"parley.v1.PartitionStats"> & {
   deadLetters: bigint;
 
   /**
-   * The ids of the first and the last message. Empty if there is none.
+   * The id of the first message, and of the last in `last_id`. Empty if there is none.
    *
    * @generated from field: string first_id = 7;
    */
@@ -674,10 +678,10 @@ export declare const PartitionStatsSchema: GenMessage<PartitionStats>;
 
 /**
  * GroupStats counts the work of a group in a partition, or in a whole topic, since the group was
- * created or moved.
+ * created or last moved by SeekGroup.
  *
- * produced since the group's start = acked + dead - replayed + unread + pending + retrying + parked
- * + delayed + trimmed.
+ * The messages produced since the group's start = acked + dead - replayed + unread + pending +
+ * retrying + parked + delayed + trimmed.
  *
  * @generated from message parley.v1.GroupStats
  */
@@ -688,7 +692,7 @@ export declare type GroupStats = Message<"parley.v1.GroupStats"> & {
   group: string;
 
   /**
-   * Messages that were never delivered. It is an exact count.
+   * Messages that were never delivered to the group. The count is exact.
    *
    * @generated from field: int64 unread = 2;
    */
@@ -786,7 +790,7 @@ export declare type GroupStats = Message<"parley.v1.GroupStats"> & {
 export declare const GroupStatsSchema: GenMessage<GroupStats>;
 
 /**
- * GroupStart is where a consumer group starts to read.
+ * GroupStart is the position at which a consumer group starts to read.
  *
  * @generated from message parley.v1.GroupStart
  */
@@ -802,8 +806,8 @@ export declare type GroupStart = Message<"parley.v1.GroupStart"> & {
     case: "position";
   } | {
     /**
-     * The first message at or after this time by the server's clock. From the year 2000 on. A time
-     * in the future is the end.
+     * The first message at or after this time according to the server's clock. From the year 2000
+     * on. A time in the future means the end.
      *
      * @generated from field: google.protobuf.Timestamp time = 2;
      */
@@ -1003,8 +1007,8 @@ export declare type PartitionOwner = Message<"parley.v1.PartitionOwner"> & {
   partition: number;
 
   /**
-   * The owner: its stream, its name and the node of its stream. Empty if the partition has no
-   * owner.
+   * The owner's stream; `consumer` is its name, `node_id` the node of its stream. All three are
+   * empty if the partition has no owner.
    *
    * @generated from field: string stream_id = 2;
    */
@@ -1021,14 +1025,14 @@ export declare type PartitionOwner = Message<"parley.v1.PartitionOwner"> & {
   nodeId: string;
 
   /**
-   * Grows with every change of owner.
+   * Increases with every change of owner.
    *
    * @generated from field: int64 epoch = 5;
    */
   epoch: bigint;
 
   /**
-   * The time until the lease ends if it is not renewed.
+   * The time until the owner's lease expires if it is not renewed.
    *
    * @generated from field: google.protobuf.Duration lease_left = 6;
    */
@@ -1070,8 +1074,8 @@ export declare type ListPendingRequest = Message<"parley.v1.ListPendingRequest">
   pageSize: number;
 
   /**
-   * The `next_page_token` of the previous page. Deliveries that are settled meanwhile are missing
-   * from later pages.
+   * The `next_page_token` of the previous page. Deliveries that were settled since are not on later
+   * pages.
    *
    * @generated from field: string page_token = 5;
    */
@@ -1117,7 +1121,7 @@ export declare type ListPendingResponse = Message<"parley.v1.ListPendingResponse
 export declare const ListPendingResponseSchema: GenMessage<ListPendingResponse>;
 
 /**
- * PendingDelivery is an unsettled delivery.
+ * PendingDelivery is a delivery that is not settled.
  *
  * @generated from message parley.v1.PendingDelivery
  */
@@ -1148,7 +1152,7 @@ export declare type PendingDelivery = Message<"parley.v1.PendingDelivery"> & {
   attempt: number;
 
   /**
-   * The time since it was delivered.
+   * The time since the message was delivered.
    *
    * @generated from field: google.protobuf.Duration idle = 6;
    */
@@ -1185,7 +1189,7 @@ export declare type TrimTopicRequest = Message<"parley.v1.TrimTopicRequest"> & {
     case: "maxMessages";
   } | {
     /**
-     * The age up to which messages are kept.
+     * The maximum age of the messages to keep.
      *
      * @generated from field: google.protobuf.Duration max_age = 3;
      */
@@ -1221,7 +1225,8 @@ export declare type TrimTopicResponse = Message<"parley.v1.TrimTopicResponse"> &
   removed: bigint;
 
   /**
-   * The number of removed messages that a group had not settled, counted once per group.
+   * The number of removed messages that groups had not settled. A message counts once for each such
+   * group.
    *
    * @generated from field: int64 lost = 2;
    */
@@ -1287,7 +1292,7 @@ export declare type DeadLetter = Message<"parley.v1.DeadLetter"> & {
   attempts: number;
 
   /**
-   * The reason and the code of the last NackItem, or that consumers were lost too often.
+   * The `reason` of the last NackItem, or a text that says that consumers were lost too often.
    *
    * @generated from field: string reason = 9;
    */
@@ -1327,8 +1332,8 @@ export declare type ListDeadLettersRequest = Message<"parley.v1.ListDeadLettersR
   topic: string;
 
   /**
-   * If it is empty, the dead letters of all groups are returned. A group that does not exist and
-   * left no dead letters is `not_found`.
+   * If it is empty, the dead letters of all groups are returned. Fails with `not_found` if the
+   * group does not exist and has no dead letters.
    *
    * @generated from field: string group = 2;
    */
@@ -1381,8 +1386,8 @@ export declare type ListDeadLettersResponse = Message<"parley.v1.ListDeadLetters
 export declare const ListDeadLettersResponseSchema: GenMessage<ListDeadLettersResponse>;
 
 /**
- * DeadLetterSelection says which dead letters of a topic a call is about. Nothing is selected by
- * omission.
+ * DeadLetterSelection selects dead letters of a topic. A selection must be set: there is no
+ * default.
  *
  * @generated from message parley.v1.DeadLetterSelection
  */
@@ -1467,7 +1472,7 @@ export declare type ReplayDeadLettersRequest = Message<"parley.v1.ReplayDeadLett
   topic: string;
 
   /**
-   * A group that does not exist is `not_found`, even if it left dead letters.
+   * Fails with `not_found` if the selected group does not exist, even if it has dead letters.
    *
    * @generated from field: parley.v1.DeadLetterSelection selection = 2;
    */
@@ -1481,8 +1486,8 @@ export declare type ReplayDeadLettersRequest = Message<"parley.v1.ReplayDeadLett
   limit: number;
 
   /**
-   * The partition to replay to. The default is the dead letter's own. In another partition the
-   * order of keys does not hold.
+   * The partition to replay to. The default is the dead letter's own. In another partition messages
+   * of one key may be out of order.
    *
    * @generated from field: optional int32 partition = 4;
    */
@@ -1509,7 +1514,7 @@ export declare type ReplayDeadLettersResponse = Message<"parley.v1.ReplayDeadLet
   replayed: bigint;
 
   /**
-   * True if there may be more to replay.
+   * True if there may be more dead letters to replay.
    *
    * @generated from field: bool more = 2;
    */
@@ -1534,14 +1539,14 @@ export declare type PurgeDeadLettersRequest = Message<"parley.v1.PurgeDeadLetter
   topic: string;
 
   /**
-   * A group that does not exist and left no dead letters is `not_found`.
+   * Fails with `not_found` if the selected group does not exist and has no dead letters.
    *
    * @generated from field: parley.v1.DeadLetterSelection selection = 2;
    */
   selection?: DeadLetterSelection | undefined;
 
   /**
-   * The name of the topic again.
+   * Must be the name of the topic.
    *
    * @generated from field: string confirm = 3;
    */
@@ -1573,7 +1578,7 @@ export declare type PurgeDeadLettersResponse = Message<"parley.v1.PurgeDeadLette
 export declare const PurgeDeadLettersResponseSchema: GenMessage<PurgeDeadLettersResponse>;
 
 /**
- * Partitioner is how a topic maps keys to partitions.
+ * Partitioner defines how a topic maps keys to partitions.
  *
  * @generated from enum parley.v1.Partitioner
  */
@@ -1600,8 +1605,8 @@ export enum Partitioner {
   CONSISTENT_HASH = 2,
 
   /**
-   * The partitions take turns, whatever the key. A repeat with the same idempotency key still finds
-   * its partition.
+   * The partitions take turns, whatever the key. A repeat with the same idempotency key goes to the
+   * partition of the first call.
    *
    * @generated from enum value: PARTITIONER_ROUND_ROBIN = 3;
    */
@@ -1645,7 +1650,7 @@ export enum TopicOperation {
 export declare const TopicOperationSchema: GenEnum<TopicOperation>;
 
 /**
- * StartPosition is an end of a topic's log.
+ * StartPosition is the beginning or the end of a topic's log.
  *
  * @generated from enum parley.v1.StartPosition
  */
@@ -1696,7 +1701,7 @@ export enum PendingOrder {
   IDLE = 1,
 
   /**
-   * Most deliveries first.
+   * Highest attempt first.
    *
    * @generated from enum value: PENDING_ORDER_ATTEMPTS = 2;
    */

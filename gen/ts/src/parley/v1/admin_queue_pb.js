@@ -347,7 +347,7 @@ export const PartitionerSchema = /*@__PURE__*/
   enumDesc(file_parley_v1_admin_queue, 0);
 
 /**
- * Partitioner is how a topic maps keys to partitions.
+ * Partitioner defines how a topic maps keys to partitions.
  *
  * @generated from enum parley.v1.Partitioner
  */
@@ -375,7 +375,7 @@ export const StartPositionSchema = /*@__PURE__*/
   enumDesc(file_parley_v1_admin_queue, 2);
 
 /**
- * StartPosition is an end of a topic's log.
+ * StartPosition is the beginning or the end of a topic's log.
  *
  * @generated from enum parley.v1.StartPosition
  */

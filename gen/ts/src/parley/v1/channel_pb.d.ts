@@ -110,16 +110,17 @@ export declare type ChannelMessage = Message<"parley.v1.ChannelMessage"> & {
   channelId: string;
 
   /**
-   * The message's place in the log of its channel. Places start at 1, have no gaps and are never
-   * reused. Edits and recalls have places of their own.
+   * The message's position in the log of its channel. Positions start at 1, have no gaps and are
+   * never reused. Edits and recalls have positions of their own.
    *
    * @generated from field: int64 seq = 3;
    */
   seq: bigint;
 
   /**
-   * The number of messages in the log up to and including this one. The difference of two counts is
-   * a number of unread messages.
+   * The number of messages in the log up to and including this one. The difference between the
+   * counts of two messages is the number of messages from one to the other, such as the unread
+   * ones.
    *
    * @generated from field: int64 count = 4;
    */
@@ -127,14 +128,14 @@ export declare type ChannelMessage = Message<"parley.v1.ChannelMessage"> & {
 
   /**
    * The sender: the subject of the sender's token, or the user that a holder of `send_as` named.
-   * `~erased` stands for no user.
+   * `~erased` is never a user.
    *
    * @generated from field: string from_id = 5;
    */
   fromId: string;
 
   /**
-   * The kind of the content. The application defines it; the default is `text`.
+   * The type of the content. Applications define types; the default is `text`.
    *
    * @generated from field: string msg_type = 6;
    */
@@ -158,7 +159,7 @@ export declare type ChannelMessage = Message<"parley.v1.ChannelMessage"> & {
   clientMsgId: string;
 
   /**
-   * When the server accepted the message, in milliseconds. Times never go back within a channel.
+   * When the server accepted the message, in milliseconds. Within a channel times never decrease.
    *
    * @generated from field: google.protobuf.Timestamp msg_time = 10;
    */
@@ -255,9 +256,9 @@ export declare type CreateChannelRequest = Message<"parley.v1.CreateChannelReque
 
   /**
    * Makes the call idempotent. A repeat by the same caller with the same key and the same settings
-   * returns the channel. With other settings it is `already_exists` with IDEMPOTENCY_KEY_REUSED. Up
-   * to 128 printable ASCII characters without spaces. If it is empty, every repeat is
-   * `already_exists`.
+   * returns the channel. With other settings it fails with `already_exists` and the reason
+   * IDEMPOTENCY_KEY_REUSED. Up to 128 printable ASCII characters without spaces. If it is empty,
+   * every repeat fails with `already_exists`.
    *
    * @generated from field: string idempotency_key = 4;
    */
@@ -492,7 +493,7 @@ export declare type ListChannelsResponse = Message<"parley.v1.ListChannelsRespon
 export declare const ListChannelsResponseSchema: GenMessage<ListChannelsResponse>;
 
 /**
- * UserChannel is a channel with the caller's own state in it.
+ * UserChannel is a channel together with the caller's own state in it.
  *
  * @generated from message parley.v1.UserChannel
  */
@@ -510,8 +511,8 @@ export declare type UserChannel = Message<"parley.v1.UserChannel"> & {
   readSeq: bigint;
 
   /**
-   * The number of messages after the read cursor. Edits and recalls do not count; recalled messages
-   * do.
+   * The number of messages after the read cursor. Recalled messages count; edits and recalls
+   * themselves do not.
    *
    * @generated from field: int64 unread = 3;
    */
@@ -564,7 +565,7 @@ export declare const MarkReadRequestSchema: GenMessage<MarkReadRequest>;
  */
 export declare type MarkReadResponse = Message<"parley.v1.MarkReadResponse"> & {
   /**
-   * The read cursor: `seq`, or a higher one if the cursor was there already.
+   * The read cursor: `seq`, or the previous cursor if that is higher.
    *
    * @generated from field: int64 read_seq = 1;
    */
@@ -649,8 +650,8 @@ export enum MessageStatus {
   EDITED = 2,
 
   /**
-   * The message was recalled. It is a tombstone without content and metadata. It keeps its place
-   * and still counts.
+   * The message was recalled. It is a tombstone without content and metadata. It keeps its seq and
+   * still counts.
    *
    * @generated from enum value: MESSAGE_STATUS_RECALLED = 3;
    */
@@ -663,7 +664,7 @@ export enum MessageStatus {
 export declare const MessageStatusSchema: GenEnum<MessageStatus>;
 
 /**
- * MemberRole is what a member may do besides what every member may.
+ * MemberRole defines what a member may do in addition to what every member may do.
  *
  * @generated from enum parley.v1.MemberRole
  */

@@ -158,7 +158,7 @@ export const MemberRoleSchema = /*@__PURE__*/
   enumDesc(file_parley_v1_channel, 1);
 
 /**
- * MemberRole is what a member may do besides what every member may.
+ * MemberRole defines what a member may do in addition to what every member may do.
  *
  * @generated from enum parley.v1.MemberRole
  */

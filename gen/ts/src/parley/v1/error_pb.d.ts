@@ -13,7 +13,7 @@ export declare const file_parley_v1_error: GenFile;
 
 /**
  * ErrorDetail is a detail of every error that the server returns, on every protocol, except for
- * `canceled` and for what is refused as HTTP (status 405, 415, 431 and 505).
+ * `canceled` and for requests that are rejected with HTTP status 405, 415, 431 or 505.
  *
  * @generated from message parley.v1.ErrorDetail
  */
@@ -31,37 +31,38 @@ export declare type ErrorDetail = Message<"parley.v1.ErrorDetail"> & {
   retryable: boolean;
 
   /**
-   * The field of the request that is at fault, as a path: `messages[3].content`. Empty if no field
-   * is.
+   * The invalid field of the request, as a path: `messages[3].content`. Empty if the error is not
+   * about a field.
    *
    * @generated from field: string field = 3;
    */
   field: string;
 
   /**
-   * The limit that was exceeded, in the field's unit (bytes, items, a seq). 0 if none was.
+   * The limit that was exceeded, in the unit of the field: bytes, items or a seq. 0 if the error is
+   * not about a limit.
    *
    * @generated from field: int64 limit = 4;
    */
   limit: bigint;
 
   /**
-   * The minimum time to wait before a retry. Unset if the server does not ask for one.
+   * The minimum time to wait before a retry. Unset if there is no minimum.
    *
    * @generated from field: google.protobuf.Duration retry_after = 5;
    */
   retryAfter?: Duration | undefined;
 
   /**
-   * The id of the request in the server's log. The response header `x-request-id` has it too.
+   * The id of the request in the server's log. It is also in the response header `x-request-id`.
    *
    * @generated from field: string request_id = 6;
    */
   requestId: string;
 
   /**
-   * When the server ended a stream: the last position that it sent, for each channel. With
-   * NOT_MEMBER: the refused channels.
+   * If the server ended a stream: the last position that it sent for each channel. With NOT_MEMBER:
+   * the channels that were refused.
    *
    * @generated from field: repeated parley.v1.LastPosition positions = 7;
    */
@@ -328,7 +329,7 @@ export enum ErrorReason {
   IDEMPOTENCY_KEY_REUSED = 25,
 
   /**
-   * The request names something to delete, and `confirm` does not repeat its name.
+   * The call deletes, and `confirm` is not the name of what it deletes.
    *
    * @generated from enum value: ERROR_REASON_CONFIRMATION_REQUIRED = 26;
    */
@@ -357,7 +358,7 @@ export enum ErrorReason {
   DELIVERY_TOKEN_INVALID = 29,
 
   /**
-   * No scheduled message has this id. It may have been delivered to the topic or cancelled.
+   * No scheduled message has this id. It may be due already, or cancelled.
    *
    * @generated from enum value: ERROR_REASON_SCHEDULED_NOT_FOUND = 30;
    */
@@ -393,14 +394,14 @@ export enum ErrorReason {
   STORE_UNAVAILABLE = 101,
 
   /**
-   * The write may be stored, and the server cannot tell its result. Repeat it with the same id.
+   * The server does not know whether the write was stored. Repeat it with the same id.
    *
    * @generated from enum value: ERROR_REASON_OUTCOME_UNKNOWN = 102;
    */
   OUTCOME_UNKNOWN = 102,
 
   /**
-   * An earlier item of the batch failed with a retryable error. This item was not tried.
+   * An earlier item of the batch failed with a retryable error. This item was not attempted.
    *
    * @generated from enum value: ERROR_REASON_BATCH_ABORTED = 103;
    */
@@ -443,7 +444,8 @@ export enum ErrorReason {
   INTERNAL = 108,
 
   /**
-   * The client did not read the stream, so that a write took longer than allowed.
+   * The client read the stream too slowly: a write to it took longer than allowed. The server ended
+   * the stream.
    *
    * @generated from enum value: ERROR_REASON_STREAM_STALLED = 109;
    */
@@ -458,15 +460,15 @@ export enum ErrorReason {
 
   /**
    * The consumer held a delivery for longer than its ack timeout. The server ended its stream and
-   * redelivers what it held.
+   * redelivers the messages that it held.
    *
    * @generated from enum value: ERROR_REASON_ACK_TIMEOUT = 111;
    */
   ACK_TIMEOUT = 111,
 
   /**
-   * This node serves as many streams as it can, in all or for this subject. `limit` says how many.
-   * Open the stream on another node.
+   * This node has as many streams as it may have, in total or for this subject. `limit` says how
+   * many. Open the stream on another node.
    *
    * @generated from enum value: ERROR_REASON_NODE_FULL = 112;
    */

@@ -35,8 +35,8 @@ export declare type SendMessageRequest = Message<"parley.v1.SendMessageRequest">
   content: string;
 
   /**
-   * The sender's id for the message. It makes the send idempotent and is unique within channel and
-   * sender. Up to 128 printable ASCII characters without spaces. If it is empty, the server
+   * The sender's id for the message. It makes the send idempotent. It is unique for each channel
+   * and sender. Up to 128 printable ASCII characters without spaces. If it is empty, the server
    * generates one.
    *
    * @generated from field: string client_msg_id = 3;
@@ -52,16 +52,16 @@ export declare type SendMessageRequest = Message<"parley.v1.SendMessageRequest">
   msgType: string;
 
   /**
-   * Up to 16 strings for the application. Keys are 1 to 64 of A-Z a-z 0-9 _ -, values are up to 256
-   * bytes. Keys that begin with `parley-` are reserved.
+   * Up to 16 strings that the application defines. Keys are 1 to 64 of A-Z a-z 0-9 _ -, values are
+   * up to 256 bytes. Keys that begin with `parley-` are reserved.
    *
    * @generated from field: map<string, string> metadata = 5;
    */
   metadata: { [key: string]: string };
 
   /**
-   * The sender, if it is not the token's subject. Another user requires the action `send_as`. Up to
-   * 128 printable ASCII characters without spaces. `~erased` is reserved.
+   * The sender, which is the token's subject by default. Another user requires the action
+   * `send_as`. Up to 128 printable ASCII characters without spaces. `~erased` is reserved.
    *
    * @generated from field: string from_id = 6;
    */
@@ -206,9 +206,9 @@ export declare type ListMessagesRequest = Message<"parley.v1.ListMessagesRequest
   channelId: string;
 
   /**
-   * Exclusive. If it is set, the list ascends from here; 0 starts with the oldest entry. A position
-   * beyond the end of the log is `out_of_range`, and so is a position other than 0 that is below
-   * `oldest_seq - 1` (HISTORY_GONE).
+   * Exclusive. If it is set, the list ascends from here; 0 starts with the oldest entry. Fails with
+   * `out_of_range` if the position is beyond the end of the log, or (with the reason HISTORY_GONE)
+   * if it is not 0 and below `oldest_seq - 1`.
    *
    * @generated from field: optional int64 after_seq = 2;
    */
@@ -222,7 +222,8 @@ export declare type ListMessagesRequest = Message<"parley.v1.ListMessagesRequest
   beforeSeq?: bigint | undefined;
 
   /**
-   * The highest seq of this channel that the client knows of. The list is at least as new.
+   * The highest seq of this channel that the client has seen. The list is at least as new as that
+   * entry.
    *
    * @generated from field: int64 min_seq = 4;
    */
@@ -269,8 +270,8 @@ export declare type ListMessagesResponse = Message<"parley.v1.ListMessagesRespon
   nextPageToken: string;
 
   /**
-   * The last entry of the log when the page was read. It can be an edit or a recall, and so beyond
-   * the last message.
+   * The last entry of the log when the page was read. It is beyond the last message if it is an
+   * edit or a recall.
    *
    * @generated from field: int64 head_seq = 3;
    */
@@ -367,8 +368,9 @@ export declare type EditMessageRequest = Message<"parley.v1.EditMessageRequest">
   content: string;
 
   /**
-   * Makes the edit idempotent. All entries of a sender in a channel share one space of ids. If it
-   * is empty, the server generates one, and a repeat after a lost answer can append a second edit.
+   * Makes the edit idempotent. Messages, edits and recalls of one sender in a channel must have
+   * distinct ids. If it is empty, the server generates one, and a repeat after a lost response can
+   * append a second edit.
    *
    * @generated from field: string client_msg_id = 4;
    */
@@ -396,7 +398,7 @@ export declare type EditMessageResponse = Message<"parley.v1.EditMessageResponse
   message?: ChannelMessage | undefined;
 
   /**
-   * The place of the edit itself in the log.
+   * The position of the edit itself in the log.
    *
    * @generated from field: int64 seq = 2;
    */
@@ -422,7 +424,7 @@ export declare type EditMessageResponse = Message<"parley.v1.EditMessageResponse
   epoch: string;
 
   /**
-   * The id of the request, or the one that the server generated.
+   * The `client_msg_id` of the request, or the one that the server generated.
    *
    * @generated from field: string client_msg_id = 6;
    */
@@ -452,8 +454,8 @@ export declare type RecallMessageRequest = Message<"parley.v1.RecallMessageReque
   msgId: string;
 
   /**
-   * Identifies the recall. All entries of a sender in a channel share one space of ids. If it is
-   * empty, the server generates one.
+   * Identifies the recall. Messages, edits and recalls of one sender in a channel must have
+   * distinct ids. If it is empty, the server generates one.
    *
    * @generated from field: string client_msg_id = 3;
    */
@@ -480,7 +482,7 @@ export declare type RecallMessageResponse = Message<"parley.v1.RecallMessageResp
   message?: ChannelMessage | undefined;
 
   /**
-   * The place in the log of the recall that removed the content, which is the first one.
+   * The position of the recall that removed the content, which is the first one.
    *
    * @generated from field: int64 seq = 2;
    */
@@ -522,28 +524,28 @@ export declare const RecallMessageResponseSchema: GenMessage<RecallMessageRespon
 /**
  * MessageService stores messages in channels and streams them to subscribers.
  *
- * A channel is a log. Each send, edit and recall appends one entry. An entry's place, `seq`, starts
- * at 1, has no gaps and never changes. So one number per channel tells a client everything that it
- * has seen.
+ * A channel is a log. Each send, edit and recall appends one entry. The position of an entry is its
+ * `seq`. Positions start at 1, have no gaps and never change, so a client's progress in a channel
+ * is one number.
  *
  * Every call requires a bearer token. The token's capabilities (`channel:<pattern>` with the
  * actions `send`, `history`, `subscribe`, `moderate`, `send_as` and `manage`) are checked before
- * anything is looked up.
+ * any data is read.
  *
- * A channel is open or members-only. A first send creates an open channel; CreateChannel creates
- * either kind. To use a members-only channel, the caller must also be a member. A holder of
- * `manage` need not be a member.
+ * A channel is open or members-only. The first send to a channel id creates an open channel;
+ * CreateChannel creates either kind. To use a members-only channel, the caller must also be a
+ * member. A holder of `manage` need not be a member.
  *
  * @generated from service parley.v1.MessageService
  */
 export declare const MessageService: GenService<{
   /**
-   * SendMessage appends a message to a channel. If the channel does not exist, it creates an open
-   * one; a server can be configured not to, and then it is `not_found`, as it is for a deleted
-   * channel. It returns when the message is durable.
+   * SendMessage appends a message to a channel and returns when the message is durable. If the
+   * channel does not exist, it creates an open one, unless the server is configured not to; then
+   * the call fails with `not_found`. It also fails with `not_found` for a deleted channel.
    *
    * A repeat with the same `client_msg_id` and the same payload returns the first call's result and
-   * appends nothing. With another payload it is `already_exists`. After a timeout, a client sends
+   * appends nothing. With another payload it fails with `already_exists`. After a timeout, send
    * again with the same id.
    *
    * @generated from rpc parley.v1.MessageService.SendMessage
@@ -555,10 +557,10 @@ export declare const MessageService: GenService<{
   },
   /**
    * SendMessages appends up to 500 messages and returns one result per message, in order. The
-   * messages of one channel are stored in order and without omissions, except for messages that are
-   * refused for good (bad input, or a used id with another payload). After a message that failed
-   * with a retryable error, the later messages of its channel fail with `aborted`. After a message
-   * with an unknown outcome they fail with `unavailable`.
+   * messages of one channel are stored in order and without omissions, except for messages that
+   * fail with an error that is not retryable (invalid input, or an id that was used with another
+   * payload). After a message that failed with a retryable error, the later messages of its channel
+   * fail with `aborted`. After a message with an unknown outcome they fail with `unavailable`.
    *
    * @generated from rpc parley.v1.MessageService.SendMessages
    */
@@ -591,8 +593,8 @@ export declare const MessageService: GenService<{
     output: typeof GetMessageResponseSchema;
   },
   /**
-   * EditMessage appends an edit, which replaces the content of a message. Only the sender can edit.
-   * A recalled message is `failed_precondition`.
+   * EditMessage appends an edit, which replaces the content of a message. Only the sender can edit
+   * a message. Fails with `failed_precondition` if the message was recalled.
    *
    * @generated from rpc parley.v1.MessageService.EditMessage
    */
@@ -602,9 +604,9 @@ export declare const MessageService: GenService<{
     output: typeof EditMessageResponseSchema;
   },
   /**
-   * RecallMessage appends a recall, which removes the content and metadata of a message for good.
-   * The sender can recall, and any holder of `moderate`. A recall of a recalled message returns the
-   * first recall and appends nothing.
+   * RecallMessage appends a recall, which permanently removes the content and metadata of a
+   * message. The sender and any holder of `moderate` can recall a message. If the message was
+   * recalled before, the call returns the first recall and appends nothing.
    *
    * @generated from rpc parley.v1.MessageService.RecallMessage
    */
@@ -616,7 +618,7 @@ export declare const MessageService: GenService<{
   /**
    * Subscribe streams the events of many channels. For each channel it sends the state, then all
    * entries after the client's position, then live events, in order of seq, without repeats or
-   * holes. The first frame is a StreamInfo. The stream ends with an error whose ErrorDetail says
+   * gaps. The first frame is a StreamInfo. The stream ends with an error whose ErrorDetail says
    * whether to subscribe again, and from which positions.
    *
    * @generated from rpc parley.v1.MessageService.Subscribe
@@ -627,8 +629,8 @@ export declare const MessageService: GenService<{
     output: typeof SubscribeResponseSchema;
   },
   /**
-   * UpdateSubscription adds channels to a live Subscribe stream and removes others. A stream of
-   * another subject, and one that has ended, is `not_found`. Any node can serve the call.
+   * UpdateSubscription adds channels to a live Subscribe stream and removes others. Fails with
+   * `not_found` if the stream has ended or belongs to another subject. Any node can serve the call.
    *
    * @generated from rpc parley.v1.MessageService.UpdateSubscription
    */
@@ -638,8 +640,8 @@ export declare const MessageService: GenService<{
     output: typeof UpdateSubscriptionResponseSchema;
   },
   /**
-   * CreateChannel creates a channel with members. The caller becomes a member too. An existing
-   * channel is `already_exists` and does not change. Requires the action `manage`.
+   * CreateChannel creates a channel with members. The caller becomes a member too. If the channel
+   * exists, the call fails with `already_exists` and changes nothing. Requires the action `manage`.
    *
    * @generated from rpc parley.v1.MessageService.CreateChannel
    */
@@ -649,9 +651,9 @@ export declare const MessageService: GenService<{
     output: typeof CreateChannelResponseSchema;
   },
   /**
-   * AddMembers adds users to a channel. For users that are members already nothing changes, not
-   * even their role. Requires the action `manage`, except that users who can subscribe to an open
-   * channel can add themselves, with the role MEMBER.
+   * AddMembers adds users to a channel. Users that are members already keep their role. Requires
+   * the action `manage`, except that users who can subscribe to an open channel can add themselves,
+   * with the role MEMBER.
    *
    * @generated from rpc parley.v1.MessageService.AddMembers
    */
@@ -661,9 +663,9 @@ export declare const MessageService: GenService<{
     output: typeof AddMembersResponseSchema;
   },
   /**
-   * RemoveMembers removes users from a channel. Users that are not members are ignored. Live
-   * streams of a removed user lose a members-only channel within one second, on every node.
-   * Requires the action `manage`, except that users can remove themselves.
+   * RemoveMembers removes users from a channel. Users that are not members are ignored. If the
+   * channel is members-only, live streams of a removed user stop following it within one second, on
+   * every node. Requires the action `manage`, except that users can remove themselves.
    *
    * @generated from rpc parley.v1.MessageService.RemoveMembers
    */
@@ -685,8 +687,9 @@ export declare const MessageService: GenService<{
   },
   /**
    * ListChannels returns a page of the caller's channels that the token covers, ordered by channel
-   * id: those of which the caller is a member, and open ones in which the caller sent or marked a
-   * message since they last left. Heads, counts and last messages can be 100 ms old.
+   * id: those of which the caller is a member, and open ones in which the caller has sent a message
+   * or marked one as read since the caller last left the channel. Heads, counts and last messages
+   * can be 100 ms old.
    *
    * @generated from rpc parley.v1.MessageService.ListChannels
    */
@@ -696,9 +699,9 @@ export declare const MessageService: GenService<{
     output: typeof ListChannelsResponseSchema;
   },
   /**
-   * MarkRead moves the caller's read cursor of a channel forward. A lower seq changes nothing; a
-   * seq beyond the end of the log is `out_of_range`. A send also moves the sender's cursor, within
-   * 100 ms. Requires the action `history`.
+   * MarkRead moves the caller's read cursor of a channel forward. A lower seq changes nothing.
+   * Fails with `out_of_range` if the seq is beyond the end of the log. A send also moves the
+   * sender's cursor, within 100 ms. Requires the action `history`.
    *
    * @generated from rpc parley.v1.MessageService.MarkRead
    */
@@ -708,9 +711,9 @@ export declare const MessageService: GenService<{
     output: typeof MarkReadResponseSchema;
   },
   /**
-   * SendTyping tells the live subscribers of a channel that the caller is typing. It is not stored
-   * and can be lost. Clients repeat it every 3 s and show it for 6 s. More than one call a second
-   * has no effect. Requires the action `send`.
+   * SendTyping notifies the live subscribers of a channel that the caller is typing. The
+   * notification is not stored and can be lost. Clients repeat it every 3 s and show it for 6 s. At
+   * most one call per second has an effect. Requires the action `send`.
    *
    * @generated from rpc parley.v1.MessageService.SendTyping
    */

@@ -108,17 +108,17 @@ export const RecallMessageResponseSchema = /*@__PURE__*/
 /**
  * MessageService stores messages in channels and streams them to subscribers.
  *
- * A channel is a log. Each send, edit and recall appends one entry. An entry's place, `seq`, starts
- * at 1, has no gaps and never changes. So one number per channel tells a client everything that it
- * has seen.
+ * A channel is a log. Each send, edit and recall appends one entry. The position of an entry is its
+ * `seq`. Positions start at 1, have no gaps and never change, so a client's progress in a channel
+ * is one number.
  *
  * Every call requires a bearer token. The token's capabilities (`channel:<pattern>` with the
  * actions `send`, `history`, `subscribe`, `moderate`, `send_as` and `manage`) are checked before
- * anything is looked up.
+ * any data is read.
  *
- * A channel is open or members-only. A first send creates an open channel; CreateChannel creates
- * either kind. To use a members-only channel, the caller must also be a member. A holder of
- * `manage` need not be a member.
+ * A channel is open or members-only. The first send to a channel id creates an open channel;
+ * CreateChannel creates either kind. To use a members-only channel, the caller must also be a
+ * member. A holder of `manage` need not be a member.
  *
  * @generated from service parley.v1.MessageService
  */

@@ -21,7 +21,7 @@ export declare const file_parley_v1_queue: GenFile;
 export declare type QueueMessage = Message<"parley.v1.QueueMessage"> & {
   /**
    * Selects the partition. Messages of one key are delivered in order. Up to 256 bytes of UTF-8
-   * without NUL. Without a key, the idempotency key selects the partition; without both, the
+   * without NUL. Without a key, the idempotency key selects the partition; without either, the
    * partitions take turns.
    *
    * @generated from field: string key = 1;
@@ -36,9 +36,9 @@ export declare type QueueMessage = Message<"parley.v1.QueueMessage"> & {
   payload: Uint8Array;
 
   /**
-   * Up to 32 headers. Names are 1 to 64 of A-Z a-z 0-9 _ . -, values up to 1,024 bytes. Names that
-   * begin with `webhook-` or `parley-` are reserved. If the call is traced and the producer sets no
-   * `traceparent`, the server sets it.
+   * Up to 32 headers. Names are 1 to 64 of A-Z a-z 0-9 _ . -, values are up to 1,024 bytes. Names
+   * that begin with `webhook-` or `parley-` are reserved. If the call is traced and the producer
+   * sets no `traceparent`, the server sets it.
    *
    * @generated from field: map<string, string> headers = 3;
    */
@@ -141,8 +141,8 @@ export declare const ProduceResultSchema: GenMessage<ProduceResult>;
  */
 export declare type ProducedMessage = Message<"parley.v1.ProducedMessage"> & {
   /**
-   * The id of the message. It never changes, also during retries and as a dead letter, and begins
-   * with the partition.
+   * The id of the message. It begins with the partition. It never changes, not during retries and
+   * not when the message becomes a dead letter.
    *
    * @generated from field: string message_id = 1;
    */
@@ -191,8 +191,8 @@ export declare type ScheduleRequest = Message<"parley.v1.ScheduleRequest"> & {
 export declare const ScheduleRequestSchema: GenMessage<ScheduleRequest>;
 
 /**
- * ScheduledMessage is a message and its due time. The server measures a delay from the moment that
- * it accepts the message. Use a delay rather than a time if the client's clock may be wrong.
+ * ScheduledMessage is a message and its due time. A delay starts when the server accepts the
+ * message. Use a delay rather than a time if the client's clock may be wrong.
  *
  * @generated from message parley.v1.ScheduledMessage
  */
@@ -215,8 +215,8 @@ export declare type ScheduledMessage = Message<"parley.v1.ScheduledMessage"> & {
     case: "delay";
   } | {
     /**
-     * From the year 2000 on, up to 366 days ahead by the server's clock. A time in the past is due
-     * immediately.
+     * From the year 2000 on, up to 366 days ahead according to the server's clock. A time in the
+     * past is due immediately.
      *
      * @generated from field: google.protobuf.Timestamp due_time = 3;
      */
@@ -288,7 +288,7 @@ export declare const ScheduleResultSchema: GenMessage<ScheduleResult>;
  */
 export declare type ScheduledReceipt = Message<"parley.v1.ScheduledReceipt"> & {
   /**
-   * The id of the message. It never changes, and begins with the partition.
+   * The id of the message. It begins with the partition and never changes.
    *
    * @generated from field: string message_id = 1;
    */
@@ -300,8 +300,8 @@ export declare type ScheduledReceipt = Message<"parley.v1.ScheduledReceipt"> & {
   partition: number;
 
   /**
-   * When the message is due, by the server's clock. Unset for a duplicate of a message that Produce
-   * accepted.
+   * When the message is due, according to the server's clock. Unset for a duplicate of a message
+   * that Produce accepted.
    *
    * @generated from field: google.protobuf.Timestamp due_time = 3;
    */
@@ -333,7 +333,7 @@ export declare type CancelScheduledRequest = Message<"parley.v1.CancelScheduledR
   topic: string;
 
   /**
-   * As in the ScheduledReceipt.
+   * The `message_id` of the ScheduledReceipt.
    *
    * @generated from field: string message_id = 2;
    */
@@ -389,7 +389,7 @@ export declare type RescheduleScheduledRequest = Message<"parley.v1.RescheduleSc
     case: "delay";
   } | {
     /**
-     * Up to 366 days ahead by the server's clock. A time in the past is due immediately.
+     * Up to 366 days ahead according to the server's clock. A time in the past is due immediately.
      *
      * @generated from field: google.protobuf.Timestamp due_time = 4;
      */
@@ -434,7 +434,7 @@ export declare type ConsumeRequest = Message<"parley.v1.ConsumeRequest"> & {
   topic: string;
 
   /**
-   * The consumer group. An unknown group is `not_found`.
+   * The consumer group. Fails with `not_found` if it does not exist.
    *
    * @generated from field: string group = 2;
    */
@@ -505,7 +505,7 @@ export declare type ConsumeResponse = Message<"parley.v1.ConsumeResponse"> & {
     case: "deliveries";
   } | {
     /**
-     * The partitions that are assigned to the consumer. It is sent at every change.
+     * The partitions that are assigned to the consumer. Sent at every change.
      *
      * @generated from field: parley.v1.PartitionAssignment assignment = 3;
      */
@@ -586,7 +586,8 @@ export declare type Delivery = Message<"parley.v1.Delivery"> & {
   token: string;
 
   /**
-   * The id of the message. A consumer that must not handle a message twice remembers it.
+   * The id of the message. A consumer that must not process a message twice stores it, to detect a
+   * redelivery.
    *
    * @generated from field: string message_id = 2;
    */
@@ -613,7 +614,7 @@ export declare type Delivery = Message<"parley.v1.Delivery"> & {
   headers: { [key: string]: string };
 
   /**
-   * 1 for the first delivery. A delivery to a consumer that was lost counts.
+   * 1 for the first delivery. A delivery to a consumer that was lost counts as an attempt.
    *
    * @generated from field: int32 attempt = 7;
    */
@@ -741,7 +742,7 @@ export declare type NackRequest = Message<"parley.v1.NackRequest"> & {
 export declare const NackRequestSchema: GenMessage<NackRequest>;
 
 /**
- * NackItem is one delivery that the consumer returns, and what happens to its message next.
+ * NackItem is one delivery that the consumer gives back, and the outcome for its message.
  *
  * @generated from message parley.v1.NackItem
  */
@@ -760,7 +761,7 @@ export declare type NackItem = Message<"parley.v1.NackItem"> & {
   reason: string;
 
   /**
-   * The application's code of the failure, up to 64 of A-Z a-z 0-9 _ . - A `retry` with one of the
+   * The application's code for the failure, up to 64 of A-Z a-z 0-9 _ . - A `retry` with one of the
    * topic's `non_retryable_codes` makes the message a dead letter. Must be empty with `release`.
    *
    * @generated from field: string code = 3;
@@ -833,8 +834,8 @@ export declare type NackDeadLetter = Message<"parley.v1.NackDeadLetter"> & {
 export declare const NackDeadLetterSchema: GenMessage<NackDeadLetter>;
 
 /**
- * NackRelease returns a message that was not handled. It is not an attempt. The message is
- * redelivered immediately, in its place.
+ * NackRelease gives back a message that was not processed. The delivery does not count as an
+ * attempt. The message is redelivered immediately, in its original order.
  *
  * @generated from message parley.v1.NackRelease
  */
@@ -1318,12 +1319,12 @@ export declare const StreamingAnswerSchema: GenMessage<StreamingAnswer>;
  * A topic has partitions. Each partition is an ordered log. Every consumer group reads all
  * partitions, independently of the other groups. Within a group, one consumer at a time reads a
  * partition. The key of a message selects its partition, so messages of one key are delivered in
- * order unless one of them is retried. A topic with strict order keeps their order during retries
- * too.
+ * order unless one of them is retried. A topic with strict order keeps the order of a key during
+ * retries too.
  *
  * Every call requires a bearer token. The token's capabilities (`queue:<pattern>` with the actions
- * `produce` and `consume`) are checked before anything is looked up. AdminService creates topics
- * and groups.
+ * `produce` and `consume`) are checked before any data is read. AdminService creates topics and
+ * groups.
  *
  * @generated from service parley.v1.QueueService
  */
@@ -1334,8 +1335,9 @@ export declare const QueueService: GenService<{
    * configured for.
    *
    * A repeat with the same `idempotency_key` within the topic's window returns the first call's
-   * result and appends nothing. With another payload it is `already_exists`. A full topic is
-   * `resource_exhausted`, a paused one `failed_precondition`; both are retryable.
+   * result and appends nothing. With another payload it fails with `already_exists`. A message for
+   * a full partition fails with `resource_exhausted`, and one for a paused topic with
+   * `failed_precondition`; both errors are retryable.
    *
    * @generated from rpc parley.v1.QueueService.Produce
    */
@@ -1345,8 +1347,9 @@ export declare const QueueService: GenService<{
     output: typeof ProduceResponseSchema;
   },
   /**
-   * Schedule accepts up to 1,000 messages that are delivered later, never before they are due by
-   * the server's clock. Until then they can be cancelled and rescheduled by message id.
+   * Schedule accepts up to 1,000 messages for delivery at a later time, never before they are due
+   * according to the server's clock. Until then they can be cancelled and rescheduled by message
+   * id.
    *
    * @generated from rpc parley.v1.QueueService.Schedule
    */
@@ -1356,9 +1359,9 @@ export declare const QueueService: GenService<{
     output: typeof ScheduleResponseSchema;
   },
   /**
-   * CancelScheduled cancels a scheduled message. A message that is due or cancelled is `not_found`.
-   * Its idempotency key stays used: a repeat of Schedule returns the id of the cancelled message
-   * and schedules nothing.
+   * CancelScheduled cancels a scheduled message. Fails with `not_found` if the message is due or
+   * cancelled already. Its idempotency key stays in use: a repeat of Schedule returns the id of the
+   * cancelled message and schedules nothing.
    *
    * @generated from rpc parley.v1.QueueService.CancelScheduled
    */
@@ -1368,8 +1371,8 @@ export declare const QueueService: GenService<{
     output: typeof CancelScheduledResponseSchema;
   },
   /**
-   * RescheduleScheduled changes the due time of a scheduled message. A message that is due or
-   * cancelled is `not_found`.
+   * RescheduleScheduled changes the due time of a scheduled message. Fails with `not_found` if the
+   * message is due or cancelled already.
    *
    * @generated from rpc parley.v1.QueueService.RescheduleScheduled
    */
@@ -1379,10 +1382,10 @@ export declare const QueueService: GenService<{
     output: typeof RescheduleScheduledResponseSchema;
   },
   /**
-   * Consume joins a consumer group and streams the messages of the partitions that it is assigned,
-   * within its credits. The first frame is a StreamInfo. The calls below name its stream_id; any
-   * node can serve them. When the stream ends, deliveries that were not settled go to another
-   * consumer, and count as attempts.
+   * Consume joins a consumer group and streams the messages of the partitions that are assigned to
+   * it, within its credits. The first frame is a StreamInfo. Its stream_id identifies the stream in
+   * Ack, Nack, Extend, GrantCredits and Leave, which any node can serve. When the stream ends, its
+   * unsettled deliveries go to another consumer and count as attempts.
    *
    * @generated from rpc parley.v1.QueueService.Consume
    */
@@ -1392,9 +1395,10 @@ export declare const QueueService: GenService<{
     output: typeof ConsumeResponseSchema;
   },
   /**
-   * StreamingConsume is Consume with the calls below on the same stream. It needs a client with
-   * bidirectional streams, which browsers lack. The first request, and no other, is `start`. Every
-   * other request with a `call_id` other than 0 gets one answer with that `call_id`.
+   * StreamingConsume is Consume with Ack, Nack, Extend, GrantCredits and Leave on the same stream.
+   * Requires a client with bidirectional streams, which browsers do not have. The first request,
+   * and no other, is `start`. The server answers every other request whose `call_id` is not 0 with
+   * one StreamingAnswer with that `call_id`.
    *
    * @generated from rpc parley.v1.QueueService.StreamingConsume
    */
@@ -1404,8 +1408,9 @@ export declare const QueueService: GenService<{
     output: typeof StreamingConsumeResponseSchema;
   },
   /**
-   * Ack acknowledges deliveries and returns one result per delivery. A delivery that the stream no
-   * longer holds is `failed_precondition`, and nothing changes. A repeat has no further effect.
+   * Ack acknowledges deliveries and returns one result per delivery. The result of a delivery that
+   * the stream no longer holds is `failed_precondition`, and nothing changes. A repeat has no
+   * further effect.
    *
    * @generated from rpc parley.v1.QueueService.Ack
    */
@@ -1415,9 +1420,10 @@ export declare const QueueService: GenService<{
     output: typeof AckResponseSchema;
   },
   /**
-   * Nack returns deliveries, to be retried, released or made dead letters, and returns one result
-   * per delivery. A delivery that the stream no longer holds is `failed_precondition`, and so is a
-   * Nack after an Ack and an Ack after a Nack. A repeat has no further effect.
+   * Nack gives deliveries back, to be retried, released or made dead letters, and returns one
+   * result per delivery. The result is `failed_precondition` for a delivery that the stream no
+   * longer holds, for a Nack after an Ack and for an Ack after a Nack. A repeat has no further
+   * effect.
    *
    * @generated from rpc parley.v1.QueueService.Nack
    */
@@ -1427,8 +1433,8 @@ export declare const QueueService: GenService<{
     output: typeof NackResponseSchema;
   },
   /**
-   * Extend restarts the ack timeout of deliveries. A delivery that the stream no longer holds is
-   * `failed_precondition`.
+   * Extend restarts the ack timeout of deliveries. The result of a delivery that the stream no
+   * longer holds is `failed_precondition`.
    *
    * @generated from rpc parley.v1.QueueService.Extend
    */
@@ -1438,8 +1444,8 @@ export declare const QueueService: GenService<{
     output: typeof ExtendResponseSchema;
   },
   /**
-   * GrantCredits raises the number of messages and bytes that the stream may be sent. It carries
-   * running totals, so a repeat or a late arrival has no effect.
+   * GrantCredits raises the number of messages and bytes that the server may send on the stream. It
+   * carries running totals, so a call that is repeated or arrives late has no effect.
    *
    * @generated from rpc parley.v1.QueueService.GrantCredits
    */
@@ -1449,11 +1455,11 @@ export declare const QueueService: GenService<{
     output: typeof GrantCreditsResponseSchema;
   },
   /**
-   * Leave ends a stream gracefully. The stream is sent nothing more, and each of its partitions is
-   * released when its deliveries are settled, which may continue. After the last one the stream
-   * ends without an error. Deliveries that were already on their way may still arrive. Without
-   * Leave, every delivery that is not settled counts as an attempt. A repeat has no further effect;
-   * after the stream has ended it is LEASE_LOST.
+   * Leave ends a stream gracefully. The server sends no new deliveries; some that it sent before
+   * may still arrive. The consumer can still settle its deliveries. Each partition is released when
+   * its deliveries are settled, and after the last one the stream ends without an error. If a
+   * stream ends without Leave, every delivery that is not settled counts as an attempt. A repeat
+   * has no further effect; after the stream has ended it fails with LEASE_LOST.
    *
    * @generated from rpc parley.v1.QueueService.Leave
    */

@@ -328,12 +328,12 @@ export const StreamingAnswerSchema = /*@__PURE__*/
  * A topic has partitions. Each partition is an ordered log. Every consumer group reads all
  * partitions, independently of the other groups. Within a group, one consumer at a time reads a
  * partition. The key of a message selects its partition, so messages of one key are delivered in
- * order unless one of them is retried. A topic with strict order keeps their order during retries
- * too.
+ * order unless one of them is retried. A topic with strict order keeps the order of a key during
+ * retries too.
  *
  * Every call requires a bearer token. The token's capabilities (`queue:<pattern>` with the actions
- * `produce` and `consume`) are checked before anything is looked up. AdminService creates topics
- * and groups.
+ * `produce` and `consume`) are checked before any data is read. AdminService creates topics and
+ * groups.
  *
  * @generated from service parley.v1.QueueService
  */

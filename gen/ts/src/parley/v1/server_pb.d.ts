@@ -44,7 +44,7 @@ export declare type GetServerInfoResponse = Message<"parley.v1.GetServerInfoResp
   limits?: ServerLimits | undefined;
 
   /**
-   * What the server offers. Clients ignore values that they do not know.
+   * The optional features that this server has. Clients ignore values that they do not know.
    *
    * @generated from field: repeated parley.v1.ServerFeature features = 3;
    */
@@ -59,7 +59,7 @@ export declare const GetServerInfoResponseSchema: GenMessage<GetServerInfoRespon
 
 /**
  * ServerLimits are the limits that apply to a client of this server. 0 means that the server does
- * not tell the limit.
+ * not report the limit.
  *
  * @generated from message parley.v1.ServerLimits
  */
@@ -114,7 +114,7 @@ export declare type ServerLimits = Message<"parley.v1.ServerLimits"> & {
   maxConsumersPerSubject: number;
 
   /**
-   * The interval within which the server sends a frame on every stream.
+   * The server sends a frame on every stream at least this often.
    *
    * @generated from field: google.protobuf.Duration heartbeat_interval = 8;
    */

@@ -13,7 +13,7 @@ import type { ChannelMessage } from "./channel_pb.js";
 export declare const file_parley_v1_subscription: GenFile;
 
 /**
- * ChannelPosition is a channel to subscribe to, and where in its log to start.
+ * ChannelPosition is a channel to subscribe to and the position in its log from which to start.
  *
  * @generated from message parley.v1.ChannelPosition
  */
@@ -53,8 +53,9 @@ export declare const ChannelPositionSchema: GenMessage<ChannelPosition>;
  */
 export declare type SubscribeRequest = Message<"parley.v1.SubscribeRequest"> & {
   /**
-   * At most 500 by default; more are `resource_exhausted`. It may be empty: UpdateSubscription can
-   * add channels later. If a channel is named twice, the last one counts.
+   * At most 500 by default; with more the call fails with `resource_exhausted`. It may be empty:
+   * UpdateSubscription can add channels later. If a channel occurs twice, the last occurrence
+   * applies.
    *
    * @generated from field: repeated parley.v1.ChannelPosition channels = 1;
    */
@@ -135,8 +136,8 @@ export declare type EventBatch = Message<"parley.v1.EventBatch"> & {
 export declare const EventBatchSchema: GenMessage<EventBatch>;
 
 /**
- * ChannelEvent is one event of a channel. Clients ignore the contents of an event of a kind that
- * they do not know, and go by its `seq` and `from_seq`.
+ * ChannelEvent is one event of a channel. A client ignores the contents of an event of a kind that
+ * it does not know, and advances its position by `seq` and `from_seq`.
  *
  * @generated from message parley.v1.ChannelEvent
  */
@@ -147,18 +148,20 @@ export declare type ChannelEvent = Message<"parley.v1.ChannelEvent"> & {
   channelId: string;
 
   /**
-   * If `from_seq` is not 0: the last entry that the event covers, and so the client's position
-   * after it. Of `state` and `gap`: the position from which the channel continues. Otherwise 0.
+   * If `from_seq` is not 0, the last entry that the event covers, which becomes the client's
+   * position. In `state` and `gap`, the position from which the channel's events continue.
+   * Otherwise 0.
    *
    * @generated from field: int64 seq = 2;
    */
   seq: bigint;
 
   /**
-   * If it is not 0, the event covers every entry of the log from `from_seq` to `seq`, whatever its
-   * kind. The server sends no event for an edit that a later entry replaced. The events of a
-   * channel leave no entry out: `from_seq` is at most the client's position plus 1, and a client
-   * that receives a higher one has missed events. 0 if the event covers no entry.
+   * If it is not 0, the event covers every entry of the log from `from_seq` to `seq`. One event can
+   * cover several entries, because the server sends no event for an edit that a later entry
+   * replaced. The events of a channel omit no entry: `from_seq` is at most the client's position
+   * plus 1, and a client that receives a higher one has missed events. 0 if the event covers no
+   * entry.
    *
    * @generated from field: int64 from_seq = 3;
    */
@@ -287,22 +290,23 @@ export declare type ChannelState = Message<"parley.v1.ChannelState"> & {
 export declare const ChannelStateSchema: GenMessage<ChannelState>;
 
 /**
- * ChannelGap tells that a range of entries is missing from a channel's events.
+ * ChannelGap reports that a range of entries is missing from a channel's events.
  *
  * @generated from message parley.v1.ChannelGap
  */
 export declare type ChannelGap = Message<"parley.v1.ChannelGap"> & {
   /**
-   * The client's position. What the client has up to it stays valid after HISTORY_GONE. After
-   * EPOCH_CHANGED and AHEAD_OF_LOG the client discards what it has of the channel.
+   * The client's position. With HISTORY_GONE, the entries up to it that the client holds stay
+   * valid. With EPOCH_CHANGED and AHEAD_OF_LOG, the client discards all entries of the channel that
+   * it holds.
    *
    * @generated from field: int64 after_seq = 1;
    */
   afterSeq: bigint;
 
   /**
-   * The events continue after this entry. It can be lower than `after_seq` after EPOCH_CHANGED and
-   * AHEAD_OF_LOG.
+   * The events continue after this entry. With EPOCH_CHANGED and AHEAD_OF_LOG it can be lower than
+   * `after_seq`.
    *
    * @generated from field: int64 to_seq = 2;
    */
@@ -346,7 +350,7 @@ export declare type ChannelLost = Message<"parley.v1.ChannelLost"> & {
 export declare const ChannelLostSchema: GenMessage<ChannelLost>;
 
 /**
- * Typing tells that a user is typing. Clients show it for 6 s.
+ * Typing reports that a user is typing. Clients show it for 6 s.
  *
  * @generated from message parley.v1.Typing
  */
@@ -370,7 +374,7 @@ export declare const TypingSchema: GenMessage<Typing>;
  */
 export declare type UpdateSubscriptionRequest = Message<"parley.v1.UpdateSubscriptionRequest"> & {
   /**
-   * As in the stream's StreamInfo.
+   * The `stream_id` of the stream's StreamInfo.
    *
    * @generated from field: string stream_id = 1;
    */
@@ -378,7 +382,7 @@ export declare type UpdateSubscriptionRequest = Message<"parley.v1.UpdateSubscri
 
   /**
    * Channels to add. A channel that the stream already follows starts again from the given
-   * position. If a channel is named twice, the last one counts. A channel in both `add` and
+   * position. If a channel occurs twice, the last occurrence applies. A channel in both `add` and
    * `remove` is added.
    *
    * @generated from field: repeated parley.v1.ChannelPosition add = 2;
@@ -414,7 +418,7 @@ export declare type UpdateSubscriptionResponse = Message<"parley.v1.UpdateSubscr
 export declare const UpdateSubscriptionResponseSchema: GenMessage<UpdateSubscriptionResponse>;
 
 /**
- * GapReason is why entries cannot be sent.
+ * GapReason is the reason why entries cannot be sent.
  *
  * @generated from enum parley.v1.GapReason
  */
@@ -452,7 +456,7 @@ export enum GapReason {
 export declare const GapReasonSchema: GenEnum<GapReason>;
 
 /**
- * LostReason is why a stream no longer follows a channel. More reasons will be added.
+ * LostReason is the reason why a stream no longer follows a channel. More reasons will be added.
  *
  * @generated from enum parley.v1.LostReason
  */

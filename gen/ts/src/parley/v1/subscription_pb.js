@@ -96,7 +96,7 @@ export const GapReasonSchema = /*@__PURE__*/
   enumDesc(file_parley_v1_subscription, 0);
 
 /**
- * GapReason is why entries cannot be sent.
+ * GapReason is the reason why entries cannot be sent.
  *
  * @generated from enum parley.v1.GapReason
  */
@@ -110,7 +110,7 @@ export const LostReasonSchema = /*@__PURE__*/
   enumDesc(file_parley_v1_subscription, 1);
 
 /**
- * LostReason is why a stream no longer follows a channel. More reasons will be added.
+ * LostReason is the reason why a stream no longer follows a channel. More reasons will be added.
  *
  * @generated from enum parley.v1.LostReason
  */

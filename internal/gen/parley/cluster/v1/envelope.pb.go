@@ -21,20 +21,20 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Announcement is what a node says of itself, four times a second, to all nodes.
+// Announcement is the state of a node, which the node broadcasts to all others four times a second.
 type Announcement struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Random, made anew at each start.
+	// Random. Every start of a node has a new one.
 	NodeId string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
-	// Whether the node's own probes of store and NATS pass: only such a node is given work.
+	// Whether the node's own probes of the store and of NATS pass. Only such a node is assigned work.
 	Able bool `protobuf:"varint,2,opt,name=able,proto3" json:"able,omitempty"`
-	// True in a node's last words.
+	// True in the last announcement of a node that stops.
 	Leaving bool `protobuf:"varint,3,opt,name=leaving,proto3" json:"leaving,omitempty"`
-	// Milliseconds since 1970 at the node's start, for people.
+	// When the node started, in milliseconds since 1970, for people.
 	StartedMs int64 `protobuf:"varint,4,opt,name=started_ms,json=startedMs,proto3" json:"started_ms,omitempty"`
-	// The API's address as the node knows it, for people.
+	// The address of the API according to the node, for people.
 	Address string `protobuf:"bytes,5,opt,name=address,proto3" json:"address,omitempty"`
-	// Names the store that the node works on. Nodes of different stores are no fleet.
+	// Identifies the store that the node uses. Nodes with different stores do not form a cluster.
 	Store         string `protobuf:"bytes,6,opt,name=store,proto3" json:"store,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -112,7 +112,7 @@ func (x *Announcement) GetStore() string {
 	return ""
 }
 
-// Reply answers a call between nodes. One without an outcome is no answer.
+// Reply is the response to a call between nodes. A reply without an outcome is invalid.
 type Reply struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Outcome:
@@ -197,7 +197,7 @@ func (*Reply_Result) isReply_Outcome() {}
 
 func (*Reply_Fault) isReply_Outcome() {}
 
-// AppendRequest asks a bucket's home node to append drafts. Who may send what was decided by the node that asks.
+// AppendRequest asks a bucket's home node to append drafts. The calling node has authorized them.
 type AppendRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Drafts        []*Draft               `protobuf:"bytes,1,rep,name=drafts,proto3" json:"drafts,omitempty"`
@@ -360,7 +360,7 @@ func (x *Draft) GetTraceparent() string {
 	return ""
 }
 
-// AppendResponse answers an outcome per draft, in order.
+// AppendResponse has one outcome per draft, in the same order.
 type AppendResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Outcomes      []*Outcome             `protobuf:"bytes,1,rep,name=outcomes,proto3" json:"outcomes,omitempty"`
@@ -499,7 +499,7 @@ func (x *Outcome) GetFault() *Fault {
 	return nil
 }
 
-// Fault is fault.Error without its cause, which stays in the log of the node that met it.
+// Fault is fault.Error without its cause, which only the failing node logs.
 type Fault struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// fault.Kind.
@@ -586,8 +586,8 @@ func (x *Fault) GetRetryAfterMs() int64 {
 	return 0
 }
 
-// UpdateStreamRequest asks the node that holds a stream to change its channels. The caller's right to the channels was
-// checked by the node that asks.
+// UpdateStreamRequest asks the node that serves a stream to change the stream's channels. The
+// calling node has authorized the channels.
 type UpdateStreamRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	StreamId      string                 `protobuf:"bytes,1,opt,name=stream_id,json=streamId,proto3" json:"stream_id,omitempty"`
@@ -662,7 +662,7 @@ type Position struct {
 	ChannelId string                 `protobuf:"bytes,1,opt,name=channel_id,json=channelId,proto3" json:"channel_id,omitempty"`
 	AfterSeq  *int64                 `protobuf:"varint,2,opt,name=after_seq,json=afterSeq,proto3,oneof" json:"after_seq,omitempty"`
 	Epoch     string                 `protobuf:"bytes,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	// Whether the subscriber may stay without being a member.
+	// Whether the subscription does not require membership of the channel.
 	Exempt        bool `protobuf:"varint,4,opt,name=exempt,proto3" json:"exempt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -726,11 +726,11 @@ func (x *Position) GetExempt() bool {
 	return false
 }
 
-// MembershipChange tells every node to look again at who may use a channel.
+// MembershipChange makes every node check again which subscribers may use a channel.
 type MembershipChange struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	ChannelId string                 `protobuf:"bytes,1,opt,name=channel_id,json=channelId,proto3" json:"channel_id,omitempty"`
-	// The users concerned; none means all.
+	// The users whose membership changed. Empty means all users.
 	UserIds       []string `protobuf:"bytes,2,rep,name=user_ids,json=userIds,proto3" json:"user_ids,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

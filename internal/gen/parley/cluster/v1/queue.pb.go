@@ -21,13 +21,15 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// QueueRecord is what Redis keeps of a queue's message, beside what its scripts read.
+// QueueRecord is the part of a queue message that Redis stores and that the Lua scripts do not
+// read.
 type QueueRecord struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Key     string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	Payload []byte                 `protobuf:"bytes,2,opt,name=payload,proto3" json:"payload,omitempty"`
 	Headers map[string]string      `protobuf:"bytes,3,rep,name=headers,proto3" json:"headers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// The header of that name, where the server set it: as an entry of headers it costs several times as much.
+	// The header `traceparent` if the server set it. As an entry of `headers` it would take several
+	// times as many bytes.
 	Traceparent   string `protobuf:"bytes,4,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -91,11 +93,11 @@ func (x *QueueRecord) GetTraceparent() string {
 	return ""
 }
 
-// QueueTopic is a topic's settings as Redis keeps them.
+// QueueTopic is the settings of a topic as Redis stores them.
 type QueueTopic struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Tells this topic from an earlier one of the same name.
+	// Distinguishes this topic from an earlier one of the same name.
 	Uid                 string        `protobuf:"bytes,2,opt,name=uid,proto3" json:"uid,omitempty"`
 	Version             int64         `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"`
 	Partitions          int32         `protobuf:"varint,4,opt,name=partitions,proto3" json:"partitions,omitempty"`
@@ -115,7 +117,7 @@ type QueueTopic struct {
 	ProducePaused       bool          `protobuf:"varint,18,opt,name=produce_paused,json=producePaused,proto3" json:"produce_paused,omitempty"`
 	ConsumePaused       bool          `protobuf:"varint,19,opt,name=consume_paused,json=consumePaused,proto3" json:"consume_paused,omitempty"`
 	Groups              []*QueueGroup `protobuf:"bytes,20,rep,name=groups,proto3" json:"groups,omitempty"`
-	// 0 live, 1 being made, 2 being removed.
+	// 0 live, 1 being created, 2 being deleted.
 	State         int32 `protobuf:"varint,21,opt,name=state,proto3" json:"state,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -360,7 +362,7 @@ func (x *QueueGroup) GetStartMs() int64 {
 	return 0
 }
 
-// QueueStream names a live Consume stream and the user who calls about it.
+// QueueStream identifies a live Consume stream and the user who makes the call.
 type QueueStream struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	StreamId      string                 `protobuf:"bytes,1,opt,name=stream_id,json=streamId,proto3" json:"stream_id,omitempty"`
@@ -429,7 +431,7 @@ func (x *QueueStream) GetGroup() string {
 	return ""
 }
 
-// QueueAckRequest acks deliveries of a stream.
+// QueueAckRequest acknowledges deliveries of a stream.
 type QueueAckRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Stream        *QueueStream           `protobuf:"bytes,1,opt,name=stream,proto3" json:"stream,omitempty"`
@@ -482,7 +484,7 @@ func (x *QueueAckRequest) GetTokens() []string {
 	return nil
 }
 
-// QueueNackRequest returns deliveries of a stream to their queue.
+// QueueNackRequest gives back deliveries of a stream.
 type QueueNackRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Stream        *QueueStream           `protobuf:"bytes,1,opt,name=stream,proto3" json:"stream,omitempty"`
@@ -620,7 +622,8 @@ func (x *QueueNack) GetRelease() bool {
 	return false
 }
 
-// QueueExtendRequest moves the ack deadlines of deliveries; without tokens, of all that the stream holds.
+// QueueExtendRequest restarts the ack timeout of deliveries. Without tokens it applies to all
+// deliveries that the stream holds.
 type QueueExtendRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Stream        *QueueStream           `protobuf:"bytes,1,opt,name=stream,proto3" json:"stream,omitempty"`
@@ -742,7 +745,7 @@ func (x *QueueCreditsRequest) GetTotalBytes() int64 {
 	return 0
 }
 
-// QueueLeaveRequest has a stream's consumer leave its group.
+// QueueLeaveRequest makes the consumer of a stream leave its group.
 type QueueLeaveRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Stream        *QueueStream           `protobuf:"bytes,1,opt,name=stream,proto3" json:"stream,omitempty"`
@@ -787,10 +790,10 @@ func (x *QueueLeaveRequest) GetStream() *QueueStream {
 	return nil
 }
 
-// QueueResults answers a call about deliveries.
+// QueueResults is the response to a call about deliveries.
 type QueueResults struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// One for each item, with an empty reason where it is done.
+	// One per item, in the same order. An empty reason means that the item succeeded.
 	Results       []*Fault `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -4,8 +4,9 @@
 // 	protoc        (unknown)
 // source: parley/cluster/v1/record.proto
 
-// Package parley.cluster.v1 holds what Parley's nodes store and say to each other. It is no public contract, but what
-// is on disk was written by it: fields are added, never renumbered.
+// Package parley.cluster.v1 defines the records that Parley's nodes store and the messages that
+// they send to each other. It is not part of the API. Stored records have this format, so fields
+// are added and never renumbered.
 
 package clusterv1
 
@@ -24,7 +25,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Entry is a log entry as the embedded store keeps it.
+// Entry is a log entry as the embedded store stores it.
 type Entry struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	ChannelId string                 `protobuf:"bytes,1,opt,name=channel_id,json=channelId,proto3" json:"channel_id,omitempty"`
@@ -40,13 +41,14 @@ type Entry struct {
 	Content     string            `protobuf:"bytes,9,opt,name=content,proto3" json:"content,omitempty"`
 	Metadata    map[string]string `protobuf:"bytes,10,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	ClientMsgId string            `protobuf:"bytes,11,opt,name=client_msg_id,json=clientMsgId,proto3" json:"client_msg_id,omitempty"`
-	// SHA-256 of the payload as first sent, by which a repeat is told from a clash.
+	// SHA-256 of the payload as first sent. It distinguishes a repeat from another payload with the
+	// same client_msg_id.
 	Digest []byte `protobuf:"bytes,12,opt,name=digest,proto3" json:"digest,omitempty"`
 	// Milliseconds since 1970, UTC.
 	MsgTimeMs int64 `protobuf:"varint,13,opt,name=msg_time_ms,json=msgTimeMs,proto3" json:"msg_time_ms,omitempty"`
 	// 0 sent, 1 edited, 2 recalled.
 	Status int32 `protobuf:"varint,14,opt,name=status,proto3" json:"status,omitempty"`
-	// The seq of the last entry that changed this one; its own for one unchanged.
+	// The seq of the last entry that changed this one. It is the entry's own seq if none did.
 	ChangedSeq int64 `protobuf:"varint,15,opt,name=changed_seq,json=changedSeq,proto3" json:"changed_seq,omitempty"`
 	// W3C trace context of the request that appended it; empty if it was not sampled.
 	Traceparent   string `protobuf:"bytes,16,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
@@ -196,7 +198,7 @@ func (x *Entry) GetTraceparent() string {
 	return ""
 }
 
-// Meta is the embedded store's identity.
+// Meta is the identity of the embedded store.
 type Meta struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Buckets       int32                  `protobuf:"varint,1,opt,name=buckets,proto3" json:"buckets,omitempty"`
@@ -257,14 +259,14 @@ func (x *Meta) GetSecret() []byte {
 	return nil
 }
 
-// PageToken is the inside of a page token, before it is signed.
+// PageToken is the contents of a page token before it is signed.
 type PageToken struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// SHA-256 of the query that it continues.
+	// SHA-256 of the query that the token continues.
 	Query   []byte `protobuf:"bytes,1,opt,name=query,proto3" json:"query,omitempty"`
 	Subject string `protobuf:"bytes,2,opt,name=subject,proto3" json:"subject,omitempty"`
 	Epoch   string `protobuf:"bytes,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	// The seq of the last message on the page before.
+	// The seq of the last message on the previous page.
 	Seq           int64 `protobuf:"varint,4,opt,name=seq,proto3" json:"seq,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -9,22 +9,22 @@ export const views = ["overview", "partitions", "pending", "dead"] as const;
 
 export type View = (typeof views)[number];
 
-/** Place is a place on the page: a part of a topic, or the list of topics if topic is null. */
-export interface Place {
+/** Route is a route on the page: a part of a topic, or the list of topics if topic is null. */
+export interface Route {
   topic: string | null;
   view: View;
 }
 
-/** readPlace parses a fragment such as `#topic=jobs&view=dead`. It ignores invalid values. */
-export function readPlace(hash: string): Place {
+/** parseRoute parses a fragment such as `#topic=jobs&view=dead`. It ignores invalid values. */
+export function parseRoute(hash: string): Route {
   const fields = new URLSearchParams(hash.replace(/^#/, ""));
   const topic = fields.get("topic") ?? "";
   const view = views.find((v) => v === fields.get("view")) ?? "overview";
   return namePattern.test(topic) ? { topic, view } : { topic: null, view: "overview" };
 }
 
-/** placeFragment returns the fragment of a place, for a link. */
-export function placeFragment({ topic, view }: Place): string {
+/** routeFragment returns the fragment of a route, for a link. */
+export function routeFragment({ topic, view }: Route): string {
   if (topic === null) return "#";
   return `#${new URLSearchParams(view === "overview" ? { topic } : { topic, view })}`;
 }

@@ -10,9 +10,9 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// clubber is a guest's stream. It follows every club that admits the guest, and keeps requesting
+// guestStream is a guest's stream. It follows every club that admits the guest, and keeps requesting
 // the others through random nodes.
-type clubber struct {
+type guestStream struct {
 	*rawSubscriber
 
 	user string
@@ -20,15 +20,15 @@ type clubber struct {
 	rng  *rand.Rand
 }
 
-// newClubber creates the stream of a guest on node i.
-func (w *world) newClubber(seed uint64, g, i int) *clubber {
+// newGuestStream creates the stream of a guest on node i.
+func (w *world) newGuestStream(seed uint64, g, i int) *guestStream {
 	user := guest(g)
-	c := &clubber{
+	c := &guestStream{
 		rawSubscriber: &rawSubscriber{
-			world: w, name: "clubber-" + user, addr: w.addrs[i], client: newRaw(w.addrs[i], w.guestToken(user)),
+			world: w, name: "guest-stream-" + user, addr: w.addrs[i], client: newRaw(w.addrs[i], w.guestToken(user)),
 			from: make(map[string]int64), user: user,
 		},
-		user: user, rng: chaos.Source(seed, "clubber-"+user),
+		user: user, rng: chaos.Source(seed, "guest-stream-"+user),
 	}
 	for _, addr := range w.addrs {
 		c.all = append(c.all, newRaw(addr, w.guestToken(user)))
@@ -37,7 +37,7 @@ func (w *world) newClubber(seed uint64, g, i int) *clubber {
 }
 
 // run keeps a stream, which starts without channels, until ctx ends.
-func (c *clubber) run(ctx context.Context) {
+func (c *guestStream) run(ctx context.Context) {
 	defer c.client.Close()
 	for ctx.Err() == nil {
 		c.streams = make(chan string, 1)
@@ -46,7 +46,7 @@ func (c *clubber) run(ctx context.Context) {
 			defer close(done)
 			c.stream(ctx)
 		}()
-		c.ask(ctx, done)
+		c.requestClubs(ctx, done)
 		<-done
 		for i := range clubs {
 			c.lost(club(i))
@@ -59,14 +59,14 @@ func (c *clubber) run(ctx context.Context) {
 }
 
 // lost ends a channel's life.
-func (c *clubber) lost(channel string) {
+func (c *guestStream) lost(channel string) {
 	if life, ok := c.end(channel); ok {
 		c.rec.EndLife(life)
 	}
 }
 
-// ask requests clubs until the stream ends.
-func (c *clubber) ask(ctx context.Context, done <-chan struct{}) {
+// requestClubs requests clubs until the stream ends.
+func (c *guestStream) requestClubs(ctx context.Context, done <-chan struct{}) {
 	var stream string
 	select {
 	case <-done:
@@ -84,14 +84,14 @@ func (c *clubber) ask(ctx context.Context, done <-chan struct{}) {
 			continue
 		}
 		at := c.rng.IntN(len(c.all))
-		c.enter(context.WithoutCancel(ctx), c.all[at], c.addrs[at], stream, channel)
+		c.addClub(context.WithoutCancel(ctx), c.all[at], c.addrs[at], stream, channel)
 	}
 	<-done
 }
 
-// enter requests, through one node, that a channel is added to the stream, which may be on another
+// addClub requests, through one node, that a channel is added to the stream, which may be on another
 // node.
-func (c *clubber) enter(ctx context.Context, client *raw, addr, stream, channel string) {
+func (c *guestStream) addClub(ctx context.Context, client *raw, addr, stream, channel string) {
 	op := Op{
 		Client: c.name, Addr: addr, Kind: Update, Channel: channel, From: c.user, Limit: int64(rawLimit), After: unset, Before: unset,
 	}
@@ -113,7 +113,7 @@ func (c *clubber) enter(ctx context.Context, client *raw, addr, stream, channel 
 }
 
 // follows reports whether the stream has the channel, as far as the guest knows.
-func (c *clubber) follows(channel string) bool {
+func (c *guestStream) follows(channel string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_, ok := c.id[channel]
@@ -121,10 +121,10 @@ func (c *clubber) follows(channel string) bool {
 }
 
 // behind always returns nil: a guest may be removed at any time, so a run does not wait for it.
-func (c *clubber) behind(map[string]int64) *Late { return nil }
+func (c *guestStream) behind(map[string]int64) *Late { return nil }
 
-// mine is a user's final list of channels, from one node.
-type mine struct {
+// channelList is a user's final list of channels, from one node.
+type channelList struct {
 	User     string        `json:"user"`
 	Addr     string        `json:"addr"`
 	Channels []UserChannel `json:"channels"`
@@ -142,9 +142,9 @@ type UserChannel struct {
 	Last int `json:"last"`
 }
 
-// listMine returns the complete list of a user's channels.
-func (w *world) listMine(ctx context.Context, user, addr, token string) mine {
-	m := mine{User: user, Addr: addr}
+// listChannels returns the complete list of a user's channels.
+func (w *world) listChannels(ctx context.Context, user, addr, token string) channelList {
+	m := channelList{User: user, Addr: addr}
 	client := newRaw(addr, token)
 	defer client.Close()
 	req := &parleyv1.ListChannelsRequest{PageSize: 7}

@@ -2,14 +2,14 @@
 export const channelPattern = /^[A-Za-z0-9_-]{1,128}$/;
 
 /**
- * readPlace returns the channel of a fragment such as `#channel=general`, or null if it has none.
+ * parseRoute returns the channel of a fragment such as `#channel=general`, or null if it has none.
  */
-export function readPlace(fragment: string): string | null {
+export function parseRoute(fragment: string): string | null {
   const channel = new URLSearchParams(fragment.replace(/^#/, "")).get("channel") ?? "";
   return channelPattern.test(channel) ? channel : null;
 }
 
-/** placeFragment returns the fragment of a channel. It is empty for null, the list of channels. */
-export function placeFragment(channel: string | null): string {
+/** routeFragment returns the fragment of a channel. It is empty for null, the list of channels. */
+export function routeFragment(channel: string | null): string {
   return channel === null ? "" : `#${new URLSearchParams({ channel })}`;
 }
