@@ -88,10 +88,10 @@ func (m *method) bindAccess() error {
 		return nil
 	case channelScope, topicScope:
 	default:
-		return errors.New("nothing says who may call it")
+		return errors.New("the row has no access rule")
 	}
 	if len(m.access.actions) == 0 {
-		return errors.New("it requires no action")
+		return errors.New("the access rule has no action")
 	}
 	md := m.descriptor.Input()
 	for i, name := range strings.Split(m.access.field, ".") {
@@ -105,7 +105,7 @@ func (m *method) bindAccess() error {
 		m.target, md = append(m.target, fd), fd.Message()
 	}
 	if last := m.target[len(m.target)-1]; last.Kind() != protoreflect.StringKind || last.IsList() {
-		return fmt.Errorf("the request's field %s is no name", m.access.field)
+		return fmt.Errorf("the request's field %s is not a single string", m.access.field)
 	}
 	return nil
 }
@@ -123,7 +123,7 @@ func (m *method) authorize(p *ident.Principal, request any) error {
 		return nil
 	case channelScope, topicScope:
 	default:
-		return fmt.Errorf("nothing says who may call %s", m.procedure)
+		return fmt.Errorf("%s has no access rule", m.procedure)
 	}
 	r, ok := request.(proto.Message)
 	if !ok {

@@ -196,4 +196,4 @@ func decodeJSON(data []byte, m proto.Message) *fault.Error {
 	return nil
 }
 
-func errNoMessage(m any) error { return fmt.Errorf("%T is no message", m) }
+func errNoMessage(m any) error { return fmt.Errorf("%T is not a protobuf message", m) }

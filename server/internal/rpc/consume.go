@@ -181,7 +181,7 @@ func (s *queueService) receiveStart(stream *bidi) (*parleyv1.ConsumeRequest, err
 		return nil, err
 	}
 	if first.GetStart() == nil {
-		return nil, fault.Invalid("start", 0, "start: must be the first request of a stream")
+		return nil, fault.Invalid("start", 0, "start: the first request of a stream must set it")
 	}
 	return first.GetStart(), nil
 }
@@ -245,7 +245,7 @@ func (s *queueService) both(ctx context.Context, stream *bidi, c *consumerStream
 }
 
 // errClientEnds reports that the client has closed its half of the stream.
-var errClientEnds = errors.New("the client has ended its half of the stream")
+var errClientEnds = errors.New("the client closed its half of the stream")
 
 // consumerStream is the state that the two halves of a StreamingConsume share.
 type consumerStream struct {
@@ -326,7 +326,7 @@ func (c *consumerStream) do(ctx context.Context, r *parleyv1.StreamingConsumeReq
 		return nil, err
 	}
 	if r.GetStart() != nil {
-		return nil, fault.Invalid("start", 0, "start: may only be the first request of a stream")
+		return nil, fault.Invalid("start", 0, "start: only the first request of a stream may set it")
 	}
 	if err := c.service.checkRequest(r); err != nil {
 		return nil, err

@@ -55,7 +55,7 @@ func NewHandler(cfg Config, deps Deps) (*Handler, error) {
 	for _, m := range api.all {
 		handler := handlers[m.descriptor.Parent().FullName()]
 		if handler == nil {
-			return nil, fmt.Errorf("nothing handles %s", m.procedure)
+			return nil, fmt.Errorf("no handler for %s", m.procedure)
 		}
 		if !m.sideEffects {
 			handler = checkedGet(calls, handler)

@@ -95,7 +95,7 @@ func (c *Config) explain(procedure string, header http.Header, code connect.Code
 	}
 	switch code {
 	case connect.CodeCanceled:
-		return connect.NewError(code, errors.New("the client has left"))
+		return connect.NewError(code, errors.New("the client canceled the call"))
 	case connect.CodeDeadlineExceeded:
 		return fault.New(fault.DeadlineExceeded, fault.DeadlinePassed, "the deadline passed before the request was read")
 	case connect.CodeResourceExhausted:
@@ -119,7 +119,7 @@ func (c *Config) explain(procedure string, header http.Header, code connect.Code
 	default:
 		// `internal` is gRPC's code for a broken frame.
 		return fault.New(fault.Internal, fault.MalformedRequest,
-			"the request's frames are malformed: one is cut, has unknown flags, or is compressed without an encoding in the header")
+			"the request's frames are malformed: one is truncated, has unknown flags, or is compressed without an encoding in the header")
 	}
 }
 

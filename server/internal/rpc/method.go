@@ -165,7 +165,7 @@ func newMethodSet(tables []service, schema []protoreflect.ServiceDescriptor) (*m
 	var wrong []error
 	for i := range tables {
 		if byName[tables[i].name] != nil {
-			wrong = append(wrong, fmt.Errorf("%s has two tables", tables[i].name))
+			wrong = append(wrong, fmt.Errorf("%s has two tables of methods", tables[i].name))
 		}
 		byName[tables[i].name] = &tables[i]
 	}
@@ -237,7 +237,7 @@ func newMethod(row facts, md protoreflect.MethodDescriptor, rulesFirst bool) (*m
 		}
 	}
 	if (m.pageSize != nil) != (m.maxPage > 0) {
-		return nil, fmt.Errorf("the largest page is %d, and the request has a page_size: %t", m.maxPage, m.pageSize != nil)
+		return nil, fmt.Errorf("maxPage %d does not match the request (has page_size: %t)", m.maxPage, m.pageSize != nil)
 	}
 	if m.chargeItems && m.items == nil {
 		return nil, errors.New("the request has no list of items to charge")

@@ -116,7 +116,7 @@ func tooManyChannels(field string, n, limit int) error {
 	if n <= limit {
 		return nil
 	}
-	f := fault.New(fault.ResourceExhausted, fault.LimitExceeded, "%s: %d channels, a stream may have at most %d", field, n, limit)
+	f := fault.New(fault.ResourceExhausted, fault.LimitExceeded, "%s: has %d channels, at most %d are allowed", field, n, limit)
 	f.Field, f.Limit = field, int64(limit)
 	return f
 }

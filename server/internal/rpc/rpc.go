@@ -126,7 +126,7 @@ func (d *Deps) check() error {
 	if d.Messages == nil || d.Channels == nil || d.Access == nil || d.Hub == nil || d.Sessions == nil ||
 		d.Queues == nil || d.Consumers == nil || d.QueueCalls == nil || d.Admin == nil || d.Epoch == "" || len(d.PageSecret) == 0 ||
 		d.Verifier == nil || d.Limiter == nil || d.Telemetry == nil {
-		return errors.New("a dependency is missing")
+		return errors.New("a required field of Deps is not set")
 	}
 	return nil
 }

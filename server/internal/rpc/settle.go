@@ -205,7 +205,7 @@ const maxTokenBytes = 512
 // messages of their own.
 func checkToken(token string) error {
 	if !validToken(token) {
-		return fault.Invalid("token", maxTokenBytes, "token: is not 1 to %d of A-Z a-z 0-9 _ -", maxTokenBytes)
+		return fault.Invalid("token", maxTokenBytes, "token: must be 1 to %d characters of A-Z a-z 0-9 _ -", maxTokenBytes)
 	}
 	return nil
 }
@@ -261,5 +261,5 @@ func ackTimeoutOf(d *durationpb.Duration) (time.Duration, error) {
 	if millis(d) > limit {
 		limit = most
 	}
-	return 0, fault.Invalid("ack_timeout", int64(limit/time.Second), "ack_timeout: is not %v to %v", least, most)
+	return 0, fault.Invalid("ack_timeout", int64(limit/time.Second), "ack_timeout: must be %v to %v", least, most)
 }

@@ -149,7 +149,7 @@ func notMember(field string, add []fanout.Position, refused map[string]struct{})
 		}
 		delete(refused, at.ChannelID)
 		if denied == nil {
-			denied = fault.New(fault.PermissionDenied, fault.NotMember, "channel %s takes members only", at.ChannelID)
+			denied = fault.New(fault.PermissionDenied, fault.NotMember, "the caller is not a member of channel %s", at.ChannelID)
 			denied.Field = positionPath(field, i)
 		}
 		denied.Positions = append(denied.Positions, fault.Position{ChannelID: at.ChannelID})
@@ -170,7 +170,7 @@ func (s *messageService) withdraw(ctx context.Context, streamID, subject string,
 	}
 	err := s.deps.Sessions.Update(ctx, streamID, subject, nil, ids)
 	if err != nil && !fault.Is(err, fault.StreamNotFound) {
-		s.deps.Telemetry.Logger.WarnContext(ctx, "channels that were refused may stay on a stream", attrError(err))
+		s.deps.Telemetry.Logger.WarnContext(ctx, "remove refused channels from stream failed", attrError(err))
 	}
 }
 

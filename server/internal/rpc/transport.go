@@ -46,7 +46,7 @@ type boundedGunzip struct {
 	limit, left int64
 }
 
-var errBomb = errors.New("decompresses to more than that")
+var errBomb = errors.New("the decompressed request exceeds the size limit")
 
 // Read implements io.Reader.
 func (g *boundedGunzip) Read(p []byte) (int, error) {

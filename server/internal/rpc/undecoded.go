@@ -83,7 +83,7 @@ var (
 // jsonProblems maps parts of a JSON decoder's error to the text for the client. The first match
 // counts, and the last entry always matches.
 var jsonProblems = []struct{ part, says string }{
-	{"unexpected EOF", "the text ends early, or in an escape of a string"},
+	{"unexpected EOF", "the text is truncated, or a string has an incomplete escape sequence"},
 	{"recursion", "nested too deeply"},
 	{"syntax error", "syntax error"},
 	{"duplicate ", "the field is set twice"},

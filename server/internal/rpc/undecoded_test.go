@@ -17,10 +17,10 @@ func TestMalformedJSON(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                    "malformed JSON: the request is empty, it must be an object",
 		" ":                                   "malformed JSON: line 1, column 2: syntax error",
-		`{"channelId":"a`:                     "malformed JSON: the text ends early, or in an escape of a string",
+		`{"channelId":"a`:                     "malformed JSON: the text is truncated, or a string has an incomplete escape sequence",
 		"{\n  \"channelId\": 5\n}":            "malformed JSON: line 2, column 16: invalid value for field channelId",
 		`{"channelId":"secret","content":[]}`: "malformed JSON: line 1, column 33: invalid value for field content",
-		`{"content":"\ud800"}`:                "malformed JSON: the text ends early, or in an escape of a string",
+		`{"content":"\ud800"}`:                "malformed JSON: the text is truncated, or a string has an incomplete escape sequence",
 		`{"content":"\ud800 and more"}`:       "malformed JSON: line 1, column 12: syntax error",
 		"{\"content\":\"\xff\"}":              "malformed JSON: line 1, column 12: syntax error",
 		`{"content":"x","content":"y"}`:       "malformed JSON: line 1, column 16: the field is set twice",

@@ -309,14 +309,14 @@ func TestMint(t *testing.T) {
 		return []ident.Capability{{Pattern: "x", Actions: actions}}
 	}
 	for want, p := range map[string]*ident.Principal{
-		`capability "channel:x": unknown action "sned", the actions are send, history, subscribe, moderate, send_as, manage`: {
+		`capability "channel:x": unknown action "sned", must be one of send, history, subscribe, moderate, send_as, manage`: {
 			Channels: of(ident.Send, "sned"),
 		},
-		`capability "channel:x": unknown action "produce", the actions are send, history, subscribe, moderate, send_as, manage`: {
+		`capability "channel:x": unknown action "produce", must be one of send, history, subscribe, moderate, send_as, manage`: {
 			Channels: of(ident.Produce),
 		},
-		`capability "queue:x": unknown action "send", the actions are produce, consume`: {Queues: of(ident.Consume, ident.Send)},
-		`capability "admin": unknown action "reed", the actions are read, write`:        {Admin: []ident.Action{ident.Write, "reed"}},
+		`capability "queue:x": unknown action "send", must be one of produce, consume`: {Queues: of(ident.Consume, ident.Send)},
+		`capability "admin": unknown action "reed", must be one of read, write`:        {Admin: []ident.Action{ident.Write, "reed"}},
 	} {
 		p.Subject = "a"
 		if token, err := Mint(secret, p, time.Minute); err == nil || err.Error() != want || token != "" {

@@ -64,7 +64,7 @@ func checkValue(fd protoreflect.FieldDescriptor, v protoreflect.Value, path stri
 	switch fd.Kind() {
 	case protoreflect.StringKind:
 		if strings.IndexByte(v.String(), 0) >= 0 {
-			return fault.Invalid(path, 0, "%s: holds a NUL character", path)
+			return fault.Invalid(path, 0, "%s: must not contain a NUL character", path)
 		}
 	case protoreflect.MessageKind, protoreflect.GroupKind:
 		return checkMessage(v.Message(), path)
