@@ -14,7 +14,7 @@ import (
 
 // CreateTopic implements parleyv1connect.AdminServiceHandler.
 func (s *adminService) CreateTopic(ctx context.Context, req *parleyv1.CreateTopicRequest) (*parleyv1.CreateTopicResponse, error) {
-	if err := notReserved("topic.name", req.GetTopic().GetName()); err != nil {
+	if err := checkNotReserved("topic.name", req.GetTopic().GetName()); err != nil {
 		return nil, err
 	}
 	t, err := s.deps.Admin.CreateTopic(ctx, topicFromWire(req.GetTopic()))
@@ -40,7 +40,7 @@ func (s *adminService) UpdateTopic(ctx context.Context, req *parleyv1.UpdateTopi
 	if err := checkMask(req.GetUpdateMask()); err != nil {
 		return nil, err
 	}
-	if err := notReserved("topic.name", req.GetTopic().GetName()); err != nil {
+	if err := checkNotReserved("topic.name", req.GetTopic().GetName()); err != nil {
 		return nil, err
 	}
 	from := topicFromWire(req.GetTopic())

@@ -65,11 +65,11 @@ func isBase64(message string) bool {
 	return err == nil
 }
 
-// brokenBody converts an error of reading a request's body. It sets the code invalid_argument if
+// bodyError converts an error of reading a request's body. It sets the code invalid_argument if
 // the body ends early or its chunks are broken, for which connect has no code and would answer
 // `unknown`. connect itself recognizes a body that is too large and a client that has left. The
 // error contains no address.
-func brokenBody(err error) error {
+func bodyError(err error) error {
 	if netErr, ok := errors.AsType[*net.OpError](err); ok {
 		return fmt.Errorf("read the request's body: %w", netErr.Err)
 	}
@@ -99,7 +99,7 @@ func (c *Config) explain(procedure string, header http.Header, code connect.Code
 	case connect.CodeDeadlineExceeded:
 		return fault.New(fault.DeadlineExceeded, fault.DeadlinePassed, "the deadline passed before the request was read")
 	case connect.CodeResourceExhausted:
-		limit := api.at(procedure).readBytes(c)
+		limit := api.forProcedure(procedure).readBytes(c)
 		f := fault.New(fault.ResourceExhausted, fault.TooLarge, "the request is larger than %d bytes", limit)
 		f.Limit = int64(limit)
 		return f

@@ -237,7 +237,7 @@ func TestUnknownJSONFields(t *testing.T) {
 }
 
 // No cache may store the response to a GET.
-func TestGetIsNotStored(t *testing.T) {
+func TestGETResponsesAreNotCached(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
 	b.messages.list = listNothing

@@ -38,8 +38,8 @@ func setUndecoded(m proto.Message, why *fault.Error) {
 	m.ProtoReflect().SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, undecodedField, protowire.BytesType), data))
 }
 
-// undecoded returns why a request could not be decoded; nil if it was decoded.
-func undecoded(request any) error {
+// decodeError returns why a request could not be decoded; nil if it was decoded.
+func decodeError(request any) error {
 	m, ok := request.(proto.Message)
 	if !ok {
 		return nil

@@ -41,8 +41,8 @@ const (
 
 var (
 	// validUserID matches a user id: 1 to 128 printable ASCII characters without spaces.
-	validUserID  = regexp.MustCompile(`^[!-~]{1,128}$`)
-	validSession = regexp.MustCompile(`^[A-Za-z0-9_-]{0,64}$`)
+	validUserID = regexp.MustCompile(`^[!-~]{1,128}$`)
+	validSSID   = regexp.MustCompile(`^[A-Za-z0-9_-]{0,64}$`)
 	// validKeyID excludes characters that have a meaning in file systems and URLs, although no key
 	// is looked up there.
 	validKeyID = regexp.MustCompile(`^[A-Za-z0-9_.:=+-]{1,128}$`)
@@ -73,19 +73,19 @@ type Config struct {
 
 // Verifier verifies tokens. It is safe for concurrent use.
 type Verifier struct {
-	parser  *jwt.Parser
-	secret  []byte
-	public  map[string][]jwt.VerificationKey // by algorithm
-	served  *keySet                          // nil without a URL
-	methods []string
-	now     func() time.Time
-	proven  proven
-	life    lifecycle.Base
+	parser     *jwt.Parser
+	secret     []byte
+	publicKeys map[string][]jwt.VerificationKey // by algorithm
+	jwks       *keySet                          // nil without a URL
+	methods    []string
+	now        func() time.Time
+	cache      tokenCache
+	life       lifecycle.Base
 }
 
 // New creates a Verifier. If cfg has a JWKSURL, it must be started.
 func New(cfg Config) (*Verifier, error) {
-	v := &Verifier{secret: cfg.Secret, public: make(map[string][]jwt.VerificationKey), now: cfg.Now}
+	v := &Verifier{secret: cfg.Secret, publicKeys: make(map[string][]jwt.VerificationKey), now: cfg.Now}
 	if v.now == nil {
 		v.now = time.Now
 	}
@@ -101,11 +101,11 @@ func New(cfg Config) (*Verifier, error) {
 		if err != nil {
 			return nil, err
 		}
-		v.public[alg] = append(v.public[alg], key)
+		v.publicKeys[alg] = append(v.publicKeys[alg], key)
 		methods[alg] = true
 	}
 	if cfg.JWKSURL != "" {
-		v.served = newKeySet(cfg.JWKSURL, cfg.Logger)
+		v.jwks = newKeySet(cfg.JWKSURL, cfg.Logger)
 		methods["RS256"], methods["ES256"], methods["EdDSA"] = true, true, true
 	}
 	if len(methods) == 0 {
@@ -133,13 +133,13 @@ func New(cfg Config) (*Verifier, error) {
 // See lifecycle.Service.
 func (v *Verifier) Start(ctx context.Context) error {
 	return v.life.Start(ctx, func(ctx context.Context, run *lifecycle.Run) error {
-		if v.served == nil {
+		if v.jwks == nil {
 			return nil
 		}
-		if err := v.served.open(ctx); err != nil {
+		if err := v.jwks.open(ctx); err != nil {
 			return fmt.Errorf("key set: %w", err)
 		}
-		run.Go(v.served.refresh)
+		run.Go(v.jwks.refresh)
 		return nil
 	})
 }
@@ -197,19 +197,19 @@ func (v *Verifier) Verify(ctx context.Context, token string) (*ident.Principal, 
 	}
 	now := v.now()
 	digest := sha256.Sum256([]byte(token))
-	if p := v.proven.get(digest, now); p != nil {
+	if p := v.cache.get(digest, now); p != nil {
 		return p, nil
 	}
-	p, err := v.prove(ctx, token)
+	p, err := v.verify(ctx, token)
 	if err != nil {
 		return nil, err
 	}
-	v.proven.put(digest, p, now)
+	v.cache.put(digest, p, now)
 	return p, nil
 }
 
-// prove is Verify without its cache.
-func (v *Verifier) prove(ctx context.Context, token string) (*ident.Principal, error) {
+// verify is Verify without its cache.
+func (v *Verifier) verify(ctx context.Context, token string) (*ident.Principal, error) {
 	var c claims
 	_, err := v.parser.ParseWithClaims(token, &c, func(t *jwt.Token) (any, error) { return v.key(ctx, t) })
 	switch {
@@ -225,7 +225,7 @@ func (v *Verifier) prove(ctx context.Context, token string) (*ident.Principal, e
 	if !validSubject(c.Subject) {
 		return nil, invalid(nil, "the token's sub must be 1 to 128 printable ASCII characters without spaces, and not %s", erasedUser)
 	}
-	if !validSession.MatchString(c.Session) {
+	if !validSSID.MatchString(c.Session) {
 		return nil, invalid(nil, "the token's ssid must be at most 64 characters of A-Z a-z 0-9 _ -")
 	}
 	p := &ident.Principal{Subject: c.Subject, Session: c.Session, Expires: c.ExpiresAt.Time}
@@ -238,8 +238,8 @@ func (v *Verifier) prove(ctx context.Context, token string) (*ident.Principal, e
 	return p, nil
 }
 
-// otherFaults are the errors of claims other than expiry.
-var otherFaults = []error{
+// otherClaimErrors are the errors of claims other than expiry.
+var otherClaimErrors = []error{
 	jwt.ErrTokenRequiredClaimMissing, jwt.ErrTokenInvalidAudience, jwt.ErrTokenUsedBeforeIssued, jwt.ErrTokenInvalidIssuer,
 	jwt.ErrTokenInvalidSubject, jwt.ErrTokenNotValidYet, jwt.ErrTokenInvalidId,
 }
@@ -248,7 +248,7 @@ var otherFaults = []error{
 // the signature, so the signature of such a token is valid.
 func onlyExpired(err error) bool {
 	return errors.Is(err, jwt.ErrTokenExpired) &&
-		!slices.ContainsFunc(otherFaults, func(other error) bool { return errors.Is(err, other) })
+		!slices.ContainsFunc(otherClaimErrors, func(other error) bool { return errors.Is(err, other) })
 }
 
 // key returns the keys that may have signed a token. At this point the parser has checked only that
@@ -261,11 +261,11 @@ func (v *Verifier) key(ctx context.Context, t *jwt.Token) (any, error) {
 	if alg == jwt.SigningMethodHS256.Alg() {
 		return v.secret, nil
 	}
-	keys := jwt.VerificationKeySet{Keys: slices.Clone(v.public[alg])}
-	if v.served == nil {
+	keys := jwt.VerificationKeySet{Keys: slices.Clone(v.publicKeys[alg])}
+	if v.jwks == nil {
 		return keys, nil
 	}
-	served, err := v.served.keysOf(ctx, t)
+	served, err := v.jwks.keysOf(ctx, t)
 	if err != nil && len(keys.Keys) == 0 {
 		return nil, err
 	}
