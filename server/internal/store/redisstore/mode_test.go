@@ -74,9 +74,9 @@ func TestNewClientReadsURLs(t *testing.T) {
 	}
 }
 
-// TestClientRepeatsNothing uses a server that accepts and counts every command, and closes the
+// TestClientDoesNotRetry uses a server that accepts and counts every command, and closes the
 // connection without an answer.
-func TestClientRepeatsNothing(t *testing.T) {
+func TestClientDoesNotRetry(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -137,7 +137,7 @@ func answerThenHangUp(conn net.Conn, taken chan<- string) {
 	}
 }
 
-func TestNewClientRefusesWhatCannotWork(t *testing.T) {
+func TestNewClientRefusesInvalidConfig(t *testing.T) {
 	t.Parallel()
 	for _, c := range []ClientConfig{{}, {URL: "http://h"}, {URL: "redis://:s3cr3t@h:port"}} {
 		client, err := NewClient(c)

@@ -51,7 +51,7 @@ func NewClient(config ClientConfig) (redis.UniversalClient, error) {
 	if config.URL != "" {
 		parsed, err := redis.ParseURL(config.URL)
 		if err != nil {
-			return nil, errors.New("redis: the URL can't be read") // the driver's error would contain the password
+			return nil, errors.New("redis: the URL is not valid") // the driver's error would contain the password
 		}
 		options = redis.UniversalOptions{
 			Addrs: []string{parsed.Addr}, Username: parsed.Username, Password: parsed.Password, DB: parsed.DB,
@@ -59,7 +59,7 @@ func NewClient(config ClientConfig) (redis.UniversalClient, error) {
 		}
 	}
 	if len(options.Addrs) == 0 {
-		return nil, errors.New("redis: neither a URL nor an address is given")
+		return nil, errors.New("redis: a URL or an address is required")
 	}
 	options.MaxRetries = -1
 	options.DialerRetries = 1 // a refusing server is down; the default of five attempts takes half a second
