@@ -14,9 +14,9 @@ import (
 	"github.com/parleyhq/parley/server/servertest"
 )
 
-// TestCreateChannelAgain checks, on every protocol, that a repeated CreateChannel with the same
-// idempotency key returns the channel and adds no members again.
-func TestCreateChannelAgain(t *testing.T) {
+// TestRepeatedCreateChannelReturnsTheChannel checks, on every protocol, that a repeated
+// CreateChannel with the same idempotency key returns the channel and adds no members again.
+func TestRepeatedCreateChannelReturnsTheChannel(t *testing.T) {
 	t.Parallel()
 	inModes(t, func(t *testing.T, s *servertest.Server) {
 		for name, opts := range options {
@@ -42,7 +42,7 @@ func TestCreateChannelAgain(t *testing.T) {
 			for _, r := range []*parleyv1.CreateChannelRequest{request(), same} {
 				got, err := c.CreateChannel(ctx, r)
 				if diff := cmp.Diff(again, got, protocmp.Transform()); err != nil || diff != "" {
-					t.Errorf("%s: again: %v %s", name, err, diff)
+					t.Errorf("%s: repeated call: %v %s", name, err, diff)
 				}
 			}
 			if diff := cmp.Diff([]string{"ann", "tester"}, memberIDs(t, c, channel, 0)); diff != "" {
@@ -74,9 +74,9 @@ func refusedFor(t *testing.T, reason parleyv1.ErrorReason, err error) error {
 	return nil
 }
 
-// TestChangesAgainOnAnotherNode checks that any node recognizes a change made through another one
+// TestRepeatedChangeOnAnotherNode checks that any node recognizes a change made through another one
 // and returns the message as it is after the change.
-func TestChangesAgainOnAnotherNode(t *testing.T) {
+func TestRepeatedChangeOnAnotherNode(t *testing.T) {
 	t.Parallel()
 	nodes := fleetOf(t, 3)
 	ctx := t.Context()
@@ -125,7 +125,7 @@ func TestChangesAgainOnAnotherNode(t *testing.T) {
 				continue
 			}
 			if diff := cmp.Diff(first, got, protocmp.Transform()); diff != "" {
-				t.Errorf("%s, node %d: recalled again: %s", channel, i, diff)
+				t.Errorf("%s, node %d: repeated recall (-want +got):\n%s", channel, i, diff)
 			}
 		}
 	}

@@ -15,15 +15,15 @@ import (
 	"github.com/parleyhq/parley/server/servertest"
 )
 
-// TestLongestChannelID checks that every call accepts a channel id of the maximum length, and that
-// an id differing only in the last character is another channel.
-func TestLongestChannelID(t *testing.T) {
+// TestLongestChannelIDIsAccepted checks that every call accepts a channel id of the maximum length,
+// and that an id differing only in the last character is another channel.
+func TestLongestChannelIDIsAccepted(t *testing.T) {
 	t.Parallel()
 	inModes(t, func(t *testing.T, s *servertest.Server) {
 		stem := strings.Repeat("dm_019a-Zz", 12) + "_-_-_-_"
 		id, other := stem+"x", stem+"y"
 		if len(id) != 128 {
-			t.Fatalf("%d characters", len(id))
+			t.Fatalf("channel id has %d characters", len(id))
 		}
 		ctx, owner := t.Context(), s.Client(s.Token)
 		made, err := owner.CreateChannel(ctx, &parleyv1.CreateChannelRequest{ChannelId: id, MembersOnly: true, Members: membersOf("ann")})
@@ -89,7 +89,7 @@ func TestLongestChannelID(t *testing.T) {
 		if err := callErr(owner.RemoveMembers(ctx, &parleyv1.RemoveMembersRequest{ChannelId: id, UserIds: []string{"ann"}})); err != nil {
 			t.Fatal(err)
 		}
-		lost(t, sub, id, 10*time.Second)
+		awaitLost(t, sub, id, 10*time.Second)
 		if got := sub.entries(other); len(got) > 0 {
 			t.Errorf("of the other channel came %v", got)
 		}
@@ -109,9 +109,9 @@ func TestLongestChannelID(t *testing.T) {
 	})
 }
 
-// TestManyLongChannelIDs checks that a stream accepts the maximum number of channels with ids of
-// the maximum length, and reports its position in each when it ends.
-func TestManyLongChannelIDs(t *testing.T) {
+// TestStreamAcceptsMostChannelsWithLongestIDs checks that a stream accepts the maximum number of
+// channels with ids of the maximum length, and reports its position in each when it ends.
+func TestStreamAcceptsMostChannelsWithLongestIDs(t *testing.T) {
 	t.Parallel()
 	s := servertest.Dev(t)
 	var positions []*parleyv1.ChannelPosition
@@ -138,7 +138,7 @@ func TestManyLongChannelIDs(t *testing.T) {
 			}
 			for _, p := range d.GetPositions() {
 				if (p.GetChannelId() == last) != (p.GetSeq() == 1) || len(p.GetChannelId()) != 128 {
-					t.Errorf("told %v", p)
+					t.Errorf("last position %v is wrong", p)
 				}
 			}
 		})

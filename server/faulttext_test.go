@@ -31,8 +31,8 @@ type faultTexts struct {
 	found int
 }
 
-// TestFaultsNameNoEngine checks the text of every fault in the source.
-func TestFaultsNameNoEngine(t *testing.T) {
+// TestFaultTextsNameNoEngine checks the text of every fault in the source.
+func TestFaultTextsNameNoEngine(t *testing.T) {
 	t.Parallel()
 	packages := make(map[string]*faultTexts)
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {

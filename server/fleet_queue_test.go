@@ -9,9 +9,9 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// TestConsumerIsServedThroughAnyNode checks that any node accepts every call about a consumer
+// TestConsumerCallsThroughAnyNode checks that any node accepts every call about a consumer
 // stream.
-func TestConsumerIsServedThroughAnyNode(t *testing.T) {
+func TestConsumerCallsThroughAnyNode(t *testing.T) {
 	t.Parallel()
 	nodes := fleetOf(t, 2)
 	ctx, admin := t.Context(), nodes[0].Admin(nodes[0].Token)

@@ -34,7 +34,7 @@ func expectSeqs(t *testing.T, s *stream, channel string, n int64) {
 		got := s.entries(channel)
 		for i, e := range got {
 			if e.GetSeq() != int64(i+1) {
-				t.Fatalf("entry %d of %s came at place %d", e.GetSeq(), channel, i+1)
+				t.Fatalf("entry %d of %s is at index %d", e.GetSeq(), channel, i+1)
 			}
 		}
 		if int64(len(got)) != n {
@@ -69,7 +69,7 @@ func TestManyNodesWriteOneLog(t *testing.T) {
 						return
 					}
 					if res.GetSeq() <= last {
-						t.Errorf("a sender's own messages went from %d to %d", last, res.GetSeq())
+						t.Errorf("seq of the sender's messages went from %d to %d", last, res.GetSeq())
 					}
 					last = res.GetSeq()
 				}
@@ -92,7 +92,7 @@ func TestManyNodesWriteOneLog(t *testing.T) {
 	}
 }
 
-func TestSubscriptionIsChangedThroughAnyNode(t *testing.T) {
+func TestUpdateSubscriptionThroughAnyNode(t *testing.T) {
 	t.Parallel()
 	nodes := fleetOf(t, 2)
 	here, there := nodes[0].Client(nodes[0].Token), nodes[1].Client(nodes[1].Token)
@@ -116,8 +116,8 @@ func TestSubscriptionIsChangedThroughAnyNode(t *testing.T) {
 	}
 }
 
-// lost waits until a stream is told that it has lost the channel.
-func lost(t *testing.T, s *stream, channel string, within time.Duration) {
+// awaitLost waits until a stream is told that it has lost the channel.
+func awaitLost(t *testing.T, s *stream, channel string, within time.Duration) {
 	t.Helper()
 	testkit.Eventually(t, within, func() error {
 		s.mu.Lock()
@@ -131,7 +131,7 @@ func lost(t *testing.T, s *stream, channel string, within time.Duration) {
 	})
 }
 
-func TestRemovedMemberLosesTheChannelEverywhere(t *testing.T) {
+func TestRemovedMemberLosesChannelOnEveryNode(t *testing.T) {
 	t.Parallel()
 	nodes := fleetOf(t, 2)
 	owner := nodes[0].Client(nodes[0].Token)
@@ -168,11 +168,11 @@ func TestRemovedMemberLosesTheChannelEverywhere(t *testing.T) {
 		if _, err := owner.RemoveMembers(t.Context(), &parleyv1.RemoveMembersRequest{ChannelId: channel, UserIds: []string{"bob"}}); err != nil {
 			t.Fatal(err)
 		}
-		lost(t, bobs, channel, time.Second)
+		awaitLost(t, bobs, channel, time.Second)
 		testkit.Eventually(t, time.Second, func() error {
 			err := callErr(bob.SendMessage(t.Context(), &parleyv1.SendMessageRequest{ChannelId: channel, Content: "still here"}))
 			if connect.CodeOf(err) != connect.CodePermissionDenied {
-				return fmt.Errorf("a removed member's send answers code %v", connect.CodeOf(err))
+				return fmt.Errorf("send of a removed member returned code %v", connect.CodeOf(err))
 			}
 			return nil
 		})
@@ -186,7 +186,7 @@ func TestRemovedMemberLosesTheChannelEverywhere(t *testing.T) {
 			for _, c := range channels {
 				testkit.Eventually(t, 20*time.Second, func() error {
 					if len(s.entries(c)) == 0 {
-						return fmt.Errorf("nothing of %s after %d", c, last.GetSeq())
+						return fmt.Errorf("no event of %s after seq %d", c, last.GetSeq())
 					}
 					return nil
 				})
@@ -202,7 +202,7 @@ func TestRemovedMemberLosesTheChannelEverywhere(t *testing.T) {
 
 func callErr[T any](_ *T, err error) error { return err }
 
-func TestMyChannels(t *testing.T) {
+func TestListChannelsReportsUnreadAndLastMessage(t *testing.T) {
 	t.Parallel()
 	inModes(t, func(t *testing.T, s *servertest.Server) {
 		ann, ben := s.Client(s.Mint("ann", user...)), s.Client(s.Mint("ben", user...))
@@ -224,7 +224,7 @@ func TestMyChannels(t *testing.T) {
 			testkit.Eventually(t, 10*time.Second, func() error {
 				got := mine(c)
 				if got.GetUnread() != unread || got.GetLastMessage().GetContent() != last || got.GetChannel().GetChannelId() != "lobby" {
-					return fmt.Errorf("listed as %v", got)
+					return fmt.Errorf("got channel %v", got)
 				}
 				return nil
 			})
@@ -235,15 +235,15 @@ func TestMyChannels(t *testing.T) {
 		expect(ben, 2, "four")
 		read, err := ben.MarkRead(t.Context(), &parleyv1.MarkReadRequest{ChannelId: "lobby", Seq: 3})
 		if err != nil || read.GetReadSeq() != 3 || read.GetUnread() != 1 {
-			t.Errorf("marked 3 of 4: %v %v", read, err)
+			t.Errorf("MarkRead(3): got %v, %v, want read_seq 3 and unread 1", read, err)
 		}
 		read, err = ben.MarkRead(t.Context(), &parleyv1.MarkReadRequest{ChannelId: "lobby", Seq: 1})
 		if err != nil || read.GetReadSeq() != 3 {
-			t.Errorf("a cursor went back: %v %v", read, err)
+			t.Errorf("MarkRead(1): got %v, %v, want read_seq 3", read, err)
 		}
 		_, err = ben.MarkRead(t.Context(), &parleyv1.MarkReadRequest{ChannelId: "lobby", Seq: 5})
 		if connect.CodeOf(err) != connect.CodeOutOfRange {
-			t.Errorf("marking beyond the head answers %v", err)
+			t.Errorf("MarkRead beyond the head: got %v, want out_of_range", err)
 		}
 		if _, err := ann.RecallMessage(t.Context(), &parleyv1.RecallMessageRequest{ChannelId: "lobby", MsgId: four.GetMsgId()}); err != nil {
 			t.Fatal(err)
@@ -253,7 +253,7 @@ func TestMyChannels(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := mine(ben); got != nil {
-			t.Errorf("after leaving: %v", got)
+			t.Errorf("channel still listed after removal: %v", got)
 		}
 		if two.GetSeq() != 2 {
 			t.Errorf("the second message has seq %d", two.GetSeq())
@@ -277,13 +277,13 @@ func TestTypingReachesEveryNode(t *testing.T) {
 				return nil
 			}
 		}
-		return fmt.Errorf("nobody is typing")
+		return fmt.Errorf("no typing event yet")
 	})
 }
 
-// TestNodeEndsWithItsEpoch checks that a node ends when the store's epoch is replaced, because its
-// memory belongs to the old epoch.
-func TestNodeEndsWithItsEpoch(t *testing.T) {
+// TestNodeExitsWhenEpochIsReplaced checks that a node ends when the store's epoch is replaced,
+// because its memory belongs to the old epoch.
+func TestNodeExitsWhenEpochIsReplaced(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -292,6 +292,6 @@ func TestNodeEndsWithItsEpoch(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := s.Ended(ctx); err == nil {
-		t.Error("the node ended as if nothing had happened")
+		t.Error("Run returned nil, want an error")
 	}
 }

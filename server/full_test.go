@@ -11,10 +11,10 @@ import (
 	"github.com/parleyhq/parley/server/internal/ident"
 )
 
-// TestFullNode checks that a node without room for another stream answers NODE_FULL, after which a
-// client tries another node. A subject with too many streams gets LIMIT_EXCEEDED, because no other
-// node would accept it.
-func TestFullNode(t *testing.T) {
+// TestFullNodeRefusesStreams checks that a node without room for another stream answers NODE_FULL,
+// after which a client tries another node. A subject with too many streams gets LIMIT_EXCEEDED,
+// because no other node would accept it.
+func TestFullNodeRefusesStreams(t *testing.T) {
 	t.Parallel()
 	for name, opts := range options {
 		t.Run(name, func(t *testing.T) {

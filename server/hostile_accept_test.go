@@ -26,10 +26,10 @@ func answerTo[M any, P interface {
 	return out
 }
 
-// TestHostileAccepted checks requests that look odd but are valid: unknown fields that have no
-// effect, values at a limit, text in any script, and both JSON forms of numbers. What was sent is
-// read back unchanged.
-func TestHostileAccepted(t *testing.T) {
+// TestHostileOddButValidRequestsAreAccepted checks requests that look odd but are valid: unknown
+// fields that have no effect, values at a limit, text in any script, and both JSON forms of
+// numbers. What was sent is read back unchanged.
+func TestHostileOddButValidRequestsAreAccepted(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
 	contents := map[string]string{
@@ -77,9 +77,9 @@ func TestHostileAccepted(t *testing.T) {
 	}
 }
 
-// TestHostileJSON checks that unknown fields have no effect in binary and on reads, and that JSON
-// accepts numbers as numbers and as strings.
-func TestHostileJSON(t *testing.T) {
+// TestHostileUnknownFieldsAndNumberForms checks that unknown fields have no effect in binary and on
+// reads, and that JSON accepts numbers as numbers and as strings.
+func TestHostileUnknownFieldsAndNumberForms(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
 	plain := g.Mint("plain", ident.Send, ident.History)
@@ -115,8 +115,9 @@ func TestHostileJSON(t *testing.T) {
 	}
 }
 
-// TestHostileSeqs checks that the ends of the range of positions are valid positions.
-func TestHostileSeqs(t *testing.T) {
+// TestHostileSeqRangeEndsAreAccepted checks that the ends of the range of positions are valid
+// positions.
+func TestHostileSeqRangeEndsAreAccepted(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
 	c := g.Client(g.Token)
@@ -154,9 +155,9 @@ func TestHostileSeqs(t *testing.T) {
 	}
 }
 
-// TestHostileBatch checks that each bad item of a batch gets its own error and the other items are
-// stored in order.
-func TestHostileBatch(t *testing.T) {
+// TestHostileBatchItemsFailIndependently checks that each bad item of a batch gets its own error
+// and the other items are stored in order.
+func TestHostileBatchItemsFailIndependently(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
 	for i := range dialects {
@@ -203,9 +204,9 @@ func TestHostileBatch(t *testing.T) {
 // codeOf returns the name of an item's code, spelled as the codes of calls are.
 func codeOf(e *parleyv1.ItemError) string { return connect.Code(e.GetCode()).String() }
 
-// TestHostileSubjects checks that subjects are taken literally. They expand to nothing, and share
-// nothing with subjects that a pattern, key or query could match.
-func TestHostileSubjects(t *testing.T) {
+// TestHostileSubjectsAreLiteral checks that subjects are taken literally. They expand to nothing,
+// and share nothing with subjects that a pattern, key or query could match.
+func TestHostileSubjectsAreLiteral(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
 	subjects := []string{"a:b", "*", "[a-z]?", ">", "a.b", "auth0|42", `{"$ne":""}`, "ada@example.com", "../x", "%2e%2e", "$JS.API.>", `"'\`, strings.Repeat("s", 128), "a"}

@@ -38,10 +38,10 @@ func newKeySet(t *testing.T) *keySet {
 	return s
 }
 
-// TestHostileAccess checks that a channel outside the caller's capabilities is refused by its name
-// alone. The answer is the same, byte for byte, before and after the channel exists; all requests
-// carry the same id.
-func TestHostileAccess(t *testing.T) {
+// TestHostileRefusalHidesWhetherChannelExists checks that a channel outside the caller's
+// capabilities is refused by its name alone. The answer is the same, byte for byte, before and
+// after the channel exists; all requests carry the same id.
+func TestHostileRefusalHidesWhetherChannelExists(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
 	mallory := g.MintFor("mallory", time.Hour, ident.Capability{
@@ -126,9 +126,9 @@ func TestHostileAccess(t *testing.T) {
 	}
 }
 
-// TestHostileSessions checks that another subject's stream gets the same answer, byte for byte, as
-// an unknown one.
-func TestHostileSessions(t *testing.T) {
+// TestHostileForeignStreamLooksUnknown checks that another subject's stream gets the same answer,
+// byte for byte, as an unknown one.
+func TestHostileForeignStreamLooksUnknown(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
 	theirs := subscribe(t, g.Client(g.Token), live("room"))
@@ -155,10 +155,10 @@ func TestHostileSessions(t *testing.T) {
 	theirs.await("room", 0, 1)
 }
 
-// TestHostileRate checks that a call over the limit is refused before its body is read, is told
-// when to retry, and succeeds then. Other subjects are not affected, and a batch costs as much as
-// its items.
-func TestHostileRate(t *testing.T) {
+// TestHostileRateLimit checks that a call over the limit is refused before its body is read, is
+// told when to retry, and succeeds then. Other subjects are not affected, and a batch costs as much
+// as its items.
+func TestHostileRateLimit(t *testing.T) {
 	t.Parallel()
 	g := attack(t, func(c *config.Config) { c.Limits.RequestsPerSecond, c.Limits.RequestBurst = 2, 20 })
 	for i := range dialects {
@@ -181,12 +181,12 @@ func TestHostileRate(t *testing.T) {
 			}
 		}
 		if refused == nil {
-			t.Fatalf("%s: 40 calls at once went through, 20 are allowed", d.name)
+			t.Fatalf("%s: all 40 calls were accepted, want a refusal beyond 20", d.name)
 		}
 		g.judge(d.name, refused, want{code: "resource_exhausted", reason: "RATE_LIMITED"})
 		wait := refused.retry.GetRetryDelay().AsDuration()
 		if wait <= 0 || wait > 2*time.Second || refused.detail.GetRetryAfter().AsDuration() != wait || !refused.detail.GetRetryable() {
-			t.Errorf("%s: told to wait %v, %v", d.name, wait, refused.detail)
+			t.Errorf("%s: got retry delay %v, detail %v", d.name, wait, refused.detail)
 		}
 		other := &line{message: &parleyv1.SendMessageRequest{ChannelId: "rate", Content: "x"}}
 		if a := g.call(other, d, g.Mint("modest-"+d.name, ident.Send)); a.code != "ok" {

@@ -238,9 +238,9 @@ func swapped(token string, at int) string {
 // stranger is a members-only channel's answer to a non-member.
 var stranger = want{code: "permission_denied", reason: "NOT_MEMBER"}
 
-// strangerLines are the attempts of bob, who has every capability but `manage` and is not a member
+// nonMemberLines are the attempts of bob, who has every capability but `manage` and is not a member
 // of `closed`. The message is in `closed`.
-func strangerLines(g *target, msgID string) []line {
+func nonMemberLines(g *target, msgID string) []line {
 	everything := []ident.Action{ident.Send, ident.History, ident.Subscribe, ident.Moderate, ident.SendAs}
 	bob := g.Mint("bob", everything...)
 	at := func(field string) want { w := stranger; w.field = field; return w }
@@ -351,7 +351,7 @@ func TestHostileChannels(t *testing.T) { //nolint:paralleltest // it measures pr
 	g.run(userLines())
 	g.run(keyLines())
 	g.run(pageLines(g, members.GetNextPageToken(), mine.GetNextPageToken(), messages.GetNextPageToken()))
-	g.run(strangerLines(g, secret))
+	g.run(nonMemberLines(g, secret))
 	g.run(manageLines(g))
 	// Refused calls created no channel that the tester can't see.
 	for _, channel := range []string{"fresh", "nothing", "nobody-writes-here"} {

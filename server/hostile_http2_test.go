@@ -47,9 +47,9 @@ func headerBlock(procedure, token string, more ...hpack.HeaderField) []byte {
 	return out.Bytes()
 }
 
-// goneAway reads frames until the server closes the connection. It returns the error code of the
+// readGoAway reads frames until the server closes the connection. It returns the error code of the
 // GOAWAY frame and whether there was one.
-func goneAway(conn net.Conn) (http2.ErrCode, bool, error) {
+func readGoAway(conn net.Conn) (http2.ErrCode, bool, error) {
 	var code http2.ErrCode
 	named := false
 	framer := http2.NewFramer(io.Discard, conn)
@@ -98,16 +98,16 @@ func TestHostileHTTP2Headers(t *testing.T) {
 		}
 		if h, ok := f.(*http2.MetaHeadersFrame); ok {
 			if status := h.PseudoValue("status"); status != "431" {
-				t.Errorf("answered %s", status)
+				t.Errorf("got status %s", status)
 			}
 			return
 		}
 	}
 }
 
-// TestHostileContinuation checks that an endless header ends the connection before it has cost
-// much.
-func TestHostileContinuation(t *testing.T) {
+// TestHostileEndlessContinuation checks that an endless header ends the connection before it has
+// cost much.
+func TestHostileEndlessContinuation(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
 	for name, fragment := range map[string][]byte{
@@ -129,7 +129,7 @@ func TestHostileContinuation(t *testing.T) {
 		}
 		ended := make(chan end, 1)
 		go func() {
-			code, named, err := goneAway(conn)
+			code, named, err := readGoAway(conn)
 			ended <- end{code, named, err}
 			_ = conn.Close() // ends the flood too
 		}()
@@ -139,7 +139,7 @@ func TestHostileContinuation(t *testing.T) {
 		}
 		if frames == 1_000_000 {
 			_ = conn.Close()
-			t.Errorf("continuations %s: a million were taken", name)
+			t.Errorf("continuations %s: a million frames were accepted", name)
 		}
 		e := <-ended
 		t.Logf("continuations %s: %d frames, then %v (%t), %v; %v on a processor", name, frames, e.code, e.named, e.err, cpu()-before)
@@ -165,7 +165,7 @@ func TestHostileEmptyContinuation(t *testing.T) {
 	}
 	start, ended := time.Now(), make(chan error, 1)
 	go func() {
-		_, _, err := goneAway(conn)
+		_, _, err := readGoAway(conn)
 		ended <- err
 	}()
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -210,7 +210,7 @@ func (g *target) floods(flood []byte) bool {
 	defer conn.Close()
 	ended := make(chan error, 1)
 	go func() {
-		_, _, err := goneAway(conn)
+		_, _, err := readGoAway(conn)
 		ended <- err
 		_ = conn.Close() // ends the flood too
 	}()
@@ -250,7 +250,7 @@ func TestHostileRapidReset(t *testing.T) { //nolint:paralleltest // it measures 
 			defer over.Store(true)
 			for range 5 {
 				if !g.floods(flood) {
-					t.Error("the server has left the connection open")
+					t.Error("the server did not close the connection")
 				}
 			}
 		}()
@@ -260,5 +260,5 @@ func TestHostileRapidReset(t *testing.T) { //nolint:paralleltest // it measures 
 			return
 		}
 	}
-	t.Errorf("others' p99 is %v, %v without the attack", stormy, calm)
+	t.Errorf("p99 of other calls is %v, and %v without the attack", stormy, calm)
 }

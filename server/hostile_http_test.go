@@ -174,9 +174,9 @@ func trickle(t *testing.T, conn net.Conn, text string, every, atMost time.Durati
 	return time.Since(start)
 }
 
-// TestHostileTrickle checks that the server closes a connection on which a header trickles in or
-// nothing arrives.
-func TestHostileTrickle(t *testing.T) {
+// TestHostileTrickledHeader checks that the server closes a connection on which a header trickles
+// in or nothing arrives.
+func TestHostileTrickledHeader(t *testing.T) {
 	t.Parallel()
 	g := attack(t, func(c *config.Config) { c.Limits.HeaderTimeout, c.Limits.IdleTimeout = time.Second, time.Second })
 	const atMost = 10 * time.Second
@@ -212,7 +212,7 @@ func TestHostileSlowBodies(t *testing.T) {
 		}
 		g.judge(contentType+" without a token", a, unauthenticated)
 		if took := time.Since(start); took > 900*time.Millisecond*raceCost {
-			t.Errorf("%s: turned away after %v", contentType, took)
+			t.Errorf("%s: refused after %v", contentType, took)
 		}
 		start = time.Now()
 		if a, err = g.spoken(g.requestText(sendMessage, g.Token, header...)+"\x00", false); err != nil {
@@ -220,7 +220,7 @@ func TestHostileSlowBodies(t *testing.T) {
 		}
 		g.judge(contentType, a, refused("deadline_exceeded"))
 		if took := time.Since(start); took < 900*time.Millisecond || took > 10*time.Second {
-			t.Errorf("%s: given up after %v", contentType, took)
+			t.Errorf("%s: timed out after %v", contentType, took)
 		}
 	}
 }
@@ -245,7 +245,7 @@ func TestHostileTimeouts(t *testing.T) {
 	for _, d := range l.dialects() {
 		a := g.call(&none, d, g.Token)
 		if a.code != "deadline_exceeded" {
-			t.Errorf("%s: a timeout of nothing is answered %s, %s", d.name, a.code, a.message)
+			t.Errorf("%s: a timeout of zero is answered %s, %s", d.name, a.code, a.message)
 		}
 	}
 }
@@ -282,8 +282,9 @@ func TestHostileRequestIDs(t *testing.T) {
 	}
 }
 
-// TestHostileLogs checks that text chosen by a client is escaped and truncated in the log.
-func TestHostileLogs(t *testing.T) {
+// TestHostileTextIsEscapedInLog checks that text chosen by a client is escaped and truncated in the
+// log.
+func TestHostileTextIsEscapedInLog(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
 	l := line{
@@ -300,9 +301,9 @@ func TestHostileLogs(t *testing.T) {
 	}
 }
 
-// TestHostileIdle checks that idle connections over HTTP/1.1, or before a protocol is chosen, are
-// closed as those over HTTP/2 are. They cost other callers nothing.
-func TestHostileIdle(t *testing.T) {
+// TestHostileIdleConnectionsAreClosed checks that idle connections over HTTP/1.1, or before a
+// protocol is chosen, are closed as those over HTTP/2 are. They cost other callers nothing.
+func TestHostileIdleConnectionsAreClosed(t *testing.T) {
 	t.Parallel()
 	g := attack(t, func(c *config.Config) { c.Limits.HeaderTimeout, c.Limits.IdleTimeout = time.Second, time.Second })
 	conns := make([]net.Conn, 1000)
@@ -322,7 +323,7 @@ func TestHostileIdle(t *testing.T) {
 			t.Fatalf("connection %d is open after %v: %v", i, time.Since(start), err)
 		}
 		if said.Len() == 0 {
-			t.Fatalf("connection %d was closed before it spoke", i)
+			t.Fatalf("connection %d was closed before the first request", i)
 		}
 	}
 	if took := time.Since(start); took > 20*time.Second {

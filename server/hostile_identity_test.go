@@ -242,7 +242,7 @@ func TestHostileTokens(t *testing.T) { //nolint:paralleltest // it measures proc
 	} {
 		l := line{procedure: listMessages, message: &parleyv1.ListMessagesRequest{ChannelId: "room"}}
 		if a := g.call(&l, &dialects[0], token); a.code != "ok" {
-			t.Errorf("%s: the token is not believed: %s, %s", name, a.code, a.message)
+			t.Errorf("%s: a valid token is refused: %s, %s", name, a.code, a.message)
 		}
 	}
 	g.run(is.lines())
@@ -265,9 +265,9 @@ func TestHostileHugeTokens(t *testing.T) { //nolint:paralleltest // it measures 
 	})
 }
 
-// TestHostileKeyIDs checks that ten thousand tokens with unknown key ids make the server fetch its
-// key set once or twice, and that no other call waits for the fetch.
-func TestHostileKeyIDs(t *testing.T) {
+// TestHostileUnknownKeyIDsLimitFetches checks that ten thousand tokens with unknown key ids make
+// the server fetch its key set once or twice, and that no other call waits for the fetch.
+func TestHostileUnknownKeyIDsLimitFetches(t *testing.T) {
 	t.Parallel()
 	set := newKeySet(t)
 	g := attack(t, func(c *config.Config) { c.Auth.JWKSURL = set.url })
@@ -286,7 +286,7 @@ func TestHostileKeyIDs(t *testing.T) {
 		}
 	}
 	if n := set.asked.Load(); n > 3 {
-		t.Errorf("the key set was asked for %d times", n)
+		t.Errorf("the key set was fetched %d times", n)
 	}
 	t.Logf("10,000 unknown keys took %v", time.Since(start))
 }

@@ -90,7 +90,7 @@ func TestHostileUserIDs(t *testing.T) {
 			}
 			for _, m := range page.GetMembers() {
 				if id := m.GetUserId(); id != "tester" && (m.GetReadSeq() == 1) != (id == "*") {
-					t.Errorf("%s: after * has read, %q is at %d", name, id, m.GetReadSeq())
+					t.Errorf("%s: after MarkRead of *, %q has read_seq %d", name, id, m.GetReadSeq())
 				}
 			}
 			expelOneByOne(t, owner, as, channel)
@@ -112,7 +112,7 @@ func expelOneByOne(t *testing.T, owner client, as func(string) client, channel s
 		if _, err := owner.RemoveMembers(t.Context(), &parleyv1.RemoveMembersRequest{ChannelId: channel, UserIds: []string{userID}}); err != nil {
 			t.Fatal(err)
 		}
-		lost(t, streams[userID], channel, 10*time.Second)
+		awaitLost(t, streams[userID], channel, 10*time.Second)
 		streams[userID].cancel()
 		delete(streams, userID)
 		want := slices.DeleteFunc(before, func(id string) bool { return id == userID })
@@ -123,7 +123,7 @@ func expelOneByOne(t *testing.T, owner client, as func(string) client, channel s
 		for other, s := range streams {
 			testkit.Eventually(t, 20*time.Second, func() error {
 				if got := s.entries(channel); len(got) == 0 || got[len(got)-1].GetSeq() != seq {
-					return fmt.Errorf("%s: after %q was removed %q gets nothing", channel, userID, other)
+					return fmt.Errorf("%s: after %q was removed %q receives no event", channel, userID, other)
 				}
 				return nil
 			})
@@ -131,9 +131,9 @@ func expelOneByOne(t *testing.T, owner client, as func(string) client, channel s
 	}
 }
 
-// TestHostileChannelsAccepted checks that values at a limit are accepted, null equals an absent
-// field, and numbers may be strings.
-func TestHostileChannelsAccepted(t *testing.T) {
+// TestHostileChannelLimitsAreAccepted checks that values at a limit are accepted, null equals an
+// absent field, and numbers may be strings.
+func TestHostileChannelLimitsAreAccepted(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
 	plain := g.Mint("plain", ident.Send, ident.History, ident.Manage)
@@ -151,7 +151,7 @@ func TestHostileChannelsAccepted(t *testing.T) {
 		call(d, createChannel, &parleyv1.CreateChannelRequest{ChannelId: channel},
 			`{"channelId":"`+channel+`","membersOnly":null,"members":null}`, &made)
 		if c := made.GetChannel(); c.GetCreatedBy() != "plain" || c.GetHeadSeq() != 0 || c.GetCount() != 0 || c.GetMembersOnly() {
-			t.Errorf("%s: made %v", d.name, c)
+			t.Errorf("%s: created %v", d.name, c)
 		}
 		if err := callErr(g.tester().CreateChannel(t.Context(), &parleyv1.CreateChannelRequest{ChannelId: channel})); connect.CodeOf(err) != connect.CodeAlreadyExists {
 			t.Errorf("%s: made again, it is answered %v", d.name, err)
@@ -190,10 +190,11 @@ func positionsOf(a *answer) (ids []string) {
 	return ids
 }
 
-// TestHostileStrangers checks refusals to a non-member that the table does not cover. The items of
-// a batch are refused one by one. A stream's refusal names every channel and leaves a live stream
-// unchanged. Existing and missing messages get the same answer. Nobody sees a non-member type.
-func TestHostileStrangers(t *testing.T) {
+// TestHostileNonMembersAreRefused checks refusals to a non-member that the table does not cover.
+// The items of a batch are refused one by one. A stream's refusal names every channel and leaves a
+// live stream unchanged. Existing and missing messages get the same answer. Nobody sees a
+// non-member type.
+func TestHostileNonMembersAreRefused(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
 	owner := g.tester()
@@ -254,7 +255,7 @@ func TestHostileStrangers(t *testing.T) {
 		mine.mu.Lock()
 		for _, e := range mine.events {
 			if e.GetChannelId() != open {
-				t.Errorf("%s: the stream was given %v", d.name, e)
+				t.Errorf("%s: the stream received %v", d.name, e)
 			}
 		}
 		mine.mu.Unlock()
@@ -267,7 +268,7 @@ func TestHostileStrangers(t *testing.T) {
 			}, d, bob).raw)
 		}
 		if raw[0] != raw[1] {
-			t.Errorf("%s: a message that is there is answered\n%s, none\n%s", d.name, raw[0], raw[1])
+			t.Errorf("%s: an existing message is answered\n%s, a missing one\n%s", d.name, raw[0], raw[1])
 		}
 		g.judge(d.name+" typing", g.call(&line{procedure: sendTyping, message: &parleyv1.SendTypingRequest{ChannelId: "secret-1"}}, d, bob), stranger)
 	}
@@ -281,7 +282,7 @@ func TestHostileStrangers(t *testing.T) {
 	defer alice.mu.Unlock()
 	for _, e := range alice.events {
 		if id := e.GetTyping().GetUserId(); id != "" && id != "tester" {
-			t.Errorf("%q types", id)
+			t.Errorf("typing event of %q", id)
 		}
 	}
 }
@@ -322,7 +323,7 @@ func TestHostileTyping(t *testing.T) {
 		most := 1 + int(time.Since(start)/time.Second)
 		calm := "calm-" + d.name
 		if a := g.call(&l, d, g.Mint(calm, ident.Send)); a.code != "ok" {
-			t.Fatalf("%s: another who types is answered %s", d.name, a.code)
+			t.Fatalf("%s: typing of another user is answered %s", d.name, a.code)
 		}
 		testkit.Eventually(t, 10*time.Second, func() error {
 			if s.typed(calm) == 0 {
@@ -338,7 +339,7 @@ func TestHostileTyping(t *testing.T) {
 	for n := range 300 {
 		token := g.Mint(fmt.Sprintf("crowd-%d", n), ident.Send)
 		if a := g.call(&line{procedure: sendTyping, message: &parleyv1.SendTypingRequest{ChannelId: "loud"}}, &dialects[1], token); a.code != "ok" {
-			t.Fatalf("the crowd's %d is answered %s, %s", n, a.code, a.message)
+			t.Fatalf("typing of user %d is answered %s, %s", n, a.code, a.message)
 		}
 	}
 	if now := g.stored(); now != stored || g.known() != known {

@@ -44,8 +44,8 @@ func TestHostilePageSizes(t *testing.T) {
 	}
 }
 
-// TestHostileGetIsNotStored checks that no cache keeps the answer to a GET.
-func TestHostileGetIsNotStored(t *testing.T) {
+// TestHostileGETResponsesAreNotCached checks that no cache keeps the answer to a GET.
+func TestHostileGETResponsesAreNotCached(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
 	for path, status := range map[string]int{

@@ -23,15 +23,15 @@ func allQueueCalls() map[string]func(topic, group string) proto.Message {
 	return all
 }
 
-// TestHostileQueueCallsAreAll checks that every call is in a table; one that is missing would not
-// be tested.
-func TestHostileQueueCallsAreAll(t *testing.T) {
+// TestHostileQueueTablesCoverEveryMethod checks that every call is in a table; one that is missing
+// would not be tested.
+func TestHostileQueueTablesCoverEveryMethod(t *testing.T) {
 	t.Parallel()
 	all := allQueueCalls()
 	for name, m := range methods() {
 		service := m.Parent().Name()
 		if all[name] == nil && service != "MessageService" && name != listTopics && name != "GetServerInfo" { // any token may call these
-			t.Errorf("%s of %s is sent nowhere", name, service)
+			t.Errorf("no table calls %s of %s", name, service)
 		}
 	}
 }
@@ -85,7 +85,7 @@ func capabilityLines(g *target) []line {
 	return lines
 }
 
-func TestHostileQueueRights(t *testing.T) { //nolint:paralleltest // it measures processor time, which all tests share
+func TestHostileQueueCapabilities(t *testing.T) { //nolint:paralleltest // it measures processor time, which all tests share
 	g := attack(t, nil)
 	g.workshop()
 	g.run(capabilityLines(g))
@@ -118,9 +118,9 @@ func TestHostileQueueTokens(t *testing.T) {
 	}
 }
 
-// TestHostileQueueAccess checks that a topic outside the caller's capabilities gets the same
-// answer, byte for byte, before and after it exists.
-func TestHostileQueueAccess(t *testing.T) {
+// TestHostileRefusalHidesWhetherTopicExists checks that a topic outside the caller's capabilities
+// gets the same answer, byte for byte, before and after it exists.
+func TestHostileRefusalHidesWhetherTopicExists(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
 	mallory := g.consumerOf("mallory", "mine-*")
@@ -142,25 +142,25 @@ func TestHostileQueueAccess(t *testing.T) {
 			return out
 		}
 		before := answers()
-		g.stock(topic, 2)
+		g.produce(topic, 2)
 		after := answers()
 		for procedure := range before {
 			if before[procedure] != after[procedure] {
 				t.Errorf("%s, %s: before the topic existed\n%s, afterwards\n%s", d.name, procedure, before[procedure], after[procedure])
 			}
 		}
-		if w := g.work(topic); w.GetUnread() != 2 {
+		if w := g.groupStats(topic); w.GetUnread() != 2 {
 			t.Errorf("%s: %v", d.name, w)
 		}
 	}
 }
 
-// TestHostileQueueRate checks that a batch costs as much as its items, that a call over the limit
-// is refused before it is examined, and that other subjects are not.
-func TestHostileQueueRate(t *testing.T) {
+// TestHostileQueueRateLimit checks that a batch costs as much as its items, that a call over the
+// limit is refused before it is examined, and that other subjects are not.
+func TestHostileQueueRateLimit(t *testing.T) {
 	t.Parallel()
 	g := attack(t, func(c *config.Config) { c.Limits.RequestsPerSecond, c.Limits.RequestBurst = 1, 20 })
-	g.stock("jobs", 1)
+	g.produce("jobs", 1)
 	for i := range dialects[:4] {
 		d := &dialects[i]
 		greedy := g.consumerOf("greedy-"+d.name, "jobs")
@@ -178,11 +178,11 @@ func TestHostileQueueRate(t *testing.T) {
 			a := g.call(&line{procedure: procedure, message: request("{x}", "")}, d, greedy)
 			g.judge(fmt.Sprintf("%s, %s", d.name, procedure), a, want{code: "resource_exhausted", reason: "RATE_LIMITED"})
 			if wait := a.retry.GetRetryDelay().AsDuration(); wait <= 0 || a.detail.GetRetryAfter().AsDuration() != wait {
-				t.Errorf("%s: %s is told to wait %v, %v", d.name, procedure, wait, a.detail)
+				t.Errorf("%s: %s got retry delay %v, detail %v", d.name, procedure, wait, a.detail)
 			}
 		}
 		if a := g.call(&line{procedure: produce, message: queueCalls[produce]("jobs", "")}, d, g.consumerOf("modest-"+d.name, "jobs")); a.code != "ok" {
-			t.Errorf("%s: another is answered %s, %s", d.name, a.code, a.message)
+			t.Errorf("%s: another subject is answered %s, %s", d.name, a.code, a.message)
 		}
 	}
 }

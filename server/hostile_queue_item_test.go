@@ -115,8 +115,8 @@ func codeName(code parleyv1.StatusCode) string {
 	return strings.ToLower(strings.TrimPrefix(code.String(), "STATUS_CODE_"))
 }
 
-// itemTold formats an item's error.
-func itemTold(e *parleyv1.ItemError) string {
+// itemSummary formats an item's error.
+func itemSummary(e *parleyv1.ItemError) string {
 	if e == nil {
 		return "ok"
 	}
@@ -124,8 +124,8 @@ func itemTold(e *parleyv1.ItemError) string {
 	return fmt.Sprintf("%s %s %q %d", codeName(e.GetCode()), strings.TrimPrefix(d.GetReason().String(), "ERROR_REASON_"), d.GetField(), d.GetLimit())
 }
 
-// counted returns how many messages a topic has taken and how many of them are scheduled.
-func (g *target) counted(topic string) (produced, delayed int64) {
+// topicCounts returns how many messages a topic has taken and how many of them are scheduled.
+func (g *target) topicCounts(topic string) (produced, delayed int64) {
 	g.t.Helper()
 	stats, err := g.Admin(g.Token).GetTopicStats(g.t.Context(), &parleyv1.GetTopicStatsRequest{Topic: topic})
 	if err != nil {
@@ -158,25 +158,25 @@ func TestHostileQueueItems(t *testing.T) { //nolint:paralleltest // it measures 
 				want := fmt.Sprintf("invalid_argument INVALID_FIELD %q %d", field, l.limit)
 				sent := line{procedure: procedure, message: m, only: l.only}
 				for _, d := range sent.dialects() {
-					produced, delayed := g.counted("jobs")
+					produced, delayed := g.topicCounts("jobs")
 					before := cpu()
 					errs := g.itemErrors(&sent, d, g.Token)
 					if cost := cpu() - before; cost > 4*cpuLimit { // other work in the process costs too
-						t.Errorf("%s, %s: it cost %v on a processor", d.name, procedure, cost)
+						t.Errorf("%s, %s: it took %v of processor time", d.name, procedure, cost)
 					}
-					if len(errs) != 3 || errs[0] != nil || errs[2] != nil || itemTold(errs[1]) != want {
+					if len(errs) != 3 || errs[0] != nil || errs[2] != nil || itemSummary(errs[1]) != want {
 						t.Errorf("%s, %s: answered %v, want %s", d.name, procedure, errs, want)
 					}
 					if !strings.Contains(errs[1].GetMessage(), strings.Split(l.field, "[")[0]) {
 						t.Errorf("%s, %s: the text names no field: %q", d.name, procedure, errs[1].GetMessage())
 					}
-					now, waiting := g.counted("jobs")
+					now, waiting := g.topicCounts("jobs")
 					if procedure == produce {
 						delayed += 2
 						waiting += 2
 					}
 					if now != produced+2 || waiting != delayed+map[string]int64{schedule: 2}[procedure] {
-						t.Errorf("%s, %s: %d were taken and %d wait, it was %d and %d", d.name, procedure, now, waiting, produced, delayed)
+						t.Errorf("%s, %s: %d produced and %d delayed, before it was %d and %d", d.name, procedure, now, waiting, produced, delayed)
 					}
 				}
 			}
@@ -184,9 +184,9 @@ func TestHostileQueueItems(t *testing.T) { //nolint:paralleltest // it measures 
 	}
 }
 
-// TestHostileQueueQuotas checks a topic's limit and its memory of keys: a batch is accepted as far
-// as there is room, and a key stands for its first payload.
-func TestHostileQueueQuotas(t *testing.T) {
+// TestHostileTopicLimitAndIdempotencyKeys checks a topic's limit and its memory of keys: a batch is
+// accepted as far as there is room, and a key stands for its first payload.
+func TestHostileTopicLimitAndIdempotencyKeys(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
 	g.workshop()
@@ -194,27 +194,27 @@ func TestHostileQueueQuotas(t *testing.T) {
 		d := &dialects[i]
 		full := line{procedure: produce, message: &parleyv1.ProduceRequest{Topic: "full", Messages: []*parleyv1.QueueMessage{{Key: "a"}, {Key: "b"}}}}
 		for _, e := range g.itemErrors(&full, d, g.Token) {
-			if itemTold(e) != `resource_exhausted TOPIC_FULL "" 1` || !e.GetDetail().GetRetryable() || e.GetDetail().GetRetryAfter().AsDuration() <= 0 {
+			if itemSummary(e) != `resource_exhausted TOPIC_FULL "" 1` || !e.GetDetail().GetRetryable() || e.GetDetail().GetRetryAfter().AsDuration() <= 0 {
 				t.Errorf("%s: a full topic answers %v", d.name, e)
 			}
 		}
-		if produced, _ := g.counted("full"); produced != 1 {
-			t.Errorf("%s: a topic of one message has taken %d", d.name, produced)
+		if produced, _ := g.topicCounts("full"); produced != 1 {
+			t.Errorf("%s: a topic with a limit of one message accepted %d", d.name, produced)
 		}
 		key := "key-" + d.name
 		batch := line{procedure: produce, message: &parleyv1.ProduceRequest{Topic: "jobs", Messages: []*parleyv1.QueueMessage{
 			{Payload: []byte("1"), IdempotencyKey: key}, {Payload: []byte("2"), IdempotencyKey: key}, {Payload: []byte("1"), IdempotencyKey: key},
 		}}}
-		produced, _ := g.counted("jobs")
+		produced, _ := g.topicCounts("jobs")
 		var got []string
 		for _, e := range g.itemErrors(&batch, d, g.Token) {
-			got = append(got, itemTold(e))
+			got = append(got, itemSummary(e))
 		}
 		if fmt.Sprint(got) != `[ok already_exists IDEMPOTENCY_KEY_REUSED "messages[1].idempotency_key" 0 ok]` {
 			t.Errorf("%s: one key three times is answered %q", d.name, got)
 		}
-		if now, _ := g.counted("jobs"); now != produced+1 {
-			t.Errorf("%s: of one key three times %d were stored", d.name, now-produced)
+		if now, _ := g.topicCounts("jobs"); now != produced+1 {
+			t.Errorf("%s: three messages with one key: %d stored, want 1", d.name, now-produced)
 		}
 		large := &parleyv1.ProduceRequest{Topic: "jobs"}
 		for range 9 {
@@ -225,10 +225,10 @@ func TestHostileQueueQuotas(t *testing.T) {
 	}
 }
 
-// TestHostileQueuesAccepted checks that values at a limit are accepted: 1,000 messages with the
-// maximum number of headers, a payload of the maximum size, and the longest names. Unknown fields
-// have no effect.
-func TestHostileQueuesAccepted(t *testing.T) {
+// TestHostileQueueLimitsAreAccepted checks that values at a limit are accepted: 1,000 messages with
+// the maximum number of headers, a payload of the maximum size, and the longest names. Unknown
+// fields have no effect.
+func TestHostileQueueLimitsAreAccepted(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
 	longest := strings.Repeat("q", 64)
@@ -270,14 +270,14 @@ func TestHostileQueuesAccepted(t *testing.T) {
 				t.Errorf("%s: message %d at the limits is answered %v", d.name, n, e)
 			}
 		}
-		if produced, delayed := g.counted(topic); produced != 2002 || delayed != 1000 {
-			t.Errorf("%s: %d were taken, %d of them scheduled", d.name, produced, delayed)
+		if produced, delayed := g.topicCounts(topic); produced != 2002 || delayed != 1000 {
+			t.Errorf("%s: %d produced, %d of them scheduled", d.name, produced, delayed)
 		}
 	}
 	d := &dialects[0]
 	l := line{procedure: createTopic, json: `{"topic":{"name":"known","create_time":"1999-01-01T00:00:00Z","producePaused":true,"groups":["x"]}}`}
 	made := answerTo[parleyv1.CreateTopicResponse](g, d, &l, g.Token).GetTopic()
 	if made.GetProducePaused() || len(made.GetGroups()) > 0 || made.GetCreateTime().AsTime().Year() < 2020 {
-		t.Errorf("a field that is output only was taken: %v", made)
+		t.Errorf("an output-only field was accepted: %v", made)
 	}
 }

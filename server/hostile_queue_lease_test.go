@@ -33,8 +33,8 @@ func (g *target) consumerOf(subject string, patterns ...string) string {
 	return g.MintAs(p, time.Hour)
 }
 
-// stock creates a topic with one partition and the group g, and produces n messages.
-func (g *target) stock(topic string, n int) {
+// produce creates a topic with one partition and the group g, and produces n messages.
+func (g *target) produce(topic string, n int) {
 	g.t.Helper()
 	ctx, admin := g.t.Context(), g.Admin(g.Token)
 	if err := callErr(admin.CreateTopic(ctx, &parleyv1.CreateTopicRequest{Topic: &parleyv1.Topic{Name: topic, Partitions: 1}})); err != nil {
@@ -52,8 +52,8 @@ func (g *target) stock(topic string, n int) {
 	}
 }
 
-// work returns the statistics of the group g in a topic.
-func (g *target) work(topic string) *parleyv1.GroupStats {
+// groupStats returns the statistics of the group g in a topic.
+func (g *target) groupStats(topic string) *parleyv1.GroupStats {
 	g.t.Helper()
 	stats, err := g.Admin(g.Token).GetTopicStats(g.t.Context(), &parleyv1.GetTopicStatsRequest{Topic: topic})
 	if err != nil {
@@ -91,7 +91,7 @@ func (g *target) settled(d *dialect, bearer, topic, streamID, token string) map[
 		}},
 	} {
 		l.procedure = procedure
-		out[procedure] = itemTold(g.itemErrors(&l, d, bearer)[0])
+		out[procedure] = itemSummary(g.itemErrors(&l, d, bearer)[0])
 	}
 	return out
 }
@@ -104,8 +104,8 @@ var tokenField = map[string]string{ack: "tokens[0]", nack: "items[0].token", ext
 func TestHostileDeliveryTokens(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
-	g.stock("jobs", 3)
-	g.stock("other", 1)
+	g.produce("jobs", 3)
+	g.produce("other", 1)
 	ada, mallory := g.consumerOf("ada", "jobs", "other"), g.consumerOf("mallory", "jobs", "other")
 	r := consuming("jobs")
 	r.AckTimeout = durationpb.New(12 * time.Hour)
@@ -115,7 +115,7 @@ func TestHostileDeliveryTokens(t *testing.T) {
 	other.AckTimeout = r.GetAckTimeout()
 	elsewhere := g.consumes(ada, nil, other)
 	foreign := elsewhere.await(1)[0].GetToken()
-	before, beforeOther := g.work("jobs").String(), g.work("other").String()
+	before, beforeOther := g.groupStats("jobs").String(), g.groupStats("other").String()
 	token := held[0].GetToken()
 	wants := func(what string, got map[string]string, format string) {
 		t.Helper()
@@ -134,7 +134,7 @@ func TestHostileDeliveryTokens(t *testing.T) {
 		for name, bad := range map[string]string{"nothing": "", "513 letters": strings.Repeat("a", 513), "a dot": "a.b", "NUL": "a\x00", "a newline": token + "\n"} {
 			for procedure, told := range g.settled(d, ada, "jobs", c.streamID, bad) {
 				if !strings.HasPrefix(told, fmt.Sprintf("invalid_argument INVALID_FIELD %q", tokenField[procedure])) {
-					t.Errorf("%s, %s: %s is told %s", d.name, name, procedure, told)
+					t.Errorf("%s, %s: %s got %s", d.name, name, procedure, told)
 				}
 			}
 		}
@@ -155,26 +155,26 @@ func TestHostileDeliveryTokens(t *testing.T) {
 			t.Errorf("%s: 2^63-1 credits are answered %s %v", d.name, a.code, a.detail)
 		}
 	}
-	if now := g.work("jobs").String(); now != before {
-		t.Errorf("of jobs there is %s, it was %s", now, before)
+	if now := g.groupStats("jobs").String(); now != before {
+		t.Errorf("topic jobs: got %s, want %s", now, before)
 	}
-	if now := g.work("other").String(); now != beforeOther {
-		t.Errorf("of other there is %s, it was %s", now, beforeOther)
+	if now := g.groupStats("other").String(); now != beforeOther {
+		t.Errorf("topic other: got %s, want %s", now, beforeOther)
 	}
 	if got := g.settled(&dialects[1], ada, "jobs", c.streamID, token); got[ack] != "ok" && got[nack] != "ok" {
 		t.Errorf("the token itself is answered %q", got)
 	}
 }
 
-// TestHostileSettlements checks that a settled delivery stays settled, and that a consumer that has
-// lost its stream changes nothing and is told so.
-func TestHostileSettlements(t *testing.T) {
+// TestHostileSettledDeliveryStaysSettled checks that a settled delivery stays settled, and that a
+// consumer that has lost its stream changes nothing and is told so.
+func TestHostileSettledDeliveryStaysSettled(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
 	for i := range dialects[:4] {
 		d := &dialects[i]
 		opts, topic := options[d.name], "settle-"+d.name
-		g.stock(topic, 4)
+		g.produce(topic, 4)
 		r := consuming(topic)
 		r.AckTimeout = durationpb.New(12 * time.Hour)
 		c := g.consumes(g.Token, opts, r)
@@ -186,7 +186,7 @@ func TestHostileSettlements(t *testing.T) {
 				item.Token = held[n].GetToken()
 				l.message = &parleyv1.NackRequest{Topic: topic, Group: "g", StreamId: c.streamID, Items: []*parleyv1.NackItem{item}}
 			}
-			return itemTold(g.itemErrors(&l, d, g.Token)[0])
+			return itemSummary(g.itemErrors(&l, d, g.Token)[0])
 		}
 		const already = `failed_precondition ALREADY_SETTLED "" 0`
 		retry := func() *parleyv1.NackItem { return retried("", time.Hour) }
@@ -210,7 +210,7 @@ func TestHostileSettlements(t *testing.T) {
 		if got := items(nack, 2, coded); got != `invalid_argument INVALID_FIELD "items[0].release" 0` {
 			t.Errorf("%s: a release with a code is told %s", d.name, got)
 		}
-		if w := g.work(topic); w.GetAcked() != 1 || w.GetRetrying() != 1 || w.GetPending() != 2 || w.GetDead() != 0 {
+		if w := g.groupStats(topic); w.GetAcked() != 1 || w.GetRetrying() != 1 || w.GetPending() != 2 || w.GetDead() != 0 {
 			t.Errorf("%s: %v", d.name, w)
 		}
 		// The stream ends, and another one receives its unsettled deliveries.
@@ -219,27 +219,27 @@ func TestHostileSettlements(t *testing.T) {
 		again := next.await(2)
 		for procedure, told := range g.settled(d, g.Token, topic, c.streamID, held[2].GetToken()) {
 			if told != `failed_precondition LEASE_LOST "" 0` {
-				t.Errorf("%s: after its stream %s is told %s", d.name, procedure, told)
+				t.Errorf("%s: after the stream ended %s got %s", d.name, procedure, told)
 			}
 		}
 		for procedure, told := range g.settled(d, g.Token, topic, next.streamID, held[2].GetToken()) {
 			if told != fmt.Sprintf("invalid_argument DELIVERY_TOKEN_INVALID %q 0", tokenField[procedure]) {
-				t.Errorf("%s: in the next stream %s is told %s", d.name, procedure, told)
+				t.Errorf("%s: in the next stream %s got %s", d.name, procedure, told)
 			}
 		}
-		if w := g.work(topic); w.GetAcked() != 1 || w.GetRetrying() != 1 || w.GetPending() != 2 || w.GetDead() != 0 || again[0].GetAttempt() != 2 {
-			t.Errorf("%s: after the next took over: %v", d.name, w)
+		if w := g.groupStats(topic); w.GetAcked() != 1 || w.GetRetrying() != 1 || w.GetPending() != 2 || w.GetDead() != 0 || again[0].GetAttempt() != 2 {
+			t.Errorf("%s: after the takeover: %v", d.name, w)
 		}
 		_ = next.stream.Close()
 	}
 }
 
-// TestHostileConsumers checks that a subject with the maximum number of streams gets no more until
-// one ends, and that other subjects do.
-func TestHostileConsumers(t *testing.T) {
+// TestHostileConsumerLimitPerSubject checks that a subject with the maximum number of streams gets
+// no more until one ends, and that other subjects do.
+func TestHostileConsumerLimitPerSubject(t *testing.T) {
 	t.Parallel()
 	g := attack(t, func(c *config.Config) { c.Queues.ConsumersPerSubject = 2 })
-	g.stock("jobs", 1)
+	g.produce("jobs", 1)
 	for i := range dialects[:4] {
 		d := &dialects[i]
 		token, opts := g.consumerOf("busy-"+d.name, "jobs"), options[d.name]
@@ -256,14 +256,14 @@ func TestHostileConsumers(t *testing.T) {
 	}
 }
 
-// TestHostileBothWays checks that a bad request on a bidirectional stream, such as a second start,
-// gets an answer and the stream stays open.
-func TestHostileBothWays(t *testing.T) {
+// TestHostileStreamingConsumeRequests checks that a bad request on a bidirectional stream, such as
+// a second start, gets an answer and the stream stays open.
+func TestHostileStreamingConsumeRequests(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
 	for name, opts := range options {
 		topic := "both-" + name
-		g.stock(topic, 1)
+		g.produce(topic, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		s, err := g.Queues(g.Token, opts...).StreamingConsume(ctx)
 		if err != nil {
@@ -330,9 +330,9 @@ func TestHostileBothWays(t *testing.T) {
 			bad.r.CallId = int64(n + 1)
 			say(bad.r)
 			answer := hear(func(m *parleyv1.StreamingConsumeResponse) bool { return m.GetAnswer() != nil }).GetAnswer()
-			told := itemTold(answer.GetError())
+			told := itemSummary(answer.GetError())
 			for _, r := range answer.GetResults() {
-				told = itemTold(r.GetError())
+				told = itemSummary(r.GetError())
 			}
 			if answer.GetCallId() != int64(n+1) || told != bad.want {
 				t.Errorf("%s: request %d is told %s, want %s", name, n+1, told, bad.want)
@@ -348,7 +348,7 @@ func TestHostileBothWays(t *testing.T) {
 			t.Errorf("%s: the stream ends with %v, %v", name, err, connect.CodeOf(err))
 		}
 		cancel()
-		if w := g.work(topic); w.GetAcked() != 1 || w.GetPending() != 0 {
+		if w := g.groupStats(topic); w.GetAcked() != 1 || w.GetPending() != 0 {
 			t.Errorf("%s: %v", name, w)
 		}
 	}

@@ -105,8 +105,8 @@ func queueFrameLines() []line {
 		{name: "no message", procedure: createTopic, body: whole(nil), message: good(), only: framedOnly, want: refused("unimplemented")},
 		{name: "no message, of a stream", procedure: consume, body: whole(nil), message: good(), want: one},
 		{name: "no message, both ways", procedure: streamingConsume, body: whole(nil), message: good(), want: want{code: "invalid_argument", reason: "MALFORMED_REQUEST"}},
-		{name: "bomb to a batch", procedure: produce, header: compressed, body: squeezed(produce, b.small), message: good(), want: refused("resource_exhausted")},
-		{name: "bomb of 1.9 MiB to a batch", procedure: produce, header: compressed, body: squeezed(produce, b.large[:len(b.large)/2]), message: good(), want: refused("resource_exhausted")},
+		{name: "bomb to a batch", procedure: produce, header: compressed, body: gzipped(produce, b.small), message: good(), want: refused("resource_exhausted")},
+		{name: "bomb of 1.9 MiB to a batch", procedure: produce, header: compressed, body: gzipped(produce, b.large[:len(b.large)/2]), message: good(), want: refused("resource_exhausted")},
 	}
 	for procedure, request := range map[string]proto.Message{
 		produce: queueCalls[produce]("jobs", "g"), createTopic: adminCalls[createTopic]("new", ""), consume: queueCalls[consume]("jobs", "g"), streamingConsume: queueCalls[streamingConsume]("jobs", "g"),
@@ -122,8 +122,8 @@ func queueFrameLines() []line {
 		add("frame shorter than promised", framedOnly, refused("internal"), inside, whole(prefixed(0, 9, []byte("abc"))), nil)
 		add("half a prefix", framedOnly, refused("internal"), inside, whole([]byte("\x00\x00\x00")), nil)
 		add("compressed without an encoding", framedOnly, refused("internal"), inside, flagged, nil)
-		add("not gzip", "", refused("invalid_argument"), want{code: "invalid_argument", reason: "MALFORMED_REQUEST"}, squeezed(procedure, garbage), compressed)
-		add("bomb of 63 KiB to 64 MiB", "", refused("resource_exhausted"), large, squeezed(procedure, b.small), compressed)
+		add("not gzip", "", refused("invalid_argument"), want{code: "invalid_argument", reason: "MALFORMED_REQUEST"}, gzipped(procedure, garbage), compressed)
+		add("bomb of 63 KiB to 64 MiB", "", refused("resource_exhausted"), large, gzipped(procedure, b.small), compressed)
 	}
 	return lines
 }

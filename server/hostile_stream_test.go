@@ -53,9 +53,9 @@ func badMetadata(n int) map[string]string {
 	return m
 }
 
-// TestHostileSubscriptions checks too many channels for a stream and too many streams for a
+// TestHostileSubscriptionLimits checks too many channels for a stream and too many streams for a
 // subject. A refused request leaves nothing behind.
-func TestHostileSubscriptions(t *testing.T) { //nolint:paralleltest // it measures processor time, which all tests share
+func TestHostileSubscriptionLimits(t *testing.T) { //nolint:paralleltest // it measures processor time, which all tests share
 	g := attack(t, func(c *config.Config) { c.Limits.StreamsPerSubject = 3 })
 	many := func(n int) *parleyv1.SubscribeRequest {
 		r := &parleyv1.SubscribeRequest{}
@@ -114,10 +114,10 @@ func TestHostileSubscriptions(t *testing.T) { //nolint:paralleltest // it measur
 	}
 }
 
-// TestHostilePositions checks positions from which a stream can't continue. An old epoch or a
-// position beyond the end causes an explicit gap in that channel; the stream's other channels
+// TestHostilePositionsCauseGaps checks positions from which a stream can't continue. An old epoch
+// or a position beyond the end causes an explicit gap in that channel; the stream's other channels
 // continue.
-func TestHostilePositions(t *testing.T) {
+func TestHostilePositionsCauseGaps(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
 	for name, opts := range options {
@@ -144,7 +144,7 @@ func TestHostilePositions(t *testing.T) {
 			s.mu.Lock()
 			for _, e := range s.events {
 				if e.GetChannelId() == bad && e.GetState().GetRecovered() {
-					t.Errorf("%s, %v: the state says that everything follows", name, reason)
+					t.Errorf("%s, %v: recovered is true, want false", name, reason)
 				}
 			}
 			s.mu.Unlock()
@@ -179,9 +179,10 @@ func (g *target) unread(opts []connect.ClientOption, channel string) *connect.Se
 	return s
 }
 
-// TestHostileReaders checks that a subscriber that stops reading is cut and told its last sent
-// position, and that everything before it arrived without gaps. Other subscribers do not wait.
-func TestHostileReaders(t *testing.T) {
+// TestHostileStalledSubscriberIsDisconnected checks that a subscriber that stops reading is cut and
+// told its last sent position, and that everything before it arrived without gaps. Other
+// subscribers do not wait.
+func TestHostileStalledSubscriberIsDisconnected(t *testing.T) {
 	t.Parallel()
 	g := attack(t, func(c *config.Config) { c.Limits.StreamQueueBytes, c.Limits.StreamQueueEvents = 256<<10, 8 })
 	for name, opts := range options {
@@ -200,7 +201,7 @@ func TestHostileReaders(t *testing.T) {
 		for slow.Receive() {
 			for _, e := range slow.Msg().GetEvents().GetEvents() {
 				if e.GetSent() == nil || e.GetSeq() != last+1 {
-					t.Errorf("%s: after %d comes %d", name, last, e.GetSeq())
+					t.Errorf("%s: entry after %d is %d", name, last, e.GetSeq())
 				}
 				last = e.GetSeq()
 			}
@@ -208,10 +209,10 @@ func TestHostileReaders(t *testing.T) {
 		err := slow.Err()
 		d := detailOf(t, err)
 		if connect.CodeOf(err) != connect.CodeResourceExhausted || d.GetReason() != parleyv1.ErrorReason_ERROR_REASON_SLOW_CONSUMER || !d.GetRetryable() {
-			t.Errorf("%s: cut with %v, %v", name, err, d)
+			t.Errorf("%s: stream ended with %v, %v", name, err, d)
 		}
 		if p := d.GetPositions(); len(p) != 1 || p[0].GetChannelId() != channel || p[0].GetSeq() != last || p[0].GetEpoch() == "" || last == messages {
-			t.Errorf("%s: told %v, read up to %d of %d", name, p, last, messages)
+			t.Errorf("%s: last position %v, read up to %d of %d", name, p, last, messages)
 		}
 		again := subscribe(t, c, from(channel, last))
 		again.await(channel, last, messages-int(last))

@@ -82,7 +82,7 @@ func (l *logLines) check(t *testing.T) {
 			t.Logf("logged %v", line)
 		}
 		if text := fmt.Sprint(line); line["stack"] != nil || strings.Contains(text, "panic") {
-			t.Errorf("the log tells of a panic: %s", text)
+			t.Errorf("the log has a panic: %s", text)
 		}
 	}
 }
@@ -287,7 +287,7 @@ func (g *target) judge(name string, a *answer, w want) {
 		return
 	}
 	if insides.MatchString(a.raw) {
-		g.t.Errorf("%s: the answer tells of the server's inside: %s", name, a.raw)
+		g.t.Errorf("%s: the answer reveals server internals: %s", name, a.raw)
 	}
 	if w.library {
 		if a.code != "" || a.detail != nil {
@@ -351,7 +351,7 @@ func (g *target) stored() string {
 			return value
 		}
 	}
-	g.t.Fatal("the metrics do not tell how many entries were stored")
+	g.t.Fatal("the metrics have no count of stored entries")
 	return ""
 }
 
@@ -467,5 +467,5 @@ func (g *target) measured(l *line, d *dialect, token, name string, w want) {
 			return
 		}
 	}
-	g.t.Errorf("%s: the call cost %v on a processor, at most %v is allowed", name, least, cpuLimit)
+	g.t.Errorf("%s: the call took %v of processor time, at most %v is allowed", name, least, cpuLimit)
 }

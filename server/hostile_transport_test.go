@@ -64,8 +64,8 @@ var bombs = sync.OnceValue(func() bombSet {
 // compressed declares gzip in the headers of every dialect.
 var compressed = header("Content-Encoding", "gzip", "Connect-Content-Encoding", "gzip", "Grpc-Encoding", "gzip")
 
-// squeezed sends data as the content of a compressed message.
-func squeezed(procedure string, data []byte) func(*dialect, []byte) []byte {
+// gzipped sends data as the content of a compressed message.
+func gzipped(procedure string, data []byte) func(*dialect, []byte) []byte {
 	return func(d *dialect, _ []byte) []byte {
 		if d.framed(procedure) {
 			return prefixed(1, len(data), data)
@@ -120,7 +120,7 @@ func callLines() []line {
 		{name: "protocol version 9 of a stream", procedure: subscribing, header: header("Connect-Protocol-Version", "9"), message: &parleyv1.SubscribeRequest{}, only: "connect-json connect-proto", want: refused("invalid_argument")},
 
 		{name: "frame of 4 GiB to health", path: health, body: whole(prefixed(0, 0xffffffff, nil)), only: framedOnly, message: good(), open: true, want: refused("resource_exhausted")},
-		{name: "bomb to health", path: health, header: compressed, message: good(), body: squeezed(sendMessage, bombs().small), open: true, want: refused("resource_exhausted")},
+		{name: "bomb to health", path: health, header: compressed, message: good(), body: gzipped(sendMessage, bombs().small), open: true, want: refused("resource_exhausted")},
 		{name: "not decodable by health", path: health, json: `{"service":5}`, binary: "\x0a\xff", open: true, want: refused("invalid_argument")},
 		{name: "frame of 4 GiB to reflection", path: reflection, body: whole(prefixed(0, 0xffffffff, nil)), only: "grpc", message: good(), open: true, want: refused("resource_exhausted")},
 	}
@@ -211,18 +211,18 @@ func gzipLines() []line {
 		return "/parley.v1.MessageService/ListMessages?connect=v1&base64=1&compression=gzip&encoding=proto&message=" + url.QueryEscape(message)
 	}
 	return []line{
-		{name: "not gzip", header: compressed, body: squeezed(sendMessage, garbage), message: good(), want: refused("invalid_argument")},
-		{name: "not gzip, of a stream", procedure: subscribing, header: compressed, body: squeezed(subscribing, garbage), message: good(), want: refused("invalid_argument")},
-		{name: "gzip that ends early", header: compressed, body: squeezed(sendMessage, zeros(1000)[:20]), message: good(), want: refused("invalid_argument")},
-		{name: "gzip with a wrong sum", header: compressed, body: squeezed(sendMessage, flip(zeros(1000), -5)), message: good(), want: refused("invalid_argument")},
-		{name: "gzip that is damaged", header: compressed, body: squeezed(sendMessage, flip(zeros(1000), 12)), message: good(), want: refused("invalid_argument")},
-		{name: "unknown compression", header: unknown, body: squeezed(sendMessage, garbage), message: good(), want: refused("unimplemented")},
-		{name: "bomb of 63 KiB to 64 MiB", header: compressed, body: squeezed(sendMessage, b.small), message: good(), want: refused("resource_exhausted")},
-		{name: "bomb to the largest limit", procedure: sendMessages, header: compressed, body: squeezed(sendMessages, b.small), message: good(), want: refused("resource_exhausted")},
-		{name: "bomb to a stream", procedure: subscribing, header: compressed, body: squeezed(subscribing, b.small), message: good(), want: large},
-		{name: "bomb that is cut", procedure: sendMessages, header: compressed, body: squeezed(sendMessages, half), message: good(), want: refused("resource_exhausted")},
-		{name: "bomb of 3.8 MiB to 3.9 GiB", procedure: sendMessages, header: compressed, body: squeezed(sendMessages, b.large), message: good(), want: refused("resource_exhausted")},
-		{name: "bomb of 1.9 MiB to 1.9 GiB", procedure: sendMessages, header: compressed, body: squeezed(sendMessages, b.large[:len(b.large)/2]), message: good(), want: refused("resource_exhausted")},
+		{name: "not gzip", header: compressed, body: gzipped(sendMessage, garbage), message: good(), want: refused("invalid_argument")},
+		{name: "not gzip, of a stream", procedure: subscribing, header: compressed, body: gzipped(subscribing, garbage), message: good(), want: refused("invalid_argument")},
+		{name: "gzip that ends early", header: compressed, body: gzipped(sendMessage, zeros(1000)[:20]), message: good(), want: refused("invalid_argument")},
+		{name: "gzip with a wrong sum", header: compressed, body: gzipped(sendMessage, flip(zeros(1000), -5)), message: good(), want: refused("invalid_argument")},
+		{name: "gzip that is damaged", header: compressed, body: gzipped(sendMessage, flip(zeros(1000), 12)), message: good(), want: refused("invalid_argument")},
+		{name: "unknown compression", header: unknown, body: gzipped(sendMessage, garbage), message: good(), want: refused("unimplemented")},
+		{name: "bomb of 63 KiB to 64 MiB", header: compressed, body: gzipped(sendMessage, b.small), message: good(), want: refused("resource_exhausted")},
+		{name: "bomb to the largest limit", procedure: sendMessages, header: compressed, body: gzipped(sendMessages, b.small), message: good(), want: refused("resource_exhausted")},
+		{name: "bomb to a stream", procedure: subscribing, header: compressed, body: gzipped(subscribing, b.small), message: good(), want: large},
+		{name: "bomb that is cut", procedure: sendMessages, header: compressed, body: gzipped(sendMessages, half), message: good(), want: refused("resource_exhausted")},
+		{name: "bomb of 3.8 MiB to 3.9 GiB", procedure: sendMessages, header: compressed, body: gzipped(sendMessages, b.large), message: good(), want: refused("resource_exhausted")},
+		{name: "bomb of 1.9 MiB to 1.9 GiB", procedure: sendMessages, header: compressed, body: gzipped(sendMessages, b.large[:len(b.large)/2]), message: good(), want: refused("resource_exhausted")},
 		{name: "GET with a message that is no base64", method: http.MethodGet, path: get("%%%"), message: good(), only: "connect-proto", want: want{code: "invalid_argument", reason: "MALFORMED_REQUEST", field: "message"}},
 		{name: "GET with base64 that is cut", method: http.MethodGet, path: get("QQ="), message: good(), only: "connect-proto", want: want{code: "invalid_argument", reason: "MALFORMED_REQUEST", field: "message"}},
 		{name: "GET without a message", method: http.MethodGet, path: "/parley.v1.MessageService/ListMessages?connect=v1&encoding=json", message: good(), only: "connect-proto", want: want{code: "invalid_argument", reason: "MALFORMED_REQUEST", field: "message"}},

@@ -73,7 +73,7 @@ func heldBy() (stack, heap float64) {
 	return float64(m.StackInuse), float64(m.HeapAlloc)
 }
 
-func TestIdleStreamsHoldLittleStack(t *testing.T) { //nolint:paralleltest // other tests' stacks would count
+func TestIdleStreamsUseLittleStack(t *testing.T) { //nolint:paralleltest // other tests' stacks would count
 	const n = 200
 	s := servertest.Dev(t)
 	before, _ := heldBy()

@@ -118,9 +118,9 @@ func redisServers(dir string) int {
 	return n
 }
 
-// TestKillNineLosesNothing checks that after kill -9 at any moment the next start finds every
-// acknowledged message once and in its place, and takes over the orphaned redis-server.
-func TestKillNineLosesNothing(t *testing.T) {
+// TestKillLosesNoAcknowledgedMessage checks that after kill -9 at any moment the next start finds
+// every acknowledged message once and in its place, and takes over the orphaned redis-server.
+func TestKillLosesNoAcknowledgedMessage(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -180,7 +180,7 @@ func TestKillNineLosesNothing(t *testing.T) {
 				t.Fatalf("message %d is %v", next, m)
 			}
 			if byID[m.GetClientMsgId()] != nil {
-				t.Fatalf("%s is there twice", m.GetClientMsgId())
+				t.Fatalf("%s is stored twice", m.GetClientMsgId())
 			}
 			byID[m.GetClientMsgId()] = m
 			next++
@@ -191,7 +191,7 @@ func TestKillNineLosesNothing(t *testing.T) {
 	}
 	for id, ack := range acked {
 		if m := byID[id]; m == nil || m.GetSeq() != ack.GetSeq() || m.GetMsgId() != ack.GetMsgId() {
-			t.Fatalf("%s was acknowledged as %v and is %v", id, ack, m)
+			t.Fatalf("%s was acknowledged as %v and is stored as %v", id, ack, m)
 		}
 	}
 	t.Logf("%d acknowledged over 4 kills, %d stored", n, len(byID))
@@ -202,9 +202,9 @@ func TestKillNineLosesNothing(t *testing.T) {
 	awaitSource(t, c, "kill", "cache")
 }
 
-// TestSignalEndsSoon checks that a signal drains and ends the process successfully within five
-// seconds.
-func TestSignalEndsSoon(t *testing.T) {
+// TestSignalDrainsWithinFiveSeconds checks that a signal drains and ends the process successfully
+// within five seconds.
+func TestSignalDrainsWithinFiveSeconds(t *testing.T) {
 	t.Parallel()
 	p := startDev(t, filepath.Join(t.TempDir(), "d"))
 	sub := subscribe(t, p.client(), from("x", 0))
@@ -217,7 +217,7 @@ func TestSignalEndsSoon(t *testing.T) {
 	}
 	p.done <- nil
 	if took := time.Since(start); took > 5*time.Second {
-		t.Errorf("it took %s", took)
+		t.Errorf("shutdown took %s", took)
 	}
 	if got := redisServers(p.dir); got != 0 {
 		t.Errorf("%d redis-servers are left", got)

@@ -22,24 +22,24 @@ func TestDevListensOnBothLoopbacks(t *testing.T) {
 	s := servertest.Dev(t)
 	url := strings.Replace(s.URL, "127.0.0.1", "[::1]", 1)
 	if hasIPv6(t) {
-		resp, _ := look(t, http.MethodGet, url+"/")
+		resp, _ := fetch(t, http.MethodGet, url+"/")
 		if resp.StatusCode != http.StatusOK || !strings.Contains(resp.Header.Get("Content-Security-Policy"), localNames) {
 			t.Errorf("on [::1]: %s %v", resp.Status, resp.Header)
 		}
 	}
 	if !strings.HasPrefix(s.URL, "http://127.0.0.1:") {
-		t.Errorf("the server calls itself %s", s.URL)
+		t.Errorf("server URL is %s", s.URL)
 	}
 	s.Stop()
 	if conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", strings.TrimPrefix(url, "http://")); err == nil {
 		_ = conn.Close()
-		t.Error("it still listens on [::1]")
+		t.Error("the server still listens on [::1]")
 	}
 }
 
-// TestSomebodyElseOnTheOtherLoopback checks that the page does not call names that another process
-// may answer.
-func TestSomebodyElseOnTheOtherLoopback(t *testing.T) {
+// TestPagePolicyOmitsLoopbackOfAnotherProcess checks that the page does not call names that another
+// process may answer.
+func TestPagePolicyOmitsLoopbackOfAnotherProcess(t *testing.T) {
 	t.Parallel()
 	if !hasIPv6(t) {
 		t.Log("this machine has no IPv6, and so no other loopback")
@@ -48,7 +48,7 @@ func TestSomebodyElseOnTheOtherLoopback(t *testing.T) {
 	other, addr := otherLoopback(t)
 	defer other.Close()
 	s := servertest.Dev(t, servertest.With(func(c *config.Config) { c.Listen = addr }))
-	resp, _ := look(t, http.MethodGet, s.URL+"/")
+	resp, _ := fetch(t, http.MethodGet, s.URL+"/")
 	if policy := resp.Header.Get("Content-Security-Policy"); resp.StatusCode != http.StatusOK || strings.Contains(policy, localNames) {
 		t.Errorf("%s, with the policy %s", resp.Status, policy)
 	}
@@ -83,8 +83,9 @@ func otherLoopback(t *testing.T) (other net.Listener, addr string) {
 	return nil, ""
 }
 
-// TestDevWithASecret checks that dev signs and accepts tokens with the configured secret only.
-func TestDevWithASecret(t *testing.T) {
+// TestDevUsesConfiguredSecret checks that dev signs and accepts tokens with the configured secret
+// only.
+func TestDevUsesConfiguredSecret(t *testing.T) {
 	t.Parallel()
 	const secret = "0123456789abcdef0123456789abcdef"
 	s := servertest.Dev(t, servertest.With(func(c *config.Config) { c.Auth.HS256Secret = secret }))

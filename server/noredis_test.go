@@ -70,9 +70,9 @@ func TestDevWithoutRedisServer(t *testing.T) {
 func TestQueuesWithoutRedisServer(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	for name, test := range map[string]func(t *testing.T){
-		"growth": TestDefaultTopicGrows, "pause": TestPauseOfOneOperation, "codes": TestRetryWithANonRetryableCode,
-		"dead letters": TestSelectedDeadLetters, "tokens": TestHostileDeliveryTokens, "settlements": TestHostileSettlements,
-		"consumers": TestHostileConsumers, "both ways": TestHostileBothWays, "accepted": TestHostileQueuesAccepted,
+		"growth": TestDefaultTopicAddsPartitions, "pause": TestPauseIsPerOperation, "codes": TestNonRetryableCodeCreatesDeadLetter,
+		"dead letters": TestDeadLetterSelection, "tokens": TestHostileDeliveryTokens, "settlements": TestHostileSettledDeliveryStaysSettled,
+		"consumers": TestHostileConsumerLimitPerSubject, "both ways": TestHostileStreamingConsumeRequests, "accepted": TestHostileQueueLimitsAreAccepted,
 	} {
 		t.Run(name, test)
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/parleyhq/parley/server/servertest"
 )
 
-// look sends a request as a browser does: over HTTP/1.1 and without a token.
-func look(t *testing.T, method, url string, header ...string) (*http.Response, string) {
+// fetch sends a request as a browser does: over HTTP/1.1 and without a token.
+func fetch(t *testing.T, method, url string, header ...string) (*http.Response, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, url, nil)
 	if err != nil {
@@ -35,11 +35,11 @@ func look(t *testing.T, method, url string, header ...string) (*http.Response, s
 	return resp, string(data)
 }
 
-// TestPage loads the page as a browser does, with everything that it names.
-func TestPage(t *testing.T) {
+// TestPageServesItsFiles loads the page as a browser does, with everything that it names.
+func TestPageServesItsFiles(t *testing.T) {
 	t.Parallel()
 	s := servertest.Dev(t)
-	resp, html := look(t, http.MethodGet, s.URL+"/")
+	resp, html := fetch(t, http.MethodGet, s.URL+"/")
 	if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "text/html; charset=utf-8" {
 		t.Fatalf("%s %v", resp.Status, resp.Header)
 	}
@@ -48,34 +48,34 @@ func TestPage(t *testing.T) {
 	}
 	for _, named := range regexp.MustCompile(`(?:src|href)="(/?[^":#]+)"`).FindAllStringSubmatch(html, -1) {
 		url := s.URL + "/" + strings.TrimPrefix(strings.TrimPrefix(named[1], "."), "/")
-		if resp, _ := look(t, http.MethodGet, url); resp.StatusCode != http.StatusOK {
+		if resp, _ := fetch(t, http.MethodGet, url); resp.StatusCode != http.StatusOK {
 			t.Errorf("%s: %s", url, resp.Status)
 		}
 	}
-	if resp, body := look(t, http.MethodHead, s.URL+"/"); resp.StatusCode != http.StatusOK || body != "" {
+	if resp, body := fetch(t, http.MethodHead, s.URL+"/"); resp.StatusCode != http.StatusOK || body != "" {
 		t.Errorf("HEAD: %s with %d bytes", resp.Status, len(body))
 	}
-	if resp, _ := look(t, http.MethodGet, s.URL+"/nothing.js"); resp.StatusCode != http.StatusNotFound {
-		t.Errorf("what is not there: %s", resp.Status)
+	if resp, _ := fetch(t, http.MethodGet, s.URL+"/nothing.js"); resp.StatusCode != http.StatusNotFound {
+		t.Errorf("missing file: got %s", resp.Status)
 	}
 }
 
-// TestPageFromElsewhere checks that a page of another origin may import the SDK if that origin may
-// call the API.
-func TestPageFromElsewhere(t *testing.T) {
+// TestSDKImportFromAllowedOrigin checks that a page of another origin may import the SDK if that
+// origin may call the API.
+func TestSDKImportFromAllowedOrigin(t *testing.T) {
 	t.Parallel()
 	s := servertest.Dev(t, servertest.With(func(c *config.Config) { c.HTTP.CORSOrigins = []string{"https://app.example"} }))
 	for origin, want := range map[string]string{"https://app.example": "https://app.example", "https://evil.example": ""} {
-		resp, _ := look(t, http.MethodGet, s.URL+"/parley.js", "Origin", origin)
+		resp, _ := fetch(t, http.MethodGet, s.URL+"/parley.js", "Origin", origin)
 		if got := resp.Header.Get("Access-Control-Allow-Origin"); got != want {
 			t.Errorf("%s: allowed origin is %q", origin, got)
 		}
 	}
 }
 
-// TestPageIsNoCall checks that a request that may be a call is answered as one, regardless of the
+// TestProcedurePathsAreNotServedAsPage checks that a request that may be a call is answered as one, regardless of the
 // page's files.
-func TestPageIsNoCall(t *testing.T) {
+func TestProcedurePathsAreNotServedAsPage(t *testing.T) {
 	t.Parallel()
 	on := servertest.Dev(t)
 	off := servertest.Dev(t, servertest.With(func(c *config.Config) { c.HTTP.Page = false }))
@@ -88,7 +88,7 @@ func TestPageIsNoCall(t *testing.T) {
 		{http.MethodGet, off.URL + "/"},
 		{http.MethodGet, off.URL + "/parley.js"},
 	} {
-		resp, body := look(t, tt.method, tt.url, "Content-Type", "application/json")
+		resp, body := fetch(t, tt.method, tt.url, "Content-Type", "application/json")
 		if resp.StatusCode != http.StatusNotFound || !strings.Contains(body, `"code":"unimplemented"`) {
 			t.Errorf("%s %s: %s %s", tt.method, tt.url, resp.Status, body)
 		}

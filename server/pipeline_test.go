@@ -188,7 +188,7 @@ func (s *stream) awaitEvent(is func(*parleyv1.ChannelEvent) bool) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if !slices.ContainsFunc(s.events, is) {
-			return fmt.Errorf("what is waited for is not among %d events", len(s.events))
+			return fmt.Errorf("no matching event among %d events", len(s.events))
 		}
 		return nil
 	})
@@ -251,8 +251,9 @@ func TestMessageOverEveryProtocol(t *testing.T) {
 	})
 }
 
-// TestResume checks that a returning subscriber receives exactly what it missed, from any position.
-func TestResume(t *testing.T) {
+// TestResumedSubscriberReceivesMissedEvents checks that a returning subscriber receives exactly
+// what it missed, from any position.
+func TestResumedSubscriberReceivesMissedEvents(t *testing.T) {
 	t.Parallel()
 	inModes(t, func(t *testing.T, s *servertest.Server) {
 		c := s.Client(s.Token)
@@ -440,9 +441,9 @@ func TestCacheAndStoreAgree(t *testing.T) {
 	}
 }
 
-// TestRedisAway checks that sends, live delivery and reads work without Redis, and that the cache
+// TestRedisOutage checks that sends, live delivery and reads work without Redis, and that the cache
 // heals on its own when Redis is back.
-func TestRedisAway(t *testing.T) {
+func TestRedisOutage(t *testing.T) {
 	t.Parallel()
 	s := servertest.Serve(t)
 	c := s.Client(s.Token)
@@ -468,9 +469,9 @@ func TestRedisAway(t *testing.T) {
 	})
 }
 
-// TestNATSAway checks that sends work without NATS, and that the cache and every subscriber catch
+// TestNATSOutage checks that sends work without NATS, and that the cache and every subscriber catch
 // up when NATS is back.
-func TestNATSAway(t *testing.T) {
+func TestNATSOutage(t *testing.T) {
 	t.Parallel()
 	s := servertest.Serve(t)
 	c := s.Client(s.Token)
@@ -514,9 +515,9 @@ func TestNATSAway(t *testing.T) {
 	}
 }
 
-// TestRestart checks that a restart loses nothing acknowledged and that subscribers are told to
-// reconnect.
-func TestRestart(t *testing.T) {
+// TestRestartKeepsAcknowledgedMessages checks that a restart loses nothing acknowledged and that
+// subscribers are told to reconnect.
+func TestRestartKeepsAcknowledgedMessages(t *testing.T) {
 	t.Parallel()
 	inModes(t, func(t *testing.T, s *servertest.Server) {
 		c := s.Client(s.Token)

@@ -14,9 +14,9 @@ import (
 	"github.com/parleyhq/parley/server/internal/testkit"
 )
 
-// TestDefaultTopicGrows checks that a topic without settings can grow: most keys stay in their
-// partitions, and the rest move to new ones.
-func TestDefaultTopicGrows(t *testing.T) {
+// TestDefaultTopicAddsPartitions checks that a topic without settings can grow: most keys stay in
+// their partitions, and the rest move to new ones.
+func TestDefaultTopicAddsPartitions(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
 	ctx, admin, queues := t.Context(), g.Admin(g.Token), g.Queues(g.Token)
@@ -64,12 +64,12 @@ func TestDefaultTopicGrows(t *testing.T) {
 	})
 }
 
-// TestPauseOfOneOperation checks that each operation is paused and resumed independently, and that
+// TestPauseIsPerOperation checks that each operation is paused and resumed independently, and that
 // producers are told to retry while it is paused.
-func TestPauseOfOneOperation(t *testing.T) {
+func TestPauseIsPerOperation(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
-	g.stock("jobs", 1)
+	g.produce("jobs", 1)
 	ctx, admin, queues := t.Context(), g.Admin(g.Token), g.Queues(g.Token)
 	const onProduce, onConsume = parleyv1.TopicOperation_TOPIC_OPERATION_PRODUCE, parleyv1.TopicOperation_TOPIC_OPERATION_CONSUME
 	pause := func(want [2]bool, operations ...parleyv1.TopicOperation) {
@@ -111,13 +111,13 @@ func TestPauseOfOneOperation(t *testing.T) {
 	c.await(3)
 }
 
-// TestRetryWithANonRetryableCode checks that a retry with one of the topic's non-retryable codes
-// creates a dead letter even if attempts are left.
-func TestRetryWithANonRetryableCode(t *testing.T) {
+// TestNonRetryableCodeCreatesDeadLetter checks that a retry with one of the topic's non-retryable
+// codes creates a dead letter even if attempts are left.
+func TestNonRetryableCodeCreatesDeadLetter(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
 	ctx, admin, queues := t.Context(), g.Admin(g.Token), g.Queues(g.Token)
-	g.stock("jobs", 3)
+	g.produce("jobs", 3)
 	if err := callErr(admin.UpdateTopic(ctx, &parleyv1.UpdateTopicRequest{
 		Topic: &parleyv1.Topic{Name: "jobs", Retry: &parleyv1.RetryPolicy{NonRetryableCodes: []string{"E1"}}}, UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"retry"}},
 	})); err != nil {
@@ -131,10 +131,10 @@ func TestRetryWithANonRetryableCode(t *testing.T) {
 	final.Code, final.Reason, again.Code = "E1", "no use", "E2"
 	res, err := queues.Nack(ctx, &parleyv1.NackRequest{Topic: "jobs", Group: "g", StreamId: c.streamID, Items: []*parleyv1.NackItem{final, again, {Token: held[2].GetToken()}}})
 	if err != nil || res.GetResults()[0].GetError() != nil || res.GetResults()[1].GetError() != nil ||
-		itemTold(res.GetResults()[2].GetError()) != `invalid_argument INVALID_FIELD "items[2].outcome" 0` {
+		itemSummary(res.GetResults()[2].GetError()) != `invalid_argument INVALID_FIELD "items[2].outcome" 0` {
 		t.Fatalf("nacked %v, %v", res, err)
 	}
-	if w := g.work("jobs"); w.GetDead() != 1 || w.GetRetrying() != 1 || w.GetPending() != 1 {
+	if w := g.groupStats("jobs"); w.GetDead() != 1 || w.GetRetrying() != 1 || w.GetPending() != 1 {
 		t.Errorf("%v", w)
 	}
 	letters, err := admin.ListDeadLetters(ctx, &parleyv1.ListDeadLettersRequest{Topic: "jobs"})
@@ -150,13 +150,13 @@ func TestRetryWithANonRetryableCode(t *testing.T) {
 	}
 }
 
-// TestSelectedDeadLetters checks that each selection of dead letters affects exactly the letters
+// TestDeadLetterSelection checks that each selection of dead letters affects exactly the letters
 // that it names.
-func TestSelectedDeadLetters(t *testing.T) {
+func TestDeadLetterSelection(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
 	ctx, admin, queues := t.Context(), g.Admin(g.Token), g.Queues(g.Token)
-	g.stock("jobs", 4)
+	g.produce("jobs", 4)
 	if err := callErr(admin.CreateGroup(ctx, &parleyv1.CreateGroupRequest{Topic: "jobs", Group: "h"})); err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +208,7 @@ func TestSelectedDeadLetters(t *testing.T) {
 	ids := letters("g")
 	purge(lettersBy(ids[1], ids[1]), 1)
 	if slices.Contains(letters("g"), ids[1]) {
-		t.Error("another was purged")
+		t.Error("a letter that was not selected was purged")
 	}
 	left("a purge of one id", 3, 4)
 	replay(lettersBy(ids[0]), 1)

@@ -20,7 +20,7 @@ type queues struct {
 
 // addTo sets the fields of deps that serve calls about work queues.
 func (q *queues) addTo(deps *rpc.Deps, hub *queue.Hub, secret []byte) {
-	deps.Queues, deps.Admin, deps.QueueCalls = q.service, q.admin, q.calls
+	deps.Queues, deps.Admin, deps.ConsumerCalls = q.service, q.admin, q.calls
 	deps.Consumers, deps.PageSecret = rpc.HubConsumers{Hub: hub}, secret
 }
 

@@ -230,7 +230,7 @@ func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.
 		Channels: channel.NewService(channel.ServiceConfig{
 			Store: b.channels, Access: access, Log: reader, TypingPublisher: b.bus, Notify: s.changes.Publish, Secret: id.Secret, Logger: s.log,
 		}),
-		Access: access, Sessions: s.streams, Hub: s.hub, Telemetry: tel, Epoch: id.Epoch,
+		Access: access, Streams: s.streams, Hub: s.hub, Telemetry: tel, Epoch: id.Epoch,
 		Limiter: limit.New(limit.Config{PerSecond: s.cfg.Limits.RequestsPerSecond, Burst: s.cfg.Limits.RequestBurst}),
 		Info: rpc.ServerInfo{
 			Version: version, StreamsPerSubject: s.cfg.Limits.StreamsPerSubject,

@@ -33,7 +33,7 @@ func TestServerInfo(t *testing.T) {
 		l := info.GetLimits()
 		if info.GetVersion() != "7.8.9" || l.GetMaxStreamsPerSubject() != 7 || l.GetMaxChannelsPerStream() != 77 ||
 			l.GetMaxConsumersPerSubject() != 8 || l.GetHeartbeatInterval().AsDuration() != 9*time.Second {
-			t.Errorf("told %v", info)
+			t.Errorf("got %v", info)
 		}
 		features := info.GetFeatures()
 		if !slices.Contains(features, parleyv1.ServerFeature_SERVER_FEATURE_QUEUES) ||

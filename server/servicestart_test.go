@@ -41,9 +41,9 @@ func TestHTTPServerStartsAndStops(t *testing.T) {
 	})
 }
 
-// TestHTTPServerStopsWithCallsUnderWay checks that a call in flight finishes before Stop returns,
+// TestHTTPServerStopWaitsForCalls checks that a call in flight finishes before Stop returns,
 // or is cut when Stop's context ends.
-func TestHTTPServerStopsWithCallsUnderWay(t *testing.T) {
+func TestHTTPServerStopWaitsForCalls(t *testing.T) {
 	t.Parallel()
 	for name, hurry := range map[string]bool{"finished": false, "cut": true} {
 		t.Run(name, func(t *testing.T) {
@@ -71,7 +71,7 @@ func TestHTTPServerStopsWithCallsUnderWay(t *testing.T) {
 					t.Errorf("Stop returned %v", err)
 				}
 				if got := <-answer; got == "done" {
-					t.Error("the call was finished after all")
+					t.Error("the call finished, want it canceled")
 				}
 				close(release)
 				return
@@ -106,7 +106,7 @@ func get(t *testing.T, url string) string {
 	return string(body)
 }
 
-func TestHTTPServerTellsOfAListenerThatFails(t *testing.T) {
+func TestHTTPServerReportsListenerFailure(t *testing.T) {
 	t.Parallel()
 	l := listener(t)
 	h := newHTTPServer(&http.Server{Handler: http.NotFoundHandler()}, l)

@@ -43,9 +43,9 @@ func devTLS(t *testing.T) (*servertest.Server, *x509.CertPool) {
 	return s, roots
 }
 
-// TestTLSOneConnection runs eight streams and calls beside them on one connection, as the tabs of a
-// browser do.
-func TestTLSOneConnection(t *testing.T) {
+// TestTLSStreamsShareOneConnection runs eight streams and calls beside them on one connection, as
+// the tabs of a browser do.
+func TestTLSStreamsShareOneConnection(t *testing.T) {
 	t.Parallel()
 	s, roots := devTLS(t)
 	if !strings.HasPrefix(s.URL, "https://127.0.0.1:") {
@@ -85,7 +85,7 @@ func TestTLSOneConnection(t *testing.T) {
 	send("second")
 	var all errgroup.Group
 	for _, stream := range streams {
-		all.Go(func() error { return hears(stream, "second") })
+		all.Go(func() error { return awaitMessage(stream, "second") })
 	}
 	if err := all.Wait(); err != nil {
 		t.Fatal(err)
@@ -95,8 +95,8 @@ func TestTLSOneConnection(t *testing.T) {
 	}
 }
 
-// hears reads the stream until the message arrives.
-func hears(stream *connect.ServerStreamForClient[parleyv1.SubscribeResponse], content string) error {
+// awaitMessage reads the stream until the message arrives.
+func awaitMessage(stream *connect.ServerStreamForClient[parleyv1.SubscribeResponse], content string) error {
 	for stream.Receive() {
 		for _, e := range stream.Msg().GetEvents().GetEvents() {
 			if e.GetSent().GetContent() == content {
@@ -161,7 +161,7 @@ func TestTLSCertificateIsReplaced(t *testing.T) {
 		return nil
 	})
 	send(t, client, "room", "after")
-	if err := hears(stream, "after"); err != nil {
+	if err := awaitMessage(stream, "after"); err != nil {
 		t.Error(err)
 	}
 }
@@ -197,10 +197,10 @@ func TestDevCertificate(t *testing.T) {
 		}
 	}
 	if cert.IsCA || cert.KeyUsage&x509.KeyUsageCertSign != 0 {
-		t.Error("it may sign others")
+		t.Error("the certificate can sign others")
 	}
 	if _, again := read("0.0.0.0:8080"); again != first {
-		t.Error("it was made twice")
+		t.Error("the certificate was created twice")
 	}
 	other, second := read("192.0.2.7:8080")
 	if err := other.VerifyHostname("192.0.2.7"); err != nil || second == first {

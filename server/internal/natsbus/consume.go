@@ -54,7 +54,7 @@ func (b *Bus) Group(name string, batch int) *Group {
 func (g *Group) Consume(ctx context.Context, bucket int, fn func(context.Context, []message.Event) error) error {
 	waits := newBackoff()
 	for {
-		joined := g.bus.nextJoin()
+		joined := g.bus.nextConnect()
 		err := g.consume(ctx, bucket, fn, waits.Reset)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -62,7 +62,7 @@ func (g *Group) Consume(ctx context.Context, bucket int, fn func(context.Context
 		if err == nil {
 			continue // NATS is back
 		}
-		g.bus.log.WarnContext(ctx, "consuming was interrupted", "consumer", g.consumerName(bucket), "error", err)
+		g.bus.log.WarnContext(ctx, "consume interrupted, retrying", "consumer", g.consumerName(bucket), "error", err)
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -77,7 +77,7 @@ func (g *Group) Consume(ctx context.Context, bucket int, fn func(context.Context
 func (g *Group) consume(
 	ctx context.Context, bucket int, fn func(context.Context, []message.Event) error, worked func(),
 ) error {
-	joined := g.bus.nextJoin()
+	joined := g.bus.nextConnect()
 	if err := g.bus.ensureStream(ctx); err != nil {
 		return err
 	}
@@ -141,7 +141,7 @@ func (g *Group) pull(
 			}
 		}
 		if err := g.handle(ctx, batch, fn); err != nil {
-			g.giveBack(ctx, batch, msgs)
+			g.nakRest(ctx, batch, msgs)
 			return err
 		}
 		worked()
@@ -153,10 +153,10 @@ func (g *Group) pull(
 	return nil
 }
 
-// giveBack makes JetStream redeliver the pulled but unhandled events at once, to whichever node
+// nakRest makes JetStream redeliver the pulled but unhandled events at once, to whichever node
 // takes the bucket over, instead of after AckWait. It does so only if ctx has ended. The pull's
 // context must have ended, or end soon.
-func (g *Group) giveBack(ctx context.Context, batch []jetstream.Msg, msgs <-chan jetstream.Msg) {
+func (g *Group) nakRest(ctx context.Context, batch []jetstream.Msg, msgs <-chan jetstream.Msg) {
 	if ctx.Err() == nil {
 		return // this consumer continues, and acknowledged events of the batch must not come again
 	}
@@ -167,7 +167,7 @@ func (g *Group) giveBack(ctx context.Context, batch []jetstream.Msg, msgs <-chan
 		// Without the delay the ending pull would receive the first of them again, behind the
 		// others.
 		if err := msg.NakWithDelay(100 * time.Millisecond); err != nil {
-			g.bus.log.DebugContext(ctx, "give back an event", "error", err)
+			g.bus.log.DebugContext(ctx, "nak event failed", "error", err)
 			return
 		}
 	}
@@ -181,7 +181,7 @@ func (g *Group) handle(ctx context.Context, batch []jetstream.Msg, fn func(conte
 		e, err := decode(msg.Subject(), msg.Data())
 		if err != nil {
 			// It would fail again the next time.
-			g.bus.log.ErrorContext(ctx, "dropped an event that can't be read", "error", err)
+			g.bus.log.ErrorContext(ctx, "event dropped: decode failed", "error", err)
 			continue
 		}
 		events = append(events, e)
@@ -198,7 +198,7 @@ func (g *Group) handle(ctx context.Context, batch []jetstream.Msg, fn func(conte
 			return context.Cause(ctx)
 		}
 		wait := waits.NextBackOff()
-		g.bus.log.WarnContext(ctx, "events will be handled again", "events", len(events), "wait", wait, "error", err)
+		g.bus.log.WarnContext(ctx, "handle events failed, retrying", "events", len(events), "wait", wait, "error", err)
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -228,7 +228,7 @@ func (g *Group) keepInProgress(ctx context.Context, batch []jetstream.Msg) (stop
 			}
 			for _, msg := range batch {
 				if err := msg.InProgress(); err != nil {
-					g.bus.log.DebugContext(ctx, "ask for more time", "error", err)
+					g.bus.log.DebugContext(ctx, "extend ack wait failed", "error", err)
 					break
 				}
 			}

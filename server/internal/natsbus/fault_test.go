@@ -13,7 +13,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/testkit"
 )
 
-func TestNATSGoesAwayAndComesBack(t *testing.T) {
+func TestBusSurvivesNATSOutage(t *testing.T) {
 	t.Parallel()
 	server := testkit.NATS(t)
 	bus := connect(t, Config{URL: server.URL(), AckWait: time.Second})
@@ -73,7 +73,7 @@ func TestConnectWithoutNATS(t *testing.T) {
 	live.wait(t, 1)
 }
 
-func TestConnectRefusesWhatCannotWork(t *testing.T) {
+func TestConnectRefusesInvalidConfig(t *testing.T) {
 	t.Parallel()
 	if _, err := Connect(t.Context(), Config{URL: "nats://127.0.0.1:1"}); err == nil {
 		t.Error("connected without buckets")
@@ -83,7 +83,7 @@ func TestConnectRefusesWhatCannotWork(t *testing.T) {
 	}
 }
 
-func TestDeletedStreamAndConsumerAreMadeAgain(t *testing.T) {
+func TestDeletedStreamAndConsumerAreRecreated(t *testing.T) {
 	t.Parallel()
 	bus := connect(t, Config{URL: testkit.NATS(t).URL(), AckWait: time.Second})
 	var consumed inbox
@@ -102,7 +102,7 @@ func TestDeletedStreamAndConsumerAreMadeAgain(t *testing.T) {
 	consumed.wait(t, 1, 2, 3)
 }
 
-func TestPublishFailsWithoutAStreamEvenIfSubscribersHear(t *testing.T) {
+func TestPublishFailsWithoutAStream(t *testing.T) {
 	t.Parallel()
 	bus := connect(t, Config{URL: testkit.NATS(t).URL()})
 	if err := bus.js.DeleteStream(t.Context(), streamName); err != nil {
@@ -141,7 +141,7 @@ func TestEmbeddedServerStartsAndStops(t *testing.T) {
 }
 
 // Two fleets on one NATS would acknowledge each other's events.
-func TestAnotherStoresStreamIsRefused(t *testing.T) {
+func TestStreamOfAnotherStoreIsRefused(t *testing.T) {
 	t.Parallel()
 	server := testkit.NATS(t)
 	ours := connect(t, Config{URL: server.URL(), Store: "ours"})

@@ -44,7 +44,7 @@ func TestGroupsAreIndependent(t *testing.T) {
 
 // The next consumer of a bucket gets at once the events that the previous one had pulled and not
 // handled, not only after AckWait.
-func TestWhatWasNotHandledIsGivenBack(t *testing.T) {
+func TestUnhandledEventsAreRedeliveredAtOnce(t *testing.T) {
 	t.Parallel()
 	bus := connect(t, Config{URL: testkit.NATS(t).URL(), AckWait: 10 * patience})
 	pulled := make(chan struct{}, 1)

@@ -35,7 +35,7 @@ func (b *Bus) LastPublished(ctx context.Context, bucket int) (e message.Event, o
 		return e, false, fmt.Errorf("read the stream's last event: %w", err)
 	}
 	if e, err = decode(last.Subject, last.Data); err != nil {
-		b.log.ErrorContext(ctx, "passed over a last event that can't be read", "bucket", bucket, "error", err)
+		b.log.ErrorContext(ctx, "last event ignored: decode failed", "bucket", bucket, "error", err)
 		return message.Event{}, false, nil
 	}
 	return e, true, nil

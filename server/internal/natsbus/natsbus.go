@@ -95,7 +95,7 @@ type Bus struct {
 // accept messages without NATS. An error means that the configuration can't work.
 func Connect(ctx context.Context, config Config) (*Bus, error) {
 	if config.Buckets < 1 {
-		return nil, errors.New("connect to NATS: the number of buckets is missing")
+		return nil, errors.New("connect to NATS: Config.Buckets must be at least 1")
 	}
 	config.Replicas = cmp.Or(config.Replicas, 1)
 	config.MaxAge = cmp.Or(config.MaxAge, 24*time.Hour)
@@ -115,13 +115,13 @@ func Connect(ctx context.Context, config Config) (*Bus, error) {
 		nc.Close()
 		return nil, fmt.Errorf("connect to NATS: %w", err)
 	}
-	err = b.firstStream(ctx)
+	err = b.createStream(ctx)
 	if errors.Is(err, errForeignStream) {
 		nc.Close()
 		return nil, fmt.Errorf("connect to NATS: %w", err)
 	}
 	if err != nil {
-		b.log.WarnContext(ctx, "NATS is away; going on without until it is back", "error", err)
+		b.log.WarnContext(ctx, "NATS not reachable, retrying", "error", err)
 	}
 	return b, nil
 }
@@ -140,17 +140,17 @@ func (b *Bus) options() []nats.Option {
 		nats.PingInterval(pingInterval),
 		nats.MaxPingsOutstanding(2),
 		nats.DrainTimeout(drainWait),
-		nats.ConnectHandler(func(*nats.Conn) { b.rejoined() }),
+		nats.ConnectHandler(func(*nats.Conn) { b.signalConnect() }),
 		nats.ReconnectHandler(func(*nats.Conn) {
-			b.log.Info("connected to NATS again")
-			b.rejoined()
+			b.log.Info("reconnected to NATS")
+			b.signalConnect()
 		}),
 		nats.DisconnectErrHandler(func(nc *nats.Conn, err error) {
 			if !nc.IsClosed() && !nc.IsDraining() {
-				b.log.Warn("lost NATS", "error", err)
+				b.log.Warn("disconnected from NATS", "error", err)
 			}
 		}),
-		nats.ErrorHandler(b.asyncError),
+		nats.ErrorHandler(b.handleAsyncError),
 		nats.ClosedHandler(func(*nats.Conn) { close(b.closed) }),
 	}
 	if b.config.CredentialsFile != "" {
@@ -165,12 +165,12 @@ func (b *Bus) options() []nats.Option {
 	return options
 }
 
-// firstStream creates the stream, or gives up after ConnectWait.
-func (b *Bus) firstStream(ctx context.Context) error {
+// createStream creates the stream, or gives up after ConnectWait.
+func (b *Bus) createStream(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, b.config.ConnectWait)
 	defer cancel()
 	for {
-		joined := b.nextJoin()
+		joined := b.nextConnect()
 		err := b.ensureStream(ctx)
 		if err == nil || errors.Is(err, errForeignStream) {
 			return err
@@ -184,23 +184,23 @@ func (b *Bus) firstStream(ctx context.Context) error {
 	}
 }
 
-// nextJoin returns a channel that is closed at the next connect.
-func (b *Bus) nextJoin() <-chan struct{} {
+// nextConnect returns a channel that is closed at the next connect.
+func (b *Bus) nextConnect() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.joined
 }
 
-func (b *Bus) rejoined() {
+func (b *Bus) signalConnect() {
 	b.mu.Lock()
 	close(b.joined)
 	b.joined = make(chan struct{})
 	b.mu.Unlock()
-	b.mayHaveMissed()
+	b.signalPossibleLoss()
 }
 
-// mayHaveMissed calls the functions registered by OnReconnect.
-func (b *Bus) mayHaveMissed() {
+// signalPossibleLoss calls the functions registered by OnReconnect.
+func (b *Bus) signalPossibleLoss() {
 	b.mu.Lock()
 	fns := slices.Clip(b.onMayBe)
 	b.mu.Unlock()
@@ -209,14 +209,14 @@ func (b *Bus) mayHaveMissed() {
 	}
 }
 
-func (b *Bus) asyncError(_ *nats.Conn, sub *nats.Subscription, err error) {
+func (b *Bus) handleAsyncError(_ *nats.Conn, sub *nats.Subscription, err error) {
 	subject := ""
 	if sub != nil {
 		subject = sub.Subject
 	}
-	b.log.Error("NATS", "subject", subject, "error", err)
+	b.log.Error("NATS connection error", "subject", subject, "error", err)
 	if errors.Is(err, nats.ErrSlowConsumer) {
-		b.mayHaveMissed()
+		b.signalPossibleLoss()
 	}
 }
 

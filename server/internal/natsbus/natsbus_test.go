@@ -132,7 +132,7 @@ func publish(t testing.TB, bus *Bus, events []message.Event) {
 	testkit.Eventually(t, patience, func() error { return bus.Publish(t.Context(), events) })
 }
 
-func TestEventsReachConsumersAndSubscribersWhole(t *testing.T) {
+func TestEventsReachConsumersAndSubscribers(t *testing.T) {
 	t.Parallel()
 	bus := connect(t, Config{URL: testkit.NATS(t).URL(), Buckets: 4})
 	events := sent("room", 1, 3)
@@ -168,7 +168,7 @@ func TestEventsReachConsumersAndSubscribersWhole(t *testing.T) {
 	}
 }
 
-func TestChannelIDsThatWouldReachOthersAreRefused(t *testing.T) {
+func TestChannelIDsWithWildcardsAreRefused(t *testing.T) {
 	t.Parallel()
 	bus := connect(t, Config{URL: testkit.NATS(t).URL()})
 	for _, id := range []string{"", "*", ">", "a.b", "a..b", "a.", "a b", "a\x00b", "é", "a*", "a\n", "$JS.API", strings.Repeat("x", 129)} {
@@ -211,7 +211,7 @@ func TestLongestChannelID(t *testing.T) {
 	}
 }
 
-func TestFailedBatchComesAgainBeforeAnythingNewer(t *testing.T) {
+func TestFailedBatchIsRetriedBeforeNewerEvents(t *testing.T) {
 	t.Parallel()
 	bus := connect(t, Config{URL: testkit.NATS(t).URL(), AckWait: 600 * time.Millisecond})
 	publish(t, bus, sent("room", 1, 300))
@@ -249,7 +249,7 @@ func unacked(t testing.TB, bus *Bus, bucket int) error {
 	return nil
 }
 
-func TestEventsOfADeadConsumerComeAgain(t *testing.T) {
+func TestEventsOfADeadConsumerAreRedelivered(t *testing.T) {
 	t.Parallel()
 	bus := connect(t, Config{URL: testkit.NATS(t).URL(), AckWait: 300 * time.Millisecond})
 	publish(t, bus, sent("room", 1, 3))
@@ -284,7 +284,7 @@ func TestRepeatedPublishIsStoredOnce(t *testing.T) {
 	}
 }
 
-func TestStreamIsWhatTheDesignSays(t *testing.T) {
+func TestStreamConfiguration(t *testing.T) {
 	t.Parallel()
 	bus := connect(t, Config{URL: testkit.NATS(t).URL()})
 	stream, err := bus.js.Stream(t.Context(), "message_change_events")
@@ -298,7 +298,7 @@ func TestStreamIsWhatTheDesignSays(t *testing.T) {
 	}
 }
 
-func TestGarbageOnASubjectStopsNobody(t *testing.T) {
+func TestUndecodableEventIsDropped(t *testing.T) {
 	t.Parallel()
 	bus := connect(t, Config{URL: testkit.NATS(t).URL()})
 	var consumed, live inbox
@@ -343,7 +343,7 @@ func TestSlowSubscriptionIsReported(t *testing.T) {
 	}
 }
 
-func TestLargestMessagePasses(t *testing.T) {
+func TestLargestMessageIsDelivered(t *testing.T) {
 	t.Parallel()
 	bus := connect(t, Config{URL: testkit.NATS(t).URL()})
 	events := sent("room", 1, 1)

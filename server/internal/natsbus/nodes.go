@@ -108,8 +108,8 @@ func (n *Nodes) Serve(
 	if err != nil {
 		return nil, fmt.Errorf("serve: %w", err)
 	}
-	s := &serving{bus: n.bus, fn: fn}
-	sub, err := n.bus.subscribe(subject, nats.DefaultSubPendingMsgsLimit, nats.DefaultSubPendingBytesLimit, s.take)
+	s := &requestServer{bus: n.bus, fn: fn}
+	sub, err := n.bus.subscribe(subject, nats.DefaultSubPendingMsgsLimit, nats.DefaultSubPendingBytesLimit, s.accept)
 	if err != nil {
 		return nil, err
 	}
@@ -134,19 +134,19 @@ func (n *Nodes) drain(sub *nats.Subscription) {
 	n.bus.unsubscribe(sub)
 }
 
-// serving tracks the requests to one topic of a node.
-type serving struct {
+// requestServer tracks the requests to one topic of a node.
+type requestServer struct {
 	bus *Bus
 	fn  func(ctx context.Context, payload []byte) []byte
 
-	underWay sync.WaitGroup
+	inFlight sync.WaitGroup
 	mu       sync.Mutex // guards the fields below
 	closed   bool
 	n        int
 }
 
-// take starts handling a request, unless too many are in flight.
-func (s *serving) take(msg *nats.Msg) {
+// accept starts handling a request, unless too many are in flight.
+func (s *requestServer) accept(msg *nats.Msg) {
 	deadline := time.Now().Add(remaining(msg))
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -154,21 +154,21 @@ func (s *serving) take(msg *nats.Msg) {
 		return
 	}
 	s.n++
-	s.underWay.Go(func() {
-		defer s.finished()
-		s.answer(msg, deadline)
+	s.inFlight.Go(func() {
+		defer s.release()
+		s.respond(msg, deadline)
 	})
 }
 
-func (s *serving) finished() {
+func (s *requestServer) release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.n--
 }
 
-// answer handles a request until its deadline. The deadline may have passed already, because a
+// respond handles a request until its deadline. The deadline may have passed already, because a
 // process can be suspended for any time.
-func (s *serving) answer(msg *nats.Msg, deadline time.Time) {
+func (s *requestServer) respond(msg *nats.Msg, deadline time.Time) {
 	ctx, cancel := context.WithDeadline(context.Background(), deadline) //nolint:forbidigo // the request's own life
 	defer cancel()
 	if ctx.Err() != nil {
@@ -179,16 +179,16 @@ func (s *serving) answer(msg *nats.Msg, deadline time.Time) {
 		return
 	}
 	if err := msg.Respond(data); err != nil {
-		s.bus.log.DebugContext(ctx, "answer a node", "subject", msg.Subject, "error", err)
+		s.bus.log.DebugContext(ctx, "respond to node failed", "subject", msg.Subject, "error", err)
 	}
 }
 
 // close accepts no more requests and waits for those in flight.
-func (s *serving) close() {
+func (s *requestServer) close() {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
-	s.underWay.Wait()
+	s.inFlight.Wait()
 }
 
 // remaining returns how long the requester keeps waiting, or maxAsk if the request does not say.

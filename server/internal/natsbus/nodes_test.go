@@ -39,7 +39,7 @@ func serve(t testing.TB, bus *Bus, node, topic string, fn func(ctx context.Conte
 
 func echo(_ context.Context, payload []byte) []byte { return append([]byte("re:"), payload...) }
 
-func TestBroadcastReachesAllWhoListen(t *testing.T) {
+func TestBroadcastReachesAllListeners(t *testing.T) {
 	t.Parallel()
 	url := testkit.NATS(t).URL()
 	a, b := connect(t, Config{URL: url}), connect(t, Config{URL: url})
@@ -94,7 +94,7 @@ func TestRequestsReachTheirNodeAndTopic(t *testing.T) {
 	}
 }
 
-func TestRequestWithoutNATSFailsAtOnceAndIsNotKept(t *testing.T) {
+func TestRequestWithoutNATSFailsAtOnce(t *testing.T) {
 	t.Parallel()
 	broker := testkit.NATS(t)
 	a, b := connect(t, Config{URL: broker.URL()}), connect(t, Config{URL: broker.URL()})
@@ -138,7 +138,7 @@ func TestRequestWithoutNATSFailsAtOnceAndIsNotKept(t *testing.T) {
 	}
 }
 
-func TestServedRequestsEndWithTheirAsker(t *testing.T) {
+func TestServedRequestsEndWithTheirRequester(t *testing.T) {
 	t.Parallel()
 	bus := connect(t, Config{URL: testkit.NATS(t).URL()})
 	ended := make(chan error, 1)
@@ -160,7 +160,7 @@ func TestServedRequestsEndWithTheirAsker(t *testing.T) {
 	}
 }
 
-func TestServeWaitsForWhatIsUnderWay(t *testing.T) {
+func TestServeCancelWaitsForRequestsInFlight(t *testing.T) {
 	t.Parallel()
 	bus := connect(t, Config{URL: testkit.NATS(t).URL()})
 	entered, release := make(chan struct{}), make(chan struct{})
@@ -267,16 +267,16 @@ func TestLateRequestsAreDropped(t *testing.T) {
 	t.Parallel()
 	bus := connect(t, Config{URL: testkit.NATS(t).URL()})
 	got := make(chan string, 4)
-	s := &serving{bus: bus, fn: func(_ context.Context, payload []byte) []byte {
+	s := &requestServer{bus: bus, fn: func(_ context.Context, payload []byte) []byte {
 		got <- string(payload)
 		return nil
 	}}
 	cancel, err := bus.listen("parley.node.B.append", 16, 1<<20, func(msg *nats.Msg) {
 		if string(msg.Data) == "late" {
-			s.answer(msg, time.Now().Add(-time.Millisecond))
+			s.respond(msg, time.Now().Add(-time.Millisecond))
 			return
 		}
-		s.take(msg)
+		s.accept(msg)
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -293,7 +293,7 @@ func TestLateRequestsAreDropped(t *testing.T) {
 	}
 }
 
-func TestLargestPieceOfAForwardPasses(t *testing.T) {
+func TestLargestForwardedPieceIsDelivered(t *testing.T) {
 	t.Parallel()
 	bus := connect(t, Config{URL: testkit.NATS(t).URL()})
 	serve(t, bus, "B", "append", echo)

@@ -77,7 +77,7 @@ func decode(subject string, data []byte) (message.Event, error) {
 		return e, fmt.Errorf("decode an event of %s: %w", subject, err)
 	}
 	if e.Message.ChannelID != channelOf(subject) {
-		return e, fmt.Errorf("an event of channel %q came by %s", e.Message.ChannelID, subject)
+		return e, fmt.Errorf("event of channel %q received on subject %s", e.Message.ChannelID, subject)
 	}
 	return e, nil
 }

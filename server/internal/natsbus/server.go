@@ -50,7 +50,7 @@ func (e *Embedded) Start(ctx context.Context) error {
 		})
 		s.Start()
 		if !s.ReadyForConnections(15 * time.Second) {
-			return errors.New("start the NATS server: it takes no connections")
+			return errors.New("start the NATS server: it is not ready for connections")
 		}
 		e.server = s
 		return nil

@@ -25,7 +25,7 @@ var errForeignStream = errors.New("stream " + streamName + " holds the events of
 // ensureStream creates the stream, or updates it to the configuration.
 func (b *Bus) ensureStream(ctx context.Context) error {
 	if !b.nc.IsConnected() {
-		return fmt.Errorf("make stream %s: %w", streamName, nats.ErrDisconnected)
+		return fmt.Errorf("create stream %s: %w", streamName, nats.ErrDisconnected)
 	}
 	b.making.Lock()
 	defer b.making.Unlock()
@@ -58,7 +58,7 @@ func (b *Bus) ensureStream(ctx context.Context) error {
 		}
 	}
 	if _, err := b.js.CreateOrUpdateStream(ctx, want); err != nil {
-		return fmt.Errorf("make stream %s: %w", streamName, err)
+		return fmt.Errorf("create stream %s: %w", streamName, err)
 	}
 	return nil
 }
@@ -82,7 +82,7 @@ func (g *Group) ensureConsumer(ctx context.Context, bucket int) (jetstream.Consu
 		MaxDeliver:    -1,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("make consumer %s: %w", g.consumerName(bucket), err)
+		return nil, fmt.Errorf("create consumer %s: %w", g.consumerName(bucket), err)
 	}
 	return consumer, nil
 }

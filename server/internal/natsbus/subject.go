@@ -30,7 +30,7 @@ var (
 // subjectOf returns a channel's subject: message_change_events.<bucket>.<channel>.
 func (b *Bus) subjectOf(channelID string) (string, error) {
 	if !channelIDs.MatchString(channelID) {
-		return "", fmt.Errorf("channel id %q can't be in a subject", channelID)
+		return "", fmt.Errorf("channel id %q is not valid in a NATS subject", channelID)
 	}
 	return streamName + "." + strconv.Itoa(message.Bucket(channelID, b.config.Buckets)) + "." + channelID, nil
 }
@@ -47,7 +47,7 @@ func (g *Group) consumerName(bucket int) string { return g.name + "_" + strconv.
 // topicSubject returns the subject of broadcasts: parley.all.<topic>.
 func topicSubject(topic string) (string, error) {
 	if !words.MatchString(topic) {
-		return "", fmt.Errorf("topic %q can't be in a subject", topic)
+		return "", fmt.Errorf("topic %q is not valid in a NATS subject", topic)
 	}
 	return topicPrefix + topic, nil
 }
@@ -55,7 +55,7 @@ func topicSubject(topic string) (string, error) {
 // nodeSubject returns the subject of requests to one node: parley.node.<node>.<topic>.
 func nodeSubject(node, topic string) (string, error) {
 	if !words.MatchString(node) || !words.MatchString(topic) {
-		return "", fmt.Errorf("node %q and topic %q can't be in a subject", node, topic)
+		return "", fmt.Errorf("node %q or topic %q is not valid in a NATS subject", node, topic)
 	}
 	return nodePrefix + node + "." + topic, nil
 }
@@ -63,7 +63,7 @@ func nodeSubject(node, topic string) (string, error) {
 // typingSubject returns the subject of a channel's typing notices: parley.typing.<channel>.
 func typingSubject(channelID string) (string, error) {
 	if !channelIDs.MatchString(channelID) {
-		return "", fmt.Errorf("channel id %q can't be in a subject", channelID)
+		return "", fmt.Errorf("channel id %q is not valid in a NATS subject", channelID)
 	}
 	return typingPrefix + channelID, nil
 }

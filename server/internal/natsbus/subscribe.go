@@ -45,7 +45,7 @@ func (b *Bus) Subscribe(
 	cancel, err = b.listen(subject, pendingEvents, pendingBytes, func(msg *nats.Msg) {
 		e, err := decode(msg.Subject, msg.Data)
 		if err != nil {
-			b.log.Error("dropped an event that can't be read", "error", err)
+			b.log.Error("event dropped: decode failed", "error", err)
 			return
 		}
 		fn(e)
@@ -74,10 +74,10 @@ func (b *Bus) Subscribe(
 func (b *Bus) PublishTyping(channelID, userID string) error {
 	subject, err := typingSubject(channelID)
 	if err != nil {
-		return fmt.Errorf("publish who types: %w", err)
+		return fmt.Errorf("publish typing event: %w", err)
 	}
 	if !isUserID([]byte(userID)) {
-		return fmt.Errorf("publish who types: user id %q is none", userID)
+		return fmt.Errorf("publish typing event: user id %q is not valid", userID)
 	}
 	if err := b.nc.Publish(subject, []byte(userID)); err != nil {
 		return fmt.Errorf("publish to %s: %w", subject, err)
@@ -131,7 +131,7 @@ func (b *Bus) subscribe(subject string, maxMsgs, maxBytes int, fn nats.MsgHandle
 func (b *Bus) unsubscribe(sub *nats.Subscription) {
 	if err := sub.Unsubscribe(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) &&
 		!errors.Is(err, nats.ErrBadSubscription) {
-		b.log.Warn("unsubscribe", "subject", sub.Subject, "error", err)
+		b.log.Warn("unsubscribe failed", "subject", sub.Subject, "error", err)
 	}
 }
 
@@ -139,7 +139,7 @@ func (b *Bus) unsubscribe(sub *nats.Subscription) {
 func (b *Bus) flush(subject string) {
 	if b.nc.IsConnected() {
 		if err := b.nc.FlushTimeout(interestWait); err != nil {
-			b.log.Debug("subscribed without an answer", "subject", subject, "error", err)
+			b.log.Debug("flush of subscription failed", "subject", subject, "error", err)
 		}
 	}
 }

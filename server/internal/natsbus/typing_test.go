@@ -81,7 +81,7 @@ func TestTypingReachesSubscribersOfTheChannelOnly(t *testing.T) {
 	}
 }
 
-func TestTypingIsNotKeptForLater(t *testing.T) {
+func TestTypingIsNotStored(t *testing.T) {
 	t.Parallel()
 	server := testkit.NATS(t)
 	bus := connect(t, Config{URL: server.URL()})

@@ -72,7 +72,7 @@ func New(cfg Config) (*Process, error) {
 	}
 	cfg.Dir = dir
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("make redis directory: %w", err)
+		return nil, fmt.Errorf("create redis directory: %w", err)
 	}
 	socket, err := socketPath(dir)
 	if err != nil {
@@ -87,7 +87,7 @@ func New(cfg Config) (*Process, error) {
 func (p *Process) Start(ctx context.Context) error {
 	return p.life.Start(ctx, func(ctx context.Context, run *lifecycle.Run) error {
 		if err := p.endOrphan(ctx); err != nil {
-			return fmt.Errorf("end the redis-server of an earlier run: %w", err)
+			return fmt.Errorf("stop the redis-server of an earlier run: %w", err)
 		}
 		exited, err := p.launch(ctx, run)
 		if err != nil {
@@ -118,7 +118,7 @@ func socketPath(dir string) (string, error) {
 	sum := sha256.Sum256([]byte(dir))
 	short := filepath.Join(os.TempDir(), "parley-"+hex.EncodeToString(sum[:8]))
 	if err := os.MkdirAll(short, 0o700); err != nil {
-		return "", fmt.Errorf("make socket directory: %w", err)
+		return "", fmt.Errorf("create socket directory: %w", err)
 	}
 	return filepath.Join(short, "redis.sock"), nil
 }
@@ -174,7 +174,7 @@ func (p *Process) await(ctx context.Context, exited chan error) error {
 		select {
 		case err := <-exited:
 			exited <- err
-			return "", backoff.Permanent(fmt.Errorf("redis-server ended at once (see redis.log in %s): %w", p.cfg.Dir, err))
+			return "", backoff.Permanent(fmt.Errorf("redis-server exited at once (see redis.log in %s): %w", p.cfg.Dir, err))
 		default:
 			return client.Ping(ctx).Result()
 		}
@@ -201,7 +201,7 @@ func (p *Process) supervise(ctx context.Context, run *lifecycle.Run, exited <-ch
 			<-exited
 			return
 		case err := <-exited:
-			p.cfg.Logger.WarnContext(ctx, "redis-server ended; starting it again", "err", err)
+			p.cfg.Logger.WarnContext(ctx, "redis-server exited, restarting", "error", err)
 		}
 		for {
 			next, err := p.launch(ctx, run)
@@ -213,7 +213,7 @@ func (p *Process) supervise(ctx context.Context, run *lifecycle.Run, exited <-ch
 			if ctx.Err() != nil {
 				return
 			}
-			p.cfg.Logger.ErrorContext(ctx, "redis-server does not start", "err", err)
+			p.cfg.Logger.ErrorContext(ctx, "redis-server start failed", "error", err)
 			select {
 			case <-time.After(wait.NextBackOff()):
 			case <-ctx.Done():
@@ -241,13 +241,13 @@ func (p *Process) endOrphan(ctx context.Context) error {
 		_ = os.Remove(p.socket) // a dead server's socket; if it cannot be removed, redis-server reports why
 		return nil
 	}
-	p.cfg.Logger.InfoContext(ctx, "ending the redis-server of an earlier run", "pid", pid)
+	p.cfg.Logger.InfoContext(ctx, "stopping the redis-server of an earlier run", "pid", pid)
 	client := p.client()
 	defer client.Close()
 	_ = client.ShutdownSave(ctx).Err() // success is reported by a closed connection
 	gone := func() (bool, error) {
 		if p.orphan() == pid {
-			return false, errors.New("it is still running")
+			return false, errors.New("the process is still running")
 		}
 		return true, nil
 	}

@@ -70,7 +70,7 @@ func TestProcessStartsAndStops(t *testing.T) {
 	})
 }
 
-func TestStopKeepsTheData(t *testing.T) {
+func TestStopKeepsData(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	p := start(t, dir)
@@ -106,7 +106,7 @@ func TestMain(m *testing.M) {
 	select {}
 }
 
-func TestStartEndsAnOrphan(t *testing.T) {
+func TestStartStopsAnOrphan(t *testing.T) {
 	t.Parallel()
 	for name, stopped := range map[string]bool{"that answers": false, "that hangs": true} {
 		t.Run(name, func(t *testing.T) {
@@ -162,7 +162,7 @@ func gone(pid int) error {
 	return fmt.Errorf("%d still runs", pid)
 }
 
-func TestDeadServerIsStartedAgain(t *testing.T) {
+func TestDeadServerIsRestarted(t *testing.T) {
 	t.Parallel()
 	p := start(t, t.TempDir())
 	c := client(t, p)

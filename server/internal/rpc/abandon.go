@@ -48,7 +48,7 @@ func countAbandoned(log *slog.Logger, r *http.Request) {
 	}
 	c, ok := r.Context().Value(connectionKey{}).(*connection)
 	if ok && !c.abandoned.Allow() && c.Close() == nil {
-		log.InfoContext(r.Context(), "connection closed: its client abandons calls too fast",
+		log.InfoContext(r.Context(), "connection closed: too many abandoned calls",
 			slog.String("peer", c.RemoteAddr().String()))
 	}
 }

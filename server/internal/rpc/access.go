@@ -12,10 +12,10 @@ import (
 	"github.com/parleyhq/parley/server/internal/ident"
 )
 
-// access is the capability that a call requires. It is checked with only the token and the request,
+// accessRule is the capability that a call requires. It is checked with only the token and the request,
 // before any lookup, so a refusal does not reveal what exists. The use case checks what depends on
 // more, such as the membership of a channel, or on several fields, such as the sender of a message.
-type access struct {
+type accessRule struct {
 	scope scope
 	// field is the path of the field that names the channel or the topic. If the path begins with a
 	// list, the call requires the capability for every item. If a message on the path is not set,
@@ -38,33 +38,33 @@ const (
 )
 
 // anyToken admits every caller with a valid token.
-func anyToken() access { return access{scope: tokenScope} }
+func anyToken() accessRule { return accessRule{scope: tokenScope} }
 
 // byUseCase admits every caller with a valid token. The use case decides, because the decision
 // depends on more than the token and the request's channel. A capability is checked in one place:
 // by the row, or by the use case.
-func byUseCase() access { return access{scope: tokenScope} }
+func byUseCase() accessRule { return accessRule{scope: tokenScope} }
 
 // onChannel requires one of the actions on the channel that the request names in channel_id.
-func onChannel(actions ...ident.Action) access {
-	return access{scope: channelScope, field: "channel_id", actions: actions}
+func onChannel(actions ...ident.Action) accessRule {
+	return accessRule{scope: channelScope, field: "channel_id", actions: actions}
 }
 
 // onTopic requires the action on the topic that the request names in topic.
-func onTopic(action ident.Action) access {
-	return access{scope: topicScope, field: "topic", actions: []ident.Action{action}}
+func onTopic(action ident.Action) accessRule {
+	return accessRule{scope: topicScope, field: "topic", actions: []ident.Action{action}}
 }
 
 // asOperator requires the capability admin, with the action read for a method without side effects,
 // and write for all others.
-func asOperator() access { return access{scope: adminScope} }
+func asOperator() accessRule { return accessRule{scope: adminScope} }
 
 // perItem leaves the check to the handler, which checks each item by the row of the method whose
 // request it is.
-func perItem() access { return access{scope: itemScope} }
+func perItem() accessRule { return accessRule{scope: itemScope} }
 
 // in returns a copy of the access with another field.
-func (a access) in(field string) access {
+func (a accessRule) in(field string) accessRule {
 	a.field = field
 	return a
 }
@@ -88,10 +88,10 @@ func (m *method) bindAccess() error {
 		return nil
 	case channelScope, topicScope:
 	default:
-		return errors.New("nothing says who may call it")
+		return errors.New("the row has no access rule")
 	}
 	if len(m.access.actions) == 0 {
-		return errors.New("it requires no action")
+		return errors.New("the access rule has no action")
 	}
 	md := m.descriptor.Input()
 	for i, name := range strings.Split(m.access.field, ".") {
@@ -105,7 +105,7 @@ func (m *method) bindAccess() error {
 		m.target, md = append(m.target, fd), fd.Message()
 	}
 	if last := m.target[len(m.target)-1]; last.Kind() != protoreflect.StringKind || last.IsList() {
-		return fmt.Errorf("the request's field %s is no name", m.access.field)
+		return fmt.Errorf("the request's field %s is not a single string", m.access.field)
 	}
 	return nil
 }
@@ -123,11 +123,11 @@ func (m *method) authorize(p *ident.Principal, request any) error {
 		return nil
 	case channelScope, topicScope:
 	default:
-		return fmt.Errorf("nothing says who may call %s", m.procedure)
+		return fmt.Errorf("%s has no access rule", m.procedure)
 	}
 	r, ok := request.(proto.Message)
 	if !ok {
-		return errNoMessage(request)
+		return errNotMessage(request)
 	}
 	first := m.target[0]
 	if !first.IsList() {
@@ -156,7 +156,7 @@ func nameAt(m protoreflect.Message, path []protoreflect.FieldDescriptor) (string
 }
 
 // allows reports whether the token allows one of the actions on the channel or topic.
-func (a access) allows(p *ident.Principal, name string) bool {
+func (a accessRule) allows(p *ident.Principal, name string) bool {
 	can := p.Can
 	if a.scope == topicScope {
 		can = p.CanQueue
@@ -171,7 +171,7 @@ func (a access) allows(p *ident.Principal, name string) bool {
 
 // refusal returns the fault for a caller without the capability. It does not repeat the name, which
 // may have any form.
-func (a access) refusal() error {
+func (a accessRule) refusal() error {
 	what := "for this channel"
 	if a.scope == topicScope {
 		what = "for the topic"
@@ -181,7 +181,7 @@ func (a access) refusal() error {
 
 // refusalOf returns refusal's fault for item i of a list of channels. It names the channel and its
 // field.
-func (a access) refusalOf(i int, name string) error {
+func (a accessRule) refusalOf(i int, name string) error {
 	list, rest, _ := strings.Cut(a.field, ".")
 	f := fault.New(fault.PermissionDenied, fault.CapabilityMissing,
 		"the token has no capability %q for channel %s", a.actions[0], name)

@@ -50,8 +50,8 @@ var _ parleyv1connect.AdminServiceHandler = (*adminService)(nil)
 const (
 	defaultPage   = 100
 	defaultReplay = 1000
-	// letterStep is how many dead letters are read at once.
-	letterStep = 50
+	// deadLetterBatch is how many dead letters are read at once.
+	deadLetterBatch = 50
 	// pageBytes bounds a page of a list in bytes, regardless of its page_size. A single item may be
 	// larger.
 	pageBytes = 1 << 20
@@ -228,7 +228,7 @@ func (s *adminService) ListDeadLetters(
 	resp := &parleyv1.ListDeadLettersResponse{}
 	size := 0
 	for left := orDefault(req.GetPageSize(), defaultPage); left > 0; {
-		letters, next, err := s.deps.Admin.DeadLetters(ctx, req.GetTopic(), req.GetGroup(), cursor, min(left, letterStep))
+		letters, next, err := s.deps.Admin.DeadLetters(ctx, req.GetTopic(), req.GetGroup(), cursor, min(left, deadLetterBatch))
 		if err != nil {
 			return nil, err
 		}
@@ -273,9 +273,9 @@ func inSelection(err error) error {
 	if !ok || f.Field != "group" {
 		return err
 	}
-	there := *f
-	there.Field = "selection.group"
-	return &there
+	mapped := *f
+	mapped.Field = "selection.group"
+	return &mapped
 }
 
 // PurgeDeadLetters implements parleyv1connect.AdminServiceHandler.

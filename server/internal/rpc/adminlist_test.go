@@ -165,7 +165,7 @@ func TestAdminPageSizeIsLimited(t *testing.T) {
 }
 
 // No page is larger than 1 MiB, unless one item is.
-func TestAdminPagesAreCut(t *testing.T) {
+func TestAdminPagesAreBoundedInBytes(t *testing.T) {
 	t.Parallel()
 	for _, bytes := range []int{400 << 10, 1100 << 10} {
 		b := setup(t, nil)
@@ -227,7 +227,7 @@ func TestAdminPageTokens(t *testing.T) {
 	})
 }
 
-func TestAdminLooks(t *testing.T) {
+func TestAdminReads(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
 	b.listed(2, 0)

@@ -9,7 +9,7 @@ import (
 // adminMethods is the table of AdminService.
 var adminMethods = service{
 	name: parleyv1connect.AdminServiceName,
-	methods: map[protoreflect.Name]facts{
+	methods: map[protoreflect.Name]methodRow{
 		"CreateTopic":       {access: asOperator()},
 		"UpdateTopic":       {access: asOperator()},
 		"DeleteTopic":       {access: asOperator()},

@@ -14,7 +14,7 @@ import (
 
 // CreateTopic implements parleyv1connect.AdminServiceHandler.
 func (s *adminService) CreateTopic(ctx context.Context, req *parleyv1.CreateTopicRequest) (*parleyv1.CreateTopicResponse, error) {
-	if err := notReserved("topic.name", req.GetTopic().GetName()); err != nil {
+	if err := checkNotReserved("topic.name", req.GetTopic().GetName()); err != nil {
 		return nil, err
 	}
 	t, err := s.deps.Admin.CreateTopic(ctx, topicFromWire(req.GetTopic()))
@@ -40,7 +40,7 @@ func (s *adminService) UpdateTopic(ctx context.Context, req *parleyv1.UpdateTopi
 	if err := checkMask(req.GetUpdateMask()); err != nil {
 		return nil, err
 	}
-	if err := notReserved("topic.name", req.GetTopic().GetName()); err != nil {
+	if err := checkNotReserved("topic.name", req.GetTopic().GetName()); err != nil {
 		return nil, err
 	}
 	from := topicFromWire(req.GetTopic())
@@ -59,11 +59,11 @@ func (s *adminService) UpdateTopic(ctx context.Context, req *parleyv1.UpdateTopi
 func checkMask(mask *fieldmaskpb.FieldMask) error {
 	const field = "update_mask"
 	if len(mask.GetPaths()) == 0 {
-		return fault.Invalid(field, 0, "%s: names nothing", field)
+		return fault.Invalid(field, 0, "%s: must name at least one field", field)
 	}
 	for _, path := range mask.GetPaths() {
 		if setters[path] == nil {
-			return fault.Invalid(field, 0, "%s: %q is not one of its fields that can be changed", field, path)
+			return fault.Invalid(field, 0, "%s: %q is not a field of a topic that can be updated", field, path)
 		}
 	}
 	return nil

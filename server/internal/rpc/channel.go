@@ -82,7 +82,7 @@ func (s *messageService) ListChannels(
 		Channels: make([]*parleyv1.UserChannel, len(page.Channels)), NextPageToken: page.NextPageToken,
 	}
 	for i := range page.Channels {
-		resp.Channels[i] = s.mineToWire(&page.Channels[i])
+		resp.Channels[i] = s.userChannelToWire(&page.Channels[i])
 	}
 	return resp, nil
 }

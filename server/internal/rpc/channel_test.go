@@ -276,7 +276,7 @@ func TestChannelFaults(t *testing.T) {
 }
 
 // Without a token no call reaches the service, regardless of its body.
-func TestChannelCallsWantAToken(t *testing.T) {
+func TestChannelCallsRequireAToken(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil) // its fakes panic
 	for i, p := range protocols {

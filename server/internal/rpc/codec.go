@@ -62,7 +62,7 @@ func (protoCodec) MarshalAppend(dst []byte, m any) ([]byte, error) {
 	case proto.Message:
 		return proto.MarshalOptions{}.MarshalAppend(dst, m)
 	default:
-		return nil, errNoMessage(m)
+		return nil, errNotMessage(m)
 	}
 }
 
@@ -71,7 +71,7 @@ func (protoCodec) MarshalAppend(dst []byte, m any) ([]byte, error) {
 func (protoCodec) MarshalStable(m any) ([]byte, error) {
 	p, ok := m.(proto.Message)
 	if !ok {
-		return nil, errNoMessage(m)
+		return nil, errNotMessage(m)
 	}
 	return proto.MarshalOptions{Deterministic: true}.Marshal(p)
 }
@@ -84,7 +84,7 @@ func (protoCodec) IsBinary() bool { return true }
 func (protoCodec) Unmarshal(data []byte, m any) error {
 	p, ok := m.(proto.Message)
 	if !ok {
-		return errNoMessage(m)
+		return errNotMessage(m)
 	}
 	if f := decodeProto(data, p); f != nil {
 		setUndecoded(p, f)
@@ -93,7 +93,8 @@ func (protoCodec) Unmarshal(data []byte, m any) error {
 }
 
 func decodeProto(data []byte, m proto.Message) *fault.Error {
-	if f := checkProtoElements(data, m.ProtoReflect().Descriptor(), api.of(m.ProtoReflect().Descriptor().FullName()).maxElements); f != nil {
+	md := m.ProtoReflect().Descriptor()
+	if f := checkProtoElements(data, md, api.forRequest(md.FullName()).maxElements); f != nil {
 		return f
 	}
 	if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(data, m); err != nil {
@@ -132,7 +133,7 @@ func (c jsonCodec) MarshalAppend(dst []byte, m any) ([]byte, error) {
 	case proto.Message:
 		return protojson.MarshalOptions{}.MarshalAppend(dst, m)
 	default:
-		return nil, errNoMessage(m)
+		return nil, errNotMessage(m)
 	}
 }
 
@@ -158,7 +159,7 @@ func (jsonCodec) IsBinary() bool { return false }
 func (jsonCodec) Unmarshal(data []byte, m any) error {
 	p, ok := m.(proto.Message)
 	if !ok {
-		return errNoMessage(m)
+		return errNotMessage(m)
 	}
 	if f := decodeJSON(data, p); f != nil {
 		setUndecoded(p, f)
@@ -186,7 +187,7 @@ func decodeJSON(data []byte, m proto.Message) *fault.Error {
 	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(data, m); err != nil {
 		return malformedJSON(err)
 	}
-	strict := api.of(md.FullName()).strict()
+	strict := api.forRequest(md.FullName()).strict()
 	if f := checkNames(data, md, strict); f != nil {
 		return f
 	}
@@ -196,4 +197,4 @@ func decodeJSON(data []byte, m proto.Message) *fault.Error {
 	return nil
 }
 
-func errNoMessage(m any) error { return fmt.Errorf("%T is no message", m) }
+func errNotMessage(m any) error { return fmt.Errorf("%T is not a protobuf message", m) }

@@ -241,7 +241,7 @@ func TestMessagesInBothCodecs(t *testing.T) {
 		}
 		var bad parleyv1.ChannelMessage
 		err := c.Unmarshal([]byte("\xff{"), &bad)
-		if f, ok := fault.As(undecoded(&bad)); err != nil || !ok || f.Reason != fault.MalformedRequest {
+		if f, ok := fault.As(decodeError(&bad)); err != nil || !ok || f.Reason != fault.MalformedRequest {
 			t.Errorf("%T: bad input gives %v, %v", c, err, f)
 		}
 	}

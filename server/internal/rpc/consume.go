@@ -19,8 +19,8 @@ import (
 // frameBytes bounds the deliveries of one frame in bytes. A single delivery may be larger.
 const frameBytes = 1 << 20
 
-// ConsumerSession is one consumer's stream. *queue.Session implements it.
-type ConsumerSession interface {
+// ConsumerStream is one consumer's stream. *queue.Session implements it.
+type ConsumerStream interface {
 	ID() string
 	// Next blocks until there is a frame. Any error ends the stream, without a failure if it is
 	// io.EOF.
@@ -31,17 +31,17 @@ type ConsumerSession interface {
 // Consumers opens consumer streams on this node. HubConsumers implements it.
 type Consumers interface {
 	// Open returns a session, which the caller must close.
-	Open(ctx context.Context, r queue.OpenRequest) (ConsumerSession, error)
+	Open(ctx context.Context, r queue.OpenRequest) (ConsumerStream, error)
 }
 
 // HubConsumers implements Consumers with a queue.Hub.
 type HubConsumers struct{ Hub *queue.Hub }
 
 // Open implements Consumers.
-func (c HubConsumers) Open(ctx context.Context, r queue.OpenRequest) (ConsumerSession, error) { //nolint:ireturn // Consumers requires it
+func (c HubConsumers) Open(ctx context.Context, r queue.OpenRequest) (ConsumerStream, error) { //nolint:ireturn // Consumers requires it
 	s, err := c.Hub.Open(ctx, r)
 	if err != nil {
-		return nil, err // s is nil, which must not become a non-nil ConsumerSession
+		return nil, err // s is nil, which must not become a non-nil ConsumerStream
 	}
 	return s, nil
 }
@@ -63,7 +63,7 @@ func (s *queueService) Consume(
 }
 
 // open returns a new session of the calling user. The caller of open must close it.
-func (s *queueService) open(ctx context.Context, req *parleyv1.ConsumeRequest) (ConsumerSession, error) { //nolint:ireturn // as Consumers
+func (s *queueService) open(ctx context.Context, req *parleyv1.ConsumeRequest) (ConsumerStream, error) { //nolint:ireturn // as Consumers
 	p, err := ident.Caller(ctx)
 	if err != nil {
 		return nil, err
@@ -88,7 +88,7 @@ func ackTimeoutOrDefault(req *parleyv1.ConsumeRequest) time.Duration {
 	return millis(req.GetAckTimeout())
 }
 
-func (s *queueService) infoFrame(session ConsumerSession) *parleyv1.ConsumeResponse {
+func (s *queueService) infoFrame(session ConsumerStream) *parleyv1.ConsumeResponse {
 	return &parleyv1.ConsumeResponse{Frame: &parleyv1.ConsumeResponse_Info{Info: streamInfo(session.ID(), &s.cfg)}}
 }
 
@@ -114,7 +114,7 @@ func writeDeliveries(f *queue.Frame, write func(m *parleyv1.ConsumeResponse) err
 		}
 	}
 	for rest := f.Deliveries; len(rest) > 0; {
-		n := fitting(rest)
+		n := fitCount(rest)
 		m := &parleyv1.ConsumeResponse{Frame: &parleyv1.ConsumeResponse_Deliveries{
 			Deliveries: &parleyv1.DeliveryBatch{Deliveries: deliveriesToWire(rest[:n])},
 		}}
@@ -131,9 +131,9 @@ func writeDeliveries(f *queue.Frame, write func(m *parleyv1.ConsumeResponse) err
 	})
 }
 
-// fitting returns how many of the first deliveries fit into one frame; at least one if there are
+// fitCount returns how many of the first deliveries fit into one frame; at least one if there are
 // any.
-func fitting(ds []queue.Delivery) int {
+func fitCount(ds []queue.Delivery) int {
 	size := 0
 	for i := range ds {
 		if size += ds[i].Size(); i > 0 && size > frameBytes {
@@ -161,7 +161,7 @@ func (s *queueService) StreamingConsume(ctx context.Context, stream *bidi) error
 	if err := control.SetReadDeadline(time.Time{}); err != nil {
 		return err
 	}
-	return s.both(ctx, stream, &consumerStream{
+	return s.serveBidi(ctx, stream, &bidiConsumer{
 		service: s, out: newFrameWriter[*parleyv1.StreamingConsumeResponse](ctx, stream.Conn(), s.cfg.FrameTimeout),
 		control: control, session: session,
 		ref: queue.StreamRef{StreamID: session.ID(), Topic: start.GetTopic(), Group: start.GetGroup()},
@@ -181,7 +181,7 @@ func (s *queueService) receiveStart(stream *bidi) (*parleyv1.ConsumeRequest, err
 		return nil, err
 	}
 	if first.GetStart() == nil {
-		return nil, fault.Invalid("start", 0, "start: must be the first request of a stream")
+		return nil, fault.Invalid("start", 0, "start: the first request of a stream must set it")
 	}
 	return first.GetStart(), nil
 }
@@ -192,9 +192,9 @@ func (s *queueService) checkRequest(r *parleyv1.StreamingConsumeRequest) error {
 		if err := checkItem(s.validator, r); err != nil {
 			return err
 		}
-		return notReserved("start.topic", start.GetTopic())
+		return checkNotReserved("start.topic", start.GetTopic())
 	}
-	if err := checkLists(r, api.of(r.ProtoReflect().Descriptor().FullName()).lists); err != nil {
+	if err := checkLists(r, api.forRequest(r.ProtoReflect().Descriptor().FullName()).lists); err != nil {
 		return err
 	}
 	if err := s.checkExtend(r.GetExtend()); err != nil {
@@ -211,9 +211,9 @@ func (s *queueService) checkExtend(r *parleyv1.StreamingExtend) error {
 	return err
 }
 
-// both writes frames and serves requests until the session, the stream or the client's half of it
+// serveBidi writes frames and serves requests until the session, the stream or the client's half of it
 // ends.
-func (s *queueService) both(ctx context.Context, stream *bidi, c *consumerStream) error {
+func (s *queueService) serveBidi(ctx context.Context, stream *bidi, c *bidiConsumer) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	done := make(chan struct{})
@@ -235,7 +235,7 @@ func (s *queueService) both(ctx context.Context, stream *bidi, c *consumerStream
 	_ = c.control.SetReadDeadline(time.Now().Add(-time.Second))
 	<-done
 	switch {
-	case errors.Is(ended, errClientEnds):
+	case errors.Is(ended, errClientClosed):
 		return nil
 	case ended != nil && errors.Is(ended, served):
 		return served
@@ -244,15 +244,15 @@ func (s *queueService) both(ctx context.Context, stream *bidi, c *consumerStream
 	}
 }
 
-// errClientEnds reports that the client has closed its half of the stream.
-var errClientEnds = errors.New("the client has ended its half of the stream")
+// errClientClosed reports that the client has closed its half of the stream.
+var errClientClosed = errors.New("the client closed its half of the stream")
 
-// consumerStream is the state that the two halves of a StreamingConsume share.
-type consumerStream struct {
+// bidiConsumer is the state that the two halves of a StreamingConsume share.
+type bidiConsumer struct {
 	service *queueService
 	out     *frameWriter[*parleyv1.StreamingConsumeResponse]
 	control *http.ResponseController
-	session ConsumerSession
+	session ConsumerStream
 	// ref identifies the session in calls. serve sets its Subject.
 	ref queue.StreamRef
 	// serving is held from the start of a request until its answer is written.
@@ -261,7 +261,7 @@ type consumerStream struct {
 
 // write writes the first message, and then the session's frames until the session or the stream
 // ends.
-func (c *consumerStream) write(ctx context.Context) error {
+func (c *bidiConsumer) write(ctx context.Context) error {
 	if err := c.out.write(ctx, streamingConsume(c.service.infoFrame(c.session))); err != nil {
 		return err
 	}
@@ -269,8 +269,8 @@ func (c *consumerStream) write(ctx context.Context) error {
 }
 
 // serve serves the client's requests in order, until one fails to be received or answered. It
-// returns errClientEnds if the client has closed its half of the stream.
-func (c *consumerStream) serve(ctx context.Context, stream *bidi) error {
+// returns errClientClosed if the client has closed its half of the stream.
+func (c *bidiConsumer) serve(ctx context.Context, stream *bidi) error {
 	p, err := ident.Caller(ctx)
 	if err != nil {
 		return err
@@ -279,7 +279,7 @@ func (c *consumerStream) serve(ctx context.Context, stream *bidi) error {
 	for {
 		r, err := stream.Receive()
 		if errors.Is(err, io.EOF) {
-			return errClientEnds
+			return errClientClosed
 		}
 		if err != nil {
 			return err
@@ -292,7 +292,7 @@ func (c *consumerStream) serve(ctx context.Context, stream *bidi) error {
 
 // serveOne serves one request and answers it. A request without a call_id is answered only if it
 // fails. An error ends the stream.
-func (c *consumerStream) serveOne(ctx context.Context, r *parleyv1.StreamingConsumeRequest) error {
+func (c *bidiConsumer) serveOne(ctx context.Context, r *parleyv1.StreamingConsumeRequest) error {
 	c.serving.Lock()
 	defer c.serving.Unlock()
 	results, err := c.do(ctx, r)
@@ -321,12 +321,12 @@ func anyFailed(results []*parleyv1.SettleResult) bool {
 }
 
 // do serves one request and returns the results of its items.
-func (c *consumerStream) do(ctx context.Context, r *parleyv1.StreamingConsumeRequest) ([]*parleyv1.SettleResult, error) {
+func (c *bidiConsumer) do(ctx context.Context, r *parleyv1.StreamingConsumeRequest) ([]*parleyv1.SettleResult, error) {
 	if err := c.service.deps.Limiter.Allow(c.ref.Subject); err != nil {
 		return nil, err
 	}
 	if r.GetStart() != nil {
-		return nil, fault.Invalid("start", 0, "start: may only be the first request of a stream")
+		return nil, fault.Invalid("start", 0, "start: only the first request of a stream may set it")
 	}
 	if err := c.service.checkRequest(r); err != nil {
 		return nil, err
@@ -342,8 +342,8 @@ func (c *consumerStream) do(ctx context.Context, r *parleyv1.StreamingConsumeReq
 	case r.GetExtend() != nil:
 		return c.service.extend(ctx, c.ref, r.GetExtend().GetDeliveries().GetTokens(), millis(r.GetExtend().GetAckTimeout()))
 	case r.GetLeave() != nil:
-		return nil, c.service.deps.QueueCalls.Leave(ctx, c.ref)
+		return nil, c.service.deps.ConsumerCalls.Leave(ctx, c.ref)
 	default:
-		return nil, c.service.deps.QueueCalls.Grant(ctx, c.ref, r.GetCredits().GetTotalMessages(), r.GetCredits().GetTotalBytes())
+		return nil, c.service.deps.ConsumerCalls.Grant(ctx, c.ref, r.GetCredits().GetTotalMessages(), r.GetCredits().GetTotalBytes())
 	}
 }

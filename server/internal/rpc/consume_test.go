@@ -34,7 +34,7 @@ func (b *bundle) serveOne(c *fakeConsumer) <-chan queue.OpenRequest {
 	asked := make(chan queue.OpenRequest, 1)
 	b.consumers.mu.Lock()
 	defer b.consumers.mu.Unlock()
-	b.consumers.open = func(r queue.OpenRequest) (ConsumerSession, error) {
+	b.consumers.open = func(r queue.OpenRequest) (ConsumerStream, error) {
 		asked <- r
 		return c, nil
 	}
@@ -114,7 +114,7 @@ func TestConsume(t *testing.T) {
 }
 
 // A consumer that leaves closes its session.
-func TestConsumerLeaves(t *testing.T) {
+func TestConsumeClosesSessionOfGoneClient(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
 	b.eachQueue(func(t *testing.T, c parleyv1connect.QueueServiceClient) {

@@ -103,7 +103,7 @@ func memberToWire(m *channel.Member) *parleyv1.ChannelMember {
 	}
 }
 
-func (s *messageService) mineToWire(m *channel.UserChannel) *parleyv1.UserChannel {
+func (s *messageService) userChannelToWire(m *channel.UserChannel) *parleyv1.UserChannel {
 	out := &parleyv1.UserChannel{Channel: s.channelToWire(&m.Row), ReadSeq: m.Read.Seq, Unread: m.Unread}
 	if m.LastMessage != nil {
 		out.LastMessage = messageToWire(m.LastMessage)

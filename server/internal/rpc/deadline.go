@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// restTimeout bounds how long net/http waits for the unread rest of a body, to keep the connection.
-const restTimeout = 500 * time.Millisecond
+// unreadBodyTimeout bounds how long net/http waits for the unread rest of a body, to keep the connection.
+const unreadBodyTimeout = 500 * time.Millisecond
 
 // responseGrace is the time to write a unary response after the call's own time limit.
 const responseGrace = 10 * time.Second
@@ -38,7 +38,7 @@ func timeLimits(cfg *Config, next http.Handler) http.Handler {
 			return
 		}
 		next.ServeHTTP(w, r)
-		leaveBody(r)
+		limitUnreadBody(r)
 	})
 }
 
@@ -47,7 +47,7 @@ func timeLimits(cfg *Config, next http.Handler) http.Handler {
 func limited(cfg *Config, w http.ResponseWriter, r *http.Request) (*http.Request, error) {
 	control := http.NewResponseController(w)
 	now := time.Now()
-	m := api.at(r.URL.Path)
+	m := api.forProcedure(r.URL.Path)
 	limit := cfg.BodyTimeout + cfg.UnaryTimeout + responseGrace
 	if m.streams() {
 		limit = cfg.FrameTimeout
@@ -65,12 +65,12 @@ func limited(cfg *Config, w http.ResponseWriter, r *http.Request) (*http.Request
 	return r, err
 }
 
-// leaveBody bounds the time in which net/http reads the rest of a body that the handler has not
+// limitUnreadBody bounds the time in which net/http reads the rest of a body that the handler has not
 // read. A client that was refused before the end of its body gets the response only after that.
-func leaveBody(r *http.Request) {
+func limitUnreadBody(r *http.Request) {
 	body, ok := r.Body.(*timedBody)
 	if ok && !body.ended && r.ContentLength != 0 && r.ProtoMajor == 1 {
-		_ = controllerOf(r.Context()).SetReadDeadline(time.Now().Add(restTimeout))
+		_ = controllerOf(r.Context()).SetReadDeadline(time.Now().Add(unreadBodyTimeout))
 	}
 }
 
@@ -91,7 +91,7 @@ func (b *timedBody) Read(p []byte) (int, error) {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		err = fmt.Errorf("the request's body took too long: %w", os.ErrDeadlineExceeded)
 	default:
-		err = brokenBody(err)
+		err = bodyError(err)
 	}
 	return n, err
 }

@@ -14,7 +14,7 @@ import (
 
 // The largest requests within the schema's limits have far fewer elements than the bound,
 // regardless of their text.
-func TestElements(t *testing.T) {
+func TestElementLimit(t *testing.T) {
 	t.Parallel()
 	item := &parleyv1.SendMessageRequest{
 		ChannelId: "a", Content: strings.Repeat(`{,[\"`, 600), ClientMsgId: "c", MsgType: "t", FromId: "f", Metadata: map[string]string{},
@@ -60,7 +60,7 @@ func TestElements(t *testing.T) {
 }
 
 func elementsOf(m proto.Message) int {
-	return api.of(m.ProtoReflect().Descriptor().FullName()).maxElements
+	return api.forRequest(m.ProtoReflect().Descriptor().FullName()).maxElements
 }
 
 // mostUsers and mostItems are the schema's bounds on the users of a request, and on the items of a

@@ -46,9 +46,9 @@ func reasonOf(r fault.Reason) parleyv1.ErrorReason {
 	return parleyv1.ErrorReason_ERROR_REASON_INTERNAL
 }
 
-// opaque returns the fault that clients get for an internal error. The log has the details under
+// internalFault returns the fault that clients get for an internal error. The log has the details under
 // the request id.
-func opaque() *fault.Error {
+func internalFault() *fault.Error {
 	return fault.New(fault.Internal, fault.InternalError, "internal error")
 }
 
@@ -82,7 +82,7 @@ func addDetail(wire *connect.Error, m proto.Message) {
 func faultOf(ctx context.Context, err error) (*fault.Error, proto.Message) {
 	if f, ok := fault.As(err); ok {
 		if f.Kind == fault.Internal && f.Reason != fault.MalformedRequest {
-			return opaque(), nil
+			return internalFault(), nil
 		}
 		return f, nil
 	}
@@ -98,7 +98,7 @@ func faultOf(ctx context.Context, err error) (*fault.Error, proto.Message) {
 	if wire, ok := errors.AsType[*connect.Error](err); ok {
 		return libraryFault(wire), nil
 	}
-	return opaque(), nil
+	return internalFault(), nil
 }
 
 // callerGone reports whether the caller has canceled the call. Something canceled inside the server
@@ -117,7 +117,7 @@ func libraryFault(wire *connect.Error) *fault.Error {
 	case connect.CodeUnimplemented:
 		return notOneMessage()
 	default:
-		return opaque()
+		return internalFault()
 	}
 }
 

@@ -49,7 +49,7 @@ func declaredReasons(t *testing.T) []fault.Reason {
 	return reasons
 }
 
-func TestReasonsAreTheEnum(t *testing.T) {
+func TestEveryReasonIsInTheEnum(t *testing.T) {
 	t.Parallel()
 	declared := declaredReasons(t)
 	known := make(map[string]bool)

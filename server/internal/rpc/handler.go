@@ -43,7 +43,7 @@ func NewHandler(cfg Config, deps Deps) (*Handler, error) {
 		return nil, fmt.Errorf("rules of the schema: %w", err)
 	}
 	calls := intercept.NewCalls(intercept.Config{
-		Logger: deps.Telemetry.Logger, ToWire: toWire, Explain: cfg.explain, Undecoded: undecoded,
+		Logger: deps.Telemetry.Logger, ToWire: toWire, Explain: cfg.explain, DecodeError: decodeError,
 	})
 	opts, err := options(&cfg, &deps, calls, validator)
 	if err != nil {
@@ -55,7 +55,7 @@ func NewHandler(cfg Config, deps Deps) (*Handler, error) {
 	for _, m := range api.all {
 		handler := handlers[m.descriptor.Parent().FullName()]
 		if handler == nil {
-			return nil, fmt.Errorf("nothing handles %s", m.procedure)
+			return nil, fmt.Errorf("no handler for %s", m.procedure)
 		}
 		if !m.sideEffects {
 			handler = checkedGet(calls, handler)
@@ -64,7 +64,7 @@ func NewHandler(cfg Config, deps Deps) (*Handler, error) {
 	}
 	open := func(path string, handler http.Handler) {
 		mux.Handle(path, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			intercept.ByConnect(r.Context())
+			intercept.EnterConnect(r.Context())
 			handler.ServeHTTP(w, r)
 		}))
 	}
@@ -75,7 +75,7 @@ func NewHandler(cfg Config, deps Deps) (*Handler, error) {
 		open(grpcreflect.NewHandlerV1(reflector, opts...))
 		open(grpcreflect.NewHandlerV1Alpha(reflector, opts...))
 	}
-	mux.Handle("/", elsewhere(deps.Page, unknown(calls)))
+	mux.Handle("/", pageOrUnknown(deps.Page, refuseUnknown(calls)))
 	return &Handler{
 		Handler: calls.Wrap(limitAbandoned(deps.Telemetry.Logger, timeLimits(&cfg, allowOrigins(cfg.CORSOrigins, mux)))),
 		Health:  health,
@@ -107,9 +107,9 @@ func serviceNames() []string {
 	return names
 }
 
-// forbidStore forbids caches from storing the response to a GET, regardless of its status: it is
+// setNoStore forbids caches from storing the response to a GET, regardless of its status: it is
 // for one caller, and of one moment.
-func forbidStore(w http.ResponseWriter, r *http.Request) {
+func setNoStore(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodGet {
 		w.Header().Set("Cache-Control", "no-store")
 	}
@@ -120,16 +120,16 @@ func forbidStore(w http.ResponseWriter, r *http.Request) {
 func guard(deps *Deps, calls *intercept.Calls, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// This function stays on the stack for as long as a stream lives, see intercept.Calls.Wrap.
-		if r := admitted(deps, calls, w, r); r != nil {
+		if r := admit(deps, calls, w, r); r != nil {
 			next.ServeHTTP(w, r)
 		}
 	})
 }
 
-// admitted returns the request with its principal, for one of connect's handlers. If it refuses the
+// admit returns the request with its principal, for one of connect's handlers. If it refuses the
 // call, it answers it and returns nil.
-func admitted(deps *Deps, calls *intercept.Calls, w http.ResponseWriter, r *http.Request) *http.Request {
-	forbidStore(w, r)
+func admit(deps *Deps, calls *intercept.Calls, w http.ResponseWriter, r *http.Request) *http.Request {
+	setNoStore(w, r)
 	p, err := deps.Verifier.Authenticate(r)
 	if err == nil {
 		intercept.SetSubject(r.Context(), p.Subject)
@@ -139,18 +139,18 @@ func admitted(deps *Deps, calls *intercept.Calls, w http.ResponseWriter, r *http
 		calls.Refuse(w, r, err)
 		return nil
 	}
-	intercept.ByConnect(r.Context())
+	intercept.EnterConnect(r.Context())
 	return r.WithContext(ident.NewContext(r.Context(), p))
 }
 
-// elsewhere serves page for a GET or HEAD whose path does not have a procedure's form, and unknown
+// pageOrUnknown serves page for a GET or HEAD whose path does not have a procedure's form, and unknown
 // for everything else. page may be nil.
-func elsewhere(page, unknown http.Handler) http.Handler {
+func pageOrUnknown(page, unknown http.Handler) http.Handler {
 	if page == nil {
 		return unknown
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if (r.Method == http.MethodGet || r.Method == http.MethodHead) && !likeProcedure(r.URL.Path) {
+		if (r.Method == http.MethodGet || r.Method == http.MethodHead) && !isProcedurePath(r.URL.Path) {
 			page.ServeHTTP(w, r)
 			return
 		}
@@ -158,17 +158,17 @@ func elsewhere(page, unknown http.Handler) http.Handler {
 	})
 }
 
-// likeProcedure reports whether a path has the form /package.Service/Method.
-func likeProcedure(path string) bool {
+// isProcedurePath reports whether a path has the form /package.Service/Method.
+func isProcedurePath(path string) bool {
 	service, _, ok := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	return ok && strings.Contains(service, ".")
 }
 
-// unknown answers calls of procedures that do not exist: `unimplemented`, in the caller's protocol
+// refuseUnknown answers calls of procedures that do not exist: `unimplemented`, in the caller's protocol
 // and with HTTP status 404.
-func unknown(calls *intercept.Calls) http.Handler {
+func refuseUnknown(calls *intercept.Calls) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		forbidStore(w, r)
+		setNoStore(w, r)
 		calls.Refuse(&notFoundWriter{w}, r, fault.New(fault.Unimplemented, fault.UnimplementedCall, "no such procedure"))
 	})
 }

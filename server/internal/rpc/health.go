@@ -80,7 +80,7 @@ func (h *Health) watch(
 ) error {
 	defer h.watchers.Add(-1)
 	if h.watchers.Add(1) > maxWatchers {
-		return fault.Full(maxWatchers, "the node serves at most %d streams that watch its health")
+		return fault.Full(maxWatchers, "the node serves at most %d health watch streams")
 	}
 	known := knownService(req.GetService())
 	out := newFrameWriter[*healthv1.HealthCheckResponse](ctx, stream.Conn(), h.timeout)

@@ -145,7 +145,7 @@ func firstEvent(piece []byte) (body, rest []byte, err error) {
 		return nil, nil, fmt.Errorf("decode event: %w", protowire.ParseError(m))
 	}
 	if number != eventsField {
-		return nil, nil, fmt.Errorf("decode event: field %d is among the events", number)
+		return nil, nil, fmt.Errorf("decode event: unexpected field %d", number)
 	}
 	return body, piece[n+m:], nil
 }

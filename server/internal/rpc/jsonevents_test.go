@@ -15,7 +15,7 @@ import (
 
 // The hub joins the events of a replay, and a state and its gap, into one piece. In JSON they are
 // separate events again.
-func TestJoinedPieces(t *testing.T) {
+func TestJSONOfConcatenatedPieces(t *testing.T) {
 	t.Parallel()
 	e := Encoder{}
 	piece := e.State("room", 3, message.State{Epoch: "e", Head: 9}, false)

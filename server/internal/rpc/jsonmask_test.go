@@ -56,7 +56,7 @@ func TestFieldMasks(t *testing.T) {
 }
 
 // masks has every request with a field mask.
-func TestMasksAreFound(t *testing.T) {
+func TestRequestsWithFieldMasks(t *testing.T) {
 	t.Parallel()
 	for _, m := range []proto.Message{&parleyv1.UpdateTopicRequest{}} {
 		if masks[m.ProtoReflect().Descriptor().FullName()] == nil {

@@ -110,7 +110,7 @@ func TestUnknownNames(t *testing.T) {
 
 // Requests are strict if the schema does not declare their calls free of side effects, except for
 // Subscribe.
-func TestChangingRequests(t *testing.T) {
+func TestStrictRequests(t *testing.T) {
 	t.Parallel()
 	reads := map[string]bool{"Subscribe": true, "GetServerInfo": true}
 	for _, m := range api.all {

@@ -86,7 +86,7 @@ func checkLists(m proto.Message, lists []boundedList) error {
 	for i := range lists {
 		l := &lists[i]
 		if n := l.len(m.ProtoReflect()); n > l.max {
-			return fault.Invalid(l.name, int64(l.max), "%s: %d items, at most %d are allowed", l.name, n, l.max)
+			return fault.Invalid(l.name, int64(l.max), "%s: has %d items, at most %d are allowed", l.name, n, l.max)
 		}
 	}
 	return nil

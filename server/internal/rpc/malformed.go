@@ -65,11 +65,11 @@ func isBase64(message string) bool {
 	return err == nil
 }
 
-// brokenBody converts an error of reading a request's body. It sets the code invalid_argument if
+// bodyError converts an error of reading a request's body. It sets the code invalid_argument if
 // the body ends early or its chunks are broken, for which connect has no code and would answer
 // `unknown`. connect itself recognizes a body that is too large and a client that has left. The
 // error contains no address.
-func brokenBody(err error) error {
+func bodyError(err error) error {
 	if netErr, ok := errors.AsType[*net.OpError](err); ok {
 		return fmt.Errorf("read the request's body: %w", netErr.Err)
 	}
@@ -95,11 +95,11 @@ func (c *Config) explain(procedure string, header http.Header, code connect.Code
 	}
 	switch code {
 	case connect.CodeCanceled:
-		return connect.NewError(code, errors.New("the client has left"))
+		return connect.NewError(code, errors.New("the client canceled the call"))
 	case connect.CodeDeadlineExceeded:
 		return fault.New(fault.DeadlineExceeded, fault.DeadlinePassed, "the deadline passed before the request was read")
 	case connect.CodeResourceExhausted:
-		limit := api.at(procedure).readBytes(c)
+		limit := api.forProcedure(procedure).readBytes(c)
 		f := fault.New(fault.ResourceExhausted, fault.TooLarge, "the request is larger than %d bytes", limit)
 		f.Limit = int64(limit)
 		return f
@@ -119,7 +119,7 @@ func (c *Config) explain(procedure string, header http.Header, code connect.Code
 	default:
 		// `internal` is gRPC's code for a broken frame.
 		return fault.New(fault.Internal, fault.MalformedRequest,
-			"the request's frames are malformed: one is cut, has unknown flags, or is compressed without an encoding in the header")
+			"the request's frames are malformed: one is truncated, has unknown flags, or is compressed without an encoding in the header")
 	}
 }
 

@@ -65,7 +65,7 @@ func notMemberOf(t *testing.T, d *parleyv1.ErrorDetail, err error, field string,
 
 // A caller who is not a member gets no stream. The error names all the channels that they may not
 // read.
-func TestSubscribeWantsMembership(t *testing.T) {
+func TestSubscribeRequiresMembership(t *testing.T) {
 	t.Parallel()
 	for i, p := range protocols {
 		t.Run(p.name, func(t *testing.T) {
@@ -159,7 +159,7 @@ func TestMembershipEndsWhileSubscribing(t *testing.T) {
 }
 
 // A removed member loses the channel and keeps the stream. A holder of `manage` loses nothing.
-func TestExpelledAndTyping(t *testing.T) {
+func TestLostChannelAndTypingEvents(t *testing.T) {
 	t.Parallel()
 	for i, p := range protocols {
 		t.Run(p.name, func(t *testing.T) {

@@ -72,7 +72,7 @@ func (s *messageService) checkSend(p *ident.Principal, item *parleyv1.SendMessag
 	if err := checkItem(s.validator, item); err != nil {
 		return err
 	}
-	return api.of(item.ProtoReflect().Descriptor().FullName()).authorize(p, item)
+	return api.forRequest(item.ProtoReflect().Descriptor().FullName()).authorize(p, item)
 }
 
 // ListMessages implements parleyv1connect.MessageServiceHandler.

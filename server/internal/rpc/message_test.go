@@ -283,7 +283,7 @@ func TestFailedCalls(t *testing.T) {
 	})
 }
 
-func TestTraceGoesOn(t *testing.T) {
+func TestTraceIsContinued(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
 	var parent string

@@ -11,7 +11,7 @@ import (
 var messageMethods = service{
 	name:       parleyv1connect.MessageServiceName,
 	rulesFirst: true,
-	methods: map[protoreflect.Name]facts{
+	methods: map[protoreflect.Name]methodRow{
 		"SendMessage":   {access: onChannel(ident.Send), size: contentRequest},
 		"SendMessages":  {access: perItem(), size: batchRequest, chargeItems: true},
 		"ListMessages":  {access: onChannel(ident.History), maxPage: 1000},

@@ -12,7 +12,7 @@ import (
 // service is the table of one service of the API, with a row for each of its methods.
 type service struct {
 	name    protoreflect.FullName
-	methods map[protoreflect.Name]facts
+	methods map[protoreflect.Name]methodRow
 	// rulesFirst validates a request before the caller's capability is checked. Clients of
 	// MessageService rely on that order. In all other services the answer to a caller without the
 	// capability says nothing about the request.
@@ -22,11 +22,11 @@ type service struct {
 // services are the tables of all services of parley.v1. Every call of them requires a token.
 var services = []service{messageMethods, queueMethods, adminMethods, serverMethods}
 
-// facts is a row of a service's table: what the schema does not state about a method. All other
-// facts are read from the schema, see method.
-type facts struct {
+// methodRow is a row of a service's table: what the schema does not state about a method. All other
+// methodRow are read from the schema, see method.
+type methodRow struct {
 	// access is the capability that a call requires. Every row must set it.
-	access access
+	access accessRule
 	// size is the size class of the request. The default is smallRequest.
 	size requestSize
 	// maxElements bounds the fields and values of a binary request. 0 means defaultElements.
@@ -58,7 +58,7 @@ const (
 
 // method is everything known about one method: its row, and what the schema states.
 type method struct {
-	facts
+	methodRow
 
 	// descriptor is nil for a method outside of the API, such as health's. procedure is the URL
 	// path.
@@ -116,30 +116,30 @@ type methodSet struct {
 // not nil, NewHandler fails.
 var api, errTables = newMethodSet(services, servicesOf("parley.v1"))
 
-// other stands for all procedures outside of the API except healthWatch, whose stream lives as long
+// otherMethod stands for all procedures outside of the API except healthWatch, whose stream lives as long
 // as its client keeps it.
 var (
-	other       = &method{facts: facts{maxElements: defaultElements}}
-	healthWatch = &method{facts: other.facts, procedure: healthWatchProcedure, serverStreams: true}
+	otherMethod = &method{methodRow: methodRow{maxElements: defaultElements}}
+	healthWatch = &method{methodRow: otherMethod.methodRow, procedure: healthWatchProcedure, serverStreams: true}
 )
 
-// at returns the method with this URL path; healthWatch or other for a path outside of the API.
-func (s *methodSet) at(procedure string) *method {
+// forProcedure returns the method with this URL path; healthWatch or other for a path outside of the API.
+func (s *methodSet) forProcedure(procedure string) *method {
 	if m := s.byProcedure[procedure]; m != nil {
 		return m
 	}
 	if procedure == healthWatch.procedure {
 		return healthWatch
 	}
-	return other
+	return otherMethod
 }
 
-// of returns the method with this request; other for a message that is not a request of the API.
-func (s *methodSet) of(request protoreflect.FullName) *method {
+// forRequest returns the method with this request; other for a message that is not a request forRequest the API.
+func (s *methodSet) forRequest(request protoreflect.FullName) *method {
 	if m := s.byRequest[request]; m != nil {
 		return m
 	}
-	return other
+	return otherMethod
 }
 
 // servicesOf returns the services in a package of the schema.
@@ -165,7 +165,7 @@ func newMethodSet(tables []service, schema []protoreflect.ServiceDescriptor) (*m
 	var wrong []error
 	for i := range tables {
 		if byName[tables[i].name] != nil {
-			wrong = append(wrong, fmt.Errorf("%s has two tables", tables[i].name))
+			wrong = append(wrong, fmt.Errorf("%s has two tables of methods", tables[i].name))
 		}
 		byName[tables[i].name] = &tables[i]
 	}
@@ -218,10 +218,10 @@ func (s *methodSet) addService(table *service, sd protoreflect.ServiceDescriptor
 
 // newMethod joins a row with its method in the schema. It fails if the row does not fit the
 // request.
-func newMethod(row facts, md protoreflect.MethodDescriptor, rulesFirst bool) (*method, error) {
+func newMethod(row methodRow, md protoreflect.MethodDescriptor, rulesFirst bool) (*method, error) {
 	request := md.Input()
 	m := &method{
-		facts: row, descriptor: md, rulesFirst: rulesFirst,
+		methodRow: row, descriptor: md, rulesFirst: rulesFirst,
 		procedure:     "/" + string(md.Parent().FullName()) + "/" + string(md.Name()),
 		serverStreams: md.IsStreamingServer(), clientStreams: md.IsStreamingClient(), sideEffects: hasSideEffects(md),
 		lists: boundedLists(request), pageSize: request.Fields().ByName("page_size"), topic: stringField(request, "topic"),
@@ -237,7 +237,7 @@ func newMethod(row facts, md protoreflect.MethodDescriptor, rulesFirst bool) (*m
 		}
 	}
 	if (m.pageSize != nil) != (m.maxPage > 0) {
-		return nil, fmt.Errorf("the largest page is %d, and the request has a page_size: %t", m.maxPage, m.pageSize != nil)
+		return nil, fmt.Errorf("maxPage %d does not match the request (has page_size: %t)", m.maxPage, m.pageSize != nil)
 	}
 	if m.chargeItems && m.items == nil {
 		return nil, errors.New("the request has no list of items to charge")

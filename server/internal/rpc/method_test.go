@@ -31,10 +31,10 @@ func TestEveryMethodHasARow(t *testing.T) {
 }
 
 // newMethodSet refuses tables that do not fit the schema.
-func TestTablesThatDoNotFit(t *testing.T) {
+func TestInvalidMethodTables(t *testing.T) {
 	t.Parallel()
 	// alter returns the tables with one row of MessageService changed; nil removes the row.
-	alter := func(name protoreflect.Name, change func(*facts)) []service {
+	alter := func(name protoreflect.Name, change func(*methodRow)) []service {
 		s := messageMethods
 		s.methods = maps.Clone(s.methods)
 		row := s.methods[name]
@@ -45,26 +45,26 @@ func TestTablesThatDoNotFit(t *testing.T) {
 		}
 		return []service{s, queueMethods, adminMethods, serverMethods}
 	}
-	with := func(a access) func(*facts) { return func(f *facts) { f.access = a } }
+	with := func(a accessRule) func(*methodRow) { return func(f *methodRow) { f.access = a } }
 	for want, tables := range map[string][]service{
-		"parley.v1.MessageService.GetMessage has no row in the table of its service":  alter("GetMessage", nil),
-		"the schema has no method parley.v1.MessageService.Whisper":                   alter("Whisper", with(anyToken())),
-		"parley.v1.ServerService has no table of methods":                             {messageMethods, queueMethods, adminMethods},
-		"the schema has no service parley.v1.PresenceService":                         append(alter("GetMessage", with(anyToken())), service{name: "parley.v1.PresenceService"}),
-		"parley.v1.ServerService has two tables":                                      append(alter("GetMessage", with(anyToken())), serverMethods),
-		"MessageService.GetMessage: nothing says who may call it":                     alter("GetMessage", with(access{})),
-		"MessageService.GetMessage: it requires no action":                            alter("GetMessage", with(onChannel())),
-		"MessageService.GetMessage: the request has no field topic":                   alter("GetMessage", with(onTopic(ident.Consume))),
-		"MessageService.GetMessage: the request has no field channel_id.name":         alter("GetMessage", with(onChannel(ident.Send).in("channel_id.name"))),
-		"MessageService.GetMessage: the request has no list of requests":              alter("GetMessage", with(perItem())),
-		"MessageService.MarkRead: the request's field seq is no name":                 alter("MarkRead", with(onChannel(ident.Send).in("seq"))),
-		"MessageService.GetMessage: the request has no list members":                  alter("GetMessage", func(f *facts) { f.perStream = []protoreflect.Name{"members"} }),
-		"MessageService.GetMessage: the request has no list of items to charge":       alter("GetMessage", func(f *facts) { f.chargeItems = true }),
-		"the largest page is 0, and the request has a page_size: true":                alter("ListMessages", func(f *facts) { f.maxPage = 0 }),
-		"GetMessage: the largest page is 10, and the request has a page_size: false":  alter("GetMessage", func(f *facts) { f.maxPage = 10 }),
-		"MessageService.Subscribe: the request's field channels is no name":           alter("Subscribe", with(onChannel(ident.Subscribe).in("channels"))),
-		"parley.v1.MessageService.SendTyping has no row in the table of its service":  alter("SendTyping", nil),
-		"parley.v1.MessageService.Subscribe: the request has no field channels.topic": alter("Subscribe", with(onTopic(ident.Consume).in("channels.topic"))),
+		"parley.v1.MessageService.GetMessage has no row in the table of its service":    alter("GetMessage", nil),
+		"the schema has no method parley.v1.MessageService.Whisper":                     alter("Whisper", with(anyToken())),
+		"parley.v1.ServerService has no table of methods":                               {messageMethods, queueMethods, adminMethods},
+		"the schema has no service parley.v1.PresenceService":                           append(alter("GetMessage", with(anyToken())), service{name: "parley.v1.PresenceService"}),
+		"parley.v1.ServerService has two tables of methods":                             append(alter("GetMessage", with(anyToken())), serverMethods),
+		"MessageService.GetMessage: the row has no access rule":                         alter("GetMessage", with(accessRule{})),
+		"MessageService.GetMessage: the access rule has no action":                      alter("GetMessage", with(onChannel())),
+		"MessageService.GetMessage: the request has no field topic":                     alter("GetMessage", with(onTopic(ident.Consume))),
+		"MessageService.GetMessage: the request has no field channel_id.name":           alter("GetMessage", with(onChannel(ident.Send).in("channel_id.name"))),
+		"MessageService.GetMessage: the request has no list of requests":                alter("GetMessage", with(perItem())),
+		"MessageService.MarkRead: the request's field seq is not a single string":       alter("MarkRead", with(onChannel(ident.Send).in("seq"))),
+		"MessageService.GetMessage: the request has no list members":                    alter("GetMessage", func(f *methodRow) { f.perStream = []protoreflect.Name{"members"} }),
+		"MessageService.GetMessage: the request has no list of items to charge":         alter("GetMessage", func(f *methodRow) { f.chargeItems = true }),
+		"maxPage 0 does not match the request (has page_size: true)":                    alter("ListMessages", func(f *methodRow) { f.maxPage = 0 }),
+		"GetMessage: maxPage 10 does not match the request (has page_size: false)":      alter("GetMessage", func(f *methodRow) { f.maxPage = 10 }),
+		"MessageService.Subscribe: the request's field channels is not a single string": alter("Subscribe", with(onChannel(ident.Subscribe).in("channels"))),
+		"parley.v1.MessageService.SendTyping has no row in the table of its service":    alter("SendTyping", nil),
+		"parley.v1.MessageService.Subscribe: the request has no field channels.topic":   alter("Subscribe", with(onTopic(ident.Consume).in("channels.topic"))),
 	} {
 		if _, err := newMethodSet(tables, servicesOf("parley.v1")); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)
@@ -110,7 +110,7 @@ func TestAccessToChannels(t *testing.T) {
 		t.Errorf("%d methods of %d are tested", len(rows), len(messageMethods.methods))
 	}
 	for name, row := range rows {
-		m := api.at("/" + parleyv1connect.MessageServiceName + "/" + string(name))
+		m := api.forProcedure("/" + parleyv1connect.MessageServiceName + "/" + string(name))
 		for _, action := range ident.ChannelActions {
 			for pattern, covered := range map[string]bool{channel: true, "lob*": true, "lobb": false} {
 				err := m.authorize(&ident.Principal{Channels: []ident.Capability{
@@ -141,7 +141,7 @@ func TestAccessToChannels(t *testing.T) {
 
 // Over the wire: MessageService reports a broken rule before a missing capability. An item of a
 // batch is refused like a call.
-func TestRefusedOnChannels(t *testing.T) {
+func TestMessageServiceRefusalOrder(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil) // its fakes panic
 	token := b.mintAs(&ident.Principal{Subject: "eve", Channels: []ident.Capability{{Pattern: "hall", Actions: ident.ChannelActions}}})

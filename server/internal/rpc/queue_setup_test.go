@@ -70,12 +70,12 @@ func (f *fakeConsumer) Close() { close(f.closed) }
 // fakeConsumers opens the session that the test sets, and records calls.
 type fakeConsumers struct {
 	mu    sync.Mutex
-	open  func(r queue.OpenRequest) (ConsumerSession, error)
+	open  func(r queue.OpenRequest) (ConsumerStream, error)
 	do    func(c *queueCall) ([]error, error)
 	calls []queueCall
 }
 
-func (f *fakeConsumers) Open(_ context.Context, r queue.OpenRequest) (ConsumerSession, error) {
+func (f *fakeConsumers) Open(_ context.Context, r queue.OpenRequest) (ConsumerStream, error) {
 	f.mu.Lock()
 	open := f.open
 	f.mu.Unlock()

@@ -273,7 +273,7 @@ func TestPolicies(t *testing.T) {
 }
 
 // Each message of a batch is charged as a call.
-func TestBatchesAreCharged(t *testing.T) {
+func TestBatchItemsAreCharged(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(s *settings) { s.limit = limit.Config{PerSecond: 0.001, Burst: 10} })
 	b.queues.produce = func(_ context.Context, _ string, ds []queue.Draft) ([]queue.Outcome, error) {

@@ -20,7 +20,7 @@ var queueElements = func() int {
 // queueMethods is the table of QueueService.
 var queueMethods = service{
 	name: parleyv1connect.QueueServiceName,
-	methods: map[protoreflect.Name]facts{
+	methods: map[protoreflect.Name]methodRow{
 		"Produce": {
 			access: onTopic(ident.Produce), size: batchRequest, maxElements: queueElements, chargeItems: true,
 			uncompressed: true,

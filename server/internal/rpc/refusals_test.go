@@ -125,7 +125,7 @@ func TestEveryRefusalHasADetail(t *testing.T) {
 		code                            string // a name, or gRPC's number
 		reason, says                    string // says is the beginning of the text
 	}{
-		"truncated JSON":         {contentType: "application/json", body: `{"channelId":"a`, status: 400, code: "invalid_argument", reason: malformed, says: "malformed JSON: the text ends early"},
+		"truncated JSON":         {contentType: "application/json", body: `{"channelId":"a`, status: 400, code: "invalid_argument", reason: malformed, says: "malformed JSON: the text is truncated"},
 		"number for a string":    {contentType: "application/json", body: `{"channelId":5}`, status: 400, code: "invalid_argument", reason: malformed, says: "malformed JSON: line 1, column 14: invalid value for field channelId"},
 		"unknown field":          {contentType: "application/json", body: `{"channelId":"a","content":"hi","isAdmin":true}`, status: 400, code: "invalid_argument", reason: malformed, says: "isAdmin: unknown field"},
 		"JSON over gRPC":         {contentType: "application/grpc+json", body: frame(`{"channelId":5}`), status: 200, code: "3", reason: malformed, says: "malformed JSON: line 1, column 14: invalid value for field channelId"},
@@ -172,7 +172,7 @@ func TestEveryRefusalHasADetail(t *testing.T) {
 		"GET, no base64":   {method: http.MethodGet, path: list + "?connect=v1&encoding=proto&base64=1&message=%25", status: 400, code: "invalid_argument", reason: malformed, says: "query parameter message: is not URL-safe base64"},
 		"GET, lzma":        {method: http.MethodGet, path: list + "?connect=v1&encoding=proto&base64=1&message=QQ&compression=lzma", status: 501, code: "unimplemented", reason: "UNIMPLEMENTED", says: noCompression},
 		"GET, not gzip":    {method: http.MethodGet, path: list + "?connect=v1&encoding=proto&base64=1&message=QQ&compression=gzip", status: 400, code: "invalid_argument", reason: malformed, says: broken},
-		"GET, bad message": {method: http.MethodGet, path: list + "?connect=v1&encoding=json&message=%7B", status: 400, code: "invalid_argument", reason: malformed, says: "malformed JSON: the text ends early"},
+		"GET, bad message": {method: http.MethodGet, path: list + "?connect=v1&encoding=json&message=%7B", status: 400, code: "invalid_argument", reason: malformed, says: "malformed JSON: the text is truncated"},
 
 		// Responses that exist only in HTTP have no detail. So have 431, for a header too large
 		// (TestHeaderLimit), and 505, for a bidirectional stream over HTTP/1.1
@@ -237,7 +237,7 @@ func TestUnknownJSONFields(t *testing.T) {
 }
 
 // No cache may store the response to a GET.
-func TestGetIsNotStored(t *testing.T) {
+func TestGETResponsesAreNotCached(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
 	b.messages.list = listNothing

@@ -53,7 +53,7 @@ func (g *gate) check(ctx context.Context, request any) error {
 func (g *gate) checkForm(request any) error {
 	m, ok := request.(proto.Message)
 	if !ok {
-		return errNoMessage(request)
+		return errNotMessage(request)
 	}
 	if err := g.checkLimits(m); err != nil {
 		return err
@@ -77,7 +77,7 @@ func (g *gate) checkLimits(request proto.Message) error {
 	}
 	for _, name := range g.perStream {
 		n := m.Get(g.descriptor.Input().Fields().ByName(name)).List().Len()
-		if err := tooManyChannels(string(name), n, g.cfg.ChannelsPerStream); err != nil {
+		if err := checkChannelCount(string(name), n, g.cfg.ChannelsPerStream); err != nil {
 			return err
 		}
 	}
@@ -85,7 +85,7 @@ func (g *gate) checkLimits(request proto.Message) error {
 		return err
 	}
 	if g.topic != nil {
-		return notReserved("topic", m.Get(g.topic).String())
+		return checkNotReserved("topic", m.Get(g.topic).String())
 	}
 	return nil
 }
@@ -95,7 +95,7 @@ func (g *gate) checkLimits(request proto.Message) error {
 func (g *gate) charge(p *ident.Principal, request any) error {
 	m, ok := request.(proto.Message)
 	if !ok {
-		return errNoMessage(request)
+		return errNotMessage(request)
 	}
 	g.deps.Limiter.Charge(p.Subject, m.ProtoReflect().Get(g.items).List().Len()-1)
 	return nil
@@ -112,11 +112,11 @@ func checkItem(validator protovalidate.Validator, item proto.Message) error {
 	return validator.Validate(item)
 }
 
-func tooManyChannels(field string, n, limit int) error {
+func checkChannelCount(field string, n, limit int) error {
 	if n <= limit {
 		return nil
 	}
-	f := fault.New(fault.ResourceExhausted, fault.LimitExceeded, "%s: %d channels, a stream may have at most %d", field, n, limit)
+	f := fault.New(fault.ResourceExhausted, fault.LimitExceeded, "%s: has %d channels, at most %d are allowed", field, n, limit)
 	f.Field, f.Limit = field, int64(limit)
 	return f
 }
@@ -124,7 +124,7 @@ func tooManyChannels(field string, n, limit int) error {
 // reservedPrefix must not begin a topic's name.
 const reservedPrefix = "__"
 
-func notReserved(field, name string) error {
+func checkNotReserved(field, name string) error {
 	if strings.HasPrefix(name, reservedPrefix) {
 		return fault.Invalid(field, 0, "%s: names that begin with two underscores are reserved", field)
 	}

@@ -52,7 +52,7 @@ func TestPageSizes(t *testing.T) {
 }
 
 // No use case is called with more than the maximum page size.
-func TestLargePagesReachNobody(t *testing.T) {
+func TestPageSizeIsLowered(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
 	sizes := make(chan int, 10)

@@ -106,12 +106,12 @@ type Deps struct {
 	Channels Channels
 	Access   Access
 	Hub      *fanout.Hub
-	Sessions Sessions
-	// Queues, Consumers and QueueCalls serve QueueService, Admin serves AdminService.
-	Queues     Queues
-	Consumers  Consumers
-	QueueCalls QueueCalls
-	Admin      Admin
+	Streams  Streams
+	// Queues, Consumers and ConsumerCalls serve QueueService, Admin serves AdminService.
+	Queues        Queues
+	Consumers     Consumers
+	ConsumerCalls ConsumerCalls
+	Admin         Admin
 	// Info is the part of GetServerInfo's response that the transport does not know.
 	Info ServerInfo
 	// Epoch is the epoch of the store's logs. Positions are comparable only within one epoch.
@@ -127,10 +127,10 @@ type Deps struct {
 }
 
 func (d *Deps) check() error {
-	if d.Messages == nil || d.Channels == nil || d.Access == nil || d.Hub == nil || d.Sessions == nil ||
-		d.Queues == nil || d.Consumers == nil || d.QueueCalls == nil || d.Admin == nil || d.Epoch == "" || len(d.PageSecret) == 0 ||
+	if d.Messages == nil || d.Channels == nil || d.Access == nil || d.Hub == nil || d.Streams == nil ||
+		d.Queues == nil || d.Consumers == nil || d.ConsumerCalls == nil || d.Admin == nil || d.Epoch == "" || len(d.PageSecret) == 0 ||
 		d.Verifier == nil || d.Limiter == nil || d.Telemetry == nil {
-		return errors.New("a dependency is missing")
+		return errors.New("a required field of Deps is not set")
 	}
 	return nil
 }
@@ -158,7 +158,7 @@ func options(
 			intercept.Deadline(cfg.UnaryTimeout),
 		),
 		connect.WithConditionalHandlerOptions(func(spec connect.Spec) []connect.HandlerOption {
-			g := &gate{method: api.at(spec.Procedure), cfg: cfg, deps: deps, validator: validator}
+			g := &gate{method: api.forProcedure(spec.Procedure), cfg: cfg, deps: deps, validator: validator}
 			return append(sizeOptions(cfg, g.method), connect.WithInterceptors(intercept.Check(g.check)))
 		}),
 	}, nil

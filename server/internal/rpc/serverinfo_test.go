@@ -82,7 +82,7 @@ func TestGetServerInfo(t *testing.T) {
 }
 
 // A server without reflection does not list the feature.
-func TestGetServerInfoOfLess(t *testing.T) {
+func TestGetServerInfoWithoutReflection(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(s *settings) { s.cfg.Reflection = false })
 	for i, p := range protocols {
@@ -98,7 +98,7 @@ func TestGetServerInfoOfLess(t *testing.T) {
 func TestAdminActions(t *testing.T) {
 	t.Parallel()
 	admit := func(method protoreflect.MethodDescriptor, actions ...ident.Action) error {
-		return api.at(procedureFor(method)).authorize(&ident.Principal{Subject: "a", Admin: actions}, nil)
+		return api.forProcedure(procedureFor(method)).authorize(&ident.Principal{Subject: "a", Admin: actions}, nil)
 	}
 	reads := []string{"GetTopic", "ListTopics", "GetTopicStats", "ListPartitions", "ListPending", "ListDeadLetters"}
 	methods := parleyv1.File_parley_v1_admin_proto.Services().ByName("AdminService").Methods()

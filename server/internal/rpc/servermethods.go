@@ -9,7 +9,7 @@ import (
 // serverMethods is the table of ServerService.
 var serverMethods = service{
 	name: parleyv1connect.ServerServiceName,
-	methods: map[protoreflect.Name]facts{
+	methods: map[protoreflect.Name]methodRow{
 		"GetServerInfo": {access: anyToken()},
 	},
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/parleyhq/parley/server/internal/queue"
 )
 
-// QueueCalls calls live consumer streams, on whichever node they are. The methods of *queue.Hub
+// ConsumerCalls calls live consumer streams, on whichever node they are. The methods of *queue.Hub
 // with these names document them.
-type QueueCalls interface {
+type ConsumerCalls interface {
 	Ack(ctx context.Context, ref queue.StreamRef, tokens []string) ([]error, error)
 	Nack(ctx context.Context, ref queue.StreamRef, items []queue.Nack) ([]error, error)
 	Extend(ctx context.Context, ref queue.StreamRef, tokens []string, timeout time.Duration) ([]error, error)
@@ -23,8 +23,8 @@ type QueueCalls interface {
 	Leave(ctx context.Context, ref queue.StreamRef) error
 }
 
-// ofSession is a request that names a consumer stream.
-type ofSession interface {
+// streamRequest is a request that names a consumer stream.
+type streamRequest interface {
 	GetTopic() string
 	GetGroup() string
 	GetStreamId() string
@@ -81,7 +81,7 @@ func (s *queueService) GrantCredits(
 	if err != nil {
 		return nil, err
 	}
-	if err := s.deps.QueueCalls.Grant(ctx, ref, req.GetTotalMessages(), req.GetTotalBytes()); err != nil {
+	if err := s.deps.ConsumerCalls.Grant(ctx, ref, req.GetTotalMessages(), req.GetTotalBytes()); err != nil {
 		return nil, err
 	}
 	return &parleyv1.GrantCreditsResponse{}, nil
@@ -93,13 +93,13 @@ func (s *queueService) Leave(ctx context.Context, req *parleyv1.LeaveRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	if err := s.deps.QueueCalls.Leave(ctx, ref); err != nil {
+	if err := s.deps.ConsumerCalls.Leave(ctx, ref); err != nil {
 		return nil, err
 	}
 	return &parleyv1.LeaveResponse{}, nil
 }
 
-func streamRef(ctx context.Context, r ofSession) (ref queue.StreamRef, err error) {
+func streamRef(ctx context.Context, r streamRequest) (ref queue.StreamRef, err error) {
 	p, err := ident.Caller(ctx)
 	if err != nil {
 		return ref, err
@@ -108,13 +108,13 @@ func streamRef(ctx context.Context, r ofSession) (ref queue.StreamRef, err error
 }
 
 func (s *queueService) ack(ctx context.Context, ref queue.StreamRef, tokens []string) ([]*parleyv1.SettleResult, error) {
-	r := newSettling(len(tokens), tokenPath("tokens"))
+	r := newSettleResults(len(tokens), tokenPath("tokens"))
 	valid := s.validTokens(ctx, r, tokens)
-	return s.settle(ctx, r, ref.Subject, func() ([]error, error) { return s.deps.QueueCalls.Ack(ctx, ref, valid) })
+	return s.settle(ctx, r, ref.Subject, func() ([]error, error) { return s.deps.ConsumerCalls.Ack(ctx, ref, valid) })
 }
 
 func (s *queueService) nack(ctx context.Context, ref queue.StreamRef, items []*parleyv1.NackItem) ([]*parleyv1.SettleResult, error) {
-	r := newSettling(len(items), func(i int) func(string) string { return itemPath("items", i) })
+	r := newSettleResults(len(items), func(i int) func(string) string { return itemPath("items", i) })
 	valid := make([]queue.Nack, 0, len(items))
 	for i, item := range items {
 		if err := s.checkNack(item); err != nil {
@@ -123,7 +123,7 @@ func (s *queueService) nack(ctx context.Context, ref queue.StreamRef, items []*p
 		}
 		valid, r.at = append(valid, nackOf(item)), append(r.at, i)
 	}
-	return s.settle(ctx, r, ref.Subject, func() ([]error, error) { return s.deps.QueueCalls.Nack(ctx, ref, valid) })
+	return s.settle(ctx, r, ref.Subject, func() ([]error, error) { return s.deps.ConsumerCalls.Nack(ctx, ref, valid) })
 }
 
 // extend extends the deliveries of these tokens. Without tokens it extends all deliveries of the
@@ -131,13 +131,13 @@ func (s *queueService) nack(ctx context.Context, ref queue.StreamRef, items []*p
 func (s *queueService) extend(
 	ctx context.Context, ref queue.StreamRef, tokens []string, timeout time.Duration,
 ) ([]*parleyv1.SettleResult, error) {
-	r := newSettling(len(tokens), tokenPath("deliveries.tokens"))
+	r := newSettleResults(len(tokens), tokenPath("deliveries.tokens"))
 	valid := s.validTokens(ctx, r, tokens)
-	return s.settle(ctx, r, ref.Subject, func() ([]error, error) { return s.deps.QueueCalls.Extend(ctx, ref, valid, timeout) })
+	return s.settle(ctx, r, ref.Subject, func() ([]error, error) { return s.deps.ConsumerCalls.Extend(ctx, ref, valid, timeout) })
 }
 
-// settling collects the results of one request's items. It belongs to one goroutine.
-type settling struct {
+// settleResults collects the results of one request's items. It belongs to one goroutine.
+type settleResults struct {
 	results []*parleyv1.SettleResult
 	// at holds the index in the request of each valid item.
 	at []int
@@ -145,23 +145,23 @@ type settling struct {
 	path func(i int) func(field string) string
 }
 
-func newSettling(items int, path func(i int) func(field string) string) *settling {
-	return &settling{results: make([]*parleyv1.SettleResult, items), at: make([]int, 0, items), path: path}
+func newSettleResults(items int, path func(i int) func(field string) string) *settleResults {
+	return &settleResults{results: make([]*parleyv1.SettleResult, items), at: make([]int, 0, items), path: path}
 }
 
-// tokenPath returns the value of settling.path for a list of tokens.
+// tokenPath returns the value of settleResults.path for a list of tokens.
 func tokenPath(field string) func(i int) func(string) string {
 	return func(i int) func(string) string {
 		return func(string) string { return fmt.Sprintf("%s[%d]", field, i) }
 	}
 }
 
-func (s *queueService) refuse(ctx context.Context, r *settling, i int, err error) {
+func (s *queueService) refuse(ctx context.Context, r *settleResults, i int, err error) {
 	r.results[i] = &parleyv1.SettleResult{Error: loggedItemError(ctx, s.deps.Telemetry.Logger, r.path(i), err)}
 }
 
 // validTokens returns the well-formed tokens, and refuses the rest.
-func (s *queueService) validTokens(ctx context.Context, r *settling, tokens []string) []string {
+func (s *queueService) validTokens(ctx context.Context, r *settleResults, tokens []string) []string {
 	valid := make([]string, 0, len(tokens))
 	for i, token := range tokens {
 		if err := checkToken(token); err != nil {
@@ -177,7 +177,7 @@ func (s *queueService) validTokens(ctx context.Context, r *settling, tokens []st
 // call; the request's own charge covers the first. Items that succeed were delivered before, which
 // bounds them.
 func (s *queueService) settle(
-	ctx context.Context, r *settling, subject string, call func() ([]error, error),
+	ctx context.Context, r *settleResults, subject string, call func() ([]error, error),
 ) ([]*parleyv1.SettleResult, error) {
 	failed := len(r.results) - len(r.at)
 	if len(r.at) > 0 || len(r.results) == 0 {
@@ -205,7 +205,7 @@ const maxTokenBytes = 512
 // messages of their own.
 func checkToken(token string) error {
 	if !validToken(token) {
-		return fault.Invalid("token", maxTokenBytes, "token: is not 1 to %d of A-Z a-z 0-9 _ -", maxTokenBytes)
+		return fault.Invalid("token", maxTokenBytes, "token: must be 1 to %d characters of A-Z a-z 0-9 _ -", maxTokenBytes)
 	}
 	return nil
 }
@@ -261,5 +261,5 @@ func ackTimeoutOf(d *durationpb.Duration) (time.Duration, error) {
 	if millis(d) > limit {
 		limit = most
 	}
-	return 0, fault.Invalid("ack_timeout", int64(limit/time.Second), "ack_timeout: is not %v to %v", least, most)
+	return 0, fault.Invalid("ack_timeout", int64(limit/time.Second), "ack_timeout: must be %v to %v", least, most)
 }

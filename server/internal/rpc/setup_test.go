@@ -329,8 +329,8 @@ func setup(t *testing.T, change func(*settings)) *bundle {
 		t.Fatal(err)
 	}
 	h, err := NewHandler(s.cfg, Deps{
-		Messages: b.messages, Channels: b.channels, Access: b.access, Hub: b.hub, Sessions: b.sessions,
-		Queues: b.queues, Consumers: b.consumers, QueueCalls: b.consumers, Admin: b.admin, PageSecret: secret,
+		Messages: b.messages, Channels: b.channels, Access: b.access, Hub: b.hub, Streams: b.sessions,
+		Queues: b.queues, Consumers: b.consumers, ConsumerCalls: b.consumers, Admin: b.admin, PageSecret: secret,
 		Epoch: "e1", Info: ServerInfo{Version: "1.2.3", StreamsPerSubject: 11, ConsumersPerSubject: 12},
 		Verifier: verifier, Limiter: limit.New(s.limit), Telemetry: tel,
 	})

@@ -21,16 +21,16 @@ type Access interface {
 	Unreadable(ctx context.Context, p *ident.Principal, channelIDs []string) (refused []string, err error)
 }
 
-// Sessions updates live streams, on whichever node they are.
-type Sessions interface {
+// Streams updates live streams, on whichever node they are.
+type Streams interface {
 	// Update calls fanout.Session.Update for the subject's session with this id. It returns a
 	// STREAM_NOT_FOUND fault if there is none, and a retryable fault if that can't be determined.
 	Update(ctx context.Context, streamID, subject string, add []fanout.Position, remove []string) error
 }
 
-// withdrawTimeout bounds the removal of refused channels, which must continue after the call has
+// removeTimeout bounds the removal of refused channels, which must continue after the call has
 // ended.
-const withdrawTimeout = 2 * time.Second
+const removeTimeout = 2 * time.Second
 
 // Subscribe implements parleyv1connect.MessageServiceHandler.
 func (s *messageService) Subscribe(
@@ -41,16 +41,16 @@ func (s *messageService) Subscribe(
 		return err
 	}
 	defer session.Close()
-	out, err := s.begin(ctx, stream, session.ID())
+	out, err := s.writeInfo(ctx, stream, session.ID())
 	if err != nil {
 		return err
 	}
 	return writeFrames(ctx, out, session, writeHubFrame)
 }
 
-// begin writes the first frame, which contains the stream's id, and returns the writer for the
+// writeInfo writes the first frame, which contains the stream's id, and returns the writer for the
 // rest.
-func (s *messageService) begin(
+func (s *messageService) writeInfo(
 	ctx context.Context, stream *connect.ServerStream[parleyv1.SubscribeResponse], streamID string,
 ) (*frameWriter[*frame], error) {
 	out := newFrameWriter[*frame](ctx, stream.Conn(), s.cfg.FrameTimeout)
@@ -70,7 +70,7 @@ func (s *messageService) open(ctx context.Context, channels []*parleyv1.ChannelP
 	}
 	const field = "channels"
 	add := positionsFromWire(p, channels)
-	if err := s.mayRead(ctx, p, field, add); err != nil {
+	if err := s.checkReadable(ctx, p, field, add); err != nil {
 		return nil, err
 	}
 	session, err := s.deps.Hub.Open(p.Subject, p.Expires)
@@ -78,7 +78,7 @@ func (s *messageService) open(ctx context.Context, channels []*parleyv1.ChannelP
 		return nil, err
 	}
 	if err = session.Add(add); err == nil {
-		err = s.mayRead(ctx, p, field, add)
+		err = s.checkReadable(ctx, p, field, add)
 	}
 	if err != nil {
 		session.Close()
@@ -97,28 +97,28 @@ func (s *messageService) UpdateSubscription(
 	}
 	const field = "add"
 	add := positionsFromWire(p, req.GetAdd())
-	if err := s.mayRead(ctx, p, field, add); err != nil {
+	if err := s.checkReadable(ctx, p, field, add); err != nil {
 		return nil, err
 	}
-	if err := s.deps.Sessions.Update(ctx, req.GetStreamId(), p.Subject, add, req.GetRemove()); err != nil {
+	if err := s.deps.Streams.Update(ctx, req.GetStreamId(), p.Subject, add, req.GetRemove()); err != nil {
 		return nil, err
 	}
-	if err := s.mayRead(ctx, p, field, add); err != nil {
+	if err := s.checkReadable(ctx, p, field, add); err != nil {
 		if f, ok := fault.As(err); ok && f.Reason == fault.NotMember {
-			s.withdraw(ctx, req.GetStreamId(), p.Subject, f.Positions)
+			s.removeRefused(ctx, req.GetStreamId(), p.Subject, f.Positions)
 		}
 		return nil, err
 	}
 	return &parleyv1.UpdateSubscriptionResponse{}, nil
 }
 
-// mayRead returns a NOT_MEMBER fault that names all channels of a field that the caller may not
+// checkReadable returns a NOT_MEMBER fault that names all channels of a field that the caller may not
 // read.
 //
 // It is called before the channels are added to the stream, and again after that. Without the
 // second call, a membership that ends in between could leave its channel on the stream, because the
 // end of a membership need only affect channels that are there.
-func (s *messageService) mayRead(ctx context.Context, p *ident.Principal, field string, add []fanout.Position) error {
+func (s *messageService) checkReadable(ctx context.Context, p *ident.Principal, field string, add []fanout.Position) error {
 	var asked []string
 	for _, at := range add {
 		if !at.Exempt {
@@ -149,7 +149,7 @@ func notMember(field string, add []fanout.Position, refused map[string]struct{})
 		}
 		delete(refused, at.ChannelID)
 		if denied == nil {
-			denied = fault.New(fault.PermissionDenied, fault.NotMember, "channel %s takes members only", at.ChannelID)
+			denied = fault.New(fault.PermissionDenied, fault.NotMember, "the caller is not a member of channel %s", at.ChannelID)
 			denied.Field = positionPath(field, i)
 		}
 		denied.Positions = append(denied.Positions, fault.Position{ChannelID: at.ChannelID})
@@ -160,17 +160,17 @@ func notMember(field string, add []fanout.Position, refused map[string]struct{})
 	return denied
 }
 
-// withdraw removes refused channels from a stream. It logs a failure.
-func (s *messageService) withdraw(ctx context.Context, streamID, subject string, refused []fault.Position) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), withdrawTimeout)
+// removeRefused removes refused channels from a stream. It logs a failure.
+func (s *messageService) removeRefused(ctx context.Context, streamID, subject string, refused []fault.Position) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
 	defer cancel()
 	ids := make([]string, len(refused))
 	for i, at := range refused {
 		ids[i] = at.ChannelID
 	}
-	err := s.deps.Sessions.Update(ctx, streamID, subject, nil, ids)
+	err := s.deps.Streams.Update(ctx, streamID, subject, nil, ids)
 	if err != nil && !fault.Is(err, fault.StreamNotFound) {
-		s.deps.Telemetry.Logger.WarnContext(ctx, "channels that were refused may stay on a stream", attrError(err))
+		s.deps.Telemetry.Logger.WarnContext(ctx, "remove refused channels from stream failed", attrError(err))
 	}
 }
 

@@ -268,7 +268,7 @@ func TestStreamOutlivesTimeouts(t *testing.T) {
 
 // A client that stays connected and does not read is cut off by the frame's deadline, long before
 // its queue is full.
-func TestReaderThatStopsReading(t *testing.T) {
+func TestStalledReaderEndsStream(t *testing.T) {
 	t.Parallel()
 	for i, p := range protocols {
 		t.Run(p.name, func(t *testing.T) {
@@ -343,7 +343,7 @@ func TestEventsCoverEveryEntry(t *testing.T) {
 	}
 }
 
-func TestSlowReaderLearnsItsPosition(t *testing.T) {
+func TestSlowReaderGetsLastPosition(t *testing.T) {
 	t.Parallel()
 	for i, p := range protocols {
 		t.Run(p.name, func(t *testing.T) {

@@ -46,12 +46,12 @@ type boundedGunzip struct {
 	limit, left int64
 }
 
-var errBomb = errors.New("decompresses to more than that")
+var errDecompressedSize = errors.New("the decompressed request exceeds the size limit")
 
 // Read implements io.Reader.
 func (g *boundedGunzip) Read(p []byte) (int, error) {
 	if g.left <= 0 {
-		return 0, errBomb
+		return 0, errDecompressedSize
 	}
 	n, err := g.Reader.Read(p[:min(int64(len(p)), g.left)])
 	g.left -= int64(n)

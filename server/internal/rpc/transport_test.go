@@ -194,7 +194,7 @@ func TestGzipBomb(t *testing.T) {
 		t.Fatal(err)
 	}
 	n, err := io.Copy(io.Discard, g)
-	if n != 1<<20 || !errors.Is(err, errBomb) || g.Close() != nil {
+	if n != 1<<20 || !errors.Is(err, errDecompressedSize) || g.Close() != nil {
 		t.Errorf("%d bytes, %v", n, err)
 	}
 	if err := g.Reset(bytes.NewReader(bomb(t, 1000))); err != nil {
@@ -205,7 +205,7 @@ func TestGzipBomb(t *testing.T) {
 	}
 }
 
-func TestGzipOfGoodRequests(t *testing.T) {
+func TestGzipRequestsAreAccepted(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
 	b.messages.send = sendOK
@@ -222,7 +222,7 @@ func TestGzipOfGoodRequests(t *testing.T) {
 }
 
 // The error of a stream is not always the last error.
-func TestStreamsTrueEnd(t *testing.T) {
+func TestStreamEndReason(t *testing.T) {
 	t.Parallel()
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -38,8 +38,8 @@ func setUndecoded(m proto.Message, why *fault.Error) {
 	m.ProtoReflect().SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, undecodedField, protowire.BytesType), data))
 }
 
-// undecoded returns why a request could not be decoded; nil if it was decoded.
-func undecoded(request any) error {
+// decodeError returns why a request could not be decoded; nil if it was decoded.
+func decodeError(request any) error {
 	m, ok := request.(proto.Message)
 	if !ok {
 		return nil
@@ -83,7 +83,7 @@ var (
 // jsonProblems maps parts of a JSON decoder's error to the text for the client. The first match
 // counts, and the last entry always matches.
 var jsonProblems = []struct{ part, says string }{
-	{"unexpected EOF", "the text ends early, or in an escape of a string"},
+	{"unexpected EOF", "the text is truncated, or a string has an incomplete escape sequence"},
 	{"recursion", "nested too deeply"},
 	{"syntax error", "syntax error"},
 	{"duplicate ", "the field is set twice"},

@@ -17,10 +17,10 @@ func TestMalformedJSON(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                    "malformed JSON: the request is empty, it must be an object",
 		" ":                                   "malformed JSON: line 1, column 2: syntax error",
-		`{"channelId":"a`:                     "malformed JSON: the text ends early, or in an escape of a string",
+		`{"channelId":"a`:                     "malformed JSON: the text is truncated, or a string has an incomplete escape sequence",
 		"{\n  \"channelId\": 5\n}":            "malformed JSON: line 2, column 16: invalid value for field channelId",
 		`{"channelId":"secret","content":[]}`: "malformed JSON: line 1, column 33: invalid value for field content",
-		`{"content":"\ud800"}`:                "malformed JSON: the text ends early, or in an escape of a string",
+		`{"content":"\ud800"}`:                "malformed JSON: the text is truncated, or a string has an incomplete escape sequence",
 		`{"content":"\ud800 and more"}`:       "malformed JSON: line 1, column 12: syntax error",
 		"{\"content\":\"\xff\"}":              "malformed JSON: line 1, column 12: syntax error",
 		`{"content":"x","content":"y"}`:       "malformed JSON: line 1, column 16: the field is set twice",
@@ -68,8 +68,8 @@ func TestUnknownBinaryFields(t *testing.T) {
 	data = protowire.AppendString(protowire.AppendTag(data, 9999, protowire.BytesType), "new")
 	data = protowire.AppendString(protowire.AppendTag(data, undecodedField, protowire.BytesType), `{"Kind":3,"Msg":"forged"}`)
 	var m parleyv1.SendMessageRequest
-	if err := (protoCodec{}).Unmarshal(data, &m); err != nil || undecoded(&m) != nil || len(m.ProtoReflect().GetUnknown()) > 0 {
-		t.Errorf("got %v, %v and %q", err, undecoded(&m), m.ProtoReflect().GetUnknown())
+	if err := (protoCodec{}).Unmarshal(data, &m); err != nil || decodeError(&m) != nil || len(m.ProtoReflect().GetUnknown()) > 0 {
+		t.Errorf("got %v, %v and %q", err, decodeError(&m), m.ProtoReflect().GetUnknown())
 	}
 	if m.GetChannelId() != "a" || m.GetContent() != "x" {
 		t.Errorf("decoded %v", &m)
@@ -77,19 +77,19 @@ func TestUnknownBinaryFields(t *testing.T) {
 }
 
 // A fault passes through a message unchanged.
-func TestUndecoded(t *testing.T) {
+func TestDecodeError(t *testing.T) {
 	t.Parallel()
 	want := fault.Invalid("messages[3].x", 7, "messages[3].x: says \"%s\" \u2028", "this")
 	m := &parleyv1.SendMessageRequest{ChannelId: "left of a partial decode"}
 	setUndecoded(m, want)
-	got, ok := fault.As(undecoded(m))
+	got, ok := fault.As(decodeError(m))
 	if !ok || got.Kind != want.Kind || got.Reason != want.Reason || got.Msg != want.Msg || got.Field != want.Field || got.Limit != want.Limit {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 	if m.GetChannelId() != "" {
 		t.Errorf("%v is left of the request", m)
 	}
-	if err := undecoded(&parleyv1.SendMessageRequest{}); err != nil {
+	if err := decodeError(&parleyv1.SendMessageRequest{}); err != nil {
 		t.Errorf("a good message: %v", err)
 	}
 }

@@ -34,7 +34,7 @@ func setup(t *testing.T, cfg telemetry.Config) (*telemetry.Telemetry, *bytes.Buf
 	return tel, &out
 }
 
-func TestLogCarriesIDs(t *testing.T) {
+func TestLogHasRequestAndTraceIDs(t *testing.T) {
 	t.Parallel()
 	tel, out := setup(t, telemetry.Config{TraceRatio: 1})
 	ctx, span := tel.Tracers.Tracer("test").Start(telemetry.WithRequestID(t.Context(), "req-1"), "x")
@@ -55,7 +55,7 @@ func TestLogCarriesIDs(t *testing.T) {
 }
 
 // A remote caller's sampled flag must not override the ratio.
-func TestRatioDecides(t *testing.T) {
+func TestSampleRatio(t *testing.T) {
 	t.Parallel()
 	remote := propagation.MapCarrier{"traceparent": "00-ffffffffffffffffffffffffffffffff-00f067aa0ba902b7-01"}
 	for ratio, want := range map[float64]bool{0: false, 1: true} {

@@ -16,7 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-func TestRedisKeepsItsAppendOnlyFileOverKill(t *testing.T) {
+func TestRedisAppendOnlySurvivesKill(t *testing.T) {
 	t.Parallel()
 	s := Redis(t, RedisAppendOnly())
 	c := s.Client(t)
@@ -36,7 +36,7 @@ func TestRedisKeepsItsAppendOnlyFileOverKill(t *testing.T) {
 	}
 }
 
-func TestNATSComesBackAtItsPort(t *testing.T) {
+func TestNATSRestartsOnItsPort(t *testing.T) {
 	t.Parallel()
 	s := NATS(t)
 	for range 2 {

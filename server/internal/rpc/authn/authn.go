@@ -41,8 +41,8 @@ const (
 
 var (
 	// validUserID matches a user id: 1 to 128 printable ASCII characters without spaces.
-	validUserID  = regexp.MustCompile(`^[!-~]{1,128}$`)
-	validSession = regexp.MustCompile(`^[A-Za-z0-9_-]{0,64}$`)
+	validUserID = regexp.MustCompile(`^[!-~]{1,128}$`)
+	validSSID   = regexp.MustCompile(`^[A-Za-z0-9_-]{0,64}$`)
 	// validKeyID excludes characters that have a meaning in file systems and URLs, although no key
 	// is looked up there.
 	validKeyID = regexp.MustCompile(`^[A-Za-z0-9_.:=+-]{1,128}$`)
@@ -73,19 +73,19 @@ type Config struct {
 
 // Verifier verifies tokens. It is safe for concurrent use.
 type Verifier struct {
-	parser  *jwt.Parser
-	secret  []byte
-	public  map[string][]jwt.VerificationKey // by algorithm
-	served  *keySet                          // nil without a URL
-	methods []string
-	now     func() time.Time
-	proven  proven
-	life    lifecycle.Base
+	parser     *jwt.Parser
+	secret     []byte
+	publicKeys map[string][]jwt.VerificationKey // by algorithm
+	jwks       *keySet                          // nil without a URL
+	methods    []string
+	now        func() time.Time
+	cache      tokenCache
+	life       lifecycle.Base
 }
 
 // New creates a Verifier. If cfg has a JWKSURL, it must be started.
 func New(cfg Config) (*Verifier, error) {
-	v := &Verifier{secret: cfg.Secret, public: make(map[string][]jwt.VerificationKey), now: cfg.Now}
+	v := &Verifier{secret: cfg.Secret, publicKeys: make(map[string][]jwt.VerificationKey), now: cfg.Now}
 	if v.now == nil {
 		v.now = time.Now
 	}
@@ -101,15 +101,15 @@ func New(cfg Config) (*Verifier, error) {
 		if err != nil {
 			return nil, err
 		}
-		v.public[alg] = append(v.public[alg], key)
+		v.publicKeys[alg] = append(v.publicKeys[alg], key)
 		methods[alg] = true
 	}
 	if cfg.JWKSURL != "" {
-		v.served = newKeySet(cfg.JWKSURL, cfg.Logger)
+		v.jwks = newKeySet(cfg.JWKSURL, cfg.Logger)
 		methods["RS256"], methods["ES256"], methods["EdDSA"] = true, true, true
 	}
 	if len(methods) == 0 {
-		return nil, errors.New("no key for tokens is configured")
+		return nil, errors.New("no key that verifies tokens is configured")
 	}
 	v.methods = slices.Sorted(maps.Keys(methods))
 	opts := []jwt.ParserOption{
@@ -133,13 +133,13 @@ func New(cfg Config) (*Verifier, error) {
 // See lifecycle.Service.
 func (v *Verifier) Start(ctx context.Context) error {
 	return v.life.Start(ctx, func(ctx context.Context, run *lifecycle.Run) error {
-		if v.served == nil {
+		if v.jwks == nil {
 			return nil
 		}
-		if err := v.served.open(ctx); err != nil {
+		if err := v.jwks.open(ctx); err != nil {
 			return fmt.Errorf("key set: %w", err)
 		}
-		run.Go(v.served.refresh)
+		run.Go(v.jwks.refresh)
 		return nil
 	})
 }
@@ -151,18 +151,18 @@ func algorithmOf(key crypto.PublicKey) (string, error) {
 	switch k := key.(type) {
 	case *rsa.PublicKey:
 		if k.N.BitLen() < 2048 {
-			return "", fmt.Errorf("RSA key of %d bits: at least 2048 are wanted", k.N.BitLen())
+			return "", fmt.Errorf("RSA key has %d bits: at least 2048 are required", k.N.BitLen())
 		}
 		return jwt.SigningMethodRS256.Alg(), nil
 	case *ecdsa.PublicKey:
 		if k.Curve.Params().BitSize != 256 {
-			return "", fmt.Errorf("elliptic curve %s: P-256 is wanted", k.Curve.Params().Name)
+			return "", fmt.Errorf("elliptic curve %s is not supported: use P-256", k.Curve.Params().Name)
 		}
 		return jwt.SigningMethodES256.Alg(), nil
 	case ed25519.PublicKey:
 		return jwt.SigningMethodEdDSA.Alg(), nil
 	default:
-		return "", fmt.Errorf("public keys of type %T are not supported", key)
+		return "", fmt.Errorf("public key of type %T is not supported: use RSA, ECDSA or Ed25519", key)
 	}
 }
 
@@ -179,11 +179,11 @@ type claims struct {
 // TOKEN_INVALID for any other invalid token, and STORE_UNAVAILABLE while no key could be fetched.
 func (v *Verifier) Authenticate(r *http.Request) (*ident.Principal, error) {
 	if len(r.Header.Values("Authorization")) > 1 {
-		return nil, invalid(nil, "more than one Authorization header")
+		return nil, invalid(nil, "the request has more than one Authorization header")
 	}
 	token, ok := connectauthn.BearerToken(r)
 	if !ok || token == "" {
-		return nil, invalid(nil, "the call carries no bearer token")
+		return nil, invalid(nil, "the request has no bearer token")
 	}
 	return v.Verify(r.Context(), token)
 }
@@ -197,40 +197,40 @@ func (v *Verifier) Verify(ctx context.Context, token string) (*ident.Principal, 
 	}
 	now := v.now()
 	digest := sha256.Sum256([]byte(token))
-	if p := v.proven.get(digest, now); p != nil {
+	if p := v.cache.get(digest, now); p != nil {
 		return p, nil
 	}
-	p, err := v.prove(ctx, token)
+	p, err := v.verify(ctx, token)
 	if err != nil {
 		return nil, err
 	}
-	v.proven.put(digest, p, now)
+	v.cache.put(digest, p, now)
 	return p, nil
 }
 
-// prove is Verify without its cache.
-func (v *Verifier) prove(ctx context.Context, token string) (*ident.Principal, error) {
+// verify is Verify without its cache.
+func (v *Verifier) verify(ctx context.Context, token string) (*ident.Principal, error) {
 	var c claims
 	_, err := v.parser.ParseWithClaims(token, &c, func(t *jwt.Token) (any, error) { return v.key(ctx, t) })
 	switch {
 	case err == nil:
 	case errors.Is(err, errNoKeys):
-		return nil, fault.Wrap(err, fault.Unavailable, fault.StoreUnavailable, "the keys for tokens can't be had just now")
+		return nil, fault.Wrap(err, fault.Unavailable, fault.StoreUnavailable, "the keys that verify tokens could not be fetched: retry later")
 	case errors.Is(err, jwt.ErrTokenInvalidAudience), errors.Is(err, jwt.ErrTokenInvalidIssuer):
-		return nil, invalid(err, "the token is not for this server")
+		return nil, invalid(err, "the token's iss or aud does not match this server")
 	case !onlyExpired(err):
-		return nil, invalid(err, "the token does not hold")
+		return nil, invalid(err, "the token is not valid: its format, signature, header or times are wrong")
 	}
 	expired := err
 	if !validSubject(c.Subject) {
-		return nil, invalid(nil, "the token's sub is not 1 to 128 printable ASCII characters without spaces")
+		return nil, invalid(nil, "the token's sub must be 1 to 128 printable ASCII characters without spaces, and not %s", erasedUser)
 	}
-	if !validSession.MatchString(c.Session) {
-		return nil, invalid(nil, "the token's ssid is not up to 64 of A-Z a-z 0-9 _ -")
+	if !validSSID.MatchString(c.Session) {
+		return nil, invalid(nil, "the token's ssid must be at most 64 characters of A-Z a-z 0-9 _ -")
 	}
 	p := &ident.Principal{Subject: c.Subject, Session: c.Session, Expires: c.ExpiresAt.Time}
 	if err := readCapabilities(p, c.Capabilities); err != nil {
-		return nil, invalid(err, "the token's cap is not an object of lists of actions")
+		return nil, invalid(err, "the token's cap must be an object whose values are lists of actions")
 	}
 	if expired != nil {
 		return nil, fault.Wrap(expired, fault.Unauthenticated, fault.TokenExpired, "the token has expired")
@@ -238,8 +238,8 @@ func (v *Verifier) prove(ctx context.Context, token string) (*ident.Principal, e
 	return p, nil
 }
 
-// otherFaults are the errors of claims other than expiry.
-var otherFaults = []error{
+// otherClaimErrors are the errors of claims other than expiry.
+var otherClaimErrors = []error{
 	jwt.ErrTokenRequiredClaimMissing, jwt.ErrTokenInvalidAudience, jwt.ErrTokenUsedBeforeIssued, jwt.ErrTokenInvalidIssuer,
 	jwt.ErrTokenInvalidSubject, jwt.ErrTokenNotValidYet, jwt.ErrTokenInvalidId,
 }
@@ -248,7 +248,7 @@ var otherFaults = []error{
 // the signature, so the signature of such a token is valid.
 func onlyExpired(err error) bool {
 	return errors.Is(err, jwt.ErrTokenExpired) &&
-		!slices.ContainsFunc(otherFaults, func(other error) bool { return errors.Is(err, other) })
+		!slices.ContainsFunc(otherClaimErrors, func(other error) bool { return errors.Is(err, other) })
 }
 
 // key returns the keys that may have signed a token. At this point the parser has checked only that
@@ -261,11 +261,11 @@ func (v *Verifier) key(ctx context.Context, t *jwt.Token) (any, error) {
 	if alg == jwt.SigningMethodHS256.Alg() {
 		return v.secret, nil
 	}
-	keys := jwt.VerificationKeySet{Keys: slices.Clone(v.public[alg])}
-	if v.served == nil {
+	keys := jwt.VerificationKeySet{Keys: slices.Clone(v.publicKeys[alg])}
+	if v.jwks == nil {
 		return keys, nil
 	}
-	served, err := v.served.keysOf(ctx, t)
+	served, err := v.jwks.keysOf(ctx, t)
 	if err != nil && len(keys.Keys) == 0 {
 		return nil, err
 	}
@@ -277,14 +277,14 @@ func (v *Verifier) key(ctx context.Context, t *jwt.Token) (any, error) {
 // also refuses any `crit`, and a malformed `kid`.
 func checkHeader(header map[string]any) error {
 	if _, ok := header["crit"]; ok {
-		return errors.New("header crit is not understood")
+		return errors.New("header crit is not supported")
 	}
 	if typ, ok := header["typ"]; ok {
 		text, _ := typ.(string)
 		switch strings.TrimPrefix(strings.ToLower(text), "application/") {
 		case "jwt", "at+jwt":
 		default:
-			return fmt.Errorf("header typ %q is no access token's", text)
+			return fmt.Errorf("header typ %q is not the type of an access token", text)
 		}
 	}
 	if kid, ok := header["kid"]; ok {
@@ -319,7 +319,7 @@ func readCapabilities(p *ident.Principal, all map[string]json.RawMessage) (err e
 		return nil
 	}
 	if err := json.Unmarshal(text, &p.Admin); err != nil || len(p.Admin) == 0 {
-		return fmt.Errorf("capability %q: neither true nor a list of actions", adminName)
+		return fmt.Errorf("capability %q: must be true or a non-empty list of actions", adminName)
 	}
 	return nil
 }

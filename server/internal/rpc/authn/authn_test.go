@@ -111,7 +111,7 @@ func with(name string, value any) jwt.MapClaims {
 	return c
 }
 
-func TestAccepts(t *testing.T) {
+func TestVerifyAcceptsValidTokens(t *testing.T) {
 	t.Parallel()
 	k := newKeys(t)
 	v := verifier(t, Config{Secret: secret, PublicKeys: k.public(), Issuer: "idp", Audience: "parley"})
@@ -144,7 +144,7 @@ func TestAccepts(t *testing.T) {
 	}
 }
 
-func TestRefuses(t *testing.T) {
+func TestVerifyRefusesInvalidTokens(t *testing.T) {
 	t.Parallel()
 	k, other := newKeys(t), newKeys(t)
 	v := verifier(t, Config{Secret: secret, PublicKeys: k.public(), Issuer: "idp", Audience: "parley"})
@@ -215,7 +215,7 @@ func TestRefuses(t *testing.T) {
 
 // A token whose only fault is its age is TOKEN_EXPIRED: a client can continue with a new one. With
 // any other fault it is TOKEN_INVALID.
-func TestExpired(t *testing.T) {
+func TestVerifyExpiredTokens(t *testing.T) {
 	t.Parallel()
 	k, other := newKeys(t), newKeys(t)
 	v := verifier(t, Config{Secret: secret, PublicKeys: k.public(), Issuer: "idp", Audience: "parley"})
@@ -256,7 +256,7 @@ func swapBody(token, other string) string {
 }
 
 // Every single bit counts, also those of the last character that base64 does not use.
-func TestOneBitFlipped(t *testing.T) {
+func TestVerifyRefusesOneFlippedBit(t *testing.T) {
 	t.Parallel()
 	v := verifier(t, Config{Secret: secret})
 	ok := sign(t, jwt.SigningMethodHS256, secret, claimsThatHold(), nil)
@@ -309,14 +309,14 @@ func TestMint(t *testing.T) {
 		return []ident.Capability{{Pattern: "x", Actions: actions}}
 	}
 	for want, p := range map[string]*ident.Principal{
-		`capability "channel:x": unknown action "sned", the actions are send, history, subscribe, moderate, send_as, manage`: {
+		`capability "channel:x": unknown action "sned", must be one of send, history, subscribe, moderate, send_as, manage`: {
 			Channels: of(ident.Send, "sned"),
 		},
-		`capability "channel:x": unknown action "produce", the actions are send, history, subscribe, moderate, send_as, manage`: {
+		`capability "channel:x": unknown action "produce", must be one of send, history, subscribe, moderate, send_as, manage`: {
 			Channels: of(ident.Produce),
 		},
-		`capability "queue:x": unknown action "send", the actions are produce, consume`: {Queues: of(ident.Consume, ident.Send)},
-		`capability "admin": unknown action "reed", the actions are read, write`:        {Admin: []ident.Action{ident.Write, "reed"}},
+		`capability "queue:x": unknown action "send", must be one of produce, consume`: {Queues: of(ident.Consume, ident.Send)},
+		`capability "admin": unknown action "reed", must be one of read, write`:        {Admin: []ident.Action{ident.Write, "reed"}},
 	} {
 		p.Subject = "a"
 		if token, err := Mint(secret, p, time.Minute); err == nil || err.Error() != want || token != "" {
@@ -326,7 +326,7 @@ func TestMint(t *testing.T) {
 }
 
 // An action that this server does not know allows nothing, and does not affect the rest.
-func TestUnknownActions(t *testing.T) {
+func TestUnknownActionsAllowNothing(t *testing.T) {
 	t.Parallel()
 	v := verifier(t, Config{Secret: secret})
 	for text, want := range map[string][2]bool{
@@ -391,7 +391,7 @@ func TestReadPublicKeys(t *testing.T) {
 	}
 }
 
-func TestNewWantsAKey(t *testing.T) {
+func TestNewRequiresAKey(t *testing.T) {
 	t.Parallel()
 	for name, cfg := range map[string]Config{"none": {}, "short": {Secret: secret[:16]}, "odd": {PublicKeys: []crypto.PublicKey{5}}} {
 		if _, err := New(cfg); err == nil {

@@ -29,7 +29,7 @@ const (
 )
 
 // errNoKeys reports that no key set was fetched yet, so that tokens can't be verified.
-var errNoKeys = errors.New("no key has been fetched yet")
+var errNoKeys = errors.New("no key set has been fetched yet")
 
 // keySet holds the keys that a URL serves.
 type keySet struct {
@@ -48,7 +48,7 @@ func newKeySet(url string, log *slog.Logger) *keySet {
 		HTTPTimeout:               keySetTimeout,
 		NoErrorReturnFirstHTTPReq: true,
 		RefreshErrorHandler: func(ctx context.Context, err error) {
-			log.WarnContext(ctx, "keys for tokens could not be fetched", "error", err)
+			log.WarnContext(ctx, "fetch key set failed", "error", err)
 		},
 		Storage: jwkset.NewMemoryStorage(),
 	}}
@@ -124,7 +124,7 @@ func (s *keySet) keysOf(ctx context.Context, t *jwt.Token) ([]jwt.VerificationKe
 		}
 	}
 	if len(usable) == 0 {
-		return nil, fmt.Errorf("no served key is for %s", t.Method.Alg())
+		return nil, fmt.Errorf("the key set has no key for %s", t.Method.Alg())
 	}
 	return usable, nil
 }
@@ -179,7 +179,7 @@ func parsePublicKeys(data []byte) ([]crypto.PublicKey, error) {
 				key = cert.PublicKey
 			}
 		default:
-			err = fmt.Errorf("a %s is no public key", block.Type)
+			err = fmt.Errorf("PEM block %q is not a public key", block.Type)
 		}
 		if err != nil {
 			return nil, err
@@ -190,7 +190,7 @@ func parsePublicKeys(data []byte) ([]crypto.PublicKey, error) {
 		keys = append(keys, key)
 	}
 	if len(keys) == 0 {
-		return nil, errors.New("no PEM block")
+		return nil, errors.New("no PEM block found")
 	}
 	return keys, nil
 }

@@ -20,10 +20,10 @@ func Mint(secret []byte, p *ident.Principal, ttl time.Duration) (string, error) 
 		return "", errors.New("the HS256 secret is shorter than 32 bytes")
 	}
 	if !validSubject(p.Subject) {
-		return "", errors.New("a subject is 1 to 128 printable ASCII characters without spaces, and not ~erased")
+		return "", errors.New("the subject must be 1 to 128 printable ASCII characters without spaces, and not " + erasedUser)
 	}
 	if ttl <= 0 {
-		return "", errors.New("the ttl of a token must be positive")
+		return "", errors.New("the ttl must be positive")
 	}
 	if err := checkActions(p); err != nil {
 		return "", err
@@ -67,7 +67,7 @@ func checkKnown(capability string, actions, known []ident.Action) error {
 		for i, a := range known {
 			names[i] = string(a)
 		}
-		return fmt.Errorf("capability %q: unknown action %q, the actions are %s", capability, action, strings.Join(names, ", "))
+		return fmt.Errorf("capability %q: unknown action %q, must be one of %s", capability, action, strings.Join(names, ", "))
 	}
 	return nil
 }

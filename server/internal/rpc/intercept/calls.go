@@ -21,9 +21,9 @@ import (
 // RequestIDHeader is the header with a request's id, in requests and in responses.
 const RequestIDHeader = "X-Request-Id"
 
-// saneRequestID matches the ids that are accepted from clients. Any other id is replaced, and never
+// validRequestID matches the ids that are accepted from clients. Any other id is replaced, and never
 // logged or echoed.
-var saneRequestID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+var validRequestID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
 // Mapper converts any error to the error that the client gets.
 type Mapper func(ctx context.Context, err error) *connect.Error
@@ -40,8 +40,8 @@ type Config struct {
 	ToWire Mapper
 	// Explain replaces connect's own errors.
 	Explain Explain
-	// Undecoded returns why a message could not be decoded; nil if it was decoded.
-	Undecoded func(message any) error
+	// DecodeError returns why a message could not be decoded; nil if it was decoded.
+	DecodeError func(message any) error
 }
 
 // Calls is the outermost middleware: it sets the id of each request, recovers from panics outside
@@ -65,11 +65,11 @@ type call struct {
 	path     string
 	protocol string
 	subject  string
-	// settled is set once an interceptor has seen the call, or its failure has been logged. It
+	// handled is set once an interceptor has seen the call, or its failure has been logged. It
 	// needs no lock: middleware and handler run on one goroutine.
-	settled bool
-	// byConnect is set when one of connect's handlers gets the call. See ByConnect.
-	byConnect bool
+	handled bool
+	// inConnect is set when one of connect's handlers gets the call. See EnterConnect.
+	inConnect bool
 }
 
 type callKey struct{}
@@ -89,13 +89,13 @@ func short(s string) string { return s[:min(len(s), 128)] }
 // SetSubject records the calling subject for the log.
 func SetSubject(ctx context.Context, subject string) { callOf(ctx).subject = subject }
 
-// ByConnect records that one of connect's handlers gets the call now.
+// EnterConnect records that one of connect's handlers gets the call now.
 //
 // connect reads the header of every request, and reads and decodes a unary request, before it calls
 // any interceptor. Its errors from there have no detail, and their texts are for Go programmers. So
 // its response to a call that no interceptor has seen is discarded and replaced with Explain's
 // error. Responses that exist only in HTTP (405, 415 and 505) are left unchanged.
-func ByConnect(ctx context.Context) { callOf(ctx).byConnect = true }
+func EnterConnect(ctx context.Context) { callOf(ctx).inConnect = true }
 
 // Wrap returns next with the middleware around it.
 func (c *Calls) Wrap(next http.Handler) http.Handler {
@@ -111,7 +111,7 @@ func (c *Calls) Wrap(next http.Handler) http.Handler {
 
 func (c *Calls) begin(w http.ResponseWriter, r *http.Request) (*statusWriter, *http.Request) {
 	id := r.Header.Get(RequestIDHeader)
-	if len(r.Header.Values(RequestIDHeader)) != 1 || !saneRequestID.MatchString(id) {
+	if len(r.Header.Values(RequestIDHeader)) != 1 || !validRequestID.MatchString(id) {
 		id = uuid.NewString()
 		r.Header.Set(RequestIDHeader, id)
 	}
@@ -128,7 +128,7 @@ func (c *Calls) end(out *statusWriter, r *http.Request) {
 	switch this := callOf(r.Context()); {
 	case out.discards():
 		c.replace(out, r)
-	case !this.settled && out.failed():
+	case !this.handled && out.failed():
 		c.Logger.InfoContext(r.Context(), "call refused", append(this.attributes(),
 			slog.Int("http_status", out.status), slog.String("grpc_status", grpcStatus(out.Header())))...)
 	}
@@ -197,7 +197,7 @@ func (c *call) attributes() []any {
 // logFailure logs a failed call in one line, with causes that the client does not get.
 func logFailure(ctx context.Context, log *slog.Logger, err error, wire *connect.Error) {
 	this := callOf(ctx)
-	this.settled = true
+	this.handled = true
 	attributes := append(this.attributes(), slog.String("code", wire.Code().String()), slog.String("error", full(err)))
 	level := slog.LevelInfo
 	switch wire.Code() {

@@ -18,8 +18,8 @@ import (
 func (c *Calls) Errors() connect.Interceptor {
 	return &wrapper{
 		unary: func(ctx context.Context, request any, next func(context.Context) error) error {
-			callOf(ctx).settled = true
-			err := c.Undecoded(request)
+			callOf(ctx).handled = true
+			err := c.DecodeError(request)
 			if err == nil {
 				err = next(ctx)
 			}
@@ -30,7 +30,7 @@ func (c *Calls) Errors() connect.Interceptor {
 		},
 		stream: func(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 			return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
-				callOf(ctx).settled = true
+				callOf(ctx).handled = true
 				if err := next(ctx, &explainedConn{conn, c}); err != nil {
 					return c.Fail(ctx, err)
 				}
@@ -53,7 +53,7 @@ func (c *explainedConn) Receive(message any) error {
 	err := c.StreamingHandlerConn.Receive(message)
 	switch {
 	case err == nil:
-		return c.calls.Undecoded(message)
+		return c.calls.DecodeError(message)
 	case errors.Is(err, io.EOF):
 		return err
 	}

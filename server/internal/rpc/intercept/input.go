@@ -44,7 +44,7 @@ func checkMessage(m protoreflect.Message, path string) (found *fault.Error) {
 		case fd.IsList():
 			list := v.List()
 			for i := 0; i < list.Len() && found == nil; i++ {
-				if mayHold(fd) {
+				if needsCheck(fd) {
 					found = checkValue(fd, list.Get(i), at+"["+strconv.Itoa(i)+"]")
 				}
 			}
@@ -56,7 +56,7 @@ func checkMessage(m protoreflect.Message, path string) (found *fault.Error) {
 	return found
 }
 
-func mayHold(fd protoreflect.FieldDescriptor) bool {
+func needsCheck(fd protoreflect.FieldDescriptor) bool {
 	return fd.Kind() == protoreflect.StringKind || fd.Message() != nil
 }
 
@@ -64,7 +64,7 @@ func checkValue(fd protoreflect.FieldDescriptor, v protoreflect.Value, path stri
 	switch fd.Kind() {
 	case protoreflect.StringKind:
 		if strings.IndexByte(v.String(), 0) >= 0 {
-			return fault.Invalid(path, 0, "%s: holds a NUL character", path)
+			return fault.Invalid(path, 0, "%s: must not contain a NUL character", path)
 		}
 	case protoreflect.MessageKind, protoreflect.GroupKind:
 		return checkMessage(v.Message(), path)

@@ -103,7 +103,7 @@ func TestCallsRecover(t *testing.T) {
 }
 
 // Two ids count as none: a proxy in front and the server might each use a different one.
-func TestCallsReplacesTwoIDs(t *testing.T) {
+func TestCallsReplacesDuplicateRequestIDs(t *testing.T) {
 	t.Parallel()
 	calls := NewCalls(Config{Logger: slog.New(slog.DiscardHandler), ToWire: opaque})
 	rec, _ := serve(calls, func(w http.ResponseWriter, r *http.Request) {
@@ -194,11 +194,11 @@ func (c *brokenConn) RequestHeader() http.Header { return http.Header{"A": {"b"}
 
 // connect's errors about a stream's request are explained. The end of the stream and of the call
 // stay unchanged.
-func TestReceivedExplains(t *testing.T) {
+func TestReceiveErrorsAreExplained(t *testing.T) {
 	t.Parallel()
 	explained := errors.New("explained")
 	i := NewCalls(Config{
-		Logger: slog.New(slog.DiscardHandler), Undecoded: func(any) error { return nil },
+		Logger: slog.New(slog.DiscardHandler), DecodeError: func(any) error { return nil },
 		ToWire: func(_ context.Context, err error) *connect.Error { return connect.NewError(connect.CodeInternal, err) },
 		Explain: func(procedure string, header http.Header, code connect.Code) error {
 			if procedure != "/p" || header.Get("A") != "b" || code != connect.CodeResourceExhausted {
@@ -226,7 +226,7 @@ func TestReceivedExplains(t *testing.T) {
 
 // The response to a call that no interceptor has seen is replaced as a whole. HTTP's own responses,
 // and those that an interceptor has seen, stay unchanged.
-func TestExplained(t *testing.T) {
+func TestConnectErrorsAreReplaced(t *testing.T) {
 	t.Parallel()
 	var code connect.Code
 	explain := func(_ string, _ http.Header, c connect.Code) error {
@@ -250,7 +250,7 @@ func TestExplained(t *testing.T) {
 		}
 	}
 	seen := func(w http.ResponseWriter, r *http.Request) {
-		callOf(r.Context()).settled = true
+		callOf(r.Context()).handled = true
 		answer(500, "", "theirs")(w, r)
 	}
 	for name, tt := range map[string]struct {
@@ -274,7 +274,7 @@ func TestExplained(t *testing.T) {
 	} {
 		code = 0
 		rec, _ := serve(calls, func(w http.ResponseWriter, r *http.Request) {
-			ByConnect(r.Context())
+			EnterConnect(r.Context())
 			tt.h(w, r)
 		}, nil)
 		text := rec.Body.String()

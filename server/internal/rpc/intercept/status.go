@@ -20,13 +20,13 @@ type statusWriter struct {
 }
 
 // discards reports whether writes are discarded now.
-func (w *statusWriter) discards() bool { return w.call.byConnect && !w.call.settled }
+func (w *statusWriter) discards() bool { return w.call.inConnect && !w.call.handled }
 
 // WriteHeader implements http.ResponseWriter.
 func (w *statusWriter) WriteHeader(status int) {
 	switch status {
 	case http.StatusMethodNotAllowed, http.StatusUnsupportedMediaType, http.StatusHTTPVersionNotSupported:
-		w.call.byConnect = false // a response of HTTP itself: no code maps to these
+		w.call.inConnect = false // a response of HTTP itself: no code maps to these
 	}
 	if w.discards() {
 		w.discarded = status

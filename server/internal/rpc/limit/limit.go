@@ -57,7 +57,7 @@ func (l *Limiter) Allow(subject string) error {
 		return nil
 	}
 	r.CancelAt(now)
-	f := fault.New(fault.ResourceExhausted, fault.RateLimited, "over the rate limit of %g calls a second", l.cfg.PerSecond)
+	f := fault.New(fault.ResourceExhausted, fault.RateLimited, "rate limit of %g calls per second exceeded", l.cfg.PerSecond)
 	f.RetryAfter = wait.Truncate(time.Millisecond) + time.Millisecond
 	return f
 }

@@ -58,7 +58,7 @@ func TestCharge(t *testing.T) {
 	}
 }
 
-func TestBounded(t *testing.T) {
+func TestBucketsAreBounded(t *testing.T) {
 	t.Parallel()
 	l, _ := setup(1, 1)
 	for i := range maxSubjects + 10 {

@@ -71,7 +71,7 @@ func (s *Store) rewrite(change *message.Entry) ([]message.Entry, error) {
 		return nil, err
 	}
 	if target.Kind != message.KindSend {
-		return nil, fmt.Errorf("entry %d of %s is no message", change.TargetSeq, change.ChannelID)
+		return nil, fmt.Errorf("entry %d of %s is not a message", change.TargetSeq, change.ChannelID)
 	}
 	var rewritten []message.Entry
 	if target.ChangedSeq < change.Seq {
@@ -126,7 +126,7 @@ func (s *Store) Target(_ context.Context, channelID, msgID string) (message.Entr
 
 // message returns the message with the given id.
 func (v *view) message(channelID, msgID string) (message.Entry, bool, error) {
-	if !named(channelID, msgID) {
+	if !validNames(channelID, msgID) {
 		return message.Entry{}, false, nil
 	}
 	seq, ok, err := v.seq(messageKey(channelID, msgID))
@@ -146,7 +146,7 @@ func (v *view) lastSeq(channelID string) (seq int64, err error) {
 	}
 	defer func() { err = errors.Join(err, iter.Close()) }()
 	if iter.Last() {
-		seq = trailing(iter.Key())
+		seq = trailingNumber(iter.Key())
 	}
 	return seq, iter.Error()
 }

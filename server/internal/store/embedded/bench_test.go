@@ -122,7 +122,7 @@ func BenchmarkFloor(b *testing.B) {
 				batch := db.NewBatch()
 				for i := range entries {
 					e := &entries[i]
-					seq := number(nil, e.Seq)
+					seq := appendNumber(nil, e.Seq)
 					_ = batch.Set(entryKey(e.ChannelID, e.Seq), value, nil)
 					_ = batch.Set(clientKey(e.ChannelID, e.FromID, e.ClientMsgID), seq, nil)
 					_ = batch.Set(outboxKey(l.bucket, ordinal.Add(1)), outboxValue(e.ChannelID, e.Seq), nil)

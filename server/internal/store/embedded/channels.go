@@ -20,8 +20,8 @@ var _ channel.Store = (*Channels)(nil)
 // Channels returns the store of the channels. It ends with s.
 func (s *Store) Channels() *Channels { return &Channels{s} }
 
-// look calls fn with the current view.
-func (c *Channels) look(what string, fn func(v *view) error) error {
+// read calls fn with the current view.
+func (c *Channels) read(what string, fn func(v *view) error) error {
 	s := c.store
 	if err := s.begin(); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
@@ -52,7 +52,7 @@ func (c *Channels) change(
 	}
 	v := s.views.view()
 	defer s.views.release(v)
-	r := &roster{view: v, channels: map[string]*kept[channelRecord]{}, members: map[memberID]*kept[memberRecord]{}}
+	r := &roster{view: v, channels: map[string]*loadedRecord[channelRecord]{}, members: map[memberID]*loadedRecord[memberRecord]{}}
 	if err := fn(r); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
@@ -68,16 +68,16 @@ func (c *Channels) change(
 }
 
 // errName reports an id that can't be part of a key.
-var errName = errors.New("an id has a zero byte")
+var errName = errors.New("an id contains a zero byte")
 
 // Ensure implements channel.Store.
 func (c *Channels) Ensure(ctx context.Context, channelID string, now time.Time) (row channel.Row, err error) {
-	if !named(channelID) {
+	if !validNames(channelID) {
 		return channel.Row{}, errName
 	}
 	var record channelRecord
 	found := false
-	err = c.look("ensure channel", func(v *view) (err error) {
+	err = c.read("ensure channel", func(v *view) (err error) {
 		found, err = v.record(channelKey(channelID), &record)
 		return err
 	})
@@ -96,7 +96,7 @@ func (c *Channels) Ensure(ctx context.Context, channelID string, now time.Time) 
 
 // Create implements channel.Store.
 func (c *Channels) Create(ctx context.Context, row channel.Row, userIDs []string) (channel.Row, error) {
-	if !named(row.ChannelID) || !named(userIDs...) {
+	if !validNames(row.ChannelID) || !validNames(userIDs...) {
 		return channel.Row{}, errName
 	}
 	var changed []channel.Change
@@ -150,7 +150,7 @@ func (r *roster) join(channelID string, userIDs []string, now time.Time) error {
 // Rows implements channel.Store.
 func (c *Channels) Rows(_ context.Context, channelIDs []string) (map[string]channel.Row, error) {
 	rows := make(map[string]channel.Row, len(channelIDs))
-	err := c.look("rows of channels", func(v *view) error {
+	err := c.read("rows of channels", func(v *view) error {
 		for _, id := range channelIDs {
 			var record channelRecord
 			found, err := v.record(channelKey(id), &record)
@@ -168,7 +168,7 @@ func (c *Channels) Rows(_ context.Context, channelIDs []string) (map[string]chan
 
 // AddMembers implements channel.Store.
 func (c *Channels) AddMembers(ctx context.Context, channelID string, userIDs []string, now time.Time) error {
-	if !named(channelID) || !named(userIDs...) {
+	if !validNames(channelID) || !validNames(userIDs...) {
 		return errName
 	}
 	return c.change(ctx, "add members", []string{channelID}, func(r *roster) error {
@@ -181,7 +181,7 @@ func (c *Channels) AddMembers(ctx context.Context, channelID string, userIDs []s
 
 // RemoveMembers implements channel.Store.
 func (c *Channels) RemoveMembers(ctx context.Context, channelID string, userIDs []string, left int64) error {
-	if !named(channelID) || !named(userIDs...) {
+	if !validNames(channelID) || !validNames(userIDs...) {
 		return errName
 	}
 	return c.change(ctx, "remove members", []string{channelID}, func(r *roster) error {
@@ -202,7 +202,7 @@ func (c *Channels) RemoveMembers(ctx context.Context, channelID string, userIDs 
 // MarkRead implements channel.Store.
 func (c *Channels) MarkRead(ctx context.Context, channelID, userID string, to channel.Cursor, join bool, now time.Time,
 ) (cursor channel.Cursor, ok bool, err error) {
-	if !named(channelID, userID) {
+	if !validNames(channelID, userID) {
 		return channel.Cursor{}, false, errName
 	}
 	err = c.change(ctx, "mark read", []string{channelID}, func(r *roster) error {
@@ -237,7 +237,7 @@ func (c *Channels) Advance(ctx context.Context, moves []channel.Advance, now tim
 	for i := range moves {
 		ids[i] = moves[i].ChannelID
 	}
-	if !named(ids...) {
+	if !validNames(ids...) {
 		return errName
 	}
 	return c.change(ctx, "advance channels", ids, func(r *roster) error {
@@ -256,7 +256,7 @@ func (r *roster) advance(move *channel.Advance, now time.Time) error {
 		return err
 	}
 	for userID, cursor := range move.Senders {
-		if !named(userID) {
+		if !validNames(userID) {
 			return errName
 		}
 		m, err := r.member(move.ChannelID, userID)
@@ -279,10 +279,10 @@ func (r *roster) advance(move *channel.Advance, now time.Time) error {
 
 // Members implements channel.Store.
 func (c *Channels) Members(_ context.Context, channelID, after string, limit int) (found []channel.Member, err error) {
-	if !named(channelID, after) {
+	if !validNames(channelID, after) {
 		return nil, errName
 	}
-	err = c.look("members", func(v *view) error {
+	err = c.read("members", func(v *view) error {
 		lower, upper := nameBounds(memberRow, channelID, after)
 		return v.walk(lower, upper, func(userID string) (bool, error) {
 			var record memberRecord
@@ -300,10 +300,10 @@ func (c *Channels) Members(_ context.Context, channelID, after string, limit int
 
 // Memberships implements channel.Store.
 func (c *Channels) Memberships(_ context.Context, userID, after string, limit int) (found []channel.Member, err error) {
-	if !named(userID, after) {
+	if !validNames(userID, after) {
 		return nil, errName
 	}
-	err = c.look("memberships", func(v *view) error {
+	err = c.read("memberships", func(v *view) error {
 		lower, upper := nameBounds(membershipRow, userID, after)
 		return v.walk(lower, upper, func(channelID string) (bool, error) {
 			if len(found) >= limit {
@@ -338,11 +338,11 @@ func (v *view) walk(lower, upper []byte, fn func(name string) (bool, error)) (er
 
 // MembersOf implements channel.Store.
 func (c *Channels) MembersOf(_ context.Context, userID string, channelIDs []string) (map[string]channel.Member, error) {
-	if !named(userID) || !named(channelIDs...) {
+	if !validNames(userID) || !validNames(channelIDs...) {
 		return nil, errName
 	}
 	of := make(map[string]channel.Member, len(channelIDs))
-	err := c.look("members of", func(v *view) error {
+	err := c.read("members of", func(v *view) error {
 		for _, channelID := range channelIDs {
 			var record memberRecord
 			if _, err := v.record(memberKey(channelID, userID), &record); err != nil {
@@ -359,7 +359,7 @@ func (c *Channels) MembersOf(_ context.Context, userID string, channelIDs []stri
 
 // Changes implements channel.Store. Changes are kept only in this process.
 func (c *Channels) Changes(_ context.Context, after channel.Stamp) (changed []channel.Change, next channel.Stamp, err error) {
-	err = c.look("changes of channels", func(*view) error {
+	err = c.read("changes of channels", func(*view) error {
 		changed, next = c.store.changes.since(after)
 		return nil
 	})

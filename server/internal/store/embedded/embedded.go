@@ -157,7 +157,7 @@ func (s *Store) load(cfg Config) error {
 		}
 		meta.Epoch, meta.Secret = rand.Text(), make([]byte, 32)
 		if _, err := rand.Read(meta.GetSecret()); err != nil {
-			return fmt.Errorf("make secret: %w", err)
+			return fmt.Errorf("create secret: %w", err)
 		}
 		if err := s.saveMeta(&meta); err != nil {
 			return err

@@ -84,7 +84,7 @@ func (f *feed) read(most int) (entries []message.Entry, err error) {
 			return nil, err
 		}
 		entries = append(entries, e)
-		ordinals = append(ordinals, trailing(iter.Key()))
+		ordinals = append(ordinals, trailingNumber(iter.Key()))
 	}
 	if err := iter.Error(); err != nil {
 		return nil, fmt.Errorf("outbox: %w", err)

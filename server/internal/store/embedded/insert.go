@@ -43,7 +43,7 @@ func newBucket(db *pebble.DB, number int) (b *bucket, err error) {
 	}
 	defer func() { err = errors.Join(err, iter.Close()) }()
 	if iter.Last() {
-		b.ordinal = trailing(iter.Key())
+		b.ordinal = trailingNumber(iter.Key())
 	}
 	return b, iter.Error()
 }
@@ -114,8 +114,8 @@ func (s *Store) check(bucketNumber int, entries []message.Entry) error {
 		if message.Bucket(e.ChannelID, len(s.buckets)) != bucketNumber {
 			return fmt.Errorf("channel %q is not in bucket %d", e.ChannelID, bucketNumber)
 		}
-		if !named(e.ChannelID, e.MsgID, e.FromID, e.ClientMsgID) {
-			return errors.New("an id has a zero byte")
+		if !validNames(e.ChannelID, e.MsgID, e.FromID, e.ClientMsgID) {
+			return errors.New("an id contains a zero byte")
 		}
 	}
 	return nil
@@ -186,7 +186,7 @@ func (a *appending) add(e *message.Entry, key []byte) error {
 	if err != nil {
 		return err
 	}
-	seq := number(nil, e.Seq)
+	seq := appendNumber(nil, e.Seq)
 	a.ordinal++
 	err = errors.Join(
 		a.batch.Set(entryKey(e.ChannelID, e.Seq), value, nil),

@@ -44,18 +44,18 @@ func nameKey(row byte, names ...string) []byte {
 	return key
 }
 
-func number(key []byte, n int64) []byte {
+func appendNumber(key []byte, n int64) []byte {
 	return binary.BigEndian.AppendUint64(key, uint64(n)) //nolint:gosec // never negative
 }
 
-func entryKey(channel string, seq int64) []byte { return number(nameKey(entryRow, channel), seq) }
+func entryKey(channel string, seq int64) []byte { return appendNumber(nameKey(entryRow, channel), seq) }
 
 func clientKey(channel, from, id string) []byte { return nameKey(clientRow, channel, from, id) }
 
 func messageKey(channel, msgID string) []byte { return nameKey(messageRow, channel, msgID) }
 
 func changeKey(channel string, target, seq int64) []byte {
-	return number(number(nameKey(changeRow, channel), target), seq)
+	return appendNumber(appendNumber(nameKey(changeRow, channel), target), seq)
 }
 
 func channelKey(channel string) []byte { return nameKey(channelRow, channel) }
@@ -78,11 +78,11 @@ func nameBounds(row byte, first, after string) (lower, upper []byte) {
 
 func outboxKey(bucket int, ordinal int64) []byte {
 	key := binary.BigEndian.AppendUint16([]byte{outboxRow}, uint16(bucket)) //nolint:gosec // below maxBuckets
-	return number(key, ordinal)
+	return appendNumber(key, ordinal)
 }
 
-// trailing returns the number at the end of a key.
-func trailing(key []byte) int64 {
+// trailingNumber returns the number at the end of a key.
+func trailingNumber(key []byte) int64 {
 	return int64(binary.BigEndian.Uint64(key[len(key)-8:])) //nolint:gosec // never above 1<<63
 }
 
@@ -105,15 +105,15 @@ func entryBounds(channel string, after, before int64) (lower, upper []byte) {
 }
 
 func outboxValue(channel string, seq int64) []byte {
-	return append(number(make([]byte, 0, 8+len(channel)), seq), channel...)
+	return append(appendNumber(make([]byte, 0, 8+len(channel)), seq), channel...)
 }
 
 func outboxEntry(value []byte) (channel string, seq int64) {
-	return string(value[8:]), trailing(value[:8])
+	return string(value[8:]), trailingNumber(value[:8])
 }
 
-// named reports whether all names may be part of a key.
-func named(names ...string) bool {
+// validNames reports whether all names may be part of a key.
+func validNames(names ...string) bool {
 	for _, n := range names {
 		if strings.IndexByte(n, 0) >= 0 {
 			return false

@@ -39,7 +39,7 @@ func (s *Store) Entries(_ context.Context, channelID string, r message.Range) ([
 }
 
 func (v *view) entries(channelID string, r message.Range) (found []message.Entry, err error) {
-	if !named(channelID) {
+	if !validNames(channelID) {
 		return nil, nil
 	}
 	lower, upper := entryBounds(channelID, r.After, r.Before)
@@ -111,7 +111,7 @@ func (s *Store) ByClientKeys(_ context.Context, channelID string, keys []message
 	defer s.views.release(v)
 	found := make(map[message.ClientKey]message.Entry)
 	for _, k := range keys {
-		if !named(channelID, k.FromID, k.ClientMsgID) {
+		if !validNames(channelID, k.FromID, k.ClientMsgID) {
 			continue
 		}
 		seq, ok, err := v.seq(clientKey(channelID, k.FromID, k.ClientMsgID))

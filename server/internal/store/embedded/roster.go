@@ -98,14 +98,15 @@ func (l *rosterLocks) lock(channelIDs []string) (unlock func()) {
 // the change.
 type roster struct {
 	view     *view
-	channels map[string]*kept[channelRecord]
-	members  map[memberID]*kept[memberRecord]
+	channels map[string]*loadedRecord[channelRecord]
+	members  map[memberID]*loadedRecord[memberRecord]
 }
 
 type memberID struct{ channel, user string }
 
-// kept is a record with its current and its stored value. absent is true if it was not stored.
-type kept[T comparable] struct {
+// loadedRecord is a record with its current and its stored value. absent is true if it was not
+// stored.
+type loadedRecord[T comparable] struct {
 	now, stored T
 	absent      bool
 }
@@ -114,7 +115,7 @@ type kept[T comparable] struct {
 func (r *roster) channel(channelID string) (*channelRecord, error) {
 	k, ok := r.channels[channelID]
 	if !ok {
-		k = &kept[channelRecord]{}
+		k = &loadedRecord[channelRecord]{}
 		found, err := r.view.record(channelKey(channelID), &k.stored)
 		if err != nil {
 			return nil, err
@@ -130,7 +131,7 @@ func (r *roster) channel(channelID string) (*channelRecord, error) {
 
 // make adds a new channel.
 func (r *roster) make(channelID string, record channelRecord) *channelRecord {
-	k := &kept[channelRecord]{now: record, absent: true}
+	k := &loadedRecord[channelRecord]{now: record, absent: true}
 	r.channels[channelID] = k
 	return &k.now
 }
@@ -149,7 +150,7 @@ func (r *roster) member(channelID, userID string) (*memberRecord, error) {
 	id := memberID{channelID, userID}
 	k, ok := r.members[id]
 	if !ok {
-		k = &kept[memberRecord]{}
+		k = &loadedRecord[memberRecord]{}
 		if _, err := r.view.record(memberKey(channelID, userID), &k.stored); err != nil {
 			return nil, err
 		}

@@ -64,7 +64,7 @@ func TestFolderIsPrivateAndLocked(t *testing.T) {
 	}
 }
 
-func TestInsertRefusesWhatIsWrong(t *testing.T) {
+func TestInsertRefusesInvalidEntries(t *testing.T) {
 	t.Parallel()
 	s := openOn(t, vfs.NewMem())
 	defer closeStore(t, s)
@@ -100,7 +100,7 @@ func TestInsertRefusesWhatIsWrong(t *testing.T) {
 	wantLog(t, s, channel, 2, false)
 }
 
-func TestHeadsAreForgotten(t *testing.T) {
+func TestHeadCacheIsBounded(t *testing.T) {
 	t.Parallel()
 	s := openOn(t, vfs.NewMem())
 	defer closeStore(t, s)
@@ -121,7 +121,7 @@ func TestHeadsAreForgotten(t *testing.T) {
 	}
 }
 
-func TestClosedStoreAnswersErrClosed(t *testing.T) {
+func TestClosedStoreReturnsErrClosed(t *testing.T) {
 	t.Parallel()
 	s := openOn(t, vfs.NewMem())
 	channel := channelIn(0, 0)
@@ -144,8 +144,8 @@ func TestClosedStoreAnswersErrClosed(t *testing.T) {
 	}
 }
 
-// TestCloseSavesWhatWasPublished closes the store right after a feed's Published.
-func TestCloseSavesWhatWasPublished(t *testing.T) {
+// TestCloseSavesPublishedPosition closes the store right after a feed's Published.
+func TestCloseSavesPublishedPosition(t *testing.T) {
 	t.Parallel()
 	fs := vfs.NewMem()
 	channel := channelIn(0, 0)

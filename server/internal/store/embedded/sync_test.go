@@ -14,7 +14,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/testkit"
 )
 
-func TestNothingIsSeenBeforeItsSync(t *testing.T) {
+func TestEntriesAreVisibleAfterSync(t *testing.T) {
 	t.Parallel()
 	g, mem := &gate{}, vfs.NewCrashableMem()
 	s := openOn(t, errorfs.Wrap(mem, g))
@@ -78,7 +78,7 @@ func TestNothingIsSeenBeforeItsSync(t *testing.T) {
 	}
 }
 
-func TestNoChangeIsSeenBeforeItsSync(t *testing.T) {
+func TestChangesAreVisibleAfterSync(t *testing.T) {
 	t.Parallel()
 	g, mem := &gate{}, vfs.NewCrashableMem()
 	s := openOn(t, errorfs.Wrap(mem, g))

@@ -83,7 +83,7 @@ func (v *view) seq(key []byte) (seq int64, ok bool, err error) {
 	if err != nil {
 		return 0, false, fmt.Errorf("get: %w", err)
 	}
-	seq = trailing(value)
+	seq = trailingNumber(value)
 	return seq, true, closer.Close()
 }
 
@@ -121,7 +121,7 @@ func (v *view) changes(channel string, target int64, keep func(seq int64, kind m
 	}
 	defer func() { err = errors.Join(err, iter.Close()) }()
 	for iter.First(); iter.Valid(); iter.Next() {
-		seq := trailing(iter.Key())
+		seq := trailingNumber(iter.Key())
 		if !keep(seq, message.Kind(iter.Value()[0])) { //nolint:gosec // written from an int8
 			continue
 		}

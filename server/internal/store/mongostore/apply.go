@@ -81,9 +81,9 @@ var passingCodes = []int{
 	13436, // NotPrimaryOrSecondary
 }
 
-// passing reports whether an error is transient: it comes from a connection or a change of primary,
+// isTransient reports whether an error is transient: it comes from a connection or a change of primary,
 // so that a retry may succeed. The driver waits for a primary before each attempt.
-func passing(err error) bool {
+func isTransient(err error) bool {
 	if mongo.IsNetworkError(err) {
 		return true
 	}

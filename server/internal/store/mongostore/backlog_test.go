@@ -15,7 +15,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/testkit"
 )
 
-func TestLostPlaceIsMadeGoodFromTheStore(t *testing.T) {
+func TestLostPositionIsRecoveredFromTheStore(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(t *testing.T, b *bed){
 		"TokenUnreadable": func(t *testing.T, b *bed) {
@@ -103,7 +103,7 @@ func rollOplog(t *testing.T, b *bed) {
 	})
 }
 
-func TestFeedBehindTheOplogMissesNothing(t *testing.T) {
+func TestFeedBehindTheOplogReturnsEveryEntry(t *testing.T) {
 	t.Parallel()
 	uri := testkit.MongoSmallOplog(t)
 	b := newBed(t, uri, "short")

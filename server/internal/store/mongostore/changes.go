@@ -27,7 +27,7 @@ func (c *Channels) Changes(ctx context.Context, after channel.Stamp) (changed []
 		// The time of the fence or a later one. The reads below are no older than that.
 		at := mongo.SessionFromContext(ctx).OperationTime()
 		if at == nil {
-			return errors.New("the server told no operation time")
+			return errors.New("the server returned no operation time")
 		}
 		next = channel.Stamp{Hi: at.T, Lo: at.I}
 		if after == (channel.Stamp{}) {

@@ -126,9 +126,9 @@ func TestChannelsThroughLostReplies(t *testing.T) {
 	}, func(s message.Store) channel.Store { return s.(*mongostore.Store).Channels() })
 }
 
-// TestChannelOfADeadMaker lets a node die while it creates a channel. The channel must exist with
+// TestChannelOfADeadCreator lets a node die while it creates a channel. The channel must exist with
 // all its members, regardless of which call comes first.
-func TestChannelOfADeadMaker(t *testing.T) {
+func TestChannelOfADeadCreator(t *testing.T) {
 	t.Parallel()
 	s, _ := openFresh(t)
 	c := s.Channels()
@@ -229,7 +229,7 @@ func membersBy(t *testing.T, c *mongostore.Channels, way, id string, users []str
 }
 
 // A change may become visible after one with a higher time.
-func TestChangesGiveTheLastSecondsAgain(t *testing.T) {
+func TestChangesRepeatTheLastSeconds(t *testing.T) {
 	t.Parallel()
 	s, cfg := openFresh(t)
 	c := s.Channels()
@@ -257,7 +257,7 @@ func TestChangesGiveTheLastSecondsAgain(t *testing.T) {
 	}
 }
 
-func TestStoredEpochIsTheStoresNotTheNodes(t *testing.T) {
+func TestStoredEpochIsReadFromTheStore(t *testing.T) {
 	t.Parallel()
 	s, cfg := openFresh(t)
 	epoch, err := open(t, cfg).NewEpoch(t.Context())
@@ -271,7 +271,7 @@ func TestStoredEpochIsTheStoresNotTheNodes(t *testing.T) {
 
 // A caller that is notified of a change of primary, after its channel was created, recognizes the
 // channel as its own.
-func TestCreateThroughAChangeOfPrimary(t *testing.T) {
+func TestCreateDuringFailover(t *testing.T) {
 	t.Parallel()
 	const app = "maker"
 	s := open(t, mongostore.Config{URI: ownURI(t, app), Database: testkit.MongoDatabase(t), Timeout: 30 * time.Second})
@@ -293,7 +293,7 @@ func TestCreateThroughAChangeOfPrimary(t *testing.T) {
 
 // A node may die after it has stored a channel but not all its members. A repeat of its call stores
 // the rest before it returns, and does not restore members removed since.
-func TestRepeatedCreateFinishesABrokenOffOne(t *testing.T) {
+func TestRepeatedCreateFinishesAnInterruptedOne(t *testing.T) {
 	t.Parallel()
 	s, cfg := openFresh(t)
 	c, db := s.Channels(), testkit.MongoClient(t, cfg.URI).Database(cfg.Database)
@@ -331,7 +331,7 @@ func TestRepeatedCreateFinishesABrokenOffOne(t *testing.T) {
 
 // An update that changes nothing does not wait for a majority, so a suspended former primary may
 // answer it from stale data.
-func TestAddingAMemberAgainIsAWrite(t *testing.T) {
+func TestRepeatedAddMembersIsAWrite(t *testing.T) {
 	t.Parallel()
 	s, cfg := openFresh(t)
 	c := s.Channels()

@@ -123,13 +123,13 @@ func (f *feed) Next(ctx context.Context, limit int) ([]message.Entry, error) {
 func (f *feed) recover(ctx context.Context, err error) {
 	f.closeStream(ctx)
 	wait := f.retry.NextBackOff()
-	if placeLost(err) {
-		f.log.WarnContext(ctx, "change feed: place lost, reading from the store", "error", err, "wait", wait)
+	if positionLost(err) {
+		f.log.WarnContext(ctx, "change feed: position lost, reading from the store", "error", err, "wait", wait)
 		if err := f.startBacklog(ctx); err != nil {
-			f.log.WarnContext(ctx, "change feed: no new place", "error", err)
+			f.log.WarnContext(ctx, "change feed: start backlog failed", "error", err)
 		}
 	} else {
-		f.log.WarnContext(ctx, "change feed: opening again", "error", err, "wait", wait)
+		f.log.WarnContext(ctx, "change feed: interrupted, reopening", "error", err, "wait", wait)
 	}
 	timer := time.NewTimer(wait)
 	defer timer.Stop()

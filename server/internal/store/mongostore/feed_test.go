@@ -98,7 +98,7 @@ func published(t *testing.T, f message.Feed) {
 	}
 }
 
-func TestPositionIsSavedOncePublishedAndNotBefore(t *testing.T) {
+func TestPositionIsSavedAfterPublish(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, testkit.MongoURI(t), "saved")
 	f := b.feed(t)

@@ -52,7 +52,7 @@ func failCommand(t *testing.T, app string, mode any, data bson.D) (lift func()) 
 	return lift
 }
 
-func TestInsertAsksForAMajoritysJournalsInOrder(t *testing.T) {
+func TestInsertIsOrderedAndMajorityJournaled(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	var commands []bson.Raw
@@ -129,7 +129,7 @@ func TestInsertThatReachedNoServerIsNotStored(t *testing.T) {
 	}
 }
 
-func TestInsertWithoutAnAnswerIsUnknown(t *testing.T) {
+func TestInsertWithoutAReplyIsUnknown(t *testing.T) {
 	t.Parallel()
 	p := testkit.NewProxy(t, "tcp", testkit.MongoAddr(t))
 	s := open(t, mongostore.Config{
@@ -175,7 +175,7 @@ func writes(request []byte) bool {
 		(bytes.Contains(request, []byte("\x02insert\x00")) || bytes.Contains(request, []byte("\x02update\x00")))
 }
 
-func TestLostRepliesLoseAndDoubleNothing(t *testing.T) {
+func TestLostRepliesNeitherLoseNorDuplicate(t *testing.T) {
 	t.Parallel()
 	p := testkit.NewProxy(t, "tcp", testkit.MongoAddr(t))
 	s := open(t, mongostore.Config{
@@ -265,7 +265,7 @@ func cmpSort(less func(a, b bson.E) bool) cmp.Option {
 	return cmpopts.SortSlices(less)
 }
 
-func TestHeadEndsWithinTheTimeLimitBehindAStuckOne(t *testing.T) {
+func TestHeadTimesOutBehindAStuckCall(t *testing.T) {
 	t.Parallel()
 	p := testkit.NewProxy(t, "tcp", testkit.MongoAddr(t))
 	const limit = 2 * time.Second

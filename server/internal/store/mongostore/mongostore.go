@@ -89,7 +89,7 @@ var _ message.Store = (*Store)(nil)
 // if the existing store has another number of buckets.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if cfg.Database == "" {
-		return nil, errors.New("open mongo store: no database is named")
+		return nil, errors.New("open mongo store: Config.Database is empty")
 	}
 	if cfg.Buckets < 0 || cfg.Buckets > maxBuckets {
 		return nil, fmt.Errorf("open mongo store: %d buckets: must be 1 to %d", cfg.Buckets, maxBuckets)

@@ -204,7 +204,7 @@ func TestNodesThatOpenTogetherShareOneIdentity(t *testing.T) {
 	}
 }
 
-func TestEntriesAreStoredUnderTheSeedsNames(t *testing.T) {
+func TestEntryFieldNames(t *testing.T) {
 	t.Parallel()
 	s, cfg := openFresh(t)
 	log := sends("names", 1, 1)
@@ -228,7 +228,7 @@ func TestEntriesAreStoredUnderTheSeedsNames(t *testing.T) {
 	}
 }
 
-func TestARecalledTextIsNowhereInTheStore(t *testing.T) {
+func TestRecalledTextIsRemovedFromTheStore(t *testing.T) {
 	t.Parallel()
 	s, cfg := openFresh(t)
 	log := sends("recall", 1, 1)

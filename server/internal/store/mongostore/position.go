@@ -97,7 +97,7 @@ func (s *Store) operationTime(ctx context.Context) (bson.Timestamp, error) {
 		return bson.Timestamp{}, fmt.Errorf("operation time: %w", err)
 	}
 	if at == nil {
-		return bson.Timestamp{}, errors.New("operation time: the server told none")
+		return bson.Timestamp{}, errors.New("operation time: the server returned none")
 	}
 	return *at, nil
 }

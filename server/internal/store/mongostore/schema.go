@@ -41,7 +41,7 @@ func (s *Store) loadIdentity(ctx context.Context, buckets int) (message.Identity
 	}
 	secret := make([]byte, 32)
 	if _, err := rand.Read(secret); err != nil {
-		return message.Identity{}, fmt.Errorf("make secret: %w", err)
+		return message.Identity{}, fmt.Errorf("create secret: %w", err)
 	}
 	fresh := identityRow{Format: storeFormat, Buckets: buckets, Epoch: epoch, Secret: secret}
 	if buckets == 0 {
@@ -117,7 +117,7 @@ func (s *Store) NewEpoch(ctx context.Context) (string, error) {
 func newEpoch() (string, error) {
 	b := make([]byte, 8)
 	if _, err := rand.Read(b); err != nil {
-		return "", fmt.Errorf("make epoch: %w", err)
+		return "", fmt.Errorf("create epoch: %w", err)
 	}
 	return hex.EncodeToString(b), nil
 }
@@ -128,17 +128,17 @@ func (s *Store) prepareBuckets(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		if err := s.makeChannelIndexes(ctx); err != nil {
-			return fmt.Errorf("channels: make indexes: %w", err)
+			return fmt.Errorf("channels: create indexes: %w", err)
 		}
 		return nil
 	})
 	for i := range s.buckets {
 		g.Go(func() error {
 			if err := s.makeIndexes(ctx, s.buckets[i]); err != nil {
-				return fmt.Errorf("bucket %d: make indexes: %w", i, err)
+				return fmt.Errorf("bucket %d: create indexes: %w", i, err)
 			}
 			if err := s.makePosition(ctx, i); err != nil {
-				return fmt.Errorf("bucket %d: make feed position: %w", i, err)
+				return fmt.Errorf("bucket %d: create feed position: %w", i, err)
 			}
 			return nil
 		})

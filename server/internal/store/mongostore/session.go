@@ -52,7 +52,7 @@ func again(op func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		for {
 			err := op(ctx)
-			if err == nil || ctx.Err() != nil || !passing(err) {
+			if err == nil || ctx.Err() != nil || !isTransient(err) {
 				return err
 			}
 		}

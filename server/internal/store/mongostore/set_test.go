@@ -21,9 +21,9 @@ import (
 	"github.com/parleyhq/parley/server/internal/testkit"
 )
 
-// TestSetOfThree uses one replica set for all its parts, one after the other. Each part leaves it
+// TestReplicaSetOfThree uses one replica set for all its parts, one after the other. Each part leaves it
 // healthy.
-func TestSetOfThree(t *testing.T) {
+func TestReplicaSetOfThree(t *testing.T) {
 	t.Parallel()
 	set := testkit.MongoSet(t)
 	t.Run("StoreThroughKills", func(t *testing.T) { suiteThroughKills(t, set.For(t)) })

@@ -27,8 +27,8 @@ var errInvalidated = errors.New("change stream invalidated")
 // errStreamEnded reports that the server closed the cursor without a reason.
 var errStreamEnded = errors.New("change stream ended by the server")
 
-// placeLostCodes are the server errors after which a stream can't continue from its position.
-var placeLostCodes = []int{
+// positionLostCodes are the server errors after which a stream can't continue from its position.
+var positionLostCodes = []int{
 	286, // ChangeStreamHistoryLost: the oplog no longer reaches back to it.
 	280, // ChangeStreamFatalError
 	260, // InvalidResumeToken
@@ -37,11 +37,11 @@ var placeLostCodes = []int{
 	9, 15, 40647, 40648, 40649,
 }
 
-// placeLost reports whether a stream can't continue from its position, so that the store itself
+// positionLost reports whether a stream can't continue from its position, so that the store itself
 // must be read.
-func placeLost(err error) bool {
+func positionLost(err error) bool {
 	if server, ok := errors.AsType[mongo.ServerError](err); ok {
-		return slices.ContainsFunc(placeLostCodes, server.HasErrorCode)
+		return slices.ContainsFunc(positionLostCodes, server.HasErrorCode)
 	}
 	return errors.Is(err, errInvalidated)
 }

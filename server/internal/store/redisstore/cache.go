@@ -70,7 +70,7 @@ func NewCache(client redis.UniversalClient, config CacheConfig) (*Cache, error) 
 	broken, err := meter.Int64Counter("parley.cache.broken_sets",
 		metric.WithDescription("Cached sets that were ignored because they are no dense piece of a log."))
 	if err != nil {
-		return nil, fmt.Errorf("make the cache's metrics: %w", err)
+		return nil, fmt.Errorf("create cache metrics: %w", err)
 	}
 	decoded, err := otter.New(&otter.Options[string, message.Cached]{
 		MaximumWeight: decodedBytes,
@@ -79,7 +79,7 @@ func NewCache(client redis.UniversalClient, config CacheConfig) (*Cache, error) 
 		Executor: func(fn func()) { fn() },
 	})
 	if err != nil {
-		return nil, fmt.Errorf("make the cache's memory: %w", err)
+		return nil, fmt.Errorf("create cache of decoded entries: %w", err)
 	}
 	return &Cache{
 		client: client, decoded: decoded, keys: keys{config.Prefix}, keep: cmp.Or(config.Keep, 150),
@@ -211,7 +211,7 @@ func (c *Cache) Page(ctx context.Context, channelID string, r message.Range) (me
 	page, err := c.decodePage(channelID, r, size.Val(), oldest.Val()[0], newest.Val()[0], entries.Val())
 	if err != nil {
 		c.broken.Add(ctx, 1)
-		c.log.WarnContext(ctx, "ignored a cached set", "channel", channelID, "error", err)
+		c.log.WarnContext(ctx, "cached set ignored", "channel", channelID, "error", err)
 		return message.CachedPage{}, nil
 	}
 	return page, nil
@@ -223,14 +223,14 @@ func (c *Cache) decodePage(
 ) (message.CachedPage, error) {
 	value, ok := newest.Member.(string)
 	if !ok {
-		return message.CachedPage{}, fmt.Errorf("the value at %.0f is no string", newest.Score)
+		return message.CachedPage{}, fmt.Errorf("the value at %.0f is not a string", newest.Score)
 	}
 	last, err := c.decode(channelID, value)
 	if err != nil {
 		return message.CachedPage{}, err
 	}
 	if last.Seq != int64(newest.Score) {
-		return message.CachedPage{}, fmt.Errorf("entry %d at the place of %.0f", last.Seq, newest.Score)
+		return message.CachedPage{}, fmt.Errorf("entry %d has the score %.0f", last.Seq, newest.Score)
 	}
 	page := message.CachedPage{
 		Epoch: last.Epoch, Oldest: int64(oldest.Score), Newest: last.Seq, Count: last.Count,
@@ -256,7 +256,7 @@ func (c *Cache) decodePage(
 			want = high - int64(i)
 		}
 		if entry.Seq != want || entry.Epoch != page.Epoch {
-			return message.CachedPage{}, fmt.Errorf("entry %d of epoch %s at the place of %d", entry.Seq, entry.Epoch, want)
+			return message.CachedPage{}, fmt.Errorf("entry %d of epoch %s, want entry %d", entry.Seq, entry.Epoch, want)
 		}
 		page.Entries[i] = entry
 	}
@@ -268,7 +268,7 @@ func (c *Cache) decode(channelID, value string) (message.Cached, error) {
 	entry, ok := c.decoded.GetIfPresent(value)
 	if !ok {
 		if err := entry.UnmarshalJSON([]byte(value)); err != nil {
-			return entry, fmt.Errorf("a value can't be read: %w", err)
+			return entry, fmt.Errorf("decode value: %w", err)
 		}
 		c.decoded.Set(value, entry)
 	}

@@ -162,7 +162,7 @@ func (b *bundle) expires(t testing.TB, want time.Duration) {
 	}
 }
 
-func TestAppendFollowsOn(t *testing.T) {
+func TestAppendExtendsTheSet(t *testing.T) {
 	t.Parallel()
 	b := setup(t, CacheConfig{})
 	b.replace(t, entries(1, 3))
@@ -173,7 +173,7 @@ func TestAppendFollowsOn(t *testing.T) {
 	b.expires(t, week)
 }
 
-func TestAppendTwiceIsAppendOnce(t *testing.T) {
+func TestAppendIsIdempotent(t *testing.T) {
 	t.Parallel()
 	b := setup(t, CacheConfig{})
 	b.replace(t, entries(1, 3))
@@ -189,7 +189,7 @@ func TestAppendTwiceIsAppendOnce(t *testing.T) {
 	b.expires(t, time.Hour)
 }
 
-func TestNothingBuildsOnNothing(t *testing.T) {
+func TestAppendToAnAbsentSetDoesNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t, CacheConfig{})
 	b.append(t, 0, insert(1))
@@ -219,7 +219,7 @@ func TestChangeOverAHoleDeletesTheSet(t *testing.T) {
 	}
 }
 
-func TestAnotherEpochIsASetThatNothingFollows(t *testing.T) {
+func TestAppendOfAnotherEpochDoesNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t, CacheConfig{})
 	old := entries(1, 9)
@@ -346,7 +346,7 @@ func TestValuesAreKeptByteForByte(t *testing.T) {
 	}
 }
 
-func TestScriptsAreLoadedAgainAfterTheServerForgotThem(t *testing.T) {
+func TestScriptsAreReloadedAfterFlush(t *testing.T) {
 	t.Parallel()
 	b := setup(t, CacheConfig{}, testkit.RedisAppendOnly())
 	b.replace(t, entries(1, 1))
@@ -371,7 +371,7 @@ func TestScriptsAreLoadedAgainAfterTheServerForgotThem(t *testing.T) {
 	b.rawIs(t, entries(1, 4)...)
 }
 
-func TestRunsOfManyChannelsAreApart(t *testing.T) {
+func TestRunsOfChannelsAreIndependent(t *testing.T) {
 	t.Parallel()
 	b := setup(t, CacheConfig{Prefix: "p:"})
 	var runs []feed.ChannelChanges
@@ -402,7 +402,7 @@ func TestRunsOfManyChannelsAreApart(t *testing.T) {
 	}
 }
 
-func TestReplaceRefusesWhatWasReadLongAgo(t *testing.T) {
+func TestReplaceRefusesStaleLoads(t *testing.T) {
 	t.Parallel()
 	b := setup(t, CacheConfig{})
 	b.replace(t, entries(1, 2))

@@ -74,9 +74,9 @@ func TestNewClientSignsIn(t *testing.T) {
 	}
 }
 
-// TestClientRepeatsNothing uses a server that accepts and counts every command, and closes the
+// TestClientDoesNotRetry uses a server that accepts and counts every command, and closes the
 // connection without an answer.
-func TestClientRepeatsNothing(t *testing.T) {
+func TestClientDoesNotRetry(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -64,7 +64,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-func TestSetsThatAreNoPieceOfALogAreIgnored(t *testing.T) {
+func TestInvalidSetsAreIgnored(t *testing.T) {
 	t.Parallel()
 	good := func(seq int64) redis.Z {
 		value, err := json.Marshal(sent(seq, "x"))
@@ -99,7 +99,7 @@ func TestSetsThatAreNoPieceOfALogAreIgnored(t *testing.T) {
 	}
 }
 
-func TestPageBesideAHoleIsNoPage(t *testing.T) {
+func TestPageBesideAHoleIsAMiss(t *testing.T) {
 	t.Parallel()
 	b := setup(t, CacheConfig{})
 	b.replace(t, entries(1, 9))

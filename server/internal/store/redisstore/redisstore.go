@@ -61,7 +61,7 @@ func NewClient(config ClientConfig) (redis.UniversalClient, error) {
 		options.Dialer = config.dialTLS
 	}
 	if len(options.Addrs) == 0 {
-		return nil, errors.New("redis: no address is given")
+		return nil, errors.New("redis: an address is required")
 	}
 	options.MaxRetries = -1
 	options.DialerRetries = 1 // a refusing server is down; the default of five attempts takes half a second

@@ -26,7 +26,7 @@ func TestScriptsMatchTheirHeaders(t *testing.T) {
 	scripttest.MatchHeaders(t, "lua", all)
 }
 
-func TestNoScriptIsWithoutAUse(t *testing.T) {
+func TestEveryScriptIsUsed(t *testing.T) {
 	t.Parallel()
 	scripttest.NoneUnused(t, "lua", all, "lib_cache")
 }
@@ -41,9 +41,9 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestClusterTakesEverything runs every call on a server in cluster mode, which refuses keys of two
+// TestScriptsRunOnACluster runs every call on a server in cluster mode, which refuses keys of two
 // slots.
-func TestClusterTakesEverything(t *testing.T) {
+func TestScriptsRunOnACluster(t *testing.T) {
 	t.Parallel()
 	addrs, err := rig.FreeAddrs(2)
 	if err != nil {

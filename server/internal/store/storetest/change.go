@@ -10,7 +10,7 @@ import (
 )
 
 var changeContracts = []contract{
-	{"TargetFoldsWhatWasNotApplied", targetFolds},
+	{"TargetIncludesUnappliedChanges", targetFolds},
 	{"TargetOfAnotherChannelIsNotFound", targetElsewhere},
 	{"ChangesAreThoseOfTheTargets", changesOfTargets},
 	{"ApplyEditsTheTarget", applyEdits},
@@ -21,7 +21,7 @@ var changeContracts = []contract{
 
 // wantTarget fails the test unless Target returns want. While a recall is not applied, the digest
 // may be present or absent.
-func wantTarget(t tester, p *place, want message.Entry) {
+func wantTarget(t tester, p *fixture, want message.Entry) {
 	t.Helper()
 	got, ok, err := p.Target(t.Context(), want.ChannelID, want.MsgID)
 	if err != nil || !ok {
@@ -36,7 +36,7 @@ func wantTarget(t tester, p *place, want message.Entry) {
 	}
 }
 
-func targetFolds(t *testing.T, p *place) {
+func targetFolds(t *testing.T, p *fixture) {
 	d := draftsOf(0, 1)[0]
 	sent, other := d.send("first text"), d.send("of another message")
 	p.insert(t, sent, other)
@@ -69,7 +69,7 @@ func targetFolds(t *testing.T, p *place) {
 	wantTarget(t, p, want)
 }
 
-func changesOfTargets(t *testing.T, p *place) {
+func changesOfTargets(t *testing.T, p *fixture) {
 	d := draftsOf(3, 1)[0]
 	one, two, three := d.send("one"), d.send("two"), d.send("three")
 	p.insert(t, one, two, three)
@@ -94,7 +94,7 @@ func changesOfTargets(t *testing.T, p *place) {
 	}
 }
 
-func targetElsewhere(t *testing.T, p *place) {
+func targetElsewhere(t *testing.T, p *fixture) {
 	d := draftsOf(2, 2)
 	sent := d[0].send("here")
 	p.insert(t, sent, d[1].send("there"))
@@ -105,7 +105,7 @@ func targetElsewhere(t *testing.T, p *place) {
 	}
 }
 
-func applyEdits(t *testing.T, p *place) {
+func applyEdits(t *testing.T, p *fixture) {
 	d := draftsOf(1, 1)[0]
 	sent, other := d.send("first text"), d.send("of another message")
 	edit := d.edit(&sent, "second text")
@@ -123,7 +123,7 @@ func applyEdits(t *testing.T, p *place) {
 	equal(t, "after a restart", want, p.all(t, d.channel))
 }
 
-func applyNeverBack(t *testing.T, p *place) {
+func applyNeverBack(t *testing.T, p *fixture) {
 	d := draftsOf(1, 1)[0]
 	sent := d.send("first text")
 	e1, e2 := d.edit(&sent, "second text"), d.edit(&sent, "third text")
@@ -142,7 +142,7 @@ func applyNeverBack(t *testing.T, p *place) {
 }
 
 // wantNoText fails the test if any read still returns text of the recalled message.
-func wantNoText(t tester, p *place, sent message.Entry, edits ...message.Entry) {
+func wantNoText(t tester, p *fixture, sent message.Entry, edits ...message.Entry) {
 	t.Helper()
 	clean := func(what string, e *message.Entry) {
 		if e.Content != "" || len(e.Metadata) != 0 || len(e.Digest) != 0 {
@@ -189,7 +189,7 @@ func wantNoText(t tester, p *place, sent message.Entry, edits ...message.Entry) 
 	}
 }
 
-func applyRecall(t *testing.T, p *place) {
+func applyRecall(t *testing.T, p *fixture) {
 	d := draftsOf(0, 1)[0]
 	sent := d.send("secret one")
 	applied, pending := d.edit(&sent, "secret two"), d.edit(&sent, "secret three")
@@ -218,7 +218,7 @@ func applyRecall(t *testing.T, p *place) {
 	clash(t, p, 0, (&draft{channel: d.channel, seq: d.seq, count: d.count}).sendAs("ann", sent.ClientMsgID, "the id stays used"))
 }
 
-func applyRecallOthers(t *testing.T, p *place) {
+func applyRecallOthers(t *testing.T, p *fixture) {
 	d := draftsOf(0, 2)
 	a, b := d[0].send("to be recalled"), d[0].send("to stay")
 	eb := d[0].edit(&b, "stays, edited")

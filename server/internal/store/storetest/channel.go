@@ -21,7 +21,7 @@ func RunChannels(t *testing.T, f Factory, of func(message.Store) channel.Store) 
 		for _, c := range group {
 			t.Run(c.name, func(t *testing.T) {
 				t.Parallel()
-				p := newPlace(t, f(t))
+				p := newFixture(t, f(t))
 				c.check(t, &channels{Store: of(p.Store), place: p, of: of})
 			})
 		}
@@ -36,7 +36,7 @@ type channelContract struct {
 // channels is the store of one test.
 type channels struct {
 	channel.Store
-	place *place
+	place *fixture
 	of    func(message.Store) channel.Store
 }
 
@@ -142,13 +142,13 @@ func (c *channels) wantNone(t tester, id, userID string) {
 }
 
 var channelContracts = []channelContract{
-	{"EnsureMakesAnOpenRowOnce", ensureOnce},
-	{"EnsureObeysWhatIsThere", ensureObeys},
-	{"CreateMakesRowAndMembers", createMembers},
+	{"EnsureCreatesAnOpenRowOnce", ensureOnce},
+	{"EnsureReturnsAnExistingRow", ensureObeys},
+	{"CreateStoresRowAndMembers", createMembers},
 	{"CreateOverAnExistingChannelChangesNothing", createExisting},
 	{"CreateTakesAnOpenChannelAndNoMembers", createOpen},
 	{"CreateStoresItsKey", createKey},
-	{"RowsLeavesOutWhatIsNotThere", rowsOfSome},
+	{"RowsOmitsMissingChannels", rowsOfSome},
 	{"ChannelsSurviveARestart", channelsSurvive},
 	{"TheLongestIDsOfChannelsAndUsers", longestChannels},
 }

@@ -14,7 +14,7 @@ import (
 
 var channelRaceContracts = []channelContract{
 	{"CreateAgainstEnsure", createRace},
-	{"MembersComeAndGoWhileTheFeedAdvances", rosterRace},
+	{"MembersChangeWhileTheFeedAdvances", rosterRace},
 	{"AdvancesOfTwoFeeds", advanceRace},
 }
 

@@ -160,7 +160,7 @@ func (m *rosterMachine) advanceRandom(t *rapid.T) {
 func (m *rosterMachine) checkChanges(t *rapid.T) {
 	changed, next := m.changes(t, m.place)
 	for _, r := range m.removed {
-		if !tells(changed, r[0], r[1]) {
+		if !hasChange(changed, r[0], r[1]) {
 			t.Fatalf("the removal of %s from %s is not told: %v", r[1], r[0], changed)
 		}
 	}

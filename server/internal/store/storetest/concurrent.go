@@ -56,7 +56,7 @@ func (l *raceLog) check(after int64, entries []message.Entry) error {
 		after = e.Seq
 		want, ok := l.at(e.Seq)
 		if !ok {
-			return fmt.Errorf("%s: entry %d was never asked for", l.channel, e.Seq)
+			return fmt.Errorf("%s: entry %d was never inserted", l.channel, e.Seq)
 		}
 		if d := cmp.Diff(want, *e, cmpopts.EquateEmpty()); d != "" {
 			return fmt.Errorf("%s: entry %d (-want +got):\n%s", l.channel, e.Seq, d)
@@ -71,7 +71,7 @@ func (l *raceLog) check(after int64, entries []message.Entry) error {
 }
 
 // concurrently runs, for each bucket, one writer, as the contract allows, one reader and one feed.
-func concurrently(t *testing.T, p *place) {
+func concurrently(t *testing.T, p *fixture) {
 	var logs []*raceLog
 	ctx, stopReaders := context.WithCancel(t.Context())
 	defer stopReaders()
@@ -104,7 +104,7 @@ func concurrently(t *testing.T, p *place) {
 	}
 }
 
-func raceWrite(ctx context.Context, p *place, bucket int, logs []*raceLog) error {
+func raceWrite(ctx context.Context, p *fixture, bucket int, logs []*raceLog) error {
 	for round := range raceRounds {
 		var batch []message.Entry
 		for i, l := range logs {
@@ -126,7 +126,7 @@ func raceWrite(ctx context.Context, p *place, bucket int, logs []*raceLog) error
 }
 
 // raceRead reads the logs in all ways until ctx ends.
-func raceRead(ctx context.Context, p *place, logs []*raceLog) error {
+func raceRead(ctx context.Context, p *fixture, logs []*raceLog) error {
 	for ctx.Err() == nil {
 		for _, l := range logs {
 			if err := raceReadOne(ctx, p, l); err != nil && ctx.Err() == nil {
@@ -137,7 +137,7 @@ func raceRead(ctx context.Context, p *place, logs []*raceLog) error {
 	return nil
 }
 
-func raceReadOne(ctx context.Context, p *place, l *raceLog) error {
+func raceReadOne(ctx context.Context, p *fixture, l *raceLog) error {
 	acked := l.acked.Load()
 	head, err := p.Head(ctx, l.channel)
 	if err != nil {
@@ -181,7 +181,7 @@ func raceReadOne(ctx context.Context, p *place, l *raceLog) error {
 }
 
 // raceFeed follows a bucket until ctx ends, and checks its entries like a reader's.
-func raceFeed(ctx context.Context, t tester, p *place, bucket int, logs []*raceLog) error {
+func raceFeed(ctx context.Context, t tester, p *fixture, bucket int, logs []*raceLog) error {
 	f, err := p.OpenFeed(ctx, bucket)
 	if err != nil {
 		return fmt.Errorf("open feed: %w", err)
@@ -214,7 +214,7 @@ func raceFeed(ctx context.Context, t tester, p *place, bucket int, logs []*raceL
 }
 
 // applyConcurrently applies the edits and the recall of each of many messages at once.
-func applyConcurrently(t *testing.T, p *place) {
+func applyConcurrently(t *testing.T, p *fixture) {
 	d := draftsOf(0, 1)[0]
 	sent := d.sends(40)
 	p.insert(t, sent...)

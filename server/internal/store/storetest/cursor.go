@@ -10,11 +10,11 @@ var cursorContracts = []channelContract{
 	{"MarkReadMovesForwardOnly", markForward},
 	{"MarkReadJoinsOpenChannels", markJoins},
 	{"AdvanceMovesForwardOnly", advanceForward},
-	{"AdvanceMakesAnOpenRow", advanceMakes},
+	{"AdvanceCreatesAnOpenRow", advanceMakes},
 	{"AdvanceMakesSendersMembersOfOpenChannels", advanceJoins},
 	{"AdvanceMovesMembersOnlyInMembersOnlyChannels", advanceMembersOnly},
-	{"AdvanceBringsNobodyBackByWhatHeSentBefore", advanceLeft},
-	{"AdvanceOfMany", advanceMany},
+	{"AdvanceDoesNotRejoinRemovedMembers", advanceLeft},
+	{"AdvanceOfManyChannels", advanceMany},
 }
 
 func (c *channels) mark(t tester, id, userID string, to channel.Cursor, join bool, n int64) (channel.Cursor, bool) {

@@ -37,12 +37,12 @@ func pick(log []message.Entry, r message.Range) []message.Entry {
 }
 
 // wantRange fails the test unless the range of a settled log is what pick returns.
-func wantRange(t tester, p *place, log []message.Entry, r message.Range) {
+func wantRange(t tester, p *fixture, log []message.Entry, r message.Range) {
 	t.Helper()
 	equal(t, fmt.Sprintf("entries %+v", r), pick(log, r), p.settled(t, log[0].ChannelID, r))
 }
 
-func entriesRange(t *testing.T, p *place) {
+func entriesRange(t *testing.T, p *fixture) {
 	d := draftsOf(1, 3)
 	log := d[1].sends(300)
 	// Neighbours on both sides reveal a range that exceeds its channel.
@@ -61,7 +61,7 @@ func entriesRange(t *testing.T, p *place) {
 	}
 }
 
-func entriesMaxBytes(t *testing.T, p *place) {
+func entriesMaxBytes(t *testing.T, p *fixture) {
 	d := draftsOf(2, 1)[0]
 	var log []message.Entry
 	for _, n := range []int{10, 0, 20, 30, 0, 5, 100} {
@@ -79,7 +79,7 @@ func entriesMaxBytes(t *testing.T, p *place) {
 	}
 }
 
-func entriesMessagesOnly(t *testing.T, p *place) {
+func entriesMessagesOnly(t *testing.T, p *fixture) {
 	d := draftsOf(3, 1)[0]
 	log := d.sends(5)
 	for i := range 40 {

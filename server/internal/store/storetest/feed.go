@@ -11,13 +11,13 @@ import (
 )
 
 var feedContracts = []contract{
-	{"FeedYieldsWhatWasThereBefore", feedBefore},
-	{"FeedYieldsTheOrderOfStoring", feedOrder},
-	{"FeedYieldsOneBucketOnly", feedBucket},
+	{"FeedReturnsExistingEntries", feedBefore},
+	{"FeedReturnsEntriesInStorageOrder", feedOrder},
+	{"FeedReturnsOneBucketOnly", feedBucket},
 	{"FeedWaitsForEntries", feedWaits},
 	{"FeedEndsWithItsContext", feedContext},
-	{"FeedRepeatsWhatWasNotPublished", feedUnpublished},
-	{"FeedGoesOnAfterWhatWasPublished", feedPublished},
+	{"FeedRepeatsUnpublishedEntries", feedUnpublished},
+	{"FeedContinuesAfterPublishedEntries", feedPublished},
 	{"FeedEndsWithTheStore", feedStoreClosed},
 	{"TwoFeedsMissNothing", feedTwo},
 }
@@ -35,7 +35,7 @@ type follower struct {
 }
 
 // follow opens a feed that may skip at most the entries up to the seqs in published.
-func follow(t tester, p *place, bucket int, published map[string]int64) *follower {
+func follow(t tester, p *fixture, bucket int, published map[string]int64) *follower {
 	t.Helper()
 	f, err := p.OpenFeed(t.Context(), bucket)
 	if err != nil {
@@ -116,7 +116,7 @@ func ends(drafts ...*draft) map[string]int64 {
 	return seqs
 }
 
-func feedBefore(t *testing.T, p *place) {
+func feedBefore(t *testing.T, p *fixture) {
 	d := draftsOf(1, 1)[0]
 	log := d.sends(50)
 	edit := d.edit(&log[0], "edited")
@@ -134,7 +134,7 @@ func feedBefore(t *testing.T, p *place) {
 	f.close(t)
 }
 
-func feedOrder(t *testing.T, p *place) {
+func feedOrder(t *testing.T, p *fixture) {
 	drafts := draftsOf(0, 5)
 	var want []message.Entry
 	f := follow(t, p, 0, nil)
@@ -158,7 +158,7 @@ func feedOrder(t *testing.T, p *place) {
 	f.close(t)
 }
 
-func feedBucket(t *testing.T, p *place) {
+func feedBucket(t *testing.T, p *fixture) {
 	var drafts []*draft
 	for b := range buckets {
 		drafts = append(drafts, draftsOf(b, 1)[0])
@@ -179,7 +179,7 @@ func feedBucket(t *testing.T, p *place) {
 	}
 }
 
-func feedWaits(t *testing.T, p *place) {
+func feedWaits(t *testing.T, p *fixture) {
 	d := draftsOf(3, 1)[0]
 	f := follow(t, p, 3, nil)
 	defer f.close(t)
@@ -208,7 +208,7 @@ func feedWaits(t *testing.T, p *place) {
 	}
 }
 
-func feedContext(t *testing.T, p *place) {
+func feedContext(t *testing.T, p *fixture) {
 	d := draftsOf(2, 1)[0]
 	f := follow(t, p, 2, nil)
 	defer f.close(t)
@@ -231,7 +231,7 @@ func feedContext(t *testing.T, p *place) {
 	}
 }
 
-func feedUnpublished(t *testing.T, p *place) {
+func feedUnpublished(t *testing.T, p *fixture) {
 	drafts := draftsOf(1, 3)
 	insert := func(n int) {
 		for _, d := range drafts {
@@ -257,7 +257,7 @@ func feedUnpublished(t *testing.T, p *place) {
 	again.close(t)
 }
 
-func feedPublished(t *testing.T, p *place) {
+func feedPublished(t *testing.T, p *fixture) {
 	d := draftsOf(0, 2)
 	f := follow(t, p, 0, nil)
 	for range 10 {
@@ -284,7 +284,7 @@ func feedPublished(t *testing.T, p *place) {
 	f.close(t)
 }
 
-func feedStoreClosed(t *testing.T, p *place) {
+func feedStoreClosed(t *testing.T, p *fixture) {
 	d := draftsOf(0, 1)[0]
 	p.insert(t, d.sends(3)...)
 	f := follow(t, p, 0, nil)
@@ -314,7 +314,7 @@ func feedStoreClosed(t *testing.T, p *place) {
 	again.close(t)
 }
 
-func feedTwo(t *testing.T, p *place) {
+func feedTwo(t *testing.T, p *fixture) {
 	d := draftsOf(1, 2)
 	one, two := follow(t, p, 1, nil), follow(t, p, 1, nil)
 	for range 5 {

@@ -15,7 +15,7 @@ var headContracts = []contract{
 }
 
 // wantHead fails the test unless last is the end of the log.
-func wantHead(t tester, p *place, last *message.Entry) {
+func wantHead(t tester, p *fixture, last *message.Entry) {
 	t.Helper()
 	got := p.head(t, last.ChannelID)
 	want := message.Head{Seq: last.Seq, Count: last.Count, MsgTime: last.MsgTime}
@@ -27,7 +27,7 @@ func wantHead(t tester, p *place, last *message.Entry) {
 	}
 }
 
-func headEmpty(t *testing.T, p *place) {
+func headEmpty(t *testing.T, p *fixture) {
 	d := draftsOf(1, 2)
 	p.insert(t, d[0].sends(2)...)
 	if d := cmp.Diff(message.Head{}, p.head(t, d[1].channel)); d != "" {
@@ -44,7 +44,7 @@ func headEmpty(t *testing.T, p *place) {
 	}
 }
 
-func headLast(t *testing.T, p *place) {
+func headLast(t *testing.T, p *fixture) {
 	d := draftsOf(3, 2)
 	for _, n := range []int{1, 3, 300} {
 		batch := d[0].sends(n)

@@ -12,7 +12,7 @@ var identityContracts = []contract{
 	{"PingAnswers", ping},
 }
 
-func identityStays(t *testing.T, p *place) {
+func identityStays(t *testing.T, p *fixture) {
 	id := p.Identity()
 	if id.Buckets != buckets || id.Epoch == "" || len(id.Secret) != 32 || string(id.Secret) == string(make([]byte, 32)) {
 		t.Fatalf("identity of a new store: %+v", id)
@@ -23,7 +23,7 @@ func identityStays(t *testing.T, p *place) {
 	}
 }
 
-func newEpoch(t *testing.T, p *place) {
+func newEpoch(t *testing.T, p *fixture) {
 	d := draftsOf(0, 1)[0]
 	log := d.sends(3)
 	p.insert(t, log...)
@@ -48,7 +48,7 @@ func newEpoch(t *testing.T, p *place) {
 	p.insert(t, d.send("goes on"))
 }
 
-func ping(t *testing.T, p *place) {
+func ping(t *testing.T, p *fixture) {
 	if err := p.Ping(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,7 @@ var insertContracts = []contract{
 func longest(last byte) string { return strings.Repeat("-_aZ09~", 18) + "x" + string(last) }
 
 // clash inserts a batch that must conflict at its entry n.
-func clash(t tester, p *place, n int, batch ...message.Entry) {
+func clash(t tester, p *fixture, n int, batch ...message.Entry) {
 	t.Helper()
 	got, err := p.Insert(t.Context(), message.Bucket(batch[0].ChannelID, buckets), batch)
 	var conflict *message.ConflictError
@@ -39,7 +39,7 @@ func clash(t tester, p *place, n int, batch ...message.Entry) {
 	}
 }
 
-func insertStoresInOrder(t *testing.T, p *place) {
+func insertStoresInOrder(t *testing.T, p *fixture) {
 	d := draftsOf(1, 2)
 	var batch, a, b []message.Entry
 	for range 20 {
@@ -52,7 +52,7 @@ func insertStoresInOrder(t *testing.T, p *place) {
 	equal(t, "other", b, p.all(t, d[1].channel))
 }
 
-func insertTakenSeq(t *testing.T, p *place) {
+func insertTakenSeq(t *testing.T, p *fixture) {
 	d := draftsOf(2, 2)
 	a, b := d[0], d[1]
 	first := a.sends(3)
@@ -80,7 +80,7 @@ func insertTakenSeq(t *testing.T, p *place) {
 	clash(t, p, 0, first[0], b.send("behind it"))
 }
 
-func insertSameAgain(t *testing.T, p *place) {
+func insertSameAgain(t *testing.T, p *fixture) {
 	d := draftsOf(0, 1)[0]
 	batch := d.sends(5)
 	p.insert(t, batch...)
@@ -89,7 +89,7 @@ func insertSameAgain(t *testing.T, p *place) {
 	equal(t, "after", batch, p.all(t, d.channel))
 }
 
-func insertUsedKey(t *testing.T, p *place) {
+func insertUsedKey(t *testing.T, p *fixture) {
 	d := draftsOf(3, 1)[0]
 	first := d.sendAs("ann", "k1", "first")
 	edit := d.edit(&first, "edited")
@@ -112,7 +112,7 @@ func insertUsedKey(t *testing.T, p *place) {
 	equal(t, "at last", []message.Entry{first, edit, free, next}, p.all(t, d.channel))
 }
 
-func insertKeyTwiceInBatch(t *testing.T, p *place) {
+func insertKeyTwiceInBatch(t *testing.T, p *fixture) {
 	d := draftsOf(0, 2)
 	a1, b1 := d[0].sendAs("ann", "k", "first"), d[1].sendAs("ann", "k", "the same id elsewhere")
 	a2, a3 := d[0].sendAs("bob", "k", "bob's"), d[0].sendAs("ann", "k", "the same id again")
@@ -121,7 +121,7 @@ func insertKeyTwiceInBatch(t *testing.T, p *place) {
 	equal(t, "other", []message.Entry{b1}, p.all(t, d[1].channel))
 }
 
-func insertOtherSenders(t *testing.T, p *place) {
+func insertOtherSenders(t *testing.T, p *fixture) {
 	d := draftsOf(1, 2)
 	// Joined without a separator, the first two would be the same key.
 	var want []message.Entry
@@ -135,7 +135,7 @@ func insertOtherSenders(t *testing.T, p *place) {
 }
 
 // longestIDs tests ids of 128 characters that differ only in the last one.
-func longestIDs(t *testing.T, p *place) {
+func longestIDs(t *testing.T, p *fixture) {
 	for _, channel := range []string{longest('a'), longest('b')} {
 		d := &draft{channel: channel}
 		var want []message.Entry
@@ -160,7 +160,7 @@ func longestIDs(t *testing.T, p *place) {
 	}
 }
 
-func insertKeepsFields(t *testing.T, p *place) {
+func insertKeepsFields(t *testing.T, p *fixture) {
 	d := draftsOf(2, 1)[0]
 	big := d.send(strings.Repeat("é", 32<<10))
 	odd := d.send("emoji 👩‍👩‍👧 combining e\u0301 bidi \u202eabc nul \x00 line\r\nend \ufeff")

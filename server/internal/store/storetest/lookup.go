@@ -8,12 +8,12 @@ import (
 )
 
 var lookupContracts = []contract{
-	{"ByClientKeysFindsWhatIsThere", byClientKeys},
+	{"ByClientKeysReturnsExistingEntries", byClientKeys},
 	{"MessagesReturnsSendsOnly", messagesBySeq},
 	{"MessageIsFoundInItsChannelOnly", messageByID},
 }
 
-func byClientKeys(t *testing.T, p *place) {
+func byClientKeys(t *testing.T, p *fixture) {
 	d := draftsOf(1, 2)
 	log := d[0].sends(250)
 	log = append(log, d[0].edit(&log[0], "edited"), d[0].recall(&log[1]))
@@ -53,7 +53,7 @@ func byClientKeys(t *testing.T, p *place) {
 	}
 }
 
-func messagesBySeq(t *testing.T, p *place) {
+func messagesBySeq(t *testing.T, p *fixture) {
 	d := draftsOf(0, 2)
 	log := d[0].sends(10)
 	edit := d[0].edit(&log[2], "edited")
@@ -76,7 +76,7 @@ func messagesBySeq(t *testing.T, p *place) {
 	}
 }
 
-func messageByID(t *testing.T, p *place) {
+func messageByID(t *testing.T, p *fixture) {
 	d := draftsOf(2, 2)
 	a, b := d[0].send("here"), d[1].send("there")
 	edit := d[0].edit(&a, "edited")

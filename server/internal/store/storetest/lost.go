@@ -12,8 +12,8 @@ import (
 
 var lostChannelContracts = []channelContract{
 	{"ChangesBeginNow", changesBegin},
-	{"ChangesTellWhoMayHaveLostAChannel", changesTell},
-	{"ChangesMissNothingUnderWay", changesRace},
+	{"ChangesReportRemovedMembers", changesReportRemovals},
+	{"ChangesIncludeConcurrentRemovals", changesRace},
 }
 
 func (c *channels) changes(t tester, after channel.Stamp) ([]channel.Change, channel.Stamp) {
@@ -26,8 +26,8 @@ func (c *channels) changes(t tester, after channel.Stamp) ([]channel.Change, cha
 	return changed, next
 }
 
-// tells reports whether changes concern a user of a channel.
-func tells(changed []channel.Change, id, userID string) bool {
+// hasChange reports whether changes concern a user of a channel.
+func hasChange(changed []channel.Change, id, userID string) bool {
 	return slices.ContainsFunc(changed, func(c channel.Change) bool {
 		return c.ChannelID == id && (len(c.UserIDs) == 0 || slices.Contains(c.UserIDs, userID))
 	})
@@ -44,12 +44,12 @@ func changesBegin(t *testing.T, c *channels) {
 		t.Fatalf("changes from the zero place: %v", changed)
 	}
 	must(t, c.RemoveMembers(t.Context(), "club", []string{"ann", "bob"}, 2))
-	if changed, _ = c.changes(t, place); !tells(changed, "club", "bob") {
+	if changed, _ = c.changes(t, place); !hasChange(changed, "club", "bob") {
 		t.Fatalf("changes from the first place: %v", changed)
 	}
 }
 
-func changesTell(t *testing.T, c *channels) {
+func changesReportRemovals(t *testing.T, c *channels) {
 	_, start := c.changes(t, channel.Stamp{})
 	// These remove nobody's access.
 	c.ensure(t, "lobby", 1)
@@ -65,20 +65,21 @@ func changesTell(t *testing.T, c *channels) {
 	must(t, c.RemoveMembers(t.Context(), "lobby", []string{"ann", "$cem"}, 1))
 	for _, after := range []channel.Stamp{start, place} {
 		changed, _ = c.changes(t, after)
-		if !tells(changed, "lobby", "ann") || !tells(changed, "lobby", "$cem") || tells(changed, "lobby", "bob") || len(changed) != 1 {
+		if !hasChange(changed, "lobby", "ann") || !hasChange(changed, "lobby", "$cem") ||
+			hasChange(changed, "lobby", "bob") || len(changed) != 1 {
 			t.Fatalf("changes: %v", changed)
 		}
 	}
 	_, place = c.changes(t, place)
 	c.create(t, "club", "ann")
 	for _, after := range []channel.Stamp{start, place} {
-		if changed, _ = c.changes(t, after); !tells(changed, "club", "anyone") {
+		if changed, _ = c.changes(t, after); !hasChange(changed, "club", "anyone") {
 			t.Fatalf("changes: %v", changed)
 		}
 	}
 	// A removal from a channel that has just been created is reported too.
 	must(t, c.RemoveMembers(t.Context(), "club", []string{"ann"}, 0))
-	if changed, _ = c.changes(t, start); !tells(changed, "club", "ann") || !tells(changed, "lobby", "ann") {
+	if changed, _ = c.changes(t, start); !hasChange(changed, "club", "ann") || !hasChange(changed, "lobby", "ann") {
 		t.Fatalf("changes: %v", changed)
 	}
 }
@@ -123,7 +124,7 @@ func changesRace(t *testing.T, c *channels) {
 			}
 			for _, id := range ids {
 				if !seen[id] {
-					return fmt.Errorf("%s was removed, which was not told", id)
+					return fmt.Errorf("%s was removed, but Changes did not report it", id)
 				}
 			}
 		}

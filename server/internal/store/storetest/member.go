@@ -21,7 +21,7 @@ var memberContracts = []channelContract{
 	{"OddUserIDs", oddUsers},
 	{"MembersPageByPage", pageMembers},
 	{"MembershipsPageByPage", pageMemberships},
-	{"MembersOfAsked", membersOfAsked},
+	{"MembersOfRequestedChannels", membersOfAsked},
 }
 
 func addOnce(t *testing.T, c *channels) {

@@ -20,7 +20,7 @@ var randomContracts = []contract{
 // machine runs random operations on a store and on the model. Its names end in the number of the
 // run, so that runs share a store without interfering. rapid prints the seed of a failed run.
 type machine struct {
-	*place
+	*fixture
 	model    model
 	bucket   int
 	channels []string
@@ -28,11 +28,11 @@ type machine struct {
 	asked []message.Entry
 }
 
-func randomOperations(t *testing.T, p *place) {
+func randomOperations(t *testing.T, p *fixture) {
 	run := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		run++
-		m := &machine{place: p, model: model{logs: map[string][]message.Entry{}}, bucket: run % buckets}
+		m := &machine{fixture: p, model: model{logs: map[string][]message.Entry{}}, bucket: run % buckets}
 		for i := 0; len(m.channels) < 3; i++ {
 			if name := fmt.Sprintf("c%d-%d", i, run); message.Bucket(name, buckets) == m.bucket {
 				m.channels = append(m.channels, name)
@@ -202,7 +202,7 @@ func (m *machine) checkTargets(t *rapid.T) {
 	for _, e := range m.model.logs[m.channel(t)] {
 		if e.Kind == message.KindSend {
 			want, _ := m.model.target(e.ChannelID, e.MsgID)
-			wantTarget(t, m.place, want)
+			wantTarget(t, m.fixture, want)
 		}
 	}
 }

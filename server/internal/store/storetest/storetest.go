@@ -35,7 +35,7 @@ func Run(t *testing.T, f Factory) {
 		for _, c := range group {
 			t.Run(c.name, func(t *testing.T) {
 				t.Parallel()
-				c.check(t, newPlace(t, f(t)))
+				c.check(t, newFixture(t, f(t)))
 			})
 		}
 	}
@@ -43,18 +43,18 @@ func Run(t *testing.T, f Factory) {
 
 type contract struct {
 	name  string
-	check func(t *testing.T, p *place)
+	check func(t *testing.T, p *fixture)
 }
 
-// place is the store of one test.
-type place struct {
+// fixture is the store of one test.
+type fixture struct {
 	message.Store
 	open func() message.Store
 }
 
-func newPlace(t *testing.T, open func() message.Store) *place {
+func newFixture(t *testing.T, open func() message.Store) *fixture {
 	t.Helper()
-	p := &place{open: open, Store: open()}
+	p := &fixture{open: open, Store: open()}
 	t.Cleanup(func() {
 		if p.Store == nil {
 			return
@@ -68,7 +68,7 @@ func newPlace(t *testing.T, open func() message.Store) *place {
 }
 
 // reopen closes the store and opens it again at the same place.
-func (p *place) reopen(t tester) {
+func (p *fixture) reopen(t tester) {
 	t.Helper()
 	err := p.Store.Close(t.Context())
 	p.Store = nil
@@ -79,7 +79,7 @@ func (p *place) reopen(t tester) {
 }
 
 // insert inserts entries and fails the test if any is refused.
-func (p *place) insert(t tester, entries ...message.Entry) {
+func (p *fixture) insert(t tester, entries ...message.Entry) {
 	t.Helper()
 	n, err := p.Insert(t.Context(), message.Bucket(entries[0].ChannelID, buckets), entries)
 	if err != nil || n != len(entries) {
@@ -88,7 +88,7 @@ func (p *place) insert(t tester, entries ...message.Entry) {
 }
 
 // apply applies changes and fails the test if any is refused.
-func (p *place) apply(t tester, changes ...message.Entry) {
+func (p *fixture) apply(t tester, changes ...message.Entry) {
 	t.Helper()
 	for i := range changes {
 		if err := p.Apply(t.Context(), &changes[i]); err != nil {
@@ -98,7 +98,7 @@ func (p *place) apply(t tester, changes ...message.Entry) {
 }
 
 // head reads a log's end.
-func (p *place) head(t tester, channelID string) message.Head {
+func (p *fixture) head(t tester, channelID string) message.Head {
 	t.Helper()
 	h, err := p.Head(t.Context(), channelID)
 	if err != nil {
@@ -108,14 +108,14 @@ func (p *place) head(t tester, channelID string) message.Head {
 }
 
 // entries reads a range after Entries has reached the log's end.
-func (p *place) entries(t tester, channelID string, r message.Range) []message.Entry {
+func (p *fixture) entries(t tester, channelID string, r message.Range) []message.Entry {
 	t.Helper()
 	p.settle(t, channelID)
 	return p.settled(t, channelID, r)
 }
 
 // settled reads a range of a settled log.
-func (p *place) settled(t tester, channelID string, r message.Range) []message.Entry {
+func (p *fixture) settled(t tester, channelID string, r message.Range) []message.Entry {
 	t.Helper()
 	got, err := p.Entries(t.Context(), channelID, r)
 	if err != nil {
@@ -130,7 +130,7 @@ func (p *place) settled(t tester, channelID string, r message.Range) []message.E
 }
 
 // settle waits until Entries returns the log's end, because it may lag behind.
-func (p *place) settle(t tester, channelID string) {
+func (p *fixture) settle(t tester, channelID string) {
 	t.Helper()
 	h := p.head(t, channelID)
 	if h.Seq == 0 {
@@ -153,7 +153,7 @@ func (p *place) settle(t tester, channelID string) {
 }
 
 // all reads a whole log, in ascending order.
-func (p *place) all(t tester, channelID string) []message.Entry {
+func (p *fixture) all(t tester, channelID string) []message.Entry {
 	t.Helper()
 	return p.entries(t, channelID, message.Range{Limit: 1 << 20})
 }

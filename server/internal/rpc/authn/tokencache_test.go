@@ -14,7 +14,7 @@ import (
 
 // A token is verified once and then trusted for ten seconds, but never beyond its expiry or when
 // the clock goes back.
-func TestProven(t *testing.T) {
+func TestTokenCache(t *testing.T) {
 	t.Parallel()
 	began := time.Now().Truncate(time.Second)
 	now := began
@@ -52,7 +52,7 @@ func TestProven(t *testing.T) {
 }
 
 // Tokens of a removed key become invalid after ten seconds at most.
-func TestProvenKeyTakenAway(t *testing.T) {
+func TestTokenCacheAfterKeyRemoval(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	v := verifier(t, Config{Secret: secret, Now: func() time.Time { return now }})
@@ -61,27 +61,27 @@ func TestProvenKeyTakenAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	v.secret = []byte("another secret that has 32 bytes")
-	now = now.Add(believed)
+	now = now.Add(verifiedTTL)
 	if _, err := v.Verify(t.Context(), token); !fault.Is(err, fault.TokenInvalid) {
-		t.Errorf("after %v: %v", believed, err)
+		t.Errorf("after %v: %v", verifiedTTL, err)
 	}
 }
 
 // Refused tokens are never cached, and the size of the cache is bounded.
-func TestProvenBounded(t *testing.T) {
+func TestTokenCacheIsBounded(t *testing.T) {
 	t.Parallel()
 	v := verifier(t, Config{Secret: secret})
 	if _, err := v.Verify(t.Context(), "a.b.c"); err == nil {
 		t.Fatal("no token is taken for one")
 	}
-	if n := len(v.proven.tokens); n != 0 {
+	if n := len(v.cache.tokens); n != 0 {
 		t.Errorf("remembers %d tokens that do not hold", n)
 	}
-	var c proven
-	for i := range maxProven + 10 {
+	var c tokenCache
+	for i := range maxCachedTokens + 10 {
 		c.put(sha256.Sum256([]byte(strconv.Itoa(i))), &ident.Principal{}, time.Now())
 	}
-	if n := len(c.tokens); n == 0 || n > maxProven {
+	if n := len(c.tokens); n == 0 || n > maxCachedTokens {
 		t.Errorf("remembers %d tokens", n)
 	}
 }
@@ -93,7 +93,7 @@ func BenchmarkVerify(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	for name, step := range map[string]time.Duration{"known": 0, "new": believed} {
+	for name, step := range map[string]time.Duration{"known": 0, "new": verifiedTTL} {
 		b.Run(name, func(b *testing.B) {
 			now := time.Now()
 			v, err := New(Config{Secret: secret, Now: func() time.Time { return now }})
