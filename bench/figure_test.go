@@ -8,7 +8,8 @@ import (
 	"github.com/parleyhq/parley/bench"
 )
 
-// TestBarIsUnknownWithoutData checks that a bar is unknown if a floor or a value was too small to measure.
+// TestBarIsUnknownWithoutData checks that a bar is unknown if a floor or a value was too small to
+// measure.
 func TestBarIsUnknownWithoutData(t *testing.T) {
 	t.Parallel()
 	always := func(float64) bool { return true }

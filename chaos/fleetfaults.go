@@ -130,8 +130,8 @@ func (n *fleetFaults) resumeOthers(ctx context.Context, primary int) error {
 	return errors.Join(n.eachSecondary(primary, n.fleet.Mongo.Cont), n.fleet.Mongo.WaitHealthy(ctx))
 }
 
-// losePrimary kills the primary, which was running alone, and restarts the other members before it. They
-// elect a primary that lacks all writes that only the killed one had.
+// losePrimary kills the primary, which was running alone, and restarts the other members before it.
+// They elect a primary that lacks all writes that only the killed one had.
 func (n *fleetFaults) losePrimary(ctx context.Context, primary int) error {
 	set := n.fleet.Mongo
 	set.Kill(primary)
@@ -284,8 +284,8 @@ func (n *fleetFaults) lostReplies() map[string]int64 {
 	return sum
 }
 
-// copyAppendOnlyFile copies Redis' append-only file, at most once in pastAge, for the fault that restores an
-// old copy.
+// copyAppendOnlyFile copies Redis' append-only file, at most once in pastAge, for the fault that
+// restores an old copy.
 func (n *fleetFaults) copyAppendOnlyFile() {
 	if time.Since(n.copied) < n.pastAge {
 		return

@@ -73,8 +73,8 @@ func TestSDKImportFromAllowedOrigin(t *testing.T) {
 	}
 }
 
-// TestProcedurePathsAreNotServedAsPage checks that a request that may be a call is answered as one, regardless of the
-// page's files.
+// TestProcedurePathsAreNotServedAsPage checks that a request that may be a call is answered as one,
+// regardless of the page's files.
 func TestProcedurePathsAreNotServedAsPage(t *testing.T) {
 	t.Parallel()
 	on := servertest.Dev(t)

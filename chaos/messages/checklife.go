@@ -102,9 +102,9 @@ func (c *checker) checkState(l *Life, d *Delivery) {
 			l.ID, l.Client, l.Addr, time.Duration(l.Begin).Seconds(), d.Head, owed)
 	}
 	if log := c.logs[l.Channel]; d.Head > int64(len(log)) {
-		c.Reportf(Loss, l.Channel, d.At, "life %d of %s was told of the head %d; the log ends at %d", l.ID, l.Client, d.Head, len(log))
+		c.Reportf(Loss, l.Channel, d.At, "life %d of %s got the head %d, but the log ends at %d", l.ID, l.Client, d.Head, len(log))
 	} else if d.Head > 0 && log[d.Head-1].Count != d.Count {
-		c.Reportf(Count, l.Channel, d.At, "life %d of %s was told of %d messages up to %d, the log has %d", l.ID, l.Client, d.Count,
+		c.Reportf(Count, l.Channel, d.At, "life %d of %s got a count of %d messages up to %d, but the log has %d", l.ID, l.Client, d.Count,
 			d.Head, log[d.Head-1].Count)
 	}
 }

@@ -11,8 +11,8 @@ import (
 // grace is the time within which a removal must take effect.
 const grace = second
 
-// Membership: a user was allowed or refused a call contrary to their membership. MyChannels: a list of a
-// user's channels contradicts the logs.
+// Membership: a user was allowed or refused a call contrary to their membership. MyChannels: a list
+// of a user's channels contradicts the logs.
 const (
 	Membership chaos.Name = "membership"
 	MyChannels chaos.Name = "my-channels"
@@ -113,9 +113,9 @@ func (c *checker) checkMembers() {
 		}
 		switch is := t.during(op.Begin, op.End); {
 		case is == outside && op.Outcome == chaos.OK:
-			c.Reportf(Membership, op.Channel, op.End, "%s was let in, and %s was no member all the while", op.brief(), user)
+			c.Reportf(Membership, op.Channel, op.End, "%s was accepted, but %s was never a member meanwhile", op.brief(), user)
 		case is == inside && op.Reason == notMember:
-			c.Reportf(Membership, op.Channel, op.End, "%s was refused, and %s was a member all the while", op.brief(), user)
+			c.Reportf(Membership, op.Channel, op.End, "%s was refused, but %s was always a member meanwhile", op.brief(), user)
 		}
 	}
 	c.checkStreams(tenures, clubs)
@@ -152,7 +152,7 @@ func (c *checker) checkStreams(tenures map[tenant]*tenure, clubs map[string]bool
 		}
 		at, ok := begun[messageKey{l.Channel, d.Seq}]
 		if ok && t.during(at, d.At) == outside && !c.held(l.Addr, at-5*second, d.At) {
-			c.Reportf(Membership, l.Channel, d.At, "life %d of %s at %s was delivered %d, asked for at %.3fs, and %s was no member all the while",
+			c.Reportf(Membership, l.Channel, d.At, "life %d of %s at %s was delivered %d, requested at %.3fs, but %s was never a member meanwhile",
 				l.ID, l.Client, l.Addr, d.Seq, time.Duration(at).Seconds(), l.User)
 		}
 	}
@@ -233,7 +233,7 @@ func (c *checker) checkMyChannels() {
 	for i := range c.h.Mines {
 		m := &c.h.Mines[i]
 		if m.Err != "" {
-			c.Reportf(chaos.Liveness, "", c.h.Ended, "%s can't list his channels at %s: %s", m.User, m.Addr, m.Err)
+			c.Reportf(chaos.Liveness, "", c.h.Ended, "%s can't list their channels at %s: %s", m.User, m.Addr, m.Err)
 			continue
 		}
 		listed := make(map[string]bool)
@@ -245,17 +245,17 @@ func (c *checker) checkMyChannels() {
 			listed[mc.Channel] = true
 			c.checkUserChannel(m, mc, cursors[tenant{mc.Channel, m.User}])
 			if t := tenures[tenant{mc.Channel, m.User}]; t != nil && t.during(c.h.Ended, c.h.Ended) == outside {
-				c.Reportf(MyChannels, mc.Channel, c.h.Ended, "%s at %s: listed, and he is no member", m.User, m.Addr)
+				c.Reportf(MyChannels, mc.Channel, c.h.Ended, "%s at %s: listed, but not a member", m.User, m.Addr)
 			}
 		}
 		for t, at := range cursors {
 			if t.user == m.User && at.low > 0 && !listed[t.channel] && tenures[tenant{t.channel, m.User}] == nil {
-				c.Reportf(MyChannels, t.channel, c.h.Ended, "%s at %s: not listed, and he has read up to %d", m.User, m.Addr, at.low)
+				c.Reportf(MyChannels, t.channel, c.h.Ended, "%s at %s: not listed, but has read up to %d", m.User, m.Addr, at.low)
 			}
 		}
 		for t, tenure := range tenures {
 			if t.user == m.User && !listed[t.channel] && tenure.during(c.h.Ended, c.h.Ended) == inside {
-				c.Reportf(MyChannels, t.channel, c.h.Ended, "%s at %s: not listed, and he is a member", m.User, m.Addr)
+				c.Reportf(MyChannels, t.channel, c.h.Ended, "%s at %s: not listed, but a member", m.User, m.Addr)
 			}
 		}
 	}

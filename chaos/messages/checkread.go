@@ -78,7 +78,7 @@ func (c *checker) checkPage(op *Op) {
 		c.Reportf(StaleRead, op.Channel, op.End, "%s: min_seq %d: the head is %d, and must be %d", op.brief(), op.MinSeq, op.Head, bound)
 	}
 	if head := int64(len(c.logs[op.Channel])); op.Head > head {
-		c.Reportf(Loss, op.Channel, op.End, "%s was told of the head %d; the log ends at %d", op.brief(), op.Head, head)
+		c.Reportf(Loss, op.Channel, op.End, "%s got the head %d, but the log ends at %d", op.brief(), op.Head, head)
 	}
 	// A client that subscribes after the page's head gets no event for what lies before it, so the
 	// page must show it.

@@ -10,8 +10,8 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// guestStream is a guest's stream. It follows every club that admits the guest, and keeps requesting
-// the others through random nodes.
+// guestStream is a guest's stream. It follows every club that admits the guest, and keeps
+// requesting the others through random nodes.
 type guestStream struct {
 	*rawSubscriber
 
@@ -89,8 +89,8 @@ func (c *guestStream) requestClubs(ctx context.Context, done <-chan struct{}) {
 	<-done
 }
 
-// addClub requests, through one node, that a channel is added to the stream, which may be on another
-// node.
+// addClub requests, through one node, that a channel is added to the stream, which may be on
+// another node.
 func (c *guestStream) addClub(ctx context.Context, client *raw, addr, stream, channel string) {
 	op := Op{
 		Client: c.name, Addr: addr, Kind: Update, Channel: channel, From: c.user, Limit: int64(rawLimit), After: unset, Before: unset,

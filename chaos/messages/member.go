@@ -26,8 +26,8 @@ func guest(i int) string { return fmt.Sprintf("guest-%d", i) }
 // without membership.
 var guestActions = map[string][]string{"*": {"send", "history", "subscribe"}}
 
-// memberManager manages the members of the clubs. There is only one, so the order of the changes of a
-// membership is known.
+// memberManager manages the members of the clubs. There is only one, so the order of the changes of
+// a membership is known.
 type memberManager struct {
 	*world
 

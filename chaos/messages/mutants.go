@@ -27,7 +27,7 @@ var writing = []chaos.Mutant{
 		Shows: []chaos.Name{Prefix, Count},
 	},
 	{
-		Name: "early-ack", Heading: "writing", Breaks: "an insert counts as stored whatever the store says",
+		Name: "early-ack", Heading: "writing", Breaks: "an insert counts as stored regardless of the store's answer",
 		Edits: []chaos.Edit{{
 			File: "server/internal/message/lane.go",
 			Old:  "l.finish(b, n, err)", New: "_ = n\n\t\tl.finish(b, len(b.entries), nil)",

@@ -41,8 +41,8 @@ func (r *run) settle(ctx context.Context) error {
 	return r.readBack(ctx)
 }
 
-// awaitCaughtUp waits until every subscriber has every entry that any client knows of, and records a
-// subscriber that has not in time.
+// awaitCaughtUp waits until every subscriber has every entry that any client knows of, and records
+// a subscriber that has not in time.
 //
 // After the first late subscriber the limit is a second, because the run has failed anyway.
 func (r *run) awaitCaughtUp(ctx context.Context, since string) {
@@ -79,8 +79,8 @@ func (r *run) heads() map[string]int64 {
 	return heads
 }
 
-// sendDuringCut sends the last message for a while to some channels while one node is cut off from NATS.
-// No later message reveals the gap to that node, so it must check on its own.
+// sendDuringCut sends the last message for a while to some channels while one node is cut off from
+// NATS. No later message reveals the gap to that node, so it must check on its own.
 func (r *run) sendDuringCut(ctx context.Context) error {
 	rng := chaos.Source(r.Seed, "whisper")
 	deaf := rng.IntN(len(r.addrs))

@@ -190,8 +190,8 @@ func (s *subscriber) joinAndLeave(ctx context.Context) {
 	}
 }
 
-// shortSubscribers runs short-lived subscribers, one after another, until ctx ends. Each reads a few
-// channels from their beginning up to the heads known when it starts.
+// shortSubscribers runs short-lived subscribers, one after another, until ctx ends. Each reads a
+// few channels from their beginning up to the heads known when it starts.
 func (w *world) shortSubscribers(ctx context.Context, seed uint64, name string) error {
 	rng := chaos.Source(seed, name)
 	for chaos.Pause(ctx, rng, 1500*time.Millisecond) {

@@ -17,7 +17,8 @@ const (
 	Duplicate chaos.Name = "duplicate"
 	// Unsent: a consumer received a message that was not produced, or not as it was produced.
 	Unsent chaos.Name = "unsent"
-	// StoredAfterError: a produce that was answered as failed was stored, or a cancelled message appeared.
+	// StoredAfterError: a produce that was answered as failed was stored, or a cancelled message
+	// appeared.
 	StoredAfterError chaos.Name = "stored-after-error"
 	// Stuck: a message was not settled in time after the last fault was mended.
 	Stuck chaos.Name = "stuck"
@@ -25,8 +26,8 @@ const (
 	Early chaos.Name = "early"
 	// Order: a later message of a key overtook an earlier one that was not retried.
 	Order chaos.Name = "order"
-	// StrictOrder: in a topic with strict order two messages of a key were in flight at once or out of
-	// order.
+	// StrictOrder: in a topic with strict order two messages of a key were in flight at once or out
+	// of order.
 	StrictOrder chaos.Name = "strict-order"
 	// Redelivered: a message was delivered after its ack was accepted.
 	Redelivered chaos.Name = "redelivered"

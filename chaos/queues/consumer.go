@@ -270,7 +270,8 @@ func (v verdict) nack(token string) *parleyv1.NackItem {
 	return item
 }
 
-// extendTwice simulates work that takes longer than the ack timeout, and extends the deadline twice.
+// extendTwice simulates work that takes longer than the ack timeout, and extends the deadline
+// twice.
 func (s *streaming) extendTwice(ctx context.Context, d *parleyv1.Delivery) {
 	for range 2 {
 		chaos.Sleep(ctx, s.AckTimeout*2/3)
@@ -282,8 +283,8 @@ func (s *streaming) extendTwice(ctx context.Context, d *parleyv1.Delivery) {
 	}
 }
 
-// settleTasks settles some deliveries in one call. It retries those of unknown outcome, up to three times:
-// settlements are idempotent.
+// settleTasks settles some deliveries in one call. It retries those of unknown outcome, up to three
+// times: settlements are idempotent.
 func (s *streaming) settleTasks(ctx context.Context, tasks []*task) {
 	for try := 0; len(tasks) > 0 && try < 4; try++ {
 		if try > 0 && !chaos.Sleep(ctx, 200*time.Millisecond) {

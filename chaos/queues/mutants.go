@@ -41,7 +41,7 @@ var mutants = []chaos.Mutant{
 		Shows: []chaos.Name{Fence, Redelivered},
 	},
 	{
-		Name: "fetch-unfenced", Heading: "leases", Breaks: "a stream that has lost its lease to another is told that it holds the lease, and reads on, whoever has fetched since",
+		Name: "fetch-unfenced", Heading: "leases", Breaks: "a stream that has lost its lease to another is answered that it holds the lease, and goes on reading although another has fetched since",
 		Edits: []chaos.Edit{
 			{
 				File: scriptDir + "lib_fetch.lua",

@@ -198,8 +198,8 @@ func (r *run) checkPromoted(ctx context.Context, h *History, t *Truth) error {
 	return nil
 }
 
-// readUntilCaughtUp reads a replica until it has as many messages as the truth, for up to 10 seconds. It
-// returns the last read.
+// readUntilCaughtUp reads a replica until it has as many messages as the truth, for up to 10
+// seconds. It returns the last read.
 func (r *run) readUntilCaughtUp(ctx context.Context, client *redis.Client, t *Truth) (*Truth, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()

@@ -14,7 +14,8 @@ import (
 // benchProgram is the name of the benchmark program. It is not part of parley because of its size.
 const benchProgram = "parley-bench"
 
-// installHint describes how to install the benchmark program. It ends the error for a missing program.
+// installHint describes how to install the benchmark program. It ends the error for a missing
+// program.
 const installHint = "go install github.com/parleyhq/parley/bench/cmd/parley-bench@latest or 'make build' in the repository installs it"
 
 type benchCommand struct {

@@ -139,7 +139,8 @@ func (c *importCommand) validate(s *session, files []string, count *importCount)
 	return nil
 }
 
-// checkLine returns an error for a message that the server would refuse, and nil for any other line.
+// checkLine returns an error for a message that the server would refuse, and nil for any other
+// line.
 func checkLine(path string, l irclog.Line) error {
 	switch {
 	case !l.IsMessage():

@@ -188,8 +188,8 @@ func TestImportIsResumed(t *testing.T) {
 	}
 }
 
-// TestImportValidatesBeforeSending imports lines that no server accepts. Nothing may be sent, and the
-// error must list each line.
+// TestImportValidatesBeforeSending imports lines that no server accepts. Nothing may be sent, and
+// the error must list each line.
 func TestImportValidatesBeforeSending(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)

@@ -197,8 +197,8 @@ func (m *timeFlag) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// positionFlag is a position at which a group starts to read: beginning, end or a time. The zero value
-// means that none was given.
+// positionFlag is a position at which a group starts to read: beginning, end or a time. The zero
+// value means that none was given.
 type positionFlag struct {
 	queue.Start
 

@@ -234,8 +234,8 @@ func TestQueueExecInterrupted(t *testing.T) {
 	}
 }
 
-// TestQueueExecTimeouts ends commands that take too long, with all processes that they started: after
-// their own limit, or after the consumer's.
+// TestQueueExecTimeouts ends commands that take too long, with all processes that they started:
+// after their own limit, or after the consumer's.
 func TestQueueExecTimeouts(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)

@@ -196,7 +196,8 @@ func (p *produceRun) lines() error {
 // interrupted returns the error of a command that was interrupted.
 func interrupted(ctx context.Context) error { return fmt.Errorf("interrupted: %w", context.Cause(ctx)) }
 
-// collectBatch returns first and the messages that are already waiting, as many as fit into one batch.
+// collectBatch returns first and the messages that are already waiting, as many as fit into one
+// batch.
 func collectBatch(first outgoing, waiting <-chan outgoing) []outgoing {
 	batch, size := []outgoing{first}, len(first.Payload)
 	for len(batch) < produceBatch && size < produceBatchBytes {

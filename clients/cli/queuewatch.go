@@ -150,8 +150,8 @@ func (sc *screen) draw(text string, again bool) error {
 	return err
 }
 
-// printNote writes a message for humans beside the picture. On a terminal the next picture overwrites
-// it.
+// printNote writes a message for humans beside the picture. On a terminal the next picture
+// overwrites it.
 func (sc *screen) note(side io.Writer, text string) {
 	if !sc.terminal || !isTerminal(side) {
 		_, _ = fmt.Fprintln(side, text)

@@ -109,8 +109,8 @@ func (b *bot) start() (parley.Start, error) {
 	return parley.After(p), nil
 }
 
-// savePosition stores the position. The file is replaced as a whole: if the bot or the machine dies, it
-// contains either the old or the new position.
+// savePosition stores the position. The file is replaced as a whole: if the bot or the machine
+// dies, it contains either the old or the new position.
 func (b *bot) savePosition(p parley.Position) error {
 	data, err := json.Marshal(p)
 	if err != nil {

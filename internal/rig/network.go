@@ -97,8 +97,8 @@ func createBridge(ctx context.Context, l *layout) error {
 	return runIP(ctx, commands...)
 }
 
-// createNodeNetwork creates a node's namespace and veth pair, and returns the name of the pair's end
-// in the bridge.
+// createNodeNetwork creates a node's namespace and veth pair, and returns the name of the pair's
+// end in the bridge.
 func createNodeNetwork(ctx context.Context, i int, l *layout) (ns *Namespace, link string, err error) {
 	ns, err = NewNamespace(ctx, fmt.Sprintf("node-%d", i))
 	if err != nil {

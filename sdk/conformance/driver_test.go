@@ -12,8 +12,8 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// TestMatchDistinguishesMismatchFromInvalidPattern checks that errors of a pattern do not count as results
-// of an SDK.
+// TestMatchDistinguishesMismatchFromInvalidPattern checks that errors of a pattern do not count as
+// results of an SDK.
 func TestMatchDistinguishesMismatchFromInvalidPattern(t *testing.T) {
 	t.Parallel()
 	broken := pattern{tag: "!match", arg: "("}
@@ -48,7 +48,8 @@ func TestMatchDistinguishesMismatchFromInvalidPattern(t *testing.T) {
 	}
 }
 
-// TestEventuallyRetriesOnlyMismatches checks that a retry of the driver cannot replace one of the SDK.
+// TestEventuallyRetriesOnlyMismatches checks that a retry of the driver cannot replace one of the
+// SDK.
 func TestEventuallyRetriesOnlyMismatches(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)

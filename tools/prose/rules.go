@@ -1,7 +1,7 @@
 package main
 
-// A rule finds a phrase and names its replacement. A pattern ignores case and matches whole words, and
-// a space in it also matches the end of a line. Code in backquotes is never matched.
+// A rule finds a phrase and names its replacement. A pattern ignores case and matches whole words,
+// and a space in it also matches the end of a line. Code in backquotes is never matched.
 type rule struct {
 	name, pattern, message string
 	// verb restricts the rule to the verb of a function's doc comment.

@@ -1,8 +1,8 @@
 // Command release prepares a clean copy of this repository for a release. It writes the version to
 // go.work and to every go.mod that requires another module of this repository, and the checksums of
 // those modules to go.sum. The checksums are known before the release, because no module contains a
-// module that requires it. With -proxy it also writes the modules to a directory that Go can use as a
-// module proxy.
+// module that requires it. With -proxy it also writes the modules to a directory that Go can use as
+// a module proxy.
 //
 //	release [-proxy DIRECTORY] COPY VERSION
 //

@@ -141,8 +141,8 @@ export class Core {
   }
 
   /**
-   * openStreams opens one stream after another. It returns the final error of a stream, and rejects with
-   * the signal's reason when the subscription ends.
+   * openStreams opens one stream after another. It returns the final error of a stream, and rejects
+   * with the signal's reason when the subscription ends.
    */
   async #openStreams(): Promise<ParleyError | undefined> {
     const pacer = new Pacer(this.caller);

@@ -34,7 +34,8 @@ type Method[Req, Res proto.Message] struct {
 //     it wraps ErrNoResponder;
 //   - Unavailable with OUTCOME_UNKNOWN if the node may have received the request and may execute
 //     it at any later time;
-//   - any other error if req can't be encoded or is larger than about 1 MiB; it wraps ErrNoResponder.
+//   - any other error if req can't be encoded or is larger than about 1 MiB; it wraps
+//     ErrNoResponder.
 func Call[Req, Res proto.Message](ctx context.Context, e *Endpoint, node string, m Method[Req, Res], req Req) (Res, error) {
 	var none Res
 	if node == "" {

@@ -33,8 +33,8 @@ func TestReorderAndRepeats(t *testing.T) {
 	})
 }
 
-// TestFillDoesNotBlockOthers fills a hole while the log is slow: other channels continue, and one read
-// serves all sessions.
+// TestFillDoesNotBlockOthers fills a hole while the log is slow: other channels continue, and one
+// read serves all sessions.
 func TestFillDoesNotBlockOthers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -280,8 +280,8 @@ func TestLinger(t *testing.T) {
 	})
 }
 
-// TestNoLiveSubscribers publishes events, with a hole among them, while the only subscriber is not live.
-// Nothing is read for them.
+// TestNoLiveSubscribers publishes events, with a hole among them, while the only subscriber is not
+// live. Nothing is read for them.
 func TestNoLiveSubscribers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

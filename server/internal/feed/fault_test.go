@@ -174,8 +174,8 @@ func TestDeletedStreamIsRefilled(t *testing.T) {
 	r.waitMirror("room")
 }
 
-// TestCachedSetsStayConsistentUnderFaults breaks one part after another under load, checks every set
-// meanwhile, and compares cache and store at the end.
+// TestCachedSetsStayConsistentUnderFaults breaks one part after another under load, checks every
+// set meanwhile, and compares cache and store at the end.
 func TestCachedSetsStayConsistentUnderFaults(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())

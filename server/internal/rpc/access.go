@@ -12,9 +12,10 @@ import (
 	"github.com/parleyhq/parley/server/internal/ident"
 )
 
-// accessRule is the capability that a call requires. It is checked with only the token and the request,
-// before any lookup, so a refusal does not reveal what exists. The use case checks what depends on
-// more, such as the membership of a channel, or on several fields, such as the sender of a message.
+// accessRule is the capability that a call requires. It is checked with only the token and the
+// request, before any lookup, so a refusal does not reveal what exists. The use case checks what
+// depends on more, such as the membership of a channel, or on several fields, such as the sender of
+// a message.
 type accessRule struct {
 	scope scope
 	// field is the path of the field that names the channel or the topic. If the path begins with a

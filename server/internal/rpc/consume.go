@@ -211,8 +211,8 @@ func (s *queueService) checkExtend(r *parleyv1.StreamingExtend) error {
 	return err
 }
 
-// serveBidi writes frames and serves requests until the session, the stream or the client's half of it
-// ends.
+// serveBidi writes frames and serves requests until the session, the stream or the client's half of
+// it ends.
 func (s *queueService) serveBidi(ctx context.Context, stream *bidi, c *bidiConsumer) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// unreadBodyTimeout bounds how long net/http waits for the unread rest of a body, to keep the connection.
+// unreadBodyTimeout bounds how long net/http waits for the unread rest of a body, to keep the
+// connection.
 const unreadBodyTimeout = 500 * time.Millisecond
 
 // responseGrace is the time to write a unary response after the call's own time limit.
@@ -65,8 +66,8 @@ func limited(cfg *Config, w http.ResponseWriter, r *http.Request) (*http.Request
 	return r, err
 }
 
-// limitUnreadBody bounds the time in which net/http reads the rest of a body that the handler has not
-// read. A client that was refused before the end of its body gets the response only after that.
+// limitUnreadBody bounds the time in which net/http reads the rest of a body that the handler has
+// not read. A client that was refused before the end of its body gets the response only after that.
 func limitUnreadBody(r *http.Request) {
 	body, ok := r.Body.(*timedBody)
 	if ok && !body.ended && r.ContentLength != 0 && r.ProtoMajor == 1 {

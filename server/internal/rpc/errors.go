@@ -46,8 +46,8 @@ func reasonOf(r fault.Reason) parleyv1.ErrorReason {
 	return parleyv1.ErrorReason_ERROR_REASON_INTERNAL
 }
 
-// internalFault returns the fault that clients get for an internal error. The log has the details under
-// the request id.
+// internalFault returns the fault that clients get for an internal error. The log has the details
+// under the request id.
 func internalFault() *fault.Error {
 	return fault.New(fault.Internal, fault.InternalError, "internal error")
 }

@@ -143,8 +143,8 @@ func admit(deps *Deps, calls *intercept.Calls, w http.ResponseWriter, r *http.Re
 	return r.WithContext(ident.NewContext(r.Context(), p))
 }
 
-// pageOrUnknown serves page for a GET or HEAD whose path does not have a procedure's form, and unknown
-// for everything else. page may be nil.
+// pageOrUnknown serves page for a GET or HEAD whose path does not have a procedure's form, and
+// unknown for everything else. page may be nil.
 func pageOrUnknown(page, unknown http.Handler) http.Handler {
 	if page == nil {
 		return unknown
@@ -164,8 +164,8 @@ func isProcedurePath(path string) bool {
 	return ok && strings.Contains(service, ".")
 }
 
-// refuseUnknown answers calls of procedures that do not exist: `unimplemented`, in the caller's protocol
-// and with HTTP status 404.
+// refuseUnknown answers calls of procedures that do not exist: `unimplemented`, in the caller's
+// protocol and with HTTP status 404.
 func refuseUnknown(calls *intercept.Calls) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		setNoStore(w, r)

@@ -116,14 +116,15 @@ type methodSet struct {
 // not nil, NewHandler fails.
 var api, errTables = newMethodSet(services, servicesOf("parley.v1"))
 
-// otherMethod stands for all procedures outside of the API except healthWatch, whose stream lives as long
-// as its client keeps it.
+// otherMethod stands for all procedures outside of the API except healthWatch, whose stream lives
+// as long as its client keeps it.
 var (
 	otherMethod = &method{methodRow: methodRow{maxElements: defaultElements}}
 	healthWatch = &method{methodRow: otherMethod.methodRow, procedure: healthWatchProcedure, serverStreams: true}
 )
 
-// forProcedure returns the method with this URL path; healthWatch or other for a path outside of the API.
+// forProcedure returns the method with this URL path; healthWatch or other for a path outside of
+// the API.
 func (s *methodSet) forProcedure(procedure string) *method {
 	if m := s.byProcedure[procedure]; m != nil {
 		return m
@@ -134,7 +135,8 @@ func (s *methodSet) forProcedure(procedure string) *method {
 	return otherMethod
 }
 
-// forRequest returns the method with this request; other for a message that is not a request forRequest the API.
+// forRequest returns the method with this request; other for a message that is not a request
+// forRequest the API.
 func (s *methodSet) forRequest(request protoreflect.FullName) *method {
 	if m := s.byRequest[request]; m != nil {
 		return m

@@ -112,8 +112,8 @@ func (s *messageService) UpdateSubscription(
 	return &parleyv1.UpdateSubscriptionResponse{}, nil
 }
 
-// checkReadable returns a NOT_MEMBER fault that names all channels of a field that the caller may not
-// read.
+// checkReadable returns a NOT_MEMBER fault that names all channels of a field that the caller may
+// not read.
 //
 // It is called before the channels are added to the stream, and again after that. Without the
 // second call, a membership that ends in between could leave its channel on the stream, because the

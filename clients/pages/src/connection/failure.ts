@@ -2,7 +2,7 @@ import { Code, ConnectError } from "@connectrpc/connect";
 import { ErrorDetailSchema, ErrorReason } from "@parleyhq/api/parley/v1/error_pb.js";
 import type { Reason } from "@parleyhq/sdk";
 
-/** Failure is the part of an error that a page uses, whoever raised the error. */
+/** Failure is the part of an error that a page uses, regardless of the error's source. */
 export interface Failure {
   /** Parley's reason, for example `NOT_MEMBER`. Empty if the error has none. */
   readonly reason: string;

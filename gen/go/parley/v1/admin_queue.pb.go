@@ -35,8 +35,8 @@ const (
 	Partitioner_PARTITIONER_HASH Partitioner = 1
 	// Jump consistent hash. When partitions are added, few keys move.
 	Partitioner_PARTITIONER_CONSISTENT_HASH Partitioner = 2
-	// The partitions take turns, whatever the key. A repeat with the same idempotency key goes to the
-	// partition of the first call.
+	// The partitions take turns, regardless of the key. A repeat with the same idempotency key goes
+	// to the partition of the first call.
 	Partitioner_PARTITIONER_ROUND_ROBIN Partitioner = 3
 )
 

@@ -1586,7 +1586,7 @@ func (x *NackRequest) GetItems() []*NackItem {
 	return nil
 }
 
-// NackItem is one delivery that the consumer gives back, and the outcome for its message.
+// NackItem is one delivery that the consumer returns, and the outcome for its message.
 type NackItem struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Token string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
@@ -1797,7 +1797,7 @@ func (*NackDeadLetter) Descriptor() ([]byte, []int) {
 	return file_parley_v1_queue_proto_rawDescGZIP(), []int{25}
 }
 
-// NackRelease gives back a message that was not processed. The delivery does not count as an
+// NackRelease returns a message that was not processed. The delivery does not count as an
 // attempt. The message is redelivered immediately, in its original order.
 type NackRelease struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`

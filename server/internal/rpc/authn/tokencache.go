@@ -9,18 +9,18 @@ import (
 )
 
 const (
-	// verifiedTTL is how long a verified token is not verified again. It is far below the minutes that
-	// a key set takes to change.
+	// verifiedTTL is how long a verified token is not verified again. It is far below the minutes
+	// that a key set takes to change.
 	verifiedTTL = 10 * time.Second
 	// maxCachedTokens bounds the cached tokens. One more empties the cache, and tokens are verified
 	// again.
 	maxCachedTokens = 16_384
 )
 
-// tokenCache caches verified tokens, since a caller sends the same one with every call, and verifying
-// it costs as much as all other middleware. It holds digests, not tokens: they have one size, and
-// the time of a lookup reveals nothing about a token. The zero value is ready to use. It is safe
-// for concurrent use.
+// tokenCache caches verified tokens, since a caller sends the same one with every call, and
+// verifying it costs as much as all other middleware. It holds digests, not tokens: they have one
+// size, and the time of a lookup reveals nothing about a token. The zero value is ready to use. It
+// is safe for concurrent use.
 type tokenCache struct {
 	mu     sync.Mutex // guards tokens
 	tokens map[[sha256.Size]byte]cachedToken

@@ -21,8 +21,8 @@ import (
 // RequestIDHeader is the header with a request's id, in requests and in responses.
 const RequestIDHeader = "X-Request-Id"
 
-// validRequestID matches the ids that are accepted from clients. Any other id is replaced, and never
-// logged or echoed.
+// validRequestID matches the ids that are accepted from clients. Any other id is replaced, and
+// never logged or echoed.
 var validRequestID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
 // Mapper converts any error to the error that the client gets.

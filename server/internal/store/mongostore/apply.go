@@ -81,8 +81,8 @@ var passingCodes = []int{
 	13436, // NotPrimaryOrSecondary
 }
 
-// isTransient reports whether an error is transient: it comes from a connection or a change of primary,
-// so that a retry may succeed. The driver waits for a primary before each attempt.
+// isTransient reports whether an error is transient: it comes from a connection or a change of
+// primary, so that a retry may succeed. The driver waits for a primary before each attempt.
 func isTransient(err error) bool {
 	if mongo.IsNetworkError(err) {
 		return true

@@ -21,8 +21,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/testkit"
 )
 
-// TestReplicaSetOfThree uses one replica set for all its parts, one after the other. Each part leaves it
-// healthy.
+// TestReplicaSetOfThree uses one replica set for all its parts, one after the other. Each part
+// leaves it healthy.
 func TestReplicaSetOfThree(t *testing.T) {
 	t.Parallel()
 	set := testkit.MongoSet(t)

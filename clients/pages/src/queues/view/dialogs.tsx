@@ -55,8 +55,8 @@ const closed = () => {
   current.value = null;
 };
 
-// inBackground runs an operation that shows its own progress and failures, without keeping the dialog
-// open.
+// inBackground runs an operation that shows its own progress and failures, without keeping the
+// dialog open.
 async function inBackground(act: () => Promise<void>): Promise<void> {
   void act();
 }

@@ -132,8 +132,8 @@ type MessageServiceClient interface {
 	// `history`.
 	ListMembers(context.Context, *v1.ListMembersRequest) (*v1.ListMembersResponse, error)
 	// ListChannels returns a page of the caller's channels that the token covers, ordered by channel
-	// id: those of which the caller is a member, and open ones in which the caller has sent a message
-	// or marked one as read since the caller last left the channel. Heads, counts and last messages
+	// id. A channel is the caller's if the caller is a member. An open channel also is if the caller
+	// has sent a message or marked one as read since last leaving it. Heads, counts and last messages
 	// can be 100 ms old.
 	ListChannels(context.Context, *v1.ListChannelsRequest) (*v1.ListChannelsResponse, error)
 	// MarkRead moves the caller's read cursor of a channel forward. A lower seq changes nothing.
@@ -461,8 +461,8 @@ type MessageServiceHandler interface {
 	// `history`.
 	ListMembers(context.Context, *v1.ListMembersRequest) (*v1.ListMembersResponse, error)
 	// ListChannels returns a page of the caller's channels that the token covers, ordered by channel
-	// id: those of which the caller is a member, and open ones in which the caller has sent a message
-	// or marked one as read since the caller last left the channel. Heads, counts and last messages
+	// id. A channel is the caller's if the caller is a member. An open channel also is if the caller
+	// has sent a message or marked one as read since last leaving it. Heads, counts and last messages
 	// can be 100 ms old.
 	ListChannels(context.Context, *v1.ListChannelsRequest) (*v1.ListChannelsResponse, error)
 	// MarkRead moves the caller's read cursor of a channel forward. A lower seq changes nothing.

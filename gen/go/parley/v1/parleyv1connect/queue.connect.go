@@ -97,7 +97,7 @@ type QueueServiceClient interface {
 	// the stream no longer holds is `failed_precondition`, and nothing changes. A repeat has no
 	// further effect.
 	Ack(context.Context, *v1.AckRequest) (*v1.AckResponse, error)
-	// Nack gives deliveries back, to be retried, released or made dead letters, and returns one
+	// Nack returns deliveries, to be retried, released or made dead letters. The response has one
 	// result per delivery. The result is `failed_precondition` for a delivery that the stream no
 	// longer holds, for a Nack after an Ack and for an Ack after a Nack. A repeat has no further
 	// effect.
@@ -342,7 +342,7 @@ type QueueServiceHandler interface {
 	// the stream no longer holds is `failed_precondition`, and nothing changes. A repeat has no
 	// further effect.
 	Ack(context.Context, *v1.AckRequest) (*v1.AckResponse, error)
-	// Nack gives deliveries back, to be retried, released or made dead letters, and returns one
+	// Nack returns deliveries, to be retried, released or made dead letters. The response has one
 	// result per delivery. The result is `failed_precondition` for a delivery that the stream no
 	// longer holds, for a Nack after an Ack and for an Ack after a Nack. A repeat has no further
 	// effect.

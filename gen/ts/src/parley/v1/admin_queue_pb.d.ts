@@ -1605,8 +1605,8 @@ export enum Partitioner {
   CONSISTENT_HASH = 2,
 
   /**
-   * The partitions take turns, whatever the key. A repeat with the same idempotency key goes to the
-   * partition of the first call.
+   * The partitions take turns, regardless of the key. A repeat with the same idempotency key goes
+   * to the partition of the first call.
    *
    * @generated from enum value: PARTITIONER_ROUND_ROBIN = 3;
    */

@@ -687,8 +687,8 @@ export declare const MessageService: GenService<{
   },
   /**
    * ListChannels returns a page of the caller's channels that the token covers, ordered by channel
-   * id: those of which the caller is a member, and open ones in which the caller has sent a message
-   * or marked one as read since the caller last left the channel. Heads, counts and last messages
+   * id. A channel is the caller's if the caller is a member. An open channel also is if the caller
+   * has sent a message or marked one as read since last leaving it. Heads, counts and last messages
    * can be 100 ms old.
    *
    * @generated from rpc parley.v1.MessageService.ListChannels

@@ -742,7 +742,7 @@ export declare type NackRequest = Message<"parley.v1.NackRequest"> & {
 export declare const NackRequestSchema: GenMessage<NackRequest>;
 
 /**
- * NackItem is one delivery that the consumer gives back, and the outcome for its message.
+ * NackItem is one delivery that the consumer returns, and the outcome for its message.
  *
  * @generated from message parley.v1.NackItem
  */
@@ -834,7 +834,7 @@ export declare type NackDeadLetter = Message<"parley.v1.NackDeadLetter"> & {
 export declare const NackDeadLetterSchema: GenMessage<NackDeadLetter>;
 
 /**
- * NackRelease gives back a message that was not processed. The delivery does not count as an
+ * NackRelease returns a message that was not processed. The delivery does not count as an
  * attempt. The message is redelivered immediately, in its original order.
  *
  * @generated from message parley.v1.NackRelease
@@ -1420,7 +1420,7 @@ export declare const QueueService: GenService<{
     output: typeof AckResponseSchema;
   },
   /**
-   * Nack gives deliveries back, to be retried, released or made dead letters, and returns one
+   * Nack returns deliveries, to be retried, released or made dead letters. The response has one
    * result per delivery. The result is `failed_precondition` for a delivery that the stream no
    * longer holds, for a Nack after an Ack and for an Ack after a Nack. A repeat has no further
    * effect.

@@ -484,7 +484,7 @@ func (x *QueueAckRequest) GetTokens() []string {
 	return nil
 }
 
-// QueueNackRequest gives back deliveries of a stream.
+// QueueNackRequest returns deliveries of a stream to their group.
 type QueueNackRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Stream        *QueueStream           `protobuf:"bytes,1,opt,name=stream,proto3" json:"stream,omitempty"`
