@@ -203,8 +203,8 @@ func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.
 		Node:       s.roster.ID(),
 		QueueBytes: s.cfg.Limits.StreamQueueBytes, QueueEvents: s.cfg.Limits.StreamQueueEvents, FrameBytes: s.cfg.Limits.FrameBytes,
 		HeartbeatInterval:     s.cfg.Limits.HeartbeatInterval,
-		MaxChannelsPerSession: s.cfg.Limits.ChannelsPerStream,
-		MaxSessionsPerSubject: s.cfg.Limits.StreamsPerSubject, MaxSessions: s.cfg.Limits.Streams,
+		MaxChannelsPerStream: s.cfg.Limits.ChannelsPerStream,
+		MaxStreamsPerSubject: s.cfg.Limits.StreamsPerSubject, MaxStreams: s.cfg.Limits.Streams,
 		Logger: s.log, Meter: tel.Meters.Meter(scope), OnDeliver: onDeliver(ctx, tel.Tracers, tel.Propagator),
 	}, b.bus, reader, rpc.Encoder{})
 

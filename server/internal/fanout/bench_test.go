@@ -26,11 +26,11 @@ func (p plainEncoder) Lost(string, LostReason) []byte { return p.data }
 
 func (p plainEncoder) Typing(string, string) []byte { return p.data }
 
-// fleet opens n sessions on one channel, all live.
-func fleet(b *testing.B, h *Hub, n int) []*Session {
+// fleet opens n streams on one channel, all live.
+func fleet(b *testing.B, h *Hub, n int) []*Stream {
 	b.Helper()
-	sessions := make([]*Session, n)
-	for i := range sessions {
+	streams := make([]*Stream, n)
+	for i := range streams {
 		s, err := h.Open(fmt.Sprintf("user %d", i), time.Now().Add(time.Hour))
 		if err != nil {
 			b.Fatal(err)
@@ -41,13 +41,13 @@ func fleet(b *testing.B, h *Hub, n int) []*Session {
 		if _, err := s.Next(b.Context()); err != nil {
 			b.Fatal(err)
 		}
-		sessions[i] = s
+		streams[i] = s
 	}
-	return sessions
+	return streams
 }
 
-// BenchmarkFanout publishes to 1000 sessions that read as fast as they can. "saturated" publishes
-// as much as the readers can bear; "paced" waits until every session has the event.
+// BenchmarkFanout publishes to 1000 streams that read as fast as they can. "saturated" publishes
+// as much as the readers can bear; "paced" waits until every stream has the event.
 func BenchmarkFanout(b *testing.B) {
 	for _, paced := range []bool{false, true} {
 		b.Run(map[bool]string{false: "saturated", true: "paced"}[paced], func(b *testing.B) {
@@ -55,11 +55,11 @@ func BenchmarkFanout(b *testing.B) {
 			log, bus := newLog(), newBus()
 			h := New(Config{}, bus, log, plainEncoder{make([]byte, 200)})
 			lifecycletest.Start(b, h)
-			sessions := fleet(b, h, n)
+			streams := fleet(b, h, n)
 			ctx, cancel := context.WithCancel(context.Background())
 			var readers sync.WaitGroup
 			var got, bytes atomic.Int64
-			for _, s := range sessions {
+			for _, s := range streams {
 				readers.Go(func() {
 					defer s.Close()
 					buffer := make([]byte, 0, 4096)
@@ -101,14 +101,14 @@ func BenchmarkFanout(b *testing.B) {
 	}
 }
 
-// BenchmarkPush measures the hub alone: one event is queued to 1000 sessions and taken from their
+// BenchmarkPush measures the hub alone: one event is queued to 1000 streams and taken from their
 // queues.
 func BenchmarkPush(b *testing.B) {
 	const n, batch = 1000, 100
 	log, bus := newLog(), newBus()
 	h := New(Config{}, bus, log, plainEncoder{make([]byte, 200)})
 	lifecycletest.Start(b, h)
-	sessions := fleet(b, h, n)
+	streams := fleet(b, h, n)
 	event := message.Event{Epoch: "e1", Time: time.Now(), Message: message.Message{ChannelID: "c"}}
 	b.ReportAllocs()
 	for b.Loop() {
@@ -116,14 +116,14 @@ func BenchmarkPush(b *testing.B) {
 			event.Seq++
 			bus.publish(event)
 		}
-		for _, s := range sessions {
+		for _, s := range streams {
 			if f, err := s.Next(b.Context()); err != nil || f.Events != batch {
 				b.Fatal(f.Events, err)
 			}
 		}
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*n*batch), "ns/delivery")
-	for _, s := range sessions {
+	for _, s := range streams {
 		s.Close()
 	}
 }
@@ -159,20 +159,20 @@ func BenchmarkFrame(b *testing.B) {
 	}
 }
 
-// BenchmarkIdleSession reports the memory of a session with one live channel whose Next waits in a
+// BenchmarkIdleStream reports the memory of a stream with one live channel whose Next waits in a
 // goroutine, and how much of it is not that goroutine's stack.
-func BenchmarkIdleSession(b *testing.B) {
+func BenchmarkIdleStream(b *testing.B) {
 	for b.Loop() {
 		const n = 10_000
 		log, bus := newLog(), newBus()
 		h := New(Config{}, bus, log, plainEncoder{make([]byte, 200)})
 		lifecycletest.Start(b, h)
 		before := memory()
-		sessions := fleet(b, h, n)
+		streams := fleet(b, h, n)
 		ctx, cancel := context.WithCancel(context.Background())
 		waiting := &countingContext{Context: ctx}
 		var readers sync.WaitGroup
-		for _, s := range sessions {
+		for _, s := range streams {
 			readers.Go(func() {
 				if _, err := s.Next(waiting); ctx.Err() == nil {
 					b.Error(err)
@@ -183,11 +183,11 @@ func BenchmarkIdleSession(b *testing.B) {
 			runtime.Gosched()
 		}
 		now := memory()
-		b.ReportMetric(float64(now.HeapAlloc-before.HeapAlloc)/n, "heap-B/session")
-		b.ReportMetric(float64(now.StackInuse-before.StackInuse)/n, "stack-B/session")
+		b.ReportMetric(float64(now.HeapAlloc-before.HeapAlloc)/n, "heap-B/stream")
+		b.ReportMetric(float64(now.StackInuse-before.StackInuse)/n, "stack-B/stream")
 		cancel()
 		readers.Wait()
-		for _, s := range sessions {
+		for _, s := range streams {
 			s.Close()
 		}
 		lifecycletest.Stop(b, h)
@@ -215,7 +215,7 @@ func memory() runtime.MemStats {
 	return m
 }
 
-// BenchmarkComeback lets 1000 sessions come back to 10 channels, each with three entries to catch
+// BenchmarkComeback lets 1000 streams come back to 10 channels, each with three entries to catch
 // up on, and reports how often the log is read.
 func BenchmarkComeback(b *testing.B) {
 	const n, channels = 1000, 10
@@ -251,5 +251,5 @@ func BenchmarkComeback(b *testing.B) {
 		readers.Wait()
 		lifecycletest.Stop(b, h)
 	}
-	b.ReportMetric(float64(log.replays)/float64(b.N)/n, "reads/session")
+	b.ReportMetric(float64(log.replays)/float64(b.N)/n, "reads/stream")
 }

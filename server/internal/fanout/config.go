@@ -16,19 +16,19 @@ type Config struct {
 	// Node is the suffix of stream ids, after 26 characters, from which any node can tell where a
 	// stream lives. It has up to 38 characters of A-Z a-z 0-9 _ -. The default is none.
 	Node string
-	// QueueBytes and QueueEvents bound the live events that wait for one session's reader. A
-	// session that exceeds either is cut as a slow consumer. One event is always accepted. The
+	// QueueBytes and QueueEvents bound the live events that wait for one stream's reader. A
+	// stream that exceeds either is cut as a slow consumer. One event is always accepted. The
 	// defaults are 1 MiB and 4096.
 	QueueBytes, QueueEvents int
 	// HeartbeatInterval is the maximum time without a frame. The default is 15 s.
 	HeartbeatInterval time.Duration
-	// MaxChannelsPerSession is the maximum number of channels of one session. The default is 500.
-	MaxChannelsPerSession int
-	// MaxSessionsPerSubject is the maximum number of sessions of one subject on this node. The
+	// MaxChannelsPerStream is the maximum number of channels of one stream. The default is 500.
+	MaxChannelsPerStream int
+	// MaxStreamsPerSubject is the maximum number of streams of one subject on this node. The
 	// default is 100.
-	MaxSessionsPerSubject int
-	// MaxSessions is the maximum number of sessions on this node; 0 means no limit.
-	MaxSessions int
+	MaxStreamsPerSubject int
+	// MaxStreams is the maximum number of streams on this node; 0 means no limit.
+	MaxStreams int
 	// ReplayFrameBytes is the approximate size of replayed data in one frame, and of one read of
 	// the log. The default is 64 KiB.
 	ReplayFrameBytes int
@@ -61,9 +61,9 @@ type Config struct {
 	// and a limit, which starts at RetryMin and doubles up to RetryMax. The defaults are 100 ms and
 	// 5 s.
 	RetryMin, RetryMax time.Duration
-	// ReplayReads is the maximum number of concurrent reads for the replays of all sessions,
-	// SessionReads for those of one session. The defaults are 64 and 4.
-	ReplayReads, SessionReads int
+	// ReplayReads is the maximum number of concurrent reads for the replays of all streams,
+	// StreamReads for those of one stream. The defaults are 64 and 4.
+	ReplayReads, StreamReads int
 	// TopicReads is the maximum number of concurrent reads for fills and checks. The default is 32.
 	TopicReads int
 
@@ -71,7 +71,7 @@ type Config struct {
 	Logger *slog.Logger
 	// Meter creates the instruments. The default records nothing.
 	Meter metric.Meter
-	// OnDeliver is called once per live event with the number of sessions it was queued to, if
+	// OnDeliver is called once per live event with the number of streams it was queued to, if
 	// there are any; never for replays. It is called under a topic's lock: it must not block, call
 	// the hub, or keep the event.
 	OnDeliver func(e *message.Event, subscribers int)
@@ -81,8 +81,8 @@ func (c *Config) setDefaults() {
 	c.QueueBytes = cmp.Or(c.QueueBytes, 1<<20)
 	c.QueueEvents = cmp.Or(c.QueueEvents, 4096)
 	c.HeartbeatInterval = cmp.Or(c.HeartbeatInterval, 15*time.Second)
-	c.MaxChannelsPerSession = cmp.Or(c.MaxChannelsPerSession, 500)
-	c.MaxSessionsPerSubject = cmp.Or(c.MaxSessionsPerSubject, 100)
+	c.MaxChannelsPerStream = cmp.Or(c.MaxChannelsPerStream, 500)
+	c.MaxStreamsPerSubject = cmp.Or(c.MaxStreamsPerSubject, 100)
 	c.ReplayFrameBytes = cmp.Or(c.ReplayFrameBytes, 64<<10)
 	c.RecentBytes = cmp.Or(c.RecentBytes, 64<<20)
 	c.FrameBytes = cmp.Or(c.FrameBytes, 1<<20)
@@ -97,7 +97,7 @@ func (c *Config) setDefaults() {
 	c.RetryMin = cmp.Or(c.RetryMin, 100*time.Millisecond)
 	c.RetryMax = cmp.Or(c.RetryMax, 5*time.Second)
 	c.ReplayReads = cmp.Or(c.ReplayReads, 64)
-	c.SessionReads = cmp.Or(c.SessionReads, 4)
+	c.StreamReads = cmp.Or(c.StreamReads, 4)
 	c.TopicReads = cmp.Or(c.TopicReads, 32)
 	if c.Logger == nil {
 		c.Logger = slog.Default()

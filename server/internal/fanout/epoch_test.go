@@ -35,7 +35,7 @@ func TestEpochChange(t *testing.T) {
 		"event": func(r *rig) { r.send("c") },
 		// No event arrives, but a check detects it.
 		"check": func(r *rig) { r.log.add("c"); time.Sleep(time.Minute) },
-		// Another session subscribes.
+		// Another stream subscribes.
 		"subscriber": func(r *rig) { r.log.add("c"); r.read(r.open(live("c"))) },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -14,32 +14,32 @@ func (h *Hub) SubscribedSubjects(channelID string) []string {
 	subjects := make([]string, 0, len(subs))
 	seen := make(map[string]struct{}, len(subs))
 	for _, u := range subs {
-		if _, ok := seen[u.session.core.Subject]; ok || u.want.Exempt {
+		if _, ok := seen[u.stream.core.Subject]; ok || u.want.Exempt {
 			continue
 		}
-		seen[u.session.core.Subject] = struct{}{}
-		subjects = append(subjects, u.session.core.Subject)
+		seen[u.stream.core.Subject] = struct{}{}
+		subjects = append(subjects, u.stream.core.Subject)
 	}
 	return subjects
 }
 
-// Expel removes the channel from every session of the subject, except from subscriptions that are
+// Expel removes the channel from every stream of the subject, except from subscriptions that are
 // Exempt.
 //
 // Once it returns, later frames contain nothing of the channel but one Lost, and the error at the
-// session's end does not name it. A concurrent Update takes effect before or after Expel: if it
-// adds the channel afterwards, the session has the channel, and a Lost that is still pending is
-// dropped. A draining session gets no Lost. Expel does no I/O.
+// stream's end does not name it. A concurrent Update takes effect before or after Expel: if it
+// adds the channel afterwards, the stream has the channel, and a Lost that is still pending is
+// dropped. A draining stream gets no Lost. Expel does no I/O.
 func (h *Hub) Expel(channelID, subject string) {
 	var lost []byte
 	for _, u := range h.subscriptions(channelID) {
-		if u.session.core.Subject != subject {
+		if u.stream.core.Subject != subject {
 			continue
 		}
 		if lost == nil {
 			lost = h.enc.Lost(channelID, LostNotMember)
 		}
-		u.session.expel(channelID, lost)
+		u.stream.expel(channelID, lost)
 	}
 }
 
@@ -57,9 +57,9 @@ func (h *Hub) subscriptions(channelID string) []*subscription {
 	return slices.Clone(t.subs)
 }
 
-// expel removes a channel from the session and queues lost, unless the current subscription is
+// expel removes a channel from the stream and queues lost, unless the current subscription is
 // exempt.
-func (s *Session) expel(channelID string, lost []byte) {
+func (s *Stream) expel(channelID string, lost []byte) {
 	s.edit.Lock()
 	defer s.edit.Unlock()
 	s.mu.Lock()

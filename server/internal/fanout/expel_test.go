@@ -48,7 +48,7 @@ func TestSubscribedSubjects(t *testing.T) {
 	watched("never")
 }
 
-// TestExpel removes a channel with queued events from two of a subject's sessions, and from no
+// TestExpel removes a channel with queued events from two of a subject's streams, and from no
 // other.
 func TestExpel(t *testing.T) {
 	t.Parallel()
@@ -56,7 +56,7 @@ func TestExpel(t *testing.T) {
 		r := setup(t, noChecks())
 		one, two := r.open(live("c"), live("d")), r.open(live("c"))
 		free, bob := r.open(exempt("c")), r.openAs("bob", live("c"))
-		for _, s := range []*Session{one, two, free, bob} {
+		for _, s := range []*Stream{one, two, free, bob} {
 			r.read(s)
 		}
 		r.send("c")
@@ -70,7 +70,7 @@ func TestExpel(t *testing.T) {
 		r.bus.typing("c", "bob")
 		equal(t, r.read(one), map[string]string{"c": "lost(reason=1)", "d": want("", 1, 2)})
 		equal(t, r.read(two), map[string]string{"c": "lost(reason=1)"})
-		for _, s := range []*Session{free, bob} {
+		for _, s := range []*Stream{free, bob} {
 			equal(t, r.read(s)["c"], want("", 1, 2)+" typing(bob)")
 		}
 		equal(t, r.hub.stats.expelled.Load(), int64(2))
@@ -156,7 +156,7 @@ func TestExpelLingers(t *testing.T) {
 	})
 }
 
-func TestExpelOfAnEndingSession(t *testing.T) {
+func TestExpelOfAnEndingStream(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := setup(t, noChecks())
@@ -186,12 +186,12 @@ func TestExpelOfAnEndingSession(t *testing.T) {
 }
 
 // TestExpelWaitsForUpdate expels while an Update has the channel on the topic, where
-// SubscribedSubjects finds it, but not yet on the session.
+// SubscribedSubjects finds it, but not yet on the stream.
 func TestExpelWaitsForUpdate(t *testing.T) {
 	t.Parallel()
 	r := setup(t, noChecks())
 	s := r.open()
-	u := &subscription{session: s, want: live("c")}
+	u := &subscription{stream: s, want: live("c")}
 	s.edit.Lock()
 	r.hub.attach(u)
 	equal(t, r.hub.SubscribedSubjects("c"), []string{"ann"})
@@ -219,14 +219,14 @@ func TestExpelWaitsForUpdate(t *testing.T) {
 func TestExpelRace(t *testing.T) {
 	t.Parallel()
 	for round := range 30 {
-		r := setup(t, Config{MaxSessionsPerSubject: 1000})
-		sessions := make([]*Session, 4)
+		r := setup(t, Config{MaxStreamsPerSubject: 1000})
+		streams := make([]*Stream, 4)
 		var all, readers sync.WaitGroup
 		ctx, cancel := context.WithCancel(t.Context())
-		after := make([]atomic.Bool, len(sessions))
-		for i := range sessions {
+		after := make([]atomic.Bool, len(streams))
+		for i := range streams {
 			s := r.open(live("c"), live("d"))
-			sessions[i] = s
+			streams[i] = s
 			readers.Go(func() { followAfterExpel(ctx, t, s, &after[i]) })
 			all.Go(func() {
 				for n := range 100 {
@@ -255,7 +255,7 @@ func TestExpelRace(t *testing.T) {
 			}
 		})
 		all.Wait()
-		for _, s := range sessions {
+		for _, s := range streams {
 			if s.mu.Lock(); len(s.subs) != 0 {
 				t.Errorf("round %d: %d channels are left", round, len(s.subs))
 			}
@@ -265,7 +265,7 @@ func TestExpelRace(t *testing.T) {
 		r.send("c")
 		cancel()
 		readers.Wait()
-		for _, s := range sessions {
+		for _, s := range streams {
 			s.Close()
 		}
 	}
@@ -273,7 +273,7 @@ func TestExpelRace(t *testing.T) {
 
 // followAfterExpel reads frames. It reports an error if a frame taken after the last Expel holds
 // more than the Lost.
-func followAfterExpel(ctx context.Context, t *testing.T, s *Session, expelled *atomic.Bool) {
+func followAfterExpel(ctx context.Context, t *testing.T, s *Stream, expelled *atomic.Bool) {
 	for {
 		late := expelled.Load()
 		f, err := s.Next(ctx)

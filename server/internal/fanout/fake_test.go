@@ -320,12 +320,12 @@ func noChecks() Config {
 // send appends an entry and publishes it.
 func (r *rig) send(id string) { r.bus.publish(r.log.add(id)) }
 
-func (r *rig) open(positions ...Position) *Session {
+func (r *rig) open(positions ...Position) *Stream {
 	r.tb.Helper()
 	return r.openAs("ann", positions...)
 }
 
-func (r *rig) openAs(subject string, positions ...Position) *Session {
+func (r *rig) openAs(subject string, positions ...Position) *Stream {
 	r.tb.Helper()
 	s, err := r.hub.Open(subject, time.Time{})
 	if err != nil {
@@ -344,7 +344,7 @@ func live(id string) Position { return Position{ChannelID: id} }
 
 // read calls Next until only heartbeats have come for a while. It returns the received lines of
 // each channel.
-func (r *rig) read(s *Session) map[string]string {
+func (r *rig) read(s *Stream) map[string]string {
 	r.tb.Helper()
 	got, err := r.drainFrames(s)
 	if err != nil {
@@ -353,8 +353,8 @@ func (r *rig) read(s *Session) map[string]string {
 	return got
 }
 
-// drainFrames is read, but returns the session's end as an error.
-func (r *rig) drainFrames(s *Session) (map[string]string, error) {
+// drainFrames is read, but returns the stream's end as an error.
+func (r *rig) drainFrames(s *Stream) (map[string]string, error) {
 	r.tb.Helper()
 	got := map[string]string{}
 	for {
@@ -376,5 +376,5 @@ func (r *rig) drainFrames(s *Session) (map[string]string, error) {
 	}
 }
 
-// remove removes channels from a session, which may have ended meanwhile.
-func remove(s *Session, channelIDs ...string) error { return s.Update(nil, channelIDs) }
+// remove removes channels from a stream, which may have ended meanwhile.
+func remove(s *Stream, channelIDs ...string) error { return s.Update(nil, channelIDs) }

@@ -1,5 +1,5 @@
 // Package fanout delivers the events of channels to the subscribers on one node. A Hub holds the
-// sessions (one per stream) and one topic for each channel with a local subscriber. Only the topic
+// streams (one per stream) and one topic for each channel with a local subscriber. Only the topic
 // subscribes to the Bus.
 //
 // # Order
@@ -18,7 +18,7 @@
 //
 // Events are pushed only to live subscriptions. For a subscription in replay the tail is the
 // position to reach. However far it is behind, it uses memory only for the page that its reader
-// asked for. Pages and live events share one queue per session, and going live and queueing the
+// asked for. Pages and live events share one queue per stream, and going live and queueing the
 // last page are one critical section, so order needs no further care.
 //
 // Notes (a user is typing; the channel is lost) are not part of the log and its order. They wait
@@ -26,7 +26,7 @@
 //
 // # Goroutines
 //
-// A session has no goroutine: the stream's handler calls Next. Reads of the log run in pools of
+// A stream has no goroutine: the stream's handler calls Next. Reads of the log run in pools of
 // bounded size whose goroutines end when they are idle. One goroutine runs the schedule of all
 // topics.
 //
@@ -34,11 +34,11 @@
 //
 // Locks are taken in this order, and never held over I/O or a blocking channel operation:
 //
-//	Session.edit  (one Add, Remove or Close of a session at a time)
-//	stream.Registry (sessions; alone)
+//	Stream.edit  (one Add, Remove or Close of a stream at a time)
+//	stream.Registry (streams; alone)
 //	Hub.mu        (topics)
 //	topic.mu      (one channel)
-//	Session.mu    (queue, state of the stream)
+//	Stream.mu    (queue, state of the stream)
 //	recents.mu
 //	schedule.mu
 //	pool.mu

@@ -155,7 +155,7 @@ func (t *topic) retryFill() {
 func (t *topic) demote() {
 	for _, u := range t.live {
 		u.slot = 0
-		u.session.catchUp(u)
+		u.stream.catchUp(u)
 	}
 	t.hub.stats.demoted.Add(int64(len(t.live)))
 	t.live = nil

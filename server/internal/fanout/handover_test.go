@@ -198,7 +198,7 @@ func TestStateAheadOfBus(t *testing.T) {
 // possible.
 func TestHandoverUnderLoad(t *testing.T) {
 	t.Parallel()
-	r := setup(t, Config{QueueEvents: 100_000, QueueBytes: 100 << 20, MaxSessionsPerSubject: 1000})
+	r := setup(t, Config{QueueEvents: 100_000, QueueBytes: 100 << 20, MaxStreamsPerSubject: 1000})
 	r.log.addMany("c", 100)
 	stop := make(chan struct{})
 	var publisher, readers sync.WaitGroup

@@ -20,7 +20,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/stream"
 )
 
-// Hub delivers the events of channels to the sessions of one node. It is safe for concurrent use.
+// Hub delivers the events of channels to the streams of one node. It is safe for concurrent use.
 type Hub struct {
 	cfg   Config
 	bus   Bus
@@ -41,22 +41,22 @@ type Hub struct {
 	schedule schedule
 	recents  recents
 
-	streams *stream.Registry[*Session]
+	streams *stream.Registry[*Stream]
 
 	// mu guards the fields below.
 	mu     sync.Mutex
 	topics map[string]*topic
 }
 
-// New returns a hub. It refuses sessions until Start. The hub does not close the bus, the log or
+// New returns a hub. It refuses streams until Start. The hub does not close the bus, the log or
 // the encoder.
 func New(cfg Config, bus Bus, log Log, enc Encoder) *Hub {
 	cfg.setDefaults()
 	h := &Hub{
 		cfg: cfg, bus: bus, log: log, enc: enc,
 		topics: map[string]*topic{}, schedule: schedule{wake: make(chan struct{}, 1)},
-		streams: stream.NewRegistry[*Session](stream.Config{
-			Node: cfg.Node, MaxStreams: cfg.MaxSessions, MaxPerSubject: cfg.MaxSessionsPerSubject,
+		streams: stream.NewRegistry[*Stream](stream.Config{
+			Node: cfg.Node, MaxStreams: cfg.MaxStreams, MaxPerSubject: cfg.MaxStreamsPerSubject,
 		}),
 	}
 	h.replays.max, h.reads.max = h.cfg.ReplayReads, h.cfg.TopicReads
@@ -64,7 +64,7 @@ func New(cfg Config, bus Bus, log Log, enc Encoder) *Hub {
 	return h
 }
 
-// Start starts accepting sessions. See lifecycle.Service.
+// Start starts accepting streams. See lifecycle.Service.
 func (h *Hub) Start(ctx context.Context) error {
 	return h.life.Start(ctx, func(_ context.Context, run *lifecycle.Run) error {
 		unobserve, err := h.instruments(h.cfg.Meter)
@@ -90,21 +90,21 @@ func (h *Hub) Start(ctx context.Context) error {
 	})
 }
 
-// Open creates a session for subject that ends at expires; the zero time means never. It fails with
-// NODE_FULL if the node has reached its limit of sessions, in total or for the subject, and with
-// SHUTTING_DOWN before Start and once the hub drains or stops. The caller must Close the session.
-func (h *Hub) Open(subject string, expires time.Time) (*Session, error) {
-	s, err := h.streams.Admit(subject, expires, h.newSession)
+// Open creates a stream for subject that ends at expires; the zero time means never. It fails with
+// NODE_FULL if the node has reached its limit of streams, in total or for the subject, and with
+// SHUTTING_DOWN before Start and once the hub drains or stops. The caller must Close the stream.
+func (h *Hub) Open(subject string, expires time.Time) (*Stream, error) {
+	s, err := h.streams.Admit(subject, expires, h.newStream)
 	if err != nil {
 		return nil, err
 	}
-	h.stats.sessions.Add(1)
+	h.stats.streams.Add(1)
 	return s, nil
 }
 
-// Session returns a live session of subject. It fails with STREAM_NOT_FOUND alike if the id is
-// unknown, the session is another subject's, or it has ended.
-func (h *Hub) Session(id, subject string) (*Session, error) {
+// Stream returns a live stream of subject. It fails with STREAM_NOT_FOUND alike if the id is
+// unknown, the stream is another subject's, or it has ended.
+func (h *Hub) Stream(id, subject string) (*Stream, error) {
 	s, ok := h.streams.Find(id, subject)
 	if !ok || s.ended() {
 		return nil, stream.NotFound()
@@ -112,14 +112,14 @@ func (h *Hub) Session(id, subject string) (*Session, error) {
 	return s, nil
 }
 
-// Drain refuses new sessions and ends the existing ones. Each session returns its queued frames,
+// Drain refuses new streams and ends the existing ones. Each stream returns its queued frames,
 // then the advice to reconnect within the given time, then SHUTTING_DOWN. Drain waits until all are
 // closed or ctx ends, and returns ctx's error in that case.
 func (h *Hub) Drain(ctx context.Context, within time.Duration) error {
-	return h.streams.Drain(ctx, func(s *Session) { s.drain(max(within, time.Millisecond)) })
+	return h.streams.Drain(ctx, func(s *Stream) { s.drain(max(within, time.Millisecond)) })
 }
 
-// Stop ends every session with SHUTTING_DOWN at once, stops all background work and waits for it.
+// Stop ends every stream with SHUTTING_DOWN at once, stops all background work and waits for it.
 func (h *Hub) Stop(ctx context.Context) error { return h.life.Stop(ctx) }
 
 func (h *Hub) endAll() {

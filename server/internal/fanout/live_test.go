@@ -34,7 +34,7 @@ func TestReorderAndRepeats(t *testing.T) {
 }
 
 // TestFillDoesNotBlockOthers fills a hole while the log is slow: other channels continue, and one
-// read serves all sessions.
+// read serves all streams.
 func TestFillDoesNotBlockOthers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -216,7 +216,7 @@ func TestCheckRetriesAfterLogFailure(t *testing.T) {
 	})
 }
 
-// TestEncodedOnce counts encodings: one per live event, regardless of the number of sessions.
+// TestEncodedOnce counts encodings: one per live event, regardless of the number of streams.
 func TestEncodedOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -228,18 +228,18 @@ func TestEncodedOnce(t *testing.T) {
 			traced.Store(e.Traceparent)
 		}
 		r := setup(t, cfg)
-		var sessions []*Session
+		var streams []*Stream
 		for range 50 {
 			s := r.open(live("c"))
 			r.read(s)
-			sessions = append(sessions, s)
+			streams = append(streams, s)
 		}
 		for range 20 {
 			e := r.log.add("c")
 			e.Traceparent = "00-a-b-01"
 			r.bus.publish(e)
 		}
-		for _, s := range sessions {
+		for _, s := range streams {
 			f, err := s.Next(t.Context())
 			if err != nil {
 				t.Fatal(err)

@@ -11,7 +11,7 @@ import (
 // stats are counters that are observed when metrics are collected: an instrument's Add costs more
 // than a delivery.
 type stats struct {
-	sessions, subscribers, topics            atomic.Int64
+	streams, subscribers, topics             atomic.Int64
 	deliveries, frames, cuts, fills, demoted atomic.Int64
 	expelled, readErrors, shared             atomic.Int64
 }
@@ -34,7 +34,7 @@ func (h *Hub) instruments(m metric.Meter) (unregister func(), err error) {
 		observes []func(metric.Observer)
 	)
 	for _, o := range []observed{
-		{"streams", "Live streams.", &h.stats.sessions, true},
+		{"streams", "Live streams.", &h.stats.streams, true},
 		{"subscribers", "Channels that streams follow, summed over the streams.", &h.stats.subscribers, true},
 		{"topics", "Channels that the node listens to.", &h.stats.topics, true},
 		{"deliveries", "Log entries handed to streams.", &h.stats.deliveries, false},

@@ -69,7 +69,7 @@ func (m *model) isCalm() bool {
 }
 
 func runModel(t *testing.T, seed uint64) {
-	cfg := Config{QueueEvents: 40, QueueBytes: 3000, ReplayFrameBytes: 300, FrameBytes: 2000, MaxSessionsPerSubject: 1000}
+	cfg := Config{QueueEvents: 40, QueueBytes: 3000, ReplayFrameBytes: 300, FrameBytes: 2000, MaxStreamsPerSubject: 1000}
 	m := &model{rig: setup(t, cfg), rng: rand.New(rand.NewPCG(seed, 1))}
 	m.lossy = m.n(4)
 	for i := range 8 {
@@ -187,11 +187,11 @@ func (m *model) badly(e message.Event) {
 // client follows channels as an SDK would, and checks everything it receives.
 type client struct {
 	*model
-	name    string
-	session *Session
-	views   map[string]*view
-	events  int
-	losses  int
+	name   string
+	stream *Stream
+	views  map[string]*view
+	events int
+	losses int
 	// expelled holds the channels that were ever removed from the client by expel.
 	expelled sync.Map
 }
@@ -214,12 +214,12 @@ func (c *client) run(stop <-chan struct{}) {
 	defer cancel()
 	go func() { <-stop; cancel() }()
 	c.connect()
-	defer func() { c.session.Close() }()
+	defer func() { c.stream.Close() }()
 	for {
 		if !c.isCalm() {
 			c.change()
 		}
-		f, err := c.session.Next(ctx)
+		f, err := c.stream.Next(ctx)
 		if ctx.Err() != nil {
 			return
 		}
@@ -236,13 +236,13 @@ func (c *client) run(stop <-chan struct{}) {
 	}
 }
 
-// connect opens a session and subscribes from the client's positions.
+// connect opens a stream and subscribes from the client's positions.
 func (c *client) connect() {
 	s, err := c.hub.Open(c.name, time.Time{})
 	if err != nil {
 		c.fatalf("open: %v", err)
 	}
-	c.session = s
+	c.stream = s
 	var at []Position
 	for id, v := range c.views {
 		at = append(at, v.resume(id))
@@ -261,7 +261,7 @@ func (v *view) resume(id string) Position {
 	return Position{ChannelID: id, After: &pos, Epoch: v.epoch}
 }
 
-// cut checks the positions in the error of a cut session, and reconnects.
+// cut checks the positions in the error of a cut stream, and reconnects.
 func (c *client) cut(err error) {
 	e, ok := fault.As(err)
 	if !ok || e.Reason != fault.SlowConsumer {
@@ -276,7 +276,7 @@ func (c *client) cut(err error) {
 			c.fatalf("cut at %v, but it was at %v", e.Positions, want)
 		}
 	}
-	c.session.Close()
+	c.stream.Close()
 	c.connect()
 }
 
@@ -288,7 +288,7 @@ func (c *client) change() {
 	id := c.channels[c.n(len(c.channels))]
 	v := c.views[id]
 	if v != nil && c.chance(50) {
-		_ = remove(c.session, id) // Next reports a cut session
+		_ = remove(c.stream, id) // Next reports a cut stream
 		delete(c.views, id)
 		return
 	}
@@ -298,11 +298,11 @@ func (c *client) change() {
 		v.pos = int64(c.n(int(c.log.head(id)) + 1))
 		at = after(id, v.pos)
 	}
-	err := c.session.Add([]Position{at})
+	err := c.stream.Add([]Position{at})
 	switch {
 	case err == nil:
 		c.views[id] = v
-	case !fault.Is(err, fault.StreamNotFound): // except for a session that was just cut
+	case !fault.Is(err, fault.StreamNotFound): // except for a stream that was just cut
 		c.fatalf("add: %v", err)
 	}
 }

@@ -21,16 +21,16 @@ type Frame struct {
 	Reconnect time.Duration
 }
 
-// A session must not keep the memory of a burst forever. Slices with a capacity above small are
+// A stream must not keep the memory of a burst forever. Slices with a capacity above small are
 // dropped after patience frames in a row that used less than 1/slack of it.
 const slack, small, patience = 8, 64, 32
 
 // Next waits for the next frame. It returns everything that is queued, up to Config.FrameBytes.
 //
-// At the end of the session the error is a fault with the positions of the sent pieces:
+// At the end of the stream the error is a fault with the positions of the sent pieces:
 // SLOW_CONSUMER, TOKEN_EXPIRED or SHUTTING_DOWN, or STREAM_NOT_FOUND after Close. If ctx ends, Next
 // returns ctx's error and may be called again. Only one goroutine may call it.
-func (s *Session) Next(ctx context.Context) (f Frame, err error) {
+func (s *Stream) Next(ctx context.Context) (f Frame, err error) {
 	clear(s.pieces)
 	s.pieces = s.pieces[:0]
 	for {
@@ -46,9 +46,9 @@ func (s *Session) Next(ctx context.Context) (f Frame, err error) {
 	}
 }
 
-// poll returns true if there is a frame or the session has ended, and sets f and err. Otherwise it
+// poll returns true if there is a frame or the stream has ended, and sets f and err. Otherwise it
 // arranges for Next to be woken.
-func (s *Session) poll(f *Frame, err *error) bool {
+func (s *Stream) poll(f *Frame, err *error) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
@@ -70,7 +70,7 @@ func (s *Session) poll(f *Frame, err *error) bool {
 }
 
 // take returns the next frame; ok is false if there is none.
-func (s *Session) take(now time.Time) (f Frame, ok bool, err error) {
+func (s *Stream) take(now time.Time) (f Frame, ok bool, err error) {
 	if s.core.Expired(now) {
 		s.fail(stream.TokenExpired())
 	}
@@ -99,7 +99,7 @@ func (s *Session) take(now time.Time) (f Frame, ok bool, err error) {
 }
 
 // join takes a frame from the front of the queue, and adds notes if that empties the queue.
-func (s *Session) join() Frame {
+func (s *Stream) join() Frame {
 	var (
 		f             Frame
 		n, all, asked int
@@ -140,11 +140,11 @@ func (s *Session) join() Frame {
 }
 
 // read starts reads for subscriptions that are behind, once the queue is empty.
-func (s *Session) read() {
+func (s *Stream) read() {
 	if s.core.State() == stream.Draining {
 		return
 	}
-	for len(s.queue) == 0 && len(s.behind) > 0 && s.reading < s.hub.cfg.SessionReads {
+	for len(s.queue) == 0 && len(s.behind) > 0 && s.reading < s.hub.cfg.StreamReads {
 		u := s.behind[0]
 		s.behind[0] = nil
 		if s.behind = s.behind[1:]; len(s.behind) == 0 {

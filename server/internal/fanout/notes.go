@@ -6,7 +6,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/stream"
 )
 
-// maxNotes is the maximum number of pending notes of a session; further notes of typing are
+// maxNotes is the maximum number of pending notes of a stream; further notes of typing are
 // dropped.
 const maxNotes = 64
 
@@ -29,12 +29,12 @@ func (t *topic) typing(userID string) {
 	}
 	n := note{channelID: t.channelID, userID: userID, data: t.hub.enc.Typing(t.channelID, userID)}
 	for _, u := range t.live {
-		u.session.typing(n)
+		u.stream.typing(n)
 	}
 }
 
 // typing queues a note of typing. It drops the note if the reader is behind, which does no harm.
-func (s *Session) typing(n note) {
+func (s *Stream) typing(n note) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	cfg := &s.hub.cfg
@@ -50,7 +50,7 @@ func (s *Session) typing(n note) {
 }
 
 // joinNotes adds notes to the frame, up to room bytes.
-func (s *Session) joinNotes(room int) {
+func (s *Stream) joinNotes(room int) {
 	n := 0
 	for n < len(s.notes) && (len(s.pieces) == 0 || len(s.notes[n].data) <= room) {
 		room -= len(s.notes[n].data)
@@ -63,7 +63,7 @@ func (s *Session) joinNotes(room int) {
 }
 
 // dropNotes drops the pending notes of the chosen channels.
-func (s *Session) dropNotes(chosen func(channelID string) bool) {
+func (s *Stream) dropNotes(chosen func(channelID string) bool) {
 	if len(s.notes) > 0 {
 		s.notes = slices.DeleteFunc(s.notes, func(n note) bool { return chosen(n.channelID) })
 	}

@@ -131,7 +131,7 @@ func TestTypingNeverCuts(t *testing.T) {
 	})
 }
 
-// TestTypingWhileRemoved queues a note when the session no longer lists the channel but the topic
+// TestTypingWhileRemoved queues a note when the stream no longer lists the channel but the topic
 // still pushes to it.
 func TestTypingWhileRemoved(t *testing.T) {
 	t.Parallel()

@@ -9,7 +9,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/fault"
 )
 
-// TestSlowConsumer cuts the one session that does not read, checks the positions in its error, and
+// TestSlowConsumer cuts the one stream that does not read, checks the positions in its error, and
 // that its queue is freed at once.
 func TestSlowConsumer(t *testing.T) {
 	t.Parallel()
@@ -50,9 +50,9 @@ func TestSlowConsumer(t *testing.T) {
 					{ChannelID: "quiet", Seq: 0, Epoch: "e1"},
 				})
 				if err := slow.Add([]Position{live("x")}); err == nil {
-					t.Fatal("a cut session took a channel")
+					t.Fatal("a cut stream took a channel")
 				}
-				_, err = r.hub.Session(slow.ID(), "ann")
+				_, err = r.hub.Stream(slow.ID(), "ann")
 				failure(t, err, fault.NotFound, fault.StreamNotFound)
 				r.send("c")
 				equal(t, r.read(quick)["c"], want("", 207, 207))
@@ -225,7 +225,7 @@ func TestReplaysAreScheduledFairly(t *testing.T) {
 	})
 }
 
-// TestQueueMemoryIsReleasedAfterBurst checks that a session does not keep the memory of a burst.
+// TestQueueMemoryIsReleasedAfterBurst checks that a stream does not keep the memory of a burst.
 func TestQueueMemoryIsReleasedAfterBurst(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -155,7 +155,7 @@ func TestOnlyReplaysWaitForCache(t *testing.T) {
 	})
 }
 
-// TestReplayIsSharedWhileItIsRead has many sessions request the same part of a log while it is
+// TestReplayIsSharedWhileItIsRead has many streams request the same part of a log while it is
 // being read.
 func TestReplayIsSharedWhileItIsRead(t *testing.T) {
 	t.Parallel()
@@ -166,13 +166,13 @@ func TestReplayIsSharedWhileItIsRead(t *testing.T) {
 			time.Sleep(time.Second)
 			return nil
 		})
-		var sessions []*Session
+		var streams []*Stream
 		for range 10 {
-			sessions = append(sessions, r.open(after("c", 10)))
-			r.read(sessions[len(sessions)-1])
+			streams = append(streams, r.open(after("c", 10)))
+			r.read(streams[len(streams)-1])
 		}
 		time.Sleep(2 * time.Second)
-		for _, s := range sessions {
+		for _, s := range streams {
 			equal(t, r.read(s)["c"], want("", 11, 20))
 		}
 		equal(t, r.log.replays, 1)

@@ -11,11 +11,11 @@ import (
 // replayEvents is the maximum number of entries in one read of a replay.
 const replayEvents = 512
 
-// subscription is one channel of one session.
+// subscription is one channel of one stream.
 type subscription struct {
-	session *Session
-	topic   *topic
-	want    Position
+	stream *Stream
+	topic  *topic
+	want   Position
 	// fails counts failed turns in a row. It belongs to the turn; there is one at a time.
 	fails int
 
@@ -34,9 +34,9 @@ type subscription struct {
 	after, goal int64
 	epoch       string
 
-	// Guarded by session.mu.
+	// Guarded by stream.mu.
 	//
-	// removed is set when the subscription was removed from the session. started is set once a
+	// removed is set when the subscription was removed from the stream. started is set once a
 	// piece of it was returned by Next; sent and sentEpoch are its position then.
 	removed, started bool
 	sent             int64
@@ -49,16 +49,16 @@ func (u *subscription) advance() {
 	if err == nil {
 		return
 	}
-	// Other channels of the session continue; this one retries after a delay.
+	// Other channels of the stream continue; this one retries after a delay.
 	u.fails++
-	h := u.session.hub
+	h := u.stream.hub
 	h.reportError(u.want.ChannelID, err)
 	wait := h.cfg.backoff(u.fails)
-	u.session.replayed(u, nil, false)
-	time.AfterFunc(wait, func() { u.session.catchUp(u) })
+	u.stream.replayed(u, nil, false)
+	time.AfterFunc(wait, func() { u.stream.catchUp(u) })
 }
 
-// turn runs the turn. Unless it fails, it ends with session.replayed.
+// turn runs the turn. Unless it fails, it ends with stream.replayed.
 func (u *subscription) turn() error {
 	t := u.topic
 	ctx, cancel := context.WithTimeout(t.hub.ctx, t.hub.cfg.LogTimeout)
@@ -193,5 +193,5 @@ func (u *subscription) finishTurn(pieces []*piece) {
 	if level && !u.detached {
 		u.topic.goLive(u)
 	}
-	u.session.replayed(u, pieces, !level)
+	u.stream.replayed(u, pieces, !level)
 }

@@ -160,7 +160,7 @@ func (t *topic) deliver(e *message.Event) {
 			p = &piece{data: t.hub.enc.Event(e), seq: e.Seq, epoch: e.Epoch, entries: 1}
 		}
 		u.after = e.Seq
-		if !u.session.push(u, p) {
+		if !u.stream.push(u, p) {
 			t.removeLive(u) // moves another to index i
 			continue
 		}
@@ -250,7 +250,7 @@ func (t *topic) gap(reason GapReason) {
 		}
 		data := t.hub.enc.Gap(t.channelID, u.after, t.tail, t.epoch, reason)
 		u.after, u.epoch = t.tail, t.epoch
-		if !u.session.push(u, &piece{data: data, seq: t.tail, epoch: t.epoch}) {
+		if !u.stream.push(u, &piece{data: data, seq: t.tail, epoch: t.epoch}) {
 			t.removeLive(u)
 		}
 	}

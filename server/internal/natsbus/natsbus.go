@@ -85,9 +85,9 @@ type Bus struct {
 
 	making sync.Mutex // serializes the creation of the stream and the consumers
 
-	mu      sync.Mutex    // guards the fields below
-	joined  chan struct{} // closed and replaced at each connect
-	onMayBe []func()
+	mu             sync.Mutex    // guards the fields below
+	joined         chan struct{} // closed and replaced at each connect
+	onPossibleLoss []func()
 }
 
 // Connect connects to NATS and creates the stream if needed. If NATS does not answer within
@@ -202,7 +202,7 @@ func (b *Bus) signalConnect() {
 // signalPossibleLoss calls the functions registered by OnReconnect.
 func (b *Bus) signalPossibleLoss() {
 	b.mu.Lock()
-	fns := slices.Clip(b.onMayBe)
+	fns := slices.Clip(b.onPossibleLoss)
 	b.mu.Unlock()
 	for _, fn := range fns {
 		fn()
@@ -226,7 +226,7 @@ func (b *Bus) handleAsyncError(_ *nats.Conn, sub *nats.Subscription, err error) 
 func (b *Bus) OnReconnect(fn func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.onMayBe = append(b.onMayBe, fn)
+	b.onPossibleLoss = append(b.onPossibleLoss, fn)
 }
 
 // Connected reports whether there is a connection, as far as is known.

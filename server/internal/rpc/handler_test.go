@@ -249,7 +249,7 @@ func refusal(t *testing.T, err error) string {
 func TestFullNode(t *testing.T) {
 	t.Parallel()
 	for i, p := range protocols {
-		b := setup(t, func(s *settings) { s.hub.MaxSessions, s.hub.MaxSessionsPerSubject = 2, 1 })
+		b := setup(t, func(s *settings) { s.hub.MaxStreams, s.hub.MaxStreamsPerSubject = 2, 1 })
 		open := func(subject string) error {
 			s, err := b.client(i, b.mint(subject, everything)).Subscribe(t.Context(), &parleyv1.SubscribeRequest{})
 			if err != nil {

@@ -145,7 +145,7 @@ func (f *fakeSessions) Update(_ context.Context, id, subject string, add []fanou
 	if failure := f.fail.Load(); failure != nil {
 		return failure
 	}
-	s, err := f.hub.Session(id, subject)
+	s, err := f.hub.Stream(id, subject)
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ type Access interface {
 
 // Streams updates live streams, on whichever node they are.
 type Streams interface {
-	// Update calls fanout.Session.Update for the subject's session with this id. It returns a
+	// Update calls fanout.Stream.Update for the subject's stream with this id. It returns a
 	// STREAM_NOT_FOUND fault if there is none, and a retryable fault if that can't be determined.
 	Update(ctx context.Context, streamID, subject string, add []fanout.Position, remove []string) error
 }
@@ -36,16 +36,16 @@ const removeTimeout = 2 * time.Second
 func (s *messageService) Subscribe(
 	ctx context.Context, req *parleyv1.SubscribeRequest, stream *connect.ServerStream[parleyv1.SubscribeResponse],
 ) error {
-	session, err := s.open(ctx, req.GetChannels())
+	live, err := s.open(ctx, req.GetChannels())
 	if err != nil {
 		return err
 	}
-	defer session.Close()
-	out, err := s.writeInfo(ctx, stream, session.ID())
+	defer live.Close()
+	out, err := s.writeInfo(ctx, stream, live.ID())
 	if err != nil {
 		return err
 	}
-	return writeFrames(ctx, out, session, writeHubFrame)
+	return writeFrames(ctx, out, live, writeHubFrame)
 }
 
 // writeInfo writes the first frame, which contains the stream's id, and returns the writer for the
@@ -61,9 +61,9 @@ func writeHubFrame(ctx context.Context, out *frameWriter[*frame], f fanout.Frame
 	return out.write(ctx, frameOf(&f))
 }
 
-// open returns a new session of the calling user with its first channels. The caller of open must
+// open returns a new stream of the calling user with its first channels. The caller of open must
 // close it.
-func (s *messageService) open(ctx context.Context, channels []*parleyv1.ChannelPosition) (*fanout.Session, error) {
+func (s *messageService) open(ctx context.Context, channels []*parleyv1.ChannelPosition) (*fanout.Stream, error) {
 	p, err := ident.Caller(ctx)
 	if err != nil {
 		return nil, err
@@ -73,18 +73,18 @@ func (s *messageService) open(ctx context.Context, channels []*parleyv1.ChannelP
 	if err := s.checkReadable(ctx, p, field, add); err != nil {
 		return nil, err
 	}
-	session, err := s.deps.Hub.Open(p.Subject, p.Expires)
+	stream, err := s.deps.Hub.Open(p.Subject, p.Expires)
 	if err != nil {
 		return nil, err
 	}
-	if err = session.Add(add); err == nil {
+	if err = stream.Add(add); err == nil {
 		err = s.checkReadable(ctx, p, field, add)
 	}
 	if err != nil {
-		session.Close()
+		stream.Close()
 		return nil, err
 	}
-	return session, nil
+	return stream, nil
 }
 
 // UpdateSubscription implements parleyv1connect.MessageServiceHandler.

@@ -115,7 +115,7 @@ func TestSubscribeRefusals(t *testing.T) {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t, func(s *settings) {
-				s.hub.MaxChannelsPerSession, s.hub.MaxSessionsPerSubject = 3, 2
+				s.hub.MaxChannelsPerStream, s.hub.MaxStreamsPerSubject = 3, 2
 			})
 			rooms := b.mint("bob", []ident.Capability{
 				{Pattern: "room-*", Actions: []ident.Action{ident.Subscribe}}, {Pattern: "*", Actions: []ident.Action{ident.History}},
@@ -286,7 +286,7 @@ func TestStalledReaderEndsStream(t *testing.T) {
 			if text, _ := line["error"].(string); line["code"] != "unavailable" || !strings.Contains(text, "not read for 2s") {
 				t.Errorf("logged %v", line)
 			}
-			if _, err := b.hub.Session(session.GetStreamId(), "ada"); err == nil {
+			if _, err := b.hub.Stream(session.GetStreamId(), "ada"); err == nil {
 				t.Error("the stream still lives")
 			}
 			for s.Receive() { // frames that were in flight
@@ -354,7 +354,7 @@ func TestSlowReaderGetsLastPosition(t *testing.T) {
 			big := func(e *message.Event) { e.Message.Content = strings.Repeat("x", 60_000) }
 			testkit.Eventually(t, 10*time.Second, func() error {
 				b.log.append("a", big)
-				if _, err := b.hub.Session(session.GetStreamId(), "ada"); err == nil {
+				if _, err := b.hub.Stream(session.GetStreamId(), "ada"); err == nil {
 					return errors.New("the stream was not cut")
 				}
 				return nil

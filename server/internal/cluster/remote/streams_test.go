@@ -20,7 +20,7 @@ import (
 
 const (
 	nodeA, nodeB, nodeC = "AAAAAAAAAAAAA", "BBBBBBBBBBBBB", "CCCCCCCCCCCCC"
-	session             = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	stream              = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 )
 
 // endpointOf creates the endpoint of a node in a fleet of A and B.
@@ -28,14 +28,14 @@ func endpointOf(net *clustertest.Net, node string) *cluster.Endpoint {
 	return cluster.NewEndpoint(clustertest.Peers{Node: node, Nodes: []string{nodeA, nodeB}}, net.Link(), nil)
 }
 
-// sessionsOf creates a node's Sessions with one stream of ann's.
-func sessionsOf(t *testing.T, net *clustertest.Net, node string) (s *Streams, got *[]fanout.Position) {
+// streamsOf creates a node's Streams with one stream of ann's.
+func streamsOf(t *testing.T, net *clustertest.Net, node string) (s *Streams, got *[]fanout.Position) {
 	t.Helper()
 	got = &[]fanout.Position{}
 	s = NewStreams(endpointOf(net, node), nil)
 	s.update = func(id, subject string, add []fanout.Position, remove []string) error {
 		switch {
-		case id != session+node || subject != "ann":
+		case id != stream+node || subject != "ann":
 			return fault.New(fault.NotFound, fault.StreamNotFound, "none")
 		case len(remove) > 0:
 			return errors.New("secret")
@@ -50,28 +50,28 @@ func sessionsOf(t *testing.T, net *clustertest.Net, node string) (s *Streams, go
 func TestUpdateRunsOnStreamNode(t *testing.T) {
 	t.Parallel()
 	net := clustertest.NewNet()
-	a, atA := sessionsOf(t, net, nodeA)
-	_, atB := sessionsOf(t, net, nodeB)
+	a, atA := streamsOf(t, net, nodeA)
+	_, atB := streamsOf(t, net, nodeB)
 	seq := int64(0)
 	add := []fanout.Position{{ChannelID: "room", After: &seq, Epoch: "e", Exempt: true}, {ChannelID: "hall"}}
 	for _, node := range []string{nodeA, nodeB} {
-		if err := a.Update(t.Context(), session+node, "ann", add, nil); err != nil {
+		if err := a.Update(t.Context(), stream+node, "ann", add, nil); err != nil {
 			t.Errorf("%s: %v", node, err)
 		}
-		if err := a.Update(t.Context(), session+node, "bob", add, nil); !fault.Is(err, fault.StreamNotFound) {
-			t.Errorf("another's session on %s: %v", node, err)
+		if err := a.Update(t.Context(), stream+node, "bob", add, nil); !fault.Is(err, fault.StreamNotFound) {
+			t.Errorf("another's stream on %s: %v", node, err)
 		}
 	}
 	if diff := cmp.Diff(add, *atA) + cmp.Diff(add, *atB); diff != "" {
 		t.Error(diff)
 	}
-	if e, ok := fault.As(a.Update(t.Context(), session+nodeB, "ann", nil, []string{"x"})); !ok ||
+	if e, ok := fault.As(a.Update(t.Context(), stream+nodeB, "ann", nil, []string{"x"})); !ok ||
 		e.Reason != fault.InternalError || strings.Contains(e.Msg, "secret") {
 		t.Errorf("an error that is no fault: %+v", e)
 	}
-	for _, id := range []string{"", "x", nodeB, session, session + nodeC, "*" + nodeB, session + "*"} {
+	for _, id := range []string{"", "x", nodeB, stream, stream + nodeC, "*" + nodeB, stream + "*"} {
 		if e, ok := fault.As(a.Update(t.Context(), id, "ann", add, nil)); !ok || e.Kind != fault.NotFound || e.Reason != fault.StreamNotFound {
-			t.Errorf("session %q: %+v", id, e)
+			t.Errorf("stream %q: %+v", id, e)
 		}
 	}
 }
@@ -80,8 +80,8 @@ func TestUpdateRunsOnStreamNode(t *testing.T) {
 func TestGuardRunsOnStreamNode(t *testing.T) {
 	t.Parallel()
 	net := clustertest.NewNet()
-	a, _ := sessionsOf(t, net, nodeA)
-	b, atB := sessionsOf(t, net, nodeB)
+	a, _ := streamsOf(t, net, nodeA)
+	b, atB := streamsOf(t, net, nodeB)
 	var asked []string
 	away := false
 	b.Guard(func(_ context.Context, subject string, channelIDs []string) ([]string, error) {
@@ -91,7 +91,7 @@ func TestGuardRunsOnStreamNode(t *testing.T) {
 		}
 		return []string{"closed"}, nil
 	})
-	update := func(add ...fanout.Position) error { return a.Update(t.Context(), session+nodeB, "ann", add, nil) }
+	update := func(add ...fanout.Position) error { return a.Update(t.Context(), stream+nodeB, "ann", add, nil) }
 	if err := update(fanout.Position{ChannelID: "hall"}, fanout.Position{ChannelID: "closed"}); !fault.Is(err, fault.NotMember) {
 		t.Errorf("a channel that is lost: %v", err)
 	}
@@ -127,10 +127,10 @@ func TestUnreachableStreams(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				net := clustertest.NewNet(c.fate)
-				a, _ := sessionsOf(t, net, nodeA)
-				sessionsOf(t, net, nodeB)
+				a, _ := streamsOf(t, net, nodeA)
+				streamsOf(t, net, nodeB)
 				began := time.Now()
-				e, ok := fault.As(a.Update(t.Context(), session+c.node, "ann", nil, nil))
+				e, ok := fault.As(a.Update(t.Context(), stream+c.node, "ann", nil, nil))
 				if !ok || e.Kind != fault.Unavailable || e.Reason != c.want || !e.Retryable() {
 					t.Errorf("got %+v", e)
 				}
@@ -140,8 +140,8 @@ func TestUnreachableStreams(t *testing.T) {
 	}
 	// A live node that does not serve: it has just lost its connection, or is starting.
 	net := clustertest.NewNet()
-	a, _ := sessionsOf(t, net, nodeA)
-	if err := a.Update(t.Context(), session+nodeB, "ann", nil, nil); !fault.Is(err, fault.StoreUnavailable) {
+	a, _ := streamsOf(t, net, nodeA)
+	if err := a.Update(t.Context(), stream+nodeB, "ann", nil, nil); !fault.Is(err, fault.StoreUnavailable) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -149,7 +149,7 @@ func TestUnreachableStreams(t *testing.T) {
 func TestStreamsStop(t *testing.T) {
 	t.Parallel()
 	net := clustertest.NewNet()
-	s, _ := sessionsOf(t, net, nodeA)
+	s, _ := streamsOf(t, net, nodeA)
 	lifecycletest.Stop(t, s)
 	if _, err := net.Link().Request(context.Background(), nodeA, updateStream.Name, nil); !errors.Is(err, cluster.ErrNoResponder) {
 		t.Errorf("it serves after its end: %v", err)

@@ -22,9 +22,9 @@ type Position struct {
 	Exempt bool
 }
 
-// Session is one stream in the hub. Only one goroutine may call Next; the other methods may be
+// Stream is one stream in the hub. Only one goroutine may call Next; the other methods may be
 // called concurrently.
-type Session struct {
+type Stream struct {
 	hub *Hub
 
 	// edit is held by one Add, Remove or Close at a time.
@@ -39,7 +39,7 @@ type Session struct {
 	mu sync.Mutex
 	// core's cause has no positions: Next adds them.
 	core stream.Core
-	// reconnectWithin is the reconnect advice once the session drains. advised is set once the
+	// reconnectWithin is the reconnect advice once the stream drains. advised is set once the
 	// advice was returned.
 	reconnectWithin time.Duration
 	reconnectSent   bool
@@ -74,30 +74,30 @@ type queued struct {
 	*piece
 }
 
-func (h *Hub) newSession(id stream.Identity) *Session {
-	s := &Session{hub: h}
+func (h *Hub) newStream(id stream.Identity) *Stream {
+	s := &Stream{hub: h}
 	s.core = stream.NewCore(id, h.cfg.HeartbeatInterval, &s.mu, nil)
 	return s
 }
 
 // ID returns the stream's id; see stream.Identity.
-func (s *Session) ID() string { return s.core.ID }
+func (s *Stream) ID() string { return s.core.ID }
 
-// Add subscribes the session to channels; see Update.
-func (s *Session) Add(positions []Position) error { return s.Update(positions, nil) }
+// Add subscribes the stream to channels; see Update.
+func (s *Stream) Add(positions []Position) error { return s.Update(positions, nil) }
 
 // Update ends the subscription to some channels and subscribes to others, each from its position.
 // It does everything or nothing.
 //
-// A channel that the session already has restarts from the new position. If positions names a
+// A channel that the stream already has restarts from the new position. If positions names a
 // channel twice, the last one counts. A channel in both lists is added. Removing a channel that the
-// session does not have does nothing. Frames that Next returns afterwards contain nothing of a
+// stream does not have does nothing. Frames that Next returns afterwards contain nothing of a
 // removed subscription.
 //
-// Update fails with LIMIT_EXCEEDED above the channel limit, with STREAM_NOT_FOUND if the session
+// Update fails with LIMIT_EXCEEDED above the channel limit, with STREAM_NOT_FOUND if the stream
 // has ended, and with SHUTTING_DOWN if it is draining. It does no I/O: the state of each channel is
 // delivered by Next.
-func (s *Session) Update(positions []Position, remove []string) error {
+func (s *Stream) Update(positions []Position, remove []string) error {
 	s.edit.Lock()
 	defer s.edit.Unlock()
 	added := make([]*subscription, 0, len(positions))
@@ -105,7 +105,7 @@ func (s *Session) Update(positions []Position, remove []string) error {
 	for _, p := range slices.Backward(positions) {
 		if _, ok := seen[p.ChannelID]; !ok {
 			seen[p.ChannelID] = struct{}{}
-			added = append(added, &subscription{session: s, want: p})
+			added = append(added, &subscription{stream: s, want: p})
 		}
 	}
 	slices.Reverse(added)
@@ -130,8 +130,8 @@ func (s *Session) Update(positions []Position, remove []string) error {
 	return nil
 }
 
-// admit checks whether the session may have these channels once those in leaving are removed.
-func (s *Session) admit(added []*subscription, leaving map[string]struct{}) error {
+// admit checks whether the stream may have these channels once those in leaving are removed.
+func (s *Stream) admit(added []*subscription, leaving map[string]struct{}) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch s.core.State() {
@@ -147,26 +147,26 @@ func (s *Session) admit(added []*subscription, leaving map[string]struct{}) erro
 			n++
 		}
 	}
-	if limit := s.hub.cfg.MaxChannelsPerSession; n > limit {
+	if limit := s.hub.cfg.MaxChannelsPerStream; n > limit {
 		return fault.OverLimit(int64(limit), "a stream may have at most %d channels")
 	}
 	return nil
 }
 
-// Close ends the session and frees its resources. A blocked Next returns at once. Close may be
+// Close ends the stream and frees its resources. A blocked Next returns at once. Close may be
 // called twice.
-func (s *Session) Close() {
+func (s *Stream) Close() {
 	s.edit.Lock()
 	defer s.edit.Unlock()
 	s.end(stream.NotFound())
 	s.drop(func(string) bool { return true })
 	if s.hub.streams.Remove(s.core.ID) {
-		s.hub.stats.sessions.Add(-1)
+		s.hub.stats.streams.Add(-1)
 	}
 }
 
-// drop removes the chosen channels from the session. The caller holds edit.
-func (s *Session) drop(chosen func(channelID string) bool) {
+// drop removes the chosen channels from the stream. The caller holds edit.
+func (s *Stream) drop(chosen func(channelID string) bool) {
 	s.mu.Lock()
 	var dropped []*subscription
 	s.subs = slices.DeleteFunc(s.subs, func(u *subscription) bool {
@@ -200,9 +200,9 @@ func (s *Session) drop(chosen func(channelID string) bool) {
 	s.dropNotes(chosen)
 }
 
-// push queues a live event. It returns false if the session accepts no more, because it has ended,
+// push queues a live event. It returns false if the stream accepts no more, because it has ended,
 // or was just cut as a slow consumer.
-func (s *Session) push(u *subscription, p *piece) bool {
+func (s *Stream) push(u *subscription, p *piece) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.core.State() != stream.Live {
@@ -221,7 +221,7 @@ func (s *Session) push(u *subscription, p *piece) bool {
 	return true
 }
 
-func (s *Session) uncount(p *piece) {
+func (s *Stream) uncount(p *piece) {
 	if !p.replayed {
 		s.liveEvents--
 		s.liveBytes -= len(p.data)
@@ -229,7 +229,7 @@ func (s *Session) uncount(p *piece) {
 }
 
 // catchUp queues a subscription for a turn to read the log.
-func (s *Session) catchUp(u *subscription) {
+func (s *Stream) catchUp(u *subscription) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.core.Ended() || u.removed {
@@ -241,7 +241,7 @@ func (s *Session) catchUp(u *subscription) {
 
 // replayed ends a subscription's turn. It queues the pieces, and queues the subscription for
 // another turn if again is set.
-func (s *Session) replayed(u *subscription, pieces []*piece, again bool) {
+func (s *Stream) replayed(u *subscription, pieces []*piece, again bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.reading--
@@ -257,28 +257,28 @@ func (s *Session) replayed(u *subscription, pieces []*piece, again bool) {
 	}
 }
 
-// end ends the session, unless it has ended already.
-func (s *Session) end(cause *fault.Error) {
+// end ends the stream, unless it has ended already.
+func (s *Stream) end(cause *fault.Error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fail(cause)
 }
 
-func (s *Session) fail(cause *fault.Error) {
+func (s *Stream) fail(cause *fault.Error) {
 	s.core.End(cause)
 	s.queue, s.behind, s.notes = nil, nil, nil
 	s.liveEvents, s.liveBytes = 0, 0
 }
 
-// ended reports whether the session has ended, even if Next has not returned the end yet.
-func (s *Session) ended() bool {
+// ended reports whether the stream has ended, even if Next has not returned the end yet.
+func (s *Stream) ended() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.core.Ended()
 }
 
-// drain lets Next return the queued frames and the reconnect advice, and then ends the session.
-func (s *Session) drain(within time.Duration) {
+// drain lets Next return the queued frames and the reconnect advice, and then ends the stream.
+func (s *Stream) drain(within time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.core.State() != stream.Live {
@@ -290,8 +290,8 @@ func (s *Session) drain(within time.Duration) {
 	s.core.Wake()
 }
 
-// endError returns the cause of the session's end, with the positions of its subscriptions.
-func (s *Session) endError() error {
+// endError returns the cause of the stream's end, with the positions of its subscriptions.
+func (s *Stream) endError() error {
 	e := *s.core.Cause()
 	for _, u := range s.subs {
 		switch {

@@ -98,7 +98,7 @@ func TestDrain(t *testing.T) {
 		if err != nil || f.Events != 1 {
 			t.Fatalf("what was queued: %+v, %v", f, err)
 		}
-		for _, s := range []*Session{idle, busy} {
+		for _, s := range []*Stream{idle, busy} {
 			f, err := s.Next(t.Context())
 			if err != nil || f.Reconnect != 7*time.Second {
 				t.Fatalf("advice: %+v, %v", f, err)
@@ -108,14 +108,14 @@ func TestDrain(t *testing.T) {
 			equal(t, e.Positions, []fault.Position{{ChannelID: "c", Seq: 1, Epoch: "e1"}})
 			select {
 			case err := <-drained:
-				t.Fatalf("drained with a session open: %v", err)
+				t.Fatalf("drained with a stream open: %v", err)
 			default:
 			}
 			s.Close()
 			synctest.Wait()
 		}
 		equal(t, <-drained, error(nil))
-		equal(t, r.hub.stats.sessions.Load(), int64(0))
+		equal(t, r.hub.stats.streams.Load(), int64(0))
 	})
 }
 
@@ -162,7 +162,7 @@ func TestDrainTimeout(t *testing.T) {
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r := setup(t, Config{MaxChannelsPerSession: 3, MaxSessionsPerSubject: 2, MaxSessions: 3})
+		r := setup(t, Config{MaxChannelsPerStream: 3, MaxStreamsPerSubject: 2, MaxStreams: 3})
 		limited := func(err error, limit int64) {
 			t.Helper()
 			equal(t, failure(t, err, fault.ResourceExhausted, fault.LimitExceeded).Limit, limit)
@@ -212,14 +212,14 @@ func TestStreamIsBoundToSubject(t *testing.T) {
 	if id := setup(t, Config{Node: "node-1"}).open().ID(); len(id) != 32 || id[26:] != "node-1" {
 		t.Errorf("of a named node: id %q", id)
 	}
-	got, err := r.hub.Session(s.ID(), "ann")
+	got, err := r.hub.Stream(s.ID(), "ann")
 	if err != nil || got != s {
-		t.Fatalf("own session: %v", err)
+		t.Fatalf("own stream: %v", err)
 	}
-	_, another := r.hub.Session(s.ID(), "bob")
-	_, unknown := r.hub.Session("nope", "ann")
+	_, another := r.hub.Stream(s.ID(), "bob")
+	_, unknown := r.hub.Stream("nope", "ann")
 	s.Close()
-	_, closed := r.hub.Session(s.ID(), "ann")
+	_, closed := r.hub.Stream(s.ID(), "ann")
 	for _, err := range []error{another, unknown, closed} {
 		equal(t, *failure(t, err, fault.NotFound, fault.StreamNotFound), *stream.NotFound())
 	}
@@ -253,7 +253,7 @@ func TestAddAndRemoveWhileLive(t *testing.T) {
 		equal(t, r.read(s), map[string]string{
 			"a": want("state(e1/1,head=2,recovered=true)", 2, 2), "d": want("state(e1/1,head=1,recovered=false)", 2, 1),
 		})
-		// A channel that the session has restarts from the new position: its queued entries do not
+		// A channel that the stream has restarts from the new position: its queued entries do not
 		// come twice, nor before the new state.
 		r.send("b")
 		r.send("b")

@@ -34,7 +34,7 @@ type consumers struct {
 }
 
 func (c *consumers) do(call *queueCall) ([]error, error) {
-	if call.Ref.StreamID != session+c.node || call.Ref.Subject != "ann" {
+	if call.Ref.StreamID != stream+c.node || call.Ref.Subject != "ann" {
 		return nil, fault.New(fault.FailedPrecondition, fault.LeaseLost, "none")
 	}
 	c.calls = append(c.calls, *call)
@@ -81,7 +81,7 @@ func (c *consumers) Leave(_ context.Context, ref queue.StreamRef) error {
 	return err
 }
 
-func queueSessionsOf(t *testing.T, net *clustertest.Net, node string) (*QueueStreams, *consumers) {
+func queueStreamsOf(t *testing.T, net *clustertest.Net, node string) (*QueueStreams, *consumers) {
 	t.Helper()
 	local := &consumers{node: node}
 	s := NewQueueStreams(endpointOf(net, node), local)
@@ -92,15 +92,15 @@ func queueSessionsOf(t *testing.T, net *clustertest.Net, node string) (*QueueStr
 func TestQueueCallsReachTheStream(t *testing.T) {
 	t.Parallel()
 	net := clustertest.NewNet()
-	a, atA := queueSessionsOf(t, net, nodeA)
-	_, atB := queueSessionsOf(t, net, nodeB)
+	a, atA := queueStreamsOf(t, net, nodeA)
+	_, atB := queueStreamsOf(t, net, nodeB)
 	ctx, delay, zero := t.Context(), 1500*time.Millisecond, time.Duration(0)
 	nacks := []queue.Nack{
 		{Token: "t3", Reason: "no", Code: "c", Delay: &delay}, {Token: "t4", DeadLetter: true, Delay: &zero}, {Token: "t5", Release: true},
 	}
 	tokens := []string{"t1", "bad", "t2"}
 	for _, node := range []string{nodeA, nodeB} {
-		ref := queue.StreamRef{StreamID: session + node, Subject: "ann", Topic: "jobs", Group: "g"}
+		ref := queue.StreamRef{StreamID: stream + node, Subject: "ann", Topic: "jobs", Group: "g"}
 		results := func(errs []error, err error) []error { return append(errs, err) }
 		for name, errs := range map[string][]error{
 			"ack": results(a.Ack(ctx, ref, tokens)), "extend": results(a.Extend(ctx, ref, tokens, time.Minute)),
@@ -119,11 +119,11 @@ func TestQueueCallsReachTheStream(t *testing.T) {
 		stranger := ref
 		stranger.Subject = "bob"
 		if _, err := a.Ack(ctx, stranger, tokens); !fault.Is(err, fault.LeaseLost) {
-			t.Errorf("another's session on %s: %v", node, err)
+			t.Errorf("another's stream on %s: %v", node, err)
 		}
 	}
 	for _, c := range []*consumers{atA, atB} {
-		ref := queue.StreamRef{StreamID: session + c.node, Subject: "ann", Topic: "jobs", Group: "g"}
+		ref := queue.StreamRef{StreamID: stream + c.node, Subject: "ann", Topic: "jobs", Group: "g"}
 		want := map[string]queueCall{
 			"ack":    {Method: "ack", Ref: ref, Items: nacksOf(tokens)},
 			"extend": {Method: "extend", Ref: ref, Items: nacksOf(tokens), Timeout: time.Minute},
@@ -144,7 +144,7 @@ func TestQueueCallsReachTheStream(t *testing.T) {
 			t.Errorf("%d calls: %s", len(c.calls), diff)
 		}
 	}
-	ref := queue.StreamRef{StreamID: session + nodeB, Subject: "ann"}
+	ref := queue.StreamRef{StreamID: stream + nodeB, Subject: "ann"}
 	errs, err := a.Ack(ctx, ref, []string{"broken"})
 	if f, ok := fault.As(errors.Join(errs...)); err != nil || !ok || f.Reason != fault.InternalError || strings.Contains(f.Msg, "secret") {
 		t.Errorf("an item's error that is no fault: %v, %v", errs, err)
@@ -152,12 +152,12 @@ func TestQueueCallsReachTheStream(t *testing.T) {
 	if _, err = a.Ack(ctx, ref, []string{"all"}); !fault.Is(err, fault.InternalError) || strings.Contains(err.Error(), "secret") {
 		t.Errorf("an error that is no fault: %v", err)
 	}
-	for _, id := range []string{"", "x", nodeB, session, session + nodeC, "*" + nodeB, session + "*"} {
+	for _, id := range []string{"", "x", nodeB, stream, stream + nodeC, "*" + nodeB, stream + "*"} {
 		ref := queue.StreamRef{StreamID: id, Subject: "ann"}
 		_, err := a.Nack(ctx, ref, nacks)
 		for _, err := range []error{err, a.Grant(ctx, ref, 1, 1), a.Leave(ctx, ref)} {
 			if f, ok := fault.As(err); !ok || f.Kind != fault.FailedPrecondition || f.Reason != fault.LeaseLost {
-				t.Errorf("session %q: %v", id, err)
+				t.Errorf("stream %q: %v", id, err)
 			}
 		}
 	}
@@ -169,9 +169,9 @@ func TestLargeQueueCallsAreSplit(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		net := clustertest.NewNet()
-		a, _ := queueSessionsOf(t, net, nodeA)
-		_, atB := queueSessionsOf(t, net, nodeB)
-		ref := queue.StreamRef{StreamID: session + nodeB, Subject: "ann"}
+		a, _ := queueStreamsOf(t, net, nodeA)
+		_, atB := queueStreamsOf(t, net, nodeB)
+		ref := queue.StreamRef{StreamID: stream + nodeB, Subject: "ann"}
 		var nacks []queue.Nack
 		var tokens []string
 		for i := range 1000 {
@@ -226,9 +226,9 @@ func TestUnreachableQueueStreams(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				net := clustertest.NewNet(c.fate)
-				a, _ := queueSessionsOf(t, net, nodeA)
-				queueSessionsOf(t, net, nodeB)
-				ref := queue.StreamRef{StreamID: session + c.node, Subject: "ann"}
+				a, _ := queueStreamsOf(t, net, nodeA)
+				queueStreamsOf(t, net, nodeB)
+				ref := queue.StreamRef{StreamID: stream + c.node, Subject: "ann"}
 				_, err := a.Ack(t.Context(), ref, []string{"t"})
 				if e, ok := fault.As(err); !ok || e.Kind != fault.Unavailable || e.Reason != c.want || !e.Retryable() {
 					t.Errorf("got %+v", e)
@@ -238,8 +238,8 @@ func TestUnreachableQueueStreams(t *testing.T) {
 	}
 	// A live node that does not serve: it has just lost its connection, or is starting.
 	net := clustertest.NewNet()
-	a, _ := queueSessionsOf(t, net, nodeA)
-	if err := a.Leave(t.Context(), queue.StreamRef{StreamID: session + nodeB}); !fault.Is(err, fault.StoreUnavailable) {
+	a, _ := queueStreamsOf(t, net, nodeA)
+	if err := a.Leave(t.Context(), queue.StreamRef{StreamID: stream + nodeB}); !fault.Is(err, fault.StoreUnavailable) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -16,12 +16,12 @@ import (
 // holderWait bounds the wait for the node that holds a stream.
 const holderWait = 2 * time.Second
 
-var updateStream = cluster.Method[*clusterv1.UpdateStreamRequest, *emptypb.Empty]{Name: "session", Timeout: holderWait}
+var updateStream = cluster.Method[*clusterv1.UpdateStreamRequest, *emptypb.Empty]{Name: "stream", Timeout: holderWait}
 
 // StreamHub holds this node's streams. *fanout.StreamHub implements it.
 type StreamHub interface {
-	// Session returns a live session of the subject, or STREAM_NOT_FOUND.
-	Session(id, subject string) (*fanout.Session, error)
+	// Stream returns a live stream of the subject, or STREAM_NOT_FOUND.
+	Stream(id, subject string) (*fanout.Stream, error)
 }
 
 // Streams changes the channels of live streams, on whichever node they are. Other nodes may change
@@ -41,11 +41,11 @@ func NewStreams(endpoint *cluster.Endpoint, hub StreamHub) *Streams {
 	s := &Streams{
 		Handlers: endpoint.Handlers(), endpoint: endpoint,
 		update: func(streamID, subject string, add []fanout.Position, remove []string) error {
-			session, err := hub.Session(streamID, subject)
+			stream, err := hub.Stream(streamID, subject)
 			if err != nil {
 				return err
 			}
-			return session.Update(add, remove)
+			return stream.Update(add, remove)
 		},
 	}
 	cluster.Handle(s.Handlers, updateStream, s.serve)
@@ -59,7 +59,7 @@ func (s *Streams) Guard(unreadable func(ctx context.Context, subject string, cha
 	s.unreadable = unreadable
 }
 
-// Update changes the channels of the subject's live stream, as fanout.Session.Update does. The
+// Update changes the channels of the subject's live stream, as fanout.Stream.Update does. The
 // caller must have checked that the subject may read them. It fails with STREAM_NOT_FOUND if the
 // stream does not exist or belongs to another subject. It fails with Unavailable if the stream's
 // node can't be reached, and with OUTCOME_UNKNOWN if that node may have made the change. The change
