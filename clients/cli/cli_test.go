@@ -358,6 +358,20 @@ func TestToken(t *testing.T) {
 	}); err != nil {
 		t.Errorf("with the secret of the environment: %v", err)
 	}
+	file := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(file, []byte(env["PARLEY_AUTH_HS256_SECRET"]+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	fromFile := runWith(t, map[string]string{"PARLEY_AUTH_HS256_SECRET_FILE": file}, "", "--data-dir", dir, "token", "--sub", "ann").wantOK(t)
+	if _, err := jwt.Parse(strings.TrimSpace(fromFile.stdout), func(*jwt.Token) (any, error) {
+		return []byte(env["PARLEY_AUTH_HS256_SECRET"]), nil
+	}); err != nil {
+		t.Errorf("with the secret of a file: %v", err)
+	}
+	if got := runWith(t, map[string]string{"PARLEY_AUTH_HS256_SECRET_FILE": file + "-none"}, "", "--data-dir", dir, "token", "--sub", "ann"); got.code == 0 ||
+		!strings.Contains(got.stderr, file+"-none") {
+		t.Errorf("with a missing file: exit code %d, %s", got.code, got.stderr)
+	}
 	one := runWith(t, nil, "", "--data-dir", dir, "token", "--sub", "ann", "--json").wantOK(t).objects(t)
 	if len(one) != 1 || one[0]["sub"] != "ann" || one[0]["token"] == "" {
 		t.Errorf("for programs: %v", one)

@@ -57,18 +57,22 @@ func (c *tokenCommand) Run(s *session) error {
 	return s.printer().print(tokenJSON{Token: token, Subject: c.Sub, ExpiresAt: expires.UTC().Format(time.RFC3339)}, token)
 }
 
-// secret returns $PARLEY_AUTH_HS256_SECRET, which servers read too, or else the secret that a local
-// `parleyd dev` wrote.
+// secret returns $PARLEY_AUTH_HS256_SECRET or the content of the file that
+// $PARLEY_AUTH_HS256_SECRET_FILE names, like a server, or else the secret that a local `parleyd dev`
+// wrote.
 func (s *session) secret() (string, error) {
 	if key := s.getenv("PARLEY_AUTH_HS256_SECRET"); key != "" {
 		return key, nil
 	}
-	path := filepath.Join(s.flags.DataDir, access.SecretFile)
+	path, hint := s.getenv("PARLEY_AUTH_HS256_SECRET_FILE"), ""
+	if path == "" {
+		path, hint = filepath.Join(s.flags.DataDir, access.SecretFile), " (has 'parleyd dev' run with this --data-dir?)"
+	}
 	secret, err := os.ReadFile(path)
 	if err != nil {
-		return "", fmt.Errorf("read the secret: %w (has 'parleyd dev' run with this --data-dir?)", err)
+		return "", fmt.Errorf("read the secret: %w%s", err, hint)
 	}
-	key := strings.TrimSpace(string(secret))
+	key := strings.TrimSuffix(strings.TrimSuffix(string(secret), "\n"), "\r")
 	if key == "" {
 		return "", fmt.Errorf("read the secret: %s is empty", path)
 	}
