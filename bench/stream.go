@@ -32,8 +32,8 @@ type rawStream struct {
 const (
 	streamWindow = 4 << 20
 	connWindow   = 1 << 30
-	// giveBack is the number of bytes read before the windows are topped up.
-	giveBack = 1 << 20
+	// windowUpdate is the number of bytes read before the windows are topped up.
+	windowUpdate = 1 << 20
 	// maxMessage is the maximum size of a message, well above that of a frame of the server.
 	maxMessage = 16 << 20
 )
@@ -202,7 +202,7 @@ func (s *rawStream) frame() error {
 
 // consumed returns read bytes to the flow-control windows.
 func (s *rawStream) consumed(n uint32) error {
-	if s.credit += n; s.credit < giveBack {
+	if s.credit += n; s.credit < windowUpdate {
 		return nil
 	}
 	credit := s.credit

@@ -284,7 +284,7 @@ func (s *Server) openConsumer(ctx context.Context, req *parleyv1.ConsumeRequest)
 func (s *Server) closeConsumer(c *consumer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c.giveBack()
+	c.releaseAll()
 	delete(s.consumers, c.id)
 	c.group.consumers = slices.DeleteFunc(c.group.consumers, func(other *consumer) bool { return other == c })
 	c.group.share()

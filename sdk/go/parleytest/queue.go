@@ -191,7 +191,7 @@ func (s *Server) LoseLeases(topicName, groupName string) {
 		return
 	}
 	for _, c := range g.consumers {
-		c.giveBack()
+		c.releaseAll()
 	}
 	s.wakeLocked()
 }
@@ -310,8 +310,8 @@ func (t *topic) advance(now time.Time) time.Time {
 	return next
 }
 
-// giveBack returns the consumer's deliveries in flight to its group.
-func (c *consumer) giveBack() {
+// releaseAll returns the consumer's deliveries in flight to its group.
+func (c *consumer) releaseAll() {
 	for _, token := range slices.Sorted(maps.Keys(c.flight)) {
 		i := c.flight[token].item
 		delete(c.flight, token)
