@@ -69,7 +69,8 @@ type Figure struct {
 	Notes []string `json:"notes,omitempty"`
 }
 
-// WithFloor returns the figure with its value, its floor and their ratio.
+// WithFloor returns a copy of the figure with summaries of the values, the floors and their ratios.
+// values and floors have one element per round. name is the name of the floor. See Ratios.
 func (f Figure) WithFloor(name string, values, floors []float64) Figure {
 	floor := Summarize(floors)
 	f.Value, f.Floor, f.FloorName, f.Ratio = Summarize(values), &floor, name, Ratios(values, floors)

@@ -102,7 +102,8 @@ func (r *sendRuns) note() string {
 // microseconds formats a summary of CPU times.
 func (s Summary) microseconds() string { return s.text("us") }
 
-// commitFloor runs the floor of sends for the duration of a measurement.
+// commitFloor runs Pebble's own group commit with that many writers for the duration of a
+// measurement. It returns the commits per second.
 func (e *Env) commitFloor(ctx context.Context, writers int) (rate float64, err error) {
 	dir, err := os.MkdirTemp(e.Dir, "parley-bench-floor-")
 	if err != nil {

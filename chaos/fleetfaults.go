@@ -273,7 +273,7 @@ func (n *fleetFaults) loseReplies() (stop func()) {
 	}
 }
 
-// lostReplies returns the number of lostReplies replies by engine.
+// lostReplies returns the number of lost replies by engine.
 func (n *fleetFaults) lostReplies() map[string]int64 {
 	sum := make(map[string]int64)
 	for i := range n.fleet.Nodes() {

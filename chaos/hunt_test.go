@@ -21,7 +21,7 @@ func TestJudgeMutants(t *testing.T) {
 		name   string
 		chosen []Mutant
 		finds  map[string]string
-		// ran are the runs in order, missed the mutants in the error.
+		// ran are the expected runs in order. missed are the mutants that the error must name.
 		ran, missed []string
 	}{
 		{

@@ -53,7 +53,7 @@ type History struct {
 	Began, Healed int64
 }
 
-// Add adds the contents of a line of the file.
+// Add adds the fault, the exit or the marks of a line.
 func (h *History) Add(l *Line) {
 	switch {
 	case l.Fault != nil:

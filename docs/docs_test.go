@@ -31,7 +31,7 @@ var expected = map[string]expectation{
 	"bin/parley tail general":                            {output: `hello`, endless: true},
 	"curl http://127.0.0.1:8080/parle":                   {output: `"msgId"`},
 	"curl -G http://127.0.0.1:8080/":                     {output: `"oldestSeq"`},
-	"grpcurl -plaintext":                                 {output: `"content": "hello"`},
+	"bin/grpcurl -plaintext":                             {output: `"content": "hello"`},
 	"bin/parley channel create":                          {output: `board`},
 	"bin/parley channel list":                            {output: `board`},
 	"bin/parley channel members":                         {output: `(?s)ann.*ben`},

@@ -48,7 +48,7 @@ type report struct {
 	Repeated sendResult `json:"repeated"`
 	Listed   []string   `json:"listed"`
 	// Info is the first frame of Subscribe from the start of the channel. Events are all events up
-	// to the message.
+	// to and including the sent message.
 	Info   info    `json:"info"`
 	Events []event `json:"events"`
 	Edited edited  `json:"edited"`

@@ -64,7 +64,7 @@ var bombs = sync.OnceValue(func() bombSet {
 // compressed declares gzip in the headers of every dialect.
 var compressed = header("Content-Encoding", "gzip", "Connect-Content-Encoding", "gzip", "Grpc-Encoding", "gzip")
 
-// gzipped sends data as the content of a compressed message.
+// gzipped returns a line's body that declares data to be compressed. It does not compress data.
 func gzipped(procedure string, data []byte) func(*dialect, []byte) []byte {
 	return func(d *dialect, _ []byte) []byte {
 		if d.framed(procedure) {

@@ -15,13 +15,13 @@ import (
 // ends. All other goroutines are started by lifecycle.Run.Go, or by a sync.WaitGroup that is waited
 // for.
 var goStatements = map[string]string{
-	"cmd/parleyd.run":                         "they end with the process",
-	"internal/cluster/remote.Writer.giveUpOn": "ends with the forward",
-	"internal/queue.Catalog.load":             "ends within loadTimeout; it serves all who wait, so it outlives its caller",
-	"internal/rpc.queueService.both":          "ends with the stream",
-	"internal/store/embedded.committer.start": "ends with the store; a disk that fails may stop it for good, so Close can't always wait",
-	"internal/store/mongostore.fence.wait":    "ends when nobody waits for a fence any more",
-	"internal/store/mongostore.newSaver":      "ends with the feed",
+	"cmd/parleyd.run": "they end with the process",
+	"internal/cluster/remote.Writer.cancelIfSilent": "ends with the forward",
+	"internal/queue.Catalog.load":                   "ends within loadTimeout; it serves all who wait, so it outlives its caller",
+	"internal/rpc.queueService.serveBidi":           "ends with the stream",
+	"internal/store/embedded.committer.start":       "ends with the store; a disk that fails may stop it for good, so Close can't always wait",
+	"internal/store/mongostore.fence.wait":          "ends when nobody waits for a fence any more",
+	"internal/store/mongostore.newSaver":            "ends with the feed",
 }
 
 // folder holds the parsed files of one folder.

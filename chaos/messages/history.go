@@ -40,8 +40,8 @@ type Op struct {
 	// Code and Err are set if the call was not OK.
 	Code string `json:"code,omitempty"`
 	Err  string `json:"err,omitempty"`
-	// Reason is the error's machine-readable reason. Only raw calls that require membership, and
-	// the member manager's, set it.
+	// Reason is the error's machine-readable reason. Only calls of guests and of the member
+	// manager set it.
 	Reason string `json:"reason,omitempty"`
 	// Limit is the call's timeout.
 	Limit int64 `json:"limit,omitempty"`

@@ -52,24 +52,26 @@ type Op struct {
 	// MessageID is in the request, or in the answer to a produce.
 	MessageID string `json:"message_id,omitempty"`
 
-	// Set for a produce.
+	// Key, Idem and Duplicate are set for Produce and Schedule, Partition also for settlements.
 	Key       string `json:"key,omitempty"`
 	Idem      string `json:"idem,omitempty"`
 	Partition int    `json:"partition,omitempty"`
 	Duplicate bool   `json:"duplicate,omitempty"`
-	// DelayMS is the requested delay, or none. AtMS is the requested time instead of a delay.
+	// DelayMS is the delay that a Schedule, Reschedule or Nack requests, or none. AtMS is the
+	// requested time of a Schedule without a delay.
 	DelayMS int64 `json:"delay_ms,omitempty"`
 	AtMS    int64 `json:"at_ms,omitempty"`
 	// DueMS is the due time in the answer.
 	DueMS int64 `json:"due_ms,omitempty"`
 
-	// Set for a settlement.
+	// Set for a settlement or an extension.
 	Group   string `json:"group,omitempty"`
 	Stream  string `json:"stream,omitempty"`
 	Token   string `json:"token,omitempty"`
 	Attempt int    `json:"attempt,omitempty"`
 	// Dead is set if the nack requests a dead letter, by its flag or its code.
 	Dead bool `json:"dead,omitempty"`
+
 	// Repeat is set if the same was requested before without an answer.
 	Repeat bool `json:"repeat,omitempty"`
 }
@@ -117,7 +119,7 @@ type Stream struct {
 	Topic  string `json:"topic"`
 	Group  string `json:"group"`
 	Begin  int64  `json:"begin"`
-	// End is 0 if the process was killed.
+	// End is when the stream ended. It is 0 if the client's process was killed before.
 	End    int64  `json:"end,omitempty"`
 	Reason string `json:"reason,omitempty"`
 	// Slow is set if the client does not read at once.

@@ -158,7 +158,7 @@ func (s *durationFlag) UnmarshalText(text []byte) error {
 	return fmt.Errorf("invalid duration %q: must be like 500ms, 90s, 1h30m or 7d", text)
 }
 
-// formatDuration formats a duration in the form that span parses.
+// formatDuration formats a duration in the form that durationFlag parses.
 func formatDuration(d time.Duration) string {
 	if d >= day && d%day == 0 {
 		return strconv.FormatInt(int64(d/day), 10) + "d"

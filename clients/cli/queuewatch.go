@@ -31,7 +31,7 @@ func (w *watchFlags) check() error {
 	return checkDurationFlag("--interval", w.Interval, minInterval, day)
 }
 
-// show writes one view to p.
+// show loads a command's data and writes it to p. With --watch it is called for each refresh.
 type show func(ctx context.Context, client *parley.Client, p printer) error
 
 // repeat calls show once, or with --watch until the user interrupts, which is not an error. Each
@@ -150,8 +150,7 @@ func (sc *screen) draw(text string, again bool) error {
 	return err
 }
 
-// printNote writes a message for humans beside the picture. On a terminal the next picture
-// overwrites it.
+// note writes a message for humans to side. On a terminal the next drawing overwrites it.
 func (sc *screen) note(side io.Writer, text string) {
 	if !sc.terminal || !isTerminal(side) {
 		_, _ = fmt.Fprintln(side, text)

@@ -37,7 +37,8 @@ type receiptJSON struct {
 	Duplicate   bool   `json:"duplicate"`
 }
 
-// Run sends one message, or one for each line of standard input.
+// Run sends one message: the arguments or, without arguments, all of standard input. With --lines
+// it sends each line of standard input that is not blank as a message.
 func (c *sendCommand) Run(s *session) error {
 	switch {
 	case c.Lines && len(c.Text) > 0:

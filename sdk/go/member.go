@@ -28,7 +28,8 @@ const RoleMember Role = parleyv1.MemberRole_MEMBER_ROLE_MEMBER
 // ChannelOption sets a property of a new channel.
 type ChannelOption func(*parleyv1.CreateChannelRequest)
 
-// MembersOnly creates a channel that only its members can use. By default a channel is open.
+// MembersOnly creates a channel that only its members and holders of `manage` can use. By default a
+// channel is open.
 func MembersOnly() ChannelOption {
 	return func(r *parleyv1.CreateChannelRequest) { r.MembersOnly = true }
 }

@@ -31,7 +31,7 @@ func Load(path string, environ []string) (Config, error) {
 	return load(path, environ, (*Config).validate)
 }
 
-// LoadServe is Load for `parleyd serve`.
+// LoadServe is like Load, and also checks what `parleyd serve` requires, such as a token key.
 func LoadServe(path string, environ []string) (Config, error) {
 	return load(path, environ, (*Config).validate, (*Config).validateServe)
 }

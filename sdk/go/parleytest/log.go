@@ -202,9 +202,10 @@ func (s *shared) recallLocked(user string, moderator bool, req *parleyv1.RecallM
 	case m.GetFromId() != user && !moderator:
 		return nil, Error(connect.CodePermissionDenied, parleyv1.ErrorReason_ERROR_REASON_NOT_SENDER)
 	}
-	clientMsgID := s.idOr(req.GetClientMsgId())
+	clientMsgID := req.GetClientMsgId()
 	seq, duplicate := m.GetChangedSeq(), m.GetStatus() == parleyv1.MessageStatus_MESSAGE_STATUS_RECALLED
 	if !duplicate {
+		clientMsgID = s.idOr(clientMsgID)
 		var err error
 		if seq, _, err = s.appendLocked(l, user, clientMsgID, entry{msgID: m.GetMsgId(), kind: "recalled"}); err != nil {
 			return nil, err

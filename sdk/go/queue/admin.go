@@ -39,7 +39,7 @@ type (
 // Operation is an operation on a topic that can be paused.
 type Operation = parleyv1.TopicOperation
 
-// The operations.
+// The operations that can be paused.
 const (
 	// Produce is the operation of producing and scheduling messages.
 	Produce Operation = parleyv1.TopicOperation_TOPIC_OPERATION_PRODUCE

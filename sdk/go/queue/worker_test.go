@@ -313,8 +313,8 @@ func TestLostFreesCredits(t *testing.T) {
 	})
 }
 
-// TestSettlementsAreRepeated fails requests in every way. On a stream that stays open, they must be
-// sent again.
+// TestSettlementsAreRepeated fails every other Ack and Nack as unavailable, half of them after they
+// took effect. The worker must repeat them and keep its stream.
 func TestSettlementsAreRepeated(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, opts ...queue.WorkerOption) {

@@ -10,11 +10,11 @@ export interface ChannelState {
   headSeq: number;
   /** The number of messages that the log ever had up to and including headSeq. */
   count: number;
-  /** The number of messages before oldestSeq. They count and cannot be read. */
+  /** The number of messages before oldestSeq. They are included in count but cannot be read. */
   expiredCount: number;
   /**
-   * True if all entries after the position follow. False for a live-only subscription, and if a gap
-   * follows.
+   * True if all entries after the client's position follow. False for a live-only subscription, and
+   * if a gap follows.
    */
   recovered: boolean;
 }

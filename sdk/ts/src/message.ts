@@ -117,7 +117,7 @@ export type SendResult =
 /** Channel describes a channel. */
 export interface Channel {
   channelId: string;
-  /** True if only members can use the channel. */
+  /** True if only members and holders of `manage` can use the channel. */
   membersOnly: boolean;
   /** The user that created the channel. Empty if a first send created it. */
   createdBy: string;
@@ -128,7 +128,7 @@ export interface Channel {
   count: number;
   /** The oldest entry that can be read. It is headSeq + 1 if the log holds no entry. */
   oldestSeq: number;
-  /** The number of messages before oldestSeq. They count and cannot be read. */
+  /** The number of messages before oldestSeq. They are included in count but cannot be read. */
   expiredCount: number;
   /** The epoch of the seqs above. Positions can be compared only within one epoch. */
   epoch: string;

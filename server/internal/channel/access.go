@@ -103,7 +103,7 @@ func (a *Access) checkMember(ctx context.Context, p *ident.Principal, channelID 
 		return err
 	}
 	if len(unreadable) > 0 {
-		return notMember(channelID)
+		return fault.NotMemberOf(channelID)
 	}
 	return nil
 }

@@ -8,15 +8,6 @@ import (
 	"github.com/parleyhq/parley/server/internal/ident"
 )
 
-// notMember returns the fault for a caller who is not a member of the given members-only channels.
-func notMember(channelIDs ...string) error {
-	e := fault.New(fault.PermissionDenied, fault.NotMember, "the channel is members-only and the caller is not a member")
-	for _, id := range channelIDs {
-		e.Positions = append(e.Positions, fault.Position{ChannelID: id})
-	}
-	return e
-}
-
 func notFound() error {
 	e := fault.New(fault.NotFound, fault.ChannelNotFound, "channel_id: the channel does not exist")
 	e.Field = "channel_id"

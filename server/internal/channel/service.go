@@ -265,7 +265,7 @@ func (s *Service) MarkRead(ctx context.Context, channelID string, seq int64) (c 
 		return Cursor{}, 0, outcomeUnknown(err)
 	}
 	if !ok { // the channel is members-only; the caller only manages it, or was removed meanwhile
-		return Cursor{}, 0, notMember(channelID)
+		return Cursor{}, 0, fault.NotMemberOf(channelID)
 	}
 	return c, max(0, state.Count-c.Count), nil
 }

@@ -35,8 +35,8 @@ type Store interface { //nolint:interfacebloat // the whole contract; callers ma
 	// Rows returns the rows of the channels that have one, by channel id. channelIDs has at most
 	// 500 ids.
 	Rows(ctx context.Context, channelIDs []string) (map[string]Row, error)
-	// AddMembers adds users to a channel, at most 500. Existing members keep JoinedAt, and cursors
-	// do not change. It returns ErrNotFound if the channel has no row.
+	// AddMembers adds users to a channel. userIDs has at most 500 ids. Existing members keep
+	// JoinedAt, and cursors do not change. It returns ErrNotFound if the channel has no row.
 	AddMembers(ctx context.Context, channelID string, userIDs []string, now time.Time) error
 	// RemoveMembers removes users from a channel, at most 500. Users who are not members remain so.
 	// left is the head of the log. A message at or before left does not make its sender a member

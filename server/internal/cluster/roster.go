@@ -88,7 +88,7 @@ type Roster struct {
 	changed         chan struct{}
 }
 
-// view is a snapshot of how work is distributed. It is immutable.
+// view is a snapshot of the nodes that share the work. It is immutable.
 type view struct {
 	// ticked is when the ticker last fired.
 	ticked time.Time

@@ -102,7 +102,7 @@ func (t *topic) runFill() {
 		}
 		t.mu.Unlock()
 		if err != nil {
-			t.hub.reportError(t.channelID, fmt.Errorf("fill a gap: %w", err))
+			t.hub.reportError(t.channelID, fmt.Errorf("fill a hole: %w", err))
 			return
 		}
 	}

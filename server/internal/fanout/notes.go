@@ -10,9 +10,9 @@ import (
 // dropped.
 const maxNotes = 64
 
-// note is an announcement that is not part of the log. It has no position in the order and counts
-// against no limit. Notes are sent after the queue, so that nothing of a channel precedes its
-// State.
+// note is a typing notification or the loss of a channel. It has no position in the log and does
+// not count as a queued event. Notes are sent after all queued pieces, so that a channel's State
+// event precedes its notes.
 type note struct {
 	channelID string
 	// userID is the user who is typing; empty if the channel is lost.

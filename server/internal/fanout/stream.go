@@ -39,8 +39,8 @@ type Stream struct {
 	mu sync.Mutex
 	// core's cause has no positions: Next adds them.
 	core stream.Core
-	// reconnectWithin is the reconnect advice once the stream drains. advised is set once the
-	// advice was returned.
+	// reconnectWithin is the reconnect advice once the stream drains. reconnectSent is set once
+	// Next has returned the advice.
 	reconnectWithin time.Duration
 	reconnectSent   bool
 	// subs holds the subscriptions, sorted by channel id.

@@ -132,8 +132,8 @@ func (t *topic) arrive(e message.Event) {
 	}
 }
 
-// stray records an event of another epoch than the topic's, and requests a check, which reads the
-// current epoch from the log.
+// stray drops an event of another epoch than the topic's and records its epoch and the highest seq.
+// If the topic has an epoch, it requests a check, which reads the current epoch from the log.
 func (t *topic) stray(e *message.Event) {
 	if t.strayEpoch != e.Epoch {
 		t.strayEpoch, t.straySeq = e.Epoch, 0

@@ -132,6 +132,16 @@ func New(kind Kind, reason Reason, format string, args ...any) *Error {
 	return &Error{Kind: kind, Reason: reason, Msg: fmt.Sprintf(format, args...)}
 }
 
+// NotMemberOf returns the fault of a caller who is not a member of the given members-only channels,
+// of which there must be at least one.
+func NotMemberOf(channelIDs ...string) *Error {
+	e := New(PermissionDenied, NotMember, "the caller is not a member of channel %s", channelIDs[0])
+	for _, id := range channelIDs {
+		e.Positions = append(e.Positions, Position{ChannelID: id})
+	}
+	return e
+}
+
 // Invalid returns the fault of a field that violates its rule. The message should name the field
 // and the limit.
 func Invalid(field string, limit int64, format string, args ...any) *Error {

@@ -68,8 +68,8 @@ func (a *Advancer) Start(ctx context.Context) error {
 	return eachBucket(ctx, &a.life, a.id.Buckets, a.run)
 }
 
-// Stop stops consuming and waits for the goroutines. Batches in progress are delivered again to the
-// next consumer.
+// Stop stops consuming and waits for the goroutines, even if ctx ends. Batches in progress are
+// delivered again to the next consumer.
 func (a *Advancer) Stop(ctx context.Context) error { return a.life.Stop(ctx) }
 
 func (a *Advancer) run(ctx context.Context, bucket int) {

@@ -80,8 +80,8 @@ func (b *Builder) Start(ctx context.Context) error {
 	return eachBucket(ctx, &b.life, b.store.Identity().Buckets, b.run)
 }
 
-// Stop stops consuming and waits for the goroutines. Batches in progress are delivered again to the
-// next consumer.
+// Stop stops consuming and waits for the goroutines, even if ctx ends. Batches in progress are
+// delivered again to the next consumer.
 func (b *Builder) Stop(ctx context.Context) error { return b.life.Stop(ctx) }
 
 // run consumes the events of one bucket until ctx ends.

@@ -18,8 +18,7 @@ type Event struct {
 	Seq, Count int64
 	// Time is when the entry was appended.
 	Time time.Time
-	// Message is the message that was sent, or the target of the edit or recall in its current
-	// state.
+	// Message is the message that was sent, edited or recalled. It may include later changes.
 	Message Message
 	// Traceparent is the trace context of the request that appended the entry; may be empty.
 	Traceparent string

@@ -168,8 +168,8 @@ func (r *Reader) headFor(ctx context.Context, channelID string, minSeq, after in
 	return h.Seq, nil
 }
 
-// readFunc reads entries of a range, dense from its near end. The result extends to reach or to a
-// limit of the range.
+// readFunc reads all entries of a range, without a gap, or fails. Only rg.Limit and rg.MaxBytes may
+// end the result early. reach is a seq that the log has; rg.Before is at most reach+1.
 type readFunc func(ctx context.Context, channelID string, rg Range, reach int64) ([]Entry, error)
 
 var errNotCached = errors.New("page not in cache")
@@ -378,8 +378,8 @@ func (r *Reader) MessageAt(ctx context.Context, channelID string, seq int64) (m 
 	}
 }
 
-// message returns a message by its id. If the entry at atLeast changed the message, the result
-// includes that change.
+// message returns a message by its id. If atLeast is not 0, it is the seq of an entry that changed
+// the message, and the result includes that change.
 func (r *Reader) message(ctx context.Context, channelID, msgID string, atLeast int64) (Message, error) {
 	for last := false; ; last = true {
 		e, ok, err := r.log.Message(ctx, channelID, msgID)

@@ -77,9 +77,9 @@ func (l *lane) sleep(d time.Duration) bool {
 	}
 }
 
-// openItems returns the channel's open items, at most one batch; nil if there are none. repeats
-// reports whether all of them are looked up. An item beyond the batch that must be checked is
-// checked when its turn comes.
+// openItems returns the channel's items that are neither settled nor stored, at most one batch; nil
+// if there are none. repeats reports whether lookup must search the log for all of them, because
+// they are probably stored already. Items beyond the batch are checked later, if they must be.
 func (l *lane) openItems(c *channel) (items []*item, repeats bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

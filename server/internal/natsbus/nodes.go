@@ -166,8 +166,8 @@ func (s *requestServer) release() {
 	s.n--
 }
 
-// respond handles a request until its deadline. The deadline may have passed already, because a
-// process can be suspended for any time.
+// respond handles a request until its deadline. If the deadline has passed already, because the
+// process was suspended, it drops the request.
 func (s *requestServer) respond(msg *nats.Msg, deadline time.Time) {
 	ctx, cancel := context.WithDeadline(context.Background(), deadline) //nolint:forbidigo // the request's own life
 	defer cancel()

@@ -57,7 +57,7 @@ func (e *Embedded) Start(ctx context.Context) error {
 	})
 }
 
-// Stop stops the server and blocks until its files are closed.
+// Stop stops the server and blocks until its files are closed, even if ctx ends.
 func (e *Embedded) Stop(ctx context.Context) error { return e.life.Stop(ctx) }
 
 // serverLog forwards the server's log. It logs the server's notices at debug level, because they

@@ -55,7 +55,7 @@ func TestFieldMasks(t *testing.T) {
 	}
 }
 
-// masks has every request with a field mask.
+// TestRequestsWithFieldMasks checks that masks has every request with a field mask.
 func TestRequestsWithFieldMasks(t *testing.T) {
 	t.Parallel()
 	for _, m := range []proto.Message{&parleyv1.UpdateTopicRequest{}} {

@@ -92,7 +92,7 @@ func (c nameChecker) value(path string, value any, fd protoreflect.FieldDescript
 	return nil
 }
 
-// echoed returns name, shortened to maxEchoed bytes.
+// echoed returns name. If it has more than maxEchoed bytes, it is cut there and "…" is appended.
 func echoed(name string) string {
 	if len(name) <= maxEchoed {
 		return name

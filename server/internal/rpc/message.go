@@ -146,9 +146,13 @@ func (s *messageService) RecallMessage(
 	if err != nil {
 		return nil, err
 	}
+	id := r.ClientMsgID
+	if r.Duplicate {
+		id = req.GetClientMsgId() // an id generated for a repeat would identify nothing
+	}
 	return &parleyv1.RecallMessageResponse{
 		Message: messageToWire(&m), Seq: r.Seq, MsgTime: timestamppb.New(r.MsgTime), Duplicate: r.Duplicate, Epoch: r.Epoch,
-		ClientMsgId: r.ClientMsgID,
+		ClientMsgId: id,
 	}, nil
 }
 

@@ -101,7 +101,7 @@ func TestUnaryCalls(t *testing.T) {
 				MsgId: "m1", ChannelId: "a", Seq: 1, Count: 1, FromId: "ada", MsgTime: at,
 				Status: parleyv1.MessageStatus_MESSAGE_STATUS_RECALLED, ChangedSeq: 3,
 			},
-			Seq: 3, MsgTime: at, ClientMsgId: "c1", Duplicate: true, Epoch: "e1",
+			Seq: 3, MsgTime: at, ClientMsgId: "c3", Duplicate: true, Epoch: "e1",
 		}, message.RecallRequest{ChannelID: "a", MsgID: "m1", ClientMsgID: "c3"})
 		one, err := c.GetMessage(ctx, &parleyv1.GetMessageRequest{ChannelId: "a", MsgId: "m4"})
 		check("get", one, err, &parleyv1.GetMessageResponse{Message: wireMessage("a", 4), Epoch: "e1"}, "a/m4")

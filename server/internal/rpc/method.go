@@ -23,7 +23,7 @@ type service struct {
 var services = []service{messageMethods, queueMethods, adminMethods, serverMethods}
 
 // methodRow is a row of a service's table: what the schema does not state about a method. All other
-// methodRow are read from the schema, see method.
+// facts are read from the schema, see method.
 type methodRow struct {
 	// access is the capability that a call requires. Every row must set it.
 	access accessRule
@@ -123,8 +123,8 @@ var (
 	healthWatch = &method{methodRow: otherMethod.methodRow, procedure: healthWatchProcedure, serverStreams: true}
 )
 
-// forProcedure returns the method with this URL path; healthWatch or other for a path outside of
-// the API.
+// forProcedure returns the method with this URL path. For a path outside of the API it returns
+// healthWatch or otherMethod.
 func (s *methodSet) forProcedure(procedure string) *method {
 	if m := s.byProcedure[procedure]; m != nil {
 		return m
@@ -135,8 +135,8 @@ func (s *methodSet) forProcedure(procedure string) *method {
 	return otherMethod
 }
 
-// forRequest returns the method with this request; other for a message that is not a request
-// forRequest the API.
+// forRequest returns the method with this request. It returns otherMethod for a message that is not
+// a request of the API.
 func (s *methodSet) forRequest(request protoreflect.FullName) *method {
 	if m := s.byRequest[request]; m != nil {
 		return m

@@ -13,8 +13,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/ident"
 )
 
-// Access checks which channels callers may read, besides what the capabilities of their tokens
-// allow. *channel.Access implements it.
+// Access checks memberships: a members-only channel requires one in addition to the token's
+// capability to read. *channel.Access implements it.
 type Access interface {
 	// Unreadable returns those of the channels that p may not read. It returns a fault if that
 	// can't be determined.
@@ -142,25 +142,27 @@ func (s *messageService) checkReadable(ctx context.Context, p *ident.Principal, 
 // notMember returns a fault that names the refused channels, and the position of the first one in
 // the field; nil if none is refused. It modifies refused.
 func notMember(field string, add []fanout.Position, refused map[string]struct{}) error {
-	var denied *fault.Error
+	var ids []string
+	first := 0
 	for i, at := range add {
 		if _, ok := refused[at.ChannelID]; !ok || at.Exempt {
 			continue
 		}
 		delete(refused, at.ChannelID)
-		if denied == nil {
-			denied = fault.New(fault.PermissionDenied, fault.NotMember, "the caller is not a member of channel %s", at.ChannelID)
-			denied.Field = positionPath(field, i)
+		if ids = append(ids, at.ChannelID); len(ids) == 1 {
+			first = i
 		}
-		denied.Positions = append(denied.Positions, fault.Position{ChannelID: at.ChannelID})
 	}
-	if denied == nil {
+	if len(ids) == 0 {
 		return nil
 	}
+	denied := fault.NotMemberOf(ids...)
+	denied.Field = positionPath(field, first)
 	return denied
 }
 
-// removeRefused removes refused channels from a stream. It logs a failure.
+// removeRefused removes channels from a stream that were just added to it and that the caller may
+// not read. It logs a failure.
 func (s *messageService) removeRefused(ctx context.Context, streamID, subject string, refused []fault.Position) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
 	defer cancel()

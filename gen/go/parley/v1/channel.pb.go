@@ -132,7 +132,7 @@ func (MemberRole) EnumDescriptor() ([]byte, []int) {
 type ChannelInfo struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	ChannelId string                 `protobuf:"bytes,1,opt,name=channel_id,json=channelId,proto3" json:"channel_id,omitempty"`
-	// Whether only members can use the channel.
+	// Whether only members and holders of `manage` can use the channel.
 	MembersOnly bool `protobuf:"varint,2,opt,name=members_only,json=membersOnly,proto3" json:"members_only,omitempty"`
 	// The user that created the channel. Empty if a first send created it.
 	CreatedBy  string                 `protobuf:"bytes,3,opt,name=created_by,json=createdBy,proto3" json:"created_by,omitempty"`
@@ -143,7 +143,7 @@ type ChannelInfo struct {
 	Count int64 `protobuf:"varint,6,opt,name=count,proto3" json:"count,omitempty"`
 	// The oldest entry that can be read. It is `head_seq + 1` if the log holds no entry.
 	OldestSeq int64 `protobuf:"varint,7,opt,name=oldest_seq,json=oldestSeq,proto3" json:"oldest_seq,omitempty"`
-	// The number of messages before `oldest_seq`. They count and cannot be read.
+	// The number of messages before `oldest_seq`. They are included in `count` but cannot be read.
 	ExpiredCount int64 `protobuf:"varint,8,opt,name=expired_count,json=expiredCount,proto3" json:"expired_count,omitempty"`
 	// The epoch of the seqs above. Positions can be compared only within one epoch.
 	Epoch string `protobuf:"bytes,9,opt,name=epoch,proto3" json:"epoch,omitempty"`
@@ -479,7 +479,7 @@ type CreateChannelRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1 to 128 of A-Z a-z 0-9 _ -
 	ChannelId string `protobuf:"bytes,1,opt,name=channel_id,json=channelId,proto3" json:"channel_id,omitempty"`
-	// Whether only members can use the channel.
+	// Whether only members and holders of `manage` can use the channel.
 	MembersOnly bool `protobuf:"varint,2,opt,name=members_only,json=membersOnly,proto3" json:"members_only,omitempty"`
 	// The members, besides the caller. At most 500.
 	Members []*ChannelMember `protobuf:"bytes,3,rep,name=members,proto3" json:"members,omitempty"`

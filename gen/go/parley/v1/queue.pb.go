@@ -2244,7 +2244,7 @@ func (*GrantCreditsResponse) Descriptor() ([]byte, []int) {
 	return file_parley_v1_queue_proto_rawDescGZIP(), []int{33}
 }
 
-// LeaveRequest is the request of Leave.
+// LeaveRequest is the request of Leave, which ends a Consume stream gracefully.
 type LeaveRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Topic         string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`

@@ -345,7 +345,8 @@ type SubscribeResponse_Heartbeat struct {
 }
 
 type SubscribeResponse_Reconnect struct {
-	// The last frame before the server ends the stream on purpose.
+	// The last frame of a stream that ends because its node shuts down gracefully. Streams that end
+	// for another reason, such as TOKEN_EXPIRED or SLOW_CONSUMER, do not have it.
 	Reconnect *Reconnect `protobuf:"bytes,4,opt,name=reconnect,proto3,oneof"`
 }
 
@@ -616,7 +617,7 @@ type ChannelState struct {
 	HeadSeq int64 `protobuf:"varint,3,opt,name=head_seq,json=headSeq,proto3" json:"head_seq,omitempty"`
 	// The number of messages that the log ever had up to and including `head_seq`.
 	Count int64 `protobuf:"varint,4,opt,name=count,proto3" json:"count,omitempty"`
-	// The number of messages before `oldest_seq`. They count and cannot be read.
+	// The number of messages before `oldest_seq`. They are included in `count` but cannot be read.
 	ExpiredCount int64 `protobuf:"varint,5,opt,name=expired_count,json=expiredCount,proto3" json:"expired_count,omitempty"`
 	// True if all entries after the client's position follow. False for a live-only subscription, and
 	// if a `gap` follows.

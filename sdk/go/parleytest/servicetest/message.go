@@ -217,6 +217,11 @@ func recall(e *env) {
 	if generated.GetSeq() != 4 || generated.GetClientMsgId() == "" || generated.GetClientMsgId() == next.GetClientMsgId() {
 		e.Errorf("a recall without an id: %v", generated)
 	}
+	repeat, err := e.ann.RecallMessage(e.ctx, &parleyv1.RecallMessageRequest{ChannelId: channel, MsgId: next.GetMsgId()})
+	e.no(err)
+	if repeat.GetSeq() != 4 || !repeat.GetDuplicate() || repeat.GetClientMsgId() != "" {
+		e.Errorf("a repeated recall without an id: %v", repeat)
+	}
 }
 
 func changeOfAnother(e *env) {

@@ -93,7 +93,8 @@ func (f *forward) nextPiece(open []int) (piece, rest []int, request *clusterv1.A
 }
 
 // send sends a piece to its home and waits for the outcomes. After an error other than
-// ErrNoResponder the home may have received the piece; then ask marks its channels doubtful.
+// ErrNoResponder the home may have received the piece, and send has added the piece's channels to
+// doubtful.
 func (f *forward) send(ctx context.Context, piece []int, request *clusterv1.AppendRequest) ([]*clusterv1.Outcome, error) {
 	w := f.writer
 	asking, cancel := context.WithTimeout(ctx, max(w.cfg.Wait, w.cfg.MaxWait))

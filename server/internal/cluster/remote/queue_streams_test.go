@@ -34,7 +34,7 @@ type consumers struct {
 }
 
 func (c *consumers) do(call *queueCall) ([]error, error) {
-	if call.Ref.StreamID != stream+c.node || call.Ref.Subject != "ann" {
+	if call.Ref.StreamID != streamPrefix+c.node || call.Ref.Subject != "ann" {
 		return nil, fault.New(fault.FailedPrecondition, fault.LeaseLost, "none")
 	}
 	c.calls = append(c.calls, *call)
@@ -100,7 +100,7 @@ func TestQueueCallsReachTheStream(t *testing.T) {
 	}
 	tokens := []string{"t1", "bad", "t2"}
 	for _, node := range []string{nodeA, nodeB} {
-		ref := queue.StreamRef{StreamID: stream + node, Subject: "ann", Topic: "jobs", Group: "g"}
+		ref := queue.StreamRef{StreamID: streamPrefix + node, Subject: "ann", Topic: "jobs", Group: "g"}
 		results := func(errs []error, err error) []error { return append(errs, err) }
 		for name, errs := range map[string][]error{
 			"ack": results(a.Ack(ctx, ref, tokens)), "extend": results(a.Extend(ctx, ref, tokens, time.Minute)),
@@ -123,7 +123,7 @@ func TestQueueCallsReachTheStream(t *testing.T) {
 		}
 	}
 	for _, c := range []*consumers{atA, atB} {
-		ref := queue.StreamRef{StreamID: stream + c.node, Subject: "ann", Topic: "jobs", Group: "g"}
+		ref := queue.StreamRef{StreamID: streamPrefix + c.node, Subject: "ann", Topic: "jobs", Group: "g"}
 		want := map[string]queueCall{
 			"ack":    {Method: "ack", Ref: ref, Items: nacksOf(tokens)},
 			"extend": {Method: "extend", Ref: ref, Items: nacksOf(tokens), Timeout: time.Minute},
@@ -144,7 +144,7 @@ func TestQueueCallsReachTheStream(t *testing.T) {
 			t.Errorf("%d calls: %s", len(c.calls), diff)
 		}
 	}
-	ref := queue.StreamRef{StreamID: stream + nodeB, Subject: "ann"}
+	ref := queue.StreamRef{StreamID: streamPrefix + nodeB, Subject: "ann"}
 	errs, err := a.Ack(ctx, ref, []string{"broken"})
 	if f, ok := fault.As(errors.Join(errs...)); err != nil || !ok || f.Reason != fault.InternalError || strings.Contains(f.Msg, "secret") {
 		t.Errorf("an item's error that is no fault: %v, %v", errs, err)
@@ -152,7 +152,7 @@ func TestQueueCallsReachTheStream(t *testing.T) {
 	if _, err = a.Ack(ctx, ref, []string{"all"}); !fault.Is(err, fault.InternalError) || strings.Contains(err.Error(), "secret") {
 		t.Errorf("an error that is no fault: %v", err)
 	}
-	for _, id := range []string{"", "x", nodeB, stream, stream + nodeC, "*" + nodeB, stream + "*"} {
+	for _, id := range []string{"", "x", nodeB, streamPrefix, streamPrefix + nodeC, "*" + nodeB, streamPrefix + "*"} {
 		ref := queue.StreamRef{StreamID: id, Subject: "ann"}
 		_, err := a.Nack(ctx, ref, nacks)
 		for _, err := range []error{err, a.Grant(ctx, ref, 1, 1), a.Leave(ctx, ref)} {
@@ -171,7 +171,7 @@ func TestLargeQueueCallsAreSplit(t *testing.T) {
 		net := clustertest.NewNet()
 		a, _ := queueStreamsOf(t, net, nodeA)
 		_, atB := queueStreamsOf(t, net, nodeB)
-		ref := queue.StreamRef{StreamID: stream + nodeB, Subject: "ann"}
+		ref := queue.StreamRef{StreamID: streamPrefix + nodeB, Subject: "ann"}
 		var nacks []queue.Nack
 		var tokens []string
 		for i := range 1000 {
@@ -228,7 +228,7 @@ func TestUnreachableQueueStreams(t *testing.T) {
 				net := clustertest.NewNet(c.fate)
 				a, _ := queueStreamsOf(t, net, nodeA)
 				queueStreamsOf(t, net, nodeB)
-				ref := queue.StreamRef{StreamID: stream + c.node, Subject: "ann"}
+				ref := queue.StreamRef{StreamID: streamPrefix + c.node, Subject: "ann"}
 				_, err := a.Ack(t.Context(), ref, []string{"t"})
 				if e, ok := fault.As(err); !ok || e.Kind != fault.Unavailable || e.Reason != c.want || !e.Retryable() {
 					t.Errorf("got %+v", e)
@@ -239,7 +239,7 @@ func TestUnreachableQueueStreams(t *testing.T) {
 	// A live node that does not serve: it has just lost its connection, or is starting.
 	net := clustertest.NewNet()
 	a, _ := queueStreamsOf(t, net, nodeA)
-	if err := a.Leave(t.Context(), queue.StreamRef{StreamID: stream + nodeB}); !fault.Is(err, fault.StoreUnavailable) {
+	if err := a.Leave(t.Context(), queue.StreamRef{StreamID: streamPrefix + nodeB}); !fault.Is(err, fault.StoreUnavailable) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/cluster"
 	"github.com/parleyhq/parley/server/internal/fanout"
 	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/stream"
 )
 
 // holderWait bounds the wait for the node that holds a stream.
@@ -18,7 +19,7 @@ const holderWait = 2 * time.Second
 
 var updateStream = cluster.Method[*clusterv1.UpdateStreamRequest, *emptypb.Empty]{Name: "stream", Timeout: holderWait}
 
-// StreamHub holds this node's streams. *fanout.StreamHub implements it.
+// StreamHub holds this node's streams. *fanout.Hub implements it.
 type StreamHub interface {
 	// Stream returns a live stream of the subject, or STREAM_NOT_FOUND.
 	Stream(id, subject string) (*fanout.Stream, error)
@@ -41,18 +42,18 @@ func NewStreams(endpoint *cluster.Endpoint, hub StreamHub) *Streams {
 	s := &Streams{
 		Handlers: endpoint.Handlers(), endpoint: endpoint,
 		update: func(streamID, subject string, add []fanout.Position, remove []string) error {
-			stream, err := hub.Stream(streamID, subject)
+			live, err := hub.Stream(streamID, subject)
 			if err != nil {
 				return err
 			}
-			return stream.Update(add, remove)
+			return live.Update(add, remove)
 		},
 	}
 	cluster.Handle(s.Handlers, updateStream, s.serve)
 	return s
 }
 
-// Guard sets a check that runs before another node changes a stream of this node. readable returns
+// Guard sets a check that runs before another node changes a stream of this node. unreadable returns
 // those of the added channels that the subject may not read. The calling node has checked too, but
 // its call may have been delayed by a stalled link since. Call Guard before Start.
 func (s *Streams) Guard(unreadable func(ctx context.Context, subject string, channelIDs []string) (refused []string, err error)) {
@@ -73,7 +74,7 @@ func (s *Streams) Update(
 	}
 	_, err := cluster.Call(ctx, s.endpoint, node, updateStream, updateToWire(streamID, subject, add, remove))
 	if errors.Is(err, cluster.ErrNodeGone) {
-		return fault.New(fault.NotFound, fault.StreamNotFound, "stream_id: the stream does not exist or has ended")
+		return stream.NotFound()
 	}
 	return err
 }
@@ -106,7 +107,7 @@ func (s *Streams) check(ctx context.Context, subject string, add []fanout.Positi
 	if err != nil || len(refused) == 0 {
 		return err
 	}
-	return fault.New(fault.PermissionDenied, fault.NotMember, "channel %s is members-only and the subject is not a member", refused[0])
+	return fault.NotMemberOf(refused...)
 }
 
 func updateToWire(streamID, subject string, add []fanout.Position, remove []string) *clusterv1.UpdateStreamRequest {

@@ -127,8 +127,8 @@ func (c *Channels) Ensure(ctx context.Context, channelID string, now time.Time) 
 	return d.row(), nil
 }
 
-// ensure returns a channel's document, and creates it if there is none. On return nobody is
-// joining.
+// ensure returns a channel's document, and creates it if there is none. It settles the document:
+// users under `joining` get member documents of their own.
 func (c *Channels) ensure(ctx context.Context, channelID string, now time.Time) (channelDocument, error) {
 	d, ok, err := c.find(ctx, channelID)
 	if err != nil || ok {
@@ -155,8 +155,8 @@ func ensuring(now time.Time) bson.D {
 	}}}
 }
 
-// find returns a channel's document and makes sure that nobody is joining. ok is false if there is
-// none, which is certain only behind the fence.
+// find returns a channel's document and settles it, like ensure. ok is false if there is none, which
+// is certain only behind the fence.
 func (c *Channels) find(ctx context.Context, channelID string) (d channelDocument, ok bool, err error) {
 	err = c.channels.FindOne(ctx, bson.D{{Key: "_id", Value: channelID}}).Decode(&d)
 	if errors.Is(err, mongo.ErrNoDocuments) {

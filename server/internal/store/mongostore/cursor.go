@@ -117,8 +117,8 @@ func (c *Channels) Advance(ctx context.Context, moves []channel.Advance, now tim
 	return nil
 }
 
-// ensureAll creates the missing channels, makes sure that nobody is joining any of the channels,
-// and returns which are open.
+// ensureAll creates the missing channels, settles the documents of all of them like ensure, and
+// returns which channels are open.
 func (c *Channels) ensureAll(ctx context.Context, moves []channel.Advance, now time.Time) (open map[string]bool, err error) {
 	open = make(map[string]bool, len(moves))
 	var ids []string

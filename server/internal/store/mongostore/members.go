@@ -78,9 +78,9 @@ func (c *Channels) updateMembers(ctx context.Context, channelID string, userIDs 
 	return err
 }
 
-// joining returns the update of a user's document that makes them a member if the expression joins
-// is true, and moves their cursor forward to cursor. It must not contain an id: one that begins
-// with $ would be read as a field.
+// joining returns the update of a member document that makes the user a member if the expression
+// joins is true, and moves their cursor forward to cursor. The update is a pipeline and must not
+// contain an id: MongoDB would read one that begins with $ as a field.
 func joining(joins any, cursor channel.Cursor, now time.Time) bson.A {
 	op := func(name string, args ...any) bson.D { return bson.D{{Key: name, Value: bson.A(args)}} }
 	member := op("$eq", "$member", true)

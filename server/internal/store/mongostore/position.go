@@ -11,7 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// position is a place in a bucket's change stream.
+// position is a place in the change stream of a bucket's collection (see message.Bucket).
 type position struct {
 	// Time is the cluster time of the event at this place, or slightly earlier. Positions are
 	// ordered by it.

@@ -211,7 +211,7 @@ func (c *Cache) Page(ctx context.Context, channelID string, r message.Range) (me
 	page, err := c.decodePage(channelID, r, size.Val(), oldest.Val()[0], newest.Val()[0], entries.Val())
 	if err != nil {
 		c.broken.Add(ctx, 1)
-		c.log.WarnContext(ctx, "cached set ignored", "channel", channelID, "error", err)
+		c.log.WarnContext(ctx, "cached set ignored", "channel_id", channelID, "error", err)
 		return message.CachedPage{}, nil
 	}
 	return page, nil

@@ -27,7 +27,7 @@ export class Chat {
   readonly open = signal<Conversation | null>(null);
   /** The unsent messages of the open channel, oldest first. */
   readonly pending: ReadonlySignal<readonly Pending[]>;
-  /** The failure of the user's last action. Empty if there is none to show. */
+  /** Why the last edit, recall or listing of channels failed. Empty if there is nothing to show. */
   readonly notice = signal("");
 
   readonly #client: ChatClient;

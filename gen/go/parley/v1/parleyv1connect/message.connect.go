@@ -97,8 +97,8 @@ type MessageServiceClient interface {
 	SendMessages(context.Context, *v1.SendMessagesRequest) (*v1.SendMessagesResponse, error)
 	// ListMessages returns a page of a channel's messages in their current state. With `after_seq`
 	// the list ascends. With `before_seq` alone, or with neither (the newest page), it descends. The
-	// list is never older than `min_seq`, and at most one second older than the newest acknowledged
-	// message.
+	// list reflects every entry up to `min_seq`, and every entry that was acknowledged more than one
+	// second before the call.
 	ListMessages(context.Context, *v1.ListMessagesRequest) (*v1.ListMessagesResponse, error)
 	// GetMessage returns one message in its current state.
 	GetMessage(context.Context, *v1.GetMessageRequest) (*v1.GetMessageResponse, error)
@@ -426,8 +426,8 @@ type MessageServiceHandler interface {
 	SendMessages(context.Context, *v1.SendMessagesRequest) (*v1.SendMessagesResponse, error)
 	// ListMessages returns a page of a channel's messages in their current state. With `after_seq`
 	// the list ascends. With `before_seq` alone, or with neither (the newest page), it descends. The
-	// list is never older than `min_seq`, and at most one second older than the newest acknowledged
-	// message.
+	// list reflects every entry up to `min_seq`, and every entry that was acknowledged more than one
+	// second before the call.
 	ListMessages(context.Context, *v1.ListMessagesRequest) (*v1.ListMessagesResponse, error)
 	// GetMessage returns one message in its current state.
 	GetMessage(context.Context, *v1.GetMessageRequest) (*v1.GetMessageResponse, error)

@@ -23,7 +23,7 @@ export declare type ChannelInfo = Message<"parley.v1.ChannelInfo"> & {
   channelId: string;
 
   /**
-   * Whether only members can use the channel.
+   * Whether only members and holders of `manage` can use the channel.
    *
    * @generated from field: bool members_only = 2;
    */
@@ -63,7 +63,7 @@ export declare type ChannelInfo = Message<"parley.v1.ChannelInfo"> & {
   oldestSeq: bigint;
 
   /**
-   * The number of messages before `oldest_seq`. They count and cannot be read.
+   * The number of messages before `oldest_seq`. They are included in `count` but cannot be read.
    *
    * @generated from field: int64 expired_count = 8;
    */
@@ -241,7 +241,7 @@ export declare type CreateChannelRequest = Message<"parley.v1.CreateChannelReque
   channelId: string;
 
   /**
-   * Whether only members can use the channel.
+   * Whether only members and holders of `manage` can use the channel.
    *
    * @generated from field: bool members_only = 2;
    */

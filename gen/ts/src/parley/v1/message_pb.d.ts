@@ -508,7 +508,8 @@ export declare type RecallMessageResponse = Message<"parley.v1.RecallMessageResp
   epoch: string;
 
   /**
-   * The id of the request, or the one that the server generated.
+   * The `client_msg_id` of the request, or the one that the server generated. With `duplicate` it is
+   * the request's, which may be empty.
    *
    * @generated from field: string client_msg_id = 6;
    */
@@ -572,8 +573,8 @@ export declare const MessageService: GenService<{
   /**
    * ListMessages returns a page of a channel's messages in their current state. With `after_seq`
    * the list ascends. With `before_seq` alone, or with neither (the newest page), it descends. The
-   * list is never older than `min_seq`, and at most one second older than the newest acknowledged
-   * message.
+   * list reflects every entry up to `min_seq`, and every entry that was acknowledged more than one
+   * second before the call.
    *
    * @generated from rpc parley.v1.MessageService.ListMessages
    */

@@ -1034,7 +1034,7 @@ export declare type GrantCreditsResponse = Message<"parley.v1.GrantCreditsRespon
 export declare const GrantCreditsResponseSchema: GenMessage<GrantCreditsResponse>;
 
 /**
- * LeaveRequest is the request of Leave.
+ * LeaveRequest is the request of Leave, which ends a Consume stream gracefully.
  *
  * @generated from message parley.v1.LeaveRequest
  */

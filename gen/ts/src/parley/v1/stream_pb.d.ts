@@ -57,8 +57,8 @@ export declare type Heartbeat = Message<"parley.v1.Heartbeat"> & {
 export declare const HeartbeatSchema: GenMessage<Heartbeat>;
 
 /**
- * Reconnect is the last frame of a stream that the server ends on purpose, for example because it
- * shuts down. The client opens a new stream from its current positions.
+ * Reconnect is the last frame of a stream that ends because its node shuts down gracefully. The
+ * client opens a new stream from its current positions.
  *
  * @generated from message parley.v1.Reconnect
  */

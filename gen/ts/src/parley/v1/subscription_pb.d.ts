@@ -100,7 +100,8 @@ export declare type SubscribeResponse = Message<"parley.v1.SubscribeResponse"> &
     case: "heartbeat";
   } | {
     /**
-     * The last frame before the server ends the stream on purpose.
+     * The last frame of a stream that ends because its node shuts down gracefully. Streams that end
+     * for another reason, such as TOKEN_EXPIRED or SLOW_CONSUMER, do not have it.
      *
      * @generated from field: parley.v1.Reconnect reconnect = 4;
      */
@@ -268,7 +269,7 @@ export declare type ChannelState = Message<"parley.v1.ChannelState"> & {
   count: bigint;
 
   /**
-   * The number of messages before `oldest_seq`. They count and cannot be read.
+   * The number of messages before `oldest_seq`. They are included in `count` but cannot be read.
    *
    * @generated from field: int64 expired_count = 5;
    */

@@ -505,11 +505,12 @@ type Fault struct {
 	// fault.Kind.
 	Kind int32 `protobuf:"varint,1,opt,name=kind,proto3" json:"kind,omitempty"`
 	// fault.Reason.
-	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
-	Msg           string `protobuf:"bytes,3,opt,name=msg,proto3" json:"msg,omitempty"`
-	Field         string `protobuf:"bytes,4,opt,name=field,proto3" json:"field,omitempty"`
-	Limit         int64  `protobuf:"varint,5,opt,name=limit,proto3" json:"limit,omitempty"`
-	RetryAfterMs  int64  `protobuf:"varint,6,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"`
+	Reason        string           `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Msg           string           `protobuf:"bytes,3,opt,name=msg,proto3" json:"msg,omitempty"`
+	Field         string           `protobuf:"bytes,4,opt,name=field,proto3" json:"field,omitempty"`
+	Limit         int64            `protobuf:"varint,5,opt,name=limit,proto3" json:"limit,omitempty"`
+	RetryAfterMs  int64            `protobuf:"varint,6,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"`
+	Positions     []*FaultPosition `protobuf:"bytes,7,rep,name=positions,proto3" json:"positions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -586,6 +587,74 @@ func (x *Fault) GetRetryAfterMs() int64 {
 	return 0
 }
 
+func (x *Fault) GetPositions() []*FaultPosition {
+	if x != nil {
+		return x.Positions
+	}
+	return nil
+}
+
+// FaultPosition is fault.Position.
+type FaultPosition struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ChannelId     string                 `protobuf:"bytes,1,opt,name=channel_id,json=channelId,proto3" json:"channel_id,omitempty"`
+	Seq           int64                  `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
+	Epoch         string                 `protobuf:"bytes,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FaultPosition) Reset() {
+	*x = FaultPosition{}
+	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FaultPosition) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FaultPosition) ProtoMessage() {}
+
+func (x *FaultPosition) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FaultPosition.ProtoReflect.Descriptor instead.
+func (*FaultPosition) Descriptor() ([]byte, []int) {
+	return file_parley_cluster_v1_envelope_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *FaultPosition) GetChannelId() string {
+	if x != nil {
+		return x.ChannelId
+	}
+	return ""
+}
+
+func (x *FaultPosition) GetSeq() int64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *FaultPosition) GetEpoch() string {
+	if x != nil {
+		return x.Epoch
+	}
+	return ""
+}
+
 // UpdateStreamRequest asks the node that serves a stream to change the stream's channels. The
 // calling node has authorized the channels.
 type UpdateStreamRequest struct {
@@ -600,7 +669,7 @@ type UpdateStreamRequest struct {
 
 func (x *UpdateStreamRequest) Reset() {
 	*x = UpdateStreamRequest{}
-	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[7]
+	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -612,7 +681,7 @@ func (x *UpdateStreamRequest) String() string {
 func (*UpdateStreamRequest) ProtoMessage() {}
 
 func (x *UpdateStreamRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[7]
+	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -625,7 +694,7 @@ func (x *UpdateStreamRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateStreamRequest.ProtoReflect.Descriptor instead.
 func (*UpdateStreamRequest) Descriptor() ([]byte, []int) {
-	return file_parley_cluster_v1_envelope_proto_rawDescGZIP(), []int{7}
+	return file_parley_cluster_v1_envelope_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *UpdateStreamRequest) GetStreamId() string {
@@ -670,7 +739,7 @@ type Position struct {
 
 func (x *Position) Reset() {
 	*x = Position{}
-	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[8]
+	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -682,7 +751,7 @@ func (x *Position) String() string {
 func (*Position) ProtoMessage() {}
 
 func (x *Position) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[8]
+	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -695,7 +764,7 @@ func (x *Position) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Position.ProtoReflect.Descriptor instead.
 func (*Position) Descriptor() ([]byte, []int) {
-	return file_parley_cluster_v1_envelope_proto_rawDescGZIP(), []int{8}
+	return file_parley_cluster_v1_envelope_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Position) GetChannelId() string {
@@ -738,7 +807,7 @@ type MembershipChange struct {
 
 func (x *MembershipChange) Reset() {
 	*x = MembershipChange{}
-	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[9]
+	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -750,7 +819,7 @@ func (x *MembershipChange) String() string {
 func (*MembershipChange) ProtoMessage() {}
 
 func (x *MembershipChange) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[9]
+	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -763,7 +832,7 @@ func (x *MembershipChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MembershipChange.ProtoReflect.Descriptor instead.
 func (*MembershipChange) Descriptor() ([]byte, []int) {
-	return file_parley_cluster_v1_envelope_proto_rawDescGZIP(), []int{9}
+	return file_parley_cluster_v1_envelope_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *MembershipChange) GetChannelId() string {
@@ -826,14 +895,20 @@ const file_parley_cluster_v1_envelope_proto_rawDesc = "" +
 	"\vmsg_time_ms\x18\x05 \x01(\x03H\x00R\tmsgTimeMs\x88\x01\x01\x12\x1c\n" +
 	"\tduplicate\x18\x06 \x01(\bR\tduplicate\x12.\n" +
 	"\x05fault\x18\a \x01(\v2\x18.parley.cluster.v1.FaultR\x05faultB\x0e\n" +
-	"\f_msg_time_ms\"\x97\x01\n" +
+	"\f_msg_time_ms\"\xd7\x01\n" +
 	"\x05Fault\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\x05R\x04kind\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x10\n" +
 	"\x03msg\x18\x03 \x01(\tR\x03msg\x12\x14\n" +
 	"\x05field\x18\x04 \x01(\tR\x05field\x12\x14\n" +
 	"\x05limit\x18\x05 \x01(\x03R\x05limit\x12$\n" +
-	"\x0eretry_after_ms\x18\x06 \x01(\x03R\fretryAfterMs\"\x93\x01\n" +
+	"\x0eretry_after_ms\x18\x06 \x01(\x03R\fretryAfterMs\x12>\n" +
+	"\tpositions\x18\a \x03(\v2 .parley.cluster.v1.FaultPositionR\tpositions\"V\n" +
+	"\rFaultPosition\x12\x1d\n" +
+	"\n" +
+	"channel_id\x18\x01 \x01(\tR\tchannelId\x12\x10\n" +
+	"\x03seq\x18\x02 \x01(\x03R\x03seq\x12\x14\n" +
+	"\x05epoch\x18\x03 \x01(\tR\x05epoch\"\x93\x01\n" +
 	"\x13UpdateStreamRequest\x12\x1b\n" +
 	"\tstream_id\x18\x01 \x01(\tR\bstreamId\x12\x18\n" +
 	"\asubject\x18\x02 \x01(\tR\asubject\x12-\n" +
@@ -864,7 +939,7 @@ func file_parley_cluster_v1_envelope_proto_rawDescGZIP() []byte {
 	return file_parley_cluster_v1_envelope_proto_rawDescData
 }
 
-var file_parley_cluster_v1_envelope_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_parley_cluster_v1_envelope_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_parley_cluster_v1_envelope_proto_goTypes = []any{
 	(*Announcement)(nil),        // 0: parley.cluster.v1.Announcement
 	(*Reply)(nil),               // 1: parley.cluster.v1.Reply
@@ -873,23 +948,25 @@ var file_parley_cluster_v1_envelope_proto_goTypes = []any{
 	(*AppendResponse)(nil),      // 4: parley.cluster.v1.AppendResponse
 	(*Outcome)(nil),             // 5: parley.cluster.v1.Outcome
 	(*Fault)(nil),               // 6: parley.cluster.v1.Fault
-	(*UpdateStreamRequest)(nil), // 7: parley.cluster.v1.UpdateStreamRequest
-	(*Position)(nil),            // 8: parley.cluster.v1.Position
-	(*MembershipChange)(nil),    // 9: parley.cluster.v1.MembershipChange
-	nil,                         // 10: parley.cluster.v1.Draft.MetadataEntry
+	(*FaultPosition)(nil),       // 7: parley.cluster.v1.FaultPosition
+	(*UpdateStreamRequest)(nil), // 8: parley.cluster.v1.UpdateStreamRequest
+	(*Position)(nil),            // 9: parley.cluster.v1.Position
+	(*MembershipChange)(nil),    // 10: parley.cluster.v1.MembershipChange
+	nil,                         // 11: parley.cluster.v1.Draft.MetadataEntry
 }
 var file_parley_cluster_v1_envelope_proto_depIdxs = []int32{
 	6,  // 0: parley.cluster.v1.Reply.fault:type_name -> parley.cluster.v1.Fault
 	3,  // 1: parley.cluster.v1.AppendRequest.drafts:type_name -> parley.cluster.v1.Draft
-	10, // 2: parley.cluster.v1.Draft.metadata:type_name -> parley.cluster.v1.Draft.MetadataEntry
+	11, // 2: parley.cluster.v1.Draft.metadata:type_name -> parley.cluster.v1.Draft.MetadataEntry
 	5,  // 3: parley.cluster.v1.AppendResponse.outcomes:type_name -> parley.cluster.v1.Outcome
 	6,  // 4: parley.cluster.v1.Outcome.fault:type_name -> parley.cluster.v1.Fault
-	8,  // 5: parley.cluster.v1.UpdateStreamRequest.add:type_name -> parley.cluster.v1.Position
-	6,  // [6:6] is the sub-list for method output_type
-	6,  // [6:6] is the sub-list for method input_type
-	6,  // [6:6] is the sub-list for extension type_name
-	6,  // [6:6] is the sub-list for extension extendee
-	0,  // [0:6] is the sub-list for field type_name
+	7,  // 5: parley.cluster.v1.Fault.positions:type_name -> parley.cluster.v1.FaultPosition
+	9,  // 6: parley.cluster.v1.UpdateStreamRequest.add:type_name -> parley.cluster.v1.Position
+	7,  // [7:7] is the sub-list for method output_type
+	7,  // [7:7] is the sub-list for method input_type
+	7,  // [7:7] is the sub-list for extension type_name
+	7,  // [7:7] is the sub-list for extension extendee
+	0,  // [0:7] is the sub-list for field type_name
 }
 
 func init() { file_parley_cluster_v1_envelope_proto_init() }
@@ -902,14 +979,14 @@ func file_parley_cluster_v1_envelope_proto_init() {
 		(*Reply_Fault)(nil),
 	}
 	file_parley_cluster_v1_envelope_proto_msgTypes[5].OneofWrappers = []any{}
-	file_parley_cluster_v1_envelope_proto_msgTypes[8].OneofWrappers = []any{}
+	file_parley_cluster_v1_envelope_proto_msgTypes[9].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_parley_cluster_v1_envelope_proto_rawDesc), len(file_parley_cluster_v1_envelope_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   11,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

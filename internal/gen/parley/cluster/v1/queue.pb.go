@@ -300,7 +300,7 @@ func (x *QueueTopic) GetState() int32 {
 	return 0
 }
 
-// QueueGroup is a consumer group's settings.
+// QueueGroup is a consumer group's settings as Redis stores them, in QueueTopic.
 type QueueGroup struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
