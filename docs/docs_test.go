@@ -333,3 +333,35 @@ func root(t *testing.T) string {
 	}
 	return dir
 }
+
+// TestLinks checks that every relative link of a document names an existing file.
+func TestLinks(t *testing.T) {
+	t.Parallel()
+	list := exec.CommandContext(t.Context(), "git", "ls-files", "*.md")
+	list.Dir = root(t)
+	names, err := list.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	link := regexp.MustCompile(`\]\(([^)#\s]+)`)
+	found := 0
+	for name := range strings.FieldsSeq(string(names)) {
+		text, err := os.ReadFile(filepath.Join(root(t), name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range link.FindAllSubmatch(text, -1) {
+			target := string(m[1])
+			if strings.Contains(target, ":") { // a URL
+				continue
+			}
+			found++
+			if _, err := os.Stat(filepath.Join(root(t), filepath.Dir(name), target)); err != nil {
+				t.Errorf("%s links to %s: %v", name, target, err)
+			}
+		}
+	}
+	if found == 0 {
+		t.Error("no document has a relative link")
+	}
+}

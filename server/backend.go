@@ -154,7 +154,7 @@ func redisConfig(c *config.Redis, log *slog.Logger) (redisstore.ClientConfig, er
 	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
 	client := redisstore.ClientConfig{
 		Addrs: []string{c.Addr}, Username: c.Username, Password: c.Password.Reveal(), DB: c.DB,
-		PoolSize: c.PoolSize, MinIdleConns: c.MinIdleConns, DialTimeout: ms(c.DialTimeoutMS),
+		PoolSize: c.PoolSize, MinIdleConns: min(c.MinIdleConns, c.PoolSize), DialTimeout: ms(c.DialTimeoutMS),
 		ReadTimeout: ms(c.ReadTimeoutMS), WriteTimeout: ms(c.WriteTimeoutMS),
 	}
 	switch {

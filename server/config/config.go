@@ -59,7 +59,8 @@ type Redis struct {
 	// DB is the number of the database. A cluster has only 0.
 	DB int `yaml:"db"`
 	// PoolSize is the maximum number of connections in the command pool.
-	PoolSize       int `yaml:"pool_size"`
+	PoolSize int `yaml:"pool_size"`
+	// MinIdleConns is how many idle connections are kept open, at most PoolSize.
 	MinIdleConns   int `yaml:"min_idle_conns"`
 	DialTimeoutMS  int `yaml:"dial_timeout_ms"`
 	ReadTimeoutMS  int `yaml:"read_timeout_ms"`
@@ -155,7 +156,8 @@ type Auth struct {
 
 // HTTP configures what the API's address serves besides calls, and which browsers may call.
 type HTTP struct {
-	// Page serves the chat page at `/` of the API's address. It requires no token.
+	// Page serves the chat page at `/` of the API's address, the queue page at `/queues` and
+	// `/parley.js`. They require no token.
 	Page bool `yaml:"page"`
 	// Reflection serves gRPC server reflection, with which tools such as grpcurl read the schema.
 	// It requires no token.

@@ -80,7 +80,7 @@ func (c *Config) validate(k *checker) {
 func (r *Redis) validate(k *checker) {
 	k.between("redis.db", r.DB, 0, 1023)
 	k.between("redis.pool_size", r.PoolSize, 1, 10_000)
-	k.between("redis.min_idle_conns", r.MinIdleConns, 0, r.PoolSize)
+	k.between("redis.min_idle_conns", r.MinIdleConns, 0, 10_000)
 	k.between("redis.dial_timeout_ms", r.DialTimeoutMS, 1, 60_000)
 	k.between("redis.read_timeout_ms", r.ReadTimeoutMS, 1, 60_000)
 	k.between("redis.write_timeout_ms", r.WriteTimeoutMS, 1, 60_000)

@@ -14,7 +14,10 @@ const maxUsers = 500;
 
 /** CreateChannelOptions are the options of createChannel. */
 export interface CreateChannelOptions extends CallOptions {
-  /** True if only members and holders of `manage` can use the channel. The default is an open channel. */
+  /**
+   * True if only members and holders of `manage` can use the channel. The default is an open
+   * channel.
+   */
   membersOnly?: boolean;
   /** The members besides the caller, at most 500. addMembers has no such limit. */
   members?: readonly NewMember[];

@@ -7,7 +7,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/fault"
 )
 
-// FaultToWire encodes an error for another node; nil stays nil. It omits a fault's cause. An error that is not a fault becomes INTERNAL without its text.
+// FaultToWire encodes an error for another node; nil stays nil. It omits a fault's cause. An error
+// that is not a fault becomes INTERNAL without its text.
 func FaultToWire(err error) *clusterv1.Fault {
 	if err == nil {
 		return nil

@@ -1,6 +1,6 @@
 // Package fanout delivers the events of channels to the subscribers on one node. A Hub holds the
-// live streams, and one topic for each channel with a local subscriber. Only the topic subscribes to
-// the Bus.
+// live streams, and one topic for each channel with a local subscriber. Only the topic subscribes
+// to the Bus.
 //
 // # Order
 //

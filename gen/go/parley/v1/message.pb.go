@@ -909,8 +909,8 @@ type RecallMessageResponse struct {
 	// True if the message was recalled before this call.
 	Duplicate bool   `protobuf:"varint,4,opt,name=duplicate,proto3" json:"duplicate,omitempty"`
 	Epoch     string `protobuf:"bytes,5,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	// The `client_msg_id` of the request, or the one that the server generated. With `duplicate` it is
-	// the request's, which may be empty.
+	// The `client_msg_id` of the request, or the one that the server generated. With `duplicate` it
+	// is the request's, which may be empty.
 	ClientMsgId   string `protobuf:"bytes,6,opt,name=client_msg_id,json=clientMsgId,proto3" json:"client_msg_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

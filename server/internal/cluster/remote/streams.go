@@ -53,9 +53,9 @@ func NewStreams(endpoint *cluster.Endpoint, hub StreamHub) *Streams {
 	return s
 }
 
-// Guard sets a check that runs before another node changes a stream of this node. unreadable returns
-// those of the added channels that the subject may not read. The calling node has checked too, but
-// its call may have been delayed by a stalled link since. Call Guard before Start.
+// Guard sets a check that runs before another node changes a stream of this node. unreadable
+// returns those of the added channels that the subject may not read. The calling node has checked
+// too, but its call may have been delayed by a stalled link since. Call Guard before Start.
 func (s *Streams) Guard(unreadable func(ctx context.Context, subject string, channelIDs []string) (refused []string, err error)) {
 	s.unreadable = unreadable
 }

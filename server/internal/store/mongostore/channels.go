@@ -155,8 +155,8 @@ func ensuring(now time.Time) bson.D {
 	}}}
 }
 
-// find returns a channel's document and settles it, like ensure. ok is false if there is none, which
-// is certain only behind the fence.
+// find returns a channel's document and settles it, like ensure. ok is false if there is none,
+// which is certain only behind the fence.
 func (c *Channels) find(ctx context.Context, channelID string) (d channelDocument, ok bool, err error) {
 	err = c.channels.FindOne(ctx, bson.D{{Key: "_id", Value: channelID}}).Decode(&d)
 	if errors.Is(err, mongo.ErrNoDocuments) {

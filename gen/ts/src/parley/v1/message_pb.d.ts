@@ -508,8 +508,8 @@ export declare type RecallMessageResponse = Message<"parley.v1.RecallMessageResp
   epoch: string;
 
   /**
-   * The `client_msg_id` of the request, or the one that the server generated. With `duplicate` it is
-   * the request's, which may be empty.
+   * The `client_msg_id` of the request, or the one that the server generated. With `duplicate` it
+   * is the request's, which may be empty.
    *
    * @generated from field: string client_msg_id = 6;
    */
