@@ -337,7 +337,7 @@ func root(t *testing.T) string {
 // TestLinks checks that every relative link of a document names an existing file.
 func TestLinks(t *testing.T) {
 	t.Parallel()
-	list := exec.CommandContext(t.Context(), "git", "ls-files", "*.md")
+	list := exec.CommandContext(t.Context(), "git", "ls-files", "*.md", ":!hack/apidocs") // whose templates link from docs/api
 	list.Dir = root(t)
 	names, err := list.Output()
 	if err != nil {
