@@ -13,12 +13,12 @@ import (
 	"github.com/parleyhq/parley/server/internal/fault"
 )
 
-// holderWait bounds the wait for the node that holds a stream.
+// holderWait bounds the wait for an answer of the node that holds a stream.
 const holderWait = 2 * time.Second
 
 var updateStream = cluster.Method[*clusterv1.UpdateStreamRequest, *emptypb.Empty]{Name: "stream", Timeout: holderWait}
 
-// StreamHub holds this node's streams. *fanout.StreamHub implements it.
+// StreamHub holds this node's streams. *fanout.Hub implements it.
 type StreamHub interface {
 	// Stream returns a live stream of the subject, or STREAM_NOT_FOUND.
 	Stream(id, subject string) (*fanout.Stream, error)
@@ -52,9 +52,9 @@ func NewStreams(endpoint *cluster.Endpoint, hub StreamHub) *Streams {
 	return s
 }
 
-// Guard sets a check that runs before another node changes a stream of this node. readable returns
-// those of the added channels that the subject may not read. The calling node has checked too, but
-// its call may have been delayed by a stalled link since. Call Guard before Start.
+// Guard sets a check that runs before another node changes a stream of this node. unreadable
+// returns those of the added channels that the subject may not read. The calling node has checked
+// too, but its call may have been delayed by a stalled link since. Call Guard before Start.
 func (s *Streams) Guard(unreadable func(ctx context.Context, subject string, channelIDs []string) (refused []string, err error)) {
 	s.unreadable = unreadable
 }
