@@ -27,7 +27,7 @@ type checks struct {
 	fails int
 }
 
-// restartChecks restarts the series of checks. Its delays count from from.
+// restartChecks restarts the series of checks. Its delays count from the given time.
 func (t *topic) restartChecks(from time.Time) {
 	if t.closed {
 		return

@@ -111,7 +111,7 @@ func TestExpelThenUpdate(t *testing.T) {
 }
 
 // TestExpelDuringReplay expels a subject from a channel while the channel's log is being read for
-// it. Whatever point the read is at, nothing of the page is delivered.
+// it. Nothing of the page is delivered, regardless of the point that the read is at.
 func TestExpelDuringReplay(t *testing.T) {
 	t.Parallel()
 	for point := range afterReplay + 1 {

@@ -84,8 +84,9 @@ type Encoder interface {
 	// State encodes the state of a channel; seq is the position after which the channel's events
 	// continue. recovered is true if that is the position which the subscriber requested.
 	State(channelID string, seq int64, s message.State, recovered bool) []byte
-	// Gap encodes that the entries after+1 to to cannot be sent. The channel's events continue with
-	// to+1. After a change of epoch, or if the subscriber was ahead of the log, to may be below after.
+	// Gap encodes that the entries above `after` and up to `to` cannot be sent. The channel's events
+	// continue with to+1. After a change of epoch, or if the subscriber was ahead of the log, `to` may
+	// be below `after`.
 	Gap(channelID string, after, to int64, epoch string, reason GapReason) []byte
 	// Lost encodes that the subscriber has lost the channel.
 	Lost(channelID string, reason LostReason) []byte

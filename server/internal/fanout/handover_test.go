@@ -14,8 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// want returns the expected lines of a channel: head, if it is not empty, and the events from to to
-// of epoch e1.
+// want returns the expected lines of a channel: head, if it is not empty, and the events of epoch
+// e1 with the seqs `from` to `to`.
 func want(head string, from, to int64) string {
 	parts := []string{}
 	if head != "" {

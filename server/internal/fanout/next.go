@@ -100,7 +100,8 @@ func (s *Stream) take(now time.Time) (f Frame, ok bool, err error) {
 	return f, false, nil
 }
 
-// join makes a frame from the front of the queue, and adds notes if that empties the queue.
+// join returns a frame of the first pieces of the queue, which it removes. If that empties the
+// queue, it adds notes.
 func (s *Stream) join() Frame {
 	var (
 		f             Frame
