@@ -45,8 +45,8 @@ type Net struct {
 	mu        sync.Mutex
 	listeners map[string][]*listener
 	servers   map[string]func(ctx context.Context, payload []byte) []byte
-	// fates holds the fates of the next requests, whatever their node. byNode holds the fates of all
-	// later requests by node.
+	// fates holds the fates of the next requests to any node. byNode holds the fates of all later
+	// requests by node.
 	fates  []Fate
 	byNode map[string]Fate
 	// late holds the requests that arrive when Deliver is called.
@@ -66,8 +66,8 @@ func NewNet(fates ...Fate) *Net {
 	}
 }
 
-// SetFates sets the fates of the next requests, in order, whatever their node. It replaces those
-// not used yet.
+// SetFates sets the fates of the next requests to any node, in order. It replaces those not used
+// yet.
 func (n *Net) SetFates(fates ...Fate) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
