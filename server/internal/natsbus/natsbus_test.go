@@ -40,7 +40,7 @@ func connect(t testing.TB, config Config) *Bus {
 	return bus
 }
 
-// sent returns the events of a channel's messages with the seqs from to to, both included.
+// sent returns the events of a channel's messages with the seqs `from` to `to`, both included.
 func sent(channelID string, from, to int64) []message.Event {
 	at := time.UnixMilli(1_700_000_000_123).UTC()
 	var events []message.Event
