@@ -12,7 +12,7 @@ import (
 const minCheckDelay = 250 * time.Millisecond
 
 // checks is the state of the checks that compare a topic's tail, the last delivered entry, with the
-// log. They run in a series with growing delays. It is guarded by topic.mu.
+// log. They run in a series with growing delays. All fields are guarded by topic.mu.
 type checks struct {
 	// since is when the series began. step is the index of the next delay in Config.CheckAfter.
 	since time.Time

@@ -16,9 +16,9 @@ type Config struct {
 	// Node is the suffix of stream ids, after 26 characters, from which any node can tell where a
 	// stream lives. It has up to 38 characters of A-Z a-z 0-9 _ -. The default is none.
 	Node string
-	// QueueBytes and QueueEvents bound the live events that wait for one stream's reader. A
-	// stream that exceeds either is cut as a slow consumer. One event is always accepted. The
-	// defaults are 1 MiB and 4096.
+	// QueueBytes and QueueEvents bound the live events that wait for one stream's reader. A stream
+	// that exceeds either is ended with SLOW_CONSUMER. One event is always accepted. The defaults are
+	// 1 MiB and 4096.
 	QueueBytes, QueueEvents int
 	// HeartbeatInterval is the maximum time without a frame. The default is 15 s.
 	HeartbeatInterval time.Duration

@@ -110,8 +110,8 @@ func TestExpelThenUpdate(t *testing.T) {
 	})
 }
 
-// TestExpelDuringReplay expels a subject from a channel while the channel's log is being read for
-// it. Nothing of the page is delivered, regardless of the point that the read is at.
+// TestExpelDuringReplay checks that nothing of a page is delivered if its subscriber is expelled
+// while the page is being read, at any point of the read.
 func TestExpelDuringReplay(t *testing.T) {
 	t.Parallel()
 	for point := range afterReplay + 1 {

@@ -40,8 +40,8 @@ type Stream struct {
 	mu sync.Mutex
 	// core's cause has no positions: Next adds them.
 	core stream.Core
-	// reconnectWithin is the reconnect advice once the stream drains. reconnectSent is set once Next
-	// has returned the advice.
+	// reconnectWithin is the time in the advice to reconnect that a draining stream sends.
+	// reconnectSent is set once Next has returned the advice.
 	reconnectWithin time.Duration
 	reconnectSent   bool
 	// subs holds the subscriptions, sorted by channel id.
