@@ -240,8 +240,8 @@ func (r *Roster) able(now time.Time) bool {
 	return !r.lastProbePassed.IsZero() && now.Sub(r.lastProbePassed) <= ableFor
 }
 
-// update recomputes the view, and closes changed if it differs from the old one. ticked is true if
-// the ticker called it. The caller holds mu.
+// update recomputes the view, and closes changed if its nodes or ready differ from before. ticked
+// is true if the ticker called it. The caller holds mu.
 func (r *Roster) update(now time.Time, ticked bool) {
 	old := r.view.Load()
 	v := &view{ticked: old.ticked, ready: !r.leaving && now.Sub(r.listeningSince) >= settleAfter}

@@ -207,7 +207,8 @@ func TestLastAnnouncementIsLeaving(t *testing.T) {
 	})
 }
 
-// slowNode is a node's connection that sends announcements 10 ms late, except that the node leaves.
+// slowNode is a node's connection that sends announcements 10 ms late, except the one that says
+// that the node leaves.
 type slowNode struct{ *clustertest.Link }
 
 func (n slowNode) Broadcast(topic string, payload []byte) error {

@@ -124,7 +124,7 @@ func (f *forward) send(ctx context.Context, piece []int, request *clusterv1.Appe
 }
 
 // cancelIfSilent starts a goroutine that calls cancel once a node has not announced for Wait that
-// it is able. stop ends the goroutine.
+// it is able. stop ends the goroutine and must be called once.
 func (w *Writer) cancelIfSilent(node string, cancel func()) (stop func()) {
 	done := make(chan struct{})
 	go func() {
