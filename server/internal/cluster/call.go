@@ -24,8 +24,8 @@ type Method[Req, Res proto.Message] struct {
 }
 
 // Call sends one request to a node and waits for its answer. The request is sent once and never
-// repeated. A node may call itself, but such a call goes through the transport; a feature whose
-// work is on this node does it directly.
+// repeated. If node is this node's own id, the call goes through the transport all the same;
+// callers should do such work directly.
 //
 // The error is one of:
 //   - the fault that the node's handler returned;
@@ -148,7 +148,8 @@ func (e *Endpoint) probeConnection(ctx context.Context, timeout time.Duration) e
 	return fmt.Errorf("probe the transport: %w: %w", err, ErrDisconnected)
 }
 
-// OutcomeUnknown returns the fault for a call that the node may have executed without answering.
+// OutcomeUnknown returns the fault for a call that the called node may have executed without
+// answering. cause is only logged.
 func OutcomeUnknown(cause error) error {
 	return fault.Wrap(cause, fault.Unavailable, fault.OutcomeUnknown,
 		"the responsible node did not answer; the outcome is unknown")

@@ -28,11 +28,11 @@ const (
 	nodeA, nodeB, nodeC, nodeD = "AAAAAAAAAAAAA", "BBBBBBBBBBBBB", "CCCCCCCCCCCCC", "DDDDDDDDDDDDD"
 )
 
-// echo is a method that returns its request.
+// echo is a method whose handlers return the request.
 var echo = cluster.Method[*clusterv1.Position, *clusterv1.Position]{Name: "echo", Timeout: echoTimeout}
 
-// party is a node of a fleet of A, B and C. It answers echo, except for channels that begin with
-// `!`.
+// party is a node of a fleet of A, B and C. It answers echo, except that channel ids which begin
+// with `!` provoke failures.
 type party struct {
 	*cluster.Endpoint
 
@@ -66,7 +66,7 @@ func attend(t *testing.T, net *clustertest.Net, node string) *party {
 	return p
 }
 
-// fail makes a call that must fail with a fault, and returns the fault.
+// fail calls echo on a node, which must fail with a fault, and returns the fault.
 func (p *party) fail(t *testing.T, node, channelID string) *fault.Error {
 	t.Helper()
 	res, err := cluster.Call(t.Context(), p.Endpoint, node, echo, &clusterv1.Position{ChannelId: channelID})
@@ -281,7 +281,7 @@ func TestCallAllReachesLeavingNodes(t *testing.T) {
 		if n := len(members[0].Others()); n != 1 {
 			t.Errorf("it remembers %d others", n)
 		}
-		lifecycletest.Stop(t, handlers[1]) // but stays alive
+		lifecycletest.Stop(t, handlers[1]) // the node serves no calls, but stays alive
 		all(0, members[1].ID())
 	})
 }

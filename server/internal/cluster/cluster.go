@@ -13,7 +13,7 @@ import (
 	"fmt"
 )
 
-// ErrNoResponder reports that no node serves the request: it has reached no one.
+// ErrNoResponder reports that no node serves the request, so no node has received it.
 var ErrNoResponder = errors.New("no node serves the request")
 
 // ErrDisconnected reports that this node has no connection to the other nodes. It wraps
@@ -45,7 +45,7 @@ type Transport interface {
 
 // Topics reserved by this package. No method or event may use them.
 const (
-	// topicNodes carries the rosters' announcements.
+	// topicNodes carries the announcements by which each node's Roster reports that the node is alive.
 	topicNodes = "nodes"
 	// topicProbe is served by no node: a request to it fails with ErrNoResponder as soon as the
 	// connection has carried it.

@@ -14,8 +14,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/lifecycle"
 )
 
-// maxMessageBytes bounds an encoded request or answer. NATS carries at most 1 MiB including
-// headers.
+// maxMessageBytes is the maximum size of an encoded request, result or event. NATS carries at most
+// 1 MiB including headers.
 const maxMessageBytes = 1<<20 - 4<<10
 
 // Peers reports which nodes are alive. *Roster implements it.
@@ -77,8 +77,8 @@ func Handle[Req, Res proto.Message](h *Handlers, m Method[Req, Res], fn func(ctx
 	}})
 }
 
-// Start serves the methods to other nodes until Stop. If one can't be served, none is. See
-// lifecycle.Service.
+// Start answers calls of the methods until Stop. If one method can't be served, Start fails and
+// none is. See lifecycle.Service.
 func (h *Handlers) Start(ctx context.Context) error {
 	return h.life.Start(ctx, func(_ context.Context, run *lifecycle.Run) error {
 		var cancels []func()
@@ -101,10 +101,10 @@ func (h *Handlers) Start(ctx context.Context) error {
 	})
 }
 
-// Stop accepts no more calls and blocks until those in flight are answered.
+// Stop accepts no more calls and blocks until those in flight are answered, even if ctx ends.
 func (h *Handlers) Stop(ctx context.Context) error { return h.life.Stop(ctx) }
 
-// answer calls do and encodes its outcome.
+// answer calls do and returns its encoded result or fault. It returns nil if that can't be encoded.
 func (e *Endpoint) answer(ctx context.Context, method string, do func() (proto.Message, error)) []byte {
 	res, err := do()
 	var result []byte

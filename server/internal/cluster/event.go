@@ -15,7 +15,7 @@ type Event[M proto.Message] struct {
 }
 
 // Publish sends an event to all nodes, including this one, without waiting for delivery. It fails
-// if this node is cut off or the message is larger than about 1 MiB.
+// if this node has no connection to the other nodes or the message is larger than about 1 MiB.
 func Publish[M proto.Message](e *Endpoint, event Event[M], msg M) error {
 	payload, err := encode(msg)
 	if err != nil {

@@ -16,14 +16,15 @@ const (
 // Rendezvous exports rendezvous.
 var Rendezvous = rendezvous
 
-// AgeView ages the view, as if the process had been suspended for that long.
+// AgeView makes the roster believe that its ticker last fired that much earlier, as if the process
+// had been suspended.
 func (r *Roster) AgeView(by time.Duration) {
 	v := *r.view.Load()
 	v.ticked = v.ticked.Add(-by)
 	r.view.Store(&v)
 }
 
-// SetView sets the nodes that the roster knows, as of a time.
+// SetView sets the nodes that share the work. ticked is when the ticker last fired.
 func (r *Roster) SetView(ticked time.Time, nodes ...string) {
 	r.view.Store(&view{ticked: ticked, nodes: nodes, ready: true})
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/fault"
 )
 
-// carry encodes and decodes a fault.
+// carry returns in after protobuf encoding and decoding.
 func carry(t *testing.T, in *clusterv1.Fault) *clusterv1.Fault {
 	t.Helper()
 	data, err := proto.Marshal(in)

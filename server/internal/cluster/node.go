@@ -21,11 +21,12 @@ func StreamNode(streamID string) string {
 	return streamID[len(streamID)-IDLen:]
 }
 
-// Node describes a node as seen by this one.
+// Node describes a node of the fleet as this node sees it.
 type Node struct {
 	// ID is created when the node starts.
 	ID string
-	// Able is true if the node's own probes of the store and NATS pass.
+	// Able is true if the node's probe of its store and NATS has passed recently, according to its
+	// last announcement.
 	Able bool
 	// Address is the API's address as the node knows it. Started is when it started, by its own
 	// clock. Both are for display only.

@@ -19,17 +19,17 @@ import (
 )
 
 const (
-	// announceEvery is the time between two announcements of a node. forgetAfter is how long the
-	// last one counts.
+	// announceEvery is the time between two announcements of a node. A node that has not announced
+	// itself for forgetAfter counts as gone.
 	announceEvery = 250 * time.Millisecond
 	forgetAfter   = 1500 * time.Millisecond
 	// settleAfter is how long a node listens before it accepts work: every live node has announced
 	// itself by then.
 	settleAfter = 2 * announceEvery
-	// suspendedAfter is the delay of the ticker that shows that the process was suspended.
+	// If the ticker of the announcements has not fired for suspendedAfter, the process was suspended.
 	suspendedAfter = time.Second
-	// A probe starts every probeEvery and may take probeWait. A node is able for ableFor after a
-	// probe that passed: a single failure moves no work, yet a probe that hangs makes the node
+	// A probe starts every probeEvery and may take probeWait. A node counts as able for ableFor after
+	// a probe that passed. So a single failure moves no work, yet a probe that hangs makes the node
 	// unable.
 	probeEvery = 500 * time.Millisecond
 	probeWait  = time.Second
@@ -41,8 +41,8 @@ type RosterConfig struct {
 	// ID is this node's id. Empty means a new one from NewID.
 	ID        string
 	Transport Transport
-	// Probe reports whether this node can work, by querying its store and NATS. It must return once
-	// ctx ends, after 1 s. Nil means always able.
+	// Probe returns nil if this node can work: its store and NATS answer. It is called about every 500
+	// ms and must return once ctx ends, after 1 s. Nil means always able.
 	Probe func(ctx context.Context) error
 	// Address is the API's address, for display only.
 	Address string
@@ -69,7 +69,7 @@ type Roster struct {
 	probe       func(ctx context.Context) error
 	log         *slog.Logger
 
-	// view holds what Owner and Owns read without a lock.
+	// view holds what Owner and Owns need, so that they take no lock.
 	view atomic.Pointer[view]
 
 	life lifecycle.Base
@@ -82,7 +82,7 @@ type Roster struct {
 	draining map[string]time.Time
 	// listeningSince is when this node began to hear the others without interruption.
 	listeningSince time.Time
-	// lastProbePassed is when a probe last passed.
+	// lastProbePassed is when this node's probe last passed.
 	lastProbePassed time.Time
 	leaving         bool
 	changed         chan struct{}
@@ -94,7 +94,7 @@ type view struct {
 	ticked time.Time
 	// nodes are the sorted ids of the nodes that share the work.
 	nodes []string
-	// ready is true once this node may work.
+	// ready is true while this node may work: it has listened for settleAfter and is not leaving.
 	ready bool
 }
 
@@ -142,7 +142,7 @@ func (r *Roster) Start(ctx context.Context) error {
 }
 
 // Leave announces that this node is about to end. The other nodes take over its work at once and it
-// accepts no more. It keeps track of the others. It can't be undone.
+// accepts no more. This node still tracks the others. Leave can't be undone.
 func (r *Roster) Leave() {
 	r.mu.Lock()
 	r.leaving = true
@@ -223,8 +223,8 @@ func (r *Roster) Owns(bucket int) bool {
 	return v.ready && !v.stale() && len(v.nodes) > 0 && rendezvous(v.nodes, bucket) == r.id
 }
 
-// Changed returns a channel that is closed when the answers of Owner and Owns may have changed
-// since this call.
+// Changed returns a channel that is closed at the next change of the nodes that share the work.
+// Owner and Owns may then return something else.
 func (r *Roster) Changed() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -235,12 +235,13 @@ func (r *Roster) Changed() <-chan struct{} {
 // old.
 func (v *view) stale() bool { return time.Since(v.ticked) > suspendedAfter }
 
-// able reports whether this node can work. The caller holds mu.
+// able reports whether a probe of this node has passed within ableFor. The caller holds mu.
 func (r *Roster) able(now time.Time) bool {
 	return !r.lastProbePassed.IsZero() && now.Sub(r.lastProbePassed) <= ableFor
 }
 
-// update recomputes the view. ticked is true if the ticker called it. The caller holds mu.
+// update recomputes the view, and closes changed if its nodes or ready differ from before. ticked
+// is true if the ticker called it. The caller holds mu.
 func (r *Roster) update(now time.Time, ticked bool) {
 	old := r.view.Load()
 	v := &view{ticked: old.ticked, ready: !r.leaving && now.Sub(r.listeningSince) >= settleAfter}
@@ -289,7 +290,8 @@ func (r *Roster) announceLoop(ctx context.Context) {
 	}
 }
 
-// tick forgets silent nodes. If the process was suspended, it forgets all nodes.
+// tick forgets nodes that have not announced themselves for forgetAfter. If this process was
+// suspended, it forgets all other nodes.
 func (r *Roster) tick(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

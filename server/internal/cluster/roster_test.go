@@ -19,11 +19,12 @@ import (
 
 const testBuckets = 64
 
-// member is a node of a test, with its link and the behavior of its probes.
+// member is a node of a test, with its connection to the network and the behavior of its probes.
 type member struct {
 	*cluster.Roster
 	link *clustertest.Link
-	// sick sets what its probes do: 0 pass, 1 fail, 2 hang, 3 pass far too late.
+	// sick sets what the node's probes do: 0 pass, 1 fail, 2 hang until their context ends, 3 pass far
+	// too late.
 	sick atomic.Int32
 }
 
@@ -59,8 +60,8 @@ func joinAll(t *testing.T, net *clustertest.Net, n int) []*member {
 	return members
 }
 
-// shares returns the buckets' owners. All members must agree on them, and exactly the owner owns a
-// bucket.
+// shares returns the owner of each bucket. It checks that all members agree on them, and that Owns
+// is true on the owner alone.
 func shares(t *testing.T, members ...*member) [testBuckets]string {
 	t.Helper()
 	var owners [testBuckets]string
@@ -144,7 +145,7 @@ func TestOnlyTheDeadNodesBucketsMove(t *testing.T) {
 		if count(after, dead.ID()) > 0 || rest[0].Alive(dead.ID()) {
 			t.Error("the dead live on")
 		}
-		// A node that has lost the others takes all buckets, as far as it can.
+		// A node that has lost the others considers itself the owner of all buckets.
 		if n := count(shares(t, dead), dead.ID()); n != testBuckets {
 			t.Errorf("the one that was cut off has %d buckets", n)
 		}
@@ -206,7 +207,8 @@ func TestLastAnnouncementIsLeaving(t *testing.T) {
 	})
 }
 
-// slowNode is a node whose announcements are sent late, except the one that it leaves.
+// slowNode is a node's connection that sends announcements 10 ms late, except the one that says
+// that the node leaves.
 type slowNode struct{ *clustertest.Link }
 
 func (n slowNode) Broadcast(topic string, payload []byte) error {
@@ -233,7 +235,7 @@ func TestNewNodeListensBeforeOwning(t *testing.T) {
 			}
 			pass(cluster.SettleAfter/4 - time.Millisecond)
 		}
-		// It knows the others by now and forwards its writes to them.
+		// The young node knows the others by now and forwards its writes to them.
 		for b := range testBuckets {
 			if o := young.Owner(b); o != before[b] {
 				t.Fatalf("bucket %d is %s's to the new one, and %s's", b, o, before[b])

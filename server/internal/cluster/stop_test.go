@@ -30,8 +30,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// child runs a node in its own process. Whenever the number of buckets out of 64 that it owns
-// changes, it prints it. It ends at the end of standard input.
+// child runs a node in this process, which the test has started. It prints how many of 64 buckets
+// the node owns, each time that changes, and ends at the end of standard input.
 func child() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -108,8 +108,8 @@ func TestResumedNodeOwnsNoBuckets(t *testing.T) {
 		}
 		_ = cmd.Wait()
 	}()
-	// share waits until the two have divided the buckets, and returns the lines that the other one
-	// has printed.
+	// share waits until the two nodes have divided the buckets, and returns the lines that the other
+	// process has printed meanwhile.
 	share := func() (all []string) {
 		t.Helper()
 		patience, tick := time.After(patience), time.Tick(time.Millisecond) // the nodes find each other one by one

@@ -26,7 +26,7 @@ func (p plainEncoder) Lost(string, LostReason) []byte { return p.data }
 
 func (p plainEncoder) Typing(string, string) []byte { return p.data }
 
-// fleet opens n streams on one channel, all live.
+// fleet opens n streams, each subscribed to channel "c" alone, and waits until all are live.
 func fleet(b *testing.B, h *Hub, n int) []*Stream {
 	b.Helper()
 	streams := make([]*Stream, n)
@@ -46,8 +46,8 @@ func fleet(b *testing.B, h *Hub, n int) []*Stream {
 	return streams
 }
 
-// BenchmarkFanout publishes to 1000 streams that read as fast as they can. "saturated" publishes
-// as much as the readers can bear; "paced" waits until every stream has the event.
+// BenchmarkFanout publishes to 1000 streams that read as fast as they can. "saturated" stays up to
+// 1000 events ahead of the readers; "paced" waits after each event until every stream has it.
 func BenchmarkFanout(b *testing.B) {
 	for _, paced := range []bool{false, true} {
 		b.Run(map[bool]string{false: "saturated", true: "paced"}[paced], func(b *testing.B) {
@@ -128,8 +128,8 @@ func BenchmarkPush(b *testing.B) {
 	}
 }
 
-// BenchmarkFrame compares how a codec writes a frame of pieces (one copy, into its own buffer) with
-// what it would do if the hub joined them first (two copies and a buffer).
+// BenchmarkFrame compares two ways to write a frame of pieces: a codec copies each piece into its
+// own buffer, or the hub joins the pieces first (a second copy and another buffer).
 func BenchmarkFrame(b *testing.B) {
 	for _, n := range []int{1, 100} {
 		pieces := make([][]byte, n)
@@ -159,8 +159,8 @@ func BenchmarkFrame(b *testing.B) {
 	}
 }
 
-// BenchmarkIdleStream reports the memory of a stream with one live channel whose Next waits in a
-// goroutine, and how much of it is not that goroutine's stack.
+// BenchmarkIdleStream reports the heap and the stack memory per stream of streams with one live
+// channel each, whose Next waits in a goroutine.
 func BenchmarkIdleStream(b *testing.B) {
 	for b.Loop() {
 		const n = 10_000
@@ -194,8 +194,7 @@ func BenchmarkIdleStream(b *testing.B) {
 	}
 }
 
-// countingContext counts the calls of Done. Next makes one when it has nothing to return and begins
-// to wait.
+// countingContext counts the calls of Done. Next calls Done once each time it begins to wait.
 type countingContext struct {
 	context.Context
 

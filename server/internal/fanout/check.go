@@ -11,22 +11,23 @@ import (
 // minCheckDelay is the minimum time between two checks that stray events or failed fills request.
 const minCheckDelay = 250 * time.Millisecond
 
-// checks is the state of a topic's series of position checks. It is guarded by topic.mu.
+// checks is the state of the checks that compare a topic's tail, the last delivered entry, with the
+// log. They run in a series with growing delays. All fields are guarded by topic.mu.
 type checks struct {
 	// since is when the series began. step is the index of the next delay in Config.CheckAfter.
 	since time.Time
 	step  int
-	// requestedAt is the time of the last requested check.
+	// requestedAt is the time for which checkSoon last requested a check.
 	requestedAt time.Time
-	// suspect is a head in the log that the tail had not reached; 0 if there is none. suspectTail
-	// was the tail at that time. suspectAt is when to compare again.
+	// suspect is the seq of the log's last entry when a check found the tail behind it; 0 if there is
+	// none. suspectTail was the tail at that time. suspectAt is when to compare again.
 	suspect, suspectTail int64
 	suspectAt            time.Time
 	// fails counts failed checks in a row.
 	fails int
 }
 
-// restartChecks restarts the series at a time.
+// restartChecks restarts the series of checks. Its delays count from the given time.
 func (t *topic) restartChecks(from time.Time) {
 	if t.closed {
 		return
@@ -35,7 +36,7 @@ func (t *topic) restartChecks(from time.Time) {
 	t.scheduleCheck()
 }
 
-// scheduleCheck sets the time of the next check.
+// scheduleCheck schedules the next check.
 func (t *topic) scheduleCheck() {
 	cfg := &t.hub.cfg
 	now := time.Now()
@@ -54,7 +55,8 @@ func (t *topic) scheduleCheck() {
 	t.hub.schedule.set(t, at)
 }
 
-// checkSoon requests a check outside the series.
+// checkSoon requests a check outside the series, at least minCheckDelay after the last requested
+// one. It does not block.
 func (t *topic) checkSoon() {
 	now := time.Now()
 	if t.checks.requestedAt.After(now) {
@@ -68,7 +70,8 @@ func (t *topic) checkSoon() {
 	t.hub.schedule.set(t, at)
 }
 
-// due runs the due work of a topic that the schedule woke. The topic is then off the schedule.
+// due runs each time the schedule wakes the topic, which takes it off the schedule. It retires a
+// topic without subscriptions; otherwise it reads the log's state and schedules the next check.
 func (t *topic) due() {
 	if t.hub.retire(t) {
 		t.close()
@@ -108,8 +111,8 @@ func (t *topic) due() {
 	}
 }
 
-// compare compares the tail with the log's state. A tail that is behind may only be waiting for an
-// event in flight.
+// compare compares the tail with the log's state. If the tail is behind, confirm compares again
+// after Config.CheckGrace, because the missing events may be in flight.
 func (t *topic) compare(st message.State) {
 	if len(t.live) == 0 || st.Head <= t.seen {
 		return
@@ -122,7 +125,8 @@ func (t *topic) suspectBehind(head int64) {
 	t.checks.suspectAt = time.Now().Add(t.hub.cfg.CheckGrace)
 }
 
-// confirm compares a tail that was behind again. If it stood still, the events were lost.
+// confirm compares again a tail that was behind the log. If it has not moved since, the missing
+// events count as lost and are read from the log.
 func (t *topic) confirm() {
 	head, tail := t.checks.suspect, t.checks.suspectTail
 	t.checks.suspect = 0

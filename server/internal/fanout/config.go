@@ -16,9 +16,9 @@ type Config struct {
 	// Node is the suffix of stream ids, after 26 characters, from which any node can tell where a
 	// stream lives. It has up to 38 characters of A-Z a-z 0-9 _ -. The default is none.
 	Node string
-	// QueueBytes and QueueEvents bound the live events that wait for one stream's reader. A
-	// stream that exceeds either is cut as a slow consumer. One event is always accepted. The
-	// defaults are 1 MiB and 4096.
+	// QueueBytes and QueueEvents bound the live events that wait for one stream's reader. A stream
+	// that exceeds either is ended with SLOW_CONSUMER. One event is always accepted. The defaults are
+	// 1 MiB and 4096.
 	QueueBytes, QueueEvents int
 	// HeartbeatInterval is the maximum time without a frame. The default is 15 s.
 	HeartbeatInterval time.Duration
@@ -32,16 +32,17 @@ type Config struct {
 	// ReplayFrameBytes is the approximate size of replayed data in one frame, and of one read of
 	// the log. The default is 64 KiB.
 	ReplayFrameBytes int
-	// RecentBytes is the approximate maximum memory for the ends of all channels' logs on this
-	// node. They are kept for a few seconds for subscribers that come back. The default is 64 MiB.
+	// RecentBytes is the approximate maximum memory for the latest events of all channels on this
+	// node. They are kept for a few seconds, so that subscribers that come back need not read the log.
+	// The default is 64 MiB.
 	RecentBytes int
 	// FrameBytes is the maximum size of a frame of several pieces; a single piece may be larger.
 	// The default is 1 MiB.
 	FrameBytes int
 
-	// CheckAfter holds the times after a subscription to the bus, and after a reconnect of the bus,
-	// at which a topic compares its tail with the log. After the last one it does so every
-	// CheckEvery, or up to a quarter sooner. The default is 0.25, 1 and 5 s.
+	// CheckAfter holds the times after a subscription to the bus, and after a reconnect of the bus, at
+	// which a topic compares its tail, the last event that it delivered, with the log. After the last
+	// one it does so every CheckEvery, or up to a quarter sooner. The default is 0.25, 1 and 5 s.
 	CheckAfter []time.Duration
 	// CheckEvery is the interval of later checks. The default is 40 s.
 	CheckEvery time.Duration
@@ -51,8 +52,8 @@ type Config struct {
 	// ReconnectSpread is the time over which the checks after a reconnect are spread. The default
 	// is 1 s.
 	ReconnectSpread time.Duration
-	// Linger is how long a topic without subscribers stays subscribed to the bus. The default is 5
-	// s.
+	// Linger is how long a channel without subscribers on this node stays subscribed to the bus. The
+	// default is 5 s.
 	Linger time.Duration
 
 	// LogTimeout bounds one read of the log. The default is 5 s.
@@ -64,16 +65,17 @@ type Config struct {
 	// ReplayReads is the maximum number of concurrent reads for the replays of all streams,
 	// StreamReads for those of one stream. The defaults are 64 and 4.
 	ReplayReads, StreamReads int
-	// TopicReads is the maximum number of concurrent reads for fills and checks. The default is 32.
+	// TopicReads is the maximum number of concurrent reads of the log that fetch missing events or
+	// check for them. The default is 32.
 	TopicReads int
 
 	// Logger receives the logs. Nil means slog.Default.
 	Logger *slog.Logger
 	// Meter creates the instruments. The default records nothing.
 	Meter metric.Meter
-	// OnDeliver is called once per live event with the number of streams it was queued to, if
-	// there are any; never for replays. It is called under a topic's lock: it must not block, call
-	// the hub, or keep the event.
+	// OnDeliver is called once per live event with the number of streams that it was queued to. It is
+	// not called if there are none, and never for replays. It is called under a topic's lock: it must
+	// not block, call the hub, or keep the event.
 	OnDeliver func(e *message.Event, subscribers int)
 }
 

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// TestHistoryGoneWhileLive loses events of a live channel that the log no longer holds either.
+// TestHistoryGoneWhileLive checks that a live subscriber gets a gap for lost events that the log
+// has removed meanwhile, and then the events after it.
 func TestHistoryGoneWhileLive(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -64,8 +65,8 @@ func TestEpochChange(t *testing.T) {
 	}
 }
 
-// TestEpochChangeBetween publishes events of the new epoch between the read of the state and its
-// answer.
+// TestEpochChangeBetween checks that events of the new epoch are delivered after the gap if they
+// arrive while the read of the new state is in flight.
 func TestEpochChangeBetween(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -87,7 +88,8 @@ func TestEpochChangeBetween(t *testing.T) {
 	})
 }
 
-// TestStaleStateIsIgnored lets a state from before a restore arrive after one from after it.
+// TestStaleStateIsIgnored checks that the answer of a read from before a restore of the log is
+// ignored if it arrives after the state of the new epoch.
 func TestStaleStateIsIgnored(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -99,7 +101,7 @@ func TestStaleStateIsIgnored(t *testing.T) {
 		r.log.on(afterState, func(context.Context, string) error { <-late; return nil })
 		other := r.open(live("c"))
 		go func() { _, _ = other.Next(t.Context()) }()
-		synctest.Wait() // its read of the state is done, the answer in flight
+		synctest.Wait() // other's read of the state is done, its answer in flight
 		r.log.on(afterState, nil)
 		r.log.restore("c", "e2", 6)
 		r.send("c")
@@ -111,7 +113,8 @@ func TestStaleStateIsIgnored(t *testing.T) {
 	})
 }
 
-// TestEpochChangeInReplay changes the epoch in the middle of a replay.
+// TestEpochChangeInReplay checks that a subscriber gets a gap to the end of the new log if the
+// epoch changes in the middle of its replay, and no second State.
 func TestEpochChangeInReplay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -141,7 +144,8 @@ func TestEpochChangeInReplay(t *testing.T) {
 	})
 }
 
-// TestHistoryGoneInReplay removes the history during a replay.
+// TestHistoryGoneInReplay checks that a subscriber gets a gap, and then the rest, if the log
+// removes entries in the middle of its replay.
 func TestHistoryGoneInReplay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/stream"
 )
 
-// SubscribedSubjects returns the subjects that have the channel on this node by membership, each
+// SubscribedSubjects returns the subjects whose streams on this node subscribe to the channel, each
 // once, in no particular order. A subject whose subscriptions are all Position.Exempt is omitted.
 // The result includes every subscription whose Update returned before the call.
 func (h *Hub) SubscribedSubjects(channelID string) []string {
@@ -44,7 +44,7 @@ func (h *Hub) Expel(channelID, subject string) {
 }
 
 // subscriptions returns a copy of a channel's current subscriptions. The caller may only use fields
-// that never change.
+// of them that never change.
 func (h *Hub) subscriptions(channelID string) []*subscription {
 	h.mu.Lock()
 	t := h.topics[channelID]
@@ -57,8 +57,8 @@ func (h *Hub) subscriptions(channelID string) []*subscription {
 	return slices.Clone(t.subs)
 }
 
-// expel removes a channel from the stream and queues lost, unless the current subscription is
-// exempt.
+// expel removes a channel from the stream and queues lost, an encoded Lost. It does nothing if the
+// stream does not have the channel or its subscription is Exempt.
 func (s *Stream) expel(channelID string, lost []byte) {
 	s.edit.Lock()
 	defer s.edit.Unlock()

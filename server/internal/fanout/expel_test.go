@@ -48,8 +48,8 @@ func TestSubscribedSubjects(t *testing.T) {
 	watched("never")
 }
 
-// TestExpel removes a channel with queued events from two of a subject's streams, and from no
-// other.
+// TestExpel checks that Expel removes a channel and its queued events from the subject's streams,
+// except exempt ones, and leaves other subjects' streams alone.
 func TestExpel(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -89,7 +89,8 @@ func TestExpel(t *testing.T) {
 	})
 }
 
-// TestExpelThenUpdate adds or removes the channel while its Lost is pending.
+// TestExpelThenUpdate checks that a pending Lost is dropped if an Update adds the channel again or
+// removes it.
 func TestExpelThenUpdate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -102,15 +103,15 @@ func TestExpelThenUpdate(t *testing.T) {
 		if err := s.Update([]Position{live("c")}, []string{"d"}); err != nil {
 			t.Fatal(err)
 		}
-		if err := remove(s, "f"); err != nil { // affects nothing of e
+		if err := remove(s, "f"); err != nil { // the Lost of e stays pending
 			t.Fatal(err)
 		}
 		equal(t, r.read(s), map[string]string{"c": want("state(e1/0,head=0,recovered=false)", 1, 0), "e": "lost(reason=1)"})
 	})
 }
 
-// TestExpelDuringReplay expels while a page is being read. At no point of the read is anything of
-// it delivered afterwards.
+// TestExpelDuringReplay checks that nothing of a page is delivered if its subscriber is expelled
+// while the page is being read, at any point of the read.
 func TestExpelDuringReplay(t *testing.T) {
 	t.Parallel()
 	for point := range afterReplay + 1 {
@@ -141,8 +142,8 @@ func TestExpelDuringReplay(t *testing.T) {
 	}
 }
 
-// TestExpelLingers checks that the node stays subscribed to the bus as long as after any other
-// subscriber leaves.
+// TestExpelLingers checks that the node stays subscribed to the channel on the bus for
+// Config.Linger after its last subscriber was expelled.
 func TestExpelLingers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -185,8 +186,8 @@ func TestExpelOfAnEndingStream(t *testing.T) {
 	})
 }
 
-// TestExpelWaitsForUpdate expels while an Update has the channel on the topic, where
-// SubscribedSubjects finds it, but not yet on the stream.
+// TestExpelWaitsForUpdate checks that Expel waits for a concurrent Update that has added the
+// channel to the topic but not yet to the stream, and then removes it.
 func TestExpelWaitsForUpdate(t *testing.T) {
 	t.Parallel()
 	r := setup(t, noChecks())
@@ -215,7 +216,7 @@ func TestExpelWaitsForUpdate(t *testing.T) {
 }
 
 // TestExpelRace expels, updates, publishes, types, reads and closes concurrently: after the last
-// Expel nothing is delivered, regardless of the order before.
+// Expel no event of the channel is delivered, regardless of the order before.
 func TestExpelRace(t *testing.T) {
 	t.Parallel()
 	for round := range 30 {
@@ -234,7 +235,7 @@ func TestExpelRace(t *testing.T) {
 						t.Error(err)
 					}
 				}
-				// From then on nothing adds it, and the membership is gone.
+				// From this last Expel on, nothing adds c to the stream.
 				if err := s.Update([]Position{live("c")}, nil); err != nil {
 					t.Error(err)
 				}
@@ -271,8 +272,8 @@ func TestExpelRace(t *testing.T) {
 	}
 }
 
-// followAfterExpel reads frames. It reports an error if a frame taken after the last Expel holds
-// more than the Lost.
+// followAfterExpel reads frames until the stream ends. It reports an error if a frame that is
+// requested after expelled was set has anything of channel "c" but a Lost.
 func followAfterExpel(ctx context.Context, t *testing.T, s *Stream, expelled *atomic.Bool) {
 	for {
 		late := expelled.Load()

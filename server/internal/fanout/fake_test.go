@@ -46,7 +46,7 @@ func (f *fakeEncoder) Typing(channelID, userID string) []byte {
 	return fmt.Appendf(nil, "typing %s - 0 %s\n", channelID, userID)
 }
 
-// line is a decoded line of fakeEncoder.
+// line is a decoded line of fakeEncoder's output.
 type line struct {
 	kind, channel, epoch string
 	seq                  int64
@@ -83,7 +83,7 @@ func (l line) String() string {
 	}
 }
 
-// hook is called by a fakeLog at one of these points.
+// hook is called by a fakeLog at one of the points below.
 type hook func(ctx context.Context, channelID string) error
 
 const (
@@ -96,10 +96,11 @@ const (
 // fakeLog is an in-memory log. Its hooks run without its lock.
 type fakeLog struct {
 	mu sync.Mutex
-	// hooks run before and after the read of the state and a replay. An error ends the call.
+	// hooks run before and after State and Replay read the log, with the channel's id. An error ends
+	// the call.
 	hooks    [4]hook
 	channels map[string]*fakeChannel
-	// stingy makes Replay return as little as its contract allows.
+	// stingy makes Replay return as few events as its contract allows.
 	stingy  bool
 	states  int
 	replays int
@@ -124,7 +125,7 @@ func (f *fakeLog) channel(id string) *fakeChannel {
 	return c
 }
 
-// add appends an entry and returns its event.
+// add appends an entry to a channel's log and returns its event, without publishing it.
 func (f *fakeLog) add(id string) message.Event { return f.addSized(id, 1) }
 
 func (f *fakeLog) addSized(id string, size int) message.Event {
@@ -145,7 +146,8 @@ func (f *fakeLog) addMany(id string, n int) {
 	}
 }
 
-// restore replaces the epoch and keeps only the first entries, as a restore from a backup does.
+// restore replaces the epoch and keeps only the first keep entries, as a restore from a backup
+// does.
 func (f *fakeLog) restore(id, epoch string, keep int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -217,9 +219,10 @@ func (f *fakeLog) Replay(
 	return events, f.call(ctx, afterReplay, id)
 }
 
-// fakeBus passes events to subscribers at once. Tests lose, repeat, delay or reorder them.
+// fakeBus passes events to subscribers before publish returns. Tests lose, repeat, delay or reorder
+// them.
 type fakeBus struct {
-	// fail returns the error of Subscribe for a channel.
+	// fail returns the error of Subscribe for a channel; nil means that Subscribe succeeds.
 	fail func(channelID string) error
 
 	mu          sync.Mutex
@@ -294,7 +297,7 @@ func (f *fakeBus) listeners(id string) int {
 	return len(f.subs[id])
 }
 
-// rig is a hub with fakes for all its dependencies.
+// rig is a started hub with fakes for all its dependencies.
 type rig struct {
 	tb  testing.TB
 	hub *Hub
@@ -303,7 +306,7 @@ type rig struct {
 	enc *fakeEncoder
 }
 
-// setup returns a rig. Inside a synctest bubble its clock is the bubble's.
+// setup returns a rig with a hub that runs until the test ends.
 func setup(tb testing.TB, cfg Config) *rig {
 	tb.Helper()
 	r := &rig{tb: tb, bus: newBus(), log: newLog(), enc: &fakeEncoder{}}
@@ -312,12 +315,13 @@ func setup(tb testing.TB, cfg Config) *rig {
 	return r
 }
 
-// noChecks returns a Config without position checks, for tests of what works without them.
+// noChecks returns a Config without the checks that compare topics with the log, for tests of what
+// works without them.
 func noChecks() Config {
 	return Config{CheckAfter: []time.Duration{1000 * time.Hour}, CheckEvery: 1000 * time.Hour}
 }
 
-// send appends an entry and publishes it.
+// send appends an entry to a channel's log and publishes its event.
 func (r *rig) send(id string) { r.bus.publish(r.log.add(id)) }
 
 func (r *rig) open(positions ...Position) *Stream {
@@ -342,8 +346,8 @@ func after(id string, seq int64) Position { return Position{ChannelID: id, After
 
 func live(id string) Position { return Position{ChannelID: id} }
 
-// read calls Next until only heartbeats have come for a while. It returns the received lines of
-// each channel.
+// read calls Next until it returns nothing for 10 ms. It returns the received lines of each
+// channel, joined by spaces.
 func (r *rig) read(s *Stream) map[string]string {
 	r.tb.Helper()
 	got, err := r.drainFrames(s)
@@ -353,7 +357,8 @@ func (r *rig) read(s *Stream) map[string]string {
 	return got
 }
 
-// drainFrames is read, but returns the stream's end as an error.
+// drainFrames is like read, but returns the error of a stream that has ended instead of failing the
+// test.
 func (r *rig) drainFrames(s *Stream) (map[string]string, error) {
 	r.tb.Helper()
 	got := map[string]string{}
@@ -376,5 +381,5 @@ func (r *rig) drainFrames(s *Stream) (map[string]string, error) {
 	}
 }
 
-// remove removes channels from a stream, which may have ended meanwhile.
+// remove removes channels from a stream. It returns an error if the stream has ended.
 func remove(s *Stream, channelIDs ...string) error { return s.Update(nil, channelIDs) }

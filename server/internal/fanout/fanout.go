@@ -1,14 +1,14 @@
 // Package fanout delivers the events of channels to the subscribers on one node. A Hub holds the
-// live streams, and one topic for each channel with a local subscriber. Only the topic subscribes
-// to the Bus.
+// streams of all clients and one topic for each channel with a local subscriber. Only the topic
+// subscribes to the Bus.
 //
 // # Order
 //
 // The bus is a hint: it may lose, repeat, reorder and delay events. A topic orders events by seq.
-// Its tail is the last entry that it delivered. An event at or below the tail is dropped. The next
-// event is encoded once and pushed to every live subscription. An event further on is parked while
-// the topic fills the hole from the Log. A lost last event leaves no visible hole, so every topic's
-// tail is compared with the log on a schedule.
+// Its tail is the last entry that it delivered. An event at or below the tail is dropped. The event
+// after the tail is encoded once and pushed to every live subscription. An event further on is
+// parked while the topic fills the hole from the Log. A lost last event leaves no visible hole, so
+// every topic's tail is compared with the log on a schedule.
 //
 // A subscription has three states:
 //
@@ -34,7 +34,7 @@
 //
 // Locks are taken in this order, and never held over I/O or a blocking channel operation:
 //
-//	Stream.edit  (one Add, Remove or Close of a stream at a time)
+//	Stream.edit  (one change of a stream's channels at a time)
 //	stream.Registry (streams; alone)
 //	Hub.mu        (topics)
 //	topic.mu      (one channel)
@@ -63,11 +63,12 @@ type Bus interface {
 
 // Log is the authoritative log behind the bus. Its methods may be called concurrently.
 type Log interface {
-	// State returns the state of a log, no older than the entries acknowledged when the call began.
+	// State returns the state of a channel's log. It includes every entry acknowledged before the
+	// call.
 	State(ctx context.Context, channelID string) (message.State, error)
-	// Replay returns the events with Seq > after in order, dense from after+1, each with its
-	// message in its current state. It returns up to limit events or about maxBytes of content, and
-	// at least one if the log has one up to atLeast. With patient set, the call may wait for a
+	// Replay returns the events after+1, after+2 and so on without a gap, each with its message in its
+	// current state. It returns up to limit events or about maxBytes of content, but at least one if
+	// the log has an entry above after and up to atLeast. If patient is set, the call may wait for a
 	// moment if that saves a read of the store.
 	Replay(
 		ctx context.Context, channelID string, after, atLeast int64, limit, maxBytes int, patient bool,
@@ -80,10 +81,12 @@ type Log interface {
 type Encoder interface {
 	// Event encodes a log entry.
 	Event(e *message.Event) []byte
-	// State encodes the state of a channel; seq is the position from which the channel continues.
+	// State encodes the state of a channel; seq is the position after which the channel's events
+	// continue. recovered is true if that is the position which the subscriber requested.
 	State(channelID string, seq int64, s message.State, recovered bool) []byte
-	// Gap encodes that the entries after the position after, up to and including to, cannot be
-	// sent. The channel's events continue after to.
+	// Gap encodes that the entries above `after` and up to `to` cannot be sent. The channel's events
+	// continue with to+1. After a change of epoch, or if the subscriber was ahead of the log, `to` may
+	// be below `after`.
 	Gap(channelID string, after, to int64, epoch string, reason GapReason) []byte
 	// Lost encodes that the subscriber has lost the channel.
 	Lost(channelID string, reason LostReason) []byte
@@ -96,11 +99,11 @@ type GapReason int8
 
 // The reasons of a gap.
 const (
-	// GapEpochChanged means that the position belongs to another epoch of the log.
+	// GapEpochChanged means that the subscriber's position belongs to another epoch of the log.
 	GapEpochChanged GapReason = iota + 1
-	// GapHistoryGone means that the log no longer has the entry after the position.
+	// GapHistoryGone means that the log no longer has the entry after the subscriber's position.
 	GapHistoryGone
-	// GapAheadOfLog means that the position is beyond the end of the log.
+	// GapAheadOfLog means that the subscriber's position is beyond the end of the log.
 	GapAheadOfLog
 )
 

@@ -22,8 +22,8 @@ func dense(events []message.Event, after int64) error {
 	return nil
 }
 
-// park keeps an event that lies above a hole. Beyond the limits it drops the event, which is in the
-// log.
+// park keeps an event that arrived before its predecessors. Beyond a quarter of Config.QueueEvents
+// or QueueBytes it drops the event, which is read from the log later.
 func (t *topic) park(e message.Event) {
 	if _, ok := t.parked[e.Seq]; ok {
 		return
@@ -40,7 +40,8 @@ func (t *topic) park(e message.Event) {
 	t.parkedBytes += size
 }
 
-// unpark delivers the parked events that follow the tail, and drops those below it.
+// unpark delivers the parked events that directly follow the tail, the last delivered entry. It
+// drops those at or below the tail.
 func (t *topic) unpark() {
 	for len(t.parked) > 0 && len(t.live) > 0 {
 		e, ok := t.parked[t.tail+1]
@@ -65,7 +66,8 @@ func (t *topic) unpark() {
 
 func (t *topic) dropParked() { t.parked, t.parkedBytes = nil, 0 }
 
-// fill starts reading the hole above the tail from the log, unless a read is in progress.
+// fill starts reading the missing entries after the tail from the log, unless such a read is in
+// progress or waits for its retry. It does not block.
 func (t *topic) fill() {
 	if t.filling {
 		return
@@ -74,9 +76,9 @@ func (t *topic) fill() {
 	t.hub.reads.submit(t.runFill)
 }
 
-// runFill reads one page of the hole and delivers it. If one page does not close the hole, it is
-// too large to be pushed to readers unasked: every live subscription then goes back to replay, at
-// its own pace.
+// runFill reads one page of the missing entries and delivers it. If more are missing, they are too
+// many to be pushed to readers unasked: every live subscription then goes back to replay, which
+// reads the log at the subscriber's own pace.
 func (t *topic) runFill() {
 	cfg := &t.hub.cfg
 	most := max(1, cfg.QueueEvents/8)
@@ -108,8 +110,8 @@ func (t *topic) runFill() {
 	}
 }
 
-// needsFill reports whether there is a hole and a live subscription that needs it filled. If not,
-// it ends the filling.
+// needsFill reports whether entries after the tail are missing and there is a live subscription to
+// deliver them to. If not, it resets filling.
 func (t *topic) needsFill() bool {
 	if t.closed || len(t.live) == 0 || t.seen <= t.tail {
 		t.filling, t.fails = false, 0
@@ -118,7 +120,8 @@ func (t *topic) needsFill() bool {
 	return true
 }
 
-// filled delivers a page that was read for a hole up to goal.
+// filled delivers a page of the missing entries up to goal. If the page does not reach goal, it
+// sends the live subscriptions back to replay. It fails at an entry of another epoch.
 func (t *topic) filled(events []message.Event, goal int64) error {
 	for i := range events {
 		e := &events[i]
@@ -143,15 +146,15 @@ func (t *topic) filled(events []message.Event, goal int64) error {
 	return nil
 }
 
-// retryFill retries after a delay. The check that it requests detects lost history and a changed
-// epoch.
+// retryFill runs runFill again after a delay. It also requests a check of the log's state, which
+// detects lost history and a changed epoch.
 func (t *topic) retryFill() {
 	t.fails++
 	t.checkSoon()
 	time.AfterFunc(t.hub.cfg.backoff(t.fails), func() { t.hub.reads.submit(t.runFill) })
 }
 
-// demote sends every live subscription back to replay.
+// demote sends every live subscription back to replay: it reads the log from its own position.
 func (t *topic) demote() {
 	for _, u := range t.live {
 		u.slot = 0

@@ -14,7 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// want returns the expected lines of a channel: a head and then events from..to of epoch e1.
+// want returns the expected lines of a channel: head, if it is not empty, and the events of epoch
+// e1 with the seqs `from` to `to`.
 func want(head string, from, to int64) string {
 	parts := []string{}
 	if head != "" {
@@ -88,8 +89,9 @@ func TestPositions(t *testing.T) {
 	}
 }
 
-// TestHandover publishes events at every point between the bus subscription and going live, with no
-// position check to repair what the handover itself would lose.
+// TestHandover checks that no event is missed or repeated that is published at any point between
+// the bus subscription and going live, with no later check against the log to repair what the
+// handover itself would lose.
 func TestHandover(t *testing.T) {
 	t.Parallel()
 	for _, at := range []Position{live("c"), after("c", 0), after("c", 2)} {
@@ -143,8 +145,8 @@ func handover(t *testing.T, at Position, point int, lost bool) {
 	}
 }
 
-// TestHandoverBesideLive has one live subscriber while another replays: the first moves the topic's
-// tail.
+// TestHandoverBesideLive checks that a replaying subscriber misses nothing while events are pushed
+// to a live one of the same channel.
 func TestHandoverBesideLive(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -170,8 +172,8 @@ func TestHandoverBesideLive(t *testing.T) {
 	})
 }
 
-// TestStateAheadOfBus has entries in the log that the bus has not delivered yet: a new subscriber
-// gets them once.
+// TestStateAheadOfBus checks that a new subscriber gets entries once that the log has and the bus
+// delivers later.
 func TestStateAheadOfBus(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -194,8 +196,8 @@ func TestStateAheadOfBus(t *testing.T) {
 	})
 }
 
-// TestHandoverUnderLoad resumes over and over, in real time, while events are published as fast as
-// possible.
+// TestHandoverUnderLoad checks that subscribers that resume over and over miss nothing while events
+// are published as fast as possible, in real time.
 func TestHandoverUnderLoad(t *testing.T) {
 	t.Parallel()
 	r := setup(t, Config{QueueEvents: 100_000, QueueBytes: 100 << 20, MaxStreamsPerSubject: 1000})
@@ -224,7 +226,8 @@ func TestHandoverUnderLoad(t *testing.T) {
 	publisher.Wait()
 }
 
-// resumeOnce follows a channel from a little before its head until well after going live.
+// resumeOnce subscribes 20 entries before the log's end and checks the events until well after the
+// subscription has gone live.
 func resumeOnce(t *testing.T, r *rig) {
 	pos := r.log.head("c") - 20
 	s, err := r.hub.Open("ann", time.Time{})

@@ -112,9 +112,9 @@ func (h *Hub) Stream(id, subject string) (*Stream, error) {
 	return s, nil
 }
 
-// Drain refuses new streams and ends the existing ones. Each stream returns its queued frames,
-// then the advice to reconnect within the given time, then SHUTTING_DOWN. Drain waits until all are
-// closed or ctx ends, and returns ctx's error in that case.
+// Drain refuses new streams and ends the existing ones. Each stream's Next returns the queued
+// frames, then the advice to reconnect within the given time, then SHUTTING_DOWN. Drain waits until
+// Close was called for every stream. If ctx ends first, it returns ctx's error.
 func (h *Hub) Drain(ctx context.Context, within time.Duration) error {
 	return h.streams.Drain(ctx, func(s *Stream) { s.drain(max(within, time.Millisecond)) })
 }
@@ -183,7 +183,7 @@ func (h *Hub) reconnected() {
 	}
 }
 
-// state and replay read the log. Config.LogTimeout bounds each read.
+// state reads the state of a channel's log, in Config.LogTimeout at most.
 func (h *Hub) state(channelID string) (message.State, error) {
 	ctx, cancel := context.WithTimeout(h.ctx, h.cfg.LogTimeout)
 	defer cancel()
@@ -204,8 +204,8 @@ func (h *Hub) replay(channelID string, after, atLeast int64, limit, maxBytes int
 	return events, dense(events, after)
 }
 
-// reportError counts a failure, and logs at most one per second: a log that is down fails for every
-// channel.
+// reportError counts a failure. It logs at most one per second for all channels, because a log that
+// is down fails for every channel.
 func (h *Hub) reportError(channelID string, err error) {
 	if h.ctx.Err() != nil {
 		return

@@ -33,8 +33,8 @@ func TestReorderAndRepeats(t *testing.T) {
 	})
 }
 
-// TestFillDoesNotBlockOthers fills a hole while the log is slow: other channels continue, and one
-// read serves all streams.
+// TestFillDoesNotBlockOthers checks that other channels continue while a missing event is read from
+// a slow log, and that one read serves all streams.
 func TestFillDoesNotBlockOthers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -45,7 +45,7 @@ func TestFillDoesNotBlockOthers(t *testing.T) {
 		open := make(chan struct{})
 		r.log.on(beforeReplay, func(context.Context, string) error { <-open; return nil })
 		r.send("c")
-		r.log.add("c") // lost
+		r.log.add("c") // the bus loses its event
 		for range 5 {
 			r.send("c")
 			r.send("d")
@@ -58,8 +58,8 @@ func TestFillDoesNotBlockOthers(t *testing.T) {
 	})
 }
 
-// TestHoleClosedByLateEvent delivers the missing event late, while the log is down: the parked
-// events follow at once.
+// TestHoleClosedByLateEvent checks that later events are delivered at once when the missing event
+// arrives late, although the log is down.
 func TestHoleClosedByLateEvent(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -76,7 +76,8 @@ func TestHoleClosedByLateEvent(t *testing.T) {
 	})
 }
 
-// TestHoleOfLargeEvents loses more bytes than may be pushed to a reader unasked.
+// TestHoleOfLargeEvents checks that a subscriber gets all events if more bytes were lost than may
+// be pushed to it unasked.
 func TestHoleOfLargeEvents(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -107,7 +108,7 @@ func TestFillIsRetried(t *testing.T) {
 			}
 			return nil
 		})
-		r.log.add("c") // lost
+		r.log.add("c") // the bus loses its event
 		r.send("c")
 		equal(t, r.read(s)["c"], "")
 		time.Sleep(time.Minute)
@@ -115,8 +116,8 @@ func TestFillIsRetried(t *testing.T) {
 	})
 }
 
-// TestLargeHole loses more events than may be pushed to a reader unasked: they are replayed at the
-// reader's pace.
+// TestLargeHole checks that a subscriber gets all events and is not cut if more were lost than may
+// be pushed to it unasked: it replays them at its own pace.
 func TestLargeHole(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -138,8 +139,8 @@ func TestLargeHole(t *testing.T) {
 	})
 }
 
-// TestPositionChecks loses the last event, which leaves no visible hole, at times that each check
-// in turn must cover.
+// TestPositionChecks checks that a lost last event, which no later event reveals, is delivered in
+// time after each of the scheduled checks and after a reconnect of the bus.
 func TestPositionChecks(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -160,7 +161,7 @@ func TestPositionChecks(t *testing.T) {
 				s := r.open(live("c"))
 				equal(t, r.read(s)["c"], want("state(e1/0,head=0,recovered=false)", 1, 0))
 				time.Sleep(tc.wait)
-				r.log.add("c") // lost
+				r.log.add("c") // the bus loses its event
 				if tc.reconnect {
 					r.bus.reconnect()
 				}
@@ -176,14 +177,15 @@ func TestPositionChecks(t *testing.T) {
 	}
 }
 
-// TestCheckDuringLag checks that events in flight during a position check cause no reads.
+// TestCheckDuringLag checks that a lagging bus causes no reads of events, although each check finds
+// the topic behind the log.
 func TestCheckDuringLag(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := setup(t, Config{})
 		s := r.open(live("c"))
 		r.read(s)
-		for range 300 { // each much later than the grace
+		for range 300 { // each arrives long after CheckGrace
 			e := r.log.add("c")
 			time.AfterFunc(250*time.Millisecond, func() { r.bus.publish(e) })
 			time.Sleep(20 * time.Millisecond)
@@ -208,7 +210,7 @@ func TestCheckRetriesAfterLogFailure(t *testing.T) {
 			}
 			return nil
 		})
-		r.log.add("c") // lost
+		r.log.add("c") // the bus loses its event
 		time.Sleep(10 * time.Second)
 		away.Store(false)
 		time.Sleep(6 * time.Second)
@@ -216,7 +218,7 @@ func TestCheckRetriesAfterLogFailure(t *testing.T) {
 	})
 }
 
-// TestEncodedOnce counts encodings: one per live event, regardless of the number of streams.
+// TestEncodedOnce checks that a live event is encoded once, regardless of the number of streams.
 func TestEncodedOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -280,8 +282,8 @@ func TestLinger(t *testing.T) {
 	})
 }
 
-// TestNoLiveSubscribers publishes events, with a hole among them, while the only subscriber is not
-// live. Nothing is read for them.
+// TestNoLiveSubscribers checks that a lost event is not read from the log while no subscription is
+// live, and that a subscriber that comes back gets it.
 func TestNoLiveSubscribers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -291,7 +293,7 @@ func TestNoLiveSubscribers(t *testing.T) {
 		if err := remove(s, "c"); err != nil {
 			t.Error(err)
 		}
-		r.log.add("c") // lost
+		r.log.add("c") // the bus loses its event
 		r.send("c")
 		synctest.Wait()
 		equal(t, r.log.replays, 0)

@@ -8,15 +8,16 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// stats are counters that are observed when metrics are collected: an instrument's Add costs more
-// than a delivery.
+// stats are the hub's counters. The instruments read them when metrics are collected, because an
+// instrument's Add costs more than the delivery of an event.
 type stats struct {
 	streams, subscribers, topics             atomic.Int64
 	deliveries, frames, cuts, fills, demoted atomic.Int64
 	expelled, readErrors, shared             atomic.Int64
 }
 
-// instruments registers the hub's instruments. unregister ends the observation.
+// instruments creates the hub's instruments and registers a callback that reports stats. unregister
+// removes the callback.
 func (h *Hub) instruments(m metric.Meter) (unregister func(), err error) {
 	lag, err := m.Float64Histogram("parley.fanout.lag", metric.WithUnit("s"),
 		metric.WithDescription("Time from an entry's append to its being queued to the node's live subscribers."),

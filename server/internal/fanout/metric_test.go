@@ -20,7 +20,7 @@ func TestMetrics(t *testing.T) {
 		s, slow := r.open(live("c"), live("d")), r.open(live("c"))
 		r.read(s)
 		r.read(slow)
-		r.log.add("c") // lost
+		r.log.add("c") // the bus loses its event
 		for range 12 {
 			r.send("c")
 			r.read(s)

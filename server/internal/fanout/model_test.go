@@ -23,9 +23,9 @@ var (
 )
 
 // TestModel runs many clients that follow many channels through a bus that loses, repeats, delays
-// and reorders events, a log that is slow and fails, restores, cuts, reconnects and expulsions. It
-// compares every client's view with the log: in order, no repeats, no holes, and complete at the
-// end. Meanwhile users type.
+// and reorders events, a log that is slow and fails, restores, cuts, reconnects and expulsions.
+// Meanwhile users type. Every client must receive the log in order, without repeats and holes, and
+// have all of it at the end.
 func TestModel(t *testing.T) {
 	t.Parallel()
 	for run := range *modelRuns {
@@ -41,7 +41,7 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// model is one run.
+// model is one run of TestModel: a hub, its channels and the source of all random choices.
 type model struct {
 	*rig
 	mu       sync.Mutex
@@ -50,7 +50,7 @@ type model struct {
 	restores int
 	// lossy is the percentage of events that the bus loses.
 	lossy int
-	// calm is set when faults and writes are over.
+	// calm is set when writes are over, and ends the faults.
 	calm bool
 }
 
@@ -124,7 +124,7 @@ func runModel(t *testing.T, seed uint64) {
 		st.cuts.Load(), st.fills.Load(), st.demoted.Load(), m.restores, st.readErrors.Load(), losses)
 }
 
-// write appends to a channel for about two minutes, in bursts and pauses, through a bad bus.
+// write appends to a channel for about two minutes, in bursts and pauses, and publishes with badly.
 func (m *model) write(id string) {
 	for range 150 {
 		switch m.n(10) {
@@ -143,7 +143,7 @@ func (m *model) write(id string) {
 		case k < 6:
 			m.bus.reconnect()
 		case k < 10:
-			m.log.addMany(id, m.n(100)) // all lost
+			m.log.addMany(id, m.n(100)) // the bus loses all of them
 		}
 		for range 1 + m.n(6) {
 			m.badly(m.log.addSized(id, 1+m.n(40)))
@@ -151,8 +151,8 @@ func (m *model) write(id string) {
 	}
 }
 
-// expel removes channels from clients, which may be adding them, removing them, replaying or
-// reading late.
+// expel expels clients from channels, which they may be adding, removing, replaying or reading
+// late.
 func (m *model) expel(clients []*client) {
 	for range 300 {
 		time.Sleep(time.Duration(m.n(600)) * time.Millisecond)
@@ -166,7 +166,7 @@ func (m *model) expel(clients []*client) {
 	}
 }
 
-// badly publishes as a bad bus does.
+// badly publishes an event as a bad bus does: it may lose, repeat or delay it.
 func (m *model) badly(e message.Event) {
 	if m.chance(m.lossy) {
 		return
@@ -192,11 +192,11 @@ type client struct {
 	views  map[string]*view
 	events int
 	losses int
-	// expelled holds the channels that were ever removed from the client by expel.
+	// expelled holds the ids of channels that expel has ever removed from the client.
 	expelled sync.Map
 }
 
-// view is what a client knows of one channel.
+// view is what a client knows of one channel: pos and epoch are those of the last line received.
 type view struct {
 	pos     int64
 	epoch   string
@@ -261,7 +261,8 @@ func (v *view) resume(id string) Position {
 	return Position{ChannelID: id, After: &pos, Epoch: v.epoch}
 }
 
-// cut checks the positions in the error of a cut stream, and reconnects.
+// cut checks the positions in the SLOW_CONSUMER error that ended the client's stream, and
+// reconnects.
 func (c *client) cut(err error) {
 	e, ok := fault.As(err)
 	if !ok || e.Reason != fault.SlowConsumer {
@@ -307,7 +308,7 @@ func (c *client) change() {
 	}
 }
 
-// take checks one line.
+// take checks one received line against the client's view of its channel.
 func (c *client) take(l line) {
 	v := c.views[l.channel]
 	if v == nil {
@@ -352,7 +353,7 @@ func (c *client) take(l line) {
 	v.pos, v.epoch = l.seq, l.epoch
 }
 
-// atEnd checks that the client has everything.
+// atEnd checks that the client has received its channels up to the end of their logs.
 func (c *client) atEnd(t *testing.T) {
 	t.Helper()
 	for id, v := range c.views {

@@ -12,22 +12,23 @@ type Frame struct {
 	// Pieces are slices from the Encoder, to be concatenated in order. They may be read until the
 	// next call of Next.
 	Pieces [][]byte
-	// Events is the number of log entries in Pieces. States, gaps and notes do not count.
+	// Events is the number of log entries in Pieces. States, gaps and notes are not counted.
 	Events int
-	// Heartbeat is set if there was nothing to send for Config.HeartbeatInterval.
+	// Heartbeat is set if no frame was sent for Config.HeartbeatInterval.
 	Heartbeat bool
-	// Reconnect is the advice to subscribe again after a random time of up to this. The stream ends
-	// after it.
+	// Reconnect advises the client to subscribe again after a random time of up to Reconnect. It is
+	// set only on the last frame of a draining stream.
 	Reconnect time.Duration
 }
 
-// A stream must not keep the memory of a burst forever. Slices with a capacity above small are
-// dropped after patience frames in a row that used less than 1/slack of it.
+// A stream must not keep the memory of a burst forever. Its slices are dropped if their capacity is
+// above small and patience frames in a row have emptied the queue and used less than 1/slack of the
+// capacity.
 const slack, small, patience = 8, 64, 32
 
 // Next waits for the next frame. It returns everything that is queued, up to Config.FrameBytes.
 //
-// At the end of the stream the error is a fault with the positions of the sent pieces:
+// At the end of the stream the error is a fault with the client's position in each channel:
 // SLOW_CONSUMER, TOKEN_EXPIRED or SHUTTING_DOWN, or STREAM_NOT_FOUND after Close. If ctx ends, Next
 // returns ctx's error and may be called again. Only one goroutine may call it.
 func (s *Stream) Next(ctx context.Context) (f Frame, err error) {
@@ -69,7 +70,8 @@ func (s *Stream) poll(f *Frame, err *error) bool {
 	}
 }
 
-// take returns the next frame; ok is false if there is none.
+// take returns the next frame; ok is false if there is none yet. err is set once the stream has
+// ended.
 func (s *Stream) take(now time.Time) (f Frame, ok bool, err error) {
 	if s.core.Expired(now) {
 		s.fail(stream.TokenExpired())
@@ -98,7 +100,8 @@ func (s *Stream) take(now time.Time) (f Frame, ok bool, err error) {
 	return f, false, nil
 }
 
-// join takes a frame from the front of the queue, and adds notes if that empties the queue.
+// join returns a frame of the first pieces of the queue, which it removes. If that empties the
+// queue, it adds notes.
 func (s *Stream) join() Frame {
 	var (
 		f             Frame
@@ -139,7 +142,8 @@ func (s *Stream) join() Frame {
 	return f
 }
 
-// read starts reads for subscriptions that are behind, once the queue is empty.
+// read starts reads of the log for subscriptions that are behind, if the queue is empty. It does
+// not wait for them.
 func (s *Stream) read() {
 	if s.core.State() == stream.Draining {
 		return

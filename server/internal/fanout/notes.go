@@ -33,7 +33,8 @@ func (t *topic) typing(userID string) {
 	}
 }
 
-// typing queues a note of typing. It drops the note if the reader is behind, which does no harm.
+// typing queues a note of typing. It drops the note if the same one is pending, if maxNotes are, or
+// if half of a limit of the queue is used up.
 func (s *Stream) typing(n note) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -49,7 +50,8 @@ func (s *Stream) typing(n note) {
 	}
 }
 
-// joinNotes adds notes to the frame, up to room bytes.
+// joinNotes moves pending notes to the frame, up to room bytes, but at least one if the frame is
+// empty.
 func (s *Stream) joinNotes(room int) {
 	n := 0
 	for n < len(s.notes) && (len(s.pieces) == 0 || len(s.notes[n].data) <= room) {

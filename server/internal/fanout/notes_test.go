@@ -11,8 +11,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/stream"
 )
 
-// TestTyping announces typing to each live subscriber once, after the entries before it, and not to
-// subscribers in replay or elsewhere.
+// TestTyping checks that each live subscriber of the channel is told once that a user types, after
+// the queued entries. Subscribers in replay and those of other channels are not told.
 func TestTyping(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -42,7 +42,7 @@ func TestTyping(t *testing.T) {
 		equal(t, strings.HasSuffix(got, "e1/2001"), true)
 		r.bus.typing("c", "bob") // on its own, and again once it was sent
 		equal(t, r.read(a), map[string]string{"c": "typing(bob)"})
-		// It is dropped with the subscription.
+		// A pending note is dropped with the subscription.
 		r.bus.typing("c", "bob")
 		if err := remove(a, "c"); err != nil {
 			t.Fatal(err)
@@ -51,8 +51,8 @@ func TestTyping(t *testing.T) {
 	})
 }
 
-// TestTypingBeforeState checks that a note waits for the channel's state, which is queued and does
-// not fit the frame.
+// TestTypingBeforeState checks that a note of typing is sent after the channel's State, even if the
+// State does not fit into the next frame.
 func TestTypingBeforeState(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -99,8 +99,8 @@ func TestTypingBeforeState(t *testing.T) {
 	})
 }
 
-// TestTypingNeverCuts announces typing to a reader who does not read: it is not cut, its queue is
-// bounded, and no notes are added once the queue is half full.
+// TestTypingNeverCuts checks that notes of typing never cut a stream whose reader does not read:
+// their number is bounded, and none is added once the queue is half full.
 func TestTypingNeverCuts(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -131,8 +131,8 @@ func TestTypingNeverCuts(t *testing.T) {
 	})
 }
 
-// TestTypingWhileRemoved queues a note when the stream no longer lists the channel but the topic
-// still pushes to it.
+// TestTypingWhileRemoved checks that a note is not sent if it is queued while the stream's channel
+// is being removed.
 func TestTypingWhileRemoved(t *testing.T) {
 	t.Parallel()
 	r := setup(t, noChecks())
@@ -153,7 +153,7 @@ func TestTypingWhileRemoved(t *testing.T) {
 	equal(t, r.read(s), map[string]string{})
 }
 
-// TestNotesAreSentImmediately checks that a note wakes a waiting reader.
+// TestNotesAreSentImmediately checks that a note wakes a reader that waits in Next.
 func TestNotesAreSentImmediately(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

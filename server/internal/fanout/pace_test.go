@@ -9,8 +9,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/fault"
 )
 
-// TestSlowConsumer cuts the one stream that does not read, checks the positions in its error, and
-// that its queue is freed at once.
+// TestSlowConsumer checks that only the stream that does not read is cut, that its error has its
+// positions, and that its queue is freed at once.
 func TestSlowConsumer(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -31,7 +31,7 @@ func TestSlowConsumer(t *testing.T) {
 				r.send("c")
 				r.send("d")
 				r.send("d")
-				f, err := slow.Next(t.Context()) // the frame in use
+				f, err := slow.Next(t.Context()) // the frame that the reader still uses when it is cut
 				if err != nil || f.Events != 3 {
 					t.Fatalf("frame %+v: %v", f, err)
 				}
@@ -61,7 +61,8 @@ func TestSlowConsumer(t *testing.T) {
 	}
 }
 
-// TestQueueLimitIsExact keeps a queue that is exactly full, and accepts one event of any size.
+// TestQueueLimitIsExact checks that a stream is cut at one event above the limit, and that an empty
+// queue accepts one event of any size.
 func TestQueueLimitIsExact(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -83,7 +84,7 @@ func TestQueueLimitIsExact(t *testing.T) {
 	})
 }
 
-// TestFramesAreCut checks that a frame joins no more than FrameBytes.
+// TestFramesAreCut checks that a frame has no more than Config.FrameBytes.
 func TestFramesAreCut(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -116,8 +117,8 @@ func TestFramesAreCut(t *testing.T) {
 	})
 }
 
-// TestSlowReplay replays 100,000 entries to a slow reader, with live events meanwhile and limits
-// far below that: a replay is paced by its reader.
+// TestSlowReplay checks that a slow reader gets a replay of 100,000 entries at its own pace: it is
+// not cut, although the limits of the queue are far lower.
 func TestSlowReplay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -170,7 +171,8 @@ func TestSlowReplay(t *testing.T) {
 	})
 }
 
-// TestReplaysAreScheduledFairly replays many channels at once: none waits for the end of another.
+// TestReplaysAreScheduledFairly checks that a stream's replays of many channels advance together:
+// none waits for the end of another.
 func TestReplaysAreScheduledFairly(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -17,7 +17,7 @@ type pool struct {
 	workers sync.WaitGroup
 }
 
-// submit queues a job. It never blocks. A closed pool drops the job.
+// submit queues a job without a limit. It never blocks. A closed pool drops the job.
 func (p *pool) submit(job func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -57,8 +57,9 @@ func (p *pool) close() {
 	p.workers.Wait()
 }
 
-// backoff returns the delay after a number of failures in a row. The limit grows exponentially, and
-// jitter covers all of it, so that the retries of many do not coincide.
+// backoff returns the delay after a number of failures in a row. It is random between zero and a
+// limit, which doubles from RetryMin up to RetryMax, so that the retries of many channels do not
+// coincide.
 func (c *Config) backoff(fails int) time.Duration {
 	limit := c.RetryMax
 	if shift := min(fails-1, 20); shift >= 0 && c.RetryMin<<shift < limit {

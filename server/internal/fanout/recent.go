@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// recentFor is how long a topic keeps the end of its log after its last use. recentSweep is the
+	// recentFor is how long a topic keeps its recent events after their last use. recentSweep is the
 	// interval at which that is checked.
 	recentFor   = 5 * time.Second
 	recentSweep = time.Second
@@ -20,12 +20,12 @@ const (
 	sliceBytes = 24
 )
 
-// recent is a dense, encoded part of a topic's log that reaches the tail: the events that one
+// recent holds the latest events of a topic's log, encoded and without a gap: those that one
 // subscriber's replay read, and those delivered since. When a node dies, the subscribers of its
-// channels come back all at once, from about the same positions. The first of a channel reads the
-// log, and the others are served from here. It is guarded by topic.mu.
+// channels come back all at once, from about the same positions. The first subscriber of a channel
+// reads the log, and the others are served from here. It is guarded by topic.mu.
 //
-// Each event has its message in a state no older than the last event: an edit or a recall that
+// Each event has its message in its state as of the last event or later: an edit or a recall that
 // follows empties recent. Each topic keeps about Config.ReplayFrameBytes at most, and all topics of
 // a hub Config.RecentBytes.
 type recent struct {
@@ -92,8 +92,8 @@ func (rs *recents) sweep(ctx context.Context) {
 	}
 }
 
-// putRecent keeps the end of a replay's encoded events, unless the events already kept reach
-// further.
+// putRecent replaces the topic's recent events by the end of a replay's encoded events, unless the
+// kept ones reach further or Config.RecentBytes is used up.
 func (t *topic) putRecent(epoch string, first int64, events [][]byte) {
 	r := &t.recent
 	last := first + int64(len(events)) - 1
@@ -113,7 +113,9 @@ func (t *topic) putRecent(epoch string, first int64, events [][]byte) {
 	r.events = slices.Clone(events[from:]) // releases the memory of the rest
 }
 
-// noteRecent adds a delivered event, within the limits.
+// noteRecent appends a delivered event to the recent events, if there are any. It drops them all if
+// the event is an edit or a recall or does not follow them, or if Config.RecentBytes is used up.
+// data returns the encoded event.
 func (t *topic) noteRecent(e *message.Event, data func() []byte) {
 	r := &t.recent
 	switch {
@@ -139,8 +141,8 @@ func (t *topic) noteRecent(e *message.Event, data func() []byte) {
 	}
 }
 
-// since returns the events after a position. It returns nil if it does not have all of them up to
-// goal.
+// since returns the kept events after the seq after. It returns nil if there are none, or if it
+// does not have all of them up to goal.
 func (r *recent) since(after, goal int64, epoch string, now time.Time) [][]byte {
 	if len(r.events) == 0 || r.epoch != epoch || after < r.first-1 || after >= r.last() || goal > r.last() {
 		return nil

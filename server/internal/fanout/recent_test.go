@@ -10,8 +10,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// TestReplayIsShared has many subscribers come back to one channel: the first reads the log, and
-// the others get the events that it read and those delivered since.
+// TestReplayIsShared checks that only the first of many subscribers that come back to a channel
+// reads the log: the others get the events that it read and those delivered since.
 func TestReplayIsShared(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -40,8 +40,8 @@ func TestReplayIsShared(t *testing.T) {
 	})
 }
 
-// TestSharedReplayExpires checks that kept events are dropped when they may be wrong or are no
-// longer used.
+// TestSharedReplayExpires checks that events kept from an earlier replay are dropped when a message
+// may have changed, or after a time without use.
 func TestSharedReplayExpires(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -80,7 +80,8 @@ func TestSharedReplayExpires(t *testing.T) {
 	}
 }
 
-// TestRecentIsBounded keeps no more than a frame of a topic's events, and not for long.
+// TestRecentIsBounded checks that a topic keeps at most ReplayFrameBytes of recent events, and
+// drops them when they are not used.
 func TestRecentIsBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -105,8 +106,8 @@ func TestRecentIsBounded(t *testing.T) {
 	})
 }
 
-// TestRecentsAreBounded checks that all topics together stay within the limit, and that events
-// beyond it are read from the log.
+// TestRecentsAreBounded checks that the recent events of all topics stay within Config.RecentBytes,
+// and that events beyond it are read from the log.
 func TestRecentsAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -139,8 +140,8 @@ func TestRecentsAreBounded(t *testing.T) {
 	})
 }
 
-// TestOnlyReplaysWaitForCache checks that replays of returning subscribers may wait for the cache,
-// and fills for live ones do not.
+// TestOnlyReplaysWaitForCache checks that Log.Replay is called with patient set for returning
+// subscribers, and without it for missing live events.
 func TestOnlyReplaysWaitForCache(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -148,15 +149,15 @@ func TestOnlyReplaysWaitForCache(t *testing.T) {
 		r.log.addMany("c", 3)
 		s := r.open(after("c", 0))
 		r.read(s)
-		r.log.add("c") // lost by the bus
+		r.log.add("c") // the bus loses its event
 		r.send("c")
 		equal(t, r.read(s)["c"], want("", 4, 5))
 		equal(t, fmt.Sprint(r.log.patient), "[true false]")
 	})
 }
 
-// TestReplayIsSharedWhileItIsRead has many streams request the same part of a log while it is
-// being read.
+// TestReplayIsSharedWhileItIsRead checks that streams that request the same part of a log while it
+// is being read share that read.
 func TestReplayIsSharedWhileItIsRead(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

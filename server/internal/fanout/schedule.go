@@ -10,7 +10,7 @@ import (
 // schedule wakes topics with one goroutine and one timer for all of them. A topic that was woken is
 // off the schedule until it is set again.
 type schedule struct {
-	// wake holds a token when the earliest time has changed.
+	// wake holds a token when the earliest due time has changed.
 	wake chan struct{}
 
 	mu   sync.Mutex

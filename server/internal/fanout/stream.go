@@ -13,25 +13,26 @@ import (
 // Position requests a channel from a position in its log.
 type Position struct {
 	ChannelID string
-	// After is exclusive. Nil requests live events only, 0 all events.
+	// After is the seq of the last event that the client has: later ones are sent. Nil requests live
+	// events only, 0 all events.
 	After *int64
-	// Epoch is the epoch of After; empty means that it is not compared.
+	// Epoch is the epoch of After; empty means that it is not compared with the log's.
 	Epoch string
-	// Exempt means that the subscriber may have the channel without being a member.
-	// SubscribedSubjects and Expel ignore it.
+	// Exempt means that the subscriber may have the channel without being a member. SubscribedSubjects
+	// and Expel ignore such a subscription.
 	Exempt bool
 }
 
-// Stream is one stream in the hub. Only one goroutine may call Next; the other methods may be
-// called concurrently.
+// Stream is one client's stream of frames with the events of its channels. Only one goroutine may
+// call Next; the other methods may be called concurrently.
 type Stream struct {
 	hub *Hub
 
-	// edit is held by one Add, Remove or Close at a time.
+	// edit is held while the set of channels changes: by Update, Close and Expel.
 	edit sync.Mutex
 
-	// pieces is the frame that the handler is using. roomy counts the frames in a row that needed
-	// far less than the capacity of pieces and queue. Both belong to Next.
+	// pieces is the content of the frame that Next returned last. roomy counts the frames in a row
+	// that needed far less than the capacity of pieces and queue. Only Next uses the two.
 	pieces [][]byte
 	roomy  int
 
@@ -39,20 +40,20 @@ type Stream struct {
 	mu sync.Mutex
 	// core's cause has no positions: Next adds them.
 	core stream.Core
-	// reconnectWithin is the reconnect advice once the stream drains. reconnectSent is set once
-	// Next has returned the advice.
+	// reconnectWithin is the time in the advice to reconnect that a draining stream sends.
+	// reconnectSent is set once Next has returned the advice.
 	reconnectWithin time.Duration
 	reconnectSent   bool
 	// subs holds the subscriptions, sorted by channel id.
 	subs []*subscription
-	// queue holds the pieces that wait for the reader. liveEvents and liveBytes count the live
-	// ones; pieces of replays do not count.
+	// queue holds the pieces that wait for the reader. liveEvents and liveBytes count the live ones;
+	// pieces of replays are not counted.
 	queue                 []queued
 	liveEvents, liveBytes int
 	// notes holds the pending notes.
 	notes []note
-	// behind holds the subscriptions that wait for a turn to read the log. reading counts those
-	// that have one.
+	// behind holds the subscriptions that wait for a turn to read the log. reading counts those whose
+	// turn has not ended.
 	behind  []*subscription
 	reading int
 }
@@ -65,7 +66,7 @@ type piece struct {
 	seq     int64
 	epoch   string
 	entries int
-	// replayed is set for pieces of a replay, which do not count against the limits.
+	// replayed is set for pieces of a replay, which do not count against the limits of the queue.
 	replayed bool
 }
 
@@ -184,7 +185,7 @@ func (s *Stream) drop(chosen func(channelID string) bool) {
 	for _, u := range dropped {
 		u.topic.detach(u)
 	}
-	// From here on nothing can be queued for them.
+	// From here on nothing can be queued for the dropped subscriptions.
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, u := range dropped {
@@ -200,8 +201,8 @@ func (s *Stream) drop(chosen func(channelID string) bool) {
 	s.dropNotes(chosen)
 }
 
-// push queues a live event. It returns false if the stream accepts no more, because it has ended,
-// or was just cut as a slow consumer.
+// push queues a live event or gap. It returns false if the stream accepts no more, because it has
+// ended, or was just cut as a slow consumer.
 func (s *Stream) push(u *subscription, p *piece) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -239,8 +240,8 @@ func (s *Stream) catchUp(u *subscription) {
 	s.core.Wake()
 }
 
-// replayed ends a subscription's turn. It queues the pieces, and queues the subscription for
-// another turn if again is set.
+// replayed ends a subscription's turn to read the log. It queues the pieces that were read. If
+// again is set, the subscription waits for another turn.
 func (s *Stream) replayed(u *subscription, pieces []*piece, again bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/stream"
 )
 
-// failure asserts a fault's kind and reason.
+// failure checks that err is a fault of this kind and reason, and returns it.
 func failure(t *testing.T, err error, kind fault.Kind, reason fault.Reason) *fault.Error {
 	t.Helper()
 	e, ok := fault.As(err)
@@ -93,7 +93,7 @@ func TestDrain(t *testing.T) {
 		_, err := r.hub.Open("ann", time.Time{})
 		failure(t, err, fault.Unavailable, fault.ShuttingDown)
 		failure(t, busy.Add([]Position{live("d")}), fault.Unavailable, fault.ShuttingDown)
-		r.send("c") // too late
+		r.send("c") // too late: the stream is draining
 		f, err := busy.Next(t.Context())
 		if err != nil || f.Events != 1 {
 			t.Fatalf("what was queued: %+v, %v", f, err)
@@ -194,7 +194,7 @@ func TestLimits(t *testing.T) {
 		}
 		equal(t, len(r.read(a)), 3)
 		limited(a.Update([]Position{live("5"), live("6")}, []string{"4"}), 3)
-		equal(t, len(a.subs), 3) // the removal is undone too
+		equal(t, len(a.subs), 3) // the failed Update removed nothing either
 		if err := a.Update([]Position{live("5"), live("6")}, []string{"4", "3"}); err != nil {
 			t.Fatal(err) // removed channels make room
 		}
@@ -274,7 +274,8 @@ func TestAddAndRemoveWhileLive(t *testing.T) {
 	})
 }
 
-// TestReAddDuringReplay adds a channel again while a page of the old replay is being read.
+// TestReAddDuringReplay checks that nothing of the old replay is delivered if a channel is added
+// again while a page is being read.
 func TestReAddDuringReplay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -292,7 +293,8 @@ func TestReAddDuringReplay(t *testing.T) {
 	})
 }
 
-// TestNextEndsWithItsContext checks that Next returns the context's error and loses nothing.
+// TestNextEndsWithItsContext checks that Next returns the error of a context that ends, and that a
+// later Next returns everything.
 func TestNextEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -11,12 +11,12 @@ import (
 // replayEvents is the maximum number of entries in one read of a replay.
 const replayEvents = 512
 
-// subscription is one channel of one stream.
+// subscription is one channel of one stream. A turn is one read of the log for it.
 type subscription struct {
 	stream *Stream
 	topic  *topic
 	want   Position
-	// fails counts failed turns in a row. It belongs to the turn; there is one at a time.
+	// fails counts failed turns in a row. Only the turn uses it; there is one turn at a time.
 	fails int
 
 	// Guarded by topic.mu.
@@ -29,8 +29,8 @@ type subscription struct {
 	// stateQueued is set once its State is queued. positioned is set while it knows the seq and the
 	// epoch from which to continue.
 	stateQueued, positioned bool
-	// after is the last entry queued, and epoch its epoch. goal is the head in its State, which it
-	// must reach to be level.
+	// after is the seq of the last entry queued, and epoch its epoch. goal is the last entry of the
+	// log when its State was read: the subscription must reach it before it goes live.
 	after, goal int64
 	epoch       string
 
@@ -58,7 +58,8 @@ func (u *subscription) advance() {
 	time.AfterFunc(wait, func() { u.stream.catchUp(u) })
 }
 
-// turn runs the turn. Unless it fails, it ends with stream.replayed.
+// turn reads the log once, and passes the result to stream.replayed, which ends the turn. If turn
+// fails, the caller must end it.
 func (u *subscription) turn() error {
 	t := u.topic
 	ctx, cancel := context.WithTimeout(t.hub.ctx, t.hub.cfg.LogTimeout)
@@ -105,13 +106,13 @@ func (u *subscription) turn() error {
 	return nil
 }
 
-// take ends a turn with the replayed pieces, of which there is at least one.
+// take ends a turn and queues the replayed pieces, of which there is at least one.
 func (u *subscription) take(pieces []*piece) {
 	u.after = pieces[len(pieces)-1].seq
 	u.finishTurn(pieces)
 }
 
-// encode encodes the events up to the first that has another epoch.
+// encode encodes the events before the first one that has another epoch.
 func (h *Hub) encode(events []message.Event, epoch string) [][]byte {
 	encoded := make([][]byte, 0, len(events))
 	for i := range events {
@@ -123,7 +124,8 @@ func (h *Hub) encode(events []message.Event, epoch string) [][]byte {
 	return encoded
 }
 
-// join joins encoded events into pieces of up to ReplayFrameBytes. The first event follows after.
+// join joins encoded events into pieces of up to ReplayFrameBytes. The first event has the seq
+// after+1. An event that is larger gets a piece of its own.
 func (h *Hub) join(events [][]byte, after int64, epoch string) []*piece {
 	var pieces []*piece
 	var p *piece
@@ -182,8 +184,8 @@ func (u *subscription) place(st message.State) []*piece {
 // topic, which has the same epoch.
 func (u *subscription) caughtUp() bool { return u.after >= max(u.topic.tail, u.goal) }
 
-// finishTurn ends a turn, under topic.mu. A level subscription goes live in the same critical
-// section in which its last page is queued.
+// finishTurn ends a turn, under topic.mu. A subscription that has reached the tail goes live in the
+// same critical section in which its last page is queued, so that no event is missed in between.
 func (u *subscription) finishTurn(pieces []*piece) {
 	u.fails = 0
 	if u.epoch != u.topic.epoch {

@@ -14,14 +14,15 @@ import (
 // errRetired is the error of work on a topic that was closed meanwhile.
 var errRetired = errors.New("topic is retired")
 
-// topic is one channel on this node.
+// topic is one channel on this node. It orders the channel's events for all local subscriptions.
 type topic struct {
 	hub       *Hub
 	channelID string
 	// connecting holds a token while a goroutine subscribes to the bus.
 	connecting chan struct{}
 
-	// dueAt and slot belong to the schedule and are guarded by its lock.
+	// dueAt is when the schedule wakes the topic. slot is its index in the schedule's heap plus one, 0
+	// if it is not scheduled. Both are guarded by schedule.mu.
 	dueAt time.Time
 	slot  int
 
@@ -30,13 +31,13 @@ type topic struct {
 	closed bool
 	// cancel ends the bus subscription; nil if there is none.
 	cancel func()
-	// subs holds all subscriptions, live or not. emptyAt is when the last one left.
+	// subs holds all subscriptions, live or not. emptyAt is when the last of them left.
 	subs    []*subscription
 	emptyAt time.Time
 
-	// epoch is the epoch of the log; empty until the first State. tail is the last entry that was
-	// delivered, or that needed no delivery because no subscription was live; everything up to it
-	// is settled. seen is the last entry known to exist. If it is above the tail, there is a hole.
+	// epoch is the epoch of the log; empty until the first State. tail is the seq of the last entry
+	// that was delivered, or that needed no delivery because no subscription was live. seen is the seq
+	// of the last entry known to exist. If it is above the tail, the entries in between are missing.
 	epoch      string
 	tail, seen int64
 	// lastTicket numbers the reads of State. Reads numbered up to staleTicket began before the
@@ -46,20 +47,22 @@ type topic struct {
 	// strayEpoch and straySeq describe the last event of an epoch that is not the topic's (yet).
 	strayEpoch string
 	straySeq   int64
-	// parked holds the events above a hole, by seq. parkedBytes is the size of their content.
+	// parked holds the events that arrived before their predecessors, by seq. parkedBytes is the size
+	// of their messages' content.
 	parked      map[int64]message.Event
 	parkedBytes int
 	// live holds the subscriptions that events are pushed to.
 	live []*subscription
-	// filling is set while a read for the hole is in progress or waits to be retried. fails counts
-	// its failures.
+	// filling is set while a read of missing entries is in progress or waits to be retried. fails
+	// counts the failed reads in a row.
 	filling bool
 	fails   int
 	checks  checks
 	recent  recent
 }
 
-// connect subscribes to the bus, unless that is done.
+// connect subscribes the topic to the bus, unless it is subscribed already. It waits for a
+// concurrent call, until ctx ends. It returns errRetired if the topic is closed.
 func (t *topic) connect(ctx context.Context) error {
 	select {
 	case t.connecting <- struct{}{}:
@@ -144,7 +147,7 @@ func (t *topic) stray(e *message.Event) {
 	}
 }
 
-// deliver pushes the event after the tail to the live subscriptions.
+// deliver pushes e, the entry after the tail, to the live subscriptions, and makes it the tail.
 func (t *topic) deliver(e *message.Event) {
 	t.tail = e.Seq
 	t.seen = max(t.seen, e.Seq)
@@ -242,7 +245,8 @@ func (t *topic) observe(st message.State, ticket int64) bool {
 	return true
 }
 
-// gap queues a gap to every live subscription: its events continue after the tail.
+// gap queues a Gap to the live subscriptions. Their events continue after the tail. If the reason
+// is GapHistoryGone, subscriptions that are at the tail already get none.
 func (t *topic) gap(reason GapReason) {
 	for _, u := range slices.Clone(t.live) {
 		if reason == GapHistoryGone && u.after >= t.tail {
@@ -256,14 +260,14 @@ func (t *topic) gap(reason GapReason) {
 	}
 }
 
-// skip settles every entry known to exist, without a delivery: no subscription is live, and those
-// in replay read the entries from the log.
+// skip moves the tail to the last entry known to exist, without a delivery: no subscription is
+// live, and those in replay read the entries from the log.
 func (t *topic) skip() {
 	t.tail = t.seen
 	t.dropParked()
 }
 
-// goLive makes u a live subscription. u is level with the tail.
+// goLive makes u, which has reached the tail, a live subscription: events are pushed to it.
 func (t *topic) goLive(u *subscription) {
 	t.live = append(t.live, u)
 	u.slot = len(t.live)

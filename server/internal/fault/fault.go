@@ -103,8 +103,8 @@ type Error struct {
 	Limit int64
 	// RetryAfter is the minimum time to wait before a retry; 0 means unspecified.
 	RetryAfter time.Duration
-	// Positions are the positions of a stream that has ended. With NotMember they name the refused
-	// channels.
+	// Positions are the positions of a stream that has ended. With the reason NotMember they name the
+	// refused channels instead.
 	Positions []Position
 	// Cause is for the log only; may be nil.
 	Cause error
@@ -116,7 +116,7 @@ func (e *Error) Error() string { return e.Msg }
 // Unwrap returns Cause, so that errors.Is and errors.As find it.
 func (e *Error) Unwrap() error { return e.Cause }
 
-// Retryable reports whether the same call may succeed later.
+// Retryable reports whether the same call may succeed later, according to Reason.
 func (e *Error) Retryable() bool {
 	switch e.Reason {
 	case RateLimited, StoreUnavailable, OutcomeUnknown, BatchAborted, SlowConsumer, TokenExpired, ShuttingDown,

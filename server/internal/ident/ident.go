@@ -64,7 +64,7 @@ type Principal struct {
 	Subject string
 	// Session is the token's `ssid`, by which the token can be revoked; may be empty.
 	Session string
-	// Expires is when the token expires.
+	// Expires is when the principal's token expires.
 	Expires time.Time
 	// Channels are the capabilities on channels.
 	Channels []Capability
@@ -74,12 +74,13 @@ type Principal struct {
 	Admin []Action
 }
 
-// Can reports whether the principal may do action on the channel.
+// Can reports whether a capability of the principal allows action on the channel. It does not check
+// memberships.
 func (p *Principal) Can(action Action, channelID string) bool {
 	return allow(p.Channels, action, channelID)
 }
 
-// CanQueue reports whether the principal may do action on the topic.
+// CanQueue reports whether a capability of the principal allows action on the topic.
 func (p *Principal) CanQueue(action Action, topic string) bool {
 	return allow(p.Queues, action, topic)
 }

@@ -34,7 +34,8 @@ type Base struct {
 	abort context.CancelCauseFunc
 	// ended is closed once stopped; nil until stopping.
 	ended chan struct{}
-	// startErr is the error of begin, stopErr the error of the end.
+	// startErr is the error of begin, or ErrStopped if Stop was called before begin returned. stopErr
+	// is the error that Stop returns.
 	startErr, stopErr error
 }
 
@@ -146,7 +147,8 @@ type Run struct {
 	ctx    context.Context //nolint:containedctx // the service's own life, not a call's
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup
-	// Only begin uses onStop and onEnd, and then end.
+	// onStop and onEnd hold the registered functions. begin appends to them, and then only end uses
+	// them.
 	onStop, onEnd []func(ctx context.Context) error
 }
 
@@ -156,8 +158,8 @@ func newRun(ctx context.Context) *Run {
 	return r
 }
 
-// Context returns the context of the run's goroutines, with the values of Start's. Stop ends it,
-// after the functions of OnStop.
+// Context returns the context of the run's goroutines. It has the values of Start's context but
+// does not end with it: Stop ends it, after the functions of OnStop.
 func (r *Run) Context() context.Context { return r.ctx }
 
 // Go calls fn in a goroutine that Stop waits for. fn must return soon after its ctx, which is

@@ -4,8 +4,8 @@
 // Service: the type only provides what a run begins (Base.Start) and what happens at its end
 // (Run.OnStop, Run.OnEnd). A Stack starts services in order and stops them in reverse, together
 // with other resources that were opened on the way. lifecycletest.Stress tests the contract for one
-// service. TestServices in package server finds services without that test, and goroutines that no
-// service owns.
+// service. TestServices in package server fails for services without that test, and for goroutines
+// that no service owns.
 //
 // A resource that is open once its constructor returns, such as a store, a connection or a
 // listener, is not a Service. Its Close is pushed on the Stack.

@@ -20,7 +20,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var errProvoked = errors.New("provoked")
 
-// service records the calls that it gets.
+// service is a lifecycle.Service that notes what it is called for, in order.
 type service struct {
 	life lifecycle.Base
 	// begin is called within Start; nil does nothing.
@@ -57,13 +57,13 @@ func (s *service) want(t *testing.T, notes ...string) {
 	}
 }
 
-// noting returns a hook.
+// noting returns a function for OnStop or OnEnd that notes what and returns err.
 func (s *service) noting(what string, err error) func(context.Context) error {
 	return func(context.Context) error { s.note(what); return err }
 }
 
-// work starts a goroutine that takes a second to end, and registers hooks around it. Some of the
-// hooks fail with err.
+// work returns a begin that starts a goroutine, which takes a second to end, and registers
+// functions with OnStop and OnEnd. Some of those return err.
 func (s *service) work(err error) func(context.Context, *lifecycle.Run) error {
 	return func(_ context.Context, run *lifecycle.Run) error {
 		run.OnStop(s.noting("second stop", err))

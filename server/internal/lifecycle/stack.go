@@ -26,8 +26,8 @@ func (s *Stack) Push(name string, fn func(ctx context.Context) error) {
 	s.closers = append(s.closers, closer{name, fn})
 }
 
-// Start starts a service and pushes its Stop. If the service returns an error, Start returns it and
-// pushes nothing.
+// Start starts a service and pushes its Stop. If the service fails to start, Start returns its
+// error and pushes nothing.
 func (s *Stack) Start(ctx context.Context, name string, service Service) error {
 	if err := service.Start(ctx); err != nil {
 		return err

@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// CacheGroup is the consumer group that builds the cache.
+	// CacheGroup is the name of the consumer group that builds the cache in Redis.
 	CacheGroup = "redis_cache_group"
-	// ChannelGroup is the consumer group that advances the channels' rows.
+	// ChannelGroup is the name of the consumer group that advances the channels' rows in the store.
 	ChannelGroup = "channel_group"
 )
 
@@ -73,7 +73,8 @@ func (g *Group) Consume(ctx context.Context, bucket int, fn func(context.Context
 }
 
 // consume creates the stream and the consumer if needed and pulls until an error. It returns nil
-// after a reconnect, which drops the pull request.
+// after a reconnect, which drops the pull request. It calls worked after each batch that fn has
+// handled.
 func (g *Group) consume(
 	ctx context.Context, bucket int, fn func(context.Context, []message.Event) error, worked func(),
 ) error {
@@ -90,7 +91,7 @@ func (g *Group) consume(
 		var watching sync.WaitGroup
 		watching.Go(func() {
 			select {
-			case <-joined: // the server that held the request is gone or has forgotten it
+			case <-joined: // the server that held the pull request is gone or has forgotten it
 				cancel()
 			case <-pullCtx.Done():
 			}
@@ -112,7 +113,8 @@ func (g *Group) consume(
 	}
 }
 
-// pull requests a batch of events and handles them as they arrive.
+// pull requests a batch of events and handles them as they arrive, until the batch is complete or
+// pullCtx ends.
 func (g *Group) pull(
 	pullCtx, ctx context.Context, consumer jetstream.Consumer, fn func(context.Context, []message.Event) error,
 	worked func(),
@@ -173,8 +175,8 @@ func (g *Group) nakRest(ctx context.Context, batch []jetstream.Msg, msgs <-chan 
 	}
 }
 
-// handle calls fn with a batch until it succeeds, and acknowledges the batch. It drops events that
-// can't be decoded.
+// handle calls fn with a batch until it succeeds or ctx ends, and then acknowledges the batch if it
+// succeeded. It drops events that can't be decoded.
 func (g *Group) handle(ctx context.Context, batch []jetstream.Msg, fn func(context.Context, []message.Event) error) error {
 	events := make([]message.Event, 0, len(batch))
 	for _, msg := range batch {

@@ -140,7 +140,8 @@ func TestEmbeddedServerStartsAndStops(t *testing.T) {
 	lifecycletest.Stress[*Embedded](t, func(t *testing.T) *Embedded { return NewEmbedded(t.TempDir(), slog.New(slog.DiscardHandler)) })
 }
 
-// Two fleets on one NATS would acknowledge each other's events.
+// A stream of another store is refused, because two fleets on one NATS would acknowledge each
+// other's events.
 func TestStreamOfAnotherStoreIsRefused(t *testing.T) {
 	t.Parallel()
 	server := testkit.NATS(t)

@@ -5,8 +5,8 @@
 // publishes to it (Publish). Consumers that must see every event pull from one durable consumer per
 // bucket (Group). Nodes with live subscribers listen to the same subjects without JetStream
 // (Subscribe). The store, not NATS, is the source of truth. So every publish may be repeated, every
-// delivery may be a duplicate, and a consumer that needs certainty compares positions with the
-// store.
+// delivery may be a duplicate, and a consumer that must not miss an event compares its position
+// with the store.
 //
 // Traffic between nodes (Nodes) and typing notices use subjects of their own. They are delivered
 // at most once and not stored.
@@ -39,7 +39,7 @@ type Config struct {
 	// Without Roots the system's roots are trusted. Both may be called concurrently.
 	Certificate func() (tls.Certificate, error)
 	Roots       func() (*x509.CertPool, error)
-	// Server is a server in this process, used instead of URL.
+	// Server is a started NATS server in this process, used instead of URL. Nil means URL.
 	Server *Embedded
 	// Buckets is the number of buckets of the store, at least 1.
 	Buckets int
@@ -83,7 +83,7 @@ type Bus struct {
 	js     jetstream.JetStream
 	closed chan struct{} // closed when the connection has ended permanently
 
-	making sync.Mutex // serializes the creation of the stream and the consumers
+	making sync.Mutex // serializes the creation of the JetStream stream and its consumers
 
 	mu             sync.Mutex    // guards the fields below
 	joined         chan struct{} // closed and replaced at each connect
@@ -165,7 +165,8 @@ func (b *Bus) options() []nats.Option {
 	return options
 }
 
-// createStream creates the stream, or gives up after ConnectWait.
+// createStream creates the stream. It retries until ConnectWait has passed, and then returns the
+// last error.
 func (b *Bus) createStream(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, b.config.ConnectWait)
 	defer cancel()
@@ -184,7 +185,8 @@ func (b *Bus) createStream(ctx context.Context) error {
 	}
 }
 
-// nextConnect returns a channel that is closed at the next connect.
+// nextConnect returns a channel that is closed when NATS is connected the next time after this
+// call.
 func (b *Bus) nextConnect() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -199,7 +201,7 @@ func (b *Bus) signalConnect() {
 	b.signalPossibleLoss()
 }
 
-// signalPossibleLoss calls the functions registered by OnReconnect.
+// signalPossibleLoss calls the functions registered by OnReconnect, one after another.
 func (b *Bus) signalPossibleLoss() {
 	b.mu.Lock()
 	fns := slices.Clip(b.onPossibleLoss)
@@ -229,7 +231,8 @@ func (b *Bus) OnReconnect(fn func()) {
 	b.onPossibleLoss = append(b.onPossibleLoss, fn)
 }
 
-// Connected reports whether there is a connection, as far as is known.
+// Connected reports whether the client believes to be connected. A connection that died silently is
+// noticed within 15 s.
 func (b *Bus) Connected() bool { return b.nc.IsConnected() }
 
 // Ping waits for an answer from NATS, for at most 5 s.

@@ -40,7 +40,7 @@ func connect(t testing.TB, config Config) *Bus {
 	return bus
 }
 
-// sent returns the events of messages from one seq to another.
+// sent returns the events of a channel's messages with the seqs `from` to `to`, both included.
 func sent(channelID string, from, to int64) []message.Event {
 	at := time.UnixMilli(1_700_000_000_123).UTC()
 	var events []message.Event
@@ -97,7 +97,7 @@ func (i *inbox) wait(t testing.TB, want ...int64) {
 	})
 }
 
-// consume consumes until the test ends or stop is called.
+// consume passes a bucket's events to fn until the test ends or stop is called.
 func consume(t testing.TB, bus *Bus, bucket int, fn func(context.Context, []message.Event) error) (stop func()) {
 	t.Helper()
 	return consumeGroup(t, bus.Group(CacheGroup, 0), bucket, fn)
@@ -232,7 +232,8 @@ func TestFailedBatchIsRetriedBeforeNewerEvents(t *testing.T) {
 	testkit.Eventually(t, patience, func() error { return unacked(t, bus, 0) })
 }
 
-// unacked returns nil when a bucket's consumer has delivered all events, and all are acknowledged.
+// unacked returns an error unless a bucket's consumer has delivered all events, and all are
+// acknowledged.
 func unacked(t testing.TB, bus *Bus, bucket int) error {
 	t.Helper()
 	c, err := bus.js.Consumer(t.Context(), streamName, bus.Group(CacheGroup, 0).consumerName(bucket))

@@ -17,7 +17,8 @@ const (
 	// maxServing bounds the concurrent requests to one topic of a node. Further requests are
 	// dropped and the requester times out.
 	maxServing = 1024
-	// maxAsk bounds the duration of a request. It applies to a request without remainingHeader.
+	// maxAsk bounds the time in which a request is sent, handled and answered, also for a request
+	// without remainingHeader.
 	maxAsk = 10 * time.Second
 	// remainingHeader carries how many milliseconds the requester will keep waiting. It is not a
 	// time of day, because clocks differ.
@@ -120,8 +121,8 @@ func (n *Nodes) Serve(
 	}, nil
 }
 
-// drain ends a subscription but still handles the requests that the server has sent until then.
-// Otherwise their requesters would get no answer.
+// drain ends a subscription. Requests that the server has sent before are still handled, as their
+// requesters would get no answer otherwise. It waits at most half a second for them to be accepted.
 func (n *Nodes) drain(sub *nats.Subscription) {
 	done := make(chan struct{})
 	sub.SetClosedHandler(func(string) { close(done) })
@@ -145,7 +146,8 @@ type requestServer struct {
 	n        int
 }
 
-// accept starts handling a request, unless too many are in flight.
+// accept starts handling a request in a goroutine. It drops the request if maxServing are in flight
+// or the server is closed.
 func (s *requestServer) accept(msg *nats.Msg) {
 	deadline := time.Now().Add(remaining(msg))
 	s.mu.Lock()
@@ -191,7 +193,8 @@ func (s *requestServer) close() {
 	s.inFlight.Wait()
 }
 
-// remaining returns how long the requester keeps waiting, or maxAsk if the request does not say.
+// remaining returns how long the requester keeps waiting, or maxAsk if the request has no valid
+// remainingHeader.
 func remaining(msg *nats.Msg) time.Duration {
 	ms, err := strconv.ParseInt(msg.Header.Get(remainingHeader), 10, 64)
 	if err != nil || ms < 0 || ms > maxAsk.Milliseconds() {

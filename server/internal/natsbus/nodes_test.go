@@ -357,7 +357,7 @@ func TestThreeServers(t *testing.T) {
 	if _, err := buses[1].Nodes().Listen("nodes", func(payload []byte) { heard <- string(payload) }); err != nil {
 		t.Fatal(err)
 	}
-	// Interest takes a moment to reach the other servers.
+	// A subscription takes a moment to reach the other servers.
 	testkit.Eventually(t, patience, func() error {
 		got, err := ask(t, buses[0], time.Second, "C", "append", "x")
 		if err == nil && got != "re:x" {

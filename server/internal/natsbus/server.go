@@ -17,8 +17,8 @@ import (
 // it. Start it before passing it to Connect as Config.Server, and stop it after Bus.Close.
 //
 // JetStream syncs its files every second instead of at each publish, because it holds nothing that
-// the store lacks. Events lost in a power cut leave a gap, which subscribers fill from the store,
-// and the cache builder at the next message.
+// the store lacks. Events lost in a power cut leave a gap. Subscribers fill it from the store, and
+// the cache builder does so at the next message.
 type Embedded struct {
 	dir    string
 	log    *slog.Logger

@@ -18,11 +18,12 @@ const dedupeWindow = 2 * time.Minute
 // storeKey is the key of the store's name in the stream's metadata.
 const storeKey = "parley-store"
 
-// errForeignStream reports that another fleet uses this NATS.
+// errForeignStream reports that the stream belongs to a fleet with another store.
 var errForeignStream = errors.New("stream " + streamName + " holds the events of another store: give each fleet a NATS " +
 	"account of its own, or remove the stream if its store is gone")
 
-// ensureStream creates the stream, or updates it to the configuration.
+// ensureStream creates the JetStream stream, or updates it if it differs from the configuration. It
+// returns errForeignStream if the stream is of another store.
 func (b *Bus) ensureStream(ctx context.Context) error {
 	if !b.nc.IsConnected() {
 		return fmt.Errorf("create stream %s: %w", streamName, nats.ErrDisconnected)
@@ -63,7 +64,7 @@ func (b *Bus) ensureStream(ctx context.Context) error {
 	return nil
 }
 
-// ensureConsumer creates a bucket's consumer, or updates it to the configuration.
+// ensureConsumer creates a bucket's durable consumer, or updates it to the configuration.
 func (g *Group) ensureConsumer(ctx context.Context, bucket int) (jetstream.Consumer, error) {
 	g.bus.making.Lock()
 	defer g.bus.making.Unlock()

@@ -13,7 +13,7 @@ const (
 	// streamName is the stream's name and the first token of its subjects.
 	streamName = "message_change_events"
 	// The prefixes of subjects for broadcasts, for requests to one node and for typing notices. The
-	// stream must not cover them.
+	// JetStream stream must not include them.
 	topicPrefix  = "parley.all."
 	nodePrefix   = "parley.node."
 	typingPrefix = "parley.typing."
@@ -38,7 +38,8 @@ func (b *Bus) subjectOf(channelID string) (string, error) {
 // bucketSubjects returns a pattern that covers the subjects of a bucket's channels.
 func bucketSubjects(bucket int) string { return streamName + "." + strconv.Itoa(bucket) + ".*" }
 
-// allSubjects returns a pattern that covers all subjects of the stream.
+// allSubjects returns a pattern that covers all subjects of the JetStream stream, those of all
+// channels.
 func allSubjects() string { return streamName + ".*.*" }
 
 // consumerName returns the name of a bucket's durable consumer: <group>_<bucket>.
@@ -68,7 +69,7 @@ func typingSubject(channelID string) (string, error) {
 	return typingPrefix + channelID, nil
 }
 
-// messageID returns the id by which JetStream recognizes a repeated publish.
+// messageID returns the id by which JetStream recognizes that an event is published again.
 func messageID(e *message.Event) string {
 	return e.Message.ChannelID + "/" + e.Epoch + "/" + strconv.FormatInt(e.Seq, 10)
 }

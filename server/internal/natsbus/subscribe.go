@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// pendingEvents and pendingBytes bound what is queued for a subscription's callback. They are
-	// so large that only a callback that hangs reaches them.
+	// pendingEvents and pendingBytes bound the events that are queued for a subscription's callback.
+	// They are so large that only a callback that hangs reaches them.
 	pendingEvents = 1 << 20
 	pendingBytes  = 256 << 20
 	// pendingTyping is far smaller: old typing notices are of no interest.
@@ -28,9 +28,9 @@ const (
 // all. typing may be nil; otherwise it is called likewise with the id of each user passed to
 // PublishTyping. It may run concurrently with fn.
 //
-// When Subscribe returns, its own NATS server knows the subscription, provided that NATS answers
-// within 250 ms. Other servers of a cluster know it a moment later. While NATS is away, the
-// subscription stays and resumes on reconnect.
+// When Subscribe returns, the NATS server that this Bus is connected to knows the subscription,
+// provided that it answers within 250 ms. Other servers of a cluster know it a moment later. While
+// NATS is away, the subscription stays and resumes on reconnect.
 //
 // Both functions may still be running, for the last time, when cancel returns. They should not
 // block: their queues are bounded, and events beyond that are dropped, after which OnReconnect's
@@ -136,6 +136,7 @@ func (b *Bus) unsubscribe(sub *nats.Subscription) {
 }
 
 // flush waits until the server knows the subscriptions created so far, at most interestWait.
+// subject is only for the log.
 func (b *Bus) flush(subject string) {
 	if b.nc.IsConnected() {
 		if err := b.nc.FlushTimeout(interestWait); err != nil {

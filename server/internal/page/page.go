@@ -21,8 +21,8 @@ type Config struct {
 	// Files are the files of the page. `/` serves index.html, and `/x` serves x.html, as does
 	// `/x.html`. The names of files in assets/ must change with their content.
 	Files fs.FS
-	// Connect lists sources that the page may call besides its own origin, in the syntax of a
-	// Content-Security-Policy.
+	// Connect lists sources that the page's scripts may connect to besides its own origin, in the
+	// syntax of a Content-Security-Policy.
 	Connect []string
 }
 
@@ -39,7 +39,8 @@ type file struct {
 	cacheControl  string
 }
 
-// form is the content of a file, plain or compressed. It is empty if compression gains nothing.
+// form is the content of a file, plain or compressed. The compressed form is empty if compression
+// gains too little.
 type form struct {
 	data []byte
 	etag string
@@ -86,8 +87,8 @@ func New(cfg Config) (*Page, error) {
 	return p, nil
 }
 
-// policy returns a Content-Security-Policy that lets the page run its own scripts and styles, call
-// its own server and connect, and nothing else.
+// policy returns a Content-Security-Policy. It lets the page load scripts, styles, images and a
+// manifest from its own server, connect to that and the sources in connect, and nothing else.
 func policy(connect []string) string {
 	return "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; manifest-src 'self'; connect-src " +
 		strings.Join(append([]string{"'self'"}, connect...), " ") +

@@ -12,7 +12,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/fault"
 )
 
-// Binding is the scope of a token. A token is valid for nothing else.
+// Binding is what a page token is valid for: the request for the next page must have the same
+// Binding.
 type Binding struct {
 	// Call names the list. A token of one call is invalid in another.
 	Call string
@@ -41,7 +42,7 @@ type Sealer struct {
 	secret []byte
 }
 
-// New returns a sealer. All nodes must use the same secret.
+// New returns a sealer. All nodes must use the same secret, or they refuse each other's tokens.
 func New(secret []byte) Sealer { return Sealer{secret: secret} }
 
 type token struct {

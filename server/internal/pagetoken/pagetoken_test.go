@@ -45,7 +45,7 @@ func FuzzOpen(f *testing.F) {
 	})
 }
 
-// Every character of a token counts.
+// A token in which any character is changed is refused.
 func TestTampered(t *testing.T) {
 	t.Parallel()
 	s := New([]byte("a secret of the store's own making"))
@@ -91,8 +91,8 @@ func TestTokenIsBoundToQueryAndSubject(t *testing.T) {
 	}
 }
 
-// The longest user id, of the characters with the longest encoding, must give a token that the API
-// accepts.
+// The token of the longest user id, of characters with the longest encoding, is within the size
+// that the API accepts.
 func TestLongestSubject(t *testing.T) {
 	t.Parallel()
 	s := New([]byte("a secret of the store's own making"))

@@ -21,7 +21,8 @@ import (
 // clockStep bounds how late an in-process server expires a key.
 const clockStep = 50 * time.Millisecond
 
-// innerPeer is the name of the peers with which adapt itself calls miniredis.
+// innerPeer is the client name under which streamInfo sends commands to miniredis; adapt leaves
+// those alone.
 const innerPeer = "parley-inner"
 
 // InProcess is a Redis server within this process (miniredis), for machines without redis-server.
@@ -74,8 +75,9 @@ func (p *InProcess) expire(ctx context.Context) {
 	}
 }
 
-// adapt adds features that the scripts of queues use and miniredis lacks; the comments below name
-// them. It reports whether it has replied; if not, miniredis runs the command.
+// adapt runs before each command. It adds features that the scripts of queues use and miniredis
+// lacks; the comments below name them. It reports whether it has replied; if not, miniredis runs
+// the command.
 func (p *InProcess) adapt(peer *server.Peer, command string, args ...string) bool {
 	switch {
 	case command == "XADD" && len(args) > 0:

@@ -25,8 +25,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/lifecycle"
 )
 
-// maxSocketPath is the maximum length of a socket's path. It is below the limit of Linux and the
-// BSDs.
+// maxSocketPath is the maximum length of a socket's path in bytes. It is below the limits of Linux
+// and the BSDs.
 const maxSocketPath = 100
 
 // Config configures a Process.
@@ -39,7 +39,8 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Process is a redis-server that is kept running. It is safe for concurrent use.
+// Process is a redis-server that is restarted whenever it ends, between Start and Stop. It is safe
+// for concurrent use.
 type Process struct {
 	cfg    Config
 	socket string
@@ -82,7 +83,7 @@ func New(cfg Config) (*Process, error) {
 }
 
 // Start ends the redis-server of an earlier run in the same directory, starts a new one, and
-// returns once that answers. Until Stop, the server is restarted whenever it ends. See
+// returns once the new one answers. Until Stop, the server is restarted whenever it ends. See
 // lifecycle.Service.
 func (p *Process) Start(ctx context.Context) error {
 	return p.life.Start(ctx, func(ctx context.Context, run *lifecycle.Run) error {
@@ -109,8 +110,8 @@ func (p *Process) Start(ctx context.Context) error {
 	})
 }
 
-// socketPath returns a path in the directory itself, or under the system's temporary directory if
-// that is too long.
+// socketPath returns the path of the unix socket: in dir, or under the system's temporary directory
+// if that path is longer than maxSocketPath.
 func socketPath(dir string) (string, error) {
 	if s := filepath.Join(dir, "redis.sock"); len(s) <= maxSocketPath {
 		return s, nil
@@ -126,8 +127,8 @@ func socketPath(dir string) (string, error) {
 // Socket returns the path of the server's unix socket.
 func (p *Process) Socket() string { return p.socket }
 
-// Stop ends the server, which saves its data, and waits for it. If ctx ends first, the server is
-// killed, and Stop returns the cause of ctx.
+// Stop ends the server, which saves its data, and waits for its end. If ctx ends first, the server
+// is killed, and Stop returns the cause of ctx.
 func (p *Process) Stop(ctx context.Context) error { return p.life.Stop(ctx) }
 
 func (p *Process) signal(s os.Signal) {
@@ -138,7 +139,8 @@ func (p *Process) signal(s os.Signal) {
 	}
 }
 
-// launch starts the child and waits until it answers.
+// launch starts redis-server and waits until it answers. The returned channel receives the error of
+// its exit.
 func (p *Process) launch(ctx context.Context, run *lifecycle.Run) (<-chan error, error) {
 	//nolint:gosec,noctx // the binary is the operator's choice; the child outlives ctx and is ended by SIGTERM
 	cmd := exec.Command(p.cfg.Binary,
@@ -163,7 +165,8 @@ func (p *Process) launch(ctx context.Context, run *lifecycle.Run) (<-chan error,
 	return exited, nil
 }
 
-// await writes the pid file and waits until the server answers.
+// await writes the pid file and waits until the server answers. It fails if the server exits, or
+// after 30 s.
 func (p *Process) await(ctx context.Context, exited chan error) error {
 	if err := os.WriteFile(p.pidFile(), []byte(strconv.Itoa(p.pid())), 0o600); err != nil {
 		return fmt.Errorf("write pid file: %w", err)
@@ -191,7 +194,7 @@ func (p *Process) pid() int {
 	return p.cmd.Process.Pid
 }
 
-// supervise restarts the server whenever it dies, until the process is stopped.
+// supervise restarts the server whenever it dies. When ctx ends, it ends the server and returns.
 func (p *Process) supervise(ctx context.Context, run *lifecycle.Run, exited <-chan error) {
 	wait := backoff.NewExponentialBackOff()
 	for {
@@ -232,9 +235,9 @@ func (p *Process) client() *redis.Client {
 	})
 }
 
-// endOrphan shuts down the server that a killed parent left in this directory: two servers would
-// corrupt one append-only file. If it does not end, and its command line shows that it is ours,
-// endOrphan kills it.
+// endOrphan shuts down the redis-server that a killed parleyd left running in this directory: two
+// servers would corrupt one append-only file. If it does not end, and its command line shows that
+// it is ours, endOrphan kills it.
 func (p *Process) endOrphan(ctx context.Context) error {
 	pid := p.orphan()
 	if pid == 0 {

@@ -88,7 +88,8 @@ func TestStopKeepsData(t *testing.T) {
 
 const childDir = "PARLEY_TEST_REDISPROC_DIR"
 
-// TestMain can act as the parleyd that is killed: it starts a server, reports it, and waits.
+// TestMain can run this test binary as a parleyd to be killed: it starts a redis-server, reports
+// it, and waits.
 func TestMain(m *testing.M) {
 	dir := os.Getenv(childDir)
 	if dir == "" {
@@ -152,8 +153,7 @@ func TestStartStopsAnOrphan(t *testing.T) {
 	}
 }
 
-// gone returns nil if a process has ended. A process that ended counts even if its new parent has
-// not waited for it yet.
+// gone returns nil if a process has ended, even if its new parent has not waited for it yet.
 func gone(pid int) error {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil || strings.Contains(string(stat), ") Z ") {

@@ -19,15 +19,15 @@ type State uint8
 const (
 	// Live is the state of a new stream.
 	Live State = iota
-	// Draining streams finish what they have begun and then end. Their Cause is known.
+	// Draining streams finish what they have begun and then end. Their Cause is set already.
 	Draining
 	// Ended streams send nothing but their Cause.
 	Ended
 )
 
-// Core is the part of a session that all kinds of streams share. A session holds one and guards it
-// with its own mutex, the mu of NewCore, which must be held for every method but Wakeup. The fields
-// never change and need no lock.
+// Core is the part of a session, one open stream, that all kinds of streams share. A session holds
+// one and guards it with its own mutex, the mu of NewCore, which must be held for every method but
+// Wakeup. The fields of Identity never change and need no lock.
 //
 // One goroutine reads the session: with mu held it takes the next frame and calls Sent, or, if
 // there is none, calls Await; then it releases mu and waits for Wakeup. A goroutine that creates
@@ -43,7 +43,7 @@ type Core struct {
 	state State
 	// cause is why the stream ended, or will end once it is drained.
 	cause *fault.Error
-	// waiting is set from Await to the next Wake.
+	// waiting is set by Await and cleared by the next Wake.
 	waiting bool
 	// lastFrame is when the last frame was sent. Before the first frame it is when the stream
 	// began.
@@ -54,9 +54,9 @@ type Core struct {
 }
 
 // NewCore creates the core of a live stream. The core must be stored in a session that is not
-// copied. heartbeat is the maximum time without a frame. mu is the session's mutex. due is called
-// with mu held when the timer fires before the stream has ended, and the reader is woken after it;
-// nil does nothing. The timer may fire early, so due must check the time.
+// copied. heartbeat is the time without a frame after which a heartbeat is due. mu is the session's
+// mutex. due is called with mu held when the timer fires before the stream has ended, and the
+// reader is woken after it; nil does nothing. The timer may fire early, so due must check the time.
 func NewCore(id Identity, heartbeat time.Duration, mu *sync.Mutex, due func(now time.Time)) Core {
 	return Core{
 		Identity: id, mu: mu, heartbeat: heartbeat, due: due, wake: make(chan struct{}, 1), lastFrame: time.Now(),
@@ -73,8 +73,9 @@ func (c *Core) Ended() bool { return c.state == Ended }
 // stream.
 func (c *Core) Cause() *fault.Error { return c.cause }
 
-// Drain makes a live stream a draining one, which the session Ends with cause once it has nothing
-// left to do. For a draining stream it replaces the cause. For an ended stream it does nothing.
+// Drain sets the state of a live stream to Draining. The session must call End with cause once it
+// has nothing left to do. For a draining stream Drain replaces the cause. For an ended stream it
+// does nothing.
 func (c *Core) Drain(cause *fault.Error) {
 	if c.state == Ended {
 		return
@@ -96,10 +97,12 @@ func (c *Core) End(cause *fault.Error) bool {
 	return true
 }
 
-// Expired reports whether the token has expired. The session then ends itself with TokenExpired.
+// Expired reports whether the token that opened the stream has expired. The session must then call
+// End with TokenExpired.
 func (c *Core) Expired(now time.Time) bool { return !c.Expires.IsZero() && !now.Before(c.Expires) }
 
-// Sent records that a frame is sent. The next heartbeat is due one heartbeat interval later.
+// Sent records that the reader has taken a frame to send. The next heartbeat is due one heartbeat
+// interval later.
 func (c *Core) Sent(now time.Time) { c.lastFrame = now }
 
 // HeartbeatDue reports whether the last frame was sent so long ago that a heartbeat must be sent.
@@ -131,8 +134,8 @@ func (c *Core) Wake() {
 	}
 }
 
-// Arm sets the timer to fire at a time, unless it fires earlier anyway. A timer that fires too
-// early does no harm, so one that is set is not moved for every frame. Arm does nothing if the
+// Arm sets the timer to fire at the time at, unless it is set to fire earlier. A timer that fires
+// too early does no harm, so one that is set is not moved for every frame. Arm does nothing if the
 // stream has ended.
 func (c *Core) Arm(at, now time.Time) {
 	if c.state == Ended || !c.armed.IsZero() && !at.Before(c.armed) {

@@ -14,7 +14,7 @@ import (
 
 const heartbeat = 15 * time.Second
 
-// session is a core and its mutex.
+// session is a minimal session: a Core and its mutex.
 type session struct {
 	mu   sync.Mutex
 	core stream.Core
@@ -33,7 +33,7 @@ func (s *session) do(fn func(c *stream.Core)) {
 	fn(&s.core)
 }
 
-// awake reports whether the reader was woken. It takes the wake-up.
+// awake reports whether the reader was woken since the last call. It does not block.
 func (s *session) awake() bool {
 	select {
 	case <-s.core.Wakeup():
@@ -123,7 +123,7 @@ func TestWake(t *testing.T) {
 	})
 }
 
-// TestTimer waits for heartbeats and then for the token's expiry.
+// TestTimer checks that the reader is woken when a heartbeat is due, and when the token expires.
 func TestTimer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -162,8 +162,8 @@ func TestTimer(t *testing.T) {
 	})
 }
 
-// TestFramesDeferHeartbeats sends a frame shortly before a heartbeat would be due: the timer fires
-// early, without effect.
+// TestFramesDeferHeartbeats checks that a frame defers the next heartbeat. The timer is not moved:
+// it still wakes the reader at the earlier time, when no heartbeat is due.
 func TestFramesDeferHeartbeats(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -235,7 +235,8 @@ func TestEndStopsTimer(t *testing.T) {
 	})
 }
 
-// TestEndRacesTimer ends streams while their timers fire.
+// TestEndRacesTimer checks that due is not called after a stream has ended, even if its timer fires
+// at that moment.
 func TestEndRacesTimer(t *testing.T) {
 	t.Parallel()
 	for range 2000 {
@@ -251,7 +252,8 @@ func TestEndRacesTimer(t *testing.T) {
 	}
 }
 
-// TestReaderRace wakes, drains and ends a reader from other goroutines. It is never left waiting.
+// TestReaderRace checks that a reader gets all texts and then the end, and is never left waiting,
+// while another goroutine publishes and drains.
 func TestReaderRace(t *testing.T) {
 	t.Parallel()
 	hub := newBulletins()

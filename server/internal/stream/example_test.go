@@ -10,12 +10,12 @@ import (
 	"github.com/parleyhq/parley/server/internal/stream"
 )
 
-// bulletins is the hub of a kind of streams that carry texts.
+// bulletins is the hub of a kind of streams that carry texts, called bulletin.
 type bulletins struct {
 	streams *stream.Registry[*bulletin]
 }
 
-// bulletin is the session of bulletins.
+// bulletin is one open stream of that kind, its session.
 type bulletin struct {
 	hub *bulletins
 
@@ -32,7 +32,7 @@ func newBulletins() *bulletins {
 	return h
 }
 
-// open is called first by the handler of the stream, which finally closes the session.
+// open creates a session. A handler of the transport calls it first, and close at the end.
 func (h *bulletins) open(subject string, expires time.Time) (*bulletin, error) {
 	return h.streams.Admit(subject, expires, func(id stream.Identity) *bulletin {
 		b := &bulletin{hub: h}
@@ -41,7 +41,7 @@ func (h *bulletins) open(subject string, expires time.Time) (*bulletin, error) {
 	})
 }
 
-// endSubject ends all streams of a subject, as a revocation does.
+// endSubject ends all streams of a subject, as the revocation of its tokens does.
 func (h *bulletins) endSubject(subject string, cause *fault.Error) {
 	for _, b := range h.streams.OfSubject(subject) {
 		b.end(cause)

@@ -20,7 +20,7 @@ type Config struct {
 	// MaxPerSubject is the maximum number of streams that one subject may have on this node. 0
 	// means no limit.
 	MaxPerSubject int
-	// Plural is the noun for streams in the messages of refusals. The default is "streams".
+	// Plural is the noun for streams in the error messages of Admit. The default is "streams".
 	Plural string
 }
 
@@ -39,7 +39,7 @@ type Registry[S any] struct {
 	admits   admission
 }
 
-// admission is whether a registry admits streams.
+// admission is the state of a registry: whether Admit admits streams.
 //
 //	notOpen ---Open---> open ---Refuse, Drain---> refusing
 //	notOpen ------------------- Refuse, Drain---> refusing
@@ -178,8 +178,8 @@ func (r *Registry[S]) Refuse() []S {
 // are removed.
 func (r *Registry[S]) Drained() <-chan struct{} { return r.drained }
 
-// Drain refuses new streams, calls drain for each existing stream, and blocks until all are
-// removed. It returns ctx's error if ctx ends first. It may be called twice.
+// Drain refuses new streams, calls drain for each existing stream, and blocks until Remove was
+// called for all of them. It returns ctx's error if ctx ends first. It may be called twice.
 func (r *Registry[S]) Drain(ctx context.Context, drain func(S)) error {
 	for _, s := range r.Refuse() {
 		drain(s)

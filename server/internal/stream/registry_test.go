@@ -32,7 +32,7 @@ func admit(t *testing.T, r *registry, subject string) *item {
 	return s
 }
 
-// refused checks that a stream is not admitted, and why. create must not have been called.
+// refused checks that Admit fails with this reason, limit and message, without calling create.
 func refused(t *testing.T, r *registry, subject string, reason fault.Reason, limit int64, msg string) {
 	t.Helper()
 	s, err := r.Admit(subject, time.Time{}, func(stream.Identity) *item {
@@ -213,8 +213,8 @@ func TestRefuseEmpty(t *testing.T) {
 	refused(t, r, "ada", fault.ShuttingDown, 0, "the server is shutting down")
 }
 
-// TestRace admits, finds, ends and removes streams from many goroutines while the registry drains:
-// every admitted stream is drained, no limit is ever exceeded, and nothing is left.
+// TestRace checks that no limit is ever exceeded and no stream is left, if many goroutines open,
+// find, end and remove streams while the registry drains.
 func TestRace(t *testing.T) {
 	t.Parallel()
 	for range 50 {

@@ -48,8 +48,8 @@ func TokenExpired() *fault.Error {
 	return fault.New(fault.Unauthenticated, fault.TokenExpired, "the token has expired")
 }
 
-// NotFound returns the fault of a request that names a stream which does not exist, has ended or
-// belongs to another subject. A caller cannot distinguish the three.
+// NotFound returns the fault of a request whose stream id is of a stream that does not exist, has
+// ended or belongs to another subject. A caller cannot distinguish the three.
 func NotFound() *fault.Error {
 	return fault.New(fault.NotFound, fault.StreamNotFound, "stream_id: the stream does not exist or has ended")
 }

@@ -20,7 +20,8 @@ func RequestID(ctx context.Context) string {
 	return id
 }
 
-// contextHandler adds the request id and the trace ids of the context to every record.
+// contextHandler adds the request id, the trace id and the span id of the context to every record,
+// as far as the context has them.
 type contextHandler struct{ slog.Handler }
 
 // Handle implements slog.Handler.

@@ -13,11 +13,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// readyTimeout bounds one readiness check.
+// readyTimeout bounds the checks of one request to /readyz, which run concurrently.
 const readyTimeout = 2 * time.Second
 
 // Checks holds the readiness checks by name. A check returns an error if the server cannot accept
-// calls. It may be called concurrently.
+// calls, and must return when its context ends. It may be called concurrently.
 type Checks map[string]func(context.Context) error
 
 // OpsHandler returns a handler for the ops address:

@@ -44,7 +44,7 @@ type Config struct {
 	Text bool
 	// Output is the destination of the log; nil means standard error.
 	Output io.Writer
-	// Spans, if set, receives every finished span that was sampled, in addition to the collector.
+	// Spans, if not nil, receives every finished span that was sampled, in addition to the collector.
 	// It is for tests.
 	Spans sdktrace.SpanExporter
 }

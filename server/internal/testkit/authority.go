@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Authority issues certificates of one test. It is not for concurrent use.
+// Authority is a certificate authority for one test. It is not for concurrent use.
 type Authority struct {
 	tb   testing.TB
 	cert *x509.Certificate
@@ -24,7 +24,7 @@ type Authority struct {
 	CAFile string
 }
 
-// NewAuthority creates an authority with files in a directory of the test.
+// NewAuthority creates an authority. Its files are in a temporary directory of the test.
 func NewAuthority(tb testing.TB) *Authority {
 	tb.Helper()
 	a := &Authority{tb: tb, CAFile: filepath.Join(tb.TempDir(), "ca.pem")}
@@ -37,7 +37,7 @@ func NewAuthority(tb testing.TB) *Authority {
 }
 
 // Issue writes a certificate and its private key to the files cert and key, first the certificate.
-// It is good for 127.0.0.1 and the host name, as a server's and as a client's.
+// It is valid for one hour, for 127.0.0.1 and the host name, as a server's and as a client's.
 func (a *Authority) Issue(cert, key, name string) {
 	a.tb.Helper()
 	private := a.newKey()
@@ -53,7 +53,7 @@ func (a *Authority) Issue(cert, key, name string) {
 	a.write(key, "PRIVATE KEY", der)
 }
 
-// Files is Issue to new files.
+// Files is like Issue, and writes to new files whose paths it returns.
 func (a *Authority) Files(name string) (cert, key string) {
 	a.tb.Helper()
 	dir := a.tb.TempDir()
@@ -62,7 +62,7 @@ func (a *Authority) Files(name string) (cert, key string) {
 	return cert, key
 }
 
-// Pool contains the certificate of the authority.
+// Pool returns a new pool with the certificate of the authority.
 func (a *Authority) Pool() *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AddCert(a.cert)
@@ -78,7 +78,8 @@ func (a *Authority) newKey() *ecdsa.PrivateKey {
 	return key
 }
 
-// sign returns the certificate of template for key. Without a parent it is self-signed.
+// sign returns a certificate made from template for key, signed by the authority's key. A nil
+// parent makes it self-signed.
 func (a *Authority) sign(template, parent *x509.Certificate, key *ecdsa.PrivateKey) *x509.Certificate {
 	a.tb.Helper()
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Eventually calls check until it returns nil. After timeout it fails the test with check's last
+// Eventually calls check until it returns nil. After timeout it ends the test with check's last
 // error.
 func Eventually(tb testing.TB, timeout time.Duration, check func() error) {
 	tb.Helper()

@@ -17,7 +17,7 @@ import (
 
 // sharedMongo starts the one server that all tests of the process share. It ends with the process.
 var sharedMongo = sync.OnceValues(func() (*mongod, error) {
-	return startMongo(1, rig.MongoConfig{ReplicaSet: "rs0", Unwatched: true}) // not a leak of the test that started it
+	return startMongo(1, rig.MongoConfig{ReplicaSet: "rs0", Unwatched: true}) // a goroutine that waits would count as a leak
 })
 
 // mongod is a running replica set or server, and its directory.
@@ -70,8 +70,8 @@ func MongoURI(tb testing.TB) string {
 	return "mongodb://" + MongoAddr(tb) + "/?replicaSet=rs0"
 }
 
-// MongoAddr returns the host and port of the process's own one-member set, for a Proxy in front of
-// it.
+// MongoAddr returns the host and port of the one-member set that this process starts for all its
+// tests, for a Proxy in front of it. It ignores MONGO_URI.
 func MongoAddr(tb testing.TB) string {
 	tb.Helper()
 	m, err := sharedMongo()

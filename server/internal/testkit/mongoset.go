@@ -9,20 +9,21 @@ import (
 	"github.com/parleyhq/parley/internal/rig"
 )
 
-// MongoReplicas is a replica set of three members, for one test. Its elections take one to two
-// seconds. Members are identified by their index, 0 to 2. Methods that fail end the test.
+// MongoReplicas is a MongoDB replica set of three members, for one test. Its elections take one to
+// two seconds. Members are identified by their index, 0 to 2. Methods that fail end the test.
 type MongoReplicas struct {
 	tb  testing.TB
 	set *rig.Mongo
 }
 
-// MongoSet starts a replica set of three members. It runs until the test ends.
+// MongoSet starts a MongoDB replica set of three members. It runs until the test ends.
 func MongoSet(tb testing.TB) *MongoReplicas {
 	tb.Helper()
 	return &MongoReplicas{tb, testMongo(tb, "rs"+strings.ToLower(rand.Text()[:6]), 3).Mongo}
 }
 
-// For returns the same set with failures reported to tb: a subtest must not end its parent.
+// For returns the same set for use in a subtest: failures are reported to tb, because a subtest
+// must not end its parent.
 func (s *MongoReplicas) For(tb testing.TB) *MongoReplicas { return &MongoReplicas{tb, s.set} }
 
 // URI returns a URI with all members.

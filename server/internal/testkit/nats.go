@@ -23,7 +23,8 @@ type NATSServer struct {
 	run *server.Server
 }
 
-// NATS starts a server for the test. It stops when the test ends. options change its configuration.
+// NATS starts a server for the test. It stops when the test ends. Each of options may change its
+// configuration, also when Start starts it again.
 func NATS(tb testing.TB, options ...func(*server.Options)) *NATSServer {
 	tb.Helper()
 	dir, err := os.MkdirTemp("", "parley-nats-")

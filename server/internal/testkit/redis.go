@@ -22,8 +22,8 @@ type RedisServer struct {
 // RedisOption configures the server that Redis starts.
 type RedisOption func(*rig.RedisConfig)
 
-// RedisAppendOnly returns an option that adds an append-only file, with an fsync before every
-// reply.
+// RedisAppendOnly returns an option that makes the server keep an append-only file, with an fsync
+// before every reply.
 func RedisAppendOnly() RedisOption {
 	return func(c *rig.RedisConfig) { c.AppendOnly = true }
 }
@@ -66,7 +66,7 @@ func Redis(tb testing.TB, options ...RedisOption) *RedisServer {
 func (s *RedisServer) Addr() string { return s.server.Addr() }
 
 // Dir returns the directory of the server's files (appendonlydir/), for tests that restore older
-// ones while the server is down.
+// files while the server is down.
 func (s *RedisServer) Dir() string { return s.server.Dir() }
 
 // Client returns a client that never retries. It is closed when the test ends.

@@ -17,7 +17,7 @@ var sharedCluster = sync.OnceValues(func() (*rig.RedisCluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Not a leak of the test that started it.
+	// Unwatched, because a goroutine that waits for its end would count as a leak of a test.
 	return rig.StartRedisCluster(context.Background(), rig.RedisConfig{Dir: dir, Unwatched: true})
 })
 
@@ -32,8 +32,8 @@ func RedisCluster(tb testing.TB) []string {
 	return cluster.Addrs()
 }
 
-// RedisClusterClient returns a client of that cluster that never retries. It is closed when the
-// test ends.
+// RedisClusterClient returns a client, which never retries, of the cluster that RedisCluster
+// returns. It is closed when the test ends.
 func RedisClusterClient(tb testing.TB) *redis.ClusterClient {
 	tb.Helper()
 	c := redis.NewClusterClient(&redis.ClusterOptions{

@@ -9,17 +9,18 @@ import (
 	"github.com/parleyhq/parley/internal/rig"
 )
 
-// The Sentinel of a RedisFailover: what it calls the server, and its only user.
+// The name under which the Sentinel of a RedisFailover watches the Redis master, and the Sentinel's
+// only user.
 const (
 	SentinelMaster   = "parley"
 	SentinelUser     = "watcher"
 	SentinelPassword = "sentinel-password"
 )
 
-// RedisFailover is a server with a replica, of which a Sentinel at the address Sentinel chooses the
-// master. All end with the test.
+// RedisFailover is two redis-servers and a Sentinel that chooses which of them is the master. All
+// end with the test.
 type RedisFailover struct {
-	// Servers are the first master and its replica.
+	// Servers are the redis-server that is the master at first, and its replica.
 	Servers [2]*RedisServer
 	// Addrs are the servers' host:port.
 	Addrs [2]string

@@ -18,21 +18,22 @@ type Fate int
 const (
 	// Answered requests arrive once and are answered. It is the default.
 	Answered Fate = iota
-	// Lost requests do not arrive.
+	// Lost requests do not arrive, and their sender waits until its context ends.
 	Lost
-	// AnswerLost requests are executed, but their answer does not arrive.
+	// AnswerLost requests are executed, but their answer does not arrive: the sender waits until its
+	// context ends.
 	AnswerLost
-	// Delayed requests arrive when Deliver is called.
+	// Delayed requests are executed when Deliver is called. Their sender gets no answer.
 	Delayed
 	// Twice is the fate of a request that arrives two times.
 	Twice
 	// CutOff requests fail because there is no connection.
 	CutOff
-	// Garbled answers can't be decoded.
+	// Garbled requests are not executed, and their answer can't be decoded.
 	Garbled
-	// EmptyAnswer requests are answered with zero bytes.
+	// EmptyAnswer requests are not executed, and are answered with zero bytes.
 	EmptyAnswer
-	// Slow requests take two seconds.
+	// Slow requests are executed and answered after two seconds.
 	Slow
 	// Stalled requests do not arrive, and their sender does not find out whether anyone serves
 	// them.
@@ -44,7 +45,8 @@ type Net struct {
 	mu        sync.Mutex
 	listeners map[string][]*listener
 	servers   map[string]func(ctx context.Context, payload []byte) []byte
-	// fates applies to the next requests, byNode to all later requests to a node.
+	// fates holds the fates of the next requests to any node. byNode holds the fates of all later
+	// requests by node.
 	fates  []Fate
 	byNode map[string]Fate
 	// late holds the requests that arrive when Deliver is called.
@@ -64,14 +66,15 @@ func NewNet(fates ...Fate) *Net {
 	}
 }
 
-// SetFates sets the fates of the next requests.
+// SetFates sets the fates of the next requests to any node, in order. It replaces those not used
+// yet.
 func (n *Net) SetFates(fates ...Fate) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.fates = fates
 }
 
-// SetNodeFate sets the fate of all requests to a node that SetFates does not cover.
+// SetNodeFate sets the fate of all requests to a node, except those whose fate SetFates has set.
 func (n *Net) SetNodeFate(node string, fate Fate) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -101,7 +104,8 @@ type Link struct {
 
 var _ cluster.Transport = (*Link)(nil)
 
-// SetCut cuts the link, or restores it. Requests to the node still arrive while it is cut.
+// SetCut cuts the link, or restores it. While it is cut, the node's requests and broadcasts fail
+// and it hears no broadcasts. Requests to the node still arrive.
 func (n *Link) SetCut(cut bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

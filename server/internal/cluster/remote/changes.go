@@ -11,8 +11,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/lifecycle"
 )
 
-// maxChangeUsers bounds the users that one event names. A change with more is sent without names
-// and means all users.
+// maxChangeUsers bounds the users that one event names. A change of more users is sent without
+// names, which means all users of the channel.
 const maxChangeUsers = 500
 
 var membersChanged = cluster.Event[*clusterv1.MembershipChange]{Name: "members"}
@@ -56,7 +56,7 @@ func (c *Changes) Start(ctx context.Context) error {
 	})
 }
 
-// Stop ends the subscription.
+// Stop ends the subscription. Publish continues to work.
 func (c *Changes) Stop(ctx context.Context) error { return c.life.Stop(ctx) }
 
 func (c *Changes) changed(w *clusterv1.MembershipChange) {

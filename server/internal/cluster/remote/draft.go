@@ -60,7 +60,8 @@ func outcomeToWire(o *message.Outcome) *clusterv1.Outcome {
 	return w
 }
 
-// outcomeFromWire decodes an outcome encoded by outcomeToWire. The channel is the draft's.
+// outcomeFromWire decodes an outcome encoded by outcomeToWire. channelID is the channel of the
+// draft; the encoded outcome lacks it.
 func outcomeFromWire(w *clusterv1.Outcome, channelID string) message.Outcome {
 	o := message.Outcome{
 		ChannelID: channelID, MsgID: w.GetMsgId(), ClientMsgID: w.GetClientMsgId(), Seq: w.GetSeq(), Count: w.GetCount(),

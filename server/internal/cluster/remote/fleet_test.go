@@ -29,7 +29,7 @@ type fleet struct {
 	nodes []*node
 }
 
-// node holds the parts of a server that take part in writing.
+// node is a node of a fleet: the parts of a server that append messages.
 type node struct {
 	*cluster.Roster
 	bus    *natsbus.Bus
@@ -42,7 +42,7 @@ type node struct {
 	results map[string]int
 }
 
-// gate is an Appender that can be blocked, like a suspended process.
+// gate is an Appender whose calls can be blocked, as if the process were suspended.
 type gate struct {
 	message.Appender
 
@@ -76,7 +76,7 @@ func (g *gate) Append(ctx context.Context, drafts []message.Draft) []message.Out
 // them. With random ids, a node would have none in one of 25 fleets of three.
 var nodeIDs = []string{"AAAAAAAAAAAAA", "BBBBBBBBBBBBB", "CCCCCCCCCCCCC"}
 
-// newFleet starts nodes that wait that long for a home; 0 means the default.
+// newFleet starts size nodes. wait is how long their Writers wait for a home; 0 means the default.
 func newFleet(t *testing.T, size int, wait time.Duration) *fleet {
 	t.Helper()
 	f := &fleet{nats: testkit.NATS(t)}
@@ -207,7 +207,8 @@ func (f *fleet) log(t *testing.T, channelID string) []string {
 	return ids
 }
 
-// holds checks that the log contains exactly these messages, once each.
+// holds checks that the channel's log contains exactly those of the sent messages that are of this
+// channel, once each.
 func (f *fleet) holds(t *testing.T, channelID string, sent ...message.Draft) {
 	t.Helper()
 	var want []string
@@ -268,7 +269,7 @@ func TestResumedHomeStoresNoDuplicates(t *testing.T) {
 	asker, home := f.nodes[0], f.nodes[1]
 	channelID := f.of(home)
 	before := send(channelID, "before", 2)
-	mustAppend(t, home, before) // so that it knows the log's end
+	mustAppend(t, home, before) // so that home knows the log's end
 	open := home.gate.close()
 	t.Cleanup(open)
 	during := send(channelID, "during", 20)
@@ -277,7 +278,7 @@ func TestResumedHomeStoresNoDuplicates(t *testing.T) {
 	if took := time.Since(began); took < 500*time.Millisecond || took > 5*time.Second {
 		t.Errorf("it took %s", took)
 	}
-	// While it is suspended, it must not delay others.
+	// While home is suspended, it must not delay further appends.
 	after := send(channelID, "after", 20)
 	mustAppend(t, asker, after)
 	if unanswered, shunned := asker.forwards(remote.ForwardUnanswered), asker.forwards(remote.ForwardShunned); unanswered != 1 || shunned != 1 {
@@ -312,7 +313,7 @@ func TestConcurrentHomes(t *testing.T) {
 			}
 		}
 		sent = append(sent, drafts...)
-		<-time.After(time.Second) // until it is asked again
+		<-time.After(time.Second) // until home is no longer shunned
 	}
 	f.holds(t, channelID, sent...)
 }

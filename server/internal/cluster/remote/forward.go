@@ -31,7 +31,8 @@ type forward struct {
 	failed map[string]bool
 }
 
-// run sets the outcome of every draft.
+// run appends the drafts, on their home or on this node, and blocks until every draft has an
+// outcome.
 func (f *forward) run(ctx context.Context) {
 	if f.node == f.writer.endpoint.ID() {
 		f.outs = f.writer.local.Append(ctx, f.drafts)
@@ -72,8 +73,9 @@ func (f *forward) run(ctx context.Context) {
 	}
 }
 
-// nextPiece takes as many open drafts as one request may carry, at least one. It settles the drafts
-// of failed channels on the way.
+// nextPiece takes as many drafts without an outcome as one request may carry, at least one. open,
+// piece and rest are indexes of drafts. A draft of a failed channel gets its outcome here and is in
+// neither result.
 func (f *forward) nextPiece(open []int) (piece, rest []int, request *clusterv1.AppendRequest) {
 	request = &clusterv1.AppendRequest{}
 	size := 0
@@ -122,8 +124,8 @@ func (f *forward) send(ctx context.Context, piece []int, request *clusterv1.Appe
 	return nil, err
 }
 
-// cancelIfSilent calls cancel once a node has been silent or unable for Wait, unless stop is called
-// before.
+// cancelIfSilent starts a goroutine that calls cancel once a node has not announced for Wait that
+// it is able. stop ends the goroutine and must be called once.
 func (w *Writer) cancelIfSilent(node string, cancel func()) (stop func()) {
 	done := make(chan struct{})
 	go func() {
@@ -145,9 +147,9 @@ func (w *Writer) cancelIfSilent(node string, cancel func()) (stop func()) {
 	return func() { close(done) }
 }
 
-// applyOutcomes sets the outcomes that a home returned. It returns the drafts that this node must
-// append instead: in each channel those without a final outcome, beginning with the first that
-// failed for a reason of the home's own.
+// applyOutcomes sets the outcomes that a home returned. It returns the indexes of the drafts that
+// this node must append instead: in each channel those with a retryable failure, beginning with the
+// first for which homeSpecific is true.
 func (f *forward) applyOutcomes(piece []int, outs []*clusterv1.Outcome) (retryHere []int) {
 	here := make(map[string]bool)
 	for n, i := range piece {
@@ -184,7 +186,8 @@ func homeSpecific(reason fault.Reason) bool {
 	}
 }
 
-// settleFailed sets the outcome of a draft if its channel has failed. It reports whether it did.
+// settleFailed sets the outcome of a draft to BATCH_ABORTED if an earlier draft of its channel
+// failed retryably. It reports whether it did.
 func (f *forward) settleFailed(i int) bool {
 	if !f.failed[f.drafts[i].ChannelID] {
 		return false
@@ -194,8 +197,9 @@ func (f *forward) settleFailed(i int) bool {
 	return true
 }
 
-// appendHere appends drafts on this node. A draft that fails retryably and may have reached the
-// home gets OUTCOME_UNKNOWN: the home may be suspended and append it when it resumes.
+// appendHere appends drafts on this node; open holds their indexes. A draft that fails retryably
+// and may have reached the home gets OUTCOME_UNKNOWN: the home may be suspended and append it when
+// it resumes.
 func (f *forward) appendHere(ctx context.Context, open []int) {
 	var at []int
 	var drafts []message.Draft

@@ -18,7 +18,7 @@ import (
 const (
 	// hintEvery is the minimum time between two broadcasts about one topic.
 	hintEvery = time.Millisecond
-	// probeValidFor is how long the known state of the connection stays valid.
+	// probeValidFor is how long Connected trusts the result of the last broadcast.
 	probeValidFor = 250 * time.Millisecond
 	// maxHintTopicLen bounds the length of a transport topic, in bytes.
 	maxHintTopicLen = 64
@@ -28,9 +28,9 @@ const (
 	topicProbe = "queue-probe"
 )
 
-// QueueHints announces to all nodes that a partition may have messages to fetch. Delivery is at
-// most once: an announcement is a hint and may be lost. Listeners on this node are called directly,
-// without the transport. Safe for concurrent use.
+// QueueHints announces to all nodes that a partition of a queue's topic may have messages to fetch.
+// Delivery is at most once: an announcement is a hint and may be lost. Listeners on this node are
+// called directly, without the transport. Safe for concurrent use.
 //
 // A broadcast carries the sender's id and the partitions, one byte each. Broadcasts about one topic
 // are at least a millisecond apart. Hints that arrive in between go into the next broadcast, so the
@@ -42,9 +42,10 @@ type QueueHints struct {
 
 	mu        sync.Mutex // guards the fields below
 	listeners map[string]map[*func(int)]struct{}
-	// waiting holds the topics with a recent broadcast, and the partitions for their next one.
+	// waiting holds the topics with a broadcast in the last millisecond, and the partitions for their
+	// next one.
 	waiting map[string]*hintBatch
-	// failed is true if the last broadcast could not be sent, at probed.
+	// failed is true if the last broadcast could not be sent. probed is the time of that broadcast.
 	failed bool
 	probed time.Time
 	// sending is true between Start and Stop.
@@ -124,7 +125,8 @@ func (h *QueueHints) send(topic string, partitions map[int]struct{}) {
 	}
 }
 
-// Listen implements queue.Hints. fn must not block. Calls of Ready on this node call it directly.
+// Listen implements queue.Hints. fn must not block. Ready of this QueueHints calls it directly, so
+// it may be called concurrently.
 func (h *QueueHints) Listen(topic string, fn func(partition int)) (cancel func(), err error) {
 	cancelListen, err := h.transport.Listen(hintTopic(topic), func(payload []byte) {
 		if len(payload) < cluster.IDLen || string(payload[:cluster.IDLen]) == h.id {
@@ -167,8 +169,8 @@ func (h *QueueHints) notifyLocal(topic string, partition int) {
 	}
 }
 
-// Connected implements queue.Hints: it reports whether the last broadcast could be sent. It probes
-// the transport if the last one is older than a quarter of a second.
+// Connected implements queue.Hints: it reports whether the last broadcast could be sent. If that is
+// more than a quarter of a second ago, it sends one to a topic without listeners.
 func (h *QueueHints) Connected() bool {
 	h.mu.Lock()
 	fresh, failed := time.Since(h.probed) < probeValidFor, h.failed
@@ -187,8 +189,8 @@ func (h *QueueHints) recordSend(err error) {
 	h.failed, h.probed = err != nil, time.Now()
 }
 
-// Start enables broadcasts. Before it, and after Stop, Ready only calls the listeners of this node.
-// See lifecycle.Service.
+// Start enables broadcasts. Before Start, and after Stop, Ready only calls the listeners of this
+// node. See lifecycle.Service.
 func (h *QueueHints) Start(ctx context.Context) error {
 	return h.life.Start(ctx, func(_ context.Context, run *lifecycle.Run) error {
 		h.mu.Lock()
@@ -213,7 +215,7 @@ func (h *QueueHints) disable() {
 }
 
 // hintTopic returns the transport topic for a queue topic. If that is too long, a digest replaces
-// the queue's name. Two queues with the same digest would only wake each other.
+// the queue's name. Two queues with the same digest would only cause each other needless fetches.
 func hintTopic(topic string) string {
 	if len(topicReady)+len(topic) <= maxHintTopicLen {
 		return topicReady + topic

@@ -15,7 +15,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/queue"
 )
 
-// heard records the partitions passed to a node's listeners.
+// heard records the partitions passed to a listener.
 type heard struct {
 	mu  sync.Mutex
 	got []int
@@ -48,7 +48,7 @@ func listenTo(t *testing.T, h *QueueHints, topic string) *heard {
 	return out
 }
 
-// words counts the broadcasts about a topic.
+// words returns a function that returns the number of broadcasts about a topic since its last call.
 func words(t *testing.T, net *clustertest.Net, topic string) func() int {
 	t.Helper()
 	var mu sync.Mutex
@@ -121,7 +121,7 @@ func TestHintsReachAllNodes(t *testing.T) {
 	})
 }
 
-// A flood of hints costs one broadcast per millisecond, and the last hint is delivered.
+// A flood of hints causes one broadcast per millisecond, and the last hint is delivered too.
 func TestHintsAreCoalesced(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

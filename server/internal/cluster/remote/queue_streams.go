@@ -15,7 +15,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/queue"
 )
 
-// queuePieceBytes bounds the items of one call to another node. A larger call is sent in pieces.
+// queuePieceBytes bounds the encoded items, in bytes, of one request to another node. A call with
+// more is sent as several requests, one after another.
 const queuePieceBytes = 512 << 10
 
 var (
@@ -78,7 +79,8 @@ func NewQueueStreams(endpoint *cluster.Endpoint, local Consumers) *QueueStreams 
 	return s
 }
 
-// Ack acknowledges deliveries.
+// Ack acknowledges the deliveries with these tokens. It returns one error or nil for each, in
+// order, and an error for the call as a whole; see queue.Hub.Ack.
 func (s *QueueStreams) Ack(ctx context.Context, ref queue.StreamRef, tokens []string) ([]error, error) {
 	node := cluster.StreamNode(ref.StreamID)
 	if node == s.endpoint.ID() {
@@ -90,7 +92,7 @@ func (s *QueueStreams) Ack(ctx context.Context, ref queue.StreamRef, tokens []st
 	})
 }
 
-// Nack nacks or releases deliveries.
+// Nack nacks or releases deliveries. It returns errors as Ack does; see queue.Hub.Nack.
 func (s *QueueStreams) Nack(ctx context.Context, ref queue.StreamRef, items []queue.Nack) ([]error, error) {
 	node := cluster.StreamNode(ref.StreamID)
 	if node == s.endpoint.ID() {
@@ -102,7 +104,8 @@ func (s *QueueStreams) Nack(ctx context.Context, ref queue.StreamRef, items []qu
 	})
 }
 
-// Extend moves the ack deadlines of deliveries.
+// Extend moves the ack deadlines of the deliveries with these tokens to timeout from now. No tokens
+// mean all deliveries of the stream, and 0 means the stream's own ack timeout.
 func (s *QueueStreams) Extend(ctx context.Context, ref queue.StreamRef, tokens []string, timeout time.Duration) ([]error, error) {
 	node := cluster.StreamNode(ref.StreamID)
 	if node == s.endpoint.ID() {
@@ -114,7 +117,8 @@ func (s *QueueStreams) Extend(ctx context.Context, ref queue.StreamRef, tokens [
 	})
 }
 
-// Grant grants credits to a stream.
+// Grant grants credits to a stream: how many messages and bytes it may be sent in total since it
+// was opened.
 func (s *QueueStreams) Grant(ctx context.Context, ref queue.StreamRef, totalMessages, totalBytes int64) error {
 	node := cluster.StreamNode(ref.StreamID)
 	if node == s.endpoint.ID() {
@@ -126,7 +130,8 @@ func (s *QueueStreams) Grant(ctx context.Context, ref queue.StreamRef, totalMess
 	return leaseLostIfGone(err)
 }
 
-// Leave makes a stream's consumer leave its group.
+// Leave makes a stream's consumer leave its group: the stream gets no more messages, and ends once
+// none of its deliveries is in flight.
 func (s *QueueStreams) Leave(ctx context.Context, ref queue.StreamRef) error {
 	node := cluster.StreamNode(ref.StreamID)
 	if node == s.endpoint.ID() {
@@ -136,7 +141,8 @@ func (s *QueueStreams) Leave(ctx context.Context, ref queue.StreamRef) error {
 	return leaseLostIfGone(err)
 }
 
-// settle makes a call about n deliveries; n = 0 means all deliveries of the stream.
+// settle makes a call about n deliveries and returns their results. n = 0 allows any number of
+// results: an Extend without tokens is about all deliveries of the stream.
 func settle[Req proto.Message](
 	ctx context.Context, e *cluster.Endpoint, node string, m cluster.Method[Req, *clusterv1.QueueResults], req Req, n int,
 ) ([]error, error) {
@@ -164,7 +170,8 @@ func leaseLostIfGone(err error) error {
 	return err
 }
 
-// results encodes the outcomes of a call's deliveries.
+// results encodes the outcomes of a call's deliveries, of which nil means success. It logs errors
+// that the caller will not see.
 func (s *QueueStreams) results(ctx context.Context, method string, errs []error) *clusterv1.QueueResults {
 	w := &clusterv1.QueueResults{Results: make([]*clusterv1.Fault, len(errs))}
 	for i, err := range errs {

@@ -17,7 +17,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/queue"
 )
 
-// queueCall is a call received by a node's consumers.
+// queueCall is a call that a node's consumers received; a call sets only some of the fields.
 type queueCall struct {
 	Method  string
 	Ref     queue.StreamRef
@@ -26,8 +26,8 @@ type queueCall struct {
 	Credits [2]int64
 }
 
-// consumers are a node's consumers, with one stream of ann's. Token `bad` is refused, `broken`
-// fails, and `all` makes the whole call fail.
+// consumers fakes a node's Consumers, with one stream of subject ann. Token `bad` is refused with a
+// fault, `broken` fails with another error, and `all` makes the whole call fail.
 type consumers struct {
 	node  string
 	calls []queueCall

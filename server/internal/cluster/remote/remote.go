@@ -4,5 +4,5 @@
 // to a channel, QueueHints that a queue may have messages to fetch.
 //
 // A feature declares its methods and events and converts between the domain and parley.cluster.v1.
-// Work on its own node it does directly, without encoding it. Package cluster does the rest.
+// It does work on its own node directly, without encoding it. Package cluster does the rest.
 package remote

@@ -14,7 +14,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/stream"
 )
 
-// holderWait bounds the wait for the node that holds a stream.
+// holderWait bounds the wait for an answer of the node that holds a stream.
 const holderWait = 2 * time.Second
 
 var updateStream = cluster.Method[*clusterv1.UpdateStreamRequest, *emptypb.Empty]{Name: "stream", Timeout: holderWait}

@@ -28,7 +28,8 @@ func endpointOf(net *clustertest.Net, node string) *cluster.Endpoint {
 	return cluster.NewEndpoint(clustertest.Peers{Node: node, Nodes: []string{nodeA, nodeB}}, net.Link(), nil)
 }
 
-// streamsOf creates a node's Streams with one stream of ann's.
+// streamsOf creates a node's Streams with one stream of subject ann. got receives the positions
+// added to it.
 func streamsOf(t *testing.T, net *clustertest.Net, node string) (s *Streams, got *[]fanout.Position) {
 	t.Helper()
 	got = &[]fanout.Position{}
@@ -76,7 +77,8 @@ func TestUpdateRunsOnStreamNode(t *testing.T) {
 	}
 }
 
-// The node that holds the stream checks again who may read, because the request may be old.
+// The node that holds the stream checks again whether the subject may read the channels, because
+// the request may have been delayed.
 func TestGuardRunsOnStreamNode(t *testing.T) {
 	t.Parallel()
 	net := clustertest.NewNet()

@@ -15,7 +15,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// carry encodes and decodes a message.
+// carry encodes in and decodes it into out, which it returns.
 func carry[M proto.Message](t *testing.T, in, out M) M {
 	t.Helper()
 	data, err := proto.Marshal(in)
@@ -28,7 +28,8 @@ func carry[M proto.Message](t *testing.T, in, out M) M {
 	return out
 }
 
-// fill sets every field to a value, so that a test notices a field that is not converted.
+// fill sets every field of the struct v but those in skip, so that a test notices a field that is
+// not converted.
 func fill(t *testing.T, v reflect.Value, skip ...string) {
 	t.Helper()
 	for i := range v.NumField() {

@@ -24,9 +24,10 @@ type Owners interface {
 	RecentlyAble(node string, within time.Duration) bool
 }
 
-// The results of a forward, as passed to WriterConfig.OnForward.
+// The results of forwarding drafts to their home node, as passed to WriterConfig.OnForward.
 const (
-	// ForwardAnswered means that the home has answered.
+	// ForwardAnswered means that the home has answered and this node need not append any of the drafts
+	// itself.
 	ForwardAnswered = "answered"
 	// ForwardRefused means that the home stored nothing, or not all, because it is shutting down,
 	// ran out of time, or can't reach the store.
@@ -42,18 +43,20 @@ const (
 
 // WriterConfig sets a Writer's limits. Zero values mean the defaults.
 type WriterConfig struct {
-	// Wait is how long a Writer waits for a home node that does not announce meanwhile that it is
-	// alive and able. Default 500 ms.
+	// Wait is how long a Writer waits for the answer of a home node that does not announce meanwhile
+	// that it is alive and able. Default 500 ms.
 	Wait time.Duration
-	// MaxWait is how long a Writer waits for a home node that does. Default 3 s. Such a home is
-	// overloaded, and writing beside it would only cause conflicting inserts.
+	// MaxWait is how long a Writer waits for the answer of a home node that does announce it. Default
+	// 3 s. Such a home is overloaded, and writing beside it would only cause conflicting inserts.
 	MaxWait time.Duration
-	// Shun is how long a home that refused or did not answer is not called again. Default 1 s.
+	// Shun is how long a home that refused or did not answer is not called; this node appends its
+	// drafts meanwhile. Default 1 s.
 	Shun time.Duration
-	// PieceBytes is the approximate maximum of one forward. Default 512 KiB. A single draft may be
-	// larger.
+	// PieceBytes is the approximate maximum size of one request to a home. Default 512 KiB. A single
+	// draft may be larger.
 	PieceBytes int
-	// OnForward is called with the result of every forward, for metrics. It may be nil.
+	// OnForward is called with the result of every request to a home, for metrics; also with
+	// ForwardShunned, for which none is sent. It may be nil.
 	OnForward func(result string)
 	// Logger receives the logs. Nil means slog.Default.
 	Logger *slog.Logger
@@ -78,7 +81,7 @@ type Writer struct {
 	cfg      WriterConfig
 
 	mu sync.Mutex // guards silent
-	// silent holds when nodes last refused or did not answer.
+	// silent maps node ids to the time when the node last refused or did not answer.
 	silent map[string]time.Time
 }
 
@@ -104,9 +107,9 @@ func NewWriter(endpoint *cluster.Endpoint, owners Owners, local message.Appender
 }
 
 // Append appends drafts and returns an outcome for each, in order, with the guarantees of
-// message.Writer.Append. Drafts must have their ids. An entry that the home may have received, and
-// that this node then failed to write itself for now, gets OUTCOME_UNKNOWN: the home may still
-// write it.
+// message.Writer.Append. It blocks until all have one. Drafts must have their message ids. An entry
+// that the home may have received, and that this node then failed to write itself for now, gets
+// OUTCOME_UNKNOWN: the home may still write it.
 func (w *Writer) Append(ctx context.Context, drafts []message.Draft) []message.Outcome {
 	owners := make([]string, len(drafts))
 	byOwner := make(map[string]*forward, 1)
@@ -145,7 +148,8 @@ func (w *Writer) Append(ctx context.Context, drafts []message.Draft) []message.O
 	return outs
 }
 
-// shuns reports whether a node is currently not to be called.
+// shuns reports whether a node refused or did not answer less than Shun ago, so that it must not be
+// called.
 func (w *Writer) shuns(node string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

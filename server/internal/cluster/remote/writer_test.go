@@ -21,7 +21,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// appended is a message.Appender that records its drafts and returns preset outcomes.
+// appended is a message.Appender that records the ids of the drafts of each call. All succeed with
+// seq 7, except as fail says.
 type appended struct {
 	mu    sync.Mutex
 	calls [][]string
@@ -57,7 +58,7 @@ func (a *appended) all() [][]string {
 // owners is an Owners that never changes.
 type owners struct {
 	owner func(bucket int) string
-	// works reports whether a node works. Nil means never.
+	// works is the result of RecentlyAble for every node. Nil means false.
 	works func() bool
 }
 
@@ -72,13 +73,14 @@ func endpointAt(net *clustertest.Net, node string) *cluster.Endpoint {
 // pass waits for d, which takes no real time in a synctest bubble.
 func pass(d time.Duration) { <-time.After(d) }
 
-// rig is a node ME, whose writer is tested, and a node HOME.
+// rig is a node ME, whose writer is tested, and a node HOME. here and home record what each of them
+// appends.
 type rig struct {
 	net        *clustertest.Net
 	here, home appended
 	writer     *Writer
 	results    []string
-	// works reports whether HOME announces that it works. Nil means never.
+	// works reports whether HOME announces that it is alive and able. Nil means never.
 	works func() bool
 }
 
@@ -121,7 +123,7 @@ func drafts(channels ...string) []message.Draft {
 	return ds
 }
 
-// told returns the results of drafts: ok, or the reason.
+// told returns the outcome of each draft as text: "ok", or the reason of its fault.
 func told(t *testing.T, ds []message.Draft, outs []message.Outcome) []string {
 	t.Helper()
 	if len(outs) != len(ds) {
@@ -262,7 +264,7 @@ func TestCallerDeadlineDoesNotShunHome(t *testing.T) {
 		defer cancel()
 		ds := drafts("far1")
 		began := time.Now()
-		// The home may have received it, so STORE_UNAVAILABLE would be wrong.
+		// The home may have received the draft, so STORE_UNAVAILABLE would be wrong.
 		expect(t, "outcomes", []string{"OUTCOME_UNKNOWN"}, told(t, ds, r.writer.Append(ctx, ds)))
 		expect(t, "time", 10*time.Millisecond, time.Since(began))
 		r.here.fail = nil
@@ -306,8 +308,8 @@ func TestOutcomeUnknownAfterDoubtfulForward(t *testing.T) {
 	}
 }
 
-// A home that announces itself is overloaded, and is waited for. One that falls silent or never
-// finishes is not.
+// A Writer waits for a home that announces that it is able, up to MaxWait. It does not wait longer
+// than Wait for one that is silent.
 func TestBusyHomeIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -517,7 +519,8 @@ func TestWriterEnds(t *testing.T) {
 	}
 }
 
-// moving is a roster whose view changes between two calls, as a Roster's does when it hears a node.
+// moving is an Owners whose answer changes after the first call, as a Roster's does when it hears a
+// node.
 type moving struct{ looks atomic.Int64 }
 
 func (m *moving) RecentlyAble(string, time.Duration) bool { return false }

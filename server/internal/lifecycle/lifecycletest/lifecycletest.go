@@ -27,11 +27,12 @@ const (
 	callers = 8
 	// patience is how long Stress waits for one call, and for goroutines that are ending.
 	patience = 30 * time.Second
-	// label marks the goroutines that a service has started, directly or not.
+	// label is the key of the pprof label of the goroutines that a service has started, directly or
+	// not.
 	label = "lifecycletest"
 )
 
-// labels numbers the values of label.
+// labels is the last number used as a value of label. Each tested service has its own.
 var labels atomic.Int64
 
 // Start starts a service, and stops it when the test ends. It fails the test if either returns an
@@ -185,7 +186,7 @@ func (s *subject) expectNone(after string) {
 	}
 }
 
-// running returns the number of goroutines that have the subject's label.
+// running returns the number of goroutines that the service has started and that still run.
 func (s *subject) running() int {
 	mark := fmt.Sprintf("%q:%q", label, s.id)
 	n := 0
