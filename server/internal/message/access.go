@@ -7,14 +7,14 @@ import (
 )
 
 // Access checks what the capabilities of the caller's token do not decide: a members-only channel
-// also requires a membership. Its errors are PermissionDenied with NotMember, and Unavailable if
-// access cannot be determined. It is safe for concurrent use.
+// also requires a membership or the capability `manage`. Its errors are PermissionDenied with
+// NotMember, and Unavailable if access cannot be determined. It is safe for concurrent use.
 type Access interface {
-	// ForSend returns nil if p may send to the channel, as a member or because the channel is open.
-	// The first send creates the channel's row.
+	// ForSend returns nil if p may send to the channel. It creates the row of an open channel if the
+	// channel has none.
 	ForSend(ctx context.Context, p *ident.Principal, channelID string) error
-	// ForRead returns nil if p may read the channel, and edit and recall their messages in it. A
-	// channel that does not exist counts as open, and is not created.
+	// ForRead returns nil if p may read the channel, and edit and recall messages in it. A channel
+	// that does not exist counts as open, and is not created.
 	ForRead(ctx context.Context, p *ident.Principal, channelID string) error
 }
 

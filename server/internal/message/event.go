@@ -31,9 +31,9 @@ var eventNames = [...]string{KindSend: "insert", KindEdit: "edit", KindRecall: "
 // Name returns the `event_type` of the kind.
 func (k Kind) Name() string { return eventNames[k] }
 
-// record is the JSON form of an event and of a cached entry. A cached entry has no event_type,
-// channel_id or timestamp. Epoch and seq must come first, in this order: the scripts of the cache
-// compare the first bytes of a value.
+// record is the JSON form of an event and of a cached send, which has no event_type, channel_id or
+// timestamp. Cached edits and recalls have some of the fields; see cachedChange. Epoch and seq must
+// come first, in this order: the scripts of the cache compare the first bytes of a value.
 type record struct {
 	Epoch       string            `json:"epoch"`
 	Seq         int64             `json:"seq"`
@@ -138,7 +138,7 @@ type Cached struct {
 	// TargetSeq is the seq of the message that an edit or a recall changed. Message.MsgID is its
 	// id.
 	TargetSeq int64
-	// Message is complete for a send. Of an edit or a recall only MsgID is encoded.
+	// Message is the message of a send. For an edit or a recall only its MsgID is encoded.
 	Message Message
 }
 

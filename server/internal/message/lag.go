@@ -14,8 +14,8 @@ import (
 var errCacheBehind = fmt.Errorf("cache is behind: %w", errNotCached)
 
 const (
-	// lagPause is how long replays read the store at once after one of them waited in vain for a cache
-	// that was behind. It applies to the channels of the same shard only: the cache may be up to date
+	// lagPause is how long replays read the store at once after one of them waited for a cache that
+	// stayed behind. It applies to the channels of the same shard only: the cache may be up to date
 	// for the others.
 	lagPause = 5 * time.Second
 	// lagShards is the number of shards that the channels are divided into for lagPause.

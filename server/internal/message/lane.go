@@ -185,7 +185,7 @@ func (l *lane) abort() {
 	l.wake.Broadcast()
 }
 
-// run is the lane's loop. It returns once the lane is aborted.
+// run inserts one batch after another. It returns once the lane is aborted.
 func (l *lane) run() {
 	for {
 		b := l.nextBatch()
@@ -217,8 +217,8 @@ type batchKey struct {
 	ClientKey
 }
 
-// batchItem tells where a batch's entry comes from. head is the end of the channel's log once the
-// entry is stored.
+// batchItem is the item, with its request and channel, that an entry of a batch comes from. head is
+// the end of the channel's log once the entry is stored.
 type batchItem struct {
 	channel *channel
 	request *request

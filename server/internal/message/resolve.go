@@ -99,8 +99,8 @@ func (l *lane) openItems(c *channel) (items []*item, repeats bool) {
 }
 
 // lookup reads the channel's head, the entries that already have the items' client keys, and the
-// targets of edits and recalls. If repeats is not set, it omits the keys of sends that were never
-// tried. It reads the head first, so that the rest is no older.
+// targets of edits and recalls. If repeats is not set, it omits the keys of sends whose insert has
+// not failed yet. It reads the head first, so that the rest is no older.
 func (l *lane) lookup(c *channel, items []*item, repeats bool) (lookupResult, error) {
 	select {
 	case l.resolvers <- struct{}{}:

@@ -30,13 +30,12 @@ type ConflictError struct {
 // Error implements error.
 func (e *ConflictError) Error() string { return fmt.Sprintf("conflict in channel %s", e.ChannelID) }
 
-// Identity holds the values that a store was created with. They are the same for every node that
-// opens the store.
+// Identity holds values of a store that are the same for every node that opens it.
 type Identity struct {
 	// Buckets is the number of buckets. It is fixed when the store is created.
 	Buckets int
-	// Epoch is the epoch of every log in the store. It is random, and is replaced when the store is
-	// restored from a backup.
+	// Epoch is the epoch of every log in the store. It is random. Store.NewEpoch replaces it after a
+	// restore from a backup.
 	Epoch string
 	// Secret is the key that signs page tokens: 32 random bytes.
 	Secret []byte
@@ -151,13 +150,14 @@ type Feed interface {
 type Store interface {
 	LogWriter
 	LogReader
-	// Identity returns the values that the store was created with.
+	// Identity returns the store's identity. Its epoch is the one read at opening, or that of the last
+	// NewEpoch call on this Store.
 	Identity() Identity
 	// OpenFeed opens the change feed of a bucket. One feed per bucket is enough; a second one only
 	// repeats its entries.
 	OpenFeed(ctx context.Context, bucket int) (Feed, error)
-	// StoredEpoch reads the epoch that the store holds now. It differs from Identity's if NewEpoch was
-	// called after this store was opened, by any process. This process must then exit.
+	// StoredEpoch reads the epoch that the store holds now. It differs from Identity's if another
+	// process has called NewEpoch since this store was opened. This process must then exit.
 	StoredEpoch(ctx context.Context) (string, error)
 	// NewEpoch replaces the epoch of every log, so that every client reloads its data, and returns the
 	// new one. Run it after a restore from a backup, while no node is running.
