@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// throttle admits each key at most once per interval, which is every. It is safe for concurrent
-// use.
+// throttle admits each key at most once per interval; the field every is the interval. It is safe
+// for concurrent use.
 type throttle struct {
 	every time.Duration
 

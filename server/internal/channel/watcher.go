@@ -164,7 +164,7 @@ func (w *Watcher) Start(ctx context.Context) error {
 // Stop ends the watcher's goroutines and waits for them, even if ctx ends.
 func (w *Watcher) Stop(ctx context.Context) error { return w.life.Stop(ctx) }
 
-// Hint tells the watcher of a change that this or another node made. It returns at once and may be
+// Hint passes a change that this or another node made to the watcher. It returns at once and may be
 // called at any time, even before Start, and concurrently. After Stop it only drops cached
 // memberships.
 func (w *Watcher) Hint(c Change) {
