@@ -9,8 +9,8 @@ import (
 
 // Metrics holds the instruments of the Feeder and the Builder.
 type Metrics struct {
-	// Published counts events that the stream has acknowledged, including repeats after a restart but
-	// not those of Feeder.Republish.
+	// Published counts events that the stream has acknowledged, including repeats after a failure or a
+	// restart, but not those of Feeder.Republish.
 	Published metric.Int64Counter
 	// PublishFailures counts calls of Publisher.Publish that failed. The Feeder repeats each.
 	PublishFailures metric.Int64Counter
