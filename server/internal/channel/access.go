@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	// maxKnown bounds the channels, and separately the memberships, that an Access caches. A
-	// dropped one costs a read.
+	// maxKnown bounds the channels, and separately the memberships, that an Access caches. When it is
+	// reached, a quarter is dropped. A dropped one costs a read of the store.
 	maxKnown = 65_536
 	// maxKeys is the maximum number of channels in one call of a Store.
 	maxKeys = 500
-	// ensureTimeout bounds the creation of a row. The creation must not end when the first of its
-	// callers gives up.
+	// ensureTimeout bounds the creation of a row, which concurrent callers share. The creation must
+	// not end when the first of them gives up.
 	ensureTimeout = 5 * time.Second
 )
 
@@ -33,8 +33,9 @@ type AccessConfig struct {
 	Now func() time.Time
 }
 
-// Access decides who may use a channel: everyone may use an open one, members and holders of the
-// capability `manage` any. It implements message.Access. It is safe for concurrent use.
+// Access checks memberships: a members-only channel may be used only by its members and by holders
+// of the capability `manage`. It refuses nobody an open channel. It implements message.Access. It
+// is safe for concurrent use.
 //
 // Whether a channel is members-only never changes, so Access caches it without expiry. It does not
 // cache that a channel does not exist, because any node may create it.
@@ -44,7 +45,7 @@ type Access struct {
 
 	// mu guards the fields below. It is not held during calls of the store.
 	mu sync.Mutex
-	// membersOnly holds the channels whose rows were read.
+	// membersOnly holds whether a channel is members-only, for channels whose rows were read.
 	membersOnly map[string]bool
 	// members holds the start time of the read that last returned the membership.
 	members map[membership]time.Time
@@ -84,7 +85,7 @@ func (a *Access) ForSend(ctx context.Context, p *ident.Principal, channelID stri
 	return a.checkMember(ctx, p, channelID)
 }
 
-// ForRead implements message.Access.
+// ForRead implements message.Access. It creates no row.
 func (a *Access) ForRead(ctx context.Context, p *ident.Principal, channelID string) error {
 	if p.Can(ident.Manage, channelID) {
 		return nil
@@ -96,7 +97,8 @@ func (a *Access) ForRead(ctx context.Context, p *ident.Principal, channelID stri
 	return a.checkMember(ctx, p, channelID)
 }
 
-// checkMember returns the fault of a members-only channel if p is not a member, and nil otherwise.
+// checkMember returns nil if p is a member of the channel, and otherwise the fault NotMember. The
+// caller has checked that the channel is members-only.
 func (a *Access) checkMember(ctx context.Context, p *ident.Principal, channelID string) error {
 	unreadable, err := a.notMemberOf(ctx, p.Subject, []string{channelID})
 	if err != nil {
@@ -125,7 +127,7 @@ func (a *Access) Unreadable(ctx context.Context, p *ident.Principal, channelIDs 
 }
 
 // Forget drops the cached memberships that the change may have ended. The results of reads that
-// began before are not cached.
+// began before this call are not cached.
 func (a *Access) Forget(change Change) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -161,8 +163,8 @@ func (a *Access) readUnreadable(ctx context.Context, userID string, channelIDs [
 	return unreadable, nil
 }
 
-// cachedMembersOnly reports whether a channel is members-only. ok is false if its row has not been
-// read.
+// cachedMembersOnly reports whether a channel is members-only. ok is false if that is not in the
+// cache.
 func (a *Access) cachedMembersOnly(channelID string) (membersOnly, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -170,7 +172,7 @@ func (a *Access) cachedMembersOnly(channelID string) (membersOnly, ok bool) {
 	return membersOnly, ok
 }
 
-// knownOpen reports whether the channel is known to be open. It does not read from the store.
+// knownOpen reports whether the cache has the channel as open. It does not read from the store.
 func (a *Access) knownOpen(channelID string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -191,8 +193,8 @@ func (a *Access) ensure(ctx context.Context, channelID string) (membersOnly bool
 		defer cancel()
 		row, err := a.cfg.Store.Ensure(ctx, channelID, now(a.cfg.Now))
 		if err != nil {
-			// The timeout may be this flight's rather than the caller's, so the fault is the
-			// store's.
+			// The error may come from ensureTimeout, and not from a caller's deadline. The fault is
+			// therefore StoreUnavailable.
 			return nil, fault.Wrap(err, fault.Unavailable, fault.StoreUnavailable, "the store does not answer")
 		}
 		a.cacheRow(row)
@@ -210,7 +212,7 @@ func (a *Access) ensure(ctx context.Context, channelID string) (membersOnly bool
 	}
 }
 
-// cacheRow caches whether a channel is members-only.
+// cacheRow caches whether the channel of a row is members-only.
 func (a *Access) cacheRow(row Row) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -293,7 +295,7 @@ func (a *Access) readNotMemberOf(ctx context.Context, userID string, channelIDs 
 	return notMember, nil
 }
 
-// makeRoom drops a quarter of a map that is full.
+// makeRoom drops maxKnown/4 entries, any of them, from a map that has maxKnown or more.
 func makeRoom[K comparable, V any](m map[K]V) {
 	if len(m) < maxKnown {
 		return

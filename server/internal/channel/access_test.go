@@ -15,7 +15,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/ident"
 )
 
-// clock is a clock that tests set.
+// clock is a clock that stands still until a test moves it.
 type clock struct {
 	mu sync.Mutex
 	t  time.Time
@@ -41,8 +41,8 @@ type accessBundle struct {
 	access *Access
 }
 
-// setupAccess creates the channels `closed`, with the member ada, and `open`. The channel `none`
-// does not exist.
+// setupAccess creates the members-only channel `closed` and the open channel `open`, both with the
+// member ada. The channel `none` does not exist.
 func setupAccess(t *testing.T) *accessBundle {
 	t.Helper()
 	b := &accessBundle{store: newFakeStore(), clock: newClock()}
@@ -102,7 +102,7 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-// The absence of a channel is not cached: another node may create it as members-only.
+// Access does not cache that a channel does not exist: another node may create it as members-only.
 func TestMissingMembershipIsNotCached(t *testing.T) {
 	t.Parallel()
 	b := setupAccess(t)
@@ -120,7 +120,8 @@ func TestMissingMembershipIsNotCached(t *testing.T) {
 	}
 }
 
-// Concurrent first sends create a row once. After an error of the store the next send tries again.
+// Concurrent first sends to a channel create its row with one call of the store. After an error of
+// the store the next send tries again.
 func TestFirstSendCreatesRowOnce(t *testing.T) {
 	t.Parallel()
 	b := setupAccess(t)
@@ -158,7 +159,8 @@ func TestFirstSendCreatesRowOnce(t *testing.T) {
 	}
 }
 
-// A caller's deadline ends its own wait, not the others'.
+// If several callers wait for the creation of one row, the end of one's context ends only its own
+// wait.
 func TestEnsureSurvivesCallerCancellation(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -196,7 +198,7 @@ func TestMembershipIsCachedForMaxAge(t *testing.T) {
 	if err := ask(ada); err != nil {
 		t.Fatal(err)
 	}
-	// Removed on another node, whose hint was lost.
+	// Another node removes ada, and its announcement does not arrive here.
 	if err := b.store.RemoveMembers(t.Context(), "closed", []string{"ada"}, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -294,8 +296,8 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
-// If an open and a members-only channel are created at once, the store lets one win, and everyone
-// uses the winner.
+// If one node creates a channel as members-only while a first send on another node creates it as
+// open, the store keeps one row, and both nodes use it.
 func TestCreationRace(t *testing.T) {
 	t.Parallel()
 	for range 50 {

@@ -14,12 +14,13 @@ type Row struct {
 	ChannelID string
 	// MembersOnly never changes once the row exists.
 	MembersOnly bool
-	// CreatedBy is empty for a channel that a first send created.
+	// CreatedBy is the user who called Create. It is empty if the channel was created in another way,
+	// such as by a first send.
 	CreatedBy string
 	CreatedAt time.Time
 	// CreateKey is the idempotency key of the call that created the channel, and CreateDigest
-	// identifies its request. Both are empty if the call had no key, and for a channel that a first
-	// send created.
+	// identifies its request. Both are empty if the call had no key, or if the channel was not created
+	// by Create.
 	CreateKey, CreateDigest string
 	// Numbers describe the log as far as the change feed has processed it.
 	Numbers
@@ -51,7 +52,8 @@ type Cursor struct {
 type Advance struct {
 	ChannelID string
 	Numbers
-	// Senders maps the user ids of senders to the cursors that their messages imply.
+	// Senders maps the user ids of senders to their newest messages: users have read the log up to
+	// their own messages.
 	Senders map[string]Cursor
 }
 
@@ -59,6 +61,6 @@ type Advance struct {
 // created as members-only.
 type Change struct {
 	ChannelID string
-	// UserIDs are the users concerned; empty means all.
+	// UserIDs are the users who may have lost access; empty means any user.
 	UserIDs []string
 }

@@ -37,8 +37,8 @@ func TestCreateWithAnIdempotencyKey(t *testing.T) {
 	want := first
 	want.Numbers = Numbers{Head: 2, Count: 1, LastMessage: 1}
 	told := len(b.notified)
-	// A repeat may announce the channel again, because its first attempt may have ended before
-	// that.
+	// A repeat may announce the channel again, because the first attempt may have ended before its
+	// announcement.
 	strange := func(c Change) bool { return c.ChannelID != "team" || len(c.UserIDs) > 0 }
 	for name, r := range map[string]CreateRequest{
 		"the same":                  request(nil),
@@ -84,8 +84,8 @@ func TestCreateWithAnIdempotencyKey(t *testing.T) {
 	}
 }
 
-// Nobody's call repeats the creation of a channel without a key, such as every channel of an older
-// server.
+// No Create call counts as a repeat if the existing channel has no key, like every channel of an
+// older server: it fails with CHANNEL_EXISTS.
 func TestCreateOverAChannelWithoutAKey(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -103,7 +103,7 @@ func TestCreateOverAChannelWithoutAKey(t *testing.T) {
 	}
 }
 
-// A caller that got no reply repeats the call and gets its result.
+// A caller of Create that got no reply repeats the call with its key and gets the channel.
 func TestCreateRetryAfterLostReply(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -26,8 +26,8 @@ type fakeStore struct {
 	changes []Change
 	calls   map[string]int
 
-	// before runs before every call, without the lock, and may fail or delay it. after does the
-	// same once the call is done.
+	// before runs before every call of the store, without the lock, and may fail or delay it. after
+	// does the same once the call has succeeded.
 	before, after func(ctx context.Context, call string) error
 }
 
@@ -37,7 +37,7 @@ func newFakeStore() *fakeStore {
 	}
 }
 
-// do runs a call under the lock, between the hooks.
+// do runs the hook before, then fn under the lock, then the hook after.
 func (f *fakeStore) do(ctx context.Context, call string, fn func() error) error {
 	f.mu.Lock()
 	f.calls[call]++
@@ -57,7 +57,7 @@ func (f *fakeStore) do(ctx context.Context, call string, fn func() error) error 
 	return err
 }
 
-// script sets the hooks.
+// script sets the hooks; nil removes one.
 func (f *fakeStore) script(before, after func(ctx context.Context, call string) error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -243,7 +243,7 @@ func (f *fakeStore) Changes(ctx context.Context, after Stamp) (cs []Change, next
 
 var _ Store = (*fakeStore)(nil)
 
-// fakeLog holds logs that contain only messages.
+// fakeLog holds logs that contain only messages, no edits or recalls.
 type fakeLog struct {
 	mu   sync.Mutex
 	logs map[string][]message.Message

@@ -15,7 +15,7 @@ func notFound() error {
 }
 
 // outcomeUnknown returns the fault for a store that does not answer a write. The write may have
-// been done, or may be done later.
+// been done, or may be done later. If err is a fault already, it returns err.
 func outcomeUnknown(err error) error {
 	if _, ok := fault.As(err); ok {
 		return err

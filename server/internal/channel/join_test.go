@@ -20,7 +20,7 @@ func TestJoinRacesMembersOnlyCreation(t *testing.T) {
 	b := setup(t)
 	eve := listener("eve")
 	b.store.script(func(_ context.Context, call string) error {
-		if call == "AddMembers" { // between eve's check and her write
+		if call == "AddMembers" { // runs between the check of eve's access and her write
 			b.store.mu.Lock()
 			b.store.rows["board"] = Row{ChannelID: "board", MembersOnly: true}
 			b.store.mu.Unlock()
@@ -44,7 +44,7 @@ func TestJoinRacesRemoval(t *testing.T) {
 	if err := b.svc.AddMembers(as(t, eve), "board", []string{"eve"}); err != nil { // caches the membership for 500 ms
 		t.Fatal(err)
 	}
-	// Another node removes her; its hint has not arrived yet.
+	// Another node removes eve; its announcement has not arrived here yet.
 	if err := b.store.RemoveMembers(ctx, "board", []string{"eve"}, 0); err != nil {
 		t.Fatal(err)
 	}

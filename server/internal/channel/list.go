@@ -24,8 +24,8 @@ type UserChannel struct {
 	Read Cursor
 	// Unread is the number of messages after the cursor.
 	Unread int64
-	// LastMessage is the newest message in its current state; nil if there is none or the token
-	// lacks `history`.
+	// LastMessage is the newest message in its current state; nil if there is none, if the store no
+	// longer has it, or if the token lacks `history`.
 	LastMessage *message.Message
 }
 
@@ -72,9 +72,9 @@ func (s *Service) Members(ctx context.Context, channelID string, pageSize int, p
 // id. A page has pageSize channels, at most 200; 0 means 50. It has fewer only at the end, or if
 // the last messages fill MaxPageBytes.
 //
-// Numbers and last messages are as of the change feed. A membership of a channel without a row, as
-// after a restore, is omitted: whether the channel is members-only is unknown until its next
-// message.
+// Numbers and last messages lag behind the log by as much as the change feed. A membership of a
+// channel without a row, as after a restore, is omitted: whether the channel is members-only is
+// unknown until its next message.
 func (s *Service) UserChannels(ctx context.Context, pageSize int, pageToken string) (UserChannelPage, error) {
 	p, err := ident.Caller(ctx)
 	if err != nil {
@@ -142,7 +142,8 @@ func (s *Service) userChannels(ctx context.Context, p *ident.Principal, after st
 }
 
 // readUserChannels returns the channels from the point of view of the user. It reads cursors after
-// rows, because the feed moves cursors before rows: a user's own messages are then never unread.
+// rows, because Store.Advance moves cursors before rows: a user's own messages are then never
+// unread.
 func (s *Service) readUserChannels(ctx context.Context, userID string, channelIDs []string) ([]UserChannel, error) {
 	if len(channelIDs) == 0 {
 		return nil, nil
@@ -171,7 +172,7 @@ func (s *Service) readUserChannels(ctx context.Context, userID string, channelID
 	return mine, nil
 }
 
-// addLastMessages reads the newest messages of those channels whose history the caller may read.
+// addLastMessages reads and sets LastMessage of those channels whose history the caller may read.
 func (s *Service) addLastMessages(ctx context.Context, p *ident.Principal, mine []UserChannel) error {
 	reads, ctx := errgroup.WithContext(ctx)
 	reads.SetLimit(16)

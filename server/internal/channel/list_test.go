@@ -13,13 +13,14 @@ import (
 	"github.com/parleyhq/parley/server/internal/ident"
 )
 
-// row puts a channel of bob's into the store, as the feed would.
+// row puts a channel with the member bob into the store, with numbers as the change feed would
+// write them.
 func (b *serviceBundle) row(id string, n Numbers, c Cursor) {
 	b.store.rows[id] = Row{ChannelID: id, Numbers: n}
 	b.store.members[membership{id, "bob"}] = Member{ChannelID: id, UserID: "bob", Cursor: c}
 }
 
-// mine returns the lines of all pages, and the number of pages.
+// mine lists all pages of p's channels. It returns a line per channel, and the number of pages.
 func (b *serviceBundle) mine(t *testing.T, p *ident.Principal, size int) (lines []string, pages int) {
 	t.Helper()
 	token := ""
@@ -109,7 +110,7 @@ func TestUserChannels(t *testing.T) {
 	check(t, "with the log away", err, fault.StoreUnavailable)
 }
 
-// A page is full however many channels the token does not cover.
+// A page is full even if hundreds of channels that the token does not cover come first.
 func TestUserChannelsFillsPages(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -158,7 +159,7 @@ func TestOwnMessagesAreNeverUnread(t *testing.T) {
 	}
 }
 
-// A user who is removed during the listing does not get the channel.
+// A channel from which the user is removed during the listing is omitted.
 func TestUserChannelsOmitsLostRows(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -175,7 +176,8 @@ func TestUserChannelsOmitsLostRows(t *testing.T) {
 	}
 }
 
-// A page ends before last messages would exceed the limit, and the next page continues there.
+// A page ends before its last messages would exceed MaxPageBytes, and the next page continues
+// there.
 func TestUserChannelsLimitsPageSize(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

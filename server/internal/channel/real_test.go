@@ -20,7 +20,8 @@ type silence struct{}
 
 func (silence) PublishTyping(string, string) error { return nil }
 
-// A channel's life as its members see it, on a real store with real logs.
+// channel.Service and message.Service agree about members, messages and read positions on the
+// embedded store: creation, sends, reading, removal.
 func TestServicesOnARealStore(t *testing.T) {
 	t.Parallel()
 	store, err := embedded.Open(t.TempDir(), embedded.Config{Buckets: 2})
@@ -71,7 +72,7 @@ func TestServicesOnARealStore(t *testing.T) {
 	if _, err := messages.Send(bob, message.SendRequest{ChannelID: "hall", Content: "x"}); err != nil {
 		t.Errorf("a first send: %v", err)
 	}
-	// As the feed would do.
+	// The change feed would make this call.
 	if err := store.Channels().Advance(t.Context(), []channel.Advance{
 		{ChannelID: "team", Numbers: channel.Numbers{Head: 6, Count: 5, LastMessage: 5}, Senders: map[string]channel.Cursor{"ada": {Seq: 6, Count: 5}}},
 		{ChannelID: "hall", Numbers: channel.Numbers{Head: 1, Count: 1, LastMessage: 1}, Senders: map[string]channel.Cursor{"bob": {Seq: 1, Count: 1}}},

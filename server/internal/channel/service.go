@@ -20,7 +20,7 @@ import (
 // Log is the part of channels' logs that Service uses. *message.Reader implements it. Its errors
 // are faults if clients may see them.
 type Log interface {
-	// State returns the state of a log, no older than the entries acknowledged when the call began.
+	// State returns the state of a log. It includes every entry that was acknowledged before the call.
 	State(ctx context.Context, channelID string) (message.State, error)
 	// CountAt returns the number of messages in the log up to and including the entry at seq, which
 	// must exist.
@@ -41,7 +41,8 @@ type ServiceConfig struct {
 	Access          *Access
 	Log             Log
 	TypingPublisher TypingPublisher
-	// Notify announces a change to every node, best effort. It must return promptly; may be nil.
+	// Notify announces a change to every node, best effort. It must return promptly. Nil means no
+	// announcements; watchers then notice changes only by polling.
 	Notify func(Change)
 	// Secret signs page tokens. It is message.Identity.Secret, the same on every node.
 	Secret []byte
@@ -57,8 +58,8 @@ type ServiceConfig struct {
 // Service implements the use cases of channels, members and cursors. It is safe for concurrent use.
 //
 // The caller's ident.Principal is in the context; a call without one is refused. The transport has
-// validated the fields, and has checked that the token has the required capability for the channel.
-// Service makes the checks that depend on more than that.
+// validated the fields, and has checked that the token has the required capability for the channel,
+// unless a method documents alternatives. Service checks the rest, such as memberships.
 //
 // After a fault with OUTCOME_UNKNOWN, or a deadline, a change may have been made. All calls may be
 // repeated, but a repeat of Create without an idempotency key can fail with CHANNEL_EXISTS.
@@ -68,7 +69,7 @@ type Service struct {
 	typing throttle
 }
 
-// NewService returns a service.
+// NewService returns a service. It starts no goroutines.
 func NewService(cfg ServiceConfig) *Service {
 	if cfg.Notify == nil {
 		cfg.Notify = func(Change) {}
@@ -128,7 +129,8 @@ func (s *Service) Create(ctx context.Context, r CreateRequest) (row Row, duplica
 	return row, false, nil
 }
 
-// announceCreation announces a new channel to the nodes.
+// announceCreation caches the row of a new channel. If the channel is members-only, it announces it
+// to all nodes.
 func (s *Service) announceCreation(row *Row) {
 	s.cfg.Access.cacheRow(*row)
 	if row.MembersOnly {
@@ -137,8 +139,8 @@ func (s *Service) announceCreation(row *Row) {
 	}
 }
 
-// checkRepeat returns nil if wanted is from a repeat of the call that created existing. Otherwise
-// it returns the fault to refuse it with.
+// checkRepeat returns nil if wanted is from a repeat of the Create call that created existing.
+// Otherwise it returns CHANNEL_EXISTS or IDEMPOTENCY_KEY_REUSED.
 func checkRepeat(wanted, existing *Row) error {
 	if wanted.CreateKey == "" || existing.CreateKey != wanted.CreateKey || existing.CreatedBy != wanted.CreatedBy {
 		e := fault.New(fault.AlreadyExists, fault.ChannelExists, "channel_id: a channel with this id already exists")
@@ -153,8 +155,8 @@ func checkRepeat(wanted, existing *Row) error {
 	return nil
 }
 
-// createDigest identifies a request: whether the channel is members-only, and its members, sorted
-// and without duplicates.
+// createDigest returns a hash of a Create call's settings: whether the channel is members-only, and
+// its members, which must be sorted and without duplicates.
 func createDigest(membersOnly bool, members []string) string {
 	text := strconv.FormatBool(membersOnly) + " " + strings.Join(members, " ") // ids contain no spaces
 	sum := sha256.Sum256([]byte(text))
@@ -214,8 +216,8 @@ func (s *Service) RemoveMembers(ctx context.Context, channelID string, userIDs [
 	if !manages && !isOnly(p.Subject, userIDs) {
 		return missingManage()
 	}
-	// Messages up to here that the feed has not processed yet must not make the users members
-	// again.
+	// Messages up to the log's current end that the change feed has not processed yet must not make
+	// the users members again.
 	state, err := s.cfg.Log.State(ctx, channelID)
 	if err != nil {
 		return err
@@ -297,7 +299,7 @@ func unique(userIDs []string) []string {
 	return slices.Compact(ids)
 }
 
-// isOnly reports whether userIDs contains userID and nothing else.
+// isOnly reports whether userID is the only element of userIDs.
 func isOnly(userID string, userIDs []string) bool {
 	return len(userIDs) == 1 && userIDs[0] == userID
 }

@@ -12,8 +12,8 @@ var ErrExists = errors.New("channel exists")
 // ErrNotFound reports that no channel with this id exists.
 var ErrNotFound = errors.New("channel not found")
 
-// Stamp is a position in the store's sequence of changes. It is opaque. The zero value is the
-// beginning.
+// Stamp is a position in the store's sequence of changes, for Store.Changes. It is opaque. The zero
+// value requests no changes, only the current position.
 type Stamp struct {
 	Hi, Lo uint32
 }
@@ -57,20 +57,20 @@ type Store interface { //nolint:interfacebloat // the whole contract; callers ma
 	// channel is open or has no row; a missing row is created as an open channel. Otherwise ok is
 	// false for a user who is not a member.
 	MarkRead(ctx context.Context, channelID, userID string, c Cursor, join bool, now time.Time) (cursor Cursor, ok bool, err error)
-	// Advance moves rows and the senders' cursors forward, never back. It is idempotent, and takes
-	// at most 4096 channels and senders together. Head moves Count with it. LastMessage moves
-	// independently, so 0 means that there is no newer message.
+	// Advance moves rows and the senders' cursors forward, never back. It is idempotent, and takes at
+	// most 4096 channels and senders together. Count moves with Head. LastMessage moves independently
+	// of them; 0 leaves it unchanged.
 	//
-	// Advance creates an open channel if there is no row, because a restored store may have lost
-	// the one from Ensure. In an open channel, a sender who is not a member becomes one if their
-	// cursor here is beyond the seq at which they last left. In a members-only channel only
-	// members' cursors move. Cursors are moved before numbers, so that no user's own message is
+	// Advance creates an open channel if there is no row, because a restored store may have lost the
+	// one from Ensure. In an open channel, a sender who is not a member becomes one if their cursor in
+	// moves is beyond the seq at which they last left (see RemoveMembers). In a members-only channel
+	// only members' cursors move. Cursors are moved before numbers, so that no user's own message is
 	// unread to them.
 	Advance(ctx context.Context, moves []Advance, now time.Time) error
 	// Changes returns the changes after a stamp, and the stamp for the next call. It may return
 	// changes again. A call returns the change of an acknowledged write if it begins after the
 	// acknowledgement and its stamp is from before the write. From the zero stamp it returns no
-	// changes. Changes older than a minute may be omitted. Stamps of the embedded store are valid
-	// only within its process, as are the streams that they serve.
+	// changes, only the current stamp. Changes older than a minute may be omitted. Stamps of the
+	// embedded store are valid only within its process.
 	Changes(ctx context.Context, after Stamp) ([]Change, Stamp, error)
 }

@@ -5,18 +5,20 @@ import (
 	"time"
 )
 
-// throttle lets each key through at most once per interval. It is safe for concurrent use.
+// throttle admits each key at most once per interval; the field every is the interval. It is safe
+// for concurrent use.
 type throttle struct {
 	every time.Duration
 
 	mu sync.Mutex
-	// taken holds the time at which each key was last let through.
+	// taken holds the time at which each key was last admitted. Keys that may be admitted again are
+	// dropped about once per interval.
 	taken map[membership]time.Time
-	// swept is when expired keys were last dropped.
+	// swept is when such keys were last dropped from taken.
 	swept time.Time
 }
 
-// take reports whether the key is let through.
+// take reports whether the key is admitted at the time now, and records it if so.
 func (t *throttle) take(k membership, now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

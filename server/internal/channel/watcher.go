@@ -15,10 +15,11 @@ import (
 // Subscriptions holds this node's live streams. Its methods may be called concurrently and return
 // promptly.
 type Subscriptions interface {
-	// SubscribedSubjects returns the subjects whose streams subscribe to the channel by membership,
-	// each once.
+	// SubscribedSubjects returns the subjects with streams that have the channel, each once.
+	// Subscriptions that need no membership are left out, such as those of holders of `manage`.
 	SubscribedSubjects(channelID string) []string
-	// Expel removes the channel from every such stream of the subject. It may be repeated.
+	// Expel removes the channel from every stream of the subject, except from subscriptions that need
+	// no membership. It may be repeated.
 	Expel(channelID, subject string)
 }
 
@@ -29,17 +30,16 @@ type WatcherConfig struct {
 	Access        *Access
 	Subscriptions Subscriptions
 	// Interval is the maximum time between polls of the store for changes. Each interval is up to a
-	// fifth shorter at random, so that nodes spread. The default is 500 ms.
+	// fifth shorter at random, so that the nodes do not poll all at once. The default is 500 ms.
 	Interval time.Duration
 	// Timeout bounds one call of the store. The default is 400 ms.
 	Timeout time.Duration
 	// ConfirmTimeout is how long the store may take to confirm the membership of a user named by a
-	// hint. The user is then expelled without confirmation. The default is 800 ms.
+	// hint (see Watcher.Hint). After it the user is expelled without an answer. The default is 800 ms.
 	ConfirmTimeout time.Duration
-	// RecheckFor is how long a change is checked again and again. It covers streams that subscribed
-	// to the channel meanwhile on the strength of a membership read before the change. The default
-	// is
-	// 5 s.
+	// RecheckFor is how long the memberships that a change names are checked again after it, at every
+	// poll. It covers streams that subscribed meanwhile because of a membership read before the
+	// change. The default is 5 s.
 	RecheckFor time.Duration
 	Logger     *slog.Logger
 }
@@ -56,7 +56,7 @@ type Watcher struct {
 	wake    chan struct{}
 	polls   chan pollResult
 	results chan checkResult
-	// The fields of the loop's goroutine:
+	// Only the goroutine of watch uses the fields from here to recent.
 	stamp          Stamp
 	nextAt         time.Time
 	polling        bool
@@ -74,7 +74,7 @@ type Watcher struct {
 	stopped bool
 }
 
-// hint is a change that a node announced.
+// hint is a change that was passed to Hint, and the time of that call.
 type hint struct {
 	Change
 	at time.Time
@@ -82,9 +82,10 @@ type hint struct {
 
 // pendingCheck is a subscription whose membership must be checked.
 type pendingCheck struct {
-	// since is the time of the last change that concerns it. Only a check that began later counts.
+	// since is the time of the last change that concerns it. A check that began earlier does not
+	// confirm the membership.
 	since time.Time
-	// deadline is when ConfirmTimeout ends; zero means never.
+	// deadline is when the user is expelled without a confirmation; zero means never.
 	deadline time.Time
 	// retryAt is the earliest time of the next check. inFlight is true while a check is in
 	// progress.
@@ -92,7 +93,8 @@ type pendingCheck struct {
 	inFlight bool
 }
 
-// recentChange is the part of a channel's members that is checked repeatedly until a time.
+// recentChange names the users of a channel whose memberships are checked at every poll until a
+// time: all subscribers, or those in users.
 type recentChange struct {
 	all   bool
 	users map[string]bool
@@ -120,11 +122,11 @@ const (
 	maxChecks = 16
 	// checkRetryDelay is the delay after a failed check.
 	checkRetryDelay = 50 * time.Millisecond
-	// startTimeout bounds the read of the first stamp.
+	// startTimeout bounds the read of the first Stamp in Start.
 	startTimeout = 10 * time.Second
 )
 
-// NewWatcher returns a watcher. Start starts it.
+// NewWatcher returns a watcher that does nothing until Start.
 func NewWatcher(cfg WatcherConfig) *Watcher {
 	cfg.Interval = cmp.Or(cfg.Interval, 500*time.Millisecond)
 	cfg.Timeout = cmp.Or(cfg.Timeout, 400*time.Millisecond)
@@ -159,11 +161,12 @@ func (w *Watcher) Start(ctx context.Context) error {
 	})
 }
 
-// Stop ends the watcher's goroutines and waits for them.
+// Stop ends the watcher's goroutines and waits for them, even if ctx ends.
 func (w *Watcher) Stop(ctx context.Context) error { return w.life.Stop(ctx) }
 
-// Hint announces a change that a node made. It returns at once and may be called at any time, even
-// before Start.
+// Hint passes a change that this or another node made to the watcher. It returns at once and may be
+// called at any time, even before Start, and concurrently. After Stop it only drops cached
+// memberships.
 func (w *Watcher) Hint(c Change) {
 	w.cfg.Access.Forget(c)
 	w.mu.Lock()
@@ -196,7 +199,8 @@ func (w *Watcher) watch(ctx context.Context) {
 	}
 }
 
-// runDue does the work that is due and returns the time of the next.
+// runDue starts the poll and the checks that are due, and expels users whose deadlines have passed.
+// It returns the time at which to call it again at the latest.
 func (w *Watcher) runDue(ctx context.Context, now time.Time) time.Time {
 	if !w.polling && !now.Before(w.nextAt) {
 		w.recheckRecent(now)
@@ -268,7 +272,8 @@ func (w *Watcher) applyHints() {
 	}
 }
 
-// addChange marks the subscriptions that a change concerns for a check.
+// addChange marks the subscriptions that a change concerns for a check. at is the time of the
+// change. until is the deadline for confirmations; zero means none.
 func (w *Watcher) addChange(c Change, at, until time.Time) {
 	if w.cfg.Access.knownOpen(c.ChannelID) {
 		return // everyone may use it
@@ -319,7 +324,7 @@ func (w *Watcher) recheckRecent(now time.Time) {
 	}
 }
 
-// startChecks starts the checks that are due, one call per user.
+// startChecks starts the checks that are due, one goroutine per user and at most maxChecks in all.
 func (w *Watcher) startChecks(now time.Time) {
 	asks := make(map[string][]string)
 	for k, d := range w.pending {

@@ -15,7 +15,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/lifecycle/lifecycletest"
 )
 
-// fakeHub holds streams by channel and subject, and records when each lost its channel.
+// fakeHub holds the subjects with streams by channel. It records how long after begin each lost its
+// channel.
 type fakeHub struct {
 	mu      sync.Mutex
 	streams map[string][]string
@@ -42,7 +43,7 @@ func (h *fakeHub) open(channelID, subject string) {
 	h.streams[channelID] = append(h.streams[channelID], subject)
 }
 
-// begin restarts the clock of the recorded times.
+// begin sets the time from which the recorded times count.
 func (h *fakeHub) begin() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -55,8 +56,8 @@ type watchBundle struct {
 	watcher *Watcher
 }
 
-// watch runs test beside a watcher, in a synctest bubble. At the start ada and bob are members of
-// `closed` and `open` and have streams with both.
+// watch runs test with a started watcher, in a synctest bubble. At the start ada and bob are
+// members of `closed` and `open`, and have streams with both and with `none`.
 func watch(t *testing.T, test func(b *watchBundle)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -99,7 +100,8 @@ func (b *watchBundle) remove(t *testing.T, channelID, userID string) Change {
 	return Change{channelID, []string{userID}}
 }
 
-// wantLost fails the test unless exactly these streams lost their channel, each within a time.
+// wantLost fails the test unless exactly the wanted streams, each given as "channel subject", have
+// lost their channel, each within that time after begin.
 func (b *watchBundle) wantLost(t *testing.T, within time.Duration, want ...string) {
 	t.Helper()
 	b.hub.mu.Lock()
@@ -136,7 +138,8 @@ func TestWatcherAppliesHint(t *testing.T) {
 	})
 }
 
-// Without hints, polls of the store are enough, at any moment.
+// Without hints, polls of the store alone expel a removed member within a second, whenever the
+// removal happens.
 func TestWatcherPolls(t *testing.T) {
 	t.Parallel()
 	for at := range 10 {
@@ -156,7 +159,8 @@ func TestWatcherPolls(t *testing.T) {
 	}
 }
 
-// If a channel is created as members-only, everyone else who subscribed to it before loses it.
+// If a channel is created as members-only, everyone who subscribed to it before and is not a member
+// loses it.
 func TestWatcherChecksNewMembersOnlyChannel(t *testing.T) {
 	t.Parallel()
 	for _, hint := range []bool{false, true} {
@@ -174,7 +178,8 @@ func TestWatcherChecksNewMembersOnlyChannel(t *testing.T) {
 	}
 }
 
-// away makes the store fail, or hang, from now on.
+// away makes every call of the store fail from now on: at once, or only when its context ends if
+// hang is set.
 func (b *watchBundle) away(hang bool) {
 	b.store.script(func(ctx context.Context, _ string) error {
 		if hang {
@@ -198,14 +203,14 @@ func TestWatcherFailsClosed(t *testing.T) {
 			b.away(hang)
 			b.watcher.Hint(change)
 			b.watcher.Hint(open)
-			b.watcher.Hint(Change{ChannelID: "none"}) // names nobody
+			b.watcher.Hint(Change{ChannelID: "none"}) // names no user
 			pass(799 * time.Millisecond)
 			b.wantLost(t, 0)
 			pass(time.Millisecond)
 			b.wantLost(t, 800*time.Millisecond, "closed bob")
 			pass(10 * time.Second)
 			b.wantLost(t, 800*time.Millisecond, "closed bob")
-			// Once it answers again, members stay.
+			// Once the store answers again, nobody else is expelled.
 			b.store.script(nil, nil)
 			pass(time.Second)
 			b.wantLost(t, 800*time.Millisecond, "closed bob")
@@ -213,7 +218,8 @@ func TestWatcherFailsClosed(t *testing.T) {
 	}
 }
 
-// A short outage of the store costs a member nothing.
+// A member who is named by a hint stays subscribed if the store answers again before
+// ConfirmTimeout.
 func TestWatcherWaitsForConfirmation(t *testing.T) {
 	t.Parallel()
 	watch(t, func(b *watchBundle) {
@@ -226,7 +232,7 @@ func TestWatcherWaitsForConfirmation(t *testing.T) {
 	})
 }
 
-// Hints do not wait for each other: many users of a store that hangs are all expelled in time.
+// If the store hangs, many users named by one hint are all expelled within ConfirmTimeout.
 func TestWatcherFailsClosedForMany(t *testing.T) {
 	t.Parallel()
 	watch(t, func(b *watchBundle) {
@@ -262,7 +268,8 @@ func TestWatcherRechecks(t *testing.T) {
 	})
 }
 
-// A check that began before a removal does not count, even if its answer comes after.
+// A check that began before a removal does not confirm the membership, even if its answer comes
+// after the removal.
 func TestWatcherIgnoresOlderChecks(t *testing.T) {
 	t.Parallel()
 	watch(t, func(b *watchBundle) {
@@ -286,7 +293,7 @@ func TestWatcherIgnoresOlderChecks(t *testing.T) {
 	})
 }
 
-// Added again before the check: bob stays.
+// A user who is removed and added again before the check stays subscribed.
 func TestWatcherChecksCurrentMembership(t *testing.T) {
 	t.Parallel()
 	watch(t, func(b *watchBundle) {
@@ -298,7 +305,7 @@ func TestWatcherChecksCurrentMembership(t *testing.T) {
 	})
 }
 
-// A slow store costs a member nothing, although recent changes are checked repeatedly.
+// A member stays subscribed while the store is slow and one hint after another names them.
 func TestWatcherWithSlowStore(t *testing.T) {
 	t.Parallel()
 	for at := range 10 {
@@ -319,7 +326,7 @@ func TestWatcherWithSlowStore(t *testing.T) {
 	}
 }
 
-// A hint drops the cached membership at once, and so does a poll.
+// A hint that a user was removed drops their cached membership at once, and so does a poll.
 func TestWatcherDropsOldChanges(t *testing.T) {
 	t.Parallel()
 	watch(t, func(b *watchBundle) {
@@ -337,7 +344,8 @@ func TestWatcherDropsOldChanges(t *testing.T) {
 	})
 }
 
-// One poll runs at a time, however slow. Start fails if the store is down.
+// One poll of the store runs at a time, even if it is slow. Start fails if the store does not
+// answer.
 func TestWatcherPollsOneAtATime(t *testing.T) {
 	t.Parallel()
 	watch(t, func(b *watchBundle) {
@@ -387,7 +395,7 @@ func TestWatcherStartsAndStops(t *testing.T) {
 	})
 }
 
-// Hints may arrive at any time.
+// Hint may be called before, during and after Start and Stop.
 func TestWatcherHintsBesideStartAndStop(t *testing.T) {
 	t.Parallel()
 	for i := range 50 {

@@ -13,13 +13,13 @@ import (
 
 const (
 	// advanceEvery is the minimum time between two writes of a bucket's rows; events that arrive
-	// meanwhile are joined. Together with the write it keeps rows within the 100 ms that a list of
-	// channels may be behind.
+	// meanwhile are joined. With the time that a write takes, it keeps rows within the 100 ms that a
+	// list of channels may be behind the log.
 	advanceEvery = 50 * time.Millisecond
-	// maxMoves is the maximum number of channels and senders in one write.
+	// maxMoves is the maximum number of channels and senders together in one call of Rows.Advance.
 	maxMoves = 4096
-	// maxAdvances is the maximum number of concurrent writes of a node over all its buckets. Rows
-	// serve lists, so if the store is overloaded they fall behind before messages do.
+	// maxAdvances is the maximum number of concurrent calls of Rows.Advance by a node, over all its
+	// buckets. Rows serve lists, so if the store is overloaded they fall behind before messages do.
 	maxAdvances = 2
 )
 
@@ -32,7 +32,7 @@ type Rows interface {
 type AdvancerConfig struct {
 	Source Source
 	Rows   Rows
-	// Identity is the identity of the store.
+	// Identity is that of the message store: its number of buckets and its epoch are used.
 	Identity message.Identity
 	// Owner decides which buckets are this node's; nil means all.
 	Owner Owner
@@ -41,9 +41,9 @@ type AdvancerConfig struct {
 }
 
 // Advancer advances the channel rows and the senders' read cursors according to the change stream.
-// It has its own consumer of the stream, so that a cache that cannot be written does not hold up
-// the rows, nor the reverse. It confirms an event only after the rows include it, so that a crash
-// loses none.
+// It consumes the stream separately from the Builder, so that a cache that cannot be written does
+// not hold up the rows, nor the reverse. It confirms an event only after the rows include it, so
+// that a crash loses none.
 type Advancer struct {
 	life   lifecycle.Base
 	source Source
@@ -51,7 +51,7 @@ type Advancer struct {
 	id     message.Identity
 	owner  Owner
 	logger *slog.Logger
-	// writeSlots has capacity for the concurrent writes.
+	// writeSlots holds one element per write in progress. Its capacity, maxAdvances, bounds them.
 	writeSlots chan struct{}
 }
 
@@ -63,7 +63,8 @@ func NewAdvancer(config AdvancerConfig) *Advancer {
 	}
 }
 
-// Start starts consuming and returns at once. See lifecycle.Service.
+// Start starts to consume the events of the buckets that this node owns, and returns at once. See
+// lifecycle.Service.
 func (a *Advancer) Start(ctx context.Context) error {
 	return eachBucket(ctx, &a.life, a.id.Buckets, a.run)
 }
@@ -89,7 +90,8 @@ func (a *Advancer) run(ctx context.Context, bucket int) {
 				began := time.Now()
 				err := a.writeAdvances(ctx, events)
 				<-a.writeSlots
-				// Do not call a slow store more often than it can answer.
+				// The next write begins no earlier than twice the duration of this one after its start, to
+				// spare a slow store.
 				next = began.Add(max(advanceEvery, 2*time.Since(began)))
 				return err
 			})
@@ -118,8 +120,8 @@ func (a *Advancer) writeAdvances(ctx context.Context, events []message.Event) er
 	return nil
 }
 
-// fold joins events into one move per channel. Events of another epoch are omitted: they belong to
-// a log that the store no longer has.
+// fold joins events into one channel.Advance per channel. Events of another epoch are omitted: they
+// belong to a log that the store no longer has.
 func (a *Advancer) fold(events []message.Event) []channel.Advance {
 	var moves []channel.Advance
 	at := make(map[string]int)

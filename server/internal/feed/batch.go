@@ -11,17 +11,17 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// freshness is the maximum age of a message's state when it is published. An older state is read
-// again, because the message may have been recalled in the meantime.
+// freshness is the maximum age of a message's state when it is published. An older state is first
+// read again from the store, because the message may have been recalled in the meantime.
 const freshness = time.Second
 
-// messageKey identifies a message by its position.
+// messageKey identifies a message by its channel and its seq.
 type messageKey struct {
 	channelID string
 	seq       int64
 }
 
-// messageState is a message and the time of its state.
+// messageState is a message as it was at the time asOf. A zero asOf means that the time is unknown.
 type messageState struct {
 	message message.Entry
 	asOf    time.Time
@@ -50,7 +50,7 @@ func newBatch(entries []message.Entry) *batch {
 	return b
 }
 
-// keyOf returns the place of the message that an entry sends or changes.
+// keyOf returns the key of the message that an entry sends, edits or recalls.
 func keyOf(e *message.Entry) messageKey {
 	if e.Kind == message.KindSend {
 		return messageKey{e.ChannelID, e.Seq}
@@ -58,8 +58,8 @@ func keyOf(e *message.Entry) messageKey {
 	return messageKey{e.ChannelID, e.TargetSeq}
 }
 
-// apply calls log.Apply for the batch's edits and recalls, because their writer may have died
-// before doing so.
+// apply calls the store's Apply for the batch's edits and recalls, because their writer may have
+// died before doing so. Repeats are harmless.
 func (b *batch) apply(ctx context.Context, store FeederStore) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallel)
@@ -76,9 +76,9 @@ func (b *batch) apply(ctx context.Context, store FeederStore) error {
 	return group.Wait()
 }
 
-// refresh reads all messages whose state is unknown or too old. Reading takes time, so it checks
-// again afterwards, for at most three rounds: the state from a store that takes longer than a
-// second each time is then used.
+// refresh reads all messages whose state is unknown or older than freshness, and applies the
+// batch's edits and recalls to them. A read may take so long that other states become too old, so
+// refresh reads up to three times. If some are then still too old, they are used.
 func (b *batch) refresh(ctx context.Context, store FeederStore) error {
 	for range 3 {
 		stale := b.stale(time.Now())
@@ -93,7 +93,8 @@ func (b *batch) refresh(ctx context.Context, store FeederStore) error {
 	return nil
 }
 
-// stale returns the seqs of the messages to read, by channel.
+// stale returns the seqs of the messages whose state is unknown or older than freshness, by
+// channel.
 func (b *batch) stale(now time.Time) map[string][]int64 {
 	seqs := make(map[string][]int64)
 	seen := make(map[messageKey]bool)
@@ -109,9 +110,10 @@ func (b *batch) stale(now time.Time) map[string][]int64 {
 	return seqs
 }
 
-// read reads the current state of messages.
+// read reads the messages with the given seqs, by channel, into b.states. It fails unless the store
+// returns all of them.
 func (b *batch) read(ctx context.Context, store FeederStore, stale map[string][]int64) error {
-	var mu sync.Mutex // guards b.messages
+	var mu sync.Mutex // guards b.states
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallel)
 	for channelID, seqs := range stale {
@@ -139,8 +141,8 @@ func (b *batch) read(ctx context.Context, store FeederStore, stale map[string][]
 	return group.Wait()
 }
 
-// fold applies the batch's edits and recalls to its messages, because a read may not show yet what
-// was applied.
+// fold applies the batch's edits and recalls to the messages in b.states, because a read may not
+// include them yet.
 func (b *batch) fold() {
 	pieces := make(map[string][]message.Entry)
 	seen := make(map[messageKey]bool)
@@ -165,7 +167,7 @@ func (b *batch) fold() {
 	}
 }
 
-// events returns the events of the batch.
+// events returns the events to publish, one per entry. refresh must have succeeded before.
 func (b *batch) events(epoch string) []message.Event {
 	events := make([]message.Event, len(b.entries))
 	for i := range b.entries {

@@ -10,7 +10,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/testkit"
 )
 
-// fill appends n messages to each of some channels, in batches.
+// fill appends n messages to each of that many channels, in batches.
 func (r *rig) fill(channels, n int) {
 	r.t.Helper()
 	for c := range channels {
@@ -50,7 +50,7 @@ func (r *rig) waitStreamed(want uint64) {
 }
 
 // BenchmarkFeeder publishes from the embedded store to JetStream. The entries are older than a
-// second, so each is read again.
+// second, so the Feeder reads each again before it publishes it.
 func BenchmarkFeeder(b *testing.B) {
 	for _, channels := range []int{1, 1000} {
 		b.Run(fmt.Sprintf("channels=%d", channels), func(b *testing.B) {
@@ -70,7 +70,7 @@ func BenchmarkFeeder(b *testing.B) {
 	}
 }
 
-// BenchmarkBuilder moves events from JetStream into redis-server.
+// BenchmarkBuilder measures how fast a Builder moves events from JetStream into redis-server.
 func BenchmarkBuilder(b *testing.B) {
 	for _, channels := range []int{1, 1000} {
 		b.Run(fmt.Sprintf("channels=%d", channels), func(b *testing.B) {
@@ -96,7 +96,7 @@ func BenchmarkBuilder(b *testing.B) {
 	}
 }
 
-// waitConsumed waits until every event is confirmed.
+// waitConsumed waits until the Builder's consumers have confirmed every event.
 func (r *rig) waitConsumed() {
 	r.t.Helper()
 	js := r.jetStream()

@@ -20,10 +20,11 @@ import (
 const (
 	defaultKeep        = 150
 	defaultLoadTimeout = 10 * time.Second
-	// maxBatchRounds is how often one batch may find its sets missing before it fails and is
-	// delivered again.
+	// maxBatchRounds is how often a batch is appended to the cache, with rebuilds of missing sets
+	// after each time, before it fails and is delivered again.
 	maxBatchRounds = 10
-	// maxRebuildRounds is how often one rebuild loads a log that grows meanwhile.
+	// maxRebuildRounds is how often one rebuild loads a channel's entries at most. It loads them again
+	// if the log has grown meanwhile, or after ErrStaleLoad.
 	maxRebuildRounds = 5
 )
 
@@ -34,8 +35,8 @@ type BuilderConfig struct {
 	Store  BuilderStore
 	// Keep is the number of entries per channel that the cache holds; 0 means 150.
 	Keep int
-	// LoadTimeout is how long a rebuild waits for the store to return the published entries before
-	// it leaves the channel without a set; 0 means 10 s.
+	// LoadTimeout is how long a rebuild of a channel's cached entries waits for the store to return
+	// the entries that were published. The channel is then left uncached. 0 means 10 s.
 	LoadTimeout time.Duration
 	// Owner decides which buckets are this node's; nil means all.
 	Owner Owner
@@ -47,8 +48,8 @@ type BuilderConfig struct {
 	Logger *slog.Logger
 }
 
-// Builder maintains the cache of each channel's newest entries from the change stream of every
-// bucket.
+// Builder maintains the cache of each channel's newest entries from the change stream, for the
+// buckets that this node owns.
 type Builder struct {
 	life        lifecycle.Base
 	source      Source
@@ -75,7 +76,8 @@ func NewBuilder(config BuilderConfig) (*Builder, error) {
 	}, nil
 }
 
-// Start starts consuming and returns at once. See lifecycle.Service.
+// Start starts to consume the events of the buckets that this node owns, and returns at once. See
+// lifecycle.Service.
 func (b *Builder) Start(ctx context.Context) error {
 	return eachBucket(ctx, &b.life, b.store.Identity().Buckets, b.run)
 }
@@ -84,7 +86,7 @@ func (b *Builder) Start(ctx context.Context) error {
 // delivered again to the next consumer.
 func (b *Builder) Stop(ctx context.Context) error { return b.life.Stop(ctx) }
 
-// run consumes the events of one bucket until ctx ends.
+// run consumes the events of one bucket, while this node owns it, until ctx ends.
 func (b *Builder) run(ctx context.Context, bucket int) {
 	whileOwned(ctx, b.owner, bucket, func(ctx context.Context) {
 		// The error can only be that ctx has ended.
@@ -118,10 +120,10 @@ func (b *Builder) handle(ctx context.Context, events []message.Event) error {
 	return nil
 }
 
-// groupByChannel groups events by channel, in their order.
+// groupByChannel groups events by channel. Within a channel they keep their order.
 //
-// Events of another epoch are omitted: they belong to a log that the store no longer has. The set
-// that they were in has their epoch, and so ends with the first entry of the new one.
+// Events of another epoch are omitted: they belong to a log that the store no longer has. A set
+// that they are in has their epoch, so the first entry of the new epoch deletes or replaces it.
 func (b *Builder) groupByChannel(ctx context.Context, events []message.Event) []ChannelChanges {
 	epoch := b.store.Identity().Epoch
 	var runs []ChannelChanges
@@ -148,7 +150,7 @@ func (b *Builder) groupByChannel(ctx context.Context, events []message.Event) []
 	return runs
 }
 
-// cacheChangeOf returns the change that an event makes to a cached set.
+// cacheChangeOf returns the change that an event makes to its channel's set of cached entries.
 func cacheChangeOf(e *message.Event) CacheChange {
 	if e.Kind == message.KindSend {
 		return CacheChange{Entry: message.Cached{Epoch: e.Epoch, Seq: e.Seq, Count: e.Count, Message: e.Message}}
@@ -161,8 +163,9 @@ func cacheChangeOf(e *message.Event) CacheChange {
 	}
 }
 
-// rebuildAll rebuilds the sets of the unfinished runs and returns the remaining parts of those
-// runs. Runs whose rebuild was abandoned are omitted.
+// rebuildAll rebuilds the sets of the runs that CacheWriter.Append did not finish, and returns the
+// remaining parts of those runs. done holds the number of changes that were applied, by run. Runs
+// whose rebuild was abandoned are omitted.
 func (b *Builder) rebuildAll(ctx context.Context, runs []ChannelChanges, done []int) ([]ChannelChanges, error) {
 	var left []ChannelChanges
 	group, groupCtx := errgroup.WithContext(ctx)
@@ -193,9 +196,9 @@ func (b *Builder) rebuildAll(ctx context.Context, runs []ChannelChanges, done []
 	return kept, nil
 }
 
-// rebuild replaces a channel's set with the newest entries of the store, once these reach the
-// published entry at reach. If that fails, it leaves the channel without a set, which is always
-// correct, and returns false.
+// rebuild replaces a channel's set of cached entries with the newest entries of the store, once
+// these reach the seq reach, which was published. If they do not in time, it drops the set, which
+// is always correct, and returns false without an error.
 //
 // Another builder may have processed a later recall before this builder's set existed. After
 // writing, rebuild therefore reads the head of the log, and writes again if the log has grown
@@ -212,7 +215,7 @@ func (b *Builder) rebuild(ctx context.Context, channelID string, reach int64) (b
 		}
 		err = b.cache.Replace(ctx, channelID, began, entries)
 		if errors.Is(err, ErrStaleLoad) {
-			continue // this process was suspended for a while
+			continue // this process was suspended between the load and the write
 		}
 		if err != nil {
 			return false, err
@@ -237,8 +240,8 @@ func (b *Builder) rebuild(ctx context.Context, channelID string, reach int64) (b
 }
 
 // load returns a channel's newest entries in ascending order, in the form that the cache holds. It
-// returns nil if they do not reach the entry at reach within the Builder's patience. began is the
-// cache's time before the read.
+// returns nil if they do not reach the seq reach within LoadTimeout. began is the result of
+// CacheWriter.Now from before the read.
 func (b *Builder) load(ctx context.Context, channelID string, reach int64) (entries []message.Cached, began time.Time, err error) {
 	waits := newBackoff()
 	epoch := b.store.Identity().Epoch
@@ -252,7 +255,8 @@ func (b *Builder) load(ctx context.Context, channelID string, reach int64) (entr
 		}
 		slices.Reverse(newest)
 		if dense(newest) && newest[len(newest)-1].Seq >= reach {
-			// A read may return a message as it was before an edit or recall that it also returns.
+			// The store may return a message as it was before an edit or a recall that is also among the
+			// entries.
 			message.Fold(newest)
 			entries = make([]message.Cached, len(newest))
 			for i := range newest {

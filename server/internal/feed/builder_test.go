@@ -38,7 +38,7 @@ func TestGapRebuildsOnSendAndDeletesOnChange(t *testing.T) {
 		r.mustDeliver(source, r.eventOf(sent))
 		r.mustMirror("room")
 	}
-	// The set falls behind, as an old Redis might.
+	// The channel's set loses its newest entries, as if Redis were restored to an earlier state.
 	fallBehind := func() {
 		if err := r.client.ZPopMax(t.Context(), key("room"), 3).Err(); err != nil {
 			t.Fatal(err)
@@ -97,7 +97,7 @@ func TestRedeliveryChangesNothing(t *testing.T) {
 		t.Error(diff)
 	}
 	r.expires("room", time.Hour)
-	// Even without a set, a late redelivery does not build one with the old text.
+	// If the set is gone, a late redelivery of the send does not build one with the recalled text.
 	if err := r.client.Del(t.Context(), key("room")).Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func TestAnotherEpoch(t *testing.T) {
 	if err != nil || epoch == old {
 		t.Fatal(epoch, err)
 	}
-	// Events of the old log are ignored, including those beyond the end of the current one.
+	// Events of the old epoch are ignored, even if their seq is beyond the end of the current log.
 	before := r.raw("room")
 	oldEvent.Seq, oldEvent.Message.Seq = 999, 999
 	r.mustDeliver(source, oldEvent)
@@ -151,8 +151,8 @@ func TestBatchOfManyChannels(t *testing.T) {
 	}
 }
 
-// staleReader returns messages as they were sent, although it returns the entries that changed
-// them.
+// staleReader is a store whose Entries returns messages as in texts, by seq, even if edits or
+// recalls of them are applied.
 type staleReader struct {
 	feed.BuilderStore
 	texts map[int64]message.Message
@@ -181,7 +181,8 @@ func TestStaleReadKeepsRecall(t *testing.T) {
 	r.lacks("s3cr3t")
 }
 
-// laggingReader hides entries above a seq for some calls.
+// laggingReader is a store whose next calls of Entries, as many as calls says, do not return
+// entries after the seq above.
 type laggingReader struct {
 	feed.BuilderStore
 	above int64
@@ -222,7 +223,8 @@ func TestMissingEntryDoesNotBlockBatch(t *testing.T) {
 	r.mustMirror("room")
 }
 
-// failingReader fails some calls.
+// failingReader is a store whose next calls of Entries and Head fail, as many of each as the field
+// says.
 type failingReader struct {
 	feed.BuilderStore
 	entries, head atomic.Int64
@@ -253,7 +255,8 @@ func TestStoreFailureRedeliversBatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.mustBeGone("room")
-	// A set that may be out of date must be dropped: the repeated batch would find nothing to do.
+	// If reading the head fails after the set is written, the set may be out of date. It must be
+	// dropped: the repeated batch would find nothing to do.
 	failing.head.Store(1)
 	if err := source.deliver(event); !errors.Is(err, errProvoked) {
 		t.Fatal(err)
@@ -263,7 +266,7 @@ func TestStoreFailureRedeliversBatch(t *testing.T) {
 	r.mustMirror("room")
 }
 
-// racedCache calls a function before its first Replace.
+// racedCache calls before once, ahead of the first Replace.
 type racedCache struct {
 	feed.CacheWriter
 	before func()
@@ -282,7 +285,7 @@ func TestConcurrentRecallDuringRebuild(t *testing.T) {
 	r := newRig(t)
 	sent := r.send("room", "s3cr3t")
 	raced := &racedCache{CacheWriter: r.cache}
-	other := newRig(t) // only its builder is used, on our cache and store
+	other := newRig(t) // only its builder is used, with the cache and the store of r
 	otherSource := other.builderOnly(r.cache, r.store)
 	raced.before = func() {
 		r.mustDeliver(otherSource, r.eventOf(r.recall(sent)))
@@ -296,7 +299,8 @@ func TestConcurrentRecallDuringRebuild(t *testing.T) {
 	r.lacks("s3cr3t")
 }
 
-// stoppedCache is the cache of a process that was suspended for long before its first Replace.
+// stoppedCache passes a time 20 s too early to Replace until Replace fails with ErrStaleLoad once,
+// as if the process had been suspended after its load. stale counts these failures.
 type stoppedCache struct {
 	feed.CacheWriter
 	stale atomic.Int64
@@ -334,7 +338,7 @@ func TestVanishingSetsFailBatch(t *testing.T) {
 	}
 }
 
-// vanishing loses each set as soon as it is built.
+// vanishing is a cache that deletes everything after each Replace.
 type vanishing struct {
 	feed.CacheWriter
 	r *rig

@@ -8,14 +8,16 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// ErrStaleLoad is returned by Replace if the entries were read too long ago to be cached.
+// ErrStaleLoad is returned by CacheWriter.Replace if the entries were read too long ago to be
+// cached.
 var ErrStaleLoad = errors.New("stale load")
 
-// CacheWriter writes the cache of newest entries. Only the Builder calls it. Every call may be
-// repeated without harm, so an error leaves nothing to undo.
+// CacheWriter writes the cache, which has one set per channel: the newest entries of its log. Only
+// the Builder calls it. Every call may be repeated without harm, so an error leaves nothing to
+// undo.
 type CacheWriter interface {
-	// Append applies the entries of each run in order. It returns for each run the number of
-	// entries done, from the front.
+	// Append applies the changes of each run in order; each run is of another channel. It returns for
+	// each run how many of its changes, from the front, are applied.
 	//
 	// An entry that the channel's set already reaches changes nothing. An entry that follows the
 	// set's newest one is added, and the target of an edit or recall is replaced if the set holds
@@ -23,14 +25,14 @@ type CacheWriter interface {
 	// the run before it: the caller must replace the set first. No entry can follow if the channel
 	// has no set or a set of another epoch.
 	Append(ctx context.Context, runs []ChannelChanges) ([]int, error)
-	// Now returns the cache's own time with regard to the channel, for Replace.
+	// Now returns the time of the server that holds the channel's set, for Replace.
 	Now(ctx context.Context, channelID string) (time.Time, error)
 	// Replace replaces the channel's set with entries, which must be dense, ascending and of one
 	// epoch. It does nothing if the set has that epoch and reaches as far as entries. began is the
 	// result of Now from before the entries were read from the store. If that is more than 2 s ago
 	// when the cache would be written, Replace writes nothing and returns ErrStaleLoad.
 	Replace(ctx context.Context, channelID string, began time.Time, entries []message.Cached) error
-	// Drop deletes the channel's set.
+	// Drop deletes the channel's set, if there is one.
 	Drop(ctx context.Context, channelID string) error
 }
 

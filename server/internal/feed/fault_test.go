@@ -91,7 +91,7 @@ func TestRecallDuringNATSOutage(t *testing.T) {
 	sent := r.send("room", "s3cr3t")
 	<-time.After(50 * time.Millisecond) // until the feeder has read it
 	r.recall(sent)
-	<-time.After(time.Until(sent.MsgTime.Add(1100 * time.Millisecond))) // a text may remain for a second
+	<-time.After(time.Until(sent.MsgTime.Add(1100 * time.Millisecond))) // texts read up to 1 s ago may be published
 	r.nats.Start()
 	r.waitMirror("room")
 	r.lacks("s3cr3t")
@@ -106,7 +106,7 @@ func TestRecallDuringNATSOutage(t *testing.T) {
 			t.Errorf("heard %+v", e)
 		}
 	}
-	// The stream must not hold it either.
+	// The stream must not have the recalled text either.
 	for _, e := range r.streamed() {
 		if strings.Contains(string(e), "s3cr3t") {
 			t.Errorf("the stream holds %s", e)
@@ -114,7 +114,7 @@ func TestRecallDuringNATSOutage(t *testing.T) {
 	}
 }
 
-// jetStream returns the stream's manager, for faults.
+// jetStream returns a JetStream client of its own, to inspect and damage the change stream.
 func (r *rig) jetStream() jetstream.JetStream {
 	r.t.Helper()
 	nc, err := nats.Connect(r.nats.URL())
@@ -129,7 +129,7 @@ func (r *rig) jetStream() jetstream.JetStream {
 	return js
 }
 
-// streamed returns all messages in the stream.
+// streamed returns the bodies of all messages in the change stream.
 func (r *rig) streamed() []json.RawMessage {
 	r.t.Helper()
 	stream, err := r.jetStream().Stream(r.t.Context(), "message_change_events")
@@ -174,8 +174,8 @@ func TestDeletedStreamIsRefilled(t *testing.T) {
 	r.waitMirror("room")
 }
 
-// TestCachedSetsStayConsistentUnderFaults breaks one part after another under load, checks every
-// set meanwhile, and compares cache and store at the end.
+// TestCachedSetsStayConsistentUnderFaults damages Redis, NATS and the services in turn under load.
+// No cached set may ever miss an entry or a change, and in the end each equals the store.
 func TestCachedSetsStayConsistentUnderFaults(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
@@ -222,7 +222,7 @@ func TestCachedSetsStayConsistentUnderFaults(t *testing.T) {
 	}
 }
 
-// waitSeq waits until the listener has received one entry.
+// waitSeq waits until the listener has received the event with this seq.
 func (l *listener) waitSeq(t testing.TB, seq int64) {
 	t.Helper()
 	testkit.Eventually(t, patience, func() error {
@@ -235,7 +235,8 @@ func (l *listener) waitSeq(t testing.TB, seq int64) {
 	})
 }
 
-// write appends entries until stop is closed.
+// write appends random sends, edits and recalls to the channels until stop is closed. It then
+// closes done.
 func (r *rig) write(rng *rand.Rand, ids []string, stop <-chan struct{}, done chan<- struct{}) {
 	defer close(done)
 	sent := map[string][]message.Entry{}
@@ -258,8 +259,8 @@ func (r *rig) write(rng *rand.Rand, ids []string, stop <-chan struct{}, done cha
 	}
 }
 
-// look reads sets until stop is closed. A set must be a dense part of the log up to its newest
-// entry, with every change up to there applied.
+// look checks the channels' cached sets until stop is closed, and then closes done. A set must have
+// no gap, must include every change up to its newest entry, and must expire.
 func (r *rig) look(ids []string, stop <-chan struct{}, done chan<- struct{}) {
 	defer close(done)
 	for {
@@ -269,7 +270,7 @@ func (r *rig) look(ids []string, stop <-chan struct{}, done chan<- struct{}) {
 				return
 			default:
 			}
-			// Not through the cache, which would hide an invalid set.
+			// This reads Redis directly, because Cache.Page would hide an invalid set.
 			members, err := r.client.ZRangeWithScores(r.t.Context(), key(id), 0, -1).Result()
 			if err != nil {
 				continue // Redis is away

@@ -35,13 +35,14 @@ import (
 )
 
 const (
-	// batchSize is the maximum number of entries that are published together.
+	// batchSize is the maximum number of entries in one call of Publisher.Publish.
 	batchSize = 256
 	// parallel is the maximum number of concurrent calls of the store for one batch.
 	parallel = 16
 	// closeWait bounds how long a stopped Feeder waits for the store to save a feed's position.
 	closeWait = 5 * time.Second
-	// longCall is how long a call must have lasted for retry to treat its failure as a first one.
+	// longCall is how long a call must have lasted for retry to treat its failure as the first one,
+	// with the shortest delay.
 	longCall = 10 * time.Second
 )
 
@@ -83,7 +84,7 @@ type BuilderStore interface {
 	Entries(ctx context.Context, channelID string, r message.Range) ([]message.Entry, error)
 }
 
-// eachBucket starts a goroutine that calls run for each of n buckets.
+// eachBucket starts n goroutines that call run, one for each bucket, and returns at once.
 func eachBucket(ctx context.Context, life *lifecycle.Base, n int, run func(ctx context.Context, bucket int)) error {
 	return life.Start(ctx, func(_ context.Context, r *lifecycle.Run) error {
 		for bucket := range n {
@@ -136,8 +137,9 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// span records a step of an event in the trace of the request that appended it. It does nothing if
-// traceparent is empty: only sampled requests leave a trace context in their entries.
+// span records a step of an event, from began until now, in the trace of the request that appended
+// it. It does nothing if traceparent is empty: only sampled requests leave a trace context in their
+// entries.
 func span(ctx context.Context, tracer trace.Tracer, name string, kind trace.SpanKind, began time.Time, traceparent string) {
 	if traceparent == "" {
 		return

@@ -33,8 +33,8 @@ type FeederConfig struct {
 	Logger *slog.Logger
 }
 
-// Feeder publishes the entries of every bucket. It retries every failure forever, in order, and
-// skips nothing.
+// Feeder publishes the entries of the buckets that this node owns to the change stream. It retries
+// every failure forever, in order, and skips nothing.
 type Feeder struct {
 	life      lifecycle.Base
 	store     FeederStore
@@ -44,7 +44,7 @@ type Feeder struct {
 	metrics   *Metrics
 	tracer    trace.Tracer
 	logger    *slog.Logger
-	// recent is indexed by bucket.
+	// recent holds the last published entries, by bucket.
 	recent []*recent
 }
 
@@ -78,15 +78,17 @@ func orNoTracer(t trace.Tracer) trace.Tracer {
 	return noop.Tracer{}
 }
 
-// Start starts publishing and returns at once. See lifecycle.Service.
+// Start starts to publish the entries of the buckets that this node owns, and returns at once. See
+// lifecycle.Service.
 func (f *Feeder) Start(ctx context.Context) error {
 	return eachBucket(ctx, &f.life, f.store.Identity().Buckets, f.run)
 }
 
-// Stop stops publishing and waits until the positions are saved, for at most 5 s.
+// Stop stops publishing and waits until the store has saved how far each bucket is published, for
+// at most 5 s.
 func (f *Feeder) Stop(ctx context.Context) error { return f.life.Stop(ctx) }
 
-// run publishes the entries of one bucket until ctx ends.
+// run publishes the entries of one bucket, while this node owns it, until ctx ends.
 func (f *Feeder) run(ctx context.Context, bucket int) {
 	logger := f.logger.With("bucket", bucket)
 	whileOwned(ctx, f.owner, bucket, func(ctx context.Context) {
@@ -98,10 +100,10 @@ func (f *Feeder) run(ctx context.Context, bucket int) {
 	})
 }
 
-// checkEpoch replaces the epoch if a log ends before its last published entry. The store was then
-// put back to an earlier state without a new epoch. The clients' copies of such a log are invalid,
-// and only a new epoch tells them. Each time a node takes over a bucket, it checks one log of the
-// bucket, the last one that was published to.
+// checkEpoch replaces the epoch, and fails with errEpochReplaced, if a log ends before its last
+// published entry. The store was then put back to an earlier state without a new epoch. Clients
+// must discard their copies of such logs, and only a new epoch tells them. checkEpoch checks one
+// log of the bucket, that of the event published last.
 func (f *Feeder) checkEpoch(ctx context.Context, logger *slog.Logger, bucket int) error {
 	if f.history == nil {
 		return nil
@@ -131,8 +133,8 @@ func (f *Feeder) checkEpoch(ctx context.Context, logger *slog.Logger, bucket int
 
 var errEpochReplaced = errors.New("the epoch was replaced")
 
-// feed opens a bucket's feed and publishes its entries until a step fails. The returned error is
-// never nil.
+// feed opens the store's feed of a bucket and publishes its entries until a step fails. The
+// returned error is never nil.
 func (f *Feeder) feed(ctx context.Context, logger *slog.Logger, bucket int) error {
 	if err := f.checkEpoch(ctx, logger, bucket); err != nil {
 		return err
@@ -165,7 +167,8 @@ func (f *Feeder) feed(ctx context.Context, logger *slog.Logger, bucket int) erro
 	}
 }
 
-// publish publishes a batch, retrying until it succeeds. It fails only if ctx ends.
+// publish applies the edits and recalls of a batch to the store and publishes its events, retrying
+// until both succeed. It fails only if ctx ends.
 func (f *Feeder) publish(ctx context.Context, logger *slog.Logger, b *batch) error {
 	began := time.Now()
 	err := retry(ctx, logger, "apply changes", func() error { return b.apply(ctx, f.store) })
@@ -186,7 +189,7 @@ func (f *Feeder) publish(ctx context.Context, logger *slog.Logger, b *batch) err
 }
 
 // send publishes a batch in its current state, retrying until it succeeds. It returns the published
-// events.
+// events, and fails only if ctx ends.
 func (f *Feeder) send(ctx context.Context, logger *slog.Logger, b *batch) (events []message.Event, err error) {
 	err = retry(ctx, logger, "publish", func() error {
 		// Refresh before every attempt: a message may have been recalled since the last one.

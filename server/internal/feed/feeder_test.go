@@ -15,7 +15,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/testkit"
 )
 
-// fakePublisher records the published events, and calls a hook before each attempt.
+// fakePublisher records the published events. It calls before, unless nil, ahead of each attempt
+// with its number from 1, and fails with its error.
 type fakePublisher struct {
 	before func(attempt int) error
 
@@ -57,7 +58,7 @@ func (p *fakePublisher) wait(t testing.TB, n int) []message.Event {
 	return p.all()
 }
 
-// backlog returns nil if a newly opened feed of the channel's bucket returns this many entries.
+// backlog returns nil if want entries of the channel's bucket are not confirmed as published.
 func (r *rig) backlog(channelID string, want int) error {
 	source, err := r.store.OpenFeed(r.t.Context(), message.Bucket(channelID, buckets))
 	if err != nil {
@@ -76,8 +77,9 @@ func (r *rig) backlog(channelID string, want int) error {
 	return nil
 }
 
-// waitConfirmed stops the feeder once it has confirmed everything. A stop may come just before a
-// confirmation, and the store shows a confirmation only with the next entry.
+// waitConfirmed restarts and stops the feeder until it has confirmed all entries of the channel's
+// bucket. A stop may come just before a confirmation, and a confirmation takes effect only with the
+// next entry.
 func (r *rig) waitConfirmed(channelID string) {
 	r.t.Helper()
 	testkit.Eventually(r.t, patience, func() error {
@@ -103,7 +105,7 @@ func TestNothingIsConfirmedBeforeItIsPublished(t *testing.T) {
 	<-tried
 	<-tried
 	lifecycletest.Stop(t, r.feeder)
-	r.send(otherBucket("room"), "x") // the store would show a confirmation with it
+	r.send(otherBucket("room"), "x") // a wrong confirmation would take effect with this entry
 	if err := r.backlog("room", 1); err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +116,8 @@ func TestNothingIsConfirmedBeforeItIsPublished(t *testing.T) {
 	r.waitConfirmed("room")
 }
 
-// unconfirmedLog has feeds whose Published fails a number of times, as after a crash.
+// unconfirmedLog is a store whose feeds fail the next left calls of Published, as if the process
+// had crashed before.
 type unconfirmedLog struct {
 	feed.FeederStore
 	mu   sync.Mutex // guards left
@@ -179,12 +182,12 @@ func TestRecallBeforePublish(t *testing.T) {
 	r.newFeeder(r.store, publisher)
 	lifecycletest.Start(t, r.feeder)
 	sent, edited := r.send("room", "s3cr3t"), r.send("room", "s3cr3t draft")
-	<-failures // it was read from the store with its text
+	<-failures // the feeder has read the messages with their texts
 	<-failures
 	r.edit(edited, "s3cr3t second draft")
 	r.recall(edited)
 	r.recall(sent)
-	<-time.After(time.Until(edited.MsgTime.Add(1100 * time.Millisecond))) // a text may remain for a second
+	<-time.After(time.Until(edited.MsgTime.Add(1100 * time.Millisecond))) // texts read up to 1 s ago may be published
 	mu.Lock()
 	away = false
 	mu.Unlock()
@@ -205,8 +208,8 @@ func TestOldEntriesArePublishedInCurrentState(t *testing.T) {
 				ChannelID: "room", FromID: "ann", MsgType: "text", Content: "s3cr3t",
 				MsgTime: time.Now().Add(at).UTC().Truncate(time.Millisecond),
 			}})
-			// The feed returns it as it was inserted; the store has applied a recall that is much
-			// later in the feed.
+			// The store's feed returns the message as it was inserted, although the store has applied a
+			// recall, which the feed has not returned yet.
 			publisher := &fakePublisher{}
 			log := &insertedLog{FeederStore: r.store, as: map[int64]message.Entry{1: sent}}
 			r.recall(sent)
@@ -220,7 +223,8 @@ func TestOldEntriesArePublishedInCurrentState(t *testing.T) {
 	}
 }
 
-// insertedLog has feeds that return entries as they were inserted, a few at a time.
+// insertedLog is a store whose feeds return the entries in as, by seq, instead of their own, and at
+// most only entries at a time; 0 means no limit.
 type insertedLog struct {
 	feed.FeederStore
 	as   map[int64]message.Entry
@@ -275,8 +279,8 @@ func TestFeederAppliesUnappliedChanges(t *testing.T) {
 	}
 }
 
-// staleLog returns messages as they were sent, although changes to them were applied; at first it
-// returns none at all.
+// staleLog is a store whose Messages returns the entries in as, by seq, instead of the current
+// state. Its first hidden calls return nothing.
 type staleLog struct {
 	feed.FeederStore
 	as     map[int64]message.Entry
@@ -311,7 +315,8 @@ func TestStaleTargetIsPublishedWithItsChanges(t *testing.T) {
 	}
 }
 
-// failingLog fails its first calls of each kind.
+// failingLog is a store that fails its first calls of OpenFeed, Apply and its feeds' Next, as many
+// of each as the field says.
 type failingLog struct {
 	feed.FeederStore
 	mu                    sync.Mutex // guards the fields below

@@ -9,21 +9,23 @@ import (
 
 // Metrics holds the instruments of the Feeder and the Builder.
 type Metrics struct {
-	// Published counts events that the stream has acknowledged, including repeats.
+	// Published counts events that the stream has acknowledged, including repeats after a failure or a
+	// restart, but not those of Feeder.Republish.
 	Published metric.Int64Counter
-	// PublishFailures counts failed attempts to publish a batch.
+	// PublishFailures counts calls of Publisher.Publish that failed. The Feeder repeats each.
 	PublishFailures metric.Int64Counter
 	// PublishLag is the time in seconds from the append of an entry until the stream acknowledged
 	// it.
 	PublishLag metric.Float64Histogram
 	// Appended counts events that the builder has processed, including repeats.
 	Appended metric.Int64Counter
-	// Rebuilds counts rebuilds of sets from the store.
+	// Rebuilds counts how often the Builder began to rebuild a channel's cached entries from the
+	// store.
 	Rebuilds metric.Int64Counter
-	// Abandoned counts sets that were dropped because the store did not return the published
-	// entries in time.
+	// Abandoned counts rebuilds that left the channel uncached because the store did not return the
+	// published entries in time.
 	Abandoned metric.Int64Counter
-	// Foreign counts ignored events of another epoch.
+	// Foreign counts events that the Builder ignored because they are of another epoch.
 	Foreign metric.Int64Counter
 }
 

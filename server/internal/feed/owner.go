@@ -17,7 +17,8 @@ type Owner interface {
 	Changed() <-chan struct{}
 }
 
-// errNotOwner ends the work on a bucket that another node has taken over.
+// errNotOwner is the cause with which whileOwned cancels the work on a bucket that this node no
+// longer owns.
 var errNotOwner = errors.New("bucket is owned by another node")
 
 // whileOwned calls fn each time this node becomes the bucket's owner, with a context that ends when

@@ -17,7 +17,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/testkit"
 )
 
-// ownership is a feed.Owner that a test sets.
+// ownership is a feed.Owner that owns all buckets or none, as a test sets it.
 type ownership struct {
 	mu      sync.Mutex // guards the fields below
 	owned   bool
@@ -48,7 +48,7 @@ func (o *ownership) set(owned bool) {
 	o.changed = make(chan struct{})
 }
 
-// published collects the seqs that feeders publish, by feeder.
+// published collects the seqs that several feeders publish, by the feeder's name.
 type published struct {
 	mu   sync.Mutex
 	seqs map[string][]int64 // guarded by mu
@@ -88,8 +88,8 @@ func sendMany(r *rig, channelID string, n int) message.Entry {
 	return last
 }
 
-// A bucket that moves from one node to another and back is fed by its owner only, and nothing is
-// skipped.
+// While a bucket moves from one node to another and back, only the feeder of its owner publishes,
+// and every entry is published.
 func TestOnlyTheOwnerFeeds(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -114,7 +114,7 @@ func TestOnlyTheOwnerFeeds(t *testing.T) {
 	sendMany(r, "room", 5)
 	reaches("a", 5)
 	a.set(false)
-	sendMany(r, "room", 5) // without an owner they wait
+	sendMany(r, "room", 5) // while no node owns the bucket, its entries wait
 	b.set(true)
 	reaches("b", 10)
 	b.set(false)
@@ -140,7 +140,7 @@ func TestOnlyTheOwnerFeeds(t *testing.T) {
 	}
 }
 
-// lastEvent is a change stream with one past event.
+// lastEvent is a feed.History whose newest event of every bucket is this one.
 type lastEvent message.Event
 
 func (l *lastEvent) LastPublished(context.Context, int) (message.Event, bool, error) {
@@ -195,12 +195,13 @@ func TestRolledBackLogReplacesEpoch(t *testing.T) {
 	}
 }
 
-// rowRecorder is a feed.Rows that records its calls.
+// rowRecorder is a feed.Rows that fails its first calls, and merges the moves of later ones by
+// channel.
 type rowRecorder struct {
 	mu    sync.Mutex
 	rows  map[string]channel.Advance // guarded by mu
 	calls int                        // guarded by mu
-	fail  int                        // guarded by mu; the number of calls that fail
+	fail  int                        // guarded by mu; how many of the next calls fail
 }
 
 func (r *rowRecorder) Advance(_ context.Context, moves []channel.Advance, _ time.Time) error {
@@ -259,8 +260,8 @@ func TestRowsFollowTheLog(t *testing.T) {
 	})
 }
 
-// forgetful is a change stream whose servers were killed together: the last acknowledged events are
-// lost.
+// forgetful is a Publisher that keeps the seqs of the events in memory. A test clears them, as if
+// all servers of the change stream were killed at once.
 type forgetful struct {
 	mu   sync.Mutex
 	seqs []int64 // guarded by mu

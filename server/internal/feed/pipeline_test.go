@@ -50,7 +50,7 @@ func TestEveryEntryReachesSubscribersAndCache(t *testing.T) {
 	for _, id := range ids {
 		r.waitMirror(id)
 	}
-	// Each event carries its message as some entry left it, never older than the event's own.
+	// Each event has its message as of the event's own entry or a later one.
 	for _, id := range ids {
 		for _, e := range heard[id].all() {
 			if e.Message.ChangedSeq < e.Seq || e.Message.ChannelID != id || e.Epoch != r.store.Identity().Epoch {
@@ -141,7 +141,8 @@ func TestOnlySendsRecreateExpiredSet(t *testing.T) {
 	if _, err := r.cache.Page(t.Context(), "room", message.Range{Limit: 10}); err != nil {
 		t.Fatal(err)
 	}
-	// A later channel's set shows that the builder has processed the edit and the recall.
+	// Once the builder has built the set of another channel of the bucket, it has processed the edit
+	// and the recall too.
 	same := sameBucket("room")
 	r.send(same, "x")
 	r.waitMirror(same)
@@ -153,7 +154,7 @@ func TestOnlySendsRecreateExpiredSet(t *testing.T) {
 	r.expires("room", week)
 }
 
-// sameBucket returns another channel of a channel's bucket.
+// sameBucket returns the id of another channel in the bucket of channelID.
 func sameBucket(channelID string) string {
 	for i := 0; ; i++ {
 		id := fmt.Sprintf("%s-%d", channelID, i)
@@ -163,7 +164,7 @@ func sameBucket(channelID string) string {
 	}
 }
 
-// otherBucket returns a channel of another bucket.
+// otherBucket returns the id of a channel in another bucket than that of channelID.
 func otherBucket(channelID string) string {
 	for i := 0; ; i++ {
 		id := fmt.Sprintf("%s-%d", channelID, i)
@@ -198,7 +199,8 @@ func TestServicesStartAndStop(t *testing.T) {
 	})
 }
 
-// TestFeedResumesAfterRestart sends messages while services are replaced by others of their kind.
+// TestFeedResumesAfterRestart restarts the feeder and the builder between sends. The cache must
+// have every message in the end.
 func TestFeedResumesAfterRestart(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).start()

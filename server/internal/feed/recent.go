@@ -18,9 +18,10 @@ const (
 	maxRecent = 2048
 )
 
-// recent keeps the last published entries of one bucket. It is safe for concurrent use.
+// recent keeps the last published entries of one bucket, to publish them again. It is safe for
+// concurrent use.
 type recent struct {
-	// republish requests that they are published again.
+	// republish receives a value when the entries must be published again.
 	republish chan struct{}
 
 	mu      sync.Mutex
@@ -34,7 +35,8 @@ type publishedEntry struct {
 
 func newRecent() *recent { return &recent{republish: make(chan struct{}, 1)} }
 
-// add adds entries that were just published and drops old ones.
+// add adds entries that were just published. It drops entries older than recentFor, and the oldest
+// beyond maxRecent.
 func (r *recent) add(entries []message.Entry) {
 	now := time.Now()
 	r.mu.Lock()
@@ -49,7 +51,7 @@ func (r *recent) add(entries []message.Entry) {
 	r.entries = slices.Delete(r.entries, 0, old)
 }
 
-// all returns the entries that are kept.
+// all returns a copy of the kept entries, oldest first.
 func (r *recent) all() []message.Entry {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -60,10 +62,10 @@ func (r *recent) all() []message.Entry {
 	return entries
 }
 
-// Republish requests that the owners of the buckets publish the events of the last 10 s once more,
-// up to 2048 per bucket. Call it when the connection to NATS is restored: the servers may have lost
-// acknowledged events. Repeats are harmless, because all consumers identify events by seq. It
-// returns at once and may be called concurrently.
+// Republish makes this Feeder publish its last events once more: for each bucket that it owns, at
+// least those of the last 10 s, but at most 2048. Call it when the connection to NATS is restored:
+// the servers may have lost acknowledged events. Repeats are harmless, because all consumers
+// identify events by seq. It returns at once and may be called concurrently.
 func (f *Feeder) Republish() {
 	for _, r := range f.recent {
 		select {

@@ -45,7 +45,7 @@ type rig struct {
 	cache   *redisstore.Cache
 	feeder  *feed.Feeder
 	builder *feed.Builder
-	// feeds and builds are the configurations of the feeder and the builder.
+	// feeds and builds are the configurations of feeder and builder, for restarts.
 	feeds  feed.FeederConfig
 	builds feed.BuilderConfig
 
@@ -53,13 +53,14 @@ type rig struct {
 	logs map[string]*logEnd
 }
 
-// logEnd is the end of a channel's log; its mutex is held while an entry is appended.
+// logEnd has the seq of the last entry of a channel's log, and its count. mu is held while an entry
+// is appended.
 type logEnd struct {
 	mu         sync.Mutex
 	seq, count int64
 }
 
-// newRig creates the parts and starts no service.
+// newRig starts Redis and NATS, and creates a feeder and a builder, which it does not start.
 func newRig(t testing.TB, options ...testkit.RedisOption) *rig {
 	t.Helper()
 	r := &rig{t: t, redis: testkit.Redis(t, options...), nats: testkit.NATS(t), logs: map[string]*logEnd{}}
@@ -129,7 +130,7 @@ func (r *rig) remakeBuilder() {
 	r.builder = builder
 }
 
-// start starts both services.
+// start starts the feeder and the builder.
 func (r *rig) start() *rig {
 	r.t.Helper()
 	lifecycletest.Start(r.t, r.feeder)
@@ -164,7 +165,8 @@ func (r *rig) end(channelID string) *logEnd {
 	return end
 }
 
-// insert appends one entry, as the Writer would, but leaves Apply to the feeder.
+// insert appends one entry and returns it with its seq, as message.Writer would, but leaves
+// LogWriter.Apply to the feeder.
 func (r *rig) insert(e message.Entry) message.Entry {
 	r.t.Helper()
 	end := r.end(e.ChannelID)
@@ -194,7 +196,7 @@ func (r *rig) send(channelID, text string) message.Entry {
 	}})
 }
 
-// edit and recall append and apply an entry, as the Writer would.
+// edit and recall append an entry and apply it to the target, as message.Writer would.
 func (r *rig) edit(target message.Entry, text string) message.Entry {
 	r.t.Helper()
 	return r.apply(r.insert(cacheChangeOf(target, message.KindEdit, text)))
@@ -222,7 +224,7 @@ func (r *rig) apply(change message.Entry) message.Entry {
 
 func key(channelID string) string { return "msg_cache:" + channelID }
 
-// raw returns the cached set as stored in Redis.
+// raw returns the channel's cached set as stored in Redis; empty if there is none.
 func (r *rig) raw(channelID string) []redis.Z {
 	r.t.Helper()
 	members, err := r.client.ZRangeWithScores(r.t.Context(), key(channelID), 0, -1).Result()
@@ -232,7 +234,8 @@ func (r *rig) raw(channelID string) []redis.Z {
 	return members
 }
 
-// mirrors returns nil if the cached set equals the newest part of the store's log, byte for byte.
+// mirrors returns nil if the channel's cached set equals the newest part of the store's log, byte
+// for byte.
 func (r *rig) mirrors(channelID string) error {
 	newest, err := r.store.Entries(r.t.Context(), channelID, message.Range{Desc: true, Limit: keep})
 	if err != nil {
@@ -267,7 +270,7 @@ func (r *rig) waitMirror(channelIDs ...string) {
 	}
 }
 
-// waitGone waits until the channel has no set.
+// waitGone waits until the channel has no set in the cache.
 func (r *rig) waitGone(channelID string) {
 	r.t.Helper()
 	testkit.Eventually(r.t, patience, func() error {
@@ -294,7 +297,7 @@ func (r *rig) lacks(text string) {
 	}
 }
 
-// age sets a recognizable expiry.
+// age makes the channel's set expire in an hour, so that a later renewal shows.
 func (r *rig) age(channelID string) {
 	r.t.Helper()
 	if !r.client.Expire(r.t.Context(), key(channelID), time.Hour).Val() {
@@ -353,7 +356,7 @@ func (l *listener) wait(t testing.TB, last int64) {
 	})
 }
 
-// fakeSource passes the builder the batches that a test delivers.
+// fakeSource is a feed.Source that passes on the batches that a test delivers.
 type fakeSource struct {
 	batches chan []message.Event
 	results chan error
@@ -378,13 +381,13 @@ func (s *fakeSource) Consume(ctx context.Context, _ int, fn func(context.Context
 	}
 }
 
-// deliver passes a batch to the builder and returns its error.
+// deliver passes a batch to the service that consumes s, and returns the error of its callback.
 func (s *fakeSource) deliver(batch ...message.Event) error {
 	s.batches <- batch
 	return <-s.results
 }
 
-// eventOf returns the event that the feeder publishes for an entry immediately.
+// eventOf returns the event that the feeder would publish for an entry now.
 func (r *rig) eventOf(e message.Entry) message.Event {
 	r.t.Helper()
 	ev := message.Event{

@@ -6,15 +6,15 @@ import (
 	"github.com/parleyhq/parley/server/internal/ident"
 )
 
-// Access decides who may use a channel, in addition to the capabilities of the caller's token. Its
-// errors are PermissionDenied with NotMember, and Unavailable if access cannot be determined. It is
-// safe for concurrent use.
+// Access checks what the capabilities of the caller's token do not decide: a members-only channel
+// also requires a membership or the capability `manage`. Its errors are PermissionDenied with
+// NotMember, and Unavailable if access cannot be determined. It is safe for concurrent use.
 type Access interface {
-	// ForSend returns nil if p may send to the channel, as a member or because the channel is open.
-	// The first send creates the channel's row.
+	// ForSend returns nil if p may send to the channel. It creates the row of an open channel if the
+	// channel has none.
 	ForSend(ctx context.Context, p *ident.Principal, channelID string) error
-	// ForRead returns nil if p may use the channel in any other way: read it, or edit and recall
-	// its messages. A channel that does not exist counts as open, and is not created.
+	// ForRead returns nil if p may read the channel, and edit and recall messages in it. A channel
+	// that does not exist counts as open, and is not created.
 	ForRead(ctx context.Context, p *ident.Principal, channelID string) error
 }
 
@@ -28,7 +28,8 @@ func (OpenAccess) ForSend(context.Context, *ident.Principal, string) error { ret
 // ForRead implements Access. It always returns nil.
 func (OpenAccess) ForRead(context.Context, *ident.Principal, string) error { return nil }
 
-// Appender appends drafts. *Writer implements it; see Writer.Append.
+// Appender appends drafts, which are entries without a seq, to their logs. *Writer implements it;
+// see Writer.Append.
 type Appender interface {
 	Append(ctx context.Context, drafts []Draft) []Outcome
 }

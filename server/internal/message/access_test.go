@@ -13,7 +13,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/ident"
 )
 
-// fakeAccess refuses the channels whose id has the given prefix, and records the calls.
+// fakeAccess refuses the channels whose id begins with refused, and records the calls.
 type fakeAccess struct {
 	refused string
 
@@ -179,7 +179,7 @@ func TestCountAtAndMessageAt(t *testing.T) {
 			t.Errorf("no message at %d: %+v, %t, %v", seq, m, ok, err)
 		}
 	}
-	// One read may lag; its miss is not final.
+	// If a lagging read of the store misses the message, MessageAt reads again.
 	hidden := true
 	b.store.visible = func(e *Entry) bool {
 		hide := hidden && e.Seq == 5
@@ -191,7 +191,7 @@ func TestCountAtAndMessageAt(t *testing.T) {
 	}
 }
 
-// hangingLog never answers reads of entries.
+// hangingLog blocks reads of entries until their context ends.
 type hangingLog struct{ *fakeStore }
 
 func (hangingLog) Entries(ctx context.Context, _ string, _ Range) ([]Entry, error) {
@@ -199,8 +199,8 @@ func (hangingLog) Entries(ctx context.Context, _ string, _ Range) ([]Entry, erro
 	return nil, fmt.Errorf("find: %w", ctx.Err())
 }
 
-// If the reader's own patience ends, the fault is the store's; if the caller's deadline ends, it is
-// the deadline's.
+// A read fails as StoreUnavailable if the reader's StoreTimeout ends, and as DeadlinePassed if the
+// caller's context ends.
 func TestReadTimeoutFaults(t *testing.T) {
 	t.Parallel()
 	r := NewReader(hangingLog{newFakeStore()}, nil, testEpoch, ReaderConfig{StoreTimeout: 10 * time.Millisecond})

@@ -6,7 +6,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/fault"
 )
 
-// A replay returns a cached change with the message as the change left it, or fails.
+// A replay never returns a cached recall with the message's old text from a store that is behind.
+// It fails until the store has the recall.
 func TestReplayWaitsForLaggingStore(t *testing.T) {
 	t.Parallel()
 	b := setupRead(t)

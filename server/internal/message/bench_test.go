@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// BenchmarkEvent encodes and decodes an event, which happens to every message twice on its way.
+// BenchmarkEvent encodes and decodes an event, which happens to every message twice between store
+// and subscriber.
 func BenchmarkEvent(b *testing.B) {
 	at := time.UnixMilli(1_700_000_000_123).UTC()
 	event := Event{Kind: KindSend, Epoch: "0123456789abcdef", Seq: 123_456, Count: 123_456, Time: at, Message: Message{

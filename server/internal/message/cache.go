@@ -6,20 +6,20 @@ import "context"
 // writes it; this package reads it. It is safe for concurrent use.
 type Cache interface {
 	// Page returns the cached entries of a range, all read at one moment. It ignores
-	// Range.MessagesOnly and MaxBytes. For an empty or absent set it returns a zero page and no
-	// error.
+	// Range.MessagesOnly and MaxBytes. If the cache holds no entries of the channel, it returns a zero
+	// page and no error.
 	Page(ctx context.Context, channelID string, r Range) (CachedPage, error)
 }
 
 // CachedPage is the part of a range that a cache holds.
 type CachedPage struct {
-	// Epoch is the epoch of the set's newest entry; empty if there is no set.
+	// Epoch is the epoch of the channel's newest cached entry; empty if none is cached.
 	Epoch string
-	// Oldest and Newest are the lowest and the highest seq of the whole set, which is dense between
-	// them.
+	// Oldest and Newest are the lowest and the highest seq that are cached for the channel, inside the
+	// range or not. Every seq between them is cached too.
 	Oldest, Newest int64
-	// Count is the count of the newest entry.
+	// Count is the number of messages in the log up to and including Newest.
 	Count int64
-	// Entries are the entries of the range, in its order, up to its limit.
+	// Entries are the cached entries of the range, in the order of Range.Desc, at most Range.Limit.
 	Entries []Cached
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/fault"
 )
 
-// pastLog answers some plain reads with an older state of the log, or with an error. Reads of the
-// head are always up to date.
+// pastLog answers some plain reads (Message, Changes and Entries) with an older state of the log,
+// or with an error. Reads of the head are always up to date.
 type pastLog struct {
 	*fakeStore
 
@@ -80,7 +80,7 @@ func (l *pastLog) Entries(ctx context.Context, channelID string, r Range) ([]Ent
 	return f.Entries(ctx, channelID, r)
 }
 
-// setupChange is setupRead over a log that can lag. It sends one message, with metadata and a type.
+// setupChange is setupRead over a pastLog. It sends one message, with metadata and a type.
 func setupChange(t *testing.T) (b *readBundle, log *pastLog, sent Receipt) {
 	t.Helper()
 	b = setupRead(t)
@@ -132,7 +132,7 @@ func TestEditAndRecallReturnMessage(t *testing.T) {
 	}
 }
 
-// The message may not be visible at all if it was sent a moment ago.
+// Edit returns the edited message even if the first read after the edit does not find the message.
 func TestEditBeforeMessageIsVisible(t *testing.T) {
 	t.Parallel()
 	b, log, sent := setupChange(t)
@@ -217,8 +217,8 @@ func TestRecallOfRecalledMessage(t *testing.T) {
 	}
 }
 
-// If the store fails between the append and the read, the caller repeats the change and gets its
-// result.
+// If the store fails after it stored an edit or a recall, the call fails with OUTCOME_UNKNOWN. A
+// repeat of the call returns the result.
 func TestReadFailureAfterChange(t *testing.T) {
 	t.Parallel()
 	for name, outage := range map[string]func(l *pastLog){

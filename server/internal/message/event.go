@@ -30,9 +30,9 @@ var eventNames = [...]string{KindSend: "insert", KindEdit: "edit", KindRecall: "
 // Name returns the `event_type` of the kind.
 func (k Kind) Name() string { return eventNames[k] }
 
-// record is the JSON form of an event and of a cached entry. A cached entry has no event_type,
-// channel_id or timestamp. Epoch and seq must come first, in this order: the scripts of the cache
-// compare the first bytes of a value.
+// record is the JSON form of an event and of a cached send, which has no event_type, channel_id or
+// timestamp. Cached edits and recalls have some of the fields; see cachedChange. Epoch and seq must
+// come first, in this order: the scripts of the cache compare the first bytes of a value.
 type record struct {
 	Epoch       string            `json:"epoch"`
 	Seq         int64             `json:"seq"`
@@ -107,7 +107,8 @@ func (e *Event) UnmarshalJSON(data []byte) error {
 }
 
 // readRecord decodes a record. It uses the next version of encoding/json, which takes a third of
-// the time: every message is decoded twice on its way, and a page of a list decodes fifty.
+// the time: every message is decoded twice between store and subscriber, and a page of a list
+// decodes fifty.
 func readRecord(data []byte) (r record, err error) {
 	err = jsonv2.Unmarshal(data, &r)
 	return r, err
@@ -136,7 +137,7 @@ type Cached struct {
 	// TargetSeq is the seq of the message that an edit or a recall changed. Message.MsgID is its
 	// id.
 	TargetSeq int64
-	// Message is set for a send.
+	// Message is the message of a send. For an edit or a recall only its MsgID is encoded.
 	Message Message
 }
 

@@ -18,7 +18,7 @@ type fakeStore struct {
 	beforeInsert func(entries []Entry) error
 	// afterInsert may turn the reply of a completed insert into an error, like a lost reply.
 	afterInsert func(entries []Entry) error
-	// visible hides entries from reads for which it returns false; may be nil.
+	// visible returns false for the entries to hide from reads; nil hides none.
 	visible func(e *Entry) bool
 	applies int
 }
@@ -159,7 +159,7 @@ var (
 	_ LogReader = (*fakeStore)(nil)
 )
 
-// clock is a clock that tests set.
+// clock is a clock that stands at the time that a test sets.
 type clock struct {
 	mu sync.Mutex
 	t  time.Time

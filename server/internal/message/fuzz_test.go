@@ -40,7 +40,8 @@ func FuzzEvent(f *testing.F) {
 
 var plainEpoch = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
-// The same holds for a value of the cache, which also begins as the scripts of the cache expect.
+// A cached value that can be decoded is encoded so that it decodes to the same value. It begins
+// with CachedHead, as the scripts of the cache expect.
 func FuzzCached(f *testing.F) {
 	for _, seed := range eventSeeds(f) {
 		f.Add(seed)
@@ -53,8 +54,8 @@ func FuzzCached(f *testing.F) {
 	})
 }
 
-// roundTrip decodes, encodes, decodes and encodes. It returns nil bytes for data that cannot be
-// decoded.
+// roundTrip decodes data, encodes the result, and does both again. It fails the test unless both
+// encodings are equal. It returns nil bytes for data that cannot be decoded.
 func roundTrip[T any](t *testing.T, data []byte) (T, []byte) {
 	t.Helper()
 	var first, second T

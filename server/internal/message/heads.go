@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// maxKnownHeads bounds the channels that heads remembers. A forgotten channel costs one read of the
-// store.
+// maxKnownHeads bounds the channels that heads remembers. When it is reached, a quarter of them is
+// forgotten. A forgotten channel costs one read of the store.
 const maxKnownHeads = 65_536
 
 // heads caches the ends of logs, from reads of the store, which concurrent callers share, and from
@@ -27,7 +27,8 @@ type knownHead struct {
 	// no read yet.
 	head  Head
 	began time.Time
-	// seen is the highest seq passed to observe.
+	// seen is the highest seq passed to observe. A read that started later and returned a lower Seq
+	// resets it.
 	seen int64
 }
 
@@ -41,7 +42,8 @@ func (h *heads) observe(channelID string, seq int64) {
 	}
 }
 
-// put stores k. The caller holds the lock.
+// put stores k. If maxKnownHeads channels are known, it first drops a quarter of them. The caller
+// holds the lock.
 func (h *heads) put(channelID string, k knownHead) {
 	if h.known == nil {
 		h.known = make(map[string]knownHead)
@@ -59,8 +61,8 @@ func (h *heads) put(channelID string, k knownHead) {
 }
 
 // get returns the end of a log, from a read that began at most maxAge before this call. With a
-// positive maxAge the Seq is at least the highest that this node has seen. With a maxAge of 0 the
-// read began after this call did, and its result is returned as is.
+// positive maxAge the Seq is at least the highest that was passed to observe. With a maxAge of 0
+// the read began after this call did, and its result is returned as is.
 func (h *heads) get(ctx context.Context, channelID string, maxAge time.Duration) (Head, error) {
 	called := time.Now()
 	for {
@@ -73,8 +75,8 @@ func (h *heads) get(ctx context.Context, channelID string, maxAge time.Duration)
 			}
 			return k.head, nil
 		}
-		// A flight in progress may have begun before this call. Its answer then does not count, and
-		// the loop starts another.
+		// A shared read in progress may have begun too long before this call. The loop then ignores its
+		// result and starts another read.
 		ch := h.reads.DoChan(channelID, func() (any, error) {
 			return nil, h.read(context.WithoutCancel(ctx), channelID)
 		})
@@ -108,8 +110,8 @@ func (h *heads) read(ctx context.Context, channelID string) error {
 	defer h.mu.Unlock()
 	k := h.known[channelID]
 	if head.Seq < seen {
-		// This node knows of an entry that a linearizable read does not return: the log went back,
-		// which only a restore can do.
+		// This node knows of an entry that a linearizable read does not return: the log became shorter,
+		// which only a restore from a backup can cause.
 		k.seen = head.Seq
 	}
 	k.head, k.began = head, began

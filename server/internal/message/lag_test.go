@@ -45,7 +45,7 @@ func TestReplayWaitsForLaggingCache(t *testing.T) {
 			t.Errorf("replay %d looked %d times", i, n)
 		}
 	}
-	other := "d" // in another share, so it is still waited for
+	other := "d" // a channel of another shard, for which replays still wait
 	for Bucket(other, lagShards) == Bucket("c", lagShards) {
 		other += "d"
 	}
@@ -66,7 +66,7 @@ func TestReplayWaitsForLaggingCache(t *testing.T) {
 	}
 }
 
-// lateCache reports every read of it.
+// lateCache sends to asked after every read.
 type lateCache struct {
 	*fakeCache
 

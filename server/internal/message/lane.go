@@ -10,15 +10,16 @@ import (
 	"github.com/parleyhq/parley/server/internal/fault"
 )
 
-// maxHeads bounds the heads that a lane remembers. A forgotten one costs one read of the store.
+// maxHeads is the number of channels that a lane remembers with their heads (the ends of their
+// logs). Beyond it, idle ones are forgotten. A forgotten one costs one read of the store.
 const maxHeads = 65_536
 
-// lane is the writer of one bucket: a queue per channel, and a loop that joins ready items into one
-// insert.
+// lane is the writer of one bucket, which is a share of the channels. It has a queue per channel,
+// and a loop that joins items of all its channels into one insert.
 //
-// A channel is resolved in a goroutine of its own (resolve.go) if its head is unknown, its next
-// item must be checked against the log, or its last insert failed. It is left out of inserts
-// meanwhile; other channels continue.
+// A channel is resolved if its head is unknown, its next item must be checked against the log, or
+// its last insert failed: a goroutine reads what is missing from the store (resolve.go). The
+// channel is left out of inserts meanwhile; other channels continue.
 type lane struct {
 	ctx        context.Context //nolint:containedctx // the lane's own life, not a caller's
 	store      LogWriter
@@ -28,10 +29,10 @@ type lane struct {
 	background sync.WaitGroup
 
 	mu       sync.Mutex
-	wake     *sync.Cond // signals that work is ready, the lane is idle, or it is closed
+	wake     *sync.Cond // signals that work is ready, or that the lane is idle, closed or aborted
 	channels map[string]*channel
 	ready    []*channel // channels that have items and are not being resolved, in order of arrival
-	queued   int        // number of unsettled items
+	queued   int        // number of items that have no outcome yet
 	closed   bool       // refuses new requests
 	aborted  bool       // ends the loop
 }
@@ -42,18 +43,19 @@ type channel struct {
 	queue []*request
 	// head is the end of the log; nil if it is not known for certain.
 	head *Head
-	// targets holds the targets of the checked items by message id, as of head. The value is nil
-	// for a message that does not exist.
+	// targets holds the messages that the checked edits and recalls of the queue change, by message
+	// id, as of head. The value is nil for a message that does not exist.
 	targets map[string]*Entry
-	// expectDuplicates is set while new items are likely to be in the log already, as during a
-	// second import. Items are then looked up before they are inserted, because a failed insert
+	// expectDuplicates is set while new items are likely to be in the log already, as when an import
+	// is run a second time. Items are then looked up before they are inserted, because a failed insert
 	// costs more than a read.
 	expectDuplicates bool
-	// resolving is true while the channel is being resolved. queued is true while it is in ready.
+	// resolving is true while the channel is being resolved. queued is true while the channel is in
+	// lane.ready.
 	resolving, queued bool
 }
 
-// newLane returns a lane that is closed.
+// newLane returns a lane that refuses requests until open is called.
 func newLane(store LogWriter, bucket int, cfg *WriterConfig, resolvers chan struct{}) *lane {
 	l := &lane{
 		store: store, bucket: bucket, cfg: cfg, resolvers: resolvers, channels: make(map[string]*channel), closed: true,
@@ -86,7 +88,7 @@ func (l *lane) enqueue(r *request) {
 	l.makeReady(c)
 }
 
-// evictIdle drops idle channels if there are too many.
+// evictIdle drops channels without requests if the lane remembers maxHeads channels.
 func (l *lane) evictIdle() {
 	if len(l.channels) < maxHeads {
 		return
@@ -110,7 +112,8 @@ func (l *lane) makeReady(c *channel) {
 	l.wake.Broadcast()
 }
 
-// cancel ends a request whose caller no longer waits.
+// cancel fails the unsettled items of a request whose caller no longer waits; see request.fail for
+// cause. It does nothing if the request has ended.
 func (l *lane) cancel(r *request, cause error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -132,7 +135,8 @@ func (r *request) countSettled() int {
 	return n
 }
 
-// settle calls request.settle and updates the lane's count.
+// settle sets the outcome of an item, unless it has one, and decrements queued. The caller holds
+// the lock.
 func (l *lane) settle(r *request, it *item, out Outcome) {
 	if it.settled {
 		return
@@ -143,7 +147,7 @@ func (l *lane) settle(r *request, it *item, out Outcome) {
 	}
 }
 
-// open starts accepting requests. Their calls of the store end with ctx.
+// open starts accepting requests. The calls of the store that they cause end when ctx ends.
 func (l *lane) open(ctx context.Context) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -165,7 +169,7 @@ func (l *lane) waitIdle() {
 	l.mu.Unlock()
 }
 
-// abort fails the pending requests and ends the loop.
+// abort fails the pending requests and makes run return.
 func (l *lane) abort() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -181,7 +185,7 @@ func (l *lane) abort() {
 	l.wake.Broadcast()
 }
 
-// run is the lane's loop. It returns once the lane is aborted.
+// run inserts one batch after another. It returns once the lane is aborted.
 func (l *lane) run() {
 	for {
 		b := l.nextBatch()
@@ -200,7 +204,7 @@ func (l *lane) run() {
 	}
 }
 
-// batch is one insert.
+// batch holds the entries of one insert, and for each the item that it comes from.
 type batch struct {
 	entries []Entry
 	items   []batchItem
@@ -213,7 +217,8 @@ type batchKey struct {
 	ClientKey
 }
 
-// batchItem is the origin of a batch's entry, and the head of its log once the entry is stored.
+// batchItem is the item, with its request and channel, that an entry of a batch comes from. head is
+// the end of the channel's log once the entry is stored.
 type batchItem struct {
 	channel *channel
 	request *request
@@ -221,8 +226,8 @@ type batchItem struct {
 	head    Head
 }
 
-// nextBatch waits for work and returns a batch to insert, possibly an empty one. It returns nil
-// once the lane is aborted.
+// nextBatch waits for channels with items to insert and returns a batch. The batch may be empty,
+// for example if all of them must be resolved first. It returns nil once the lane is aborted.
 func (l *lane) nextBatch() *batch {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -247,7 +252,8 @@ func (l *lane) nextBatch() *batch {
 }
 
 // assignSeqs assigns seqs to the channel's items and adds them to the batch. It stops at the limits
-// of the batch or at the first item that must be checked before.
+// of the batch, or at the first item that must be checked against the log or depends on the outcome
+// of another item in the batch.
 func (l *lane) assignSeqs(c *channel, b *batch) {
 	c.dropEnded()
 	head := *c.head
@@ -263,7 +269,7 @@ func (l *lane) assignSeqs(c *channel, b *batch) {
 			}
 			key := batchKey{c.id, it.key()}
 			if _, repeated := b.keys[key]; repeated {
-				return // wait for the outcome of the first one
+				return // wait for the outcome of the item with the same key
 			}
 			if (it.Kind != KindSend || c.expectDuplicates) && !it.checked {
 				if taken == 0 {
@@ -297,7 +303,8 @@ func (l *lane) assignSeqs(c *channel, b *batch) {
 	c.dropEnded()
 }
 
-// dropEnded removes requests without items left to insert from the queue.
+// dropEnded removes requests without items left to insert from the queue. If the queue is then
+// empty, it also discards the targets.
 func (c *channel) dropEnded() {
 	n := 0
 	for _, r := range c.queue {
@@ -313,7 +320,8 @@ func (c *channel) dropEnded() {
 	}
 }
 
-// discardChecks discards the targets and the checked marks of the channel's items.
+// discardChecks discards what the last lookup found: the targets, and the checked marks of the
+// queued items.
 func (c *channel) discardChecks() {
 	c.targets = nil
 	for _, r := range c.queue {
@@ -356,8 +364,8 @@ func (it *item) entry(c *channel, head *Head, now time.Time) Entry {
 	return e
 }
 
-// targetID returns the message id that is part of the payload: the target's for a change, none for
-// a send. A send gets a new id on every try.
+// targetID returns the message id that is part of the item's digest: the target's for an edit or a
+// recall, empty for a send, because a repeated send has a new id.
 func (it *item) targetID() string {
 	if it.Kind == KindSend {
 		return ""
@@ -366,7 +374,8 @@ func (it *item) targetID() string {
 }
 
 // checkChange decides whether an edit or a recall of target may be stored; a nil target means that
-// there is none. If refused is true, out is the outcome.
+// the message does not exist. If refused is true, out is the outcome: an error, or a duplicate for
+// a recall of a recalled message.
 func checkChange(it *item, target *Entry) (out Outcome, refused bool) {
 	switch {
 	case target == nil:
@@ -385,7 +394,8 @@ func checkChange(it *item, target *Entry) (out Outcome, refused bool) {
 	return Outcome{}, false
 }
 
-// duplicateOutcome returns the outcome of an item whose client key is taken by e.
+// duplicateOutcome returns the outcome of an item whose client key the stored entry e already has:
+// that of e if both have the same payload, otherwise CLIENT_MSG_ID_REUSED.
 func duplicateOutcome(it *item, e *Entry) Outcome {
 	if it.Kind == KindSend && e.MsgID == it.MsgID {
 		return e.outcome(false) // our own entry, from an insert whose reply was lost
@@ -436,8 +446,9 @@ func (l *lane) finish(b *batch, n int, err error) {
 	l.wake.Broadcast()
 }
 
-// handleUnstored adds to unresolved the channels that must be resolved after an insert that did not
-// store everything.
+// handleUnstored handles the items after the first n of a batch, which an insert that failed with
+// err did not store or may not have stored. It marks them and adds their channels to unresolved if
+// they must be resolved. A nil err means that all are stored.
 func (l *lane) handleUnstored(b *batch, n int, err error, unresolved map[*channel]resolveReason) {
 	if err == nil {
 		return
@@ -452,7 +463,7 @@ func (l *lane) handleUnstored(b *batch, n int, err error, unresolved map[*channe
 		p := &b.items[i]
 		switch {
 		case isConflict && p.channel == b.items[n].channel:
-			p.item.insertFailed = true // forces a lookup: this item or a later one is already in the log
+			p.item.insertFailed = true // forces a lookup: the item may already be in the log
 			if _, ok := unresolved[p.channel]; !ok {
 				unresolved[p.channel] = resolveReason{conflictSeq: b.entries[i].Seq}
 			}

@@ -16,10 +16,10 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Kind is the effect that an entry has on the log.
+// Kind is what an entry does: it sends a message, or edits or recalls an earlier one.
 type Kind int8
 
-// The kinds. Stores keep these values.
+// The kinds. The values are stored and must not change.
 const (
 	KindSend   Kind = 0
 	KindEdit   Kind = 1
@@ -29,7 +29,7 @@ const (
 // Status is the state of a message.
 type Status int8
 
-// The statuses. Stores, the cache and published events carry these values.
+// The statuses. The values are in stores, the cache and published events, and must not change.
 const (
 	StatusSent     Status = 0
 	StatusEdited   Status = 1
@@ -41,15 +41,16 @@ const (
 type Message struct {
 	MsgID     string
 	ChannelID string
-	// Seq is the message's position in the log, dense from 1. Count is the number of messages in
-	// the log up to and including it.
+	// Seq is the message's position in the log, which starts at 1; edits and recalls have positions of
+	// their own. Count is the number of messages in the log up to and including this one.
 	Seq, Count  int64
 	FromID      string
 	MsgType     string
 	Content     string
 	Metadata    map[string]string
 	ClientMsgID string
-	// MsgTime is in UTC, in whole milliseconds, the precision that every store keeps.
+	// MsgTime is when the message was appended: in UTC and whole milliseconds, the precision that
+	// every store keeps.
 	MsgTime time.Time
 	Status  Status
 	// ChangedSeq is the seq of the last entry that changed the message, or its own Seq if none has.
@@ -61,8 +62,8 @@ type Message struct {
 //
 // For an edit or a recall, MsgID and TargetSeq are those of the target, FromID is the user who made
 // the change, and Content is the new text of an edit; Metadata, MsgType and Status are empty. For a
-// send, the embedded Message is in its current state: Apply has changed Content, Metadata, Status
-// and ChangedSeq.
+// send, the embedded Message includes the edits and recalls that LogWriter.Apply has applied to it:
+// they change Content, Metadata, Status and ChangedSeq.
 type Entry struct {
 	Message
 	Kind Kind
@@ -76,8 +77,8 @@ type Entry struct {
 	Traceparent string
 }
 
-// Bucket returns the bucket of a channel, in [0, n). The mapping must never change: no store
-// records it, but it decides where every entry is stored.
+// Bucket returns the bucket of a channel, in [0, n), where n is the number of buckets. The mapping
+// must never change: no store records it, but it decides where every entry is stored.
 func Bucket(channelID string, n int) int {
 	return int(xxhash.Sum64String(channelID) % uint64(n)) //nolint:gosec // n is small and positive
 }

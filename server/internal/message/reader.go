@@ -16,21 +16,23 @@ import (
 
 // ReaderConfig sets a reader's limits. Zero values mean the defaults.
 type ReaderConfig struct {
-	// MaxAge is the maximum age of the head against which a page is checked. A list is never
-	// further behind the acknowledged entries. The default is 1 s.
+	// MaxAge is the maximum age of the cached end of the log that a page is checked against. A list
+	// includes every entry that was acknowledged longer ago. The default is 1 s.
 	MaxAge time.Duration
 	// MaxPageBytes is the maximum size of a page's content. A page has at least one message, which
 	// may be larger. The default is 1 MiB.
 	MaxPageBytes int
-	// StoreTimeout bounds how long a read waits for a store that is behind. The default is 3 s.
+	// StoreTimeout bounds one read of the store, with its repeats while the store is behind. The
+	// default is 3 s.
 	StoreTimeout time.Duration
 	// CacheTimeout bounds one read of the cache. A read that takes longer counts as a miss. The
 	// default is 250 ms.
 	CacheTimeout time.Duration
-	// CacheLagTimeout bounds how long a patient replay waits for a cache that is behind. The
+	// CacheLagTimeout bounds how long Replay waits, if patient is set, for a cache that is behind. The
 	// default is 1 s.
 	CacheLagTimeout time.Duration
-	// OnList is called for every page that was read, for metrics; may be nil.
+	// OnList is called, possibly concurrently, for every page of a list that was read, for metrics;
+	// may be nil.
 	OnList func(fromCache bool)
 	Logger *slog.Logger
 }
@@ -43,8 +45,8 @@ type Reader struct {
 	epoch string
 	cfg   ReaderConfig
 	heads heads
-	// noWaitUntil holds, by Bucket of the channel, the time in Unix nanoseconds until which reads
-	// do not wait for a cache that is behind.
+	// noWaitUntil holds the time in Unix nanoseconds until which replays do not wait for a cache that
+	// is behind. The index is the channel's Bucket of lagShards.
 	noWaitUntil [lagShards]atomic.Int64
 }
 
@@ -78,11 +80,11 @@ func NewReader(log LogReader, cache Cache, epoch string, cfg ReaderConfig) *Read
 // Epoch returns the epoch of every log.
 func (r *Reader) Epoch() string { return r.epoch }
 
-// ObserveSeq records that the channel's log reaches at least seq. No later page of the log ends
-// before seq.
+// ObserveSeq records that the channel's log reaches at least seq. Later lists do not take an
+// earlier entry for the end of the log.
 func (r *Reader) ObserveSeq(channelID string, seq int64) { r.heads.observe(channelID, seq) }
 
-// State returns the state of a log, no older than the entries acknowledged when the call began.
+// State returns the state of a log. It includes every entry that was acknowledged before the call.
 func (r *Reader) State(ctx context.Context, channelID string) (State, error) {
 	h, err := r.heads.get(ctx, channelID, 0)
 	if err != nil {
@@ -91,8 +93,8 @@ func (r *Reader) State(ctx context.Context, channelID string) (State, error) {
 	return State{Epoch: r.epoch, Oldest: 1, Head: h.Seq, Count: h.Count}, nil // logs are never trimmed
 }
 
-// Unavailable returns the fault for a store that does not answer a read. If err is a fault already,
-// it returns err.
+// Unavailable returns the fault for a store that does not answer a read: DeadlineExceeded if err is
+// context.Canceled, otherwise Unavailable. If err is a fault already, it returns err.
 func Unavailable(err error) error {
 	if _, ok := fault.As(err); ok {
 		return err
@@ -104,7 +106,8 @@ func Unavailable(err error) error {
 	return fault.Wrap(err, fault.Unavailable, fault.StoreUnavailable, "the store does not answer")
 }
 
-// pageRange selects a page of messages. A before of 0 means no upper bound.
+// pageRange selects a page of messages. after and before are exclusive; a before of 0 means no
+// upper bound.
 type pageRange struct {
 	channelID     string
 	after, before int64
@@ -113,8 +116,8 @@ type pageRange struct {
 	size          int
 }
 
-// pageResult is a page. last is the seq of its last message. more reports whether there are further
-// messages.
+// pageResult is a page. last is the seq of its last message. more reports whether further messages
+// follow in the page's direction. head is the end of the log that the page was checked against.
 type pageResult struct {
 	messages  []Message
 	last      int64
@@ -144,9 +147,9 @@ func (r *Reader) page(ctx context.Context, q pageRange) (pageResult, error) {
 	return res, err
 }
 
-// headFor returns the head of a log, at most MaxAge old and not below what this node has seen. If
-// minSeq or after is beyond it, the head is read again; if they are still beyond it, the error is
-// POSITION_OUT_OF_RANGE.
+// headFor returns the seq of a log's last entry, at most MaxAge old and not below the seqs passed
+// to ObserveSeq. If minSeq or after is beyond it, the head is read again; if they are still beyond
+// it, the error is POSITION_OUT_OF_RANGE.
 func (r *Reader) headFor(ctx context.Context, channelID string, minSeq, after int64) (int64, error) {
 	h, err := r.heads.get(ctx, channelID, r.cfg.MaxAge)
 	if err == nil && max(minSeq, after) > h.Seq {
@@ -174,8 +177,8 @@ type readFunc func(ctx context.Context, channelID string, rg Range, reach int64)
 
 var errNotCached = errors.New("page not in cache")
 
-// walk reads entries until it has a page of messages. Several reads may be necessary because of
-// edits and recalls between the messages.
+// walk reads entries until it has a page of messages or the range ends. Several reads may be
+// necessary because of edits and recalls between the messages.
 func (r *Reader) walk(ctx context.Context, q pageRange, head int64, read readFunc) (pageResult, error) {
 	var res pageResult
 	rg := Range{After: q.after, Before: q.before, Desc: q.desc, MaxBytes: r.cfg.MaxPageBytes}
@@ -216,8 +219,8 @@ func (r *Reader) walk(ctx context.Context, q pageRange, head int64, read readFun
 	return res, nil
 }
 
-// readCache reads entries from the cache. It fails with errNotCached, or with errCacheBehind, which
-// wraps it.
+// readCache reads entries from the cache. If the cache cannot serve the whole range up to head, it
+// fails with errNotCached, or with errCacheBehind, which wraps it.
 func (r *Reader) readCache(ctx context.Context, channelID string, rg Range, head int64) ([]Entry, error) {
 	if r.cache == nil {
 		return nil, errNotCached
@@ -311,8 +314,9 @@ func (r *Reader) applyChanges(ctx context.Context, channelID string, entries []E
 // errStoreBehind is the fault of a store whose reads do not reach entries that are known to exist.
 var errStoreBehind = fault.New(fault.Unavailable, fault.StoreUnavailable, "the store is behind; retry")
 
-// dense reports whether entries are those of the range, without a gap from its near end, as far as
-// the limits and the head allow. The range's Before is at most head+1.
+// dense reports whether entries have every seq of the range up to head, without a gap from the
+// start (the upper end if rg.Desc). They may end earlier only because of rg.Limit or rg.MaxBytes.
+// rg.Before is at most head+1.
 func dense(entries []Entry, rg Range, head int64) bool {
 	last := min(rg.Before-1, head)
 	if rg.Before == 0 {
@@ -371,7 +375,7 @@ func (r *Reader) MessageAt(ctx context.Context, channelID string, seq int64) (m 
 		if last {
 			return Message{}, false, nil
 		}
-		// As in message: a read may lag.
+		// A read may lag, but not if it follows a linearizable read of the head.
 		if _, err := r.heads.get(ctx, channelID, 0); err != nil {
 			return Message{}, false, Unavailable(err)
 		}
@@ -410,11 +414,11 @@ func (r *Reader) message(ctx context.Context, channelID, msgID string, atLeast i
 	}
 }
 
-// Replay returns the events after a position, dense from after+1, each with its message in its
-// current state. It returns up to limit events or about maxBytes of content, and at least one if
-// the log has one up to atLeast; a maxBytes of 0 means no limit. It reads the cache if that reaches
-// atLeast, else the store. If patient is set, it waits up to ReaderConfig.CacheLagTimeout for a
-// cache that is only behind.
+// Replay returns the events with the seqs from after+1 to atLeast, without gaps, each with its
+// message in its current state. It ends earlier after limit events or before contents exceed
+// maxBytes, but has at least one event if after is below atLeast; a maxBytes of 0 means no limit.
+// It reads the cache if that reaches atLeast, else the store. If patient is set, it first waits up
+// to ReaderConfig.CacheLagTimeout for a cache that is only behind.
 func (r *Reader) Replay(
 	ctx context.Context, channelID string, after, atLeast int64, limit, maxBytes int, patient bool,
 ) ([]Event, error) {
@@ -436,7 +440,9 @@ func (r *Reader) Replay(
 	return r.events(ctx, channelID, entries, maxBytes)
 }
 
-// events converts entries to events. Events of edits and recalls carry their targets.
+// events converts entries to events. Events of edits and recalls carry the messages that they
+// changed, in their current state. The events end before their contents exceed maxBytes, as in
+// Replay.
 func (r *Reader) events(ctx context.Context, channelID string, entries []Entry, maxBytes int) ([]Event, error) {
 	sends := make(map[int64]*Entry, len(entries))
 	var missing []int64

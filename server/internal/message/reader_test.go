@@ -18,7 +18,8 @@ import (
 
 const testEpoch = "e1"
 
-// fakeCache returns what a test puts into it. The real cache is tested with a real Redis.
+// fakeCache returns the entries that a test puts into it. The real cache is tested with a real
+// Redis.
 type fakeCache struct {
 	mu    sync.Mutex
 	epoch string
@@ -240,7 +241,7 @@ func TestCacheBehindAnEditIsNotServed(t *testing.T) {
 	}
 }
 
-// Another node's send is visible within MaxAge, however fresh the cache seems.
+// A list shows another node's send within MaxAge, even if the cache has not got it.
 func TestListIsNeverFurtherBehindThanMaxAge(t *testing.T) {
 	t.Parallel()
 	b := setupRead(t)
@@ -279,8 +280,8 @@ func TestMinSeq(t *testing.T) {
 	}
 }
 
-// A store that lags behind the acknowledged entries is read again; its short answer is never taken
-// for the end.
+// A store that lags behind the acknowledged entries is read again. A list never takes its short
+// answer for the end of the log.
 func TestLaggingStoreIsRetried(t *testing.T) {
 	t.Parallel()
 	b := setupRead(t)
@@ -300,7 +301,7 @@ func TestLaggingStoreIsRetried(t *testing.T) {
 	}
 }
 
-// laggingLog omits the last entry from the first reads.
+// laggingLog omits the log's last entry from the first descending reads.
 type laggingLog struct {
 	*fakeStore
 	mu    sync.Mutex
@@ -428,7 +429,8 @@ func TestEventAndCachedJSON(t *testing.T) {
 	}
 }
 
-// A writer may have died before the store applied its edit or recall to the target.
+// All reads show the edits and recalls in the log, even those that were never applied to their
+// targets because the writer died.
 func TestReadsIncludeUnappliedChanges(t *testing.T) {
 	t.Parallel()
 	b := setupRead(t)
@@ -452,7 +454,7 @@ func TestReadsIncludeUnappliedChanges(t *testing.T) {
 		return fmt.Sprint(s)
 	}
 	const want = "[1:new@3 2:@4]"
-	// A page that ends before the changes, a page of everything, and each message on its own.
+	// A page that ends before the changes, and each message on its own, by id and by seq.
 	page := b.list(t, ListQuery{After: at(0), PageSize: 2, MinSeq: 4})
 	if got := texts(page.Messages...); got != want {
 		t.Errorf("listed %s, want %s", got, want)
@@ -476,7 +478,7 @@ func TestReadsIncludeUnappliedChanges(t *testing.T) {
 	if got := texts(placed...); got != want {
 		t.Errorf("by seq %s, want %s", got, want)
 	}
-	// Replays: up to before the changes, and of the changes alone.
+	// Replays that end before the changes, and of the changes alone.
 	for _, after := range []int64{0, 2} {
 		events, err := b.reader.Replay(b.ctx, "c", after, 4, 2, 1<<20, true)
 		if err != nil || len(events) != 2 {

@@ -7,17 +7,19 @@ import (
 	"github.com/cenkalti/backoff/v5"
 )
 
-// resolveReason is the reason why a channel is resolved.
+// resolveReason describes the failed insert because of which a channel is resolved. It is zero if
+// no insert failed.
 type resolveReason struct {
-	// conflictSeq is the seq of the entry that conflicted, by its seq or by its client key; 0 if
-	// there was no conflict.
+	// conflictSeq is the seq of the entry that could not be inserted because its seq or its client key
+	// is taken; 0 if there was no conflict.
 	conflictSeq int64
-	// delay delays the first read. It is set after an error.
+	// delay makes resolve wait before its first read. It is set after any error but a conflict.
 	delay bool
 }
 
-// startResolve blocks the channel until its head and the data to check its items against are known.
-// The caller holds the lane's lock.
+// startResolve starts a goroutine that reads the channel's head and the data to check its items
+// against. The channel is left out of inserts until it succeeds. If one is running already,
+// startResolve does nothing. The caller holds the lane's lock.
 func (l *lane) startResolve(c *channel, reason resolveReason) {
 	if c.resolving {
 		return
@@ -26,14 +28,16 @@ func (l *lane) startResolve(c *channel, reason resolveReason) {
 	l.background.Go(func() { l.resolve(c, reason) })
 }
 
-// lookupResult is the result of lookup.
+// lookupResult is what the store holds for a channel's items: stored entries by client key, and the
+// targets of edits and recalls by message id, nil for a message that does not exist.
 type lookupResult struct {
 	head       Head
 	duplicates map[ClientKey]Entry
 	targets    map[string]*Entry
 }
 
-// resolve reads from the store until the state of the channel is known or it has no items left.
+// resolve reads from the store until the state of the channel is known, the channel has no items
+// left, or the lane's context ends.
 func (l *lane) resolve(c *channel, reason resolveReason) {
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval, wait.MaxInterval = 5*time.Millisecond, time.Second
@@ -94,7 +98,9 @@ func (l *lane) openItems(c *channel) (items []*item, repeats bool) {
 	return items, c.expectDuplicates
 }
 
-// lookup reads the head first, so that everything read afterwards is no older than the head.
+// lookup reads the channel's head, the entries that already have the items' client keys, and the
+// targets of edits and recalls. If repeats is not set, it omits the keys of sends whose insert has
+// not failed yet. It reads the head first, so that the rest is no older.
 func (l *lane) lookup(c *channel, items []*item, repeats bool) (lookupResult, error) {
 	select {
 	case l.resolvers <- struct{}{}:
@@ -139,8 +145,8 @@ func (l *lane) lookup(c *channel, items []*item, repeats bool) (lookupResult, er
 	return f, nil
 }
 
-// applyLookup applies the findings: it answers repeats, and unblocks the channel, whose other items
-// continue from the head.
+// applyLookup applies the result of lookup: it settles the items that are stored already, and ends
+// the resolving of the channel, so that its other items are inserted after the head.
 func (l *lane) applyLookup(c *channel, items []*item, f lookupResult) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -189,7 +195,7 @@ func (l *lane) applyAndSettle(r *request, it *item, e *Entry, duplicate bool) {
 			break
 		}
 		if !l.sleep(wait.NextBackOff()) {
-			return // abort settles the item with an unknown outcome; the feed applies the change
+			return // abort settles the item with an unknown outcome; the Feeder applies the change
 		}
 		l.cfg.Logger.WarnContext(l.ctx, "applying a message change failed", "channel_id", e.ChannelID, "seq", e.Seq, "error", err)
 	}

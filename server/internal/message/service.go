@@ -88,8 +88,8 @@ type Page struct {
 // Service implements the message use cases. It is safe for concurrent use.
 //
 // The caller's ident.Principal is in the context; a call without one is refused. The transport has
-// checked that the token has the required capability for the channel. Service makes the checks that
-// depend on more than that.
+// checked that the token has the required capability for the channel. Service checks the rest:
+// memberships, reserved names, and the capabilities send_as and moderate.
 type Service struct {
 	writer Appender
 	reader *Reader
@@ -174,7 +174,8 @@ func (s *Service) append(ctx context.Context, d Draft) (Receipt, error) {
 	return s.receipt(ctx, &out)
 }
 
-// receipt converts an outcome, and passes its seq to the reader's ObserveSeq.
+// receipt converts an outcome without an error to a Receipt, and passes its seq to the reader's
+// ObserveSeq.
 func (s *Service) receipt(ctx context.Context, out *Outcome) (Receipt, error) {
 	s.reader.ObserveSeq(out.ChannelID, out.Seq)
 	if out.MsgTime.IsZero() { // a recall by another call: only its seq is known so far
@@ -265,8 +266,8 @@ func (s *Service) Edit(ctx context.Context, r EditRequest) (Receipt, Message, er
 }
 
 // change appends an edit or a recall and reads the message that it changed. If only the read fails,
-// the error is OUTCOME_UNKNOWN: the change is stored, and a repeat with the same client_msg_id
-// returns it as a duplicate.
+// the error is that of ctx if ctx has ended, otherwise OUTCOME_UNKNOWN: the change is stored, and a
+// repeat with the same client_msg_id returns it as a duplicate.
 func (s *Service) change(ctx context.Context, d Draft) (Receipt, Message, error) {
 	r, err := s.append(ctx, d)
 	if err != nil {

@@ -7,6 +7,6 @@ type State struct {
 	// Head is the seq of the last entry; 0 if the log is empty.
 	Oldest, Head int64
 	// Count is the number of messages that the log has ever had up to Head. Expired is how many of
-	// them are before Oldest.
+	// them are before Oldest and can no longer be read.
 	Count, Expired int64
 }

@@ -15,8 +15,9 @@ import (
 // adapters wrap ErrUnknownOutcome where they can.
 var ErrUnknownOutcome = errors.New("outcome unknown")
 
-// ErrNotStored is the error of an insert that stored nothing: the store refused it or was not
-// reached, and the command cannot take effect later.
+// ErrNotStored is the error of an insert that did not store the entries after the first n, the
+// count that Insert returns: the store refused them or was not reached, and they cannot be stored
+// later.
 var ErrNotStored = errors.New("not stored")
 
 // ConflictError reports that Insert could not store an entry because of an existing one: the
@@ -29,13 +30,12 @@ type ConflictError struct {
 // Error implements error.
 func (e *ConflictError) Error() string { return fmt.Sprintf("conflict in channel %s", e.ChannelID) }
 
-// Identity holds the values that a store was created with. They are the same for every node that
-// opens the store.
+// Identity holds values of a store that are the same for every node that opens it.
 type Identity struct {
 	// Buckets is the number of buckets. It is fixed when the store is created.
 	Buckets int
-	// Epoch is the epoch of every log in the store. It is random, and is replaced when the store is
-	// restored from a backup.
+	// Epoch is the epoch of every log in the store. It is random. Store.NewEpoch replaces it after a
+	// restore from a backup.
 	Epoch string
 	// Secret is the key that signs page tokens: 32 random bytes.
 	Secret []byte
@@ -68,7 +68,7 @@ type ClientKey struct {
 type Range struct {
 	// After and Before are exclusive bounds. A Before of 0 means no upper bound.
 	After, Before int64
-	// Desc returns the highest seq first.
+	// Desc selects from the upper end of the range, and returns the highest seq first.
 	Desc bool
 	// Limit is the maximum number of entries to return, at least 1.
 	Limit int
@@ -150,18 +150,19 @@ type Feed interface {
 type Store interface {
 	LogWriter
 	LogReader
-	// Identity returns the values that the store was created with.
+	// Identity returns the store's identity. Its epoch is the one read at opening, or that of the last
+	// NewEpoch call on this Store.
 	Identity() Identity
 	// OpenFeed opens the change feed of a bucket. One feed per bucket is enough; a second one only
 	// repeats its entries.
 	OpenFeed(ctx context.Context, bucket int) (Feed, error)
-	// StoredEpoch reads the epoch that the store holds now. It differs from Identity's if NewEpoch
-	// was called elsewhere after this store was opened. A process must then end.
+	// StoredEpoch reads the epoch that the store holds now. It differs from Identity's if another
+	// process has called NewEpoch since this store was opened. This process must then exit.
 	StoredEpoch(ctx context.Context) (string, error)
-	// NewEpoch replaces the epoch of every log, so that every client reloads its data. Run it after
-	// a restore from a backup, while no node is running.
+	// NewEpoch replaces the epoch of every log, so that every client reloads its data, and returns the
+	// new one. Run it after a restore from a backup, while no node is running.
 	NewEpoch(ctx context.Context) (string, error)
-	// Ping reports whether the store responds.
+	// Ping returns nil if the store responds.
 	Ping(ctx context.Context) error
 	// Close closes every Feed and releases the store.
 	Close(ctx context.Context) error

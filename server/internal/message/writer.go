@@ -21,7 +21,7 @@ type Draft struct {
 	Content     string
 	Metadata    map[string]string
 	ClientMsgID string
-	// AnySender allows a recall of another user's message.
+	// AnySender allows a change of another user's message. Service sets it only for recalls.
 	AnySender   bool
 	Traceparent string
 }
@@ -30,7 +30,8 @@ type Draft struct {
 type Outcome struct {
 	ChannelID, MsgID, ClientMsgID string
 	Seq, Count                    int64
-	// MsgTime is zero if the message was already recalled by another call.
+	// MsgTime is when the entry was appended. MsgTime and Count are zero for a recall of a message
+	// that an earlier recall, with another client key, has recalled.
 	MsgTime   time.Time
 	Duplicate bool
 	// Err is nil or a *fault.Error.
@@ -44,8 +45,8 @@ type WriterConfig struct {
 	// MaxBatchBytes limits the content of one insert: the entry that reaches it is the last. The
 	// default is 4 MiB.
 	MaxBatchBytes int
-	// MaxQueue is the maximum number of pending items in one bucket. More are refused with
-	// resource_exhausted. The default is 20,000.
+	// MaxQueue is the maximum number of pending drafts in one bucket. An append that would exceed it
+	// fails with resource_exhausted, for all its drafts of the channel. The default is 20,000.
 	MaxQueue int
 	// AppendTimeout is how long an append keeps trying before it fails as unavailable. The caller's
 	// deadline applies too. The default is 10 s.
@@ -87,14 +88,16 @@ func (c *WriterConfig) setDefaults() {
 
 // Writer numbers entries and group-commits them: each bucket has one ordered insert at a time, of
 // all entries that have gathered meanwhile. The unique indexes of the store decide conflicts; the
-// writer's heads are only a cache, and any error drops them. It is safe for concurrent use.
+// ends of logs that the writer remembers are only a cache, and an error drops them. It is safe for
+// concurrent use.
 type Writer struct {
 	cfg   WriterConfig
 	lanes []*lane
 	life  lifecycle.Base
 }
 
-// errStopping is the cause with which Stop cancels the writer's store calls.
+// errStopping is the cause of appends that fail because the writer is stopping or not started. Stop
+// also cancels the writer's store calls with it.
 var errStopping = errors.New("writer is stopping")
 
 // NewWriter returns a writer for the store's buckets. It refuses appends until Start. Stop it
@@ -166,10 +169,10 @@ func (w *Writer) drain(ctx context.Context, run *lifecycle.Run) error {
 // Drafts of one channel are appended in order. Except for drafts that are refused permanently, the
 // stored ones are a prefix of those given.
 //
-// If ctx or the writer's AppendTimeout ends first, drafts that may have been stored fail with
-// OUTCOME_UNKNOWN. If nothing of a channel's drafts was tried, the first fails with the cause, as
-// unavailable or deadline_exceeded, and the later ones fail with BATCH_ABORTED; none of them is
-// stored.
+// If ctx or the writer's AppendTimeout ends first, drafts that may have been stored, and the later
+// ones of their channel, fail with OUTCOME_UNKNOWN. If none of a channel's pending drafts can have
+// been stored, the first fails with the cause, as unavailable or deadline_exceeded, and the others
+// with BATCH_ABORTED.
 func (w *Writer) Append(ctx context.Context, drafts []Draft) []Outcome {
 	ctx, cancel := context.WithTimeoutCause(ctx, w.cfg.AppendTimeout, errAppendTimeout)
 	defer cancel()
@@ -216,12 +219,12 @@ type request struct {
 	items     []*item
 	// settledPrefix counts the items, from the front, that have their outcome.
 	settledPrefix int
-	// maybeStored is true once any item was in an insert that ended without excluding that it was
-	// stored.
+	// maybeStored is true once an insert with some of the items has failed, and may have stored them
+	// all the same.
 	maybeStored bool
 	// inFlight is true while an insert contains some of the items.
 	inFlight bool
-	// ended is true once the request has ended, and the lane drops it.
+	// ended is true once every item has its outcome. The lane then drops the request.
 	ended bool
 	done  chan struct{}
 }
@@ -231,19 +234,21 @@ type item struct {
 	*Draft
 	out     Outcome
 	settled bool
-	// insertFailed is true if an insert with this item failed, unless it was left out because of
-	// another channel's conflict.
+	// insertFailed is true if an insert with this item failed, except because of another channel's
+	// conflict.
 	insertFailed bool
 	// checked is true once the channel's state includes this item's target, and shows that its
 	// client key is unused, as of the channel's head.
 	checked bool
-	// stored is true from the insert's success until the target is changed.
+	// stored is true for an edit or a recall that is in the log. It gets its outcome once its target
+	// is changed too.
 	stored bool
 }
 
 func (it *item) key() ClientKey { return ClientKey{FromID: it.FromID, ClientMsgID: it.ClientMsgID} }
 
-// settle sets the outcome of an item. The caller holds the lane's lock.
+// settle sets the outcome of an item, unless it has one. With the last outcome it closes done. The
+// caller holds the lane's lock.
 func (r *request) settle(it *item, out Outcome) {
 	if it.settled {
 		return
@@ -258,8 +263,9 @@ func (r *request) settle(it *item, out Outcome) {
 	}
 }
 
-// fail ends a request early. The first open item gets the fault, and the later ones a fault that
-// follows from it.
+// fail ends a request early. If none of the items without an outcome can have been stored, the
+// first fails with a fault that wraps cause and the others with BATCH_ABORTED; otherwise all fail
+// with OUTCOME_UNKNOWN. stopping makes the first fail with SHUTTING_DOWN instead.
 func (r *request) fail(cause error, stopping bool) {
 	first := true
 	for _, it := range r.items {
@@ -281,7 +287,7 @@ func (r *request) fail(cause error, stopping bool) {
 			err = fault.Wrap(cause, fault.DeadlineExceeded, fault.DeadlinePassed, "the deadline passed; nothing was stored")
 		default:
 			err = cause
-			if f, ok := fault.As(cause); !ok || f.Reason != fault.RateLimited { // which is the lane's own and not the store's
+			if f, ok := fault.As(cause); !ok || f.Reason != fault.RateLimited { // RATE_LIMITED is the lane's own error
 				err = fault.Wrap(cause, fault.Unavailable, fault.StoreUnavailable, "the store did not answer; nothing was stored")
 			}
 		}

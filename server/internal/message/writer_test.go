@@ -184,8 +184,8 @@ func TestWriterDetectsDuplicatesInBatch(t *testing.T) {
 	checkDense(t, store, "c", 3)
 }
 
-// Two writers that both own a channel lose nothing and keep the log dense: the store's index
-// decides.
+// Two writers that append to the same channels at once lose nothing and keep the logs without gaps:
+// the store's unique indexes decide.
 func TestTwoWritersStayDense(t *testing.T) {
 	t.Parallel()
 	store := newFakeStore()
@@ -202,7 +202,8 @@ func TestTwoWritersStayDense(t *testing.T) {
 	checkDense(t, store, "c1", 200)
 }
 
-// The writer finds the entries of an insert whose reply was lost: each id is stored once.
+// The writer finds the entries of an insert whose reply was lost: every message is stored once, and
+// no send is answered as a duplicate.
 func TestWriterFindsEntryAfterLostReply(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
@@ -243,8 +244,8 @@ func TestWriterFindsEntryAfterLostReply(t *testing.T) {
 	checkDense(t, store, "c1", 50)
 }
 
-// The writer waits for an entry that conflicted but cannot be read yet. It never assigns a seq
-// beyond it.
+// If an insert conflicts with an entry that cannot be read yet, the writer waits for that entry. It
+// never assigns a seq beyond it.
 func TestWriterWaitsForInvisibleConflict(t *testing.T) {
 	t.Parallel()
 	store := newFakeStore()
@@ -307,7 +308,7 @@ func TestWriterPrefixOnFailure(t *testing.T) {
 	}
 }
 
-// Trouble with one channel does not delay the others of its bucket.
+// A channel whose conflict cannot be resolved does not delay the others of its bucket.
 func TestConflictBlocksOnlyItsChannel(t *testing.T) {
 	t.Parallel()
 	store := newFakeStore()
@@ -463,8 +464,8 @@ func TestStopFailsPendingAppends(t *testing.T) {
 	}
 }
 
-// A batch that finds the bucket's queue full is refused as a whole: the first item says why, and
-// the others follow from it.
+// A batch that does not fit into the bucket's queue is refused as a whole: the first item with
+// RATE_LIMITED, and the others with BATCH_ABORTED.
 func TestFullQueueRefusesTheBatch(t *testing.T) {
 	t.Parallel()
 	w := startWriter(t, newFakeStore(), WriterConfig{MaxQueue: 2})
