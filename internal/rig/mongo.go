@@ -32,8 +32,10 @@ type MongoConfig struct {
 	Unwatched bool
 }
 
-// Mongo is a MongoDB replica set of mongod processes, identified by index. Elections take one to
-// two seconds. Methods may be called concurrently, but faults only by one goroutine at a time.
+// Mongo is a MongoDB replica set of mongod processes, or a single server. Its members are
+// identified by index, from 0. Elections take one to two seconds. Methods may be called
+// concurrently, but those that kill, halt, resume or restart a member only by one goroutine at a
+// time.
 type Mongo struct {
 	name    string
 	members []*mongod
@@ -110,7 +112,7 @@ func (m *Mongo) start(ctx context.Context) error {
 	return m.WaitHealthy(ctx)
 }
 
-// initiate forms a replica set of the members. It does nothing if they are one.
+// initiate forms a replica set of the members. It does nothing if they already form one.
 func (m *Mongo) initiate(ctx context.Context) error {
 	list := make(bson.A, len(m.members))
 	for i, d := range m.members {
@@ -218,7 +220,8 @@ func (m *Mongo) Restart(ctx context.Context, member int) error {
 	})
 }
 
-// StepDown makes the primary step down for 10 seconds, and returns its index.
+// StepDown makes the primary step down for 10 seconds, and returns the index of that member. It
+// does not wait for a new primary.
 func (m *Mongo) StepDown(ctx context.Context) (int, error) {
 	i, err := m.Primary(ctx)
 	if err != nil {
