@@ -158,7 +158,7 @@ func (s *durationFlag) UnmarshalText(text []byte) error {
 	return fmt.Errorf("invalid duration %q: must be like 500ms, 90s, 1h30m or 7d", text)
 }
 
-// formatDuration formats a duration in the form that span parses.
+// formatDuration formats a duration in the form that durationFlag parses, such as 1h30m or 7d.
 func formatDuration(d time.Duration) string {
 	if d >= day && d%day == 0 {
 		return strconv.FormatInt(int64(d/day), 10) + "d"
@@ -176,7 +176,7 @@ func formatDuration(d time.Duration) string {
 // timeFlag is an optional time, in RFC 3339 or as a local time.
 type timeFlag struct{ t time.Time }
 
-// The server's limits for years.
+// The first and the last year of a time that the server accepts.
 const (
 	minYear = 2000
 	maxYear = 9999
