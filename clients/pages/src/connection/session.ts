@@ -43,7 +43,7 @@ export interface Browser {
 
 /**
  * SessionState is whether a user is signed in. A token moves the session from `signed_out` or
- * `open` to `opening`, and the server's address from there to `open`.
+ * `open` to `opening`, and from there to `open` once the server's address is known.
  */
 export type SessionState<P> =
   | { readonly state: "signed_out" }
@@ -131,7 +131,7 @@ export class Session<P extends { close(): void }> {
     if (this.#token) this.#use(this.#token);
   }
 
-  /** Keeps the current token after another one was rejected. */
+  /** Clears refusal: the user keeps the current token after another one was rejected. */
   keepToken(): void {
     this.#refusal.value = "";
   }

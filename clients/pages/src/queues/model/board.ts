@@ -76,7 +76,9 @@ export class Board {
     this.#cancel();
   }
 
-  /** Chooses a topic, which is then counted in every round. */
+  /**
+   * Chooses a topic, or none for null, and polls now. The chosen topic is counted in every round.
+   */
   choose(name: string | null): void {
     if (this.chosen.value === name) return;
     this.chosen.value = name;
@@ -94,7 +96,7 @@ export class Board {
     else void this.#round();
   }
 
-  /** Polls again after the server refused a call. */
+  /** Polls again after the connection ended. */
   retry(): void {
     this.#connection.restart();
     this.wake();

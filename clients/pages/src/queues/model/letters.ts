@@ -57,7 +57,7 @@ export class Letters {
     this.#ended = true;
   }
 
-  /** Loads the newest page. */
+  /** Loads the newest page and replaces the list with it. */
   async load(): Promise<void> {
     this.#count = this.#told;
     await this.#page("");
