@@ -1,6 +1,6 @@
 /**
- * Position is a position in a channel's log: the program has seen everything up to and including
- * seq. Store it, and resume a subscription from it with after().
+ * Position is a seq in the log of a channel, with the epoch of the log: the program has seen
+ * everything up to and including seq. Store it, and resume a subscription from it with after().
  */
 export interface Position {
   channelId: string;
