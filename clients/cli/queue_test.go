@@ -108,7 +108,8 @@ func (r *running) wantEnd(t *testing.T, code int) {
 	}
 }
 
-// TestQueueTopics creates a topic with every setting, changes some, shows it, and deletes it.
+// TestQueueTopics checks that the topic commands create topics with every setting, and update,
+// show, list, pause, resume and delete them.
 func TestQueueTopics(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)
@@ -182,7 +183,8 @@ func TestQueueTopics(t *testing.T) {
 	q.fails(1, []string{"create", "__own"}, "two underscores")
 }
 
-// TestQueueGroups creates groups at several positions of a topic, and moves them.
+// TestQueueGroups checks that groups start at several positions of a topic, and can be moved unless
+// they have a consumer.
 func TestQueueGroups(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)
@@ -228,8 +230,8 @@ func TestQueueGroups(t *testing.T) {
 	q.fails(1, []string{"pending", "jobs", "--group", "none"}, "GROUP_NOT_FOUND")
 }
 
-// TestQueueUsage makes mistakes that are reported before anything is sent, with the flag and the
-// limit.
+// TestQueueUsage checks that mistakes in the arguments are reported with the flag and the limit,
+// before anything is sent.
 func TestQueueUsage(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("a", 300)
@@ -342,7 +344,8 @@ func TestQueueOnDeadServer(t *testing.T) {
 	}
 }
 
-// payloads returns what a consume printed, sorted: partitions have no order among themselves.
+// payloads returns the lines that a consume command printed, sorted, because partitions have no
+// order among themselves.
 func payloads(stdout string) []string {
 	lines := strings.Split(strings.TrimSuffix(stdout, "\n"), "\n")
 	slices.Sort(lines)

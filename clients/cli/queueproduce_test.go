@@ -116,8 +116,8 @@ func TestQueueProduceFollowsItsInput(t *testing.T) {
 	_ = out.Close()
 }
 
-// TestQueueProduceToFullTopic checks that the command ends in time, and reports the produced
-// messages.
+// TestQueueProduceToFullTopic checks that produce into a full topic ends at --timeout and reports
+// how many messages it produced.
 func TestQueueProduceToFullTopic(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)

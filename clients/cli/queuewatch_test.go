@@ -99,8 +99,8 @@ func TestQueueStatsOfDeletedTopic(t *testing.T) {
 	}
 }
 
-// TestQueueWatch follows depth, lag and pending deliveries, through a restart of the server, until
-// it is interrupted.
+// TestQueueWatch checks that stats, pending and partitions with --watch follow changes, also
+// through a restart of the server, until they are interrupted.
 func TestQueueWatch(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)
