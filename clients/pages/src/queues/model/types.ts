@@ -108,7 +108,7 @@ export type Selection =
   /** All dead letters of the topic. */
   | { kind: "all" };
 
-/** NewTopic is a topic to create. As a number, 0 means the server's default. */
+/** NewTopic is a topic to create. 0 partitions or 0 attempts mean the server's default. */
 export interface NewTopic {
   name: string;
   partitions: number;
