@@ -27,7 +27,7 @@ export interface SubscribeOptions {
    * and does not end the subscription.
    */
   onState?: (change: StateChange) => void;
-  /** Ends the subscription with the signal's reason. */
+  /** Ends the subscription when it is aborted, with the signal's reason. */
   signal?: AbortSignal;
 }
 

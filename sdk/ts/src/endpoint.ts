@@ -117,7 +117,7 @@ export class Endpoints {
       return;
     }
     if (overdue || err?.code === Code.DeadlineExceeded) {
-      // After a short time the call's own deadline is the likelier cause.
+      // A deadline that ended the attempt after a shorter time says nothing about the node.
       if (this.#now() - began >= Math.min(minFailureMs, limit)) {
         this.fail(node);
       }

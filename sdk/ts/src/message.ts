@@ -191,7 +191,7 @@ export type NewMember = string | { userId: string; role?: Exclude<keyof typeof M
 export interface ReadCursor {
   /** The highest seq that the caller marked as read or sent. */
   seq: number;
-  /** The number of messages after it. */
+  /** The number of unread messages: those after seq. */
   unread: number;
   /** The epoch of seq. */
   epoch: string;

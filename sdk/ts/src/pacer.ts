@@ -14,13 +14,13 @@ const usefulMs = 1_000;
 
 /** StreamEnd describes how a stream ended. */
 export interface StreamEnd {
-  /** Undefined only after the server asked to reconnect. */
+  /** Why the stream ended. Undefined only if the server asked to reconnect. */
   error?: ParleyError;
   /**
    * The time in milliseconds within which the server asked to reconnect. Undefined if it did not.
    */
   advice?: number;
-  /** The stream's token. */
+  /** The token with which the stream was opened. Empty if there was none. */
   token: string;
   /** The time for which the stream was live, in milliseconds. 0 if it never was live. */
   duration: number;

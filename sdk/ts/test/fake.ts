@@ -35,7 +35,7 @@ export function failure(
  * of a token is the token itself.
  */
 export class Fake {
-  /** All requests, by method. */
+  /** All requests, in order, each with its method. */
   readonly requests: { method: string; token: string; message: unknown }[] = [];
   readonly streams = new Set<FakeStream>();
   /** The valid tokens. Undefined means that all are valid. */
