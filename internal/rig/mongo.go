@@ -289,7 +289,7 @@ func (d *mongod) hello(ctx context.Context) (hello, error) {
 	return h, err
 }
 
-// answers waits until the member answers.
+// answers waits up to a minute until the member answers the hello command.
 func (d *mongod) answers(ctx context.Context) error {
 	return d.ready(ctx, func(ctx context.Context) error {
 		_, err := d.hello(ctx)

@@ -92,7 +92,7 @@ func (p *Proxy) LoseReplies(n int, match func(request []byte) bool) {
 	p.every, p.match, p.seen = n, match, 0
 }
 
-// Lost returns the number of replies lost so far.
+// Lost returns the number of replies that were dropped because of LoseReplies so far.
 func (p *Proxy) Lost() int64 { return p.lost.Load() }
 
 // Cut closes every connection and refuses new ones, until Heal or Restore.
