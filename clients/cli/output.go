@@ -68,7 +68,7 @@ func (p printer) message(m *parley.Message) error {
 	return p.print(toJSON(m), line(m, m.GetSeq(), messageText(m)))
 }
 
-// event writes an event of a subscription. It does not write states.
+// event writes an event of a subscription. It ignores channel states.
 func (p printer) event(e parley.Event) error {
 	switch e.Kind {
 	case parley.EventSent, parley.EventEdited, parley.EventRecalled:

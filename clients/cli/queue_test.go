@@ -30,13 +30,13 @@ func newQueues(t *testing.T) *queues {
 // run runs `parley queue` with arguments.
 func (q *queues) run(args ...string) outcome { return q.pipe("", args...) }
 
-// ok is run for commands that must succeed.
+// ok is like run, and fails the test unless the exit code is 0.
 func (q *queues) ok(args ...string) outcome {
 	q.t.Helper()
 	return q.run(args...).wantOK(q.t)
 }
 
-// pipe is run with standard input.
+// pipe is like run, with stdin as the standard input.
 func (q *queues) pipe(stdin string, args ...string) outcome {
 	q.t.Helper()
 	return runWith(q.t, q.env, stdin, append([]string{"queue"}, args...)...)
@@ -56,7 +56,7 @@ func (q *queues) fails(code int, args []string, texts ...string) {
 	}
 }
 
-// object returns the only JSON object that a run wrote.
+// object runs a command with --json and returns the only object that it wrote.
 func (q *queues) object(args ...string) map[string]any {
 	q.t.Helper()
 	objects := q.ok(append(args, "--json")...).objects(q.t)

@@ -43,7 +43,7 @@ func checkName(what, name string) error {
 	return nil
 }
 
-// checkOptionalName is checkName for an optional name.
+// checkOptionalName is like checkName, but accepts an empty name.
 func checkOptionalName(what, name string) error {
 	if name == "" {
 		return nil
@@ -88,7 +88,7 @@ func checkRange(flag string, n, low, high int64) error {
 	return nil
 }
 
-// checkOptional is checkRange for an optional number.
+// checkOptional is like checkRange, but accepts nil.
 func checkOptional[T int | int32 | int64](flag string, n *T, low, high int64) error {
 	if n == nil {
 		return nil
@@ -103,7 +103,7 @@ func checkDuration(flag string, d, low, high time.Duration) error {
 	return nil
 }
 
-// checkDurationFlag is checkDuration for an optional duration.
+// checkDurationFlag is like checkDuration, but accepts a flag that is not set.
 func checkDurationFlag(flag string, d durationFlag, low, high time.Duration) error {
 	if !d.set {
 		return nil

@@ -148,7 +148,8 @@ func TestQueueNack(t *testing.T) {
 	}
 }
 
-// TestQueueExec runs a command for each message. Its exit code decides the outcome.
+// TestQueueExec checks that the exit code of the --exec command decides whether a message is acked,
+// retried or made a dead letter.
 func TestQueueExec(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)

@@ -81,7 +81,7 @@ func (c *consumeRun) command(ctx context.Context, d *queue.Delivery) (code strin
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	err = cmd.Run()
 	if ctx.Err() != nil && cmd.Process != nil {
-		// Processes that the command started, or that ignored SIGTERM.
+		// Kills what is left of the process group: processes that ignored SIGTERM.
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 	}
 	stdout.end()

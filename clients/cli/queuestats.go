@@ -71,10 +71,10 @@ func (c *queueStatsCommand) topics(ctx context.Context, admin *queue.Admin) ([]s
 }
 
 const (
-	// minSparkline and maxSparkline are the minimum and maximum number of values in a drawing.
+	// minSparkline and maxSparkline are the minimum and maximum number of values in a sparkline.
 	minSparkline = 8
 	maxSparkline = 30
-	// tableWidth is the approximate width of the table beside a drawing.
+	// tableWidth is the approximate width of the table beside a sparkline, in columns.
 	tableWidth = 80
 )
 

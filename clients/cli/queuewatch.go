@@ -90,7 +90,8 @@ func isTemporary(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || (ok && e.Retryable)
 }
 
-// screen is an output. On a terminal each picture replaces the previous one.
+// screen writes pictures, the output of a command at one time. On a terminal, with --watch, each
+// one replaces the last.
 type screen struct {
 	w        io.Writer
 	fd       int

@@ -14,7 +14,8 @@ import (
 	"github.com/parleyhq/parley/sdk/go/parleytest"
 )
 
-// TestQueueStats shows the counts of a topic, for humans and programs, in total and by partition.
+// TestQueueStats checks the counts that stats shows, as text and as JSON, in total and by
+// partition.
 func TestQueueStats(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)
@@ -160,7 +161,8 @@ func TestQueueWatchEnds(t *testing.T) {
 	}
 }
 
-// TestQueuePending lists deliveries in flight, with a limit, in either order.
+// TestQueuePending checks that pending lists unsettled deliveries, up to --limit and in either
+// order.
 func TestQueuePending(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)

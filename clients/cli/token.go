@@ -82,7 +82,7 @@ func (s *session) secret() (string, error) {
 // adminCapability is the name of the capability without a pattern.
 const adminCapability = "admin"
 
-// capabilityKind describes the capabilities of one name.
+// capabilityKind describes the capabilities that begin with one name, such as `channel`.
 type capabilityKind struct {
 	actions []string
 	// maxName is the maximum number of characters of a name that a pattern covers. It is 0 for a
