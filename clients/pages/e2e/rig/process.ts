@@ -77,7 +77,7 @@ export class Server {
           return url;
         }
       } catch {
-        // Not written yet.
+        // The server has not written the file yet.
       }
       await sleep(10);
     }

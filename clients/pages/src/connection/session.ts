@@ -18,7 +18,7 @@ export interface SessionOptions<P> {
   readonly address: () => Promise<string>;
   /** Opens the page for a user, at a route: a fragment without a token. */
   readonly open: (server: Server, user: string, route: string) => P;
-  /** Shows a route after the address changed. */
+  /** Called with the new route after the fragment of the address changed. */
   readonly moved: (route: string) => void;
   /** The browser's functions. The default is the real browser; tests replace it. */
   readonly browser?: Browser;

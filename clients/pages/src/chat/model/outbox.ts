@@ -84,7 +84,7 @@ export class Outbox {
     try {
       this.#storage?.removeItem(this.#prefix + clientMsgId);
     } catch {
-      // The next tab sends it again, with the same id.
+      // The entry stays in the storage: the next tab sends the message again, with the same id.
     }
     return true;
   }

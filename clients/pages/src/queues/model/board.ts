@@ -16,8 +16,8 @@ export const pollHidden = 10_000;
 export const topicsEvery = 3_000;
 
 /**
- * topicsPerRound is the maximum number of topics that are counted in one round. If there are more,
- * the chosen one is in every round and the others take turns.
+ * topicsPerRound is the maximum number of topics whose counts are requested in one round of
+ * polling. If there are more, the chosen one is in every round and the others take turns.
  */
 export const topicsPerRound = 10;
 
@@ -26,9 +26,9 @@ const waitMost = 15_000;
 /** TopicView is the state of a topic that the page shows. It is replaced with each change. */
 export interface TopicView {
   topic: Topic;
-  /** Null until the topic was counted for the first time. */
+  /** Null until the topic's counts were loaded for the first time. */
   stats: Stats | null;
-  /** When the topic was counted last, in milliseconds since 1970. */
+  /** When the topic's counts were last loaded, in milliseconds since 1970. */
   at: number;
   /** The counts over time. The object stays the same while the topic exists. */
   track: Track;
@@ -77,7 +77,8 @@ export class Board {
   }
 
   /**
-   * Chooses a topic, or none for null, and polls now. The chosen topic is counted in every round.
+   * Chooses a topic, or none for null, and polls now. The counts of the chosen topic are requested
+   * in every round of polling.
    */
   choose(name: string | null): void {
     if (this.chosen.value === name) return;
