@@ -14,8 +14,8 @@ export interface Message {
    */
   seq: number;
   /**
-   * The number of messages in the log up to and including this one. The difference of two counts is
-   * a number of unread messages.
+   * The number of messages in the log up to and including this one. The count of the newest message
+   * minus that of the last read one is the number of unread messages.
    */
   count: number;
   /** The sender's user id. */
