@@ -27,8 +27,8 @@ type MongoConfig struct {
 	Addrs []string
 	// Args are additional arguments for each mongod.
 	Args []string
-	// Unwatched starts no goroutine that waits for the members' end. It is for members that end
-	// with this process. Only Kill and Close then notice that a member has ended.
+	// Unwatched is for members that end with this process. If it is set, no goroutine waits for their
+	// end, and only Kill and Close notice that a member has ended.
 	Unwatched bool
 }
 

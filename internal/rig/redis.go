@@ -24,8 +24,8 @@ type RedisConfig struct {
 	AppendOnly bool
 	// Args are additional arguments of redis-server. They override those that StartRedis sets.
 	Args []string
-	// Unwatched starts no goroutine that waits for the server's end. It is for a server that ends
-	// with this process. Only Kill then notices that it has ended.
+	// Unwatched is for a server that ends with this process. If it is set, no goroutine waits for its
+	// end, and only Kill notices that it has ended.
 	Unwatched bool
 }
 
