@@ -188,8 +188,8 @@ func TestQueueExec(t *testing.T) {
 	}
 }
 
-// TestQueueExecJSON writes one object per line, with the command's result. The command's own
-// output goes to stderr.
+// TestQueueExecJSON checks that --exec with --json writes one object per line with the command's
+// result, and the command's own output to stderr.
 func TestQueueExecJSON(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)
@@ -237,8 +237,8 @@ func TestQueueExecInterrupted(t *testing.T) {
 	}
 }
 
-// TestQueueExecTimeouts ends commands that take too long, with all processes that they started:
-// after their own limit, or after the consumer's.
+// TestQueueExecTimeouts checks that commands that take too long are ended with all processes that
+// they started: after --exec-timeout, or after --stop-timeout once the consumer is interrupted.
 func TestQueueExecTimeouts(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)
