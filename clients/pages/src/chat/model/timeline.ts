@@ -25,9 +25,9 @@ export interface TimelineView {
 }
 
 /**
- * Timeline is a part of a channel's log without missing messages, from pages and live messages. Of
- * two copies of a message it keeps the one with the higher changedSeq, so pages and live messages
- * may arrive in any order.
+ * Timeline is a contiguous part of a channel's log, from pages and live messages. Of two copies of
+ * a message it keeps the one with the higher changedSeq, so pages and live messages may arrive in
+ * any order.
  *
  * Call begin before a page is requested, and end when it was loaded or failed. Live messages that
  * arrive in between are also merged into the page, which can be older.
