@@ -31,7 +31,7 @@ type queueBenchCommand struct {
 	Args []string `arg:"" optional:"" help:"Flags of parley-bench; 'parley bench --help' lists them."`
 }
 
-// Run implements `parley bench queue`.
+// Run replaces this process with the benchmark program, as `parley bench queue` does.
 func (c *queueBenchCommand) Run(s *session, parsed *kong.Context) error {
 	return s.startBench(append(append(globalFlags(parsed), "queue"), c.Args...))
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/parleyhq/parley/internal/program"
 )
 
-// The names under which the test's own program runs as one of the two programs.
+// The file names under which this test's binary runs as parley and as a fake parley-bench.
 const (
 	parleyName = "parley"
 	benchName  = "parley-bench"
@@ -89,7 +89,8 @@ func install(t *testing.T, dir, name string) string {
 	return path
 }
 
-// parleyCommand returns the command that runs parley with a PATH and no other variables.
+// parleyCommand returns a command that runs parley with this PATH and with PARLEY_ADDR as its only
+// environment variables.
 func parleyCommand(t *testing.T, parley, path string, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(testContext(t), parley, args...)

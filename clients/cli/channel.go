@@ -166,7 +166,8 @@ func (*userChannelsCommand) Run(s *session) error {
 	})
 }
 
-// list writes the items of an iterator, in order. what names the command in errors.
+// list calls write for each item of an iterator, in order, with a printer for standard output. what
+// names the command in errors.
 func list[T any](
 	s *session, what string,
 	items func(ctx context.Context, client *parley.Client) iter.Seq2[T, error], write func(p printer, item T) error,

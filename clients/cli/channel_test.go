@@ -19,7 +19,8 @@ func field(objects []map[string]any, name string) []any {
 	return all
 }
 
-// TestChannels creates a channel with members, changes its members, and reads it.
+// TestChannels checks that the channel commands create a channel, change and list its members, and
+// that strangers are refused.
 func TestChannels(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -136,8 +137,8 @@ func wantText(t *testing.T, b *buffer, text string) {
 	})
 }
 
-// TestTailReportsTypingAndLoss checks that tail writes both to the side output, or as JSON to the
-// output, and that it ends with its last channel.
+// TestTailReportsTypingAndLoss checks that tail writes typing events and lost channels to stderr,
+// or as JSON to stdout, and fails once it has lost all channels.
 func TestTailReportsTypingAndLoss(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)

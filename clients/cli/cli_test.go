@@ -48,7 +48,7 @@ func (b *buffer) String() string {
 	return b.b.String()
 }
 
-// outcome is the result of a run.
+// outcome is the exit code and the output of one run of the command line.
 type outcome struct {
 	code           int
 	stdout, stderr string
@@ -181,7 +181,8 @@ func TestSendAndHistory(t *testing.T) {
 	}
 }
 
-// TestOutputEscapesControlCharacters uses content that would control the reader's terminal.
+// TestOutputEscapesControlCharacters checks that content that could control the reader's terminal
+// is written escaped.
 func TestOutputEscapesControlCharacters(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -242,7 +243,8 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-// TestTail follows two channels through sends, edits, recalls and the server's death.
+// TestTail checks that tail writes the messages, edits and recalls of two channels, also after the
+// server was killed and restarted.
 func TestTail(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -378,7 +380,8 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// A token with a capability that no server knows would seem to allow something.
+// TestTokenCapabilities checks that a capability or action that no server knows is an error: a
+// token with it would seem to allow something.
 func TestTokenCapabilities(t *testing.T) {
 	t.Parallel()
 	env := map[string]string{"PARLEY_AUTH_HS256_SECRET": strings.Repeat("e", 32)}

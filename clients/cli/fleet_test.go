@@ -63,7 +63,8 @@ func TestFleetLosesNodes(t *testing.T) {
 	}
 }
 
-// TestLocalTokenIsSentToLocalNodesOnly uses several addresses, one of which is not local.
+// TestLocalTokenIsSentToLocalNodesOnly checks that the token of a local server is not used if one
+// of several addresses is not local.
 func TestLocalTokenIsSentToLocalNodesOnly(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)

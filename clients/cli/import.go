@@ -24,7 +24,8 @@ const (
 	// sent, so that a log with a line that is too long is not imported in part.
 	maxContent = 64 << 10
 	maxID      = 128
-	// maxReportedErrors is the maximum number of invalid lines that an error lists.
+	// maxReportedErrors is the maximum number of invalid lines, or of refused messages, that an error
+	// lists.
 	maxReportedErrors = 10
 )
 
@@ -163,7 +164,7 @@ func lineName(path string, l irclog.Line) string {
 // clientMsgID returns an id made of the file's name and the line's number.
 func clientMsgID(path string, l irclog.Line) string { return irclog.EncodeID(lineName(path, l)) }
 
-// importFiles sends batch after batch, in order. The next batch is sent when the last one is
+// importFiles sends batch after batch, in order. Each batch is sent when the previous one is
 // stored.
 func (c *importCommand) importFiles(
 	ctx context.Context, client *parley.Client, files []string, count *importCount, progress func(int),

@@ -21,7 +21,7 @@ import (
 	"github.com/parleyhq/parley/server/servertest"
 )
 
-// parleytestClient returns a generated client.
+// parleytestClient returns a generated client of s that sends no token.
 func parleytestClient(t *testing.T, s *parleytest.Server) parleyv1connect.MessageServiceClient {
 	t.Helper()
 	transport := http.DefaultTransport.(*http.Transport).Clone()
@@ -75,8 +75,8 @@ func TestImport(t *testing.T) {
 	}
 }
 
-// TestImportIntoParleyd imports into a real server twice, with a restart between, and follows the
-// channel.
+// TestImportIntoParleyd checks that two imports into a real server, with a restart in between,
+// store each message once, and that tail and history return all of them.
 func TestImportIntoParleyd(t *testing.T) {
 	t.Parallel()
 	s := servertest.Dev(t)
@@ -102,7 +102,8 @@ func TestImportIntoParleyd(t *testing.T) {
 	}
 }
 
-// bigLog writes a log of n messages.
+// bigLog writes a log of n messages. It returns its directory and what stored returns after an
+// import.
 func bigLog(t *testing.T, n int) (dir string, want []string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -117,8 +118,8 @@ func bigLog(t *testing.T, n int) (dir string, want []string) {
 	return dir, want
 }
 
-// TestImportThroughCrashes kills and restarts the server several times during an import, and loses
-// answers.
+// TestImportThroughCrashes checks that an import stores each message once and in order although the
+// server is killed several times and responses are lost.
 func TestImportThroughCrashes(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -158,7 +159,8 @@ func TestImportThroughCrashes(t *testing.T) {
 	}
 }
 
-// TestImportIsResumed interrupts an import and runs it again.
+// TestImportIsResumed checks that an interrupted import, run again, stores the rest and no message
+// twice.
 func TestImportIsResumed(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)

@@ -13,7 +13,7 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// TestLimitsMatchSchema checks that the limits of the commands are those of the schema.
+// TestLimitsMatchSchema checks that the limits of the queue commands are those of the protos.
 func TestLimitsMatchSchema(t *testing.T) {
 	t.Parallel()
 	resolve := func(fd protoreflect.FieldDescriptor) *validate.FieldRules {

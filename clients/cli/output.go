@@ -13,7 +13,7 @@ import (
 	parley "github.com/parleyhq/parley/sdk/go"
 )
 
-// printer writes lines for humans, or JSON for programs. For humans, aside writes to side.
+// printer writes lines for humans or JSON for programs to w. For humans, notice writes to stderr.
 type printer struct {
 	w, stderr io.Writer
 	json      bool
@@ -68,7 +68,7 @@ func (p printer) message(m *parley.Message) error {
 	return p.print(toJSON(m), line(m, m.GetSeq(), messageText(m)))
 }
 
-// event writes an event of a subscription. It does not write states.
+// event writes an event of a subscription. It ignores channel states.
 func (p printer) event(e parley.Event) error {
 	switch e.Kind {
 	case parley.EventSent, parley.EventEdited, parley.EventRecalled:
@@ -140,7 +140,7 @@ func (p printer) typing(e parley.Event) error {
 		fmt.Sprintf("-- %s: %s is typing", e.ChannelID, oneLine(user)))
 }
 
-// notice writes JSON to the output, or text to the side output.
+// notice writes value as JSON to w if the user asked for JSON, else text to stderr.
 func (p printer) notice(value any, text string) error {
 	if !p.json {
 		p.w = p.stderr

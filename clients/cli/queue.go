@@ -71,7 +71,7 @@ func groupsOf(ctx context.Context, admin *queue.Admin, topic, group string) ([]s
 	return t.GetGroups(), err
 }
 
-// explainQueue is explain with hints for the common failures of queues.
+// explainQueue is like explain, and also has hints for the common failures of queues.
 func explainQueue(what string, err error) error {
 	var hint string
 	switch {

@@ -30,13 +30,13 @@ func newQueues(t *testing.T) *queues {
 // run runs `parley queue` with arguments.
 func (q *queues) run(args ...string) outcome { return q.pipe("", args...) }
 
-// ok is run for commands that must succeed.
+// ok is like run, and fails the test unless the exit code is 0.
 func (q *queues) ok(args ...string) outcome {
 	q.t.Helper()
 	return q.run(args...).wantOK(q.t)
 }
 
-// pipe is run with standard input.
+// pipe is like run, with stdin as the standard input.
 func (q *queues) pipe(stdin string, args ...string) outcome {
 	q.t.Helper()
 	return runWith(q.t, q.env, stdin, append([]string{"queue"}, args...)...)
@@ -56,7 +56,7 @@ func (q *queues) fails(code int, args []string, texts ...string) {
 	}
 }
 
-// object returns the only JSON object that a run wrote.
+// object runs a command with --json and returns the only object that it wrote.
 func (q *queues) object(args ...string) map[string]any {
 	q.t.Helper()
 	objects := q.ok(append(args, "--json")...).objects(q.t)
@@ -108,7 +108,8 @@ func (r *running) wantEnd(t *testing.T, code int) {
 	}
 }
 
-// TestQueueTopics creates a topic with every setting, changes some, shows it, and deletes it.
+// TestQueueTopics checks that the topic commands create topics with every setting, and update,
+// show, list, pause, resume and delete them.
 func TestQueueTopics(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)
@@ -182,7 +183,8 @@ func TestQueueTopics(t *testing.T) {
 	q.fails(1, []string{"create", "__own"}, "two underscores")
 }
 
-// TestQueueGroups creates groups at several positions of a topic, and moves them.
+// TestQueueGroups checks that groups start at several positions of a topic, and can be moved unless
+// they have a consumer.
 func TestQueueGroups(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)
@@ -228,8 +230,8 @@ func TestQueueGroups(t *testing.T) {
 	q.fails(1, []string{"pending", "jobs", "--group", "none"}, "GROUP_NOT_FOUND")
 }
 
-// TestQueueUsage makes mistakes that are reported before anything is sent, with the flag and the
-// limit.
+// TestQueueUsage checks that mistakes in the arguments are reported with the flag and the limit,
+// before anything is sent.
 func TestQueueUsage(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("a", 300)
@@ -342,7 +344,8 @@ func TestQueueOnDeadServer(t *testing.T) {
 	}
 }
 
-// payloads returns what a consume printed, sorted: partitions have no order among themselves.
+// payloads returns the lines that a consume command printed, sorted, because partitions have no
+// order among themselves.
 func payloads(stdout string) []string {
 	lines := strings.Split(strings.TrimSuffix(stdout, "\n"), "\n")
 	slices.Sort(lines)

@@ -43,7 +43,7 @@ func checkName(what, name string) error {
 	return nil
 }
 
-// checkOptionalName is checkName for an optional name.
+// checkOptionalName is like checkName, but accepts an empty name.
 func checkOptionalName(what, name string) error {
 	if name == "" {
 		return nil
@@ -88,7 +88,7 @@ func checkRange(flag string, n, low, high int64) error {
 	return nil
 }
 
-// checkOptional is checkRange for an optional number.
+// checkOptional is like checkRange, but accepts nil.
 func checkOptional[T int | int32 | int64](flag string, n *T, low, high int64) error {
 	if n == nil {
 		return nil
@@ -103,7 +103,7 @@ func checkDuration(flag string, d, low, high time.Duration) error {
 	return nil
 }
 
-// checkDurationFlag is checkDuration for an optional duration.
+// checkDurationFlag is like checkDuration, but accepts a flag that is not set.
 func checkDurationFlag(flag string, d durationFlag, low, high time.Duration) error {
 	if !d.set {
 		return nil
@@ -158,7 +158,7 @@ func (s *durationFlag) UnmarshalText(text []byte) error {
 	return fmt.Errorf("invalid duration %q: must be like 500ms, 90s, 1h30m or 7d", text)
 }
 
-// formatDuration formats a duration in the form that durationFlag parses.
+// formatDuration formats a duration in the form that durationFlag parses, such as 1h30m or 7d.
 func formatDuration(d time.Duration) string {
 	if d >= day && d%day == 0 {
 		return strconv.FormatInt(int64(d/day), 10) + "d"
@@ -176,7 +176,7 @@ func formatDuration(d time.Duration) string {
 // timeFlag is an optional time, in RFC 3339 or as a local time.
 type timeFlag struct{ t time.Time }
 
-// The server's limits for years.
+// The first and the last year of a time that the server accepts.
 const (
 	minYear = 2000
 	maxYear = 9999

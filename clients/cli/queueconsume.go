@@ -15,8 +15,8 @@ import (
 
 const (
 	maxConcurrency = 5000
-	// printWindow is the default window if messages are only printed. It is small enough for a
-	// worker that stops to release all messages that arrive until the window is used up.
+	// printWindow is the default number of unsettled messages that the server delivers if messages are
+	// only printed. It is small enough for a worker that stops to release all of them.
 	printWindow = 24
 )
 
@@ -188,7 +188,8 @@ func (c *consumeRun) options() []queue.WorkerOption {
 	return opts
 }
 
-// handle handles one message.
+// handle prints one message, or runs the command for it. The error decides whether the message is
+// acked, nacked or released.
 func (c *consumeRun) handle(ctx context.Context, d *queue.Delivery) error {
 	if !c.admit() {
 		return queue.ErrRelease
@@ -209,7 +210,8 @@ func (c *consumeRun) handle(ctx context.Context, d *queue.Delivery) error {
 	return nil
 }
 
-// withFailureFlags returns a handler's error that applies the flags for failures.
+// withFailureFlags returns err with the code, if that is not empty, and with what --retry-after and
+// --dead-letter request.
 func (c *consumeRun) withFailureFlags(err error, code string) error {
 	if c.RetryAfter.set {
 		err = queue.RetryAfter(err, c.RetryAfter.d)
@@ -223,7 +225,8 @@ func (c *consumeRun) withFailureFlags(err error, code string) error {
 	return err
 }
 
-// admit reports whether one more message may be handled. The last message stops the worker.
+// admit reports whether one more message may be handled. The last message that --count allows stops
+// the worker.
 func (c *consumeRun) admit() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

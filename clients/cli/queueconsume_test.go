@@ -15,7 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestQueueConsume prints messages and ends after a count. The other messages must be released.
+// TestQueueConsume checks that consume prints and acknowledges --count messages, and releases the
+// others.
 func TestQueueConsume(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)
@@ -61,8 +62,8 @@ func TestQueueConsumeCounts(t *testing.T) {
 	}
 }
 
-// TestQueueConsumeInterrupted interrupts a consumer that waits for messages. Nothing of it may
-// remain.
+// TestQueueConsumeInterrupted checks that an interrupted consumer exits with 0 and leaves no
+// pending delivery and no owned partition.
 func TestQueueConsumeInterrupted(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)
@@ -105,7 +106,8 @@ func TestQueueConsumeToBrokenOutput(t *testing.T) {
 	}
 }
 
-// TestQueueNack nacks messages with each outcome.
+// TestQueueNack checks the outcomes of a nack: a retry with the topic's backoff or after a given
+// delay, and a dead letter by flag or by code.
 func TestQueueNack(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)
@@ -146,7 +148,8 @@ func TestQueueNack(t *testing.T) {
 	}
 }
 
-// TestQueueExec runs a command for each message. Its exit code decides the outcome.
+// TestQueueExec checks that the exit code of the --exec command decides whether a message is acked,
+// retried or made a dead letter.
 func TestQueueExec(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)
@@ -162,7 +165,7 @@ func TestQueueExec(t *testing.T) {
 		coded*) exit 65 ;;
 		killed*) kill -9 $$ ;;
 		esac`
-	// Eight attempts: one each, and two for retried messages.
+	// Eight attempts: one for each of six messages, and a second one for two of them.
 	got := q.ok("consume", "jobs", "--group", "work", "--count", "8", "--concurrency", "4", "--exec", command)
 	want := []string{
 		"out coded jobs/work//1", "out fine jobs/work/k/1", "out killed jobs/work//1", "out once jobs/work//1", "out once jobs/work//2",
@@ -185,8 +188,8 @@ func TestQueueExec(t *testing.T) {
 	}
 }
 
-// TestQueueExecJSON writes one object per line, with the command's result. The command's own
-// output goes to stderr.
+// TestQueueExecJSON checks that --exec with --json writes one object per line with the command's
+// result, and the command's own output to stderr.
 func TestQueueExecJSON(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)
@@ -234,8 +237,8 @@ func TestQueueExecInterrupted(t *testing.T) {
 	}
 }
 
-// TestQueueExecTimeouts ends commands that take too long, with all processes that they started:
-// after their own limit, or after the consumer's.
+// TestQueueExecTimeouts checks that commands that take too long are ended with all processes that
+// they started: after --exec-timeout, or after --stop-timeout once the consumer is interrupted.
 func TestQueueExecTimeouts(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)
@@ -266,14 +269,14 @@ func TestQueueExecTimeouts(t *testing.T) {
 	interrupted := time.Now()
 	r.interrupt()
 	r.wantEnd(t, 1)
-	// Far more than it takes, and less than the default.
+	// The bound is far more than the command takes to end, and less than the default stop timeout.
 	if took := time.Since(interrupted); took > 20*time.Second || !strings.Contains(r.stderr.String(), "still running") {
 		t.Errorf("it ended after %s; stderr %q", took, r.stderr.String())
 	}
 	wantGone(t, pids, 4)
 }
 
-// wantGone waits until the processes whose ids are in a file have ended.
+// wantGone waits until the n processes whose ids are in the file at path have ended.
 func wantGone(t *testing.T, path string, n int) {
 	t.Helper()
 	data, err := os.ReadFile(path)

@@ -105,7 +105,8 @@ func (f *letterFlags) check(what string) error {
 	return firstError(checkOptionalName("--group", f.Group), checkIDs("<dead-letter-ids>", f.IDs, deadLetterIDForm, "3-1767225600000-0"))
 }
 
-// selections returns one selection for each call. One call accepts a limited number of ids.
+// selections returns a selection for each call to make. There are several if the command has more
+// ids than one call accepts.
 func (f *letterFlags) selections() iter.Seq[queue.Selection] {
 	return func(yield func(queue.Selection) bool) {
 		switch {

@@ -68,7 +68,7 @@ func TestQueueReplay(t *testing.T) {
 	}
 }
 
-// TestQueuePurge deletes dead letters by id, of a group and all.
+// TestQueuePurge checks that dlq purge deletes dead letters by id, of a group, and all.
 func TestQueuePurge(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)
@@ -99,7 +99,7 @@ func TestQueuePurge(t *testing.T) {
 	}
 }
 
-// TestQueueTrim removes settled messages, and unsettled ones only with --force.
+// TestQueueTrim checks that trim removes settled messages, and unsettled ones only with --force.
 func TestQueueTrim(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)

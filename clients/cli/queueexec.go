@@ -27,7 +27,8 @@ const (
 	maxExecLine = 64 << 10
 )
 
-// execJSON is the JSON form of a command's result. Code is exit-n or signal-n.
+// execJSON is the JSON form of a command's result. Code is exit-n, signal-n or exec-too-large. It
+// is empty if the command was terminated.
 type execJSON struct {
 	OK     bool   `json:"ok"`
 	Code   string `json:"code"`
@@ -60,8 +61,9 @@ func (c *consumeRun) execute(ctx context.Context, d *queue.Delivery) error {
 	return c.withFailureFlags(err, code)
 }
 
-// command runs the command and returns its code. The code is empty if the command did not run, or
-// if ctx ended it.
+// command runs the command and returns its code. The code is empty if the command could not be
+// started, if its output could not be written, or if ctx ended it. It is exec-too-large if the
+// headers do not fit into the environment.
 func (c *consumeRun) command(ctx context.Context, d *queue.Delivery) (code string, err error) {
 	cmd := exec.CommandContext(ctx, "sh", "-c", c.Exec) //nolint:gosec // the user's own
 	// The command has its own process group: an interrupt at the terminal reaches only this
@@ -79,7 +81,7 @@ func (c *consumeRun) command(ctx context.Context, d *queue.Delivery) (code strin
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	err = cmd.Run()
 	if ctx.Err() != nil && cmd.Process != nil {
-		// Processes that the command started, or that ignored SIGTERM.
+		// Kills what is left of the process group: processes that ignored SIGTERM.
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 	}
 	stdout.end()

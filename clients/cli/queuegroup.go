@@ -79,7 +79,7 @@ type groupSeekCommand struct {
 	From positionFlag `help:"Where the group continues to read: beginning, end or a time. Its pending retries are dropped." required:"" placeholder:"POSITION"`
 }
 
-// Run moves a group.
+// Run moves a group to another position of its topic.
 func (c *groupSeekCommand) Run(s *session) error {
 	if err := c.check(); err != nil {
 		return err

@@ -77,7 +77,7 @@ func (c *queuePendingCommand) Run(s *session) error {
 	})
 }
 
-// load returns the first deliveries of a group.
+// load returns a group's unsettled deliveries in the order of --by, at most --limit.
 func (c *queuePendingCommand) load(ctx context.Context, admin *queue.Admin, group string) ([]pendingJSON, error) {
 	deliveries := []pendingJSON{} // a list, not null
 	order := queue.ByIdle
@@ -99,7 +99,8 @@ func (c *queuePendingCommand) load(ctx context.Context, admin *queue.Admin, grou
 	return deliveries, nil
 }
 
-// total returns the number of a group's unsettled deliveries, of which listed were loaded.
+// total returns the number of a group's unsettled deliveries. listed is the number of those that
+// load returned.
 func (c *queuePendingCommand) total(ctx context.Context, admin *queue.Admin, group string, listed int64) (int64, error) {
 	if listed < c.Limit {
 		return listed, nil

@@ -12,7 +12,8 @@ import (
 	"github.com/parleyhq/parley/sdk/go/queue"
 )
 
-// The limits of one call of the SDK, which may make several requests for it.
+// The limits of a batch, which is one call of the SDK: its number of messages, and the bytes of
+// payload after which no message is added.
 const (
 	produceBatch      = 1000
 	produceBatchBytes = 1 << 20
@@ -51,7 +52,7 @@ type producedCountJSON struct {
 	Duplicates int    `json:"duplicates"`
 }
 
-// outgoing is a message to produce.
+// outgoing is a message to produce. from describes its origin in errors.
 type outgoing struct {
 	queue.Message
 
@@ -197,7 +198,7 @@ func (p *produceRun) lines() error {
 func interrupted(ctx context.Context) error { return fmt.Errorf("interrupted: %w", context.Cause(ctx)) }
 
 // collectBatch returns first and the messages that are already waiting, as many as fit into one
-// batch.
+// batch. It does not block.
 func collectBatch(first outgoing, waiting <-chan outgoing) []outgoing {
 	batch, size := []outgoing{first}, len(first.Payload)
 	for len(batch) < produceBatch && size < produceBatchBytes {
@@ -214,7 +215,7 @@ func collectBatch(first outgoing, waiting <-chan outgoing) []outgoing {
 	return batch
 }
 
-// readLines reads standard input and skips empty lines.
+// readLines sends a message to the channel read for each line of standard input that is not empty.
 func (p *produceRun) readLines(ctx context.Context, read chan<- outgoing) error {
 	scanner := bufio.NewScanner(p.s.stdin)
 	// The buffer is a little larger than the limits, so that message returns the error for a line

@@ -11,7 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestQueueProduce produces messages from arguments, lines and whole inputs, with all their flags.
+// TestQueueProduce checks that produce stores the messages of its arguments, lines and whole
+// inputs, with all their flags.
 func TestQueueProduce(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)
@@ -90,8 +91,8 @@ func TestQueueProduceOfLongLines(t *testing.T) {
 	}
 }
 
-// TestQueueProduceFollowsItsInput produces each line as it arrives, and ends at once when
-// interrupted.
+// TestQueueProduceFollowsItsInput checks that produce stores each line as it arrives, and ends at
+// once when interrupted.
 func TestQueueProduceFollowsItsInput(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)
@@ -116,8 +117,8 @@ func TestQueueProduceFollowsItsInput(t *testing.T) {
 	_ = out.Close()
 }
 
-// TestQueueProduceToFullTopic checks that the command ends in time, and reports the produced
-// messages.
+// TestQueueProduceToFullTopic checks that produce into a full topic ends at --timeout and reports
+// how many messages it produced.
 func TestQueueProduceToFullTopic(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)
@@ -125,7 +126,8 @@ func TestQueueProduceToFullTopic(t *testing.T) {
 	q.fails(1, []string{"produce", "small", "1", "2", "3", "--timeout", "500ms"}, "TOPIC_FULL", "2 messages were produced")
 }
 
-// TestQueueSchedule schedules messages, cancels some and reschedules some.
+// TestQueueSchedule checks that scheduled messages are delivered when they are due, and can be
+// cancelled and rescheduled.
 func TestQueueSchedule(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)

@@ -23,7 +23,7 @@ func (c *dueFlags) check() error {
 	return checkDurationFlag("--delay", c.Delay, 0, maxDelay)
 }
 
-// call produces messages, or schedules them.
+// call produces messages, or schedules them with --delay or --at.
 func (c *dueFlags) call(ctx context.Context, p *queue.Producer, messages []queue.Message) ([]queue.Result, error) {
 	switch {
 	case c.Delay.set:
@@ -46,8 +46,8 @@ func (a *scheduledArgs) check() error {
 	return firstError(a.topicArg.check(), checkIDs("<message-ids>", a.IDs, queueMessageIDForm, "3-1767225600000-0d"))
 }
 
-// each calls work for each message. It continues after a failure, except after one that used up the
-// deadline: the server does not answer.
+// each calls work for each message and returns all failures. It continues after a failure, unless
+// the deadline of a call ended: then the server does not answer.
 func (a *scheduledArgs) each(s *session, what string, work func(ctx context.Context, p *queue.Producer, id string) error) error {
 	return s.with(func(ctx context.Context, client *parley.Client) error {
 		producer := queue.NewProducer(client, a.Topic)

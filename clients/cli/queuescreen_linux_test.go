@@ -137,8 +137,8 @@ func (v *terminalView) end() {
 	<-v.read
 }
 
-// TestQueueWatchOnTerminal checks that views replace each other: there is always one picture, which
-// fits.
+// TestQueueWatchOnTerminal checks that on a terminal each refresh replaces the previous output and
+// fits the screen.
 func TestQueueWatchOnTerminal(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)

@@ -197,7 +197,7 @@ func pausedText(t *queue.Topic) string {
 	}
 }
 
-// showTopic writes a topic's settings, one per line, named like their flags.
+// showTopic writes a topic's settings as JSON, or for humans one per line, named like their flags.
 func showTopic(s *session, t *queue.Topic) error {
 	var b strings.Builder
 	orNone := func(texts []string) string {

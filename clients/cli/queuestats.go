@@ -71,10 +71,10 @@ func (c *queueStatsCommand) topics(ctx context.Context, admin *queue.Admin) ([]s
 }
 
 const (
-	// minSparkline and maxSparkline are the minimum and maximum number of values in a drawing.
+	// minSparkline and maxSparkline are the minimum and maximum number of values in a sparkline.
 	minSparkline = 8
 	maxSparkline = 30
-	// tableWidth is the approximate width of the table beside a drawing.
+	// tableWidth is the approximate width of the table beside a sparkline, in columns.
 	tableWidth = 80
 )
 
@@ -95,8 +95,8 @@ type statsView struct {
 	history    map[string][]int64
 }
 
-// rate returns a counter's rate since the last call, as ` (12.5/s)`. It returns an empty string if
-// the rate is 0 or unknown.
+// rate returns the rate of the counter `of` since the last call for it, as ` (12.5/s)`. It returns
+// an empty string if the rate is 0 or unknown.
 func (v *statsView) rate(of string, now time.Time, count int64) string {
 	last, known := v.lastCounts[of]
 	v.lastCounts[of] = countSample{at: now, count: count}
@@ -111,7 +111,8 @@ func (v *statsView) rate(of string, now time.Time, count int64) string {
 	return fmt.Sprintf(" (%.1f/s)", perSecond)
 }
 
-// trend draws a number and its past values. It returns an empty string if there are none.
+// trend draws the past values of the number `of` and this one. It returns an empty string without
+// --watch, and if there are no past values.
 func (v *statsView) trend(of string, value int64) string {
 	if !v.watch {
 		return ""
@@ -239,7 +240,7 @@ func statsToJSON(
 	return value
 }
 
-// counts are the counts that topics and partitions share.
+// counts is implemented by the stats of a topic and by those of a partition.
 type counts interface {
 	GetLength() int64
 	GetDelayed() int64

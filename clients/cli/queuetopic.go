@@ -149,8 +149,7 @@ func checkConfirm(confirm, name, what string) error {
 	return nil
 }
 
-// operationFlags select the operations of a pause or a resume. None is an error: nothing is paused
-// by omission.
+// operationFlags select the operations of a pause or a resume. A command that selects none fails.
 type operationFlags struct {
 	Produce bool `help:"New messages: produce and schedule."`
 	Consume bool `help:"Deliveries to consumers."`

@@ -15,7 +15,7 @@ import (
 	parley "github.com/parleyhq/parley/sdk/go"
 )
 
-// minInterval limits the load that a view causes.
+// minInterval is the minimum of --interval. It limits the load on the server.
 const minInterval = 100 * time.Millisecond
 
 // watchFlags are the flags of commands that can refresh their output.
@@ -84,13 +84,14 @@ func (w *watchFlags) repeat(s *session, what string, show show) error {
 	}
 }
 
-// isTemporary reports whether an error is temporary.
+// isTemporary reports whether a later call may succeed: after a retryable error or a deadline.
 func isTemporary(err error) bool {
 	e, ok := errors.AsType[*parley.Error](err)
 	return errors.Is(err, context.DeadlineExceeded) || (ok && e.Retryable)
 }
 
-// screen is an output. On a terminal each picture replaces the previous one.
+// screen writes pictures, the output of a command at one time. On a terminal, with --watch, each
+// one replaces the last.
 type screen struct {
 	w        io.Writer
 	fd       int
@@ -150,7 +151,8 @@ func (sc *screen) draw(text string, again bool) error {
 	return err
 }
 
-// note writes a message for humans to side. On a terminal the next drawing overwrites it.
+// note writes a message for humans. On a terminal it is shown below the picture, and the next
+// picture overwrites it. Otherwise it is written to side.
 func (sc *screen) note(side io.Writer, text string) {
 	if !sc.terminal || !isTerminal(side) {
 		_, _ = fmt.Fprintln(side, text)

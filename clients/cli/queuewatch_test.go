@@ -14,7 +14,8 @@ import (
 	"github.com/parleyhq/parley/sdk/go/parleytest"
 )
 
-// TestQueueStats shows the counts of a topic, for humans and programs, in total and by partition.
+// TestQueueStats checks the counts that stats shows, as text and as JSON, in total and by
+// partition.
 func TestQueueStats(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)
@@ -99,8 +100,8 @@ func TestQueueStatsOfDeletedTopic(t *testing.T) {
 	}
 }
 
-// TestQueueWatch follows depth, lag and pending deliveries, through a restart of the server, until
-// it is interrupted.
+// TestQueueWatch checks that stats, pending and partitions with --watch follow changes, also
+// through a restart of the server, until they are interrupted.
 func TestQueueWatch(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)
@@ -160,7 +161,8 @@ func TestQueueWatchEnds(t *testing.T) {
 	}
 }
 
-// TestQueuePending lists deliveries in flight, with a limit, in either order.
+// TestQueuePending checks that pending lists unsettled deliveries, up to --limit and in either
+// order.
 func TestQueuePending(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)

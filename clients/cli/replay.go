@@ -42,8 +42,8 @@ func (c *importCommand) replayFiles(
 // meanwhile are sent together in one request, so that a replay that fell behind, because the server
 // was unavailable, catches up.
 //
-// It does not wait until the first message that was not stored before. It sends messages of an
-// earlier run one by one, because only the server's answer shows where that run ended.
+// Up to the first message that no earlier run stored, it sends the messages one by one and without
+// waiting: only the server's answer shows where that run ended.
 func (c *importCommand) replay(
 	ctx context.Context, client *parley.Client, path string, messages []irclog.Line, count *importCount, progress func(int),
 ) error {

@@ -54,7 +54,8 @@ func TestImportAtSpeed(t *testing.T) {
 	}
 }
 
-// TestImportAtSpeedCatchesUp replays a log that is over before the first request is answered.
+// TestImportAtSpeedCatchesUp checks that messages that became due during a request are sent
+// together, up to 500 per request.
 func TestImportAtSpeedCatchesUp(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -74,8 +75,8 @@ func TestImportAtSpeedCatchesUp(t *testing.T) {
 	}
 }
 
-// TestImportAtSpeedSkipsStoredMessages replays a log whose first ten hours an earlier run has
-// stored. At 600 times their speed they would take a minute.
+// TestImportAtSpeedSkipsStoredMessages checks that a replay does not wait for messages that an
+// earlier run stored: ten hours, which would take a minute at 600 times their speed.
 func TestImportAtSpeedSkipsStoredMessages(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -98,7 +99,8 @@ func TestImportAtSpeedSkipsStoredMessages(t *testing.T) {
 	}
 }
 
-// TestImportAtSpeedIsInterrupted interrupts a replay while it waits for the next message's time.
+// TestImportAtSpeedIsInterrupted checks that an interrupt ends a replay that waits for the next
+// message's time.
 func TestImportAtSpeedIsInterrupted(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)

@@ -104,8 +104,8 @@ func (c *sendCommand) send(s *session, client *parley.Client, content string) er
 // timeFormat is RFC 3339 with milliseconds.
 const timeFormat = "2006-01-02T15:04:05.000Z07:00"
 
-// refusedChannels returns the refused channels of an error as text. It returns an empty string if
-// there are none.
+// refusedChannels returns the channels that an error refuses, as ` (a, b)`. It returns an empty
+// string if there are none.
 func refusedChannels(err error) string {
 	e, ok := errors.AsType[*parley.Error](err)
 	if !ok || len(e.Positions) == 0 {

@@ -17,7 +17,7 @@ type tailCommand struct {
 }
 
 // Run follows channels until it is interrupted, which is not an error, or has written --count
-// lines.
+// messages. Edits and recalls count as messages.
 func (c *tailCommand) Run(s *session) error {
 	if c.Count < 0 || (c.After != nil && *c.After < 0) {
 		return usagef("--count and --after must not be negative")

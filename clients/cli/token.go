@@ -58,8 +58,8 @@ func (c *tokenCommand) Run(s *session) error {
 }
 
 // secret returns $PARLEY_AUTH_HS256_SECRET or the content of the file that
-// $PARLEY_AUTH_HS256_SECRET_FILE names, like a server, or else the secret that a local `parleyd
-// dev` wrote.
+// $PARLEY_AUTH_HS256_SECRET_FILE names, as a server does. If neither is set, it returns the secret
+// that a local `parleyd dev` wrote.
 func (s *session) secret() (string, error) {
 	if key := s.getenv("PARLEY_AUTH_HS256_SECRET"); key != "" {
 		return key, nil
@@ -82,7 +82,7 @@ func (s *session) secret() (string, error) {
 // adminCapability is the name of the capability without a pattern.
 const adminCapability = "admin"
 
-// capabilityKind describes the capabilities of one name.
+// capabilityKind describes the capabilities that begin with one name, such as `channel`.
 type capabilityKind struct {
 	actions []string
 	// maxName is the maximum number of characters of a name that a pattern covers. It is 0 for a

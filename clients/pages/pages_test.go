@@ -8,7 +8,8 @@ import (
 	"github.com/parleyhq/parley/clients/pages"
 )
 
-// The pages have to work under a policy that allows no inline code, and to find all that they name.
+// TestPagesAreWhole checks that the built pages have no inline code, which their policy forbids,
+// and that all files to which they refer exist.
 func TestPagesAreWhole(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"index.html", "queues.html"} {
@@ -39,7 +40,8 @@ func isWhole(t *testing.T, file string) {
 	}
 }
 
-// A page without a build step imports the SDK as it is.
+// TestSDKIsOneModule checks that parley.js exports the SDK and imports nothing, so that a page
+// without a build step can import it.
 func TestSDKIsOneModule(t *testing.T) {
 	t.Parallel()
 	code := read(t, "parley.js")

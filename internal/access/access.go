@@ -17,7 +17,8 @@ import (
 // tokens.
 const SecretFile = "dev-secret"
 
-// Other files that `parleyd dev` writes to its data directory.
+// The names of other files that `parleyd dev` writes to its data directory, and the default
+// address.
 const (
 	devAddrFile  = "dev-addr"
 	devTokenFile = "dev-token"
@@ -30,7 +31,7 @@ type Options struct {
 	// Addr is the server's address, or the addresses of several nodes separated by commas. Token is
 	// a bearer token.
 	Addr, Token string
-	// CAFile is the path of a PEM file with the certificates to trust.
+	// CAFile is the path of a PEM file with the certificates to trust instead of the system's.
 	CAFile string
 	// DataDir is the data directory of a local `parleyd dev`. It need not exist.
 	DataDir string
@@ -70,7 +71,8 @@ func Find(o Options) (Access, error) {
 }
 
 // roots returns the certificates in the file named by the flag or by PARLEY_CA_FILE. Without one,
-// it returns the system's certificates and the local server's if near is set, else nil.
+// it returns the system's certificates and the local server's if near is set and the local server
+// has one, else nil.
 func (o *Options) roots(near bool) (*x509.CertPool, error) {
 	path := cmp.Or(o.CAFile, o.Getenv("PARLEY_CA_FILE"))
 	if path == "" {

@@ -9,10 +9,10 @@ import (
 	"path/filepath"
 )
 
-// natsServer is the package of the nats-server that go.mod pins.
+// natsServer is the import path of nats-server, whose version go.mod pins.
 const natsServer = "github.com/nats-io/nats-server/v2"
 
-// parleyd is the package of the node's program.
+// parleyd is the import path of the program that a node runs.
 const parleyd = "github.com/parleyhq/parley/server/cmd/parleyd"
 
 // Root returns the root of this repository: the nearest directory with a go.work, from the working

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Engine is a kind of server that nodes use.
+// Engine is a kind of server that Parley's nodes require.
 type Engine string
 
 // The engines.

@@ -90,7 +90,7 @@ func TestFleet(t *testing.T) {
 		for name, cut := range map[string]func(*rig.Proxy){"cut": (*rig.Proxy).Cut, "stalled": (*rig.Proxy).Stall} {
 			link := f.Link(1, rig.EngineMongo)
 			cut(link)
-			// Its sends may still succeed: another node may be home and write for it.
+			// Sends through this node may still succeed, because another node may store the messages for it.
 			for ctx := within(t, 10*time.Second); f.Node(1).CheckReady(ctx) == nil; {
 				if ctx.Err() != nil {
 					t.Fatalf("%s: a node without its store is ready", name)

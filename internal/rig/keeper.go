@@ -9,8 +9,9 @@ import (
 	"syscall"
 )
 
-// keeperScript tracks the running processes. When its standard input ends, it kills them and
-// removes $ROOT. The input ends when the process at its other end does, for any reason.
+// keeperScript is a shell script that reads from its standard input which processes started and
+// ended. When the input ends, it kills those that still run and removes $ROOT. The input ends when
+// the process that writes it does, for any reason.
 const keeperScript = `trap '' INT TERM HUP
 pids=
 while read -r verb pid; do

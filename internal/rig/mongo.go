@@ -27,13 +27,15 @@ type MongoConfig struct {
 	Addrs []string
 	// Args are additional arguments for each mongod.
 	Args []string
-	// Unwatched starts no goroutine that waits for the members' end. It is for members that end
-	// with this process. Only Kill and Close then notice that a member has ended.
+	// Unwatched is for members that end with this process. If it is set, no goroutine waits for their
+	// end, and only Kill and Close notice that a member has ended.
 	Unwatched bool
 }
 
-// Mongo is a MongoDB replica set of mongod processes, identified by index. Elections take one to
-// two seconds. Methods may be called concurrently, but faults only by one goroutine at a time.
+// Mongo is a MongoDB replica set of mongod processes, or a single server. Its members are
+// identified by index, from 0. Elections take one to two seconds. Methods may be called
+// concurrently, but those that kill, halt, resume or restart a member only by one goroutine at a
+// time.
 type Mongo struct {
 	name    string
 	members []*mongod
@@ -110,7 +112,7 @@ func (m *Mongo) start(ctx context.Context) error {
 	return m.WaitHealthy(ctx)
 }
 
-// initiate forms a replica set of the members. It does nothing if they are one.
+// initiate forms a replica set of the members. It does nothing if they already form one.
 func (m *Mongo) initiate(ctx context.Context) error {
 	list := make(bson.A, len(m.members))
 	for i, d := range m.members {
@@ -218,7 +220,8 @@ func (m *Mongo) Restart(ctx context.Context, member int) error {
 	})
 }
 
-// StepDown makes the primary step down for 10 seconds, and returns its index.
+// StepDown makes the primary step down for 10 seconds, and returns the index of that member. It
+// does not wait for a new primary.
 func (m *Mongo) StepDown(ctx context.Context) (int, error) {
 	i, err := m.Primary(ctx)
 	if err != nil {
@@ -286,7 +289,7 @@ func (d *mongod) hello(ctx context.Context) (hello, error) {
 	return h, err
 }
 
-// answers waits until the member answers.
+// answers waits up to a minute until the member answers the hello command.
 func (d *mongod) answers(ctx context.Context) error {
 	return d.ready(ctx, func(ctx context.Context) error {
 		_, err := d.hello(ctx)

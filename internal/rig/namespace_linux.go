@@ -158,7 +158,8 @@ func (n *Namespace) IP(ctx context.Context, commands ...string) error {
 	return n.Do(func() error { return runIP(ctx, commands...) })
 }
 
-// path returns a file that names the namespace for other processes while this process lives.
+// path returns the path of a file that identifies the namespace to other processes, while this
+// process lives.
 func (n *Namespace) path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), n.file.Fd()) }
 
 // Close releases the namespace.

@@ -30,7 +30,8 @@ type NATSConfig struct {
 }
 
 // NATS is a cluster of nats-server processes with JetStream, or a single one, identified by index.
-// Methods may be called concurrently, but faults only by one goroutine at a time.
+// Methods may be called concurrently, but those that kill, halt, resume or restart a server only by
+// one goroutine at a time.
 type NATS struct {
 	servers []*process
 	addrs   []string

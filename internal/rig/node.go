@@ -11,7 +11,8 @@ import (
 )
 
 // Node is one parleyd of a fleet. Its address stays the same when it is restarted. Methods may be
-// called concurrently, but faults only by one goroutine at a time.
+// called concurrently, but those that end, halt, resume, restart or isolate the node only by one
+// goroutine at a time.
 type Node struct {
 	proc      process
 	index     int

@@ -2,8 +2,8 @@ package rig
 
 import "testing"
 
-// TestFreeAddrsAreUnique covers a failure of the conformance tests: two processes had picked
-// the same port before either listened.
+// TestFreeAddrsAreUnique checks that a returned port is not returned again although nothing listens
+// on it yet. In the conformance tests two processes had picked the same port.
 func TestFreeAddrsAreUnique(t *testing.T) {
 	t.Parallel()
 	addr, err := freePort("127.0.0.1")

@@ -13,7 +13,7 @@ import (
 	"syscall"
 )
 
-// ErrNotRunning is returned by faults that require a running process.
+// ErrNotRunning is returned by methods that require a running process, such as Stop and Term.
 var ErrNotRunning = errors.New("the process is not running")
 
 // process is a command that can be started repeatedly, one run at a time. Its methods may be called
@@ -25,7 +25,7 @@ type process struct {
 	env  []string   // in addition to this process's own
 	log  string     // file that both outputs are appended to
 	ns   *Namespace // nil means this process's namespace
-	// unwatched starts no goroutine that waits for the end: only kill and term notice it.
+	// If unwatched is set, no goroutine waits for the process's end: only kill and term notice it.
 	unwatched bool
 
 	mu  sync.Mutex
@@ -41,7 +41,8 @@ type processRun struct {
 	once   sync.Once
 }
 
-// reap waits until the process has exited.
+// reap waits until the process has exited, and reports that to the keeper. It may be called several
+// times.
 func (l *processRun) reap() {
 	l.once.Do(func() {
 		l.err = l.cmd.Wait()

@@ -5,9 +5,9 @@ import (
 	"syscall"
 )
 
-// Program is any other command that a run uses beside its fleet and breaks, such as a queue worker.
-// It has one run at a time. Methods may be called concurrently, but faults only by one goroutine at
-// a time.
+// Program is a command outside the fleet, such as a queue worker, that can be started, killed and
+// halted like a node. It has one run at a time. Methods may be called concurrently, but those that
+// end, halt or resume it only by one goroutine at a time.
 type Program struct{ proc process }
 
 // ProgramConfig configures a Program.

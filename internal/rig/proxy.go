@@ -23,7 +23,7 @@ type Proxy struct {
 	listeners []net.Listener            // guarded by mu
 	every     int                       // guarded by mu; lose one reply of so many; 0 loses none
 	match     func(request []byte) bool // guarded by mu; which requests count; nil is all
-	seen      int                       // guarded by mu; replies since LoseReplies
+	seen      int                       // guarded by mu; replies to matching requests since LoseReplies
 	cut       bool                      // guarded by mu
 	closed    bool                      // guarded by mu
 	gate      chan struct{}             // guarded by mu; bytes pass once it is closed
@@ -92,7 +92,7 @@ func (p *Proxy) LoseReplies(n int, match func(request []byte) bool) {
 	p.every, p.match, p.seen = n, match, 0
 }
 
-// Lost returns the number of replies lost so far.
+// Lost returns the number of replies that were dropped because of LoseReplies so far.
 func (p *Proxy) Lost() int64 { return p.lost.Load() }
 
 // Cut closes every connection and refuses new ones, until Heal or Restore.
@@ -212,7 +212,8 @@ func (p *Proxy) link(client net.Conn, dial Dial) {
 	p.mu.Unlock()
 }
 
-// pump copies src to dst until either ends or look returns false.
+// pump copies src to dst until either ends or look returns false. look is called with each piece of
+// data before it is written to dst.
 func (p *Proxy) pump(l *proxyLink, dst, src net.Conn, look func(*proxyLink, []byte) bool) {
 	defer l.close()
 	buf := make([]byte, 64<<10)

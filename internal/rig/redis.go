@@ -20,17 +20,18 @@ type RedisConfig struct {
 	// Addr is a host:port, or the absolute path of a unix socket.
 	Addr string
 	// AppendOnly adds an append-only file with an fsync before every reply. Without it the server
-	// stores nothing.
+	// stores nothing on disk.
 	AppendOnly bool
-	// Args are additional arguments. The last of several equal ones counts.
+	// Args are additional arguments of redis-server. They override those that StartRedis sets.
 	Args []string
-	// Unwatched starts no goroutine that waits for the server's end. It is for a server that ends
-	// with this process. Only Kill then notices that it has ended.
+	// Unwatched is for a server that ends with this process. If it is set, no goroutine waits for its
+	// end, and only Kill notices that it has ended.
 	Unwatched bool
 }
 
 // Redis is a redis-server process that never evicts keys. Its address stays the same when it is
-// restarted. Methods may be called concurrently, but faults only by one goroutine at a time.
+// restarted. Methods may be called concurrently, but those that kill, halt, resume or restart the
+// server only by one goroutine at a time.
 type Redis struct {
 	proc      process
 	dir, addr string

@@ -16,7 +16,8 @@ import (
 	"time"
 )
 
-// startTimeout limits the start of each part. The caller's context may end it earlier.
+// startTimeout limits each wait until a process or an engine is ready. The caller's context may end
+// it earlier.
 const startTimeout = 60 * time.Second
 
 // poll calls check until it returns nil. If ctx ends first, poll returns check's last error.

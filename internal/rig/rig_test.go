@@ -12,7 +12,8 @@ import (
 	"github.com/parleyhq/parley/internal/rig"
 )
 
-// TestMain builds what requires the network, and then runs the tests in a network namespace.
+// TestMain builds nats-server, which may require the network, and then runs the tests in a network
+// namespace.
 func TestMain(m *testing.M) {
 	if !rig.InNamespace() {
 		if _, err := rig.BuildNATS(context.Background()); err != nil {

@@ -11,23 +11,25 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// SentinelConfig says what StartSentinel starts.
+// SentinelConfig configures StartSentinel.
 type SentinelConfig struct {
-	// Dir is the Sentinel's folder, for its configuration and its log. It is made if it is missing.
+	// Dir is the Sentinel's directory for its configuration and log. It is created if it is missing.
 	Dir string
-	// Addr is host:port.
+	// Addr is the Sentinel's own host:port.
 	Addr string
-	// Master is the name of the monitored server, and MasterAddr its host:port. One Sentinel
-	// decides about it alone.
+	// Master is the name of the monitored server, and MasterAddr its host:port. The Sentinel alone
+	// decides whether that server is down.
 	Master, MasterAddr string
-	// Username and Password are required of clients: the only user of the Sentinel.
+	// Username and Password are those of the Sentinel's only user. Clients must authenticate with
+	// them.
 	Username, Password string
 }
 
 // Sentinel is a redis-server process in Sentinel mode.
 type Sentinel struct{ proc process }
 
-// StartSentinel starts a Sentinel and waits until it answers. On an error nothing is left running.
+// StartSentinel starts a Sentinel and waits until it answers. After an error nothing is left
+// running.
 func StartSentinel(ctx context.Context, c SentinelConfig) (*Sentinel, error) {
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
 		return nil, err
@@ -69,5 +71,6 @@ func StartSentinel(ctx context.Context, c SentinelConfig) (*Sentinel, error) {
 	return s, nil
 }
 
-// Kill ends the Sentinel by SIGKILL and waits until it is gone. It does nothing if it does not run.
+// Kill ends the Sentinel with SIGKILL and waits until it has exited. It does nothing if the
+// Sentinel does not run.
 func (s *Sentinel) Kill() { s.proc.kill() }

@@ -21,7 +21,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// layoutFile is the name of the layout's file in Fleet.Dir.
+// layoutFile is the name of the file in Fleet.Dir that stores the fleet's addresses and secret.
 const layoutFile = "fleet.json"
 
 // drainWait is how long nodes may drain when the fleet ends.
@@ -211,7 +211,7 @@ func (f *Fleet) startNode(ctx context.Context, n *Node) error {
 	}
 }
 
-// addNode prepares a node, and its network if the fleet is namespaced.
+// addNode adds a node that does not run yet, and creates its network if the fleet is namespaced.
 func (f *Fleet) addNode(ctx context.Context, i int, l *layout) error {
 	name := fmt.Sprintf("node-%d", i)
 	n := &Node{
@@ -241,7 +241,7 @@ func (f *Fleet) addNode(ctx context.Context, i int, l *layout) error {
 	return nil
 }
 
-// env returns a node's configuration.
+// env returns a node's configuration as environment variables.
 func (f *Fleet) env(i int, l *layout) []string {
 	return []string{
 		"PARLEY_LISTEN=" + l.Nodes[i],
@@ -259,7 +259,7 @@ func (f *Fleet) env(i int, l *layout) []string {
 }
 
 func (f *Fleet) close() error {
-	// A halted node can't drain.
+	// A halted node can't drain, so each node is resumed first.
 	var wg sync.WaitGroup
 	for _, n := range f.nodes {
 		wg.Go(func() {

@@ -8,7 +8,7 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// allCapabilities grants all capabilities.
+// allCapabilities are the capabilities of a token that allows everything.
 var allCapabilities = map[string][]string{
 	"*":       {"send", "history", "subscribe", "moderate", "send_as", "manage"},
 	"queue:*": {"produce", "consume"},

@@ -1,6 +1,6 @@
 import type { SendResult } from "./message.js";
 
-/** The callbacks of each signal. */
+/** The callbacks that onAbort registered, by signal. */
 const waiting = new WeakMap<AbortSignal, Set<() => void>>();
 
 /**

@@ -47,8 +47,8 @@ export class Waits {
   }
 
   /**
-   * wakeDelay returns a random time for the rest of a wait after the platform reported that the
-   * network may work again.
+   * wakeDelay returns a random time between 0 and base. A wait is shortened to it when the platform
+   * reports that the network may work again.
    */
   wakeDelay(): number {
     return this.upTo(this.bound(0));

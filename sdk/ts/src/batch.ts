@@ -159,8 +159,9 @@ class Batch {
   }
 
   /**
-   * settle records the results of a part and removes the messages with a final result from the
-   * pending ones. It returns the first retryable error, with the longest retryAfter of all.
+   * settle records the results of one request's messages and removes those with a final result from
+   * the pending ones. It returns the first retryable error, with the longest retryAfter of all, or
+   * undefined if there is none.
    */
   #settle(part: Item[], answers: SentItem[]): ParleyError | undefined {
     const settled = new Set<Item>();

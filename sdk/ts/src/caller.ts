@@ -118,9 +118,9 @@ export class Caller {
   }
 
   /**
-   * call makes one attempt within limit milliseconds. If the server refused the token and there is
-   * a token source, it makes one more attempt at once, because a refused call changed nothing. It
-   * never rejects.
+   * call makes one attempt of at most limit milliseconds. If the server refused the token and there
+   * is a token source, it makes a second one with a new token at once, because a refused call
+   * changed nothing. It never rejects.
    */
   async call<T>(signal: AbortSignal, limit: number, attempt: Attempt<T>): Promise<Outcome<T>> {
     for (let replaceToken = true; ; replaceToken = false) {
@@ -161,8 +161,8 @@ export class Caller {
   }
 
   /**
-   * retry makes attempts until one succeeds, one fails with a final error, or the call's scope
-   * ends.
+   * retry makes attempts until one succeeds or fails with a final error, or until the options'
+   * signal, the time limit or the client's close ends the call.
    */
   async retry<T>(name: string, options: CallOptions, attempt: Attempt<T>): Promise<T> {
     return this.run(options, async ({ signal }) => {
@@ -184,7 +184,10 @@ export class Caller {
     });
   }
 
-  /** once makes one call without retries. It rejects as retry does. */
+  /**
+   * once makes one attempt, and a second one only if the server refused the token. It rejects as
+   * retry does.
+   */
   async once<T>(options: CallOptions, attempt: Attempt<T>): Promise<T> {
     return this.run(options, async ({ signal }) => {
       const outcome = await this.call(signal, this.attemptTimeout, attempt);
@@ -195,7 +198,10 @@ export class Caller {
     });
   }
 
-  /** ended returns the error of a call whose signal was aborted after the failure. */
+  /**
+   * ended returns the error of a call whose signal was aborted. failure is the last failure before,
+   * or the error `cancelled` if there was none.
+   */
   ended(signal: AbortSignal, failure: ParleyError): unknown {
     return interrupted(signal, failure === cancelled ? undefined : failure);
   }

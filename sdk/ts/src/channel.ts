@@ -6,7 +6,9 @@ import type { EntryEvent, Event, Gap, GapReason, LostReason, StateEvent } from "
 import type { Position } from "./position.js";
 import type { Start } from "./start.js";
 
-/** The number of holes in a row after which the subscription reports a gap. */
+/**
+ * If entries before an event are missing this many times in a row, the subscription reports a gap.
+ */
 const holesBeforeGap = 3;
 
 /**
@@ -33,7 +35,7 @@ export class Channel {
   taken: Position | undefined;
   /**
    * True once the channel's state arrived on the current stream. Events before it belong to an
-   * earlier subscription of the channel on the same stream.
+   * earlier subscription of the channel on the same stream and are dropped.
    */
   begun = false;
   /** True if the current stream was requested with the channel, or the channel was added to it. */
@@ -43,11 +45,13 @@ export class Channel {
    * because its refusal would end the stream.
    */
   tentative = false;
-  /** True once the channel's last event arrived. Later streams do not request it. */
+  /**
+   * True once the channel's `lost` event arrived, its last event. Later streams do not request it.
+   */
   lost = false;
   /** The lost channel with this id that this one replaces, while this one is tentative. */
   replaced: Channel | undefined;
-  /** The number of holes in a row after the position. */
+  /** The number of times in a row that the entries after the position were missing on a stream. */
   #holes = 0;
 
   constructor(start: Start) {
@@ -63,7 +67,10 @@ export class Channel {
     return !this.tentative && !this.lost;
   }
 
-  /** request returns the channel's part of a request, from its current position. */
+  /**
+   * request returns the channel's entry in a request that subscribes to it: its id and the position
+   * from which it resumes, if there is one.
+   */
   request(): MessageInitShape<typeof pb.ChannelPositionSchema> {
     if (this.arrived === undefined) {
       return { channelId: this.id };
@@ -72,8 +79,8 @@ export class Channel {
   }
 
   /**
-   * accept processes an event that arrived and moves the position. At the third hole in a row it
-   * returns a gap, and the caller passes the same event again.
+   * accept processes an event that arrived and moves the position. If entries are missing for the
+   * third time in a row, it returns a gap, and the caller passes the same event again.
    */
   accept(ev: pb.ChannelEvent): Verdict {
     const { event } = ev;
@@ -117,7 +124,7 @@ export class Channel {
     }
   }
 
-  /** lose marks the channel as lost and returns its last event. */
+  /** lose marks the channel as lost and returns the `lost` event for the program. */
   lose(reason: pb.LostReason): Event {
     this.lost = true;
     this.onStream = false;

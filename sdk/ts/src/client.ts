@@ -56,7 +56,7 @@ export interface ClientOptions {
    * Returns tokens, so that the client can replace an expired one. It takes precedence over token.
    */
   tokenSource?: TokenSource;
-  /** The waits between attempts. */
+  /** The waits between the attempts of a call and between the streams of a subscription. */
   backoff?: Backoff;
   /**
    * The time limit of a call's first attempt, and of the wait for a stream's first frame, in
@@ -241,7 +241,7 @@ export class Client {
 
   /**
    * typing notifies the live subscribers of a channel that the caller is typing. Call it every 3 s
-   * while the user types; more than one call a second has no effect. It is not retried, because a
+   * while the user types; calls beyond one a second have no effect. It is not retried, because a
    * late event would be wrong. Requires the action `send`.
    */
   async typing(channelId: string, options: CallOptions = {}): Promise<void> {

@@ -15,7 +15,8 @@ import { catchUp } from "./update.js";
 
 /**
  * The maximum number of queued frames. A program that is slower than its channels fills this queue
- * and then the connection's window. The server then ends the stream, and the subscription resumes.
+ * and then the connection's flow-control window. The server then ends the stream, and the
+ * subscription resumes.
  */
 const queuedFrames = 4;
 
@@ -26,7 +27,7 @@ export interface SubscribeOptions {
    * and does not end the subscription.
    */
   onState?: (change: StateChange) => void;
-  /** Ends the subscription with the signal's reason. */
+  /** Ends the subscription when it is aborted, with the signal's reason. */
   signal?: AbortSignal;
 }
 
@@ -42,13 +43,13 @@ export class Core {
   state: State = "connecting";
   /** The current stream, or the last one. */
   stream: Stream | undefined;
-  /** The error that ended the subscription. */
+  /** The error that ended the subscription. Undefined until then. */
   error: unknown;
 
   readonly #onState: ((change: StateChange) => void) | undefined;
   readonly #controller = new AbortController();
   readonly #work = new Set<Promise<void>>();
-  /** True once any stream has been live. */
+  /** True once any stream of the subscription got its first frame. */
   #wasLive = false;
 
   constructor(
@@ -87,8 +88,8 @@ export class Core {
   }
 
   /**
-   * live sets the state to live, and sends the channel changes that were made after the stream's
-   * request.
+   * live sets the state to live. It also starts to send the channel changes that were made after
+   * the stream's request, and does not wait for them.
    */
   live(stream: Stream, node: Endpoint): void {
     this.#wasLive = true;
@@ -132,7 +133,7 @@ export class Core {
     if (this.signal.aborted) {
       this.error = this.signal.reason;
     }
-    // Ends the work that still runs.
+    // Ends the channel changes that are still being sent.
     this.#controller.abort(this.error);
     await Promise.all(this.#work);
     const error = this.error instanceof Error ? this.error : new Error(String(this.error));

@@ -11,8 +11,8 @@ export type Rpc = Client<typeof MessageService> & Client<typeof ServerService>;
 // fails repeatedly.
 const avoidMs = 5_000;
 const maxAvoidMs = 30_000;
-// The minimum duration in milliseconds of an attempt whose deadline counts as a failure of the
-// node.
+// An attempt that was ended by its deadline counts as a failure of the node if it took at least
+// this many milliseconds, or its whole time limit.
 const minFailureMs = 1_000;
 
 /** Endpoint is one node that a client can call. */
@@ -117,7 +117,7 @@ export class Endpoints {
       return;
     }
     if (overdue || err?.code === Code.DeadlineExceeded) {
-      // With a short deadline, the deadline is the likelier cause.
+      // A deadline that ended the attempt after a shorter time says nothing about the node.
       if (this.#now() - began >= Math.min(minFailureMs, limit)) {
         this.fail(node);
       }
@@ -133,7 +133,10 @@ export class Endpoints {
   }
 }
 
-/** isTimeout reports whether a signal was aborted by a time limit, as AbortSignal.timeout does. */
+/**
+ * isTimeout reports whether a signal's reason is that of a time limit, as AbortSignal.timeout sets
+ * it.
+ */
 function isTimeout(reason: unknown): boolean {
   return reason instanceof Error && reason.name === "TimeoutError";
 }

@@ -6,8 +6,8 @@ import type { SendResult } from "./message.js";
 import type { Position } from "./position.js";
 
 /**
- * firstRetryable is the lowest ErrorReason that is retryable. The rule also holds for unknown
- * reasons.
+ * firstRetryable is the lowest number of a retryable ErrorReason. Lower ones are final. This also
+ * holds for reasons that this SDK does not know.
  */
 const firstRetryable = 100;
 

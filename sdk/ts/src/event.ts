@@ -35,13 +35,13 @@ export type LostReason = "" | Exclude<keyof typeof LostReasons, "UNSPECIFIED"> |
 /** Gap is a range of entries that is missing from a channel's events. */
 export interface Gap {
   /**
-   * The position before the gap. Everything up to it stays valid, except after EPOCH_CHANGED and
-   * AHEAD_OF_LOG.
+   * The seq of the last entry before the gap. Events up to it stay valid, except with the reasons
+   * EPOCH_CHANGED and AHEAD_OF_LOG.
    */
   afterSeq: number;
   /**
-   * The last missing entry. The events continue after it. It can be lower than afterSeq after
-   * EPOCH_CHANGED and AHEAD_OF_LOG.
+   * The last missing entry. The events continue after it. It can be lower than afterSeq with the
+   * reasons EPOCH_CHANGED and AHEAD_OF_LOG.
    */
   toSeq: number;
   /** The epoch of toSeq and of all later events. */
@@ -54,7 +54,7 @@ interface Common {
   /**
    * For `sent`, `edited` and `recalled`: the last entry of the log that the event covers. For
    * `channel_state` and `gap`: the position from which the channel continues. For `lost`: the
-   * position of the last event. 0 for `typing`.
+   * position of the last event before it. 0 for `typing`.
    */
   seq: number;
   epoch: string;
@@ -98,7 +98,7 @@ export interface LostEvent extends Common {
   reason: LostReason;
 }
 
-/** TypingEvent reports that a user is typing. Show it for 6 s. It has no place in the log. */
+/** TypingEvent reports that a user is typing. Show it for 6 s. It has no position in the log. */
 export interface TypingEvent extends Common {
   kind: "typing";
   userId: string;

@@ -25,7 +25,10 @@ export interface HistoryOptions extends CallOptions {
    * server chooses.
    */
   pageSize?: number;
-  /** Ends the iteration after this number of messages. 0 means no limit. */
+  /**
+   * Ends the iteration after this number of messages, over all pages. 0, the default, means no
+   * limit.
+   */
   limit?: number;
 }
 

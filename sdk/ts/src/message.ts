@@ -9,13 +9,13 @@ export interface Message {
   msgId: string;
   channelId: string;
   /**
-   * The message's place in the log of its channel. Places start at 1, have no gaps and are never
-   * reused. Edits and recalls have places of their own.
+   * The message's position in the log of its channel. Positions start at 1, have no gaps and are
+   * never reused. Edits and recalls have positions of their own.
    */
   seq: number;
   /**
-   * The number of messages in the log up to and including this one. The difference of two counts is
-   * a number of unread messages.
+   * The number of messages in the log up to and including this one. The count of the newest message
+   * minus that of the last read one is the number of unread messages.
    */
   count: number;
   /** The sender's user id. */
@@ -28,8 +28,8 @@ export interface Message {
   /** When the server accepted the message. */
   time: Date;
   /**
-   * A recalled message is a tombstone without content and metadata. It keeps its place and still
-   * counts.
+   * A recalled message is a tombstone without content and metadata. It keeps its position and is
+   * still included in counts.
    */
   status: "sent" | "edited" | "recalled";
   /**
@@ -48,7 +48,7 @@ export interface StoredMessage extends Message {
 export interface Receipt {
   channelId: string;
   msgId: string;
-  /** The message's place in the log. */
+  /** The message's position in the log. */
   seq: number;
   /** The number of messages in the log up to and including this one. */
   count: number;
@@ -72,7 +72,7 @@ export interface ChangeReceipt {
    * tombstone.
    */
   message: Message;
-  /** The place in the log of the edit, or of the recall that removed the content. */
+  /** The position in the log of the edit, or of the recall that removed the content. */
   seq: number;
   /** When the server appended that entry. */
   time: Date;
@@ -189,9 +189,9 @@ export type NewMember = string | { userId: string; role?: Exclude<keyof typeof M
 
 /** ReadCursor is the caller's read cursor of a channel. */
 export interface ReadCursor {
-  /** The highest seq that was marked or sent. */
+  /** The highest seq that the caller marked as read or sent. */
   seq: number;
-  /** The number of messages after it. */
+  /** The number of unread messages: those after seq. */
   unread: number;
   /** The epoch of seq. */
   epoch: string;

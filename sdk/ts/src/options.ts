@@ -7,7 +7,7 @@ export interface CallOptions {
   signal?: AbortSignal;
   /**
    * The time limit of this call in milliseconds, instead of the client's callTimeout. 0 means no
-   * limit. The call then rejects as for a signal, with a TimeoutError.
+   * limit. At the limit the call rejects as for a signal, with a TimeoutError.
    */
   timeout?: number;
 }

@@ -3,21 +3,24 @@ import type { Wait } from "./clock.js";
 import type { Endpoint } from "./endpoint.js";
 import { type ParleyError, tokenRefused } from "./error.js";
 
-/** The lifetime in milliseconds from which a stream resets the waits. */
+/** A stream that was live for at least this many milliseconds resets the backoff. */
 const stableMs = 10_000;
 /**
- * The lifetime in milliseconds from which a stream's successor waits only for the advised time.
- * Otherwise a server that ends each stream immediately would be called without a pause.
+ * If the server asked to reconnect after at least this many milliseconds, the next stream waits
+ * only for the time that it advised. Otherwise a server that ends each stream immediately would be
+ * called without a pause.
  */
 const usefulMs = 1_000;
 
 /** StreamEnd describes how a stream ended. */
 export interface StreamEnd {
-  /** Undefined only after the server asked to reconnect. */
+  /** Why the stream ended. Undefined only if the server asked to reconnect. */
   error?: ParleyError;
-  /** Set if the server asked to reconnect within a time, in milliseconds. */
+  /**
+   * The time in milliseconds within which the server asked to reconnect. Undefined if it did not.
+   */
   advice?: number;
-  /** The stream's token. */
+  /** The token with which the stream was opened. Empty if there was none. */
   token: string;
   /** The time for which the stream was live, in milliseconds. 0 if it never was live. */
   duration: number;
@@ -30,9 +33,12 @@ export interface StreamEnd {
 /** Pacer decides how long a subscription waits between two streams. */
 export class Pacer {
   readonly #caller: Caller;
-  /** The number of streams in a row that were not stable. */
+  /** The number of streams since the last one that resets the backoff. */
   #failures = 0;
-  /** The number of refused tokens in a row. */
+  /**
+   * 1 if a new stream was opened without a wait after a refused token, until a stream was live for
+   * usefulMs.
+   */
   #refusals = 0;
 
   constructor(caller: Caller) {

@@ -1,6 +1,6 @@
 /**
- * Position is a place in a channel's log: the program has seen everything up to and including seq.
- * Store it, and resume a subscription from it with after().
+ * Position is a seq in the log of a channel, with the epoch of the log: the program has seen
+ * everything up to and including seq. Store it, and resume a subscription from it with after().
  */
 export interface Position {
   channelId: string;
@@ -20,8 +20,8 @@ export class Heads {
   readonly #known = new Map<string, { seq: number; epoch: string }>();
 
   /**
-   * note records a seq. An epoch other than the recorded one replaces the recorded seq. An empty
-   * epoch means the recorded one.
+   * note records a seq, unless a higher one is recorded. With an epoch other than the recorded one
+   * it replaces the recorded seq in any case. An empty epoch means the recorded one.
    */
   note(channelId: string, epoch: string, seq: number): void {
     const known = this.#known.get(channelId);

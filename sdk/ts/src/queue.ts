@@ -12,7 +12,10 @@ export class Queue<T> {
     this.#bound = bound;
   }
 
-  /** put waits for room and adds an item. It rejects with the signal's reason. */
+  /**
+   * put waits while the queue is full, and adds an item. It rejects with the signal's reason if the
+   * signal is aborted.
+   */
   async put(item: T, signal: AbortSignal): Promise<void> {
     while (this.#items.length >= this.#bound) {
       await until(this.#changed.promise, signal);
@@ -24,7 +27,7 @@ export class Queue<T> {
 
   /**
    * take waits for an item and removes it. It returns undefined once the queue is closed and empty,
-   * and rejects with the signal's reason.
+   * and rejects with the signal's reason if the signal is aborted while it waits.
    */
   async take(signal: AbortSignal | undefined): Promise<T | undefined> {
     for (;;) {
@@ -66,7 +69,7 @@ export class Turn {
 
   /**
    * take waits for the lock and returns a function that releases it. It rejects with the signal's
-   * reason.
+   * reason if the signal is aborted first.
    */
   async take(signal: AbortSignal | undefined): Promise<() => void> {
     const before = this.#last;

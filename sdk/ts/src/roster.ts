@@ -6,8 +6,8 @@ import type { Heads, Position } from "./position.js";
 import type { Start } from "./start.js";
 
 /**
- * Queued is an event and its channel. The channel shows whether it was removed after the event
- * arrived.
+ * Queued is an event that the program has not taken, and its channel. If the roster no longer has
+ * this Channel object, the channel was removed after the event arrived.
  */
 export interface Queued {
   event: Event;
@@ -32,7 +32,9 @@ export class Roster {
     return [...this.#channels.values()].filter((ch) => ch.wanted);
   }
 
-  /** late returns the wanted channels that are not on the current stream. */
+  /**
+   * late returns the channels that a new stream would request and that are not on the current one.
+   */
   late(): Channel[] {
     return this.wanted().filter((ch) => !ch.onStream);
   }
@@ -102,7 +104,7 @@ export class Roster {
     return { frame };
   }
 
-  /** lose marks the refused channels that are followed as lost, and returns their last events. */
+  /** lose marks the refused channels that are followed as lost, and returns their `lost` events. */
   lose(refused: readonly Position[]): Queued[] {
     const frame: Queued[] = [];
     for (const { channelId } of refused) {

@@ -46,7 +46,7 @@ export function toRequest(o: Outgoing): pb.SendMessageRequest {
   });
 }
 
-/** toReceipt converts a send's response and records the channel's head. */
+/** toReceipt converts a send's response and records its seq in caller.heads. */
 export function toReceipt(caller: Caller, channelId: string, res: pb.SendMessageResponse): Receipt {
   const seq = integer(res.seq);
   caller.heads.note(channelId, res.epoch, seq);
@@ -68,7 +68,7 @@ export async function send(caller: Caller, message: Outgoing, options: CallOptio
   return toReceipt(caller, request.channelId, res);
 }
 
-/** toChange converts the response of an edit or a recall and records the channel's head. */
+/** toChange converts the response of an edit or a recall and records its seq in caller.heads. */
 function toChange(
   caller: Caller,
   request: { channelId: string; msgId: string; clientMsgId: string },

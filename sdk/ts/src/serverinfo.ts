@@ -8,7 +8,7 @@ export interface ServerInfo {
   /** The version of the server, for display: `1.4.0`, or `devel` for a build without a version. */
   version: string;
   limits: ServerLimits;
-  /** The optional parts of the server. Programs ignore values that they do not know. */
+  /** The optional parts that the server has. Programs ignore values that they do not know. */
   features: ServerFeature[];
 }
 

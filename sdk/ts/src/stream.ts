@@ -9,7 +9,7 @@ import type { Endpoint } from "./endpoint.js";
 import { ParleyError, toError } from "./error.js";
 import type { StreamEnd } from "./pacer.js";
 
-/** The heartbeat interval if the server sends none. */
+/** The heartbeat interval in milliseconds if the server's first frame does not contain one. */
 const defaultHeartbeatMs = 15_000;
 
 /** streamError returns the retryable error with which a subscription leaves a stream on its own. */
@@ -19,7 +19,7 @@ function streamError(code: Code, message: string, unanswered = false): ParleyErr
 
 /**
  * resubscribe returns the error with which a subscription leaves a stream whose channels may differ
- * from its own.
+ * from the subscription's.
  */
 export function resubscribe(): ParleyError {
   return streamError(Code.Aborted, "a change of channels may not have arrived");
@@ -43,12 +43,12 @@ export class Stream {
     this.#frameTimeout = core.caller.attemptTimeout;
   }
 
-  /** signal is aborted when the stream is left. */
+  /** signal is aborted when the stream ends. */
   get signal(): AbortSignal {
     return this.#controller.signal;
   }
 
-  /** leave ends the stream. */
+  /** leave ends the stream with an error. */
   leave(why: ParleyError): void {
     this.#controller.abort(why);
   }
@@ -119,8 +119,8 @@ export class Stream {
 
   /**
    * deliver delivers a frame's events. It returns false if the subscription has to leave the
-   * stream. Events before a hole are delivered. A frame of an unknown kind only shows that the
-   * stream is alive.
+   * stream. Events before missing entries are delivered. A frame of an unknown kind only shows that
+   * the stream is alive.
    */
   async #deliver({ frame }: SubscribeResponse): Promise<boolean> {
     switch (frame.case) {

@@ -90,8 +90,8 @@ export async function catchUp(core: Core, stream: Stream): Promise<void> {
 }
 
 /**
- * changeRequest returns the request that changes the live stream. It returns undefined if there is
- * no live stream or no change.
+ * changeRequest returns the request that changes the live stream, and marks the added channels as
+ * on it. It returns undefined if there is no live stream or no change.
  */
 function changeRequest(
   stream: Stream | undefined,

@@ -6,7 +6,7 @@ import { Code, fromStart } from "../src/index.js";
 import { Fake, failure } from "./fake.js";
 import { newClient, nextEvent, rejected, States, wantEntries } from "./helper.js";
 
-/** Page is the part of a browser that the SDK uses. */
+/** Page is a fake of the browser's document and window, as far as the SDK uses them. */
 class Page extends EventTarget {
   visibilityState = "hidden";
   listeners = 0;
@@ -24,7 +24,7 @@ class Page extends EventTarget {
 
 let page: Page;
 
-/** asleep advances the wall clock only. */
+/** asleep advances the wall clock and nothing else, as a sleeping machine does. */
 function asleep(ms: number): void {
   vi.setSystemTime(Date.now() + ms);
 }

@@ -41,7 +41,7 @@ describe("an error without a detail", () => {
     expect(outcome(Code.PermissionDenied)).toEqual({ retryable: false, unanswered: false });
     expect(outcome(Code.Unauthenticated)).toEqual({ retryable: false, unanswered: false });
     expect(outcome(Code.Aborted)).toEqual({ retryable: true, unanswered: false });
-    // As for a truncated stream.
+    // Connect's client also raises this code for a truncated stream.
     expect(outcome(Code.InvalidArgument)).toEqual({ retryable: true, unanswered: true });
     expect(outcome(Code.Unknown)).toEqual({ retryable: true, unanswered: true });
   });

@@ -13,9 +13,9 @@ import { FakeStream } from "./stream.js";
 /** Fault replaces the answer to a call. With applied, the call's work is done first. */
 export interface Fault {
   error?: ConnectError;
-  /** The connection breaks. */
+  /** If set, the connection breaks instead of an answer. */
   drop?: boolean;
-  /** There is never an answer. */
+  /** If set, there is never an answer. */
   hang?: boolean;
   applied?: boolean;
 }
@@ -35,19 +35,22 @@ export function failure(
  * of a token is the token itself.
  */
 export class Fake {
-  /** All requests, by method. */
+  /** All requests, in order, each with its method. */
   readonly requests: { method: string; token: string; message: unknown }[] = [];
   readonly streams = new Set<FakeStream>();
   /** The valid tokens. Undefined means that all are valid. */
   tokens: Set<string> | undefined;
-  /** Called before each call, and as `SendMessages/<client_msg_id>` before each item of a batch. */
+  /**
+   * Returns the fault of a call, or undefined for none. It is called before each call, and as
+   * `SendMessages/<client_msg_id>` before each item of a batch.
+   */
   fault: (method: string, message: unknown) => Fault | undefined = () => undefined;
   heartbeatMs = 15_000;
-  /** Streams send nothing. */
+  /** If set, streams send nothing. */
   silent = false;
-  /** Streams send everything twice. */
+  /** If set, streams send every event twice. */
   repeat = false;
-  /** The server cannot be reached. */
+  /** If set, the server cannot be reached. */
   down = false;
   /** The role of every member. */
   role = channel.MemberRole.MEMBER;
@@ -56,8 +59,8 @@ export class Fake {
   readonly #handlers = new Map<string, (req: Request) => Promise<Response>>();
   readonly #dropped = new Set<string>();
   readonly #bodies = new Set<ReadableStreamDefaultController<Uint8Array>>();
-  // The running requests. Without a reference, a request is collected and no longer observes its
-  // signal.
+  // The running requests. Without a reference, a request is garbage-collected and no longer
+  // observes its signal.
   readonly #held = new Set<Request>();
   #calls = 0;
   #posted = 0;

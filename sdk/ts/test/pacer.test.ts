@@ -32,7 +32,7 @@ describe("between two streams", () => {
     const p = pacer();
     const own = (changes: Partial<StreamEnd>) => p.next(end({ moved: true, ...changes }))?.backoff;
     expect([own({}), own({}), own({ duration: 500 })]).toEqual([0, 100, 200]);
-    // The stream duration for 1 s, and the next one goes to another node.
+    // The stream was live for 1 s, and the next one goes to another node.
     expect([own({ duration: 1_000 }), own({})]).toEqual([0, 100]);
   });
 

@@ -6,7 +6,7 @@ import { expect, it } from "vitest";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
 
-/** The names that the README does not declare. */
+/** Declarations of the names that the README's code uses without declaring them. */
 const granted = `
 declare const client: Client;
 declare const token: string;

@@ -22,7 +22,7 @@ class Node {
   readonly #server: Server;
   #client: Client | undefined;
   port = 0;
-  /** Handles a request instead of the fake server. */
+  /** If set, it handles each request instead of the fake server. */
   instead: ((res: ServerResponse) => void) | undefined;
 
   private constructor() {

@@ -9,7 +9,10 @@ let made = 0;
 /** FakeStream is one Subscribe call of the fake server. */
 export class FakeStream {
   readonly id = `stream-${++made}`;
-  /** How the stream ends. Set by tests. */
+  /**
+   * How the stream ends: with an error, with advice to reconnect, or as a broken connection. Tests
+   * set it; undefined means that the stream continues.
+   */
   end: { error?: ConnectError; withinMs?: number } | undefined;
   /** The number of frames with events that were read from the stream. */
   said = 0;

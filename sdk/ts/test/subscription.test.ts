@@ -284,7 +284,7 @@ describe("a subscription", () => {
     server.post("room");
     await wantSeqs(sub, [[6, 7]]);
     expect(sub.position("room")?.seq).toBe(7);
-    // The position lies within what the next event covers.
+    // The position lies within the range of entries that the next event covers.
     log.covered.add(8).add(9);
     server.post("room", 3);
     await wantSeqs(sub, [[8, 10]]);
@@ -293,7 +293,7 @@ describe("a subscription", () => {
     middle.close();
     await middle.done;
     expect(states.names).toEqual(["connecting", "live"]);
-    // There is a hole before its range: 11 is missing.
+    // Entry 11 is missing before the range of the next event.
     await eventually(() => server.streams.size === 1);
     log.skip.set(11, 1);
     log.covered.add(12);

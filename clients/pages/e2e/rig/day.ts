@@ -126,7 +126,7 @@ function decode(latin1: string): string {
 
 interface Import {
   process: ChildProcess;
-  /** The exit code. */
+  /** Resolves with the exit code when the import has ended. */
   done: Promise<number | null>;
   output: () => string;
 }

@@ -7,8 +7,8 @@ import { setTimeout as sleep } from "node:timers/promises";
 const repository = resolve(import.meta.dirname, "../../../..");
 
 /**
- * binary returns the path of a program: the one that `make build` builds, or that of the
- * environment variable with its name.
+ * binary returns the path of a program: the value of the environment variable PARLEYD or PARLEY if
+ * it is set, otherwise the program that `make build` builds.
  */
 export function binary(name: "parleyd" | "parley"): string {
   return process.env[name.toUpperCase()] ?? join(repository, "bin", name);
@@ -77,7 +77,7 @@ export class Server {
           return url;
         }
       } catch {
-        // Not written yet.
+        // The server has not written the file yet.
       }
       await sleep(10);
     }

@@ -93,7 +93,7 @@ export class Queues {
     expect(results.filter((r) => r.error)).toEqual([]);
   }
 
-  /** bury nacks the deliveries as dead letters. */
+  /** bury nacks the deliveries so that they become dead letters. */
   async bury(topic: string, streamId: string, deliveries: Delivery[]): Promise<void> {
     const outcome = { case: "deadLetter" as const, value: {} };
     const items = deliveries.map((d) => ({ token: d.token, reason: "cannot do it", code: "POISON", outcome }));
@@ -116,7 +116,7 @@ export class Queues {
   }
 }
 
-/** shown returns the same numbers as the page shows them. */
+/** shown returns the counts that the page shows in a topic's tiles. See Numbers. */
 export async function shown(page: Page): Promise<Record<string, number>> {
   const numbers: Record<string, number> = {};
   for (const id of ["depth", "unread", "pending", "retrying", "delayed", "dead", "consumers"]) {

@@ -21,7 +21,8 @@ export interface Room {
 
 interface Fixtures {
   /**
-   * True for tests that break the network or the server. Chromium logs failed requests as errors.
+   * True for tests that break the network or the server. watch then accepts failed requests, which
+   * Chromium logs as errors.
    */
   faults: boolean;
   room: Room;

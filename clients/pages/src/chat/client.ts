@@ -3,7 +3,10 @@ import { sdkClient } from "../connection/sdk";
 import type { Server } from "../connection/service";
 import type { ChatClient } from "./model/types";
 
-/** connect returns the model's client, which is not connected yet. */
+/**
+ * connect returns a client of the server for the model. It makes no connection before its first
+ * call.
+ */
 export function connect(server: Server): ChatClient {
   const client = sdkClient(server);
   return {

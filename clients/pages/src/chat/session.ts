@@ -10,7 +10,7 @@ import { parseRoute, routeFragment } from "./route";
 
 const tabs = "BroadcastChannel" in globalThis ? new BroadcastChannel("parley.read") : null;
 
-/** session is the page's session. */
+/** session holds the token of the chat page and opens a Chat for its user. */
 export const session: Session<Chat> = new Session<Chat>({
   keys: ["parley.token"],
   address: streamAddress,

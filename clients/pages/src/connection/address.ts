@@ -12,8 +12,8 @@ const probeLimit = 2_000;
  * most six HTTP/1.1 connections to one host, and a stream holds one while its tab is open. Over
  * plain http on loopback each page therefore uses its own host name, `t-<random>.localhost`, which
  * Chromium and Firefox resolve to loopback themselves. If that name does not answer within 2 s,
- * ownAddress returns the page's origin. So it does over TLS, where HTTP/2 carries many streams on
- * one connection, and on other hosts.
+ * ownAddress returns the page's origin. It also returns the origin over TLS, where HTTP/2 carries
+ * many streams on one connection, and on other hosts.
  */
 export async function ownAddress(browser: Environment): Promise<string> {
   const { protocol, hostname, port, origin } = browser.location;

@@ -8,7 +8,7 @@ export interface Failure {
   readonly reason: string;
   /** The text to show. */
   readonly text: string;
-  /** The user's remedy. See Remedy. */
+  /** What the user can change so that the call succeeds. See Remedy. */
   readonly remedy: Remedy;
   /** The invalid field of the request. Empty if no field is at fault. */
   readonly field: string;
@@ -19,8 +19,8 @@ export interface Failure {
 }
 
 /**
- * Remedy is the user's remedy: `token` if the server refused the token, `capability` if the token
- * does not allow the call, otherwise `none`.
+ * Remedy is what a user can change after a failure: the token, because the server refused it
+ * (`token`) or because it does not allow the call (`capability`), or nothing (`none`).
  */
 export type Remedy = "none" | "token" | "capability";
 

@@ -18,7 +18,7 @@ export interface SessionOptions<P> {
   readonly address: () => Promise<string>;
   /** Opens the page for a user, at a route: a fragment without a token. */
   readonly open: (server: Server, user: string, route: string) => P;
-  /** Shows a route after the address changed. */
+  /** Called with the new route after the fragment of the address changed. */
   readonly moved: (route: string) => void;
   /** The browser's functions. The default is the real browser; tests replace it. */
   readonly browser?: Browser;
@@ -43,7 +43,7 @@ export interface Browser {
 
 /**
  * SessionState is whether a user is signed in. A token moves the session from `signed_out` or
- * `open` to `opening`, and the server's address from there to `open`.
+ * `open` to `opening`, and from there to `open` once the server's address is known.
  */
 export type SessionState<P> =
   | { readonly state: "signed_out" }
@@ -131,7 +131,7 @@ export class Session<P extends { close(): void }> {
     if (this.#token) this.#use(this.#token);
   }
 
-  /** Keeps the current token after another one was rejected. */
+  /** Clears refusal: the user keeps the current token after another one was rejected. */
   keepToken(): void {
     this.#refusal.value = "";
   }

@@ -1,4 +1,6 @@
-/** hues is the number of colors for users and lines: the classes hue-0 to hue-9. */
+/**
+ * hues is the number of colors for users and for the lines of charts: the classes hue-0 to hue-9.
+ */
 export const hues = 10;
 
 /** hue returns the number of a user's color. It is the same on every page. */

@@ -108,8 +108,8 @@ export function ConnectionBanner(props: {
 }
 
 /**
- * requiresUser reports whether ConnectionBanner requires an action of the user. A phone must show
- * it then, too.
+ * requiresUser reports whether ConnectionBanner requires an action of the user. A phone must then
+ * show the pane with the banner.
  */
 export function requiresUser(
   session: Session<{ close(): void }>,

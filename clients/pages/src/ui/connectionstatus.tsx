@@ -4,8 +4,8 @@ import type { ConnectionState } from "../connection/state";
 import { wake } from "../connection/wake";
 
 /**
- * ConnectionStatus shows the state of the connection in one word. While it waits, it shows the
- * seconds left and a button to try now.
+ * ConnectionStatus shows the state of the connection in one word. Before the next attempt to
+ * connect, it shows the seconds left and a button to try now.
  */
 export function ConnectionStatus({ connection }: { connection: ReadonlySignal<ConnectionState> }) {
   const now = connection.value;

@@ -5,8 +5,8 @@ import { failure } from "../connection/failure";
 
 /**
  * Dialog is a modal form. Confirming calls act: the dialog closes when act resolves, and shows the
- * failure when act rejects. Its button is disabled until then. Without act the dialog only has a
- * button to close it.
+ * failure when act rejects. Until then the button that confirms is disabled. Without act the dialog
+ * only has a button to close it.
  */
 export function Dialog(props: {
   title: string;

@@ -4,8 +4,8 @@ import { invalidToken, type Session } from "../connection/session";
 import { type IconName, Mark } from "./icon";
 
 /**
- * TokenForm asks for a token and shows the reason. enter signs in with the token and reports
- * whether it is one.
+ * TokenForm asks for a token. reason is a text to show, such as why the last token was refused;
+ * empty shows none. enter signs in and reports whether the entered text is a token.
  */
 export function TokenForm(props: {
   reason: string;

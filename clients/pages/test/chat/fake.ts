@@ -1,7 +1,10 @@
 import { Chat } from "../../src/chat/model/chat";
 import type { ChatClient, Environment, Event, Message, StateChange, UserChannel } from "../../src/chat/model/types";
 
-/** dice returns a pseudo-random source that is the same on every run. */
+/**
+ * dice returns a pseudo-random function of integers from 0 to sides - 1. The same seed returns the
+ * same sequence on every run.
+ */
 export function dice(seed: number): (sides: number) => number {
   let state = seed * 2_654_435_761 + 1;
   return (sides) => {

@@ -7,7 +7,7 @@ export interface ChannelView {
   readonly unread: number;
   /** The newest known message, in its current state. */
   readonly last: Message | undefined;
-  /** Why the channel is no longer followed. Empty while it is followed. */
+  /** Why the server refused or ended the channel's events. Empty if it did not. */
   readonly lost: string;
 }
 
@@ -23,8 +23,8 @@ interface Entry {
   view: ChannelView | null;
 }
 
-// A list can be some seconds old. A list of a channel that was lost less than this many
-// milliseconds ago does not show that the user is a member again.
+// A listing of the user's channels can be some seconds old. For this many milliseconds after a
+// channel was lost, a listing that has it does not show that the user is a member again.
 const lostSettles = 5_000;
 
 /**
@@ -62,7 +62,10 @@ export class Channels {
     return this.#entries.has(id);
   }
 
-  /** Returns why the channel is no longer followed. Empty if it is followed or not known. */
+  /**
+   * Returns why the server refused or ended the channel's events. Empty if it did not, or if the
+   * channel is not known.
+   */
   lost(id: string): string {
     return this.#entries.get(id)?.lost ?? "";
   }
@@ -109,7 +112,7 @@ export class Channels {
     this.#change(entry);
   }
 
-  /** Applies the number of messages in the log. */
+  /** Raises the number of messages in a channel's log to count, unless it is higher already. */
   counted(id: string, count: number): void {
     const entry = this.#entry(id);
     entry.count = Math.max(entry.count, count);
@@ -128,7 +131,9 @@ export class Channels {
     return moved;
   }
 
-  /** Resets all numbers of a channel whose log was replaced. */
+  /**
+   * Discards all that is known of a channel whose log was replaced. The channel stays in the list.
+   */
   replaced(id: string): void {
     this.#entries.delete(id);
     this.add(id);

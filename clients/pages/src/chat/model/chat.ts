@@ -18,7 +18,8 @@ const leftToWriter = 2_000; // for this time only the tab in which a message was
 /**
  * Chat is the state of one user: their channels, the open channel and their unsent messages. It
  * follows all channels on one stream. An open channel's messages are loaded after the stream
- * reported the channel's state, so that no message is missed between the page and the stream.
+ * reported the channel's state, so that no message is missed between the loaded messages and the
+ * stream.
  */
 export class Chat {
   readonly me: string;
@@ -133,7 +134,7 @@ export class Chat {
     void this.#sender.kick(conversation.id);
   }
 
-  /** Sends a refused message again. It follows the messages that were sent since. */
+  /** Sends a refused message again. In the log it comes after the messages that were sent since. */
   retry(pending: Pending): void {
     this.#outbox.refuse(pending.clientMsgId, "");
     this.#outboxVersion.value++;
@@ -217,7 +218,10 @@ export class Chat {
     if (this.channels.has(id)) this.channels.read(id, seq, count);
   }
 
-  /** Lists the channels again and follows new ones. */
+  /**
+   * Lists the channels again and follows new ones. It does nothing while the connection is not live
+   * or a listing is running.
+   */
   async refresh(): Promise<void> {
     if (!this.#listing && this.connection.value.state === "live") await this.#list();
   }

@@ -97,7 +97,7 @@ export class Conversation {
 
   /**
    * Loads the newest page and replaces the loaded messages: at first, after a gap, and to return
-   * from older messages. While a page is being loaded, it is loaded after that one.
+   * from older messages. If another page is being loaded, the newest page is loaded after that one.
    */
   async loadNewest(): Promise<void> {
     if (this.#loading) {
@@ -127,7 +127,10 @@ export class Conversation {
     this.#timeline.dropOldest(mostLoaded);
   }
 
-  /** Unloads old messages once the reader is back at the newest ones. */
+  /**
+   * Unloads all but about keptNewest messages, if more than twice as many are loaded and the newest
+   * is among them. Call it when the reader is at the newest ones.
+   */
   trim(): void {
     if (this.#loading || this.#timeline.size <= 2 * keptNewest || !this.#timeline.view().atEnd) return;
     this.#timeline.dropOldest(keptNewest);
@@ -160,7 +163,7 @@ export class Conversation {
     return this.#timeline.findLast(test);
   }
 
-  /** Stops the timers. */
+  /** Stops the timers of the users who are typing. */
   close(): void {
     for (const cancel of this.#typing.values()) cancel();
     this.#typing.clear();

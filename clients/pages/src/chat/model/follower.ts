@@ -5,7 +5,9 @@ import { aborted, type ChatClient, type ChatSubscription, type Event, type State
 /** FollowerEvents are the callbacks of a Follower. */
 export interface FollowerEvents {
   event(event: Event): void;
-  /** Called when the server refuses a channel. */
+  /**
+   * Called when the server refuses a channel, which is then not followed. why is the text to show.
+   */
   refused(channelId: string, why: string): void;
   /**
    * Called before a new subscription replaces one that has ended. Events in between are not
@@ -76,7 +78,7 @@ export class Follower {
     }
   }
 
-  /** Stops following a channel that the stream lost. */
+  /** Removes a channel from those to follow. It does not change the current stream. */
   drop(channelId: string): void {
     this.#wanted.delete(channelId);
     this.#requested = this.#requested.filter((id) => id !== channelId);

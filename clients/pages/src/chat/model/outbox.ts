@@ -12,15 +12,15 @@ export interface Pending {
    */
   readonly time: number;
   readonly place: number;
-  /** Why the server refused it permanently. Empty while it may still be sent. */
+  /** Why the server permanently refused the message. Empty while it may still be sent. */
   readonly refused: string;
 }
 
 /**
  * Outbox holds the messages that one user wrote and the server has not confirmed, in the order of
  * writing. Each message has its own entry in the storage, which all tabs of the origin share: the
- * next tab sends the messages of a tab that was closed or crashed. Two tabs may send the same
- * message, because it has the same client_msg_id.
+ * next tab sends the messages of a tab that was closed or crashed. If two tabs send the same
+ * message, it is stored once, because it has the same client_msg_id.
  */
 export class Outbox {
   readonly #prefix: string;
@@ -84,7 +84,7 @@ export class Outbox {
     try {
       this.#storage?.removeItem(this.#prefix + clientMsgId);
     } catch {
-      // The next tab sends it again, with the same id.
+      // The entry stays in the storage: the next tab sends the message again, with the same id.
     }
     return true;
   }

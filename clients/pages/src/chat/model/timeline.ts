@@ -1,13 +1,13 @@
 import type { Message } from "./types";
 
 /**
- * chunkSpan is the number of log places of one chunk. A chunk has fewer messages if some places are
- * edits and recalls.
+ * chunkSpan is the number of positions in the log that one chunk covers. A chunk has fewer messages
+ * if some of its positions are edits and recalls.
  */
 export const chunkSpan = 32;
 
 /**
- * Chunk is a part of the log: the messages of chunkSpan places, ordered by seq. It is immutable.
+ * Chunk is a part of the log: the messages at chunkSpan positions, ordered by seq. It is immutable.
  */
 export interface Chunk {
   readonly index: number;
@@ -25,12 +25,12 @@ export interface TimelineView {
 }
 
 /**
- * Timeline is one part of a channel's log without holes, from pages and live messages. Of two
- * copies of a message it keeps the one with the higher changedSeq, so pages and live messages may
- * arrive in any order.
+ * Timeline is a contiguous part of a channel's log, from pages and live messages. Of two copies of
+ * a message it keeps the one with the higher changedSeq, so pages and live messages may arrive in
+ * any order.
  *
- * Call begin before a page is requested, and end when it was loaded or failed. Live messages in
- * between that have no place yet are kept for the page, which can be older.
+ * Call begin before a page is requested, and end when it was loaded or failed. Live messages that
+ * arrive in between are also merged into the page, which can be older.
  */
 export class Timeline {
   #chunks = new Map<number, Chunk>();

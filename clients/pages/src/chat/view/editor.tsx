@@ -5,7 +5,7 @@ import { bytes, editing, fit, maxBytes, recalling, sends, stopEditing } from "./
 
 /**
  * Editor edits the text of an own message. Arrow up in an unchanged text moves to the user's
- * message before.
+ * previous message.
  */
 export function Editor({ chat, message }: { chat: Chat; message: Message }) {
   const field = useRef<HTMLTextAreaElement>(null);

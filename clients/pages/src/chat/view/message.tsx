@@ -7,7 +7,10 @@ import { Editor } from "./editor";
 import { pieces } from "./links";
 import { editing, recalling } from "./ui";
 
-/** MessageRow shows one message. head is true if it begins a group, and shows its sender. */
+/**
+ * MessageRow shows one message. With head it begins a group of one sender's messages and shows the
+ * sender.
+ */
 export function MessageRow({ chat, message, head }: { chat: Chat; message: Message; head: boolean }) {
   const { fromId, type, status, time } = message;
   const own = chat.own(message);

@@ -114,7 +114,10 @@ export class Scroll {
     if (this.#box) this.#box.scrollTop = -this.#box.scrollHeight;
   }
 
-  /** Scrolls an element above the viewport to its top. */
+  /**
+   * Scrolls an element that is above the viewport to the viewport's top. It does nothing for any
+   * other element and for null.
+   */
   toElement(element: Element | null): void {
     if (!this.#box || !element) return;
     const above = element.getBoundingClientRect().top - this.#box.getBoundingClientRect().top;

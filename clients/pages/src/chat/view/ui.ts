@@ -21,7 +21,7 @@ export function stopEditing(): void {
   focusComposer();
 }
 
-/** focusComposer moves the focus to the composer. */
+/** focusComposer moves the focus to the field for a new message. */
 export function focusComposer(): void {
   document.querySelector<HTMLTextAreaElement>("[data-testid=composer]")?.focus();
 }
@@ -33,8 +33,8 @@ export function fit(field: HTMLTextAreaElement): void {
 }
 
 /**
- * sends reports whether a key press sends: Enter without Shift or Alt that does not end a
- * composition of an input method.
+ * sends reports whether a key press sends or saves the text: Enter without Shift or Alt that does
+ * not end a composition of an input method.
  */
 export function sends(event: KeyboardEvent): boolean {
   return event.key === "Enter" && !event.shiftKey && !event.altKey && !event.isComposing;

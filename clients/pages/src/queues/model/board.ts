@@ -16,8 +16,8 @@ export const pollHidden = 10_000;
 export const topicsEvery = 3_000;
 
 /**
- * topicsPerRound is the maximum number of topics that are counted in one round. If there are more,
- * the chosen one is in every round and the others take turns.
+ * topicsPerRound is the maximum number of topics whose counts are requested in one round of
+ * polling. If there are more, the chosen one is in every round and the others take turns.
  */
 export const topicsPerRound = 10;
 
@@ -26,9 +26,9 @@ const waitMost = 15_000;
 /** TopicView is the state of a topic that the page shows. It is replaced with each change. */
 export interface TopicView {
   topic: Topic;
-  /** Null until the topic was counted for the first time. */
+  /** Null until the topic's counts were loaded for the first time. */
   stats: Stats | null;
-  /** When the topic was counted last, in milliseconds since 1970. */
+  /** When the topic's counts were last loaded, in milliseconds since 1970. */
   at: number;
   /** The counts over time. The object stays the same while the topic exists. */
   track: Track;
@@ -76,7 +76,10 @@ export class Board {
     this.#cancel();
   }
 
-  /** Chooses a topic, which is then counted in every round. */
+  /**
+   * Chooses a topic, or none for null, and polls now. The counts of the chosen topic are requested
+   * in every round of polling.
+   */
   choose(name: string | null): void {
     if (this.chosen.value === name) return;
     this.chosen.value = name;
@@ -94,7 +97,7 @@ export class Board {
     else void this.#round();
   }
 
-  /** Polls again after the server refused a call. */
+  /** Polls again after the connection ended. */
   retry(): void {
     this.#connection.restart();
     this.wake();

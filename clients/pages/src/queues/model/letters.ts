@@ -30,7 +30,8 @@ export class Letters {
   /** The ids of the letters whose content is shown. */
   readonly open = signal<ReadonlySet<string>>(new Set());
   /**
-   * True if the server's letters changed. The list is not reloaded while the user works with it.
+   * True if the server's dead letters no longer match the list, which is not reloaded while the
+   * user works with it.
    */
   readonly stale = signal(false);
   readonly error = signal("");
@@ -48,7 +49,7 @@ export class Letters {
   constructor(
     readonly board: Board,
     readonly topic: string,
-    /** Empty means all groups. */
+    /** The group whose dead letters are listed. Empty means all groups. */
     readonly group: string,
   ) {}
 
@@ -57,7 +58,7 @@ export class Letters {
     this.#ended = true;
   }
 
-  /** Loads the newest page. */
+  /** Loads the newest page and replaces the list with it. */
   async load(): Promise<void> {
     this.#count = this.#told;
     await this.#page("");

@@ -5,7 +5,7 @@ export const previewBytes = 4_096;
 export interface Preview {
   kind: "empty" | "text" | "hex";
   text: string;
-  /** True if the payload has more than limit bytes. */
+  /** True if the text shows only the first bytes of the payload. */
   cut: boolean;
 }
 

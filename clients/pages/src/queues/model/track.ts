@@ -7,7 +7,10 @@ export const span = 600_000;
  */
 export const rateSpan = 5_000;
 
-/** The minimum time of a rate in milliseconds. Over less, one message more or less decides. */
+/**
+ * The minimum time over which a rate is computed, in milliseconds. Over less time, a single message
+ * would change the rate too much.
+ */
 const rateLeast = 500;
 
 /**
@@ -56,7 +59,7 @@ export class Track {
     this.#broken = true;
   }
 
-  /** Returns a number over time. */
+  /** Returns a number over time, oldest value first. */
   line(name: string): Point[] {
     const points: Point[] = [];
     for (const { at, values, first } of this.#samples) {

@@ -47,7 +47,7 @@ export interface Topic {
   partitioner: string;
   strictOrder: boolean;
   maxAttempts: number;
-  /** The limit of each partition. 0 means no limit. */
+  /** The maximum number of messages in each partition. 0 means no limit. */
   maxMessages: number;
   dropOldest: boolean;
   /** Milliseconds since 1970. It distinguishes the topic from an earlier one of the same name. */
@@ -94,7 +94,7 @@ export interface Letter {
   deadLetterTime: Date;
 }
 
-/** PendingOrder is the order of pending deliveries. */
+/** PendingOrder is the order of pending deliveries: longest idle first, or most attempts first. */
 export type PendingOrder = "idle" | "attempts";
 
 /** Operation is an operation on a topic that can be paused. */
@@ -108,7 +108,7 @@ export type Selection =
   /** All dead letters of the topic. */
   | { kind: "all" };
 
-/** NewTopic is a topic to create. 0 means the server's default. */
+/** NewTopic is a topic to create. 0 partitions or 0 attempts mean the server's default. */
 export interface NewTopic {
   name: string;
   partitions: number;

@@ -15,7 +15,7 @@ type Question =
 
 const current = signal<Question | null>(null);
 
-/** openDialog opens the dialog of a question. */
+/** openDialog opens the dialog that asks the user a question. It replaces an open one. */
 export function openDialog(question: Question): void {
   current.value = question;
 }

@@ -1,6 +1,9 @@
 import { type Option, Select } from "../../ui/form";
 
-/** GroupChoice selects one of a topic's groups. With all, it offers all groups too. */
+/**
+ * GroupChoice selects one of a topic's groups. With all, it also offers all groups together, for
+ * which choose gets an empty string.
+ */
 export function GroupChoice(props: {
   groups: readonly string[];
   group: string;
