@@ -26,8 +26,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/queue"
 )
 
-// listed sets up the fake Admin with n topics, n pending deliveries and n dead letters. bytes is the
-// approximate size of each topic and each dead letter.
+// listed sets up the fake Admin with n topics, n pending deliveries and n dead letters. bytes is
+// the approximate size of each topic and each dead letter.
 func (b *bundle) listed(n, bytes int) {
 	b.admin.topics = func(after string, most int) ([]*queue.Topic, bool, error) {
 		from := 0
