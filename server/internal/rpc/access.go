@@ -174,7 +174,7 @@ func (a accessRule) allows(p *ident.Principal, name string) bool {
 }
 
 // refusal returns the CAPABILITY_MISSING fault. It does not repeat the name of the channel or
-// topic: the name is not validated yet and may have any form.
+// topic, which may not be validated yet and have any form.
 func (a accessRule) refusal() error {
 	what := "for this channel"
 	if a.scope == topicScope {

@@ -53,9 +53,10 @@ func internalFault() *fault.Error {
 }
 
 // toWire converts any error to the error that the client gets. Every error has an ErrorDetail,
-// except `canceled`, which no client reads. A fault keeps its text unless it is internal; only a
-// MALFORMED_REQUEST always keeps it. Broken rules of the schema, a passed deadline and some errors
-// of connect have texts of their own. Any other error is reported as internal, without its text.
+// except `canceled`, which no client reads. A fault keeps its text, unless its kind is Internal and
+// its reason is not MALFORMED_REQUEST. Broken rules of the schema, a passed deadline and some
+// errors of connect have texts of their own. Any other error is reported as internal, without its
+// text.
 func toWire(ctx context.Context, err error) *connect.Error {
 	f, violations := faultOf(ctx, err)
 	if f == nil {

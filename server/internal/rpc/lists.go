@@ -111,9 +111,9 @@ func (l *boundedList) len(m protoreflect.Message) int {
 	}
 }
 
-// itemsOf returns the request's own list whose items the handler validates one by one, each with a
-// result of its own; nil if there is none. found is also true if such a list is in a message of the
-// request.
+// itemsOf returns the list of the request whose items the handler validates one by one, each with a
+// result of its own; nil if there is none. found is also true if such a list is not in the request
+// itself but in one of its messages.
 func itemsOf(request protoreflect.MessageDescriptor) (own protoreflect.FieldDescriptor, found bool) { //nolint:ireturn // it is one
 	for _, l := range boundedLists(request) {
 		fd := l.path[len(l.path)-1]

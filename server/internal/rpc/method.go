@@ -40,9 +40,9 @@ type methodRow struct {
 	// chargeItems has the rate limiter charge each item of the request's list of items as one call.
 	// Otherwise the request is charged as one call.
 	chargeItems bool
-	// uncompressed turns off the compression of responses. It is set for methods whose responses have
-	// a few bytes per item of a larger request: gzip takes a twentieth of such a call's time.
-	// Responses of streams are never compressed.
+	// uncompressed turns off the compression of the method's responses, which have a few bytes per
+	// item of a larger request: gzip takes a twentieth of such a call's time. Responses of streams are
+	// never compressed.
 	uncompressed bool
 	// reads marks a method that changes nothing, although its idempotency_level in the schema is not
 	// NO_SIDE_EFFECTS. With that level clients would call it by GET.
@@ -72,8 +72,9 @@ type method struct {
 	sideEffects bool
 	// serverStreams and clientStreams report whether the responses and the requests are streams.
 	serverStreams, clientStreams bool
-	// items is the request's own list of items that the handler validates one by one; nil if there is
-	// none. itemized is also set if such a list is in a message of the request.
+	// items is the list of the request whose items the handler validates one by one; nil if there is
+	// none. itemized is also set if such a list is not in the request itself but in one of its
+	// messages.
 	items    protoreflect.FieldDescriptor
 	itemized bool
 	// lists are the lists of the request that have a maximum length. It is checked before any item is

@@ -72,8 +72,8 @@ type Config struct {
 	// StreamingConsume. BodyTimeout bounds reading a request's body, FrameTimeout writing one frame of
 	// a stream. FrameTimeout must be at least twice HeartbeatInterval.
 	UnaryTimeout, BodyTimeout, FrameTimeout time.Duration
-	// HeartbeatInterval is the maximum time between two frames of a stream, which the hubs observe.
-	// This package only states it in the first frame.
+	// HeartbeatInterval is the maximum time between two frames of a stream. The hubs keep it; this
+	// package only tells clients.
 	HeartbeatInterval time.Duration
 	// ChannelsPerStream bounds the channels of one Subscribe request, and of each list of an
 	// UpdateSubscription request. The hub bounds the channels of a stream in total.
