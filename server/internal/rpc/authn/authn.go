@@ -176,9 +176,9 @@ type claims struct {
 }
 
 // Authenticate verifies the bearer token in a request's Authorization header, of which there must
-// be one, and returns its principal. Its errors are faults: TOKEN_EXPIRED for a token that was
-// valid until it expired, STORE_UNAVAILABLE while no key could be fetched, and TOKEN_INVALID for a
-// missing token and any other invalid one.
+// be exactly one, and returns its principal. Its errors are faults: TOKEN_EXPIRED for a token that
+// was valid until it expired, STORE_UNAVAILABLE while no key could be fetched, and TOKEN_INVALID
+// for a missing token and any other invalid one.
 func (v *Verifier) Authenticate(r *http.Request) (*ident.Principal, error) {
 	if len(r.Header.Values("Authorization")) > 1 {
 		return nil, invalid(nil, "the request has more than one Authorization header")

@@ -46,8 +46,8 @@ type Config struct {
 
 // Calls is the outermost middleware: it sets the id of each request, recovers from panics outside
 // of the interceptors, and answers and logs the calls that fail before they reach the interceptors.
-// The interceptor that Errors returns does the same for all other calls. It is safe for concurrent
-// use.
+// The interceptor that Errors returns maps and logs the errors of all other calls. It is safe for
+// concurrent use.
 type Calls struct {
 	Config
 
