@@ -64,7 +64,7 @@ func (r *run) awaitCaughtUp(ctx context.Context, since string) {
 			late.Since = since
 			r.rec.Late(*late)
 			r.late = true
-			r.Logger.WarnContext(ctx, "not level", "subscriber", late.Client, "channel", late.Channel, "at", late.Seq, "head", late.Head)
+			r.Logger.WarnContext(ctx, "subscriber is behind", "subscriber", late.Client, "channel", late.Channel, "seq", late.Seq, "head", late.Head)
 			return
 		}
 	}

@@ -11,10 +11,10 @@ import (
 )
 
 // abandonPerSecond and abandonBurst bound the calls of one HTTP/2 connection that its client resets
-// before they are answered. A client that resets more makes the server work for nothing, as in
-// CVE-2023-44487. net/http itself bounds only the calls that wait to begin, and calls that are
-// reset as soon as they begin do not wait. The burst is twice the default limit on concurrent calls
-// of a connection: a client that ends may reset all of them.
+// before they are answered. Beyond them the connection is closed. A client that resets more makes
+// the server work for nothing, as in CVE-2023-44487. net/http itself bounds only the calls that
+// wait to begin, and calls that are reset as soon as they begin do not wait. The burst is twice the
+// default limit on concurrent calls of a connection: a client that ends may reset all of them.
 const (
 	abandonPerSecond = 100
 	abandonBurst     = 500
@@ -22,7 +22,7 @@ const (
 
 type connectionKey struct{}
 
-// connection is the connection that a call came on, with its limit on abandoned calls.
+// connection is the network connection of a call, with its limit on abandoned calls.
 type connection struct {
 	net.Conn
 
@@ -34,7 +34,8 @@ func withConnection(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connectionKey{}, &connection{c, rate.NewLimiter(abandonPerSecond, abandonBurst)})
 }
 
-// limitAbandoned closes connections whose clients abandon too many calls, see abandonPerSecond.
+// limitAbandoned returns next with a check after each call, which closes the connection if its
+// client has abandoned too many calls. See abandonPerSecond.
 func limitAbandoned(log *slog.Logger, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(w, r)

@@ -12,8 +12,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/ident"
 )
 
-// accessRule is the capability that a call requires. It is checked with only the token and the
-// request, before any lookup, so a refusal does not reveal what exists. The use case checks what
+// accessRule is the capability that a method's calls require. It is checked with only the token and
+// the request, before any lookup, so a refusal does not reveal what exists. The domain checks what
 // depends on more, such as the membership of a channel, or on several fields, such as the sender of
 // a message.
 type accessRule struct {
@@ -22,7 +22,7 @@ type accessRule struct {
 	// list, the call requires the capability for every item. If a message on the path is not set,
 	// the request names nothing and requires nothing.
 	field string
-	// actions are alternatives: one of them is enough. A refusal names the first.
+	// actions are alternatives: the token must allow one of them. A refusal names the first.
 	actions []ident.Action
 }
 
@@ -31,7 +31,7 @@ type scope uint8
 
 const (
 	noScope      scope = iota // not set; NewHandler fails
-	tokenScope                // nothing: any valid token is enough
+	tokenScope                // no capability: any valid token is enough
 	channelScope              // a channel
 	topicScope                // a topic
 	adminScope                // AdminService
@@ -41,36 +41,37 @@ const (
 // anyToken admits every caller with a valid token.
 func anyToken() accessRule { return accessRule{scope: tokenScope} }
 
-// byUseCase admits every caller with a valid token. The use case decides, because the decision
-// depends on more than the token and the request's channel. A capability is checked in one place:
-// by the row, or by the use case.
+// byUseCase admits every caller with a valid token, like anyToken. The domain decides, because the
+// decision depends on more than the token and the request's channel. A capability is checked in one
+// place: by the method's row, or by the domain.
 func byUseCase() accessRule { return accessRule{scope: tokenScope} }
 
-// onChannel requires one of the actions on the channel that the request names in channel_id.
+// onChannel requires one of the actions on the channel that the request's field channel_id names.
 func onChannel(actions ...ident.Action) accessRule {
 	return accessRule{scope: channelScope, field: "channel_id", actions: actions}
 }
 
-// onTopic requires the action on the topic that the request names in topic.
+// onTopic requires the action on the topic that the request's field topic names.
 func onTopic(action ident.Action) accessRule {
 	return accessRule{scope: topicScope, field: "topic", actions: []ident.Action{action}}
 }
 
-// asOperator requires the capability admin, with the action read for a method without side effects,
-// and write for all others.
+// asOperator requires the capability admin: the action read for a method without side effects, the
+// action write for all others.
 func asOperator() accessRule { return accessRule{scope: adminScope} }
 
-// perItem leaves the check to the handler, which checks each item by the row of the method whose
-// request it is.
+// perItem leaves the check to the handler. The items of such a request are requests of another
+// method, and the handler checks each by that method's row.
 func perItem() accessRule { return accessRule{scope: itemScope} }
 
-// in returns a copy of the access with another field.
+// in returns a copy of the rule whose field is the given path.
 func (a accessRule) in(field string) accessRule {
 	a.field = field
 	return a
 }
 
-// bindAccess resolves the method's access against its request. It fails if they do not fit.
+// bindAccess resolves what the method's access rule leaves open: the descriptors of its field, and
+// the action of an AdminService method. It fails if the rule does not fit the request.
 func (m *method) bindAccess() error {
 	switch m.access.scope {
 	case tokenScope:
@@ -111,7 +112,8 @@ func (m *method) bindAccess() error {
 	return nil
 }
 
-// authorize returns a CAPABILITY_MISSING fault if the caller's token does not allow the request.
+// authorize returns a CAPABILITY_MISSING fault if the caller's token does not allow the request. It
+// admits every request with the scopes tokenScope and itemScope.
 func (m *method) authorize(p *ident.Principal, request any) error {
 	switch m.access.scope {
 	case tokenScope, itemScope:
@@ -145,7 +147,8 @@ func (m *method) authorize(p *ident.Principal, request any) error {
 	return nil
 }
 
-// nameAt returns the string at the end of a path, and whether all messages on the path are set.
+// nameAt returns the string field at the end of a path, and whether all messages on the path are
+// set.
 func nameAt(m protoreflect.Message, path []protoreflect.FieldDescriptor) (string, bool) {
 	for ; len(path) > 1; path = path[1:] {
 		if !m.Has(path[0]) {
@@ -170,8 +173,8 @@ func (a accessRule) allows(p *ident.Principal, name string) bool {
 	return false
 }
 
-// refusal returns the fault for a caller without the capability. It does not repeat the name, which
-// may have any form.
+// refusal returns the CAPABILITY_MISSING fault. It does not repeat the name of the channel or
+// topic, which may not be validated yet and have any form.
 func (a accessRule) refusal() error {
 	what := "for this channel"
 	if a.scope == topicScope {

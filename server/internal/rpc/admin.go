@@ -14,11 +14,11 @@ import (
 	"github.com/parleyhq/parley/server/internal/queue"
 )
 
-// Admin creates, changes and inspects queues. *queue.Admin implements it. The caller's capability
-// has been checked.
+// Admin creates, changes and inspects queue topics and groups. *queue.Admin implements it and
+// documents the methods. The caller's capability has been checked.
 type Admin interface { //nolint:interfacebloat // one method for each call of the service
 	CreateTopic(ctx context.Context, t queue.Topic) (*queue.Topic, error)
-	// UpdateTopic calls change with a copy of the topic, once or more often.
+	// UpdateTopic calls change with a copy of the topic, and again with a newer copy after a conflict.
 	UpdateTopic(ctx context.Context, name string, change func(*queue.Topic) error) (*queue.Topic, error)
 	DeleteTopic(ctx context.Context, name, confirm string) error
 	Topic(ctx context.Context, name string) (*queue.Topic, error)
@@ -32,14 +32,15 @@ type Admin interface { //nolint:interfacebloat // one method for each call of th
 	Partitions(ctx context.Context, topic, group string) ([]queue.Owner, error)
 	Pending(ctx context.Context, topic, group string, byAttempts bool, offset, n int) (entries []queue.PendingEntry, total int, err error)
 	Trim(ctx context.Context, topic string, c queue.Cut) (removed, lost int64, err error)
-	// DeadLetters continues behind a cursor. A dead letter's id is a cursor too.
+	// DeadLetters returns up to n dead letters after the cursor; empty starts at the newest. The id of
+	// a dead letter is a cursor too.
 	DeadLetters(ctx context.Context, topic, group, cursor string, n int) (letters []queue.DeadLetter, next string, err error)
 	Replay(ctx context.Context, topic, group string, ids []string, limit int, to *int) (replayed int64, more bool, err error)
 	Purge(ctx context.Context, topic, group string, ids []string, confirm string) (int64, error)
 }
 
 // adminService implements parley.v1.AdminService. Interceptors have validated the requests, and
-// checked that the caller is an operator.
+// checked that the caller has the capability admin.
 type adminService struct {
 	deps  Deps
 	pages pagetoken.Sealer
@@ -50,7 +51,7 @@ var _ parleyv1connect.AdminServiceHandler = (*adminService)(nil)
 const (
 	defaultPage   = 100
 	defaultReplay = 1000
-	// deadLetterBatch is how many dead letters are read at once.
+	// deadLetterBatch is the maximum number of dead letters that are read from the store at once.
 	deadLetterBatch = 50
 	// pageBytes bounds a page of a list in bytes, regardless of its page_size. A single item may be
 	// larger.
@@ -64,13 +65,13 @@ func orDefault(n int32, def int) int {
 	return int(n)
 }
 
-// page opens and seals the page tokens of one list.
+// page opens the page token of a list request and seals the token of the next page.
 type page struct {
 	sealer  pagetoken.Sealer
 	binding pagetoken.Binding
 }
 
-// page returns a page whose tokens are bound to the caller, the call and the query.
+// page returns a page whose tokens are valid only for this caller, call and query.
 func (s *adminService) page(ctx context.Context, call string, query any) (*page, error) {
 	p, err := ident.Caller(ctx)
 	if err != nil {
@@ -79,7 +80,8 @@ func (s *adminService) page(ctx context.Context, call string, query any) (*page,
 	return &page{s.pages, pagetoken.Binding{Call: call, Subject: p.Subject, Query: query}}, nil
 }
 
-// open returns where the previous page ended; empty for the first page.
+// open returns where the previous page ended, as it was passed to seal; empty for an empty token,
+// which requests the first page.
 func (p *page) open(token string) (string, error) {
 	if token == "" {
 		return "", nil
@@ -87,7 +89,8 @@ func (p *page) open(token string) (string, error) {
 	return p.sealer.Open(token, &p.binding)
 }
 
-// seal returns the token of the next page; empty if last is empty, which means that there is none.
+// seal returns the token of the page after last; empty if last is empty, which means that there are
+// no more pages.
 func (p *page) seal(last string) string {
 	if last == "" {
 		return ""
@@ -187,7 +190,8 @@ func (s *adminService) ListPending(
 	return resp, nil
 }
 
-// consumers returns the names of a group's consumers that have partitions, by stream id.
+// consumers maps stream ids to the names of their consumers, for a group's consumers that own
+// partitions.
 func (s *adminService) consumers(ctx context.Context, topic, group string) (map[string]string, error) {
 	owners, err := s.deps.Admin.Partitions(ctx, topic, group)
 	if err != nil {
@@ -266,8 +270,8 @@ func (s *adminService) ReplayDeadLetters(
 	return &parleyv1.ReplayDeadLettersResponse{Replayed: replayed, More: more}, nil
 }
 
-// inSelection returns err with the field `group` replaced by its path in a request with a
-// selection.
+// inSelection returns err; if it is a fault about the field `group`, with that field's path in a
+// request with a selection.
 func inSelection(err error) error {
 	f, ok := fault.As(err)
 	if !ok || f.Field != "group" {

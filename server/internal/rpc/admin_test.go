@@ -21,7 +21,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/queue"
 )
 
-// refusedAs returns a call's code, reason, field and limit; ok for a call that succeeded.
+// refusedAs returns the code, reason, field and limit of a call's error; "ok" for nil.
 func refusedAs(t *testing.T, err error) string {
 	t.Helper()
 	if err == nil {
@@ -31,7 +31,7 @@ func refusedAs(t *testing.T, err error) string {
 	return fmt.Sprintf("%v %s %q %d", connect.CodeOf(err), d.GetReason().String()[len(reasonPrefix):], d.GetField(), d.GetLimit())
 }
 
-// fullTopic returns a topic with every setting, as a caller sends it and as the domain gets it.
+// fullTopic returns a topic with every setting, as a caller sends it and as package queue gets it.
 func fullTopic() (*parleyv1.Topic, queue.Topic) {
 	wire := &parleyv1.Topic{
 		Name: "jobs", Partitions: 16, Partitioner: parleyv1.Partitioner_PARTITIONER_CONSISTENT_HASH, StrictOrder: true,
@@ -165,7 +165,8 @@ func TestUpdateTopicMask(t *testing.T) {
 		}
 		check(all...)
 		check("retry", "retry")
-		// A field that is named and unset is left to the domain's default.
+		// A setting that the mask names and the request leaves unset becomes zero, which the domain
+		// replaces with its default.
 		if got, err := update(&parleyv1.Topic{Name: "jobs"}, "retry"); err != nil || got.GetRetry().GetMaxAttempts() != 0 || got.GetIdempotencyWindow().AsDuration() != time.Hour {
 			t.Errorf("unset: %v, %v", got, err)
 		}
@@ -188,7 +189,7 @@ func TestUpdateTopicMask(t *testing.T) {
 			}
 		}
 	})
-	// JSON can't express these, because it has names of its own for paths.
+	// JSON can't express these masks, because its paths are in camel case. They are sent in binary.
 	c := b.adminClient(1, b.mintAs(operator("ada")))
 	for _, path := range []string{"*", "", "retry.max_attempts", "Retry", "retry\x00"} {
 		_, err := c.UpdateTopic(t.Context(), &parleyv1.UpdateTopicRequest{Topic: wire, UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{path}}})
@@ -198,8 +199,8 @@ func TestUpdateTopicMask(t *testing.T) {
 	}
 }
 
-// Calls that remove things permanently pass on the confirmation. Pause and resume pass on the
-// requested operations.
+// Calls that remove things permanently pass the field confirm to the domain. Pause and resume pass
+// the requested operations.
 func TestAdminChanges(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
@@ -322,10 +323,11 @@ func TestAdminChanges(t *testing.T) {
 	})
 }
 
-// second returns a call's error.
+// second returns the error of a call and drops its response.
 func second[T any](_ *T, err error) error { return err }
 
-// The text of a domain error that is not a fault is hidden.
+// An error of the domain that is not a fault reaches the client as an internal error without its
+// text.
 func TestAdminErrorsAreOpaque(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)

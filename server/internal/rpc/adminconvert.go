@@ -10,7 +10,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/queue"
 )
 
-// timeToWire converts a time; the zero time to nil.
+// timeToWire converts a time. The zero time becomes nil.
 func timeToWire(t time.Time) *timestamppb.Timestamp {
 	if t.IsZero() {
 		return nil
@@ -18,8 +18,8 @@ func timeToWire(t time.Time) *timestamppb.Timestamp {
 	return timestamppb.New(t)
 }
 
-// statsToWire converts stats. For each group it adds the number of consumers and of partitions that
-// have one.
+// statsToWire converts stats. For each group it adds the number of its consumers and of the
+// partitions that have a consumer of the group.
 func statsToWire(s *queue.TopicStats) *parleyv1.GetTopicStatsResponse {
 	held := make(map[string]int32)
 	resp := &parleyv1.GetTopicStatsResponse{}

@@ -26,8 +26,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/queue"
 )
 
-// listed sets up an Admin with n topics, pending deliveries and dead letters. bytes is the size of
-// each topic and each dead letter.
+// listed sets up the fake Admin with n topics, n pending deliveries and n dead letters. bytes is
+// the approximate size of each topic and each dead letter.
 func (b *bundle) listed(n, bytes int) {
 	b.admin.topics = func(after string, most int) ([]*queue.Topic, bool, error) {
 		from := 0
@@ -76,11 +76,11 @@ func (b *bundle) listed(n, bytes int) {
 	}
 }
 
-// adminList is one of AdminService's lists.
+// adminList is one of the list calls of AdminService.
 type adminList struct {
 	name string
-	// page returns the names of a page's items, the token of the next page, and the page's size in
-	// bytes.
+	// page makes the call. It returns the names of the page's items, the token of the next page, and
+	// the response's size in bytes.
 	page func(c parleyv1connect.AdminServiceClient, topic string, size int32, token string) ([]string, string, int, error)
 }
 
@@ -111,7 +111,8 @@ func adminLists(t *testing.T) []adminList {
 	}
 }
 
-// walk reads a list to its end, in pages of the given size.
+// walk reads a list to its end in pages of the given size, and checks that it returns each of n
+// items once.
 func (l *adminList) walk(t *testing.T, c parleyv1connect.AdminServiceClient, n int, size int32) {
 	t.Helper()
 	var all []string
@@ -133,7 +134,7 @@ func (l *adminList) walk(t *testing.T, c parleyv1connect.AdminServiceClient, n i
 	}
 }
 
-// Pages of any size return each item once. Only an empty token means the end.
+// With pages of any size a list returns each item once. Only an empty token means the end.
 func TestAdminPages(t *testing.T) {
 	t.Parallel()
 	const n = 130
@@ -177,7 +178,7 @@ func TestAdminPagesAreBoundedInBytes(t *testing.T) {
 	}
 }
 
-// A token is valid only for its list, query and subject.
+// A page token is valid only for its list, its query and the subject that it was created for.
 func TestAdminPageTokens(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
@@ -290,7 +291,7 @@ func TestAdminReads(t *testing.T) {
 	})
 }
 
-// Calls without side effects can be made by GET, with the same token and the same response. No
+// The calls of AdminService without side effects can be made by GET, with the same response. No
 // others can.
 func TestAdminGET(t *testing.T) {
 	t.Parallel()

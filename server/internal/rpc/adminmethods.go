@@ -6,7 +6,7 @@ import (
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 )
 
-// adminMethods is the table of AdminService.
+// adminMethods is the method table of AdminService.
 var adminMethods = service{
 	name: parleyv1connect.AdminServiceName,
 	methods: map[protoreflect.Name]methodRow{

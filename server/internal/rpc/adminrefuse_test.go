@@ -26,8 +26,8 @@ func selectAll() *parleyv1.DeadLetterSelection {
 	return &parleyv1.DeadLetterSelection{Selection: &parleyv1.DeadLetterSelection_All{All: &parleyv1.AllDeadLetters{}}}
 }
 
-// Omitting a field never selects, pauses, resumes or moves to anything: the fake Admin has no
-// hooks, and panics if it is called.
+// A request that omits a selection, an operation or a position is refused, and never means all of
+// them. The fake Admin panics if it is called.
 func TestAdminRefusals(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
@@ -86,7 +86,7 @@ func TestAdminRefusals(t *testing.T) {
 	})
 }
 
-// A JSON request with a mistyped field name does nothing.
+// A JSON request with a mistyped name is refused and does nothing.
 func TestAdminJSON(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)

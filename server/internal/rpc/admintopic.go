@@ -24,8 +24,9 @@ func (s *adminService) CreateTopic(ctx context.Context, req *parleyv1.CreateTopi
 	return &parleyv1.CreateTopicResponse{Topic: topicToWire(t)}, nil
 }
 
-// setters copy the settings that UpdateTopic's mask may name. Unset settings are reset to the
-// server's defaults.
+// setters maps each setting that UpdateTopic's mask may name to a function that copies it from the
+// request's topic. A setting that the request leaves unset is copied as zero, which means the
+// default.
 var setters = map[string]func(to, from *queue.Topic){
 	"partitions":                 func(to, from *queue.Topic) { to.Partitions = from.Partitions },
 	"retry":                      func(to, from *queue.Topic) { to.Retry = from.Retry },
@@ -106,7 +107,8 @@ func (s *adminService) ResumeTopic(ctx context.Context, req *parleyv1.ResumeTopi
 	return &parleyv1.ResumeTopicResponse{Topic: topicToWire(t)}, nil
 }
 
-// operationsOf reports which operations a request names. The schema requires at least one.
+// operationsOf reports whether a request names PRODUCE and whether it names CONSUME. The schema
+// requires at least one.
 func operationsOf(operations []parleyv1.TopicOperation) (produce, consume bool) {
 	return slices.Contains(operations, parleyv1.TopicOperation_TOPIC_OPERATION_PRODUCE),
 		slices.Contains(operations, parleyv1.TopicOperation_TOPIC_OPERATION_CONSUME)
@@ -149,8 +151,8 @@ func startFromWire(w *parleyv1.GroupStart) queue.Start {
 	}
 }
 
-// topicFromWire converts the settings that a caller may set. Unset ones stay zero, which means the
-// domain's default.
+// topicFromWire converts the settings that a caller may set. Unset ones stay zero, which package
+// queue takes as the default.
 func topicFromWire(w *parleyv1.Topic) queue.Topic {
 	retry, retention := w.GetRetry(), w.GetRetention()
 	return queue.Topic{

@@ -8,7 +8,7 @@ import (
 )
 
 // Channels is the domain logic of the calls about channels and their members. *channel.Service
-// implements it. ctx holds the caller's principal.
+// implements it and documents the methods. ctx holds the calling user's principal.
 type Channels interface {
 	Create(ctx context.Context, r channel.CreateRequest) (row channel.Row, duplicate bool, err error)
 	AddMembers(ctx context.Context, channelID string, userIDs []string) error

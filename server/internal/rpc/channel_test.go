@@ -23,7 +23,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// channelArgs holds the arguments that reached the service.
+// channelArgs holds the arguments that reached fakeChannels.
 type channelArgs struct {
 	Create    channel.CreateRequest
 	ChannelID string
@@ -47,7 +47,8 @@ func wireChannel(id string) *parleyv1.ChannelInfo {
 	}
 }
 
-// wireMembers returns users as members. The first one has no role, which means the same.
+// wireMembers returns users as members of a request. The first one has no role, which means the
+// default role.
 func wireMembers(userIDs ...string) []*parleyv1.ChannelMember {
 	members := make([]*parleyv1.ChannelMember, len(userIDs))
 	for i, id := range userIDs {
@@ -59,7 +60,8 @@ func wireMembers(userIDs ...string) []*parleyv1.ChannelMember {
 	return members
 }
 
-// answer makes every use case record its arguments, and return a result or err.
+// answer sets all functions of the fake: they pass their arguments to got, and return a fixed
+// result or err.
 func (f *fakeChannels) answer(got func(context.Context, channelArgs), err error) {
 	f.create = func(ctx context.Context, r channel.CreateRequest) (channel.Row, bool, error) {
 		got(ctx, channelArgs{Create: r})
@@ -95,7 +97,7 @@ func (f *fakeChannels) answer(got func(context.Context, channelArgs), err error)
 
 var longestChannel, longestKey = strings.Repeat("c", 128), strings.Repeat("~", 128)
 
-// channelCall is one of the calls about channels, with a valid request.
+// channelCall is a valid call about channels, with the expected response and arguments.
 type channelCall struct {
 	name string
 	req  proto.Message
@@ -161,7 +163,7 @@ func channelCalls() []channelCall {
 // allActions are capabilities for all actions on all channels.
 var allActions = []ident.Capability{{Pattern: "*", Actions: ident.ChannelActions}}
 
-// callChannel makes the call that the request belongs to.
+// callChannel makes the call of MessageService that has this request.
 func callChannel(ctx context.Context, c parleyv1connect.MessageServiceClient, req proto.Message) (proto.Message, error) {
 	switch r := req.(type) {
 	case *parleyv1.CreateChannelRequest:
@@ -216,8 +218,8 @@ func TestChannelCalls(t *testing.T) {
 	}
 }
 
-// The largest list of users is accepted, also in JSON with every byte escaped. Larger ones never
-// reach the service.
+// A list of users of the maximum length is accepted, also in JSON with every byte escaped. A longer
+// one is refused and never reaches the domain.
 func TestManyUsers(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
@@ -242,7 +244,7 @@ func TestManyUsers(t *testing.T) {
 	})
 }
 
-// The service's faults reach the client unchanged.
+// A fault that the domain returns reaches the client unchanged.
 func TestChannelFaults(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
@@ -275,7 +277,7 @@ func TestChannelFaults(t *testing.T) {
 	}
 }
 
-// Without a token no call reaches the service, regardless of its body.
+// A call without a token is refused and never reaches the domain, regardless of its body.
 func TestChannelCallsRequireAToken(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil) // its fakes panic
@@ -312,8 +314,8 @@ func TestGetOfChannels(t *testing.T) {
 	}
 }
 
-// Each invalid request is refused before the service, with the field and the limit, and one line in
-// the log.
+// Each invalid request is refused before it reaches the domain. Its error names the field and the
+// limit, and the log has one line.
 func TestHostileChannelCalls(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil) // its fakes panic
@@ -329,7 +331,8 @@ func TestHostileChannelCalls(t *testing.T) {
 			}
 			b.logged.oneLine(t)
 		}
-		// A list that is too large, or a string that is not text, is refused with its own error.
+		// A request that is too large, or has a string that is not UTF-8, is refused with an error of its
+		// own.
 		_, err := c.AddMembers(t.Context(), &parleyv1.AddMembersRequest{ChannelId: "a", Members: wireMembers(strings.Repeat("u", 3<<20))})
 		if connect.CodeOf(err) != connect.CodeResourceExhausted {
 			t.Errorf("3 MiB: %v", err)
@@ -343,7 +346,7 @@ func TestHostileChannelCalls(t *testing.T) {
 	})
 }
 
-// hostileRow is a request with one fault.
+// hostileRow is a request with one invalid field, and the field and limit of the expected error.
 type hostileRow struct {
 	name  string
 	req   proto.Message
@@ -365,8 +368,8 @@ func hostileRows() []hostileRow {
 			rows = append(rows, hostileRow{name, req, "channel_id", 0})
 		}
 	}
-	// users adds a row for each call with users. The refused field is the name of the list and at,
-	// and ofMember for a list of members.
+	// users adds a row for each call with a list of users. The refused field is the list's name and
+	// at, followed by ofMember if the list is one of members.
 	users := func(name, at, ofMember string, limit int64, ids ...string) {
 		rows = append(rows,
 			hostileRow{name, &parleyv1.CreateChannelRequest{ChannelId: "a", Members: wireMembers(ids...)}, "members" + at + ofMember, limit},
@@ -379,7 +382,7 @@ func hostileRows() []hostileRow {
 	} {
 		users(name, "[1]", ".user_id", 0, "good", id)
 	}
-	// The list's length is checked before its items.
+	// The length of a list is checked before its items.
 	users("501 users", "", "", mostUsers, make([]string, mostUsers+1)...)
 	users("15,000 users", "", "", mostUsers, make([]string, 15_000)...)
 	badRole := wireMembers("a", "b")

@@ -12,11 +12,11 @@ import (
 	"github.com/parleyhq/parley/server/internal/fault"
 )
 
-// frame is an encoded SubscribeResponse, in parts to be concatenated: head, then pieces. The codecs
-// here accept it wherever connect passes them a message, so that an event is encoded once for all
-// its readers.
+// frame is an encoded SubscribeResponse: head followed by all pieces. The codecs here accept it in
+// place of a message, so that an event is encoded once for all its readers.
 type frame struct {
-	// head is a whole response, or the bytes before the pieces of a batch of events.
+	// head is a whole response if pieces is empty, and otherwise the bytes before the pieces of a
+	// batch of events.
 	head   []byte
 	pieces [][]byte
 }
@@ -37,8 +37,8 @@ func (f *frame) appendTo(dst []byte) []byte {
 	return dst
 }
 
-// protoCodec is the binary codec for messages and frames. It replaces connect's own codec, also for
-// connect's own messages.
+// protoCodec is the binary codec for messages and frames. It replaces connect's codec of that name,
+// also for the status messages that connect itself sends.
 type protoCodec struct{}
 
 var _ connect.Codec = protoCodec{}
@@ -103,7 +103,8 @@ func decodeProto(data []byte, m proto.Message) *fault.Error {
 	return nil
 }
 
-// jsonCodec is the JSON codec for messages and frames. It replaces connect's own codec.
+// jsonCodec is the JSON codec for messages and frames. It replaces connect's codec of that name.
+// events caches the JSON of events, which all names of the codec share.
 type jsonCodec struct {
 	name   string
 	events *jsonEvents
@@ -111,7 +112,7 @@ type jsonCodec struct {
 
 var _ connect.Codec = jsonCodec{}
 
-// jsonCodecs returns the codec under both names that connect looks up.
+// jsonCodecs returns the options that add the JSON codec under both names that connect looks up.
 func jsonCodecs() []connect.HandlerOption {
 	events := newJSONEvents()
 	return []connect.HandlerOption{
@@ -167,10 +168,10 @@ func (jsonCodec) Unmarshal(data []byte, m any) error {
 	return nil
 }
 
-// decodeJSON decodes a JSON request. A request that changes something must not have fields that
-// this server does not know: the caller would think that they took effect. Reads may have them, so
-// that newer clients can call this server. The names of enum values must be known in both, as their
-// numbers must in binary.
+// decodeJSON decodes a JSON request to m. A request that changes something must not have fields
+// that this server does not know: the caller would think that they took effect. Reads may have
+// unknown fields, so that newer clients can call this server. Unknown names of enum values are
+// refused in both.
 func decodeJSON(data []byte, m proto.Message) *fault.Error {
 	if len(data) == 0 {
 		return malformed("malformed JSON: the request is empty, it must be an object")

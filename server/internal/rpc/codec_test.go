@@ -40,7 +40,8 @@ func wireMessage(channel string, seq int64) *parleyv1.ChannelMessage {
 	}
 }
 
-// frames returns frames that a hub may produce, with what a client must decode.
+// frames returns frames that a hub may produce, by name, each with the response that a client must
+// decode.
 func frames() map[string]struct {
 	frame *frame
 	want  *parleyv1.SubscribeResponse
@@ -145,7 +146,8 @@ func TestFramesInBothCodecs(t *testing.T) {
 	}
 }
 
-// Marshal's result goes into one of connect's pools, so nothing else may use its memory.
+// The result of Marshal shares no memory with the frame, because connect puts it into a pool and
+// overwrites it.
 func TestFrameBytesAreCopied(t *testing.T) {
 	t.Parallel()
 	f := frameOf(&fanout.Frame{Pieces: [][]byte{Encoder{}.Event(someEvent(message.KindSend, "a", 1))}})
@@ -187,7 +189,7 @@ func TestJSONOncePerEvent(t *testing.T) {
 			t.Fatal("one event was made into JSON more than once")
 		}
 	}
-	// The cache is bounded in bytes and in number.
+	// The cache of JSON is bounded in bytes and in number.
 	big := someEvent(message.KindSend, "a", 2)
 	big.Message.Content = strings.Repeat("x", 60_000)
 	for range 300 {

@@ -16,21 +16,22 @@ import (
 	"github.com/parleyhq/parley/server/internal/queue"
 )
 
-// frameBytes bounds the deliveries of one frame in bytes. A single delivery may be larger.
+// frameBytes bounds the deliveries of one frame of Consume in bytes. A single delivery may be
+// larger.
 const frameBytes = 1 << 20
 
-// ConsumerStream is one consumer's stream. *queue.Session implements it.
+// ConsumerStream is the session of one Consume stream. *queue.Session implements it.
 type ConsumerStream interface {
 	ID() string
-	// Next blocks until there is a frame. Any error ends the stream, without a failure if it is
-	// io.EOF.
+	// Next blocks until there is a frame. Any error ends the stream; with io.EOF the stream ends
+	// without a failure.
 	Next(ctx context.Context) (queue.Frame, error)
 	Close()
 }
 
 // Consumers opens consumer streams on this node. HubConsumers implements it.
 type Consumers interface {
-	// Open returns a session, which the caller must close.
+	// Open joins a consumer group and returns the session, which the caller must close.
 	Open(ctx context.Context, r queue.OpenRequest) (ConsumerStream, error)
 }
 
@@ -62,7 +63,7 @@ func (s *queueService) Consume(
 	return writeFrames(ctx, out, session, writeConsumeFrame)
 }
 
-// open returns a new session of the calling user. The caller of open must close it.
+// open opens a consumer session of the calling user. The caller of open must close it.
 func (s *queueService) open(ctx context.Context, req *parleyv1.ConsumeRequest) (ConsumerStream, error) { //nolint:ireturn // as Consumers
 	p, err := ident.Caller(ctx)
 	if err != nil {
@@ -100,12 +101,13 @@ func writeStreamingFrame(ctx context.Context, out *frameWriter[*parleyv1.Streami
 	return writeDeliveries(&f, func(m *parleyv1.ConsumeResponse) error { return out.write(ctx, streamingConsume(m)) })
 }
 
-// streamingConsume returns a response of Consume as a response of StreamingConsume.
+// streamingConsume wraps a response of Consume in one of StreamingConsume.
 func streamingConsume(m *parleyv1.ConsumeResponse) *parleyv1.StreamingConsumeResponse {
 	return &parleyv1.StreamingConsumeResponse{Frame: &parleyv1.StreamingConsumeResponse_Consume{Consume: m}}
 }
 
-// writeDeliveries passes a frame to write, in as many messages as needed.
+// writeDeliveries converts a session's frame to responses and passes them to write. Deliveries of
+// more than frameBytes are split into several responses.
 func writeDeliveries(f *queue.Frame, write func(m *parleyv1.ConsumeResponse) error) error {
 	if f.Assignment != nil {
 		m := &parleyv1.ConsumeResponse{Frame: &parleyv1.ConsumeResponse_Assignment{Assignment: assignmentToWire(f)}}
@@ -131,7 +133,7 @@ func writeDeliveries(f *queue.Frame, write func(m *parleyv1.ConsumeResponse) err
 	})
 }
 
-// fitCount returns how many of the first deliveries fit into one frame; at least one if there are
+// fitCount returns how many of the first deliveries fit into frameBytes; at least one if there are
 // any.
 func fitCount(ds []queue.Delivery) int {
 	size := 0
@@ -168,7 +170,8 @@ func (s *queueService) StreamingConsume(ctx context.Context, stream *bidi) error
 	})
 }
 
-// receiveStart returns the first request, which must be `start`.
+// receiveStart blocks until the first request of a stream and returns its `start`, which it must
+// be.
 func (s *queueService) receiveStart(stream *bidi) (*parleyv1.ConsumeRequest, error) {
 	first, err := stream.Receive()
 	if errors.Is(err, io.EOF) {
@@ -186,7 +189,8 @@ func (s *queueService) receiveStart(stream *bidi) (*parleyv1.ConsumeRequest, err
 	return first.GetStart(), nil
 }
 
-// checkRequest validates one request of a stream as the gate validates the request of a unary call.
+// checkRequest validates one request of a StreamingConsume stream, as the gate validates the
+// request of a unary call.
 func (s *queueService) checkRequest(r *parleyv1.StreamingConsumeRequest) error {
 	if start := r.GetStart(); start != nil {
 		if err := checkItem(s.validator, r); err != nil {
@@ -211,8 +215,8 @@ func (s *queueService) checkExtend(r *parleyv1.StreamingExtend) error {
 	return err
 }
 
-// serveBidi writes frames and serves requests until the session, the stream or the client's half of
-// it ends.
+// serveBidi writes the session's frames and serves the client's requests. It blocks until the
+// session or the stream ends, or the client closes its half of the stream.
 func (s *queueService) serveBidi(ctx context.Context, stream *bidi, c *bidiConsumer) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -225,7 +229,7 @@ func (s *queueService) serveBidi(ctx context.Context, stream *bidi, c *bidiConsu
 	}()
 	err := c.write(ctx)
 	if ctx.Err() == nil {
-		// If a settlement lets the session end, it is answered before the stream ends.
+		// If a settlement lets the session end, the settlement is answered before the stream ends.
 		c.serving.Lock()
 		c.serving.Unlock() //nolint:staticcheck // it was waited for
 	}
@@ -247,20 +251,21 @@ func (s *queueService) serveBidi(ctx context.Context, stream *bidi, c *bidiConsu
 // errClientClosed reports that the client has closed its half of the stream.
 var errClientClosed = errors.New("the client closed its half of the stream")
 
-// bidiConsumer is the state that the two halves of a StreamingConsume share.
+// bidiConsumer is the state of one StreamingConsume that its two goroutines share: one writes
+// frames, the other serves requests.
 type bidiConsumer struct {
 	service *queueService
 	out     *frameWriter[*parleyv1.StreamingConsumeResponse]
 	control *http.ResponseController
 	session ConsumerStream
-	// ref identifies the session in calls. serve sets its Subject.
+	// ref identifies the session in calls of ConsumerCalls. serve sets its Subject.
 	ref queue.StreamRef
-	// serving is held from the start of a request until its answer is written.
+	// serving is locked from the start of a request until its answer is written.
 	serving sync.Mutex
 }
 
-// write writes the first message, and then the session's frames until the session or the stream
-// ends.
+// write writes the first message, and then the session's frames. It blocks until the session or the
+// stream ends.
 func (c *bidiConsumer) write(ctx context.Context) error {
 	if err := c.out.write(ctx, streamingConsume(c.service.infoFrame(c.session))); err != nil {
 		return err
@@ -268,8 +273,8 @@ func (c *bidiConsumer) write(ctx context.Context) error {
 	return writeFrames(ctx, c.out, c.session, writeStreamingFrame)
 }
 
-// serve serves the client's requests in order, until one fails to be received or answered. It
-// returns errClientClosed if the client has closed its half of the stream.
+// serve serves the client's requests in order, until receiving or answering one fails. It returns
+// errClientClosed if the client has closed its half of the stream.
 func (c *bidiConsumer) serve(ctx context.Context, stream *bidi) error {
 	p, err := ident.Caller(ctx)
 	if err != nil {
@@ -290,8 +295,9 @@ func (c *bidiConsumer) serve(ctx context.Context, stream *bidi) error {
 	}
 }
 
-// serveOne serves one request and answers it. A request without a call_id is answered only if it
-// fails. An error ends the stream.
+// serveOne serves one request and answers it. A request without a call_id is answered only if it,
+// or one of its items, fails. The failure of a request does not end the stream; an error that
+// serveOne returns does.
 func (c *bidiConsumer) serveOne(ctx context.Context, r *parleyv1.StreamingConsumeRequest) error {
 	c.serving.Lock()
 	defer c.serving.Unlock()
@@ -320,7 +326,8 @@ func anyFailed(results []*parleyv1.SettleResult) bool {
 	return false
 }
 
-// do serves one request and returns the results of its items.
+// do serves one request and returns the results of its items; nil for credits and leave. It charges
+// the request to the caller's rate limit.
 func (c *bidiConsumer) do(ctx context.Context, r *parleyv1.StreamingConsumeRequest) ([]*parleyv1.SettleResult, error) {
 	if err := c.service.deps.Limiter.Allow(c.ref.Subject); err != nil {
 		return nil, err

@@ -29,7 +29,8 @@ func consumeRequest() *parleyv1.ConsumeRequest {
 	return &parleyv1.ConsumeRequest{Topic: "jobs", Group: "g", Consumer: "c", MaxMessages: 10}
 }
 
-// serveOne makes the next streams get this session, and returns the requests that opened them.
+// serveOne makes the next Consume streams use this session, and returns a channel of the requests
+// that opened them.
 func (b *bundle) serveOne(c *fakeConsumer) <-chan queue.OpenRequest {
 	asked := make(chan queue.OpenRequest, 1)
 	b.consumers.mu.Lock()
@@ -93,7 +94,7 @@ func TestConsume(t *testing.T) {
 		if a := got[1].GetAssignment(); fmt.Sprint(a.GetPartitions(), a.GetTotal()) != "[1 5] 8" {
 			t.Errorf("assignment %v", a)
 		}
-		// Deliveries are split into frames of a mebibyte, but never within a delivery.
+		// Deliveries are split into frames of at most 1 MiB; a larger delivery has a frame of its own.
 		var sizes []int
 		for _, m := range got[2:5] {
 			sizes = append(sizes, len(m.GetDeliveries().GetDeliveries()))
@@ -113,7 +114,7 @@ func TestConsume(t *testing.T) {
 	})
 }
 
-// A consumer that leaves closes its session.
+// The session of a consumer is closed when its client leaves.
 func TestConsumeClosesSessionOfGoneClient(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
@@ -140,7 +141,8 @@ func acking(id int64, tokens ...string) *parleyv1.StreamingConsumeRequest {
 	return &parleyv1.StreamingConsumeRequest{CallId: id, Request: &parleyv1.StreamingConsumeRequest_Ack{Ack: &parleyv1.StreamingAck{Tokens: tokens}}}
 }
 
-// openBidi opens a bidirectional stream and receives its first frame.
+// openBidi opens a StreamingConsume stream and receives its first frame. protocol is an index into
+// protocols.
 func (b *bundle) openBidi(t *testing.T, protocol int) (*bidiClient, *fakeConsumer) {
 	t.Helper()
 	session := newFakeConsumer("SESSION")
@@ -169,8 +171,8 @@ func (b *bundle) eachBidi(f func(t *testing.T, stream *bidiClient, session *fake
 	}
 }
 
-// Each request with a call id is answered, even an invalid one, and frames continue meanwhile.
-// Other requests are answered only if they fail.
+// On a StreamingConsume stream each request with a call_id is answered, even an invalid one, and
+// frames continue meanwhile. Requests without one are answered only if they fail.
 func TestStreamingConsume(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(s *settings) { s.cfg.BodyTimeout = time.Second })
@@ -201,7 +203,7 @@ func TestStreamingConsume(t *testing.T) {
 	again := startRequest()
 	again.CallId = 3
 	b.eachBidi(func(t *testing.T, stream *bidiClient, session *fakeConsumer) {
-		// The stream outlives BodyTimeout.
+		// The stream lives longer than BodyTimeout.
 		began := time.Now()
 		b.consumers.taken()
 		requests := []*request{
@@ -266,7 +268,7 @@ func TestStreamingConsume(t *testing.T) {
 		if m, err := stream.Receive(); err != nil || m.GetConsume().GetHeartbeat() == nil {
 			t.Errorf("later: %v, %v", m, err)
 		}
-		// More data than one request may have is accepted in many requests.
+		// The limit on bytes is for each request: the requests of one stream may have more in total.
 		large := acking(99)
 		for range 1000 {
 			large.GetAck().Tokens = append(large.GetAck().Tokens, strings.Repeat("t", 500))
@@ -333,8 +335,8 @@ func TestStreamingConsumeEnds(t *testing.T) {
 	}
 }
 
-// The rate limiter counts a request on a stream as a call. Over the limit it is answered with the
-// error, and the stream continues.
+// The rate limiter counts each request on a StreamingConsume stream as a call. Over the limit the
+// request is answered with an error, and the stream continues.
 func TestStreamingConsumeIsLimited(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(s *settings) { s.limit = limit.Config{PerSecond: 0.001, Burst: 3} })

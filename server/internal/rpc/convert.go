@@ -24,7 +24,8 @@ func messageToWire(m *message.Message) *parleyv1.ChannelMessage {
 	return messagesToWire([]message.Message{*m})[0]
 }
 
-// messagesToWire converts the messages of a page. It allocates twice, not twice for each.
+// messagesToWire converts the messages of a page. It makes two allocations in total instead of two
+// per message.
 func messagesToWire(messages []message.Message) []*parleyv1.ChannelMessage {
 	type wire struct {
 		message parleyv1.ChannelMessage
@@ -58,8 +59,8 @@ func sendFromWire(r *parleyv1.SendMessageRequest, traceparent string) message.Se
 	}
 }
 
-// positionsFromWire converts positions. On channels where p has the action `manage`, p need not be
-// a member.
+// positionsFromWire converts positions. It exempts p from membership in channels where p has the
+// action `manage`.
 func positionsFromWire(p *ident.Principal, ats []*parleyv1.ChannelPosition) []fanout.Position {
 	out := make([]fanout.Position, len(ats))
 	for i, at := range ats {
@@ -80,15 +81,15 @@ func (s *messageService) channelToWire(r *channel.Row) *parleyv1.ChannelInfo {
 	}
 }
 
-// etagOf returns a value that changes with the channel's settings, which are what a call can set.
-// The log's positions and counts are not settings.
+// etagOf returns a value that changes when the settings of the channel change. The log's positions
+// and counts are not settings.
 func etagOf(r *channel.Row) string {
 	h := fnv.New64a()
 	_, _ = fmt.Fprintf(h, "%s %d %t", r.ChannelID, r.CreatedAt.UnixMilli(), r.MembersOnly)
 	return strconv.FormatUint(h.Sum64(), 36)
 }
 
-// userIDsOf returns the user ids of members. Every member has the same role.
+// userIDsOf returns the user ids of members. It ignores their roles, since there is only one role.
 func userIDsOf(members []*parleyv1.ChannelMember) []string {
 	ids := make([]string, len(members))
 	for i, m := range members {

@@ -10,26 +10,27 @@ import (
 	"time"
 )
 
-// unreadBodyTimeout bounds how long net/http waits for the unread rest of a body, to keep the
-// connection.
+// unreadBodyTimeout bounds how long net/http reads the rest of a body that the handler left unread,
+// to keep an HTTP/1 connection open for the next request.
 const unreadBodyTimeout = 500 * time.Millisecond
 
-// responseGrace is the time to write a unary response after the call's own time limit.
+// responseGrace is the time for writing a unary response after UnaryTimeout.
 const responseGrace = 10 * time.Second
 
 type controllerKey struct{}
 
-// controllerOf returns the control over the deadlines of a call's connection or stream; nil outside
+// controllerOf returns the controller that sets the read and write deadlines of a call; nil outside
 // of timeLimits.
 func controllerOf(ctx context.Context) *http.ResponseController {
 	c, _ := ctx.Value(controllerKey{}).(*http.ResponseController)
 	return c
 }
 
-// timeLimits bounds the time of a request's body and of a unary response, and the size of a single
-// request. frameWriter bounds the responses of a stream. A stream of requests has BodyTimeout until
-// its handler clears the read deadline. Over HTTP/1 net/http itself clears the read deadline of a
-// connection at the end of the body, and the write deadline at the end of the response.
+// timeLimits returns next with limits on the time of a request's body and of a unary response, and
+// on the size of a single request. frameWriter bounds the responses of a stream. A stream of
+// requests has BodyTimeout in total, until its handler clears the read deadline. Over HTTP/1
+// net/http itself clears the read deadline of a connection at the end of the body, and the write
+// deadline at the end of the response.
 func timeLimits(cfg *Config, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// This function stays on the stack for as long as a stream lives, see intercept.Calls.Wrap.
@@ -43,8 +44,8 @@ func timeLimits(cfg *Config, next http.Handler) http.Handler {
 	})
 }
 
-// limited sets the deadlines of a request and returns it with a limited body. It fails if w does
-// not support deadlines.
+// limited sets the read and write deadlines of a request, and returns it with a body of limited
+// size. It fails if w does not support deadlines.
 func limited(cfg *Config, w http.ResponseWriter, r *http.Request) (*http.Request, error) {
 	control := http.NewResponseController(w)
 	now := time.Now()
@@ -67,7 +68,8 @@ func limited(cfg *Config, w http.ResponseWriter, r *http.Request) (*http.Request
 }
 
 // limitUnreadBody bounds the time in which net/http reads the rest of a body that the handler has
-// not read. A client that was refused before the end of its body gets the response only after that.
+// not read, over HTTP/1. A client that was refused before the end of its body gets the response
+// only after that.
 func limitUnreadBody(r *http.Request) {
 	body, ok := r.Body.(*timedBody)
 	if ok && !body.ended && r.ContentLength != 0 && r.ProtoMajor == 1 {
@@ -75,7 +77,8 @@ func limitUnreadBody(r *http.Request) {
 	}
 }
 
-// timedBody is a request's body. Its errors contain no addresses.
+// timedBody is a request's body. Its errors contain no network addresses. ended is set once all of
+// it was read.
 type timedBody struct {
 	io.ReadCloser
 

@@ -7,21 +7,21 @@ import (
 	"github.com/parleyhq/parley/server/internal/fault"
 )
 
-// defaultElements bounds the fields and values of one request, at all depths. The limits on bytes
-// let a million empty items pass, whose decoding takes a hundred times as long as that of the same
-// bytes of text. Every request within the limits of the schema is below, unless its method has a
-// bound of its own.
+// defaultElements bounds the fields and values of one request, at all depths. Within the limit on
+// bytes a request can have a million empty items, whose decoding takes a hundred times as long as
+// that of the same bytes of text. Every request within the limits of the schema is below, unless
+// its method has a bound of its own.
 const defaultElements = 50_000
 
-// tooManyElements returns the fault of a request with more fields and values than allowed.
+// tooManyElements returns the TOO_LARGE fault of a request with more fields and values than most.
 func tooManyElements(most int) *fault.Error {
 	f := fault.New(fault.ResourceExhausted, fault.TooLarge, "the request has more than %d fields and values", most)
 	f.Limit = int64(most)
 	return f
 }
 
-// checkProtoElements returns a TOO_LARGE fault for an encoded message with more than most fields.
-// Malformed data is left to the decoder.
+// checkProtoElements returns a TOO_LARGE fault if an encoded message has more fields than the
+// number most, at all depths. Malformed data is left to the decoder.
 func checkProtoElements(data []byte, md protoreflect.MessageDescriptor, most int) *fault.Error {
 	if len(data) < 2*most { // a field has at least two bytes
 		return nil
@@ -32,8 +32,8 @@ func checkProtoElements(data []byte, md protoreflect.MessageDescriptor, most int
 	return nil
 }
 
-// countFields subtracts the number of fields from left, and reports whether left was enough. It
-// reports true for malformed data.
+// countFields subtracts the number of data's fields, at all depths, from left. It reports whether
+// left stayed at 0 or above, and true for malformed data.
 func countFields(data []byte, known protoreflect.FieldDescriptors, left *int) bool {
 	for len(data) > 0 {
 		if *left--; *left < 0 {
@@ -59,9 +59,9 @@ func countFields(data []byte, known protoreflect.FieldDescriptors, left *int) bo
 }
 
 // checkJSONElements returns a TOO_LARGE fault for a JSON text with more than defaultElements
-// objects, lists and members. It counts the character before each. JSON has less than half of the
-// elements of the same request in binary, and decoding it takes as long, so defaultElements is
-// enough for all requests.
+// objects, lists and members. It counts the characters that begin or separate them, outside of
+// strings. JSON has less than half of the elements of the same request in binary, and decoding it
+// takes as long, so defaultElements is enough for the requests of all methods.
 func checkJSONElements(data []byte) *fault.Error {
 	if len(data) <= defaultElements {
 		return nil

@@ -12,8 +12,8 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// The largest requests within the schema's limits have far fewer elements than the bound,
-// regardless of their text.
+// The largest requests within the schema's limits are below the bound on fields and values,
+// regardless of the characters in their strings.
 func TestElementLimit(t *testing.T) {
 	t.Parallel()
 	item := &parleyv1.SendMessageRequest{
@@ -41,7 +41,7 @@ func TestElementLimit(t *testing.T) {
 			t.Errorf("%T as JSON: %v", m, err)
 		}
 	}
-	// Elements within items and unknown fields count too.
+	// Fields within items and unknown fields are counted too.
 	for name, data := range map[string]string{
 		"empty items": strings.Repeat("\x0a\x00", defaultElements+1), "unknown fields": strings.Repeat("\x78\x00", defaultElements+1),
 		"entries of one item": "\x0a\xc0\xa9\x07" + strings.Repeat("\x2a\x00", 60_000),
@@ -63,8 +63,8 @@ func elementsOf(m proto.Message) int {
 	return api.forRequest(m.ProtoReflect().Descriptor().FullName()).maxElements
 }
 
-// mostUsers and mostItems are the schema's bounds on the users of a request, and on the items of a
-// request about queues.
+// mostUsers and mostItems are the schema's maximum of users in a request, and of items in a request
+// about queues.
 const mostUsers, mostItems = 500, 1000
 
 // largestOfQueues returns requests about queues with as many items as the schema allows, each with

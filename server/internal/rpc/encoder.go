@@ -12,16 +12,17 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// Encoder encodes the pieces of frames for the hub. Each piece is one `events` field of an
-// EventBatch; encoded fields of a message may be concatenated. It has no state.
+// Encoder encodes the events of channels for the hub, which sends them in frames. Each result is a
+// piece: one `events` field of an EventBatch, with its tag. Pieces may be concatenated to the
+// fields of one batch. Encoder has no state.
 type Encoder struct{}
 
 var _ fanout.Encoder = Encoder{}
 
 const (
-	// batchField is SubscribeResponse.events.
+	// batchField is the number of SubscribeResponse.events.
 	batchField protowire.Number = 2
-	// eventsField is EventBatch.events.
+	// eventsField is the number of EventBatch.events.
 	eventsField protowire.Number = 1
 )
 
@@ -96,8 +97,8 @@ func piece(ev *parleyv1.ChannelEvent) []byte {
 	return out
 }
 
-// batchHeader returns the bytes before the pieces of an EventBatch in a SubscribeResponse: tag and
-// length.
+// batchHeader returns the bytes of a SubscribeResponse before the pieces of its EventBatch: the tag
+// of the batch and its length.
 func batchHeader(pieces [][]byte) []byte {
 	size := 0
 	for _, p := range pieces {
@@ -108,17 +109,18 @@ func batchHeader(pieces [][]byte) []byte {
 	return protowire.AppendVarint(out, uint64(size))
 }
 
-// heartbeatFrame is the frame that is sent on a stream without other frames.
+// heartbeatFrame is the frame that is sent when a stream has had no other for the heartbeat
+// interval.
 var heartbeatFrame = &frame{head: encoded(&parleyv1.SubscribeResponse{
 	Frame: &parleyv1.SubscribeResponse_Heartbeat{Heartbeat: &parleyv1.Heartbeat{}},
 })}
 
-// infoFrame returns the first frame of a stream.
+// infoFrame returns the first frame of a Subscribe stream, which contains the stream's id.
 func infoFrame(id string, cfg *Config) *frame {
 	return &frame{head: encoded(&parleyv1.SubscribeResponse{Frame: &parleyv1.SubscribeResponse_Info{Info: streamInfo(id, cfg)}})}
 }
 
-// streamInfo returns the content of a stream's first frame.
+// streamInfo returns the content of the first frame of a Subscribe or Consume stream.
 func streamInfo(id string, cfg *Config) *parleyv1.StreamInfo {
 	return &parleyv1.StreamInfo{StreamId: id, HeartbeatInterval: durationpb.New(cfg.HeartbeatInterval)}
 }
@@ -137,7 +139,7 @@ func encoded(m *parleyv1.SubscribeResponse) []byte {
 	return data
 }
 
-// frameOf converts a frame of the hub to a frame for the codecs.
+// frameOf converts a frame of the hub to an encoded frame for the codecs.
 func frameOf(f *fanout.Frame) *frame {
 	switch {
 	case f.Heartbeat:

@@ -38,7 +38,7 @@ var codes = map[fault.Kind]connect.Code{
 
 const reasonPrefix = "ERROR_REASON_"
 
-// reasonOf returns a reason's number on the wire; ERROR_REASON_INTERNAL if it has none.
+// reasonOf returns a reason's number in the schema; ERROR_REASON_INTERNAL if it has none.
 func reasonOf(r fault.Reason) parleyv1.ErrorReason {
 	if n, ok := parleyv1.ErrorReason_value[reasonPrefix+string(r)]; ok && n != 0 {
 		return parleyv1.ErrorReason(n)
@@ -52,9 +52,11 @@ func internalFault() *fault.Error {
 	return fault.New(fault.Internal, fault.InternalError, "internal error")
 }
 
-// toWire converts any error to its form on the wire. Every error has an ErrorDetail, except
-// `canceled`, which no client reads. An error is internal, and its text is hidden, unless it is a
-// fault, a violation of the schema's rules, the end of the context, or connect's own.
+// toWire converts any error to the error that the client gets. Every error has an ErrorDetail,
+// except `canceled`, which no client reads. A fault keeps its text, unless its kind is Internal and
+// its reason is not MALFORMED_REQUEST. Broken rules of the schema, a passed deadline and some
+// errors of connect have texts of their own. Any other error is reported as internal, without its
+// text.
 func toWire(ctx context.Context, err error) *connect.Error {
 	f, violations := faultOf(ctx, err)
 	if f == nil {
@@ -77,8 +79,8 @@ func addDetail(wire *connect.Error, m proto.Message) {
 	}
 }
 
-// faultOf returns an error as a fault, and the violations if it is about the schema's rules. It
-// returns nil if the caller has gone.
+// faultOf converts an error to a fault. It also returns the violations if the error is about the
+// schema's rules. It returns nil if the caller has canceled the call.
 func faultOf(ctx context.Context, err error) (*fault.Error, proto.Message) {
 	if f, ok := fault.As(err); ok {
 		if f.Kind == fault.Internal && f.Reason != fault.MalformedRequest {
@@ -101,8 +103,8 @@ func faultOf(ctx context.Context, err error) (*fault.Error, proto.Message) {
 	return internalFault(), nil
 }
 
-// callerGone reports whether the caller has canceled the call. Something canceled inside the server
-// does not count.
+// callerGone reports whether err is the result of the caller's cancellation of the call. The
+// cancellation of something inside the server does not count.
 func callerGone(ctx context.Context, err error) bool {
 	return connect.CodeOf(err) == connect.CodeCanceled || errors.Is(err, context.Canceled) && ctx.Err() != nil
 }
@@ -129,7 +131,8 @@ func violationFault(e *protovalidate.ValidationError) *fault.Error {
 	return fault.Invalid(field, limitOf(v), "%s", v.String())
 }
 
-// limitOf returns the bound that was broken; for a duration in whole seconds.
+// limitOf returns the bound of the rule that v breaks: an integer, or a duration in whole seconds;
+// 0 if the rule has neither.
 func limitOf(v *protovalidate.Violation) int64 {
 	limit := boundOf(v)
 	if _, ok := v.RuleValue.Interface().(protoreflect.Message); ok {
@@ -138,8 +141,9 @@ func limitOf(v *protovalidate.Violation) int64 {
 	return limit
 }
 
-// boundOf returns the bound that was broken. For a rule with two bounds the violation always names
-// the lower one, so boundOf gets the upper one from the schema.
+// boundOf returns the bound of the rule that v breaks; a duration in nanoseconds. For a rule with
+// two bounds the violation always names the lower one, so boundOf gets the upper one from the
+// schema.
 func boundOf(v *protovalidate.Violation) int64 {
 	low := number(v.RuleValue)
 	if v.RuleDescriptor == nil || v.RuleDescriptor.Name() != "gte" || number(v.FieldValue) < low {
@@ -193,8 +197,8 @@ func detailOf(ctx context.Context, f *fault.Error) *parleyv1.ErrorDetail {
 	return d
 }
 
-// itemError returns the error of one item of a batch. path converts a field of the item to its path
-// in the request.
+// itemError returns the error of one item of a batch, as its result in the response. path converts
+// a field of the item to its path in the request.
 func itemError(ctx context.Context, path func(field string) string, err error) *parleyv1.ItemError {
 	f, _ := faultOf(ctx, err)
 	if f == nil {
@@ -207,12 +211,13 @@ func itemError(ctx context.Context, path func(field string) string, err error) *
 	return &parleyv1.ItemError{Code: statusCode(codes[f.Kind]), Message: f.Msg, Detail: d}
 }
 
-// statusCode converts a code. Both types have gRPC's numbers.
+// statusCode converts a code of connect to the schema's. Both have gRPC's numbers.
 func statusCode(c connect.Code) parleyv1.StatusCode {
 	return parleyv1.StatusCode(c) //nolint:gosec // 1 to 16
 }
 
-// itemPath returns the function that converts a field of a list's item to its path in the request.
+// itemPath returns the function that converts a field of a list's item to its path in the request:
+// list[index].field.
 func itemPath(list string, index int) func(field string) string {
 	return func(field string) string { return fmt.Sprintf("%s[%d].%s", list, index, field) }
 }

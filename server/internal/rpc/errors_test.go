@@ -23,7 +23,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/telemetry"
 )
 
-// declaredReasons returns the reasons in the source of package fault, so that none is missed.
+// declaredReasons returns all reasons that the source of package fault declares. It reads the
+// source so that none is missed.
 func declaredReasons(t *testing.T) []fault.Reason {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "../fault/fault.go", nil, 0)

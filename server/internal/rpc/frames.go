@@ -14,9 +14,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/fault"
 )
 
-// frameWriter writes a stream's responses, each of type M. Each must be written within a timeout,
-// so that a stream ends if its client stays connected and does not read. It is safe for concurrent
-// use.
+// frameWriter writes a stream's responses, each of type M. Each must be written within the timeout.
+// So a stream ends if its client stays connected and does not read. It is safe for concurrent use.
 type frameWriter[M any] struct {
 	send    func(message any) error
 	control *http.ResponseController
@@ -33,9 +32,9 @@ func newFrameWriter[M any](ctx context.Context, conn connect.StreamingHandlerCon
 	return &frameWriter[M]{send: conn.Send, control: controllerOf(ctx), timeout: timeout}
 }
 
-// write writes a message. It moves the deadline at most every eighth of the timeout, because that
-// costs as much as a small frame. Heartbeats are frequent enough that the deadline does not pass
-// while nothing else is written.
+// write writes a message to the connection and flushes it. It moves the write deadline at most
+// every eighth of the timeout, because that costs as much as writing a small frame. Heartbeats are
+// frequent enough that the deadline does not pass while nothing else is written.
 func (w *frameWriter[M]) write(ctx context.Context, m M) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -51,16 +50,17 @@ func (w *frameWriter[M]) write(ctx context.Context, m M) error {
 	return nil
 }
 
-// ended returns the error of a stream whose context has ended.
+// ended returns the error that a stream ends with after its context has ended. err is what the
+// session returned.
 func (w *frameWriter[M]) ended(ctx context.Context, err error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.cause(ctx, err)
 }
 
-// cause returns why a write failed or the context ended. It returns STREAM_STALLED if the deadline
-// has passed, because a flush that takes too long shows only as the end of the context. mu must be
-// held.
+// cause returns why a write failed or the context ended: STREAM_STALLED if the write deadline has
+// passed, then the context's error, then err. A flush that takes too long shows only as the end of
+// the context. mu must be held.
 func (w *frameWriter[M]) cause(ctx context.Context, err error) error {
 	switch {
 	case !w.deadline.IsZero() && !time.Now().Before(w.deadline):
@@ -72,7 +72,7 @@ func (w *frameWriter[M]) cause(ctx context.Context, err error) error {
 	}
 }
 
-// idle removes the deadline, for a stream without heartbeats.
+// idle removes the write deadline until the next write, for a stream without heartbeats.
 func (w *frameWriter[M]) idle() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -80,17 +80,18 @@ func (w *frameWriter[M]) idle() error {
 	return w.control.SetWriteDeadline(time.Time{})
 }
 
-// frameSource is a session that produces the frames of a stream, of type F.
+// frameSource is the session of a subscriber or a consumer. It produces the frames of one stream,
+// of type F.
 type frameSource[F any] interface {
-	// Next blocks until there is a frame. Any error ends the stream, without a failure if it is
-	// io.EOF.
+	// Next blocks until there is a frame. Any error ends the stream; with io.EOF the stream ends
+	// without a failure.
 	Next(ctx context.Context) (F, error)
 }
 
 // writeFrames passes the session's frames to write until either fails, and returns the error that
-// the stream ends with. The handler writes the stream's first message before. An idle stream waits
-// in here, so the variables of this function and of its callers occupy memory for every idle
-// stream.
+// the stream ends with. The handler has written the stream's first message before the call. An idle
+// stream waits in here, so the variables of this function and of its callers occupy memory for
+// every idle stream.
 func writeFrames[F, M any](
 	ctx context.Context, out *frameWriter[M], session frameSource[F], write func(ctx context.Context, out *frameWriter[M], f F) error,
 ) error {

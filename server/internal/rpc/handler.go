@@ -22,16 +22,17 @@ import (
 	"github.com/parleyhq/parley/server/internal/rpc/intercept"
 )
 
-// Handler is the HTTP handler of the API's port.
+// Handler is the HTTP handler of the API's port, with the switch of its health checks.
 type Handler struct {
 	http.Handler
 
-	// Health holds the status that grpc.health.v1 reports.
+	// Health holds the status that health checks (grpc.health.v1) report.
 	Health *Health
 }
 
 // NewHandler returns the handler of the API's port: the services, health checks, reflection and the
-// page. It fails if a dependency is missing, or if the tables of methods do not fit the schema.
+// page. It fails if a required dependency is missing, or if the method tables do not fit the
+// schema.
 func NewHandler(cfg Config, deps Deps) (*Handler, error) {
 	if err := errors.Join(errTables, deps.check()); err != nil {
 		return nil, err
@@ -82,7 +83,7 @@ func NewHandler(cfg Config, deps Deps) (*Handler, error) {
 	}, nil
 }
 
-// handlersOf returns the handler of each service of the API.
+// handlersOf returns the handler of each service of the API, by the service's name.
 func handlersOf(
 	cfg *Config, deps *Deps, validator protovalidate.Validator, opts []connect.HandlerOption,
 ) map[protoreflect.FullName]http.Handler {
@@ -107,16 +108,16 @@ func serviceNames() []string {
 	return names
 }
 
-// setNoStore forbids caches from storing the response to a GET, regardless of its status: it is
-// for one caller, and of one moment.
+// setNoStore forbids caches to store the response to a GET, regardless of its status: the response
+// is for one caller, and for one moment.
 func setNoStore(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodGet {
 		w.Header().Set("Cache-Control", "no-store")
 	}
 }
 
-// guard calls next for requests with a valid token that are within the rate limit, and refuses all
-// others. It reads only the header.
+// guard returns a handler that calls next for requests with a valid token that are within the
+// caller's rate limit, and refuses all others. It reads only the header.
 func guard(deps *Deps, calls *intercept.Calls, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// This function stays on the stack for as long as a stream lives, see intercept.Calls.Wrap.
@@ -126,8 +127,8 @@ func guard(deps *Deps, calls *intercept.Calls, next http.Handler) http.Handler {
 	})
 }
 
-// admit returns the request with its principal, for one of connect's handlers. If it refuses the
-// call, it answers it and returns nil.
+// admit returns the request with the principal of its token in its context. If it refuses the call,
+// it answers it and returns nil.
 func admit(deps *Deps, calls *intercept.Calls, w http.ResponseWriter, r *http.Request) *http.Request {
 	setNoStore(w, r)
 	p, err := deps.Verifier.Authenticate(r)
@@ -143,8 +144,8 @@ func admit(deps *Deps, calls *intercept.Calls, w http.ResponseWriter, r *http.Re
 	return r.WithContext(ident.NewContext(r.Context(), p))
 }
 
-// pageOrUnknown serves page for a GET or HEAD whose path does not have a procedure's form, and
-// unknown for everything else. page may be nil.
+// pageOrUnknown returns a handler that calls page for a GET or HEAD whose path does not have a
+// procedure's form, and unknown for everything else. page may be nil.
 func pageOrUnknown(page, unknown http.Handler) http.Handler {
 	if page == nil {
 		return unknown
@@ -164,8 +165,8 @@ func isProcedurePath(path string) bool {
 	return ok && strings.Contains(service, ".")
 }
 
-// refuseUnknown answers calls of procedures that do not exist: `unimplemented`, in the caller's
-// protocol and with HTTP status 404.
+// refuseUnknown returns a handler that answers calls of procedures that do not exist: with
+// `unimplemented`, in the caller's protocol and with HTTP status 404.
 func refuseUnknown(calls *intercept.Calls) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		setNoStore(w, r)
@@ -173,13 +174,13 @@ func refuseUnknown(calls *intercept.Calls) http.Handler {
 	})
 }
 
-// notFoundWriter writes status 404 instead of any other.
+// notFoundWriter is a ResponseWriter that writes status 404 instead of any other.
 type notFoundWriter struct{ http.ResponseWriter }
 
 // WriteHeader implements http.ResponseWriter.
 func (w *notFoundWriter) WriteHeader(int) { w.ResponseWriter.WriteHeader(http.StatusNotFound) }
 
-// allowOrigins adds CORS for these origins. It returns next if there are none.
+// allowOrigins returns next with CORS for these origins; next itself if there are none.
 func allowOrigins(origins []string, next http.Handler) http.Handler {
 	if len(origins) == 0 {
 		return next

@@ -21,8 +21,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/testkit"
 )
 
-// Without a valid token a caller is not told what is wrong with the body, and the body is not
-// waited for.
+// Without a valid token a call is refused before its body is read: it does not wait for the body,
+// and the error says nothing about it.
 func TestTokenBeforeBody(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
@@ -197,7 +197,8 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// One watcher more than maxWatchers is refused. When a watcher leaves, another one can connect.
+// Of more than maxWatchers concurrent health watches, those beyond are refused. When a watcher
+// leaves, another one can connect.
 func TestHealthWatchers(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
@@ -234,7 +235,7 @@ func TestHealthWatchers(t *testing.T) {
 	})
 }
 
-// refusal returns the parts of an error that a client's program reads.
+// refusal returns the parts of an error that a client's program reads, as one line.
 func refusal(t *testing.T, err error) string {
 	t.Helper()
 	if err == nil {
@@ -244,8 +245,8 @@ func refusal(t *testing.T, err error) string {
 	return fmt.Sprintf("%v %s %q %d %v", connect.CodeOf(err), d.GetReason().String()[len(reasonPrefix):], d.GetField(), d.GetLimit(), d.GetRetryable())
 }
 
-// A full node and a subject with too many streams are refused with the same retryable error,
-// because another node may have room. Only the limits differ.
+// A node with too many streams and a subject with too many get the same retryable error, because
+// another node may have room. Only the limits differ.
 func TestFullNode(t *testing.T) {
 	t.Parallel()
 	for i, p := range protocols {
@@ -275,7 +276,8 @@ func TestFullNode(t *testing.T) {
 	}
 }
 
-// A client can distinguish an expired token from an invalid one: it gets a new one and calls again.
+// The errors of an expired token and of an invalid one differ, so that a client knows whether a new
+// token helps.
 func TestExpiredToken(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
@@ -302,7 +304,7 @@ func TestExpiredToken(t *testing.T) {
 	}
 }
 
-// Without reflection its procedures are refused like any unknown ones.
+// On a server without reflection, its procedures are refused like unknown ones.
 func TestReflectionOff(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(s *settings) { s.cfg.Reflection = false })
@@ -357,12 +359,12 @@ func TestCORS(t *testing.T) {
 	}
 }
 
-// listNothing returns an empty page of a log that ends at 7.
+// listNothing is a fakeMessages.list. It returns an empty page of a log whose last seq is 7.
 func listNothing(context.Context, message.ListQuery) (message.Page, error) {
 	return message.Page{Head: 7}, nil
 }
 
-// Browsers and curl can list by GET.
+// Calls that only read can be made by GET, as browsers and curl do.
 func TestGet(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)

@@ -14,7 +14,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/fault"
 )
 
-// maxWatchers bounds the concurrent Watch streams, which require no token.
+// maxWatchers bounds the concurrent Watch streams of health checks on this node. They require no
+// token.
 const maxWatchers = 64
 
 const (
@@ -23,8 +24,8 @@ const (
 	healthWatchProcedure = "/" + healthService + "/Watch"
 )
 
-// Health holds the status that grpc.health.v1 reports, for the server as a whole and for each
-// service alike. It starts as serving. It is safe for concurrent use.
+// Health holds the status that grpc.health.v1 reports: the same one for the server as a whole and
+// for each of its services. It starts as serving. It is safe for concurrent use.
 type Health struct {
 	mu      sync.Mutex // guards serving and changed
 	serving bool
@@ -38,8 +39,8 @@ func newHealth(timeout time.Duration) *Health {
 	return &Health{serving: true, changed: make(chan struct{}), timeout: timeout}
 }
 
-// SetServing sets whether the server accepts calls, and wakes the watchers. A draining server sets
-// it to false first.
+// SetServing sets whether health checks report the server as serving, and wakes the watchers. It
+// does not refuse calls. A draining server sets it to false first.
 func (h *Health) SetServing(serving bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -60,7 +61,8 @@ func (h *Health) state() (healthv1.HealthCheckResponse_ServingStatus, <-chan str
 	return healthv1.HealthCheckResponse_NOT_SERVING, h.changed
 }
 
-// check implements Check. It returns a NotFound fault for an unknown service.
+// check implements the method Check of grpc.health.v1. It returns a NotFound fault for an unknown
+// service.
 func (h *Health) check(_ context.Context, req *healthv1.HealthCheckRequest) (*healthv1.HealthCheckResponse, error) {
 	if !knownService(req.GetService()) {
 		return nil, fault.New(fault.NotFound, fault.UnimplementedCall, "no such service")
@@ -73,8 +75,9 @@ func knownService(name string) bool {
 	return name == "" || name == healthService || slices.Contains(serviceNames(), name)
 }
 
-// watch streams the status and its changes. For an unknown service it sends SERVICE_UNKNOWN and
-// waits, as gRPC's health checking protocol requires.
+// watch implements the method Watch of grpc.health.v1: it streams the status and its changes. For
+// an unknown service it sends SERVICE_UNKNOWN and waits, as gRPC's health checking protocol
+// requires.
 func (h *Health) watch(
 	ctx context.Context, req *healthv1.HealthCheckRequest, stream *connect.ServerStream[healthv1.HealthCheckResponse],
 ) error {
@@ -103,8 +106,9 @@ func (h *Health) watch(
 	}
 }
 
-// checkHandler and watchHandler return the paths and handlers of the health service. connect's
-// library for it has no Watch, and names of its own in JSON.
+// checkHandler and watchHandler return the path and the handler of a method of the health service.
+// connect's library for this service has no Watch, and its JSON does not have the field names of
+// grpc.health.v1.
 func (h *Health) checkHandler(opts ...connect.HandlerOption) (string, http.Handler) {
 	return healthCheckProcedure, connect.NewUnaryHandlerSimple(healthCheckProcedure, h.check, opts...)
 }

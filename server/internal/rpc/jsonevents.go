@@ -11,35 +11,37 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// maxJSONBytes and maxJSONEvents bound the cached JSON of events.
+// maxJSONBytes and maxJSONEvents bound the events whose JSON jsonEvents caches: their bytes and
+// their number.
 const (
 	maxJSONBytes  = 8 << 20
 	maxJSONEvents = 4096
 )
 
-// jsonEvents converts frames to JSON. All subscribers of a channel share the hub's pieces, so it
-// caches the JSON of the newest pieces by their address: an event is converted once. It is safe for
-// concurrent use.
+// jsonEvents converts frames of Subscribe to JSON. All subscribers of a channel share the encoded
+// event (the piece) that the hub sends. So jsonEvents caches the JSON of the newest ones by the
+// address of the piece, and converts an event once. It is safe for concurrent use.
 type jsonEvents struct {
 	mu     sync.Mutex // guards the fields below
 	byAddr map[*byte]*jsonEvent
-	// order holds the addresses, oldest first. bytes is the size of their JSON.
+	// order holds the addresses in byAddr, oldest first. bytes is the size of the cached JSON.
 	order []*byte
 	bytes int
 }
 
-// jsonEvent is one piece as JSON. The map holds the piece's address, so no other piece can have it.
+// jsonEvent is one piece as JSON. The map holds the address of the piece, so the memory is not
+// reused for another piece.
 type jsonEvent struct {
 	once sync.Once
 	data []byte
 	err  error
-	// size is len(data) once count has counted it. jsonEvents.mu guards it.
+	// size is 0 until count has set it to len(data). jsonEvents.mu guards it.
 	size int
 }
 
 func newJSONEvents() *jsonEvents { return &jsonEvents{byAddr: make(map[*byte]*jsonEvent)} }
 
-// appendFrame appends a frame's JSON object.
+// appendFrame appends a frame as a JSON object to dst.
 func (j *jsonEvents) appendFrame(dst []byte, f *frame) ([]byte, error) {
 	if len(f.pieces) == 0 {
 		return appendPlain(dst, f)
@@ -58,7 +60,8 @@ func (j *jsonEvents) appendFrame(dst []byte, f *frame) ([]byte, error) {
 	return append(dst, "]}}"...), nil
 }
 
-// appendPlain appends the JSON of a frame without events. There are few of those.
+// appendPlain appends the JSON of a frame without events. It decodes the frame first: such frames
+// are rare.
 func appendPlain(dst []byte, f *frame) ([]byte, error) {
 	var m parleyv1.SubscribeResponse
 	if err := proto.Unmarshal(f.appendTo(make([]byte, 0, f.size())), &m); err != nil {
@@ -67,7 +70,7 @@ func appendPlain(dst []byte, f *frame) ([]byte, error) {
 	return protojson.MarshalOptions{}.MarshalAppend(dst, &m)
 }
 
-// event returns the events of one piece as JSON.
+// event returns the events of one piece as JSON. The result must not be modified.
 func (j *jsonEvents) event(piece []byte) ([]byte, error) {
 	if _, rest, err := firstEvent(piece); err != nil || len(rest) > 0 {
 		return jsonOf(piece) // of one session only, such as a replay; not cached
@@ -93,8 +96,8 @@ func (j *jsonEvents) entry(addr *byte) *jsonEvent {
 	return e
 }
 
-// count counts the JSON of a piece, unless the piece was removed already, and removes the oldest
-// ones beyond the bounds.
+// count adds the JSON of a piece to the cache's size, unless the piece was removed already. It then
+// removes the oldest pieces until the cache is within its bounds.
 func (j *jsonEvents) count(addr *byte, e *jsonEvent) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -111,7 +114,8 @@ func (j *jsonEvents) count(addr *byte, e *jsonEvent) {
 	}
 }
 
-// jsonOf returns a piece's events as JSON, separated by commas. The pieces of a replay have many.
+// jsonOf returns a piece's events as JSON, separated by commas. A piece of a replay has many
+// events.
 func jsonOf(piece []byte) ([]byte, error) {
 	var out []byte
 	for len(piece) > 0 {
@@ -134,7 +138,8 @@ func jsonOf(piece []byte) ([]byte, error) {
 	return out, nil
 }
 
-// firstEvent splits the first `events` field off a piece.
+// firstEvent splits the first `events` field off a piece. body is the encoded event, rest the
+// remaining fields.
 func firstEvent(piece []byte) (body, rest []byte, err error) {
 	number, _, n := protowire.ConsumeTag(piece)
 	if n < 0 {

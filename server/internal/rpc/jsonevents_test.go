@@ -13,8 +13,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// The hub joins the events of a replay, and a state and its gap, into one piece. In JSON they are
-// separate events again.
+// The hub joins the events of a replay, and a state and its gap, into one encoded piece. As JSON
+// they are separate events again.
 func TestJSONOfConcatenatedPieces(t *testing.T) {
 	t.Parallel()
 	e := Encoder{}

@@ -8,9 +8,9 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// masks maps each request with field masks to the pattern of such a field in JSON: its name, and
-// its value in quotes. Inside another string the quotes are escaped, so the pattern does not match
-// there.
+// masks maps the name of each request with field masks to a pattern that matches such a field in
+// JSON: its name, and its value in quotes. Inside another string the quotes are escaped, so the
+// pattern does not match there.
 var masks = func() map[protoreflect.FullName]*regexp.Regexp {
 	out := make(map[protoreflect.FullName]*regexp.Regexp)
 	for _, m := range api.all {
@@ -30,9 +30,9 @@ var masks = func() map[protoreflect.FullName]*regexp.Regexp {
 }()
 
 // camelMasks returns a JSON request with the paths of its field masks in camel case, the only form
-// that the decoder accepts. Clients may write them like the fields, in either form. The length of
-// the text and its lines do not change, so that positions in errors stay correct. data is not
-// modified.
+// that the decoder accepts. Clients may write them in snake case or camel case, like the names of
+// fields. The length of the text and its lines do not change, so that positions in errors stay
+// correct. data is not modified.
 func camelMasks(data []byte, request protoreflect.FullName) []byte {
 	pattern := masks[request]
 	if pattern == nil {
@@ -59,7 +59,8 @@ func camelMasks(data []byte, request protoreflect.FullName) []byte {
 	return out
 }
 
-// camelPaths removes each underscore before a lower-case letter, and makes the letter upper case.
+// camelPaths converts the paths of a field mask to camel case: it removes each underscore before a
+// lower-case letter, and makes the letter upper case.
 func camelPaths(paths []byte) []byte {
 	out := make([]byte, 0, len(paths))
 	for i := 0; i < len(paths); i++ {

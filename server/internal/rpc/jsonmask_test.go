@@ -9,7 +9,7 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// A field mask is accepted in both of its forms, under both of its names.
+// In JSON a field mask and its paths may be in snake case or in camel case.
 func TestFieldMasks(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string][]string{

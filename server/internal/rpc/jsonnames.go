@@ -12,13 +12,13 @@ import (
 	"github.com/parleyhq/parley/server/internal/fault"
 )
 
-// maxEchoed bounds the bytes that an error repeats of a name that the client chose.
+// maxEchoed bounds how many bytes of a name that the client chose are repeated in an error.
 const maxEchoed = 64
 
 // checkNames returns a fault for the first name in a JSON request that this server does not know,
 // with its path. It checks the names of enum values, which a decoder that ignores unknown fields
-// takes for the default, and with strict also the names of fields, which that decoder skips. The
-// decoder must have accepted data before.
+// replaces with the default. With strict it also checks the names of fields, which that decoder
+// skips. data must be a request that the decoder has accepted.
 func checkNames(data []byte, md protoreflect.MessageDescriptor, strict bool) *fault.Error {
 	var object map[string]any
 	if err := json.Unmarshal(data, &object); err != nil {
@@ -52,7 +52,7 @@ func (c nameChecker) object(path string, object map[string]any, md protoreflect.
 	return nil
 }
 
-// field checks each value of a field.
+// field checks the value of a field, or each value of a list or map.
 func (c nameChecker) field(path string, value any, fd protoreflect.FieldDescriptor) *fault.Error {
 	switch values := value.(type) {
 	case []any:

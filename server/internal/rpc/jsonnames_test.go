@@ -16,8 +16,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/fault"
 )
 
-// mapped has fields that no message of the schema has: a map of enums, and a value whose JSON may
-// have any members.
+// mapped is a schema file whose message has fields that no message of the API has: a map of enums,
+// and a value whose JSON may have any members.
 const mapped = `name: "mapped.proto" dependency: "google/protobuf/struct.proto" syntax: "proto3"
 enum_type { name: "Level" value { name: "LOW" number: 0 } }
 message_type {
@@ -44,15 +44,15 @@ func mappedMessage(t *testing.T) proto.Message {
 	return dynamicpb.NewMessage(fd.Messages().Get(0))
 }
 
-// An unknown name of an enum value is an error that names the field, on every request. An unknown
-// field is an error on requests that change something.
+// In JSON an unknown name of an enum value is an error that names the field, in every request. An
+// unknown field is an error in requests that change something.
 func TestUnknownNames(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("ü", 100)
 	for _, row := range []struct {
 		name, json string
 		into       proto.Message
-		// want is the expected error; empty if there is none.
+		// want is the expected error; empty if the request is accepted.
 		want string
 	}{
 		{"a member", `{"topic":"jobs","order":"OLDEST"}`, &parleyv1.ListPendingRequest{}, `order: PendingOrder has no value "OLDEST"`},
@@ -108,8 +108,8 @@ func TestUnknownNames(t *testing.T) {
 	}
 }
 
-// Requests are strict if the schema does not declare their calls free of side effects, except for
-// Subscribe.
+// JSON requests must not have unknown fields if the schema does not declare their calls free of
+// side effects. Subscribe is the one exception.
 func TestStrictRequests(t *testing.T) {
 	t.Parallel()
 	reads := map[string]bool{"Subscribe": true, "GetServerInfo": true}

@@ -11,14 +11,14 @@ import (
 	"github.com/parleyhq/parley/server/internal/fault"
 )
 
-// maxMaskPaths bounds the paths of a field mask, for which the schema has no rule.
+// maxMaskPaths bounds the paths of one field mask. The schema has no rule for them.
 const maxMaskPaths = 16
 
-// boundedList is a list or map in a message that has a maximum size.
+// boundedList is a list or map in a message whose number of items the schema limits.
 type boundedList struct {
-	// path holds the fields that lead to it. All but the last are messages.
+	// path holds the fields that lead from the message to the list. All but the last are messages.
 	path []protoreflect.FieldDescriptor
-	// name is its path in errors.
+	// name is the path in errors, with dots.
 	name string
 	max  int
 }
@@ -48,9 +48,9 @@ func maxItems(fd protoreflect.FieldDescriptor) int {
 	return int(max(rules.GetRepeated().GetMaxItems(), rules.GetMap().GetMaxPairs())) //nolint:gosec // the schema's are small
 }
 
-// boundedLists returns the lists and maps that the schema bounds in a message, and in the messages
-// of its singular fields. Lists of numbers and enum values are left to the schema's rules: they are
-// cheap.
+// boundedLists returns the lists and maps that the schema bounds in a message and in the messages
+// of its singular fields, and the paths of field masks. Lists of numbers and enum values are left
+// to the schema's rules: they are cheap.
 //
 // The lengths are checked before the rules are applied, because a request of two megabytes holds a
 // million empty items, and validating those one by one takes seconds. Lists in the items are
@@ -80,7 +80,7 @@ func appendLists(
 	return out
 }
 
-// checkLists returns a fault if a list of the message has more items than the schema allows. It
+// checkLists returns a fault if one of the lists has more items in m than the schema allows. It
 // reads no item.
 func checkLists(m proto.Message, lists []boundedList) error {
 	for i := range lists {
@@ -92,7 +92,7 @@ func checkLists(m proto.Message, lists []boundedList) error {
 	return nil
 }
 
-// len returns the number of items that the list has in m.
+// len returns the number of items of the list, or of pairs of the map, in m.
 func (l *boundedList) len(m protoreflect.Message) int {
 	for _, fd := range l.path[:len(l.path)-1] {
 		if !m.Has(fd) {
@@ -111,9 +111,9 @@ func (l *boundedList) len(m protoreflect.Message) int {
 	}
 }
 
-// itemsOf returns the request's own list whose items have results of their own, and are validated
-// one by one by the handler; nil if there is none. found is also true for such a list in a message
-// of the request.
+// itemsOf returns the list of the request whose items the handler validates one by one, each with a
+// result of its own; nil if there is none. found is also true if such a list is not in the request
+// itself but in one of its messages.
 func itemsOf(request protoreflect.MessageDescriptor) (own protoreflect.FieldDescriptor, found bool) { //nolint:ireturn // it is one
 	for _, l := range boundedLists(request) {
 		fd := l.path[len(l.path)-1]

@@ -16,8 +16,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/rpc/intercept"
 )
 
-// checkedGet refuses a GET whose query is not that of a call. connect detects some of that only
-// while it reads, and answers `unknown` with status 500.
+// checkedGet returns next with a check that refuses a GET whose query is not that of a call.
+// connect detects some of these errors only while it reads, and answers `unknown` with status 500.
 func checkedGet(calls *intercept.Calls, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet {
@@ -30,8 +30,8 @@ func checkedGet(calls *intercept.Calls, next http.Handler) http.Handler {
 	})
 }
 
-// checkQuery returns a fault unless the query is that of a call by GET. An unknown `encoding` is
-// left to connect, which answers 415.
+// checkQuery returns a fault unless q has the form of a call by GET. An unknown `encoding` is left
+// to connect, which answers 415.
 func checkQuery(q url.Values) *fault.Error {
 	bad := func(parameter, says string) *fault.Error {
 		f := malformed("query parameter %s: %s", parameter, says)
@@ -54,8 +54,8 @@ func checkQuery(q url.Values) *fault.Error {
 	}
 }
 
-// isBase64 reports whether connect can decode message: if its length is a multiple of 4, it must be
-// padded base64, and otherwise unpadded.
+// isBase64 reports whether connect can decode a GET's message: URL-safe base64, padded if its
+// length is a multiple of 4, and otherwise unpadded.
 func isBase64(message string) bool {
 	encoding := base64.URLEncoding
 	if len(message)%4 != 0 {
@@ -65,10 +65,10 @@ func isBase64(message string) bool {
 	return err == nil
 }
 
-// bodyError converts an error of reading a request's body. It sets the code invalid_argument if
-// the body ends early or its chunks are broken, for which connect has no code and would answer
-// `unknown`. connect itself recognizes a body that is too large and a client that has left. The
-// error contains no address.
+// bodyError converts an error of reading a request's body. It sets the code invalid_argument if the
+// body ends early or its chunks are broken, for which connect has no code and would answer
+// `unknown`. It leaves the errors of a body that is too large and of a lost connection without a
+// code: connect recognizes them. The error contains no network address.
 func bodyError(err error) error {
 	if netErr, ok := errors.AsType[*net.OpError](err); ok {
 		return fmt.Errorf("read the request's body: %w", netErr.Err)
@@ -79,14 +79,16 @@ func bodyError(err error) error {
 	return connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("read the request's body: %w", err))
 }
 
-// connectTimeout and grpcTimeout match the values of the headers for timeouts.
+// connectTimeout and grpcTimeout match the valid values of the headers Connect-Timeout-Ms and
+// Grpc-Timeout.
 var (
 	connectTimeout = regexp.MustCompile(`^[0-9]{1,10}$`)
 	grpcTimeout    = regexp.MustCompile(`^[0-9]{1,8}[HMSmun]$`)
 )
 
-// explain implements intercept.Explain for all procedures. It uses the code of connect's error and
-// the request's header, and depends on none of connect's texts.
+// explain implements intercept.Explain for all procedures: it returns the error of a request that
+// connect refused. It uses the code of connect's error and the request's header, and depends on
+// none of connect's texts.
 func (c *Config) explain(procedure string, header http.Header, code connect.Code) error {
 	contentType := header.Get("Content-Type")
 	grpc := strings.HasPrefix(contentType, "application/grpc")
@@ -128,7 +130,8 @@ func badTimeout(header http.Header, name string, form *regexp.Regexp) bool {
 	return value != "" && !form.MatchString(value)
 }
 
-// compressionHeader returns the name of the header that names the compression of a request.
+// compressionHeader returns the name of the header in which a request with this content type names
+// its compression.
 func compressionHeader(contentType string) string {
 	switch {
 	case strings.HasPrefix(contentType, "application/grpc"):

@@ -13,7 +13,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// A deadline of months is limited to the server's own.
+// A client's deadline of months is accepted, and limited to UnaryTimeout.
 func TestLongTimeout(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(s *settings) { s.cfg.UnaryTimeout = 100 * time.Millisecond })
@@ -36,7 +36,7 @@ func TestLongTimeout(t *testing.T) {
 	}
 }
 
-// connect can decode everything that isBase64 accepts: it uses this reader.
+// connect can decode every message that isBase64 accepts.
 func FuzzIsBase64(f *testing.F) {
 	for _, seed := range []string{"", "QQ", "QQ==", "QQ=", "QUI", "QUI=", "QUJD", "%%%", "QU\nJD", "QUJD\n", "Q\r\n\r\nQ==", "QR==", "====", "+/+/", "-_-_"} {
 		f.Add(seed)

@@ -17,7 +17,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/ident"
 )
 
-// closed returns an Unreadable that refuses these channels to everybody, in the order asked.
+// closed returns a function for fakeAccess that refuses these channels to everybody. It returns
+// them in the order in which they were passed to it.
 func closed(channelIDs ...string) func(*ident.Principal, []string) ([]string, error) {
 	return func(_ *ident.Principal, asked []string) (refused []string, err error) {
 		for _, id := range asked {
@@ -29,7 +30,7 @@ func closed(channelIDs ...string) func(*ident.Principal, []string) ([]string, er
 	}
 }
 
-// refusal opens a stream that must be refused without a frame, and returns the error.
+// refusal calls Subscribe, which must fail without a frame, and returns the error and its detail.
 func (b *bundle) refusal(
 	t *testing.T, c parleyv1connect.MessageServiceClient, channels ...*parleyv1.ChannelPosition,
 ) (*parleyv1.ErrorDetail, error) {
@@ -47,7 +48,8 @@ func (b *bundle) refusal(
 	return detail, err
 }
 
-// notMemberOf checks that a refusal names these channels, and the position of the first one.
+// notMemberOf checks that err is a NOT_MEMBER error that names these channels, and that its field
+// is the path of the first one.
 func notMemberOf(t *testing.T, d *parleyv1.ErrorDetail, err error, field string, channelIDs ...string) {
 	t.Helper()
 	var want []*parleyv1.LastPosition
@@ -63,8 +65,8 @@ func notMemberOf(t *testing.T, d *parleyv1.ErrorDetail, err error, field string,
 	}
 }
 
-// A caller who is not a member gets no stream. The error names all the channels that they may not
-// read.
+// A caller who is not a member of a members-only channel gets no stream. The error names all
+// requested channels that they may not read.
 func TestSubscribeRequiresMembership(t *testing.T) {
 	t.Parallel()
 	for i, p := range protocols {
@@ -95,7 +97,7 @@ func TestSubscribeRequiresMembership(t *testing.T) {
 			if got := append(b.hub.SubscribedSubjects("b"), b.hub.SubscribedSubjects("c")...); len(got) > 0 {
 				t.Errorf("what was refused has added a channel: %q", got)
 			}
-			// Removals are not checked, and the capability is checked first.
+			// Removals of channels require no membership. The capability is checked before the membership.
 			b.access.set(func(*ident.Principal, []string) ([]string, error) { panic("asked") })
 			if _, err := update(nil, "a", "b"); err != nil {
 				t.Error(err)
@@ -121,8 +123,8 @@ func TestSubscribeRequiresMembership(t *testing.T) {
 	}
 }
 
-// A membership that ends between the first check and the addition of the channel to the stream is
-// detected.
+// If a membership ends after the first check and before the channel is on the stream, the call
+// fails, and the stream does not follow the channel.
 func TestMembershipEndsWhileSubscribing(t *testing.T) {
 	t.Parallel()
 	for i, p := range protocols {
@@ -142,7 +144,7 @@ func TestMembershipEndsWhileSubscribing(t *testing.T) {
 			endsAfter(1)
 			d, err := b.refusal(t, c, from("a", 0), from("b", 0))
 			notMemberOf(t, d, err, "channels[1].channel_id", "b")
-			endsAfter(3) // two of them when the stream opens
+			endsAfter(3) // two checks are those of Subscribe
 			s, session := subscribe(t, c, from("a", 0))
 			events(t, s, 1)
 			_, err = c.UpdateSubscription(t.Context(), &parleyv1.UpdateSubscriptionRequest{
@@ -158,7 +160,8 @@ func TestMembershipEndsWhileSubscribing(t *testing.T) {
 	}
 }
 
-// A removed member loses the channel and keeps the stream. A holder of `manage` loses nothing.
+// A removed member's stream no longer follows the channel, and continues for the others. A holder
+// of `manage` loses no channel.
 func TestLostChannelAndTypingEvents(t *testing.T) {
 	t.Parallel()
 	for i, p := range protocols {
@@ -214,7 +217,7 @@ func TestLostChannelAndTypingEvents(t *testing.T) {
 			if got[0].GetChannelId() != "a" || got[1].GetChannelId() != "b" {
 				t.Errorf("the manager got %v", got)
 			}
-			// The positions at the end of the stream have only its remaining channels.
+			// The error at the end of the stream has positions only for the channels that it still follows.
 			if err := b.hub.Drain(t.Context(), time.Second); err != nil {
 				t.Fatal(err)
 			}

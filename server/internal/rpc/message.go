@@ -15,7 +15,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// messageService implements parley.v1.MessageService. Interceptors have validated the requests.
+// messageService implements parley.v1.MessageService. Interceptors have validated the requests,
+// except for the items of SendMessages.
 type messageService struct {
 	cfg       Config
 	deps      Deps
@@ -67,7 +68,7 @@ func (s *messageService) SendMessages(
 	return &parleyv1.SendMessagesResponse{Results: results}, nil
 }
 
-// checkSend checks an item of a batch as the gate checks a SendMessage.
+// checkSend validates and authorizes an item of SendMessages, as the gate does for a SendMessage.
 func (s *messageService) checkSend(p *ident.Principal, item *parleyv1.SendMessageRequest) error {
 	if err := checkItem(s.validator, item); err != nil {
 		return err
@@ -96,8 +97,8 @@ func (s *messageService) ListMessages(
 	return resp, nil
 }
 
-// sourceHeader is the response header that names the source of a list of messages, `cache` or
-// `store`, for the investigation of slow lists.
+// sourceHeader is the response header that says where ListMessages read the messages: `cache` or
+// `store`. It helps to investigate slow lists.
 const sourceHeader = "Parley-Source"
 
 func sourceOf(fromCache bool) string {
@@ -156,8 +157,8 @@ func (s *messageService) RecallMessage(
 	}, nil
 }
 
-// traceparent returns the trace context of the call's span, for the entry to continue; empty if the
-// trace is not sampled.
+// traceparent returns the W3C trace context of the call's span, which is stored with the log's
+// entry; empty if the trace is not sampled.
 func traceparent(ctx context.Context) string {
 	if !trace.SpanContextFromContext(ctx).IsSampled() {
 		return ""

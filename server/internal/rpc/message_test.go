@@ -126,8 +126,8 @@ func TestUnaryCalls(t *testing.T) {
 	}
 }
 
-// The items of a batch are checked one by one: invalid ones are refused and never reach the
-// service, valid ones do.
+// The messages of a SendMessages are validated one by one: the invalid ones are refused, the valid
+// ones are passed to the domain.
 func TestSendMessages(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
@@ -205,7 +205,7 @@ func TestSendMessages(t *testing.T) {
 	})
 }
 
-// One fault each: the code, the detail, and one line in the log.
+// Each kind of failure has its code, its detail, and one line in the log.
 func TestFailedCalls(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(s *settings) { s.cfg.UnaryTimeout = 50 * time.Millisecond })
@@ -271,7 +271,8 @@ func TestFailedCalls(t *testing.T) {
 			if line["subject"] != "ada" || (detail != nil && line["request_id"] != detail.GetRequestId()) || line["request_id"] == "" {
 				t.Errorf("%s: the line names %v, the detail %v", row.name, line, detail.GetRequestId())
 			}
-			// The span must end as a failed call's, which requires the innermost recovery.
+			// The span must end as that of a failed call. So the panic must be recovered inside of the
+			// interceptor for traces.
 			spans := b.spans.GetSpans()
 			if last := spans[max(len(spans), 1)-1]; row.name == "panic" && last.Status.Code != otelcodes.Error {
 				t.Errorf("%s: the span's status is %v", row.name, last.Status)

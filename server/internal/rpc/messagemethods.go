@@ -7,7 +7,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/ident"
 )
 
-// messageMethods is the table of MessageService.
+// messageMethods is the method table of MessageService.
 var messageMethods = service{
 	name:       parleyv1connect.MessageServiceName,
 	rulesFirst: true,

@@ -9,40 +9,42 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 )
 
-// service is the table of one service of the API, with a row for each of its methods.
+// service is the method table of one service of the API, with a row for each of its methods.
 type service struct {
 	name    protoreflect.FullName
 	methods map[protoreflect.Name]methodRow
-	// rulesFirst validates a request before the caller's capability is checked. Clients of
-	// MessageService rely on that order. In all other services the answer to a caller without the
-	// capability says nothing about the request.
+	// rulesFirst has requests validated before the caller's capability is checked. Clients of
+	// MessageService rely on that order. In all other services the capability is checked first, so
+	// that the answer to a caller without it says nothing about the request.
 	rulesFirst bool
 }
 
-// services are the tables of all services of parley.v1. Every call of them requires a token.
+// services are the method tables of all services of parley.v1. Every call of them requires a token.
 var services = []service{messageMethods, queueMethods, adminMethods, serverMethods}
 
-// methodRow is a row of a service's table: what the schema does not state about a method. All other
-// facts are read from the schema, see method.
+// methodRow is a row of a service's method table: what the schema does not state about a method.
+// Everything else is read from the schema, see method.
 type methodRow struct {
 	// access is the capability that a call requires. Every row must set it.
 	access accessRule
-	// size is the size class of the request. The default is smallRequest.
+	// size is the size class of a request, which bounds its bytes. The default is smallRequest.
 	size requestSize
-	// maxElements bounds the fields and values of a binary request. 0 means defaultElements.
+	// maxElements bounds the fields and values of one binary request, at all depths. 0 means
+	// defaultElements.
 	maxElements int
-	// maxPage is the maximum of the request's page_size; a larger one is lowered. It is set for
+	// maxPage is the maximum of the request's page_size; a larger one is lowered to it. It is set for
 	// requests with a page_size, and only for those.
 	maxPage int32
-	// perStream names the request's lists that Config.ChannelsPerStream bounds.
+	// perStream names the lists of channels in the request. Config.ChannelsPerStream bounds each.
 	perStream []protoreflect.Name
-	// chargeItems charges each item of the request's list of items as one call. Otherwise the
-	// request is charged as one call.
+	// chargeItems has the rate limiter charge each item of the request's list of items as one call.
+	// Otherwise the request is charged as one call.
 	chargeItems bool
-	// uncompressed turns off compression for responses of a few bytes per item of a larger request:
-	// gzip takes a twentieth of such a call's time. Streams are never compressed.
+	// uncompressed turns off the compression of the method's responses, which have a few bytes per
+	// item of a larger request: gzip takes a twentieth of such a call's time. Responses of streams are
+	// never compressed.
 	uncompressed bool
-	// reads marks a method that changes nothing, although its idempotency_level is not
+	// reads marks a method that changes nothing, although its idempotency_level in the schema is not
 	// NO_SIDE_EFFECTS. With that level clients would call it by GET.
 	reads bool
 }
@@ -51,7 +53,7 @@ type methodRow struct {
 type requestSize uint8
 
 const (
-	smallRequest   requestSize = iota // Config.OtherReadBytes
+	smallRequest   requestSize = iota // Config.OtherReadBytes: all other requests
 	contentRequest                    // Config.SendReadBytes: one message's content
 	batchRequest                      // Config.BatchReadBytes: a list of up to a thousand items
 )
@@ -60,23 +62,25 @@ const (
 type method struct {
 	methodRow
 
-	// descriptor is nil for a method outside of the API, such as health's. procedure is the URL
-	// path.
+	// descriptor is nil for a method outside of the API, such as those of health checks. procedure is
+	// the URL path.
 	descriptor protoreflect.MethodDescriptor
 	procedure  string
 	rulesFirst bool
-	// sideEffects is false for idempotency_level NO_SIDE_EFFECTS. Such a method can be called by
-	// GET.
+	// sideEffects is false if the method's idempotency_level is NO_SIDE_EFFECTS. Such a method can be
+	// called by GET.
 	sideEffects bool
 	// serverStreams and clientStreams report whether the responses and the requests are streams.
 	serverStreams, clientStreams bool
-	// items is the request's own list of items that are validated one by one; nil if there is none.
-	// itemized is also set if such a list is in a message of the request.
+	// items is the list of the request whose items the handler validates one by one; nil if there is
+	// none. itemized is also set if such a list is not in the request itself but in one of its
+	// messages.
 	items    protoreflect.FieldDescriptor
 	itemized bool
-	// lists are the request's bounded lists. Their lengths are checked before any item is read.
+	// lists are the lists of the request that have a maximum length. It is checked before any item is
+	// read.
 	lists []boundedList
-	// target is the path of access.field, as descriptors.
+	// target is the path access.field as descriptors; empty if the rule names no field.
 	target []protoreflect.FieldDescriptor
 	// pageSize and topic are the request's fields of these names; nil if it has none.
 	pageSize, topic protoreflect.FieldDescriptor
@@ -86,8 +90,8 @@ type method struct {
 // as its client keeps it.
 func (m *method) streams() bool { return m.serverStreams || m.clientStreams }
 
-// strict reports whether JSON requests must not have unknown fields: a call that changes something
-// would otherwise do less than its caller thinks.
+// strict reports whether a JSON request with an unknown field is refused: a call that changes
+// something would otherwise do less than its caller thinks.
 func (m *method) strict() bool { return m.sideEffects && !m.reads }
 
 // readBytes returns the maximum size of a request in bytes, after decompression.
@@ -107,24 +111,24 @@ type methodSet struct {
 	all         []*method
 	byProcedure map[string]*method
 	byRequest   map[protoreflect.FullName]*method
-	// lists holds the bounded lists of each request, and of each message that is an item of a
-	// request.
+	// lists holds, by the name of the message, the lists with a maximum length of each request, and of
+	// each message that is an item of a request.
 	lists map[protoreflect.FullName][]boundedList
 }
 
-// api holds the methods of the API. errTables reports errors in the tables of services. If it is
-// not nil, NewHandler fails.
+// api holds the methods of the API. errTables is the error of method tables that do not fit the
+// schema. If it is not nil, NewHandler fails.
 var api, errTables = newMethodSet(services, servicesOf("parley.v1"))
 
-// otherMethod stands for all procedures outside of the API except healthWatch, whose stream lives
-// as long as its client keeps it.
+// otherMethod stands for all procedures outside of the API except healthWatch, which is health's
+// Watch: its stream lives as long as its client keeps it.
 var (
 	otherMethod = &method{methodRow: methodRow{maxElements: defaultElements}}
 	healthWatch = &method{methodRow: otherMethod.methodRow, procedure: healthWatchProcedure, serverStreams: true}
 )
 
-// forProcedure returns the method with this URL path. For a path outside of the API it returns
-// healthWatch or otherMethod.
+// forProcedure returns the method with this URL path; healthWatch or otherMethod for a path outside
+// of the API. It never returns nil.
 func (s *methodSet) forProcedure(procedure string) *method {
 	if m := s.byProcedure[procedure]; m != nil {
 		return m
@@ -135,8 +139,8 @@ func (s *methodSet) forProcedure(procedure string) *method {
 	return otherMethod
 }
 
-// forRequest returns the method with this request. It returns otherMethod for a message that is not
-// a request of the API.
+// forRequest returns the method whose request is the message with this name; otherMethod for a
+// message that is not a request of the API. It never returns nil.
 func (s *methodSet) forRequest(request protoreflect.FullName) *method {
 	if m := s.byRequest[request]; m != nil {
 		return m
@@ -144,7 +148,7 @@ func (s *methodSet) forRequest(request protoreflect.FullName) *method {
 	return otherMethod
 }
 
-// servicesOf returns the services in a package of the schema.
+// servicesOf returns the services in a protobuf package of the schema.
 func servicesOf(pkg protoreflect.FullName) []protoreflect.ServiceDescriptor {
 	var out []protoreflect.ServiceDescriptor
 	protoregistry.GlobalFiles.RangeFilesByPackage(pkg, func(file protoreflect.FileDescriptor) bool {
@@ -156,8 +160,8 @@ func servicesOf(pkg protoreflect.FullName) []protoreflect.ServiceDescriptor {
 	return out
 }
 
-// newMethodSet joins the tables with the schema's services. It fails unless every method of the
-// schema has exactly one row, every row has a method, and every row fits its request.
+// newMethodSet joins the method tables with the schema's services. It fails unless every method of
+// the schema has exactly one row, every row has a method, and every row fits its request.
 func newMethodSet(tables []service, schema []protoreflect.ServiceDescriptor) (*methodSet, error) {
 	set := &methodSet{
 		byProcedure: map[string]*method{}, byRequest: map[protoreflect.FullName]*method{},
@@ -247,7 +251,8 @@ func newMethod(row methodRow, md protoreflect.MethodDescriptor, rulesFirst bool)
 	return m, m.bindAccess()
 }
 
-// hasSideEffects reports whether a call of the method may change something according to the schema.
+// hasSideEffects reports whether a call of the method may change something: true unless the schema
+// declares NO_SIDE_EFFECTS.
 func hasSideEffects(md protoreflect.MethodDescriptor) bool {
 	o, ok := md.Options().(*descriptorpb.MethodOptions)
 	return !ok || o.GetIdempotencyLevel() != descriptorpb.MethodOptions_NO_SIDE_EFFECTS

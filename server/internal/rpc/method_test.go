@@ -15,7 +15,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// Every method of every service of parley.v1 has exactly one row, and every row has a method.
+// Every method of every service of parley.v1 has exactly one row in the method tables, and every
+// row has a method.
 func TestEveryMethodHasARow(t *testing.T) {
 	t.Parallel()
 	if errTables != nil {
@@ -30,10 +31,11 @@ func TestEveryMethodHasARow(t *testing.T) {
 	}
 }
 
-// newMethodSet refuses tables that do not fit the schema.
+// newMethodSet fails for method tables that do not fit the schema.
 func TestInvalidMethodTables(t *testing.T) {
 	t.Parallel()
-	// alter returns the tables with one row of MessageService changed; nil removes the row.
+	// alter returns a copy of the method tables with one row of MessageService changed. A nil change
+	// removes the row.
 	alter := func(name protoreflect.Name, change func(*methodRow)) []service {
 		s := messageMethods
 		s.methods = maps.Clone(s.methods)
@@ -72,8 +74,9 @@ func TestInvalidMethodTables(t *testing.T) {
 	}
 }
 
-// The capability of each method of MessageService, and its refusal. A request that breaks a rule is
-// refused for that first, without a check of the token's capabilities.
+// Each method of MessageService requires its capability, and its refusal names it. A request that
+// breaks a rule of the schema is refused for that first, without a check of the token's
+// capabilities.
 func TestAccessToChannels(t *testing.T) {
 	t.Parallel()
 	const channel = "lobby"
@@ -139,8 +142,8 @@ func TestAccessToChannels(t *testing.T) {
 	}
 }
 
-// Over the wire: MessageService reports a broken rule before a missing capability. An item of a
-// batch is refused like a call.
+// MessageService reports a broken rule before a missing capability. An item of a batch gets the
+// same error as a call of its own.
 func TestMessageServiceRefusalOrder(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil) // its fakes panic

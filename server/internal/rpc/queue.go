@@ -14,7 +14,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/queue"
 )
 
-// Queues produces, schedules and cancels messages. The caller's capability has been checked.
+// Queues produces and schedules messages, and cancels and reschedules scheduled ones.
+// *queue.Service implements it and documents the methods. The caller's capability has been checked.
 type Queues interface {
 	Produce(ctx context.Context, topic string, drafts []queue.Draft) ([]queue.Outcome, error)
 	Schedule(ctx context.Context, topic string, drafts []queue.Draft) ([]queue.Outcome, error)
@@ -140,14 +141,14 @@ func (s *queueService) RescheduleScheduled(
 	return &parleyv1.RescheduleScheduledResponse{DueTime: timestamppb.New(due)}, nil
 }
 
-// traceBatch adds a batch's topic and size to the call's span.
+// traceBatch adds a batch's topic and number of messages to the call's span.
 func traceBatch(ctx context.Context, topic string, items int) {
 	trace.SpanFromContext(ctx).SetAttributes(
 		attribute.String("messaging.system", "parley"), attribute.String("messaging.destination.name", topic),
 		attribute.Int("messaging.batch.message_count", items))
 }
 
-// draftOf converts a message for the domain.
+// draftOf converts a message of a request to a draft without a due time.
 func draftOf(m *parleyv1.QueueMessage) queue.Draft {
 	return queue.Draft{
 		Message:        queue.Message{Key: m.GetKey(), Payload: m.GetPayload(), Headers: m.GetHeaders()},

@@ -14,7 +14,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/rpc/authn"
 )
 
-// fakeQueues returns what the test sets. A nil function panics, which must not reach a client.
+// fakeQueues is a Queues whose methods call the functions that the test sets. A nil function
+// panics; the panic must not reach a client.
 type fakeQueues struct {
 	produce    func(ctx context.Context, topic string, drafts []queue.Draft) ([]queue.Outcome, error)
 	schedule   func(ctx context.Context, topic string, drafts []queue.Draft) ([]queue.Outcome, error)
@@ -40,7 +41,8 @@ func (f *fakeQueues) Reschedule(
 	return f.reschedule(topic, messageID, delay, at)
 }
 
-// fakeConsumer is a session whose frames the test sends. Close closes closed.
+// fakeConsumer is a ConsumerStream whose frames the test sends to the channel frames. Close closes
+// the channel closed.
 type fakeConsumer struct {
 	id     string
 	frames chan queue.Frame
@@ -67,7 +69,8 @@ func (f *fakeConsumer) Next(ctx context.Context) (queue.Frame, error) {
 
 func (f *fakeConsumer) Close() { close(f.closed) }
 
-// fakeConsumers opens the session that the test sets, and records calls.
+// fakeConsumers is a Consumers that opens the session that the test sets, and a ConsumerCalls that
+// records its calls. do returns their results; nil means success.
 type fakeConsumers struct {
 	mu    sync.Mutex
 	open  func(r queue.OpenRequest) (ConsumerStream, error)
@@ -82,7 +85,7 @@ func (f *fakeConsumers) Open(_ context.Context, r queue.OpenRequest) (ConsumerSt
 	return open(r)
 }
 
-// queueCall is a call that fakeConsumers recorded.
+// queueCall is a call of ConsumerCalls that fakeConsumers recorded.
 type queueCall struct {
 	Method                    string
 	Ref                       queue.StreamRef
@@ -131,7 +134,7 @@ func (f *fakeConsumers) Leave(_ context.Context, ref queue.StreamRef) error {
 	return err
 }
 
-// taken returns the calls since the last time.
+// taken returns the recorded calls since the last call of taken.
 func (f *fakeConsumers) taken() []queueCall {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -140,7 +143,7 @@ func (f *fakeConsumers) taken() []queueCall {
 	return calls
 }
 
-// fakeAdmin returns what the test sets. Methods without an override panic.
+// fakeAdmin is an Admin whose methods call the functions that the test sets. A nil function panics.
 type fakeAdmin struct {
 	Admin
 
@@ -148,7 +151,8 @@ type fakeAdmin struct {
 	update func(name string, change func(*queue.Topic) error) (*queue.Topic, error)
 	topic  func(name string) (*queue.Topic, error)
 	topics func(after string, n int) ([]*queue.Topic, bool, error)
-	// pause implements Pause, resume implements Resume.
+	// pause implements Pause, resume implements Resume. The other functions implement the methods of
+	// similar names; group implements CreateGroup and SeekGroup.
 	pause   func(name string, produce, consume bool) (*queue.Topic, error)
 	resume  func(name string, produce, consume bool) (*queue.Topic, error)
 	group   func(topic string, g queue.Group) error
@@ -158,7 +162,7 @@ type fakeAdmin struct {
 	trim    func(topic string, c queue.Cut) (int64, int64, error)
 	letters func(topic, group, cursor string, n int) ([]queue.DeadLetter, string, error)
 	replay  func(topic, group string, ids []string, limit int, to *int) (int64, bool, error)
-	// remove implements DeleteTopic, DeleteGroup and Purge; call is their name.
+	// remove implements DeleteTopic, DeleteGroup and Purge; call is the name of the method.
 	remove func(call, topic, group, confirm string, ids []string) error
 }
 
@@ -234,7 +238,7 @@ func (f *fakeAdmin) Replay(
 	return f.replay(topic, group, ids, limit, to)
 }
 
-// operator returns a principal that may do everything with queues.
+// operator returns a principal with all actions on all queues and the capability admin.
 func operator(subject string) *ident.Principal {
 	return &ident.Principal{
 		Subject: subject, Admin: ident.AdminActions,
@@ -251,7 +255,8 @@ func (b *bundle) mintAs(p *ident.Principal) string {
 	return token
 }
 
-// over returns the arguments of a generated client's constructor, for a protocol and a token.
+// over returns the arguments of a generated client's constructor, for a client with this protocol
+// and token. protocol is an index into protocols.
 func (b *bundle) over(protocol int, token string) (connect.HTTPClient, string, []connect.ClientOption) {
 	p := protocols[protocol]
 	hc := b.h1
@@ -275,7 +280,8 @@ func (b *bundle) adminClient(protocol int, token string, more ...connect.ClientO
 	return parleyv1connect.NewAdminServiceClient(hc, url, append(opts, more...)...)
 }
 
-// eachAdmin runs a test with an operator's client for every protocol.
+// eachAdmin runs a subtest for every protocol, with a client that has all actions of the capability
+// admin.
 func (b *bundle) eachAdmin(f func(t *testing.T, c parleyv1connect.AdminServiceClient)) {
 	token := b.mintAs(operator("ada"))
 	for i, p := range protocols {
@@ -283,7 +289,7 @@ func (b *bundle) eachAdmin(f func(t *testing.T, c parleyv1connect.AdminServiceCl
 	}
 }
 
-// eachQueue runs a test with a client for every protocol, which may do everything with queues.
+// eachQueue runs a subtest for every protocol, with a client that may do everything with queues.
 func (b *bundle) eachQueue(f func(t *testing.T, c parleyv1connect.QueueServiceClient)) {
 	token := b.mintAs(operator("ada"))
 	for i, p := range protocols {

@@ -22,7 +22,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/rpc/limit"
 )
 
-// told returns the code, reason and field of an item's error; ok for an item that succeeded.
+// told returns the code, reason and field of an item's error; "ok" if there is none.
 func told(e *parleyv1.ItemError) string {
 	if e == nil {
 		return "ok"
@@ -31,7 +31,8 @@ func told(e *parleyv1.ItemError) string {
 	return strings.TrimSpace(code + " " + strings.TrimPrefix(e.GetDetail().GetReason().String(), reasonPrefix) + " " + e.GetDetail().GetField())
 }
 
-// The items of a batch are checked and answered one by one. Only the valid ones reach the domain.
+// The messages of a Produce are validated one by one, and each has its own result. Only the valid
+// ones are passed to the domain.
 func TestProduce(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
@@ -168,7 +169,7 @@ func TestSchedule(t *testing.T) {
 			t.Errorf("answered %v", r)
 		}
 		var got []string
-		// JSON can't express some of these, so they are sent only in binary.
+		// JSON can't express some of the invalid items, so they are sent only in binary.
 		bad := []*parleyv1.ScheduledMessage{items[3], items[4], items[5], items[6], items[9]}
 		if resp, err = c.Schedule(t.Context(), &parleyv1.ScheduleRequest{Topic: "jobs", Messages: bad}); err != nil {
 			t.Fatal(err)
@@ -203,7 +204,7 @@ func procedureFor(m protoreflect.MethodDescriptor) string {
 	return "/" + string(m.Parent().FullName()) + "/" + string(m.Name())
 }
 
-// serviceMethods returns the methods of the services that require a token.
+// serviceMethods returns the methods of the service in a file of the schema, which has only one.
 func serviceMethods(file protoreflect.FileDescriptor) []protoreflect.MethodDescriptor {
 	var out []protoreflect.MethodDescriptor
 	methods := file.Services().Get(0).Methods()
@@ -213,8 +214,8 @@ func serviceMethods(file protoreflect.FileDescriptor) []protoreflect.MethodDescr
 	return out
 }
 
-// A caller without the capability is refused before the request is validated, by the topic's name
-// alone.
+// A caller without the required capability, for the topic or `admin`, is refused before the request
+// is validated.
 func TestPolicies(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
@@ -272,7 +273,7 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// Each message of a batch is charged as a call.
+// The rate limiter charges each message of a batch as a call.
 func TestBatchItemsAreCharged(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(s *settings) { s.limit = limit.Config{PerSecond: 0.001, Burst: 10} })

@@ -11,13 +11,15 @@ import (
 	"github.com/parleyhq/parley/server/internal/queue"
 )
 
-// due is a request that sets when a message is due.
+// due is a request, or an item of one, that says when a message is due: after a delay, or at a
+// time.
 type due interface {
 	GetDelay() *durationpb.Duration
 	GetDueTime() *timestamppb.Timestamp
 }
 
-// dueOf returns the due time, or the delay with a zero time. Both are rounded up to milliseconds.
+// dueOf returns the due time with a zero delay, or the delay with a zero time. Both are rounded up
+// to milliseconds.
 func dueOf(d due) (delay time.Duration, at time.Time) {
 	if d.GetDueTime() != nil {
 		return 0, millisAt(d.GetDueTime())
@@ -52,8 +54,8 @@ func scheduledPath(i int) func(field string) string {
 	}
 }
 
-// deliveriesToWire converts the deliveries of a frame. It allocates twice, not three times for
-// each.
+// deliveriesToWire converts the deliveries of a frame. It makes two allocations in total instead of
+// three per delivery.
 func deliveriesToWire(ds []queue.Delivery) []*parleyv1.Delivery {
 	type wire struct {
 		delivery parleyv1.Delivery

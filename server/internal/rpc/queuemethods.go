@@ -8,16 +8,16 @@ import (
 	"github.com/parleyhq/parley/server/internal/ident"
 )
 
-// queueElements bounds the fields and values of a batch of messages with as many headers as the
-// schema allows: a header is a field with two values, and a scheduled message has 8 fields and
-// values besides its headers.
+// queueElements bounds the fields and values of one Produce or Schedule request. It admits the
+// largest batch that the schema allows: a header is a field with two values, and a scheduled
+// message has 8 fields and values besides its headers.
 var queueElements = func() int {
 	batch := rulesOf((&parleyv1.ScheduleRequest{}).ProtoReflect().Descriptor(), "messages").GetRepeated().GetMaxItems()
 	headers := rulesOf((&parleyv1.QueueMessage{}).ProtoReflect().Descriptor(), "headers").GetMap().GetMaxPairs()
 	return int(batch * (3*headers + 10))
 }()
 
-// queueMethods is the table of QueueService.
+// queueMethods is the method table of QueueService.
 var queueMethods = service{
 	name: parleyv1connect.QueueServiceName,
 	methods: map[protoreflect.Name]methodRow{
@@ -33,7 +33,7 @@ var queueMethods = service{
 		"RescheduleScheduled": {access: onTopic(ident.Produce)},
 		"Consume":             {access: onTopic(ident.Consume)},
 		"StreamingConsume":    {access: onTopic(ident.Consume).in("start.topic"), size: batchRequest},
-		// The handlers of these three charge only the items that fail: the others were delivered
+		// The handlers of Ack, Nack and Extend charge only the items that fail: the others were delivered
 		// before, which bounds them.
 		"Ack":          {access: onTopic(ident.Consume), size: batchRequest, uncompressed: true},
 		"Nack":         {access: onTopic(ident.Consume), size: batchRequest, uncompressed: true},

@@ -17,14 +17,14 @@ import (
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 )
 
-// refused is an error as a client reads it. detail is nil if there is none.
+// refused is the error of a call as a client reads it. detail is nil if the error has none.
 type refused struct {
-	// code is connect's name, or gRPC's number.
+	// code is the name of connect's code, or gRPC's number of it.
 	code, message string
 	detail        *parleyv1.ErrorDetail
 }
 
-// readRefused reads the error of a unary call, or of a stream that has sent nothing before it.
+// readRefused decodes the error of a unary call, or of a stream that has sent nothing before it.
 func readRefused(t *testing.T, resp *http.Response, body string) refused {
 	t.Helper()
 	trailer := resp.Trailer
@@ -95,11 +95,11 @@ func unbase64(t *testing.T, text string) []byte {
 	return data
 }
 
-// insides matches text that no client should read: terms of Go, of its libraries and of this code.
+// insides matches text that no error may contain: terms of Go, of its libraries and of this code.
 var insides = regexp.MustCompile(`strconv|unmarshal|parleyv1|goroutine|\bproto:|\bhttp:|\bEOF\b|gzip:|flate|i/o|json:|base64:|envelope|%!|configured max|promised`)
 
-// An error of a call has its code, a detail with the request's id and a text of ours, regardless of
-// the part that raises it and of the protocol.
+// Every error of a call has the right code, a detail with the request's id, and a text that this
+// server wrote, on every protocol. That holds for errors of connect and of decoders too.
 func TestEveryRefusalHasADetail(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(s *settings) { s.cfg.SendReadBytes = 4 << 10 })
@@ -174,8 +174,8 @@ func TestEveryRefusalHasADetail(t *testing.T) {
 		"GET, not gzip":    {method: http.MethodGet, path: list + "?connect=v1&encoding=proto&base64=1&message=QQ&compression=gzip", status: 400, code: "invalid_argument", reason: malformed, says: broken},
 		"GET, bad message": {method: http.MethodGet, path: list + "?connect=v1&encoding=json&message=%7B", status: 400, code: "invalid_argument", reason: malformed, says: "malformed JSON: the text is truncated"},
 
-		// Responses that exist only in HTTP have no detail. So have 431, for a header too large
-		// (TestHeaderLimit), and 505, for a bidirectional stream over HTTP/1.1
+		// Responses that exist only in HTTP have no detail. Other such responses are 431, for a header
+		// too large (TestHeaderLimit), and 505, for a bidirectional stream over HTTP/1.1
 		// (TestHostileTransport).
 		"GET on a mutating call": {method: http.MethodGet, contentType: "application/json", status: 405},
 		"PUT":                    {method: http.MethodPut, contentType: "application/json", status: 405},
@@ -216,7 +216,8 @@ func TestEveryRefusalHasADetail(t *testing.T) {
 	}
 }
 
-// Reads accept JSON with unknown fields, for newer clients. Calls that change something do not.
+// Calls that only read accept JSON with unknown fields, for newer clients. Calls that change
+// something refuse them.
 func TestUnknownJSONFields(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
@@ -236,7 +237,7 @@ func TestUnknownJSONFields(t *testing.T) {
 	}
 }
 
-// No cache may store the response to a GET.
+// The response to a GET forbids caches to store it.
 func TestGETResponsesAreNotCached(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)

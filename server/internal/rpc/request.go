@@ -13,7 +13,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/rpc/intercept"
 )
 
-// gate checks each request of one method before the handler gets it.
+// gate authorizes, validates and charges each request of one method before the handler gets it.
 type gate struct {
 	*method
 
@@ -22,9 +22,9 @@ type gate struct {
 	validator protovalidate.Validator
 }
 
-// check authorizes and validates a request, in the order that rulesFirst sets, and then charges its
-// items. The requests of a stream are not validated here: the handler does that, and answers an
-// invalid one instead of ending the stream.
+// check authorizes and validates a request, in the order that rulesFirst sets, and then charges the
+// items of a batch. The requests of a client's stream are not validated here: the handler does
+// that, and answers an invalid one instead of ending the stream.
 func (g *gate) check(ctx context.Context, request any) error {
 	if g.descriptor == nil { // health and reflection, which anyone may call
 		return g.checkForm(request)
@@ -48,8 +48,8 @@ func (g *gate) check(ctx context.Context, request any) error {
 	return err
 }
 
-// checkForm validates a request, and lowers its page_size. Items that have results of their own are
-// only counted; the handler validates them.
+// checkForm validates a request, and lowers a page_size above the maximum. Items that have results
+// of their own are only counted; the handler validates them.
 func (g *gate) checkForm(request any) error {
 	m, ok := request.(proto.Message)
 	if !ok {
@@ -66,8 +66,9 @@ func (g *gate) checkForm(request any) error {
 	return g.validator.Validate(m)
 }
 
-// checkLimits checks what must be checked before any item is read, and what the schema can't
-// express.
+// checkLimits lowers a page_size above the maximum, and checks the lengths of the lists, before any
+// item is read. It also checks what the schema can't express: the number of channels, and that a
+// topic's name is not reserved.
 func (g *gate) checkLimits(request proto.Message) error {
 	m := request.ProtoReflect()
 	if g.pageSize != nil {
@@ -90,8 +91,8 @@ func (g *gate) checkLimits(request proto.Message) error {
 	return nil
 }
 
-// charge charges a batch's items to the caller's rate limit. The call itself has paid for the
-// first.
+// charge charges a batch's items to the caller's rate limit, each as one call. The call itself has
+// paid for the first.
 func (g *gate) charge(p *ident.Principal, request any) error {
 	m, ok := request.(proto.Message)
 	if !ok {
@@ -101,7 +102,7 @@ func (g *gate) charge(p *ident.Principal, request any) error {
 	return nil
 }
 
-// checkItem validates an item of a batch as gate.checkForm validates a whole request.
+// checkItem validates an item of a batch, as gate.checkForm validates a whole request.
 func checkItem(validator protovalidate.Validator, item proto.Message) error {
 	if err := checkLists(item, api.lists[item.ProtoReflect().Descriptor().FullName()]); err != nil {
 		return err
@@ -121,7 +122,7 @@ func checkChannelCount(field string, n, limit int) error {
 	return f
 }
 
-// reservedPrefix must not begin a topic's name.
+// reservedPrefix is the prefix of reserved names. No request may name a topic that begins with it.
 const reservedPrefix = "__"
 
 func checkNotReserved(field, name string) error {

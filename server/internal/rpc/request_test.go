@@ -13,8 +13,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/queue"
 )
 
-// Every list lowers a page size above its maximum, keeps a smaller one, and leaves a negative one
-// to the schema's rules.
+// Every list call lowers a page_size above its maximum and keeps a smaller one. It also keeps a
+// negative one, which the schema's rules refuse.
 func TestPageSizes(t *testing.T) {
 	t.Parallel()
 	lists := 0
@@ -51,7 +51,7 @@ func TestPageSizes(t *testing.T) {
 	}
 }
 
-// No use case is called with more than the maximum page size.
+// The domain's list functions are never called with more than the maximum page size.
 func TestPageSizeIsLowered(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
@@ -76,7 +76,7 @@ func TestPageSizeIsLowered(t *testing.T) {
 		sizes <- n
 		return nil, 0, nil
 	}
-	// This is the only list that is read in steps, which add up to the page.
+	// ListDeadLetters is the only list that is read in several steps, which add up to the page.
 	b.admin.letters = func(_, _, _ string, n int) ([]queue.DeadLetter, string, error) {
 		return make([]queue.DeadLetter, n), "more", nil
 	}

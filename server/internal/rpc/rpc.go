@@ -43,14 +43,14 @@ import (
 	"github.com/parleyhq/parley/server/internal/telemetry"
 )
 
-// Messages is the domain logic of the calls about messages. *message.Service implements it. ctx
-// holds the caller's principal.
+// Messages is the domain logic of the calls about messages. *message.Service implements it and
+// documents the methods. ctx holds the calling user's principal.
 type Messages interface {
 	Send(ctx context.Context, r message.SendRequest) (message.Receipt, error)
 	SendBatch(ctx context.Context, rs []message.SendRequest) []message.SendOutcome
 	List(ctx context.Context, q message.ListQuery) (message.Page, error)
 	Get(ctx context.Context, channelID, msgID string) (message.Message, error)
-	// Edit and Recall also return the changed message.
+	// Edit and Recall also return the message in its current state, which includes the change.
 	Edit(ctx context.Context, r message.EditRequest) (message.Receipt, message.Message, error)
 	Recall(ctx context.Context, r message.RecallRequest) (message.Receipt, message.Message, error)
 }
@@ -64,29 +64,30 @@ var (
 // Config holds the limits and options of the API. Every field but CORSOrigins and Reflection must
 // be set.
 type Config struct {
-	// SendReadBytes, BatchReadBytes and OtherReadBytes bound a request, or each request of a
-	// stream, in bytes after decompression. The method's row says which of them applies:
+	// SendReadBytes, BatchReadBytes and OtherReadBytes bound a request, or each request of a stream,
+	// in bytes after decompression. The size class in the method's row says which of them applies:
 	// contentRequest, batchRequest or smallRequest.
 	SendReadBytes, BatchReadBytes, OtherReadBytes int
-	// UnaryTimeout bounds a unary call, regardless of its deadline, and each request of a
-	// StreamingConsume. BodyTimeout bounds reading a request's body, FrameTimeout writing one frame
-	// of a stream. FrameTimeout must be at least twice HeartbeatInterval.
+	// UnaryTimeout bounds a unary call, even if its deadline is later, and each request of a
+	// StreamingConsume. BodyTimeout bounds reading a request's body, FrameTimeout writing one frame of
+	// a stream. FrameTimeout must be at least twice HeartbeatInterval.
 	UnaryTimeout, BodyTimeout, FrameTimeout time.Duration
-	// HeartbeatInterval is the time between the hub's heartbeats. The first frame of a stream
-	// states it.
+	// HeartbeatInterval is the maximum time between two frames of a stream. The hubs keep it; this
+	// package only tells clients.
 	HeartbeatInterval time.Duration
-	// ChannelsPerStream bounds the channels in one list of a request, to add or to remove.
+	// ChannelsPerStream bounds the channels of one Subscribe request, and of each list of an
+	// UpdateSubscription request. The hub bounds the channels of a stream in total.
 	ChannelsPerStream int
 	// Reflection enables gRPC server reflection.
 	Reflection bool
-	// CORSOrigins are the origins whose pages may call from a browser; `*` allows all, and none
+	// CORSOrigins are the origins whose pages may call from a browser. `*` allows all; an empty list
 	// turns CORS off.
 	CORSOrigins []string
 	// HeaderTimeout bounds reading a request's header. IdleTimeout bounds how long a connection
 	// without a call is kept.
 	HeaderTimeout, IdleTimeout time.Duration
-	// HeaderBytes bounds a request's header, ConnectionStreams the concurrent calls of one HTTP/2
-	// connection.
+	// HeaderBytes bounds a request's header in bytes, ConnectionStreams the concurrent calls of one
+	// HTTP/2 connection.
 	HeaderBytes, ConnectionStreams int
 }
 
@@ -100,29 +101,31 @@ func DefaultConfig() Config {
 	}
 }
 
-// Deps holds what the handler calls. Every field but Info and Page must be set.
+// Deps holds the parts of the server that the handlers call. Every field but Info and Page must be
+// set.
 type Deps struct {
 	Messages Messages
 	Channels Channels
 	Access   Access
 	Hub      *fanout.Hub
 	Streams  Streams
-	// Queues, Consumers and ConsumerCalls serve QueueService, Admin serves AdminService.
+	// Queues, Consumers and ConsumerCalls are for QueueService, Admin is for AdminService.
 	Queues        Queues
 	Consumers     Consumers
 	ConsumerCalls ConsumerCalls
 	Admin         Admin
-	// Info is the part of GetServerInfo's response that the transport does not know.
+	// Info is the part of GetServerInfo's response that Config and the schema do not state.
 	Info ServerInfo
 	// Epoch is the epoch of the store's logs. Positions are comparable only within one epoch.
 	Epoch string
-	// PageSecret seals the page tokens of AdminService. It must be the same on all nodes.
+	// PageSecret is the key that seals the page tokens of AdminService. It must be the same on all
+	// nodes.
 	PageSecret []byte
 	Verifier   *authn.Verifier
 	Limiter    *limit.Limiter
 	Telemetry  *telemetry.Telemetry
-	// Page serves GET and HEAD of paths that are not a procedure's, without a token. Nil means no
-	// page.
+	// Page serves GET and HEAD requests whose path does not have the form of a procedure, without a
+	// token. Nil means that they are refused like unknown procedures.
 	Page http.Handler
 }
 
@@ -139,9 +142,9 @@ func (d *Deps) check() error {
 func options(
 	cfg *Config, deps *Deps, calls *intercept.Calls, validator protovalidate.Validator,
 ) ([]connect.HandlerOption, error) {
-	// Streams are left out: the hub's metrics say more about them than a span that ends after
-	// hours, and every frame would pass through the interceptor. The caller's trace is continued;
-	// the sampler decides how much of it is kept.
+	// Streams have no spans and no metrics of connect: the hub's metrics say more about them than a
+	// span that ends after hours, and every frame would pass through the interceptor. The caller's
+	// trace is continued; the sampler decides how much of it is kept.
 	traces, err := otelconnect.NewInterceptor(
 		otelconnect.WithTrustRemote(), otelconnect.WithTracerProvider(deps.Telemetry.Tracers),
 		otelconnect.WithMeterProvider(deps.Telemetry.Meters), otelconnect.WithPropagator(deps.Telemetry.Propagator))
@@ -164,7 +167,7 @@ func options(
 	}, nil
 }
 
-// unaryOnly applies an interceptor to unary calls only.
+// unaryOnly is an interceptor that applies another one to unary calls only.
 type unaryOnly struct{ connect.Interceptor }
 
 // WrapStreamingHandler implements connect.Interceptor.

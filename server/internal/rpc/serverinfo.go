@@ -11,11 +11,12 @@ import (
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 )
 
-// ServerInfo is the part of GetServerInfo's response that the transport does not know.
+// ServerInfo is the part of GetServerInfo's response that Config and the schema do not state.
 type ServerInfo struct {
-	// Version is the build's version; empty if it has none.
+	// Version is the build's version. If it is empty, clients get `devel`.
 	Version string
-	// StreamsPerSubject and ConsumersPerSubject bound the live streams of one subject on this node.
+	// StreamsPerSubject bounds the live Subscribe streams of one subject on this node,
+	// ConsumersPerSubject its live Consume streams.
 	StreamsPerSubject, ConsumersPerSubject int
 }
 
@@ -27,8 +28,8 @@ type serverService struct {
 
 var _ parleyv1connect.ServerServiceHandler = (*serverService)(nil)
 
-// schemaLimit returns the schema's limit on a field: bytes of a string or bytes field, or items of
-// a list.
+// schemaLimit returns the schema's limit on a field of m: bytes of a string or bytes field, or
+// items of a list.
 func schemaLimit(m proto.Message, field protoreflect.Name) int32 {
 	rules := rulesOf(m.ProtoReflect().Descriptor(), field)
 	most := max(rules.GetString().GetMaxBytes(), rules.GetBytes().GetMaxLen(), rules.GetRepeated().GetMaxItems())

@@ -22,8 +22,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/queue"
 )
 
-// ruleOf returns the largest value that the schema allows for a field: bytes of a string or bytes
-// field, items of a list.
+// ruleOf returns the schema's maximum for a field: bytes of a string or bytes field, items of a
+// list.
 func ruleOf(t *testing.T, m proto.Message, field protoreflect.Name) int32 {
 	t.Helper()
 	fd := m.ProtoReflect().Descriptor().Fields().ByName(field)
@@ -43,7 +43,8 @@ func (b *bundle) serverClient(protocol int, token string) parleyv1connect.Server
 	return parleyv1connect.NewServerServiceClient(hc, url, opts...)
 }
 
-// Any valid token can read the limits: those of the schema, and those of the configuration.
+// Any valid token can call GetServerInfo. The limits are those of the schema and of the
+// configuration.
 func TestGetServerInfo(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(s *settings) {
@@ -81,7 +82,7 @@ func TestGetServerInfo(t *testing.T) {
 	}
 }
 
-// A server without reflection does not list the feature.
+// A server without reflection does not list it among its features.
 func TestGetServerInfoWithoutReflection(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(s *settings) { s.cfg.Reflection = false })
@@ -93,8 +94,8 @@ func TestGetServerInfoWithoutReflection(t *testing.T) {
 	}
 }
 
-// The action of the capability `admin` that a method requires is read if it has no side effects,
-// and write otherwise. The refusal names the missing action.
+// A method of AdminService requires the action read of the capability `admin` if it has no side
+// effects, and write otherwise. The refusal names the missing action.
 func TestAdminActions(t *testing.T) {
 	t.Parallel()
 	admit := func(method protoreflect.MethodDescriptor, actions ...ident.Action) error {
@@ -125,7 +126,8 @@ func TestAdminActions(t *testing.T) {
 	}
 }
 
-// The answers to an operator who may only read, over the wire.
+// Over the wire, an operator with only the action read can make the calls without side effects, and
+// no others.
 func TestReadOnlyOperator(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)

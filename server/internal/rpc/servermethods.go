@@ -6,7 +6,7 @@ import (
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 )
 
-// serverMethods is the table of ServerService.
+// serverMethods is the method table of ServerService.
 var serverMethods = service{
 	name: parleyv1connect.ServerServiceName,
 	methods: map[protoreflect.Name]methodRow{

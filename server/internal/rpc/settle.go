@@ -13,8 +13,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/queue"
 )
 
-// ConsumerCalls calls live consumer streams, on whichever node they are. The methods of *queue.Hub
-// with these names document them.
+// ConsumerCalls settles and extends deliveries of live consumer streams, grants them credits and
+// ends them, on whichever node they are. The methods of *queue.Hub with these names document them.
 type ConsumerCalls interface {
 	Ack(ctx context.Context, ref queue.StreamRef, tokens []string) ([]error, error)
 	Nack(ctx context.Context, ref queue.StreamRef, items []queue.Nack) ([]error, error)
@@ -23,7 +23,7 @@ type ConsumerCalls interface {
 	Leave(ctx context.Context, ref queue.StreamRef) error
 }
 
-// streamRequest is a request that names a consumer stream.
+// streamRequest is a unary request that names a live consumer stream.
 type streamRequest interface {
 	GetTopic() string
 	GetGroup() string
@@ -126,8 +126,9 @@ func (s *queueService) nack(ctx context.Context, ref queue.StreamRef, items []*p
 	return s.settle(ctx, r, ref.Subject, func() ([]error, error) { return s.deps.ConsumerCalls.Nack(ctx, ref, valid) })
 }
 
-// extend extends the deliveries of these tokens. Without tokens it extends all deliveries of the
-// stream; the schema ensures that no request does that by omitting a field.
+// extend restarts the ack timeout of the deliveries with these tokens. Without tokens it does so
+// for all deliveries of the stream; the schema ensures that no request asks for that by omitting a
+// field. timeout is 0 for the stream's own.
 func (s *queueService) extend(
 	ctx context.Context, ref queue.StreamRef, tokens []string, timeout time.Duration,
 ) ([]*parleyv1.SettleResult, error) {
@@ -136,12 +137,14 @@ func (s *queueService) extend(
 	return s.settle(ctx, r, ref.Subject, func() ([]error, error) { return s.deps.ConsumerCalls.Extend(ctx, ref, valid, timeout) })
 }
 
-// settleResults collects the results of one request's items. It belongs to one goroutine.
+// settleResults collects the results of the tokens or Nacks of one request. It belongs to one
+// goroutine.
 type settleResults struct {
 	results []*parleyv1.SettleResult
-	// at holds the index in the request of each valid item.
+	// at holds, for each valid item in order, its index in the request.
 	at []int
-	// path returns the function that converts a field of item i to its path in the request.
+	// path returns, for item i, the function that converts a field of the item to its path in the
+	// request.
 	path func(i int) func(field string) string
 }
 
@@ -149,7 +152,8 @@ func newSettleResults(items int, path func(i int) func(field string) string) *se
 	return &settleResults{results: make([]*parleyv1.SettleResult, items), at: make([]int, 0, items), path: path}
 }
 
-// tokenPath returns the value of settleResults.path for a list of tokens.
+// tokenPath returns the settleResults.path of a request's list of tokens. Its paths have the form
+// field[i].
 func tokenPath(field string) func(i int) func(string) string {
 	return func(i int) func(string) string {
 		return func(string) string { return fmt.Sprintf("%s[%d]", field, i) }
@@ -160,7 +164,8 @@ func (s *queueService) refuse(ctx context.Context, r *settleResults, i int, err 
 	r.results[i] = &parleyv1.SettleResult{Error: loggedItemError(ctx, s.deps.Telemetry.Logger, r.path(i), err)}
 }
 
-// validTokens returns the well-formed tokens, and refuses the rest.
+// validTokens returns the well-formed tokens, and sets an error as the result of each of the
+// others.
 func (s *queueService) validTokens(ctx context.Context, r *settleResults, tokens []string) []string {
 	valid := make([]string, 0, len(tokens))
 	for i, token := range tokens {
@@ -173,9 +178,10 @@ func (s *queueService) validTokens(ctx context.Context, r *settleResults, tokens
 	return valid
 }
 
-// settle calls call for the valid items and sets the results. Each failed item is charged as a
-// call; the request's own charge covers the first. Items that succeed were delivered before, which
-// bounds them.
+// settle runs call, which returns one error per valid item, and sets the items' results. It runs
+// call unless all items of the request are invalid. The rate limiter charges each failed item as a
+// call; the request itself has paid for the first. Items that succeed are not charged: each was
+// delivered before, which bounds them.
 func (s *queueService) settle(
 	ctx context.Context, r *settleResults, subject string, call func() ([]error, error),
 ) ([]*parleyv1.SettleResult, error) {
@@ -201,8 +207,8 @@ func (s *queueService) settle(
 
 const maxTokenBytes = 512
 
-// checkToken returns a fault for a malformed token, by the rule that the schema has for tokens in
-// messages of their own.
+// checkToken returns a fault for a malformed delivery token. The rule is that of NackItem.token in
+// the schema.
 func checkToken(token string) error {
 	if !validToken(token) {
 		return fault.Invalid("token", maxTokenBytes, "token: must be 1 to %d characters of A-Z a-z 0-9 _ -", maxTokenBytes)
@@ -210,8 +216,8 @@ func checkToken(token string) error {
 	return nil
 }
 
-// validToken reports whether token matches ^[A-Za-z0-9_-]{1,512}$. A regular expression would take
-// a tenth of the total cost of a message.
+// validToken reports whether token matches ^[A-Za-z0-9_-]{1,512}$. It avoids a regular expression,
+// which would take a tenth of the total cost of a message.
 func validToken(token string) bool {
 	for i := range len(token) {
 		c := token[i]
@@ -244,11 +250,11 @@ func nackOf(m *parleyv1.NackItem) queue.Nack {
 	return it
 }
 
-// ackTimeouts is the schema's rule for ExtendRequest.ack_timeout.
+// ackTimeouts is the schema's rule for ExtendRequest.ack_timeout: the minimum and the maximum.
 var ackTimeouts = rulesOf((&parleyv1.ExtendRequest{}).ProtoReflect().Descriptor(), "ack_timeout").GetDuration()
 
-// ackTimeoutOf returns the timeout, rounded up to milliseconds; 0 if it is unset. It returns a
-// fault if the timeout breaks the schema's rule.
+// ackTimeoutOf returns the ack timeout of an Extend, rounded up to milliseconds; 0 if d is nil. It
+// returns a fault if the timeout breaks the schema's rule.
 func ackTimeoutOf(d *durationpb.Duration) (time.Duration, error) {
 	if d == nil {
 		return 0, nil

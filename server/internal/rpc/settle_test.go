@@ -107,7 +107,7 @@ func TestSettle(t *testing.T) {
 		}
 		got = []string{
 			extend(time.Minute, &parleyv1.ExtendRequest{Target: all}), extend(time.Minute, some("t1")),
-			extend(time.Minute, some("a.b")), // no valid token is left, which does not mean all deliveries
+			extend(time.Minute, some("a.b")), // an Extend without a valid token must not extend all deliveries
 			extend(time.Minute, &parleyv1.ExtendRequest{}), extend(time.Minute, some()),
 			extend(time.Minute, some(make([]string, 1001)...)), extend(time.Millisecond, &parleyv1.ExtendRequest{Target: all}),
 		}

@@ -32,13 +32,14 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// net/http keeps a connection for half a second after it has refused the rest of a body.
+	// net/http keeps a connection for half a second after it has refused the rest of a request's body.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*conn).closeWriteAndWait"))
 }
 
 var secret = []byte("0123456789abcdef0123456789abcdef")
 
-// fakeMessages returns what the test sets. A nil function panics, which must not reach a client.
+// fakeMessages is a Messages whose methods call the functions that the test sets. A nil function
+// panics; the panic must not reach a client.
 type fakeMessages struct {
 	send   func(context.Context, message.SendRequest) (message.Receipt, error)
 	batch  func(context.Context, []message.SendRequest) []message.SendOutcome
@@ -72,7 +73,8 @@ func (f *fakeMessages) Recall(ctx context.Context, r message.RecallRequest) (mes
 	return f.recall(ctx, r)
 }
 
-// fakeChannels returns what the test sets, as fakeMessages does.
+// fakeChannels is a Channels whose methods call the functions that the test sets, like
+// fakeMessages.
 type fakeChannels struct {
 	create   func(context.Context, channel.CreateRequest) (channel.Row, bool, error)
 	add      func(ctx context.Context, channelID string, userIDs []string) error
@@ -113,7 +115,8 @@ func (f *fakeChannels) Typing(ctx context.Context, channelID string) error {
 	return f.typing(ctx, channelID)
 }
 
-// fakeAccess lets everybody read everything unless the test sets otherwise.
+// fakeAccess is an Access that lets everybody read everything unless the test sets another
+// function.
 type fakeAccess struct {
 	mu       sync.Mutex
 	readable func(p *ident.Principal, channelIDs []string) ([]string, error)
@@ -135,7 +138,7 @@ func (f *fakeAccess) Unreadable(_ context.Context, p *ident.Principal, channelID
 	return readable(p, channelIDs)
 }
 
-// fakeSessions is a cluster of one node, which fails as the test sets.
+// fakeSessions is a Streams with one hub. It returns the failure that the test sets, if any.
 type fakeSessions struct {
 	hub  *fanout.Hub
 	fail atomic.Pointer[fault.Error]
@@ -152,7 +155,7 @@ func (f *fakeSessions) Update(_ context.Context, id, subject string, add []fanou
 	return s.Update(add, remove)
 }
 
-// fakeLog is an in-memory log per channel, with its bus.
+// fakeLog is an in-memory log and event bus for the channels of a hub.
 type fakeLog struct {
 	mu     sync.Mutex
 	events map[string][]message.Event
@@ -168,7 +171,7 @@ func newFakeLog() *fakeLog {
 	}
 }
 
-// typing notifies the channel's latest subscriber.
+// typing sends a typing notification to the channel's latest subscriber.
 func (l *fakeLog) typing(channel, userID string) {
 	l.mu.Lock()
 	typing := l.typers[channel]
@@ -226,7 +229,7 @@ func (l *fakeLog) Replay(_ context.Context, channel string, after, _ int64, limi
 	return append([]message.Event(nil), all[:min(limit, len(all))]...), nil
 }
 
-// logBuffer collects log lines from many goroutines.
+// logBuffer is a writer that collects log lines. It is safe for concurrent use.
 type logBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -238,8 +241,8 @@ func (b *logBuffer) Write(p []byte) (int, error) {
 	return b.buf.Write(p)
 }
 
-// lines returns the lines logged since the last call. It fails the test on a line that is not a
-// JSON object.
+// lines returns the lines logged since its last call, decoded. It fails the test on a line that is
+// not a JSON object.
 func (b *logBuffer) lines(t *testing.T) []map[string]any {
 	t.Helper()
 	b.mu.Lock()
@@ -257,8 +260,8 @@ func (b *logBuffer) lines(t *testing.T) []map[string]any {
 	return out
 }
 
-// oneLine waits for the one line of a failed call, which is sometimes written just after the
-// response.
+// oneLine waits for a log line and returns it. It fails the test if there are more. The line of a
+// failed call is sometimes written just after the response.
 func (b *logBuffer) oneLine(t *testing.T) map[string]any {
 	t.Helper()
 	var all []map[string]any
@@ -274,7 +277,7 @@ func (b *logBuffer) oneLine(t *testing.T) map[string]any {
 	return all[0]
 }
 
-// bundle is a complete API port on a loopback listener, with fakes behind it.
+// bundle is a complete server of the API on a loopback address, with fakes behind it.
 type bundle struct {
 	t         *testing.T
 	cfg       Config
@@ -388,7 +391,7 @@ func newClient(h2 bool) *http.Client {
 	return &http.Client{Transport: &http.Transport{Protocols: &p}}
 }
 
-// protocols are the four ways to call, each over its usual transport.
+// protocols are the four protocols of clients, each over its usual version of HTTP.
 var protocols = []struct {
 	name string
 	h2   bool
@@ -415,14 +418,14 @@ func (b *bundle) client(protocol int, token string, more ...connect.ClientOption
 
 func (b *bundle) url() string { return "http://" + b.addr }
 
-// each runs a test with a client for every protocol.
+// each runs a subtest for every protocol, with a client of it.
 func (b *bundle) each(f func(t *testing.T, c parleyv1connect.MessageServiceClient)) {
 	for i, p := range protocols {
 		b.t.Run(p.name, func(t *testing.T) { f(t, b.client(i, b.token)) })
 	}
 }
 
-// bearer adds a token to calls.
+// bearer is a client interceptor that adds a bearer token to calls.
 type bearer struct{ token string }
 
 func (b bearer) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {

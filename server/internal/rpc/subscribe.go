@@ -16,20 +16,21 @@ import (
 // Access checks memberships: a members-only channel requires one in addition to the token's
 // capability to read. *channel.Access implements it.
 type Access interface {
-	// Unreadable returns those of the channels that p may not read. It returns a fault if that
-	// can't be determined.
+	// Unreadable returns those of the channels that p may not read, because they are members-only and
+	// p is not a member. It returns a fault if that can't be determined.
 	Unreadable(ctx context.Context, p *ident.Principal, channelIDs []string) (refused []string, err error)
 }
 
-// Streams updates live streams, on whichever node they are.
+// Streams changes the channels of live Subscribe streams, on whichever node they are.
 type Streams interface {
-	// Update calls fanout.Stream.Update for the subject's stream with this id. It returns a
-	// STREAM_NOT_FOUND fault if there is none, and a retryable fault if that can't be determined.
+	// Update calls fanout.Stream.Update for the stream with this id, which must belong to the subject.
+	// It returns a STREAM_NOT_FOUND fault if there is none, and a retryable fault if that can't be
+	// determined.
 	Update(ctx context.Context, streamID, subject string, add []fanout.Position, remove []string) error
 }
 
-// removeTimeout bounds the removal of refused channels, which must continue after the call has
-// ended.
+// removeTimeout bounds the removal of channels that the caller may not read. The removal continues
+// after the call has ended.
 const removeTimeout = 2 * time.Second
 
 // Subscribe implements parleyv1connect.MessageServiceHandler.
@@ -48,8 +49,8 @@ func (s *messageService) Subscribe(
 	return writeFrames(ctx, out, live, writeHubFrame)
 }
 
-// writeInfo writes the first frame, which contains the stream's id, and returns the writer for the
-// rest.
+// writeInfo writes the first frame, which contains the stream's id, and returns the writer for all
+// later frames.
 func (s *messageService) writeInfo(
 	ctx context.Context, stream *connect.ServerStream[parleyv1.SubscribeResponse], streamID string,
 ) (*frameWriter[*frame], error) {
@@ -61,8 +62,8 @@ func writeHubFrame(ctx context.Context, out *frameWriter[*frame], f fanout.Frame
 	return out.write(ctx, frameOf(&f))
 }
 
-// open returns a new stream of the calling user with its first channels. The caller of open must
-// close it.
+// open opens a stream of the calling user with its first channels. It fails if the user may not
+// read one of them. The caller of open must close the stream.
 func (s *messageService) open(ctx context.Context, channels []*parleyv1.ChannelPosition) (*fanout.Stream, error) {
 	p, err := ident.Caller(ctx)
 	if err != nil {
@@ -112,8 +113,9 @@ func (s *messageService) UpdateSubscription(
 	return &parleyv1.UpdateSubscriptionResponse{}, nil
 }
 
-// checkReadable returns a NOT_MEMBER fault that names all channels of a field that the caller may
-// not read.
+// checkReadable returns a NOT_MEMBER fault that names all channels of add that the caller may not
+// read; nil if there are none. field is the name of the request's list. Exempt positions are not
+// checked.
 //
 // It is called before the channels are added to the stream, and again after that. Without the
 // second call, a membership that ends in between could leave its channel on the stream, because the
@@ -139,8 +141,8 @@ func (s *messageService) checkReadable(ctx context.Context, p *ident.Principal, 
 	return notMember(field, add, refused)
 }
 
-// notMember returns a fault that names the refused channels, and the position of the first one in
-// the field; nil if none is refused. It modifies refused.
+// notMember returns a fault that names the refused channels, with the index of the first one in the
+// request's list as its field; nil if none is refused. It modifies refused.
 func notMember(field string, add []fanout.Position, refused map[string]struct{}) error {
 	var ids []string
 	first := 0

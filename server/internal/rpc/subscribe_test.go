@@ -23,7 +23,8 @@ import (
 
 type stream = connect.ServerStreamForClient[parleyv1.SubscribeResponse]
 
-// subscribe opens a stream that ends with the test, and returns it with its first frame.
+// subscribe opens a Subscribe stream that is closed when the test ends. It returns the stream and
+// the StreamInfo in its first frame.
 func subscribe(
 	t *testing.T, c parleyv1connect.MessageServiceClient, channels ...*parleyv1.ChannelPosition,
 ) (*stream, *parleyv1.StreamInfo) {
@@ -44,7 +45,7 @@ func subscribe(
 	return s, proto.CloneOf(s.Msg().GetInfo())
 }
 
-// events receives n events, in any number of frames.
+// events receives events until it has n of them, in any number of frames.
 func events(t *testing.T, s *stream, n int) []*parleyv1.ChannelEvent {
 	t.Helper()
 	var out []*parleyv1.ChannelEvent
@@ -63,8 +64,8 @@ func from(channel string, seq int64) *parleyv1.ChannelPosition {
 	return &parleyv1.ChannelPosition{ChannelId: channel, AfterSeq: &seq}
 }
 
-// All four protocols get equal frames: state, replay, live events, and channels added and removed
-// by another call.
+// Over all four protocols a stream has the same frames: state, replay and live events, also for
+// channels that another call adds and removes.
 func TestSubscribe(t *testing.T) {
 	t.Parallel()
 	for i, p := range protocols {
@@ -240,7 +241,7 @@ func TestStreamEnds(t *testing.T) {
 	}
 }
 
-// A stream outlives all timeouts that are not for streams.
+// A stream lives longer than all timeouts of unary calls and of idle connections.
 func TestStreamOutlivesTimeouts(t *testing.T) {
 	t.Parallel()
 	for i, p := range protocols {
@@ -266,8 +267,8 @@ func TestStreamOutlivesTimeouts(t *testing.T) {
 	}
 }
 
-// A client that stays connected and does not read is cut off by the frame's deadline, long before
-// its queue is full.
+// A stream ends if its client stays connected and does not read. The time limit for writing a frame
+// ends it, long before its queue is full.
 func TestStalledReaderEndsStream(t *testing.T) {
 	t.Parallel()
 	for i, p := range protocols {
@@ -298,8 +299,8 @@ func TestStalledReaderEndsStream(t *testing.T) {
 	}
 }
 
-// Every entry of a log is covered by exactly one event: the events of a replay and the live ones
-// after them are consecutive. Events of other kinds cover nothing.
+// Every entry of a log is covered by exactly one event of a stream: the events of a replay and the
+// live ones after them are consecutive. Events of other kinds, such as a state, cover no entry.
 func TestEventsCoverEveryEntry(t *testing.T) {
 	t.Parallel()
 	for i, p := range protocols {

@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	// sizeSlack is how many bytes beyond a size limit are read: enough to detect that the limit is
-	// exceeded, and for the framing.
+	// sizeSlack is how many bytes beyond its size limit a request is read: enough to detect that the
+	// limit is exceeded, and for the framing.
 	sizeSlack = 4 << 10
-	// compressMinBytes is the smallest response that is compressed. gzip does not shrink smaller
-	// ones.
+	// compressMinBytes is the size in bytes of the smallest response that is compressed. gzip does not
+	// shrink smaller ones.
 	compressMinBytes = 1 << 10
 )
 
@@ -38,8 +38,9 @@ func sizeOptions(cfg *Config, m *method) []connect.HandlerOption {
 	}
 }
 
-// boundedGunzip decompresses up to a limit. connect reads on beyond its own limit, to report how
-// large the message would have been: 4 GiB, for a request of 4 MiB.
+// boundedGunzip decompresses a request up to a limit in bytes, and fails beyond it. connect reads
+// on beyond its own limit, to report how large the message would have been: 4 GiB, for a request of
+// 4 MiB.
 type boundedGunzip struct {
 	gzip.Reader
 
@@ -64,9 +65,10 @@ func (g *boundedGunzip) Reset(r io.Reader) error {
 	return g.Reader.Reset(r)
 }
 
-// NewHTTPServer creates the API's server, for HTTP/1.1 and HTTP/2, the latter also without TLS. It
-// has no overall read and write timeouts, which would cut streams; the handler sets deadlines.
-// Pings detect dead peers. Connections that break the protocol are logged.
+// NewHTTPServer creates the API's server, which the caller starts. It serves HTTP/1.1 and HTTP/2,
+// the latter also without TLS. It has no overall read and write timeouts, which would end streams;
+// the handler sets deadlines instead. Pings detect dead HTTP/2 peers. Connections that break the
+// protocol are logged.
 func NewHTTPServer(cfg *Config, h http.Handler, log *slog.Logger) *http.Server {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)

@@ -26,7 +26,7 @@ func sendOK(_ context.Context, r message.SendRequest) (message.Receipt, error) {
 	return message.Receipt{MsgID: r.Content, MsgTime: someTime}, nil
 }
 
-// raw sends one HTTP request and returns the response's status, header, body and trailer.
+// raw sends one HTTP request and returns the response and its whole body.
 func (b *bundle) raw(hc *http.Client, method, path string, header http.Header, body io.Reader) (*http.Response, string) {
 	b.t.Helper()
 	req, err := http.NewRequestWithContext(b.t.Context(), method, b.url()+path, body)
@@ -84,14 +84,14 @@ func TestHeaderLimit(t *testing.T) {
 	}
 }
 
-// A body that arrives slowly ends the call. Once the body has arrived, the call has its own time
-// limit.
+// A call ends if its body arrives too slowly. Once the body has arrived, only the call's own time
+// limit applies.
 func TestBodyTimeout(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(s *settings) { s.cfg.BodyTimeout = 200 * time.Millisecond })
 	slow := func(ctx context.Context) error {
 		select {
-		case <-ctx.Done(): // the connection must not seem dead
+		case <-ctx.Done(): // must not happen: the client is connected
 			return ctx.Err()
 		case <-time.After(600 * time.Millisecond):
 			return nil
@@ -145,7 +145,7 @@ func TestBodyTimeout(t *testing.T) {
 	}
 }
 
-// bomb returns size zeros, compressed.
+// bomb returns size zero bytes, compressed with gzip.
 func bomb(t *testing.T, size int) []byte {
 	t.Helper()
 	var out bytes.Buffer
@@ -188,7 +188,7 @@ func TestGzipBomb(t *testing.T) {
 		}
 		t.Logf("%s: %v for 64 MiB", name, time.Since(start))
 	}
-	// Nothing beyond the limit is decompressed, however long connect reads on.
+	// Nothing beyond the limit is decompressed, even if connect reads on after an error.
 	g := &boundedGunzip{limit: 1 << 20}
 	if err := g.Reset(bytes.NewReader(data)); err != nil {
 		t.Fatal(err)
@@ -221,7 +221,8 @@ func TestGzipRequestsAreAccepted(t *testing.T) {
 	}
 }
 
-// The error of a stream is not always the last error.
+// A stream that ends with its context has the cause as its error: STREAM_STALLED if a write took
+// too long, or the cancellation, instead of the session's error.
 func TestStreamEndReason(t *testing.T) {
 	t.Parallel()
 	gone, cancel := context.WithCancel(t.Context())

@@ -11,7 +11,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/fault"
 )
 
-// undecodedField is the number of the unknown field that holds why a request could not be decoded.
+// undecodedField is the number of an unknown field that this server adds to a request that it could
+// not decode. The field holds the fault.
 //
 // connect refuses a unary request that its codec can't decode before it calls any interceptor, and
 // without a detail. So the codecs here decode such a request to an empty message with this field,
@@ -74,14 +75,14 @@ func malformedProto(err error) *fault.Error {
 }
 
 var (
-	// jsonPosition and jsonField match the parts of a JSON decoder's error that are used. The rest
-	// may repeat what the client sent, at any length.
+	// jsonPosition and jsonField match the parts of the JSON decoder's error that clients get: the
+	// position and the field. The rest may repeat what the client sent, at any length.
 	jsonPosition = regexp.MustCompile(`\(line (\d+):(\d+)\)`)
 	jsonField    = regexp.MustCompile(`invalid value for \w+ field (\w+):`)
 )
 
-// jsonProblems maps parts of a JSON decoder's error to the text for the client. The first match
-// counts, and the last entry always matches.
+// jsonProblems maps parts of the JSON decoder's error to the text for the client. The first entry
+// whose part occurs in the error applies; the last one always matches.
 var jsonProblems = []struct{ part, says string }{
 	{"unexpected EOF", "the text is truncated, or a string has an incomplete escape sequence"},
 	{"recursion", "nested too deeply"},

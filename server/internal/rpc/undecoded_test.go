@@ -11,7 +11,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/fault"
 )
 
-// Errors about malformed JSON have line and column, our own text, and nothing that the client sent.
+// The error of malformed JSON has the line and the column and a text of this server, and repeats
+// nothing that the client sent.
 func TestMalformedJSON(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -57,8 +58,8 @@ func TestMalformedProto(t *testing.T) {
 	}
 }
 
-// Unknown fields are accepted in binary, and dropped. So no client can send the field that marks a
-// request that could not be decoded.
+// Unknown fields of a binary request are accepted and dropped. So no client can send the field that
+// marks a request that could not be decoded.
 func TestUnknownBinaryFields(t *testing.T) {
 	t.Parallel()
 	data, err := proto.Marshal(&parleyv1.SendMessageRequest{ChannelId: "a", Content: "x"})
@@ -76,7 +77,7 @@ func TestUnknownBinaryFields(t *testing.T) {
 	}
 }
 
-// A fault passes through a message unchanged.
+// decodeError returns the same fault that setUndecoded stored in a request.
 func TestDecodeError(t *testing.T) {
 	t.Parallel()
 	want := fault.Invalid("messages[3].x", 7, "messages[3].x: says \"%s\" \u2028", "this")

@@ -29,9 +29,9 @@ const (
 type Partitioner int32
 
 const (
-	// In a request: CONSISTENT_HASH.
+	// In a request it means CONSISTENT_HASH.
 	Partitioner_PARTITIONER_UNSPECIFIED Partitioner = 0
-	// The hash of the key modulo the number of partitions. The topic cannot grow.
+	// The hash of the key modulo the number of partitions, which cannot change.
 	Partitioner_PARTITIONER_HASH Partitioner = 1
 	// Jump consistent hash. When partitions are added, few keys move.
 	Partitioner_PARTITIONER_CONSISTENT_HASH Partitioner = 2
@@ -191,11 +191,11 @@ func (StartPosition) EnumDescriptor() ([]byte, []int) {
 type PendingOrder int32
 
 const (
-	// In a request: IDLE.
+	// In a request it means IDLE.
 	PendingOrder_PENDING_ORDER_UNSPECIFIED PendingOrder = 0
-	// Longest idle first.
+	// Deliveries with the longest `idle` first.
 	PendingOrder_PENDING_ORDER_IDLE PendingOrder = 1
-	// Highest attempt first.
+	// Deliveries with the highest `attempt` first.
 	PendingOrder_PENDING_ORDER_ATTEMPTS PendingOrder = 2
 )
 
@@ -251,10 +251,11 @@ type Topic struct {
 	Partitions int32 `protobuf:"varint,2,opt,name=partitions,proto3" json:"partitions,omitempty"`
 	// Cannot be changed.
 	Partitioner Partitioner `protobuf:"varint,3,opt,name=partitioner,proto3,enum=parley.v1.Partitioner" json:"partitioner,omitempty"`
-	// Delivers one message of a key at a time: the next one waits until the previous one is
-	// acknowledged or becomes a dead letter, also while that one is retried. Cannot be changed.
+	// Delivers one message of a key at a time to each group: the next one waits until the previous
+	// one is acknowledged or becomes a dead letter, also while that one is retried. Cannot be
+	// changed.
 	StrictOrder bool `protobuf:"varint,4,opt,name=strict_order,json=strictOrder,proto3" json:"strict_order,omitempty"`
-	// If it is not set, each of its fields has its default.
+	// How failed messages are retried. If it is not set, each of its fields has its default.
 	Retry     *RetryPolicy    `protobuf:"bytes,5,opt,name=retry,proto3" json:"retry,omitempty"`
 	Retention *TopicRetention `protobuf:"bytes,6,opt,name=retention,proto3" json:"retention,omitempty"`
 	// The maximum number of messages in a partition, settled or not, scheduled ones included; 0 means
@@ -266,13 +267,13 @@ type Topic struct {
 	DropOldest bool `protobuf:"varint,8,opt,name=drop_oldest,json=dropOldest,proto3" json:"drop_oldest,omitempty"`
 	// How long idempotency keys are remembered. 1 s to 7 days; the default is 10 minutes.
 	IdempotencyWindow *durationpb.Duration `protobuf:"bytes,9,opt,name=idempotency_window,json=idempotencyWindow,proto3" json:"idempotency_window,omitempty"`
-	// Output only.
+	// Output only. When the topic was created.
 	CreateTime *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
-	// Output only.
+	// Output only. Whether PauseTopic paused Produce and Schedule.
 	ProducePaused bool `protobuf:"varint,11,opt,name=produce_paused,json=producePaused,proto3" json:"produce_paused,omitempty"`
-	// Output only.
+	// Output only. Whether PauseTopic paused the deliveries to consumers.
 	ConsumePaused bool `protobuf:"varint,12,opt,name=consume_paused,json=consumePaused,proto3" json:"consume_paused,omitempty"`
-	// Output only. The names of the groups, in order.
+	// Output only. The names of the topic's consumer groups, ordered by name.
 	Groups        []string `protobuf:"bytes,13,rep,name=groups,proto3" json:"groups,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -407,9 +408,10 @@ type RetryPolicy struct {
 	// The number of deliveries after which a message becomes a dead letter. 1 to 1,000; the default
 	// is 16.
 	MaxAttempts *int32 `protobuf:"varint,1,opt,name=max_attempts,json=maxAttempts,proto3,oneof" json:"max_attempts,omitempty"`
-	// 1 ms to 24 h. The default is 1 s.
+	// The upper bound of the backoff before the first retry. 1 ms to 24 h. The default is 1 s.
 	MinBackoff *durationpb.Duration `protobuf:"bytes,2,opt,name=min_backoff,json=minBackoff,proto3" json:"min_backoff,omitempty"`
-	// 1 ms to 24 h, at least min_backoff. The default is 10 minutes.
+	// The upper bound of the backoff before any retry. 1 ms to 24 h, at least min_backoff. The
+	// default is 10 minutes.
 	MaxBackoff *durationpb.Duration `protobuf:"bytes,3,opt,name=max_backoff,json=maxBackoff,proto3" json:"max_backoff,omitempty"`
 	// If a NackItem with the outcome `retry` has one of these codes, its message becomes a dead
 	// letter without another attempt. Up to 32 codes.
@@ -637,7 +639,8 @@ type UpdateTopicRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Topic *Topic                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
 	// The settings to change: `partitions`, `retry`, `retention`, `max_messages_per_partition`,
-	// `drop_oldest`, `idempotency_window`. JSON accepts snake case and lower camel case.
+	// `drop_oldest`, `idempotency_window`. A named setting that `topic` does not set gets its
+	// default. JSON accepts snake case and lower camel case.
 	UpdateMask    *fieldmaskpb.FieldMask `protobuf:"bytes,2,opt,name=update_mask,json=updateMask,proto3" json:"update_mask,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1265,7 +1268,7 @@ func (x *GetTopicStatsRequest) GetTopic() string {
 }
 
 // GetTopicStatsResponse is the response of GetTopicStats. The counts of one partition are of one
-// moment. The partitions are counted one after another.
+// moment. The partitions are counted at different moments.
 type GetTopicStatsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The sums over all partitions.
@@ -1544,8 +1547,9 @@ func (x *PartitionStats) GetGroups() []*GroupStats {
 	return nil
 }
 
-// GroupStats counts the work of a group in a partition, or in a whole topic, since the group was
-// created or last moved by SeekGroup.
+// GroupStats counts the messages of a group in a partition, or in a whole topic. `unread`,
+// `pending`, `retrying`, `parked` and `oldest_age` are current. The other counts of messages are
+// totals since the group was created or last moved by SeekGroup.
 //
 // The messages produced since the group's start = acked + dead - replayed + unread + pending +
 // retrying + parked + delayed + trimmed.
@@ -1570,11 +1574,12 @@ type GroupStats struct {
 	Replayed int64 `protobuf:"varint,9,opt,name=replayed,proto3" json:"replayed,omitempty"`
 	// Messages that a forced trim or `drop_oldest` removed before the group had settled them.
 	Trimmed int64 `protobuf:"varint,10,opt,name=trimmed,proto3" json:"trimmed,omitempty"`
-	// The age of the oldest unsettled message.
+	// The age of the oldest unsettled message. 0 if there is none.
 	OldestAge *durationpb.Duration `protobuf:"bytes,11,opt,name=oldest_age,json=oldestAge,proto3" json:"oldest_age,omitempty"`
-	// Connected consumers.
+	// The group's connected consumers. In a PartitionStats: 1 if one of them owns the partition,
+	// otherwise 0.
 	Consumers int32 `protobuf:"varint,12,opt,name=consumers,proto3" json:"consumers,omitempty"`
-	// Partitions with a consumer.
+	// The partitions that a consumer of the group owns.
 	OwnedPartitions int32 `protobuf:"varint,13,opt,name=owned_partitions,json=ownedPartitions,proto3" json:"owned_partitions,omitempty"`
 	// Messages that SeekGroup skipped, including the ones that it dropped.
 	Skipped       int64 `protobuf:"varint,14,opt,name=skipped,proto3" json:"skipped,omitempty"`
@@ -2094,7 +2099,7 @@ func (*SeekGroupResponse) Descriptor() ([]byte, []int) {
 type ListPartitionsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Topic string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
-	// If it is empty, the owners are not returned.
+	// The group whose owners are returned. If it is empty, the owners are not set.
 	Group         string `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2194,12 +2199,13 @@ func (x *ListPartitionsResponse) GetPartitions() []*PartitionOwner {
 type PartitionOwner struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Partition int32                  `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
-	// The owner's stream; `consumer` is its name, `node_id` the node of its stream. All three are
-	// empty if the partition has no owner.
+	// The stream of the consumer that owns the partition; `consumer` is the consumer's name,
+	// `node_id` the node of the stream. All three are empty if the partition has no owner. Only
+	// `stream_id` is set if the stream has ended and its lease has not expired yet.
 	StreamId string `protobuf:"bytes,2,opt,name=stream_id,json=streamId,proto3" json:"stream_id,omitempty"`
 	Consumer string `protobuf:"bytes,3,opt,name=consumer,proto3" json:"consumer,omitempty"`
 	NodeId   string `protobuf:"bytes,4,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
-	// Increases with every change of owner.
+	// Increases with every change of the partition's owner.
 	Epoch int64 `protobuf:"varint,5,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	// The time until the owner's lease expires if it is not renewed.
 	LeaseLeft     *durationpb.Duration `protobuf:"bytes,6,opt,name=lease_left,json=leaseLeft,proto3" json:"lease_left,omitempty"`
@@ -2680,7 +2686,8 @@ type DeadLetter struct {
 	Payload  []byte            `protobuf:"bytes,6,opt,name=payload,proto3" json:"payload,omitempty"`
 	Headers  map[string]string `protobuf:"bytes,7,rep,name=headers,proto3" json:"headers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	Attempts int32             `protobuf:"varint,8,opt,name=attempts,proto3" json:"attempts,omitempty"`
-	// The `reason` of the last NackItem, or a text that says that consumers were lost too often.
+	// The `reason` of the last NackItem, or a text that says that the consumer was lost and no
+	// attempt was left.
 	Reason         string                 `protobuf:"bytes,9,opt,name=reason,proto3" json:"reason,omitempty"`
 	Code           string                 `protobuf:"bytes,10,opt,name=code,proto3" json:"code,omitempty"`
 	ProduceTime    *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=produce_time,json=produceTime,proto3" json:"produce_time,omitempty"`
@@ -3121,7 +3128,8 @@ type ReplayDeadLettersRequest struct {
 	Topic string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
 	// Fails with `not_found` if the selected group does not exist, even if it has dead letters.
 	Selection *DeadLetterSelection `protobuf:"bytes,2,opt,name=selection,proto3" json:"selection,omitempty"`
-	// The maximum number to replay, the oldest of each partition first. 1 to 10,000; 0 means 1,000.
+	// The maximum number of dead letters to replay in this call, the oldest of each partition first.
+	// 1 to 10,000; 0 means 1,000.
 	Limit int32 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
 	// The partition to replay to. The default is the dead letter's own. In another partition messages
 	// of one key may be out of order.

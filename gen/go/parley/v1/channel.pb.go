@@ -33,7 +33,7 @@ const (
 	// An edit replaced the content.
 	MessageStatus_MESSAGE_STATUS_EDITED MessageStatus = 2
 	// The message was recalled. It is a tombstone without content and metadata. It keeps its seq and
-	// still counts.
+	// is still included in counts.
 	MessageStatus_MESSAGE_STATUS_RECALLED MessageStatus = 3
 )
 
@@ -84,7 +84,7 @@ func (MessageStatus) EnumDescriptor() ([]byte, []int) {
 type MemberRole int32
 
 const (
-	// In a request: MEMBER.
+	// In a request it means MEMBER.
 	MemberRole_MEMBER_ROLE_UNSPECIFIED MemberRole = 0
 	MemberRole_MEMBER_ROLE_MEMBER      MemberRole = 1
 )
@@ -268,7 +268,7 @@ type ChannelMessage struct {
 	// ones.
 	Count int64 `protobuf:"varint,4,opt,name=count,proto3" json:"count,omitempty"`
 	// The sender: the subject of the sender's token, or the user that a holder of `send_as` named.
-	// `~erased` is never a user.
+	// `~erased` is reserved and never the subject of a token.
 	FromId string `protobuf:"bytes,5,opt,name=from_id,json=fromId,proto3" json:"from_id,omitempty"`
 	// The type of the content. Applications define types; the default is `text`.
 	MsgType  string            `protobuf:"bytes,6,opt,name=msg_type,json=msgType,proto3" json:"msg_type,omitempty"`
@@ -276,7 +276,8 @@ type ChannelMessage struct {
 	Metadata map[string]string `protobuf:"bytes,8,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// The id that the sender gave the message, or that the server generated.
 	ClientMsgId string `protobuf:"bytes,9,opt,name=client_msg_id,json=clientMsgId,proto3" json:"client_msg_id,omitempty"`
-	// When the server accepted the message, in milliseconds. Within a channel times never decrease.
+	// When the server accepted the message, with a precision of milliseconds. Within a channel times
+	// never decrease.
 	MsgTime *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=msg_time,json=msgTime,proto3" json:"msg_time,omitempty"`
 	Status  MessageStatus          `protobuf:"varint,11,opt,name=status,proto3,enum=parley.v1.MessageStatus" json:"status,omitempty"`
 	// The seq of the last entry that changed the message. It is the message's own seq if no entry
@@ -405,7 +406,7 @@ type ChannelMember struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1 to 128 printable ASCII characters without spaces. `~erased` is reserved.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// The default is MEMBER.
+	// The role of the member. The default is MEMBER.
 	Role MemberRole `protobuf:"varint,2,opt,name=role,proto3,enum=parley.v1.MemberRole" json:"role,omitempty"`
 	// Output only. When the user became a member.
 	JoinTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=join_time,json=joinTime,proto3" json:"join_time,omitempty"`
@@ -1154,7 +1155,7 @@ func (x *MarkReadRequest) GetSeq() int64 {
 // MarkReadResponse is the response of MarkRead.
 type MarkReadResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The read cursor: `seq`, or the previous cursor if that is higher.
+	// The caller's read cursor after the call: `seq`, or the previous cursor if that is higher.
 	ReadSeq int64 `protobuf:"varint,1,opt,name=read_seq,json=readSeq,proto3" json:"read_seq,omitempty"`
 	// The number of messages after the read cursor.
 	Unread int64 `protobuf:"varint,2,opt,name=unread,proto3" json:"unread,omitempty"`

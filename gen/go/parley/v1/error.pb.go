@@ -32,7 +32,7 @@ type ErrorReason int32
 
 const (
 	ErrorReason_ERROR_REASON_UNSPECIFIED ErrorReason = 0
-	// A field breaks its rule. `field` and `limit` say which field and which limit.
+	// A field breaks its rule. `field` names it. `limit` is the limit that it breaks, or 0.
 	ErrorReason_ERROR_REASON_INVALID_FIELD ErrorReason = 1
 	// The request could not be decoded.
 	ErrorReason_ERROR_REASON_MALFORMED_REQUEST ErrorReason = 2
@@ -58,17 +58,18 @@ const (
 	ErrorReason_ERROR_REASON_PAGE_TOKEN_FOREIGN ErrorReason = 12
 	// The page token belongs to another epoch of the log. List again from the start.
 	ErrorReason_ERROR_REASON_RESYNC ErrorReason = 13
-	// The caller has no live stream with this stream_id.
+	// The caller has no live Subscribe stream with this stream_id.
 	ErrorReason_ERROR_REASON_STREAM_NOT_FOUND ErrorReason = 14
-	// The request, or a part of it, is larger than its limit. `field` and `limit` say which.
+	// The request, or a part of it, is larger than `limit` allows. `field` names the part; it is
+	// empty for the request as a whole.
 	ErrorReason_ERROR_REASON_TOO_LARGE ErrorReason = 15
 	// The request exceeds a limit in number, for example of channels on a stream or of groups of a
 	// topic. `limit` says how many are allowed.
 	ErrorReason_ERROR_REASON_LIMIT_EXCEEDED ErrorReason = 16
 	// The server has no such procedure.
 	ErrorReason_ERROR_REASON_UNIMPLEMENTED ErrorReason = 17
-	// The channel is members-only and the caller is not a member. In an error of Subscribe,
-	// `positions` lists every such channel.
+	// The channel is members-only and the caller is not a member. In an error of Subscribe or
+	// UpdateSubscription, `positions` lists every such channel of the request.
 	ErrorReason_ERROR_REASON_NOT_MEMBER ErrorReason = 18
 	// A channel with this id exists.
 	ErrorReason_ERROR_REASON_CHANNEL_EXISTS ErrorReason = 19
@@ -89,7 +90,7 @@ const (
 	// The stream no longer holds the delivery: the stream ended, or the partition was assigned to
 	// another consumer. Nothing was changed.
 	ErrorReason_ERROR_REASON_LEASE_LOST ErrorReason = 27
-	// The delivery was settled before, with another outcome.
+	// The delivery was settled before. For an Ack or a Nack: with another outcome.
 	ErrorReason_ERROR_REASON_ALREADY_SETTLED ErrorReason = 28
 	// The token does not belong to a delivery of this stream.
 	ErrorReason_ERROR_REASON_DELIVERY_TOKEN_INVALID ErrorReason = 29
@@ -100,27 +101,31 @@ const (
 	// The position is before the oldest entry that can be read. `limit` is the `oldest_seq` of the
 	// channel.
 	ErrorReason_ERROR_REASON_HISTORY_GONE ErrorReason = 32
-	// The caller is over its rate limit. `retry_after` says how long to wait.
+	// The caller is over its rate limit, or the server has too many pending writes. `retry_after`
+	// says how long to wait. Nothing was changed.
 	ErrorReason_ERROR_REASON_RATE_LIMITED ErrorReason = 100
-	// The store did not answer in time. Nothing was changed.
+	// The store, another node or the source of the keys that verify tokens did not answer in time,
+	// the store is behind, or other calls keep changing the topic. Nothing was changed.
 	ErrorReason_ERROR_REASON_STORE_UNAVAILABLE ErrorReason = 101
-	// The server does not know whether the write was stored. Repeat it with the same id.
+	// The server does not know whether the change was made. Repeat the call with the same ids.
 	ErrorReason_ERROR_REASON_OUTCOME_UNKNOWN ErrorReason = 102
-	// An earlier item of the batch failed with a retryable error. This item was not attempted.
+	// An earlier item of the batch, for the same channel, failed with a retryable error. This item
+	// was not attempted.
 	ErrorReason_ERROR_REASON_BATCH_ABORTED ErrorReason = 103
 	// The subscriber read too slowly, and the server ended its stream. Subscribe again from
 	// `positions`.
 	ErrorReason_ERROR_REASON_SLOW_CONSUMER ErrorReason = 104
-	// The token has expired. Get a new token and repeat the call, or open a new stream.
+	// The token of the call or of the stream has expired. Get a new token and repeat the call, or
+	// open a new stream.
 	ErrorReason_ERROR_REASON_TOKEN_EXPIRED ErrorReason = 105
-	// The server is shutting down. Another node can serve the call.
+	// The node is shutting down. Another node can serve the call.
 	ErrorReason_ERROR_REASON_SHUTTING_DOWN ErrorReason = 106
 	// The call did not finish before its deadline.
 	ErrorReason_ERROR_REASON_DEADLINE_EXCEEDED ErrorReason = 107
 	// An unexpected error. Its cause is in the server's log under `request_id`.
 	ErrorReason_ERROR_REASON_INTERNAL ErrorReason = 108
-	// The client read the stream too slowly: a write to it took longer than allowed. The server ended
-	// the stream.
+	// The client read its stream too slowly: a write to the connection took longer than allowed. The
+	// server ended the stream.
 	ErrorReason_ERROR_REASON_STREAM_STALLED ErrorReason = 109
 	// A partition holds as many messages as the topic allows. `limit` says how many.
 	ErrorReason_ERROR_REASON_TOPIC_FULL ErrorReason = 110
@@ -361,20 +366,20 @@ func (StatusCode) EnumDescriptor() ([]byte, []int) {
 type ErrorDetail struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Reason ErrorReason            `protobuf:"varint,1,opt,name=reason,proto3,enum=parley.v1.ErrorReason" json:"reason,omitempty"`
-	// Whether the same call may succeed later.
+	// Whether the same call, or a new stream, may succeed later. It follows from the reason's number.
 	Retryable bool `protobuf:"varint,2,opt,name=retryable,proto3" json:"retryable,omitempty"`
 	// The invalid field of the request, as a path: `messages[3].content`. Empty if the error is not
 	// about a field.
 	Field string `protobuf:"bytes,3,opt,name=field,proto3" json:"field,omitempty"`
-	// The limit that was exceeded, in the unit of the field: bytes, items or a seq. 0 if the error is
-	// not about a limit.
+	// The limit that was exceeded, in the unit of the field: bytes, items, seconds or a seq. 0 if the
+	// error is not about a limit.
 	Limit int64 `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`
 	// The minimum time to wait before a retry. Unset if there is no minimum.
 	RetryAfter *durationpb.Duration `protobuf:"bytes,5,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
 	// The id of the request in the server's log. It is also in the response header `x-request-id`.
 	RequestId string `protobuf:"bytes,6,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// If the server ended a stream: the last position that it sent for each channel. With NOT_MEMBER:
-	// the channels that were refused.
+	// If the server ended a Subscribe stream: the last position that it sent for each channel. With
+	// NOT_MEMBER: the channels that were refused, without positions.
 	Positions     []*LastPosition `protobuf:"bytes,7,rep,name=positions,proto3" json:"positions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -459,7 +464,8 @@ func (x *ErrorDetail) GetPositions() []*LastPosition {
 	return nil
 }
 
-// LastPosition is the position of the last entry of a channel that was sent on a stream.
+// LastPosition is the position from which to subscribe to a channel again: that of the last entry
+// that was sent on the stream that ended, or the requested one if none was sent.
 type LastPosition struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ChannelId     string                 `protobuf:"bytes,1,opt,name=channel_id,json=channelId,proto3" json:"channel_id,omitempty"`

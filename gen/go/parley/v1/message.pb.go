@@ -488,8 +488,8 @@ type ListMessagesResponse struct {
 	Messages []*ChannelMessage      `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
 	// Empty on the last page, and only there.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
-	// The last entry of the log when the page was read. It is beyond the last message if it is an
-	// edit or a recall.
+	// The last entry of the log when the page was read. It is beyond the last message if that entry
+	// is an edit or a recall.
 	HeadSeq int64  `protobuf:"varint,3,opt,name=head_seq,json=headSeq,proto3" json:"head_seq,omitempty"`
 	Epoch   string `protobuf:"bytes,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	// The oldest entry that can be read. It is `head_seq + 1` if the log holds no entry.

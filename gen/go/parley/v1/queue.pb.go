@@ -27,18 +27,19 @@ const (
 // QueueMessage is a message of a topic.
 type QueueMessage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Selects the partition. Messages of one key are delivered in order. Up to 256 bytes of UTF-8
-	// without NUL. Without a key, the idempotency key selects the partition; without either, the
-	// partitions take turns.
+	// Selects the partition. Messages of one key are delivered in order, except during retries in
+	// topics without strict order. Up to 256 bytes of UTF-8 without NUL. Without a key, the
+	// idempotency key selects the partition; without either, the partitions take turns.
 	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
-	// Up to 262,144 bytes.
+	// The content, which the server does not interpret. Up to 262,144 bytes.
 	Payload []byte `protobuf:"bytes,2,opt,name=payload,proto3" json:"payload,omitempty"`
 	// Up to 32 headers. Names are 1 to 64 of A-Z a-z 0-9 _ . -, values are up to 1,024 bytes. Names
 	// that begin with `webhook-` or `parley-` are reserved. If the call is traced and the producer
 	// sets no `traceparent`, the server sets it.
 	Headers map[string]string `protobuf:"bytes,3,rep,name=headers,proto3" json:"headers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Makes the produce idempotent within the topic's window and the message's partition. A repeat
-	// must have the same `key`. Up to 128 printable ASCII characters without spaces.
+	// Makes Produce and Schedule idempotent within the topic's `idempotency_window` and the message's
+	// partition. A repeat must have the same `key`. Up to 128 printable ASCII characters without
+	// spaces. If it is empty, a repeat appends another message.
 	IdempotencyKey string `protobuf:"bytes,4,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -202,7 +203,7 @@ func (x *ProduceResponse) GetResults() []*ProduceResult {
 	return nil
 }
 
-// ProduceResult is the result of one message.
+// ProduceResult is the result of one message of a ProduceRequest.
 type ProduceResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Result:
@@ -285,7 +286,7 @@ func (*ProduceResult_Produced) isProduceResult_Result() {}
 
 func (*ProduceResult_Error) isProduceResult_Result() {}
 
-// ProducedMessage is the receipt of a produced message.
+// ProducedMessage is the receipt of a message that Produce stored.
 type ProducedMessage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The id of the message. It begins with the partition. It never changes, not during retries and
@@ -543,7 +544,7 @@ func (x *ScheduleResponse) GetResults() []*ScheduleResult {
 	return nil
 }
 
-// ScheduleResult is the result of one message.
+// ScheduleResult is the result of one message of a ScheduleRequest.
 type ScheduleResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Result:
@@ -945,14 +946,14 @@ type ConsumeRequest struct {
 	// A name of the consumer for people, which ListPartitions and ListPending show. It need not be
 	// unique.
 	Consumer string `protobuf:"bytes,3,opt,name=consumer,proto3" json:"consumer,omitempty"`
-	// The number of messages that the server may send before GrantCredits. 1 to 10,000.
+	// The number of messages that the server may send before the first GrantCredits. 1 to 10,000.
 	MaxMessages int64 `protobuf:"varint,4,opt,name=max_messages,json=maxMessages,proto3" json:"max_messages,omitempty"`
-	// The number of bytes (payloads, keys and headers) that the server may send before GrantCredits.
-	// 1 to 67,108,864; the default is 8 MiB. A message that is larger than the remaining credit is
-	// sent when no other delivery is in flight.
+	// The number of bytes (payloads, keys and headers) that the server may send before the first
+	// GrantCredits. 1 to 67,108,864; the default is 8 MiB. A message that is larger than the
+	// remaining credit is sent when no other delivery is in flight.
 	MaxBytes *int64 `protobuf:"varint,5,opt,name=max_bytes,json=maxBytes,proto3,oneof" json:"max_bytes,omitempty"`
-	// The time within which the consumer must settle or extend a delivery. 1 s to 12 h; the default
-	// is 30 s. When it passes, the server ends the stream and treats the consumer as lost.
+	// The time within which the consumer must settle or extend each delivery. 1 s to 12 h; the
+	// default is 30 s. When it passes, the server ends the stream and treats the consumer as lost.
 	AckTimeout    *durationpb.Duration `protobuf:"bytes,6,opt,name=ack_timeout,json=ackTimeout,proto3" json:"ack_timeout,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1123,7 +1124,7 @@ type isConsumeResponse_Frame interface {
 }
 
 type ConsumeResponse_Info struct {
-	// The first frame, and only the first.
+	// Only in the first frame of the stream.
 	Info *StreamInfo `protobuf:"bytes,1,opt,name=info,proto3,oneof"`
 }
 
@@ -1132,7 +1133,7 @@ type ConsumeResponse_Deliveries struct {
 }
 
 type ConsumeResponse_Assignment struct {
-	// The partitions that are assigned to the consumer. Sent at every change.
+	// All partitions that are assigned to the consumer. Sent at every change.
 	Assignment *PartitionAssignment `protobuf:"bytes,3,opt,name=assignment,proto3,oneof"`
 }
 
@@ -1148,10 +1149,10 @@ func (*ConsumeResponse_Assignment) isConsumeResponse_Frame() {}
 
 func (*ConsumeResponse_Heartbeat) isConsumeResponse_Frame() {}
 
-// PartitionAssignment lists the partitions of a consumer.
+// PartitionAssignment lists all partitions that are assigned to a consumer.
 type PartitionAssignment struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Ascending.
+	// In ascending order. Empty if none is assigned.
 	Partitions []int32 `protobuf:"varint,1,rep,packed,name=partitions,proto3" json:"partitions,omitempty"`
 	// The number of partitions of the topic.
 	Total         int32 `protobuf:"varint,2,opt,name=total,proto3" json:"total,omitempty"`
@@ -1203,7 +1204,7 @@ func (x *PartitionAssignment) GetTotal() int32 {
 	return 0
 }
 
-// DeliveryBatch is one or more deliveries. Those of one partition are in order.
+// DeliveryBatch is one or more deliveries of a Consume stream. Those of one partition are in order.
 type DeliveryBatch struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Deliveries    []*Delivery            `protobuf:"bytes,1,rep,name=deliveries,proto3" json:"deliveries,omitempty"`
@@ -1892,7 +1893,8 @@ type ExtendRequest struct {
 	//	*ExtendRequest_Deliveries
 	//	*ExtendRequest_All
 	Target isExtendRequest_Target `protobuf_oneof:"target"`
-	// From now, 1 s to 12 h. The default is the `ack_timeout` of the ConsumeRequest.
+	// The new ack timeout, from now. 1 s to 12 h. The default is the `ack_timeout` of the
+	// ConsumeRequest.
 	AckTimeout    *durationpb.Duration `protobuf:"bytes,6,opt,name=ack_timeout,json=ackTimeout,proto3" json:"ack_timeout,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1998,7 +2000,7 @@ func (*ExtendRequest_Deliveries) isExtendRequest_Target() {}
 
 func (*ExtendRequest_All) isExtendRequest_Target() {}
 
-// DeliveryTokens names deliveries by their tokens.
+// DeliveryTokens names deliveries by the tokens that the server sent with them.
 type DeliveryTokens struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1 to 1,000.
@@ -2084,7 +2086,7 @@ func (*AllDeliveries) Descriptor() ([]byte, []int) {
 // ExtendResponse is the response of Extend.
 type ExtendResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// One result per token, in the same order.
+	// One result per token, in the same order. Empty if the request names all deliveries.
 	Results       []*SettleResult `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2133,10 +2135,11 @@ type GrantCreditsRequest struct {
 	Topic    string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
 	Group    string                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
 	StreamId string                 `protobuf:"bytes,3,opt,name=stream_id,json=streamId,proto3" json:"stream_id,omitempty"`
-	// The number of messages that the server may have sent since the stream began: at most 10,000
-	// more than it has sent. A value lower than an earlier one has no effect.
+	// The number of messages that the server may send in total from the beginning of the stream: at
+	// most 10,000 more than it has sent. A value lower than an earlier one has no effect.
 	TotalMessages int64 `protobuf:"varint,4,opt,name=total_messages,json=totalMessages,proto3" json:"total_messages,omitempty"`
-	// The same in bytes: at most 67,108,864 more than it has sent.
+	// The number of bytes that the server may send in total from the beginning of the stream: at most
+	// 67,108,864 more than it has sent.
 	TotalBytes    int64 `protobuf:"varint,5,opt,name=total_bytes,json=totalBytes,proto3" json:"total_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2345,8 +2348,8 @@ func (*LeaveResponse) Descriptor() ([]byte, []int) {
 // StreamingConsumeRequest is one request of a StreamingConsume stream.
 type StreamingConsumeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Identifies the answer. With 0 the server answers only if the request, or one of its items,
-	// fails.
+	// An id that the client chooses and the StreamingAnswer repeats. With 0 the server answers only
+	// if the request, or one of its items, fails.
 	CallId int64 `protobuf:"varint,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
 	// Types that are valid to be assigned to Request:
 	//
@@ -2844,7 +2847,7 @@ type isStreamingConsumeResponse_Frame interface {
 }
 
 type StreamingConsumeResponse_Consume struct {
-	// A frame of Consume.
+	// A frame as Consume sends it.
 	Consume *ConsumeResponse `protobuf:"bytes,1,opt,name=consume,proto3,oneof"`
 }
 
@@ -2856,7 +2859,7 @@ func (*StreamingConsumeResponse_Consume) isStreamingConsumeResponse_Frame() {}
 
 func (*StreamingConsumeResponse_Answer) isStreamingConsumeResponse_Frame() {}
 
-// StreamingAnswer is the answer to one request.
+// StreamingAnswer is the answer to one request of a StreamingConsume stream.
 type StreamingAnswer struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	CallId int64                  `protobuf:"varint,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`

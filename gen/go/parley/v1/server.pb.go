@@ -22,7 +22,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// ServerFeature is an optional part of a server.
+// ServerFeature is a part that a server may have or lack.
 type ServerFeature int32
 
 const (
@@ -190,7 +190,7 @@ type ServerLimits struct {
 	MaxPayloadBytes int32 `protobuf:"varint,5,opt,name=max_payload_bytes,json=maxPayloadBytes,proto3" json:"max_payload_bytes,omitempty"`
 	// The number of messages in one Produce or Schedule request.
 	MaxProduceMessages int32 `protobuf:"varint,6,opt,name=max_produce_messages,json=maxProduceMessages,proto3" json:"max_produce_messages,omitempty"`
-	// The number of Consume streams of one subject on one node.
+	// The number of Consume and StreamingConsume streams of one subject on one node.
 	MaxConsumersPerSubject int32 `protobuf:"varint,7,opt,name=max_consumers_per_subject,json=maxConsumersPerSubject,proto3" json:"max_consumers_per_subject,omitempty"`
 	// The server sends a frame on every stream at least this often.
 	HeartbeatInterval *durationpb.Duration `protobuf:"bytes,8,opt,name=heartbeat_interval,json=heartbeatInterval,proto3" json:"heartbeat_interval,omitempty"`

@@ -332,7 +332,7 @@ type isSubscribeResponse_Frame interface {
 }
 
 type SubscribeResponse_Info struct {
-	// The first frame, and only the first.
+	// Only in the first frame of the stream.
 	Info *StreamInfo `protobuf:"bytes,1,opt,name=info,proto3,oneof"`
 }
 
@@ -358,7 +358,7 @@ func (*SubscribeResponse_Heartbeat) isSubscribeResponse_Frame() {}
 
 func (*SubscribeResponse_Reconnect) isSubscribeResponse_Frame() {}
 
-// EventBatch is one or more events.
+// EventBatch is one or more events of the channels that the stream follows.
 type EventBatch struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Events of one channel are in the order of their seq.

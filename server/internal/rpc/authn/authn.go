@@ -35,7 +35,7 @@ import (
 const (
 	// maxTokenBytes bounds a token in bytes. Larger ones are refused before they are parsed.
 	maxTokenBytes = 8 << 10
-	// leeway is how far the issuer's clock may differ.
+	// leeway is how far the clock of the token's issuer may differ from this server's.
 	leeway = 30 * time.Second
 )
 
@@ -43,8 +43,8 @@ var (
 	// validUserID matches a user id: 1 to 128 printable ASCII characters without spaces.
 	validUserID = regexp.MustCompile(`^[!-~]{1,128}$`)
 	validSSID   = regexp.MustCompile(`^[A-Za-z0-9_-]{0,64}$`)
-	// validKeyID excludes characters that have a meaning in file systems and URLs, although no key
-	// is looked up there.
+	// validKeyID matches a kid. It excludes characters that have a meaning in file systems and URLs,
+	// although no key is looked up there.
 	validKeyID = regexp.MustCompile(`^[A-Za-z0-9_.:=+-]{1,128}$`)
 )
 
@@ -53,19 +53,20 @@ const erasedUser = "~erased"
 
 func validSubject(id string) bool { return validUserID.MatchString(id) && id != erasedUser }
 
-// Config sets which tokens are valid. Secret, PublicKeys or JWKSURL must be set.
+// Config sets which tokens are valid. At least one of Secret, PublicKeys and JWKSURL must be set.
 type Config struct {
-	// Secret verifies HS256 tokens. It must have at least 32 bytes; empty means that there are no
-	// such tokens.
+	// Secret verifies HS256 tokens. It must have at least 32 bytes. If it is empty, HS256 tokens are
+	// refused.
 	Secret []byte
 	// PublicKeys verify RS256, ES256 and EdDSA tokens: *rsa.PublicKey (at least 2048 bits),
 	// *ecdsa.PublicKey (P-256) or ed25519.PublicKey.
 	PublicKeys []crypto.PublicKey
-	// JWKSURL serves public keys that rotate. An unknown key causes at most one fetch a minute.
+	// JWKSURL is the URL of a JSON Web Key Set with public keys that rotate. It is fetched every few
+	// minutes, and at most once a minute for unknown keys.
 	JWKSURL string
-	// Issuer must equal `iss`, and Audience must be in `aud`. Empty accepts any.
+	// Issuer must equal a token's `iss`, and Audience must be in its `aud`. Empty accepts any.
 	Issuer, Audience string
-	// Logger logs key sets that can't be fetched. It must not be nil.
+	// Logger logs failed fetches of the key set. It must not be nil if JWKSURL is set.
 	Logger *slog.Logger
 	// Now returns the current time; nil means time.Now.
 	Now func() time.Time
@@ -83,7 +84,7 @@ type Verifier struct {
 	life       lifecycle.Base
 }
 
-// New creates a Verifier. If cfg has a JWKSURL, it must be started.
+// New creates a Verifier. If cfg has a JWKSURL, Start must be called before the first Verify.
 func New(cfg Config) (*Verifier, error) {
 	v := &Verifier{secret: cfg.Secret, publicKeys: make(map[string][]jwt.VerificationKey), now: cfg.Now}
 	if v.now == nil {
@@ -128,9 +129,9 @@ func New(cfg Config) (*Verifier, error) {
 	return v, nil
 }
 
-// Start fetches the key set, and again every few minutes until Stop. It must return before the
-// first Verify. A failed fetch is logged and is not an error. Without a JWKSURL it does nothing.
-// See lifecycle.Service.
+// Start fetches the key set of the JWKSURL, and again every few minutes until Stop. It blocks for
+// the first fetch, and must return before the first Verify. A failed fetch is logged and is not an
+// error. Without a JWKSURL it does nothing. See lifecycle.Service.
 func (v *Verifier) Start(ctx context.Context) error {
 	return v.life.Start(ctx, func(ctx context.Context, run *lifecycle.Run) error {
 		if v.jwks == nil {
@@ -144,7 +145,7 @@ func (v *Verifier) Start(ctx context.Context) error {
 	})
 }
 
-// Stop ends the fetching. Verify continues with the keys that it has.
+// Stop ends the periodic fetches. Verify continues to work with the keys that were fetched.
 func (v *Verifier) Stop(ctx context.Context) error { return v.life.Stop(ctx) }
 
 func algorithmOf(key crypto.PublicKey) (string, error) {
@@ -166,7 +167,7 @@ func algorithmOf(key crypto.PublicKey) (string, error) {
 	}
 }
 
-// claims are the claims that are read from a token.
+// claims are the claims of a token that this package reads.
 type claims struct {
 	jwt.RegisteredClaims
 
@@ -174,9 +175,10 @@ type claims struct {
 	Capabilities map[string]json.RawMessage `json:"cap"`
 }
 
-// Authenticate verifies the token in a request's one Authorization header, and returns its
-// principal. Its errors are faults: TOKEN_EXPIRED for a token that was valid until it expired,
-// TOKEN_INVALID for any other invalid token, and STORE_UNAVAILABLE while no key could be fetched.
+// Authenticate verifies the bearer token in a request's Authorization header, of which there must
+// be exactly one, and returns its principal. Its errors are faults: TOKEN_EXPIRED for a token that
+// was valid until it expired, STORE_UNAVAILABLE while no key could be fetched, and TOKEN_INVALID
+// for a missing token and any other invalid one.
 func (v *Verifier) Authenticate(r *http.Request) (*ident.Principal, error) {
 	if len(r.Header.Values("Authorization")) > 1 {
 		return nil, invalid(nil, "the request has more than one Authorization header")
@@ -188,9 +190,9 @@ func (v *Verifier) Authenticate(r *http.Request) (*ident.Principal, error) {
 	return v.Verify(r.Context(), token)
 }
 
-// Verify verifies a token and returns its principal. Its errors are Authenticate's. A verified
-// token is cached for up to 10 s, but not beyond its expiry and the leeway. So it stays valid for
-// up to 10 s after its key was removed.
+// Verify verifies a token and returns its principal, which must not be modified. Its errors are
+// those of Authenticate. A verified token is cached for up to 10 s, but not beyond its expiry and
+// the leeway. So it stays valid for up to 10 s after its key was removed.
 func (v *Verifier) Verify(ctx context.Context, token string) (*ident.Principal, error) {
 	if len(token) > maxTokenBytes {
 		return nil, invalid(nil, "the token is larger than %d bytes", maxTokenBytes)
@@ -238,7 +240,7 @@ func (v *Verifier) verify(ctx context.Context, token string) (*ident.Principal, 
 	return p, nil
 }
 
-// otherClaimErrors are the errors of claims other than expiry.
+// otherClaimErrors are the parser's errors about claims, except for an expired token.
 var otherClaimErrors = []error{
 	jwt.ErrTokenRequiredClaimMissing, jwt.ErrTokenInvalidAudience, jwt.ErrTokenUsedBeforeIssued, jwt.ErrTokenInvalidIssuer,
 	jwt.ErrTokenInvalidSubject, jwt.ErrTokenNotValidYet, jwt.ErrTokenInvalidId,
@@ -251,8 +253,9 @@ func onlyExpired(err error) bool {
 		!slices.ContainsFunc(otherClaimErrors, func(other error) bool { return errors.Is(err, other) })
 }
 
-// key returns the keys that may have signed a token. At this point the parser has checked only that
-// there are keys for its algorithm. A key is only ever used with the algorithm of its own kind.
+// key returns the keys that may have signed a token. The parser calls it when it has checked only
+// that there are keys for the token's algorithm. A key is only ever used with the algorithm of its
+// own kind.
 func (v *Verifier) key(ctx context.Context, t *jwt.Token) (any, error) {
 	if err := checkHeader(t.Header); err != nil {
 		return nil, err
@@ -273,8 +276,8 @@ func (v *Verifier) key(ctx context.Context, t *jwt.Token) (any, error) {
 	return keys, nil
 }
 
-// checkHeader refuses tokens that are not access tokens, such as refresh tokens, by their `typ`. It
-// also refuses any `crit`, and a malformed `kid`.
+// checkHeader returns an error for the header of a token that is not an access token, such as a
+// refresh token, according to its `typ`. It also refuses any `crit`, and a malformed `kid`.
 func checkHeader(header map[string]any) error {
 	if _, ok := header["crit"]; ok {
 		return errors.New("header crit is not supported")
@@ -295,7 +298,7 @@ func checkHeader(header map[string]any) error {
 	return nil
 }
 
-// The names in `cap`: the prefixes before a pattern, and the name without one.
+// The names in the claim `cap`: the prefixes of names with a pattern, and the name without one.
 const (
 	channelPrefix = "channel:"
 	queuePrefix   = "queue:"
@@ -324,7 +327,7 @@ func readCapabilities(p *ident.Principal, all map[string]json.RawMessage) (err e
 	return nil
 }
 
-// capabilities returns the capabilities whose names have the prefix, sorted by name.
+// capabilities returns the capabilities in `cap` whose names have the prefix, sorted by name.
 func capabilities(all map[string]json.RawMessage, prefix string) ([]ident.Capability, error) {
 	var out []ident.Capability
 	for _, name := range slices.Sorted(maps.Keys(all)) {

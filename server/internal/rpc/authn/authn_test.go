@@ -213,8 +213,8 @@ func TestVerifyRefusesInvalidTokens(t *testing.T) {
 	}
 }
 
-// A token whose only fault is its age is TOKEN_EXPIRED: a client can continue with a new one. With
-// any other fault it is TOKEN_INVALID.
+// A token that is valid except for its expiry is TOKEN_EXPIRED: a client can continue with a new
+// one. With any other fault it is TOKEN_INVALID.
 func TestVerifyExpiredTokens(t *testing.T) {
 	t.Parallel()
 	k, other := newKeys(t), newKeys(t)
@@ -255,7 +255,8 @@ func swapBody(token, other string) string {
 	return a[0] + "." + b[1] + "." + a[2]
 }
 
-// Every single bit counts, also those of the last character that base64 does not use.
+// A token with any single bit flipped is refused, also a bit of a last character that base64 does
+// not use.
 func TestVerifyRefusesOneFlippedBit(t *testing.T) {
 	t.Parallel()
 	v := verifier(t, Config{Secret: secret})
@@ -325,7 +326,8 @@ func TestMint(t *testing.T) {
 	}
 }
 
-// An action that this server does not know allows nothing, and does not affect the rest.
+// An action that this server does not know allows nothing, and does not affect the token's other
+// actions.
 func TestUnknownActionsAllowNothing(t *testing.T) {
 	t.Parallel()
 	v := verifier(t, Config{Secret: secret})

@@ -10,7 +10,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/fault"
 )
 
-// Only headers with a token that we signed are accepted, with the token's principal.
+// Only an Authorization header with a token that the test signed is accepted, with that token's
+// principal.
 func FuzzAuthorization(f *testing.F) {
 	token, err := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.MapClaims{
 		"sub": "ada", "exp": 4_000_000_000, "cap": map[string]any{"channel:*": []string{"send"}},

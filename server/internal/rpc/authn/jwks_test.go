@@ -19,7 +19,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/lifecycle/lifecycletest"
 )
 
-// servedKeySet serves a key set that tests change.
+// servedKeySet is an HTTP server of a key set that tests change.
 type servedKeySet struct {
 	body    atomic.Value // string
 	fetches atomic.Int64
@@ -110,7 +110,7 @@ func TestKeySetRotates(t *testing.T) {
 	}
 }
 
-// Everyone knows a symmetric key in a published set. It must not verify any token.
+// A symmetric key in a published key set verifies no token: everyone knows it.
 func TestKeySetSymmetricKey(t *testing.T) {
 	t.Parallel()
 	k := newKeys(t)
@@ -126,7 +126,8 @@ func TestKeySetSymmetricKey(t *testing.T) {
 	}
 }
 
-// No keys are used from a set that is too large, and no weak keys.
+// If the key set can't be fetched, is not a key set or is too large, Verify fails as unavailable.
+// Weak keys of a set verify no token.
 func TestKeySetNeverFetched(t *testing.T) {
 	t.Parallel()
 	k := newKeys(t)

@@ -19,23 +19,24 @@ import (
 )
 
 const (
-	// keySetRefresh is the interval at which a key set is fetched. keySetRetry is the minimum time
-	// between fetches for unknown keys.
+	// keySetRefresh is the interval at which the key set of Config.JWKSURL is fetched. keySetRetry is
+	// the minimum time between the additional fetches for unknown keys.
 	keySetRefresh = 5 * time.Minute
 	keySetRetry   = time.Minute
-	// keySetTimeout bounds a fetch, and a caller's wait for it.
+	// keySetTimeout bounds a fetch, and how long a caller with an unknown key waits for one.
 	keySetTimeout  = 5 * time.Second
 	maxKeySetBytes = 1 << 20
 )
 
-// errNoKeys reports that no key set was fetched yet, so that tokens can't be verified.
+// errNoKeys reports that the key set was not fetched yet or is empty, so that tokens can't be
+// verified.
 var errNoKeys = errors.New("no key set has been fetched yet")
 
-// keySet holds the keys that a URL serves.
+// keySet holds the public keys that a URL serves as a JSON Web Key Set.
 type keySet struct {
 	url     string
 	options jwkset.HTTPClientStorageOptions
-	// keys is nil until open.
+	// keys is nil until open was called.
 	keys keyfunc.Keyfunc
 }
 
@@ -54,7 +55,8 @@ func newKeySet(url string, log *slog.Logger) *keySet {
 	}}
 }
 
-// open fetches the set for the first time. A failed fetch is logged and is not an error.
+// open fetches the set for the first time. A failed fetch is logged and is not an error: refresh
+// tries again.
 func (s *keySet) open(ctx context.Context) error {
 	storage, err := s.fetch(ctx)
 	if err != nil {
@@ -72,7 +74,7 @@ func (s *keySet) open(ctx context.Context) error {
 	return err
 }
 
-// refresh fetches the set every keySetRefresh until ctx ends.
+// refresh fetches the set every keySetRefresh. It blocks until ctx ends.
 func (s *keySet) refresh(ctx context.Context) {
 	ticker := time.NewTicker(keySetRefresh)
 	defer ticker.Stop()
@@ -86,8 +88,8 @@ func (s *keySet) refresh(ctx context.Context) {
 	}
 }
 
-// fetch fetches the set once, into options.Storage. It replaces the library's own refresh, whose
-// goroutine can't be waited for.
+// fetch fetches the set once, into options.Storage. It replaces the library's own periodic refresh,
+// whose goroutine can't be waited for.
 //
 //nolint:ireturn // the library's type
 func (s *keySet) fetch(ctx context.Context) (jwkset.Storage, error) {
@@ -96,8 +98,9 @@ func (s *keySet) fetch(ctx context.Context) (jwkset.Storage, error) {
 	return jwkset.NewStorageFromHTTP(s.url, options)
 }
 
-// keysOf returns the keys of the set that may have signed a token: the one that it names, or all if
-// it names none.
+// keysOf returns the keys of the set that may have signed a token: the one that the token's kid
+// names, or all if it names none. It may fetch the set if the kid is unknown. It returns errNoKeys
+// if the set has no keys.
 func (s *keySet) keysOf(ctx context.Context, t *jwt.Token) ([]jwt.VerificationKey, error) {
 	if s.keys == nil {
 		return nil, errNoKeys
@@ -129,7 +132,7 @@ func (s *keySet) keysOf(ctx context.Context, t *jwt.Token) ([]jwt.VerificationKe
 	return usable, nil
 }
 
-// limitedTransport bounds a key set by maxKeySetBytes while it is read.
+// limitedTransport bounds the body of a response to maxKeySetBytes. Reading beyond that fails.
 type limitedTransport struct{ http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
@@ -142,7 +145,8 @@ func (t limitedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// ReadPublicKeys reads PEM files, each with one or more public keys or certificates.
+// ReadPublicKeys reads PEM files, each with one or more public keys or certificates. It fails for a
+// key that Config.PublicKeys does not accept.
 func ReadPublicKeys(files []string) ([]crypto.PublicKey, error) {
 	var keys []crypto.PublicKey
 	for _, file := range files {

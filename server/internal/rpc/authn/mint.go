@@ -40,8 +40,8 @@ func Mint(secret []byte, p *ident.Principal, ttl time.Duration) (string, error) 
 	return token, nil
 }
 
-// checkActions returns an error for the first unknown action. A token with it would seem to allow
-// something.
+// checkActions returns an error for the first unknown action in p's capabilities. A token with it
+// would seem to allow something.
 func checkActions(p *ident.Principal) error {
 	for _, c := range p.Channels {
 		if err := checkKnown(channelPrefix+c.Pattern, c.Actions, ident.ChannelActions); err != nil {
@@ -72,7 +72,7 @@ func checkKnown(capability string, actions, known []ident.Action) error {
 	return nil
 }
 
-// capabilityClaims returns the claim `cap`.
+// capabilityClaims returns the value of the claim `cap` for p.
 func capabilityClaims(p *ident.Principal) map[string]any {
 	actions := make(map[string][]ident.Action, len(p.Channels)+len(p.Queues))
 	add := func(prefix string, capabilities []ident.Capability) {

@@ -9,11 +9,11 @@ import (
 )
 
 const (
-	// verifiedTTL is how long a verified token is not verified again. It is far below the minutes
-	// that a key set takes to change.
+	// verifiedTTL is how long a verified token is trusted without another verification. It is far
+	// below the minutes that a key set takes to change.
 	verifiedTTL = 10 * time.Second
-	// maxCachedTokens bounds the cached tokens. One more empties the cache, and tokens are verified
-	// again.
+	// maxCachedTokens bounds the cached tokens. When the cache is full, the next token empties it, and
+	// all others are verified again.
 	maxCachedTokens = 16_384
 )
 
@@ -32,8 +32,8 @@ type cachedToken struct {
 	at        time.Time
 }
 
-// get returns a token's principal; nil if the token must be verified. That is also the case if the
-// clock went back.
+// get returns the principal of a token with this digest. It returns nil if the token must be
+// verified, also if the clock went back.
 func (c *tokenCache) get(digest [sha256.Size]byte, now time.Time) *ident.Principal {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -44,7 +44,7 @@ func (c *tokenCache) get(digest [sha256.Size]byte, now time.Time) *ident.Princip
 	return p.principal
 }
 
-// put caches a token that was verified at a time.
+// put caches the principal of a token that was verified at the given time.
 func (c *tokenCache) put(digest [sha256.Size]byte, principal *ident.Principal, at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

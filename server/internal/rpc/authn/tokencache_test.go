@@ -12,8 +12,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/ident"
 )
 
-// A token is verified once and then trusted for ten seconds, but never beyond its expiry or when
-// the clock goes back.
+// A token is verified once and then trusted for ten seconds, but not beyond its expiry and the
+// leeway, and not if the clock goes back.
 func TestTokenCache(t *testing.T) {
 	t.Parallel()
 	began := time.Now().Truncate(time.Second)
@@ -40,7 +40,7 @@ func TestTokenCache(t *testing.T) {
 		}
 		first = p
 	}
-	// Verified just before its expiry, which the leeway extends, and again just after it.
+	// The token is used just before its expiry and the leeway have passed, and again just after.
 	now = began.Add(15*time.Second + leeway - time.Millisecond)
 	if _, err := v.Verify(t.Context(), token); err != nil {
 		t.Errorf("before the end: %v", err)
@@ -51,7 +51,7 @@ func TestTokenCache(t *testing.T) {
 	}
 }
 
-// Tokens of a removed key become invalid after ten seconds at most.
+// A token becomes invalid at most ten seconds after the verifier has lost its key.
 func TestTokenCacheAfterKeyRemoval(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -86,7 +86,7 @@ func TestTokenCacheIsBounded(t *testing.T) {
 	}
 }
 
-// BenchmarkVerify compares a cached token with one that must be verified.
+// BenchmarkVerify measures Verify for a cached token and for one that must be verified.
 func BenchmarkVerify(b *testing.B) {
 	claims := with("exp", time.Now().AddDate(1000, 0, 0).Unix())
 	token, err := jwt.NewWithClaims(jwt.SigningMethodHS256, claims).SignedString(secret)

@@ -25,7 +25,7 @@ const RequestIDHeader = "X-Request-Id"
 // never logged or echoed.
 var validRequestID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
-// Mapper converts any error to the error that the client gets.
+// Mapper converts any error of a call to the error that the client gets.
 type Mapper func(ctx context.Context, err error) *connect.Error
 
 // Explain returns the error of a request that connect refuses on its own, because it can't read the
@@ -36,17 +36,18 @@ type Explain func(procedure string, header http.Header, code connect.Code) error
 type Config struct {
 	// Logger logs a line for each failed call.
 	Logger *slog.Logger
-	// ToWire maps every error.
+	// ToWire converts every error of a call.
 	ToWire Mapper
-	// Explain replaces connect's own errors.
+	// Explain returns the errors that replace connect's own.
 	Explain Explain
 	// DecodeError returns why a message could not be decoded; nil if it was decoded.
 	DecodeError func(message any) error
 }
 
 // Calls is the outermost middleware: it sets the id of each request, recovers from panics outside
-// of the interceptors, and answers and logs the calls that fail before they reach them. Errors is
-// its other half. It is safe for concurrent use.
+// of the interceptors, and answers and logs the calls that fail before they reach the interceptors.
+// The interceptor that Errors returns maps and logs the errors of all other calls. It is safe for
+// concurrent use.
 type Calls struct {
 	Config
 
@@ -58,17 +59,17 @@ func NewCalls(cfg Config) *Calls {
 	return &Calls{Config: cfg, errors: connect.NewErrorWriter()}
 }
 
-// call is the state of one request that the two halves share.
+// call is the state of one request that the middleware and the interceptors share.
 type call struct {
 	start    time.Time
 	method   string
 	path     string
 	protocol string
 	subject  string
-	// handled is set once an interceptor has seen the call, or its failure has been logged. It
+	// handled is set once an interceptor has seen the call, or the call's failure has been logged. It
 	// needs no lock: middleware and handler run on one goroutine.
 	handled bool
-	// inConnect is set when one of connect's handlers gets the call. See EnterConnect.
+	// inConnect is set when the call is passed to one of connect's handlers. See EnterConnect.
 	inConnect bool
 }
 
@@ -86,10 +87,10 @@ func callOf(ctx context.Context) *call {
 // it at any length.
 func short(s string) string { return s[:min(len(s), 128)] }
 
-// SetSubject records the calling subject for the log.
+// SetSubject records the subject of the call's token, for the log.
 func SetSubject(ctx context.Context, subject string) { callOf(ctx).subject = subject }
 
-// EnterConnect records that one of connect's handlers gets the call now.
+// EnterConnect records that the call is now passed to one of connect's handlers.
 //
 // connect reads the header of every request, and reads and decodes a unary request, before it calls
 // any interceptor. Its errors from there have no detail, and their texts are for Go programmers. So
@@ -134,7 +135,7 @@ func (c *Calls) end(out *statusWriter, r *http.Request) {
 	}
 }
 
-// replace answers a call whose response was discarded, with Explain's error.
+// replace answers a call whose response by connect was discarded, with Explain's error.
 func (c *Calls) replace(out *statusWriter, r *http.Request) {
 	err := c.Explain(r.URL.Path, r.Header, out.code())
 	header := out.Header()
@@ -148,8 +149,9 @@ func (c *Calls) replace(out *statusWriter, r *http.Request) {
 	c.Refuse(out, r, err)
 }
 
-// recover logs a panic and answers it. If something was written already, it aborts the response
-// instead. http.ErrAbortHandler is net/http's own and passes.
+// recover logs a panic and answers the call with an internal error. If a part of the response was
+// written already, it aborts the response instead. http.ErrAbortHandler is net/http's own panic and
+// passes.
 func (c *Calls) recover(w *statusWriter, r *http.Request) {
 	p := recover()
 	if p == nil {
@@ -166,19 +168,20 @@ func (c *Calls) recover(w *statusWriter, r *http.Request) {
 	_ = c.errors.Write(w, r, wire) // the client may be gone
 }
 
-// Fail logs the error of a failed call, and returns its form on the wire.
+// Fail logs the error of a failed call, and returns the error that the client gets.
 func (c *Calls) Fail(ctx context.Context, err error) *connect.Error {
 	wire := c.ToWire(ctx, err)
 	logFailure(ctx, c.Logger, err, wire)
 	return wire
 }
 
-// Refuse answers a request with an error instead of calling a handler, and logs it.
+// Refuse answers a request with an error, for middleware that does not call its handler. It also
+// logs the error.
 func (c *Calls) Refuse(w http.ResponseWriter, r *http.Request, err error) {
 	_ = c.errors.Write(w, r, c.Fail(r.Context(), err)) // the client may be gone
 }
 
-// PanicError is a recovered panic. Its text is for the log.
+// PanicError is a recovered panic. Its text is only for the log.
 type PanicError struct {
 	Value any
 	Stack []byte
@@ -194,7 +197,8 @@ func (c *call) attributes() []any {
 	}
 }
 
-// logFailure logs a failed call in one line, with causes that the client does not get.
+// logFailure logs a failed call in one line, with the causes that the client does not get. wire is
+// the error that the client gets.
 func logFailure(ctx context.Context, log *slog.Logger, err error, wire *connect.Error) {
 	this := callOf(ctx)
 	this.handled = true

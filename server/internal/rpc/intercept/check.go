@@ -6,9 +6,9 @@ import (
 	"connectrpc.com/connect"
 )
 
-// Check returns an interceptor that calls check with each request, and with each message of a
-// stream of requests, before the handler gets it. If check fails, the handler does not get it, and
-// the error is returned.
+// Check returns an interceptor that calls check with each request, also with each request of a
+// client's stream, before the handler gets it. If check fails, the handler does not get the
+// request, and the call fails with that error.
 func Check(check func(ctx context.Context, request any) error) connect.Interceptor {
 	return &wrapper{
 		unary: func(ctx context.Context, request any, next func(context.Context) error) error {
@@ -25,7 +25,7 @@ func Check(check func(ctx context.Context, request any) error) connect.Intercept
 	}
 }
 
-// checkedConn checks the messages that a stream's handler receives.
+// checkedConn is a stream that checks each message before its handler receives it.
 type checkedConn struct {
 	connect.StreamingHandlerConn
 

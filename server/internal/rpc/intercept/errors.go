@@ -12,9 +12,9 @@ import (
 )
 
 // Errors returns the interceptor that maps and logs every error of a call. It must be outside of
-// Recover, Deadline and Check, whose errors it maps too. It stops a request that could not be
-// decoded. On streams, where connect's own errors of receiving pass through the interceptors, it
-// replaces those with Explain's.
+// Recover, Deadline and Check, whose errors it maps too. It ends a call whose request could not be
+// decoded. On streams connect's own errors of receiving pass through the interceptors; there it
+// replaces them with those of Explain.
 func (c *Calls) Errors() connect.Interceptor {
 	return &wrapper{
 		unary: func(ctx context.Context, request any, next func(context.Context) error) error {
@@ -40,8 +40,8 @@ func (c *Calls) Errors() connect.Interceptor {
 	}
 }
 
-// explainedConn replaces connect's errors of receiving with those of Explain. The end of the stream
-// and of the context pass unchanged.
+// explainedConn is a stream whose errors of receiving are those of Explain instead of connect's.
+// The end of the stream and of the context pass unchanged.
 type explainedConn struct {
 	connect.StreamingHandlerConn
 
@@ -92,8 +92,8 @@ func recovered(err *error) {
 	}
 }
 
-// Deadline returns an interceptor that bounds a unary call by limit, regardless of the deadline of
-// its caller. Streams have no limit.
+// Deadline returns an interceptor that bounds the time of a unary call by limit, even if the
+// caller's deadline is later. It does not bound streams.
 func Deadline(limit time.Duration) connect.Interceptor {
 	return &wrapper{unary: func(ctx context.Context, _ any, next func(context.Context) error) error {
 		ctx, cancel := context.WithTimeout(ctx, limit)

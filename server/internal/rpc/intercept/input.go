@@ -13,9 +13,9 @@ import (
 	"github.com/parleyhq/parley/server/internal/fault"
 )
 
-// CheckInput refuses a message that can be decoded but not used: with a NUL in a string, at which
-// databases and shells cut it, or with a time or duration out of range. Its error is an
-// INVALID_FIELD fault that names the field.
+// CheckInput returns an error for a message that can be decoded but not used: with a NUL in a
+// string, at which databases and shells cut it, or with a time or duration out of range. The error
+// is an INVALID_FIELD fault that names the field.
 func CheckInput(m proto.Message) error {
 	if err := checkMessage(m.ProtoReflect(), ""); err != nil {
 		return err // a nil *fault.Error must not become a non-nil error

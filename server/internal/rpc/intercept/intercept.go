@@ -13,11 +13,12 @@ import (
 	"connectrpc.com/connect"
 )
 
-// wrapper is an interceptor with separate functions for unary calls and streams. The function of a
-// stream stays on the stack of its goroutine for as long as the stream lives, and so in the memory
-// of every idle subscriber. That is why it is separate, with as few frames around it as possible.
+// wrapper is an interceptor with separate functions for unary calls and streams. The function for
+// streams stays on the stack of a stream's goroutine for as long as the stream lives, and so in the
+// memory of every idle subscriber. That is why it is separate, with as few frames around it as
+// possible.
 type wrapper struct {
-	// unary gets the decoded request. next is the rest of the chain.
+	// unary gets the decoded request. next calls the rest of the interceptors and the handler.
 	unary func(ctx context.Context, request any, next func(context.Context) error) error
 	// stream implements WrapStreamingHandler; nil leaves streams unchanged.
 	stream func(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc

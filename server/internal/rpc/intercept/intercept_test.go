@@ -74,8 +74,8 @@ func serve(calls *Calls, h http.HandlerFunc, change func(*http.Request)) (rec *h
 	return rec, false
 }
 
-// A panic outside of the interceptors, as in a codec, is answered with an opaque error if nothing
-// was written yet. Otherwise the response is aborted.
+// A panic outside of the interceptors, as in a codec, is answered with an internal error without
+// its text, if nothing was written yet. Otherwise the response is aborted.
 func TestCallsRecover(t *testing.T) {
 	t.Parallel()
 	var logged strings.Builder
@@ -102,7 +102,8 @@ func TestCallsRecover(t *testing.T) {
 	}
 }
 
-// Two ids count as none: a proxy in front and the server might each use a different one.
+// Of a request with two X-Request-Id headers neither is used: a proxy in front and the server might
+// each use a different one.
 func TestCallsReplacesDuplicateRequestIDs(t *testing.T) {
 	t.Parallel()
 	calls := NewCalls(Config{Logger: slog.New(slog.DiscardHandler), ToWire: opaque})
@@ -130,7 +131,7 @@ func (c *fakeConn) Receive(m any) error {
 	return nil
 }
 
-// Every interceptor also works on streams.
+// The interceptors Errors, Recover and Check also work on streams. Deadline sets no deadline there.
 func TestStreamsAreWrapped(t *testing.T) {
 	t.Parallel()
 	stream := func(i connect.Interceptor, h connect.StreamingHandlerFunc) error {
@@ -192,8 +193,8 @@ func (c *brokenConn) Receive(any) error { return c.err }
 
 func (c *brokenConn) RequestHeader() http.Header { return http.Header{"A": {"b"}} }
 
-// connect's errors about a stream's request are explained. The end of the stream and of the call
-// stay unchanged.
+// A stream's errors of receiving are those of Explain instead of connect's. The end of the stream
+// and of the call stay unchanged.
 func TestReceiveErrorsAreExplained(t *testing.T) {
 	t.Parallel()
 	explained := errors.New("explained")
@@ -224,8 +225,8 @@ func TestReceiveErrorsAreExplained(t *testing.T) {
 	}
 }
 
-// The response to a call that no interceptor has seen is replaced as a whole. HTTP's own responses,
-// and those that an interceptor has seen, stay unchanged.
+// If no interceptor has seen a call, connect's whole response is replaced. HTTP's own responses,
+// and those to calls that an interceptor has seen, stay unchanged.
 func TestConnectErrorsAreReplaced(t *testing.T) {
 	t.Parallel()
 	var code connect.Code

@@ -19,7 +19,8 @@ type statusWriter struct {
 	discarded int
 }
 
-// discards reports whether writes are discarded now.
+// discards reports whether writes are discarded now: one of connect's handlers has the call, and no
+// interceptor has seen it.
 func (w *statusWriter) discards() bool { return w.call.inConnect && !w.call.handled }
 
 // WriteHeader implements http.ResponseWriter.
@@ -63,8 +64,8 @@ func (w *statusWriter) Flush() {
 // Unwrap returns the wrapped writer, for http.ResponseController.
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// grpcStatus returns gRPC's status if it is in the header, as itself or as a trailer; otherwise an
-// empty string.
+// grpcStatus returns the value of gRPC's status if it is in the header, directly or as a trailer;
+// otherwise an empty string.
 func grpcStatus(header http.Header) string {
 	for _, name := range []string{"Grpc-Status", http.TrailerPrefix + "Grpc-Status"} {
 		if v := header[name]; len(v) > 0 {
@@ -74,12 +75,13 @@ func grpcStatus(header http.Header) string {
 	return ""
 }
 
-// statusClientClosed is connect's HTTP status for a call whose client has left.
+// statusClientClosed is the HTTP status with which connect answers a canceled call.
 const statusClientClosed = 499
 
-// code returns the code of a discarded response. For gRPC it is in the header, and for a unary
-// Connect call it follows from the status. A Connect stream has it in the body; before the
-// interceptors it is invalid_argument, except for an unknown compression, which Explain detects.
+// code returns the code of connect's discarded response. For gRPC it is in the header, and for a
+// unary Connect call it follows from the HTTP status. A Connect stream has it in the body; before
+// the interceptors it is invalid_argument, except for an unknown compression, which Explain
+// detects.
 func (w *statusWriter) code() connect.Code {
 	if number, err := strconv.ParseUint(grpcStatus(w.Header()), 10, 32); err == nil {
 		return connect.Code(number)
@@ -100,8 +102,8 @@ func (w *statusWriter) code() connect.Code {
 	}
 }
 
-// failed reports whether the response is an error. If the error would be in the body, it can't be
-// seen: then a call that no interceptor has seen counts as failed.
+// failed reports whether the response is an error, for calls that no interceptor has seen. It
+// returns true if the error would be in the body, which it can't see.
 func (w *statusWriter) failed() bool {
 	if status := grpcStatus(w.Header()); status != "" {
 		return status != "0"

@@ -1,4 +1,5 @@
-// Package limit bounds how often each subject may call one node, with a token bucket per subject.
+// Package limit limits the rate of each subject's calls on one node, with a token bucket per
+// subject.
 package limit
 
 import (
@@ -11,21 +12,23 @@ import (
 	"github.com/parleyhq/parley/server/internal/fault"
 )
 
-// maxSubjects bounds the buckets. Beyond it the least recently used one is removed, which refills
-// it: to profit from that, a caller needs this many tokens of different subjects.
+// maxSubjects bounds the buckets, of which each subject has one. Beyond it the least recently used
+// one is removed, and its subject starts with a full bucket again. To profit from that, a caller
+// needs tokens for this many different subjects.
 const maxSubjects = 100_000
 
-// Config sets the limit of each subject.
+// Config sets the limit, which applies to each subject.
 type Config struct {
-	// PerSecond is the sustained rate in calls per second. Burst is how many calls may come at
-	// once.
+	// PerSecond is the sustained rate in calls per second. Burst is the size of a bucket: how many
+	// calls may come at once.
 	PerSecond float64
 	Burst     int
 	// Now returns the current time; nil means time.Now.
 	Now func() time.Time
 }
 
-// Limiter holds the buckets. It is safe for concurrent use.
+// Limiter limits the rate of calls. It holds a token bucket for each subject. It is safe for
+// concurrent use.
 type Limiter struct {
 	cfg Config
 
@@ -39,7 +42,7 @@ type bucket struct {
 	tokens  *rate.Limiter
 }
 
-// New creates a Limiter whose buckets are full.
+// New creates a Limiter. All buckets are full at first.
 func New(cfg Config) *Limiter {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -47,8 +50,8 @@ func New(cfg Config) *Limiter {
 	return &Limiter{cfg: cfg, subjects: make(map[string]*list.Element), recent: list.New()}
 }
 
-// Allow takes one call from the subject's bucket. Over the limit it takes nothing and returns a
-// RATE_LIMITED fault, whose RetryAfter is the time to wait.
+// Allow takes one call from the subject's bucket. It does not block. If the bucket is empty, it
+// takes nothing and returns a RATE_LIMITED fault, whose RetryAfter is the time to wait.
 func (l *Limiter) Allow(subject string) error {
 	now := l.cfg.Now()
 	r := l.bucket(subject).ReserveN(now, 1)
@@ -63,8 +66,8 @@ func (l *Limiter) Allow(subject string) error {
 }
 
 // Charge takes n more calls from the subject's bucket, at most a whole burst, for a call that
-// turned out to be more work than one. It never fails; later calls pay for it. It does nothing if n
-// is not positive.
+// turned out to be more work than one. It never fails: the bucket may become negative, and later
+// calls are refused until it is refilled. It does nothing if n is not positive.
 func (l *Limiter) Charge(subject string, n int) {
 	if n = min(n, l.cfg.Burst); n > 0 {
 		l.bucket(subject).ReserveN(l.cfg.Now(), n)

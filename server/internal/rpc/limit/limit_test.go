@@ -22,7 +22,7 @@ func TestAllow(t *testing.T) {
 		}
 	}
 	var wait time.Duration
-	for range 5 { // refusals cost nothing
+	for range 5 { // a refused call takes nothing from the bucket
 		f, ok := fault.As(l.Allow("ada"))
 		if !ok || f.Kind != fault.ResourceExhausted || f.Reason != fault.RateLimited || f.RetryAfter <= 0 || f.RetryAfter > 101*time.Millisecond {
 			t.Fatalf("over the limit: %+v", f)
@@ -41,7 +41,7 @@ func TestAllow(t *testing.T) {
 func TestCharge(t *testing.T) {
 	t.Parallel()
 	l, now := setup(10, 10)
-	l.Charge("ada", 500) // counts as a burst
+	l.Charge("ada", 500) // takes a whole burst and no more
 	if err := l.Allow("ada"); err == nil {
 		t.Error("a large batch cost nothing")
 	}

@@ -141,8 +141,9 @@ type MessageServiceClient interface {
 	// sender's cursor, within 100 ms. Requires the action `history`.
 	MarkRead(context.Context, *v1.MarkReadRequest) (*v1.MarkReadResponse, error)
 	// SendTyping notifies the live subscribers of a channel that the caller is typing. The
-	// notification is not stored and can be lost. Clients repeat it every 3 s and show it for 6 s. At
-	// most one call per second has an effect. Requires the action `send`.
+	// notification is not stored and can be lost. Clients repeat it every 3 s and show it for 6 s.
+	// Each node forwards at most one notification per second of a user in a channel, and ignores
+	// others without an error. Requires the action `send`.
 	SendTyping(context.Context, *v1.SendTypingRequest) (*v1.SendTypingResponse, error)
 }
 
@@ -470,8 +471,9 @@ type MessageServiceHandler interface {
 	// sender's cursor, within 100 ms. Requires the action `history`.
 	MarkRead(context.Context, *v1.MarkReadRequest) (*v1.MarkReadResponse, error)
 	// SendTyping notifies the live subscribers of a channel that the caller is typing. The
-	// notification is not stored and can be lost. Clients repeat it every 3 s and show it for 6 s. At
-	// most one call per second has an effect. Requires the action `send`.
+	// notification is not stored and can be lost. Clients repeat it every 3 s and show it for 6 s.
+	// Each node forwards at most one notification per second of a user in a channel, and ignores
+	// others without an error. Requires the action `send`.
 	SendTyping(context.Context, *v1.SendTypingRequest) (*v1.SendTypingResponse, error)
 }
 

@@ -83,15 +83,17 @@ type QueueServiceClient interface {
 	// RescheduleScheduled changes the due time of a scheduled message. Fails with `not_found` if the
 	// message is due or cancelled already.
 	RescheduleScheduled(context.Context, *v1.RescheduleScheduledRequest) (*v1.RescheduleScheduledResponse, error)
-	// Consume joins a consumer group and streams the messages of the partitions that are assigned to
-	// it, within its credits. The first frame is a StreamInfo. Its stream_id identifies the stream in
-	// Ack, Nack, Extend, GrantCredits and Leave, which any node can serve. When the stream ends, its
-	// unsettled deliveries go to another consumer and count as attempts.
+	// Consume joins a consumer group as one consumer. It streams the messages of the partitions that
+	// the server assigns to this consumer, within the credits that the consumer has granted. The
+	// first frame is a StreamInfo. Its stream_id identifies the stream in Ack, Nack, Extend,
+	// GrantCredits and Leave, which any node can serve. When the stream ends, its unsettled
+	// deliveries go to another consumer and count as attempts.
 	Consume(context.Context, *v1.ConsumeRequest) (*connect.ServerStreamForClient[v1.ConsumeResponse], error)
 	// StreamingConsume is Consume with Ack, Nack, Extend, GrantCredits and Leave on the same stream.
 	// Requires a client with bidirectional streams, which browsers do not have. The first request,
 	// and no other, is `start`. The server answers every other request whose `call_id` is not 0 with
-	// one StreamingAnswer with that `call_id`.
+	// one StreamingAnswer with that `call_id`. If the client closes its half of the stream, the
+	// stream ends.
 	StreamingConsume(context.Context) (*connect.BidiStreamForClientSimple[v1.StreamingConsumeRequest, v1.StreamingConsumeResponse], error)
 	// Ack acknowledges deliveries and returns one result per delivery. The result of a delivery that
 	// the stream no longer holds is `failed_precondition`, and nothing changes. A repeat has no
@@ -102,8 +104,8 @@ type QueueServiceClient interface {
 	// longer holds, for a Nack after an Ack and for an Ack after a Nack. A repeat has no further
 	// effect.
 	Nack(context.Context, *v1.NackRequest) (*v1.NackResponse, error)
-	// Extend restarts the ack timeout of deliveries. The result of a delivery that the stream no
-	// longer holds is `failed_precondition`.
+	// Extend restarts the ack timeout of deliveries, in which the consumer must settle them. The
+	// result of a delivery that the stream no longer holds is `failed_precondition`.
 	Extend(context.Context, *v1.ExtendRequest) (*v1.ExtendResponse, error)
 	// GrantCredits raises the number of messages and bytes that the server may send on the stream. It
 	// carries running totals, so a call that is repeated or arrives late has no effect.
@@ -328,15 +330,17 @@ type QueueServiceHandler interface {
 	// RescheduleScheduled changes the due time of a scheduled message. Fails with `not_found` if the
 	// message is due or cancelled already.
 	RescheduleScheduled(context.Context, *v1.RescheduleScheduledRequest) (*v1.RescheduleScheduledResponse, error)
-	// Consume joins a consumer group and streams the messages of the partitions that are assigned to
-	// it, within its credits. The first frame is a StreamInfo. Its stream_id identifies the stream in
-	// Ack, Nack, Extend, GrantCredits and Leave, which any node can serve. When the stream ends, its
-	// unsettled deliveries go to another consumer and count as attempts.
+	// Consume joins a consumer group as one consumer. It streams the messages of the partitions that
+	// the server assigns to this consumer, within the credits that the consumer has granted. The
+	// first frame is a StreamInfo. Its stream_id identifies the stream in Ack, Nack, Extend,
+	// GrantCredits and Leave, which any node can serve. When the stream ends, its unsettled
+	// deliveries go to another consumer and count as attempts.
 	Consume(context.Context, *v1.ConsumeRequest, *connect.ServerStream[v1.ConsumeResponse]) error
 	// StreamingConsume is Consume with Ack, Nack, Extend, GrantCredits and Leave on the same stream.
 	// Requires a client with bidirectional streams, which browsers do not have. The first request,
 	// and no other, is `start`. The server answers every other request whose `call_id` is not 0 with
-	// one StreamingAnswer with that `call_id`.
+	// one StreamingAnswer with that `call_id`. If the client closes its half of the stream, the
+	// stream ends.
 	StreamingConsume(context.Context, *connect.BidiStream[v1.StreamingConsumeRequest, v1.StreamingConsumeResponse]) error
 	// Ack acknowledges deliveries and returns one result per delivery. The result of a delivery that
 	// the stream no longer holds is `failed_precondition`, and nothing changes. A repeat has no
@@ -347,8 +351,8 @@ type QueueServiceHandler interface {
 	// longer holds, for a Nack after an Ack and for an Ack after a Nack. A repeat has no further
 	// effect.
 	Nack(context.Context, *v1.NackRequest) (*v1.NackResponse, error)
-	// Extend restarts the ack timeout of deliveries. The result of a delivery that the stream no
-	// longer holds is `failed_precondition`.
+	// Extend restarts the ack timeout of deliveries, in which the consumer must settle them. The
+	// result of a delivery that the stream no longer holds is `failed_precondition`.
 	Extend(context.Context, *v1.ExtendRequest) (*v1.ExtendResponse, error)
 	// GrantCredits raises the number of messages and bytes that the server may send on the stream. It
 	// carries running totals, so a call that is repeated or arrives late has no effect.

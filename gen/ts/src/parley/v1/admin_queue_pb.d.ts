@@ -41,15 +41,16 @@ export declare type Topic = Message<"parley.v1.Topic"> & {
   partitioner: Partitioner;
 
   /**
-   * Delivers one message of a key at a time: the next one waits until the previous one is
-   * acknowledged or becomes a dead letter, also while that one is retried. Cannot be changed.
+   * Delivers one message of a key at a time to each group: the next one waits until the previous
+   * one is acknowledged or becomes a dead letter, also while that one is retried. Cannot be
+   * changed.
    *
    * @generated from field: bool strict_order = 4;
    */
   strictOrder: boolean;
 
   /**
-   * If it is not set, each of its fields has its default.
+   * How failed messages are retried. If it is not set, each of its fields has its default.
    *
    * @generated from field: parley.v1.RetryPolicy retry = 5;
    */
@@ -85,28 +86,28 @@ export declare type Topic = Message<"parley.v1.Topic"> & {
   idempotencyWindow?: Duration | undefined;
 
   /**
-   * Output only.
+   * Output only. When the topic was created.
    *
    * @generated from field: google.protobuf.Timestamp create_time = 10;
    */
   createTime?: Timestamp | undefined;
 
   /**
-   * Output only.
+   * Output only. Whether PauseTopic paused Produce and Schedule.
    *
    * @generated from field: bool produce_paused = 11;
    */
   producePaused: boolean;
 
   /**
-   * Output only.
+   * Output only. Whether PauseTopic paused the deliveries to consumers.
    *
    * @generated from field: bool consume_paused = 12;
    */
   consumePaused: boolean;
 
   /**
-   * Output only. The names of the groups, in order.
+   * Output only. The names of the topic's consumer groups, ordered by name.
    *
    * @generated from field: repeated string groups = 13;
    */
@@ -136,14 +137,15 @@ export declare type RetryPolicy = Message<"parley.v1.RetryPolicy"> & {
   maxAttempts?: number | undefined;
 
   /**
-   * 1 ms to 24 h. The default is 1 s.
+   * The upper bound of the backoff before the first retry. 1 ms to 24 h. The default is 1 s.
    *
    * @generated from field: google.protobuf.Duration min_backoff = 2;
    */
   minBackoff?: Duration | undefined;
 
   /**
-   * 1 ms to 24 h, at least min_backoff. The default is 10 minutes.
+   * The upper bound of the backoff before any retry. 1 ms to 24 h, at least min_backoff. The
+   * default is 10 minutes.
    *
    * @generated from field: google.protobuf.Duration max_backoff = 3;
    */
@@ -249,7 +251,8 @@ export declare type UpdateTopicRequest = Message<"parley.v1.UpdateTopicRequest">
 
   /**
    * The settings to change: `partitions`, `retry`, `retention`, `max_messages_per_partition`,
-   * `drop_oldest`, `idempotency_window`. JSON accepts snake case and lower camel case.
+   * `drop_oldest`, `idempotency_window`. A named setting that `topic` does not set gets its
+   * default. JSON accepts snake case and lower camel case.
    *
    * @generated from field: google.protobuf.FieldMask update_mask = 2;
    */
@@ -511,7 +514,7 @@ export declare const GetTopicStatsRequestSchema: GenMessage<GetTopicStatsRequest
 
 /**
  * GetTopicStatsResponse is the response of GetTopicStats. The counts of one partition are of one
- * moment. The partitions are counted one after another.
+ * moment. The partitions are counted at different moments.
  *
  * @generated from message parley.v1.GetTopicStatsResponse
  */
@@ -677,8 +680,9 @@ export declare type PartitionStats = Message<"parley.v1.PartitionStats"> & {
 export declare const PartitionStatsSchema: GenMessage<PartitionStats>;
 
 /**
- * GroupStats counts the work of a group in a partition, or in a whole topic, since the group was
- * created or last moved by SeekGroup.
+ * GroupStats counts the messages of a group in a partition, or in a whole topic. `unread`,
+ * `pending`, `retrying`, `parked` and `oldest_age` are current. The other counts of messages are
+ * totals since the group was created or last moved by SeekGroup.
  *
  * The messages produced since the group's start = acked + dead - replayed + unread + pending +
  * retrying + parked + delayed + trimmed.
@@ -755,21 +759,22 @@ export declare type GroupStats = Message<"parley.v1.GroupStats"> & {
   trimmed: bigint;
 
   /**
-   * The age of the oldest unsettled message.
+   * The age of the oldest unsettled message. 0 if there is none.
    *
    * @generated from field: google.protobuf.Duration oldest_age = 11;
    */
   oldestAge?: Duration | undefined;
 
   /**
-   * Connected consumers.
+   * The group's connected consumers. In a PartitionStats: 1 if one of them owns the partition,
+   * otherwise 0.
    *
    * @generated from field: int32 consumers = 12;
    */
   consumers: number;
 
   /**
-   * Partitions with a consumer.
+   * The partitions that a consumer of the group owns.
    *
    * @generated from field: int32 owned_partitions = 13;
    */
@@ -962,7 +967,7 @@ export declare type ListPartitionsRequest = Message<"parley.v1.ListPartitionsReq
   topic: string;
 
   /**
-   * If it is empty, the owners are not returned.
+   * The group whose owners are returned. If it is empty, the owners are not set.
    *
    * @generated from field: string group = 2;
    */
@@ -1007,8 +1012,9 @@ export declare type PartitionOwner = Message<"parley.v1.PartitionOwner"> & {
   partition: number;
 
   /**
-   * The owner's stream; `consumer` is its name, `node_id` the node of its stream. All three are
-   * empty if the partition has no owner.
+   * The stream of the consumer that owns the partition; `consumer` is the consumer's name,
+   * `node_id` the node of the stream. All three are empty if the partition has no owner. Only
+   * `stream_id` is set if the stream has ended and its lease has not expired yet.
    *
    * @generated from field: string stream_id = 2;
    */
@@ -1025,7 +1031,7 @@ export declare type PartitionOwner = Message<"parley.v1.PartitionOwner"> & {
   nodeId: string;
 
   /**
-   * Increases with every change of owner.
+   * Increases with every change of the partition's owner.
    *
    * @generated from field: int64 epoch = 5;
    */
@@ -1292,7 +1298,8 @@ export declare type DeadLetter = Message<"parley.v1.DeadLetter"> & {
   attempts: number;
 
   /**
-   * The `reason` of the last NackItem, or a text that says that consumers were lost too often.
+   * The `reason` of the last NackItem, or a text that says that the consumer was lost and no
+   * attempt was left.
    *
    * @generated from field: string reason = 9;
    */
@@ -1479,7 +1486,8 @@ export declare type ReplayDeadLettersRequest = Message<"parley.v1.ReplayDeadLett
   selection?: DeadLetterSelection | undefined;
 
   /**
-   * The maximum number to replay, the oldest of each partition first. 1 to 10,000; 0 means 1,000.
+   * The maximum number of dead letters to replay in this call, the oldest of each partition first.
+   * 1 to 10,000; 0 means 1,000.
    *
    * @generated from field: int32 limit = 3;
    */
@@ -1584,14 +1592,14 @@ export declare const PurgeDeadLettersResponseSchema: GenMessage<PurgeDeadLetters
  */
 export enum Partitioner {
   /**
-   * In a request: CONSISTENT_HASH.
+   * In a request it means CONSISTENT_HASH.
    *
    * @generated from enum value: PARTITIONER_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
-   * The hash of the key modulo the number of partitions. The topic cannot grow.
+   * The hash of the key modulo the number of partitions, which cannot change.
    *
    * @generated from enum value: PARTITIONER_HASH = 1;
    */
@@ -1687,21 +1695,21 @@ export declare const StartPositionSchema: GenEnum<StartPosition>;
  */
 export enum PendingOrder {
   /**
-   * In a request: IDLE.
+   * In a request it means IDLE.
    *
    * @generated from enum value: PENDING_ORDER_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
-   * Longest idle first.
+   * Deliveries with the longest `idle` first.
    *
    * @generated from enum value: PENDING_ORDER_IDLE = 1;
    */
   IDLE = 1,
 
   /**
-   * Highest attempt first.
+   * Deliveries with the highest `attempt` first.
    *
    * @generated from enum value: PENDING_ORDER_ATTEMPTS = 2;
    */

@@ -128,7 +128,7 @@ export declare type ChannelMessage = Message<"parley.v1.ChannelMessage"> & {
 
   /**
    * The sender: the subject of the sender's token, or the user that a holder of `send_as` named.
-   * `~erased` is never a user.
+   * `~erased` is reserved and never the subject of a token.
    *
    * @generated from field: string from_id = 5;
    */
@@ -159,7 +159,8 @@ export declare type ChannelMessage = Message<"parley.v1.ChannelMessage"> & {
   clientMsgId: string;
 
   /**
-   * When the server accepted the message, in milliseconds. Within a channel times never decrease.
+   * When the server accepted the message, with a precision of milliseconds. Within a channel times
+   * never decrease.
    *
    * @generated from field: google.protobuf.Timestamp msg_time = 10;
    */
@@ -199,7 +200,7 @@ export declare type ChannelMember = Message<"parley.v1.ChannelMember"> & {
   userId: string;
 
   /**
-   * The default is MEMBER.
+   * The role of the member. The default is MEMBER.
    *
    * @generated from field: parley.v1.MemberRole role = 2;
    */
@@ -565,7 +566,7 @@ export declare const MarkReadRequestSchema: GenMessage<MarkReadRequest>;
  */
 export declare type MarkReadResponse = Message<"parley.v1.MarkReadResponse"> & {
   /**
-   * The read cursor: `seq`, or the previous cursor if that is higher.
+   * The caller's read cursor after the call: `seq`, or the previous cursor if that is higher.
    *
    * @generated from field: int64 read_seq = 1;
    */
@@ -651,7 +652,7 @@ export enum MessageStatus {
 
   /**
    * The message was recalled. It is a tombstone without content and metadata. It keeps its seq and
-   * still counts.
+   * is still included in counts.
    *
    * @generated from enum value: MESSAGE_STATUS_RECALLED = 3;
    */
@@ -670,7 +671,7 @@ export declare const MessageStatusSchema: GenEnum<MessageStatus>;
  */
 export enum MemberRole {
   /**
-   * In a request: MEMBER.
+   * In a request it means MEMBER.
    *
    * @generated from enum value: MEMBER_ROLE_UNSPECIFIED = 0;
    */

@@ -24,7 +24,7 @@ export declare type ErrorDetail = Message<"parley.v1.ErrorDetail"> & {
   reason: ErrorReason;
 
   /**
-   * Whether the same call may succeed later.
+   * Whether the same call, or a new stream, may succeed later. It follows from the reason's number.
    *
    * @generated from field: bool retryable = 2;
    */
@@ -39,8 +39,8 @@ export declare type ErrorDetail = Message<"parley.v1.ErrorDetail"> & {
   field: string;
 
   /**
-   * The limit that was exceeded, in the unit of the field: bytes, items or a seq. 0 if the error is
-   * not about a limit.
+   * The limit that was exceeded, in the unit of the field: bytes, items, seconds or a seq. 0 if the
+   * error is not about a limit.
    *
    * @generated from field: int64 limit = 4;
    */
@@ -61,8 +61,8 @@ export declare type ErrorDetail = Message<"parley.v1.ErrorDetail"> & {
   requestId: string;
 
   /**
-   * If the server ended a stream: the last position that it sent for each channel. With NOT_MEMBER:
-   * the channels that were refused.
+   * If the server ended a Subscribe stream: the last position that it sent for each channel. With
+   * NOT_MEMBER: the channels that were refused, without positions.
    *
    * @generated from field: repeated parley.v1.LastPosition positions = 7;
    */
@@ -76,7 +76,8 @@ export declare type ErrorDetail = Message<"parley.v1.ErrorDetail"> & {
 export declare const ErrorDetailSchema: GenMessage<ErrorDetail>;
 
 /**
- * LastPosition is the position of the last entry of a channel that was sent on a stream.
+ * LastPosition is the position from which to subscribe to a channel again: that of the last entry
+ * that was sent on the stream that ended, or the requested one if none was sent.
  *
  * @generated from message parley.v1.LastPosition
  */
@@ -152,7 +153,7 @@ export enum ErrorReason {
   UNSPECIFIED = 0,
 
   /**
-   * A field breaks its rule. `field` and `limit` say which field and which limit.
+   * A field breaks its rule. `field` names it. `limit` is the limit that it breaks, or 0.
    *
    * @generated from enum value: ERROR_REASON_INVALID_FIELD = 1;
    */
@@ -243,14 +244,15 @@ export enum ErrorReason {
   RESYNC = 13,
 
   /**
-   * The caller has no live stream with this stream_id.
+   * The caller has no live Subscribe stream with this stream_id.
    *
    * @generated from enum value: ERROR_REASON_STREAM_NOT_FOUND = 14;
    */
   STREAM_NOT_FOUND = 14,
 
   /**
-   * The request, or a part of it, is larger than its limit. `field` and `limit` say which.
+   * The request, or a part of it, is larger than `limit` allows. `field` names the part; it is
+   * empty for the request as a whole.
    *
    * @generated from enum value: ERROR_REASON_TOO_LARGE = 15;
    */
@@ -272,8 +274,8 @@ export enum ErrorReason {
   UNIMPLEMENTED = 17,
 
   /**
-   * The channel is members-only and the caller is not a member. In an error of Subscribe,
-   * `positions` lists every such channel.
+   * The channel is members-only and the caller is not a member. In an error of Subscribe or
+   * UpdateSubscription, `positions` lists every such channel of the request.
    *
    * @generated from enum value: ERROR_REASON_NOT_MEMBER = 18;
    */
@@ -344,7 +346,7 @@ export enum ErrorReason {
   LEASE_LOST = 27,
 
   /**
-   * The delivery was settled before, with another outcome.
+   * The delivery was settled before. For an Ack or a Nack: with another outcome.
    *
    * @generated from enum value: ERROR_REASON_ALREADY_SETTLED = 28;
    */
@@ -380,28 +382,31 @@ export enum ErrorReason {
   HISTORY_GONE = 32,
 
   /**
-   * The caller is over its rate limit. `retry_after` says how long to wait.
+   * The caller is over its rate limit, or the server has too many pending writes. `retry_after`
+   * says how long to wait. Nothing was changed.
    *
    * @generated from enum value: ERROR_REASON_RATE_LIMITED = 100;
    */
   RATE_LIMITED = 100,
 
   /**
-   * The store did not answer in time. Nothing was changed.
+   * The store, another node or the source of the keys that verify tokens did not answer in time,
+   * the store is behind, or other calls keep changing the topic. Nothing was changed.
    *
    * @generated from enum value: ERROR_REASON_STORE_UNAVAILABLE = 101;
    */
   STORE_UNAVAILABLE = 101,
 
   /**
-   * The server does not know whether the write was stored. Repeat it with the same id.
+   * The server does not know whether the change was made. Repeat the call with the same ids.
    *
    * @generated from enum value: ERROR_REASON_OUTCOME_UNKNOWN = 102;
    */
   OUTCOME_UNKNOWN = 102,
 
   /**
-   * An earlier item of the batch failed with a retryable error. This item was not attempted.
+   * An earlier item of the batch, for the same channel, failed with a retryable error. This item
+   * was not attempted.
    *
    * @generated from enum value: ERROR_REASON_BATCH_ABORTED = 103;
    */
@@ -416,14 +421,15 @@ export enum ErrorReason {
   SLOW_CONSUMER = 104,
 
   /**
-   * The token has expired. Get a new token and repeat the call, or open a new stream.
+   * The token of the call or of the stream has expired. Get a new token and repeat the call, or
+   * open a new stream.
    *
    * @generated from enum value: ERROR_REASON_TOKEN_EXPIRED = 105;
    */
   TOKEN_EXPIRED = 105,
 
   /**
-   * The server is shutting down. Another node can serve the call.
+   * The node is shutting down. Another node can serve the call.
    *
    * @generated from enum value: ERROR_REASON_SHUTTING_DOWN = 106;
    */
@@ -444,8 +450,8 @@ export enum ErrorReason {
   INTERNAL = 108,
 
   /**
-   * The client read the stream too slowly: a write to it took longer than allowed. The server ended
-   * the stream.
+   * The client read its stream too slowly: a write to the connection took longer than allowed. The
+   * server ended the stream.
    *
    * @generated from enum value: ERROR_REASON_STREAM_STALLED = 109;
    */

@@ -270,8 +270,8 @@ export declare type ListMessagesResponse = Message<"parley.v1.ListMessagesRespon
   nextPageToken: string;
 
   /**
-   * The last entry of the log when the page was read. It is beyond the last message if it is an
-   * edit or a recall.
+   * The last entry of the log when the page was read. It is beyond the last message if that entry
+   * is an edit or a recall.
    *
    * @generated from field: int64 head_seq = 3;
    */
@@ -713,8 +713,9 @@ export declare const MessageService: GenService<{
   },
   /**
    * SendTyping notifies the live subscribers of a channel that the caller is typing. The
-   * notification is not stored and can be lost. Clients repeat it every 3 s and show it for 6 s. At
-   * most one call per second has an effect. Requires the action `send`.
+   * notification is not stored and can be lost. Clients repeat it every 3 s and show it for 6 s.
+   * Each node forwards at most one notification per second of a user in a channel, and ignores
+   * others without an error. Requires the action `send`.
    *
    * @generated from rpc parley.v1.MessageService.SendTyping
    */

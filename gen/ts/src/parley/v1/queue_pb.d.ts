@@ -20,16 +20,16 @@ export declare const file_parley_v1_queue: GenFile;
  */
 export declare type QueueMessage = Message<"parley.v1.QueueMessage"> & {
   /**
-   * Selects the partition. Messages of one key are delivered in order. Up to 256 bytes of UTF-8
-   * without NUL. Without a key, the idempotency key selects the partition; without either, the
-   * partitions take turns.
+   * Selects the partition. Messages of one key are delivered in order, except during retries in
+   * topics without strict order. Up to 256 bytes of UTF-8 without NUL. Without a key, the
+   * idempotency key selects the partition; without either, the partitions take turns.
    *
    * @generated from field: string key = 1;
    */
   key: string;
 
   /**
-   * Up to 262,144 bytes.
+   * The content, which the server does not interpret. Up to 262,144 bytes.
    *
    * @generated from field: bytes payload = 2;
    */
@@ -45,8 +45,9 @@ export declare type QueueMessage = Message<"parley.v1.QueueMessage"> & {
   headers: { [key: string]: string };
 
   /**
-   * Makes the produce idempotent within the topic's window and the message's partition. A repeat
-   * must have the same `key`. Up to 128 printable ASCII characters without spaces.
+   * Makes Produce and Schedule idempotent within the topic's `idempotency_window` and the message's
+   * partition. A repeat must have the same `key`. Up to 128 printable ASCII characters without
+   * spaces. If it is empty, a repeat appends another message.
    *
    * @generated from field: string idempotency_key = 4;
    */
@@ -105,7 +106,7 @@ export declare type ProduceResponse = Message<"parley.v1.ProduceResponse"> & {
 export declare const ProduceResponseSchema: GenMessage<ProduceResponse>;
 
 /**
- * ProduceResult is the result of one message.
+ * ProduceResult is the result of one message of a ProduceRequest.
  *
  * @generated from message parley.v1.ProduceResult
  */
@@ -135,7 +136,7 @@ export declare type ProduceResult = Message<"parley.v1.ProduceResult"> & {
 export declare const ProduceResultSchema: GenMessage<ProduceResult>;
 
 /**
- * ProducedMessage is the receipt of a produced message.
+ * ProducedMessage is the receipt of a message that Produce stored.
  *
  * @generated from message parley.v1.ProducedMessage
  */
@@ -252,7 +253,7 @@ export declare type ScheduleResponse = Message<"parley.v1.ScheduleResponse"> & {
 export declare const ScheduleResponseSchema: GenMessage<ScheduleResponse>;
 
 /**
- * ScheduleResult is the result of one message.
+ * ScheduleResult is the result of one message of a ScheduleRequest.
  *
  * @generated from message parley.v1.ScheduleResult
  */
@@ -449,24 +450,24 @@ export declare type ConsumeRequest = Message<"parley.v1.ConsumeRequest"> & {
   consumer: string;
 
   /**
-   * The number of messages that the server may send before GrantCredits. 1 to 10,000.
+   * The number of messages that the server may send before the first GrantCredits. 1 to 10,000.
    *
    * @generated from field: int64 max_messages = 4;
    */
   maxMessages: bigint;
 
   /**
-   * The number of bytes (payloads, keys and headers) that the server may send before GrantCredits.
-   * 1 to 67,108,864; the default is 8 MiB. A message that is larger than the remaining credit is
-   * sent when no other delivery is in flight.
+   * The number of bytes (payloads, keys and headers) that the server may send before the first
+   * GrantCredits. 1 to 67,108,864; the default is 8 MiB. A message that is larger than the
+   * remaining credit is sent when no other delivery is in flight.
    *
    * @generated from field: optional int64 max_bytes = 5;
    */
   maxBytes?: bigint | undefined;
 
   /**
-   * The time within which the consumer must settle or extend a delivery. 1 s to 12 h; the default
-   * is 30 s. When it passes, the server ends the stream and treats the consumer as lost.
+   * The time within which the consumer must settle or extend each delivery. 1 s to 12 h; the
+   * default is 30 s. When it passes, the server ends the stream and treats the consumer as lost.
    *
    * @generated from field: google.protobuf.Duration ack_timeout = 6;
    */
@@ -491,7 +492,7 @@ export declare type ConsumeResponse = Message<"parley.v1.ConsumeResponse"> & {
    */
   frame: {
     /**
-     * The first frame, and only the first.
+     * Only in the first frame of the stream.
      *
      * @generated from field: parley.v1.StreamInfo info = 1;
      */
@@ -505,7 +506,7 @@ export declare type ConsumeResponse = Message<"parley.v1.ConsumeResponse"> & {
     case: "deliveries";
   } | {
     /**
-     * The partitions that are assigned to the consumer. Sent at every change.
+     * All partitions that are assigned to the consumer. Sent at every change.
      *
      * @generated from field: parley.v1.PartitionAssignment assignment = 3;
      */
@@ -527,13 +528,13 @@ export declare type ConsumeResponse = Message<"parley.v1.ConsumeResponse"> & {
 export declare const ConsumeResponseSchema: GenMessage<ConsumeResponse>;
 
 /**
- * PartitionAssignment lists the partitions of a consumer.
+ * PartitionAssignment lists all partitions that are assigned to a consumer.
  *
  * @generated from message parley.v1.PartitionAssignment
  */
 export declare type PartitionAssignment = Message<"parley.v1.PartitionAssignment"> & {
   /**
-   * Ascending.
+   * In ascending order. Empty if none is assigned.
    *
    * @generated from field: repeated int32 partitions = 1;
    */
@@ -554,7 +555,7 @@ export declare type PartitionAssignment = Message<"parley.v1.PartitionAssignment
 export declare const PartitionAssignmentSchema: GenMessage<PartitionAssignment>;
 
 /**
- * DeliveryBatch is one or more deliveries. Those of one partition are in order.
+ * DeliveryBatch is one or more deliveries of a Consume stream. Those of one partition are in order.
  *
  * @generated from message parley.v1.DeliveryBatch
  */
@@ -909,7 +910,8 @@ export declare type ExtendRequest = Message<"parley.v1.ExtendRequest"> & {
   } | { case: undefined; value?: undefined };
 
   /**
-   * From now, 1 s to 12 h. The default is the `ack_timeout` of the ConsumeRequest.
+   * The new ack timeout, from now. 1 s to 12 h. The default is the `ack_timeout` of the
+   * ConsumeRequest.
    *
    * @generated from field: google.protobuf.Duration ack_timeout = 6;
    */
@@ -923,7 +925,7 @@ export declare type ExtendRequest = Message<"parley.v1.ExtendRequest"> & {
 export declare const ExtendRequestSchema: GenMessage<ExtendRequest>;
 
 /**
- * DeliveryTokens names deliveries by their tokens.
+ * DeliveryTokens names deliveries by the tokens that the server sent with them.
  *
  * @generated from message parley.v1.DeliveryTokens
  */
@@ -963,7 +965,7 @@ export declare const AllDeliveriesSchema: GenMessage<AllDeliveries>;
  */
 export declare type ExtendResponse = Message<"parley.v1.ExtendResponse"> & {
   /**
-   * One result per token, in the same order.
+   * One result per token, in the same order. Empty if the request names all deliveries.
    *
    * @generated from field: repeated parley.v1.SettleResult results = 1;
    */
@@ -998,15 +1000,16 @@ export declare type GrantCreditsRequest = Message<"parley.v1.GrantCreditsRequest
   streamId: string;
 
   /**
-   * The number of messages that the server may have sent since the stream began: at most 10,000
-   * more than it has sent. A value lower than an earlier one has no effect.
+   * The number of messages that the server may send in total from the beginning of the stream: at
+   * most 10,000 more than it has sent. A value lower than an earlier one has no effect.
    *
    * @generated from field: int64 total_messages = 4;
    */
   totalMessages: bigint;
 
   /**
-   * The same in bytes: at most 67,108,864 more than it has sent.
+   * The number of bytes that the server may send in total from the beginning of the stream: at most
+   * 67,108,864 more than it has sent.
    *
    * @generated from field: int64 total_bytes = 5;
    */
@@ -1082,8 +1085,8 @@ export declare const LeaveResponseSchema: GenMessage<LeaveResponse>;
  */
 export declare type StreamingConsumeRequest = Message<"parley.v1.StreamingConsumeRequest"> & {
   /**
-   * Identifies the answer. With 0 the server answers only if the request, or one of its items,
-   * fails.
+   * An id that the client chooses and the StreamingAnswer repeats. With 0 the server answers only
+   * if the request, or one of its items, fails.
    *
    * @generated from field: int64 call_id = 1;
    */
@@ -1259,7 +1262,7 @@ export declare type StreamingConsumeResponse = Message<"parley.v1.StreamingConsu
    */
   frame: {
     /**
-     * A frame of Consume.
+     * A frame as Consume sends it.
      *
      * @generated from field: parley.v1.ConsumeResponse consume = 1;
      */
@@ -1281,7 +1284,7 @@ export declare type StreamingConsumeResponse = Message<"parley.v1.StreamingConsu
 export declare const StreamingConsumeResponseSchema: GenMessage<StreamingConsumeResponse>;
 
 /**
- * StreamingAnswer is the answer to one request.
+ * StreamingAnswer is the answer to one request of a StreamingConsume stream.
  *
  * @generated from message parley.v1.StreamingAnswer
  */
@@ -1382,10 +1385,11 @@ export declare const QueueService: GenService<{
     output: typeof RescheduleScheduledResponseSchema;
   },
   /**
-   * Consume joins a consumer group and streams the messages of the partitions that are assigned to
-   * it, within its credits. The first frame is a StreamInfo. Its stream_id identifies the stream in
-   * Ack, Nack, Extend, GrantCredits and Leave, which any node can serve. When the stream ends, its
-   * unsettled deliveries go to another consumer and count as attempts.
+   * Consume joins a consumer group as one consumer. It streams the messages of the partitions that
+   * the server assigns to this consumer, within the credits that the consumer has granted. The
+   * first frame is a StreamInfo. Its stream_id identifies the stream in Ack, Nack, Extend,
+   * GrantCredits and Leave, which any node can serve. When the stream ends, its unsettled
+   * deliveries go to another consumer and count as attempts.
    *
    * @generated from rpc parley.v1.QueueService.Consume
    */
@@ -1398,7 +1402,8 @@ export declare const QueueService: GenService<{
    * StreamingConsume is Consume with Ack, Nack, Extend, GrantCredits and Leave on the same stream.
    * Requires a client with bidirectional streams, which browsers do not have. The first request,
    * and no other, is `start`. The server answers every other request whose `call_id` is not 0 with
-   * one StreamingAnswer with that `call_id`.
+   * one StreamingAnswer with that `call_id`. If the client closes its half of the stream, the
+   * stream ends.
    *
    * @generated from rpc parley.v1.QueueService.StreamingConsume
    */
@@ -1433,8 +1438,8 @@ export declare const QueueService: GenService<{
     output: typeof NackResponseSchema;
   },
   /**
-   * Extend restarts the ack timeout of deliveries. The result of a delivery that the stream no
-   * longer holds is `failed_precondition`.
+   * Extend restarts the ack timeout of deliveries, in which the consumer must settle them. The
+   * result of a delivery that the stream no longer holds is `failed_precondition`.
    *
    * @generated from rpc parley.v1.QueueService.Extend
    */

@@ -107,7 +107,7 @@ export declare type ServerLimits = Message<"parley.v1.ServerLimits"> & {
   maxProduceMessages: number;
 
   /**
-   * The number of Consume streams of one subject on one node.
+   * The number of Consume and StreamingConsume streams of one subject on one node.
    *
    * @generated from field: int32 max_consumers_per_subject = 7;
    */
@@ -128,7 +128,7 @@ export declare type ServerLimits = Message<"parley.v1.ServerLimits"> & {
 export declare const ServerLimitsSchema: GenMessage<ServerLimits>;
 
 /**
- * ServerFeature is an optional part of a server.
+ * ServerFeature is a part that a server may have or lack.
  *
  * @generated from enum parley.v1.ServerFeature
  */

@@ -39,7 +39,7 @@ export const ServerFeatureSchema = /*@__PURE__*/
   enumDesc(file_parley_v1_server, 0);
 
 /**
- * ServerFeature is an optional part of a server.
+ * ServerFeature is a part that a server may have or lack.
  *
  * @generated from enum parley.v1.ServerFeature
  */

@@ -80,7 +80,7 @@ export declare type SubscribeResponse = Message<"parley.v1.SubscribeResponse"> &
    */
   frame: {
     /**
-     * The first frame, and only the first.
+     * Only in the first frame of the stream.
      *
      * @generated from field: parley.v1.StreamInfo info = 1;
      */
@@ -117,7 +117,7 @@ export declare type SubscribeResponse = Message<"parley.v1.SubscribeResponse"> &
 export declare const SubscribeResponseSchema: GenMessage<SubscribeResponse>;
 
 /**
- * EventBatch is one or more events.
+ * EventBatch is one or more events of the channels that the stream follows.
  *
  * @generated from message parley.v1.EventBatch
  */

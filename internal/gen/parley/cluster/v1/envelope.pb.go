@@ -112,7 +112,8 @@ func (x *Announcement) GetStore() string {
 	return ""
 }
 
-// Reply is the response to a call between nodes. A reply without an outcome is invalid.
+// Reply is the response to a call between nodes. A reply that sets neither result nor fault is
+// invalid.
 type Reply struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Outcome:
@@ -197,7 +198,8 @@ func (*Reply_Result) isReply_Outcome() {}
 
 func (*Reply_Fault) isReply_Outcome() {}
 
-// AppendRequest asks a bucket's home node to append drafts. The calling node has authorized them.
+// AppendRequest asks the node that writes a bucket (a share of the channels) to append drafts. The
+// calling node has authorized them.
 type AppendRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Drafts        []*Draft               `protobuf:"bytes,1,rep,name=drafts,proto3" json:"drafts,omitempty"`
@@ -242,7 +244,7 @@ func (x *AppendRequest) GetDrafts() []*Draft {
 	return nil
 }
 
-// Draft is message.Draft.
+// Draft is a message.Draft as sent between nodes: an entry to append.
 type Draft struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 0 send, 1 edit, 2 recall.
@@ -405,7 +407,7 @@ func (x *AppendResponse) GetOutcomes() []*Outcome {
 	return nil
 }
 
-// Outcome is message.Outcome.
+// Outcome is a message.Outcome as sent between nodes: the result of appending a draft.
 type Outcome struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	MsgId       string                 `protobuf:"bytes,1,opt,name=msg_id,json=msgId,proto3" json:"msg_id,omitempty"`
@@ -499,7 +501,8 @@ func (x *Outcome) GetFault() *Fault {
 	return nil
 }
 
-// Fault is fault.Error without its cause, which only the failing node logs.
+// Fault is a fault.Error as sent between nodes, without its cause and positions. Only the failing
+// node logs the cause.
 type Fault struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// fault.Kind.
@@ -725,7 +728,8 @@ func (x *UpdateStreamRequest) GetRemove() []string {
 	return nil
 }
 
-// Position is fanout.Position.
+// Position is a fanout.Position as sent between nodes: a channel to subscribe to, and where to
+// start.
 type Position struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	ChannelId string                 `protobuf:"bytes,1,opt,name=channel_id,json=channelId,proto3" json:"channel_id,omitempty"`

@@ -537,7 +537,7 @@ func (x *QueueNackRequest) GetItems() []*QueueNack {
 	return nil
 }
 
-// QueueNack is queue.Nack.
+// QueueNack is a queue.Nack as sent between nodes: a delivery that its consumer returns.
 type QueueNack struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Token         string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
@@ -745,7 +745,8 @@ func (x *QueueCreditsRequest) GetTotalBytes() int64 {
 	return 0
 }
 
-// QueueLeaveRequest makes the consumer of a stream leave its group.
+// QueueLeaveRequest makes the consumer of a stream leave its group gracefully, as the call Leave
+// does.
 type QueueLeaveRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Stream        *QueueStream           `protobuf:"bytes,1,opt,name=stream,proto3" json:"stream,omitempty"`
@@ -793,7 +794,7 @@ func (x *QueueLeaveRequest) GetStream() *QueueStream {
 // QueueResults is the response to a call about deliveries.
 type QueueResults struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// One per item, in the same order. An empty reason means that the item succeeded.
+	// One per delivery of the request, in the same order. An empty reason means success.
 	Results       []*Fault `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

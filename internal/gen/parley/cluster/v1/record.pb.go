@@ -259,77 +259,6 @@ func (x *Meta) GetSecret() []byte {
 	return nil
 }
 
-// PageToken is the contents of a page token before it is signed.
-type PageToken struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// SHA-256 of the query that the token continues.
-	Query   []byte `protobuf:"bytes,1,opt,name=query,proto3" json:"query,omitempty"`
-	Subject string `protobuf:"bytes,2,opt,name=subject,proto3" json:"subject,omitempty"`
-	Epoch   string `protobuf:"bytes,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	// The seq of the last message on the previous page.
-	Seq           int64 `protobuf:"varint,4,opt,name=seq,proto3" json:"seq,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *PageToken) Reset() {
-	*x = PageToken{}
-	mi := &file_parley_cluster_v1_record_proto_msgTypes[2]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *PageToken) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*PageToken) ProtoMessage() {}
-
-func (x *PageToken) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_cluster_v1_record_proto_msgTypes[2]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use PageToken.ProtoReflect.Descriptor instead.
-func (*PageToken) Descriptor() ([]byte, []int) {
-	return file_parley_cluster_v1_record_proto_rawDescGZIP(), []int{2}
-}
-
-func (x *PageToken) GetQuery() []byte {
-	if x != nil {
-		return x.Query
-	}
-	return nil
-}
-
-func (x *PageToken) GetSubject() string {
-	if x != nil {
-		return x.Subject
-	}
-	return ""
-}
-
-func (x *PageToken) GetEpoch() string {
-	if x != nil {
-		return x.Epoch
-	}
-	return ""
-}
-
-func (x *PageToken) GetSeq() int64 {
-	if x != nil {
-		return x.Seq
-	}
-	return 0
-}
-
 var File_parley_cluster_v1_record_proto protoreflect.FileDescriptor
 
 const file_parley_cluster_v1_record_proto_rawDesc = "" +
@@ -362,12 +291,7 @@ const file_parley_cluster_v1_record_proto_rawDesc = "" +
 	"\x04Meta\x12\x18\n" +
 	"\abuckets\x18\x01 \x01(\x05R\abuckets\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\tR\x05epoch\x12\x16\n" +
-	"\x06secret\x18\x03 \x01(\fR\x06secret\"c\n" +
-	"\tPageToken\x12\x14\n" +
-	"\x05query\x18\x01 \x01(\fR\x05query\x12\x18\n" +
-	"\asubject\x18\x02 \x01(\tR\asubject\x12\x14\n" +
-	"\x05epoch\x18\x03 \x01(\tR\x05epoch\x12\x10\n" +
-	"\x03seq\x18\x04 \x01(\x03R\x03seqBEZCgithub.com/parleyhq/parley/internal/gen/parley/cluster/v1;clusterv1b\x06proto3"
+	"\x06secret\x18\x03 \x01(\fR\x06secretBEZCgithub.com/parleyhq/parley/internal/gen/parley/cluster/v1;clusterv1b\x06proto3"
 
 var (
 	file_parley_cluster_v1_record_proto_rawDescOnce sync.Once
@@ -381,15 +305,14 @@ func file_parley_cluster_v1_record_proto_rawDescGZIP() []byte {
 	return file_parley_cluster_v1_record_proto_rawDescData
 }
 
-var file_parley_cluster_v1_record_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_parley_cluster_v1_record_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
 var file_parley_cluster_v1_record_proto_goTypes = []any{
-	(*Entry)(nil),     // 0: parley.cluster.v1.Entry
-	(*Meta)(nil),      // 1: parley.cluster.v1.Meta
-	(*PageToken)(nil), // 2: parley.cluster.v1.PageToken
-	nil,               // 3: parley.cluster.v1.Entry.MetadataEntry
+	(*Entry)(nil), // 0: parley.cluster.v1.Entry
+	(*Meta)(nil),  // 1: parley.cluster.v1.Meta
+	nil,           // 2: parley.cluster.v1.Entry.MetadataEntry
 }
 var file_parley_cluster_v1_record_proto_depIdxs = []int32{
-	3, // 0: parley.cluster.v1.Entry.metadata:type_name -> parley.cluster.v1.Entry.MetadataEntry
+	2, // 0: parley.cluster.v1.Entry.metadata:type_name -> parley.cluster.v1.Entry.MetadataEntry
 	1, // [1:1] is the sub-list for method output_type
 	1, // [1:1] is the sub-list for method input_type
 	1, // [1:1] is the sub-list for extension type_name
@@ -408,7 +331,7 @@ func file_parley_cluster_v1_record_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_parley_cluster_v1_record_proto_rawDesc), len(file_parley_cluster_v1_record_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   4,
+			NumMessages:   3,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
