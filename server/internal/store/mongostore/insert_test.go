@@ -169,7 +169,7 @@ func TestAConflictWithoutAMajorityIsUnknown(t *testing.T) {
 	}
 }
 
-// writes matches the requests that write entries.
+// writes reports whether a request to MongoDB inserts or updates entries.
 func writes(request []byte) bool {
 	return bytes.Contains(request, []byte("messages_")) &&
 		(bytes.Contains(request, []byte("\x02insert\x00")) || bytes.Contains(request, []byte("\x02update\x00")))

@@ -145,8 +145,8 @@ func TestOpenRefusesAnotherNumberOfBuckets(t *testing.T) {
 	}
 }
 
-// TestOpenRefusesAnotherFormat: a later format is refused; a store from before formats were written
-// is not.
+// TestOpenRefusesAnotherFormat checks that Open refuses a store of a later format, and accepts one
+// without a format, which an older server has created.
 func TestOpenRefusesAnotherFormat(t *testing.T) {
 	t.Parallel()
 	cfg := mongostore.Config{URI: testkit.MongoURI(t), Database: testkit.MongoDatabase(t)}

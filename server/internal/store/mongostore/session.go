@@ -9,8 +9,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 )
 
-// horizon is the highest operation time that an answer to this store has carried. Safe for
-// concurrent use.
+// horizon is the highest operation time of the server's answers to this store. No read is answered
+// from an earlier state. Safe for concurrent use.
 type horizon struct {
 	mu sync.Mutex
 	at bson.Timestamp // guarded by mu
