@@ -70,7 +70,7 @@ func (f *follower) next(ctx context.Context, most int) error {
 	return nil
 }
 
-// until reads until the feed has returned every channel up to these seqs.
+// until reads until the feed has returned every channel up to the channel's seq in seqs.
 func (f *follower) until(t tester, seqs map[string]int64) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -107,7 +107,7 @@ func (f *follower) close(t tester) {
 	}
 }
 
-// ends returns the last seqs of drafts.
+// ends returns the last seq of each draft by channel.
 func ends(drafts ...*draft) map[string]int64 {
 	seqs := map[string]int64{}
 	for _, d := range drafts {

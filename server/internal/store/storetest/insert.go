@@ -134,7 +134,7 @@ func insertOtherSenders(t *testing.T, p *fixture) {
 	equal(t, "log", want, p.all(t, d[0].channel))
 }
 
-// longestIDs tests ids of 128 characters that differ only in the last one.
+// longestIDs tests that ids of 128 characters that differ only in the last one are different.
 func longestIDs(t *testing.T, p *fixture) {
 	for _, channel := range []string{longest('a'), longest('b')} {
 		d := &draft{channel: channel}
