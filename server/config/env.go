@@ -68,7 +68,8 @@ func isSecret(def any) bool {
 	return false
 }
 
-// envSettings returns the values of the variables, in their order.
+// envSettings returns the values that environ's variables set, in the order of environ. It reports
+// errors, such as unknown variables, to c.
 func envSettings(environ []string, known map[string]any, c *checker) []setting {
 	vars := variables(known)
 	var settings []setting
