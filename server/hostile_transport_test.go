@@ -13,13 +13,13 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// Hostile calls, as far as a single request shows them, and their effects.
+// Hostile input in the paths, headers, encodings and bodies of single requests.
 //
 // No request has a Struct, an Any or a Timestamp. Invalid numbers and deep nesting are therefore
 // tested in unknown fields and number fields. Bad Timestamps and panics are tested in
 // rpc/intercept.
 
-// header returns the header of a line.
+// header returns an HTTP header with the given keys and values in turn.
 func header(kv ...string) http.Header {
 	h := make(http.Header)
 	for i := 0; i < len(kv); i += 2 {
@@ -74,7 +74,7 @@ func gzipped(procedure string, data []byte) func(*dialect, []byte) []byte {
 	}
 }
 
-// whole sends data as the whole body in every dialect.
+// whole returns a line's body that is data in every dialect, whatever the payload is.
 func whole(data []byte) func(*dialect, []byte) []byte {
 	return func(*dialect, []byte) []byte { return data }
 }
@@ -84,7 +84,7 @@ const (
 	oneStatus  = 200 // of gRPC and of streams, which carry their code elsewhere
 )
 
-// getLines send GET to the calls that change something, by each of their names.
+// getLines returns GET requests for calls of MessageService that change something.
 func getLines() []line {
 	var lines []line
 	for _, procedure := range []string{

@@ -26,8 +26,8 @@ func idleStack() float64 {
 	return 24 << 10
 }
 
-// idle opens n streams on separate connections and reads their first frames. After that nothing
-// reads them.
+// idle opens n Subscribe streams on separate connections and reads their first frames. After that
+// nothing reads them.
 func idle(tb testing.TB, s *servertest.Server, n int) {
 	tb.Helper()
 	request, err := proto.Marshal(&parleyv1.SubscribeRequest{Channels: []*parleyv1.ChannelPosition{{ChannelId: "room"}}})
