@@ -26,9 +26,9 @@ func answerTo[M any, P interface {
 	return out
 }
 
-// TestHostileOddButValidRequestsAreAccepted checks requests that look odd but are valid: unknown
-// fields that have no effect, values at a limit, text in any script, and both JSON forms of
-// numbers. What was sent is read back unchanged.
+// TestHostileOddButValidRequestsAreAccepted checks that requests that look odd but are valid are
+// accepted: unknown fields that have no effect, values at a limit, text in any script, and both
+// JSON forms of numbers. What was sent is read back unchanged.
 func TestHostileOddButValidRequestsAreAccepted(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)

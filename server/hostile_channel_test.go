@@ -57,7 +57,8 @@ func numbered(n int) []string {
 
 // memberList describes how a call names users: as members, or by user id only.
 type memberList struct {
-	// field is the name of the list. user follows an item's index in the path of its id.
+	// field is the name of the request's list. user is what follows an item's index in the path of
+	// its user id; it may be empty.
 	field, user string
 	// tag is the list's field number and wire type.
 	tag string

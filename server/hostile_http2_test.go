@@ -149,9 +149,9 @@ func TestHostileEndlessContinuation(t *testing.T) {
 	}
 }
 
-// TestHostileEmptyContinuation checks a header that continues with empty frames. They add nothing
-// to the header's size, which is all that net/http bounds. The connection ends when no whole header
-// has arrived within the time of a ping and its answer.
+// TestHostileEmptyContinuation checks that a header that continues with empty frames ends its
+// connection, if no whole header arrives within the time of a ping and its answer. Empty frames add
+// nothing to the header's size, which is all that net/http bounds.
 func TestHostileEmptyContinuation(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)

@@ -73,7 +73,8 @@ func capabilityLines(g *target) []line {
 		add("who is no operator, with a name that is none", procedure, worker, request("", ""))
 	}
 	add("who is no operator", listTopics, worker, &parleyv1.ListTopicsRequest{})
-	// An operator who may only read changes nothing, and one who may only write reads nothing.
+	// A token whose only admin action is read permits no change, and one with write only permits no
+	// read.
 	looks, changes := mint(ident.Principal{Admin: []ident.Action{ident.Read}}), mint(ident.Principal{Admin: []ident.Action{ident.Write}})
 	for procedure, request := range adminCalls {
 		if opts, _ := methods()[procedure].Options().(*descriptorpb.MethodOptions); opts.GetIdempotencyLevel() == descriptorpb.MethodOptions_NO_SIDE_EFFECTS {

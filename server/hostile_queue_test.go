@@ -293,7 +293,7 @@ func (g *target) workshop() (scheduledID string) {
 	return due.GetResults()[0].GetScheduled().GetMessageId()
 }
 
-// queueState describes the server's queue state, without ages.
+// queueState describes all topics with their settings and statistics, without ages.
 func (g *target) queueState() string {
 	g.t.Helper()
 	admin, ctx := g.Admin(g.Token), g.t.Context()

@@ -114,9 +114,9 @@ func TestHostileSubscriptionLimits(t *testing.T) { //nolint:paralleltest // it m
 	}
 }
 
-// TestHostilePositionsCauseGaps checks positions from which a stream can't continue. An old epoch
-// or a position beyond the end causes an explicit gap in that channel; the stream's other channels
-// continue.
+// TestHostilePositionsCauseGaps checks that a position from which a stream can't continue, of
+// another epoch or beyond the log's end, causes an explicit gap in that channel, and that the
+// stream's other channels continue.
 func TestHostilePositionsCauseGaps(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)

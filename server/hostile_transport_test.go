@@ -42,7 +42,8 @@ func zeros(size int) []byte {
 	return out.Bytes()
 }
 
-// flip returns data with one bit changed. A negative at counts from the end.
+// flip returns data with one bit changed, in the byte at index at. A negative at counts from the
+// end.
 func flip(data []byte, at int) []byte {
 	out := bytes.Clone(data)
 	if at < 0 {
@@ -74,7 +75,7 @@ func gzipped(procedure string, data []byte) func(*dialect, []byte) []byte {
 	}
 }
 
-// whole returns a line's body that is data in every dialect, whatever the payload is.
+// whole returns a line's body that is data in every dialect. It ignores the payload.
 func whole(data []byte) func(*dialect, []byte) []byte {
 	return func(*dialect, []byte) []byte { return data }
 }
@@ -232,7 +233,8 @@ func gzipLines() []line {
 	}
 }
 
-// TestHostileTransport is not parallel: it measures each call's processor time.
+// TestHostileTransport checks that requests with bad paths, headers, encodings or bodies get the
+// right error and store nothing. It is not parallel: it measures each call's processor time.
 func TestHostileTransport(t *testing.T) { //nolint:paralleltest // it measures processor time, which all tests share
 	g := attack(t, nil)
 	g.run(callLines())

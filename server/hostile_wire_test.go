@@ -67,7 +67,7 @@ const (
 // framed reports whether messages have a prefix of five bytes.
 func (d *dialect) framed(procedure string) bool { return !d.unframed || streams(procedure) }
 
-// streams reports whether the server answers with a stream.
+// streams reports whether the server answers a call of the procedure with a stream.
 func streams(procedure string) bool {
 	return procedure == subscribing || procedure == consume || procedure == streamingConsume
 }
@@ -110,8 +110,8 @@ func (d *dialect) body(procedure string, payload []byte) []byte {
 // answer is the outcome of a call in any dialect.
 type answer struct {
 	http int
-	// code is gRPC's lower-case name: "ok" for a successful call, empty if the answer is an HTTP
-	// status only.
+	// code is the code's name as Connect spells it, such as not_found: "ok" for a successful call,
+	// empty if the answer is an HTTP status only.
 	code, message string
 	// detail is nil if the answer has none.
 	detail *parleyv1.ErrorDetail

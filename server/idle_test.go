@@ -63,7 +63,8 @@ func idle(tb testing.TB, s *servertest.Server, n int) {
 	}
 }
 
-// heldBy returns the stack and heap in use, after all stacks have shrunk as far as they can.
+// heldBy returns the bytes of stack and heap that the process uses, after all stacks have shrunk as
+// far as they can.
 func heldBy() (stack, heap float64) {
 	for range 5 { // each collection halves a stack at most
 		runtime.GC()

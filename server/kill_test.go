@@ -21,7 +21,7 @@ import (
 	"github.com/parleyhq/parley/server/servertest"
 )
 
-// binary builds parleyd once per test process.
+// binary builds parleyd, once per test process, and returns the path of the executable.
 var binary = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "parleyd-test-")
 	if err != nil {

@@ -204,8 +204,8 @@ func live(channel string) *parleyv1.ChannelPosition {
 	return &parleyv1.ChannelPosition{ChannelId: channel}
 }
 
-// TestMessageOverEveryProtocol follows one message over every protocol: sent, seen live, listed,
-// edited, recalled.
+// TestMessageOverEveryProtocol checks that over every protocol a message can be sent, received
+// live, listed, edited and recalled.
 func TestMessageOverEveryProtocol(t *testing.T) {
 	t.Parallel()
 	inModes(t, func(t *testing.T, s *servertest.Server) {

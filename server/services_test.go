@@ -67,7 +67,8 @@ func folders(t *testing.T) map[string]*folder {
 }
 
 // TestServices checks that every type with a method Start is a lifecycle.Service with a stress
-// test, and that no constructor, and no function outside goStatements, starts goroutines.
+// test, that no constructor starts goroutines, and that only functions in goStatements have a go
+// statement.
 func TestServices(t *testing.T) {
 	t.Parallel()
 	found, unowned := 0, map[string]bool{}

@@ -132,8 +132,8 @@ type NATS struct {
 type NATSTLS struct {
 	// CA is the path of a PEM file with trusted certificates. Empty means those of the system.
 	CA string `yaml:"ca"`
-	// Cert and Key are the paths of PEM files with the client's certificate and key. Empty means
-	// none.
+	// Cert and Key are the paths of PEM files with the certificate and key that this server shows to
+	// NATS. Empty means none.
 	Cert string `yaml:"cert"`
 	Key  string `yaml:"key"`
 }

@@ -118,8 +118,8 @@ func foreign(name, text string) bool {
 	return m != nil && (m[1] == "" || strings.Contains(text, "://"))
 }
 
-// parse returns the value of a variable's text, in the type of the default. Errors never contain
-// the value.
+// parse converts the text of a variable to a value for its key, whose default is def. If v.file is
+// set, it reads the value from the file that text names. Errors never contain the value.
 func (v variable) parse(text string, def any) (any, error) {
 	switch {
 	case v.file:

@@ -8,8 +8,8 @@ import (
 )
 
 // committer writes queued batches, all of them joined into one write with one fsync, and then takes
-// a new view, the snapshot that readers use. It is a single goroutine, so that the database has
-// only synced data when the view is taken.
+// a new view, the snapshot that readers use. If all batches are lazy, it does neither. It is a
+// single goroutine, so that the database has only synced data when the view is taken.
 type committer struct {
 	store *Store
 	// wake has a buffer of one and holds a value while batches may be queued.
@@ -29,8 +29,8 @@ type pending struct {
 	// lazy is true for a batch that needs no sync: losing it in a crash only repeats work. Views
 	// do not show it before the next sync.
 	lazy bool
-	// done is closed once err is set. If err is nil, the current view then shows the batch. Of a
-	// lazy batch only the database does.
+	// done is closed once err is set. If err is nil, the current view then shows the batch. A lazy
+	// batch may be in the database only.
 	done chan struct{}
 	err  error
 }

@@ -172,8 +172,8 @@ func newSettled() *otter.Cache[string, bool] {
 	})
 }
 
-// cursorModels returns the updates that move the senders' cursors and, in open channels, make
-// senders members. open holds which channels are open.
+// cursorModels returns the updates that move the senders' cursors. In open channels they also make
+// senders members whose message came after their last removal. open holds which channels are open.
 func cursorModels(moves []channel.Advance, open map[string]bool, now time.Time) (models []mongo.WriteModel) {
 	for i := range moves {
 		m := &moves[i]

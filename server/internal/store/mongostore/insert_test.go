@@ -260,7 +260,7 @@ func insertUntilStored(tb testing.TB, s *mongostore.Store, bucket int, entries [
 	return unknown
 }
 
-// cmpSort sorts the elements of a document.
+// cmpSort returns an option with which cmp ignores the order of a document's elements.
 func cmpSort(less func(a, b bson.E) bool) cmp.Option {
 	return cmpopts.SortSlices(less)
 }

@@ -52,7 +52,7 @@ func open(tb testing.TB, cfg mongostore.Config) *mongostore.Store {
 	return s
 }
 
-// openFresh opens a store in its own database on the shared replica set of one.
+// openFresh opens a store in its own database on the replica set of one member that tests share.
 func openFresh(tb testing.TB) (*mongostore.Store, mongostore.Config) {
 	tb.Helper()
 	cfg := mongostore.Config{URI: testkit.MongoURI(tb), Database: testkit.MongoDatabase(tb)}

@@ -25,7 +25,8 @@ var feedContracts = []contract{
 // follower reads one feed and verifies that no channel skips an entry.
 type follower struct {
 	message.Feed
-	// start is the seq after which a channel may begin that was not seen yet.
+	// start holds, by channel, the highest seq that the feed may skip. seen holds the highest seq
+	// that it has returned.
 	start map[string]int64
 	seen  map[string]int64
 	// first holds the entries in the order of their first delivery.
@@ -222,7 +223,7 @@ func feedContext(t *testing.T, p *fixture) {
 		if took := time.Since(began); took > patience/3 {
 			t.Fatalf("next took %s to end after its context", took)
 		}
-		// A Next that ended like this has lost nothing.
+		// A Next whose context ended has lost no entry.
 		log := d.sends(3)
 		p.insert(t, log...)
 		f.until(t, ends(d))

@@ -73,7 +73,7 @@ func (m *model) changes(channel string) []message.Entry {
 	return changes
 }
 
-// editable returns the sends that are not recalled.
+// editable returns a channel's sends that are not recalled, with their edits applied.
 func (m *model) editable(channel string) []message.Entry {
 	log := slices.Clone(m.logs[channel])
 	message.Fold(log)
