@@ -8,8 +8,8 @@ import (
 )
 
 // committer writes queued batches, all of them joined into one write with one fsync, and then takes
-// a new view, the snapshot that readers use. If all batches are lazy, it does neither. It is a
-// single goroutine, so that the database has only synced data when the view is taken.
+// a new view, the snapshot that readers use. If all batches are lazy, it neither syncs nor takes a
+// view. It is a single goroutine, so that the database has only synced data when the view is taken.
 type committer struct {
 	store *Store
 	// wake has a buffer of one and holds a value while batches may be queued.

@@ -51,8 +51,8 @@ func (s *Store) head(ctx context.Context, channelID string) (message.Head, error
 	return message.Head{Seq: row.Seq, Count: row.Count, MsgTime: row.MsgTime.UTC()}, nil
 }
 
-// ByClientKeys finds entries by sender and client_msg_id, in a majority read from no earlier than
-// the horizon.
+// ByClientKeys finds entries by sender and client_msg_id, in a majority read at least as new as any
+// earlier answer to this store. Keys without an entry are missing from the result.
 func (s *Store) ByClientKeys(ctx context.Context, channelID string, keys []message.ClientKey,
 ) (map[message.ClientKey]message.Entry, error) {
 	found := make(map[message.ClientKey]message.Entry, len(keys))
@@ -122,7 +122,7 @@ func (s *Store) Target(ctx context.Context, channelID, msgID string) (target mes
 	return target, ok, nil
 }
 
-// Message finds a message by its id, in a majority read.
+// Message finds a message by its id, in a majority read. ok is false if there is none.
 func (s *Store) Message(ctx context.Context, channelID, msgID string) (e message.Entry, ok bool, err error) {
 	err = s.read(ctx, func(ctx context.Context) (err error) {
 		e, ok, err = s.message(ctx, channelID, msgID)
