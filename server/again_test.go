@@ -65,7 +65,8 @@ func TestRepeatedCreateChannelReturnsTheChannel(t *testing.T) {
 	})
 }
 
-// refusedFor returns nil if err is already_exists with this reason.
+// refusedFor returns nil if err is already_exists with this reason, and otherwise an error that
+// wraps err.
 func refusedFor(t *testing.T, reason parleyv1.ErrorReason, err error) error {
 	t.Helper()
 	if connect.CodeOf(err) != connect.CodeAlreadyExists || detailOf(t, err).GetReason() != reason {
@@ -74,8 +75,8 @@ func refusedFor(t *testing.T, reason parleyv1.ErrorReason, err error) error {
 	return nil
 }
 
-// TestRepeatedChangeOnAnotherNode checks that any node recognizes a change made through another one
-// and returns the message as it is after the change.
+// TestRepeatedChangeOnAnotherNode checks that any node recognizes a repeated edit or recall that
+// was made through another node, and returns the message as it is after the change.
 func TestRepeatedChangeOnAnotherNode(t *testing.T) {
 	t.Parallel()
 	nodes := fleetOf(t, 3)

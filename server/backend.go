@@ -23,7 +23,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/store/redisstore"
 )
 
-// backends holds the connections to the engines below the pipeline: store, Redis and NATS.
+// backends holds the connections to the engines of a node: message store, Redis and NATS.
 type backends struct {
 	store    message.Store
 	channels channel.Store

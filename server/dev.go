@@ -31,8 +31,8 @@ const (
 	devTokenTTL = 30 * 24 * time.Hour
 )
 
-// DevConfig returns the configuration of `parleyd dev`: the defaults with higher abuse limits, CORS
-// for every origin, and a text log at level warn.
+// DevConfig returns the configuration of `parleyd dev`: the defaults with the data directory
+// "data", higher abuse limits, CORS for every origin, and a text log at level warn.
 func DevConfig() config.Config {
 	cfg := config.Default()
 	cfg.DataDir = "data"

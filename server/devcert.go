@@ -58,7 +58,7 @@ func DevCertificate(dir, listen string) (cert, key string, err error) {
 	return cert, key, nil
 }
 
-// devHosts returns the names and addresses that a certificate for listen must cover.
+// devHosts returns the names and addresses that a certificate for listen, a host:port, must cover.
 func devHosts(listen string) ([]string, error) {
 	hosts := []string{"localhost", "*.localhost", "127.0.0.1", "::1"}
 	if name, err := os.Hostname(); err == nil && !slices.Contains(hosts, name) {

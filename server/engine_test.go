@@ -20,7 +20,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/testkit"
 )
 
-// redisOf connects as a server with these variables does, by the keys' part after PARLEY_REDIS_.
+// redisOf connects as a server with these variables does. They are given as in "DB=3", without
+// their prefix PARLEY_REDIS_.
 func redisOf(t *testing.T, env ...string) redis.UniversalClient {
 	t.Helper()
 	for i := range env {
@@ -104,8 +105,8 @@ func TestRedisTLSAndUser(t *testing.T) {
 	}
 }
 
-// TestRedisTLSFilesAreReadAgain replaces the certificates of the client and the authority it trusts
-// between two connections.
+// TestRedisTLSFilesAreReadAgain checks that the next connection uses the certificates of the client
+// and of the trusted authority that have replaced those in the files.
 func TestRedisTLSFilesAreReadAgain(t *testing.T) {
 	t.Parallel()
 	wrong, right := testkit.NewAuthority(t), testkit.NewAuthority(t)
@@ -124,7 +125,8 @@ func TestRedisTLSFilesAreReadAgain(t *testing.T) {
 	testkit.Eventually(t, 10*time.Second, func() error { return client.Ping(t.Context()).Err() })
 }
 
-// TestRedisSentinel follows the master over a failover.
+// TestRedisSentinel checks that a server with Sentinels connects to the master and, after a
+// failover, to the new one.
 func TestRedisSentinel(t *testing.T) {
 	t.Parallel()
 	f := testkit.NewRedisFailover(t)

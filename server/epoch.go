@@ -9,8 +9,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/lifecycle"
 )
 
-// errEpochReplaced ends a node whose log was restored to an earlier state: everything in its memory
-// belongs to the old log.
+// errEpochReplaced is Run's error if the store's epoch was replaced, as `parleyd admin restored`
+// does after a backup was restored. The node's memory belongs to the old epoch.
 var errEpochReplaced = errors.New("the store's epoch was replaced, as after a restore; start the node again")
 
 const (
@@ -18,7 +18,7 @@ const (
 	epochTimeout = 5 * time.Second
 )
 
-// epochStore reads the epoch that a store holds now.
+// epochStore reads the epoch that a store has now, which another process may have replaced.
 type epochStore interface {
 	StoredEpoch(ctx context.Context) (string, error)
 }

@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// engines matches names that no client may read: which engines a server uses is the operator's
-// business and may change.
+// engines matches names that no client may read, such as redis: which engines (databases, brokers)
+// a server uses is the operator's business and may change.
 var engines = regexp.MustCompile(`(?i)redis|mongo|\bnats\b|jetstream|pebble|\blua\b`)
 
 // makers are the functions of package fault that create errors for clients.
@@ -25,13 +25,14 @@ type faultTexts struct {
 	t     *testing.T
 	fset  *token.FileSet
 	files []*ast.File
-	// own are the package's functions that pass a text from their caller to a maker.
+	// own are the package's functions that pass a text from their caller to one of makers.
 	own []string
-	// found is the number of texts found.
+	// found is the number of texts of faults that check has found.
 	found int
 }
 
-// TestFaultTextsNameNoEngine checks the text of every fault in the source.
+// TestFaultTextsNameNoEngine checks that no text of a fault in the source, which clients read,
+// matches engines.
 func TestFaultTextsNameNoEngine(t *testing.T) {
 	t.Parallel()
 	packages := make(map[string]*faultTexts)
@@ -62,8 +63,8 @@ func TestFaultTextsNameNoEngine(t *testing.T) {
 	}
 }
 
-// findOwn finds the package's functions that pass a parameter to a maker or to another such
-// function.
+// findOwn fills own with the package's functions that pass a parameter to one of makers or to
+// another such function.
 func (p *faultTexts) findOwn() {
 	for before := -1; before < len(p.own); {
 		before = len(p.own)

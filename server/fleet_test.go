@@ -116,7 +116,7 @@ func TestUpdateSubscriptionThroughAnyNode(t *testing.T) {
 	}
 }
 
-// awaitLost waits until a stream is told that it has lost the channel.
+// awaitLost waits until a stream has received the event that it has lost the channel.
 func awaitLost(t *testing.T, s *stream, channel string, within time.Duration) {
 	t.Helper()
 	testkit.Eventually(t, within, func() error {

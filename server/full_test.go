@@ -75,7 +75,8 @@ func TestFullNodeRefusesStreams(t *testing.T) {
 	}
 }
 
-// firstOf reads a stream's first frame. The stream stays open until the test ends.
+// firstOf reads a stream's first frame and returns the error if there is none. The stream stays
+// open until the test ends.
 func firstOf[M any](t *testing.T, s *connect.ServerStreamForClient[M], err error) error {
 	t.Helper()
 	if err != nil {

@@ -26,9 +26,9 @@ func answerTo[M any, P interface {
 	return out
 }
 
-// TestHostileOddButValidRequestsAreAccepted checks requests that look odd but are valid: unknown
-// fields that have no effect, values at a limit, text in any script, and both JSON forms of
-// numbers. What was sent is read back unchanged.
+// TestHostileOddButValidRequestsAreAccepted checks that requests that look odd but are valid are
+// accepted: unknown fields that have no effect, values at a limit, text in any script, and both
+// JSON forms of numbers. What was sent is read back unchanged.
 func TestHostileOddButValidRequestsAreAccepted(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
@@ -115,8 +115,8 @@ func TestHostileUnknownFieldsAndNumberForms(t *testing.T) {
 	}
 }
 
-// TestHostileSeqRangeEndsAreAccepted checks that the ends of the range of positions are valid
-// positions.
+// TestHostileSeqRangeEndsAreAccepted checks that ListMessages accepts every valid after_seq,
+// before_seq and min_seq, such as 0 and the largest, and returns exactly the messages in between.
 func TestHostileSeqRangeEndsAreAccepted(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
@@ -201,7 +201,7 @@ func TestHostileBatchItemsFailIndependently(t *testing.T) {
 	}
 }
 
-// codeOf returns the name of an item's code, spelled as the codes of calls are.
+// codeOf returns the name of an item's error code as connect spells it, such as not_found.
 func codeOf(e *parleyv1.ItemError) string { return connect.Code(e.GetCode()).String() }
 
 // TestHostileSubjectsAreLiteral checks that subjects are taken literally. They expand to nothing,

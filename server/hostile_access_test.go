@@ -17,7 +17,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/testkit"
 )
 
-// keySet serves a key set with one elliptic-curve key and counts the requests for it.
+// keySet serves a JSON Web Key Set with one Ed25519 key, and counts the requests for it.
 type keySet struct {
 	url   string
 	asked atomic.Int64
@@ -38,9 +38,9 @@ func newKeySet(t *testing.T) *keySet {
 	return s
 }
 
-// TestHostileRefusalHidesWhetherChannelExists checks that a channel outside the caller's
-// capabilities is refused by its name alone. The answer is the same, byte for byte, before and
-// after the channel exists; all requests carry the same id.
+// TestHostileRefusalHidesWhetherChannelExists checks that a call about a channel outside the
+// caller's capabilities gets the same answer, byte for byte, before and after the channel exists. A
+// request has the same request id both times, because answers repeat it.
 func TestHostileRefusalHidesWhetherChannelExists(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
@@ -155,9 +155,9 @@ func TestHostileForeignStreamLooksUnknown(t *testing.T) {
 	theirs.await("room", 0, 1)
 }
 
-// TestHostileRateLimit checks that a call over the limit is refused before its body is read, is
-// told when to retry, and succeeds then. Other subjects are not affected, and a batch costs as much
-// as its items.
+// TestHostileRateLimit checks that a call over the rate limit is refused before its body is read,
+// that the answer says when to retry, and that the call succeeds then. Other subjects are not
+// affected, and a batch costs as much as its items.
 func TestHostileRateLimit(t *testing.T) {
 	t.Parallel()
 	g := attack(t, func(c *config.Config) { c.Limits.RequestsPerSecond, c.Limits.RequestBurst = 2, 20 })

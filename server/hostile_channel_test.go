@@ -24,7 +24,7 @@ var badUserIDs = map[string]string{
 	"right to left": "\u202ebob", "zero width": "bob\u200b", "129 letters": strings.Repeat("a", 129), "1 KiB": strings.Repeat("a", 1<<10),
 }
 
-// memberCalls are the calls that take user ids.
+// memberCalls build requests for the calls that take user ids.
 var memberCalls = map[string]func(channel string, userIDs ...string) proto.Message{
 	createChannel: func(channel string, userIDs ...string) proto.Message {
 		return &parleyv1.CreateChannelRequest{ChannelId: channel, MembersOnly: true, Members: membersOf(userIDs...)}
@@ -46,7 +46,7 @@ func membersOf(userIDs ...string) []*parleyv1.ChannelMember {
 	return members
 }
 
-// numbered returns n user ids.
+// numbered returns n different user ids.
 func numbered(n int) []string {
 	ids := make([]string, n)
 	for i := range ids {
@@ -57,7 +57,8 @@ func numbered(n int) []string {
 
 // memberList describes how a call names users: as members, or by user id only.
 type memberList struct {
-	// field is the name of the list. user follows an item's index in the path of its id.
+	// field is the name of the request's list. user is what follows an item's index in the path of
+	// its user id; it may be empty.
 	field, user string
 	// tag is the list's field number and wire type.
 	tag string
@@ -81,8 +82,8 @@ func listOf(procedure string) *memberList {
 	return l
 }
 
-// userLines are about user ids, singly and in lists. Members can be removed from `closed`; `fresh`
-// must never exist.
+// userLines returns requests with bad user ids, singly and in lists. They name the channel
+// `closed`, which exists, or `fresh`, which must never be created.
 func userLines() []line {
 	var lines []line
 	for procedure, request := range memberCalls {
@@ -136,7 +137,7 @@ func userLines() []line {
 	)
 }
 
-// keyLines are bad idempotency keys of CreateChannel.
+// keyLines returns CreateChannel requests with bad idempotency keys.
 func keyLines() []line {
 	var lines []line
 	for name, key := range map[string]string{
@@ -151,8 +152,9 @@ func keyLines() []line {
 	return lines
 }
 
-// pageLines are about pages and positions. The tokens continue lists of the subject tester with
-// page size 1: the members of `long`, the tester's channels, and the messages of `long`.
+// pageLines returns requests with bad page tokens, page sizes and read positions. The tokens
+// continue lists of the subject tester with page size 1: the members of `long`, the tester's
+// channels, and the messages of `long`.
 func pageLines(g *target, membersToken, mineToken, messagesToken string) []line {
 	type members = parleyv1.ListMembersRequest
 	type mine = parleyv1.ListChannelsRequest
@@ -235,11 +237,11 @@ func swapped(token string, at int) string {
 	return token[:at] + other + token[at+1:]
 }
 
-// stranger is a members-only channel's answer to a non-member.
+// stranger is the answer that a non-member gets about a members-only channel.
 var stranger = want{code: "permission_denied", reason: "NOT_MEMBER"}
 
-// nonMemberLines are the attempts of bob, who has every capability but `manage` and is not a member
-// of `closed`. The message is in `closed`.
+// nonMemberLines returns the attempts of bob, who has every capability but `manage` and is not a
+// member of `closed`. msgID is a message in `closed`.
 func nonMemberLines(g *target, msgID string) []line {
 	everything := []ident.Action{ident.Send, ident.History, ident.Subscribe, ident.Moderate, ident.SendAs}
 	bob := g.Mint("bob", everything...)
@@ -284,7 +286,8 @@ func keyed() *parleyv1.CreateChannelRequest {
 	return &parleyv1.CreateChannelRequest{ChannelId: "keyed", MembersOnly: true, Members: membersOf("alice"), IdempotencyKey: "the-key"}
 }
 
-// manageLines are about calls that require a capability, and about channels that exist or not.
+// manageLines returns calls without the capability that they require, and calls about channels that
+// exist already or do not exist.
 func manageLines(g *target) []line {
 	missing := want{code: "permission_denied", reason: "CAPABILITY_MISSING"}
 	taken := want{code: "already_exists", reason: "CHANNEL_EXISTS", field: "channel_id"}

@@ -17,7 +17,7 @@ import (
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 )
 
-// openingHTTP2 returns the bytes that a client sends first.
+// openingHTTP2 returns the bytes that an HTTP/2 client sends first on a connection.
 func openingHTTP2() []byte {
 	var out bytes.Buffer
 	out.WriteString(http2.ClientPreface)
@@ -25,7 +25,7 @@ func openingHTTP2() []byte {
 	return out.Bytes()
 }
 
-// requestFields returns the header fields of a call.
+// requestFields returns the HTTP/2 header fields of a call with token.
 func requestFields(procedure, token string) []hpack.HeaderField {
 	return []hpack.HeaderField{
 		{Name: ":method", Value: "POST"},
@@ -37,7 +37,7 @@ func requestFields(procedure, token string) []hpack.HeaderField {
 	}
 }
 
-// headerBlock returns the encoded header of a call.
+// headerBlock returns the header of a call with token and the fields more, encoded with HPACK.
 func headerBlock(procedure, token string, more ...hpack.HeaderField) []byte {
 	var out bytes.Buffer
 	enc := hpack.NewEncoder(&out)
@@ -68,8 +68,8 @@ func readGoAway(conn net.Conn) (http2.ErrCode, bool, error) {
 	}
 }
 
-// TestHostileHTTP2Headers checks header limits in HTTP/2. The server announces its limit. A client
-// that sends more gets an error, or the connection ends.
+// TestHostileHTTP2Headers checks that an HTTP/2 request whose header is over the limit is answered
+// with status 431, or that the connection ends.
 func TestHostileHTTP2Headers(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
@@ -149,9 +149,9 @@ func TestHostileEndlessContinuation(t *testing.T) {
 	}
 }
 
-// TestHostileEmptyContinuation checks a header that continues with empty frames. They add nothing
-// to the header's size, which is all that net/http bounds. The connection ends when no whole header
-// has arrived within the time of a ping and its answer.
+// TestHostileEmptyContinuation checks that a header that continues with empty frames ends its
+// connection, if no whole header arrives within the time of a ping and its answer. Empty frames add
+// nothing to the header's size, which is all that net/http bounds.
 func TestHostileEmptyContinuation(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
@@ -184,8 +184,8 @@ func TestHostileEmptyContinuation(t *testing.T) {
 	}
 }
 
-// rapidResets opens streams and resets each at once. From the second stream on a header takes a few
-// bytes, because HPACK has indexed it.
+// rapidResets returns the bytes that open streams and reset each at once. From the second stream on
+// a header takes a few bytes, because HPACK has indexed it.
 func rapidResets(streams int, token string) []byte {
 	var out, block bytes.Buffer
 	out.Write(openingHTTP2())

@@ -54,7 +54,7 @@ func (g *target) spoken(text string, end bool) (*answer, error) {
 	return readAnswer(&dialects[0], resp)
 }
 
-// requestText returns a request's first lines, up to the empty one.
+// requestText returns the first lines of an HTTP/1.1 request, up to and including the empty one.
 func (g *target) requestText(procedure, token string, header ...string) string {
 	text := "POST /" + parleyv1connect.MessageServiceName + "/" + procedure + " HTTP/1.1\r\nHost: parley\r\n"
 	if token != "" {
@@ -63,8 +63,8 @@ func (g *target) requestText(procedure, token string, header ...string) string {
 	return text + strings.Join(header, "\r\n") + "\r\n\r\n"
 }
 
-// TestHostileBodies checks bodies that break the rules of HTTP/1.1. Connect's unary body has no
-// frame whose length it could contradict.
+// TestHostileBodies checks that bodies that break the rules of HTTP/1.1 are refused and store
+// nothing. Connect's unary body has no frame whose length it could contradict.
 func TestHostileBodies(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
@@ -127,7 +127,8 @@ func TestHostileSmuggling(t *testing.T) {
 	}
 }
 
-// TestHostileHeaders checks huge headers and tokens: a header over the limit never becomes a call.
+// TestHostileHeaders checks that a request with a header or token over the limit is answered with
+// status 431, or that the connection ends.
 func TestHostileHeaders(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
@@ -331,7 +332,7 @@ func TestHostileIdleConnectionsAreClosed(t *testing.T) {
 	}
 }
 
-// isReset reports whether the server closed the connection while data was in flight.
+// isReset reports whether err means that the server closed the connection while data was in flight.
 func isReset(err error) bool {
 	var op *net.OpError
 	return errors.As(err, &op) && !op.Timeout()

@@ -127,7 +127,7 @@ func flipped(token string, bit int) string {
 	return token[:dot+1] + base64.RawURLEncoding.EncodeToString(sum)
 }
 
-// lines are tokens that must be refused. The body of the request is not examined.
+// lines returns requests with tokens that must be refused. The server must not read their bodies.
 func (is *issuer) lines() []line {
 	ok := is.hs(nil)
 	stranger, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -248,8 +248,8 @@ func TestHostileTokens(t *testing.T) { //nolint:paralleltest // it measures proc
 	g.run(is.lines())
 }
 
-// TestHostileHugeTokens checks tokens larger than a header may be. The header limit refuses them;
-// where it is raised, the token limit does, before the token is parsed.
+// TestHostileHugeTokens checks that huge tokens are refused before they are parsed, although the
+// server accepts headers of 1 MiB.
 func TestHostileHugeTokens(t *testing.T) { //nolint:paralleltest // it measures processor time, which all tests share
 	g, _ := attackIssuer(t, func(c *config.Config) { c.Limits.HeaderBytes = 1 << 20 })
 	large := func(name, token string) line {
@@ -265,8 +265,8 @@ func TestHostileHugeTokens(t *testing.T) { //nolint:paralleltest // it measures 
 	})
 }
 
-// TestHostileUnknownKeyIDsLimitFetches checks that ten thousand tokens with unknown key ids make
-// the server fetch its key set once or twice, and that no other call waits for the fetch.
+// TestHostileUnknownKeyIDsLimitFetches checks that ten thousand tokens with unknown key ids are
+// refused, and make the server fetch its key set at most three times.
 func TestHostileUnknownKeyIDsLimitFetches(t *testing.T) {
 	t.Parallel()
 	set := newKeySet(t)

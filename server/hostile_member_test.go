@@ -30,7 +30,7 @@ func oddUserIDs() []string {
 	return ids
 }
 
-// strangersToAll are users that the odd ids could be mistaken for.
+// strangersToAll are user ids that the odd ids could be mistaken for, of users who are not members.
 var strangersToAll = []string{"bob", "b", "x", "ab", "a:", ":b", "a*", "**", "null0", "S", strings.Repeat("s", 127), `{"$ne":"x"}`}
 
 // memberIDs lists a channel's members in pages of the given size.
@@ -80,7 +80,7 @@ func TestHostileUserIDs(t *testing.T) {
 					t.Errorf("%s: %q, who is no member, is answered %v", name, userID, err)
 				}
 			}
-			// One marks it read; the others' cursors stay.
+			// One member marks the channel read; the others' cursors stay.
 			if _, err := as("*").MarkRead(t.Context(), &parleyv1.MarkReadRequest{ChannelId: channel, Seq: 1}); err != nil {
 				t.Fatal(err)
 			}
@@ -131,8 +131,8 @@ func expelOneByOne(t *testing.T, owner client, as func(string) client, channel s
 	}
 }
 
-// TestHostileChannelLimitsAreAccepted checks that values at a limit are accepted, null equals an
-// absent field, and numbers may be strings.
+// TestHostileChannelLimitsAreAccepted checks that calls about channels and members accept values at
+// a limit, null in place of an absent field, and numbers as strings.
 func TestHostileChannelLimitsAreAccepted(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
@@ -182,7 +182,7 @@ func TestHostileChannelLimitsAreAccepted(t *testing.T) {
 	}
 }
 
-// positionsOf returns the channels that an error names.
+// positionsOf returns the ids of the channels that an error's detail names.
 func positionsOf(a *answer) (ids []string) {
 	for _, p := range a.detail.GetPositions() {
 		ids = append(ids, p.GetChannelId())
@@ -190,7 +190,7 @@ func positionsOf(a *answer) (ids []string) {
 	return ids
 }
 
-// TestHostileNonMembersAreRefused checks refusals to a non-member that the table does not cover.
+// TestHostileNonMembersAreRefused checks refusals to a non-member that nonMemberLines lacks.
 // The items of a batch are refused one by one. A stream's refusal names every channel and leaves a
 // live stream unchanged. Existing and missing messages get the same answer. Nobody sees a
 // non-member type.
@@ -299,8 +299,8 @@ func (s *stream) typed(userID string) (n int) {
 	return n
 }
 
-// TestHostileTyping checks that a user's typing counts at most once a second, without an error.
-// Nothing is stored, and other users' typing is still delivered.
+// TestHostileTyping checks that a user's typing is delivered at most once a second, although every
+// call succeeds. Nothing is stored, and other users' typing is still delivered.
 func TestHostileTyping(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)

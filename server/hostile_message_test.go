@@ -25,7 +25,8 @@ var badIDs = map[string]string{
 	"wildcard of NATS": ">", "a newline at the end": "room\n", "not ASCII": "räume", "NUL": "ro\x00om", "a brace": "}{", "percent": "a%2e",
 }
 
-// idLines send every bad id to every procedure that takes one.
+// idLines returns requests that send each bad id to every procedure that takes a channel or message
+// id.
 func idLines() []line {
 	var lines []line
 	for name, id := range badIDs {
@@ -128,8 +129,8 @@ func fieldLines() []line {
 	}
 }
 
-// listLines are about positions and pages. The token continues the subject tester's list of the
-// channel `long`.
+// listLines returns requests with bad positions and pages. pageToken continues the subject tester's
+// list of the channel `long`.
 func listLines(pageToken, foreign string) []line {
 	type list = parleyv1.ListMessagesRequest
 	at := func(n int64) *int64 { return &n }
@@ -164,8 +165,8 @@ func listLines(pageToken, foreign string) []line {
 	return lines
 }
 
-// rightLines are about what a caller may do. The message is another subject's, in the channel
-// `long`.
+// rightLines returns calls that their caller may not make. othersMessage is the id of another
+// subject's message in the channel `long`.
 func rightLines(g *target, othersMessage string) []line {
 	type subscribe = parleyv1.SubscribeRequest
 	bob := g.Mint("bob", ident.Send, ident.History, ident.Subscribe)

@@ -44,7 +44,7 @@ func TestHostilePageSizes(t *testing.T) {
 	}
 }
 
-// TestHostileGETResponsesAreNotCached checks that no cache keeps the answer to a GET.
+// TestHostileGETResponsesAreNotCached checks that every answer to a GET forbids caches to store it.
 func TestHostileGETResponsesAreNotCached(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)

@@ -16,15 +16,16 @@ import (
 	"github.com/parleyhq/parley/server/internal/ident"
 )
 
-// allQueueCalls returns the calls of both services that name a topic.
+// allQueueCalls returns queueCalls and adminCalls: builders of requests for all calls that name a
+// topic.
 func allQueueCalls() map[string]func(topic, group string) proto.Message {
 	all := maps.Clone(queueCalls)
 	maps.Copy(all, adminCalls)
 	return all
 }
 
-// TestHostileQueueTablesCoverEveryMethod checks that every call is in a table; one that is missing
-// would not be tested.
+// TestHostileQueueTablesCoverEveryMethod checks that every call of QueueService and AdminService is
+// in queueCalls or adminCalls. The other tests would leave out one that is missing.
 func TestHostileQueueTablesCoverEveryMethod(t *testing.T) {
 	t.Parallel()
 	all := allQueueCalls()
@@ -36,8 +37,8 @@ func TestHostileQueueTablesCoverEveryMethod(t *testing.T) {
 	}
 }
 
-// capabilityLines are calls without the required capability. They are refused regardless of the
-// token's other capabilities, before any of the request is validated.
+// capabilityLines returns calls without the required capability. They must be refused regardless of
+// the token's other capabilities, and before the request is validated.
 func capabilityLines(g *target) []line {
 	missing := want{code: "permission_denied", reason: "CAPABILITY_MISSING"}
 	mint := func(p ident.Principal) string {
@@ -72,7 +73,8 @@ func capabilityLines(g *target) []line {
 		add("who is no operator, with a name that is none", procedure, worker, request("", ""))
 	}
 	add("who is no operator", listTopics, worker, &parleyv1.ListTopicsRequest{})
-	// An operator who may only read changes nothing, and one who may only write reads nothing.
+	// A token whose only admin action is read permits no change, and one with write only permits no
+	// read.
 	looks, changes := mint(ident.Principal{Admin: []ident.Action{ident.Read}}), mint(ident.Principal{Admin: []ident.Action{ident.Write}})
 	for procedure, request := range adminCalls {
 		if opts, _ := methods()[procedure].Options().(*descriptorpb.MethodOptions); opts.GetIdempotencyLevel() == descriptorpb.MethodOptions_NO_SIDE_EFFECTS {
@@ -91,7 +93,8 @@ func TestHostileQueueCapabilities(t *testing.T) { //nolint:paralleltest // it me
 	g.run(capabilityLines(g))
 }
 
-// TestHostileQueueTokens checks, for both services, that an invalid token permits no call.
+// TestHostileQueueTokens checks that an invalid token permits no call of QueueService or
+// AdminService.
 func TestHostileQueueTokens(t *testing.T) {
 	t.Parallel()
 	g, is := attackIssuer(t, nil)
@@ -156,7 +159,7 @@ func TestHostileRefusalHidesWhetherTopicExists(t *testing.T) {
 }
 
 // TestHostileQueueRateLimit checks that a batch costs as much as its items, that a call over the
-// limit is refused before it is examined, and that other subjects are not.
+// rate limit is refused before it is examined, and that calls of other subjects are not refused.
 func TestHostileQueueRateLimit(t *testing.T) {
 	t.Parallel()
 	g := attack(t, func(c *config.Config) { c.Limits.RequestsPerSecond, c.Limits.RequestBurst = 1, 20 })

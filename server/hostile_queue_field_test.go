@@ -76,7 +76,7 @@ func consumeLines() []line {
 	return lines
 }
 
-// settingLines are about topics' settings.
+// settingLines returns requests with invalid settings of topics.
 func settingLines() []line {
 	type topic = parleyv1.Topic
 	var lines []line
@@ -128,7 +128,7 @@ func settingLines() []line {
 	return lines
 }
 
-// boundLines are about all other bounds.
+// boundLines returns requests with values beyond any other bound.
 func boundLines(scheduledID string) []line {
 	type move = parleyv1.RescheduleScheduledRequest
 	var lines []line
@@ -231,8 +231,8 @@ func boundLines(scheduledID string) []line {
 	return lines
 }
 
-// mistypedLines have fields that the request does not have. A mistyped or misplaced name must not
-// widen the effect of a call.
+// mistypedLines returns requests with mistyped or misplaced JSON fields. They must be refused: a
+// server that ignored such a field could do more than the caller asked for.
 func mistypedLines() []line {
 	var lines []line
 	for procedure, bodies := range map[string]map[string]want{
@@ -273,8 +273,8 @@ func mistypedLines() []line {
 	return lines
 }
 
-// stateLines are valid requests at a bad time: their target is missing, exists already, or is in
-// the wrong state.
+// stateLines returns requests that are valid but must fail: their target is missing, exists
+// already, or is in the wrong state.
 func stateLines() []line {
 	var lines []line
 	add := func(procedure, name string, w want, m proto.Message) {

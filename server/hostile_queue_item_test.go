@@ -23,9 +23,9 @@ type itemLine struct {
 	// message goes to Produce and, with a delay, to Schedule; scheduled goes to Schedule only.
 	message   *parleyv1.QueueMessage
 	scheduled *parleyv1.ScheduledMessage
-	// only is as in line.
+	// only names the dialects in which the item is sent; empty means all.
 	only string
-	// field is the path within the message or the scheduled message.
+	// field is the path, within the message or the scheduled message, that the error must name.
 	field string
 	limit int64
 }
@@ -124,7 +124,7 @@ func itemSummary(e *parleyv1.ItemError) string {
 	return fmt.Sprintf("%s %s %q %d", codeName(e.GetCode()), strings.TrimPrefix(d.GetReason().String(), "ERROR_REASON_"), d.GetField(), d.GetLimit())
 }
 
-// topicCounts returns how many messages a topic has taken and how many of them are scheduled.
+// topicCounts returns how many messages a topic has accepted, and how many are scheduled.
 func (g *target) topicCounts(topic string) (produced, delayed int64) {
 	g.t.Helper()
 	stats, err := g.Admin(g.Token).GetTopicStats(g.t.Context(), &parleyv1.GetTopicStatsRequest{Topic: topic})
@@ -184,8 +184,9 @@ func TestHostileQueueItems(t *testing.T) { //nolint:paralleltest // it measures 
 	}
 }
 
-// TestHostileTopicLimitAndIdempotencyKeys checks a topic's limit and its memory of keys: a batch is
-// accepted as far as there is room, and a key stands for its first payload.
+// TestHostileTopicLimitAndIdempotencyKeys checks that a full topic accepts no message, and that an
+// idempotency key stands for its first payload: the same one again is accepted without effect,
+// another is refused.
 func TestHostileTopicLimitAndIdempotencyKeys(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)

@@ -64,7 +64,7 @@ func (g *target) groupStats(topic string) *parleyv1.GroupStats {
 	return all
 }
 
-// falseTokens returns tokens that look valid but are not.
+// falseTokens returns invalid delivery tokens, made from a valid one by small changes.
 func falseTokens(t *testing.T, token string) map[string]string {
 	t.Helper()
 	raw, err := base64.RawURLEncoding.DecodeString(token)
@@ -79,7 +79,8 @@ func falseTokens(t *testing.T, token string) map[string]string {
 	}
 }
 
-// settled calls Ack, Nack and Extend with one token in a dialect, and returns the answer of each.
+// settled calls Ack, Nack and Extend with one delivery token in a dialect, and returns the outcome
+// of each by procedure. bearer is the caller's access token.
 func (g *target) settled(d *dialect, bearer, topic, streamID, token string) map[string]string {
 	g.t.Helper()
 	out := make(map[string]string)
@@ -96,7 +97,7 @@ func (g *target) settled(d *dialect, bearer, topic, streamID, token string) map[
 	return out
 }
 
-// tokenField is the path of the first token in each call.
+// tokenField is the path of the first delivery token in the request of each procedure.
 var tokenField = map[string]string{ack: "tokens[0]", nack: "items[0].token", extend: "deliveries.tokens[0]"}
 
 // TestHostileDeliveryTokens checks that a token is valid only for its delivery, its stream and its
@@ -166,8 +167,8 @@ func TestHostileDeliveryTokens(t *testing.T) {
 	}
 }
 
-// TestHostileSettledDeliveryStaysSettled checks that a settled delivery stays settled, and that a
-// consumer that has lost its stream changes nothing and is told so.
+// TestHostileSettledDeliveryStaysSettled checks that no later call changes a settled delivery, and
+// that calls of a consumer that has lost its stream fail and change nothing.
 func TestHostileSettledDeliveryStaysSettled(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)

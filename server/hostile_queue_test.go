@@ -110,7 +110,8 @@ var queueCalls = map[string]func(topic, group string) proto.Message{
 	},
 }
 
-// adminCalls are the queueCalls of AdminService.
+// adminCalls build requests for the calls of AdminService that have a topic, as queueCalls does for
+// QueueService.
 var adminCalls = map[string]func(topic, group string) proto.Message{
 	createTopic: func(t, _ string) proto.Message { return &parleyv1.CreateTopicRequest{Topic: &parleyv1.Topic{Name: t}} },
 	updateTopic: func(t, _ string) proto.Message {
@@ -146,7 +147,8 @@ var adminCalls = map[string]func(topic, group string) proto.Message{
 	},
 }
 
-// groupCalls are the calls of both services that have a group. All others ignore it.
+// groupCalls are the calls of both services whose requests have a group. The builders of all others
+// ignore it.
 var groupCalls = map[string]bool{
 	consume: true, streamingConsume: true, ack: true, nack: true, extend: true, grantCredits: true, leave: true, createGroup: true, "DeleteGroup": true,
 	seekGroup: true, "ListPartitions": true, listPending: true, listLetters: true, replayLetters: true, purgeLetters: true,
@@ -197,14 +199,15 @@ var badTopics = map[string]string{
 	"a brace": "}{", "a colon": "jobs:0", "path": "../x", "percent": "a%2e", "right to left": "a\u202eb",
 }
 
-// everywhere are the bad names that are sent to every call.
+// everywhere are the names in badTopics that are sent to every call.
 var everywhere = map[string]bool{"empty": true, "65 characters": true, "hash tag": true, "star": true, "reserved": true}
 
-// shown are the calls that every bad name is sent to. All others have the same schema rules, so
-// they get only the names of everywhere.
+// shown are the calls that get every bad name. All others have the same schema rules, so they get
+// only the names in everywhere.
 var shown = map[string]bool{produce: true, consume: true, createTopic: true, createGroup: true}
 
-// nameLines send bad names to every call that takes one.
+// nameLines returns requests with bad names of topics, groups and consumers, for every call that
+// takes one.
 func nameLines() []line {
 	var lines []line
 	add := func(procedure, name, field string, m proto.Message) {
@@ -251,10 +254,10 @@ func nameLines() []line {
 	return lines
 }
 
-// workshop creates topics that lines must not change, and has run compare them. Topic jobs has
-// unread messages, a scheduled one, a dead letter and one that a consumer holds. Topic paused
-// accepts nothing, and full accepts one message per partition. It returns the id of the scheduled
-// message.
+// workshop creates topics that hostile requests must not change; run then compares their state.
+// Topic jobs has unread messages, a scheduled one, a dead letter and one that a consumer holds.
+// Topic paused accepts nothing, and full accepts one message per partition. workshop returns the id
+// of the scheduled message.
 func (g *target) workshop() (scheduledID string) {
 	g.t.Helper()
 	admin, queues, ctx := g.Admin(g.Token), g.Queues(g.Token), g.t.Context()
@@ -290,7 +293,7 @@ func (g *target) workshop() (scheduledID string) {
 	return due.GetResults()[0].GetScheduled().GetMessageId()
 }
 
-// queueState describes the server's queue state, without ages.
+// queueState describes all topics with their settings and statistics, without ages.
 func (g *target) queueState() string {
 	g.t.Helper()
 	admin, ctx := g.Admin(g.Token), g.t.Context()
@@ -341,7 +344,7 @@ func (g *target) consumes(token string, opts []connect.ClientOption, r *parleyv1
 	return &consumerStream{t: g.t, stream: stream, streamID: stream.Msg().GetInfo().GetStreamId()}
 }
 
-// await reads until there are n deliveries.
+// await reads until the stream has received n deliveries in total, and returns all of them.
 func (c *consumerStream) await(n int) []*parleyv1.Delivery {
 	c.t.Helper()
 	for len(c.got) < n {

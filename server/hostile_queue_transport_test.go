@@ -16,7 +16,8 @@ import (
 // hostile_transport_test.go: decoding, frames, compression and GET of their calls. Headers and
 // connections belong to no call in particular.
 
-// queuePathLines are unknown procedures, other methods, and bidirectional streams over HTTP/1.1.
+// queuePathLines returns requests for unknown procedures, with other HTTP methods, and for
+// bidirectional streams over HTTP/1.1.
 func queuePathLines() []line {
 	unknown := want{code: "unimplemented", reason: "UNIMPLEMENTED", http: http.StatusNotFound}
 	none := want{http: http.StatusMethodNotAllowed, library: true}
@@ -42,7 +43,7 @@ func queuePathLines() []line {
 	)
 }
 
-// queueBodyLines are bodies that cannot be decoded.
+// queueBodyLines returns requests with bodies that cannot be decoded or are too large.
 func queueBodyLines() []line {
 	broken, large := refused("invalid_argument"), refused("resource_exhausted")
 	streamed := want{code: "invalid_argument", reason: "MALFORMED_REQUEST"}
@@ -88,7 +89,7 @@ func queueBodyLines() []line {
 	}
 }
 
-// queueFrameLines are bad frames and bad compression.
+// queueFrameLines returns requests with bad frames or bad compression.
 func queueFrameLines() []line {
 	b := bombs()
 	inside := want{code: "internal", reason: "MALFORMED_REQUEST", http: oneStatus}

@@ -39,12 +39,12 @@ func detailOf(t *testing.T, err error) *parleyv1.ErrorDetail {
 	return nil
 }
 
-// options are the dialects, for generated clients.
+// options are the options with which a generated client uses each protocol and encoding.
 var options = map[string][]connect.ClientOption{
 	"connect-json": {connect.WithProtoJSON()}, "connect-proto": nil, "grpc": {connect.WithGRPC()}, "grpc-web": {connect.WithGRPCWeb()},
 }
 
-// badMetadata returns n entries with invalid keys.
+// badMetadata returns message metadata of n entries whose keys are invalid.
 func badMetadata(n int) map[string]string {
 	m := make(map[string]string, n)
 	for i := range n {
@@ -53,8 +53,8 @@ func badMetadata(n int) map[string]string {
 	return m
 }
 
-// TestHostileSubscriptionLimits checks too many channels for a stream and too many streams for a
-// subject. A refused request leaves nothing behind.
+// TestHostileSubscriptionLimits checks that too many channels for a stream, and too many streams
+// for a subject, are refused and leave nothing behind.
 func TestHostileSubscriptionLimits(t *testing.T) { //nolint:paralleltest // it measures processor time, which all tests share
 	g := attack(t, func(c *config.Config) { c.Limits.StreamsPerSubject = 3 })
 	many := func(n int) *parleyv1.SubscribeRequest {
@@ -114,9 +114,9 @@ func TestHostileSubscriptionLimits(t *testing.T) { //nolint:paralleltest // it m
 	}
 }
 
-// TestHostilePositionsCauseGaps checks positions from which a stream can't continue. An old epoch
-// or a position beyond the end causes an explicit gap in that channel; the stream's other channels
-// continue.
+// TestHostilePositionsCauseGaps checks that a position from which a stream can't continue, of
+// another epoch or beyond the log's end, causes an explicit gap in that channel, and that the
+// stream's other channels continue.
 func TestHostilePositionsCauseGaps(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
@@ -154,7 +154,8 @@ func TestHostilePositionsCauseGaps(t *testing.T) {
 	}
 }
 
-// unread opens a stream whose client reads the first frames and then stops.
+// unread opens a stream, reads its frames up to the channel's state, and returns it. The client
+// buffers little, so that the server soon can't write what is not read.
 func (g *target) unread(opts []connect.ClientOption, channel string) *connect.ServerStreamForClient[parleyv1.SubscribeResponse] {
 	g.t.Helper()
 	transport := &http.Transport{
@@ -179,9 +180,9 @@ func (g *target) unread(opts []connect.ClientOption, channel string) *connect.Se
 	return s
 }
 
-// TestHostileStalledSubscriberIsDisconnected checks that a subscriber that stops reading is cut and
-// told its last sent position, and that everything before it arrived without gaps. Other
-// subscribers do not wait.
+// TestHostileStalledSubscriberIsDisconnected checks that the stream of a subscriber that stops
+// reading ends with an error that names its last sent position, and that everything before it
+// arrived without gaps. Other subscribers do not wait.
 func TestHostileStalledSubscriberIsDisconnected(t *testing.T) {
 	t.Parallel()
 	g := attack(t, func(c *config.Config) { c.Limits.StreamQueueBytes, c.Limits.StreamQueueEvents = 256<<10, 8 })

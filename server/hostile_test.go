@@ -49,14 +49,14 @@ func (l *logLines) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// has reports whether a record has this message.
+// has reports whether a record of the log has the message msg.
 func (l *logLines) has(msg string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.ContainsFunc(l.lines, func(line map[string]any) bool { return line["msg"] == msg })
 }
 
-// failures returns the records of a failed request.
+// failures returns the log's records that say that the call with this request id failed.
 func (l *logLines) failures(requestID string) []map[string]any {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -69,7 +69,8 @@ func (l *logLines) failures(requestID string) []map[string]any {
 	return out
 }
 
-// check fails the test for a record that is not one line of JSON, and for a panic.
+// check fails the test if the log has a record that is not one line of JSON, or that reports a
+// panic.
 func (l *logLines) check(t *testing.T) {
 	t.Helper()
 	l.mu.Lock()
@@ -95,13 +96,15 @@ type target struct {
 	log    *logLines
 	h1, h2 *http.Client
 	calls  atomic.Int64
-	// own is the tester's client; nil until tester is called.
+	// own is the client that tester returns; nil until tester is called.
 	own client
-	// queues describes the server's queue state; nil if the test has none.
+	// queues returns a description of the topics that requests must not change; nil if the test has
+	// none.
 	queues func() string
 }
 
-// attack starts a server with a JSON log. The log is checked when the test ends.
+// attack starts a dev server with a JSON log, which is checked when the test ends. change, if not
+// nil, changes the configuration.
 func attack(t *testing.T, change func(*config.Config)) *target {
 	t.Helper()
 	g := &target{t: t, log: &logLines{}}
@@ -133,23 +136,24 @@ type line struct {
 	// header is added to the request. method replaces POST.
 	header http.Header
 	method string
-	// only names the dialects in which the line has a meaning; empty means all.
+	// only names the dialects in which the line is sent, separated by spaces; empty means all.
 	only string
-	// token is the valid token; empty means one that may do everything.
+	// token is the caller's valid access token; empty means one that may do everything.
 	token string
-	// open means that a request without a token gets the same answer.
+	// open means that a request without a token gets the same answer. Any other line must then be
+	// answered as unauthenticated.
 	open bool
 	want want
-	// by has the answers for dialects that differ.
+	// by has the answers for the dialects whose answer differs from want, by name.
 	by map[string]want
 }
 
 // want is the answer that a line must get.
 type want struct {
 	code, reason, field string
-	// limit is the detail's limit. With TOO_LARGE, 0 matches any.
+	// limit is the limit in the error's detail. With TOO_LARGE, 0 matches any.
 	limit int64
-	// http is the status if it does not follow from the code, else 0.
+	// http is the HTTP status; 0 if the status is not checked.
 	http int
 	// library means that connect answers with an HTTP status only, without code or detail.
 	library bool
@@ -273,7 +277,7 @@ func (g *target) do(d *dialect, req *http.Request) *answer {
 	return a
 }
 
-// call sends a line once with a token.
+// call sends a line once in a dialect, with an access token. An empty token is not sent.
 func (g *target) call(l *line, d *dialect, token string) *answer {
 	g.t.Helper()
 	return g.do(d, g.request(l, d, token))
@@ -311,8 +315,8 @@ func (g *target) judge(name string, a *answer, w want) {
 	g.logged(name, a, w)
 }
 
-// logged checks that a failed call has exactly one log record, with the code if the server's own
-// code saw it.
+// logged checks that a failed call has exactly one log record, with the expected code. The record
+// needs no code if the connect library answered the call.
 func (g *target) logged(name string, a *answer, w want) {
 	g.t.Helper()
 	var lines []map[string]any
@@ -334,7 +338,7 @@ func cpu() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// stored returns the number of entries ever written to the server's store.
+// stored returns how many entries the server has written to its store since it started.
 func (g *target) stored() string {
 	g.t.Helper()
 	resp, err := g.h1.Get(g.OpsURL + "/metrics")
@@ -355,7 +359,7 @@ func (g *target) stored() string {
 	return ""
 }
 
-// tester returns the client that reads the server's state.
+// tester returns the client of the subject tester, with which tests read the server's state.
 func (g *target) tester() client {
 	if g.own == nil {
 		g.own = g.Client(g.Token)
@@ -369,7 +373,7 @@ func (g *target) head(channel string) int64 {
 	return listPage(g.t, g.tester(), &parleyv1.ListMessagesRequest{ChannelId: channel}).GetHeadSeq()
 }
 
-// mine returns the tester's channels.
+// mine returns the channels of which the subject tester is a member.
 func (g *target) mine() []*parleyv1.UserChannel {
 	g.t.Helper()
 	res, err := g.tester().ListChannels(g.t.Context(), &parleyv1.ListChannelsRequest{PageSize: 200})
@@ -379,8 +383,8 @@ func (g *target) mine() []*parleyv1.UserChannel {
 	return res.GetChannels()
 }
 
-// known describes what the store holds besides logs: the tester's channels, their members and read
-// cursors.
+// known describes what the server stores besides messages: the tester's channels, their members and
+// read cursors, and the state that queues describes.
 func (g *target) known() string {
 	g.t.Helper()
 	var out strings.Builder
@@ -401,7 +405,8 @@ func (g *target) known() string {
 	return out.String()
 }
 
-// settle waits until the rows and cursors of channels that the tester has sent to match their logs.
+// settle waits until the stored head of channels and the tester's read cursor in them have reached
+// the last message. The tester must have sent it.
 func (g *target) settle(channels ...string) {
 	g.t.Helper()
 	for _, channel := range channels {
@@ -452,8 +457,8 @@ func (g *target) run(lines []line) {
 	}
 }
 
-// measured sends a line and checks its answer and cost. Other work in the process may raise the
-// cost, so a cost over the limit is measured again.
+// measured sends a line and checks its answer and that it costs less than cpuLimit of processor
+// time. Other work in the process may raise the cost, so it is measured up to three times.
 func (g *target) measured(l *line, d *dialect, token, name string, w want) {
 	g.t.Helper()
 	least := time.Hour

@@ -13,13 +13,13 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// Hostile calls, as far as a single request shows them, and their effects.
+// Hostile input in the paths, headers, encodings and bodies of single requests.
 //
 // No request has a Struct, an Any or a Timestamp. Invalid numbers and deep nesting are therefore
 // tested in unknown fields and number fields. Bad Timestamps and panics are tested in
 // rpc/intercept.
 
-// header returns the header of a line.
+// header returns an HTTP header with the given keys and values in turn.
 func header(kv ...string) http.Header {
 	h := make(http.Header)
 	for i := 0; i < len(kv); i += 2 {
@@ -42,7 +42,8 @@ func zeros(size int) []byte {
 	return out.Bytes()
 }
 
-// flip returns data with one bit changed. A negative at counts from the end.
+// flip returns data with one bit changed, in the byte at index at. A negative at counts from the
+// end.
 func flip(data []byte, at int) []byte {
 	out := bytes.Clone(data)
 	if at < 0 {
@@ -74,7 +75,7 @@ func gzipped(procedure string, data []byte) func(*dialect, []byte) []byte {
 	}
 }
 
-// whole sends data as the whole body in every dialect.
+// whole returns a line's body that is data in every dialect. It ignores the payload.
 func whole(data []byte) func(*dialect, []byte) []byte {
 	return func(*dialect, []byte) []byte { return data }
 }
@@ -84,7 +85,7 @@ const (
 	oneStatus  = 200 // of gRPC and of streams, which carry their code elsewhere
 )
 
-// getLines send GET to the calls that change something, by each of their names.
+// getLines returns GET requests for calls of MessageService that change something.
 func getLines() []line {
 	var lines []line
 	for _, procedure := range []string{
@@ -232,7 +233,8 @@ func gzipLines() []line {
 	}
 }
 
-// TestHostileTransport is not parallel: it measures each call's processor time.
+// TestHostileTransport checks that requests with bad paths, headers, encodings or bodies get the
+// right error and store nothing. It is not parallel: it measures each call's processor time.
 func TestHostileTransport(t *testing.T) { //nolint:paralleltest // it measures processor time, which all tests share
 	g := attack(t, nil)
 	g.run(callLines())

@@ -23,7 +23,8 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// dialect is one way to call the server. Tests build the bytes by hand, without a client.
+// dialect is one combination of protocol and encoding in which a server can be called, such as gRPC
+// with JSON. Tests build the bytes by hand, without a client.
 type dialect struct {
 	name string
 	// unary and stream are the content types of unary calls and streams.
@@ -66,7 +67,7 @@ const (
 // framed reports whether messages have a prefix of five bytes.
 func (d *dialect) framed(procedure string) bool { return !d.unframed || streams(procedure) }
 
-// streams reports whether the server answers with a stream.
+// streams reports whether the server answers a call of the procedure with a stream.
 func streams(procedure string) bool {
 	return procedure == subscribing || procedure == consume || procedure == streamingConsume
 }
@@ -97,7 +98,8 @@ func prefixed(flags byte, length int, payload []byte) []byte {
 	return append(wire.BigEndian.AppendUint32([]byte{flags}, uint32(length)), payload...)
 }
 
-// body returns a payload as a call's whole body.
+// body returns the whole body of a call with this payload, with a frame prefix if the dialect has
+// one.
 func (d *dialect) body(procedure string, payload []byte) []byte {
 	if d.framed(procedure) {
 		return prefixed(0, len(payload), payload)
@@ -108,8 +110,8 @@ func (d *dialect) body(procedure string, payload []byte) []byte {
 // answer is the outcome of a call in any dialect.
 type answer struct {
 	http int
-	// code is gRPC's lower-case name: "ok" for a successful call, empty if the answer is an HTTP
-	// status only.
+	// code is the code's name as Connect spells it, such as not_found: "ok" for a successful call,
+	// empty if the answer is an HTTP status only.
 	code, message string
 	// detail is nil if the answer has none.
 	detail *parleyv1.ErrorDetail
@@ -163,7 +165,7 @@ func readAnswer(d *dialect, resp *http.Response) (*answer, error) {
 	}
 }
 
-// frames parses a body of frames.
+// frames parses a body of frames and calls each for every frame, in order.
 func frames(data []byte, each func(flags byte, payload []byte) error) error {
 	for len(data) > 0 {
 		if len(data) < 5 || len(data)-5 < int(wire.BigEndian.Uint32(data[1:5])) {

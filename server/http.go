@@ -10,14 +10,15 @@ import (
 	"github.com/parleyhq/parley/server/internal/lifecycle"
 )
 
-// httpServer serves HTTP on listeners that the caller opened and also closes. It implements
-// lifecycle.Service.
+// httpServer serves HTTP on listeners that the caller has opened. Stop closes them if Start was
+// called, but the caller closes them in any case. It implements lifecycle.Service.
 type httpServer struct {
 	server    *http.Server
 	listeners []net.Listener
 	tls       bool
 	life      lifecycle.Base
-	// failed is closed when a listener has failed. err is set before that.
+	// failed is closed when serving on a listener has failed, other than by Stop. err is set before
+	// that.
 	failed chan struct{}
 	once   sync.Once
 	err    error

@@ -26,8 +26,8 @@ func idleStack() float64 {
 	return 24 << 10
 }
 
-// idle opens n streams on separate connections and reads their first frames. After that nothing
-// reads them.
+// idle opens n Subscribe streams on separate connections and reads their first frames. After that
+// nothing reads them.
 func idle(tb testing.TB, s *servertest.Server, n int) {
 	tb.Helper()
 	request, err := proto.Marshal(&parleyv1.SubscribeRequest{Channels: []*parleyv1.ChannelPosition{{ChannelId: "room"}}})
@@ -63,7 +63,8 @@ func idle(tb testing.TB, s *servertest.Server, n int) {
 	}
 }
 
-// heldBy returns the stack and heap in use, after all stacks have shrunk as far as they can.
+// heldBy returns the bytes of stack and heap that the process uses, after all stacks have shrunk as
+// far as they can.
 func heldBy() (stack, heap float64) {
 	for range 5 { // each collection halves a stack at most
 		runtime.GC()

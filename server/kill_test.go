@@ -21,7 +21,7 @@ import (
 	"github.com/parleyhq/parley/server/servertest"
 )
 
-// binary builds parleyd once per test process.
+// binary builds parleyd, once per test process, and returns the path of the executable.
 var binary = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "parleyd-test-")
 	if err != nil {
@@ -35,7 +35,7 @@ var binary = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// process is a parleyd that can be killed.
+// process is a `parleyd dev` that runs as a child process, so that a test can kill it.
 type process struct {
 	t    *testing.T
 	dir  string
@@ -93,7 +93,7 @@ func (p *process) client() client {
 	return parleyv1connect.NewMessageServiceClient(servertest.HTTPClient(p.t, strings.TrimSpace(string(token))), p.addr)
 }
 
-// end signals the process and waits for it.
+// end sends a signal to the process and waits until it has ended.
 func (p *process) end(sig os.Signal) {
 	_ = p.cmd.Process.Signal(sig)
 	select {
@@ -105,7 +105,7 @@ func (p *process) end(sig os.Signal) {
 	}
 }
 
-// redisServers counts the redis-server processes of a data directory.
+// redisServers counts the running redis-server processes that use a data directory.
 func redisServers(dir string) int {
 	n := 0
 	procs, _ := filepath.Glob("/proc/[0-9]*/cmdline")

@@ -15,8 +15,8 @@ import (
 // module is the import path prefix of every package in this repository, of whichever module.
 const module = "github.com/parleyhq/parley/"
 
-// outside lists what the domain must not import, even indirectly: wire formats, drivers and
-// transports.
+// outside lists import path prefixes that domain packages, such as message and queue, must not
+// import, even indirectly: wire formats, drivers and transports.
 var outside = []string{
 	module + "gen/", module + "internal/gen/", "connectrpc.com/", "google.golang.org/protobuf/", "google.golang.org/grpc",
 	"go.mongodb.org/", "github.com/redis/", "github.com/nats-io/", "github.com/cockroachdb/", "github.com/prometheus/",
@@ -31,14 +31,14 @@ type layer struct {
 	// imports are the repository's packages that the layer may import directly, besides its own.
 	// The imports of those packages have their own rules.
 	imports []string
-	// never are import path prefixes that must not be reached, directly or indirectly.
+	// never are import path prefixes that the layer must not import, directly or indirectly.
 	never []string
 	// later is true if the layer's packages need not exist yet.
 	later bool
 }
 
-// betweenNodes are import path prefixes that package cluster and the packages above it must not
-// reach.
+// betweenNodes are import path prefixes that packages cluster and cluster/remote must not import,
+// directly or indirectly.
 var betweenNodes = []string{
 	module + "gen/go/parley/v1", "connectrpc.com/", "go.mongodb.org/", "github.com/redis/", "github.com/nats-io/",
 	"github.com/cockroachdb/",
@@ -237,7 +237,8 @@ var layers = []layer{
 	},
 }
 
-// forTests are import path prefixes that no binary may contain. They may import each other.
+// forTests are packages that only tests may import, by import path, with all below them. No binary
+// may contain them. They may import each other.
 var forTests = []string{
 	module + "server/internal/testkit", module + "server/internal/cluster/clustertest", module + "server/internal/store/storetest",
 	module + "server/internal/lifecycle/lifecycletest", module + "server/servertest",

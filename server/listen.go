@@ -10,8 +10,8 @@ import (
 )
 
 // listenAPI opens the API's listener. In dev without TLS, ours reports whether this server receives
-// every call to a name below localhost. Browsers try [::1] before 127.0.0.1, so a process that
-// listens there would receive the calls instead.
+// every call to a name below localhost; otherwise it is false. Browsers try [::1] before 127.0.0.1,
+// so another process that listens there would receive the calls.
 func (s *Server) listenAPI(ctx context.Context) (ours bool, err error) {
 	var lc net.ListenConfig
 	if s.apiLn, err = lc.Listen(ctx, "tcp", s.cfg.Listen); err != nil {

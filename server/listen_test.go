@@ -37,8 +37,8 @@ func TestDevListensOnBothLoopbacks(t *testing.T) {
 	}
 }
 
-// TestPagePolicyOmitsLoopbackOfAnotherProcess checks that the page does not call names that another
-// process may answer.
+// TestPagePolicyOmitsLoopbackOfAnotherProcess checks that the chat page's policy does not allow
+// calls to names below localhost if another process listens on [::1] on the same port.
 func TestPagePolicyOmitsLoopbackOfAnotherProcess(t *testing.T) {
 	t.Parallel()
 	if !hasIPv6(t) {
@@ -83,8 +83,8 @@ func otherLoopback(t *testing.T) (other net.Listener, addr string) {
 	return nil, ""
 }
 
-// TestDevUsesConfiguredSecret checks that dev signs and accepts tokens with the configured secret
-// only.
+// TestDevUsesConfiguredSecret checks that `parleyd dev` with a configured secret signs and accepts
+// tokens with that secret only.
 func TestDevUsesConfiguredSecret(t *testing.T) {
 	t.Parallel()
 	const secret = "0123456789abcdef0123456789abcdef"

@@ -13,8 +13,8 @@ import (
 	"github.com/parleyhq/parley/server/servertest"
 )
 
-// TestManagedRedis runs a whole server on a cluster, and on a Redis behind a Sentinel: cache and
-// queues work.
+// TestManagedRedis checks that chat and queues work on a Redis cluster and on a Redis with
+// Sentinels.
 func TestManagedRedis(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*testing.T, *config.Redis){
@@ -52,7 +52,8 @@ func TestManagedRedis(t *testing.T) {
 	}
 }
 
-// TestOtherLayoutIsRefused: a server does not start on queues that it would read wrongly.
+// TestOtherLayoutIsRefused checks that a server does not start if Redis has queues in a layout that
+// it would read wrongly.
 func TestOtherLayoutIsRefused(t *testing.T) {
 	t.Parallel()
 	redis, nats := testkit.Redis(t), testkit.NATS(t)
@@ -73,7 +74,8 @@ func TestOtherLayoutIsRefused(t *testing.T) {
 	}
 }
 
-// TestDevRefusesOtherBuckets names both numbers and how to start.
+// TestDevRefusesOtherBuckets checks that `parleyd dev` does not start with another number of
+// buckets than its store has, and that the error has both numbers and the setting to use.
 func TestDevRefusesOtherBuckets(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")

@@ -15,7 +15,8 @@ import (
 // scope is the instrumentation scope of Parley's instruments and spans.
 const scope = "github.com/parleyhq/parley/server"
 
-// pipelineMetrics are the instruments that the hooks of the pipeline's packages record to.
+// pipelineMetrics are the instruments for writes and reads of messages. The hooks of the writer,
+// the reader and the forwarding writer record to them.
 type pipelineMetrics struct {
 	batchSize metric.Int64Histogram
 	inserts   metric.Float64Histogram
@@ -50,7 +51,7 @@ func newPipelineMetrics(meters metric.MeterProvider) (*pipelineMetrics, error) {
 	return &m, nil
 }
 
-// onForward returns the OnForward hook of the forwarding writer.
+// onForward returns the OnForward hook of the forwarding writer. It counts writes by their result.
 func (m *pipelineMetrics) onForward(ctx context.Context) func(string) {
 	return func(result string) {
 		m.forwards.Add(ctx, 1, metric.WithAttributes(attribute.String("result", result)))
@@ -64,8 +65,8 @@ var (
 	resultMiss  = metric.WithAttributeSet(attribute.NewSet(attribute.String("result", "miss")))
 )
 
-// onInsert returns the writer's OnInsert hook. It uses ctx rather than a request's context because
-// one insert serves many requests.
+// onInsert returns the writer's OnInsert hook, which records the size and duration of an insert. It
+// uses ctx rather than a request's context because one insert serves many requests.
 func (m *pipelineMetrics) onInsert(ctx context.Context) func(int, time.Duration, error) {
 	return func(entries int, took time.Duration, err error) {
 		result := resultOK
@@ -77,7 +78,7 @@ func (m *pipelineMetrics) onInsert(ctx context.Context) func(int, time.Duration,
 	}
 }
 
-// onList returns the reader's OnList hook.
+// onList returns the reader's OnList hook, which counts pages from the cache and from the store.
 func (m *pipelineMetrics) onList(ctx context.Context) func(bool) {
 	return func(fromCache bool) {
 		result := resultMiss
@@ -88,8 +89,8 @@ func (m *pipelineMetrics) onList(ctx context.Context) func(bool) {
 	}
 }
 
-// onDeliver returns the hub's OnDeliver hook. It ends the trace that began with a send, with one
-// span per event and node rather than one per subscriber.
+// onDeliver returns the hub's OnDeliver hook. It adds the last span to the trace of the call that
+// caused an event: one span per event and node rather than one per subscriber.
 func onDeliver(ctx context.Context, tracers trace.TracerProvider, propagator propagation.TextMapPropagator) func(*message.Event, int) {
 	tracer := tracers.Tracer(scope)
 	return func(e *message.Event, subscribers int) {

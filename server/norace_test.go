@@ -2,5 +2,5 @@
 
 package server_test
 
-// raceCost is the factor by which the race detector slows code down.
+// raceCost is 1 because this build has no race detector, which slows code down.
 const raceCost = 1

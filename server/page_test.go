@@ -35,7 +35,8 @@ func fetch(t *testing.T, method, url string, header ...string) (*http.Response, 
 	return resp, string(data)
 }
 
-// TestPageServesItsFiles loads the page as a browser does, with everything that it names.
+// TestPageServesItsFiles checks that the server serves the chat page and every file that it names,
+// as a browser loads them.
 func TestPageServesItsFiles(t *testing.T) {
 	t.Parallel()
 	s := servertest.Dev(t)
@@ -73,8 +74,8 @@ func TestSDKImportFromAllowedOrigin(t *testing.T) {
 	}
 }
 
-// TestProcedurePathsAreNotServedAsPage checks that a request that may be a call is answered as one,
-// regardless of the page's files.
+// TestProcedurePathsAreNotServedAsPage checks that requests that are no GET of a page's file are
+// answered as calls of unknown procedures. Without the page, all requests are.
 func TestProcedurePathsAreNotServedAsPage(t *testing.T) {
 	t.Parallel()
 	on := servertest.Dev(t)

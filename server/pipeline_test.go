@@ -25,7 +25,8 @@ import (
 	"github.com/parleyhq/parley/server/servertest"
 )
 
-// modes are the two ways to run a server. Tests of promises that hold for both run in each.
+// modes are the two ways to run a server: `parleyd dev` and `parleyd serve`. Tests of what both
+// promise run in each.
 var modes = map[string]func(testing.TB, ...servertest.Option) *servertest.Server{
 	"dev": servertest.Dev, "serve": servertest.Serve,
 }
@@ -60,7 +61,7 @@ func listPage(t *testing.T, c client, req *parleyv1.ListMessagesRequest) *parley
 	return res
 }
 
-// source reports whether a list came from the cache or the store.
+// source returns where a page of messages came from: "cache" or "store".
 func source(t *testing.T, c client, channel string) string {
 	t.Helper()
 	ctx, info := connect.NewClientContext(t.Context())
@@ -146,7 +147,8 @@ func (s *stream) entries(channel string) []*parleyv1.ChannelEvent {
 	return out
 }
 
-// await waits for n entries of a channel and checks that they are consecutive.
+// await waits for n entries of a channel in total, and checks that their seqs are consecutive from
+// after + 1 on.
 func (s *stream) await(channel string, after int64, n int) []*parleyv1.ChannelEvent {
 	s.t.Helper()
 	var got []*parleyv1.ChannelEvent
@@ -202,8 +204,8 @@ func live(channel string) *parleyv1.ChannelPosition {
 	return &parleyv1.ChannelPosition{ChannelId: channel}
 }
 
-// TestMessageOverEveryProtocol follows one message over every protocol: sent, seen live, listed,
-// edited, recalled.
+// TestMessageOverEveryProtocol checks that over every protocol a message can be sent, received
+// live, listed, edited and recalled.
 func TestMessageOverEveryProtocol(t *testing.T) {
 	t.Parallel()
 	inModes(t, func(t *testing.T, s *servertest.Server) {

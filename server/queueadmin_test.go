@@ -64,8 +64,8 @@ func TestDefaultTopicAddsPartitions(t *testing.T) {
 	})
 }
 
-// TestPauseIsPerOperation checks that each operation is paused and resumed independently, and that
-// producers are told to retry while it is paused.
+// TestPauseIsPerOperation checks that producing to and consuming from a topic are paused and
+// resumed independently, and that producers are told to retry while producing is paused.
 func TestPauseIsPerOperation(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)

@@ -11,7 +11,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/telemetry"
 )
 
-// queues holds the parts of work queues that the transport calls.
+// queues holds the parts of work queues that the API's handlers call.
 type queues struct {
 	service *queue.Service
 	admin   *queue.Admin
@@ -24,7 +24,8 @@ func (q *queues) addTo(deps *rpc.Deps, hub *queue.Hub, secret []byte) {
 	deps.Consumers, deps.PageSecret = rpc.HubConsumers{Hub: hub}, secret
 }
 
-// buildQueues creates the store, catalog, consumers and scheduler of work queues.
+// buildQueues creates the store, catalog, consumers and scheduler of work queues, without starting
+// them. It fails if Redis has queues in another layout.
 func (s *Server) buildQueues(ctx context.Context, b *backends, tel *telemetry.Telemetry) (*queues, error) {
 	meter := tel.Meters.Meter(scope)
 	metrics, err := queue.NewMetrics(meter)

@@ -50,8 +50,8 @@ func (s *Server) serve(ctx context.Context) error {
 	return s.ops.Start(ctx)
 }
 
-// errStoreFailed ends a server whose disk failed. Acknowledged messages are there at the next
-// start.
+// errStoreFailed is Run's error if the embedded store has failed because of its disk. The next
+// start finds all acknowledged messages.
 var errStoreFailed = errors.New("the message store failed permanently; see the log")
 
 // drain stops the server in the order given in ARCHITECTURE.md. It cuts every call and stream that
@@ -66,8 +66,8 @@ func (s *Server) drain(ctx context.Context) error {
 	return errors.Join(s.drainStreams(clients), s.api.Stop(clients), s.ops.Stop(clients), s.done.Close(ctx))
 }
 
-// drainStreams ends subscriber and consumer streams concurrently. Queue consumers get up to half of
-// DrainTimeout to finish their deliveries.
+// drainStreams ends the streams of subscribers and of queue consumers concurrently, and waits.
+// Queue consumers get up to half of DrainTimeout to finish their deliveries.
 func (s *Server) drainStreams(ctx context.Context) error {
 	var both errgroup.Group
 	both.Go(func() error { return s.hub.Drain(ctx, reconnectWithin) })

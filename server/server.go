@@ -57,7 +57,8 @@ func WithVersion(v string) Option { return func(o *options) { o.version = v } }
 // WithLogOutput writes the log to w instead of standard error.
 func WithLogOutput(w io.Writer) Option { return func(o *options) { o.logTo = w } }
 
-// WithSpans also exports every sampled span to e. It is for tests.
+// WithSpans exports every sampled span to e, in addition to the configured collector. It is for
+// tests.
 func WithSpans(e sdktrace.SpanExporter) Option { return func(o *options) { o.spans = e } }
 
 // Server is one node. Run may be called once.
@@ -69,7 +70,8 @@ type Server struct {
 	log   *slog.Logger
 	done  lifecycle.Stack
 	notes []string
-	// failed is closed when the store has failed permanently.
+	// failed is closed when the store has failed permanently. It is nil for a store that never does
+	// so.
 	failed <-chan struct{}
 	// endpoint sends and answers calls between nodes.
 	endpoint *cluster.Endpoint
@@ -170,7 +172,8 @@ func (s *Server) devAuth() error {
 	return err
 }
 
-// buildPipeline connects the engines to the writer, reader, feed, hub and transport.
+// buildPipeline creates the writer, reader, feed, hub, work queues and API of a node on its
+// engines. It opens the API's listeners but starts nothing.
 func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.Telemetry, version string) error {
 	metrics, err := newPipelineMetrics(tel.Meters)
 	if err != nil {
@@ -327,8 +330,8 @@ func (s *Server) buildFeed(b *backends, cache *redisstore.Cache, tel *telemetry.
 	return nil
 }
 
-// The durable consumers of the event stream and their batch sizes in events. Channel rows are
-// joined per channel, so many events make one write.
+// The durable consumers of the event stream and their batch sizes in events. The consumer that
+// updates channel rows writes a row once for all its events of a batch.
 const (
 	cacheGroup, cacheBatch     = natsbus.CacheGroup, 256
 	channelGroup, channelBatch = natsbus.ChannelGroup, 2048

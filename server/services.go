@@ -14,7 +14,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/rpc/authn"
 )
 
-// services are the background parts of a node above its engines, without its HTTP servers.
+// services are the parts of a node that run in the background and use its engines. The HTTP servers
+// are not among them.
 type services struct {
 	epoch    *epochWatcher
 	feeder   *feed.Feeder
@@ -25,7 +26,8 @@ type services struct {
 	members  *channel.Watcher
 	changes  *remote.Changes
 	streams  *remote.Streams
-	// forwards sends appends to the bucket's home node, and uses writer if that is this node.
+	// forwards passes writes of messages to the home node of the channel's bucket, or to writer if
+	// that is this node.
 	forwards *remote.Writer
 	roster   *cluster.Roster
 	hints    *remote.QueueHints
@@ -36,8 +38,8 @@ type services struct {
 	verifier  *authn.Verifier
 }
 
-// start starts the services in this order. They stop in reverse order, each before the services
-// that it uses.
+// start starts the services in the order of its list. They stop in reverse order, each before the
+// services that it uses.
 func (s *Server) start(ctx context.Context) error {
 	for _, next := range []struct {
 		name    string

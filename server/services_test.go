@@ -66,7 +66,9 @@ func folders(t *testing.T) map[string]*folder {
 	return all
 }
 
-// TestServices finds background parts that are not services, and services without a stress test.
+// TestServices checks that every type with a method Start is a lifecycle.Service with a stress
+// test, that no constructor starts goroutines, and that only functions in goStatements have a go
+// statement.
 func TestServices(t *testing.T) {
 	t.Parallel()
 	found, unowned := 0, map[string]bool{}
@@ -113,7 +115,7 @@ func TestServices(t *testing.T) {
 	}
 }
 
-// function is a function, or a method of the type typeName.
+// function is a function with a body, or a method. typeName is the method's type, or empty.
 type function struct {
 	*ast.FuncDecl
 

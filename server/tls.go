@@ -25,8 +25,8 @@ func serverTLS(c config.TLS, log *slog.Logger) (*tls.Config, error) {
 	}, nil
 }
 
-// clientFiles are the certificates of connections to an engine. A field is nil if the configuration
-// names no file for it.
+// clientFiles are the certificates for connections to Redis or NATS: the client's own pair, and the
+// trusted roots. A field is nil if the configuration names no file for it.
 type clientFiles struct {
 	pair  *certfile.Pair
 	roots *certfile.Roots

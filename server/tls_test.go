@@ -43,8 +43,8 @@ func devTLS(t *testing.T) (*servertest.Server, *x509.CertPool) {
 	return s, roots
 }
 
-// TestTLSStreamsShareOneConnection runs eight streams and calls beside them on one connection, as
-// the tabs of a browser do.
+// TestTLSStreamsShareOneConnection checks that with TLS eight streams and calls beside them work on
+// one connection, as the tabs of a browser use it.
 func TestTLSStreamsShareOneConnection(t *testing.T) {
 	t.Parallel()
 	s, roots := devTLS(t)

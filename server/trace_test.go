@@ -16,8 +16,8 @@ import (
 	"github.com/parleyhq/parley/server/servertest"
 )
 
-// TestOneTraceFromSendToDelivery checks that one trace leads from the send over the change feed to
-// the cache and to the delivery.
+// TestOneTraceFromSendToDelivery checks that a message's send, its event's publication, the cache's
+// update and the delivery to subscribers are spans of one trace.
 func TestOneTraceFromSendToDelivery(t *testing.T) {
 	t.Parallel()
 	for name, start := range modes {

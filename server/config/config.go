@@ -58,22 +58,21 @@ type Redis struct {
 	Password Secret `yaml:"password"`
 	// DB is the number of the database. A cluster has only 0.
 	DB int `yaml:"db"`
-	// PoolSize is the maximum number of connections in the command pool.
-	PoolSize int `yaml:"pool_size"`
-	// MinIdleConns is how many idle connections are kept open, at most PoolSize.
+	// PoolSize is the maximum number of connections to each server.
+	PoolSize       int `yaml:"pool_size"`
 	MinIdleConns   int `yaml:"min_idle_conns"`
 	DialTimeoutMS  int `yaml:"dial_timeout_ms"`
 	ReadTimeoutMS  int `yaml:"read_timeout_ms"`
 	WriteTimeoutMS int `yaml:"write_timeout_ms"`
-	// MessageCacheMaxLen is the maximum number of messages in a session chat's hot list. Session
-	// chats are not served yet.
+	// MessageCacheMaxLen is for session chats, which are not served yet: the maximum number of
+	// messages in a chat's hot list. It has no effect.
 	MessageCacheMaxLen int `yaml:"message_cache_max_len"`
-	// FailOpen accepts tokens while the list of revoked tokens is unreachable. There is no such
-	// list yet.
+	// FailOpen is for a list of revoked tokens, which does not exist yet: accept tokens while the
+	// list is unreachable. It has no effect.
 	FailOpen bool `yaml:"fail_open"`
-	// KeyPrefix is prepended to every key, for a Redis shared with other programs.
+	// KeyPrefix is prepended to every key, for a Redis shared with other programs. Empty means none.
 	KeyPrefix string `yaml:"key_prefix"`
-	// AllowVolatile accepts a Redis without persistence.
+	// AllowVolatile accepts a Redis without persistence. Otherwise the server refuses to start.
 	AllowVolatile bool          `yaml:"allow_volatile"`
 	TLS           RedisTLS      `yaml:"tls"`
 	Sentinel      RedisSentinel `yaml:"sentinel"`
@@ -86,8 +85,8 @@ type RedisTLS struct {
 	Enabled bool `yaml:"enabled"`
 	// CA is the path of a PEM file with trusted certificates. Empty means those of the system.
 	CA string `yaml:"ca"`
-	// Cert and Key are the paths of PEM files with the client's certificate and key. Empty means
-	// none.
+	// Cert and Key are the paths of PEM files with the certificate and key that this server shows to
+	// Redis. Empty means none.
 	Cert string `yaml:"cert"`
 	Key  string `yaml:"key"`
 	// ServerName is the name that the servers' certificates must have. Empty means the host of each
@@ -120,7 +119,7 @@ type NATS struct {
 	URL SecretURL `yaml:"url"`
 	// CredentialsFile is the path of a NATS credentials file. Empty means none.
 	CredentialsFile string `yaml:"credentials_file"`
-	// Replicas is the number of servers that store each event: 1, 3 or 5.
+	// Replicas is the number of NATS servers that store each event: 1, 3 or 5.
 	Replicas int `yaml:"replicas"`
 	// MaxAge is how long the event stream keeps an event: 1 minute to 24 h. The limit makes sure
 	// that recalled text is gone after that.
@@ -133,8 +132,8 @@ type NATS struct {
 type NATSTLS struct {
 	// CA is the path of a PEM file with trusted certificates. Empty means those of the system.
 	CA string `yaml:"ca"`
-	// Cert and Key are the paths of PEM files with the client's certificate and key. Empty means
-	// none.
+	// Cert and Key are the paths of PEM files with the certificate and key that this server shows to
+	// NATS. Empty means none.
 	Cert string `yaml:"cert"`
 	Key  string `yaml:"key"`
 }
@@ -166,7 +165,8 @@ type HTTP struct {
 	CORSOrigins []string `yaml:"cors_origins"`
 }
 
-// Limits protect a node against abuse. They apply per node. `parleyd dev` raises the rates.
+// Limits protect a node against abuse. They apply per node. `parleyd dev` raises the rates and the
+// numbers of streams.
 type Limits struct {
 	// RequestsPerSecond and RequestBurst limit the calls of one subject. Each message of a batch
 	// counts as a call.
@@ -236,9 +236,9 @@ type Log struct {
 	Format string `yaml:"format"`
 }
 
-// TLS holds the paths of a certificate and its key. Both or none must be set. Without them the API
-// is served in plain text, for a proxy that terminates TLS. The files are read again when they
-// change.
+// TLS holds the paths of PEM files with the API's certificate and its key. Both or none must be
+// set. Without them the API is served in plain text, for a proxy that terminates TLS. The files are
+// read again when they change.
 type TLS struct {
 	Cert string `yaml:"cert"`
 	Key  string `yaml:"key"`

@@ -54,7 +54,7 @@ func writeSection(b *strings.Builder, path string, node *yaml.Node) {
 	}
 }
 
-// text joins the lines of a comment.
+// text returns a YAML comment as one line for a Markdown table: without #, and with | escaped.
 func text(comment string) string {
 	lines := strings.Split(comment, "\n")
 	for i, line := range lines {

@@ -68,7 +68,8 @@ func isSecret(def any) bool {
 	return false
 }
 
-// envSettings returns the values of the variables, in their order.
+// envSettings returns the values that environ's variables set, in the order of environ. It reports
+// errors, such as unknown variables, to c.
 func envSettings(environ []string, known map[string]any, c *checker) []setting {
 	vars := variables(known)
 	var settings []setting
@@ -117,8 +118,8 @@ func foreign(name, text string) bool {
 	return m != nil && (m[1] == "" || strings.Contains(text, "://"))
 }
 
-// parse returns the value of a variable's text, in the type of the default. Errors never contain
-// the value.
+// parse converts the text of a variable to a value for its key, whose default is def. If v.file is
+// set, it reads the value from the file that text names. Errors never contain the value.
 func (v variable) parse(text string, def any) (any, error) {
 	switch {
 	case v.file:

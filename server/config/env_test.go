@@ -24,7 +24,8 @@ func serviceVariables(service string) []string {
 	}
 }
 
-// sections are the parts of all keys' paths: the worst names for a Service.
+// sections returns the parts of all keys' paths. As names of Services they make variables that
+// resemble those of keys.
 func sections() []string {
 	parts := map[string]bool{}
 	for _, key := range config.Keys() {

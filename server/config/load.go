@@ -17,7 +17,7 @@ import (
 	"github.com/knadh/koanf/v2"
 )
 
-// renamed are the former names of keys.
+// renamed maps the former names of keys, which are rejected, to their names.
 var renamed = map[string]string{
 	"limits.queue_bytes":  "limits.stream_queue_bytes",
 	"limits.queue_events": "limits.stream_queue_events",
@@ -71,9 +71,9 @@ type setting struct {
 	value       any
 }
 
-// parse returns base, overridden by the file's data and then by the variables, and checks the
-// result with rules. A value that can't be decoded is reported and the default stays, so that the
-// rules still check all others.
+// parse returns base, overridden by the file's data and then by the variables of environ, and
+// checks the result with rules. A value that can't be decoded is reported and that of base stays,
+// so that the rules still check all others.
 func parse(base Config, data []byte, environ []string, rules ...func(*Config, *checker)) (Config, error) {
 	var c checker
 	known := flatten(base)
@@ -125,7 +125,8 @@ func fileSettings(data []byte, known map[string]any, c *checker) (settings []set
 	return settings, true
 }
 
-// unknown reports an unknown key or variable, with the name that replaced it, if any.
+// unknown reports an unknown key or variable. A replacement, its new name, takes the place of
+// problem in the error.
 func (c *checker) unknown(name, problem, replacement string) {
 	if replacement != "" {
 		problem = "was renamed to " + replacement
@@ -147,10 +148,10 @@ func isSection(key string, known map[string]any) bool {
 	return false
 }
 
-// Keys returns the path of every key, sorted.
+// Keys returns the path of every key, such as redis.pool_size, sorted.
 func Keys() []string { return slices.Sorted(maps.Keys(flatten(Default()))) }
 
-// decode writes the value to its field of cfg.
+// decode writes the setting's value to its field of cfg.
 func (s *setting) decode(cfg *Config) error {
 	k := koanf.New(".")
 	if err := k.Set(s.key, s.value); err != nil {
@@ -175,7 +176,7 @@ func strict(from, to reflect.Type, v any) (any, error) {
 	return v, nil
 }
 
-// form describes the values of a key by its default.
+// form describes, for an error, which values a key accepts. def is the key's default.
 func form(def any) string {
 	if _, ok := def.(time.Duration); ok {
 		return "a duration with a unit, as in 30s"

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// checker collects errors.
+// checker collects the errors of a configuration.
 type checker struct{ errs []error }
 
 func (c *checker) checkf(ok bool, key, format string, args ...any) {
@@ -137,8 +137,8 @@ func (l *Limits) validate(k *checker) {
 	k.lasts("limits.body_timeout", l.BodyTimeout, 100*time.Millisecond, 10*time.Minute)
 	k.lasts("limits.header_timeout", l.HeaderTimeout, 100*time.Millisecond, 10*time.Minute)
 	k.lasts("limits.idle_timeout", l.IdleTimeout, time.Second, 24*time.Hour)
-	// A frame's deadline is set with the previous frame, so it must be longer than a few
-	// heartbeats.
+	// A frame's deadline may have been set with an earlier frame, so it must be well above
+	// the time between two heartbeats.
 	k.lasts("limits.frame_timeout", l.FrameTimeout, 2*l.HeartbeatInterval, time.Hour)
 	k.lasts("limits.heartbeat_interval", l.HeartbeatInterval, 100*time.Millisecond, 5*time.Minute)
 	k.lasts("limits.drain_timeout", l.DrainTimeout, 0, 10*time.Minute)

@@ -33,7 +33,7 @@ type Server struct {
 	URL, OpsURL string
 	// Token has every capability. It is valid for an hour.
 	Token string
-	// Redis and NATS are the engines of a server started with Serve. They are nil for Dev.
+	// Redis and NATS are the engines of a server started with Serve or Join. They are nil for Dev.
 	Redis *testkit.RedisServer
 	NATS  *testkit.NATSServer
 
@@ -59,7 +59,7 @@ type settings struct {
 // With returns an option that changes the configuration.
 func With(f func(*config.Config)) Option { return func(s *settings) { f(&s.cfg) } }
 
-// WithServerOption returns an option that passes o to server.New.
+// WithServerOption returns an option that passes o, an option of package server, to server.New.
 func WithServerOption(o server.Option) Option {
 	return func(s *settings) { s.opts = append(s.opts, o) }
 }
@@ -134,7 +134,8 @@ func (l testLog) Write(p []byte) (int, error) {
 
 var _ io.Writer = testLog{}
 
-// Start starts the server again after Stop, with the same stores and address.
+// Start starts the server again after Stop, with the same stores and addresses. Dev, Serve and Join
+// call it themselves.
 func (s *Server) Start() {
 	s.tb.Helper()
 	ctx, stop := context.WithCancel(context.WithoutCancel(s.tb.Context()))
@@ -158,7 +159,7 @@ func (s *Server) Start() {
 	go func() { done <- srv.Run(ctx) }()
 }
 
-// Stop drains the server as the first signal does, and fails the test if the drain fails. It does
+// Stop drains the server as a first SIGTERM does, and fails the test if the drain fails. It does
 // nothing if the server was stopped or Ended was called.
 func (s *Server) Stop() {
 	s.mu.Lock()

@@ -29,8 +29,8 @@ func TestDevRefusesOtherEngines(t *testing.T) {
 	}
 }
 
-// TestHealthcheck asks the address of the configuration: the file's, and the variable's before
-// that.
+// TestHealthcheck checks that the command asks the ops address of the configuration file, unless an
+// environment variable overrides it.
 func TestHealthcheck(t *testing.T) {
 	var ready atomic.Int64
 	ready.Store(http.StatusServiceUnavailable)

@@ -7,9 +7,11 @@ import (
 )
 
 const (
-	// Unused memory is returned if it exceeds wasteMin bytes and 1/wasteShare of the memory in use.
+	// Unused memory is returned to the system if it exceeds wasteMin bytes and also 1/wasteShare of
+	// the memory in use.
 	wasteMin, wasteShare = 16 << 20, 16
-	// quietBytes is the most that may be allocated between two checks of a server with little load.
+	// quietBytes is the limit of little load: memory is returned only if fewer bytes were allocated
+	// since the last check.
 	quietBytes = 4 << 20
 	// wasteInterval is the time between two checks.
 	wasteInterval = 5 * time.Second

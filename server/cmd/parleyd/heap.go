@@ -9,12 +9,12 @@ import (
 )
 
 const (
-	// roomyHeap is the heap size up to which garbage is not collected, however little is in use. A
-	// node without streams holds 20 MB. Under load it would otherwise collect fifty times a second,
-	// which costs a fifth of its work.
+	// roomyHeap is the heap size in bytes up to which garbage is not collected, unless the heap has
+	// grown by mostGrowth percent. A node without streams holds 20 MB. Under load it would otherwise
+	// collect fifty times a second, which costs a fifth of its work.
 	roomyHeap = 96 << 20
-	// The bounds of the heap growth in percent at which a collection begins: Go's default, and the
-	// value above which little is gained.
+	// The bounds of the heap growth, in percent of the memory in use, at which a collection begins:
+	// Go's default, and the value above which little is gained.
 	leastGrowth, mostGrowth = 100, 400
 	// heapLook is the time between two checks of the growth.
 	heapLook = time.Second

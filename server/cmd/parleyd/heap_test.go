@@ -11,7 +11,8 @@ func TestGrowth(t *testing.T) {
 			t.Errorf("%d MiB in use: %d percent, want %d", live>>20, got, want)
 		}
 	}
-	// The goal never exceeds roomyHeap or Go's own goal, whichever is larger.
+	// The heap size at which a collection begins never exceeds roomyHeap or Go's own, whichever is
+	// larger.
 	for live := uint64(1 << 20); live < 200<<20; live += 1 << 20 {
 		if goal := live * uint64(100+growth(live)) / 100; goal > max(roomyHeap, 2*live) {
 			t.Errorf("%d MiB in use: collected at %d MiB", live>>20, goal>>20)

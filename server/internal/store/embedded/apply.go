@@ -12,8 +12,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// stripes serializes the Applies of one message, from read to sync. Those of different messages can
-// share an fsync. The zero value is ready to use.
+// stripes holds locks that serialize the Apply calls of one message, from read to sync. Calls for
+// different messages can share an fsync. The zero value is ready to use.
 type stripes struct {
 	once  sync.Once
 	seed  maphash.Seed
@@ -62,7 +62,8 @@ func (s *Store) Apply(_ context.Context, change *message.Entry) error {
 	return nil
 }
 
-// rewrite returns the entries that change alters, as altered.
+// rewrite returns the entries that an edit or recall alters, as altered: the message and, for a
+// recall, its earlier edits, which lose their text. If all are altered already, it returns none.
 func (s *Store) rewrite(change *message.Entry) ([]message.Entry, error) {
 	v := s.views.view()
 	defer s.views.release(v)
@@ -124,7 +125,7 @@ func (s *Store) Target(_ context.Context, channelID, msgID string) (message.Entr
 	return fold(target, changes...), true, nil
 }
 
-// message returns the message with the given id.
+// message returns the stored message with the given id. The bool is false if there is none.
 func (v *view) message(channelID, msgID string) (message.Entry, bool, error) {
 	if !validNames(channelID, msgID) {
 		return message.Entry{}, false, nil
@@ -137,7 +138,7 @@ func (v *view) message(channelID, msgID string) (message.Entry, bool, error) {
 	return e, err == nil, err
 }
 
-// lastSeq returns the seq of a channel's last entry, or 0.
+// lastSeq returns the seq of a channel's last entry, or 0 if the channel has no entry.
 func (v *view) lastSeq(channelID string) (seq int64, err error) {
 	lower, upper := entryBounds(channelID, 0, 0)
 	iter, err := v.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})

@@ -57,7 +57,8 @@ func (l *benchLog) entry() message.Entry {
 	return e
 }
 
-// run divides b.N calls of append among the writers, and reports entries per second.
+// run divides b.N calls of appendOnce among the writers, and reports entries per second. each is
+// the number of entries of one call.
 func run(b *testing.B, each int, appendOnce func(l *benchLog, entries []message.Entry) error) {
 	b.Helper()
 	logs := newBenchLogs()
@@ -84,7 +85,7 @@ func run(b *testing.B, each int, appendOnce func(l *benchLog, entries []message.
 	b.ReportMetric(float64(b.N*each)/time.Since(began).Seconds(), "entries/s")
 }
 
-// BenchmarkInsert calls Insert with one entry and with a hundred.
+// BenchmarkInsert measures Insert calls of one entry each and of a hundred, by concurrent writers.
 func BenchmarkInsert(b *testing.B) {
 	for _, each := range []int{1, 100} {
 		b.Run(fmt.Sprintf("entries=%d", each), func(b *testing.B) {

@@ -8,11 +8,12 @@ import (
 	"github.com/parleyhq/parley/server/internal/channel"
 )
 
-// changesKept is how long a change is kept.
+// changesKept is how long a change of a channel stays in memory for Changes to return it.
 const changesKept = time.Minute
 
-// changes holds the channels' recent changes in memory. That suffices because this process holds
-// all streams that could read them, and they end with it. The zero value is ready to use.
+// changes holds recent changes of channels: members-only channels that were created, and members
+// who were removed. Memory suffices because the streams that lose a channel by such a change end
+// with this process. The zero value is ready to use.
 type changes struct {
 	mu     sync.Mutex
 	recent []change // guarded by mu; ascending by number
@@ -25,7 +26,7 @@ type change struct {
 	at     time.Time
 }
 
-// add adds changes that are durable.
+// add records changes. The caller must have made them durable before.
 func (c *changes) add(changed []channel.Change) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -37,7 +38,7 @@ func (c *changes) add(changed []channel.Change) {
 	}
 }
 
-// forget drops old changes. The caller holds mu.
+// forget drops changes older than changesKept. The caller holds mu.
 func (c *changes) forget() {
 	old := 0
 	for old < len(c.recent) && time.Since(c.recent[old].at) > changesKept {
@@ -46,8 +47,8 @@ func (c *changes) forget() {
 	c.recent = slices.Delete(c.recent, 0, old)
 }
 
-// since returns the changes added after a stamp, and the current stamp. A stamp is one more than a
-// change's number, so that no stamp is zero. The zero stamp returns no changes.
+// since returns the changes added after a stamp, and the stamp for the next call. A stamp is one
+// more than a change's number, so that no stamp is zero. The zero stamp returns no changes.
 func (c *changes) since(after channel.Stamp) (changed []channel.Change, next channel.Stamp) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -12,15 +12,15 @@ import (
 )
 
 // Channels implements channel.Store. Safe for concurrent use. Changes of one channel run one at a
-// time. Changes of different channels and writes to the log share an fsync.
+// time. Changes of different channels, and of messages, can share an fsync.
 type Channels struct{ store *Store }
 
 var _ channel.Store = (*Channels)(nil)
 
-// Channels returns the store of the channels. It ends with s.
+// Channels returns a store of channels and members in the same database. It is closed with s.
 func (s *Store) Channels() *Channels { return &Channels{s} }
 
-// read calls fn with the current view.
+// read calls fn with a view, a snapshot of what is durable. what names the call in errors.
 func (c *Channels) read(what string, fn func(v *view) error) error {
 	s := c.store
 	if err := s.begin(); err != nil {
@@ -36,8 +36,8 @@ func (c *Channels) read(what string, fn func(v *view) error) error {
 }
 
 // change calls fn to modify records of channels and members, and returns once the result is
-// durable. It checks ctx before it starts but not while it waits for the fsync. Then it adds
-// changed to what Changes returns.
+// durable. It checks ctx before it starts but not while it waits for the fsync. If fn has modified
+// a record, Changes then also returns changed. what names the call in errors.
 func (c *Channels) change(
 	ctx context.Context, what string, channelIDs []string, fn func(r *roster) error, changed ...channel.Change,
 ) error {
@@ -135,7 +135,7 @@ func (r *roster) must(channelID string) error {
 	return err
 }
 
-// join makes users members of a channel.
+// join makes users members of a channel. It changes nothing for those who are members.
 func (r *roster) join(channelID string, userIDs []string, now time.Time) error {
 	for _, userID := range userIDs {
 		m, err := r.member(channelID, userID)
@@ -357,7 +357,8 @@ func (c *Channels) MembersOf(_ context.Context, userID string, channelIDs []stri
 	return of, err
 }
 
-// Changes implements channel.Store. Changes are kept only in this process.
+// Changes implements channel.Store. It returns only changes that this process made within the last
+// minute.
 func (c *Channels) Changes(_ context.Context, after channel.Stamp) (changed []channel.Change, next channel.Stamp, err error) {
 	err = c.read("changes of channels", func(*view) error {
 		changed, next = c.store.changes.since(after)

@@ -7,11 +7,12 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// committer joins queued batches into one at a time, and takes a new view after each sync. It is a
-// single goroutine, so that between a sync and the next commit the database shows synced data only.
+// committer writes queued batches, all of them joined into one write with one fsync, and then takes
+// a new view, the snapshot that readers use. If all batches are lazy, it neither syncs nor takes a
+// view. It is a single goroutine, so that the database has only synced data when the view is taken.
 type committer struct {
 	store *Store
-	// wake holds a token while batches may be queued.
+	// wake has a buffer of one and holds a value while batches may be queued.
 	wake chan struct{}
 	// quit is closed to stop the goroutine. ended is closed once it has written everything queued
 	// before.
@@ -25,10 +26,11 @@ type committer struct {
 // pending is one batch waiting to be written. The committer owns the batch.
 type pending struct {
 	batch *pebble.Batch
-	// lazy batches need no sync: losing one in a crash only repeats work. Views do not show it
-	// before the next sync.
+	// lazy is true for a batch that needs no sync: losing it in a crash only repeats work. Views
+	// do not show it before the next sync.
 	lazy bool
-	// done is closed once err is set and the batch is in the view, or, if lazy, in the database.
+	// done is closed once err is set. If err is nil, the current view then shows the batch. A lazy
+	// batch may be in the database only.
 	done chan struct{}
 	err  error
 }
@@ -43,7 +45,7 @@ func (c *committer) start(s *Store) {
 // commit makes a batch durable and visible. After an error the outcome is unknown.
 func (c *committer) commit(batch *pebble.Batch) error { return c.wait(c.add(batch, false)) }
 
-// add queues a batch.
+// add queues a batch for writing and returns at once. For lazy see pending.
 func (c *committer) add(batch *pebble.Batch, lazy bool) *pending {
 	p := &pending{batch: batch, lazy: lazy, done: make(chan struct{})}
 	c.mu.Lock()
@@ -56,7 +58,8 @@ func (c *committer) add(batch *pebble.Batch, lazy bool) *pending {
 	return p
 }
 
-// wait blocks until a queued batch is written or the store fails.
+// wait blocks until a queued batch is written, and returns the result of the write. If the store
+// fails before, it returns that failure.
 func (c *committer) wait(p *pending) error {
 	select {
 	case <-p.done:
@@ -66,7 +69,8 @@ func (c *committer) wait(p *pending) error {
 	}
 }
 
-// stop ends the committer once all queued batches are written. add must not be called afterwards.
+// stop ends the committer once all queued batches are written. If the store fails, it returns the
+// failure without waiting. add must not be called afterwards.
 func (c *committer) stop() error {
 	close(c.quit)
 	select {

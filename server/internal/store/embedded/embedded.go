@@ -3,11 +3,11 @@
 //
 // # Durability
 //
-// What Insert, Apply and NewEpoch have acknowledged is synced to disk. A single committer joins
-// concurrent calls into one batch, so that they share an fsync. Pebble shows a batch to readers
-// before its log is synced. Therefore methods never read the database directly, but a view taken
-// after the last sync and before the next commit. So nothing is ever returned, fed or reported as a
-// conflict that a power loss could undo.
+// What Insert, Apply, NewEpoch and the methods of Channels have acknowledged is synced to disk. A
+// single committer joins concurrent calls into one batch, so that they share an fsync. Pebble shows
+// a batch to readers before its log is synced. Therefore methods never read the database directly,
+// but a view taken after the last sync and before the next commit. So no read, feed or conflict
+// shows anything that a power loss could undo.
 //
 // # Disk failures
 //
@@ -140,9 +140,9 @@ func options(fs vfs.FS, logger pebble.Logger) *pebble.Options {
 	return opts
 }
 
-// load reads the identity, or creates it in a new store, and reads where every outbox ends. It runs
-// before any view is taken: Open has flushed what it replayed, so everything in the database is
-// durable.
+// load reads the store's identity, or creates it in a new store, and reads where the outbox of each
+// bucket (its unpublished entries) ends. It runs before any view is taken: Open has flushed what it
+// replayed, so everything in the database is durable.
 func (s *Store) load(cfg Config) error {
 	if err := s.checkFormat(); err != nil {
 		return err
@@ -226,7 +226,8 @@ func (s *Store) saveMeta(meta *clusterv1.Meta) error {
 // Identity returns the number of buckets, the current epoch and the secret of the store.
 func (s *Store) Identity() message.Identity { return *s.identity.Load() }
 
-// StoredEpoch returns the epoch of Identity, because no other process can open the directory.
+// StoredEpoch returns the epoch that Identity has. No other process can change it, because only one
+// at a time can open the directory.
 func (s *Store) StoredEpoch(context.Context) (string, error) {
 	if err := s.begin(); err != nil {
 		return "", fmt.Errorf("stored epoch: %w", err)
@@ -235,7 +236,7 @@ func (s *Store) StoredEpoch(context.Context) (string, error) {
 	return s.Identity().Epoch, nil
 }
 
-// NewEpoch replaces the epoch of every log and returns the new one.
+// NewEpoch replaces the epoch of every log and returns the new one, once it is durable.
 func (s *Store) NewEpoch(context.Context) (string, error) {
 	if err := s.begin(); err != nil {
 		return "", fmt.Errorf("new epoch: %w", err)
@@ -277,7 +278,8 @@ func (s *Store) Ping(context.Context) error {
 // returns the cause. The process must end: Close can't free the store any more.
 func (s *Store) Failed() <-chan struct{} { return s.failure.failed }
 
-// begin starts a call. The caller must call end, unless it fails.
+// begin marks the start of a call, for whose end Close waits. It returns ErrClosed if the store is
+// closed; otherwise the caller must call end.
 func (s *Store) begin() error {
 	s.open.RLock()
 	if s.closed {
@@ -289,8 +291,9 @@ func (s *Store) begin() error {
 
 func (s *Store) end() { s.open.RUnlock() }
 
-// Close ends every Feed, waits for the calls in flight and frees the store. It saves what Published
-// has confirmed. Later calls return ErrClosed. Another Close returns the first one's result.
+// Close ends every Feed, waits for the calls in flight and frees the store, even if the context
+// ends. It saves what Published has confirmed. Later calls return ErrClosed. Another Close returns
+// the first one's result.
 func (s *Store) Close(context.Context) error {
 	s.closing.Do(func() {
 		close(s.done)

@@ -6,7 +6,8 @@ import (
 	"sync"
 )
 
-// failure records that the disk has failed the store. The caller must create the channel failed.
+// failure records that the store has failed permanently because of its disk, and the cause. The
+// caller must create the channel failed.
 type failure struct {
 	once sync.Once
 	// failed is closed once cause is set.
@@ -31,7 +32,8 @@ func (f *failure) err() error {
 	}
 }
 
-// logger forwards Pebble's messages. A message that is fatal to Pebble fails the store.
+// logger forwards Pebble's log messages to slog. A message that is fatal to Pebble marks the store
+// as failed.
 type logger struct {
 	*slog.Logger
 	failure *failure

@@ -10,16 +10,18 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// feed reads a bucket's outbox. Published deletes rows without waiting for a sync: if a crash loses
-// a deletion, the feed only returns those entries again.
+// feed implements message.Feed over a bucket's outbox, the rows of its unpublished entries.
+// Published deletes rows without waiting for a sync: if a crash loses a deletion, the next feed
+// only returns those entries again.
 type feed struct {
 	store  *Store
 	bucket *bucket
-	// next is the ordinal to read from. It saves seeking over deleted rows more than once.
+	// next is the ordinal (number) of the outbox row to read from. It saves seeking over deleted
+	// rows more than once.
 	next int64
-	// returned holds the ordinals that Published will confirm.
+	// returned holds the ordinals of rows whose entries Next has returned. Published deletes them.
 	returned []int64
-	// saving is the last queued deletion, or nil.
+	// saving is the last deletion that was queued for writing, or nil. Close waits for it.
 	saving *pending
 }
 
@@ -60,7 +62,8 @@ func (f *feed) Next(ctx context.Context, most int) ([]message.Entry, error) {
 	}
 }
 
-// read returns up to most entries that are in the outbox, and advances next.
+// read returns up to most entries of the outbox and advances next. It returns none, without
+// waiting, if there are none.
 func (f *feed) read(most int) (entries []message.Entry, err error) {
 	if err := f.store.begin(); err != nil {
 		return nil, err
@@ -108,8 +111,8 @@ func (f *feed) Published(context.Context) error {
 	if err := f.store.failure.err(); err != nil {
 		return fmt.Errorf("published: %w", err)
 	}
-	// Not one range deletion: Pebble collects those of its memtable anew for each iterator, which
-	// gets slower and slower.
+	// Delete each row, not one range: for each new iterator Pebble collects all range deletions of
+	// its memtable again, which gets slower and slower.
 	batch := f.store.db.NewBatch()
 	for _, ordinal := range f.returned {
 		if err := batch.Delete(outboxKey(f.bucket.number, ordinal), nil); err != nil {

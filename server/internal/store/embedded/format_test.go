@@ -7,7 +7,8 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// TestFormat: a store of another format is refused, one from before formats were written is not.
+// TestFormat checks that Open refuses a store of another format, and accepts one without a format,
+// which an older server has created.
 func TestFormat(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -82,7 +82,7 @@ func closeStore(t *testing.T, s *Store) {
 	}
 }
 
-// channelIn returns the name of the i-th channel of a bucket of four.
+// channelIn returns the name of the i-th channel of a bucket, in a store of defaultBuckets buckets.
 func channelIn(bucket, i int) string {
 	for n := 0; ; n++ {
 		if name := fmt.Sprintf("c%d-%d", i, n); message.Bucket(name, defaultBuckets) == bucket {
@@ -165,7 +165,8 @@ func wantLog(t *testing.T, s *Store, channel string, seq int64, more bool) {
 	}
 }
 
-// eventuallyInDB waits until Pebble itself returns an entry, synced or not.
+// eventuallyInDB waits until Pebble itself returns a value for key, synced or not, that satisfies
+// want.
 func eventuallyInDB(t *testing.T, s *Store, key []byte, want func(value []byte) bool) {
 	t.Helper()
 	testkit.Eventually(t, patience, func() error {

@@ -15,7 +15,7 @@ import (
 // maxHeads bounds the channels whose last seq a bucket caches.
 const maxHeads = 4096
 
-// bucket is the state of Insert for one bucket.
+// bucket is what the store keeps in memory for one bucket, a share of the channels.
 type bucket struct {
 	number int
 
@@ -24,7 +24,7 @@ type bucket struct {
 	mu sync.Mutex
 	// heads caches the last seq of some channels.
 	heads map[string]int64
-	// ordinal is the ordinal of the last outbox row.
+	// ordinal is the number of the last row in the bucket's outbox.
 	ordinal int64
 
 	// waking guards arrived.
@@ -33,8 +33,8 @@ type bucket struct {
 	arrived chan struct{}
 }
 
-// newBucket reads where the bucket's outbox ends. Ordinals of published rows may be reused, because
-// their rows are deleted.
+// newBucket creates a bucket that continues after the last row of its outbox. Ordinals of published
+// rows may be reused, because these rows are deleted.
 func newBucket(db *pebble.DB, number int) (b *bucket, err error) {
 	b = &bucket{number: number, heads: map[string]int64{}, arrived: make(chan struct{})}
 	iter, err := db.NewIter(&pebble.IterOptions{LowerBound: outboxKey(number, 0), UpperBound: outboxEnd(number)})
@@ -48,8 +48,8 @@ func newBucket(db *pebble.DB, number int) (b *bucket, err error) {
 	return b, iter.Error()
 }
 
-// arrival returns a channel that is closed when new entries become visible that a view taken before
-// does not show.
+// arrival returns a channel that is closed once the bucket's next Insert is visible. Call it before
+// taking a view, so that no Insert in between is missed.
 func (b *bucket) arrival() <-chan struct{} {
 	b.waking.Lock()
 	defer b.waking.Unlock()
@@ -121,7 +121,7 @@ func (s *Store) check(bucketNumber int, entries []message.Entry) error {
 	return nil
 }
 
-// advance records what was stored. The caller holds b.mu.
+// advance records the last seqs and the last ordinal of a stored batch. The caller holds b.mu.
 func (b *bucket) advance(a *appending) {
 	b.ordinal = a.ordinal
 	if len(b.heads)+len(a.heads) > maxHeads {
@@ -141,7 +141,8 @@ type appending struct {
 	ordinal int64
 }
 
-// addAll adds entries up to the first conflict, and returns how many.
+// addAll adds entries up to the first conflict, and returns how many. The error of a conflict is a
+// *message.ConflictError.
 func (a *appending) addAll(entries []message.Entry) (int, error) {
 	keys := make([][]byte, len(entries))
 	for i := range entries {

@@ -28,7 +28,7 @@ const (
 	membershipRow = 'u'
 	// metaRow: -> clusterv1.Meta
 	metaRow = 'm'
-	// formatRow: -> storeFormat in decimal; stores from before it was written have none, and format 1
+	// formatRow: -> storeFormat in decimal; a store without this row has format 1
 	formatRow = 'v'
 )
 
@@ -64,8 +64,8 @@ func memberKey(channel, user string) []byte { return nameKey(memberRow, channel,
 
 func membershipKey(user, channel string) []byte { return nameKey(membershipRow, user, channel) }
 
-// nameBounds returns the bounds of the keys that begin with first and continue with a name above
-// after.
+// nameBounds returns the bounds, lower inclusive and upper exclusive, of the keys that begin with
+// the name first and continue with a name above after. An empty after means all names.
 func nameBounds(row byte, first, after string) (lower, upper []byte) {
 	lower = append(nameKey(row, first, after), 0) // just above the key of after itself
 	if after == "" {
@@ -112,7 +112,7 @@ func outboxEntry(value []byte) (channel string, seq int64) {
 	return string(value[8:]), trailingNumber(value[:8])
 }
 
-// validNames reports whether all names may be part of a key.
+// validNames reports whether all names can be part of a key: none has a zero byte.
 func validNames(names ...string) bool {
 	for _, n := range names {
 		if strings.IndexByte(n, 0) >= 0 {

@@ -25,7 +25,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// appendForEver prints a line for each acknowledged entry. It returns only after an error.
+// appendForEver inserts entries into the store in dir and prints a line for each acknowledged one.
+// It returns only after an error.
 func appendForEver(dir string) error {
 	s, err := Open(dir, Config{})
 	if err != nil {
@@ -83,8 +84,8 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// countAcks runs the child until it has printed n lines, kills it, and reads the lines that it had
-// printed besides.
+// countAcks runs a child process that inserts entries into dir, and kills it after n lines of its
+// output. It reads the output to its end and raises acked to each channel's highest printed seq.
 func countAcks(t *testing.T, dir string, n int, acked map[string]int64) {
 	t.Helper()
 	self, err := os.Executable()

@@ -43,7 +43,7 @@ func TestAcknowledgedChangesSurvivePowerLoss(t *testing.T) {
 	}
 }
 
-// marks holds the highest seqs by channel.
+// marks holds the highest seq by channel that was acknowledged or returned.
 type marks struct {
 	mu sync.Mutex
 	at map[string]int64
@@ -102,8 +102,9 @@ func TestPowerLoss(t *testing.T) {
 	}
 }
 
-// useUntilPowerLoss writes, reads and follows s, and calls cut after some calls were acknowledged.
-// It returns what was acknowledged or returned before.
+// useUntilPowerLoss inserts into s, reads it and follows its feeds, and calls cut after the given
+// number of acknowledged Inserts. It returns each channel's highest seq that was acknowledged or
+// returned before.
 func useUntilPowerLoss(t *testing.T, s *Store, known map[string]int64, calls int, cut func()) map[string]int64 {
 	t.Helper()
 	seen := &marks{at: known}

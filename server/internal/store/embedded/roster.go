@@ -22,7 +22,8 @@ type channelRecord struct {
 	Head        int64  `json:"head,omitempty"`
 	Count       int64  `json:"count,omitempty"`
 	LastMessage int64  `json:"last_message,omitempty"`
-	// CreateKey and CreateDigest are set only if the call that created the channel had a key.
+	// CreateKey and CreateDigest are set only if the call that created the channel had an
+	// idempotency key.
 	CreateKey    string `json:"create_key,omitempty"`
 	CreateDigest string `json:"create_digest,omitempty"`
 }
@@ -41,7 +42,7 @@ type memberRecord struct {
 	JoinedMS int64 `json:"joined_ms,omitempty"`
 	Seq      int64 `json:"seq,omitempty"`
 	Count    int64 `json:"count,omitempty"`
-	// Left is the channel's head at the member's last removal.
+	// Left is the channel's last seq when the user was last removed, or 0 if they never were.
 	Left int64 `json:"left,omitempty"`
 }
 
@@ -75,7 +76,8 @@ type rosterLocks struct {
 	locks [64]sync.Mutex
 }
 
-// lock locks channels until unlock is called. All callers lock in the same order.
+// lock locks channels until unlock is called. All callers lock in the same order, so that none
+// blocks another forever.
 func (l *rosterLocks) lock(channelIDs []string) (unlock func()) {
 	l.once.Do(func() { l.seed = maphash.MakeSeed() })
 	var at []uint64
@@ -94,8 +96,8 @@ func (l *rosterLocks) lock(channelIDs []string) (unlock func()) {
 	}
 }
 
-// roster holds the records that a change reads and writes: as of the last sync, and as modified by
-// the change.
+// roster holds the records of channels and members that one call of Channels.change has read: as of
+// the last sync, and as modified by the call.
 type roster struct {
 	view     *view
 	channels map[string]*loadedRecord[channelRecord]
@@ -104,14 +106,14 @@ type roster struct {
 
 type memberID struct{ channel, user string }
 
-// loadedRecord is a record with its current and its stored value. absent is true if it was not
-// stored.
+// loadedRecord is a record with its current and its stored value. absent is true for a new channel,
+// so that it is written even if its record is zero.
 type loadedRecord[T comparable] struct {
 	now, stored T
 	absent      bool
 }
 
-// channel returns a channel's record, or nil if there is none.
+// channel returns a channel's record, which the caller may modify, or nil if there is none.
 func (r *roster) channel(channelID string) (*channelRecord, error) {
 	k, ok := r.channels[channelID]
 	if !ok {
@@ -129,7 +131,7 @@ func (r *roster) channel(channelID string) (*channelRecord, error) {
 	return &k.now, nil
 }
 
-// make adds a new channel.
+// make adds a channel that is not stored, and returns its record.
 func (r *roster) make(channelID string, record channelRecord) *channelRecord {
 	k := &loadedRecord[channelRecord]{now: record, absent: true}
 	r.channels[channelID] = k
@@ -145,7 +147,8 @@ func (r *roster) ensure(channelID string, now time.Time) (*channelRecord, error)
 	return record, err
 }
 
-// member returns a user's record in a channel, or the zero record if there is none.
+// member returns a user's record in a channel, which the caller may modify. If none is stored, it
+// returns a new zero record.
 func (r *roster) member(channelID, userID string) (*memberRecord, error) {
 	id := memberID{channelID, userID}
 	k, ok := r.members[id]
@@ -203,7 +206,7 @@ func setRecord(batch *pebble.Batch, key []byte, record any) error {
 	return nil
 }
 
-// record reads and decodes a record. ok is false if there is none.
+// record reads the row at key and decodes it into record, a pointer. ok is false if there is none.
 func (v *view) record(key []byte, record any) (ok bool, err error) {
 	value, closer, err := v.Get(key)
 	if errors.Is(err, pebble.ErrNotFound) {

@@ -144,7 +144,8 @@ func TestClosedStoreReturnsErrClosed(t *testing.T) {
 	}
 }
 
-// TestCloseSavesPublishedPosition closes the store right after a feed's Published.
+// TestCloseSavesPublishedPosition checks that entries confirmed by Published do not return in the
+// next feed, even if the store is closed right after Published.
 func TestCloseSavesPublishedPosition(t *testing.T) {
 	t.Parallel()
 	fs := vfs.NewMem()
@@ -170,8 +171,8 @@ func TestCloseSavesPublishedPosition(t *testing.T) {
 	}
 }
 
-// TestDiskFailure fills or breaks the disk under a store that is written. Nothing is acknowledged
-// afterwards, and everything acknowledged before exists at the next start.
+// TestDiskFailure checks that a store acknowledges nothing after a failed write or sync of its log,
+// and that everything acknowledged before exists at the next start.
 func TestDiskFailure(t *testing.T) {
 	t.Parallel()
 	for name, breaks := range map[string]func(op errorfs.Op) bool{
@@ -239,7 +240,7 @@ func failDisk(t *testing.T, breaks func(op errorfs.Op) bool, publish bool) {
 	if err := s.Close(t.Context()); err == nil {
 		t.Fatal("close of a failed store reports nothing")
 	}
-	// The state on disk when the process ends.
+	// Open what is on disk when the process ends.
 	again := openOn(t, mem.CrashClone(vfs.CrashCloneCfg{}))
 	defer closeStore(t, again)
 	wantLog(t, again, channel, 2, true)

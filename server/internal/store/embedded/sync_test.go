@@ -39,7 +39,8 @@ func TestEntriesAreVisibleAfterSync(t *testing.T) {
 	go insert(inserted)
 	eventuallyInDB(t, s, entryKey(channel, 4), anyValue)
 	wantNone(t, s, channel, 3)
-	// A conflict for the repeat would reveal that the first is stored.
+	// The same entries again must wait too: a conflict would reveal that the first Insert has
+	// stored them.
 	go insert(repeated)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	if got, err := f.Next(ctx, 10); err == nil {
@@ -103,7 +104,7 @@ func TestChangesAreVisibleAfterSync(t *testing.T) {
 	if got := content(s); got != sent.Content {
 		t.Fatalf("message shows %q before its sync", got)
 	}
-	// Reporting that nothing is left to do would also be too early.
+	// The same Apply again must wait too: success would mean that the first one is durable.
 	go func() { again <- s.Apply(t.Context(), &edit) }()
 	select {
 	case err := <-applied:
@@ -123,8 +124,8 @@ func TestChangesAreVisibleAfterSync(t *testing.T) {
 	}
 }
 
-// TestApplyOrder applies an edit and a recall of one message at once, with the recall's batch first
-// in the queue. An edit computed before the recall's sync would restore the text.
+// TestApplyOrder checks that no text is left after a recall and an earlier edit of one message are
+// applied at once, the recall first. An edit computed before the recall's sync would restore it.
 func TestApplyOrder(t *testing.T) {
 	t.Parallel()
 	g := &gate{}

@@ -100,7 +100,7 @@ func (v *view) entry(channel string, seq int64) (e message.Entry, ok bool, err e
 	return e, err == nil, errors.Join(err, closer.Close())
 }
 
-// must reads an entry that another row of the same view refers to.
+// must reads an entry that another row of the same view refers to. A missing entry is an error.
 func (v *view) must(channel string, seq int64) (message.Entry, error) {
 	e, ok, err := v.entry(channel, seq)
 	if err == nil && !ok {
@@ -109,8 +109,8 @@ func (v *view) must(channel string, seq int64) (message.Entry, error) {
 	return e, err
 }
 
-// changes returns the edits and recalls of the message at target for which keep returns true, in
-// order.
+// changes returns the edits and recalls of the message at seq target for which keep returns true,
+// ascending by seq.
 func (v *view) changes(channel string, target int64, keep func(seq int64, kind message.Kind) bool) (found []message.Entry, err error) {
 	iter, err := v.NewIter(&pebble.IterOptions{
 		LowerBound: changeKey(channel, target, 0),

@@ -10,12 +10,13 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// lookBack bounds, in seconds, how much older than its place in the oplog an entry's ts may be:
-// mongod sets ts before it assigns the place. It is far above the time limit of an insert.
+// lookBack is how many seconds before a lost position a backlog begins. mongod sets an entry's ts
+// before it assigns the entry's place in the oplog, so ts may be that much older. It is far above
+// the time limit of an insert.
 const lookBack = 120
 
-// backlog reads a bucket's entries from a ts on, in order of ts, page by page. It needs no server
-// cursor, which could end.
+// backlog reads a bucket's stored entries from a time on, in order of ts (mongod's time of the
+// insert), page by page. It needs no server cursor, which could end.
 type backlog struct {
 	// after is the last entry returned. At first it holds only the ts to start at.
 	after document
@@ -42,7 +43,7 @@ func (f *feed) startBacklog(ctx context.Context) error {
 	return nil
 }
 
-// next returns the next page, or no entries at the end.
+// next returns the next page, at most limit entries, or no entries at the end.
 func (b *backlog) next(ctx context.Context, s *Store, bucket, limit int) ([]message.Entry, error) {
 	at := b.after
 	filter := bson.D{

@@ -23,8 +23,8 @@ func TestLostPositionIsRecoveredFromTheStore(t *testing.T) {
 				{Key: "token", Value: bson.D{{Key: "_data", Value: "8263"}}},
 			}}})
 		},
-		// An entry gets its ts before its place in the oplog. Here the ts of all entries are well
-		// before the position.
+		// An entry gets its ts before its place in the oplog. Here all entries' ts are well before the
+		// feed's saved position.
 		"EntriesOlderThanThePlace": func(t *testing.T, b *bed) {
 			b.setRow(t, bson.D{{Key: "$set", Value: bson.D{
 				{Key: "cluster_time", Value: bson.Timestamp{T: b.row(t).Time.T + 60}},

@@ -19,9 +19,9 @@ import (
 // a place meanwhile, because that takes a majority write on the same primary.
 const changesOverlap = 5
 
-// Changes implements channel.Store. A stamp is a time of mongod, read behind the fence. So every
-// change acknowledged before the call is older and is found, even by a node whose connections lead
-// to a former primary that was suspended and has resumed.
+// Changes implements channel.Store. A stamp is a time of mongod, read after a majority write (the
+// store's fence). So every change acknowledged before the call is older and is found, even by a
+// node whose connections lead to a former primary that was suspended and has resumed.
 func (c *Channels) Changes(ctx context.Context, after channel.Stamp) (changed []channel.Change, next channel.Stamp, err error) {
 	err = c.read(ctx, func(ctx context.Context) error {
 		// The time of the fence or a later one. The reads below are no older than that.
@@ -43,8 +43,8 @@ func (c *Channels) Changes(ctx context.Context, after channel.Stamp) (changed []
 	return changed, next, nil
 }
 
-// changedSince returns which channels were created, and which members were removed, at a time or
-// later.
+// changedSince returns which members-only channels were created, and which members were removed, at
+// the time since or later.
 func (c *Channels) changedSince(ctx context.Context, since bson.Timestamp) ([]channel.Change, error) {
 	filter := bson.D{{Key: "changed", Value: bson.D{{Key: "$gte", Value: since}}}}
 	docs, err := c.list(ctx, filter)

@@ -19,23 +19,23 @@ import (
 //
 // A channel is one document of `channels`. Each current or former member is one document of
 // `members`, which is never deleted. A new channel's members are first listed in the channel's own
-// document, under `joining`, so that the channel is created with all of them or not at all. The
-// next caller copies them from there: every method that reads or changes members first makes sure
-// that nobody is joining. The copy never overwrites, so a late one does nothing.
+// document, under `joining`, so that the channel is created with all of them or not at all. Create
+// then copies them to documents of `members`. If it was interrupted, the next method that reads or
+// changes members does that first. The copy never overwrites, so a late one does nothing.
 //
-// All reads are linearizable, behind the store's fence. A write's conditions are either in its own
-// filter, or never change once they hold, or were read behind the fence.
+// All reads are linearizable: they follow a majority write, the store's fence. A write's conditions
+// are either in its own filter, or never change once they hold, or were read behind the fence.
 type Channels struct {
 	store    *Store
 	channels *mongo.Collection
 	members  *mongo.Collection
-	// settled caches whether channels are open, by id; see newSettled.
+	// settled caches, by channel id, whether the channel is open; see newSettled.
 	settled *otter.Cache[string, bool]
 }
 
 var _ channel.Store = (*Channels)(nil)
 
-// Channels returns the store of the channels. It ends with s.
+// Channels returns a store of channels and members in the same database. It is closed with s.
 func (s *Store) Channels() *Channels {
 	return &Channels{store: s, channels: s.db.Collection("channels"), members: s.db.Collection("members"), settled: newSettled()}
 }
@@ -90,9 +90,9 @@ func (s *Store) makeChannelIndexes(ctx context.Context) error {
 	return err
 }
 
-// write runs op as the store's read does, because op may read as well, and repeats it after
-// transient errors. It also repeats op after a conflict of two concurrent inserts of one document.
-// op must be safe to repeat.
+// write runs op with Store.read, because op may read as well. So op is repeated after transient
+// errors, and also after a conflict of two concurrent inserts of one document. op must be safe to
+// repeat.
 func (c *Channels) write(ctx context.Context, op func(context.Context) error) error {
 	return c.store.read(ctx, func(ctx context.Context) error {
 		for {
@@ -104,7 +104,8 @@ func (c *Channels) write(ctx context.Context, op func(context.Context) error) er
 	})
 }
 
-// read is write behind the fence: op's majority reads are linearizable.
+// read is like write, but waits for the store's fence, a majority write, before it calls op. So the
+// majority reads of op are linearizable.
 func (c *Channels) read(ctx context.Context, op func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, c.store.timeout) // including the wait for the fence
 	defer cancel()
@@ -278,7 +279,7 @@ func (c *Channels) settle(ctx context.Context, d *channelDocument) error {
 	return err
 }
 
-// settleAll settles all channels that match filter.
+// settleAll calls settle for all channels that match filter.
 func (c *Channels) settleAll(ctx context.Context, filter bson.D) error {
 	docs, err := c.list(ctx, filter)
 	if err != nil {

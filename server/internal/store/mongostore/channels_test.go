@@ -37,7 +37,7 @@ func twoNodes(uri string) storetest.Factory {
 	}
 }
 
-// anyNode sends each call to one node or the other.
+// anyNode is a channel.Store that sends each call to one of two nodes, chosen at random.
 type anyNode [2]channel.Store
 
 func channelsOfAny(s message.Store) channel.Store {
@@ -96,12 +96,13 @@ func TestChannels(t *testing.T) {
 	storetest.RunChannels(t, twoNodes(testkit.MongoURI(t)), channelsOfAny)
 }
 
-// aboutChannels matches all requests of Channels.
+// aboutChannels reports whether a request to MongoDB is one of Channels.
 func aboutChannels(request []byte) bool {
 	return bytes.Contains(request, []byte("\x00channels\x00")) || bytes.Contains(request, []byte("\x00members\x00"))
 }
 
-// Lost replies only make a call slow. It is still executed once.
+// TestChannelsThroughLostReplies checks that Channels keeps its contract while some of MongoDB's
+// replies are lost: a call without a reply is slow, but takes effect once.
 func TestChannelsThroughLostReplies(t *testing.T) {
 	t.Parallel()
 	p := testkit.NewProxy(t, "tcp", testkit.MongoAddr(t))
@@ -126,8 +127,8 @@ func TestChannelsThroughLostReplies(t *testing.T) {
 	}, func(s message.Store) channel.Store { return s.(*mongostore.Store).Channels() })
 }
 
-// TestChannelOfADeadCreator lets a node die while it creates a channel. The channel must exist with
-// all its members, regardless of which call comes first.
+// TestChannelOfADeadCreator checks that a channel has all its members even if its creator died
+// before it stored their documents, regardless of which call comes next.
 func TestChannelOfADeadCreator(t *testing.T) {
 	t.Parallel()
 	s, _ := openFresh(t)
@@ -191,7 +192,8 @@ func TestChannelOfADeadCreator(t *testing.T) {
 	}
 }
 
-// membersBy returns which of users are members, read in one of the three ways.
+// membersBy returns the members of channel id as text. way names the method that it reads with:
+// Members or, for each of users, Memberships or MembersOf.
 func membersBy(t *testing.T, c *mongostore.Channels, way, id string, users []string) (found []string) {
 	t.Helper()
 	if way == "Members" {
@@ -228,7 +230,8 @@ func membersBy(t *testing.T, c *mongostore.Channels, way, id string, users []str
 	return found
 }
 
-// A change may become visible after one with a higher time.
+// TestChangesRepeatTheLastSeconds checks that Changes also returns changes of the seconds before
+// the stamp, because a change may become visible after one with a higher time.
 func TestChangesRepeatTheLastSeconds(t *testing.T) {
 	t.Parallel()
 	s, cfg := openFresh(t)
@@ -269,8 +272,8 @@ func TestStoredEpochIsReadFromTheStore(t *testing.T) {
 	}
 }
 
-// A caller that is notified of a change of primary, after its channel was created, recognizes the
-// channel as its own.
+// TestCreateDuringFailover checks that Create succeeds if its insert is stored but answered with a
+// change of primary: the repeated insert finds the document and recognizes it as its own.
 func TestCreateDuringFailover(t *testing.T) {
 	t.Parallel()
 	const app = "maker"
@@ -291,8 +294,8 @@ func TestCreateDuringFailover(t *testing.T) {
 	}
 }
 
-// A node may die after it has stored a channel but not all its members. A repeat of its call stores
-// the rest before it returns, and does not restore members removed since.
+// TestRepeatedCreateFinishesAnInterruptedOne checks that a repeated Create stores the members that
+// the first one, interrupted, did not store, and does not restore members removed since.
 func TestRepeatedCreateFinishesAnInterruptedOne(t *testing.T) {
 	t.Parallel()
 	s, cfg := openFresh(t)
@@ -329,8 +332,9 @@ func TestRepeatedCreateFinishesAnInterruptedOne(t *testing.T) {
 	}
 }
 
-// An update that changes nothing does not wait for a majority, so a suspended former primary may
-// answer it from stale data.
+// TestRepeatedAddMembersIsAWrite checks that AddMembers writes even if the users are members. An
+// update that changes nothing does not wait for a majority, so a former primary that was suspended
+// may answer it from stale data.
 func TestRepeatedAddMembersIsAWrite(t *testing.T) {
 	t.Parallel()
 	s, cfg := openFresh(t)

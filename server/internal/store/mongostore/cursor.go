@@ -14,8 +14,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/channel"
 )
 
-// MarkRead implements channel.Store. Nearly always it is one update. Only if that moves no cursor
-// does it read why.
+// MarkRead implements channel.Store. Nearly always it is one update. Only if that moves no cursor,
+// it reads the member to find out why.
 func (c *Channels) MarkRead(ctx context.Context, channelID, userID string, to channel.Cursor, join bool, now time.Time,
 ) (cursor channel.Cursor, ok bool, err error) {
 	err = c.write(ctx, func(ctx context.Context) error {
@@ -58,10 +58,10 @@ func moving(to channel.Cursor) bson.D {
 	return bson.D{{Key: "$set", Value: bson.D{{Key: "seq", Value: to.Seq}, {Key: "count", Value: to.Count}}}}
 }
 
-// readCursor reads a member's cursor behind the fence. If the cursor is behind after all, because
-// the user has just become a member, it moves it first. An update that changes nothing does not
-// wait for a majority, and a former primary that was suspended and has resumed answers it from
-// stale data.
+// readCursor reads a member's cursor behind the fence (see Channels.read). ok is false if the user
+// is not a member. If the cursor is before to, because the user has just become a member, it moves
+// it first. An update that changes nothing does not wait for a majority, and a former primary that
+// was suspended and has resumed answers it from stale data.
 func (c *Channels) readCursor(ctx context.Context, channelID, userID string, to channel.Cursor,
 ) (cursor channel.Cursor, ok bool, err error) {
 	err = c.read(ctx, func(ctx context.Context) error {
@@ -91,8 +91,8 @@ func (c *Channels) readCursor(ctx context.Context, channelID, userID string, to 
 }
 
 // Advance implements channel.Store. For any number of channels and senders it uses up to three
-// commands: one reads the rows, one moves the cursors, one moves the rows. Channels that are
-// missing or have joining members take more.
+// commands: one reads the channels, one moves the senders' cursors, one updates the channels'
+// numbers. Channels that are missing or have joining members take more.
 func (c *Channels) Advance(ctx context.Context, moves []channel.Advance, now time.Time) error {
 	if len(moves) == 0 {
 		return nil
@@ -158,7 +158,7 @@ func (c *Channels) ensureAll(ctx context.Context, moves []channel.Advance, now t
 	return open, nil
 }
 
-// maxSettled bounds the cached channels. A channel that is not cached costs one read.
+// maxSettled bounds the channels that newSettled caches. Advance must read any other.
 const maxSettled = 65_536
 
 // newSettled returns a cache of which channels exist without joining members, and whether they are
@@ -172,7 +172,8 @@ func newSettled() *otter.Cache[string, bool] {
 	})
 }
 
-// cursorModels returns the updates that move the senders' cursors.
+// cursorModels returns the updates that move the senders' cursors. In open channels they also make
+// senders members whose message came after their last removal. open holds which channels are open.
 func cursorModels(moves []channel.Advance, open map[string]bool, now time.Time) (models []mongo.WriteModel) {
 	for i := range moves {
 		m := &moves[i]

@@ -15,7 +15,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// The first and the longest wait between a feed's retries.
+// The first and the longest wait before a feed retries after an error. See Next.
 const (
 	firstRetry = 100 * time.Millisecond
 	lastRetry  = 30 * time.Second
@@ -157,8 +157,8 @@ func (f *feed) poll(ctx context.Context, limit int) ([]message.Entry, error) {
 	return f.follow(ctx, limit)
 }
 
-// Published confirms the entries that Next has returned. The position is saved within 200 ms, or at
-// once after 256 entries.
+// Published confirms the entries that Next has returned, without waiting. The position is saved in
+// the background within 200 ms, or at once after 256 entries, but not during a backlog.
 func (f *feed) Published(context.Context) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

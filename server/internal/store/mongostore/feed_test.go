@@ -16,7 +16,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/testkit"
 )
 
-// bed is one bucket's feed and its store.
+// bed is a store in a database of its own, and the channel and bucket whose feed a test reads.
 type bed struct {
 	*mongostore.Store
 	cfg     mongostore.Config
@@ -122,7 +122,7 @@ func TestPositionIsSavedAfterPublish(t *testing.T) {
 		}
 		return nil
 	})
-	// The feed is still open, as a node finds it after a kill -9.
+	// The first feed is still open, as if its node had been killed.
 	again := b.feed(t)
 	insert(t, b.Store, sends(b.channel, 22, 1))
 	readTo(t, again, 21, 22)

@@ -34,8 +34,8 @@ type fencing struct {
 	err  error
 }
 
-// wait returns once a write that began after this call is acknowledged. life is the store's
-// context, which bounds the write.
+// wait returns once a write that began after this call is acknowledged or has failed, or ctx ends,
+// with the error if there is one. life is the store's context, which bounds the write.
 func (f *fence) wait(ctx, life context.Context) error {
 	f.mu.Lock()
 	if f.next == nil {

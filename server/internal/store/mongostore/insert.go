@@ -20,8 +20,8 @@ const duplicateKey = 11000
 type sentKey struct{}
 
 // watchSends returns a monitor that marks the calls for which a command was about to be written to
-// a connection. It forwards all events to next. A call without the mark has reached no server,
-// regardless of its error.
+// a connection. It forwards all events to next, which may be nil. A call without the mark has
+// reached no server, regardless of its error.
 func watchSends(next *event.CommandMonitor) *event.CommandMonitor {
 	var m event.CommandMonitor
 	if next != nil {

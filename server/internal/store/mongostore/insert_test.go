@@ -169,7 +169,7 @@ func TestAConflictWithoutAMajorityIsUnknown(t *testing.T) {
 	}
 }
 
-// writes matches the requests that write entries.
+// writes reports whether a request to MongoDB inserts or updates entries.
 func writes(request []byte) bool {
 	return bytes.Contains(request, []byte("messages_")) &&
 		(bytes.Contains(request, []byte("\x02insert\x00")) || bytes.Contains(request, []byte("\x02update\x00")))
@@ -260,7 +260,7 @@ func insertUntilStored(tb testing.TB, s *mongostore.Store, bucket int, entries [
 	return unknown
 }
 
-// cmpSort sorts the elements of a document.
+// cmpSort returns an option with which cmp ignores the order of a document's elements.
 func cmpSort(less func(a, b bson.E) bool) cmp.Option {
 	return cmpopts.SortSlices(less)
 }

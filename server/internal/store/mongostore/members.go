@@ -13,7 +13,8 @@ import (
 )
 
 // memberDocument is the stored form of a current or former member. If they were ever removed, the
-// document also has `left`, the seq of the last removal, and `changed`, its time by mongod's clock.
+// document also has `left`, the channel's last seq at the last removal, and `changed`, the time of
+// the removal by mongod's clock.
 type memberDocument struct {
 	ChannelID string    `bson:"channel_id"`
 	UserID    string    `bson:"user_id"`
@@ -94,9 +95,9 @@ func joining(joins any, cursor channel.Cursor, now time.Time) bson.A {
 	}}}}
 }
 
-// touching adds a field to an update that always changes, so that its answer waits for a majority.
-// An update that changes nothing does not wait, and a former primary that was suspended and has
-// resumed answers it from stale data.
+// touching extends an update so that it always changes the document, and its answer waits for a
+// majority. An update that changes nothing does not wait, and a former primary that was suspended
+// and has resumed answers it from stale data.
 func touching(update bson.A) bson.A {
 	n := bson.D{{Key: "$add", Value: bson.A{bson.D{{Key: "$ifNull", Value: bson.A{"$touched", int64(0)}}}, int64(1)}}}
 	return append(update, bson.D{{Key: "$set", Value: bson.D{{Key: "touched", Value: n}}}})
@@ -149,7 +150,8 @@ func (c *Channels) MembersOf(ctx context.Context, userID string, channelIDs []st
 	return of, nil
 }
 
-// ofUser returns a user's memberships in the channels that match an expression, at most limit.
+// ofUser returns a user's memberships in the channels whose ids match the query expression
+// channels, at most limit.
 func (c *Channels) ofUser(ctx context.Context, userID string, channels bson.D, limit int) (found []channel.Member, err error) {
 	err = c.read(ctx, func(ctx context.Context) (err error) {
 		if err := c.settleAll(ctx, bson.D{{Key: "joining", Value: userID}}); err != nil {

@@ -52,7 +52,7 @@ func open(tb testing.TB, cfg mongostore.Config) *mongostore.Store {
 	return s
 }
 
-// openFresh opens a store in its own database on the shared replica set of one.
+// openFresh opens a store in its own database on the replica set of one member that tests share.
 func openFresh(tb testing.TB) (*mongostore.Store, mongostore.Config) {
 	tb.Helper()
 	cfg := mongostore.Config{URI: testkit.MongoURI(tb), Database: testkit.MongoDatabase(tb)}
@@ -145,8 +145,8 @@ func TestOpenRefusesAnotherNumberOfBuckets(t *testing.T) {
 	}
 }
 
-// TestOpenRefusesAnotherFormat: a later format is refused; a store from before formats were written
-// is not.
+// TestOpenRefusesAnotherFormat checks that Open refuses a store of a later format, and accepts one
+// without a format, which an older server has created.
 func TestOpenRefusesAnotherFormat(t *testing.T) {
 	t.Parallel()
 	cfg := mongostore.Config{URI: testkit.MongoURI(t), Database: testkit.MongoDatabase(t)}

@@ -66,7 +66,7 @@ func (s *Store) loadPosition(ctx context.Context, bucket int) (position, error) 
 	return p, nil
 }
 
-// savePosition moves a bucket's row forward. It keeps a later position.
+// savePosition saves a bucket's position in its row of `feeds`, unless the row has a later one.
 func (s *Store) savePosition(ctx context.Context, bucket int, p position) error {
 	update := bson.D{{Key: "$set", Value: p}}
 	if p.Token == nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// Head reads a log's end linearizably: in a majority read behind a fence. It fails within the
-// store's time limit if there is no majority.
+// Head reads a log's end linearizably: in a majority read that follows a majority write (the
+// fence). It fails within the store's time limit if there is no majority.
 func (s *Store) Head(ctx context.Context, channelID string) (message.Head, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout) // includes the fence, which may wait behind another write
 	defer cancel()
@@ -51,8 +51,8 @@ func (s *Store) head(ctx context.Context, channelID string) (message.Head, error
 	return message.Head{Seq: row.Seq, Count: row.Count, MsgTime: row.MsgTime.UTC()}, nil
 }
 
-// ByClientKeys finds entries by sender and client_msg_id, in a majority read from no earlier than
-// the horizon.
+// ByClientKeys finds entries by sender and client_msg_id, in a majority read at least as new as any
+// earlier answer to this store. Keys without an entry are missing from the result.
 func (s *Store) ByClientKeys(ctx context.Context, channelID string, keys []message.ClientKey,
 ) (map[message.ClientKey]message.Entry, error) {
 	found := make(map[message.ClientKey]message.Entry, len(keys))
@@ -85,7 +85,8 @@ func (s *Store) ByClientKeys(ctx context.Context, channelID string, keys []messa
 	return found, nil
 }
 
-// Target reads a message and its last change behind a fence, in one causally consistent session.
+// Target returns a message with its last edit or recall applied. It reads both after a majority
+// write (the fence), in one causally consistent session. ok is false if there is no such message.
 func (s *Store) Target(ctx context.Context, channelID, msgID string) (target message.Entry, ok bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
@@ -121,7 +122,7 @@ func (s *Store) Target(ctx context.Context, channelID, msgID string) (target mes
 	return target, ok, nil
 }
 
-// Message finds a message by its id, in a majority read.
+// Message finds a message by its id, in a majority read. ok is false if there is none.
 func (s *Store) Message(ctx context.Context, channelID, msgID string) (e message.Entry, ok bool, err error) {
 	err = s.read(ctx, func(ctx context.Context) (err error) {
 		e, ok, err = s.message(ctx, channelID, msgID)
@@ -163,7 +164,8 @@ func (s *Store) Messages(ctx context.Context, channelID string, seqs []int64) ([
 	return entries, nil
 }
 
-// find returns all entries of a channel that match filter.
+// find returns the entries that match filter, which must name the channel. channelID only selects
+// the collection.
 func (s *Store) find(ctx context.Context, channelID string, filter bson.D, opts *options.FindOptionsBuilder,
 ) ([]message.Entry, error) {
 	var entries []message.Entry

@@ -40,7 +40,8 @@ func newSaver(save func(position) error, fail func(error)) *saver {
 	return s
 }
 
-// confirm replaces the position to save next.
+// confirm sets the position to save next, without waiting. events is the number of entries that it
+// confirms beyond the previous position.
 func (s *saver) confirm(p position, events int) {
 	s.mu.Lock()
 	s.pending = &p
@@ -104,7 +105,8 @@ func (s *saver) flush() error {
 	return err
 }
 
-// close ends the background work and saves the pending position.
+// close ends the background work and saves the pending position. If ctx ends before the work does,
+// the position stays unsaved.
 func (s *saver) close(ctx context.Context) error {
 	close(s.stop)
 	select {

@@ -25,7 +25,7 @@ const storeFormat = 1
 
 // identityRow is the identity row of `meta`.
 type identityRow struct {
-	// Format is a storeFormat; 0, in stores from before it was written, means 1.
+	// Format is the storeFormat of the server that created the store. 0 means 1.
 	Format  int    `bson:"format"`
 	Buckets int    `bson:"buckets"`
 	Epoch   string `bson:"epoch"`
@@ -33,7 +33,7 @@ type identityRow struct {
 }
 
 // loadIdentity returns the store's identity. It creates one if there is none. It returns an error
-// if the store has another format, or if buckets is neither 0 nor the stored number.
+// if the store has a later format, or if buckets is neither 0 nor the stored number.
 func (s *Store) loadIdentity(ctx context.Context, buckets int) (message.Identity, error) {
 	epoch, err := newEpoch()
 	if err != nil {
@@ -94,7 +94,7 @@ func (s *Store) StoredEpoch(ctx context.Context) (string, error) {
 	return row.Epoch, nil
 }
 
-// NewEpoch replaces the epoch and returns the new one.
+// NewEpoch replaces the epoch of every log and returns the new one.
 func (s *Store) NewEpoch(ctx context.Context) (string, error) {
 	epoch, err := newEpoch()
 	if err != nil {
@@ -150,7 +150,8 @@ func (s *Store) prepareBuckets(ctx context.Context) error {
 // this takes longer than any other operation.
 const indexTimeout = time.Minute
 
-// up returns the keys of an ascending index.
+// up returns a document with the value 1 for each field: the keys of an ascending index, an
+// ascending sort, or a projection.
 func up(fields ...string) bson.D {
 	keys := make(bson.D, len(fields))
 	for i, f := range fields {

@@ -9,8 +9,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 )
 
-// horizon is the highest operation time that an answer to this store has carried. Safe for
-// concurrent use.
+// horizon is the highest operation time of the server's answers to this store. No read is answered
+// from an earlier state. Safe for concurrent use.
 type horizon struct {
 	mu sync.Mutex
 	at bson.Timestamp // guarded by mu
@@ -33,15 +33,15 @@ func (h *horizon) get() bson.Timestamp {
 	return h.at
 }
 
-// run calls op in a session and within the store's time limit. It raises the horizon by the answers
-// to op, including errors. Use it for writes, which are never stale.
+// run calls op in a session and within the store's time limit. It raises the horizon to the time of
+// the answers to op, including errors. Use it for writes, which are never stale.
 func (s *Store) run(ctx context.Context, op func(context.Context) error) error {
 	return s.inSession(ctx, op, nil)
 }
 
-// read is like run, for majority reads: none of them is answered from before the horizon. It
-// repeats op after transient errors. The driver retries only once, which is not enough on an
-// unreliable link.
+// read is like run, for majority reads: none of them is answered from a state before the horizon
+// (the newest earlier answer). It repeats op after transient errors. The driver retries only once,
+// which is not enough on an unreliable link.
 func (s *Store) read(ctx context.Context, op func(context.Context) error) error {
 	since := s.horizon.get()
 	return s.inSession(ctx, again(op), &since)

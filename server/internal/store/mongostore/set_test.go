@@ -32,8 +32,8 @@ func TestReplicaSetOfThree(t *testing.T) {
 	t.Run("WokenPrimary", func(t *testing.T) { wokenPrimary(t, set.For(t)) })
 }
 
-// suiteThroughKills runs the contract suite while primaries die. A caller who waits long enough
-// must notice only slowness.
+// suiteThroughKills checks that the store keeps its contract while primaries are killed: a caller
+// with a long time limit notices only slowness.
 func suiteThroughKills(t *testing.T, set *testkit.MongoReplicas) {
 	t.Run("Kills", func(t *testing.T) {
 		t.Parallel()
@@ -62,8 +62,8 @@ func suiteThroughKills(t *testing.T, set *testkit.MongoReplicas) {
 	storetest.RunChannels(t, places, func(s message.Store) channel.Store { return s.(*mongostore.Store).Channels() })
 }
 
-// withoutMajority stops both secondaries. If the primary acknowledged entries now and were killed,
-// they would be lost.
+// withoutMajority checks that a primary whose secondaries are both stopped acknowledges no entries
+// and returns none that only it has: they would be lost if it were killed.
 func withoutMajority(t *testing.T, set *testkit.MongoReplicas) {
 	cfg := mongostore.Config{URI: set.URI(), Database: testkit.MongoDatabase(t), Timeout: time.Second}
 	s := open(t, cfg)
@@ -98,7 +98,8 @@ const (
 	killBatch    = 6
 )
 
-// killedPrimaries writes and feeds all buckets while primaries are killed and step down.
+// killedPrimaries checks that no acknowledged entry is lost, in the logs and in the feeds of all
+// buckets, while primaries are killed and step down.
 func killedPrimaries(t *testing.T, set *testkit.MongoReplicas) {
 	cfg := mongostore.Config{URI: set.URI(), Database: testkit.MongoDatabase(t)}
 	s := open(t, cfg)
@@ -183,8 +184,8 @@ func channelsOf(bucket, n int) (names []string) {
 	return names
 }
 
-// followAll reads and confirms a feed until it has returned every channel up to its end, once the
-// ends are known.
+// followAll reads and confirms a feed until it has returned every channel up to its last seq, which
+// it receives from ends once all entries are stored.
 func followAll(f message.Feed, ends <-chan map[string]int64) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
@@ -220,8 +221,9 @@ func followAll(f message.Feed, ends <-chan map[string]int64) error {
 	}
 }
 
-// wokenPrimary suspends the primary, lets the others continue without it, and resumes it with reads
-// waiting in its sockets. For a moment it still considers itself the primary.
+// wokenPrimary checks that no read returns stale data from a primary that was suspended, replaced
+// and resumed while the reads waited in its sockets. For a moment it still considers itself the
+// primary.
 func wokenPrimary(t *testing.T, set *testkit.MongoReplicas) {
 	db := testkit.MongoDatabase(t)
 	s := open(t, mongostore.Config{URI: set.URI(), Database: db, Timeout: 2 * time.Second})

@@ -14,11 +14,11 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// maxAwait is how long the server holds a request while there are no events. It only determines how
-// often an idle feed returns from a request.
+// maxAwait is how long the server holds a request for change events while there are none. It only
+// determines how often an idle feed sends a request.
 const maxAwait = time.Second
 
-// streamBatch bounds the events of one round trip.
+// streamBatch bounds the change events that the server returns in one answer.
 const streamBatch = 512
 
 // errInvalidated reports that the collection was removed or renamed.

@@ -52,8 +52,8 @@ func (w *wokenClub) change(t *testing.T, head int64) {
 	})
 }
 
-// calls returns calls by a node that has received no answers. Each returns all if its answer is not
-// stale.
+// calls returns calls of s by name. Each returns all if the answer is up to date, and less if it is
+// stale. s should be a store that has received no answers since the change.
 func (w *wokenClub) calls(s *mongostore.Store, all int64) map[string]func(context.Context) (int64, error) {
 	c := s.Channels()
 	truly := func(ok bool) int64 {
@@ -94,7 +94,7 @@ func (w *wokenClub) calls(s *mongostore.Store, all int64) map[string]func(contex
 			_, err := s.StoredEpoch(ctx)
 			return all, err
 		},
-		// On the suspended primary, cem is a member already.
+		// On the suspended primary cem still is a member, so the update would change nothing.
 		"AddMembers": func(ctx context.Context) (int64, error) {
 			if err := c.AddMembers(ctx, clubID, []string{"cem"}, time.UnixMilli(3)); err != nil {
 				return 0, err

@@ -10,8 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Script is a Lua script, including the shared parts in front of it. It is immutable and safe for
-// concurrent use.
+// Script is a Lua script, including the shared functions in front of it. It is immutable and safe
+// for concurrent use.
 type Script struct {
 	name    string
 	numKeys int
@@ -26,7 +26,7 @@ func New(name string, numKeys int, parts ...string) *Script {
 	return &Script{name: name, numKeys: numKeys, source: source, hash: redis.NewScript(source).Hash()}
 }
 
-// Name returns the script's name, which is also its file's.
+// Name returns the script's name, which is also that of its file, without .lua.
 func (s *Script) Name() string { return s.name }
 
 // NumKeys returns how many keys the script takes, or -1 if the number varies.
@@ -38,15 +38,15 @@ type Call struct {
 	Args []any
 }
 
-// once is a command that a cluster client does not resend on its own if the answer is lost. It
-// resends any other command, regardless of MaxRetries.
+// once is a command that a cluster client of go-redis does not resend on its own if the answer is
+// lost. The client resends any other command, regardless of MaxRetries.
 type once struct{ *redis.Cmd }
 
 // NoRetry implements redis.Cmder.
 func (once) NoRetry() bool { return true }
 
-// command returns the command that calls the script by its hash, or by its source, which also loads
-// it on the server.
+// command returns the command that calls the script by its hash or, if bySource is set, by its
+// source, which also loads it on the server.
 func (s *Script) command(ctx context.Context, c Call, bySource bool) *redis.Cmd {
 	name, script := "evalsha", s.hash
 	if bySource {

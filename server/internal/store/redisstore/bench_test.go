@@ -7,8 +7,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// BenchmarkPage reads the newest fifty entries of a set, with values decoded before and with new
-// ones.
+// BenchmarkPage measures a page of a channel's newest fifty entries, with values that were decoded
+// before and with new ones.
 func BenchmarkPage(b *testing.B) {
 	bundle := setup(b, CacheConfig{})
 	all := entries(1, 150)

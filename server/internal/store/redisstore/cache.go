@@ -27,22 +27,23 @@ var (
 
 // CacheConfig configures a Cache.
 type CacheConfig struct {
-	// Prefix is the prefix of every key.
+	// Prefix is prepended to every Redis key. It may be empty.
 	Prefix string
-	// Keep is how many entries of a channel are kept. Default 150.
+	// Keep is how many of each channel's newest entries are kept. 0 means 150.
 	Keep int
-	// TTL is how long a set lives after its channel's last message, in whole seconds. Default 7
-	// days.
+	// TTL is how long a channel's entries stay cached after its last message, in whole seconds. 0
+	// means 7 days.
 	TTL time.Duration
-	// Meter counts sets that could not be read. Nil counts nothing.
+	// Meter creates the counter of cached sets that Page ignored because they were damaged. Nil
+	// counts nothing.
 	Meter metric.Meter
 	// Logger receives the logs. Nil means slog.Default.
 	Logger *slog.Logger
 }
 
-// Cache keeps each channel's newest entries in a sorted set, which is one contiguous part of the
-// log. Safe for concurrent use. Every write is safe to repeat: an entry at or before the end of the
-// set changes nothing, and a set is only replaced by one that reaches further.
+// Cache keeps each channel's newest entries in a sorted set in Redis, which is one contiguous part
+// of the channel's log. Safe for concurrent use. Every write is safe to repeat: an entry at or
+// before the end of the set changes nothing, and only a set that reaches further replaces another.
 type Cache struct {
 	client redis.UniversalClient
 	keys   keys
@@ -50,14 +51,14 @@ type Cache struct {
 	ttl    int64
 	log    *slog.Logger
 	broken metric.Int64Counter
-	// decoded maps values to their decoded entries. The values of a busy channel are read again and
-	// again, and decoding a page takes longer than the rest of a call. Decoded entries are never
-	// modified.
+	// decoded maps values of Redis to their decoded entries. The values of a busy channel are read
+	// again and again, and decoding a page takes longer than the rest of a call. Decoded entries
+	// are never modified.
 	decoded *otter.Cache[string, message.Cached]
 }
 
-// decodedBytes bounds the total size of the values in decoded. The decoded entries take about as
-// much again.
+// decodedBytes bounds the total size of the values in Cache.decoded. The decoded entries take about
+// as much again.
 const decodedBytes = 8 << 20
 
 // NewCache creates a cache over a client, which should come from NewClient. The caller closes the
@@ -125,11 +126,12 @@ func (c *Cache) Append(ctx context.Context, runs []feed.ChannelChanges) ([]int, 
 	return done, nil
 }
 
-// loadLife bounds the age of entries that replace a set.
+// loadLife is how long ago entries may have been read from the store if they are to replace a
+// channel's cached set.
 const loadLife = 2 * time.Second
 
-// replaceStale is the script's result for entries that are older. 0 and 1 both mean that the set is
-// correct.
+// replaceStale is the result of the script cache_replace for entries older than loadLife, or with a
+// time in the future. 0 and 1 both mean that the cached set is correct.
 const replaceStale = -1
 
 // Now implements feed.CacheWriter. It returns the time of the server that holds the channel's set.
@@ -176,7 +178,7 @@ func (c *Cache) Drop(ctx context.Context, channelID string) error {
 	return nil
 }
 
-// headOf returns the beginning of all values of an epoch, up to their seq.
+// headOf returns the text with which all cached values of an epoch begin, up to their seq.
 func headOf(epoch string) string { return strings.TrimSuffix(message.CachedHead(epoch, 0), "0,") }
 
 // Page implements message.Cache. A set that is not a contiguous part of one log is counted, logged,

@@ -45,7 +45,7 @@ func setup(t testing.TB, config CacheConfig, options ...testkit.RedisOption) *bu
 
 var at = time.UnixMilli(1_700_000_000_123).UTC()
 
-// sent returns the message at seq of a log of messages only.
+// sent returns the message at seq in the log of room, as if all entries before it were messages.
 func sent(seq int64, text string) message.Cached {
 	return message.Cached{Epoch: epoch, Seq: seq, Count: seq, Message: message.Message{
 		MsgID: fmt.Sprintf("m%d", seq), ChannelID: room, Seq: seq, Count: seq, FromID: "auth0|42", MsgType: "text",
@@ -57,8 +57,7 @@ func insert(seq int64) feed.CacheChange {
 	return feed.CacheChange{Entry: sent(seq, fmt.Sprintf("text of %d", seq))}
 }
 
-// change returns the entry at seq that set a new text for the message at target, or none if it is a
-// recall.
+// change returns the entry at seq that edits the message at target to a text, or that recalls it.
 func change(seq, target int64, kind message.Kind, text string) feed.CacheChange {
 	m := sent(target, text)
 	m.Message.ChangedSeq, m.Message.Status = seq, message.StatusEdited
@@ -118,7 +117,7 @@ func replace(t testing.TB, cache *Cache, channelID string, all []message.Cached)
 	}
 }
 
-// raw returns the set as stored in Redis: members in order, each after its score.
+// raw returns the set of room as stored in Redis: members in order, each after its score.
 func (b *bundle) raw(t testing.TB) []string {
 	t.Helper()
 	members, err := b.client.ZRangeWithScores(t.Context(), "msg_cache:room", 0, -1).Result()
@@ -147,7 +146,7 @@ func (b *bundle) rawIs(t testing.TB, want ...message.Cached) {
 	}
 }
 
-// age sets the set's expiry to a recognizable value.
+// age sets the expiry of the set of room to a recognizable value.
 func (b *bundle) age(t testing.TB) {
 	t.Helper()
 	if !b.client.Expire(t.Context(), "msg_cache:room", time.Hour).Val() {

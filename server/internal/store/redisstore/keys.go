@@ -1,6 +1,6 @@
 package redisstore
 
-// keys builds all keys. Scripts never build one themselves.
+// keys builds all Redis keys of this package. Scripts never build one themselves.
 type keys struct {
 	// prefix is the prefix of every key. Default empty.
 	prefix string

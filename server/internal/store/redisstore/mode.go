@@ -9,14 +9,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Mode describes how a server keeps its data.
+// Mode describes whether a Redis server may lose data.
 type Mode struct {
 	// Version is the server's version.
 	Version string
-	// EvictionPolicy is the server's maxmemory-policy. Only noeviction is safe.
+	// EvictionPolicy is the server's maxmemory-policy. With any but noeviction it may remove keys.
 	EvictionPolicy string
-	// AppendOnly is true if the server keeps an append-only file. AppendFsync is its appendfsync
-	// setting, empty if unknown.
+	// AppendOnly is true if the server keeps an append-only file. AppendFsync is then its
+	// appendfsync setting, empty if unknown.
 	AppendOnly  bool
 	AppendFsync string
 	// Snapshots is true if the server saves snapshots on its own. It is false if unknown.

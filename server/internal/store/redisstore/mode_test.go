@@ -74,7 +74,7 @@ func TestNewClientSignsIn(t *testing.T) {
 	}
 }
 
-// TestClientDoesNotRetry uses a server that accepts and counts every command, and closes the
+// TestClientDoesNotRetry checks that a client sends a command once even if the server closes the
 // connection without an answer.
 func TestClientDoesNotRetry(t *testing.T) {
 	t.Parallel()
@@ -112,7 +112,7 @@ func TestClientDoesNotRetry(t *testing.T) {
 }
 
 // answerThenHangUp refuses the greeting, which every client tolerates, and closes the connection on
-// INCR.
+// INCR or PING. It reports each INCR to taken.
 func answerThenHangUp(conn net.Conn, taken chan<- string) {
 	defer conn.Close()
 	buffer := make([]byte, 4096)
@@ -146,8 +146,8 @@ func TestNewClientRequiresAnAddress(t *testing.T) {
 	}
 }
 
-// TestScriptsRunOnTheInProcessRedis covers `parleyd dev` on a machine without redis-server, and
-// nothing more.
+// TestScriptsRunOnTheInProcessRedis checks that the cache works on the in-process Redis, which only
+// `parleyd dev` uses, on a machine without redis-server.
 func TestScriptsRunOnTheInProcessRedis(t *testing.T) {
 	t.Parallel()
 	client := testkit.InProcessRedisClient(t)

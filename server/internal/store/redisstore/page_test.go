@@ -115,8 +115,8 @@ func TestPageBesideAHoleIsAMiss(t *testing.T) {
 	}
 }
 
-// TestSetIsAlwaysDense delivers a log in the worst possible ways and checks the set after every
-// step.
+// TestSetIsAlwaysDense checks that a cached set is always one contiguous part of the log, even if
+// entries are repeated, late or missing.
 func TestSetIsAlwaysDense(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
@@ -151,7 +151,8 @@ func TestSetIsAlwaysDense(t *testing.T) {
 			if run[done[0]].Target != nil {
 				t.Fatalf("a change ended the run")
 			}
-			// As the store would return it: everything up to here, folded.
+			// As the store would return it: all messages up to here with their edits and recalls
+			// applied.
 			last := run[len(run)-1].Entry.Seq
 			piece := map[int64]message.Cached{}
 			for _, c := range log[:last] {
@@ -173,7 +174,7 @@ func TestSetIsAlwaysDense(t *testing.T) {
 		if len(page.Entries) != len(b.raw(t)) {
 			t.Fatalf("the set is no piece of the log: %v", b.raw(t))
 		}
-		// Every message in the set is as of the set's last entry, or newer.
+		// Every message in the set has all changes up to the set's last entry, and may have later ones.
 		want := map[int64]int64{}
 		for _, c := range log[:page.Newest] {
 			if c.Target != nil {
@@ -188,8 +189,8 @@ func TestSetIsAlwaysDense(t *testing.T) {
 	}
 }
 
-// TestPagesOfEqualValues reads values that two channels have in common. Each entry must be of the
-// requested channel.
+// TestPagesOfEqualValues checks that each entry of a page names the requested channel even if
+// another channel has the same cached values.
 func TestPagesOfEqualValues(t *testing.T) {
 	t.Parallel()
 	b := setup(t, CacheConfig{})

@@ -26,10 +26,10 @@ type ClientConfig struct {
 	Addrs []string
 	// Cluster is set if Addrs are nodes of a cluster, even if there is only one.
 	Cluster bool
-	// MasterName is the Sentinels' name for the server. Empty without Sentinel.
+	// MasterName is the name by which the Sentinels know the server. Empty means no Sentinel.
 	MasterName string
-	// SentinelUsername and SentinelPassword are for the Sentinels, Username and Password for the
-	// servers.
+	// SentinelUsername and SentinelPassword are sent to the Sentinels, Username and Password to the
+	// servers. Empty means none.
 	SentinelUsername, SentinelPassword string
 	Username, Password                 string
 	// TLS returns the configuration of the next connection to a server or a Sentinel. Nil means no
@@ -45,8 +45,8 @@ type ClientConfig struct {
 	DialTimeout, ReadTimeout, WriteTimeout time.Duration
 }
 
-// poolTimeout bounds the wait for a free connection. A longer wait would only hide that Redis is
-// too slow.
+// poolTimeout bounds a command's wait for a free connection of the pool. A longer wait would only
+// hide that Redis is too slow.
 const poolTimeout = 250 * time.Millisecond
 
 // NewClient creates a client that never repeats a command on its own, and whose commands end at

@@ -27,7 +27,7 @@ var (
 	cacheReplace = redisscript.New("cache_replace", 1, libCache, cacheReplaceSource)
 )
 
-// integers returns the integer results of scripts, or the first error.
+// integers returns the results of script calls as integers, or the first call's error.
 func integers(results []*redis.Cmd) ([]int64, error) {
 	numbers := make([]int64, len(results))
 	for i, r := range results {

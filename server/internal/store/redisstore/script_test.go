@@ -41,8 +41,8 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestScriptsRunOnACluster runs every call on a server in cluster mode, which refuses keys of two
-// slots.
+// TestScriptsRunOnACluster checks that every call works on a server in cluster mode, which refuses
+// a command whose keys are in different slots.
 func TestScriptsRunOnACluster(t *testing.T) {
 	t.Parallel()
 	addrs, err := rig.FreeAddrs(2)

@@ -208,7 +208,7 @@ func applyRecall(t *testing.T, p *fixture) {
 		equal(t, when, want, p.all(t, d.channel))
 	}
 	check("after the recall")
-	// A late feed still has the texts in memory and applies them.
+	// A late feed has the edits with their texts in memory and applies them after the recall.
 	p.apply(t, applied, pending)
 	check("after the late edits")
 	p.apply(t, recall, recall)

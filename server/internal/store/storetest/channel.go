@@ -12,8 +12,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// RunChannels tests the channel.Store that of returns for each store of f against its contract, in
-// parallel subtests.
+// RunChannels tests channel stores against the contract of channel.Store, in parallel subtests. f
+// creates message stores, and of returns the channel store of one.
 func RunChannels(t *testing.T, f Factory, of func(message.Store) channel.Store) {
 	for _, group := range [][]channelContract{
 		channelContracts, memberContracts, cursorContracts, lostChannelContracts, channelRaceContracts, channelRandomContracts,
@@ -33,7 +33,7 @@ type channelContract struct {
 	check func(t *testing.T, c *channels)
 }
 
-// channels is the store of one test.
+// channels is the channel store of one test.
 type channels struct {
 	channel.Store
 	place *fixture
@@ -71,7 +71,7 @@ func (c *channels) ensure(t tester, id string, n int64) channel.Row {
 	return row
 }
 
-// create creates a members-only channel.
+// create creates a members-only channel with these members.
 func (c *channels) create(t tester, id string, userIDs ...string) channel.Row {
 	t.Helper()
 	row := channel.Row{ChannelID: id, MembersOnly: true, CreatedBy: "maker", CreatedAt: at(0)}
@@ -93,8 +93,8 @@ func (c *channels) row(t tester, id string) channel.Row {
 	return row
 }
 
-// member reads a user's membership in all three ways, which must agree. ok is false if the user is
-// not a member.
+// member reads a user's membership with MembersOf, Members and Memberships, which must agree. ok is
+// false if the user is not a member.
 func (c *channels) member(t tester, id, userID string) (m channel.Member, ok bool) {
 	t.Helper()
 	of, err := c.MembersOf(t.Context(), userID, []string{id, "elsewhere"})
@@ -123,7 +123,7 @@ func (c *channels) member(t tester, id, userID string) (m channel.Member, ok boo
 	return m, ok
 }
 
-// wantMember fails the test unless the user is this member.
+// wantMember fails the test unless the user is a member with exactly these values.
 func (c *channels) wantMember(t tester, want channel.Member) {
 	t.Helper()
 	got, ok := c.member(t, want.ChannelID, want.UserID)
@@ -215,8 +215,8 @@ func createOpen(t *testing.T, c *channels) {
 	c.wantNone(t, "square", "ann")
 }
 
-// createKey repeats a call. The row must keep the key and the digest of the call that created the
-// channel, through a restart and other changes, and a repeat must add no members.
+// createKey tests that a channel's row keeps the idempotency key and the digest of the call that
+// created it, through a restart and other changes, and that a repeated Create adds no members.
 func createKey(t *testing.T, c *channels) {
 	row := channel.Row{
 		ChannelID: "club", MembersOnly: true, CreatedBy: "ann", CreatedAt: at(1), CreateKey: "$key.1|~", CreateDigest: "digest",
@@ -245,7 +245,8 @@ func createKey(t *testing.T, c *channels) {
 	}
 }
 
-// longestChannels tests ids of 128 characters that differ only in the last one.
+// longestChannels tests that ids of 128 characters that differ only in the last one are different
+// channels and users.
 func longestChannels(t *testing.T, c *channels) {
 	one, two := longest('a'), longest('b')
 	row := channel.Row{ChannelID: one, MembersOnly: true, CreatedBy: one, CreatedAt: at(0), CreateKey: two, CreateDigest: "digest"}

@@ -13,7 +13,8 @@ type channelModel struct {
 	members map[[2]string]*memberModel // by channel and user
 }
 
-// memberModel is the state of a user in a channel.
+// memberModel is a user's state in a channel. Its field is reports whether they are a member. left
+// is the highest seq that a removal named.
 type memberModel struct {
 	channel.Member
 	is   bool

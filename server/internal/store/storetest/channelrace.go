@@ -18,8 +18,8 @@ var channelRaceContracts = []channelContract{
 	{"AdvancesOfTwoFeeds", advanceRace},
 }
 
-// createRace creates one channel several times at once. Exactly one call must succeed, and everyone
-// must see the channel that it created.
+// createRace tests that of several concurrent Creates of one channel exactly one succeeds, and that
+// all callers see the channel that it created.
 func createRace(t *testing.T, c *channels) {
 	const makers = 3
 	for round := range 8 {
@@ -84,8 +84,8 @@ func createRace(t *testing.T, c *channels) {
 	}
 }
 
-// rosterRace removes and re-adds users, each sequentially, while the feed advances over their
-// earlier messages. That must neither bring anyone back nor remove their membership.
+// rosterRace tests that Advance over users' earlier messages neither makes removed users members
+// nor ends a membership, while other goroutines remove and add the users, each user in turn.
 func rosterRace(t *testing.T, c *channels) {
 	const users, rounds, heads = 5, 12, 40
 	c.ensure(t, "lobby", 1)
@@ -165,8 +165,8 @@ func (c *channels) comeAndGo(ctx context.Context, id, userID string, rounds int,
 	return nil
 }
 
-// advanceRace runs two feeds that advance the same rows, one behind the other. A concurrent reader
-// must never see a value go back, or a message that its own sender has not read.
+// advanceRace tests that, while two goroutines advance the same channel, a reader never sees its
+// numbers go back, nor a last message that its own sender's read cursor has not reached.
 func advanceRace(t *testing.T, c *channels) {
 	const heads = 60
 	c.ensure(t, "lobby", 1)

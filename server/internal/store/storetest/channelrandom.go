@@ -20,8 +20,8 @@ type rosterMachine struct {
 	*channels
 	model       channelModel
 	names, user []string
-	// removed holds the removals, and the members-only channels (without a user), since place was
-	// returned.
+	// removed holds what Changes must report after the stamp place, as channel and user: removed
+	// members, and new members-only channels without a user.
 	removed [][2]string
 	place   channel.Stamp
 }
@@ -167,7 +167,7 @@ func (m *rosterMachine) checkChanges(t *rapid.T) {
 	m.removed, m.place = nil, next
 }
 
-// check checks a random third of the state.
+// check compares a random part of the store's state with the model.
 func (m *rosterMachine) check(t *rapid.T) {
 	id, u := m.name(t), m.users(t)[0]
 	switch rapid.IntRange(0, 2).Draw(t, "look at") {
@@ -200,7 +200,7 @@ func (m *rosterMachine) check(t *rapid.T) {
 func (m *rosterMachine) reopenRarely(t *rapid.T) {
 	if rapid.IntRange(0, 9).Draw(t, "reopen at 0") == 0 {
 		m.reopen(t)
-		m.removed = nil // a place need not outlive the process
+		m.removed = nil // a stamp need not outlive the process
 		_, m.place = m.changes(t, channel.Stamp{})
 	}
 }

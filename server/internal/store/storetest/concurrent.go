@@ -70,7 +70,8 @@ func (l *raceLog) check(after int64, entries []message.Entry) error {
 	}
 }
 
-// concurrently runs, for each bucket, one writer, as the contract allows, one reader and one feed.
+// concurrently tests that reads and feeds stay consistent while the logs are written. It runs one
+// writer for each bucket, as the contract allows, one reader and one feed.
 func concurrently(t *testing.T, p *fixture) {
 	var logs []*raceLog
 	ctx, stopReaders := context.WithCancel(t.Context())
@@ -125,7 +126,8 @@ func raceWrite(ctx context.Context, p *fixture, bucket int, logs []*raceLog) err
 	return nil
 }
 
-// raceRead reads the logs in all ways until ctx ends.
+// raceRead reads the logs with every read method until ctx ends, and returns the first wrong
+// result.
 func raceRead(ctx context.Context, p *fixture, logs []*raceLog) error {
 	for ctx.Err() == nil {
 		for _, l := range logs {
@@ -180,7 +182,7 @@ func raceReadOne(ctx context.Context, p *fixture, l *raceLog) error {
 	return nil
 }
 
-// raceFeed follows a bucket until ctx ends, and checks its entries like a reader's.
+// raceFeed follows a bucket's feed until ctx ends, and checks its entries as raceRead does.
 func raceFeed(ctx context.Context, t tester, p *fixture, bucket int, logs []*raceLog) error {
 	f, err := p.OpenFeed(ctx, bucket)
 	if err != nil {
@@ -213,7 +215,8 @@ func raceFeed(ctx context.Context, t tester, p *fixture, bucket int, logs []*rac
 	return f.Close(context.WithoutCancel(t.Context()))
 }
 
-// applyConcurrently applies the edits and the recall of each of many messages at once.
+// applyConcurrently tests that no text of a recalled message is left after its edits and its recall
+// were applied at the same time.
 func applyConcurrently(t *testing.T, p *fixture) {
 	d := draftsOf(0, 1)[0]
 	sent := d.sends(40)

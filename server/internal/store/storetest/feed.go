@@ -25,7 +25,8 @@ var feedContracts = []contract{
 // follower reads one feed and verifies that no channel skips an entry.
 type follower struct {
 	message.Feed
-	// start is the seq after which a channel may begin that was not seen yet.
+	// start holds, by channel, the highest seq that the feed may skip. seen holds the highest seq
+	// that it has returned.
 	start map[string]int64
 	seen  map[string]int64
 	// first holds the entries in the order of their first delivery.
@@ -70,7 +71,7 @@ func (f *follower) next(ctx context.Context, most int) error {
 	return nil
 }
 
-// until reads until the feed has returned every channel up to these seqs.
+// until reads until the feed has returned every channel up to the channel's seq in seqs.
 func (f *follower) until(t tester, seqs map[string]int64) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -107,7 +108,7 @@ func (f *follower) close(t tester) {
 	}
 }
 
-// ends returns the last seqs of drafts.
+// ends returns the last seq of each draft by channel.
 func ends(drafts ...*draft) map[string]int64 {
 	seqs := map[string]int64{}
 	for _, d := range drafts {
@@ -222,7 +223,7 @@ func feedContext(t *testing.T, p *fixture) {
 		if took := time.Since(began); took > patience/3 {
 			t.Fatalf("next took %s to end after its context", took)
 		}
-		// A Next that ended like this has lost nothing.
+		// A Next whose context ended has lost no entry.
 		log := d.sends(3)
 		p.insert(t, log...)
 		f.until(t, ends(d))

@@ -70,7 +70,7 @@ func insertTakenSeq(t *testing.T, p *fixture) {
 		t.Fatalf("found what was refused: %v, %v", found, err)
 	}
 
-	// Refused entries do not prevent the same commands at the right seqs.
+	// Entries that were refused because of their seq are accepted at the right seq.
 	a.back(1)
 	late, a4 = a.sendAs("bob", "late", "at the next place"), a.sendAs("bob", "a4", "a4")
 	p.insert(t, late, a4, b2)
@@ -100,7 +100,7 @@ func insertUsedKey(t *testing.T, p *fixture) {
 	clash(t, p, 1, free, again, d.send("behind it"))
 	equal(t, "prefix", []message.Entry{first, edit, free}, p.all(t, d.channel))
 
-	// Edits and recalls share the id space of sends.
+	// A client_msg_id of an edit or recall can't be used for a send.
 	d.back(2)
 	clash(t, p, 0, d.sendAs(edit.FromID, edit.ClientMsgID, "a send under an edit's id"))
 	d.back(1)
@@ -134,7 +134,7 @@ func insertOtherSenders(t *testing.T, p *fixture) {
 	equal(t, "log", want, p.all(t, d[0].channel))
 }
 
-// longestIDs tests ids of 128 characters that differ only in the last one.
+// longestIDs tests that ids of 128 characters that differ only in the last one are different.
 func longestIDs(t *testing.T, p *fixture) {
 	for _, channel := range []string{longest('a'), longest('b')} {
 		d := &draft{channel: channel}

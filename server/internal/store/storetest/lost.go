@@ -84,9 +84,9 @@ func changesReportRemovals(t *testing.T, c *channels) {
 	}
 }
 
-// changesRace runs concurrent removers and a follower, which calls Changes from place to place.
-// When a call returns, it or an earlier one must have reported every removal that was acknowledged
-// before the call began and after the first place was returned.
+// changesRace runs concurrent removers and a follower, which calls Changes with the stamp of its
+// previous call. When a call returns, it or an earlier one must have reported every removal that
+// was acknowledged before the call began and after the first stamp was returned.
 func changesRace(t *testing.T, c *channels) {
 	const removers, rounds = 6, 12
 	c.ensure(t, "lobby", 1)

@@ -52,7 +52,7 @@ func noChannel(t *testing.T, c *channels) {
 	same(t, "rows", map[string]channel.Row{}, rows)
 }
 
-// removeEnds tests that a member who comes back is a new member with their old cursor.
+// removeEnds tests that a removed member who is added again has a new JoinedAt and the old cursor.
 func removeEnds(t *testing.T, c *channels) {
 	c.create(t, "club", "ann", "bob")
 	cursor := channel.Cursor{Seq: 4, Count: 3}

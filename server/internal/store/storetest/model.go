@@ -6,7 +6,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// model implements the contract in memory, without durability.
+// model implements the contract of message.Store in memory, without durability.
 type model struct {
 	logs map[string][]message.Entry
 }
@@ -50,7 +50,7 @@ func (m *model) head(channel string) message.Head {
 	return message.Head{Seq: last.Seq, Count: last.Count, MsgTime: last.MsgTime}
 }
 
-// target models Target.
+// target models Target. The bool is false if there is no such message.
 func (m *model) target(channel, msgID string) (message.Entry, bool) {
 	log := slices.Clone(m.logs[channel])
 	message.Fold(log)
@@ -73,7 +73,7 @@ func (m *model) changes(channel string) []message.Entry {
 	return changes
 }
 
-// editable returns the sends that are not recalled.
+// editable returns a channel's sends that are not recalled, with their edits applied.
 func (m *model) editable(channel string) []message.Entry {
 	log := slices.Clone(m.logs[channel])
 	message.Fold(log)

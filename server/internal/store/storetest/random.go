@@ -24,7 +24,8 @@ type machine struct {
 	model    model
 	bucket   int
 	channels []string
-	// asked holds changes as they were first inserted. A late feed applies them in this form.
+	// asked holds edits and recalls as they were first inserted. A late feed applies them in this
+	// form.
 	asked []message.Entry
 }
 
@@ -120,7 +121,8 @@ func (m *machine) applyRandom(t *rapid.T) {
 	m.model.apply(&change)
 }
 
-// applyOriginal applies a change as it was inserted, regardless of its entry now.
+// applyOriginal applies a random edit or recall as it was first inserted, even if its stored entry
+// has changed since.
 func (m *machine) applyOriginal(t *rapid.T) {
 	if len(m.asked) == 0 {
 		t.Skip("nothing to apply")

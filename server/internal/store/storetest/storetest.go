@@ -15,9 +15,9 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// Factory creates a new, empty place for a store of four buckets. open opens the store there. After
-// that store was closed, open opens the same place again. Places must not share anything, because
-// the suite uses the same channels in each.
+// Factory creates a new, empty place, such as a directory or a database, for a store of four
+// buckets. open opens the store there; after that store was closed, it opens the same place again.
+// Places must not share anything, because the suite uses the same channels in each.
 type Factory func(t *testing.T) (open func() message.Store)
 
 // buckets is the number of buckets of a place's store.
@@ -46,7 +46,7 @@ type contract struct {
 	check func(t *testing.T, p *fixture)
 }
 
-// fixture is the store of one test.
+// fixture is the store of one test. open opens it again at the same place after it was closed.
 type fixture struct {
 	message.Store
 	open func() message.Store
@@ -97,7 +97,7 @@ func (p *fixture) apply(t tester, changes ...message.Entry) {
 	}
 }
 
-// head reads a log's end.
+// head returns a channel's Head, the end of its log, or fails the test.
 func (p *fixture) head(t tester, channelID string) message.Head {
 	t.Helper()
 	h, err := p.Head(t.Context(), channelID)
@@ -107,14 +107,15 @@ func (p *fixture) head(t tester, channelID string) message.Head {
 	return h
 }
 
-// entries reads a range after Entries has reached the log's end.
+// entries reads a range of a channel's log, after waiting for Entries to return the log's end.
 func (p *fixture) entries(t tester, channelID string, r message.Range) []message.Entry {
 	t.Helper()
 	p.settle(t, channelID)
 	return p.settled(t, channelID, r)
 }
 
-// settled reads a range of a settled log.
+// settled reads a range of a channel's log, for which the caller has called settle. It fails the
+// test if a time is not in UTC.
 func (p *fixture) settled(t tester, channelID string, r message.Range) []message.Entry {
 	t.Helper()
 	got, err := p.Entries(t.Context(), channelID, r)

@@ -17,15 +17,15 @@ var (
 	usedArgs   = regexp.MustCompile(`\b(KEYS|ARGV)\b(\[(\d+)\])?`)
 )
 
-// used describes which elements of KEYS or ARGV a header or a body uses.
+// used describes which elements of KEYS or ARGV a script's header or body uses.
 type used struct {
 	// last is the highest index. rest is true if any number of elements may follow.
 	last int
 	rest bool
 }
 
-// MatchHeaders compares the header of each script, in dir/<name>.lua, with its body and with
-// NumKeys.
+// MatchHeaders fails the test if the header of a script, in dir/<name>.lua, disagrees with its body
+// or with NumKeys, or says too little.
 func MatchHeaders(t *testing.T, dir string, scripts []*redisscript.Script) {
 	t.Helper()
 	for _, s := range scripts {
@@ -70,8 +70,8 @@ func MatchHeaders(t *testing.T, dir string, scripts []*redisscript.Script) {
 // writes matches the write commands that scripts use.
 var writes = regexp.MustCompile(`'(SET|DEL|UNLINK|EXPIRE|PEXPIRE|INCR|H(SET|DEL|INCRBY)|Z(ADD|REM\w*)|S(ADD|REM)|X(ADD|ACK|DEL|TRIM|GROUP|CLAIM|AUTOCLAIM|READGROUP))'`)
 
-// NoneUnused reports files in dir that are neither a script nor one of libs, the names of the parts
-// in front of scripts.
+// NoneUnused fails the test for files in dir that are neither a script nor one of libs, the names
+// of the shared files in front of scripts.
 func NoneUnused(t *testing.T, dir string, scripts []*redisscript.Script, libs ...string) {
 	t.Helper()
 	files, err := os.ReadDir(dir)
