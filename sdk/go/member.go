@@ -117,7 +117,7 @@ func (c *Client) RemoveMembers(ctx context.Context, channelID string, userIDs ..
 }
 
 // changeMembers makes one request per 500 users. Without users it makes one empty request, which
-// the server refuses. Each request has the call's deadline.
+// the server refuses. Each request gets the whole call timeout, unless ctx has a deadline.
 func (c *Client) changeMembers(
 	ctx context.Context, name, field, channelID string, userIDs []string,
 	change func(ctx context.Context, n *endpoint, part []string) error,
