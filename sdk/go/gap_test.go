@@ -58,8 +58,9 @@ func TestGapsAreDelivered(t *testing.T) {
 	}
 }
 
-// TestEventCoversSeveralEntries makes the server send one event for several entries, live and after
-// a reconnect in the middle of them.
+// TestEventCoversSeveralEntries makes the server send one event for several entries, also if the
+// client has received some of them. The event must be delivered, and missing entries before it must
+// still be detected.
 func TestEventCoversSeveralEntries(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -97,7 +98,8 @@ func TestEventCoversSeveralEntries(t *testing.T) {
 	next(12, 13)
 }
 
-// TestGapInTheMiddle restores the log while the subscription is disconnected.
+// TestGapInTheMiddle restores an older state of the log with another epoch while the subscription
+// is disconnected. It must report a gap and continue in the restored log.
 func TestGapInTheMiddle(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)

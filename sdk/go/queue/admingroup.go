@@ -9,8 +9,8 @@ import (
 	"github.com/parleyhq/parley/sdk/go/internal/link"
 )
 
-// CreateGroup creates a consumer group. The zero Start means the beginning. An existing group does
-// not change and is parley.ErrGroupExists.
+// CreateGroup creates a consumer group. The zero Start means the beginning. If the group exists, it
+// returns parley.ErrGroupExists and changes nothing.
 func (a *Admin) CreateGroup(ctx context.Context, topic, group string, start Start) error {
 	_, err := adminCall(ctx, a, "CreateGroup",
 		func(ctx context.Context, s *link.Services, r *parleyv1.CreateGroupRequest) (*parleyv1.CreateGroupResponse, error) {
@@ -50,12 +50,12 @@ func (a *Admin) Partitions(ctx context.Context, topic, group string) ([]*Partiti
 	return res.GetPartitions(), err
 }
 
-// PendingOrder is the order of Pending.
+// PendingOrder is the order in which Pending yields deliveries.
 type PendingOrder = parleyv1.PendingOrder
 
-// The orders.
+// The orders of Pending.
 const (
-	// ByIdle yields the longest idle delivery first.
+	// ByIdle yields first the delivery that was delivered the longest time ago.
 	ByIdle PendingOrder = parleyv1.PendingOrder_PENDING_ORDER_IDLE
 	// ByAttempts yields the delivery with the most attempts first.
 	ByAttempts PendingOrder = parleyv1.PendingOrder_PENDING_ORDER_ATTEMPTS

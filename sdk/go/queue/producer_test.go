@@ -63,7 +63,8 @@ func TestProduceSurvivesLostAnswers(t *testing.T) {
 	}
 }
 
-// TestProduceRetriesFailedItems fails items temporarily, permanently, and with their answer lost.
+// TestProduceRetriesFailedItems fails items temporarily, permanently, and after they were stored.
+// Only temporary failures and lost answers may be sent again, with the same key.
 func TestProduceRetriesFailedItems(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -142,8 +143,8 @@ func TestProduceIsRefused(t *testing.T) {
 	}
 }
 
-// TestSendBatches has many concurrent callers. They must share requests, each must get its own
-// answer, and Close must wait for all of them.
+// TestSendBatches calls Send from many goroutines. The messages must share requests, and each
+// caller must get the receipt of its own message. After Close, Send must fail.
 func TestSendBatches(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -187,8 +188,8 @@ func TestSendBatches(t *testing.T) {
 	}
 }
 
-// TestSendLingers keeps a batch in flight. Messages sent meanwhile must wait for other messages for
-// the linger time, or until their batch is full.
+// TestSendLingers keeps a batch in flight. Messages sent meanwhile must wait for the linger time or
+// until their batch is full, and must not wait if the linger time is 0.
 func TestSendLingers(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -266,7 +267,8 @@ func TestSendLingers(t *testing.T) {
 	}
 }
 
-// TestSendAndCloseTimeOut makes callers leave, and Close give up, while the topic accepts nothing.
+// TestSendAndCloseTimeOut calls Send and Close with short deadlines while the topic is full. Both
+// must return the context's error, and a Send without a deadline must fail when Close gives up.
 func TestSendAndCloseTimeOut(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -354,7 +356,8 @@ func TestScheduleCancelReschedule(t *testing.T) {
 	}
 }
 
-// TestTracePropagation sets the process's propagator, so it is not parallel.
+// TestTracePropagation checks that the trace of Produce's context reaches the handler's context. It
+// sets the process's propagator, so it is not parallel.
 func TestTracePropagation(t *testing.T) { //nolint:paralleltest // the propagator is global
 	otel.SetTextMapPropagator(propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{}))
 	defer otel.SetTextMapPropagator(propagation.NewCompositeTextMapPropagator())

@@ -43,7 +43,7 @@ const (
 	over
 )
 
-// task is a delivery in the worker.
+// task is a delivery that the worker holds until it is settled or lost.
 type task struct {
 	d     *Delivery
 	token string
@@ -52,7 +52,7 @@ type task struct {
 
 	// The fields below are guarded by the stream's lock.
 	stage stage
-	// cancel ends the handler's context. nil if there is none.
+	// cancel ends the handler's context. It is nil until the handler begins.
 	cancel context.CancelCauseFunc
 }
 
@@ -71,7 +71,8 @@ func (t *task) begin() (context.Context, context.CancelCauseFunc, bool) {
 	return ctx, cancel, true
 }
 
-// settle decides the task's outcome and sends it. Only the first call has an effect.
+// settle queues an ack if err is nil, else the nack for err. Only the first call after begin has an
+// effect.
 func (t *task) settle(err error) {
 	t.s.mu.Lock()
 	if t.stage != begun {
@@ -96,7 +97,8 @@ type stream struct {
 	ctx  context.Context //nolint:containedctx // see above
 	stop context.CancelCauseFunc
 	out  *outbox
-	// live is closed by the first frame. arrived holds a token after deliveries have arrived.
+	// live is closed by the first frame. arrived holds a value if deliveries may have arrived since it
+	// was last received from.
 	live    chan struct{}
 	arrived chan struct{}
 
@@ -107,7 +109,8 @@ type stream struct {
 	credits credits
 }
 
-// follow opens one stream and takes its deliveries until it ends.
+// follow opens one stream and handles its deliveries until it ends. ctx is the context of the
+// stream's call.
 func (r *run) follow(ctx context.Context, watch link.Stream) error {
 	s := &stream{r: r, watch: watch, tasks: make(map[string]*task), live: make(chan struct{}), arrived: make(chan struct{}, 1)}
 	cfg := &r.w.cfg
@@ -154,7 +157,7 @@ func (r *run) follow(ctx context.Context, watch link.Stream) error {
 	return err
 }
 
-// take takes frames until the stream ends, and returns the reason.
+// take receives and handles frames until the stream ends, and returns the reason.
 func (s *stream) take() error {
 	live := false
 	for {
@@ -210,8 +213,8 @@ func (s *stream) assigned(a *parleyv1.PartitionAssignment) {
 	}
 }
 
-// held returns the tokens of the deliveries in flight for which wanted returns true, including
-// those that are being settled.
+// held returns the delivery tokens of the tasks for which wanted returns true, including tasks that
+// are being settled.
 func (s *stream) held(wanted func(t *task) bool) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -250,7 +253,7 @@ func (s *stream) extend(tokens []string) {
 			}},
 		})
 		if err != nil && s.ctx.Err() == nil {
-			// There are two more attempts before the ack timeout.
+			// It is not retried: the next one follows after a third of the ack timeout.
 			s.r.w.link.Log().WarnContext(s.ctx, "extend deliveries failed", "topic", s.r.w.topic, "group", s.r.w.group, "error", err)
 		}
 		for i, result := range results[:min(len(results), len(part))] {
@@ -269,7 +272,7 @@ func (s *stream) lose(token string, err error) {
 		s.mu.Unlock()
 		return
 	}
-	t.stage = settling // nobody else frees its credits
+	t.stage = settling // so that settle does not free its credits too
 	more := s.freeLocked(t)
 	s.mu.Unlock()
 	s.remove(t, err)
@@ -313,7 +316,7 @@ func (s *stream) remove(t *task, err error) bool {
 	return true
 }
 
-// abandon cancels the contexts of the running handlers.
+// abandon cancels the contexts of the running handlers with cause. It does not wait for them.
 func (s *stream) abandon(cause error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -324,8 +327,9 @@ func (s *stream) abandon(cause error) {
 	}
 }
 
-// leave calls Leave and releases the deliveries that no handler has started, including those that
-// still arrive, until the stream ends. No further handler starts.
+// leave makes the call Leave, which tells the server to deliver no more, and releases the
+// deliveries that no handler has started, including those that still arrive, until the stream ends.
+// No further handler starts.
 func (s *stream) leave() {
 	noStream := time.AfterFunc(haste, func() { s.stop(lost("no stream is open")) })
 	select {
@@ -378,7 +382,8 @@ func (s *stream) await(limit time.Duration) {
 	}
 }
 
-// end marks the stream as ended. The deliveries in flight are lost.
+// end marks the stream as ended, waits for its goroutines, and counts the unsettled deliveries as
+// lost.
 func (s *stream) end() {
 	s.mu.Lock()
 	s.ended = true
