@@ -40,8 +40,7 @@ type machine interface {
 type backend struct {
 	machines []machine
 	secret   []byte
-	// restored runs `parleyd admin restored` on a stopped server's data, which gives its logs a new
-	// epoch.
+	// restored runs `parleyd admin restored` on a stopped server's data, which sets a new epoch.
 	restored func(ctx context.Context) error
 }
 

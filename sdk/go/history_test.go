@@ -109,8 +109,7 @@ func TestHistorySendsMinSeq(t *testing.T) {
 }
 
 // TestHistoryPagesKeepQuery checks that the requests for all pages are alike but for the page
-// token, even if the client learns of newer entries meanwhile: the server binds page tokens to the
-// query.
+// token, even if the log grows meanwhile: the server binds page tokens to the query.
 func TestHistoryPagesKeepQuery(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
