@@ -35,7 +35,7 @@ var blockNames = map[string]bool{"parallel": true, "repeat": true, "events": tru
 // actions are the actions that the driver executes itself rather than send to the agent, by name.
 var actions map[string]func(ctx context.Context, r *run, args any) (reply, error)
 
-func init() { //nolint:gochecknoinits // the tables refer to functions that refer to the tables
+func init() { //nolint:gochecknoinits // the tables and what is in them need each other
 	blocks = map[string]func(ctx context.Context, r *run, s step, vars scope) error{
 		"parallel": parallel, "repeat": repeat, "events": events,
 	}

@@ -82,8 +82,8 @@ func TestPacerFailsOverWithoutWait(t *testing.T) {
 	}
 }
 
-// TestPacerBoundsReconnectRate ends each stream as it begins, in every way that allows an immediate
-// retry. The client must wait nevertheless.
+// TestPacerBoundsReconnectRate ends each stream after 1 ms, in ways after which one stream may open
+// without a wait. The following ones must wait nevertheless.
 func TestPacerBoundsReconnectRate(t *testing.T) {
 	t.Parallel()
 	c := &Client{

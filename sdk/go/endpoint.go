@@ -127,7 +127,8 @@ func (e *endpoints) recordOutcome(ctx context.Context, n *endpoint, began time.T
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled):
 	case ctx.Err() != nil || isDeadline(err):
-		// The deadline of a shorter attempt was probably too short.
+		// If the attempt took less time, its deadline was probably too short, which proves nothing about
+		// the node.
 		if took >= min(minTimeoutFailure, limit) {
 			e.fail(n)
 		}

@@ -11,12 +11,12 @@ type EventKind int
 
 // The kinds of events.
 const (
-	// EventSent is a new message. In a replay it has its current state, which may be edited or
-	// recalled.
+	// EventSent means that a message was sent. In a replay Message has its current state, which may be
+	// edited or recalled.
 	EventSent EventKind = iota + 1
-	// EventEdited is a message after an edit.
+	// EventEdited means that a message was edited. Message is its current state.
 	EventEdited
-	// EventRecalled is a message after its recall: a tombstone.
+	// EventRecalled means that a message was recalled. Message is a tombstone without content.
 	EventRecalled
 	// EventChannelState describes a channel's log. It is the first event of each channel on each
 	// stream, so it comes again after each reconnect.

@@ -63,11 +63,13 @@ func refusal(code connect.Code, reason parleyv1.ErrorReason) parleytest.Fault {
 	return parleytest.Fault{Err: parleytest.Error(code, reason)}
 }
 
-// nodeFull is the error of a node that serves its maximum number of streams.
+// nodeFull is the fault of a node that serves its maximum number of streams: it refuses a call with
+// NODE_FULL.
 var nodeFull = refusal(connect.CodeResourceExhausted, parleyv1.ErrorReason_ERROR_REASON_NODE_FULL)
 
-// TestFirstRetryFailsOverWithoutWait fails a node in each way. The call must be repeated at another
-// node at once, with the same id, and later calls must go there too.
+// TestFirstRetryFailsOverWithoutWait makes the client's node fail: killed, frozen, full, or with
+// one of several errors. The call must be repeated at another node at once, with the same id, and
+// later calls must go there too.
 func TestFirstRetryFailsOverWithoutWait(t *testing.T) {
 	t.Parallel()
 	always := func(fault parleytest.Fault) func(*parleytest.Server) {
@@ -105,8 +107,8 @@ func TestFirstRetryFailsOverWithoutWait(t *testing.T) {
 	}
 }
 
-// TestCallerErrorsDoNotFailOver returns errors that every node would return. The client
-// must stay with its node.
+// TestCallerErrorsDoNotFailOver makes calls fail with RATE_LIMITED and NOT_MEMBER, which every node
+// would return. The client must stay with its node.
 func TestCallerErrorsDoNotFailOver(t *testing.T) {
 	t.Parallel()
 	fleet := parleytest.StartFleet(t, 3)
@@ -172,8 +174,9 @@ func TestBatchFailsOver(t *testing.T) {
 	}
 }
 
-// TestStreamFailsOverAndResumes ends the node of a stream in each way, repeatedly, with entries
-// before, between and after. Each entry must come once, in order.
+// TestStreamFailsOverAndResumes makes the node of a stream fail repeatedly: killed, frozen, silent,
+// or shutting down. Entries that are posted before, meanwhile and after must be delivered once, in
+// order.
 func TestStreamFailsOverAndResumes(t *testing.T) {
 	t.Parallel()
 	const interval = 100 * time.Millisecond

@@ -8,8 +8,9 @@ import (
 	"github.com/parleyhq/parley/sdk/go/parleytest"
 )
 
-// TestGapsAreDelivered loses history in each way. The program must get a gap, and all channels
-// must continue.
+// TestGapsAreDelivered subscribes from positions from which the server cannot continue: expired, of
+// another epoch, or beyond the log. The program must get an EventGap, and all channels must
+// continue.
 func TestGapsAreDelivered(t *testing.T) {
 	t.Parallel()
 	for name, one := range map[string]struct {

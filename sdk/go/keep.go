@@ -31,7 +31,7 @@ var (
 // streamEnd describes how a stream ended. If there was no token, only err is set.
 type streamEnd struct {
 	err error
-	// advice is set if the server asked to reconnect within a time.
+	// advice is the time within which the server asked to reconnect, or nil.
 	advice *time.Duration
 	// token is the token that the stream was opened with, or "".
 	token string
@@ -39,7 +39,7 @@ type streamEnd struct {
 	liveFor time.Duration
 	// node is the stream's node. nil if none was tried.
 	node *endpoint
-	// failsOver is true if the next stream goes to another node.
+	// failsOver is true if the next stream goes to another node, which is not avoided after a failure.
 	failsOver bool
 }
 
@@ -91,12 +91,12 @@ type streamCall struct {
 	cancel   context.CancelCauseFunc
 	node     *endpoint
 	dialedAt time.Time
-	// liveSince is when the first frame arrived.
+	// liveSince is when the first frame arrived. It is zero before.
 	liveSince time.Time
 	// watch ends the stream after patience without a frame.
 	watch    *time.Timer
 	patience time.Duration
-	// advice is set if the server asked to reconnect within a time.
+	// advice is the time within which the server asked to reconnect, or nil.
 	advice *time.Duration
 }
 

@@ -43,8 +43,9 @@ func (r *states) list() []parley.StateChange {
 	return slices.Clone(r.all)
 }
 
-// TestResumeAfterStreamEnds ends streams in each way, with entries before, between and after.
-// Each entry must come once, in order.
+// TestResumeAfterStreamEnds ends streams repeatedly: reset, with an error, with the advice to
+// reconnect, or by a restart of the server. Entries that are posted before, meanwhile and after
+// must be delivered once, in order.
 func TestResumeAfterStreamEnds(t *testing.T) {
 	t.Parallel()
 	for name, breakIt := range map[string]func(s *parleytest.Server){

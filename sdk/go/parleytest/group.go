@@ -11,14 +11,14 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// group is a consumer group. Each message of its topic is in waiting, in the flight of a consumer,
-// in dead, or was acknowledged.
+// group is a consumer group. waiting are the messages to deliver, ordered by seq, including those
+// whose retry is not due yet.
 type group struct {
 	name    string
 	topic   *topic
 	waiting []*item
 	dead    []*deadLetter
-	// consumers are the group's live streams.
+	// consumers are the group's live Consume and StreamingConsume streams.
 	consumers []*consumer
 	acked     int64
 	replayed  int64
@@ -85,7 +85,7 @@ func (g *group) bury(i *item, reason, code string) {
 	}})
 }
 
-// share assigns the partitions to the consumers.
+// share assigns each partition of the topic to one of the group's consumers, in turn.
 func (g *group) share() {
 	for n, c := range g.consumers {
 		var parts []int32

@@ -166,7 +166,7 @@ func (s *shared) idOr(clientMsgID string) string {
 	return clientMsgID
 }
 
-// editLocked appends an edit and returns the edited message.
+// editLocked appends an edit by the user, who must be the sender, and returns the edited message.
 func (s *shared) editLocked(user string, req *parleyv1.EditMessageRequest) (*parleyv1.EditMessageResponse, error) {
 	l := s.logLocked(req.GetChannelId())
 	m := l.messages[req.GetMsgId()]

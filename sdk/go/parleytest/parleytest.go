@@ -323,7 +323,7 @@ func (s *Server) Connections() int {
 }
 
 // Requests returns copies of all requests that this server has received, in order, including those
-// that it refused.
+// that it refused. Calls of Unsupported methods are left out.
 func (s *Server) Requests() []proto.Message {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -399,7 +399,7 @@ func errorAt(code connect.Code, reason parleyv1.ErrorReason, field string, limit
 	})
 }
 
-// requestID is the request id in the details of all errors.
+// requestID is the request id in the details of all errors that the server makes itself.
 const requestID = "test-request"
 
 type tokenKey struct{}

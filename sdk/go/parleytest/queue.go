@@ -44,7 +44,7 @@ type item struct {
 	attempt int32
 }
 
-// consumer is a Consume stream of a group.
+// consumer is a live Consume or StreamingConsume stream of a group.
 type consumer struct {
 	id    string
 	node  *Server

@@ -9,7 +9,7 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// joiner joins single messages into batches. Safe for concurrent use.
+// joiner joins the messages of concurrent Sends into batches. Safe for concurrent use.
 type joiner struct {
 	linger time.Duration
 	// messages bounds a batch. batches bounds the batches in flight; one more is gathered
@@ -56,7 +56,7 @@ func newJoiner(cfg producerConfig, do func(ctx context.Context, b *joinedBatch))
 // slot is the place of one message in a batch.
 type slot struct {
 	answer chan Result
-	// failure is the message's last retryable failure: an error, or nil.
+	// failure points to the message's last failure that left it pending, or is nil.
 	failure atomic.Pointer[error]
 }
 
@@ -65,7 +65,8 @@ func (b *joinedBatch) answer(i int, r *Receipt, err error) {
 	b.slots[i].answer <- Result{Receipt: r, Err: err}
 }
 
-// fail records a retryable failure of message i.
+// fail records a failure that left message i pending: its own retryable one, or that of the whole
+// request.
 func (b *joinedBatch) fail(i int, err error) { b.slots[i].failure.Store(&err) }
 
 // send adds a message to a batch and waits for its answer. If ctx ends first, it returns the error

@@ -16,7 +16,8 @@ import (
 )
 
 const (
-	// maxItems bounds the settlements of one request. It is the server's limit.
+	// maxItems bounds the settlements, or the extended deliveries, of one request. It is the server's
+	// limit.
 	maxItems = 1000
 )
 
@@ -25,14 +26,15 @@ var (
 	errGoexit         = errors.New("the handler ended its goroutine")
 )
 
-// lost returns the error of a delivery that the worker has lost.
+// lost returns an error with the reason LEASE_LOST, for a delivery that the worker has lost.
 func lost(message string) *parley.Error {
 	return &parley.Error{
 		Code: connect.CodeFailedPrecondition, Reason: parleyv1.ErrorReason_ERROR_REASON_LEASE_LOST, Message: message,
 	}
 }
 
-// stage is the state of a task. It only increases.
+// stage is the state of a task: waiting for a handler, begun by one, settling, over. It only
+// increases.
 type stage uint8
 
 const (
@@ -264,7 +266,8 @@ func (s *stream) extend(tokens []string) {
 	}
 }
 
-// lose ends a task whose delivery was lost.
+// lose removes a task whose delivery was lost, and ends its handler's context. It does nothing if
+// the task is being settled.
 func (s *stream) lose(token string, err error) {
 	s.mu.Lock()
 	t := s.tasks[token]

@@ -73,7 +73,7 @@ func Of(client any) Link { return provided(client) } //nolint:ireturn // the typ
 // the first items that are not settled, so that a repeated item never comes after a later one. Of a
 // part, only the items with a retryable failure are sent again.
 type Batch struct {
-	// Name is for the log.
+	// Name is the name of the call in the log.
 	Name string
 	// MaxItems and MaxBytes bound a part. A single item is sent regardless of its size.
 	MaxItems, MaxBytes int
@@ -87,13 +87,13 @@ type Batch struct {
 	// Failed, if set, is called with each failure that leaves an item unsettled: its own retryable
 	// one, or that of the whole request.
 	Failed func(i int, err error)
-	// Settled is called once for each item. err is nil if the item is done.
+	// Settled is called once for each item, when its result is final. err is nil if the item is done.
 	Settled func(i int, err error)
 }
 
 // Keep describes a stream that is reopened whenever it ends.
 type Keep struct {
-	// Name is for the log.
+	// Name is the name of the stream in the log.
 	Name string
 	// Follow handles one stream's frames until it ends, and returns the reason. ctx ends when
 	// Follow must leave the stream.
