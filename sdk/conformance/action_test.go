@@ -273,7 +273,8 @@ func heal(_ context.Context, r *run, _ any) (reply, error) {
 	return reply{}, nil
 }
 
-// netFault applies a fault to the connections of one node, or of all nodes.
+// netFault applies a fault to the client's connections to one node, or to all nodes if none is
+// named.
 func netFault(_ context.Context, r *run, args any) (reply, error) {
 	do, err1 := field[string](args, "do")
 	name, err2 := field[string](args, "node")
@@ -306,7 +307,7 @@ func netFault(_ context.Context, r *run, args any) (reply, error) {
 	return reply{}, nil
 }
 
-// serverFault applies a fault to a server process.
+// serverFault applies a fault to the server process of a node, by default the first one.
 func serverFault(ctx context.Context, r *run, args any) (reply, error) {
 	do, err := field[string](args, "do")
 	if err != nil {

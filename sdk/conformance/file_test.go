@@ -44,7 +44,8 @@ type step struct {
 	mods   modifiers
 }
 
-// modifiers describe the expected result of a step.
+// modifiers are the keys of a step besides its action: the expected result, and how to execute the
+// step.
 type modifiers struct {
 	// Want is compared with the result, if set, and Error with the error. Without Error the step must
 	// not fail, with it the step must fail.

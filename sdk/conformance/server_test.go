@@ -62,7 +62,8 @@ func root(t *testing.T) string {
 	return dir
 }
 
-// startBackend starts a `parleyd dev`, or a fleet of `parleyd serve`.
+// startBackend starts a `parleyd dev` or, if s.Fleet is set, a fleet of `parleyd serve`. They end
+// with the test.
 func startBackend(ctx context.Context, t *testing.T, s *scenario) *backend {
 	t.Helper()
 	path, err := parleydBinary()

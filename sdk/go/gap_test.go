@@ -87,7 +87,7 @@ func TestEventCoversSeveralEntries(t *testing.T) {
 	if p, _ := sub.Position("room"); p.Seq != 9 {
 		t.Errorf("position %+v", p)
 	}
-	// Missing entries before such an event are detected too.
+	// Missing entries before an event that covers several entries must be detected too.
 	s.Cover("room", 12, 13)
 	s.Skip("room", 11, 1<<30)
 	s.Post("room", "bob", "10")

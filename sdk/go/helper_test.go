@@ -13,7 +13,7 @@ import (
 	"github.com/parleyhq/parley/sdk/go/parleytest"
 )
 
-// quick makes retries fast enough for tests.
+// quick limits the waits between attempts to 50 ms, so that retries are fast enough for tests.
 var quick = parley.WithBackoff(parley.Backoff{Base: 5 * time.Millisecond, Max: 50 * time.Millisecond})
 
 // testContext returns a context that ends after 30 s or with the test.
@@ -34,7 +34,7 @@ func newClient(t *testing.T, addr string, opts ...parley.Option) *parley.Client 
 	return c
 }
 
-// h2cClient returns an HTTP client for h2c, which tests wrap.
+// h2cClient returns an HTTP client that speaks HTTP/2 without TLS, for tests to wrap.
 func h2cClient(t *testing.T) *http.Client {
 	t.Helper()
 	protocols := new(http.Protocols)
@@ -115,7 +115,7 @@ func eventually(t *testing.T, check func() error) {
 	t.Fatalf("not in time: %v", err)
 }
 
-// waitStreams waits until the server has n live streams.
+// waitStreams waits until the server has exactly n live Subscribe streams.
 func waitStreams(t *testing.T, s *parleytest.Server, n int) {
 	t.Helper()
 	eventually(t, func() error {

@@ -281,8 +281,8 @@ func TestExpiredTokenWithoutSourceIsFinal(t *testing.T) {
 	}
 }
 
-// TestRefusedTokenIsReplacedOnlyOnce uses a server that refuses every token. The client must not
-// retry forever.
+// TestRefusedTokenIsReplacedOnlyOnce uses a server that refuses every token. The client must get
+// one new token, try once more, and return the error.
 func TestRefusedTokenIsReplacedOnlyOnce(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)

@@ -164,7 +164,8 @@ func (s *Server) serve(listener net.Listener) {
 	}()
 }
 
-// Kill closes all connections and stops listening. Acknowledged data is kept.
+// Kill closes all connections of this server and stops listening. Messages and all other data are
+// kept for Restart.
 func (s *Server) Kill() {
 	s.mu.Lock()
 	server, served := s.http, s.served

@@ -143,7 +143,7 @@ func nackOf(token string, err error) *parleyv1.NackItem {
 	return n
 }
 
-// reasonOf returns an error's text, cut to the maximum length of a nack's reason.
+// reasonOf returns an error's text as valid UTF-8, cut to the maximum length of a nack's reason.
 func reasonOf(err error) string {
 	text := strings.ToValidUTF8(err.Error(), "\uFFFD")
 	if len(text) <= maxReason {

@@ -89,8 +89,8 @@ func WithStopTimeout(d time.Duration) WorkerOption {
 	return func(c *workerConfig) { c.stopTimeout = max(d, 0) }
 }
 
-// WithMiddleware wraps the handler. The first middleware is the outermost. It may be used several
-// times.
+// WithMiddleware wraps the handler. The first middleware is the outermost. The option may be used
+// several times.
 func WithMiddleware(m ...Middleware) WorkerOption {
 	return func(c *workerConfig) { c.middleware = append(c.middleware, m...) }
 }

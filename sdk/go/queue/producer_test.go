@@ -202,7 +202,7 @@ func TestSendLingers(t *testing.T) {
 		}
 		return nil
 	})
-	// batches returns the payloads of each request except the first.
+	// batches returns the payloads of each request, except requests with the message first.
 	batches := func() (all []string) {
 		for _, r := range parleytest.RequestsOf[*parleyv1.ProduceRequest](s) {
 			var one []string
@@ -238,7 +238,7 @@ func TestSendLingers(t *testing.T) {
 	patient := begin(queue.WithLinger(time.Hour), queue.WithBatching(3, 8))
 	soon, cancel := context.WithTimeout(ctx, 60*time.Millisecond)
 	defer cancel()
-	// Its message stays in the batch after its caller has left.
+	// The message x stays in the batch although its caller has left.
 	if _, err := patient.Send(soon, queue.Message{Payload: []byte("x")}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a message alone: %v", err)
 	}
@@ -329,8 +329,8 @@ func TestScheduleCancelReschedule(t *testing.T) {
 	if err := p.Cancel(ctx, results[0].Receipt.MessageID); err != nil {
 		t.Errorf("cancel: %v", err)
 	}
-	// The answer is lost after the message was cancelled: the repeat finds none, and its error says
-	// why.
+	// The answer is lost after the message was cancelled. The repeated call finds no message, and its
+	// error must say that an earlier attempt may have succeeded.
 	s.FaultTimes(1, "CancelScheduled", parleytest.Fault{Drop: true, Applied: true})
 	err = p.Cancel(ctx, results[1].Receipt.MessageID)
 	if !errors.Is(err, parley.ErrScheduledNotFound) || !strings.Contains(err.Error(), "earlier attempt") {
