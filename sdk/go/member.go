@@ -59,9 +59,9 @@ func members(userIDs []string) []*Member {
 //
 // It is retried with the same idempotency key until ctx or the call's deadline ends. If an earlier
 // attempt, or an earlier call with the same key and the same settings, created the channel, it
-// returns that channel. The same key with other settings is ErrIdempotencyKeyReused. Any other
-// existing channel, including one that a first send created, is ErrChannelExists. Neither error
-// changes the channel.
+// returns that channel. For the same key with other settings it returns ErrIdempotencyKeyReused,
+// and for any other existing channel, including one that a first send created, ErrChannelExists.
+// Neither changes the channel.
 func (c *Client) CreateChannel(ctx context.Context, channelID string, opts ...ChannelOption) (*Channel, error) {
 	req := &parleyv1.CreateChannelRequest{ChannelId: channelID}
 	for _, opt := range opts {

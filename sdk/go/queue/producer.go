@@ -128,8 +128,9 @@ func (p *Producer) Cancel(ctx context.Context, messageID string) error {
 	return mayBeOurs(err, attempts, parley.ErrScheduledNotFound)
 }
 
-// Reschedule changes when a scheduled message is due, to delay from now, and returns that time. A
-// message that has appeared in the topic, or was cancelled, is parley.ErrScheduledNotFound.
+// Reschedule changes when a scheduled message is due, to delay from now, and returns that time. It
+// returns parley.ErrScheduledNotFound for a message that has appeared in the topic or was
+// cancelled.
 func (p *Producer) Reschedule(ctx context.Context, messageID string, delay time.Duration) (time.Time, error) {
 	return p.reschedule(ctx, &parleyv1.RescheduleScheduledRequest{
 		MessageId: messageID, Due: &parleyv1.RescheduleScheduledRequest_Delay{Delay: durationpb.New(delay)},

@@ -60,7 +60,8 @@ type task struct {
 
 func (t *task) lane() lane { return lane{partition: t.d.Partition, key: t.d.Key} }
 
-// begin returns the handler's context, and reports whether to handle the task.
+// begin returns the handler's context. It returns false if the task was settled, released or lost
+// meanwhile and must not be handled.
 func (t *task) begin() (context.Context, context.CancelCauseFunc, bool) {
 	t.s.mu.Lock()
 	defer t.s.mu.Unlock()
@@ -244,7 +245,8 @@ func (s *stream) keepExtending() {
 	}
 }
 
-// extend extends deliveries by the ack timeout. Those that the stream no longer holds are lost.
+// extend extends deliveries by the ack timeout. Those for which the server answers LEASE_LOST are
+// counted as lost.
 func (s *stream) extend(tokens []string) {
 	for len(tokens) > 0 {
 		part := tokens[:min(len(tokens), maxItems)]
