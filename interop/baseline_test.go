@@ -8,14 +8,16 @@ import (
 	"testing"
 )
 
-// TestBaseline checks what hack/check-breaking.sh and hack/move-baseline.sh find in changed protos.
+// TestBaseline removes one element of the protos at a time. hack/check-breaking.sh and
+// hack/move-baseline.sh must fail for elements of the stable API, and pass for those of queues.
 func TestBaseline(t *testing.T) {
 	t.Parallel()
 	const file = "proto/parley/v1/"
 	for name, c := range map[string]struct {
-		// file loses everything from the first match of begin to the next match of end.
+		// file loses its text from the first match of begin to the next match of end, both inclusive.
+		// With an empty end it loses begin only.
 		file, begin, end string
-		// finding is part of the check's output. It is empty if the check finds nothing.
+		// finding is part of the scripts' error output. If it is empty, the scripts must succeed.
 		finding string
 	}{
 		"a field of a channel": {
@@ -69,7 +71,8 @@ func TestBaseline(t *testing.T) {
 	}
 }
 
-// script runs a script with buf. It must fail and print the finding or, if that is empty, succeed.
+// script runs a script of dir with the path of buf as its last argument, and returns its output.
+// The script must fail and print finding or, if that is empty, succeed.
 func script(t *testing.T, dir, finding, name string, args ...string) string {
 	t.Helper()
 	path, err := tools["buf"]()
@@ -98,7 +101,7 @@ func script(t *testing.T, dir, finding, name string, args ...string) string {
 	return err.Error()
 }
 
-// copyTree copies files and folders of this source to dir.
+// copyTree copies files and folders of this repository to dir, with the same relative paths.
 func copyTree(t *testing.T, dir string, names ...string) {
 	t.Helper()
 	for _, name := range names {

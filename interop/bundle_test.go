@@ -19,8 +19,8 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 )
 
-// validate is the number of buf.validate's extensions of the options of fields, messages and
-// oneofs.
+// validate is the field number of the buf.validate extensions in the options of fields, messages
+// and oneofs.
 const validate = 1159
 
 // made is the bundle that `make protos` builds, in a directory that TestMain removes.
@@ -61,8 +61,8 @@ func bundle(t *testing.T) (dir string, protos []string) {
 	return dir, protos
 }
 
-// TestBundle checks that plain protoc parses the bundle, and that the result equals the protos
-// except for the validation rules, with every comment.
+// TestBundle checks that plain protoc parses the bundle, and that its protos equal those of this
+// repository, with every comment but without the validation rules.
 func TestBundle(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -106,7 +106,8 @@ func TestBundle(t *testing.T) {
 	}
 }
 
-// files reads a descriptor set and returns its files of the API by name.
+// files reads a descriptor set from path and returns those of its files that are of the package
+// parley.v1, by name.
 func files(t *testing.T, path string) map[string]*descriptorpb.FileDescriptorProto {
 	t.Helper()
 	raw, err := os.ReadFile(path)
@@ -126,8 +127,8 @@ func files(t *testing.T, path string) map[string]*descriptorpb.FileDescriptorPro
 	return all
 }
 
-// strip removes validation rules from a descriptor and all descriptors in it, and options that are
-// then empty. It returns how many options it changed.
+// strip removes the validation rules from a descriptor and all descriptors in it, and options that
+// are then empty. It returns how many rules it removed.
 func strip(m protoreflect.Message) int {
 	n := 0
 	m.Range(func(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {
@@ -162,7 +163,8 @@ func stripOptions(m protoreflect.Message, fd protoreflect.FieldDescriptor) int {
 	return n
 }
 
-// comments returns the words of the comments of a file, by the path of the commented element.
+// comments returns the comments of a file without line breaks, by the descriptor path of the
+// commented element. It omits those of validation rules.
 func comments(f *descriptorpb.FileDescriptorProto) map[string]string {
 	all := map[string]string{}
 	for _, l := range f.GetSourceCodeInfo().GetLocation() {

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestDocs checks that docs/api has every service, method, message, field, enum and value.
+// TestDocs checks that docs/api documents every service, method, message, field, enum and enum
+// value.
 func TestDocs(t *testing.T) {
 	t.Parallel()
 	page := func(name string) string {

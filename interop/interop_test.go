@@ -28,7 +28,8 @@ import (
 	"github.com/parleyhq/parley/server/servertest"
 )
 
-// limit is far more than a client or a compiler takes on a busy machine.
+// limit bounds the run of one client or compiler. It is far more than either takes on a busy
+// machine.
 const limit = 10 * time.Minute
 
 // report contains the results of a client. Each client has its own channel, topic and group.
@@ -38,8 +39,8 @@ type report struct {
 	Health   string   `json:"health"`
 	Services []string `json:"services"`
 	Server   server   `json:"server"`
-	// Denied is the error of CreateTopic without the capability admin. Partitions is the answer
-	// with it.
+	// Denied is the error of CreateTopic without the capability admin. Partitions is the number of
+	// partitions of the topic that CreateTopic with it returns.
 	Denied     failure `json:"denied"`
 	Partitions int     `json:"partitions"`
 	// Sent and Repeated are the answers to the same SendMessage. Listed is the content of the
@@ -89,7 +90,7 @@ type event struct {
 	Kind    string `json:"kind"`
 	Seq     int64  `json:"seq"`
 	FromSeq int64  `json:"from_seq"`
-	// HeadSeq is set for a state, Content for a message.
+	// HeadSeq is set for a channel's state, Content for a message.
 	HeadSeq int64  `json:"head_seq"`
 	Content string `json:"content"`
 }
@@ -106,15 +107,16 @@ type job struct {
 	Acked   bool   `json:"acked"`
 }
 
-// client is a client and its capabilities.
+// client is a third-party client that calls the server, and its capabilities.
 type client struct {
 	name string
-	// both is set if it has bidirectional streams. checks is set if it has code for health and
-	// reflection.
+	// both is set if it supports bidirectional streams. checks is set if it can call the health and
+	// the reflection service.
 	both, checks bool
-	// slow is set if it is not part of the quick tests.
+	// slow is set if it is skipped under -short.
 	slow bool
-	// see makes the calls on a server. name is the name of the channel, the topic and the group.
+	// see makes all calls to a server and returns their results. name is the name of the channel, the
+	// topic and the group to use.
 	see func(t *testing.T, s target, name string) report
 }
 
@@ -150,11 +152,12 @@ func (c client) want() report {
 // target is a server for clients to call.
 type target struct {
 	url, addr string
-	// token may do everything. weak may not administer.
+	// token has every capability. weak lacks the capability admin.
 	token, weak string
 }
 
-// TestClients calls one server with every client.
+// TestClients makes the same calls to one server with every client. Each must get the expected
+// results.
 func TestClients(t *testing.T) {
 	t.Parallel()
 	s := servertest.Dev(t)
@@ -176,7 +179,7 @@ func TestClients(t *testing.T) {
 	}
 }
 
-// root is the folder of this source.
+// root returns the root folder of this repository.
 var root = sync.OnceValue(func() string {
 	dir, err := rig.Root()
 	if err != nil {
@@ -219,14 +222,15 @@ func pinned(name string) func() (string, error) {
 	})
 }
 
-// seeded fills buf's module cache like make, and returns the variable that sets its path.
+// seeded fills buf's module cache as make does, and returns the environment variable that sets its
+// path, as NAME=value.
 var seeded = sync.OnceValues(func() (string, error) {
 	env := "BUF_CACHE_DIR=" + filepath.Join(root(), ".cache", "buf")
 	_, err := execute(root(), []string{env}, "hack/seed-buf-cache.sh")
 	return env, err
 })
 
-// buf runs buf on this source.
+// buf runs buf in the root of this repository and returns its standard output.
 func buf(args ...string) (string, error) {
 	cache, err := seeded()
 	if err != nil {
@@ -239,7 +243,8 @@ func buf(args ...string) (string, error) {
 	return execute(root(), []string{cache}, path, args...)
 }
 
-// fetched returns the path of a file that hack/interop-deps.sh sets up.
+// fetched returns the absolute path of a file that hack/interop-deps.sh sets up. It fails the test
+// if the file is missing.
 func fetched(t *testing.T, path string) string {
 	t.Helper()
 	path = filepath.Join(root(), path)
@@ -249,7 +254,7 @@ func fetched(t *testing.T, path string) string {
 	return path
 }
 
-// program runs a client that prints its report.
+// program runs a client program that prints its report as JSON, and returns the report.
 func program(t *testing.T, to target, name, dir string, env []string, args ...string) report {
 	t.Helper()
 	env = append(env, "PARLEY_URL="+to.url, "PARLEY_ADDR="+to.addr, "PARLEY_TOKEN="+to.token, "PARLEY_WEAK_TOKEN="+to.weak, "PARLEY_NAME="+name)

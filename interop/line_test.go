@@ -20,21 +20,22 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// A line is a command-line tool that calls one method through reflection. Requests and answers are
-// in JSON.
+// A line is a command-line tool, each run of which calls one method. It gets the protos by
+// reflection. Requests and answers are in JSON.
 type line struct {
 	// tool is the tool's name in tools/go.mod.
 	tool string
-	// args are the arguments for a call of a method. data is the request, or "" for requests from
-	// standard input.
+	// args returns the tool's arguments for a call of a method. data is the request in JSON; "" means
+	// that requests come from standard input.
 	args func(to target, method, token, data string) []string
-	// services are the arguments that list the server's services.
+	// services returns the arguments with which the tool lists the server's services.
 	services func(to target) []string
-	// failure decodes the error that the tool prints.
+	// failure decodes the error that the tool prints: its code and its detail. The detail is nil if
+	// the error has none.
 	failure func(stderr []byte) (int32, *parleyv1.ErrorDetail, error)
 }
 
-// lines returns grpcurl, and buf curl with each of its protocols.
+// lines returns the clients grpcurl, and buf curl with each of its three protocols.
 func lines() []client {
 	grpcurl := line{
 		tool: "grpcurl",
@@ -113,7 +114,7 @@ func bufFailure(stderr []byte) (int32, *parleyv1.ErrorDetail, error) {
 	return int32(e.Code), nil, nil
 }
 
-// run makes one client's calls.
+// run makes the calls of one command-line client.
 type run struct {
 	*testing.T
 
@@ -123,7 +124,7 @@ type run struct {
 	name string
 }
 
-// patience is how long the statistics may take to show an ack.
+// patience is how long the topic's statistics may take to count an ack.
 const patience = 30 * time.Second
 
 const (
@@ -148,7 +149,8 @@ func (l line) see(t *testing.T, to target, name string) report {
 	return got
 }
 
-// call makes a unary call. If it fails, it returns the error and does not change answer.
+// call makes a unary call and stores the response in answer. If the call fails, it returns the
+// error and does not change answer.
 func (r *run) call(method, token string, request, answer proto.Message) *failure {
 	r.Helper()
 	cmd := exec.CommandContext(r.Context(), r.path, r.args(r.to, method, token, r.json(request))...)
@@ -167,7 +169,8 @@ func (r *run) call(method, token string, request, answer proto.Message) *failure
 	return &failure{Code: code, Reason: int32(detail.GetReason()), Field: detail.GetField()}
 }
 
-// must makes a unary call that must succeed.
+// must makes a unary call with the token that has every capability. It fails the test if the call
+// fails.
 func (r *run) must(method string, request, answer proto.Message) {
 	r.Helper()
 	if f := r.call(method, r.to.token, request, answer); f != nil {
@@ -175,7 +178,7 @@ func (r *run) must(method string, request, answer proto.Message) {
 	}
 }
 
-// refused makes a unary call that must fail.
+// refused makes a unary call that must fail, and returns the error.
 func (r *run) refused(method, token string, request, answer proto.Message) failure {
 	r.Helper()
 	f := r.call(method, token, request, answer)
@@ -193,7 +196,7 @@ func (r *run) json(m proto.Message) string {
 	return string(text)
 }
 
-// stream is an open stream.
+// stream is an open stream: a running tool that writes frames and may read requests.
 type stream struct {
 	*run
 
@@ -203,8 +206,8 @@ type stream struct {
 	cmd    *exec.Cmd
 }
 
-// open opens a stream with its first request. More requests may follow if the method takes a
-// stream.
+// open opens a stream and sends its first request. More requests may follow with send if the method
+// takes a stream of them.
 func (r *run) open(method string, request proto.Message) *stream {
 	s := &stream{run: r, cmd: exec.CommandContext(r.Context(), r.path, r.args(r.to, method, r.to.token, "")...)}
 	s.cmd.Stderr = &s.stderr
@@ -221,7 +224,7 @@ func (r *run) open(method string, request proto.Message) *stream {
 		r.Fatal(err)
 	}
 	s.send(request)
-	// If a reader waits forever, its program is killed.
+	// If next waited forever, it ends here, because its program is killed.
 	stop := time.AfterFunc(limit, func() { _ = s.cmd.Process.Kill() })
 	r.Cleanup(func() { stop.Stop() })
 	return s
@@ -233,8 +236,8 @@ func (s *stream) send(request proto.Message) {
 	}
 }
 
-// next reads the next frame. At the end of the stream it returns false; an error of the stream
-// fails the test.
+// next waits for the next frame and stores it in frame. At the end of the stream it returns false;
+// an error of the stream fails the test.
 func (s *stream) next(frame proto.Message) bool {
 	var raw json.RawMessage
 	if err := s.out.Decode(&raw); errors.Is(err, io.EOF) {
@@ -251,7 +254,7 @@ func (s *stream) next(frame proto.Message) bool {
 	return true
 }
 
-// cancel ends a stream early.
+// cancel ends a stream early, by an interrupt of its program, and waits for the program.
 func (s *stream) cancel() {
 	_ = s.cmd.Process.Signal(os.Interrupt)
 	_ = s.cmd.Wait()
@@ -372,7 +375,8 @@ func (r *run) consume() *job {
 	return seen
 }
 
-// consumeBothWays does the same on one bidirectional stream.
+// consumeBothWays produces a job, consumes and acknowledges it on one bidirectional stream, and
+// leaves.
 func (r *run) consumeBothWays() *job {
 	r.produce("two")
 	s := r.open(queues+"StreamingConsume", &parleyv1.StreamingConsumeRequest{
@@ -395,13 +399,13 @@ func (r *run) consumeBothWays() *job {
 	return seen
 }
 
-// done reports whether there is one result, without an error.
+// done reports whether there is exactly one result, and it has no error.
 func done(results []*parleyv1.SettleResult) bool {
 	return len(results) == 1 && results[0].GetError() == nil
 }
 
-// acked returns how many messages the group has acknowledged. It waits until they are want, at most
-// for patience.
+// acked waits until the group has acknowledged want messages, at most for patience. It returns how
+// many it has acknowledged.
 func (r *run) acked(want int64) int64 {
 	for began := time.Now(); ; {
 		var stats parleyv1.GetTopicStatsResponse

@@ -14,7 +14,7 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// api returns the files of the API.
+// api returns the descriptors of the proto files of the package parley.v1.
 func api() []protoreflect.FileDescriptor {
 	var files []protoreflect.FileDescriptor
 	protoregistry.GlobalFiles.RangeFilesByPackage(
@@ -26,8 +26,9 @@ func api() []protoreflect.FileDescriptor {
 	return files
 }
 
-// classes returns the top-level classes that protoc, grpc-java, grpc-kotlin and connect-kotlin
-// generate from a file, and the source of each.
+// classes returns the names of the top-level classes that protoc, grpc-java, grpc-kotlin and
+// connect-kotlin generate from a file. The value of each is the proto element or file that it is
+// generated from.
 func classes(f protoreflect.FileDescriptor) map[string]string {
 	all := map[string]string{}
 	outer := f.Options().(*descriptorpb.FileOptions).GetJavaOuterClassname()
@@ -65,7 +66,8 @@ func each[D any](list interface {
 	}
 }
 
-// TestJavaPackages checks the options that plain protoc needs.
+// TestJavaPackages checks that each proto file has the Go and Java options that plain protoc needs
+// to generate code.
 func TestJavaPackages(t *testing.T) {
 	t.Parallel()
 	files := api()
@@ -81,8 +83,9 @@ func TestJavaPackages(t *testing.T) {
 	}
 }
 
-// TestClassNames finds classes that collide with each other, regardless of case since some file
-// systems ignore it, or with classes that sources in Java and Kotlin import implicitly.
+// TestClassNames checks that no two generated Java or Kotlin classes have the same name, regardless
+// of case, which some file systems ignore. None may have the name of a class in
+// testdata/classes.txt, which sources often use.
 func TestClassNames(t *testing.T) {
 	t.Parallel()
 	list, err := os.ReadFile("testdata/classes.txt")
@@ -118,8 +121,8 @@ func TestClassNames(t *testing.T) {
 	}
 }
 
-// TestKotlinBuilders finds messages whose Kotlin builder, a function, has the name of a function
-// that every source can call.
+// TestKotlinBuilders checks that no message's Kotlin builder function has the name of a Kotlin
+// keyword or of a function that is visible in every Kotlin source.
 func TestKotlinBuilders(t *testing.T) {
 	t.Parallel()
 	taken := strings.Fields(`

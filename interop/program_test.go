@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// python returns a program on grpcio. Plain protoc generates its messages, grpcio's protoc its
-// stubs.
+// python returns the client that is a Python program on grpcio. Plain protoc generates its
+// messages, grpcio's protoc its stubs.
 func python() client {
 	return client{name: "grpcio", both: true, checks: true, slow: true, see: func(t *testing.T, to target, name string) report {
 		packages, gen := fetched(t, ".cache/python/interop"), t.TempDir()
@@ -16,13 +16,13 @@ func python() client {
 		dir, protos := bundle(t)
 		args := append([]string{"-m", "grpc_tools.protoc", "-I", ".", "--grpc_python_out=" + gen}, protos...)
 		command(t, dir, []string{"PYTHONPATH=" + packages}, "python3", args...)
-		// no bytecode caches in the source
+		// so that Python writes no bytecode caches into the repository
 		env := []string{"PYTHONPATH=" + packages + string(os.PathListSeparator) + gen, "PYTHONDONTWRITEBYTECODE=1"}
 		return program(t, to, name, root(), env, "python3", "interop/python/client.py")
 	}}
 }
 
-// nodes returns the transports of connect-es in Node, all used by one program.
+// nodes returns one client for each transport of connect-es in Node. All run the same program.
 func nodes() []client {
 	var all []client
 	for kind, both := range map[string]bool{
@@ -31,8 +31,8 @@ func nodes() []client {
 		"node connect": true, "node grpc": true, "node grpc-web": true,
 	} {
 		all = append(all, client{name: "connect-es " + kind, both: both, slow: true, see: func(t *testing.T, to target, name string) report {
-			// Modules are looked up beside the importing file. The generated files must not be in
-			// the source.
+			// Node looks modules up beside the importing file, and the generated files must not be in the
+			// repository, so the program is copied.
 			dir, packages := t.TempDir(), fetched(t, "interop/node/node_modules")
 			for _, file := range []string{"package.json", "client.js"} {
 				text, err := os.ReadFile(filepath.Join("node", file))
@@ -58,8 +58,8 @@ func nodes() []client {
 	return all
 }
 
-// java returns a program on grpc-java. It builds its requests with the builders that protoc
-// generates for Kotlin.
+// java returns the client that is a Java program on grpc-java. It builds its requests with the
+// builders that protoc generates for Kotlin.
 func java() client {
 	return client{name: "grpc-java", both: true, checks: true, slow: true, see: func(t *testing.T, to target, name string) report {
 		fetched(t, ".cache/interop/pom.xml")
@@ -71,7 +71,8 @@ func java() client {
 		}
 		plugin := "--plugin=" + fetched(t, ".cache/interop/bin/protoc-gen-grpc-java")
 		protoc(t, "--java_out="+gen+"/java", "--kotlin_out="+gen+"/kotlin", plugin, "--grpc-java_out="+gen+"/grpc")
-		// Optimized code does not pay off in a build of half a minute.
+		// These options disable the optimizing compiler, which does not pay off in a build of half a
+		// minute.
 		env := []string{"MAVEN_OPTS=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 		command(t, root(), env, "mvn", "-B", "-q", "-o", "-f", "interop/java/pom.xml", "process-classes", "-Dgenerated="+gen, "-Dbuild="+build)
 		path := strings.Join([]string{build + "/classes", build + "/lib/*"}, string(os.PathListSeparator))

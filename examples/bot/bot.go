@@ -28,7 +28,7 @@ type bot struct {
 	state   string
 }
 
-// run answers questions until ctx ends. It stores its position after the answer. A bot that dies
+// run answers questions until ctx ends. It stores its position after each answer. A bot that dies
 // between the two answers the question again with the same client_msg_id, and the server stores the
 // answer once.
 func (b *bot) run(ctx context.Context) error {
@@ -70,7 +70,7 @@ func (b *bot) answer(ctx context.Context, question *parley.Message) error {
 	_, err := b.client.Send(ctx, b.channel, text, parley.WithClientMsgID("answer-"+question.GetMsgId()),
 		parley.WithMetadata(map[string]string{"reply_to": question.GetMsgId()}))
 	if errors.Is(err, parley.ErrClientMsgIDReused) {
-		return nil // Answered before, at another time.
+		return nil // The question was answered before, with another text, such as an earlier time.
 	}
 	return err
 }
@@ -90,7 +90,8 @@ func reply(said string, now time.Time) string {
 	}
 }
 
-// start returns the stored position, or the end of the channel's log if there is none.
+// start returns the Start after the stored position or, if none is stored, at the end of the
+// channel's log.
 func (b *bot) start() (parley.Start, error) {
 	data, err := os.ReadFile(b.state)
 	if errors.Is(err, fs.ErrNotExist) {

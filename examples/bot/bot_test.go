@@ -16,8 +16,8 @@ import (
 	"github.com/parleyhq/parley/server/servertest"
 )
 
-// asBot makes the test's own program run the bot, as a process that can be killed, with the race
-// detector.
+// asBot is the environment variable that makes the test binary run the bot instead of tests. The
+// bot is then a process that can be killed, with the race detector if the tests have it.
 const asBot = "PARLEY_EXAMPLE_BOT"
 
 func TestMain(m *testing.M) {
@@ -50,7 +50,7 @@ func newRoom(t *testing.T) *room {
 	return r
 }
 
-// start starts the bot. It returns a function that kills it.
+// start starts the bot in a process. It returns a function that kills the process.
 func (r *room) start() (kill func()) {
 	r.t.Helper()
 	cmd := exec.Command(os.Args[0], "--channel", "room", "--state", r.state)
@@ -94,8 +94,8 @@ func (r *room) ask(text string) string {
 	return receipt.MsgID
 }
 
-// answers sends "!echo end" and waits for its answer. It returns all previous answers of the bot,
-// by the id of their question.
+// answers sends "!echo end" and waits for its answer. It returns all answers of the bot before
+// that, by the id of their question.
 func (r *room) answers() map[string][]string {
 	r.t.Helper()
 	end := r.ask("!echo end")
@@ -142,7 +142,8 @@ func TestBotAnswers(t *testing.T) {
 	}
 }
 
-// TestBotIsKilled kills the bot, and restarts the server, while questions are sent.
+// TestBotIsKilled kills and starts the bot repeatedly, and restarts the server once, while
+// questions are sent. Each question must be answered once.
 func TestBotIsKilled(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
@@ -189,7 +190,7 @@ func TestBotWithLostPosition(t *testing.T) {
 	if err := os.WriteFile(r.state, place, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r.start() // From now on !time has another answer.
+	r.start() // It computes another answer to the same !time question, which must not be stored.
 	second := r.answers()
 	for id, said := range second {
 		if said[0] == "end" {

@@ -18,7 +18,7 @@ const client = new Client(PARLEY_ADDR, {
   log: (level, message) => level !== "debug" && console.error(`digest: ${message}`),
 });
 
-/** The current messages, by id. Of two copies the one with the higher changedSeq counts, in any order. */
+/** The current messages, by id. Of two copies of a message, note keeps the one with the higher changedSeq. */
 const messages = new Map();
 
 function note(message) {
@@ -56,7 +56,7 @@ let loaded = false;
 try {
   for await (const event of subscription) {
     switch (event.kind) {
-      case "channel_state": // Comes again after each reconnect. Then the subscription delivers missed events.
+      case "channel_state": // It comes again after each reconnect, and then no second load is needed.
         if (!loaded) {
           await load();
           loaded = true;

@@ -18,7 +18,7 @@ import (
 	"github.com/parleyhq/parley/server/servertest"
 )
 
-// digest is the running script.
+// digest is a running digest.js.
 type digest struct {
 	t     *testing.T
 	cmd   *exec.Cmd
@@ -41,7 +41,7 @@ func start(ctx context.Context, t *testing.T, s *servertest.Server) *digest {
 	return &digest{t: t, cmd: cmd, lines: bufio.NewScanner(out)}
 }
 
-// until returns the lines up to and including last.
+// until waits for the line last and returns the lines up to and including it.
 func (d *digest) until(last string) []string {
 	d.t.Helper()
 	var lines []string
@@ -55,7 +55,7 @@ func (d *digest) until(last string) []string {
 	return nil
 }
 
-// rest interrupts the script and returns the rest of its output.
+// rest interrupts the script, waits for its end and returns the rest of its output.
 func (d *digest) rest() []string {
 	d.t.Helper()
 	if err := d.cmd.Process.Signal(os.Interrupt); err != nil {

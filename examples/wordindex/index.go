@@ -23,9 +23,9 @@ var indexScript = redis.NewScript(indexSource)
 // readBatch is the number of keys that are read in one round trip.
 const readBatch = 500
 
-// index is a group's index of the topic's messages, in Redis. It contains every line once, however
-// often its message is delivered. All its keys have the same hash slot, so that one script can
-// write them on a cluster too.
+// index is a consumer group's index of the topic's messages, in Redis. It contains every line once,
+// however often its message is delivered. All its keys have the same hash slot, so that one script
+// can write them on a cluster too.
 type index struct {
 	redis *redis.Client
 	// prefix is the prefix of all keys.
@@ -50,7 +50,7 @@ func (x *index) add(ctx context.Context, d *queue.Delivery, words map[string]int
 		early = 1
 	}
 	if d.Headers[faultHeader] == "" {
-		// Such a job does not fail on its own.
+		// A job without a fault never fails, so its earlier attempts were lost with a worker.
 		lost = d.Attempt - 1
 	}
 	keys := []string{x.done(), x.order(d.Key), x.words(), x.tally()}
@@ -62,7 +62,7 @@ func (x *index) add(ctx context.Context, d *queue.Delivery, words map[string]int
 	return indexScript.Run(ctx, x.redis, keys, args...).Err()
 }
 
-// counts reads a hash of numbers.
+// counts returns the fields of the Redis hash at key, whose values are all integers.
 func (x *index) counts(ctx context.Context, key string) (map[string]int, error) {
 	fields, err := x.redis.HGetAll(ctx, key).Result()
 	if err != nil {
@@ -98,10 +98,10 @@ func (x *index) postings(ctx context.Context) (map[string]map[string]int, error)
 		})
 }
 
-// indexedLine is a line in the order of a nick.
+// indexedLine is a line that was indexed.
 type indexedLine struct {
 	line string
-	// at is when the message appeared or was due, in ms.
+	// at is when the message appeared or, if it was delayed, was due, in Unix milliseconds.
 	at int64
 }
 
@@ -123,7 +123,8 @@ func (x *index) orders(ctx context.Context, nicks []string) (map[string][]indexe
 		})
 }
 
-// readAll requests each item, many in one round trip, and calls take with each answer.
+// readAll makes one Redis request per item with ask, readBatch of them in one round trip, and calls
+// take with each answer, in order.
 func readAll[T any, C interface {
 	redis.Cmder
 	Result() (T, error)

@@ -20,11 +20,11 @@ const (
 	faultHeader = "fault"
 )
 
-// fault is the way in which a job fails.
+// fault is the way in which a job fails. It is empty for jobs that do not fail.
 type fault string
 
 const (
-	// twice fails two times.
+	// twice fails its first two times.
 	twice fault = "twice"
 	// poison fails until the workers are fixed.
 	poison fault = "poison"
@@ -33,17 +33,17 @@ const (
 // maxDelay is the maximum delay of a job.
 const maxDelay = 3 * time.Second
 
-// job is a line that a user wrote.
+// job is the indexing of one line that a user wrote.
 type job struct {
 	// line is the job's name: file and line number, encoded as an id.
 	line       string
 	nick, text string
-	// delay is 0 for most jobs.
+	// delay is how long after its production the job appears in the topic: 0 for most jobs.
 	delay time.Duration
 	fault fault
 }
 
-// readJobs returns the lines of the logs in a directory as jobs, in order.
+// readJobs returns one job for each message in the logs of a directory, in order.
 func readJobs(dir string) ([]job, error) {
 	files, err := irclog.Files(dir)
 	if err != nil {

@@ -67,7 +67,7 @@ type commands struct {
 	Verify  verifyCommand  `cmd:"" help:"Compare the index with the files, once all jobs are settled."`
 }
 
-// app is the environment of a command.
+// app contains what all commands use.
 type app struct {
 	ctx    context.Context //nolint:containedctx // kong calls commands with one bound value
 	out    io.Writer
@@ -89,7 +89,7 @@ func run(args []string) int {
 	return 0
 }
 
-// execute runs one command.
+// execute parses the arguments and runs the command that they name. Its result is written to out.
 func execute(ctx context.Context, args []string, out io.Writer) error {
 	var flags commands
 	parser, err := kong.New(&flags, kong.Name("wordindex"), kong.Description("Indexes the words of IRC logs through a work queue."))
@@ -120,7 +120,7 @@ func (a *app) printf(format string, args ...any) { _, _ = fmt.Fprintf(a.out, for
 func (a *app) prepare() error {
 	_, err := a.admin.CreateTopic(a.ctx, &queue.Topic{
 		Name: a.flags.Topic, Partitions: 8, StrictOrder: true,
-		// The time in which produce can be repeated.
+		// The command produce can be repeated for this long without storing a line's job twice.
 		IdempotencyWindow: durationpb.New(24 * time.Hour),
 		// Each worker that dies with a job uses up one of its attempts. There must be more attempts
 		// than workers that die in a row.

@@ -27,7 +27,8 @@ func (j *judge) runWitness(ctx context.Context) error {
 	return <-ended
 }
 
-// untilRead waits until the witness has read everything.
+// untilRead waits until the witness group has settled all messages. It fails if its worker ends
+// before, as ended reports, or ctx ends.
 func (j *judge) untilRead(ctx context.Context, ended <-chan error) error {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
@@ -131,7 +132,7 @@ func (j *judge) sameOrder(indexed, seen []indexedLine) error {
 	return nil
 }
 
-// at returns an element, or an empty string if there is none.
+// at returns the element with the index i, or "" if the list is too short.
 func at(list []string, i int) string {
 	if i < len(list) {
 		return list[i]

@@ -9,7 +9,7 @@ import (
 	"github.com/parleyhq/parley/sdk/go/queue"
 )
 
-// produceBatch is the number of lines in one batch.
+// produceBatch is the number of lines that one call of the function produce stores.
 const produceBatch = 50
 
 type produceCommand struct {
@@ -47,7 +47,8 @@ func (c *produceCommand) Run(a *app) error {
 	return nil
 }
 
-// produce stores some jobs. It returns how many were new, and how many are delayed.
+// produce stores jobs in the topic. It returns how many of them were not stored before, and how
+// many are delayed.
 func produce(ctx context.Context, p *queue.Producer, jobs []job) (fresh, delayed int, err error) {
 	var direct []queue.Message
 	for i := range jobs {

@@ -18,7 +18,8 @@ type verifyCommand struct {
 	Wait  time.Duration `default:"2m" help:"How long the witness may take to read the topic."`
 }
 
-// Run checks everything and returns the first violation.
+// Run checks the counts, the dead letters, the index and the order, and returns the first
+// violation.
 func (c *verifyCommand) Run(a *app) error {
 	jobs, err := readJobs(c.Dir)
 	if err != nil {
@@ -45,7 +46,7 @@ func (c *verifyCommand) Run(a *app) error {
 	return j.order()
 }
 
-// judge compares the results of the jobs with the expected ones.
+// judge compares the results of the jobs with those expected from the files.
 type judge struct {
 	*app
 
@@ -74,7 +75,8 @@ func newJudge(a *app, jobs []job, fixed bool) *judge {
 	return j
 }
 
-// mustBeIndexed reports whether the job must be in the index.
+// mustBeIndexed reports whether the job must be in the index: all but poison that has not been
+// fixed.
 func (j *judge) mustBeIndexed(one *job) bool { return j.fixed || one.fault != poison }
 
 // groupStats returns the counts of the topic and of one group.
@@ -90,7 +92,8 @@ func (a *app) groupStats(ctx context.Context, group string) (*queue.TopicStats, 
 	return total, total.GetGroups()[at], nil
 }
 
-// unsettled returns the number of messages that a group has not settled, including delayed ones.
+// unsettled returns the number of messages that a group has not settled, including those that have
+// not appeared yet.
 func unsettled(total *queue.TopicStats, g *queue.GroupStats) int64 {
 	return total.GetDelayed() + g.GetUnread() + g.GetPending() + g.GetRetrying() + g.GetParked()
 }
@@ -169,8 +172,8 @@ func same(letter *parleyv1.DeadLetter, one *job) error {
 	return nil
 }
 
-// once checks that each line was indexed for one message, that jobs failed as often as they should,
-// and that no job was early.
+// once checks that each line was indexed for exactly one message, that jobs failed as often as
+// their fault requires, and that no job was delivered before it was due.
 func (j *judge) once() error {
 	done, err := j.redis.HGetAll(j.ctx, j.indexed.done()).Result()
 	if err != nil {
@@ -211,7 +214,7 @@ func (j *judge) once() error {
 	return nil
 }
 
-// index compares the index with one computed from the files.
+// index returns an error if the index differs from one computed from the files.
 func (j *judge) index() error {
 	want := make(map[string]map[string]int)
 	for line, one := range j.jobs {

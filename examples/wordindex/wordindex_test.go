@@ -17,7 +17,7 @@ import (
 	"github.com/parleyhq/parley/server/servertest"
 )
 
-// bench is a server, a Redis for the index, and a directory of logs.
+// bench is a Parley server, a Redis for the index, and a directory of logs.
 type bench struct {
 	t     *testing.T
 	ctx   context.Context
@@ -53,7 +53,7 @@ func newBench(t *testing.T, lines int) *bench {
 	return b
 }
 
-// write writes a log with a few nicks.
+// write writes a log of seven nicks with the given number of messages.
 func (b *bench) write(name string, lines int) {
 	b.t.Helper()
 	var log strings.Builder
@@ -65,14 +65,14 @@ func (b *bench) write(name string, lines int) {
 	}
 }
 
-// try runs a command to its end.
+// try runs a command of wordindex to its end and returns its output.
 func (b *bench) try(args ...string) (string, error) {
 	var out bytes.Buffer
 	err := execute(b.ctx, append(b.flags, args...), &out)
 	return out.String(), err
 }
 
-// do runs a command that must succeed.
+// do runs a command of wordindex and returns its output. It fails the test if the command fails.
 func (b *bench) do(args ...string) string {
 	b.t.Helper()
 	out, err := b.try(args...)
@@ -103,7 +103,8 @@ func (b *bench) work(args ...string) (stop func()) {
 	return stop
 }
 
-// verified waits until verify succeeds and returns its output.
+// verified repeats the command verify until all jobs are settled, and returns its output. It fails
+// the test if verify reports any other violation.
 func (b *bench) verified(args ...string) string {
 	b.t.Helper()
 	for {
@@ -118,8 +119,8 @@ func (b *bench) verified(args ...string) string {
 	}
 }
 
-// TestIndexAndFix runs everything without external faults: workers, a producer that is repeated,
-// poison, the fix, the replay.
+// TestIndexAndFix runs all commands: workers, produce twice, verify, then workers that handle
+// poison, and replay. The index must be correct before and after the replay.
 func TestIndexAndFix(t *testing.T) {
 	t.Parallel()
 	const lines = 700
@@ -155,7 +156,8 @@ func TestIndexAndFix(t *testing.T) {
 	}
 }
 
-// TestVerifyReportsErrors breaks one thing at a time. verify must report it.
+// TestVerifyReportsErrors spoils one key of the index at a time. The command verify must report
+// each.
 func TestVerifyReportsErrors(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, 420)
@@ -226,7 +228,8 @@ func TestVerifyReportsErrors(t *testing.T) {
 	}
 }
 
-// TestRightOrder checks valid and invalid orders of a nick's jobs in a topic.
+// TestRightOrder checks that rightOrder accepts valid orders of a nick's jobs and refuses invalid
+// ones. In "a10", a is the job and 10 the time when it appeared or was due.
 func TestRightOrder(t *testing.T) {
 	t.Parallel()
 	direct := func(line string) *job { return &job{line: line, nick: "ann"} }
@@ -267,8 +270,8 @@ func TestRightOrder(t *testing.T) {
 	}
 }
 
-// TestJobs checks the proportions of the jobs, that a line always has the same job, and how words
-// are counted.
+// TestJobs checks the proportions of delayed and failing jobs, that a line always gets the same
+// job, and how words are counted.
 func TestJobs(t *testing.T) {
 	t.Parallel()
 	const n = 20000

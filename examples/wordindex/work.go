@@ -46,9 +46,9 @@ func (c *workCommand) Run(a *app) error {
 	return err
 }
 
-// failing is a middleware that fails the jobs with a fault. Failures are counted in the index's
-// Redis. The number of attempts would be wrong, because a worker that dies with a job uses up an
-// attempt without a failure.
+// failing returns a middleware that fails the jobs that have a fault. It counts their failures in
+// the index's Redis. The number of attempts would be wrong, because a worker that dies with a job
+// uses up an attempt without a failure.
 func (c *workCommand) failing(x *index) queue.Middleware {
 	return func(next queue.Handler) queue.Handler {
 		return func(ctx context.Context, d *queue.Delivery) error {

@@ -2,8 +2,8 @@
 // results as one JSON object.
 //
 // The only argument names the transport. The environment has the server's base URL, PARLEY_URL, and
-// two tokens: PARLEY_TOKEN may do everything, PARLEY_WEAK_TOKEN may not administer. PARLEY_NAME is
-// the name of the channel, the topic and the group, which no other client uses.
+// two tokens: PARLEY_TOKEN has every capability, PARLEY_WEAK_TOKEN lacks admin. PARLEY_NAME is the
+// name of the channel, the topic and the group, which no other client uses.
 import { setTimeout } from "node:timers/promises";
 import { ConnectError, createClient } from "@connectrpc/connect";
 import * as node from "@connectrpc/connect-node";
@@ -16,7 +16,7 @@ import { QueueService } from "./gen/parley/v1/queue_pb.js";
 import { ServerFeature, ServerService } from "./gen/parley/v1/server_pb.js";
 
 const { PARLEY_URL: baseUrl, PARLEY_TOKEN: token, PARLEY_WEAK_TOKEN: weakToken, PARLEY_NAME: name } = process.env;
-const limit = 30_000; // milliseconds for a call or a stream
+const limit = 30_000; // time limit of a call or a stream in milliseconds
 
 const transports = {
   "web connect": (options) => web.createConnectTransport({ ...options, useHttpGet: true }),
@@ -42,7 +42,7 @@ const queues = createClient(QueueService, transport(token));
 const admin = createClient(AdminService, transport(token));
 const stranger = createClient(AdminService, transport(weakToken));
 
-// failure returns the code and the ErrorDetail of a call that must fail.
+// failure waits for a call that must fail, and returns its code and its ErrorDetail.
 async function failure(call) {
   try {
     await call;
@@ -119,7 +119,8 @@ async function consume() {
   return seen;
 }
 
-// consumeBothWays does the same on one bidirectional stream.
+// consumeBothWays produces a job, consumes and acknowledges it on one bidirectional stream, and
+// leaves.
 async function consumeBothWays() {
   await produce("two");
   const requests = [{ request: { case: "start", value: consumer } }];
@@ -155,8 +156,8 @@ async function consumeBothWays() {
   return seen;
 }
 
-// acked returns how many messages the group has acknowledged. It waits until they are want, at most
-// for limit.
+// acked waits until the group has acknowledged want messages, at most for limit. It returns how
+// many it has acknowledged.
 async function acked(want) {
   for (const deadline = Date.now() + limit; ; await setTimeout(100)) {
     const { total } = await admin.getTopicStats({ topic: name });

@@ -1,7 +1,7 @@
 """Calls a Parley server with grpcio and code that protoc generated, and prints the results.
 
 The output is one JSON object. The environment has the server's address and two tokens:
-PARLEY_TOKEN may do everything, PARLEY_WEAK_TOKEN may not administer. PARLEY_NAME is the name of
+PARLEY_TOKEN has every capability, PARLEY_WEAK_TOKEN lacks admin. PARLEY_NAME is the name of
 the channel, the topic and the group, which no other client uses.
 """
 
@@ -30,7 +30,7 @@ from parley.v1 import (
 )
 
 NAME = os.environ["PARLEY_NAME"]
-LIMIT = 30  # seconds for a call or a stream
+LIMIT = 30  # time limit of a call or a stream in seconds
 
 
 def bearer(token):
@@ -42,7 +42,7 @@ WEAK = bearer(os.environ["PARLEY_WEAK_TOKEN"])
 
 
 def failure(call):
-    """Returns the code and the ErrorDetail of a call that must fail."""
+    """Makes a call that must fail, and returns its code and its ErrorDetail."""
     try:
         call()
     except grpc.RpcError as error:
@@ -56,7 +56,7 @@ def failure(call):
 
 
 def messages(channel):
-    """Sends, lists, subscribes and edits."""
+    """Makes the calls of MessageService, and returns their part of the report."""
     stub = message_pb2_grpc.MessageServiceStub(channel)
 
     def send():
@@ -131,7 +131,7 @@ def consume(stub):
 
 
 def consume_both_ways(stub):
-    """Does the same on one bidirectional stream."""
+    """Produces a job, consumes and acknowledges it on one bidirectional stream, and leaves."""
     produce(stub, b"two")
     requests = queue.SimpleQueue()
     start = queue_pb2.ConsumeRequest(
@@ -152,7 +152,7 @@ def consume_both_ways(stub):
 
 
 def acked(stub, want):
-    """Returns how many messages the group has acknowledged; waits up to LIMIT until they are want."""
+    """Waits until the group has acknowledged want messages, up to LIMIT, and returns the number."""
     deadline = time.monotonic() + LIMIT
     while True:
         request = admin_queue_pb2.GetTopicStatsRequest(topic=NAME)

@@ -13,7 +13,7 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// listResult is the key of an action's result if the result is a list.
+// listResult is the key in reply.Result under which an action stores its result if that is a list.
 const listResult = "\x00list"
 
 // agentOps are the commands of sdk/conformance/PROTOCOL.md that steps can use.
@@ -27,12 +27,12 @@ func knownAction(name string) bool {
 	return actions[name] != nil || blockNames[name] || slices.Contains(agentOps, name)
 }
 
-// blocks are the steps that contain steps.
+// blocks are the actions of steps that contain further steps, by name.
 var blocks map[string]func(ctx context.Context, r *run, s step, vars scope) error
 
 var blockNames = map[string]bool{"parallel": true, "repeat": true, "events": true}
 
-// actions are the steps that the driver executes itself.
+// actions are the actions that the driver executes itself rather than send to the agent, by name.
 var actions map[string]func(ctx context.Context, r *run, args any) (reply, error)
 
 func init() { //nolint:gochecknoinits // the tables and what is in them need each other
@@ -46,7 +46,8 @@ func init() { //nolint:gochecknoinits // the tables and what is in them need eac
 	}
 }
 
-// parallel executes lists of steps concurrently.
+// parallel executes several lists of steps concurrently, each list in order. It returns the errors
+// of all.
 func parallel(ctx context.Context, r *run, s step, vars scope) error {
 	var mu sync.Mutex
 	var all error
@@ -71,8 +72,8 @@ func parallel(ctx context.Context, r *run, s step, vars scope) error {
 	return nil
 }
 
-// repeat executes steps repeatedly, or concurrently. The variable named by `as` holds the number of
-// the repetition, from 1.
+// repeat executes steps the given number of times, one after another or, with `parallel`,
+// concurrently. The variable named by `as` holds the number of the repetition, from 1.
 func repeat(ctx context.Context, r *run, s step, vars scope) error {
 	var args struct {
 		Times    int       `yaml:"times"`
@@ -110,8 +111,8 @@ func repeat(ctx context.Context, r *run, s step, vars scope) error {
 	return nil
 }
 
-// events takes one event after another from a subscription, and compares. An unexpected channel
-// state is ignored: there is one after each reconnect.
+// events takes one event after another from a subscription, and compares each with the next one in
+// `want`. Channel states that are not expected are ignored: there is one after each reconnect.
 func events(ctx context.Context, r *run, s step, vars scope) error {
 	sub := s.args.Value
 	for _, want := range s.mods.Want.Content {
@@ -140,7 +141,7 @@ func events(ctx context.Context, r *run, s step, vars scope) error {
 	return nil
 }
 
-// takeOne takes an event. It returns nil if none comes in time.
+// takeOne takes the next event of a subscription. It returns nil if none comes within limit.
 func (r *run) takeOne(ctx context.Context, sub string, limit time.Duration) (map[string]any, error) {
 	taken, err := r.take(ctx, sub, 1, limit)
 	if err != nil || len(taken) == 0 {
@@ -169,7 +170,7 @@ func (r *run) take(ctx context.Context, sub string, count int, limit time.Durati
 	return all, nil
 }
 
-// field returns an argument as a T, or the zero value if it is absent.
+// field returns the argument with this name as a T, or the zero value if it is absent.
 func field[T any](args any, name string) (T, error) {
 	var zero T
 	in, ok := args.(map[string]any)
@@ -187,7 +188,8 @@ func field[T any](args any, name string) (T, error) {
 	return typed, nil
 }
 
-// entries takes events until the channel's entries first to last have come, each once and in order.
+// entries takes events until the channel's entries first to last have come, both inclusive. It
+// fails if one is repeated, missing or out of order.
 func entries(ctx context.Context, r *run, args any) (reply, error) {
 	sub, err1 := field[string](args, "sub")
 	channel, err2 := field[string](args, "channelId")
@@ -217,7 +219,7 @@ func entries(ctx context.Context, r *run, args any) (reply, error) {
 	return reply{}, nil
 }
 
-// quiet fails if an event other than a state comes within a time.
+// quiet fails if an event other than a channel state comes within `forMs` milliseconds.
 func quiet(ctx context.Context, r *run, args any) (reply, error) {
 	sub, err1 := field[string](args, "sub")
 	ms, err2 := field[int](args, "forMs")
@@ -271,7 +273,8 @@ func heal(_ context.Context, r *run, _ any) (reply, error) {
 	return reply{}, nil
 }
 
-// netFault applies a fault to the connections of one node, or of all nodes.
+// netFault applies a fault to the client's connections to one node, or to all nodes if none is
+// named.
 func netFault(_ context.Context, r *run, args any) (reply, error) {
 	do, err1 := field[string](args, "do")
 	name, err2 := field[string](args, "node")
@@ -288,12 +291,12 @@ func netFault(_ context.Context, r *run, args any) (reply, error) {
 	}
 	for _, n := range targets {
 		switch do {
-		case "cut": // all connections, and refuse new ones
+		case "cut": // breaks all connections, and refuses new ones
 			n.wire.Cut()
-		case "break": // all connections, once
+		case "break": // breaks all connections, and accepts new ones
 			n.wire.Cut()
 			n.wire.Restore()
-		case "stall": // let no byte pass
+		case "stall": // keeps connections open, but lets no byte pass
 			n.wire.Stall()
 		case "heal":
 			n.wire.Heal()
@@ -304,7 +307,7 @@ func netFault(_ context.Context, r *run, args any) (reply, error) {
 	return reply{}, nil
 }
 
-// serverFault applies a fault to a server process.
+// serverFault applies a fault to the server process of a node, by default the first one.
 func serverFault(ctx context.Context, r *run, args any) (reply, error) {
 	do, err := field[string](args, "do")
 	if err != nil {
@@ -361,7 +364,8 @@ func agentFault(_ context.Context, r *run, args any) (reply, error) {
 	return reply{}, err
 }
 
-// requests returns the calls of a procedure that reached the nodes.
+// requests returns the calls of a procedure that reached the proxies of the nodes, of one node or
+// of all.
 func requests(_ context.Context, r *run, args any) (reply, error) {
 	of, err1 := field[string](args, "of")
 	name, err2 := field[string](args, "node")
@@ -376,7 +380,7 @@ func forget(_ context.Context, r *run, _ any) (reply, error) {
 	return reply{}, nil
 }
 
-// pause lets time pass in which the program does nothing. It does not wait for a condition.
+// pause waits for `ms` milliseconds, in which the program under test makes no calls of its own.
 func pause(ctx context.Context, _ *run, args any) (reply, error) {
 	ms, err := field[int](args, "ms")
 	if err != nil {
@@ -390,7 +394,8 @@ func pause(ctx context.Context, _ *run, args any) (reply, error) {
 	}
 }
 
-// longBatch runs sendBatch with count messages. manyMembers runs addMembers with count users.
+// longBatch makes the agent run sendBatch with count messages. manyMembers makes it run addMembers
+// with count users.
 func longBatch(ctx context.Context, r *run, args any) (reply, error) {
 	return r.many(ctx, "sendBatch", "messages", args, func(i int, channel string) any {
 		return map[string]any{"channelId": channel, "content": fmt.Sprintf("message %d", i)}
@@ -420,9 +425,9 @@ func (r *run) many(ctx context.Context, op, key string, args any, item func(i in
 	return r.finish(ctx, &begun{command: c, op: op, args: full, at: time.Now()})
 }
 
-// waits checks the waits that a subscription reported. The n-th wait must be at most the n-th
-// bound, later ones at most the last bound. Of the waits with the last bound, some must be in its
-// lower and some in its upper half.
+// waits checks the waits before reconnects that a subscription reported. The n-th wait must be at
+// most the n-th bound, later ones at most the last bound. Of the waits with the last bound, at
+// least 3 must be in its lower half and at least 3 in its upper half.
 func waits(ctx context.Context, r *run, args any) (reply, error) {
 	sub, err1 := field[string](args, "sub")
 	bounds, err2 := field[[]any](args, "boundsMs")

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// agentEnds is how long an agent may take to end after its input has ended.
+// agentEnds is how long an agent's process may take to end after its stdin was closed.
 const agentEnds = 10 * time.Second
 
 // agent is a running agent process. Safe for concurrent use.
@@ -38,7 +38,7 @@ type reply struct {
 	Result map[string]any `json:"result"`
 	Error  map[string]any `json:"error"`
 
-	// at is when the answer came. took is the time since its command.
+	// at is when the answer arrived. took is the time from the command to the answer.
 	at   time.Time
 	took time.Duration
 }
@@ -70,7 +70,7 @@ func startAgent(t *testing.T, command []string) *agent {
 	return a
 }
 
-// agentLog records the agent's stderr.
+// agentLog appends what is written to it to the agent's stderr.
 type agentLog struct{ a *agent }
 
 func (l agentLog) Write(p []byte) (int, error) {
@@ -103,7 +103,8 @@ func (a *agent) read(stdout io.Reader) {
 	close(a.exited)
 }
 
-// end closes the agent's input and waits until the process has ended.
+// end closes the agent's stdin and waits until the process has ended. It fails the test if the
+// process takes longer than agentEnds or ends with an error.
 func (a *agent) end(t *testing.T) {
 	t.Helper()
 	_ = a.cmd.Process.Signal(syscall.SIGCONT) // a failed scenario may have left it stopped
@@ -133,7 +134,7 @@ type command struct {
 	answer chan reply
 }
 
-// begin sends the agent a command.
+// begin sends the agent a command and does not wait for the answer.
 func (a *agent) begin(op string, args any) (*command, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -11,7 +11,9 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// checkLog compares a log that contains only messages with the receipts of its channel.
+// checkLog returns an error unless each message of a channel's log was acknowledged by a receipt
+// and each receipt is of a message in the log. The log must contain only sends, no edits or
+// recalls.
 func checkLog(log []*parleyv1.ChannelMessage, receipts []sent) error {
 	if len(log) == 0 {
 		return errors.New("the log is empty: there is nothing to check")
@@ -44,8 +46,8 @@ func checkLog(log []*parleyv1.ChannelMessage, receipts []sent) error {
 	return checkOrder(receipts)
 }
 
-// checkOrder returns an error if a message precedes another one whose call had ended before its own
-// call began.
+// checkOrder returns an error if a message has a lower seq than another one whose call ended before
+// its own call began.
 func checkOrder(receipts []sent) error {
 	ordered := slices.SortedFunc(slices.Values(receipts), func(a, b sent) int { return cmp.Compare(a.seq, b.seq) })
 	var latest sent
@@ -60,7 +62,8 @@ func checkOrder(receipts []sent) error {
 	return nil
 }
 
-// checkHanded compares a log with the events that a subscription from its start delivered.
+// checkHanded returns an error unless the events that a subscription delivered for a channel, from
+// the start of its log, are exactly those of the log's messages.
 func checkHanded(log []*parleyv1.ChannelMessage, channel string, events []map[string]any) error {
 	n := 0
 	for _, e := range events {
@@ -86,7 +89,7 @@ func checkHanded(log []*parleyv1.ChannelMessage, channel string, events []map[st
 }
 
 // checkStarted returns an error if a subscription delivered an event of a channel that it never
-// followed.
+// followed. started contains the channels that it followed at any time.
 func checkStarted(started map[string]bool, events []map[string]any) error {
 	for _, e := range events {
 		if channel, _ := e["channelId"].(string); !started[channel] {
@@ -96,7 +99,8 @@ func checkStarted(started map[string]bool, events []map[string]any) error {
 	return nil
 }
 
-// TestCheckFindsEachViolation checks that the judge finds each kind of violation.
+// TestCheckFindsEachViolation checks that checkLog, checkHanded and checkStarted find each kind of
+// violation, and accept valid logs and events.
 func TestCheckFindsEachViolation(t *testing.T) {
 	t.Parallel()
 	at := func(s int) time.Time { return time.Unix(int64(s), 0) }

@@ -13,11 +13,11 @@ import (
 	"github.com/parleyhq/parley/internal/rig"
 )
 
-// slots bounds the number of concurrent scenarios, of all SDKs together. Most of them wait most of
-// the time.
+// slots bounds the number of scenarios that run at once, of all SDKs together.
 var slots = make(chan struct{}, 6)
 
-// TestGo plays the scenarios with the Go SDK, under the race detector.
+// TestGo plays the scenarios with the Go SDK. Except under -short, its agent runs under the race
+// detector.
 func TestGo(t *testing.T) {
 	t.Parallel()
 	flags := []string{"-race"}
@@ -74,7 +74,7 @@ func playAll(t *testing.T, agentCommand []string) {
 	}
 }
 
-// greet returns the protocols that the agent's SDK speaks.
+// greet starts an agent, asks it for the wire protocols that its SDK speaks, and returns them.
 func greet(t *testing.T, agentCommand []string) []string {
 	t.Helper()
 	var protocols []string
@@ -98,11 +98,11 @@ func greet(t *testing.T, agentCommand []string) []string {
 	return protocols
 }
 
-// ruleName is a rule's name in sdk/SPEC.md.
+// ruleName matches a rule's name in sdk/SPEC.md, which is in square brackets.
 var ruleName = regexp.MustCompile(`\[([a-z][a-z-]+)\]`)
 
-// TestEveryNamedRuleIsProved checks that scenarios prove every name in sdk/SPEC.md, and no other
-// names.
+// TestEveryNamedRuleIsProved checks that each rule name in sdk/SPEC.md is listed by at least one
+// scenario as proved, and that scenarios list no other names.
 func TestEveryNamedRuleIsProved(t *testing.T) {
 	t.Parallel()
 	spec, err := os.ReadFile(filepath.Join("..", "SPEC.md"))

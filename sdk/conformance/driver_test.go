@@ -12,8 +12,9 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// TestMatchDistinguishesMismatchFromInvalidPattern checks that errors of a pattern do not count as
-// results of an SDK.
+// TestMatchDistinguishesMismatchFromInvalidPattern checks that match returns a mismatchError only
+// for values that differ, not for invalid patterns, and that it compares numbers and texts
+// correctly.
 func TestMatchDistinguishesMismatchFromInvalidPattern(t *testing.T) {
 	t.Parallel()
 	broken := pattern{tag: "!match", arg: "("}
@@ -48,8 +49,8 @@ func TestMatchDistinguishesMismatchFromInvalidPattern(t *testing.T) {
 	}
 }
 
-// TestEventuallyRetriesOnlyMismatches checks that a retry of the driver cannot replace one of the
-// SDK.
+// TestEventuallyRetriesOnlyMismatches checks that `eventually` repeats a step after a mismatch, but
+// not after a failed command: the SDK itself must retry those.
 func TestEventuallyRetriesOnlyMismatches(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -76,7 +77,8 @@ func TestEventuallyRetriesOnlyMismatches(t *testing.T) {
 	}
 }
 
-// TestUnusedFaultIsAnError checks that a scenario fails if its fault does not happen.
+// TestUnusedFaultIsAnError checks that faults.unused returns an error for each fault that happened
+// less often than set.
 func TestUnusedFaultIsAnError(t *testing.T) {
 	t.Parallel()
 	set := func(v map[string]any) *faults {
@@ -120,7 +122,8 @@ func eventsFrame(events ...*parleyv1.ChannelEvent) *parleyv1.SubscribeResponse {
 	return &parleyv1.SubscribeResponse{Frame: &parleyv1.SubscribeResponse_Events{Events: &parleyv1.EventBatch{Events: events}}}
 }
 
-// TestFaultsChangeStreams checks how faults change a stream's frames, in both encodings.
+// TestFaultsChangeStreams checks how faults change the frames of a Subscribe stream, in JSON and in
+// binary encoding.
 func TestFaultsChangeStreams(t *testing.T) {
 	t.Parallel()
 	event := func(seq int64) *parleyv1.ChannelEvent {
@@ -131,8 +134,8 @@ func TestFaultsChangeStreams(t *testing.T) {
 	for name, c := range map[string]struct {
 		fault map[string]any
 		frame *parleyv1.SubscribeResponse
-		// json contains the frames that replace the original, and known what a current SDK reads of
-		// each.
+		// json contains the frames that replace the original. known contains the same without fields that
+		// are unknown to the current API; nil means json.
 		json  []string
 		known []string
 		over  bool

@@ -37,11 +37,11 @@ type fault struct {
 	// Kinds for a whole Subscribe stream:
 	//   strangeFrames every heartbeat becomes a frame of a kind that no SDK knows
 	Do string `json:"do"`
-	// Of is the procedure, and Node the node. Empty means any.
+	// Of is the procedure that the fault affects. Node is the node that it affects; empty means any.
 	Of   string `json:"of"`
 	Node string `json:"node"`
-	// Times is the number of calls that the fault affects: 0 means 1, negative means all. After is
-	// the number of calls before them that it does not affect.
+	// Times is the number of calls that the fault affects: 0 means 1, negative means all. After is how
+	// many calls before those it does not affect.
 	Times int `json:"times"`
 	After int `json:"after"`
 
@@ -54,14 +54,14 @@ type fault struct {
 	Items       int         `json:"items"`
 	ChannelID   string      `json:"channelId"`
 	Seq         int64       `json:"seq"`
-	// FromSeq replaces the event's from_seq. The events of the entries from OmitFrom to before Seq
-	// are omitted; none if it is 0.
+	// FromSeq replaces the event's from_seq; nil leaves it. The events of the entries from OmitFrom up
+	// to but excluding Seq are omitted; if OmitFrom is 0, none are.
 	FromSeq  *int64 `json:"fromSeq"`
 	OmitFrom int64  `json:"omitFrom"`
 
 	released chan struct{}
-	// must is how often the fault must happen at least. hits is how often it happened, to calls or
-	// to entries.
+	// must is how often the fault must happen at least, or else the scenario fails. hits is how often
+	// it happened: to calls, or to events and frames of a stream.
 	must int64
 	hits atomic.Int64
 }
@@ -75,16 +75,17 @@ func (f *fault) ofStream() bool {
 	return false
 }
 
-// procedure returns a method of the service, or nil if it does not exist.
+// procedure returns the method of MessageService with this name, or nil if there is none.
 func procedure(name string) protoreflect.MethodDescriptor {
 	service := parleyv1.File_parley_v1_message_proto.Services().ByName("MessageService")
 	return service.Methods().ByName(protoreflect.Name(name))
 }
 
-// faultyError is an error that the server could return.
+// faultyError describes an error that a fault returns in place of the server.
 type faultyError struct {
 	Code string `json:"code"`
-	// Reason is the name of a reason, or an unknown number. Without it there is no detail.
+	// Reason is the name of an ErrorReason without its prefix, or a number. Without it the error has
+	// no detail.
 	Reason       any     `json:"reason"`
 	RetryAfterMs float64 `json:"retryAfterMs"`
 	Field        string  `json:"field"`
@@ -126,7 +127,7 @@ func (e *faultyError) toConnect() *connect.Error {
 	return out
 }
 
-// faults contains the faults of a scenario's nodes. Safe for concurrent use.
+// faults contains the faults of a scenario, for all its nodes. Safe for concurrent use.
 type faults struct {
 	mu  sync.Mutex
 	set []*fault
@@ -134,7 +135,7 @@ type faults struct {
 	ever []*fault
 }
 
-// add sets a fault, from the value of a step.
+// add sets a fault. v is the value of a `fault` step, with the fields of the type fault.
 func (f *faults) add(v any) error {
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -169,7 +170,8 @@ func (f *faults) add(v any) error {
 	return nil
 }
 
-// next returns the fault to apply to a call, or nil if there is none.
+// next returns the fault to apply to a call that reached a node, or nil if there is none. It counts
+// the call.
 func (f *faults) next(node, procedure string) *fault {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -184,7 +186,7 @@ func (f *faults) next(node, procedure string) *fault {
 		if one.Times > 0 {
 			one.Times--
 		}
-		if !one.ofStream() { // those happen in change
+		if !one.ofStream() { // those are counted in change
 			one.hits.Add(1)
 		}
 		return one
@@ -192,8 +194,8 @@ func (f *faults) next(node, procedure string) *fault {
 	return nil
 }
 
-// unused returns an error for each fault that did not happen as often as it was set to: its
-// scenario proves nothing.
+// unused returns the errors of all faults that happened less often than they were set to. A
+// scenario with such a fault proves nothing.
 func (f *faults) unused() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -206,7 +208,7 @@ func (f *faults) unused() error {
 	return all
 }
 
-// heal ends all faults, and releases held calls.
+// heal removes all faults, and lets the calls continue that a `hold` keeps waiting.
 func (f *faults) heal() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -19,11 +19,13 @@ type scenario struct {
 	// proxy, and behind all of them one server, or with Fleet a server each.
 	Nodes int  `yaml:"nodes"`
 	Fleet bool `yaml:"fleet"`
-	// AllProtocols plays the scenario in all protocols of the agent, instead of only in its first.
+	// AllProtocols plays the scenario in all protocols of the agent's SDK, instead of only in the
+	// first one. It has no effect under -short.
 	AllProtocols bool `yaml:"all_protocols"`
-	// Short is set for scenarios that are played under `go test -short`, in one protocol.
+	// Short is set for scenarios that `go test -short` plays too, in one protocol.
 	Short bool `yaml:"short"`
-	// Heartbeat is the server's interval, and Env more of its configuration.
+	// Heartbeat is the server's heartbeat interval. Env contains further environment variables of the
+	// server.
 	Heartbeat string            `yaml:"heartbeat"`
 	Env       map[string]string `yaml:"env"`
 	// Clients are created before the first step, each with a token of the user of its name.
@@ -33,7 +35,8 @@ type scenario struct {
 	steps []step
 }
 
-// step is one step. In the file it is a map whose first key is the action.
+// step is one step of a scenario. In the file it is a map: its first key is the action, with the
+// arguments as its value, and the other keys are the modifiers.
 type step struct {
 	line   int
 	action string
@@ -41,26 +44,30 @@ type step struct {
 	mods   modifiers
 }
 
-// modifiers describe the expected result of a step.
+// modifiers are the keys of a step besides its action: the expected result, and how to execute the
+// step.
 type modifiers struct {
-	// Want is compared with the result, Error with the error. Without Error the step must not fail.
+	// Want is compared with the result, if set, and Error with the error. Without Error the step must
+	// not fail, with it the step must fail.
 	Want  yaml.Node `yaml:"want"`
 	Error yaml.Node `yaml:"error"`
 	// Took is compared with the milliseconds from a command to its answer.
 	Took yaml.Node `yaml:"took"`
 	// Save stores the result in a variable of this name.
 	Save string `yaml:"save"`
-	// Begin does not wait for the command. It sets its name for `await` and `cancel`.
+	// Begin is a name for the command, for `await` and `cancel`. With it the step does not wait for
+	// the command.
 	Begin string `yaml:"begin"`
-	// Eventually repeats the step until it matches.
+	// Eventually repeats the step until the result matches, but not a step that fails.
 	Eventually bool `yaml:"eventually"`
-	// Within bounds the step.
+	// Within bounds the duration of the step. The default is stepLimit, except for blocks, which have
+	// none.
 	Within time.Duration `yaml:"within"`
 }
 
 func (m *modifiers) wantsError() bool { return m.Error.Kind != 0 }
 
-// loadScenarios reads the file. It returns an error for anything unknown in it.
+// loadScenarios reads a scenario file. It returns an error for an unknown key or action.
 func loadScenarios(path string) ([]*scenario, error) {
 	in, err := os.Open(path)
 	if err != nil {
@@ -121,14 +128,14 @@ func decodeStrictly(n *yaml.Node, into *modifiers) error {
 	return n.Decode(into)
 }
 
-// pattern is an expected value other than plain equality: !any, !none, !min, !max, !between,
-// !match, !not, !len, !sub.
+// pattern is an expected value that is not compared for equality. Its tag is one of !any, !none,
+// !min, !max, !between, !match, !not, !len and !sub.
 type pattern struct {
 	tag string
 	arg any
 }
 
-// MarshalJSON writes a pattern in the form of the file.
+// MarshalJSON returns a JSON string with the tag and the argument, as in the file.
 func (p pattern) MarshalJSON() ([]byte, error) {
 	return json.Marshal(fmt.Sprintf("%s %s", p.tag, show(p.arg)))
 }

@@ -17,8 +17,9 @@ import (
 	"github.com/parleyhq/parley/internal/rig"
 )
 
-// judge records what the agents reported and reads what the log contains. It calls the server
-// through the generated client, without a proxy or an SDK. Safe for concurrent use.
+// judge records what the agent reported, and reads channels' logs from the server to compare. It
+// calls the server through the generated client, without a proxy or an SDK. Safe for concurrent
+// use.
 type judge struct {
 	rpc   parleyv1connect.MessageServiceClient
 	token string
@@ -26,13 +27,14 @@ type judge struct {
 	mu sync.Mutex // guards the fields below
 	// sent contains the receipts that agents got, by channel.
 	sent map[string][]sent
-	// handed contains the events that subscriptions delivered.
+	// handed contains the events that subscriptions delivered, by subscription.
 	handed map[string][]map[string]any
-	// started contains the channels that subscriptions followed at any time.
+	// started contains the channels that subscriptions followed at any time, by subscription.
 	started map[string]map[string]bool
 }
 
-// sent is a message that an SDK reported as stored.
+// sent is a message that the SDK reported as stored. begun and ended are when its call began and
+// ended.
 type sent struct {
 	begun, ended  time.Time
 	seq           int64
@@ -63,7 +65,7 @@ func (j *judge) authorized(ctx context.Context) context.Context {
 	return ctx
 }
 
-// note records receipts, starts and events.
+// note records the receipts, the followed channels or the events in the answer to a command.
 func (j *judge) note(b *begun, got reply) {
 	now := time.Now()
 	j.mu.Lock()
@@ -120,7 +122,7 @@ func (j *judge) receipt(b *begun, now time.Time, message, receipt map[string]any
 	})
 }
 
-// messages reads a channel's log.
+// messages returns all messages of a channel from the server, in order.
 func (j *judge) messages(ctx context.Context, channel string) ([]*parleyv1.ChannelMessage, error) {
 	var all []*parleyv1.ChannelMessage
 	req := &parleyv1.ListMessagesRequest{ChannelId: channel, AfterSeq: new(int64), PageSize: 1000}
@@ -137,7 +139,7 @@ func (j *judge) messages(ctx context.Context, channel string) ([]*parleyv1.Chann
 	}
 }
 
-// readLog returns a channel's messages from the server.
+// readLog executes the action `log`: it returns a channel's messages as the server has them.
 func readLog(ctx context.Context, r *run, args any) (reply, error) {
 	channel, err := field[string](args, "channelId")
 	if err != nil {
@@ -155,7 +157,8 @@ func readLog(ctx context.Context, r *run, args any) (reply, error) {
 	return reply{Result: map[string]any{listResult: all}}, err
 }
 
-// write sends count messages without the agent: `1` and so on, each padded to a length.
+// write sends count messages to the server without the agent. Their contents are `1`, `2` and so
+// on, each padded to the length in `bytes`.
 func write(ctx context.Context, r *run, args any) (reply, error) {
 	channel, err1 := field[string](args, "channelId")
 	count, err2 := field[int](args, "count")
@@ -184,7 +187,7 @@ func write(ctx context.Context, r *run, args any) (reply, error) {
 	return reply{}, nil
 }
 
-// check compares a channel's log with the reports of all SDKs. Every message that they reported as
+// check compares a channel's log with what the agent reported. Every message that it reported as
 // stored must be in the log once, with its content and in the order of the calls. The log must
 // contain no other messages. Each named subscription must have delivered exactly the log, in order,
 // including the events that it still holds, and no event of a channel that it does not follow.
@@ -218,11 +221,11 @@ func check(ctx context.Context, r *run, args any) (reply, error) {
 	return reply{}, nil
 }
 
-// drained is the time without an event after which a subscription counts as empty.
+// drained is how long a subscription must deliver no event to count as empty.
 const drained = 100 * time.Millisecond
 
-// drain takes all events that a subscription still holds. An extra event is then found by the
-// checks.
+// drain takes all events that a subscription still holds, so that the checks find an event too
+// many.
 func (r *run) drain(ctx context.Context, sub any) error {
 	name, ok := sub.(string)
 	if !ok {

@@ -10,7 +10,7 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// recorder records an answer.
+// recorder is an http.ResponseWriter that records the status and the body of an answer.
 type recorder struct {
 	discardWriter
 
@@ -21,7 +21,8 @@ type recorder struct {
 func (r *recorder) Write(p []byte) (int, error) { return r.body.Write(p) }
 func (r *recorder) WriteHeader(status int)      { r.status = status }
 
-// partial makes the server execute the first messages of a batch, and answers for the other ones.
+// partial makes the server execute the first f.Items messages of a SendMessages, and adds error
+// results for the others.
 func (n *node) partial(w http.ResponseWriter, r *http.Request, f *fault) error {
 	contentType := r.Header.Get("Content-Type")
 	body, err := io.ReadAll(r.Body)
@@ -63,10 +64,10 @@ func (n *node) partial(w http.ResponseWriter, r *http.Request, f *fault) error {
 	return err
 }
 
-// toItem returns the error of one item of a batch.
+// toItem returns the error as that of one item of a batch.
 func (e *faultyError) toItem() *parleyv1.ItemError {
 	err := e.toConnect()
-	// Both have the numbers of gRPC.
+	// connect.Code and StatusCode both have the numbers of gRPC.
 	item := &parleyv1.ItemError{Code: parleyv1.StatusCode(err.Code()), Message: "a fault of the scenario"}
 	for _, d := range err.Details() {
 		v, err := d.Value()

@@ -31,7 +31,7 @@ type node struct {
 	name string
 	// url is the address for clients.
 	url string
-	// wire is the proxy of TCP connections. It can be cut and stalled.
+	// wire is the proxy of TCP connections, which can cut and stall them.
 	wire   *rig.Proxy
 	faults *faults
 	calls  *callLog
@@ -39,7 +39,7 @@ type node struct {
 	proxy  *httputil.ReverseProxy
 }
 
-// call is a call that reached a node, regardless of its result.
+// call is a call that reached a node's proxy, regardless of its result.
 type call struct {
 	procedure, node string
 	at              time.Time
@@ -60,7 +60,8 @@ func (l *callLog) add(c call) {
 	l.calls = append(l.calls, c)
 }
 
-// of returns the calls of a procedure as values. An empty node means all nodes.
+// of returns the calls of a procedure as JSON values: node, afterMs (since the previous one), token
+// and request. An empty node means all nodes.
 func (l *callLog) of(procedure, node string) []any {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -86,10 +87,11 @@ func (l *callLog) forget() {
 	l.calls = nil
 }
 
-// connKey is the key of the client's connection in a request's context.
+// connKey is the context key under which a request carries the client's connection.
 type connKey struct{}
 
-// startNode starts the proxies of a server.
+// startNode starts the two proxies of a node in front of the server at upstream. They end with the
+// test.
 func startNode(t *testing.T, name, upstream string, f *faults, calls *callLog) *node {
 	t.Helper()
 	n := &node{name: name, wire: rig.NewProxy(), faults: f, calls: calls, errors: connect.NewErrorWriter()}
@@ -129,13 +131,13 @@ func listen(t *testing.T) net.Listener {
 	return l
 }
 
-// buffered is the buffer size of a proxied connection in each direction. It is small, so that a
-// slow program soon has an effect.
+// buffered is the socket buffer size of a proxied connection in each direction, in bytes. It is
+// small, so that the server soon notices a slow reader.
 const buffered = 128 << 10
 
-// network sets segments and buffers of a loopback connection to those of a real network. Loopback's
-// own segments are 64 KiB. Once a slow reader has closed its window, the kernel would send only one
-// of them at each tick of a timer.
+// network sets the segment size and the buffers of a loopback socket to those of a real network.
+// Loopback's own segments are 64 KiB. Once a slow reader has closed its window, the kernel would
+// send only one of them at each tick of a timer.
 func network(_, _ string, c syscall.RawConn) error {
 	var failed error
 	err := c.Control(func(fd uintptr) {
@@ -148,7 +150,7 @@ func network(_, _ string, c syscall.RawConn) error {
 	return errors.Join(err, failed)
 }
 
-// upstream calls the server with the HTTP version of the client's request.
+// upstream is a transport that calls the server with the HTTP version of the client's request.
 type upstream struct{ one, two *http.Transport }
 
 func newUpstream(t *testing.T) upstream {
@@ -175,10 +177,11 @@ func (u upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 
 type versionKey struct{}
 
-// editKey is the key of the fault that changes a stream in a request's context.
+// editKey is the context key under which a request carries the fault that changes its stream.
 type editKey struct{}
 
-// breakConn ends a call by breaking its connection, with all other calls on it.
+// breakConn ends a call by closing the client's connection, which ends all other calls on it too.
+// It does not return.
 func (n *node) breakConn(r *http.Request) {
 	if c, ok := r.Context().Value(connKey{}).(net.Conn); ok && r.Context().Err() == nil {
 		_ = c.Close()
@@ -188,7 +191,7 @@ func (n *node) breakConn(r *http.Request) {
 
 func (n *node) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodPost {
-		n.proxy.ServeHTTP(w, r) // a browser's preflight
+		n.proxy.ServeHTTP(w, r) // not an RPC, for example the preflight request of a browser
 		return
 	}
 	body, err := io.ReadAll(r.Body)
@@ -201,7 +204,7 @@ func (n *node) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		procedure: name, node: n.name, at: time.Now(), token: strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "),
 		request: decodeRequest(name, r.Header.Get("Content-Type"), body),
 	})
-	// The proxy must be able to read streams.
+	// Without these headers the server does not compress, so that the proxy can read streams.
 	for _, name := range []string{"Accept-Encoding", "Connect-Accept-Encoding", "Grpc-Accept-Encoding"} {
 		r.Header.Del(name)
 	}
@@ -251,15 +254,15 @@ func (n *node) applyFault(ctx context.Context, w http.ResponseWriter, r *http.Re
 	}
 }
 
-// discardWriter discards an answer.
+// discardWriter is an http.ResponseWriter that discards an answer.
 type discardWriter struct{ header http.Header }
 
 func (n *discardWriter) Header() http.Header         { return n.header }
 func (n *discardWriter) Write(p []byte) (int, error) { return len(p), nil }
 func (n *discardWriter) WriteHeader(int)             {}
 
-// edit makes a body break its connection if the server's connection breaks, and applies a stream's
-// fault to it.
+// edit wraps the body of a server's response. If the server's connection breaks, the client's
+// connection is closed too. If the request carries a fault of a stream, it is applied to the body.
 func (n *node) edit(resp *http.Response) error {
 	resp.Body = &brokenBodyReader{ReadCloser: resp.Body, broken: func() {
 		if c, ok := resp.Request.Context().Value(connKey{}).(net.Conn); ok && resp.Request.Context().Err() == nil {
@@ -280,7 +283,7 @@ func (n *node) edit(resp *http.Response) error {
 	return nil
 }
 
-// brokenBodyReader is a body that calls broken when it breaks.
+// brokenBodyReader is a response body that calls broken if a read fails other than with io.EOF.
 type brokenBodyReader struct {
 	io.ReadCloser
 
@@ -295,7 +298,8 @@ func (b *brokenBodyReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// decodeRequest returns a request as JSON values, or the text of an error.
+// decodeRequest returns a request's message as JSON values or, if it cannot be decoded, the text of
+// the error.
 func decodeRequest(name, contentType string, body []byte) any {
 	method := procedure(name)
 	if method == nil {

@@ -16,13 +16,13 @@ import (
 	"github.com/parleyhq/parley/internal/rig"
 )
 
-// Limits of a step and of a scenario, far more than either takes.
+// Time limits of one step and of one scenario, far more than either needs.
 const (
 	stepLimit     = 30 * time.Second
 	scenarioLimit = 3 * time.Minute
 )
 
-// run is a running scenario.
+// run is the state of a running scenario.
 type run struct {
 	t        *testing.T
 	scenario *scenario
@@ -37,11 +37,11 @@ type run struct {
 	mu    sync.Mutex // guards the fields below
 	saved map[string]any
 	begun map[string]*begun
-	// subs contains the subscriptions that were started.
+	// subs contains the names of the subscriptions that were started.
 	subs []any
 }
 
-// begun is a command that a step did not wait for.
+// begun is a command that was sent to the agent, with its op and arguments, and when it was sent.
 type begun struct {
 	command *command
 	op      string
@@ -49,10 +49,11 @@ type begun struct {
 	at      time.Time
 }
 
-// scope contains the variables of the loops around a step.
+// scope contains the variables of the `repeat` blocks around a step, by name.
 type scope map[string]any
 
-// play runs one scenario.
+// play runs one scenario with an agent of its own, and fails the test if a step fails or a fault
+// did not happen.
 func play(t *testing.T, s *scenario, protocol string, agentCommand []string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), scenarioLimit)
@@ -82,7 +83,7 @@ func play(t *testing.T, s *scenario, protocol string, agentCommand []string) {
 	}
 }
 
-// explain logs the states of the subscriptions.
+// explain logs the states of the subscriptions, to explain a failure.
 func (r *run) explain() {
 	ctx, cancel := context.WithTimeout(r.t.Context(), time.Second)
 	defer cancel()
@@ -105,7 +106,7 @@ func (r *run) steps(ctx context.Context, steps []step, vars scope) error {
 	return nil
 }
 
-// step executes a step. Its error contains the step's line.
+// step executes one step within its time limit. Its error contains the step's line in the file.
 func (r *run) step(ctx context.Context, s step, vars scope) error {
 	limit := s.mods.Within
 	if limit == 0 && blocks[s.action] == nil {
@@ -129,8 +130,8 @@ func (r *run) step(ctx context.Context, s step, vars scope) error {
 	return err
 }
 
-// orFatal lets polling continue only after a mismatch. It makes any other error fatal: repeating a
-// command that failed would be an SDK's retry done by the driver.
+// orFatal returns err, so that poll continues, only if it is a mismatch. It makes any other error
+// fatal: if the driver repeated a failed command, it would hide a missing retry of the SDK.
 func orFatal(err error) error {
 	if err == nil || isMismatch(err) {
 		return err
@@ -138,7 +139,7 @@ func orFatal(err error) error {
 	return fatal{err}
 }
 
-// lineError is an error that contains its line.
+// lineError is an error whose text contains the line of its step already.
 type lineError struct{ error }
 
 func (r *run) once(ctx context.Context, s step, vars scope) error {
@@ -160,7 +161,8 @@ func (r *run) once(ctx context.Context, s step, vars scope) error {
 	return r.judgeReply(s, got, vars)
 }
 
-// judgeReply compares the reply of a step with the expected one.
+// judgeReply returns an error if the reply of a step differs from what its modifiers expect. It
+// also saves the result, if the step has `save`.
 func (r *run) judgeReply(s step, got reply, vars scope) error {
 	if s.mods.Begin != "" {
 		return nil
@@ -239,8 +241,9 @@ func (r *run) lookup(vars scope) func(name string) (any, error) {
 	}
 }
 
-// token returns a token of a user, with a duration (default one hour) and actions. By default the
-// token of `admin` may do everything, that of any other user all but manage, moderate and send_as.
+// token returns a token. words are a user, how long it is valid (default one hour) and actions,
+// separated by commas. By default the token of `admin` may do everything, that of any other user
+// all but manage, moderate and send_as.
 func (r *run) token(words []string) (string, error) {
 	if len(words) == 0 {
 		return "", errors.New("token: user is missing")
@@ -271,7 +274,8 @@ func (r *run) node(name string) *node {
 	return nil
 }
 
-// command sends a command to the agent.
+// command sends the command of a step to the agent and, unless the step has `begin`, waits for its
+// answer.
 func (r *run) command(ctx context.Context, s step, v any) (reply, error) {
 	args, ok := v.(map[string]any)
 	if !ok {
@@ -299,7 +303,8 @@ func (r *run) command(ctx context.Context, s step, v any) (reply, error) {
 	return r.finish(ctx, b)
 }
 
-// finish waits for a command and records its effect on the log.
+// finish waits for the answer to a command, and passes it to the judge. An error of the agent
+// itself is fatal.
 func (r *run) finish(ctx context.Context, b *begun) (reply, error) {
 	got, err := r.agent.await(ctx, b.command)
 	if err != nil {
@@ -313,8 +318,8 @@ func (r *run) finish(ctx context.Context, b *begun) (reply, error) {
 	return got, nil
 }
 
-// newClient creates a client. By default it has the user's token, the addresses of all nodes, and
-// short waits.
+// newClient creates a client in the agent. given overrides the defaults: a token of the user with
+// the client's name, the addresses of all nodes, and short waits.
 func (r *run) newClient(ctx context.Context, given map[string]any) error {
 	args := map[string]any{"backoff": map[string]any{"baseMs": 20, "maxMs": 200}, "protocol": r.protocol}
 	var addrs []any
@@ -342,7 +347,7 @@ func (r *run) newClient(ctx context.Context, given map[string]any) error {
 	return err
 }
 
-// compare matches a value with a node of the file.
+// compare returns an error if got does not match the expected value in a node of the file.
 func (r *run) compare(want *yaml.Node, got any, vars scope) error {
 	w, err := value(want, r.lookup(vars))
 	if err != nil {

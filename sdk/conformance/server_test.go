@@ -19,32 +19,33 @@ import (
 	"github.com/parleyhq/parley/internal/rig"
 )
 
-// drainLimit is far more than a server's drain takes.
+// drainLimit bounds the start and the shutdown of a server. It is far more than either takes.
 const drainLimit = 30 * time.Second
 
 // machine is a server process to which faults can be applied. Its address never changes. It is not
 // safe for concurrent use.
 type machine interface {
 	Addr() string
-	// Restart starts it and waits until it is ready.
+	// Restart starts the process, which must have ended, and waits until it is ready.
 	Restart(ctx context.Context) error
 	Kill()
-	// Term drains it and waits until it has ended.
+	// Term sends SIGTERM, so that the server drains, and waits until the process has ended.
 	Term(ctx context.Context) error
-	// Stop stops the process, Cont continues it.
+	// Stop pauses the process with SIGSTOP, Cont continues it.
 	Stop() error
 	Cont() error
 }
 
-// backend is the server or the fleet of a scenario.
+// backend is the server or the fleet of a scenario. secret signs its tokens.
 type backend struct {
 	machines []machine
 	secret   []byte
-	// restored creates a new epoch of a stopped server's store.
+	// restored runs `parleyd admin restored` on a stopped server's data, which sets a new epoch.
 	restored func(ctx context.Context) error
 }
 
-// parleydBinary returns the server to run: the value of PARLEYD, or else a build of this source.
+// parleydBinary returns the path of the server to run: the value of PARLEYD, or else a build of
+// this source.
 var parleydBinary = sync.OnceValues(func() (string, error) {
 	if path := os.Getenv("PARLEYD"); path != "" {
 		return path, nil
@@ -61,7 +62,8 @@ func root(t *testing.T) string {
 	return dir
 }
 
-// startBackend starts a `parleyd dev`, or a fleet of `parleyd serve`.
+// startBackend starts a `parleyd dev` or, if s.Fleet is set, a fleet of `parleyd serve`. They end
+// with the test.
 func startBackend(ctx context.Context, t *testing.T, s *scenario) *backend {
 	t.Helper()
 	path, err := parleydBinary()
@@ -162,7 +164,8 @@ func (d *dev) Restart(ctx context.Context) error {
 	})
 }
 
-// clean returns the environment without variables that configure the server.
+// clean returns env without the variables that begin with PARLEY_, which would configure the
+// server.
 func clean(env []string) []string {
 	return slices.DeleteFunc(env, func(v string) bool { return strings.HasPrefix(v, "PARLEY_") })
 }
@@ -218,12 +221,13 @@ func (d *dev) end(t *testing.T) {
 	}
 }
 
-// fatal is an error at which polling stops.
+// fatal is an error at which poll stops.
 type fatal struct{ error }
 
 func (f fatal) Unwrap() error { return f.error }
 
-// poll calls check until it returns nil. When ctx ends, it returns check's last error.
+// poll calls check every 10 ms until it returns nil or a fatal error. When ctx ends, it returns
+// check's last error.
 func poll(ctx context.Context, check func() error) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()

@@ -15,11 +15,12 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// Flags of an envelope: the end of a stream in Connect, and the trailers in gRPC-Web.
+// flagsEnd are the flags of the last envelope of a stream: that of the end in Connect, that of the
+// trailers in gRPC-Web.
 const flagsEnd = 0x02 | 0x80
 
-// editedStream is the body of a Subscribe stream with a fault in it. All three protocols have the
-// same envelopes: a byte of flags, four of length, and the message.
+// editedStream is the response body of a Subscribe stream with a fault applied. All three protocols
+// have the same envelopes: a byte of flags, four of length, and the message.
 type editedStream struct {
 	*io.PipeReader
 
@@ -32,13 +33,14 @@ func newEditedStream(body io.ReadCloser, contentType string, f *fault, end []byt
 	return &editedStream{PipeReader: r, body: body}
 }
 
-// Close closes both ends.
+// Close closes the pipe and the server's body.
 func (e *editedStream) Close() error {
 	_ = e.PipeReader.Close()
 	return e.body.Close()
 }
 
-// editStream copies envelopes and applies the fault to them.
+// editStream copies the envelopes of in to out and applies the fault to them. If the fault ends the
+// stream, it writes end last and returns io.EOF.
 func editStream(out io.Writer, in io.Reader, contentType string, f *fault, end []byte) error {
 	for {
 		var head [5]byte
@@ -92,8 +94,8 @@ func envelope(flags byte, payload []byte) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{flags}, uint32(len(payload))), payload...)
 }
 
-// endOfStream returns the end of a body after success. gRPC itself uses trailers, which are not
-// part of a body.
+// endOfStream returns the last envelope of a stream that succeeds, in Connect or gRPC-Web. gRPC
+// itself uses trailers, which are not part of a body.
 func endOfStream(contentType string) []byte {
 	if strings.Contains(contentType, "grpc-web") {
 		return envelope(0x80, []byte("grpc-status: 0\r\n"))
@@ -159,7 +161,8 @@ func (f *fault) changeEvent(e *parleyv1.ChannelEvent) (events []*parleyv1.Channe
 	return []*parleyv1.ChannelEvent{e}, f.Do == "end" || f.Do == "advise"
 }
 
-// omits reports whether the fault omits an entry because a later one covers it.
+// omits reports whether the fault omits the entry's event because the event of the entry f.Seq
+// covers it.
 func (f *fault) omits(seq int64) bool {
 	return f.OmitFrom > 0 && f.OmitFrom <= seq && seq < f.Seq
 }
@@ -171,14 +174,14 @@ const (
 	strangeName  = "strange"
 )
 
-// makeStrange adds a field to a message as a newer version of the API could: a string.
+// makeStrange adds an unknown string field to a message, as a newer version of the API could.
 func makeStrange(m proto.Message) {
 	m.ProtoReflect().SetUnknown(protowire.AppendString(protowire.AppendTag(nil, strangeField, protowire.BytesType), strangeName))
 }
 
 func isStrange(m proto.Message) bool { return len(m.ProtoReflect().GetUnknown()) > 0 }
 
-// encodeFrame encodes a frame with its strange fields, which protojson drops.
+// encodeFrame encodes a frame including the fields that makeStrange added, which protojson drops.
 func encodeFrame(contentType string, frame *parleyv1.SubscribeResponse) ([]byte, error) {
 	data, err := marshal(contentType, frame)
 	if err != nil || !isJSON(contentType) {

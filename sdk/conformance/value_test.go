@@ -11,8 +11,8 @@ import (
 
 var variable = regexp.MustCompile(`\$\{([^}]*)\}`)
 
-// expand replaces variables in a text. A text that is a single variable becomes its value, of any
-// type.
+// expand replaces variables such as ${name} in a text. A text that is a single variable becomes its
+// value, of any type.
 func expand(text string, vars func(name string) (any, error)) (any, error) {
 	if m := variable.FindStringSubmatch(text); m != nil && m[0] == text {
 		return vars(m[1])
@@ -28,7 +28,7 @@ func expand(text string, vars func(name string) (any, error)) (any, error) {
 	return out, failed
 }
 
-// lookup returns the value at a path such as `results.0.receipt`.
+// lookup returns the value at a path in v, such as `results.0.receipt`. An empty path means v.
 func lookup(v any, path string) (any, error) {
 	if path == "" {
 		return v, nil
@@ -64,7 +64,7 @@ func show(v any) string {
 }
 
 // match compares a value with the expected one. Maps may contain more than expected, lists may not.
-// An absent field equals an empty one. Numbers may be texts, like in protobuf's JSON.
+// An absent field equals an empty one. A number also equals a text of it, as in protobuf's JSON.
 func match(want, got any) error { return matchAt("", want, got) }
 
 func matchAt(at string, want, got any) error {
@@ -103,8 +103,8 @@ func matchAt(at string, want, got any) error {
 	return mismatch(at, want, got)
 }
 
-// equal compares two plain values. Two texts are never compared as numbers: an id may look like
-// one.
+// equal reports whether two values that are no lists or maps are equal. Two texts are never
+// compared as numbers: an id may look like one.
 func equal(want, got any) bool {
 	_, wantsText := want.(string)
 	_, isText := got.(string)
@@ -129,7 +129,7 @@ func mismatch(at string, want, got any) error {
 	return &mismatchError{fmt.Sprintf("%s is %s, want %s", at, show(got), show(want))}
 }
 
-// matches reports whether a value matches. It fails if the pattern is invalid.
+// matches reports whether a value matches. It returns an error only if a pattern is invalid.
 func matches(at string, want, got any) (bool, error) {
 	err := matchAt(at, want, got)
 	if isMismatch(err) {
@@ -175,7 +175,8 @@ func number(v any) (float64, bool) {
 	return 0, false
 }
 
-// between reports whether a value is a number within bounds. An absent value is 0.
+// between reports whether a value is a number from low to high, both inclusive; a nil bound means
+// none. An absent value is 0.
 func between(got, low, high any) bool {
 	n, ok := number(got)
 	a, lowOK := number(low)
@@ -224,7 +225,7 @@ func matchPattern(at string, p pattern, got any) error {
 	return nil
 }
 
-// subsequence reports whether the list contains the expected items, in their order, possibly with
+// subsequence reports whether got, a list, contains the items of want in their order, possibly with
 // others between them.
 func subsequence(want, got any) (bool, error) {
 	wanted, _ := want.([]any)

@@ -26,7 +26,8 @@ func (b Backoff) withDefaults() Backoff {
 	return b
 }
 
-// bound returns the longest wait after the given number of failures, from 0.
+// bound returns the longest wait after a failure. failures is the number of failures before that
+// one.
 func (b Backoff) bound(failures int) time.Duration {
 	bound := b.Base
 	for range failures {
@@ -38,13 +39,14 @@ func (b Backoff) bound(failures int) time.Duration {
 	return min(bound, b.Max)
 }
 
-// wait draws the wait after the given number of failures, from 0. The random time is added to
-// retryAfter: clients that got the same retryAfter must not retry together either.
+// wait returns a random wait after a failure. failures is the number of failures before that one.
+// The random time is added to retryAfter: clients that got the same retryAfter must not retry
+// together either.
 func (b Backoff) wait(failures int, retryAfter time.Duration) time.Duration {
 	return max(retryAfter, 0) + upTo(b.bound(failures))
 }
 
-// upTo draws a time from [0, bound].
+// upTo returns a random time from 0 to bound, both inclusive.
 func upTo(bound time.Duration) time.Duration {
 	if bound <= 0 {
 		return 0

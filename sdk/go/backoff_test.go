@@ -29,7 +29,7 @@ func TestBackoffFullJitter(t *testing.T) {
 			sum += float64(wait)
 		}
 		for bin := range bins {
-			// 2000 are expected, with a standard deviation of 42.
+			// Each bin is expected to hold 2000 draws, with a standard deviation of 42.
 			if got := count[bin]; math.Abs(float64(got)-draws/bins) > 300 {
 				t.Errorf("after %d failures: bin %d of %d holds %d of %d draws: not uniform", failures, bin, bins, got, draws)
 			}
@@ -66,8 +66,8 @@ func TestBackoffDefaults(t *testing.T) {
 	}
 }
 
-// TestPacerFailsOverWithoutWait fails nodes one after another, each after a second or more. The
-// client must try the next node at once.
+// TestPacerFailsOverWithoutWait ends streams that were live for a second, each time with another
+// node to go to. The client must open the next stream without a wait.
 func TestPacerFailsOverWithoutWait(t *testing.T) {
 	t.Parallel()
 	c := &Client{backoff: Backoff{Base: time.Hour, Max: time.Hour}, tokens: &tokens{}}
@@ -82,8 +82,8 @@ func TestPacerFailsOverWithoutWait(t *testing.T) {
 	}
 }
 
-// TestPacerBoundsReconnectRate ends each stream as it begins, in every way that allows an immediate
-// retry. The client must wait nevertheless.
+// TestPacerBoundsReconnectRate ends each stream after 1 ms, in ways after which one stream may open
+// without a wait. The following ones must wait nevertheless.
 func TestPacerBoundsReconnectRate(t *testing.T) {
 	t.Parallel()
 	c := &Client{
@@ -106,7 +106,7 @@ func TestPacerBoundsReconnectRate(t *testing.T) {
 			}
 			total += wait
 		}
-		// Full jitter up to a second takes about 13 s.
+		// With full jitter up to a second, 30 waits take about 13 s in total.
 		if total < 4*time.Second {
 			t.Errorf("%s: 30 reconnects within %s", name, total)
 		}

@@ -14,7 +14,8 @@ import (
 )
 
 const (
-	// maxBatchItems and maxBatchBytes bound one request. The server accepts 500 items and 2 MiB.
+	// maxBatchItems and maxBatchBytes bound one SendMessages request. The server accepts up to 500
+	// items and 2 MiB.
 	maxBatchItems = 500
 	maxBatchBytes = 2<<20 - 64<<10
 	// batchAttempts is the factor by which an attempt of a batch may take longer than that of
@@ -55,7 +56,7 @@ func (c *Client) SendBatch(ctx context.Context, messages []Outgoing) ([]Result, 
 	}
 	err := c.sendAll(ctx, &link.Batch{
 		Name: "SendMessages", MaxItems: maxBatchItems, MaxBytes: maxBatchBytes,
-		// 8 is more than the tag and the length that precede an item.
+		// The 8 bytes cover the tag and the length that precede each item in the encoded request.
 		Size: func(i int) int { return proto.Size(requests[i]) + 8 },
 		Send: func(ctx context.Context, s *link.Services, items []int) ([]*parleyv1.ItemError, error) {
 			req := &parleyv1.SendMessagesRequest{Messages: make([]*parleyv1.SendMessageRequest, 0, len(items))}
@@ -92,11 +93,12 @@ type batch struct {
 	// pending are the items that are neither done nor permanently refused, ascending. A request
 	// always sends the first of them, so that no item overtakes another.
 	pending []int
-	// failed is the last failure of each item.
+	// failed maps the index of an item to its last failure (see fail).
 	failed map[int]error
 }
 
-// fail records a retryable failure of an item.
+// fail records a failure that left an item pending: its own retryable one, or that of the whole
+// request.
 func (b *batch) fail(i int, err error) {
 	b.failed[i] = err
 	if b.Failed != nil {
@@ -104,8 +106,8 @@ func (b *batch) fail(i int, err error) {
 	}
 }
 
-// sendAll sends part after part until nothing is pending. Each part that settles an item restarts
-// the call's deadline.
+// sendAll sends the items in parts, one after another, until all are settled or the call fails.
+// Each part that settles an item restarts the call's deadline.
 func (c *Client) sendAll(life context.Context, work *link.Batch, items []int) error {
 	b := &batch{Batch: work, pending: slices.Clone(items), failed: make(map[int]error)}
 	bounded := c.deadline
@@ -152,8 +154,8 @@ func (b *batch) part() []int {
 	return b.pending
 }
 
-// giveUp settles the pending items, each with its own last failure or else with err, and returns
-// err.
+// giveUp settles the pending items, each with its own last failure or, if it has none, with err. It
+// returns err.
 func (b *batch) giveUp(err error) error {
 	for _, i := range b.pending {
 		b.Settled(i, orElse(b.failed[i], err))

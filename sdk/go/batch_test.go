@@ -27,8 +27,8 @@ func outgoing(n int, channels ...string) []parley.Outgoing {
 	return out
 }
 
-// TestSendBatchKeepsOrderThroughFaults breaks random calls and items. Each channel's log must
-// contain its messages once, in the given order.
+// TestSendBatchKeepsOrderThroughFaults makes random calls and batch items fail, with and without
+// effect. Each channel's log must contain its messages once, in the given order.
 func TestSendBatchKeepsOrderThroughFaults(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
@@ -86,8 +86,8 @@ func TestSendBatchKeepsOrderThroughFaults(t *testing.T) {
 	}
 }
 
-// TestSendBatchRetriesOnlyFailedItems fails one item once. Items before it, and items of other
-// channels, must be sent only once.
+// TestSendBatchRetriesOnlyFailedItems makes one item fail once. Only it and the later items of its
+// channel may be sent again.
 func TestSendBatchRetriesOnlyFailedItems(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -117,8 +117,8 @@ func TestSendBatchRetriesOnlyFailedItems(t *testing.T) {
 	}
 }
 
-// TestSendBatchContinuesAfterRefusedItem sends invalid items among valid ones. They must be
-// answered without delaying the other items.
+// TestSendBatchContinuesAfterRefusedItem sends invalid items among valid ones. The invalid ones
+// must be refused, and all others must be stored with one request.
 func TestSendBatchContinuesAfterRefusedItem(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)

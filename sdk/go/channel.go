@@ -4,8 +4,8 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// holesBeforeGap is how often in a row the server may skip the same entries before the subscription
-// reports a gap.
+// holesBeforeGap is how often in a row the server must skip the same entries of a channel until the
+// subscription reports a gap.
 const holesBeforeGap = 3
 
 // verdict is the decision of a subscription about an event that arrived.
@@ -14,7 +14,7 @@ type verdict int
 const (
 	// pass delivers the event to the program.
 	pass verdict = iota
-	// drop ignores the event: a repeat, or an event of a channel that is no longer followed.
+	// drop ignores the event, for example a repeat or an event of a lost channel.
 	drop
 	// broken means that entries before the event are missing. The subscription leaves the stream
 	// and opens another one.
@@ -24,15 +24,15 @@ const (
 // channel is a subscription's state of one channel. It is guarded by the subscription's lock.
 type channel struct {
 	id string
-	// hasPosition is true once the channel has a position. A channel that starts live gets it with
-	// its first state.
+	// hasPosition is true once the channel has a position. A channel that starts live gets it with its
+	// first ChannelState event.
 	hasPosition bool
 	// seq and epoch are the position up to which events have arrived. The next stream resumes
 	// there.
 	seq   int64
 	epoch string
-	// hasState is true once the current stream has sent the channel's state. Events before it
-	// belong to an earlier subscription of the channel on the same stream.
+	// hasState is true once the current stream has sent the channel's ChannelState event. Events
+	// before it belong to an earlier subscription of the channel on the same stream.
 	hasState bool
 	// onStream is true if the current stream includes the channel.
 	onStream bool
@@ -43,7 +43,7 @@ type channel struct {
 	lost bool
 	// replaced is the lost channel with the same id, as long as this one is tentative.
 	replaced *channel
-	// holes counts how often in a row entries after seq were skipped.
+	// holes counts how often in a row the server skipped the entries after seq.
 	holes int
 
 	// takenPos is the position up to which the program has taken events.
@@ -63,7 +63,8 @@ func newChannel(s Start) *channel {
 // active reports whether a new stream includes the channel.
 func (ch *channel) active() bool { return !ch.tentative && !ch.lost }
 
-// request returns the request for the channel from its current position.
+// request returns the request for the channel from its current position. A channel without a
+// position starts live.
 func (ch *channel) request() *parleyv1.ChannelPosition {
 	p := &parleyv1.ChannelPosition{ChannelId: ch.id}
 	if ch.hasPosition {
@@ -72,9 +73,10 @@ func (ch *channel) request() *parleyv1.ChannelPosition {
 	return p
 }
 
-// accept decides about an event that arrived and moves the position. If the verdict is pass, the
-// returned event is for the program. If the server has skipped the same entries too often, that
-// event is the gap, and the caller must pass ev to accept again.
+// accept decides about an event that arrived and moves the channel's position. If the verdict is
+// pass, the returned event is for the program. If the server has skipped the same entries too
+// often, the returned event is an EventGap instead of ev, and the caller must pass ev to accept
+// again.
 func (ch *channel) accept(ev *parleyv1.ChannelEvent) (Event, verdict) {
 	if ch.lost {
 		return Event{}, drop
@@ -105,8 +107,8 @@ func (ch *channel) accept(ev *parleyv1.ChannelEvent) (Event, verdict) {
 	case *parleyv1.ChannelEvent_Recalled:
 		return ch.acceptEntry(ev, EventRecalled, kind.Recalled)
 	default:
-		// An unknown kind of event. If it covers the next entry of the log, the position moves past
-		// it.
+		// An unknown kind of event. If it covers the next entry of the log, the channel's position moves
+		// past it.
 		if ch.hasState && ev.GetSeq() > ch.seq && firstSeq(ev) <= ch.seq+1 {
 			ch.seq = ev.GetSeq()
 		}
@@ -127,8 +129,8 @@ func (ch *channel) acceptState(ev *parleyv1.ChannelEvent, state *parleyv1.Channe
 	return e
 }
 
-// firstSeq returns the first entry that an event covers. A server that does not set from_seq sends
-// one event per entry.
+// firstSeq returns the seq of the first entry that an event covers. A server that does not set
+// from_seq sends one event per entry.
 func firstSeq(ev *parleyv1.ChannelEvent) int64 {
 	if from := ev.GetFromSeq(); from > 0 && from < ev.GetSeq() {
 		return from
@@ -167,8 +169,9 @@ func (ch *channel) event(kind EventKind, seq int64, m *Message, fill func(*Event
 	return e
 }
 
-// markTaken records that the program takes the event. A state moves the position only of a channel
-// that starts live: if the position was lost, a gap follows the state.
+// markTaken records that the program takes the event. Typing and lost events do not move the taken
+// position. A ChannelState event sets it only if there is none yet, because the channel started
+// live.
 func (ch *channel) markTaken(e Event) {
 	if e.Kind == EventTyping || e.Kind == EventLost {
 		return

@@ -29,7 +29,7 @@ func gap(to int64, epoch string) *parleyv1.ChannelEvent {
 	}}
 }
 
-// TestChannelAccept checks a channel's position after each kind of event.
+// TestChannelAccept checks the verdict on each kind of event, and the channel's position after it.
 func TestChannelAccept(t *testing.T) {
 	t.Parallel()
 	type step struct {
@@ -86,7 +86,8 @@ func TestChannelAccept(t *testing.T) {
 	}
 }
 
-// TestChannelRequest checks that a channel resumes after the last entry that arrived.
+// TestChannelRequest checks the position that a channel requests from the server: none at a live
+// start, later the last entry that arrived.
 func TestChannelRequest(t *testing.T) {
 	t.Parallel()
 	ch := newChannel(Live("c"))

@@ -28,10 +28,11 @@ func (h handled) Do(req *http.Request) (*http.Response, error) {
 	return answer.Result(), nil
 }
 
-// defaultWaits sets the client's default waits, which a fake clock skips.
+// defaultWaits makes the client wait as by default between attempts. It is for tests with a fake
+// clock, in which waits take no time.
 var defaultWaits = parley.WithBackoff(parley.Backoff{})
 
-// unreachable is an HTTP client whose calls all fail because the store does not answer.
+// unreachable is an HTTP client whose calls all fail with STORE_UNAVAILABLE, which is retryable.
 type unreachable struct{}
 
 func (unreachable) Do(req *http.Request) (*http.Response, error) {
@@ -41,8 +42,8 @@ func (unreachable) Do(req *http.Request) (*http.Response, error) {
 	})}.Do(req)
 }
 
-// wantTimeout fails the test unless err is the error of a call at its default deadline, with the
-// deadline and the last failure.
+// wantTimeout fails the test unless err is the error of a call that reached the default deadline,
+// and contains the deadline and the last failure.
 func wantTimeout(t *testing.T, what string, err error) {
 	t.Helper()
 	if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, parley.ErrStoreUnavailable) ||
@@ -51,8 +52,8 @@ func wantTimeout(t *testing.T, what string, err error) {
 	}
 }
 
-// TestCallTimeout makes every call against a server that fails, with a context that has no
-// deadline.
+// TestCallTimeout makes every call to a server that always fails, with a context that has no
+// deadline. Each must end after 30 s, the default call timeout.
 func TestCallTimeout(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -142,8 +143,8 @@ func TestDefaultCallTimeout(t *testing.T) {
 	})
 }
 
-// slowService takes a while for each request. It refuses the batch item `stuck` with a retryable
-// error.
+// slowService takes the time in takes for each request. It refuses the batch item `stuck` with a
+// retryable error.
 type slowService struct {
 	parleyv1connect.UnimplementedMessageServiceHandler
 
@@ -185,8 +186,8 @@ func (s *slowService) ListMessages(ctx context.Context, _ *parleyv1.ListMessages
 	return &parleyv1.ListMessagesResponse{Messages: []*parleyv1.ChannelMessage{{}}, NextPageToken: "next"}, nil
 }
 
-// TestProgressRestartsCallTimeout sends a batch, adds members and lists with more requests than fit
-// into the deadline of one call.
+// TestProgressRestartsCallTimeout sends a batch, adds members and lists messages, each with more
+// requests than fit into the call timeout. They must succeed.
 func TestProgressRestartsCallTimeout(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -220,7 +221,7 @@ func TestProgressRestartsCallTimeout(t *testing.T) {
 		if n != 10 {
 			t.Errorf("%d messages", n)
 		}
-		// Without progress the call ends 30 s after the last progress.
+		// A call that makes no more progress must end 30 s after its last progress.
 		began = time.Now()
 		results, err := c.SendBatch(ctx, []parley.Outgoing{
 			{ChannelID: "room", Content: "a", ClientMsgID: "fine"}, {ChannelID: "other", Content: "b", ClientMsgID: "stuck"},
@@ -235,8 +236,8 @@ func TestProgressRestartsCallTimeout(t *testing.T) {
 	})
 }
 
-// TestSubscriptionsHaveNoDeadline keeps a subscription live, and waiting for a server, for longer
-// than the default deadline.
+// TestSubscriptionsHaveNoDeadline keeps a subscription live, and later disconnected, for longer
+// than the call timeout. It must not end.
 func TestSubscriptionsHaveNoDeadline(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -255,8 +256,7 @@ func TestSubscriptionsHaveNoDeadline(t *testing.T) {
 	wantEntries(t, sub, "room", 2, 2)
 }
 
-// TestTypingHasDeadline uses a server that does not answer, so that only the deadline ends the
-// single attempt.
+// TestTypingHasDeadline calls a server that does not answer. The call must end at the call timeout.
 func TestTypingHasDeadline(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)

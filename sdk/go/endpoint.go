@@ -18,8 +18,8 @@ const (
 	// doubles the time, up to maxAvoid.
 	avoidFor = 5 * time.Second
 	maxAvoid = 30 * time.Second
-	// minTimeoutFailure is the minimum duration of an attempt whose deadline counts as a failure of
-	// the node.
+	// minTimeoutFailure is how long an attempt must have taken for its timeout to count as a failure
+	// of the node. An attempt with a shorter limit counts if it reached that.
 	minTimeoutFailure = time.Second
 )
 
@@ -97,7 +97,7 @@ func (e *endpoints) hasOther(n *endpoint) bool {
 }
 
 // fail records a failure of n, so that the next attempts go to other nodes. Failures while n is
-// avoided do not prolong that: many calls that fail together count once.
+// avoided do not prolong the avoidance: many calls that fail together count once.
 func (e *endpoints) fail(n *endpoint) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -127,7 +127,8 @@ func (e *endpoints) recordOutcome(ctx context.Context, n *endpoint, began time.T
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled):
 	case ctx.Err() != nil || isDeadline(err):
-		// The deadline of a shorter attempt was probably too short.
+		// If the attempt took less time, its deadline was probably too short, which proves nothing about
+		// the node.
 		if took >= min(minTimeoutFailure, limit) {
 			e.fail(n)
 		}
@@ -143,7 +144,8 @@ func isDeadline(err error) bool {
 	return ok && e.Code == connect.CodeDeadlineExceeded
 }
 
-// nodeFailed reports whether another node may not have the failure.
+// nodeFailed reports whether err suggests that the node failed, so that the same call may succeed
+// on another node.
 func nodeFailed(err error) bool {
 	e, ok := errors.AsType[*Error](err)
 	if !ok || !e.Retryable {

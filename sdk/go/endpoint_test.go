@@ -12,7 +12,7 @@ import (
 	"github.com/parleyhq/parley/sdk/go/internal/link"
 )
 
-// fleetOf returns endpoints with a clock that the test sets.
+// fleetOf returns endpoints for n nodes, and the time of their clock, which the test can set.
 func fleetOf(n int) (*endpoints, *time.Time) {
 	addrs := make([]string, n)
 	for i := range addrs {
@@ -24,8 +24,8 @@ func fleetOf(n int) (*endpoints, *time.Time) {
 	return e, &now
 }
 
-// TestEndpointsAreUsedEvenly checks which nodes many clients use first, and to which they move when
-// one node fails.
+// TestEndpointsAreUsedEvenly checks that many clients spread evenly over the nodes, and that those
+// of a failed node spread evenly over the other nodes.
 func TestEndpointsAreUsedEvenly(t *testing.T) {
 	t.Parallel()
 	const clients = 3000
@@ -79,7 +79,7 @@ func TestEndpointsStickAndAvoid(t *testing.T) {
 	}
 	*now = now.Add(1)
 	e.fail(a)
-	// All are avoided now, b for the longest.
+	// All are avoided now, and b's last failure is the oldest.
 	if e.pick() != b || e.hasOther(a) {
 		t.Errorf("all nodes avoided: want the node with the oldest failure, and a wait")
 	}
@@ -113,7 +113,7 @@ func TestEndpointAvoidanceGrows(t *testing.T) {
 	}
 }
 
-// TestRecordOutcome checks which outcomes count as a failure of the node.
+// TestRecordOutcome checks which outcomes of an attempt count as a failure of the node.
 func TestRecordOutcome(t *testing.T) {
 	t.Parallel()
 	cancelled, cancel := context.WithCancel(t.Context())

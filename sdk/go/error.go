@@ -11,8 +11,8 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// firstRetryable is the lowest ErrorReason that is retryable. It decides for reasons that this
-// version of the SDK does not know.
+// firstRetryable is the lowest ErrorReason that is retryable. All higher ones are retryable too,
+// including those that this version of the SDK does not know.
 const firstRetryable = 100
 
 // Error is the error of a failed call, of a failed item of a batch, or of a subscription that
@@ -36,8 +36,8 @@ type Error struct {
 	RetryAfter time.Duration
 	// RequestID identifies the request in the server's log. It may be empty.
 	RequestID string
-	// Positions are the last positions that the server sent on a stream before it ended it. With
-	// ErrNotMember from Subscribe they name the refused channels.
+	// Positions are set if the server ended a stream with this error: the last position that it sent
+	// of each channel. With ErrNotMember from Subscribe they name the refused channels.
 	Positions []Position
 
 	// unanswered is true if the error arose on the client's side because no complete answer
@@ -158,8 +158,8 @@ func toError(err error) error {
 	e := &Error{Code: ce.Code(), Message: ce.Message(), cause: err}
 	answered := connect.IsWireError(err)
 	if answered {
-		// Only here: Meta writes to an error without metadata, and connect ends every stream of a
-		// process with one and the same error, which no answer has made.
+		// Meta is called only for answers: it writes to an error that has no metadata, and connect shares
+		// one error value among streams that end without an answer.
 		e.RequestID = ce.Meta().Get("X-Request-Id")
 	}
 	if detail := findDetail(ce); detail != nil {

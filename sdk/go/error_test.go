@@ -64,7 +64,8 @@ func TestEveryReasonHasASentinel(t *testing.T) {
 	}
 }
 
-// TestItemError converts every status code, and the detail.
+// TestItemError checks the conversion of a batch item's error: its code, for every status code, and
+// its detail.
 func TestItemError(t *testing.T) {
 	t.Parallel()
 	for number, name := range parleyv1.StatusCode_name {
@@ -95,7 +96,7 @@ func TestItemError(t *testing.T) {
 	}
 }
 
-// emptyQueues ends each stream at once.
+// emptyQueues is a queue service that ends each stream at once, without an error.
 type emptyQueues struct {
 	parleyv1connect.UnimplementedQueueServiceHandler
 }
@@ -106,8 +107,9 @@ func (emptyQueues) StreamingConsume(
 	return nil
 }
 
-// TestConcurrentStreamEndsDoNotRace ends two streams at once. The race detector sees if reading one
-// end writes to what the other shares: connect has one error for the ends of all streams.
+// TestConcurrentStreamEndsDoNotRace converts the errors of two streams that end concurrently.
+// connect shares one error value between them, so toError must not write to it; the race detector
+// would see that.
 func TestConcurrentStreamEndsDoNotRace(t *testing.T) {
 	t.Parallel()
 	mux := http.NewServeMux()

@@ -11,12 +11,12 @@ type EventKind int
 
 // The kinds of events.
 const (
-	// EventSent is a new message. In a replay it has its current state, which may be edited or
-	// recalled.
+	// EventSent means that a message was sent. In a replay Message has its current state, which may be
+	// edited or recalled.
 	EventSent EventKind = iota + 1
-	// EventEdited is a message after an edit.
+	// EventEdited means that a message was edited. Message is its current state.
 	EventEdited
-	// EventRecalled is a message after its recall: a tombstone.
+	// EventRecalled means that a message was recalled. Message is a tombstone without content.
 	EventRecalled
 	// EventChannelState describes a channel's log. It is the first event of each channel on each
 	// stream, so it comes again after each reconnect.
@@ -54,8 +54,8 @@ func (k EventKind) String() string {
 	}
 }
 
-// Event is one event of a channel. Events of one channel are in the order of its log. Each entry is
-// covered by one event.
+// Event is one event of a channel. Events of one channel are in the order of its log. An event may
+// cover several entries (see FromSeq).
 type Event struct {
 	Kind      EventKind
 	ChannelID string
@@ -85,8 +85,9 @@ type Event struct {
 // State is the state of a subscription.
 type State int
 
-// The states. Connecting changes to Live or Waiting, both change back to Connecting, and every
-// state can change to Ended.
+// The states. Connecting changes to Live or Waiting, Live to Waiting, and Waiting to Connecting.
+// After a refusal of channels the subscription connects again at once, without Waiting. Every state
+// can change to Ended.
 const (
 	// StateConnecting lasts until the stream's first frame.
 	StateConnecting State = iota
@@ -122,7 +123,7 @@ type StateChange struct {
 	Err error
 	// Wait is how long StateWaiting lasts.
 	Wait time.Duration
-	// Addr is the node's address: for StateLive that of the stream, for StateWaiting that of the
-	// last stream. It is empty if no node was tried because there was no token.
+	// Addr is the node's address: for StateLive that of the stream, for StateWaiting that of the last
+	// stream. It is empty for other states, and if no node was tried because there was no token.
 	Addr string
 }

@@ -16,10 +16,12 @@ import (
 	"github.com/parleyhq/parley/sdk/go/parleytest"
 )
 
-// patient makes any wait between attempts longer than a test.
+// patient makes waits between attempts last for hours, so that a test with it fails if the client
+// waits.
 var patient = parley.WithBackoff(parley.Backoff{Base: 10 * time.Hour, Max: 10 * time.Hour})
 
-// current returns the node of a fleet that the client uses.
+// current returns the node of a fleet that the client uses. It finds it with a Send to the channel
+// find.
 func current(t *testing.T, c *parley.Client, fleet []*parleytest.Server) *parleytest.Server {
 	t.Helper()
 	before := make([]int, len(fleet))
@@ -38,7 +40,7 @@ func current(t *testing.T, c *parley.Client, fleet []*parleytest.Server) *parley
 	return nil
 }
 
-// streaming returns the node of a fleet that holds the only stream.
+// streaming waits until the fleet has one Subscribe stream, and returns the stream's node.
 func streaming(t *testing.T, fleet []*parleytest.Server) *parleytest.Server {
 	t.Helper()
 	var found *parleytest.Server
@@ -61,11 +63,13 @@ func refusal(code connect.Code, reason parleyv1.ErrorReason) parleytest.Fault {
 	return parleytest.Fault{Err: parleytest.Error(code, reason)}
 }
 
-// nodeFull is the error of a node that serves its maximum number of streams.
+// nodeFull is the fault of a node that serves its maximum number of streams: it refuses a call with
+// NODE_FULL.
 var nodeFull = refusal(connect.CodeResourceExhausted, parleyv1.ErrorReason_ERROR_REASON_NODE_FULL)
 
-// TestFirstRetryFailsOverWithoutWait fails a node in each way. The call must be repeated at another
-// node at once, with the same id, and later calls must go there too.
+// TestFirstRetryFailsOverWithoutWait makes the client's node fail: killed, frozen, full, or with
+// one of several errors. The call must be repeated at another node at once, with the same id, and
+// later calls must go there too.
 func TestFirstRetryFailsOverWithoutWait(t *testing.T) {
 	t.Parallel()
 	always := func(fault parleytest.Fault) func(*parleytest.Server) {
@@ -103,8 +107,8 @@ func TestFirstRetryFailsOverWithoutWait(t *testing.T) {
 	}
 }
 
-// TestCallerErrorsDoNotFailOver returns errors that every node would return. The client
-// must stay with its node.
+// TestCallerErrorsDoNotFailOver makes calls fail with RATE_LIMITED and NOT_MEMBER, which every node
+// would return. The client must stay with its node.
 func TestCallerErrorsDoNotFailOver(t *testing.T) {
 	t.Parallel()
 	fleet := parleytest.StartFleet(t, 3)
@@ -142,8 +146,8 @@ func TestAllNodesUnavailable(t *testing.T) {
 	}
 }
 
-// TestBatchFailsOver fails items because a node's store is unavailable, while other items wait
-// for them.
+// TestBatchFailsOver makes one node fail an item of a batch with STORE_UNAVAILABLE. The item must
+// be sent to the other node at once, before the channel's later items.
 func TestBatchFailsOver(t *testing.T) {
 	t.Parallel()
 	fleet := parleytest.StartFleet(t, 2)
@@ -170,8 +174,9 @@ func TestBatchFailsOver(t *testing.T) {
 	}
 }
 
-// TestStreamFailsOverAndResumes ends the node of a stream in each way, repeatedly, with entries
-// before, between and after. Each entry must come once, in order.
+// TestStreamFailsOverAndResumes makes the node of a stream fail repeatedly: killed, frozen, silent,
+// or shutting down. Entries that are posted before, meanwhile and after must be delivered once, in
+// order.
 func TestStreamFailsOverAndResumes(t *testing.T) {
 	t.Parallel()
 	const interval = 100 * time.Millisecond
@@ -222,7 +227,8 @@ func TestStreamFailsOverAndResumes(t *testing.T) {
 	}
 }
 
-// TestStreamFailsOverWithoutWait kills a stream's node with a backoff longer than the test.
+// TestStreamFailsOverWithoutWait kills a stream's node. The subscription must continue at the other
+// node without a backoff, which would last longer than the test.
 func TestStreamFailsOverWithoutWait(t *testing.T) {
 	t.Parallel()
 	fleet := parleytest.StartFleet(t, 2)
@@ -234,8 +240,8 @@ func TestStreamFailsOverWithoutWait(t *testing.T) {
 	wantEntries(t, sub, "room", 2, 2)
 }
 
-// TestFullNodeFailsOverWithoutWait makes the client's node refuse streams, with a backoff longer
-// than the test. If all nodes are full, the subscription must wait.
+// TestFullNodeFailsOverWithoutWait makes the client's node refuse streams because it is full. The
+// subscription must go to the other node without a wait. If all nodes are full, it must wait.
 func TestFullNodeFailsOverWithoutWait(t *testing.T) {
 	t.Parallel()
 	fleet := parleytest.StartFleet(t, 2)
@@ -267,7 +273,8 @@ func TestFullNodeFailsOverWithoutWait(t *testing.T) {
 	}
 }
 
-// TestCallerLimitIsFinal checks that a subscription ends if it exceeds a limit of every node.
+// TestCallerLimitIsFinal checks that LIMIT_EXCEEDED ends a subscription: other nodes have the same
+// limit.
 func TestCallerLimitIsFinal(t *testing.T) {
 	t.Parallel()
 	fleet := parleytest.StartFleet(t, 2)
@@ -280,7 +287,8 @@ func TestCallerLimitIsFinal(t *testing.T) {
 	}
 }
 
-// TestPingsDetectStoppedNode freezes a node, with heartbeats that are too rare to detect it.
+// TestPingsDetectStoppedNode freezes the node of a stream whose heartbeats are too rare to detect
+// that. HTTP/2 pings must detect it, so that the stream moves to another node within 12 s.
 func TestPingsDetectStoppedNode(t *testing.T) {
 	t.Parallel()
 	fleet := parleytest.StartFleet(t, 2)
@@ -307,7 +315,8 @@ func TestPingsDetectStoppedNode(t *testing.T) {
 	}
 }
 
-// TestStreamIsUpdatedThroughAnotherNode adds a channel through another node than the stream's.
+// TestStreamIsUpdatedThroughAnotherNode adds a channel while the client calls another node than the
+// stream's. That node must change the stream, which stays where it is.
 func TestStreamIsUpdatedThroughAnotherNode(t *testing.T) {
 	t.Parallel()
 	fleet := parleytest.StartFleet(t, 2)
@@ -317,8 +326,8 @@ func TestStreamIsUpdatedThroughAnotherNode(t *testing.T) {
 	holder := streaming(t, fleet)
 	holder.FaultTimes(1, "SendMessage", refusal(connect.CodeUnavailable, parleyv1.ErrorReason_ERROR_REASON_STORE_UNAVAILABLE))
 	if current(t, c, fleet) == holder {
-		// The first attempt failed there, the second one went elsewhere. current checks the first
-		// node that it finds.
+		// The call's first attempt failed at holder and its second went to the other node, but current
+		// returns the first node of the list that was called.
 		if current(t, c, fleet) == holder {
 			t.Fatalf("the client did not change nodes")
 		}

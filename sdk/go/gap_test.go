@@ -8,8 +8,9 @@ import (
 	"github.com/parleyhq/parley/sdk/go/parleytest"
 )
 
-// TestGapsAreDelivered loses history in each way. The program must get a gap, and all channels
-// must continue.
+// TestGapsAreDelivered subscribes from positions from which the server cannot continue: expired, of
+// another epoch, or beyond the log. The program must get an EventGap, and all channels must
+// continue.
 func TestGapsAreDelivered(t *testing.T) {
 	t.Parallel()
 	for name, one := range map[string]struct {
@@ -58,8 +59,9 @@ func TestGapsAreDelivered(t *testing.T) {
 	}
 }
 
-// TestEventCoversSeveralEntries makes the server send one event for several entries, live and after
-// a reconnect in the middle of them.
+// TestEventCoversSeveralEntries makes the server send one event for several entries, also if the
+// client has received some of them. The event must be delivered, and missing entries before it must
+// still be detected.
 func TestEventCoversSeveralEntries(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -85,7 +87,7 @@ func TestEventCoversSeveralEntries(t *testing.T) {
 	if p, _ := sub.Position("room"); p.Seq != 9 {
 		t.Errorf("position %+v", p)
 	}
-	// Missing entries before such an event are detected too.
+	// Missing entries before an event that covers several entries must be detected too.
 	s.Cover("room", 12, 13)
 	s.Skip("room", 11, 1<<30)
 	s.Post("room", "bob", "10")
@@ -97,7 +99,8 @@ func TestEventCoversSeveralEntries(t *testing.T) {
 	next(12, 13)
 }
 
-// TestGapInTheMiddle restores the log while the subscription is disconnected.
+// TestGapInTheMiddle restores an older state of the log with another epoch while the subscription
+// is disconnected. It must report a gap and continue in the restored log.
 func TestGapInTheMiddle(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)

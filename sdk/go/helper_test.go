@@ -13,10 +13,10 @@ import (
 	"github.com/parleyhq/parley/sdk/go/parleytest"
 )
 
-// quick makes retries fast enough for tests.
+// quick limits the waits between attempts to 50 ms, so that retries are fast enough for tests.
 var quick = parley.WithBackoff(parley.Backoff{Base: 5 * time.Millisecond, Max: 50 * time.Millisecond})
 
-// testContext returns a context that ends a little before the test's deadline.
+// testContext returns a context that ends after 30 s or with the test.
 func testContext(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -34,7 +34,7 @@ func newClient(t *testing.T, addr string, opts ...parley.Option) *parley.Client 
 	return c
 }
 
-// h2cClient returns an HTTP client for h2c, which tests wrap.
+// h2cClient returns an HTTP client that speaks HTTP/2 without TLS, for tests to wrap.
 func h2cClient(t *testing.T) *http.Client {
 	t.Helper()
 	protocols := new(http.Protocols)
@@ -51,8 +51,8 @@ func subscribe(t *testing.T, c *parley.Client, opts ...parley.SubscribeOption) *
 	return s
 }
 
-// nextEvent returns the next event of one of the kinds. Without kinds it returns any event except a
-// state.
+// nextEvent returns the next event of one of the kinds. Without kinds it returns any event except
+// an EventChannelState. It drops the others.
 func nextEvent(t *testing.T, s *parley.Subscription, kinds ...parley.EventKind) parley.Event {
 	t.Helper()
 	for {
@@ -84,7 +84,7 @@ func wantEntries(t *testing.T, s *parley.Subscription, channel string, first, la
 	}
 }
 
-// wantQuiet fails the test if an entry of any channel arrives within a short time.
+// wantQuiet fails the test if any event except an EventChannelState arrives within 60 ms.
 func wantQuiet(t *testing.T, s *parley.Subscription) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Millisecond)
@@ -103,7 +103,7 @@ func wantQuiet(t *testing.T, s *parley.Subscription) {
 	}
 }
 
-// eventually polls until check returns nil.
+// eventually polls until check returns nil. After 20 s it fails the test.
 func eventually(t *testing.T, check func() error) {
 	t.Helper()
 	var err error
@@ -115,7 +115,7 @@ func eventually(t *testing.T, check func() error) {
 	t.Fatalf("not in time: %v", err)
 }
 
-// waitStreams waits until the server has n live streams.
+// waitStreams waits until the server has exactly n live Subscribe streams.
 func waitStreams(t *testing.T, s *parleytest.Server, n int) {
 	t.Helper()
 	eventually(t, func() error {

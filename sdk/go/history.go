@@ -78,8 +78,9 @@ func (c *Client) History(ctx context.Context, channelID string, opts ...HistoryO
 	}
 }
 
-// page loads one page. If the log ends before min_seq, it may have been restored. The page is then
-// loaded again without min_seq, and is returned if the log's epoch has changed.
+// page loads one page. If the log ends before min_seq, an older backup of it may have been
+// restored. The page is then loaded again without min_seq, and is returned if the log's epoch has
+// changed.
 func (c *Client) page(ctx context.Context, req *parleyv1.ListMessagesRequest) (*parleyv1.ListMessagesResponse, error) {
 	res, err := c.list(ctx, req)
 	if errors.Is(err, ErrPositionOutOfRange) && req.GetMinSeq() > 0 && req.GetPageToken() == "" {

@@ -60,8 +60,8 @@ func TestHistoryRanges(t *testing.T) {
 	}
 }
 
-// TestHistorySendsMinSeq checks min_seq after every way in which a client can receive a
-// seq.
+// TestHistorySendsMinSeq checks that History requests at least the highest seq that the client has
+// received, by any call or event.
 func TestHistorySendsMinSeq(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -108,8 +108,8 @@ func TestHistorySendsMinSeq(t *testing.T) {
 	}
 }
 
-// TestHistoryPagesKeepQuery checks that all pages have the query of the first one, to which
-// tokens are bound, while the head moves.
+// TestHistoryPagesKeepQuery checks that the requests for all pages are alike but for the page
+// token, even if the log grows meanwhile: the server binds page tokens to the query.
 func TestHistoryPagesKeepQuery(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)

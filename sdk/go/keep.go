@@ -15,31 +15,31 @@ const (
 	defaultHeartbeat = 15 * time.Second
 	// stableAfter is how long a stream must have been live to reset the backoff.
 	stableAfter = 10 * time.Second
-	// usefulAfter is how long a stream must have been live for the next one to open without a wait,
-	// after the server's advice or with a new token. Otherwise the client would call a server that
-	// ends each stream at once in a busy loop.
+	// usefulAfter is how long a stream must have been live for the next one to open without backoff,
+	// after the server's advice to reconnect or with a new token. Without it a server that ends each
+	// stream at once would keep the client in a busy loop.
 	usefulAfter = time.Second
 )
 
-// Reasons for which a client leaves a stream on its own.
+// Errors of streams that come from the client, not from the server.
 var (
 	errStreamDead   = &Error{Code: connect.CodeUnavailable, Retryable: true, Message: "no frame for 2.5 heartbeat intervals"}
 	errNoFirstFrame = &Error{Code: connect.CodeUnavailable, Retryable: true, Message: "no first frame in time"}
 	errNoReason     = &Error{Code: connect.CodeUnavailable, Retryable: true, Message: "the stream ended without a reason"}
 )
 
-// streamEnd describes how a stream ended.
+// streamEnd describes how a stream ended. If there was no token, only err is set.
 type streamEnd struct {
 	err error
-	// advice is set if the server asked to reconnect within a time.
+	// advice is the time within which the server asked to reconnect, or nil.
 	advice *time.Duration
-	// token is the token that authorized the stream.
+	// token is the token that the stream was opened with, or "".
 	token string
 	// liveFor is how long the stream was live. 0 if it never was.
 	liveFor time.Duration
 	// node is the stream's node. nil if none was tried.
 	node *endpoint
-	// failsOver is true if the next stream goes to another node.
+	// failsOver is true if the next stream goes to another node, which is not avoided after a failure.
 	failsOver bool
 }
 
@@ -48,7 +48,8 @@ type streamLoop struct {
 	name string
 	// follow handles one stream's frames until it ends, and returns the reason.
 	follow func(ctx context.Context, call *streamCall) error
-	// connecting, if set, is called before each stream. waiting is called before each wait.
+	// connecting, if set, is called before each stream. waiting is called before each wait, also one
+	// of 0.
 	connecting func()
 	waiting    func(end *streamEnd, wait time.Duration)
 	// reopenNow, if set, reports whether to open the next stream at once, regardless of how the
@@ -90,12 +91,12 @@ type streamCall struct {
 	cancel   context.CancelCauseFunc
 	node     *endpoint
 	dialedAt time.Time
-	// liveSince is when the first frame arrived.
+	// liveSince is when the first frame arrived. It is zero before.
 	liveSince time.Time
 	// watch ends the stream after patience without a frame.
 	watch    *time.Timer
 	patience time.Duration
-	// advice is set if the server asked to reconnect within a time.
+	// advice is the time within which the server asked to reconnect, or nil.
 	advice *time.Duration
 }
 
@@ -131,7 +132,7 @@ func (s *streamCall) Services() *link.Services { return &s.node.Services }
 // Addr implements link.Stream.
 func (s *streamCall) Addr() string { return s.node.addr }
 
-// Live implements link.Stream. The watch is stopped until Idle.
+// Live implements link.Stream. It stops the watchdog until the next Idle.
 func (s *streamCall) Live(heartbeat time.Duration) {
 	if heartbeat <= 0 {
 		heartbeat = defaultHeartbeat
@@ -167,7 +168,7 @@ func (c *Client) recordStreamEnd(end *streamEnd) {
 // pacer decides how long a client waits between two streams.
 type pacer struct {
 	// failures counts streams in a row that ended before they were stable. refusals counts refused
-	// tokens since the last useful stream.
+	// tokens since a stream was last live for usefulAfter.
 	failures, refusals int
 }
 

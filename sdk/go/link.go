@@ -9,7 +9,7 @@ import (
 	"github.com/parleyhq/parley/sdk/go/internal/link"
 )
 
-// The SDK's other packages access a client through link.Of.
+// link.Of calls this function, so that the SDK's other packages can access a client.
 var _ = link.Provide(func(client any) link.Link { return linked{client.(*Client)} }) //nolint:forcetypeassert // all callers pass a *Client
 
 // linked implements link.Link for a client.

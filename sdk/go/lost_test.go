@@ -13,8 +13,8 @@ import (
 	"github.com/parleyhq/parley/sdk/go/parleytest"
 )
 
-// adminOf returns a client of another user, who has created the channels as members-only. It limits
-// the token of tester to send, history and subscribe.
+// adminOf returns a client of the user admin, who has created the channels as members-only with the
+// members tester and bob. It takes the action manage from tester's token.
 func adminOf(t *testing.T, s *parleytest.Server, channels ...string) *parley.Client {
 	t.Helper()
 	s.SetUser("admin's token", "admin")
@@ -35,7 +35,7 @@ func remove(t *testing.T, c *parley.Client, channel string, users ...string) {
 	}
 }
 
-// lastChannels returns the channels that the last stream of a server requested.
+// lastChannels returns the channels of the last Subscribe request that a server received.
 func lastChannels(s *parleytest.Server) []string {
 	requests := parleytest.RequestsOf[*parleyv1.SubscribeRequest](s)
 	var ids []string
@@ -107,7 +107,7 @@ func TestAddLostChannelBeforeLossIsTaken(t *testing.T) {
 		wantEntries(t, sub, "secret", 1, 1) // the second one came in the same frame
 		remove(t, admin, "secret", "tester")
 		eventually(t, func() error {
-			// Until the loss arrives, the channel still counts as followed.
+			// Until the EventLost arrives, the channel counts as followed, and Add does nothing.
 			if err := sub.Add(testContext(t), parley.FromStart("secret")); !errors.Is(err, parley.ErrNotMember) {
 				return fmt.Errorf("add: %w", err)
 			}
@@ -141,8 +141,8 @@ func TestAddLostChannelBeforeLossIsTaken(t *testing.T) {
 	}
 }
 
-// TestLossIsTakenDuringAdd takes the loss while the request for the channel is in
-// flight.
+// TestLossIsTakenDuringAdd takes a channel's EventLost while a request to add the channel again is
+// in flight. When that is refused, the channel must stay lost.
 func TestLossIsTakenDuringAdd(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -228,8 +228,8 @@ func TestChannelRefusedOnFirstStream(t *testing.T) {
 	}
 }
 
-// TestRefusalOfUnrequestedChannel makes a server refuse a stream for a channel that is not
-// followed.
+// TestRefusalOfUnrequestedChannel makes a server refuse streams because of a channel that the
+// client did not request. The subscription must retry, and no channel must be lost.
 func TestRefusalOfUnrequestedChannel(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)

@@ -60,9 +60,9 @@ func members(userIDs []string) []*Member {
 //
 // It is retried with the same idempotency key until ctx or the call's deadline ends. If an earlier
 // attempt, or an earlier call with the same key and the same settings, created the channel, it
-// returns that channel. The same key with other settings is ErrIdempotencyKeyReused. Any other
-// existing channel, including one that a first send created, is ErrChannelExists. Neither error
-// changes the channel.
+// returns that channel. For the same key with other settings it returns ErrIdempotencyKeyReused,
+// and for any other existing channel, including one that a first send created, ErrChannelExists.
+// Neither changes the channel.
 func (c *Client) CreateChannel(ctx context.Context, channelID string, opts ...ChannelOption) (*Channel, error) {
 	req := &parleyv1.CreateChannelRequest{ChannelId: channelID}
 	for _, opt := range opts {
@@ -118,7 +118,7 @@ func (c *Client) RemoveMembers(ctx context.Context, channelID string, userIDs ..
 }
 
 // changeMembers makes one request per 500 users. Without users it makes one empty request, which
-// the server refuses. Each request has the call's deadline.
+// the server refuses. Each request gets the whole call timeout, unless ctx has a deadline.
 func (c *Client) changeMembers(
 	ctx context.Context, name, field, channelID string, userIDs []string,
 	change func(ctx context.Context, n *endpoint, part []string) error,

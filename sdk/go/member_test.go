@@ -88,7 +88,8 @@ func lastError[T any](seq func(yield func(T, error) bool)) error {
 	return last
 }
 
-// TestManyMembersAreSplit adds more users than fit into a request, with a failure in the middle.
+// TestManyMembersAreSplit adds and removes more users than fit into one request. A request whose
+// answer is lost must be repeated, and an empty list must be left for the server to refuse.
 func TestManyMembersAreSplit(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -131,8 +132,9 @@ func TestManyMembersAreSplit(t *testing.T) {
 	}
 }
 
-// TestCreateChannelRetriesKeepIdempotencyKey loses answers, and repeats the call as a program does
-// after a restart.
+// TestCreateChannelRetriesKeepIdempotencyKey loses answers of CreateChannel, and repeats the call
+// with its key as a program does after a restart. The channel must be created once, without an
+// error.
 func TestCreateChannelRetriesKeepIdempotencyKey(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -228,7 +230,7 @@ func TestChannelsAndCursors(t *testing.T) {
 		}
 		break // Leaving early must not fail.
 	}
-	// History requests at least the head that a list returned.
+	// History must request at least the head that Channels returned.
 	for range c.History(ctx, "mine-3") {
 		break
 	}

@@ -32,14 +32,14 @@ const (
 )
 
 const (
-	// callTimeout bounds a call whose context has no deadline.
+	// callTimeout is the default of WithCallTimeout.
 	callTimeout = 30 * time.Second
-	// attemptTimeout bounds the first attempt of a call, and the wait for a stream's first frame.
+	// attemptTimeout is the default of WithAttemptTimeout.
 	attemptTimeout = 5 * time.Second
 	// tokenTimeout bounds one call of a token source.
 	tokenTimeout = 10 * time.Second
-	// maxReadBytes bounds one message from the server. A server sends frames and pages of about 1
-	// MiB.
+	// maxReadBytes bounds one response or stream frame from the server. A server sends frames and
+	// pages of up to about 1 MiB.
 	maxReadBytes = 16 << 20
 )
 
@@ -135,7 +135,8 @@ func WithLogger(log *slog.Logger) Option {
 	}
 }
 
-// WithInterceptors adds interceptors around every attempt, for example those of otelconnect.
+// WithInterceptors adds interceptors around every attempt of a call and every stream, for example
+// those of otelconnect.
 func WithInterceptors(interceptors ...connect.Interceptor) Option {
 	return func(c *config) { c.interceptors = append(c.interceptors, interceptors...) }
 }

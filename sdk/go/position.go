@@ -19,7 +19,8 @@ type heads struct {
 	m  map[string]Position
 }
 
-// observe records a received seq. A new epoch replaces the recorded position.
+// observe records a received seq if it is higher than the recorded one or of another epoch. An
+// empty epoch means the recorded one.
 func (h *heads) observe(channelID, epoch string, seq int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -36,7 +37,8 @@ func (h *heads) observe(channelID, epoch string, seq int64) {
 	h.m[channelID] = Position{ChannelID: channelID, Seq: seq, Epoch: epoch}
 }
 
-// reset replaces the recorded position of a channel that has lost entries.
+// reset replaces the recorded position of a channel whose log has lost entries, even by a lower
+// one.
 func (h *heads) reset(p Position) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

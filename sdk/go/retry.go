@@ -23,15 +23,16 @@ func (c *Client) deadline(ctx context.Context) (context.Context, context.CancelF
 	return context.WithTimeoutCause(ctx, c.callTimeout, &callTimeoutError{timeout: c.callTimeout})
 }
 
-// do makes a call: it retries until an attempt succeeds, a failure is final, or the call's time is
-// up.
+// do makes a call: it retries until an attempt succeeds, a failure is final, or ctx or the call
+// timeout ends.
 func (c *Client) do(ctx context.Context, name string, attempt attemptFunc) error {
 	ctx, cancel := c.deadline(ctx)
 	defer cancel()
 	return c.retry(ctx, name, attempt)
 }
 
-// once makes a call without retries, except for a refused token.
+// once makes a call without retries, except that it tries again once with a new token if the token
+// was refused.
 func (c *Client) once(ctx context.Context, attempt attemptFunc) error {
 	ctx, cancel := c.deadline(ctx)
 	defer cancel()
@@ -42,9 +43,9 @@ func (c *Client) once(ctx context.Context, attempt attemptFunc) error {
 	return err
 }
 
-// try makes one attempt within limit. If the token was refused and can be replaced, it makes one
-// more attempt at once: a refused call changed nothing. It returns the node of the last attempt, or
-// nil if there was none.
+// try makes one attempt, which may take up to limit. If the token was refused and can be replaced,
+// it makes one more attempt at once: a refused call changed nothing. It returns the node of the
+// last attempt, or nil if there was none.
 func (c *Client) try(ctx context.Context, limit time.Duration, attempt attemptFunc) (*endpoint, error) {
 	for again := true; ; again = false {
 		node, token, err := c.attemptOnce(ctx, limit, attempt)

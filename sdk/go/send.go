@@ -41,8 +41,8 @@ type Receipt struct {
 type Outgoing struct {
 	ChannelID string
 	Content   string
-	// ClientMsgID makes the send idempotent forever. It is unique within channel and sender. If it
-	// is empty, the client generates one.
+	// ClientMsgID makes the send idempotent forever. It must be unique among the sender's messages in
+	// the channel. If it is empty, the client generates one.
 	ClientMsgID string
 	// Type is the message's type. The default is `text`.
 	Type     string
@@ -99,8 +99,8 @@ func (c *Client) Send(ctx context.Context, channelID, content string, opts ...Se
 	return c.receipt(channelID, res), nil
 }
 
-// Edit replaces a message's content. The receipt contains the message. Only the sender can edit. A
-// recalled message is ErrMessageRecalled. Edit is retried like Send.
+// Edit replaces a message's content. The receipt contains the message. Only the sender can edit.
+// For a recalled message it returns ErrMessageRecalled. Edit is retried like Send.
 func (c *Client) Edit(ctx context.Context, channelID, msgID, content string, opts ...SendOption) (*Receipt, error) {
 	o := Outgoing{ChannelID: channelID, Content: content}
 	for _, opt := range opts {
@@ -131,7 +131,7 @@ func (c *Client) Edit(ctx context.Context, channelID, msgID, content string, opt
 
 // Recall removes a message's content and metadata permanently. The receipt contains the tombstone.
 // The sender and holders of the action `moderate` can recall. A recall of a recalled message
-// returns the first recall. Recall is retried like Send.
+// changes nothing and returns the first recall. Recall is retried like Send.
 func (c *Client) Recall(ctx context.Context, channelID, msgID string, opts ...SendOption) (*Receipt, error) {
 	o := Outgoing{ChannelID: channelID}
 	for _, opt := range opts {

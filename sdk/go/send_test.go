@@ -17,7 +17,8 @@ import (
 	"github.com/parleyhq/parley/sdk/go/parleytest"
 )
 
-// TestSendRetriesWithTheSameID loses calls and answers in each way. One message must be stored.
+// TestSendRetriesWithTheSameID makes calls fail with and without effect. The retries must store one
+// message.
 func TestSendRetriesWithTheSameID(t *testing.T) {
 	t.Parallel()
 	unavailable := parleytest.Error(connect.CodeUnavailable, parleyv1.ErrorReason_ERROR_REASON_STORE_UNAVAILABLE)
@@ -140,7 +141,7 @@ func TestEditAndRecallReturnTheMessage(t *testing.T) {
 	if err != nil || second.Duplicate || second.Seq != 3 {
 		t.Errorf("edit: %+v, %v", second, err)
 	}
-	// A repeat returns the edit's own position, and the message in its current state.
+	// A repeated edit must return the seq of the first one, and the message in its current state.
 	again, err := c.Edit(ctx, "room", r.MsgID, "hello!", parley.WithClientMsgID(edit.ClientMsgID))
 	if err != nil || again.Seq != 2 || !again.Duplicate || again.Message.GetContent() != "bye" || again.Message.GetChangedSeq() != 3 {
 		t.Errorf("repeated edit: %+v, %v", again, err)
@@ -175,7 +176,7 @@ func TestServerInfo(t *testing.T) {
 	}
 }
 
-// stuckClient is an HTTP client whose first calls never get an answer.
+// stuckClient is an HTTP client whose first calls, as many as stuck, never get an answer.
 type stuckClient struct {
 	next  connect.HTTPClient
 	stuck int32
@@ -190,8 +191,8 @@ func (c *stuckClient) Do(req *http.Request) (*http.Response, error) {
 	return nil, req.Context().Err()
 }
 
-// TestAttemptTimeout uses a server that accepts calls and never answers. Each attempt must end on
-// its own.
+// TestAttemptTimeout uses a server that accepts calls and never answers. Each attempt must end at
+// its own time limit.
 func TestAttemptTimeout(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -280,8 +281,8 @@ func TestExpiredTokenWithoutSourceIsFinal(t *testing.T) {
 	}
 }
 
-// TestRefusedTokenIsReplacedOnlyOnce uses a server that refuses every token. The client must not
-// retry forever.
+// TestRefusedTokenIsReplacedOnlyOnce uses a server that refuses every token. The client must get
+// one new token, try once more, and return the error.
 func TestRefusedTokenIsReplacedOnlyOnce(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)

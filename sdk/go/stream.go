@@ -21,11 +21,13 @@ type stream struct {
 	cancel context.CancelCauseFunc
 	// id is the stream's id. It is empty until the first frame.
 	id string
-	// removed are channels of the request that were removed before the first frame.
+	// removed are the ids of channels that the stream was opened with and that the program removed
+	// before the first frame.
 	removed []string
 }
 
-// run keeps a stream open until ctx ends or a failure is final.
+// run keeps a stream open until ctx ends or a failure is final. If err is not nil, the subscription
+// ends at once with it.
 func (s *Subscription) run(ctx context.Context, err error) {
 	defer close(s.done)
 	defer s.cancel()
@@ -57,14 +59,14 @@ func (s *Subscription) keepOpen(life context.Context) error {
 	})
 }
 
-// follow opens one stream and takes its frames until it ends.
+// follow opens one stream and handles its frames until it ends. life is the subscription's context.
 func (s *Subscription) follow(life, ctx context.Context, call *streamCall) error {
 	current := &stream{cancel: call.cancel}
 	incoming, err := call.node.Message.Subscribe(ctx, s.beginStream(current))
 	if err != nil {
 		return err
 	}
-	// The context ends first: Close alone would wait for the server to end the stream.
+	// The context must end before Close, which would otherwise wait for the server to end the stream.
 	defer func() {
 		call.cancel(nil)
 		_ = incoming.Close()
@@ -132,8 +134,8 @@ func (s *Subscription) onLive(ctx context.Context, current *stream, node *endpoi
 	})
 }
 
-// deliver queues a frame's events. It returns false if entries are missing. Events before the
-// missing ones are delivered in any case.
+// deliver queues a frame's events for the program, and blocks while the queue is full. It returns
+// false if entries are missing. Events before the missing ones are delivered in any case.
 func (s *Subscription) deliver(ctx context.Context, events []*parleyv1.ChannelEvent) bool {
 	frame, sound := s.accept(events)
 	s.enqueue(ctx, frame)

@@ -62,7 +62,8 @@ type Subscription struct {
 	onState func(StateChange)
 	queue   chan []queued
 	done    chan struct{}
-	// changeLock is held during a change of the stream, so that changes reach the server in order.
+	// changeLock is held during a change of the stream's channels, so that changes reach the server in
+	// order.
 	changeLock chan struct{}
 	work       sync.WaitGroup
 
@@ -247,7 +248,7 @@ func (s *Subscription) Close() {
 	<-s.done
 }
 
-// setState records a new state and calls the OnState function.
+// setState records a new state and calls the OnState function, if there is one.
 func (s *Subscription) setState(change StateChange) {
 	s.mu.Lock()
 	s.state = change.State

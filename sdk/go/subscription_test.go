@@ -43,8 +43,9 @@ func (r *states) list() []parley.StateChange {
 	return slices.Clone(r.all)
 }
 
-// TestResumeAfterStreamEnds ends streams in each way, with entries before, between and after.
-// Each entry must come once, in order.
+// TestResumeAfterStreamEnds ends streams repeatedly: reset, with an error, with the advice to
+// reconnect, or by a restart of the server. Entries that are posted before, meanwhile and after
+// must be delivered once, in order.
 func TestResumeAfterStreamEnds(t *testing.T) {
 	t.Parallel()
 	for name, breakIt := range map[string]func(s *parleytest.Server){
@@ -78,7 +79,8 @@ func TestResumeAfterStreamEnds(t *testing.T) {
 	}
 }
 
-// TestRepeatedFramesAreDropped makes the server send each frame twice.
+// TestRepeatedFramesAreDropped makes the server send each frame twice. Each entry must be delivered
+// once, on the same stream.
 func TestRepeatedFramesAreDropped(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -94,8 +96,9 @@ func TestRepeatedFramesAreDropped(t *testing.T) {
 	}
 }
 
-// TestLiveStartResumesFromFirstState breaks the stream of a live subscription before its first
-// entry. Entries from the time without a stream must come.
+// TestLiveStartResumesFromFirstState breaks the stream of a live subscription after the
+// ChannelState, before the first entry. Entries that are posted before the next stream must be
+// delivered.
 func TestLiveStartResumesFromFirstState(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -120,7 +123,7 @@ func TestSilentStreamIsDead(t *testing.T) {
 	var seen states
 	sub := subscribe(t, newClient(t, s.Addr()), parley.Live("room"), seen.option())
 	nextEvent(t, sub, parley.EventChannelState)
-	// Heartbeats alone keep the stream alive.
+	// Heartbeats without events must keep the stream alive.
 	<-time.After(4 * interval)
 	for _, c := range seen.list() {
 		if c.State == parley.StateWaiting {
@@ -150,7 +153,8 @@ func TestSilentStreamIsDead(t *testing.T) {
 	}
 }
 
-// TestSlowProgramKeepsStream takes no events for longer than the silence of a dead stream.
+// TestSlowProgramKeepsStream takes no events for longer than the silence after which a stream
+// counts as dead. The client must not end the stream.
 func TestSlowProgramKeepsStream(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -169,7 +173,8 @@ func TestSlowProgramKeepsStream(t *testing.T) {
 	}
 }
 
-// TestExpiredTokenIsReplacedOnTheStream ends the stream when its token expires, like a server.
+// TestExpiredTokenIsReplacedOnTheStream ends the stream with TOKEN_EXPIRED. The subscription must
+// continue with a new token.
 func TestExpiredTokenIsReplacedOnTheStream(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -219,8 +224,8 @@ func TestFinalErrorsEndTheSubscription(t *testing.T) {
 	}
 }
 
-// TestPositionFollowsTakenEvents checks that Position counts events that were taken, not events
-// that only arrived.
+// TestPositionFollowsTakenEvents checks that Position covers the events that Next has returned, not
+// those that only arrived.
 func TestPositionFollowsTakenEvents(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestLateRefusalKeepsTheNewToken refuses a call whose token has been replaced since by another
-// call.
+// TestLateRefusalKeepsTheNewToken refuses a token again after it was replaced. The new token must
+// stay in use.
 func TestLateRefusalKeepsTheNewToken(t *testing.T) {
 	t.Parallel()
 	minted := 0
@@ -29,8 +29,8 @@ func TestLateRefusalKeepsTheNewToken(t *testing.T) {
 	want("token-2")
 }
 
-// TestTokenFetchOutlivesCaller cancels the first of two callers. The second one must get the
-// requested token.
+// TestTokenFetchOutlivesCaller cancels the first of two callers. The second one must get the token
+// that the first one had requested.
 func TestTokenFetchOutlivesCaller(t *testing.T) {
 	t.Parallel()
 	asked, release := make(chan struct{}), make(chan struct{})

@@ -56,8 +56,8 @@ func parseAddr(addr string) (*url.URL, error) {
 	return u, nil
 }
 
-// newHTTPClient creates the client's own HTTP client. security may be nil. The client has no
-// overall timeout, because that would end streams.
+// newHTTPClient creates the client's own HTTP client. security is the TLS configuration for https;
+// nil means the default. The client has no overall timeout, because that would end streams.
 func newHTTPClient(scheme string, security *tls.Config) *http.Client {
 	protocols := new(http.Protocols)
 	if scheme == "http" {
@@ -80,8 +80,8 @@ func newHTTPClient(scheme string, security *tls.Config) *http.Client {
 			SendPingTimeout:  5 * time.Second,
 			PingTimeout:      3 * time.Second,
 			WriteByteTimeout: 10 * time.Second,
-			// Frames of a queue and pages of history are much larger than HTTP/2's default of 16
-			// KiB. Each piece costs the server two goroutine switches and a write.
+			// Batches of queue deliveries and pages of history are much larger than HTTP/2's default frame
+			// size of 16 KiB. Each HTTP/2 frame costs the server two goroutine switches and a write.
 			MaxReadFrameSize: 256 << 10,
 		},
 	}}

@@ -15,7 +15,8 @@ import (
 // A final error such as ErrCapabilityMissing leaves the subscription unchanged. If it is unknown
 // whether the request arrived, Add returns nil and the subscription reconnects with all channels.
 // Between two streams Add returns at once. The next stream then starts with all channels. If the
-// server refuses one of them, the subscription ends, except that ErrNotMember loses the channel.
+// server refuses one of them, the subscription ends; after ErrNotMember only the refused channels
+// are lost, if a stream has been live before.
 func (s *Subscription) Add(ctx context.Context, starts ...Start) error {
 	for _, start := range starts {
 		if err := checkText("channels", start.position.ChannelID, "channels", start.position.Epoch); err != nil {
@@ -44,7 +45,7 @@ func (s *Subscription) Add(ctx context.Context, starts ...Start) error {
 	return err
 }
 
-// settle confirms added channels, or removes them again if err is not nil.
+// settle confirms channels that Add has added, or removes them again if err is not nil.
 func (s *Subscription) settle(current *stream, added []*channel, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,7 +94,7 @@ func (s *Subscription) Remove(ctx context.Context, channelIDs ...string) error {
 	return s.update(ctx, current, req)
 }
 
-// catchUp requests the changes that were made while the stream was opening.
+// catchUp sends the server the changes of channels that were made while the stream was opening.
 func (s *Subscription) catchUp(ctx context.Context, current *stream) error {
 	if err := s.lockChanges(ctx); err != nil {
 		return err
@@ -114,8 +115,8 @@ func (s *Subscription) catchUp(ctx context.Context, current *stream) error {
 	return s.update(ctx, current, req)
 }
 
-// changeRequest returns the request that changes the live stream. It returns nil if there is no
-// live stream or no change. The caller holds the lock.
+// changeRequest returns the request that changes the live stream, and marks the added channels as
+// on the stream. It returns nil if there is no live stream or no change. The caller holds the lock.
 func changeRequest(current *stream, add []*channel, remove []string) *parleyv1.UpdateSubscriptionRequest {
 	if current == nil || current.id == "" || len(add)+len(remove) == 0 {
 		return nil
@@ -128,8 +129,8 @@ func changeRequest(current *stream, add []*channel, remove []string) *parleyv1.U
 	return req
 }
 
-// update sends the request once. If it is unknown whether the request arrived, or the stream has
-// ended, it makes the subscription open a new stream with all channels.
+// update sends the request once; nil is not sent. If it is unknown whether the request arrived, or
+// the stream has ended, it makes the subscription open a new stream with all channels.
 func (s *Subscription) update(ctx context.Context, current *stream, req *parleyv1.UpdateSubscriptionRequest) error {
 	if req == nil {
 		return nil

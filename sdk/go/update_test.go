@@ -70,7 +70,8 @@ func TestAddAndRemove(t *testing.T) {
 	}
 }
 
-// TestRemovedChannelsEventsAreDropped removes a channel with a queued event.
+// TestRemovedChannelsEventsAreDropped removes a channel while one of its events is queued. The
+// event must not be delivered.
 func TestRemovedChannelsEventsAreDropped(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -83,8 +84,8 @@ func TestRemovedChannelsEventsAreDropped(t *testing.T) {
 	wantQuiet(t, sub)
 }
 
-// TestAddWithUnknownOutcome loses the request or its answer. The subscription must open a new
-// stream.
+// TestAddWithUnknownOutcome loses the request of an Add or its answer, or refuses it because the
+// stream is unknown. Add must succeed and the channel must be followed, on a new stream.
 func TestAddWithUnknownOutcome(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]parleytest.Fault{
@@ -110,7 +111,8 @@ func TestAddWithUnknownOutcome(t *testing.T) {
 	}
 }
 
-// TestLeavingStreamLosesNoEvents leaves streams while the program is slow and frames are queued.
+// TestLeavingStreamLosesNoEvents makes the client leave its stream while frames are queued. Each
+// entry must be delivered once.
 func TestLeavingStreamLosesNoEvents(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -148,7 +150,7 @@ func TestRefusedAddLeavesTheSubscription(t *testing.T) {
 	}
 }
 
-// hookClient calls a hook before each request of one method.
+// hookClient is an HTTP client that calls hook before each request of one RPC method.
 type hookClient struct {
 	next   connect.HTTPClient
 	method string
@@ -162,8 +164,8 @@ func (c *hookClient) Do(req *http.Request) (*http.Response, error) {
 	return c.next.Do(req)
 }
 
-// TestRefusedAddDuringAReconnect replaces the stream while a request that will be refused is in
-// flight. The new stream must not include the channel.
+// TestRefusedAddDuringAReconnect ends the stream while the request of an Add that will be refused
+// is in flight. The next stream must not include the channel.
 func TestRefusedAddDuringAReconnect(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -199,7 +201,8 @@ func TestRefusedAddDuringAReconnect(t *testing.T) {
 	wantEntries(t, sub, "a", 1, 1)
 }
 
-// TestChangesBeforeTheFirstFrame makes changes while the stream's request is in flight.
+// TestChangesBeforeTheFirstFrame adds and removes channels while the Subscribe request is in
+// flight. One UpdateSubscription must then apply all of it.
 func TestChangesBeforeTheFirstFrame(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -258,7 +261,8 @@ func TestRemovalBeforeTheFirstFrame(t *testing.T) {
 	})
 }
 
-// TestChangesWhileConnecting makes changes from many goroutines while streams open and end.
+// TestChangesWhileConnecting adds and removes channels from many goroutines while streams open and
+// end. In the end the subscription must follow the channels that were not removed, and no others.
 func TestChangesWhileConnecting(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)

@@ -19,10 +19,11 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patient makes any wait between attempts longer than a test.
+// patient makes waits between attempts last for hours, so that a test with it fails if the client
+// waits.
 var patient = parley.WithBackoff(parley.Backoff{Base: 10 * time.Hour, Max: 10 * time.Hour})
 
-// testContext returns a context that ends a little before a hanging test would.
+// testContext returns a context that ends after 30 s or with the test.
 func testContext(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -30,8 +31,8 @@ func testContext(t *testing.T) context.Context {
 	return ctx
 }
 
-// newClient creates a client whose retries are fast enough for tests, unless opts say otherwise.
-// The test closes it.
+// newClient creates a client with waits of at most 50 ms between attempts, unless opts set others.
+// It is closed when the test ends.
 func newClient(t *testing.T, addr string, opts ...parley.Option) *parley.Client {
 	t.Helper()
 	quick := parley.WithBackoff(parley.Backoff{Base: 5 * time.Millisecond, Max: 50 * time.Millisecond})
@@ -43,7 +44,7 @@ func newClient(t *testing.T, addr string, opts ...parley.Option) *parley.Client 
 	return c
 }
 
-// eventually polls until check returns nil.
+// eventually polls until check returns nil. After 20 s it fails the test.
 func eventually(t *testing.T, check func() error) {
 	t.Helper()
 	var err error
@@ -62,7 +63,8 @@ func subscribe(t *testing.T, c *parley.Client, opts ...parley.SubscribeOption) *
 	return s
 }
 
-// nextEvent returns the next event of one of the kinds; without kinds, of any but states.
+// nextEvent returns the next event of one of the kinds. Without kinds it returns any event except
+// an EventChannelState. It drops the others.
 func nextEvent(t *testing.T, s *parley.Subscription, kinds ...parley.EventKind) parley.Event {
 	t.Helper()
 	for {
@@ -76,8 +78,8 @@ func nextEvent(t *testing.T, s *parley.Subscription, kinds ...parley.EventKind) 
 	}
 }
 
-// wantEntries reads events until the entries first to last of the one channel have come, and fails
-// on any that is repeated, missing or out of order.
+// wantEntries takes events until the entries first to last have come, both inclusive. It fails the
+// test if one is repeated, missing or out of order. The subscription must follow one channel only.
 func wantEntries(t *testing.T, s *parley.Subscription, first, last int64) {
 	t.Helper()
 	for want := first; want <= last; want++ {
@@ -87,7 +89,7 @@ func wantEntries(t *testing.T, s *parley.Subscription, first, last int64) {
 	}
 }
 
-// working is a worker that runs.
+// working is a running worker.
 type working struct {
 	*queue.Worker
 
@@ -98,7 +100,7 @@ type working struct {
 	err  error
 }
 
-// work runs a worker until the test ends, or stop is called.
+// work runs a worker until the test ends or finish is called.
 func work(t *testing.T, c *parley.Client, topic, group string, h queue.Handler, opts ...queue.WorkerOption) *working {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -108,7 +110,7 @@ func work(t *testing.T, c *parley.Client, topic, group string, h queue.Handler, 
 	return w
 }
 
-// finish stops the worker and returns what Run returned.
+// finish stops the worker, waits for it and returns the error of Run. It can be called again.
 func (w *working) finish() error {
 	w.once.Do(func() {
 		w.stop()
@@ -121,7 +123,7 @@ func (w *working) finish() error {
 	return w.err
 }
 
-// both runs a test with each of the two ways in which a worker settles.
+// both runs a test twice: with the bidirectional stream StreamingConsume, and with WithUnaryCalls.
 func both(t *testing.T, test func(t *testing.T, opts ...queue.WorkerOption)) {
 	t.Helper()
 	t.Run("bidi", func(t *testing.T) { t.Parallel(); test(t) })
@@ -139,7 +141,7 @@ func produce(t *testing.T, c *parley.Client, topic string, messages ...queue.Mes
 	}
 }
 
-// keyed returns n messages of one key.
+// keyed returns n messages of the key k, with the payloads k-0, k-1 and so on.
 func keyed(n int) []queue.Message {
 	all := make([]queue.Message, n)
 	for i := range all {

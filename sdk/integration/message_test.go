@@ -74,8 +74,8 @@ func TestRollingRestartOfParleyd(t *testing.T) {
 	}
 }
 
-// TestCallsOfParleyd checks the results of calls: the message of an edit and of a recall, epochs,
-// the channel of a repeated create.
+// TestCallsOfParleyd checks the results that the SDK returns for each kind of call to a real
+// server, including repeated ones.
 func TestCallsOfParleyd(t *testing.T) {
 	t.Parallel()
 	s := servertest.Dev(t)
@@ -158,8 +158,8 @@ func TestExpiredTokenOfParleyd(t *testing.T) {
 	}
 }
 
-// TestFullNodeOfParleyd starts more subscriptions than one node accepts, with a backoff longer than
-// the test. They must move to the other node.
+// TestFullNodeOfParleyd starts more subscriptions than one node accepts. They must go to the other
+// node without a backoff, which would last longer than the test.
 func TestFullNodeOfParleyd(t *testing.T) {
 	t.Parallel()
 	full := servertest.Serve(t, servertest.With(func(c *config.Config) { c.Limits.Streams = 1 }))

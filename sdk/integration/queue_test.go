@@ -17,7 +17,7 @@ import (
 	"github.com/parleyhq/parley/server/servertest"
 )
 
-// realTopic is a topic on a real server.
+// realTopic is a topic on a real server of its own, with an Admin for it.
 type realTopic struct {
 	*queue.Admin
 
@@ -44,7 +44,7 @@ func newReal(t *testing.T, topic *queue.Topic, groups ...string) *realTopic {
 
 func millis(n int) *durationpb.Duration { return durationpb.New(time.Duration(n) * time.Millisecond) }
 
-// stats waits until want returns true for the group's stats.
+// stats waits until want returns true for the stats of the topic's first group.
 func (r *realTopic) stats(topic string, want func(g *queue.GroupStats) bool) {
 	r.t.Helper()
 	eventually(r.t, func() error {
@@ -66,8 +66,8 @@ func (r *realTopic) stats(topic string, want func(g *queue.GroupStats) bool) {
 	})
 }
 
-// TestWorkersOfParleyd shares a backlog of many keys between workers, of which one is stopped and
-// another one joins. Every message must be handled once, in the order of its key.
+// TestWorkersOfParleyd shares messages of many keys between workers, while one of them is stopped
+// and another one joins. Every message must be handled once, in the order of its key.
 func TestWorkersOfParleyd(t *testing.T) {
 	t.Parallel()
 	r := newReal(t, &queue.Topic{Name: "jobs", Partitions: 4}, "g")
@@ -115,8 +115,9 @@ func TestWorkersOfParleyd(t *testing.T) {
 	}
 }
 
-// TestFailuresAtParleyd has messages retried, dead-lettered, coded and scheduled, and replays the
-// dead letters after a fix.
+// TestFailuresAtParleyd handles messages that fail at first, always, or with a non-retryable code,
+// and scheduled ones. Each must be retried or become a dead letter accordingly, and the replayed
+// dead letters must be handled.
 func TestFailuresAtParleyd(t *testing.T) {
 	t.Parallel()
 	quick := &queue.RetryPolicy{MaxAttempts: new(int32(3)), MinBackoff: millis(1), MaxBackoff: millis(20), NonRetryableCodes: []string{"bad"}}
@@ -193,8 +194,8 @@ func TestFailuresAtParleyd(t *testing.T) {
 	}
 }
 
-// TestAdminOfParleyd makes the calls that change the most. Each must change only the selected
-// objects.
+// TestAdminOfParleyd checks Pause, Resume, SeekGroup, Pending and Trim. Calls without a selection,
+// such as an empty Keep, must fail.
 func TestAdminOfParleyd(t *testing.T) {
 	t.Parallel()
 	r := newReal(t, &queue.Topic{Name: "jobs", Partitions: 2}, "g", "moved")
@@ -259,7 +260,8 @@ func TestAdminOfParleyd(t *testing.T) {
 	}
 }
 
-// TestLongWorkAtParleyd has a handler that takes three times the ack timeout.
+// TestLongWorkAtParleyd runs a handler for three times the ack timeout. The worker must extend its
+// delivery, so that the message is delivered once.
 func TestLongWorkAtParleyd(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
@@ -280,8 +282,8 @@ func TestLongWorkAtParleyd(t *testing.T) {
 	})
 }
 
-// TestStopAtParleyd stops a worker that is handling a few of many messages. The other messages must
-// not lose an attempt.
+// TestStopAtParleyd stops a worker that is handling a few of many delivered messages. It must
+// release the others, without an attempt counted.
 func TestStopAtParleyd(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
@@ -320,8 +322,8 @@ func TestStopAtParleyd(t *testing.T) {
 	})
 }
 
-// TestReleaseAtParleyd stops workers whose handlers release their message. It is delivered again
-// while they stop, and must not lose an attempt.
+// TestReleaseAtParleyd stops workers whose handlers return ErrRelease. The message may be delivered
+// to them again while they stop, and no delivery may count as an attempt.
 func TestReleaseAtParleyd(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
@@ -346,7 +348,8 @@ func TestReleaseAtParleyd(t *testing.T) {
 	})
 }
 
-// TestRestartOfParleyd restarts the server under a producer and a worker.
+// TestRestartOfParleyd restarts the server while a producer and a worker use it. Every message must
+// be stored and handled, in order except for repeats.
 func TestRestartOfParleyd(t *testing.T) {
 	t.Parallel()
 	r := newReal(t, &queue.Topic{Name: "jobs", Partitions: 2}, "g")

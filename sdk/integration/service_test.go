@@ -7,7 +7,8 @@ import (
 	"github.com/parleyhq/parley/server/servertest"
 )
 
-// TestServiceOfParleyd runs the suite that parleytest also passes.
+// TestServiceOfParleyd checks that a real server passes the suite in servicetest, which parleytest
+// also passes.
 func TestServiceOfParleyd(t *testing.T) {
 	t.Parallel()
 	s := servertest.Dev(t)

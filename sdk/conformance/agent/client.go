@@ -12,7 +12,7 @@ import (
 	parley "github.com/parleyhq/parley/sdk/go"
 )
 
-// client is a client and the number of calls of its token source.
+// client is a client of the SDK and the number of calls of its token source.
 type client struct {
 	*parley.Client
 
@@ -77,7 +77,7 @@ func (c *client) source(list []sourced) parley.TokenSource {
 	}
 }
 
-// clientOps maps the ops on a client to their functions.
+// clientOps maps the names of the commands on a client to the functions that execute them.
 var clientOps = map[string]func(ctx context.Context, c *client, args arguments) (any, error){
 	"closeClient": func(_ context.Context, c *client, _ arguments) (any, error) {
 		c.Close()
@@ -169,11 +169,13 @@ func sendBatch(ctx context.Context, c *client, args arguments) (any, error) {
 	if ctx.Err() != nil || endedByDeadline(err) {
 		return result, err
 	}
-	// A refusal of the whole call is the error of each of its items too.
+	// err needs no answer of its own: a refusal of the whole call is the error of each of its items
+	// too.
 	return result, nil
 }
 
-// collect returns all items of a list. With an error it also returns the items before it.
+// collect returns all items of a list, under name. If the list fails, it returns the items before
+// the error too.
 func collect[T any](name string, list iter.Seq2[T, error], convert func(T) any) (any, error) {
 	all := []any{}
 	for one, err := range list {

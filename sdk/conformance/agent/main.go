@@ -33,7 +33,7 @@ func main() {
 // agent holds the clients, subscriptions and calls of the driver. Safe for concurrent use.
 type agent struct {
 	log *slog.Logger
-	// running counts the commands in flight.
+	// running waits for the commands in flight.
 	running sync.WaitGroup
 
 	writing sync.Mutex // guards out
@@ -59,7 +59,8 @@ type answer struct {
 	Error  *failure `json:"error,omitempty"`
 }
 
-// serve answers commands until the input ends. It then closes all subscriptions and clients.
+// serve answers commands until the input ends. It then cancels those in flight and closes all
+// subscriptions and clients.
 func (a *agent) serve(ctx context.Context, in io.Reader) error {
 	ctx, cancel := context.WithCancel(ctx)
 	lines := bufio.NewScanner(in)
@@ -112,7 +113,7 @@ func (a *agent) answer(said answer) {
 	}
 }
 
-// errAgent is the error for failures of the agent itself, not of the SDK.
+// errAgent is wrapped by errors of the agent itself, rather than of the SDK.
 var errAgent = errors.New("agent")
 
 // do returns the result of a command. It may return a partial result together with an error.
@@ -160,7 +161,7 @@ func (a *agent) do(ctx context.Context, c command) (any, error) {
 	return op(ctx, cl, c.Args)
 }
 
-// subscribe starts a subscription, which lasts until it is closed.
+// subscribe starts a subscription, which lasts until a command or the end of the input closes it.
 func (a *agent) subscribe(c *client, args arguments) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

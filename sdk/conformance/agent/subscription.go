@@ -7,7 +7,7 @@ import (
 	parley "github.com/parleyhq/parley/sdk/go"
 )
 
-// subscription is a subscription and all states that it has reported.
+// subscription is a subscription of the SDK and all states that it has reported.
 type subscription struct {
 	*parley.Subscription
 
@@ -26,7 +26,8 @@ func (s *subscription) onState(c parley.StateChange) {
 	s.states = append(s.states, entry)
 }
 
-// subscriptionOps maps the ops on a subscription to their functions.
+// subscriptionOps maps the names of the commands on a subscription to the functions that execute
+// them.
 var subscriptionOps = map[string]func(ctx context.Context, s *subscription, args arguments) (any, error){
 	"take": func(ctx context.Context, s *subscription, args arguments) (any, error) {
 		events := []any{}

@@ -13,7 +13,8 @@ import (
 	parley "github.com/parleyhq/parley/sdk/go"
 )
 
-// arguments are the arguments of all commands.
+// arguments contains the arguments of all commands. Each command uses some of them: see
+// PROTOCOL.md.
 type arguments struct {
 	outgoing
 
@@ -45,7 +46,7 @@ type arguments struct {
 	TimeoutMs        float64    `json:"timeoutMs"`
 }
 
-// sourced is one answer of a token source.
+// sourced is one answer of a token source: a token, or an error, which is final if Final is set.
 type sourced struct {
 	Token   string  `json:"token"`
 	Error   string  `json:"error"`
@@ -58,7 +59,7 @@ type backoff struct {
 	MaxMs  float64 `json:"maxMs"`
 }
 
-// start is a Start of the protocol: either From is set, or Seq and Epoch.
+// start is a Start of PROTOCOL.md: either From is set, to live or start, or Seq and Epoch are.
 type start struct {
 	ChannelID string `json:"channelId"`
 	From      string `json:"from"`
@@ -105,7 +106,7 @@ func millis(ms float64) time.Duration { return time.Duration(ms * float64(time.M
 
 func inMillis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// failure is an Error of the protocol.
+// failure is an Error of PROTOCOL.md.
 type failure struct {
 	Kind         string   `json:"kind"`
 	Message      string   `json:"message"`
@@ -122,7 +123,7 @@ type failure struct {
 
 func ownFailure(err error) *failure { return &failure{Kind: "agent", Message: err.Error()} }
 
-// toFailure converts a command's error. ctx is the command's context.
+// toFailure converts the error of a command. ctx is the command's context.
 func toFailure(ctx context.Context, err error) *failure {
 	switch {
 	case ctx.Err() != nil && errors.Is(err, context.Canceled):
@@ -135,14 +136,15 @@ func toFailure(ctx context.Context, err error) *failure {
 }
 
 // endedByDeadline reports whether a call's deadline ended it: the error is context.DeadlineExceeded
-// itself, or wraps it together with the last failure. An *Error alone is the server's, or that of a
-// single attempt.
+// itself, or wraps it together with the last failure. If err itself is an *Error, it comes from the
+// server or from a single attempt.
 func endedByDeadline(err error) bool {
 	_, failed := err.(*parley.Error) //nolint:errorlint // only the outermost error tells
 	return !failed && errors.Is(err, context.DeadlineExceeded)
 }
 
-// interrupted returns the error of a call that its context ended, with the previous failure.
+// interrupted converts the error of a call that its context ended, with the last failure before
+// that.
 func interrupted(kind string, err error) *failure {
 	f := &failure{Kind: kind, Message: err.Error()}
 	if e, ok := errors.AsType[*parley.Error](err); ok {
@@ -151,7 +153,7 @@ func interrupted(kind string, err error) *failure {
 	return f
 }
 
-// fromAny converts an error that no context caused.
+// fromAny converts an error that was not caused by the end of a context.
 func fromAny(err error) *failure {
 	e, typed := errors.AsType[*parley.Error](err)
 	switch {

@@ -19,17 +19,18 @@ var requiredActions = map[string][]string{
 	"CreateChannel": {"manage"},
 }
 
-// SetActions sets the actions of a token on all channels. The actions are send, history, subscribe,
-// moderate, send_as and manage. Without actions, the token has none. A token that SetActions was
-// not called for has all of them; because of manage, its user can use members-only channels without
-// being a member. SetActions can be called again at any time, and concurrently.
+// SetActions limits a token to the given actions, which it then has on all channels. The actions
+// are send, history, subscribe, moderate, send_as and manage. Without actions, the token has none.
+// A token that SetActions was not called for has all of them; because of manage, its user can use
+// members-only channels without being a member. SetActions can be called again at any time, and
+// concurrently.
 func (s *Server) SetActions(token string, actions ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.actions[token] = slices.Clone(actions)
 }
 
-// canLocked reports whether the caller's token has one of the actions.
+// canLocked reports whether the caller's token has at least one of the actions.
 func (s *shared) canLocked(ctx context.Context, actions ...string) bool {
 	held, limited := s.actions[tokenOf(ctx)]
 	return !limited || slices.ContainsFunc(actions, func(a string) bool { return slices.Contains(held, a) })
@@ -52,7 +53,8 @@ func missing(field string) error {
 	return errorAt(connect.CodePermissionDenied, parleyv1.ErrorReason_ERROR_REASON_CAPABILITY_MISSING, field, 0)
 }
 
-// admitsLocked reports whether the caller may use a channel.
+// admitsLocked reports whether the caller may use a channel: it is open, or the caller is a member
+// or has manage.
 func (s *shared) admitsLocked(ctx context.Context, l *log) bool {
 	return l.admits(s.userLocked(ctx)) || s.canLocked(ctx, "manage")
 }
@@ -88,8 +90,8 @@ func (s *shared) refusedLocked(ctx context.Context, field string, channels []*pa
 	return notMember(first, refused...)
 }
 
-// notMember returns the error for a caller that is not a member. Its positions list the channels,
-// which are set for subscriptions only.
+// notMember returns the error for a caller that is not a member. Its positions list channels, which
+// only subscriptions pass.
 func notMember(field string, channels ...string) error {
 	detail := &parleyv1.ErrorDetail{Reason: parleyv1.ErrorReason_ERROR_REASON_NOT_MEMBER, Field: field, RequestId: requestID}
 	for _, id := range channels {

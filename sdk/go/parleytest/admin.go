@@ -15,7 +15,7 @@ import (
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 )
 
-// adminHandler implements the parts of AdminService that tests need.
+// adminHandler implements AdminService, except for the methods that Unsupported lists.
 type adminHandler struct {
 	parleyv1connect.UnimplementedAdminServiceHandler
 
@@ -89,7 +89,7 @@ func (h adminHandler) ResumeTopic(ctx context.Context, req *parleyv1.ResumeTopic
 	})
 }
 
-// setPausedLocked pauses or resumes operations. Without operations it returns an error.
+// setPausedLocked pauses the operations of a topic, or resumes them if paused is false.
 func (s *shared) setPausedLocked(name string, operations []parleyv1.TopicOperation, paused bool) (*parleyv1.Topic, error) {
 	t, err := s.topicLocked(name)
 	if err != nil {
@@ -232,8 +232,8 @@ func (h adminHandler) ListDeadLetters(
 	})
 }
 
-// removeLocked removes the selected dead letters from their groups and returns them, at most limit;
-// a negative limit means all. more is true if selected dead letters are left.
+// removeLocked removes the selected dead letters from their groups and returns them, at most limit
+// in total; a negative limit means all. more is true if selected dead letters are left.
 func (s *shared) removeLocked(
 	t *topic, selection *parleyv1.DeadLetterSelection, limit int,
 ) (removed map[*group][]*deadLetter, more bool, err error) {

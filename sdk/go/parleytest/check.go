@@ -15,8 +15,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// violation names the first invalid field of a request, and the limit that it exceeds. The limit is
-// 0 if there is none.
+// violation names the first invalid field of a request, and the limit that it violates. The limit
+// is 0 if the rule has none.
 type violation struct {
 	path  string
 	limit int64
@@ -134,7 +134,7 @@ func checkValue(path string, fd protoreflect.FieldDescriptor, value protoreflect
 	return nil
 }
 
-// wide returns a bound as int64, or nil if it is not set.
+// wide returns n as *int64, or nil if ok is false.
 func wide[T int32 | int64](n T, ok bool) *int64 {
 	if !ok {
 		return nil

@@ -64,7 +64,7 @@ func (h queueHandler) StreamingConsume(
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer h.s.closeConsumer(c)
-	var mu sync.Mutex // held to send
+	var mu sync.Mutex // held while sending
 	over := false
 	defer func() {
 		mu.Lock()
@@ -119,7 +119,9 @@ func (h queueHandler) StreamingConsume(
 
 var errDrop = errors.New("dropped")
 
-// onStream executes one request of a stream, with the fault that the test set.
+// onStream executes one request of a StreamingConsume stream, with the fault that the test set. It
+// returns a nil answer for a successful request without a call id. If drop is true, the stream must
+// be reset.
 func (s *Server) onStream(
 	ctx context.Context, c *consumer, req *parleyv1.StreamingConsumeRequest,
 ) (answer *parleyv1.StreamingAnswer, drop bool) {
@@ -152,7 +154,8 @@ func (s *Server) onStream(
 	return answer, false
 }
 
-// doLocked executes a request of a consumer and returns one result per item.
+// doLocked executes a request of a consumer and returns one result per delivery that the request
+// names.
 func (s *shared) doLocked(c *consumer, req *parleyv1.StreamingConsumeRequest) []*parleyv1.SettleResult {
 	var results []*parleyv1.SettleResult
 	// result appends the result for one item of the list. In a list of tokens the item is the token
@@ -227,7 +230,7 @@ func (c *consumer) extend(token string, timeout time.Duration) error {
 	return nil
 }
 
-// checkNack checks the fields of a nack.
+// checkNack returns an error if a field of a nack is invalid.
 func checkNack(n *parleyv1.NackItem) error {
 	if err := checkForm(n); err != nil {
 		return err
@@ -291,7 +294,7 @@ func (s *Server) closeConsumer(c *consumer) {
 	s.wakeLocked()
 }
 
-// serveConsumer sends frames until the stream ends.
+// serveConsumer sends a stream's frames until ctx ends, sending fails or the stream must end.
 func (s *Server) serveConsumer(ctx context.Context, c *consumer, send func(*parleyv1.ConsumeResponse) error) error {
 	s.mu.Lock()
 	heartbeat := s.heartbeat
@@ -340,8 +343,8 @@ func (s *Server) serveConsumer(ctx context.Context, c *consumer, send func(*parl
 	}
 }
 
-// framesOf returns the next frames of a consumer. next is the time, and changed the channel, of the
-// next check. ended is set if the stream must end.
+// framesOf returns the frames to send to a consumer now. The caller must call it again at next,
+// unless that is zero, and when changed is closed. ended is not nil if the stream must end instead.
 func (s *Server) framesOf(c *consumer) (frames []*parleyv1.ConsumeResponse, next time.Time, changed <-chan struct{}, ended *end) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

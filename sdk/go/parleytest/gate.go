@@ -70,7 +70,8 @@ func (l gatedListener) Accept() (net.Conn, error) {
 	return &gatedConn{Conn: conn, gate: l.gate, closed: make(chan struct{})}, nil
 }
 
-// gatedConn blocks, without an error, while the gate is closed.
+// gatedConn is a connection whose reads and writes block, without an error, while the gate is
+// closed.
 type gatedConn struct {
 	net.Conn
 

@@ -11,26 +11,27 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// group is a consumer group.
+// group is a consumer group. waiting are the messages to deliver, ordered by seq, including those
+// whose retry is not due yet.
 type group struct {
 	name    string
 	topic   *topic
 	waiting []*item
 	dead    []*deadLetter
-	// consumers are the group's live streams.
+	// consumers are the group's live Consume and StreamingConsume streams.
 	consumers []*consumer
 	acked     int64
 	replayed  int64
 }
 
-// deadLetter is a dead letter and the message that it was made of.
+// deadLetter is a dead letter and the message for its replay.
 type deadLetter struct {
 	*parleyv1.DeadLetter
 
 	item *item
 }
 
-// addGroup creates a group at a position; nil means the beginning.
+// addGroup creates a group that starts to read at a position; nil means the beginning.
 func (t *topic) addGroup(name string, start *parleyv1.GroupStart) {
 	g := &group{name: name, topic: t}
 	g.seek(start)
@@ -38,7 +39,8 @@ func (t *topic) addGroup(name string, start *parleyv1.GroupStart) {
 	t.settings.Groups = slices.Sorted(maps.Keys(t.groups))
 }
 
-// seek moves the group to a position; nil means the beginning.
+// seek makes the messages from a position on wait for delivery, with no attempts made, and no
+// others; nil means the beginning.
 func (g *group) seek(start *parleyv1.GroupStart) {
 	g.waiting = nil
 	if start.GetPosition() == parleyv1.StartPosition_START_POSITION_END {
@@ -51,7 +53,7 @@ func (g *group) seek(start *parleyv1.GroupStart) {
 	}
 }
 
-// drop removes a message from the group.
+// drop removes a message from those that wait or are in flight in the group.
 func (g *group) drop(i *item) {
 	g.waiting = slices.DeleteFunc(g.waiting, func(other *item) bool { return other.id == i.id })
 	for _, c := range g.consumers {
@@ -69,7 +71,7 @@ func (g *group) again(i *item, due time.Time, reason, code string) {
 	g.putBack(i)
 }
 
-// putBack inserts a message into the waiting ones, ordered by seq.
+// putBack inserts a message into the waiting ones, which are ordered by seq.
 func (g *group) putBack(i *item) {
 	g.waiting = append(g.waiting, i)
 	slices.SortStableFunc(g.waiting, func(a, b *item) int { return a.seq - b.seq })
@@ -83,7 +85,7 @@ func (g *group) bury(i *item, reason, code string) {
 	}})
 }
 
-// share assigns the partitions to the consumers.
+// share assigns each partition of the topic to one of the group's consumers, in turn.
 func (g *group) share() {
 	for n, c := range g.consumers {
 		var parts []int32

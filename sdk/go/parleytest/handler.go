@@ -210,7 +210,7 @@ func errNoMessage() error {
 }
 
 // page returns the page that begins at the seq in at, or the first page if at is empty. The page's
-// token is the seq at which the next page begins; it is not sealed.
+// token is the plain seq at which the next page begins; the caller must encode it with sealLocked.
 func (l *log) page(req *parleyv1.ListMessagesRequest, at string) *parleyv1.ListMessagesResponse {
 	res := &parleyv1.ListMessagesResponse{HeadSeq: l.head(), Epoch: l.epoch, OldestSeq: l.oldestSeq()}
 	size := min(int(req.GetPageSize()), 1000)

@@ -14,24 +14,26 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// log is one channel. It is guarded by the server's lock.
+// log is one channel with its entries, messages and members. It is guarded by the server's lock.
 type log struct {
 	id      string
 	epoch   string
 	entries []entry
-	// oldest is the first entry that can be read.
+	// oldest is the seq of the first entry that can be read.
 	oldest int64
-	// skip holds how often streams leave an entry out, like a broken server.
+	// skip maps an entry's seq to the number of times that streams will still leave it out, like a
+	// broken server.
 	skip map[int64]int
-	// cover maps the last entry of a range to its first one. Streams send one event for the range.
+	// cover maps the last seq of a range of entries to the first one. Streams send one event for the
+	// range.
 	cover    map[int64]int64
 	messages map[string]*parleyv1.ChannelMessage
-	// byClient maps a user and a client_msg_id to the entry that they stored.
+	// byClient maps a user and a client_msg_id to the seq of the entry that they stored.
 	byClient map[string]int64
 	count    int64
 
 	// made is true once the channel exists, created by a first send or by CreateChannel. created is
-	// the request of CreateChannel.
+	// the request of CreateChannel, or nil.
 	made        bool
 	created     *parleyv1.CreateChannelRequest
 	membersOnly bool
@@ -44,14 +46,15 @@ type log struct {
 type entry struct {
 	msgID string
 	kind  string
-	// content is the message's content after the entry. digest identifies the payload of the call.
+	// content is the message's content after the entry. digest is compared to tell a repeated call
+	// from another one with the same client_msg_id.
 	content, digest string
 	at              time.Time
 }
 
 func (l *log) head() int64 { return int64(len(l.entries)) }
 
-// oldestSeq returns the oldest entry that can be read, or head+1 if there is none.
+// oldestSeq returns the seq of the oldest entry that can be read, or head+1 if there is none.
 func (l *log) oldestSeq() int64 { return min(l.oldest, l.head()+1) }
 
 // expired returns the number of messages that can no longer be read.
@@ -95,8 +98,8 @@ func (s *shared) appendLocked(l *log, user, clientMsgID string, e entry) (seq in
 	return l.head(), false, nil
 }
 
-// sendAsLocked checks what the schema cannot express, and appends a message of the caller, or of
-// the user in from_id.
+// sendAsLocked checks the rules of a send that the proto cannot express, and appends a message of
+// the caller or, if from_id is set, of that user.
 func (s *shared) sendAsLocked(ctx context.Context, req *parleyv1.SendMessageRequest) (*parleyv1.SendMessageResponse, error) {
 	user := s.userLocked(ctx)
 	if req.GetFromId() != "" && req.GetFromId() != user && !s.canLocked(ctx, "send_as") {
@@ -163,7 +166,7 @@ func (s *shared) idOr(clientMsgID string) string {
 	return clientMsgID
 }
 
-// editLocked appends an edit and returns the edited message.
+// editLocked appends an edit by the user, who must be the sender, and returns the edited message.
 func (s *shared) editLocked(user string, req *parleyv1.EditMessageRequest) (*parleyv1.EditMessageResponse, error) {
 	l := s.logLocked(req.GetChannelId())
 	m := l.messages[req.GetMsgId()]
@@ -237,7 +240,8 @@ func (l *log) eventLocked(seq int64) *parleyv1.ChannelEvent {
 	return ev
 }
 
-// Post appends a message as another client would, and returns its seq.
+// Post appends a message of the user from, as another client would, and returns its seq. It fails
+// the test if from may not use the channel.
 func (s *Server) Post(channelID, from, content string) int64 {
 	s.tb.Helper()
 	s.mu.Lock()
@@ -255,7 +259,8 @@ func (s *Server) Post(channelID, from, content string) int64 {
 	return res.GetSeq()
 }
 
-// Contents returns the contents of a channel's messages, in order.
+// Contents returns the current contents of all messages of a channel, in order. That of a recalled
+// message is "".
 func (s *Server) Contents(channelID string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -269,7 +274,7 @@ func (s *Server) Contents(channelID string) []string {
 	return contents
 }
 
-// Messages returns copies of a channel's messages, in order.
+// Messages returns copies of all messages of a channel in their current state, in order.
 func (s *Server) Messages(channelID string) []*parleyv1.ChannelMessage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -283,15 +288,16 @@ func (s *Server) Messages(channelID string) []*parleyv1.ChannelMessage {
 	return messages
 }
 
-// Trim makes the entries before oldest unreadable, so that a subscriber from an earlier position
-// gets a gap.
+// Trim makes the entries with a seq below oldest unreadable, so that a subscriber from an earlier
+// position gets a gap.
 func (s *Server) Trim(channelID string, oldest int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.logLocked(channelID).oldest = oldest
 }
 
-// Restore truncates the log after head and changes its epoch, like the restore of an old backup.
+// Restore removes the entries with a seq above head and changes the log's epoch, like the restore
+// of an old backup.
 func (s *Server) Restore(channelID, epoch string, head int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -314,14 +320,16 @@ func (s *Server) Restore(channelID, epoch string, head int64) {
 	}
 }
 
-// Skip makes streams leave an entry out the next n times, like a broken server.
+// Skip makes Subscribe streams leave out the entry with this seq the next n times that it is due,
+// like a broken server.
 func (s *Server) Skip(channelID string, seq int64, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.logLocked(channelID).skip[seq] = n
 }
 
-// Cover makes streams send one event for the entries from..to: that of to.
+// Cover makes Subscribe streams send one event for the entries from..to, both inclusive: that of
+// the entry to.
 func (s *Server) Cover(channelID string, from, to int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -87,8 +87,8 @@ func (h handler) CreateChannel(
 	})
 }
 
-// repeats returns nil if a request repeats the one that created the channel, and else the error for
-// it.
+// repeats returns nil if a request repeats the one that created the channel, else the error to
+// answer it with.
 func (l *log) repeats(user string, req *parleyv1.CreateChannelRequest) error {
 	key := req.GetIdempotencyKey()
 	members := func(r *parleyv1.CreateChannelRequest) []string {
@@ -120,7 +120,7 @@ func (l *log) info() *parleyv1.ChannelInfo {
 	}
 }
 
-// madeLocked returns the channel, or an error if it does not exist.
+// madeLocked returns the channel, or an error if neither a send nor CreateChannel has created it.
 func (s *shared) madeLocked(channelID string) (*log, error) {
 	if l := s.logLocked(channelID); l.made {
 		return l, nil
@@ -185,8 +185,8 @@ func (h handler) RemoveMembers(
 	})
 }
 
-// pageLocked returns a page of sorted ids, and the token of the next page. The token is empty if
-// there is none. A size of 0 means preset; more than most means most.
+// pageLocked returns the page of the sorted ids that follows token, and the token of the next page,
+// or "" if there is none. A size of 0 means preset; more than most means most.
 func (s *Server) pageLocked(
 	ctx context.Context, ids []string, query, token string, size, preset, most int32,
 ) (page []string, next string, err error) {

@@ -10,8 +10,8 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// pageToken is the content of a page token. Query, User and Epoch are those of the list. Last is
-// the position at which the next page continues; its meaning depends on the list.
+// pageToken is the content of a page token. Query, User and Epoch are those of the list call. Last
+// is the place in the list at which the next page continues: a seq or an id.
 type pageToken struct {
 	Query, User, Epoch, Last string
 }
@@ -22,8 +22,8 @@ func (s *shared) sealLocked(ctx context.Context, query, epoch, last string) stri
 	return base64.RawURLEncoding.EncodeToString(data)
 }
 
-// openLocked returns the position in a page token. It returns "" if text is empty, and an error if
-// the token is malformed or of another user, query or epoch.
+// openLocked returns the Last of a page token. It returns "" if text is empty, and an error if the
+// token is malformed or of another user, query or epoch.
 func (s *shared) openLocked(ctx context.Context, text, query, epoch string) (last string, err error) {
 	if text == "" {
 		return "", nil

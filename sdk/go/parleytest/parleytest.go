@@ -37,11 +37,12 @@ import (
 
 // Fault describes how a call fails.
 type Fault struct {
-	// Err is returned to the client instead of the answer.
+	// Err is returned to the client instead of the answer, unless Drop is set.
 	Err error
 	// Drop resets the HTTP stream instead of answering.
 	Drop bool
-	// Applied executes the call first: only its answer is lost.
+	// Applied executes the call before it fails, so that only its answer is lost. It has no effect on
+	// the opening of a stream.
 	Applied bool
 }
 
@@ -74,9 +75,10 @@ type Server struct {
 type shared struct {
 	mu       sync.Mutex // guards the fields below, and those of the nodes
 	channels map[string]*log
-	// streams are the Subscribe streams.
+	// streams are the live Subscribe streams, by id.
 	streams map[string]*stream
-	// topics are the queues' topics. consumers are the Consume streams of their groups.
+	// topics are the queues' topics. consumers are the live Consume and StreamingConsume streams of
+	// their groups, by id.
 	topics    map[string]*topic
 	consumers map[string]*consumer
 	tokens    map[string]bool
@@ -162,7 +164,8 @@ func (s *Server) serve(listener net.Listener) {
 	}()
 }
 
-// Kill closes all connections and stops listening. Acknowledged data is kept.
+// Kill closes all connections of this server and stops listening. Messages and all other data are
+// kept for Restart.
 func (s *Server) Kill() {
 	s.mu.Lock()
 	server, served := s.http, s.served
@@ -214,14 +217,15 @@ func (s *Server) SetPageSize(n int) {
 // Fault sets the function that decides which calls fail. Without a function, and when it returns
 // nil, calls succeed. method is the name of the call, for example SendMessage. For each item of a
 // batch the function is called again, with SendMessages/<client_msg_id>, Produce/<payload> or
-// Schedule/<payload>. It must not call the server.
+// Schedule/<payload>. It must not call methods of the Server, which is locked meanwhile.
 func (s *Server) Fault(f func(method string, req proto.Message) *Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fault = f
 }
 
-// FaultTimes makes the next n calls of a method fail. It replaces the function of Fault.
+// FaultTimes makes the next n calls of a method fail with fault. It replaces the function that
+// Fault set.
 func (s *Server) FaultTimes(n int, method string, fault Fault) {
 	var mu sync.Mutex
 	s.Fault(func(m string, _ proto.Message) *Fault {
@@ -255,14 +259,15 @@ func (s *Server) SetTokens(tokens ...string) {
 	s.wakeLocked()
 }
 
-// SetHeartbeat sets the heartbeat interval of new streams.
+// SetHeartbeat sets the heartbeat interval of new streams of this server. The default is 15 s.
 func (s *Server) SetHeartbeat(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.heartbeat = d
 }
 
-// SetSilent makes streams send nothing more, including heartbeats, without ending.
+// SetSilent makes streams of this server send nothing, not even heartbeats, without ending, until
+// it is called with false.
 func (s *Server) SetSilent(on bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -270,7 +275,7 @@ func (s *Server) SetSilent(on bool) {
 	s.wakeLocked()
 }
 
-// SetRepeat makes Subscribe streams send each frame of events twice.
+// SetRepeat makes Subscribe streams of this server send each frame of events twice.
 func (s *Server) SetRepeat(on bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -282,7 +287,7 @@ func (s *Server) EndStreams(err error) {
 	s.endStreams(end{err: err, drop: err == nil})
 }
 
-// Advise ends all live Subscribe streams of this server with the advice to reconnect.
+// Advise ends all live Subscribe streams of this server with the advice to reconnect within a time.
 func (s *Server) Advise(within time.Duration) {
 	s.endStreams(end{advice: &parleyv1.Reconnect{Within: durationpb.New(within)}})
 }
@@ -318,14 +323,15 @@ func (s *Server) Connections() int {
 	return s.conns
 }
 
-// Requests returns copies of all requests so far, in order.
+// Requests returns copies of all requests that this server has received, in order, including those
+// that it refused. Calls of Unsupported methods are left out.
 func (s *Server) Requests() []proto.Message {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]proto.Message(nil), s.requests...)
 }
 
-// RequestsOf returns the server's Requests of one type.
+// RequestsOf returns those of the server's Requests that are of type T.
 func RequestsOf[T proto.Message](s *Server) []T {
 	var all []T
 	for _, r := range s.Requests() {
@@ -366,7 +372,8 @@ func (s *Server) begin(method, token string, req proto.Message) (*Fault, error) 
 	return fault, nil
 }
 
-// Error returns an error like Parley's own, with a detail that contains the reason.
+// Error returns an error like Parley's own, with a detail that contains the reason and whether it
+// is retryable.
 func Error(code connect.Code, reason parleyv1.ErrorReason) *connect.Error {
 	return ErrorDetail(code, &parleyv1.ErrorDetail{Reason: reason, Retryable: reason >= 100, RequestId: requestID})
 }
@@ -393,7 +400,7 @@ func errorAt(code connect.Code, reason parleyv1.ErrorReason, field string, limit
 	})
 }
 
-// requestID is the request id in the details of all errors.
+// requestID is the request id in the details of all errors that the server makes itself.
 const requestID = "test-request"
 
 type tokenKey struct{}

@@ -12,7 +12,7 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// itemError converts an error to that of an item. It returns nil for nil.
+// itemError converts an error of a call to that of one item of a batch. It returns nil for nil.
 func itemError(err error) *parleyv1.ItemError {
 	var ce *connect.Error
 	if err == nil || !asConnect(err, &ce) {
@@ -27,8 +27,8 @@ func itemError(err error) *parleyv1.ItemError {
 	return item
 }
 
-// prefixField adds the path of a list item to the field of its error. It changes nothing if err is
-// nil or names no field.
+// prefixField puts item, the path of a list item such as messages[3], before the field in the
+// item's error. It returns err. It changes nothing if err is nil or names no field.
 func prefixField(err *parleyv1.ItemError, item string) *parleyv1.ItemError {
 	if d := err.GetDetail(); d.GetField() != "" {
 		d.Field = item + "." + d.GetField()
@@ -36,7 +36,7 @@ func prefixField(err *parleyv1.ItemError, item string) *parleyv1.ItemError {
 	return err
 }
 
-// storable returns the topic, or an error if producing to it is paused.
+// storable returns the topic, or an error if it does not exist or producing to it is paused.
 func (s *shared) storable(name string) (*topic, error) {
 	t, err := s.topicLocked(name)
 	if err != nil {
@@ -48,8 +48,8 @@ func (s *shared) storable(name string) (*topic, error) {
 	return t, nil
 }
 
-// storeLocked stores an item of a batch, with the fault that the test set. The fault function is
-// called with the method's name, a slash and the payload.
+// storeLocked stores an item of a batch that is due at the given time, with the fault that the test
+// set. The fault function is called with the method's name, a slash and the payload.
 func (s *Server) storeLocked(
 	t *topic, method string, msg *parleyv1.QueueMessage, due time.Time,
 ) (i *item, duplicate bool, err error) {

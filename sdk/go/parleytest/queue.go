@@ -26,11 +26,13 @@ type topic struct {
 	later []*item
 	keys  map[string]*item
 	seq   int
-	// turn counts the calls, for the partition of messages without keys.
+	// turn counts the produce and schedule calls. It selects the partition of messages without any
+	// key.
 	turn int
 }
 
-// item is a message of a topic, or its state in one group.
+// item is a message of a topic. Each group has an item of its own for it, with the group's
+// attempts.
 type item struct {
 	id        string
 	seq       int
@@ -42,14 +44,15 @@ type item struct {
 	attempt int32
 }
 
-// consumer is a Consume stream of a group.
+// consumer is a live Consume or StreamingConsume stream of a group.
 type consumer struct {
 	id    string
 	node  *Server
 	group *group
 	name  string
 	token string
-	// timeout is the ack timeout.
+	// timeout is the ack timeout. messages and bytes are the credits granted so far, sent and
+	// sentBytes those used.
 	timeout         time.Duration
 	messages, bytes int64
 	sent, sentBytes int64
@@ -63,7 +66,7 @@ type consumer struct {
 	end     *end
 }
 
-// held is a delivery in flight.
+// held is a delivery in flight. Without a settlement or an extension it times out at until.
 type held struct {
 	*item
 
@@ -71,7 +74,7 @@ type held struct {
 }
 
 // AddTopic creates a topic with the given number of partitions, and with consumer groups that start
-// at its beginning. It replaces a topic of the same name.
+// at its beginning. It replaces a topic of the same name, with its messages.
 func (s *Server) AddTopic(name string, partitions int, groups ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -180,9 +183,9 @@ func (s *Server) DeadLetters(topicName, groupName string) []*parleyv1.DeadLetter
 	return letters
 }
 
-// LoseLeases takes the deliveries in flight from the consumers of a group, as if their leases had
-// expired. The consumers are not notified: a settlement fails with LEASE_LOST. The messages are
-// delivered again.
+// LoseLeases takes all deliveries in flight from the consumers of a group, as if their leases had
+// expired. The consumers are not notified: their settlements fail with LEASE_LOST. The messages are
+// delivered again, or become dead letters if they have no attempts left.
 func (s *Server) LoseLeases(topicName, groupName string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -196,8 +199,8 @@ func (s *Server) LoseLeases(topicName, groupName string) {
 	s.wakeLocked()
 }
 
-// EndConsumers ends the live streams of a group on this server with err, or resets them if err is
-// nil.
+// EndConsumers ends a group's live Consume and StreamingConsume streams on this server with err, or
+// resets them if err is nil.
 func (s *Server) EndConsumers(topicName, groupName string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -262,7 +265,7 @@ func (t *topic) store(msg *parleyv1.QueueMessage, due time.Time) (i *item, dupli
 	return i, false, nil
 }
 
-// partition returns the message's partition. It chooses the partition like the real server.
+// partition returns the partition of a message, which is the one that the real server would choose.
 func (t *topic) partition(msg *parleyv1.QueueMessage) int32 {
 	n := t.settings.GetPartitions()
 	by := msg.GetKey()
@@ -293,8 +296,8 @@ func (t *topic) appear(i *item) {
 	}
 }
 
-// advance makes due messages appear. It returns when the next one is due, or the zero time if there
-// is none.
+// advance makes scheduled messages appear that are due at now. It returns when the next one is due,
+// or the zero time if there is none.
 func (t *topic) advance(now time.Time) time.Time {
 	var next time.Time
 	slices.SortStableFunc(t.later, func(a, b *item) int { return a.due.Compare(b.due) })
@@ -310,7 +313,8 @@ func (t *topic) advance(now time.Time) time.Time {
 	return next
 }
 
-// releaseAll returns the consumer's deliveries in flight to its group.
+// releaseAll returns the consumer's deliveries in flight to its group, for another attempt if any
+// is left.
 func (c *consumer) releaseAll() {
 	for _, token := range slices.Sorted(maps.Keys(c.flight)) {
 		i := c.flight[token].item

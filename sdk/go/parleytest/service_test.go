@@ -7,7 +7,8 @@ import (
 	"github.com/parleyhq/parley/sdk/go/parleytest/servicetest"
 )
 
-// TestService runs the suite that the real server also passes.
+// TestService checks that parleytest passes the suite in servicetest, which the real server also
+// passes.
 func TestService(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)

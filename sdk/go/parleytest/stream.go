@@ -29,7 +29,8 @@ type stream struct {
 	end     *end
 }
 
-// place is the position of a stream in a channel.
+// place is the position of a Subscribe stream in a channel. begun is true once the channel's state
+// was sent.
 type place struct {
 	live  bool
 	after int64
@@ -37,7 +38,8 @@ type place struct {
 	begun bool
 }
 
-// end describes how the test ends a stream.
+// end describes how a stream ends: with the advice to reconnect, reset if drop is set, or with err,
+// which may be nil.
 type end struct {
 	err    error
 	drop   bool
@@ -190,7 +192,8 @@ func btoi(b bool) int {
 	return 0
 }
 
-// collect returns the events that the stream sends next. changed is closed when there may be more.
+// collect returns the events that the stream sends next, or in ended how it must end. changed is
+// closed when there may be more.
 func (s *Server) collect(one *stream) (events []*parleyv1.ChannelEvent, ended *end, changed <-chan struct{}, silent, repeat bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -229,7 +232,8 @@ func (l *log) advance(p *place) []*parleyv1.ChannelEvent {
 	return events
 }
 
-// start returns a channel's state. If entries after the position cannot be sent, a gap follows it.
+// start returns the ChannelState event that begins a channel on a stream. If the stream cannot
+// continue from the requested position, a gap follows.
 func (l *log) start(p *place) []*parleyv1.ChannelEvent {
 	p.begun = true
 	from, reason := p.after, parleyv1.GapReason_GAP_REASON_UNSPECIFIED

@@ -47,9 +47,9 @@ const (
 	Consume Operation = parleyv1.TopicOperation_TOPIC_OPERATION_CONSUME
 )
 
-// Start is a position in a topic at which a group starts to read: FromBeginning, FromEnd or
-// FromTime. The zero value is no position: CreateGroup then starts at the beginning, and SeekGroup
-// returns parley.ErrInvalidField.
+// Start is a position in a topic at which a consumer group starts to read: FromBeginning, FromEnd
+// or FromTime. The zero value is no position: CreateGroup then starts at the beginning, and
+// SeekGroup returns parley.ErrInvalidField.
 type Start struct{ wire *parleyv1.GroupStart }
 
 // FromBeginning returns the position of the oldest stored message.
@@ -96,8 +96,8 @@ func adminCall[Req, Res any](
 	return res, err
 }
 
-// CreateTopic creates a topic and returns it. An existing topic does not change and is
-// parley.ErrTopicExists.
+// CreateTopic creates a topic and returns it. If the topic exists, it returns parley.ErrTopicExists
+// and changes nothing.
 func (a *Admin) CreateTopic(ctx context.Context, t *Topic) (*Topic, error) {
 	res, err := adminCall(ctx, a, "CreateTopic",
 		func(ctx context.Context, s *link.Services, r *parleyv1.CreateTopicRequest) (*parleyv1.CreateTopicResponse, error) {

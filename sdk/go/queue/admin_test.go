@@ -44,8 +44,8 @@ func TestPauseAndResume(t *testing.T) {
 	}
 }
 
-// letters creates a topic with five dead letters in each of the groups g and h. It returns the ids
-// of those of g.
+// letters creates the topic jobs with five dead letters in each of the groups g and h. It returns
+// the ids of those of g, oldest first.
 func letters(t *testing.T, s *parleytest.Server, c *parley.Client) []string {
 	t.Helper()
 	s.AddTopic("jobs", 2, "g", "h")
@@ -127,8 +127,8 @@ func TestDeadLetterSelection(t *testing.T) {
 	}
 }
 
-// TestGroupStartPositions creates groups and moves them. A seek without a position must
-// fail.
+// TestGroupStartPositions creates a group at each kind of Start, and seeks another group there.
+// With the zero Start a new group must start at the beginning, and a seek must fail.
 func TestGroupStartPositions(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -164,7 +164,8 @@ func TestGroupStartPositions(t *testing.T) {
 	}
 }
 
-// TestDefaultPartitioner checks that the default partitioner lets a topic grow.
+// TestDefaultPartitioner checks that a topic created without settings has 8 partitions and the
+// consistent hash partitioner, which keeps the messages of one key in one partition.
 func TestDefaultPartitioner(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -185,8 +186,8 @@ func TestDefaultPartitioner(t *testing.T) {
 	}
 }
 
-// TestTrimKeep removes settled messages, then unsettled ones too, and nothing without a
-// Keep.
+// TestTrimKeep checks that Trim removes settled messages only, with WithUnsettled also unsettled
+// ones, and that it fails for the zero Keep.
 func TestTrimKeep(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)

@@ -9,8 +9,8 @@ import (
 	"github.com/parleyhq/parley/sdk/go/internal/link"
 )
 
-// CreateGroup creates a consumer group. The zero Start means the beginning. An existing group does
-// not change and is parley.ErrGroupExists.
+// CreateGroup creates a consumer group. The zero Start means the beginning. If the group exists, it
+// returns parley.ErrGroupExists and changes nothing.
 func (a *Admin) CreateGroup(ctx context.Context, topic, group string, start Start) error {
 	_, err := adminCall(ctx, a, "CreateGroup",
 		func(ctx context.Context, s *link.Services, r *parleyv1.CreateGroupRequest) (*parleyv1.CreateGroupResponse, error) {
@@ -50,12 +50,12 @@ func (a *Admin) Partitions(ctx context.Context, topic, group string) ([]*Partiti
 	return res.GetPartitions(), err
 }
 
-// PendingOrder is the order of Pending.
+// PendingOrder is the order in which Pending yields deliveries.
 type PendingOrder = parleyv1.PendingOrder
 
-// The orders.
+// The orders of Pending.
 const (
-	// ByIdle yields the longest idle delivery first.
+	// ByIdle yields first the delivery that was delivered the longest time ago.
 	ByIdle PendingOrder = parleyv1.PendingOrder_PENDING_ORDER_IDLE
 	// ByAttempts yields the delivery with the most attempts first.
 	ByAttempts PendingOrder = parleyv1.PendingOrder_PENDING_ORDER_ATTEMPTS
@@ -74,8 +74,8 @@ func (a *Admin) Pending(ctx context.Context, topic, group string, order PendingO
 }
 
 // DeadLetters iterates over the dead letters of a group, newest first. An empty group means all
-// groups. A group that does not exist and left no dead letters is parley.ErrGroupNotFound. Each
-// page is a call. If a call fails, the iteration ends with its error.
+// groups. It fails with parley.ErrGroupNotFound for a group that does not exist and left no dead
+// letters. Each page is a call. If a call fails, the iteration ends with its error.
 func (a *Admin) DeadLetters(ctx context.Context, topic, group string) iter.Seq2[*DeadMessage, error] {
 	return link.Pages(func(token string) ([]*DeadMessage, string, error) {
 		res, err := adminCall(ctx, a, "ListDeadLetters",
@@ -126,8 +126,8 @@ func WithPartition(partition int) ReplayOption {
 
 // ReplayDeadLetters returns dead letters to their groups, the oldest of each partition first. Each
 // is replayed once, however often the call is repeated. It returns how many it replayed, and
-// whether there may be more. If an answer was lost, the number counts only the last attempt. A
-// group that does not exist is parley.ErrGroupNotFound, even if it left dead letters.
+// whether there may be more. If an answer was lost, the number counts only the last attempt. It
+// returns parley.ErrGroupNotFound for a group that does not exist, even if it left dead letters.
 func (a *Admin) ReplayDeadLetters(
 	ctx context.Context, topic string, letters Selection, opts ...ReplayOption,
 ) (replayed int64, more bool, err error) {
@@ -144,7 +144,8 @@ func (a *Admin) ReplayDeadLetters(
 
 // PurgeDeadLetters deletes dead letters and returns how many. If an answer was lost, the number
 // counts only the last attempt. It returns parley.ErrConfirmationRequired if confirm is not the
-// topic's name. A group that does not exist and left no dead letters is parley.ErrGroupNotFound.
+// topic's name, and parley.ErrGroupNotFound for a group that does not exist and left no dead
+// letters.
 func (a *Admin) PurgeDeadLetters(ctx context.Context, topic string, letters Selection, confirm string) (int64, error) {
 	res, err := adminCall(ctx, a, "PurgeDeadLetters",
 		func(ctx context.Context, s *link.Services, r *parleyv1.PurgeDeadLettersRequest) (*parleyv1.PurgeDeadLettersResponse, error) {

@@ -19,8 +19,8 @@ type nilError struct{ text string }
 
 func (e *nilError) Error() string { return e.text }
 
-// TestBrokenHandlers has handlers return a nil pointer as an error, and end their goroutine. Each
-// must fail only its own delivery.
+// TestBrokenHandlers runs handlers that return an error whose Error method panics, or that end
+// their goroutine. Each must only fail its own delivery.
 func TestBrokenHandlers(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, opts ...queue.WorkerOption) {

@@ -73,8 +73,8 @@ func TestProducersWaitForAPausedTopic(t *testing.T) {
 	}
 }
 
-// TestSendUsesCallerDeadline joins two callers in a batch, of which one has more time than the
-// default deadline.
+// TestSendUsesCallerDeadline joins two callers in a batch: one with a deadline of its own and one
+// with the shorter call timeout. Each must wait until its own deadline.
 func TestSendUsesCallerDeadline(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -119,8 +119,8 @@ func TestSendUsesCallerDeadline(t *testing.T) {
 	}
 }
 
-// TestWorkersHaveNoDeadline opens a worker's stream, and repeats its calls, for longer than the
-// default deadline.
+// TestWorkersHaveNoDeadline makes a worker retry its stream and its grants of credits for longer
+// than the call timeout. It must not give up.
 func TestWorkersHaveNoDeadline(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)

@@ -27,17 +27,19 @@ var failureCode = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
 // Handler handles one delivery. A nil error acknowledges it. An error or a panic nacks it: the
 // message is retried after the topic's backoff, or according to RetryAfter, DeadLetter and Code.
 //
-// ctx carries the values of Run's context and the trace of the producer. It ends when the delivery
-// is lost. Then errors.Is(context.Cause(ctx), parley.ErrLeaseLost) holds, and another worker may
-// handle the same message.
+// ctx carries the values of Run's context and the trace of the producer. It ends at the handler
+// timeout, at the stop timeout of a stopping worker, and when the delivery is lost. In the last
+// case errors.Is(context.Cause(ctx), parley.ErrLeaseLost) holds, and another worker may handle the
+// same message.
 type Handler func(ctx context.Context, d *Delivery) error
 
 // Middleware wraps a Handler.
 type Middleware func(next Handler) Handler
 
-// ErrRelease releases the message if a handler returns or wraps it. The delivery does not count as
-// an attempt, and the message is delivered again at once, to this or another worker. Use it only in
-// a worker that is about to stop; otherwise the message is delivered again and again.
+// ErrRelease releases the message if a handler returns it or an error that wraps it. The delivery
+// does not count as an attempt, and the message is delivered again at once, to this or another
+// worker. Use it only in a worker that is about to stop; otherwise the message is delivered again
+// and again.
 var ErrRelease = errors.New("parley: message released")
 
 // HandlerError is a handler's error that sets what happens to the message. RetryAfter, DeadLetter
@@ -49,9 +51,9 @@ type HandlerError struct {
 	// Delay is the time until the next attempt. nil means the Delay of a wrapped HandlerError, or
 	// else the topic's backoff.
 	Delay *time.Duration
-	// Code is the application's failure code: up to 64 of A-Z a-z 0-9 _ . -. An invalid code is
-	// ignored. With one of the topic's non-retryable codes the message becomes a dead letter at
-	// once.
+	// Code is the application's failure code: up to 64 characters of A-Z a-z 0-9 _ . -. An invalid
+	// code is ignored, and an empty one means none. With one of the topic's non-retryable codes the
+	// message becomes a dead letter at once.
 	Code string
 	// DeadLetter makes the message a dead letter, regardless of the attempts left.
 	DeadLetter bool
@@ -101,18 +103,18 @@ func (h Handler) call(ctx context.Context, d *Delivery) (err error) {
 		}
 	}()
 	if err = h(ctx, d); err != nil {
-		_ = nackOf("", err) // panics now, if it would panic later
+		_ = nackOf("", err) // if err.Error panics, it does so here, where it is recovered
 	}
 	return err
 }
 
-// release returns the nack of a delivery that no handler has started.
+// release returns the nack that releases a delivery, which does not count as an attempt.
 func release(token string) *parleyv1.NackItem {
 	return &parleyv1.NackItem{Token: token, Outcome: &parleyv1.NackItem_Release{Release: &parleyv1.NackRelease{}}}
 }
 
-// nackOf returns the nack of a delivery whose handler failed. It omits or truncates values that the
-// server would refuse.
+// nackOf returns the nack of a delivery whose handler returned err. It omits or truncates values
+// that the server would refuse.
 func nackOf(token string, err error) *parleyv1.NackItem {
 	if errors.Is(err, ErrRelease) {
 		return release(token)
@@ -141,7 +143,7 @@ func nackOf(token string, err error) *parleyv1.NackItem {
 	return n
 }
 
-// reasonOf returns an error's text, cut to the maximum length of a nack's reason.
+// reasonOf returns an error's text as valid UTF-8, cut to the maximum length of a nack's reason.
 func reasonOf(err error) string {
 	text := strings.ToValidUTF8(err.Error(), "\uFFFD")
 	if len(text) <= maxReason {

@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// testContext returns a context that ends a little before the test's deadline.
+// testContext returns a context that ends after 30 s or with the test.
 func testContext(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -36,7 +36,7 @@ func newClient(t *testing.T, addr string, opts ...parley.Option) *parley.Client 
 	return c
 }
 
-// eventually polls until check returns nil.
+// eventually polls until check returns nil. After 20 s it fails the test.
 func eventually(t *testing.T, check func() error) {
 	t.Helper()
 	var err error
@@ -48,7 +48,8 @@ func eventually(t *testing.T, check func() error) {
 	t.Fatalf("not in time: %v", err)
 }
 
-// settledAll waits until a group has acknowledged n messages and has no unsettled ones.
+// settledAll waits until a group has acknowledged n messages and has no unsettled ones. Dead
+// letters count as settled.
 func settledAll(t *testing.T, s *parleytest.Server, topic, group string, n int) {
 	t.Helper()
 	eventually(t, func() error {
@@ -80,7 +81,7 @@ func work(t *testing.T, c *parley.Client, topic, group string, h queue.Handler, 
 	return w
 }
 
-// finish stops the worker and returns the error of Run.
+// finish stops the worker, waits for it and returns the error of Run. It can be called again.
 func (w *working) finish() error {
 	w.once.Do(func() {
 		w.stop()
@@ -93,7 +94,7 @@ func (w *working) finish() error {
 	return w.err
 }
 
-// record holds the deliveries of a handler. Safe for concurrent use.
+// record is a handler that acknowledges and keeps its deliveries. Safe for concurrent use.
 type record struct {
 	mu  sync.Mutex
 	all []*queue.Delivery

@@ -9,7 +9,7 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// joiner joins single messages into batches. Safe for concurrent use.
+// joiner joins the messages of concurrent Sends into batches. Safe for concurrent use.
 type joiner struct {
 	linger time.Duration
 	// messages bounds a batch. batches bounds the batches in flight; one more is gathered
@@ -17,7 +17,8 @@ type joiner struct {
 	messages, batches int
 	do                func(ctx context.Context, b *joinedBatch)
 	work              sync.WaitGroup
-	// life is the parent of the batches' contexts. It ends when Close gives up.
+	// life is the parent of the batches' contexts. It ends when Close has finished, or when the
+	// context of Close ends.
 	life context.Context //nolint:containedctx // of all batches
 	end  context.CancelFunc
 
@@ -26,7 +27,7 @@ type joiner struct {
 	// gathering is the batch that accepts messages. nil if there is none.
 	gathering *joinedBatch
 	underWay  int
-	// room is closed when a full batch is sent.
+	// room is closed and replaced when the gathering batch is sent, after which a new one has room.
 	room chan struct{}
 }
 
@@ -38,7 +39,7 @@ type joinedBatch struct {
 	timer    *time.Timer
 	// overdue is true once the batch has waited for the linger time.
 	overdue bool
-	// waiting counts the callers that wait. When the last one leaves, the batch is cancelled.
+	// waiting counts the callers that wait. When none is left, a batch in flight is cancelled.
 	waiting int
 	ctx     context.Context //nolint:containedctx // of the batch's call
 	cancel  context.CancelFunc
@@ -55,7 +56,7 @@ func newJoiner(cfg producerConfig, do func(ctx context.Context, b *joinedBatch))
 // slot is the place of one message in a batch.
 type slot struct {
 	answer chan Result
-	// failure is the message's last retryable failure: an error, or nil.
+	// failure points to the message's last failure that left it pending, or is nil.
 	failure atomic.Pointer[error]
 }
 
@@ -64,7 +65,8 @@ func (b *joinedBatch) answer(i int, r *Receipt, err error) {
 	b.slots[i].answer <- Result{Receipt: r, Err: err}
 }
 
-// fail records a retryable failure of message i.
+// fail records a failure that left message i pending: its own retryable one, or that of the whole
+// request.
 func (b *joinedBatch) fail(i int, err error) { b.slots[i].failure.Store(&err) }
 
 // send adds a message to a batch and waits for its answer. If ctx ends first, it returns the error
@@ -89,7 +91,8 @@ func (j *joiner) send(ctx context.Context, m *parleyv1.QueueMessage) (r Receipt,
 	}
 }
 
-// join adds a message to the batch that is being gathered. It blocks until that batch has room.
+// join adds a message to the batch that is being gathered. While that batch is full, it blocks
+// until it is sent, or until ctx ends.
 func (j *joiner) join(ctx context.Context, m *parleyv1.QueueMessage) (*joinedBatch, *slot, error) {
 	for {
 		if err := ctx.Err(); err != nil {
@@ -140,9 +143,9 @@ func (j *joiner) beginLocked() *joinedBatch {
 	return b
 }
 
-// goLocked sends the batch that is being gathered, if it is time. If no other batch is in flight,
-// it is sent at once. Otherwise it waits until it is full or overdue, and until fewer than
-// j.batches are in flight.
+// goLocked starts the call of the batch that is being gathered, if it is time. If no other batch is
+// in flight, it is sent at once. Otherwise it waits until it is full or overdue, and until fewer
+// than j.batches are in flight.
 func (j *joiner) goLocked() {
 	b := j.gathering
 	if b == nil || len(b.requests) == 0 || j.underWay >= j.batches ||
@@ -167,7 +170,7 @@ func (j *joiner) goLocked() {
 	})
 }
 
-// leave records that a caller no longer waits.
+// leave records that a caller of send no longer waits for its answer.
 func (j *joiner) leave(b *joinedBatch) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -46,16 +46,18 @@ func consumerName() string {
 	return host[:min(len(host), 48)] + "-" + rand.Text()[:6]
 }
 
-// WithConcurrency sets how many handlers may run at once, at least 1. The default is 16.
+// WithConcurrency sets how many handlers of the worker may run at once, at least 1. The default is
+// 16.
 func WithConcurrency(n int) WorkerOption { return func(c *workerConfig) { c.concurrency = max(n, 1) } }
 
-// WithConsumerName sets the worker's name that operators see: 1 to 64 of A-Z a-z 0-9 _ -. The
-// default is the host's name and a random suffix.
+// WithConsumerName sets the worker's name that operators see: 1 to 64 characters of A-Z a-z 0-9 _
+// -. The default is the host's name and a random suffix.
 func WithConsumerName(name string) WorkerOption { return func(c *workerConfig) { c.consumer = name } }
 
 // WithWindow sets how many unsettled messages, and how many bytes of their payloads, keys and
-// headers, the server may deliver. For messages the maximum is 10,000 and the default twice the
-// concurrency. For bytes the maximum is 64 MiB and the default 8 MiB. 0 or less keeps the default.
+// headers, this worker may hold at a time. For messages the maximum is 10,000 and the default twice
+// the concurrency. For bytes the maximum is 64 MiB and the default 8 MiB. 0 or less keeps the
+// default.
 func WithWindow(messages int, bytes int64) WorkerOption {
 	return func(c *workerConfig) {
 		if messages > 0 {
@@ -87,8 +89,8 @@ func WithStopTimeout(d time.Duration) WorkerOption {
 	return func(c *workerConfig) { c.stopTimeout = max(d, 0) }
 }
 
-// WithMiddleware wraps the handler. The first middleware is the outermost. It may be used several
-// times.
+// WithMiddleware wraps the handler. The first middleware is the outermost. The option may be used
+// several times.
 func WithMiddleware(m ...Middleware) WorkerOption {
 	return func(c *workerConfig) { c.middleware = append(c.middleware, m...) }
 }

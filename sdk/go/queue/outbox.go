@@ -9,11 +9,12 @@ import (
 )
 
 const (
-	// gatherItems and gatherFor bound the number and the age of settlements that wait while a
-	// request is in flight.
+	// gatherItems and gatherFor bound the number and the age of settlements that wait while a batch is
+	// in flight.
 	gatherItems = 256
 	gatherFor   = 5 * time.Millisecond
-	// maxUnanswered is the maximum number of requests in flight.
+	// maxUnanswered is the maximum number of batches in flight. A batch is up to two requests: one of
+	// acks, one of nacks.
 	maxUnanswered = 8
 )
 
@@ -27,20 +28,21 @@ type settlement struct {
 // does no harm.
 type credits struct {
 	window, windowBytes int64
-	// freed counts the messages that were settled or lost since the stream began. told is the part
-	// of it that was granted to the server.
+	// freed and freedBytes count the messages that were settled or lost since the stream began. told
+	// and toldBytes are their values at the last grant to the server.
 	freed, freedBytes, told, toldBytes int64
 }
 
 func newCredits(messages, bytes int64) credits { return credits{window: messages, windowBytes: bytes} }
 
-// free records that a message of this size is settled or lost.
+// free records that a message of size credit bytes is settled or lost.
 func (c *credits) free(size int64) {
 	c.freed++
 	c.freedBytes += size
 }
 
-// grant returns the totals to send. It returns nil while less than a quarter of the window is free.
+// grant returns the totals to send. It returns nil if less than a quarter of the window was freed
+// since the last grant.
 func (c *credits) grant() *parleyv1.StreamingCredits {
 	if 4*(c.freed-c.told) < c.window && 4*(c.freedBytes-c.toldBytes) < c.windowBytes {
 		return nil
@@ -49,8 +51,9 @@ func (c *credits) grant() *parleyv1.StreamingCredits {
 	return &parleyv1.StreamingCredits{TotalMessages: c.window + c.freed, TotalBytes: c.windowBytes + c.freedBytes}
 }
 
-// outbox gathers settlements into requests. While no request is in flight, a settlement is sent at
-// once. Otherwise it waits until there are 256 of them, or for 5 ms. Safe for concurrent use.
+// outbox gathers settlements into batches. While no batch is in flight, a settlement is sent at
+// once. Otherwise it waits until there are 256 of them, or for 5 ms, and while 8 batches are in
+// flight. Safe for concurrent use.
 type outbox struct {
 	s *stream
 	// work tracks the stream's goroutines. Each is added under mu while the outbox is not closed.
@@ -59,7 +62,7 @@ type outbox struct {
 	mu      sync.Mutex // guards the fields below
 	pending []settlement
 	timer   *time.Timer
-	// overdue is true once pending settlements have waited for gatherFor.
+	// overdue is true once the pending settlements have waited for gatherFor.
 	overdue  bool
 	closed   bool
 	underWay int
@@ -78,7 +81,7 @@ func (o *outbox) add(one settlement) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.closed {
-		return // the end of the stream loses it
+		return // the end of the stream counts its delivery as lost
 	}
 	if len(o.pending) == 0 && o.underWay == 0 {
 		o.idle = make(chan struct{})
@@ -95,7 +98,7 @@ func (o *outbox) add(one settlement) {
 	o.goLocked()
 }
 
-// goLocked sends the pending settlements, if it is time.
+// goLocked starts a batch of pending settlements, if it is time.
 func (o *outbox) goLocked() {
 	if len(o.pending) == 0 || o.closed || o.underWay == maxUnanswered ||
 		(o.underWay > 0 && !o.overdue && len(o.pending) < gatherItems) {
@@ -132,7 +135,7 @@ func (o *outbox) run(what func()) {
 	}
 }
 
-// close waits until no goroutine of the stream runs. Pending settlements are not sent.
+// close waits until no goroutine of the stream runs. It does not send pending settlements.
 func (o *outbox) close() {
 	o.mu.Lock()
 	o.closed = true
@@ -143,7 +146,7 @@ func (o *outbox) close() {
 	o.work.Wait()
 }
 
-// flush waits until all settlements are answered, or ctx or the stream ends.
+// flush waits until no settlement is pending or in flight, or until ctx or the stream ends.
 func (o *outbox) flush(ctx context.Context) {
 	o.mu.Lock()
 	idle := o.idle
@@ -155,8 +158,8 @@ func (o *outbox) flush(ctx context.Context) {
 	}
 }
 
-// settleAll sends settlements until each has a final answer. It also sends the credits that they
-// free.
+// settleAll sends settlements until each has a final answer or the stream ends. It also sends the
+// credits that they free.
 func (s *stream) settleAll(batch []settlement) {
 	var acks, nacks []settlement
 	tasks := make([]*task, len(batch))
@@ -212,12 +215,13 @@ func (s *stream) settlePart(part []settlement) {
 		case <-wait.C:
 		case <-s.ctx.Done():
 			wait.Stop()
-			return // the end of the stream loses them
+			return // the end of the stream counts their deliveries as lost
 		}
 	}
 }
 
-// settled removes the task of a settlement and counts its result.
+// settled removes the task of a settlement and counts it in the worker's Stats. If err is not nil,
+// the delivery is lost.
 func (s *stream) settled(one settlement, err error) {
 	if !s.remove(one.t, err) || err != nil {
 		return

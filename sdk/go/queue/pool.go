@@ -53,7 +53,8 @@ func (p *pool) submit(t *task) {
 	go p.work(nil)
 }
 
-// work runs tasks until none is ready. done is the task that has just finished, or nil.
+// work runs tasks until none is ready. done is the task that has just finished in a goroutine that
+// its handler ended, or nil.
 func (p *pool) work(done *task) {
 	t, over := p.next(done), false
 	defer func() {

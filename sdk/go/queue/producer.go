@@ -20,7 +20,8 @@ import (
 )
 
 const (
-	// maxBatchItems and maxBatchBytes bound one request. The server accepts 1,000 items and 2 MiB.
+	// maxBatchItems and maxBatchBytes bound one request of Produce or Schedule. The server accepts up
+	// to 1,000 items and 2 MiB.
 	maxBatchItems = 1000
 	maxBatchBytes = 3 << 19
 )
@@ -58,9 +59,9 @@ func WithLinger(d time.Duration) ProducerOption {
 }
 
 // WithBatching sets the maximum number of messages in a batch of Send (default 100, maximum 1,000)
-// and of batches in flight (default 8). When both limits are reached, Send blocks. A batch is
-// in flight until its last message is settled, so one message for a full partition keeps a whole
-// batch in flight.
+// and of batches in flight (default 8). When both limits are reached, Send blocks. A batch is in
+// flight until its last message is stored or refused, so one message for a full partition keeps a
+// whole batch in flight.
 func WithBatching(messages, batches int) ProducerOption {
 	return func(c *producerConfig) {
 		c.messages, c.batches = min(max(messages, 1), maxBatchItems), max(batches, 1)
@@ -85,10 +86,10 @@ func NewProducer(c *parley.Client, topic string, opts ...ProducerOption) *Produc
 // Each message keeps its idempotency key, so it is stored once, however often it was sent.
 //
 // Up to 1,000 messages or 1.5 MiB are sent in one request, one request at a time. Failed messages
-// are sent again in order, before later ones that were not sent yet. The server refuses the
-// messages that follow a refused one in its partition. So the messages of one key are stored in the
-// given order, unless the topic's store failed for one of several in a way that the server cannot
-// detect.
+// are sent again in order, before later ones that were not sent yet. If the server cannot store a
+// message for now, it does not store later ones of the same request and partition either. So the
+// messages of one key are stored in the given order, unless the topic's store failed for one of
+// several in a way that the server cannot detect.
 //
 // The error is nil if every message was either stored or permanently refused. Otherwise it is the
 // reason for which the call ended: ctx, the call's deadline, or a refusal of the whole call. The
@@ -114,9 +115,9 @@ func (p *Producer) ScheduleAt(ctx context.Context, at time.Time, messages ...Mes
 	})
 }
 
-// Cancel cancels a scheduled message. A message that has appeared in the topic, or was cancelled,
-// is parley.ErrScheduledNotFound. If an earlier attempt of this call may have cancelled it, the
-// error's text says so.
+// Cancel cancels a scheduled message. It returns parley.ErrScheduledNotFound for a message that has
+// appeared in the topic or was cancelled. If an earlier attempt of this call may have cancelled it,
+// the error's text says so.
 func (p *Producer) Cancel(ctx context.Context, messageID string) error {
 	attempts := 0
 	err := p.link.Call(ctx, "CancelScheduled", func(ctx context.Context, s *link.Services) error {
@@ -127,8 +128,9 @@ func (p *Producer) Cancel(ctx context.Context, messageID string) error {
 	return mayBeOurs(err, attempts, parley.ErrScheduledNotFound)
 }
 
-// Reschedule changes when a scheduled message is due, to delay from now, and returns that time. A
-// message that has appeared in the topic, or was cancelled, is parley.ErrScheduledNotFound.
+// Reschedule changes when a scheduled message is due, to delay from now, and returns that time. It
+// returns parley.ErrScheduledNotFound for a message that has appeared in the topic or was
+// cancelled.
 func (p *Producer) Reschedule(ctx context.Context, messageID string, delay time.Duration) (time.Time, error) {
 	return p.reschedule(ctx, &parleyv1.RescheduleScheduledRequest{
 		MessageId: messageID, Due: &parleyv1.RescheduleScheduledRequest_Delay{Delay: durationpb.New(delay)},
@@ -158,11 +160,11 @@ func (p *Producer) reschedule(ctx context.Context, req *parleyv1.RescheduleSched
 
 // Send stores one message. Messages of concurrent callers are joined into batches: a message is
 // sent at once if no batch is in flight, otherwise with other messages when the batch is full (see
-// WithJoined) or after the linger time (see WithLinger). Send returns when the message is stored or
-// refused, and retries like Produce. If ctx or the call's deadline ends first, the outcome is
+// WithBatching) or after the linger time (see WithLinger). Send returns when the message is stored
+// or refused, and retries like Produce. If ctx or the call's deadline ends first, the outcome is
 // unknown. Send blocks while too many batches are in flight.
 func (p *Producer) Send(ctx context.Context, m Message) (Receipt, error) {
-	// The batch may outlive the caller's wait.
+	// The message is copied, because the batch may be sent after the caller has returned.
 	m.Payload, m.Headers = bytes.Clone(m.Payload), maps.Clone(m.Headers)
 	req := p.message(ctx, &m)
 	if err := checkMessage(req); err != nil {
@@ -181,7 +183,8 @@ func (p *Producer) Send(ctx context.Context, m Message) (Receipt, error) {
 // ctx ends first, it cancels them and returns the error of ctx. It may be called more than once.
 func (p *Producer) Close(ctx context.Context) error { return p.joined.close(ctx) }
 
-// mayBeOurs adds a note to an error that an earlier attempt of the same call may have caused.
+// mayBeOurs adds a note to err if it is reason and the call made several attempts: an earlier one
+// may have succeeded and so caused it.
 func mayBeOurs(err error, attempts int, reason error) error {
 	if e, ok := errors.AsType[*parley.Error](err); ok && attempts > 1 && errors.Is(e, reason) {
 		e.Message += " (an earlier attempt of this call may have succeeded)"
@@ -189,7 +192,7 @@ func mayBeOurs(err error, attempts int, reason error) error {
 	return err
 }
 
-// message returns the wire form of a message, with its idempotency key and its trace.
+// message returns the wire form of a message, with its idempotency key and the trace of ctx.
 func (p *Producer) message(ctx context.Context, m *Message) *parleyv1.QueueMessage {
 	key := m.IdempotencyKey
 	if key == "" && p.keys {
@@ -227,7 +230,8 @@ func checkMessage(m *parleyv1.QueueMessage) error {
 	}
 }
 
-// call is a batch in flight: the items to send and the results.
+// call is a Produce or Schedule call of a batch: the indices of the items to send, and the results
+// of all items.
 type call struct {
 	link.Batch
 
@@ -243,7 +247,7 @@ func newCall(name string, results []Result, size func(i int) int) *call {
 	c := &call{results: results}
 	c.Batch = link.Batch{
 		Name: name, MaxItems: maxBatchItems, MaxBytes: maxBatchBytes,
-		// 8 is more than the tag and the length that precede an item.
+		// The 8 bytes cover the tag and the length that precede each item in the encoded request.
 		Size:    func(i int) int { return size(i) + 8 },
 		Settled: func(i int, err error) { results[i].Err = err },
 	}
@@ -289,7 +293,8 @@ func (p *Producer) produceRequests(requests []*parleyv1.QueueMessage) *call {
 	return c
 }
 
-// accept adds an item to the items to send, or records its error.
+// accept adds item i to those to send or, if the client refuses m, records the error as the item's
+// result.
 func (c *call) accept(i int, m *parleyv1.QueueMessage) {
 	if err := checkMessage(m); err != nil {
 		c.results[i].Err = err
@@ -342,8 +347,8 @@ func (p *Producer) schedule(ctx context.Context, messages []Message, due func(*p
 	return p.run(ctx, c)
 }
 
-// send stores a batch of Send's messages and answers each one as soon as its result is known. The
-// callers' deadlines bound it.
+// send stores a batch of Send's messages and answers each one as soon as its result is known. It
+// has no deadline of its own: ctx ends when all callers have left.
 func (p *Producer) send(ctx context.Context, b *joinedBatch) {
 	c := p.produceRequests(b.requests)
 	c.Unbounded = true

@@ -63,7 +63,8 @@ func TestProduceSurvivesLostAnswers(t *testing.T) {
 	}
 }
 
-// TestProduceRetriesFailedItems fails items temporarily, permanently, and with their answer lost.
+// TestProduceRetriesFailedItems fails items temporarily, permanently, and after they were stored.
+// Only temporary failures and lost answers may be sent again, with the same key.
 func TestProduceRetriesFailedItems(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -142,8 +143,8 @@ func TestProduceIsRefused(t *testing.T) {
 	}
 }
 
-// TestSendBatches has many concurrent callers. They must share requests, each must get its own
-// answer, and Close must wait for all of them.
+// TestSendBatches calls Send from many goroutines. The messages must share requests, and each
+// caller must get the receipt of its own message. After Close, Send must fail.
 func TestSendBatches(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -187,8 +188,8 @@ func TestSendBatches(t *testing.T) {
 	}
 }
 
-// TestSendLingers keeps a batch in flight. Messages sent meanwhile must wait for other messages for
-// the linger time, or until their batch is full.
+// TestSendLingers keeps a batch in flight. Messages sent meanwhile must wait for the linger time or
+// until their batch is full, and must not wait if the linger time is 0.
 func TestSendLingers(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -201,7 +202,7 @@ func TestSendLingers(t *testing.T) {
 		}
 		return nil
 	})
-	// batches returns the payloads of each request except the first.
+	// batches returns the payloads of each request, except requests with the message first.
 	batches := func() (all []string) {
 		for _, r := range parleytest.RequestsOf[*parleyv1.ProduceRequest](s) {
 			var one []string
@@ -237,7 +238,7 @@ func TestSendLingers(t *testing.T) {
 	patient := begin(queue.WithLinger(time.Hour), queue.WithBatching(3, 8))
 	soon, cancel := context.WithTimeout(ctx, 60*time.Millisecond)
 	defer cancel()
-	// Its message stays in the batch after its caller has left.
+	// The message x stays in the batch although its caller has left.
 	if _, err := patient.Send(soon, queue.Message{Payload: []byte("x")}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a message alone: %v", err)
 	}
@@ -266,7 +267,8 @@ func TestSendLingers(t *testing.T) {
 	}
 }
 
-// TestSendAndCloseTimeOut makes callers leave, and Close give up, while the topic accepts nothing.
+// TestSendAndCloseTimeOut calls Send and Close with short deadlines while the topic is full. Both
+// must return the context's error, and a Send without a deadline must fail when Close gives up.
 func TestSendAndCloseTimeOut(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -327,8 +329,8 @@ func TestScheduleCancelReschedule(t *testing.T) {
 	if err := p.Cancel(ctx, results[0].Receipt.MessageID); err != nil {
 		t.Errorf("cancel: %v", err)
 	}
-	// The answer is lost after the message was cancelled: the repeat finds none, and its error says
-	// why.
+	// The answer is lost after the message was cancelled. The repeated call finds no message, and its
+	// error must say that an earlier attempt may have succeeded.
 	s.FaultTimes(1, "CancelScheduled", parleytest.Fault{Drop: true, Applied: true})
 	err = p.Cancel(ctx, results[1].Receipt.MessageID)
 	if !errors.Is(err, parley.ErrScheduledNotFound) || !strings.Contains(err.Error(), "earlier attempt") {
@@ -354,7 +356,8 @@ func TestScheduleCancelReschedule(t *testing.T) {
 	}
 }
 
-// TestTracePropagation sets the process's propagator, so it is not parallel.
+// TestTracePropagation checks that the trace of Produce's context reaches the handler's context. It
+// sets the process's propagator, so it is not parallel.
 func TestTracePropagation(t *testing.T) { //nolint:paralleltest // the propagator is global
 	otel.SetTextMapPropagator(propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{}))
 	defer otel.SetTextMapPropagator(propagation.NewCompositeTextMapPropagator())

@@ -29,9 +29,9 @@ type Message struct {
 	Key string
 	// Payload has up to 262,144 bytes.
 	Payload []byte
-	// Headers are up to 32 short strings: names of 1 to 64 of A-Z a-z 0-9 _ . -, values of up to
-	// 1,024 bytes. The headers of the global OpenTelemetry propagator, for example traceparent, are
-	// added unless the message has them or they do not fit.
+	// Headers are up to 32 short strings: names of 1 to 64 characters of A-Z a-z 0-9 _ . -, values of
+	// up to 1,024 bytes. The headers of the global OpenTelemetry propagator, for example traceparent,
+	// are added unless the message has them or they do not fit.
 	Headers map[string]string
 	// IdempotencyKey makes sure that the message is stored once within the topic's window, however
 	// often it is sent. It has up to 128 printable ASCII characters without spaces. If it is empty,
@@ -63,7 +63,8 @@ type Result struct {
 	Err error
 }
 
-// Delivery is one message that is delivered to a Handler. The SDK does not change it.
+// Delivery is one message that is delivered to a Handler. The SDK does not change it during the
+// handler's call.
 type Delivery struct {
 	Topic, Group string
 	// MessageID is the message's id. It is the same in every attempt.
@@ -72,7 +73,7 @@ type Delivery struct {
 	Key       string
 	Payload   []byte
 	Headers   map[string]string
-	// Attempt is 1 for the first delivery. Lost deliveries count.
+	// Attempt is 1 for the first delivery. Deliveries that were lost count, released ones do not.
 	Attempt int
 	// ProduceTime is when the server accepted the message. For a scheduled message it is when it
 	// was due.

@@ -16,7 +16,8 @@ import (
 )
 
 const (
-	// maxItems bounds the settlements of one request. It is the server's limit.
+	// maxItems bounds the settlements, or the extended deliveries, of one request. It is the server's
+	// limit.
 	maxItems = 1000
 )
 
@@ -25,14 +26,15 @@ var (
 	errGoexit         = errors.New("the handler ended its goroutine")
 )
 
-// lost returns the error of a delivery that the worker has lost.
+// lost returns an error with the reason LEASE_LOST, for a delivery that the worker has lost.
 func lost(message string) *parley.Error {
 	return &parley.Error{
 		Code: connect.CodeFailedPrecondition, Reason: parleyv1.ErrorReason_ERROR_REASON_LEASE_LOST, Message: message,
 	}
 }
 
-// stage is the state of a task. It only increases.
+// stage is the state of a task: waiting for a handler, begun by one, settling, over. It only
+// increases.
 type stage uint8
 
 const (
@@ -43,7 +45,7 @@ const (
 	over
 )
 
-// task is a delivery in the worker.
+// task is a delivery that the worker holds until it is settled or lost.
 type task struct {
 	d     *Delivery
 	token string
@@ -52,13 +54,14 @@ type task struct {
 
 	// The fields below are guarded by the stream's lock.
 	stage stage
-	// cancel ends the handler's context. nil if there is none.
+	// cancel ends the handler's context. It is nil until the handler begins.
 	cancel context.CancelCauseFunc
 }
 
 func (t *task) lane() lane { return lane{partition: t.d.Partition, key: t.d.Key} }
 
-// begin returns the handler's context, and reports whether to handle the task.
+// begin returns the handler's context. It returns false if the task was settled, released or lost
+// meanwhile and must not be handled.
 func (t *task) begin() (context.Context, context.CancelCauseFunc, bool) {
 	t.s.mu.Lock()
 	defer t.s.mu.Unlock()
@@ -71,7 +74,8 @@ func (t *task) begin() (context.Context, context.CancelCauseFunc, bool) {
 	return ctx, cancel, true
 }
 
-// settle decides the task's outcome and sends it. Only the first call has an effect.
+// settle queues an ack if err is nil, else the nack for err. Only the first call after begin has an
+// effect.
 func (t *task) settle(err error) {
 	t.s.mu.Lock()
 	if t.stage != begun {
@@ -96,7 +100,8 @@ type stream struct {
 	ctx  context.Context //nolint:containedctx // see above
 	stop context.CancelCauseFunc
 	out  *outbox
-	// live is closed by the first frame. arrived holds a token after deliveries have arrived.
+	// live is closed by the first frame. arrived holds a value if deliveries may have arrived since it
+	// was last received from.
 	live    chan struct{}
 	arrived chan struct{}
 
@@ -107,7 +112,8 @@ type stream struct {
 	credits credits
 }
 
-// follow opens one stream and takes its deliveries until it ends.
+// follow opens one stream and handles its deliveries until it ends. ctx is the context of the
+// stream's call.
 func (r *run) follow(ctx context.Context, watch link.Stream) error {
 	s := &stream{r: r, watch: watch, tasks: make(map[string]*task), live: make(chan struct{}), arrived: make(chan struct{}, 1)}
 	cfg := &r.w.cfg
@@ -154,7 +160,7 @@ func (r *run) follow(ctx context.Context, watch link.Stream) error {
 	return err
 }
 
-// take takes frames until the stream ends, and returns the reason.
+// take receives and handles frames until the stream ends, and returns the reason.
 func (s *stream) take() error {
 	live := false
 	for {
@@ -210,8 +216,8 @@ func (s *stream) assigned(a *parleyv1.PartitionAssignment) {
 	}
 }
 
-// held returns the tokens of the deliveries in flight for which wanted returns true, including
-// those that are being settled.
+// held returns the delivery tokens of the tasks for which wanted returns true, including tasks that
+// are being settled.
 func (s *stream) held(wanted func(t *task) bool) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -239,7 +245,8 @@ func (s *stream) keepExtending() {
 	}
 }
 
-// extend extends deliveries by the ack timeout. Those that the stream no longer holds are lost.
+// extend extends deliveries by the ack timeout. Those for which the server answers LEASE_LOST are
+// counted as lost.
 func (s *stream) extend(tokens []string) {
 	for len(tokens) > 0 {
 		part := tokens[:min(len(tokens), maxItems)]
@@ -250,7 +257,7 @@ func (s *stream) extend(tokens []string) {
 			}},
 		})
 		if err != nil && s.ctx.Err() == nil {
-			// There are two more attempts before the ack timeout.
+			// It is not retried: the next one follows after a third of the ack timeout.
 			s.r.w.link.Log().WarnContext(s.ctx, "extend deliveries failed", "topic", s.r.w.topic, "group", s.r.w.group, "error", err)
 		}
 		for i, result := range results[:min(len(results), len(part))] {
@@ -261,7 +268,8 @@ func (s *stream) extend(tokens []string) {
 	}
 }
 
-// lose ends a task whose delivery was lost.
+// lose removes a task whose delivery was lost, and ends its handler's context. It does nothing if
+// the task is being settled.
 func (s *stream) lose(token string, err error) {
 	s.mu.Lock()
 	t := s.tasks[token]
@@ -269,7 +277,7 @@ func (s *stream) lose(token string, err error) {
 		s.mu.Unlock()
 		return
 	}
-	t.stage = settling // nobody else frees its credits
+	t.stage = settling // so that settle does not free its credits too
 	more := s.freeLocked(t)
 	s.mu.Unlock()
 	s.remove(t, err)
@@ -313,7 +321,7 @@ func (s *stream) remove(t *task, err error) bool {
 	return true
 }
 
-// abandon cancels the contexts of the running handlers.
+// abandon cancels the contexts of the running handlers with cause. It does not wait for them.
 func (s *stream) abandon(cause error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -324,8 +332,9 @@ func (s *stream) abandon(cause error) {
 	}
 }
 
-// leave calls Leave and releases the deliveries that no handler has started, including those that
-// still arrive, until the stream ends. No further handler starts.
+// leave makes the call Leave, which tells the server to deliver no more, and releases the
+// deliveries that no handler has started, including those that still arrive, until the stream ends.
+// No further handler starts.
 func (s *stream) leave() {
 	noStream := time.AfterFunc(haste, func() { s.stop(lost("no stream is open")) })
 	select {
@@ -378,7 +387,8 @@ func (s *stream) await(limit time.Duration) {
 	}
 }
 
-// end marks the stream as ended. The deliveries in flight are lost.
+// end marks the stream as ended, waits for its goroutines, and counts the unsettled deliveries as
+// lost.
 func (s *stream) end() {
 	s.mu.Lock()
 	s.ended = true

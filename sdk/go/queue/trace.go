@@ -17,8 +17,8 @@ const (
 
 var headerName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
 
-// traced returns the headers with the headers of the context's trace added, as far as they fit. It
-// does not change the given map.
+// traced returns the headers with the headers of the context's trace added, as far as the server's
+// limits allow. It does not change the given map.
 func traced(ctx context.Context, headers map[string]string) map[string]string {
 	carrier := propagation.MapCarrier{}
 	otel.GetTextMapPropagator().Inject(ctx, carrier)

@@ -19,12 +19,12 @@ import (
 type wire interface {
 	// receive waits for the next frame. Only one goroutine may call it.
 	receive() (*parleyv1.ConsumeResponse, error)
-	// do makes a request and returns its results, one per item. The error is that of the whole
-	// request.
+	// do makes a request, waits for the answer and returns its results, one per item. The error is
+	// that of the whole request.
 	do(ctx context.Context, req *parleyv1.StreamingConsumeRequest) ([]*parleyv1.SettleResult, error)
-	// grant sends the running totals of credits.
+	// grant sends the totals of credits that the server was granted since the stream began.
 	grant(ctx context.Context, credits *parleyv1.StreamingCredits)
-	// close ends the stream.
+	// close ends the client's side of the stream.
 	close()
 }
 
@@ -77,7 +77,7 @@ func dialBidi(ctx context.Context, l link.Link, watch link.Stream, start *parley
 	return b, nil
 }
 
-// receive implements wire. It passes answers to their waiters.
+// receive implements wire. It passes answers to the calls of do that wait for them.
 func (b *bidi) receive() (*parleyv1.ConsumeResponse, error) {
 	for {
 		res, err := b.stream.Receive()
@@ -108,7 +108,7 @@ func (b *bidi) answer(a *parleyv1.StreamingAnswer) {
 	}
 }
 
-// end notifies the waiters that no answer will come.
+// end makes the calls of do that wait for an answer return errStreamOver.
 func (b *bidi) end() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -12,7 +12,8 @@ import (
 	"github.com/parleyhq/parley/sdk/go/internal/link"
 )
 
-// haste is how long a worker that stops waits for cancelled handlers, and for answers.
+// haste is how long a worker that stops waits for handlers whose contexts have ended, and for the
+// server's answers.
 const haste = time.Second
 
 // ErrStopTimeout is the error of Run if handlers were still running after the stop timeout. It is
@@ -127,7 +128,7 @@ func (r *run) waiting(addr string, wait time.Duration, err error) {
 	r.w.cfg.onState(parley.StateChange{State: parley.StateWaiting, Addr: addr, Wait: wait, Err: err})
 }
 
-// await waits until no handler runs. After limit it returns ErrStopTimeout.
+// await waits until no handler runs. If one still runs after limit, it returns ErrStopTimeout.
 func (r *run) await(limit time.Duration) error {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
@@ -139,7 +140,8 @@ func (r *run) await(limit time.Duration) error {
 	}
 }
 
-// stop stops the worker. From its call on, no handler starts.
+// stop waits for the handlers and settles or releases all deliveries. Once it is called, no handler
+// starts. It returns ErrStopTimeout if handlers still ran after the stop timeout.
 func (r *run) stop() error {
 	r.mu.Lock()
 	r.stopping = true

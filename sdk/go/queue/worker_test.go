@@ -22,15 +22,15 @@ import (
 	"github.com/parleyhq/parley/sdk/go/queue"
 )
 
-// both runs a test with each way to consume.
+// both runs a test twice: with the bidirectional stream StreamingConsume, and with WithUnaryCalls.
 func both(t *testing.T, test func(t *testing.T, opts ...queue.WorkerOption)) {
 	t.Helper()
 	t.Run("bidi", func(t *testing.T) { t.Parallel(); test(t) })
 	t.Run("unary", func(t *testing.T) { t.Parallel(); test(t, queue.WithUnaryCalls()) })
 }
 
-// TestOrderPerKey has many concurrent handlers. Messages of one key must come in order and one at a
-// time, those of other keys concurrently.
+// TestOrderPerKey runs many handlers at once. Messages of one key must be handled in order and one
+// at a time, those of different keys concurrently.
 func TestOrderPerKey(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
@@ -88,7 +88,8 @@ func TestOrderPerKey(t *testing.T) {
 	})
 }
 
-// TestAcksAreBatched counts the requests for many quick messages, and checks their credits.
+// TestAcksAreBatched handles many quick messages. Acks must share requests, and credits must be
+// granted a quarter of the window or more at a time.
 func TestAcksAreBatched(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -164,7 +165,8 @@ func TestFailuresBecomeNacks(t *testing.T) {
 	})
 }
 
-// TestFailuresAreErrors checks errors.Is and errors.As for the wrappers.
+// TestFailuresAreErrors checks errors.Is and errors.As on errors from RetryAfter and Code, and that
+// all wrappers return nil for nil.
 func TestFailuresAreErrors(t *testing.T) {
 	t.Parallel()
 	boom := errors.New("boom")
@@ -178,7 +180,8 @@ func TestFailuresAreErrors(t *testing.T) {
 	}
 }
 
-// TestLongHandlerExtendsDelivery has a handler that takes three times the ack timeout.
+// TestLongHandlerExtendsDelivery runs a handler for three times the ack timeout. The worker must
+// extend its delivery, so that the message is not delivered again.
 func TestLongHandlerExtendsDelivery(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
@@ -231,8 +234,9 @@ func TestHandlerTimeout(t *testing.T) {
 	}
 }
 
-// TestLeaseIsLost takes a worker's deliveries from it. The handler's context must end, its result
-// must have no effect and be no error of Run, and the message must be delivered again.
+// TestLeaseIsLost makes a worker lose its deliveries on the server. The handler's context must end,
+// its result must have no effect and cause no error of Run, and the message must be delivered
+// again.
 func TestLeaseIsLost(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
@@ -283,8 +287,8 @@ func TestLeaseIsLost(t *testing.T) {
 	})
 }
 
-// TestLostFreesCredits loses all deliveries of a worker's window while its stream lives. More must
-// be delivered.
+// TestLostFreesCredits loses all deliveries of a worker's window while its stream stays open. The
+// worker must grant new credits, so that the messages are delivered again.
 func TestLostFreesCredits(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
@@ -351,8 +355,9 @@ func TestSettlementsAreRepeated(t *testing.T) {
 	})
 }
 
-// TestGracefulStop ends the context with running handlers and waiting messages. The handlers must
-// finish and be acknowledged, the waiting messages must be released, and no handler may start.
+// TestGracefulStop ends the context of Run while handlers run and deliveries wait for a handler.
+// The handlers must finish and be acknowledged, the waiting messages must be released, and no
+// handler may start.
 func TestGracefulStop(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
@@ -396,7 +401,8 @@ func TestGracefulStop(t *testing.T) {
 	})
 }
 
-// TestHardStop has one handler that returns when its context ends and one that does not.
+// TestHardStop reaches the stop timeout with two handlers. One returns when its context ends and
+// must be acknowledged, the other one must be counted as lost.
 func TestHardStop(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)

@@ -19,8 +19,7 @@ import (
 	"github.com/parleyhq/parley/sdk/go/queue"
 )
 
-// TestCreditsRefused sends a grant to a server that has just ended the stream. The worker must
-// consume again.
+// TestCreditsRefused refuses a grant of credits with LEASE_LOST. The worker must open a new stream.
 func TestCreditsRefused(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
@@ -40,7 +39,8 @@ func TestCreditsRefused(t *testing.T) {
 	})
 }
 
-// TestTemporaryStreamEnds ends the stream with each error after which a worker reconnects.
+// TestTemporaryStreamEnds ends the stream with LEASE_LOST and with ACK_TIMEOUT. The worker must
+// reconnect after both.
 func TestTemporaryStreamEnds(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
@@ -124,7 +124,7 @@ func TestFinalErrorsEndRun(t *testing.T) {
 	})
 }
 
-// TestFleet kills the worker's node.
+// TestFleet kills the worker's node, twice. The worker must continue at another node.
 func TestFleet(t *testing.T) {
 	t.Parallel()
 	fleet := parleytest.StartFleet(t, 3)
@@ -152,8 +152,8 @@ func TestFleet(t *testing.T) {
 	settledAll(t, fleet[0], "jobs", "g", 30)
 }
 
-// TestWorkerLeavesAFullNodeAtOnce makes one node refuse streams, with a backoff longer than the
-// test.
+// TestWorkerLeavesAFullNodeAtOnce makes one node refuse streams because it is full. Workers must go
+// to the other node without a backoff, which would last longer than the test.
 func TestWorkerLeavesAFullNodeAtOnce(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
@@ -185,7 +185,8 @@ func TestWorkerLeavesAFullNodeAtOnce(t *testing.T) {
 	})
 }
 
-// TestDeadStream makes the server silent. The worker must open a new stream.
+// TestDeadStream makes the server send nothing, not even heartbeats. The worker must open a new
+// stream.
 func TestDeadStream(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)

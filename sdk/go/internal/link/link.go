@@ -42,15 +42,15 @@ type Link interface { //nolint:interfacebloat // all that the packages share of 
 	// Keep opens one stream after another until ctx ends or a failure is final. It returns that
 	// error.
 	Keep(ctx context.Context, k *Keep) error
-	// Error converts an error of a generated client. It returns nil for nil.
+	// Error converts an error of a generated client to a *parley.Error. It returns nil for nil.
 	Error(err error) error
-	// ItemError converts the error of an item. It returns nil for nil.
+	// ItemError converts the error of a batch item to a *parley.Error. It returns nil for nil.
 	ItemError(item *parleyv1.ItemError) error
 	// WorthRetrying reports whether the same call may succeed later.
 	WorthRetrying(err error) bool
 	// Wait returns a random wait after a failure. failures is the number of failures before it.
 	Wait(failures int, failure error) time.Duration
-	// AttemptTimeout returns the time limit of an attempt.
+	// AttemptTimeout returns the time limit of the first attempt of a call. Later attempts get more.
 	AttemptTimeout() time.Duration
 	// Log returns the client's logger.
 	Log() *slog.Logger
@@ -73,26 +73,27 @@ func Of(client any) Link { return provided(client) } //nolint:ireturn // the typ
 // the first items that are not settled, so that a repeated item never comes after a later one. Of a
 // part, only the items with a retryable failure are sent again.
 type Batch struct {
-	// Name is for the log.
+	// Name is the name of the call in the log.
 	Name string
 	// MaxItems and MaxBytes bound a part. A single item is sent regardless of its size.
 	MaxItems, MaxBytes int
-	// Unbounded disables the client's call timeout.
+	// Unbounded disables the client's call timeout for this call.
 	Unbounded bool
 	// Size returns the size of an item, as counted for MaxBytes.
 	Size func(i int) int
 	// Send makes one attempt for some items. It returns one error for each item, in order, which is
 	// nil if the item is done.
 	Send func(ctx context.Context, s *Services, items []int) ([]*parleyv1.ItemError, error)
-	// Failed, if set, is called with each retryable failure of an item.
+	// Failed, if set, is called with each failure that leaves an item unsettled: its own retryable
+	// one, or that of the whole request.
 	Failed func(i int, err error)
-	// Settled is called once for each item. err is nil if the item is done.
+	// Settled is called once for each item, when its result is final. err is nil if the item is done.
 	Settled func(i int, err error)
 }
 
 // Keep describes a stream that is reopened whenever it ends.
 type Keep struct {
-	// Name is for the log.
+	// Name is the name of the stream in the log.
 	Name string
 	// Follow handles one stream's frames until it ends, and returns the reason. ctx ends when
 	// Follow must leave the stream.
@@ -102,16 +103,16 @@ type Keep struct {
 	Waiting func(addr string, wait time.Duration, err error)
 }
 
-// Stream is the watchdog of one open stream.
+// Stream is one stream to a node and its watchdog, which ends the stream after too long a silence.
 type Stream interface {
 	// Services returns the services of the node on which to open the stream, and Addr its address.
 	Services() *Services
 	Addr() string
-	// Live reports the first frame. From then on the stream counts as dead after 2.5 heartbeat
-	// intervals without a frame.
+	// Live must be called when the first frame arrives. From then on the stream counts as dead after
+	// 2.5 heartbeat intervals without a frame. A heartbeat of 0 or less means 15 s.
 	Live(heartbeat time.Duration)
-	// Busy reports that a frame has arrived, Idle that it was handled. The time between them does
-	// not count as silence.
+	// Busy must be called when a frame has arrived, Idle when it was handled. The time between the two
+	// calls does not count as silence.
 	Busy()
 	Idle()
 	// Leave ends the stream for the given reason.

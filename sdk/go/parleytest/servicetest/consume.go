@@ -17,7 +17,7 @@ var (
 	falseOne  = refusal{connect.CodeInvalidArgument, "DELIVERY_TOKEN_INVALID", "tokens[0]", 0}
 )
 
-// consumer is a live Consume stream.
+// consumer is a live Consume stream. deliveries are those received but not yet returned by next.
 type consumer struct {
 	e            *env
 	id           string
@@ -63,7 +63,7 @@ func (s *consumer) receive() bool {
 	return true
 }
 
-// next returns the next delivery.
+// next waits for the next delivery and returns it.
 func (s *consumer) next() *parleyv1.Delivery {
 	s.e.Helper()
 	for len(s.deliveries) == 0 {
@@ -76,7 +76,8 @@ func (s *consumer) next() *parleyv1.Delivery {
 	return first
 }
 
-// want returns the next delivery. It fails the scenario if payload or attempt differ.
+// want waits for the next delivery and returns it. It fails the scenario if payload or attempt
+// differ.
 func (s *consumer) want(payload string, attempt int32) *parleyv1.Delivery {
 	s.e.Helper()
 	d := s.next()
@@ -86,14 +87,15 @@ func (s *consumer) want(payload string, attempt int32) *parleyv1.Delivery {
 	return d
 }
 
-// ended reads to the end of the stream and returns its error.
+// ended reads to the end of the stream and returns its error, or nil for an end without one.
 func (s *consumer) ended() error {
 	for s.receive() {
 	}
 	return s.stream.Err()
 }
 
-// ack acks deliveries and returns the error of the first one, or nil.
+// ack acks deliveries with one call. It returns the error of the first delivery, or nil, and drops
+// those of the others.
 func (s *consumer) ack(deliveries ...*parleyv1.Delivery) *parleyv1.ItemError {
 	s.e.Helper()
 	request := &parleyv1.AckRequest{Topic: s.topic, Group: s.group, StreamId: s.id}
@@ -140,7 +142,7 @@ func bury(d *parleyv1.Delivery) *parleyv1.NackItem {
 	}
 }
 
-// done fails the scenario if an ack or a nack failed.
+// done fails the scenario if err, the result of an ack or a nack, is not nil.
 func (e *env) done(err *parleyv1.ItemError) {
 	e.Helper()
 	if err != nil {
@@ -312,7 +314,8 @@ func ackTimeout(e *env) {
 	e.consume(&parleyv1.ConsumeRequest{Topic: name, Group: "g", MaxMessages: 100}).want("1", 2)
 }
 
-// streamingConsume sends acks on the stream of a StreamingConsume.
+// streamingConsume receives and acks messages on one StreamingConsume stream. Acks with a call id
+// must be answered, those without only if they fail.
 func streamingConsume(e *env) {
 	name := e.topic(&parleyv1.Topic{Partitions: 1}, "g")
 	e.put(name, "1", "2")

@@ -8,7 +8,8 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// pages lists all pages and returns the contents, with a "|" after each page.
+// pages calls ListMessages for all pages and returns the messages' contents, with a "|" after each
+// page.
 func (e *env) pages(c *caller, request *parleyv1.ListMessagesRequest) string {
 	e.Helper()
 	var out strings.Builder

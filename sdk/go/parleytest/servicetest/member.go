@@ -16,8 +16,8 @@ var (
 	noManage  = refusal{connect.CodePermissionDenied, "CAPABILITY_MISSING", "", 0}
 )
 
-// user returns a caller that can send, list and subscribe, but not manage, moderate or send as
-// others.
+// user returns a caller whose token has the actions send, history and subscribe, but not manage,
+// moderate or send_as.
 func (e *env) user(name string) *caller {
 	e.Helper()
 	return e.as(e.name(name), "send", "history", "subscribe")
@@ -129,7 +129,7 @@ func membersOfOpen(e *env) {
 		}
 		return errOf(carl.RemoveMembers(e.ctx, &parleyv1.RemoveMembersRequest{ChannelId: channel, UserIds: ids}))
 	}
-	// The send makes ann a member, asynchronously.
+	// The send makes ann a member, but may return before that.
 	e.eventually(func() string { return strings.TrimPrefix(e.membersOf(open), "ann |") })
 	e.no(add(open, carl))
 	equal(e, "after joining", e.membersOf(open), "ann carl |")
@@ -185,7 +185,8 @@ func membersOnly(e *env) {
 	e.refused("add to a stream", err, refusal{notMember.code, notMember.reason, "add[0].channel_id", 0})
 }
 
-// lostChannel removes a member that has a live stream, and adds them again.
+// lostChannel removes a member that has a live stream, which must lose the channel but continue.
+// Added again, the member must be able to follow the channel on the same stream.
 func lostChannel(e *env) {
 	room, other := e.name("room"), e.name("other")
 	carl := e.user("carl")

@@ -269,6 +269,7 @@ func invalidFields(e *env) {
 }
 
 // actions makes each call with a token that has every action except those that the call requires.
+// Each must be refused with CAPABILITY_MISSING.
 func actions(e *env) {
 	room := e.name("room")
 	none := refusal{connect.CodePermissionDenied, "CAPABILITY_MISSING", "", 0}

@@ -20,8 +20,8 @@ var (
 	paused      = refusal{connect.CodeFailedPrecondition, "TOPIC_PAUSED", "", 0}
 )
 
-// topic creates a topic with groups that start at its beginning. It sets the name in settings and
-// returns it.
+// topic creates a topic with groups that start at its beginning. It sets the topic's name in
+// settings and returns that name.
 func (e *env) topic(settings *parleyv1.Topic, groups ...string) string {
 	e.Helper()
 	settings.Name = e.name("jobs")
@@ -32,7 +32,7 @@ func (e *env) topic(settings *parleyv1.Topic, groups ...string) string {
 	return settings.GetName()
 }
 
-// put produces messages without keys and returns their receipts.
+// put produces messages with these payloads and without keys, and returns their receipts.
 func (e *env) put(topic string, payloads ...string) []*parleyv1.ProducedMessage {
 	e.Helper()
 	var messages []*parleyv1.QueueMessage

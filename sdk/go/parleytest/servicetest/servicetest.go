@@ -23,7 +23,7 @@ import (
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 )
 
-// patience is the maximum duration of a scenario.
+// patience is the maximum duration of one scenario.
 const patience = 30 * time.Second
 
 // Target describes a running server.
@@ -198,7 +198,8 @@ func (e *env) eventually(check func() string) {
 	}
 }
 
-// refusal is an expected error. All fields are compared; reason is without its prefix.
+// refusal is an expected error. All fields are compared. reason is the name of the ErrorReason
+// without ERROR_REASON_.
 type refusal struct {
 	code   connect.Code
 	reason string
@@ -210,7 +211,7 @@ func (r refusal) String() string {
 	return fmt.Sprintf("%s %s %q %d", r.code, r.reason, r.field, r.limit)
 }
 
-// refused reports an error if err differs from want.
+// refused reports an error of the test if err is not the refusal want, or has no request id.
 func (e *env) refused(what string, err error, want refusal) {
 	e.Helper()
 	if err == nil {

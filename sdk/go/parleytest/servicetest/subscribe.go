@@ -10,7 +10,7 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// subscription is a live Subscribe stream.
+// subscription is a live Subscribe stream. events are those received but not yet returned by next.
 type subscription struct {
 	e      *env
 	id     string
@@ -48,7 +48,7 @@ func (e *env) subscribe(c *caller, channels ...*parleyv1.ChannelPosition) *subsc
 	return s
 }
 
-// next returns the next event.
+// next waits for the next event and returns it.
 func (s *subscription) next() *parleyv1.ChannelEvent {
 	s.e.Helper()
 	for len(s.events) == 0 {
@@ -62,7 +62,7 @@ func (s *subscription) next() *parleyv1.ChannelEvent {
 	return first
 }
 
-// want reads one event per line and compares them; see describe.
+// want waits for one event per line and fails the scenario if describe returns another line for it.
 func (s *subscription) want(lines ...string) {
 	s.e.Helper()
 	for _, line := range lines {
@@ -72,7 +72,8 @@ func (s *subscription) want(lines ...string) {
 	}
 }
 
-// describe returns an event as one line of text.
+// describe returns an event as one line of text: its kind, its range of entries as from..to, and
+// its content.
 func describe(ev *parleyv1.ChannelEvent) string {
 	place := fmt.Sprintf("%d..%d", ev.GetFromSeq(), ev.GetSeq())
 	message := func(kind string, m *parleyv1.ChannelMessage) string {

@@ -56,13 +56,13 @@ import java.util.concurrent.atomic.AtomicReference;
  * Calls a Parley server with grpc-java and code that protoc generated, and prints the results as one
  * JSON object.
  *
- * <p>The environment has the server's address and two tokens: PARLEY_TOKEN may do everything,
- * PARLEY_WEAK_TOKEN may not administer. PARLEY_NAME is the name of the channel, the topic and the
+ * <p>The environment has the server's address and two tokens: PARLEY_TOKEN has every capability,
+ * PARLEY_WEAK_TOKEN lacks admin. PARLEY_NAME is the name of the channel, the topic and the
  * group, which no other client uses.
  */
 public final class Client {
     private static final String NAME = System.getenv("PARLEY_NAME");
-    private static final long LIMIT = 30; // seconds for a call or a stream
+    private static final long LIMIT = 30; // time limit of a call or a stream in seconds
 
     private final Channel open;
     private final Channel strong;
@@ -80,7 +80,7 @@ public final class Client {
         return ClientInterceptors.intercept(channel, MetadataUtils.newAttachHeadersInterceptor(headers));
     }
 
-    /** Returns the stub with the deadline of one call, which starts now. */
+    /** Returns the stub for one call, with a deadline of LIMIT from now. */
     private static <S extends AbstractStub<S>> S call(S stub) {
         return stub.withDeadlineAfter(LIMIT, TimeUnit.SECONDS);
     }
@@ -143,7 +143,7 @@ public final class Client {
                 .map(ServiceResponse::getName).sorted().toList();
     }
 
-    /** Returns the code and the ErrorDetail of a call that must fail. */
+    /** Makes a call that must fail, and returns its code and its ErrorDetail. */
     private static Map<String, Object> failure(Runnable call) throws InvalidProtocolBufferException {
         try {
             call.run();
@@ -160,7 +160,7 @@ public final class Client {
         throw new IllegalStateException("the call did not fail");
     }
 
-    /** Sends, lists, subscribes and edits. */
+    /** Makes the calls of MessageService, and adds their results to the report. */
     private void messages(Map<String, Object> report) throws InvalidProtocolBufferException {
         var stub = MessageServiceGrpc.newBlockingStub(strong);
         var first = call(stub).sendMessage(Requests.send(NAME, "hello", "m-1"));
@@ -249,7 +249,7 @@ public final class Client {
         return seen;
     }
 
-    /** Does the same on one bidirectional stream. */
+    /** Produces a job, consumes and acknowledges it on one bidirectional stream, and leaves. */
     private Map<String, Object> consumeBothWays() throws Exception {
         produce("two");
         var requests = new AtomicReference<StreamObserver<StreamingConsumeRequest>>();
@@ -286,7 +286,7 @@ public final class Client {
         return ended.get(LIMIT, TimeUnit.SECONDS);
     }
 
-    /** Returns how many messages the group has acknowledged; waits up to LIMIT until they are want. */
+    /** Waits until the group has acknowledged want messages, up to LIMIT, and returns the number. */
     private static long acked(AdminServiceGrpc.AdminServiceBlockingStub admin, long want) throws InterruptedException {
         for (long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(LIMIT); ; Thread.sleep(100)) {
             var stats = call(admin).getTopicStats(GetTopicStatsRequest.newBuilder().setTopic(NAME).build());
