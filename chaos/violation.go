@@ -57,8 +57,9 @@ func NewFindings(limit int, origin int64) *Findings {
 	return &Findings{limit: limit, origin: origin, counts: make(map[Name]int)}
 }
 
-// Reportf adds a violation. It formats the text only if it keeps the violation, so args may be
-// Stringers that are costly to format. An at of 0 means no time.
+// Reportf adds a violation. at is the time of the event that shows it, by the history's clock, or 0
+// for no time. Reportf formats the text only if it keeps the violation, so args may be Stringers
+// that are costly to format.
 func (f *Findings) Reportf(name Name, object string, at int64, format string, args ...any) {
 	if f.counts[name]++; f.counts[name] > f.limit {
 		return

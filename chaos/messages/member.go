@@ -133,7 +133,8 @@ func (op *Op) ended(e chaos.Ending) { op.Outcome, op.Code, op.Err = e.Outcome, e
 // notMember is the reason of an error for lack of membership.
 var notMember = parleyv1.ErrorReason_ERROR_REASON_NOT_MEMBER.String()
 
-// guestCaller is a guest that reads, writes and marks in the clubs, whether it is a member or not.
+// guestCaller is a guest that sends, lists and calls MarkRead in the clubs, whether it is a member
+// or not.
 type guestCaller struct {
 	*world
 

@@ -50,7 +50,7 @@ const (
 	Handling chaos.Name = "handling"
 )
 
-// slack is how long a delivery may be in flight.
+// slack is how long a delivery may be on its way from the node to the client.
 const slack = 2 * time.Second
 
 // checker finds violations in a history by means of the model.
@@ -124,7 +124,8 @@ func (c *checker) story(f *fate) fmt.Stringer {
 	})
 }
 
-// checkTaken checks the result of producing a message.
+// checkTaken checks that a message was requested, was stored at most once and only if its call did
+// not fail, and was delivered with its key and from its partition.
 func (c *checker) checkTaken(msg *message) {
 	if len(msg.requested) == 0 {
 		c.Reportf(Unsent, msg.topic, 0, "nobody produced %q, which is %v", msg.mark, msg.ids)
@@ -217,7 +218,7 @@ func (c *checker) checkStored() {
 	}
 }
 
-// checkEarly reports deliveries before the due time.
+// checkEarly reports deliveries before the message's due time, and retries before their delay.
 func (c *checker) checkEarly(msg *message) {
 	due := int64(forever)
 	for _, op := range slices.Concat(msg.requested, msg.changes) {

@@ -69,8 +69,8 @@ func (h *History) writeHandled(w io.Writer) {
 	_, _ = fmt.Fprintf(w, "  looks that failed: %v, the longest took %s\n", failures, longest.Round(time.Millisecond))
 }
 
-// lateness returns the delays between due time and first delivery of scheduled messages, ascending,
-// without rescheduled ones.
+// lateness returns the delays between due time and first delivery to group a of a topic's scheduled
+// messages, ascending, without rescheduled ones.
 func lateness(h *History, topic string) []time.Duration {
 	dues, first := make(map[string]int64), make(map[string]int64)
 	for i := range h.Ops {
