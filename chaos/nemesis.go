@@ -21,7 +21,8 @@ type FaultLog interface {
 	BeginFault(f *Fault)
 	// EndFault sets the end of a fault to now, and records the fault.
 	EndFault(f *Fault)
-	// Exit records that a node exited unexpectedly or failed to end gracefully.
+	// Exit records that a node exited unexpectedly or failed to end gracefully. log is the end of
+	// the node's log.
 	Exit(node, log string)
 	// Mark records the current time under a name.
 	Mark(name string)

@@ -151,7 +151,8 @@ func (r *Recorder[L]) EndFault(f *Fault) {
 	r.Write(r.wrap(Line{Fault: f}))
 }
 
-// Exit records that a node exited unexpectedly or failed to end gracefully.
+// Exit records that a node exited unexpectedly or failed to end gracefully. log is the end of the
+// node's log.
 func (r *Recorder[L]) Exit(node, log string) {
 	r.Write(r.wrap(Line{Exit: &Exit{Node: node, At: r.now(), Log: log}}))
 }
@@ -164,7 +165,8 @@ func (r *Recorder[L]) MarkAt(name string, at int64) {
 	r.Write(r.wrap(Line{Marks: map[string]int64{name: at}}))
 }
 
-// Close flushes and closes the file. Nothing may be recorded afterwards.
+// Close flushes and closes the file. Its error includes the first error of writing. Nothing may be
+// recorded afterwards.
 func (r *Recorder[L]) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

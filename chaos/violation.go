@@ -13,9 +13,10 @@ type Name string
 // The names that all harnesses share. They show that a fleet does not work at all, so none of them
 // catches a mutant.
 const (
-	// Liveness: a call did not end by its deadline, or failed although no fault was active.
+	// Liveness: a call ended long after its deadline, or a call or a client failed and no fault
+	// explains it.
 	Liveness Name = "liveness"
-	// Crash: a node exited unexpectedly or panicked.
+	// Crash: a node exited unexpectedly, or its log shows a panic or a data race.
 	Crash Name = "crash"
 	// Unobserved: the harness did not observe data that other checks require. Those checks would find
 	// nothing, regardless of what the server did.

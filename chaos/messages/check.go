@@ -32,10 +32,11 @@ const (
 	Prefix chaos.Name = "prefix"
 	// Changed: a message was changed after its recall, or does not match its last change.
 	Changed chaos.Name = "changed"
-	// WrongCopy: a client was shown a message that does not match the log.
+	// WrongCopy: a client or the change stream got a message or an event that does not match the
+	// log.
 	WrongCopy chaos.Name = "wrong-copy"
 	// StaleRead: a read misses writes acknowledged more than a second before it began, or entries
-	// up to its min_seq.
+	// up to its min_seq; or a stream begins with a state that misses acknowledged writes.
 	StaleRead chaos.Name = "stale-read"
 	// StaleEdit: a read shows the text from before an edit that it must show.
 	StaleEdit chaos.Name = "stale-edit"
@@ -46,7 +47,8 @@ const (
 	Hole chaos.Name = "hole"
 	// Repeat: a stream delivered an entry twice or out of order.
 	Repeat chaos.Name = "repeat"
-	// Gap: a stream reported entries as unavailable although all are available.
+	// Gap: a stream reported entries as unavailable, or did not resume from the requested position,
+	// although all entries are available.
 	Gap chaos.Name = "gap"
 	// Cache: an entry of a cached set can't be read or differs from the log's.
 	Cache chaos.Name = "cache"

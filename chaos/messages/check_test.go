@@ -325,8 +325,8 @@ func TestCheckPassesWhatIsRight(t *testing.T) {
 	}
 }
 
-// TestCheckOfReplacedEdit checks a replay without an event for an edit that a later entry replaced:
-// the next event must cover it.
+// TestCheckOfReplacedEdit checks that a replay may lack the event of an edit that a later entry
+// replaced, but only if the next event covers that edit.
 func TestCheckOfReplacedEdit(t *testing.T) {
 	t.Parallel()
 	for _, one := range []struct {

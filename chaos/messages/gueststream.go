@@ -20,7 +20,7 @@ type guestStream struct {
 	rng  *rand.Rand
 }
 
-// newGuestStream creates the stream of a guest on node i.
+// newGuestStream creates the stream of the guest g on node i. It opens nothing before run.
 func (w *world) newGuestStream(seed uint64, g, i int) *guestStream {
 	user := guest(g)
 	c := &guestStream{

@@ -64,7 +64,8 @@ type Op struct {
 	After  int64 `json:"after,omitempty"`
 	Before int64 `json:"before,omitempty"`
 	MinSeq int64 `json:"min_seq,omitempty"`
-	// Final is set if the read began after all faults were mended and all writes had ended.
+	// Final is set for the last send to a channel, after all faults were mended, and for the reads
+	// after all of these sends. Such a call must succeed.
 	Final bool `json:"final,omitempty"`
 	// Users are the users to add or remove.
 	Users []string `json:"users,omitempty"`
@@ -156,7 +157,8 @@ type Delivery struct {
 	From int64 `json:"from,omitempty"`
 	// Copy is the index of the event's message in History.Copies, or unset if it has no message.
 	Copy int `json:"copy"`
-	// Head, Oldest, Count, Expired, Recovered and Epoch are set for a state only.
+	// Head, Oldest, Count, Expired and Recovered are set for a state only. Epoch is set for a
+	// state, and may be set for a gap or a loss.
 	Head      int64  `json:"head,omitempty"`
 	Oldest    int64  `json:"oldest,omitempty"`
 	Expired   int64  `json:"expired,omitempty"`

@@ -161,7 +161,7 @@ func (v *guestCaller) run(ctx context.Context) {
 	}
 }
 
-// one makes one random call and returns its outcome.
+// one makes one random call and returns its outcome. It may make no call, which counts as OK.
 func (v *guestCaller) one(ctx context.Context) chaos.Outcome {
 	v.n++
 	op := Op{

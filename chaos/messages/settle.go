@@ -155,8 +155,7 @@ func (r *run) readBack(ctx context.Context) error {
 	if r.members {
 		r.listAll(ctx)
 	}
-	// A failure here is in the history as an op that failed although no fault was active, so Check
-	// reports it.
+	// A failure here is a violation, not a failure of the run: no fault is active any more.
 	r.fail("reading back", g.Wait())
 	return nil
 }

@@ -31,13 +31,14 @@ const (
 	StrictOrder chaos.Name = "strict-order"
 	// Redelivered: a message was delivered after its ack was accepted.
 	Redelivered chaos.Name = "redelivered"
-	// Fence: a settlement by a stream that had lost the partition was accepted.
+	// Fence: a settlement or an extension was accepted from a stream that did not hold the
+	// partition.
 	Fence chaos.Name = "fence"
-	// TwoOwners: a stream received messages of a partition that another stream held.
+	// TwoOwners: a stream received messages of a partition that another stream, or none, held.
 	TwoOwners chaos.Name = "two-owners"
 	// Epoch: a lease's epoch decreased, or two holders had the same one.
 	Epoch chaos.Name = "epoch"
-	// Attempts: an attempt was not counted, or there were more than allowed.
+	// Attempts: an attempt of a message was not counted, or there were more than the topic allows.
 	Attempts chaos.Name = "attempts"
 	// DeadLetters: a dead letter exists that should not, or one is missing.
 	DeadLetters chaos.Name = "dead-letters"
@@ -46,7 +47,7 @@ const (
 	// AdminMismatch: AdminService reports something other than Redis has.
 	AdminMismatch chaos.Name = "admin-mismatch"
 	// Handling: the SDK's worker sent a settlement that differs from its handler's result, handled
-	// two messages of a key at once, or gave up.
+	// messages of a key at once or out of order, handled one that it had not received, or gave up.
 	Handling chaos.Name = "handling"
 )
 

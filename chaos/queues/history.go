@@ -103,7 +103,7 @@ type Handled struct {
 	Key       string `json:"key,omitempty"`
 	Mark      string `json:"mark"`
 	Attempt   int    `json:"attempt"`
-	// Kind is Ack, Nack or Release. DelayMS and Dead are those of an Op.
+	// Kind is Ack, Nack or Release. DelayMS and Dead have the same meaning as in Op.
 	Kind    Kind  `json:"kind"`
 	DelayMS int64 `json:"delay_ms"`
 	Dead    bool  `json:"dead,omitempty"`

@@ -311,7 +311,7 @@ func (m *model) held(stream string, from, to int64) bool {
 	})
 }
 
-// sorted returns the messages in a deterministic order.
+// sorted returns the messages sorted by topic and mark.
 func (m *model) sorted() []*message {
 	all := make([]*message, 0, len(m.messages))
 	for _, msg := range m.messages {

@@ -63,7 +63,8 @@ type Stored struct {
 	Key       string `json:"key,omitempty"`
 	Attempts  int    `json:"attempts,omitempty"`
 	DueMS     int64  `json:"due_ms,omitempty"`
-	// Set for a dead letter.
+	// Topic and Partition are set for a dead letter only. Group, Reason and Code are those of a dead
+	// letter.
 	Topic     string `json:"topic,omitempty"`
 	Partition int    `json:"partition,omitempty"`
 	Group     string `json:"group,omitempty"`
