@@ -113,7 +113,7 @@ func (f *follower) read() {
 	}
 }
 
-// take processes one event.
+// take processes one event. It returns an error for a gap and for a missing or repeated entry.
 func (f *follower) take(e *event) error {
 	switch e.kind {
 	case fieldState:

@@ -77,8 +77,8 @@ const growthBar = "at most 1.2 times as much as with a tenth of both"
 // least 1.
 func channelsFor(subscribers int) int { return max(subscribers/10, 1) }
 
-// sendsAcross returns a load of sends to a number of channels, each with a sender of its own. It
-// creates all channels before it returns.
+// sendsAcross returns a load of sends to a number of channels, with a user of its own as the sender
+// in each channel. It creates all channels before it returns.
 func (e *Env) sendsAcross(ctx context.Context, t *Target, channels int) (*work, error) {
 	const most = 500 // messages in a call
 	name := "bench-growth-" + rand.Text()[:8] + "-"

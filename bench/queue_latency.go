@@ -107,8 +107,8 @@ func (w *stopwatch) await(ctx context.Context, n int, limit time.Duration) error
 	return nil
 }
 
-// lap is one way of sending single messages, through Parley or raw. The stopwatch records their
-// arrivals.
+// lap measures single messages that send sends, through Parley or to raw Redis. The stopwatch
+// records their arrivals.
 type lap struct {
 	watch *stopwatch
 	send  func(ctx context.Context, payload []byte) error

@@ -342,7 +342,8 @@ func (h *herd) level(ctx context.Context, heads map[string]int64) error {
 	return h.until(ctx, func(m *member) bool { return m.last == heads[m.channel] })
 }
 
-// until waits until holds is true for all members. It calls holds with the member's lock held.
+// until waits until holds is true for all members, for up to comebackPatience. It calls holds with
+// the member's lock held.
 func (h *herd) until(ctx context.Context, holds func(m *member) bool) error {
 	deadline := time.After(comebackPatience)
 	for {
@@ -413,7 +414,7 @@ func (m *member) run(first func()) {
 	}
 }
 
-// connect opens a stream from the member's position.
+// connect opens a stream that continues after the last entry that the member received.
 func (m *member) connect() (*rawStream, error) {
 	ctx, cancel := context.WithTimeout(m.herd.ctx, attemptTimeout)
 	defer cancel()
@@ -453,7 +454,7 @@ type holeError struct{ what string }
 // Error implements error.
 func (e *holeError) Error() string { return e.what }
 
-// take processes one event.
+// take processes one event. It returns a *holeError for a gap and for a missing or repeated entry.
 func (m *member) take(e *event) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -44,7 +44,7 @@ func (e *Env) withTelemetry(ctx context.Context, take func(on, off *Server) erro
 	return nil
 }
 
-// telemetrySetup returns the conditions of the figures on telemetry.
+// telemetrySetup returns the conditions of the figures on telemetry. It adds some of them to more.
 func (e *Env) telemetrySetup(more map[string]string) map[string]string {
 	more["duration"] = e.Duration.String()
 	more["on"] = "every call traced to a collector over OTLP, metrics read each second"
