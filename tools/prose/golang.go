@@ -82,8 +82,8 @@ func (g *goFile) visit(n ast.Node) bool {
 	return true
 }
 
-// message adds a string literal that has at least three words and one line. Shorter ones are names,
-// and longer ones are documents.
+// message adds a string literal that has at least three words and only one line. Shorter ones are
+// names, and ones with more lines are documents.
 func (g *goFile) message(lit *ast.BasicLit) {
 	text, err := strconv.Unquote(lit.Value)
 	text = strings.TrimSpace(text)

@@ -105,7 +105,8 @@ func (r *release) workspace() error {
 	return r.copy.WriteFile(name, modfile.Format(work.Syntax), 0o600)
 }
 
-// module edits the go.mod and go.sum of one module and writes the module to the proxy.
+// module edits the go.mod and go.sum of the module in dir, adds the license to it, and writes the
+// module to the proxy.
 func (r *release) module(dir string) error {
 	mod, err := r.require(filepath.Join(dir, "go.mod"))
 	if err != nil {
