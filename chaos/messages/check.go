@@ -11,7 +11,8 @@ import (
 
 // The names of broken promises, besides those that all harnesses share.
 const (
-	// Loss: an acknowledged write is not in the log.
+	// Loss: an acknowledged write is not in the log, or a client got an entry or a head beyond the
+	// log's end.
 	Loss chaos.Name = "loss"
 	// Duplicate: the log contains a sender's client_msg_id or a message id twice, or a write at
 	// another seq than it was acknowledged with.

@@ -11,8 +11,9 @@ import (
 // grace is the time after its answer within which the removal of a member must take effect.
 const grace = second
 
-// Membership: a user was allowed or refused a call contrary to their membership. MyChannels: a list
-// of a user's channels contradicts the logs.
+// Membership: a user was allowed or refused a call, or received an entry, contrary to their
+// membership. MyChannels: a user's list of channels, or the answer to a MarkRead call, contradicts
+// the logs or the memberships.
 const (
 	Membership chaos.Name = "membership"
 	MyChannels chaos.Name = "my-channels"

@@ -101,7 +101,7 @@ func (t *knownHeads) get(channel string) int64 {
 	return t.seq[channel]
 }
 
-// ackedMessage is an acknowledged message.
+// ackedMessage is a message whose send was acknowledged. from is its sender.
 type ackedMessage struct{ channel, msgID, from string }
 
 // pool has the newest acknowledged messages, for any client to edit, recall or read. Safe for

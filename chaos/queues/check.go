@@ -11,7 +11,8 @@ import (
 
 // The names of broken promises, besides those that all harnesses share.
 const (
-	// Loss: an accepted message is neither settled nor pending for a group.
+	// Loss: an accepted message is neither settled nor stored for a group, or is missing in a stream
+	// that keeps everything.
 	Loss chaos.Name = "loss"
 	// Duplicate: one message was stored twice, or answered with two ids.
 	Duplicate chaos.Name = "duplicate"
@@ -22,14 +23,15 @@ const (
 	StoredAfterError chaos.Name = "stored-after-error"
 	// Stuck: a message was not settled in time after the last fault was mended.
 	Stuck chaos.Name = "stuck"
-	// Early: a message was delivered before it was due.
+	// Early: a message was delivered before it was due, or retried before the requested delay.
 	Early chaos.Name = "early"
 	// Order: a later message of a key overtook an earlier one that was not retried.
 	Order chaos.Name = "order"
 	// StrictOrder: in a topic with strict order two messages of a key were in flight at once or out
 	// of order.
 	StrictOrder chaos.Name = "strict-order"
-	// Redelivered: a message was delivered after its ack was accepted.
+	// Redelivered: a message was delivered or is stored as unsettled after its ack was accepted, or
+	// a stream received the same attempt twice.
 	Redelivered chaos.Name = "redelivered"
 	// Fence: a settlement or an extension was accepted from a stream that did not hold the
 	// partition.
@@ -42,7 +44,8 @@ const (
 	Attempts chaos.Name = "attempts"
 	// DeadLetters: a dead letter exists that should not, or one is missing.
 	DeadLetters chaos.Name = "dead-letters"
-	// Conservation: the counters do not add up, or do not match the answers.
+	// Conservation: the counters do not add up, or do not match the answers, or a message is in two
+	// places.
 	Conservation chaos.Name = "conservation"
 	// AdminMismatch: AdminService reports something other than Redis has.
 	AdminMismatch chaos.Name = "admin-mismatch"

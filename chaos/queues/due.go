@@ -12,7 +12,7 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// dueBatch is the maximum number of messages that one call schedules.
+// dueBatch is the maximum number of messages that one call of scheduleDue schedules.
 const dueBatch = 1000
 
 // runDue schedules r.due messages, all due within one second, and consumes them.

@@ -163,7 +163,7 @@ func (c *Count) imbalance() int64 {
 	return c.Produced - c.Cancelled + c.Replayed - c.Acked - c.Dead - c.Trimmed - c.Skipped - c.waiting()
 }
 
-// waiting returns the number of unsettled messages of the group.
+// waiting returns the number of unsettled messages of the group, including delayed ones.
 func (c *Count) waiting() int64 { return c.Unread + c.Pending + c.Retrying + c.Parked + c.Delayed }
 
 // Topic is a topic of the run, with the settings that the checks depend on.

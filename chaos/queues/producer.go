@@ -27,7 +27,8 @@ type producer struct {
 	every time.Duration
 	began time.Time
 	n     int
-	// again are calls of unknown outcome whose messages have idempotency keys, to be repeated.
+	// again are calls to be repeated: their outcome is unknown and their messages have idempotency
+	// keys.
 	again []call
 	// later are scheduled messages that may be cancelled or rescheduled.
 	later []*Op

@@ -33,7 +33,7 @@ const (
 	betweenPort  = "7379"
 )
 
-// promotion is what was observed of a promotion.
+// promotion is the state of the servers during a promotion of Redis' replica to primary.
 type promotion struct {
 	// primary and replica are the contents of each server when the primary died.
 	primary, replica *Truth

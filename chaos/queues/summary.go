@@ -52,8 +52,8 @@ func summarize(w io.Writer, h *History, t *Truth, r *chaos.Result) {
 	}
 }
 
-// writeHandled writes how many messages the SDK's workers handled, and how many requests of the
-// harness failed.
+// writeHandled writes how many messages the SDK's workers handled, and how many Failures each part
+// of the harness has recorded.
 func (h *History) writeHandled(w io.Writer) {
 	handled, failures := make(map[string]int), make(map[string]int)
 	for i := range h.Handled {
