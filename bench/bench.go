@@ -2,9 +2,9 @@
 // with its floor from the same run. A floor is the minimum cost of the same load, on a bare program
 // that does nothing else.
 //
-// Each figure is a ratio to its floor, measured alternately with it, or the server's CPU time per
-// unit of work: nothing else is comparable on a shared machine. The load runs in this process.
-// Servers and floors run in processes of their own, so that their CPU time is separate.
+// On a shared machine only two kinds of numbers are comparable: the ratio of a figure to its floor,
+// which are measured alternately, and the server's CPU time per unit of work. The load runs in this
+// process. Servers and floors run in processes of their own, so that their CPU time is separate.
 package bench
 
 import (
@@ -29,8 +29,8 @@ type Area struct {
 	// Own is set if the area starts, kills or reconfigures servers. Such an area can't be measured
 	// on a server that is already running.
 	Own bool
-	// Needs returns an error if the area can't be measured with these options. A nil Needs means
-	// that it always can.
+	// Needs returns an error if the area can't be measured with these options. If Needs is nil, it
+	// can be measured with any.
 	Needs   func(o *Options) error
 	Measure Measure
 }

@@ -73,7 +73,8 @@ type work struct {
 	procedure string
 	// request returns the n-th request of a caller. Both count from 0.
 	request func(caller, n int) proto.Message
-	// answered returns the number of units in an answer. If nil, each call counts as one.
+	// answered returns the number of units in an answer, such as messages. If it is nil, each
+	// answer counts as one.
 	answered func(body []byte) (int, error)
 	// warm is the time before units count. 0 means 500 ms.
 	warm time.Duration
@@ -84,7 +85,7 @@ type work struct {
 // worked is the result of a load.
 type worked struct {
 	// rate is units per second, and cpu the target's CPU time per unit in microseconds. store is
-	// the store's CPU time per unit, or 0 if it was not measured.
+	// the store's CPU time per unit in microseconds, or 0 if it was not measured.
 	rate, cpu, store float64
 }
 
@@ -108,8 +109,8 @@ func settle(ctx context.Context, t *Target) error {
 	return err
 }
 
-// run makes all callers call for a time and returns the rate and cost of the answers in it. The
-// first failed call ends the run.
+// run starts all callers and, after a warm-up, measures the rate and cost of their answers for
+// duration. The first failed call ends the run with its error.
 func (w *work) run(ctx context.Context, t *Target, duration time.Duration) (worked, error) {
 	if err := settle(ctx, t); err != nil {
 		return worked{}, err

@@ -34,8 +34,8 @@ type crowd struct {
 type follower struct {
 	stream *rawStream
 	crowd  *crowd
-	// received counts the messages, and last is the seq of the last one. live is closed when the
-	// channel's state has arrived.
+	// received counts the messages that have arrived, and last is the seq of the last one. live is
+	// closed when the channel's state has arrived, which also sets isLive.
 	received atomic.Int64
 	last     atomic.Int64
 	live     chan struct{}
@@ -45,9 +45,9 @@ type follower struct {
 	latencies []uint32
 }
 
-// openCrowd opens n streams to the target's nodes in turn, follower i on channel(i) from now on,
-// and waits until all are live, at most 2 minutes. Latencies are recorded while keep is set; a nil
-// keep records none.
+// openCrowd opens n streams to the target's nodes in turn, follower i on channel(i) without earlier
+// entries, and waits until all are live, at most 2 minutes. readBuffer is the size of each
+// connection's buffer. Latencies are recorded while keep is set; a nil keep records none.
 func openCrowd(
 	ctx context.Context, t *Target, n, readBuffer int, channel func(i int) string, keep *atomic.Bool,
 ) (*crowd, error) {
@@ -113,7 +113,7 @@ func (f *follower) read() {
 	}
 }
 
-// take processes one event.
+// take processes one event. It returns an error for a gap and for a missing or repeated entry.
 func (f *follower) take(e *event) error {
 	switch e.kind {
 	case fieldState:
@@ -140,7 +140,7 @@ func (f *follower) take(e *event) error {
 	return nil
 }
 
-// received returns the number of messages that all followers have received.
+// received returns the total number of messages that the followers have received.
 func (c *crowd) received() int64 {
 	var n int64
 	for _, f := range c.followers {
@@ -158,7 +158,7 @@ func (c *crowd) slowest() int64 {
 	return least
 }
 
-// err returns the error that ended a stream, or nil.
+// err returns the first error that ended a stream, or nil if there is none. It does not block.
 func (c *crowd) err() error {
 	select {
 	case err := <-c.failed:

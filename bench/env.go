@@ -30,10 +30,10 @@ type Options struct {
 	// the length of one measurement. Default: 4 s.
 	Rounds   int
 	Duration time.Duration
-	// Subscribers is the number of streams of one channel. Default: 1000. Streams is the number of
-	// streams of the figures about memory and reconnecting. Default: 10,000. Senders is the number
-	// of concurrent senders. Default: 64, or 512 on MongoDB. Channels is the number of channels in
-	// figures about many channels. Default: 1000.
+	// Subscribers is the number of streams in the figures on fan-out. Default: 1000. Streams is the
+	// number of streams in the figures on memory and reconnecting. Default: 10,000. Senders is the
+	// number of concurrent senders. Default: 64, or 512 on MongoDB. Channels is the number of
+	// channels in figures about many channels. Default: 1000.
 	Subscribers, Streams, Senders, Channels int
 	// Payload is the size of a message's content in bytes, at least 16. Default: 128.
 	Payload int
@@ -56,7 +56,7 @@ type Options struct {
 	// MongoURI is the URI of the replica set behind the nodes of Addrs, for the figures on MongoDB
 	// and their floor.
 	MongoURI string
-	// Progress is called with a line about each step. It may be nil.
+	// Progress is called with a line of text, without its end, about each step. It may be nil.
 	Progress func(line string)
 }
 
@@ -151,8 +151,9 @@ func (e *Env) Progressf(format string, args ...any) {
 	e.Progress(e.area + ": " + fmt.Sprintf(format, args...))
 }
 
-// Each runs the steps in turn, Rounds times, in reverse order every other time. So a value and its
-// floor are taken close together, and neither always has the cooler machine.
+// Each runs all steps in turn, Rounds times, and in reverse order every other time. So a value and
+// its floor are measured close together, and neither of them is always first. It stops at the first
+// error.
 func (e *Env) Each(ctx context.Context, steps ...func(ctx context.Context) error) error {
 	for round := range e.Rounds {
 		e.Progressf("round %d of %d", round+1, e.Rounds)

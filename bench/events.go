@@ -52,12 +52,13 @@ type event struct {
 	channel []byte
 	// The event covers the entries fromSeq to seq.
 	seq, fromSeq int64
-	// kind is the number of the oneof field that is set, and body its content.
+	// kind is the number of the oneof field that is set, and body its encoded value.
 	kind protowire.Number
 	body []byte
 }
 
-// follows reports whether the event follows last without a missing or repeated entry.
+// follows reports whether the event continues a stream whose last entry had the seq last, without a
+// missing or repeated entry.
 func (e *event) follows(last int64) bool {
 	from := e.fromSeq
 	if from == 0 || from > e.seq {

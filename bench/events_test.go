@@ -2,7 +2,7 @@ package bench
 
 import "testing"
 
-// TestFollows checks events that skip an entry, repeat one, or do neither.
+// TestFollows checks that an event follows the last entry only if it neither skips nor repeats one.
 func TestFollows(t *testing.T) {
 	t.Parallel()
 	const last = 7
@@ -12,7 +12,7 @@ func TestFollows(t *testing.T) {
 	}{
 		{8, 8, true},
 		{8, 10, true},
-		{5, 10, true}, // also covers entries before the position
+		{5, 10, true}, // also covers entries that were received before
 		{9, 9, false},
 		{9, 10, false},
 		{7, 7, false},

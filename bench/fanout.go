@@ -21,9 +21,9 @@ const (
 	fanoutWindowBytes = 512 << 10
 	// fanoutBatch is the maximum number of messages in a call.
 	fanoutBatch = 128
-	// fanoutBuffer is the read buffer of a busy stream.
+	// fanoutBuffer is the size of a busy stream's read buffer in bytes.
 	fanoutBuffer = 16 << 10
-	// pacedRate is the messages per second of a paced run.
+	// pacedRate is the messages published per second in a paced run.
 	pacedRate = 50
 )
 
@@ -49,7 +49,8 @@ type fanoutLoad struct {
 	duration time.Duration
 }
 
-// fanout measures one run on a target.
+// fanout opens the load's streams, publishes to their channels, and measures the deliveries for the
+// load's duration.
 func fanout(ctx context.Context, t *Target, load fanoutLoad) (fanoutRun, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -119,7 +120,7 @@ type publisher struct {
 	crowd   *crowd
 	channel func(i int) string
 	load    *fanoutLoad
-	// sent counts the messages over all channels.
+	// sent counts the messages of a saturated run, over all channels.
 	sent int
 }
 
@@ -141,7 +142,8 @@ func (l *fanoutLoad) window() int {
 	return min(fanoutWindow, max(4, fanoutWindowBytes/(l.payload+256)))
 }
 
-// saturate keeps as many messages in flight as the window allows.
+// saturate sends batches until ctx ends or a call fails. It keeps as many messages in flight as the
+// window allows.
 func (p *publisher) saturate(ctx context.Context) error {
 	text := content(time.Now(), p.load.payload)
 	window := p.load.window()
@@ -172,8 +174,8 @@ func (p *publisher) saturate(ctx context.Context) error {
 	return nil
 }
 
-// pace sends at a rate. A content holds its scheduled time of sending, so the delay by a late call
-// counts as latency.
+// pace sends single messages at the load's rate until ctx ends or a call fails. A content holds its
+// scheduled time of sending, so the delay by a late call counts as latency.
 func (p *publisher) pace(ctx context.Context) error {
 	began := time.Now()
 	for i := 0; ; i++ {
@@ -263,7 +265,7 @@ func (r fanoutRun) speed() float64  { return r.rate }
 func (r fanoutRun) middle() float64 { return r.p50 }
 func (r fanoutRun) tail() float64   { return r.p99 }
 
-// each returns one number of each round.
+// each returns number(r) for each round r, in order.
 func each[T any](rounds []T, number func(T) float64) []float64 {
 	all := make([]float64, len(rounds))
 	for i, r := range rounds {

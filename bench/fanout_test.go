@@ -190,7 +190,7 @@ func (silent) SendMessages(context.Context, *parleyv1.SendMessagesRequest) (*par
 	return &parleyv1.SendMessagesResponse{}, nil
 }
 
-// TestFanoutRequiresLatencies checks that a paced run without latencies fails.
+// TestFanoutRequiresLatencies checks that a paced run fails if no message has its time of sending.
 func TestFanoutRequiresLatencies(t *testing.T) {
 	t.Parallel()
 	options := tiny(t)
@@ -204,8 +204,8 @@ func TestFanoutRequiresLatencies(t *testing.T) {
 	}
 }
 
-// serve runs a server for a handler and returns its URL. The server's CPU time is always one
-// second.
+// serve runs a server for a handler and returns its URL. The server always reports one second of
+// CPU time.
 func serve(t *testing.T, handler parleyv1connect.MessageServiceHandler) string {
 	t.Helper()
 	mux := http.NewServeMux()

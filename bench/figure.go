@@ -59,8 +59,8 @@ type Figure struct {
 	Floor     *Summary `json:"floor,omitempty"`
 	FloorName string   `json:"floor_name,omitempty"`
 	Ratio     *Summary `json:"ratio,omitempty"`
-	// Bar is the condition that the median must meet, and BarMet whether it does. BarMet is nil if
-	// that is unknown.
+	// Bar is the condition that the figure must meet, or "" for none, and BarMet whether it does.
+	// BarMet is nil if Bar is empty or a round gave too little to measure.
 	Bar    string `json:"bar,omitempty"`
 	BarMet *bool  `json:"bar_met,omitempty"`
 	// Setup has the conditions: cores, payload, connections, rate, duration, stores, fsync.
@@ -96,7 +96,7 @@ func (f Figure) WithBar(bar string, met bool) Figure {
 	return f
 }
 
-// text formats the figure for people.
+// text formats the figure as lines for people, with an empty line at the end.
 func (f Figure) text() string {
 	var b strings.Builder
 	width := 60

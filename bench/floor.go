@@ -15,8 +15,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// floorFunc runs a floor. It writes JSON values for the bench to out, and returns when ctx ends or
-// it is done.
+// floorFunc runs a floor, the minimal program that a figure is compared with. It writes JSON values
+// for the bench to out, and returns when ctx ends or it is done.
 type floorFunc func(ctx context.Context, args []string, out *json.Encoder) error
 
 // floors are the floors by name.
@@ -54,7 +54,7 @@ func RunFloor(ctx context.Context, args []string, in io.Reader, out io.Writer) e
 	return floors()[args[0]](ctx, args[1:], json.NewEncoder(out))
 }
 
-// floorAddrs is the first output of a floor that serves.
+// floorAddrs is the first output of a floor that is a server: the base URLs of its API and metrics.
 type floorAddrs struct {
 	Addr string `json:"addr"`
 	Ops  string `json:"ops"`
@@ -84,7 +84,7 @@ func serveFloor(ctx context.Context, api http.Handler, out *json.Encoder) error 
 	return errors.Join(apiServer.Close(), opsServer.Close())
 }
 
-// listen serves h on a loopback port, with HTTP/1 and unencrypted HTTP/2.
+// listen serves h on a free loopback port, with HTTP/1 and unencrypted HTTP/2, until server.Close.
 func listen(ctx context.Context, h http.Handler) (url string, server *http.Server, err error) {
 	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {

@@ -25,7 +25,7 @@ const (
 
 // floorCommits writes the bytes that sends would write, synced by Pebble's own group commit,
 // without encoding, look-ups or network. Its arguments are an empty directory, the number of
-// writers, the bytes of a content, and the duration.
+// writers, the bytes of a content, and the duration. It outputs the commits per second.
 func floorCommits(ctx context.Context, args []string, out *json.Encoder) (err error) {
 	if len(args) != 4 {
 		return errors.New("requires the arguments directory, writers, bytes, duration")

@@ -14,9 +14,9 @@ import (
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 )
 
-// bareServer is the minimal fan-out over connect-go, without tokens, store or ordering. A message
-// to a channel goes into a Go channel per stream. The stream's handler sends one message per event
-// and encodes it each time, as connect does on its own.
+// bareServer is the minimal fan-out over connect-go, without tokens or a store. A message to a
+// channel goes into a Go channel per stream. The stream's handler sends one response per event and
+// encodes it each time, as connect does on its own.
 type bareServer struct {
 	parleyv1connect.UnimplementedMessageServiceHandler
 
@@ -40,7 +40,7 @@ func floorFanout(ctx context.Context, _ []string, out *json.Encoder) error {
 	return serveFloor(ctx, mux, out)
 }
 
-// channel returns a channel, creating it if needed. The caller must hold mu.
+// channel returns the channel with an id, and creates it if needed. The caller must hold mu.
 func (s *bareServer) channel(id string) *bareChannel {
 	c := s.channels[id]
 	if c == nil {

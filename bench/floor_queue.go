@@ -24,8 +24,8 @@ type rawQueue struct {
 	duration time.Duration
 }
 
-// openRawQueue starts a redis-server. The first arguments of every floor of queues are a directory,
-// the persistence of Redis, the bytes of a payload, and the duration.
+// openRawQueue starts a redis-server with the first arguments of every floor of queues: a
+// directory, the persistence of Redis, the bytes of a payload, and the duration.
 func openRawQueue(ctx context.Context, args []string) (*rawQueue, error) {
 	if len(args) < 4 {
 		return nil, errors.New("requires the arguments directory, persistence, bytes, duration")
@@ -59,8 +59,8 @@ func openRawQueue(ctx context.Context, args []string) (*rawQueue, error) {
 	return q, nil
 }
 
-// consume starts a goroutine for each stream, which reads it and acknowledges each read by one
-// command, until ctx ends. It calls handle with each payload before the acknowledgement.
+// consume starts a goroutine for each Redis stream, and returns. Until ctx ends, each reads batches
+// from its stream, calls handle with each payload, and then acknowledges the batch by one XACK.
 func (q *rawQueue) consume(ctx context.Context, group *sync.WaitGroup, failed *rawFailure, acked *atomic.Int64, handle func(d string)) {
 	for _, stream := range q.streams {
 		group.Go(func() {
@@ -109,7 +109,7 @@ func (f *rawFailure) get() error {
 }
 
 // floorQueue produces and consumes concurrently, with pipelines of queueBatch and one XACK per
-// read. It writes one queueRun.
+// read. It outputs one queueRun.
 func floorQueue(ctx context.Context, args []string, out *json.Encoder) error {
 	q, err := openRawQueue(ctx, args)
 	if err != nil {
@@ -150,7 +150,7 @@ func floorQueue(ctx context.Context, args []string, out *json.Encoder) error {
 	return out.Encode(run)
 }
 
-// measure returns the queueRun of the running load.
+// measure waits for the warm-up, measures the running load for q.duration, and returns the result.
 func (q *rawQueue) measure(ctx context.Context, acked *atomic.Int64) (queueRun, error) {
 	used := func() (queueUsed, error) {
 		redis, err1 := redisCPU(ctx, q.client)
@@ -170,12 +170,13 @@ func (q *rawQueue) measure(ctx context.Context, acked *atomic.Int64) (queueRun, 
 	return after.since(&before)
 }
 
-// add appends one message to the i-th stream.
+// add appends one message to the i-th Redis stream.
 func (q *rawQueue) add(ctx context.Context, i int, payload []byte) error {
 	return q.client.XAdd(ctx, &redis.XAddArgs{Stream: q.streams[i], Values: []any{"d", payload}}).Err()
 }
 
-// consuming runs do while all streams are consumed. The stopwatch records their messages.
+// consuming runs do while all Redis streams are consumed. The stopwatch records the delay of each
+// message.
 func (q *rawQueue) consuming(ctx context.Context, watch *stopwatch, do func(ctx context.Context) error) error {
 	running, stop := context.WithCancel(ctx)
 	defer stop()

@@ -23,9 +23,9 @@ const echoProcedure = "/bench.Floor/Page"
 // cachedRecordBytes is the size of a cached message besides its content.
 const cachedRecordBytes = 260
 
-// floorReads serves pages from a redis-server of its own. For each call it reads as many values as
-// a page has, ignores them, and answers as many bytes as a page has. Its arguments are a directory,
-// the bytes of a content, and the bytes of a page.
+// floorReads is a server with a redis-server of its own. For each call it reads as many values from
+// Redis as a page has messages, ignores them, and answers as many bytes as a page has. Its
+// arguments are a directory, the bytes of a content, and the bytes of a page.
 func floorReads(ctx context.Context, args []string, out *json.Encoder) (err error) {
 	if len(args) != 3 {
 		return errors.New("requires the arguments directory, message bytes, page bytes")

@@ -15,8 +15,8 @@ import (
 // growthFactor is the factor by which channels and users grow.
 const growthFactor = 10
 
-// measureGrowth measures the cost of a delivery and of a send with ten times the channels and
-// users.
+// measureGrowth measures the server's CPU time of a delivery and of a send, against the same with a
+// tenth of the channels and users.
 func measureGrowth(ctx context.Context, env *Env) ([]Figure, error) {
 	target, err := env.Target(ctx)
 	if err != nil {
@@ -73,11 +73,12 @@ func measureGrowth(ctx context.Context, env *Env) ([]Figure, error) {
 
 const growthBar = "at most 1.2 times as much as with a tenth of both"
 
-// channelsFor returns the number of channels, at least 1, for ten subscribers each.
+// channelsFor returns the number of channels for that many subscribers: one for every ten, and at
+// least 1.
 func channelsFor(subscribers int) int { return max(subscribers/10, 1) }
 
-// sendsAcross returns a load of sends to a number of channels, each with a sender of its own. It
-// creates all channels before it returns.
+// sendsAcross returns a load of sends to a number of channels, with a user of its own as the sender
+// in each channel. It creates all channels before it returns.
 func (e *Env) sendsAcross(ctx context.Context, t *Target, channels int) (*work, error) {
 	const most = 500 // messages in a call
 	name := "bench-growth-" + rand.Text()[:8] + "-"

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// idleBuffer is the read buffer of a stream of which there are tens of thousands.
+	// idleBuffer is the size of a read buffer in bytes if there are tens of thousands of streams.
 	idleBuffer = 512
 	// idlePerChannel is the number of idle streams of one channel.
 	idlePerChannel = 10
@@ -54,7 +54,8 @@ func measureIdle(ctx context.Context, env *Env) ([]Figure, error) {
 
 func idleChannels(env *Env) int { return (env.Streams + idlePerChannel - 1) / idlePerChannel }
 
-// idle opens the streams, waits, and returns the growth of the server's memory per stream in KiB.
+// idle opens env.Streams streams at t, waits for env.Duration, and returns the growth of the
+// server's resident memory per stream in KiB.
 func idle(ctx context.Context, env *Env, t *Target) (float64, error) {
 	pause(ctx, env.Duration/4)
 	before, err := t.Usage(ctx)

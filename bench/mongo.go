@@ -20,14 +20,14 @@ import (
 )
 
 const (
-	// mongoSenders is the number of senders in the figures on MongoDB.
+	// mongoSenders is the default number of senders in the figures on MongoDB.
 	mongoSenders = 512
 	// batchMessages is the number of messages in a batching sender's call. All senders together
 	// stay below the 20,000 messages that may wait in one bucket of a node.
 	batchMessages = 32
 )
 
-// needsMongo returns an error without addresses of nodes and their MongoDB.
+// needsMongo returns an error unless the options have addresses of nodes and their MongoDB's URI.
 func needsMongo(o *Options) error {
 	if len(o.Addrs) == 0 || o.MongoURI == "" {
 		return errors.New("requires nodes on MongoDB: set --addr and --mongo-uri, or run `make figures`, which starts them")
@@ -125,7 +125,7 @@ func measureSpread(
 	return []Figure{f.WithRatioBar("at least 0.5 of a single node's", atLeast(0.5))}, nil
 }
 
-// sendBatchesTo is sendTo with batchMessages messages per call.
+// sendBatchesTo returns the same load as sendTo, but with batchMessages messages per call.
 func (e *Env) sendBatchesTo(callers int, channel func(caller, n int) string) *work {
 	content := e.text()
 	return &work{
@@ -154,7 +154,8 @@ func (e *Env) mongoSetup(senders int, t *Target) map[string]string {
 	})
 }
 
-// mongoRuns are the rounds of one load on MongoDB.
+// mongoRuns are the results of one load on MongoDB by round: messages per second, and the CPU time
+// per message in microseconds of the nodes and of mongod.
 type mongoRuns struct {
 	rates, nodes, mongod []float64
 }

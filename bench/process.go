@@ -29,7 +29,8 @@ type process struct {
 	err    error // of Wait; may be read after exited is closed
 }
 
-// start starts a command. The caller must read its standard output.
+// start starts a command with its arguments. name is for errors, and env adds to the environment.
+// The caller must read the command's standard output.
 func start(name string, argv, env []string) (*process, error) {
 	p := &process{name: name, errors: &tailBuffer{}, exited: make(chan struct{})}
 	p.cmd = exec.Command(argv[0], argv[1:]...) //nolint:gosec,noctx // the user's own; its life is not a call's
@@ -160,7 +161,7 @@ func (e *Env) StartFloor(kind string, args ...string) (*FloorProcess, error) {
 	return &FloorProcess{proc: p, out: json.NewDecoder(p.stdout)}, nil
 }
 
-// Read decodes the next JSON value that the floor wrote.
+// Read waits for the next JSON value that the floor writes, and decodes it into the pointer into.
 func (f *FloorProcess) Read(ctx context.Context, into any) error {
 	return f.proc.within(ctx, func() error { return f.out.Decode(into) })
 }
@@ -170,7 +171,8 @@ func (f *FloorProcess) Close() error {
 	return f.proc.stop(func() { _ = f.proc.stdin.Close() }) // a floor ends with its input
 }
 
-// StartFloorServer runs a floor that serves, and returns it as a target once it does.
+// StartFloorServer runs a floor that is a server, and returns it as a target once it serves. The
+// caller must close the process.
 func (e *Env) StartFloorServer(ctx context.Context, kind string, args ...string) (*Target, *FloorProcess, error) {
 	f, err := e.StartFloor(kind, args...)
 	if err != nil {

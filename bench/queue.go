@@ -20,7 +20,8 @@ type throughput struct {
 	rivals               []*rival
 }
 
-// measureQueue measures messages that are produced, consumed and acknowledged concurrently.
+// measureQueue measures messages that are produced, consumed and acknowledged concurrently, with
+// each kind of persistence of Redis.
 func measureQueue(ctx context.Context, env *Env) ([]Figure, error) {
 	var figures []Figure
 	for _, keep := range []persistence{appendOnly, nothingKept} {
@@ -37,7 +38,7 @@ func measureQueue(ctx context.Context, env *Env) ([]Figure, error) {
 	return figures, nil
 }
 
-// take runs the rounds.
+// take starts a server and runs all rounds on it, in turn with the floor and the rivals.
 func (t *throughput) take(ctx context.Context, env *Env) (err error) {
 	s, err := env.startQueues(ctx, t.keep)
 	if err != nil {

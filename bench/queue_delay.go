@@ -24,8 +24,8 @@ const (
 	delayPerCall = 250 * time.Millisecond
 )
 
-// dueFrom returns the due time of the first of n messages that are scheduled now. All must be
-// scheduled by then.
+// dueFrom returns the due time of the first of n messages that are scheduled from now on. It is
+// late enough that all n are scheduled before it.
 func dueFrom(n int) time.Time {
 	return time.Now().Add(time.Second + time.Duration(n/delayBatch)*delayPerCall).Truncate(time.Millisecond)
 }
@@ -35,7 +35,7 @@ func dueOf(first time.Time, i int) time.Time {
 	return first.Add(time.Duration(i) * time.Second / queuePace)
 }
 
-// dueLimit is the maximum time for n messages from the first due time on.
+// dueLimit returns the maximum time from the end of scheduling until all n messages have arrived.
 func dueLimit(n int) time.Duration { return time.Duration(n)*time.Second/queuePace + startTimeout }
 
 // schedule schedules n messages, each with a due time of its own that its payload contains.
@@ -97,8 +97,8 @@ func (s *queueServer) delayed(ctx context.Context, env *Env) (out delays, err er
 }
 
 // floorQueueDelayed is the minimal implementation of delays: a sorted set, from which a loop moves
-// due messages to streams. After the common arguments it takes the number of messages. It writes
-// one delays.
+// due messages to Redis streams. After the common arguments it takes the number of messages. It
+// outputs one delays.
 func floorQueueDelayed(ctx context.Context, args []string, out *json.Encoder) error {
 	q, err := openRawQueue(ctx, args)
 	if err != nil {
@@ -141,8 +141,8 @@ func floorQueueDelayed(ctx context.Context, args []string, out *json.Encoder) er
 	return out.Encode(result)
 }
 
-// move moves up to queueBatch due messages to their streams and returns how many. If none is due it
-// sleeps until the next one is, and returns 0.
+// move moves up to queueBatch due messages to the Redis streams and returns how many. If none is
+// due it sleeps until the next one is, and returns 0.
 func (q *rawQueue) move(ctx context.Context) (int, error) {
 	due, err := q.client.ZRangeArgs(ctx, redis.ZRangeArgs{
 		Key: "due", ByScore: true, Start: 0, Stop: time.Now().UnixMilli(), Count: queueBatch,

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// queuePace is the messages per second of the figures on latency and delays.
+	// queuePace is the number of messages per second in the figures on latency and delays.
 	queuePace = 1000
 	// queuePickups is the total number of messages to an idle consumer over all rounds.
 	// queueSilence is the pause before each; it is the run's duration if that is less.
@@ -71,7 +71,7 @@ func (w *stopwatch) count() int {
 	return len(w.all)
 }
 
-// forget removes all delays.
+// forget removes all delays recorded so far.
 func (w *stopwatch) forget() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -107,8 +107,8 @@ func (w *stopwatch) await(ctx context.Context, n int, limit time.Duration) error
 	return nil
 }
 
-// lap is one way of sending single messages, through Parley or raw. The stopwatch records their
-// arrivals.
+// lap measures single messages that send sends, through Parley or to raw Redis. The stopwatch
+// records their arrivals.
 type lap struct {
 	watch *stopwatch
 	send  func(ctx context.Context, payload []byte) error
@@ -171,7 +171,7 @@ type queueLatency struct {
 	Pickup delays `json:"pickup"`
 }
 
-// take runs paced and pickups.
+// take runs paced and then pickups, and returns the results of both.
 func (l *lap) take(ctx context.Context, duration time.Duration, pickups int) (out queueLatency, err error) {
 	if out.Paced, err = l.paced(ctx, duration); err != nil {
 		return out, err
@@ -208,8 +208,8 @@ func (s *queueServer) latency(ctx context.Context, env *Env, pickups int) (out q
 	return l.take(ctx, env.Duration, pickups)
 }
 
-// floorQueueLatency does the same with raw go-redis. After the common arguments it takes the number
-// of pickups. It writes one queueLatency.
+// floorQueueLatency measures single messages through raw Redis streams. After the common arguments
+// of floors of queues it takes the number of pickups. It outputs one queueLatency.
 func floorQueueLatency(ctx context.Context, args []string, out *json.Encoder) error {
 	q, err := openRawQueue(ctx, args)
 	if err != nil {

@@ -35,7 +35,7 @@ const (
 	queueWorkers = 64
 	// queueWindow is the maximum number of messages that a worker holds.
 	queueWindow = 2000
-	// queueWarm is the time before a measurement starts.
+	// queueWarm is the time that a load runs before the measurement starts.
 	queueWarm = time.Second
 )
 
@@ -43,7 +43,7 @@ const (
 type queueLoad struct {
 	// topics is the number of topics, each with a worker of its own. Calls go to them in turn.
 	topics int
-	// rate is the total messages produced per second. 0 produces as many as are consumed.
+	// rate is the messages produced per second over all topics. 0 produces as many as are consumed.
 	rate     int
 	payload  int
 	duration time.Duration
@@ -226,7 +226,8 @@ func (c *consumers) close() error {
 	return c.err()
 }
 
-// run measures concurrent producers and consumers on topics of their own.
+// run runs concurrent producers and consumers on new topics, and measures them for the load's
+// duration.
 func (s *queueServer) run(ctx context.Context, load queueLoad) (run queueRun, err error) {
 	if err := settle(ctx, &s.Target); err != nil {
 		return run, err
@@ -271,7 +272,8 @@ type producers struct {
 	failed atomic.Pointer[error]
 }
 
-// produce starts the load's producers. Without a rate they stay up to queueBacklog ahead of acked.
+// produce starts the load's producers, and returns. Without a rate they pause while they are more
+// than queueBacklog messages ahead of acked.
 func (s *queueServer) produce(ctx context.Context, topics []string, load queueLoad, acked func() int64) (*producers, error) {
 	client, err := parley.New(s.Addrs[0], parley.WithToken(s.Token))
 	if err != nil {
@@ -352,7 +354,7 @@ type queueUsed struct {
 	server, redis, load time.Duration
 }
 
-// used returns the totals so far.
+// used returns the totals of the server, its Redis and this process so far.
 func (s *queueServer) used(ctx context.Context, acked func() int64) (queueUsed, error) {
 	usage, err1 := s.Usage(ctx)
 	redis, err2 := redisCPU(ctx, s.redis)
@@ -360,7 +362,8 @@ func (s *queueServer) used(ctx context.Context, acked func() int64) (queueUsed, 
 	return queueUsed{at: time.Now(), acked: acked(), server: usage.CPU, redis: redis, load: load}, errors.Join(err1, err2, err3)
 }
 
-// since returns the result of a run that began with before.
+// since returns the result of a run between the moments of before and u. It returns an error if no
+// message was acknowledged.
 func (u *queueUsed) since(before *queueUsed) (queueRun, error) {
 	n := float64(u.acked - before.acked)
 	if n == 0 {

@@ -18,7 +18,7 @@ import (
 type rivalRun struct {
 	PerSecond float64 `json:"per_second"`
 	Tasks     int64   `json:"tasks"`
-	// PickupMS are sorted.
+	// PickupMS are the times in milliseconds until an idle worker picked up a task, sorted.
 	PickupMS []float64 `json:"pickup_ms"`
 }
 
@@ -86,7 +86,7 @@ func (r *rival) take(ctx context.Context, env *Env, keep persistence) (err error
 	return p.stop(func() {})
 }
 
-// figure adds the rival's rounds as the floor of Parley's rounds.
+// figure returns f with Parley's rounds (ours) as its value and the rival's rounds as its floor.
 func (r *rival) figure(f Figure, ours []queueRun) Figure {
 	f = f.WithFloor(r.name+", as its documentation shows", each(ours, queueRun.speed), each(r.runs, rivalRun.speed))
 	f.Notes = []string{fmt.Sprintf("an idle worker of %s picks a task up after %s at the median", r.name,
@@ -94,8 +94,8 @@ func (r *rival) figure(f Figure, ours []queueRun) Figure {
 	return f.WithRatioBar(fmt.Sprintf("at least %v times %s", r.least, r.name), atLeast(r.least))
 }
 
-// floorRedis runs a redis-server for rivals, which so ends with the bench. Its arguments are a
-// directory and the persistence. It writes the path of the server's socket.
+// floorRedis runs a redis-server for a rival until ctx ends, which it does with the bench. Its
+// arguments are a directory and the persistence. It outputs the path of the server's socket.
 func floorRedis(ctx context.Context, args []string, out *json.Encoder) (err error) {
 	if len(args) != 2 {
 		return errors.New("requires the arguments directory, persistence")

@@ -18,13 +18,13 @@ import (
 const (
 	// pageMessages is the number of messages in a page of the figure on reads.
 	pageMessages = 50
-	// readers is the number of concurrent callers.
+	// readers is the number of concurrent callers of ListMessages.
 	readers = 16
-	// listedChannels is the number of channels that they list in turn.
+	// listedChannels is the number of channels that each reader lists in turn.
 	listedChannels = 8
 )
 
-// measureReads measures the cost of a page of messages from the cache.
+// measureReads measures the server's CPU time for a page of messages from the cache.
 func measureReads(ctx context.Context, env *Env) ([]Figure, error) {
 	target, err := env.Target(ctx)
 	if err != nil {
@@ -85,7 +85,8 @@ func pages(m Metrics, result string) float64 {
 	return m.Sum("parley_cache_pages_total", fmt.Sprintf("result=%q", result))
 }
 
-// listing returns a load of readers that list the newest page of channels.
+// listing returns a load of readers that list the newest page of the channels whose names begin
+// with name.
 func (e *Env) listing(name string) *work {
 	return &work{
 		callers: readers, procedure: parleyv1connect.MessageServiceListMessagesProcedure,
@@ -95,8 +96,8 @@ func (e *Env) listing(name string) *work {
 	}
 }
 
-// fillChannels sends more than a page to each channel, waits until all are cached, and returns the
-// size of a page.
+// fillChannels sends more than a page to each channel, waits until all channels are cached, and
+// returns the size of a page in bytes.
 func (e *Env) fillChannels(ctx context.Context, t *Target, name string) (pageBytes int, err error) {
 	client, closing := t.Client(0)
 	defer closing()

@@ -108,7 +108,7 @@ type comebackRun struct {
 	// took is the time from the kill until the last stream was live and had caught up, away the
 	// time until the server was ready again.
 	took, away time.Duration
-	// missed is the number of streams that were sent entries which they had missed.
+	// missed is the number of streams whose channels got entries while they were disconnected.
 	missed float64
 	reads  storeReads
 }
@@ -159,7 +159,7 @@ func comeback(ctx context.Context, env *Env) (run comebackRun, err error) {
 	return run, h.level(ctx, heads)
 }
 
-// openAll opens as many streams at the floor.
+// openAll opens env.Streams streams at the floor, closes them, and returns how long opening took.
 func openAll(ctx context.Context, env *Env) (took time.Duration, err error) {
 	floor, process, err := env.StartFloorServer(ctx, "fanout")
 	if err != nil {
@@ -184,7 +184,8 @@ type trickle struct {
 	done   chan struct{}
 	err    error // may be read after done is closed
 	ending atomic.Bool
-	// rounds counts how often every channel got its message. heads are the ends of the logs.
+	// rounds counts how often every channel got its message. heads are the seqs at the ends of the
+	// logs, by channel. They may be read after done is closed.
 	rounds atomic.Int64
 	heads  map[string]int64
 }
@@ -207,7 +208,7 @@ func startTrickle(ctx context.Context, t *Target, channels []string, payload int
 	return p, nil
 }
 
-// once sends one message to each channel.
+// once sends one message to each channel, and waits until comebackEvery has passed since it began.
 func (p *trickle) once(ctx context.Context, channels []string, payload int) error {
 	next := time.Now().Add(comebackEvery)
 	messages := make([]parley.Outgoing, len(channels))
@@ -232,7 +233,7 @@ func (p *trickle) once(ctx context.Context, channels []string, payload int) erro
 	return err
 }
 
-// wait waits until every channel has had so many messages.
+// wait waits until every channel has received at least rounds messages, or the trickle has failed.
 func (p *trickle) wait(ctx context.Context, rounds int64) error {
 	for p.rounds.Load() < rounds {
 		select {
@@ -263,7 +264,7 @@ func (p *trickle) stop() {
 	p.client.Close()
 }
 
-// herd is a set of streams that reconnect when they end.
+// herd is a set of streams that reconnect when they end, until it is closed.
 type herd struct {
 	target   Target // a copy, because a restart changes the server's fields
 	channels []string
@@ -336,12 +337,13 @@ func (h *herd) back(ctx context.Context, after time.Time) (last time.Time, misse
 	return last, missed, err
 }
 
-// level waits until every stream has reached the ends of the logs.
+// level waits until the last entry of every stream is the end of its channel's log in heads.
 func (h *herd) level(ctx context.Context, heads map[string]int64) error {
 	return h.until(ctx, func(m *member) bool { return m.last == heads[m.channel] })
 }
 
-// until waits until holds is true for all members. It calls holds with the member's lock held.
+// until waits until holds is true for all members, for up to comebackPatience. It calls holds with
+// the member's lock held.
 func (h *herd) until(ctx context.Context, holds func(m *member) bool) error {
 	deadline := time.After(comebackPatience)
 	for {
@@ -412,7 +414,7 @@ func (m *member) run(first func()) {
 	}
 }
 
-// connect opens a stream from the member's position.
+// connect opens a stream that continues after the last entry that the member received.
 func (m *member) connect() (*rawStream, error) {
 	ctx, cancel := context.WithTimeout(m.herd.ctx, attemptTimeout)
 	defer cancel()
@@ -452,7 +454,7 @@ type holeError struct{ what string }
 // Error implements error.
 func (e *holeError) Error() string { return e.what }
 
-// take processes one event.
+// take processes one event. It returns a *holeError for a gap and for a missing or repeated entry.
 func (m *member) take(e *event) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -20,7 +20,8 @@ const (
 	// appendOnly is the setting of `parleyd dev`: an append-only file, synced each second, and no
 	// snapshots.
 	appendOnly persistence = "aof"
-	// nothingKept is the setting of the rivals' published figures: neither a file nor snapshots.
+	// nothingKept is the setting of the rivals' published figures: no append-only file and no
+	// snapshots.
 	nothingKept persistence = "none"
 )
 

@@ -86,7 +86,7 @@ func measureSends(ctx context.Context, env *Env) ([]Figure, error) {
 // sendRuns are the rounds of one load of sends.
 type sendRuns struct{ rates, costs []float64 }
 
-// take returns a step that runs the load once.
+// take returns a step for Env.Each that runs the load once and adds its results.
 func (r *sendRuns) take(t *Target, load *work, duration time.Duration) func(context.Context) error {
 	return func(ctx context.Context) error {
 		got, err := load.run(ctx, t, duration)

@@ -63,7 +63,7 @@ func TestGrowth(t *testing.T) {
 	}
 }
 
-// TestMongo takes the figures on MongoDB on a real fleet of two nodes.
+// TestMongo checks that the figures on MongoDB can be measured on a real fleet of two nodes.
 func TestMongo(t *testing.T) {
 	t.Parallel()
 	options := tiny(t)

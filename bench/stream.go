@@ -110,8 +110,8 @@ func (s *rawStream) call(host, method, token string, request []byte, readBuffer 
 	return nil
 }
 
-// next blocks until the next message and returns it. The message is valid until the next call. At
-// the end of the stream it returns io.EOF if the server ended it without an error.
+// next blocks until the next gRPC message and returns it, still encoded. The message is valid until
+// the next call. It returns io.EOF if the server has ended the stream without an error.
 func (s *rawStream) next() ([]byte, error) {
 	for {
 		if message, ok, err := s.message(); ok || err != nil {
@@ -170,7 +170,7 @@ func prefixed(data []byte) int {
 	return 5 + int(binary.BigEndian.Uint32(data[1:5]))
 }
 
-// frame reads one frame and handles it.
+// frame reads and processes one HTTP/2 frame. It sets data if the frame has any.
 func (s *rawStream) frame() error {
 	f, err := s.framer.ReadFrame()
 	if err != nil {

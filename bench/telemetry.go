@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// withTelemetry calls take with two servers: on traces every call to a collector, off traces
-// nothing. Both count metrics. It returns an error if no spans were exported by the end.
+// withTelemetry calls take with two servers: on sends traces of every call to a collector, off
+// traces nothing. Both count metrics. It returns an error if the collector received nothing.
 func (e *Env) withTelemetry(ctx context.Context, take func(on, off *Server) error) (err error) {
 	var received atomic.Int64
 	url, collector, err := listen(ctx, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -44,7 +44,7 @@ func (e *Env) withTelemetry(ctx context.Context, take func(on, off *Server) erro
 	return nil
 }
 
-// telemetrySetup returns the conditions of the figures on telemetry.
+// telemetrySetup returns the conditions of the figures on telemetry. It adds some of them to more.
 func (e *Env) telemetrySetup(more map[string]string) map[string]string {
 	more["duration"] = e.Duration.String()
 	more["on"] = "every call traced to a collector over OTLP, metrics read each second"

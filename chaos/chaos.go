@@ -80,8 +80,8 @@ type Result struct {
 	Violations []Violation
 	// Calls is the number of calls in the history.
 	Calls int
-	// Lost is the number of lost replies by engine. It is nil if the result comes from
-	// Harness.Judge.
+	// Lost is the number of replies that the run dropped on purpose, by engine. It is nil without a
+	// fleet, and if the result comes from Harness.Judge.
 	Lost map[string]int64
 
 	summarize func(w io.Writer, r *Result)
@@ -155,7 +155,8 @@ func (h *Harness) Run(ctx context.Context, c Config) (*Result, error) {
 	return res, errors.Join(err, r.Fleet.Close())
 }
 
-// do drives the workload and adds the violations and figures that the history does not contain.
+// do drives the workload, adds the violations and figures that the history does not contain, and
+// writes the violations into the report.
 func (h *Harness) do(ctx context.Context, r *Run) (*Result, error) {
 	res, err := h.drive(ctx, r)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 // thousands of calls a second to a node that is down.
 const AfterFailure = 300 * time.Millisecond
 
-// Conn holds the connections and the token that generated clients of one node share. A generated
-// client that uses it never retries, so every result is the server's own. Safe for concurrent use.
+// Conn holds the connections and the token that the generated clients for one node share. Such a
+// client never retries, so every result is the server's own. Safe for concurrent use.
 type Conn struct {
 	// HTTP uses HTTP/2 without TLS. It detects a dead node within seconds, by pings.
 	HTTP *http.Client

@@ -128,8 +128,8 @@ func (o *options) plan() (Plan, error) {
 	return plan, nil
 }
 
-// outside builds what needs the network, runs this program again in a network namespace without
-// access to it, and returns that program's exit code.
+// outside builds parleyd and nats-server, for which it needs the network. It then runs this program
+// again in a network namespace without access to it, and returns that program's exit code.
 func outside(ctx context.Context, o *options) (code int, err error) {
 	if err := build(ctx, o); err != nil {
 		return 1, err
@@ -151,7 +151,7 @@ func build(ctx context.Context, o *options) error {
 	return err
 }
 
-// logger returns the logger of a run. It logs the steps only with -v.
+// logger returns the logger of a run, to stderr. It logs the steps only with -v, warnings always.
 func (o *options) logger() *slog.Logger {
 	level := slog.LevelWarn
 	if o.verbose {
@@ -160,7 +160,7 @@ func (o *options) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
 }
 
-// config returns the configuration that a run and a mutant's run share.
+// config returns the part of the configuration that is the same in a run and in a mutant's run.
 func (o *options) config() Config {
 	return Config{Seed: o.seed, KeepReplies: o.keep, NATSServers: o.nats, Logger: o.logger()}
 }
@@ -194,7 +194,7 @@ func inside(ctx context.Context, o *options, plan Plan, out io.Writer) error {
 	return nil
 }
 
-// judgeAgain checks the report of an earlier run.
+// judgeAgain checks the report of an earlier run. It returns an error if there are violations.
 func judgeAgain(o *options, out io.Writer) error {
 	res, err := o.harness.Judge(o.check)
 	if err != nil {

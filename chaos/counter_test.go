@@ -97,7 +97,7 @@ func checkCounter(h *counterHistory, t *counterTruth) []chaos.Violation {
 	return f.Violations()
 }
 
-// driveCounter runs a client that counts while the counter is killed.
+// driveCounter runs a client that calls add repeatedly, and faults that kill the counter meanwhile.
 func driveCounter(ctx context.Context, r *chaos.Run, c *counter) (*counterHistory, *counterTruth, error) {
 	h := new(counterHistory)
 	rec, err := chaos.NewRecorder(r.HistoryPath(), chaos.RunClock(), h.add, func(l chaos.Line) counterLine { return counterLine{Line: l} })

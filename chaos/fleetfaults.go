@@ -17,7 +17,7 @@ import (
 	"github.com/parleyhq/parley/internal/rig"
 )
 
-// lostEvery is the number of replies of which one is lost.
+// lostEvery is the number of replies of which one is dropped.
 const lostEvery = 100
 
 // fleetFaults are the faults of a fleet's nodes, engines and links.
@@ -27,7 +27,8 @@ type fleetFaults struct {
 	logger  *slog.Logger
 	silence func(ctx context.Context, p Planned)
 	lossy   []rig.Engine
-	// down counts, for each node, the faults that keep it down.
+	// down counts, for each node, the faults and restarts that keep it down. While it is 0, an exit
+	// of the node is unexpected.
 	down []atomic.Int32
 	// past is the path of an old copy of Redis' append-only file, made at copied. A copy older than
 	// pastAge is replaced.
@@ -114,7 +115,7 @@ func (n *fleetFaults) breakMongo(ctx context.Context, p Planned) (target string,
 	return target, func(ctx context.Context) error { return errors.Join(set.Restart(ctx, i), set.WaitHealthy(ctx)) }, nil
 }
 
-// eachSecondary calls do for all members except the primary.
+// eachSecondary calls do with the index of each member except the primary, and joins the errors.
 func (n *fleetFaults) eachSecondary(primary int, do func(member int) error) error {
 	var errs []error
 	for i := range n.fleet.Mongo.Size() {
@@ -125,7 +126,7 @@ func (n *fleetFaults) eachSecondary(primary int, do func(member int) error) erro
 	return errors.Join(errs...)
 }
 
-// resumeOthers continues all members except the primary.
+// resumeOthers continues all stopped members, which are all except the primary.
 func (n *fleetFaults) resumeOthers(ctx context.Context, primary int) error {
 	return errors.Join(n.eachSecondary(primary, n.fleet.Mongo.Cont), n.fleet.Mongo.WaitHealthy(ctx))
 }
@@ -135,7 +136,7 @@ func (n *fleetFaults) resumeOthers(ctx context.Context, primary int) error {
 func (n *fleetFaults) losePrimary(ctx context.Context, primary int) error {
 	set := n.fleet.Mongo
 	set.Kill(primary)
-	var g errgroup.Group // each member waits until it knows a primary, which takes both
+	var g errgroup.Group // a Restart waits for a primary, whose election requires both members
 	err := n.eachSecondary(primary, func(member int) error {
 		g.Go(func() error { return set.Restart(ctx, member) })
 		return nil
@@ -273,7 +274,7 @@ func (n *fleetFaults) loseReplies() (stop func()) {
 	}
 }
 
-// lostReplies returns the number of lost replies by engine.
+// lostReplies returns the number of replies that were dropped, by engine.
 func (n *fleetFaults) lostReplies() map[string]int64 {
 	sum := make(map[string]int64)
 	for i := range n.fleet.Nodes() {
@@ -284,8 +285,8 @@ func (n *fleetFaults) lostReplies() map[string]int64 {
 	return sum
 }
 
-// copyAppendOnlyFile copies Redis' append-only file, at most once in pastAge, for the fault that
-// restores an old copy.
+// copyAppendOnlyFile copies Redis' append-only file, at most once in pastAge, for the fault
+// RedisPast, which restores the copy.
 func (n *fleetFaults) copyAppendOnlyFile() {
 	if time.Since(n.copied) < n.pastAge {
 		return

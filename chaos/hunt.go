@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// hunt runs the chosen mutants one after another and writes which ones were caught. A mutant that
-// was not caught by one of its own violations is an error. Before the first mutant of a schedule,
-// hunt runs the unchanged server with that schedule, in which nothing may be found.
+// hunt runs the chosen mutants one after another and writes which ones were caught. It returns an
+// error if a mutant was not caught by a violation in its Shows. Before the first mutant of a
+// schedule, hunt runs the unchanged server with that schedule, in which nothing may be found.
 func hunt(ctx context.Context, o *options, out io.Writer) error {
 	all := o.harness.mutants
 	chosen := all
@@ -36,7 +36,7 @@ func hunt(ctx context.Context, o *options, out io.Writer) error {
 type runner func(ctx context.Context, m *Mutant) ([]Violation, error)
 
 // judgeMutants runs mutants, and a control before the first of each schedule, and writes a line for
-// each.
+// each. Its error names the mutants that were not caught.
 func judgeMutants(ctx context.Context, chosen []Mutant, out io.Writer, run runner) error {
 	controls := make(map[string]bool) // whether the control was clean, by schedule
 	var failed []string
@@ -104,7 +104,7 @@ func missed(m *Mutant, found []Violation) string {
 	}
 }
 
-// tally counts violations by name.
+// tally formats the number of violations of each name, such as "loss×2 order×1".
 func tally(found []Violation) string {
 	counts := make(map[string]int)
 	for _, v := range found {
@@ -131,8 +131,7 @@ func runMutant(ctx context.Context, o *options, m *Mutant) ([]Violation, error) 
 		}
 		defer func() { _ = os.RemoveAll(dir) }()
 	}
-	// A mutant may stop the whole fleet. It must then show as a fleet that does not settle, not as
-	// a run that never ends.
+	// A mutant may stop the whole fleet, so that the run would never end.
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
 	c := o.config()

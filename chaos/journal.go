@@ -16,8 +16,8 @@ type Journal struct {
 	err  error
 }
 
-// NewJournal creates the file at path, or truncates it. If path is empty, the journal drops
-// everything.
+// NewJournal creates the file at path, or truncates it. If path is empty, it creates no file and
+// the journal drops everything.
 func NewJournal(path string) (*Journal, error) {
 	if path == "" {
 		return new(Journal), nil
@@ -80,7 +80,7 @@ func WriteReport(path string, v any) error {
 	return os.WriteFile(path, data, 0o600)
 }
 
-// ReadReport reads a part of a report that WriteReport wrote.
+// ReadReport reads the file at path, which WriteReport wrote.
 func ReadReport[T any](path string) (*T, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {

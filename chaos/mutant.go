@@ -24,7 +24,8 @@ type Mutant struct {
 	// Breaks describes the defect in a few words.
 	Breaks string
 	Edits  []Edit
-	// Steps are the faults that reveal the defect. They are empty if a healthy fleet reveals it.
+	// Steps are the schedule that reveals the defect. They have no faults if a healthy fleet
+	// reveals it. If Steps is nil, the run has the short plan's faults.
 	Steps []Step
 	// Shows are the violations that catch the mutant: at least one must be found. Other violations
 	// do not count.
@@ -65,7 +66,8 @@ func (m *Mutant) Schedule() string { return fmt.Sprint(m.Steps) }
 // source's root.
 type Edit struct{ File, Old, New string }
 
-// Build builds the mutant's parleyd and returns its path. It does not change the source files.
+// Build builds the mutant's parleyd and returns the path of the program, which the caller removes.
+// It does not change the source files.
 func (m *Mutant) Build(ctx context.Context) (string, error) {
 	root, err := rig.Root()
 	if err != nil {
@@ -127,7 +129,8 @@ func OneFault(name FaultName, node int, hold time.Duration) Step {
 	return Step{Wait: 1500 * time.Millisecond, Faults: []Planned{{Name: name, Node: node, Hold: hold}}}
 }
 
-// AndKill returns the step with one more fault: it kills a node delay after the step begins.
+// AndKill returns the step with one more fault: delay after Step.Wait it kills a node, which
+// restarts a second later.
 func (s Step) AndKill(node int, delay time.Duration) Step {
 	s.Faults = append(s.Faults, Planned{Name: NodeKill, Node: node, Delay: delay, Hold: time.Second})
 	return s

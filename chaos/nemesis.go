@@ -17,11 +17,12 @@ const mendLimit = 90 * time.Second
 
 // FaultLog records faults. *Recorder implements it.
 type FaultLog interface {
-	// BeginFault sets the begin of a fault.
+	// BeginFault sets the begin of a fault to now. It records nothing.
 	BeginFault(f *Fault)
-	// EndFault sets the end of a fault and records it.
+	// EndFault sets the end of a fault to now, and records the fault.
 	EndFault(f *Fault)
-	// Exit records that a node exited unexpectedly or failed to end gracefully.
+	// Exit records that a node exited unexpectedly or failed to end gracefully. log is the end of
+	// the node's log.
 	Exit(node, log string)
 	// Mark records the current time under a name.
 	Mark(name string)
@@ -40,10 +41,10 @@ type NemesisConfig struct {
 	// Own are faults of the harness's own clients and services, by name. They replace the fleet's
 	// faults of the same name.
 	Own map[FaultName]Break
-	// Silence is called while NATS is down. NATS is restarted only after it has returned. Nil does
-	// nothing.
+	// Silence is called after NATSAway has killed all NATS servers. They are restarted only after
+	// it has returned. Nil does nothing.
 	Silence func(ctx context.Context, p Planned)
-	// Lossy are the engines that lose one in a hundred of their replies to nodes.
+	// Lossy are the engines of which one in a hundred replies to the nodes is dropped.
 	Lossy []rig.Engine
 }
 

@@ -58,7 +58,7 @@ func EndingOf(err error) Ending {
 	return Ending{Outcome: outcomeOf(reason), Code: ce.Code().String(), Reason: reason, Err: ce.Message()}
 }
 
-// EndingOfItem returns the ending of one item of an answered call. Nil is OK.
+// EndingOfItem returns the ending of one item of a call that was answered. A nil e is OK.
 func EndingOfItem(e *parleyv1.ItemError) Ending {
 	if e == nil {
 		return Ending{Outcome: OK}
@@ -69,7 +69,8 @@ func EndingOfItem(e *parleyv1.ItemError) Ending {
 }
 
 // EndingOfSDK returns the ending of a call of the SDK. A nil err is OK. The SDK may have made
-// several attempts, so only a final reason guarantees that none of them changed anything.
+// several attempts, so only a reason that is not retryable guarantees that none of them changed
+// anything.
 func EndingOfSDK(err error) Ending {
 	if err == nil {
 		return Ending{Outcome: OK}
@@ -98,11 +99,12 @@ func reasonOf(err *connect.Error) parleyv1.ErrorReason {
 	return parleyv1.ErrorReason_ERROR_REASON_UNSPECIFIED
 }
 
-// firstRetryable is the lowest reason of a retryable error. Reasons below it are final.
+// firstRetryable is the lowest reason of a retryable error. An error with a lower reason, except
+// 0, is final: a retry would get it again.
 const firstRetryable = 100
 
 // outcomeOf returns the outcome of one attempt that failed for a reason. The proto guarantees that
-// nothing was stored for the final reasons and for the retryable ones named here.
+// nothing was stored if the reason is final or one of the retryable ones named here.
 func outcomeOf(r parleyv1.ErrorReason) Outcome {
 	switch {
 	case r == parleyv1.ErrorReason_ERROR_REASON_UNSPECIFIED:
@@ -131,7 +133,7 @@ func (t Tally[K]) Add(kind K, o Outcome) {
 	t[kind][o]++
 }
 
-// Write writes a line for each kind, sorted by name.
+// Write writes a heading and a line for each kind, sorted by name.
 func (t Tally[K]) Write(w io.Writer) {
 	_, _ = fmt.Fprintf(w, "%-10s %9s %9s %9s\n", "op", OK, Failed, Unknown)
 	for _, kind := range slices.Sorted(maps.Keys(t)) {

@@ -7,14 +7,15 @@ import (
 	"time"
 )
 
-// Fault is a fault that was injected at Begin and mended at End.
+// Fault is a fault that was injected at Begin and mended at End, by the history's clock.
 type Fault struct {
 	Name string `json:"name"`
 	// Target is the name of what the fault hit, such as a node's address or a server's name.
 	Target string `json:"target"`
 	Begin  int64  `json:"begin"`
 	End    int64  `json:"end"`
-	// OpenWrites and OpenReads are the calls in flight at Begin. A fault without any tested little.
+	// OpenWrites and OpenReads are the numbers of calls in flight at Begin. A fault without any
+	// tested little.
 	OpenWrites int `json:"open_writes"`
 	OpenReads  int `json:"open_reads"`
 	// Holds is set if the target may have held data back and delivered it afterwards, such as a
@@ -37,7 +38,7 @@ type Line struct {
 	Marks map[string]int64 `json:"marks,omitempty"`
 }
 
-// The marks that every history has.
+// The names of the times that every history records with Recorder.Mark or MarkAt.
 const (
 	markBegan  = "began"
 	markHealed = "healed"
@@ -49,7 +50,7 @@ type History struct {
 	Faults []Fault
 	Exits  []Exit
 	// Began is when the run began, in nanoseconds since 1970. Healed is when the last fault was
-	// mended.
+	// mended, or 0 if the run ended before.
 	Began, Healed int64
 }
 
@@ -93,7 +94,7 @@ type Recorder[L any] struct {
 	add  func(*L)
 
 	mu       sync.Mutex // guards the fields below and calls of add
-	inFlight [2]int     // reads and writes
+	inFlight [2]int     // the numbers of reads and of writes
 	out      *Journal
 }
 
@@ -113,7 +114,7 @@ func NewRecorder[L any](path string, now func() int64, add func(*L), wrap func(L
 // Now returns the current time by the history's clock.
 func (r *Recorder[L]) Now() int64 { return r.now() }
 
-// Write records a line.
+// Write adds a line to the history in memory and to the file.
 func (r *Recorder[L]) Write(l L) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -121,10 +122,10 @@ func (r *Recorder[L]) Write(l L) {
 	r.out.Write(l)
 }
 
-// Begin counts a call as in flight until End is called with the same argument.
+// Begin counts a call, a write or a read, as in flight until End is called with the same argument.
 func (r *Recorder[L]) Begin(write bool) { r.count(write, 1) }
 
-// End counts a call as no longer in flight.
+// End counts a write, or a read, as no longer in flight.
 func (r *Recorder[L]) End(write bool) { r.count(write, -1) }
 
 func (r *Recorder[L]) count(write bool, by int) {
@@ -137,20 +138,21 @@ func (r *Recorder[L]) count(write bool, by int) {
 	}
 }
 
-// BeginFault sets the fault's begin and the number of calls in flight. It records nothing.
+// BeginFault sets the fault's begin to now, and its numbers of calls in flight. It records nothing.
 func (r *Recorder[L]) BeginFault(f *Fault) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	f.Begin, f.OpenReads, f.OpenWrites = r.now(), r.inFlight[0], r.inFlight[1]
 }
 
-// EndFault sets the end of a fault and records it.
+// EndFault sets the end of a fault to now, and records the fault.
 func (r *Recorder[L]) EndFault(f *Fault) {
 	f.End = r.now()
 	r.Write(r.wrap(Line{Fault: f}))
 }
 
-// Exit records that a node exited unexpectedly or failed to end gracefully.
+// Exit records that a node exited unexpectedly or failed to end gracefully. log is the end of the
+// node's log.
 func (r *Recorder[L]) Exit(node, log string) {
 	r.Write(r.wrap(Line{Exit: &Exit{Node: node, At: r.now(), Log: log}}))
 }
@@ -163,7 +165,8 @@ func (r *Recorder[L]) MarkAt(name string, at int64) {
 	r.Write(r.wrap(Line{Marks: map[string]int64{name: at}}))
 }
 
-// Close flushes and closes the file. Nothing may be recorded afterwards.
+// Close flushes and closes the file. Its error includes the first error of writing. Nothing may be
+// recorded afterwards.
 func (r *Recorder[L]) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -38,8 +38,8 @@ type Config struct {
 	Steps []Step
 	// Size is the size of the workload.
 	Size Size
-	// KeepReplies disables the loss of replies. Otherwise every hundredth reply of the lossy
-	// engines is lost.
+	// KeepReplies disables the loss of replies. Otherwise every hundredth reply of the engines in
+	// NemesisConfig.Lossy is dropped.
 	KeepReplies bool
 	// Binary is the path of the parleyd to run. If empty, the run builds it from this source.
 	Binary string
@@ -50,7 +50,7 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// The files of a report.
+// The names of a report's files, in Config.Dir.
 const (
 	historyFile    = "history.jsonl"
 	truthFile      = "truth.json"

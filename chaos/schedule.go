@@ -17,7 +17,7 @@ type FaultName string
 const (
 	NodeKill      FaultName = "node-kill"    // kill -9, and a restart a moment later
 	NodeStop      FaultName = "node-stop"    // SIGSTOP and SIGCONT: it resumes with stale leases and roles
-	NodeIsolate   FaultName = "node-isolate" // no connection to its clients
+	NodeIsolate   FaultName = "node-isolate" // no packets between a node and its clients
 	Roll          FaultName = "roll"         // SIGTERM and restart, one node after another
 	MongoKill     FaultName = "mongo-kill"   // kill -9 of the primary
 	MongoStepDown FaultName = "mongo-step"   // the primary steps down
@@ -27,7 +27,7 @@ const (
 	RedisKill     FaultName = "redis-kill"   // kill -9
 	RedisFlush    FaultName = "redis-flush"  // FLUSHALL
 	RedisPast     FaultName = "redis-past"   // killed, and restarted with an older append-only file
-	NATSAway      FaultName = "nats-away"    // every server killed; meanwhile messages are sent and recalled
+	NATSAway      FaultName = "nats-away"    // every server killed; see NemesisConfig.Silence
 	NATSKill      FaultName = "nats-kill"    // one server killed
 	CutMongo      FaultName = "cut-mongo"    // a node's connections to MongoDB break, and new ones are refused
 	CutRedis      FaultName = "cut-redis"    // as cut-mongo
@@ -35,10 +35,10 @@ const (
 	StallMongo    FaultName = "stall-mongo"  // a node's connections to MongoDB stay open, but no byte passes
 	StallRedis    FaultName = "stall-redis"  // as stall-mongo
 	StallNATS     FaultName = "stall-nats"   // as stall-mongo
-	LostReplies   FaultName = "lost-replies" // every hundredth reply of MongoDB and Redis, during the whole run
+	LostReplies   FaultName = "lost-replies" // see NemesisConfig.Lossy; lasts as long as Nemesis.Run
 )
 
-// Step is one step of a schedule. It has one or two faults, or none.
+// Step is one step of a schedule. It may have no faults, or several at the same time.
 type Step struct {
 	// Wait is the time without faults before the step.
 	Wait   time.Duration
@@ -48,24 +48,24 @@ type Step struct {
 // Planned is a fault in a schedule.
 type Planned struct {
 	Name FaultName
-	// Node is the index of the target, from 0, for faults of a node or a client. Faults of MongoDB
-	// hit the member that is primary at that time.
+	// Node is the index of the target, from 0: a node, a client of the harness, or a NATS server
+	// (modulo their number). Faults of MongoDB ignore it: they depend on which member is primary.
 	Node int
-	// Delay is the time from the step's begin to the fault's. Hold is the time from there until it
-	// is mended.
+	// Delay is the time from the end of Step.Wait until the fault begins. Hold is the time from
+	// then until it is mended.
 	Delay, Hold time.Duration
 }
 
-// Plan is the input of Schedule.
+// Plan is the number and the scale of the faults in a run. Schedule returns its steps.
 type Plan struct {
-	// Counts is the number of each fault.
+	// Counts is how many times each fault occurs.
 	Counts map[FaultName]int
-	// Nodes is the number of nodes.
+	// Nodes is the number of nodes in the fleet.
 	Nodes int
-	// Targets is the number of targets of each fault that does not hit a node but a client of the
-	// harness.
+	// Targets is the number of targets of each fault that does not hit a node of the fleet but a
+	// client of the harness.
 	Targets map[FaultName]int
-	// Scale multiplies every wait and hold: 1 for a run of minutes, less for a short run.
+	// Scale multiplies every Wait, Delay and Hold: 1 for a long run, less for a short one.
 	Scale float64
 }
 
@@ -85,12 +85,13 @@ func (f FaultName) hold() (from, to time.Duration) {
 	}
 }
 
-// holds reports whether a fault may hold data back and deliver it afterwards.
+// holds reports whether the target of a fault may hold data back and deliver it afterwards.
 func (f FaultName) holds() bool {
 	return f == NodeStop || f == NodeIsolate || f == StallNATS
 }
 
-// engine returns the part that a fault takes away. Two faults of one engine never overlap.
+// engine returns the name of the part that a fault disables, such as "mongo" or "node". Schedule
+// returns no step with two faults of one engine.
 func (f FaultName) engine() string {
 	name, rest, _ := strings.Cut(string(f), "-")
 	switch name {
@@ -138,7 +139,7 @@ func (p *Plan) fault(rng *rand.Rand, name FaultName) Planned {
 	}
 	f := Planned{Name: name, Node: rng.IntN(max(1, targets)), Hold: p.between(rng, from, to)}
 	if p.Scale < 1 && from > 0 {
-		// A shorter fault ends before any client notices it.
+		// A fault of less than two seconds would end before any client notices it.
 		f.Hold = max(f.Hold, 2*time.Second)
 	}
 	return f
@@ -162,7 +163,7 @@ func (s Step) String() string {
 }
 
 // ParseCounts parses a list such as "node-kill=3,nats-away". A fault without a number counts as
-// one. It returns an error for a fault that the plan does not have.
+// one. It returns an error for a fault that is not in of.Counts.
 func ParseCounts(list string, of Plan) (map[FaultName]int, error) {
 	counts := make(map[FaultName]int)
 	for part := range strings.SplitSeq(list, ",") {

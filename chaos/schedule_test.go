@@ -82,8 +82,8 @@ func TestParseCounts(t *testing.T) {
 	}
 }
 
-// TestScheduleHitsEveryClient checks faults of a harness's own clients, of which there may be more
-// than nodes.
+// TestScheduleHitsEveryClient checks that faults of a harness's own clients hit each of them, even
+// if there are more clients than nodes, and that faults of nodes hit only nodes.
 func TestScheduleHitsEveryClient(t *testing.T) {
 	t.Parallel()
 	hit := make(map[int]bool)

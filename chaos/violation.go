@@ -13,9 +13,10 @@ type Name string
 // The names that all harnesses share. They show that a fleet does not work at all, so none of them
 // catches a mutant.
 const (
-	// Liveness: a call did not end by its deadline, or failed although no fault was active.
+	// Liveness: a call ended long after its deadline, or a call or a client failed and no fault
+	// explains it.
 	Liveness Name = "liveness"
-	// Crash: a node exited unexpectedly or panicked.
+	// Crash: a node exited unexpectedly, or its log shows a panic or a data race.
 	Crash Name = "crash"
 	// Unobserved: the harness did not observe data that other checks require. Those checks would find
 	// nothing, regardless of what the server did.
@@ -57,8 +58,9 @@ func NewFindings(limit int, origin int64) *Findings {
 	return &Findings{limit: limit, origin: origin, counts: make(map[Name]int)}
 }
 
-// Reportf adds a violation. It formats the text only if it keeps the violation, so args may be
-// Stringers that are costly to format. An at of 0 means no time.
+// Reportf adds a violation. at is the time of the event that shows it, by the history's clock, or 0
+// for no time. Reportf formats the text only if it keeps the violation, so args may be Stringers
+// that are costly to format.
 func (f *Findings) Reportf(name Name, object string, at int64, format string, args ...any) {
 	if f.counts[name]++; f.counts[name] > f.limit {
 		return

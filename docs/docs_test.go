@@ -21,11 +21,12 @@ import (
 	"github.com/parleyhq/parley/internal/rig"
 )
 
-// commandLimit is far longer than any command takes.
+// commandLimit bounds the time of one command, and of the server's start. It is far longer than any
+// takes.
 const commandLimit = 2 * time.Minute
 
-// expected maps the beginning of a command to its expected output. The test fails for a command
-// without an entry, and for an entry without a command.
+// expected maps the beginning of a command to its expected output. The longest matching entry
+// counts. The test fails for a command without an entry, and for an entry without a command.
 var expected = map[string]expectation{
 	"bin/parley send general":                            {output: `(?m)1\b`},
 	"bin/parley tail general":                            {output: `hello`, endless: true},
@@ -47,7 +48,7 @@ var expected = map[string]expectation{
 	"bin/parleyd config check":                           {output: `auth: one of`, fails: true},
 }
 
-// expectation describes a command's output and how it ends.
+// expectation describes a command's output, by a regular expression, and how the command ends.
 type expectation struct {
 	output string
 	// endless is set for a command that runs until it is interrupted.
@@ -56,7 +57,8 @@ type expectation struct {
 	fails bool
 }
 
-// TestCommands runs every command of the documents in order, each document on its own server.
+// TestCommands checks that every command of the documents prints what is expected, in order and
+// with each document on its own server. Of a make command it checks only that the target exists.
 func TestCommands(t *testing.T) {
 	t.Parallel()
 	bin := binaries(t)
@@ -127,7 +129,8 @@ func binaries(t *testing.T) string {
 	return dir
 }
 
-// server starts what `make dev` starts, in a directory like the reader's: it contains bin and data.
+// server starts what `make dev` starts, in a directory that has bin and data, like a reader's. It
+// returns the directory and the API's host:port once the server is ready.
 func server(t *testing.T, bin string) (dir, addr string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -212,7 +215,7 @@ func (o *output) String() string {
 	return o.buf.String()
 }
 
-// checkTarget checks that the Makefile has a target.
+// checkTarget checks that the Makefile has a target, without making it.
 func checkTarget(t *testing.T, target string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "make", append([]string{"-n"}, strings.Fields(target)...)...)
@@ -222,7 +225,7 @@ func checkTarget(t *testing.T, target string) {
 	}
 }
 
-// TestGo compiles the documents' programs in Go.
+// TestGo checks that the README's Go programs compile.
 func TestGo(t *testing.T) {
 	t.Parallel()
 	var body strings.Builder
@@ -265,8 +268,8 @@ func unused(block string) string {
 	return block + "if err != nil {\nreturn err\n}\n"
 }
 
-// TestTypeScript runs the README's TypeScript program, which is also valid JavaScript, until it has
-// printed its message.
+// TestTypeScript checks that the README's TypeScript program, run as JavaScript, prints its
+// message.
 func TestTypeScript(t *testing.T) {
 	t.Parallel()
 	blocks := fenced(t, "README.md", "ts")

@@ -1,8 +1,8 @@
 #!/bin/sh
 # check-breaking.sh AGAINST BUF...: fails if the protos break a client of an earlier state of the
 # API: of the baseline proto/v1.binpb, of the main branch's baseline, of the newest release tag
-# (v*), and of the revision AGAINST unless it is empty. States that git does not have, as in a
-# shallow clone, are not compared. The baseline always is.
+# (v*), and of the git revision AGAINST unless it is empty. States that git does not have, as in a
+# shallow clone, are not compared. The baseline proto/v1.binpb always is.
 #
 # buf.yaml excludes the queues until their second design.
 set -eu

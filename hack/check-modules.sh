@@ -1,12 +1,13 @@
 #!/bin/sh
-# check-modules.sh: fails unless this tree, were it released, served who uses it as Go modules: a program that imports only the SDK
-# builds and has few modules, and `go install` makes the server. Both come from a module proxy in a directory, made of a copy of the
-# tree, and everything that Go fetches for them goes to a module cache of their own.
+# check-modules.sh: fails unless a release of this tree would work as Go modules: a program that
+# imports only the SDK must build and have few modules, and `go install` must build the server. Both
+# come from a module proxy in a directory, created from a copy of the tree. Everything that Go
+# fetches for them goes into a module cache of their own.
 set -eu
 cd "$(dirname "$0")/.."
 ours=github.com/parleyhq/parley
 version=v0.0.0-check
-# How many modules a program that imports the SDK may have, itself included.
+# The maximum number of modules of a program that imports the SDK, itself included.
 limit=20
 
 tmp=$(mktemp -d)
@@ -15,7 +16,7 @@ hack/copy-tree.sh "$tmp/tree"
 export GOWORK=off
 go run -C tools ./release -proxy "$tmp/proxy" "$tmp/tree" "$version"
 
-# The files of the machine's module cache are a proxy too, so nothing is fetched twice.
+# The machine's module cache also serves as a proxy, so that nothing is fetched twice.
 GOPROXY="file://$tmp/proxy,file://$(go env GOMODCACHE)/cache/download,$(go env GOPROXY)"
 GONOSUMDB="$ours,$(go env GONOSUMDB)"
 GOFLAGS="$(go env GOFLAGS) -modcacherw"
@@ -71,7 +72,8 @@ fi
 echo "check-modules: a program that imports only the SDK has $count modules"
 
 cd "$tmp"
-# Built as in the Dockerfile, and so that the build cache serves the next run, whose module cache is elsewhere.
+# The same flags as in the Dockerfile. -trimpath also lets the next run, whose module cache is
+# elsewhere, use the build cache.
 export CGO_ENABLED=0 GOBIN="$tmp/bin"
 quiet go install -trimpath "$ours/server/cmd/parleyd@$version"
 quiet bin/parleyd --version

@@ -1,5 +1,6 @@
 #!/bin/sh
-# copy-tree.sh DIRECTORY: makes the directory a copy of this repository's files as they are now: those that git has or would add.
+# copy-tree.sh DIRECTORY: copies this repository's files, with uncommitted changes, into DIRECTORY,
+# which it creates. It copies the files that git has or would add, and no ignored ones.
 set -eu
 cd "$(dirname "$0")/.."
 

@@ -33,7 +33,7 @@ mkdir -p "$bin"
 tmp=$(mktemp -d .cache/interop/fetch.XXXXXX)
 trap 'rm -rf "$tmp"' EXIT
 
-fetch() { # fetch ARTIFACT NAME: gets a program from Maven as .cache/interop/bin/NAME-VERSION and links NAME to it
+fetch() { # fetch ARTIFACT NAME: downloads a program from Maven as .cache/interop/bin/NAME-VERSION, and links NAME to it
 	version=${1##*:}
 	if [ ! -x "$bin/$2-$version" ]; then
 		mvn -B -q -Dstyle.color=never "$DEPENDENCY_PLUGIN:copy" -Dartifact="$1:exe:$platform" -DoutputDirectory="$PWD/$tmp"

@@ -1,6 +1,7 @@
 #!/bin/sh
-# release.sh VERSION: makes the commit's files those of the release: go.mod and go.sum of the modules that require others of ours, and
-# go.work. It prints what is left to do. See CONTRIBUTING.md.
+# release.sh VERSION: writes VERSION to go.work and to every go.mod that requires another of our
+# modules, and the checksums of those modules to its go.sum. It commits nothing: it prints the
+# commands that remain to be run. See CONTRIBUTING.md.
 set -eu
 cd "$(dirname "$0")/.."
 version=$1

@@ -1,8 +1,9 @@
 #!/bin/sh
-# tidy.sh [-diff]: runs `go mod tidy` in every module; with -diff it changes nothing and fails if a module is not tidy. Our own
-# modules come from this tree, as in go.work, and not by the version that the go.mod files name: that has been released, or never
-# was, and may lack what this tree imports. The lines of go.sum about them belong to that version, and stay as they are. Without -diff
-# it also makes go.work.sum again, with all that commands of go add to it.
+# tidy.sh [-diff]: runs `go mod tidy` in every module. With -diff it changes nothing and fails if a
+# module is not tidy. Our own modules come from this tree, as in go.work, and not from the version
+# in the go.mod files, which may lack packages that this tree imports. The lines of go.sum for our
+# modules belong to that version, so they are not changed. Without -diff it also creates go.work.sum
+# anew.
 set -eu
 cd "$(dirname "$0")/.."
 tree=$PWD

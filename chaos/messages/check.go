@@ -11,10 +11,11 @@ import (
 
 // The names of broken promises, besides those that all harnesses share.
 const (
-	// Loss: an acknowledged write is not in the log.
+	// Loss: an acknowledged write is not in the log, or a client got an entry or a head beyond the
+	// log's end.
 	Loss chaos.Name = "loss"
-	// Duplicate: the log contains one client_msg_id twice, or one write was acknowledged with two
-	// seqs.
+	// Duplicate: the log contains a sender's client_msg_id or a message id twice, or a write at
+	// another seq than it was acknowledged with.
 	Duplicate chaos.Name = "duplicate"
 	// Density: the seqs of a log are not 1, 2, 3 and so on.
 	Density chaos.Name = "density"
@@ -22,7 +23,7 @@ const (
 	Count chaos.Name = "count"
 	// Order: msg_time decreases, or a write comes before one that was acknowledged before it began.
 	Order chaos.Name = "order"
-	// Unsent: the log contains an entry that no client requested, or not as it was requested.
+	// Unsent: the log contains an entry that no client requested, or that differs from the request.
 	Unsent chaos.Name = "unsent"
 	// StoredAfterError: the log contains a write that was answered as failed.
 	StoredAfterError chaos.Name = "stored-after-error"
@@ -32,28 +33,30 @@ const (
 	Prefix chaos.Name = "prefix"
 	// Changed: a message was changed after its recall, or does not match its last change.
 	Changed chaos.Name = "changed"
-	// WrongCopy: a client was shown a message that does not match the log.
+	// WrongCopy: a client or the change stream got a message or an event that does not match the
+	// log.
 	WrongCopy chaos.Name = "wrong-copy"
 	// StaleRead: a read misses writes acknowledged more than a second before it began, or entries
-	// up to its min_seq.
+	// up to its min_seq; or a stream begins with a state that misses acknowledged writes.
 	StaleRead chaos.Name = "stale-read"
 	// StaleEdit: a read shows the text from before an edit that it must show.
 	StaleEdit chaos.Name = "stale-edit"
 	// Recalled: a text was shown, or is still stored, after its recall was acknowledged.
 	Recalled chaos.Name = "recalled-text"
-	// Hole: a page, a stream or a cached set misses an entry between two others or at its
-	// beginning.
+	// Hole: a page, a stream or a cached set (a channel's newest entries in Redis) misses an entry
+	// between two others or at its beginning.
 	Hole chaos.Name = "hole"
 	// Repeat: a stream delivered an entry twice or out of order.
 	Repeat chaos.Name = "repeat"
-	// Gap: a stream reported entries as unavailable although all are available.
+	// Gap: a stream reported entries as unavailable, or did not resume from the requested position,
+	// although all entries are available.
 	Gap chaos.Name = "gap"
-	// Cache: a cached set is not a contiguous part of the log.
+	// Cache: an entry of a cached set can't be read or differs from the log's.
 	Cache chaos.Name = "cache"
 	// Behind: a client, a stream or a cached set did not catch up with the log in time after the
 	// last fault was mended.
 	Behind chaos.Name = "behind"
-	// Unpublished: the change stream lacks an entry.
+	// Unpublished: the NATS stream of change events lacks an entry of a log.
 	Unpublished chaos.Name = "unpublished"
 )
 
@@ -129,7 +132,7 @@ func (c *checker) seenBy(index int) string {
 	return "shown to nobody"
 }
 
-// checkMarks searches all stores for recalled texts.
+// checkMarks reports recalled texts that a store still has.
 func (c *checker) checkMarks() {
 	for _, s := range c.messages {
 		if s.recalled == 0 {
@@ -148,8 +151,8 @@ func (c *checker) checkMarks() {
 	}
 }
 
-// checkLiveness reports calls that took too long, subscribers that did not catch up in time, and
-// nodes that exited unexpectedly.
+// checkLiveness reports calls that took too long or failed after everything was mended, subscribers
+// that did not catch up in time, and nodes that exited unexpectedly.
 func (c *checker) checkLiveness() {
 	const grace = int64(3 * time.Second)
 	for i := range c.h.Ops {

@@ -142,7 +142,7 @@ func (s *story) copy(seq, changedSeq int64, status Status, content string, metad
 	return len(s.h.Copies) - 1
 }
 
-// now adds a copy of the message in its final state, first one as it was sent.
+// now adds a copy of the message in its final state. first adds a copy of it as it was sent.
 func (s *story) now(seq int64) int {
 	e := s.entry(seq)
 	return s.copy(seq, e.ChangedSeq, e.Status, e.Content, e.Metadata)
@@ -245,12 +245,12 @@ func (s *story) publish() {
 	}
 }
 
-// drop removes an entry from the log.
+// drop removes an entry from the log in the store.
 func (s *story) drop(seq int64) {
 	s.t.Entries = slices.Delete(s.t.Entries, int(seq)-1, int(seq))
 }
 
-// delivery returns an event of a life.
+// delivery returns the event with that seq that a life received.
 func (s *story) delivery(life, seq int64) *Delivery {
 	for i := range s.h.Deliveries {
 		if d := &s.h.Deliveries[i]; d.Life == life && d.Seq == seq && d.Event != EventState {
@@ -261,8 +261,8 @@ func (s *story) delivery(life, seq int64) *Delivery {
 	return nil
 }
 
-// lastPage is the ascending page from the log's start, newestPage that of the newest messages, got
-// the read of one message.
+// lastPage is the op that read the ascending page from the log's start, newestPage the one that
+// read the newest messages, got the one that read a single message.
 func (s *story) lastPage() *Op   { return &s.h.Ops[6] }
 func (s *story) newestPage() *Op { return &s.h.Ops[7] }
 func (s *story) got() *Op        { return &s.h.Ops[8] }
@@ -325,8 +325,8 @@ func TestCheckPassesWhatIsRight(t *testing.T) {
 	}
 }
 
-// TestCheckOfReplacedEdit checks a replay without an event for an edit that a later entry replaced:
-// the next event must cover it.
+// TestCheckOfReplacedEdit checks that a replay may lack the event of an edit that a later entry
+// replaced, but only if the next event covers that edit.
 func TestCheckOfReplacedEdit(t *testing.T) {
 	t.Parallel()
 	for _, one := range []struct {

@@ -2,8 +2,9 @@ package messages
 
 import "maps"
 
-// checkCache checks the final contents of the cached sets. Every channel got a message after the
-// last fault was mended, so a cached set must reach the end of its log.
+// checkCache checks the final contents of the cached sets, which have the newest entries of each
+// channel. Every channel got a message after the last fault was mended, so a cached set must reach
+// the end of its log.
 func (c *checker) checkCache() {
 	for channel, values := range c.t.Cache {
 		log := c.logs[channel]

@@ -14,7 +14,7 @@ func (c *checker) checkLives() {
 		d := &c.h.Deliveries[i]
 		lives[d.Life] = append(lives[d.Life], d)
 	}
-	next := make(map[int64]int64) // the final position, by life
+	next := make(map[int64]int64) // the final position in the log, by id of the life
 	for i := range c.h.Lives {
 		l := &c.h.Lives[i]
 		events := lives[l.ID]
@@ -24,8 +24,8 @@ func (c *checker) checkLives() {
 	c.checkLevel(next)
 }
 
-// checkLife checks the events of one life and returns its final position. It returns unset if the
-// life never began.
+// checkLife checks the events of one life and returns its final position in the log. It returns
+// unset if the life had no initial position and received no event.
 func (c *checker) checkLife(l *Life, events []*Delivery) int64 {
 	at := l.After
 	for _, d := range events {

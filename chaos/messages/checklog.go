@@ -8,7 +8,8 @@ import (
 	"github.com/parleyhq/parley/chaos"
 )
 
-// checkLogs checks each log on its own.
+// checkLogs checks the seqs, counts, times and ids of each log, and compares each entry with the
+// call that requested it.
 func (c *checker) checkLogs() {
 	for channel, log := range c.logs {
 		ids := make(map[string]int64)
@@ -137,7 +138,8 @@ func (c *checker) checkWrites() {
 	}
 }
 
-// checkAnswer checks one answer. e is the entry with its client_msg_id, or nil if the log has none.
+// checkAnswer checks the answer to a successful write. e is the entry with its client_msg_id, or
+// nil if the log has none.
 func (c *checker) checkAnswer(op *Op, e *Entry) {
 	c.checkEpoch(op)
 	c.checkChanged(op)
@@ -165,7 +167,7 @@ func (c *checker) checkAnswer(op *Op, e *Entry) {
 }
 
 // checkEpoch reports an answer with an epoch that is not the store's. It ignores answers without
-// one, as some of the SDK's.
+// an epoch, because the SDK does not always report it.
 func (c *checker) checkEpoch(op *Op) {
 	if op.Epoch != "" && c.t.Epoch != "" && op.Epoch != c.t.Epoch {
 		c.Reportf(WrongResponse, op.Channel, op.End, "%s told the epoch %s, the store's is %s", op.brief(), op.Epoch, c.t.Epoch)
@@ -187,7 +189,8 @@ func (c *checker) checkChanged(op *Op) {
 	}
 }
 
-// checkRealTime reports writes placed before one that was acknowledged before they began.
+// checkRealTime reports writes that precede, in the log, a write that was acknowledged before they
+// began.
 func (c *checker) checkRealTime() {
 	entries := make(map[clientKey]int64)
 	for channel, log := range c.logs {
@@ -200,7 +203,7 @@ func (c *checker) checkRealTime() {
 		if !ok {
 			continue
 		}
-		// The first call decides: later ones find its entry.
+		// Only the first call with this client_msg_id counts: later ones may find its entry.
 		first := slices.MinFunc(p.ops, func(a, b *Op) int { return cmp.Compare(a.Begin, b.Begin) })
 		if before := c.acks[key.channel].by(first.Begin); before >= seq {
 			c.Reportf(Order, key.channel, first.Begin, "%s stands at %d, and %d was acknowledged before it began", first.brief(), seq, before)

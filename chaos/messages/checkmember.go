@@ -8,17 +8,18 @@ import (
 	"github.com/parleyhq/parley/chaos"
 )
 
-// grace is the time within which a removal must take effect.
+// grace is the time after its answer within which the removal of a member must take effect.
 const grace = second
 
-// Membership: a user was allowed or refused a call contrary to their membership. MyChannels: a list
-// of a user's channels contradicts the logs.
+// Membership: a user was allowed or refused a call, or received an entry, contrary to their
+// membership. MyChannels: a user's list of channels, or the answer to a MarkRead call, contradicts
+// the logs or the memberships.
 const (
 	Membership chaos.Name = "membership"
 	MyChannels chaos.Name = "my-channels"
 )
 
-// belonging is what is known about a membership during a time.
+// belonging is what is known about a user's membership during a time: maybe, inside or outside.
 type belonging int
 
 const (
@@ -27,7 +28,7 @@ const (
 	outside
 )
 
-// tenure is one user's membership of one channel. Each change holds from its time on.
+// tenure is one user's membership of one channel. Each change holds from its time until the next.
 type tenure struct {
 	changes []struct {
 		from int64
@@ -91,7 +92,8 @@ func (c *checker) tenures() map[tenant]*tenure {
 	return all
 }
 
-// checkMembers checks that members were allowed and others refused.
+// checkMembers checks, for members-only channels, that calls of guests were allowed while they were
+// members and refused while they were not.
 func (c *checker) checkMembers() {
 	tenures := c.tenures()
 	if len(tenures) == 0 {
@@ -121,7 +123,8 @@ func (c *checker) checkMembers() {
 	c.checkStreams(tenures, clubs)
 }
 
-// guest returns the user of an op that requires membership.
+// guest returns the user of a guest's op, whose token requires membership. It returns false for an
+// op of another client.
 func (op *Op) guest() (string, bool) {
 	for _, prefix := range []string{"guest-caller-", "guest-stream-"} {
 		if user, ok := strings.CutPrefix(op.Client, prefix); ok {
@@ -131,7 +134,8 @@ func (op *Op) guest() (string, bool) {
 	return "", false
 }
 
-// checkStreams reports entries that were sent after a user's removal and delivered to that user.
+// checkStreams reports entries that were delivered to a user who was not a member at any time from
+// the entry's request to its delivery.
 func (c *checker) checkStreams(tenures map[tenant]*tenure, clubs map[string]bool) {
 	lives := make(map[int64]*Life)
 	for i := range c.h.Lives {
@@ -175,10 +179,10 @@ func (c *checker) begins() map[messageKey]int64 {
 	return begun
 }
 
-// cursor is the range in which a user's read cursor must be.
+// cursor is the range, with both ends, in which a user's read cursor must be.
 type cursor struct{ low, high int64 }
 
-// cursors returns the range of every read cursor, derived from sends and marks.
+// cursors returns the range of every read cursor, derived from sends and MarkRead calls.
 func (c *checker) cursors() map[tenant]*cursor {
 	all := make(map[tenant]*cursor)
 	move := func(channel, user string, low, high int64) {
@@ -226,7 +230,7 @@ func (c *checker) count(channel string, seq int64) int64 {
 	return log[min(seq, int64(len(log)))-1].Count
 }
 
-// checkMyChannels checks the final lists of users' channels, and the answers to marks.
+// checkMyChannels checks the final lists of users' channels, and the answers to MarkRead calls.
 func (c *checker) checkMyChannels() {
 	c.checkMarked()
 	cursors, tenures := c.cursors(), c.tenures()
@@ -291,9 +295,9 @@ func (c *checker) checkUserChannel(m *channelList, mc *UserChannel, at *cursor) 
 	}
 }
 
-// checkMarked checks the answers to marks: the cursor is at or after the marked seq and never moves
-// back, and unread counts the messages after it in a log that includes all writes acknowledged a
-// second before the call.
+// checkMarked checks the answers to MarkRead calls: the cursor is at or after the requested seq and
+// never moves back, and unread counts the messages after it in a log that includes all writes
+// acknowledged a second before the call.
 func (c *checker) checkMarked() {
 	type seen struct{ end, seq int64 }
 	last := make(map[tenant][]seen)

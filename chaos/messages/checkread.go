@@ -6,7 +6,7 @@ import (
 	"github.com/parleyhq/parley/chaos"
 )
 
-// checkReads checks every page and every message read.
+// checkReads checks the answers to all reads, of pages and of single messages.
 func (c *checker) checkReads() {
 	for i := range c.h.Ops {
 		op := &c.h.Ops[i]
@@ -32,7 +32,7 @@ func (c *checker) checkReads() {
 	}
 }
 
-// owed returns the last entry that a read must reflect.
+// owed returns the seq of the last entry that a read must reflect.
 func (c *checker) owed(op *Op) int64 {
 	bound := max(op.MinSeq, c.acks[op.Channel].by(op.Begin-second))
 	if op.Final {
@@ -51,7 +51,7 @@ func (c *checker) checkGet(op *Op) {
 	}
 }
 
-// checkFresh reports a copy that is older than an entry that it must reflect.
+// checkFresh reports a copy of a message that does not reflect its last change up to bound.
 func (c *checker) checkFresh(cp *Copy, bound int64, channel string, at int64, who string) {
 	s := c.messages[messageKey{cp.Channel, cp.Seq}]
 	if s == nil {
@@ -69,9 +69,9 @@ func (c *checker) checkFresh(cp *Copy, bound int64, channel string, at int64, wh
 		who, cp.Seq, cp.ChangedSeq, cp.Content, want.seq, want.status, bound)
 }
 
-// checkPage compares a page with the messages of the log. No message may be missing from its near
-// end on. Every copy must be as new as promised and as the head in the answer. A page without a
-// next one must reach the end.
+// checkPage compares a page with the messages of the log. The page must begin at the requested
+// position, or with the newest message, and have every message from there on. Every copy must be as
+// new as promised and as the head in the answer. A page without a next one must reach the end.
 func (c *checker) checkPage(op *Op) {
 	bound := c.owed(op)
 	if op.Head != 0 && op.Head < bound {
@@ -111,8 +111,8 @@ func (c *checker) checkPage(op *Op) {
 	}
 }
 
-// wanted returns the seqs of the messages that a page must begin with. It ends at the page's last
-// message if more or newer messages exist, and otherwise at the end that the page owes.
+// wanted returns the seqs of the messages that a page must begin with. They end at the page's last
+// message if the page has a successor, and otherwise where the list that it must show ends.
 func (c *checker) wanted(op *Op, ascending bool, bound int64, seqs []int64) []int64 {
 	after, before := max(op.After, 0), op.Before
 	if before == unset {
@@ -136,7 +136,7 @@ func (c *checker) wanted(op *Op, ascending bool, bound int64, seqs []int64) []in
 		n, _ := slices.BinarySearch(all, reach+1)
 		return all[:n]
 	}
-	// In descending order the near end is the newest message that the page must show, or a newer
+	// In descending order the page begins with the newest message that it must show, or a newer
 	// one.
 	newest := bound
 	if len(seqs) > 0 {

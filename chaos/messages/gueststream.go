@@ -10,8 +10,8 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// guestStream is a guest's stream. It follows every club that admits the guest, and keeps
-// requesting the others through random nodes.
+// guestStream is a guest's stream. It follows every club (members-only channel) that admits the
+// guest, and keeps requesting the others through random nodes.
 type guestStream struct {
 	*rawSubscriber
 
@@ -20,7 +20,7 @@ type guestStream struct {
 	rng  *rand.Rand
 }
 
-// newGuestStream creates the stream of a guest on node i.
+// newGuestStream creates the stream of the guest g on node i. It opens nothing before run.
 func (w *world) newGuestStream(seed uint64, g, i int) *guestStream {
 	user := guest(g)
 	c := &guestStream{
@@ -36,7 +36,7 @@ func (w *world) newGuestStream(seed uint64, g, i int) *guestStream {
 	return c
 }
 
-// run keeps a stream, which starts without channels, until ctx ends.
+// run opens one stream after another until ctx ends. Each starts without channels.
 func (c *guestStream) run(ctx context.Context) {
 	defer c.client.Close()
 	for ctx.Err() == nil {
@@ -58,14 +58,14 @@ func (c *guestStream) run(ctx context.Context) {
 	}
 }
 
-// lost ends a channel's life.
+// lost records that the stream no longer follows a channel.
 func (c *guestStream) lost(channel string) {
 	if life, ok := c.end(channel); ok {
 		c.rec.EndLife(life)
 	}
 }
 
-// requestClubs requests clubs until the stream ends.
+// requestClubs requests clubs that the stream lacks until the stream has ended, which closes done.
 func (c *guestStream) requestClubs(ctx context.Context, done <-chan struct{}) {
 	var stream string
 	select {
@@ -138,11 +138,11 @@ type UserChannel struct {
 	Count   int64  `json:"count"`
 	ReadSeq int64  `json:"read_seq"`
 	Unread  int64  `json:"unread"`
-	// Last indexes the history's copies. It is unset if the channel has no message.
+	// Last is the index of the last message in History.Copies, or unset if the channel has none.
 	Last int `json:"last"`
 }
 
-// listChannels returns the complete list of a user's channels.
+// listChannels returns the complete list of a user's channels. A failure is in Err.
 func (w *world) listChannels(ctx context.Context, user, addr, token string) channelList {
 	m := channelList{User: user, Addr: addr}
 	client := newRaw(addr, token)

@@ -24,7 +24,7 @@ const (
 	Remove   Kind = "remove"
 )
 
-// unset stands for an absent position.
+// unset stands for an absent position in a log, or an absent index of a copy.
 const unset = -1
 
 // Op is one call and its result. Times are nanoseconds since the run began, by the monotonic clock.
@@ -43,15 +43,17 @@ type Op struct {
 	// Reason is the error's machine-readable reason. Only calls of guests and of the member
 	// manager set it.
 	Reason string `json:"reason,omitempty"`
-	// Limit is the call's timeout.
+	// Limit is the call's timeout in nanoseconds, or 0 if it is not checked.
 	Limit int64 `json:"limit,omitempty"`
 
 	Channel string `json:"channel,omitempty"`
-	// Batch is shared by the sends of one request. Item is the index in it.
+	// Batch identifies the request of several sends, and Item is the index of this send in it.
+	// Batch is 0 for a single send.
 	Batch int64 `json:"batch,omitempty"`
 	Item  int   `json:"item,omitempty"`
 
-	// The request. MsgID is the target of an edit, a recall or a get, and the answer of a send.
+	// The fields of the request. MsgID is the target of an edit, a recall or a get. For a send it
+	// is the id in the answer.
 	From        string            `json:"from,omitempty"`
 	ClientMsgID string            `json:"cmid,omitempty"`
 	MsgID       string            `json:"msg_id,omitempty"`
@@ -62,12 +64,14 @@ type Op struct {
 	After  int64 `json:"after,omitempty"`
 	Before int64 `json:"before,omitempty"`
 	MinSeq int64 `json:"min_seq,omitempty"`
-	// Final is set if the read began after all faults were mended and all writes had ended.
+	// Final is set for the last send to a channel, after all faults were mended, and for the reads
+	// after all of these sends. Such a call must succeed.
 	Final bool `json:"final,omitempty"`
 	// Users are the users to add or remove.
 	Users []string `json:"users,omitempty"`
 
-	// The answer.
+	// The fields of the answer. For MarkRead, Seq is the read cursor and Count is the number of
+	// unread messages.
 	Seq       int64  `json:"seq,omitempty"`
 	Count     int64  `json:"count,omitempty"`
 	TimeMS    int64  `json:"time_ms,omitempty"`
@@ -75,7 +79,7 @@ type Op struct {
 	Epoch     string `json:"epoch,omitempty"`
 	Head      int64  `json:"head,omitempty"`
 	More      bool   `json:"more,omitempty"`
-	// Copies index the history's copies, in the order of the answer.
+	// Copies are the indexes in History.Copies of the messages in the answer, in its order.
 	Copies []int `json:"copies,omitempty"`
 }
 
@@ -124,7 +128,8 @@ type Life struct {
 	// After is the requested position, or unset for live events only.
 	After int64 `json:"after"`
 	Final bool  `json:"final,omitempty"`
-	// End is when the subscriber ended the life on purpose, or 0 if it lasted until the run's end.
+	// End is when the subscriber stopped following the channel on that stream, or 0 if it followed
+	// it until the run's end.
 	End int64 `json:"end,omitempty"`
 }
 
@@ -150,9 +155,10 @@ type Delivery struct {
 	// From is the first entry that the event covers, Seq the last. From is 0 if the event is not an
 	// entry.
 	From int64 `json:"from,omitempty"`
-	// Copy indexes the history's copies, from 0. It is unset if the event carries no message.
+	// Copy is the index of the event's message in History.Copies, or unset if it has no message.
 	Copy int `json:"copy"`
-	// Head, Oldest, Count, Expired, Recovered and Epoch are set for a state only.
+	// Head, Oldest, Count, Expired and Recovered are set for a state only. Epoch is set for a
+	// state, and may be set for a gap or a loss.
 	Head      int64  `json:"head,omitempty"`
 	Oldest    int64  `json:"oldest,omitempty"`
 	Expired   int64  `json:"expired,omitempty"`
@@ -169,7 +175,8 @@ type Late struct {
 	Channel string `json:"channel"`
 	At      int64  `json:"at"`
 	Head    int64  `json:"head"`
-	// Seq is the subscriber's position. Since is the event from which the time counts.
+	// Seq is the subscriber's position in the log, Head the log's end. Since names the event from
+	// which the time limit counts.
 	Seq   int64  `json:"seq"`
 	Since string `json:"since"`
 }
@@ -185,7 +192,7 @@ type History struct {
 	Lates      []Late
 	Mines      []channelList
 	// Touched is when every channel had received its last message. Ended is when the run stopped
-	// waiting for the subscribers.
+	// waiting for the subscribers. Both are 0 if the run ended before.
 	Touched, Ended int64
 }
 

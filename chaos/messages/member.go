@@ -133,7 +133,8 @@ func (op *Op) ended(e chaos.Ending) { op.Outcome, op.Code, op.Err = e.Outcome, e
 // notMember is the reason of an error for lack of membership.
 var notMember = parleyv1.ErrorReason_ERROR_REASON_NOT_MEMBER.String()
 
-// guestCaller is a guest that reads, writes and marks in the clubs, whether it is a member or not.
+// guestCaller is a guest that sends, lists and calls MarkRead in the clubs, whether it is a member
+// or not.
 type guestCaller struct {
 	*world
 
@@ -160,7 +161,7 @@ func (v *guestCaller) run(ctx context.Context) {
 	}
 }
 
-// one makes one random call and returns its outcome.
+// one makes one random call and returns its outcome. It may make no call, which counts as OK.
 func (v *guestCaller) one(ctx context.Context) chaos.Outcome {
 	v.n++
 	op := Op{

@@ -23,14 +23,14 @@ func withMembers(t *testing.T) *story {
 	return s
 }
 
-// mark adds a mark with its answer.
+// mark adds a MarkRead call with its answer.
 func (s *story) mark(user string, begin, asked, told, unread int64) *Op {
 	return s.op(Op{
 		Client: "guest-caller-" + user, Kind: MarkRead, Begin: begin, Channel: channel, From: user, MinSeq: asked, Seq: told, Count: unread,
 	})
 }
 
-// visit adds an allowed or refused call of a user.
+// visit adds a call of a user, which was allowed if let is set and refused otherwise.
 func (s *story) visit(user string, begin int64, let bool) {
 	op := Op{Client: "guest-caller-" + user, Kind: Update, Begin: begin, Channel: channel}
 	if !let {

@@ -25,7 +25,7 @@ import (
 // fault was mended.
 const levelLimit = 15 * time.Second
 
-// Harness returns the harness.
+// Harness returns the fault harness of messaging.
 func Harness() *chaos.Harness {
 	return chaos.New(chaos.Spec[History, Truth]{
 		Name: "messages", Short: shortPlan, Long: longPlan, Mutants: mutants, Fleet: fleet,
@@ -86,7 +86,7 @@ func newRun(c *chaos.Run) (*run, error) {
 	return r, nil
 }
 
-// all returns all channels.
+// all returns the names of all channels: the hot one, the cold ones and the clubs.
 func (r *run) all() []string {
 	all := append([]string{hot}, r.channels...)
 	if r.members {
@@ -128,8 +128,8 @@ func (r *run) start(writeCtx, followCtx context.Context) error {
 			return err
 		}
 		for k := range r.load.Writers {
-			// Odd ones move between the nodes, even ones stay. Writers of one number share a
-			// subject across the nodes.
+			// Odd writers move between the nodes, even ones stay. The writers with the same k, one
+			// on each node, share a subject.
 			addrs := addr
 			if k%2 == 1 {
 				addrs = r.addrsFrom(i)
@@ -241,7 +241,7 @@ func (r *run) sendAndRecall(ctx context.Context, p chaos.Planned) {
 	}
 }
 
-// fail records that a client ended with an error, which none should.
+// fail records a violation if a client ended with an error, which none should. It ignores nil.
 func (r *run) fail(name string, err error) {
 	if err != nil {
 		r.Found(chaos.Violation{Name: chaos.Liveness, Detail: fmt.Sprintf("a client ended: %s: %v", name, err)})

@@ -10,7 +10,7 @@ import (
 	"github.com/parleyhq/parley/chaos"
 )
 
-// second is how far a list may lag behind acknowledged writes.
+// second is how far a list of messages may lag behind acknowledged writes, in nanoseconds.
 const second = int64(time.Second)
 
 // model is the expected state, derived from the requests and from the order of the log in the
@@ -21,7 +21,7 @@ type model struct {
 	logs map[string][]Entry
 	// asked has the requests by client_msg_id, with every op that made them.
 	asked map[clientKey]*payload
-	// messages has the messages by seq, byID by id.
+	// messages has the messages by channel and seq, byID by message id.
 	messages map[messageKey]*subject
 	byID     map[string]*subject
 	// sends are the seqs of each channel's messages, ascending.
@@ -57,13 +57,13 @@ type subject struct {
 	recalled, recallAcked int64
 }
 
-// change is the state of a message from an entry on.
+// change is the state of a message from the entry at seq until the next change.
 type change struct {
 	seq      int64
 	status   Status
 	content  string
 	metadata map[string]string
-	// known is false if no known call requested the entry. Its text can't be checked then.
+	// known is false if no recorded call requested the entry. Its text can't be checked then.
 	known bool
 }
 
@@ -141,7 +141,7 @@ func (s *subject) at(changedSeq int64) (change, bool) {
 	return s.changes[i], true
 }
 
-// last returns the state of the message after all entries up to bound.
+// last returns the state of the message after all entries up to and including bound.
 func (s *subject) last(bound int64) change {
 	i := sort.Search(len(s.changes), func(i int) bool { return s.changes[i].seq > bound })
 	if i == 0 {
@@ -159,7 +159,7 @@ type acks []ack
 
 type ack struct{ end, seq int64 }
 
-// ackAll collects the answers.
+// ackAll sets acks and every recallAcked from the answers to successful writes.
 func (m *model) ackAll() {
 	for i := range m.h.Ops {
 		op := &m.h.Ops[i]
@@ -181,7 +181,7 @@ func (m *model) ackAll() {
 	}
 }
 
-// by returns the highest seq acknowledged before a time.
+// by returns the highest seq that was acknowledged before a time, or 0 if none was.
 func (a acks) by(at int64) int64 {
 	i := sort.Search(len(a), func(i int) bool { return a[i].end >= at })
 	if i == 0 {

@@ -18,7 +18,7 @@ var mutants = slices.Concat(writing, nodes, feeding, caching, subscribing, chann
 
 var writing = []chaos.Mutant{
 	{
-		Name: "unordered-insert", Heading: "writing", Breaks: "a batch goes on behind an entry that clashes",
+		Name: "unordered-insert", Heading: "writing", Breaks: "a batch continues after an entry that failed as a duplicate",
 		Edits: []chaos.Edit{{
 			File: "server/internal/store/mongostore/insert.go",
 			Old:  "SetOrdered(true)", New: "SetOrdered(false)",
@@ -48,7 +48,7 @@ var writing = []chaos.Mutant{
 		Shows: []chaos.Name{Density, Loss},
 	},
 	{
-		Name: "one-member-acks", Heading: "writing", Breaks: "the primary's word alone counts as durable",
+		Name: "one-member-acks", Heading: "writing", Breaks: "a write counts as durable once the primary alone has it",
 		Edits: []chaos.Edit{{
 			File: "server/internal/store/mongostore/mongostore.go",
 			Old:  "WriteConcern{W: writeconcern.WCMajority, Journal: &journaled}", New: "WriteConcern{W: 1, Journal: &journaled}",
@@ -87,7 +87,7 @@ var writing = []chaos.Mutant{
 
 var nodes = []chaos.Mutant{
 	{
-		Name: "forward-new-ids", Heading: "nodes", Breaks: "what a home did not answer for is written here under another id",
+		Name: "forward-new-ids", Heading: "nodes", Breaks: "drafts that the home node did not answer for are written locally under another client_msg_id",
 		Edits: []chaos.Edit{{
 			File: "server/internal/cluster/remote/forward.go",
 			Old:  "at, drafts = append(at, i), append(drafts, f.drafts[i])",
@@ -97,7 +97,7 @@ var nodes = []chaos.Mutant{
 		Shows: []chaos.Name{Duplicate, Unsent},
 	},
 	{
-		Name: "the-dead-keep-work", Heading: "nodes", Breaks: "a node that is gone keeps its buckets",
+		Name: "the-dead-keep-work", Heading: "nodes", Breaks: "a node that is gone keeps its buckets, so nobody feeds them",
 		Edits: []chaos.Edit{{
 			File: "server/internal/cluster/roster.go",
 			Old:  "forgetAfter   = 1500 * time.Millisecond", New: "forgetAfter   = time.Hour",
@@ -109,7 +109,7 @@ var nodes = []chaos.Mutant{
 
 var feeding = []chaos.Mutant{
 	{
-		Name: "confirm-first", Heading: "feeding", Breaks: "the feeder confirms before it has published",
+		Name: "confirm-first", Heading: "feeding", Breaks: "the feeder confirms entries before it has published them",
 		Edits: []chaos.Edit{{
 			File: "server/internal/feed/feeder.go",
 			Old:  "		if err := f.publish(ctx, logger, newBatch(entries)); err != nil {",
@@ -123,7 +123,7 @@ var feeding = []chaos.Mutant{
 		Shows: []chaos.Name{Unpublished},
 	},
 	{
-		Name: "publish-old-text", Heading: "feeding", Breaks: "what waited long is published as it was, not as it is",
+		Name: "publish-old-text", Heading: "feeding", Breaks: "entries that waited long are published with their old text",
 		Edits: []chaos.Edit{{
 			File: "server/internal/feed/batch.go",
 			Old:  "ok && now.Sub(k.asOf) <= freshness", New: "ok && now.Sub(k.asOf) <= time.Hour",
@@ -135,7 +135,7 @@ var feeding = []chaos.Mutant{
 
 var caching = []chaos.Mutant{
 	{
-		Name: "cache-over-hole", Heading: "caching", Breaks: "an entry is added to a cached set that does not reach up to it",
+		Name: "cache-over-hole", Heading: "caching", Breaks: "an entry is added to a cached set that lacks the entry before it",
 		Edits: []chaos.Edit{{
 			File: "server/internal/store/redisstore/lua/cache_append.lua",
 			Old:  "elseif newest and seq == newest + 1 then", New: "elseif newest and seq > newest then",
@@ -155,7 +155,7 @@ var caching = []chaos.Mutant{
 		Shows: []chaos.Name{Recalled, Cache},
 	},
 	{
-		Name: "head-never-looked-up", Heading: "caching", Breaks: "a page is fresh by a head that was read an hour ago",
+		Name: "head-never-looked-up", Heading: "caching", Breaks: "a page counts as fresh if the head was read within the last hour",
 		Edits: []chaos.Edit{{
 			File: "server/internal/message/heads.go",
 			Old:  "if !k.began.IsZero() && !k.began.Before(called.Add(-maxAge)) {", New: "if !k.began.IsZero() && !k.began.Before(called.Add(-time.Hour)) {",
@@ -167,7 +167,7 @@ var caching = []chaos.Mutant{
 
 var subscribing = []chaos.Mutant{
 	{
-		Name: "jump-not-filled", Heading: "subscribing", Breaks: "an event that does not follow on is passed on all the same",
+		Name: "jump-not-filled", Heading: "subscribing", Breaks: "an event after missing entries is delivered without them",
 		Edits: []chaos.Edit{{
 			File: "server/internal/fanout/topic.go",
 			Old:  "		t.seen = max(t.seen, e.Seq)\n		t.park(e)\n		t.fill()\n", New: "		t.deliver(&e)\n",
@@ -186,7 +186,7 @@ var subscribing = []chaos.Mutant{
 		Shows: []chaos.Name{Hole},
 	},
 	{
-		Name: "deaf-after-reconnect", Heading: "subscribing", Breaks: "nobody looks what was missed while NATS was away",
+		Name: "deaf-after-reconnect", Heading: "subscribing", Breaks: "nobody checks for events missed while NATS was disconnected",
 		Edits: []chaos.Edit{{
 			File: "server/internal/fanout/hub.go",
 			Old:  "	bus.OnReconnect(h.reconnected)\n", New: "	bus.OnReconnect(func() {})\n",
@@ -195,7 +195,7 @@ var subscribing = []chaos.Mutant{
 		Shows: []chaos.Name{Behind},
 	},
 	{
-		Name: "live-too-soon", Heading: "subscribing", Breaks: "a subscriber goes live before its replay has met the live events",
+		Name: "live-too-soon", Heading: "subscribing", Breaks: "a subscription goes live before its replay has reached the live events",
 		Edits: []chaos.Edit{{
 			File: "server/internal/fanout/subscription.go",
 			Old:  "return u.after >= max(u.topic.tail, u.goal) }", New: "return u.after >= u.goal }",
@@ -204,7 +204,7 @@ var subscribing = []chaos.Mutant{
 		Shows: []chaos.Name{Hole},
 	},
 	{
-		Name: "replay-repeated", Heading: "subscribing", Breaks: "a live event comes although the replay had it",
+		Name: "replay-repeated", Heading: "subscribing", Breaks: "a live event is delivered although the replay delivered it",
 		Edits: []chaos.Edit{{
 			File: "server/internal/fanout/topic.go",
 			Old:  "		if e.Seq <= u.after {\n			i++ // its replay was ahead of the topic\n			continue\n		}\n", New: "",
@@ -216,7 +216,7 @@ var subscribing = []chaos.Mutant{
 
 var channels = []chaos.Mutant{
 	{
-		Name: "strangers-let-in", Heading: "channels", Breaks: "who is no member may use a channel that takes members only",
+		Name: "strangers-let-in", Heading: "channels", Breaks: "users who are not members may use a members-only channel",
 		Edits: []chaos.Edit{{
 			File: "server/internal/channel/access.go",
 			Old:  "	if len(unreadable) > 0 {\n		return notMember(channelID)\n", New: "	if len(unreadable) > 1 {\n		return notMember(channelID)\n",
@@ -255,7 +255,7 @@ var channels = []chaos.Mutant{
 
 var sizes = []chaos.Mutant{
 	{
-		Name: "page-says-end", Heading: "sizes", Breaks: "a page that is full says that it is the last",
+		Name: "page-says-end", Heading: "sizes", Breaks: "a full page reports that it is the last",
 		Edits: []chaos.Edit{{
 			File: "server/internal/message/reader.go",
 			Old:  "					res.more = true\n", New: "",

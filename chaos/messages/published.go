@@ -20,7 +20,7 @@ const changeStream = "message_change_events"
 type Published struct {
 	// At is when the stream stored the event, in nanoseconds since 1970.
 	At int64 `json:"at"`
-	// Event is the event_type of the contract.
+	// Event is "insert", "edit" or "recall".
 	Event       string            `json:"event_type"`
 	Epoch       string            `json:"epoch"`
 	Seq         int64             `json:"seq"`
@@ -39,8 +39,8 @@ type Published struct {
 	ChangedSeq  int64             `json:"changed_seq"`
 }
 
-// openStream waits, up to 30 seconds, until the server's streams are available. A server that has
-// just restarted first answers that there are no responders.
+// openStream returns the change stream. It waits up to 30 seconds until the NATS server's streams
+// are available: a server that has just restarted first answers that there are no responders.
 func openStream(ctx context.Context, js jetstream.JetStream) (jetstream.Stream, error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
@@ -53,7 +53,7 @@ func openStream(ctx context.Context, js jetstream.JetStream) (jetstream.Stream, 
 }
 
 // readPublished reads the whole change stream. While the stream's servers elect a leader, nobody
-// responds; it then begins again, for a minute.
+// responds; it then starts again from the beginning, for up to a minute.
 func readPublished(ctx context.Context, url string) ([]Published, error) {
 	deadline := time.Now().Add(time.Minute)
 	for {
@@ -114,8 +114,8 @@ func readStream(ctx context.Context, url string) ([]Published, error) {
 	return all, nil
 }
 
-// checkPublished checks the change stream: it must have every entry, with the message in its state
-// then or later, and no text that was published after its recall.
+// checkPublished checks the change stream: it must have every entry of every log, with the message
+// in its state then or later, and no text that was published after its recall.
 func (c *checker) checkPublished() {
 	has := make(map[messageKey]bool)
 	kinds := map[int]string{entrySend: "insert", entryEdit: "edit", entryRecall: "recall"}

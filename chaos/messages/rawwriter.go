@@ -28,7 +28,8 @@ func newRaw(addr, token string) *raw {
 	return &raw{Conn: c, MessageServiceClient: parleyv1connect.NewMessageServiceClient(c.HTTP, c.URL(), connect.WithGRPC())}
 }
 
-// rawWriter makes each write once, without retries.
+// rawWriter writes without retries. It repeats some writes of unknown outcome later, as calls of
+// their own.
 type rawWriter struct {
 	*world
 
@@ -85,8 +86,8 @@ func (w *rawWriter) one(ctx context.Context) chaos.Outcome {
 	}
 	w.rec.Start(&op)
 	w.call(ctx, &op)
-	// Half of the writes of unknown outcome are not repeated. Each must be stored once or not at
-	// all.
+	// Half of the writes of unknown outcome are never repeated. Each of those must be stored once
+	// or not at all.
 	if op.Outcome == chaos.Unknown && w.rng.IntN(2) == 0 && len(w.open) < 100 {
 		w.open = append(w.open, op)
 	}
@@ -127,14 +128,14 @@ func (w *rawWriter) call(ctx context.Context, op *Op) {
 	w.rec.Done(op)
 }
 
-// changed records the time and the message in the answer to an edit or a recall. Both are nil in a
-// failed call, and in an answer without them.
+// changed copies the time and the message of an answer to an edit or a recall into op. Both are nil
+// if the call failed or the answer lacks them.
 func (w *world) changed(op *Op, at *timestamppb.Timestamp, m *parleyv1.ChannelMessage) {
 	if at != nil {
 		op.TimeMS = at.AsTime().UnixMilli()
 	}
 	if m != nil {
-		op.End = w.rec.Now() // before the copies are compared
+		op.End = w.rec.Now() // now, because note takes time
 		op.Copies = []int{w.note(m)}
 	}
 }
@@ -145,7 +146,7 @@ func (op *Op) sendRequest() *parleyv1.SendMessageRequest {
 	}
 }
 
-// sent records the answer to a send. A nil res is ignored.
+// sent copies the answer to a send into op, and adds the message to the pool. It ignores a nil res.
 func (w *rawWriter) sent(op *Op, res *parleyv1.SendMessageResponse) {
 	if res == nil {
 		return
@@ -155,7 +156,8 @@ func (w *rawWriter) sent(op *Op, res *parleyv1.SendMessageResponse) {
 	w.world.pool.add(ackedMessage{op.Channel, op.MsgID, op.From})
 }
 
-// batch sends a batch whose items resemble op, and returns the outcome of the last item.
+// batch sends 2 to 11 messages like op in one call, to up to two channels. It returns the outcome
+// of the last one.
 func (w *rawWriter) batch(ctx context.Context, op Op) chaos.Outcome {
 	channels := []string{op.Channel, w.pick(w.rng)}
 	batch := w.rec.ID()

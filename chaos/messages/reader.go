@@ -63,9 +63,9 @@ func (r *reader) op(channel string) Op {
 	}
 }
 
-// list reads a query until its end, and at most the given number of pages. Each page is an op of
+// list reads the pages of a query to its end, but at most the given number. Each page is an op of
 // its own, recorded as a query that continues after the previous page. end reports whether the last
-// page was reached, ok whether all calls were answered.
+// page was reached, ok whether all calls succeeded.
 func (r *reader) list(ctx context.Context, query Op, size int32, pages int) (end, ok bool) {
 	req := &parleyv1.ListMessagesRequest{ChannelId: query.Channel, MinSeq: query.MinSeq, PageSize: size}
 	if query.After != unset {
@@ -85,7 +85,7 @@ func (r *reader) list(ctx context.Context, query Op, size int32, pages int) (end
 			r.rec.Done(&op)
 			return false, false
 		}
-		op.End = r.rec.Now() // before the copies are compared
+		op.End = r.rec.Now() // now, because note takes time
 		op.Outcome, op.Head, op.Epoch = chaos.OK, res.GetHeadSeq(), res.GetEpoch()
 		op.More = res.GetNextPageToken() != ""
 		for _, m := range res.GetMessages() {
@@ -106,7 +106,8 @@ func (r *reader) list(ctx context.Context, query Op, size int32, pages int) (end
 	return false, true
 }
 
-// get reads one message and reports whether the call succeeded.
+// get reads one message. It returns false if the call failed, and true if it succeeded or there is
+// no message to read.
 func (r *reader) get(ctx context.Context) bool {
 	target, ok := r.world.pool.pick(r.rng, "")
 	if !ok {

@@ -8,7 +8,7 @@ import (
 	"github.com/parleyhq/parley/chaos"
 )
 
-// The marks of a history, besides those that all histories share.
+// The names of recorded times (see chaos.Recorder.Mark), besides those in all histories.
 const (
 	markTouched = "touched"
 	markEnded   = "ended"
@@ -20,7 +20,7 @@ type Recorder struct {
 
 	mu    sync.Mutex       // guards the fields below; locked before the embedded recorder's lock
 	b     *builder         // Copies and Lives are changed with mu held
-	known map[string][]int // copies by message and changed_seq
+	known map[string][]int // indexes of copies, by message and changed_seq
 	next  int64
 }
 
@@ -109,7 +109,8 @@ func (r *Recorder) Life(l Life) int64 {
 	return l.ID
 }
 
-// EndLife records that the subscriber stopped following a channel. It ignores an unknown id.
+// EndLife records that a subscriber stopped following a channel. id is the life's, as Life returned
+// it. EndLife ignores an unknown id.
 func (r *Recorder) EndLife(id int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -41,8 +41,8 @@ func (r *run) settle(ctx context.Context) error {
 	return r.readBack(ctx)
 }
 
-// awaitCaughtUp waits until every subscriber has every entry that any client knows of, and records
-// a subscriber that has not in time.
+// awaitCaughtUp waits until every subscriber has every entry that any client knows of, but at most
+// levelLimit. It then records a subscriber that does not. since says what preceded the wait.
 //
 // After the first late subscriber the limit is a second, because the run has failed anyway.
 func (r *run) awaitCaughtUp(ctx context.Context, since string) {
@@ -129,8 +129,8 @@ func (r *run) sendToAll(ctx context.Context) {
 	}
 }
 
-// readBack reads every channel completely on every node: as pages, in both directions, and as a
-// stream from the beginning.
+// readBack reads every channel completely on every node: as pages, ascending or descending, and as
+// a stream from the beginning.
 func (r *run) readBack(ctx context.Context) error {
 	heads := r.heads()
 	var g errgroup.Group
@@ -155,13 +155,12 @@ func (r *run) readBack(ctx context.Context) error {
 	if r.members {
 		r.listAll(ctx)
 	}
-	// A failure here is in the history as an op that failed although no fault was active, so Check
-	// reports it.
+	// A failure here is a violation, not a failure of the run: no fault is active any more.
 	r.fail("reading back", g.Wait())
 	return nil
 }
 
-// listAll lists the channels of every author, and of one guest per node, on every node.
+// listAll records the lists of channels of every author, and of one guest, from every node.
 func (r *run) listAll(ctx context.Context) {
 	for i, addr := range r.addrs {
 		for k := range max(r.load.Writers, r.load.RawWriters) {

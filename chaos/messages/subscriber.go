@@ -11,14 +11,15 @@ import (
 	parley "github.com/parleyhq/parley/sdk/go"
 )
 
-// follower is a subscriber that reports its positions.
+// follower is a subscriber that must catch up with all logs at the end of a run.
 type follower interface {
 	String() string
 	// behind returns a channel whose position is before its head in heads, or nil if there is none.
 	behind(heads map[string]int64) *Late
 }
 
-// positions are a subscriber's positions and lives, by channel. Safe for concurrent use.
+// positions are a subscriber's positions in the logs (at) and the ids of its lives (id), by
+// channel. Safe for concurrent use.
 type positions struct {
 	mu sync.Mutex // guards the fields below
 	at map[string]int64
@@ -43,7 +44,8 @@ func (p *positions) end(channel string) (life int64, ok bool) {
 	return life, ok
 }
 
-// move records an event's seq and returns the life that the event belongs to.
+// move records an event's seq and returns the id of the life that the event belongs to. ok is false
+// if the subscriber does not follow the channel.
 func (p *positions) move(channel string, seq int64) (life int64, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -64,7 +66,7 @@ func (p *positions) behind(heads map[string]int64) *Late {
 	return nil
 }
 
-// subscriber follows channels through the SDK, which keeps its positions on its own.
+// subscriber follows channels through the SDK, which resumes after a lost stream on its own.
 type subscriber struct {
 	*world
 	positions
@@ -108,7 +110,7 @@ func (s *subscriber) follow(ctx context.Context, channel string, after int64, fi
 	return err
 }
 
-// leave ends the channel's life.
+// leave records that the subscriber stopped following a channel.
 func (s *subscriber) leave(channel string) {
 	if life, ok := s.end(channel); ok {
 		s.rec.EndLife(life)
@@ -116,7 +118,7 @@ func (s *subscriber) leave(channel string) {
 }
 
 // run records events until the subscription ends. It returns nil if the subscription was closed or
-// its context canceled, and the error otherwise. It closes the client.
+// its context canceled, and the subscription's error otherwise. It closes the client.
 func (s *subscriber) run(ctx context.Context) error {
 	defer s.client.Close()
 	for {
@@ -163,7 +165,8 @@ func (s *subscriber) take(e parley.Event) {
 	s.rec.Deliver(d)
 }
 
-// joinAndLeave joins and leaves cold channels until ctx ends, in every way to join.
+// joinAndLeave joins and leaves cold channels until ctx ends. It joins live only, from the
+// beginning or from the middle of the log.
 func (s *subscriber) joinAndLeave(ctx context.Context) {
 	joined := make(map[string]bool)
 	left := make(map[string]time.Time)

@@ -54,7 +54,8 @@ func summarize(w io.Writer, h *History, t *Truth, r *chaos.Result) {
 
 func seconds(ns int64) float64 { return time.Duration(ns).Seconds() }
 
-// worstGap returns the longest time between two acknowledged writes within a span of time.
+// worstGap returns the longest time without an acknowledged write between from and to, in
+// nanoseconds.
 func (h *History) worstGap(from, to int64) int64 {
 	var ends []int64
 	for i := range h.Ops {

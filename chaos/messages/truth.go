@@ -45,7 +45,8 @@ type Entry struct {
 	ChangedSeq  int64             `bson:"changed_seq"        json:"changed_seq"`
 }
 
-// CachedValue is one member of a channel's cached set.
+// CachedValue is one member of a channel's cached set, the sorted set of its newest entries in
+// Redis. The score is the seq.
 type CachedValue struct {
 	Score int64  `json:"score"`
 	Value string `json:"value"`
@@ -57,7 +58,7 @@ type Truth struct {
 	Entries []Entry `json:"entries"`
 	// Cache is every cached set by channel, in ascending order.
 	Cache map[string][]CachedValue `json:"cache"`
-	// Marks are the locations of each mark in the stores, by mark.
+	// Marks are, for the mark of each content (see markOf), the documents and keys that contain it.
 	Marks map[string][]string `json:"marks"`
 	Epoch string              `json:"epoch"`
 	// Published is the change stream, in its order.
@@ -152,7 +153,7 @@ func (t *Truth) readRedis(ctx context.Context, cache *redis.Client) error {
 	return keys.Err()
 }
 
-// note records the marks in text under a location.
+// note records for each mark in text that it was found at a location.
 func (t *Truth) note(where, text string) {
 	for {
 		mark, rest, ok := nextMark(text)
@@ -164,14 +165,15 @@ func (t *Truth) note(where, text string) {
 	}
 }
 
-// The mark of a content is its op's client_msg_id between these. Neither BSON's extended JSON nor
-// the cache's JSON escapes them.
+// The mark of a content is its op's client_msg_id between markBegin and markEnd. Neither BSON's
+// extended JSON nor the cache's JSON escapes these.
 const markBegin, markEnd = "[op:", "]"
 
-// markOf returns the mark for the content of an op with a unique name.
+// markOf returns the mark for the content of an op: its unique name between markBegin and markEnd.
 func markOf(name string) string { return markBegin + name + markEnd }
 
-// nextMark returns the first mark in text and the text after it.
+// nextMark returns the name in the first mark in text, and the text after the mark. ok is false if
+// there is no mark.
 func nextMark(text string) (mark, rest string, ok bool) {
 	_, after, ok := strings.Cut(text, markBegin)
 	if !ok {

@@ -14,9 +14,10 @@ import (
 type world struct {
 	rec   *Recorder
 	addrs []string
-	// token returns a token for a subject, with all capabilities.
+	// token returns an access token for a subject, with all capabilities.
 	token func(subject string) string
-	// guestToken returns a token that does not grant access to members-only channels.
+	// guestToken returns an access token that lacks `manage`, so that a members-only channel
+	// requires membership.
 	guestToken func(subject string) string
 	// members is set if the server supports members-only channels.
 	members  bool
@@ -100,7 +101,7 @@ func (t *knownHeads) get(channel string) int64 {
 	return t.seq[channel]
 }
 
-// ackedMessage is an acknowledged message.
+// ackedMessage is a message whose send was acknowledged. from is its sender.
 type ackedMessage struct{ channel, msgID, from string }
 
 // pool has the newest acknowledged messages, for any client to edit, recall or read. Safe for
@@ -125,9 +126,9 @@ func (p *pool) add(s ackedMessage) {
 	p.next = (p.next + 1) % poolSize
 }
 
-// pick returns a random message, half of the time one of the newest eight, whose latest entries are
-// still in flight. Unless from is empty, it returns only messages of that sender, and false if it
-// found none in 20 tries.
+// pick returns a random message, half of the time one of the newest eight, whose last changes may
+// still be in flight. Unless from is empty, it returns only messages of that sender. It returns
+// false if the pool is empty or 20 tries found none.
 func (p *pool) pick(rng *rand.Rand, from string) (ackedMessage, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

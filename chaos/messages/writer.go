@@ -22,12 +22,12 @@ type writer struct {
 	client              *parley.Client
 	rng                 *rand.Rand
 	n                   int
-	// last are sends to be repeated.
+	// last are sends that may be repeated with the same client_msg_id.
 	last []Op
 }
 
-// newWriter creates a writer. Several writers share a subject, so that they change the same
-// messages concurrently.
+// newWriter creates a writer. Several writers may have the same subject, so that they change the
+// same messages concurrently.
 func (w *world) newWriter(seed uint64, name, addr, subject string) (*writer, error) {
 	client, err := parley.New(addr, parley.WithToken(w.token(subject)))
 	if err != nil {
@@ -90,7 +90,7 @@ func (w *writer) send(ctx context.Context, channel string) {
 	}
 }
 
-// resend sends the message of an op.
+// resend sends the message of an op, for the first time or again, and records the op.
 func (w *writer) resend(ctx context.Context, op *Op) {
 	ctx, cancel := context.WithTimeout(ctx, writeLimit)
 	defer cancel()
@@ -164,7 +164,7 @@ func (w *writer) recall(ctx context.Context) {
 	w.recallMessage(ctx, target)
 }
 
-// recallMessage recalls a message.
+// recallMessage recalls a message, records the call, and adds the message to the pool again.
 func (w *writer) recallMessage(ctx context.Context, target ackedMessage) {
 	op := w.op(Recall, target.channel)
 	op.MsgID = target.msgID
@@ -176,7 +176,7 @@ func (w *writer) recallMessage(ctx context.Context, target ackedMessage) {
 	w.pool.add(target) // newest again, so another client is likely to edit it
 }
 
-// done records the result of a write.
+// done sets the result of a write and records the op.
 func (w *writer) done(op *Op, r *parley.Receipt, err error) {
 	if err == nil {
 		op.Outcome, op.Seq, op.Count, op.Duplicate, op.Epoch = chaos.OK, r.Seq, r.Count, r.Duplicate, r.Epoch
@@ -184,7 +184,7 @@ func (w *writer) done(op *Op, r *parley.Receipt, err error) {
 			op.TimeMS = r.Time.UnixMilli()
 		}
 		if r.Message != nil {
-			op.End = w.rec.Now() // before the copies are compared
+			op.End = w.rec.Now() // now, because note takes time
 			op.Copies = []int{w.note(r.Message)}
 		}
 		if op.Kind == Send {

@@ -11,7 +11,8 @@ import (
 
 // The names of broken promises, besides those that all harnesses share.
 const (
-	// Loss: an accepted message is neither settled nor pending for a group.
+	// Loss: an accepted message is neither settled nor stored for a group, or is missing in a stream
+	// that keeps everything.
 	Loss chaos.Name = "loss"
 	// Duplicate: one message was stored twice, or answered with two ids.
 	Duplicate chaos.Name = "duplicate"
@@ -22,35 +23,38 @@ const (
 	StoredAfterError chaos.Name = "stored-after-error"
 	// Stuck: a message was not settled in time after the last fault was mended.
 	Stuck chaos.Name = "stuck"
-	// Early: a message was delivered before it was due.
+	// Early: a message was delivered before it was due, or retried before the requested delay.
 	Early chaos.Name = "early"
 	// Order: a later message of a key overtook an earlier one that was not retried.
 	Order chaos.Name = "order"
 	// StrictOrder: in a topic with strict order two messages of a key were in flight at once or out
 	// of order.
 	StrictOrder chaos.Name = "strict-order"
-	// Redelivered: a message was delivered after its ack was accepted.
+	// Redelivered: a message was delivered or is stored as unsettled after its ack was accepted, or
+	// a stream received the same attempt twice.
 	Redelivered chaos.Name = "redelivered"
-	// Fence: a settlement by a stream that had lost the partition was accepted.
+	// Fence: a settlement or an extension was accepted from a stream that did not hold the
+	// partition.
 	Fence chaos.Name = "fence"
-	// TwoOwners: a stream received messages of a partition that another stream held.
+	// TwoOwners: a stream received messages of a partition that another stream, or none, held.
 	TwoOwners chaos.Name = "two-owners"
 	// Epoch: a lease's epoch decreased, or two holders had the same one.
 	Epoch chaos.Name = "epoch"
-	// Attempts: an attempt was not counted, or there were more than allowed.
+	// Attempts: an attempt of a message was not counted, or there were more than the topic allows.
 	Attempts chaos.Name = "attempts"
 	// DeadLetters: a dead letter exists that should not, or one is missing.
 	DeadLetters chaos.Name = "dead-letters"
-	// Conservation: the counters do not add up, or do not match the answers.
+	// Conservation: the counters do not add up, or do not match the answers, or a message is in two
+	// places.
 	Conservation chaos.Name = "conservation"
 	// AdminMismatch: AdminService reports something other than Redis has.
 	AdminMismatch chaos.Name = "admin-mismatch"
 	// Handling: the SDK's worker sent a settlement that differs from its handler's result, handled
-	// two messages of a key at once, or gave up.
+	// messages of a key at once or out of order, handled one that it had not received, or gave up.
 	Handling chaos.Name = "handling"
 )
 
-// slack is how long a delivery may be in flight.
+// slack is how long a delivery may be on its way from the node to the client.
 const slack = 2 * time.Second
 
 // checker finds violations in a history by means of the model.
@@ -124,7 +128,8 @@ func (c *checker) story(f *fate) fmt.Stringer {
 	})
 }
 
-// checkTaken checks the result of producing a message.
+// checkTaken checks that a message was requested, was stored at most once and only if its call did
+// not fail, and was delivered with its key and from its partition.
 func (c *checker) checkTaken(msg *message) {
 	if len(msg.requested) == 0 {
 		c.Reportf(Unsent, msg.topic, 0, "nobody produced %q, which is %v", msg.mark, msg.ids)
@@ -217,7 +222,7 @@ func (c *checker) checkStored() {
 	}
 }
 
-// checkEarly reports deliveries before the due time.
+// checkEarly reports deliveries before the message's due time, and retries before their delay.
 func (c *checker) checkEarly(msg *message) {
 	due := int64(forever)
 	for _, op := range slices.Concat(msg.requested, msg.changes) {

@@ -85,7 +85,7 @@ func newStory() *story {
 	return s
 }
 
-// at returns the time of a second of the run.
+// at returns the time, in nanoseconds since 1970, of a second counted from the run's begin.
 func at(second int64) int64 { return began + second*sec }
 
 func id(n int64) string { return fmt.Sprintf("0-%d-0", 1_000_000_000_000+n) }
@@ -142,7 +142,7 @@ func (s *story) settle(second int64, kind Kind, stream, mark string, attempt int
 	return &s.h.Ops[len(s.h.Ops)-1]
 }
 
-// store sets the final contents of Redis.
+// store sets the final contents of Redis to those of the unbroken story.
 func (s *story) store() {
 	entry := func(mark string) Stored {
 		op := s.asked(mark)
@@ -204,7 +204,7 @@ func (s *story) part(topic string) *Partition {
 
 func (s *story) group(topic string) *Group { return &s.part(topic).Groups[0] }
 
-// forget removes the acks of a message and their count.
+// forget removes a message's acks from the history, and their count from Redis.
 func (s *story) forget(mark string) {
 	s.h.Ops = slices.DeleteFunc(s.h.Ops, func(op Op) bool { return op.Mark == mark && op.Kind == Ack })
 	s.group(s.asked(mark).Topic).Stats["acked"]--

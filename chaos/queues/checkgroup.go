@@ -30,7 +30,8 @@ func (c *checker) checkAgain(msg *message, group string, f *fate) {
 	}
 }
 
-// checkAttempts checks how attempts were counted.
+// checkAttempts checks the attempt numbers of deliveries: from 1 to the topic's maximum, each given
+// out once, and higher than that of a nack before.
 func (c *checker) checkAttempts(msg *message, group string, f *fate) {
 	t := c.topics[msg.topic]
 	by := make(map[int]*Delivery)
@@ -65,7 +66,8 @@ func (c *checker) checkAttempts(msg *message, group string, f *fate) {
 	}
 }
 
-// checkDead checks whether a message should be a dead letter.
+// checkDead checks that a message is a dead letter of the group if its nacks or attempts require
+// it, and that it is none otherwise.
 func (c *checker) checkDead(msg *message, group string, f *fate) {
 	t := c.topics[msg.topic]
 	if t == nil {
@@ -93,8 +95,8 @@ func (c *checker) checkDead(msg *message, group string, f *fate) {
 		c.Reportf(DeadLetters, msg.topic, 0, "%s is a dead letter of group %s (%q) after %d attempts of %d, and nobody gave it up%s", msg.mark, group,
 			f.dead[0].Reason, f.dead[0].Attempts, t.MaxAttempts, c.story(f))
 	case len(f.dead) > 0 && f.dead[0].Attempts > t.MaxAttempts+1:
-		// The claim that finds no attempt left counts as one, though no consumer receives the
-		// message.
+		// The takeover that finds no attempt left counts as an attempt, though no consumer receives
+		// the message.
 		c.Reportf(DeadLetters, msg.topic, 0, "%s is a dead letter of group %s after %d attempts of %d",
 			msg.mark, group, f.dead[0].Attempts, t.MaxAttempts)
 	}
@@ -106,7 +108,7 @@ type lane struct {
 	partition         int
 }
 
-// checkOrder checks the order of each key's messages.
+// checkOrder checks the order of each key's messages, for each group. Scheduled messages have none.
 func (c *checker) checkOrder() {
 	lanes := make(map[lane][]*message)
 	for _, msg := range c.sorted() {
@@ -142,8 +144,8 @@ func (c *checker) checkOrder() {
 // that receives a message must have received all earlier unsettled messages of the key. So if an
 // earlier message is delivered later, on any stream, and not before on this one, it was skipped.
 func (c *checker) checkOvertaken(l lane, messages []*message) {
-	// latest is each message's last delivery, or 0 if it may come at any time; before is the
-	// maximum up to it.
+	// latest is the time of each message's last delivery, or 0 if it may come at any time. before
+	// is the maximum of latest up to that message.
 	latest, before := make([]int64, len(messages)), make([]int64, len(messages))
 	for i, msg := range messages {
 		f := msg.in(l.group)
@@ -172,8 +174,7 @@ func (c *checker) checkOvertaken(l lane, messages []*message) {
 }
 
 // onItsWay reports whether the last delivery of a message may have been sent before d although it
-// was read after it, because its reader was stopped. Its attempt is then not later than one seen
-// before d.
+// was read after d: its reader was held up, or its attempt is not higher than one seen before d.
 func (c *checker) onItsWay(f *fate, d *Delivery) bool {
 	last, seen := f.deliveries[len(f.deliveries)-1], 0
 	for _, e := range f.deliveries {
@@ -213,7 +214,7 @@ func (c *checker) checkStrict(l lane, messages []*message) {
 				}
 			}
 			for _, d := range b.deliveries {
-				// A stopped reader may read afterwards what was sent before.
+				// A client that was stopped may read a delivery long after it was sent.
 				if d.At > out.At && d.Attempt > seen && seen > 0 && !c.held(d.Stream, out.At, d.At) {
 					c.Reportf(StrictOrder, l.topic, d.At, "key %s in group %s: attempt %d of %s came to %s after %s was out since %s%s", l.key, l.group,
 						d.Attempt, before.mark, d.Client, later.mark, c.since(out.At), c.story(b))

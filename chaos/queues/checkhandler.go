@@ -50,13 +50,13 @@ func (c *checker) checkHandlers() {
 	}
 }
 
-// isLife reports whether client is a life of a process, named "<process>-<number>".
+// isLife reports whether client is the name of one start of a process, "<process>-<number>".
 func isLife(client, process string) bool {
 	rest, ok := strings.CutPrefix(client, process+"-")
 	return ok && rest != "" && strings.Trim(rest, "0123456789") == ""
 }
 
-// checkSaid compares a settlement by the SDK with the handler's results until then.
+// checkSaid compares a settlement by the SDK with the results that the handler had returned before.
 func (c *checker) checkSaid(op *Op, handled []*Handled, given []*Delivery) {
 	said := slices.ContainsFunc(handled, func(r *Handled) bool {
 		return r.End <= op.Begin && r.Kind == op.Kind && r.Dead == op.Dead && r.DelayMS == op.DelayMS

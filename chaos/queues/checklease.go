@@ -7,7 +7,7 @@ import (
 	"github.com/parleyhq/parley/chaos"
 )
 
-// checkLeases checks the observed epochs of leases.
+// checkLeases reports leases whose epoch decreased, and epochs that two streams held.
 func (c *checker) checkLeases() {
 	for at, leases := range c.leases {
 		holders := make(map[int64]string)
@@ -32,7 +32,8 @@ func (c *checker) checkLeases() {
 	}
 }
 
-// checkFences reports accepted calls and deliveries without the lease.
+// checkFences reports calls that were accepted from a stream, and deliveries to it, while it did
+// not hold the lease of the partition.
 func (c *checker) checkFences() {
 	for i := range c.h.Ops {
 		op := &c.h.Ops[i]
@@ -57,9 +58,9 @@ func (c *checker) checkFences() {
 	}
 }
 
-// anothers returns the lease of another stream, or of none, under which a delivery was made. It
-// returns nil if there is none. A delivery that was read late may have been in flight before, but
-// not before the message was produced.
+// anothers returns the lease under which a delivery was made if its holder is another stream or
+// nobody, and nil otherwise. A delivery that was read late may have been sent long before, but not
+// before the message was produced.
 func (c *checker) anothers(d *Delivery) *Lease {
 	from := d.At - int64(slack)
 	if l := c.other(d, from, d.At); l != nil && !c.held(d.Stream, from, d.At) {
@@ -72,9 +73,9 @@ func (c *checker) anothers(d *Delivery) *Lease {
 	return c.other(d, made, d.At)
 }
 
-// other returns the lease of another stream, or of none, that lasted from one time to another. It
-// returns nil if there is none. One lease must have been observed both before and after the whole
-// time.
+// other returns the lease that lasted all the time between from and to if its holder is another
+// stream than d's or nobody. It returns nil otherwise. A lease lasts from its first to its last
+// observation.
 func (c *checker) other(d *Delivery, from, to int64) *Lease {
 	leases := c.leases[spot{d.Topic, d.Group, d.Partition}]
 	at, _ := slices.BinarySearchFunc(leases, from, func(l *Lease, from int64) int {
@@ -111,8 +112,8 @@ func (t *Truth) spots() map[spot]Count {
 	return counts
 }
 
-// sum counts the answers for a group's partition: the certain ones, and those including unknown
-// outcomes. Refused calls are in neither.
+// sum counts the produces (taken) and acks of a partition for a group. taken and acked count those
+// that succeeded, mayTaken and mayAcked also those of unknown outcome.
 type sum struct{ taken, mayTaken, acked, mayAcked int64 }
 
 func one(b bool) int64 {
@@ -122,8 +123,8 @@ func one(b bool) int64 {
 	return 0
 }
 
-// checkCounts checks conservation at each recorded count and in the final state of Redis, and
-// compares the final counters with the answers.
+// checkCounts checks that the counters add up (imbalance), in each recorded count and in the final
+// state of Redis. It compares the final counters with the answers.
 func (c *checker) checkCounts() {
 	for i := range c.h.Counts {
 		if n := &c.h.Counts[i]; n.imbalance() != 0 {
@@ -197,7 +198,7 @@ func (c *checker) checkLetters() {
 	}
 }
 
-// checkTold compares AdminService's final report with Redis.
+// checkTold compares AdminService's final counters and dead letters with those in Redis.
 func (c *checker) checkTold() {
 	has := c.t.spots()
 	for i := range c.t.Counts {

@@ -7,7 +7,8 @@ import (
 	"github.com/parleyhq/parley/chaos"
 )
 
-// checkSeen checks that leases and counters were observed whenever no fault was active.
+// checkSeen checks that leases and counters were observed whenever no fault was active, and that no
+// worker of the SDK gave up.
 func (c *checker) checkSeen() {
 	for name, n := range map[string]int{"lease": len(c.h.Leases), "count": len(c.h.Counts), "last count": len(c.t.Counts)} {
 		if n == 0 {
@@ -31,7 +32,7 @@ func (c *checker) checkSeen() {
 const recovery = int64(3 * time.Second)
 
 // explained reports whether a failure coincided with a fault of its target, or of Redis, where all
-// answers come from. Lost replies explain a failure only if it was not the last try.
+// answers come from. Lost replies don't explain the failure of the last try.
 func (c *checker) explained(f *Failure) bool {
 	return slices.ContainsFunc(c.h.Faults, func(fault chaos.Fault) bool {
 		hit := fault.Target == "redis" || f.Who == Auditing && (fault.Target == f.Addr || fault.Name == string(chaos.Roll) ||

@@ -19,8 +19,8 @@ import (
 // callLimit is the timeout of one call.
 const callLimit = 5 * time.Second
 
-// client is the generated clients with a token and nothing else: their answers are the server's
-// own.
+// client is the generated clients for one node, with a token. It does not retry, so the answers are
+// the server's own.
 type client struct {
 	*chaos.Conn
 	parleyv1connect.QueueServiceClient
@@ -36,7 +36,7 @@ func newClient(addr, token string) *client {
 	}
 }
 
-// call returns a context for one call.
+// call returns a context for one call, with the token and a timeout of callLimit.
 func (c *client) call(ctx context.Context) (context.Context, context.CancelFunc) {
 	return c.Call(ctx, callLimit)
 }
@@ -64,7 +64,7 @@ const (
 	poison = "poison" // every attempt fails
 	reject = "reject" // fails with a code that is not retried
 	bury   = "bury"   // the consumer sends it to the dead letters
-	hand   = "hand"   // half of its attempts are released
+	hand   = "hand"   // half of its attempts are released, by Release
 	long   = "long"   // takes longer than the ack timeout and is extended
 )
 
@@ -106,8 +106,8 @@ func decide(rng *rand.Rand, mark string, attempt int) verdict {
 // rejectCode is one of the topics' non_retryable_codes.
 const rejectCode = "rejected"
 
-// payload returns a message's payload: its mark and random filler. One in 50 payloads has thousands
-// of bytes.
+// payload returns a message's payload: its mark, a separator, and filler of random length. One in
+// 50 payloads has thousands of bytes.
 func payload(rng *rand.Rand, mark string) []byte {
 	n := rng.IntN(100)
 	if rng.IntN(50) == 0 {
@@ -155,7 +155,7 @@ func endAll[R interface{ GetError() *parleyv1.ItemError }](ops []*Op, results []
 	}
 }
 
-// produced and scheduled record the answer for an accepted message.
+// produced and scheduled copy the result of an accepted message into op. They ignore other results.
 func (op *Op) produced(r *parleyv1.ProduceResult) {
 	if m := r.GetProduced(); m != nil {
 		op.MessageID, op.Partition, op.Duplicate = m.GetMessageId(), int(m.GetPartition()), m.GetDuplicate()

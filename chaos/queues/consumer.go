@@ -28,15 +28,15 @@ type Consumer struct {
 	Bidi bool `json:"bidi,omitempty"`
 	// SDK consumes through the SDK's Worker.
 	SDK bool `json:"sdk,omitempty"`
-	// Credits is the window in messages. 0 means 100.
+	// Credits is the stream's window in messages. 0 means 100.
 	Credits int64 `json:"credits,omitempty"`
 	// AckTimeout is the stream's ack timeout. 0 means 2 s.
 	AckTimeout time.Duration `json:"ack_timeout,omitempty"`
-	// Work is the maximum time that a batch of messages takes.
+	// Work is the maximum time that the consumer spends on a batch of messages. 0 means none.
 	Work time.Duration `json:"work,omitempty"`
-	// Pause is how long it stops reading, at random moments. 0 means never.
+	// Pause is how long it stops reading after a frame, one time in 20. 0 means never.
 	Pause time.Duration `json:"pause,omitempty"`
-	// Mended acknowledges every message, regardless of its mark.
+	// Mended makes the consumer acknowledge every message at once, regardless of its mark.
 	Mended bool `json:"mended,omitempty"`
 }
 
@@ -82,7 +82,8 @@ func (w *consumer) run(ctx context.Context) {
 	}
 }
 
-// streaming is one stream of a consumer.
+// streaming is one stream of a consumer. doneN and doneSz are the number and the bytes of the
+// messages that it has settled.
 type streaming struct {
 	*consumer
 
@@ -97,7 +98,7 @@ type streaming struct {
 	doneSz int64
 }
 
-// maxBytes is the window in bytes.
+// maxBytes is the window of each stream in bytes.
 const maxBytes = 4 << 20
 
 func (w *consumer) consume(ctx context.Context, c *client, seed uint64) {
@@ -144,7 +145,8 @@ func (s *streaming) listen(ctx context.Context, cancel context.CancelFunc) {
 // heartbeats every second.
 const streamSilence = 5 * time.Second
 
-// frame processes a frame of the stream.
+// frame records the stream's info and the deliveries in a frame of the stream, and passes the
+// deliveries on to work.
 func (s *streaming) frame(ctx context.Context, f *parleyv1.ConsumeResponse) {
 	at := now()
 	s.heard.Store(at)
@@ -201,7 +203,7 @@ func (s *streaming) work(ctx context.Context, rng *rand.Rand) {
 	}
 }
 
-// settle settles some deliveries according to their marks, and grants as many credits.
+// settle settles some deliveries according to their marks, and grants new credits for them.
 func (s *streaming) settle(ctx context.Context, rng *rand.Rand, batch []*parleyv1.Delivery) {
 	var acks, nacks []*task
 	for _, d := range batch {
@@ -283,8 +285,8 @@ func (s *streaming) extendTwice(ctx context.Context, d *parleyv1.Delivery) {
 	}
 }
 
-// settleTasks settles some deliveries in one call. It retries those of unknown outcome, up to three
-// times: settlements are idempotent.
+// settleTasks settles some deliveries, all of one kind, in one call. It retries those of unknown
+// outcome, up to three times: settlements are idempotent.
 func (s *streaming) settleTasks(ctx context.Context, tasks []*task) {
 	for try := 0; len(tasks) > 0 && try < 4; try++ {
 		if try > 0 && !chaos.Sleep(ctx, 200*time.Millisecond) {

@@ -12,16 +12,16 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// dueBatch is the maximum number of messages that one call schedules.
+// dueBatch is the maximum number of messages that one call of scheduleDue schedules.
 const dueBatch = 1000
 
-// runDue schedules r.due messages within one second and consumes them.
+// runDue schedules r.due messages, all due within one second, and consumes them.
 func (r *run) runDue(ctx context.Context) {
 	if r.due == 0 {
 		return
 	}
 	began := time.Now()
-	// Far enough in the future that all are stored by then.
+	// The first due time is late enough that all messages are stored before.
 	at := began.Add(2*time.Second + time.Duration(r.due)*200*time.Microsecond)
 	var wg sync.WaitGroup
 	calls := make(chan int)
@@ -53,7 +53,8 @@ func (r *run) runDue(ctx context.Context) {
 	cancel()
 }
 
-// scheduleDue schedules one batch, spread over the second.
+// scheduleDue schedules up to dueBatch messages, from the index from on, in one call. All r.due
+// messages together are due in equal intervals during the second after at.
 func (r *run) scheduleDue(ctx context.Context, c *client, name string, at time.Time, from int) {
 	req := &parleyv1.ScheduleRequest{Topic: due}
 	var ops []*Op

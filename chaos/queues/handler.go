@@ -14,7 +14,8 @@ import (
 	"github.com/parleyhq/parley/sdk/go/queue"
 )
 
-// sdkPatience is the attempt timeout of the SDK. Requests on a stream may take four times as long.
+// sdkPatience is the timeout of one attempt of the SDK. Requests on a stream may take four times as
+// long.
 const sdkPatience = 1500 * time.Millisecond
 
 // handle consumes through the SDK's Worker until ctx ends. A tap records the calls on the wire, and
@@ -54,7 +55,7 @@ type handler struct {
 	rng *rand.Rand
 }
 
-// handle is the SDK's Handler.
+// handle is the Worker's queue.Handler. It works for a while, records its result and returns it.
 func (h *handler) handle(ctx context.Context, d *queue.Delivery) error {
 	c, begin, mark := &h.consumer, now(), markOf(d.Payload)
 	h.mu.Lock()
@@ -76,7 +77,7 @@ func (h *handler) handle(ctx context.Context, d *queue.Delivery) error {
 	return v.err()
 }
 
-// err returns the handler's error for a verdict.
+// err returns the error with which the handler requests a verdict, or nil for an ack.
 func (v verdict) err() error {
 	if v.kind == Ack {
 		return nil

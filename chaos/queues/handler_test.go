@@ -45,7 +45,7 @@ func TestHandleRecords(t *testing.T) {
 	}
 }
 
-// handleAll consumes until no message is left.
+// handleAll consumes through the SDK's Worker until no message is left, and returns the history.
 func handleAll(t *testing.T, s *parleytest.Server, bidi bool) *History {
 	t.Helper()
 	rec, err := NewRecorder("")
@@ -77,7 +77,8 @@ func handleAll(t *testing.T, s *parleytest.Server, bidi bool) *History {
 	return h
 }
 
-// checkRecord checks that each delivery was recorded once, with its settlement.
+// checkRecord checks that each delivery was recorded once, with its settlement, and that as many
+// messages as given were acknowledged.
 func checkRecord(t *testing.T, h *History, acked int) {
 	t.Helper()
 	ended, acks := make(map[string]int), 0

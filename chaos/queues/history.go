@@ -105,7 +105,7 @@ type Handled struct {
 	Key       string `json:"key,omitempty"`
 	Mark      string `json:"mark"`
 	Attempt   int    `json:"attempt"`
-	// Kind is Ack, Nack or Release. DelayMS and Dead are those of an Op.
+	// Kind is Ack, Nack or Release. DelayMS and Dead have the same meaning as in Op.
 	Kind    Kind  `json:"kind"`
 	DelayMS int64 `json:"delay_ms"`
 	Dead    bool  `json:"dead,omitempty"`
@@ -122,7 +122,7 @@ type Stream struct {
 	// End is when the stream ended. It is 0 if the client's process was killed before.
 	End    int64  `json:"end,omitempty"`
 	Reason string `json:"reason,omitempty"`
-	// Slow is set if the client does not read at once.
+	// Slow is set if the client pauses at times before it reads the next frame.
 	Slow bool `json:"slow,omitempty"`
 }
 
@@ -159,12 +159,13 @@ type Count struct {
 	Skipped   int64 `json:"skipped"`
 }
 
-// imbalance returns the amount by which conservation is violated, or 0.
+// imbalance returns the number of messages that came in minus those that the other counters account
+// for. It must be 0.
 func (c *Count) imbalance() int64 {
 	return c.Produced - c.Cancelled + c.Replayed - c.Acked - c.Dead - c.Trimmed - c.Skipped - c.waiting()
 }
 
-// waiting returns the number of unsettled messages of the group.
+// waiting returns the number of unsettled messages of the group, including delayed ones.
 func (c *Count) waiting() int64 { return c.Unread + c.Pending + c.Retrying + c.Parked + c.Delayed }
 
 // Topic is a topic of the run, with the settings that the checks depend on.
@@ -180,7 +181,8 @@ type Topic struct {
 	MaxAttempts int  `json:"max_attempts"`
 }
 
-// The parts of the harness that may fail other than in a recorded call.
+// The parts of the harness whose failures are recorded as a Failure instead of an Op: the values of
+// Failure.Who.
 const (
 	Observing = "observer"
 	Auditing  = "auditor"
@@ -194,12 +196,12 @@ type Failure struct {
 	Addr  string `json:"addr"`
 	Begin int64  `json:"begin"`
 	End   int64  `json:"end"`
-	// Try is 1, or more for an immediate retry after a failure.
+	// Try is 1 for an auditor's first try, and more for its immediate retries. Others have 0.
 	Try int    `json:"try,omitempty"`
 	Err string `json:"err"`
 }
 
-// Window is a time span.
+// Window is a time span, in nanoseconds since 1970.
 type Window struct {
 	From int64 `json:"from"`
 	To   int64 `json:"to"`
@@ -215,8 +217,8 @@ type History struct {
 	Streams    []Stream
 	Leases     []Lease
 	Counts     []Count
-	// Workers are the processes that consume through the SDK. A client of one has its name with a
-	// number.
+	// Workers are the names of the processes that consume through the SDK. The client of each start
+	// of a process has its name, a hyphen and a number.
 	Workers  []string
 	Handled  []Handled
 	Failures []Failure

@@ -14,17 +14,17 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// link is how a consumer settles: on the stream itself or by separate calls.
+// link is how a consumer settles and grants credits: on the stream itself or by separate calls.
 type link interface {
 	// consume passes every frame to the consumer until the stream ends.
 	consume(ctx context.Context, c *client, start *parleyv1.ConsumeRequest) error
 	// settle makes one call for tasks of one kind, and returns the result of each.
 	settle(ctx context.Context, tasks []*task) ([]*parleyv1.SettleResult, error)
-	// grant grants credits up to these totals.
+	// grant grants credits up to these totals since the stream began.
 	grant(ctx context.Context, messages, bytes int64)
 }
 
-// unary is a server stream, with calls that go to any node.
+// unary consumes from a server stream. It settles and grants by unary calls to random nodes.
 type unary struct{ s *streaming }
 
 func (u *unary) consume(ctx context.Context, c *client, start *parleyv1.ConsumeRequest) error {
@@ -63,8 +63,8 @@ func (u *unary) settle(ctx context.Context, tasks []*task) ([]*parleyv1.SettleRe
 }
 
 func (u *unary) grant(ctx context.Context, messages, bytes int64) {
-	// The last grant of a window has no successor to make up for its loss: the stream would stall,
-	// and with it the consumer.
+	// If the last grant of a window were lost, no other would follow: the stream would stall, and
+	// with it the consumer.
 	for {
 		err := u.grantOnce(ctx, messages, bytes)
 		if err == nil || connect.CodeOf(err) == connect.CodeFailedPrecondition || !chaos.Sleep(ctx, 100*time.Millisecond) {

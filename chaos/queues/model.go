@@ -25,7 +25,8 @@ type message struct {
 
 	requested []*Op // produces and schedules
 	changes   []*Op // cancels and reschedules
-	// ids are all ids with which the message was seen, with the place where each was first seen.
+	// ids are all ids with which the message was seen. The value is the place where each was first
+	// seen.
 	ids  map[string]string
 	fate map[string]*fate // by group
 }
@@ -190,7 +191,7 @@ func (m *model) addID(msg *message, id, where string) {
 	m.byID[[2]string{msg.topic, id}] = msg
 }
 
-// in returns the fate of the message in a group.
+// in returns the fate of the message in a group. It creates it if it does not exist.
 func (msg *message) in(group string) *fate {
 	f := msg.fate[group]
 	if f == nil {
@@ -279,13 +280,13 @@ func (f *fate) possiblyReturned(before int64, kinds ...Kind) bool {
 	})
 }
 
-// rolledBack reports whether changes between from and to may be lost.
+// rolledBack reports whether Redis may have forgotten changes between from and to (History.Past).
 func (m *model) rolledBack(from, to int64) bool {
 	return slices.ContainsFunc(m.h.Past, func(w Window) bool { return w.From <= to && from <= w.To })
 }
 
 // fromRolledBack reports whether a delivery may have been sent in a time that Redis has forgotten,
-// though it was read after it. A stream that began later can't have received it then.
+// though it was read later. That is impossible if its stream began after that time.
 func (m *model) fromRolledBack(d *Delivery) bool {
 	s := m.streams[d.Stream]
 	return slices.ContainsFunc(m.h.Past, func(w Window) bool {
@@ -296,7 +297,8 @@ func (m *model) fromRolledBack(d *Delivery) bool {
 // holds are the faults that hold back deliveries to a consumer and release them afterwards.
 var holds = []chaos.FaultName{chaos.NodeStop, chaos.NodeIsolate, chaos.StallRedis, ConsumerStop}
 
-// held reports whether deliveries to a stream may have been held back between two times.
+// held reports whether deliveries to a stream may have been held back between two times. It returns
+// true for an unknown stream, and for one that reads slowly.
 func (m *model) held(stream string, from, to int64) bool {
 	s := m.streams[stream]
 	if s == nil || s.Slow {
@@ -309,7 +311,7 @@ func (m *model) held(stream string, from, to int64) bool {
 	})
 }
 
-// sorted returns the messages in a deterministic order.
+// sorted returns the messages sorted by topic and mark.
 func (m *model) sorted() []*message {
 	all := make([]*message, 0, len(m.messages))
 	for _, msg := range m.messages {

@@ -12,9 +12,9 @@ const (
 	scriptDir = "server/internal/store/redisqueue/lua/"
 )
 
-// markUnchecked lets a fetch return new entries regardless of earlier fetches. Without it, a fetch
-// makes a worker that does not know all pending messages claim them first, which hides other
-// defects in what it claims.
+// markUnchecked removes a check from the server's fetch, which then returns new entries regardless
+// of earlier fetches. The check makes a worker first claim pending messages that it does not know,
+// which would hide the defects of some mutants.
 var markUnchecked = chaos.Edit{
 	File: scriptDir + "lib_fetch.lua",
 	Old:  "if (redis.call('HGET', stats, 'fetched') or '0') ~= mark then\n", New: "if false then\n",
@@ -41,7 +41,7 @@ var mutants = []chaos.Mutant{
 		Shows: []chaos.Name{Fence, Redelivered},
 	},
 	{
-		Name: "fetch-unfenced", Heading: "leases", Breaks: "a stream that has lost its lease to another is answered that it holds the lease, and goes on reading although another has fetched since",
+		Name: "fetch-unfenced", Heading: "leases", Breaks: "a stream that has lost its lease to another is told that it holds it, and continues to fetch messages",
 		Edits: []chaos.Edit{
 			{
 				File: scriptDir + "lib_fetch.lua",
@@ -54,7 +54,7 @@ var mutants = []chaos.Mutant{
 		Shows: []chaos.Name{TwoOwners},
 	},
 	{
-		Name: "epoch-anew", Heading: "leases", Breaks: "a lease's epoch does not follow the last one",
+		Name: "epoch-anew", Heading: "leases", Breaks: "a new lease's epoch may be lower than the last one",
 		Edits: []chaos.Edit{{
 			File: scriptDir + "group_acquire.lua",
 			Old:  "text(math.max(now_us(), tonumber(redis.call('GET', epoch) or '0') + 1))", New: "text(now_ms() % 1000 + 1)",
@@ -63,13 +63,13 @@ var mutants = []chaos.Mutant{
 		Shows: []chaos.Name{Epoch},
 	},
 	{
-		Name: "pending-left", Heading: "takeover", Breaks: "a new owner reads on, and leaves what was pending",
+		Name: "pending-left", Heading: "takeover", Breaks: "a new owner reads new messages and never takes over the pending ones",
 		Edits: []chaos.Edit{markUnchecked, {File: queueDir + "worker.go", Old: "scanning: true, want: true", New: "scanning: false, want: true"}},
 		Steps: takeovers,
 		Shows: []chaos.Name{Stuck, Order},
 	},
 	{
-		Name: "pending-last", Heading: "takeover", Breaks: "a new owner gets what is new before what was pending",
+		Name: "pending-last", Heading: "takeover", Breaks: "a new owner receives new messages before the pending ones",
 		Edits: []chaos.Edit{markUnchecked, {
 			File: queueDir + "worker.go",
 			Old:  "	if w.scanning {\n		return w.read(stepClaim)", New: "	if w.scanning && !w.want {\n		return w.read(stepClaim)",
@@ -78,7 +78,7 @@ var mutants = []chaos.Mutant{
 		Shows: []chaos.Name{Order, StrictOrder},
 	},
 	{
-		Name: "takeover-uncounted", Heading: "takeover", Breaks: "a delivery that was lost with its consumer does not count",
+		Name: "takeover-uncounted", Heading: "takeover", Breaks: "a delivery that was lost with its consumer does not count as an attempt",
 		Edits: []chaos.Edit{{File: scriptDir + "group_claim.lua", Old: "'RETRYCOUNT', deliveries + 1", New: "'RETRYCOUNT', deliveries"}, {
 			File: scriptDir + "group_claim.lua", Old: "      deliveries = deliveries + 1\n", New: "",
 		}},
@@ -86,7 +86,7 @@ var mutants = []chaos.Mutant{
 		Shows: []chaos.Name{Attempts},
 	},
 	{
-		Name: "dead-letter-dropped", Heading: "retries", Breaks: "a refused message is taken off, and its dead letter not always written",
+		Name: "dead-letter-dropped", Heading: "retries", Breaks: "a message that the consumer gives up is removed, but its dead letter is not always written",
 		Edits: []chaos.Edit{{
 			File: scriptDir + "group_settle.lua", Old: "  redis.call(unpack(letter))\n",
 			New: "  if code == '' then\n    redis.call(unpack(letter))\n  end\n",
@@ -95,7 +95,7 @@ var mutants = []chaos.Mutant{
 		Shows: []chaos.Name{DeadLetters},
 	},
 	{
-		Name: "retry-unacked", Heading: "retries", Breaks: "a retry stays pending as well",
+		Name: "retry-unacked", Heading: "retries", Breaks: "a message that is to be retried stays pending, too",
 		Edits: []chaos.Edit{{
 			File: scriptDir + "group_settle.lua",
 			Old:  "  ack(stream, group, own, id)\n  done.retried = done.retried + 1", New: "  done.retried = done.retried + 1",
@@ -104,7 +104,7 @@ var mutants = []chaos.Mutant{
 		Shows: []chaos.Name{Redelivered, Conservation},
 	},
 	{
-		Name: "retry-ungated", Heading: "retries", Breaks: "a retry that is asked for again is made again",
+		Name: "retry-ungated", Heading: "retries", Breaks: "a repeated request for a retry causes a second retry",
 		Edits: []chaos.Edit{{
 			File: scriptDir + "group_settle.lua",
 			Old:  "function verdicts.retry(stream, own, id, message, key, delay, reason, code)\n  local deliveries = mine(stream, id)\n",
@@ -114,13 +114,13 @@ var mutants = []chaos.Mutant{
 		Shows: []chaos.Name{Redelivered, Conservation},
 	},
 	{
-		Name: "parking-skipped", Heading: "retries", Breaks: "strict order does not wait for a key's earlier message",
+		Name: "parking-skipped", Heading: "retries", Breaks: "strict order does not wait for an earlier message of the key",
 		Edits: []chaos.Edit{{File: scriptDir + "group_fetch_strict.lua", Old: "if holder and holder ~= message then", New: "if false then"}},
 		Steps: healthy,
 		Shows: []chaos.Name{StrictOrder},
 	},
 	{
-		Name: "moved-and-kept", Heading: "delays", Breaks: "of what is due some is moved, and moved again two seconds later",
+		Name: "moved-and-kept", Heading: "delays", Breaks: "some due messages are moved to the stream, and moved again two seconds later",
 		Edits: []chaos.Edit{{
 			File: scriptDir + "delay_due.lua",
 			Old:  "  redis.call('ZREM', line, member)\n  redis.call('HDEL', data, member)\n",
@@ -134,7 +134,7 @@ var mutants = []chaos.Mutant{
 		Shows: []chaos.Name{Duplicate},
 	},
 	{
-		Name: "moved-early", Heading: "delays", Breaks: "what is due within 50 ms is moved",
+		Name: "moved-early", Heading: "delays", Breaks: "messages are moved to the stream up to 50 ms before they are due",
 		Edits: []chaos.Edit{{File: scriptDir + "delay_due.lua", Old: "'-inf', text(now)", New: "'-inf', text(now + 50)"}},
 		Steps: healthy,
 		Shows: []chaos.Name{Early},
@@ -158,7 +158,7 @@ var mutants = []chaos.Mutant{
 		Shows: []chaos.Name{Duplicate},
 	},
 	{
-		Name: "trim-pending", Heading: "retention", Breaks: "what is pending counts as settled when the stream is trimmed",
+		Name: "trim-pending", Heading: "retention", Breaks: "pending messages count as settled when the stream is trimmed",
 		Edits: []chaos.Edit{{
 			File: scriptDir + "lib_input.lua", Old: "local needed = g.lowest or after(g.last)", New: "local needed = after(g.last)",
 		}},
@@ -167,12 +167,12 @@ var mutants = []chaos.Mutant{
 	},
 }
 
-// asleep is how long an owner sleeps. Its leases end after 2 s, and other streams acquire them soon
-// after.
+// asleep is how long an owner of partitions is stopped or cut off. Its leases end after 2 s, and
+// other streams acquire them soon after.
 const asleep = 3500 * time.Millisecond
 
-// healthy has no faults but lost replies. takeovers make partitions change owners. zombies let an
-// owner wake up after it has lost its partitions.
+// healthy is a schedule without faults but lost replies. takeovers makes partitions change owners.
+// zombies lets an owner continue after it has lost its partitions.
 var (
 	healthy   = []chaos.Step{calm(6 * time.Second)}
 	takeovers = []chaos.Step{

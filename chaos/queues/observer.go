@@ -47,7 +47,8 @@ func (o *observer) run(ctx context.Context) {
 	}
 }
 
-// readLeases reads all leases at once, at a time between before and after.
+// readLeases reads all leases with one command, and records those that have changed since the last
+// read.
 func (o *observer) readLeases(ctx context.Context) {
 	callCtx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -77,7 +78,7 @@ func (o *observer) readLeases(ctx context.Context) {
 	}
 }
 
-// recordLease records an observed lease.
+// recordLease records the lease that was last observed in spot i, if there is one.
 func (o *observer) recordLease(i int) {
 	if l := o.open[i]; l.From != 0 {
 		l.To = max(l.To, l.From)
@@ -100,11 +101,11 @@ func (a *auditor) run(ctx context.Context) {
 	}
 }
 
-// auditTries is the maximum number of tries for one request. That many in a row do not fail through
-// lost replies alone.
+// auditTries is the maximum number of tries for one request. Lost replies alone don't fail that
+// many in a row.
 const auditTries = 5
 
-// audit records the counters of a topic, according to a node.
+// audit records the counters of a topic, according to a node, and each failed try.
 func (a *auditor) audit(ctx context.Context, c *client, t *Topic) {
 	for try := 1; try <= auditTries; try++ {
 		begin := now()

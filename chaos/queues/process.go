@@ -20,7 +20,8 @@ import (
 const ConsumeFlag = "-consume"
 
 // Consume runs a consumer in a process of its own. It reads its Consumer from the first line of in,
-// and writes every record to out as a line of JSON before it continues. It returns when in ends.
+// and writes every record to out as a line of JSON before it continues. It returns when in ends. It
+// returns an error if that line is not a Consumer or the consumer can't start.
 func Consume(ctx context.Context, in io.Reader, out io.Writer) error {
 	lines := bufio.NewReader(in)
 	text, err := lines.ReadBytes('\n')
@@ -53,11 +54,11 @@ type pipe struct {
 func (p *pipe) write(l line) {
 	data, err := json.Marshal(l)
 	if err != nil {
-		return // it has no value that can't be written
+		return // impossible: JSON can represent every value of a line
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	_, _ = p.out.Write(append(data, '\n')) // fails once the run is gone, and then nobody reads
+	_, _ = p.out.Write(append(data, '\n')) // fails only if the run has died, so nobody reads it
 }
 
 // worker is a consumer's process, which can be restarted.
@@ -122,7 +123,7 @@ func (w *worker) start() error {
 	return nil
 }
 
-// name returns the name of the current life.
+// name returns the client name of the process that was started last.
 func (w *worker) name() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -161,7 +162,7 @@ func (w *worker) wait() {
 		return
 	}
 	<-w.read
-	_ = w.cmd.Wait() // how a killed process ended is known
+	_ = w.cmd.Wait() // fails for a killed process
 	w.cmd = nil
 }
 

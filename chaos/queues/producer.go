@@ -21,13 +21,14 @@ type producer struct {
 	name    string
 	topic   string
 	clients []*client
-	// sdk makes the calls that produce and schedule unless it is nil.
+	// sdk makes the calls that produce and schedule. If it is nil, generated clients make them.
 	sdk   *queue.Producer
 	rng   *rand.Rand
 	every time.Duration
 	began time.Time
 	n     int
-	// again are calls of unknown outcome whose messages have idempotency keys, to be repeated.
+	// again are calls to be repeated: their outcome is unknown and their messages have idempotency
+	// keys.
 	again []call
 	// later are scheduled messages that may be cancelled or rescheduled.
 	later []*Op
@@ -40,8 +41,8 @@ type call struct {
 }
 
 const (
-	// keys is the number of keys at a time. They are replaced every keyLife, which bounds the
-	// messages of each key.
+	// keys is the number of keys in use at a time. They are replaced every keyLife, which bounds
+	// the number of messages of each key.
 	keys    = 12
 	keyLife = 15 * time.Second
 )
@@ -60,7 +61,7 @@ func (p *producer) run(ctx context.Context) {
 	}
 }
 
-// step makes step random call and returns the outcome of its last item.
+// step makes one random call and returns the outcome of its last item.
 func (p *producer) step(ctx context.Context) chaos.Outcome {
 	switch n := p.rng.IntN(100); {
 	case len(p.again) > 0 && n < 50:
@@ -126,7 +127,7 @@ func (p *producer) kind() string {
 	}
 }
 
-// call makes a call and records each item.
+// call makes a call and records each item. It returns the outcome of the last item.
 func (p *producer) call(ctx context.Context, c call) chaos.Outcome {
 	cl := p.clients[p.rng.IntN(len(p.clients))]
 	addr := cl.Addr
@@ -244,7 +245,7 @@ func scheduled(m *parleyv1.QueueMessage, op *Op) *parleyv1.ScheduledMessage {
 	return s
 }
 
-// change cancels or reschedules a scheduled message.
+// change cancels or reschedules a scheduled message, and returns the outcome.
 func (p *producer) change(ctx context.Context, was *Op) chaos.Outcome {
 	cl := p.clients[p.rng.IntN(len(p.clients))]
 	op := &Op{Client: p.name, Kind: Cancel, Topic: p.topic, Mark: was.Mark, MessageID: was.MessageID, DelayMS: none}

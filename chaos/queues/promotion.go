@@ -25,7 +25,7 @@ func Promotion() *chaos.Harness {
 	return chaos.New(s)
 }
 
-// The ports of a promotion besides that of the fleet's Redis: the replica's, that of the old
+// The TCP ports of a promotion besides that of the fleet's Redis: the replica's, that of the old
 // primary once it is a replica, and that of the proxy between replica and primary.
 const (
 	replicaPort  = "6380"
@@ -33,9 +33,9 @@ const (
 	betweenPort  = "7379"
 )
 
-// promotion is what was observed of a promotion.
+// promotion is the state of the servers during a promotion of Redis' replica to primary.
 type promotion struct {
-	// primary and replica are the contents of each when the primary died.
+	// primary and replica are the contents of each server when the primary died.
 	primary, replica *Truth
 	// at is when the replica took the primary's place.
 	at int64
@@ -75,7 +75,7 @@ func (r *run) promote(ctx context.Context) error {
 	for i := range r.Fleet.Nodes() {
 		r.Fleet.Link(i, rig.EngineRedis).Stall()
 	}
-	chaos.Sleep(ctx, 100*time.Millisecond) // requests that got through have been processed
+	chaos.Sleep(ctx, 100*time.Millisecond) // until Redis has processed all requests it received
 	client := r.Fleet.Redis.Client()
 	p.primary, err = readTruth(ctx, client, r.topics)
 	_ = client.Close()
@@ -127,7 +127,8 @@ func (r *run) takeOver(ctx context.Context, p *promotion, replica *rig.Redis) er
 	return nil
 }
 
-// startReplica starts a server as a replica, and waits until it has synchronized with its primary.
+// startReplica starts a Redis server at addr as a replica of host:port. It waits until the replica
+// has synchronized with its primary, for up to 20 seconds.
 func (r *run) startReplica(ctx context.Context, dir, addr, host, port string) (*rig.Redis, error) {
 	server, err := rig.StartRedis(ctx, rig.RedisConfig{
 		Dir: dir, Addr: addr, AppendOnly: true, Args: []string{"--replicaof", host, port, "--repl-diskless-sync-delay", "0"},

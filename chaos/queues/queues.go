@@ -54,7 +54,7 @@ func processTargets() map[chaos.FaultName]int {
 // promotionPlan has no faults: the promotion has steps of its own.
 func promotionPlan() chaos.Plan { return chaos.Plan{Nodes: 2} }
 
-// dueMessages returns how many messages are due in one second at the end of a run.
+// dueMessages returns how many messages a run of a size schedules for one second at its end.
 func dueMessages(s chaos.Size) int {
 	switch s {
 	case chaos.Minimal:
@@ -129,9 +129,9 @@ type run struct {
 	workers []*worker
 	nemesis *chaos.Nemesis
 	auditor *auditor
-	// due is the number of messages due in one second at the end.
+	// due is the number of messages that are scheduled for one second at the end.
 	due int
-	// promotion is the observed promotion, or nil.
+	// promotion is the promotion of Redis' replica, or nil if the run has none.
 	promotion *promotion
 }
 
@@ -254,7 +254,7 @@ func (r *run) killable() []Consumer {
 	return all
 }
 
-// residents returns the consumers of this process.
+// residents returns the consumers that run in this process, so no fault kills or stops them.
 func (r *run) residents() []Consumer {
 	base := Consumer{Token: r.token, Seed: r.Seed, Group: "a", Topic: jobs, Work: 20 * time.Millisecond}
 	var all []Consumer
@@ -344,7 +344,8 @@ const drainLimit = 30 * time.Second
 // after a long run on two cores.
 const perDue = 8 * time.Millisecond
 
-// drain waits until all groups have settled their messages, and records it if that takes too long.
+// drain waits until all groups have settled their messages. If that takes too long, it records the
+// unsettled ones as Undrained and returns.
 func (r *run) drain(ctx context.Context) {
 	redis := r.Fleet.Redis.Client()
 	defer redis.Close()
@@ -378,7 +379,7 @@ func (t *Truth) left() string {
 	return text.String()
 }
 
-// readAll closes the history and reads the truth.
+// readAll closes the history and reads the truth, from Redis and from AdminService.
 func (r *run) readAll(ctx context.Context) (*History, *Truth, error) {
 	h, err := r.rec.Close()
 	if err != nil {

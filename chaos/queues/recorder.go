@@ -9,7 +9,7 @@ import (
 
 // sink receives the records of a client: a Recorder, or a pipe to the process that has one.
 type sink interface {
-	// write records a line.
+	// write records a line. Safe for concurrent use.
 	write(l line)
 }
 
@@ -79,9 +79,9 @@ func ReadHistory(path string) (*History, error) {
 // builder builds a history from lines.
 type builder struct {
 	h       History
-	ops     map[string]int // by id, those without an end
-	streams map[string]int // by id
-	leases  map[Lease]int  // by all fields but To
+	ops     map[string]int // indexes in h.Ops by id, of ops that have not ended
+	streams map[string]int // indexes in h.Streams by id
+	leases  map[Lease]int  // indexes in h.Leases by all fields but To
 }
 
 func (b *builder) add(l *line) {
@@ -115,7 +115,8 @@ func (b *builder) add(l *line) {
 	}
 }
 
-// put adds a value or replaces the value with the same key.
+// put adds a value to list or replaces the value with the same key. index has the indexes in list
+// by key; put returns it because it creates it if it is nil.
 func put[K comparable, V any](index map[K]int, list *[]V, key K, v V) map[K]int {
 	if at, ok := index[key]; ok {
 		(*list)[at] = v
@@ -136,7 +137,8 @@ func (b *builder) addOp(op *Op) {
 	}
 }
 
-// done returns the history. Ops without an end get an unknown outcome.
+// done returns the history, sorted by time. Ops without an end get the end forever and an unknown
+// outcome.
 func (b *builder) done() *History {
 	h := b.h
 	h.Sort()

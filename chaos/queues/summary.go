@@ -52,8 +52,8 @@ func summarize(w io.Writer, h *History, t *Truth, r *chaos.Result) {
 	}
 }
 
-// writeHandled writes how many messages the SDK's workers handled, and how many requests of the
-// harness failed.
+// writeHandled writes how many messages the SDK's workers handled, and how many Failures each part
+// of the harness has recorded.
 func (h *History) writeHandled(w io.Writer) {
 	handled, failures := make(map[string]int), make(map[string]int)
 	for i := range h.Handled {
@@ -69,8 +69,8 @@ func (h *History) writeHandled(w io.Writer) {
 	_, _ = fmt.Fprintf(w, "  looks that failed: %v, the longest took %s\n", failures, longest.Round(time.Millisecond))
 }
 
-// lateness returns the delays between due time and first delivery of scheduled messages, ascending,
-// without rescheduled ones.
+// lateness returns the delays between due time and first delivery to group a of a topic's scheduled
+// messages, ascending, without rescheduled ones.
 func lateness(h *History, topic string) []time.Duration {
 	dues, first := make(map[string]int64), make(map[string]int64)
 	for i := range h.Ops {

@@ -11,16 +11,17 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// tap records the calls and answers between the SDK's Worker and the wire. So the server's answers
-// to the Worker are checked like those to other clients, regardless of what the SDK does with them.
-// It implements connect.Interceptor. Safe for concurrent use.
+// tap is a connect.Interceptor that records the calls of the SDK's Worker and the server's answers.
+// So these are checked like those of other clients, regardless of what the SDK does with them. Safe
+// for concurrent use.
 type tap struct {
 	consumer Consumer
 	out      sink
 
 	mu sync.Mutex // guards the fields below
 	n  int
-	// given are the deliveries by token. unsure are tokens with a settlement of unknown outcome.
+	// given are all deliveries by token. unsure are the tokens of deliveries with a settlement of
+	// unknown outcome, whose next settlement is a repeat.
 	given  map[string]*Delivery
 	unsure map[string]bool
 }
@@ -73,7 +74,7 @@ func (t *tap) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.St
 	return next
 }
 
-// asked returns the ops of a request, for its tokens or its items.
+// asked returns a new op for each token, or each nack item, of a request.
 func (t *tap) asked(kind Kind, tokens []string, items []*parleyv1.NackItem) []*Op {
 	var ops []*Op
 	for _, token := range tokens {
@@ -107,7 +108,7 @@ func (t *tap) op(kind Kind, token string) *Op {
 	return op
 }
 
-// begin records that a request begins.
+// begin records that the ops of a request to addr begin.
 func (t *tap) begin(ops []*Op, addr string) {
 	for _, op := range ops {
 		op.Addr, op.Begin = addr, now()
@@ -128,7 +129,7 @@ func (t *tap) end(ops []*Op, results []*parleyv1.SettleResult, err error) {
 	}
 }
 
-// tapped is one stream with a tap.
+// tapped is one stream of the Worker, which records its frames and requests to the tap t.
 type tapped struct {
 	connect.StreamingClientConn
 

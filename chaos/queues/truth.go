@@ -30,8 +30,8 @@ type Partition struct {
 	Partition int    `json:"partition"`
 	Produced  int64  `json:"produced"`
 	Cancelled int64  `json:"cancelled"`
-	// Entries are those of the stream, Delayed the scheduled messages that are not due, and Dead
-	// the dead letters of all groups.
+	// Entries are those of the Redis stream, Delayed the scheduled messages that are not in it yet,
+	// and Dead the dead letters of all groups.
 	Entries []Stored `json:"entries"`
 	Delayed []Stored `json:"delayed"`
 	Dead    []Stored `json:"dead"`
@@ -47,8 +47,8 @@ type Group struct {
 	Last string `json:"last"`
 	// Pending are the ids of the stream's entries that were delivered and not settled.
 	Pending []string `json:"pending"`
-	// Retries are the unread and pending entries of the retry stream. Retrying and Parked are not
-	// in it.
+	// Retries are the unread and pending entries of the retry stream. Retrying are messages that
+	// wait for the time of their retry, Parked those that wait for an earlier one of their key.
 	Retries  []Stored `json:"retries"`
 	Retrying []Stored `json:"retrying"`
 	Parked   []Stored `json:"parked"`
@@ -63,7 +63,8 @@ type Stored struct {
 	Key       string `json:"key,omitempty"`
 	Attempts  int    `json:"attempts,omitempty"`
 	DueMS     int64  `json:"due_ms,omitempty"`
-	// Set for a dead letter.
+	// Topic and Partition are set for a dead letter only. Group, Reason and Code are those of a dead
+	// letter.
 	Topic     string `json:"topic,omitempty"`
 	Partition int    `json:"partition,omitempty"`
 	Group     string `json:"group,omitempty"`
@@ -163,8 +164,8 @@ func readGroup(ctx context.Context, c *redis.Client, topic string, partition int
 	return g, err
 }
 
-// readReading returns the last entry that a group has read of a stream, and its pending entries. A
-// missing stream counts as unread.
+// readReading returns the ids of the last entry that a group has read of a stream, and of its
+// pending entries. For a missing or unread stream last is "0-0".
 func readReading(ctx context.Context, c *redis.Client, key, group string) (last string, pending []string, err error) {
 	n, err := c.Exists(ctx, key).Result()
 	if err != nil || n == 0 {
@@ -215,8 +216,8 @@ func readStream(ctx context.Context, c *redis.Client, key string, partition int)
 	return stored, nil
 }
 
-// readItems reads a sorted set of times and the hash that belongs to it. An item is "<attempts>
-// <message id> <due ms or 0> <length of key> <key><record>".
+// readItems reads the sorted set of times at key and its items in the hash at key:data. An item is
+// "<attempts> <message id> <due ms or 0> <length of key> <key><record>".
 func readItems(ctx context.Context, c *redis.Client, key string) ([]Stored, error) {
 	members, err := c.ZRangeWithScores(ctx, key, 0, -1).Result()
 	if err != nil {
@@ -250,7 +251,7 @@ func readItems(ctx context.Context, c *redis.Client, key string) ([]Stored, erro
 	return stored, nil
 }
 
-// decode sets the key and the mark from a record.
+// decode sets the key and the mark from data, a serialized QueueRecord.
 func (s *Stored) decode(data string) error {
 	var r clusterv1.QueueRecord
 	if err := proto.Unmarshal([]byte(data), &r); err != nil {
@@ -266,7 +267,7 @@ func number(text string) int64 {
 }
 
 // after reports whether the stream entry id a is after b. It also compares message ids of one
-// partition without the partition.
+// partition, if they are passed without the partition.
 func after(a, b string) bool {
 	ams, aseq, _ := strings.Cut(a, "-")
 	bms, bseq, _ := strings.Cut(b, "-")

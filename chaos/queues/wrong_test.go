@@ -156,7 +156,8 @@ var wrongCounts = []wrong{
 	{chaos.Crash, "a node ended on its own", func(s *story) { s.h.Exits = []chaos.Exit{{Node: "n1", At: at(5)}} }},
 }
 
-// The changes concern the worker's attempts 1 and 2 of n1, and n2.
+// wrongHandlers are changes of the story after which the SDK's worker disagrees with its handler.
+// They concern attempts 1 and 2 of n1, and n2.
 var wrongHandlers = []wrong{
 	{Handling, "a message was acknowledged though its handler had failed", func(s *story) { s.h.Handled[1].Kind = Nack }},
 	{Handling, "a message was acknowledged before its handler had ended", func(s *story) { s.h.Handled[2].End = s.ended("n2", 1).Begin + 1 }},

@@ -1,4 +1,4 @@
-"""Adds to the comments of a descriptor set what sabledocs has no field for.
+"""Adds facts to the comments of a descriptor set for which sabledocs has no field.
 
 Reads a FileDescriptorSet with source info on standard input and writes it to standard output. The
 comment of a method then ends with a sentence on whether the call streams and whether it may be
@@ -18,7 +18,7 @@ METHOD = 2  # of a service
 
 
 def call(method):
-    """Says how a method is called."""
+    """Returns a sentence on streaming and idempotency of a method, or "" if there is none to say."""
     parts = []
     if method.client_streaming and method.server_streaming:
         parts.append("The request and the response are streams.")
@@ -35,7 +35,7 @@ def call(method):
 
 
 def elements(file):
-    """Yields the path of each element of a file, the element, and what its comment ends with."""
+    """Yields, for each element of a file, its path, the element, and the text to end its comment."""
 
     def enums(path, all_enums):
         for i, enum in enumerate(all_enums):

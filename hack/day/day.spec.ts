@@ -4,7 +4,8 @@ import { replay } from "../../clients/pages/e2e/rig/day.ts";
 import { test } from "../../clients/pages/e2e/rig/test.ts";
 
 // The replay of a real log, as `make day DATA=... DAY=... SPEED=...` runs it. DATA is a directory
-// of IRC logs. DAY is the beginning of a log's file name.
+// of IRC logs. DAY is the beginning of a log's file name. SPEED is how many times faster than in
+// the log the messages are sent.
 const { DATA = "", DAY = "2013-05-19", SPEED = "60" } = process.env;
 
 test.use({ faults: true });

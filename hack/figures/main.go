@@ -1,6 +1,6 @@
 // Command figures measures a fleet on this machine. It starts three nodes with MongoDB, Redis and
-// NATS, and takes the figures of `parley bench` on it, and others that require stopping and killing
-// nodes. `make figures` runs it.
+// NATS. By default it measures the area hot of `parley bench`, and three areas of its own: spread,
+// latency and comeback. For some it stops or kills nodes. `make figures` runs it.
 package main
 
 import (
@@ -82,14 +82,14 @@ func measure(ctx context.Context, f *flags, out io.Writer) (err error) {
 	return bench.Run(ctx, areas, options, report)
 }
 
-// measures are the areas that require a fleet of their own.
+// measures takes the figures that require a fleet whose nodes it may stop and kill.
 type measures struct {
 	fleet   *rig.Fleet
 	token   string
 	streams int
 }
 
-// areas returns the areas of `parley bench` and of the fleet.
+// areas returns the areas of `parley bench` and those of measures.
 func (m *measures) areas() []bench.Area {
 	areas := slices.Clone(bench.Areas())
 	for i := range areas {
@@ -115,7 +115,7 @@ func (m *measures) onFirst(measure bench.Measure) bench.Measure {
 	}
 }
 
-// alone calls fn while node 0 is the only running node.
+// alone stops all nodes but node 0, calls fn, and starts them again.
 func (m *measures) alone(ctx context.Context, fn func(context.Context) error) error {
 	others := m.fleet.Nodes()[1:]
 	for _, n := range others {

@@ -15,8 +15,9 @@ import (
 	parley "github.com/parleyhq/parley/sdk/go"
 )
 
-// latency measures the time from the call of Send on one node to the arrival at a subscriber of
-// another, at 50 messages per second. Both are in this process and use one clock.
+// latency measures the time from the call of Send on one node to the arrival at a subscriber of the
+// same or another node, at 50 messages per second. Sender and subscriber are in this process and
+// use one clock.
 func (m *measures) latency(ctx context.Context, env *bench.Env) ([]bench.Figure, error) {
 	ways := [][2]int{{0, 0}, {0, 1}, {1, 2}, {2, 0}}
 	medians, tails := make([][]float64, len(ways)), make([][]float64, len(ways))
@@ -46,14 +47,14 @@ func (m *measures) latency(ctx context.Context, env *bench.Env) ([]bench.Figure,
 	return figures, nil
 }
 
-// milliseconds returns a quantile of a list that is not empty. It sorts the list.
+// milliseconds returns the quantile q, from 0 to 1, of a list that is not empty. It sorts the list.
 func milliseconds(took []time.Duration, q float64) float64 {
 	slices.Sort(took)
 	return float64(bench.Quantile(took, q).Microseconds()) / 1000
 }
 
-// every is the interval between the messages of a way. warm is the number of messages that are not
-// counted.
+// every is the interval between the messages whose latency is measured. warm is the number of first
+// messages that are not counted.
 const (
 	every = 20 * time.Millisecond
 	warm  = 25
@@ -107,8 +108,8 @@ func (m *measures) way(ctx context.Context, env *bench.Env, from, to int) ([]tim
 	return took, nil
 }
 
-// comeback kills a node with a third of the streams and measures when each stream gets its next
-// message.
+// comeback kills a node with a third of the streams and measures the time until each stream gets
+// its next message.
 func (m *measures) comeback(ctx context.Context, env *bench.Env) ([]bench.Figure, error) {
 	var last, median []float64
 	err := env.Each(ctx, func(ctx context.Context) error {
@@ -169,7 +170,7 @@ type arrival struct {
 	at     time.Time
 }
 
-// follow reports every message of one stream, and the first one out of order.
+// follow reports the arrival of every message on one stream, and the first message out of order.
 func (c *crowd) follow(ctx context.Context, client *parley.Client, stream int) {
 	defer client.Close()
 	next := int64(1)

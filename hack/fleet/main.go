@@ -89,7 +89,7 @@ func keepRunning(ctx context.Context, n *rig.Node, log *slog.Logger) {
 	}
 }
 
-// banner writes instructions for trying the fleet, and writes the token to a file that they name.
+// banner writes instructions for trying the fleet to out, and a token to a file that they name.
 func banner(f *rig.Fleet, out io.Writer) error {
 	token, err := f.Token("fleet-user", nil)
 	if err != nil {

@@ -15,7 +15,7 @@ type day struct {
 	lines         []line
 }
 
-// line is a message as it must be stored.
+// line is a message as it must be stored: its client_msg_id, sender and content.
 type line struct {
 	id, from, content string
 }
@@ -48,7 +48,8 @@ func readDays(dir string) ([]day, error) {
 	return days, nil
 }
 
-// parse splits `[09:56] <nick> text` and `[09:56]  * nick does something`.
+// parse splits `[09:56] <nick> text` and `[09:56]  * nick does something` into nick and text. It
+// returns false for other lines.
 func parse(raw string) (from, content string, ok bool) {
 	if len(raw) < 8 || raw[0] != '[' || raw[3] != ':' || raw[6] != ']' || raw[7] != ' ' {
 		return "", "", false

@@ -22,7 +22,7 @@ import (
 	"github.com/parleyhq/parley/internal/rig"
 )
 
-// all is the channel of all days.
+// all is the channel into which all days are imported.
 const all = "ubuntu"
 
 type flags struct {
@@ -133,7 +133,7 @@ func breakThings(ctx context.Context, fleet *rig.Fleet, w *watchers, total int, 
 	return fleet.Mongo.Restart(ctx, primary)
 }
 
-// importer runs the CLI's import, as a user would, with its own node first.
+// importer runs `parley import`, as a user would. addrs are all nodes, starting with its own.
 type importer struct {
 	cli, addrs, token string
 }
@@ -154,7 +154,8 @@ func rotated(addrs []string, by int) string {
 	return strings.Join(append(append([]string(nil), addrs[by:]...), addrs[:by]...), ",")
 }
 
-// linked creates a directory with links to every n-th day, from the i-th on.
+// linked creates a temporary directory with links to the logs of every n-th day in data, from the
+// i-th on. Indexes count from 0. The caller removes the directory.
 func linked(data string, days []day, i, n int) (string, error) {
 	dir, err := os.MkdirTemp("", "parley-irc-")
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	parley "github.com/parleyhq/parley/sdk/go"
 )
 
-// watchers are subscribers to all channels: one that stays on each node, and one that moves between
-// them.
+// watchers are subscribers to all channels: one that moves between the nodes, whose log is the
+// first, and one that stays on each node.
 type watchers struct {
 	logs   []*log
 	cancel context.CancelFunc
@@ -85,20 +85,21 @@ func (l *log) take(e parley.Event, err error) {
 	}
 }
 
-// state returns the number of messages received, in all channels and in one.
+// state returns the numbers of messages received in all channels (count) and in one (of), and the
+// errors so far.
 func (l *log) state(channel string) (count, of int, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.count, len(l.messages[channel]), l.err
 }
 
-// reached waits until the moving subscriber has received n messages of the common channel.
+// reached waits until the moving subscriber has received n messages of the channel of all days.
 func (w *watchers) reached(ctx context.Context, n int) error {
 	return w.await(ctx, w.logs[:1], func(_, of int) bool { return of >= n })
 }
 
-// complete waits until every subscriber has received every message twice: in the common channel and
-// in its day's.
+// complete waits until every subscriber has received every message twice: in the channel of all
+// days and in its day's. total is the number of messages.
 func (w *watchers) complete(ctx context.Context, total int, _ []day) error {
 	return w.await(ctx, w.logs, func(count, _ int) bool { return count >= 2*total })
 }
@@ -180,8 +181,8 @@ func merged(got []line, days []day) error {
 	return nil
 }
 
-// verifyStore reads MongoDB directly and compares it with the files, and its common channel also
-// with the delivered messages.
+// verifyStore reads MongoDB directly and compares it with the files, and the channel of all days
+// also with the delivered messages.
 func verifyStore(ctx context.Context, uri string, days []day, delivered *log) error {
 	client, err := mongo.Connect(options.Client().ApplyURI(uri).SetReadConcern(readconcern.Majority()))
 	if err != nil {

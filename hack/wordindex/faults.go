@@ -13,16 +13,16 @@ import (
 	"github.com/parleyhq/parley/internal/rig"
 )
 
-// faults counts the injected faults.
+// faults counts the faults injected so far.
 type faults struct {
 	mu sync.Mutex // guards kills and stops while workers are harmed
-	// kills and stops count those of workers, producerKills those of the producer.
+	// kills and stops count the faults of workers, producerKills those of the producer.
 	kills, stops, producerKills int
 	// told is when the progress was last reported.
 	told time.Time
 }
 
-// worker is a worker process, with a node of its own first in its addresses.
+// worker is a process of `examples/wordindex work`. It prefers a node of its own.
 type worker struct {
 	name    string
 	program *rig.Program
@@ -55,7 +55,8 @@ func (s *show) restartWorkers(ctx context.Context, more ...string) error {
 	return s.startWorkers(more...)
 }
 
-// program returns one of the processes, with the nodes' addresses from the n-th on.
+// program returns a process of examples/wordindex, not yet started, with all nodes' addresses,
+// starting with the n-th.
 func (s *show) program(name string, n int, args ...string) *rig.Program {
 	n %= len(s.addrs)
 	addrs := append(append([]string(nil), s.addrs[n:]...), s.addrs[:n]...)

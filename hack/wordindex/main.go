@@ -29,7 +29,7 @@ import (
 	"github.com/parleyhq/parley/sdk/go/queue"
 )
 
-// The topic and the group of the program.
+// The topic and the consumer group that examples/wordindex uses.
 const (
 	topic = "lines"
 	group = "index"
@@ -59,7 +59,7 @@ func main() {
 	}))
 }
 
-// show is one run.
+// show is one run of this command.
 type show struct {
 	*flags
 
@@ -74,7 +74,8 @@ type show struct {
 	counts  faults
 }
 
-// job does the whole run. It returns the counts of the faults.
+// job runs everything on a new fleet, and writes the progress to out. It returns the counts of the
+// faults.
 func job(ctx context.Context, f *flags, options rig.Options, out io.Writer) (counts *faults, err error) {
 	if f.Seed == 0 {
 		f.Seed = rand.Uint64()
@@ -130,7 +131,7 @@ func countJobs(dir string) (n int, err error) {
 	return n, nil
 }
 
-// play does the run once the fleet, the index and the client exist.
+// play runs everything after the fleet, the index's Redis and the client were started.
 func (s *show) play(ctx context.Context) error {
 	began := time.Now()
 	defer func() {
@@ -184,7 +185,7 @@ func (s *show) underFaults(ctx context.Context) error {
 	return work.Wait()
 }
 
-// command runs the program until it exits, and prints its output.
+// command runs a command of examples/wordindex until it exits, and prints its output.
 func (s *show) command(ctx context.Context, args ...string) error {
 	cmd := exec.CommandContext(ctx, s.Program, args...) //nolint:gosec // our own program
 	cmd.Env = append(os.Environ(), append(s.env, "PARLEY_ADDR="+strings.Join(s.addrs, ","))...)
@@ -223,7 +224,7 @@ func (s *show) settle(ctx context.Context) error {
 	}
 }
 
-// progress is the state of the group.
+// progress is the numbers of jobs in the topic: produced, and in the group acked, dead or left.
 type progress struct{ produced, acked, dead, left int64 }
 
 func (s *show) progress(ctx context.Context) (progress, error) {

@@ -32,7 +32,8 @@ func (o *output) Write(p []byte) (int, error) {
 	return o.text.Write(p)
 }
 
-// TestJob runs the job in short: real processes, made-up lines, and constant faults.
+// TestJob checks that a short run with real processes and made-up lines succeeds, and that it
+// injects each kind of fault.
 func TestJob(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)

@@ -33,7 +33,7 @@ func newChecker(rules []rule) checker {
 	return c
 }
 
-// block returns the findings in b, in no order.
+// block returns the findings in b, not sorted.
 func (c checker) block(b *block) []finding {
 	var found []finding
 	add := func(from, to int, rule, message string) {
@@ -66,8 +66,8 @@ func (c checker) block(b *block) []finding {
 	return found
 }
 
-// repeats reports whether b is the word a again. A name such as Admit is not the word admit, unless
-// it is the first of a sentence.
+// repeats reports whether b is the word a again. A capitalized name such as Admit does not count as
+// the word admit, unless it is the first of a sentence.
 func repeats(a, b string, first bool) bool {
 	return letters.MatchString(b) && (a == b || first && strings.ToLower(a) == b)
 }
@@ -82,8 +82,8 @@ var (
 	idiom = regexp.MustCompile(`(?i)^(gives\s+(up|way)\b|makes\s+[a-z]+\s+([a-z]+\s+)?(call|attempt|request)s?\b)`)
 )
 
-// exception reports whether a text that matches a rule's pattern is right. after is the text that
-// follows it.
+// exception reports whether a text is right although it matches a rule's pattern. after is the text
+// that follows it.
 func exception(rule, text, after string) bool {
 	next, _, _ := strings.Cut(strings.TrimSpace(after), " ")
 	switch rule {

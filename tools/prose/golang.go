@@ -43,7 +43,7 @@ type doc struct {
 	function bool
 }
 
-// visit records the declaration of each doc comment below n, and adds the messages.
+// visit records the declaration that n documents and adds the messages in n, for ast.Inspect.
 func (g *goFile) visit(n ast.Node) bool {
 	switch n := n.(type) {
 	case *ast.FuncDecl:
@@ -82,8 +82,8 @@ func (g *goFile) visit(n ast.Node) bool {
 	return true
 }
 
-// message adds a string literal that has at least three words and one line. Shorter ones are names,
-// and longer ones are documents.
+// message adds a string literal that has at least three words and only one line. Shorter ones are
+// names, and ones with more lines are documents.
 func (g *goFile) message(lit *ast.BasicLit) {
 	text, err := strconv.Unquote(lit.Value)
 	text = strings.TrimSpace(text)
@@ -98,8 +98,8 @@ func (g *goFile) message(lit *ast.BasicLit) {
 // directive matches a directive such as //go:embed or //nolint:name.
 var directive = regexp.MustCompile(`^//(nolint|[a-z0-9]+:[a-z0-9])`)
 
-// group adds the blocks of a comment group. Of a directive it adds the reason, which follows
-// another pair of slashes.
+// group adds the blocks of a comment group. Of a directive such as //nolint it adds only the
+// reason, which follows a second pair of slashes.
 func (g *goFile) group(group *ast.CommentGroup) {
 	first := len(g.done)
 	line, lines := 0, []string(nil)
@@ -132,8 +132,8 @@ func (g *goFile) group(group *ast.CommentGroup) {
 }
 
 // subject hides the name that begins a doc comment, because a rule could take a name such as told
-// for a word, and sets verb. The name of a plural, such as headers, has no verb of the third
-// person.
+// for a word. For a function it sets verb, unless the name is a plural such as headers, which has
+// no verb of the third person.
 func (b *block) subject(d doc) {
 	for _, name := range d.names {
 		rest, ok := strings.CutPrefix(b.text, name.Name)

@@ -56,7 +56,8 @@ func run(files []string, w io.Writer) (int, error) {
 	return n, nil
 }
 
-// file returns the findings in a file by line. Its name determines its language.
+// file returns the findings in a file, sorted by line. The name's extension determines the
+// language.
 func (c checker) file(name, src string) ([]finding, error) {
 	var (
 		all   []block

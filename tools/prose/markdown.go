@@ -44,10 +44,11 @@ func markdown(src string) []block {
 	return b.done
 }
 
-// A fencer follows the fences of code blocks.
+// A fencer tracks whether a line of Markdown is in a fenced code block.
 type fencer struct{ open string }
 
-// inside reports whether the next line is a fence or between two.
+// inside reports whether line is a fence or in a fenced code block. It must be called for each line
+// in order.
 func (f *fencer) inside(line string) bool {
 	found := fence.FindStringSubmatch(line)
 	switch {

@@ -28,7 +28,8 @@ func check(t *testing.T, name, src string, want ...string) {
 	}
 }
 
-// Each rule finds its bad texts and not its good ones, in the comments of each language.
+// TestRules checks that each rule finds its bad texts and not its good ones, in the comments of
+// each language.
 func TestRules(t *testing.T) {
 	t.Parallel()
 	for _, r := range rules {

@@ -61,7 +61,8 @@ func slash(src string) []block {
 // blockComment matches the beginning of a block comment at the beginning of a line.
 var blockComment = regexp.MustCompile(`^\{?/\*+`)
 
-// trailing returns the offset of the text of a comment that follows code, or -1 without one.
+// trailing returns the offset of the text of a // comment that follows code in a line, or -1 if
+// there is none.
 func trailing(line string) int {
 	at := 0
 	for {

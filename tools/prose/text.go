@@ -19,10 +19,10 @@ type block struct {
 	verb int
 }
 
-// A lineAt is where a line of the file begins in a block.
+// A lineAt is the offset in a block at which a line of the file begins, and that line's number.
 type lineAt struct{ offset, line int }
 
-// line returns the line of the file in which the text at offset stands.
+// line returns the number of the line in the file that contains the text at offset.
 func (b *block) line(offset int) int {
 	line := 0
 	for _, l := range b.lines {
@@ -35,10 +35,10 @@ func (b *block) line(offset int) int {
 
 const hidden = "\x00"
 
-// hides matches what is not prose: code in backquotes, addresses and HTML tags.
+// hides matches text that no rule checks: code in backquotes, addresses and HTML tags.
 var hides = regexp.MustCompile("``[^`]+``|`[^`]*`|[a-z]+://[^\\s)>\\]]*[^\\s)>\\].,;:]|</?[a-zA-Z][^<>]*>|<!--.*?-->")
 
-// hide overwrites what hides matches.
+// hide returns text with everything that hides matches overwritten, byte for byte.
 func hide(text string) string {
 	return hides.ReplaceAllStringFunc(text, func(s string) string { return strings.Repeat(hidden, len(s)) })
 }

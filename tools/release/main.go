@@ -81,12 +81,12 @@ type release struct {
 	copy           *os.Root
 	version, proxy string
 
-	// released are the modules that are done, and sums their lines for go.sum.
+	// released are the modules that have been published so far, and sums their lines for go.sum.
 	released []module.Version
 	sums     []string
 }
 
-// workspace moves the replacements of our modules in go.work to the version.
+// workspace sets the version of the replaced modules of this repository in go.work.
 func (r *release) workspace() error {
 	const name = "go.work"
 	data, err := r.copy.ReadFile(name)
@@ -105,7 +105,8 @@ func (r *release) workspace() error {
 	return r.copy.WriteFile(name, modfile.Format(work.Syntax), 0o600)
 }
 
-// module edits the go.mod and go.sum of one module and writes the module to the proxy.
+// module edits the go.mod and go.sum of the module in dir, adds the license to it, and writes the
+// module to the proxy.
 func (r *release) module(dir string) error {
 	mod, err := r.require(filepath.Join(dir, "go.mod"))
 	if err != nil {
@@ -125,7 +126,8 @@ func (r *release) module(dir string) error {
 	return r.publish(dir, mod)
 }
 
-// require makes the version that of our modules which the go.mod requires, and returns its module.
+// require sets the version of the modules of this repository that the go.mod requires. It returns
+// the go.mod's own module with the version of the release.
 func (r *release) require(name string) (module.Version, error) {
 	data, err := r.copy.ReadFile(name)
 	if err != nil {
@@ -153,8 +155,8 @@ func (r *release) require(name string) (module.Version, error) {
 	return module.Version{Path: file.Module.Mod.Path, Version: r.version}, r.copy.WriteFile(name, data, 0o600)
 }
 
-// sum replaces the lines of our modules in a go.sum by those of the modules that are done. Every
-// module requires all that come before it.
+// sum replaces the lines of this repository's modules in a go.sum by those of the modules published
+// so far. Every module requires all that come before it in dirs.
 func (r *release) sum(name string) error {
 	data, err := r.copy.ReadFile(name)
 	if err != nil {
@@ -185,7 +187,8 @@ func (r *release) sum(name string) error {
 	return r.copy.WriteFile(name, []byte(out.String()), 0o600)
 }
 
-// publish writes the files of the module proxy protocol and remembers the module's sums.
+// publish writes a module's files for the module proxy protocol, and adds the module to released
+// and its lines for go.sum to sums.
 func (r *release) publish(dir string, m module.Version) error {
 	escaped, err := module.EscapePath(m.Path)
 	if err != nil {

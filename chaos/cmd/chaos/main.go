@@ -20,7 +20,7 @@ func main() {
 	ctx := context.Background()
 	if len(os.Args) == 2 && os.Args[1] == queues.ConsumeFlag {
 		if err := queues.Consume(ctx, os.Stdin, os.Stdout); err != nil {
-			os.Exit(1) // the parent process is gone
+			os.Exit(1) // os.Stdin had no valid configuration of a consumer
 		}
 		return
 	}

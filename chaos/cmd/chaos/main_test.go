@@ -6,8 +6,8 @@ import (
 	"github.com/parleyhq/parley/internal/rig"
 )
 
-// TestMutants checks that the mutants apply to the source, and that none counts as caught by a
-// violation that a broken harness shows, too.
+// TestMutants checks that every mutant applies to the source and has a unique name, and that none
+// counts as caught by a violation that any fleet out of order shows.
 func TestMutants(t *testing.T) {
 	t.Parallel()
 	root, err := rig.Root()

@@ -110,7 +110,7 @@ func run(ctx context.Context, o options) (result, error) {
 	return res, nil
 }
 
-// enqueue enqueues tasks as fast as possible for the configured time, and returns how many.
+// enqueue enqueues tasks as fast as possible for the configured time, and returns their number.
 func enqueue(ctx context.Context, client *asynq.Client, o options) (int64, error) {
 	var n atomic.Int64
 	group, ctx := errgroup.WithContext(ctx)
