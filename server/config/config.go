@@ -59,7 +59,8 @@ type Redis struct {
 	// DB is the number of the database. A cluster has only 0.
 	DB int `yaml:"db"`
 	// PoolSize is the maximum number of connections to each server.
-	PoolSize       int `yaml:"pool_size"`
+	PoolSize int `yaml:"pool_size"`
+	// MinIdleConns is how many idle connections are kept open, at most PoolSize.
 	MinIdleConns   int `yaml:"min_idle_conns"`
 	DialTimeoutMS  int `yaml:"dial_timeout_ms"`
 	ReadTimeoutMS  int `yaml:"read_timeout_ms"`

@@ -62,8 +62,8 @@ type Principal struct {
 	// Subject is the user id that an identity provider issued: 1 to 128 printable ASCII characters
 	// without spaces.
 	Subject string
-	// Session is the token's `ssid`, by which the token can be revoked; may be empty.
-	Session string
+	// SSID is the token's `ssid`, by which the token can be revoked; may be empty.
+	SSID string
 	// Expires is when the principal's token expires.
 	Expires time.Time
 	// Channels are the capabilities on channels.

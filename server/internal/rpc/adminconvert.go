@@ -35,7 +35,7 @@ func statsToWire(s *queue.TopicStats) *parleyv1.GetTopicStatsResponse {
 	}
 	resp.Total = totalToWire(&s.Total)
 	for _, g := range resp.GetTotal().GetGroups() {
-		g.Consumers, g.OwnedPartitions = int32(s.Members[g.GetGroup()]), held[g.GetGroup()] //nolint:gosec // a count of sessions
+		g.Consumers, g.OwnedPartitions = int32(s.Members[g.GetGroup()]), held[g.GetGroup()] //nolint:gosec // a count of streams
 	}
 	return resp
 }

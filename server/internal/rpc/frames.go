@@ -51,7 +51,7 @@ func (w *frameWriter[M]) write(ctx context.Context, m M) error {
 }
 
 // ended returns the error that a stream ends with after its context has ended. err is what the
-// session returned.
+// stream returned.
 func (w *frameWriter[M]) ended(ctx context.Context, err error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -80,23 +80,23 @@ func (w *frameWriter[M]) idle() error {
 	return w.control.SetWriteDeadline(time.Time{})
 }
 
-// frameSource is the session of a subscriber or a consumer. It produces the frames of one stream,
-// of type F.
+// frameSource is the live stream of a subscriber or a consumer. It produces the frames of one
+// stream, of type F.
 type frameSource[F any] interface {
 	// Next blocks until there is a frame. Any error ends the stream; with io.EOF the stream ends
 	// without a failure.
 	Next(ctx context.Context) (F, error)
 }
 
-// writeFrames passes the session's frames to write until either fails, and returns the error that
+// writeFrames passes the stream's frames to write until either fails, and returns the error that
 // the stream ends with. The handler has written the stream's first message before the call. An idle
 // stream waits in here, so the variables of this function and of its callers occupy memory for
 // every idle stream.
 func writeFrames[F, M any](
-	ctx context.Context, out *frameWriter[M], session frameSource[F], write func(ctx context.Context, out *frameWriter[M], f F) error,
+	ctx context.Context, out *frameWriter[M], stream frameSource[F], write func(ctx context.Context, out *frameWriter[M], f F) error,
 ) error {
 	for {
-		f, err := session.Next(ctx)
+		f, err := stream.Next(ctx)
 		switch {
 		case err == nil:
 			err = write(ctx, out, f)

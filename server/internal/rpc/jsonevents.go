@@ -73,7 +73,7 @@ func appendPlain(dst []byte, f *frame) ([]byte, error) {
 // event returns the events of one piece as JSON. The result must not be modified.
 func (j *jsonEvents) event(piece []byte) ([]byte, error) {
 	if _, rest, err := firstEvent(piece); err != nil || len(rest) > 0 {
-		return jsonOf(piece) // of one session only, such as a replay; not cached
+		return jsonOf(piece) // of one stream only, such as a replay; not cached
 	}
 	addr := &piece[0]
 	e := j.entry(addr)

@@ -43,6 +43,6 @@ func TestJSONOfConcatenatedPieces(t *testing.T) {
 		t.Errorf("%d events: %s", len(fromJSON.GetEvents().GetEvents()), diff)
 	}
 	if n := len(codec.events.byAddr); n != 1 {
-		t.Errorf("%d pieces are kept: one session's replay must not take the place of what is shared", n)
+		t.Errorf("%d pieces are kept: one stream's replay must not take the place of what is shared", n)
 	}
 }

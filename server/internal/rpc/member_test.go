@@ -78,10 +78,10 @@ func TestSubscribeRequiresMembership(t *testing.T) {
 			at := []*parleyv1.ChannelPosition{from("a", 0), from("d", 0), {ChannelId: "b"}, from("c", 0), from("d", 5)}
 			d, err := b.refusal(t, c, at...)
 			notMemberOf(t, d, err, "channels[1].channel_id", "d", "b")
-			_, session := subscribe(t, c, from("a", 0))
+			_, info := subscribe(t, c, from("a", 0))
 			update := func(add []*parleyv1.ChannelPosition, remove ...string) (d *parleyv1.ErrorDetail, err error) {
 				_, err = c.UpdateSubscription(t.Context(), &parleyv1.UpdateSubscriptionRequest{
-					StreamId: session.GetStreamId(), Add: add, Remove: remove,
+					StreamId: info.GetStreamId(), Add: add, Remove: remove,
 				})
 				if err != nil {
 					d, _ = details(t, err)
@@ -113,9 +113,9 @@ func TestSubscribeRequiresMembership(t *testing.T) {
 				t.Errorf("store away: %v, %v", err, d)
 			}
 			b.access.set(nil)
-			b.sessions.fail.Store(fault.New(fault.Unavailable, fault.OutcomeUnknown, "no answer"))
+			b.streams.fail.Store(fault.New(fault.Unavailable, fault.OutcomeUnknown, "no answer"))
 			d, err = update([]*parleyv1.ChannelPosition{from("a", 0)})
-			b.sessions.fail.Store(nil)
+			b.streams.fail.Store(nil)
 			if connect.CodeOf(err) != connect.CodeUnavailable || d.GetReason() != parleyv1.ErrorReason_ERROR_REASON_OUTCOME_UNKNOWN {
 				t.Errorf("node away: %v, %v", err, d)
 			}
@@ -145,10 +145,10 @@ func TestMembershipEndsWhileSubscribing(t *testing.T) {
 			d, err := b.refusal(t, c, from("a", 0), from("b", 0))
 			notMemberOf(t, d, err, "channels[1].channel_id", "b")
 			endsAfter(3) // two checks are those of Subscribe
-			s, session := subscribe(t, c, from("a", 0))
+			s, info := subscribe(t, c, from("a", 0))
 			events(t, s, 1)
 			_, err = c.UpdateSubscription(t.Context(), &parleyv1.UpdateSubscriptionRequest{
-				StreamId: session.GetStreamId(), Add: []*parleyv1.ChannelPosition{from("b", 0), from("c", 0)},
+				StreamId: info.GetStreamId(), Add: []*parleyv1.ChannelPosition{from("b", 0), from("c", 0)},
 			})
 			d, _ = details(t, err)
 			b.logged.oneLine(t)
@@ -178,10 +178,10 @@ func TestLostChannelAndTypingEvents(t *testing.T) {
 				asked <- strings.Join(channelIDs, " ")
 				return nil, nil
 			})
-			manager, session := subscribe(t, b.client(i, managing), from("a", 0), from("b", 0))
+			manager, info := subscribe(t, b.client(i, managing), from("a", 0), from("b", 0))
 			events(t, manager, 2)
 			if _, err := b.client(i, managing).UpdateSubscription(t.Context(), &parleyv1.UpdateSubscriptionRequest{
-				StreamId: session.GetStreamId(), Add: []*parleyv1.ChannelPosition{from("a", 0)},
+				StreamId: info.GetStreamId(), Add: []*parleyv1.ChannelPosition{from("a", 0)},
 			}); err != nil {
 				t.Error(err)
 			}

@@ -138,13 +138,13 @@ func (f *fakeAccess) Unreadable(_ context.Context, p *ident.Principal, channelID
 	return readable(p, channelIDs)
 }
 
-// fakeSessions is a Streams with one hub. It returns the failure that the test sets, if any.
-type fakeSessions struct {
+// fakeStreams is a Streams with one hub. It returns the failure that the test sets, if any.
+type fakeStreams struct {
 	hub  *fanout.Hub
 	fail atomic.Pointer[fault.Error]
 }
 
-func (f *fakeSessions) Update(_ context.Context, id, subject string, add []fanout.Position, remove []string) error {
+func (f *fakeStreams) Update(_ context.Context, id, subject string, add []fanout.Position, remove []string) error {
 	if failure := f.fail.Load(); failure != nil {
 		return failure
 	}
@@ -284,7 +284,7 @@ type bundle struct {
 	messages  *fakeMessages
 	channels  *fakeChannels
 	access    *fakeAccess
-	sessions  *fakeSessions
+	streams   *fakeStreams
 	queues    *fakeQueues
 	consumers *fakeConsumers
 	admin     *fakeAdmin
@@ -326,13 +326,13 @@ func setup(t *testing.T, change func(*settings)) *bundle {
 	if err := b.hub.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	b.sessions = &fakeSessions{hub: b.hub}
+	b.streams = &fakeStreams{hub: b.hub}
 	verifier, err := authn.New(authn.Config{Secret: secret, Logger: tel.Logger})
 	if err != nil {
 		t.Fatal(err)
 	}
 	h, err := NewHandler(s.cfg, Deps{
-		Messages: b.messages, Channels: b.channels, Access: b.access, Hub: b.hub, Streams: b.sessions,
+		Messages: b.messages, Channels: b.channels, Access: b.access, Hub: b.hub, Streams: b.streams,
 		Queues: b.queues, Consumers: b.consumers, ConsumerCalls: b.consumers, Admin: b.admin, PageSecret: secret,
 		Epoch: "e1", Info: ServerInfo{Version: "1.2.3", StreamsPerSubject: 11, ConsumersPerSubject: 12},
 		Verifier: verifier, Limiter: limit.New(s.limit), Telemetry: tel,

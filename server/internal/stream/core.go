@@ -25,11 +25,11 @@ const (
 	Ended
 )
 
-// Core is the part of a session, one open stream, that all kinds of streams share. A session holds
+// Core is the part of a live stream that all kinds of streams share. The type of a kind holds
 // one and guards it with its own mutex, the mu of NewCore, which must be held for every method but
 // Wakeup. The fields of Identity never change and need no lock.
 //
-// One goroutine reads the session: with mu held it takes the next frame and calls Sent, or, if
+// One goroutine reads the stream: with mu held it takes the next frame and calls Sent, or, if
 // there is none, calls Await; then it releases mu and waits for Wakeup. A goroutine that creates
 // work for the reader calls Wake.
 type Core struct {
@@ -53,8 +53,8 @@ type Core struct {
 	armed time.Time
 }
 
-// NewCore creates the core of a live stream. The core must be stored in a session that is not
-// copied. heartbeat is the time without a frame after which a heartbeat is due. mu is the session's
+// NewCore creates the core of a live stream. The core must be stored in a value that is not
+// copied. heartbeat is the time without a frame after which a heartbeat is due. mu is the stream's
 // mutex. due is called with mu held when the timer fires before the stream has ended, and the
 // reader is woken after it; nil does nothing. The timer may fire early, so due must check the time.
 func NewCore(id Identity, heartbeat time.Duration, mu *sync.Mutex, due func(now time.Time)) Core {
@@ -73,7 +73,7 @@ func (c *Core) Ended() bool { return c.state == Ended }
 // stream.
 func (c *Core) Cause() *fault.Error { return c.cause }
 
-// Drain sets the state of a live stream to Draining. The session must call End with cause once it
+// Drain sets the state of a live stream to Draining. The stream must call End with cause once it
 // has nothing left to do. For a draining stream Drain replaces the cause. For an ended stream it
 // does nothing.
 func (c *Core) Drain(cause *fault.Error) {
@@ -97,7 +97,7 @@ func (c *Core) End(cause *fault.Error) bool {
 	return true
 }
 
-// Expired reports whether the token that opened the stream has expired. The session must then call
+// Expired reports whether the token that opened the stream has expired. The stream must then call
 // End with TokenExpired.
 func (c *Core) Expired(now time.Time) bool { return !c.Expires.IsZero() && !now.Before(c.Expires) }
 

@@ -14,27 +14,27 @@ import (
 
 const heartbeat = 15 * time.Second
 
-// session is a minimal session: a Core and its mutex.
-type session struct {
+// testStream is a minimal stream: a Core and its mutex.
+type testStream struct {
 	mu   sync.Mutex
 	core stream.Core
 }
 
-func newSession(expires time.Time, due func(time.Time)) *session {
-	s := &session{}
+func newTestStream(expires time.Time, due func(time.Time)) *testStream {
+	s := &testStream{}
 	s.core = stream.NewCore(stream.Identity{ID: "id", Subject: "ada", Expires: expires}, heartbeat, &s.mu, due)
 	return s
 }
 
-// do calls fn with the session's mutex held.
-func (s *session) do(fn func(c *stream.Core)) {
+// do calls fn with the stream's mutex held.
+func (s *testStream) do(fn func(c *stream.Core)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	fn(&s.core)
 }
 
 // awake reports whether the reader was woken since the last call. It does not block.
-func (s *session) awake() bool {
+func (s *testStream) awake() bool {
 	select {
 	case <-s.core.Wakeup():
 		return true
@@ -69,7 +69,7 @@ func TestTransitions(t *testing.T) {
 		{"ended, drain", stream.Ended, drain, stream.Ended, first, false},
 		{"ended, end", stream.Ended, end, stream.Ended, first, false},
 	} {
-		newSession(time.Time{}, nil).do(func(c *stream.Core) {
+		newTestStream(time.Time{}, nil).do(func(c *stream.Core) {
 			if c.State() != stream.Live || c.Cause() != nil || c.Ended() {
 				t.Errorf("%s: begins as %v, %v", tt.name, c.State(), c.Cause())
 			}
@@ -90,7 +90,7 @@ func TestTransitions(t *testing.T) {
 func TestWake(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newSession(time.Time{}, nil)
+		s := newTestStream(time.Time{}, nil)
 		wake := func(c *stream.Core) { c.Wake() }
 		await := func(c *stream.Core) { c.Await(time.Now()) }
 		s.do(wake)
@@ -128,7 +128,7 @@ func TestTimer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		s := newSession(began.Add(40*time.Second), nil)
+		s := newTestStream(began.Add(40*time.Second), nil)
 		wait := func() time.Duration {
 			s.do(func(c *stream.Core) { c.Await(time.Now()) })
 			<-s.core.Wakeup()
@@ -167,7 +167,7 @@ func TestTimer(t *testing.T) {
 func TestFramesDeferHeartbeats(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newSession(time.Time{}, nil)
+		s := newTestStream(time.Time{}, nil)
 		began := time.Now()
 		s.do(func(c *stream.Core) { c.Await(began) })
 		time.Sleep(10 * time.Second)
@@ -194,10 +194,10 @@ func TestFramesDeferHeartbeats(t *testing.T) {
 func TestDue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var s *session
+		var s *testStream
 		var fired []time.Duration
 		began := time.Now()
-		s = newSession(time.Time{}, func(now time.Time) {
+		s = newTestStream(time.Time{}, func(now time.Time) {
 			if s.mu.TryLock() {
 				t.Error("called without the mutex")
 			}
@@ -225,7 +225,7 @@ func TestDue(t *testing.T) {
 func TestEndStopsTimer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newSession(time.Time{}, func(time.Time) { t.Error("the timer of a stream that has ended fires") })
+		s := newTestStream(time.Time{}, func(time.Time) { t.Error("the timer of a stream that has ended fires") })
 		s.do(func(c *stream.Core) {
 			c.Await(time.Now())
 			c.End(stream.NotFound())
@@ -240,8 +240,8 @@ func TestEndStopsTimer(t *testing.T) {
 func TestEndRacesTimer(t *testing.T) {
 	t.Parallel()
 	for range 2000 {
-		var s *session
-		s = newSession(time.Time{}, func(time.Time) {
+		var s *testStream
+		s = newTestStream(time.Time{}, func(time.Time) {
 			if s.core.Ended() {
 				t.Error("the timer of a stream that has ended fires")
 			}

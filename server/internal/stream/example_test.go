@@ -15,7 +15,7 @@ type bulletins struct {
 	streams *stream.Registry[*bulletin]
 }
 
-// bulletin is one open stream of that kind, its session.
+// bulletin is one open stream of that kind.
 type bulletin struct {
 	hub *bulletins
 
@@ -32,7 +32,7 @@ func newBulletins() *bulletins {
 	return h
 }
 
-// open creates a session. A handler of the transport calls it first, and close at the end.
+// open creates a stream. A handler of the transport calls it first, and close at the end.
 func (h *bulletins) open(subject string, expires time.Time) (*bulletin, error) {
 	return h.streams.Admit(subject, expires, func(id stream.Identity) *bulletin {
 		b := &bulletin{hub: h}
@@ -115,28 +115,28 @@ func (b *bulletin) poll(now time.Time) (text string, ok bool, err error) {
 	return text, true, nil
 }
 
-// A kind of streams is a hub with a Registry and a session with a Core.
+// A kind of streams is a hub with a Registry and a stream type with a Core.
 func ExampleRegistry() {
 	ctx := context.Background()
 	hub := newBulletins()
-	session, err := hub.open("ada", time.Now().Add(time.Hour))
+	live, err := hub.open("ada", time.Now().Add(time.Hour))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	session.publish("first")
-	session.publish("second")
+	live.publish("first")
+	live.publish("second")
 	drained := make(chan error)
 	go func() { drained <- hub.drain(ctx) }()
 	for {
-		text, err := session.next(ctx)
+		text, err := live.next(ctx)
 		if err != nil {
 			fmt.Println("ended:", err)
 			break
 		}
 		fmt.Println(text)
 	}
-	session.close()
+	live.close()
 	fmt.Println("drained:", <-drained)
 	_, err = hub.open("ada", time.Time{})
 	fmt.Println("refused:", err)

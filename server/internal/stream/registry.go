@@ -24,8 +24,8 @@ type Config struct {
 	Plural string
 }
 
-// Registry holds the live streams of one kind on one node. S is the kind's session, usually a
-// pointer. It is safe for concurrent use.
+// Registry holds the live streams of one kind on one node. S is the stream type of the kind,
+// usually a pointer. It is safe for concurrent use.
 type Registry[S any] struct {
 	cfg Config
 	// drained is closed once the registry refuses streams and has none.

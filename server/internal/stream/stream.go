@@ -6,18 +6,18 @@
 //
 //   - Its hub has a Registry, which creates stream ids, enforces the limits of the node and of a
 //     subject, finds streams by id and by subject, and drains them.
-//   - Its session has a mutex and a Core, which holds the identity, the state, the cause of the
+//   - Its stream type has a mutex and a Core, which holds the identity, the state, the cause of the
 //     end, the timer for heartbeats and token expiry, and the wake-up of the one goroutine that
-//     reads the session's frames.
+//     reads the stream's frames.
 //
-// The example of Registry is a complete kind in a few lines. The transport calls the session's Next
+// The example of Registry is a complete kind in a few lines. The transport calls the stream's Next
 // in a loop and writes the returned frames; this package does not depend on a transport.
 //
 // # Locks
 //
 // Registry.Admit calls its create function with the registry's lock held, so locks that create
 // takes come after it. No other method calls out with that lock held. Core has no lock of its own:
-// the session's mutex guards it.
+// the stream's mutex guards it.
 package stream
 
 import (

@@ -171,7 +171,7 @@ func algorithmOf(key crypto.PublicKey) (string, error) {
 type claims struct {
 	jwt.RegisteredClaims
 
-	Session      string                     `json:"ssid"`
+	SSID         string                     `json:"ssid"`
 	Capabilities map[string]json.RawMessage `json:"cap"`
 }
 
@@ -227,10 +227,10 @@ func (v *Verifier) verify(ctx context.Context, token string) (*ident.Principal, 
 	if !validSubject(c.Subject) {
 		return nil, invalid(nil, "the token's sub must be 1 to 128 printable ASCII characters without spaces, and not %s", erasedUser)
 	}
-	if !validSSID.MatchString(c.Session) {
+	if !validSSID.MatchString(c.SSID) {
 		return nil, invalid(nil, "the token's ssid must be at most 64 characters of A-Z a-z 0-9 _ -")
 	}
-	p := &ident.Principal{Subject: c.Subject, Session: c.Session, Expires: c.ExpiresAt.Time}
+	p := &ident.Principal{Subject: c.Subject, SSID: c.SSID, Expires: c.ExpiresAt.Time}
 	if err := readCapabilities(p, c.Capabilities); err != nil {
 		return nil, invalid(err, "the token's cap must be an object whose values are lists of actions")
 	}

@@ -279,7 +279,7 @@ func TestMint(t *testing.T) {
 	t.Parallel()
 	v := verifier(t, Config{Secret: secret})
 	want := &ident.Principal{
-		Subject: "ada@example.org", Session: "s-1", Admin: []ident.Action{ident.Write},
+		Subject: "ada@example.org", SSID: "s-1", Admin: []ident.Action{ident.Write},
 		Channels: []ident.Capability{{Pattern: "*", Actions: []ident.Action{ident.Send, ident.SendAs}}, {Pattern: "a", Actions: []ident.Action{ident.History}}},
 		Queues:   []ident.Capability{{Pattern: "jobs-*", Actions: []ident.Action{ident.Produce, ident.Consume}}},
 	}

@@ -30,8 +30,8 @@ func Mint(secret []byte, p *ident.Principal, ttl time.Duration) (string, error) 
 	}
 	now := time.Now()
 	claims := jwt.MapClaims{"sub": p.Subject, "iat": now.Unix(), "exp": now.Add(ttl).Unix(), "cap": capabilityClaims(p)}
-	if p.Session != "" {
-		claims["ssid"] = p.Session
+	if p.SSID != "" {
+		claims["ssid"] = p.SSID
 	}
 	token, err := jwt.NewWithClaims(jwt.SigningMethodHS256, claims).SignedString(secret)
 	if err != nil {
