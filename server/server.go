@@ -205,7 +205,7 @@ func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.
 	s.hub = fanout.New(fanout.Config{
 		Node:       s.roster.ID(),
 		QueueBytes: s.cfg.Limits.StreamQueueBytes, QueueEvents: s.cfg.Limits.StreamQueueEvents, FrameBytes: s.cfg.Limits.FrameBytes,
-		HeartbeatInterval:     s.cfg.Limits.HeartbeatInterval,
+		HeartbeatInterval:    s.cfg.Limits.HeartbeatInterval,
 		MaxChannelsPerStream: s.cfg.Limits.ChannelsPerStream,
 		MaxStreamsPerSubject: s.cfg.Limits.StreamsPerSubject, MaxStreams: s.cfg.Limits.Streams,
 		Logger: s.log, Meter: tel.Meters.Meter(scope), OnDeliver: onDeliver(ctx, tel.Tracers, tel.Propagator),
