@@ -321,7 +321,7 @@ func (h *herd) open(ctx context.Context) error {
 }
 
 // back waits until all streams are live, each since a time later than after. It returns when the
-// last one became live, and how many had missed entries.
+// last one became live, and the number of streams that had entries to catch up on.
 func (h *herd) back(ctx context.Context, after time.Time) (last time.Time, missed int, err error) {
 	err = h.until(ctx, func(m *member) bool { return m.live && m.since.After(after) })
 	for _, m := range h.members {

@@ -302,7 +302,8 @@ var right = []struct {
 	}},
 }
 
-// lose makes a message a dead letter, as if its consumers had been lost as often as allowed.
+// lose changes the story so that a message is a dead letter instead of acked, as if its consumers
+// had been lost as often as allowed.
 func (s *story) lose(mark string) {
 	op := *s.asked(mark)
 	topic := op.Topic

@@ -60,7 +60,7 @@ func (l *processRun) ended() bool {
 	}
 }
 
-// start runs the command, unless it runs. It does not wait until the process is ready.
+// start starts the process, unless it is running. It does not wait until the process is ready.
 func (p *process) start() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

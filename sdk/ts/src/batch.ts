@@ -128,8 +128,8 @@ class Batch {
 
   /**
    * sendPart sends one request and removes the messages with a final result from the pending ones.
-   * It returns the error of the request, or else the first retryable error of a message, or else
-   * none.
+   * It returns the node that was called, if any, and the error of the request, or else the first
+   * retryable error of a message, or else no error.
    */
   async #sendPart(signal: AbortSignal, limit: number): Promise<{ node?: Endpoint; error?: ParleyError }> {
     const part = this.#part();

@@ -147,7 +147,7 @@ export interface CreatedChannel extends Channel {
 /** UserChannel is a channel with the caller's own state in it. */
 export interface UserChannel {
   channel: Channel;
-  /** The caller's read cursor, in channel.epoch. 0 if there is none. */
+  /** The caller's read cursor: a seq of the epoch channel.epoch. 0 if there is none. */
   readSeq: number;
   /**
    * The number of messages after the read cursor. Edits and recalls do not count; recalled messages

@@ -7,7 +7,8 @@ export interface CallOptions {
   signal?: AbortSignal;
   /**
    * The time limit of this call in milliseconds, instead of the client's callTimeout. 0 means no
-   * limit. At the limit the call rejects as for a signal, with a TimeoutError.
+   * limit. At the limit the call rejects as if signal had been aborted with a TimeoutError as its
+   * reason.
    */
   timeout?: number;
 }

@@ -204,8 +204,8 @@ func (h *Hub) replay(channelID string, after, atLeast int64, limit, maxBytes int
 	return events, dense(events, after)
 }
 
-// reportError counts a failure. It logs at most one per second for all channels, because a log that
-// is down fails for every channel.
+// reportError counts a failure. It writes at most one warning per second for all channels, because
+// every channel fails while the message store is down.
 func (h *Hub) reportError(channelID string, err error) {
 	if h.ctx.Err() != nil {
 		return

@@ -166,7 +166,7 @@ func isProcedurePath(path string) bool {
 }
 
 // refuseUnknown returns a handler that answers calls of procedures that do not exist: with
-// `unimplemented`, in the caller's protocol and with HTTP status 404.
+// `unimplemented` in the caller's protocol. The HTTP status is always 404, even for gRPC.
 func refuseUnknown(calls *intercept.Calls) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		setNoStore(w, r)

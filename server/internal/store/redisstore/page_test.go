@@ -123,7 +123,7 @@ func TestSetIsAlwaysDense(t *testing.T) {
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	b := setup(t, CacheConfig{Keep: 12})
-	// A log of 300 entries, a third of them edits and recalls.
+	// A log of 300 entries, about a quarter of them edits and recalls.
 	var log []feed.CacheChange
 	texts := map[int64]int64{} // message -> last entry that changed it, as of the entry being created
 	for seq := int64(1); seq <= 300; seq++ {
