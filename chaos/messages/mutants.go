@@ -219,7 +219,7 @@ var channels = []chaos.Mutant{
 		Name: "strangers-let-in", Heading: "channels", Breaks: "users who are not members may use a members-only channel",
 		Edits: []chaos.Edit{{
 			File: "server/internal/channel/access.go",
-			Old:  "	if len(unreadable) > 0 {\n		return notMember(channelID)\n", New: "	if len(unreadable) > 1 {\n		return notMember(channelID)\n",
+			Old:  "	if len(unreadable) > 0 {\n		return fault.NotMemberOf(channelID)\n", New: "	if len(unreadable) > 1 {\n		return fault.NotMemberOf(channelID)\n",
 		}},
 		Steps: []chaos.Step{calm(8 * time.Second)},
 		Shows: []chaos.Name{Membership},
