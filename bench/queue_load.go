@@ -362,8 +362,8 @@ func (s *queueServer) used(ctx context.Context, acked func() int64) (queueUsed, 
 	return queueUsed{at: time.Now(), acked: acked(), server: usage.CPU, redis: redis, load: load}, errors.Join(err1, err2, err3)
 }
 
-// since returns the result of a run between the moments of before and u. It returns an error if no
-// message was acknowledged.
+// since returns the result of a run that began when before was taken and ended when u was taken. It
+// returns an error if no message was acknowledged in that time.
 func (u *queueUsed) since(before *queueUsed) (queueRun, error) {
 	n := float64(u.acked - before.acked)
 	if n == 0 {

@@ -191,7 +191,8 @@ type trickle struct {
 }
 
 func startTrickle(ctx context.Context, t *Target, channels []string, payload int) (*trickle, error) {
-	// It reconnects before most of the streams, so that these miss entries.
+	// The short backoff lets the client send again before most of the streams have reconnected, so
+	// that these miss entries.
 	client, err := parley.New(t.Addrs[0], parley.WithToken(t.Token),
 		parley.WithBackoff(parley.Backoff{Base: 20 * time.Millisecond, Max: 50 * time.Millisecond}))
 	if err != nil {

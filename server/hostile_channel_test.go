@@ -60,7 +60,7 @@ type memberList struct {
 	// field is the name of the request's list. user is what follows an item's index in the path of
 	// its user id; it may be empty.
 	field, user string
-	// tag is the list's field number and wire type.
+	// tag is the encoded tag of the list field: its field number and wire type.
 	tag string
 	// json and binary write an item from a user id that is already quoted or encoded.
 	json, binary func(id string) string

@@ -24,7 +24,7 @@ const (
 	Remove   Kind = "remove"
 )
 
-// unset stands for an absent position in a log, or an absent index of a copy.
+// unset stands for an absent position in a log, or an absent index in History.Copies.
 const unset = -1
 
 // Op is one call and its result. Times are nanoseconds since the run began, by the monotonic clock.

@@ -272,8 +272,9 @@ func (f *fate) acked() (did, may bool) {
 	return did, may
 }
 
-// possiblyReturned reports whether a settlement of one of the kinds was requested before a time and
-// may have been accepted.
+// possiblyReturned reports whether the message may have been returned to the queue: whether a
+// settlement of one of the kinds (Nack, Release) was requested before a time and may have been
+// accepted.
 func (f *fate) possiblyReturned(before int64, kinds ...Kind) bool {
 	return slices.ContainsFunc(f.settled, func(op *Op) bool {
 		return op.Begin < before && op.Outcome != chaos.Failed && slices.Contains(kinds, op.Kind)

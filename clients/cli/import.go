@@ -51,8 +51,8 @@ type importCount struct {
 	Repaired     int    `json:"repaired_lines"`
 }
 
-// Run imports logs. The server finds messages of an earlier import by their client_msg_id. An
-// interrupted import therefore continues when it is run again.
+// Run imports logs of IRC channels. The server finds messages of an earlier import by their
+// client_msg_id. An interrupted import therefore continues when it is run again.
 func (c *importCommand) Run(s *session) error {
 	if c.Speed != 0 && !(c.Speed >= minSpeed && c.Speed <= maxSpeed) { // NaN too
 		return usagef("--speed must be between %g and %g", minSpeed, maxSpeed)

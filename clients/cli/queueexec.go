@@ -61,9 +61,9 @@ func (c *consumeRun) execute(ctx context.Context, d *queue.Delivery) error {
 	return c.withFailureFlags(err, code)
 }
 
-// command runs the command and returns its code. The code is empty if the command could not be
-// started, if its output could not be written, or if ctx ended it. It is exec-too-large if the
-// headers do not fit into the environment.
+// command runs the command and returns its code, exit-n or signal-n. err is nil only for exit-0.
+// The code is empty if the command could not be started, if its output could not be written, or if
+// ctx ended it. It is exec-too-large if the headers do not fit into the environment.
 func (c *consumeRun) command(ctx context.Context, d *queue.Delivery) (code string, err error) {
 	cmd := exec.CommandContext(ctx, "sh", "-c", c.Exec) //nolint:gosec // the user's own
 	// The command has its own process group: an interrupt at the terminal reaches only this

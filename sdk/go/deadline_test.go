@@ -42,8 +42,9 @@ func (unreachable) Do(req *http.Request) (*http.Response, error) {
 	})}.Do(req)
 }
 
-// wantTimeout fails the test unless err is the error of a call that reached the default deadline,
-// and contains the deadline and the last failure.
+// wantTimeout fails the test unless err is the error of a call that reached the default deadline.
+// It must wrap context.DeadlineExceeded and the last failure, and its text must name the deadline
+// and that failure.
 func wantTimeout(t *testing.T, what string, err error) {
 	t.Helper()
 	if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, parley.ErrStoreUnavailable) ||

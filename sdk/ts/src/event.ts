@@ -53,8 +53,8 @@ interface Common {
   channelId: string;
   /**
    * For `sent`, `edited` and `recalled`: the last entry of the log that the event covers. For
-   * `channel_state` and `gap`: the position from which the channel continues. For `lost`: the
-   * position of the last event before it. 0 for `typing`.
+   * `channel_state` and `gap`: the position after which the channel's events continue. For `lost`:
+   * the position of the channel's last event before the loss. 0 for `typing`.
    */
   seq: number;
   epoch: string;
@@ -124,7 +124,7 @@ export interface StateChange {
    * ended. Undefined after the server asked to reconnect.
    */
   error?: Error;
-  /** For `waiting`: the longest time until the next stream, in milliseconds. */
+  /** For `waiting`: the longest wait before the next stream is requested, in milliseconds. */
   wait?: number;
   /**
    * The address of the node: for `live` of the stream, for `waiting` of the last stream. Undefined

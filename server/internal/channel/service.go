@@ -134,7 +134,8 @@ func (s *Service) Create(ctx context.Context, r CreateRequest) (row Row, duplica
 func (s *Service) announceCreation(row *Row) {
 	s.cfg.Access.cacheRow(*row)
 	if row.MembersOnly {
-		// Streams may have been opened before the channel existed, when it counted as open.
+		// Users who are not members may have opened streams before the channel existed, because an id
+		// without a channel counts as an open channel.
 		s.announceChange(Change{ChannelID: row.ChannelID})
 	}
 }

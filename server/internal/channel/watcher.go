@@ -324,7 +324,8 @@ func (w *Watcher) recheckRecent(now time.Time) {
 	}
 }
 
-// startChecks starts the checks that are due, one goroutine per user and at most maxChecks in all.
+// startChecks starts the checks that are due, in one goroutine per user. At most maxChecks
+// goroutines run at a time, including those of earlier calls. The other checks stay due.
 func (w *Watcher) startChecks(now time.Time) {
 	asks := make(map[string][]string)
 	for k, d := range w.pending {

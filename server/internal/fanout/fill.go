@@ -40,8 +40,8 @@ func (t *topic) park(e message.Event) {
 	t.parkedBytes += size
 }
 
-// unpark delivers the parked events that directly follow the tail, the last delivered entry. It
-// drops those at or below the tail.
+// unpark delivers the parked events that directly follow the tail. It drops those at or below the
+// tail.
 func (t *topic) unpark() {
 	for len(t.parked) > 0 && len(t.live) > 0 {
 		e, ok := t.parked[t.tail+1]

@@ -54,7 +54,8 @@ func (s *schedule) run(ctx context.Context, fire func(*topic)) {
 	}
 }
 
-// fire calls fire for each due topic and returns the time to wait for the next.
+// fire calls the callback for each due topic. It returns the time until the next topic is due, or
+// an hour if there is none.
 func (s *schedule) fire(fire func(*topic)) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -139,8 +139,8 @@ type Feed interface {
 	// Any entry, confirmed or not, may be returned again at any time. Within a channel, Next never
 	// skips an entry that it has not returned before.
 	Next(ctx context.Context, limit int) ([]Entry, error)
-	// Published confirms all entries that Next has returned. The confirmation may be saved a little
-	// later (Mongo: 200 ms).
+	// Published confirms all entries that Next has returned. The confirmation may be saved later
+	// (Mongo: within 200 ms, but not during a backlog).
 	Published(ctx context.Context) error
 	// Close saves the confirmations and releases the feed.
 	Close(ctx context.Context) error

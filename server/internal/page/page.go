@@ -88,7 +88,8 @@ func New(cfg Config) (*Page, error) {
 }
 
 // policy returns a Content-Security-Policy. It lets the page load scripts, styles, images and a
-// manifest from its own server, connect to that and the sources in connect, and nothing else.
+// manifest from its own server, load images from data: URLs, connect to its own server and the
+// sources in connect, and nothing else.
 func policy(connect []string) string {
 	return "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; manifest-src 'self'; connect-src " +
 		strings.Join(append([]string{"'self'"}, connect...), " ") +

@@ -97,7 +97,8 @@ func (f *fakeChannels) answer(got func(context.Context, channelArgs), err error)
 
 var longestChannel, longestKey = strings.Repeat("c", 128), strings.Repeat("~", 128)
 
-// channelCall is a valid call about channels, with the expected response and arguments.
+// channelCall is a valid call about channels, with the expected response, and the arguments that
+// the channel service must receive.
 type channelCall struct {
 	name string
 	req  proto.Message

@@ -20,8 +20,8 @@ import (
 const changesOverlap = 5
 
 // Changes implements channel.Store. A stamp is a time of mongod, read after a majority write (the
-// store's fence). So every change acknowledged before the call is older and is found, even by a
-// node whose connections lead to a former primary that was suspended and has resumed.
+// store's fence). So every change acknowledged before the call is older than next and is found,
+// even by a node whose connections lead to a former primary that was suspended and has resumed.
 func (c *Channels) Changes(ctx context.Context, after channel.Stamp) (changed []channel.Change, next channel.Stamp, err error) {
 	err = c.read(ctx, func(ctx context.Context) error {
 		// The time of the fence or a later one. The reads below are no older than that.

@@ -15,7 +15,8 @@ export interface Span {
 const likelyRow = 40;
 
 /**
- * Heights holds the heights of chunks: measured, or estimated from the average height of a message.
+ * Heights holds the heights of chunks in pixels: measured, or estimated from the average height of
+ * a message.
  */
 export class Heights {
   #known = new Map<number, { height: number; messages: number }>();
