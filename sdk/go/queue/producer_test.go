@@ -268,7 +268,7 @@ func TestSendLingers(t *testing.T) {
 }
 
 // TestSendAndCloseTimeOut calls Send and Close with short deadlines while the topic is full. Both
-// must return the context's error, and a Send without a deadline must fail when Close gives up.
+// must return the context's error, and a Send without a deadline must fail when Close does.
 func TestSendAndCloseTimeOut(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)

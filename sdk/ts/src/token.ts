@@ -34,7 +34,7 @@ export class Tokens {
 
   /**
    * get returns the current token, or an empty string if the client has none. Concurrent callers
-   * share one call of the source. The call continues when the caller that started it gives up. get
+   * share one call of the source. The call continues when the caller that started it aborts. get
    * rejects with a ParleyError or the signal's reason.
    */
   async get(signal: AbortSignal): Promise<string> {

@@ -109,7 +109,7 @@ describe("tokens", () => {
     expect(server.requests).toEqual([]);
   });
 
-  it("are fetched even if the first caller gives up", async () => {
+  it("are fetched even if the first caller aborts", async () => {
     const server = new Fake();
     let give = (_: string) => {};
     let calls = 0;

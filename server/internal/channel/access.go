@@ -19,7 +19,7 @@ const (
 	// maxKeys is the maximum number of channels in one call of a Store.
 	maxKeys = 500
 	// ensureTimeout bounds the creation of a row, which concurrent callers share. The creation must
-	// not end when the first of them gives up.
+	// not end with the context of the first of them.
 	ensureTimeout = 5 * time.Second
 )
 
