@@ -91,8 +91,8 @@ func (h *heads) get(ctx context.Context, channelID string, maxAge time.Duration)
 	}
 }
 
-// readTimeout bounds a shared read of a head. The read must not end with the context of the first of
-// its callers.
+// readTimeout bounds a shared read of a head. The read must not end with the context of the first
+// of its callers.
 const readTimeout = 5 * time.Second
 
 func (h *heads) read(ctx context.Context, channelID string) error {
