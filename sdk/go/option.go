@@ -17,8 +17,8 @@ type Option func(*config)
 // refused the last one or ended a stream because the token had expired. It is never called
 // concurrently. Its context ends after 10 s.
 //
-// An error that wraps ErrTokenInvalid is final: calls and subscriptions end with it. Any other
-// error is retried after a wait.
+// An error that wraps ErrTokenInvalid is final: calls and subscriptions end with it. So is a token
+// with a character that is not printable ASCII. Any other error is retried after a wait.
 type TokenSource func(ctx context.Context) (string, error)
 
 // Protocol is one of the three wire protocols that a Parley server speaks.

@@ -4,10 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
+	"connectrpc.com/connect"
 	"golang.org/x/sync/singleflight"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
 // tokens holds the client's token and replaces it after a refusal.
@@ -29,7 +33,7 @@ func (t *tokens) refreshable() bool { return t.source != nil }
 // outlives the caller that started it.
 func (t *tokens) get(ctx context.Context) (string, error) {
 	if t.source == nil {
-		return t.fixed, nil
+		return checkToken(t.fixed)
 	}
 	t.mu.Lock()
 	current := t.current
@@ -61,6 +65,9 @@ func (t *tokens) fetch(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", tokenError(fmt.Errorf("get token: %w", err))
 	}
+	if token, err = checkToken(token); err != nil {
+		return "", err
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.current = token
@@ -79,4 +86,17 @@ func (t *tokens) invalidate(token string) bool {
 		t.current = ""
 	}
 	return true
+}
+
+// checkToken returns the token, or a final error if no header can carry it: net/http would refuse
+// the request as if the network had failed, and the client would retry it.
+func checkToken(token string) (string, error) {
+	if strings.IndexFunc(token, func(r rune) bool { return r < 0x20 || r > 0x7e }) < 0 {
+		return token, nil
+	}
+	return "", &Error{
+		Code:    connect.CodeUnauthenticated,
+		Reason:  parleyv1.ErrorReason_ERROR_REASON_TOKEN_INVALID,
+		Message: "the token is not printable ASCII text",
+	}
 }

@@ -2,9 +2,12 @@ package parley
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
+
+	"connectrpc.com/connect"
 )
 
 // TestLateRefusalKeepsTheNewToken refuses a token again after it was replaced. The new token must
@@ -57,5 +60,29 @@ func TestTokenFetchOutlivesCaller(t *testing.T) {
 	close(release)
 	if got, err := tokens.get(t.Context()); err != nil || got != "token" {
 		t.Errorf("got %q, %v", got, err)
+	}
+}
+
+// TestTokenThatNoHeaderCanCarry sets tokens with characters that a header cannot carry. They must be
+// a final error, and a source must be called again by the next caller.
+func TestTokenThatNoHeaderCanCarry(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"token\n", "two\nlines", "tab\t", "\x7f", "\xff", "schlüssel", "\x00"} {
+		calls := 0
+		source := func(context.Context) (string, error) { calls++; return text, nil }
+		for name, held := range map[string]*tokens{"fixed": {fixed: text}, "source": {limit: time.Second, source: source}} {
+			got, err := held.get(t.Context())
+			var e *Error
+			if got != "" || !errors.As(err, &e) || !errors.Is(e, ErrTokenInvalid) || e.Code != connect.CodeUnauthenticated || e.Retryable {
+				t.Errorf("%s token %q: got %q, %v; want a final TOKEN_INVALID", name, text, got, err)
+			}
+			if held.current != "" {
+				t.Errorf("%s token %q is kept", name, text)
+			}
+		}
+	}
+	printable := " !~AZ"
+	if got, err := (&tokens{fixed: printable}).get(t.Context()); err != nil || got != printable {
+		t.Errorf("got %q, %v; want %q", got, err, printable)
 	}
 }

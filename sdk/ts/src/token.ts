@@ -1,3 +1,4 @@
+import { Code } from "@connectrpc/connect";
 import { until } from "./abort.js";
 import { Alarm } from "./clock.js";
 import { ParleyError, tokenError } from "./error.js";
@@ -10,8 +11,9 @@ const tokenTimeoutMs = 10_000;
  * the last one, and when the server ended a stream because the token expired. There is at most one
  * call at a time. After 10 s its signal is aborted.
  *
- * A ParleyError with the reason TOKEN_INVALID is final: calls and subscriptions end with it. After
- * any other error the client waits and calls the source again.
+ * A ParleyError with the reason TOKEN_INVALID is final: calls and subscriptions end with it. So is a
+ * token with a character that is not printable ASCII. After any other error the client waits and
+ * calls the source again.
  */
 export type TokenSource = (signal: AbortSignal) => string | Promise<string>;
 
@@ -90,7 +92,8 @@ export class Tokens {
 // would fail as for a broken network, and the client would retry forever.
 function checked(token: unknown): string {
   if (typeof token !== "string" || !/^[\x20-\x7e]*$/.test(token)) {
-    throw new ParleyError({ reason: "TOKEN_INVALID", message: "the token is not printable ASCII text" });
+    const message = "the token is not printable ASCII text";
+    throw new ParleyError({ code: Code.Unauthenticated, reason: "TOKEN_INVALID", message });
   }
   return token;
 }

@@ -104,7 +104,7 @@ describe("tokens", () => {
     const server = new Fake();
     for (const options of [{ token: "two\nlines" }, { tokenSource: () => "\u{1f600}" }]) {
       const err = await rejected(newClient(server, options).send("room", "hello"), ParleyError);
-      expect(err).toMatchObject({ reason: "TOKEN_INVALID", retryable: false });
+      expect(err).toMatchObject({ code: Code.Unauthenticated, reason: "TOKEN_INVALID", retryable: false });
     }
     expect(server.requests).toEqual([]);
   });
