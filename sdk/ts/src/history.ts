@@ -86,6 +86,6 @@ async function load(caller: Caller, request: ListMessagesRequest, options: CallO
 
 async function list(caller: Caller, request: ListMessagesRequest, options: CallOptions): Promise<ListMessagesResponse> {
   const res = await caller.retry("ListMessages", options, (rpc, opts) => rpc.listMessages(request, opts));
-  caller.heads.note(request.channelId, res.epoch, integer(res.headSeq));
+  caller.heads.observe(request.channelId, res.epoch, integer(res.headSeq));
   return res;
 }

@@ -96,7 +96,7 @@ export class Roster {
         continue;
       }
       frame.push({ event: verdict, channel });
-      this.#note(verdict);
+      this.#observe(verdict);
       if (verdict.kind === "gap" && ev.event.case !== "gap") {
         i--; // The gap replaces the missing entries. The event itself is processed next.
       }
@@ -139,7 +139,7 @@ export class Roster {
     return true;
   }
 
-  #note(e: Event): void {
+  #observe(e: Event): void {
     if (e.kind === "lost" || e.kind === "typing") {
       return;
     }
@@ -148,6 +148,6 @@ export class Roster {
       return;
     }
     const head = e.kind === "channel_state" ? e.state.headSeq : 0;
-    this.#heads.note(e.channelId, e.epoch, Math.max(e.seq, head));
+    this.#heads.observe(e.channelId, e.epoch, Math.max(e.seq, head));
   }
 }

@@ -49,7 +49,7 @@ export function toRequest(o: Outgoing): pb.SendMessageRequest {
 /** toReceipt converts a send's response and records its seq in caller.heads. */
 export function toReceipt(caller: Caller, channelId: string, res: pb.SendMessageResponse): Receipt {
   const seq = integer(res.seq);
-  caller.heads.note(channelId, res.epoch, seq);
+  caller.heads.observe(channelId, res.epoch, seq);
   return {
     channelId,
     msgId: res.msgId,
@@ -76,7 +76,7 @@ function toChange(
 ): ChangeReceipt {
   const message = toMessage(res.message ?? create(ChannelMessageSchema));
   const seq = integer(res.seq);
-  caller.heads.note(request.channelId, res.epoch, Math.max(seq, message.changedSeq));
+  caller.heads.observe(request.channelId, res.epoch, Math.max(seq, message.changedSeq));
   return {
     channelId: request.channelId,
     msgId: request.msgId,
@@ -123,6 +123,6 @@ export async function get(
   text(["channel_id", channelId], ["msg_id", msgId]);
   const res = await caller.retry("GetMessage", options, (rpc, opts) => rpc.getMessage({ channelId, msgId }, opts));
   const message = toMessage(res.message ?? create(ChannelMessageSchema));
-  caller.heads.note(channelId, res.epoch, message.changedSeq);
+  caller.heads.observe(channelId, res.epoch, message.changedSeq);
   return { ...message, epoch: res.epoch };
 }

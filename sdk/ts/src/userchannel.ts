@@ -15,7 +15,7 @@ export async function* channels(caller: Caller, options: ListOptions): AsyncGene
     const res = await caller.retry("ListChannels", options, (rpc, opts) => rpc.listChannels(request, opts));
     const page = res.channels.map(toUserChannel);
     for (const { channel } of page) {
-      caller.heads.note(channel.channelId, channel.epoch, channel.headSeq);
+      caller.heads.observe(channel.channelId, channel.epoch, channel.headSeq);
     }
     yield* page;
     pageToken = res.nextPageToken;
