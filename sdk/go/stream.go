@@ -62,6 +62,7 @@ func (s *Subscription) keepOpen(life context.Context) error {
 // follow opens one stream and handles its frames until it ends. life is the subscription's context.
 func (s *Subscription) follow(life, ctx context.Context, call *streamCall) error {
 	current := &stream{cancel: call.cancel}
+	defer s.endStream(current)
 	incoming, err := call.node.Message.Subscribe(ctx, s.beginStream(current))
 	if err != nil {
 		return err
@@ -111,6 +112,16 @@ func (s *Subscription) beginStream(current *stream) *parleyv1.SubscribeRequest {
 		req.Channels = append(req.Channels, ch.request())
 	}
 	return req
+}
+
+// endStream makes the subscription one without a stream until the next one begins, if current is
+// still its stream.
+func (s *Subscription) endStream(current *stream) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stream == current {
+		s.stream = nil
+	}
 }
 
 // onLive records the stream's id and requests the changes of channels that were made since the

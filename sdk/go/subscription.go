@@ -73,8 +73,9 @@ type Subscription struct {
 	mu       sync.Mutex // guards the fields below
 	channels map[string]*channel
 	order    []string
-	stream   *stream
-	state    State
+	// stream is the current stream. It is nil between two streams.
+	stream *stream
+	state  State
 	// wasLive is true once any stream has been live.
 	wasLive bool
 	closed  bool

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -199,6 +200,46 @@ func TestRefusedAddDuringAReconnect(t *testing.T) {
 	}
 	post(s, "a", 1)
 	wantEntries(t, sub, "a", 1, 1)
+}
+
+// TestChangesBetweenTwoStreams adds and removes channels while the subscription waits for its next
+// stream. No UpdateSubscription may be sent, and the next stream must include the changes.
+func TestChangesBetweenTwoStreams(t *testing.T) {
+	t.Parallel()
+	s := parleytest.Start(t)
+	post(s, "b", 1)
+	var updates atomic.Int64
+	hooked := &hookClient{next: h2cClient(t), method: "UpdateSubscription", hook: func() { updates.Add(1) }}
+	made := make(chan *parley.Subscription, 1)
+	var once sync.Once
+	c := newClient(t, s.Addr(), parley.WithHTTPClient(hooked))
+	sub := subscribe(t, c, parley.Live("a"), parley.Live("c"), parley.OnState(func(change parley.StateChange) {
+		if change.State != parley.StateWaiting {
+			return
+		}
+		once.Do(func() { // the subscription waits until this returns
+			sub := <-made
+			if err := errors.Join(sub.Add(testContext(t), parley.FromStart("b")), sub.Remove(testContext(t), "a")); err != nil {
+				t.Errorf("change: %v", err)
+			}
+		})
+	}))
+	made <- sub
+	nextEvent(t, sub, parley.EventChannelState)
+	nextEvent(t, sub, parley.EventChannelState)
+	s.EndStreams(nil)
+	wantEntries(t, sub, "b", 1, 1)
+	if n := updates.Load(); n != 0 {
+		t.Errorf("%d UpdateSubscription requests, want none", n)
+	}
+	requests := parleytest.RequestsOf[*parleyv1.SubscribeRequest](s)
+	var channels []string
+	for _, p := range requests[len(requests)-1].GetChannels() {
+		channels = append(channels, p.GetChannelId())
+	}
+	if want := []string{"c", "b"}; len(requests) != 2 || !slices.Equal(channels, want) {
+		t.Errorf("%d streams, the last one with %v, want 2 and %v", len(requests), channels, want)
+	}
 }
 
 // TestChangesBeforeTheFirstFrame adds and removes channels while the Subscribe request is in

@@ -41,7 +41,7 @@ export class Core {
   readonly done: Promise<void>;
 
   state: State = "connecting";
-  /** The current stream, or the last one. */
+  /** The current stream. Undefined between two streams. */
   stream: Stream | undefined;
   /** The error that ended the subscription. Undefined until then. */
   error: unknown;
@@ -150,6 +150,7 @@ export class Core {
     for (;;) {
       this.#setState({ state: "connecting" });
       const end = await new Stream(this).follow();
+      this.stream = undefined;
       this.signal.throwIfAborted();
       if (await this.#dropRefused(end)) {
         continue;

@@ -109,6 +109,31 @@ describe("add and remove", () => {
     await wantEntries(sub, "a", 1, 1);
   });
 
+  it("are not sent between two streams, but are in the next stream's request", async () => {
+    const server = new Fake();
+    server.post("b");
+    const changes: Promise<void>[] = [];
+    const client = newClient(server, { random: () => 0.5 });
+    const sub = client.subscribe([live("a"), live("c")], {
+      onState: ({ state }) => {
+        if (state === "waiting" && changes.length === 0) {
+          changes.push(sub.add(fromStart("b")), sub.remove("a"));
+        }
+      },
+    });
+    await nextEvent(sub, "channel_state");
+    await nextEvent(sub, "channel_state");
+    server.endStreams();
+    await wantEntries(sub, "b", 1, 1);
+    await Promise.all(changes);
+    expect(server.of("UpdateSubscription")).toEqual([]);
+    const streams = server.of<pb.SubscribeRequest>("Subscribe");
+    expect(streams.map((r) => r.channels.map((p) => p.channelId))).toEqual([
+      ["a", "c"],
+      ["c", "b"],
+    ]);
+  });
+
   it("are sent after the first frame if they were made before it", async () => {
     const server = new Fake();
     for (const id of ["a", "b", "c"]) {
