@@ -24,7 +24,7 @@ const dialers = 64
 // crowd is a set of streams, each of one channel and on a connection of its own.
 type crowd struct {
 	followers []*follower
-	// failed receives the first unexpected end of a stream.
+	// failed holds an unexpected end of a stream, if there was one. It has room for one.
 	failed  chan error
 	closing atomic.Bool
 	reading sync.WaitGroup
@@ -88,6 +88,7 @@ func (f *follower) wait(ctx context.Context) error {
 	case <-f.live:
 		return nil
 	case err := <-f.crowd.failed:
+		f.crowd.fail(err)
 		return err
 	case <-ctx.Done():
 		return errors.New("a stream did not become live in time")
@@ -103,10 +104,7 @@ func (f *follower) read() {
 		}
 		if err != nil {
 			if !f.crowd.closing.Load() {
-				select {
-				case f.crowd.failed <- fmt.Errorf("a stream failed: %w", err):
-				default:
-				}
+				f.crowd.fail(fmt.Errorf("a stream failed: %w", err))
 			}
 			return
 		}
@@ -158,11 +156,20 @@ func (c *crowd) slowest() int64 {
 	return least
 }
 
-// err returns the first error that ended a stream, or nil if there is none. It does not block.
+// fail records an error that ended a stream, unless one is recorded. It does not block.
+func (c *crowd) fail(err error) {
+	select {
+	case c.failed <- err:
+	default:
+	}
+}
+
+// err returns an error that ended a stream, or nil if there is none. It does not block.
 func (c *crowd) err() error {
 	select {
 	case err := <-c.failed:
-		c.failed <- err
+		// Another stream may have failed in between, so failed may be full again.
+		c.fail(err)
 		return err
 	default:
 		return nil
