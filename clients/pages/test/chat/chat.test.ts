@@ -1,4 +1,4 @@
-import { describe, expect, test } from "vitest";
+import { describe, expect, test, vi } from "vitest";
 import type { Message } from "../../src/chat/model/types";
 import { FakeStorage, gate, parleyError, setup, texts } from "./fake";
 
@@ -171,6 +171,25 @@ describe("chat", () => {
     void next.chat.start();
     await next.world.settle();
     expect(next.server.sent).toEqual(["kept"]);
+  });
+
+  test("channels are listed every 30 s without new abort listeners, until the chat is closed", async () => {
+    const { server, world, chat } = setup();
+    void chat.start();
+    await world.settle();
+    const listen = vi.spyOn(AbortSignal.prototype, "addEventListener");
+    const ids = () => chat.channels.list.value.map((c) => c.id);
+    for (const id of ["a", "b", "c"]) {
+      server.log(id).send("alice", "x");
+      expect(ids()).not.toContain(id);
+      await world.pass(30_000);
+      expect(ids()).toContain(id);
+    }
+    expect(listen).not.toHaveBeenCalled();
+    listen.mockRestore();
+    expect(world.timers).toBe(1);
+    chat.close();
+    expect(world.timers).toBe(0);
   });
 
   test("a gap reloads the channel", async () => {

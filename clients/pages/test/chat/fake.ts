@@ -286,6 +286,11 @@ export class FakeWorld implements Environment {
     };
   }
 
+  /** The number of timers that are set. */
+  get timers(): number {
+    return this.#timers.length;
+  }
+
   read(channelId: string, seq: number): void {
     this.readElsewhere.push([channelId, seq]);
   }

@@ -44,6 +44,7 @@ export class Chat {
   #typedAt = 0; // when the last typing event was sent
   #sentSinceTyping = true; // whether the user has sent a message since then
   #cancelTyping: (() => void) | null = null;
+  #cancelList: (() => void) | null = null;
   #watching = false;
   #listing = false;
 
@@ -92,6 +93,7 @@ export class Chat {
   /** Stops all work and closes the client. Unsent messages stay in the storage. */
   close(): void {
     this.#stop.abort();
+    this.#cancelList?.();
     for (const conversation of this.#conversations.values()) conversation.close();
     this.#client.close();
   }
@@ -330,11 +332,10 @@ export class Chat {
   }
 
   #scheduleList(): void {
-    const cancel = this.#environment.after(listEvery, () => {
+    this.#cancelList = this.#environment.after(listEvery, () => {
       void this.refresh();
       this.#scheduleList();
     });
-    this.#stop.signal.addEventListener("abort", cancel, { once: true });
   }
 
   #seen(message: Message): void {
