@@ -12,10 +12,15 @@ if (!PARLEY_TOKEN) {
   process.exit(2);
 }
 
+// Aborted by Ctrl-C. It ends the subscription, and calls that are retried.
+const interrupt = new AbortController();
+process.once("SIGINT", () => interrupt.abort());
+process.once("SIGTERM", () => interrupt.abort());
+
 const client = new Client(PARLEY_ADDR, {
   token: PARLEY_TOKEN,
   callTimeout: 0, // It runs until it is interrupted, even while the server is unavailable.
-  log: (level, message) => level !== "debug" && console.error(`digest: ${message}`),
+  log: (_level, message) => console.error(`digest: ${message}`),
 });
 
 /** The current messages, by id. Of two copies of a message, note keeps the one with the higher changedSeq. */
@@ -29,7 +34,7 @@ function note(message) {
 }
 
 async function load() {
-  for await (const message of client.history(channel, { afterSeq: 0, pageSize: 1000 })) {
+  for await (const message of client.history(channel, { afterSeq: 0, pageSize: 1000, signal: interrupt.signal })) {
     note(message);
   }
 }
@@ -48,9 +53,7 @@ function digest() {
 
 // Messages that are sent while the history loads wait in the subscription, so none is missed.
 // Messages in both are counted once, by their id.
-const subscription = client.subscribe([live(channel)]);
-process.once("SIGINT", () => subscription.close());
-process.once("SIGTERM", () => subscription.close());
+const subscription = client.subscribe([live(channel)], { signal: interrupt.signal });
 
 let loaded = false;
 try {
@@ -77,10 +80,13 @@ try {
         break;
     }
   }
-  console.log(`\n${digest()}`);
 } catch (error) {
-  console.error(`digest: ${error.message}`);
-  process.exitCode = 1;
+  if (!interrupt.signal.aborted) {
+    console.error(`digest: ${error.message}`);
+    process.exitCode = 1;
+  } else if (loaded) {
+    console.log(`\n${digest()}`);
+  }
 } finally {
   client.close();
 }

@@ -9,12 +9,17 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"connectrpc.com/connect"
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
 
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	parley "github.com/parleyhq/parley/sdk/go"
+	"github.com/parleyhq/parley/sdk/go/parleytest"
 	"github.com/parleyhq/parley/server/servertest"
 )
 
@@ -25,10 +30,10 @@ type digest struct {
 	lines *bufio.Scanner
 }
 
-func start(ctx context.Context, t *testing.T, s *servertest.Server) *digest {
+func start(ctx context.Context, t *testing.T, addr, token string) *digest {
 	t.Helper()
 	cmd := exec.CommandContext(ctx, "node", "digest.js", "room")
-	cmd.Env = append(os.Environ(), "PARLEY_ADDR="+s.URL, "PARLEY_TOKEN="+s.Mint("reader", "history", "subscribe"))
+	cmd.Env = append(os.Environ(), "PARLEY_ADDR="+addr, "PARLEY_TOKEN="+token)
 	cmd.Stderr = t.Output()
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -92,7 +97,7 @@ func TestDigest(t *testing.T) {
 		say([]string{"ann", "ben"}[i%2], fmt.Sprint("line ", i))
 	}
 	say("cleo", "three words here")
-	d := start(ctx, t, s)
+	d := start(ctx, t, s.URL, s.Mint("reader", "history", "subscribe"))
 	want := []string{
 		"ann: 1200 words in 600 messages", "ben: 1200 words in 600 messages", "cleo: 3 words in 1 messages", "following room",
 	}
@@ -118,6 +123,35 @@ func TestDigest(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, d.rest()); diff != "" {
 		t.Errorf("the digest in the end (-want +got):\n%s", diff)
+	}
+}
+
+// TestInterruptWhileLoading interrupts the script while it loads the history from a server that
+// does not answer. It must end at once, without a digest.
+func TestInterruptWhileLoading(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	s := parleytest.Start(t)
+	loading := make(chan struct{})
+	var once sync.Once
+	s.Fault(func(method string, _ proto.Message) *parleytest.Fault {
+		if method != "ListMessages" {
+			return nil
+		}
+		once.Do(func() { close(loading) })
+		return &parleytest.Fault{
+			Err: parleytest.Error(connect.CodeUnavailable, parleyv1.ErrorReason_ERROR_REASON_STORE_UNAVAILABLE),
+		}
+	})
+	d := start(ctx, t, "http://"+s.Addr(), "reader")
+	select {
+	case <-loading:
+	case <-ctx.Done():
+		t.Fatal("the script loads no history")
+	}
+	if lines := d.rest(); len(lines) != 0 {
+		t.Errorf("the script printed %q", lines)
 	}
 }
 
