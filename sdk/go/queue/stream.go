@@ -257,7 +257,7 @@ func (s *stream) extend(tokens []string) {
 			}},
 		})
 		if err != nil && s.ctx.Err() == nil {
-			// It is not retried: the next one follows after a third of the ack timeout.
+			// The next extension follows after a third of the ack timeout.
 			s.r.w.link.Log().WarnContext(s.ctx, "extend deliveries failed", "topic", s.r.w.topic, "group", s.r.w.group, "error", err)
 		}
 		for i, result := range results[:min(len(results), len(part))] {

@@ -20,7 +20,7 @@ type wire interface {
 	// receive waits for the next frame. Only one goroutine may call it.
 	receive() (*parleyv1.ConsumeResponse, error)
 	// do makes a request, waits for the answer and returns its results, one per item. The error is
-	// that of the whole request.
+	// that of the whole request. On a unary stream do retries; on a bidi stream it does not.
 	do(ctx context.Context, req *parleyv1.StreamingConsumeRequest) ([]*parleyv1.SettleResult, error)
 	// grant sends the totals of credits that the server was granted since the stream began.
 	grant(ctx context.Context, credits *parleyv1.StreamingCredits)
@@ -206,36 +206,42 @@ func (u *unary) id() string {
 	return u.streamID
 }
 
-// do implements wire.
+// do implements wire. It retries the call until ctx ends.
 func (u *unary) do(ctx context.Context, req *parleyv1.StreamingConsumeRequest) (results []*parleyv1.SettleResult, err error) {
-	err = u.link.Retry(ctx, "settle", func(ctx context.Context, s *link.Services) error {
-		switch r := req.GetRequest().(type) {
-		case *parleyv1.StreamingConsumeRequest_Ack:
+	switch r := req.GetRequest().(type) {
+	case *parleyv1.StreamingConsumeRequest_Ack:
+		err = u.link.Retry(ctx, "Ack", func(ctx context.Context, s *link.Services) error {
 			res, err := s.Queue.Ack(ctx, &parleyv1.AckRequest{
 				Topic: u.topic, Group: u.group, StreamId: u.id(), Tokens: r.Ack.GetTokens(),
 			})
 			results = res.GetResults()
 			return err
-		case *parleyv1.StreamingConsumeRequest_Nack:
+		})
+	case *parleyv1.StreamingConsumeRequest_Nack:
+		err = u.link.Retry(ctx, "Nack", func(ctx context.Context, s *link.Services) error {
 			res, err := s.Queue.Nack(ctx, &parleyv1.NackRequest{
 				Topic: u.topic, Group: u.group, StreamId: u.id(), Items: r.Nack.GetItems(),
 			})
 			results = res.GetResults()
 			return err
-		case *parleyv1.StreamingConsumeRequest_Extend:
+		})
+	case *parleyv1.StreamingConsumeRequest_Extend:
+		err = u.link.Retry(ctx, "Extend", func(ctx context.Context, s *link.Services) error {
 			res, err := s.Queue.Extend(ctx, &parleyv1.ExtendRequest{
 				Topic: u.topic, Group: u.group, StreamId: u.id(), AckTimeout: r.Extend.GetAckTimeout(),
 				Target: &parleyv1.ExtendRequest_Deliveries{Deliveries: r.Extend.GetDeliveries()},
 			})
 			results = res.GetResults()
 			return err
-		case *parleyv1.StreamingConsumeRequest_Leave:
+		})
+	case *parleyv1.StreamingConsumeRequest_Leave:
+		err = u.link.Retry(ctx, "Leave", func(ctx context.Context, s *link.Services) error {
 			_, err := s.Queue.Leave(ctx, &parleyv1.LeaveRequest{Topic: u.topic, Group: u.group, StreamId: u.id()})
 			return err
-		default:
-			return connect.NewError(connect.CodeInternal, errors.New("no such request"))
-		}
-	})
+		})
+	default:
+		err = connect.NewError(connect.CodeInternal, errors.New("no such request"))
+	}
 	return results, err
 }
 

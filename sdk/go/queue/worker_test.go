@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime"
 	"slices"
 	"strings"
@@ -430,5 +431,48 @@ func TestHardStop(t *testing.T) {
 	close(release)
 	if got := w.Stats(); got.Acked != 1 || got.Lost != 1 {
 		t.Errorf("stats %+v", got)
+	}
+}
+
+// TestRetriesAreLoggedByCall fails the first call of each kind that a worker with unary calls makes.
+// The log must name each call.
+func TestRetriesAreLoggedByCall(t *testing.T) {
+	t.Parallel()
+	s := parleytest.Start(t)
+	s.AddTopic("jobs", 1, "g")
+	calls := []string{"Ack", "Nack", "Extend", "Leave"}
+	var mu sync.Mutex
+	made := make(map[string]int)
+	extended := make(chan struct{})
+	s.Fault(func(method string, _ proto.Message) *parleytest.Fault {
+		mu.Lock()
+		defer mu.Unlock()
+		made[method]++
+		if method == "Extend" && made[method] == 2 {
+			close(extended)
+		}
+		if made[method] > 1 || !slices.Contains(calls, method) {
+			return nil
+		}
+		return &parleytest.Fault{Err: parleytest.Error(connect.CodeUnavailable, parleyv1.ErrorReason_ERROR_REASON_STORE_UNAVAILABLE)}
+	})
+	var out strings.Builder // slog's handlers write one line at a time
+	c := newClient(t, s.Addr(), parley.WithLogger(slog.New(slog.NewTextHandler(&out, nil))))
+	produce(t, c, "jobs", queue.Message{Payload: []byte("ack")}, queue.Message{Payload: []byte("nack")})
+	w := work(t, c, "jobs", "g", func(_ context.Context, d *queue.Delivery) error {
+		if string(d.Payload) == "nack" && d.Attempt == 1 {
+			<-extended
+			return errors.New("once more")
+		}
+		return nil
+	}, queue.WithUnaryCalls(), queue.WithAckTimeout(time.Second))
+	settledAll(t, s, "jobs", "g", 2)
+	if err := w.finish(); err != nil {
+		t.Errorf("run: %v", err)
+	}
+	for _, call := range calls {
+		if !strings.Contains(out.String(), "msg=retrying call="+call+" ") {
+			t.Errorf("no retry of %s in the log:\n%s", call, &out)
+		}
 	}
 }
