@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"connectrpc.com/connect"
+
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 	"github.com/parleyhq/parley/internal/rig"
@@ -18,18 +20,7 @@ import (
 // caller sends through one node, on a new connection for each call.
 type caller struct {
 	client parleyv1connect.MessageServiceClient
-}
-
-// bearer adds a token to every request.
-type bearer struct {
-	next  http.RoundTripper
-	token string
-}
-
-func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
-	r = r.Clone(r.Context())
-	r.Header.Set("Authorization", "Bearer "+b.token)
-	return b.next.RoundTrip(r)
+	token  string
 }
 
 func newCaller(t *testing.T, f *rig.Fleet, node int) caller {
@@ -38,11 +29,13 @@ func newCaller(t *testing.T, f *rig.Fleet, node int) caller {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client := &http.Client{Transport: bearer{&http.Transport{DisableKeepAlives: true}, token}}
-	return caller{parleyv1connect.NewMessageServiceClient(client, "http://"+f.Addresses()[node])}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	return caller{client: parleyv1connect.NewMessageServiceClient(client, "http://"+f.Addresses()[node]), token: token}
 }
 
 func (c caller) send(ctx context.Context, id string) (int64, error) {
+	ctx, info := connect.NewClientContext(ctx)
+	info.RequestHeader().Set("Authorization", "Bearer "+c.token)
 	resp, err := c.client.SendMessage(ctx, &parleyv1.SendMessageRequest{ChannelId: "room", Content: id, ClientMsgId: id})
 	return resp.GetSeq(), err
 }

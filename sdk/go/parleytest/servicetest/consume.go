@@ -25,29 +25,20 @@ type consumer struct {
 	stream       *connect.ServerStreamForClient[parleyv1.ConsumeResponse]
 	parts        []int32
 	deliveries   []*parleyv1.Delivery
-	close        context.CancelFunc
+	close        func()
 }
 
-// consume opens a stream and reads its first frame.
+// consume opens a stream and reads its first frame. The stream ends with the scenario.
 func (e *env) consume(request *parleyv1.ConsumeRequest) *consumer {
 	e.Helper()
 	if request.GetConsumer() == "" {
 		request.Consumer = "worker"
 	}
 	ctx, cancel := context.WithCancel(e.ctx)
-	e.Cleanup(cancel)
 	stream, err := e.ann.queues.Consume(ctx, request)
 	e.no(err)
 	s := &consumer{e: e, topic: request.GetTopic(), group: request.GetGroup(), stream: stream}
-	s.close = func() { cancel(); _ = stream.Close() }
-	e.Cleanup(func() { _ = stream.Close() })
-	if !stream.Receive() {
-		e.Fatalf("no first frame: %v", stream.Err())
-	}
-	info := stream.Msg().GetInfo()
-	if s.id = info.GetStreamId(); s.id == "" || info.GetHeartbeatInterval().AsDuration() <= 0 {
-		e.Fatalf("the first frame: %v", stream.Msg())
-	}
+	s.id, s.close = e.opened(stream, cancel, func() *parleyv1.StreamInfo { return stream.Msg().GetInfo() })
 	return s
 }
 

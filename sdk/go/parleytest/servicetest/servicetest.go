@@ -261,3 +261,26 @@ func detailOf(err error) *parleyv1.ErrorDetail {
 func invalid(field string, limit int64) refusal {
 	return refusal{connect.CodeInvalidArgument, "INVALID_FIELD", field, limit}
 }
+
+// openStream is a server stream of any message type.
+type openStream interface {
+	Receive() bool
+	Err() error
+	Close() error
+}
+
+// opened reads the first frame of a stream, whose StreamInfo info returns. It returns the stream's
+// id and a function that ends the stream, which also ends with the scenario.
+func (e *env) opened(stream openStream, cancel context.CancelFunc, info func() *parleyv1.StreamInfo) (id string, end func()) {
+	e.Helper()
+	end = func() { cancel(); _ = stream.Close() }
+	e.Cleanup(end)
+	if !stream.Receive() {
+		e.Fatalf("no first frame: %v", stream.Err())
+	}
+	first := info()
+	if first.GetStreamId() == "" || first.GetHeartbeatInterval().AsDuration() <= 0 {
+		e.Fatalf("the first frame has the info %v", first)
+	}
+	return first.GetStreamId(), end
+}

@@ -16,7 +16,7 @@ type subscription struct {
 	id     string
 	stream *connect.ServerStreamForClient[parleyv1.SubscribeResponse]
 	events []*parleyv1.ChannelEvent
-	close  context.CancelFunc
+	close  func()
 }
 
 // from returns a position that requests the entries after seq.
@@ -33,18 +33,10 @@ func live(channel string) *parleyv1.ChannelPosition {
 func (e *env) subscribe(c *caller, channels ...*parleyv1.ChannelPosition) *subscription {
 	e.Helper()
 	ctx, cancel := context.WithCancel(e.ctx)
-	e.Cleanup(cancel)
 	stream, err := c.Subscribe(ctx, &parleyv1.SubscribeRequest{Channels: channels})
 	e.no(err)
-	s := &subscription{e: e, stream: stream, close: func() { cancel(); _ = stream.Close() }}
-	e.Cleanup(func() { _ = stream.Close() })
-	if !stream.Receive() {
-		e.Fatalf("no first frame: %v", stream.Err())
-	}
-	info := stream.Msg().GetInfo()
-	if s.id = info.GetStreamId(); s.id == "" || info.GetHeartbeatInterval().AsDuration() <= 0 {
-		e.Fatalf("the first frame: %v", stream.Msg())
-	}
+	s := &subscription{e: e, stream: stream}
+	s.id, s.close = e.opened(stream, cancel, func() *parleyv1.StreamInfo { return stream.Msg().GetInfo() })
 	return s
 }
 

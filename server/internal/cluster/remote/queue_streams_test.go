@@ -152,7 +152,7 @@ func TestQueueCallsReachTheStream(t *testing.T) {
 	if _, err = a.Ack(ctx, ref, []string{"all"}); !fault.Is(err, fault.InternalError) || strings.Contains(err.Error(), "secret") {
 		t.Errorf("an error that is no fault: %v", err)
 	}
-	for _, id := range []string{"", "x", nodeB, streamPrefix, streamPrefix + nodeC, "*" + nodeB, streamPrefix + "*"} {
+	for _, id := range strangeStreamIDs {
 		ref := queue.StreamRef{StreamID: id, Subject: "ann"}
 		_, err := a.Nack(ctx, ref, nacks)
 		for _, err := range []error{err, a.Grant(ctx, ref, 1, 1), a.Leave(ctx, ref)} {

@@ -23,6 +23,10 @@ const (
 	streamPrefix        = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 )
 
+// strangeStreamIDs are ids that no node has given to a stream: ill-formed ones, and one of a node that
+// is not in the fleet.
+var strangeStreamIDs = []string{"", "x", nodeB, streamPrefix, streamPrefix + nodeC, "*" + nodeB, streamPrefix + "*"}
+
 // endpointOf creates the endpoint of a node in a fleet of A and B.
 func endpointOf(net *clustertest.Net, node string) *cluster.Endpoint {
 	return cluster.NewEndpoint(clustertest.Peers{Node: node, Nodes: []string{nodeA, nodeB}}, net.Link(), nil)
@@ -70,7 +74,7 @@ func TestUpdateRunsOnStreamNode(t *testing.T) {
 		e.Reason != fault.InternalError || strings.Contains(e.Msg, "secret") {
 		t.Errorf("an error that is no fault: %+v", e)
 	}
-	for _, id := range []string{"", "x", nodeB, streamPrefix, streamPrefix + nodeC, "*" + nodeB, streamPrefix + "*"} {
+	for _, id := range strangeStreamIDs {
 		if e, ok := fault.As(a.Update(t.Context(), id, "ann", add, nil)); !ok || e.Kind != fault.NotFound || e.Reason != fault.StreamNotFound {
 			t.Errorf("stream %q: %+v", id, e)
 		}
