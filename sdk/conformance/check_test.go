@@ -62,9 +62,9 @@ func checkOrder(receipts []sent) error {
 	return nil
 }
 
-// checkHanded returns an error unless the events that a subscription delivered for a channel, from
-// the start of its log, are exactly those of the log's messages.
-func checkHanded(log []*parleyv1.ChannelMessage, channel string, events []map[string]any) error {
+// checkDelivered returns an error unless the events that a subscription delivered for a channel,
+// from the start of its log, are exactly those of the log's messages.
+func checkDelivered(log []*parleyv1.ChannelMessage, channel string, events []map[string]any) error {
 	n := 0
 	for _, e := range events {
 		if e["channelId"] != channel || e["kind"] == "channel_state" || e["kind"] == "typing" {
@@ -99,7 +99,7 @@ func checkStarted(started map[string]bool, events []map[string]any) error {
 	return nil
 }
 
-// TestCheckFindsEachViolation checks that checkLog, checkHanded and checkStarted find each kind of
+// TestCheckFindsEachViolation checks that checkLog, checkDelivered and checkStarted find each kind of
 // violation, and accept valid logs and events.
 func TestCheckFindsEachViolation(t *testing.T) {
 	t.Parallel()
@@ -150,7 +150,7 @@ func TestCheckFindsEachViolation(t *testing.T) {
 		"swapped": {[]map[string]any{second, first}, false},
 		"a gap":   {[]map[string]any{first, event("gap", "", 2)}, false},
 	} {
-		if err := checkHanded(log("a", "b"), "room", c.events); (err == nil) != c.ok {
+		if err := checkDelivered(log("a", "b"), "room", c.events); (err == nil) != c.ok {
 			t.Errorf("events: %s: %v", name, err)
 		}
 	}

@@ -27,8 +27,8 @@ type judge struct {
 	mu sync.Mutex // guards the fields below
 	// sent contains the receipts that agents got, by channel.
 	sent map[string][]sent
-	// handed contains the events that subscriptions delivered, by subscription.
-	handed map[string][]map[string]any
+	// delivered contains the events that subscriptions delivered, by subscription.
+	delivered map[string][]map[string]any
 	// started contains the channels that subscriptions followed at any time, by subscription.
 	started map[string]map[string]bool
 }
@@ -53,7 +53,7 @@ func newJudge(t *testing.T, b *backend) *judge {
 	}
 	return &judge{
 		rpc:   parleyv1connect.NewMessageServiceClient(&http.Client{Transport: transport}, "http://"+b.machines[0].Addr()),
-		token: token, sent: make(map[string][]sent), handed: make(map[string][]map[string]any),
+		token: token, sent: make(map[string][]sent), delivered: make(map[string][]map[string]any),
 		started: make(map[string]map[string]bool),
 	}
 }
@@ -94,7 +94,7 @@ func (j *judge) note(b *begun, got reply) {
 		events, _ := got.Result["events"].([]any)
 		for _, e := range events {
 			event, _ := e.(map[string]any)
-			j.handed[sub] = append(j.handed[sub], event)
+			j.delivered[sub] = append(j.delivered[sub], event)
 		}
 	}
 }
@@ -213,8 +213,8 @@ func check(ctx context.Context, r *run, args any) (reply, error) {
 	}
 	for _, sub := range subs {
 		name, _ := sub.(string)
-		handed := r.judge.handed[name]
-		if err := errors.Join(checkHanded(messages, channel, handed), checkStarted(r.judge.started[name], handed)); err != nil {
+		delivered := r.judge.delivered[name]
+		if err := errors.Join(checkDelivered(messages, channel, delivered), checkStarted(r.judge.started[name], delivered)); err != nil {
 			return reply{}, fmt.Errorf("subscription %s: %w", name, err)
 		}
 	}

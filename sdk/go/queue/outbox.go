@@ -28,9 +28,9 @@ type settlement struct {
 // does no harm.
 type credits struct {
 	window, windowBytes int64
-	// freed and freedBytes count the messages that were settled or lost since the stream began. told
-	// and toldBytes are their values at the last grant to the server.
-	freed, freedBytes, told, toldBytes int64
+	// freed and freedBytes count the messages that were settled or lost since the stream began.
+	// granted and grantedBytes are their values at the last grant to the server.
+	freed, freedBytes, granted, grantedBytes int64
 }
 
 func newCredits(messages, bytes int64) credits { return credits{window: messages, windowBytes: bytes} }
@@ -44,10 +44,10 @@ func (c *credits) free(size int64) {
 // grant returns the totals to send. It returns nil if less than a quarter of the window was freed
 // since the last grant.
 func (c *credits) grant() *parleyv1.StreamingCredits {
-	if 4*(c.freed-c.told) < c.window && 4*(c.freedBytes-c.toldBytes) < c.windowBytes {
+	if 4*(c.freed-c.granted) < c.window && 4*(c.freedBytes-c.grantedBytes) < c.windowBytes {
 		return nil
 	}
-	c.told, c.toldBytes = c.freed, c.freedBytes
+	c.granted, c.grantedBytes = c.freed, c.freedBytes
 	return &parleyv1.StreamingCredits{TotalMessages: c.window + c.freed, TotalBytes: c.windowBytes + c.freedBytes}
 }
 

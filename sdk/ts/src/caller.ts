@@ -125,7 +125,7 @@ export class Caller {
   async call<T>(signal: AbortSignal, limit: number, attempt: Attempt<T>): Promise<Outcome<T>> {
     for (let replaceToken = true; ; replaceToken = false) {
       const outcome = await this.#once(signal, limit, attempt);
-      const replaced = outcome.token !== "" && tokenRefused(outcome.error) && this.tokens.refuse(outcome.token);
+      const replaced = outcome.token !== "" && tokenRefused(outcome.error) && this.tokens.invalidate(outcome.token);
       if (!replaced || !replaceToken) {
         return outcome;
       }
@@ -148,11 +148,11 @@ export class Caller {
     try {
       const options = { signal: controller.signal, timeoutMs: limit, headers: authorization(token) };
       const value = await until(attempt(node.rpc, options), controller.signal);
-      this.endpoints.record(signal, node, began, limit, undefined);
+      this.endpoints.recordOutcome(signal, node, began, limit, undefined);
       return { node, token, value };
     } catch (err) {
       const error = signal.aborted ? cancelled : toError(err);
-      this.endpoints.record(signal, node, began, limit, error);
+      this.endpoints.recordOutcome(signal, node, began, limit, error);
       return { node, token, error };
     } finally {
       alarm.close();
@@ -219,7 +219,7 @@ export class Caller {
     failure: ParleyError,
   ): Promise<void> {
     let wait = this.waits.draw(failures, failure.retryAfter);
-    if (failures === 0 && failure.retryAfter === 0 && node !== undefined && this.endpoints.hasAlternative(node)) {
+    if (failures === 0 && failure.retryAfter === 0 && node !== undefined && this.endpoints.hasOther(node)) {
       wait = { retryAfter: 0, backoff: 0 };
     }
     this.log("warn", "retrying", { call: name, addr: node?.addr ?? "", wait: total(wait), error: failure });

@@ -37,7 +37,7 @@ export class Channel {
    * True once the channel's state arrived on the current stream. Events before it belong to an
    * earlier subscription of the channel on the same stream and are dropped.
    */
-  begun = false;
+  hasState = false;
   /** True if the current stream was requested with the channel, or the channel was added to it. */
   onStream = false;
   /**
@@ -62,8 +62,8 @@ export class Channel {
     }
   }
 
-  /** wanted reports whether a new stream requests the channel. */
-  get wanted(): boolean {
+  /** active reports whether a new stream requests the channel. */
+  get active(): boolean {
     return !this.tentative && !this.lost;
   }
 
@@ -88,12 +88,12 @@ export class Channel {
       return "drop";
     }
     if (event.case === "state") {
-      return this.#begin(integer(ev.seq), event.value);
+      return this.#acceptState(integer(ev.seq), event.value);
     }
     if (event.case === "lost") {
       return this.lose(event.value.reason);
     }
-    if (!this.begun || this.arrived === undefined) {
+    if (!this.hasState || this.arrived === undefined) {
       return "drop";
     }
     switch (event.case) {
@@ -148,8 +148,8 @@ export class Channel {
     this.taken = { channelId: this.id, seq: e.seq, epoch: e.epoch };
   }
 
-  #begin(seq: number, state: pb.ChannelState): StateEvent {
-    this.begun = true;
+  #acceptState(seq: number, state: pb.ChannelState): StateEvent {
+    this.hasState = true;
     if (this.arrived === undefined) {
       this.arrived = { seq, epoch: state.epoch };
     } else if (this.arrived.epoch === "" || state.recovered) {

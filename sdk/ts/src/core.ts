@@ -152,38 +152,38 @@ export class Core {
       const end = await new Stream(this).follow();
       this.stream = undefined;
       this.signal.throwIfAborted();
-      if (await this.#dropRefused(end)) {
+      if (await this.#loseRefused(end)) {
         continue;
       }
-      this.#recordEnd(end);
+      this.#recordStreamEnd(end);
       const wait = pacer.next(end);
       if (wait === undefined) {
         return end.error;
       }
       const addr = end.node?.addr;
-      this.caller.log("warn", "subscription waits for its next stream", { addr, wait: total(wait), error: end.error });
+      this.caller.log("warn", "reconnecting", { stream: "subscription", addr, wait: total(wait), error: end.error });
       this.#setState({ state: "waiting", error: end.error, wait: total(wait), addr });
       await sleep(wait, this.signal, () => this.caller.waits.wakeDelay());
     }
   }
 
-  /** recordEnd records whether the stream's node failed, and sets end.moved. */
-  #recordEnd(end: StreamEnd): void {
+  /** recordStreamEnd records whether the stream's node failed, and sets end.failsOver. */
+  #recordStreamEnd(end: StreamEnd): void {
     if (end.node === undefined) {
       return;
     }
     if (end.advice !== undefined || nodeFailed(end.error)) {
       this.caller.endpoints.fail(end.node);
     }
-    end.moved = this.caller.endpoints.hasAlternative(end.node);
+    end.failsOver = this.caller.endpoints.hasOther(end.node);
   }
 
   /**
-   * dropRefused marks the channels for which the server refused a stream as lost. It reports
+   * loseRefused marks the channels for which the server refused a stream as lost. It reports
    * whether to open the next stream immediately without them. Before any stream was live, the
    * refusal is an error for the program instead.
    */
-  async #dropRefused(end: StreamEnd): Promise<boolean> {
+  async #loseRefused(end: StreamEnd): Promise<boolean> {
     const { error } = end;
     if (error?.reason !== "NOT_MEMBER" || error.positions.length === 0 || !this.#wasLive) {
       return false;

@@ -76,8 +76,8 @@ export class Endpoints {
     return this.#node(oldest);
   }
 
-  /** hasAlternative reports whether the next attempt goes to another node that is not avoided. */
-  hasAlternative(node: Endpoint): boolean {
+  /** hasOther reports whether the next attempt goes to another node that is not avoided. */
+  hasOther(node: Endpoint): boolean {
     const next = this.pick();
     return next !== node && this.#now() >= next.avoidedUntil;
   }
@@ -97,10 +97,10 @@ export class Endpoints {
   }
 
   /**
-   * succeed records that the node answered an attempt that began at the given time. An attempt that
-   * began before the last failure does not count, because a node that shuts down still answers.
+   * markWorking records that the node answered an attempt that began at the given time. An attempt
+   * that began before the last failure does not count, because a node that shuts down still answers.
    */
-  succeed(node: Endpoint, began: number): void {
+  markWorking(node: Endpoint, began: number): void {
     if (began > node.failedAt) {
       node.failures = 0;
       node.avoidedUntil = Number.NEGATIVE_INFINITY;
@@ -108,10 +108,11 @@ export class Endpoints {
   }
 
   /**
-   * record records whether the node works, according to the outcome of an attempt that began at the
-   * given time. signal is that of the call, limit is the attempt's time limit in milliseconds.
+   * recordOutcome records whether the node works, according to the outcome of an attempt that began
+   * at the given time. signal is that of the call, limit is the attempt's time limit in
+   * milliseconds.
    */
-  record(signal: AbortSignal, node: Endpoint, began: number, limit: number, err: ParleyError | undefined): void {
+  recordOutcome(signal: AbortSignal, node: Endpoint, began: number, limit: number, err: ParleyError | undefined): void {
     const overdue = signal.aborted && isTimeout(signal.reason);
     if (signal.aborted && !overdue) {
       return;
@@ -124,7 +125,7 @@ export class Endpoints {
     } else if (nodeFailed(err)) {
       this.fail(node);
     } else {
-      this.succeed(node, began);
+      this.markWorking(node, began);
     }
   }
 

@@ -23,11 +23,11 @@ export interface StreamEnd {
   /** The token with which the stream was opened. Empty if there was none. */
   token: string;
   /** The time for which the stream was live, in milliseconds. 0 if it never was live. */
-  duration: number;
+  liveFor: number;
   /** The stream's node. Undefined if the client called none. */
   node?: Endpoint;
   /** True if the next stream goes to another node. */
-  moved: boolean;
+  failsOver: boolean;
 }
 
 /** Pacer decides how long a subscription waits between two streams. */
@@ -48,15 +48,15 @@ export class Pacer {
   /** next returns the wait after a stream's end, or undefined if its error is final. */
   next(end: StreamEnd): Wait | undefined {
     const { waits, tokens } = this.#caller;
-    const useful = end.duration >= usefulMs;
+    const useful = end.liveFor >= usefulMs;
     if (useful) {
       this.#refusals = 0;
     }
-    if (end.duration >= stableMs || (useful && end.moved)) {
+    if (end.liveFor >= stableMs || (useful && end.failsOver)) {
       this.#failures = 0;
     }
     let advised = 0;
-    const replaced = end.token !== "" && tokenRefused(end.error) && tokens.refuse(end.token);
+    const replaced = end.token !== "" && tokenRefused(end.error) && tokens.invalidate(end.token);
     if (end.advice !== undefined) {
       advised = waits.upTo(end.advice);
       if (useful) {
@@ -70,7 +70,7 @@ export class Pacer {
       return undefined;
     }
     const retryAfter = end.error?.retryAfter ?? 0;
-    if (this.#failures === 0 && end.moved && retryAfter === 0) {
+    if (this.#failures === 0 && end.failsOver && retryAfter === 0) {
       // The first attempt at another node waits only for the advised time.
       this.#failures++;
       return { retryAfter: advised, backoff: 0 };

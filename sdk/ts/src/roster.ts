@@ -27,28 +27,28 @@ export class Roster {
     return this.#channels.get(id);
   }
 
-  /** wanted returns the channels that a new stream requests. */
-  wanted(): Channel[] {
-    return [...this.#channels.values()].filter((ch) => ch.wanted);
+  /** active returns the channels that a new stream requests. */
+  active(): Channel[] {
+    return [...this.#channels.values()].filter((ch) => ch.active);
   }
 
   /**
    * late returns the channels that a new stream would request and that are not on the current one.
    */
   late(): Channel[] {
-    return this.wanted().filter((ch) => !ch.onStream);
+    return this.active().filter((ch) => !ch.onStream);
   }
 
   /**
-   * begin records that a new stream requests the wanted channels, and returns their positions for
+   * begin records that a new stream requests the active channels, and returns their positions for
    * the request.
    */
   begin(): MessageInitShape<typeof pb.ChannelPositionSchema>[] {
     for (const ch of this.#channels.values()) {
-      ch.begun = false;
-      ch.onStream = ch.wanted;
+      ch.hasState = false;
+      ch.onStream = ch.active;
     }
-    return this.wanted().map((ch) => ch.request());
+    return this.active().map((ch) => ch.request());
   }
 
   /**
@@ -109,7 +109,7 @@ export class Roster {
     const frame: Queued[] = [];
     for (const { channelId } of refused) {
       const channel = this.#channels.get(channelId);
-      if (channel?.wanted) {
+      if (channel?.active) {
         frame.push({ event: channel.lose(pb.LostReason.NOT_MEMBER), channel });
       }
     }

@@ -34,8 +34,8 @@ export class Stream {
 
   readonly #core: Core;
   readonly #controller = new AbortController();
-  #end: StreamEnd = { token: "", duration: 0, moved: false };
-  #began: number | undefined;
+  #end: StreamEnd = { token: "", liveFor: 0, failsOver: false };
+  #liveSince: number | undefined;
   #frameTimeout: number;
 
   constructor(core: Core) {
@@ -58,7 +58,7 @@ export class Stream {
     const unlink = link(this.#controller, this.#core.signal);
     const watch = new Alarm(() =>
       this.leave(
-        this.#began === undefined
+        this.#liveSince === undefined
           ? streamError(Code.Unavailable, "no first frame in time")
           : streamError(Code.Unavailable, "no frame for 2.5 heartbeat intervals"),
       ),
@@ -73,8 +73,8 @@ export class Stream {
       // Ends the stream on the server and closes its connection.
       this.#controller.abort();
     }
-    if (this.#began !== undefined) {
-      this.#end.duration = now() - this.#began;
+    if (this.#liveSince !== undefined) {
+      this.#end.liveFor = now() - this.#liveSince;
     }
     return this.#end;
   }
@@ -85,7 +85,7 @@ export class Stream {
     watch.set(this.#frameTimeout);
     const node = caller.endpoints.pick();
     this.#end.node = node;
-    const tried = now();
+    const dialedAt = now();
     const request = { channels: this.#core.begin(this) };
     const options = { signal: this.signal, headers: authorization(this.#end.token) };
     const frames = node.rpc.subscribe(request, options)[Symbol.asyncIterator]();
@@ -98,8 +98,8 @@ export class Stream {
       // While the program is slow to take events, no frame is read. The silence does not mean that
       // the stream is dead.
       watch.pause();
-      if (this.#began === undefined) {
-        this.#first(frame, node, tried);
+      if (this.#liveSince === undefined) {
+        this.#first(frame, node, dialedAt);
       }
       if (!(await this.#deliver(frame))) {
         return;
@@ -108,12 +108,12 @@ export class Stream {
     }
   }
 
-  #first(frame: SubscribeResponse, node: Endpoint, tried: number): void {
-    this.#began = now();
+  #first(frame: SubscribeResponse, node: Endpoint, dialedAt: number): void {
+    this.#liveSince = now();
     const info = frame.frame.case === "info" ? frame.frame.value : undefined;
     this.#frameTimeout = 2.5 * (milliseconds(info?.heartbeatInterval) || defaultHeartbeatMs);
     this.id = info?.streamId ?? "";
-    this.#core.caller.endpoints.succeed(node, tried);
+    this.#core.caller.endpoints.markWorking(node, dialedAt);
     this.#core.live(this, node);
   }
 

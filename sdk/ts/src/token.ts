@@ -53,10 +53,10 @@ export class Tokens {
   }
 
   /**
-   * refuse discards a token that the server refused, unless another caller replaced it already. It
-   * reports whether the client can get a new one.
+   * invalidate discards a token that the server refused, unless another caller replaced it already.
+   * It reports whether the client can get a new one.
    */
-  refuse(token: string): boolean {
+  invalidate(token: string): boolean {
     if (this.#source === undefined) {
       return false;
     }

@@ -103,7 +103,7 @@ function changeRequest(
   }
   for (const ch of added) {
     ch.onStream = true;
-    ch.begun = false;
+    ch.hasState = false;
   }
   return { streamId: stream.id, add: added.map((ch) => ch.request()), remove: [...removed] };
 }

@@ -67,9 +67,9 @@ describe("endpoints", () => {
     }
     const began = fleet.at;
     fleet.endpoints.fail(node);
-    fleet.endpoints.succeed(node, began); // It began before the failure, so it does not count.
+    fleet.endpoints.markWorking(node, began); // It began before the failure, so it does not count.
     expect(node.avoidedUntil).toBeGreaterThan(fleet.at);
-    fleet.endpoints.succeed(node, began + 1);
+    fleet.endpoints.markWorking(node, began + 1);
     expect(node).toMatchObject({ failures: 0, avoidedUntil: Number.NEGATIVE_INFINITY });
   });
 
@@ -82,7 +82,7 @@ describe("endpoints", () => {
       return node;
     });
     expect(fleet.node).toBe(order[0]);
-    expect(fleet.endpoints.hasAlternative(order[2] as never)).toBe(false);
+    expect(fleet.endpoints.hasOther(order[2] as never)).toBe(false);
     fleet.endpoints.fail(fleet.node);
     fleet.at += 10;
     expect(fleet.node).toBe(order[1]);
@@ -111,7 +111,7 @@ describe("endpoints", () => {
       const node = fleet.node;
       const began = fleet.at;
       fleet.at += took;
-      fleet.endpoints.record(signal, node, began, 5_000, err);
+      fleet.endpoints.recordOutcome(signal, node, began, 5_000, err);
       expect(fleet.node !== node, name).toBe(fails);
     }
   });
