@@ -82,7 +82,7 @@ func parse(args []string, harnesses []*Harness) (options, error) {
 	f := flag.NewFlagSet("chaos", flag.ContinueOnError)
 	f.StringVar(&name, "harness", names[0], "the harness to run: "+strings.Join(names, ", "))
 	f.Uint64Var(&o.seed, "seed", 0, "the seed of the schedule, to repeat a run; 0 chooses one")
-	f.BoolVar(&o.short, "short", false, "run for about one minute instead of twenty")
+	f.BoolVar(&o.short, "short", false, "run for one to two minutes instead of twenty")
 	f.StringVar(&o.dir, "dir", "", "the directory of the report; by default a temporary one, which is kept only if there are violations")
 	f.StringVar(&o.binary, "binary", "", "the parleyd to run instead of one built from this source")
 	f.StringVar(&o.check, "check", "", "only check the report in this directory again")

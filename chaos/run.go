@@ -19,7 +19,7 @@ type Size int
 const (
 	// Long is the workload of `make chaos`.
 	Long Size = iota
-	// Short is the workload of a run of a minute or two.
+	// Short is the workload of a run of one to two minutes.
 	Short
 	// Minimal is the workload of a mutant's run: just enough to reveal the defect.
 	Minimal

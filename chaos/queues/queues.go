@@ -31,7 +31,7 @@ import (
 	"github.com/parleyhq/parley/sdk/go/queue"
 )
 
-// shortPlan returns the plan of a run of less than a minute.
+// shortPlan returns the plan of a short run, which takes one to two minutes.
 func shortPlan() chaos.Plan {
 	return chaos.Plan{Nodes: 2, Targets: processTargets(), Scale: 0.2, Counts: map[chaos.FaultName]int{
 		ConsumerKill: 2, ConsumerStop: 1, chaos.NodeKill: 1, chaos.NodeStop: 1, chaos.RedisKill: 1, chaos.NATSAway: 1,

@@ -7,10 +7,10 @@ import (
 	"github.com/parleyhq/parley/chaos/internal/chaostest"
 )
 
-// limit bounds a run, which takes about a minute.
+// limit bounds a run, which takes one to two minutes.
 const limit = 4 * time.Minute
 
-// TestShort injects faults into a real fleet under a load of queues for less than a minute, with a
+// TestShort injects faults into a real fleet under a load of queues for one to two minutes, with a
 // random schedule, and requires every promise to be kept. The seed is in the output: `make chaos
 // ARGS='-harness queues -short -seed ...'` repeats the schedule.
 func TestShort(t *testing.T) {

@@ -16,7 +16,8 @@ const benchProgram = "parley-bench"
 
 // installHint describes how to install the benchmark program. It ends the error for a missing
 // program.
-const installHint = "go install github.com/parleyhq/parley/bench/cmd/parley-bench@latest or 'make build' in the repository installs it"
+const installHint = "'make build' in the repository builds it; from the first release on, " +
+	"go install github.com/parleyhq/parley/bench/cmd/parley-bench@latest installs it"
 
 type benchCommand struct {
 	Args []string `arg:"" optional:"" help:"Arguments of parley-bench; 'parley bench --help' lists them."`
