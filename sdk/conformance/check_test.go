@@ -99,8 +99,8 @@ func checkStarted(started map[string]bool, events []map[string]any) error {
 	return nil
 }
 
-// TestCheckFindsEachViolation checks that checkLog, checkDelivered and checkStarted find each kind of
-// violation, and accept valid logs and events.
+// TestCheckFindsEachViolation checks that checkLog, checkDelivered and checkStarted find each kind
+// of violation, and accept valid logs and events.
 func TestCheckFindsEachViolation(t *testing.T) {
 	t.Parallel()
 	at := func(s int) time.Time { return time.Unix(int64(s), 0) }

@@ -63,8 +63,8 @@ func TestTokenFetchOutlivesCaller(t *testing.T) {
 	}
 }
 
-// TestTokenThatNoHeaderCanCarry sets tokens with characters that a header cannot carry. They must be
-// a final error, and a source must be called again by the next caller.
+// TestTokenThatNoHeaderCanCarry sets tokens with characters that a header cannot carry. They must
+// be a final error and must not be kept.
 func TestTokenThatNoHeaderCanCarry(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"token\n", "two\nlines", "tab\t", "\x7f", "\xff", "schlüssel", "\x00"} {

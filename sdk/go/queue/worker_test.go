@@ -434,8 +434,8 @@ func TestHardStop(t *testing.T) {
 	}
 }
 
-// TestRetriesAreLoggedByCall fails the first call of each kind that a worker with unary calls makes.
-// The log must name each call.
+// TestRetriesAreLoggedByCall fails the first call of each kind that a worker with unary calls
+// makes. The log must name each call.
 func TestRetriesAreLoggedByCall(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)

@@ -98,7 +98,8 @@ export class Endpoints {
 
   /**
    * markWorking records that the node answered an attempt that began at the given time. An attempt
-   * that began before the last failure does not count, because a node that shuts down still answers.
+   * that began before the last failure does not count, because a node that shuts down still
+   * answers.
    */
   markWorking(node: Endpoint, began: number): void {
     if (began > node.failedAt) {

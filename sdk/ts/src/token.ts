@@ -11,8 +11,8 @@ const tokenTimeoutMs = 10_000;
  * the last one, and when the server ended a stream because the token expired. There is at most one
  * call at a time. After 10 s its signal is aborted.
  *
- * A ParleyError with the reason TOKEN_INVALID is final: calls and subscriptions end with it. So is a
- * token with a character that is not printable ASCII. After any other error the client waits and
+ * A ParleyError with the reason TOKEN_INVALID is final: calls and subscriptions end with it. So is
+ * a token with a character that is not printable ASCII. After any other error the client waits and
  * calls the source again.
  */
 export type TokenSource = (signal: AbortSignal) => string | Promise<string>;
