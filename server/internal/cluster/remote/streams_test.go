@@ -23,8 +23,7 @@ const (
 	streamPrefix        = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 )
 
-// strangeStreamIDs are ids that no stream has: ill-formed ones, and one of a node that is not in the
-// fleet.
+// strangeStreamIDs are ids that no stream has: ill-formed ones, and one of a node that is unknown.
 var strangeStreamIDs = []string{"", "x", nodeB, streamPrefix, streamPrefix + nodeC, "*" + nodeB, streamPrefix + "*"}
 
 // endpointOf creates the endpoint of a node in a fleet of A and B.
