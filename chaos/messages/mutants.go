@@ -209,7 +209,8 @@ var subscribing = []chaos.Mutant{
 			File: "server/internal/fanout/topic.go",
 			Old:  "		if e.Seq <= u.after {\n			i++ // its replay was ahead of the topic\n			continue\n		}\n", New: "",
 		}},
-		Steps: []chaos.Step{calm(8 * time.Second), step(chaos.NodeKill, 0, time.Second), step(chaos.CutNATS, 1, 3*time.Second)},
+		// Subscribers must resume on a node whose topics are behind the log.
+		Steps: []chaos.Step{calm(5 * time.Second), step(chaos.CutNATS, 1, 6*time.Second), step(chaos.CutNATS, 0, 6*time.Second)},
 		Shows: []chaos.Name{Repeat},
 	},
 }

@@ -22,6 +22,9 @@ type rawSubscriber struct {
 	// stream unless it is nil.
 	user    string
 	streams chan string
+	// hops is the time after which the subscriber leaves a stream and resumes on another one. Zero
+	// means that it stays.
+	hops time.Duration
 }
 
 // deadAfter is how long a stream may be silent before it is closed. Runs set the heartbeat to a
@@ -62,6 +65,9 @@ func (s *rawSubscriber) run(ctx context.Context) {
 func (s *rawSubscriber) stream(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	if s.hops > 0 {
+		defer time.AfterFunc(s.hops, cancel).Stop()
+	}
 	req := new(parleyv1.SubscribeRequest)
 	for _, channel := range s.follows {
 		p := &parleyv1.ChannelPosition{ChannelId: channel}
