@@ -59,7 +59,7 @@ func (c *devCmd) Run(ctx context.Context) error {
 		return ignoreCanceled(err)
 	}
 	if err := s.Banner(os.Stdout); err != nil {
-		return err
+		return errors.Join(err, s.Close(ctx))
 	}
 	return s.Run(ctx)
 }
