@@ -237,9 +237,8 @@ func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.
 	s.forwards = remote.NewWriter(s.endpoint, s.roster, s.writer, id.Buckets, remote.WriterConfig{
 		OnForward: metrics.onForward(life), Logger: s.log,
 	})
-	s.streams = remote.NewStreams(s.endpoint, s.hub)
 	access := channel.NewAccess(channel.AccessConfig{Store: b.channels})
-	s.streams.Guard(func(ctx context.Context, subject string, channelIDs []string) ([]string, error) {
+	s.streams = remote.NewStreams(s.endpoint, s.hub, func(ctx context.Context, subject string, channelIDs []string) ([]string, error) {
 		return access.Unreadable(ctx, &ident.Principal{Subject: subject}, channelIDs)
 	})
 	s.members = channel.NewWatcher(channel.WatcherConfig{Store: b.channels, Access: access, Subscriptions: s.hub, Logger: s.log})

@@ -148,11 +148,7 @@ func (f *fakeStreams) Update(_ context.Context, id, subject string, add []fanout
 	if failure := f.fail.Load(); failure != nil {
 		return failure
 	}
-	s, err := f.hub.Stream(id, subject)
-	if err != nil {
-		return err
-	}
-	return s.Update(add, remove)
+	return f.hub.Update(id, subject, add, remove)
 }
 
 // fakeLog is an in-memory log and event bus for the channels of a hub.
