@@ -403,9 +403,7 @@ func (r *Reader) message(ctx context.Context, channelID, msgID string, atLeast i
 		case last && ok:
 			return Message{}, fault.New(fault.Unavailable, fault.StoreUnavailable, "the store is behind; retry")
 		case last:
-			f := fault.New(fault.NotFound, fault.MessageNotFound, "the channel has no message with this msg_id")
-			f.Field = "msg_id"
-			return Message{}, f
+			return Message{}, notFound()
 		}
 		// A read may lag, but not if it follows a linearizable read of the head.
 		if _, err := r.heads.get(ctx, channelID, 0); err != nil {
