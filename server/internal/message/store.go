@@ -75,8 +75,6 @@ type Range struct {
 	// MaxBytes ends the result after the entry with which the total size of contents exceeds it; 0
 	// means no limit.
 	MaxBytes int
-	// MessagesOnly omits edits and recalls.
-	MessagesOnly bool
 }
 
 // LogWriter is the part of a store that the Writer uses. All methods may be called concurrently,
