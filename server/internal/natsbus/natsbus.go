@@ -235,10 +235,6 @@ func (b *Bus) OnReconnect(fn func()) {
 	b.onPossibleLoss = append(b.onPossibleLoss, fn)
 }
 
-// Connected reports whether the client believes to be connected. A connection that died silently is
-// noticed within 15 s.
-func (b *Bus) Connected() bool { return b.nc.IsConnected() }
-
 // Ping waits for an answer from NATS, for at most 5 s.
 func (b *Bus) Ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, requestWait)
