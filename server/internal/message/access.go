@@ -18,16 +18,6 @@ type Access interface {
 	ForRead(ctx context.Context, p *ident.Principal, channelID string) error
 }
 
-// OpenAccess is an Access for channels that are all open and have no rows. It serves tests and
-// programs without members.
-type OpenAccess struct{}
-
-// ForSend implements Access. It always returns nil.
-func (OpenAccess) ForSend(context.Context, *ident.Principal, string) error { return nil }
-
-// ForRead implements Access. It always returns nil.
-func (OpenAccess) ForRead(context.Context, *ident.Principal, string) error { return nil }
-
 // Appender appends drafts, which are entries without a seq, to their logs. *Writer implements it;
 // see Writer.Append.
 type Appender interface {
