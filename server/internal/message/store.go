@@ -10,11 +10,6 @@ import (
 	"time"
 )
 
-// ErrUnknownOutcome is the error of an insert whose outcome is unknown: entries may have been
-// stored. Every error of Insert that is neither a *ConflictError nor ErrNotStored has this meaning;
-// adapters wrap ErrUnknownOutcome where they can.
-var ErrUnknownOutcome = errors.New("outcome unknown")
-
 // ErrNotStored is the error of an insert that did not store the entries after the first n, the
 // count that Insert returns: the store refused them or was not reached, and they cannot be stored
 // later.
