@@ -215,7 +215,7 @@ func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.
 
 	nodes := b.bus.Nodes()
 	s.roster = cluster.NewRoster(cluster.RosterConfig{
-		Transport: nodes, Address: s.cfg.Listen, Store: id.Name(), Logger: s.log,
+		Transport: nodes, Store: id.Name(), Logger: s.log,
 		Probe: func(ctx context.Context) error { return cmp.Or(b.store.Ping(ctx), b.bus.Ping(ctx)) },
 	})
 	s.endpoint = cluster.NewEndpoint(s.roster, nodes, s.log)
