@@ -111,7 +111,7 @@ func (a *Access) checkMember(ctx context.Context, p *ident.Principal, channelID 
 }
 
 // Unreadable returns the channels that ForRead refuses p because p is not a member, in the order
-// given. The error is Unavailable if this cannot be determined.
+// given. If this cannot be determined, the error is that of message.Unavailable.
 func (a *Access) Unreadable(ctx context.Context, p *ident.Principal, channelIDs []string) (unreadable []string, err error) {
 	unmanaged := make([]string, 0, len(channelIDs))
 	for _, id := range channelIDs {

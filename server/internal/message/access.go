@@ -8,7 +8,8 @@ import (
 
 // Access checks what the capabilities of the caller's token do not decide: a members-only channel
 // also requires a membership or the capability `manage`. Its errors are PermissionDenied with
-// NotMember, and Unavailable if access cannot be determined. It is safe for concurrent use.
+// NotMember and, if access cannot be determined, those of the function Unavailable. It is safe for
+// concurrent use.
 type Access interface {
 	// ForSend returns nil if p may send to the channel. It creates the row of an open channel if the
 	// channel has none.
