@@ -245,6 +245,9 @@ func (s *queueService) serveBidi(ctx context.Context, stream *bidi, c *bidiConsu
 	// This unblocks the pending Receive; the stream is over.
 	_ = c.control.SetReadDeadline(time.Now().Add(-time.Second))
 	<-done
+	if _, ok := errors.AsType[*intercept.PanicError](served); ok {
+		return served // also if the stream ended before: a panic must be logged
+	}
 	switch {
 	case errors.Is(ended, errClientClosed):
 		return nil

@@ -336,12 +336,17 @@ func TestStreamingConsumeEnds(t *testing.T) {
 }
 
 // A panic in a request of a StreamingConsume stream ends that stream with an internal error and is
-// logged with its stack.
+// logged with its stack, also if the session ends meanwhile.
 func TestStreamingConsumeRecovers(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
-	b.consumers.do = func(*queueCall) ([]error, error) { panic("secret") }
-	b.eachBidi(func(t *testing.T, stream *bidiClient, _ *fakeConsumer) {
+	b.eachBidi(func(t *testing.T, stream *bidiClient, session *fakeConsumer) {
+		b.consumers.mu.Lock()
+		b.consumers.do = func(*queueCall) ([]error, error) {
+			session.fail <- fault.New(fault.Unavailable, fault.AckTimeout, "held too long")
+			panic("secret")
+		}
+		b.consumers.mu.Unlock()
 		if err := stream.Send(acking(1, "t")); err != nil {
 			t.Fatal(err)
 		}
