@@ -404,7 +404,7 @@ func Restored(ctx context.Context, cfg config.Config) (string, error) {
 // RestoredDev is Restored for the data directory cfg.DataDir of a `parleyd dev`. It fails if that
 // server is running, because the server holds the directory's lock.
 func RestoredDev(ctx context.Context, cfg config.Config) (string, error) {
-	store, err := embedded.Open(cfg.DataDir+"/store", embedded.Config{Buckets: cfg.Buckets})
+	store, err := embedded.Open(devStoreDir(cfg.DataDir), embedded.Config{Buckets: cfg.Buckets})
 	return newEpoch(ctx, store, err)
 }
 
