@@ -85,6 +85,6 @@ func concurrently(fns ...func() error) error {
 	return errors.Join(errs...)
 }
 
-// Close releases the resources of a server that was built but not run. A further call, and one after
-// Run, returns the error of the first close again.
+// Close releases the resources of a server that was built but not run. A further call, and one
+// after Run, returns the error of the first close again.
 func (s *Server) Close(ctx context.Context) error { return s.done.Close(ctx) }

@@ -288,8 +288,8 @@ func (a *Access) readNotMemberOf(ctx context.Context, userID string, channelIDs 
 	return notMember, nil
 }
 
-// putBounded sets m[key]. If the key is new and m has maxKnown entries, it first drops maxKnown/4 of
-// them, any.
+// putBounded sets m[key]. If the key is new and m has maxKnown entries, it first drops any
+// maxKnown/4 of them.
 func putBounded[K comparable, V any](m map[K]V, key K, value V) {
 	if _, ok := m[key]; !ok && len(m) >= maxKnown {
 		drop := maxKnown / 4
