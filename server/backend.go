@@ -45,13 +45,13 @@ func openDev(ctx context.Context, cfg *config.Config, log *slog.Logger, done *li
 		return nil, fmt.Errorf("create data directory: %w", err)
 	}
 	b := &backends{}
-	store, err := embedded.Open(filepath.Join(dir, "store"), embedded.Config{Buckets: cfg.Buckets, Logger: log})
+	store, err := embedded.Open(devStoreDir(dir), embedded.Config{Buckets: cfg.Buckets, Logger: log})
 	if err != nil {
 		return nil, fmt.Errorf("open the store in %s: %w", dir, err)
 	}
 	done.Push("store", store.Close)
 	b.store, b.channels, b.failed = store, store.Channels(), store.Failed()
-	b.notes = append(b.notes, "messages: embedded store in "+filepath.Join(dir, "store")+", every acknowledged message is on disk")
+	b.notes = append(b.notes, "messages: embedded store in "+devStoreDir(dir)+", every acknowledged message is on disk")
 
 	if err := b.openDevRedis(ctx, dir, log, done); err != nil {
 		return nil, err
@@ -65,6 +65,9 @@ func openDev(ctx context.Context, cfg *config.Config, log *slog.Logger, done *li
 		Server: nats, Buckets: store.Identity().Buckets, Store: store.Identity().Name(), Replicas: 1, MaxAge: cfg.NATS.MaxAge, Logger: log,
 	}, done)
 }
+
+// devStoreDir returns the directory of the embedded store in a data directory.
+func devStoreDir(dataDir string) string { return filepath.Join(dataDir, "store") }
 
 func (b *backends) connectNATS(ctx context.Context, cfg natsbus.Config, done *lifecycle.Stack) error {
 	bus, err := natsbus.Connect(ctx, cfg)

@@ -62,7 +62,7 @@ func (w *epochWatcher) watch(ctx context.Context) {
 		end()
 		switch {
 		case err != nil:
-			w.log.DebugContext(ctx, "the store's epoch can't be told", "error", err)
+			w.log.DebugContext(ctx, "reading the store's epoch failed", "error", err)
 		case now != w.epoch:
 			close(w.replaced)
 			return

@@ -3,9 +3,8 @@ package server
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 )
 
 // reconnectWithin is the time over which subscribers of a draining server are asked to spread their
@@ -69,11 +68,23 @@ func (s *Server) drain(ctx context.Context) error {
 // drainStreams ends the streams of subscribers and of queue consumers concurrently, and waits.
 // Queue consumers get up to half of DrainTimeout to finish their deliveries.
 func (s *Server) drainStreams(ctx context.Context) error {
-	var both errgroup.Group
-	both.Go(func() error { return s.hub.Drain(ctx, reconnectWithin) })
-	both.Go(func() error { return s.consumers.Drain(ctx, s.cfg.Limits.DrainTimeout/2) })
-	return both.Wait()
+	return concurrently(
+		func() error { return s.hub.Drain(ctx, reconnectWithin) },
+		func() error { return s.consumers.Drain(ctx, s.cfg.Limits.DrainTimeout/2) },
+	)
 }
 
-// Close releases the resources of a server that was built but not run. After Run it does nothing.
+// concurrently calls all functions at once, waits for them, and joins their errors.
+func concurrently(fns ...func() error) error {
+	errs := make([]error, len(fns))
+	var all sync.WaitGroup
+	for i, fn := range fns {
+		all.Go(func() { errs[i] = fn() })
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// Close releases the resources of a server that was built but not run. A further call, and one
+// after Run, returns the error of the first close again.
 func (s *Server) Close(ctx context.Context) error { return s.done.Close(ctx) }

@@ -42,6 +42,7 @@ type Option func(*options)
 
 type options struct {
 	dev     bool
+	devTLS  bool
 	version string
 	logTo   io.Writer
 	spans   sdktrace.SpanExporter
@@ -50,6 +51,10 @@ type options struct {
 // WithDev runs every engine in this process or as its child, with data in Config.DataDir, and
 // creates a token.
 func WithDev() Option { return func(o *options) { o.dev = true } }
+
+// WithDevTLS is WithDev, and serves https with the certificate of DevCertificate in Config.DataDir,
+// instead of a configured one.
+func WithDevTLS() Option { return func(o *options) { o.dev, o.devTLS = true, true } }
 
 // WithVersion sets the version shown in traces, metrics and GetServerInfo.
 func WithVersion(v string) Option { return func(o *options) { o.version = v } }
@@ -89,8 +94,13 @@ type Server struct {
 	devToken string
 }
 
+// ErrCanceled is the error of a New whose context ended before the node was started.
+var ErrCanceled = errors.New("the start was canceled")
+
 // New builds and starts a node. When it returns, the node's engines and listeners are open; Run
-// serves calls. After an error everything is closed again. New does not validate cfg.
+// serves calls. After an error everything is closed again. ctx bounds the start only: if it ends
+// first, New closes everything and returns an error that wraps ErrCanceled, unless closing failed.
+// New does not validate cfg.
 func New(ctx context.Context, cfg config.Config, opts ...Option) (*Server, error) {
 	var o options
 	for _, opt := range opts {
@@ -101,7 +111,11 @@ func New(ctx context.Context, cfg config.Config, opts ...Option) (*Server, error
 		// The engines are closed in order even if ctx has ended.
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer cancel()
-		return nil, errors.Join(err, s.done.Close(closing))
+		failed := s.done.Close(closing)
+		if ctx.Err() != nil && failed == nil {
+			return nil, fmt.Errorf("%w: %w", ErrCanceled, err)
+		}
+		return nil, errors.Join(err, failed)
 	}
 	return s, nil
 }
@@ -123,23 +137,22 @@ func (s *Server) build(ctx context.Context, o *options) error {
 	s.done.Push("telemetry", tel.Shutdown)
 	s.log = tel.Logger
 
-	if o.dev {
-		if err := s.devAuth(); err != nil {
-			return err
-		}
-	}
-	// The engines outlive ctx, which ends when the drain begins.
-	life := context.WithoutCancel(ctx)
 	open := openServe
 	if o.dev {
 		open = openDev
 	}
-	b, err := open(life, &s.cfg, s.log, &s.done)
+	b, err := open(ctx, &s.cfg, s.log, &s.done)
 	if err != nil {
 		return err
 	}
+	if o.dev {
+		// After the store was opened, whose lock guards the whole data directory.
+		if err := s.devAuth(o.devTLS); err != nil {
+			return err
+		}
+	}
 	s.notes, s.failed = b.notes, b.failed
-	if err := s.buildPipeline(life, b, tel, o.version); err != nil {
+	if err := s.buildPipeline(ctx, b, tel, o.version); err != nil {
 		return err
 	}
 	if err := s.listenOps(ctx, tel.OpsHandler(telemetry.Checks{
@@ -154,12 +167,13 @@ func (s *Server) build(ctx context.Context, o *options) error {
 	})); err != nil {
 		return err
 	}
-	return s.start(life)
+	return s.start(ctx)
 }
 
 // devAuth sets the key for tokens to the data directory's, unless one is configured, and creates
-// the dev token.
-func (s *Server) devAuth() error {
+// the dev token. With tls it also sets the certificate to the data directory's. It creates what the
+// data directory lacks.
+func (s *Server) devAuth(tls bool) error {
 	if s.cfg.Auth.HS256Secret == "" {
 		secret, err := devSecret(s.cfg.DataDir)
 		if err != nil {
@@ -168,6 +182,11 @@ func (s *Server) devAuth() error {
 		s.cfg.Auth.HS256Secret = config.Secret(secret)
 	}
 	var err error
+	if tls {
+		if s.cfg.TLS.Cert, s.cfg.TLS.Key, err = DevCertificate(s.cfg.DataDir, s.cfg.Listen); err != nil {
+			return err
+		}
+	}
 	s.devToken, err = devToken([]byte(s.cfg.Auth.HS256Secret.Reveal()))
 	return err
 }
@@ -175,6 +194,7 @@ func (s *Server) devAuth() error {
 // buildPipeline creates the writer, reader, feed, hub, work queues and API of a node on its
 // engines. It opens the API's listeners but starts nothing.
 func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.Telemetry, version string) error {
+	life := context.WithoutCancel(ctx) // of the metrics' callbacks, which outlive ctx
 	metrics, err := newPipelineMetrics(tel.Meters)
 	if err != nil {
 		return fmt.Errorf("make metrics: %w", err)
@@ -190,12 +210,12 @@ func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.
 	if err != nil {
 		return err
 	}
-	reader := message.NewReader(log, cache, id.Epoch, message.ReaderConfig{OnList: metrics.onList(ctx), Logger: s.log})
+	reader := message.NewReader(log, cache, id.Epoch, message.ReaderConfig{OnList: metrics.onList(life), Logger: s.log})
 	s.epoch = newEpochWatcher(b.store, id.Epoch, s.log)
 
 	nodes := b.bus.Nodes()
 	s.roster = cluster.NewRoster(cluster.RosterConfig{
-		Transport: nodes, Address: s.cfg.Listen, Store: id.Name(), Logger: s.log,
+		Transport: nodes, Store: id.Name(), Logger: s.log,
 		Probe: func(ctx context.Context) error { return cmp.Or(b.store.Ping(ctx), b.bus.Ping(ctx)) },
 	})
 	s.endpoint = cluster.NewEndpoint(s.roster, nodes, s.log)
@@ -208,18 +228,17 @@ func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.
 		HeartbeatInterval:    s.cfg.Limits.HeartbeatInterval,
 		MaxChannelsPerStream: s.cfg.Limits.ChannelsPerStream,
 		MaxStreamsPerSubject: s.cfg.Limits.StreamsPerSubject, MaxStreams: s.cfg.Limits.Streams,
-		Logger: s.log, Meter: tel.Meters.Meter(scope), OnDeliver: onDeliver(ctx, tel.Tracers, tel.Propagator),
+		Logger: s.log, Meter: tel.Meters.Meter(scope), OnDeliver: onDeliver(life, tel.Tracers, tel.Propagator),
 	}, b.bus, reader, rpc.Encoder{})
 
 	s.writer = message.NewWriter(b.store, id.Buckets, message.WriterConfig{
-		OnInsert: metrics.onInsert(ctx), Logger: s.log,
+		OnInsert: metrics.onInsert(life), Logger: s.log,
 	})
 	s.forwards = remote.NewWriter(s.endpoint, s.roster, s.writer, id.Buckets, remote.WriterConfig{
-		OnForward: metrics.onForward(ctx), Logger: s.log,
+		OnForward: metrics.onForward(life), Logger: s.log,
 	})
-	s.streams = remote.NewStreams(s.endpoint, s.hub)
 	access := channel.NewAccess(channel.AccessConfig{Store: b.channels})
-	s.streams.Guard(func(ctx context.Context, subject string, channelIDs []string) ([]string, error) {
+	s.streams = remote.NewStreams(s.endpoint, s.hub, func(ctx context.Context, subject string, channelIDs []string) ([]string, error) {
 		return access.Unreadable(ctx, &ident.Principal{Subject: subject}, channelIDs)
 	})
 	s.members = channel.NewWatcher(channel.WatcherConfig{Store: b.channels, Access: access, Subscriptions: s.hub, Logger: s.log})
@@ -385,7 +404,7 @@ func Restored(ctx context.Context, cfg config.Config) (string, error) {
 // RestoredDev is Restored for the data directory cfg.DataDir of a `parleyd dev`. It fails if that
 // server is running, because the server holds the directory's lock.
 func RestoredDev(ctx context.Context, cfg config.Config) (string, error) {
-	store, err := embedded.Open(cfg.DataDir+"/store", embedded.Config{Buckets: cfg.Buckets})
+	store, err := embedded.Open(devStoreDir(cfg.DataDir), embedded.Config{Buckets: cfg.Buckets})
 	return newEpoch(ctx, store, err)
 }
 

@@ -12,6 +12,15 @@ import (
 	"github.com/parleyhq/parley/server/internal/lifecycle/lifecycletest"
 )
 
+func TestConcurrentlyJoinsErrors(t *testing.T) {
+	t.Parallel()
+	one, two := errors.New("one"), errors.New("two")
+	err := concurrently(func() error { return one }, func() error { return nil }, func() error { return two })
+	if !errors.Is(err, one) || !errors.Is(err, two) {
+		t.Errorf("got %v", err)
+	}
+}
+
 type oneEpoch struct{}
 
 func (oneEpoch) StoredEpoch(context.Context) (string, error) { return "e1", nil }

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -46,22 +47,29 @@ func (c *devCmd) Run(ctx context.Context) error {
 		return err
 	}
 	cfg.Listen, cfg.OpsListen, cfg.DataDir = c.Listen, c.OpsListen, c.DataDir
-	if c.TLS {
-		if cfg.TLS.Cert, cfg.TLS.Key, err = server.DevCertificate(cfg.DataDir, cfg.Listen); err != nil {
-			return err
-		}
-	}
 	if c.Verbose {
 		cfg.Log.Level = "debug"
 	}
-	s, err := server.New(ctx, cfg, server.WithDev(), server.WithVersion(program.Version()))
+	dev := server.WithDev()
+	if c.TLS {
+		dev = server.WithDevTLS()
+	}
+	s, err := server.New(ctx, cfg, dev, server.WithVersion(program.Version()))
 	if err != nil {
-		return err
+		return ignoreCanceled(err)
 	}
 	if err := s.Banner(os.Stdout); err != nil {
-		return err
+		return errors.Join(err, s.Close(ctx))
 	}
 	return s.Run(ctx)
+}
+
+// ignoreCanceled returns nil for the error of a start that a signal canceled: it ended as asked.
+func ignoreCanceled(err error) error {
+	if errors.Is(err, server.ErrCanceled) {
+		return nil
+	}
+	return err
 }
 
 // serveOnly returns an error if environ has variables that parleyd dev would silently ignore: those
@@ -103,7 +111,7 @@ func (c *serveCmd) Run(ctx context.Context) error {
 	}
 	s, err := server.New(ctx, cfg, server.WithVersion(program.Version()))
 	if err != nil {
-		return err
+		return ignoreCanceled(err)
 	}
 	return s.Run(ctx)
 }

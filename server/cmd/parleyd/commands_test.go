@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -26,6 +28,37 @@ func TestDevRefusesOtherEngines(t *testing.T) {
 			strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// A dev server that can't write its banner is closed: the next one can lock its directory.
+func TestDevWithoutOutput(t *testing.T) {
+	closed, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	if err == nil {
+		err = closed.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout := os.Stdout
+	os.Stdout = closed
+	defer func() { os.Stdout = stdout }()
+	dev := devCmd{Listen: "127.0.0.1:0", OpsListen: "127.0.0.1:0", DataDir: filepath.Join(t.TempDir(), "data")}
+	for range 2 {
+		if err := dev.Run(t.Context()); !errors.Is(err, os.ErrClosed) {
+			t.Errorf("Run returned %v", err)
+		}
+	}
+}
+
+// A start that a signal cancels succeeds.
+func TestCanceledDev(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	dev := devCmd{Listen: "127.0.0.1:0", OpsListen: "127.0.0.1:0", DataDir: filepath.Join(t.TempDir(), "data"), TLS: true}
+	if err := dev.Run(ctx); err != nil {
+		t.Error(err)
 	}
 }
 

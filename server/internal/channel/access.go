@@ -111,7 +111,7 @@ func (a *Access) checkMember(ctx context.Context, p *ident.Principal, channelID 
 }
 
 // Unreadable returns the channels that ForRead refuses p because p is not a member, in the order
-// given. The error is Unavailable if this cannot be determined.
+// given. If this cannot be determined, the error is that of message.Unavailable.
 func (a *Access) Unreadable(ctx context.Context, p *ident.Principal, channelIDs []string) (unreadable []string, err error) {
 	unmanaged := make([]string, 0, len(channelIDs))
 	for _, id := range channelIDs {
@@ -174,18 +174,13 @@ func (a *Access) cachedMembersOnly(channelID string) (membersOnly, ok bool) {
 
 // knownOpen reports whether the cache has the channel as open. It does not read from the store.
 func (a *Access) knownOpen(channelID string) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	membersOnly, ok := a.membersOnly[channelID]
+	membersOnly, ok := a.cachedMembersOnly(channelID)
 	return ok && !membersOnly
 }
 
 // ensure reports whether a channel is members-only. It creates an open channel if there is none.
 func (a *Access) ensure(ctx context.Context, channelID string) (membersOnly bool, err error) {
-	a.mu.Lock()
-	membersOnly, ok := a.membersOnly[channelID]
-	a.mu.Unlock()
-	if ok {
+	if membersOnly, ok := a.cachedMembersOnly(channelID); ok {
 		return membersOnly, nil
 	}
 	done := a.flight.DoChan(channelID, func() (any, error) {
@@ -216,8 +211,7 @@ func (a *Access) ensure(ctx context.Context, channelID string) (membersOnly bool
 func (a *Access) cacheRow(row Row) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	makeRoom(a.membersOnly)
-	a.membersOnly[row.ChannelID] = row.MembersOnly
+	putBounded(a.membersOnly, row.ChannelID, row.MembersOnly)
 }
 
 // filterMembersOnly returns the members-only channels among channelIDs, in the order given.
@@ -285,8 +279,7 @@ func (a *Access) readNotMemberOf(ctx context.Context, userID string, channelIDs 
 			if _, ok := members[id]; !ok {
 				notMember = append(notMember, id)
 			} else if a.forgets == forgotten {
-				makeRoom(a.members)
-				a.members[membership{id, userID}] = began
+				putBounded(a.members, membership{id, userID}, began)
 			}
 		}
 		a.mu.Unlock()
@@ -295,18 +288,19 @@ func (a *Access) readNotMemberOf(ctx context.Context, userID string, channelIDs 
 	return notMember, nil
 }
 
-// makeRoom drops maxKnown/4 entries, any of them, from a map that has maxKnown or more.
-func makeRoom[K comparable, V any](m map[K]V) {
-	if len(m) < maxKnown {
-		return
-	}
-	drop := maxKnown / 4
-	for k := range m {
-		delete(m, k)
-		if drop--; drop == 0 {
-			break
+// putBounded sets m[key]. If the key is new and m has maxKnown entries, it first drops any
+// maxKnown/4 of them.
+func putBounded[K comparable, V any](m map[K]V, key K, value V) {
+	if _, ok := m[key]; !ok && len(m) >= maxKnown {
+		drop := maxKnown / 4
+		for k := range m {
+			delete(m, k)
+			if drop--; drop == 0 {
+				break
+			}
 		}
 	}
+	m[key] = value
 }
 
 // now returns the clock's time as stores keep it: in UTC, in whole milliseconds.

@@ -326,4 +326,13 @@ func TestCachesAreBounded(t *testing.T) {
 	if n := len(a.membersOnly); n > maxKnown || n < maxKnown/2 {
 		t.Errorf("%d channels remembered", n)
 	}
+	for i := 0; len(a.membersOnly) < maxKnown; i++ {
+		a.cacheRow(Row{ChannelID: fmt.Sprint("more", i)})
+	}
+	for id := range a.membersOnly {
+		a.cacheRow(Row{ChannelID: id}) // a known one needs no room
+	}
+	if n := len(a.membersOnly); n != maxKnown {
+		t.Errorf("%d channels remembered after all were cached again, want %d", n, maxKnown)
+	}
 }

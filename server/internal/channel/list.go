@@ -2,6 +2,7 @@ package channel
 
 import (
 	"context"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 
@@ -194,12 +195,5 @@ func (s *Service) addLastMessages(ctx context.Context, p *ident.Principal, mine 
 
 // hasAnyCapability reports whether the token grants any capability for the channel.
 func hasAnyCapability(p *ident.Principal, channelID string) bool {
-	for _, action := range [...]ident.Action{
-		ident.Subscribe, ident.History, ident.Send, ident.Moderate, ident.SendAs, ident.Manage,
-	} {
-		if p.Can(action, channelID) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(ident.ChannelActions, func(a ident.Action) bool { return p.Can(a, channelID) })
 }

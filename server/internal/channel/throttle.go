@@ -36,7 +36,6 @@ func (t *throttle) take(k membership, now time.Time) bool {
 		}
 		t.swept = now
 	}
-	makeRoom(t.taken)
-	t.taken[k] = now
+	putBounded(t.taken, k, now)
 	return true
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
 
 	clusterv1 "github.com/parleyhq/parley/internal/gen/parley/cluster/v1"
 	"github.com/parleyhq/parley/server/internal/cluster"
@@ -102,9 +103,17 @@ func TestCallReturnsTheAnswerOrTheFault(t *testing.T) {
 		t.Errorf("%d errors are logged: %s", n, b.log.String())
 	}
 	// A request that B can't decode.
+	b.log.Reset()
 	answer, err := net.Link().Request(t.Context(), nodeB, echo.Name, []byte{0xff})
-	if err != nil || len(answer) == 0 {
-		t.Errorf("a garbled request: %v, %v", answer, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var reply clusterv1.Reply
+	if err := proto.Unmarshal(answer, &reply); err != nil || reply.GetFault().GetReason() != string(fault.InternalError) {
+		t.Errorf("a garbled request: %v, %v", &reply, err)
+	}
+	if n := strings.Count(b.log.String(), "call from another node failed"); n != 1 {
+		t.Errorf("%d errors are logged for a garbled request: %s", n, b.log.String())
 	}
 }
 

@@ -1,9 +1,6 @@
 package cluster
 
-import (
-	"crypto/rand"
-	"time"
-)
+import "crypto/rand"
 
 // IDLen is the length of a node id in bytes.
 const IDLen = 13
@@ -19,19 +16,4 @@ func StreamNode(streamID string) string {
 		return ""
 	}
 	return streamID[len(streamID)-IDLen:]
-}
-
-// Node describes a node of the fleet as this node sees it.
-type Node struct {
-	// ID is created when the node starts.
-	ID string
-	// Able is true if the node's probe of its store and NATS has passed recently, according to its
-	// last announcement.
-	Able bool
-	// Address is the API's address as the node knows it. Started is when it started, by its own
-	// clock. Both are for display only.
-	Address string
-	Started time.Time
-	// LastAnnounced is when the node last announced itself, by this node's clock.
-	LastAnnounced time.Time
 }

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -44,8 +43,6 @@ type RosterConfig struct {
 	// Probe returns nil if this node can work: its store and NATS answer. It is called about every 500
 	// ms and must return once ctx ends, after 1 s. Nil means always able.
 	Probe func(ctx context.Context) error
-	// Address is the API's address, for display only.
-	Address string
 	// Store names the store that this node uses. Announcements of nodes with another store are
 	// ignored.
 	Store string
@@ -62,12 +59,11 @@ type RosterConfig struct {
 //
 // Safe for concurrent use.
 type Roster struct {
-	id, address string
-	store       string
-	started     time.Time
-	transport   Transport
-	probe       func(ctx context.Context) error
-	log         *slog.Logger
+	id        string
+	store     string
+	transport Transport
+	probe     func(ctx context.Context) error
+	log       *slog.Logger
 
 	// view holds what Owner and Owns need, so that they take no lock.
 	view atomic.Pointer[view]
@@ -76,7 +72,7 @@ type Roster struct {
 
 	mu sync.Mutex // guards the fields below
 	// peers holds the other live nodes by id.
-	peers map[string]Node
+	peers map[string]peer
 	// draining maps the ids of leaving nodes to the time of their last announcement. They work on
 	// no bucket but still answer calls about what they hold.
 	draining map[string]time.Time
@@ -86,6 +82,14 @@ type Roster struct {
 	lastProbePassed time.Time
 	leaving         bool
 	changed         chan struct{}
+}
+
+// peer is another live node.
+type peer struct {
+	// able is true if the node's probe has passed recently, according to its last announcement.
+	able bool
+	// lastAnnounced is when the node last announced itself, by this node's clock.
+	lastAnnounced time.Time
 }
 
 // view is a snapshot of the nodes that share the work. It is immutable.
@@ -101,8 +105,8 @@ type view struct {
 // NewRoster creates a Roster. Until Start it knows only this node and assigns it no work.
 func NewRoster(config RosterConfig) *Roster {
 	r := &Roster{
-		id: cmp.Or(config.ID, NewID()), address: config.Address, store: config.Store, started: time.Now(), transport: config.Transport,
-		probe: config.Probe, log: cmp.Or(config.Logger, slog.Default()), peers: make(map[string]Node),
+		id: cmp.Or(config.ID, NewID()), store: config.Store, transport: config.Transport,
+		probe: config.Probe, log: cmp.Or(config.Logger, slog.Default()), peers: make(map[string]peer),
 		draining: make(map[string]time.Time), changed: make(chan struct{}),
 	}
 	if r.probe == nil {
@@ -164,17 +168,6 @@ func (r *Roster) forget() {
 	r.update(time.Now(), false)
 }
 
-// Nodes returns the live nodes, including this one, sorted by id.
-func (r *Roster) Nodes() []Node {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	now := time.Now()
-	nodes := append(slices.Collect(maps.Values(r.peers)),
-		Node{ID: r.id, Able: r.able(now), Address: r.address, Started: r.started, LastAnnounced: now})
-	slices.SortFunc(nodes, func(a, b Node) int { return strings.Compare(a.ID, b.ID) })
-	return nodes
-}
-
 // Alive implements Peers.
 func (r *Roster) Alive(node string) bool {
 	r.mu.Lock()
@@ -197,8 +190,8 @@ func (r *Roster) Others() []string {
 func (r *Roster) RecentlyAble(node string, within time.Duration) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	peer, ok := r.peers[node]
-	return ok && peer.Able && time.Since(peer.LastAnnounced) <= within
+	p, ok := r.peers[node]
+	return ok && p.able && time.Since(p.lastAnnounced) <= within
 }
 
 // Owner returns the home of a bucket's writes: the able node that rendezvous hashing chooses. If no
@@ -255,8 +248,8 @@ func (r *Roster) update(now time.Time, ticked bool) {
 			able = append(able, id)
 		}
 	}
-	for id, peer := range r.peers {
-		take(id, peer.Able)
+	for id, p := range r.peers {
+		take(id, p.able)
 	}
 	if v.ready {
 		take(r.id, r.able(now))
@@ -301,7 +294,7 @@ func (r *Roster) tick(now time.Time) {
 		clear(r.draining)
 		r.listeningSince = now
 	}
-	maps.DeleteFunc(r.peers, func(_ string, n Node) bool { return now.Sub(n.LastAnnounced) > forgetAfter })
+	maps.DeleteFunc(r.peers, func(_ string, p peer) bool { return now.Sub(p.lastAnnounced) > forgetAfter })
 	maps.DeleteFunc(r.draining, func(_ string, heard time.Time) bool { return now.Sub(heard) > forgetAfter })
 	r.update(now, true)
 }
@@ -310,7 +303,7 @@ func (r *Roster) tick(now time.Time) {
 func (r *Roster) announce() {
 	r.mu.Lock()
 	announcement := &clusterv1.Announcement{
-		NodeId: r.id, Able: r.able(time.Now()), Leaving: r.leaving, StartedMs: r.started.UnixMilli(), Address: r.address, Store: r.store,
+		NodeId: r.id, Able: r.able(time.Now()), Leaving: r.leaving, Store: r.store,
 	}
 	r.mu.Unlock()
 	payload, err := proto.Marshal(announcement)
@@ -341,10 +334,7 @@ func (r *Roster) onAnnouncement(payload []byte) {
 		r.draining[announcement.GetNodeId()] = now
 	} else {
 		delete(r.draining, announcement.GetNodeId())
-		r.peers[announcement.GetNodeId()] = Node{
-			ID: announcement.GetNodeId(), Able: announcement.GetAble(), Address: announcement.GetAddress(),
-			Started: time.UnixMilli(announcement.GetStartedMs()).UTC(), LastAnnounced: now,
-		}
+		r.peers[announcement.GetNodeId()] = peer{able: announcement.GetAble(), lastAnnounced: now}
 	}
 	r.update(now, false)
 }

@@ -32,7 +32,7 @@ func join(t *testing.T, net *clustertest.Net) *member {
 	t.Helper()
 	m := &member{link: net.Link()}
 	m.Roster = cluster.NewRoster(cluster.RosterConfig{
-		Transport: m.link, Address: "here:1",
+		Transport: m.link,
 		Probe: func(ctx context.Context) error {
 			switch m.sick.Load() {
 			case 1:
@@ -98,14 +98,13 @@ func TestNodesShareBuckets(t *testing.T) {
 			if n := count(owners, m.ID()); n < testBuckets/3/3 {
 				t.Errorf("%s has %d of %d buckets", m.ID(), n, testBuckets)
 			}
-			nodes := m.Nodes()
-			if len(nodes) != 3 {
-				t.Fatalf("%s knows %v", m.ID(), nodes)
+			others := m.Others()
+			if len(others) != 2 {
+				t.Fatalf("%s knows %v", m.ID(), others)
 			}
-			for _, n := range nodes {
-				if !n.Able || n.Address != "here:1" || !m.Alive(n.ID) || time.Since(n.LastAnnounced) > cluster.AnnounceEvery ||
-					time.Since(n.Started).Abs() > 2*time.Second {
-					t.Errorf("%s knows %+v", m.ID(), n)
+			for _, n := range others {
+				if !m.Alive(n) || !m.RecentlyAble(n, cluster.AnnounceEvery) {
+					t.Errorf("%s does not know that %s is able", m.ID(), n)
 				}
 			}
 		}
@@ -358,8 +357,8 @@ func TestInvalidAnnouncementIsIgnored(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if nodes := m.Nodes(); len(nodes) != 1 || count(shares(t, m), m.ID()) != testBuckets {
-			t.Errorf("it knows %v", nodes)
+		if others := m.Others(); len(others) != 0 || count(shares(t, m), m.ID()) != testBuckets {
+			t.Errorf("it knows %v", others)
 		}
 	})
 }
@@ -368,7 +367,7 @@ func TestRosterThatNeverStarted(t *testing.T) {
 	t.Parallel()
 	r := cluster.NewRoster(cluster.RosterConfig{ID: "ME", Transport: clustertest.NewNet().Link()})
 	lifecycletest.Stop(t, r)
-	if r.Owns(1) || r.Owner(1) != "ME" || r.ID() != "ME" || !r.Alive("ME") || len(r.Nodes()) != 1 {
+	if r.Owns(1) || r.Owner(1) != "ME" || r.ID() != "ME" || !r.Alive("ME") || len(r.Others()) != 0 {
 		t.Error("a node that never started has work")
 	}
 }

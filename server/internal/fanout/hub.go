@@ -102,14 +102,14 @@ func (h *Hub) Open(subject string, expires time.Time) (*Stream, error) {
 	return s, nil
 }
 
-// Stream returns a live stream of subject. It fails with STREAM_NOT_FOUND alike if the id is
-// unknown, the stream is another subject's, or it has ended.
-func (h *Hub) Stream(id, subject string) (*Stream, error) {
-	s, ok := h.streams.Find(id, subject)
-	if !ok || s.ended() {
-		return nil, stream.NotFound()
+// Update calls Stream.Update for a live stream of subject. It fails with STREAM_NOT_FOUND alike if
+// the id is unknown, the stream is another subject's, or it has ended.
+func (h *Hub) Update(streamID, subject string, add []Position, remove []string) error {
+	s, ok := h.streams.Find(streamID, subject)
+	if !ok {
+		return stream.NotFound()
 	}
-	return s, nil
+	return s.Update(add, remove)
 }
 
 // Drain refuses new streams and ends the existing ones. Each stream's Next returns the queued

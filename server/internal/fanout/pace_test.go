@@ -52,7 +52,7 @@ func TestSlowConsumer(t *testing.T) {
 				if err := slow.Add([]Position{live("x")}); err == nil {
 					t.Fatal("a cut stream took a channel")
 				}
-				_, err = r.hub.Stream(slow.ID(), "ann")
+				err = r.hub.Update(slow.ID(), "ann", nil, nil)
 				failure(t, err, fault.NotFound, fault.StreamNotFound)
 				r.send("c")
 				equal(t, r.read(quick)["c"], want("", 207, 207))

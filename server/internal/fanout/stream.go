@@ -23,6 +23,17 @@ type Position struct {
 	Exempt bool
 }
 
+// NotExempt returns the ids of the channels for which the subscriber must be a member if they are
+// members-only. It may repeat an id.
+func NotExempt(positions []Position) (channelIDs []string) {
+	for _, p := range positions {
+		if !p.Exempt {
+			channelIDs = append(channelIDs, p.ChannelID)
+		}
+	}
+	return channelIDs
+}
+
 // Stream is one client's stream of frames with the events of its channels. Only one goroutine may
 // call Next; the other methods may be called concurrently.
 type Stream struct {
@@ -269,13 +280,6 @@ func (s *Stream) fail(cause *fault.Error) {
 	s.core.End(cause)
 	s.queue, s.behind, s.notes = nil, nil, nil
 	s.liveEvents, s.liveBytes = 0, 0
-}
-
-// ended reports whether the stream has ended, even if Next has not returned the end yet.
-func (s *Stream) ended() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.core.Ended()
 }
 
 // drain lets Next return the queued frames and the reconnect advice, and then ends the stream.

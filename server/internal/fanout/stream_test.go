@@ -212,19 +212,18 @@ func TestStreamIsBoundToSubject(t *testing.T) {
 	if id := setup(t, Config{Node: "node-1"}).open().ID(); len(id) != 32 || id[26:] != "node-1" {
 		t.Errorf("of a named node: id %q", id)
 	}
-	got, err := r.hub.Stream(s.ID(), "ann")
-	if err != nil || got != s {
+	if err := r.hub.Update(s.ID(), "ann", nil, nil); err != nil {
 		t.Fatalf("own stream: %v", err)
 	}
-	_, another := r.hub.Stream(s.ID(), "bob")
-	_, unknown := r.hub.Stream("nope", "ann")
+	another := r.hub.Update(s.ID(), "bob", nil, nil)
+	unknown := r.hub.Update("nope", "ann", nil, nil)
 	s.Close()
-	_, closed := r.hub.Stream(s.ID(), "ann")
+	closed := r.hub.Update(s.ID(), "ann", nil, nil)
 	for _, err := range []error{another, unknown, closed} {
 		equal(t, *failure(t, err, fault.NotFound, fault.StreamNotFound), *stream.NotFound())
 	}
 	failure(t, s.Add(nil), fault.NotFound, fault.StreamNotFound)
-	_, err = s.Next(t.Context())
+	_, err := s.Next(t.Context())
 	failure(t, err, fault.NotFound, fault.StreamNotFound)
 }
 

@@ -237,6 +237,13 @@ func TestStack(t *testing.T) {
 	if err := stack.Start(t.Context(), "failing", failing); !errors.Is(err, errProvoked) {
 		t.Errorf("Start returned %v", err)
 	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	unstarted := &service{}
+	if err := stack.Start(ended, "unstarted", unstarted); !errors.Is(err, context.Canceled) {
+		t.Errorf("Start returned %v after its context had ended", err)
+	}
+	unstarted.want(t)
 	stack.Push("listener", s.noting("listener", nil))
 	var all sync.WaitGroup
 	for range 4 {

@@ -27,8 +27,11 @@ func (s *Stack) Push(name string, fn func(ctx context.Context) error) {
 }
 
 // Start starts a service and pushes its Stop. If the service fails to start, Start returns its
-// error and pushes nothing.
+// error and pushes nothing. If ctx has ended, Start returns ctx's error and starts nothing.
 func (s *Stack) Start(ctx context.Context, name string, service Service) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("start %s: %w", name, err)
+	}
 	if err := service.Start(ctx); err != nil {
 		return err
 	}

@@ -8,7 +8,8 @@ import (
 
 // Access checks what the capabilities of the caller's token do not decide: a members-only channel
 // also requires a membership or the capability `manage`. Its errors are PermissionDenied with
-// NotMember, and Unavailable if access cannot be determined. It is safe for concurrent use.
+// NotMember and, if access cannot be determined, those of the function Unavailable. It is safe for
+// concurrent use.
 type Access interface {
 	// ForSend returns nil if p may send to the channel. It creates the row of an open channel if the
 	// channel has none.
@@ -17,16 +18,6 @@ type Access interface {
 	// that does not exist counts as open, and is not created.
 	ForRead(ctx context.Context, p *ident.Principal, channelID string) error
 }
-
-// OpenAccess is an Access for channels that are all open and have no rows. It serves tests and
-// programs without members.
-type OpenAccess struct{}
-
-// ForSend implements Access. It always returns nil.
-func (OpenAccess) ForSend(context.Context, *ident.Principal, string) error { return nil }
-
-// ForRead implements Access. It always returns nil.
-func (OpenAccess) ForRead(context.Context, *ident.Principal, string) error { return nil }
 
 // Appender appends drafts, which are entries without a seq, to their logs. *Writer implements it;
 // see Writer.Append.

@@ -13,6 +13,13 @@ import (
 	"github.com/parleyhq/parley/server/internal/ident"
 )
 
+// openAccess is an Access for channels that are all open and have no rows.
+type openAccess struct{}
+
+func (openAccess) ForSend(context.Context, *ident.Principal, string) error { return nil }
+
+func (openAccess) ForRead(context.Context, *ident.Principal, string) error { return nil }
+
 // fakeAccess refuses the channels whose id begins with refused, and records the calls.
 type fakeAccess struct {
 	refused string
@@ -53,7 +60,7 @@ func TestEveryCallChecksAccess(t *testing.T) {
 	t.Parallel()
 	b := setupRead(t)
 	access := &fakeAccess{refused: "c"}
-	b.svc.access = OpenAccess{}
+	b.svc.access = openAccess{}
 	m := b.sends(t, 1)[0]
 	b.svc.access = access
 	mod := ident.NewContext(t.Context(), &ident.Principal{Subject: "alice", Channels: []ident.Capability{

@@ -6,8 +6,8 @@ import "context"
 // writes it; this package reads it. It is safe for concurrent use.
 type Cache interface {
 	// Page returns the cached entries of a range, all read at one moment. It ignores
-	// Range.MessagesOnly and MaxBytes. If the cache holds no entries of the channel, it returns a zero
-	// page and no error.
+	// Range.MaxBytes. If the cache holds no entries of the channel, it returns a zero page and no
+	// error.
 	Page(ctx context.Context, channelID string, r Range) (CachedPage, error)
 }
 

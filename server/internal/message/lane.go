@@ -379,9 +379,7 @@ func (it *item) targetID() string {
 func checkChange(it *item, target *Entry) (out Outcome, refused bool) {
 	switch {
 	case target == nil:
-		err := fault.New(fault.NotFound, fault.MessageNotFound, "the channel has no message with this msg_id")
-		err.Field = "msg_id"
-		return Outcome{Err: err}, true
+		return Outcome{Err: notFound()}, true
 	case target.FromID != it.FromID && !it.AnySender:
 		return Outcome{Err: fault.New(fault.PermissionDenied, fault.NotSender, "the message was sent by another user")}, true
 	case target.Status == StatusRecalled && it.Kind == KindRecall:

@@ -77,9 +77,6 @@ func NewReader(log LogReader, cache Cache, epoch string, cfg ReaderConfig) *Read
 	return &Reader{log: log, cache: cache, epoch: epoch, cfg: cfg, heads: heads{log: log}}
 }
 
-// Epoch returns the epoch of every log.
-func (r *Reader) Epoch() string { return r.epoch }
-
 // ObserveSeq records that the channel's log reaches at least seq. Later lists do not take an
 // earlier entry for the end of the log.
 func (r *Reader) ObserveSeq(channelID string, seq int64) { r.heads.observe(channelID, seq) }
@@ -219,9 +216,9 @@ func (r *Reader) walk(ctx context.Context, q pageRange, head int64, read readFun
 	return res, nil
 }
 
-// readCache reads entries from the cache. If the cache cannot serve the whole range up to head, it
-// fails with errNotCached, or with errCacheBehind, which wraps it.
-func (r *Reader) readCache(ctx context.Context, channelID string, rg Range, head int64) ([]Entry, error) {
+// readCache reads entries from the cache. If the cache cannot serve the range up to the seq reach,
+// it fails with errNotCached, or with errCacheBehind, which wraps it.
+func (r *Reader) readCache(ctx context.Context, channelID string, rg Range, reach int64) ([]Entry, error) {
 	if r.cache == nil {
 		return nil, errNotCached
 	}
@@ -234,9 +231,9 @@ func (r *Reader) readCache(ctx context.Context, channelID string, rg Range, head
 		return nil, errNotCached
 	case p.Epoch != r.epoch:
 		return nil, errNotCached
-	case p.Newest < head && p.Oldest <= rg.After+1:
+	case p.Newest < reach && p.Oldest <= rg.After+1:
 		return nil, errCacheBehind
-	case p.Newest < head:
+	case p.Newest < reach:
 		return nil, errNotCached
 	}
 	entries := make([]Entry, len(p.Entries))
@@ -245,15 +242,15 @@ func (r *Reader) readCache(ctx context.Context, channelID string, rg Range, head
 		entries[i] = Entry{Kind: c.Kind, TargetSeq: c.TargetSeq, Message: c.Message}
 		entries[i].ChannelID, entries[i].Seq, entries[i].Count = channelID, c.Seq, c.Count
 	}
-	if !dense(entries, rg, head) {
+	if !dense(entries, rg, reach) {
 		return nil, errNotCached
 	}
 	return entries, nil
 }
 
-// readStore reads entries from the store. It retries until the result reaches head or
-// StoreTimeout ends.
-func (r *Reader) readStore(ctx context.Context, channelID string, rg Range, head int64) ([]Entry, error) {
+// readStore reads entries from the store. It retries until the result has the range up to the seq
+// reach, or StoreTimeout ends.
+func (r *Reader) readStore(ctx context.Context, channelID string, rg Range, reach int64) ([]Entry, error) {
 	bounded, cancel := context.WithTimeoutCause(ctx, r.cfg.StoreTimeout, errStoreBehind)
 	defer cancel()
 	entries, err := backoff.Retry(bounded, func() ([]Entry, error) {
@@ -261,7 +258,7 @@ func (r *Reader) readStore(ctx context.Context, channelID string, rg Range, head
 		if err != nil {
 			return nil, backoff.Permanent(err)
 		}
-		if !dense(entries, rg, head) {
+		if !dense(entries, rg, reach) {
 			return nil, errStoreBehind
 		}
 		if err := r.applyChanges(ctx, channelID, entries); err != nil {
@@ -314,13 +311,13 @@ func (r *Reader) applyChanges(ctx context.Context, channelID string, entries []E
 // errStoreBehind is the fault of a store whose reads do not reach entries that are known to exist.
 var errStoreBehind = fault.New(fault.Unavailable, fault.StoreUnavailable, "the store is behind; retry")
 
-// dense reports whether entries have every seq of the range up to head, without a gap from the
+// dense reports whether entries have every seq of the range up to reach, without a gap from the
 // start (the upper end if rg.Desc). They may end earlier only because of rg.Limit or rg.MaxBytes.
-// rg.Before is at most head+1.
-func dense(entries []Entry, rg Range, head int64) bool {
-	last := min(rg.Before-1, head)
+// rg.Before is at most reach+1.
+func dense(entries []Entry, rg Range, reach int64) bool {
+	last := min(rg.Before-1, reach)
 	if rg.Before == 0 {
-		last = head
+		last = reach
 	}
 	if rg.After >= last {
 		return true
@@ -403,9 +400,7 @@ func (r *Reader) message(ctx context.Context, channelID, msgID string, atLeast i
 		case last && ok:
 			return Message{}, fault.New(fault.Unavailable, fault.StoreUnavailable, "the store is behind; retry")
 		case last:
-			f := fault.New(fault.NotFound, fault.MessageNotFound, "the channel has no message with this msg_id")
-			f.Field = "msg_id"
-			return Message{}, f
+			return Message{}, notFound()
 		}
 		// A read may lag, but not if it follows a linearizable read of the head.
 		if _, err := r.heads.get(ctx, channelID, 0); err != nil {

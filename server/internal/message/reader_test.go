@@ -69,7 +69,7 @@ func setupRead(t *testing.T) *readBundle {
 	b := &readBundle{store: newFakeStore(), cache: &fakeCache{}}
 	b.writer = startWriter(t, b.store, WriterConfig{})
 	b.reader = NewReader(b.store, b.cache, testEpoch, ReaderConfig{StoreTimeout: 200 * time.Millisecond})
-	b.svc = NewService(b.writer, b.reader, Identity{Secret: []byte("secret")}, OpenAccess{})
+	b.svc = NewService(b.writer, b.reader, Identity{Secret: []byte("secret")}, openAccess{})
 	b.ctx = as(t, "alice")
 	return b
 }
@@ -193,7 +193,7 @@ func TestPageTokensAreBound(t *testing.T) {
 			t.Errorf("%s: %v, want %s", name, err, tc.want)
 		}
 	}
-	other := NewService(b.writer, NewReader(b.store, nil, "e2", ReaderConfig{}), Identity{Secret: []byte("secret")}, OpenAccess{})
+	other := NewService(b.writer, NewReader(b.store, nil, "e2", ReaderConfig{}), Identity{Secret: []byte("secret")}, openAccess{})
 	if _, err := other.List(b.ctx, ListQuery{ChannelID: "c", PageSize: 2, PageToken: tok}); !fault.Is(err, fault.Resync) {
 		t.Errorf("a token of another epoch: %v, want %s", err, fault.Resync)
 	}
@@ -289,13 +289,13 @@ func TestLaggingStoreIsRetried(t *testing.T) {
 	b.cache = nil
 	lag := &laggingLog{fakeStore: b.store, until: 3}
 	r := NewReader(lag, nil, testEpoch, ReaderConfig{StoreTimeout: time.Second})
-	svc := NewService(b.writer, r, Identity{}, OpenAccess{})
+	svc := NewService(b.writer, r, Identity{}, openAccess{})
 	p, err := svc.List(b.ctx, ListQuery{ChannelID: "c"})
 	if err != nil || len(p.Messages) != 4 {
 		t.Fatalf("list: %v, %v", seqs(p), err)
 	}
 	lag = &laggingLog{fakeStore: b.store, until: math.MaxInt}
-	svc = NewService(b.writer, NewReader(lag, nil, testEpoch, ReaderConfig{StoreTimeout: 50 * time.Millisecond}), Identity{}, OpenAccess{})
+	svc = NewService(b.writer, NewReader(lag, nil, testEpoch, ReaderConfig{StoreTimeout: 50 * time.Millisecond}), Identity{}, openAccess{})
 	if _, err := svc.List(b.ctx, ListQuery{ChannelID: "c"}); !fault.Is(err, fault.StoreUnavailable) {
 		t.Fatalf("a store that stays behind: %v, want %s", err, fault.StoreUnavailable)
 	}

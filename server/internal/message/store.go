@@ -10,11 +10,6 @@ import (
 	"time"
 )
 
-// ErrUnknownOutcome is the error of an insert whose outcome is unknown: entries may have been
-// stored. Every error of Insert that is neither a *ConflictError nor ErrNotStored has this meaning;
-// adapters wrap ErrUnknownOutcome where they can.
-var ErrUnknownOutcome = errors.New("outcome unknown")
-
 // ErrNotStored is the error of an insert that did not store the entries after the first n, the
 // count that Insert returns: the store refused them or was not reached, and they cannot be stored
 // later.
@@ -75,8 +70,6 @@ type Range struct {
 	// MaxBytes ends the result after the entry with which the total size of contents exceeds it; 0
 	// means no limit.
 	MaxBytes int
-	// MessagesOnly omits edits and recalls.
-	MessagesOnly bool
 }
 
 // LogWriter is the part of a store that the Writer uses. All methods may be called concurrently,

@@ -276,11 +276,9 @@ func (r *request) fail(cause error, stopping bool) {
 		switch {
 		case r.maybeStored || r.inFlight || it.stored:
 			r.maybeStored = true // items after one of unknown outcome are unknown too
-			err = fault.Wrap(cause, fault.Unavailable, fault.OutcomeUnknown,
-				"the outcome is unknown, the entry may have been stored; retry with the same client_msg_id")
+			err = OutcomeUnknown(cause)
 		case !first:
-			err = fault.Wrap(cause, fault.Aborted, fault.BatchAborted,
-				"not stored because an earlier item of the same channel failed; retry")
+			err = BatchAborted(cause)
 		case stopping:
 			err = fault.Wrap(cause, fault.Unavailable, fault.ShuttingDown, "the server is shutting down; nothing was stored")
 		case errors.Is(cause, context.DeadlineExceeded) || errors.Is(cause, context.Canceled):

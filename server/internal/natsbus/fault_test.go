@@ -30,7 +30,7 @@ func TestBusSurvivesNATSOutage(t *testing.T) {
 	for round := range int64(2) {
 		server.Stop()
 		testkit.Eventually(t, patience, func() error {
-			if bus.Connected() || bus.Ping(t.Context()) == nil {
+			if bus.nc.IsConnected() || bus.Ping(t.Context()) == nil {
 				return errors.New("still connected")
 			}
 			return nil

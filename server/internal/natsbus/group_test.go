@@ -128,7 +128,7 @@ func TestLastPublished(t *testing.T) {
 	}
 	server.Stop()
 	testkit.Eventually(t, patience, func() error {
-		if bus.Connected() {
+		if bus.nc.IsConnected() {
 			return errors.New("still connected")
 		}
 		return nil

@@ -92,7 +92,8 @@ type Bus struct {
 
 // Connect connects to NATS and creates the stream if needed. If NATS does not answer within
 // Config.ConnectWait, it still returns a Bus, which keeps trying forever: a node must start and
-// accept messages without NATS. An error means that the configuration can't work.
+// accept messages without NATS. An error means that the configuration can't work, or that ctx has
+// ended.
 func Connect(ctx context.Context, config Config) (*Bus, error) {
 	if config.Buckets < 1 {
 		return nil, errors.New("connect to NATS: Config.Buckets must be at least 1")
@@ -116,7 +117,10 @@ func Connect(ctx context.Context, config Config) (*Bus, error) {
 		return nil, fmt.Errorf("connect to NATS: %w", err)
 	}
 	err = b.createStream(ctx)
-	if errors.Is(err, errForeignStream) {
+	if ctx.Err() != nil {
+		err = ctx.Err()
+	}
+	if errors.Is(err, errForeignStream) || ctx.Err() != nil {
 		nc.Close()
 		return nil, fmt.Errorf("connect to NATS: %w", err)
 	}
@@ -230,10 +234,6 @@ func (b *Bus) OnReconnect(fn func()) {
 	defer b.mu.Unlock()
 	b.onPossibleLoss = append(b.onPossibleLoss, fn)
 }
-
-// Connected reports whether the client believes to be connected. A connection that died silently is
-// noticed within 15 s.
-func (b *Bus) Connected() bool { return b.nc.IsConnected() }
 
 // Ping waits for an answer from NATS, for at most 5 s.
 func (b *Bus) Ping(ctx context.Context) error {

@@ -110,7 +110,7 @@ func TestRequestWithoutNATSFailsAtOnce(t *testing.T) {
 	}
 	broker.Stop()
 	testkit.Eventually(t, patience, func() error {
-		if a.Connected() || b.Connected() {
+		if a.nc.IsConnected() || b.nc.IsConnected() {
 			return errors.New("still connected")
 		}
 		return nil

@@ -3,7 +3,6 @@ package natsbus
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -11,6 +10,13 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/parleyhq/parley/server/internal/lifecycle"
+)
+
+const (
+	// readyWait bounds the wait for an Embedded that starts. During the wait the context is checked
+	// every readyPoll.
+	readyWait = 15 * time.Second
+	readyPoll = 100 * time.Millisecond
 )
 
 // Embedded is a NATS server in this process, reachable only from this process. `parleyd dev` uses
@@ -34,7 +40,7 @@ func NewEmbedded(dir string, logger *slog.Logger) *Embedded {
 
 // Start starts the server and blocks until it accepts connections. See lifecycle.Service.
 func (e *Embedded) Start(ctx context.Context) error {
-	return e.life.Start(ctx, func(_ context.Context, run *lifecycle.Run) error {
+	return e.life.Start(ctx, func(ctx context.Context, run *lifecycle.Run) error {
 		s, err := server.NewServer(&server.Options{
 			ServerName: "parleyd", DontListen: true, JetStream: true, StoreDir: e.dir, SyncInterval: time.Second,
 			MaxPayload: 8 << 20, NoSigs: true,
@@ -49,12 +55,25 @@ func (e *Embedded) Start(ctx context.Context) error {
 			return nil
 		})
 		s.Start()
-		if !s.ReadyForConnections(15 * time.Second) {
-			return errors.New("start the NATS server: it is not ready for connections")
+		if err := awaitReady(ctx, s.ReadyForConnections); err != nil {
+			return fmt.Errorf("start the NATS server: it is not ready for connections: %w", err)
 		}
 		e.server = s
 		return nil
 	})
+}
+
+// awaitReady blocks until ready returns true. ready blocks for up to the given time. awaitReady
+// returns ctx's error if ctx ends, or DeadlineExceeded after readyWait.
+func awaitReady(ctx context.Context, ready func(within time.Duration) bool) error {
+	ctx, cancel := context.WithTimeout(ctx, readyWait)
+	defer cancel()
+	for !ready(readyPoll) {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Stop stops the server and blocks until its files are closed, even if ctx ends.

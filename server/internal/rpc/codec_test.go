@@ -56,7 +56,7 @@ func frames() map[string]struct {
 		frame *frame
 		want  *parleyv1.SubscribeResponse
 	}
-	cfg := DefaultConfig()
+	cfg := testConfig()
 	return map[string]row{
 		"events": {
 			frameOf(&fanout.Frame{Pieces: [][]byte{

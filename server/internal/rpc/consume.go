@@ -14,6 +14,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/fault"
 	"github.com/parleyhq/parley/server/internal/ident"
 	"github.com/parleyhq/parley/server/internal/queue"
+	"github.com/parleyhq/parley/server/internal/rpc/intercept"
 )
 
 // frameBytes bounds the deliveries of one frame of Consume in bytes. A single delivery may be
@@ -51,7 +52,11 @@ func (c HubConsumers) Open(ctx context.Context, r queue.OpenRequest) (ConsumerSt
 func (s *queueService) Consume(
 	ctx context.Context, req *parleyv1.ConsumeRequest, stream *connect.ServerStream[parleyv1.ConsumeResponse],
 ) error {
-	session, err := s.open(ctx, req)
+	p, err := ident.Caller(ctx)
+	if err != nil {
+		return err
+	}
+	session, err := s.open(ctx, p, req)
 	if err != nil {
 		return err
 	}
@@ -63,12 +68,10 @@ func (s *queueService) Consume(
 	return writeFrames(ctx, out, session, writeConsumeFrame)
 }
 
-// open opens a consumer session of the calling user. The caller of open must close it.
-func (s *queueService) open(ctx context.Context, req *parleyv1.ConsumeRequest) (ConsumerStream, error) { //nolint:ireturn // as Consumers
-	p, err := ident.Caller(ctx)
-	if err != nil {
-		return nil, err
-	}
+// open opens a consumer session of p. The caller of open must close it.
+//
+//nolint:ireturn // as Consumers
+func (s *queueService) open(ctx context.Context, p *ident.Principal, req *parleyv1.ConsumeRequest) (ConsumerStream, error) {
 	return s.deps.Consumers.Open(ctx, queue.OpenRequest{
 		Subject: p.Subject, Expires: p.Expires, Topic: req.GetTopic(), Group: req.GetGroup(), Consumer: req.GetConsumer(),
 		MaxMessages: req.GetMaxMessages(), MaxBytes: creditBytesOf(req), AckTimeout: ackTimeoutOrDefault(req),
@@ -153,7 +156,11 @@ func (s *queueService) StreamingConsume(ctx context.Context, stream *bidi) error
 	if err != nil {
 		return err
 	}
-	session, err := s.open(ctx, start)
+	p, err := ident.Caller(ctx)
+	if err != nil {
+		return err
+	}
+	session, err := s.open(ctx, p, start)
 	if err != nil {
 		return err
 	}
@@ -166,7 +173,7 @@ func (s *queueService) StreamingConsume(ctx context.Context, stream *bidi) error
 	return s.serveBidi(ctx, stream, &bidiConsumer{
 		service: s, out: newFrameWriter[*parleyv1.StreamingConsumeResponse](ctx, stream.Conn(), s.cfg.FrameTimeout),
 		control: control, session: session,
-		ref: queue.StreamRef{StreamID: session.ID(), Topic: start.GetTopic(), Group: start.GetGroup()},
+		ref: queue.StreamRef{StreamID: session.ID(), Subject: p.Subject, Topic: start.GetTopic(), Group: start.GetGroup()},
 	})
 }
 
@@ -224,7 +231,7 @@ func (s *queueService) serveBidi(ctx context.Context, stream *bidi, c *bidiConsu
 	var served error
 	go func() {
 		defer close(done)
-		served = c.serve(ctx, stream)
+		served = intercept.Catch(func() error { return c.serve(ctx, stream) })
 		cancel(served)
 	}()
 	err := c.write(ctx)
@@ -238,6 +245,9 @@ func (s *queueService) serveBidi(ctx context.Context, stream *bidi, c *bidiConsu
 	// This unblocks the pending Receive; the stream is over.
 	_ = c.control.SetReadDeadline(time.Now().Add(-time.Second))
 	<-done
+	if _, ok := errors.AsType[*intercept.PanicError](served); ok {
+		return served // also if the stream ended before: a panic must be logged
+	}
 	switch {
 	case errors.Is(ended, errClientClosed):
 		return nil
@@ -258,7 +268,7 @@ type bidiConsumer struct {
 	out     *frameWriter[*parleyv1.StreamingConsumeResponse]
 	control *http.ResponseController
 	session ConsumerStream
-	// ref identifies the session in calls of ConsumerCalls. serve sets its Subject.
+	// ref identifies the session in calls of ConsumerCalls.
 	ref queue.StreamRef
 	// serving is locked from the start of a request until its answer is written.
 	serving sync.Mutex
@@ -276,11 +286,6 @@ func (c *bidiConsumer) write(ctx context.Context) error {
 // serve serves the client's requests in order, until receiving or answering one fails. It returns
 // errClientClosed if the client has closed its half of the stream.
 func (c *bidiConsumer) serve(ctx context.Context, stream *bidi) error {
-	p, err := ident.Caller(ctx)
-	if err != nil {
-		return err
-	}
-	c.ref.Subject = p.Subject
 	for {
 		r, err := stream.Receive()
 		if errors.Is(err, io.EOF) {

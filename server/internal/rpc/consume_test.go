@@ -335,6 +335,34 @@ func TestStreamingConsumeEnds(t *testing.T) {
 	}
 }
 
+// A panic in a request of a StreamingConsume stream ends that stream with an internal error and is
+// logged with its stack, also if the session ends meanwhile.
+func TestStreamingConsumeRecovers(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	b.eachBidi(func(t *testing.T, stream *bidiClient, session *fakeConsumer) {
+		b.consumers.mu.Lock()
+		b.consumers.do = func(*queueCall) ([]error, error) {
+			session.fail <- fault.New(fault.Unavailable, fault.AckTimeout, "held too long")
+			panic("secret")
+		}
+		b.consumers.mu.Unlock()
+		if err := stream.Send(acking(1, "t")); err != nil {
+			t.Fatal(err)
+		}
+		_, err := stream.Receive()
+		if connect.CodeOf(err) != connect.CodeInternal || strings.Contains(err.Error(), "secret") {
+			t.Errorf("the end: %v", err)
+		}
+		_ = stream.CloseRequest()
+		_ = stream.CloseResponse()
+		line := b.logged.oneLine(t)
+		if stack, _ := line["stack"].(string); !strings.Contains(stack, "serveOne") || !strings.Contains(fmt.Sprint(line["error"]), "secret") {
+			t.Errorf("logged %v", line)
+		}
+	})
+}
+
 // The rate limiter counts each request on a StreamingConsume stream as a call. Over the limit the
 // request is answered with an error, and the stream continues.
 func TestStreamingConsumeIsLimited(t *testing.T) {

@@ -379,7 +379,7 @@ func TestGet(t *testing.T) {
 
 func TestNewHandlerRequiresEveryDependency(t *testing.T) {
 	t.Parallel()
-	if _, err := NewHandler(DefaultConfig(), Deps{Messages: &fakeMessages{}}); err == nil {
+	if _, err := NewHandler(testConfig(), Deps{Messages: &fakeMessages{}}); err == nil {
 		t.Error("made without its dependencies")
 	}
 }

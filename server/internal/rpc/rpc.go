@@ -91,16 +91,6 @@ type Config struct {
 	HeaderBytes, ConnectionStreams int
 }
 
-// DefaultConfig returns the limits that an empty configuration file results in.
-func DefaultConfig() Config {
-	return Config{
-		SendReadBytes: 512 << 10, BatchReadBytes: 2 << 20, OtherReadBytes: 64 << 10,
-		UnaryTimeout: 30 * time.Second, BodyTimeout: 10 * time.Second, FrameTimeout: 60 * time.Second,
-		HeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute,
-		HeartbeatInterval: 15 * time.Second, Reflection: true, ChannelsPerStream: 500, HeaderBytes: 16 << 10, ConnectionStreams: 250,
-	}
-}
-
 // Deps holds the parts of the server that the handlers call. Every field but Info and Page must be
 // set.
 type Deps struct {

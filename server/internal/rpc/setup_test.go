@@ -148,11 +148,7 @@ func (f *fakeStreams) Update(_ context.Context, id, subject string, add []fanout
 	if failure := f.fail.Load(); failure != nil {
 		return failure
 	}
-	s, err := f.hub.Stream(id, subject)
-	if err != nil {
-		return err
-	}
-	return s.Update(add, remove)
+	return f.hub.Update(id, subject, add, remove)
 }
 
 // fakeLog is an in-memory log and event bus for the channels of a hub.
@@ -306,9 +302,19 @@ type settings struct {
 	tweak func(*http.Server)
 }
 
+// testConfig returns limits like those of an empty configuration file.
+func testConfig() Config {
+	return Config{
+		SendReadBytes: 512 << 10, BatchReadBytes: 2 << 20, OtherReadBytes: 64 << 10,
+		UnaryTimeout: 30 * time.Second, BodyTimeout: 10 * time.Second, FrameTimeout: 60 * time.Second,
+		HeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute,
+		HeartbeatInterval: 15 * time.Second, Reflection: true, ChannelsPerStream: 500, HeaderBytes: 16 << 10, ConnectionStreams: 250,
+	}
+}
+
 func setup(t *testing.T, change func(*settings)) *bundle {
 	t.Helper()
-	s := settings{cfg: DefaultConfig(), limit: limit.Config{PerSecond: 1e6, Burst: 1e6}}
+	s := settings{cfg: testConfig(), limit: limit.Config{PerSecond: 1e6, Burst: 1e6}}
 	if change != nil {
 		change(&s)
 	}

@@ -23,7 +23,7 @@ type Access interface {
 
 // Streams changes the channels of live Subscribe streams, on whichever node they are.
 type Streams interface {
-	// Update calls fanout.Stream.Update for the stream with this id, which must belong to the subject.
+	// Update calls fanout.Hub.Update for the stream with this id, which must belong to the subject.
 	// It returns a STREAM_NOT_FOUND fault if there is none, and a retryable fault if that can't be
 	// determined.
 	Update(ctx context.Context, streamID, subject string, add []fanout.Position, remove []string) error
@@ -121,12 +121,7 @@ func (s *messageService) UpdateSubscription(
 // second call, a membership that ends in between could leave its channel on the stream, because the
 // end of a membership need only affect channels that are there.
 func (s *messageService) checkReadable(ctx context.Context, p *ident.Principal, field string, add []fanout.Position) error {
-	var asked []string
-	for _, at := range add {
-		if !at.Exempt {
-			asked = append(asked, at.ChannelID)
-		}
-	}
+	asked := fanout.NotExempt(add)
 	if len(asked) == 0 {
 		return nil
 	}

@@ -153,7 +153,7 @@ func TestSubscribeRefusals(t *testing.T) {
 			if connect.CodeOf(err) != connect.CodeResourceExhausted || d.GetReason() != parleyv1.ErrorReason_ERROR_REASON_LIMIT_EXCEEDED || d.GetLimit() != 3 {
 				t.Errorf("too many channels: %v, %v", err, d)
 			}
-			s1, session := subscribe(t, bob, from("room-1", 0))
+			s1, info := subscribe(t, bob, from("room-1", 0))
 			s2, _ := subscribe(t, bob)
 			d, err = refused(bob, &parleyv1.SubscribeRequest{})
 			if connect.CodeOf(err) != connect.CodeResourceExhausted || d.GetReason() != parleyv1.ErrorReason_ERROR_REASON_NODE_FULL || d.GetLimit() != 2 {
@@ -169,13 +169,13 @@ func TestSubscribeRefusals(t *testing.T) {
 				return connect.CodeOf(err), d.GetReason()
 			}
 			notFound := parleyv1.ErrorReason_ERROR_REASON_STREAM_NOT_FOUND
-			if code, reason := update(ada, session.GetStreamId(), "room-2"); code != connect.CodeNotFound || reason != notFound {
+			if code, reason := update(ada, info.GetStreamId(), "room-2"); code != connect.CodeNotFound || reason != notFound {
 				t.Errorf("another's stream: %v %v", code, reason)
 			}
 			if code, reason := update(ada, "nobodys", "room-2"); code != connect.CodeNotFound || reason != notFound {
 				t.Errorf("no stream: %v %v", code, reason)
 			}
-			if code, _ := update(bob, session.GetStreamId(), "hall"); code != connect.CodePermissionDenied {
+			if code, _ := update(bob, info.GetStreamId(), "hall"); code != connect.CodePermissionDenied {
 				t.Errorf("channel not allowed: %v", code)
 			}
 			events(t, s1, 1)
@@ -278,7 +278,7 @@ func TestStalledReaderEndsStream(t *testing.T) {
 				s.cfg.HeartbeatInterval, s.cfg.FrameTimeout = 100*time.Millisecond, 2*time.Second
 				s.hub.QueueBytes, s.hub.QueueEvents = 1<<30, 1<<20
 			})
-			s, session := subscribe(t, b.client(i, b.token), from("a", 0))
+			s, info := subscribe(t, b.client(i, b.token), from("a", 0))
 			events(t, s, 1)
 			for range 500 { // 30 MB: more than the buffers in between hold
 				b.log.append("a", func(e *message.Event) { e.Message.Content = strings.Repeat("x", 60_000) })
@@ -287,7 +287,7 @@ func TestStalledReaderEndsStream(t *testing.T) {
 			if text, _ := line["error"].(string); line["code"] != "unavailable" || !strings.Contains(text, "not read for 2s") {
 				t.Errorf("logged %v", line)
 			}
-			if _, err := b.hub.Stream(session.GetStreamId(), "ada"); err == nil {
+			if err := b.hub.Update(info.GetStreamId(), "ada", nil, nil); err == nil {
 				t.Error("the stream still lives")
 			}
 			for s.Receive() { // frames that were in flight
@@ -350,12 +350,12 @@ func TestSlowReaderGetsLastPosition(t *testing.T) {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t, func(s *settings) { s.hub.QueueBytes, s.hub.QueueEvents = 256<<10, 8 })
-			s, session := subscribe(t, b.client(i, b.token), from("a", 0))
+			s, info := subscribe(t, b.client(i, b.token), from("a", 0))
 			events(t, s, 1)
 			big := func(e *message.Event) { e.Message.Content = strings.Repeat("x", 60_000) }
 			testkit.Eventually(t, 10*time.Second, func() error {
 				b.log.append("a", big)
-				if _, err := b.hub.Stream(session.GetStreamId(), "ada"); err == nil {
+				if err := b.hub.Update(info.GetStreamId(), "ada", nil, nil); err == nil {
 					return errors.New("the stream was not cut")
 				}
 				return nil

@@ -192,8 +192,7 @@ func (f *forward) settleFailed(i int) bool {
 	if !f.failed[f.drafts[i].ChannelID] {
 		return false
 	}
-	f.outs[i] = message.Outcome{Err: fault.New(fault.Aborted, fault.BatchAborted,
-		"not stored because an earlier item of the same channel failed; retry")}
+	f.outs[i] = message.Outcome{Err: message.BatchAborted(nil)}
 	return true
 }
 
@@ -213,15 +212,10 @@ func (f *forward) appendHere(ctx context.Context, open []int) {
 	}
 	for n, out := range f.writer.local.Append(ctx, drafts) {
 		if e, ok := fault.As(out.Err); ok && e.Retryable() && f.doubtful[drafts[n].ChannelID] {
-			out.Err = outcomeUnknown(e)
+			unknown := message.OutcomeUnknown(e)
+			unknown.RetryAfter = e.RetryAfter
+			out.Err = unknown
 		}
 		f.outs[at[n]] = out
 	}
-}
-
-func outcomeUnknown(cause *fault.Error) *fault.Error {
-	e := fault.Wrap(cause, fault.Unavailable, fault.OutcomeUnknown,
-		"the outcome is unknown, the entry may have been stored; retry with the same client_msg_id")
-	e.RetryAfter = cause.RetryAfter
-	return e
 }

@@ -15,7 +15,7 @@ func TestServicesStartAndStop(t *testing.T) {
 		return NewChanges(endpointOf(net, nodeA), func(channel.Change) {}, nil)
 	})
 	lifecycletest.Stress[*QueueHints](t, func(*testing.T) *QueueHints { return NewQueueHints(net.Link(), nil) })
-	lifecycletest.Stress[*Streams](t, func(*testing.T) *Streams { return NewStreams(endpointOf(net, nodeA), nil) })
+	lifecycletest.Stress[*Streams](t, func(*testing.T) *Streams { return NewStreams(endpointOf(net, nodeA), nil, nil) })
 	lifecycletest.Stress[*QueueStreams](t, func(*testing.T) *QueueStreams {
 		return NewQueueStreams(endpointOf(net, nodeA), &consumers{})
 	})

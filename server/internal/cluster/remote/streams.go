@@ -19,45 +19,31 @@ const holderWait = 2 * time.Second
 
 var updateStream = cluster.Method[*clusterv1.UpdateStreamRequest, *emptypb.Empty]{Name: "stream", Timeout: holderWait}
 
-// StreamHub holds this node's streams. *fanout.Hub implements it.
+// StreamHub changes this node's streams. *fanout.Hub implements it.
 type StreamHub interface {
-	// Stream returns a live stream of the subject, or STREAM_NOT_FOUND.
-	Stream(id, subject string) (*fanout.Stream, error)
+	Update(streamID, subject string, add []fanout.Position, remove []string) error
 }
+
+// Unreadable returns those of the channels that the subject may not read.
+type Unreadable func(ctx context.Context, subject string, channelIDs []string) (refused []string, err error)
 
 // Streams changes the channels of live streams, on whichever node they are. Other nodes may change
 // this node's streams between Start and Stop. Safe for concurrent use.
 type Streams struct {
 	*cluster.Handlers
 
-	endpoint *cluster.Endpoint
-	// unreadable is the check set by Guard. Nil means that all channels may be read.
-	unreadable func(ctx context.Context, subject string, channelIDs []string) (refused []string, err error)
-	// update changes a stream of this node.
-	update func(streamID, subject string, add []fanout.Position, remove []string) error
+	endpoint   *cluster.Endpoint
+	hub        StreamHub
+	unreadable Unreadable
 }
 
 // NewStreams creates a Streams over this node's hub. Its stream ids must end with the node's id.
-func NewStreams(endpoint *cluster.Endpoint, hub StreamHub) *Streams {
-	s := &Streams{
-		Handlers: endpoint.Handlers(), endpoint: endpoint,
-		update: func(streamID, subject string, add []fanout.Position, remove []string) error {
-			live, err := hub.Stream(streamID, subject)
-			if err != nil {
-				return err
-			}
-			return live.Update(add, remove)
-		},
-	}
+// Streams calls unreadable before another node changes a stream of this node: the calling node has
+// checked too, but a stalled link may have delayed its call since.
+func NewStreams(endpoint *cluster.Endpoint, hub StreamHub, unreadable Unreadable) *Streams {
+	s := &Streams{Handlers: endpoint.Handlers(), endpoint: endpoint, hub: hub, unreadable: unreadable}
 	cluster.Handle(s.Handlers, updateStream, s.serve)
 	return s
-}
-
-// Guard sets a check that runs before another node changes a stream of this node. unreadable
-// returns those of the added channels that the subject may not read. The calling node has checked
-// too, but its call may have been delayed by a stalled link since. Call Guard before Start.
-func (s *Streams) Guard(unreadable func(ctx context.Context, subject string, channelIDs []string) (refused []string, err error)) {
-	s.unreadable = unreadable
 }
 
 // Update changes the channels of the subject's live stream, as fanout.Stream.Update does. The
@@ -70,7 +56,7 @@ func (s *Streams) Update(
 ) error {
 	node := cluster.StreamNode(streamID)
 	if node == s.endpoint.ID() {
-		return s.update(streamID, subject, add, remove)
+		return s.hub.Update(streamID, subject, add, remove)
 	}
 	_, err := cluster.Call(ctx, s.endpoint, node, updateStream, updateToWire(streamID, subject, add, remove))
 	if errors.Is(err, cluster.ErrNodeGone) {
@@ -85,21 +71,13 @@ func (s *Streams) serve(ctx context.Context, w *clusterv1.UpdateStreamRequest) (
 	if err := s.check(ctx, w.GetSubject(), add); err != nil {
 		return nil, err
 	}
-	return &emptypb.Empty{}, s.update(w.GetStreamId(), w.GetSubject(), add, remove)
+	return &emptypb.Empty{}, s.hub.Update(w.GetStreamId(), w.GetSubject(), add, remove)
 }
 
 // check returns NOT_MEMBER if the subject may no longer read one of the added channels. Exempt
 // positions are not checked.
 func (s *Streams) check(ctx context.Context, subject string, add []fanout.Position) error {
-	if s.unreadable == nil {
-		return nil
-	}
-	var ids []string
-	for _, p := range add {
-		if !p.Exempt {
-			ids = append(ids, p.ChannelID)
-		}
-	}
+	ids := fanout.NotExempt(add)
 	if len(ids) == 0 {
 		return nil
 	}

@@ -80,9 +80,10 @@ type Writer struct {
 	buckets  int
 	cfg      WriterConfig
 
-	mu sync.Mutex // guards silent
-	// silent maps node ids to the time when the node last refused or did not answer.
-	silent map[string]time.Time
+	mu sync.Mutex // guards shunned
+	// shunned maps the ids of nodes that are not called to the time when each last refused or did not
+	// answer. It may hold ids for which Shun has passed.
+	shunned map[string]time.Time
 }
 
 var _ message.Appender = (*Writer)(nil)
@@ -100,7 +101,7 @@ func NewWriter(endpoint *cluster.Endpoint, owners Owners, local message.Appender
 	}
 	w := &Writer{
 		Handlers: endpoint.Handlers(), endpoint: endpoint, owners: owners, local: local, buckets: buckets, cfg: cfg,
-		silent: make(map[string]time.Time),
+		shunned: make(map[string]time.Time),
 	}
 	cluster.Handle(w.Handlers, appendDrafts, w.serve)
 	return w
@@ -153,9 +154,9 @@ func (w *Writer) Append(ctx context.Context, drafts []message.Draft) []message.O
 func (w *Writer) shuns(node string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	at, ok := w.silent[node]
+	at, ok := w.shunned[node]
 	if ok && time.Since(at) >= w.cfg.Shun {
-		delete(w.silent, node)
+		delete(w.shunned, node)
 		ok = false
 	}
 	return ok
@@ -165,12 +166,12 @@ func (w *Writer) shun(node string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := time.Now()
-	for other, at := range w.silent { // nodes that are gone forever are never checked by shuns
+	for other, at := range w.shunned { // nodes that are gone forever are never checked by shuns
 		if now.Sub(at) >= w.cfg.Shun {
-			delete(w.silent, other)
+			delete(w.shunned, other)
 		}
 	}
-	w.silent[node] = now
+	w.shunned[node] = now
 }
 
 // serve appends drafts for another node.

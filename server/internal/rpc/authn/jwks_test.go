@@ -1,6 +1,7 @@
 package authn
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/rsa"
 	"encoding/base64"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/golang-jwt/jwt/v5"
 
@@ -23,6 +25,7 @@ import (
 type servedKeySet struct {
 	body    atomic.Value // string
 	fetches atomic.Int64
+	onFetch atomic.Pointer[context.CancelFunc] // called within each fetch, unless nil
 	url     string
 }
 
@@ -30,8 +33,15 @@ func newServedKeySet(t *testing.T) *servedKeySet {
 	t.Helper()
 	s := &servedKeySet{}
 	s.body.Store("")
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.fetches.Add(1)
+		if hook := s.onFetch.Load(); hook != nil {
+			(*hook)()
+			select {
+			case <-r.Context().Done(): // the fetch was given up
+			case <-time.After(100 * time.Millisecond):
+			}
+		}
 		body, _ := s.body.Load().(string)
 		if body == "" {
 			w.WriteHeader(http.StatusServiceUnavailable)
@@ -107,6 +117,27 @@ func TestKeySetRotates(t *testing.T) {
 	}
 	if n := set.fetches.Load() - before; n > 1 {
 		t.Errorf("1000 unknown key ids made %d fetches", n)
+	}
+}
+
+// A fetch for an unknown key continues after its caller has left, because it is the only one for a
+// minute.
+func TestKeySetFetchOutlivesItsCaller(t *testing.T) {
+	t.Parallel()
+	old, next := newKeys(t), newKeys(t)
+	set := newServedKeySet(t)
+	set.serve(t, map[string]*keys{"old": &old})
+	v := verifier(t, Config{JWKSURL: set.url})
+	set.serve(t, map[string]*keys{"old": &old, "next": &next})
+	token := sign(t, jwt.SigningMethodEdDSA, next.ed, claimsThatHold(), map[string]any{"kid": "next"})
+	ctx, leave := context.WithCancel(t.Context())
+	set.onFetch.Store(&leave)
+	_, _ = v.Verify(ctx, token) // the caller is gone and gets no result
+	if ctx.Err() == nil {
+		t.Fatal("the key set was not fetched")
+	}
+	if _, err := v.Verify(t.Context(), token); err != nil {
+		t.Errorf("after a caller left during the fetch: %v", err)
 	}
 }
 

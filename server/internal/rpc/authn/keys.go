@@ -105,6 +105,9 @@ func (s *keySet) keysOf(ctx context.Context, t *jwt.Token) ([]jwt.VerificationKe
 	if s.keys == nil {
 		return nil, errNoKeys
 	}
+	// A fetch serves all callers and is limited to one per keySetRetry, so a caller that leaves must
+	// not end it. keySetTimeout bounds it.
+	ctx = context.WithoutCancel(ctx)
 	found, err := s.keys.KeyfuncCtx(ctx)(t)
 	if err != nil {
 		if all, readErr := s.keys.Storage().KeyReadAll(ctx); readErr != nil || len(all) == 0 {

@@ -81,6 +81,18 @@ func Recover() connect.Interceptor {
 	}
 }
 
+// Catch calls fn and returns its error. It converts a panic to a *PanicError, also one with
+// http.ErrAbortHandler. It is for goroutines that a handler starts: Recover covers only the
+// handler's own, and an unrecovered panic in any other ends the process.
+func Catch(fn func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = &PanicError{Value: p, Stack: debug.Stack()}
+		}
+	}()
+	return fn()
+}
+
 // recovered is the deferred function of Recover. It sets err if there is a panic.
 func recovered(err *error) {
 	switch p := recover(); p {

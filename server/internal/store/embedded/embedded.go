@@ -12,8 +12,8 @@
 // # Disk failures
 //
 // Pebble can't recover from a failed write of its log or manifest (a full disk, an I/O error) and
-// expects the process to end. The store then has failed permanently. An Insert in flight returns
-// message.ErrUnknownOutcome, later ones return message.ErrNotStored, and none is acknowledged.
+// expects the process to end. The store then has failed permanently. An Insert in flight has
+// an unknown outcome, later ones return message.ErrNotStored, and none is acknowledged.
 // Reads continue with what was synced before. Ping returns the cause. Failed is closed, and the
 // process that opened the store must end. The next Open finds everything that was acknowledged. A
 // full disk that only keeps Pebble from flushing blocks writes until there is space.

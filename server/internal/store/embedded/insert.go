@@ -94,7 +94,7 @@ func (s *Store) Insert(ctx context.Context, bucketNumber int, entries []message.
 		return 0, errors.Join(err, a.batch.Close())
 	}
 	if err := s.commits.commit(a.batch); err != nil {
-		return 0, fmt.Errorf("insert: %w: %w", message.ErrUnknownOutcome, err)
+		return 0, fmt.Errorf("insert, outcome unknown: %w", err)
 	}
 	b.advance(a)
 	b.wake()

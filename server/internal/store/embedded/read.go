@@ -58,9 +58,6 @@ func (v *view) entries(channelID string, r message.Range) (found []message.Entry
 		if err != nil {
 			return nil, err
 		}
-		if r.MessagesOnly && e.Kind != message.KindSend {
-			continue
-		}
 		found = append(found, e)
 		if size += len(e.Content); r.MaxBytes > 0 && size > r.MaxBytes {
 			break

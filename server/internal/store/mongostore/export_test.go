@@ -13,6 +13,9 @@ func (s *Store) AdoptHorizon(other *Store) {
 	s.horizon.raise(&at)
 }
 
+// DefaultBuckets exports defaultBuckets.
+const DefaultBuckets = defaultBuckets
+
 // TokenTime exports tokenTime.
 var TokenTime = tokenTime
 

@@ -69,7 +69,7 @@ func (s *Store) Insert(ctx context.Context, bucket int, entries []message.Entry)
 	if n, ok := conflictAt(err); ok && n < len(entries) {
 		return n, &message.ConflictError{ChannelID: entries[n].ChannelID}
 	}
-	return 0, fmt.Errorf("insert: %w: %w", message.ErrUnknownOutcome, err)
+	return 0, fmt.Errorf("insert, outcome unknown: %w", err)
 }
 
 // conflictAt returns the index at which an ordered insert stopped because of a unique index. ok is

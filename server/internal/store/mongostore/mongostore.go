@@ -35,8 +35,8 @@ import (
 
 // The defaults of Config.
 const (
-	DefaultBuckets = 4
-	DefaultTimeout = 5 * time.Second
+	defaultBuckets = 4
+	defaultTimeout = 5 * time.Second
 )
 
 // maxBuckets is far above a useful number. Each bucket costs a change stream on the primary.
@@ -53,9 +53,9 @@ type Config struct {
 	// Database is the name of the store's database. Nothing else should use it.
 	Database string
 	// Buckets is the number of buckets, fixed when the store is created. 0 means the existing
-	// store's number, or DefaultBuckets for a new store.
+	// store's number, or 4 for a new store.
 	Buckets int
-	// Timeout bounds each operation, including retries and failovers. 0 means DefaultTimeout.
+	// Timeout bounds each operation, including retries and failovers. 0 means 5 s.
 	Timeout time.Duration
 	// Logger receives the errors from which a feed recovers. Nil means slog.Default.
 	Logger *slog.Logger
@@ -95,7 +95,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		return nil, fmt.Errorf("open mongo store: %d buckets: must be 1 to %d", cfg.Buckets, maxBuckets)
 	}
 	if cfg.Timeout <= 0 {
-		cfg.Timeout = DefaultTimeout
+		cfg.Timeout = defaultTimeout
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()

@@ -187,9 +187,6 @@ func (s *Store) Entries(ctx context.Context, channelID string, r message.Range) 
 		seq = append(seq, bson.E{Key: "$lt", Value: r.Before})
 	}
 	filter := bson.D{{Key: "channel_id", Value: channelID}, {Key: "seq", Value: seq}}
-	if r.MessagesOnly {
-		filter = append(filter, bson.E{Key: "kind", Value: message.KindSend})
-	}
 	order := 1
 	if r.Desc {
 		order = -1

@@ -45,7 +45,7 @@ func (s *Store) loadIdentity(ctx context.Context, buckets int) (message.Identity
 	}
 	fresh := identityRow{Format: storeFormat, Buckets: buckets, Epoch: epoch, Secret: secret}
 	if buckets == 0 {
-		fresh.Buckets = DefaultBuckets
+		fresh.Buckets = defaultBuckets
 	}
 	var row identityRow
 	err = s.run(ctx, func(ctx context.Context) error {

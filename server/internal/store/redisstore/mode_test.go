@@ -18,16 +18,15 @@ func TestCheckSafe(t *testing.T) {
 		args          []string
 		allowVolatile bool
 		want          string // part of the error; empty for none
-		mode          string
 	}{
-		"append-only":          {args: []string{"--appendonly", "yes"}, mode: "append-only file (fsync everysec)"},
-		"snapshots":            {args: []string{"--save", "900 1"}, mode: "snapshots"},
-		"volatile":             {want: "set appendonly to yes", mode: "memory only"},
-		"volatile, allowed":    {allowVolatile: true, mode: "memory only"},
-		"evicting":             {args: []string{"--appendonly", "yes", "--maxmemory-policy", "allkeys-lru"}, want: "maxmemory-policy", mode: "append-only"},
-		"evicting is no loss":  {args: []string{"--maxmemory-policy", "volatile-ttl"}, allowVolatile: true, want: "maxmemory-policy", mode: "memory only"},
-		"CONFIG is forbidden":  {args: []string{"--rename-command", "CONFIG", ""}, want: "forbidden", mode: "memory only"},
-		"only AOF can be seen": {args: []string{"--appendonly", "yes", "--rename-command", "CONFIG", ""}, mode: "append-only file"},
+		"append-only":          {args: []string{"--appendonly", "yes"}},
+		"snapshots":            {args: []string{"--save", "900 1"}},
+		"volatile":             {want: "set appendonly to yes"},
+		"volatile, allowed":    {allowVolatile: true},
+		"evicting":             {args: []string{"--appendonly", "yes", "--maxmemory-policy", "allkeys-lru"}, want: "maxmemory-policy"},
+		"evicting is no loss":  {args: []string{"--maxmemory-policy", "volatile-ttl"}, allowVolatile: true, want: "maxmemory-policy"},
+		"CONFIG is forbidden":  {args: []string{"--rename-command", "CONFIG", ""}, want: "forbidden"},
+		"only AOF can be seen": {args: []string{"--appendonly", "yes", "--rename-command", "CONFIG", ""}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -39,13 +38,6 @@ func TestCheckSafe(t *testing.T) {
 			err = CheckSafe(t.Context(), client, c.allowVolatile)
 			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want %q", err, c.want)
-			}
-			modes, err := Inspect(t.Context(), client)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := modes[0].String(); !strings.Contains(got, c.mode) || !strings.Contains(got, "Redis 7.") {
-				t.Errorf("mode %q, want %q", got, c.mode)
 			}
 		})
 	}
@@ -106,7 +98,7 @@ func TestClientDoesNotRetry(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
-	if err := Ping(ctx, client); err == nil {
+	if err := client.Ping(ctx).Err(); err == nil {
 		t.Error("no error")
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"net"
 	"strings"
 	"time"
@@ -82,15 +81,6 @@ func (c *ClientConfig) dialTLS(ctx context.Context, network, addr string) (net.C
 		Config:    c.TLS(),
 	}
 	return d.DialContext(ctx, network, addr)
-}
-
-// Ping returns an error unless Redis, or each master of a cluster, answers.
-func Ping(ctx context.Context, client redis.UniversalClient) error {
-	err := eachServer(ctx, client, func(ctx context.Context, c redis.Cmdable) error { return c.Ping(ctx).Err() })
-	if err != nil {
-		return fmt.Errorf("ping redis: %w", err)
-	}
-	return nil
 }
 
 // eachServer calls fn for the server, or concurrently for each master of a cluster.

@@ -99,9 +99,6 @@ func TestScriptsRunOnACluster(t *testing.T) {
 	if err := cache.Drop(t.Context(), "c3"); err != nil {
 		t.Error(err)
 	}
-	if err := Ping(t.Context(), client); err != nil {
-		t.Error(err)
-	}
 	if err := CheckSafe(t.Context(), client, true); err != nil {
 		t.Error(err)
 	}

@@ -155,11 +155,10 @@ func (m *machine) checkRange(t *rapid.T) {
 	channel := m.channel(t)
 	log := m.model.logs[channel]
 	r := message.Range{
-		After:        rapid.Int64Range(0, int64(len(log))+1).Draw(t, "after"),
-		Before:       rapid.Int64Range(0, int64(len(log))+2).Draw(t, "before"),
-		Desc:         rapid.Bool().Draw(t, "desc"),
-		Limit:        rapid.IntRange(1, 40).Draw(t, "limit"),
-		MessagesOnly: rapid.Bool().Draw(t, "messages only"),
+		After:  rapid.Int64Range(0, int64(len(log))+1).Draw(t, "after"),
+		Before: rapid.Int64Range(0, int64(len(log))+2).Draw(t, "before"),
+		Desc:   rapid.Bool().Draw(t, "desc"),
+		Limit:  rapid.IntRange(1, 40).Draw(t, "limit"),
 	}
 	// Contents may or may not be folded, so their total size can't be compared with a limit.
 	m.same(t, fmt.Sprintf("entries %+v", r), pick(log, r), m.entries(t, channel, r))

@@ -28,12 +28,8 @@ type Announcement struct {
 	NodeId string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
 	// Whether the node's own probes of the store and of NATS pass. Only such a node is assigned work.
 	Able bool `protobuf:"varint,2,opt,name=able,proto3" json:"able,omitempty"`
-	// True in the last announcement of a node that stops.
+	// True in every announcement from the start of the drain.
 	Leaving bool `protobuf:"varint,3,opt,name=leaving,proto3" json:"leaving,omitempty"`
-	// When the node started, in milliseconds since 1970, for people.
-	StartedMs int64 `protobuf:"varint,4,opt,name=started_ms,json=startedMs,proto3" json:"started_ms,omitempty"`
-	// The address of the API according to the node, for people.
-	Address string `protobuf:"bytes,5,opt,name=address,proto3" json:"address,omitempty"`
 	// Identifies the store that the node uses. Nodes with different stores do not form a cluster.
 	Store         string `protobuf:"bytes,6,opt,name=store,proto3" json:"store,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -89,20 +85,6 @@ func (x *Announcement) GetLeaving() bool {
 		return x.Leaving
 	}
 	return false
-}
-
-func (x *Announcement) GetStartedMs() int64 {
-	if x != nil {
-		return x.StartedMs
-	}
-	return 0
-}
-
-func (x *Announcement) GetAddress() string {
-	if x != nil {
-		return x.Address
-	}
-	return ""
 }
 
 func (x *Announcement) GetStore() string {
@@ -857,15 +839,12 @@ var File_parley_cluster_v1_envelope_proto protoreflect.FileDescriptor
 
 const file_parley_cluster_v1_envelope_proto_rawDesc = "" +
 	"\n" +
-	" parley/cluster/v1/envelope.proto\x12\x11parley.cluster.v1\"\xa4\x01\n" +
+	" parley/cluster/v1/envelope.proto\x12\x11parley.cluster.v1\"w\n" +
 	"\fAnnouncement\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x12\n" +
 	"\x04able\x18\x02 \x01(\bR\x04able\x12\x18\n" +
-	"\aleaving\x18\x03 \x01(\bR\aleaving\x12\x1d\n" +
-	"\n" +
-	"started_ms\x18\x04 \x01(\x03R\tstartedMs\x12\x18\n" +
-	"\aaddress\x18\x05 \x01(\tR\aaddress\x12\x14\n" +
-	"\x05store\x18\x06 \x01(\tR\x05store\"^\n" +
+	"\aleaving\x18\x03 \x01(\bR\aleaving\x12\x14\n" +
+	"\x05store\x18\x06 \x01(\tR\x05storeJ\x04\b\x04\x10\x05J\x04\b\x05\x10\x06\"^\n" +
 	"\x05Reply\x12\x18\n" +
 	"\x06result\x18\x01 \x01(\fH\x00R\x06result\x120\n" +
 	"\x05fault\x18\x02 \x01(\v2\x18.parley.cluster.v1.FaultH\x00R\x05faultB\t\n" +
