@@ -176,12 +176,13 @@ func (r *run) startClubs(writeCtx, followCtx context.Context) error {
 	return nil
 }
 
-// hopEvery is how long a subscriber stays on a stream that leaves streams without a fault. It resumes
-// many times during a fault, so that replays meet live events.
+// hopEvery is how long a subscriber stays on a stream that leaves streams without a fault. It
+// resumes many times during a fault, so that replays meet live events.
 const hopEvery = 1500 * time.Millisecond
 
 // startFollowers starts the subscribers that begin at a node: one that stays there, one that moves,
-// a raw one that stays on its stream, a raw one that does not, and one that joins and leaves channels.
+// a raw one that stays on its stream, a raw one that does not, and one that joins and leaves
+// channels.
 func (r *run) startFollowers(writeCtx, ctx context.Context, i int, addr string) error {
 	for _, s := range []struct{ name, addr string }{
 		{fmt.Sprintf("pinned-%d", i), addr}, {fmt.Sprintf("roaming-%d", i), r.addrsFrom(i)},

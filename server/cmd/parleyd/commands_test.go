@@ -32,6 +32,8 @@ func TestDevRefusesOtherEngines(t *testing.T) {
 }
 
 // A dev server that can't write its banner is closed: the next one can lock its directory.
+//
+//nolint:paralleltest // it replaces os.Stdout
 func TestDevWithoutOutput(t *testing.T) {
 	closed, err := os.Create(filepath.Join(t.TempDir(), "out"))
 	if err == nil {
