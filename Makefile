@@ -127,6 +127,10 @@ wordindex: $(if $(filter --help,$(ARGS)),,data) build test-deps ## Index IRC log
 	@$(GO) build -o bin/wordindex ./examples/wordindex
 	@$(GO) run ./hack/wordindex --binary bin/parleyd --program bin/wordindex '$(DATA)' $(ARGS)
 
+.PHONY: presence
+presence: $(if $(filter --help,$(ARGS)),,data) build test-deps ## Replay who is online in IRC logs on three nodes while nodes and Redis fail (DATA=directory ARGS='--speed 200', or --help)
+	@$(GO) run ./hack/presence --binary bin/parleyd '$(DATA)' $(ARGS)
+
 DAY ?= 2013-05-19
 SPEED ?= 60
 .PHONY: day

@@ -35,6 +35,8 @@ type Options struct {
 	// number of concurrent senders. Default: 64, or 512 on MongoDB. Channels is the number of
 	// channels in figures about many channels. Default: 1000.
 	Subscribers, Streams, Senders, Channels int
+	// Users is the number of users in the figures on presence. Default: 10,000.
+	Users int
 	// Payload is the size of a message's content in bytes, at least 16. Default: 128.
 	Payload int
 	// QueuePayload is the size of a queue message in bytes, at least 16. Default: 1024.
@@ -66,11 +68,12 @@ func (o *Options) setDefaults() error {
 	o.Subscribers = cmp.Or(o.Subscribers, 1000)
 	o.Streams = cmp.Or(o.Streams, 10_000)
 	o.Channels = cmp.Or(o.Channels, 1000)
+	o.Users = cmp.Or(o.Users, 10_000)
 	o.Payload = cmp.Or(o.Payload, 128)
 	o.Delayed = cmp.Or(o.Delayed, 10_000)
 	o.QueuePayload = cmp.Or(o.QueuePayload, 1024)
 	o.Dir = cmp.Or(o.Dir, os.TempDir())
-	if min(o.Rounds, o.Subscribers, o.Streams, o.Channels, o.Payload, o.QueuePayload, o.Delayed) < 0 || o.Duration < 0 {
+	if min(o.Rounds, o.Subscribers, o.Streams, o.Channels, o.Users, o.Payload, o.QueuePayload, o.Delayed) < 0 || o.Duration < 0 {
 		return errors.New("a number is negative")
 	}
 	if small := min(o.Payload, o.QueuePayload); small < stampSize {

@@ -26,6 +26,7 @@ func floors() map[string]floorFunc {
 		"commits":       floorCommits,
 		"inserts":       floorInserts,
 		"reads":         floorReads,
+		"presence":      floorPresence,
 		"queue":         floorQueue,
 		"queue-latency": floorQueueLatency,
 		"queue-delayed": floorQueueDelayed,

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -73,25 +75,53 @@ func redisAt(socket string) *redis.Client {
 // redisCPU returns the CPU time that a redis-server has used so far, without child processes that
 // rewrite its file.
 func redisCPU(ctx context.Context, client *redis.Client) (time.Duration, error) {
-	info, err := client.Info(ctx, "cpu").Result()
+	used, err := redisInfo(ctx, client, "cpu", "used_cpu_sys", "used_cpu_user")
 	if err != nil {
-		return 0, fmt.Errorf("redis-server: %w", err)
+		return 0, err
 	}
-	var used float64
-	found := 0
+	return time.Duration((used[0] + used[1]) * float64(time.Second)), nil
+}
+
+// redisInfo returns numbers of a section of a redis-server's INFO, by name.
+func redisInfo(ctx context.Context, client *redis.Client, section string, names ...string) ([]float64, error) {
+	info, err := client.Info(ctx, section).Result()
+	if err != nil {
+		return nil, fmt.Errorf("redis-server: %w", err)
+	}
+	values := make(map[string]float64)
 	for line := range strings.Lines(info) {
-		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
-		if name != "used_cpu_sys" && name != "used_cpu_user" {
+		name, text, _ := strings.Cut(strings.TrimSpace(line), ":")
+		if !slices.Contains(names, name) {
 			continue
 		}
-		seconds, err := strconv.ParseFloat(value, 64)
-		if err != nil {
-			return 0, fmt.Errorf("redis-server reports %s:%s", name, value)
+		if values[name], err = strconv.ParseFloat(text, 64); err != nil {
+			return nil, fmt.Errorf("redis-server reports %s:%s", name, text)
 		}
-		used, found = used+seconds, found+1
 	}
-	if found != 2 {
-		return 0, errors.New("redis-server does not report its CPU time")
+	numbers := make([]float64, len(names))
+	for i, name := range names {
+		value, ok := values[name]
+		if !ok {
+			return nil, fmt.Errorf("redis-server does not report %s", name)
+		}
+		numbers[i] = value
 	}
-	return time.Duration(used * float64(time.Second)), nil
+	return numbers, nil
+}
+
+// ownRedis starts a redis-server with the settings of `parleyd dev`, in a directory that stop
+// removes.
+func (e *Env) ownRedis(ctx context.Context) (client *redis.Client, stop func(), err error) {
+	dir, err := os.MkdirTemp(e.Dir, "parley-bench-redis-")
+	if err != nil {
+		return nil, nil, err
+	}
+	client, end, err := startRedis(ctx, dir, appendOnly)
+	if err != nil {
+		return nil, nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return client, func() {
+		end()
+		_ = os.RemoveAll(dir) // only temporary data would be left
+	}, nil
 }

@@ -61,7 +61,7 @@ func (e *Env) StartServer(ctx context.Context, env ...string) (*Server, error) {
 var readyLine = regexp.MustCompile(`is ready on (http://\S+) .*metrics on (http://[^\s)]+)`)
 
 // cacheLine matches a later line, with the socket of the server's redis-server if it has one.
-var cacheLine = regexp.MustCompile("^ *cache and queues: (?:.*`redis-cli -s ([^`]+)`)?")
+var cacheLine = regexp.MustCompile("^ *cache, queues and presence: (?:.*`redis-cli -s ([^`]+)`)?")
 
 // run starts the process and waits until it is ready.
 func (s *Server) run(ctx context.Context, listen, ops string) error {

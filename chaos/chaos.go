@@ -4,7 +4,7 @@
 //
 // The package has what all harnesses share: the fleet, the faults and their schedule, the history
 // and its file, outcomes of calls, violations, mutants of the server, and the command line. A
-// harness is a package of its own, such as chaos/messages and chaos/queues. It provides:
+// harness is a package of its own: chaos/messages, chaos/queues and chaos/presence. It provides:
 //
 //   - an Op and the other records of its History, which embeds chaos.History; a line type, which
 //     embeds chaos.Line; and NewRecorder's two functions, which add a line to a history and wrap a

@@ -36,6 +36,10 @@ var expected = map[string]expectation{
 	"bin/parley channel create":                          {output: `board`},
 	"bin/parley channel list":                            {output: `board`},
 	"bin/parley channel members":                         {output: `(?s)ann.*ben`},
+	"bin/parley presence connect":                        {output: `online`, endless: true},
+	"bin/parley presence watch":                          {output: `ann is offline`, endless: true},
+	"bin/parley presence get":                            {output: `ann is offline`},
+	"bin/parley presence online":                         {output: `^$|dev is online`}, // the command before may have ended
 	"bin/parley queue create":                            {output: `jobs`},
 	"bin/parley queue produce":                           {output: `.`},
 	"bin/parley queue consume jobs --group work --exec":  {output: `(?s)poison.*poison.*poison`, endless: true},
@@ -71,7 +75,7 @@ func TestCommands(t *testing.T) {
 			}
 		}
 	})
-	for _, name := range []string{"README.md", "docs/channels.md", "docs/operations.md", "docs/queues.md"} {
+	for _, name := range []string{"README.md", "docs/channels.md", "docs/operations.md", "docs/presence.md", "docs/queues.md"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			blocks := fenced(t, name, "sh")

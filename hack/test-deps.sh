@@ -1,11 +1,11 @@
 #!/bin/sh
 # Sets up what `make test` requires besides Go, Node and the result of hack/node-deps.sh, which make
-# runs first: a C compiler for the race detector, redis-server, mongod and Chromium. Existing
-# programs are not changed, so a second run needs no network. Missing ones are installed with
-# apt-get, as root or through sudo; where that is not possible, the script fails and names them.
-# CHROMIUM may be the path of a browser that is not on the PATH. The script also fails if there is
-# too little disk space for the tests' databases, which would otherwise show only as a stack trace
-# of a mongod.
+# runs first: a C compiler for the race detector and for the movable clock of a Redis, redis-server,
+# mongod and Chromium. Existing programs are not changed, so a second run needs no network. Missing
+# ones are installed with apt-get, as root or through sudo; where that is not possible, the script
+# fails and names them. CHROMIUM may be the path of a browser that is not on the PATH. The script
+# also fails if there is too little disk space for the tests' databases, which would otherwise show
+# only as a stack trace of a mongod.
 #
 # test-deps.sh interop: also sets up what the tests in interop/ require: a JDK, Maven, pip, and the
 # result of hack/interop-deps.sh.

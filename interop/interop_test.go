@@ -143,7 +143,8 @@ func (c client) want() report {
 	if c.checks {
 		r.Health = "SERVING"
 		r.Services = []string{
-			"grpc.health.v1.Health", "parley.v1.AdminService", "parley.v1.MessageService", "parley.v1.QueueService", "parley.v1.ServerService",
+			"grpc.health.v1.Health", "parley.v1.AdminService", "parley.v1.MessageService",
+			"parley.v1.PresenceService", "parley.v1.QueueService", "parley.v1.ServerService",
 		}
 	}
 	return r

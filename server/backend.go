@@ -89,7 +89,7 @@ func (b *backends) openDevRedis(ctx context.Context, dir string, log *slog.Logge
 			return err
 		}
 		addr = proc.Socket()
-		b.notes = append(b.notes, "cache and queues: redis-server with an append-only file; look into it with `redis-cli -s "+proc.Socket()+"`")
+		b.notes = append(b.notes, "cache, queues and presence: redis-server with an append-only file; look into it with `redis-cli -s "+proc.Socket()+"`")
 	case errors.Is(err, exec.ErrNotFound):
 		memory := redisproc.NewInProcess()
 		if err := done.Start(ctx, "in-process Redis", memory); err != nil {
@@ -98,7 +98,7 @@ func (b *backends) openDevRedis(ctx context.Context, dir string, log *slog.Logge
 		// The in-process Redis has no network or disk that could hang, but its scripts are slow:
 		// the largest batch takes a second on a busy machine.
 		addr, timeout = memory.Addr(), 10*time.Second
-		b.notes = append(b.notes, "cache and queues: in-process Redis, because no redis-server is on PATH; a restart loses every topic, its messages "+
+		b.notes = append(b.notes, "cache, queues and presence: in-process Redis, because no redis-server is on PATH; a restart loses every topic, its messages "+
 			"and its dead letters, and no chat message")
 	default:
 		return err

@@ -41,6 +41,7 @@ func DevConfig() config.Config {
 	cfg.Limits.RequestBurst = 1e6
 	cfg.Limits.StreamsPerSubject = 100_000
 	cfg.Limits.Streams = 100_000
+	cfg.Presence.ConnectionsPerSubject = 100_000
 	cfg.Queues.Consumers = 10_000
 	cfg.Queues.ConsumersPerSubject = 10_000
 	cfg.HTTP.CORSOrigins = []string{"*"}
@@ -80,6 +81,7 @@ func devToken(secret []byte) (string, error) {
 		Subject:  devSubject,
 		Channels: []ident.Capability{{Pattern: "*", Actions: ident.ChannelActions}},
 		Queues:   []ident.Capability{{Pattern: "*", Actions: ident.QueueActions}},
+		Presence: ident.PresenceActions,
 		Admin:    ident.AdminActions,
 	}, devTokenTTL)
 }

@@ -54,6 +54,7 @@ var methods = sync.OnceValue(func() map[string]protoreflect.MethodDescriptor {
 	out := make(map[string]protoreflect.MethodDescriptor)
 	for _, file := range []protoreflect.FileDescriptor{
 		parleyv1.File_parley_v1_message_proto, parleyv1.File_parley_v1_queue_proto, parleyv1.File_parley_v1_admin_proto,
+		parleyv1.File_parley_v1_presence_proto,
 	} {
 		all := file.Services().Get(0).Methods()
 		for i := range all.Len() {

@@ -124,8 +124,8 @@ func attack(t *testing.T, change func(*config.Config)) *target {
 // line is a hostile request and the answer that it must get.
 type line struct {
 	name string
-	// procedure is a method of MessageService, QueueService or AdminService. path replaces it for
-	// any other target.
+	// procedure is a method of MessageService, QueueService, PresenceService or AdminService. path
+	// replaces it for any other target.
 	procedure, path string
 	// message is sent in all four dialects. json and binary are raw payloads for the dialects that
 	// use that form.

@@ -69,7 +69,7 @@ func (d *dialect) framed(procedure string) bool { return !d.unframed || streams(
 
 // streams reports whether the server answers a call of the procedure with a stream.
 func streams(procedure string) bool {
-	return procedure == subscribing || procedure == consume || procedure == streamingConsume
+	return procedure == subscribing || procedure == connectPresence || procedure == consume || procedure == streamingConsume
 }
 
 func (d *dialect) contentType(procedure string) string {

@@ -136,8 +136,8 @@ var layers = []layer{
 		packages: []string{"server/internal/cluster/remote"},
 		imports: []string{
 			"server/internal/cluster", "server/internal/message", "server/internal/channel", "server/internal/fanout",
-			"server/internal/queue", "server/internal/fault", "server/internal/lifecycle", "server/internal/stream",
-			"internal/gen/parley/cluster/",
+			"server/internal/queue", "server/internal/presence", "server/internal/fault", "server/internal/lifecycle",
+			"server/internal/stream", "internal/gen/parley/cluster/",
 		},
 		never: betweenNodes,
 	},
@@ -147,7 +147,7 @@ var layers = []layer{
 		except:   []string{"server/internal/store/storetest"},
 		imports: []string{
 			"server/internal/message", "server/internal/channel", "server/internal/fault", "server/internal/ident",
-			"server/internal/feed", "server/internal/fanout", "server/internal/queue", "server/internal/cluster",
+			"server/internal/feed", "server/internal/fanout", "server/internal/queue", "server/internal/presence", "server/internal/cluster",
 			"server/internal/lifecycle", "server/internal/store/redisscript", "internal/gen/parley/cluster/",
 		},
 		never: []string{"connectrpc.com/", module + "server/config", module + "server/internal/rpc"},
@@ -157,8 +157,8 @@ var layers = []layer{
 		packages: []string{"server/internal/rpc/"},
 		imports: []string{
 			"gen/", "server/internal/rpc/", "server/internal/message", "server/internal/channel", "server/internal/fault",
-			"server/internal/ident", "server/internal/fanout", "server/internal/queue", "server/internal/pagetoken",
-			"server/internal/telemetry", "server/internal/lifecycle",
+			"server/internal/ident", "server/internal/fanout", "server/internal/queue", "server/internal/presence",
+			"server/internal/pagetoken", "server/internal/stream", "server/internal/telemetry", "server/internal/lifecycle",
 		},
 		never: []string{
 			"go.mongodb.org/", "github.com/redis/", "github.com/nats-io/", "github.com/cockroachdb/", module + "server/config",
@@ -232,7 +232,7 @@ var layers = []layer{
 	},
 	{
 		name:     "a fault harness knows the core and no other harness",
-		packages: []string{"chaos/messages/", "chaos/queues/"},
+		packages: []string{"chaos/messages/", "chaos/queues/", "chaos/presence/"},
 		imports:  []string{"sdk/go/", "gen/", "internal/gen/", "internal/rig", "chaos"},
 	},
 }

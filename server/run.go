@@ -65,11 +65,12 @@ func (s *Server) drain(ctx context.Context) error {
 	return errors.Join(s.drainStreams(clients), s.api.Stop(clients), s.ops.Stop(clients), s.done.Close(ctx))
 }
 
-// drainStreams ends the streams of subscribers and of queue consumers concurrently, and waits.
-// Queue consumers get up to half of DrainTimeout to finish their deliveries.
+// drainStreams ends the streams of subscribers, with presence, and of queue consumers concurrently,
+// and waits. Queue consumers get up to half of DrainTimeout to finish their deliveries.
 func (s *Server) drainStreams(ctx context.Context) error {
 	return concurrently(
 		func() error { return s.hub.Drain(ctx, reconnectWithin) },
+		func() error { return s.presence.Drain(ctx, reconnectWithin) },
 		func() error { return s.consumers.Drain(ctx, s.cfg.Limits.DrainTimeout/2) },
 	)
 }

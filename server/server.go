@@ -241,8 +241,15 @@ func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.
 	s.streams = remote.NewStreams(s.endpoint, s.hub, func(ctx context.Context, subject string, channelIDs []string) ([]string, error) {
 		return access.Unreadable(ctx, &ident.Principal{Subject: subject}, channelIDs)
 	})
-	s.members = channel.NewWatcher(channel.WatcherConfig{Store: b.channels, Access: access, Subscriptions: s.hub, Logger: s.log})
-	s.changes = remote.NewChanges(s.endpoint, s.members.Hint, s.log)
+	s.buildPresence(b, tel)
+	s.members = channel.NewWatcher(channel.WatcherConfig{
+		Store: b.channels, Access: access, Subscriptions: streamsOf{s.hub, s.presence}, Logger: s.log,
+	})
+	s.changes = remote.NewChanges(s.endpoint, func(c channel.Change) {
+		s.members.Hint(c)
+		s.presence.MembersChanged(c.ChannelID)
+	}, s.log)
+	s.changes.OnJoin(s.presence.MembersChanged)
 	q, err := s.buildQueues(ctx, b, tel)
 	if err != nil {
 		return err
@@ -250,7 +257,8 @@ func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.
 	deps := rpc.Deps{
 		Messages: message.NewService(s.forwards, reader, id, access),
 		Channels: channel.NewService(channel.ServiceConfig{
-			Store: b.channels, Access: access, Log: reader, TypingPublisher: b.bus, Notify: s.changes.Publish, Secret: id.Secret, Logger: s.log,
+			Store: b.channels, Access: access, Log: reader, TypingPublisher: b.bus, Notify: s.changes.Publish, Joined: s.changes.Joined,
+			Secret: id.Secret, Logger: s.log,
 		}),
 		Access: access, Streams: s.streams, Hub: s.hub, Telemetry: tel, Epoch: id.Epoch,
 		Limiter: limit.New(limit.Config{PerSecond: s.cfg.Limits.RequestsPerSecond, Burst: s.cfg.Limits.RequestBurst}),
@@ -260,6 +268,7 @@ func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.
 		},
 	}
 	q.addTo(&deps, s.consumers, id.Secret)
+	s.addPresence(&deps, access)
 	return s.buildTransport(ctx, deps)
 }
 
@@ -282,7 +291,8 @@ func (s *Server) buildTransport(ctx context.Context, deps rpc.Deps) error {
 	cfg := rpc.Config{
 		SendReadBytes: l.SendReadBytes, BatchReadBytes: l.BatchReadBytes, OtherReadBytes: l.OtherReadBytes,
 		UnaryTimeout: l.UnaryTimeout, BodyTimeout: l.BodyTimeout, FrameTimeout: l.FrameTimeout,
-		HeartbeatInterval: l.HeartbeatInterval, ChannelsPerStream: l.ChannelsPerStream, Reflection: s.cfg.HTTP.Reflection,
+		HeartbeatInterval: l.HeartbeatInterval, ChannelsPerStream: l.ChannelsPerStream,
+		WatchedUsers: s.cfg.Presence.WatchedUsers, WatchedChannels: s.cfg.Presence.WatchedChannels, Reflection: s.cfg.HTTP.Reflection,
 		CORSOrigins: s.cfg.HTTP.CORSOrigins, HeaderBytes: l.HeaderBytes,
 		ConnectionStreams: l.ConnectionStreams, HeaderTimeout: l.HeaderTimeout, IdleTimeout: l.IdleTimeout,
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/feed"
 	"github.com/parleyhq/parley/server/internal/lifecycle"
 	"github.com/parleyhq/parley/server/internal/message"
+	"github.com/parleyhq/parley/server/internal/presence"
 	"github.com/parleyhq/parley/server/internal/queue"
 	"github.com/parleyhq/parley/server/internal/rpc/authn"
 )
@@ -36,6 +37,10 @@ type services struct {
 	calls     *remote.QueueStreams
 	scheduler *queue.Scheduler
 	verifier  *authn.Verifier
+	// presence holds the streams with presence.
+	presenceBus   *remote.PresenceBus
+	presence      *presence.Hub
+	presenceCalls *remote.PresenceStreams
 }
 
 // start starts the services in the order of its list. They stop in reverse order, each before the
@@ -55,6 +60,9 @@ func (s *Server) start(ctx context.Context) error {
 		{"changes of members", s.changes},
 		{"stream calls", s.streams},
 		{"forwarded writes", s.forwards},
+		{"announcements of presence", s.presenceBus},
+		{"presence", s.presence},
+		{"calls about presence", s.presenceCalls},
 		{"roster", s.roster},
 		{"hints of queues", s.hints},
 		{"consumers of queues", s.consumers},

@@ -1,6 +1,6 @@
 // Package cli implements Parley's command line. It sends, follows, reads and imports messages,
-// manages channels and their members, works with queues, shows the server's version, limits and
-// features, and creates tokens for development.
+// manages channels and their members, follows presence, works with queues, shows the server's
+// version, limits and features, and creates tokens for development.
 package cli
 
 import (
@@ -35,19 +35,20 @@ type commands struct {
 
 	Version kong.VersionFlag `help:"Print the version."`
 
-	Timeout time.Duration `help:"Deadline of each call, including its retries; 0 means none. It does not apply to the streams of 'tail' and 'queue consume', nor to 'import', which has --retry-for." default:"30s"`
+	Timeout time.Duration `help:"Deadline of each call, including its retries; 0 means none. It does not apply to the streams of 'tail', 'presence connect', 'presence watch' and 'queue consume', nor to 'import', which has --retry-for." default:"30s"`
 
-	Send    sendCommand    `cmd:"" help:"Send a message."`
-	Tail    tailCommand    `cmd:"" help:"Follow channels live, one line per message."`
-	History historyCommand `cmd:"" help:"Read a channel's messages."`
-	Channel channelCommand `cmd:"" help:"Create channels, change and list their members, list your own channels."`
-	Read    readCommand    `cmd:"" help:"Mark a channel as read up to a sequence number."`
-	Typing  typingCommand  `cmd:"" help:"Notify a channel's subscribers that you are typing."`
-	Queue   queueCommand   `cmd:"" help:"Work queues: create topics, produce, consume, inspect them, replay dead letters."`
-	Import  importCommand  `cmd:"" help:"Import IRC logs into a channel. A repeated import stores no message twice."`
-	Info    infoCommand    `cmd:"" help:"Show the server's version, limits and features."`
-	Mint    tokenCommand   `cmd:"" name:"token" help:"Mint a token for a local 'parleyd dev'."`
-	Bench   benchCommand   `cmd:"" passthrough:"" help:"Benchmark a server. Runs parley-bench, a separate program."`
+	Send     sendCommand     `cmd:"" help:"Send a message."`
+	Tail     tailCommand     `cmd:"" help:"Follow channels live, one line per message."`
+	History  historyCommand  `cmd:"" help:"Read a channel's messages."`
+	Channel  channelCommand  `cmd:"" help:"Create channels, change and list their members, list your own channels."`
+	Read     readCommand     `cmd:"" help:"Mark a channel as read up to a sequence number."`
+	Typing   typingCommand   `cmd:"" help:"Notify a channel's subscribers that you are typing."`
+	Presence presenceCommand `cmd:"" help:"Be online, follow who is online, and list the users that are."`
+	Queue    queueCommand    `cmd:"" help:"Work queues: create topics, produce, consume, inspect them, replay dead letters."`
+	Import   importCommand   `cmd:"" help:"Import IRC logs into a channel. A repeated import stores no message twice."`
+	Info     infoCommand     `cmd:"" help:"Show the server's version, limits and features."`
+	Mint     tokenCommand    `cmd:"" name:"token" help:"Mint a token for a local 'parleyd dev'."`
+	Bench    benchCommand    `cmd:"" passthrough:"" help:"Benchmark a server. Runs parley-bench, a separate program."`
 }
 
 // session is the environment of a command: its streams, its context and the global flags.

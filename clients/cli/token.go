@@ -20,7 +20,7 @@ var subjectForm = regexp.MustCompile(`^[!-~]{1,128}$`)
 type tokenCommand struct {
 	Sub string        `help:"The user id of the token's subject." required:"" placeholder:"ID"`
 	TTL time.Duration `name:"ttl" help:"How long the token is valid." default:"24h"`
-	Cap []string      `help:"A capability; may be repeated. 'channel:<pattern>=<action>,...' with the actions send, history, subscribe, moderate, send_as, manage; 'queue:<pattern>=<action>,...' with produce, consume; 'admin=<action>,...' with read, write; 'admin' alone is both." sep:"none" default:"channel:*=send,history,subscribe" placeholder:"CAP"`
+	Cap []string      `help:"A capability; may be repeated. 'channel:<pattern>=<action>,...' with the actions send, history, subscribe, moderate, send_as, manage; 'queue:<pattern>=<action>,...' with produce, consume; 'presence=<action>,...' with connect, watch, list; 'admin=<action>,...' with read, write; 'presence' and 'admin' alone have all actions." sep:"none" default:"channel:*=send,history,subscribe" placeholder:"CAP"`
 }
 
 // tokenJSON is the JSON form of a token.
@@ -79,9 +79,6 @@ func (s *session) secret() (string, error) {
 	return key, nil
 }
 
-// adminCapability is the name of the capability without a pattern.
-const adminCapability = "admin"
-
 // capabilityKind describes the capabilities that begin with one name, such as `channel`.
 type capabilityKind struct {
 	actions []string
@@ -92,28 +89,29 @@ type capabilityKind struct {
 
 // capabilityKinds maps the name of a capability, before its pattern, to its kind.
 var capabilityKinds = map[string]capabilityKind{
-	"channel":       {[]string{"send", "history", "subscribe", "moderate", "send_as", "manage"}, 128},
-	"queue":         {[]string{"produce", "consume"}, 64},
-	adminCapability: {[]string{"read", "write"}, 0},
+	"channel":  {[]string{"send", "history", "subscribe", "moderate", "send_as", "manage"}, 128},
+	"queue":    {[]string{"produce", "consume"}, 64},
+	"presence": {[]string{"connect", "watch", "list"}, 0},
+	"admin":    {[]string{"read", "write"}, 0},
 }
 
 // patternForm is a name or a prefix of names: a `*` at the end matches any rest.
 var patternForm = regexp.MustCompile(`^([A-Za-z0-9_-]+|[A-Za-z0-9_-]*\*)$`)
 
 // parseCapabilities parses capabilities such as `channel:*=send,history`, `queue:jobs=consume`,
-// `admin=read` and `admin`. A capability or an action that no server knows is an error: otherwise a
-// token with it would seem to allow something.
+// `presence=watch`, `admin=read` and `admin`. A capability or an action that no server knows is an
+// error: otherwise a token with it would seem to allow something.
 func parseCapabilities(texts []string) (map[string][]string, error) {
 	capabilities := make(map[string][]string)
 	for _, text := range texts {
 		name, actions, ok := strings.Cut(text, "=")
-		if text == adminCapability {
-			actions, ok = strings.Join(capabilityKinds[adminCapability].actions, ","), true
-		}
 		prefix, pattern, two := strings.Cut(name, ":")
 		kind, known := capabilityKinds[prefix]
+		if !ok && known && kind.maxName == 0 {
+			actions, ok = strings.Join(kind.actions, ","), true
+		}
 		if !ok || !known || two != (kind.maxName > 0) {
-			return nil, usagef("--cap %q: must be channel:<pattern>=<action>,..., queue:<pattern>=<action>,..., admin=<action>,... or admin", text)
+			return nil, usagef("--cap %q: must be channel:<pattern>=<action>,..., queue:<pattern>=<action>,..., presence=<action>,..., presence, admin=<action>,... or admin", text)
 		}
 		if two && (!patternForm.MatchString(pattern) || len(strings.TrimSuffix(pattern, "*")) > kind.maxName) {
 			return nil, usagef("--cap %q: the pattern must be 1 to %d characters of A-Z a-z 0-9 _ -, optionally followed by *", text, kind.maxName)

@@ -45,6 +45,8 @@ type Options struct {
 	// Env are additional variables for the nodes, such as PARLEY_LOG_LEVEL=debug. They override the
 	// rig's own.
 	Env []string
+	// MovableClock is RedisConfig.MovableClock of the fleet's Redis.
+	MovableClock bool
 	// Database is the name of the MongoDB database; empty means "parley".
 	Database string
 	// Logger logs what the rig does; nil discards it.

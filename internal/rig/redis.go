@@ -24,6 +24,8 @@ type RedisConfig struct {
 	AppendOnly bool
 	// Args are additional arguments of redis-server. They override those that StartRedis sets.
 	Args []string
+	// MovableClock allows SetClock. It requires Linux and a C compiler.
+	MovableClock bool
 	// Unwatched is for a server that ends with this process. If it is set, no goroutine waits for its
 	// end, and only Kill notices that it has ended.
 	Unwatched bool
@@ -35,6 +37,7 @@ type RedisConfig struct {
 type Redis struct {
 	proc      process
 	dir, addr string
+	clock     *clock // nil without RedisConfig.MovableClock
 }
 
 // StartRedis starts a server and waits until it answers. After an error nothing is left running.
@@ -67,6 +70,13 @@ func StartRedis(ctx context.Context, c RedisConfig) (*Redis, error) {
 			unwatched: c.Unwatched,
 		},
 		dir: c.Dir, addr: c.Addr,
+	}
+	if c.MovableClock {
+		var err error
+		if r.clock, err = newClock(ctx, c.Dir); err != nil {
+			return nil, err
+		}
+		r.proc.env = r.clock.env()
 	}
 	if err := r.Restart(ctx); err != nil {
 		r.Kill()
@@ -133,6 +143,15 @@ func (r *Redis) FlushAll(ctx context.Context) error {
 	client := r.Client()
 	defer client.Close()
 	return client.FlushAll(ctx).Err()
+}
+
+// SetClock moves the server's wall clock to this machine's time plus offset, now and after
+// restarts. It returns an error without RedisConfig.MovableClock.
+func (r *Redis) SetClock(offset time.Duration) error {
+	if r.clock == nil {
+		return errors.New("the clock of redis-server is not movable")
+	}
+	return r.clock.set(offset)
 }
 
 // aofDir is the directory of the server's append-only file, which has several parts.

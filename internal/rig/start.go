@@ -155,7 +155,9 @@ func (f *Fleet) startEngines(ctx context.Context, l *layout) error {
 		return err
 	})
 	g.Go(func() (err error) {
-		f.Redis, err = StartRedis(ctx, RedisConfig{Dir: filepath.Join(f.Dir, "redis"), Addr: l.Redis, AppendOnly: true})
+		f.Redis, err = StartRedis(ctx, RedisConfig{
+			Dir: filepath.Join(f.Dir, "redis"), Addr: l.Redis, AppendOnly: true, MovableClock: f.options.MovableClock,
+		})
 		if err == nil {
 			undo(func() error { f.Redis.Kill(); return nil })
 		}

@@ -20,7 +20,8 @@ const listResult = "\x00list"
 var agentOps = []string{
 	"newClient", "closeClient", "tokenCalls", "send", "sendBatch", "edit", "recall", "get", "history", "channels", "members",
 	"createChannel", "addMembers", "removeMembers", "markRead", "typing", "subscribe", "take", "position", "states", "add",
-	"remove", "closeSub",
+	"remove", "closeSub", "connect", "takePresence", "presenceStates", "presenceInfo", "userPresence", "channelPresence", "watch",
+	"unwatch", "watchChannel", "unwatchChannel", "setBackground", "closePresence", "getPresence", "onlineUsers",
 }
 
 func knownAction(name string) bool {
@@ -30,19 +31,20 @@ func knownAction(name string) bool {
 // blocks are the actions of steps that contain further steps, by name.
 var blocks map[string]func(ctx context.Context, r *run, s step, vars scope) error
 
-var blockNames = map[string]bool{"parallel": true, "repeat": true, "events": true}
+var blockNames = map[string]bool{"parallel": true, "repeat": true, "events": true, "presences": true}
 
 // actions are the actions that the driver executes itself rather than send to the agent, by name.
 var actions map[string]func(ctx context.Context, r *run, args any) (reply, error)
 
 func init() { //nolint:gochecknoinits // the tables and what is in them need each other
 	blocks = map[string]func(ctx context.Context, r *run, s step, vars scope) error{
-		"parallel": parallel, "repeat": repeat, "events": events,
+		"parallel": parallel, "repeat": repeat, "events": events, "presences": presences,
 	}
 	actions = map[string]func(ctx context.Context, r *run, args any) (reply, error){
 		"await": await, "cancel": cancelCommand, "fault": setFault, "heal": heal, "net": netFault, "server": serverFault,
 		"requests": requests, "forget": forget, "entries": entries, "quiet": quiet, "log": readLog, "write": write,
 		"agent": agentFault, "check": check, "waits": waits, "pause": pause, "longBatch": longBatch, "manyMembers": manyMembers,
+		"presenceQuiet": presenceQuiet,
 	}
 }
 

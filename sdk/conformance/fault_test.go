@@ -25,6 +25,7 @@ type fault struct {
 	//   status  the call gets the HTTP status, with ContentType and Body, as from a proxy
 	//   delay   the call waits for Ms first
 	//   hold    the call waits until `heal` first
+	//   late    the server executes the call, and its answer waits until `heal`
 	//   partial a SendMessages sends its first Items messages; the next one gets Error, and later
 	//           ones an error that they were not sent because of it. Connect only
 	// Kinds for the event of the entry Seq of the channel ChannelID, on a Subscribe stream:
@@ -36,6 +37,9 @@ type fault struct {
 	//   advise  the stream ends after it with the advice to reconnect within Ms
 	// Kinds for a whole Subscribe stream:
 	//   strangeFrames every heartbeat becomes a frame of a kind that no SDK knows
+	//   withoutPresence frames with presence are omitted, as a server without PresenceService does
+	// Kinds for a stream with presence, Subscribe or Connect as Of says:
+	//   presence a frame with Update follows the PresenceInfo
 	Do string `json:"do"`
 	// Of is the procedure that the fault affects. Node is the node that it affects; empty means any.
 	Of   string `json:"of"`
@@ -58,6 +62,8 @@ type fault struct {
 	// to but excluding Seq are omitted; if OmitFrom is 0, none are.
 	FromSeq  *int64 `json:"fromSeq"`
 	OmitFrom int64  `json:"omitFrom"`
+	// Update is a PresenceUpdate in JSON.
+	Update json.RawMessage `json:"update"`
 
 	released chan struct{}
 	// must is how often the fault must happen at least, or else the scenario fails. hits is how often
@@ -69,16 +75,25 @@ type fault struct {
 // ofStream reports whether the fault changes frames of a stream.
 func (f *fault) ofStream() bool {
 	switch f.Do {
-	case "skip", "twice", "strange", "cover", "end", "advise", "strangeFrames":
+	case "skip", "twice", "strange", "cover", "end", "advise", "strangeFrames", "withoutPresence", "presence":
 		return true
 	}
 	return false
 }
 
-// procedure returns the method of MessageService with this name, or nil if there is none.
+// procedure returns the method of MessageService or of PresenceService with this name, or nil if
+// there is none.
 func procedure(name string) protoreflect.MethodDescriptor {
-	service := parleyv1.File_parley_v1_message_proto.Services().ByName("MessageService")
-	return service.Methods().ByName(protoreflect.Name(name))
+	for _, services := range []protoreflect.ServiceDescriptors{
+		parleyv1.File_parley_v1_message_proto.Services(), parleyv1.File_parley_v1_presence_proto.Services(),
+	} {
+		for i := range services.Len() {
+			if method := services.Get(i).Methods().ByName(protoreflect.Name(name)); method != nil {
+				return method
+			}
+		}
+	}
+	return nil
 }
 
 // faultyError describes an error that a fault returns in place of the server.
@@ -97,6 +112,7 @@ type faultyError struct {
 		Seq       int64  `json:"seq"`
 		Epoch     string `json:"epoch"`
 	} `json:"positions"`
+	UserIDs []string `json:"userIds"`
 }
 
 func (e *faultyError) toConnect() *connect.Error {
@@ -108,7 +124,7 @@ func (e *faultyError) toConnect() *connect.Error {
 	if e.Reason == nil {
 		return out
 	}
-	d := &parleyv1.ErrorDetail{Retryable: e.Retryable, Field: e.Field, Limit: e.Limit, RequestId: e.RequestID}
+	d := &parleyv1.ErrorDetail{Retryable: e.Retryable, Field: e.Field, Limit: e.Limit, RequestId: e.RequestID, UserIds: e.UserIDs}
 	switch r := e.Reason.(type) {
 	case float64:
 		d.Reason = parleyv1.ErrorReason(r)
@@ -148,7 +164,8 @@ func (f *faults) add(v any) error {
 		return fmt.Errorf("a fault: %w", err)
 	}
 	switch one.Do {
-	case "lose", "break", "answer", "status", "delay", "hold":
+	case "lose", "break", "answer", "status", "delay", "hold", "late":
+	case "presence":
 	case "partial":
 		one.Of = "SendMessages"
 	default:

@@ -2,15 +2,20 @@ package conformance_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/http/httputil"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -243,6 +248,14 @@ func (n *node) applyFault(ctx context.Context, w http.ResponseWriter, r *http.Re
 		if err := n.partial(w, r.WithContext(ctx), f); err != nil {
 			n.breakConn(r)
 		}
+	case "late":
+		kept := httptest.NewRecorder()
+		n.proxy.ServeHTTP(kept, r.WithContext(ctx))
+		select {
+		case <-f.released:
+		case <-ctx.Done():
+		}
+		copyAnswer(w, kept.Result())
 	case "hold":
 		select {
 		case <-f.released:
@@ -251,6 +264,16 @@ func (n *node) applyFault(ctx context.Context, w http.ResponseWriter, r *http.Re
 		n.proxy.ServeHTTP(w, r.WithContext(ctx))
 	default: // a fault of a stream
 		n.proxy.ServeHTTP(w, r.WithContext(context.WithValue(ctx, editKey{}, f)))
+	}
+}
+
+// copyAnswer writes an answer that was recorded, with its trailers.
+func copyAnswer(w http.ResponseWriter, kept *http.Response) {
+	maps.Copy(w.Header(), kept.Header)
+	w.WriteHeader(kept.StatusCode)
+	_, _ = io.Copy(w, kept.Body) // the client may have gone
+	for name, values := range kept.Trailer {
+		w.Header()[http.TrailerPrefix+name] = values
 	}
 }
 
@@ -328,7 +351,21 @@ func decodeRequest(name, contentType string, body []byte) any {
 	if err := json.Unmarshal(text, &v); err != nil {
 		return err.Error()
 	}
+	sortSets(v)
 	return v
+}
+
+// sortSets sorts the lists of a request of presence whose order has no meaning.
+func sortSets(v any) {
+	request, _ := v.(map[string]any)
+	for name, value := range request {
+		switch list, _ := value.([]any); name {
+		case "watch", "watchChannels", "add", "remove":
+			slices.SortFunc(list, func(a, b any) int { return cmp.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
+		case "presence":
+			sortSets(value)
+		}
+	}
 }
 
 func isJSON(contentType string) bool { return strings.Contains(contentType, "json") }

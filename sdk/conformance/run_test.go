@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -39,6 +40,8 @@ type run struct {
 	begun map[string]*begun
 	// subs contains the names of the subscriptions that were started.
 	subs []any
+	// presences contains the names of the presences that were started.
+	presences []any
 }
 
 // begun is a command that was sent to the agent, with its op and arguments, and when it was sent.
@@ -92,6 +95,11 @@ func (r *run) explain() {
 	for _, sub := range r.subs {
 		if got, err := r.agent.call(ctx, "states", map[string]any{"sub": sub}); err == nil {
 			r.t.Logf("subscription %v: %s", sub, show(got.Result["states"]))
+		}
+	}
+	for _, name := range r.presences {
+		if got, err := r.agent.call(ctx, "presenceStates", map[string]any{"presence": name}); err == nil {
+			r.t.Logf("presence %v: %s", name, show(got.Result["states"]))
 		}
 	}
 }
@@ -242,8 +250,8 @@ func (r *run) lookup(vars scope) func(name string) (any, error) {
 }
 
 // token returns a token. words are a user, how long it is valid (default one hour) and actions,
-// separated by commas. By default the token of `admin` may do everything, that of any other user
-// all but manage, moderate and send_as.
+// separated by commas: of channels, or connect, watch and list of presence. By default the token of
+// `admin` may do everything, that of any other user all but manage, moderate, send_as and list.
 func (r *run) token(words []string) (string, error) {
 	if len(words) == 0 {
 		return "", errors.New("token: user is missing")
@@ -255,12 +263,19 @@ func (r *run) token(words []string) (string, error) {
 			return "", err
 		}
 	}
-	actions := map[string][]string{"*": {"send", "history", "subscribe"}}
+	actions := map[string][]string{"*": {"send", "history", "subscribe"}, "presence": {"connect", "watch"}}
 	if words[0] == "admin" {
 		actions = nil
 	}
 	if len(words) > 2 {
-		actions = map[string][]string{"*": strings.Split(words[2], ",")}
+		actions = make(map[string][]string)
+		for action := range strings.SplitSeq(words[2], ",") {
+			of := "*"
+			if slices.Contains([]string{"connect", "watch", "list"}, action) {
+				of = "presence"
+			}
+			actions[of] = append(actions[of], action)
+		}
 	}
 	return rig.Token(r.backend.secret, words[0], ttl, actions)
 }
@@ -289,11 +304,14 @@ func (r *run) command(ctx context.Context, s step, v any) (reply, error) {
 		return reply{}, err
 	}
 	b := &begun{command: c, op: s.action, args: args, at: time.Now()}
-	if s.action == "subscribe" {
-		r.mu.Lock()
+	r.mu.Lock()
+	switch s.action {
+	case "subscribe":
 		r.subs = append(r.subs, args["sub"])
-		r.mu.Unlock()
+	case "connect":
+		r.presences = append(r.presences, args["presence"])
 	}
+	r.mu.Unlock()
 	if s.mods.Begin != "" {
 		r.mu.Lock()
 		defer r.mu.Unlock()

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -19,7 +20,7 @@ import (
 // trailers in gRPC-Web.
 const flagsEnd = 0x02 | 0x80
 
-// editedStream is the response body of a Subscribe stream with a fault applied. All three protocols
+// editedStream is the response body of a stream with a fault applied. All three protocols
 // have the same envelopes: a byte of flags, four of length, and the message.
 type editedStream struct {
 	*io.PipeReader
@@ -75,6 +76,10 @@ func editStream(out io.Writer, in io.Reader, contentType string, f *fault, end [
 // edit applies the fault to an encoded frame. It returns the frames to send instead, and whether
 // the stream ends after them.
 func (f *fault) edit(contentType string, payload []byte) (frames [][]byte, over bool, err error) {
+	if f.Do == "presence" {
+		frames, err = f.addPresence(contentType, payload)
+		return frames, false, err
+	}
 	frame := new(parleyv1.SubscribeResponse)
 	if err := unmarshal(contentType, payload, frame); err != nil {
 		return nil, false, err
@@ -88,6 +93,38 @@ func (f *fault) edit(contentType string, payload []byte) (frames [][]byte, over 
 		frames = append(frames, data)
 	}
 	return frames, over, nil
+}
+
+// addPresence adds a frame with f.Update after the frame that has the PresenceInfo.
+func (f *fault) addPresence(contentType string, payload []byte) ([][]byte, error) {
+	update := new(parleyv1.PresenceUpdate)
+	if err := protojson.Unmarshal(f.Update, update); err != nil {
+		return nil, err
+	}
+	var begins bool
+	var frame, added proto.Message
+	if f.Of == "Connect" {
+		in := new(parleyv1.ConnectResponse)
+		if err := unmarshal(contentType, payload, in); err != nil {
+			return nil, err
+		}
+		begins, frame = in.GetInfo() != nil, in
+		added = &parleyv1.ConnectResponse{Frame: &parleyv1.ConnectResponse_Presence{Presence: update}}
+	} else {
+		in := new(parleyv1.SubscribeResponse)
+		if err := unmarshal(contentType, payload, in); err != nil {
+			return nil, err
+		}
+		begins, frame = in.GetPresenceInfo() != nil, in
+		added = &parleyv1.SubscribeResponse{Frame: &parleyv1.SubscribeResponse_Presence{Presence: update}}
+	}
+	data, err := marshal(contentType, frame)
+	if err != nil || !begins {
+		return [][]byte{data}, err
+	}
+	f.hits.Add(1)
+	more, err := marshal(contentType, added)
+	return [][]byte{data, more}, err
 }
 
 func envelope(flags byte, payload []byte) []byte {
@@ -110,6 +147,10 @@ func (f *fault) change(frame *parleyv1.SubscribeResponse) (frames []*parleyv1.Su
 		f.hits.Add(1)
 		frame = new(parleyv1.SubscribeResponse)
 		makeStrange(frame)
+	}
+	if f.Do == "withoutPresence" && (frame.GetPresenceInfo() != nil || frame.GetPresence() != nil) {
+		f.hits.Add(1)
+		return nil, false
 	}
 	frames = append(frames, frame)
 	batch := frame.GetEvents()

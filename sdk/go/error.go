@@ -39,6 +39,10 @@ type Error struct {
 	// Positions are set if the server ended a stream with this error: the last position that it sent
 	// of each channel. With ErrNotMember from Subscribe they name the refused channels.
 	Positions []Position
+	// Kick is set with ErrKicked: the login that replaced this one.
+	Kick *Kick
+	// UserIDs are set with ErrNoSharedChannel: the users that were refused, up to the first 50.
+	UserIDs []string
 
 	// unanswered is true if the error arose on the client's side because no complete answer
 	// arrived.
@@ -103,6 +107,9 @@ var (
 	ErrChannelExists        error = reasonError(parleyv1.ErrorReason_ERROR_REASON_CHANNEL_EXISTS)
 	ErrChannelNotFound      error = reasonError(parleyv1.ErrorReason_ERROR_REASON_CHANNEL_NOT_FOUND)
 	ErrIdempotencyKeyReused error = reasonError(parleyv1.ErrorReason_ERROR_REASON_IDEMPOTENCY_KEY_REUSED)
+	ErrKicked               error = reasonError(parleyv1.ErrorReason_ERROR_REASON_KICKED)
+	ErrNoSharedChannel      error = reasonError(parleyv1.ErrorReason_ERROR_REASON_NO_SHARED_CHANNEL)
+	ErrChannelOpen          error = reasonError(parleyv1.ErrorReason_ERROR_REASON_CHANNEL_OPEN)
 )
 
 // The retryable reasons: the same call may succeed later.
@@ -139,8 +146,8 @@ var (
 	ErrTopicPaused          error = reasonError(parleyv1.ErrorReason_ERROR_REASON_TOPIC_PAUSED)
 )
 
-// ErrClosed is the error of a subscription after its Close.
-var ErrClosed = errors.New("parley: subscription closed")
+// ErrClosed is the error of a Subscription and of a Presence after its Close.
+var ErrClosed = errors.New("parley: closed")
 
 // toError converts an error of a generated client to an *Error. errors.Is still finds a context's
 // error in it.
@@ -209,6 +216,7 @@ func (e *Error) fill(d *parleyv1.ErrorDetail) {
 	if d.GetReason() == parleyv1.ErrorReason_ERROR_REASON_UNSPECIFIED {
 		e.Retryable = d.GetRetryable()
 	}
+	e.Kick, e.UserIDs = d.GetKick(), d.GetUserIds()
 	for _, p := range d.GetPositions() {
 		e.Positions = append(e.Positions, Position{ChannelID: p.GetChannelId(), Seq: p.GetSeq(), Epoch: p.GetEpoch()})
 	}

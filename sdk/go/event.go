@@ -82,12 +82,12 @@ type Event struct {
 	Typing *parleyv1.Typing
 }
 
-// State is the state of a subscription.
+// State is the state of a Subscription or a Presence.
 type State int
 
 // The states. Connecting changes to Live or Waiting, Live to Waiting, and Waiting to Connecting.
-// After a refusal of channels the subscription connects again at once, without Waiting. Every state
-// can change to Ended.
+// After a refusal of channels, and when a presence joins or leaves the stream of a subscription,
+// the subscription connects again at once, without Waiting. Every state can change to Ended.
 const (
 	// StateConnecting lasts until the stream's first frame.
 	StateConnecting State = iota
@@ -115,7 +115,7 @@ func (s State) String() string {
 	}
 }
 
-// StateChange describes a subscription's new state.
+// StateChange describes the new state of a Subscription or a Presence.
 type StateChange struct {
 	State State
 	// Err is, for StateWaiting, the reason for which the last stream ended. It is nil if the server

@@ -4,7 +4,7 @@
 // A Client sends messages, iterates over history and subscribes. Each message carries an id, so a
 // retry after a lost answer never stores it twice. A Subscription reconnects on its own and resumes
 // from its position. It delivers each entry of a channel's log once and in order, or reports
-// missing entries with a gap event.
+// missing entries with a gap event. A Presence makes a device online and follows who else is.
 //
 // A Client with the addresses of several nodes uses one of them, and fails over to the next one
 // when that node fails. Ids, positions and subscriptions stay valid on every node.
@@ -37,6 +37,7 @@ type Client struct {
 	callTimeout    time.Duration
 	attemptTimeout time.Duration
 	heads          heads
+	carriers       carriers
 	log            *slog.Logger
 	closeIdle      func()
 }
@@ -66,10 +67,11 @@ func New(addr string, opts ...Option) (*Client, error) {
 	return &Client{
 		endpoints: newEndpoints(addrs, func(addr string) link.Services {
 			return link.Services{
-				Message: parleyv1connect.NewMessageServiceClient(httpClient, addr, clientOpts...),
-				Queue:   parleyv1connect.NewQueueServiceClient(httpClient, addr, clientOpts...),
-				Admin:   parleyv1connect.NewAdminServiceClient(httpClient, addr, clientOpts...),
-				Server:  parleyv1connect.NewServerServiceClient(httpClient, addr, clientOpts...),
+				Message:  parleyv1connect.NewMessageServiceClient(httpClient, addr, clientOpts...),
+				Queue:    parleyv1connect.NewQueueServiceClient(httpClient, addr, clientOpts...),
+				Admin:    parleyv1connect.NewAdminServiceClient(httpClient, addr, clientOpts...),
+				Presence: parleyv1connect.NewPresenceServiceClient(httpClient, addr, clientOpts...),
+				Server:   parleyv1connect.NewServerServiceClient(httpClient, addr, clientOpts...),
 			}
 		}),
 		tokens:         &tokens{source: cfg.tokenSource, fixed: cfg.token, limit: tokenTimeout},
@@ -82,7 +84,7 @@ func New(addr string, opts ...Option) (*Client, error) {
 }
 
 // Close closes idle connections, except those of an HTTP client from WithHTTPClient. It does not
-// end subscriptions: close those, or end the contexts that they were created with.
+// end subscriptions and presences: close those, or end the contexts that they were created with.
 func (c *Client) Close() { c.closeIdle() }
 
 // authorize returns the context of one attempt, with the token in its request header, and the token

@@ -24,6 +24,9 @@ type stream struct {
 	// removed are the ids of channels that the stream was opened with and that the program removed
 	// before the first frame.
 	removed []string
+	// rider and presence are set if the stream was opened with presence.
+	rider    *rider
+	presence *presenceStream
 }
 
 // run keeps a stream open until ctx ends or a failure is final. If err is not nil, the subscription
@@ -32,12 +35,15 @@ func (s *Subscription) run(ctx context.Context, err error) {
 	defer close(s.done)
 	defer s.cancel()
 	if err == nil {
+		s.client.carriers.offer(s)
 		err = s.keepOpen(ctx)
 	}
 	s.mu.Lock()
-	s.err, s.stream = err, nil
+	s.err, s.stream, s.over = err, nil, true
 	closed := s.closed
 	s.mu.Unlock()
+	s.client.carriers.remove(s)
+	s.drop(s.carried(), nil)
 	s.cancel()
 	s.work.Wait()
 	if closed {
@@ -49,12 +55,17 @@ func (s *Subscription) run(ctx context.Context, err error) {
 
 func (s *Subscription) keepOpen(life context.Context) error {
 	return s.client.keepStreams(life, &streamLoop{
-		name:       "subscription",
-		connecting: func() { s.setState(StateChange{State: StateConnecting}) },
-		follow:     func(ctx context.Context, call *streamCall) error { return s.follow(life, ctx, call) },
-		reopenNow:  s.loseRefused,
+		name: "subscription",
+		connecting: func() {
+			s.setState(StateChange{State: StateConnecting})
+			s.forward(StateChange{State: StateConnecting})
+		},
+		follow:    func(ctx context.Context, call *streamCall) error { return s.follow(life, ctx, call) },
+		reopenNow: s.reopenNow,
 		waiting: func(end *streamEnd, wait time.Duration) {
-			s.setState(StateChange{State: StateWaiting, Err: end.err, Wait: wait, Addr: end.node.name()})
+			change := StateChange{State: StateWaiting, Err: end.err, Wait: wait, Addr: end.node.name()}
+			s.setState(change)
+			s.forward(change)
 		},
 	})
 }
@@ -63,7 +74,11 @@ func (s *Subscription) keepOpen(life context.Context) error {
 func (s *Subscription) follow(life, ctx context.Context, call *streamCall) error {
 	current := &stream{cancel: call.cancel}
 	defer s.endStream(current)
-	incoming, err := call.node.Message.Subscribe(ctx, s.beginStream(current))
+	req := s.beginStream(current)
+	if current.rider != nil {
+		current.presence, req.Presence = current.rider.presence.begin(ctx, call.cancel)
+	}
+	incoming, err := call.node.Message.Subscribe(ctx, req)
 	if err != nil {
 		return err
 	}
@@ -81,6 +96,10 @@ func (s *Subscription) follow(life, ctx context.Context, call *streamCall) error
 			call.Live(info.GetHeartbeatInterval().AsDuration())
 			s.onLive(ctx, current, call.node, info)
 		}
+		if current.presence != nil {
+			s.deliverPresence(ctx, current, call.node, frame)
+			s.dropUnknown(ctx, current, frame)
+		}
 		// Events that arrived are kept even if the stream is left now: the next stream starts after
 		// them.
 		sound := s.deliver(life, frame.GetEvents().GetEvents())
@@ -96,12 +115,44 @@ func (s *Subscription) follow(life, ctx context.Context, call *streamCall) error
 	return incoming.Err()
 }
 
+// deliverPresence passes the presence in a frame to the presence that the stream was opened with.
+func (*Subscription) deliverPresence(
+	ctx context.Context, current *stream, node *endpoint, frame *parleyv1.SubscribeResponse,
+) {
+	p := current.rider.presence
+	if info := frame.GetPresenceInfo(); info != nil {
+		p.live(ctx, current.presence, node, current.id, info)
+	}
+	if update := frame.GetPresence(); update != nil {
+		p.apply(current.presence, update)
+	}
+}
+
+// dropUnknown takes the presence off the subscription's streams if a frame shows that the server
+// ignored it: one that has PresenceService sends the PresenceInfo before all events and heartbeats.
+// The presence then receives its server's answer on a stream of its own.
+func (s *Subscription) dropUnknown(ctx context.Context, current *stream, frame *parleyv1.SubscribeResponse) {
+	if current.presence == nil || frame.GetEvents() == nil && frame.GetHeartbeat() == nil {
+		return
+	}
+	p := current.rider.presence
+	p.mu.Lock()
+	live := current.presence.id != "" || p.stream != current.presence
+	p.mu.Unlock()
+	if live {
+		return
+	}
+	s.client.log.WarnContext(ctx, "the server sent no presence on a stream")
+	current.presence = nil
+	s.drop(current.rider, nil)
+}
+
 // beginStream makes current the subscription's stream and returns its request, with each channel's
 // current position.
 func (s *Subscription) beginStream(current *stream) *parleyv1.SubscribeRequest {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.stream = current
+	s.stream, current.rider = current, s.rider
 	req := &parleyv1.SubscribeRequest{Channels: make([]*parleyv1.ChannelPosition, 0, len(s.order))}
 	for _, id := range s.order {
 		ch := s.channels[id]

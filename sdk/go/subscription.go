@@ -36,15 +36,16 @@ type subscribeConfig struct {
 
 func (s Start) applyTo(cfg *subscribeConfig) { cfg.starts = append(cfg.starts, s) }
 
-type subscribeFunc func(cfg *subscribeConfig)
+// StateOption is a SubscribeOption and a PresenceOption.
+type StateOption func(StateChange)
 
-func (f subscribeFunc) applyTo(cfg *subscribeConfig) { f(cfg) }
+func (f StateOption) applyTo(cfg *subscribeConfig) { cfg.onState = f }
+
+func (f StateOption) applyToPresence(p *Presence) { p.onState = f }
 
 // OnState sets a function that is called with each new state, in order. It must not block and must
 // not call Close.
-func OnState(f func(StateChange)) SubscribeOption {
-	return subscribeFunc(func(cfg *subscribeConfig) { cfg.onState = f })
-}
+func OnState(f func(StateChange)) StateOption { return f }
 
 // queuedFrames bounds the frames that wait for the program. A program that is slower than its
 // channels fills this queue, then the connection's window. The server then ends the stream, and the
@@ -80,6 +81,10 @@ type Subscription struct {
 	wasLive bool
 	closed  bool
 	err     error
+	// rider is the presence on the subscription's streams, or nil.
+	rider *rider
+	// over is true once no stream will be opened any more.
+	over bool
 }
 
 // queued is an event with the channel that accepted it. The channel identifies events of a channel

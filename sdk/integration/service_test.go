@@ -12,5 +12,5 @@ import (
 func TestServiceOfParleyd(t *testing.T) {
 	t.Parallel()
 	s := servertest.Dev(t)
-	servicetest.Run(t, servicetest.Target{URL: s.URL, Token: s.TokenOf})
+	servicetest.Run(t, servicetest.Target{URL: s.URL, Token: s.TokenOf, Presence: true})
 }

@@ -35,6 +35,7 @@ type Config struct {
 	HTTP      HTTP      `yaml:"http"`
 	Limits    Limits    `yaml:"limits"`
 	Queues    Queues    `yaml:"queues"`
+	Presence  Presence  `yaml:"presence"`
 	Telemetry Telemetry `yaml:"telemetry"`
 	Log       Log       `yaml:"log"`
 	TLS       TLS       `yaml:"tls"`
@@ -48,7 +49,7 @@ type Mongo struct {
 	Database string `yaml:"database"`
 }
 
-// Redis configures the Redis that holds the message cache and the work queues.
+// Redis configures the Redis that holds the message cache, the work queues and presence.
 type Redis struct {
 	// Addr is a host:port or the path of a unix socket. It is ignored if Sentinel.Addrs or
 	// Cluster.Addrs is set.
@@ -221,6 +222,54 @@ type Queues struct {
 	ConsumersPerSubject int `yaml:"consumers_per_subject"`
 }
 
+// Presence configures who is online, and who may know.
+type Presence struct {
+	// TTL is how long Redis keeps that a user is online if no node confirms it: 1 min to 24 h.
+	TTL time.Duration `yaml:"ttl"`
+	// LeaseTTL is how long a node may be silent before its users are offline: 1 s to 5 min.
+	LeaseTTL time.Duration `yaml:"lease_ttl"`
+	// OfflineAfter is how long a platform stays online after its last connection was lost: up to 5
+	// min. 0 means none.
+	OfflineAfter time.Duration `yaml:"offline_after"`
+	// FlushInterval and FlushUsers bound how long a change waits while others are written: it is
+	// written after this time, or when this many users are waiting.
+	FlushInterval time.Duration `yaml:"flush_interval"`
+	FlushUsers    int           `yaml:"flush_users"`
+	// Workers is the number of concurrent writers, 1 to 256.
+	Workers int `yaml:"workers"`
+	// Cache is lru, which keeps the states of users that were asked for, or full, which keeps all
+	// users that are online. CacheUsers bounds the users that lru keeps.
+	Cache      string `yaml:"cache"`
+	CacheUsers int    `yaml:"cache_users"`
+	// MaxStaleness is the maximum age of an answer: 100 ms to 1 min.
+	MaxStaleness time.Duration `yaml:"max_staleness"`
+	// LoginPolicy is how many logins of a user are valid at a time: all, platform (one per platform),
+	// class (one per class of platforms) or single.
+	LoginPolicy string `yaml:"login_policy"`
+	// Watch is whose presence a user may read and watch: all, or shared_channel, which is those with
+	// whom the user shares a members-only channel. Of the reader's channels, the first 2,000 by id
+	// count. Holders of the action `list` may read everyone.
+	//
+	// The limit is checked in GetPresence, and in Connect, Subscribe and UpdateWatch for the users
+	// that are added. It is not checked again: a watch stays until the client removes it or the stream
+	// ends, even if the two users no longer share a channel. WatchChannel is not limited further. It
+	// requires to be a member of the channel or to hold `manage`, and ends with the membership.
+	Watch string `yaml:"watch"`
+	// Connections and ConnectionsPerSubject limit the live streams with presence of the node and of
+	// one subject on it.
+	Connections           int `yaml:"connections"`
+	ConnectionsPerSubject int `yaml:"connections_per_subject"`
+	// WatchedUsers and WatchedChannels limit what one stream watches.
+	WatchedUsers    int `yaml:"watched_users"`
+	WatchedChannels int `yaml:"watched_channels"`
+}
+
+// The values of Presence.Watch.
+const (
+	WatchAll           = "all"
+	WatchSharedChannel = "shared_channel"
+)
+
 // Telemetry configures tracing. Metrics are always served on the ops address.
 type Telemetry struct {
 	// OTLPEndpoint is a collector's base URL for OTLP over HTTP. Empty disables the export.
@@ -283,7 +332,13 @@ func Default() Config {
 			HeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute,
 			HeartbeatInterval: 15 * time.Second, DrainTimeout: 10 * time.Second,
 		},
-		Queues:    Queues{LeaseTTL: 10 * time.Second, Consumers: 1000, ConsumersPerSubject: 1000},
+		Queues: Queues{LeaseTTL: 10 * time.Second, Consumers: 1000, ConsumersPerSubject: 1000},
+		Presence: Presence{
+			TTL: 30 * time.Minute, LeaseTTL: 4 * time.Second, OfflineAfter: time.Second,
+			FlushInterval: 10 * time.Millisecond, FlushUsers: 100, Workers: 8,
+			Cache: "lru", CacheUsers: 2 << 20, MaxStaleness: 2 * time.Second, LoginPolicy: "all", Watch: WatchAll,
+			Connections: 100_000, ConnectionsPerSubject: 64, WatchedUsers: 1000, WatchedChannels: 20,
+		},
 		Telemetry: Telemetry{TraceRatio: 0.01},
 		Log:       Log{Level: "info", Format: "json"},
 	}

@@ -133,6 +133,14 @@ func TestRefusals(t *testing.T) {
 			},
 		},
 		{
+			"presence", "presence: {ttl: 5s, lease_ttl: 10s, offline_after: -1s, workers: 0, cache: none, login_policy: two, watch: friends}\n", nil,
+			[]string{
+				"presence.ttl: is 5s, must be 1m0s to 24h0m0s", "presence.lease_ttl: is 10s, must be at most half", "presence.offline_after: is -1s",
+				"presence.workers: is 0", `presence.cache: is "none", must be one of lru, full`,
+				`presence.login_policy: is "two", must be one of all, platform, class, single`, `presence.watch: is "friends", must be one of all, shared_channel`,
+			},
+		},
+		{
 			"renamed", "limits: {queue_bytes: 5}\n",
 			[]string{"PARLEY_LIMITS_QUEUE_EVENTS=5"},
 			[]string{

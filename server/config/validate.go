@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -24,6 +25,10 @@ func (c *checker) between(key string, v, low, high int) {
 
 func (c *checker) lasts(key string, v, low, high time.Duration) {
 	c.checkf(v >= low && v <= high, key, "is %v, must be %v to %v", v, low, high)
+}
+
+func (c *checker) oneOf(key, v string, values ...string) {
+	c.checkf(slices.Contains(values, v), key, "is %q, must be one of %s", v, strings.Join(values, ", "))
 }
 
 func (c *checker) address(key, v string) {
@@ -55,6 +60,7 @@ func (c *Config) validate(k *checker) {
 	c.Auth.validate(k)
 	c.Limits.validate(k)
 	c.Queues.validate(k)
+	c.Presence.validate(k)
 	k.checkf(c.NATS.Replicas == 1 || c.NATS.Replicas == 3 || c.NATS.Replicas == 5, "nats.replicas",
 		"is %d, must be 1, 3 or 5", c.NATS.Replicas)
 	k.lasts("nats.max_age", c.NATS.MaxAge, time.Minute, 24*time.Hour)
@@ -149,6 +155,27 @@ func (q *Queues) validate(k *checker) {
 	k.lasts("queues.lease_ttl", q.LeaseTTL, time.Second, 10*time.Minute)
 	k.between("queues.consumers", q.Consumers, 1, 1<<20)
 	k.between("queues.consumers_per_subject", q.ConsumersPerSubject, 1, 1<<20)
+}
+
+func (p *Presence) validate(k *checker) {
+	k.lasts("presence.ttl", p.TTL, time.Minute, 24*time.Hour)
+	// The lease is renewed four times in its TTL, so the TTL must allow for a few slow answers.
+	k.lasts("presence.lease_ttl", p.LeaseTTL, time.Second, 5*time.Minute)
+	k.checkf(p.LeaseTTL <= p.TTL/2, "presence.lease_ttl", "is %v, must be at most half of presence.ttl", p.LeaseTTL)
+	k.lasts("presence.offline_after", p.OfflineAfter, 0, 5*time.Minute)
+	k.lasts("presence.flush_interval", p.FlushInterval, time.Millisecond, time.Second)
+	k.between("presence.flush_users", p.FlushUsers, 1, 500)
+	k.between("presence.workers", p.Workers, 1, 256)
+	k.oneOf("presence.cache", p.Cache, "lru", "full")
+	k.between("presence.cache_users", p.CacheUsers, 1024, 1<<30)
+	k.lasts("presence.max_staleness", p.MaxStaleness, 100*time.Millisecond, time.Minute)
+	k.oneOf("presence.login_policy", p.LoginPolicy, "all", "platform", "class", "single")
+	k.oneOf("presence.watch", p.Watch, WatchAll, WatchSharedChannel)
+	k.between("presence.connections", p.Connections, 1, 1<<30)
+	k.between("presence.connections_per_subject", p.ConnectionsPerSubject, 1, 1<<30)
+	// A request that watches as many as it may must be smaller than limits.batch_read_bytes.
+	k.between("presence.watched_users", p.WatchedUsers, 1, 10_000)
+	k.between("presence.watched_channels", p.WatchedChannels, 1, 1000)
 }
 
 // validateServe reports to k what `parleyd serve` requires in addition to validate.

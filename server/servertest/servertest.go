@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -205,18 +206,27 @@ func (s *Server) Ended(ctx context.Context) error {
 	}
 }
 
-// TokenOf returns a token for userID with the actions on all channels, valid for an hour. Without
-// actions, the token has every capability.
+// TokenOf returns a token for userID with the actions on all channels, valid for an hour. The
+// actions connect, watch and list are those of presence. Without actions, the token has every
+// capability.
 func (s *Server) TokenOf(userID string, actions ...string) string {
 	s.tb.Helper()
 	if len(actions) == 0 {
 		return s.MintAs(everything(userID), time.Hour)
 	}
-	allowed := make([]ident.Action, len(actions))
-	for i, a := range actions {
-		allowed[i] = ident.Action(a)
+	p := &ident.Principal{Subject: userID}
+	var onChannels []ident.Action
+	for _, a := range actions {
+		if action := ident.Action(a); slices.Contains(ident.PresenceActions, action) {
+			p.Presence = append(p.Presence, action)
+		} else {
+			onChannels = append(onChannels, action)
+		}
 	}
-	return s.Mint(userID, allowed...)
+	if len(onChannels) > 0 {
+		p.Channels = []ident.Capability{{Pattern: "*", Actions: onChannels}}
+	}
+	return s.MintAs(p, time.Hour)
 }
 
 // everything returns a principal that has every capability.
@@ -225,6 +235,7 @@ func everything(userID string) *ident.Principal {
 		Subject:  userID,
 		Channels: []ident.Capability{{Pattern: "*", Actions: ident.ChannelActions}},
 		Queues:   []ident.Capability{{Pattern: "*", Actions: ident.QueueActions}},
+		Presence: ident.PresenceActions,
 		Admin:    ident.AdminActions,
 	}
 }
@@ -259,6 +270,11 @@ func (s *Server) Client(token string, opts ...connect.ClientOption) parleyv1conn
 // Queues returns a QueueService client that sends token; an empty token is not sent.
 func (s *Server) Queues(token string, opts ...connect.ClientOption) parleyv1connect.QueueServiceClient {
 	return parleyv1connect.NewQueueServiceClient(HTTPClient(s.tb, token), s.URL, opts...)
+}
+
+// Presence returns a PresenceService client that sends token; an empty token is not sent.
+func (s *Server) Presence(token string, opts ...connect.ClientOption) parleyv1connect.PresenceServiceClient {
+	return parleyv1connect.NewPresenceServiceClient(HTTPClient(s.tb, token), s.URL, opts...)
 }
 
 // Admin returns an AdminService client that sends token; an empty token is not sent.

@@ -29,6 +29,7 @@ type command struct {
 	Streams      int     `help:"Streams of the figures about memory and reconnecting, each with a connection of its own." default:"10000"`
 	Senders      int     `help:"Senders at once. Default: 64, and 512 on MongoDB." placeholder:"N"`
 	Channels     int     `help:"Channels of the figures with many." default:"1000"`
+	Users        int     `help:"Users who are online in the figures on presence." default:"10000"`
 	Payload      int     `help:"Bytes of a message's content." default:"128"`
 	QueuePayload int     `help:"Bytes of a queue's message." default:"1024"`
 	Delayed      int     `help:"Messages that are scheduled for the figure on delays, a thousand due in a second." default:"10000"`
@@ -41,12 +42,13 @@ type command struct {
 // options returns the options of a run: of a running server if its address is given, else of
 // servers that the run starts.
 func (c *command) options(getenv func(string) string) (bench.Options, error) {
-	if min(c.Rounds, c.Subscribers, c.Streams, c.Channels, c.Payload, c.QueuePayload, c.Delayed) <= 0 || c.Seconds <= 0 || c.Senders < 0 {
+	if c.Seconds <= 0 || c.Senders < 0 ||
+		min(c.Rounds, c.Subscribers, c.Streams, c.Channels, c.Users, c.Payload, c.QueuePayload, c.Delayed) <= 0 {
 		return bench.Options{}, errors.New("a flag that is a number must be positive")
 	}
 	o := bench.Options{
 		Rounds: c.Rounds, Duration: time.Duration(c.Seconds * float64(time.Second)),
-		Subscribers: c.Subscribers, Streams: c.Streams, Senders: c.Senders, Channels: c.Channels, Payload: c.Payload,
+		Subscribers: c.Subscribers, Streams: c.Streams, Senders: c.Senders, Channels: c.Channels, Users: c.Users, Payload: c.Payload,
 		QueuePayload: c.QueuePayload, Delayed: c.Delayed, Rivals: c.Rivals,
 		Parleyd: c.Parleyd, Dir: c.Dir, MongoURI: c.MongoURI,
 	}

@@ -41,6 +41,7 @@ func TestUsage(t *testing.T) {
 		{"--subscribers", "0"},
 		{"--queue-payload", "0"},
 		{"--delayed", "-1"},
+		{"--users", "0"},
 		{"--rivals", "/no/such/directory"},
 		{"--ops", "127.0.0.1:8081"}, // of which server?
 		{"--mongo-uri", "mongodb://127.0.0.1:1"},

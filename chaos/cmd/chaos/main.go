@@ -10,11 +10,12 @@ import (
 
 	"github.com/parleyhq/parley/chaos"
 	"github.com/parleyhq/parley/chaos/messages"
+	"github.com/parleyhq/parley/chaos/presence"
 	"github.com/parleyhq/parley/chaos/queues"
 )
 
 // harnesses are all harnesses; the first is the default.
-var harnesses = []*chaos.Harness{messages.Harness(), queues.Harness(), queues.Promotion()}
+var harnesses = []*chaos.Harness{messages.Harness(), queues.Harness(), queues.Promotion(), presence.Harness()}
 
 func main() {
 	ctx := context.Background()

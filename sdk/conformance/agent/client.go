@@ -139,6 +139,17 @@ var clientOps = map[string]func(ctx context.Context, c *client, args arguments) 
 	"removeMembers": func(ctx context.Context, c *client, args arguments) (any, error) {
 		return nil, c.RemoveMembers(ctx, args.ChannelID, args.UserIDs...)
 	},
+	"getPresence": func(ctx context.Context, c *client, args arguments) (any, error) {
+		all := []any{}
+		users, err := c.PresenceOf(ctx, args.UserIDs...)
+		for _, u := range users {
+			all = append(all, fromUserPresence(u))
+		}
+		return map[string]any{"users": all}, err
+	},
+	"onlineUsers": func(ctx context.Context, c *client, _ arguments) (any, error) {
+		return collect("users", c.OnlineUsers(ctx), fromUserPresence)
+	},
 	"markRead": func(ctx context.Context, c *client, args arguments) (any, error) {
 		cursor, err := c.MarkRead(ctx, args.ChannelID, args.Seq)
 		if err != nil {

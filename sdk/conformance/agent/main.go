@@ -22,7 +22,8 @@ func main() {
 		log:     slog.New(slog.NewTextHandler(os.Stderr, nil)),
 		out:     json.NewEncoder(os.Stdout),
 		clients: make(map[string]*client), subs: make(map[string]*subscription),
-		calls: make(map[int64]context.CancelFunc),
+		presences: make(map[string]*presence),
+		calls:     make(map[int64]context.CancelFunc),
 	}
 	if err := a.serve(context.Background(), os.Stdin); err != nil {
 		a.log.Error("the agent ends", "error", err)
@@ -30,7 +31,8 @@ func main() {
 	}
 }
 
-// agent holds the clients, subscriptions and calls of the driver. Safe for concurrent use.
+// agent holds the clients, subscriptions, presences and calls of the driver. Safe for concurrent
+// use.
 type agent struct {
 	log *slog.Logger
 	// running waits for the commands in flight.
@@ -39,10 +41,11 @@ type agent struct {
 	writing sync.Mutex // guards out
 	out     *json.Encoder
 
-	mu      sync.Mutex // guards the fields below
-	clients map[string]*client
-	subs    map[string]*subscription
-	calls   map[int64]context.CancelFunc
+	mu        sync.Mutex // guards the fields below
+	clients   map[string]*client
+	subs      map[string]*subscription
+	presences map[string]*presence
+	calls     map[int64]context.CancelFunc
 }
 
 // command is one line from the driver.
@@ -60,7 +63,7 @@ type answer struct {
 }
 
 // serve answers commands until the input ends. It then cancels those in flight and closes all
-// subscriptions and clients.
+// presences, subscriptions and clients.
 func (a *agent) serve(ctx context.Context, in io.Reader) error {
 	ctx, cancel := context.WithCancel(ctx)
 	lines := bufio.NewScanner(in)
@@ -80,6 +83,9 @@ func (a *agent) serve(ctx context.Context, in io.Reader) error {
 	}
 	cancel()
 	a.running.Wait()
+	for _, p := range a.presences {
+		p.Close()
+	}
 	for _, s := range a.subs {
 		s.Close()
 	}
@@ -140,14 +146,26 @@ func (a *agent) do(ctx context.Context, c command) (any, error) {
 		}
 		return op(ctx, s, c.Args)
 	}
+	if op := presenceOps[c.Op]; op != nil {
+		a.mu.Lock()
+		p := a.presences[c.Args.Presence]
+		a.mu.Unlock()
+		if p == nil {
+			return nil, fmt.Errorf("%w: no presence %q", errAgent, c.Args.Presence)
+		}
+		return op(ctx, p, c.Args)
+	}
 	a.mu.Lock()
 	cl := a.clients[c.Args.Client]
 	a.mu.Unlock()
 	if cl == nil {
 		return nil, fmt.Errorf("%w: no client %q", errAgent, c.Args.Client)
 	}
-	if c.Op == "subscribe" {
+	switch c.Op {
+	case "subscribe":
 		return nil, a.subscribe(cl, c.Args)
+	case "connect":
+		return nil, a.connect(cl, c.Args)
 	}
 	op := clientOps[c.Op]
 	if op == nil {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"sync"
 
 	parley "github.com/parleyhq/parley/sdk/go"
 )
@@ -11,19 +10,7 @@ import (
 type subscription struct {
 	*parley.Subscription
 
-	mu     sync.Mutex
-	states []any
-}
-
-// onState records a new state.
-func (s *subscription) onState(c parley.StateChange) {
-	entry := map[string]any{"state": c.State.String(), "waitMs": inMillis(c.Wait), "addr": c.Addr}
-	if c.Err != nil {
-		entry["error"] = fromAny(c.Err)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.states = append(s.states, entry)
+	states
 }
 
 // subscriptionOps maps the names of the commands on a subscription to the functions that execute
@@ -52,11 +39,7 @@ var subscriptionOps = map[string]func(ctx context.Context, s *subscription, args
 		}
 		return map[string]any{"position": fromPosition(p)}, nil
 	},
-	"states": func(_ context.Context, s *subscription, _ arguments) (any, error) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return map[string]any{"states": append([]any{}, s.states...)}, nil
-	},
+	"states": func(_ context.Context, s *subscription, _ arguments) (any, error) { return s.result(), nil },
 	"add": func(ctx context.Context, s *subscription, args arguments) (any, error) {
 		return nil, s.Add(ctx, toStarts(args.Starts)...)
 	},

@@ -20,6 +20,13 @@ type arguments struct {
 
 	Client           string     `json:"client"`
 	Sub              string     `json:"sub"`
+	Presence         string     `json:"presence"`
+	Platform         string     `json:"platform"`
+	DeviceID         string     `json:"deviceId"`
+	LoginToken       string     `json:"loginToken"`
+	Background       bool       `json:"background"`
+	Invisible        bool       `json:"invisible"`
+	UserID           string     `json:"userId"`
 	Call             int64      `json:"call"`
 	Addresses        []string   `json:"addresses"`
 	Token            string     `json:"token"`
@@ -119,6 +126,8 @@ type failure struct {
 	RetryAfterMs float64  `json:"retryAfterMs,omitempty"`
 	RequestID    string   `json:"requestId,omitempty"`
 	Positions    []any    `json:"positions,omitempty"`
+	UserIDs      []string `json:"userIds,omitempty"`
+	Kick         any      `json:"kick,omitempty"`
 }
 
 func ownFailure(err error) *failure { return &failure{Kind: "agent", Message: err.Error()} }
@@ -171,7 +180,13 @@ func fromAny(err error) *failure {
 func fromError(e *parley.Error) *failure {
 	f := &failure{
 		Kind: "parley", Message: e.Error(), Code: e.Code.String(), Retryable: e.Retryable, Field: e.Field, Limit: e.Limit,
-		RetryAfterMs: inMillis(e.RetryAfter), RequestID: e.RequestID,
+		RetryAfterMs: inMillis(e.RetryAfter), RequestID: e.RequestID, UserIDs: e.UserIDs,
+	}
+	if k := e.Kick; k != nil {
+		f.Kick = map[string]any{
+			"cause": nameOf(k.GetCause().String(), "KICK_CAUSE_"), "deviceId": k.GetDeviceId(),
+			"platform": nameOf(k.GetPlatform().String(), "PLATFORM_"), "connectionId": k.GetConnectionId(),
+		}
 	}
 	if name, known := parleyv1.ErrorReason_name[int32(e.Reason)]; !known {
 		f.Reason = fmt.Sprintf("REASON_%d", e.Reason)

@@ -17,10 +17,13 @@ var requiredActions = map[string][]string{
 	"SendMessage": {"send"}, "EditMessage": {"send"}, "SendTyping": {"send"}, "RecallMessage": {"send", "moderate"},
 	"ListMessages": {"history"}, "GetMessage": {"history"}, "MarkRead": {"history"}, "ListMembers": {"history"},
 	"CreateChannel": {"manage"},
+	"UpdateWatch":   {"watch"}, "WatchChannel": {"watch"}, "UnwatchChannel": {"watch"}, "GetPresence": {"watch"},
+	"SetBackground": {"connect"}, "Disconnect": {"connect", "watch"}, "ListOnlineUsers": {"list"},
 }
 
 // SetActions limits a token to the given actions, which it then has on all channels. The actions
-// are send, history, subscribe, moderate, send_as and manage. Without actions, the token has none.
+// are send, history, subscribe, moderate, send_as and manage, and connect, watch and list of
+// presence. Without actions, the token has none.
 // A token that SetActions was not called for has all of them; because of manage, its user can use
 // members-only channels without being a member. SetActions can be called again at any time, and
 // concurrently.

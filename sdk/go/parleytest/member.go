@@ -149,6 +149,7 @@ func (h handler) AddMembers(ctx context.Context, req *parleyv1.AddMembersRequest
 		for _, id := range ids {
 			l.join(id)
 		}
+		h.s.wakeLocked()
 		return &parleyv1.AddMembersResponse{}, nil
 	})
 }

@@ -1,7 +1,8 @@
 // Package parleytest provides a Parley server in memory, for tests of programs that use the SDK and
-// of the SDK itself. It implements the contract of parley.v1.MessageService (dense logs, idempotent
-// calls, replay, positions), and the parts of QueueService and AdminService that programs use:
-// AddTopic creates a topic, and a nacked message without a delay is delivered again at once.
+// of the SDK itself. It implements the contracts of parley.v1.MessageService (dense logs,
+// idempotent calls, replay, positions) and of PresenceService, with the login policy that allows
+// all devices. Of QueueService and AdminService it has the parts that programs use: AddTopic
+// creates a topic, and a nacked message without a delay is delivered again at once.
 //
 // It fails on request: calls that are refused or whose answers are lost, streams that break, fall
 // silent, repeat or skip frames, tokens that expire, a server that is killed and restarted, or that
@@ -75,8 +76,18 @@ type Server struct {
 type shared struct {
 	mu       sync.Mutex // guards the fields below, and those of the nodes
 	channels map[string]*log
-	// streams are the live Subscribe streams, by id.
+	// streams are the live Subscribe and Connect streams, by id.
 	streams map[string]*stream
+	// absent are the platforms of users whose streams ended less than offlineAfter ago.
+	absent       map[device]absence
+	offlineAfter time.Duration
+	// logins maps login tokens to their users, and kicked those of ended logins to what ended them.
+	logins map[string]string
+	kicked map[string]*parleyv1.Kick
+	// strangers contains the users whom a user may not watch.
+	strangers map[string][]string
+	// lagging is what SetLagging set.
+	lagging bool
 	// topics are the queues' topics. consumers are the live Consume and StreamingConsume streams of
 	// their groups, by id.
 	topics    map[string]*topic
@@ -102,8 +113,10 @@ func StartFleet(tb testing.TB, n int) []*Server {
 	tb.Helper()
 	common := &shared{
 		channels: make(map[string]*log), streams: make(map[string]*stream), users: make(map[string]string),
-		actions: make(map[string][]string),
-		topics:  make(map[string]*topic), consumers: make(map[string]*consumer), changed: make(chan struct{}),
+		actions: make(map[string][]string), offlineAfter: time.Second,
+		absent: make(map[device]absence), logins: make(map[string]string), kicked: make(map[string]*parleyv1.Kick),
+		strangers: make(map[string][]string),
+		topics:    make(map[string]*topic), consumers: make(map[string]*consumer), changed: make(chan struct{}),
 	}
 	fleet := make([]*Server, n)
 	for i := range fleet {
@@ -142,6 +155,7 @@ func (s *Server) serve(listener net.Listener) {
 	mux.Handle(parleyv1connect.NewMessageServiceHandler(handler{s: s}, connect.WithInterceptors(s.interceptor())))
 	mux.Handle(parleyv1connect.NewQueueServiceHandler(queueHandler{s: s}, connect.WithInterceptors(s.interceptor())))
 	mux.Handle(parleyv1connect.NewAdminServiceHandler(adminHandler{s: s}, connect.WithInterceptors(s.interceptor())))
+	mux.Handle(parleyv1connect.NewPresenceServiceHandler(presenceHandler{s: s}, connect.WithInterceptors(s.interceptor())))
 	mux.Handle(parleyv1connect.NewServerServiceHandler(serverHandler{s: s}, connect.WithInterceptors(s.interceptor())))
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
@@ -169,7 +183,11 @@ func (s *Server) serve(listener net.Listener) {
 func (s *Server) Kill() {
 	s.mu.Lock()
 	server, served := s.http, s.served
-	maps.DeleteFunc(s.streams, func(_ string, one *stream) bool { return one.node == s })
+	for _, one := range s.streams {
+		if one.node == s {
+			s.dropLocked(one)
+		}
+	}
 	maps.DeleteFunc(s.consumers, func(_ string, one *consumer) bool { return one.node == s })
 	s.mu.Unlock()
 	_ = server.Close()
@@ -240,7 +258,8 @@ func (s *Server) FaultTimes(n int, method string, fault Fault) {
 }
 
 // SetTokens sets the accepted tokens. Calls with other tokens fail with TOKEN_EXPIRED, and live
-// Subscribe streams with other tokens end with it. Without arguments every token is accepted.
+// Subscribe and Connect streams with other tokens end with it. Without arguments every token is
+// accepted.
 func (s *Server) SetTokens(tokens ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -275,19 +294,22 @@ func (s *Server) SetSilent(on bool) {
 	s.wakeLocked()
 }
 
-// SetRepeat makes Subscribe streams of this server send each frame of events twice.
+// SetRepeat makes Subscribe and Connect streams of this server send each frame of events and of
+// presence twice.
 func (s *Server) SetRepeat(on bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.repeat = on
 }
 
-// EndStreams ends all live Subscribe streams of this server with err, or resets them if err is nil.
+// EndStreams ends all live Subscribe and Connect streams of this server with err, or resets them if
+// err is nil.
 func (s *Server) EndStreams(err error) {
 	s.endStreams(end{err: err, drop: err == nil})
 }
 
-// Advise ends all live Subscribe streams of this server with the advice to reconnect within a time.
+// Advise ends all live Subscribe and Connect streams of this server with the advice to reconnect
+// within a time.
 func (s *Server) Advise(within time.Duration) {
 	s.endStreams(end{advice: &parleyv1.Reconnect{Within: durationpb.New(within)}})
 }
@@ -304,12 +326,23 @@ func (s *Server) endStreams(e end) {
 }
 
 // Streams returns the number of live Subscribe streams on this server.
-func (s *Server) Streams() int {
+func (s *Server) Streams() int { return s.count(func(one *stream) bool { return !one.connect }) }
+
+// PresenceStreams returns the number of live Connect streams on this server, and of Subscribe
+// streams with presence.
+func (s *Server) PresenceStreams() int {
+	return s.count(func(one *stream) bool { return one.presence != nil })
+}
+
+// LiveStreams returns the number of live Subscribe and Connect streams on this server.
+func (s *Server) LiveStreams() int { return s.count(func(*stream) bool { return true }) }
+
+func (s *Server) count(counts func(one *stream) bool) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := 0
 	for _, one := range s.streams {
-		if one.node == s {
+		if one.node == s && counts(one) {
 			n++
 		}
 	}

@@ -26,5 +26,6 @@ func TestService(t *testing.T) {
 			return token
 		},
 		Unsupported: parleytest.Unsupported(),
+		Presence:    true,
 	})
 }

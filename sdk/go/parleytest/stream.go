@@ -14,9 +14,14 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// stream is a live Subscribe stream. It is guarded by the server's lock.
+// stream is a live Subscribe or Connect stream. It is guarded by the server's lock.
 type stream struct {
-	id    string
+	id string
+	// connect is true for a Connect stream, which has no channels' events.
+	connect bool
+	// presence is nil if the stream has none.
+	presence *presence
+
 	node  *Server
 	token string
 	user  string
@@ -67,8 +72,8 @@ func (h handler) UpdateSubscription(
 ) (*parleyv1.UpdateSubscriptionResponse, error) {
 	return do(ctx, h.s, "UpdateSubscription", req, func() (*parleyv1.UpdateSubscriptionResponse, error) {
 		one := h.s.streams[req.GetStreamId()]
-		if one == nil || one.user != h.s.userLocked(ctx) {
-			return nil, Error(connect.CodeNotFound, parleyv1.ErrorReason_ERROR_REASON_STREAM_NOT_FOUND)
+		if one == nil || one.connect || one.user != h.s.userLocked(ctx) {
+			return nil, errNoStream()
 		}
 		if err := h.s.refusedLocked(ctx, "add", req.GetAdd()); err != nil {
 			return nil, err
@@ -96,26 +101,29 @@ func (h handler) Subscribe(
 	if fault != nil {
 		return fault.happen()
 	}
-	one, heartbeat, err := s.open(ctx, req)
+	one, err := s.open(ctx, req)
 	if err != nil {
 		return err
 	}
 	defer s.closeStream(one)
-	first := &parleyv1.SubscribeResponse{Frame: &parleyv1.SubscribeResponse_Info{Info: &parleyv1.StreamInfo{
-		StreamId: one.id, HeartbeatInterval: durationpb.New(heartbeat),
-	}}}
-	if err := out.Send(first); err != nil {
+	outlet := subscribeOutlet{out}
+	if err := outlet.begin(s.begun(one)); err != nil {
 		return err
 	}
-	ticker := time.NewTicker(heartbeat)
+	return s.follow(ctx, one, outlet)
+}
+
+// follow sends a stream's frames after the first ones until the stream ends.
+func (s *Server) follow(ctx context.Context, one *stream, out outlet) error {
+	ticker := time.NewTicker(s.interval())
 	defer ticker.Stop()
 	for {
-		events, ended, changed, silent, repeat := s.collect(one)
+		due := s.collect(one)
 		switch {
-		case ended != nil:
-			return ended.happen(out)
-		case !silent && len(events) > 0:
-			if err := s.send(out, events, repeat); err != nil {
+		case due.end != nil:
+			return due.end.happen(out)
+		case !due.silent && !due.empty():
+			if err := s.send(out, due); err != nil {
 				return err
 			}
 			continue
@@ -123,22 +131,21 @@ func (h handler) Subscribe(
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-changed:
+		case <-due.changed:
 		case <-ticker.C:
-			if silent {
+			if due.silent {
 				continue
 			}
-			beat := &parleyv1.SubscribeResponse{Frame: &parleyv1.SubscribeResponse_Heartbeat{Heartbeat: &parleyv1.Heartbeat{}}}
-			if err := out.Send(beat); err != nil {
+			if err := out.heartbeat(); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-func (e *end) happen(out *connect.ServerStream[parleyv1.SubscribeResponse]) error {
+func (e *end) happen(out outlet) error {
 	if e.advice != nil {
-		return out.Send(&parleyv1.SubscribeResponse{Frame: &parleyv1.SubscribeResponse_Reconnect{Reconnect: e.advice}})
+		return out.reconnect(e.advice)
 	}
 	if e.drop {
 		panic(http.ErrAbortHandler)
@@ -146,40 +153,91 @@ func (e *end) happen(out *connect.ServerStream[parleyv1.SubscribeResponse]) erro
 	return e.err
 }
 
-func (s *Server) open(ctx context.Context, req *parleyv1.SubscribeRequest) (*stream, time.Duration, error) {
+func (s *Server) open(ctx context.Context, req *parleyv1.SubscribeRequest) (*stream, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := checkForm(req); err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	if err := s.refusedLocked(ctx, "channels", req.GetChannels()); err != nil {
-		return nil, 0, err
+		return nil, err
 	}
+	if req.GetPresence() != nil {
+		if err := s.checkConnectLocked(ctx, "presence.", req.GetPresence()); err != nil {
+			return nil, err
+		}
+	}
+	one := s.newStreamLocked(ctx)
+	for _, p := range req.GetChannels() {
+		one.add(p)
+	}
+	if req.GetPresence() != nil {
+		s.connectLocked(one, req.GetPresence())
+	}
+	return one, nil
+}
+
+// newStreamLocked returns a new live stream of the caller, without channels and presence.
+func (s *Server) newStreamLocked(ctx context.Context) *stream {
 	s.minted++
 	one := &stream{
 		id: fmt.Sprintf("stream-%d", s.minted), node: s, token: tokenOf(ctx), user: s.userLocked(ctx), manages: s.canLocked(ctx, "manage"),
 		places: make(map[string]*place),
 	}
-	for _, p := range req.GetChannels() {
-		one.add(p)
-	}
 	s.streams[one.id] = one
-	return one, s.heartbeat, nil
+	return one
+}
+
+// interval returns the heartbeat interval.
+func (s *Server) interval() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.heartbeat
+}
+
+// begun returns the contents of a stream's first frames. The PresenceInfo is nil if the stream has
+// no presence.
+func (s *Server) begun(one *stream) (*parleyv1.StreamInfo, *parleyv1.PresenceInfo) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	info := &parleyv1.StreamInfo{StreamId: one.id, HeartbeatInterval: durationpb.New(s.heartbeat)}
+	if one.presence == nil {
+		return info, nil
+	}
+	return info, s.presenceInfoLocked(one)
 }
 
 func (s *Server) closeStream(one *stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.streams, one.id)
+	s.dropLocked(one)
 }
 
-func (s *Server) send(out *connect.ServerStream[parleyv1.SubscribeResponse], events []*parleyv1.ChannelEvent, repeat bool) error {
-	for chunk := range slices.Chunk(events, s.perFrame) {
-		frame := &parleyv1.SubscribeResponse{Frame: &parleyv1.SubscribeResponse_Events{Events: &parleyv1.EventBatch{Events: chunk}}}
-		for range 1 + btoi(repeat) {
-			if err := out.Send(frame); err != nil {
+// dropLocked removes a stream that has ended. Its user stays online for the time of
+// SetOfflineAfter. A repeat has no effect.
+func (s *shared) dropLocked(one *stream) {
+	if s.streams[one.id] != one {
+		return
+	}
+	delete(s.streams, one.id)
+	s.lingerLocked(one)
+}
+
+// send sends what is due on a stream.
+func (s *Server) send(out outlet, due dueFrames) error {
+	for chunk := range slices.Chunk(due.events, s.perFrame) {
+		for range 1 + btoi(due.repeat) {
+			if err := out.events(chunk); err != nil {
 				return err
 			}
+		}
+	}
+	if due.update == nil {
+		return nil
+	}
+	for range 1 + btoi(due.repeat) {
+		if err := out.presence(due.update); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -192,26 +250,42 @@ func btoi(b bool) int {
 	return 0
 }
 
-// collect returns the events that the stream sends next, or in ended how it must end. changed is
-// closed when there may be more.
-func (s *Server) collect(one *stream) (events []*parleyv1.ChannelEvent, ended *end, changed <-chan struct{}, silent, repeat bool) {
+// dueFrames is what a stream sends next.
+type dueFrames struct {
+	events []*parleyv1.ChannelEvent
+	// update is nil if no presence has changed.
+	update *parleyv1.PresenceUpdate
+	// end is not nil if the stream must end.
+	end *end
+	// changed is closed when there may be more.
+	changed        <-chan struct{}
+	silent, repeat bool
+}
+
+func (d dueFrames) empty() bool { return len(d.events) == 0 && d.update == nil }
+
+// collect returns what the stream sends next.
+func (s *Server) collect(one *stream) dueFrames {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if one.end != nil {
-		return nil, one.end, nil, false, false
+		return dueFrames{end: one.end}
 	}
-	if !s.silent {
-		for _, id := range slices.Clone(one.order) {
-			if l := s.logLocked(id); one.manages || l.admits(one.user) {
-				events = append(events, l.advance(one.places[id])...)
-				continue
-			}
-			one.remove(id)
-			events = append(events, lostEvent(id))
+	due := dueFrames{changed: s.changed, silent: s.silent, repeat: s.repeat}
+	if s.silent {
+		return due
+	}
+	for _, id := range slices.Clone(one.order) {
+		if l := s.logLocked(id); one.manages || l.admits(one.user) {
+			due.events = append(due.events, l.advance(one.places[id])...)
+			continue
 		}
-		events, one.typing = append(events, one.typing...), nil
+		one.remove(id)
+		due.events = append(due.events, lostEvent(id))
 	}
-	return events, nil, s.changed, s.silent, s.repeat
+	due.events, one.typing = append(due.events, one.typing...), nil
+	due.update = s.presenceUpdateLocked(one)
+	return due
 }
 
 // advance returns a channel's events from a stream's position to the end of the log, and moves the

@@ -16,6 +16,7 @@ function find(map, handle) {
 
 const clients = new Map();
 const subscriptions = new Map();
+const presences = new Map();
 /** The controllers of the running commands, by id. */
 const underWay = new Map();
 
@@ -67,14 +68,37 @@ async function collect(items, into) {
   }
 }
 
-function subscribe(client, { sub: handle, starts }, { signal }) {
+/** Returns a list, and the option onState that appends each state to it. */
+function recorder() {
   const states = [];
   const onState = ({ state, error, wait, addr }) =>
     states.push({ state, error: error && toError(error), waitMs: wait, addr });
+  return { states, onState };
+}
+
+function subscribe(client, { sub: handle, starts }, { signal }) {
+  const { states, onState } = recorder();
   // The command ends at once, so its signal is not the subscription's.
   signal.throwIfAborted();
   const sdk = client.subscribe(starts.map(toStart), { onState });
   subscriptions.set(handle, { sdk, states });
+}
+
+function connect(client, args, { signal }) {
+  const { states, onState } = recorder();
+  const { presence: handle, platform, deviceId, userIds, channelIds, loginToken, background, invisible } = args;
+  signal.throwIfAborted();
+  const options = { platform, deviceId, watch: userIds, watchChannels: channelIds, loginToken, background, invisible };
+  presences.set(handle, { sdk: client.presence({ ...options, onState }), states });
+}
+
+function fromChannelPresence({ channelId, onlineCount, memberCount, online = new Map() }) {
+  const byId = ([a], [b]) => (a < b ? -1 : 1);
+  return { channelId, onlineCount, memberCount, online: [...online].sort(byId).map(([, user]) => user) };
+}
+
+function fromPresenceEvent(e) {
+  return e.kind === "channel" ? { ...e, channel: fromChannelPresence(e.channel) } : e;
 }
 
 /** Appends events until there are count, the time limit ends, or the subscription ends. */
@@ -141,7 +165,13 @@ const ofClient = {
   removeMembers: (c, { channelId, userIds }, options) => c.removeMembers(channelId, userIds, options),
   markRead: (c, { channelId, seq }, options) => c.markRead(channelId, seq, options),
   typing: (c, { channelId }, options) => c.typing(channelId, options),
+  getPresence: async (c, { userIds }, options) => ({ users: await c.getPresence(userIds, options) }),
+  onlineUsers: (c, _, options, result) => {
+    result.users = [];
+    return collect(c.onlineUsers(options), result.users);
+  },
   subscribe,
+  connect,
 };
 
 const ofSubscription = {
@@ -154,6 +184,33 @@ const ofSubscription = {
   add: ({ sdk }, { starts }, signal) => sdk.add(starts.map(toStart), signal),
   remove: ({ sdk }, { channelIds }, signal) => sdk.remove(channelIds, signal),
   closeSub: ({ sdk }) => {
+    sdk.close();
+    return sdk.done;
+  },
+};
+
+const ofPresence = {
+  takePresence: async ({ sdk }, args, signal, result) => {
+    const events = [];
+    try {
+      await take(sdk, args, signal, events);
+    } finally {
+      result.events = events.map(fromPresenceEvent);
+    }
+  },
+  presenceStates: ({ states }) => ({ states: [...states] }),
+  presenceInfo: ({ sdk: { loginToken, connectionId, lagging } }) => ({ loginToken, connectionId, lagging }),
+  userPresence: ({ sdk }, { userId }) => ({ user: sdk.user(userId) }),
+  channelPresence: ({ sdk }, { channelId }) => {
+    const channel = sdk.channel(channelId);
+    return { channel: channel && fromChannelPresence(channel) };
+  },
+  watch: ({ sdk }, { userIds }, signal) => sdk.watch(userIds, signal),
+  unwatch: ({ sdk }, { userIds }, signal) => sdk.unwatch(userIds, signal),
+  watchChannel: ({ sdk }, { channelId }, signal) => sdk.watchChannels(channelId, signal),
+  unwatchChannel: ({ sdk }, { channelId }, signal) => sdk.unwatchChannels(channelId, signal),
+  setBackground: ({ sdk }, { background }) => sdk.setBackground(background),
+  closePresence: ({ sdk }) => {
     sdk.close();
     return sdk.done;
   },
@@ -178,13 +235,16 @@ function begin(op, args, signal, result) {
   if (Object.hasOwn(ofSubscription, op)) {
     return ofSubscription[op](find(subscriptions, args.sub), args, signal, result);
   }
+  if (Object.hasOwn(ofPresence, op)) {
+    return ofPresence[op](find(presences, args.presence), args, signal, result);
+  }
   throw new AgentError(`no such op: ${op}`);
 }
 
 function toError(err) {
   const message = String(err?.message ?? err);
   if (err instanceof ParleyError) {
-    const { reason, retryable, field, limit, retryAfter, requestId, positions } = err;
+    const { reason, retryable, field, limit, retryAfter, requestId, positions, userIds, kick } = err;
     const code = codeToString(err.code);
     return {
       kind: "parley",
@@ -197,6 +257,8 @@ function toError(err) {
       retryAfterMs: retryAfter,
       requestId,
       positions,
+      userIds,
+      kick,
     };
   }
   if (err instanceof ClosedError) {
@@ -238,6 +300,9 @@ async function handle(line) {
 const lines = createInterface({ input: process.stdin });
 lines.on("line", handle);
 lines.on("close", () => {
+  for (const { sdk } of presences.values()) {
+    sdk.close();
+  }
   for (const { sdk } of subscriptions.values()) {
     sdk.close();
   }

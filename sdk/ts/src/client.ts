@@ -1,11 +1,13 @@
 import { createClient, type Interceptor, type Transport } from "@connectrpc/connect";
 import { createConnectTransport, createGrpcWebTransport } from "@connectrpc/connect-web";
 import { MessageService } from "@parleyhq/api/parley/v1/message_pb.js";
+import { PresenceService } from "@parleyhq/api/parley/v1/presence_pb.js";
 import { ServerService } from "@parleyhq/api/parley/v1/server_pb.js";
 import { parseAddresses } from "./address.js";
 import { type Backoff, Waits } from "./backoff.js";
 import { sendBatch } from "./batch.js";
 import { Caller, type Log } from "./caller.js";
+import { Carriers } from "./carrier.js";
 import { Core, type SubscribeOptions } from "./core.js";
 import { Endpoints, type Rpc } from "./endpoint.js";
 import { abortable } from "./fetch.js";
@@ -33,12 +35,16 @@ import type {
 } from "./message.js";
 import type { CallOptions } from "./options.js";
 import { Heads } from "./position.js";
+import { Presence } from "./presence.js";
+import { PresenceCore, type PresenceOptions } from "./presencecore.js";
+import { getPresence, onlineUsers } from "./presencelist.js";
 import { type ChangeOptions, edit, get, recall, send } from "./send.js";
 import { type ServerInfo, serverInfo } from "./serverinfo.js";
 import type { Start } from "./start.js";
 import { Subscription } from "./subscription.js";
 import { type TokenSource, Tokens } from "./token.js";
 import { channels, markRead, typing } from "./userchannel.js";
+import type { UserPresence } from "./userpresence.js";
 
 /** The default of attemptTimeout, in milliseconds. */
 const attemptTimeoutMs = 5_000;
@@ -109,6 +115,7 @@ export type SendOptions = Omit<Outgoing, "channelId" | "content"> & CallOptions;
  */
 export class Client {
   readonly #caller: Caller;
+  readonly #carriers = new Carriers();
 
   /**
    * Creates a client of the server at an address: `host:port`, which means http, or an http or
@@ -268,12 +275,48 @@ export class Client {
    */
   subscribe(starts: Start | readonly Start[], options: SubscribeOptions = {}): Subscription {
     const list = Array.isArray(starts) ? starts : [starts];
-    return new Subscription(new Core(this.#caller, list, options));
+    return new Subscription(new Core(this.#caller, this.#carriers, list, options));
   }
 
   /**
-   * close closes the client's subscriptions and aborts its calls, which reject with an AbortError.
-   * Later calls are aborted too.
+   * presence makes a device of the user online and follows the presence of others, for example with
+   * `{ platform: "WEB", deviceId, watch: ["ann", "bob"] }`. It returns immediately and connects in
+   * the background. Requires the action `connect` of presence, and `watch` to watch anyone.
+   *
+   * One call is one login: an act of the user. After a retryable error the presence opens a new
+   * stream with its login token. A final error ends it, and next rejects with it. KICKED means that
+   * a newer login replaced this one; the error's kick describes it. Call presence again only when
+   * the user asks for it.
+   *
+   * If the client has a subscription, its stream also serves the presence. A live one is opened
+   * again for it, and KICKED then ends the subscription too. While the program does not take the
+   * subscription's events, the states wait as well.
+   */
+  presence(options: PresenceOptions): Presence {
+    return new Presence(new PresenceCore(this.#caller, this.#carriers, options));
+  }
+
+  /**
+   * getPresence returns the presence of any number of users, in their order, at most 2 s old. Users
+   * that do not exist are offline. It makes one request for each 500 users. Requires the action
+   * `watch` of presence.
+   */
+  async getPresence(userIds: readonly string[], options: CallOptions = {}): Promise<UserPresence[]> {
+    return getPresence(this.#caller, userIds, options);
+  }
+
+  /**
+   * onlineUsers iterates over the users that are online, in no particular order. A user that is
+   * online during the whole iteration is in it exactly once. Pages are loaded on demand. Requires
+   * the action `list` of presence.
+   */
+  onlineUsers(options: ListOptions = {}): AsyncGenerator<UserPresence, void> {
+    return onlineUsers(this.#caller, options);
+  }
+
+  /**
+   * close closes the client's subscriptions and presences, and aborts its calls, which reject with
+   * an AbortError. Later calls are aborted too.
    */
   close(): void {
     this.#caller.close();
@@ -281,7 +324,11 @@ export class Client {
 }
 
 function dial(transport: Transport): Rpc {
-  return { ...createClient(MessageService, transport), ...createClient(ServerService, transport) };
+  return {
+    ...createClient(MessageService, transport),
+    ...createClient(PresenceService, transport),
+    ...createClient(ServerService, transport),
+  };
 }
 
 function newTransport(addr: string, options: ClientOptions): Transport {

@@ -1,16 +1,18 @@
-import type { MessageInitShape } from "@bufbuild/protobuf";
 import { Code } from "@connectrpc/connect";
-import type { ChannelEvent, ChannelPositionSchema } from "@parleyhq/api/parley/v1/subscription_pb.js";
+import type { ChannelEvent, SubscribeResponse } from "@parleyhq/api/parley/v1/subscription_pb.js";
+import { onAbort } from "./abort.js";
 import type { Caller } from "./caller.js";
-import { sleep, total } from "./clock.js";
-import type { Endpoint } from "./endpoint.js";
-import { ClosedError, nodeFailed, ParleyError } from "./error.js";
-import type { State, StateChange } from "./event.js";
-import { Pacer, type StreamEnd } from "./pacer.js";
+import type { Carriers } from "./carrier.js";
+import { ClosedError, ParleyError, tokenRefused } from "./error.js";
+import type { StateChange } from "./event.js";
+import { keepOpen, type Line } from "./keep.js";
+import type { StreamEnd } from "./pacer.js";
+import type { PresenceCore } from "./presencecore.js";
 import { Queue, Turn } from "./queue.js";
 import { type Queued, Roster } from "./roster.js";
+import { Session, type SessionOptions } from "./session.js";
 import { checkStarts, type Start } from "./start.js";
-import { Stream } from "./stream.js";
+import { Stream, streamError } from "./stream.js";
 import { catchUp } from "./update.js";
 
 /**
@@ -20,93 +22,160 @@ import { catchUp } from "./update.js";
  */
 const queuedFrames = 4;
 
+/** The error with which a subscription leaves a stream because its presence has changed. */
+const presenceChanged = streamError(Code.Aborted, "the presence of the stream has changed");
+
 /** SubscribeOptions are the options of a subscription. */
-export interface SubscribeOptions {
-  /**
-   * Called with each new state, in order. An error that it throws is reported as an uncaught one
-   * and does not end the subscription.
-   */
-  onState?: (change: StateChange) => void;
-  /** Ends the subscription when it is aborted, with the signal's reason. */
-  signal?: AbortSignal;
-}
+export type SubscribeOptions = SessionOptions;
 
 /** Core runs a subscription: it keeps a stream open and queues its events. */
-export class Core {
+export class Core implements Line {
+  readonly name = "subscription";
   readonly roster: Roster;
   readonly queue = new Queue<Queued[]>(queuedFrames);
   /** Held during a change of the stream's channels, so that changes reach the server in order. */
   readonly turn = new Turn();
+  readonly session: Session;
   /** Resolves when all work of the subscription has stopped. */
   readonly done: Promise<void>;
 
-  state: State = "connecting";
   /** The current stream. Undefined between two streams. */
   stream: Stream | undefined;
-  /** The error that ended the subscription. Undefined until then. */
-  error: unknown;
+  /** The channels of the current stream's request that were removed before its first frame. */
+  removed: string[] = [];
 
-  readonly #onState: ((change: StateChange) => void) | undefined;
-  readonly #controller = new AbortController();
-  readonly #work = new Set<Promise<void>>();
+  /** The presence that the subscription's streams carry. */
+  rider: PresenceCore | undefined;
+  /** The presence of the current stream. */
+  #onBoard: PresenceCore | undefined;
+  readonly #carriers: Carriers;
+  /** Aborted after the session, to end the streams. */
+  readonly #streams = new AbortController();
   /** True once any stream of the subscription got its first frame. */
   #wasLive = false;
 
   constructor(
     readonly caller: Caller,
+    carriers: Carriers,
     starts: readonly Start[],
     options: SubscribeOptions,
   ) {
     this.roster = new Roster(caller.heads);
-    this.#onState = options.onState;
-    const leave = caller.enter(this.#controller, options.signal, () => new ClosedError());
-    this.done = this.#run(starts).finally(leave);
+    this.session = new Session(caller, options, () => new ClosedError("subscription"));
+    this.#carriers = carriers;
+    if (!this.signal.aborted) {
+      onAbort(this.signal, () => this.session.track(this.#endStreams()));
+      carriers.enter(this);
+    }
+    this.done = this.session.run(() => this.#run(starts)).then(() => this.queue.close());
   }
 
   /** signal is aborted when the subscription ends. */
   get signal(): AbortSignal {
-    return this.#controller.signal;
+    return this.session.signal;
   }
 
-  /** closed reports whether the program closed the subscription or its client. */
-  get closed(): boolean {
-    return this.signal.reason instanceof ClosedError;
-  }
-
-  /** close ends the subscription; done resolves when it has ended. */
-  close(): void {
-    this.#controller.abort(new ClosedError());
-  }
-
-  /**
-   * begin makes stream the current one, and returns the channels of its request with their
-   * positions.
-   */
-  begin(stream: Stream): MessageInitShape<typeof ChannelPositionSchema>[] {
-    this.stream = stream;
-    return this.roster.begin();
-  }
-
-  /**
-   * live sets the state to live. It also starts to send the channel changes that were made after
-   * the stream's request, and does not wait for them.
-   */
-  live(stream: Stream, node: Endpoint): void {
-    this.#wasLive = true;
-    const late = stream.removed.length > 0 || this.roster.late().length > 0;
-    this.#setState({ state: "live", addr: node.addr });
-    if (late) {
-      const work = catchUp(this, stream).finally(() => this.#work.delete(work));
-      this.#work.add(work);
+  async #run(starts: readonly Start[]): Promise<ParleyError | undefined> {
+    try {
+      checkStarts(starts);
+      for (const start of starts) {
+        this.roster.insert(start);
+      }
+      return await keepOpen(this.caller, this, this.signal);
+    } finally {
+      this.stream = undefined;
+      this.#carriers.leave(this);
+      this.rider?.release();
     }
+  }
+
+  /** endStreams ends the stream, after its presence has left if that ends too. */
+  async #endStreams(): Promise<void> {
+    // client.close ends the presence in the same task.
+    await Promise.resolve();
+    await this.#onBoard?.departure;
+    this.#streams.abort(this.signal.reason);
+  }
+
+  /** carry makes the streams of the subscription carry a presence that has no carrier. */
+  carry(presence: PresenceCore): void {
+    this.rider = presence;
+    presence.carrier = this;
+    this.board();
+  }
+
+  /** board opens a new stream if the current one does not carry the presence. */
+  board(): void {
+    if (this.#onBoard === undefined && this.rider?.ready) {
+      this.reopen();
+    }
+  }
+
+  /** reopen opens a new stream if there is one. */
+  reopen(): void {
+    this.stream?.leave(presenceChanged);
+  }
+
+  /** drop ends the link to the presence. */
+  drop(): void {
+    this.rider = undefined;
+    this.#onBoard = undefined;
+  }
+
+  async follow(): Promise<StreamEnd> {
+    const end = await this.#followOne();
+    this.stream = undefined;
+    return end;
+  }
+
+  #followOne(): Promise<StreamEnd> {
+    let addr: string;
+    return new Stream(this.caller, this.#streams.signal).follow<SubscribeResponse>({
+      open: (stream, rpc, options) => {
+        this.stream = stream;
+        this.removed = [];
+        this.#onBoard = this.rider?.ready ? this.rider : undefined;
+        const presence = this.#onBoard?.ride(stream);
+        return rpc.subscribe({ channels: this.roster.begin(), presence }, options);
+      },
+      live: (stream, node) => {
+        addr = node.addr;
+        this.#wasLive = true;
+        const late = this.removed.length > 0 || this.roster.late().length > 0;
+        this.setState({ state: "live", addr: node.addr });
+        if (late) {
+          // Sends the channel changes that were made after the stream's request.
+          this.session.track(catchUp(this, stream));
+        }
+      },
+      deliver: async (_, { frame }) => {
+        const known = frame.case === "events" || frame.case === "heartbeat";
+        if (known && this.#onBoard?.live === false) {
+          // A server that has PresenceService sends the PresenceInfo first.
+          this.#refuse(this.#onBoard);
+        }
+        switch (frame.case) {
+          case "events":
+            return (await this.#deliver(frame.value.events))
+              ? undefined
+              : streamError(Code.DataLoss, "the stream skipped entries", true);
+          case "presenceInfo":
+            return this.#onBoard?.begin(addr, frame.value);
+          case "presence":
+            return this.#onBoard?.update(frame.value);
+          default:
+            return undefined;
+        }
+      },
+    });
   }
 
   /**
    * deliver queues events, and waits while the queue is full. It returns false if entries are
-   * missing. It also waits after the stream was left, because the next stream does not send these
-   * events again.
+   * missing; events before them are queued. It also waits after the stream was left, because the
+   * next stream does not send these events again.
    */
-  async deliver(events: ChannelEvent[]): Promise<boolean> {
+  async #deliver(events: ChannelEvent[]): Promise<boolean> {
     const { frame, missing } = this.roster.accept(events);
     if (missing !== undefined) {
       this.caller.log("warn", "stream skipped entries", missing);
@@ -117,75 +186,62 @@ export class Core {
     return missing === undefined;
   }
 
-  async #run(starts: readonly Start[]): Promise<void> {
-    // Deferred, so that the program has the subscription before the first call of onState.
-    await Promise.resolve();
-    try {
-      checkStarts(starts);
-      for (const start of starts) {
-        this.roster.insert(start);
-      }
-      this.error = await this.#openStreams();
-    } catch (err) {
-      this.error = err;
+  /** recover reports whether to open the next stream immediately, because it differs. */
+  async recover(end: StreamEnd): Promise<boolean> {
+    if (end.error === presenceChanged) {
+      return true;
     }
-    this.stream = undefined;
-    if (this.signal.aborted) {
-      this.error = this.signal.reason;
-    }
-    // Ends the channel changes that are still being sent.
-    this.#controller.abort(this.error);
-    await Promise.all(this.#work);
-    const error = this.error instanceof Error ? this.error : new Error(String(this.error));
-    this.#setState({ state: "ended", error });
-    this.queue.close();
+    const lost = this.#onBoard?.lose(end) ?? false;
+    return (!lost && this.#dropPresence(end)) || this.#loseRefused(end, lost);
   }
 
   /**
-   * openStreams opens one stream after another. It returns the final error of a stream, and rejects
-   * with the signal's reason when the subscription ends.
+   * dropPresence releases the presence if the login is over, or if the server refused the stream
+   * with a final error that may be about the presence. It reports whether to open the next stream
+   * immediately without it. Both then get the errors of their own streams.
    */
-  async #openStreams(): Promise<ParleyError | undefined> {
-    const pacer = new Pacer(this.caller);
-    for (;;) {
-      this.#setState({ state: "connecting" });
-      const end = await new Stream(this).follow();
-      this.stream = undefined;
-      this.signal.throwIfAborted();
-      if (await this.#loseRefused(end)) {
-        continue;
-      }
-      this.#recordStreamEnd(end);
-      const wait = pacer.next(end);
-      if (wait === undefined) {
-        return end.error;
-      }
-      const addr = end.node?.addr;
-      this.caller.log("warn", "reconnecting", { stream: "subscription", addr, wait: total(wait), error: end.error });
-      this.#setState({ state: "waiting", error: end.error, wait: total(wait), addr });
-      await sleep(wait, this.signal, () => this.caller.waits.wakeDelay());
+  #dropPresence({ error }: StreamEnd): boolean {
+    const presence = this.#onBoard;
+    if (presence === undefined || error === undefined || error.retryable || tokenRefused(error)) {
+      return false;
     }
+    if (error.reason === "KICKED") {
+      presence.release(error);
+      return false;
+    }
+    if (presence.live || this.#names(error)) {
+      return false;
+    }
+    this.#refuse(presence);
+    return true;
   }
 
-  /** recordStreamEnd records whether the stream's node failed, and sets end.failsOver. */
-  #recordStreamEnd(end: StreamEnd): void {
-    if (end.node === undefined) {
-      return;
-    }
-    if (end.advice !== undefined || nodeFailed(end.error)) {
-      this.caller.endpoints.fail(end.node);
-    }
-    end.failsOver = this.caller.endpoints.hasOther(end.node);
+  /** names reports whether an error names a channel that is followed. */
+  #names(error: ParleyError): boolean {
+    return error.positions.some(({ channelId }) => this.roster.get(channelId)?.active);
+  }
+
+  /** refuse releases a presence that the subscription's streams cannot carry. */
+  #refuse(presence: PresenceCore): void {
+    presence.refused.add(this);
+    presence.release();
   }
 
   /**
    * loseRefused marks the channels for which the server refused a stream as lost. It reports
    * whether to open the next stream immediately without them. Before any stream was live, the
-   * refusal is an error for the program instead.
+   * refusal is an error for the program instead. presenceLost reports whether the presence lost
+   * some of them.
    */
-  async #loseRefused(end: StreamEnd): Promise<boolean> {
+  async #loseRefused(end: StreamEnd, presenceLost: boolean): Promise<boolean> {
     const { error } = end;
-    if (error?.reason !== "NOT_MEMBER" || error.positions.length === 0 || !this.#wasLive) {
+    if (presenceLost && (error?.reason !== "NOT_MEMBER" || !this.#names(error))) {
+      return true;
+    }
+    if (error?.reason !== "NOT_MEMBER" || error.positions.length === 0) {
+      return false;
+    }
+    if (!this.#wasLive) {
       return false;
     }
     const frame = this.roster.lose(error.positions);
@@ -205,15 +261,8 @@ export class Core {
     return true;
   }
 
-  #setState(change: StateChange): void {
-    this.state = change.state;
-    try {
-      this.#onState?.(change);
-    } catch (err) {
-      // Report an error of the program without ending the subscription.
-      queueMicrotask(() => {
-        throw err;
-      });
-    }
+  setState(change: StateChange): void {
+    this.session.setState(change);
+    this.rider?.carrierState(change);
   }
 }

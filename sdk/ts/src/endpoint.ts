@@ -1,11 +1,12 @@
 import { type Client, Code } from "@connectrpc/connect";
 import type { MessageService } from "@parleyhq/api/parley/v1/message_pb.js";
+import type { PresenceService } from "@parleyhq/api/parley/v1/presence_pb.js";
 import type { ServerService } from "@parleyhq/api/parley/v1/server_pb.js";
 import { now } from "./clock.js";
 import { nodeFailed, type ParleyError } from "./error.js";
 
 /** Rpc combines the generated clients of one node. */
-export type Rpc = Client<typeof MessageService> & Client<typeof ServerService>;
+export type Rpc = Client<typeof MessageService> & Client<typeof PresenceService> & Client<typeof ServerService>;
 
 // The time in milliseconds for which a node that failed is avoided, and the maximum for one that
 // fails repeatedly.

@@ -1,8 +1,16 @@
 import { Code, ConnectError } from "@connectrpc/connect";
 import { codeToString } from "@connectrpc/connect/protocol-connect";
-import { type ErrorDetail, ErrorDetailSchema, ErrorReason, type ItemError } from "@parleyhq/api/parley/v1/error_pb.js";
+import {
+  type ErrorDetail,
+  ErrorDetailSchema,
+  ErrorReason,
+  type ItemError,
+  KickCause as KickCauses,
+  type Kick as Kicks,
+} from "@parleyhq/api/parley/v1/error_pb.js";
 import { milliseconds, named } from "./convert.js";
 import type { SendResult } from "./message.js";
+import { type Platform, platformName } from "./platform.js";
 import type { Position } from "./position.js";
 
 /**
@@ -19,6 +27,23 @@ const firstRetryable = 100;
 export type Reason = "" | Exclude<keyof typeof ErrorReason, "UNSPECIFIED"> | `REASON_${number}`;
 
 /**
+ * KickCause is why a login ended: the name in error.proto without its prefix, or `CAUSE_7` for a
+ * number that this SDK does not know.
+ */
+export type KickCause = "" | Exclude<keyof typeof KickCauses, "UNSPECIFIED"> | `CAUSE_${number}`;
+
+/** Kick describes what ended a login. */
+export interface Kick {
+  cause: KickCause;
+  /** The device that replaced the login. */
+  deviceId: string;
+  /** The platform of that device. */
+  platform: Platform;
+  /** The connection that replaced the login. */
+  connectionId: string;
+}
+
+/**
  * ErrorInit holds the properties of a new ParleyError. Properties that are not set are empty; the
  * default code is Unknown.
  */
@@ -33,6 +58,8 @@ export interface ErrorInit {
   retryAfter?: number;
   requestId?: string;
   positions?: Position[];
+  kick?: Kick;
+  userIds?: string[];
   results?: SendResult[];
   cause?: unknown;
   /** @internal */
@@ -71,6 +98,10 @@ export class ParleyError extends Error {
    * NOT_MEMBER: the refused channels. Otherwise empty.
    */
   readonly positions: Position[];
+  /** With KICKED: the login that replaced this one. Otherwise undefined. */
+  readonly kick: Kick | undefined;
+  /** With NO_SHARED_CHANNEL: the users that were refused, up to the first 50. Otherwise empty. */
+  readonly userIds: string[];
   /** The result of each message when the call ended. Set only by sendBatch. */
   readonly results: SendResult[] | undefined;
   /**
@@ -91,6 +122,8 @@ export class ParleyError extends Error {
     this.retryAfter = init.retryAfter ?? 0;
     this.requestId = init.requestId ?? "";
     this.positions = init.positions ?? [];
+    this.kick = init.kick;
+    this.userIds = init.userIds ?? [];
     this.results = init.results;
     this.unanswered = init.unanswered ?? false;
   }
@@ -105,12 +138,13 @@ export class ParleyError extends Error {
 }
 
 /**
- * ClosedError is the error of a subscription after the program closed it or its client. Calls that
- * wait for the subscription reject with it.
+ * ClosedError is the error of a subscription or a presence after the program closed it or its
+ * client. Calls that wait for it reject with this error.
  */
 export class ClosedError extends Error {
-  constructor() {
-    super("the subscription was closed");
+  /** @internal */
+  constructor(what: "subscription" | "presence") {
+    super(`the ${what} was closed`);
     this.name = "ClosedError";
   }
 }
@@ -206,6 +240,17 @@ function fromDetail(detail: ErrorDetail, requestId: string | undefined): ErrorIn
     retryAfter: milliseconds(detail.retryAfter),
     requestId: detail.requestId || requestId,
     positions: detail.positions.map((p) => ({ channelId: p.channelId, seq: Number(p.seq), epoch: p.epoch })),
+    kick: detail.kick === undefined ? undefined : toKick(detail.kick),
+    userIds: detail.userIds,
+  };
+}
+
+function toKick({ cause, deviceId, platform, connectionId }: Kicks): Kick {
+  return {
+    cause: named(KickCauses, cause, "CAUSE") as KickCause,
+    deviceId,
+    platform: platformName(platform),
+    connectionId,
   };
 }
 

@@ -6,6 +6,10 @@
  * own, resumes from its position, and delivers each entry of a channel's log once and in order. A
  * gap event reports entries that cannot be delivered.
  *
+ * A Presence makes a device of the user online and follows the presence of other users. It
+ * reconnects as a Subscription does, keeps its login, and delivers the states that the program does
+ * not have.
+ *
  * A client with the addresses of several nodes uses one node until that node fails. Ids, positions
  * and subscriptions are valid on every node.
  */
@@ -15,7 +19,7 @@ export type { Backoff } from "./backoff.js";
 export type { Log } from "./caller.js";
 export { Client, type ClientOptions, type SendOptions } from "./client.js";
 export type { SubscribeOptions } from "./core.js";
-export { ClosedError, type ErrorInit, ParleyError, type Reason } from "./error.js";
+export { ClosedError, type ErrorInit, type Kick, type KickCause, ParleyError, type Reason } from "./error.js";
 export type {
   ChannelState,
   EntryEvent,
@@ -48,9 +52,23 @@ export type {
   UserChannel,
 } from "./message.js";
 export type { CallOptions } from "./options.js";
+export type { Platform } from "./platform.js";
 export type { Position } from "./position.js";
+export { Presence } from "./presence.js";
+export type { PresenceOptions } from "./presencecore.js";
 export type { ChangeOptions } from "./send.js";
 export type { ServerFeature, ServerInfo, ServerLimits } from "./serverinfo.js";
 export { after, fromStart, live, type Start } from "./start.js";
 export { Subscription } from "./subscription.js";
 export type { TokenSource } from "./token.js";
+export type {
+  ChannelLostEvent,
+  ChannelPresence,
+  ChannelPresenceEvent,
+  LaggingEvent,
+  PlatformPresence,
+  PresenceEvent,
+  UserEvent,
+  UserLostEvent,
+  UserPresence,
+} from "./userpresence.js";

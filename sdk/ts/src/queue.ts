@@ -1,4 +1,4 @@
-import { until } from "./abort.js";
+import { link, until } from "./abort.js";
 
 /** Queue is a bounded queue. */
 export class Queue<T> {
@@ -55,9 +55,15 @@ export class Queue<T> {
   }
 }
 
-function deferred(): { promise: Promise<void>; resolve: () => void } {
-  let resolve = () => {};
-  const promise = new Promise<void>((r) => {
+/** Deferred is a promise and the function that resolves it. */
+export interface Deferred<T> {
+  promise: Promise<T>;
+  resolve: (value: T) => void;
+}
+
+export function deferred<T = void>(): Deferred<T> {
+  let resolve: (value: T) => void = () => {};
+  const promise = new Promise<T>((r) => {
     resolve = r;
   });
   return { promise, resolve };
@@ -84,5 +90,75 @@ export class Turn {
       throw err;
     }
     return mine.resolve;
+  }
+}
+
+/**
+ * inTurn runs work while it holds the lock. work's signal is aborted when one of the signals is;
+ * while it waits for the lock, inTurn then rejects with the signal's reason.
+ */
+export async function inTurn<T>(
+  turn: Turn,
+  signals: readonly (AbortSignal | undefined)[],
+  work: (signal: AbortSignal) => Promise<T>,
+): Promise<T> {
+  const scope = new AbortController();
+  const unlink = signals.map((signal) => link(scope, signal));
+  try {
+    const release = await turn.take(scope.signal);
+    try {
+      return await work(scope.signal);
+    } finally {
+      release();
+    }
+  } finally {
+    for (const end of unlink) {
+      end();
+    }
+  }
+}
+
+/** Changes is the ordered set of the items that have changed and were not taken. */
+export class Changes<T> {
+  readonly #items = new Set<T>();
+  #changed = deferred();
+  #closed = false;
+
+  /** add adds an item at the end. An item of the set keeps its place. */
+  add(item: T): void {
+    this.#items.add(item);
+    this.#wake();
+  }
+
+  delete(item: T): void {
+    this.#items.delete(item);
+  }
+
+  /**
+   * take waits for an item and removes it. It returns undefined once the set is closed and empty,
+   * and rejects with the signal's reason if the signal is aborted while it waits.
+   */
+  async take(signal: AbortSignal | undefined): Promise<T | undefined> {
+    for (;;) {
+      for (const item of this.#items) {
+        this.#items.delete(item);
+        return item;
+      }
+      if (this.#closed) {
+        return undefined;
+      }
+      await until(this.#changed.promise, signal);
+    }
+  }
+
+  /** close ends the set. take still returns the items in it. */
+  close(): void {
+    this.#closed = true;
+    this.#wake();
+  }
+
+  #wake(): void {
+    this.#changed.resolve();
+    this.#changed = deferred();
   }
 }

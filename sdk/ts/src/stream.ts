@@ -1,46 +1,53 @@
-import { Code } from "@connectrpc/connect";
+import { Code, type CallOptions as RpcOptions } from "@connectrpc/connect";
+import type { ConnectInfo, ConnectResponse } from "@parleyhq/api/parley/v1/presence_pb.js";
+import type { StreamInfo } from "@parleyhq/api/parley/v1/stream_pb.js";
 import type { SubscribeResponse } from "@parleyhq/api/parley/v1/subscription_pb.js";
 import { link, until } from "./abort.js";
-import { authorization } from "./caller.js";
+import { authorization, type Caller } from "./caller.js";
 import { Alarm, now } from "./clock.js";
 import { milliseconds } from "./convert.js";
-import type { Core } from "./core.js";
-import type { Endpoint } from "./endpoint.js";
+import type { Endpoint, Rpc } from "./endpoint.js";
 import { ParleyError, toError } from "./error.js";
 import type { StreamEnd } from "./pacer.js";
 
 /** The heartbeat interval in milliseconds if the server's first frame does not contain one. */
 const defaultHeartbeatMs = 15_000;
 
-/** streamError returns the retryable error with which a subscription leaves a stream on its own. */
-function streamError(code: Code, message: string, unanswered = false): ParleyError {
+/** streamError returns the retryable error with which the client leaves a stream on its own. */
+export function streamError(code: Code, message: string, unanswered = false): ParleyError {
   return new ParleyError({ code, message, retryable: true, unanswered });
 }
 
-/**
- * resubscribe returns the error with which a subscription leaves a stream whose channels may differ
- * from the subscription's.
- */
-export function resubscribe(): ParleyError {
-  return streamError(Code.Aborted, "a change of channels may not have arrived");
+/** StreamCall is the part of a stream that depends on the procedure. */
+export interface StreamCall<Frame> {
+  /** open calls the procedure. */
+  open(stream: Stream, rpc: Rpc, options: RpcOptions): AsyncIterable<Frame>;
+  /** live is called with the first frame, before deliver. stream.id is set. */
+  live(stream: Stream, node: Endpoint): void;
+  /**
+   * deliver processes a frame. It returns an error if the client has to leave the stream. A frame
+   * of an unknown kind only shows that the stream is alive.
+   */
+  deliver(stream: Stream, frame: Frame): Promise<ParleyError | undefined>;
 }
 
-/** Stream is one Subscribe call of a subscription. */
+/** Stream is one call of Subscribe or Connect. */
 export class Stream {
   /** The server's id of the stream. Empty until the first frame. */
   id = "";
-  /** The requested channels that were removed before the first frame. */
-  removed: string[] = [];
 
-  readonly #core: Core;
+  readonly #caller: Caller;
+  readonly #parent: AbortSignal;
   readonly #controller = new AbortController();
   #end: StreamEnd = { token: "", liveFor: 0, failsOver: false };
   #liveSince: number | undefined;
   #frameTimeout: number;
 
-  constructor(core: Core) {
-    this.#core = core;
-    this.#frameTimeout = core.caller.attemptTimeout;
+  /** The stream ends when parent is aborted. */
+  constructor(caller: Caller, parent: AbortSignal) {
+    this.#caller = caller;
+    this.#parent = parent;
+    this.#frameTimeout = caller.attemptTimeout;
   }
 
   /** signal is aborted when the stream ends. */
@@ -54,8 +61,8 @@ export class Stream {
   }
 
   /** follow opens the stream and reads its frames until it ends. It does not reject. */
-  async follow(): Promise<StreamEnd> {
-    const unlink = link(this.#controller, this.#core.signal);
+  async follow<Frame extends SubscribeResponse | ConnectResponse>(call: StreamCall<Frame>): Promise<StreamEnd> {
+    const unlink = link(this.#controller, this.#parent);
     const watch = new Alarm(() =>
       this.leave(
         this.#liveSince === undefined
@@ -64,7 +71,7 @@ export class Stream {
       ),
     );
     try {
-      await this.#read(watch);
+      await this.#read(call, watch);
     } catch (err) {
       this.#end.error = toError(this.signal.aborted ? this.signal.reason : err);
     } finally {
@@ -79,16 +86,15 @@ export class Stream {
     return this.#end;
   }
 
-  async #read(watch: Alarm): Promise<void> {
-    const { caller } = this.#core;
+  async #read<Frame extends SubscribeResponse | ConnectResponse>(call: StreamCall<Frame>, watch: Alarm): Promise<void> {
+    const caller = this.#caller;
     this.#end.token = await caller.tokens.get(this.signal);
     watch.set(this.#frameTimeout);
     const node = caller.endpoints.pick();
     this.#end.node = node;
     const dialedAt = now();
-    const request = { channels: this.#core.begin(this) };
     const options = { signal: this.signal, headers: authorization(this.#end.token) };
-    const frames = node.rpc.subscribe(request, options)[Symbol.asyncIterator]();
+    const frames = call.open(this, node.rpc, options)[Symbol.asyncIterator]();
     for (;;) {
       const { done, value: frame } = await until(frames.next(), this.signal);
       if (done) {
@@ -100,41 +106,39 @@ export class Stream {
       watch.pause();
       if (this.#liveSince === undefined) {
         this.#first(frame, node, dialedAt);
+        call.live(this, node);
       }
-      if (!(await this.#deliver(frame))) {
+      const reconnect = reconnectOf(frame);
+      if (reconnect !== undefined) {
+        this.#end.advice = milliseconds(reconnect.within);
+        return;
+      }
+      const error = await call.deliver(this, frame);
+      if (error !== undefined) {
+        this.#end.error = error;
         return;
       }
       watch.set(this.#frameTimeout);
     }
   }
 
-  #first(frame: SubscribeResponse, node: Endpoint, dialedAt: number): void {
+  #first(frame: SubscribeResponse | ConnectResponse, node: Endpoint, dialedAt: number): void {
     this.#liveSince = now();
-    const info = frame.frame.case === "info" ? frame.frame.value : undefined;
+    const info = infoOf(frame);
     this.#frameTimeout = 2.5 * (milliseconds(info?.heartbeatInterval) || defaultHeartbeatMs);
     this.id = info?.streamId ?? "";
-    this.#core.caller.endpoints.markWorking(node, dialedAt);
-    this.#core.live(this, node);
+    this.#caller.endpoints.markWorking(node, dialedAt);
   }
+}
 
-  /**
-   * deliver delivers a frame's events. It returns false if the subscription has to leave the
-   * stream. Events before missing entries are delivered. A frame of an unknown kind only shows that
-   * the stream is alive.
-   */
-  async #deliver({ frame }: SubscribeResponse): Promise<boolean> {
-    switch (frame.case) {
-      case "events":
-        if (!(await this.#core.deliver(frame.value.events))) {
-          this.#end.error = streamError(Code.DataLoss, "the stream skipped entries", true);
-          return false;
-        }
-        return true;
-      case "reconnect":
-        this.#end.advice = milliseconds(frame.value.within);
-        return false;
-      default:
-        return true;
-    }
+function infoOf({ frame }: SubscribeResponse | ConnectResponse): StreamInfo | undefined {
+  if (frame.case !== "info") {
+    return undefined;
   }
+  const info: StreamInfo | ConnectInfo = frame.value;
+  return info.$typeName === "parley.v1.ConnectInfo" ? info.stream : info;
+}
+
+function reconnectOf({ frame }: SubscribeResponse | ConnectResponse) {
+  return frame.case === "reconnect" ? frame.value : undefined;
 }

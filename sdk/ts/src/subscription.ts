@@ -40,7 +40,7 @@ export class Subscription implements AsyncIterable<Event> {
 
   async #next(signal: AbortSignal | undefined): Promise<Event> {
     for (;;) {
-      if (this.#core.closed) {
+      if (this.#core.session.closed) {
         throw this.#core.signal.reason;
       }
       while (this.#at < this.#taken.length) {
@@ -51,7 +51,7 @@ export class Subscription implements AsyncIterable<Event> {
       }
       const frame = await this.#core.queue.take(signal);
       if (frame === undefined) {
-        throw this.#core.error;
+        throw this.#core.session.error;
       }
       this.#taken = frame;
       this.#at = 0;
@@ -112,12 +112,12 @@ export class Subscription implements AsyncIterable<Event> {
 
   /** The state of the subscription. */
   get state(): State {
-    return this.#core.state;
+    return this.#core.session.state;
   }
 
   /** The error that ended the subscription. Undefined until then. */
   get error(): unknown {
-    return this.#core.error;
+    return this.#core.session.error;
   }
 
   /** Resolves when the subscription has ended and all its work has stopped. Never rejects. */
@@ -127,7 +127,7 @@ export class Subscription implements AsyncIterable<Event> {
 
   /** close ends the subscription; done resolves when it has ended. Later calls have no effect. */
   close(): void {
-    this.#core.close();
+    this.#core.session.close();
   }
 }
 

@@ -1,19 +1,28 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
+import { Code } from "@connectrpc/connect";
 import type { UpdateSubscriptionRequestSchema } from "@parleyhq/api/parley/v1/subscription_pb.js";
-import { link } from "./abort.js";
 import type { Channel } from "./channel.js";
 import { texts } from "./check.js";
 import type { Core } from "./core.js";
 import type { ParleyError } from "./error.js";
+import { inTurn } from "./queue.js";
 import { checkStarts, type Start } from "./start.js";
-import { resubscribe, type Stream } from "./stream.js";
+import { type Stream, streamError } from "./stream.js";
 
 type Change = MessageInitShape<typeof UpdateSubscriptionRequestSchema>;
+
+/**
+ * resubscribe returns the error with which a subscription leaves a stream whose channels may differ
+ * from the subscription's.
+ */
+function resubscribe(): ParleyError {
+  return streamError(Code.Aborted, "a change of channels may not have arrived");
+}
 
 /** add implements Subscription.add. */
 export async function add(core: Core, starts: readonly Start[], signal: AbortSignal | undefined): Promise<void> {
   checkStarts(starts);
-  await inTurn(core, signal, async (scope) => {
+  await inTurn(core.turn, [signal, core.signal], async (scope) => {
     const added = starts.map((start) => core.roster.insert(start)).filter((ch) => ch !== undefined);
     const stream = core.stream;
     const change = changeRequest(stream, added, []);
@@ -51,7 +60,7 @@ function settle(core: Core, stream: Stream | undefined, added: readonly Channel[
 /** remove implements Subscription.remove. */
 export async function remove(core: Core, ids: readonly string[], signal: AbortSignal | undefined): Promise<void> {
   texts("channels", ids);
-  await inTurn(core, signal, async (scope) => {
+  await inTurn(core.turn, [signal, core.signal], async (scope) => {
     const removed: string[] = [];
     for (const id of ids) {
       if (core.roster.get(id)?.onStream) {
@@ -62,7 +71,7 @@ export async function remove(core: Core, ids: readonly string[], signal: AbortSi
     const stream = core.stream;
     const change = changeRequest(stream, [], removed);
     if (change === undefined) {
-      stream?.removed.push(...removed);
+      core.removed.push(...removed);
     }
     const refusal = await update(core, stream, change, scope);
     if (refusal !== undefined) {
@@ -74,11 +83,11 @@ export async function remove(core: Core, ids: readonly string[], signal: AbortSi
 /** catchUp sends the changes that were made before the stream's first frame. It never rejects. */
 export async function catchUp(core: Core, stream: Stream): Promise<void> {
   try {
-    await inTurn(core, stream.signal, async (scope) => {
+    await inTurn(core.turn, [stream.signal, core.signal], async (scope) => {
       // Adding a channel starts it again, so one that was removed and added again is only added.
-      const removed = stream.removed.filter((id) => core.roster.get(id) === undefined);
+      const removed = core.removed.filter((id) => core.roster.get(id) === undefined);
       const change = changeRequest(stream, core.roster.late(), removed);
-      stream.removed = [];
+      core.removed = [];
       const refusal = await update(core, stream, change, scope);
       if (refusal !== undefined) {
         stream.leave(refusal);
@@ -133,29 +142,4 @@ async function update(
     return undefined;
   }
   return error;
-}
-
-/**
- * inTurn runs work while no other change is running. It rejects with the signal's reason, or with
- * the error that ended the subscription.
- */
-async function inTurn(
-  core: Core,
-  signal: AbortSignal | undefined,
-  work: (signal: AbortSignal) => Promise<void>,
-): Promise<void> {
-  const scope = new AbortController();
-  const unlink = [link(scope, signal), link(scope, core.signal)];
-  try {
-    const release = await core.turn.take(scope.signal);
-    try {
-      await work(scope.signal);
-    } finally {
-      release();
-    }
-  } finally {
-    for (const end of unlink) {
-      end();
-    }
-  }
 }

@@ -5,8 +5,10 @@ import { createFetchHandler } from "@connectrpc/connect/protocol";
 import * as channel from "@parleyhq/api/parley/v1/channel_pb.js";
 import { ErrorDetailSchema, ErrorReason, type StatusCode } from "@parleyhq/api/parley/v1/error_pb.js";
 import * as pb from "@parleyhq/api/parley/v1/message_pb.js";
+import * as presence from "@parleyhq/api/parley/v1/presence_pb.js";
 import { ServerFeature, ServerService } from "@parleyhq/api/parley/v1/server_pb.js";
 import * as sub from "@parleyhq/api/parley/v1/subscription_pb.js";
+import { Board } from "./fakepresence.js";
 import { ChannelLog } from "./log.js";
 import { FakeStream } from "./stream.js";
 
@@ -46,12 +48,18 @@ export class Fake {
    */
   fault: (method: string, message: unknown) => Fault | undefined = () => undefined;
   heartbeatMs = 15_000;
+  /** Delays the answer to a unary call, after its work, and the first frame of a Connect stream. */
+  hold: (method: string) => Promise<void> = async () => {};
+  /** If set, Subscribe streams ignore presence, as those of an old server do. */
+  legacy = false;
   /** If set, streams send nothing. */
   silent = false;
   /** If set, streams send every event twice. */
   repeat = false;
   /** If set, the server cannot be reached. */
   down = false;
+  /** The presence of the users, and the logins. */
+  readonly board = new Board(this);
   /** The role of every member. */
   role = channel.MemberRole.MEMBER;
 
@@ -68,6 +76,10 @@ export class Fake {
   constructor() {
     const router = createConnectRouter()
       .service(pb.MessageService, this.#service())
+      .service(presence.PresenceService, {
+        ...this.board.calls((method, work) => this.#call(method, work)),
+        connect: (req: presence.ConnectRequest, context: HandlerContext) => this.#connect(req, context),
+      })
       .service(ServerService, {
         getServerInfo: this.#call("GetServerInfo", () => ({
           version: "1.4.0",
@@ -217,6 +229,7 @@ export class Fake {
       }
       const res = work(req, user(context));
       this.wake();
+      await this.hold(method);
       return fault === undefined ? res : this.#happen(fault, context);
     };
   }
@@ -360,6 +373,28 @@ export class Fake {
     }
   }
 
+  async *#connect(req: presence.ConnectRequest, context: HandlerContext) {
+    const fault = this.#begin("Connect", req, context);
+    if (fault !== undefined) {
+      await this.#happen(fault, context);
+    }
+    await this.hold("Connect");
+    const stream = new FakeStream(this, user(context));
+    const info = this.board.begin(stream, req, user(context));
+    this.streams.add(stream);
+    try {
+      const value = { streamId: stream.id, heartbeatInterval: durationFromMs(this.heartbeatMs) };
+      yield create(presence.ConnectResponseSchema, {
+        frame: { case: "info", value: { stream: value, presence: info } },
+      });
+      for await (const { frame } of stream.frames(context.signal)) {
+        yield create(presence.ConnectResponseSchema, { frame } as presence.ConnectResponse);
+      }
+    } finally {
+      this.streams.delete(stream);
+    }
+  }
+
   async *#subscribe(req: sub.SubscribeRequest, context: HandlerContext) {
     const fault = this.#begin("Subscribe", req, context);
     if (fault !== undefined) {
@@ -367,11 +402,16 @@ export class Fake {
     }
     this.#admit(req.channels, user(context));
     const stream = new FakeStream(this, user(context));
+    const asked = this.legacy ? undefined : req.presence;
+    const info = asked && this.board.begin(stream, asked, user(context), false);
     this.streams.add(stream);
     try {
       stream.change(req.channels, []);
       const value = { streamId: stream.id, heartbeatInterval: durationFromMs(this.heartbeatMs) };
       yield create(sub.SubscribeResponseSchema, { frame: { case: "info", value } });
+      if (info !== undefined) {
+        yield create(sub.SubscribeResponseSchema, { frame: { case: "presenceInfo", value: info } });
+      }
       yield* stream.frames(context.signal);
     } finally {
       this.streams.delete(stream);

@@ -18,7 +18,7 @@ declare let stored: Position;
 it("the README's code compiles", async () => {
   const readme = await readFile(`${root}/README.md`, "utf8");
   const blocks = [...readme.matchAll(/```ts\n(.*?)```/gs)].map((m) => m[1] ?? "");
-  expect(blocks.length).toBe(4);
+  expect(blocks.length).toBe(5);
   const body = blocks.map((code, n) => {
     const lines = code.split("\n").filter((line) => !line.startsWith("import "));
     return `export async function example${n}() {\n${lines.join("\n")}\n}`;

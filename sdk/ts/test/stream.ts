@@ -3,10 +3,11 @@ import { durationFromMs } from "@bufbuild/protobuf/wkt";
 import type { ConnectError } from "@connectrpc/connect";
 import * as pb from "@parleyhq/api/parley/v1/subscription_pb.js";
 import type { Fake } from "./fake.js";
+import type { FakePresence } from "./fakepresence.js";
 
 let made = 0;
 
-/** FakeStream is one Subscribe call of the fake server. */
+/** FakeStream is one Subscribe or Connect call of the fake server. */
 export class FakeStream {
   readonly id = `stream-${++made}`;
   /**
@@ -14,6 +15,8 @@ export class FakeStream {
    * set it; undefined means that the stream continues.
    */
   end: { error?: ConnectError; withinMs?: number } | undefined;
+  /** The presence of the stream, if it has one. */
+  presence: FakePresence | undefined;
   /** The number of frames with events that were read from the stream. */
   said = 0;
 

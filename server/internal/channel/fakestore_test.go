@@ -169,6 +169,18 @@ func (f *fakeStore) Members(ctx context.Context, id, after string, limit int) (m
 	return ms, err
 }
 
+func (f *fakeStore) CountMembers(ctx context.Context, id string) (n int, err error) {
+	err = f.do(ctx, "CountMembers", func() error {
+		for _, m := range f.members {
+			if m.ChannelID == id {
+				n++
+			}
+		}
+		return nil
+	})
+	return n, err
+}
+
 func (f *fakeStore) Memberships(ctx context.Context, user, after string, limit int) (ms []Member, err error) {
 	err = f.do(ctx, "Memberships", func() error {
 		ms = f.list(func(m *Member) (string, bool) { return m.ChannelID, m.UserID == user }, after, limit)

@@ -44,6 +44,9 @@ type ServiceConfig struct {
 	// Notify announces a change to every node, best effort. It must return promptly. Nil means no
 	// announcements; watchers then notice changes only by polling.
 	Notify func(Change)
+	// Joined announces to every node that a members-only channel may have more members, best effort.
+	// It must return promptly. Nil means no announcements.
+	Joined func(channelID string)
 	// Secret signs page tokens. It is message.Identity.Secret, the same on every node.
 	Secret []byte
 	// MaxPageBytes limits the last messages of a page of UserChannels: the page ends before the
@@ -73,6 +76,9 @@ type Service struct {
 func NewService(cfg ServiceConfig) *Service {
 	if cfg.Notify == nil {
 		cfg.Notify = func(Change) {}
+	}
+	if cfg.Joined == nil {
+		cfg.Joined = func(string) {}
 	}
 	if cfg.MaxPageBytes == 0 {
 		cfg.MaxPageBytes = 1 << 20
@@ -200,6 +206,9 @@ func (s *Service) AddMembers(ctx context.Context, channelID string, userIDs []st
 		return notFound()
 	case err != nil:
 		return outcomeUnknown(err)
+	}
+	if !s.cfg.Access.knownOpen(channelID) {
+		s.cfg.Joined(channelID)
 	}
 	return nil
 }

@@ -19,6 +19,7 @@ type serviceBundle struct {
 	log      *fakeLog
 	svc      *Service
 	notified []Change
+	joined   []string
 	typed    []string
 }
 
@@ -33,6 +34,7 @@ func setup(t *testing.T) *serviceBundle {
 	b.svc = NewService(ServiceConfig{
 		Store: b.store, Access: b.access, Log: b.log, TypingPublisher: b, Secret: []byte("secret"), Now: b.clock.now,
 		Notify: func(c Change) { b.notified = append(b.notified, c) },
+		Joined: func(channelID string) { b.joined = append(b.joined, channelID) },
 	})
 	return b
 }

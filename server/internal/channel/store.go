@@ -46,6 +46,8 @@ type Store interface { //nolint:interfacebloat // the whole contract; callers ma
 	// Members returns up to limit members of a channel whose user ids are greater than after, in
 	// byte order of the ids.
 	Members(ctx context.Context, channelID, after string, limit int) ([]Member, error)
+	// CountMembers returns the number of a channel's members; 0 if the channel has no row.
+	CountMembers(ctx context.Context, channelID string) (int, error)
 	// Memberships returns up to limit memberships of the user in channels whose ids are greater
 	// than after, in byte order of the ids.
 	Memberships(ctx context.Context, userID, after string, limit int) ([]Member, error)

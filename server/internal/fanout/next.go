@@ -32,8 +32,7 @@ const slack, small, patience = 8, 64, 32
 // SLOW_CONSUMER, TOKEN_EXPIRED or SHUTTING_DOWN, or STREAM_NOT_FOUND after Close. If ctx ends, Next
 // returns ctx's error and may be called again. Only one goroutine may call it.
 func (s *Stream) Next(ctx context.Context) (f Frame, err error) {
-	clear(s.pieces)
-	s.pieces = s.pieces[:0]
+	s.dropPieces()
 	for {
 		if s.poll(&f, &err) {
 			return f, err
@@ -45,6 +44,33 @@ func (s *Stream) Next(ctx context.Context) (f Frame, err error) {
 			return f, ctx.Err()
 		}
 	}
+}
+
+// Poll is one step of Next that does not wait, for a caller that waits for other things too. ok is
+// false if there is no frame yet; Wakeup is then ready once Poll is to be called again. An error
+// ends the stream as Next's does. Only the goroutine that calls Next may call it. A frame's Pieces
+// may be read until the next call.
+func (s *Stream) Poll() (f Frame, ok bool, err error) {
+	s.dropPieces()
+	ok = s.poll(&f, &err) && err == nil
+	return f, ok, err
+}
+
+// Wakeup returns the channel to wait for after Poll has returned no frame. It may be ready although
+// there is nothing to do.
+func (s *Stream) Wakeup() <-chan struct{} { return s.core.Wakeup() }
+
+// Sent records that the client was sent something else than a frame of this stream, so that the
+// next heartbeat is due one interval later.
+func (s *Stream) Sent() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.core.Sent(time.Now())
+}
+
+func (s *Stream) dropPieces() {
+	clear(s.pieces)
+	s.pieces = s.pieces[:0]
 }
 
 // poll returns true if there is a frame or the stream has ended, and sets f and err. Otherwise it

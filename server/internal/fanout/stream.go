@@ -95,6 +95,18 @@ func (h *Hub) newStream(id stream.Identity) *Stream {
 // ID returns the stream's id; see stream.Identity.
 func (s *Stream) ID() string { return s.core.ID }
 
+// Identity returns what identifies the stream. A stream that rides on this one has the same.
+func (s *Stream) Identity() stream.Identity { return s.core.Identity }
+
+// End ends the stream with cause, unless it has ended already. Next then returns cause with the
+// client's positions. Close must be called all the same.
+func (s *Stream) End(cause *fault.Error) { s.end(cause) }
+
+// Drain ends the stream as Hub.Drain does: Next returns the queued frames, then the advice to
+// reconnect within the given time, then SHUTTING_DOWN. It does nothing for a stream that drains or
+// has ended.
+func (s *Stream) Drain(within time.Duration) { s.drain(max(within, time.Millisecond)) }
+
 // Add subscribes the stream to channels; see Update.
 func (s *Stream) Add(positions []Position) error { return s.Update(positions, nil) }
 

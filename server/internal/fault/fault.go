@@ -69,6 +69,9 @@ const (
 	ConfirmationRequired Reason = "CONFIRMATION_REQUIRED"
 	GroupInUse           Reason = "GROUP_IN_USE"
 	HistoryGone          Reason = "HISTORY_GONE"
+	Kicked               Reason = "KICKED"
+	NoSharedChannel      Reason = "NO_SHARED_CHANNEL"
+	ChannelOpen          Reason = "CHANNEL_OPEN"
 	RateLimited          Reason = "RATE_LIMITED"
 	StoreUnavailable     Reason = "STORE_UNAVAILABLE"
 	OutcomeUnknown       Reason = "OUTCOME_UNKNOWN"
@@ -91,6 +94,13 @@ type Position struct {
 	Epoch     string
 }
 
+// Kick describes the login that replaced another one.
+type Kick struct {
+	// Cause and Platform are values of parley.v1.KickCause and parley.v1.Platform.
+	Cause, Platform    uint8
+	Device, Connection string
+}
+
 // Error is a failure that a client may see. Msg must not contain internals of the server: no
 // address, no path, no text of a driver. Those belong in Cause, which is logged and never sent.
 type Error struct {
@@ -106,6 +116,10 @@ type Error struct {
 	// Positions are the positions of a stream that has ended. With the reason NotMember they name the
 	// refused channels instead.
 	Positions []Position
+	// Kick is only there with the reason Kicked.
+	Kick *Kick
+	// Users are the refused users with the reason NoSharedChannel.
+	Users []string
 	// Cause is for the log only; may be nil.
 	Cause error
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/fault"
 )
 
-// Action is an operation that a capability allows: on a channel, on a topic, or in AdminService.
+// Action is an operation that a capability allows: on a channel, on a topic, in PresenceService, or
+// in AdminService.
 type Action string
 
 // The actions on channels.
@@ -35,6 +36,16 @@ const (
 	Consume Action = "consume"
 )
 
+// The actions in PresenceService.
+const (
+	// Connect allows being online.
+	Connect Action = "connect"
+	// Watch allows reading the presence of users whose ids are known.
+	Watch Action = "watch"
+	// List allows listing all users that are online.
+	List Action = "list"
+)
+
 // The actions in AdminService.
 const (
 	// Read allows the calls without side effects.
@@ -45,9 +56,10 @@ const (
 
 // The actions of each kind of capability. Callers must not change them.
 var (
-	ChannelActions = []Action{Send, History, Subscribe, Moderate, SendAs, Manage}
-	QueueActions   = []Action{Produce, Consume}
-	AdminActions   = []Action{Read, Write}
+	ChannelActions  = []Action{Send, History, Subscribe, Moderate, SendAs, Manage}
+	QueueActions    = []Action{Produce, Consume}
+	PresenceActions = []Action{Connect, Watch, List}
+	AdminActions    = []Action{Read, Write}
 )
 
 // Capability allows actions on the channels or topics that Pattern covers. A pattern is a name. A
@@ -70,6 +82,8 @@ type Principal struct {
 	Channels []Capability
 	// Queues are the capabilities on the topics of queues.
 	Queues []Capability
+	// Presence are the actions allowed in PresenceService; empty allows none.
+	Presence []Action
 	// Admin are the actions allowed in AdminService; empty allows none.
 	Admin []Action
 }
@@ -83,6 +97,11 @@ func (p *Principal) Can(action Action, channelID string) bool {
 // CanQueue reports whether a capability of the principal allows action on the topic.
 func (p *Principal) CanQueue(action Action, topic string) bool {
 	return allow(p.Queues, action, topic)
+}
+
+// CanPresence reports whether the principal may do action in PresenceService.
+func (p *Principal) CanPresence(action Action) bool {
+	return slices.Contains(p.Presence, action)
 }
 
 // CanAdmin reports whether the principal may do action in AdminService.

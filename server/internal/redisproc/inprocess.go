@@ -75,7 +75,7 @@ func (p *InProcess) expire(ctx context.Context) {
 	}
 }
 
-// adapt runs before each command. It adds features that the scripts of queues use and miniredis
+// adapt runs before each command. It adds features that queues and presence use and miniredis
 // lacks; the comments below name them. It reports whether it has replied; if not, miniredis runs
 // the command.
 func (p *InProcess) adapt(peer *server.Peer, command string, args ...string) bool {
@@ -101,6 +101,16 @@ func (p *InProcess) adapt(peer *server.Peer, command string, args ...string) boo
 		// miniredis would keep the group's position in this short form.
 		args = slices.Concat([]string{command}, args[:3], []string{"0-0"}, args[4:])
 		p.mini.Server().Dispatch(peer, args)
+		return true
+	case command == "SSCAN" && len(args) == 4:
+		// The cursor of miniredis is an index, so a member would be skipped after one below it was
+		// removed. All members in one reply are correct.
+		p.mini.Server().Dispatch(peer, []string{command, args[0], "0"})
+		return true
+	case command == "ZRANGEBYLEX" && len(args) > 2 && (args[1] == "(+" || args[1] == "(-"):
+		// miniredis takes these for infinity, but they are members. The same range begins with the
+		// successor of the member.
+		p.mini.Server().Dispatch(peer, slices.Concat([]string{command, args[0], "[" + args[1][1:] + "\x00"}, args[2:]))
 		return true
 	case command == "XPENDING" && len(args) > 2 && strings.HasPrefix(args[2], "("):
 		// miniredis supports exclusive ranges only in XRANGE.

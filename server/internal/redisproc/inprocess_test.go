@@ -2,6 +2,7 @@ package redisproc_test
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -11,6 +12,46 @@ import (
 	"github.com/parleyhq/parley/server/internal/redisproc"
 	"github.com/parleyhq/parley/server/internal/testkit"
 )
+
+// TestInProcessScansSets tests that SSCAN skips no member while others are removed.
+func TestInProcessScansSets(t *testing.T) {
+	t.Parallel()
+	ctx, c := t.Context(), testkit.InProcessRedisClient(t)
+	c.SAdd(ctx, "s", "a", "b", "c", "d")
+	found := map[string]bool{}
+	for cursor := uint64(0); ; {
+		members, next, err := c.SScan(ctx, "s", cursor, "", 2).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range members {
+			found[m] = true
+		}
+		c.SRem(ctx, "s", "a", "b")
+		if cursor = next; cursor == 0 {
+			break
+		}
+	}
+	if !found["c"] || !found["d"] {
+		t.Errorf("found %v", found)
+	}
+}
+
+// TestInProcessRangesAfterSigns tests that a range begins after a member that is a sign.
+func TestInProcessRangesAfterSigns(t *testing.T) {
+	t.Parallel()
+	ctx, c := t.Context(), testkit.InProcessRedisClient(t)
+	members := []string{"(", "+", "-", "[", "a"}
+	for _, m := range members {
+		c.ZAdd(ctx, "z", redis.Z{Member: m})
+	}
+	for i, m := range members {
+		got, err := c.Do(ctx, "ZRANGEBYLEX", "z", "("+m, "+", "LIMIT", 0, 10).StringSlice()
+		if err != nil || !slices.Equal(got, members[i+1:]) {
+			t.Errorf("after %s: %q, %v", m, got, err)
+		}
+	}
+}
 
 // TestInProcess tests the features that the scripts of queues require beyond miniredis.
 func TestInProcess(t *testing.T) {

@@ -3,6 +3,7 @@ package rpc
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"google.golang.org/protobuf/proto"
@@ -30,12 +31,13 @@ type accessRule struct {
 type scope uint8
 
 const (
-	noScope      scope = iota // not set; NewHandler fails
-	tokenScope                // no capability: any valid token is enough
-	channelScope              // a channel
-	topicScope                // a topic
-	adminScope                // AdminService
-	itemScope                 // each item of the request, checked like the request of a call of its own
+	noScope       scope = iota // not set; NewHandler fails
+	tokenScope                 // no capability: any valid token is enough
+	channelScope               // a channel
+	topicScope                 // a topic
+	presenceScope              // PresenceService
+	adminScope                 // AdminService
+	itemScope                  // each item of the request, checked like the request of a call of its own
 )
 
 // anyToken admits every caller with a valid token.
@@ -54,6 +56,11 @@ func onChannel(actions ...ident.Action) accessRule {
 // onTopic requires the action on the topic that the request's field topic names.
 func onTopic(action ident.Action) accessRule {
 	return accessRule{scope: topicScope, field: "topic", actions: []ident.Action{action}}
+}
+
+// onPresence requires one of the actions of the capability presence.
+func onPresence(actions ...ident.Action) accessRule {
+	return accessRule{scope: presenceScope, actions: actions}
 }
 
 // asOperator requires the capability admin: the action read for a method without side effects, the
@@ -82,6 +89,11 @@ func (m *method) bindAccess() error {
 			action = ident.Write
 		}
 		m.access.actions = []ident.Action{action}
+		return nil
+	case presenceScope:
+		if len(m.access.actions) == 0 {
+			return errors.New("the access rule has no action")
+		}
 		return nil
 	case itemScope:
 		if m.items == nil || m.items.Message() == nil {
@@ -124,6 +136,8 @@ func (m *method) authorize(p *ident.Principal, request any) error {
 				"the token has no capability \"admin\" with the action %q", action)
 		}
 		return nil
+	case presenceScope:
+		return checkPresence(p, m.access.actions...)
 	case channelScope, topicScope:
 	default:
 		return fmt.Errorf("%s has no access rule", m.procedure)
@@ -145,6 +159,16 @@ func (m *method) authorize(p *ident.Principal, request any) error {
 		}
 	}
 	return nil
+}
+
+// checkPresence returns a CAPABILITY_MISSING fault, which names the first of the actions, if the
+// token does not allow any of them in PresenceService.
+func checkPresence(p *ident.Principal, actions ...ident.Action) error {
+	if slices.ContainsFunc(actions, p.CanPresence) {
+		return nil
+	}
+	return fault.New(fault.PermissionDenied, fault.CapabilityMissing,
+		"the token has no capability \"presence\" with the action %q", actions[0])
 }
 
 // nameAt returns the string field at the end of a path, and whether all messages on the path are

@@ -186,10 +186,15 @@ func number(v protoreflect.Value) int64 {
 func detailOf(ctx context.Context, f *fault.Error) *parleyv1.ErrorDetail {
 	d := &parleyv1.ErrorDetail{
 		Reason: reasonOf(f.Reason), Retryable: f.Retryable(), Field: f.Field, Limit: f.Limit,
-		RequestId: telemetry.RequestID(ctx),
+		RequestId: telemetry.RequestID(ctx), UserIds: f.Users,
 	}
 	if f.RetryAfter > 0 {
 		d.RetryAfter = durationpb.New(f.RetryAfter)
+	}
+	if k := f.Kick; k != nil {
+		d.Kick = &parleyv1.Kick{
+			Cause: parleyv1.KickCause(k.Cause), Platform: parleyv1.Platform(k.Platform), DeviceId: k.Device, ConnectionId: k.Connection,
+		}
 	}
 	for _, p := range f.Positions {
 		d.Positions = append(d.Positions, &parleyv1.LastPosition{ChannelId: p.ChannelID, Seq: p.Seq, Epoch: p.Epoch})

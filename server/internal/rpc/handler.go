@@ -39,7 +39,8 @@ func NewHandler(cfg Config, deps Deps) (*Handler, error) {
 	}
 	validator, err := protovalidate.New(protovalidate.WithMessages(
 		&parleyv1.SendMessageRequest{}, &parleyv1.SubscribeRequest{}, &parleyv1.QueueMessage{}, &parleyv1.ScheduledMessage{},
-		&parleyv1.NackItem{}, &parleyv1.AckRequest{}, &parleyv1.ConsumeRequest{}, &parleyv1.StreamingConsumeRequest{}))
+		&parleyv1.NackItem{}, &parleyv1.AckRequest{}, &parleyv1.ConsumeRequest{}, &parleyv1.StreamingConsumeRequest{},
+		&parleyv1.ConnectRequest{}))
 	if err != nil {
 		return nil, fmt.Errorf("rules of the schema: %w", err)
 	}
@@ -88,14 +89,16 @@ func handlersOf(
 	cfg *Config, deps *Deps, validator protovalidate.Validator, opts []connect.HandlerOption,
 ) map[protoreflect.FullName]http.Handler {
 	_, messages := parleyv1connect.NewMessageServiceHandler(
-		&messageService{cfg: *cfg, deps: *deps, validator: validator}, opts...)
+		&messageService{cfg: *cfg, deps: *deps, validator: validator, presence: newPresenceService(cfg, deps)}, opts...)
 	_, queues := parleyv1connect.NewQueueServiceHandler(
 		&queueService{cfg: *cfg, deps: *deps, validator: validator}, opts...)
 	_, admin := parleyv1connect.NewAdminServiceHandler(
 		&adminService{deps: *deps, pages: pagetoken.New(deps.PageSecret)}, opts...)
+	_, presence := parleyv1connect.NewPresenceServiceHandler(newPresenceService(cfg, deps), opts...)
 	_, about := parleyv1connect.NewServerServiceHandler(&serverService{cfg: *cfg, deps: *deps}, opts...)
 	return map[protoreflect.FullName]http.Handler{
-		messageMethods.name: messages, queueMethods.name: queues, adminMethods.name: admin, serverMethods.name: about,
+		messageMethods.name: messages, queueMethods.name: queues, presenceMethods.name: presence, adminMethods.name: admin,
+		serverMethods.name: about,
 	}
 }
 

@@ -21,6 +21,8 @@ type messageService struct {
 	cfg       Config
 	deps      Deps
 	validator protovalidate.Validator
+	// presence serves the presence of Subscribe streams.
+	presence *presenceService
 }
 
 var _ parleyv1connect.MessageServiceHandler = (*messageService)(nil)

@@ -20,7 +20,7 @@ var messageMethods = service{
 		"RecallMessage": {access: onChannel(ident.Send, ident.Moderate)},
 		"Subscribe": {
 			access: onChannel(ident.Subscribe).in("channels.channel_id"), size: batchRequest, reads: true,
-			perStream: []protoreflect.Name{"channels"},
+			perStream: []protoreflect.Name{"channels"}, requires: subscribeAccess, prepare: prepareSubscribe,
 		},
 		"UpdateSubscription": {
 			access: onChannel(ident.Subscribe).in("add.channel_id"), size: batchRequest,

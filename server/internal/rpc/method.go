@@ -4,9 +4,12 @@ import (
 	"errors"
 	"fmt"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/descriptorpb"
+
+	"github.com/parleyhq/parley/server/internal/ident"
 )
 
 // service is the method table of one service of the API, with a row for each of its methods.
@@ -20,13 +23,19 @@ type service struct {
 }
 
 // services are the method tables of all services of parley.v1. Every call of them requires a token.
-var services = []service{messageMethods, queueMethods, adminMethods, serverMethods}
+var services = []service{messageMethods, queueMethods, presenceMethods, adminMethods, serverMethods}
 
 // methodRow is a row of a service's method table: what the schema does not state about a method.
 // Everything else is read from the schema, see method.
 type methodRow struct {
 	// access is the capability that a call requires. Every row must set it.
 	access accessRule
+	// requires checks capabilities that depend on more of the request than access can express. It is
+	// called after the check of access, and like it before any lookup. Nil means that there are none.
+	requires func(p *ident.Principal, request proto.Message) error
+	// prepare removes what is repeated from lists of the request and checks their lengths, before any
+	// item is validated. Nil means that there is nothing to do.
+	prepare func(cfg *Config, request proto.Message) error
 	// size is the size class of a request, which bounds its bytes. The default is smallRequest.
 	size requestSize
 	// maxElements bounds the fields and values of one binary request, at all depths. 0 means

@@ -45,14 +45,14 @@ func TestInvalidMethodTables(t *testing.T) {
 			change(&row)
 			s.methods[name] = row
 		}
-		return []service{s, queueMethods, adminMethods, serverMethods}
+		return []service{s, queueMethods, presenceMethods, adminMethods, serverMethods}
 	}
 	with := func(a accessRule) func(*methodRow) { return func(f *methodRow) { f.access = a } }
 	for want, tables := range map[string][]service{
 		"parley.v1.MessageService.GetMessage has no row in the table of its service":    alter("GetMessage", nil),
 		"the schema has no method parley.v1.MessageService.Whisper":                     alter("Whisper", with(anyToken())),
-		"parley.v1.ServerService has no table of methods":                               {messageMethods, queueMethods, adminMethods},
-		"the schema has no service parley.v1.PresenceService":                           append(alter("GetMessage", with(anyToken())), service{name: "parley.v1.PresenceService"}),
+		"parley.v1.ServerService has no table of methods":                               {messageMethods, queueMethods, presenceMethods, adminMethods},
+		"the schema has no service parley.v1.WhisperService":                            append(alter("GetMessage", with(anyToken())), service{name: "parley.v1.WhisperService"}),
 		"parley.v1.ServerService has two tables of methods":                             append(alter("GetMessage", with(anyToken())), serverMethods),
 		"MessageService.GetMessage: the row has no access rule":                         alter("GetMessage", with(accessRule{})),
 		"MessageService.GetMessage: the access rule has no action":                      alter("GetMessage", with(onChannel())),

@@ -34,18 +34,30 @@ func (g *gate) check(ctx context.Context, request any) error {
 		return err
 	}
 	if !g.rulesFirst {
-		err = g.authorize(p, request)
+		err = g.admit(p, request)
 	}
 	if err == nil && !g.clientStreams {
 		err = g.checkForm(request)
 	}
 	if err == nil && g.rulesFirst {
-		err = g.authorize(p, request)
+		err = g.admit(p, request)
 	}
 	if err == nil && g.chargeItems {
 		err = g.charge(p, request)
 	}
 	return err
+}
+
+// admit returns a CAPABILITY_MISSING fault if the caller's token does not allow the request.
+func (g *gate) admit(p *ident.Principal, request any) error {
+	if err := g.authorize(p, request); err != nil || g.requires == nil {
+		return err
+	}
+	m, ok := request.(proto.Message)
+	if !ok {
+		return errNotMessage(request)
+	}
+	return g.requires(p, m)
 }
 
 // checkForm validates a request, and lowers a page_size above the maximum. Items that have results
@@ -84,6 +96,11 @@ func (g *gate) checkLimits(request proto.Message) error {
 	}
 	if err := checkLists(request, g.lists); err != nil {
 		return err
+	}
+	if g.prepare != nil {
+		if err := g.prepare(g.cfg, request); err != nil {
+			return err
+		}
 	}
 	if g.topic != nil {
 		return checkNotReserved("topic", m.Get(g.topic).String())

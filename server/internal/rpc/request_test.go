@@ -46,7 +46,7 @@ func TestPageSizes(t *testing.T) {
 			}
 		}
 	}
-	if lists != 6 {
+	if lists != 7 {
 		t.Errorf("%d lists have pages", lists)
 	}
 }

@@ -78,6 +78,9 @@ type Config struct {
 	// ChannelsPerStream bounds the channels of one Subscribe request, and of each list of an
 	// UpdateSubscription request. The hub bounds the channels of a stream in total.
 	ChannelsPerStream int
+	// WatchedUsers and WatchedChannels bound the users and channels that one request to open a stream
+	// with presence watches. The hub bounds those of a stream in total.
+	WatchedUsers, WatchedChannels int
 	// Reflection enables gRPC server reflection.
 	Reflection bool
 	// CORSOrigins are the origins whose pages may call from a browser. `*` allows all; an empty list
@@ -91,8 +94,8 @@ type Config struct {
 	HeaderBytes, ConnectionStreams int
 }
 
-// Deps holds the parts of the server that the handlers call. Every field but Info and Page must be
-// set.
+// Deps holds the parts of the server that the handlers call. Every field but Acquaintances,
+// Info and Page must be set.
 type Deps struct {
 	Messages Messages
 	Channels Channels
@@ -104,12 +107,17 @@ type Deps struct {
 	Consumers     Consumers
 	ConsumerCalls ConsumerCalls
 	Admin         Admin
+	// Presence and PresenceCalls are for PresenceService. Acquaintances limits who may watch whom; nil
+	// means no limit.
+	Presence      Presence
+	PresenceCalls PresenceCalls
+	Acquaintances Acquaintances
 	// Info is the part of GetServerInfo's response that Config and the schema do not state.
 	Info ServerInfo
 	// Epoch is the epoch of the store's logs. Positions are comparable only within one epoch.
 	Epoch string
-	// PageSecret is the key that seals the page tokens of AdminService. It must be the same on all
-	// nodes.
+	// PageSecret is the key that seals the page tokens of AdminService and PresenceService, and the
+	// login tokens. It must be the same on all nodes.
 	PageSecret []byte
 	Verifier   *authn.Verifier
 	Limiter    *limit.Limiter
@@ -121,8 +129,8 @@ type Deps struct {
 
 func (d *Deps) check() error {
 	if d.Messages == nil || d.Channels == nil || d.Access == nil || d.Hub == nil || d.Streams == nil ||
-		d.Queues == nil || d.Consumers == nil || d.ConsumerCalls == nil || d.Admin == nil || d.Epoch == "" || len(d.PageSecret) == 0 ||
-		d.Verifier == nil || d.Limiter == nil || d.Telemetry == nil {
+		d.Queues == nil || d.Consumers == nil || d.ConsumerCalls == nil || d.Admin == nil || d.Presence == nil || d.PresenceCalls == nil ||
+		d.Epoch == "" || len(d.PageSecret) == 0 || d.Verifier == nil || d.Limiter == nil || d.Telemetry == nil {
 		return errors.New("a required field of Deps is not set")
 	}
 	return nil

@@ -284,6 +284,7 @@ type bundle struct {
 	queues    *fakeQueues
 	consumers *fakeConsumers
 	admin     *fakeAdmin
+	presence  *fakePresence
 	log       *fakeLog
 	hub       *fanout.Hub
 	health    *Health
@@ -309,6 +310,7 @@ func testConfig() Config {
 		UnaryTimeout: 30 * time.Second, BodyTimeout: 10 * time.Second, FrameTimeout: 60 * time.Second,
 		HeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute,
 		HeartbeatInterval: 15 * time.Second, Reflection: true, ChannelsPerStream: 500, HeaderBytes: 16 << 10, ConnectionStreams: 250,
+		WatchedUsers: 1000, WatchedChannels: 20,
 	}
 }
 
@@ -320,7 +322,7 @@ func setup(t *testing.T, change func(*settings)) *bundle {
 	}
 	b := &bundle{
 		t: t, cfg: s.cfg, messages: &fakeMessages{}, channels: &fakeChannels{}, access: &fakeAccess{}, log: newFakeLog(),
-		queues: &fakeQueues{}, consumers: &fakeConsumers{}, admin: &fakeAdmin{},
+		queues: &fakeQueues{}, consumers: &fakeConsumers{}, admin: &fakeAdmin{}, presence: &fakePresence{},
 		logged: &logBuffer{}, spans: tracetest.NewInMemoryExporter(),
 	}
 	tel, err := telemetry.Setup(t.Context(), telemetry.Config{Output: b.logged, TraceRatio: 1, Spans: b.spans, Level: slog.LevelDebug})
@@ -340,6 +342,7 @@ func setup(t *testing.T, change func(*settings)) *bundle {
 	h, err := NewHandler(s.cfg, Deps{
 		Messages: b.messages, Channels: b.channels, Access: b.access, Hub: b.hub, Streams: b.streams,
 		Queues: b.queues, Consumers: b.consumers, ConsumerCalls: b.consumers, Admin: b.admin, PageSecret: secret,
+		Presence: b.presence, PresenceCalls: b.presence, Acquaintances: b.presence,
 		Epoch: "e1", Info: ServerInfo{Version: "1.2.3", StreamsPerSubject: 11, ConsumersPerSubject: 12},
 		Verifier: verifier, Limiter: limit.New(s.limit), Telemetry: tel,
 	})

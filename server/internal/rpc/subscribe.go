@@ -37,6 +37,9 @@ const removeTimeout = 2 * time.Second
 func (s *messageService) Subscribe(
 	ctx context.Context, req *parleyv1.SubscribeRequest, stream *connect.ServerStream[parleyv1.SubscribeResponse],
 ) error {
+	if req.GetPresence() != nil {
+		return s.subscribeWithPresence(ctx, req, stream)
+	}
 	live, err := s.open(ctx, req.GetChannels())
 	if err != nil {
 		return err

@@ -82,7 +82,13 @@ func (r *Registry[S]) Open() {
 // Admit fails with NODE_FULL if a limit of the node or of the subject is reached, and with
 // SHUTTING_DOWN before Open and after Refuse or Drain. The caller must finally Remove the stream.
 func (r *Registry[S]) Admit(subject string, expires time.Time, create func(Identity) S) (S, error) {
-	identity := Identity{ID: rand.Text() + r.cfg.Node, Subject: subject, Expires: expires}
+	return r.AdmitAs(Identity{ID: rand.Text() + r.cfg.Node, Subject: subject, Expires: expires}, create)
+}
+
+// AdmitAs is like Admit, but for a stream that already has an identity, from another registry. That
+// registry must not have the same identity twice.
+func (r *Registry[S]) AdmitAs(identity Identity, create func(Identity) S) (S, error) {
+	subject := identity.Subject
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var none S

@@ -28,10 +28,11 @@ interface Fixtures {
   room: Room;
   /**
    * enter opens a room's channel in a new tab as a user, with a new browser profile or a given one.
+   * The default capabilities are those of a user who chats, without presence.
    */
   enter: (
     user: string,
-    where?: { context?: BrowserContext; options?: BrowserContextOptions; channel?: string },
+    where?: { context?: BrowserContext; options?: BrowserContextOptions; channel?: string; capabilities?: string[] },
   ) => Promise<Chat>;
   /**
    * watch fails the test if a page logs an error or a warning, such as a violation of its policy,
@@ -43,6 +44,9 @@ interface Fixtures {
 interface WorkerFixtures {
   server: Server;
 }
+
+/** The capabilities of a user who chats and is online. */
+export const present = ["channel:*=send,history,subscribe", "presence=connect,watch"];
 
 /** A capability with all actions on all channels. */
 export const everything = "channel:*=send,history,subscribe,moderate,send_as,manage";
@@ -108,7 +112,7 @@ export const test = base.extend<Fixtures, WorkerFixtures>({
       }
       const page = await context.newPage();
       watch(page);
-      const token = room.server.token(user);
+      const token = room.server.token(user, ...(where.capabilities ?? []));
       await page.goto(`${room.url}/#token=${token}&channel=${where.channel ?? room.channel}`);
       const chat = new Chat(page);
       await chat.live();

@@ -1,6 +1,7 @@
 import { live } from "@parleyhq/sdk";
 import { sdkClient } from "../connection/sdk";
 import type { Server } from "../connection/service";
+import { mayShowPresence } from "../connection/token";
 import type { ChatClient } from "./model/types";
 
 /**
@@ -26,6 +27,8 @@ export function connect(server: Server): ChatClient {
         close: () => subscription.close(),
       };
     },
+    presence: () =>
+      mayShowPresence(server.token) ? client.presence({ platform: "WEB", deviceId: crypto.randomUUID() }) : null,
     close: () => client.close(),
   };
 }

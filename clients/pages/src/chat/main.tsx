@@ -3,6 +3,7 @@ import "../ui/ui.css";
 import "./style/channel.css";
 import "./style/message.css";
 import "./style/composer.css";
+import "./style/member.css";
 import { followTheme } from "../ui/theme";
 import { start } from "./session";
 import { App } from "./view/app";

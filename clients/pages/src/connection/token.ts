@@ -18,11 +18,24 @@ export function splitFragment(hash: string): Fragment {
  * the text is not a token or has no user.
  */
 export function subject(token: string): string | null {
+  const sub = claimsOf(token)?.sub;
+  return typeof sub === "string" && sub !== "" ? sub : null;
+}
+
+/**
+ * mayShowPresence reports whether a token has the actions connect and watch of presence. It
+ * verifies nothing: without it a page would ask for presence and be refused.
+ */
+export function mayShowPresence(token: string): boolean {
+  const presence = claimsOf(token)?.cap?.presence;
+  return presence === true || (Array.isArray(presence) && presence.includes("connect") && presence.includes("watch"));
+}
+
+function claimsOf(token: string): { sub?: unknown; cap?: { presence?: unknown } } | null {
   try {
     const payload = (token.split(".")[1] ?? "").replaceAll("-", "+").replaceAll("_", "/");
     const bytes = Uint8Array.from(atob(payload), (c) => c.charCodeAt(0));
-    const claims = JSON.parse(new TextDecoder().decode(bytes)) as { sub?: unknown };
-    return typeof claims.sub === "string" && claims.sub !== "" ? claims.sub : null;
+    return JSON.parse(new TextDecoder().decode(bytes)) as { sub?: unknown; cap?: { presence?: unknown } } | null;
   } catch {
     return null;
   }

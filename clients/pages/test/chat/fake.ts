@@ -184,6 +184,7 @@ export class FakeServer {
         this.typed++;
       },
       subscribe: (ids, onState) => this.#subscribe(ids, onState),
+      presence: () => null,
       close: () => {},
     };
   }

@@ -58,7 +58,8 @@ const (
 	ErrorReason_ERROR_REASON_PAGE_TOKEN_FOREIGN ErrorReason = 12
 	// The page token belongs to another epoch of the log. List again from the start.
 	ErrorReason_ERROR_REASON_RESYNC ErrorReason = 13
-	// The caller has no live Subscribe stream with this stream_id.
+	// The caller has no live stream with this stream_id: a Subscribe stream, or, in a call of
+	// PresenceService, a stream with presence.
 	ErrorReason_ERROR_REASON_STREAM_NOT_FOUND ErrorReason = 14
 	// The request, or a part of it, is larger than `limit` allows. `field` names the part; it is
 	// empty for the request as a whole.
@@ -68,8 +69,8 @@ const (
 	ErrorReason_ERROR_REASON_LIMIT_EXCEEDED ErrorReason = 16
 	// The server has no such procedure.
 	ErrorReason_ERROR_REASON_UNIMPLEMENTED ErrorReason = 17
-	// The channel is members-only and the caller is not a member. In an error of Subscribe or
-	// UpdateSubscription, `positions` lists every such channel of the request.
+	// The channel is members-only and the caller is not a member. In an error of Subscribe,
+	// UpdateSubscription or Connect, `positions` lists every such channel of the request.
 	ErrorReason_ERROR_REASON_NOT_MEMBER ErrorReason = 18
 	// A channel with this id exists.
 	ErrorReason_ERROR_REASON_CHANNEL_EXISTS ErrorReason = 19
@@ -101,6 +102,14 @@ const (
 	// The position is before the oldest entry that can be read. `limit` is the `oldest_seq` of the
 	// channel.
 	ErrorReason_ERROR_REASON_HISTORY_GONE ErrorReason = 32
+	// The login was replaced under the server's login policy. `kick` says by whom. A client does not
+	// connect again until its user acts.
+	ErrorReason_ERROR_REASON_KICKED ErrorReason = 33
+	// The server lets users read and watch the presence of those only with whom they share a
+	// members-only channel. `user_ids` has the users that were refused.
+	ErrorReason_ERROR_REASON_NO_SHARED_CHANNEL ErrorReason = 34
+	// The channel is open, so it has no complete list of members.
+	ErrorReason_ERROR_REASON_CHANNEL_OPEN ErrorReason = 35
 	// The caller is over its rate limit, or the server has too many pending writes. `retry_after`
 	// says how long to wait. Nothing was changed.
 	ErrorReason_ERROR_REASON_RATE_LIMITED ErrorReason = 100
@@ -132,8 +141,8 @@ const (
 	// The consumer held a delivery for longer than its ack timeout. The server ended its stream and
 	// redelivers the messages that it held.
 	ErrorReason_ERROR_REASON_ACK_TIMEOUT ErrorReason = 111
-	// This node has as many streams as it may have, in total or for this subject. `limit` says how
-	// many. Open the stream on another node.
+	// This node has as many streams as it may have, in total or for this subject, or its watched
+	// channels have too many members. `limit` says how many. Open the stream on another node.
 	ErrorReason_ERROR_REASON_NODE_FULL ErrorReason = 112
 	// An operator paused the topic.
 	ErrorReason_ERROR_REASON_TOPIC_PAUSED ErrorReason = 113
@@ -175,6 +184,9 @@ var (
 		30:  "ERROR_REASON_SCHEDULED_NOT_FOUND",
 		31:  "ERROR_REASON_GROUP_IN_USE",
 		32:  "ERROR_REASON_HISTORY_GONE",
+		33:  "ERROR_REASON_KICKED",
+		34:  "ERROR_REASON_NO_SHARED_CHANNEL",
+		35:  "ERROR_REASON_CHANNEL_OPEN",
 		100: "ERROR_REASON_RATE_LIMITED",
 		101: "ERROR_REASON_STORE_UNAVAILABLE",
 		102: "ERROR_REASON_OUTCOME_UNKNOWN",
@@ -224,6 +236,9 @@ var (
 		"ERROR_REASON_SCHEDULED_NOT_FOUND":    30,
 		"ERROR_REASON_GROUP_IN_USE":           31,
 		"ERROR_REASON_HISTORY_GONE":           32,
+		"ERROR_REASON_KICKED":                 33,
+		"ERROR_REASON_NO_SHARED_CHANNEL":      34,
+		"ERROR_REASON_CHANNEL_OPEN":           35,
 		"ERROR_REASON_RATE_LIMITED":           100,
 		"ERROR_REASON_STORE_UNAVAILABLE":      101,
 		"ERROR_REASON_OUTCOME_UNKNOWN":        102,
@@ -266,6 +281,59 @@ func (x ErrorReason) Number() protoreflect.EnumNumber {
 // Deprecated: Use ErrorReason.Descriptor instead.
 func (ErrorReason) EnumDescriptor() ([]byte, []int) {
 	return file_parley_v1_error_proto_rawDescGZIP(), []int{0}
+}
+
+// KickCause is why a login ended. More causes will be added.
+type KickCause int32
+
+const (
+	KickCause_KICK_CAUSE_UNSPECIFIED KickCause = 0
+	// A newer login of the user won under the login policy.
+	KickCause_KICK_CAUSE_LOGIN KickCause = 1
+	// The same login has a newer connection: the client reconnected and its old stream was still
+	// open.
+	KickCause_KICK_CAUSE_REPLACED KickCause = 2
+)
+
+// Enum value maps for KickCause.
+var (
+	KickCause_name = map[int32]string{
+		0: "KICK_CAUSE_UNSPECIFIED",
+		1: "KICK_CAUSE_LOGIN",
+		2: "KICK_CAUSE_REPLACED",
+	}
+	KickCause_value = map[string]int32{
+		"KICK_CAUSE_UNSPECIFIED": 0,
+		"KICK_CAUSE_LOGIN":       1,
+		"KICK_CAUSE_REPLACED":    2,
+	}
+)
+
+func (x KickCause) Enum() *KickCause {
+	p := new(KickCause)
+	*p = x
+	return p
+}
+
+func (x KickCause) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (KickCause) Descriptor() protoreflect.EnumDescriptor {
+	return file_parley_v1_error_proto_enumTypes[1].Descriptor()
+}
+
+func (KickCause) Type() protoreflect.EnumType {
+	return &file_parley_v1_error_proto_enumTypes[1]
+}
+
+func (x KickCause) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use KickCause.Descriptor instead.
+func (KickCause) EnumDescriptor() ([]byte, []int) {
+	return file_parley_v1_error_proto_rawDescGZIP(), []int{1}
 }
 
 // StatusCode is a gRPC status code. The numbers are those of gRPC.
@@ -345,11 +413,11 @@ func (x StatusCode) String() string {
 }
 
 func (StatusCode) Descriptor() protoreflect.EnumDescriptor {
-	return file_parley_v1_error_proto_enumTypes[1].Descriptor()
+	return file_parley_v1_error_proto_enumTypes[2].Descriptor()
 }
 
 func (StatusCode) Type() protoreflect.EnumType {
-	return &file_parley_v1_error_proto_enumTypes[1]
+	return &file_parley_v1_error_proto_enumTypes[2]
 }
 
 func (x StatusCode) Number() protoreflect.EnumNumber {
@@ -358,7 +426,7 @@ func (x StatusCode) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use StatusCode.Descriptor instead.
 func (StatusCode) EnumDescriptor() ([]byte, []int) {
-	return file_parley_v1_error_proto_rawDescGZIP(), []int{1}
+	return file_parley_v1_error_proto_rawDescGZIP(), []int{2}
 }
 
 // ErrorDetail is a detail of every error that the server returns, on every protocol, except for
@@ -378,9 +446,14 @@ type ErrorDetail struct {
 	RetryAfter *durationpb.Duration `protobuf:"bytes,5,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
 	// The id of the request in the server's log. It is also in the response header `x-request-id`.
 	RequestId string `protobuf:"bytes,6,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// If the server ended a Subscribe stream: the last position that it sent for each channel. With
-	// NOT_MEMBER: the channels that were refused, without positions.
-	Positions     []*LastPosition `protobuf:"bytes,7,rep,name=positions,proto3" json:"positions,omitempty"`
+	// If the server ended a Subscribe stream, with or without presence: the last position that it
+	// sent for each channel. A Connect stream has none. With NOT_MEMBER: the channels that were
+	// refused, without positions.
+	Positions []*LastPosition `protobuf:"bytes,7,rep,name=positions,proto3" json:"positions,omitempty"`
+	// With KICKED: the login that replaced this one.
+	Kick *Kick `protobuf:"bytes,8,opt,name=kick,proto3" json:"kick,omitempty"`
+	// With NO_SHARED_CHANNEL: the users that were refused, up to the first 50.
+	UserIds       []string `protobuf:"bytes,9,rep,name=user_ids,json=userIds,proto3" json:"user_ids,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -464,6 +537,90 @@ func (x *ErrorDetail) GetPositions() []*LastPosition {
 	return nil
 }
 
+func (x *ErrorDetail) GetKick() *Kick {
+	if x != nil {
+		return x.Kick
+	}
+	return nil
+}
+
+func (x *ErrorDetail) GetUserIds() []string {
+	if x != nil {
+		return x.UserIds
+	}
+	return nil
+}
+
+// Kick describes what ended a login.
+type Kick struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Cause KickCause              `protobuf:"varint,1,opt,name=cause,proto3,enum=parley.v1.KickCause" json:"cause,omitempty"`
+	// The device, the platform and the connection that replaced the login.
+	DeviceId      string   `protobuf:"bytes,2,opt,name=device_id,json=deviceId,proto3" json:"device_id,omitempty"`
+	Platform      Platform `protobuf:"varint,3,opt,name=platform,proto3,enum=parley.v1.Platform" json:"platform,omitempty"`
+	ConnectionId  string   `protobuf:"bytes,4,opt,name=connection_id,json=connectionId,proto3" json:"connection_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Kick) Reset() {
+	*x = Kick{}
+	mi := &file_parley_v1_error_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Kick) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Kick) ProtoMessage() {}
+
+func (x *Kick) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_error_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Kick.ProtoReflect.Descriptor instead.
+func (*Kick) Descriptor() ([]byte, []int) {
+	return file_parley_v1_error_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Kick) GetCause() KickCause {
+	if x != nil {
+		return x.Cause
+	}
+	return KickCause_KICK_CAUSE_UNSPECIFIED
+}
+
+func (x *Kick) GetDeviceId() string {
+	if x != nil {
+		return x.DeviceId
+	}
+	return ""
+}
+
+func (x *Kick) GetPlatform() Platform {
+	if x != nil {
+		return x.Platform
+	}
+	return Platform_PLATFORM_UNSPECIFIED
+}
+
+func (x *Kick) GetConnectionId() string {
+	if x != nil {
+		return x.ConnectionId
+	}
+	return ""
+}
+
 // LastPosition is the position from which to subscribe to a channel again: that of the last entry
 // that was sent on the stream that ended, or the requested one if none was sent.
 type LastPosition struct {
@@ -477,7 +634,7 @@ type LastPosition struct {
 
 func (x *LastPosition) Reset() {
 	*x = LastPosition{}
-	mi := &file_parley_v1_error_proto_msgTypes[1]
+	mi := &file_parley_v1_error_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -489,7 +646,7 @@ func (x *LastPosition) String() string {
 func (*LastPosition) ProtoMessage() {}
 
 func (x *LastPosition) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_error_proto_msgTypes[1]
+	mi := &file_parley_v1_error_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -502,7 +659,7 @@ func (x *LastPosition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LastPosition.ProtoReflect.Descriptor instead.
 func (*LastPosition) Descriptor() ([]byte, []int) {
-	return file_parley_v1_error_proto_rawDescGZIP(), []int{1}
+	return file_parley_v1_error_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *LastPosition) GetChannelId() string {
@@ -540,7 +697,7 @@ type ItemError struct {
 
 func (x *ItemError) Reset() {
 	*x = ItemError{}
-	mi := &file_parley_v1_error_proto_msgTypes[2]
+	mi := &file_parley_v1_error_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -552,7 +709,7 @@ func (x *ItemError) String() string {
 func (*ItemError) ProtoMessage() {}
 
 func (x *ItemError) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_error_proto_msgTypes[2]
+	mi := &file_parley_v1_error_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -565,7 +722,7 @@ func (x *ItemError) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ItemError.ProtoReflect.Descriptor instead.
 func (*ItemError) Descriptor() ([]byte, []int) {
-	return file_parley_v1_error_proto_rawDescGZIP(), []int{2}
+	return file_parley_v1_error_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *ItemError) GetCode() StatusCode {
@@ -593,7 +750,7 @@ var File_parley_v1_error_proto protoreflect.FileDescriptor
 
 const file_parley_v1_error_proto_rawDesc = "" +
 	"\n" +
-	"\x15parley/v1/error.proto\x12\tparley.v1\x1a\x1egoogle/protobuf/duration.proto\"\x99\x02\n" +
+	"\x15parley/v1/error.proto\x12\tparley.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x18parley/v1/platform.proto\"\xd9\x02\n" +
 	"\vErrorDetail\x12.\n" +
 	"\x06reason\x18\x01 \x01(\x0e2\x16.parley.v1.ErrorReasonR\x06reason\x12\x1c\n" +
 	"\tretryable\x18\x02 \x01(\bR\tretryable\x12\x14\n" +
@@ -603,7 +760,14 @@ const file_parley_v1_error_proto_rawDesc = "" +
 	"retryAfter\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x06 \x01(\tR\trequestId\x125\n" +
-	"\tpositions\x18\a \x03(\v2\x17.parley.v1.LastPositionR\tpositions\"U\n" +
+	"\tpositions\x18\a \x03(\v2\x17.parley.v1.LastPositionR\tpositions\x12#\n" +
+	"\x04kick\x18\b \x01(\v2\x0f.parley.v1.KickR\x04kick\x12\x19\n" +
+	"\buser_ids\x18\t \x03(\tR\auserIds\"\xa5\x01\n" +
+	"\x04Kick\x12*\n" +
+	"\x05cause\x18\x01 \x01(\x0e2\x14.parley.v1.KickCauseR\x05cause\x12\x1b\n" +
+	"\tdevice_id\x18\x02 \x01(\tR\bdeviceId\x12/\n" +
+	"\bplatform\x18\x03 \x01(\x0e2\x13.parley.v1.PlatformR\bplatform\x12#\n" +
+	"\rconnection_id\x18\x04 \x01(\tR\fconnectionId\"U\n" +
 	"\fLastPosition\x12\x1d\n" +
 	"\n" +
 	"channel_id\x18\x01 \x01(\tR\tchannelId\x12\x10\n" +
@@ -612,7 +776,7 @@ const file_parley_v1_error_proto_rawDesc = "" +
 	"\tItemError\x12)\n" +
 	"\x04code\x18\x01 \x01(\x0e2\x15.parley.v1.StatusCodeR\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12.\n" +
-	"\x06detail\x18\x03 \x01(\v2\x16.parley.v1.ErrorDetailR\x06detail*\xa8\f\n" +
+	"\x06detail\x18\x03 \x01(\v2\x16.parley.v1.ErrorDetailR\x06detail*\x84\r\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x1e\n" +
 	"\x1aERROR_REASON_INVALID_FIELD\x10\x01\x12\"\n" +
@@ -647,7 +811,10 @@ const file_parley_v1_error_proto_rawDesc = "" +
 	"#ERROR_REASON_DELIVERY_TOKEN_INVALID\x10\x1d\x12$\n" +
 	" ERROR_REASON_SCHEDULED_NOT_FOUND\x10\x1e\x12\x1d\n" +
 	"\x19ERROR_REASON_GROUP_IN_USE\x10\x1f\x12\x1d\n" +
-	"\x19ERROR_REASON_HISTORY_GONE\x10 \x12\x1d\n" +
+	"\x19ERROR_REASON_HISTORY_GONE\x10 \x12\x17\n" +
+	"\x13ERROR_REASON_KICKED\x10!\x12\"\n" +
+	"\x1eERROR_REASON_NO_SHARED_CHANNEL\x10\"\x12\x1d\n" +
+	"\x19ERROR_REASON_CHANNEL_OPEN\x10#\x12\x1d\n" +
 	"\x19ERROR_REASON_RATE_LIMITED\x10d\x12\"\n" +
 	"\x1eERROR_REASON_STORE_UNAVAILABLE\x10e\x12 \n" +
 	"\x1cERROR_REASON_OUTCOME_UNKNOWN\x10f\x12\x1e\n" +
@@ -661,7 +828,11 @@ const file_parley_v1_error_proto_rawDesc = "" +
 	"\x17ERROR_REASON_TOPIC_FULL\x10n\x12\x1c\n" +
 	"\x18ERROR_REASON_ACK_TIMEOUT\x10o\x12\x1a\n" +
 	"\x16ERROR_REASON_NODE_FULL\x10p\x12\x1d\n" +
-	"\x19ERROR_REASON_TOPIC_PAUSED\x10q*\x92\x04\n" +
+	"\x19ERROR_REASON_TOPIC_PAUSED\x10q*V\n" +
+	"\tKickCause\x12\x1a\n" +
+	"\x16KICK_CAUSE_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10KICK_CAUSE_LOGIN\x10\x01\x12\x17\n" +
+	"\x13KICK_CAUSE_REPLACED\x10\x02*\x92\x04\n" +
 	"\n" +
 	"StatusCode\x12\x1b\n" +
 	"\x17STATUS_CODE_UNSPECIFIED\x10\x00\x12\x19\n" +
@@ -697,27 +868,33 @@ func file_parley_v1_error_proto_rawDescGZIP() []byte {
 	return file_parley_v1_error_proto_rawDescData
 }
 
-var file_parley_v1_error_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_parley_v1_error_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
+var file_parley_v1_error_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_parley_v1_error_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
 var file_parley_v1_error_proto_goTypes = []any{
 	(ErrorReason)(0),            // 0: parley.v1.ErrorReason
-	(StatusCode)(0),             // 1: parley.v1.StatusCode
-	(*ErrorDetail)(nil),         // 2: parley.v1.ErrorDetail
-	(*LastPosition)(nil),        // 3: parley.v1.LastPosition
-	(*ItemError)(nil),           // 4: parley.v1.ItemError
-	(*durationpb.Duration)(nil), // 5: google.protobuf.Duration
+	(KickCause)(0),              // 1: parley.v1.KickCause
+	(StatusCode)(0),             // 2: parley.v1.StatusCode
+	(*ErrorDetail)(nil),         // 3: parley.v1.ErrorDetail
+	(*Kick)(nil),                // 4: parley.v1.Kick
+	(*LastPosition)(nil),        // 5: parley.v1.LastPosition
+	(*ItemError)(nil),           // 6: parley.v1.ItemError
+	(*durationpb.Duration)(nil), // 7: google.protobuf.Duration
+	(Platform)(0),               // 8: parley.v1.Platform
 }
 var file_parley_v1_error_proto_depIdxs = []int32{
 	0, // 0: parley.v1.ErrorDetail.reason:type_name -> parley.v1.ErrorReason
-	5, // 1: parley.v1.ErrorDetail.retry_after:type_name -> google.protobuf.Duration
-	3, // 2: parley.v1.ErrorDetail.positions:type_name -> parley.v1.LastPosition
-	1, // 3: parley.v1.ItemError.code:type_name -> parley.v1.StatusCode
-	2, // 4: parley.v1.ItemError.detail:type_name -> parley.v1.ErrorDetail
-	5, // [5:5] is the sub-list for method output_type
-	5, // [5:5] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	7, // 1: parley.v1.ErrorDetail.retry_after:type_name -> google.protobuf.Duration
+	5, // 2: parley.v1.ErrorDetail.positions:type_name -> parley.v1.LastPosition
+	4, // 3: parley.v1.ErrorDetail.kick:type_name -> parley.v1.Kick
+	1, // 4: parley.v1.Kick.cause:type_name -> parley.v1.KickCause
+	8, // 5: parley.v1.Kick.platform:type_name -> parley.v1.Platform
+	2, // 6: parley.v1.ItemError.code:type_name -> parley.v1.StatusCode
+	3, // 7: parley.v1.ItemError.detail:type_name -> parley.v1.ErrorDetail
+	8, // [8:8] is the sub-list for method output_type
+	8, // [8:8] is the sub-list for method input_type
+	8, // [8:8] is the sub-list for extension type_name
+	8, // [8:8] is the sub-list for extension extendee
+	0, // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_parley_v1_error_proto_init() }
@@ -725,13 +902,14 @@ func file_parley_v1_error_proto_init() {
 	if File_parley_v1_error_proto != nil {
 		return
 	}
+	file_parley_v1_platform_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_parley_v1_error_proto_rawDesc), len(file_parley_v1_error_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   3,
+			NumEnums:      3,
+			NumMessages:   4,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -118,8 +118,9 @@ func (*Heartbeat) Descriptor() ([]byte, []int) {
 	return file_parley_v1_stream_proto_rawDescGZIP(), []int{1}
 }
 
-// Reconnect is the last frame of a stream that ends because its node shuts down gracefully. The
-// client opens a new stream from its current positions.
+// Reconnect is the last frame of a stream that is to continue on another node, because its node
+// shuts down gracefully or, if the stream has presence, has lost the store of presence. The client
+// opens a new stream from its current positions.
 type Reconnect struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The client waits a random time between 0 and this before it opens the new stream.

@@ -197,7 +197,11 @@ type SubscribeRequest struct {
 	// At most 500 by default; with more the call fails with `resource_exhausted`. It may be empty:
 	// UpdateSubscription can add channels later. If a channel occurs twice, the last occurrence
 	// applies.
-	Channels      []*ChannelPosition `protobuf:"bytes,1,rep,name=channels,proto3" json:"channels,omitempty"`
+	Channels []*ChannelPosition `protobuf:"bytes,1,rep,name=channels,proto3" json:"channels,omitempty"`
+	// Makes the stream also a Connect stream: the device is online while the stream lives, and
+	// presence is sent on it. The calls of PresenceService apply to it by its `stream_id`. Requires
+	// the capabilities of Connect.
+	Presence      *ConnectRequest `protobuf:"bytes,2,opt,name=presence,proto3" json:"presence,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -239,6 +243,13 @@ func (x *SubscribeRequest) GetChannels() []*ChannelPosition {
 	return nil
 }
 
+func (x *SubscribeRequest) GetPresence() *ConnectRequest {
+	if x != nil {
+		return x.Presence
+	}
+	return nil
+}
+
 // SubscribeResponse is one frame of a Subscribe stream, up to about 1 MiB. Clients ignore frames of
 // a kind that they do not know.
 type SubscribeResponse struct {
@@ -249,6 +260,8 @@ type SubscribeResponse struct {
 	//	*SubscribeResponse_Events
 	//	*SubscribeResponse_Heartbeat
 	//	*SubscribeResponse_Reconnect
+	//	*SubscribeResponse_PresenceInfo
+	//	*SubscribeResponse_Presence
 	Frame         isSubscribeResponse_Frame `protobuf_oneof:"frame"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -327,6 +340,24 @@ func (x *SubscribeResponse) GetReconnect() *Reconnect {
 	return nil
 }
 
+func (x *SubscribeResponse) GetPresenceInfo() *PresenceInfo {
+	if x != nil {
+		if x, ok := x.Frame.(*SubscribeResponse_PresenceInfo); ok {
+			return x.PresenceInfo
+		}
+	}
+	return nil
+}
+
+func (x *SubscribeResponse) GetPresence() *PresenceUpdate {
+	if x != nil {
+		if x, ok := x.Frame.(*SubscribeResponse_Presence); ok {
+			return x.Presence
+		}
+	}
+	return nil
+}
+
 type isSubscribeResponse_Frame interface {
 	isSubscribeResponse_Frame()
 }
@@ -345,9 +376,18 @@ type SubscribeResponse_Heartbeat struct {
 }
 
 type SubscribeResponse_Reconnect struct {
-	// The last frame of a stream that ends because its node shuts down gracefully. Streams that end
-	// for another reason, such as TOKEN_EXPIRED or SLOW_CONSUMER, do not have it.
+	// The last frame of a stream that is to continue on another node. Streams that end for another
+	// reason, such as TOKEN_EXPIRED or SLOW_CONSUMER, do not have it.
 	Reconnect *Reconnect `protobuf:"bytes,4,opt,name=reconnect,proto3,oneof"`
+}
+
+type SubscribeResponse_PresenceInfo struct {
+	// If the request has `presence`, the second frame of the stream.
+	PresenceInfo *PresenceInfo `protobuf:"bytes,5,opt,name=presence_info,json=presenceInfo,proto3,oneof"`
+}
+
+type SubscribeResponse_Presence struct {
+	Presence *PresenceUpdate `protobuf:"bytes,6,opt,name=presence,proto3,oneof"`
 }
 
 func (*SubscribeResponse_Info) isSubscribeResponse_Frame() {}
@@ -357,6 +397,10 @@ func (*SubscribeResponse_Events) isSubscribeResponse_Frame() {}
 func (*SubscribeResponse_Heartbeat) isSubscribeResponse_Frame() {}
 
 func (*SubscribeResponse_Reconnect) isSubscribeResponse_Frame() {}
+
+func (*SubscribeResponse_PresenceInfo) isSubscribeResponse_Frame() {}
+
+func (*SubscribeResponse_Presence) isSubscribeResponse_Frame() {}
 
 // EventBatch is one or more events of the channels that the stream follows.
 type EventBatch struct {
@@ -970,21 +1014,24 @@ var File_parley_v1_subscription_proto protoreflect.FileDescriptor
 
 const file_parley_v1_subscription_proto_rawDesc = "" +
 	"\n" +
-	"\x1cparley/v1/subscription.proto\x12\tparley.v1\x1a\x1bbuf/validate/validate.proto\x1a\x17parley/v1/channel.proto\x1a\x16parley/v1/stream.proto\"\xa7\x01\n" +
+	"\x1cparley/v1/subscription.proto\x12\tparley.v1\x1a\x1bbuf/validate/validate.proto\x1a\x17parley/v1/channel.proto\x1a\x18parley/v1/presence.proto\x1a\x16parley/v1/stream.proto\"\xa7\x01\n" +
 	"\x0fChannelPosition\x12<\n" +
 	"\n" +
 	"channel_id\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x182\x16^[A-Za-z0-9_-]{1,128}$R\tchannelId\x12)\n" +
 	"\tafter_seq\x18\x02 \x01(\x03B\a\xbaH\x04\"\x02(\x00H\x00R\bafterSeq\x88\x01\x01\x12\x1d\n" +
 	"\x05epoch\x18\x03 \x01(\tB\a\xbaH\x04r\x02\x18@R\x05epochB\f\n" +
 	"\n" +
-	"_after_seq\"J\n" +
+	"_after_seq\"\x81\x01\n" +
 	"\x10SubscribeRequest\x126\n" +
-	"\bchannels\x18\x01 \x03(\v2\x1a.parley.v1.ChannelPositionR\bchannels\"\xe6\x01\n" +
+	"\bchannels\x18\x01 \x03(\v2\x1a.parley.v1.ChannelPositionR\bchannels\x125\n" +
+	"\bpresence\x18\x02 \x01(\v2\x19.parley.v1.ConnectRequestR\bpresence\"\xdf\x02\n" +
 	"\x11SubscribeResponse\x12+\n" +
 	"\x04info\x18\x01 \x01(\v2\x15.parley.v1.StreamInfoH\x00R\x04info\x12/\n" +
 	"\x06events\x18\x02 \x01(\v2\x15.parley.v1.EventBatchH\x00R\x06events\x124\n" +
 	"\theartbeat\x18\x03 \x01(\v2\x14.parley.v1.HeartbeatH\x00R\theartbeat\x124\n" +
-	"\treconnect\x18\x04 \x01(\v2\x14.parley.v1.ReconnectH\x00R\treconnectB\a\n" +
+	"\treconnect\x18\x04 \x01(\v2\x14.parley.v1.ReconnectH\x00R\treconnect\x12>\n" +
+	"\rpresence_info\x18\x05 \x01(\v2\x17.parley.v1.PresenceInfoH\x00R\fpresenceInfo\x127\n" +
+	"\bpresence\x18\x06 \x01(\v2\x19.parley.v1.PresenceUpdateH\x00R\bpresenceB\a\n" +
 	"\x05frame\"=\n" +
 	"\n" +
 	"EventBatch\x12/\n" +
@@ -1065,33 +1112,39 @@ var file_parley_v1_subscription_proto_goTypes = []any{
 	(*Typing)(nil),                     // 10: parley.v1.Typing
 	(*UpdateSubscriptionRequest)(nil),  // 11: parley.v1.UpdateSubscriptionRequest
 	(*UpdateSubscriptionResponse)(nil), // 12: parley.v1.UpdateSubscriptionResponse
-	(*StreamInfo)(nil),                 // 13: parley.v1.StreamInfo
-	(*Heartbeat)(nil),                  // 14: parley.v1.Heartbeat
-	(*Reconnect)(nil),                  // 15: parley.v1.Reconnect
-	(*ChannelMessage)(nil),             // 16: parley.v1.ChannelMessage
+	(*ConnectRequest)(nil),             // 13: parley.v1.ConnectRequest
+	(*StreamInfo)(nil),                 // 14: parley.v1.StreamInfo
+	(*Heartbeat)(nil),                  // 15: parley.v1.Heartbeat
+	(*Reconnect)(nil),                  // 16: parley.v1.Reconnect
+	(*PresenceInfo)(nil),               // 17: parley.v1.PresenceInfo
+	(*PresenceUpdate)(nil),             // 18: parley.v1.PresenceUpdate
+	(*ChannelMessage)(nil),             // 19: parley.v1.ChannelMessage
 }
 var file_parley_v1_subscription_proto_depIdxs = []int32{
 	2,  // 0: parley.v1.SubscribeRequest.channels:type_name -> parley.v1.ChannelPosition
-	13, // 1: parley.v1.SubscribeResponse.info:type_name -> parley.v1.StreamInfo
-	5,  // 2: parley.v1.SubscribeResponse.events:type_name -> parley.v1.EventBatch
-	14, // 3: parley.v1.SubscribeResponse.heartbeat:type_name -> parley.v1.Heartbeat
-	15, // 4: parley.v1.SubscribeResponse.reconnect:type_name -> parley.v1.Reconnect
-	6,  // 5: parley.v1.EventBatch.events:type_name -> parley.v1.ChannelEvent
-	16, // 6: parley.v1.ChannelEvent.sent:type_name -> parley.v1.ChannelMessage
-	16, // 7: parley.v1.ChannelEvent.edited:type_name -> parley.v1.ChannelMessage
-	16, // 8: parley.v1.ChannelEvent.recalled:type_name -> parley.v1.ChannelMessage
-	7,  // 9: parley.v1.ChannelEvent.state:type_name -> parley.v1.ChannelState
-	8,  // 10: parley.v1.ChannelEvent.gap:type_name -> parley.v1.ChannelGap
-	9,  // 11: parley.v1.ChannelEvent.lost:type_name -> parley.v1.ChannelLost
-	10, // 12: parley.v1.ChannelEvent.typing:type_name -> parley.v1.Typing
-	0,  // 13: parley.v1.ChannelGap.reason:type_name -> parley.v1.GapReason
-	1,  // 14: parley.v1.ChannelLost.reason:type_name -> parley.v1.LostReason
-	2,  // 15: parley.v1.UpdateSubscriptionRequest.add:type_name -> parley.v1.ChannelPosition
-	16, // [16:16] is the sub-list for method output_type
-	16, // [16:16] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	13, // 1: parley.v1.SubscribeRequest.presence:type_name -> parley.v1.ConnectRequest
+	14, // 2: parley.v1.SubscribeResponse.info:type_name -> parley.v1.StreamInfo
+	5,  // 3: parley.v1.SubscribeResponse.events:type_name -> parley.v1.EventBatch
+	15, // 4: parley.v1.SubscribeResponse.heartbeat:type_name -> parley.v1.Heartbeat
+	16, // 5: parley.v1.SubscribeResponse.reconnect:type_name -> parley.v1.Reconnect
+	17, // 6: parley.v1.SubscribeResponse.presence_info:type_name -> parley.v1.PresenceInfo
+	18, // 7: parley.v1.SubscribeResponse.presence:type_name -> parley.v1.PresenceUpdate
+	6,  // 8: parley.v1.EventBatch.events:type_name -> parley.v1.ChannelEvent
+	19, // 9: parley.v1.ChannelEvent.sent:type_name -> parley.v1.ChannelMessage
+	19, // 10: parley.v1.ChannelEvent.edited:type_name -> parley.v1.ChannelMessage
+	19, // 11: parley.v1.ChannelEvent.recalled:type_name -> parley.v1.ChannelMessage
+	7,  // 12: parley.v1.ChannelEvent.state:type_name -> parley.v1.ChannelState
+	8,  // 13: parley.v1.ChannelEvent.gap:type_name -> parley.v1.ChannelGap
+	9,  // 14: parley.v1.ChannelEvent.lost:type_name -> parley.v1.ChannelLost
+	10, // 15: parley.v1.ChannelEvent.typing:type_name -> parley.v1.Typing
+	0,  // 16: parley.v1.ChannelGap.reason:type_name -> parley.v1.GapReason
+	1,  // 17: parley.v1.ChannelLost.reason:type_name -> parley.v1.LostReason
+	2,  // 18: parley.v1.UpdateSubscriptionRequest.add:type_name -> parley.v1.ChannelPosition
+	19, // [19:19] is the sub-list for method output_type
+	19, // [19:19] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_parley_v1_subscription_proto_init() }
@@ -1100,6 +1153,7 @@ func file_parley_v1_subscription_proto_init() {
 		return
 	}
 	file_parley_v1_channel_proto_init()
+	file_parley_v1_presence_proto_init()
 	file_parley_v1_stream_proto_init()
 	file_parley_v1_subscription_proto_msgTypes[0].OneofWrappers = []any{}
 	file_parley_v1_subscription_proto_msgTypes[2].OneofWrappers = []any{
@@ -1107,6 +1161,8 @@ func file_parley_v1_subscription_proto_init() {
 		(*SubscribeResponse_Events)(nil),
 		(*SubscribeResponse_Heartbeat)(nil),
 		(*SubscribeResponse_Reconnect)(nil),
+		(*SubscribeResponse_PresenceInfo)(nil),
+		(*SubscribeResponse_Presence)(nil),
 	}
 	file_parley_v1_subscription_proto_msgTypes[4].OneofWrappers = []any{
 		(*ChannelEvent_Sent)(nil),

@@ -13,10 +13,11 @@ import (
 
 // Services are the services of one node.
 type Services struct {
-	Message parleyv1connect.MessageServiceClient
-	Queue   parleyv1connect.QueueServiceClient
-	Admin   parleyv1connect.AdminServiceClient
-	Server  parleyv1connect.ServerServiceClient
+	Message  parleyv1connect.MessageServiceClient
+	Queue    parleyv1connect.QueueServiceClient
+	Admin    parleyv1connect.AdminServiceClient
+	Presence parleyv1connect.PresenceServiceClient
+	Server   parleyv1connect.ServerServiceClient
 }
 
 // Attempt makes one attempt of a call. It may be called several times.

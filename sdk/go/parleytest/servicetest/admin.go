@@ -21,6 +21,9 @@ func everyMethod(e *env) {
 		parleyv1.File_parley_v1_message_proto, parleyv1.File_parley_v1_queue_proto,
 		parleyv1.File_parley_v1_admin_proto, parleyv1.File_parley_v1_server_proto,
 	}
+	if e.target.Presence {
+		files = append(files, parleyv1.File_parley_v1_presence_proto)
+	}
 	for _, file := range files {
 		for i := range file.Services().Len() {
 			service := file.Services().Get(i)

@@ -12,6 +12,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 	"testing"
@@ -30,20 +31,28 @@ const patience = 30 * time.Second
 type Target struct {
 	// URL is the base URL of the API. The server speaks HTTP/2 in the clear.
 	URL string
-	// Token returns a token of a user with the actions on all channels and no other capability.
-	// Without actions, the token has every capability. It must be safe for concurrent use.
+	// Token returns a token of a user with the actions on all channels and no other capability. The
+	// actions connect, watch and list are those of presence. Without actions, the token has every
+	// capability. It must be safe for concurrent use.
 	Token func(userID string, actions ...string) string
 	// Unsupported lists the unary methods that the server does not implement, in the form
 	// AdminService/UpdateTopic. Each must fail as unimplemented, with an error that contains
 	// "AdminService/UpdateTopic is not supported".
 	Unsupported []string
+	// Presence reports whether the server implements PresenceService, with the login policy that
+	// allows all devices. Without it, the scenarios of presence do not run.
+	Presence bool
 }
 
 // Run runs all scenarios against a server as parallel subtests of t. Each uses its own channels,
 // topics and users, so other tests can use the server at the same time.
 func Run(t *testing.T, target Target) {
 	t.Helper()
-	for name, scenario := range scenarios() {
+	all := scenarios()
+	if target.Presence {
+		maps.Copy(all, presenceScenarios())
+	}
+	for name, scenario := range all {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -57,7 +66,7 @@ func Run(t *testing.T, target Target) {
 	}
 }
 
-// scenarios returns all scenarios by name.
+// scenarios returns the scenarios by name, without those of presence.
 func scenarios() map[string]func(*env) {
 	return map[string]func(*env){
 		"every method":                     everyMethod,
@@ -124,11 +133,12 @@ type env struct {
 type caller struct {
 	parleyv1connect.MessageServiceClient
 
-	queues parleyv1connect.QueueServiceClient
-	admin  parleyv1connect.AdminServiceClient
-	server parleyv1connect.ServerServiceClient
-	http   *http.Client
-	user   string
+	queues   parleyv1connect.QueueServiceClient
+	admin    parleyv1connect.AdminServiceClient
+	presence parleyv1connect.PresenceServiceClient
+	server   parleyv1connect.ServerServiceClient
+	http     *http.Client
+	user     string
 }
 
 // as returns a caller whose token has the actions on all channels. Without actions, the token has
@@ -143,6 +153,7 @@ func (e *env) as(user string, actions ...string) *caller {
 		MessageServiceClient: parleyv1connect.NewMessageServiceClient(client, e.target.URL),
 		queues:               parleyv1connect.NewQueueServiceClient(client, e.target.URL),
 		admin:                parleyv1connect.NewAdminServiceClient(client, e.target.URL),
+		presence:             parleyv1connect.NewPresenceServiceClient(client, e.target.URL),
 		server:               parleyv1connect.NewServerServiceClient(client, e.target.URL),
 		http:                 client, user: user,
 	}

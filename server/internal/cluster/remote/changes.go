@@ -23,13 +23,23 @@ type Changes struct {
 	endpoint *cluster.Endpoint
 	log      *slog.Logger
 	onChange func(channel.Change)
+	onJoin   func(channelID string)
 	life     lifecycle.Base
 }
 
 // NewChanges creates a Changes. Between Start and Stop it calls onChange with every change that any
 // node announces, one at a time. onChange must not block. A nil logger means slog.Default.
 func NewChanges(endpoint *cluster.Endpoint, onChange func(channel.Change), logger *slog.Logger) *Changes {
-	return &Changes{endpoint: endpoint, onChange: onChange, log: cmp.Or(logger, slog.Default())}
+	return &Changes{endpoint: endpoint, onChange: onChange, onJoin: func(string) {}, log: cmp.Or(logger, slog.Default())}
+}
+
+// OnJoin sets a function that is called like onChange, with the channels that Joined announces on
+// any node. Call it before Start.
+func (c *Changes) OnJoin(fn func(channelID string)) { c.onJoin = fn }
+
+// Joined announces to all nodes that users have become members of a channel, as Publish does.
+func (c *Changes) Joined(channelID string) {
+	c.publish(&clusterv1.MembershipChange{ChannelId: channelID, Joined: true})
 }
 
 // Publish announces a change to all nodes, including this one, without waiting for delivery.
@@ -38,8 +48,12 @@ func (c *Changes) Publish(change channel.Change) {
 	if len(change.UserIDs) <= maxChangeUsers {
 		w.UserIds = change.UserIDs
 	}
+	c.publish(w)
+}
+
+func (c *Changes) publish(w *clusterv1.MembershipChange) {
 	if err := cluster.Publish(c.endpoint, membersChanged, w); err != nil {
-		c.log.Warn("publishing a membership change failed", "channel_id", change.ChannelID, "error", err)
+		c.log.Warn("publishing a membership change failed", "channel_id", w.GetChannelId(), "error", err)
 	}
 }
 
@@ -62,6 +76,10 @@ func (c *Changes) Stop(ctx context.Context) error { return c.life.Stop(ctx) }
 func (c *Changes) changed(w *clusterv1.MembershipChange) {
 	if w.GetChannelId() == "" {
 		c.log.Warn("membership change without channel")
+		return
+	}
+	if w.GetJoined() {
+		c.onJoin(w.GetChannelId())
 		return
 	}
 	c.onChange(channel.Change{ChannelID: w.GetChannelId(), UserIDs: w.GetUserIds()})

@@ -19,6 +19,10 @@ func TestServicesStartAndStop(t *testing.T) {
 	lifecycletest.Stress[*QueueStreams](t, func(*testing.T) *QueueStreams {
 		return NewQueueStreams(endpointOf(net, nodeA), &consumers{})
 	})
+	lifecycletest.Stress[*PresenceBus](t, func(*testing.T) *PresenceBus { return NewPresenceBus(endpointOf(net, nodeA), nil) })
+	lifecycletest.Stress[*PresenceStreams](t, func(*testing.T) *PresenceStreams {
+		return NewPresenceStreams(endpointOf(net, nodeA), &presenceHub{})
+	})
 	lifecycletest.Stress[*Writer](t, func(*testing.T) *Writer {
 		me := owners{owner: func(int) string { return nodeA }}
 		return NewWriter(endpointOf(net, nodeA), me, &appended{}, 1, WriterConfig{})

@@ -184,8 +184,11 @@ func TestChangesReachAllNodes(t *testing.T) {
 	var got []channel.Change
 	link := net.Link()
 	changes := NewChanges(cluster.NewEndpoint(clustertest.Peers{Node: nodeA}, link, nil), nil, nil)
+	var joined []string
 	for range 2 {
-		lifecycletest.Start(t, NewChanges(endpointOf(net, nodeB), func(c channel.Change) { got = append(got, c) }, nil))
+		other := NewChanges(endpointOf(net, nodeB), func(c channel.Change) { got = append(got, c) }, nil)
+		other.OnJoin(func(channelID string) { joined = append(joined, channelID) })
+		lifecycletest.Start(t, other)
 	}
 	one := channel.Change{ChannelID: "room", UserIDs: []string{"ann", "auth0|42"}}
 	all := channel.Change{ChannelID: "room"}
@@ -193,6 +196,7 @@ func TestChangesReachAllNodes(t *testing.T) {
 	changes.Publish(one)
 	changes.Publish(all)
 	changes.Publish(many)
+	changes.Joined("club")
 	for _, word := range [][]byte{nil, {0xff}} {
 		if err := link.Broadcast(membersChanged.Name, word); err != nil {
 			t.Fatal(err)
@@ -200,7 +204,7 @@ func TestChangesReachAllNodes(t *testing.T) {
 	}
 	link.SetCut(true)
 	changes.Publish(one) // no other node can be reached, which is not an error
-	if diff := cmp.Diff([]channel.Change{one, one, all, all, all, all}, got); diff != "" {
+	if diff := cmp.Diff([]channel.Change{one, one, all, all, all, all}, got) + cmp.Diff([]string{"club", "club"}, joined); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -298,10 +298,11 @@ func checkHeader(header map[string]any) error {
 	return nil
 }
 
-// The names in the claim `cap`: the prefixes of names with a pattern, and the name without one.
+// The names in the claim `cap`: the prefixes of names with a pattern, and the names without one.
 const (
 	channelPrefix = "channel:"
 	queuePrefix   = "queue:"
+	presenceName  = "presence"
 	adminName     = "admin"
 )
 
@@ -313,18 +314,27 @@ func readCapabilities(p *ident.Principal, all map[string]json.RawMessage) (err e
 	if p.Queues, err = capabilities(all, queuePrefix); err != nil {
 		return err
 	}
-	text, ok := all[adminName]
+	if p.Presence, err = actionsOf(all, presenceName, ident.PresenceActions); err != nil {
+		return err
+	}
+	p.Admin, err = actionsOf(all, adminName, ident.AdminActions)
+	return err
+}
+
+// actionsOf returns the actions of the capability in `cap` with this name, which has no pattern;
+// nil if it is not there. Its value is a list of actions, or true for every action.
+func actionsOf(all map[string]json.RawMessage, name string, every []ident.Action) (actions []ident.Action, err error) {
+	text, ok := all[name]
 	if !ok {
-		return nil
+		return nil, nil
 	}
 	if string(text) == "true" {
-		p.Admin = ident.AdminActions
-		return nil
+		return every, nil
 	}
-	if err := json.Unmarshal(text, &p.Admin); err != nil || len(p.Admin) == 0 {
-		return fmt.Errorf("capability %q: must be true or a non-empty list of actions", adminName)
+	if err := json.Unmarshal(text, &actions); err != nil || len(actions) == 0 {
+		return nil, fmt.Errorf("capability %q: must be true or a non-empty list of actions", name)
 	}
-	return nil
+	return actions, nil
 }
 
 // capabilities returns the capabilities in `cap` whose names have the prefix, sorted by name.

@@ -138,7 +138,7 @@ func TestVerifyAcceptsValidTokens(t *testing.T) {
 			t.Errorf("%s: capabilities %+v", name, p.Channels)
 		}
 		if !p.CanQueue(ident.Produce, "orders") || p.CanQueue(ident.Consume, "orders") || p.CanQueue(ident.Produce, "orders2") ||
-			p.CanQueue(ident.Send, "room-1") || p.Can(ident.Produce, "orders") || len(p.Admin) > 0 {
+			p.CanQueue(ident.Send, "room-1") || p.Can(ident.Produce, "orders") || len(p.Admin) > 0 || len(p.Presence) != 3 {
 			t.Errorf("%s: capabilities on queues %+v, admin %v", name, p.Queues, p.Admin)
 		}
 	}
@@ -159,51 +159,54 @@ func TestVerifyRefusesInvalidTokens(t *testing.T) {
 	rsaPEM := pem.EncodeToMemory(&pem.Block{Type: "RSA PUBLIC KEY", Bytes: x509.MarshalPKCS1PublicKey(&k.rsa.PublicKey)})
 	ok := hs(claimsThatHold())
 	for name, authorization := range map[string][]string{
-		"none at all":               nil,
-		"empty header":              {""},
-		"empty bearer":              {"Bearer "},
-		"only the word":             {"Bearer"},
-		"basic":                     {"Basic " + ok},
-		"two headers":               {"Bearer " + ok, "Bearer " + ok},
-		"two in one":                {"Bearer " + ok + ", Bearer " + ok},
-		"64 KiB":                    {"Bearer " + strings.Repeat("a", 64<<10)},
-		"a million dots":            {"Bearer " + strings.Repeat(".", 1_000_000)},
-		"garbage":                   {"Bearer a.b.c"},
-		"alg none":                  {"Bearer " + none("none")},
-		"alg nOnE":                  {"Bearer " + none("nOnE")},
-		"signed none":               {"Bearer " + sign(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, claimsThatHold(), nil)},
-		"other alg, same key":       {"Bearer " + sign(t, jwt.SigningMethodHS512, secret, claimsThatHold(), nil)},
-		"RS512":                     {"Bearer " + sign(t, jwt.SigningMethodRS512, k.rsa, claimsThatHold(), nil)},
-		"public key as HS256's":     {"Bearer " + sign(t, jwt.SigningMethodHS256, rsaPEM, claimsThatHold(), nil)},
-		"another's RS256":           {"Bearer " + sign(t, jwt.SigningMethodRS256, other.rsa, claimsThatHold(), nil)},
-		"another's ES256":           {"Bearer " + sign(t, jwt.SigningMethodES256, other.ec, claimsThatHold(), nil)},
-		"another's EdDSA":           {"Bearer " + sign(t, jwt.SigningMethodEdDSA, other.ed, claimsThatHold(), nil)},
-		"nbf ahead":                 {"Bearer " + hs(with("nbf", time.Now().Add(time.Minute).Unix()))},
-		"no exp":                    {"Bearer " + hs(with("exp", nil))},
-		"exp of words":              {"Bearer " + hs(with("exp", "tomorrow"))},
-		"wrong aud":                 {"Bearer " + hs(with("aud", "other"))},
-		"no aud":                    {"Bearer " + hs(with("aud", nil))},
-		"wrong iss":                 {"Bearer " + hs(with("iss", "evil"))},
-		"no sub":                    {"Bearer " + hs(with("sub", nil))},
-		"sub with a space":          {"Bearer " + hs(with("sub", "a b"))},
-		"sub with a newline":        {"Bearer " + hs(with("sub", "a\n"))},
-		"sub not ASCII":             {"Bearer " + hs(with("sub", "ü"))},
-		"long sub":                  {"Bearer " + hs(with("sub", strings.Repeat("a", 129)))},
-		"ssid with a dot":           {"Bearer " + hs(with("ssid", "a.b"))},
-		"cap a list":                {"Bearer " + hs(with("cap", []string{"channel:*"}))},
-		"cap's actions a string":    {"Bearer " + hs(with("cap", map[string]any{"channel:*": "send"}))},
-		"cap's queue true":          {"Bearer " + hs(with("cap", map[string]any{"queue:*": true}))},
-		"cap's admin false":         {"Bearer " + hs(with("cap", map[string]any{"admin": false}))},
-		"cap's admin null":          {"Bearer " + hs(with("cap", map[string]any{"admin": nil}))},
-		"cap's admin an empty list": {"Bearer " + hs(with("cap", map[string]any{"admin": []string{}}))},
-		"cap's admin a word":        {"Bearer " + hs(with("cap", map[string]any{"admin": "all"}))},
-		"cap's admin a number":      {"Bearer " + hs(with("cap", map[string]any{"admin": []int{1}}))},
-		"kid a path":                {"Bearer " + head("kid", "../../etc/passwd")},
-		"kid a number":              {"Bearer " + head("kid", 5)},
-		"a refresh token":           {"Bearer " + head("typ", "refresh+jwt")},
-		"an id token":               {"Bearer " + head("typ", 1)},
-		"unknown critical header":   {"Bearer " + head("crit", []string{"x"})},
-		"signature of another body": {"Bearer " + swapBody(ok, hs(with("sub", "root")))},
+		"none at all":                  nil,
+		"empty header":                 {""},
+		"empty bearer":                 {"Bearer "},
+		"only the word":                {"Bearer"},
+		"basic":                        {"Basic " + ok},
+		"two headers":                  {"Bearer " + ok, "Bearer " + ok},
+		"two in one":                   {"Bearer " + ok + ", Bearer " + ok},
+		"64 KiB":                       {"Bearer " + strings.Repeat("a", 64<<10)},
+		"a million dots":               {"Bearer " + strings.Repeat(".", 1_000_000)},
+		"garbage":                      {"Bearer a.b.c"},
+		"alg none":                     {"Bearer " + none("none")},
+		"alg nOnE":                     {"Bearer " + none("nOnE")},
+		"signed none":                  {"Bearer " + sign(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, claimsThatHold(), nil)},
+		"other alg, same key":          {"Bearer " + sign(t, jwt.SigningMethodHS512, secret, claimsThatHold(), nil)},
+		"RS512":                        {"Bearer " + sign(t, jwt.SigningMethodRS512, k.rsa, claimsThatHold(), nil)},
+		"public key as HS256's":        {"Bearer " + sign(t, jwt.SigningMethodHS256, rsaPEM, claimsThatHold(), nil)},
+		"another's RS256":              {"Bearer " + sign(t, jwt.SigningMethodRS256, other.rsa, claimsThatHold(), nil)},
+		"another's ES256":              {"Bearer " + sign(t, jwt.SigningMethodES256, other.ec, claimsThatHold(), nil)},
+		"another's EdDSA":              {"Bearer " + sign(t, jwt.SigningMethodEdDSA, other.ed, claimsThatHold(), nil)},
+		"nbf ahead":                    {"Bearer " + hs(with("nbf", time.Now().Add(time.Minute).Unix()))},
+		"no exp":                       {"Bearer " + hs(with("exp", nil))},
+		"exp of words":                 {"Bearer " + hs(with("exp", "tomorrow"))},
+		"wrong aud":                    {"Bearer " + hs(with("aud", "other"))},
+		"no aud":                       {"Bearer " + hs(with("aud", nil))},
+		"wrong iss":                    {"Bearer " + hs(with("iss", "evil"))},
+		"no sub":                       {"Bearer " + hs(with("sub", nil))},
+		"sub with a space":             {"Bearer " + hs(with("sub", "a b"))},
+		"sub with a newline":           {"Bearer " + hs(with("sub", "a\n"))},
+		"sub not ASCII":                {"Bearer " + hs(with("sub", "ü"))},
+		"long sub":                     {"Bearer " + hs(with("sub", strings.Repeat("a", 129)))},
+		"ssid with a dot":              {"Bearer " + hs(with("ssid", "a.b"))},
+		"cap a list":                   {"Bearer " + hs(with("cap", []string{"channel:*"}))},
+		"cap's actions a string":       {"Bearer " + hs(with("cap", map[string]any{"channel:*": "send"}))},
+		"cap's queue true":             {"Bearer " + hs(with("cap", map[string]any{"queue:*": true}))},
+		"cap's presence false":         {"Bearer " + hs(with("cap", map[string]any{"presence": false}))},
+		"cap's presence an empty list": {"Bearer " + hs(with("cap", map[string]any{"presence": []string{}}))},
+		"cap's presence an object":     {"Bearer " + hs(with("cap", map[string]any{"presence": map[string]any{"watch": true}}))},
+		"cap's admin false":            {"Bearer " + hs(with("cap", map[string]any{"admin": false}))},
+		"cap's admin null":             {"Bearer " + hs(with("cap", map[string]any{"admin": nil}))},
+		"cap's admin an empty list":    {"Bearer " + hs(with("cap", map[string]any{"admin": []string{}}))},
+		"cap's admin a word":           {"Bearer " + hs(with("cap", map[string]any{"admin": "all"}))},
+		"cap's admin a number":         {"Bearer " + hs(with("cap", map[string]any{"admin": []int{1}}))},
+		"kid a path":                   {"Bearer " + head("kid", "../../etc/passwd")},
+		"kid a number":                 {"Bearer " + head("kid", 5)},
+		"a refresh token":              {"Bearer " + head("typ", "refresh+jwt")},
+		"an id token":                  {"Bearer " + head("typ", 1)},
+		"unknown critical header":      {"Bearer " + head("crit", []string{"x"})},
+		"signature of another body":    {"Bearer " + swapBody(ok, hs(with("sub", "root")))},
 	} {
 		p, err := v.Authenticate(request(authorization...))
 		f, isFault := fault.As(err)
@@ -279,7 +282,7 @@ func TestMint(t *testing.T) {
 	t.Parallel()
 	v := verifier(t, Config{Secret: secret})
 	want := &ident.Principal{
-		Subject: "ada@example.org", SSID: "s-1", Admin: []ident.Action{ident.Write},
+		Subject: "ada@example.org", SSID: "s-1", Admin: []ident.Action{ident.Write}, Presence: []ident.Action{ident.Watch, ident.List},
 		Channels: []ident.Capability{{Pattern: "*", Actions: []ident.Action{ident.Send, ident.SendAs}}, {Pattern: "a", Actions: []ident.Action{ident.History}}},
 		Queues:   []ident.Capability{{Pattern: "jobs-*", Actions: []ident.Action{ident.Produce, ident.Consume}}},
 	}
@@ -316,8 +319,9 @@ func TestMint(t *testing.T) {
 		`capability "channel:x": unknown action "produce", must be one of send, history, subscribe, moderate, send_as, manage`: {
 			Channels: of(ident.Produce),
 		},
-		`capability "queue:x": unknown action "send", must be one of produce, consume`: {Queues: of(ident.Consume, ident.Send)},
-		`capability "admin": unknown action "reed", must be one of read, write`:        {Admin: []ident.Action{ident.Write, "reed"}},
+		`capability "queue:x": unknown action "send", must be one of produce, consume`:      {Queues: of(ident.Consume, ident.Send)},
+		`capability "presence": unknown action "read", must be one of connect, watch, list`: {Presence: []ident.Action{ident.Read}},
+		`capability "admin": unknown action "reed", must be one of read, write`:             {Admin: []ident.Action{ident.Write, "reed"}},
 	} {
 		p.Subject = "a"
 		if token, err := Mint(secret, p, time.Minute); err == nil || err.Error() != want || token != "" {
@@ -337,11 +341,16 @@ func TestUnknownActionsAllowNothing(t *testing.T) {
 	} {
 		p, err := v.Verify(t.Context(), sign(t, jwt.SigningMethodHS256, secret, jwt.MapClaims{
 			"sub": "a", "exp": time.Now().Add(time.Hour).Unix(),
-			"cap": map[string]any{"admin": json.RawMessage(text), "channel:*": []string{"sned", "admin", "read"}},
+			"cap": map[string]any{"admin": json.RawMessage(text), "presence": []string{"reed", "admin"}, "channel:*": []string{"sned", "admin", "read"}},
 		}, nil))
 		if err != nil || [2]bool{p.CanAdmin(ident.Read), p.CanAdmin(ident.Write)} != want {
 			t.Errorf("%s: %+v, %v, want %v", text, p, err, want)
 			continue
+		}
+		for _, action := range ident.PresenceActions {
+			if p.CanPresence(action) {
+				t.Errorf("%s: may %s", text, action)
+			}
 		}
 		for _, action := range ident.ChannelActions {
 			if p.Can(action, "a") {

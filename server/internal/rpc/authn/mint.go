@@ -53,6 +53,9 @@ func checkActions(p *ident.Principal) error {
 			return err
 		}
 	}
+	if err := checkKnown(presenceName, p.Presence, ident.PresenceActions); err != nil {
+		return err
+	}
 	return checkKnown(adminName, p.Admin, ident.AdminActions)
 }
 
@@ -82,9 +85,12 @@ func capabilityClaims(p *ident.Principal) map[string]any {
 	}
 	add(channelPrefix, p.Channels)
 	add(queuePrefix, p.Queues)
-	out := make(map[string]any, len(actions)+1)
+	out := make(map[string]any, len(actions)+2)
 	for name, list := range actions {
 		out[name] = list
+	}
+	if len(p.Presence) > 0 {
+		out[presenceName] = p.Presence
 	}
 	if len(p.Admin) > 0 {
 		out[adminName] = p.Admin

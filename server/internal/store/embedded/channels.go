@@ -298,6 +298,27 @@ func (c *Channels) Members(_ context.Context, channelID, after string, limit int
 	return found, err
 }
 
+// CountMembers implements channel.Store.
+func (c *Channels) CountMembers(_ context.Context, channelID string) (n int, err error) {
+	if !validNames(channelID) {
+		return 0, errName
+	}
+	err = c.read("count members", func(v *view) error {
+		lower, upper := nameBounds(memberRow, channelID, "")
+		return v.walk(lower, upper, func(userID string) (bool, error) {
+			var record memberRecord
+			if _, err := v.record(memberKey(channelID, userID), &record); err != nil {
+				return false, err
+			}
+			if record.Member {
+				n++
+			}
+			return true, nil
+		})
+	})
+	return n, err
+}
+
 // Memberships implements channel.Store.
 func (c *Channels) Memberships(_ context.Context, userID, after string, limit int) (found []channel.Member, err error) {
 	if !validNames(userID, after) {

@@ -71,6 +71,10 @@ func (n anyNode) Members(ctx context.Context, id, after string, limit int) ([]ch
 	return n.one().Members(ctx, id, after, limit)
 }
 
+func (n anyNode) CountMembers(ctx context.Context, id string) (int, error) {
+	return n.one().CountMembers(ctx, id)
+}
+
 func (n anyNode) Memberships(ctx context.Context, userID, after string, limit int) ([]channel.Member, error) {
 	return n.one().Memberships(ctx, userID, after, limit)
 }

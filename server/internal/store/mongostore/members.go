@@ -125,6 +125,24 @@ func (c *Channels) Members(ctx context.Context, channelID, after string, limit i
 	return found, nil
 }
 
+// CountMembers implements channel.Store.
+func (c *Channels) CountMembers(ctx context.Context, channelID string) (int, error) {
+	var n int64
+	err := c.read(ctx, func(ctx context.Context) (err error) {
+		if err := c.settleAll(ctx, bson.D{
+			{Key: "_id", Value: channelID}, {Key: "joining", Value: bson.D{{Key: "$exists", Value: true}}},
+		}); err != nil {
+			return err
+		}
+		n, err = c.members.CountDocuments(ctx, bson.D{{Key: "channel_id", Value: channelID}, {Key: "member", Value: true}})
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("count members: %w", err)
+	}
+	return int(n), nil
+}
+
 // Memberships implements channel.Store.
 func (c *Channels) Memberships(ctx context.Context, userID, after string, limit int) ([]channel.Member, error) {
 	found, err := c.ofUser(ctx, userID, bson.D{{Key: "$gt", Value: after}}, limit)

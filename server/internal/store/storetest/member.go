@@ -120,6 +120,11 @@ func pageMembers(t *testing.T, c *channels) {
 		}
 		same(t, "user ids", want, got)
 	}
+	for id, n := range map[string]int{"club": len(want), "clubs": 1, "clu": 0} {
+		got, err := c.CountMembers(t.Context(), id)
+		must(t, err)
+		same(t, "members of "+id, n, got)
+	}
 	page, err := c.Members(t.Context(), "club", "aa", 1) // no longer a member
 	must(t, err)
 	same(t, "after one who left", []channel.Member{{ChannelID: "club", UserID: "ann@example.org", JoinedAt: at(0)}}, page)

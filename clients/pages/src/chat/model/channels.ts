@@ -19,6 +19,7 @@ interface Entry {
   last: Message | undefined;
   lost: string;
   lostAt: number;
+  membersOnly: boolean; // as the last listing said; false before
   opened: number; // when the user opened it; orders the list while no message is known
   view: ChannelView | null;
 }
@@ -55,6 +56,13 @@ export class Channels {
   followed(): string[] {
     return this.#sorted()
       .filter((e) => !e.lost)
+      .map((e) => e.id);
+  }
+
+  /** Returns the ids of the members-only channels, those with the newest messages first. */
+  membersOnly(): string[] {
+    return this.#sorted()
+      .filter((e) => e.membersOnly && !e.lost)
       .map((e) => e.id);
   }
 
@@ -96,6 +104,7 @@ export class Channels {
     const back = known?.lost && this.#environment.now() - known.lostAt > lostSettles;
     const entry = this.#entry(my.channel.channelId);
     if (back) entry.lost = "";
+    entry.membersOnly = my.channel.membersOnly;
     entry.count = Math.max(entry.count, my.channel.count);
     this.#read(entry, my.readSeq, my.channel.count - my.unread);
     this.#last(entry, my.lastMessage);
@@ -150,7 +159,18 @@ export class Channels {
   #entry(id: string): Entry {
     let entry = this.#entries.get(id);
     if (!entry) {
-      entry = { id, count: 0, readSeq: 0, readCount: 0, last: undefined, lost: "", lostAt: 0, opened: 0, view: null };
+      entry = {
+        id,
+        count: 0,
+        readSeq: 0,
+        readCount: 0,
+        last: undefined,
+        lost: "",
+        lostAt: 0,
+        opened: 0,
+        membersOnly: false,
+        view: null,
+      };
       this.#entries.set(id, entry);
     }
     return entry;

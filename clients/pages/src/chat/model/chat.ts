@@ -4,6 +4,7 @@ import type { Connection } from "../../connection/state";
 import { Channels } from "./channels";
 import { Conversation } from "./conversation";
 import { Follower } from "./follower";
+import { Online } from "./online";
 import { Outbox, type Pending } from "./outbox";
 import { Sender } from "./sender";
 import { aborted, type ChatClient, type Environment, type Event, type Message, type Receipt } from "./types";
@@ -24,6 +25,8 @@ const leftToWriter = 2_000; // for this time only the tab in which a message was
 export class Chat {
   readonly me: string;
   readonly channels: Channels;
+  /** Who is online in the members-only channels. */
+  readonly online: Online;
   /** The open channel, or null. */
   readonly open = signal<Conversation | null>(null);
   /** The unsent messages of the open channel, oldest first. */
@@ -53,6 +56,7 @@ export class Chat {
     this.#client = client;
     this.#environment = environment;
     this.channels = new Channels(me, environment);
+    this.online = new Online(client, this.#stop.signal);
     this.#outbox = new Outbox(me, environment);
     this.#follower = new Follower(client, this.#stop.signal, () => environment.now(), {
       event: (event) => this.#event(event),
@@ -87,6 +91,8 @@ export class Chat {
     await this.#list();
     if (this.#stop.signal.aborted || this.connection.value.state === "ended") return;
     this.#scheduleList();
+    void this.online.run();
+    this.#watchMembers();
     await this.#follower.run(this.channels.followed());
   }
 
@@ -115,6 +121,7 @@ export class Chat {
     if (this.channels.unreadOf(id) > 0) conversation.divide(this.channels.readSeq(id));
     conversation.fail(this.channels.lost(id));
     this.open.value = conversation;
+    this.#watchMembers();
     if (!this.channels.lost(id)) {
       void this.#follower.add(id);
       if (this.#onStream.has(id) && conversation.untouched) void conversation.loadNewest();
@@ -319,6 +326,8 @@ export class Chat {
       for await (const my of this.#client.channels({ pageSize: 200, signal: this.#stop.signal })) {
         if (this.channels.listed(my)) found.push(my.channel.channelId);
       }
+      for (const id of found) this.online.regained(id);
+      this.#watchMembers();
       if (this.connection.value.state !== "live") return;
       for (const id of found) await this.#follower.add(id);
     } catch (cause) {
@@ -329,6 +338,13 @@ export class Chat {
     } finally {
       this.#listing = false;
     }
+  }
+
+  // The open channel is watched first, then those with the newest messages.
+  #watchMembers(): void {
+    const ids = this.channels.membersOnly();
+    const open = this.open.value?.id;
+    this.online.watch(open !== undefined && ids.includes(open) ? [...new Set([open, ...ids])] : ids);
   }
 
   #scheduleList(): void {

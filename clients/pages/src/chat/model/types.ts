@@ -1,7 +1,24 @@
-import type { Event, Message, ReadCursor, Receipt, StateChange, UserChannel } from "@parleyhq/sdk";
+import type {
+  ChannelPresence,
+  Event,
+  Message,
+  PresenceEvent,
+  ReadCursor,
+  Receipt,
+  StateChange,
+  UserChannel,
+} from "@parleyhq/sdk";
 import type { Clock } from "../../connection/clock";
 
-export type { Event, Message, ReadCursor, Receipt, StateChange, UserChannel };
+export type { ChannelPresence, Event, Message, PresenceEvent, ReadCursor, Receipt, StateChange, UserChannel };
+
+/** ChatPresence is the part of a presence that the model uses. */
+export interface ChatPresence {
+  next(): Promise<PresenceEvent>;
+  watchChannels(channelIds: readonly string[]): Promise<void>;
+  unwatchChannels(channelIds: readonly string[]): Promise<void>;
+  close(): void;
+}
 
 /** ChatSubscription is the part of a subscription that the model uses. */
 export interface ChatSubscription {
@@ -32,6 +49,11 @@ export interface ChatClient {
   typing(channelId: string, options: { signal: AbortSignal }): Promise<void>;
   /** Follows the channels, each with live events only. */
   subscribe(channelIds: readonly string[], onState: (change: StateChange) => void): ChatSubscription;
+  /**
+   * Makes this tab a device of the user that is online, in the background while the tab is hidden.
+   * It shares the subscription's stream. Null if the token does not allow it.
+   */
+  presence(): ChatPresence | null;
   close(): void;
 }
 

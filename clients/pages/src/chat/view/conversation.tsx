@@ -7,6 +7,7 @@ import type { Conversation } from "../model/conversation";
 import { go, session } from "../session";
 import { Composer } from "./composer";
 import { MessageLog } from "./log";
+import { MemberMenu } from "./members";
 import { RecallDialog } from "./recall";
 
 /** ConversationPane shows the open channel, or a hint if none is open. */
@@ -44,7 +45,9 @@ function OpenConversation({ chat, conversation }: { chat: Chat; conversation: Co
   const again = <LinkButton act={() => void conversation.loadNewest()}>Try again</LinkButton>;
   return (
     <>
-      <PaneHead title={title} back={{ label: "Back to the channels", act: () => go(null) }} />
+      <PaneHead title={title} back={{ label: "Back to the channels", act: () => go(null) }}>
+        {!lost && <MemberMenu chat={chat} channelId={conversation.id} />}
+      </PaneHead>
       {(lost || error) && (
         <Banner kind="warn" testid="channel-error" alert actions={!lost && again}>
           {lost || error}

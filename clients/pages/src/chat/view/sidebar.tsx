@@ -3,10 +3,12 @@ import { useMemo } from "preact/hooks";
 import { briefly } from "../../ui/format";
 import { Sidebar } from "../../ui/frame";
 import { Icon } from "../../ui/icon";
+import { PresenceDot } from "../../ui/presence";
 import type { ChannelView } from "../model/channels";
 import type { Chat } from "../model/chat";
 import { channelPattern } from "../route";
 import { go } from "../session";
+import { others } from "./members";
 
 /** ChannelList shows the channels, with a field that finds or opens one. */
 export function ChannelList({ chat }: { chat: Chat }) {
@@ -60,7 +62,14 @@ export function ChannelList({ chat }: { chat: Chat }) {
       )}
       <ul class="items" data-testid="channel-list">
         {shown.map((channel) => (
-          <Row key={channel.id} channel={channel} open={channel.id === open} me={chat.me} enter={enter} />
+          <Row
+            key={channel.id}
+            channel={channel}
+            open={channel.id === open}
+            me={chat.me}
+            online={onlineIn(chat, channel.id)}
+            enter={enter}
+          />
         ))}
         {all.length === 0 && <li class="items-empty">No channels yet. Enter a name above to open the first one.</li>}
       </ul>
@@ -68,8 +77,20 @@ export function ChannelList({ chat }: { chat: Chat }) {
   );
 }
 
-function Row(props: { channel: ChannelView; open: boolean; me: string; enter: (id: string) => void }) {
-  const { channel, open, me, enter } = props;
+/** The number of other members who are online, or undefined if that is not known. */
+function onlineIn(chat: Chat, channelId: string): number | undefined {
+  const state = chat.online.channels.value.get(channelId);
+  return state && others(state, chat.me);
+}
+
+function Row(props: {
+  channel: ChannelView;
+  open: boolean;
+  me: string;
+  online: number | undefined;
+  enter: (id: string) => void;
+}) {
+  const { channel, open, me, online, enter } = props;
   return useMemo(() => {
     const { id, unread, last, lost } = channel;
     return (
@@ -89,6 +110,17 @@ function Row(props: { channel: ChannelView; open: boolean; me: string; enter: (i
               #
             </span>
             {id}
+            {online !== undefined && (
+              <span
+                class="item-online"
+                data-testid={`online-${id}`}
+                title={`${online} ${online === 1 ? "other" : "others"} online`}
+              >
+                <PresenceDot availability={online > 0 ? "online" : "offline"} />
+                {online}
+                <span class="hidden"> {online === 1 ? "other" : "others"} online</span>
+              </span>
+            )}
           </span>
           {last && <time dateTime={last.time.toISOString()}>{briefly(last.time, new Date())}</time>}
           <span class="item-note" dir="auto">
@@ -103,7 +135,7 @@ function Row(props: { channel: ChannelView; open: boolean; me: string; enter: (i
         </button>
       </li>
     );
-  }, [channel, open, me]);
+  }, [channel, open, me, online]);
 }
 
 function preview(last: NonNullable<ChannelView["last"]>, me: string): string {

@@ -5,6 +5,7 @@
 import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
 import type { Duration } from "@bufbuild/protobuf/wkt";
+import type { Platform } from "./platform_pb.js";
 
 /**
  * Describes the file parley/v1/error.proto.
@@ -61,12 +62,27 @@ export declare type ErrorDetail = Message<"parley.v1.ErrorDetail"> & {
   requestId: string;
 
   /**
-   * If the server ended a Subscribe stream: the last position that it sent for each channel. With
-   * NOT_MEMBER: the channels that were refused, without positions.
+   * If the server ended a Subscribe stream, with or without presence: the last position that it
+   * sent for each channel. A Connect stream has none. With NOT_MEMBER: the channels that were
+   * refused, without positions.
    *
    * @generated from field: repeated parley.v1.LastPosition positions = 7;
    */
   positions: LastPosition[];
+
+  /**
+   * With KICKED: the login that replaced this one.
+   *
+   * @generated from field: parley.v1.Kick kick = 8;
+   */
+  kick?: Kick | undefined;
+
+  /**
+   * With NO_SHARED_CHANNEL: the users that were refused, up to the first 50.
+   *
+   * @generated from field: repeated string user_ids = 9;
+   */
+  userIds: string[];
 };
 
 /**
@@ -74,6 +90,41 @@ export declare type ErrorDetail = Message<"parley.v1.ErrorDetail"> & {
  * Use `create(ErrorDetailSchema)` to create a new message.
  */
 export declare const ErrorDetailSchema: GenMessage<ErrorDetail>;
+
+/**
+ * Kick describes what ended a login.
+ *
+ * @generated from message parley.v1.Kick
+ */
+export declare type Kick = Message<"parley.v1.Kick"> & {
+  /**
+   * @generated from field: parley.v1.KickCause cause = 1;
+   */
+  cause: KickCause;
+
+  /**
+   * The device, the platform and the connection that replaced the login.
+   *
+   * @generated from field: string device_id = 2;
+   */
+  deviceId: string;
+
+  /**
+   * @generated from field: parley.v1.Platform platform = 3;
+   */
+  platform: Platform;
+
+  /**
+   * @generated from field: string connection_id = 4;
+   */
+  connectionId: string;
+};
+
+/**
+ * Describes the message parley.v1.Kick.
+ * Use `create(KickSchema)` to create a new message.
+ */
+export declare const KickSchema: GenMessage<Kick>;
 
 /**
  * LastPosition is the position from which to subscribe to a channel again: that of the last entry
@@ -244,7 +295,8 @@ export enum ErrorReason {
   RESYNC = 13,
 
   /**
-   * The caller has no live Subscribe stream with this stream_id.
+   * The caller has no live stream with this stream_id: a Subscribe stream, or, in a call of
+   * PresenceService, a stream with presence.
    *
    * @generated from enum value: ERROR_REASON_STREAM_NOT_FOUND = 14;
    */
@@ -274,8 +326,8 @@ export enum ErrorReason {
   UNIMPLEMENTED = 17,
 
   /**
-   * The channel is members-only and the caller is not a member. In an error of Subscribe or
-   * UpdateSubscription, `positions` lists every such channel of the request.
+   * The channel is members-only and the caller is not a member. In an error of Subscribe,
+   * UpdateSubscription or Connect, `positions` lists every such channel of the request.
    *
    * @generated from enum value: ERROR_REASON_NOT_MEMBER = 18;
    */
@@ -382,6 +434,29 @@ export enum ErrorReason {
   HISTORY_GONE = 32,
 
   /**
+   * The login was replaced under the server's login policy. `kick` says by whom. A client does not
+   * connect again until its user acts.
+   *
+   * @generated from enum value: ERROR_REASON_KICKED = 33;
+   */
+  KICKED = 33,
+
+  /**
+   * The server lets users read and watch the presence of those only with whom they share a
+   * members-only channel. `user_ids` has the users that were refused.
+   *
+   * @generated from enum value: ERROR_REASON_NO_SHARED_CHANNEL = 34;
+   */
+  NO_SHARED_CHANNEL = 34,
+
+  /**
+   * The channel is open, so it has no complete list of members.
+   *
+   * @generated from enum value: ERROR_REASON_CHANNEL_OPEN = 35;
+   */
+  CHANNEL_OPEN = 35,
+
+  /**
    * The caller is over its rate limit, or the server has too many pending writes. `retry_after`
    * says how long to wait. Nothing was changed.
    *
@@ -473,8 +548,8 @@ export enum ErrorReason {
   ACK_TIMEOUT = 111,
 
   /**
-   * This node has as many streams as it may have, in total or for this subject. `limit` says how
-   * many. Open the stream on another node.
+   * This node has as many streams as it may have, in total or for this subject, or its watched
+   * channels have too many members. `limit` says how many. Open the stream on another node.
    *
    * @generated from enum value: ERROR_REASON_NODE_FULL = 112;
    */
@@ -492,6 +567,38 @@ export enum ErrorReason {
  * Describes the enum parley.v1.ErrorReason.
  */
 export declare const ErrorReasonSchema: GenEnum<ErrorReason>;
+
+/**
+ * KickCause is why a login ended. More causes will be added.
+ *
+ * @generated from enum parley.v1.KickCause
+ */
+export enum KickCause {
+  /**
+   * @generated from enum value: KICK_CAUSE_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * A newer login of the user won under the login policy.
+   *
+   * @generated from enum value: KICK_CAUSE_LOGIN = 1;
+   */
+  LOGIN = 1,
+
+  /**
+   * The same login has a newer connection: the client reconnected and its old stream was still
+   * open.
+   *
+   * @generated from enum value: KICK_CAUSE_REPLACED = 2;
+   */
+  REPLACED = 2,
+}
+
+/**
+ * Describes the enum parley.v1.KickCause.
+ */
+export declare const KickCauseSchema: GenEnum<KickCause>;
 
 /**
  * StatusCode is a gRPC status code. The numbers are those of gRPC.

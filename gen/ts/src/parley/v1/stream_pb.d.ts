@@ -57,8 +57,9 @@ export declare type Heartbeat = Message<"parley.v1.Heartbeat"> & {
 export declare const HeartbeatSchema: GenMessage<Heartbeat>;
 
 /**
- * Reconnect is the last frame of a stream that ends because its node shuts down gracefully. The
- * client opens a new stream from its current positions.
+ * Reconnect is the last frame of a stream that is to continue on another node, because its node
+ * shuts down gracefully or, if the stream has presence, has lost the store of presence. The client
+ * opens a new stream from its current positions.
  *
  * @generated from message parley.v1.Reconnect
  */

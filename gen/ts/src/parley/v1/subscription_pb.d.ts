@@ -4,6 +4,7 @@
 
 import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
+import type { ConnectRequest, PresenceInfo, PresenceUpdate } from "./presence_pb.js";
 import type { Heartbeat, Reconnect, StreamInfo } from "./stream_pb.js";
 import type { ChannelMessage } from "./channel_pb.js";
 
@@ -60,6 +61,15 @@ export declare type SubscribeRequest = Message<"parley.v1.SubscribeRequest"> & {
    * @generated from field: repeated parley.v1.ChannelPosition channels = 1;
    */
   channels: ChannelPosition[];
+
+  /**
+   * Makes the stream also a Connect stream: the device is online while the stream lives, and
+   * presence is sent on it. The calls of PresenceService apply to it by its `stream_id`. Requires
+   * the capabilities of Connect.
+   *
+   * @generated from field: parley.v1.ConnectRequest presence = 2;
+   */
+  presence?: ConnectRequest | undefined;
 };
 
 /**
@@ -100,13 +110,27 @@ export declare type SubscribeResponse = Message<"parley.v1.SubscribeResponse"> &
     case: "heartbeat";
   } | {
     /**
-     * The last frame of a stream that ends because its node shuts down gracefully. Streams that end
-     * for another reason, such as TOKEN_EXPIRED or SLOW_CONSUMER, do not have it.
+     * The last frame of a stream that is to continue on another node. Streams that end for another
+     * reason, such as TOKEN_EXPIRED or SLOW_CONSUMER, do not have it.
      *
      * @generated from field: parley.v1.Reconnect reconnect = 4;
      */
     value: Reconnect;
     case: "reconnect";
+  } | {
+    /**
+     * If the request has `presence`, the second frame of the stream.
+     *
+     * @generated from field: parley.v1.PresenceInfo presence_info = 5;
+     */
+    value: PresenceInfo;
+    case: "presenceInfo";
+  } | {
+    /**
+     * @generated from field: parley.v1.PresenceUpdate presence = 6;
+     */
+    value: PresenceUpdate;
+    case: "presence";
   } | { case: undefined; value?: undefined };
 };
 

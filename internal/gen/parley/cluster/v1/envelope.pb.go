@@ -781,12 +781,15 @@ func (x *Position) GetExempt() bool {
 	return false
 }
 
-// MembershipChange makes every node check again which subscribers may use a channel.
+// MembershipChange makes every node check again which subscribers may use a channel or, if joined
+// is set, read again who its members are.
 type MembershipChange struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	ChannelId string                 `protobuf:"bytes,1,opt,name=channel_id,json=channelId,proto3" json:"channel_id,omitempty"`
 	// The users whose membership changed. Empty means all users.
-	UserIds       []string `protobuf:"bytes,2,rep,name=user_ids,json=userIds,proto3" json:"user_ids,omitempty"`
+	UserIds []string `protobuf:"bytes,2,rep,name=user_ids,json=userIds,proto3" json:"user_ids,omitempty"`
+	// Whether users have become members, and nobody has lost access.
+	Joined        bool `protobuf:"varint,3,opt,name=joined,proto3" json:"joined,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -833,6 +836,13 @@ func (x *MembershipChange) GetUserIds() []string {
 		return x.UserIds
 	}
 	return nil
+}
+
+func (x *MembershipChange) GetJoined() bool {
+	if x != nil {
+		return x.Joined
+	}
+	return false
 }
 
 var File_parley_cluster_v1_envelope_proto protoreflect.FileDescriptor
@@ -904,11 +914,12 @@ const file_parley_cluster_v1_envelope_proto_rawDesc = "" +
 	"\x05epoch\x18\x03 \x01(\tR\x05epoch\x12\x16\n" +
 	"\x06exempt\x18\x04 \x01(\bR\x06exemptB\f\n" +
 	"\n" +
-	"_after_seq\"L\n" +
+	"_after_seq\"d\n" +
 	"\x10MembershipChange\x12\x1d\n" +
 	"\n" +
 	"channel_id\x18\x01 \x01(\tR\tchannelId\x12\x19\n" +
-	"\buser_ids\x18\x02 \x03(\tR\auserIdsBEZCgithub.com/parleyhq/parley/internal/gen/parley/cluster/v1;clusterv1b\x06proto3"
+	"\buser_ids\x18\x02 \x03(\tR\auserIds\x12\x16\n" +
+	"\x06joined\x18\x03 \x01(\bR\x06joinedBEZCgithub.com/parleyhq/parley/internal/gen/parley/cluster/v1;clusterv1b\x06proto3"
 
 var (
 	file_parley_cluster_v1_envelope_proto_rawDescOnce sync.Once

@@ -1,0 +1,47 @@
+// Command presence runs presence on the joins, parts, renames and speakers of real logs. It replays
+// the days of a directory in parallel, at a multiple of their speed, on three nodes. Each user who
+// is online is a stream of the Go SDK. Watchers on every node follow every user, by name and by the
+// channel of the user's day. The replay pauses at ten checkpoints, where all views must equal what
+// an independent reader of the files says: each watcher's, those of GetPresence and ListOnlineUsers
+// on each node, and Redis. Between the checkpoints two nodes are killed and restarted, one is
+// stopped for a while, and Redis is flushed. Nobody may be shown offline who is surely online. In
+// the end all users leave, and nobody may be left online. `make presence DATA=...` runs it.
+//
+// The logs are read as follows. A user is `<day>/<nick>`, with the nick encoded as `parley import`
+// encodes it. A join, the first word and the new name of a rename are a connect. A join and a new
+// name of a user who is online are a reconnect, which is a disconnect and a connect: the log has no
+// line for the quit. A part and the old name of a rename are a disconnect. The end of the file
+// disconnects all. Notices have no time, and take that of the last message before them. Messages of
+// one minute are spread over it. The days end together, so that everyone who stays until the end of
+// their day is online at once.
+package main
+
+import (
+	"context"
+	"os"
+	"time"
+
+	"github.com/parleyhq/parley/hack/internal/command"
+	"github.com/parleyhq/parley/internal/rig"
+)
+
+type flags struct {
+	Data   string        `arg:"" type:"existingdir" help:"Directory of *.raw.txt logs."`
+	Binary string        `type:"existingfile" help:"The parleyd to run; built from this source if empty."`
+	Speed  float64       `default:"100" help:"How many times as fast as it was to replay the days."`
+	Stop   time.Duration `default:"20s" help:"How long to stop a node."`
+	Lease  time.Duration `default:"4s" help:"The lease of the nodes: how long a silent one counts as alive."`
+	Settle time.Duration `default:"30s" help:"How long all views may take at a checkpoint until they agree."`
+	Wait   time.Duration `default:"20m" help:"How long all of it may take."`
+	Calm   bool          `help:"Inject no faults."`
+}
+
+func main() {
+	var f flags
+	os.Exit(command.Run(context.Background(), "presence", os.Args[1:], &f, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, f.Wait)
+		defer cancel()
+		_, err := run(ctx, &f, rig.Options{Binary: f.Binary}, os.Stdout)
+		return err
+	}))
+}

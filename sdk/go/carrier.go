@@ -1,0 +1,205 @@
+package parley
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+
+	"connectrpc.com/connect"
+)
+
+// errReopen is the reason for which a subscription or a presence leaves a stream to open another
+// one at once, with or without presence.
+var errReopen = &Error{Code: connect.CodeAborted, Retryable: true, Message: "presence moves to another stream"}
+
+// carriers are the subscriptions of a client whose streams can carry a Presence and do not. It is
+// safe for concurrent use.
+type carriers struct {
+	mu   sync.Mutex // guards the fields below
+	free []*Subscription
+	// offered is closed when a subscription becomes free. It is nil if nobody waits.
+	offered chan struct{}
+}
+
+// offer adds a subscription.
+func (c *carriers) offer(s *Subscription) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.free = append(c.free, s)
+	if c.offered != nil {
+		close(c.offered)
+		c.offered = nil
+	}
+}
+
+// remove removes a subscription that has ended, if it is there.
+func (c *carriers) remove(s *Subscription) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.free = slices.DeleteFunc(c.free, func(other *Subscription) bool { return other == s })
+}
+
+// take removes a subscription and returns it. If there is none, it returns a channel that is closed
+// when one is offered.
+func (c *carriers) take() (*Subscription, <-chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.free) > 0 {
+		first := c.free[0]
+		c.free = c.free[1:]
+		return first, nil
+	}
+	if c.offered == nil {
+		c.offered = make(chan struct{})
+	}
+	return nil, c.offered
+}
+
+// rider is a Presence on the streams of a subscription.
+type rider struct {
+	presence *Presence
+	// left is closed when the presence has left the subscription's streams. err is then the error that
+	// ends the presence, or nil.
+	left chan struct{}
+	err  error
+}
+
+// carry puts a presence on the subscription's streams, and makes it open its stream again for that.
+// It returns nil if the subscription has ended.
+func (s *Subscription) carry(p *Presence) *rider {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over {
+		return nil
+	}
+	r := &rider{presence: p, left: make(chan struct{})}
+	s.rider = r
+	if s.stream != nil {
+		s.stream.cancel(errReopen)
+	}
+	return r
+}
+
+// drop takes a presence off the subscription's next streams. If err is not nil, the presence ends
+// with it. It reports whether the presence was on them.
+func (s *Subscription) drop(r *rider, err error) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r == nil || s.rider != r {
+		return false
+	}
+	s.rider, r.err = nil, err
+	close(r.left)
+	return true
+}
+
+// release drops a presence that has ended, and frees the subscription for another one. If the
+// server does not know that the presence has ended, the stream is opened again without it.
+func (s *Subscription) release(r *rider, disconnected bool) {
+	if !s.drop(r, nil) {
+		return
+	}
+	s.mu.Lock()
+	if !disconnected && s.stream != nil && s.stream.rider == r {
+		s.stream.cancel(errReopen)
+	}
+	s.mu.Unlock()
+	s.client.carriers.offer(s)
+}
+
+// carried returns the presence on the subscription's streams, or nil.
+func (s *Subscription) carried() *rider {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.rider
+}
+
+// forward passes a change of state to the presence, if there is one.
+func (s *Subscription) forward(change StateChange) {
+	if r := s.carried(); r != nil {
+		r.presence.setState(change)
+	}
+}
+
+// reopenNow reports whether to open the next stream at once, because presence was added or removed,
+// or because the server refused channels that are now lost.
+func (s *Subscription) reopenNow(ctx context.Context, end *streamEnd) bool {
+	if errors.Is(end.err, errReopen) {
+		return true
+	}
+	r, err := s.carried(), end.err
+	lost := r != nil && r.presence.loseRefused(ctx, end)
+	if s.loseRefused(ctx, end) || lost {
+		return true
+	}
+	return r != nil && s.part(ctx, r, err)
+}
+
+// part separates a presence from the subscription after a final error of their stream, so that it
+// ends only the one that it is about. It returns false if the error is not final, and after KICKED,
+// which ends both: the login is over. Any other error may be about the presence: it then gets
+// streams of its own, and the subscription carries none any more.
+func (s *Subscription) part(ctx context.Context, r *rider, err error) bool {
+	switch {
+	case err == nil || s.client.worthRetrying(err) || tokenRefused(err):
+		return false
+	case errors.Is(err, ErrKicked):
+		s.drop(r, err)
+		return false
+	default:
+		s.client.log.WarnContext(ctx, "opening the stream again without presence", "error", err)
+		return s.drop(r, nil)
+	}
+}
+
+// keepOpen keeps a stream open until life ends or a failure is final: that of a subscription of the
+// client if one is free, else a Connect stream.
+func (p *Presence) keepOpen(life context.Context) error {
+	for {
+		carrier, offered := p.client.carriers.take()
+		if carrier != nil {
+			if err := p.ride(life, carrier); err != nil {
+				return err
+			}
+			continue
+		}
+		if moved, err := p.keepOwn(life, offered); !moved {
+			return err
+		}
+	}
+}
+
+// ride is on the streams of a subscription until life ends, or the subscription ends or separates.
+func (p *Presence) ride(life context.Context, carrier *Subscription) error {
+	r := carrier.carry(p)
+	if r == nil {
+		return nil
+	}
+	select {
+	case <-r.left:
+		return r.err
+	case <-life.Done():
+		p.mu.Lock()
+		disconnected := p.stream != nil && p.stream.disconnected
+		p.mu.Unlock()
+		carrier.release(r, disconnected)
+		return life.Err()
+	}
+}
+
+// keepOwn keeps a Connect stream open. moved is true if it stopped because a subscription was
+// offered.
+func (p *Presence) keepOwn(life context.Context, offered <-chan struct{}) (moved bool, err error) {
+	ctx, cancel := context.WithCancel(life)
+	defer cancel()
+	p.work.Go(func() {
+		select {
+		case <-offered:
+			cancel()
+		case <-ctx.Done():
+		}
+	})
+	err = p.client.keepStreams(ctx, p.loop(life))
+	return errors.Is(err, context.Canceled) && life.Err() == nil, err
+}

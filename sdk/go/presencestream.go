@@ -1,0 +1,276 @@
+package parley
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"connectrpc.com/connect"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+)
+
+// presenceStream is one stream of a Presence: a Connect stream, or a Subscribe stream that it
+// shares. Its fields are guarded by the lock of the Presence.
+type presenceStream struct {
+	cancel context.CancelCauseFunc
+	// ended is closed when the stream ends.
+	ended <-chan struct{}
+	// id is the stream's id. It is empty until the PresenceInfo has arrived.
+	id string
+	// users, channels and background are what the server has been asked for.
+	users, channels map[string]bool
+	background      bool
+	// disconnected is true once the server has ended the presence of the stream on request.
+	disconnected bool
+}
+
+// loop returns the callbacks of the Connect streams.
+func (p *Presence) loop(life context.Context) *streamLoop {
+	return &streamLoop{
+		name:       "presence",
+		connecting: func() { p.setState(StateChange{State: StateConnecting}) },
+		follow:     func(ctx context.Context, call *streamCall) error { return p.follow(life, ctx, call) },
+		reopenNow:  p.loseRefused,
+		waiting: func(end *streamEnd, wait time.Duration) {
+			p.setState(StateChange{State: StateWaiting, Err: end.err, Wait: wait, Addr: end.node.name()})
+		},
+	}
+}
+
+// follow opens one Connect stream and handles its frames until it ends.
+func (p *Presence) follow(life, ctx context.Context, call *streamCall) error {
+	current, req := p.begin(ctx, call.cancel)
+	if current == nil {
+		return p.awaitStop(life, call)
+	}
+	incoming, err := call.node.Presence.Connect(ctx, req)
+	if err != nil {
+		return err
+	}
+	// The context must end before Close, which would otherwise wait for the server to end the stream.
+	defer func() {
+		call.cancel(nil)
+		_ = incoming.Close()
+	}()
+	for incoming.Receive() {
+		call.Busy()
+		frame := incoming.Msg()
+		if info := frame.GetInfo(); info != nil && call.liveSince.IsZero() {
+			call.Live(info.GetStream().GetHeartbeatInterval().AsDuration())
+			p.live(ctx, current, call.node, info.GetStream().GetStreamId(), info.GetPresence())
+		}
+		if update := frame.GetPresence(); update != nil {
+			p.apply(current, update)
+		}
+		if advice := frame.GetReconnect(); advice != nil {
+			call.advice = new(advice.GetWithin().AsDuration())
+			return nil
+		}
+		call.Idle()
+	}
+	if p.isStopping() {
+		return p.awaitStop(life, call)
+	}
+	return incoming.Err()
+}
+
+// awaitStop blocks until the presence has stopped. A stream that ends meanwhile must not be opened
+// again, nor count as a failure of its node.
+func (*Presence) awaitStop(life context.Context, call *streamCall) error {
+	call.Busy()
+	<-life.Done()
+	return life.Err()
+}
+
+func (p *Presence) isStopping() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.stopping
+}
+
+// begin makes a new stream the current one and returns its request, with everything that is
+// watched. It returns nil if the presence is stopping. ctx ends with the stream.
+func (p *Presence) begin(ctx context.Context, cancel context.CancelCauseFunc) (*presenceStream, *parleyv1.ConnectRequest) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stopping {
+		return nil, nil
+	}
+	current := &presenceStream{
+		cancel: cancel, ended: ctx.Done(), users: make(map[string]bool), channels: make(map[string]bool), background: p.background,
+	}
+	for id, u := range p.users {
+		u.revision, current.users[id] = noRevision, true
+	}
+	for id, ch := range p.channels {
+		ch.begin()
+		current.channels[id] = true
+	}
+	p.stream = current
+	return current, p.request()
+}
+
+// live records that a stream's presence has begun, and asks the server for the changes since the
+// stream's request.
+func (p *Presence) live(
+	ctx context.Context, current *presenceStream, node *endpoint, streamID string, info *parleyv1.PresenceInfo,
+) {
+	p.mu.Lock()
+	if p.stream != current {
+		p.mu.Unlock()
+		return
+	}
+	current.id, p.wasLive, p.connection = streamID, true, info.GetConnectionId()
+	if token := info.GetLoginToken(); token != "" {
+		p.login = token
+	}
+	if p.lagging {
+		p.setLagging(false)
+	}
+	late := p.nextChange(current) != nil
+	p.mu.Unlock()
+	p.apply(current, info.GetPresence())
+	p.setState(StateChange{State: StateLive, Addr: node.addr})
+	if !late {
+		return
+	}
+	p.work.Go(func() {
+		err := p.lockChanges(ctx)
+		if err == nil {
+			err = p.sync(ctx, current)
+			p.unlockChanges()
+		}
+		if err != nil {
+			current.cancel(err)
+		}
+	})
+}
+
+// loseRefused stops watching the channels for which the server refused a stream because the caller
+// is not a member, or the users with whom the caller shares no channel. It reports whether to open
+// the next stream at once without them. Each time there are fewer, so this ends.
+func (p *Presence) loseRefused(ctx context.Context, end *streamEnd) bool {
+	e, ok := errors.AsType[*Error](end.err)
+	if !ok {
+		return false
+	}
+	var channels, users int
+	switch {
+	case errors.Is(e, ErrNotMember):
+		channels = p.loseChannels(e.Positions)
+	case errors.Is(e, ErrNoSharedChannel):
+		users = p.loseUsers(e.UserIDs)
+	}
+	if channels+users > 0 {
+		p.client.log.WarnContext(ctx, "presence is refused", "channels", channels, "users", users, "addr", end.node.name())
+	}
+	return channels+users > 0
+}
+
+// presenceChange is a change that the server has not been asked for. One of its parts is set.
+type presenceChange struct {
+	add, remove    []string
+	watch, unwatch string
+	background     bool
+}
+
+// The limits of one UpdateWatch request.
+const (
+	maxAddUsers    = 500
+	maxRemoveUsers = 1000
+)
+
+// nextChange returns the next change that the stream needs, or nil. The caller holds the lock.
+func (p *Presence) nextChange(current *presenceStream) *presenceChange {
+	c := new(presenceChange)
+	for id := range p.users {
+		if !current.users[id] {
+			c.add = append(c.add, id)
+		}
+	}
+	for id := range current.users {
+		if p.users[id] == nil {
+			c.remove = append(c.remove, id)
+		}
+	}
+	if len(c.add)+len(c.remove) > 0 {
+		slices.Sort(c.add)
+		slices.Sort(c.remove)
+		c.add, c.remove = c.add[:min(len(c.add), maxAddUsers)], c.remove[:min(len(c.remove), maxRemoveUsers)]
+		return c
+	}
+	for _, id := range slices.Sorted(maps.Keys(current.channels)) {
+		if p.channels[id] == nil {
+			return &presenceChange{unwatch: id}
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(p.channels)) {
+		if !current.channels[id] {
+			return &presenceChange{watch: id}
+		}
+	}
+	if current.background != p.background && !p.invisible {
+		return &presenceChange{background: true}
+	}
+	return nil
+}
+
+// sync asks the server for all changes that the stream needs. A change that the server did not make
+// and may make later is repeated while the stream lives. If it is unknown whether a change arrived,
+// or the stream has ended, sync makes the presence open a new stream with everything, and returns
+// nil. It returns the error of a change that the server refuses, and that of ctx if ctx ends before
+// a repeat. The caller holds the change lock.
+func (p *Presence) sync(ctx context.Context, current *presenceStream) error {
+	for {
+		p.mu.Lock()
+		var change *presenceChange
+		if current != nil && p.stream == current && current.id != "" {
+			change = p.nextChange(current)
+		}
+		p.mu.Unlock()
+		if change == nil {
+			return nil
+		}
+		err := p.ask(ctx, current, change)
+		switch {
+		case err == nil:
+		case isClosed(current.ended):
+			return nil
+		case errors.Is(err, ErrStreamNotFound):
+			current.cancel(errRewatch)
+			return nil
+		default:
+			return err
+		}
+	}
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// uncertain reports whether a change that failed may have been made.
+func uncertain(err error) bool {
+	e, ok := errors.AsType[*Error](toError(err))
+	if !ok || e.unanswered {
+		return true
+	}
+	switch e.Reason {
+	case parleyv1.ErrorReason_ERROR_REASON_UNSPECIFIED, parleyv1.ErrorReason_ERROR_REASON_OUTCOME_UNKNOWN,
+		parleyv1.ErrorReason_ERROR_REASON_DEADLINE_EXCEEDED, parleyv1.ErrorReason_ERROR_REASON_INTERNAL:
+		return e.Retryable
+	default:
+		return false
+	}
+}
+
+// errRewatch is the reason for which a presence leaves a stream on its own.
+var errRewatch = &Error{Code: connect.CodeAborted, Retryable: true, Message: "a change of watched users may not have arrived"}

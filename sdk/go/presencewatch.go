@@ -1,0 +1,232 @@
+package parley
+
+import (
+	"context"
+	"iter"
+	"slices"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/sdk/go/internal/link"
+)
+
+// Watch watches more users, on the same stream. A user that is already watched does not change. The
+// states follow from Next.
+//
+// A final error such as ErrLimitExceeded leaves the presence unchanged. After a retryable error of
+// the server, the request is repeated while the stream lives. If it is unknown whether the request
+// arrived, Watch returns nil and the presence reconnects with all users. Between two
+// streams Watch returns at once, and the next stream starts with all users. If the server refuses
+// one of them then, the presence ends.
+func (p *Presence) Watch(ctx context.Context, userIDs ...string) error {
+	for _, id := range userIDs {
+		if err := checkText("watch", id); err != nil {
+			return err
+		}
+	}
+	var added []string
+	err := p.change(ctx, func() { added = p.addUsers(userIDs) }, func() { p.removeUsers(added) })
+	if err == nil {
+		p.regain(PresenceUserLost, added)
+	}
+	return err
+}
+
+// Unwatch stops watching users. Their states that were not taken yet are dropped. Users that are
+// not watched are ignored.
+func (p *Presence) Unwatch(ctx context.Context, userIDs ...string) error {
+	return p.change(ctx, func() { p.removeUsers(userIDs) }, func() {})
+}
+
+// WatchChannel follows which members of a members-only channel are online. A channel that is
+// already watched does not change. The state follows from Next. Errors are like those of Watch:
+// ErrNotMember, and ErrChannelOpen for an open channel, whose members are not known.
+func (p *Presence) WatchChannel(ctx context.Context, channelID string) error {
+	if err := checkText("channel_id", channelID); err != nil {
+		return err
+	}
+	var added []string
+	err := p.change(ctx, func() { added = p.addChannels([]string{channelID}) }, func() { p.removeChannels(added) })
+	if err == nil {
+		p.regain(PresenceChannelLost, added)
+	}
+	return err
+}
+
+// UnwatchChannel stops following a channel's members. A channel that is not watched is ignored.
+func (p *Presence) UnwatchChannel(ctx context.Context, channelID string) error {
+	return p.change(ctx, func() { p.removeChannels([]string{channelID}) }, func() {})
+}
+
+// SetBackground sets whether the device is in the background, for example because its program is
+// not visible. Between two streams it returns at once, and the next stream starts with the value.
+// It has no effect on an invisible presence.
+func (p *Presence) SetBackground(ctx context.Context, background bool) error {
+	var before bool
+	return p.change(ctx, func() { before, p.background = p.background, background }, func() { p.background = before })
+}
+
+// change makes a change and asks the server for it. If the server refuses it, it calls undo. Both
+// are called with the lock.
+func (p *Presence) change(ctx context.Context, change, undo func()) error {
+	if err := p.lockChanges(ctx); err != nil {
+		return err
+	}
+	defer p.unlockChanges()
+	p.mu.Lock()
+	change()
+	current := p.stream
+	p.mu.Unlock()
+	err := p.sync(ctx, current)
+	if err == nil {
+		return nil
+	}
+	p.mu.Lock()
+	undo()
+	current = p.stream
+	p.mu.Unlock()
+	// A part of the change may have been made, or a new stream may have begun with it.
+	if again := p.sync(ctx, current); again != nil {
+		current.cancel(errRewatch)
+	}
+	return err
+}
+
+// ask asks the server for a change, and records it if it was made.
+func (p *Presence) ask(ctx context.Context, current *presenceStream, c *presenceChange) error {
+	update := new(parleyv1.PresenceUpdate)
+	p.mu.Lock()
+	id, background := current.id, p.background
+	p.mu.Unlock()
+	err := p.repeat(ctx, current, func(ctx context.Context, n *endpoint) error {
+		switch {
+		case c.watch != "":
+			r, err := n.Presence.WatchChannel(ctx, &parleyv1.WatchChannelRequest{StreamId: id, ChannelId: c.watch})
+			if state := r.GetPresence(); state != nil {
+				update.Channels = []*parleyv1.ChannelPresence{state}
+			}
+			return err
+		case c.unwatch != "":
+			_, err := n.Presence.UnwatchChannel(ctx, &parleyv1.UnwatchChannelRequest{StreamId: id, ChannelId: c.unwatch})
+			return err
+		case c.background:
+			_, err := n.Presence.SetBackground(ctx, &parleyv1.SetBackgroundRequest{StreamId: id, Background: background})
+			return err
+		default:
+			r, err := n.Presence.UpdateWatch(ctx, &parleyv1.UpdateWatchRequest{StreamId: id, Add: c.add, Remove: c.remove})
+			update.Users = r.GetPresence()
+			return err
+		}
+	})
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	c.record(current, background)
+	if ch := p.channels[c.watch]; ch != nil && update.Channels == nil && p.stream == current {
+		// Without a first state, a loss that arrived meanwhile waits for nothing.
+		if slices.ContainsFunc(ch.early, (*ChannelPresence).GetLost) {
+			p.loseChannel(current, ch.id)
+		}
+	}
+	p.mu.Unlock()
+	p.apply(current, update)
+	return nil
+}
+
+// repeat makes attempts of a change until one succeeds, a failure is final, or the stream or ctx
+// ends. If it is unknown whether an attempt made the change, it leaves the stream: a repeat could
+// overtake the first attempt, which would then undo a later change.
+func (p *Presence) repeat(ctx context.Context, current *presenceStream, attempt attemptFunc) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-current.ended:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return p.client.retry(ctx, "presence change", func(ctx context.Context, n *endpoint) error {
+		err := attempt(ctx, n)
+		if err != nil && uncertain(err) {
+			current.cancel(errRewatch)
+		}
+		return err
+	})
+}
+
+// record records that the server made a change on a stream.
+func (c *presenceChange) record(current *presenceStream, background bool) {
+	for _, id := range c.remove {
+		delete(current.users, id)
+	}
+	for _, id := range c.add {
+		current.users[id] = true
+	}
+	switch {
+	case c.watch != "":
+		current.channels[c.watch] = true
+	case c.unwatch != "":
+		delete(current.channels, c.unwatch)
+	case c.background:
+		current.background = background
+	}
+}
+
+// lockChanges waits until no other change is in progress. It returns the error of ctx, or that of
+// the presence if it has ended.
+func (p *Presence) lockChanges(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-p.done:
+		return p.Err()
+	case p.changeLock <- struct{}{}:
+		return nil
+	}
+}
+
+func (p *Presence) unlockChanges() { <-p.changeLock }
+
+// PresenceOf returns the presence of any number of users, in their order. A user that does not
+// exist is offline. It requires the action `watch`. The states are at most 2 s old.
+//
+// It makes one request per 500 users. Each is retried until ctx or the call's deadline ends.
+func (c *Client) PresenceOf(ctx context.Context, userIDs ...string) ([]*UserPresence, error) {
+	for _, id := range userIDs {
+		if err := checkText("user_ids", id); err != nil {
+			return nil, err
+		}
+	}
+	var all []*UserPresence
+	for len(userIDs) > 0 {
+		part := userIDs[:min(len(userIDs), maxUsers)]
+		userIDs = userIDs[len(part):]
+		var res *parleyv1.GetPresenceResponse
+		err := c.do(ctx, "GetPresence", func(ctx context.Context, n *endpoint) (err error) {
+			res, err = n.Presence.GetPresence(ctx, &parleyv1.GetPresenceRequest{UserIds: part})
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, res.GetPresence()...)
+	}
+	return all, nil
+}
+
+// OnlineUsers iterates over the users that are online, in no particular order. A user that is
+// online during the whole iteration is yielded once. It requires the action `list`.
+//
+// Pages are loaded as the loop needs them. Each page is a call, retried until ctx or the call's
+// deadline ends. If a call fails, the iteration ends with its error.
+func (c *Client) OnlineUsers(ctx context.Context) iter.Seq2[*UserPresence, error] {
+	return link.Pages(func(token string) ([]*UserPresence, string, error) {
+		var res *parleyv1.ListOnlineUsersResponse
+		err := c.do(ctx, "ListOnlineUsers", func(ctx context.Context, n *endpoint) (err error) {
+			res, err = n.Presence.ListOnlineUsers(ctx, &parleyv1.ListOnlineUsersRequest{PageToken: token})
+			return err
+		})
+		return res.GetPresence(), res.GetNextPageToken(), err
+	})
+}

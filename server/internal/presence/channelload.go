@@ -1,0 +1,210 @@
+package presence
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/parleyhq/parley/server/internal/fault"
+)
+
+// loadMembers reads the members of a channel, and applies what has changed.
+func (v *view) loadMembers(ctx context.Context, due []*channelWatch) {
+	c := due[0]
+	if !c.beginLoad() {
+		return
+	}
+	began := time.Now()
+	members, err := v.readMembers(ctx, c.id)
+	if err == nil {
+		err = c.apply(members, began)
+	}
+	first := true
+	select {
+	case <-c.ready:
+		first = false
+	default:
+	}
+	switch {
+	case err == nil:
+		until := time.Now().Add(watchTime)
+		if first {
+			until = c.began.Add(watchTime)
+		}
+		c.readStates(ctx, until)
+	case first:
+		c.fail(err)
+	default:
+		v.reportError(fmt.Errorf("read the members of a watched channel: %w", err), slog.String("channel_id", c.id))
+	}
+	if first {
+		close(c.ready)
+	}
+	c.edit.Lock()
+	defer c.edit.Unlock()
+	again := c.load == loadOutdated
+	c.load = loadIdle
+	switch {
+	case again && (err == nil || !first):
+		c.request(began.Add(memberInterval))
+	case err == nil:
+		c.request(began.Add(memberLife))
+	case !first:
+		c.request(began.Add(memberRetry))
+	}
+}
+
+// beginLoad reports whether the members may be read now. While another goroutine reads them, it
+// makes that one request another read instead: an older list must not replace a newer one.
+func (c *channelWatch) beginLoad() bool {
+	c.edit.Lock()
+	defer c.edit.Unlock()
+	if c.load != loadIdle {
+		c.load = loadOutdated
+		return false
+	}
+	c.load = loadRunning
+	return true
+}
+
+// readMembers reads all members of a channel. It fails with LIMIT_EXCEEDED after the first page if
+// there are too many.
+func (v *view) readMembers(ctx context.Context, channelID string) (map[string]struct{}, error) {
+	members := map[string]struct{}{}
+	for after := ""; ; {
+		users, total, err := v.readMemberPage(ctx, channelID, after)
+		if err != nil {
+			return nil, err
+		}
+		for _, userID := range users {
+			members[userID] = struct{}{}
+		}
+		if max(total, len(members)) > maxChannelMembers {
+			f := fault.OverLimit(maxChannelMembers, "a watched channel may have at most %d members")
+			f.Field = "channel_id"
+			return nil, f
+		}
+		if len(users) < memberPage {
+			return members, nil
+		}
+		after = users[len(users)-1]
+	}
+}
+
+func (v *view) readMemberPage(ctx context.Context, channelID, after string) ([]string, int, error) {
+	ctx, cancel := v.timeout(ctx)
+	defer cancel()
+	return v.cfg.Members.Members(ctx, channelID, after, memberPage)
+}
+
+// apply replaces the members of a channel with those that were read at the time began.
+func (c *channelWatch) apply(members map[string]struct{}, began time.Time) error {
+	c.edit.Lock()
+	defer c.edit.Unlock()
+	if c.closed {
+		return nil
+	}
+	c.loaded = began
+	var left []string
+	c.mu.Lock()
+	added := len(members)
+	for userID := range c.members {
+		if _, ok := members[userID]; ok {
+			added--
+		} else {
+			left = append(left, userID)
+		}
+	}
+	c.mu.Unlock()
+	if err := c.v.reserveMembers(added); err != nil {
+		return err
+	}
+	counted := len(members) > c.v.cfg.ChannelMembers
+	if counted {
+		c.mu.Lock()
+		c.counted = true // changes are not sent one by one from here on
+		c.mu.Unlock()
+	}
+	for _, userID := range left {
+		c.removeMember(userID)
+	}
+	c.v.releaseMembers(len(left))
+	for userID := range members {
+		c.mu.Lock()
+		_, ok := c.members[userID]
+		c.mu.Unlock()
+		if !ok {
+			c.addMember(userID)
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	complete := c.counted && !counted
+	c.counted = counted
+	for s := range c.streams {
+		if complete {
+			s.deliverComplete(c)
+		} else {
+			s.deliverCount(c)
+		}
+	}
+	return nil
+}
+
+// readStates reads the states of the members that are not known. Those that are not read until the
+// given time follow.
+func (c *channelWatch) readStates(ctx context.Context, until time.Time) {
+	c.mu.Lock()
+	members := make([]string, 0, len(c.members))
+	for userID := range c.members {
+		members = append(members, userID)
+	}
+	c.mu.Unlock()
+	var unknown []string
+	for _, userID := range members {
+		s := &c.v.shards[ShardOf(userID)]
+		s.mu.Lock()
+		if w := s.watched[userID]; w != nil && !w.known {
+			unknown = append(unknown, userID)
+			c.v.reloads.set(s.num, time.Now().Add(watchTime))
+		}
+		s.mu.Unlock()
+	}
+	ctx, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
+	for some := range slices.Chunk(unknown, batchUsers) {
+		if _, err := c.v.reads.read(ctx, some); err != nil {
+			return
+		}
+	}
+}
+
+// fail ends a channel whose members could not be read for the first time. Those who wait for it get
+// the error, and the next who watches it reads the members again.
+func (c *channelWatch) fail(err error) {
+	c.v.channelMu.Lock()
+	defer c.v.channelMu.Unlock()
+	c.err = err
+	if c.v.channels[c.id] == c {
+		delete(c.v.channels, c.id)
+	}
+}
+
+// reserveMembers counts members of a channel. It fails with NODE_FULL if there are too many.
+func (v *view) reserveMembers(n int) error {
+	v.channelMu.Lock()
+	defer v.channelMu.Unlock()
+	if v.members+n > maxAllMembers {
+		return fault.Full(maxAllMembers, "the watched channels of this node may have at most %d members")
+	}
+	v.members += n
+	return nil
+}
+
+func (v *view) releaseMembers(n int) {
+	v.channelMu.Lock()
+	defer v.channelMu.Unlock()
+	v.members -= n
+}
