@@ -133,17 +133,18 @@ func (c *checker) checkTold(w *Watch, s Seen, at int64) {
 }
 
 // checkHeld checks the state that a watcher had from u.heldAt to a time: every second it must have
-// been right a short time before.
+// been right a short time before, if the stream has watched the user since then. The state of a
+// user that is watched again may arrive later than the answer.
 func (c *checker) checkHeld(w *Watch, u *watchedUser, to int64) {
 	if u.heldAt == 0 {
 		return
 	}
 	s := u.held
 	for at := u.heldAt + heldEvery; at < to && !u.reported; at += heldEvery {
-		if !u.interest.touches(at, at) {
+		from := c.nodes[w.Addr].read.since(at, late)
+		if !u.interest.covers(from, at) {
 			continue
 		}
-		from := c.nodes[w.Addr].read.since(at, late)
 		for _, platform := range c.platforms[s.User] {
 			online, offline := c.possible(place{s.User, platform}, from, at)
 			if s.State.has(platform) && !online || !s.State.has(platform) && !offline {

@@ -66,6 +66,11 @@ var wrongStates = []wrong{
 		s.tell("w1", ViaFrame, 88, 4, Seen{User: "bob", State: "2f"})
 	}},
 	{Missed, "a watcher is not told that a user left", func(s *story) { s.untold(43.1, "bob") }},
+	{Missed, "a watcher is not told of a user whom it watches again", func(s *story) {
+		s.watchAgain(61)
+		s.tell("w1", ViaFrame, 75, 5, Seen{User: "bob", State: "2b"})
+		s.tell("w1", ViaFrame, 93.1, 6, Seen{User: "bob"})
+	}},
 	{Missed, "a watcher is not told that a user came", func(s *story) { s.untold(60.1, "bob") }},
 	{List, "a listing lacks a steady user", func(s *story) {
 		op := s.op(ListOnline, 50)
@@ -75,6 +80,16 @@ var wrongStates = []wrong{
 		op := s.op(ListOnline, 50)
 		op.Users = append(op.Users, op.Users[0])
 	}},
+}
+
+// watchAgain changes the story so that w1 does not watch bob from 44 s until a time, and is not told
+// of him from then on.
+func (s *story) watchAgain(again float64) {
+	for _, op := range []Op{{Begin: at(44), Remove: []string{"bob"}}, {Begin: at(again), Add: []string{"bob"}}} {
+		op.Kind, op.Client, op.Addr, op.Stream, op.End, op.Outcome = UpdateWatch, "w1", "n1", "w1", op.Begin+sec/100, chaos.OK
+		s.h.Ops = append(s.h.Ops, op)
+	}
+	s.untold(60.1, "bob")
 }
 
 // kill changes the story so that n1 is killed at a time and ann is at n2 from another time.
@@ -196,6 +211,11 @@ var right = []struct {
 		log := &s.t.Settled.Logs[1]
 		log.Entries = slices.Insert(log.Entries, 5, Entry{Seq: 6, AtMS: ms(60.5), User: "bob", State: "2f"})
 		log.Entries[6].Seq, log.Seq = 7, 7
+	}},
+	{"a user that is watched again is not known for a moment", func(s *story) {
+		s.watchAgain(65.4)
+		s.tell("w1", ViaFrame, 70, 5, Seen{User: "bob", State: "2b"})
+		s.tell("w1", ViaFrame, 93.1, 6, Seen{User: "bob"})
 	}},
 	{"entries have the time of a clock that was moved", func(s *story) {
 		s.fault(RedisClock, "10s", 64, 70)
