@@ -1,7 +1,6 @@
 package presence
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -175,7 +174,7 @@ func (c *checker) checkLogins() {
 			}
 			if conn.Fresh {
 				l.began = min(l.began, conn.Begin)
-				l.entered = max(l.entered, cmp.Or(conn.First, conn.End, forever))
+				l.entered = max(l.entered, c.entered(conn))
 			}
 		}
 	}
@@ -190,6 +189,19 @@ type login struct {
 	slot string
 	// began is before the login had a generation, and entered after.
 	began, entered int64
+}
+
+// entered returns a time until which a new login was surely entered, if it was at all. A node that
+// stood still finds the request when it goes on, although the client has given up.
+func (c *checker) entered(conn *Conn) int64 {
+	switch {
+	case conn.First != 0:
+		return conn.First
+	case conn.End != 0:
+		return c.nodes[conn.Addr].read.until(conn.End, delivery)
+	default:
+		return forever
+	}
 }
 
 // slot returns the slot of a platform of a user under the policy of the fleet. Logins of one slot

@@ -149,6 +149,12 @@ var wrongLogins = []wrong{
 		c := s.connect("eve-3", "eve", 1, "n1", 85, 85.2)
 		c.How, c.Kick = Kicked, &Kick{Cause: byLogin, Device: "eve-2", Platform: 1}
 	}},
+	{WrongWinner, "a login that the client gave up wins long after", func(s *story) {
+		c := s.connect("eve-0", "eve", 1, "n1", 21, 23)
+		c.First, c.Last, c.How = 0, 0, Lost
+		s.conn("eve", 0).Kick.Device = "eve-0"
+		s.conn("eve", 0).Begin = at(26)
+	}},
 	{WrongWinner, "a login of another slot wins", func(s *story) { s.conn("eve", 0).Kick.Device = "ann-1" }},
 	{WrongWinner, "the winner is unknown", func(s *story) { s.conn("eve", 0).Kick.Device = "nobody" }},
 	{WrongWinner, "the cause is wrong", func(s *story) { s.conn("eve", 0).Kick.Cause = replaced }},
@@ -216,6 +222,14 @@ var right = []struct {
 		s.watchAgain(65.4)
 		s.tell("w1", ViaFrame, 70, 5, Seen{User: "bob", State: "2b"})
 		s.tell("w1", ViaFrame, 93.1, 6, Seen{User: "bob"})
+	}},
+	{"a login that the client gave up reaches its node late", func(s *story) {
+		s.fault(chaos.NodeStop, "n1", 26, 32.5)
+		c := s.connect("eve-0", "eve", 1, "n1", 27, 29)
+		c.First, c.Last, c.How = 0, 0, Lost
+		s.connect("eve-0", "eve", 1, "n2", 33, 90).Fresh = false
+		c = s.conn("eve", 1)
+		c.Last, c.End, c.How, c.Kick = at(32.6), at(32.7), Kicked, &Kick{Cause: byLogin, Device: "eve-0", Platform: 1}
 	}},
 	{"entries have the time of a clock that was moved", func(s *story) {
 		s.fault(RedisClock, "10s", 64, 70)

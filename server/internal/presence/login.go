@@ -201,15 +201,25 @@ func (l *logins) try(ctx context.Context, conns []*conn) (undecided []*conn, err
 	if !ok {
 		return conns, nil
 	}
-	calls := make([]LoginCall, len(conns))
-	for i, c := range conns {
-		calls[i] = l.call(c, id)
+	entered := make([]*conn, 0, len(conns))
+	calls := make([]LoginCall, 0, len(conns))
+	for _, c := range conns {
+		call, ok := l.call(c, id)
+		if !ok {
+			l.hub.epochDiffers(c.shard)
+			undecided = append(undecided, c)
+			continue
+		}
+		entered, calls = append(entered, c), append(calls, call)
+	}
+	if len(calls) == 0 {
+		return undecided, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, l.hub.cfg.StoreTimeout)
 	defer cancel()
 	sent := time.Now()
 	results := l.hub.cfg.Store.Login(ctx, calls)
-	for i, c := range conns {
+	for i, c := range entered {
 		r := &results[i]
 		l.hub.clock.saw(c.shard, r.Now, sent)
 		switch r.Outcome {
@@ -232,14 +242,17 @@ func (l *logins) try(ctx context.Context, conns []*conn) (undecided []*conn, err
 	return undecided, err
 }
 
-func (l *logins) call(c *conn, node string) LoginCall {
-	epoch := l.hub.epoch(c.shard)
+// call returns the step that enters a connection's login. It reports false while the epoch or the
+// store's time is not known.
+func (l *logins) call(c *conn, node string) (LoginCall, bool) {
+	epoch, now := l.hub.epoch(c.shard), l.hub.clock.now(c.shard)
+	if epoch == "" || now.IsZero() {
+		return LoginCall{}, false
+	}
 	sh := &l.hub.conns.shards[c.shard]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if now := l.hub.clock.now(c.shard); !now.IsZero() {
-		c.assign(now)
-	}
+	c.assign(now)
 	return LoginCall{
 		Shard: c.shard, UserID: c.user, Epoch: epoch,
 		Winner: Winner{
@@ -247,7 +260,7 @@ func (l *logins) call(c *conn, node string) LoginCall {
 			Platform: c.platform, Device: c.device,
 		},
 		NotAfter: l.hub.clock.notAfter(c.shard, l.hub.cfg.StoreTimeout),
-	}
+	}, true
 }
 
 // settle records a decision. It ends the connection if it lost, or if a newer login was logged

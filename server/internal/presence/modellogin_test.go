@@ -2,16 +2,16 @@ package presence
 
 import (
 	"context"
-	"slices"
 	"time"
 )
 
-// modelLogin is the login that has a slot, and the last two connections that were replaced, the
-// newest first.
-type modelLogin struct {
-	Winner
+// modelSlotTTL is how long the slots of a user are kept after a login was last entered.
+const modelSlotTTL = 7 * 24 * time.Hour
 
-	replaced []string
+// modelLogins are the logins that have the slots of a user.
+type modelLogins struct {
+	slots map[string]Winner
+	until time.Time
 }
 
 // Login implements Store.
@@ -44,46 +44,27 @@ func (m *modelStore) login(c *LoginCall, now time.Time) LoginResult {
 		return LoginResult{Outcome: OtherEpoch, Now: now}
 	}
 	if s.logins == nil {
-		s.logins = map[string]map[string]modelLogin{}
+		s.logins = map[string]*modelLogins{}
 	}
-	if s.logins[c.UserID] == nil {
-		s.logins[c.UserID] = map[string]modelLogin{}
+	user := s.logins[c.UserID]
+	if user == nil || now.After(user.until) {
+		user = &modelLogins{slots: map[string]Winner{}}
+		s.logins[c.UserID] = user
 	}
-	slots := s.logins[c.UserID]
-	stored, taken := slots[c.Slot]
+	stored, taken := user.slots[c.Slot]
 	mine := taken && stored.Connection == c.Connection
 	w := c.Winner
-	switch {
-	case w.Generation != 0:
-	case mine:
-		w.Generation = stored.Generation
-	default:
-		w.Generation = max(stored.Generation+1, now.UnixMicro())
-	}
-	switch {
-	case w.Order != 0:
-	case mine:
-		w.Order = stored.Order
-	default:
-		w.Order = max(stored.Order+1, now.UnixMicro())
-	}
-	older := taken && stored.newer(w.Generation, w.Order)
-	// The late repeat of a call that another login has answered since.
-	repeat := (c.Generation == 0 || c.Order == 0) && slices.Contains(stored.replaced, c.Connection)
-	r := LoginResult{Outcome: Done, Now: now, Winner: stored.Winner}
-	if !mine && (older || repeat) {
+	r := LoginResult{Outcome: Done, Now: now, Won: true}
+	switch older := taken && stored.newer(w.Generation, w.Order); {
+	case older && !mine:
+		r.Won, r.Winner = false, stored
 		return r
-	}
-	if older {
+	case older:
 		w.Generation, w.Order = stored.Generation, stored.Order
-	}
-	replaced := stored.replaced
-	if taken && !mine {
-		replaced = append([]string{stored.Connection}, replaced...)
-		replaced = replaced[:min(len(replaced), 2)]
+	case taken && !mine:
 		r.Seq = m.append(s, Entry{UserID: c.UserID, Login: &w}, now)
 	}
-	slots[c.Slot] = modelLogin{w, replaced}
-	r.Won, r.Winner = true, w
+	user.slots[c.Slot], user.until = w, now.Add(modelSlotTTL)
+	r.Winner = w
 	return r
 }

@@ -57,7 +57,7 @@ type modelShard struct {
 	users    map[string]map[string]modelPart
 	restored map[string]bool
 	fenced   map[string]bool
-	logins   map[string]map[string]modelLogin
+	logins   map[string]*modelLogins
 }
 
 // modelPart is the part of one node in a user's state.
@@ -167,9 +167,9 @@ func (s *modelShard) clone() modelShard {
 	for userID, parts := range s.users {
 		c.users[userID] = maps.Clone(parts)
 	}
-	c.logins = map[string]map[string]modelLogin{}
-	for userID, slots := range s.logins {
-		c.logins[userID] = maps.Clone(slots)
+	c.logins = map[string]*modelLogins{}
+	for userID, user := range s.logins {
+		c.logins[userID] = &modelLogins{slots: maps.Clone(user.slots), until: user.until}
 	}
 	c.restored, c.fenced = maps.Clone(s.restored), maps.Clone(s.fenced)
 	return c

@@ -5,7 +5,9 @@ import (
 	"time"
 )
 
-// renewals writes the parts of one shard after another again, each once in a third of the TTL.
+// renewals writes the parts of one shard after another again, each once in a third of the TTL. It
+// enters the logins of its connections again, too, so that the slot of a stream that lives for weeks
+// is kept.
 func (h *Hub) renewals(ctx context.Context) {
 	tick := time.NewTicker(max(h.cfg.TTL/3/Shards, time.Millisecond))
 	defer tick.Stop()
@@ -16,6 +18,9 @@ func (h *Hub) renewals(ctx context.Context) {
 		case <-tick.C:
 		}
 		h.conns.renew(shard)
+		if h.cfg.Policy != PolicyAll {
+			h.logins.again(h.conns.liveOf(shard))
+		}
 		if id, ok := h.lease.current(); ok {
 			call, cancel := context.WithTimeout(ctx, h.cfg.StoreTimeout)
 			if _, err := h.compare(call, shard, id); err != nil && ctx.Err() == nil {

@@ -244,13 +244,11 @@ type Winner struct {
 
 // LoginCall enters a connection's login for a slot. It wins unless a higher generation has the
 // slot, or the same generation with a higher order. A repeat for the same connection returns the
-// same result.
+// same result, unless another login has won since.
 type LoginCall struct {
 	Shard  int
 	UserID string
-	// Winner is the login. If its Generation is 0, the login is new and gets one that is higher than
-	// that of the slot, and at least the store's time in µs. If its Order is 0, the connection is
-	// new and gets one in the same way.
+	// Winner is the login. Its Generation and Order are above 0.
 	Winner
 	// Epoch is the epoch that the shard must have.
 	Epoch    string

@@ -167,8 +167,8 @@ func TestSince(t *testing.T) {
 			b.move(time.Millisecond)
 			b.put("n", "u", "8f")
 			if i == 7 {
-				b.login(as("c1", 0))
-				b.login(as("c2", 0))
+				b.login(as("c1", 10, 10))
+				b.login(as("c2", 11, 11))
 			}
 			b.put("n", "u", "")
 		}

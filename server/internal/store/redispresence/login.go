@@ -10,7 +10,7 @@ import (
 )
 
 // Login implements presence.Store. A repeat of a call does not return the position that the first
-// call logged. A repeat of a new login loses if another login has won since.
+// call logged.
 func (s *Store) Login(ctx context.Context, calls []presence.LoginCall) []presence.LoginResult {
 	results := make([]presence.LoginResult, len(calls))
 	var b batch
@@ -40,9 +40,9 @@ func checkLogin(call *presence.LoginCall) error {
 	c.word("connection", call.Connection, 1, maxWord)
 	c.word("device", call.Device, 0, maxWord)
 	c.thatf(call.Platform.Valid(), "platform %d is unknown", call.Platform)
-	c.thatf(call.Generation >= 0 && call.Generation <= maxGeneration,
-		"generation %d must be from 0 to %d", call.Generation, int64(maxGeneration))
-	c.thatf(call.Order >= 0 && call.Order <= maxGeneration, "order %d must be from 0 to %d", call.Order, int64(maxGeneration))
+	c.thatf(call.Generation > 0 && call.Generation <= maxGeneration,
+		"generation %d must be from 1 to %d", call.Generation, int64(maxGeneration))
+	c.thatf(call.Order > 0 && call.Order <= maxGeneration, "order %d must be from 1 to %d", call.Order, int64(maxGeneration))
 	return c.err
 }
 

@@ -29,13 +29,8 @@ func (b *bundle) login(call presence.LoginCall) presence.LoginResult {
 	return r
 }
 
-// as returns a call of a new connection with a generation.
-func as(connection string, generation int64) presence.LoginCall {
-	return again(connection, generation, 0)
-}
-
-// again returns a call of a connection with a generation and an order.
-func again(connection string, generation, order int64) presence.LoginCall {
+// as returns a call of a connection with a generation and an order.
+func as(connection string, generation, order int64) presence.LoginCall {
 	return presence.LoginCall{Winner: winner(connection, generation, order)}
 }
 
@@ -67,35 +62,31 @@ func loginEntry(seq int64, w presence.Winner) string { return fmt.Sprintf("%d u 
 func TestLoginHigherGenerationWins(t *testing.T) {
 	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *bundle) {
-		first := b.now.UnixMicro()
-		b.wantLogin("first", as("c1", 0), true, holds("c1", first, first), 0)
-		// The clock stands, and later goes back: the generation rises all the same.
-		second, third := holds("c2", first+1, first+1), holds("c3", first+2, first+2)
-		b.wantLogin("second", as("c2", 0), true, second, 1)
-		b.move(-time.Hour)
-		b.wantLogin("third", as("c3", 0), true, third, 2)
+		b.wantLogin("first", as("c1", 10, 10), true, holds("c1", 10, 10), 0)
+		second, third := holds("c2", 11, 11), holds("c3", 12, 12)
+		b.wantLogin("second", as("c2", 11, 11), true, second, 1)
+		b.wantLogin("third", as("c3", 12, 12), true, third, 2)
 		// Reconnects keep their generation, so those of older logins lose, however often they come
 		// and regardless of their order.
-		for i := range 3 {
+		for i := range int64(3) {
 			b.move(time.Hour)
 			b.unchanged("a login that lost", func() {
-				b.wantLogin("reconnect of the first", as(fmt.Sprint("r1-", i), first), false, third, 0)
-				b.wantLogin("reconnect of the second", as(fmt.Sprint("r2-", i), first+1), false, third, 0)
-				b.wantLogin("with a high order", again(fmt.Sprint("r3-", i), first+1, first+1e12), false, third, 0)
+				b.wantLogin("reconnect of the first", as(fmt.Sprint("r1-", i), 10, 20+i), false, third, 0)
+				b.wantLogin("reconnect of the second", as(fmt.Sprint("r2-", i), 11, 20+i), false, third, 0)
+				b.wantLogin("with a high order", as(fmt.Sprint("r3-", i), 11, 1e12), false, third, 0)
 			})
 		}
-		reconnect := holds("r3", first+2, b.now.UnixMicro())
-		b.wantLogin("reconnect of the third", as("r3", first+2), true, reconnect, 3)
-		b.wantLogin("repeated", as("r3", first+2), true, reconnect, 0)
-		// A higher generation wins with a lower order.
-		b.wantLogin("provisional", again("c4", first+9, first+9), true, holds("c4", first+9, first+9), 4)
-		b.move(time.Hour)
-		fifth := holds("c5", b.now.UnixMicro(), b.now.UnixMicro())
-		b.wantLogin("new", as("c5", 0), true, fifth, 5)
-		b.wantLog(0, loginEntry(1, second), loginEntry(2, third), loginEntry(3, reconnect), loginEntry(4, holds("c4", first+9, first+9)),
-			loginEntry(5, fifth))
-		if d := b.client.PTTL(t.Context(), b.keys.logins(shard, "u")).Val(); d > loginTTL || d < loginTTL-time.Minute {
-			t.Errorf("the slots expire in %v", d)
+		reconnect := holds("r3", 12, 30)
+		b.wantLogin("reconnect of the third", as("r3", 12, 30), true, reconnect, 3)
+		b.wantLogin("repeated", as("r3", 12, 30), true, reconnect, 0)
+		b.wantLogin("a higher generation with a lower order", as("c4", 13, 13), true, holds("c4", 13, 13), 4)
+		b.wantLog(0, loginEntry(1, second), loginEntry(2, third), loginEntry(3, reconnect), loginEntry(4, holds("c4", 13, 13)))
+		for range 2 { // a login that is entered again keeps the slots
+			if d := b.client.PTTL(t.Context(), b.keys.logins(shard, "u")).Val(); d > loginTTL || d < loginTTL-time.Minute {
+				t.Errorf("the slots expire in %v", d)
+			}
+			b.client.PExpire(t.Context(), b.keys.logins(shard, "u"), time.Hour)
+			b.wantLogin("entered again", as("c4", 13, 13), true, holds("c4", 13, 13), 0)
 		}
 	})
 }
@@ -105,36 +96,31 @@ func TestLoginHigherGenerationWins(t *testing.T) {
 func TestLoginHigherOrderWins(t *testing.T) {
 	t.Parallel()
 	eachRedis(t, func(_ *testing.T, b *bundle) {
-		first := b.now.UnixMicro()
-		b.wantLogin("the login", as("c1", 0), true, holds("c1", first, first), 0)
-		// The clock stands: the order rises all the same.
-		second := holds("c2", first, first+1)
-		b.wantLogin("its reconnect", as("c2", first), true, second, 1)
-		b.move(-time.Hour)
-		third := holds("c3", first, first+2)
-		b.wantLogin("when the clock went back", as("c3", first), true, third, 2)
-		b.move(2 * time.Hour)
+		b.wantLogin("the login", as("c1", 10, 10), true, holds("c1", 10, 10), 0)
+		second, third := holds("c2", 10, 11), holds("c3", 10, 12)
+		b.wantLogin("its reconnect", as("c2", 10, 11), true, second, 1)
+		b.wantLogin("another one", as("c3", 10, 12), true, third, 2)
 		b.unchanged("a half-open connection", func() {
-			b.wantLogin("the first again", again("c1", first, first), false, third, 0)
-			b.wantLogin("the second again", again("c2", first, first+1), false, third, 0)
-			b.wantLogin("the third again", again("c3", first, first+2), true, third, 0)
+			b.wantLogin("the first again", as("c1", 10, 10), false, third, 0)
+			b.wantLogin("the second again", as("c2", 10, 11), false, third, 0)
+			b.wantLogin("the third again", as("c3", 10, 12), true, third, 0)
 		})
 		b.wantLog(0, loginEntry(1, second), loginEntry(2, third))
 
 		b.flush()
 		b.begin()
-		b.wantLogin("after a flush, the third", again("c3", first, first+2), true, third, 0)
+		b.wantLogin("after a flush, the third", as("c3", 10, 12), true, third, 0)
 		b.unchanged("half-open connections after a flush", func() {
-			b.wantLogin("the first", again("c1", first, first), false, third, 0)
-			b.wantLogin("the second", again("c2", first, first+1), false, third, 0)
+			b.wantLogin("the first", as("c1", 10, 10), false, third, 0)
+			b.wantLogin("the second", as("c2", 10, 11), false, third, 0)
 		})
 
 		b.flush()
 		b.begin()
-		b.wantLogin("after a flush, the first", again("c1", first, first), true, holds("c1", first, first), 0)
-		b.wantLogin("the third after it", again("c3", first, first+2), true, third, 1)
+		b.wantLogin("after a flush, the first", as("c1", 10, 10), true, holds("c1", 10, 10), 0)
+		b.wantLogin("the third after it", as("c3", 10, 12), true, third, 1)
 		b.unchanged("a half-open connection between them", func() {
-			b.wantLogin("the second", again("c2", first, first+1), false, third, 0)
+			b.wantLogin("the second", as("c2", 10, 11), false, third, 0)
 		})
 		b.wantLog(0, loginEntry(1, third))
 	})
@@ -145,18 +131,15 @@ func TestLoginHigherOrderWins(t *testing.T) {
 func TestLoginKeepsItsSlot(t *testing.T) {
 	t.Parallel()
 	eachRedis(t, func(_ *testing.T, b *bundle) {
-		first := b.now.UnixMicro()
-		has := holds("c1", first, first)
-		b.wantLogin("first", as("c1", 0), true, has, 0)
+		has := holds("c1", 10, 10)
+		b.wantLogin("first", as("c1", 10, 10), true, has, 0)
 		b.unchanged("a provisional login that is lower", func() {
-			b.wantLogin("both", again("c1", first-5, first-5), true, has, 0)
-			b.wantLogin("the order", again("c1", first, first-5), true, has, 0)
-			b.wantLogin("the generation", again("c1", first-5, first+5), true, has, 0)
+			b.wantLogin("both", as("c1", 5, 5), true, has, 0)
+			b.wantLogin("the order", as("c1", 10, 5), true, has, 0)
+			b.wantLogin("the generation", as("c1", 5, 15), true, has, 0)
 		})
-		raised := holds("c1", first+5, first+5)
-		b.wantLogin("one that is higher", again("c1", first+5, first+5), true, raised, 0)
-		b.unchanged("the repeat", func() { b.wantLogin("repeat", as("c1", 0), true, raised, 0) })
-		b.wantLogin("a new login", as("c2", 0), true, holds("c2", first+6, first+6), 1)
+		b.wantLogin("one that is higher", as("c1", 15, 15), true, holds("c1", 15, 15), 0)
+		b.wantLogin("a new login", as("c2", 16, 16), true, holds("c2", 16, 16), 1)
 	})
 }
 
@@ -165,31 +148,19 @@ func TestLoginKeepsItsSlot(t *testing.T) {
 func TestLoginLostReply(t *testing.T) {
 	t.Parallel()
 	eachRedis(t, func(_ *testing.T, b *bundle) {
-		first := b.now.UnixMicro()
-		b.login(as("c1", 0))
-		b.move(time.Second)
-		b.unchanged("the repeat", func() {
-			b.wantLogin("repeat", as("c1", 0), true, holds("c1", first, first), 0)
-		})
-		moved := again("c1", first, first)
+		b.login(as("c1", 10, 10))
+		b.unchanged("the repeat", func() { b.wantLogin("repeat", as("c1", 10, 10), true, holds("c1", 10, 10), 0) })
+		moved := as("c1", 10, 10)
 		moved.Node = "n1.2"
-		has := holds("c1", first, first)
+		has := holds("c1", 10, 10)
 		has.Node = "n1.2"
 		b.wantLogin("the same connection from another node", moved, true, has, 0)
-		second := b.now.UnixMicro()
-		b.wantLogin("the next", as("c2", 0), true, holds("c2", second, second), 1)
-		b.wantLogin("its reconnect", as("c3", second), true, holds("c3", second, second+1), 2)
-		b.move(time.Second)
+		b.wantLogin("the next", as("c2", 11, 11), true, holds("c2", 11, 11), 1)
+		b.wantLogin("its reconnect", as("c3", 11, 12), true, holds("c3", 11, 12), 2)
 		b.unchanged("late repeats", func() {
-			b.wantLogin("of the reconnect", as("c3", second), true, holds("c3", second, second+1), 0)
-			b.wantLogin("of the first", as("c1", 0), false, holds("c3", second, second+1), 0)
-			b.wantLogin("of the next", as("c2", 0), false, holds("c3", second, second+1), 0)
-		})
-		third := b.now.UnixMicro()
-		b.wantLogin("one more reconnect", as("c4", second), true, holds("c4", second, third), 3)
-		b.move(time.Second)
-		b.unchanged("the late repeat of a reconnect that was replaced", func() {
-			b.wantLogin("repeat", as("c3", second), false, holds("c4", second, third), 0)
+			b.wantLogin("of the reconnect", as("c3", 11, 12), true, holds("c3", 11, 12), 0)
+			b.wantLogin("of the first", as("c1", 10, 10), false, holds("c3", 11, 12), 0)
+			b.wantLogin("of the next", as("c2", 11, 11), false, holds("c3", 11, 12), 0)
 		})
 	})
 }
@@ -198,13 +169,13 @@ func TestLoginSlotsAreApart(t *testing.T) {
 	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *bundle) {
 		for i, slot := range []string{"8", "1", "mobile"} {
-			call := as("c", 0)
-			call.Slot, call.Connection, call.Device = slot, fmt.Sprint("c", i), ""
+			call := as(fmt.Sprint("c", i), 10, 10)
+			call.Slot, call.Device = slot, ""
 			if r := b.login(call); !r.Won || r.Seq != 0 || r.Winner.Slot != slot || r.Winner.Device != "" {
 				t.Errorf("%s: %+v", slot, r)
 			}
 		}
-		call := as("d", 0)
+		call := as("d", 11, 11)
 		call.Slot, call.Device, call.UserID = "8", "", "other"
 		if r := b.login(call); !r.Won || r.Seq != 0 {
 			t.Errorf("another user: %+v", r)
@@ -213,12 +184,12 @@ func TestLoginSlotsAreApart(t *testing.T) {
 		if r := b.login(call); !r.Won || r.Seq != 1 || r.Winner.Device != "" {
 			t.Errorf("the same slot: %+v", r)
 		}
-		want := holds("d", b.now.UnixMicro()+1, b.now.UnixMicro()+1)
+		want := holds("d", 11, 11)
 		want.Slot, want.Device = "8", ""
 		b.wantLog(0, loginEntry(1, want))
 		// Another program's value does not lock the user out.
 		b.client.HSet(t.Context(), b.keys.logins(shard, "u"), "8", "what is this")
-		if r := b.login(call); !r.Won || r.Seq != 0 || r.Winner.Generation != b.now.UnixMicro() {
+		if r := b.login(call); !r.Won || r.Seq != 0 || r.Winner.Generation != 11 {
 			t.Errorf("after an unreadable value: %+v", r)
 		}
 	})

@@ -2,7 +2,6 @@ package redispresence
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"pgregory.net/rapid"
@@ -10,11 +9,12 @@ import (
 	"github.com/parleyhq/parley/server/internal/presence"
 )
 
-// drawLogin returns the login of a new connection or of an earlier one of the slot. The generation
-// and the order are 0, or those of a past login, or provisional: by the clock of a node.
+// drawLogin returns the login of a new connection or of an earlier one of the slot, with the
+// generation and the order of a past login, or by the clock of a node.
 func (m *model) drawLogin(t *rapid.T, key slotKey) presence.Winner {
 	m.connections++
-	fresh := presence.Winner{Connection: fmt.Sprint("c", m.connections)}
+	now := m.now.UnixMicro() + rapid.SampledFrom([]int64{0, 5, -time.Minute.Microseconds()}).Draw(t, "off by")
+	fresh := presence.Winner{Connection: fmt.Sprint("c", m.connections), Generation: now, Order: now}
 	past := rapid.SampledFrom(append([]presence.Winner{fresh}, m.past[key]...)).Draw(t, "past")
 	w := presence.Winner{
 		Slot: key.slot, Connection: fresh.Connection, Node: rapid.SampledFrom(modelNodes).Draw(t, "node"),
@@ -22,30 +22,19 @@ func (m *model) drawLogin(t *rapid.T, key slotKey) presence.Winner {
 		Device:   rapid.SampledFrom([]string{"", "d-1"}).Draw(t, "device"),
 	}
 	has := m.logins[key]
-	now := m.now.UnixMicro()
-	provisional := now + rapid.SampledFrom([]int64{0, 5, -time.Minute.Microseconds()}).Draw(t, "off by")
-	switch kind := rapid.SampledFrom([]string{
-		"new", "reconnect", "again", "repeat", "repeat of a reconnect", "provisional", "provisional reconnect", "provisional again", "any",
-	}).Draw(t, "kind"); kind {
+	switch kind := rapid.SampledFrom([]string{"new", "reconnect", "again", "higher", "any"}).Draw(t, "kind"); kind {
 	case "new":
+		w.Generation, w.Order = now, now
 	case "reconnect":
-		w.Generation = past.Generation
+		w.Generation, w.Order = past.Generation, now
 	case "again": // after a flush, or with another presence id
 		w.Connection, w.Generation, w.Order = past.Connection, past.Generation, past.Order
-	case "repeat":
-		w.Connection = past.Connection
-	case "repeat of a reconnect":
-		w.Connection, w.Generation = past.Connection, past.Generation
-	case "provisional":
-		w.Generation, w.Order = provisional, provisional
-	case "provisional reconnect":
-		w.Generation, w.Order = past.Generation, provisional
-	case "provisional again":
-		w.Connection, w.Generation, w.Order = past.Connection, provisional, provisional
+	case "higher": // after a decision without a response
+		w.Connection, w.Generation, w.Order = past.Connection, now, now
 	case "any":
 		w.Connection = past.Connection
-		w.Generation = rapid.SampledFrom([]int64{0, 1, has.Generation, has.Generation + 1}).Draw(t, "generation")
-		w.Order = rapid.SampledFrom([]int64{0, 1, has.Order, has.Order + 1}).Draw(t, "order")
+		w.Generation = rapid.SampledFrom([]int64{1, max(has.Generation, 1), has.Generation + 1}).Draw(t, "generation")
+		w.Order = rapid.SampledFrom([]int64{1, max(has.Order, 1), has.Order + 1}).Draw(t, "order")
 	}
 	return w
 }
@@ -88,45 +77,18 @@ func (m *model) applyLogin(c presence.LoginCall) presence.LoginResult {
 	}
 	key := slotKey{c.UserID, c.Slot}
 	has, taken := m.logins[key]
-	if taken && has.Connection == c.Connection {
-		return m.keepLogin(c, has, want)
-	}
-	login := modelLogin{Winner: c.Winner}
-	repeat := slices.Contains(has.replaced, c.Connection)
-	if login.Generation == 0 {
-		login.Generation = max(has.Generation+1, m.now.UnixMicro())
-	}
-	if login.Order == 0 {
-		login.Order = max(has.Order+1, m.now.UnixMicro())
-	}
-	if repeat && (c.Generation == 0 || c.Order == 0) || taken && older(login.Generation, login.Order, has.Winner) {
-		want.Winner = has.Winner
+	mine := taken && has.Connection == c.Connection
+	login := c.Winner
+	switch lower := taken && older(login.Generation, login.Order, has); {
+	case lower && !mine:
+		want.Winner = has
 		return want
-	}
-	want.Won, want.Winner = true, login.Winner
-	if taken {
-		login.replaced = append([]string{has.Connection}, has.replaced...)
-		login.replaced = login.replaced[:min(2, len(login.replaced))]
-		want.Seq = m.append(presence.Entry{UserID: c.UserID, Login: &login.Winner})
+	case lower:
+		login.Generation, login.Order = has.Generation, has.Order
+	case taken && !mine:
+		want.Seq = m.append(presence.Entry{UserID: c.UserID, Login: &login})
 	}
 	m.logins[key] = login
-	return want
-}
-
-// keepLogin is presence_login for the connection that has the slot, which keeps it. The higher
-// generation and order count.
-func (m *model) keepLogin(c presence.LoginCall, has modelLogin, want presence.LoginResult) presence.LoginResult {
-	login := modelLogin{Winner: c.Winner, replaced: has.replaced}
-	if c.Generation == 0 {
-		login.Generation = has.Generation
-	}
-	if c.Order == 0 {
-		login.Order = has.Order
-	}
-	if older(login.Generation, login.Order, has.Winner) {
-		login.Generation, login.Order = has.Generation, has.Order
-	}
-	m.logins[slotKey{c.UserID, c.Slot}] = login
-	want.Won, want.Winner = true, login.Winner
+	want.Won, want.Winner = true, login
 	return want
 }

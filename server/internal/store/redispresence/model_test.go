@@ -31,14 +31,6 @@ type modelPart struct {
 // slotKey names a slot of a user.
 type slotKey struct{ user, slot string }
 
-// modelLogin is the login that has a slot, and the last two connections that were replaced, the
-// newest first.
-type modelLogin struct {
-	presence.Winner
-
-	replaced []string
-}
-
 // model is the store in Go. Its steps are made on Redis too, and must have the same results.
 type model struct {
 	*bundle
@@ -50,7 +42,7 @@ type model struct {
 	members  map[string]map[string]bool
 	fences   map[string]time.Time
 	restored map[string]bool
-	logins   map[slotKey]modelLogin
+	logins   map[slotKey]presence.Winner
 	// past are the newest logins of each slot that were made, as calls and as results. A flush does
 	// not end connections, so it keeps them.
 	past map[slotKey][]presence.Winner
@@ -81,7 +73,7 @@ func (m *model) clear() {
 	for _, n := range modelNodes {
 		m.members[n] = map[string]bool{}
 	}
-	m.fences, m.restored, m.logins = map[string]time.Time{}, map[string]bool{}, map[slotKey]modelLogin{}
+	m.fences, m.restored, m.logins = map[string]time.Time{}, map[string]bool{}, map[slotKey]presence.Winner{}
 	m.alive, m.dead = map[string]time.Time{}, map[string]time.Time{}
 }
 

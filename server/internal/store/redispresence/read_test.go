@@ -123,7 +123,7 @@ func TestHostileUserIDs(t *testing.T) {
 				t.Errorf("%q is %q", u, got)
 			}
 			for c := range 2 {
-				call := as(fmt.Sprint("c", c), 0)
+				call := as(fmt.Sprint("c", c), int64(10+c), 10)
 				call.UserID = u
 				if r := b.login(call); !r.Won || r.Seq != int64(c*(len(hostile)+i+1)) {
 					t.Errorf("login of %q: %+v", u, r)
@@ -159,7 +159,7 @@ func TestLimits(t *testing.T) {
 		return b.Set(ctx, []presence.SetCall{call})[0].Err
 	}
 	login := func(change func(*presence.LoginCall)) error {
-		call := as("c", 0)
+		call := as("c", 10, 10)
 		call.UserID, call.Slot, call.Node, call.Epoch, call.Platform = "u", "*", "n", "e", presence.Web
 		change(&call)
 		return b.Login(ctx, []presence.LoginCall{call})[0].Err

@@ -46,17 +46,15 @@
 //
 // A login is
 //
-//	<generation> <order> <connection> <node> <platform> <device> <replaced> <earlier>
+//	<generation> <order> <connection> <node> <platform> <device>
 //
-// where replaced is the connection that had the slot before, earlier the one before that, and each
-// may be empty. They let the repeat of a call whose reply was lost find that another login has won
-// the slot since.
+// where the device may be empty.
 //
 // # Expiry
 //
 // A part expires after Config.TTL unless it is written again, and then counts as offline in reads.
 // The next step that touches the user removes it and logs the change. The key of a user expires TTL
-// after the last write, the slots of a user 7 days after the last login. A dead node and its fences
+// after the last write, the slots of a user 7 days after their logins were last entered. A dead node and its fences
 // are kept for 1 h. The keys of a shard without users stay: meta and log.
 //
 // Each script reads the server's time once, and takes every key from KEYS.

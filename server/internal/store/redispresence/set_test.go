@@ -239,7 +239,7 @@ func TestRefusedStepsChangeNothing(t *testing.T) {
 	t.Parallel()
 	eachRedis(t, func(t *testing.T, b *bundle) {
 		b.put("n", "u", "8f")
-		b.login(as("c1", 0))
+		b.login(as("c1", 10, 10))
 		if err := b.Fence(t.Context(), shard, "dead"); err != nil {
 			t.Fatal(err)
 		}
@@ -284,7 +284,7 @@ func (b *bundle) wantRefused(want presence.Outcome, node, epoch string, notAfter
 		if sweep {
 			return
 		}
-		login := as("c2", 0)
+		login := as("c2", 11, 11)
 		login.Node, login.Epoch, login.NotAfter = node, epoch, notAfter
 		if r, want := b.login(login), (presence.LoginResult{Outcome: want, Now: b.now}); !same(r, want) {
 			b.tb.Errorf("login: %+v, want %+v", r, want)

@@ -29,7 +29,8 @@ const (
 	keepDead = time.Hour
 	// maxDead is the number of dead nodes that are kept, the newest ones.
 	maxDead = 4096
-	// loginTTL is how long the slots of a user are kept after the last login.
+	// loginTTL is how long the slots of a user are kept after a login of the user was last entered.
+	// Nodes enter those of their connections again and again.
 	loginTTL = 7 * 24 * time.Hour
 	// scanCount is how many users Members reads at a time. It may return a few more or fewer.
 	scanCount = 200

@@ -2,7 +2,7 @@
 --
 -- KEYS[1] meta         HASH of the shard
 -- KEYS[2] log          LIST
--- KEYS[3] logins       HASH slot -> "<generation> <order> <connection> <node> <platform> <device> <replaced> <earlier>"
+-- KEYS[3] logins       HASH slot -> "<generation> <order> <connection> <node> <platform> <device>"
 -- ARGV[1] node
 -- ARGV[2] not_after    ms since 1970; the step changes nothing later
 -- ARGV[3] ttl          ms until the slots of a user without logins are forgotten
@@ -10,54 +10,40 @@
 -- ARGV[5] epoch        the epoch that the shard must have
 -- ARGV[6] user
 -- ARGV[7] slot
--- ARGV[8] generation   0 for a new login
+-- ARGV[8] generation
 -- ARGV[9] connection
 -- ARGV[10] platform
 -- ARGV[11] device      may be empty
--- ARGV[12] order       0 for a new connection
+-- ARGV[12] order
 -- RETURNS OK, now ms, 1 if the connection has the slot or 0, the position of the entry that was logged,
 -- or 0, and of the connection that has the slot: generation, order, connection, node, platform, device.
 -- LATE, FENCED or EPOCH, now ms, if nothing was changed.
 --
--- The highest generation has the slot, and of one generation the connection with the highest order. A
--- new login gets the time in µs as its generation, or one more than the slot's if that is higher; a
--- new connection gets its order in the same way. An entry is logged if the connection of the slot
--- changes. The connection that has the slot never loses it to itself: it keeps what it has if it is
--- called with less.
+-- The highest generation has the slot, and of one generation the connection with the highest order. An
+-- entry is logged if the connection of the slot changes. The connection that has the slot never loses
+-- it to itself: it keeps what it has if it is called with less.
 --
--- Safe to repeat: the repeat of a new login or connection finds its connection in the slot, and keeps
--- its generation and order; or among the last two that were replaced, and loses.
+-- Safe to repeat: the repeat finds its connection in the slot, or a newer login.
 local meta, log, logins, node, not_after, ttl, length, expected, user, slot, generation, connection, platform, device, order = KEYS[1], KEYS[2], KEYS[3], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[8]), ARGV[9], ARGV[10], ARGV[11], tonumber(ARGV[12])
 
-local micros = now_us()
-local now = math.floor(micros / 1000)
+local now = now_ms()
 local refused, seq = admit(meta, now, not_after, node, false, expected)
 if refused then
   return {refused, now}
 end
 
-local has = {string.match(redis.call('HGET', logins, slot) or '', '^(%d+) (%d+) (%S+) (%S+) ([1-9]) (%S*) (%S*) (%S*)$')}
-local highest, last, holder, replaced, earlier = tonumber(has[1] or 0), tonumber(has[2] or 0), has[3], has[7] or '', has[8] or ''
+local has = {string.match(redis.call('HGET', logins, slot) or '', '^(%d+) (%d+) (%S+) (%S+) ([1-9]) (%S*)$')}
+local highest, last, holder = tonumber(has[1] or 0), tonumber(has[2] or 0), has[3]
 local mine = holder == connection
-local repeated = (generation == 0 or order == 0) and (connection == replaced or connection == earlier)
-if generation == 0 then
-  generation = mine and highest or math.max(highest + 1, micros)
-end
-if order == 0 then
-  order = mine and last or math.max(last + 1, micros)
-end
 local older = generation < highest or generation == highest and order < last
-if not mine and (repeated or older) then
+if older and not mine then
   return {'OK', now, 0, 0, highest, last, holder, has[4], tonumber(has[5]), has[6]}
 end
 if older then
   generation, order = highest, last
-elseif holder and not mine then
-  earlier = replaced
-  replaced = holder
 end
 local login = table.concat({text(generation), text(order), connection, node, platform, device}, ' ')
-redis.call('HSET', logins, slot, login .. ' ' .. replaced .. ' ' .. earlier)
+redis.call('HSET', logins, slot, login)
 redis.call('PEXPIRE', logins, ttl)
 local logged = 0
 if holder and not mine then
