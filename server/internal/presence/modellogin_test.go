@@ -5,9 +5,6 @@ import (
 	"time"
 )
 
-// modelSlotTTL is how long the slots of a user are kept after a login was last entered.
-const modelSlotTTL = 7 * 24 * time.Hour
-
 // modelLogins are the logins that have the slots of a user.
 type modelLogins struct {
 	slots map[string]Winner
@@ -64,7 +61,7 @@ func (m *modelStore) login(c *LoginCall, now time.Time) LoginResult {
 	case taken && !mine:
 		r.Seq = m.append(s, Entry{UserID: c.UserID, Login: &w}, now)
 	}
-	user.slots[c.Slot], user.until = w, now.Add(modelSlotTTL)
+	user.slots[c.Slot], user.until = w, now.Add(m.slotTTL)
 	r.Winner = w
 	return r
 }

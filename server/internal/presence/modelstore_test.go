@@ -46,6 +46,8 @@ type modelState struct {
 	late func(method string) time.Duration
 	// unsettled makes new epochs begin unsettled; otherwise they are settled at once.
 	unsettled bool
+	// slotTTL is how long the slots of a user are kept after a login was last entered.
+	slotTTL time.Duration
 }
 
 type modelShard struct {
@@ -76,7 +78,7 @@ var errModelDown = errors.New("the model store is down")
 var _ Store = (*modelStore)(nil)
 
 func newModelStore() *modelStore {
-	m := &modelStore{modelState: &modelState{keep: 1024, calls: map[string]int{}}}
+	m := &modelStore{modelState: &modelState{keep: 1024, calls: map[string]int{}, slotTTL: 7 * 24 * time.Hour}}
 	m.nodes = modelNodes{alive: map[string]time.Time{}, dead: map[string]time.Time{}}
 	return m
 }
