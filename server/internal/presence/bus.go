@@ -14,8 +14,6 @@ type Bus interface {
 	Beat(b NodeBeat)
 	// Dead sends that a node was declared dead.
 	Dead(node string)
-	// Connected reports whether messages reach the other nodes, as far as is known.
-	Connected() bool
 	// Listen calls the handler for the messages of all nodes until cancel is called. The handler
 	// must not block.
 	Listen(h BusHandler) (cancel func(), err error)

@@ -134,7 +134,6 @@ func (x *fleetNode) send(fn func(h BusHandler)) {
 func (x *fleetNode) Announce(a Announcement) { x.send(func(h BusHandler) { h.Announcement(a) }) }
 func (x *fleetNode) Heads(heads []ShardHead) { x.send(func(h BusHandler) { h.Heads(heads) }) }
 func (x *fleetNode) Dead(node string)        { x.send(func(h BusHandler) { h.Dead(node) }) }
-func (x *fleetNode) Connected() bool         { return true }
 func (x *fleetNode) Beat(b NodeBeat)         { x.send(func(h BusHandler) { h.Beat(b) }) }
 func (x *fleetNode) Listen(h BusHandler) (func(), error) {
 	x.fleet.mu.Lock()

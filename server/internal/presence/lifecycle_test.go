@@ -18,7 +18,6 @@ func (deafBus) Announce(Announcement) {}
 func (deafBus) Heads([]ShardHead)     {}
 func (deafBus) Beat(NodeBeat)         {}
 func (deafBus) Dead(string)           {}
-func (deafBus) Connected() bool       { return false }
 
 func (deafBus) Listen(BusHandler) (func(), error) { return func() {}, nil }
 

@@ -125,9 +125,9 @@ func (x *viewNode) Announce(a Announcement) {
 func (x *viewNode) Heads(heads []ShardHead) {
 	x.net.send(x.index, func(to *viewNode) { to.v.saw(heads) })
 }
-func (x *viewNode) Beat(NodeBeat)   {}
-func (x *viewNode) Dead(string)     {}
-func (x *viewNode) Connected() bool { return true }
+
+func (x *viewNode) Beat(NodeBeat) {}
+func (x *viewNode) Dead(string)   {}
 
 func (x *viewNode) Listen(BusHandler) (func(), error) { return func() {}, nil }
 

@@ -42,12 +42,12 @@ func (s State) Has(p Platform) bool { return s&(1<<p) != 0 }
 // Background reports whether the user is online on p with all devices in the background.
 func (s State) Background(p Platform) bool { return s&(1<<(backgroundShift+p)) != 0 }
 
-// Platforms returns the platforms without their background flags. Two states with the same
+// platforms returns the platforms without their background flags. Two states with the same
 // platforms differ at most in these.
-func (s State) Platforms() State { return s & (1<<backgroundShift - 1) }
+func (s State) platforms() State { return s & (1<<backgroundShift - 1) }
 
 // Len returns the number of platforms on which the user is online.
-func (s State) Len() int { return bits.OnesCount32(uint32(s.Platforms())) }
+func (s State) Len() int { return bits.OnesCount32(uint32(s.platforms())) }
 
 // With returns the state after one more device is online on p. A platform is in the background only
 // if all its devices are.
@@ -64,7 +64,7 @@ func (s State) With(p Platform, background bool) State {
 
 // withMissing returns the state with the platforms of other that s lacks, as they are in other.
 func (s State) withMissing(other State) State {
-	missing := other.Platforms() &^ s.Platforms()
+	missing := other.platforms() &^ s.platforms()
 	return s | other&(missing|missing<<backgroundShift)
 }
 

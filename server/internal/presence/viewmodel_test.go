@@ -216,7 +216,7 @@ func (m *viewRun) settle() (problems []string) {
 	}
 	for _, x := range m.net.nodes {
 		for _, userID := range users {
-			if stored, own := m.net.store.state(userID), x.parts[userID]; own != 0 && stored|own != stored && stored.Platforms()&own.Platforms() != own.Platforms() {
+			if stored, own := m.net.store.state(userID), x.parts[userID]; own != 0 && stored|own != stored && stored.platforms()&own.platforms() != own.platforms() {
 				problems = append(problems, fmt.Sprintf("the store lacks %v of %s: the test is wrong", own, userID))
 			}
 		}

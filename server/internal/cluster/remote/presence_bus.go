@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"math"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -48,8 +47,6 @@ type PresenceBus struct {
 	log      *slog.Logger
 	life     lifecycle.Base
 	wake     chan struct{}
-	// failed is set if the last message could not be sent.
-	failed atomic.Bool
 
 	mu sync.Mutex // guards the fields below
 	// sending is true between Start and Stop.
@@ -95,13 +92,14 @@ func (b *PresenceBus) setSending(sending bool) {
 
 // run sends messages until ctx ends, and then those that still wait.
 func (b *PresenceBus) run(ctx context.Context) {
+	failed := false // whether the last message could not be sent
 	for ended := false; ; {
 		for _, m := range b.take() {
 			err := m.send()
-			if err != nil && !b.failed.Load() {
+			if err != nil && !failed {
 				b.log.DebugContext(ctx, "broadcasting presence failed", "error", err)
 			}
-			b.failed.Store(err != nil)
+			failed = err != nil
 		}
 		if ended {
 			return
@@ -185,10 +183,6 @@ func (b *PresenceBus) Beat(beat presence.NodeBeat) {
 func (b *PresenceBus) Dead(node string) {
 	enqueuePresence(b, presenceDead, &clusterv1.PresenceDead{Node: node})
 }
-
-// Connected implements presence.Bus: it reports whether the last message could be sent. It is true
-// before the first one.
-func (b *PresenceBus) Connected() bool { return !b.failed.Load() }
 
 // Listen implements presence.Bus. It drops messages with values that this version does not know.
 func (b *PresenceBus) Listen(h presence.BusHandler) (cancel func(), err error) {

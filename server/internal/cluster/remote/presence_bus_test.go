@@ -160,23 +160,6 @@ func TestPresenceBusIsBounded(t *testing.T) {
 	})
 }
 
-func TestPresenceBusConnected(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		net := clustertest.NewNet()
-		link := net.Link()
-		bus, _ := busOf(t, cluster.NewEndpoint(clustertest.Peers{Node: nodeA, Nodes: []string{nodeA}}, link, nil))
-		for i, cut := range []bool{false, true, false} {
-			link.SetCut(cut)
-			bus.Beat(presence.NodeBeat{Node: "n.1"})
-			synctest.Wait()
-			if bus.Connected() == cut {
-				t.Errorf("%d: connected %v, cut %v", i, bus.Connected(), cut)
-			}
-		}
-	})
-}
-
 // deafTransport fails to listen to one topic.
 type deafTransport struct {
 	cluster.Transport
