@@ -13,7 +13,7 @@ import (
 const (
 	// killBound is the time in which all users of a killed node must be offline everywhere.
 	killBound = 7 * time.Second
-	// killLimit is the time after which the measurement gives up.
+	// killLimit bounds the wait until all users are offline. A measurement that reaches it has failed.
 	killLimit = time.Minute
 	// killAfter is how long watchers are read after the last user was shown offline, to find states
 	// that come twice.

@@ -52,12 +52,7 @@ func TestDisconnectIsOfflineAtOnce(t *testing.T) {
 		w := f.nodes[1].watch("ada")
 		d := f.nodes[0].connect("ada", Web, nil)
 		f.wait(w.is("ada", onWeb))
-		if err := f.nodes[0].hub.Disconnect(t.Context(), d.s.ID(), "ada"); err != nil {
-			t.Fatal(err)
-		}
-		if took := f.wait(w.is("ada", offline)); took > 50*time.Millisecond {
-			t.Errorf("offline after %v", took)
-		}
+		d.disconnects(w)
 		if end := d.end(); end == nil || end.Msg != "disconnected" {
 			t.Errorf("the stream ends with %v", end)
 		}
@@ -80,13 +75,20 @@ func TestDisconnectAfterLoss(t *testing.T) {
 		}
 		time.Sleep(100 * time.Millisecond)
 		w.saw(t, "ada", offline, onWeb) // the stream is not bob's
-		if err := f.nodes[0].hub.Disconnect(t.Context(), d.s.ID(), "ada"); err != nil {
-			t.Fatal(err)
-		}
-		if took := f.wait(w.is("ada", offline)); took > 50*time.Millisecond {
-			t.Errorf("offline after %v", took)
-		}
+		d.disconnects(w)
 	})
+}
+
+// disconnects disconnects the device of ada, whom w sees go offline at once.
+func (d *device) disconnects(w *fleetWatcher) {
+	f := d.x.fleet
+	f.t.Helper()
+	if err := d.x.hub.Disconnect(f.t.Context(), d.s.ID(), "ada"); err != nil {
+		f.t.Fatal(err)
+	}
+	if took := f.wait(w.is("ada", offline)); took > 50*time.Millisecond {
+		f.t.Errorf("offline after %v", took)
+	}
 }
 
 // TestDisconnectAfterReturn loses a device's connection and disconnects it when it has returned.
@@ -102,12 +104,7 @@ func TestDisconnectAfterReturn(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		d = f.nodes[0].connect("ada", Web, d.login)
 		time.Sleep(100 * time.Millisecond)
-		if err := f.nodes[0].hub.Disconnect(t.Context(), d.s.ID(), "ada"); err != nil {
-			t.Fatal(err)
-		}
-		if took := f.wait(w.is("ada", offline)); took > 50*time.Millisecond {
-			t.Errorf("offline after %v", took)
-		}
+		d.disconnects(w)
 	})
 }
 
