@@ -43,8 +43,8 @@ type channelWatch struct {
 
 	// edit is held while members are added or removed. It is locked before a shard's mu.
 	edit sync.Mutex
-	// closed is set when nobody has the channel any more. loaded is when the members were last read.
-	// edit guards both.
+	// closed is set when nobody has the channel any more, or once its streams lose it: the members
+	// are not read again. loaded is when they were last read. edit guards the three.
 	closed bool
 	loaded time.Time
 	load   loadState
@@ -62,6 +62,8 @@ type channelWatch struct {
 	delivered time.Time
 	shards    shardSet
 	streams   map[*Stream]struct{}
+	// unwatchable is why no stream can watch the channel any more; nil while streams can.
+	unwatchable *fault.Error
 }
 
 // loadState is whether the members of a channel are being read.
@@ -123,12 +125,12 @@ func (v *view) watchChannel(ctx context.Context, s *Stream, ch ChannelRef) (*Cha
 		v.leave(c)
 		return nil, err
 	}
-	state, attached := c.attach(s, ch.Exempt)
+	state, attached, err := c.attach(s, ch.Exempt)
 	if !attached {
-		v.leave(c) // the stream has a reference already
+		v.leave(c) // the stream has a reference already, or gets none
 	}
 	v.enlist(s)
-	return state, nil
+	return state, err
 }
 
 // channelRefusal returns why a stream may not watch a channel; nil if it may. The caller holds
@@ -141,11 +143,16 @@ func (v *view) channelRefusal(s *Stream, channelID string) error {
 	defer s.mu.Unlock()
 	_, lost := s.lost[channelID]
 	if limit := v.cfg.MaxChannels; s.channels[channelID] == nil && !lost && len(s.channels)+len(s.lost) >= limit {
-		f := fault.OverLimit(int64(limit), "a stream may watch at most %d channels")
-		f.Field = "channel_id"
-		return f
+		return tooManyChannels(limit, "channel_id")
 	}
 	return nil
+}
+
+// tooManyChannels returns the fault of a field that would make a stream watch too many channels.
+func tooManyChannels(limit int, field string) *fault.Error {
+	f := fault.OverLimit(int64(limit), "a stream may watch at most %d channels")
+	f.Field = field
+	return f
 }
 
 // unwatchChannel makes a stream not watch a channel. It does nothing if the stream does not.
@@ -156,7 +163,7 @@ func (v *view) unwatchChannel(s *Stream, channelID string) {
 	sub := s.channels[channelID]
 	s.mu.Unlock()
 	if sub != nil {
-		v.detach(s, sub.watch, false)
+		v.detach(s, sub.watch, "")
 		v.enlist(s)
 	}
 }
@@ -216,10 +223,14 @@ func (c *channelWatch) close() {
 }
 
 // attach adds a stream and returns the current state; nil if the stream waits for it. attached is
-// false if the stream was added before.
-func (c *channelWatch) attach(s *Stream, exempt bool) (state *ChannelState, attached bool) {
+// false if the stream was added before, and if attach fails because the channel can no longer be
+// watched.
+func (c *channelWatch) attach(s *Stream, exempt bool) (state *ChannelState, attached bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.unwatchable != nil {
+		return nil, false, c.unwatchable
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.channels[c.id] == nil {
@@ -234,7 +245,7 @@ func (c *channelWatch) attach(s *Stream, exempt bool) (state *ChannelState, atta
 		sub.online, sub.members, sub.waits = c.online, len(c.members), c.unknown > 0
 	}
 	if sub.waits {
-		return nil, attached
+		return nil, attached, nil
 	}
 	state = &ChannelState{
 		ChannelID: c.id, Online: c.online, Members: len(c.members), Complete: !c.counted,
@@ -243,22 +254,22 @@ func (c *channelWatch) attach(s *Stream, exempt bool) (state *ChannelState, atta
 	if !c.counted {
 		state.Users = c.onlineMembers()
 	}
-	return state, attached
+	return state, attached, nil
 }
 
-// detach removes a stream, which watches the channel. If lost is set and the stream is live, it
-// sends a last state. The caller holds s.edit.
-func (v *view) detach(s *Stream, c *channelWatch, lost bool) {
+// detach removes a stream, which watches the channel. If lost is not empty and the stream is live,
+// it sends a last state with this reason. The caller holds s.edit.
+func (v *view) detach(s *Stream, c *channelWatch, lost fault.Reason) {
 	c.mu.Lock()
 	delete(c.streams, s)
 	s.mu.Lock()
 	delete(s.channels, c.id)
 	delete(s.changed, c.id)
-	if lost && !s.core.Ended() {
+	if lost != "" && !s.core.Ended() {
 		if s.lost == nil {
-			s.lost = map[string]int64{}
+			s.lost = map[string]lostChannel{}
 		}
-		s.lost[c.id] = v.channelRevision.Add(1)
+		s.lost[c.id] = lostChannel{v.channelRevision.Add(1), lost}
 		s.core.Wake()
 	}
 	s.mu.Unlock()
