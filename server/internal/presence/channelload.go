@@ -14,7 +14,8 @@ import (
 // loadMembers reads the members of a channel, and applies what has changed.
 func (v *view) loadMembers(ctx context.Context, due []*channelWatch) {
 	c := due[0]
-	if !c.beginLoad() {
+	ctx, ok := c.beginLoad(ctx)
+	if !ok {
 		return
 	}
 	began := time.Now()
@@ -24,9 +25,13 @@ func (v *view) loadMembers(ctx context.Context, due []*channelWatch) {
 	}
 	first := true
 	select {
-	case <-c.ready:
+	case <-c.read:
 		first = false
 	default:
+		if err != nil {
+			c.fail(err)
+		}
+		close(c.read)
 	}
 	switch {
 	case err == nil:
@@ -35,9 +40,7 @@ func (v *view) loadMembers(ctx context.Context, due []*channelWatch) {
 			until = c.began.Add(watchTime)
 		}
 		c.readStates(ctx, until)
-	case first:
-		c.fail(err)
-	case c.abandon(err):
+	case first, ctx.Err() != nil, c.abandon(err):
 	default:
 		v.reportError(fmt.Errorf("read the members of a watched channel: %w", err), slog.String("channel_id", c.id))
 	}
@@ -47,7 +50,8 @@ func (v *view) loadMembers(ctx context.Context, due []*channelWatch) {
 	c.edit.Lock()
 	defer c.edit.Unlock()
 	again := c.load == loadOutdated
-	c.load = loadIdle
+	c.cancel()
+	c.load, c.cancel = loadIdle, nil
 	switch {
 	case again && (err == nil || !first):
 		c.request(began.Add(memberInterval))
@@ -58,17 +62,22 @@ func (v *view) loadMembers(ctx context.Context, due []*channelWatch) {
 	}
 }
 
-// beginLoad reports whether the members may be read now. While another goroutine reads them, it
-// makes that one request another read instead: an older list must not replace a newer one.
-func (c *channelWatch) beginLoad() bool {
+// beginLoad reports whether the members may be read now, with the context that it returns. It ends
+// when nobody watches the channel any more. While another goroutine reads them, beginLoad makes
+// that one request another read instead: an older list must not replace a newer one.
+func (c *channelWatch) beginLoad(parent context.Context) (ctx context.Context, ok bool) {
 	c.edit.Lock()
 	defer c.edit.Unlock()
-	if c.load != loadIdle {
+	switch {
+	case c.closed:
+		return nil, false
+	case c.load != loadIdle:
 		c.load = loadOutdated
-		return false
+		return nil, false
 	}
 	c.load = loadRunning
-	return true
+	ctx, c.cancel = context.WithCancel(parent)
+	return ctx, true
 }
 
 // readMembers reads all members of a channel. It fails with LIMIT_EXCEEDED after the first page if

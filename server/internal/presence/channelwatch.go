@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/parleyhq/parley/server/internal/fault"
-	"github.com/parleyhq/parley/server/internal/stream"
 )
 
 // The limits of watched channels. A stream watches up to Config.MaxChannels of them.
@@ -37,17 +36,20 @@ type channelWatch struct {
 	refs int
 	// began is when a stream first asked for the channel.
 	began time.Time
-	// ready is closed once the members were read for the first time. err is the error of that read.
-	ready chan struct{}
-	err   error
+	// read is closed once the members were read for the first time, and ready once their states were
+	// too, or a second after began. err is the error of that read.
+	read, ready chan struct{}
+	err         error
 
 	// edit is held while members are added or removed. It is locked before a shard's mu.
 	edit sync.Mutex
 	// closed is set when nobody has the channel any more, or once its streams lose it: the members
-	// are not read again. loaded is when they were last read. edit guards the three.
+	// are not read again. loaded is when they were last read. cancel cancels a read that is running.
+	// edit guards the four.
 	closed bool
 	loaded time.Time
 	load   loadState
+	cancel context.CancelFunc
 
 	// mu guards the fields below. It is locked after a shard's mu, and before Stream.mu.
 	mu      sync.Mutex
@@ -100,28 +102,13 @@ func (v *view) watchChannel(ctx context.Context, s *Stream, ch ChannelRef) (*Cha
 	if v.cfg.Members == nil {
 		return nil, fault.New(fault.Unimplemented, fault.UnimplementedCall, "this server cannot watch channels")
 	}
-	s.edit.Lock()
-	err := v.channelRefusal(s, ch.ID)
-	s.edit.Unlock()
+	c, err := v.loaded(ctx, s, ch.ID)
 	if err != nil {
-		return nil, err
-	}
-	c := v.join(ch.ID)
-	select {
-	case <-c.ready:
-		err = c.err
-	case <-ctx.Done():
-		err = ctx.Err()
-	case <-v.ctx.Done():
-		err = stream.ShuttingDown()
-	}
-	if err != nil {
-		v.leave(c)
 		return nil, err
 	}
 	s.edit.Lock()
 	defer s.edit.Unlock()
-	if err := v.channelRefusal(s, ch.ID); err != nil {
+	if err := v.channelRefusalLocked(s, ch.ID); err != nil {
 		v.leave(c)
 		return nil, err
 	}
@@ -133,9 +120,15 @@ func (v *view) watchChannel(ctx context.Context, s *Stream, ch ChannelRef) (*Cha
 	return state, err
 }
 
-// channelRefusal returns why a stream may not watch a channel; nil if it may. The caller holds
-// s.edit.
+// channelRefusal returns why a stream may not watch a channel; nil if it may.
 func (v *view) channelRefusal(s *Stream, channelID string) error {
+	s.edit.Lock()
+	defer s.edit.Unlock()
+	return v.channelRefusalLocked(s, channelID)
+}
+
+// channelRefusalLocked is channelRefusal for a caller that holds s.edit.
+func (v *view) channelRefusalLocked(s *Stream, channelID string) error {
 	if err := s.refusal(); err != nil {
 		return err
 	}
@@ -168,24 +161,6 @@ func (v *view) unwatchChannel(s *Stream, channelID string) {
 	}
 }
 
-// join returns the watch of a channel, with one more reference. It requests the members of a
-// channel that nobody watches yet.
-func (v *view) join(channelID string) *channelWatch {
-	v.channelMu.Lock()
-	defer v.channelMu.Unlock()
-	c := v.channels[channelID]
-	if c == nil {
-		c = &channelWatch{
-			v: v, id: channelID, began: time.Now(), ready: make(chan struct{}), members: map[string]memberState{}, streams: map[*Stream]struct{}{},
-		}
-		v.channels[channelID] = c
-		v.stats.channels.Add(1)
-		v.memberLoads.set(c, time.Now())
-	}
-	c.refs++
-	return c
-}
-
 // leave releases a reference. The last one ends the watch.
 func (v *view) leave(c *channelWatch) {
 	v.channelMu.Lock()
@@ -208,6 +183,9 @@ func (c *channelWatch) close() {
 	c.edit.Lock()
 	defer c.edit.Unlock()
 	c.closed = true
+	if c.cancel != nil {
+		c.cancel()
+	}
 	c.mu.Lock()
 	members := make([]string, 0, len(c.members))
 	for userID := range c.members {
