@@ -36,6 +36,7 @@ func TestUnwatchedChannelIsNotRead(t *testing.T) {
 			t.Errorf("the next watch: %v after %v", err, time.Since(began))
 		}
 		time.Sleep(time.Minute / 2)
+		synctest.Wait()
 		if x.members.reads > 6 {
 			t.Errorf("%d reads", x.members.reads)
 		}

@@ -54,7 +54,7 @@ func (v *view) loadMembers(ctx context.Context, due []*channelWatch) {
 	c.load, c.cancel = loadIdle, nil
 	switch {
 	case again && (err == nil || !first):
-		c.request(began.Add(memberInterval))
+		c.requestAfter(began)
 	case err == nil:
 		c.request(began.Add(memberLife))
 	case !first:
@@ -153,6 +153,9 @@ func (c *channelWatch) apply(members map[string]struct{}, began time.Time) error
 	defer c.mu.Unlock()
 	complete := c.counted && !counted
 	c.counted = counted
+	if complete {
+		c.listed = time.Now()
+	}
 	for s := range c.streams {
 		if complete {
 			s.deliverComplete(c)

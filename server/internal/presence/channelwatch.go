@@ -25,6 +25,10 @@ const (
 	memberInterval = time.Second
 	memberLife     = time.Minute
 	memberRetry    = 5 * time.Second
+	// listInterval is the minimum time from the moment when a counted channel is listed again, which
+	// costs each stream a copy of all members that are online, to the next read of its members. It
+	// bounds the copies of a channel whose number of members varies around Config.ChannelMembers.
+	listInterval = 10 * time.Second
 )
 
 // channelWatch is a channel that streams of this node watch. Its members are in the table like
@@ -44,12 +48,12 @@ type channelWatch struct {
 	// edit is held while members are added or removed. It is locked before a shard's mu.
 	edit sync.Mutex
 	// closed is set when nobody has the channel any more, or once its streams lose it: the members
-	// are not read again. loaded is when they were last read. cancel cancels a read that is running.
-	// edit guards the four.
-	closed bool
-	loaded time.Time
-	load   loadState
-	cancel context.CancelFunc
+	// are not read again. loaded is when they were last read, and listed when a counted channel was
+	// last listed again. cancel cancels a read that is running. edit guards the five.
+	closed         bool
+	loaded, listed time.Time
+	load           loadState
+	cancel         context.CancelFunc
 
 	// mu guards the fields below. It is locked after a shard's mu, and before Stream.mu.
 	mu      sync.Mutex
@@ -378,7 +382,8 @@ func (c *channelWatch) removeMember(userID string) {
 }
 
 // membersChanged makes the view read the members of a channel again, if a stream watches it.
-// Changes within a second cause one read.
+// Changes within memberInterval cause one read, and so do changes within listInterval after the
+// channel was listed again.
 func (v *view) membersChanged(channelID string) {
 	v.channelMu.Lock()
 	c := v.channels[channelID]
@@ -388,7 +393,17 @@ func (v *view) membersChanged(channelID string) {
 	}
 	c.edit.Lock()
 	defer c.edit.Unlock()
-	c.request(c.loaded.Add(memberInterval))
+	c.requestAfter(c.loaded)
+}
+
+// requestAfter makes the members be read soon after a read that began at the time began. The caller
+// holds c.edit.
+func (c *channelWatch) requestAfter(began time.Time) {
+	at, listed := began.Add(memberInterval), c.listed.Add(listInterval)
+	if listed.After(at) {
+		at = listed
+	}
+	c.request(at)
 }
 
 // request makes the members be read at the time at. The caller holds c.edit.

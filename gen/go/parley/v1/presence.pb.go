@@ -146,7 +146,9 @@ type ChannelPresence struct {
 	ChannelId string                 `protobuf:"bytes,1,opt,name=channel_id,json=channelId,proto3" json:"channel_id,omitempty"`
 	// The number of members that are online.
 	OnlineCount int32 `protobuf:"varint,2,opt,name=online_count,json=onlineCount,proto3" json:"online_count,omitempty"`
-	// The number of members. Above 1,000, `online` and `changed` are empty.
+	// The number of members. Above 1,000, `online` and `changed` are empty. After a channel returns
+	// to 1,000 members or fewer and its list is sent again, the next change of its members may be
+	// shown up to 10 s late.
 	MemberCount int32 `protobuf:"varint,3,opt,name=member_count,json=memberCount,proto3" json:"member_count,omitempty"`
 	// Whether `online` is the complete list. It is set in the first state of a channel on a stream,
 	// and in any later one that replaces what the client has, up to 1,000 members.

@@ -90,7 +90,9 @@ export declare type ChannelPresence = Message<"parley.v1.ChannelPresence"> & {
   onlineCount: number;
 
   /**
-   * The number of members. Above 1,000, `online` and `changed` are empty.
+   * The number of members. Above 1,000, `online` and `changed` are empty. After a channel returns
+   * to 1,000 members or fewer and its list is sent again, the next change of its members may be
+   * shown up to 10 s late.
    *
    * @generated from field: int32 member_count = 3;
    */
