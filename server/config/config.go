@@ -171,7 +171,7 @@ type HTTP struct {
 // numbers of streams.
 type Limits struct {
 	// RequestsPerSecond and RequestBurst limit the calls of one subject. Each message of a batch
-	// counts as a call.
+	// counts as a call, and each user of a call that Presence.Watch restricts.
 	RequestsPerSecond float64 `yaml:"requests_per_second"`
 	RequestBurst      int     `yaml:"request_burst"`
 	// StreamsPerSubject and Streams limit the live Subscribe streams of one subject and of the

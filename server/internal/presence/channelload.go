@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
@@ -13,7 +14,8 @@ import (
 // loadMembers reads the members of a channel, and applies what has changed.
 func (v *view) loadMembers(ctx context.Context, due []*channelWatch) {
 	c := due[0]
-	if !c.beginLoad() {
+	ctx, ok := c.beginLoad(ctx)
+	if !ok {
 		return
 	}
 	began := time.Now()
@@ -23,9 +25,13 @@ func (v *view) loadMembers(ctx context.Context, due []*channelWatch) {
 	}
 	first := true
 	select {
-	case <-c.ready:
+	case <-c.read:
 		first = false
 	default:
+		if err != nil {
+			c.fail(err)
+		}
+		close(c.read)
 	}
 	switch {
 	case err == nil:
@@ -34,8 +40,7 @@ func (v *view) loadMembers(ctx context.Context, due []*channelWatch) {
 			until = c.began.Add(watchTime)
 		}
 		c.readStates(ctx, until)
-	case first:
-		c.fail(err)
+	case first, ctx.Err() != nil, c.abandon(err):
 	default:
 		v.reportError(fmt.Errorf("read the members of a watched channel: %w", err), slog.String("channel_id", c.id))
 	}
@@ -45,10 +50,11 @@ func (v *view) loadMembers(ctx context.Context, due []*channelWatch) {
 	c.edit.Lock()
 	defer c.edit.Unlock()
 	again := c.load == loadOutdated
-	c.load = loadIdle
+	c.cancel()
+	c.load, c.cancel = loadIdle, nil
 	switch {
 	case again && (err == nil || !first):
-		c.request(began.Add(memberInterval))
+		c.requestAfter(began)
 	case err == nil:
 		c.request(began.Add(memberLife))
 	case !first:
@@ -56,17 +62,22 @@ func (v *view) loadMembers(ctx context.Context, due []*channelWatch) {
 	}
 }
 
-// beginLoad reports whether the members may be read now. While another goroutine reads them, it
-// makes that one request another read instead: an older list must not replace a newer one.
-func (c *channelWatch) beginLoad() bool {
+// beginLoad reports whether the members may be read now, with the context that it returns. It ends
+// when nobody watches the channel any more. While another goroutine reads them, beginLoad makes
+// that one request another read instead: an older list must not replace a newer one.
+func (c *channelWatch) beginLoad(parent context.Context) (ctx context.Context, ok bool) {
 	c.edit.Lock()
 	defer c.edit.Unlock()
-	if c.load != loadIdle {
+	switch {
+	case c.closed:
+		return nil, false
+	case c.load != loadIdle:
 		c.load = loadOutdated
-		return false
+		return nil, false
 	}
 	c.load = loadRunning
-	return true
+	ctx, c.cancel = context.WithCancel(parent)
+	return ctx, true
 }
 
 // readMembers reads all members of a channel. It fails with LIMIT_EXCEEDED after the first page if
@@ -118,7 +129,7 @@ func (c *channelWatch) apply(members map[string]struct{}, began time.Time) error
 		}
 	}
 	c.mu.Unlock()
-	if err := c.v.reserveMembers(added); err != nil {
+	if err := c.v.reserveMembers(added - len(left)); err != nil {
 		return err
 	}
 	counted := len(members) > c.v.cfg.ChannelMembers
@@ -130,7 +141,6 @@ func (c *channelWatch) apply(members map[string]struct{}, began time.Time) error
 	for _, userID := range left {
 		c.removeMember(userID)
 	}
-	c.v.releaseMembers(len(left))
 	for userID := range members {
 		c.mu.Lock()
 		_, ok := c.members[userID]
@@ -143,6 +153,9 @@ func (c *channelWatch) apply(members map[string]struct{}, began time.Time) error
 	defer c.mu.Unlock()
 	complete := c.counted && !counted
 	c.counted = counted
+	if complete {
+		c.listed = time.Now()
+	}
 	for s := range c.streams {
 		if complete {
 			s.deliverComplete(c)
@@ -192,11 +205,55 @@ func (c *channelWatch) fail(err error) {
 	}
 }
 
-// reserveMembers counts members of a channel. It fails with NODE_FULL if there are too many.
+// abandon ends a channel that can no longer be watched because it, or the node, has too many
+// members: every stream that watches it sends a last state with the reason of err. It returns
+// false, and does nothing, for another error, after which the members are read again.
+func (c *channelWatch) abandon(err error) bool {
+	f, ok := fault.As(err)
+	if !ok || f.Reason != fault.LimitExceeded && f.Reason != fault.NodeFull {
+		return false
+	}
+	c.edit.Lock()
+	c.closed = true
+	c.edit.Unlock()
+	c.mu.Lock()
+	c.unwatchable = f
+	streams := slices.Collect(maps.Keys(c.streams))
+	c.mu.Unlock()
+	// The next who watches it reads the members again.
+	c.v.channelMu.Lock()
+	if c.v.channels[c.id] == c {
+		delete(c.v.channels, c.id)
+	}
+	c.v.channelMu.Unlock()
+	for _, s := range streams {
+		c.v.loseChannel(s, c, f.Reason)
+	}
+	return true
+}
+
+// loseChannel makes a stream stop watching c, with a last state. It does nothing if the stream does
+// not watch c any more.
+func (v *view) loseChannel(s *Stream, c *channelWatch, reason fault.Reason) {
+	s.edit.Lock()
+	defer s.edit.Unlock()
+	s.mu.Lock()
+	sub := s.channels[c.id]
+	s.mu.Unlock()
+	if sub == nil || sub.watch != c {
+		return
+	}
+	v.detach(s, c, reason)
+	v.enlist(s)
+	v.stats.expelled.Add(1)
+}
+
+// reserveMembers adds n, which may be negative, to the number of members of all channels. It fails
+// with NODE_FULL if there are too many.
 func (v *view) reserveMembers(n int) error {
 	v.channelMu.Lock()
 	defer v.channelMu.Unlock()
-	if v.members+n > maxAllMembers {
+	if n > 0 && v.members+n > maxAllMembers {
 		return fault.Full(maxAllMembers, "the watched channels of this node may have at most %d members")
 	}
 	v.members += n

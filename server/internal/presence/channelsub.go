@@ -1,5 +1,7 @@
 package presence
 
+import "github.com/parleyhq/parley/server/internal/fault"
+
 // channelSub is a stream's watch of a channel. Stream.mu guards it.
 type channelSub struct {
 	watch *channelWatch
@@ -24,6 +26,12 @@ type pendingChannel struct {
 type pendingMember struct {
 	UserState
 	before State
+}
+
+// lostChannel is the last state of a channel that a stream has lost.
+type lostChannel struct {
+	revision int64
+	reason   fault.Reason // as ChannelState.Lost
 }
 
 // pend returns what has changed in a channel, with the current numbers; nil if the stream does not
@@ -132,8 +140,8 @@ func (s *Stream) deliverComplete(c *channelWatch) {
 // takeChannels moves the changes of channels to u, up to its limits. The caller holds s.mu.
 func (s *Stream) takeChannels(u *Update) {
 	room := maxUpdateStates
-	for channelID, revision := range s.lost {
-		u.Channels = append(u.Channels, ChannelState{ChannelID: channelID, Lost: true, Revision: revision})
+	for channelID, last := range s.lost {
+		u.Channels = append(u.Channels, ChannelState{ChannelID: channelID, Lost: last.reason, Revision: last.revision})
 	}
 	s.lost = nil
 	for channelID := range s.changed {

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/parleyhq/parley/server/internal/fault"
-	"github.com/parleyhq/parley/server/internal/stream"
 )
 
 // The limits of watched channels. A stream watches up to Config.MaxChannels of them.
@@ -26,6 +25,10 @@ const (
 	memberInterval = time.Second
 	memberLife     = time.Minute
 	memberRetry    = 5 * time.Second
+	// listInterval is the minimum time from the moment when a counted channel is listed again, which
+	// costs each stream a copy of all members that are online, to the next read of its members. It
+	// bounds the copies of a channel whose number of members varies around Config.ChannelMembers.
+	listInterval = 10 * time.Second
 )
 
 // channelWatch is a channel that streams of this node watch. Its members are in the table like
@@ -37,17 +40,20 @@ type channelWatch struct {
 	refs int
 	// began is when a stream first asked for the channel.
 	began time.Time
-	// ready is closed once the members were read for the first time. err is the error of that read.
-	ready chan struct{}
-	err   error
+	// read is closed once the members were read for the first time, and ready once their states were
+	// too, or a second after began. err is the error of that read.
+	read, ready chan struct{}
+	err         error
 
 	// edit is held while members are added or removed. It is locked before a shard's mu.
 	edit sync.Mutex
-	// closed is set when nobody has the channel any more. loaded is when the members were last read.
-	// edit guards both.
-	closed bool
-	loaded time.Time
-	load   loadState
+	// closed is set when nobody has the channel any more, or once its streams lose it: the members
+	// are not read again. loaded is when they were last read, and listed when a counted channel was
+	// last listed again. cancel cancels a read that is running. edit guards the five.
+	closed         bool
+	loaded, listed time.Time
+	load           loadState
+	cancel         context.CancelFunc
 
 	// mu guards the fields below. It is locked after a shard's mu, and before Stream.mu.
 	mu      sync.Mutex
@@ -62,6 +68,8 @@ type channelWatch struct {
 	delivered time.Time
 	shards    shardSet
 	streams   map[*Stream]struct{}
+	// unwatchable is why no stream can watch the channel any more; nil while streams can.
+	unwatchable *fault.Error
 }
 
 // loadState is whether the members of a channel are being read.
@@ -98,42 +106,33 @@ func (v *view) watchChannel(ctx context.Context, s *Stream, ch ChannelRef) (*Cha
 	if v.cfg.Members == nil {
 		return nil, fault.New(fault.Unimplemented, fault.UnimplementedCall, "this server cannot watch channels")
 	}
-	s.edit.Lock()
-	err := v.channelRefusal(s, ch.ID)
-	s.edit.Unlock()
+	c, err := v.loaded(ctx, s, ch.ID)
 	if err != nil {
-		return nil, err
-	}
-	c := v.join(ch.ID)
-	select {
-	case <-c.ready:
-		err = c.err
-	case <-ctx.Done():
-		err = ctx.Err()
-	case <-v.ctx.Done():
-		err = stream.ShuttingDown()
-	}
-	if err != nil {
-		v.leave(c)
 		return nil, err
 	}
 	s.edit.Lock()
 	defer s.edit.Unlock()
-	if err := v.channelRefusal(s, ch.ID); err != nil {
+	if err := v.channelRefusalLocked(s, ch.ID); err != nil {
 		v.leave(c)
 		return nil, err
 	}
-	state, attached := c.attach(s, ch.Exempt)
+	state, attached, err := c.attach(s, ch.Exempt)
 	if !attached {
-		v.leave(c) // the stream has a reference already
+		v.leave(c) // the stream has a reference already, or gets none
 	}
 	v.enlist(s)
-	return state, nil
+	return state, err
 }
 
-// channelRefusal returns why a stream may not watch a channel; nil if it may. The caller holds
-// s.edit.
+// channelRefusal returns why a stream may not watch a channel; nil if it may.
 func (v *view) channelRefusal(s *Stream, channelID string) error {
+	s.edit.Lock()
+	defer s.edit.Unlock()
+	return v.channelRefusalLocked(s, channelID)
+}
+
+// channelRefusalLocked is channelRefusal for a caller that holds s.edit.
+func (v *view) channelRefusalLocked(s *Stream, channelID string) error {
 	if err := s.refusal(); err != nil {
 		return err
 	}
@@ -141,11 +140,16 @@ func (v *view) channelRefusal(s *Stream, channelID string) error {
 	defer s.mu.Unlock()
 	_, lost := s.lost[channelID]
 	if limit := v.cfg.MaxChannels; s.channels[channelID] == nil && !lost && len(s.channels)+len(s.lost) >= limit {
-		f := fault.OverLimit(int64(limit), "a stream may watch at most %d channels")
-		f.Field = "channel_id"
-		return f
+		return tooManyChannels(limit, "channel_id")
 	}
 	return nil
+}
+
+// tooManyChannels returns the fault of a field that would make a stream watch too many channels.
+func tooManyChannels(limit int, field string) *fault.Error {
+	f := fault.OverLimit(int64(limit), "a stream may watch at most %d channels")
+	f.Field = field
+	return f
 }
 
 // unwatchChannel makes a stream not watch a channel. It does nothing if the stream does not.
@@ -156,27 +160,9 @@ func (v *view) unwatchChannel(s *Stream, channelID string) {
 	sub := s.channels[channelID]
 	s.mu.Unlock()
 	if sub != nil {
-		v.detach(s, sub.watch, false)
+		v.detach(s, sub.watch, "")
 		v.enlist(s)
 	}
-}
-
-// join returns the watch of a channel, with one more reference. It requests the members of a
-// channel that nobody watches yet.
-func (v *view) join(channelID string) *channelWatch {
-	v.channelMu.Lock()
-	defer v.channelMu.Unlock()
-	c := v.channels[channelID]
-	if c == nil {
-		c = &channelWatch{
-			v: v, id: channelID, began: time.Now(), ready: make(chan struct{}), members: map[string]memberState{}, streams: map[*Stream]struct{}{},
-		}
-		v.channels[channelID] = c
-		v.stats.channels.Add(1)
-		v.memberLoads.set(c, time.Now())
-	}
-	c.refs++
-	return c
 }
 
 // leave releases a reference. The last one ends the watch.
@@ -201,6 +187,9 @@ func (c *channelWatch) close() {
 	c.edit.Lock()
 	defer c.edit.Unlock()
 	c.closed = true
+	if c.cancel != nil {
+		c.cancel()
+	}
 	c.mu.Lock()
 	members := make([]string, 0, len(c.members))
 	for userID := range c.members {
@@ -216,10 +205,14 @@ func (c *channelWatch) close() {
 }
 
 // attach adds a stream and returns the current state; nil if the stream waits for it. attached is
-// false if the stream was added before.
-func (c *channelWatch) attach(s *Stream, exempt bool) (state *ChannelState, attached bool) {
+// false if the stream was added before, and if attach fails because the channel can no longer be
+// watched.
+func (c *channelWatch) attach(s *Stream, exempt bool) (state *ChannelState, attached bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.unwatchable != nil {
+		return nil, false, c.unwatchable
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.channels[c.id] == nil {
@@ -234,7 +227,7 @@ func (c *channelWatch) attach(s *Stream, exempt bool) (state *ChannelState, atta
 		sub.online, sub.members, sub.waits = c.online, len(c.members), c.unknown > 0
 	}
 	if sub.waits {
-		return nil, attached
+		return nil, attached, nil
 	}
 	state = &ChannelState{
 		ChannelID: c.id, Online: c.online, Members: len(c.members), Complete: !c.counted,
@@ -243,22 +236,22 @@ func (c *channelWatch) attach(s *Stream, exempt bool) (state *ChannelState, atta
 	if !c.counted {
 		state.Users = c.onlineMembers()
 	}
-	return state, attached
+	return state, attached, nil
 }
 
-// detach removes a stream, which watches the channel. If lost is set and the stream is live, it
-// sends a last state. The caller holds s.edit.
-func (v *view) detach(s *Stream, c *channelWatch, lost bool) {
+// detach removes a stream, which watches the channel. If lost is not empty and the stream is live,
+// it sends a last state with this reason. The caller holds s.edit.
+func (v *view) detach(s *Stream, c *channelWatch, lost fault.Reason) {
 	c.mu.Lock()
 	delete(c.streams, s)
 	s.mu.Lock()
 	delete(s.channels, c.id)
 	delete(s.changed, c.id)
-	if lost && !s.core.Ended() {
+	if lost != "" && !s.core.Ended() {
 		if s.lost == nil {
-			s.lost = map[string]int64{}
+			s.lost = map[string]lostChannel{}
 		}
-		s.lost[c.id] = v.channelRevision.Add(1)
+		s.lost[c.id] = lostChannel{v.channelRevision.Add(1), lost}
 		s.core.Wake()
 	}
 	s.mu.Unlock()
@@ -389,7 +382,8 @@ func (c *channelWatch) removeMember(userID string) {
 }
 
 // membersChanged makes the view read the members of a channel again, if a stream watches it.
-// Changes within a second cause one read.
+// Changes within memberInterval cause one read, and so do changes within listInterval after the
+// channel was listed again.
 func (v *view) membersChanged(channelID string) {
 	v.channelMu.Lock()
 	c := v.channels[channelID]
@@ -399,7 +393,17 @@ func (v *view) membersChanged(channelID string) {
 	}
 	c.edit.Lock()
 	defer c.edit.Unlock()
-	c.request(c.loaded.Add(memberInterval))
+	c.requestAfter(c.loaded)
+}
+
+// requestAfter makes the members be read soon after a read that began at the time began. The caller
+// holds c.edit.
+func (c *channelWatch) requestAfter(began time.Time) {
+	at, listed := began.Add(memberInterval), c.listed.Add(listInterval)
+	if listed.After(at) {
+		at = listed
+	}
+	c.request(at)
 }
 
 // request makes the members be read at the time at. The caller holds c.edit.

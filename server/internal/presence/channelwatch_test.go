@@ -188,7 +188,7 @@ func TestCountedChannel(t *testing.T) {
 		w.expect(45, want)
 		x.members.set("c", members...)
 		x.v.membersChanged("c")
-		time.Sleep(2 * memberInterval)
+		time.Sleep(memberInterval + listInterval)
 		frames := len(w.frames)
 		x.v.announced(n.writeTo(members[0], 0))
 		time.Sleep(countInterval)

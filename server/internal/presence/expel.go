@@ -1,5 +1,7 @@
 package presence
 
+import "github.com/parleyhq/parley/server/internal/fault"
+
 // WatchingSubjects returns the subjects whose streams on this node watch the channel, each once, in
 // no particular order. A subject whose watches are all ChannelRef.Exempt is omitted. The result
 // includes every watch whose WatchChannel or Open returned before the call.
@@ -61,7 +63,7 @@ func (v *view) expel(s *Stream, channelID string) {
 	s.mu.Lock()
 	c := s.channels[channelID].watch
 	s.mu.Unlock()
-	v.detach(s, c, true)
+	v.detach(s, c, fault.NotMember)
 	v.enlist(s)
 	v.stats.expelled.Add(1)
 }

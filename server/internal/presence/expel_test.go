@@ -73,7 +73,7 @@ func TestExpel(t *testing.T) {
 				switch {
 				case state.ChannelID == "d":
 					others++
-				case !state.Lost || state.Revision == 0 || state.Online+state.Members+len(state.Users) > 0:
+				case state.Lost != fault.NotMember || state.Revision == 0 || state.Online+state.Members+len(state.Users) > 0:
 					t.Errorf("%s gets %+v", name, state)
 				default:
 					lost++
@@ -84,7 +84,7 @@ func TestExpel(t *testing.T) {
 			}
 		}
 		for name, s := range map[string]*Stream{"free": free, "bob": bob, "manager": manager} {
-			if states := channelsOf(t, s); len(states) == 0 || states[0].Lost || states[0].Online != 1 {
+			if states := channelsOf(t, s); len(states) == 0 || states[0].Lost != "" || states[0].Online != 1 {
 				t.Errorf("%s gets %+v", name, states)
 			}
 		}
@@ -126,13 +126,13 @@ func TestWatchAfterExpel(t *testing.T) {
 		}
 		again := watch(false)
 		h.Expel("c", "ada")
-		if states := channelsOf(t, s); len(states) != 1 || !states[0].Lost || states[0].Revision <= again.Revision {
+		if states := channelsOf(t, s); len(states) != 1 || states[0].Lost != fault.NotMember || states[0].Revision <= again.Revision {
 			t.Errorf("%+v after revision %d", states, again.Revision)
 		}
 		watch(false)
 		s.drain(time.Second)
 		h.Expel("c", "ada")
-		if f, _, err := s.Poll(time.Now()); err != nil || f.Update == nil || !f.Update.Channels[0].Lost {
+		if f, _, err := s.Poll(time.Now()); err != nil || f.Update == nil || f.Update.Channels[0].Lost != fault.NotMember {
 			t.Errorf("a draining stream gets %+v, %v", f, err)
 		}
 		h.Close(s)

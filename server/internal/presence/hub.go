@@ -2,15 +2,11 @@ package presence
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
-	"github.com/parleyhq/parley/server/internal/fault"
 	"github.com/parleyhq/parley/server/internal/lifecycle"
 	"github.com/parleyhq/parley/server/internal/stream"
 )
@@ -122,125 +118,6 @@ func (h *Hub) leave() {
 func (h *Hub) Drain(ctx context.Context, within time.Duration) error {
 	h.leave()
 	return h.streams.Drain(ctx, func(s *Stream) { _ = s.drain(max(within, time.Millisecond)) })
-}
-
-// OpenRequest describes a stream with presence.
-type OpenRequest struct {
-	Subject string
-	Expires time.Time
-	// Invisible streams watch without making the user online. The other fields of a device have no
-	// effect then.
-	Invisible  bool
-	Platform   Platform
-	Device     string
-	Background bool
-	// Login is the login that the stream continues; nil for a new one.
-	Login *Login
-	Watch []string
-	// Channels are the channels to watch. The caller may read them.
-	Channels []ChannelRef
-	// Rides is the stream that this one rides on; nil for a stream of its own.
-	Rides *stream.Identity
-}
-
-// Open creates a stream with presence, and returns the states of what it watches as far as they are
-// known within 1 s. It fails with NODE_FULL at the limits of the node, with LIMIT_EXCEEDED above
-// those of the stream, with KICKED if a newer login has replaced the one that it continues, and
-// with SHUTTING_DOWN before Start and once the hub drains. It does not fail because the store is
-// away. The caller must Close the stream.
-func (h *Hub) Open(ctx context.Context, req *OpenRequest) (*Stream, *Update, error) {
-	create := func(id stream.Identity) *Stream { return newStream(id, h.cfg.HeartbeatInterval, req.Rides != nil) }
-	var s *Stream
-	var err error
-	if req.Rides != nil {
-		s, err = h.streams.AdmitAs(*req.Rides, create)
-	} else {
-		s, err = h.streams.Admit(req.Subject, req.Expires, create)
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	update, err := h.begin(ctx, s, req)
-	if cause := s.failure(); cause != nil {
-		err = cause // for example, the login was replaced meanwhile
-	}
-	if err != nil {
-		h.Close(s)
-		return nil, nil, err
-	}
-	return s, update, nil
-}
-
-// begin makes the device of a new stream online and adds what it watches.
-func (h *Hub) begin(ctx context.Context, s *Stream, req *OpenRequest) (*Update, error) {
-	if !req.Invisible {
-		if err := h.connect(ctx, s, req); err != nil {
-			return nil, err
-		}
-	}
-	if limit := h.cfg.MaxChannels; len(req.Channels) > limit {
-		f := fault.OverLimit(int64(limit), "a stream may watch at most %d channels")
-		f.Field = "watch_channels"
-		return nil, f
-	}
-	update := &Update{}
-	states := make([]*ChannelState, len(req.Channels))
-	// All at once, so that the first frame waits for all states together for up to 1 s.
-	all, ctx := errgroup.WithContext(ctx)
-	all.Go(func() (err error) {
-		if len(req.Watch) > 0 {
-			update.Users, err = h.view.watch(ctx, s, req.Watch, nil)
-		}
-		return fieldOf(err, "add", "watch")
-	})
-	for i, ch := range req.Channels {
-		all.Go(func() (err error) {
-			states[i], err = h.view.watchChannel(ctx, s, ch)
-			return fieldOf(err, "channel_id", "watch_channels")
-		})
-	}
-	if err := all.Wait(); err != nil {
-		return nil, err
-	}
-	for _, state := range states {
-		if state != nil {
-			update.Channels = append(update.Channels, *state)
-		}
-	}
-	return update, nil
-}
-
-// fieldOf returns err with another field if it is a fault of the field old.
-func fieldOf(err error, old, field string) error {
-	if f, ok := fault.As(err); ok && f.Field == old {
-		changed := *f
-		changed.Field = field
-		return &changed
-	}
-	return err
-}
-
-// connect makes the device of a stream online.
-func (h *Hub) connect(ctx context.Context, s *Stream, req *OpenRequest) error {
-	subject := s.core.Subject
-	c := &conn{
-		id: rand.Text(), streamID: s.ID(), user: subject, shard: ShardOf(subject), slot: h.cfg.Policy.slot(req.Platform),
-		platform: req.Platform, device: req.Device, arrived: time.Now(), stream: s, background: req.Background,
-	}
-	if req.Login != nil {
-		c.login.generation = req.Login.Generation
-	} else if c.login.fresh = true; c.slot == "" {
-		c.login.generation = time.Now().UnixMicro()
-	}
-	s.conn, s.connectionID = c, c.id
-	h.conns.add(c)
-	if c.slot != "" {
-		if err := h.logins.enter(ctx, c); err != nil {
-			return err
-		}
-	}
-	s.login = Login{Device: c.device, Generation: h.conns.generation(c)}
-	return nil
 }
 
 // Close ends a stream and frees what it holds. Its user has OfflineAfter to return. It may be

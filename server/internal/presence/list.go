@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/parleyhq/parley/server/internal/fault"
 )
 
@@ -17,31 +19,39 @@ type ListPosition struct {
 }
 
 // list returns up to limit users that are online, and the position after them. It may return fewer
-// before the end. It reads the store. It fails with STORE_UNAVAILABLE if that fails, or if the
-// store may lack users.
+// before the end. It reads the store, several shards at a time. It fails with STORE_UNAVAILABLE if
+// a shard cannot be read twice, or if the store may lack users.
 func (v *view) list(ctx context.Context, after ListPosition, limit int) ([]UserState, ListPosition, error) {
 	if after.Shard < 0 || after.Shard >= Shards {
 		return nil, ListPosition{}, fault.Invalid("page_token", Shards, "page_token: the shard must be below %d", Shards)
 	}
-	users := make(map[string]int, limit)
-	states := make([]UserState, 0, limit)
-	for len(states) < limit {
-		page, err := v.certainPage(ctx, after, limit-len(states))
+	var (
+		states = make([]UserState, 0, limit)
+		users  = make(map[string]int, limit)
+		read   int // shards
+	)
+	for len(states) < limit && after.Shard < Shards {
+		room := limit - len(states)
+		pages, err := v.pages(ctx, after, listShards(len(states), read, room), room)
 		if err != nil {
 			return nil, ListPosition{}, err
 		}
-		for _, userID := range page.Users {
-			users[userID] = len(states)
-			states = append(states, UserState{UserID: userID})
+		for i := range pages {
+			page := pages[i].Users[:min(len(pages[i].Users), limit-len(states))]
+			for _, userID := range page {
+				users[userID] = len(states)
+				states = append(states, UserState{UserID: userID})
+			}
+			if len(states) == limit && len(page) > 0 {
+				after.UserID = page[len(page)-1]
+				break
+			}
+			after = ListPosition{Shard: after.Shard + 1}
 		}
-		if n := len(page.Users); n > 0 && len(states) == limit {
-			after.UserID = page.Users[n-1]
-			break
-		}
-		if after = (ListPosition{Shard: after.Shard + 1}); after.Shard == Shards {
-			after = ListPosition{}
-			break
-		}
+		read += len(pages)
+	}
+	if after.Shard == Shards {
+		after = ListPosition{}
 	}
 	if err := v.listStates(ctx, users, states); err != nil {
 		return nil, ListPosition{}, err
@@ -55,17 +65,65 @@ func (v *view) list(ctx context.Context, after ListPosition, limit int) ([]UserS
 	return online, after, nil
 }
 
+// maxListShards is the number of shards that a list reads at a time.
+const maxListShards = 16
+
+// listShards returns how many shards to read next for room more users, if found users were in the
+// shards that were read so far: as many as are expected to have them.
+func listShards(found, read, room int) int {
+	switch {
+	case read == 0:
+		return 1
+	case found == 0:
+		return maxListShards
+	default:
+		return min((room*read+found-1)/found, maxListShards)
+	}
+}
+
+// pages reads pages of up to count shards at a time: the first one after a position, the others
+// from their beginnings.
+func (v *view) pages(ctx context.Context, after ListPosition, count, limit int) ([]PageResult, error) {
+	pages := make([]PageResult, min(count, Shards-after.Shard))
+	group, ctx := errgroup.WithContext(ctx)
+	for i := range pages {
+		from := ListPosition{Shard: after.Shard + i}
+		if i == 0 {
+			from = after
+		}
+		group.Go(func() (err error) {
+			pages[i], err = v.certainPage(ctx, from, limit)
+			return err
+		})
+	}
+	return pages, group.Wait()
+}
+
+// listAttempts is how often a list tries to read a shard. One response may be lost.
+const listAttempts = 2
+
+// attemptTimeout returns a context for one attempt of a list to read the store. All attempts
+// together take at most Config.MaxStaleness.
+func (v *view) attemptTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, min(v.cfg.StoreTimeout, v.cfg.MaxStaleness/listAttempts))
+}
+
 // certainPage reads a page of a shard. It waits up to Config.MaxStaleness for the shard to be
 // settled.
 func (v *view) certainPage(ctx context.Context, after ListPosition, limit int) (PageResult, error) {
 	limited, cancel := context.WithTimeout(ctx, v.cfg.MaxStaleness)
 	defer cancel()
-	for {
-		page, err := v.page(limited, &v.shards[after.Shard], after.UserID, limit)
-		if err != nil {
-			return page, v.unreadable(ctx, err)
-		}
-		if page.Epoch != "" && page.Settled() {
+	for failed := 0; ; {
+		attempt, done := v.attemptTimeout(limited)
+		page, err := v.page(attempt, &v.shards[after.Shard], after.UserID, limit)
+		done()
+		switch {
+		case err != nil:
+			if failed++; failed == listAttempts || limited.Err() != nil {
+				return page, v.unreadable(ctx, err)
+			}
+			continue
+		case page.Epoch != "" && page.Settled():
 			return page, nil
 		}
 		if err := pause(limited, settleInterval); err != nil {
@@ -77,31 +135,47 @@ func (v *view) certainPage(ctx context.Context, after ListPosition, limit int) (
 // listStates sets the states of users, whose values are indexes of states.
 func (v *view) listStates(ctx context.Context, users map[string]int, states []UserState) error {
 	calls := getCalls(users)
-	if len(calls) == 0 {
-		return nil
+	var err error
+	for range listAttempts {
+		if calls, err = v.listSome(ctx, calls, users, states); len(calls) == 0 {
+			return nil
+		}
 	}
-	limited, cancel := context.WithTimeout(ctx, min(v.cfg.StoreTimeout, v.cfg.MaxStaleness))
+	return v.unreadable(ctx, err)
+}
+
+// listSome makes calls of listStates. It returns those that failed, and the error of one of them.
+func (v *view) listSome(
+	ctx context.Context, calls []GetCall, users map[string]int, states []UserState,
+) (failed []GetCall, err error) {
+	if len(calls) == 0 {
+		return nil, nil
+	}
+	ctx, cancel := v.attemptTimeout(ctx)
 	defer cancel()
 	before := make([]position, len(calls))
 	for i := range calls {
 		before[i] = v.shards[calls[i].Shard].position()
 	}
-	for i, r := range v.cfg.Store.Get(limited, calls) {
+	for i, r := range v.cfg.Store.Get(ctx, calls) {
 		if r.Err != nil {
-			return v.unreadable(ctx, r.Err)
+			failed, err = append(failed, calls[i]), r.Err
+			continue
 		}
 		s := &v.shards[calls[i].Shard]
 		s.mu.Lock()
 		v.sawHead(s, r.Head, r.Now, before[i])
 		v.release(s)
 		if r.Epoch == "" || !r.Settled() {
-			return v.unreadable(ctx, fmt.Errorf("shard %d lost its states at %v", calls[i].Shard, r.Now.Format(time.RFC3339)))
+			failed = append(failed, calls[i])
+			err = fmt.Errorf("shard %d lost its states at %v", calls[i].Shard, r.Now.Format(time.RFC3339))
+			continue
 		}
 		for j, userID := range calls[i].Users {
 			states[users[userID]].State = r.States[j]
 		}
 	}
-	return nil
+	return failed, err
 }
 
 // unreadable returns the error of a call with ctx that could not read the store because of err.

@@ -1,6 +1,7 @@
 package presence
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -380,15 +381,15 @@ type fakeMembers struct {
 }
 
 // Members implements Members.
-func (m *fakeMembers) Members(_ context.Context, channelID, after string, limit int) (users []string, total int, err error) {
+func (m *fakeMembers) Members(ctx context.Context, channelID, after string, limit int) (users []string, total int, err error) {
 	m.mu.Lock()
 	m.reads++
 	if hook, read := m.hook, m.reads; hook != nil {
 		defer hook(read)
 	}
 	defer m.mu.Unlock()
-	if m.err != nil {
-		return nil, 0, m.err
+	if err := cmp.Or(ctx.Err(), m.err); err != nil {
+		return nil, 0, err
 	}
 	members := m.channels[channelID]
 	for _, userID := range members {

@@ -66,9 +66,10 @@ type ChannelState struct {
 	Complete bool
 	Users    []UserState
 	Revision int64
-	// Lost reports that the stream no longer watches the channel because of Hub.Expel. There are no
-	// counts and no users then.
-	Lost bool
+	// Lost is why the stream no longer watches the channel; empty if it does. It is NOT_MEMBER after
+	// Hub.Expel, LIMIT_EXCEEDED if the channel has too many members, and NODE_FULL if the watched
+	// channels of the node have. There are no counts and no users then.
+	Lost fault.Reason
 }
 
 // ChannelRef names a channel to watch.

@@ -51,9 +51,9 @@ type Stream struct {
 	// channels holds the watched channels, and changed those of them that have something to send.
 	channels map[string]*channelSub
 	changed  map[string]struct{}
-	// lost holds the revisions of the last states of channels from which the stream was expelled,
-	// until they are sent. Together with channels it has up to Config.MaxChannels.
-	lost map[string]int64
+	// lost holds the last states of channels that the stream has lost, until they are sent. Together
+	// with channels it has up to Config.MaxChannels.
+	lost map[string]lostChannel
 	// shards are those of the watched users.
 	shards shardSet
 	// lagging is whether the states may be old, laggingSent what the client knows of it.

@@ -90,6 +90,8 @@ type view struct {
 	channels  map[string]*channelWatch
 	// members counts the members of all channels; a member of two channels counts twice.
 	members int
+	// turns has the subjects for which members are read, or wait to be, for the first time.
+	turns map[string]*turn
 }
 
 // newView returns a view that knows nothing. cfg has its defaults set.
@@ -98,7 +100,7 @@ func newView(cfg *Config, clk *clock, own own) *view {
 		cfg: cfg, clk: clk, own: own,
 		heads: newSchedule[int](), logs: newSchedule[int](), reloads: newSchedule[int](), loads: newSchedule[int](),
 		memberLoads: newSchedule[*channelWatch](), counts: newSchedule[*channelWatch](),
-		streams: map[*Stream]struct{}{}, channels: map[string]*channelWatch{},
+		streams: map[*Stream]struct{}{}, channels: map[string]*channelWatch{}, turns: map[string]*turn{},
 	}
 	v.reads = newReader(v)
 	if cfg.Cache != CacheFull {

@@ -32,7 +32,7 @@ func (v *view) instruments(m metric.Meter) (unregister func(), err error) {
 	}{
 		{"watchers", "Users that streams watch, summed over the streams.", &v.stats.watchers, true},
 		{"channels", "Channels whose members are watched.", &v.stats.channels, true},
-		{"expelled", "Channels that streams stopped watching because their users are no longer members.", &v.stats.expelled, false},
+		{"expelled", "Channels that streams stopped watching because their users are no longer members, or because they can no longer be watched.", &v.stats.expelled, false},
 		{"lagging", "Shards whose states are older than 5 s.", &v.stats.lags, true},
 		{"missed", "Log entries that were read because no announcement of them arrived.", &v.stats.missed, false},
 		{"heads_behind", "Broadcast heads that were beyond the entries that had arrived.", &v.stats.behind, false},

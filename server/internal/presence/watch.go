@@ -103,9 +103,7 @@ func (v *view) register(s *Stream, add, remove []string) (users []string, before
 	}
 	if limit := v.cfg.MaxWatched; n > limit {
 		s.mu.Unlock()
-		f := fault.OverLimit(int64(limit), "a stream may watch at most %d users")
-		f.Field = "add"
-		return nil, nil, f
+		return nil, nil, tooManyUsers(limit, "add")
 	}
 	for i, userID := range users {
 		if !before[i] {
@@ -128,6 +126,13 @@ func (v *view) register(s *Stream, add, remove []string) (users []string, before
 	}
 	v.enlist(s)
 	return users, before, nil
+}
+
+// tooManyUsers returns the fault of a field that would make a stream watch too many users.
+func tooManyUsers(limit int, field string) *fault.Error {
+	f := fault.OverLimit(int64(limit), "a stream may watch at most %d users")
+	f.Field = field
+	return f
 }
 
 // unregister makes a stream not watch a user. The caller holds s.edit, and the stream watches the
@@ -205,7 +210,7 @@ func (v *view) forget(s *Stream) {
 		v.unregister(s, userID)
 	}
 	for _, c := range channels {
-		v.detach(s, c, false)
+		v.detach(s, c, "")
 	}
 	v.enlist(s)
 }

@@ -273,12 +273,16 @@ const maxRefused = 50
 
 // checkWatch returns a NO_SHARED_CHANNEL fault that names the users whom the caller may not watch,
 // up to maxRefused, with the index of the first one in the list as its field. Callers with the
-// action list may watch everyone: they can list everyone who is online.
+// action list may watch everyone: they can list everyone who is online. For the others, the rate
+// limiter charges each user, who costs at least one query, as a call. The call itself has paid for
+// the first.
 func (s *presenceService) checkWatch(ctx context.Context, p *ident.Principal, list string, users []string) error {
 	if s.deps.Acquaintances == nil || len(users) == 0 || p.CanPresence(ident.List) {
 		return nil
 	}
-	strangers, err := s.deps.Acquaintances.Strangers(ctx, p.Subject, distinct(slices.Clone(users)))
+	asked := distinct(slices.Clone(users))
+	s.deps.Limiter.Charge(p.Subject, len(asked)-1)
+	strangers, err := s.deps.Acquaintances.Strangers(ctx, p.Subject, asked)
 	if err != nil || len(strangers) == 0 {
 		return err
 	}

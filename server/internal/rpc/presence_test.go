@@ -121,14 +121,14 @@ func TestConnect(t *testing.T) {
 		live := b.presence.stream()
 		live.send(
 			presence.Frame{Update: &presence.Update{Lagging: &lagging, Channels: []presence.ChannelState{{ChannelID: "room", Users: statesOf([]string{"bob"})}}}},
-			presence.Frame{Update: &presence.Update{Channels: []presence.ChannelState{{ChannelID: "room2", Lost: true, Revision: 9}}}},
+			presence.Frame{Update: &presence.Update{Channels: []presence.ChannelState{{ChannelID: "room2", Lost: fault.NodeFull, Revision: 9}}}},
 			presence.Frame{Heartbeat: true}, presence.Frame{Reconnect: time.Second})
 		for _, want := range []*parleyv1.ConnectResponse{
 			{Frame: &parleyv1.ConnectResponse_Presence{Presence: &parleyv1.PresenceUpdate{Lagging: &lagging, Channels: []*parleyv1.ChannelPresence{{
 				ChannelId: "room", Changed: []*parleyv1.UserPresence{wireState("bob", 0)},
 			}}}}},
 			{Frame: &parleyv1.ConnectResponse_Presence{Presence: &parleyv1.PresenceUpdate{Channels: []*parleyv1.ChannelPresence{{
-				ChannelId: "room2", Lost: true, Revision: 9,
+				ChannelId: "room2", Lost: true, LostReason: parleyv1.ErrorReason_ERROR_REASON_NODE_FULL, Revision: 9,
 			}}}}},
 			{Frame: &parleyv1.ConnectResponse_Heartbeat{Heartbeat: &parleyv1.Heartbeat{}}},
 			{Frame: &parleyv1.ConnectResponse_Reconnect{Reconnect: &parleyv1.Reconnect{Within: durationpb.New(time.Second)}}},

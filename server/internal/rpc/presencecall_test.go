@@ -15,6 +15,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/fault"
 	"github.com/parleyhq/parley/server/internal/ident"
 	"github.com/parleyhq/parley/server/internal/presence"
+	"github.com/parleyhq/parley/server/internal/rpc/limit"
 )
 
 // Calls about streams reach the node's part of the server with the caller's subject.
@@ -255,5 +256,25 @@ func TestListOnlineUsers(t *testing.T) {
 			connect.CodePermissionDenied, "PAGE_TOKEN_FOREIGN", "page_token")
 		login := newPresenceService(&Config{}, &Deps{PageSecret: secret}).sealLogin("ada", presence.Login{Device: "d", Generation: 1})
 		wantRefusal(t, "a login token", list(c, &parleyv1.ListOnlineUsersRequest{PageToken: login}), invalid, "PAGE_TOKEN_INVALID", "page_token")
+	}
+}
+
+// Each user whose presence a call asks for is charged as a call if the server restricts who may
+// watch whom, unless the caller may watch everyone.
+func TestWatchedUsersAreCharged(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(s *settings) { s.limit = limit.Config{PerSecond: 0.001, Burst: 10} })
+	users := []string{"u1", "u2", "u3", "u4", "u5", "u6", "u7", "u8", "u9", "u9", "u8"}
+	for name, actions := range map[string][]ident.Action{"ann": {ident.Watch}, "list": {ident.Watch, ident.List}} {
+		c := b.presenceClient(1, b.mintAs(present(name, actions...)))
+		var err error
+		calls := 0
+		for ; calls < 20 && err == nil; calls++ {
+			_, err = c.GetPresence(t.Context(), &parleyv1.GetPresenceRequest{UserIds: users})
+		}
+		// The first call is charged for nine users, the second for the rest of the burst.
+		if want := map[string]int{"ann": 3, "list": 11}[name]; calls != want || connect.CodeOf(err) != connect.CodeResourceExhausted {
+			t.Errorf("%s: call %d fails: %v", name, calls, err)
+		}
 	}
 }

@@ -32,7 +32,10 @@ func usersToWire(users []presence.UserState) []*parleyv1.UserPresence {
 func channelPresenceToWire(c *presence.ChannelState) *parleyv1.ChannelPresence {
 	w := &parleyv1.ChannelPresence{
 		ChannelId: c.ChannelID, OnlineCount: int32(c.Online), MemberCount: int32(c.Members), //nolint:gosec // far fewer users
-		Complete: c.Complete, Revision: c.Revision, Lost: c.Lost,
+		Complete: c.Complete, Revision: c.Revision,
+	}
+	if c.Lost != "" {
+		w.Lost, w.LostReason = true, reasonOf(c.Lost)
 	}
 	if c.Complete {
 		w.Online = usersToWire(c.Users)

@@ -146,7 +146,9 @@ type ChannelPresence struct {
 	ChannelId string                 `protobuf:"bytes,1,opt,name=channel_id,json=channelId,proto3" json:"channel_id,omitempty"`
 	// The number of members that are online.
 	OnlineCount int32 `protobuf:"varint,2,opt,name=online_count,json=onlineCount,proto3" json:"online_count,omitempty"`
-	// The number of members. Above 1,000, `online` and `changed` are empty.
+	// The number of members. Above 1,000, `online` and `changed` are empty. After a channel returns
+	// to 1,000 members or fewer and its list is sent again, the next change of its members may be
+	// shown up to 10 s late.
 	MemberCount int32 `protobuf:"varint,3,opt,name=member_count,json=memberCount,proto3" json:"member_count,omitempty"`
 	// Whether `online` is the complete list. It is set in the first state of a channel on a stream,
 	// and in any later one that replaces what the client has, up to 1,000 members.
@@ -158,9 +160,13 @@ type ChannelPresence struct {
 	Changed []*UserPresence `protobuf:"bytes,6,rep,name=changed,proto3" json:"changed,omitempty"`
 	// Orders the states of a channel within one stream, like UserPresence.revision.
 	Revision int64 `protobuf:"varint,7,opt,name=revision,proto3" json:"revision,omitempty"`
-	// Whether this is the last state of the channel on the stream, because the user is no longer a
-	// member: the stream no longer follows the channel. The counts and lists are empty then.
-	Lost          bool `protobuf:"varint,8,opt,name=lost,proto3" json:"lost,omitempty"`
+	// Whether this is the last state of the channel on the stream: the stream no longer follows the
+	// channel. The counts and lists are empty then.
+	Lost bool `protobuf:"varint,8,opt,name=lost,proto3" json:"lost,omitempty"`
+	// If `lost`, why. NOT_MEMBER: the user is no longer a member. LIMIT_EXCEEDED: the channel has
+	// grown beyond 100,000 members. NODE_FULL: the watched channels of this node have too many
+	// members; another node may have room. More reasons will be added.
+	LostReason    ErrorReason `protobuf:"varint,9,opt,name=lost_reason,json=lostReason,proto3,enum=parley.v1.ErrorReason" json:"lost_reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -251,6 +257,13 @@ func (x *ChannelPresence) GetLost() bool {
 	return false
 }
 
+func (x *ChannelPresence) GetLostReason() ErrorReason {
+	if x != nil {
+		return x.LostReason
+	}
+	return ErrorReason_ERROR_REASON_UNSPECIFIED
+}
+
 // ConnectRequest is the request of Connect. In a SubscribeRequest it adds presence to that stream.
 type ConnectRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -271,7 +284,8 @@ type ConnectRequest struct {
 	// have no effect then.
 	Invisible bool `protobuf:"varint,6,opt,name=invisible,proto3" json:"invisible,omitempty"`
 	// The channels whose members to watch, up to 20 by default, with the rules of WatchChannel.
-	// Repeated ids count once.
+	// Repeated ids count once. If one cannot be watched, the call fails, and the `field` of the error
+	// is `watch_channels[i]` with its index.
 	WatchChannels []string `protobuf:"bytes,7,rep,name=watch_channels,json=watchChannels,proto3" json:"watch_channels,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1340,7 +1354,7 @@ var File_parley_v1_presence_proto protoreflect.FileDescriptor
 
 const file_parley_v1_presence_proto_rawDesc = "" +
 	"\n" +
-	"\x18parley/v1/presence.proto\x12\tparley.v1\x1a\x1bbuf/validate/validate.proto\x1a\x18parley/v1/platform.proto\x1a\x16parley/v1/stream.proto\"~\n" +
+	"\x18parley/v1/presence.proto\x12\tparley.v1\x1a\x1bbuf/validate/validate.proto\x1a\x15parley/v1/error.proto\x1a\x18parley/v1/platform.proto\x1a\x16parley/v1/stream.proto\"~\n" +
 	"\fUserPresence\x12\x17\n" +
 	"\auser_id\x18\x01 \x01(\tR\x06userId\x129\n" +
 	"\tplatforms\x18\x02 \x03(\v2\x1b.parley.v1.PlatformPresenceR\tplatforms\x12\x1a\n" +
@@ -1349,7 +1363,7 @@ const file_parley_v1_presence_proto_rawDesc = "" +
 	"\bplatform\x18\x01 \x01(\x0e2\x13.parley.v1.PlatformR\bplatform\x12\x1e\n" +
 	"\n" +
 	"background\x18\x02 \x01(\bR\n" +
-	"background\"\xa6\x02\n" +
+	"background\"\xdf\x02\n" +
 	"\x0fChannelPresence\x12\x1d\n" +
 	"\n" +
 	"channel_id\x18\x01 \x01(\tR\tchannelId\x12!\n" +
@@ -1359,7 +1373,9 @@ const file_parley_v1_presence_proto_rawDesc = "" +
 	"\x06online\x18\x05 \x03(\v2\x17.parley.v1.UserPresenceR\x06online\x121\n" +
 	"\achanged\x18\x06 \x03(\v2\x17.parley.v1.UserPresenceR\achanged\x12\x1a\n" +
 	"\brevision\x18\a \x01(\x03R\brevision\x12\x12\n" +
-	"\x04lost\x18\b \x01(\bR\x04lost\"\xec\x02\n" +
+	"\x04lost\x18\b \x01(\bR\x04lost\x127\n" +
+	"\vlost_reason\x18\t \x01(\x0e2\x16.parley.v1.ErrorReasonR\n" +
+	"lostReason\"\xec\x02\n" +
 	"\x0eConnectRequest\x129\n" +
 	"\bplatform\x18\x01 \x01(\x0e2\x13.parley.v1.PlatformB\b\xbaH\x05\x82\x01\x02\x10\x01R\bplatform\x129\n" +
 	"\tdevice_id\x18\x02 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{0,64}$R\bdeviceId\x12\x1e\n" +
@@ -1477,50 +1493,52 @@ var file_parley_v1_presence_proto_goTypes = []any{
 	(*ListOnlineUsersRequest)(nil),  // 20: parley.v1.ListOnlineUsersRequest
 	(*ListOnlineUsersResponse)(nil), // 21: parley.v1.ListOnlineUsersResponse
 	(Platform)(0),                   // 22: parley.v1.Platform
-	(*Heartbeat)(nil),               // 23: parley.v1.Heartbeat
-	(*Reconnect)(nil),               // 24: parley.v1.Reconnect
-	(*StreamInfo)(nil),              // 25: parley.v1.StreamInfo
+	(ErrorReason)(0),                // 23: parley.v1.ErrorReason
+	(*Heartbeat)(nil),               // 24: parley.v1.Heartbeat
+	(*Reconnect)(nil),               // 25: parley.v1.Reconnect
+	(*StreamInfo)(nil),              // 26: parley.v1.StreamInfo
 }
 var file_parley_v1_presence_proto_depIdxs = []int32{
 	1,  // 0: parley.v1.UserPresence.platforms:type_name -> parley.v1.PlatformPresence
 	22, // 1: parley.v1.PlatformPresence.platform:type_name -> parley.v1.Platform
 	0,  // 2: parley.v1.ChannelPresence.online:type_name -> parley.v1.UserPresence
 	0,  // 3: parley.v1.ChannelPresence.changed:type_name -> parley.v1.UserPresence
-	22, // 4: parley.v1.ConnectRequest.platform:type_name -> parley.v1.Platform
-	5,  // 5: parley.v1.ConnectResponse.info:type_name -> parley.v1.ConnectInfo
-	7,  // 6: parley.v1.ConnectResponse.presence:type_name -> parley.v1.PresenceUpdate
-	23, // 7: parley.v1.ConnectResponse.heartbeat:type_name -> parley.v1.Heartbeat
-	24, // 8: parley.v1.ConnectResponse.reconnect:type_name -> parley.v1.Reconnect
-	25, // 9: parley.v1.ConnectInfo.stream:type_name -> parley.v1.StreamInfo
-	6,  // 10: parley.v1.ConnectInfo.presence:type_name -> parley.v1.PresenceInfo
-	7,  // 11: parley.v1.PresenceInfo.presence:type_name -> parley.v1.PresenceUpdate
-	0,  // 12: parley.v1.PresenceUpdate.users:type_name -> parley.v1.UserPresence
-	2,  // 13: parley.v1.PresenceUpdate.channels:type_name -> parley.v1.ChannelPresence
-	0,  // 14: parley.v1.UpdateWatchResponse.presence:type_name -> parley.v1.UserPresence
-	2,  // 15: parley.v1.WatchChannelResponse.presence:type_name -> parley.v1.ChannelPresence
-	0,  // 16: parley.v1.GetPresenceResponse.presence:type_name -> parley.v1.UserPresence
-	0,  // 17: parley.v1.ListOnlineUsersResponse.presence:type_name -> parley.v1.UserPresence
-	3,  // 18: parley.v1.PresenceService.Connect:input_type -> parley.v1.ConnectRequest
-	8,  // 19: parley.v1.PresenceService.UpdateWatch:input_type -> parley.v1.UpdateWatchRequest
-	10, // 20: parley.v1.PresenceService.WatchChannel:input_type -> parley.v1.WatchChannelRequest
-	12, // 21: parley.v1.PresenceService.UnwatchChannel:input_type -> parley.v1.UnwatchChannelRequest
-	14, // 22: parley.v1.PresenceService.SetBackground:input_type -> parley.v1.SetBackgroundRequest
-	16, // 23: parley.v1.PresenceService.Disconnect:input_type -> parley.v1.DisconnectRequest
-	18, // 24: parley.v1.PresenceService.GetPresence:input_type -> parley.v1.GetPresenceRequest
-	20, // 25: parley.v1.PresenceService.ListOnlineUsers:input_type -> parley.v1.ListOnlineUsersRequest
-	4,  // 26: parley.v1.PresenceService.Connect:output_type -> parley.v1.ConnectResponse
-	9,  // 27: parley.v1.PresenceService.UpdateWatch:output_type -> parley.v1.UpdateWatchResponse
-	11, // 28: parley.v1.PresenceService.WatchChannel:output_type -> parley.v1.WatchChannelResponse
-	13, // 29: parley.v1.PresenceService.UnwatchChannel:output_type -> parley.v1.UnwatchChannelResponse
-	15, // 30: parley.v1.PresenceService.SetBackground:output_type -> parley.v1.SetBackgroundResponse
-	17, // 31: parley.v1.PresenceService.Disconnect:output_type -> parley.v1.DisconnectResponse
-	19, // 32: parley.v1.PresenceService.GetPresence:output_type -> parley.v1.GetPresenceResponse
-	21, // 33: parley.v1.PresenceService.ListOnlineUsers:output_type -> parley.v1.ListOnlineUsersResponse
-	26, // [26:34] is the sub-list for method output_type
-	18, // [18:26] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	23, // 4: parley.v1.ChannelPresence.lost_reason:type_name -> parley.v1.ErrorReason
+	22, // 5: parley.v1.ConnectRequest.platform:type_name -> parley.v1.Platform
+	5,  // 6: parley.v1.ConnectResponse.info:type_name -> parley.v1.ConnectInfo
+	7,  // 7: parley.v1.ConnectResponse.presence:type_name -> parley.v1.PresenceUpdate
+	24, // 8: parley.v1.ConnectResponse.heartbeat:type_name -> parley.v1.Heartbeat
+	25, // 9: parley.v1.ConnectResponse.reconnect:type_name -> parley.v1.Reconnect
+	26, // 10: parley.v1.ConnectInfo.stream:type_name -> parley.v1.StreamInfo
+	6,  // 11: parley.v1.ConnectInfo.presence:type_name -> parley.v1.PresenceInfo
+	7,  // 12: parley.v1.PresenceInfo.presence:type_name -> parley.v1.PresenceUpdate
+	0,  // 13: parley.v1.PresenceUpdate.users:type_name -> parley.v1.UserPresence
+	2,  // 14: parley.v1.PresenceUpdate.channels:type_name -> parley.v1.ChannelPresence
+	0,  // 15: parley.v1.UpdateWatchResponse.presence:type_name -> parley.v1.UserPresence
+	2,  // 16: parley.v1.WatchChannelResponse.presence:type_name -> parley.v1.ChannelPresence
+	0,  // 17: parley.v1.GetPresenceResponse.presence:type_name -> parley.v1.UserPresence
+	0,  // 18: parley.v1.ListOnlineUsersResponse.presence:type_name -> parley.v1.UserPresence
+	3,  // 19: parley.v1.PresenceService.Connect:input_type -> parley.v1.ConnectRequest
+	8,  // 20: parley.v1.PresenceService.UpdateWatch:input_type -> parley.v1.UpdateWatchRequest
+	10, // 21: parley.v1.PresenceService.WatchChannel:input_type -> parley.v1.WatchChannelRequest
+	12, // 22: parley.v1.PresenceService.UnwatchChannel:input_type -> parley.v1.UnwatchChannelRequest
+	14, // 23: parley.v1.PresenceService.SetBackground:input_type -> parley.v1.SetBackgroundRequest
+	16, // 24: parley.v1.PresenceService.Disconnect:input_type -> parley.v1.DisconnectRequest
+	18, // 25: parley.v1.PresenceService.GetPresence:input_type -> parley.v1.GetPresenceRequest
+	20, // 26: parley.v1.PresenceService.ListOnlineUsers:input_type -> parley.v1.ListOnlineUsersRequest
+	4,  // 27: parley.v1.PresenceService.Connect:output_type -> parley.v1.ConnectResponse
+	9,  // 28: parley.v1.PresenceService.UpdateWatch:output_type -> parley.v1.UpdateWatchResponse
+	11, // 29: parley.v1.PresenceService.WatchChannel:output_type -> parley.v1.WatchChannelResponse
+	13, // 30: parley.v1.PresenceService.UnwatchChannel:output_type -> parley.v1.UnwatchChannelResponse
+	15, // 31: parley.v1.PresenceService.SetBackground:output_type -> parley.v1.SetBackgroundResponse
+	17, // 32: parley.v1.PresenceService.Disconnect:output_type -> parley.v1.DisconnectResponse
+	19, // 33: parley.v1.PresenceService.GetPresence:output_type -> parley.v1.GetPresenceResponse
+	21, // 34: parley.v1.PresenceService.ListOnlineUsers:output_type -> parley.v1.ListOnlineUsersResponse
+	27, // [27:35] is the sub-list for method output_type
+	19, // [19:27] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_parley_v1_presence_proto_init() }
@@ -1528,6 +1546,7 @@ func file_parley_v1_presence_proto_init() {
 	if File_parley_v1_presence_proto != nil {
 		return
 	}
+	file_parley_v1_error_proto_init()
 	file_parley_v1_platform_proto_init()
 	file_parley_v1_stream_proto_init()
 	file_parley_v1_presence_proto_msgTypes[4].OneofWrappers = []any{

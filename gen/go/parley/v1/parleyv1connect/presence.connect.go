@@ -78,7 +78,8 @@ type PresenceServiceClient interface {
 	// the current state if it is known within 1 s; later ones follow on the stream. For a channel of
 	// more than 1,000 members only their number is sent. A repeat returns the current state again.
 	// Any node can serve the call. A user who is no longer a member gets one last state, with `lost`,
-	// within a second; holders of the action `manage` of the channel need not be members.
+	// within a second; holders of the action `manage` of the channel need not be members. A channel
+	// that has grown beyond 100,000 members ends with such a state too.
 	//
 	// Requires the actions `watch` of presence and `subscribe` of the channel and, if the channel is
 	// members-only, to be a member. Fails with `failed_precondition` for an open channel, which has
@@ -273,7 +274,8 @@ type PresenceServiceHandler interface {
 	// the current state if it is known within 1 s; later ones follow on the stream. For a channel of
 	// more than 1,000 members only their number is sent. A repeat returns the current state again.
 	// Any node can serve the call. A user who is no longer a member gets one last state, with `lost`,
-	// within a second; holders of the action `manage` of the channel need not be members.
+	// within a second; holders of the action `manage` of the channel need not be members. A channel
+	// that has grown beyond 100,000 members ends with such a state too.
 	//
 	// Requires the actions `watch` of presence and `subscribe` of the channel and, if the channel is
 	// members-only, to be a member. Fails with `failed_precondition` for an open channel, which has

@@ -5,6 +5,7 @@
 import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
 import type { Platform } from "./platform_pb.js";
+import type { ErrorReason } from "./error_pb.js";
 import type { Heartbeat, Reconnect, StreamInfo } from "./stream_pb.js";
 
 /**
@@ -89,7 +90,9 @@ export declare type ChannelPresence = Message<"parley.v1.ChannelPresence"> & {
   onlineCount: number;
 
   /**
-   * The number of members. Above 1,000, `online` and `changed` are empty.
+   * The number of members. Above 1,000, `online` and `changed` are empty. After a channel returns
+   * to 1,000 members or fewer and its list is sent again, the next change of its members may be
+   * shown up to 10 s late.
    *
    * @generated from field: int32 member_count = 3;
    */
@@ -126,12 +129,21 @@ export declare type ChannelPresence = Message<"parley.v1.ChannelPresence"> & {
   revision: bigint;
 
   /**
-   * Whether this is the last state of the channel on the stream, because the user is no longer a
-   * member: the stream no longer follows the channel. The counts and lists are empty then.
+   * Whether this is the last state of the channel on the stream: the stream no longer follows the
+   * channel. The counts and lists are empty then.
    *
    * @generated from field: bool lost = 8;
    */
   lost: boolean;
+
+  /**
+   * If `lost`, why. NOT_MEMBER: the user is no longer a member. LIMIT_EXCEEDED: the channel has
+   * grown beyond 100,000 members. NODE_FULL: the watched channels of this node have too many
+   * members; another node may have room. More reasons will be added.
+   *
+   * @generated from field: parley.v1.ErrorReason lost_reason = 9;
+   */
+  lostReason: ErrorReason;
 };
 
 /**
@@ -194,7 +206,8 @@ export declare type ConnectRequest = Message<"parley.v1.ConnectRequest"> & {
 
   /**
    * The channels whose members to watch, up to 20 by default, with the rules of WatchChannel.
-   * Repeated ids count once.
+   * Repeated ids count once. If one cannot be watched, the call fails, and the `field` of the error
+   * is `watch_channels[i]` with its index.
    *
    * @generated from field: repeated string watch_channels = 7;
    */
@@ -700,7 +713,8 @@ export declare const PresenceService: GenService<{
    * the current state if it is known within 1 s; later ones follow on the stream. For a channel of
    * more than 1,000 members only their number is sent. A repeat returns the current state again.
    * Any node can serve the call. A user who is no longer a member gets one last state, with `lost`,
-   * within a second; holders of the action `manage` of the channel need not be members.
+   * within a second; holders of the action `manage` of the channel need not be members. A channel
+   * that has grown beyond 100,000 members ends with such a state too.
    *
    * Requires the actions `watch` of presence and `subscribe` of the channel and, if the channel is
    * members-only, to be a member. Fails with `failed_precondition` for an open channel, which has
