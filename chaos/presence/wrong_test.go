@@ -82,8 +82,8 @@ var wrongStates = []wrong{
 	}},
 }
 
-// watchAgain changes the story so that w1 does not watch bob from 44 s until a time, and is not told
-// of him from then on.
+// watchAgain changes the story so that w1 does not watch bob from 44 s until a time, and is told
+// nothing of bob from 60 s on.
 func (s *story) watchAgain(again float64) {
 	for _, op := range []Op{{Begin: at(44), Remove: []string{"bob"}}, {Begin: at(again), Add: []string{"bob"}}} {
 		op.Kind, op.Client, op.Addr, op.Stream, op.End, op.Outcome = UpdateWatch, "w1", "n1", "w1", op.Begin+sec/100, chaos.OK

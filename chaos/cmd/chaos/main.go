@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/redis/go-redis/v9/logging"
+
 	"github.com/parleyhq/parley/chaos"
 	"github.com/parleyhq/parley/chaos/messages"
 	"github.com/parleyhq/parley/chaos/presence"
@@ -25,6 +27,7 @@ func main() {
 		}
 		return
 	}
+	logging.Disable() // go-redis reports every connection that a fault breaks
 	code, err := chaos.Main(ctx, os.Args[1:], os.Stdout, harnesses...)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "chaos:", err)

@@ -341,8 +341,8 @@ func (v *view) deliverCounts(_ context.Context, due []*channelWatch) {
 	}
 }
 
-// addMember adds a member. It reports whether the state is known.
-func (c *channelWatch) addMember(userID string) (known bool) {
+// addMember adds a member.
+func (c *channelWatch) addMember(userID string) {
 	s := &c.v.shards[ShardOf(userID)]
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -358,7 +358,6 @@ func (c *channelWatch) addMember(userID string) (known bool) {
 		c.unknown++
 	}
 	c.changed(u, 0)
-	return w.known && !w.stale
 }
 
 // removeMember removes a member, who is delivered as offline.

@@ -6,8 +6,8 @@ import (
 )
 
 // renewals writes the parts of one shard after another again, each once in a third of the TTL. It
-// enters the logins of its connections again, too, so that the slot of a stream that lives for weeks
-// is kept.
+// enters the logins of its connections again, too, so that a stream that lives for weeks keeps its
+// slot.
 func (h *Hub) renewals(ctx context.Context) {
 	tick := time.NewTicker(max(h.cfg.TTL/3/Shards, time.Millisecond))
 	defer tick.Stop()

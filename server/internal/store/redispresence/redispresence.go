@@ -54,8 +54,8 @@
 //
 // A part expires after Config.TTL unless it is written again, and then counts as offline in reads.
 // The next step that touches the user removes it and logs the change. The key of a user expires TTL
-// after the last write, the slots of a user 7 days after their logins were last entered. A dead node and its fences
-// are kept for 1 h. The keys of a shard without users stay: meta and log.
+// after the last write, the slots of a user 7 days after a login of the user was last entered. A
+// dead node and its fences are kept for 1 h. The keys of a shard without users stay: meta and log.
 //
 // Each script reads the server's time once, and takes every key from KEYS.
 package redispresence

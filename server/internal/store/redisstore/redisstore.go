@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 )
 
 // ClientConfig configures a client of one server, of Sentinel or of Cluster.
@@ -103,12 +104,8 @@ func field(info, name string) string {
 	return ""
 }
 
-// quiet discards go-redis's log, which goes to standard error in its own format. Every command that
-// fails because of a connection reports the same as an error.
-type quiet struct{}
-
-// Printf implements go-redis's logger.
-func (quiet) Printf(context.Context, string, ...any) {}
-
+// The log of go-redis goes to standard error in its own format. Every command that fails because of
+// a connection reports the same as an error.
+//
 //nolint:gochecknoinits // the client's logger is one global, to be set before anything can use it
-func init() { redis.SetLogger(quiet{}) }
+func init() { logging.Disable() }
