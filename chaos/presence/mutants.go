@@ -178,7 +178,7 @@ var mutants = []chaos.Mutant{
 			File: hubDir + "watch.go", Old: "	users, before, err := v.register(s, add, remove)\n",
 			New: "	early := map[string]State{}\n" +
 				"	if all, err := v.reads.read(ctx, add); err == nil {\n		for i, r := range all {\n			if r.err == nil && r.certain {\n" +
-				"				early[add[i]] = r.state\n			}\n		}\n	}\n	time.Sleep(300 * time.Millisecond)\n" +
+				"				early[add[i]] = r.state\n			}\n		}\n	}\n	time.Sleep(2 * time.Second)\n" +
 				"	users, before, err := v.register(s, add, remove)\n	for i, userID := range users {\n" +
 				"		shard := &v.shards[ShardOf(userID)]\n		shard.mu.Lock()\n		state, ok := early[userID]\n" +
 				"		if w := shard.watched[userID]; ok && !before[i] && w != nil && len(w.streams) == 1 {\n" +
