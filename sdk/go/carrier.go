@@ -196,10 +196,34 @@ func (p *Presence) keepOwn(life context.Context, offered <-chan struct{}) (moved
 	p.work.Go(func() {
 		select {
 		case <-offered:
-			cancel()
+			p.leaveOwn(ctx, cancel)
 		case <-ctx.Done():
 		}
 	})
 	err = p.client.keepStreams(ctx, p.loop(life))
 	return errors.Is(err, context.Canceled) && life.Err() == nil, err
+}
+
+// leaveOwn calls cancel, which ends the presence's own streams, as soon as no request for a new
+// login is in flight: the next stream would then log in again. ctx ends with the streams.
+func (p *Presence) leaveOwn(ctx context.Context, cancel context.CancelFunc) {
+	for {
+		p.mu.Lock()
+		current := p.stream
+		asking := !p.invisible && p.login == "" && current != nil &&
+			!isClosed(current.answered) && !isClosed(current.ended)
+		if !asking {
+			cancel() // before the next stream begins, which requires the lock
+		}
+		p.mu.Unlock()
+		if !asking {
+			return
+		}
+		select {
+		case <-current.answered:
+		case <-current.ended:
+		case <-ctx.Done():
+			return
+		}
+	}
 }

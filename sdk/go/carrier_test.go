@@ -3,6 +3,8 @@ package parley_test
 import (
 	"errors"
 	"fmt"
+	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -76,6 +78,62 @@ func TestOneStream(t *testing.T) {
 				t.Errorf("a second presence has a stream of its own: %s", p.State())
 			}
 		})
+	}
+}
+
+// heldTransport holds back the responses of calls to Connect until release is closed.
+type heldTransport struct {
+	http.RoundTripper
+
+	release chan struct{}
+}
+
+func (h heldTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	res, err := h.RoundTripper.RoundTrip(req)
+	if strings.HasSuffix(req.URL.Path, "/Connect") {
+		select {
+		case <-h.release:
+		case <-req.Context().Done():
+		}
+	}
+	return res, err
+}
+
+// TestOneLogin subscribes before the server has answered the first request of a presence. The
+// presence stays on its stream until it has its login token, so that it logs in once.
+func TestOneLogin(t *testing.T) {
+	t.Parallel()
+	s := parleytest.Start(t)
+	hc := h2cClient(t)
+	held := heldTransport{hc.Transport, make(chan struct{})}
+	hc.Transport = held
+	c := userClient(t, s, "bob", parley.WithHTTPClient(hc))
+	p := c.Presence(testContext(t), phone, parley.WatchUsers("ann"))
+	t.Cleanup(p.Close)
+	eventually(t, func() error {
+		if n := len(parleytest.RequestsOf[*parleyv1.ConnectRequest](s)); n != 1 {
+			return fmt.Errorf("%d Connect streams", n)
+		}
+		return nil
+	})
+	sub := subscribe(t, c, parley.Live("room"))
+	nextEvent(t, sub, parley.EventChannelState)
+	close(held.release)
+	waitOneStream(t, s, p)
+	wantStates(t, p, "ann")
+	logins := 0
+	for _, r := range parleytest.RequestsOf[*parleyv1.ConnectRequest](s) {
+		if r.GetLoginToken() == "" {
+			logins++
+		}
+	}
+	for _, r := range parleytest.RequestsOf[*parleyv1.SubscribeRequest](s) {
+		if r.GetPresence() != nil && r.GetPresence().GetLoginToken() == "" {
+			logins++
+		}
+	}
+	if logins != 1 {
+		t.Errorf("the presence logged in %d times", logins)
 	}
 }
 

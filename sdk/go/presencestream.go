@@ -18,6 +18,8 @@ type presenceStream struct {
 	cancel context.CancelCauseFunc
 	// ended is closed when the stream ends.
 	ended <-chan struct{}
+	// answered is closed when the PresenceInfo has arrived.
+	answered chan struct{}
 	// id is the stream's id. It is empty until the PresenceInfo has arrived.
 	id string
 	// users, channels and background are what the server has been asked for.
@@ -100,7 +102,8 @@ func (p *Presence) begin(ctx context.Context, cancel context.CancelCauseFunc) (*
 		return nil, nil
 	}
 	current := &presenceStream{
-		cancel: cancel, ended: ctx.Done(), users: make(map[string]bool), channels: make(map[string]bool), background: p.background,
+		cancel: cancel, ended: ctx.Done(), answered: make(chan struct{}),
+		users: make(map[string]bool), channels: make(map[string]bool), background: p.background,
 	}
 	for id, u := range p.users {
 		u.revision, current.users[id] = noRevision, true
@@ -126,6 +129,9 @@ func (p *Presence) live(
 	current.id, p.wasLive, p.connection = streamID, true, info.GetConnectionId()
 	if token := info.GetLoginToken(); token != "" {
 		p.login = token
+	}
+	if !isClosed(current.answered) {
+		close(current.answered)
 	}
 	if p.lagging {
 		p.setLagging(false)
