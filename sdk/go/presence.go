@@ -53,8 +53,9 @@ const (
 	PresenceOfUser PresenceEventKind = iota + 1
 	// PresenceOfChannel is the state of a watched channel.
 	PresenceOfChannel
-	// PresenceChannelLost means that the caller is no longer a member of a watched channel. The
-	// presence continues without it. To watch it again, call WatchChannel.
+	// PresenceChannelLost means that a channel is no longer watched: the caller is no longer a member,
+	// or the server refused the channel when a stream began. The presence continues without it. To
+	// watch it again, call WatchChannel.
 	PresenceChannelLost
 	// PresenceUserLost means that the server refused a watched user when the presence reconnected,
 	// because the caller no longer shares a channel with them. The presence continues without the
@@ -92,6 +93,10 @@ type PresenceEvent struct {
 	Channel *ChannelPresence
 	// Lagging is, for PresenceLagging, whether the states may be old.
 	Lagging bool
+	// Err is, for PresenceChannelLost and PresenceUserLost, the *Error with which the server refused
+	// the channel or the user: for example ErrNotMember, or ErrLimitExceeded for more channels than
+	// the server allows. It is nil if the membership ended while a stream was live.
+	Err error
 }
 
 // Device identifies a device of the client's user.
@@ -108,13 +113,14 @@ type presenceFunc func(p *Presence)
 
 func (f presenceFunc) applyToPresence(p *Presence) { f(p) }
 
-// WatchUsers watches users from the start. A Presence can watch up to 1,000 users.
+// WatchUsers watches users from the start. By default a server allows 1,000 users; more end the
+// presence with ErrLimitExceeded.
 func WatchUsers(userIDs ...string) PresenceOption {
 	return presenceFunc(func(p *Presence) { p.addUsers(userIDs) })
 }
 
-// WatchChannels watches the members of members-only channels from the start. A Presence can watch
-// up to 20 channels.
+// WatchChannels watches the members of members-only channels from the start. By default a server
+// allows 20 channels; those beyond its limit are lost (see PresenceChannelLost).
 func WatchChannels(channelIDs ...string) PresenceOption {
 	return presenceFunc(func(p *Presence) { p.addChannels(channelIDs) })
 }
@@ -172,6 +178,8 @@ type Presence struct {
 	// queue has the states that were received but not taken, in the order in which they changed
 	// first.
 	queue []watchKey
+	// refusals has the errors of the losses in the queue that have one.
+	refusals map[watchKey]error
 	// lagging is the newest value, takenLagging the last one that was taken.
 	lagging, takenLagging bool
 	stream                *presenceStream
@@ -179,7 +187,10 @@ type Presence struct {
 	// wasLive is true once any stream has been live. stopping is true once the presence has begun to
 	// end on purpose, closed once Close was called.
 	wasLive, stopping, closed bool
-	err                       error
+	// bare is true if the next stream begins without the channels, because the server has refused a
+	// stream with them. They are added one by one when it is live.
+	bare bool
+	err  error
 }
 
 // Presence makes a device online and watches users and channels:
@@ -200,6 +211,7 @@ func (c *Client) Presence(ctx context.Context, device Device, opts ...PresenceOp
 	p := &Presence{
 		client: c, device: device, cancel: cancel, done: make(chan struct{}), changed: make(chan struct{}, 1),
 		changeLock: make(chan struct{}, 1), users: make(map[string]*watchedUser), channels: make(map[string]*watchedChannel),
+		refusals: make(map[watchKey]error),
 	}
 	for _, opt := range opts {
 		opt.applyToPresence(p)
@@ -410,10 +422,11 @@ func (p *Presence) setState(change StateChange) {
 	}
 }
 
-// request returns the request for a stream that watches everything. The caller holds the lock.
-func (p *Presence) request() *parleyv1.ConnectRequest {
+// request returns the request for a stream, with everything that current is asked for. The caller
+// holds the lock.
+func (p *Presence) request(current *presenceStream) *parleyv1.ConnectRequest {
 	return &parleyv1.ConnectRequest{
 		Platform: p.device.Platform, DeviceId: p.device.ID, Background: p.background, Invisible: p.invisible, LoginToken: p.login,
-		Watch: slices.Sorted(maps.Keys(p.users)), WatchChannels: slices.Sorted(maps.Keys(p.channels)),
+		Watch: slices.Sorted(maps.Keys(current.users)), WatchChannels: slices.Sorted(maps.Keys(current.channels)),
 	}
 }

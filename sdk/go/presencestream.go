@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"connectrpc.com/connect"
@@ -20,8 +21,9 @@ type presenceStream struct {
 	ended <-chan struct{}
 	// answered is closed when the PresenceInfo has arrived.
 	answered chan struct{}
-	// id is the stream's id. It is empty until the PresenceInfo has arrived.
-	id string
+	// id is the stream's id, and node its node. They are empty until the PresenceInfo has arrived.
+	id   string
+	node *endpoint
 	// users, channels and background are what the server has been asked for.
 	users, channels map[string]bool
 	background      bool
@@ -94,7 +96,8 @@ func (p *Presence) isStopping() bool {
 }
 
 // begin makes a new stream the current one and returns its request, with everything that is
-// watched. It returns nil if the presence is stopping. ctx ends with the stream.
+// watched, or without the channels after a refusal. It returns nil if the presence is stopping. ctx
+// ends with the stream.
 func (p *Presence) begin(ctx context.Context, cancel context.CancelCauseFunc) (*presenceStream, *parleyv1.ConnectRequest) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -110,10 +113,12 @@ func (p *Presence) begin(ctx context.Context, cancel context.CancelCauseFunc) (*
 	}
 	for id, ch := range p.channels {
 		ch.begin()
-		current.channels[id] = true
+		if !p.bare {
+			current.channels[id] = true
+		}
 	}
 	p.stream = current
-	return current, p.request()
+	return current, p.request(current)
 }
 
 // live records that a stream's presence has begun, and asks the server for the changes since the
@@ -126,7 +131,7 @@ func (p *Presence) live(
 		p.mu.Unlock()
 		return
 	}
-	current.id, p.wasLive, p.connection = streamID, true, info.GetConnectionId()
+	current.id, current.node, p.wasLive, p.connection, p.bare = streamID, node, true, info.GetConnectionId(), false
 	if token := info.GetLoginToken(); token != "" {
 		p.login = token
 	}
@@ -146,7 +151,7 @@ func (p *Presence) live(
 	p.work.Go(func() {
 		err := p.lockChanges(ctx)
 		if err == nil {
-			err = p.sync(ctx, current)
+			err = p.sync(ctx, current, "")
 			p.unlockChanges()
 		}
 		if err != nil {
@@ -156,8 +161,9 @@ func (p *Presence) live(
 }
 
 // loseRefused stops watching the channels for which the server refused a stream because the caller
-// is not a member, or the users with whom the caller shares no channel. It reports whether to open
-// the next stream at once without them. Each time there are fewer, so this ends.
+// is not a member, or the users with whom the caller shares no channel. After another refusal of
+// channels it has the next stream begin without channels. It reports whether to open the next
+// stream at once. Each time there are fewer users or channels, so this ends.
 func (p *Presence) loseRefused(ctx context.Context, end *streamEnd) bool {
 	e, ok := errors.AsType[*Error](end.err)
 	if !ok {
@@ -166,14 +172,40 @@ func (p *Presence) loseRefused(ctx context.Context, end *streamEnd) bool {
 	var channels, users int
 	switch {
 	case errors.Is(e, ErrNotMember):
-		channels = p.loseChannels(e.Positions)
+		channels = p.loseChannels(e)
 	case errors.Is(e, ErrNoSharedChannel):
-		users = p.loseUsers(e.UserIDs)
+		users = p.loseUsers(e)
+	}
+	if channels+users == 0 && p.leaveOutChannels(e) {
+		p.client.log.WarnContext(ctx, "presence is refused with its channels", "error", e, "addr", end.node.name())
+		return true
 	}
 	if channels+users > 0 {
 		p.client.log.WarnContext(ctx, "presence is refused", "channels", channels, "users", users, "addr", end.node.name())
 	}
 	return channels+users > 0
+}
+
+// leaveOutChannels has the next stream begin without channels if e refused a stream because of
+// them. It reports whether to open that stream at once: after NODE_FULL it is opened as after any
+// such error. Before the first stream was live, only the limits of the server count: the program
+// receives any other refusal.
+func (p *Presence) leaveOutChannels(e *Error) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stream == nil || p.stream.id != "" || len(p.stream.channels) == 0 {
+		return false
+	}
+	if errors.Is(e, ErrNodeFull) {
+		p.bare = true
+		return false
+	}
+	about := strings.HasPrefix(strings.TrimPrefix(e.Field, "presence."), "watch_channels")
+	if !about || e.Retryable || !p.wasLive && !errors.Is(e, ErrLimitExceeded) {
+		return false
+	}
+	p.bare = true
+	return true
 }
 
 // presenceChange is a change that the server has not been asked for. One of its parts is set.
@@ -228,8 +260,9 @@ func (p *Presence) nextChange(current *presenceStream) *presenceChange {
 // and may make later is repeated while the stream lives. If it is unknown whether a change arrived,
 // or the stream has ended, sync makes the presence open a new stream with everything, and returns
 // nil. It returns the error of a change that the server refuses, and that of ctx if ctx ends before
-// a repeat. The caller holds the change lock.
-func (p *Presence) sync(ctx context.Context, current *presenceStream) error {
+// a repeat. But channels that the server refuses are lost, except for the channel asked, which a
+// call is about to watch. The caller holds the change lock.
+func (p *Presence) sync(ctx context.Context, current *presenceStream, asked string) error {
 	for {
 		p.mu.Lock()
 		var change *presenceChange
@@ -247,6 +280,16 @@ func (p *Presence) sync(ctx context.Context, current *presenceStream) error {
 			return nil
 		case errors.Is(err, ErrStreamNotFound):
 			current.cancel(errRewatch)
+			return nil
+		case change.watch == "" || ctx.Err() != nil:
+			return err
+		case change.watch != asked:
+			p.mu.Lock()
+			p.lose(watchKey{PresenceChannelLost, change.watch}, err)
+			p.mu.Unlock()
+		case errors.Is(err, ErrNodeFull) && p.client.endpoints.hasSpare(current.node):
+			// The next stream begins on another node, with the channel.
+			current.cancel(err)
 			return nil
 		default:
 			return err

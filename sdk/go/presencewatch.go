@@ -2,6 +2,7 @@ package parley
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"slices"
 
@@ -24,7 +25,7 @@ func (p *Presence) Watch(ctx context.Context, userIDs ...string) error {
 		}
 	}
 	var added []string
-	err := p.change(ctx, func() { added = p.addUsers(userIDs) }, func() { p.removeUsers(added) })
+	err := p.change(ctx, "", func() { added = p.addUsers(userIDs) }, func() { p.removeUsers(added) })
 	if err == nil {
 		p.regain(PresenceUserLost, added)
 	}
@@ -34,18 +35,23 @@ func (p *Presence) Watch(ctx context.Context, userIDs ...string) error {
 // Unwatch stops watching users. Their states that were not taken yet are dropped. Users that are
 // not watched are ignored.
 func (p *Presence) Unwatch(ctx context.Context, userIDs ...string) error {
-	return p.change(ctx, func() { p.removeUsers(userIDs) }, func() {})
+	return p.change(ctx, "", func() { p.removeUsers(userIDs) }, func() {})
 }
 
 // WatchChannel follows which members of a members-only channel are online. A channel that is
-// already watched does not change. The state follows from Next. Errors are like those of Watch:
-// ErrNotMember, and ErrChannelOpen for an open channel, whose members are not known.
+// already watched does not change. The state follows from Next.
+//
+// Errors are like those of Watch: ErrNotMember, ErrLimitExceeded, and ErrChannelOpen for an open
+// channel, whose members are not known. If the node of the stream is full, the presence moves to
+// another node. If there is none, WatchChannel returns ErrNodeFull after five attempts. Between two
+// streams it returns at once. If the server refuses the channel then, the channel is lost (see
+// PresenceChannelLost).
 func (p *Presence) WatchChannel(ctx context.Context, channelID string) error {
 	if err := checkText("channel_id", channelID); err != nil {
 		return err
 	}
 	var added []string
-	err := p.change(ctx, func() { added = p.addChannels([]string{channelID}) }, func() { p.removeChannels(added) })
+	err := p.change(ctx, channelID, func() { added = p.addChannels([]string{channelID}) }, func() { p.removeChannels(added) })
 	if err == nil {
 		p.regain(PresenceChannelLost, added)
 	}
@@ -54,7 +60,7 @@ func (p *Presence) WatchChannel(ctx context.Context, channelID string) error {
 
 // UnwatchChannel stops following a channel's members. A channel that is not watched is ignored.
 func (p *Presence) UnwatchChannel(ctx context.Context, channelID string) error {
-	return p.change(ctx, func() { p.removeChannels([]string{channelID}) }, func() {})
+	return p.change(ctx, "", func() { p.removeChannels([]string{channelID}) }, func() {})
 }
 
 // SetBackground sets whether the device is in the background, for example because its program is
@@ -62,12 +68,12 @@ func (p *Presence) UnwatchChannel(ctx context.Context, channelID string) error {
 // It has no effect on an invisible presence.
 func (p *Presence) SetBackground(ctx context.Context, background bool) error {
 	var before bool
-	return p.change(ctx, func() { before, p.background = p.background, background }, func() { p.background = before })
+	return p.change(ctx, "", func() { before, p.background = p.background, background }, func() { p.background = before })
 }
 
 // change makes a change and asks the server for it. If the server refuses it, it calls undo. Both
-// are called with the lock.
-func (p *Presence) change(ctx context.Context, change, undo func()) error {
+// are called with the lock. asked is the channel that the change begins to watch, or "".
+func (p *Presence) change(ctx context.Context, asked string, change, undo func()) error {
 	if err := p.lockChanges(ctx); err != nil {
 		return err
 	}
@@ -76,7 +82,7 @@ func (p *Presence) change(ctx context.Context, change, undo func()) error {
 	change()
 	current := p.stream
 	p.mu.Unlock()
-	err := p.sync(ctx, current)
+	err := p.sync(ctx, current, asked)
 	if err == nil {
 		return nil
 	}
@@ -85,7 +91,7 @@ func (p *Presence) change(ctx context.Context, change, undo func()) error {
 	current = p.stream
 	p.mu.Unlock()
 	// A part of the change may have been made, or a new stream may have begun with it.
-	if again := p.sync(ctx, current); again != nil {
+	if again := p.sync(ctx, current, ""); again != nil {
 		current.cancel(errRewatch)
 	}
 	return err
@@ -135,7 +141,8 @@ func (p *Presence) ask(ctx context.Context, current *presenceStream, c *presence
 
 // repeat makes attempts of a change until one succeeds, a failure is final, or the stream or ctx
 // ends. If it is unknown whether an attempt made the change, it leaves the stream: a repeat could
-// overtake the first attempt, which would then undo a later change.
+// overtake the first attempt, which would then undo a later change. NODE_FULL is about the node of
+// the stream. After maxFull attempts repeat returns it.
 func (p *Presence) repeat(ctx context.Context, current *presenceStream, attempt attemptFunc) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -146,14 +153,32 @@ func (p *Presence) repeat(ctx context.Context, current *presenceStream, attempt 
 		case <-ctx.Done():
 		}
 	}()
-	return p.client.retry(ctx, "presence change", func(ctx context.Context, n *endpoint) error {
+	var full *Error
+	refusals := 0
+	err := p.client.retry(ctx, "presence change", func(ctx context.Context, n *endpoint) error {
 		err := attempt(ctx, n)
 		if err != nil && uncertain(err) {
 			current.cancel(errRewatch)
 		}
+		if e, ok := errors.AsType[*Error](toError(err)); ok && errors.Is(e, ErrNodeFull) {
+			if refusals++; refusals == maxFull {
+				full = e
+				cancel()
+			}
+			e := *e
+			e.ofStream = true
+			return &e
+		}
 		return err
 	})
+	if full != nil {
+		return full
+	}
+	return err
 }
+
+// maxFull is the number of attempts of a change that the node of the stream may refuse as full.
+const maxFull = 5
 
 // record records that the server made a change on a stream.
 func (c *presenceChange) record(current *presenceStream, background bool) {

@@ -89,7 +89,10 @@ export class Presence implements AsyncIterable<PresenceEvent> {
   /**
    * watchChannels adds channels to those whose members are watched, as watch does for users.
    * Requires the action `subscribe` of the channels. CHANNEL_OPEN means that a channel is open and
-   * has no complete list of members.
+   * has no complete list of members. If the node of the stream is full, the presence moves to
+   * another node. If there is none, watchChannels rejects with NODE_FULL after five attempts.
+   * Between two streams it resolves immediately. Channels that the server refuses then are lost
+   * (see ChannelLostEvent).
    */
   async watchChannels(channelId: string | readonly string[], signal?: AbortSignal): Promise<void> {
     await watch(this.#core, "channels", list(channelId), signal);
