@@ -249,6 +249,9 @@ func (p *Presence) run(ctx, life context.Context, err error) {
 		err = ErrClosed
 	}
 	p.err, p.stream = err, nil
+	if errors.Is(err, ErrKicked) {
+		p.login = ""
+	}
 	p.mu.Unlock()
 	p.setState(StateChange{State: StateEnded, Err: err})
 }
@@ -352,7 +355,8 @@ func (p *Presence) Channel(channelID string) (*ChannelPresence, bool) {
 // LoginToken returns the proof of this login. Store it, and pass it to WithLoginToken when the
 // program starts again and its user has not signed out meanwhile. It is empty before the first
 // stream is live, unless WithLoginToken was used, and for an invisible presence. It may change with
-// each stream: read it when the state becomes StateLive.
+// each stream: the StateChange of each StateLive has it. After ErrKicked it is empty, because the
+// login is over: delete the stored one.
 func (p *Presence) LoginToken() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

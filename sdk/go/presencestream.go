@@ -141,10 +141,10 @@ func (p *Presence) live(
 	if p.lagging {
 		p.setLagging(false)
 	}
-	late := p.nextChange(current) != nil
+	late, login := p.nextChange(current) != nil, p.login
 	p.mu.Unlock()
 	p.apply(current, info.GetPresence())
-	p.setState(StateChange{State: StateLive, Addr: node.addr})
+	p.setState(StateChange{State: StateLive, Addr: node.addr, LoginToken: login})
 	if !late {
 		return
 	}

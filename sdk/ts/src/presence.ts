@@ -131,9 +131,10 @@ export class Presence implements AsyncIterable<PresenceEvent> {
   }
 
   /**
-   * The token of this login. It is empty until the presence was live for the first time, and if it
-   * is invisible. To continue the login after a restart, store it when the state becomes `live`,
-   * and pass it as the option loginToken.
+   * The token of this login. It is empty until the presence was live for the first time, if it is
+   * invisible, and after KICKED, because the login is over. To continue the login after a restart,
+   * store it when the state becomes `live`, and pass it as the option loginToken. Delete the stored
+   * one after KICKED. A page stores it in the event pagehide, not earlier.
    */
   get loginToken(): string {
     return this.#core.loginToken;

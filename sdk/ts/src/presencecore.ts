@@ -54,8 +54,9 @@ export interface PresenceOptions extends SessionOptions {
   background?: boolean;
   /**
    * The loginToken of an earlier presence, to continue its login after a restart of the program.
-   * The default is a new login. Two devices, or two tabs, must not use the same token: each would
-   * end the other's login.
+   * The default is a new login. Two devices, or two tabs, must not use the same token: under the
+   * server's login policy, each would end the other's stream. A tab that is duplicated gets a copy
+   * of sessionStorage, so a page must not leave a token there while it is open.
    */
   loginToken?: string;
   /** True to watch without being online. */
@@ -171,6 +172,9 @@ export class PresenceCore {
       }
       if (error === undefined && this.carrier !== undefined) {
         error = await until(this.#released.promise, this.#streams.signal);
+      }
+      if (error?.reason === "KICKED") {
+        this.loginToken = "";
       }
       if (error !== undefined) {
         return error.code === Code.Unimplemented ? error.with({ message: "the server has no PresenceService" }) : error;
@@ -323,7 +327,8 @@ export class PresenceCore {
     const { users, channels, lagging = false } = info?.presence ?? {};
     const complete = this.watched.accept({ users, channels, lagging }, this.part?.channels ?? new Set());
     this.#wasLive = true;
-    this.session.setState({ state: "live", addr });
+    const login = this.loginToken === "" ? {} : { loginToken: this.loginToken };
+    this.session.setState({ state: "live", addr, ...login });
     this.sync();
     if (this.#alone !== undefined) {
       this.carrier?.board();
