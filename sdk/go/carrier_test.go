@@ -233,6 +233,26 @@ func TestRefusedSubscriptionLeavesThePresence(t *testing.T) {
 	wantStates(t, p, "ann ios")
 }
 
+// TestFinalErrorOfLiveStream ends the live stream that a subscription and a presence share with a
+// final error that is about neither. Both continue on streams of their own.
+func TestFinalErrorOfLiveStream(t *testing.T) {
+	t.Parallel()
+	s := parleytest.Start(t)
+	c := userClient(t, s, "bob", patient)
+	sub := subscribe(t, c, parley.FromStart("room"))
+	p := online(t, c)
+	waitOneStream(t, s, p)
+	s.EndStreams(parleytest.Error(connect.CodePermissionDenied, parleyv1.ErrorReason_ERROR_REASON_CAPABILITY_MISSING))
+	eventually(t, func() error {
+		if s.Streams() != 1 || s.LiveStreams() != 2 || p.State() != parley.StateLive {
+			return fmt.Errorf("%d Subscribe streams of %d, state %s, error %w", s.Streams(), s.LiveStreams(), p.State(), p.Err())
+		}
+		return nil
+	})
+	post(s, "room", 1)
+	wantEntries(t, sub, "room", 1, 1)
+}
+
 // TestRefusedChannelsOnOneStream ends a user's memberships between two streams. Subscription and
 // presence lose their channels, and continue.
 func TestRefusedChannelsOnOneStream(t *testing.T) {

@@ -158,8 +158,8 @@ describe("a presence and a subscription", () => {
     // A refusal without a channel that is followed may be about the presence.
     const other = subscribe(client, live("hall"));
     await nextEvent(other, "channel_state");
-    await eventually(() => subscribes(server).length === 2 && presence.state === "live");
-    expect(subscribes(server)[1]?.presence?.loginToken).toBe("login-1");
+    await eventually(() => subscribes(server).length === 3 && presence.state === "live");
+    expect(subscribes(server)[2]?.presence?.loginToken).toBe("login-1");
   });
 
   it("stay together if the presence loses a channel", async () => {
@@ -284,15 +284,29 @@ describe("a presence and a subscription", () => {
     }
   });
 
-  it("end apart if a final error ends the subscription", async () => {
-    const server = new Fake();
-    const client = newClient(server);
-    const room = subscribe(client, live("room"));
-    const presence = connect(client, { watch: ["ann"] });
-    await want(presence, "ann");
-    server.endStreams(failure(Code.PermissionDenied, ErrorReason.CAPABILITY_MISSING));
-    expect(await rejected(nextEvent(room), ParleyError)).toMatchObject({ reason: "CAPABILITY_MISSING" });
-    await eventually(() => connects(server).length === 1 && presence.state === "live");
-    expect(logins(server)).toEqual(["Connect login-1", "Subscribe "]);
-  });
+  for (const about of ["Connect", "Subscribe", "neither"]) {
+    it(`separate if a final error ends their live stream, which ends only its own one: ${about}`, async () => {
+      const server = new Fake();
+      const client = newClient(server);
+      const room = subscribe(client, live("room"));
+      const presence = connect(client, { watch: ["ann"] });
+      await want(presence, "ann");
+      await nextEvent(room, "channel_state");
+      const refusal = failure(Code.PermissionDenied, ErrorReason.CAPABILITY_MISSING);
+      server.fault = (method) => (method === about ? { error: refusal } : undefined);
+      server.endStreams(refusal);
+      await eventually(() => connects(server).length === 1 && subscribes(server).length === 2);
+      expect(logins(server)).toEqual(["Connect login-1", "Subscribe "]);
+      for (const [method, one, next] of [
+        ["Connect", presence, () => presence.next()],
+        ["Subscribe", room, () => nextEvent(room, "sent")],
+      ] as const) {
+        if (method === about) {
+          expect(await rejected(next(), ParleyError)).toMatchObject({ reason: "CAPABILITY_MISSING" });
+        } else {
+          await eventually(() => one.state === "live");
+        }
+      }
+    });
+  }
 });
