@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -166,6 +167,40 @@ func TestPresenceOutlivesSubscription(t *testing.T) {
 		})
 	}
 	wantNoState(t, watcher)
+}
+
+// TestPresencesMoveOneByOne has three presences and one subscription. One presence is on its
+// stream; the others have streams of their own, which stay. When it ends, another one moves.
+func TestPresencesMoveOneByOne(t *testing.T) {
+	t.Parallel()
+	s := parleytest.Start(t)
+	c := userClient(t, s, "bob", patient)
+	byID := make(map[string]*parley.Presence)
+	for range 3 {
+		p := online(t, c)
+		byID[p.LoginToken()] = p
+	}
+	subscribe(t, c, parley.Live("room"))
+	connects := func() int { return len(parleytest.RequestsOf[*parleyv1.ConnectRequest](s)) }
+	var seen []string
+	for left := 3; left > 0; left-- {
+		eventually(t, func() error {
+			if s.Streams() != 1 || s.LiveStreams() != left || s.PresenceStreams() != left {
+				return fmt.Errorf("%d Subscribe streams of %d, %d with presence", s.Streams(), s.LiveStreams(), s.PresenceStreams())
+			}
+			return nil
+		})
+		requests := parleytest.RequestsOf[*parleyv1.SubscribeRequest](s)
+		login := requests[len(requests)-1].GetPresence().GetLoginToken()
+		if byID[login] == nil || slices.Contains(seen, login) {
+			t.Fatalf("the stream has the login %q after %q", login, seen)
+		}
+		seen = append(seen, login)
+		byID[login].Close()
+	}
+	if n := connects(); n != 3 {
+		t.Errorf("%d Connect streams were opened", n)
+	}
 }
 
 // TestKickedOnOneStream ends the login of a presence on a subscription's stream. Both end, because

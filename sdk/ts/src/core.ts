@@ -46,6 +46,8 @@ export class Core implements Line {
 
   /** The presence that the subscription's streams carry. */
   rider: PresenceCore | undefined;
+  /** True if the streams carry no presence any more, because one was refused or separated. */
+  barred = false;
   /** The presence of the current stream. */
   #onBoard: PresenceCore | undefined;
   readonly #carriers: Carriers;
@@ -221,7 +223,7 @@ export class Core implements Line {
 
   /** refuse releases a presence that the subscription's streams cannot carry. */
   #refuse(presence: PresenceCore): void {
-    presence.refused.add(this);
+    this.barred = true;
     presence.release();
   }
 

@@ -94,8 +94,6 @@ export class PresenceCore {
   readonly #options: PresenceOptions;
   /** The subscription whose streams carry the presence, or will carry it. */
   carrier: Core | undefined;
-  /** The subscriptions whose streams the server refused with this presence. */
-  readonly refused = new WeakSet<Core>();
   /** Resolves when the presence has left its stream. Undefined until it starts to leave. */
   departure: Promise<void> | undefined;
   readonly #carriers: Carriers;
@@ -153,7 +151,10 @@ export class PresenceCore {
       return await this.#openStreams();
     } finally {
       this.#carriers.delete(this);
-      this.carrier?.drop();
+      if (this.carrier !== undefined) {
+        this.carrier.drop();
+        this.#carriers.vacate(this.carrier);
+      }
     }
   }
 

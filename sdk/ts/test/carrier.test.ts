@@ -2,7 +2,7 @@ import { ErrorReason, KickCause } from "@parleyhq/api/parley/v1/error_pb.js";
 import { Platform } from "@parleyhq/api/parley/v1/platform_pb.js";
 import type * as sub from "@parleyhq/api/parley/v1/subscription_pb.js";
 import { describe, expect, it } from "vitest";
-import { ClosedError, Code, fromStart, live, ParleyError } from "../src/index.js";
+import { ClosedError, Code, fromStart, live, ParleyError, type Presence } from "../src/index.js";
 import { Fake, failure } from "./fake.js";
 import { eventually, newClient, nextEvent, rejected, States, subscribe, wantEntries } from "./helper.js";
 import { connect, connects, isLive, want, wantQuiet } from "./presencehelper.js";
@@ -245,6 +245,27 @@ describe("a presence and a subscription", () => {
     await want(one, "ann");
     await want(other, "ann");
     expect(logins(server)).toEqual(["Connect ", "Subscribe "]);
+  });
+
+  it("change places if the presence on the subscription's stream ends", async () => {
+    const server = new Fake();
+    const client = newClient(server);
+    const presences: Presence[] = [];
+    for (let i = 1; i <= 3; i++) {
+      presences.push(connect(client));
+      await eventually(() => presences.at(-1)?.loginToken === `login-${i}`);
+    }
+    const room = subscribe(client, live("room"));
+    for (let left = 3; left > 0; left--) {
+      const carried = () => server.board.live.find((p) => !p.connect);
+      await eventually(() => server.streams.size === left && carried() !== undefined);
+      const presence = presences.find((p) => p.loginToken === carried()?.loginToken);
+      await eventually(() => presence?.state === "live" && server.board.live.length === left);
+      presence?.close();
+      await presence?.done;
+    }
+    expect(room.state).toBe("live");
+    expect(connects(server).length).toBe(3);
   });
 
   it("leave the stream if Disconnect fails", async () => {
