@@ -82,16 +82,17 @@ func TestOneStream(t *testing.T) {
 	}
 }
 
-// heldTransport holds back the responses of calls to Connect until release is closed.
+// heldTransport holds back the responses of calls to a method until release is closed.
 type heldTransport struct {
 	http.RoundTripper
 
+	method  string
 	release chan struct{}
 }
 
 func (h heldTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	res, err := h.RoundTripper.RoundTrip(req)
-	if strings.HasSuffix(req.URL.Path, "/Connect") {
+	if strings.HasSuffix(req.URL.Path, "/"+h.method) {
 		select {
 		case <-h.release:
 		case <-req.Context().Done():
@@ -106,7 +107,7 @@ func TestOneLogin(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
 	hc := h2cClient(t)
-	held := heldTransport{hc.Transport, make(chan struct{})}
+	held := heldTransport{hc.Transport, "Connect", make(chan struct{})}
 	hc.Transport = held
 	c := userClient(t, s, "bob", parley.WithHTTPClient(hc))
 	p := c.Presence(testContext(t), phone, parley.WatchUsers("ann"))

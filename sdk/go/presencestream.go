@@ -259,9 +259,9 @@ func (p *Presence) nextChange(current *presenceStream) *presenceChange {
 // sync asks the server for all changes that the stream needs. A change that the server did not make
 // and may make later is repeated while the stream lives. If it is unknown whether a change arrived,
 // or the stream has ended, sync makes the presence open a new stream with everything, and returns
-// nil. It returns the error of a change that the server refuses, and that of ctx if ctx ends before
-// a repeat. But channels that the server refuses are lost, except for the channel asked, which a
-// call is about to watch. The caller holds the change lock.
+// nil. It returns the error of a change that the server refuses, and that of ctx or of the presence
+// if one of them ends before the change was made. But channels that the server refuses are lost,
+// except for the channel asked, which a call is about to watch. The caller holds the change lock.
 func (p *Presence) sync(ctx context.Context, current *presenceStream, asked string) error {
 	for {
 		p.mu.Lock()
@@ -276,12 +276,18 @@ func (p *Presence) sync(ctx context.Context, current *presenceStream, asked stri
 		err := p.ask(ctx, current, change)
 		switch {
 		case err == nil:
+		case ctx.Err() != nil:
+			// The stream may have been left because it is unknown whether the change arrived.
+			if !errors.Is(err, ctx.Err()) {
+				err = ctx.Err()
+			}
+			return err
 		case isClosed(current.ended):
-			return nil
+			return p.endOfStop(ctx)
 		case errors.Is(err, ErrStreamNotFound):
 			current.cancel(errRewatch)
 			return nil
-		case change.watch == "" || ctx.Err() != nil:
+		case change.watch == "":
 			return err
 		case change.watch != asked:
 			p.mu.Lock()
@@ -294,6 +300,19 @@ func (p *Presence) sync(ctx context.Context, current *presenceStream, asked stri
 		default:
 			return err
 		}
+	}
+}
+
+// endOfStop returns nil, or the error of the presence if it was closed or its context has ended.
+func (p *Presence) endOfStop(ctx context.Context) error {
+	if !p.isStopping() {
+		return nil
+	}
+	select {
+	case <-p.done:
+		return p.Err()
+	case <-ctx.Done(): // of a change that run waits for
+		return ctx.Err()
 	}
 }
 

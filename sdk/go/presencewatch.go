@@ -13,11 +13,16 @@ import (
 // Watch watches more users, on the same stream. A user that is already watched does not change. The
 // states follow from Next.
 //
-// A final error such as ErrLimitExceeded leaves the presence unchanged. After a retryable error of
-// the server, the request is repeated while the stream lives. If it is unknown whether the request
-// arrived, Watch returns nil and the presence reconnects with all users. Between two
-// streams Watch returns at once, and the next stream starts with all users. If the server refuses
-// one of them then, the presence ends.
+// A final error such as ErrLimitExceeded or ErrNoSharedChannel leaves the presence unchanged. So
+// does the end of ctx, whose error wraps the last failure, and that of the presence, which returns
+// Err. After a retryable error of the server, the request is repeated while the stream lives. If it
+// is unknown whether the request arrived, Watch returns nil and the presence reconnects with all
+// users.
+//
+// Between two streams Watch returns at once, and the next stream starts with all users. If the
+// server refuses some with ErrNoSharedChannel then, these are lost (see PresenceUserLost). Any
+// other refusal, such as ErrLimitExceeded, ends the presence, and so does any refusal before the
+// presence was live for the first time.
 func (p *Presence) Watch(ctx context.Context, userIDs ...string) error {
 	for _, id := range userIDs {
 		if err := checkText("watch", id); err != nil {
@@ -33,7 +38,7 @@ func (p *Presence) Watch(ctx context.Context, userIDs ...string) error {
 }
 
 // Unwatch stops watching users. Their states that were not taken yet are dropped. Users that are
-// not watched are ignored.
+// not watched are ignored. Also if it returns an error, the users are no longer watched.
 func (p *Presence) Unwatch(ctx context.Context, userIDs ...string) error {
 	return p.change(ctx, "", func() { p.removeUsers(userIDs) }, func() {})
 }

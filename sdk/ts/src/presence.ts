@@ -70,9 +70,14 @@ export class Presence implements AsyncIterable<PresenceEvent> {
    * it is repeated. If it is not known whether the server made the change, the presence reconnects
    * with all users.
    *
-   * It rejects with a final error such as LIMIT_EXCEEDED, or with the signal's reason, and none of
-   * the users is watched. Between two streams it resolves immediately, and the next stream requests
-   * all users. If the server then refuses one of them, the presence ends.
+   * It rejects with a final error such as LIMIT_EXCEEDED or NO_SHARED_CHANNEL, and none of the
+   * users is watched. So it does when the signal is aborted, as a call does, and when the presence
+   * ends, with its error.
+   *
+   * Between two streams it resolves immediately, and the next stream requests all users. If the
+   * server refuses some with NO_SHARED_CHANNEL then, these are lost (see UserLostEvent). Any other
+   * refusal, such as LIMIT_EXCEEDED, ends the presence, and so does any refusal before the presence
+   * was live for the first time.
    */
   async watch(userId: string | readonly string[], signal?: AbortSignal): Promise<void> {
     await watch(this.#core, "users", list(userId), signal);
@@ -80,7 +85,7 @@ export class Presence implements AsyncIterable<PresenceEvent> {
 
   /**
    * unwatch removes users from the watched ones. Their states that were not taken yet are dropped.
-   * Users that are not watched are ignored.
+   * Users that are not watched are ignored. Also if it rejects, the users are no longer watched.
    */
   async unwatch(userId: string | readonly string[], signal?: AbortSignal): Promise<void> {
     await unwatch(this.#core, "users", list(userId), signal);

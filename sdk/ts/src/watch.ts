@@ -96,7 +96,10 @@ export async function apply(
     await sendChannels(core, part, scope.signal, asked);
     return undefined;
   } catch (err) {
-    signal.throwIfAborted();
+    core.session.signal.throwIfAborted();
+    if (signal.aborted) {
+      throw err;
+    }
     if (part.stream.signal.aborted) {
       return undefined;
     }
