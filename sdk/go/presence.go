@@ -44,6 +44,17 @@ type ChannelPresence = parleyv1.ChannelPresence
 // Kick describes what ended a login. The proto file describes the fields.
 type Kick = parleyv1.Kick
 
+// KickCause is why a login ended. A server may send other causes than these.
+type KickCause = parleyv1.KickCause
+
+// The causes.
+const (
+	// KickLogin means that a newer login of the user won under the server's login policy.
+	KickLogin = parleyv1.KickCause_KICK_CAUSE_LOGIN
+	// KickReplaced means that the same login has a newer connection.
+	KickReplaced = parleyv1.KickCause_KICK_CAUSE_REPLACED
+)
+
 // PresenceEventKind is the kind of a PresenceEvent.
 type PresenceEventKind int
 
@@ -204,8 +215,13 @@ type Presence struct {
 //
 // After a retryable failure it opens a new stream, after a wait or on another node. The login stays
 // the same. Any other failure ends the presence, and Next returns it. ErrKicked is such a failure:
-// another login replaced this one, and the error's Kick describes it. Do not connect again until
-// the user acts.
+// another login replaced this one, and the error's Kick describes it. It ends the Subscription on
+// the same stream, too. Do not connect again until the user acts.
+//
+// A stream is read only as fast as the program takes the events of its Subscription. If the program
+// does not take them for too long, the server ends the stream, and the user is offline until the
+// program takes events again. Read a Subscription in a goroutine of its own, or use one Client for
+// the Presence and another one for the Subscription.
 func (c *Client) Presence(ctx context.Context, device Device, opts ...PresenceOption) *Presence {
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	p := &Presence{

@@ -259,7 +259,7 @@ func TestKicked(t *testing.T) {
 	p := online(t, c)
 	token := p.LoginToken()
 	kick := &parley.Kick{
-		Cause: parleyv1.KickCause_KICK_CAUSE_LOGIN, DeviceId: "tablet", Platform: parley.PlatformIPadOS, ConnectionId: "c-2",
+		Cause: parley.KickLogin, DeviceId: "tablet", Platform: parley.PlatformIPadOS, ConnectionId: "c-2",
 	}
 	if n := s.Kick("ann", kick); n != 1 {
 		t.Fatalf("kicked %d streams", n)
@@ -373,11 +373,16 @@ func TestPresenceLists(t *testing.T) {
 	}
 	c := newClient(t, s.Addr())
 	var got []string
-	for u, err := range c.OnlineUsers(testContext(t)) {
+	for u, err := range c.OnlineUsers(testContext(t), parley.PageSize(3)) {
 		if err != nil {
 			t.Fatalf("list: %v", err)
 		}
 		got = append(got, shownUser(u))
+	}
+	for _, r := range parleytest.RequestsOf[*parleyv1.ListOnlineUsersRequest](s) {
+		if r.GetPageSize() != 3 {
+			t.Errorf("a page of %d users was asked for", r.GetPageSize())
+		}
 	}
 	if slices.Sort(got); !slices.Equal(got, want) {
 		t.Errorf("online: %q, want %q", got, want)

@@ -245,16 +245,24 @@ func (c *Client) PresenceOf(ctx context.Context, userIDs ...string) ([]*UserPres
 	return all, nil
 }
 
+// OnlineOption sets a property of OnlineUsers: PageSize.
+type OnlineOption interface{ applyToOnline(pageSize *int32) }
+
 // OnlineUsers iterates over the users that are online, in no particular order. A user that is
 // online during the whole iteration is yielded once. It requires the action `list`.
 //
-// Pages are loaded as the loop needs them. Each page is a call, retried until ctx or the call's
-// deadline ends. If a call fails, the iteration ends with its error.
-func (c *Client) OnlineUsers(ctx context.Context) iter.Seq2[*UserPresence, error] {
+// Pages are loaded as the loop needs them, of PageSize users or, by default, of 100. Each page is a
+// call, retried until ctx or the call's deadline ends. If a call fails, the iteration ends with its
+// error.
+func (c *Client) OnlineUsers(ctx context.Context, opts ...OnlineOption) iter.Seq2[*UserPresence, error] {
+	var size int32
+	for _, opt := range opts {
+		opt.applyToOnline(&size)
+	}
 	return link.Pages(func(token string) ([]*UserPresence, string, error) {
 		var res *parleyv1.ListOnlineUsersResponse
 		err := c.do(ctx, "ListOnlineUsers", func(ctx context.Context, n *endpoint) (err error) {
-			res, err = n.Presence.ListOnlineUsers(ctx, &parleyv1.ListOnlineUsersRequest{PageToken: token})
+			res, err = n.Presence.ListOnlineUsers(ctx, &parleyv1.ListOnlineUsersRequest{PageSize: size, PageToken: token})
 			return err
 		})
 		return res.GetPresence(), res.GetNextPageToken(), err
