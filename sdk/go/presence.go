@@ -138,7 +138,8 @@ func WatchChannels(channelIDs ...string) PresenceOption {
 
 // WithLoginToken continues an earlier login: that of the Presence whose LoginToken was stored, for
 // example before the program was restarted. By default, and with an empty token, the login is a new
-// one. A new login is an act of the user: under the server's login policy it can end others.
+// one. A new login is an act of the user: under the server's login policy it can end others. Two
+// devices must not use the same token: under that policy, each would end the other's stream.
 func WithLoginToken(token string) PresenceOption {
 	return presenceFunc(func(p *Presence) { p.login = token })
 }
