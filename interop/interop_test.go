@@ -55,6 +55,8 @@ type report struct {
 	Edited edited  `json:"edited"`
 	// Refused is the error of SendMessage without content.
 	Refused failure `json:"refused"`
+	// Presence is the presence of a user who was never online, and the first frame of Connect.
+	Presence presence `json:"presence"`
 	// Job is the delivery of Consume. BidiJob is that of StreamingConsume; it is nil for clients
 	// without bidirectional streams.
 	Job     *job `json:"job"`
@@ -101,6 +103,16 @@ type edited struct {
 	ChangedSeq int64  `json:"changed_seq"`
 }
 
+type presence struct {
+	// User and Platforms are the state that GetPresence returns. Watched has the users in the first
+	// frame of Connect.
+	User      string   `json:"user"`
+	Platforms int      `json:"platforms"`
+	StreamID  bool     `json:"stream_id"`
+	Login     bool     `json:"login"`
+	Watched   []string `json:"watched"`
+}
+
 type job struct {
 	Payload string `json:"payload"`
 	Attempt int32  `json:"attempt"`
@@ -133,6 +145,7 @@ func (c client) want() report {
 		Events:     []event{{Kind: "state", HeadSeq: 1}, {Kind: "sent", Seq: 1, FromSeq: 1, Content: "hello"}},
 		Edited:     edited{Content: "hello again", Edited: true, ChangedSeq: 2},
 		Refused:    failure{Code: 3, Reason: 1, Field: "content"},
+		Presence:   presence{User: "nobody", StreamID: true, Login: true, Watched: []string{"nobody"}},
 		Job:        &job{Payload: "one", Attempt: 1, Acked: true},
 		Acked:      1,
 	}

@@ -132,6 +132,7 @@ const (
 	queues   = "parley.v1.QueueService/"
 	admin    = "parley.v1.AdminService/"
 	servers  = "parley.v1.ServerService/"
+	online   = "parley.v1.PresenceService/"
 )
 
 func (l line) see(t *testing.T, to target, name string) report {
@@ -143,6 +144,7 @@ func (l line) see(t *testing.T, to target, name string) report {
 	var got report
 	r.server(&got)
 	r.messages(&got)
+	got.Presence = r.presence()
 	got.Job = r.consume()
 	got.BidiJob = r.consumeBothWays()
 	got.Acked = r.acked(2)
@@ -338,6 +340,31 @@ func (r *run) subscribe(got *report) {
 		}
 	}
 	s.cancel()
+}
+
+func (r *run) presence() presence {
+	var answer parleyv1.GetPresenceResponse
+	r.must(online+"GetPresence", &parleyv1.GetPresenceRequest{UserIds: []string{"nobody"}}, &answer)
+	if len(answer.GetPresence()) != 1 {
+		r.Fatalf("GetPresence: %v", &answer)
+	}
+	s := r.open(online+"Connect", &parleyv1.ConnectRequest{
+		Platform: parleyv1.Platform_PLATFORM_LINUX, DeviceId: r.name, Watch: []string{"nobody"},
+	})
+	_ = s.in.Close()
+	var frame parleyv1.ConnectResponse
+	if !s.next(&frame) || frame.GetInfo() == nil {
+		r.Fatalf("the first frame is %v", &frame)
+	}
+	s.cancel()
+	seen := presence{
+		User: answer.GetPresence()[0].GetUserId(), Platforms: len(answer.GetPresence()[0].GetPlatforms()),
+		StreamID: frame.GetInfo().GetStream().GetStreamId() != "", Login: frame.GetInfo().GetPresence().GetLoginToken() != "",
+	}
+	for _, u := range frame.GetInfo().GetPresence().GetPresence().GetUsers() {
+		seen.Watched = append(seen.Watched, u.GetUserId())
+	}
+	return seen
 }
 
 func (r *run) produce(payload string) {

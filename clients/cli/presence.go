@@ -161,7 +161,7 @@ func (l *loginReport) follow(p *parley.Presence) (end func()) {
 func (l *loginReport) write(p *parley.Presence, write func() error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if now := p.LoginToken(); l.json && now != l.token {
+	if now := p.LoginToken(); l.json && now != l.token && now != "" {
 		l.token = now
 		if err := l.out.print(loginJSON{Event: "login", LoginToken: now}, ""); err != nil {
 			return err

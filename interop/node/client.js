@@ -12,6 +12,8 @@ import { AdminService } from "./gen/parley/v1/admin_pb.js";
 import { MessageStatus } from "./gen/parley/v1/channel_pb.js";
 import { ErrorDetailSchema } from "./gen/parley/v1/error_pb.js";
 import { MessageService } from "./gen/parley/v1/message_pb.js";
+import { Platform } from "./gen/parley/v1/platform_pb.js";
+import { PresenceService } from "./gen/parley/v1/presence_pb.js";
 import { QueueService } from "./gen/parley/v1/queue_pb.js";
 import { ServerFeature, ServerService } from "./gen/parley/v1/server_pb.js";
 
@@ -38,6 +40,7 @@ const transport = (value) =>
   transports[kind]({ baseUrl, defaultTimeoutMs: limit, useBinaryFormat: false, interceptors: [bearer(value)] });
 
 const messages = createClient(MessageService, transport(token));
+const online = createClient(PresenceService, transport(token));
 const queues = createClient(QueueService, transport(token));
 const admin = createClient(AdminService, transport(token));
 const stranger = createClient(AdminService, transport(weakToken));
@@ -93,6 +96,19 @@ async function sendAndSubscribe() {
     },
     refused: await failure(messages.sendMessage({ channelId: name, content: "" })),
   };
+}
+
+// presence reads the presence of a user who was never online, and the first frame of Connect.
+async function presence() {
+  const { presence: states } = await online.getPresence({ userIds: ["nobody"] });
+  const seen = { user: states[0].userId, platforms: states[0].platforms.length };
+  for await (const { frame } of online.connect({ platform: Platform.LINUX, deviceId: name, watch: ["nobody"] })) {
+    if (frame.case !== "info") throw new Error(`the first frame is ${frame.case}`);
+    const { stream, presence: info } = frame.value;
+    const watched = info.presence.users.map((user) => user.userId);
+    return { ...seen, stream_id: stream.streamId !== "", login: info.loginToken !== "", watched };
+  }
+  throw new Error("the stream ended without a frame");
 }
 
 async function produce(payload) {
@@ -180,6 +196,7 @@ const report = {
   denied,
   partitions: topic.partitions,
   ...(await sendAndSubscribe()),
+  presence: await presence(),
   job: await consume(),
 };
 if (bidirectional) report.bidi_job = await consumeBothWays();

@@ -22,6 +22,9 @@ from parley.v1 import (
     error_pb2,
     message_pb2,
     message_pb2_grpc,
+    platform_pb2,
+    presence_pb2,
+    presence_pb2_grpc,
     queue_pb2,
     queue_pb2_grpc,
     server_pb2,
@@ -101,6 +104,25 @@ def messages(channel):
             "changed_seq": edited.message.changed_seq,
         },
         "refused": failure(lambda: stub.SendMessage(refused, metadata=TOKEN, timeout=LIMIT)),
+    }
+
+
+def presence(channel):
+    """Reads the presence of a user who was never online, and the first frame of Connect."""
+    stub = presence_pb2_grpc.PresenceServiceStub(channel)
+    request = presence_pb2.GetPresenceRequest(user_ids=["nobody"])
+    (state,) = stub.GetPresence(request, metadata=TOKEN, timeout=LIMIT).presence
+    connect = presence_pb2.ConnectRequest(platform=platform_pb2.PLATFORM_LINUX, device_id=NAME, watch=["nobody"])
+    stream = stub.Connect(connect, metadata=TOKEN, timeout=LIMIT)
+    frame = next(stream)
+    stream.cancel()
+    assert frame.HasField("info"), frame
+    return {
+        "user": state.user_id,
+        "platforms": len(state.platforms),
+        "stream_id": bool(frame.info.stream.stream_id),
+        "login": bool(frame.info.presence.login_token),
+        "watched": [user.user_id for user in frame.info.presence.presence.users],
     }
 
 
@@ -191,6 +213,7 @@ def main():
             "denied": denied,
             "partitions": created.topic.partitions,
             **messages(channel),
+            "presence": presence(channel),
             "job": consume(queues),
             "bidi_job": consume_both_ways(queues),
             "acked": acked(admin, 2),

@@ -13,23 +13,31 @@ import (
 // one at once, with or without presence.
 var errReopen = &Error{Code: connect.CodeAborted, Retryable: true, Message: "presence moves to another stream"}
 
-// carriers are the subscriptions of a client whose streams can carry a Presence and do not. It is
-// safe for concurrent use.
+// carriers are the subscriptions of a client whose streams can carry a Presence and do not, and the
+// presences that wait for one. One of both lists is empty. It is safe for concurrent use.
 type carriers struct {
-	mu   sync.Mutex // guards the fields below
+	mu   sync.Mutex // guards the fields below. It is locked before that of a Subscription.
 	free []*Subscription
-	// offered is closed when a subscription becomes free. It is nil if nobody waits.
-	offered chan struct{}
+	// waiting has a channel of capacity 1 for each presence that has a stream of its own, the one that
+	// has waited longest first.
+	waiting []chan *Subscription
 }
 
-// offer adds a subscription.
+// offer hands a subscription to the first presence that waits. If there is none, the subscription
+// is free. One that has ended is ignored.
 func (c *carriers) offer(s *Subscription) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.free = append(c.free, s)
-	if c.offered != nil {
-		close(c.offered)
-		c.offered = nil
+	s.mu.Lock()
+	over := s.over
+	s.mu.Unlock()
+	switch {
+	case over:
+	case len(c.waiting) > 0:
+		c.waiting[0] <- s
+		c.waiting = c.waiting[1:]
+	default:
+		c.free = append(c.free, s)
 	}
 }
 
@@ -40,9 +48,9 @@ func (c *carriers) remove(s *Subscription) {
 	c.free = slices.DeleteFunc(c.free, func(other *Subscription) bool { return other == s })
 }
 
-// take removes a subscription and returns it. If there is none, it returns a channel that is closed
-// when one is offered.
-func (c *carriers) take() (*Subscription, <-chan struct{}) {
+// take removes a free subscription and returns it. If there is none, it returns a channel on which
+// the caller receives one when it is offered. The caller must receive from it or withdraw it.
+func (c *carriers) take() (*Subscription, chan *Subscription) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.free) > 0 {
@@ -50,10 +58,23 @@ func (c *carriers) take() (*Subscription, <-chan struct{}) {
 		c.free = c.free[1:]
 		return first, nil
 	}
-	if c.offered == nil {
-		c.offered = make(chan struct{})
+	handed := make(chan *Subscription, 1)
+	c.waiting = append(c.waiting, handed)
+	return nil, handed
+}
+
+// withdraw ends the wait of a presence. It returns the subscription that was handed to it
+// meanwhile, or nil.
+func (c *carriers) withdraw(handed chan *Subscription) *Subscription {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.waiting = slices.DeleteFunc(c.waiting, func(other chan *Subscription) bool { return other == handed })
+	select {
+	case s := <-handed:
+		return s
+	default:
+		return nil
 	}
-	return nil, c.offered
 }
 
 // rider is a Presence on the streams of a subscription.
@@ -154,17 +175,17 @@ func (s *Subscription) part(ctx context.Context, r *rider, err error) bool {
 }
 
 // keepOpen keeps a stream open until life ends or a failure is final: that of a subscription of the
-// client if one is free, else a Connect stream.
+// client if one is free, else a Connect stream until one is.
 func (p *Presence) keepOpen(life context.Context) error {
 	for {
-		carrier, offered := p.client.carriers.take()
-		if carrier != nil {
-			if err := p.ride(life, carrier); err != nil {
+		carrier, handed := p.client.carriers.take()
+		if carrier == nil {
+			var err error
+			if carrier, err = p.keepOwn(life, handed); carrier == nil {
 				return err
 			}
-			continue
 		}
-		if moved, err := p.keepOwn(life, offered); !moved {
+		if err := p.ride(life, carrier); err != nil {
 			return err
 		}
 	}
@@ -188,18 +209,55 @@ func (p *Presence) ride(life context.Context, carrier *Subscription) error {
 	}
 }
 
-// keepOwn keeps a Connect stream open. moved is true if it stopped because a subscription was
-// offered.
-func (p *Presence) keepOwn(life context.Context, offered <-chan struct{}) (moved bool, err error) {
+// keepOwn keeps a Connect stream open. It returns the subscription that carries the presence from
+// now on, or the error that ends the presence.
+func (p *Presence) keepOwn(life context.Context, handed chan *Subscription) (*Subscription, error) {
 	ctx, cancel := context.WithCancel(life)
 	defer cancel()
+	given := make(chan *Subscription, 1)
 	p.work.Go(func() {
 		select {
-		case <-offered:
-			cancel()
+		case carrier := <-handed:
+			p.leaveOwn(ctx, cancel)
+			given <- carrier
 		case <-ctx.Done():
+			given <- p.client.carriers.withdraw(handed)
 		}
 	})
-	err = p.client.keepStreams(ctx, p.loop(life))
-	return errors.Is(err, context.Canceled) && life.Err() == nil, err
+	err := p.client.keepStreams(ctx, p.loop(life))
+	cancel()
+	carrier := <-given
+	switch {
+	case carrier == nil:
+		return nil, err
+	case errors.Is(err, context.Canceled) && life.Err() == nil:
+		return carrier, nil
+	default:
+		p.client.carriers.offer(carrier)
+		return nil, err
+	}
+}
+
+// leaveOwn calls cancel, which ends the presence's own streams, as soon as no request for a new
+// login is in flight: the next stream would then log in again. ctx ends with the streams.
+func (p *Presence) leaveOwn(ctx context.Context, cancel context.CancelFunc) {
+	for {
+		p.mu.Lock()
+		current := p.stream
+		asking := !p.invisible && p.login == "" && current != nil &&
+			!isClosed(current.answered) && !isClosed(current.ended)
+		if !asking {
+			cancel() // before the next stream begins, which requires the lock
+		}
+		p.mu.Unlock()
+		if !asking {
+			return
+		}
+		select {
+		case <-current.answered:
+		case <-current.ended:
+		case <-ctx.Done():
+			return
+		}
+	}
 }

@@ -3,6 +3,9 @@ package parley_test
 import (
 	"errors"
 	"fmt"
+	"net/http"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -79,6 +82,63 @@ func TestOneStream(t *testing.T) {
 	}
 }
 
+// heldTransport holds back the responses of calls to a method until release is closed.
+type heldTransport struct {
+	http.RoundTripper
+
+	method  string
+	release chan struct{}
+}
+
+func (h heldTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	res, err := h.RoundTripper.RoundTrip(req)
+	if strings.HasSuffix(req.URL.Path, "/"+h.method) {
+		select {
+		case <-h.release:
+		case <-req.Context().Done():
+		}
+	}
+	return res, err
+}
+
+// TestOneLogin subscribes before the server has answered the first request of a presence. The
+// presence stays on its stream until it has its login token, so that it logs in once.
+func TestOneLogin(t *testing.T) {
+	t.Parallel()
+	s := parleytest.Start(t)
+	hc := h2cClient(t)
+	held := heldTransport{hc.Transport, "Connect", make(chan struct{})}
+	hc.Transport = held
+	c := userClient(t, s, "bob", parley.WithHTTPClient(hc))
+	p := c.Presence(testContext(t), phone, parley.WatchUsers("ann"))
+	t.Cleanup(p.Close)
+	eventually(t, func() error {
+		if n := len(parleytest.RequestsOf[*parleyv1.ConnectRequest](s)); n != 1 {
+			return fmt.Errorf("%d Connect streams", n)
+		}
+		return nil
+	})
+	sub := subscribe(t, c, parley.Live("room"))
+	nextEvent(t, sub, parley.EventChannelState)
+	close(held.release)
+	waitOneStream(t, s, p)
+	wantStates(t, p, "ann")
+	logins := 0
+	for _, r := range parleytest.RequestsOf[*parleyv1.ConnectRequest](s) {
+		if r.GetLoginToken() == "" {
+			logins++
+		}
+	}
+	for _, r := range parleytest.RequestsOf[*parleyv1.SubscribeRequest](s) {
+		if r.GetPresence() != nil && r.GetPresence().GetLoginToken() == "" {
+			logins++
+		}
+	}
+	if logins != 1 {
+		t.Errorf("the presence logged in %d times", logins)
+	}
+}
+
 // TestPresenceOutlivesSubscription closes the subscription. The presence continues on a stream of
 // its own, and moves to the next subscription.
 func TestPresenceOutlivesSubscription(t *testing.T) {
@@ -108,6 +168,45 @@ func TestPresenceOutlivesSubscription(t *testing.T) {
 		})
 	}
 	wantNoState(t, watcher)
+}
+
+// TestPresencesMoveOneByOne has three presences and one subscription. One presence is on its
+// stream; the others have streams of their own, which stay. When it ends, another one moves.
+func TestPresencesMoveOneByOne(t *testing.T) {
+	t.Parallel()
+	s := parleytest.Start(t)
+	c := userClient(t, s, "bob", patient)
+	byID := make(map[string]*parley.Presence)
+	for range 3 {
+		p := online(t, c)
+		byID[p.LoginToken()] = p
+	}
+	subscribe(t, c, parley.Live("room"))
+	connects := func() int { return len(parleytest.RequestsOf[*parleyv1.ConnectRequest](s)) }
+	var seen []string
+	for left := 3; left > 0; left-- {
+		var login string
+		eventually(t, func() error {
+			// A request that was given up may arrive after the next one.
+			for _, r := range parleytest.RequestsOf[*parleyv1.SubscribeRequest](s) {
+				if l := r.GetPresence().GetLoginToken(); l != "" && !slices.Contains(seen, l) {
+					login = l
+				}
+			}
+			if byID[login] == nil || byID[login].State() != parley.StateLive {
+				return fmt.Errorf("the stream has the login %q after %q", login, seen)
+			}
+			if s.Streams() != 1 || s.LiveStreams() != left || s.PresenceStreams() != left {
+				return fmt.Errorf("%d Subscribe streams of %d, %d with presence", s.Streams(), s.LiveStreams(), s.PresenceStreams())
+			}
+			return nil
+		})
+		seen = append(seen, login)
+		byID[login].Close()
+	}
+	if n := connects(); n != 3 {
+		t.Errorf("%d Connect streams were opened", n)
+	}
 }
 
 // TestKickedOnOneStream ends the login of a presence on a subscription's stream. Both end, because
@@ -173,6 +272,26 @@ func TestRefusedSubscriptionLeavesThePresence(t *testing.T) {
 	waitLive(t, p)
 	online(t, userClient(t, s, "ann"))
 	wantStates(t, p, "ann ios")
+}
+
+// TestFinalErrorOfLiveStream ends the live stream that a subscription and a presence share with a
+// final error that is about neither. Both continue on streams of their own.
+func TestFinalErrorOfLiveStream(t *testing.T) {
+	t.Parallel()
+	s := parleytest.Start(t)
+	c := userClient(t, s, "bob", patient)
+	sub := subscribe(t, c, parley.FromStart("room"))
+	p := online(t, c)
+	waitOneStream(t, s, p)
+	s.EndStreams(parleytest.Error(connect.CodePermissionDenied, parleyv1.ErrorReason_ERROR_REASON_CAPABILITY_MISSING))
+	eventually(t, func() error {
+		if s.Streams() != 1 || s.LiveStreams() != 2 || p.State() != parley.StateLive {
+			return fmt.Errorf("%d Subscribe streams of %d, state %s, error %w", s.Streams(), s.LiveStreams(), p.State(), p.Err())
+		}
+		return nil
+	})
+	post(s, "room", 1)
+	wantEntries(t, sub, "room", 1, 1)
 }
 
 // TestRefusedChannelsOnOneStream ends a user's memberships between two streams. Subscription and

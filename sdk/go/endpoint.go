@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -96,6 +97,14 @@ func (e *endpoints) hasOther(n *endpoint) bool {
 	return next != n && !e.now().Before(next.avoided)
 }
 
+// hasSpare reports whether a node other than n is not avoided.
+func (e *endpoints) hasSpare(n *endpoint) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := e.now()
+	return slices.ContainsFunc(e.nodes, func(other *endpoint) bool { return other != n && !now.Before(other.avoided) })
+}
+
 // fail records a failure of n, so that the next attempts go to other nodes. Failures while n is
 // avoided do not prolong the avoidance: many calls that fail together count once.
 func (e *endpoints) fail(n *endpoint) {
@@ -148,7 +157,7 @@ func isDeadline(err error) bool {
 // on another node.
 func nodeFailed(err error) bool {
 	e, ok := errors.AsType[*Error](err)
-	if !ok || !e.Retryable {
+	if !ok || !e.Retryable || e.ofStream {
 		return false
 	}
 	if e.Reason == parleyv1.ErrorReason_ERROR_REASON_NODE_FULL {

@@ -47,7 +47,9 @@ type Error struct {
 	// unanswered is true if the error arose on the client's side because no complete answer
 	// arrived.
 	unanswered bool
-	cause      error
+	// ofStream is true if the error is about the node of a stream, and another node may have answered.
+	ofStream bool
+	cause    error
 }
 
 // Error returns the code, the reason if there is one, the message and the request id.

@@ -126,4 +126,7 @@ type StateChange struct {
 	// Addr is the node's address: for StateLive that of the stream, for StateWaiting that of the last
 	// stream. It is empty for other states, and if no node was tried because there was no token.
 	Addr string
+	// LoginToken is, for StateLive of a Presence, its login token from that moment on: see
+	// Presence.LoginToken. It is empty for a Subscription and for an invisible presence.
+	LoginToken string
 }

@@ -9,7 +9,11 @@ import (
 )
 
 // HistoryOption selects the messages that History yields.
-type HistoryOption func(*historyQuery)
+type HistoryOption interface{ applyToHistory(q *historyQuery) }
+
+type historyFunc func(q *historyQuery)
+
+func (f historyFunc) applyToHistory(q *historyQuery) { f(q) }
 
 type historyQuery struct {
 	after, before *int64
@@ -18,19 +22,30 @@ type historyQuery struct {
 }
 
 // AfterSeq selects the messages after seq, oldest first. 0 starts with the oldest message.
-func AfterSeq(seq int64) HistoryOption { return func(q *historyQuery) { q.after = &seq } }
-
-// BeforeSeq selects the messages before seq, newest first unless AfterSeq is given too.
-func BeforeSeq(seq int64) HistoryOption { return func(q *historyQuery) { q.before = &seq } }
-
-// PageSize sets how many messages one request asks for, at most 1,000. 0 or less means the default:
-// the value of Limit, at most 1,000, or without a limit the server's default.
-func PageSize(n int) HistoryOption {
-	return func(q *historyQuery) { q.pageSize = int32(min(max(n, 0), 1000)) }
+func AfterSeq(seq int64) HistoryOption {
+	return historyFunc(func(q *historyQuery) { q.after = &seq })
 }
 
+// BeforeSeq selects the messages before seq, newest first unless AfterSeq is given too.
+func BeforeSeq(seq int64) HistoryOption {
+	return historyFunc(func(q *historyQuery) { q.before = &seq })
+}
+
+// PageSizeOption is a HistoryOption and an OnlineOption.
+type PageSizeOption int32
+
+func (n PageSizeOption) applyToHistory(q *historyQuery) { q.pageSize = int32(n) }
+
+func (n PageSizeOption) applyToOnline(pageSize *int32) { *pageSize = int32(n) }
+
+// PageSize sets how many messages or users one request asks for, at most 1,000. 0 or less means the
+// default: for History the value of Limit, at most 1,000, else the server's default.
+func PageSize(n int) PageSizeOption { return PageSizeOption(min(max(n, 0), 1000)) }
+
 // Limit ends the iteration after n messages. 0 or less means no limit.
-func Limit(n int) HistoryOption { return func(q *historyQuery) { q.limit = n } }
+func Limit(n int) HistoryOption {
+	return historyFunc(func(q *historyQuery) { q.limit = n })
+}
 
 // History iterates over a channel's messages in their current state. A recalled message is a
 // tombstone without content. Without options it yields the newest message first. The list is at
@@ -42,7 +57,7 @@ func Limit(n int) HistoryOption { return func(q *historyQuery) { q.limit = n } }
 func (c *Client) History(ctx context.Context, channelID string, opts ...HistoryOption) iter.Seq2[*Message, error] {
 	var q historyQuery
 	for _, opt := range opts {
-		opt(&q)
+		opt.applyToHistory(&q)
 	}
 	return func(yield func(*Message, error) bool) {
 		if err := checkText("channel_id", channelID); err != nil {

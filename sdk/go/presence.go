@@ -44,6 +44,17 @@ type ChannelPresence = parleyv1.ChannelPresence
 // Kick describes what ended a login. The proto file describes the fields.
 type Kick = parleyv1.Kick
 
+// KickCause is why a login ended. A server may send other causes than these.
+type KickCause = parleyv1.KickCause
+
+// The causes.
+const (
+	// KickLogin means that a newer login of the user won under the server's login policy.
+	KickLogin = parleyv1.KickCause_KICK_CAUSE_LOGIN
+	// KickReplaced means that the same login has a newer connection.
+	KickReplaced = parleyv1.KickCause_KICK_CAUSE_REPLACED
+)
+
 // PresenceEventKind is the kind of a PresenceEvent.
 type PresenceEventKind int
 
@@ -53,8 +64,9 @@ const (
 	PresenceOfUser PresenceEventKind = iota + 1
 	// PresenceOfChannel is the state of a watched channel.
 	PresenceOfChannel
-	// PresenceChannelLost means that the caller is no longer a member of a watched channel. The
-	// presence continues without it. To watch it again, call WatchChannel.
+	// PresenceChannelLost means that a channel is no longer watched: the caller is no longer a member,
+	// or the server refused the channel when a stream began. The presence continues without it. To
+	// watch it again, call WatchChannel.
 	PresenceChannelLost
 	// PresenceUserLost means that the server refused a watched user when the presence reconnected,
 	// because the caller no longer shares a channel with them. The presence continues without the
@@ -92,6 +104,10 @@ type PresenceEvent struct {
 	Channel *ChannelPresence
 	// Lagging is, for PresenceLagging, whether the states may be old.
 	Lagging bool
+	// Err is, for PresenceChannelLost and PresenceUserLost, the *Error with which the server refused
+	// the channel or the user: for example ErrNotMember, or ErrLimitExceeded for more channels than
+	// the server allows. It is nil if the membership ended while a stream was live.
+	Err error
 }
 
 // Device identifies a device of the client's user.
@@ -108,20 +124,22 @@ type presenceFunc func(p *Presence)
 
 func (f presenceFunc) applyToPresence(p *Presence) { f(p) }
 
-// WatchUsers watches users from the start. A Presence can watch up to 1,000 users.
+// WatchUsers watches users from the start. By default a server allows 1,000 users; more end the
+// presence with ErrLimitExceeded.
 func WatchUsers(userIDs ...string) PresenceOption {
 	return presenceFunc(func(p *Presence) { p.addUsers(userIDs) })
 }
 
-// WatchChannels watches the members of members-only channels from the start. A Presence can watch
-// up to 20 channels.
+// WatchChannels watches the members of members-only channels from the start. By default a server
+// allows 20 channels; those beyond its limit are lost (see PresenceChannelLost).
 func WatchChannels(channelIDs ...string) PresenceOption {
 	return presenceFunc(func(p *Presence) { p.addChannels(channelIDs) })
 }
 
 // WithLoginToken continues an earlier login: that of the Presence whose LoginToken was stored, for
 // example before the program was restarted. By default, and with an empty token, the login is a new
-// one. A new login is an act of the user: under the server's login policy it can end others.
+// one. A new login is an act of the user: under the server's login policy it can end others. Two
+// devices must not use the same token: under that policy, each would end the other's stream.
 func WithLoginToken(token string) PresenceOption {
 	return presenceFunc(func(p *Presence) { p.login = token })
 }
@@ -172,6 +190,8 @@ type Presence struct {
 	// queue has the states that were received but not taken, in the order in which they changed
 	// first.
 	queue []watchKey
+	// refusals has the errors of the losses in the queue that have one.
+	refusals map[watchKey]error
 	// lagging is the newest value, takenLagging the last one that was taken.
 	lagging, takenLagging bool
 	stream                *presenceStream
@@ -179,7 +199,10 @@ type Presence struct {
 	// wasLive is true once any stream has been live. stopping is true once the presence has begun to
 	// end on purpose, closed once Close was called.
 	wasLive, stopping, closed bool
-	err                       error
+	// bare is true if the next stream begins without the channels, because the server has refused a
+	// stream with them. They are added one by one when it is live.
+	bare bool
+	err  error
 }
 
 // Presence makes a device online and watches users and channels:
@@ -193,13 +216,19 @@ type Presence struct {
 //
 // After a retryable failure it opens a new stream, after a wait or on another node. The login stays
 // the same. Any other failure ends the presence, and Next returns it. ErrKicked is such a failure:
-// another login replaced this one, and the error's Kick describes it. Do not connect again until
-// the user acts.
+// another login replaced this one, and the error's Kick describes it. It ends the Subscription on
+// the same stream, too. Do not connect again until the user acts.
+//
+// A stream is read only as fast as the program takes the events of its Subscription. If the program
+// does not take them for too long, the server ends the stream, and the user is offline until the
+// program takes events again. Read a Subscription in a goroutine of its own, or use one Client for
+// the Presence and another one for the Subscription.
 func (c *Client) Presence(ctx context.Context, device Device, opts ...PresenceOption) *Presence {
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	p := &Presence{
 		client: c, device: device, cancel: cancel, done: make(chan struct{}), changed: make(chan struct{}, 1),
 		changeLock: make(chan struct{}, 1), users: make(map[string]*watchedUser), channels: make(map[string]*watchedChannel),
+		refusals: make(map[watchKey]error),
 	}
 	for _, opt := range opts {
 		opt.applyToPresence(p)
@@ -237,6 +266,9 @@ func (p *Presence) run(ctx, life context.Context, err error) {
 		err = ErrClosed
 	}
 	p.err, p.stream = err, nil
+	if errors.Is(err, ErrKicked) {
+		p.login = ""
+	}
 	p.mu.Unlock()
 	p.setState(StateChange{State: StateEnded, Err: err})
 }
@@ -340,7 +372,8 @@ func (p *Presence) Channel(channelID string) (*ChannelPresence, bool) {
 // LoginToken returns the proof of this login. Store it, and pass it to WithLoginToken when the
 // program starts again and its user has not signed out meanwhile. It is empty before the first
 // stream is live, unless WithLoginToken was used, and for an invisible presence. It may change with
-// each stream: read it when the state becomes StateLive.
+// each stream: the StateChange of each StateLive has it. After ErrKicked it is empty, because the
+// login is over: delete the stored one.
 func (p *Presence) LoginToken() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -410,10 +443,11 @@ func (p *Presence) setState(change StateChange) {
 	}
 }
 
-// request returns the request for a stream that watches everything. The caller holds the lock.
-func (p *Presence) request() *parleyv1.ConnectRequest {
+// request returns the request for a stream, with everything that current is asked for. The caller
+// holds the lock.
+func (p *Presence) request(current *presenceStream) *parleyv1.ConnectRequest {
 	return &parleyv1.ConnectRequest{
 		Platform: p.device.Platform, DeviceId: p.device.ID, Background: p.background, Invisible: p.invisible, LoginToken: p.login,
-		Watch: slices.Sorted(maps.Keys(p.users)), WatchChannels: slices.Sorted(maps.Keys(p.channels)),
+		Watch: slices.Sorted(maps.Keys(current.users)), WatchChannels: slices.Sorted(maps.Keys(current.channels)),
 	}
 }

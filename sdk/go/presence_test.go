@@ -259,7 +259,7 @@ func TestKicked(t *testing.T) {
 	p := online(t, c)
 	token := p.LoginToken()
 	kick := &parley.Kick{
-		Cause: parleyv1.KickCause_KICK_CAUSE_LOGIN, DeviceId: "tablet", Platform: parley.PlatformIPadOS, ConnectionId: "c-2",
+		Cause: parley.KickLogin, DeviceId: "tablet", Platform: parley.PlatformIPadOS, ConnectionId: "c-2",
 	}
 	if n := s.Kick("ann", kick); n != 1 {
 		t.Fatalf("kicked %d streams", n)
@@ -275,6 +275,9 @@ func TestKicked(t *testing.T) {
 	if n := len(parleytest.RequestsOf[*parleyv1.ConnectRequest](s)); n != 1 {
 		t.Errorf("%d streams were opened", n)
 	}
+	if p.LoginToken() != "" {
+		t.Errorf("the login token is %q after the end of the login", p.LoginToken())
+	}
 	again := c.Presence(testContext(t), phone, parley.WithLoginToken(token))
 	t.Cleanup(again.Close)
 	if _, err := again.Next(testContext(t)); !errors.Is(err, parley.ErrKicked) {
@@ -288,16 +291,15 @@ func TestLoginToken(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
 	tokens := make(chan string, 1)
-	var p *parley.Presence
-	ready := make(chan struct{})
-	p = userClient(t, s, "ann").Presence(testContext(t), phone, parley.OnState(func(c parley.StateChange) {
+	p := userClient(t, s, "ann").Presence(testContext(t), phone, parley.OnState(func(c parley.StateChange) {
 		if c.State == parley.StateLive {
-			<-ready
-			tokens <- p.LoginToken()
+			tokens <- c.LoginToken
 		}
 	}))
-	close(ready)
 	token := <-tokens
+	if p.LoginToken() != token {
+		t.Errorf("the login token is %q, the state had %q", p.LoginToken(), token)
+	}
 	p.Close()
 	if next := online(t, userClient(t, s, "ann"), parley.WithLoginToken(token)); next.LoginToken() != token || token == "" {
 		t.Errorf("the login %q became %q", token, next.LoginToken())
@@ -371,11 +373,16 @@ func TestPresenceLists(t *testing.T) {
 	}
 	c := newClient(t, s.Addr())
 	var got []string
-	for u, err := range c.OnlineUsers(testContext(t)) {
+	for u, err := range c.OnlineUsers(testContext(t), parley.PageSize(3)) {
 		if err != nil {
 			t.Fatalf("list: %v", err)
 		}
 		got = append(got, shownUser(u))
+	}
+	for _, r := range parleytest.RequestsOf[*parleyv1.ListOnlineUsersRequest](s) {
+		if r.GetPageSize() != 3 {
+			t.Errorf("a page of %d users was asked for", r.GetPageSize())
+		}
 	}
 	if slices.Sort(got); !slices.Equal(got, want) {
 		t.Errorf("online: %q, want %q", got, want)

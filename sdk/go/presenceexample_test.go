@@ -34,6 +34,7 @@ func ExampleClient_Presence() {
 	defer presence.Close()
 	for event, err := range presence.Events() {
 		if errors.Is(err, parley.ErrKicked) {
+			stored = "" // that login is over
 			fmt.Println("signed in on another device")
 			return
 		}

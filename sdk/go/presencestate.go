@@ -163,7 +163,11 @@ func (p *Presence) regain(kind PresenceEventKind, ids []string) {
 		if kind == PresenceChannelLost {
 			watched = p.channels[k.id] != nil
 		}
-		return k.kind == kind && watched && slices.Contains(ids, k.id)
+		watched = watched && k.kind == kind && slices.Contains(ids, k.id)
+		if watched {
+			delete(p.refusals, k)
+		}
+		return watched
 	})
 }
 
@@ -230,9 +234,23 @@ func (p *Presence) applyEarly(from *presenceStream, ch *watchedChannel) {
 // loseChannel stops watching a channel that the server has stopped following on the current stream,
 // and queues its loss. The caller holds the lock.
 func (p *Presence) loseChannel(from *presenceStream, id string) {
-	p.removeChannels([]string{id})
 	delete(from.channels, id)
-	p.enqueueOnce(watchKey{PresenceChannelLost, id})
+	p.lose(watchKey{PresenceChannelLost, id}, nil)
+}
+
+// lose stops watching a user or a channel and queues the loss. refusal is the server's error, or
+// nil. The caller holds the lock.
+func (p *Presence) lose(key watchKey, refusal error) {
+	if key.kind == PresenceUserLost {
+		p.removeUsers([]string{key.id})
+	} else {
+		p.removeChannels([]string{key.id})
+	}
+	delete(p.refusals, key)
+	if refusal != nil {
+		p.refusals[key] = refusal
+	}
+	p.enqueueOnce(key)
 }
 
 // setLagging records whether the states may be old. The caller holds the lock.
@@ -260,14 +278,13 @@ func (p *Presence) wake() {
 // loseChannels stops watching channels that the server refused, and queues their losses. It returns
 // the number of those that were watched. It does nothing before the first stream was live: the
 // program then receives the refusal.
-func (p *Presence) loseChannels(refused []Position) int {
+func (p *Presence) loseChannels(e *Error) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := 0
-	for _, at := range refused {
+	for _, at := range e.Positions {
 		if p.wasLive && p.channels[at.ChannelID] != nil {
-			p.removeChannels([]string{at.ChannelID})
-			p.enqueueOnce(watchKey{PresenceChannelLost, at.ChannelID})
+			p.lose(watchKey{PresenceChannelLost, at.ChannelID}, e)
 			n++
 		}
 	}
@@ -275,14 +292,13 @@ func (p *Presence) loseChannels(refused []Position) int {
 }
 
 // loseUsers stops watching users that the server refused, as loseChannels does.
-func (p *Presence) loseUsers(refused []string) int {
+func (p *Presence) loseUsers(e *Error) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := 0
-	for _, id := range refused {
+	for _, id := range e.UserIDs {
 		if p.wasLive && p.users[id] != nil {
-			p.removeUsers([]string{id})
-			p.enqueueOnce(watchKey{PresenceUserLost, id})
+			p.lose(watchKey{PresenceUserLost, id}, e)
 			n++
 		}
 	}
@@ -337,5 +353,7 @@ func (p *Presence) takeOne(key watchKey) (PresenceEvent, bool) {
 	case PresenceUserLost:
 		event.User = &UserPresence{UserId: key.id}
 	}
+	event.Err = p.refusals[key]
+	delete(p.refusals, key)
 	return event, true
 }

@@ -12,7 +12,8 @@ import (
 func TestRevisionsOrderStates(t *testing.T) {
 	t.Parallel()
 	p := &Presence{
-		users: make(map[string]*watchedUser), channels: make(map[string]*watchedChannel), changed: make(chan struct{}, 1),
+		users: make(map[string]*watchedUser), channels: make(map[string]*watchedChannel), refusals: make(map[watchKey]error),
+		changed: make(chan struct{}, 1),
 	}
 	p.addUsers([]string{"ann"})
 	p.addChannels([]string{"room"})
@@ -80,7 +81,8 @@ func TestChangesBeforeTheFirstState(t *testing.T) {
 		"an earlier watch's end": {[]*ChannelPresence{lost(4), newer}, "ann carl 2 of 3"},
 	} {
 		p := &Presence{
-			users: make(map[string]*watchedUser), channels: make(map[string]*watchedChannel), changed: make(chan struct{}, 1),
+			users: make(map[string]*watchedUser), channels: make(map[string]*watchedChannel), refusals: make(map[watchKey]error),
+			changed: make(chan struct{}, 1),
 		}
 		current, _ := p.begin(t.Context(), nil)
 		p.addChannels([]string{"room"})
@@ -112,7 +114,8 @@ func TestChangesBeforeTheFirstState(t *testing.T) {
 func TestTooManyEarlyChanges(t *testing.T) {
 	t.Parallel()
 	p := &Presence{
-		users: make(map[string]*watchedUser), channels: make(map[string]*watchedChannel), changed: make(chan struct{}, 1),
+		users: make(map[string]*watchedUser), channels: make(map[string]*watchedChannel), refusals: make(map[watchKey]error),
+		changed: make(chan struct{}, 1),
 	}
 	p.addChannels([]string{"room"})
 	left := 0

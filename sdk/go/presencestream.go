@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"connectrpc.com/connect"
@@ -18,8 +19,11 @@ type presenceStream struct {
 	cancel context.CancelCauseFunc
 	// ended is closed when the stream ends.
 	ended <-chan struct{}
-	// id is the stream's id. It is empty until the PresenceInfo has arrived.
-	id string
+	// answered is closed when the PresenceInfo has arrived.
+	answered chan struct{}
+	// id is the stream's id, and node its node. They are empty until the PresenceInfo has arrived.
+	id   string
+	node *endpoint
 	// users, channels and background are what the server has been asked for.
 	users, channels map[string]bool
 	background      bool
@@ -92,7 +96,8 @@ func (p *Presence) isStopping() bool {
 }
 
 // begin makes a new stream the current one and returns its request, with everything that is
-// watched. It returns nil if the presence is stopping. ctx ends with the stream.
+// watched, or without the channels after a refusal. It returns nil if the presence is stopping. ctx
+// ends with the stream.
 func (p *Presence) begin(ctx context.Context, cancel context.CancelCauseFunc) (*presenceStream, *parleyv1.ConnectRequest) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -100,17 +105,20 @@ func (p *Presence) begin(ctx context.Context, cancel context.CancelCauseFunc) (*
 		return nil, nil
 	}
 	current := &presenceStream{
-		cancel: cancel, ended: ctx.Done(), users: make(map[string]bool), channels: make(map[string]bool), background: p.background,
+		cancel: cancel, ended: ctx.Done(), answered: make(chan struct{}),
+		users: make(map[string]bool), channels: make(map[string]bool), background: p.background,
 	}
 	for id, u := range p.users {
 		u.revision, current.users[id] = noRevision, true
 	}
 	for id, ch := range p.channels {
 		ch.begin()
-		current.channels[id] = true
+		if !p.bare {
+			current.channels[id] = true
+		}
 	}
 	p.stream = current
-	return current, p.request()
+	return current, p.request(current)
 }
 
 // live records that a stream's presence has begun, and asks the server for the changes since the
@@ -123,24 +131,27 @@ func (p *Presence) live(
 		p.mu.Unlock()
 		return
 	}
-	current.id, p.wasLive, p.connection = streamID, true, info.GetConnectionId()
+	current.id, current.node, p.wasLive, p.connection, p.bare = streamID, node, true, info.GetConnectionId(), false
 	if token := info.GetLoginToken(); token != "" {
 		p.login = token
+	}
+	if !isClosed(current.answered) {
+		close(current.answered)
 	}
 	if p.lagging {
 		p.setLagging(false)
 	}
-	late := p.nextChange(current) != nil
+	late, login := p.nextChange(current) != nil, p.login
 	p.mu.Unlock()
 	p.apply(current, info.GetPresence())
-	p.setState(StateChange{State: StateLive, Addr: node.addr})
+	p.setState(StateChange{State: StateLive, Addr: node.addr, LoginToken: login})
 	if !late {
 		return
 	}
 	p.work.Go(func() {
 		err := p.lockChanges(ctx)
 		if err == nil {
-			err = p.sync(ctx, current)
+			err = p.sync(ctx, current, "")
 			p.unlockChanges()
 		}
 		if err != nil {
@@ -150,8 +161,9 @@ func (p *Presence) live(
 }
 
 // loseRefused stops watching the channels for which the server refused a stream because the caller
-// is not a member, or the users with whom the caller shares no channel. It reports whether to open
-// the next stream at once without them. Each time there are fewer, so this ends.
+// is not a member, or the users with whom the caller shares no channel. After another refusal of
+// channels it has the next stream begin without channels. It reports whether to open the next
+// stream at once. Each time there are fewer users or channels, so this ends.
 func (p *Presence) loseRefused(ctx context.Context, end *streamEnd) bool {
 	e, ok := errors.AsType[*Error](end.err)
 	if !ok {
@@ -160,14 +172,40 @@ func (p *Presence) loseRefused(ctx context.Context, end *streamEnd) bool {
 	var channels, users int
 	switch {
 	case errors.Is(e, ErrNotMember):
-		channels = p.loseChannels(e.Positions)
+		channels = p.loseChannels(e)
 	case errors.Is(e, ErrNoSharedChannel):
-		users = p.loseUsers(e.UserIDs)
+		users = p.loseUsers(e)
+	}
+	if channels+users == 0 && p.leaveOutChannels(e) {
+		p.client.log.WarnContext(ctx, "presence is refused with its channels", "error", e, "addr", end.node.name())
+		return true
 	}
 	if channels+users > 0 {
 		p.client.log.WarnContext(ctx, "presence is refused", "channels", channels, "users", users, "addr", end.node.name())
 	}
 	return channels+users > 0
+}
+
+// leaveOutChannels has the next stream begin without channels if e refused a stream because of
+// them. It reports whether to open that stream at once: after NODE_FULL it is opened as after any
+// such error. Before the first stream was live, only the limits of the server count: the program
+// receives any other refusal.
+func (p *Presence) leaveOutChannels(e *Error) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stream == nil || p.stream.id != "" || len(p.stream.channels) == 0 {
+		return false
+	}
+	if errors.Is(e, ErrNodeFull) {
+		p.bare = true
+		return false
+	}
+	about := strings.HasPrefix(strings.TrimPrefix(e.Field, "presence."), "watch_channels")
+	if !about || e.Retryable || !p.wasLive && !errors.Is(e, ErrLimitExceeded) {
+		return false
+	}
+	p.bare = true
+	return true
 }
 
 // presenceChange is a change that the server has not been asked for. One of its parts is set.
@@ -221,9 +259,10 @@ func (p *Presence) nextChange(current *presenceStream) *presenceChange {
 // sync asks the server for all changes that the stream needs. A change that the server did not make
 // and may make later is repeated while the stream lives. If it is unknown whether a change arrived,
 // or the stream has ended, sync makes the presence open a new stream with everything, and returns
-// nil. It returns the error of a change that the server refuses, and that of ctx if ctx ends before
-// a repeat. The caller holds the change lock.
-func (p *Presence) sync(ctx context.Context, current *presenceStream) error {
+// nil. It returns the error of a change that the server refuses, and that of ctx or of the presence
+// if one of them ends before the change was made. But channels that the server refuses are lost,
+// except for the channel asked, which a call is about to watch. The caller holds the change lock.
+func (p *Presence) sync(ctx context.Context, current *presenceStream, asked string) error {
 	for {
 		p.mu.Lock()
 		var change *presenceChange
@@ -237,14 +276,43 @@ func (p *Presence) sync(ctx context.Context, current *presenceStream) error {
 		err := p.ask(ctx, current, change)
 		switch {
 		case err == nil:
+		case ctx.Err() != nil:
+			// The stream may have been left because it is unknown whether the change arrived.
+			if !errors.Is(err, ctx.Err()) {
+				err = ctx.Err()
+			}
+			return err
 		case isClosed(current.ended):
-			return nil
+			return p.endOfStop(ctx)
 		case errors.Is(err, ErrStreamNotFound):
 			current.cancel(errRewatch)
+			return nil
+		case change.watch == "":
+			return err
+		case change.watch != asked:
+			p.mu.Lock()
+			p.lose(watchKey{PresenceChannelLost, change.watch}, err)
+			p.mu.Unlock()
+		case errors.Is(err, ErrNodeFull) && p.client.endpoints.hasSpare(current.node):
+			// The next stream begins on another node, with the channel.
+			current.cancel(err)
 			return nil
 		default:
 			return err
 		}
+	}
+}
+
+// endOfStop returns nil, or the error of the presence if it was closed or its context has ended.
+func (p *Presence) endOfStop(ctx context.Context) error {
+	if !p.isStopping() {
+		return nil
+	}
+	select {
+	case <-p.done:
+		return p.Err()
+	case <-ctx.Done(): // of a change that run waits for
+		return ctx.Err()
 	}
 }
 

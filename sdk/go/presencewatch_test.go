@@ -183,6 +183,44 @@ func TestRefusedChangeIsRepeated(t *testing.T) {
 	}
 }
 
+// TestInterruptedChange ends the context of a change while its answer is on the way. The caller
+// gets the error, and the user is not watched. The end of the presence ends a change, too.
+func TestInterruptedChange(t *testing.T) {
+	t.Parallel()
+	s := parleytest.Start(t)
+	hc := h2cClient(t)
+	hc.Transport = heldTransport{hc.Transport, "UpdateWatch", nil}
+	c := userClient(t, s, "bob", parley.WithHTTPClient(hc))
+	p := online(t, c)
+	ctx, cancel := context.WithTimeout(testContext(t), 100*time.Millisecond)
+	defer cancel()
+	if err := p.Watch(ctx, "ann"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a change that its context ends: %v", err)
+	}
+	eventually(t, func() error {
+		requests := parleytest.RequestsOf[*parleyv1.ConnectRequest](s)
+		if len(requests) != 2 || p.State() != parley.StateLive {
+			return fmt.Errorf("%d streams, state %s", len(requests), p.State())
+		}
+		if got := requests[1].GetWatch(); len(got) > 0 {
+			t.Errorf("the next stream watches %v", got)
+		}
+		return nil
+	})
+	ended := make(chan error)
+	go func() { ended <- p.Watch(testContext(t), "carl") }()
+	eventually(t, func() error {
+		if n := len(parleytest.RequestsOf[*parleyv1.UpdateWatchRequest](s)); n != 2 {
+			return fmt.Errorf("%d changes", n)
+		}
+		return nil
+	})
+	p.Close()
+	if err := <-ended; !errors.Is(err, parley.ErrClosed) {
+		t.Errorf("a change that Close ends: %v", err)
+	}
+}
+
 // TestUsersRefusedOnReconnect has the server refuse users when the presence reconnects. It loses
 // them, and continues with the others.
 func TestUsersRefusedOnReconnect(t *testing.T) {

@@ -102,6 +102,9 @@ type queued struct {
 // failure ends the subscription, and Next returns it. ErrNotMember from the first stream is such a
 // failure; its Positions name the refused channels. Once the subscription has been live, refused
 // channels are lost instead (see EventLost).
+//
+// A Presence of the client shares the stream. A program that does not take the events then delays
+// the states of the presence, too, and can take the user offline: see Client.Presence.
 func (c *Client) Subscribe(ctx context.Context, opts ...SubscribeOption) *Subscription {
 	var cfg subscribeConfig
 	for _, opt := range opts {

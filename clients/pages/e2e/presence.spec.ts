@@ -55,6 +55,11 @@ test("the dots show who is online and away, and who closed their tab", async ({ 
   }
   await setHidden(ben.page, false);
   await shows(ann, "ben", "online");
+  const members = ann.page.getByTestId("members");
+  await ann.page.keyboard.press("Escape");
+  await expect(members).not.toHaveAttribute("open");
+  await ann.page.keyboard.press("Enter");
+  await expect(members).toHaveAttribute("open");
 
   await ben.page.close();
   await shows(ann, "ben", "offline");

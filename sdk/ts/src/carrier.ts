@@ -12,6 +12,17 @@ export class Carriers {
   /** enter adds a subscription, which carries a presence that has no carrier. */
   enter(subscription: Core): void {
     this.#subscriptions.add(subscription);
+    this.vacate(subscription);
+  }
+
+  /**
+   * vacate makes a subscription carry a presence that has no carrier, if there is one. It does
+   * nothing for a subscription that has ended or is barred.
+   */
+  vacate(subscription: Core): void {
+    if (!this.#subscriptions.has(subscription) || subscription.barred) {
+      return;
+    }
     for (const presence of this.#presences) {
       if (presence.carrier === undefined) {
         subscription.carry(presence);
@@ -36,7 +47,7 @@ export class Carriers {
   /** seek makes a subscription carry a presence that has no carrier, if one can. */
   seek(presence: PresenceCore): void {
     for (const subscription of this.#subscriptions) {
-      if (subscription.rider === undefined && !presence.refused.has(subscription)) {
+      if (subscription.rider === undefined && !subscription.barred) {
         subscription.carry(presence);
         return;
       }

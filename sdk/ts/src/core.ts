@@ -46,6 +46,8 @@ export class Core implements Line {
 
   /** The presence that the subscription's streams carry. */
   rider: PresenceCore | undefined;
+  /** True if the streams carry no presence any more, because one was refused or separated. */
+  barred = false;
   /** The presence of the current stream. */
   #onBoard: PresenceCore | undefined;
   readonly #carriers: Carriers;
@@ -191,25 +193,23 @@ export class Core implements Line {
     if (end.error === presenceChanged) {
       return true;
     }
+    const { error } = end;
     const lost = this.#onBoard?.lose(end) ?? false;
-    return (!lost && this.#dropPresence(end)) || this.#loseRefused(end, lost);
+    return (await this.#loseRefused(end, lost)) || (!lost && this.#dropPresence(error));
   }
 
   /**
-   * dropPresence releases the presence if the login is over, or if the server refused the stream
-   * with a final error that may be about the presence. It reports whether to open the next stream
-   * immediately without it. Both then get the errors of their own streams.
+   * dropPresence releases the presence if the login is over, or if the stream ended with a final
+   * error. It reports whether to open the next stream immediately without it. Both then get the
+   * errors of their own streams, so the error ends only the one that it is about.
    */
-  #dropPresence({ error }: StreamEnd): boolean {
+  #dropPresence(error: ParleyError | undefined): boolean {
     const presence = this.#onBoard;
     if (presence === undefined || error === undefined || error.retryable || tokenRefused(error)) {
       return false;
     }
     if (error.reason === "KICKED") {
       presence.release(error);
-      return false;
-    }
-    if (presence.live || this.#names(error)) {
       return false;
     }
     this.#refuse(presence);
@@ -223,7 +223,7 @@ export class Core implements Line {
 
   /** refuse releases a presence that the subscription's streams cannot carry. */
   #refuse(presence: PresenceCore): void {
-    presence.refused.add(this);
+    this.barred = true;
     presence.release();
   }
 

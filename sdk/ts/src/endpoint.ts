@@ -83,6 +83,12 @@ export class Endpoints {
     return next !== node && this.#now() >= next.avoidedUntil;
   }
 
+  /** hasSpare reports whether a node other than the given one is not avoided. */
+  hasSpare(node: Endpoint | undefined): boolean {
+    const at = this.#now();
+    return this.#nodes.some((other) => other !== node && at >= other.avoidedUntil);
+  }
+
   /**
    * fail records a failure, so that the next attempts go to other nodes. A failure of an avoided
    * node does not extend the time for which it is avoided.

@@ -64,6 +64,8 @@ export interface ErrorInit {
   cause?: unknown;
   /** @internal */
   unanswered?: boolean;
+  /** @internal */
+  ofStream?: boolean;
 }
 
 /**
@@ -109,6 +111,11 @@ export class ParleyError extends Error {
    * @internal
    */
   readonly unanswered: boolean;
+  /**
+   * True if the error is about the node of a stream, and another node may have answered.
+   * @internal
+   */
+  readonly ofStream: boolean;
 
   constructor(init: ErrorInit) {
     super(describe(init), init.cause === undefined ? undefined : { cause: init.cause });
@@ -126,6 +133,7 @@ export class ParleyError extends Error {
     this.userIds = init.userIds ?? [];
     this.results = init.results;
     this.unanswered = init.unanswered ?? false;
+    this.ofStream = init.ofStream ?? false;
   }
 
   /**
@@ -296,7 +304,7 @@ export function tokenRefused(err: ParleyError | undefined): boolean {
  * the same call.
  */
 export function nodeFailed(err: ParleyError | undefined): boolean {
-  if (err === undefined || !err.retryable) {
+  if (err === undefined || !err.retryable || err.ofStream) {
     return false;
   }
   return (

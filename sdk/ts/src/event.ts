@@ -131,4 +131,9 @@ export interface StateChange {
    * if there was no stream because the client got no token.
    */
   addr?: string;
+  /**
+   * For `live` of a presence: its loginToken from that moment on. Undefined for a subscription and
+   * for an invisible presence.
+   */
+  loginToken?: string;
 }

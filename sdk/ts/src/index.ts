@@ -71,4 +71,5 @@ export type {
   UserEvent,
   UserLostEvent,
   UserPresence,
+  WatchLostEvent,
 } from "./userpresence.js";

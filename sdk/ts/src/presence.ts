@@ -70,9 +70,14 @@ export class Presence implements AsyncIterable<PresenceEvent> {
    * it is repeated. If it is not known whether the server made the change, the presence reconnects
    * with all users.
    *
-   * It rejects with a final error such as LIMIT_EXCEEDED, or with the signal's reason, and none of
-   * the users is watched. Between two streams it resolves immediately, and the next stream requests
-   * all users. If the server then refuses one of them, the presence ends.
+   * It rejects with a final error such as LIMIT_EXCEEDED or NO_SHARED_CHANNEL, and none of the
+   * users is watched. So it does when the signal is aborted, as a call does, and when the presence
+   * ends, with its error.
+   *
+   * Between two streams it resolves immediately, and the next stream requests all users. If the
+   * server refuses some with NO_SHARED_CHANNEL then, these are lost (see UserLostEvent). Any other
+   * refusal, such as LIMIT_EXCEEDED, ends the presence, and so does any refusal before the presence
+   * was live for the first time.
    */
   async watch(userId: string | readonly string[], signal?: AbortSignal): Promise<void> {
     await watch(this.#core, "users", list(userId), signal);
@@ -80,7 +85,7 @@ export class Presence implements AsyncIterable<PresenceEvent> {
 
   /**
    * unwatch removes users from the watched ones. Their states that were not taken yet are dropped.
-   * Users that are not watched are ignored.
+   * Users that are not watched are ignored. Also if it rejects, the users are no longer watched.
    */
   async unwatch(userId: string | readonly string[], signal?: AbortSignal): Promise<void> {
     await unwatch(this.#core, "users", list(userId), signal);
@@ -89,7 +94,10 @@ export class Presence implements AsyncIterable<PresenceEvent> {
   /**
    * watchChannels adds channels to those whose members are watched, as watch does for users.
    * Requires the action `subscribe` of the channels. CHANNEL_OPEN means that a channel is open and
-   * has no complete list of members.
+   * has no complete list of members. If the node of the stream is full, the presence moves to
+   * another node. If there is none, watchChannels rejects with NODE_FULL after five attempts.
+   * Between two streams it resolves immediately. Channels that the server refuses then are lost
+   * (see ChannelLostEvent).
    */
   async watchChannels(channelId: string | readonly string[], signal?: AbortSignal): Promise<void> {
     await watch(this.#core, "channels", list(channelId), signal);
@@ -128,9 +136,10 @@ export class Presence implements AsyncIterable<PresenceEvent> {
   }
 
   /**
-   * The token of this login. It is empty until the presence was live for the first time, and if it
-   * is invisible. To continue the login after a restart, store it when the state becomes `live`,
-   * and pass it as the option loginToken.
+   * The token of this login. It is empty until the presence was live for the first time, if it is
+   * invisible, and after KICKED, because the login is over. To continue the login after a restart,
+   * store it when the state becomes `live`, and pass it as the option loginToken. Delete the stored
+   * one after KICKED. A page stores it in the event pagehide, not earlier.
    */
   get loginToken(): string {
     return this.#core.loginToken;

@@ -42,7 +42,10 @@ export interface PresenceOptions extends SessionOptions {
   deviceId?: string;
   /** The users to watch, up to 1,000 by default. watch adds more. */
   watch?: readonly string[];
-  /** The channels whose members to watch, up to 20 by default. watchChannels adds more. */
+  /**
+   * The channels whose members to watch. By default a server allows 20; those beyond its limit are
+   * lost. watchChannels adds more.
+   */
   watchChannels?: readonly string[];
   /**
    * Whether the device is in the background. The default in a page follows its visibility; on other
@@ -51,8 +54,9 @@ export interface PresenceOptions extends SessionOptions {
   background?: boolean;
   /**
    * The loginToken of an earlier presence, to continue its login after a restart of the program.
-   * The default is a new login. Two devices, or two tabs, must not use the same token: each would
-   * end the other's login.
+   * The default is a new login. Two devices, or two tabs, must not use the same token: under the
+   * server's login policy, each would end the other's stream. A tab that is duplicated gets a copy
+   * of sessionStorage, so a page must not leave a token there while it is open.
    */
   loginToken?: string;
   /** True to watch without being online. */
@@ -90,8 +94,6 @@ export class PresenceCore {
   readonly #options: PresenceOptions;
   /** The subscription whose streams carry the presence, or will carry it. */
   carrier: Core | undefined;
-  /** The subscriptions whose streams the server refused with this presence. */
-  readonly refused = new WeakSet<Core>();
   /** Resolves when the presence has left its stream. Undefined until it starts to leave. */
   departure: Promise<void> | undefined;
   readonly #carriers: Carriers;
@@ -103,6 +105,11 @@ export class PresenceCore {
   readonly #streams = new AbortController();
   /** True once any stream of the presence was live. */
   #wasLive = false;
+  /**
+   * True if the next stream begins without the channels, because the server refused a stream with
+   * them. They are added one by one when it is live.
+   */
+  #bare = false;
   #platform = Platforms.UNSPECIFIED;
   #unfollow: (() => void) | undefined;
   /** True while a call of sync waits for its turn. */
@@ -144,7 +151,10 @@ export class PresenceCore {
       return await this.#openStreams();
     } finally {
       this.#carriers.delete(this);
-      this.carrier?.drop();
+      if (this.carrier !== undefined) {
+        this.carrier.drop();
+        this.#carriers.vacate(this.carrier);
+      }
     }
   }
 
@@ -163,6 +173,9 @@ export class PresenceCore {
       }
       if (error === undefined && this.carrier !== undefined) {
         error = await until(this.#released.promise, this.#streams.signal);
+      }
+      if (error?.reason === "KICKED") {
+        this.loginToken = "";
       }
       if (error !== undefined) {
         return error.code === Code.Unimplemented ? error.with({ message: "the server has no PresenceService" }) : error;
@@ -293,7 +306,8 @@ export class PresenceCore {
   /** request makes stream the current one and returns its request. */
   #request(stream: Stream): MessageInitShape<typeof ConnectRequestSchema> {
     const watch = this.watched.users.begin();
-    const watchChannels = this.watched.channels.begin();
+    const channels = this.watched.channels.begin();
+    const watchChannels = this.#bare ? [] : channels;
     const { background, loginToken, invisible } = this;
     this.part = { stream, users: new Set(watch), channels: new Set(watchChannels), background, live: false };
     const { deviceId } = this.#options;
@@ -310,10 +324,12 @@ export class PresenceCore {
     if (this.part !== undefined) {
       this.part.live = true;
     }
+    this.#bare = false;
     const { users, channels, lagging = false } = info?.presence ?? {};
     const complete = this.watched.accept({ users, channels, lagging }, this.part?.channels ?? new Set());
     this.#wasLive = true;
-    this.session.setState({ state: "live", addr });
+    const login = this.loginToken === "" ? {} : { loginToken: this.loginToken };
+    this.session.setState({ state: "live", addr, ...login });
     this.sync();
     if (this.#alone !== undefined) {
       this.carrier?.board();
@@ -323,31 +339,58 @@ export class PresenceCore {
 
   /**
    * lose ends the watched channels for which the server refused a stream because the user is not a
-   * member, or the watched users with whom the user shares no channel. It reports whether there are
-   * any. Each time fewer are left, so this ends. Before the presence was live for the first time,
-   * the refusal is an error for the program instead.
+   * member, or the watched users with whom the user shares no channel. After another refusal of
+   * channels it makes the next stream begin without channels. It reports whether to open the next
+   * stream immediately. Each time fewer users or channels are left, so this ends. Before the
+   * presence was live for the first time, a refusal that names users or channels is an error for
+   * the program instead.
    */
   lose({ error, node }: StreamEnd): boolean {
-    if (error === undefined || !this.#wasLive) {
+    if (error === undefined) {
       return false;
     }
-    const lost = this.#loseNamed(error);
-    if (lost > 0) {
+    const lost = this.#wasLive ? this.#loseNamed(error) : 0;
+    const recovered = lost > 0 || this.#leaveOutChannels(error);
+    if (recovered) {
       this.caller.log("warn", "presence is refused", { reason: error.reason, lost, addr: node?.addr });
     }
-    return lost > 0;
+    return recovered;
+  }
+
+  /**
+   * leaveOutChannels makes the next stream begin without channels if the error refused a stream
+   * because of them. It reports whether to open that stream immediately: after NODE_FULL it is
+   * opened as after any such error. Before the presence was live for the first time, only the
+   * limits of the server count: any other refusal is an error for the program.
+   */
+  #leaveOutChannels({ reason, field, retryable }: ParleyError): boolean {
+    if (this.part === undefined || this.part.live || this.part.channels.size === 0) {
+      return false;
+    }
+    if (reason === "NODE_FULL") {
+      this.#bare = true;
+      return false;
+    }
+    const about = field.replace(/^presence\./, "").startsWith("watch_channels");
+    if (!about || retryable || !(this.#wasLive || reason === "LIMIT_EXCEEDED")) {
+      return false;
+    }
+    this.#bare = true;
+    return true;
   }
 
   /** loseNamed ends the watched users or channels that an error names, and returns their number. */
-  #loseNamed({ reason, positions, userIds }: ParleyError): number {
+  #loseNamed(error: ParleyError): number {
+    const { reason, positions, userIds } = error;
     switch (reason) {
       case "NOT_MEMBER":
         return this.watched.lose(
           "channels",
           positions.map((p) => p.channelId),
+          error,
         );
       case "NO_SHARED_CHANNEL":
-        return this.watched.lose("users", userIds);
+        return this.watched.lose("users", userIds, error);
       default:
         return 0;
     }
@@ -375,8 +418,9 @@ export class PresenceCore {
   }
 
   /**
-   * sync starts to send what differs between the presence and the live stream. If the server
-   * refuses users or channels by name, they are lost; any other refusal ends the presence.
+   * sync starts to send what differs between the presence and the live stream. Channels that the
+   * server refuses, and users that it refuses by name, are lost; any other refusal ends the
+   * presence.
    */
   sync(): void {
     if (this.#queued || this.session.signal.aborted) {

@@ -55,6 +55,11 @@ export class Stream {
     return this.#controller.signal;
   }
 
+  /** The node of the stream. Undefined until it is called. */
+  get node(): Endpoint | undefined {
+    return this.#end.node;
+  }
+
   /** leave ends the stream with an error. */
   leave(why: ParleyError): void {
     this.#controller.abort(why);

@@ -1,4 +1,5 @@
 import type * as pb from "@parleyhq/api/parley/v1/presence_pb.js";
+import type { ParleyError } from "./error.js";
 import { type Platform, platformName } from "./platform.js";
 
 /** PlatformPresence is a platform on which a user is online. */
@@ -50,12 +51,19 @@ export interface LaggingEvent {
 }
 
 /**
- * ChannelLostEvent is the last event of a watched channel: the user is no longer a member. The
- * presence continues without the channel. To watch it again, call watchChannels.
+ * ChannelLostEvent is the last event of a watched channel: the user is no longer a member, or the
+ * server refused the channel when a stream began. The presence continues without the channel. To
+ * watch it again, call watchChannels.
  */
 export interface ChannelLostEvent {
   kind: "channel_lost";
   channelId: string;
+  /**
+   * The error with which the server refused the channel: for example NOT_MEMBER, or LIMIT_EXCEEDED
+   * for more channels than the server allows. Undefined if the membership ended while a stream was
+   * live.
+   */
+  error?: ParleyError | undefined;
 }
 
 /**
@@ -66,6 +74,8 @@ export interface ChannelLostEvent {
 export interface UserLostEvent {
   kind: "user_lost";
   userId: string;
+  /** The error with which the server refused the user. */
+  error?: ParleyError | undefined;
 }
 
 /** WatchLostEvent reports that a user or a channel is no longer watched. */

@@ -1,5 +1,5 @@
 import { Code, type CallOptions as RpcOptions } from "@connectrpc/connect";
-import type { ChannelPresence } from "@parleyhq/api/parley/v1/presence_pb.js";
+import type { ChannelPresence, WatchChannelResponse } from "@parleyhq/api/parley/v1/presence_pb.js";
 import { link } from "./abort.js";
 import { texts } from "./check.js";
 import type { Rpc } from "./endpoint.js";
@@ -11,6 +11,9 @@ import type { Kind } from "./watched.js";
 
 /** The maximum number of users that one request adds or removes. */
 const maxUsers = 500;
+
+/** The number of attempts of a change that the node of the stream may refuse as full. */
+const maxFull = 5;
 
 /** The retryable reasons with which a change may have been made. */
 const uncertainReasons: readonly Reason[] = ["OUTCOME_UNKNOWN", "DEADLINE_EXCEEDED", "INTERNAL"];
@@ -32,7 +35,7 @@ export async function watch(
     const list = core.watched[kind];
     const added = list.add(ids, core.live);
     try {
-      const refusal = await apply(core, scope);
+      const refusal = await apply(core, scope, kind === "channels" ? added : []);
       if (refusal !== undefined) {
         throw refusal;
       }
@@ -73,9 +76,14 @@ export async function unwatch(
  * apply sends what differs between the presence and the live stream. While the stream lives it
  * repeats what failed with a retryable error and was not made. It returns the error if the server
  * refused a change, and rejects with the signal's reason. If the stream ends meanwhile, or there is
- * none, it returns undefined: the next stream requests everything.
+ * none, it returns undefined: the next stream requests everything. A channel that the server
+ * refuses is lost unless it is one of asked, which a call is about to watch.
  */
-export async function apply(core: PresenceCore, signal: AbortSignal): Promise<ParleyError | undefined> {
+export async function apply(
+  core: PresenceCore,
+  signal: AbortSignal,
+  asked: readonly string[] = [],
+): Promise<ParleyError | undefined> {
   const { part } = core;
   if (part === undefined || !part.live) {
     return undefined;
@@ -85,10 +93,13 @@ export async function apply(core: PresenceCore, signal: AbortSignal): Promise<Pa
   try {
     await sendBackground(core, part, scope.signal);
     await sendUsers(core, part, scope.signal);
-    await sendChannels(core, part, scope.signal);
+    await sendChannels(core, part, scope.signal, asked);
     return undefined;
   } catch (err) {
-    signal.throwIfAborted();
+    core.session.signal.throwIfAborted();
+    if (signal.aborted) {
+      throw err;
+    }
     if (part.stream.signal.aborted) {
       return undefined;
     }
@@ -108,7 +119,8 @@ export async function apply(core: PresenceCore, signal: AbortSignal): Promise<Pa
 /**
  * call makes a call of unlimited time, which is part of the stream and not of the program. If it is
  * not known whether the change was made, it leaves the stream: a repeat could overtake the first
- * attempt, which would then undo a later change.
+ * attempt, which would then undo a later change. NODE_FULL is about the node of the stream. After
+ * maxFull attempts call rejects with it.
  */
 async function call<T>(
   core: PresenceCore,
@@ -117,16 +129,34 @@ async function call<T>(
   signal: AbortSignal,
   attempt: (rpc: Rpc, options: RpcOptions) => Promise<T>,
 ): Promise<T> {
-  return core.caller.retry(name, { signal, timeout: 0 }, async (rpc, options) => {
-    try {
-      return await attempt(rpc, options);
-    } catch (err) {
-      if (!core.session.signal.aborted && uncertain(toError(err))) {
-        part.stream.leave(rewatch());
+  const scope = new AbortController();
+  const unlink = link(scope, signal);
+  let refusals = 0;
+  let full: ParleyError | undefined;
+  try {
+    return await core.caller.retry(name, { signal: scope.signal, timeout: 0 }, async (rpc, options) => {
+      try {
+        return await attempt(rpc, options);
+      } catch (err) {
+        const error = toError(err);
+        if (!core.session.signal.aborted && uncertain(error)) {
+          part.stream.leave(rewatch());
+        }
+        if (error.reason !== "NODE_FULL") {
+          throw err;
+        }
+        if (++refusals === maxFull) {
+          full = error;
+          scope.abort(error);
+        }
+        throw error.with({ ofStream: true });
       }
-      throw err;
-    }
-  });
+    });
+  } catch (err) {
+    throw full ?? err;
+  } finally {
+    unlink();
+  }
 }
 
 /** uncertain reports whether a change that failed may have been made. */
@@ -169,7 +199,12 @@ async function sendUsers(core: PresenceCore, part: StreamPart, signal: AbortSign
   }
 }
 
-async function sendChannels(core: PresenceCore, part: StreamPart, signal: AbortSignal): Promise<void> {
+async function sendChannels(
+  core: PresenceCore,
+  part: StreamPart,
+  signal: AbortSignal,
+  asked: readonly string[],
+): Promise<void> {
   const { channels } = core.watched;
   const streamId = part.stream.id;
   for (const channelId of [...part.channels].filter((id) => channels.get(id) === undefined)) {
@@ -179,7 +214,25 @@ async function sendChannels(core: PresenceCore, part: StreamPart, signal: AbortS
   }
   for (const channelId of channels.ids.filter((id) => !part.channels.has(id))) {
     const request = { streamId, channelId };
-    const res = await call(core, "WatchChannel", part, signal, (rpc, options) => rpc.watchChannel(request, options));
+    let res: WatchChannelResponse;
+    try {
+      res = await call(core, "WatchChannel", part, signal, (rpc, options) => rpc.watchChannel(request, options));
+    } catch (err) {
+      const error = toError(err);
+      if (signal.aborted || error.reason === "STREAM_NOT_FOUND") {
+        throw err;
+      }
+      if (!asked.includes(channelId)) {
+        channels.confirm([channelId]);
+        core.watched.lose("channels", [channelId], error);
+        continue;
+      }
+      if (error.reason === "NODE_FULL" && core.caller.endpoints.hasSpare(part.stream.node)) {
+        // The next stream begins on another node, with the channel.
+        part.stream.leave(error);
+      }
+      throw err;
+    }
     part.channels.add(channelId);
     if (core.part === part && res.presence === undefined) {
       core.watched.settle(channelId, part.channels);

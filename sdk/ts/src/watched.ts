@@ -1,4 +1,5 @@
 import type * as pb from "@parleyhq/api/parley/v1/presence_pb.js";
+import type { ParleyError } from "./error.js";
 import { Changes } from "./queue.js";
 import {
   type ChannelPresence,
@@ -166,6 +167,7 @@ class Lost implements Entry {
   constructor(
     readonly kind: Kind,
     readonly id: string,
+    readonly error: ParleyError | undefined,
   ) {}
 
   current(): boolean {
@@ -173,9 +175,10 @@ class Lost implements Entry {
   }
 
   take(): WatchLostEvent {
+    const { id, error } = this;
     return this.kind === "users"
-      ? { kind: "user_lost", userId: this.id }
-      : { kind: "channel_lost", channelId: this.id };
+      ? { kind: "user_lost", userId: id, error }
+      : { kind: "channel_lost", channelId: id, error };
   }
 }
 
@@ -297,20 +300,20 @@ export class Watched {
   }
 
   /**
-   * lose stops watching the ids among the watched users or channels that the server refused, with
-   * an event each. It returns their number.
+   * lose stops watching the ids among the watched users or channels that the server refused with an
+   * error, with an event each. It returns their number.
    */
-  lose(kind: Kind, ids: readonly string[]): number {
+  lose(kind: Kind, ids: readonly string[], error: ParleyError): number {
     const watched = ids.filter((id) => this[kind].get(id)?.tentative === false);
     for (const id of watched) {
-      this.#lose(kind, id);
+      this.#lose(kind, id, error);
     }
     return watched.length;
   }
 
-  #lose(kind: Kind, id: string): void {
+  #lose(kind: Kind, id: string, error?: ParleyError): void {
     this[kind].delete([id]);
-    const lost = new Lost(kind, id);
+    const lost = new Lost(kind, id, error);
     this.#lost[kind].set(id, lost);
     this.#note(lost);
   }

@@ -2,7 +2,7 @@ import { ErrorReason, KickCause } from "@parleyhq/api/parley/v1/error_pb.js";
 import { Platform } from "@parleyhq/api/parley/v1/platform_pb.js";
 import type * as sub from "@parleyhq/api/parley/v1/subscription_pb.js";
 import { describe, expect, it } from "vitest";
-import { ClosedError, Code, fromStart, live, ParleyError } from "../src/index.js";
+import { ClosedError, Code, fromStart, live, ParleyError, type Presence } from "../src/index.js";
 import { Fake, failure } from "./fake.js";
 import { eventually, newClient, nextEvent, rejected, States, subscribe, wantEntries } from "./helper.js";
 import { connect, connects, isLive, want, wantQuiet } from "./presencehelper.js";
@@ -158,8 +158,8 @@ describe("a presence and a subscription", () => {
     // A refusal without a channel that is followed may be about the presence.
     const other = subscribe(client, live("hall"));
     await nextEvent(other, "channel_state");
-    await eventually(() => subscribes(server).length === 2 && presence.state === "live");
-    expect(subscribes(server)[1]?.presence?.loginToken).toBe("login-1");
+    await eventually(() => subscribes(server).length === 3 && presence.state === "live");
+    expect(subscribes(server)[2]?.presence?.loginToken).toBe("login-1");
   });
 
   it("stay together if the presence loses a channel", async () => {
@@ -247,6 +247,27 @@ describe("a presence and a subscription", () => {
     expect(logins(server)).toEqual(["Connect ", "Subscribe "]);
   });
 
+  it("change places if the presence on the subscription's stream ends", async () => {
+    const server = new Fake();
+    const client = newClient(server);
+    const presences: Presence[] = [];
+    for (let i = 1; i <= 3; i++) {
+      presences.push(connect(client));
+      await eventually(() => presences.at(-1)?.loginToken === `login-${i}`);
+    }
+    const room = subscribe(client, live("room"));
+    for (let left = 3; left > 0; left--) {
+      const carried = () => server.board.live.find((p) => !p.connect);
+      await eventually(() => server.streams.size === left && carried() !== undefined);
+      const presence = presences.find((p) => p.loginToken === carried()?.loginToken);
+      await eventually(() => presence?.state === "live" && server.board.live.length === left);
+      presence?.close();
+      await presence?.done;
+    }
+    expect(room.state).toBe("live");
+    expect(connects(server).length).toBe(3);
+  });
+
   it("leave the stream if Disconnect fails", async () => {
     const server = new Fake();
     const client = newClient(server);
@@ -284,15 +305,29 @@ describe("a presence and a subscription", () => {
     }
   });
 
-  it("end apart if a final error ends the subscription", async () => {
-    const server = new Fake();
-    const client = newClient(server);
-    const room = subscribe(client, live("room"));
-    const presence = connect(client, { watch: ["ann"] });
-    await want(presence, "ann");
-    server.endStreams(failure(Code.PermissionDenied, ErrorReason.CAPABILITY_MISSING));
-    expect(await rejected(nextEvent(room), ParleyError)).toMatchObject({ reason: "CAPABILITY_MISSING" });
-    await eventually(() => connects(server).length === 1 && presence.state === "live");
-    expect(logins(server)).toEqual(["Connect login-1", "Subscribe "]);
-  });
+  for (const about of ["Connect", "Subscribe", "neither"]) {
+    it(`separate if a final error ends their live stream, which ends only its own one: ${about}`, async () => {
+      const server = new Fake();
+      const client = newClient(server);
+      const room = subscribe(client, live("room"));
+      const presence = connect(client, { watch: ["ann"] });
+      await want(presence, "ann");
+      await nextEvent(room, "channel_state");
+      const refusal = failure(Code.PermissionDenied, ErrorReason.CAPABILITY_MISSING);
+      server.fault = (method) => (method === about ? { error: refusal } : undefined);
+      server.endStreams(refusal);
+      await eventually(() => connects(server).length === 1 && subscribes(server).length === 2);
+      expect(logins(server)).toEqual(["Connect login-1", "Subscribe "]);
+      for (const [method, one, next] of [
+        ["Connect", presence, () => presence.next()],
+        ["Subscribe", room, () => nextEvent(room, "sent")],
+      ] as const) {
+        if (method === about) {
+          expect(await rejected(next(), ParleyError)).toMatchObject({ reason: "CAPABILITY_MISSING" });
+        } else {
+          await eventually(() => one.state === "live");
+        }
+      }
+    });
+  }
 });

@@ -127,9 +127,11 @@ describe("a presence", () => {
 
   it("continues the login of a stored token", async () => {
     const server = new Fake();
-    const presence = connect(newClient(server), { loginToken: "stored" });
+    const states = new States();
+    const presence = connect(newClient(server), { loginToken: "stored" }, states);
     await isLive(presence);
     expect(presence.loginToken).toBe("stored");
+    expect(states.all.at(-1)).toMatchObject({ state: "live", loginToken: "stored" });
     expect(connects(server)).toMatchObject([{ loginToken: "stored" }]);
   });
 
@@ -148,7 +150,8 @@ describe("a presence", () => {
     expect(states.names).toEqual(["connecting", "live", "ended"]);
     await rejected(presence.watch("bob"), ParleyError);
     // A login that lost while the program was away is refused before a first frame.
-    const again = connect(newClient(server), { loginToken: presence.loginToken });
+    expect(presence.loginToken).toBe("");
+    const again = connect(newClient(server), { loginToken: "login-1" });
     expect(await rejected(again.next(), ParleyError)).toMatchObject({ reason: "KICKED", kick: { deviceId: "phone" } });
     expect(connects(server).length).toBe(2);
     expect(server.of("Disconnect")).toEqual([]);

@@ -3,7 +3,7 @@ import { Platform } from "@parleyhq/api/parley/v1/platform_pb.js";
 import type * as pb from "@parleyhq/api/parley/v1/presence_pb.js";
 import type { SubscribeRequest } from "@parleyhq/api/parley/v1/subscription_pb.js";
 import { describe, expect, it } from "vitest";
-import { Code, ParleyError } from "../src/index.js";
+import { ClosedError, Code, InterruptedError, ParleyError } from "../src/index.js";
 import { Fake, failure } from "./fake.js";
 import { eventually, newClient, rejected, States } from "./helper.js";
 import { connect, connects, isLive, want, wantQuiet } from "./presencehelper.js";
@@ -195,6 +195,23 @@ describe("watching users", () => {
     await want(presence, "carl");
     expect(presence.user("bob")).toBeUndefined();
     await wantQuiet(presence);
+  });
+
+  it("reports the last failure if the signal ends a change that is repeated", async () => {
+    const server = new Fake();
+    const presence = connect(newClient(server));
+    await isLive(presence);
+    const away = failure(Code.Unavailable, ErrorReason.STORE_UNAVAILABLE);
+    server.fault = (method) => (method === "UpdateWatch" ? { error: away } : undefined);
+    const controller = new AbortController();
+    const watching = rejected(presence.watch("bob", controller.signal), InterruptedError);
+    await eventually(() => updates(server).length === 2);
+    controller.abort(new Error("enough"));
+    expect(await watching).toMatchObject({ reason: { message: "enough" }, cause: { reason: "STORE_UNAVAILABLE" } });
+    const closing = rejected(presence.watch("carl"), ClosedError);
+    await eventually(() => updates(server).length === 3);
+    presence.close();
+    await closing;
   });
 
   it("reconnects if the server does not know the stream", async () => {

@@ -1,3 +1,4 @@
+import { ParleyError } from "@parleyhq/sdk";
 import { describe, expect, test, vi } from "vitest";
 import { mostWatched, Online } from "../../src/chat/model/online";
 import type { ChannelPresence, ChatPresence, PresenceEvent } from "../../src/chat/model/types";
@@ -6,6 +7,7 @@ import type { ChannelPresence, ChatPresence, PresenceEvent } from "../../src/cha
 class FakePresence implements ChatPresence {
   readonly watched = new Set<string>();
   readonly refused = new Set<string>();
+  limit = 1_000;
   closed = false;
   #events: PresenceEvent[] = [];
   #take: ((event: PresenceEvent) => void) | null = null;
@@ -31,6 +33,9 @@ class FakePresence implements ChatPresence {
   }
 
   async watchChannels(ids: readonly string[]): Promise<void> {
+    if (this.watched.size >= this.limit) {
+      throw new ParleyError({ reason: "LIMIT_EXCEEDED", limit: this.limit });
+    }
     if (ids.some((id) => this.refused.has(id))) throw new Error("refused");
     for (const id of ids) this.watched.add(id);
   }
@@ -73,6 +78,18 @@ describe("who is online", () => {
     stop.abort();
     await done;
     expect(presence.closed).toBe(true);
+  });
+
+  test("is known of as many channels as the server allows", async () => {
+    const presence = new FakePresence();
+    presence.limit = 3;
+    const { online } = follow(presence);
+    const ids = Array.from({ length: mostWatched }, (_, n) => `room-${n}`);
+    online.watch(ids);
+    await vi.waitFor(() => expect([...presence.watched]).toEqual(ids.slice(0, 3)));
+    // A channel beyond the limit is watched when it moves up.
+    online.watch([...ids].reverse());
+    await vi.waitFor(() => expect([...presence.watched]).toEqual(ids.slice(-3).reverse()));
   });
 
   test("is not known of a channel that was lost or refused, until it is regained", async () => {

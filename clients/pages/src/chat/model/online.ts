@@ -1,7 +1,11 @@
+import type { ParleyError } from "@parleyhq/sdk";
 import { signal } from "@preact/signals";
 import type { ChannelPresence, ChatClient, ChatPresence } from "./types";
 
-/** mostWatched is the maximum number of channels whose members are watched: the server's limit. */
+/**
+ * mostWatched is the maximum number of channels whose members are watched. The server's limit may
+ * be lower.
+ */
 export const mostWatched = 20;
 
 /**
@@ -18,6 +22,8 @@ export class Online {
   /** Channels that the server refused or ended, which are not watched again. */
   readonly #refused = new Set<string>();
   #presence: ChatPresence | null = null;
+  /** The server's limit, once it has refused a channel beyond it. Until then mostWatched. */
+  #limit = mostWatched;
 
   constructor(client: Pick<ChatClient, "presence">, signal: AbortSignal) {
     this.#client = client;
@@ -55,19 +61,19 @@ export class Online {
       if (event.kind === "channel") {
         this.channels.value = new Map(this.channels.value).set(event.channel.channelId, event.channel);
       } else if (event.kind === "channel_lost") {
-        this.#forget(event.channelId);
+        this.#forget(event.channelId, event.error);
       }
     }
   }
 
   /**
-   * Watches exactly these members-only channels, at most the first mostWatched. It does nothing
-   * before run and after its end.
+   * Watches exactly these members-only channels, at most the first mostWatched and as many as the
+   * server allows. It does nothing before run and after its end.
    */
   watch(channelIds: readonly string[]): void {
     const presence = this.#presence;
     if (presence === null) return;
-    const wanted = channelIds.filter((id) => !this.#refused.has(id)).slice(0, mostWatched);
+    const wanted = channelIds.filter((id) => !this.#refused.has(id)).slice(0, this.#limit);
     const removed = [...this.#watched].filter((id) => !wanted.includes(id));
     if (removed.length > 0) {
       for (const id of removed) this.#watched.delete(id);
@@ -78,7 +84,7 @@ export class Online {
     for (const id of wanted) {
       if (this.#watched.has(id)) continue;
       this.#watched.add(id);
-      presence.watchChannels([id]).catch(() => this.#forget(id));
+      presence.watchChannels([id]).catch((error: unknown) => this.#forget(id, error));
     }
   }
 
@@ -87,9 +93,18 @@ export class Online {
     this.#refused.delete(channelId);
   }
 
-  #forget(id: string): void {
+  /**
+   * Stops watching a channel. It is watched again only when watch finds room for it, if there were
+   * too many, or if the error is retryable. Otherwise it is refused.
+   */
+  #forget(id: string, error: unknown): void {
+    const { reason, limit = 0, retryable = false } = (error ?? {}) as Partial<ParleyError>;
+    if (reason === "LIMIT_EXCEEDED" && limit > 0 && limit < this.#watched.size) {
+      this.#limit = limit;
+    } else if (!retryable) {
+      this.#refused.add(id);
+    }
     this.#watched.delete(id);
-    this.#refused.add(id);
     this.#drop([id]);
   }
 

@@ -15,6 +15,14 @@ export function others({ onlineCount, online }: ChannelPresence, me: string): nu
   return online?.has(me) ? onlineCount - 1 : onlineCount;
 }
 
+/** closeOnEscape closes the list and returns the focus to its button. */
+function closeOnEscape(event: KeyboardEvent): void {
+  const menu = event.currentTarget as HTMLDetailsElement;
+  if (event.key !== "Escape" || !menu.open) return;
+  menu.open = false;
+  menu.querySelector("summary")?.focus();
+}
+
 /**
  * MemberMenu is a button with the number of online members of a members-only channel. It opens the
  * list of them. It shows nothing for a channel whose members are not watched.
@@ -26,7 +34,7 @@ export function MemberMenu({ chat, channelId }: { chat: Chat; channelId: string 
   const users = [...(online?.values() ?? [])].sort((a, b) => (a.userId < b.userId ? -1 : 1));
   const offline = memberCount - users.length;
   return (
-    <details class="members" data-testid="members">
+    <details class="members" data-testid="members" onKeyDown={closeOnEscape}>
       <summary>
         <PresenceDot availability={onlineCount > 0 ? "online" : "offline"} />
         <span data-testid="online-count">

@@ -7,16 +7,20 @@ import dev.parley.v1.AckRequest;
 import dev.parley.v1.AdminServiceGrpc;
 import dev.parley.v1.ChannelEvent;
 import dev.parley.v1.ChannelMessage;
+import dev.parley.v1.ConnectRequest;
 import dev.parley.v1.CreateGroupRequest;
 import dev.parley.v1.Delivery;
 import dev.parley.v1.EditMessageRequest;
 import dev.parley.v1.ErrorDetail;
+import dev.parley.v1.GetPresenceRequest;
 import dev.parley.v1.GetServerInfoRequest;
 import dev.parley.v1.GetTopicStatsRequest;
 import dev.parley.v1.LeaveRequest;
 import dev.parley.v1.ListMessagesRequest;
 import dev.parley.v1.MessageServiceGrpc;
 import dev.parley.v1.MessageStatus;
+import dev.parley.v1.Platform;
+import dev.parley.v1.PresenceServiceGrpc;
 import dev.parley.v1.QueueServiceGrpc;
 import dev.parley.v1.ServerFeature;
 import dev.parley.v1.ServerServiceGrpc;
@@ -26,6 +30,7 @@ import dev.parley.v1.StreamingConsumeRequest;
 import dev.parley.v1.StreamingConsumeResponse;
 import dev.parley.v1.StreamingLeave;
 import dev.parley.v1.SubscribeResponse;
+import dev.parley.v1.UserPresence;
 import io.grpc.Channel;
 import io.grpc.ClientInterceptors;
 import io.grpc.Context;
@@ -114,6 +119,7 @@ public final class Client {
         report.put("denied", denied);
         report.put("partitions", created.getTopic().getPartitions());
         messages(report);
+        presence(report);
         report.put("job", consume());
         report.put("bidi_job", consumeBothWays());
         report.put("acked", acked(admin, 2));
@@ -212,6 +218,28 @@ public final class Client {
             }
         }
         report.put("events", events);
+    }
+
+    /** Reads the presence of a user who was never online, and the first frame of Connect. */
+    private void presence(Map<String, Object> report) {
+        var stub = PresenceServiceGrpc.newBlockingStub(strong);
+        var state = call(stub).getPresence(GetPresenceRequest.newBuilder().addUserIds("nobody").build()).getPresence(0);
+        var connect = ConnectRequest.newBuilder().setPlatform(Platform.PLATFORM_LINUX).setDeviceId(NAME).addWatch("nobody");
+        var context = Context.current().withCancellation();
+        context.run(() -> {
+            var frame = call(stub).connect(connect.build()).next();
+            if (!frame.hasInfo()) {
+                throw new IllegalStateException("the first frame is " + frame.getFrameCase());
+            }
+            var info = frame.getInfo().getPresence();
+            report.put("presence", Map.of(
+                    "user", state.getUserId(),
+                    "platforms", state.getPlatformsCount(),
+                    "stream_id", !frame.getInfo().getStream().getStreamId().isEmpty(),
+                    "login", !info.getLoginToken().isEmpty(),
+                    "watched", info.getPresence().getUsersList().stream().map(UserPresence::getUserId).toList()));
+        });
+        context.cancel(null);
     }
 
     private static Map<String, Object> job(Delivery delivery) {
