@@ -65,8 +65,8 @@ const (
 	// PresenceOfChannel is the state of a watched channel.
 	PresenceOfChannel
 	// PresenceChannelLost means that a channel is no longer watched: the caller is no longer a member,
-	// or the server refused the channel when a stream began. The presence continues without it. To
-	// watch it again, call WatchChannel.
+	// the channel has too many members, or the server refused the channel when a stream began. The
+	// presence continues without it. To watch it again, call WatchChannel.
 	PresenceChannelLost
 	// PresenceUserLost means that the server refused a watched user when the presence reconnected,
 	// because the caller no longer shares a channel with them. The presence continues without the
@@ -106,7 +106,8 @@ type PresenceEvent struct {
 	Lagging bool
 	// Err is, for PresenceChannelLost and PresenceUserLost, the *Error with which the server refused
 	// the channel or the user: for example ErrNotMember, or ErrLimitExceeded for more channels than
-	// the server allows. It is nil if the membership ended while a stream was live.
+	// the server allows. While a stream is live, it is ErrLimitExceeded or ErrNodeFull if the members
+	// of a channel have become too many, and nil if the membership ended.
 	Err error
 }
 

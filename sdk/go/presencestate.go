@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
@@ -210,7 +211,7 @@ func (p *Presence) applyChannel(from *presenceStream, state *ChannelPresence) {
 		}
 	case state.GetLost():
 		if state.GetRevision() > ch.revision {
-			p.loseChannel(from, ch.id)
+			p.loseChannel(from, state)
 		}
 	case ch.apply(state):
 		if !ch.queued {
@@ -232,10 +233,23 @@ func (p *Presence) applyEarly(from *presenceStream, ch *watchedChannel) {
 }
 
 // loseChannel stops watching a channel that the server has stopped following on the current stream,
-// and queues its loss. The caller holds the lock.
-func (p *Presence) loseChannel(from *presenceStream, id string) {
-	delete(from.channels, id)
-	p.lose(watchKey{PresenceChannelLost, id}, nil)
+// and queues its loss. last is the channel's last state. The caller holds the lock.
+func (p *Presence) loseChannel(from *presenceStream, last *ChannelPresence) {
+	delete(from.channels, last.GetChannelId())
+	p.lose(watchKey{PresenceChannelLost, last.GetChannelId()}, lossOf(last))
+}
+
+// lossOf returns why the server has stopped following a channel; nil if the membership ended.
+func lossOf(last *ChannelPresence) error {
+	switch reason := last.GetLostReason(); reason {
+	case parleyv1.ErrorReason_ERROR_REASON_UNSPECIFIED, parleyv1.ErrorReason_ERROR_REASON_NOT_MEMBER:
+		return nil
+	default:
+		return &Error{
+			Code: connect.CodeResourceExhausted, Reason: reason, Retryable: reason >= firstRetryable,
+			Message: "the presence of the channel is no longer followed",
+		}
+	}
 }
 
 // lose stops watching a user or a channel and queues the loss. refusal is the server's error, or

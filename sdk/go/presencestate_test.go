@@ -1,6 +1,7 @@
 package parley
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
@@ -105,6 +106,33 @@ func TestChangesBeforeTheFirstState(t *testing.T) {
 		}
 		if got != c.want {
 			t.Errorf("%s: got %s, want %s", name, got, c.want)
+		}
+	}
+}
+
+// TestLostReason ends the watch of a channel for each reason. Unless the membership ended, the event
+// has the error.
+func TestLostReason(t *testing.T) {
+	t.Parallel()
+	for reason, want := range map[parleyv1.ErrorReason]error{
+		parleyv1.ErrorReason_ERROR_REASON_UNSPECIFIED: nil, parleyv1.ErrorReason_ERROR_REASON_NOT_MEMBER: nil,
+		parleyv1.ErrorReason_ERROR_REASON_LIMIT_EXCEEDED: ErrLimitExceeded, parleyv1.ErrorReason_ERROR_REASON_NODE_FULL: ErrNodeFull,
+	} {
+		p := &Presence{
+			users: make(map[string]*watchedUser), channels: make(map[string]*watchedChannel), refusals: make(map[watchKey]error),
+			changed: make(chan struct{}, 1),
+		}
+		current, _ := p.begin(t.Context(), nil)
+		p.addChannels([]string{"room"})
+		current.channels["room"] = true
+		for _, state := range []*ChannelPresence{
+			{ChannelId: "room", Revision: 1, Complete: true}, {ChannelId: "room", Revision: 2, Lost: true, LostReason: reason},
+		} {
+			p.apply(current, &parleyv1.PresenceUpdate{Channels: []*ChannelPresence{state}})
+		}
+		event, _, _ := p.take()
+		if event.Kind != PresenceChannelLost || !errors.Is(event.Err, want) {
+			t.Errorf("%s: %v, want channel_lost with %v", reason, event, want)
 		}
 	}
 }

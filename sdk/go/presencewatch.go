@@ -135,8 +135,8 @@ func (p *Presence) ask(ctx context.Context, current *presenceStream, c *presence
 	c.record(current, background)
 	if ch := p.channels[c.watch]; ch != nil && update.Channels == nil && p.stream == current {
 		// Without a first state, a loss that arrived meanwhile waits for nothing.
-		if slices.ContainsFunc(ch.early, (*ChannelPresence).GetLost) {
-			p.loseChannel(current, ch.id)
+		if i := slices.IndexFunc(ch.early, (*ChannelPresence).GetLost); i >= 0 {
+			p.loseChannel(current, ch.early[i])
 		}
 	}
 	p.mu.Unlock()

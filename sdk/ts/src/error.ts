@@ -271,6 +271,22 @@ export function itemError(item: ItemError | undefined): ParleyError {
   return new ParleyError(item?.detail === undefined ? init : { ...init, ...fromDetail(item.detail, "") });
 }
 
+/**
+ * lossError returns why the server stopped following the presence of a channel. It is undefined if
+ * the membership ended.
+ */
+export function lossError(reason: ErrorReason): ParleyError | undefined {
+  if (reason === ErrorReason.UNSPECIFIED || reason === ErrorReason.NOT_MEMBER) {
+    return undefined;
+  }
+  return new ParleyError({
+    code: Code.ResourceExhausted,
+    reason: named(ErrorReason, reason, "REASON") as Reason,
+    retryable: reason >= firstRetryable,
+    message: "the presence of the channel is no longer followed",
+  });
+}
+
 /** tokenError converts the error of a token source. It is final if its reason is TOKEN_INVALID. */
 export function tokenError(err: unknown): ParleyError {
   const final = err instanceof ParleyError && err.reason === "TOKEN_INVALID";

@@ -51,17 +51,18 @@ export interface LaggingEvent {
 }
 
 /**
- * ChannelLostEvent is the last event of a watched channel: the user is no longer a member, or the
- * server refused the channel when a stream began. The presence continues without the channel. To
- * watch it again, call watchChannels.
+ * ChannelLostEvent is the last event of a watched channel: the user is no longer a member, the
+ * channel has too many members, or the server refused the channel when a stream began. The presence
+ * continues without the channel. To watch it again, call watchChannels.
  */
 export interface ChannelLostEvent {
   kind: "channel_lost";
   channelId: string;
   /**
    * The error with which the server refused the channel: for example NOT_MEMBER, or LIMIT_EXCEEDED
-   * for more channels than the server allows. Undefined if the membership ended while a stream was
-   * live.
+   * for more channels than the server allows. While a stream is live, it is LIMIT_EXCEEDED or
+   * NODE_FULL if the members of a channel have become too many, and undefined if the membership
+   * ended.
    */
   error?: ParleyError | undefined;
 }

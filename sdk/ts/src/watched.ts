@@ -1,5 +1,5 @@
 import type * as pb from "@parleyhq/api/parley/v1/presence_pb.js";
-import type { ParleyError } from "./error.js";
+import { lossError, type ParleyError } from "./error.js";
 import { Changes } from "./queue.js";
 import {
   type ChannelPresence,
@@ -76,8 +76,8 @@ class WatchedChannel implements Watching {
   #taken: ChannelPresence | undefined;
   /** The revision of the last state on the current stream. Undefined if there was none. */
   #revision: bigint | undefined;
-  /** True once the server has stopped following the channel on the current stream. */
-  lost = false;
+  /** The last state, once the server has stopped following the channel on the current stream. */
+  lost: pb.ChannelPresence | undefined;
   /**
    * The changes that arrived before the channel's first state. The state can be in the response of
    * WatchChannel, which later frames of the stream can overtake.
@@ -101,11 +101,11 @@ class WatchedChannel implements Watching {
       this.#early.push(channel);
       return this.#early.reduce((n, { changed }) => n + changed.length, this.#early.length) <= maxEarly;
     }
-    if (this.lost || (!first && channel.revision <= (this.#revision as bigint))) {
+    if (this.lost !== undefined || (!first && channel.revision <= (this.#revision as bigint))) {
       return true;
     }
     if (channel.lost) {
-      this.lost = true;
+      this.lost = channel;
       return true;
     }
     this.#revision = channel.revision;
@@ -119,7 +119,7 @@ class WatchedChannel implements Watching {
 
   /** settle is called if the response of WatchChannel had no state. */
   settle(): void {
-    this.lost ||= this.#early.some((early) => early.lost);
+    this.lost ??= this.#early.find((early) => early.lost);
   }
 
   #online(channel: pb.ChannelPresence): Map<string, UserPresence> | undefined {
@@ -162,7 +162,7 @@ class Lagging implements Entry {
   }
 }
 
-/** Lost is a user or a channel that is no longer watched because the server refused it. */
+/** Lost is a user or a channel that the server no longer follows, or has refused. */
 class Lost implements Entry {
   constructor(
     readonly kind: Kind,
@@ -348,9 +348,9 @@ export class Watched {
 
   #noteChannel(id: string, followed: Set<string>): void {
     const entry = this.channels.get(id);
-    if (entry?.lost) {
+    if (entry?.lost !== undefined) {
       followed.delete(id);
-      this.#lose("channels", id);
+      this.#lose("channels", id, lossError(entry.lost.lostReason));
       return;
     }
     this.#note(entry);

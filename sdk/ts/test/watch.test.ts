@@ -447,6 +447,17 @@ describe("watching channels", () => {
     await eventually(() => presence.channel("room") === undefined);
     await want(presence, "hall 1/1 ann", "room lost");
     expect(connects(server).length).toBe(1);
+    // A channel that has outgrown the limits is lost with an error.
+    for (const stream of server.streams) {
+      board.say(stream, {
+        channels: [{ ...board.channel("hall"), complete: false, lost: true, lostReason: ErrorReason.NODE_FULL }],
+      });
+    }
+    expect(await presence.next()).toMatchObject({
+      kind: "channel_lost",
+      channelId: "hall",
+      error: { reason: "NODE_FULL", retryable: true },
+    });
   });
 
   it("loses a channel that a later stream is refused for", async () => {
