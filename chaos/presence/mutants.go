@@ -44,11 +44,6 @@ var (
 	}
 	// outages are times at which Redis is away for all nodes, for longer than a lease.
 	outages = []chaos.Step{calm(12 * time.Second), step(chaos.RedisKill, 0, 19*time.Second), calm(12 * time.Second)}
-	// stalls are nodes whose requests reach Redis long after they were given up.
-	stalls = []chaos.Step{
-		calm(8 * time.Second), step(chaos.StallRedis, 0, 9*time.Second), calm(6 * time.Second), step(chaos.StallRedis, 1, 9*time.Second),
-		calm(6 * time.Second), step(chaos.StallRedis, 2, 9*time.Second), calm(4 * time.Second),
-	}
 	// loners are nodes that alone cannot reach Redis, for longer than a lease.
 	loners = []chaos.Step{
 		calm(10 * time.Second), step(chaos.CutRedis, 0, 12*time.Second), calm(12 * time.Second), step(chaos.CutRedis, 1, 12*time.Second),
@@ -202,12 +197,6 @@ var mutants = []chaos.Mutant{
 		}},
 		Steps: healthy,
 		Shows: []chaos.Name{TwoWinners},
-	},
-	{
-		Name: "presence-login-late", Heading: "logins", Breaks: "a login that was given up wins when it reaches Redis",
-		Edits: []chaos.Edit{{File: scriptDir + "lib_presence.lua", Old: "if now > tonumber(not_after) then", New: "if false then"}},
-		Steps: stalls,
-		Shows: []chaos.Name{WrongWinner, KickLoop},
 	},
 	{
 		Name: "presence-login-renewed", Heading: "logins", Breaks: "a reconnect counts as a new login",
