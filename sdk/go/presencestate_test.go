@@ -110,8 +110,8 @@ func TestChangesBeforeTheFirstState(t *testing.T) {
 	}
 }
 
-// TestLostReason ends the watch of a channel for each reason. Unless the membership ended, the event
-// has the error.
+// TestLostReason ends the watch of a channel for each reason. The event has an error unless the
+// membership ended.
 func TestLostReason(t *testing.T) {
 	t.Parallel()
 	for reason, want := range map[parleyv1.ErrorReason]error{
