@@ -204,7 +204,7 @@ var mutants = []chaos.Mutant{
 			File: hubDir + "hub.go", Old: "	if req.Login != nil {\n		c.login.generation = req.Login.Generation\n",
 			New: "	if req.Login != nil && c.slot == \"\" {\n		c.login.generation = req.Login.Generation\n",
 		}},
-		// Clients of a node that is stopped do not learn of newer logins, and reconnect to others.
+		// Clients of a node that is stopped do not receive KICKED, and reconnect to others.
 		Steps: zombies,
 		Shows: []chaos.Name{WrongWinner, KickLoop},
 	},

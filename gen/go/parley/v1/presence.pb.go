@@ -278,7 +278,8 @@ type ConnectRequest struct {
 	Watch []string `protobuf:"bytes,4,rep,name=watch,proto3" json:"watch,omitempty"`
 	// The `login_token` of an earlier PresenceInfo, for a reconnect of the same login. Empty for a
 	// new login, which is an act of the user: the newer login wins under the server's login policy. A
-	// client that was kicked does not connect again until its user acts.
+	// client that was kicked does not connect again until its user acts. A token is valid for the
+	// same user and `device_id` only.
 	LoginToken string `protobuf:"bytes,5,opt,name=login_token,json=loginToken,proto3" json:"login_token,omitempty"`
 	// Whether to watch without being online. `platform`, `device_id`, `background` and `login_token`
 	// have no effect then.

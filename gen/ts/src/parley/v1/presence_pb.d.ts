@@ -190,7 +190,8 @@ export declare type ConnectRequest = Message<"parley.v1.ConnectRequest"> & {
   /**
    * The `login_token` of an earlier PresenceInfo, for a reconnect of the same login. Empty for a
    * new login, which is an act of the user: the newer login wins under the server's login policy. A
-   * client that was kicked does not connect again until its user acts.
+   * client that was kicked does not connect again until its user acts. A token is valid for the
+   * same user and `device_id` only.
    *
    * @generated from field: string login_token = 5;
    */
@@ -673,7 +674,10 @@ export declare const ListOnlineUsersResponseSchema: GenMessage<ListOnlineUsersRe
  * returns within `offline_after` (1 s by default) is never shown offline.
  *
  * Every call requires a bearer token with the capability `presence` and the action that the call
- * names: `connect`, `watch` or `list`.
+ * names: `connect`, `watch` or `list`. With the server's setting `presence.watch: shared_channel` a
+ * call that names users with whom the caller shares no members-only channel fails with
+ * NO_SHARED_CHANNEL, and ErrorDetail.user_ids has the first 50 of them. Holders of the action
+ * `list` may name any user.
  *
  * @generated from service parley.v1.PresenceService
  */

@@ -176,7 +176,10 @@ export const ListOnlineUsersResponseSchema = /*@__PURE__*/
  * returns within `offline_after` (1 s by default) is never shown offline.
  *
  * Every call requires a bearer token with the capability `presence` and the action that the call
- * names: `connect`, `watch` or `list`.
+ * names: `connect`, `watch` or `list`. With the server's setting `presence.watch: shared_channel` a
+ * call that names users with whom the caller shares no members-only channel fails with
+ * NO_SHARED_CHANNEL, and ErrorDetail.user_ids has the first 50 of them. Holders of the action
+ * `list` may name any user.
  *
  * @generated from service parley.v1.PresenceService
  */
