@@ -173,10 +173,10 @@ var mutants = []chaos.Mutant{
 			File: hubDir + "watch.go", Old: "	users, before, err := v.register(s, add, remove)\n",
 			New: "	early := map[string]State{}\n" +
 				"	if all, err := v.reads.read(ctx, add); err == nil {\n		for i, r := range all {\n			if r.err == nil && r.certain {\n" +
-				"				early[add[i]] = r.state\n			}\n		}\n	}\n	time.Sleep(2 * time.Second)\n" +
-				"	users, before, err := v.register(s, add, remove)\n	for i, userID := range users {\n" +
+				"				early[add[i]] = r.state\n			}\n		}\n	}\n	time.Sleep(700 * time.Millisecond)\n" +
+				"	users, before, err := v.register(s, add, remove)\n	for _, userID := range users {\n" +
 				"		shard := &v.shards[ShardOf(userID)]\n		shard.mu.Lock()\n		state, ok := early[userID]\n" +
-				"		if w := shard.watched[userID]; ok && !before[i] && w != nil && len(w.streams) == 1 {\n" +
+				"		if w := shard.watched[userID]; ok && w != nil && len(w.streams) == 1 {\n" +
 				"			shard.revision++\n			w.state, w.known, w.stale, w.revision = state, true, false, shard.revision\n		}\n" +
 				"		shard.mu.Unlock()\n	}\n",
 		}},
@@ -201,7 +201,7 @@ var mutants = []chaos.Mutant{
 	{
 		Name: "presence-login-renewed", Heading: "logins", Breaks: "a reconnect counts as a new login",
 		Edits: []chaos.Edit{{
-			File: hubDir + "hub.go", Old: "	if req.Login != nil {\n		c.login.generation = req.Login.Generation\n",
+			File: hubDir + "open.go", Old: "	if req.Login != nil {\n		c.login.generation = req.Login.Generation\n",
 			New: "	if req.Login != nil && c.slot == \"\" {\n		c.login.generation = req.Login.Generation\n",
 		}},
 		// Clients of a node that is stopped do not receive KICKED, and reconnect to others.
