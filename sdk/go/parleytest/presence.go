@@ -168,8 +168,7 @@ func (s *shared) checkChannelsLocked(ctx context.Context, field string, channelI
 		case !s.canLocked(ctx, "subscribe"):
 			return missing(at)
 		case !l.membersOnly:
-			list := strings.TrimSuffix(field, "[%d]")
-			return errorAt(connect.CodeFailedPrecondition, parleyv1.ErrorReason_ERROR_REASON_CHANNEL_OPEN, list, 0)
+			return errorAt(connect.CodeFailedPrecondition, parleyv1.ErrorReason_ERROR_REASON_CHANNEL_OPEN, at, 0)
 		case !s.admitsLocked(ctx, l) && !slices.Contains(refused, id):
 			if refused = append(refused, id); first == "" {
 				first = at

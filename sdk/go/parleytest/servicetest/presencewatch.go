@@ -323,7 +323,7 @@ func watchChannelRefused(e *env) {
 		}
 		return stream.Err()
 	}
-	e.refused("connect to an open channel", connectTo(e.ann, room, open), isOpen("watch_channels"))
+	e.refused("connect to an open channel", connectTo(e.ann, room, open), isOpen("watch_channels[1]"))
 	err := connectTo(carl, room)
 	e.refused("connect to another's channel", err, stranger("watch_channels[0]"))
 	if p := detailOf(err).GetPositions(); len(p) != 1 || p[0].GetChannelId() != room {
