@@ -198,3 +198,72 @@ func TestRestoreLogsNothing(t *testing.T) {
 		}
 	})
 }
+
+// TestLostSweepIsRepeated checks that the users of a dead node are removed although a failover has
+// lost what the sweep did, and no node had read that.
+func TestLostSweepIsRepeated(t *testing.T) {
+	t.Parallel()
+	shard := ShardOf("ada")
+	fenced := func(f *fleet, node string) func() string {
+		return func() string {
+			f.store.mu.Lock()
+			defer f.store.mu.Unlock()
+			if !f.store.shards[shard].fenced[node] {
+				return "the shard is not fenced"
+			}
+			return ""
+		}
+	}
+	t.Run("the fence, before the last step of the dead node", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			f := newFleet(t, 2, nil)
+			id, _ := f.nodes[0].hub.lease.current()
+			failover := f.store.snapshot(shard)
+			f.kill(f.nodes[0])
+			f.wait(fenced(f, id))
+			failover()
+			call := SetCall{
+				Shard: shard, Node: id, Epoch: f.nodes[1].hub.epoch(shard), NotAfter: f.store.now(),
+				Users: []Part{{UserID: "ada", State: onWeb, Cause: Connected}},
+			}
+			if r := f.store.Set(t.Context(), []SetCall{call})[0]; r.Outcome != Done {
+				t.Fatalf("the last step: %+v", r)
+			}
+			f.wait(f.stored("ada", offline))
+		})
+	})
+	t.Run("the removal, which had no response", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			f := newFleet(t, 2, nil)
+			id, _ := f.nodes[0].hub.lease.current()
+			f.nodes[0].connect("ada", Web, nil)
+			f.wait(f.stored("ada", onWeb))
+			failover := f.store.snapshot(shard)
+			f.kill(f.nodes[0])
+			f.store.set(func(m *modelStore) {
+				m.fails = func(method string) bool { return method == "heads" || method == "since" }
+				m.delay = func(method string) time.Duration {
+					if method == "set" {
+						return time.Minute
+					}
+					return 0
+				}
+			})
+			f.wait(fenced(f, id))
+			f.wait(func() string {
+				if !f.nodes[1].hub.sweeper.done(id, shard) {
+					return "the sweep is not repeated"
+				}
+				return ""
+			})
+			failover()
+			if s := f.store.state("ada"); s != onWeb {
+				t.Fatalf("ada is %v after the failover", s)
+			}
+			f.store.set(func(m *modelStore) { m.fails, m.delay = nil, nil })
+			f.wait(f.stored("ada", offline))
+		})
+	})
+}

@@ -143,6 +143,7 @@ func (m *fleetModel) describe(user string) string {
 	var b strings.Builder
 	shard := ShardOf(user)
 	st := &m.store.shards[shard]
+	fmt.Fprintf(&b, "\nnow %v alive %v dead %v fenced %v", m.store.now(), m.store.nodes.alive, m.store.nodes.dead, st.fenced)
 	fmt.Fprintf(&b, "\nstore: %+v settled %v seq %d epoch %s restored %v\nlog %+v", st.users[user], st.settled, st.seq, st.epoch, st.restored, st.log)
 	for _, x := range m.nodes {
 		s := &x.hub.view.shards[shard]
@@ -150,6 +151,11 @@ func (m *fleetModel) describe(user string) string {
 		fmt.Fprintf(&b, "\n%s %v: phase %d epoch %s tail %d end %d outdated %v watched %+v user %+v",
 			id, ok, s.phase, s.epoch, s.tail, s.end, s.outdated, s.watched[user], x.hub.conns.shards[shard].users[user])
 		fmt.Fprintf(&b, " clock %v", x.hub.clock.now(shard).Sub(m.store.now()))
+		x.hub.sweeper.mu.Lock()
+		for node, d := range x.hub.sweeper.swept {
+			fmt.Fprintf(&b, " swept of %s: %+v", node, d[shard])
+		}
+		x.hub.sweeper.mu.Unlock()
 	}
 	return b.String()
 }
@@ -214,7 +220,15 @@ func runFleetModel(t *testing.T, seed uint64) {
 		}
 		return p
 	}
-	if took := m.wait(describe); took > 5*time.Second {
-		t.Errorf("the fleet agrees after %v", took)
+	began, late := time.Now(), ""
+	took := m.wait(func() string {
+		p := describe()
+		if late == "" && time.Since(began) > 5*time.Second {
+			late = p
+		}
+		return p
+	})
+	if took > 5*time.Second {
+		t.Errorf("the fleet agrees after %v; after 5 s: %s", took, late)
 	}
 }

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// renewals writes the parts of one shard after another again, each once in a third of the TTL. It
-// enters the logins of its connections again, too, so that a stream that lives for weeks keeps its
-// slot.
+// renewals writes the parts of one shard after another again, each once in a third of the TTL, and
+// makes it be swept of dead nodes again. It enters the logins of its connections again, too, so
+// that a stream that lives for weeks keeps its slot.
 func (h *Hub) renewals(ctx context.Context) {
 	tick := time.NewTicker(max(h.cfg.TTL/3/Shards, time.Millisecond))
 	defer tick.Stop()
@@ -18,6 +18,7 @@ func (h *Hub) renewals(ctx context.Context) {
 		case <-tick.C:
 		}
 		h.conns.renew(shard)
+		h.sweeper.again(shard)
 		if h.cfg.Policy != PolicyAll {
 			h.logins.again(h.conns.liveOf(shard))
 		}

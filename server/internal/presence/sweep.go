@@ -10,8 +10,14 @@ import (
 
 var errNotSwept = errors.New("the step was refused")
 
-// sweepConcurrency bounds the shards that are swept at the same time.
-const sweepConcurrency = 16
+const (
+	// sweepConcurrency bounds the shards that are swept at the same time.
+	sweepConcurrency = 16
+	// sweepAgainAfter is when a shard is swept a second time. A failover may lose the fence or the
+	// end of the log, and where no node has read the lost entries, none notices. It is more than
+	// Config.StoreTimeout, so that no step that the node sent alive takes effect later.
+	sweepAgainAfter = 5 * time.Second
+)
 
 // sweeper removes the parts of dead nodes in the shards that this node works on.
 type sweeper struct {
@@ -23,8 +29,15 @@ type sweeper struct {
 
 	mu   sync.Mutex // guards the fields below
 	dead []string
-	// swept holds the shards in which a dead node has no parts left.
-	swept map[string]*[Shards]bool
+	// swept holds, by dead node, which shards were swept.
+	swept map[string]*[Shards]sweptShard
+}
+
+// sweptShard is how often a shard was swept of a dead node, at most twice, and when last. The zero
+// value is never.
+type sweptShard struct {
+	times int
+	last  time.Time
 }
 
 // sweepHub is what a sweeper needs of the hub.
@@ -39,18 +52,18 @@ type sweepHub interface {
 }
 
 func newSweeper(cfg *Config, clk *clock, hub sweepHub) *sweeper {
-	return &sweeper{cfg: cfg, clock: clk, hub: hub, wake: make(chan struct{}, 1), swept: map[string]*[Shards]bool{}}
+	return &sweeper{cfg: cfg, clock: clk, hub: hub, wake: make(chan struct{}, 1), swept: map[string]*[Shards]sweptShard{}}
 }
 
 // setDead sets the nodes to sweep. A node that is no longer in the list is forgotten.
 func (s *sweeper) setDead(dead []string) {
 	s.mu.Lock()
 	s.dead = dead
-	keep := make(map[string]*[Shards]bool, len(dead))
+	keep := make(map[string]*[Shards]sweptShard, len(dead))
 	for _, node := range dead {
 		keep[node] = s.swept[node]
 		if keep[node] == nil {
-			keep[node] = &[Shards]bool{}
+			keep[node] = &[Shards]sweptShard{}
 		}
 	}
 	s.swept = keep
@@ -67,7 +80,7 @@ func (s *sweeper) again(shard int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, d := range s.swept {
-		d[shard] = false
+		d[shard] = sweptShard{}
 	}
 }
 
@@ -87,16 +100,16 @@ func (s *sweeper) run(ctx context.Context) {
 	}
 }
 
-// sweepAll sweeps every shard of this node that has not been swept of a dead node. A failure is
-// retried at the next call.
+// sweepAll sweeps every shard of this node that is to be swept of a dead node. A failure is retried
+// at the next call.
 func (s *sweeper) sweepAll(ctx context.Context) {
 	s.mu.Lock()
 	dead := s.dead
 	s.mu.Unlock()
 	for _, node := range dead {
 		began := time.Now()
-		var users, shards int
-		var mu sync.Mutex // guards users, shards
+		var users, shards int // the shards that were swept for the first time, or had users
+		var mu sync.Mutex     // guards users, shards
 		var wg sync.WaitGroup
 		slots := make(chan struct{}, sweepConcurrency)
 		for shard := range Shards {
@@ -117,8 +130,9 @@ func (s *sweeper) sweepAll(ctx context.Context) {
 					s.cfg.Logger.Debug("sweeping a shard failed", slog.Int("shard", shard), slog.Any("error", err))
 					return
 				}
-				shards++
-				s.markDone(node, shard)
+				if first := s.markDone(node, shard); first || n > 0 {
+					shards++
+				}
 			})
 		}
 		wg.Wait()
@@ -130,19 +144,27 @@ func (s *sweeper) sweepAll(ctx context.Context) {
 	}
 }
 
+// done reports whether a shard need not be swept now.
 func (s *sweeper) done(node string, shard int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d := s.swept[node]
-	return d == nil || d[shard]
+	if d == nil {
+		return true
+	}
+	return d[shard].times == 2 || d[shard].times == 1 && time.Since(d[shard].last) < sweepAgainAfter
 }
 
-func (s *sweeper) markDone(node string, shard int) {
+// markDone records that a shard was swept, and reports whether it was the first time.
+func (s *sweeper) markDone(node string, shard int) (first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if d := s.swept[node]; d != nil {
-		d[shard] = true
+	d := s.swept[node]
+	if d == nil {
+		return false
 	}
+	d[shard] = sweptShard{times: min(d[shard].times+1, 2), last: time.Now()}
+	return d[shard].times == 1
 }
 
 // sweep removes the parts of a dead node in a shard, and returns of how many users.
