@@ -86,11 +86,17 @@ func devToken(secret []byte) (string, error) {
 	}, devTokenTTL)
 }
 
-// writeDevFiles writes the server's address and token to dir, for local tools.
+// writeDevFiles writes the server's token and then its address to dir, for local tools. A tool that
+// finds the address finds both whole.
 func writeDevFiles(dir, addr, token string) error {
-	for name, content := range map[string]string{devTokenFile: token, devAddrFile: addr} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content+"\n"), 0o600); err != nil {
-			return fmt.Errorf("write %s: %w", name, err)
+	for _, file := range [...]struct{ name, content string }{{devTokenFile, token}, {devAddrFile, addr}} {
+		path := filepath.Join(dir, file.name)
+		err := os.WriteFile(path+".new", []byte(file.content+"\n"), 0o600)
+		if err == nil {
+			err = os.Rename(path+".new", path)
+		}
+		if err != nil {
+			return fmt.Errorf("write %s: %w", file.name, err)
 		}
 	}
 	return nil

@@ -222,8 +222,9 @@ func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.
 	if err := s.buildFeed(b, cache, tel); err != nil {
 		return err
 	}
+	access := channel.NewAccess(channel.AccessConfig{Store: b.channels})
 	s.hub = fanout.New(fanout.Config{
-		Node:       s.roster.ID(),
+		Node: s.roster.ID(), Admission: access,
 		QueueBytes: s.cfg.Limits.StreamQueueBytes, QueueEvents: s.cfg.Limits.StreamQueueEvents, FrameBytes: s.cfg.Limits.FrameBytes,
 		HeartbeatInterval:    s.cfg.Limits.HeartbeatInterval,
 		MaxChannelsPerStream: s.cfg.Limits.ChannelsPerStream,
@@ -237,7 +238,6 @@ func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.
 	s.forwards = remote.NewWriter(s.endpoint, s.roster, s.writer, id.Buckets, remote.WriterConfig{
 		OnForward: metrics.onForward(life), Logger: s.log,
 	})
-	access := channel.NewAccess(channel.AccessConfig{Store: b.channels})
 	s.streams = remote.NewStreams(s.endpoint, s.hub, func(ctx context.Context, subject string, channelIDs []string) ([]string, error) {
 		return access.Unreadable(ctx, &ident.Principal{Subject: subject}, channelIDs)
 	})

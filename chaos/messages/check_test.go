@@ -54,9 +54,8 @@ func newStoryOf(t *testing.T, edited string) *story {
 	s.h.Healed, s.h.Touched, s.h.Ended = 12*sec, 13*sec, 14*sec
 	if edited == "a" {
 		s.entry(1).Content, s.entry(1).Status, s.entry(1).ChangedSeq = text1("a2"), StatusEdited, 3
-	} else {
-		s.entry(3).Content, s.entry(3).Digest = "", nil
 	}
+	s.entry(3).Content = "" // applied
 	b := s.entry(2)
 	b.Content, b.Metadata, b.Digest, b.Status, b.ChangedSeq = "", nil, nil, StatusRecalled, 5
 	s.cache()
@@ -198,18 +197,23 @@ func (s *story) deliver(life, at, seq int64) *Delivery {
 
 // cache sets the cached set to match the current log.
 func (s *story) cache() {
-	var values []CachedValue
+	last := s.t.Entries[len(s.t.Entries)-1]
+	state, err := json.Marshal(cachedEntry{Epoch: epoch, Seq: last.Seq, Count: last.Count})
+	if err != nil {
+		s.Fatal(err)
+	}
+	values := []CachedValue{{Score: 0, Value: string(state)}}
 	for i := range s.t.Entries {
 		e := &s.t.Entries[i]
-		c := cachedEntry{Epoch: epoch, Seq: e.Seq, MsgID: e.MsgID, Count: e.Count}
-		switch e.Kind {
-		case entrySend:
-			c.From, c.Type, c.Content, c.Metadata, c.ClientMsgID = e.From, e.Type, e.Content, e.Metadata, e.ClientMsgID
-			c.Time, c.Status, c.ChangedSeq = e.Time, e.Status, e.ChangedSeq
-		case entryEdit:
-			c.EventType, c.TargetSeq = "edit", e.TargetSeq
-		default:
-			c.EventType, c.TargetSeq = "recall", e.TargetSeq
+		if e.Kind != entrySend {
+			continue
+		}
+		if e.ChangedSeq != e.Seq {
+			values = append([]CachedValue{{Score: -e.ChangedSeq, Value: fmt.Sprint("c:", e.Seq)}}, values...)
+		}
+		c := cachedEntry{
+			Epoch: epoch, Seq: e.Seq, MsgID: e.MsgID, Count: e.Count, From: e.From, Type: e.Type, Content: e.Content,
+			Metadata: e.Metadata, ClientMsgID: e.ClientMsgID, Time: e.Time, Status: e.Status, ChangedSeq: e.ChangedSeq,
 		}
 		data, err := json.Marshal(c)
 		if err != nil {

@@ -40,7 +40,7 @@ func (c *checker) checkLife(l *Life, events []*Delivery) int64 {
 			at = d.Seq
 		case EventLost:
 			return at
-		case EventSent, EventEdited, EventRecalled:
+		case EventSent, EventEdited, EventRecalled, EventPassed:
 			switch {
 			case at == unset:
 				c.Reportf(Hole, l.Channel, d.At, "life %d of %s at %s: %d came before the channel's state", l.ID, l.Client, l.Addr, d.Seq)
@@ -50,7 +50,12 @@ func (c *checker) checkLife(l *Life, events []*Delivery) int64 {
 				c.checkCovered(l, d, at)
 			}
 			at = max(at, d.Seq)
-			c.checkEvent(l, d)
+			if d.Event != EventPassed {
+				c.checkEvent(l, d)
+			} else if !c.replaced(l.Channel, d.Seq) {
+				c.Reportf(Hole, l.Channel, d.At, "life %d of %s at %s: %d only passed, and is no edit that a later entry replaced",
+					l.ID, l.Client, l.Addr, d.Seq)
+			}
 		}
 	}
 	return at
@@ -63,7 +68,7 @@ func (c *checker) checkCovered(l *Life, d *Delivery, at int64) {
 	if d.From < 1 || d.From > d.Seq {
 		c.Reportf(WrongCopy, l.Channel, d.At, "life %d of %s at %s: %d says that it covers the entries from %d", l.ID, l.Client, l.Addr, d.Seq, d.From)
 	}
-	if d.Seq > at+1 && (d.From < 1 || d.From > at+1) {
+	if !l.SDK && d.Seq > at+1 && (d.From < 1 || d.From > at+1) {
 		c.Reportf(Hole, l.Channel, d.At, "life %d of %s at %s: %d, which covers the entries from %d, came after %d", l.ID, l.Client, l.Addr,
 			d.Seq, d.From, at)
 		return

@@ -68,19 +68,12 @@ func (c *checker) checkEntry(e *Entry) {
 	if target.recalled != 0 && e.Seq > target.recalled {
 		c.Reportf(Changed, e.Channel, 0, "entry %d changes message %d, which %d recalled", e.Seq, e.TargetSeq, target.recalled)
 	}
-	want := p.content
-	if target.recalled != 0 && e.Seq < target.recalled {
-		want = ""
-	}
+	// Every change was applied to its message, which has the text.
 	switch {
-	case e.Content == want:
-	case want == "":
+	case e.Content != "" && target.recalled > e.Seq:
 		c.Reportf(Recalled, e.Channel, 0, "the edit at %d still has its text, though %d recalled the message", e.Seq, target.recalled)
-	default:
-		c.Reportf(Unsent, e.Channel, 0, "the edit at %d is %q, and %q was asked for", e.Seq, e.Content, want)
-	}
-	if want == "" && len(e.Digest) > 0 && e.Kind == entryEdit {
-		c.Reportf(Recalled, e.Channel, 0, "the edit at %d still has its digest, though %d recalled the message", e.Seq, target.recalled)
+	case e.Content != "" || e.Pending:
+		c.Reportf(Changed, e.Channel, 0, "entry %d is not applied: pending %t, text %q", e.Seq, e.Pending, e.Content)
 	}
 }
 

@@ -128,6 +128,8 @@ type Life struct {
 	// After is the requested position, or unset for live events only.
 	After int64 `json:"after"`
 	Final bool  `json:"final,omitempty"`
+	// SDK is set if the SDK received the events. It does not pass on those of EventPassed.
+	SDK bool `json:"sdk,omitempty"`
 	// End is when the subscriber stopped following the channel on that stream, or 0 if it followed
 	// it until the run's end.
 	End int64 `json:"end,omitempty"`
@@ -144,6 +146,8 @@ const (
 	EventRecalled Event = "recalled"
 	EventGap      Event = "gap"
 	EventLost     Event = "lost"
+	// EventPassed covers entries that have no event of their own.
+	EventPassed Event = "passed"
 )
 
 // Delivery is one event that a subscriber received.

@@ -14,7 +14,7 @@ var (
 )
 
 // mutants are the mutants of the harness, by heading.
-var mutants = slices.Concat(writing, nodes, feeding, caching, subscribing, channels, sizes)
+var mutants = slices.Concat(writing, edits, nodes, feeding, caching, subscribing, channels, sizes)
 
 var writing = []chaos.Mutant{
 	{
@@ -66,10 +66,10 @@ var writing = []chaos.Mutant{
 		Shows: []chaos.Name{Changed},
 	},
 	{
-		Name: "recall-leaves-edits", Heading: "writing", Breaks: "a recall leaves the text in the edits of its message",
+		Name: "recall-leaves-edits", Heading: "writing", Breaks: "an edit keeps its text, which a recall of its message does not remove",
 		Edits: []chaos.Edit{{
 			File: "server/internal/store/mongostore/apply.go",
-			Old:  "return s.emptyEdits(ctx, change)", New: "return nil",
+			Old:  "updateEntry(change, bson.D{blank, {Key: \"$unset\"", New: "updateEntry(change, bson.D{{Key: \"$unset\"",
 		}},
 		Steps: []chaos.Step{calm(8 * time.Second)},
 		Shows: []chaos.Name{Recalled},
@@ -81,6 +81,27 @@ var writing = []chaos.Mutant{
 			Old:  "	case target.Status == StatusRecalled:\n", New: "	case target.Status == StatusRecalled && it.Kind == KindRecall:\n",
 		}},
 		Steps: []chaos.Step{calm(10 * time.Second)},
+		Shows: []chaos.Name{Changed},
+	},
+}
+
+var edits = []chaos.Mutant{
+	{
+		Name: "edit-not-merged", Heading: "edits", Breaks: "a replay from the store leaves out the changes of messages",
+		Edits: []chaos.Edit{{
+			File: "server/internal/message/replay.go",
+			Old:  "	p.through = p.goal\n	if n := len(p.sends); rg.cut", New: "	p.changed = nil\n	p.through = p.goal\n	if n := len(p.sends); rg.cut",
+		}},
+		Steps: []chaos.Step{calm(5 * time.Second), step(chaos.CutRedis, 0, 4*time.Second)},
+		Shows: []chaos.Name{Hole},
+	},
+	{
+		Name: "applied-is-pending", Heading: "edits", Breaks: "an edit that was applied stays pending",
+		Edits: []chaos.Edit{{
+			File: "server/internal/store/mongostore/apply.go",
+			Old:  "bson.D{blank, {Key: \"$unset\", Value: bson.D{{Key: \"pending\", Value: \"\"}}}}", New: "bson.D{blank}",
+		}},
+		Steps: []chaos.Step{calm(5 * time.Second)},
 		Shows: []chaos.Name{Changed},
 	},
 }
@@ -138,7 +159,7 @@ var caching = []chaos.Mutant{
 		Name: "cache-over-hole", Heading: "caching", Breaks: "an entry is added to a cached set that lacks the entry before it",
 		Edits: []chaos.Edit{{
 			File: "server/internal/store/redisstore/lua/cache_append.lua",
-			Old:  "elseif newest and seq == newest + 1 then", New: "elseif newest and seq > newest then",
+			Old:  "elseif state and seq == state.seq + 1 then", New: "elseif state and seq > state.seq then",
 		}},
 		Steps: []chaos.Step{
 			calm(13 * time.Second), calm(4 * time.Second), step(chaos.RedisPast, 0, 2*time.Second), calm(3 * time.Second),
@@ -149,7 +170,7 @@ var caching = []chaos.Mutant{
 		Name: "cache-keeps-text", Heading: "caching", Breaks: "edits and recalls don't change the cached message",
 		Edits: []chaos.Edit{{
 			File: "server/internal/store/redisstore/lua/cache_append.lua",
-			Old:  "      replace_target(entries[at + 3], entries[at + 4])", New: "      added = true",
+			Old:  "    elseif not replace(target, value) then", New: "    elseif replace == nil then",
 		}},
 		Steps: []chaos.Step{calm(10 * time.Second)},
 		Shows: []chaos.Name{Recalled, Cache},
@@ -259,7 +280,7 @@ var sizes = []chaos.Mutant{
 		Name: "page-says-end", Heading: "sizes", Breaks: "a full page reports that it is the last",
 		Edits: []chaos.Edit{{
 			File: "server/internal/message/reader.go",
-			Old:  "					res.more = true\n", New: "",
+			Old:  "			res.more = true\n", New: "",
 		}},
 		Steps: []chaos.Step{calm(3 * time.Second)},
 		Shows: []chaos.Name{StaleRead},

@@ -120,6 +120,11 @@ func (s *rawSubscriber) take(at int64, e *parleyv1.ChannelEvent) {
 		d.Event, d.Note = EventGap, kind.Gap.String()
 	case *parleyv1.ChannelEvent_Lost:
 		d.Event = EventLost
+	case nil:
+		if d.From == 0 {
+			return // of a kind that this client does not know
+		}
+		d.Event = EventPassed
 	default:
 		return
 	}

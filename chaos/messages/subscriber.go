@@ -94,7 +94,7 @@ func (s *subscriber) String() string { return s.name }
 // follow adds a channel from a position. unset means live events only.
 func (s *subscriber) follow(ctx context.Context, channel string, after int64, final bool) error {
 	life := s.rec.Life(Life{
-		Client: s.name, Addr: s.addr, Channel: channel, Begin: s.rec.Now(), After: after, Final: final,
+		Client: s.name, Addr: s.addr, Channel: channel, Begin: s.rec.Now(), After: after, Final: final, SDK: true,
 	})
 	s.begin(channel, life)
 	start := parley.Live(channel)

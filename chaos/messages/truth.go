@@ -41,12 +41,13 @@ type Entry struct {
 	TargetSeq   int64             `bson:"target_seq"         json:"target_seq,omitempty"`
 	Metadata    map[string]string `bson:"metadata,omitempty" json:"metadata,omitempty"`
 	ClientMsgID string            `bson:"client_msg_id"      json:"cmid"`
+	Pending     bool              `bson:"pending,omitempty"  json:"pending,omitempty"`
 	Digest      []byte            `bson:"digest,omitempty"   json:"digest,omitempty"`
 	ChangedSeq  int64             `bson:"changed_seq"        json:"changed_seq"`
 }
 
-// CachedValue is one member of a channel's cached set, the sorted set of its newest entries in
-// Redis. The score is the seq.
+// CachedValue is one member of a channel's cached set, the sorted set of its newest messages in
+// Redis. The score is the seq; see checkSet for those of 0 and below.
 type CachedValue struct {
 	Score int64  `json:"score"`
 	Value string `json:"value"`
@@ -195,12 +196,12 @@ func (t *Truth) logs() map[string][]Entry {
 	return logs
 }
 
-// cachedEntry is the decoded value of a member of a cached set.
+// cachedEntry is the decoded value of a member of a cached set: a message, or the set's state,
+// which has Epoch, Seq, Count and Unknown.
 type cachedEntry struct {
 	Epoch       string            `json:"epoch"`
 	Seq         int64             `json:"seq"`
-	TargetSeq   int64             `json:"target_seq"`
-	EventType   string            `json:"event_type"`
+	Unknown     int64             `json:"unknown"`
 	MsgID       string            `json:"msg_id"`
 	Count       int64             `json:"count"`
 	From        string            `json:"from_id"`

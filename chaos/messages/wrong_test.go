@@ -1,6 +1,7 @@
 package messages
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -44,7 +45,8 @@ var wrongLogs = []wrong{
 	{Unsent, "an entry that nobody asked for", func(s *story) { s.asked(4).ClientMsgID = "other" }},
 	{Unsent, "another text", func(s *story) { s.entry(4).Content = "other" }},
 	{Unsent, "other metadata", func(s *story) { s.entry(4).Metadata = map[string]string{"k": "other"} }},
-	{Unsent, "an edit of another text", func(s *story) { s.entry(3).Content = "other" }},
+	{Changed, "an applied edit has its text", func(s *story) { s.entry(3).Content = text1("a2") }},
+	{Changed, "an edit is pending", func(s *story) { s.entry(3).Pending = true }},
 	{Unsent, "an edit of another message", func(s *story) { s.entry(3).TargetSeq = 4 }},
 	{StoredAfterError, "a refused write is stored", func(s *story) { s.asked(4).Outcome = chaos.Failed }},
 	{Prefix, "an item of a batch is stored, and one before it is not", func(s *story) {
@@ -249,6 +251,7 @@ var wrongStores = []wrong{
 	{Recalled, "the text of a recalled message lies somewhere", func(s *story) { s.t.Marks["b"] = []string{"Redis x"} }},
 	{Recalled, "an edit of a recalled message has its text", func(s *story) {
 		s.entry(3).TargetSeq, s.entry(3).MsgID, s.asked(3).MsgID = 2, "msg-b", "msg-b"
+		s.entry(3).Content = text1("a2")
 	}},
 	{Changed, "an edit was not applied", func(s *story) {
 		s.entry(1).ChangedSeq, s.entry(1).Status, s.entry(1).Content = 1, StatusSent, text1("a")
@@ -259,15 +262,36 @@ var wrongStores = []wrong{
 		s.entry(3).TargetSeq, s.entry(3).MsgID, s.asked(3).MsgID = 2, "msg-b", "msg-b"
 		s.entry(5).Seq, s.entry(3).Seq = 3, 5
 	}},
-	{Hole, "the cached set has a hole", func(s *story) {
-		s.t.Cache[channel] = append(s.t.Cache[channel][:2:2], s.t.Cache[channel][3:]...)
-	}},
+	{Hole, "the cached set has a hole", func(s *story) { s.uncache(4) }},
+	{Hole, "the cached set lacks its last message", func(s *story) { s.uncache(6) }},
 	{Cache, "the cached set has another text", func(s *story) {
-		v := &s.t.Cache[channel][3]
+		v := s.cached(4)
 		v.Value = strings.Replace(v.Value, "text\"", "other\"", 1)
 	}},
-	{Cache, "a score is another", func(s *story) { s.t.Cache[channel][3].Score = 7 }},
-	{Cache, "a value is no value", func(s *story) { s.t.Cache[channel][3].Value = "x" }},
+	{Cache, "a score is another", func(s *story) { s.cached(4).Score = 7 }},
+	{Cache, "a value is no value", func(s *story) { s.cached(4).Value = "x" }},
+	{Cache, "the cached set has no state", func(s *story) { s.uncache(0) }},
+	{Cache, "a change is not marked", func(s *story) { s.uncache(-5) }},
+	{Cache, "a mark names another change", func(s *story) { s.cached(-5).Score = -4 }},
+	{Cache, "a change of a message that is not cached is unknown", func(s *story) { s.uncache(1); s.uncache(2); s.uncache(-5); s.uncache(-3) }},
 	{Cache, "the cached set is of another epoch", func(s *story) { s.t.Epoch = "e2" }},
-	{Behind, "the cached set ends early", func(s *story) { s.t.Cache[channel] = s.t.Cache[channel][:5] }},
+	{Behind, "the cached set ends early", func(s *story) {
+		v := s.cached(0)
+		v.Value = strings.Replace(v.Value, "\"seq\":6,", "\"seq\":5,", 1)
+	}},
+}
+
+// cached returns the cached value at a score, uncache removes it.
+func (s *story) cached(score int64) *CachedValue {
+	for i := range s.t.Cache[channel] {
+		if v := &s.t.Cache[channel][i]; v.Score == score {
+			return v
+		}
+	}
+	s.Fatalf("nothing is cached at %d", score)
+	return nil
+}
+
+func (s *story) uncache(score int64) {
+	s.t.Cache[channel] = slices.DeleteFunc(s.t.Cache[channel], func(v CachedValue) bool { return v.Score == score })
 }

@@ -85,9 +85,9 @@ func TestSendUsesCallerDeadline(t *testing.T) {
 	const timeout = 500 * time.Millisecond
 	c := newClient(t, s.Addr(), parley.WithCallTimeout(timeout))
 	p := queue.NewProducer(c, "jobs", queue.WithBatching(2, 2), queue.WithLinger(time.Hour))
+	began := time.Now()
 	own, cancel := context.WithTimeout(t.Context(), 3*timeout)
 	defer cancel()
-	began := time.Now()
 	var callers sync.WaitGroup
 	send := func(ctx context.Context, least time.Duration) {
 		callers.Go(func() {

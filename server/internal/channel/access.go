@@ -172,8 +172,19 @@ func (a *Access) cachedMembersOnly(channelID string) (membersOnly, ok bool) {
 	return membersOnly, ok
 }
 
-// knownOpen reports whether the cache has the channel as open. It does not read from the store.
-func (a *Access) knownOpen(channelID string) bool {
+// MayRead reports whether a user without the capability manage may read the channel. A channel that
+// does not exist may be read by everyone.
+func (a *Access) MayRead(ctx context.Context, userID, channelID string) (bool, error) {
+	membersOnly, err := a.filterMembersOnly(ctx, []string{channelID})
+	if err != nil || len(membersOnly) == 0 {
+		return err == nil, err
+	}
+	notMember, err := a.notMemberOf(ctx, userID, membersOnly)
+	return err == nil && len(notMember) == 0, err
+}
+
+// KnownOpen reports whether the cache has the channel as open. It does not read from the store.
+func (a *Access) KnownOpen(channelID string) bool {
 	membersOnly, ok := a.cachedMembersOnly(channelID)
 	return ok && !membersOnly
 }

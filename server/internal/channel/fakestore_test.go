@@ -260,6 +260,8 @@ type fakeLog struct {
 	mu   sync.Mutex
 	logs map[string][]message.Message
 	err  error
+	// reads counts the calls of MessagesAt.
+	reads int
 }
 
 func (l *fakeLog) send(id, content string) {
@@ -285,13 +287,17 @@ func (l *fakeLog) CountAt(_ context.Context, id string, seq int64) (int64, error
 	return l.logs[id][seq-1].Count, l.err
 }
 
-func (l *fakeLog) MessageAt(_ context.Context, id string, seq int64) (message.Message, bool, error) {
+func (l *fakeLog) MessagesAt(_ context.Context, places []message.Place) (map[message.Place]message.Message, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if seq > int64(len(l.logs[id])) {
-		return message.Message{}, false, l.err
+	l.reads++
+	found := map[message.Place]message.Message{}
+	for _, p := range places {
+		if p.Seq <= int64(len(l.logs[p.ChannelID])) {
+			found[p] = l.logs[p.ChannelID][p.Seq-1]
+		}
 	}
-	return l.logs[id][seq-1], true, l.err
+	return found, l.err
 }
 
 var _ Log = (*message.Reader)(nil)

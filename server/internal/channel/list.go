@@ -4,8 +4,6 @@ import (
 	"context"
 	"slices"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/parleyhq/parley/server/internal/ident"
 	"github.com/parleyhq/parley/server/internal/message"
 	"github.com/parleyhq/parley/server/internal/pagetoken"
@@ -101,7 +99,7 @@ func (s *Service) UserChannels(ctx context.Context, pageSize int, pageToken stri
 	n, bytes := 0, 0
 	for ; n < min(pageSize, len(mine)); n++ {
 		if m := mine[n].LastMessage; m != nil {
-			if bytes += len(m.Content); bytes > s.cfg.MaxPageBytes && n > 0 {
+			if bytes += m.Size(); bytes > s.cfg.MaxPageBytes && n > 0 {
 				break
 			}
 		}
@@ -175,23 +173,34 @@ func (s *Service) readUserChannels(ctx context.Context, userID string, channelID
 
 // addLastMessages reads and sets LastMessage of those channels whose history the caller may read.
 func (s *Service) addLastMessages(ctx context.Context, p *ident.Principal, mine []UserChannel) error {
-	reads, ctx := errgroup.WithContext(ctx)
-	reads.SetLimit(16)
+	var places []message.Place
 	for i := range mine {
-		c := &mine[i]
-		if c.Row.LastMessage == 0 || !p.Can(ident.History, c.Row.ChannelID) {
-			continue
+		if row := &mine[i].Row; row.LastMessage != 0 && p.Can(ident.History, row.ChannelID) {
+			places = append(places, message.Place{ChannelID: row.ChannelID, Seq: row.LastMessage})
 		}
-		reads.Go(func() error {
-			m, ok, err := s.cfg.Log.MessageAt(ctx, c.Row.ChannelID, c.Row.LastMessage)
-			if ok {
-				c.LastMessage = &m
-			}
-			return err
-		})
 	}
-	return reads.Wait()
+	bytes := 0
+	for some := range slices.Chunk(places, lastMessagesRead) {
+		last, err := s.cfg.Log.MessagesAt(ctx, some)
+		if err != nil {
+			return err
+		}
+		for i := range mine {
+			if m, ok := last[message.Place{ChannelID: mine[i].Row.ChannelID, Seq: mine[i].Row.LastMessage}]; ok {
+				mine[i].LastMessage = &m
+				bytes += m.Size()
+			}
+		}
+		if bytes > s.cfg.MaxPageBytes {
+			break // the page ends before the others
+		}
+	}
+	return nil
 }
+
+// lastMessagesRead is the number of last messages in one read. It bounds what is read for a page
+// and not returned.
+const lastMessagesRead = 32
 
 // hasAnyCapability reports whether the token grants any capability for the channel.
 func hasAnyCapability(p *ident.Principal, channelID string) bool {

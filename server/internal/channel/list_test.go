@@ -192,3 +192,22 @@ func TestUserChannelsLimitsPageSize(t *testing.T) {
 		t.Errorf("%d channels on %d pages", len(got), pages)
 	}
 }
+
+// The last messages of a page are read together, and only about as many as the page has room for.
+func TestUserChannelsReadsLastMessagesTogether(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for i := range 100 {
+		id := fmt.Sprintf("c%03d", i)
+		b.log.send(id, strings.Repeat("x", 40))
+		b.row(id, Numbers{1, 1, 1}, Cursor{})
+	}
+	if got, pages := b.mine(t, bob, 200); len(got) != 100 || pages != 1 || b.log.reads != 4 {
+		t.Errorf("%d channels on %d pages took %d reads", len(got), pages, b.log.reads)
+	}
+	b.log.reads, b.svc.cfg.MaxPageBytes = 0, 100
+	page, err := b.svc.UserChannels(as(t, bob), 200, "")
+	if err != nil || len(page.Channels) != 2 || b.log.reads != 1 {
+		t.Errorf("a page of %d channels took %d reads, %v", len(page.Channels), b.log.reads, err)
+	}
+}

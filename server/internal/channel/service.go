@@ -25,8 +25,9 @@ type Log interface {
 	// CountAt returns the number of messages in the log up to and including the entry at seq, which
 	// must exist.
 	CountAt(ctx context.Context, channelID string, seq int64) (int64, error)
-	// MessageAt returns the message at seq in its current state. ok is false if there is none.
-	MessageAt(ctx context.Context, channelID string, seq int64) (m message.Message, ok bool, err error)
+	// MessagesAt returns the messages at the given places in their current state, at most 500. Places
+	// without a message are absent.
+	MessagesAt(ctx context.Context, places []message.Place) (map[message.Place]message.Message, error)
 }
 
 // TypingPublisher announces to a channel's live subscribers on every node that a user is typing.
@@ -207,7 +208,7 @@ func (s *Service) AddMembers(ctx context.Context, channelID string, userIDs []st
 	case err != nil:
 		return outcomeUnknown(err)
 	}
-	if !s.cfg.Access.knownOpen(channelID) {
+	if !s.cfg.Access.KnownOpen(channelID) {
 		s.cfg.Joined(channelID)
 	}
 	return nil

@@ -275,7 +275,7 @@ func (w *Watcher) applyHints() {
 // addChange marks the subscriptions that a change concerns for a check. at is the time of the
 // change. until is the deadline for confirmations; zero means none.
 func (w *Watcher) addChange(c Change, at, until time.Time) {
-	if w.cfg.Access.knownOpen(c.ChannelID) {
+	if w.cfg.Access.KnownOpen(c.ChannelID) {
 		return // everyone may use it
 	}
 	r := w.recent[c.ChannelID]

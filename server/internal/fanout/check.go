@@ -8,8 +8,14 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// minCheckDelay is the minimum time between two checks that stray events or failed fills request.
-const minCheckDelay = 250 * time.Millisecond
+const (
+	// minCheckDelay is the minimum time between two checks that stray events or failed fills request.
+	minCheckDelay = 250 * time.Millisecond
+	// checkTogether is the interval at which regular checks are due, so that those of many channels
+	// share one read of the log. checkBatch is the maximum number of channels in one.
+	checkTogether = 250 * time.Millisecond
+	checkBatch    = 500
+)
 
 // checks is the state of the checks that compare a topic's tail, the last delivered entry, with the
 // log. They run in a series with growing delays. All fields are guarded by topic.mu.
@@ -40,7 +46,7 @@ func (t *topic) restartChecks(from time.Time) {
 func (t *topic) scheduleCheck() {
 	cfg := &t.hub.cfg
 	now := time.Now()
-	at := now.Add(cfg.CheckEvery - rand.N(max(cfg.CheckEvery/4, 1)))
+	at := now.Add(cfg.CheckEvery - rand.N(max(cfg.CheckEvery/4, 1))).Truncate(checkTogether)
 	switch c := &t.checks; {
 	case c.fails > 0:
 		at = now.Add(cfg.backoff(c.fails))
@@ -70,29 +76,63 @@ func (t *topic) checkSoon() {
 	t.hub.schedule.set(t, at)
 }
 
-// due runs each time the schedule wakes the topic, which takes it off the schedule. It retires a
-// topic without subscriptions; otherwise it reads the log's state and schedules the next check.
-func (t *topic) due() {
-	if t.hub.retire(t) {
-		t.close()
+// check runs when the schedule wakes topics, which takes them off the schedule. It retires those
+// without subscriptions. It reads the states of the others' logs at once, and schedules their next
+// checks.
+func (h *Hub) check(due []*topic) {
+	var topics []*topic
+	var ids []string
+	var tickets []int64
+	for _, t := range due {
+		if h.retire(t) {
+			t.close()
+			continue
+		}
+		if ticket, ok := t.beginCheck(); ok {
+			topics, ids, tickets = append(topics, t), append(ids, t.channelID), append(tickets, ticket)
+		}
+	}
+	if len(topics) == 0 {
 		return
 	}
-	t.mu.Lock()
-	idle := t.closed || len(t.subs) == 0 || t.cancel == nil
-	if idle && !t.closed && len(t.subs) == 0 {
-		t.hub.schedule.set(t, t.emptyAt.Add(t.hub.cfg.Linger))
+	states, err := h.states(ids)
+	for i, t := range topics {
+		t.endCheck(states[t.channelID], tickets[i], err)
 	}
-	confirm := t.checks.suspect > 0 && !time.Now().Before(t.checks.suspectAt)
-	if !idle && confirm {
+}
+
+// beginCheck returns the number of a read of the log's state; ok is false if none is necessary now.
+func (t *topic) beginCheck() (ticket int64, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed || len(t.subs) == 0 || t.cancel == nil {
+		if !t.closed && len(t.subs) == 0 {
+			t.hub.schedule.set(t, t.emptyAt.Add(t.hub.cfg.Linger))
+		}
+		return 0, false
+	}
+	if t.checks.suspect > 0 && !time.Now().Before(t.checks.suspectAt) {
 		t.confirm()
 		t.scheduleCheck()
+		return 0, false
 	}
-	t.mu.Unlock()
-	if idle || confirm {
-		return
-	}
-	err := t.readState(t.compare)
+	t.lastTicket++
+	return t.lastTicket, true
+}
+
+// endCheck compares the topic with the state that was read, and schedules the next check. err is
+// the error of the read.
+func (t *topic) endCheck(st message.State, ticket int64, err error) {
 	t.mu.Lock()
+	if err == nil {
+		if t.observe(st, ticket) {
+			t.compare(st)
+		} else {
+			t.mu.Unlock()
+			err = t.readState(t.compare) // the epoch changed during the read
+			t.mu.Lock()
+		}
+	}
 	if err == nil {
 		t.checks.fails = 0
 	} else {

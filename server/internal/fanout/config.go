@@ -69,6 +69,8 @@ type Config struct {
 	// check for them. The default is 32.
 	TopicReads int
 
+	// Admission decides who may receive entries. Nil admits everyone.
+	Admission Admission
 	// Logger receives the logs. Nil means slog.Default.
 	Logger *slog.Logger
 	// Meter creates the instruments. The default records nothing.

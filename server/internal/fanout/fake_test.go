@@ -101,9 +101,11 @@ type fakeLog struct {
 	hooks    [4]hook
 	channels map[string]*fakeChannel
 	// stingy makes Replay return as few events as its contract allows.
-	stingy  bool
-	states  int
-	replays int
+	stingy bool
+	states int
+	// statesCalls counts the calls of States, states the channels in them.
+	statesCalls int
+	replays     int
 	// patient records the patient argument of each replay.
 	patient []bool
 }
@@ -181,7 +183,22 @@ func (f *fakeLog) call(ctx context.Context, point int, id string) error {
 	return h(ctx, id)
 }
 
-func (f *fakeLog) State(ctx context.Context, id string) (message.State, error) {
+func (f *fakeLog) States(ctx context.Context, ids []string) (map[string]message.State, error) {
+	f.mu.Lock()
+	f.statesCalls++
+	f.mu.Unlock()
+	states := make(map[string]message.State)
+	for _, id := range ids {
+		st, err := f.state(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		states[id] = st
+	}
+	return states, nil
+}
+
+func (f *fakeLog) state(ctx context.Context, id string) (message.State, error) {
 	if err := f.call(ctx, beforeState, id); err != nil {
 		return message.State{}, err
 	}

@@ -10,6 +10,10 @@
 // parked while the topic fills the hole from the Log. A lost last event leaves no visible hole, so
 // every topic's tail is compared with the log on a schedule.
 //
+// A subscription that is not admitted yet, because its channel was unknown when it was requested,
+// receives no entry: it is live with an empty log, goes back to replay at the first entry, and
+// there is checked.
+//
 // A subscription has three states:
 //
 //	begin  --State-->  replay  --level with the tail, under the topic's lock-->  live
@@ -18,8 +22,8 @@
 //
 // Events are pushed only to live subscriptions. For a subscription in replay the tail is the
 // position to reach. However far it is behind, it uses memory only for the page that its reader
-// asked for. Pages and live events share one queue per stream, and going live and queueing the
-// last page are one critical section, so order needs no further care.
+// asked for. Pages and live events share one queue per stream, and going live and queueing the last
+// page are one critical section, so order needs no further care.
 //
 // Notes (a user is typing; the channel is lost) are not part of the log and its order. They wait
 // beside the queue, are sent after its content, and are dropped with the subscription.
@@ -63,23 +67,35 @@ type Bus interface {
 
 // Log is the authoritative log behind the bus. Its methods may be called concurrently.
 type Log interface {
-	// State returns the state of a channel's log. It includes every entry acknowledged before the
-	// call.
-	State(ctx context.Context, channelID string) (message.State, error)
-	// Replay returns the events after+1, after+2 and so on without a gap, each with its message in its
-	// current state. It returns up to limit events or about maxBytes of content, but at least one if
-	// the log has an entry above after and up to atLeast. If patient is set, the call may wait for a
-	// moment if that saves a read of the store.
+	// States returns the states of channels' logs, by channel id. They include every entry
+	// acknowledged before the call. channelIDs has at most 500 ids.
+	States(ctx context.Context, channelIDs []string) (map[string]message.State, error)
+	// Replay returns the events that cover the entries after+1, after+2 and so on without a gap, each
+	// with its message in its current state; see message.Reader.Replay. It returns up to limit events
+	// or about maxBytes of content, but at least one if the log has an entry above after and up to
+	// atLeast. If patient is set, the call may wait for a moment if that saves a read of the store.
 	Replay(
 		ctx context.Context, channelID string, after, atLeast int64, limit, maxBytes int, patient bool,
 	) ([]message.Event, error)
+}
+
+// Admission decides who may receive the entries of a channel. A subscriber was checked when the
+// channel was requested, but a channel that did not exist then may have been created for members
+// only since. Its methods may be called concurrently.
+type Admission interface {
+	// KnownOpen reports whether this node knows that the channel exists and is open to everyone. It
+	// does no I/O.
+	KnownOpen(channelID string) bool
+	// MayRead reports whether the subject may read a channel that has entries. It is called after a
+	// read of the log's state, and its result is no older.
+	MayRead(ctx context.Context, subject, channelID string) (bool, error)
 }
 
 // Encoder encodes the items sent to subscribers for the wire. The pieces of one frame are
 // concatenated. Its methods may be called concurrently and do no I/O. The returned slices must not
 // be modified.
 type Encoder interface {
-	// Event encodes a log entry.
+	// Event encodes an event of a log, which covers the entries from its From to its Seq.
 	Event(e *message.Event) []byte
 	// State encodes the state of a channel; seq is the position after which the channel's events
 	// continue. recovered is true if that is the position which the subscriber requested.

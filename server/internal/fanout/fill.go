@@ -12,12 +12,13 @@ import (
 // entries.
 var errEmptyReplay = errors.New("log returned no entries")
 
-// dense returns an error unless the seqs of events are after+1, after+2 and so on.
+// dense returns an error unless the events cover the entries after the seq after without a gap.
 func dense(events []message.Event, after int64) error {
 	for i := range events {
-		if want := after + 1 + int64(i); events[i].Seq != want {
-			return fmt.Errorf("log replayed entry %d, want %d", events[i].Seq, want)
+		if e := &events[i]; e.From() != after+1 || e.Seq <= after {
+			return fmt.Errorf("log replayed entries %d to %d, want %d", e.From(), e.Seq, after+1)
 		}
+		after = events[i].Seq
 	}
 	return nil
 }
@@ -28,7 +29,7 @@ func (t *topic) park(e message.Event) {
 	if _, ok := t.parked[e.Seq]; ok {
 		return
 	}
-	size := len(e.Message.Content)
+	size := e.Message.Size()
 	cfg := &t.hub.cfg
 	if len(t.parked) >= max(1, cfg.QueueEvents/4) || t.parkedBytes+size > cfg.QueueBytes/4 {
 		return
@@ -49,7 +50,7 @@ func (t *topic) unpark() {
 			break
 		}
 		delete(t.parked, e.Seq)
-		t.parkedBytes -= len(e.Message.Content)
+		t.parkedBytes -= e.Message.Size()
 		t.deliver(&e)
 	}
 	if t.tail == t.seen {
@@ -59,7 +60,7 @@ func (t *topic) unpark() {
 	for seq, e := range t.parked {
 		if seq <= t.tail {
 			delete(t.parked, seq)
-			t.parkedBytes -= len(e.Message.Content)
+			t.parkedBytes -= e.Message.Size()
 		}
 	}
 }
@@ -132,7 +133,7 @@ func (t *topic) filled(events []message.Event, goal int64) error {
 			t.checkSoon()
 			return fmt.Errorf("entry %d is of another epoch", e.Seq)
 		}
-		if len(t.live) == 0 || e.Seq != t.tail+1 {
+		if len(t.live) == 0 || e.From() > t.tail+1 {
 			break
 		}
 		t.deliver(e)

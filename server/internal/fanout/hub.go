@@ -74,7 +74,7 @@ func (h *Hub) Start(ctx context.Context) error {
 		}
 		h.ctx = run.Context()
 		run.Go(func(ctx context.Context) {
-			h.schedule.run(ctx, func(t *topic) { h.reads.submit(t.due) })
+			h.schedule.run(ctx, func(due []*topic) { h.reads.submit(func() { h.check(due) }) })
 		})
 		run.Go(h.recents.sweep)
 		run.OnStop(func(context.Context) error { h.endAll(); return nil })
@@ -140,6 +140,7 @@ func (h *Hub) closeTopics() {
 
 // attach adds a new subscription to its channel's topic, which it creates if necessary.
 func (h *Hub) attach(u *subscription) {
+	u.admitted = u.want.Exempt || h.cfg.Admission == nil || h.cfg.Admission.KnownOpen(u.want.ChannelID)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	t := h.topics[u.want.ChannelID]
@@ -185,9 +186,15 @@ func (h *Hub) reconnected() {
 
 // state reads the state of a channel's log, in Config.LogTimeout at most.
 func (h *Hub) state(channelID string) (message.State, error) {
+	states, err := h.states([]string{channelID})
+	return states[channelID], err
+}
+
+// states reads the states of channels' logs, in Config.LogTimeout at most.
+func (h *Hub) states(channelIDs []string) (map[string]message.State, error) {
 	ctx, cancel := context.WithTimeout(h.ctx, h.cfg.LogTimeout)
 	defer cancel()
-	return h.log.State(ctx, channelID)
+	return h.log.States(ctx, channelIDs)
 }
 
 func (h *Hub) replay(channelID string, after, atLeast int64, limit, maxBytes int, patient bool) ([]message.Event, error) {

@@ -1,6 +1,7 @@
 package fanout
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -93,5 +94,31 @@ func TestEndFromOutside(t *testing.T) {
 		}
 		_, _, err = drained.Poll()
 		failure(t, err, fault.Unavailable, fault.ShuttingDown)
+	})
+}
+
+// The regular checks of many idle channels share reads of the log.
+func TestChecksOfIdleChannelsShareReads(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := setup(t, Config{CheckAfter: []time.Duration{time.Second}, MaxChannelsPerStream: 5000})
+		var positions []Position
+		for i := range 5000 {
+			positions = append(positions, live(fmt.Sprint("c", i)))
+		}
+		r.read(r.open(positions...))
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		r.log.mu.Lock()
+		calls, states := r.log.statesCalls, r.log.states
+		r.log.mu.Unlock()
+		time.Sleep(80 * time.Second)
+		synctest.Wait()
+		r.log.mu.Lock()
+		defer r.log.mu.Unlock()
+		calls, states = r.log.statesCalls-calls, r.log.states-states
+		if states < 10_000 || calls > 4*80+20 {
+			t.Errorf("%d checks took %d reads in 80 s", states, calls)
+		}
 	})
 }

@@ -1,6 +1,7 @@
 package fanout
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -16,8 +17,8 @@ const (
 	// interval at which that is checked.
 	recentFor   = 5 * time.Second
 	recentSweep = time.Second
-	// sliceBytes is the memory of an encoded event besides its bytes.
-	sliceBytes = 24
+	// eventBytes is the memory of an encoded event besides its bytes.
+	eventBytes = 32
 )
 
 // recent holds the latest events of a topic's log, encoded and without a gap: those that one
@@ -30,12 +31,18 @@ const (
 // a hub Config.RecentBytes.
 type recent struct {
 	epoch string
-	// first is the seq of events[0]. bytes is the memory of events. used is when they were last
-	// used.
-	first  int64
-	events [][]byte
+	// after is the seq after which events begins. bytes is the memory of events. used is when they
+	// were last used.
+	after  int64
+	events []encodedEvent
 	bytes  int
 	used   time.Time
+}
+
+// encodedEvent is an event for the wire. seq is the last entry that it covers.
+type encodedEvent struct {
+	seq  int64
+	data []byte
 }
 
 // recents accounts for the recent events of all topics of a hub.
@@ -47,9 +54,14 @@ type recents struct {
 	holders map[*topic]struct{}
 }
 
-func (r *recent) last() int64 { return r.first + int64(len(r.events)) - 1 }
+func (r *recent) last() int64 {
+	if len(r.events) == 0 {
+		return r.after
+	}
+	return r.events[len(r.events)-1].seq
+}
 
-func sizeOf(event []byte) int { return cap(event) + sliceBytes }
+func sizeOf(e encodedEvent) int { return cap(e.data) + eventBytes }
 
 // grow reserves size more bytes for a topic. It returns false if the hub has no room for them.
 func (rs *recents) grow(t *topic, size int) bool {
@@ -93,11 +105,11 @@ func (rs *recents) sweep(ctx context.Context) {
 }
 
 // putRecent replaces the topic's recent events by the end of a replay's encoded events, unless the
-// kept ones reach further or Config.RecentBytes is used up.
-func (t *topic) putRecent(epoch string, first int64, events [][]byte) {
+// kept ones reach further or Config.RecentBytes is used up. after is the seq after which they
+// begin.
+func (t *topic) putRecent(epoch string, after int64, events []encodedEvent) {
 	r := &t.recent
-	last := first + int64(len(events)) - 1
-	if len(events) == 0 || r.epoch == epoch && last < r.last() {
+	if len(events) == 0 || r.epoch == epoch && events[len(events)-1].seq < r.last() {
 		return
 	}
 	t.dropRecent()
@@ -109,7 +121,10 @@ func (t *topic) putRecent(epoch string, first int64, events [][]byte) {
 	if !t.hub.recents.grow(t, size) {
 		return
 	}
-	r.epoch, r.first, r.used = epoch, first+int64(from), time.Now()
+	if from > 0 {
+		after = events[from-1].seq
+	}
+	r.epoch, r.after, r.used = epoch, after, time.Now()
 	r.events = slices.Clone(events[from:]) // releases the memory of the rest
 }
 
@@ -121,11 +136,11 @@ func (t *topic) noteRecent(e *message.Event, data func() []byte) {
 	switch {
 	case len(r.events) == 0 || e.Epoch == r.epoch && e.Seq <= r.last():
 		return
-	case e.Epoch != r.epoch || e.Seq != r.last()+1 || e.Kind != message.KindSend || time.Since(r.used) > recentFor:
+	case e.Epoch != r.epoch || e.From() > r.last()+1 || e.Kind != message.KindSend || e.Passed || time.Since(r.used) > recentFor:
 		t.dropRecent()
 		return
 	}
-	encoded := data()
+	encoded := encodedEvent{e.Seq, data()}
 	if !t.hub.recents.grow(t, sizeOf(encoded)) {
 		t.dropRecent()
 		return
@@ -135,20 +150,21 @@ func (t *topic) noteRecent(e *message.Event, data func() []byte) {
 		size := sizeOf(r.events[0])
 		r.bytes -= size
 		t.hub.recents.bytes.Add(-int64(size))
-		r.events[0] = nil
+		r.after = r.events[0].seq
+		r.events[0] = encodedEvent{}
 		r.events = r.events[1:]
-		r.first++
 	}
 }
 
 // since returns the kept events after the seq after. It returns nil if there are none, or if it
 // does not have all of them up to goal.
-func (r *recent) since(after, goal int64, epoch string, now time.Time) [][]byte {
-	if len(r.events) == 0 || r.epoch != epoch || after < r.first-1 || after >= r.last() || goal > r.last() {
+func (r *recent) since(after, goal int64, epoch string, now time.Time) []encodedEvent {
+	if len(r.events) == 0 || r.epoch != epoch || after < r.after || after >= r.last() || goal > r.last() {
 		return nil
 	}
 	r.used = now
-	return r.events[after+1-r.first:]
+	first, _ := slices.BinarySearchFunc(r.events, after+1, func(e encodedEvent, seq int64) int { return cmp.Compare(e.seq, seq) })
+	return r.events[first:]
 }
 
 // dropRecent frees the topic's recent events.

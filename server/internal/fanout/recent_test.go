@@ -91,12 +91,12 @@ func TestRecentIsBounded(t *testing.T) {
 		tp := &topic{hub: r.hub}
 		event := make([]byte, 30)
 		tp.mu.Lock()
-		tp.putRecent("e1", 1, [][]byte{event, event, event, event, event})
-		equal(t, []int64{tp.recent.first, tp.recent.last(), r.hub.recents.bytes.Load()}, []int64{3, 5, 162})
+		tp.putRecent("e1", 0, []encodedEvent{{1, event}, {2, event}, {3, event}, {4, event}, {5, event}})
+		equal(t, []int64{tp.recent.after, tp.recent.last(), r.hub.recents.bytes.Load()}, []int64{2, 5, 186})
 		for seq := int64(6); seq < 50; seq++ {
 			tp.noteRecent(&message.Event{Epoch: "e1", Seq: seq, Kind: message.KindSend}, func() []byte { return event })
 		}
-		equal(t, []int64{tp.recent.first, tp.recent.last(), r.hub.recents.bytes.Load()}, []int64{47, 49, 162})
+		equal(t, []int64{tp.recent.after, tp.recent.last(), r.hub.recents.bytes.Load()}, []int64{46, 49, 186})
 		tp.mu.Unlock()
 		time.Sleep(recentFor + 2*recentSweep)
 		synctest.Wait()

@@ -39,8 +39,8 @@ func (s *schedule) set(t *topic, at time.Time) {
 	}
 }
 
-// run calls fire for each due topic until ctx ends. fire must not block.
-func (s *schedule) run(ctx context.Context, fire func(*topic)) {
+// run calls fire with the topics that are due, until ctx ends. fire must not block.
+func (s *schedule) run(ctx context.Context, fire func([]*topic)) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
@@ -54,18 +54,28 @@ func (s *schedule) run(ctx context.Context, fire func(*topic)) {
 	}
 }
 
-// fire calls the callback for each due topic. It returns the time until the next topic is due, or
-// an hour if there is none.
-func (s *schedule) fire(fire func(*topic)) time.Duration {
+// fire calls the callback with the topics that are due, at most checkBatch at a time. It returns
+// the time until the next topic is due, or an hour if there is none.
+func (s *schedule) fire(fire func([]*topic)) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	var due []*topic
+	wait := time.Hour
 	for len(s.heap) > 0 {
-		if wait := time.Until(s.heap[0].dueAt); wait > 0 {
-			return wait
+		if wait = time.Until(s.heap[0].dueAt); wait > 0 {
+			break
 		}
-		fire(heap.Pop(&s.heap).(*topic)) //nolint:forcetypeassert // it holds nothing else
+		wait = time.Hour
+		due = append(due, heap.Pop(&s.heap).(*topic)) //nolint:forcetypeassert // it holds nothing else
+		if len(due) == checkBatch {
+			fire(due)
+			due = nil
+		}
 	}
-	return time.Hour
+	if len(due) > 0 {
+		fire(due)
+	}
+	return wait
 }
 
 // topicHeap is ordered by dueAt. A topic's slot is its index plus one.

@@ -26,6 +26,8 @@ type subscription struct {
 	detached bool
 	index    int
 	slot     int
+	// admitted is set once it is certain that the subject may receive the channel's entries.
+	admitted bool
 	// stateQueued is set once its State is queued. positioned is set while it knows the seq and the
 	// epoch from which to continue.
 	stateQueued, positioned bool
@@ -68,9 +70,22 @@ func (u *subscription) turn() error {
 		return err
 	}
 	t.mu.Lock()
+	if u.positioned && !u.admitted {
+		t.mu.Unlock()
+		return u.admit(ctx)
+	}
 	if !u.positioned {
 		t.mu.Unlock()
-		return t.readState(func(st message.State) { u.finishTurn(u.place(st)) })
+		unchecked := false
+		err := t.readState(func(st message.State) {
+			if unchecked = st.Head > 0 && !u.admitted; !unchecked {
+				u.finishTurn(u.place(st))
+			}
+		})
+		if err == nil && unchecked {
+			err = u.admit(ctx)
+		}
+		return err
 	}
 	after, goal, epoch := u.after, max(u.goal, t.tail), u.epoch
 	if u.detached || epoch != t.epoch || u.caughtUp() {
@@ -80,7 +95,7 @@ func (u *subscription) turn() error {
 	}
 	if shared := t.recent.since(after, goal, epoch, time.Now()); shared != nil {
 		t.hub.stats.shared.Add(1)
-		u.take(t.hub.join(shared, after, epoch))
+		u.take(t.hub.join(shared, epoch))
 		t.mu.Unlock()
 		return nil
 	}
@@ -91,11 +106,11 @@ func (u *subscription) turn() error {
 		return fmt.Errorf("replay: %w", err)
 	}
 	encoded := t.hub.encode(events, epoch)
-	pieces := t.hub.join(encoded, after, epoch)
+	pieces := t.hub.join(encoded, epoch)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if last := after + int64(len(encoded)); last >= max(goal, t.tail) && epoch == t.epoch && !t.closed {
-		t.putRecent(epoch, after+1, encoded)
+	if n := len(encoded); n > 0 && encoded[n-1].seq >= max(goal, t.tail) && epoch == t.epoch && !t.closed {
+		t.putRecent(epoch, after, encoded)
 	}
 	if len(pieces) == 0 {
 		// The history is gone, or the epoch changed. The log's state shows which.
@@ -106,6 +121,28 @@ func (u *subscription) turn() error {
 	return nil
 }
 
+// admit checks whether the subject may receive the channel's entries. If so, the turn continues.
+// Otherwise the stream loses the channel.
+func (u *subscription) admit(ctx context.Context) error {
+	h, t := u.stream.hub, u.topic
+	if err := t.readState(func(message.State) {}); err != nil { // MayRead must be no older than the entries
+		return err
+	}
+	allowed, err := h.cfg.Admission.MayRead(ctx, u.stream.core.Subject, t.channelID)
+	if err != nil {
+		return fmt.Errorf("check the subscriber: %w", err)
+	}
+	if !allowed {
+		u.stream.replayed(u, nil, false)
+		u.stream.expel(t.channelID, h.enc.Lost(t.channelID, LostNotMember))
+		return nil
+	}
+	t.mu.Lock()
+	u.admitted = true
+	t.mu.Unlock()
+	return u.turn()
+}
+
 // take ends a turn and queues the replayed pieces, of which there is at least one.
 func (u *subscription) take(pieces []*piece) {
 	u.after = pieces[len(pieces)-1].seq
@@ -113,29 +150,29 @@ func (u *subscription) take(pieces []*piece) {
 }
 
 // encode encodes the events before the first one that has another epoch.
-func (h *Hub) encode(events []message.Event, epoch string) [][]byte {
-	encoded := make([][]byte, 0, len(events))
+func (h *Hub) encode(events []message.Event, epoch string) []encodedEvent {
+	encoded := make([]encodedEvent, 0, len(events))
 	for i := range events {
 		if events[i].Epoch != epoch {
 			break
 		}
-		encoded = append(encoded, h.enc.Event(&events[i]))
+		encoded = append(encoded, encodedEvent{events[i].Seq, h.enc.Event(&events[i])})
 	}
 	return encoded
 }
 
-// join joins encoded events into pieces of up to ReplayFrameBytes. The first event has the seq
-// after+1. An event that is larger gets a piece of its own.
-func (h *Hub) join(events [][]byte, after int64, epoch string) []*piece {
+// join joins encoded events into pieces of up to ReplayFrameBytes. An event that is larger gets a
+// piece of its own.
+func (h *Hub) join(events []encodedEvent, epoch string) []*piece {
 	var pieces []*piece
 	var p *piece
-	for i, data := range events {
-		if p == nil || len(p.data)+len(data) > h.cfg.ReplayFrameBytes {
+	for _, e := range events {
+		if p == nil || len(p.data)+len(e.data) > h.cfg.ReplayFrameBytes {
 			p = &piece{epoch: epoch, replayed: true}
 			pieces = append(pieces, p)
 		}
-		p.data = append(p.data, data...)
-		p.seq = after + 1 + int64(i)
+		p.data = append(p.data, e.data...)
+		p.seq = e.seq
 		p.entries++
 	}
 	return pieces

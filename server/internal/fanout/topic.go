@@ -48,7 +48,7 @@ type topic struct {
 	strayEpoch string
 	straySeq   int64
 	// parked holds the events that arrived before their predecessors, by seq. parkedBytes is the size
-	// of their messages' content.
+	// of their messages.
 	parked      map[int64]message.Event
 	parkedBytes int
 	// live holds the subscriptions that events are pushed to.
@@ -147,7 +147,8 @@ func (t *topic) stray(e *message.Event) {
 	}
 }
 
-// deliver pushes e, the entry after the tail, to the live subscriptions, and makes it the tail.
+// deliver pushes e, which covers the entry after the tail, to the live subscriptions, and moves the
+// tail to its end.
 func (t *topic) deliver(e *message.Event) {
 	t.tail = e.Seq
 	t.seen = max(t.seen, e.Seq)
@@ -157,6 +158,11 @@ func (t *topic) deliver(e *message.Event) {
 		u := t.live[i]
 		if e.Seq <= u.after {
 			i++ // its replay was ahead of the topic
+			continue
+		}
+		if !u.admitted {
+			t.removeLive(u) // moves another to index i
+			u.stream.catchUp(u)
 			continue
 		}
 		if p == nil {
@@ -179,7 +185,9 @@ func (t *topic) deliver(e *message.Event) {
 	if n == 0 {
 		return
 	}
-	t.hub.lag.Record(t.hub.ctx, time.Since(e.Time).Seconds())
+	if !e.Time.IsZero() {
+		t.hub.lag.Record(t.hub.ctx, time.Since(e.Time).Seconds())
+	}
 	if t.hub.cfg.OnDeliver != nil {
 		t.hub.cfg.OnDeliver(e, n)
 	}

@@ -3,7 +3,6 @@ package feed
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -15,12 +14,6 @@ import (
 // read again from the store, because the message may have been recalled in the meantime.
 const freshness = time.Second
 
-// messageKey identifies a message by its channel and its seq.
-type messageKey struct {
-	channelID string
-	seq       int64
-}
-
 // messageState is a message as it was at the time asOf. A zero asOf means that the time is unknown.
 type messageState struct {
 	message message.Entry
@@ -30,32 +23,40 @@ type messageState struct {
 // batch holds entries to be published, and the known state of their messages.
 type batch struct {
 	entries []message.Entry
-	states  map[messageKey]messageState
+	states  map[message.Place]messageState
+	// applied holds, by message, the seq of its last change among the entries that were applied when
+	// they were read. Their texts are in the messages only, so a state from before is of no use.
+	applied map[message.Place]int64
 }
 
 func newBatch(entries []message.Entry) *batch {
-	b := &batch{entries: entries, states: make(map[messageKey]messageState, len(entries))}
+	b := &batch{
+		entries: entries, states: make(map[message.Place]messageState, len(entries)), applied: make(map[message.Place]int64),
+	}
 	now := time.Now()
 	for i := range entries {
 		e := &entries[i]
 		if e.Kind != message.KindSend {
+			if !e.Pending {
+				b.applied[placeOf(e)] = max(b.applied[placeOf(e)], e.Seq)
+			}
 			continue
 		}
 		asOf := e.MsgTime
 		if asOf.After(now.Add(freshness)) {
 			asOf = time.Time{} // the clock that set it is ahead of ours, so its age is unknown
 		}
-		b.states[keyOf(e)] = messageState{*e, asOf}
+		b.states[placeOf(e)] = messageState{*e, asOf}
 	}
 	return b
 }
 
-// keyOf returns the key of the message that an entry sends, edits or recalls.
-func keyOf(e *message.Entry) messageKey {
+// placeOf returns the place of the message that an entry sends, edits or recalls.
+func placeOf(e *message.Entry) message.Place {
 	if e.Kind == message.KindSend {
-		return messageKey{e.ChannelID, e.Seq}
+		return message.Place{ChannelID: e.ChannelID, Seq: e.Seq}
 	}
-	return messageKey{e.ChannelID, e.TargetSeq}
+	return message.Place{ChannelID: e.ChannelID, Seq: e.TargetSeq}
 }
 
 // apply calls the store's Apply for the batch's edits and recalls, because their writer may have
@@ -76,9 +77,10 @@ func (b *batch) apply(ctx context.Context, store FeederStore) error {
 	return group.Wait()
 }
 
-// refresh reads all messages whose state is unknown or older than freshness, and applies the
-// batch's edits and recalls to them. A read may take so long that other states become too old, so
-// refresh reads up to three times. If some are then still too old, they are used.
+// refresh reads all messages whose state is unknown, older than freshness, or from before a change
+// that was applied, and applies the batch's other edits and recalls to them. A read may take so
+// long that other states become too old, so refresh reads up to three times. If some are then still
+// too old, they are used.
 func (b *batch) refresh(ctx context.Context, store FeederStore) error {
 	for range 3 {
 		stale := b.stale(time.Now())
@@ -93,77 +95,56 @@ func (b *batch) refresh(ctx context.Context, store FeederStore) error {
 	return nil
 }
 
-// stale returns the seqs of the messages whose state is unknown or older than freshness, by
-// channel.
-func (b *batch) stale(now time.Time) map[string][]int64 {
-	seqs := make(map[string][]int64)
-	seen := make(map[messageKey]bool)
+// stale returns the places of the messages whose state is unknown or older than freshness.
+func (b *batch) stale(now time.Time) []message.Place {
+	var places []message.Place
+	seen := make(map[message.Place]bool)
 	for i := range b.entries {
-		p := keyOf(&b.entries[i])
+		p := placeOf(&b.entries[i])
 		k, ok := b.states[p]
-		if seen[p] || ok && now.Sub(k.asOf) <= freshness {
+		if seen[p] || ok && now.Sub(k.asOf) <= freshness && k.message.ChangedSeq >= b.applied[p] {
 			continue
 		}
 		seen[p] = true
-		seqs[p.channelID] = append(seqs[p.channelID], p.seq)
+		places = append(places, p)
 	}
-	return seqs
+	return places
 }
 
-// read reads the messages with the given seqs, by channel, into b.states. It fails unless the store
-// returns all of them.
-func (b *batch) read(ctx context.Context, store FeederStore, stale map[string][]int64) error {
-	var mu sync.Mutex // guards b.states
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(parallel)
-	for channelID, seqs := range stale {
-		group.Go(func() error {
-			began := time.Now()
-			messages, err := store.Messages(ctx, channelID, seqs)
-			if err != nil {
-				return fmt.Errorf("read messages of %s: %w", channelID, err)
-			}
-			if len(messages) < len(seqs) {
-				return fmt.Errorf("read messages of %s: got %d, want %d", channelID, len(messages), len(seqs))
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			for _, m := range messages {
-				p := messageKey{channelID, m.Seq}
-				if k, ok := b.states[p]; ok && k.message.ChangedSeq > m.ChangedSeq {
-					m = k.message // an earlier read returned a newer state
-				}
-				b.states[p] = messageState{m, began}
-			}
-			return nil
-		})
+// read reads the messages at places into b.states. It fails unless the store returns all of them.
+func (b *batch) read(ctx context.Context, store FeederStore, places []message.Place) error {
+	began := time.Now()
+	messages, err := store.Messages(ctx, places)
+	if err != nil {
+		return fmt.Errorf("read the messages of a batch: %w", err)
 	}
-	return group.Wait()
+	if len(messages) < len(places) {
+		return fmt.Errorf("read the messages of a batch: got %d, want %d", len(messages), len(places))
+	}
+	for _, m := range messages {
+		p := placeOf(&m)
+		if m.ChangedSeq < b.applied[p] {
+			return fmt.Errorf("message %d of %s lacks its change %d", m.Seq, m.ChannelID, b.applied[p])
+		}
+		if k, ok := b.states[p]; ok && k.message.ChangedSeq > m.ChangedSeq {
+			m = k.message // an earlier read returned a newer state
+		}
+		b.states[p] = messageState{m, began}
+	}
+	return nil
 }
 
 // fold applies the batch's edits and recalls to the messages in b.states, because a read may not
 // include them yet.
 func (b *batch) fold() {
-	pieces := make(map[string][]message.Entry)
-	seen := make(map[messageKey]bool)
-	for i := range b.entries {
-		e := &b.entries[i]
-		if p := keyOf(e); !seen[p] {
-			seen[p] = true
-			pieces[p.channelID] = append(pieces[p.channelID], b.states[p].message)
-		}
-		if e.Kind != message.KindSend {
-			pieces[e.ChannelID] = append(pieces[e.ChannelID], *e)
-		}
+	messages := make([]message.Entry, 0, len(b.states))
+	for _, k := range b.states {
+		messages = append(messages, k.message)
 	}
-	for _, piece := range pieces {
-		message.Fold(piece)
-		for i := range piece {
-			if piece[i].Kind == message.KindSend {
-				p := keyOf(&piece[i])
-				b.states[p] = messageState{piece[i], b.states[p].asOf}
-			}
-		}
+	message.Fold(messages, b.entries)
+	for _, m := range messages {
+		p := placeOf(&m)
+		b.states[p] = messageState{m, b.states[p].asOf}
 	}
 }
 
@@ -174,7 +155,7 @@ func (b *batch) events(epoch string) []message.Event {
 		e := &b.entries[i]
 		events[i] = message.Event{
 			Kind: e.Kind, Epoch: epoch, Seq: e.Seq, Count: e.Count, Time: e.MsgTime,
-			Message: b.states[keyOf(e)].message.Message, Traceparent: e.Traceparent,
+			Message: b.states[placeOf(e)].message.Message, Traceparent: e.Traceparent,
 		}
 	}
 	return events

@@ -26,6 +26,11 @@ const (
 	// maxRebuildRounds is how often one rebuild loads a channel's entries at most. It loads them again
 	// if the log has grown meanwhile, or after ErrStaleLoad.
 	maxRebuildRounds = 5
+	// loadBytes limits the size of the messages that a rebuild loads.
+	loadBytes = 1 << 20
+	// maxUnknown is the maximum number of changes that a rebuild looks at to find the last one whose
+	// message is too old to be cached.
+	maxUnknown = 1000
 )
 
 // BuilderConfig configures a Builder.
@@ -33,7 +38,7 @@ type BuilderConfig struct {
 	Source Source
 	Cache  CacheWriter
 	Store  BuilderStore
-	// Keep is the number of entries per channel that the cache holds; 0 means 150.
+	// Keep is the number of messages per channel that the cache holds; 0 means 150.
 	Keep int
 	// LoadTimeout is how long a rebuild of a channel's cached entries waits for the store to return
 	// the entries that were published. The channel is then left uncached. 0 means 10 s.
@@ -150,17 +155,9 @@ func (b *Builder) groupByChannel(ctx context.Context, events []message.Event) []
 	return runs
 }
 
-// cacheChangeOf returns the change that an event makes to its channel's set of cached entries.
+// cacheChangeOf returns the change that an event makes to its channel's set of cached messages.
 func cacheChangeOf(e *message.Event) CacheChange {
-	if e.Kind == message.KindSend {
-		return CacheChange{Entry: message.Cached{Epoch: e.Epoch, Seq: e.Seq, Count: e.Count, Message: e.Message}}
-	}
-	return CacheChange{
-		Entry: message.Cached{
-			Epoch: e.Epoch, Seq: e.Seq, Count: e.Count, Kind: e.Kind, TargetSeq: e.Message.Seq, Message: e.Message,
-		},
-		Target: &message.Cached{Epoch: e.Epoch, Seq: e.Message.Seq, Count: e.Message.Count, Message: e.Message},
-	}
+	return CacheChange{Seq: e.Seq, Count: e.Count, Sent: e.Kind == message.KindSend, Message: e.Message}
 }
 
 // rebuildAll rebuilds the sets of the runs that CacheWriter.Append did not finish, and returns the
@@ -179,7 +176,7 @@ func (b *Builder) rebuildAll(ctx context.Context, runs []ChannelChanges, done []
 		n := len(left)
 		left = append(left, run)
 		group.Go(func() error {
-			built, err := b.rebuild(groupCtx, run.ChannelID, run.Changes[0].Entry.Seq)
+			built, err := b.rebuild(groupCtx, run.ChannelID, run.Changes[0].Seq)
 			abandoned[n].Store(!built)
 			return err
 		})
@@ -206,14 +203,14 @@ func (b *Builder) rebuildAll(ctx context.Context, runs []ChannelChanges, done []
 func (b *Builder) rebuild(ctx context.Context, channelID string, reach int64) (built bool, err error) {
 	b.metrics.Rebuilds.Add(ctx, 1)
 	for range maxRebuildRounds {
-		entries, began, err := b.load(ctx, channelID, reach)
+		log, began, err := b.load(ctx, channelID, reach)
 		if err != nil {
 			return false, err
 		}
-		if entries == nil {
+		if log.Newest == 0 {
 			break
 		}
-		err = b.cache.Replace(ctx, channelID, began, entries)
+		err = b.cache.Replace(ctx, channelID, began, log)
 		if errors.Is(err, ErrStaleLoad) {
 			continue // this process was suspended between the load and the write
 		}
@@ -225,7 +222,7 @@ func (b *Builder) rebuild(ctx context.Context, channelID string, reach int64) (b
 		if err != nil {
 			return false, errors.Join(fmt.Errorf("read the head of %s: %w", channelID, err), b.cache.Drop(ctx, channelID))
 		}
-		if head.Seq <= entries[len(entries)-1].Seq {
+		if head.Seq <= log.Newest {
 			break
 		}
 		reach = head.Seq
@@ -239,46 +236,83 @@ func (b *Builder) rebuild(ctx context.Context, channelID string, reach int64) (b
 	return false, b.cache.Drop(ctx, channelID)
 }
 
-// load returns a channel's newest entries in ascending order, in the form that the cache holds. It
-// returns nil if they do not reach the seq reach within LoadTimeout. began is the result of
-// CacheWriter.Now from before the read.
-func (b *Builder) load(ctx context.Context, channelID string, reach int64) (entries []message.Cached, began time.Time, err error) {
+// load returns a channel's newest messages. It returns a zero log if the store does not have the
+// entry at the seq reach within LoadTimeout. began is the result of CacheWriter.Now from before the
+// read.
+func (b *Builder) load(ctx context.Context, channelID string, reach int64) (log message.CachedLog, began time.Time, err error) {
 	waits := newBackoff()
-	epoch := b.store.Identity().Epoch
 	for deadline := time.Now().Add(b.loadTimeout); ; {
 		if began, err = b.cache.Now(ctx, channelID); err != nil {
-			return nil, began, err
+			return log, began, err
 		}
-		newest, err := b.store.Entries(ctx, channelID, message.Range{Desc: true, Limit: b.keep})
+		head, err := b.store.Head(ctx, channelID)
 		if err != nil {
-			return nil, began, fmt.Errorf("load the newest entries of %s: %w", channelID, err)
+			return log, began, fmt.Errorf("load the newest messages of %s: %w", channelID, err)
 		}
-		slices.Reverse(newest)
-		if dense(newest) && newest[len(newest)-1].Seq >= reach {
-			// The store may return a message as it was before an edit or a recall that is also among the
-			// entries.
-			message.Fold(newest)
-			entries = make([]message.Cached, len(newest))
-			for i := range newest {
-				entries[i] = message.CachedOf(epoch, &newest[i])
+		if head.Seq >= reach {
+			log, err = b.read(ctx, channelID, head)
+			if err != nil {
+				return log, began, fmt.Errorf("load the newest messages of %s: %w", channelID, err)
 			}
-			return entries, began, nil
+			if n := len(log.Messages); n > 0 && log.Messages[n-1].Count == head.Count {
+				return log, began, nil
+			}
 		}
 		if time.Now().After(deadline) {
-			return nil, began, nil
+			return message.CachedLog{}, began, nil
 		}
 		if err := sleep(ctx, waits.NextBackOff()); err != nil {
-			return nil, began, fmt.Errorf("load the newest entries of %s: %w", channelID, err)
+			return log, began, fmt.Errorf("load the newest messages of %s: %w", channelID, err)
 		}
 	}
 }
 
-// dense reports whether entries are not empty and ascend without gaps.
-func dense(entries []message.Entry) bool {
-	for i := 1; i < len(entries); i++ {
-		if entries[i].Seq != entries[i-1].Seq+1 {
-			return false
+// read reads a channel's newest messages up to head. No read of the store is older than an earlier
+// one, so the messages include every entry up to head, or later ones.
+func (b *Builder) read(ctx context.Context, channelID string, head message.Head) (log message.CachedLog, err error) {
+	pending, err := b.store.Pending(ctx, channelID)
+	if err != nil {
+		return log, err
+	}
+	newest, err := b.store.Entries(ctx, channelID, message.Range{
+		Before: head.Seq + 1, Desc: true, Limit: b.keep, MaxBytes: loadBytes, MessagesOnly: true,
+	})
+	if err != nil || len(newest) == 0 {
+		return log, err
+	}
+	slices.Reverse(newest)
+	log = message.CachedLog{Epoch: b.store.Identity().Epoch, Newest: head.Seq, Count: head.Count}
+	if log.Unknown, err = b.unknown(ctx, channelID, newest[0].Seq, head.Seq); err != nil {
+		return log, err
+	}
+	for i := range pending {
+		if e := &pending[i]; e.TargetSeq < newest[0].Seq && e.Seq <= head.Seq {
+			log.Unknown = max(log.Unknown, e.Seq)
 		}
 	}
-	return len(entries) > 0
+	message.Fold(newest, pending)
+	for i := range newest {
+		log.Messages = append(log.Messages, newest[i].Message)
+	}
+	return log, nil
+}
+
+// unknown returns the last change up to head of a message before oldest, the first one that is
+// cached; 0 if it is before that, too.
+func (b *Builder) unknown(ctx context.Context, channelID string, oldest, head int64) (int64, error) {
+	changed, err := b.store.Changed(ctx, channelID, oldest, head+1, maxUnknown, loadBytes)
+	if err != nil {
+		return 0, err
+	}
+	last, size := int64(0), 0
+	for i := range changed {
+		size += changed[i].Size()
+		if changed[i].Seq < oldest {
+			last = changed[i].ChangedSeq
+		}
+	}
+	if len(changed) == maxUnknown || size > loadBytes {
+		return head, nil
+	}
+	return last, nil
 }

@@ -33,14 +33,18 @@ func TestGapRebuildsOnSendAndDeletesOnChange(t *testing.T) {
 	r := newRig(t)
 	source := r.builderOnly(r.cache, r.store)
 	var sent message.Entry
+	var earlier string
 	for i := range 8 {
 		sent = r.send("room", fmt.Sprint(i))
 		r.mustDeliver(source, r.eventOf(sent))
 		r.mustMirror("room")
+		if i == 4 {
+			earlier = r.client.Dump(t.Context(), key("room")).Val()
+		}
 	}
-	// The channel's set loses its newest entries, as if Redis were restored to an earlier state.
+	// Redis is restored to an earlier state.
 	fallBehind := func() {
-		if err := r.client.ZPopMax(t.Context(), key("room"), 3).Err(); err != nil {
+		if err := r.client.RestoreReplace(t.Context(), key("room"), time.Hour, earlier).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -151,34 +155,20 @@ func TestBatchOfManyChannels(t *testing.T) {
 	}
 }
 
-// staleReader is a store whose Entries returns messages as in texts, by seq, even if edits or
-// recalls of them are applied.
-type staleReader struct {
-	feed.BuilderStore
-	texts map[int64]message.Message
-}
-
-func (s *staleReader) Entries(ctx context.Context, channelID string, r message.Range) ([]message.Entry, error) {
-	entries, err := s.BuilderStore.Entries(ctx, channelID, r)
-	for i := range entries {
-		if m, ok := s.texts[entries[i].Seq]; ok {
-			entries[i].Message = m
-		}
-	}
-	return entries, err
-}
-
-func TestStaleReadKeepsRecall(t *testing.T) {
+// A rebuild applies the edits and recalls that the store has not applied to their messages yet.
+func TestRebuildKeepsUnappliedRecall(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	sent, edited := r.send("room", "s3cr3t"), r.send("room", "draft")
-	stale := &staleReader{r.store, map[int64]message.Message{1: sent.Message, 2: edited.Message}}
-	source := r.builderOnly(r.cache, stale)
-	r.recall(sent)
-	r.edit(edited, "final")
+	source := r.builderOnly(r.cache, r.store)
+	recall := r.insert(cacheChangeOf(sent, message.KindRecall, ""))
+	edit := r.insert(cacheChangeOf(edited, message.KindEdit, "final"))
 	r.mustDeliver(source, r.eventOf(r.send("room", "last")))
-	r.mustMirror("room")
 	r.lacks("s3cr3t")
+	r.lacks("draft\",")
+	r.apply(recall)
+	r.apply(edit)
+	r.mustMirror("room")
 }
 
 // laggingReader is a store whose next calls of Entries, as many as calls says, do not return
@@ -272,12 +262,12 @@ type racedCache struct {
 	before func()
 }
 
-func (c *racedCache) Replace(ctx context.Context, channelID string, began time.Time, entries []message.Cached) error {
+func (c *racedCache) Replace(ctx context.Context, channelID string, began time.Time, log message.CachedLog) error {
 	if before := c.before; before != nil {
 		c.before = nil
 		before()
 	}
-	return c.CacheWriter.Replace(ctx, channelID, began, entries)
+	return c.CacheWriter.Replace(ctx, channelID, began, log)
 }
 
 func TestConcurrentRecallDuringRebuild(t *testing.T) {
@@ -306,11 +296,11 @@ type stoppedCache struct {
 	stale atomic.Int64
 }
 
-func (c *stoppedCache) Replace(ctx context.Context, channelID string, began time.Time, entries []message.Cached) error {
+func (c *stoppedCache) Replace(ctx context.Context, channelID string, began time.Time, log message.CachedLog) error {
 	if c.stale.Load() == 0 {
 		began = began.Add(-20 * time.Second)
 	}
-	err := c.CacheWriter.Replace(ctx, channelID, began, entries)
+	err := c.CacheWriter.Replace(ctx, channelID, began, log)
 	if errors.Is(err, feed.ErrStaleLoad) {
 		c.stale.Add(1)
 	}
@@ -344,8 +334,8 @@ type vanishing struct {
 	r *rig
 }
 
-func (v vanishing) Replace(ctx context.Context, channelID string, began time.Time, entries []message.Cached) error {
-	if err := v.CacheWriter.Replace(ctx, channelID, began, entries); err != nil {
+func (v vanishing) Replace(ctx context.Context, channelID string, began time.Time, log message.CachedLog) error {
+	if err := v.CacheWriter.Replace(ctx, channelID, began, log); err != nil {
 		return err
 	}
 	return v.r.client.FlushAll(ctx).Err()

@@ -12,26 +12,26 @@ import (
 // cached.
 var ErrStaleLoad = errors.New("stale load")
 
-// CacheWriter writes the cache, which has one set per channel: the newest entries of its log. Only
-// the Builder calls it. Every call may be repeated without harm, so an error leaves nothing to
-// undo.
+// CacheWriter writes the cache, which has one set per channel: the newest messages of its log, and
+// the seq up to which they include it. Only the Builder calls it. Every call may be repeated
+// without harm, so an error leaves nothing to undo.
 type CacheWriter interface {
 	// Append applies the changes of each run in order; each run is of another channel. It returns for
 	// each run how many of its changes, from the front, are applied.
 	//
-	// An entry that the channel's set already reaches changes nothing. An entry that follows the
-	// set's newest one is added, and the target of an edit or recall is replaced if the set holds
+	// An entry that the channel's set already includes changes nothing. An entry that follows is
+	// applied: a send adds its message, and an edit or recall replaces its message if the set holds
 	// it. An edit or recall that does not follow deletes the set. A send that does not follow ends
 	// the run before it: the caller must replace the set first. No entry can follow if the channel
 	// has no set or a set of another epoch.
 	Append(ctx context.Context, runs []ChannelChanges) ([]int, error)
 	// Now returns the time of the server that holds the channel's set, for Replace.
 	Now(ctx context.Context, channelID string) (time.Time, error)
-	// Replace replaces the channel's set with entries, which must be dense, ascending and of one
-	// epoch. It does nothing if the set has that epoch and reaches as far as entries. began is the
-	// result of Now from before the entries were read from the store. If that is more than 2 s ago
-	// when the cache would be written, Replace writes nothing and returns ErrStaleLoad.
-	Replace(ctx context.Context, channelID string, began time.Time, entries []message.Cached) error
+	// Replace replaces the channel's set; log has at least one message. It does nothing if the set has
+	// that epoch and reaches as far. began is the result of Now from before the messages were read
+	// from the store. If that is more than 2 s ago when the cache would be written, Replace writes
+	// nothing and returns ErrStaleLoad.
+	Replace(ctx context.Context, channelID string, began time.Time, log message.CachedLog) error
 	// Drop deletes the channel's set, if there is one.
 	Drop(ctx context.Context, channelID string) error
 }
@@ -46,8 +46,10 @@ type ChannelChanges struct {
 
 // CacheChange is the effect of one entry on a cached set.
 type CacheChange struct {
-	// Entry is the entry to add.
-	Entry message.Cached
-	// Target is the changed message in its current state; nil for a send.
-	Target *message.Cached
+	// Seq is the seq of the entry. Count is the number of messages in the log up to and including it.
+	Seq, Count int64
+	// Sent is set if the entry is a send.
+	Sent bool
+	// Message is the message that was sent, edited or recalled, in its current state.
+	Message message.Message
 }

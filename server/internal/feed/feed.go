@@ -9,9 +9,9 @@
 // published. An entry that cannot be published at once is later published in its state at that
 // time: a message that was recalled in the meantime goes out without its text.
 //
-// The Builder keeps the newest entries of each channel in the cache, as one dense part of the log.
-// Only a message creates or renews such a set; edits and recalls change its entries, and remove the
-// set if it misses entries before them.
+// The Builder keeps the newest messages of each channel in the cache, without a gap. Only a message
+// creates or renews such a set; edits and recalls change its messages, and remove the set if it
+// does not include the entries before them.
 //
 // The Advancer advances the numbers of channel rows and the read cursors of senders.
 //
@@ -66,7 +66,7 @@ type FeederStore interface {
 	Identity() message.Identity
 	OpenFeed(ctx context.Context, bucket int) (message.Feed, error)
 	Apply(ctx context.Context, change *message.Entry) error
-	Messages(ctx context.Context, channelID string, seqs []int64) ([]message.Entry, error)
+	Messages(ctx context.Context, places []message.Place) ([]message.Entry, error)
 	Head(ctx context.Context, channelID string) (message.Head, error)
 	NewEpoch(ctx context.Context) (string, error)
 }
@@ -82,6 +82,8 @@ type BuilderStore interface {
 	Identity() message.Identity
 	Head(ctx context.Context, channelID string) (message.Head, error)
 	Entries(ctx context.Context, channelID string, r message.Range) ([]message.Entry, error)
+	Pending(ctx context.Context, channelIDs ...string) ([]message.Entry, error)
+	Changed(ctx context.Context, channelID string, after, before int64, limit, maxBytes int) ([]message.Entry, error)
 }
 
 // eachBucket starts n goroutines that call run, one for each bucket, and returns at once.

@@ -287,12 +287,12 @@ type staleLog struct {
 	hidden int
 }
 
-func (l *staleLog) Messages(ctx context.Context, channelID string, seqs []int64) ([]message.Entry, error) {
+func (l *staleLog) Messages(ctx context.Context, places []message.Place) ([]message.Entry, error) {
 	if l.hidden > 0 {
 		l.hidden--
 		return nil, nil
 	}
-	messages, err := l.FeederStore.Messages(ctx, channelID, seqs)
+	messages, err := l.FeederStore.Messages(ctx, places)
 	for i := range messages {
 		if e, ok := l.as[messages[i].Seq]; ok {
 			messages[i] = e

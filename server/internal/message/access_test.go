@@ -157,7 +157,7 @@ func TestBatchChecksAccessOncePerChannel(t *testing.T) {
 	}
 }
 
-func TestCountAtAndMessageAt(t *testing.T) {
+func TestCountAtAndMessagesAt(t *testing.T) {
 	t.Parallel()
 	b := setupRead(t)
 	rs := b.sends(t, 3)
@@ -178,23 +178,21 @@ func TestCountAtAndMessageAt(t *testing.T) {
 			t.Errorf("the count beyond the end: %v", err)
 		}
 	}
-	if m, ok, err := b.reader.MessageAt(t.Context(), "c", 1); err != nil || !ok || m.Content != "new" {
-		t.Errorf("an edited message: %+v, %t, %v", m, ok, err)
+	mustAppend(t, b.writer, send("d", "bob", "1", "of another channel"))
+	one, five, other := Place{"c", 1}, Place{"c", 5}, Place{"d", 1}
+	found, err := b.reader.MessagesAt(t.Context(), []Place{{"c", 4}, one, other, {"c", 6}})
+	if err != nil || len(found) != 2 || found[one].Content != "new" || found[other].Content != "of another channel" {
+		t.Errorf("messages: %+v, %v", found, err)
 	}
-	for _, seq := range []int64{4, 6} {
-		if m, ok, err := b.reader.MessageAt(t.Context(), "c", seq); err != nil || ok {
-			t.Errorf("no message at %d: %+v, %t, %v", seq, m, ok, err)
-		}
-	}
-	// If a lagging read of the store misses the message, MessageAt reads again.
+	// If a lagging read of the store misses a message, MessagesAt reads again.
 	hidden := true
 	b.store.visible = func(e *Entry) bool {
 		hide := hidden && e.Seq == 5
 		hidden = hidden && !hide
 		return !hide
 	}
-	if m, ok, err := b.reader.MessageAt(t.Context(), "c", 5); err != nil || !ok || m.Seq != 5 {
-		t.Errorf("behind a lagging read: %+v, %t, %v", m, ok, err)
+	if found, err := b.reader.MessagesAt(t.Context(), []Place{one, five}); err != nil || found[five].Seq != 5 || found[one].Seq != 1 {
+		t.Errorf("behind a lagging read: %+v, %v", found, err)
 	}
 }
 

@@ -27,7 +27,7 @@ func TestReplayWaitsForLaggingStore(t *testing.T) {
 		t.Fatalf("a store that is behind: %+v, %v", events, err)
 	}
 	b.store.mu.Lock()
-	b.store.visible = nil
+	b.store.visible, b.store.logs["c"][0] = nil, log[0]
 	b.store.mu.Unlock()
 	events, err := b.reader.Replay(b.ctx, "c", 2, 3, 10, 1<<20, true)
 	if err != nil || len(events) != 1 || events[0].Message.Content != "" || events[0].Message.ChangedSeq != 3 {

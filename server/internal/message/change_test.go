@@ -13,7 +13,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/fault"
 )
 
-// pastLog answers some plain reads (Message, Changes and Entries) with an older state of the log,
+// pastLog answers some plain reads (Message, Pending and Entries) with an older state of the log,
 // or with an error. Reads of the head are always up to date.
 type pastLog struct {
 	*fakeStore
@@ -64,12 +64,12 @@ func (l *pastLog) Message(ctx context.Context, channelID, msgID string) (Entry, 
 	return f.Message(ctx, channelID, msgID)
 }
 
-func (l *pastLog) Changes(ctx context.Context, channelID string, targets []int64) ([]Entry, error) {
+func (l *pastLog) Pending(ctx context.Context, channelIDs ...string) ([]Entry, error) {
 	f, err := l.plain()
 	if err != nil {
 		return nil, err
 	}
-	return f.Changes(ctx, channelID, targets)
+	return f.Pending(ctx, channelIDs...)
 }
 
 func (l *pastLog) Entries(ctx context.Context, channelID string, r Range) ([]Entry, error) {

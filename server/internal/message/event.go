@@ -13,15 +13,29 @@ import (
 type Event struct {
 	Kind  Kind
 	Epoch string
-	// Seq is the seq of the entry. Count is the number of messages in the log up to and including
-	// it.
+	// Seq is the seq of the entry. Count is the number of messages in the log up to and including it.
+	// It is 0 for an edit or a recall from Reader.Replay.
 	Seq, Count int64
-	// Time is when the entry was appended.
+	// FromSeq is the seq of the first entry that the event covers; 0 means Seq. An event of
+	// Reader.Replay also covers the edits before it that later changes of their messages replaced.
+	FromSeq int64
+	// Passed is set for an event that only covers entries: edits that later changes beyond the event
+	// replaced. Its Message has only a ChannelID, and its Kind means nothing.
+	Passed bool
+	// Time is when the entry was appended. It is zero for an edit or a recall from Reader.Replay.
 	Time time.Time
 	// Message is the message that was sent, edited or recalled. It may include later changes.
 	Message Message
 	// Traceparent is the trace context of the request that appended the entry; may be empty.
 	Traceparent string
+}
+
+// From returns the seq of the first entry that the event covers.
+func (e Event) From() int64 {
+	if e.FromSeq == 0 {
+		return e.Seq
+	}
+	return e.FromSeq
 }
 
 // eventNames holds the wire names of the kinds, indexed by Kind.
@@ -30,9 +44,9 @@ var eventNames = [...]string{KindSend: "insert", KindEdit: "edit", KindRecall: "
 // Name returns the `event_type` of the kind.
 func (k Kind) Name() string { return eventNames[k] }
 
-// record is the JSON form of an event and of a cached send, which has no event_type, channel_id or
-// timestamp. Cached edits and recalls have some of the fields; see cachedChange. Epoch and seq must
-// come first, in this order: the scripts of the cache compare the first bytes of a value.
+// record is the JSON form of an event and of a cached message, which has no event_type, channel_id
+// or timestamp. Epoch and seq must come first, in this order, and changed_seq last in a cached
+// message: the scripts of the cache compare the bytes of a value.
 type record struct {
 	Epoch       string            `json:"epoch"`
 	Seq         int64             `json:"seq"`
@@ -125,48 +139,18 @@ func (r *record) message() (Message, error) {
 	}, nil
 }
 
-// Cached is one entry as the cache holds it. For an edit or a recall it names only the changed
-// message. The text is only in the message's own value, so that a recall has one place to remove it
-// from.
+// Cached is a message as the cache holds it.
 type Cached struct {
-	Epoch string
-	Seq   int64
-	// Count is the number of messages in the log up to and including the entry.
-	Count int64
-	Kind  Kind
-	// TargetSeq is the seq of the message that an edit or a recall changed. Message.MsgID is its
-	// id.
-	TargetSeq int64
-	// Message is the message of a send. For an edit or a recall only its MsgID is encoded.
+	Epoch   string
 	Message Message
 }
 
-// CachedOf returns the cached form of an entry.
-func CachedOf(epoch string, e *Entry) Cached {
-	return Cached{Epoch: epoch, Seq: e.Seq, Count: e.Count, Kind: e.Kind, TargetSeq: e.TargetSeq, Message: e.Message}
-}
-
-// cachedChange is the JSON form of a cached edit or recall.
-type cachedChange struct {
-	Epoch     string `json:"epoch"`
-	Seq       int64  `json:"seq"`
-	TargetSeq int64  `json:"target_seq"`
-	EventType string `json:"event_type"`
-	MsgID     string `json:"msg_id"`
-	Count     int64  `json:"count"`
-}
-
-// MarshalJSON encodes the value for the cache. For every kind it begins with CachedHead.
+// MarshalJSON encodes the value for the cache. It begins with CachedHead and the seq, and ends with
+// `"changed_seq":`, the number and `}`: the scripts of the cache read these.
 func (c Cached) MarshalJSON() ([]byte, error) {
-	if c.Kind != KindSend {
-		return json.Marshal(cachedChange{
-			Epoch: c.Epoch, Seq: c.Seq, TargetSeq: c.TargetSeq, EventType: c.Kind.Name(), MsgID: c.Message.MsgID,
-			Count: c.Count,
-		})
-	}
 	m := &c.Message
 	return json.Marshal(record{
-		Epoch: c.Epoch, Seq: c.Seq, MsgID: m.MsgID, Count: m.Count, FromID: m.FromID, MsgType: m.MsgType,
+		Epoch: c.Epoch, Seq: m.Seq, MsgID: m.MsgID, Count: m.Count, FromID: m.FromID, MsgType: m.MsgType,
 		Content: m.Content, Metadata: m.Metadata, ClientMsgID: m.ClientMsgID,
 		MsgTime: m.MsgTime.UTC().Format(timeLayout), Status: m.Status, ChangedSeq: m.ChangedSeq,
 	})
@@ -178,27 +162,13 @@ func (c *Cached) UnmarshalJSON(data []byte) error {
 	if err != nil {
 		return err
 	}
-	*c = Cached{Epoch: r.Epoch, Seq: r.Seq, Count: r.Count}
-	switch r.EventType {
-	case "":
-		m, err := r.message()
-		if err != nil {
-			return err
-		}
-		c.Message = m
-		return nil
-	case KindEdit.Name():
-		c.Kind = KindEdit
-	case KindRecall.Name():
-		c.Kind = KindRecall
-	default:
-		return fmt.Errorf("event_type %q is unknown", r.EventType)
+	m, err := r.message()
+	if err != nil {
+		return err
 	}
-	c.TargetSeq, c.Message.MsgID = r.TargetSeq, r.MsgID
+	*c = Cached{Epoch: r.Epoch, Message: m}
 	return nil
 }
 
-// CachedHead returns the bytes with which the cached value of this epoch and seq begins.
-func CachedHead(epoch string, seq int64) string {
-	return fmt.Sprintf(`{"epoch":%q,"seq":%d,`, epoch, seq)
-}
+// CachedHead returns the bytes with which each cached value of this epoch begins, before its seq.
+func CachedHead(epoch string) string { return fmt.Sprintf(`{"epoch":%q,"seq":`, epoch) }

@@ -50,6 +50,7 @@ func (f *fakeStore) insert(entries []Entry) (int, error) {
 				return i, &ConflictError{ChannelID: e.ChannelID}
 			}
 		}
+		e.Pending = e.Kind != KindSend
 		f.logs[e.ChannelID] = append(f.logs[e.ChannelID], e)
 	}
 	return len(entries), nil
@@ -89,7 +90,7 @@ func (f *fakeStore) ByClientKeys(_ context.Context, channelID string, keys []Cli
 
 func (f *fakeStore) Target(_ context.Context, channelID, msgID string) (Entry, bool, error) {
 	log := f.read(channelID)
-	Fold(log)
+	Fold(log, log)
 	for _, e := range log {
 		if e.Kind == KindSend && e.MsgID == msgID {
 			return e, true, nil
@@ -104,8 +105,16 @@ func (f *fakeStore) Apply(_ context.Context, change *Entry) error {
 	f.applies++
 	log := f.logs[change.ChannelID]
 	for i := range log {
-		if log[i].Kind == KindSend && log[i].Seq == change.TargetSeq {
-			log[i].apply(change)
+		switch e := &log[i]; {
+		case e.Kind == KindSend && e.Seq == change.TargetSeq:
+			e.apply(change)
+			if change.Kind == KindRecall {
+				e.Digest = nil
+			}
+		case e.Seq == change.Seq:
+			e.Pending, e.Content = false, ""
+		case e.Pending && e.TargetSeq == change.TargetSeq && e.Seq < change.Seq && change.Kind == KindRecall:
+			e.Content = ""
 		}
 	}
 	return nil
@@ -117,29 +126,67 @@ func (f *fakeStore) Entries(_ context.Context, channelID string, r Range) ([]Ent
 		slices.Reverse(log)
 	}
 	var out []Entry
+	size := 0
 	for _, e := range log {
-		if e.Seq > r.After && (r.Before == 0 || e.Seq < r.Before) && len(out) < r.Limit {
-			out = append(out, e)
+		if e.Seq <= r.After || r.Before > 0 && e.Seq >= r.Before || r.MessagesOnly && e.Kind != KindSend {
+			continue
+		}
+		if len(out) == r.Limit || r.MaxBytes > 0 && size > r.MaxBytes {
+			break
+		}
+		if r.HeadersOnly {
+			e.Content, e.Metadata = "", nil
+		}
+		out = append(out, e)
+		size += e.Size()
+	}
+	return out, nil
+}
+
+func (f *fakeStore) Heads(ctx context.Context, channelIDs []string) (map[string]Head, error) {
+	heads := make(map[string]Head)
+	for _, id := range channelIDs {
+		heads[id], _ = f.Head(ctx, id)
+	}
+	return heads, nil
+}
+
+func (f *fakeStore) Messages(_ context.Context, places []Place) ([]Entry, error) {
+	var out []Entry
+	for _, id := range channelsOf(places) {
+		for _, e := range f.read(id) {
+			if e.Kind == KindSend && slices.Contains(places, Place{id, e.Seq}) {
+				out = append(out, e)
+			}
 		}
 	}
 	return out, nil
 }
 
-func (f *fakeStore) Messages(_ context.Context, channelID string, seqs []int64) ([]Entry, error) {
+func (f *fakeStore) Pending(_ context.Context, channelIDs ...string) ([]Entry, error) {
 	var out []Entry
-	for _, e := range f.read(channelID) {
-		if e.Kind == KindSend && slices.Contains(seqs, e.Seq) {
-			out = append(out, e)
+	for _, id := range channelIDs {
+		for _, e := range f.read(id) {
+			if e.Pending {
+				out = append(out, e)
+			}
 		}
 	}
 	return out, nil
 }
 
-func (f *fakeStore) Changes(_ context.Context, channelID string, targets []int64) ([]Entry, error) {
+func (f *fakeStore) Changed(_ context.Context, channelID string, after, before int64, limit, maxBytes int) ([]Entry, error) {
 	var out []Entry
 	for _, e := range f.read(channelID) {
-		if e.Kind != KindSend && slices.Contains(targets, e.TargetSeq) {
+		if e.Status != StatusSent && e.ChangedSeq > after && (before == 0 || e.ChangedSeq < before) {
 			out = append(out, e)
+		}
+	}
+	slices.SortFunc(out, func(a, b Entry) int { return int(a.ChangedSeq - b.ChangedSeq) })
+	size := 0
+	for i := range out {
+		if size += out[i].Size(); i+1 == limit || maxBytes > 0 && size > maxBytes {
+			return out[:i+1], nil
 		}
 	}
 	return out, nil

@@ -91,6 +91,36 @@ func (h *heads) get(ctx context.Context, channelID string, maxAge time.Duration)
 	}
 }
 
+// getMany is get for at most 500 channels and a maxAge of 0, in one read.
+func (h *heads) getMany(ctx context.Context, channelIDs []string) (map[string]Head, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	seen := make(map[string]int64, len(channelIDs))
+	h.mu.Lock()
+	for _, id := range channelIDs {
+		seen[id] = h.known[id].seen
+	}
+	h.mu.Unlock()
+	began := time.Now()
+	heads, err := h.log.Heads(ctx, channelIDs)
+	if err != nil {
+		return nil, err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, id := range channelIDs {
+		h.store(id, heads[id], began, seen[id])
+	}
+	return heads, nil
+}
+
+// stored returns the end of a log as the store returned it last; zero if it was not read.
+func (h *heads) stored(channelID string) Head {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.known[channelID].head
+}
+
 // readTimeout bounds a shared read of a head. The read must not end with the context of the first
 // of its callers.
 const readTimeout = 5 * time.Second
@@ -108,13 +138,22 @@ func (h *heads) read(ctx context.Context, channelID string) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.store(channelID, head, began, seen)
+	return nil
+}
+
+// store stores the result of a read that began at the given time, when the channel's seen had the
+// given value. The caller holds the lock.
+func (h *heads) store(channelID string, head Head, began time.Time, seen int64) {
 	k := h.known[channelID]
 	if head.Seq < seen {
 		// This node knows of an entry that a linearizable read does not return: the log became shorter,
 		// which only a restore from a backup can cause.
 		k.seen = head.Seq
 	}
+	if began.Before(k.began) {
+		return // another read began later
+	}
 	k.head, k.began = head, began
 	h.put(channelID, k)
-	return nil
 }

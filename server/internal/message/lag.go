@@ -22,23 +22,23 @@ const (
 	lagShards = 16
 )
 
-// readCacheOrWait is readCache, except that it waits up to CacheLagTimeout while the error is
+// eventsOrWait is cachedEvents, except that it waits up to CacheLagTimeout while the error is
 // errCacheBehind. When ten thousand subscribers return to busy channels, most of them ask between
 // an entry's append and its caching; without the wait all of them would read the store.
-func (r *Reader) readCacheOrWait(ctx context.Context, channelID string, rg Range, reach int64) ([]Entry, error) {
-	entries, err := r.readCache(ctx, channelID, rg, reach)
+func (r *Reader) eventsOrWait(ctx context.Context, channelID string, rg Range, reach int64) (CachedPage, error) {
+	p, err := r.cachedEvents(ctx, channelID, rg, reach)
 	noWaitUntil := &r.noWaitUntil[Bucket(channelID, lagShards)]
 	if !errors.Is(err, errCacheBehind) || time.Now().UnixNano() < noWaitUntil.Load() {
-		return entries, err
+		return p, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.CacheLagTimeout)
 	defer cancel()
-	entries, err = backoff.Retry(ctx, func() ([]Entry, error) {
-		entries, err := r.readCache(ctx, channelID, rg, reach)
+	p, err = backoff.Retry(ctx, func() (CachedPage, error) {
+		p, err := r.cachedEvents(ctx, channelID, rg, reach)
 		if err != nil && !errors.Is(err, errCacheBehind) {
-			return nil, backoff.Permanent(err)
+			return p, backoff.Permanent(err)
 		}
-		return entries, err
+		return p, err
 	}, backoff.WithBackOff(&backoff.ExponentialBackOff{
 		InitialInterval: 5 * time.Millisecond, RandomizationFactor: 0.5, Multiplier: 1.5, MaxInterval: 50 * time.Millisecond,
 	}))
@@ -48,5 +48,5 @@ func (r *Reader) readCacheOrWait(ctx context.Context, channelID string, rg Range
 		noWaitUntil.Store(time.Now().Add(lagPause).UnixNano())
 		err = errNotCached
 	}
-	return entries, err
+	return p, err
 }

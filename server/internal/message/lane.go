@@ -1,7 +1,6 @@
 package message
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"sync"
@@ -287,7 +286,7 @@ func (l *lane) assignSeqs(c *channel, b *batch) {
 					l.settle(r, it, out)
 					continue
 				}
-				e.TargetSeq = t.Seq
+				e.TargetSeq, e.Digest = t.Seq, newDigest(it.Draft, t.Digest)
 				t.apply(&e)
 				touched[t] = true
 			}
@@ -351,8 +350,7 @@ func (it *item) entry(c *channel, head *Head, now time.Time) Entry {
 		at = head.MsgTime
 	}
 	e := Entry{
-		Kind: it.Kind, Digest: digestOf(it.Kind, it.targetID(), it.MsgType, it.Content, it.Metadata),
-		Traceparent: it.Traceparent,
+		Kind: it.Kind, Pending: it.Kind != KindSend, Traceparent: it.Traceparent,
 		Message: Message{
 			MsgID: it.MsgID, ChannelID: c.id, Seq: head.Seq + 1, Count: head.Count, FromID: it.FromID, MsgType: it.MsgType,
 			Content: it.Content, Metadata: it.Metadata, ClientMsgID: it.ClientMsgID, MsgTime: at, ChangedSeq: head.Seq + 1,
@@ -360,17 +358,9 @@ func (it *item) entry(c *channel, head *Head, now time.Time) Entry {
 	}
 	if it.Kind == KindSend {
 		e.Count++
+		e.Digest = newDigest(it.Draft, nil)
 	}
 	return e
-}
-
-// targetID returns the message id that is part of the item's digest: the target's for an edit or a
-// recall, empty for a send, because a repeated send has a new id.
-func (it *item) targetID() string {
-	if it.Kind == KindSend {
-		return ""
-	}
-	return it.MsgID
 }
 
 // checkChange decides whether an edit or a recall of target may be stored; a nil target means that
@@ -393,15 +383,17 @@ func checkChange(it *item, target *Entry) (out Outcome, refused bool) {
 }
 
 // duplicateOutcome returns the outcome of an item whose client key the stored entry e already has:
-// that of e if both have the same payload, otherwise CLIENT_MSG_ID_REUSED.
-func duplicateOutcome(it *item, e *Entry) Outcome {
+// that of e if both have the same payload, otherwise CLIENT_MSG_ID_REUSED. target is the message
+// that the item changes; nil for a send.
+func duplicateOutcome(it *item, e, target *Entry) Outcome {
 	if it.Kind == KindSend && e.MsgID == it.MsgID {
 		return e.outcome(false) // our own entry, from an insert whose reply was lost
 	}
-	digest := digestOf(it.Kind, it.targetID(), it.MsgType, it.Content, it.Metadata)
-	// A recall removes the digest too. Then only the kind and the target can be compared.
-	if e.Kind != it.Kind || it.Kind != KindSend && e.MsgID != it.MsgID ||
-		len(e.Digest) > 0 && !bytes.Equal(e.Digest, digest) {
+	var digest []byte
+	if target != nil {
+		digest = target.Digest
+	}
+	if !samePayload(it.Draft, e, digest) {
 		err := fault.New(fault.AlreadyExists, fault.ClientMsgIDReused,
 			"client_msg_id: already used by this sender with a different payload")
 		err.Field = "client_msg_id"

@@ -7,8 +7,11 @@
 package message
 
 import (
+	"crypto/hmac"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
+	"hash"
 	"maps"
 	"slices"
 	"time"
@@ -58,19 +61,32 @@ type Message struct {
 	ChangedSeq int64
 }
 
+// Size returns the bytes of the text and the metadata, by which pages are limited.
+func (m *Message) Size() int {
+	n := len(m.Content)
+	for k, v := range m.Metadata {
+		n += len(k) + len(v)
+	}
+	return n
+}
+
 // Entry is one entry of a channel's log, as a store keeps it.
 //
-// For an edit or a recall, MsgID and TargetSeq are those of the target, FromID is the user who made
-// the change, and Content is the new text of an edit; Metadata, MsgType and Status are empty. For a
-// send, the embedded Message includes the edits and recalls that LogWriter.Apply has applied to it:
-// they change Content, Metadata, Status and ChangedSeq.
+// For an edit or a recall, MsgID and TargetSeq are those of the target, and FromID is the user who
+// made the change. Content is the new text of an edit while Pending is set. Metadata, MsgType and
+// Status are empty. For a send, the embedded Message includes the edits and recalls that
+// LogWriter.Apply has applied to it: they change Content, Metadata, Status and ChangedSeq.
 type Entry struct {
 	Message
 	Kind Kind
 	// TargetSeq is the seq of the message that an edit or a recall changes; 0 for a send.
 	TargetSeq int64
-	// Digest is the digest of the payload as first requested. It distinguishes a repeat from a
-	// reused client_msg_id. A recall removes it.
+	// Pending is set for an edit or a recall that LogWriter.Apply has not applied to its message. An
+	// applied edit has no Content: the text is in the message only, so that no read of the log loads
+	// the texts of edits that later ones replaced.
+	Pending bool
+	// Digest identifies the payload as first requested; see newDigest. It distinguishes a repeat from
+	// a reused client_msg_id. A recall removes that of the message, and has none.
 	Digest []byte
 	// Traceparent is the W3C trace context of the request that appended the entry; empty if the
 	// request was not sampled.
@@ -83,25 +99,67 @@ func Bucket(channelID string, n int) int {
 	return int(xxhash.Sum64String(channelID) % uint64(n)) //nolint:gosec // n is small and positive
 }
 
-// digestOf returns the SHA-256 of the payload's fields. Each field is preceded by its length, so
-// that different payloads never have the same encoding.
-func digestOf(kind Kind, targetMsgID, msgType, content string, metadata map[string]string) []byte {
-	h := sha256.New()
-	put := func(s string) {
-		var n [8]byte
-		binary.BigEndian.PutUint64(n[:], uint64(len(s)))
-		h.Write(n[:])
-		h.Write([]byte(s))
+// A digest of a send is a random salt, followed by an HMAC of the payload that is keyed with the
+// salt. The digest of an edit is an HMAC keyed with the digest of its message. So a recall must
+// remove one digest, that of the message: without it, nobody can test a guess of the message's
+// text, or of the text of any of its edits, against what remains.
+const (
+	saltBytes   = 12
+	digestBytes = 32
+)
+
+// newDigest returns the digest of a draft of a send or an edit; target is the digest of the edited
+// message. It returns nil for a recall, whose payload is its target.
+func newDigest(d *Draft, target []byte) []byte {
+	switch d.Kind {
+	case KindSend:
+		salt := make([]byte, saltBytes, digestBytes)
+		_, _ = rand.Read(salt) // never fails
+		return append(salt, payloadMAC(d, salt)[:digestBytes-saltBytes]...)
+	case KindEdit:
+		return payloadMAC(d, target)
+	case KindRecall:
 	}
-	h.Write([]byte{byte(kind)}) //nolint:gosec // three kinds
-	put(targetMsgID)
-	put(msgType)
-	put(content)
-	for _, k := range slices.Sorted(maps.Keys(metadata)) {
-		put(k)
-		put(metadata[k])
+	return nil
+}
+
+// samePayload reports whether a draft has the payload of the stored entry e, which has its client
+// key; target is the digest of the edited message. If a recall has removed the digests, it compares
+// only the kind and, for an edit or a recall, the changed message.
+func samePayload(d *Draft, e *Entry, target []byte) bool {
+	if e.Kind != d.Kind || d.Kind != KindSend && e.MsgID != d.MsgID {
+		return false
+	}
+	switch {
+	case len(e.Digest) == 0:
+		return true
+	case d.Kind == KindSend && len(e.Digest) > saltBytes:
+		salt := e.Digest[:saltBytes]
+		return hmac.Equal(e.Digest[saltBytes:], payloadMAC(d, salt)[:digestBytes-saltBytes])
+	case d.Kind == KindEdit && len(target) > 0:
+		return hmac.Equal(e.Digest, payloadMAC(d, target))
+	}
+	return true
+}
+
+// payloadMAC returns the HMAC-SHA-256 of the draft's type, text and metadata. Each field is
+// preceded by its length, so that different payloads never have the same encoding.
+func payloadMAC(d *Draft, key []byte) []byte {
+	h := hmac.New(sha256.New, key)
+	putField(h, d.MsgType)
+	putField(h, d.Content)
+	for _, k := range slices.Sorted(maps.Keys(d.Metadata)) {
+		putField(h, k)
+		putField(h, d.Metadata[k])
 	}
 	return h.Sum(nil)
+}
+
+func putField(h hash.Hash, s string) {
+	var n [8]byte
+	binary.BigEndian.PutUint64(n[:], uint64(len(s)))
+	h.Write(n[:])
+	h.Write([]byte(s))
 }
 
 // apply applies an edit or a recall to the message, unless the message already has that change or a
@@ -120,20 +178,23 @@ func (m *Message) apply(change *Entry) {
 	}
 }
 
-// Fold applies the edits and recalls among entries to their targets among entries. A store may
-// return an entry before it has changed the target, and a reader must not keep the old text.
-func Fold(entries []Entry) {
-	at := make(map[int64]int, len(entries))
-	for i := range entries {
-		if entries[i].Kind == KindSend {
-			at[entries[i].Seq] = i
+// Fold applies the pending edits and recalls among changes to their targets among messages, in
+// ascending order of seq or not. Applied ones are skipped: their targets include them.
+func Fold(messages, changes []Entry) {
+	var at map[Place]*Entry
+	for i := range changes {
+		change := &changes[i]
+		if !change.Pending {
+			continue
 		}
-	}
-	for i := range entries {
-		if e := &entries[i]; e.Kind != KindSend {
-			if t, ok := at[e.TargetSeq]; ok {
-				entries[t].apply(e)
+		if at == nil {
+			at = make(map[Place]*Entry, len(messages))
+			for j := range messages {
+				at[Place{messages[j].ChannelID, messages[j].Seq}] = &messages[j]
 			}
+		}
+		if target := at[Place{change.ChannelID, change.TargetSeq}]; target != nil {
+			target.apply(change)
 		}
 	}
 }

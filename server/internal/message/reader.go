@@ -3,7 +3,6 @@ package message
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"sync/atomic"
@@ -87,7 +86,30 @@ func (r *Reader) State(ctx context.Context, channelID string) (State, error) {
 	if err != nil {
 		return State{}, Unavailable(err)
 	}
-	return State{Epoch: r.epoch, Oldest: 1, Head: h.Seq, Count: h.Count}, nil // logs are never trimmed
+	return r.state(h), nil
+}
+
+// States returns the states of at most 500 logs, by channel id, as State does. It costs about as
+// much as one state.
+func (r *Reader) States(ctx context.Context, channelIDs []string) (map[string]State, error) {
+	states := make(map[string]State, len(channelIDs))
+	if len(channelIDs) == 1 { // shares reads with other calls
+		state, err := r.State(ctx, channelIDs[0])
+		states[channelIDs[0]] = state
+		return states, err
+	}
+	heads, err := r.heads.getMany(ctx, channelIDs)
+	if err != nil {
+		return nil, Unavailable(err)
+	}
+	for _, id := range channelIDs {
+		states[id] = r.state(heads[id])
+	}
+	return states, nil
+}
+
+func (r *Reader) state(h Head) State {
+	return State{Epoch: r.epoch, Oldest: 1, Head: h.Seq, Count: h.Count} // logs are never trimmed
 }
 
 // Unavailable returns the fault for a store that does not answer a read: DeadlineExceeded if err is
@@ -114,10 +136,12 @@ type pageRange struct {
 }
 
 // pageResult is a page. last is the seq of its last message. more reports whether further messages
-// follow in the page's direction. head is the end of the log that the page was checked against.
+// follow in the page's direction. bytes is the size of the messages. head is the end of the log
+// that the page was checked against.
 type pageResult struct {
 	messages  []Message
 	last      int64
+	bytes     int
 	more      bool
 	head      int64
 	fromCache bool
@@ -128,16 +152,12 @@ func (r *Reader) page(ctx context.Context, q pageRange) (pageResult, error) {
 	if err != nil {
 		return pageResult{}, err
 	}
-	walk := func(read readFunc) (pageResult, error) {
-		res, err := r.walk(ctx, q, head, read)
-		res.head = head
-		return res, err
-	}
-	res, err := walk(r.readCache)
+	res, err := r.walk(ctx, q, head, r.readCache)
 	res.fromCache = err == nil
 	if errors.Is(err, errNotCached) {
-		res, err = walk(r.readStore)
+		res, err = r.walk(ctx, q, head, r.readStore)
 	}
+	res.head = head
 	if err == nil {
 		r.cfg.OnList(res.fromCache)
 	}
@@ -168,59 +188,87 @@ func (r *Reader) headFor(ctx context.Context, channelID string, minSeq, after in
 	return h.Seq, nil
 }
 
-// readFunc reads all entries of a range, without a gap, or fails. Only rg.Limit and rg.MaxBytes may
-// end the result early. reach is a seq that the log has; rg.Before is at most reach+1.
-type readFunc func(ctx context.Context, channelID string, rg Range, reach int64) ([]Entry, error)
-
 var errNotCached = errors.New("page not in cache")
 
-// walk reads entries until it has a page of messages or the range ends. Several reads may be
-// necessary because of edits and recalls between the messages.
-func (r *Reader) walk(ctx context.Context, q pageRange, head int64, read readFunc) (pageResult, error) {
-	var res pageResult
-	rg := Range{After: q.after, Before: q.before, Desc: q.desc, MaxBytes: r.cfg.MaxPageBytes}
-	if q.before > head+1 {
-		rg.Before = head + 1 // entries beyond the head that was read belong to a later page
+// readFunc reads the messages of a range, without a gap. cut reports whether a limit of the range
+// ended the result. reach is a seq that the log has; rg.Before is at most reach+1.
+type readFunc func(ctx context.Context, channelID string, rg Range, reach int64) (entries []Entry, cut bool, err error)
+
+// walk reads a page of a log that ends at head. Entries beyond the head that was read belong to a
+// later page. Several reads are necessary if limits end one before it has a page of messages.
+func (r *Reader) walk(ctx context.Context, q pageRange, head int64, read readFunc) (res pageResult, err error) {
+	rg := Range{After: q.after, Before: head + 1, Desc: q.desc, MaxBytes: r.cfg.MaxPageBytes, MessagesOnly: true}
+	if q.before > 0 {
+		rg.Before = min(rg.Before, q.before)
 	}
-	if rg.Before == 0 {
-		rg.Before = head + 1
-	}
-	bytes := 0
 	for rg.After+1 < rg.Before {
-		rg.Limit = min(q.size-len(res.messages)+1, 1000)
-		entries, err := read(ctx, q.channelID, rg, head)
+		rg.Limit = min(q.size-len(res.messages)+1, 1000) // one more shows whether messages follow
+		entries, cut, err := read(ctx, q.channelID, rg, head)
 		if err != nil {
 			return res, err
 		}
-		if res.messages == nil {
-			res.messages = make([]Message, 0, min(len(entries), q.size))
+		if !res.add(entries, q.size, r.cfg.MaxPageBytes) || !cut || len(entries) == 0 {
+			return res, nil
 		}
-		for i := range entries {
-			e := &entries[i]
-			if e.Kind == KindSend {
-				if len(res.messages) == q.size || len(res.messages) > 0 && bytes+len(e.Content) > r.cfg.MaxPageBytes {
-					res.more = true
-					return res, nil
-				}
-				bytes += len(e.Content)
-				res.messages = append(res.messages, e.Message)
-				res.last = e.Seq
-			}
-			if rg.Desc {
-				rg.Before = e.Seq
-			} else {
-				rg.After = e.Seq
-			}
+		last := entries[len(entries)-1].Seq
+		if rg.Desc {
+			rg.Before = last
+		} else {
+			rg.After = last
 		}
 	}
 	return res, nil
 }
 
-// readCache reads entries from the cache. If the cache cannot serve the range up to the seq reach,
-// it fails with errNotCached, or with errCacheBehind, which wraps it.
-func (r *Reader) readCache(ctx context.Context, channelID string, rg Range, reach int64) ([]Entry, error) {
+// add adds messages to the page, up to its limits. It returns false once a further message is known
+// to follow.
+func (res *pageResult) add(entries []Entry, size, maxBytes int) bool {
+	if res.messages == nil {
+		res.messages = make([]Message, 0, min(len(entries), size))
+	}
+	for i := range entries {
+		e := &entries[i]
+		if len(res.messages) == size || len(res.messages) > 0 && res.bytes+e.Size() > maxBytes {
+			res.more = true
+			return false
+		}
+		res.bytes += e.Size()
+		res.messages = append(res.messages, e.Message)
+		res.last = e.Seq
+	}
+	return true
+}
+
+// cut reports whether the limit or the size may have ended a read of the range by a store.
+func (rg *Range) cut(entries []Entry) bool {
+	bytes := 0
+	for i := range entries {
+		bytes += entries[i].Size()
+	}
+	return len(entries) >= rg.Limit || rg.MaxBytes > 0 && bytes > rg.MaxBytes
+}
+
+// readCache reads messages of a range from the cache; see cachedEvents.
+func (r *Reader) readCache(ctx context.Context, channelID string, rg Range, reach int64) ([]Entry, bool, error) {
+	p, err := r.cachedEvents(ctx, channelID, rg, reach)
+	if err != nil {
+		return nil, false, err
+	}
+	entries := make([]Entry, len(p.Events))
+	for i := range p.Events {
+		entries[i].Message = p.Events[i].Message
+	}
+	if !whole(entries, rg, Head{}) {
+		return nil, false, errNotCached
+	}
+	return entries, p.Cut, nil
+}
+
+// cachedEvents reads the events of a range from the cache. If the cache cannot serve the range up
+// to the seq reach, it fails with errNotCached, or with errCacheBehind, which wraps it.
+func (r *Reader) cachedEvents(ctx context.Context, channelID string, rg Range, reach int64) (CachedPage, error) {
 	if r.cache == nil {
-		return nil, errNotCached
+		return CachedPage{}, errNotCached
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.CacheTimeout)
 	defer cancel()
@@ -228,43 +276,82 @@ func (r *Reader) readCache(ctx context.Context, channelID string, rg Range, reac
 	switch {
 	case err != nil:
 		r.cfg.Logger.DebugContext(ctx, "reading the cache failed", "channel_id", channelID, "error", err)
-		return nil, errNotCached
+		return CachedPage{}, errNotCached
 	case p.Epoch != r.epoch:
-		return nil, errNotCached
-	case p.Newest < reach && p.Oldest <= rg.After+1:
-		return nil, errCacheBehind
+		return CachedPage{}, errNotCached
+	case p.Cut && len(p.Events) == 0:
+		return CachedPage{}, errNotCached
+	case rg.After < p.Oldest-1 && (!rg.Desc || !p.Cut): // a page downwards may end before Oldest
+		return CachedPage{}, errNotCached
+	case !rg.MessagesOnly && rg.After < p.Unknown:
+		return CachedPage{}, errNotCached
 	case p.Newest < reach:
-		return nil, errNotCached
+		return CachedPage{}, errCacheBehind
 	}
-	entries := make([]Entry, len(p.Entries))
-	for i := range p.Entries {
-		c := &p.Entries[i]
-		entries[i] = Entry{Kind: c.Kind, TargetSeq: c.TargetSeq, Message: c.Message}
-		entries[i].ChannelID, entries[i].Seq, entries[i].Count = channelID, c.Seq, c.Count
-	}
-	if !dense(entries, rg, reach) {
-		return nil, errNotCached
-	}
-	return entries, nil
+	return p, nil
 }
 
-// readStore reads entries from the store. It retries until the result has the range up to the seq
-// reach, or StoreTimeout ends.
-func (r *Reader) readStore(ctx context.Context, channelID string, rg Range, reach int64) ([]Entry, error) {
+// readStore reads messages of a range from the store, with all changes of the log up to the seq
+// reach. It retries until the store has reach, or StoreTimeout ends.
+func (r *Reader) readStore(ctx context.Context, channelID string, rg Range, reach int64) (entries []Entry, cut bool, err error) {
+	err = r.untilReached(ctx, channelID, reach, func(ctx context.Context) error {
+		pending, err := r.log.Pending(ctx, channelID)
+		if err != nil {
+			return err
+		}
+		if entries, err = r.log.Entries(ctx, channelID, rg); err != nil {
+			return err
+		}
+		if !whole(entries, rg, r.heads.stored(channelID)) {
+			return errStoreBehind
+		}
+		Fold(entries, pending)
+		return nil
+	})
+	return entries, rg.cut(entries), err
+}
+
+// whole reports whether the messages of a range are consecutive, and, if the range ends with the
+// log, whether they are the log's last ones. head is the end of the log as the store returned it
+// before; zero if that is not known.
+func whole(entries []Entry, rg Range, head Head) bool {
+	for i := 1; i < len(entries); i++ {
+		if step := entries[i].Count - entries[i-1].Count; step != 1 && !rg.Desc || step != -1 && rg.Desc {
+			return false
+		}
+	}
+	if head.Seq == 0 || rg.Before != head.Seq+1 || !rg.Desc && rg.cut(entries) {
+		return true
+	}
+	switch {
+	case len(entries) == 0:
+		return rg.After > 0 || head.Count == 0
+	case rg.Desc:
+		return entries[0].Count == head.Count
+	default:
+		return entries[len(entries)-1].Count == head.Count
+	}
+}
+
+// untilReached calls read, which reads the store, once the store has the entry at the seq reach. No
+// read is older than an earlier one, so read then finds all entries up to reach. It retries for
+// StoreTimeout while the store, or read by returning errStoreBehind, is behind.
+func (r *Reader) untilReached(ctx context.Context, channelID string, reach int64, read func(context.Context) error) error {
 	bounded, cancel := context.WithTimeoutCause(ctx, r.cfg.StoreTimeout, errStoreBehind)
 	defer cancel()
-	entries, err := backoff.Retry(bounded, func() ([]Entry, error) {
-		entries, err := r.log.Entries(bounded, channelID, rg)
-		if err != nil {
-			return nil, backoff.Permanent(err)
+	_, err := backoff.Retry(bounded, func() (struct{}, error) {
+		reached, err := r.reached(bounded, channelID, reach)
+		switch {
+		case err != nil:
+		case !reached:
+			err = errStoreBehind
+		default:
+			err = read(bounded)
 		}
-		if !dense(entries, rg, reach) {
-			return nil, errStoreBehind
+		if err != nil && !errors.Is(err, errStoreBehind) {
+			err = backoff.Permanent(err)
 		}
-		if err := r.applyChanges(ctx, channelID, entries); err != nil {
-			return nil, backoff.Permanent(err)
-		}
-		return entries, nil
+		return struct{}{}, err
 	}, backoff.WithBackOff(&backoff.ExponentialBackOff{
 		InitialInterval: 5 * time.Millisecond, RandomizationFactor: 0.5, Multiplier: 2, MaxInterval: 250 * time.Millisecond,
 	}), backoff.WithMaxElapsedTime(r.cfg.StoreTimeout))
@@ -272,133 +359,114 @@ func (r *Reader) readStore(ctx context.Context, channelID string, rg Range, reac
 		err = errStoreBehind // The timeout may surface as any of several errors.
 	}
 	if err != nil {
-		return nil, Unavailable(err)
-	}
-	return entries, nil
-}
-
-// applyChanges applies the log's edits and recalls to the messages among entries. A writer may have
-// died before the store applied its change, and a page up to the head must show all changes up to
-// the head.
-func (r *Reader) applyChanges(ctx context.Context, channelID string, entries []Entry) error {
-	var sends []int64
-	for i := range entries {
-		if entries[i].Kind == KindSend {
-			sends = append(sends, entries[i].Seq)
-		}
-	}
-	if len(sends) == 0 {
-		return nil
-	}
-	changes, err := r.log.Changes(ctx, channelID, sends)
-	if err != nil {
-		return err
-	}
-	at := make(map[int64]*Entry, len(sends))
-	for i := range entries {
-		if entries[i].Kind == KindSend {
-			at[entries[i].Seq] = &entries[i]
-		}
-	}
-	for i := range changes {
-		if target := at[changes[i].TargetSeq]; target != nil {
-			target.apply(&changes[i])
-		}
+		return Unavailable(err)
 	}
 	return nil
+}
+
+// reached reports whether the store has the entry at seq.
+func (r *Reader) reached(ctx context.Context, channelID string, seq int64) (bool, error) {
+	if seq == 0 || r.heads.stored(channelID).Seq >= seq {
+		return true, nil
+	}
+	entries, err := r.log.Entries(ctx, channelID, Range{After: seq - 1, Before: seq + 1, Limit: 1, HeadersOnly: true})
+	return len(entries) == 1, err
 }
 
 // errStoreBehind is the fault of a store whose reads do not reach entries that are known to exist.
 var errStoreBehind = fault.New(fault.Unavailable, fault.StoreUnavailable, "the store is behind; retry")
 
-// dense reports whether entries have every seq of the range up to reach, without a gap from the
-// start (the upper end if rg.Desc). They may end earlier only because of rg.Limit or rg.MaxBytes.
-// rg.Before is at most reach+1.
-func dense(entries []Entry, rg Range, reach int64) bool {
-	last := min(rg.Before-1, reach)
-	if rg.Before == 0 {
-		last = reach
-	}
-	if rg.After >= last {
-		return true
-	}
-	next, step := rg.After+1, int64(1)
-	if rg.Desc {
-		next, step = last, -1
-	}
-	bytes := 0
-	for i := range entries {
-		if entries[i].Seq != next {
-			return false
-		}
-		bytes += len(entries[i].Content)
-		next += step
-	}
-	ended := next == rg.After && rg.Desc || next == last+1 && !rg.Desc
-	return ended || len(entries) > 0 && (len(entries) == rg.Limit || rg.MaxBytes > 0 && bytes >= rg.MaxBytes)
-}
-
 // CountAt returns the number of messages in the log up to and including the entry at seq. It fails
 // if the log ends before seq.
 func (r *Reader) CountAt(ctx context.Context, channelID string, seq int64) (int64, error) {
-	rg := Range{After: seq - 1, Before: seq + 1, Limit: 1}
-	entries, err := r.readCache(ctx, channelID, rg, seq)
-	if errors.Is(err, errNotCached) {
-		entries, err = r.readStore(ctx, channelID, rg, seq)
+	// The last message up to seq has the same count.
+	rg := Range{Before: seq + 1, Desc: true, Limit: 1, MessagesOnly: true}
+	if entries, _, err := r.readCache(ctx, channelID, rg, seq); err == nil && len(entries) == 1 {
+		return entries[0].Count, nil
 	}
-	if err != nil {
-		return 0, err
-	}
-	if len(entries) == 0 {
-		return 0, fmt.Errorf("channel %s: no entry at seq %d", channelID, seq)
-	}
-	return entries[0].Count, nil
+	e, err := r.entryAt(ctx, channelID, seq)
+	return e.Count, err
 }
 
-// MessageAt returns the message at seq in its current state. ok is false if the log ends before seq
-// or has an edit or a recall there.
-func (r *Reader) MessageAt(ctx context.Context, channelID string, seq int64) (m Message, ok bool, err error) {
-	for last := false; ; last = true {
-		es, err := r.log.Messages(ctx, channelID, []int64{seq})
+// entryAt reads the entry at seq from the store, which must have it, without text and metadata.
+func (r *Reader) entryAt(ctx context.Context, channelID string, seq int64) (e Entry, err error) {
+	err = r.untilReached(ctx, channelID, 0, func(ctx context.Context) error {
+		entries, err := r.log.Entries(ctx, channelID, Range{After: seq - 1, Before: seq + 1, Limit: 1, HeadersOnly: true})
 		if err != nil {
-			return Message{}, false, Unavailable(err)
+			return err
 		}
-		if len(es) == 1 {
-			if err := r.applyChanges(ctx, channelID, es); err != nil {
-				return Message{}, false, Unavailable(err)
-			}
-			return es[0].Message, true, nil
+		if len(entries) == 0 {
+			return errStoreBehind
 		}
-		if last {
-			return Message{}, false, nil
-		}
-		// A read may lag, but not if it follows a linearizable read of the head.
-		if _, err := r.heads.get(ctx, channelID, 0); err != nil {
-			return Message{}, false, Unavailable(err)
-		}
+		e = entries[0]
+		return nil
+	})
+	return e, err
+}
+
+// MessagesAt returns the messages at the given places in their current state, at most 500. Places
+// without a message are absent. It costs about as much as one message.
+func (r *Reader) MessagesAt(ctx context.Context, places []Place) (map[Place]Message, error) {
+	found := make(map[Place]Message, len(places))
+	if err := r.messagesAt(ctx, places, found); err != nil || len(found) == len(places) {
+		return found, err
 	}
+	// A read may lag, but not if it follows linearizable reads of the heads.
+	missing := slices.DeleteFunc(slices.Clone(places), func(p Place) bool { _, ok := found[p]; return ok })
+	if _, err := r.heads.getMany(ctx, channelsOf(missing)); err != nil {
+		return nil, Unavailable(err)
+	}
+	return found, r.messagesAt(ctx, missing, found)
+}
+
+func (r *Reader) messagesAt(ctx context.Context, places []Place, found map[Place]Message) error {
+	pending, err := r.log.Pending(ctx, channelsOf(places)...)
+	if err != nil {
+		return Unavailable(err)
+	}
+	entries, err := r.log.Messages(ctx, places)
+	if err != nil {
+		return Unavailable(err)
+	}
+	Fold(entries, pending)
+	for i := range entries {
+		found[Place{entries[i].ChannelID, entries[i].Seq}] = entries[i].Message
+	}
+	return nil
+}
+
+// channelsOf returns the ids of the channels of places, each once.
+func channelsOf(places []Place) []string {
+	ids := make([]string, len(places))
+	for i := range places {
+		ids[i] = places[i].ChannelID
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
 }
 
 // message returns a message by its id. If atLeast is not 0, it is the seq of an entry that changed
 // the message, and the result includes that change.
 func (r *Reader) message(ctx context.Context, channelID, msgID string, atLeast int64) (Message, error) {
 	for last := false; ; last = true {
+		pending, err := r.log.Pending(ctx, channelID)
+		if err != nil {
+			return Message{}, Unavailable(err)
+		}
 		e, ok, err := r.log.Message(ctx, channelID, msgID)
 		if err != nil {
 			return Message{}, Unavailable(err)
 		}
 		if ok {
 			found := []Entry{e}
-			if err := r.applyChanges(ctx, channelID, found); err != nil {
-				return Message{}, Unavailable(err)
-			}
+			Fold(found, pending)
 			if m := found[0].Message; m.ChangedSeq >= atLeast {
 				return m, nil
 			}
 		}
 		switch {
 		case last && ok:
-			return Message{}, fault.New(fault.Unavailable, fault.StoreUnavailable, "the store is behind; retry")
+			return Message{}, errStoreBehind
 		case last:
 			return Message{}, notFound()
 		}
@@ -407,83 +475,4 @@ func (r *Reader) message(ctx context.Context, channelID, msgID string, atLeast i
 			return Message{}, Unavailable(err)
 		}
 	}
-}
-
-// Replay returns the events with the seqs from after+1 to atLeast, without gaps, each with its
-// message in its current state. It ends earlier after limit events or before contents exceed
-// maxBytes, but has at least one event if after is below atLeast; a maxBytes of 0 means no limit.
-// It reads the cache if that reaches atLeast, else the store. If patient is set, it first waits up
-// to ReaderConfig.CacheLagTimeout for a cache that is only behind.
-func (r *Reader) Replay(
-	ctx context.Context, channelID string, after, atLeast int64, limit, maxBytes int, patient bool,
-) ([]Event, error) {
-	if after >= atLeast {
-		return nil, nil
-	}
-	rg := Range{After: after, Before: atLeast + 1, Limit: limit, MaxBytes: maxBytes}
-	read := r.readCache
-	if patient {
-		read = r.readCacheOrWait
-	}
-	entries, err := read(ctx, channelID, rg, atLeast)
-	if errors.Is(err, errNotCached) {
-		entries, err = r.readStore(ctx, channelID, rg, atLeast)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return r.events(ctx, channelID, entries, maxBytes)
-}
-
-// events converts entries to events. Events of edits and recalls carry the messages that they
-// changed, in their current state. The events end before their contents exceed maxBytes, as in
-// Replay.
-func (r *Reader) events(ctx context.Context, channelID string, entries []Entry, maxBytes int) ([]Event, error) {
-	sends := make(map[int64]*Entry, len(entries))
-	var missing []int64
-	for i := range entries {
-		if entries[i].Kind == KindSend {
-			sends[entries[i].Seq] = &entries[i]
-		}
-	}
-	for i := range entries {
-		if e := &entries[i]; e.Kind != KindSend && sends[e.TargetSeq] == nil {
-			missing = append(missing, e.TargetSeq)
-		}
-	}
-	if len(missing) > 0 {
-		slices.Sort(missing)
-		targets, err := r.log.Messages(ctx, channelID, slices.Compact(missing))
-		if err != nil {
-			return nil, Unavailable(err)
-		}
-		if err := r.applyChanges(ctx, channelID, targets); err != nil {
-			return nil, Unavailable(err)
-		}
-		for i := range targets {
-			sends[targets[i].Seq] = &targets[i]
-		}
-	}
-	events := make([]Event, 0, len(entries))
-	bytes := 0
-	for i := range entries {
-		e := &entries[i]
-		m := e
-		if e.Kind != KindSend {
-			if m = sends[e.TargetSeq]; m == nil {
-				return nil, fmt.Errorf("channel %s: entry %d changes message %d, which does not exist", channelID, e.Seq, e.TargetSeq)
-			}
-			if m.ChangedSeq < e.Seq { // the entry is cached, but the store's answer predates it
-				return nil, errStoreBehind
-			}
-		}
-		if bytes += len(m.Content); maxBytes > 0 && bytes > maxBytes && len(events) > 0 {
-			break
-		}
-		events = append(events, Event{
-			Kind: e.Kind, Epoch: r.epoch, Seq: e.Seq, Count: e.Count, Time: e.MsgTime, Message: m.Message,
-			Traceparent: e.Traceparent,
-		})
-	}
-	return events, nil
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -18,22 +19,19 @@ import (
 
 const testEpoch = "e1"
 
-// fakeCache returns the entries that a test puts into it. The real cache is tested with a real
-// Redis.
+// fakeCache has the entries that a test puts into it. The real cache is tested with a real Redis.
 type fakeCache struct {
 	mu    sync.Mutex
 	epoch string
-	log   []Cached
+	log   []Entry
 	err   error
 }
 
+// set makes the cache hold the messages among consecutive entries of a log.
 func (f *fakeCache) set(epoch string, entries []Entry) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.epoch, f.log = epoch, nil
-	for i := range entries {
-		f.log = append(f.log, CachedOf(epoch, &entries[i]))
-	}
+	f.epoch, f.log = epoch, slices.Clone(entries)
 }
 
 func (f *fakeCache) Page(_ context.Context, _ string, r Range) (CachedPage, error) {
@@ -42,14 +40,41 @@ func (f *fakeCache) Page(_ context.Context, _ string, r Range) (CachedPage, erro
 	if f.err != nil || len(f.log) == 0 {
 		return CachedPage{}, f.err
 	}
-	p := CachedPage{Epoch: f.epoch, Oldest: f.log[0].Seq, Newest: f.log[len(f.log)-1].Seq}
+	first, last := f.log[0], f.log[len(f.log)-1]
+	p := CachedPage{Epoch: f.epoch, Oldest: first.Seq, Newest: last.Seq, Count: last.Count}
+	var events []Event
 	for i := range f.log {
-		c := f.log[i]
-		if r.Desc {
-			c = f.log[len(f.log)-1-i]
+		e := &f.log[i]
+		if e.Kind != KindSend {
+			if e.TargetSeq < first.Seq {
+				p.Unknown = e.Seq
+			}
+			continue
 		}
-		if c.Seq > r.After && (r.Before == 0 || c.Seq < r.Before) && len(p.Entries) < r.Limit {
-			p.Entries = append(p.Entries, c)
+		events = append(events, Event{Epoch: f.epoch, Seq: e.Seq, Message: e.Message})
+		if e.ChangedSeq != e.Seq && !r.MessagesOnly {
+			kind := KindEdit
+			if e.Status == StatusRecalled {
+				kind = KindRecall
+			}
+			events = append(events, Event{Epoch: f.epoch, Kind: kind, Seq: e.ChangedSeq, Message: e.Message})
+		}
+	}
+	slices.SortFunc(events, func(a, b Event) int {
+		if r.Desc {
+			a, b = b, a
+		}
+		return int(a.Seq - b.Seq)
+	})
+	size := 0
+	for i := range events {
+		if seq := events[i].Seq; seq <= r.After || r.Before > 0 && seq >= r.Before {
+			continue
+		}
+		p.Events = append(p.Events, events[i])
+		size += 20 + events[i].Message.Size() // the cache stores more than the text
+		if p.Cut = len(p.Events) == r.Limit || r.MaxBytes > 0 && size > r.MaxBytes; p.Cut {
+			break
 		}
 	}
 	return p, nil
@@ -410,10 +435,9 @@ func TestEventAndCachedJSON(t *testing.T) {
 			t.Errorf("%s: %s", data, diff)
 		}
 	}
-	entry := Entry{Message: m}
 	cached := m
 	cached.ChannelID = ""
-	data, err := json.Marshal(CachedOf("e", &entry))
+	data, err := json.Marshal(Cached{Epoch: "e", Message: m})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -421,10 +445,10 @@ func TestEventAndCachedJSON(t *testing.T) {
 	if err := json.Unmarshal(data, &back); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(Cached{Epoch: "e", Seq: m.Seq, Count: m.Count, Message: cached}, back); diff != "" {
+	if diff := cmp.Diff(Cached{Epoch: "e", Message: cached}, back); diff != "" {
 		t.Errorf("%s: %s", data, diff)
 	}
-	if head := CachedHead("e", 12345); string(data[:len(head)]) != head {
+	if head := CachedHead("e") + "12345,"; string(data[:len(head)]) != head {
 		t.Errorf("%s does not begin with %s", data, head)
 	}
 }
@@ -466,11 +490,11 @@ func TestReadsIncludeUnappliedChanges(t *testing.T) {
 			t.Fatal(err)
 		}
 		single = append(single, m)
-		m, ok, err := b.reader.MessageAt(b.ctx, "c", rs[i].Seq)
-		if err != nil || !ok {
-			t.Fatal(ok, err)
+		found, err := b.reader.MessagesAt(b.ctx, []Place{{"c", rs[i].Seq}})
+		if err != nil || len(found) != 1 {
+			t.Fatal(found, err)
 		}
-		placed = append(placed, m)
+		placed = append(placed, found[Place{"c", rs[i].Seq}])
 	}
 	if got := texts(single...); got != want {
 		t.Errorf("got %s, want %s", got, want)

@@ -164,7 +164,7 @@ func (l *lane) applyLookup(c *channel, items []*item, f lookupResult) {
 			if !found {
 				continue
 			}
-			out := duplicateOutcome(it, &e)
+			out := duplicateOutcome(it, &e, f.targets[it.MsgID])
 			if it.Kind == KindSend || out.Err != nil {
 				l.settle(r, it, out)
 				continue

@@ -179,11 +179,11 @@ func (s *Service) append(ctx context.Context, d Draft) (Receipt, error) {
 func (s *Service) receipt(ctx context.Context, out *Outcome) (Receipt, error) {
 	s.reader.ObserveSeq(out.ChannelID, out.Seq)
 	if out.MsgTime.IsZero() { // a recall by another call: only its seq is known so far
-		es, err := s.reader.readStore(ctx, out.ChannelID, Range{After: out.Seq - 1, Before: out.Seq + 1, Limit: 1}, out.Seq)
+		e, err := s.reader.entryAt(ctx, out.ChannelID, out.Seq)
 		if err != nil {
 			return Receipt{}, err
 		}
-		out.MsgTime, out.Count = es[0].MsgTime, es[0].Count
+		out.MsgTime, out.Count = e.MsgTime, e.Count
 	}
 	return Receipt{
 		MsgID: out.MsgID, Seq: out.Seq, Count: out.Count, MsgTime: out.MsgTime, ClientMsgID: out.ClientMsgID,

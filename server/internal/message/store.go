@@ -59,6 +59,12 @@ type ClientKey struct {
 	FromID, ClientMsgID string
 }
 
+// Place is the place of an entry in the log of a channel.
+type Place struct {
+	ChannelID string
+	Seq       int64
+}
+
 // Range selects entries of a channel by seq.
 type Range struct {
 	// After and Before are exclusive bounds. A Before of 0 means no upper bound.
@@ -67,15 +73,21 @@ type Range struct {
 	Desc bool
 	// Limit is the maximum number of entries to return, at least 1.
 	Limit int
-	// MaxBytes ends the result after the entry with which the total size of contents exceeds it; 0
+	// MaxBytes ends the result after the entry with which the total Size of entries exceeds it; 0
 	// means no limit.
 	MaxBytes int
+	// HeadersOnly leaves out texts and metadata, and their cost.
+	HeadersOnly bool
+	// MessagesOnly selects sends only. The cost does not depend on the number of edits and recalls
+	// between them.
+	MessagesOnly bool
 }
 
 // LogWriter is the part of a store that the Writer uses. All methods may be called concurrently,
 // except that each process runs at most one Insert per bucket at a time.
 type LogWriter interface {
-	// Insert appends entries of one bucket in order. It returns the number of entries, from the
+	// Insert appends entries of one bucket in order. It stores edits and recalls as pending,
+	// regardless of Pending. It returns the number of entries, from the
 	// front, that are durably stored (Mongo: majority and journaled; embedded: fsync'd).
 	//
 	// With a nil error, n is len(entries). With a *ConflictError, the entry at [n] conflicted, and
@@ -99,27 +111,37 @@ type LogWriter interface {
 	// is false if there is no such message.
 	Target(ctx context.Context, channelID, msgID string) (target Entry, ok bool, err error)
 	// Apply changes the target of an edit or a recall, if the target's ChangedSeq is lower than the
-	// entry's Seq. A recall also removes text, metadata and digest from the target, and text and
-	// digest from the earlier edits of the target. The change is durable when Apply returns. Apply
-	// is idempotent.
+	// entry's Seq, and marks the entry as applied, which removes its text. A recall also removes text,
+	// metadata and digest from the target, and the text from earlier edits of it that are pending.
+	// The change is durable when Apply returns. Apply is idempotent. Its cost does not depend on the
+	// number of earlier changes.
 	Apply(ctx context.Context, change *Entry) error
 }
 
 // LogReader is the part of a store that reads use. All methods may be called concurrently and
-// return durable entries only.
+// return durable entries only. No result is older than one that an earlier call returned.
 type LogReader interface {
 	// Head is LogWriter.Head.
 	Head(ctx context.Context, channelID string) (Head, error)
+	// Heads reads the ends of at most 500 logs as Head does, at about the cost of one. A log without
+	// entries may be absent.
+	Heads(ctx context.Context, channelIDs []string) (map[string]Head, error)
 	// Entries returns the entries of a range in their current state, without gaps. It may lag
 	// behind the end of the log; the caller knows which seq the result must reach.
 	Entries(ctx context.Context, channelID string, r Range) ([]Entry, error)
-	// Messages returns the sends at the given seqs in their current state, in no particular order.
-	// Seqs without a send are omitted.
-	Messages(ctx context.Context, channelID string, seqs []int64) ([]Entry, error)
-	// Changes returns the edits and recalls of the messages at the given seqs, in ascending order
-	// of their own seq. Messages from the other methods may lack changes for which Apply has not
-	// been called yet.
-	Changes(ctx context.Context, channelID string, targets []int64) ([]Entry, error)
+	// Messages returns the sends at the given places in their current state, in no particular order.
+	// Places without a send are omitted. It takes at most 1,000 places.
+	Messages(ctx context.Context, places []Place) ([]Entry, error)
+	// Pending returns the channels' edits and recalls that Apply has not applied yet, each channel's
+	// in ascending order of seq: normally none. To read messages with all changes of the log, call
+	// Pending before the messages are read, and apply its result to them. A change that is in neither
+	// was stored after the call.
+	Pending(ctx context.Context, channelIDs ...string) ([]Entry, error)
+	// Changed returns the messages that an edit or a recall has changed and whose ChangedSeq is above
+	// after and below before, in ascending order of ChangedSeq; a before of 0 means no upper bound.
+	// It ends as a Range with the given limit and maxBytes does. The result may lag as that of
+	// Entries.
+	Changed(ctx context.Context, channelID string, after, before int64, limit, maxBytes int) ([]Entry, error)
 	// Message returns a message by its id. ok is false if the channel has no such message.
 	Message(ctx context.Context, channelID, msgID string) (e Entry, ok bool, err error)
 }

@@ -28,7 +28,10 @@ const (
 
 // Event implements fanout.Encoder.
 func (Encoder) Event(e *message.Event) []byte {
-	ev := &parleyv1.ChannelEvent{ChannelId: e.Message.ChannelID, FromSeq: e.Seq, Seq: e.Seq}
+	ev := &parleyv1.ChannelEvent{ChannelId: e.Message.ChannelID, FromSeq: e.From(), Seq: e.Seq}
+	if e.Passed {
+		return piece(ev)
+	}
 	m := messageToWire(&e.Message)
 	switch e.Kind {
 	case message.KindSend:

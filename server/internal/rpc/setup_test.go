@@ -211,11 +211,15 @@ func (l *fakeLog) Subscribe(channel string, fn func(message.Event), typing func(
 
 func (l *fakeLog) OnReconnect(func()) {}
 
-func (l *fakeLog) State(_ context.Context, channel string) (message.State, error) {
+func (l *fakeLog) States(_ context.Context, channels []string) (map[string]message.State, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n := int64(len(l.events[channel]))
-	return message.State{Epoch: "e1", Oldest: 1, Head: n, Count: n}, nil
+	states := make(map[string]message.State)
+	for _, channel := range channels {
+		n := int64(len(l.events[channel]))
+		states[channel] = message.State{Epoch: "e1", Oldest: 1, Head: n, Count: n}
+	}
+	return states, nil
 }
 
 func (l *fakeLog) Replay(_ context.Context, channel string, after, _ int64, limit, _ int, _ bool) ([]message.Event, error) {

@@ -26,7 +26,7 @@ func (s *stripes) of(channel string, target int64) *sync.Mutex {
 	return &s.locks[h%uint64(len(s.locks))]
 }
 
-// Apply implements message.LogWriter. It writes all rows of a recall in one batch.
+// Apply implements message.LogWriter. It writes all rows of a change in one batch.
 func (s *Store) Apply(_ context.Context, change *message.Entry) error {
 	if err := s.begin(); err != nil {
 		return fmt.Errorf("apply: %w", err)
@@ -38,23 +38,12 @@ func (s *Store) Apply(_ context.Context, change *message.Entry) error {
 	if err := s.failure.err(); err != nil {
 		return fmt.Errorf("apply: %w", err)
 	}
-	rewritten, err := s.rewrite(change)
-	if err != nil {
-		return fmt.Errorf("apply: %w", err)
-	}
-	if len(rewritten) == 0 {
-		return nil
-	}
 	batch := s.db.NewBatch()
-	for i := range rewritten {
-		e := &rewritten[i]
-		value, err := encode(e)
-		if err == nil {
-			err = batch.Set(entryKey(e.ChannelID, e.Seq), value, nil)
-		}
-		if err != nil {
-			return fmt.Errorf("apply: %w", errors.Join(err, batch.Close()))
-		}
+	if err := s.rewrite(batch, change); err != nil {
+		return fmt.Errorf("apply: %w", errors.Join(err, batch.Close()))
+	}
+	if batch.Empty() {
+		return batch.Close()
 	}
 	if err := s.commits.commit(batch); err != nil {
 		return fmt.Errorf("apply: %w", err)
@@ -62,48 +51,72 @@ func (s *Store) Apply(_ context.Context, change *message.Entry) error {
 	return nil
 }
 
-// rewrite returns the entries that an edit or recall alters, as altered: the message and, for a
-// recall, its earlier edits, which lose their text. If all are altered already, it returns none.
-func (s *Store) rewrite(change *message.Entry) ([]message.Entry, error) {
+// rewrite adds the rows that an edit or a recall alters to the batch: those of the message, those
+// of the change itself, and for a recall those of earlier edits that are pending, which lose their
+// text. If all are altered already, it adds none.
+func (s *Store) rewrite(batch *pebble.Batch, change *message.Entry) error {
 	v := s.views.view()
 	defer s.views.release(v)
 	target, err := v.must(change.ChannelID, change.TargetSeq)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if target.Kind != message.KindSend {
-		return nil, fmt.Errorf("entry %d of %s is not a message", change.TargetSeq, change.ChannelID)
+		return fmt.Errorf("entry %d of %s is not a message", change.TargetSeq, change.ChannelID)
 	}
-	var rewritten []message.Entry
-	if target.ChangedSeq < change.Seq {
-		rewritten = append(rewritten, fold(target, *change))
-	}
-	if change.Kind != message.KindRecall {
-		return rewritten, nil
-	}
-	edits, err := v.changes(change.ChannelID, change.TargetSeq, func(seq int64, kind message.Kind) bool {
-		return kind == message.KindEdit && seq < change.Seq
-	})
+	own, err := v.must(change.ChannelID, change.Seq)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	for _, e := range edits {
-		if e.Content != "" || len(e.Digest) != 0 {
-			e.Content, e.Digest = "", nil
-			rewritten = append(rewritten, e)
+	if target.ChangedSeq < change.Seq {
+		if target.ChangedSeq != target.Seq {
+			err = batch.Delete(seqKey(changedRow, target.ChannelID, target.ChangedSeq), nil)
+		}
+		whole := *change
+		whole.Pending = true
+		target = fold(target, whole)
+		err = errors.Join(err, put(batch, &target),
+			batch.Set(seqKey(changedRow, target.ChannelID, target.ChangedSeq), appendNumber(nil, target.Seq), nil))
+	}
+	if own.Pending {
+		own.Pending, own.Content = false, ""
+		err = errors.Join(err, put(batch, &own), batch.Delete(seqKey(pendingRow, own.ChannelID, own.Seq), nil))
+	}
+	if err != nil || change.Kind != message.KindRecall {
+		return err
+	}
+	pending, err := v.pending(change.ChannelID)
+	if err != nil {
+		return err
+	}
+	for i := range pending {
+		if e := &pending[i]; e.TargetSeq == target.Seq && e.Seq < change.Seq && e.Content != "" {
+			e.Content = ""
+			if err := put(batch, e); err != nil {
+				return err
+			}
 		}
 	}
-	return rewritten, nil
+	return nil
 }
 
-// fold returns target with its changes applied.
-func fold(target message.Entry, changes ...message.Entry) message.Entry {
-	entries := append([]message.Entry{target}, changes...)
-	message.Fold(entries)
-	if entries[0].Status == message.StatusRecalled {
-		entries[0].Digest = nil
+// put adds an entry's row to the batch.
+func put(batch *pebble.Batch, e *message.Entry) error {
+	value, err := encode(e)
+	if err != nil {
+		return err
 	}
-	return entries[0]
+	return batch.Set(entryKey(e), value, nil)
+}
+
+// fold returns target with its pending changes applied.
+func fold(target message.Entry, changes ...message.Entry) message.Entry {
+	one := []message.Entry{target}
+	message.Fold(one, changes)
+	if one[0].Status == message.StatusRecalled {
+		one[0].Digest = nil
+	}
+	return one[0]
 }
 
 // Target implements message.LogWriter.
@@ -118,11 +131,11 @@ func (s *Store) Target(_ context.Context, channelID, msgID string) (message.Entr
 	if err != nil || !ok {
 		return message.Entry{}, false, err
 	}
-	changes, err := v.changes(channelID, target.Seq, func(seq int64, _ message.Kind) bool { return seq > target.ChangedSeq })
+	pending, err := v.pending(channelID)
 	if err != nil {
 		return message.Entry{}, false, fmt.Errorf("target: %w", err)
 	}
-	return fold(target, changes...), true, nil
+	return fold(target, pending...), true, nil
 }
 
 // message returns the stored message with the given id. The bool is false if there is none.
@@ -140,14 +153,11 @@ func (v *view) message(channelID, msgID string) (message.Entry, bool, error) {
 
 // lastSeq returns the seq of a channel's last entry, or 0 if the channel has no entry.
 func (v *view) lastSeq(channelID string) (seq int64, err error) {
-	lower, upper := entryBounds(channelID, 0, 0)
-	iter, err := v.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
-	if err != nil {
-		return 0, fmt.Errorf("last entry: %w", err)
+	for _, row := range [...]byte{sendRow, changeRow} {
+		err = errors.Join(err, v.scan(row, channelID, 0, 0, true, func(key, _ []byte) (bool, error) {
+			seq = max(seq, trailingNumber(key))
+			return false, nil
+		}))
 	}
-	defer func() { err = errors.Join(err, iter.Close()) }()
-	if iter.Last() {
-		seq = trailingNumber(iter.Key())
-	}
-	return seq, iter.Error()
+	return seq, err
 }

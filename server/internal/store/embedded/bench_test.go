@@ -124,7 +124,7 @@ func BenchmarkFloor(b *testing.B) {
 				for i := range entries {
 					e := &entries[i]
 					seq := appendNumber(nil, e.Seq)
-					_ = batch.Set(entryKey(e.ChannelID, e.Seq), value, nil)
+					_ = batch.Set(entryKey(e), value, nil)
 					_ = batch.Set(clientKey(e.ChannelID, e.FromID, e.ClientMsgID), seq, nil)
 					_ = batch.Set(outboxKey(l.bucket, ordinal.Add(1)), outboxValue(e.ChannelID, e.Seq), nil)
 					_ = batch.Set(messageKey(e.ChannelID, e.MsgID), seq, nil)

@@ -44,7 +44,7 @@ var ErrClosed = errors.New("store is closed")
 
 // storeFormat is the version of the rows that this package reads and writes. It changes when a
 // server that does not know the change would read them wrongly.
-const storeFormat = 1
+const storeFormat = 2
 
 const (
 	defaultBuckets = 4
@@ -185,24 +185,37 @@ func (s *Store) load(cfg Config) error {
 	return nil
 }
 
-// checkFormat returns an error if the store has a format that this package can't read.
+// checkFormat returns an error if the store has a format that this package can't read. A store with
+// an identity and without a format has format 1.
 func (s *Store) checkFormat() error {
-	value, closer, err := s.db.Get([]byte{formatRow})
-	if errors.Is(err, pebble.ErrNotFound) {
-		return nil
+	format, err := s.text(formatRow)
+	if err == nil && format == "" {
+		var identity string
+		if identity, err = s.text(metaRow); identity != "" {
+			format = "1"
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("read format: %w", err)
 	}
-	format := string(value)
-	if err := closer.Close(); err != nil {
-		return fmt.Errorf("read format: %w", err)
-	}
-	if format != strconv.Itoa(storeFormat) {
+	if format != "" && format != strconv.Itoa(storeFormat) {
 		return fmt.Errorf("the store has format %s and this parleyd reads format %d: run the version of parleyd that created it, "+
 			"or use another data directory", format, storeFormat)
 	}
 	return nil
+}
+
+// text reads the row of a kind that has one row; empty if there is none.
+func (s *Store) text(row byte) (string, error) {
+	value, closer, err := s.db.Get([]byte{row})
+	if errors.Is(err, pebble.ErrNotFound) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	text := string(value)
+	return text, closer.Close()
 }
 
 // saveMeta writes a new store's identity and format, before the committer runs.

@@ -131,7 +131,7 @@ func wantNone(t *testing.T, s *Store, channel string, seq int64) {
 			t.Fatalf("entries show %d before their sync (%v)", len(got), err)
 		}
 	}
-	if got, err := s.Messages(ctx, channel, []int64{seq}); err != nil || len(got) != 0 {
+	if got, err := s.Messages(ctx, []message.Place{{ChannelID: channel, Seq: seq}}); err != nil || len(got) != 0 {
 		t.Fatalf("messages show %d before their sync (%v)", len(got), err)
 	}
 	if _, ok, err := s.Message(ctx, channel, e.MsgID); err != nil || ok {

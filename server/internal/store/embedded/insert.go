@@ -181,24 +181,21 @@ func (a *appending) head(channel string) (int64, error) {
 	return a.view.lastSeq(channel)
 }
 
-// add adds an entry's rows to the batch.
+// add adds an entry's rows to the batch. key is that of its clientRow.
 func (a *appending) add(e *message.Entry, key []byte) error {
-	value, err := encode(e)
-	if err != nil {
-		return err
-	}
+	stored := *e
+	stored.Pending = e.Kind != message.KindSend
 	seq := appendNumber(nil, e.Seq)
 	a.ordinal++
-	err = errors.Join(
-		a.batch.Set(entryKey(e.ChannelID, e.Seq), value, nil),
+	err := errors.Join(
+		put(a.batch, &stored),
 		a.batch.Set(key, seq, nil),
 		a.batch.Set(outboxKey(a.bucket.number, a.ordinal), outboxValue(e.ChannelID, e.Seq), nil),
 	)
 	if e.Kind == message.KindSend {
 		err = errors.Join(err, a.batch.Set(messageKey(e.ChannelID, e.MsgID), seq, nil))
 	} else {
-		kind := []byte{byte(e.Kind)} //nolint:gosec // never negative
-		err = errors.Join(err, a.batch.Set(changeKey(e.ChannelID, e.TargetSeq, e.Seq), kind, nil))
+		err = errors.Join(err, a.batch.Set(seqKey(pendingRow, e.ChannelID, e.Seq), appendNumber(nil, e.TargetSeq), nil))
 	}
 	if err != nil {
 		return fmt.Errorf("add entry %d of %s: %w", e.Seq, e.ChannelID, err)

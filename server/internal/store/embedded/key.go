@@ -4,20 +4,26 @@ import (
 	"bytes"
 	"encoding/binary"
 	"strings"
+
+	"github.com/parleyhq/parley/server/internal/message"
 )
 
 // The kinds of rows. A key's first byte is its kind. Names contain no zero byte; a zero byte
 // terminates each name, so that no name's rows are mixed with another's. Numbers are big-endian, so
 // that keys sort numerically.
 const (
-	// entryRow: channel, seq -> clusterv1.Entry
-	entryRow = 'e'
+	// sendRow: channel, seq -> clusterv1.Entry of a message
+	sendRow = 'e'
+	// changeRow: channel, seq -> clusterv1.Entry of an edit or a recall
+	changeRow = 'x'
 	// clientRow: channel, from_id, client_msg_id -> seq
 	clientRow = 'k'
 	// messageRow: channel, msg_id -> seq of the send
 	messageRow = 'i'
-	// changeRow: channel, target seq, seq -> kind, of an edit or a recall
-	changeRow = 'c'
+	// pendingRow: channel, seq -> target seq, of an edit or a recall that is not applied
+	pendingRow = 'c'
+	// changedRow: channel, changed_seq -> seq of the message, which was edited or recalled
+	changedRow = 'd'
 	// outboxRow: bucket, ordinal -> seq, channel of an unpublished entry, in the order of storing
 	outboxRow = 'o'
 	// channelRow: channel -> channelRecord
@@ -48,15 +54,22 @@ func appendNumber(key []byte, n int64) []byte {
 	return binary.BigEndian.AppendUint64(key, uint64(n)) //nolint:gosec // never negative
 }
 
-func entryKey(channel string, seq int64) []byte { return appendNumber(nameKey(entryRow, channel), seq) }
+// seqKey returns the key of a row whose name is a channel and whose number is a seq.
+func seqKey(row byte, channel string, seq int64) []byte {
+	return appendNumber(nameKey(row, channel), seq)
+}
+
+// entryKey returns the key of an entry.
+func entryKey(e *message.Entry) []byte {
+	if e.Kind == message.KindSend {
+		return seqKey(sendRow, e.ChannelID, e.Seq)
+	}
+	return seqKey(changeRow, e.ChannelID, e.Seq)
+}
 
 func clientKey(channel, from, id string) []byte { return nameKey(clientRow, channel, from, id) }
 
 func messageKey(channel, msgID string) []byte { return nameKey(messageRow, channel, msgID) }
-
-func changeKey(channel string, target, seq int64) []byte {
-	return appendNumber(appendNumber(nameKey(changeRow, channel), target), seq)
-}
 
 func channelKey(channel string) []byte { return nameKey(channelRow, channel) }
 
@@ -92,14 +105,14 @@ func lastName(key []byte) string {
 	return string(key[bytes.LastIndexByte(key, 0)+1:])
 }
 
-// entryBounds returns the key bounds of a channel's entries with after < seq < before. A before of
-// 0 means no upper bound.
-func entryBounds(channel string, after, before int64) (lower, upper []byte) {
-	lower = entryKey(channel, max(after, 0)+1)
+// seqBounds returns the key bounds of a channel's rows with after < seq < before. A before of 0
+// means no upper bound.
+func seqBounds(row byte, channel string, after, before int64) (lower, upper []byte) {
+	lower = seqKey(row, channel, max(after, 0)+1)
 	if before > 0 {
-		return lower, entryKey(channel, before)
+		return lower, seqKey(row, channel, before)
 	}
-	upper = nameKey(entryRow, channel)
+	upper = nameKey(row, channel)
 	upper[len(upper)-1] = 1
 	return lower, upper
 }

@@ -3,11 +3,8 @@ package embedded
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-
-	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/parleyhq/parley/server/internal/message"
 )
@@ -27,6 +24,19 @@ func (s *Store) Head(_ context.Context, channelID string) (message.Head, error) 
 	return message.Head{Seq: last[0].Seq, Count: last[0].Count, MsgTime: last[0].MsgTime}, nil
 }
 
+// Heads implements message.LogReader.
+func (s *Store) Heads(ctx context.Context, channelIDs []string) (map[string]message.Head, error) {
+	heads := make(map[string]message.Head, len(channelIDs))
+	for _, id := range channelIDs {
+		head, err := s.Head(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		heads[id] = head
+	}
+	return heads, nil
+}
+
 // Entries implements message.LogReader. It always reads up to the end of the log.
 func (s *Store) Entries(_ context.Context, channelID string, r message.Range) ([]message.Entry, error) {
 	if err := s.begin(); err != nil {
@@ -38,36 +48,52 @@ func (s *Store) Entries(_ context.Context, channelID string, r message.Range) ([
 	return v.entries(channelID, r)
 }
 
-func (v *view) entries(channelID string, r message.Range) (found []message.Entry, err error) {
-	if !validNames(channelID) {
+func (v *view) entries(channelID string, r message.Range) ([]message.Entry, error) {
+	if !validNames(channelID) || r.Limit <= 0 {
 		return nil, nil
 	}
-	lower, upper := entryBounds(channelID, r.After, r.Before)
-	iter, err := v.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
-	if err != nil {
-		return nil, fmt.Errorf("entries: %w", err)
+	sends, err := v.entriesOf(sendRow, channelID, r)
+	if err != nil || r.MessagesOnly {
+		return sends, err
 	}
-	defer func() { err = errors.Join(err, iter.Close()) }()
-	first, next := iter.First, iter.Next
-	if r.Desc {
-		first, next = iter.Last, iter.Prev
+	changes, err := v.entriesOf(changeRow, channelID, r)
+	if err != nil || len(changes) == 0 {
+		return sends, err
 	}
-	size := 0
-	for ok := first(); ok && len(found) < r.Limit; ok = next() {
-		e, err := decode(iter.Value())
-		if err != nil {
-			return nil, err
+	all := slices.Concat(sends, changes)
+	slices.SortFunc(all, func(a, b message.Entry) int {
+		if r.Desc {
+			return cmp.Compare(b.Seq, a.Seq)
 		}
-		found = append(found, e)
-		if size += len(e.Content); r.MaxBytes > 0 && size > r.MaxBytes {
+		return cmp.Compare(a.Seq, b.Seq)
+	})
+	merged := limited{limit: r.Limit, maxBytes: r.MaxBytes}
+	for i := range all {
+		if !merged.add(&all[i]) {
 			break
 		}
 	}
-	return found, iter.Error()
+	return merged.found, nil
+}
+
+// entriesOf returns the entries of a range of one kind of rows.
+func (v *view) entriesOf(row byte, channelID string, r message.Range) ([]message.Entry, error) {
+	l := limited{limit: r.Limit, maxBytes: r.MaxBytes}
+	err := v.scan(row, channelID, r.After, r.Before, r.Desc, func(_, value []byte) (bool, error) {
+		e, err := decode(value)
+		if err != nil {
+			return false, err
+		}
+		if r.HeadersOnly {
+			e.Content, e.Metadata = "", nil
+		}
+		return l.add(&e), nil
+	})
+	return l.found, err
 }
 
 // Messages implements message.LogReader.
-func (s *Store) Messages(_ context.Context, channelID string, seqs []int64) ([]message.Entry, error) {
+func (s *Store) Messages(_ context.Context, places []message.Place) ([]message.Entry, error) {
 	if err := s.begin(); err != nil {
 		return nil, fmt.Errorf("messages: %w", err)
 	}
@@ -75,8 +101,8 @@ func (s *Store) Messages(_ context.Context, channelID string, seqs []int64) ([]m
 	v := s.views.view()
 	defer s.views.release(v)
 	var found []message.Entry
-	for _, seq := range seqs {
-		e, ok, err := v.entry(channelID, seq)
+	for _, p := range places {
+		e, ok, err := v.entry(p.ChannelID, p.Seq)
 		if err != nil {
 			return nil, fmt.Errorf("messages: %w", err)
 		}
@@ -125,22 +151,44 @@ func (s *Store) ByClientKeys(_ context.Context, channelID string, keys []message
 	return found, nil
 }
 
-// Changes implements message.LogReader.
-func (s *Store) Changes(_ context.Context, channelID string, targets []int64) ([]message.Entry, error) {
+// Pending implements message.LogReader.
+func (s *Store) Pending(_ context.Context, channelIDs ...string) (pending []message.Entry, err error) {
 	if err := s.begin(); err != nil {
-		return nil, fmt.Errorf("changes: %w", err)
+		return nil, fmt.Errorf("pending: %w", err)
 	}
 	defer s.end()
 	v := s.views.view()
 	defer s.views.release(v)
-	var all []message.Entry
-	for _, target := range targets {
-		changes, err := v.changes(channelID, target, func(int64, message.Kind) bool { return true })
+	for _, id := range channelIDs {
+		some, err := v.pending(id)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("pending: %w", err)
 		}
-		all = append(all, changes...)
+		pending = append(pending, some...)
 	}
-	slices.SortFunc(all, func(a, b message.Entry) int { return cmp.Compare(a.Seq, b.Seq) })
-	return all, nil
+	return pending, nil
+}
+
+// Changed implements message.LogReader.
+func (s *Store) Changed(
+	_ context.Context, channelID string, after, before int64, limit, maxBytes int,
+) ([]message.Entry, error) {
+	if err := s.begin(); err != nil {
+		return nil, fmt.Errorf("changed: %w", err)
+	}
+	defer s.end()
+	if !validNames(channelID) || limit <= 0 {
+		return nil, nil
+	}
+	v := s.views.view()
+	defer s.views.release(v)
+	l := limited{limit: limit, maxBytes: maxBytes}
+	err := v.scan(changedRow, channelID, after, before, false, func(_, value []byte) (bool, error) {
+		e, err := v.must(channelID, trailingNumber(value))
+		if err != nil {
+			return false, err
+		}
+		return l.add(&e), nil
+	})
+	return l.found, err
 }

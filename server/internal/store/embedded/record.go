@@ -15,7 +15,7 @@ func encode(e *message.Entry) ([]byte, error) {
 		ChannelId: e.ChannelID, Seq: e.Seq, Count: e.Count, Kind: int32(e.Kind), MsgId: e.MsgID, TargetSeq: e.TargetSeq,
 		FromId: e.FromID, MsgType: e.MsgType, Content: e.Content, Metadata: e.Metadata, ClientMsgId: e.ClientMsgID,
 		Digest: e.Digest, MsgTimeMs: e.MsgTime.UnixMilli(), Status: int32(e.Status), ChangedSeq: e.ChangedSeq,
-		Traceparent: e.Traceparent,
+		Traceparent: e.Traceparent, Pending: e.Pending,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("encode entry %d of %s: %w", e.Seq, e.ChannelID, err)
@@ -39,5 +39,6 @@ func decode(value []byte) (message.Entry, error) {
 		TargetSeq:   r.GetTargetSeq(),
 		Digest:      r.GetDigest(),
 		Traceparent: r.GetTraceparent(),
+		Pending:     r.GetPending(),
 	}, nil
 }

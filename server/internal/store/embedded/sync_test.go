@@ -37,7 +37,7 @@ func TestEntriesAreVisibleAfterSync(t *testing.T) {
 		done <- err
 	}
 	go insert(inserted)
-	eventuallyInDB(t, s, entryKey(channel, 4), anyValue)
+	eventuallyInDB(t, s, seqKey(sendRow, channel, 4), anyValue)
 	wantNone(t, s, channel, 3)
 	// The same entries again must wait too: a conflict would reveal that the first Insert has
 	// stored them.
@@ -100,7 +100,7 @@ func TestChangesAreVisibleAfterSync(t *testing.T) {
 	g.shut()
 	applied, again := make(chan error, 1), make(chan error, 1)
 	go func() { applied <- s.Apply(t.Context(), &edit) }()
-	eventuallyInDB(t, s, entryKey(sent.ChannelID, 1), func(value []byte) bool { return strings.Contains(string(value), "edited") })
+	eventuallyInDB(t, s, seqKey(sendRow, sent.ChannelID, 1), func(value []byte) bool { return strings.Contains(string(value), "edited") })
 	if got := content(s); got != sent.Content {
 		t.Fatalf("message shows %q before its sync", got)
 	}
@@ -145,7 +145,7 @@ func TestApplyOrder(t *testing.T) {
 		_, err := s.Insert(t.Context(), 1, []message.Entry{sendEntry(other, 1)})
 		busy <- err
 	}()
-	eventuallyInDB(t, s, entryKey(other, 1), anyValue)
+	eventuallyInDB(t, s, seqKey(sendRow, other, 1), anyValue)
 	go func() { done <- s.Apply(t.Context(), &recall) }()
 	testkit.Eventually(t, patience, func() error {
 		s.commits.mu.Lock()

@@ -89,15 +89,18 @@ func (v *view) seq(key []byte) (seq int64, ok bool, err error) {
 
 // entry reads an entry by its seq. ok is false if there is none.
 func (v *view) entry(channel string, seq int64) (e message.Entry, ok bool, err error) {
-	value, closer, err := v.Get(entryKey(channel, seq))
-	if errors.Is(err, pebble.ErrNotFound) {
-		return message.Entry{}, false, nil
+	for _, row := range [...]byte{sendRow, changeRow} {
+		value, closer, err := v.Get(seqKey(row, channel, seq))
+		if errors.Is(err, pebble.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return message.Entry{}, false, fmt.Errorf("get: %w", err)
+		}
+		e, err = decode(value)
+		return e, err == nil, errors.Join(err, closer.Close())
 	}
-	if err != nil {
-		return message.Entry{}, false, fmt.Errorf("get: %w", err)
-	}
-	e, err = decode(value)
-	return e, err == nil, errors.Join(err, closer.Close())
+	return message.Entry{}, false, nil
 }
 
 // must reads an entry that another row of the same view refers to. A missing entry is an error.
@@ -109,27 +112,53 @@ func (v *view) must(channel string, seq int64) (message.Entry, error) {
 	return e, err
 }
 
-// changes returns the edits and recalls of the message at seq target for which keep returns true,
-// ascending by seq.
-func (v *view) changes(channel string, target int64, keep func(seq int64, kind message.Kind) bool) (found []message.Entry, err error) {
-	iter, err := v.NewIter(&pebble.IterOptions{
-		LowerBound: changeKey(channel, target, 0),
-		UpperBound: changeKey(channel, target+1, 0),
-	})
+// scan calls yield with the keys and values of a channel's rows with after < number < before, in
+// ascending order, or descending if desc is set, until yield returns false or an error. Both are
+// valid until yield returns.
+func (v *view) scan(
+	row byte, channel string, after, before int64, desc bool, yield func(key, value []byte) (more bool, err error),
+) (err error) {
+	lower, upper := seqBounds(row, channel, after, before)
+	iter, err := v.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
 	if err != nil {
-		return nil, fmt.Errorf("changes of %d: %w", target, err)
+		return fmt.Errorf("scan: %w", err)
 	}
 	defer func() { err = errors.Join(err, iter.Close()) }()
-	for iter.First(); iter.Valid(); iter.Next() {
-		seq := trailingNumber(iter.Key())
-		if !keep(seq, message.Kind(iter.Value()[0])) { //nolint:gosec // written from an int8
-			continue
-		}
-		e, err := v.must(channel, seq)
-		if err != nil {
-			return nil, err
-		}
-		found = append(found, e)
+	first, next := iter.First, iter.Next
+	if desc {
+		first, next = iter.Last, iter.Prev
 	}
-	return found, iter.Error()
+	for ok := first(); ok; ok = next() {
+		if more, err := yield(iter.Key(), iter.Value()); err != nil || !more {
+			return err
+		}
+	}
+	return iter.Error()
+}
+
+// pending returns a channel's edits and recalls that are not applied, ascending by seq.
+func (v *view) pending(channel string) (pending []message.Entry, err error) {
+	if !validNames(channel) {
+		return nil, nil
+	}
+	err = v.scan(pendingRow, channel, 0, 0, false, func(key, _ []byte) (bool, error) {
+		e, err := v.must(channel, trailingNumber(key))
+		pending = append(pending, e)
+		return true, err
+	})
+	return pending, err
+}
+
+// limited collects entries within the limits of a Range.
+type limited struct {
+	found           []message.Entry
+	limit, maxBytes int
+	size            int
+}
+
+// add adds an entry. It returns false if that was the last one.
+func (l *limited) add(e *message.Entry) bool {
+	l.found = append(l.found, *e)
+	l.size += e.Size()
+	return len(l.found) < l.limit && (l.maxBytes == 0 || l.size <= l.maxBytes)
 }

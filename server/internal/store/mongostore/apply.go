@@ -8,43 +8,48 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// Apply changes the target of an edit or a recall, if the target is older than the change. A recall
-// always empties the earlier edits of its target as well, because an earlier attempt may have been
-// interrupted between the two steps.
+// Apply changes the target of an edit or a recall, if the target is older than the change, and then
+// marks the change as applied. The steps are one ordered command, and the mark is its last step, so
+// a change that was interrupted stays pending and is applied again.
 func (s *Store) Apply(ctx context.Context, change *message.Entry) error {
-	coll := s.of(change.ChannelID)
-	err := s.run(ctx, func(ctx context.Context) error {
-		set := bson.D{{Key: "changed_seq", Value: change.Seq}}
-		var update bson.D
-		switch change.Kind {
-		case message.KindEdit:
-			set = append(set, bson.E{Key: "content", Value: change.Content},
-				bson.E{Key: "status", Value: message.StatusEdited})
-			update = bson.D{{Key: "$set", Value: set}}
-		case message.KindRecall:
-			set = append(set, bson.E{Key: "content", Value: ""}, bson.E{Key: "status", Value: message.StatusRecalled})
-			update = bson.D{
-				{Key: "$set", Value: set},
-				{Key: "$unset", Value: bson.D{{Key: "metadata", Value: ""}, {Key: "digest", Value: ""}}},
-			}
-		case message.KindSend:
-			return nil
+	var update bson.D
+	set := bson.D{{Key: "changed_seq", Value: change.Seq}}
+	switch change.Kind {
+	case message.KindSend:
+		return nil
+	case message.KindEdit:
+		set = append(set, bson.E{Key: "content", Value: change.Content}, bson.E{Key: "status", Value: message.StatusEdited})
+		update = bson.D{{Key: "$set", Value: set}}
+	case message.KindRecall:
+		set = append(set, bson.E{Key: "content", Value: ""}, bson.E{Key: "status", Value: message.StatusRecalled})
+		update = bson.D{
+			{Key: "$set", Value: set},
+			{Key: "$unset", Value: bson.D{{Key: "metadata", Value: ""}, {Key: "digest", Value: ""}}},
 		}
-		if _, err := coll.UpdateOne(ctx, bson.D{
+	}
+	earlier, err := s.pendingBefore(ctx, change)
+	if err != nil {
+		return fmt.Errorf("apply: %w", err)
+	}
+	err = s.run(ctx, func(ctx context.Context) error {
+		steps := []mongo.WriteModel{mongo.NewUpdateOneModel().SetUpdate(update).SetFilter(bson.D{
 			{Key: "channel_id", Value: change.ChannelID},
 			{Key: "seq", Value: change.TargetSeq},
 			{Key: "changed_seq", Value: bson.D{{Key: "$lt", Value: change.Seq}}},
-		}, update); err != nil {
-			return err
+		})}
+		blank := bson.E{Key: "$set", Value: bson.D{{Key: "content", Value: ""}}}
+		for i := range earlier {
+			steps = append(steps, updateEntry(&earlier[i], bson.D{blank}))
 		}
-		if change.Kind != message.KindRecall {
-			return nil
-		}
-		return s.emptyEdits(ctx, change)
+		steps = append(steps, updateEntry(change, bson.D{blank, {Key: "$unset", Value: bson.D{{Key: "pending", Value: ""}}}}))
+		// Each step updates one document, so the driver retries the command.
+		_, err := s.of(change.ChannelID).BulkWrite(ctx, steps, options.BulkWrite().SetOrdered(true))
+		return err
 	})
 	if err != nil {
 		return fmt.Errorf("apply: %w", err)
@@ -52,21 +57,26 @@ func (s *Store) Apply(ctx context.Context, change *message.Entry) error {
 	return nil
 }
 
-// emptyEdits removes the text from the edits that precede a recall. The driver does not retry an
-// update of many documents. This one may be retried, because a second run changes nothing.
-func (s *Store) emptyEdits(ctx context.Context, recall *message.Entry) error {
-	return again(func(ctx context.Context) error {
-		_, err := s.of(recall.ChannelID).UpdateMany(ctx, bson.D{
-			{Key: "channel_id", Value: recall.ChannelID},
-			{Key: "target_seq", Value: recall.TargetSeq},
-			{Key: "seq", Value: bson.D{{Key: "$lt", Value: recall.Seq}}},
-			{Key: "kind", Value: message.KindEdit},
-		}, bson.D{
-			{Key: "$set", Value: bson.D{{Key: "content", Value: ""}}},
-			{Key: "$unset", Value: bson.D{{Key: "digest", Value: ""}}},
-		})
+// pendingBefore returns the pending edits of a recall's target from before the recall: at most
+// those in flight. The texts of other edits are gone. The Apply of each of them finds the newer
+// recall and does not change the message. It returns none for an edit.
+func (s *Store) pendingBefore(ctx context.Context, change *message.Entry) (edits []message.Entry, err error) {
+	if change.Kind != message.KindRecall {
+		return nil, nil
+	}
+	err = s.read(ctx, func(ctx context.Context) error {
+		edits, err = s.pending(ctx, change.ChannelID)
 		return err
-	})(ctx)
+	})
+	return slices.DeleteFunc(edits, func(e message.Entry) bool {
+		return e.TargetSeq != change.TargetSeq || e.Seq >= change.Seq
+	}), err
+}
+
+func updateEntry(e *message.Entry, update bson.D) *mongo.UpdateOneModel {
+	return mongo.NewUpdateOneModel().SetUpdate(update).SetFilter(bson.D{
+		{Key: "channel_id", Value: e.ChannelID}, {Key: "seq", Value: e.Seq},
+	})
 }
 
 // passingCodes are the server errors that only mean that the server is no longer the primary or is

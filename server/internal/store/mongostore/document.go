@@ -24,6 +24,7 @@ type document struct {
 	Count       int64             `bson:"count"`
 	Kind        message.Kind      `bson:"kind"`
 	TargetSeq   int64             `bson:"target_seq,omitempty"`
+	Pending     bool              `bson:"pending,omitempty"`
 	Metadata    map[string]string `bson:"metadata,omitempty"`
 	ClientMsgID string            `bson:"client_msg_id"`
 	Digest      []byte            `bson:"digest,omitempty"`
@@ -44,7 +45,7 @@ func documentOf(e *message.Entry) document {
 		ID: id, MsgID: e.MsgID, Seq: e.Seq, ChannelID: e.ChannelID, Content: e.Content, FromID: e.FromID,
 		MsgType: e.MsgType, MsgTime: e.MsgTime, Status: e.Status, Count: e.Count, Kind: e.Kind, TargetSeq: e.TargetSeq,
 		Metadata: e.Metadata, ClientMsgID: e.ClientMsgID, Digest: e.Digest, ChangedSeq: e.ChangedSeq,
-		Traceparent: e.Traceparent,
+		Traceparent: e.Traceparent, Pending: e.Kind != message.KindSend,
 	}
 }
 
@@ -55,7 +56,7 @@ func (d *document) entry() message.Entry {
 			Content: d.Content, ClientMsgID: d.ClientMsgID, MsgTime: d.MsgTime.UTC(), Status: d.Status,
 			ChangedSeq: d.ChangedSeq,
 		},
-		Kind: d.Kind, TargetSeq: d.TargetSeq, Traceparent: d.Traceparent,
+		Kind: d.Kind, TargetSeq: d.TargetSeq, Pending: d.Pending, Traceparent: d.Traceparent,
 	}
 	if len(d.Metadata) > 0 {
 		e.Metadata = d.Metadata

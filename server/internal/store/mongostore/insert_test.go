@@ -76,8 +76,8 @@ func TestInsertIsOrderedAndMajorityJournaled(t *testing.T) {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	if len(commands) != 3 {
-		t.Fatalf("%d commands, want one insert and two updates", len(commands))
+	if len(commands) != 2 {
+		t.Fatalf("%d commands, want one insert and one update", len(commands))
 	}
 	for _, c := range commands {
 		var got struct {

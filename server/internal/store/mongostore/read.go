@@ -1,15 +1,19 @@
 package mongostore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/parleyhq/parley/server/internal/message"
 )
@@ -33,22 +37,82 @@ func (s *Store) Head(ctx context.Context, channelID string) (message.Head, error
 	return head, nil
 }
 
+// headRow is the projection of the last entry of a log.
+type headRow struct {
+	ChannelID string    `bson:"channel_id"`
+	Seq       int64     `bson:"seq"`
+	Count     int64     `bson:"count"`
+	MsgTime   time.Time `bson:"msg_time"`
+}
+
+func (r *headRow) head() message.Head {
+	return message.Head{Seq: r.Seq, Count: r.Count, MsgTime: r.MsgTime.UTC()}
+}
+
 func (s *Store) head(ctx context.Context, channelID string) (message.Head, error) {
-	var row struct {
-		Seq     int64     `bson:"seq"`
-		Count   int64     `bson:"count"`
-		MsgTime time.Time `bson:"msg_time"`
-	}
+	var row headRow
 	err := s.of(channelID).FindOne(ctx, bson.D{{Key: "channel_id", Value: channelID}}, options.FindOne().
-		SetSort(bson.D{{Key: "seq", Value: -1}}).
-		SetProjection(bson.D{{Key: "seq", Value: 1}, {Key: "count", Value: 1}, {Key: "msg_time", Value: 1}})).Decode(&row)
+		SetSort(bson.D{{Key: "seq", Value: -1}}).SetProjection(up("seq", "count", "msg_time"))).Decode(&row)
 	if errors.Is(err, mongo.ErrNoDocuments) {
 		return message.Head{}, nil
 	}
 	if err != nil {
 		return message.Head{}, err
 	}
-	return message.Head{Seq: row.Seq, Count: row.Count, MsgTime: row.MsgTime.UTC()}, nil
+	return row.head(), nil
+}
+
+// Heads implements message.LogReader: one fence, and one read for each bucket. The server answers
+// the read by a seek in the index for each log (DISTINCT_SCAN), regardless of the logs' lengths.
+func (s *Store) Heads(ctx context.Context, channelIDs []string) (map[string]message.Head, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	if err := s.fence.wait(ctx, s.life); err != nil {
+		return nil, fmt.Errorf("heads: %w", err)
+	}
+	buckets := make(map[*mongo.Collection][]string)
+	for _, id := range channelIDs {
+		buckets[s.of(id)] = append(buckets[s.of(id)], id)
+	}
+	var mu sync.Mutex
+	heads := make(map[string]message.Head, len(channelIDs))
+	reads, ctx := errgroup.WithContext(ctx)
+	for b, ids := range buckets {
+		reads.Go(func() error {
+			var rows []headRow
+			err := s.read(ctx, func(ctx context.Context) error {
+				cursor, err := b.Aggregate(ctx, headsPipeline(ids), options.Aggregate().SetHint("seq"))
+				if err != nil {
+					return err
+				}
+				return cursor.All(ctx, &rows)
+			})
+			mu.Lock()
+			defer mu.Unlock()
+			for i := range rows {
+				heads[rows[i].ChannelID] = rows[i].head()
+			}
+			return err
+		})
+	}
+	if err := reads.Wait(); err != nil {
+		return nil, fmt.Errorf("heads: %w", err)
+	}
+	return heads, nil
+}
+
+// headsPipeline selects the last entry of each log.
+func headsPipeline(channelIDs []string) mongo.Pipeline {
+	first := func(field string) bson.E {
+		return bson.E{Key: field, Value: bson.D{{Key: "$first", Value: "$" + field}}}
+	}
+	return mongo.Pipeline{
+		{{Key: "$match", Value: bson.D{{Key: "channel_id", Value: bson.D{{Key: "$in", Value: channelIDs}}}}}},
+		{{Key: "$sort", Value: bson.D{{Key: "channel_id", Value: -1}, {Key: "seq", Value: -1}}}},
+		{{Key: "$group", Value: bson.D{
+			{Key: "_id", Value: "$channel_id"}, first("channel_id"), first("seq"), first("count"), first("msg_time"),
+		}}},
+	}
 }
 
 // ByClientKeys finds entries by sender and client_msg_id, in a majority read at least as new as any
@@ -85,8 +149,9 @@ func (s *Store) ByClientKeys(ctx context.Context, channelID string, keys []messa
 	return found, nil
 }
 
-// Target returns a message with its last edit or recall applied. It reads both after a majority
-// write (the fence), in one causally consistent session. ok is false if there is no such message.
+// Target returns a message with its pending edits and recalls applied. It reads these first: one
+// that is applied between the reads is in the message. Both reads follow a majority write (the
+// fence), in one causally consistent session. ok is false if there is no such message.
 func (s *Store) Target(ctx context.Context, channelID, msgID string) (target message.Entry, ok bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
@@ -94,23 +159,17 @@ func (s *Store) Target(ctx context.Context, channelID, msgID string) (target mes
 		return message.Entry{}, false, fmt.Errorf("target: %w", err)
 	}
 	err = s.read(ctx, func(ctx context.Context) error {
+		pending, err := s.pending(ctx, channelID)
+		if err != nil {
+			return err
+		}
 		target, ok, err = s.message(ctx, channelID, msgID)
 		if err != nil || !ok {
 			return err
 		}
-		var change document
-		err := s.of(channelID).FindOne(ctx, bson.D{
-			{Key: "channel_id", Value: channelID}, {Key: "target_seq", Value: target.Seq},
-		}, options.FindOne().SetSort(bson.D{{Key: "seq", Value: -1}})).Decode(&change)
-		if errors.Is(err, mongo.ErrNoDocuments) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		both := []message.Entry{target, change.entry()}
-		message.Fold(both)
-		target = both[0]
+		one := []message.Entry{target}
+		message.Fold(one, pending)
+		target = one[0]
 		if target.Status == message.StatusRecalled {
 			target.Digest = nil
 		}
@@ -120,6 +179,57 @@ func (s *Store) Target(ctx context.Context, channelID, msgID string) (target mes
 		return message.Entry{}, false, fmt.Errorf("target: %w", err)
 	}
 	return target, ok, nil
+}
+
+// Pending implements message.LogReader: one majority read for each bucket.
+func (s *Store) Pending(ctx context.Context, channelIDs ...string) ([]message.Entry, error) {
+	pending, err := s.eachBucket(ctx, channelIDs, func(ctx context.Context, b *mongo.Collection, ids []string) (*mongo.Cursor, error) {
+		return b.Find(ctx, bson.D{
+			{Key: "channel_id", Value: bson.D{{Key: "$in", Value: ids}}}, {Key: "pending", Value: true},
+		}, options.Find().SetHint(pendingIndex))
+	})
+	if err != nil {
+		return nil, fmt.Errorf("pending: %w", err)
+	}
+	slices.SortFunc(pending, func(a, b message.Entry) int { return cmp.Compare(a.Seq, b.Seq) })
+	return pending, nil
+}
+
+func (s *Store) pending(ctx context.Context, channelID string) ([]message.Entry, error) {
+	cursor, err := s.of(channelID).Find(ctx, bson.D{
+		{Key: "channel_id", Value: channelID}, {Key: "pending", Value: true},
+	}, options.Find().SetHint(pendingIndex))
+	if err != nil {
+		return nil, err
+	}
+	pending, err := take(ctx, cursor)
+	slices.SortFunc(pending, func(a, b message.Entry) int { return cmp.Compare(a.Seq, b.Seq) })
+	return pending, err
+}
+
+// Changed implements message.LogReader, in a majority read.
+func (s *Store) Changed(ctx context.Context, channelID string, after, before int64, limit, maxBytes int,
+) (changed []message.Entry, err error) {
+	place := bson.D{{Key: "$gt", Value: after}}
+	if before > 0 {
+		place = append(place, bson.E{Key: "$lt", Value: before})
+	}
+	err = s.read(ctx, func(ctx context.Context) error {
+		cursor, err := s.of(channelID).Find(ctx, bson.D{
+			{Key: "channel_id", Value: channelID},
+			{Key: "status", Value: bson.D{{Key: "$gt", Value: message.StatusSent}}},
+			{Key: "changed_seq", Value: place},
+		}, options.Find().SetHint(changedIndex).SetSort(up("changed_seq")).SetLimit(int64(limit)).SetBatchSize(firstBatch(limit, maxBytes)))
+		if err != nil {
+			return err
+		}
+		changed, err = takeWithin(ctx, cursor, limit, maxBytes)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("changed: %w", err)
+	}
+	return changed, nil
 }
 
 // Message finds a message by its id, in a majority read. ok is false if there is none.
@@ -148,20 +258,61 @@ func (s *Store) message(ctx context.Context, channelID, msgID string) (message.E
 	return d.entry(), true, nil
 }
 
-// Messages returns the sends with the given seqs, in a majority read.
-func (s *Store) Messages(ctx context.Context, channelID string, seqs []int64) ([]message.Entry, error) {
-	if len(seqs) == 0 {
-		return nil, nil
+// Messages implements message.LogReader: one majority read for each bucket.
+func (s *Store) Messages(ctx context.Context, places []message.Place) ([]message.Entry, error) {
+	seqs := make(map[string]bson.A)
+	for _, p := range places {
+		seqs[p.ChannelID] = append(seqs[p.ChannelID], p.Seq)
 	}
-	entries, err := s.find(ctx, channelID, bson.D{
-		{Key: "channel_id", Value: channelID},
-		{Key: "seq", Value: bson.D{{Key: "$in", Value: seqs}}},
-		{Key: "kind", Value: message.KindSend},
-	}, options.Find().SetBatchSize(int32(len(seqs)+1))) //nolint:gosec // a page's items
+	entries, err := s.eachBucket(ctx, slices.Collect(maps.Keys(seqs)), func(ctx context.Context, b *mongo.Collection, ids []string,
+	) (*mongo.Cursor, error) {
+		n := 1
+		channels := make(bson.A, len(ids))
+		for i, id := range ids {
+			n += len(seqs[id])
+			channels[i] = bson.D{
+				{Key: "channel_id", Value: id}, {Key: "seq", Value: bson.D{{Key: "$in", Value: seqs[id]}}}, {Key: "kind", Value: message.KindSend},
+			}
+		}
+		filter := bson.D{{Key: "$or", Value: channels}}
+		return b.Find(ctx, filter, options.Find().SetBatchSize(int32(n)))
+	})
 	if err != nil {
 		return nil, fmt.Errorf("messages: %w", err)
 	}
 	return entries, nil
+}
+
+// eachBucket calls find for each bucket of the channels, in majority reads, and returns all
+// entries.
+func (s *Store) eachBucket(ctx context.Context, channelIDs []string,
+	find func(ctx context.Context, b *mongo.Collection, channelIDs []string) (*mongo.Cursor, error),
+) ([]message.Entry, error) {
+	buckets := make(map[*mongo.Collection][]string)
+	for _, id := range channelIDs {
+		buckets[s.of(id)] = append(buckets[s.of(id)], id)
+	}
+	var mu sync.Mutex
+	var all []message.Entry
+	reads, ctx := errgroup.WithContext(ctx)
+	for b, ids := range buckets {
+		reads.Go(func() error {
+			var entries []message.Entry
+			err := s.read(ctx, func(ctx context.Context) error {
+				cursor, err := find(ctx, b, ids)
+				if err != nil {
+					return err
+				}
+				entries, err = take(ctx, cursor)
+				return err
+			})
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, entries...)
+			return err
+		})
+	}
+	return all, reads.Wait()
 }
 
 // find returns the entries that match filter, which must name the channel. channelID only selects
@@ -174,7 +325,7 @@ func (s *Store) find(ctx context.Context, channelID string, filter bson.D, opts 
 		if err != nil {
 			return err
 		}
-		entries, err = take(ctx, cursor, 0)
+		entries, err = take(ctx, cursor)
 		return err
 	})
 	return entries, err
@@ -192,16 +343,21 @@ func (s *Store) Entries(ctx context.Context, channelID string, r message.Range) 
 		order = -1
 	}
 	opts := options.Find().SetSort(bson.D{{Key: "seq", Value: order}}).SetLimit(int64(r.Limit))
-	if r.MaxBytes == 0 {
-		opts.SetBatchSize(int32(min(r.Limit, 1<<20))) //nolint:gosec // bounded
+	if r.MessagesOnly {
+		filter = append(filter, bson.E{Key: "kind", Value: message.KindSend})
+		opts.SetHint(sendsIndex)
 	}
+	if r.HeadersOnly {
+		opts.SetProjection(bson.D{{Key: "content", Value: 0}, {Key: "metadata", Value: 0}})
+	}
+	opts.SetBatchSize(firstBatch(r.Limit, r.MaxBytes))
 	var entries []message.Entry
 	err := s.read(ctx, func(ctx context.Context) error {
 		cursor, err := s.of(channelID).Find(ctx, filter, opts)
 		if err != nil {
 			return err
 		}
-		entries, err = take(ctx, cursor, r.MaxBytes)
+		entries, err = takeWithin(ctx, cursor, r.Limit, r.MaxBytes)
 		return err
 	})
 	if err != nil {
@@ -210,10 +366,33 @@ func (s *Store) Entries(ctx context.Context, channelID string, r message.Range) 
 	return entries, nil
 }
 
-// take reads a cursor to its end, or through the entry with which the contents exceed maxBytes, and
-// closes it. A maxBytes of 0 means no limit. It unmarshals directly, because the cursor's Decode
-// and All allocate a buffer of 4 KiB for each document.
-func take(ctx context.Context, cursor *mongo.Cursor, maxBytes int) (_ []message.Entry, err error) {
+// take reads a cursor to its end and closes it.
+func take(ctx context.Context, cursor *mongo.Cursor) ([]message.Entry, error) {
+	return takeWithin(ctx, cursor, 1<<20, 0)
+}
+
+const (
+	// largestText is the size of the largest texts, for the size of a first batch.
+	largestText = 64 << 10
+	// leastBatch is the least number of documents in a batch: small ones cost a round trip each.
+	leastBatch = 2
+)
+
+// firstBatch returns the number of documents to request first, of limit documents or maxBytes. The
+// server limits no batch by bytes, so the first one is small enough for the largest texts. A
+// maxBytes of 0 means no limit.
+func firstBatch(limit, maxBytes int) int32 {
+	if maxBytes == 0 {
+		return int32(min(limit, 1<<20)) //nolint:gosec // bounded
+	}
+	return int32(min(limit, max(leastBatch, maxBytes/largestText), 1<<20)) //nolint:gosec // bounded
+}
+
+// takeWithin reads a cursor to its end, or through the entry with which the total size exceeds
+// maxBytes, and closes it. A maxBytes of 0 means no limit. Each further batch is as large as the
+// entries so far let expect. It unmarshals directly, because the cursor's Decode and All allocate a
+// buffer of 4 KiB for each document.
+func takeWithin(ctx context.Context, cursor *mongo.Cursor, limit, maxBytes int) (_ []message.Entry, err error) {
 	defer func() { err = errors.Join(err, cursor.Close(ctx)) }()
 	var entries []message.Entry
 	sum := 0
@@ -222,23 +401,15 @@ func take(ctx context.Context, cursor *mongo.Cursor, maxBytes int) (_ []message.
 		if err := bson.Unmarshal(cursor.Current, &d); err != nil {
 			return nil, err
 		}
-		entries = append(entries, d.entry())
-		sum += len(d.Content)
-		if maxBytes > 0 && sum > maxBytes {
+		e := d.entry()
+		entries = append(entries, e)
+		if sum += e.Size(); maxBytes > 0 && sum > maxBytes {
 			return entries, nil
+		}
+		if maxBytes > 0 && cursor.RemainingBatchLength() == 0 {
+			next := 1 + (maxBytes-sum)/max(1, sum/len(entries))
+			cursor.SetBatchSize(int32(min(max(next, leastBatch), max(1, limit-len(entries)), 1<<20)))
 		}
 	}
 	return entries, cursor.Err()
-}
-
-// Changes implements message.LogReader.
-func (s *Store) Changes(ctx context.Context, channelID string, targets []int64) ([]message.Entry, error) {
-	entries, err := s.find(ctx, channelID, bson.D{
-		{Key: "channel_id", Value: channelID},
-		{Key: "target_seq", Value: bson.D{{Key: "$in", Value: targets}}},
-	}, options.Find().SetSort(bson.D{{Key: "seq", Value: 1}}))
-	if err != nil {
-		return nil, fmt.Errorf("changes: %w", err)
-	}
-	return entries, nil
 }

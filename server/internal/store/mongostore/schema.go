@@ -21,7 +21,7 @@ const identityID = "identity"
 
 // storeFormat is the version of the collections and documents that this package reads and writes.
 // It must change when an older server would read them incorrectly.
-const storeFormat = 1
+const storeFormat = 2
 
 // identityRow is the identity row of `meta`.
 type identityRow struct {
@@ -33,7 +33,7 @@ type identityRow struct {
 }
 
 // loadIdentity returns the store's identity. It creates one if there is none. It returns an error
-// if the store has a later format, or if buckets is neither 0 nor the stored number.
+// if the store has another format, or if buckets is neither 0 nor the stored number.
 func (s *Store) loadIdentity(ctx context.Context, buckets int) (message.Identity, error) {
 	epoch, err := newEpoch()
 	if err != nil {
@@ -63,9 +63,9 @@ func (s *Store) loadIdentity(ctx context.Context, buckets int) (message.Identity
 	if err != nil {
 		return message.Identity{}, fmt.Errorf("load identity: %w", err)
 	}
-	if row.Format > storeFormat {
+	if format := max(row.Format, 1); format != storeFormat {
 		return message.Identity{}, fmt.Errorf("the store has format %d and this parleyd reads format %d: run the version of parleyd that made it",
-			row.Format, storeFormat)
+			format, storeFormat)
 	}
 	if buckets != 0 && buckets != row.Buckets {
 		return message.Identity{}, fmt.Errorf("the store was made with %d buckets, which can't be changed to %d: set buckets: %[1]d, or PARLEY_BUCKETS=%[1]d",
@@ -160,6 +160,18 @@ func up(fields ...string) bson.D {
 	return keys
 }
 
+// The partial indexes, which calls name, because the server may choose one that passes over
+// documents that do not match. Only these make the cost of a read independent of the number of
+// edits.
+const (
+	// sendsIndex has the sends by channel and seq.
+	sendsIndex = "sends"
+	// changedIndex has the messages that were edited or recalled, by channel and changed_seq.
+	changedIndex = "changed"
+	// pendingIndex has the edits and recalls that are not applied, by channel, target and seq.
+	pendingIndex = "pending"
+)
+
 func (s *Store) makeIndexes(ctx context.Context, b *mongo.Collection) error {
 	ctx, cancel := context.WithTimeout(ctx, max(s.timeout, indexTimeout))
 	defer cancel()
@@ -175,9 +187,17 @@ func (s *Store) makeIndexes(ctx context.Context, b *mongo.Collection) error {
 		// it total.
 		{Keys: up("ts", "seq", "channel_id"), Options: options.Index().SetName("ts")},
 		{
-			Keys: up("channel_id", "target_seq", "seq"),
-			Options: options.Index().SetName("changes").SetPartialFilterExpression(
-				bson.D{{Key: "target_seq", Value: bson.D{{Key: "$exists", Value: true}}}}),
+			Keys:    up("channel_id", "kind", "seq"),
+			Options: options.Index().SetName(sendsIndex).SetPartialFilterExpression(bson.D{{Key: "kind", Value: message.KindSend}}),
+		},
+		{
+			Keys: up("channel_id", "changed_seq"),
+			Options: options.Index().SetName(changedIndex).SetPartialFilterExpression(
+				bson.D{{Key: "status", Value: bson.D{{Key: "$gt", Value: message.StatusSent}}}}),
+		},
+		{
+			Keys:    up("channel_id", "target_seq", "seq"),
+			Options: options.Index().SetName(pendingIndex).SetPartialFilterExpression(bson.D{{Key: "pending", Value: true}}),
 		},
 	})
 	return err

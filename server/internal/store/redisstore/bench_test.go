@@ -7,15 +7,15 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// BenchmarkPage measures a page of a channel's newest fifty entries, with values that were decoded
+// BenchmarkPage measures a page of a channel's newest fifty messages, with values that were decoded
 // before and with new ones.
 func BenchmarkPage(b *testing.B) {
 	bundle := setup(b, CacheConfig{})
-	all := entries(1, 150)
+	all := messages(1, 150)
 	for i := range all {
-		all[i].Message.Content = strings.Repeat("x", 128)
+		all[i].Content = strings.Repeat("x", 128)
 	}
-	bundle.replace(b, all)
+	bundle.replace(b, all...)
 	for name, forget := range map[string]bool{"known": false, "new": true} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
@@ -23,9 +23,9 @@ func BenchmarkPage(b *testing.B) {
 				if forget {
 					bundle.cache.decoded.InvalidateAll()
 				}
-				page, err := bundle.cache.Page(b.Context(), room, message.Range{Desc: true, Limit: 50})
-				if err != nil || len(page.Entries) != 50 {
-					b.Fatal(len(page.Entries), err)
+				page, err := bundle.cache.Page(b.Context(), room, message.Range{Desc: true, Limit: 50, MessagesOnly: true})
+				if err != nil || len(page.Events) != 50 {
+					b.Fatal(len(page.Events), err)
 				}
 			}
 		})

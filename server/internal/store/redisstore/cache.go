@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/maypok86/otter/v2"
@@ -29,9 +27,12 @@ var (
 type CacheConfig struct {
 	// Prefix is prepended to every Redis key. It may be empty.
 	Prefix string
-	// Keep is how many of each channel's newest entries are kept. 0 means 150.
+	// Keep is how many of each channel's newest messages are kept. 0 means 150.
 	Keep int
-	// TTL is how long a channel's entries stay cached after its last message, in whole seconds. 0
+	// MaxBytes bounds the size of each channel's messages, as JSON. The newest one is always kept. 0
+	// means 1 MiB.
+	MaxBytes int
+	// TTL is how long a channel's messages stay cached after its last message, in whole seconds. 0
 	// means 7 days.
 	TTL time.Duration
 	// Meter creates the counter of cached sets that Page ignored because they were damaged. Nil
@@ -41,13 +42,15 @@ type CacheConfig struct {
 	Logger *slog.Logger
 }
 
-// Cache keeps each channel's newest entries in a sorted set in Redis, which is one contiguous part
-// of the channel's log. Safe for concurrent use. Every write is safe to repeat: an entry at or
-// before the end of the set changes nothing, and only a set that reaches further replaces another.
+// Cache keeps each channel's newest messages, without a gap, in a sorted set in Redis, which also
+// records the last entry of the log that they include. Safe for concurrent use. Every write is safe
+// to repeat: an entry at or before that one changes nothing, and only a set that reaches further
+// replaces another.
 type Cache struct {
 	client redis.UniversalClient
 	keys   keys
 	keep   int
+	max    int
 	ttl    int64
 	log    *slog.Logger
 	broken metric.Int64Counter
@@ -84,11 +87,12 @@ func NewCache(client redis.UniversalClient, config CacheConfig) (*Cache, error) 
 	}
 	return &Cache{
 		client: client, decoded: decoded, keys: keys{config.Prefix}, keep: cmp.Or(config.Keep, 150),
+		max: cmp.Or(config.MaxBytes, 1<<20),
 		ttl: int64(cmp.Or(config.TTL, 7*24*time.Hour) / time.Second), log: cmp.Or(config.Logger, slog.Default()), broken: broken,
 	}, nil
 }
 
-// Keep returns how many entries of a channel are kept.
+// Keep returns how many messages of a channel are kept.
 func (c *Cache) Keep() int { return c.keep }
 
 // Append implements feed.CacheWriter.
@@ -96,22 +100,19 @@ func (c *Cache) Append(ctx context.Context, runs []feed.ChannelChanges) ([]int, 
 	calls := make([]redisscript.Call, len(runs))
 	for i := range runs {
 		run := &runs[i]
-		args := append(make([]any, 0, 3+5*len(run.Changes)), headOf(run.Epoch), c.keep, c.ttl)
+		args := append(make([]any, 0, 4+5*len(run.Changes)), message.CachedHead(run.Epoch), c.keep, c.max, c.ttl)
 		for j := range run.Changes {
 			change := &run.Changes[j]
-			value, err := change.Entry.MarshalJSON() // encoding/json would validate and copy it again
+			// encoding/json would validate and copy it again
+			value, err := message.Cached{Epoch: run.Epoch, Message: change.Message}.MarshalJSON()
 			if err != nil {
-				return nil, fmt.Errorf("encode entry %d of %s: %w", change.Entry.Seq, run.ChannelID, err)
+				return nil, fmt.Errorf("encode entry %d of %s: %w", change.Seq, run.ChannelID, err)
 			}
-			if change.Target == nil {
-				args = append(args, change.Entry.Seq, 1, value, 0, "")
-				continue
+			sent := 0
+			if change.Sent {
+				sent = 1
 			}
-			target, err := change.Target.MarshalJSON()
-			if err != nil {
-				return nil, fmt.Errorf("encode entry %d of %s: %w", change.Target.Seq, run.ChannelID, err)
-			}
-			args = append(args, change.Entry.Seq, 0, value, change.Target.Seq, target)
+			args = append(args, change.Seq, change.Count, sent, change.Message.Seq, value)
 		}
 		calls[i] = redisscript.Call{Keys: []string{c.keys.messages(run.ChannelID)}, Args: args}
 	}
@@ -144,20 +145,19 @@ func (c *Cache) Now(ctx context.Context, channelID string) (time.Time, error) {
 }
 
 // Replace implements feed.CacheWriter.
-func (c *Cache) Replace(ctx context.Context, channelID string, began time.Time, entries []message.Cached) error {
-	if len(entries) == 0 {
-		return errors.New("replace the cache: there are no entries")
+func (c *Cache) Replace(ctx context.Context, channelID string, began time.Time, log message.CachedLog) error {
+	if len(log.Messages) == 0 {
+		return errors.New("replace the cache: there are no messages")
 	}
-	last := entries[len(entries)-1]
-	entries = entries[max(0, len(entries)-c.keep):]
-	args := append(make([]any, 0, 5+2*len(entries)),
-		headOf(last.Epoch), c.ttl, began.UnixMilli(), loadLife.Milliseconds(), last.Seq)
-	for i := range entries {
-		value, err := entries[i].MarshalJSON()
+	messages := log.Messages[max(0, len(log.Messages)-c.keep):]
+	args := append(make([]any, 0, 9+2*len(messages)), message.CachedHead(log.Epoch), c.keep, c.max, c.ttl,
+		began.UnixMilli(), loadLife.Milliseconds(), log.Newest, log.Count, log.Unknown)
+	for i := range messages {
+		value, err := message.Cached{Epoch: log.Epoch, Message: messages[i]}.MarshalJSON()
 		if err != nil {
-			return fmt.Errorf("encode entry %d of %s: %w", entries[i].Seq, channelID, err)
+			return fmt.Errorf("encode message %d of %s: %w", messages[i].Seq, channelID, err)
 		}
-		args = append(args, entries[i].Seq, value)
+		args = append(args, messages[i].Seq, value)
 	}
 	calls := []redisscript.Call{{Keys: []string{c.keys.messages(channelID)}, Args: args}}
 	results, err := integers(cacheReplace.Run(ctx, c.client, calls))
@@ -176,104 +176,4 @@ func (c *Cache) Drop(ctx context.Context, channelID string) error {
 		return fmt.Errorf("drop from the cache: %w", err)
 	}
 	return nil
-}
-
-// headOf returns the text with which all cached values of an epoch begin, up to their seq.
-func headOf(epoch string) string { return strings.TrimSuffix(message.CachedHead(epoch, 0), "0,") }
-
-// Page implements message.Cache. A set that is not a contiguous part of one log is counted, logged,
-// and treated as absent.
-func (c *Cache) Page(ctx context.Context, channelID string, r message.Range) (message.CachedPage, error) {
-	key := c.keys.messages(channelID)
-	first, last := "("+strconv.FormatInt(r.After, 10), "+inf"
-	if r.Before > 0 {
-		last = "(" + strconv.FormatInt(r.Before, 10)
-	}
-	if r.Desc {
-		first, last = last, first
-	}
-	var size *redis.IntCmd
-	var oldest, newest *redis.ZSliceCmd
-	var entries *redis.StringSliceCmd
-	_, err := c.client.TxPipelined(ctx, func(p redis.Pipeliner) error {
-		size = p.ZCard(ctx, key)
-		oldest = p.ZRangeWithScores(ctx, key, 0, 0)
-		newest = p.ZRangeWithScores(ctx, key, -1, -1)
-		entries = p.ZRangeArgs(ctx, redis.ZRangeArgs{
-			Key: key, Start: first, Stop: last, ByScore: true, Rev: r.Desc, Count: int64(r.Limit),
-		})
-		return nil
-	})
-	if err != nil {
-		return message.CachedPage{}, fmt.Errorf("read the cache: %w", err)
-	}
-	if size.Val() == 0 {
-		return message.CachedPage{}, nil
-	}
-	page, err := c.decodePage(channelID, r, size.Val(), oldest.Val()[0], newest.Val()[0], entries.Val())
-	if err != nil {
-		c.broken.Add(ctx, 1)
-		c.log.WarnContext(ctx, "cached set ignored", "channel_id", channelID, "error", err)
-		return message.CachedPage{}, nil
-	}
-	return page, nil
-}
-
-// decodePage decodes a page and verifies that it is a contiguous part of one log.
-func (c *Cache) decodePage(
-	channelID string, r message.Range, size int64, oldest, newest redis.Z, members []string,
-) (message.CachedPage, error) {
-	value, ok := newest.Member.(string)
-	if !ok {
-		return message.CachedPage{}, fmt.Errorf("the value at %.0f is not a string", newest.Score)
-	}
-	last, err := c.decode(channelID, value)
-	if err != nil {
-		return message.CachedPage{}, err
-	}
-	if last.Seq != int64(newest.Score) {
-		return message.CachedPage{}, fmt.Errorf("entry %d has the score %.0f", last.Seq, newest.Score)
-	}
-	page := message.CachedPage{
-		Epoch: last.Epoch, Oldest: int64(oldest.Score), Newest: last.Seq, Count: last.Count,
-		Entries: make([]message.Cached, len(members)),
-	}
-	if page.Newest-page.Oldest+1 != size {
-		return message.CachedPage{}, fmt.Errorf("%d entries from %d to %d", size, page.Oldest, page.Newest)
-	}
-	low, high := max(r.After+1, page.Oldest), page.Newest
-	if r.Before > 0 {
-		high = min(high, r.Before-1)
-	}
-	if want := max(0, min(high-low+1, int64(r.Limit))); int64(len(members)) != want {
-		return message.CachedPage{}, fmt.Errorf("%d entries of %d", len(members), want)
-	}
-	for i, member := range members {
-		entry, err := c.decode(channelID, member)
-		if err != nil {
-			return message.CachedPage{}, err
-		}
-		want := low + int64(i)
-		if r.Desc {
-			want = high - int64(i)
-		}
-		if entry.Seq != want || entry.Epoch != page.Epoch {
-			return message.CachedPage{}, fmt.Errorf("entry %d of epoch %s, want entry %d", entry.Seq, entry.Epoch, want)
-		}
-		page.Entries[i] = entry
-	}
-	return page, nil
-}
-
-// decode returns the entry that a value encodes. The caller must check its seq and epoch.
-func (c *Cache) decode(channelID, value string) (message.Cached, error) {
-	entry, ok := c.decoded.GetIfPresent(value)
-	if !ok {
-		if err := entry.UnmarshalJSON([]byte(value)); err != nil {
-			return entry, fmt.Errorf("decode value: %w", err)
-		}
-		c.decoded.Set(value, entry)
-	}
-	entry.Message.ChannelID = channelID
-	return entry, nil
 }

@@ -4,11 +4,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
@@ -46,31 +48,25 @@ func setup(t testing.TB, config CacheConfig, options ...testkit.RedisOption) *bu
 var at = time.UnixMilli(1_700_000_000_123).UTC()
 
 // sent returns the message at seq in the log of room, as if all entries before it were messages.
-func sent(seq int64, text string) message.Cached {
-	return message.Cached{Epoch: epoch, Seq: seq, Count: seq, Message: message.Message{
+func sent(seq int64, text string) message.Message {
+	return message.Message{
 		MsgID: fmt.Sprintf("m%d", seq), ChannelID: room, Seq: seq, Count: seq, FromID: "auth0|42", MsgType: "text",
 		Content: text, ClientMsgID: fmt.Sprintf("c%d", seq), MsgTime: at, ChangedSeq: seq,
-	}}
+	}
 }
 
 func insert(seq int64) feed.CacheChange {
-	return feed.CacheChange{Entry: sent(seq, fmt.Sprintf("text of %d", seq))}
+	return feed.CacheChange{Seq: seq, Count: seq, Sent: true, Message: sent(seq, fmt.Sprintf("text of %d", seq))}
 }
 
 // change returns the entry at seq that edits the message at target to a text, or that recalls it.
 func change(seq, target int64, kind message.Kind, text string) feed.CacheChange {
 	m := sent(target, text)
-	m.Message.ChangedSeq, m.Message.Status = seq, message.StatusEdited
+	m.ChangedSeq, m.Status = seq, message.StatusEdited
 	if kind == message.KindRecall {
-		m.Message.Content, m.Message.Status = "", message.StatusRecalled
+		m.Content, m.Status = "", message.StatusRecalled
 	}
-	return feed.CacheChange{
-		Entry: message.Cached{
-			Epoch: epoch, Seq: seq, Count: seq - 1, Kind: kind, TargetSeq: target,
-			Message: message.Message{MsgID: m.Message.MsgID, ChannelID: room},
-		},
-		Target: &m,
-	}
+	return feed.CacheChange{Seq: seq, Count: seq - 1, Message: m}
 }
 
 func inserts(from, to int64) []feed.CacheChange {
@@ -81,12 +77,18 @@ func inserts(from, to int64) []feed.CacheChange {
 	return changes
 }
 
-func entries(from, to int64) []message.Cached {
-	var all []message.Cached
+func messages(from, to int64) []message.Message {
+	var all []message.Message
 	for _, c := range inserts(from, to) {
-		all = append(all, c.Entry)
+		all = append(all, c.Message)
 	}
 	return all
+}
+
+// logOf returns a log whose last entries are the given messages.
+func logOf(all ...message.Message) message.CachedLog {
+	last := all[len(all)-1]
+	return message.CachedLog{Epoch: epoch, Newest: last.Seq, Count: last.Count, Messages: all}
 }
 
 func (b *bundle) append(t testing.TB, wantDone int, changes ...feed.CacheChange) {
@@ -100,19 +102,19 @@ func (b *bundle) append(t testing.TB, wantDone int, changes ...feed.CacheChange)
 	}
 }
 
-func (b *bundle) replace(t testing.TB, all []message.Cached) {
+func (b *bundle) replace(t testing.TB, all ...message.Message) {
 	t.Helper()
-	replace(t, b.cache, room, all)
+	replace(t, b.cache, room, logOf(all...))
 }
 
-// replace replaces a channel's set by entries that were read just now.
-func replace(t testing.TB, cache *Cache, channelID string, all []message.Cached) {
+// replace replaces a channel's set by messages that were read just now.
+func replace(t testing.TB, cache *Cache, channelID string, log message.CachedLog) {
 	t.Helper()
 	began, err := cache.Now(t.Context(), channelID)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cache.Replace(t.Context(), channelID, began, all); err != nil {
+	if err := cache.Replace(t.Context(), channelID, began, log); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -131,18 +133,47 @@ func (b *bundle) raw(t testing.TB) []string {
 	return lines
 }
 
-func (b *bundle) rawIs(t testing.TB, want ...message.Cached) {
+// rawIs fails the test unless the set of room has exactly these messages, and a mark for each that
+// was changed.
+func (b *bundle) rawIs(t testing.TB, want ...message.Message) {
 	t.Helper()
-	lines := []string{}
-	for _, c := range want {
-		value, err := json.Marshal(c)
+	lines, marks := []string{}, []string{}
+	for _, m := range want {
+		value, err := json.Marshal(message.Cached{Epoch: epoch, Message: m})
 		if err != nil {
 			t.Fatal(err)
 		}
-		lines = append(lines, fmt.Sprintf("%d %s", c.Seq, value))
+		lines = append(lines, fmt.Sprintf("%d %s", m.Seq, value))
+		if m.ChangedSeq != m.Seq {
+			marks = append(marks, fmt.Sprintf("-%d c:%d", m.ChangedSeq, m.Seq))
+		}
 	}
-	if diff := cmp.Diff(lines, b.raw(t)); diff != "" {
+	var gotMarks, got []string
+	for _, line := range b.raw(t) {
+		switch line[0] {
+		case '-':
+			gotMarks = append(gotMarks, line)
+		case '0': // the state
+		default:
+			got = append(got, line)
+		}
+	}
+	if diff := cmp.Diff(lines, got, cmpopts.EquateEmpty()); diff != "" {
 		t.Fatalf("the set (-want +got):\n%s", diff)
+	}
+	slices.Sort(marks)
+	slices.Sort(gotMarks)
+	if diff := cmp.Diff(marks, gotMarks, cmpopts.EquateEmpty()); diff != "" {
+		t.Fatalf("the marks (-want +got):\n%s", diff)
+	}
+}
+
+// stateIs fails the test unless the state of the set of room is the given one.
+func (b *bundle) stateIs(t testing.TB, seq, count, unknown int64) {
+	t.Helper()
+	p, err := b.cache.Page(t.Context(), room, message.Range{Limit: 1, MessagesOnly: true})
+	if err != nil || p.Newest != seq || p.Count != count || p.Unknown != unknown {
+		t.Fatalf("the state is %+v, %v, want seq %d, count %d, unknown %d", p, err, seq, count, unknown)
 	}
 }
 
@@ -164,18 +195,18 @@ func (b *bundle) expires(t testing.TB, want time.Duration) {
 func TestAppendExtendsTheSet(t *testing.T) {
 	t.Parallel()
 	b := setup(t, CacheConfig{})
-	b.replace(t, entries(1, 3))
+	b.replace(t, messages(1, 3)...)
 	b.expires(t, week)
 	b.age(t)
 	b.append(t, 2, inserts(4, 5)...)
-	b.rawIs(t, entries(1, 5)...)
+	b.rawIs(t, messages(1, 5)...)
 	b.expires(t, week)
 }
 
 func TestAppendIsIdempotent(t *testing.T) {
 	t.Parallel()
 	b := setup(t, CacheConfig{})
-	b.replace(t, entries(1, 3))
+	b.replace(t, messages(1, 3)...)
 	changes := append(inserts(4, 5), change(6, 2, message.KindEdit, "edited"), change(7, 4, message.KindRecall, ""), insert(8))
 	b.append(t, 5, changes...)
 	before := b.raw(t)
@@ -201,10 +232,10 @@ func TestAppendToAnAbsentSetDoesNothing(t *testing.T) {
 func TestHoleEndsTheRunAtTheInsert(t *testing.T) {
 	t.Parallel()
 	b := setup(t, CacheConfig{})
-	b.replace(t, entries(1, 3))
+	b.replace(t, messages(1, 3)...)
 	b.age(t)
 	b.append(t, 1, insert(4), insert(6), insert(7))
-	b.rawIs(t, entries(1, 4)...)
+	b.rawIs(t, messages(1, 4)...)
 	b.expires(t, week)
 }
 
@@ -212,7 +243,7 @@ func TestChangeOverAHoleDeletesTheSet(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []message.Kind{message.KindEdit, message.KindRecall} {
 		b := setup(t, CacheConfig{})
-		b.replace(t, entries(1, 3))
+		b.replace(t, messages(1, 3)...)
 		b.append(t, 1, change(5, 2, kind, "x"), insert(6))
 		b.rawIs(t)
 	}
@@ -221,17 +252,18 @@ func TestChangeOverAHoleDeletesTheSet(t *testing.T) {
 func TestAppendOfAnotherEpochDoesNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t, CacheConfig{})
-	old := entries(1, 9)
-	for i := range old {
-		old[i].Epoch = "before"
-	}
-	b.replace(t, old)
+	old := logOf(messages(1, 9)...)
+	old.Epoch = "before"
+	replace(t, b.cache, room, old)
+	before := b.raw(t)
 	b.append(t, 0, insert(10))
 	b.append(t, 0, insert(3))
-	b.rawIs(t, old...)
-	b.replace(t, entries(1, 3)) // lower, but of this epoch
-	b.rawIs(t, entries(1, 3)...)
-	b.replace(t, old)
+	if diff := cmp.Diff(before, b.raw(t)); diff != "" {
+		t.Fatal(diff)
+	}
+	b.replace(t, messages(1, 3)...) // lower, but of this epoch
+	b.rawIs(t, messages(1, 3)...)
+	replace(t, b.cache, room, old)
 	b.append(t, 1, change(10, 2, message.KindEdit, "x"))
 	b.rawIs(t)
 }
@@ -239,20 +271,67 @@ func TestAppendOfAnotherEpochDoesNothing(t *testing.T) {
 func TestChangeReplacesItsTargetAndNotTheExpiry(t *testing.T) {
 	t.Parallel()
 	b := setup(t, CacheConfig{})
-	b.replace(t, entries(1, 3))
+	b.replace(t, messages(1, 3)...)
 	b.age(t)
 	edit := change(4, 2, message.KindEdit, "edited")
 	recall := change(5, 3, message.KindRecall, "")
 	b.append(t, 2, edit, recall)
-	b.rawIs(t, sent(1, "text of 1"), *edit.Target, *recall.Target, edit.Entry, recall.Entry)
+	b.rawIs(t, sent(1, "text of 1"), edit.Message, recall.Message)
+	b.stateIs(t, 5, 4, 0)
 	b.expires(t, time.Hour)
+}
+
+// TestManyEditsTakeNoRoom checks that edits push no message out of the set, and that a message that
+// was edited a thousand times takes as much as one that was edited once.
+func TestManyEditsTakeNoRoom(t *testing.T) {
+	t.Parallel()
+	b := setup(t, CacheConfig{Keep: 5})
+	b.replace(t, messages(1, 5)...)
+	var edits []feed.CacheChange
+	for seq := int64(6); seq < 1006; seq++ {
+		edits = append(edits, change(seq, seq%3+1, message.KindEdit, "edited"))
+	}
+	b.append(t, len(edits), edits...)
+	want := messages(1, 5)
+	for _, e := range edits {
+		want[e.Message.Seq-1] = e.Message
+	}
+	b.rawIs(t, want...)
+	next := sent(1006, "next")
+	next.Count = 6
+	b.append(t, 1, feed.CacheChange{Seq: 1006, Count: 6, Sent: true, Message: next})
+	b.stateIs(t, 1006, 6, 1005) // message 1 has left the set, and 1005 changed it
+	for seq := int64(1007); seq < 1107; seq++ {
+		b.append(t, 1, change(seq, 1, message.KindEdit, "edited"))
+	}
+	b.rawIs(t, append(want[1:], next)...)
+	b.stateIs(t, 1106, 1105, 1106)
+}
+
+// TestSetIsBoundedInBytes checks that the set keeps as many of the newest messages as its limit of
+// bytes allows, and at least one.
+func TestSetIsBoundedInBytes(t *testing.T) {
+	t.Parallel()
+	b := setup(t, CacheConfig{MaxBytes: 5000})
+	large := func(seq int64, size int) message.Message { return sent(seq, strings.Repeat("x", size)) }
+	b.replace(t, large(1, 1000), large(2, 1000), large(3, 1000), large(4, 1000), large(5, 1000))
+	b.rawIs(t, large(2, 1000), large(3, 1000), large(4, 1000), large(5, 1000))
+	b.append(t, 1, feed.CacheChange{Seq: 6, Count: 6, Sent: true, Message: large(6, 2000)})
+	b.rawIs(t, large(4, 1000), large(5, 1000), large(6, 2000))
+	edit := change(7, 4, message.KindEdit, strings.Repeat("x", 3000))
+	b.append(t, 1, edit)
+	b.rawIs(t, large(5, 1000), large(6, 2000))
+	b.stateIs(t, 7, 6, 7) // the edited message has left the set
+	b.append(t, 1, feed.CacheChange{Seq: 8, Count: 7, Sent: true, Message: large(8, 9000)})
+	b.rawIs(t, large(8, 9000))
+	b.append(t, 1, feed.CacheChange{Seq: 9, Count: 8, Sent: true, Message: large(9, 10)})
+	b.rawIs(t, large(9, 10))
 }
 
 func TestRecallLeavesTheTextInNoMember(t *testing.T) {
 	t.Parallel()
 	b := setup(t, CacheConfig{})
-	secret := sent(3, "s3cr3t")
-	b.replace(t, append(entries(1, 2), secret))
+	b.replace(t, append(messages(1, 2), sent(3, "s3cr3t"))...)
 	b.append(t, 3, change(4, 3, message.KindEdit, "s3cr3t too"), change(5, 3, message.KindRecall, ""),
 		// An edit's event may come late with an old text.
 		insert(6))
@@ -266,34 +345,31 @@ func TestOlderTargetNeverReplacesANewerOne(t *testing.T) {
 	t.Parallel()
 	b := setup(t, CacheConfig{})
 	// The message was loaded or published with entry 5 already applied.
-	recalled := *change(5, 3, message.KindRecall, "").Target
-	b.replace(t, append(entries(1, 2), recalled))
-	edit := change(4, 3, message.KindEdit, "older")
-	b.append(t, 1, edit)
-	b.rawIs(t, sent(1, "text of 1"), sent(2, "text of 2"), recalled, edit.Entry)
+	recalled := change(5, 3, message.KindRecall, "").Message
+	b.replace(t, append(messages(1, 2), recalled)...)
+	b.append(t, 1, change(4, 3, message.KindEdit, "older"))
+	b.rawIs(t, sent(1, "text of 1"), sent(2, "text of 2"), recalled)
+	b.stateIs(t, 4, 3, 0)
 }
 
 func TestTargetOfASetOfOneKeepsTheExpiry(t *testing.T) {
 	t.Parallel()
 	b := setup(t, CacheConfig{Keep: 1})
-	b.replace(t, entries(1, 1))
+	b.replace(t, messages(1, 1)...)
 	b.age(t)
 	edit := change(2, 1, message.KindEdit, "x")
 	b.append(t, 1, edit)
-	b.rawIs(t, edit.Entry)
-	b.expires(t, time.Hour)
-	b.append(t, 1, change(3, 1, message.KindEdit, "y")) // whose target has left the set
-	b.rawIs(t, change(3, 1, message.KindEdit, "y").Entry)
+	b.rawIs(t, edit.Message)
 	b.expires(t, time.Hour)
 }
 
 func TestOnlyTheNewestAreKept(t *testing.T) {
 	t.Parallel()
 	b := setup(t, CacheConfig{})
-	b.replace(t, entries(1, 400))
-	b.rawIs(t, entries(251, 400)...)
+	b.replace(t, messages(1, 400)...)
+	b.rawIs(t, messages(251, 400)...)
 	b.append(t, 256, inserts(401, 656)...)
-	b.rawIs(t, entries(507, 656)...)
+	b.rawIs(t, messages(507, 656)...)
 	if n := b.client.MemoryUsage(t.Context(), "msg_cache:room").Val(); n > 60_000 {
 		t.Errorf("150 short messages take %d bytes", n)
 	}
@@ -302,45 +378,45 @@ func TestOnlyTheNewestAreKept(t *testing.T) {
 func TestReplaceNeverGoesBack(t *testing.T) {
 	t.Parallel()
 	b := setup(t, CacheConfig{})
-	b.replace(t, entries(1, 10))
+	b.replace(t, messages(1, 10)...)
 	b.age(t)
-	b.replace(t, entries(1, 10))
-	b.replace(t, entries(4, 9))
-	b.rawIs(t, entries(1, 10)...)
+	b.replace(t, messages(1, 10)...)
+	b.replace(t, messages(4, 9)...)
+	b.rawIs(t, messages(1, 10)...)
 	b.expires(t, time.Hour)
-	b.replace(t, entries(5, 11))
-	b.rawIs(t, entries(5, 11)...)
+	b.replace(t, messages(5, 11)...)
+	b.rawIs(t, messages(5, 11)...)
 	b.expires(t, week)
 }
 
 func TestValuesAreKeptByteForByte(t *testing.T) {
 	t.Parallel()
 	b := setup(t, CacheConfig{})
-	b.replace(t, entries(1, 1))
+	want := messages(1, 1)
+	b.replace(t, want...)
 	texts := []string{
 		"9007199254740993 1e400 -0.0 [] {}", "\u2028\u2029\u0000\x7f\\\"'", `{"epoch":"x","seq":9,"changed_seq":99}`, "日本\U0001F600%d%s",
 		strings.Repeat("é", 32_000), "",
 	}
-	want := entries(1, 1)
 	for i, text := range texts {
-		c := sent(int64(i+2), text)
-		c.Message.Metadata = map[string]string{}
+		m := sent(int64(i+2), text)
+		m.Metadata = map[string]string{}
 		if i%2 == 1 {
-			c.Message.Metadata = map[string]string{"": "", "k": text[:min(len(text), 64)], "n": "18446744073709551616"}
+			m.Metadata = map[string]string{"": "", "k": text[:min(len(text), 64)], "n": "18446744073709551616"}
 		}
-		b.append(t, 1, feed.CacheChange{Entry: c})
-		want = append(want, c)
+		b.append(t, 1, feed.CacheChange{Seq: m.Seq, Count: m.Count, Sent: true, Message: m})
+		want = append(want, m)
 	}
 	b.rawIs(t, want...)
 	edit := change(int64(len(texts)+2), 4, message.KindEdit, texts[1]+texts[2])
 	b.append(t, 1, edit)
-	want[3] = *edit.Target
-	b.rawIs(t, append(want, edit.Entry)...)
-	page, err := b.cache.Page(t.Context(), room, message.Range{Limit: 100})
+	want[3] = edit.Message
+	b.rawIs(t, want...)
+	page, err := b.cache.Page(t.Context(), room, message.Range{Limit: 100, MessagesOnly: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := page.Entries[3].Message.Content; got != texts[1]+texts[2] {
+	if got := page.Events[3].Message.Content; got != texts[1]+texts[2] {
 		t.Errorf("read %q", got)
 	}
 }
@@ -348,7 +424,7 @@ func TestValuesAreKeptByteForByte(t *testing.T) {
 func TestScriptsAreReloadedAfterFlush(t *testing.T) {
 	t.Parallel()
 	b := setup(t, CacheConfig{}, testkit.RedisAppendOnly())
-	b.replace(t, entries(1, 1))
+	b.replace(t, messages(1, 1)...)
 	b.append(t, 1, insert(2))
 	if err := b.client.ScriptFlush(t.Context()).Err(); err != nil {
 		t.Fatal(err)
@@ -364,10 +440,10 @@ func TestScriptsAreReloadedAfterFlush(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		return b.cache.Replace(t.Context(), room, began, entries(1, 2))
+		return b.cache.Replace(t.Context(), room, began, logOf(messages(1, 2)...))
 	})
 	b.append(t, 1, insert(4))
-	b.rawIs(t, entries(1, 4)...)
+	b.rawIs(t, messages(1, 4)...)
 }
 
 func TestRunsOfChannelsAreIndependent(t *testing.T) {
@@ -377,7 +453,7 @@ func TestRunsOfChannelsAreIndependent(t *testing.T) {
 	for i := range 100 {
 		id := fmt.Sprintf("c%d", i)
 		if i%2 == 0 {
-			replace(t, b.cache, id, entries(1, 3))
+			replace(t, b.cache, id, logOf(messages(1, 3)...))
 		}
 		runs = append(runs, feed.ChannelChanges{ChannelID: id, Epoch: epoch, Changes: inserts(2, 5)})
 	}
@@ -390,7 +466,7 @@ func TestRunsOfChannelsAreIndependent(t *testing.T) {
 			t.Errorf("channel %d: %d done, want %d", i, n, want)
 		}
 	}
-	if n := b.client.ZCard(t.Context(), "p:msg_cache:c0").Val(); n != 5 {
+	if n := b.client.ZCount(t.Context(), "p:msg_cache:c0", "1", "+inf").Val(); n != 5 {
 		t.Errorf("c0 holds %d", n)
 	}
 	if err := b.cache.Drop(t.Context(), "c0"); err != nil {
@@ -404,7 +480,7 @@ func TestRunsOfChannelsAreIndependent(t *testing.T) {
 func TestReplaceRefusesStaleLoads(t *testing.T) {
 	t.Parallel()
 	b := setup(t, CacheConfig{})
-	b.replace(t, entries(1, 2))
+	b.replace(t, messages(1, 2)...)
 	now, err := b.cache.Now(t.Context(), room)
 	if err != nil {
 		t.Fatal(err)
@@ -413,13 +489,13 @@ func TestReplaceRefusesStaleLoads(t *testing.T) {
 		t.Errorf("Redis's time is off by %s", off)
 	}
 	for _, ago := range []time.Duration{loadLife + time.Millisecond, 20 * time.Second, -time.Hour} {
-		if err := b.cache.Replace(t.Context(), room, now.Add(-ago), entries(1, 3)); !errors.Is(err, feed.ErrStaleLoad) {
+		if err := b.cache.Replace(t.Context(), room, now.Add(-ago), logOf(messages(1, 3)...)); !errors.Is(err, feed.ErrStaleLoad) {
 			t.Errorf("what was read %s ago: %v", ago, err)
 		}
 	}
-	b.rawIs(t, entries(1, 2)...)
-	if err := b.cache.Replace(t.Context(), room, now.Add(-loadLife/2), entries(1, 3)); err != nil {
+	b.rawIs(t, messages(1, 2)...)
+	if err := b.cache.Replace(t.Context(), room, now.Add(-loadLife/2), logOf(messages(1, 3)...)); err != nil {
 		t.Error(err)
 	}
-	b.rawIs(t, entries(1, 3)...)
+	b.rawIs(t, messages(1, 3)...)
 }

@@ -6,7 +6,8 @@ type keys struct {
 	prefix string
 }
 
-// messages returns the key of the cache of a channel's newest entries.
+// messages returns the key of the cache of a channel's newest messages.
 //
-// ZSET JSON of message.Cached -> seq; expires 7 days after the last message.
+// ZSET JSON of message.Cached -> seq, with the set's state at 0 and marks of changed messages below
+// (lua/lib_cache.lua); expires 7 days after the last message.
 func (k keys) messages(channelID string) string { return k.prefix + "msg_cache:" + channelID }

@@ -17,6 +17,9 @@ var cacheAppendSource string
 //go:embed lua/cache_now.lua
 var cacheNowSource string
 
+//go:embed lua/cache_page.lua
+var cachePageSource string
+
 //go:embed lua/cache_replace.lua
 var cacheReplaceSource string
 
@@ -24,6 +27,7 @@ var cacheReplaceSource string
 var (
 	cacheAppend  = redisscript.New("cache_append", 1, libCache, cacheAppendSource)
 	cacheNow     = redisscript.New("cache_now", 1, libCache, cacheNowSource)
+	cachePage    = redisscript.New("cache_page", 1, libCache, cachePageSource)
 	cacheReplace = redisscript.New("cache_replace", 1, libCache, cacheReplaceSource)
 )
 

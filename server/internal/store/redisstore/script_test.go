@@ -18,7 +18,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/testkit"
 )
 
-var all = []*redisscript.Script{cacheAppend, cacheNow, cacheReplace}
+var all = []*redisscript.Script{cacheAppend, cacheNow, cachePage, cacheReplace}
 
 // TestScriptsMatchTheirHeaders compares each script's header with its body and with the Go code.
 func TestScriptsMatchTheirHeaders(t *testing.T) {
@@ -77,7 +77,7 @@ func TestScriptsRunOnACluster(t *testing.T) {
 	var runs []feed.ChannelChanges
 	for i := range 20 {
 		id := "c" + strconv.Itoa(i)
-		replace(t, cache, id, entries(1, 3))
+		replace(t, cache, id, logOf(messages(1, 3)...))
 		runs = append(runs, feed.ChannelChanges{ChannelID: id, Epoch: epoch, Changes: append(inserts(4, 5), change(6, 2, message.KindEdit, "x"))})
 	}
 	if err := single.ScriptFlush(t.Context()).Err(); err != nil {
@@ -93,7 +93,7 @@ func TestScriptsRunOnACluster(t *testing.T) {
 		}
 	}
 	page, err := cache.Page(t.Context(), "c3", message.Range{Limit: 10})
-	if err != nil || len(page.Entries) != 6 {
+	if err != nil || len(page.Events) != 6 {
 		t.Errorf("page %+v, %v", page, err)
 	}
 	if err := cache.Drop(t.Context(), "c3"); err != nil {

@@ -12,7 +12,8 @@ import (
 var changeContracts = []contract{
 	{"TargetIncludesUnappliedChanges", targetFolds},
 	{"TargetOfAnotherChannelIsNotFound", targetElsewhere},
-	{"ChangesAreThoseOfTheTargets", changesOfTargets},
+	{"PendingAreThoseNotApplied", pendingChanges},
+	{"ChangedAreInTheOrderOfTheirChange", changedMessages},
 	{"ApplyEditsTheTarget", applyEdits},
 	{"ApplyNeverGoesBack", applyNeverBack},
 	{"ApplyOfARecallLeavesNoText", applyRecall},
@@ -69,29 +70,66 @@ func targetFolds(t *testing.T, p *fixture) {
 	wantTarget(t, p, want)
 }
 
-func changesOfTargets(t *testing.T, p *fixture) {
-	d := draftsOf(3, 1)[0]
-	one, two, three := d.send("one"), d.send("two"), d.send("three")
-	p.insert(t, one, two, three)
-	e1, e3, r1 := d.edit(&one, "one again"), d.edit(&three, "three again"), d.recall(&one)
-	p.insert(t, e1, e3, r1)
-	for _, c := range []struct {
-		targets []int64
-		want    []message.Entry
-	}{
-		{[]int64{one.Seq}, []message.Entry{e1, r1}},
-		{[]int64{three.Seq, two.Seq, one.Seq}, []message.Entry{e1, e3, r1}},
-		{[]int64{two.Seq}, nil},
-		{[]int64{e1.Seq, 99}, nil},
-	} {
-		got, err := p.Changes(t.Context(), one.ChannelID, c.targets)
-		if err != nil {
-			t.Fatalf("changes of %v: %v", c.targets, err)
-		}
-		if diff := cmp.Diff(c.want, got, cmpopts.EquateEmpty()); diff != "" {
-			t.Errorf("changes of %v (-want +got):\n%s", c.targets, diff)
-		}
+func wantPending(t tester, p *fixture, channel string, want ...message.Entry) {
+	t.Helper()
+	got, err := p.Pending(t.Context(), channel)
+	if err != nil {
+		t.Fatalf("pending: %v", err)
 	}
+	equal(t, "pending", want, got)
+}
+
+func pendingChanges(t *testing.T, p *fixture) {
+	d := draftsOf(3, 2)
+	one, two := d[0].send("one"), d[0].send("two")
+	other := d[1].send("of another channel")
+	p.insert(t, one, two, other, d[1].edit(&other, "pending there"))
+	wantPending(t, p, d[0].channel)
+	e1, e2 := d[0].edit(&two, "two again"), d[0].edit(&one, "one again")
+	recall := d[0].recall(&two)
+	p.insert(t, e1, e2, recall)
+	wantPending(t, p, d[0].channel, e1, e2, recall)
+	p.apply(t, e2)
+	wantPending(t, p, d[0].channel, e1, recall)
+	p.apply(t, recall)
+	wantPending(t, p, d[0].channel, blanked(e1))
+	p.reopen(t)
+	wantPending(t, p, d[0].channel, blanked(e1))
+	p.apply(t, e1)
+	wantPending(t, p, d[0].channel)
+	elsewhere := draftsOf(0, 1)[0]
+	far := elsewhere.send("far")
+	p.insert(t, far, elsewhere.edit(&far, "pending"))
+	if got, err := p.Pending(t.Context(), d[0].channel, d[1].channel, far.ChannelID); err != nil || len(got) != 2 {
+		t.Fatalf("pending of three channels: %d, %v", len(got), err)
+	}
+}
+
+func changedMessages(t *testing.T, p *fixture) {
+	d := draftsOf(2, 1)[0]
+	log := d.sends(6) // 1 to 6
+	p.insert(t, log...)
+	want := func(after, before int64, limit, maxBytes int, want ...message.Entry) {
+		t.Helper()
+		got, err := p.Changed(t.Context(), d.channel, after, before, limit, maxBytes)
+		if err != nil {
+			t.Fatalf("changed after %d and before %d: %v", after, before, err)
+		}
+		equal(t, "changed", want, got)
+	}
+	want(0, 1<<40, 10, 0)
+	e5, e2, e5b, r1 := d.edit(&log[4], "five"), d.edit(&log[1], "two"), d.edit(&log[4], "five again"), d.recall(&log[0])
+	p.insert(t, e5, e2, e5b, r1) // 7 to 10
+	want(0, 1<<40, 10, 0)
+	p.apply(t, e5b, e5, e2, r1)
+	two, five, gone := changed(log[1], e2), changed(log[4], e5b), changed(log[0], r1)
+	want(0, 1<<40, 10, 0, two, five, gone)
+	want(7, 10, 10, 0, two, five)
+	want(8, 11, 10, 0, five, gone)
+	want(0, 1<<40, 2, 0, two, five)
+	want(0, 1<<40, 10, 1, two)
+	p.reopen(t)
+	want(0, 1<<40, 10, 0, two, five, gone)
 }
 
 func targetElsewhere(t *testing.T, p *fixture) {
@@ -111,7 +149,7 @@ func applyEdits(t *testing.T, p *fixture) {
 	edit := d.edit(&sent, "second text")
 	p.insert(t, sent, other, edit)
 	p.apply(t, edit)
-	want := []message.Entry{changed(sent, edit), other, edit}
+	want := []message.Entry{changed(sent, edit), other, applied(edit)}
 	if want[0].Content != "second text" || want[0].Status != message.StatusEdited || want[0].ChangedSeq != 3 {
 		t.Fatalf("the suite's own expectation is off: %+v", want[0])
 	}
@@ -129,15 +167,16 @@ func applyNeverBack(t *testing.T, p *fixture) {
 	e1, e2 := d.edit(&sent, "second text"), d.edit(&sent, "third text")
 	p.insert(t, sent, e1, e2)
 	p.apply(t, e2)
-	want := []message.Entry{changed(sent, e2), e1, e2}
+	want := []message.Entry{changed(sent, e2), e1, applied(e2)}
 	equal(t, "after the later edit", want, p.all(t, d.channel))
 	p.apply(t, e1)
+	want[1] = applied(e1)
 	equal(t, "after the earlier edit", want, p.all(t, d.channel))
 
 	recall := d.recall(&sent)
 	p.insert(t, recall)
 	p.apply(t, recall, e1, e2)
-	want = []message.Entry{changed(want[0], recall), blanked(e1), blanked(e2), recall}
+	want = []message.Entry{changed(want[0], recall), applied(e1), applied(e2), applied(recall)}
 	equal(t, "after the recall and the edits once more", want, p.all(t, d.channel))
 }
 
@@ -145,7 +184,7 @@ func applyNeverBack(t *testing.T, p *fixture) {
 func wantNoText(t tester, p *fixture, sent message.Entry, edits ...message.Entry) {
 	t.Helper()
 	clean := func(what string, e *message.Entry) {
-		if e.Content != "" || len(e.Metadata) != 0 || len(e.Digest) != 0 {
+		if e.Content != "" || len(e.Metadata) != 0 || e.Kind == message.KindSend && len(e.Digest) != 0 {
 			t.Fatalf("%s shows a recalled message's text %q, metadata %v or digest %x at %d", what, e.Content, e.Metadata, e.Digest, e.Seq)
 		}
 	}
@@ -165,7 +204,7 @@ func wantNoText(t tester, p *fixture, sent message.Entry, edits ...message.Entry
 	if seen != len(own) {
 		t.Fatalf("%d of the message's %d entries are there", seen, len(own))
 	}
-	messages, err := p.Messages(t.Context(), sent.ChannelID, []int64{sent.Seq})
+	messages, err := p.Messages(t.Context(), places(sent.ChannelID, sent.Seq))
 	if err != nil || len(messages) != 1 {
 		t.Fatalf("messages: %d, %v", len(messages), err)
 	}
@@ -192,24 +231,25 @@ func wantNoText(t tester, p *fixture, sent message.Entry, edits ...message.Entry
 func applyRecall(t *testing.T, p *fixture) {
 	d := draftsOf(0, 1)[0]
 	sent := d.send("secret one")
-	applied, pending := d.edit(&sent, "secret two"), d.edit(&sent, "secret three")
+	first, pending := d.edit(&sent, "secret two"), d.edit(&sent, "secret three")
 	recall := d.recall(&sent)
-	p.insert(t, sent, applied)
-	p.apply(t, applied)
+	p.insert(t, sent, first)
+	p.apply(t, first)
 	p.insert(t, pending, recall)
 	p.apply(t, recall)
 
-	want := []message.Entry{changed(changed(sent, applied), recall), blanked(applied), blanked(pending), recall}
+	want := []message.Entry{changed(changed(sent, first), recall), applied(first), blanked(pending), applied(recall)}
 	if want[0].Status != message.StatusRecalled || want[0].ChangedSeq != recall.Seq {
 		t.Fatalf("the suite's own expectation is off: %+v", want[0])
 	}
 	check := func(when string) {
-		wantNoText(t, p, sent, applied, pending)
+		wantNoText(t, p, sent, first, pending)
 		equal(t, when, want, p.all(t, d.channel))
 	}
 	check("after the recall")
 	// A late feed has the edits with their texts in memory and applies them after the recall.
-	p.apply(t, applied, pending)
+	p.apply(t, first, pending)
+	want[2] = applied(pending)
 	check("after the late edits")
 	p.apply(t, recall, recall)
 	check("after the recall again")
@@ -228,6 +268,6 @@ func applyRecallOthers(t *testing.T, p *fixture) {
 	recall := d[0].recall(&a)
 	p.insert(t, recall)
 	p.apply(t, recall)
-	equal(t, "its channel", []message.Entry{changed(a, recall), changed(b, eb), eb, recall}, p.all(t, d[0].channel))
+	equal(t, "its channel", []message.Entry{changed(a, recall), changed(b, eb), applied(eb), applied(recall)}, p.all(t, d[0].channel))
 	equal(t, "the other channel", elsewhere, p.all(t, d[1].channel))
 }

@@ -27,8 +27,9 @@ func (d *draft) next(kind message.Kind, from, key, content string) message.Entry
 			ChannelID: d.channel, Seq: d.seq, Count: d.count, FromID: from, Content: content, ClientMsgID: key,
 			MsgTime: epochStart.Add(time.Duration(d.seq) * 37 * time.Millisecond), ChangedSeq: d.seq,
 		},
-		Kind:   kind,
-		Digest: digest[:],
+		Kind:    kind,
+		Pending: kind != message.KindSend,
+		Digest:  digest[:],
 	}
 }
 
@@ -104,16 +105,22 @@ func keyOf(e *message.Entry) message.ClientKey {
 
 // changed returns target with change applied. A recalled message loses its digest, as after Apply.
 func changed(target, change message.Entry) message.Entry {
-	pair := []message.Entry{target, change}
-	message.Fold(pair)
+	one := []message.Entry{target}
+	message.Fold(one, []message.Entry{change})
 	if change.Kind == message.KindRecall {
-		pair[0].Digest = nil
+		one[0].Digest = nil
 	}
-	return pair[0]
+	return one[0]
 }
 
-// blanked returns an edit as it is after a recall of its target.
+// applied returns an edit or a recall as it is after its Apply.
+func applied(change message.Entry) message.Entry {
+	change.Pending, change.Content = false, ""
+	return change
+}
+
+// blanked returns an edit as it is after the Apply of a recall of its target and before its own.
 func blanked(edit message.Entry) message.Entry {
-	edit.Content, edit.Digest = "", nil
+	edit.Content = ""
 	return edit
 }

@@ -24,11 +24,14 @@ func pick(log []message.Entry, r message.Range) []message.Entry {
 	}
 	sum := 0
 	for _, e := range log {
-		if e.Seq <= r.After || (r.Before != 0 && e.Seq >= r.Before) {
+		if e.Seq <= r.After || (r.Before != 0 && e.Seq >= r.Before) || (r.MessagesOnly && e.Kind != message.KindSend) {
 			continue
 		}
+		if r.HeadersOnly {
+			e.Content, e.Metadata = "", nil
+		}
 		picked = append(picked, e)
-		sum += len(e.Content)
+		sum += e.Size()
 		if len(picked) == r.Limit || (r.MaxBytes != 0 && sum > r.MaxBytes) {
 			break
 		}
@@ -65,7 +68,11 @@ func entriesMaxBytes(t *testing.T, p *fixture) {
 	d := draftsOf(2, 1)[0]
 	var log []message.Entry
 	for _, n := range []int{10, 0, 20, 30, 0, 5, 100} {
-		log = append(log, d.send(strings.Repeat("x", n)))
+		e := d.send(strings.Repeat("x", n))
+		if e.Metadata = nil; n == 30 { // metadata counts
+			e.Content, e.Metadata = e.Content[:10], map[string]string{"key": strings.Repeat("v", 17)}
+		}
+		log = append(log, e)
 	}
 	p.insert(t, log...)
 	p.settle(t, d.channel)
@@ -101,6 +108,10 @@ func entriesOfEdited(t *testing.T, p *fixture) {
 			{Limit: 100, After: 12, Before: 18},
 		} {
 			r.Desc = desc
+			wantRange(t, p, log, r)
+			r.MessagesOnly = true
+			wantRange(t, p, log, r)
+			r.HeadersOnly = true
 			wantRange(t, p, log, r)
 		}
 	}

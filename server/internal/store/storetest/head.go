@@ -12,6 +12,7 @@ import (
 var headContracts = []contract{
 	{"HeadOfAnEmptyLogIsZero", headEmpty},
 	{"HeadShowsTheLastEntry", headLast},
+	{"HeadsAreThoseOfAllLogs", headsOfMany},
 }
 
 // wantHead fails the test unless last is the end of the log.
@@ -41,6 +42,36 @@ func headEmpty(t *testing.T, p *fixture) {
 		if got := p.all(t, name); len(got) != 0 {
 			t.Fatalf("entries of %q, which is empty: %d", name, len(got))
 		}
+	}
+}
+
+func headsOfMany(t *testing.T, p *fixture) {
+	want := map[string]message.Head{}
+	ids := []string{"nowhere"}
+	for b := range buckets {
+		for _, d := range draftsOf(b, 30) {
+			log := d.sends(1 + len(ids)%7)
+			if len(ids)%3 == 0 {
+				log = append(log, d.edit(&log[0], "edited"))
+			}
+			p.insert(t, log...)
+			ids = append(ids, d.channel)
+			want[d.channel] = message.Head{Seq: d.seq, Count: d.count, MsgTime: log[len(log)-1].MsgTime}
+		}
+	}
+	got, err := p.Heads(t.Context(), ids)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got["nowhere"] != (message.Head{}) {
+		t.Fatalf("head of an empty log: %+v", got["nowhere"])
+	}
+	delete(got, "nowhere")
+	if d := cmp.Diff(want, got); d != "" {
+		t.Fatalf("heads (-want +got):\n%s", d)
+	}
+	if got, err = p.Heads(t.Context(), nil); err != nil || len(got) != 0 {
+		t.Fatalf("heads of no logs: %v, %v", got, err)
 	}
 }
 

@@ -150,7 +150,7 @@ func longestIDs(t *testing.T, p *fixture) {
 		p.insert(t, append(want, edit)...)
 		p.apply(t, edit)
 		want[0].Content, want[0].Status, want[0].ChangedSeq = edit.Content, message.StatusEdited, edit.Seq
-		equal(t, channel, append(want, edit), p.all(t, channel))
+		equal(t, channel, append(want, applied(edit)), p.all(t, channel))
 		again := &draft{channel: channel, seq: d.seq, count: d.count}
 		clash(t, p, 0, again.sendAs(longest('b'), longest('a'), "mine"))
 		found, err := p.ByClientKeys(t.Context(), channel, []message.ClientKey{keyOf(&want[2]), {FromID: longest('b'), ClientMsgID: longest('b')}})

@@ -63,17 +63,39 @@ func messagesBySeq(t *testing.T, p *fixture) {
 	p.apply(t, edit)
 	p.settle(t, d[0].channel)
 
-	got, err := p.Messages(t.Context(), d[0].channel, []int64{12, 3, 11, 1, 13, 40, 1 << 50})
+	got, err := p.Messages(t.Context(), places(d[0].channel, 12, 3, 11, 1, 13, 40, 1<<50))
 	if err != nil {
 		t.Fatal(err)
 	}
 	equal(t, "messages", []message.Entry{log[0], changed(log[2], edit), log[11]}, bySeq(got))
-	if got, err = p.Messages(t.Context(), d[0].channel, nil); err != nil || len(got) != 0 {
+	// Of several channels, of one bucket and of several.
+	far := draftsOf(3, 1)[0]
+	last := far.sends(50)
+	p.insert(t, last...)
+	p.settle(t, far.channel)
+	if got, err = p.Messages(t.Context(), append(places(d[1].channel, 40, 11), places(far.channel, 50, 99)...)); err != nil || len(got) != 3 {
+		t.Fatalf("messages of two channels: %d, %v", len(got), err)
+	}
+	for _, e := range got {
+		if e.Seq == 50 != (e.ChannelID == far.channel) {
+			t.Fatalf("message %d of %s", e.Seq, e.ChannelID)
+		}
+	}
+	if got, err = p.Messages(t.Context(), nil); err != nil || len(got) != 0 {
 		t.Fatalf("messages at no places: %d, %v", len(got), err)
 	}
-	if got, err = p.Messages(t.Context(), "nowhere", []int64{1}); err != nil || len(got) != 0 {
+	if got, err = p.Messages(t.Context(), places("nowhere", 1)); err != nil || len(got) != 0 {
 		t.Fatalf("messages of an empty log: %d, %v", len(got), err)
 	}
+}
+
+// places returns places of a channel.
+func places(channel string, seqs ...int64) []message.Place {
+	all := make([]message.Place, len(seqs))
+	for i, seq := range seqs {
+		all[i] = message.Place{ChannelID: channel, Seq: seq}
+	}
+	return all
 }
 
 func messageByID(t *testing.T, p *fixture) {

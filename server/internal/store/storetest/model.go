@@ -28,13 +28,16 @@ func (m *model) apply(change *message.Entry) {
 	log := m.logs[change.ChannelID]
 	target := &log[change.TargetSeq-1]
 	if change.Seq > target.ChangedSeq {
-		*target = changed(*target, *change)
+		whole := *change
+		whole.Pending = true
+		*target = changed(*target, whole)
 	}
+	log[change.Seq-1] = applied(log[change.Seq-1])
 	if change.Kind != message.KindRecall {
 		return
 	}
 	for i := range log {
-		if e := &log[i]; e.Kind == message.KindEdit && e.TargetSeq == target.Seq && e.Seq < change.Seq {
+		if e := &log[i]; e.Pending && e.TargetSeq == target.Seq && e.Seq < change.Seq {
 			*e = blanked(*e)
 		}
 	}
@@ -53,13 +56,27 @@ func (m *model) head(channel string) message.Head {
 // target models Target. The bool is false if there is no such message.
 func (m *model) target(channel, msgID string) (message.Entry, bool) {
 	log := slices.Clone(m.logs[channel])
-	message.Fold(log)
+	message.Fold(log, log)
 	for _, e := range log {
 		if e.Kind == message.KindSend && e.MsgID == msgID {
 			return e, true
 		}
 	}
 	return message.Entry{}, false
+}
+
+// pending models Pending.
+func (m *model) pending(channel string) []message.Entry {
+	return slices.DeleteFunc(slices.Clone(m.logs[channel]), func(e message.Entry) bool { return !e.Pending })
+}
+
+// changed models Changed, without limits.
+func (m *model) changed(channel string, after, before int64) []message.Entry {
+	found := slices.DeleteFunc(slices.Clone(m.logs[channel]), func(e message.Entry) bool {
+		return e.Status == message.StatusSent || e.ChangedSeq <= after || before > 0 && e.ChangedSeq >= before
+	})
+	slices.SortFunc(found, func(a, b message.Entry) int { return int(a.ChangedSeq - b.ChangedSeq) })
+	return found
 }
 
 // changes returns the edits and recalls of a log.
@@ -76,7 +93,7 @@ func (m *model) changes(channel string) []message.Entry {
 // editable returns a channel's sends that are not recalled, with their edits applied.
 func (m *model) editable(channel string) []message.Entry {
 	log := slices.Clone(m.logs[channel])
-	message.Fold(log)
+	message.Fold(log, log)
 	return slices.DeleteFunc(log, func(e message.Entry) bool {
 		return e.Kind != message.KindSend || e.Status == message.StatusRecalled
 	})

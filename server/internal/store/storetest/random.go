@@ -46,6 +46,7 @@ func randomOperations(t *testing.T, p *fixture) {
 			"range":    m.checkRange,
 			"lookup":   m.checkLookups,
 			"changes":  m.checkTargets,
+			"pending":  m.checkPending,
 			"reopen":   m.reopenRarely,
 			"":         m.checkHeads,
 			"original": m.applyOriginal,
@@ -159,6 +160,8 @@ func (m *machine) checkRange(t *rapid.T) {
 		Before: rapid.Int64Range(0, int64(len(log))+2).Draw(t, "before"),
 		Desc:   rapid.Bool().Draw(t, "desc"),
 		Limit:  rapid.IntRange(1, 40).Draw(t, "limit"),
+
+		MessagesOnly: rapid.Bool().Draw(t, "messages only"), HeadersOnly: rapid.Bool().Draw(t, "headers only"),
 	}
 	// Contents may or may not be folded, so their total size can't be compared with a limit.
 	m.same(t, fmt.Sprintf("entries %+v", r), pick(log, r), m.entries(t, channel, r))
@@ -186,7 +189,7 @@ func (m *machine) checkLookups(t *rapid.T) {
 	}
 	m.same(t, "by client keys", log, bySeq(got))
 	m.settle(t, channel)
-	if got, err = m.Messages(t.Context(), channel, seqs); err != nil {
+	if got, err = m.Messages(t.Context(), places(channel, seqs...)); err != nil {
 		t.Fatalf("messages: %v", err)
 	}
 	m.same(t, "messages", sends, bySeq(got))
@@ -206,6 +209,18 @@ func (m *machine) checkTargets(t *rapid.T) {
 			wantTarget(t, m.fixture, want)
 		}
 	}
+}
+
+func (m *machine) checkPending(t *rapid.T) {
+	channel := m.channel(t)
+	wantPending(t, m.fixture, channel, m.model.pending(channel)...)
+	end := int64(len(m.model.logs[channel])) + 2
+	after, before := rapid.Int64Range(0, end).Draw(t, "after"), rapid.Int64Range(0, end).Draw(t, "before")
+	got, err := m.Changed(t.Context(), channel, after, before, 1000, 0)
+	if err != nil {
+		t.Fatalf("changed after %d and before %d: %v", after, before, err)
+	}
+	equal(t, "changed", m.model.changed(channel, after, before), got)
 }
 
 func (m *machine) checkHeads(t *rapid.T) {

@@ -41,7 +41,7 @@ type Entry struct {
 	Content     string            `protobuf:"bytes,9,opt,name=content,proto3" json:"content,omitempty"`
 	Metadata    map[string]string `protobuf:"bytes,10,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	ClientMsgId string            `protobuf:"bytes,11,opt,name=client_msg_id,json=clientMsgId,proto3" json:"client_msg_id,omitempty"`
-	// SHA-256 of the payload as first sent. It distinguishes a repeat from another payload with the
+	// Identifies the payload as first sent. It distinguishes a repeat from another payload with the
 	// same client_msg_id.
 	Digest []byte `protobuf:"bytes,12,opt,name=digest,proto3" json:"digest,omitempty"`
 	// Milliseconds since 1970, UTC.
@@ -51,7 +51,10 @@ type Entry struct {
 	// The seq of the last entry that changed this one. It is the entry's own seq if none did.
 	ChangedSeq int64 `protobuf:"varint,15,opt,name=changed_seq,json=changedSeq,proto3" json:"changed_seq,omitempty"`
 	// W3C trace context of the request that appended it; empty if it was not sampled.
-	Traceparent   string `protobuf:"bytes,16,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
+	Traceparent string `protobuf:"bytes,16,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
+	// True for an edit or a recall that is not applied to its message. An applied edit has no
+	// content.
+	Pending       bool `protobuf:"varint,17,opt,name=pending,proto3" json:"pending,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -198,6 +201,13 @@ func (x *Entry) GetTraceparent() string {
 	return ""
 }
 
+func (x *Entry) GetPending() bool {
+	if x != nil {
+		return x.Pending
+	}
+	return false
+}
+
 // Meta is the identity of the embedded store.
 type Meta struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -263,7 +273,7 @@ var File_parley_cluster_v1_record_proto protoreflect.FileDescriptor
 
 const file_parley_cluster_v1_record_proto_rawDesc = "" +
 	"\n" +
-	"\x1eparley/cluster/v1/record.proto\x12\x11parley.cluster.v1\"\x9e\x04\n" +
+	"\x1eparley/cluster/v1/record.proto\x12\x11parley.cluster.v1\"\xb8\x04\n" +
 	"\x05Entry\x12\x1d\n" +
 	"\n" +
 	"channel_id\x18\x01 \x01(\tR\tchannelId\x12\x10\n" +
@@ -284,7 +294,8 @@ const file_parley_cluster_v1_record_proto_rawDesc = "" +
 	"\x06status\x18\x0e \x01(\x05R\x06status\x12\x1f\n" +
 	"\vchanged_seq\x18\x0f \x01(\x03R\n" +
 	"changedSeq\x12 \n" +
-	"\vtraceparent\x18\x10 \x01(\tR\vtraceparent\x1a;\n" +
+	"\vtraceparent\x18\x10 \x01(\tR\vtraceparent\x12\x18\n" +
+	"\apending\x18\x11 \x01(\bR\apending\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"N\n" +

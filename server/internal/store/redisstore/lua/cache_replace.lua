@@ -1,18 +1,22 @@
 -- Replaces a channel's cached part of the log by one that was loaded from the store, unless it
 -- already reaches as far.
 --
--- KEYS[1] msg_cache:<channel>  ZSET value -> seq
+-- KEYS[1] msg_cache:<channel>  ZSET, see lib_cache.lua
 -- ARGV[1] head  the beginning of every value of this epoch, up to its seq
--- ARGV[2] ttl   seconds from the last message to the set's expiry
--- ARGV[3] began ms  this server's time (cache_now) before the new entries were read
--- ARGV[4] life  ms  maximum age of the new entries
--- ARGV[5] last  seq of the last new entry
--- ARGV[6...]    for each new entry, ascending: its seq; its value
--- RETURNS 1 if the set was replaced, 0 if it was left unchanged, -1 if the entries are too old or
+-- ARGV[2] keep  maximum number of messages in the set
+-- ARGV[3] max   bytes  maximum size of the messages in the set, which has at least one
+-- ARGV[4] ttl   seconds from the last message to the set's expiry
+-- ARGV[5] began ms  this server's time (cache_now) before the messages were read
+-- ARGV[6] life  ms  maximum age of the messages
+-- ARGV[7] last  seq of the last entry that the messages include
+-- ARGV[8] count   number of messages in the log up to it
+-- ARGV[9] unknown  seq of the last edit or recall of a message that is not among them; 0 if none
+-- ARGV[10...]   for each message, ascending: its seq; its value
+-- RETURNS 1 if the set was replaced, 0 if it was left unchanged, -1 if the messages are too old or
 --         began is in the future.
 --
 -- Safe to repeat: the second time the set already reaches as far.
-local key, head, ttl, began, life, last, entries = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV
+local key, head, keep, max, ttl, began, life, last, count, unknown, messages = KEYS[1], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]), ARGV
 
 -- The process may have been suspended since the read, and a text that it read may have been
 -- recalled meanwhile. Only here, at the moment of the write, can this be detected.
@@ -21,13 +25,18 @@ if age < 0 or age > life then
   return -1
 end
 
-local newest = newest_of(key, head)
-if newest and newest >= last then
+local old = state_of(key, head)
+if old and old.seq >= last then
   return 0
 end
 redis.call('DEL', key)
-for at = 6, #entries, 2 do
-  redis.call('ZADD', key, entries[at], entries[at + 1])
+local state = { seq = last, count = count, unknown = unknown, bytes = 0 }
+for at = 10, #messages, 2 do
+  redis.call('ZADD', key, messages[at], messages[at + 1])
+  mark(key, messages[at], messages[at + 1])
+  state.bytes = state.bytes + #messages[at + 1]
 end
+trim(key, state, keep, max)
+save(key, head, state)
 redis.call('EXPIRE', key, ttl)
 return 1
