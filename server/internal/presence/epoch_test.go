@@ -199,6 +199,38 @@ func TestRestoreLogsNothing(t *testing.T) {
 	})
 }
 
+// TestLostRemovalIsRepeated checks that a user whose removal was lost by a failover is removed
+// again, although the removal had no response, its repeat changed nothing, and no node had read its
+// entry.
+func TestLostRemovalIsRepeated(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 2, nil)
+		d := f.nodes[0].connect("ada", Web, nil)
+		f.wait(f.stored("ada", onWeb))
+		failover := f.store.snapshot(ShardOf("ada"))
+		steps := func() (n int) {
+			f.store.set(func(m *modelStore) { n = m.calls["set"] })
+			return n
+		}
+		f.store.set(func(m *modelStore) {
+			m.fails = func(method string) bool { return method == "heads" || method == "since" }
+			m.lost = true
+		})
+		d.lose()
+		f.wait(f.stored("ada", offline))
+		before := steps()
+		f.store.set(func(m *modelStore) { m.lost = false })
+		time.Sleep(10 * time.Second)
+		if steps() == before {
+			t.Fatal("the removal was not repeated")
+		}
+		failover()
+		f.store.set(func(m *modelStore) { m.fails = nil })
+		f.wait(f.stored("ada", offline))
+	})
+}
+
 // TestLostSweepIsRepeated checks that the users of a dead node are removed although a failover has
 // lost what the sweep did, and no node had read that.
 func TestLostSweepIsRepeated(t *testing.T) {

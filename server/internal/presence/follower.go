@@ -176,6 +176,18 @@ func (v *view) offer(s *viewShard, e *Entry) {
 	}
 }
 
+// ended records the position of a log's last entry after a step of this node. The step may repeat
+// one that had no response, and whose entry this node has not read. If the entry is lost, only the
+// position shows it.
+func (v *view) ended(shard int, epoch string, seq int64) {
+	s := &v.shards[shard]
+	s.mu.Lock()
+	defer v.release(s)
+	if epoch == s.epoch && s.phase != shardMissing && seq > s.tail {
+		v.await(s, seq)
+	}
+}
+
 // unpark applies the parked entries that follow tail.
 func (v *view) unpark(s *viewShard) {
 	for len(s.parked) > 0 {

@@ -286,6 +286,9 @@ func (h *Hub) appended(a Announcement) {
 	h.cfg.Bus.Announce(a)
 }
 
+// ended records the position of a log's last entry after this node's step.
+func (h *Hub) ended(shard int, epoch string, seq int64) { h.view.ended(shard, epoch, seq) }
+
 // epochDiffers makes the view read the head of a shard.
 func (h *Hub) epochDiffers(shard int) { h.view.readHead(shard) }
 

@@ -274,6 +274,7 @@ func (m *modelStore) setOne(c *SetCall, now time.Time) SetResult {
 		}
 		r.Changes = append(r.Changes, change)
 	}
+	r.Seq = s.seq
 	return r
 }
 

@@ -137,6 +137,8 @@ type SetResult struct {
 	Outcome Outcome
 	// Now is the store's time. It is zero if Outcome is Unknown.
 	Now time.Time
+	// Seq is the position of the log's last entry after the step if Outcome is Done.
+	Seq int64
 	// Changes has an element per user of the call if Outcome is Done.
 	Changes []SetChange
 	// Err is set if Outcome is Unknown.

@@ -149,6 +149,7 @@ func (m *model) apply(c presence.SetCall) presence.SetResult {
 		}
 		want.Changes = append(want.Changes, change)
 	}
+	want.Seq = m.head.Seq
 	return want
 }
 

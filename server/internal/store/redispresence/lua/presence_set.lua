@@ -13,8 +13,9 @@
 -- ARGV[6] sweep      1 if the fence of the node does not apply, or 0
 -- ARGV[7...]         for each user: id; part, or empty for none; mode (0 normal, 1 restore, 2 force);
 --                    cause
--- RETURNS OK, now ms, and for each user the position of the entry that was logged, or 0, and the state
--- after the step. LATE, FENCED or EPOCH, now ms, if nothing was changed.
+-- RETURNS OK, now ms, the position of the log's last entry, and for each user the position of the
+-- entry that was logged, or 0, and the state after the step. LATE, FENCED or EPOCH, now ms, if nothing
+-- was changed.
 --
 -- Mode 1 logs nothing only until the epoch is settled: then a user whom the store does not have counts
 -- as offline.
@@ -61,7 +62,7 @@ end
 
 local expiry, stamp = text(now + ttl), ' ' .. text(now) .. ' '
 local joined, left, appeared, gone, lines = {}, {}, {}, {}, {}
-local reply = {'OK', now}
+local reply = {'OK', now, seq}
 for i = 1, (#args - 6) / 4 do
   local id, part, mode, cause, key = args[4 * i + 3], args[4 * i + 4], args[4 * i + 5], args[4 * i + 6], keys[i + 4]
   local mine, before, after, old = node .. ' ' .. part, '', '', {}
@@ -124,4 +125,5 @@ if #gone > 0 then
   redis.call('ZREM', online, unpack(gone))
 end
 append(meta, log, seq, lines, length)
+reply[3] = seq
 return reply
