@@ -65,7 +65,7 @@ func (s *Store) pendingBefore(ctx context.Context, change *message.Entry) (edits
 		return nil, nil
 	}
 	err = s.read(ctx, func(ctx context.Context) error {
-		edits, err = s.pending(ctx, change.ChannelID)
+		edits, err = pendingIn(ctx, s.of(change.ChannelID), []string{change.ChannelID})
 		return err
 	})
 	return slices.DeleteFunc(edits, func(e message.Entry) bool {

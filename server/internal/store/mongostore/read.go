@@ -70,33 +70,19 @@ func (s *Store) Heads(ctx context.Context, channelIDs []string) (map[string]mess
 	if err := s.fence.wait(ctx, s.life); err != nil {
 		return nil, fmt.Errorf("heads: %w", err)
 	}
-	buckets := make(map[*mongo.Collection][]string)
-	for _, id := range channelIDs {
-		buckets[s.of(id)] = append(buckets[s.of(id)], id)
-	}
-	var mu sync.Mutex
-	heads := make(map[string]message.Head, len(channelIDs))
-	reads, ctx := errgroup.WithContext(ctx)
-	for b, ids := range buckets {
-		reads.Go(func() error {
-			var rows []headRow
-			err := s.read(ctx, func(ctx context.Context) error {
-				cursor, err := b.Aggregate(ctx, headsPipeline(ids), options.Aggregate().SetHint("seq"))
-				if err != nil {
-					return err
-				}
-				return cursor.All(ctx, &rows)
-			})
-			mu.Lock()
-			defer mu.Unlock()
-			for i := range rows {
-				heads[rows[i].ChannelID] = rows[i].head()
-			}
-			return err
-		})
-	}
-	if err := reads.Wait(); err != nil {
+	rows, err := eachBucket(ctx, s, channelIDs, func(ctx context.Context, b *mongo.Collection, ids []string) (rows []headRow, err error) {
+		cursor, err := b.Aggregate(ctx, headsPipeline(ids), options.Aggregate().SetHint("seq"))
+		if err != nil {
+			return nil, err
+		}
+		return rows, cursor.All(ctx, &rows)
+	})
+	if err != nil {
 		return nil, fmt.Errorf("heads: %w", err)
+	}
+	heads := make(map[string]message.Head, len(rows))
+	for i := range rows {
+		heads[rows[i].ChannelID] = rows[i].head()
 	}
 	return heads, nil
 }
@@ -159,7 +145,7 @@ func (s *Store) Target(ctx context.Context, channelID, msgID string) (target mes
 		return message.Entry{}, false, fmt.Errorf("target: %w", err)
 	}
 	err = s.read(ctx, func(ctx context.Context) error {
-		pending, err := s.pending(ctx, channelID)
+		pending, err := pendingIn(ctx, s.of(channelID), []string{channelID})
 		if err != nil {
 			return err
 		}
@@ -183,11 +169,7 @@ func (s *Store) Target(ctx context.Context, channelID, msgID string) (target mes
 
 // Pending implements message.LogReader: one majority read for each bucket.
 func (s *Store) Pending(ctx context.Context, channelIDs ...string) ([]message.Entry, error) {
-	pending, err := s.eachBucket(ctx, channelIDs, func(ctx context.Context, b *mongo.Collection, ids []string) (*mongo.Cursor, error) {
-		return b.Find(ctx, bson.D{
-			{Key: "channel_id", Value: bson.D{{Key: "$in", Value: ids}}}, {Key: "pending", Value: true},
-		}, options.Find().SetHint(pendingIndex))
-	})
+	pending, err := eachBucket(ctx, s, channelIDs, pendingIn)
 	if err != nil {
 		return nil, fmt.Errorf("pending: %w", err)
 	}
@@ -195,16 +177,20 @@ func (s *Store) Pending(ctx context.Context, channelIDs ...string) ([]message.En
 	return pending, nil
 }
 
-func (s *Store) pending(ctx context.Context, channelID string) ([]message.Entry, error) {
-	cursor, err := s.of(channelID).Find(ctx, bson.D{
-		{Key: "channel_id", Value: channelID}, {Key: "pending", Value: true},
+// pendingIn returns the pending edits and recalls of channels in their bucket, in no order.
+func pendingIn(ctx context.Context, b *mongo.Collection, channelIDs []string) ([]message.Entry, error) {
+	return findIn(ctx, b, bson.D{
+		{Key: "channel_id", Value: bson.D{{Key: "$in", Value: channelIDs}}}, {Key: "pending", Value: true},
 	}, options.Find().SetHint(pendingIndex))
+}
+
+// findIn returns the entries of a bucket that match a filter.
+func findIn(ctx context.Context, b *mongo.Collection, filter bson.D, opts *options.FindOptionsBuilder) ([]message.Entry, error) {
+	cursor, err := b.Find(ctx, filter, opts)
 	if err != nil {
 		return nil, err
 	}
-	pending, err := take(ctx, cursor)
-	slices.SortFunc(pending, func(a, b message.Entry) int { return cmp.Compare(a.Seq, b.Seq) })
-	return pending, err
+	return take(ctx, cursor)
 }
 
 // Changed implements message.LogReader, in a majority read.
@@ -264,8 +250,8 @@ func (s *Store) Messages(ctx context.Context, places []message.Place) ([]message
 	for _, p := range places {
 		seqs[p.ChannelID] = append(seqs[p.ChannelID], p.Seq)
 	}
-	entries, err := s.eachBucket(ctx, slices.Collect(maps.Keys(seqs)), func(ctx context.Context, b *mongo.Collection, ids []string,
-	) (*mongo.Cursor, error) {
+	entries, err := eachBucket(ctx, s, slices.Collect(maps.Keys(seqs)), func(ctx context.Context, b *mongo.Collection, ids []string,
+	) ([]message.Entry, error) {
 		n := 1
 		channels := make(bson.A, len(ids))
 		for i, id := range ids {
@@ -275,7 +261,7 @@ func (s *Store) Messages(ctx context.Context, places []message.Place) ([]message
 			}
 		}
 		filter := bson.D{{Key: "$or", Value: channels}}
-		return b.Find(ctx, filter, options.Find().SetBatchSize(int32(n)))
+		return findIn(ctx, b, filter, options.Find().SetBatchSize(int32(n)))
 	})
 	if err != nil {
 		return nil, fmt.Errorf("messages: %w", err)
@@ -283,32 +269,27 @@ func (s *Store) Messages(ctx context.Context, places []message.Place) ([]message
 	return entries, nil
 }
 
-// eachBucket calls find for each bucket of the channels, in majority reads, and returns all
-// entries.
-func (s *Store) eachBucket(ctx context.Context, channelIDs []string,
-	find func(ctx context.Context, b *mongo.Collection, channelIDs []string) (*mongo.Cursor, error),
-) ([]message.Entry, error) {
+// eachBucket calls find for each bucket of the channels, in majority reads, and returns all rows.
+func eachBucket[T any](ctx context.Context, s *Store, channelIDs []string,
+	find func(ctx context.Context, b *mongo.Collection, channelIDs []string) ([]T, error),
+) ([]T, error) {
 	buckets := make(map[*mongo.Collection][]string)
 	for _, id := range channelIDs {
 		buckets[s.of(id)] = append(buckets[s.of(id)], id)
 	}
 	var mu sync.Mutex
-	var all []message.Entry
+	var all []T
 	reads, ctx := errgroup.WithContext(ctx)
 	for b, ids := range buckets {
 		reads.Go(func() error {
-			var entries []message.Entry
-			err := s.read(ctx, func(ctx context.Context) error {
-				cursor, err := find(ctx, b, ids)
-				if err != nil {
-					return err
-				}
-				entries, err = take(ctx, cursor)
+			var rows []T
+			err := s.read(ctx, func(ctx context.Context) (err error) {
+				rows, err = find(ctx, b, ids)
 				return err
 			})
 			mu.Lock()
 			defer mu.Unlock()
-			all = append(all, entries...)
+			all = append(all, rows...)
 			return err
 		})
 	}
@@ -320,12 +301,8 @@ func (s *Store) eachBucket(ctx context.Context, channelIDs []string,
 func (s *Store) find(ctx context.Context, channelID string, filter bson.D, opts *options.FindOptionsBuilder,
 ) ([]message.Entry, error) {
 	var entries []message.Entry
-	err := s.read(ctx, func(ctx context.Context) error {
-		cursor, err := s.of(channelID).Find(ctx, filter, opts)
-		if err != nil {
-			return err
-		}
-		entries, err = take(ctx, cursor)
+	err := s.read(ctx, func(ctx context.Context) (err error) {
+		entries, err = findIn(ctx, s.of(channelID), filter, opts)
 		return err
 	})
 	return entries, err
