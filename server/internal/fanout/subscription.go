@@ -70,22 +70,9 @@ func (u *subscription) turn() error {
 		return err
 	}
 	t.mu.Lock()
-	if u.positioned && !u.admitted {
+	if !u.positioned || !u.admitted {
 		t.mu.Unlock()
-		return u.admit(ctx)
-	}
-	if !u.positioned {
-		t.mu.Unlock()
-		unchecked := false
-		err := t.readState(func(st message.State) {
-			if unchecked = st.Head > 0 && !u.admitted; !unchecked {
-				u.finishTurn(u.place(st))
-			}
-		})
-		if err == nil && unchecked {
-			err = u.admit(ctx)
-		}
-		return err
+		return u.begin(ctx)
 	}
 	after, goal, epoch := u.after, max(u.goal, t.tail), u.epoch
 	if u.detached || epoch != t.epoch || u.caughtUp() {
@@ -121,11 +108,21 @@ func (u *subscription) turn() error {
 	return nil
 }
 
-// admit checks whether the subject may receive the channel's entries. If so, the turn continues.
-// Otherwise the stream loses the channel.
-func (u *subscription) admit(ctx context.Context) error {
+// begin reads the log's state, checks whether the subject may receive the channel's entries, and
+// positions the subscription. If the subject may not, the stream loses the channel. There is no
+// check before the first entry: until then anybody may create the channel, also for members only.
+func (u *subscription) begin(ctx context.Context) error {
 	h, t := u.stream.hub, u.topic
-	if err := t.readState(func(message.State) {}); err != nil { // MayRead must be no older than the entries
+	var st message.State
+	unchecked := false
+	err := t.readState(func(read message.State) {
+		if unchecked = read.Head > 0 && !u.admitted; unchecked {
+			st = read
+		} else {
+			u.placeTurn(read)
+		}
+	})
+	if err != nil || !unchecked {
 		return err
 	}
 	allowed, err := h.cfg.Admission.MayRead(ctx, u.stream.core.Subject, t.channelID)
@@ -139,8 +136,22 @@ func (u *subscription) admit(ctx context.Context) error {
 	}
 	t.mu.Lock()
 	u.admitted = true
+	if st.Epoch == t.epoch {
+		u.placeTurn(st)
+		t.mu.Unlock()
+		return nil
+	}
 	t.mu.Unlock()
 	return u.turn()
+}
+
+// placeTurn ends a turn that has read the log's state. The caller holds topic.mu.
+func (u *subscription) placeTurn(st message.State) {
+	if u.positioned {
+		u.finishTurn(nil)
+		return
+	}
+	u.finishTurn(u.place(st))
 }
 
 // take ends a turn and queues the replayed pieces, of which there is at least one.

@@ -1,6 +1,7 @@
 package presence
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -197,6 +198,41 @@ func TestRestoreLogsNothing(t *testing.T) {
 			t.Errorf("the log has %+v", log)
 		}
 	})
+}
+
+// TestReplacedEntryIsSeen checks that a user whose entry was lost by a failover is written again
+// although others have taken its position in the log, on a node that did not hear of them.
+func TestReplacedEntryIsSeen(t *testing.T) {
+	t.Parallel()
+	var others []string
+	for i := 0; len(others) < 2; i++ {
+		if user := fmt.Sprint("other", i); ShardOf(user) == ShardOf("ada") {
+			others = append(others, user)
+		}
+	}
+	for n := 1; n <= len(others); n++ {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet(t, 2, nil)
+				failover := f.store.snapshot(ShardOf("ada"))
+				f.set(func() { f.cut[0] = true })
+				f.store.set(func(m *modelStore) { m.fails = func(method string) bool { return method == "heads" } })
+				f.nodes[0].connect("ada", Web, nil)
+				f.wait(f.stored("ada", onWeb))
+				time.Sleep(10 * time.Millisecond) // the entries differ by their time
+				failover()
+				for _, user := range others[:n] {
+					f.nodes[1].connect(user, Web, nil)
+					f.wait(f.stored(user, onWeb))
+				}
+				f.store.set(func(m *modelStore) { m.fails = nil })
+				if took := f.wait(f.stored("ada", onWeb)); took > 5*time.Second {
+					t.Errorf("it was written after %v", took)
+				}
+			})
+		})
+	}
 }
 
 // TestLostRemovalIsRepeated checks that a user whose removal was lost by a failover is removed

@@ -76,20 +76,33 @@ func (f *fleet) add(change func(c *Config)) *fleetNode {
 	return x
 }
 
-// wait waits in simulated time until problem returns nothing.
+// wait waits in simulated time until problem returns nothing, up to a minute.
 func (f *fleet) wait(problem func() string) time.Duration {
 	f.t.Helper()
+	return f.waitUpTo(time.Minute, problem)
+}
+
+// waitUpTo is wait with another limit.
+func (f *fleet) waitUpTo(limit time.Duration, problem func() string) time.Duration {
+	f.t.Helper()
 	began := time.Now()
-	for {
+	if !agree(limit, problem) {
+		f.t.Fatal(problem())
+	}
+	return time.Since(began)
+}
+
+// agree waits in simulated time until problem returns nothing, and reports whether it did so within
+// a limit.
+func agree(limit time.Duration, problem func() string) bool {
+	for began := time.Now(); ; time.Sleep(5 * time.Millisecond) {
 		synctest.Wait()
-		p := problem()
-		if p == "" {
-			return time.Since(began)
+		if problem() == "" {
+			return true
 		}
-		if time.Since(began) > time.Minute {
-			f.t.Fatal(p)
+		if time.Since(began) > limit {
+			return false
 		}
-		time.Sleep(5 * time.Millisecond)
 	}
 }
 

@@ -19,6 +19,8 @@ type fleetModel struct {
 	rng      *rand.Rand
 	devices  map[*device]string
 	watchers []*fleetWatcher
+	// failedOver is set once a shard has gone back to an earlier state.
+	failedOver bool
 }
 
 const modelUsers = 12
@@ -67,6 +69,7 @@ func (m *fleetModel) act() {
 	case p < 92:
 		shard := ShardOf(m.user())
 		failover := m.store.snapshot(shard)
+		m.failedOver = true
 		time.AfterFunc(time.Duration(m.rng.IntN(2000))*time.Millisecond, failover)
 	case p < 94:
 		late := time.Duration(m.rng.IntN(3000)) * time.Millisecond
@@ -161,20 +164,33 @@ func (m *fleetModel) describe(user string) string {
 }
 
 // TestFleetModel checks that after any faults all nodes, watchers and the store agree with the
-// connections.
+// connections within 5 s. A failover may lose a step without a trace, if other faults hide it at
+// the same time: then they agree after the next renewal. This is rare.
 func TestFleetModel(t *testing.T) {
 	t.Parallel()
 	runs := 20
 	if testing.Short() {
 		runs = 5
 	}
+	late := 0
 	for range runs {
 		seed := rand.Uint64()
-		t.Run(fmt.Sprint(seed), func(t *testing.T) { synctest.Test(t, func(t *testing.T) { runFleetModel(t, seed) }) })
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				if !runFleetModel(t, seed) {
+					late++
+				}
+			})
+		})
+	}
+	if late > 1 {
+		t.Errorf("%d of %d fleets agree only after a renewal", late, runs)
 	}
 }
 
-func runFleetModel(t *testing.T, seed uint64) {
+// runFleetModel reports whether the fleet agreed in time.
+func runFleetModel(t *testing.T, seed uint64) (inTime bool) {
+	const soon = 5 * time.Second
 	rng := rand.New(rand.NewPCG(seed, 1))
 	m := &fleetModel{
 		fleet: newFleet(t, 3, func(c *Config) {
@@ -220,15 +236,13 @@ func runFleetModel(t *testing.T, seed uint64) {
 		}
 		return p
 	}
-	began, late := time.Now(), ""
-	took := m.wait(func() string {
-		p := describe()
-		if late == "" && time.Since(began) > 5*time.Second {
-			late = p
-		}
-		return p
-	})
-	if took > 5*time.Second {
-		t.Errorf("the fleet agrees after %v; after 5 s: %s", took, late)
+	if agree(soon, describe) {
+		return true
 	}
+	t.Logf("after %v: %s", soon, describe())
+	if !m.failedOver {
+		t.Error("the fleet does not agree in time")
+	}
+	m.waitUpTo(m.nodes[0].hub.cfg.TTL/3+soon, describe)
+	return false
 }

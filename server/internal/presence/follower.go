@@ -37,6 +37,8 @@ type viewShard struct {
 	// epoch and tail are the follower's position: that of the last entry that was applied.
 	epoch string
 	tail  int64
+	// tailAt is Entry.At of that entry; zero if it is not known.
+	tailAt time.Time
 	// settled is when the epoch was settled; zero until then.
 	settled time.Time
 	// newest is not before the store's time of any entry up to tail.
@@ -46,9 +48,11 @@ type viewShard struct {
 	headAt, heard, checked time.Time
 	// past are the epochs before, newest first. A store that has one of them again has gone back.
 	past [3]string
-	// end is the highest position that the log is known to have. ahead are the first and the newest
+	// end is the highest position that the log is known to have, and endAt the time of the entry there;
+	// zero if it is not known. ahead are the first and the newest
 	// head beyond tail.
 	end   int64
+	endAt time.Time
 	ahead [2]mark
 	// level is when the last head was read that the follower was level with, by this node's clock.
 	// Known states that need not be read again are at least as new. It is zero before the first.
@@ -161,7 +165,7 @@ func (v *view) offer(s *viewShard, e *Entry) {
 			v.lose(s, Head{Epoch: s.epoch, Seq: e.Seq})
 		}
 	case len(s.events) >= maxEvents:
-		v.await(s, e.Seq)
+		v.await(s, e.Seq, e.At)
 	case e.Seq == s.tail+1:
 		v.apply(s, e)
 		v.unpark(s)
@@ -172,19 +176,19 @@ func (v *view) offer(s *viewShard, e *Entry) {
 			}
 			s.parked[e.Seq] = *e
 		}
-		v.await(s, e.Seq)
+		v.await(s, e.Seq, e.At)
 	}
 }
 
-// ended records the position of a log's last entry after a step of this node. The step may repeat
-// one that had no response, and whose entry this node has not read. If the entry is lost, only the
-// position shows it.
-func (v *view) ended(shard int, epoch string, seq int64) {
+// ended records the position and the time of a log's last entry after a step of this node. The step
+// may repeat one that had no response, and whose entry this node has not read. If the entry is
+// lost, only these show it.
+func (v *view) ended(shard int, epoch string, seq int64, at time.Time) {
 	s := &v.shards[shard]
 	s.mu.Lock()
 	defer v.release(s)
 	if epoch == s.epoch && s.phase != shardMissing && seq > s.tail {
-		v.await(s, seq)
+		v.await(s, seq, at)
 	}
 }
 
@@ -201,9 +205,14 @@ func (v *view) unpark(s *viewShard) {
 	s.parked = nil
 }
 
-// apply applies the entry that follows tail. The caller holds s.mu.
+// apply applies the entry that follows tail, unless it is known that the log had another one there.
+// The caller holds s.mu.
 func (v *view) apply(s *viewShard, e *Entry) {
-	s.tail = e.Seq
+	if e.Seq == s.end && !s.endAt.IsZero() && !e.At.Equal(s.endAt) {
+		v.lose(s, Head{Epoch: s.epoch, Seq: e.Seq})
+		return
+	}
+	s.tail, s.tailAt = e.Seq, e.At
 	if e.At.After(s.newest) {
 		s.newest = e.At
 	}
@@ -214,14 +223,18 @@ func (v *view) apply(s *viewShard, e *Entry) {
 	v.reached(s)
 }
 
-// await makes the view read the log up to seq if the entries do not arrive soon.
-func (v *view) await(s *viewShard, seq int64) {
-	s.end = max(s.end, seq)
+// await makes the view read the log up to seq if the entries do not arrive soon. at is the time of
+// the entry at seq; zero if it is not known.
+func (v *view) await(s *viewShard, seq int64, at time.Time) {
+	if seq > s.end {
+		s.end, s.endAt = seq, at
+	}
 	v.logs.set(s.num, time.Now().Add(raceDelay))
 }
 
-// raise records a head that was read at m.at. The caller holds s.mu.
-func (v *view) raise(s *viewShard, m mark) {
+// raise records a head that was read at m.at, and whose last entry is of the time last. The caller
+// holds s.mu.
+func (v *view) raise(s *viewShard, m mark, last time.Time) {
 	switch {
 	case m.seq <= s.tail:
 		s.isLevel(m.at)
@@ -231,7 +244,7 @@ func (v *view) raise(s *viewShard, m mark) {
 	case m.seq >= s.ahead[1].seq:
 		s.ahead[1] = m
 	}
-	v.await(s, m.seq)
+	v.await(s, m.seq, last)
 }
 
 // reached moves the level after tail has moved.
@@ -260,7 +273,7 @@ func (v *view) fresh(s *viewShard, now time.Time) bool {
 // lose records that the shard needs a new epoch. The caller holds s.mu.
 func (v *view) lose(s *viewShard, h Head) {
 	s.phase = shardMissing
-	s.parked, s.end, s.ahead = nil, 0, [2]mark{}
+	s.parked, s.end, s.endAt, s.ahead = nil, 0, time.Time{}, [2]mark{}
 	s.events = append(s.events, event{kind: epochMissing, head: h})
 	v.dropUnwatched(s)
 }
@@ -268,15 +281,15 @@ func (v *view) lose(s *viewShard, h Head) {
 // begin makes the follower follow another epoch: the first one that it sees from its head, a later
 // one from its beginning. The caller holds s.mu.
 func (v *view) begin(s *viewShard, h Head, now time.Time) {
-	s.tail, s.newest = 0, time.Time{}
+	s.tail, s.tailAt, s.newest = 0, time.Time{}, time.Time{}
 	if s.epoch == "" {
-		s.tail, s.newest = h.Seq, now
+		s.tail, s.tailAt, s.newest = h.Seq, h.LastAt, now
 	} else {
 		s.past = [3]string{s.epoch, s.past[0], s.past[1]}
 	}
 	s.epoch = h.Epoch
 	s.phase, s.settled = shardUnsettled, time.Time{}
-	s.parked, s.end, s.ahead = nil, 0, [2]mark{}
+	s.parked, s.end, s.endAt, s.ahead = nil, 0, time.Time{}, [2]mark{}
 	s.events = append(s.events, event{kind: epochBegan, head: h})
 	v.dropUnwatched(s)
 	s.outdate()
@@ -299,10 +312,11 @@ func (v *view) settle(s *viewShard, h Head) {
 }
 
 // position is a follower's position when a step of the store was sent. end is the highest position
-// that the log was known to have, settled when the epoch was settled, as far as was known.
+// that the log was known to have, endAt the time of its entry, if known, and settled when the epoch was settled, as far as was known.
 type position struct {
 	epoch     string
 	tail, end int64
+	endAt     time.Time
 	settled   time.Time
 	sent      time.Time
 }
@@ -310,7 +324,8 @@ type position struct {
 // gone reports whether a head of the same epoch that was read after the position shows that the
 // store has lost something.
 func (p *position) gone(h *Head) bool {
-	return h.Seq < p.end || !p.settled.IsZero() && !h.SettledAt.Equal(p.settled)
+	return h.Seq < p.end || !p.settled.IsZero() && !h.SettledAt.Equal(p.settled) ||
+		h.Seq == p.end && !p.endAt.IsZero() && !h.LastAt.Equal(p.endAt)
 }
 
 func (s *viewShard) position() position {
@@ -321,9 +336,11 @@ func (s *viewShard) position() position {
 
 // here is position for a caller that holds s.mu.
 func (s *viewShard) here() position {
-	return position{
-		epoch: s.epoch, tail: s.tail, end: max(s.tail, s.end), settled: s.settled, sent: time.Now(),
+	p := position{epoch: s.epoch, tail: s.tail, end: s.tail, endAt: s.tailAt, settled: s.settled, sent: time.Now()}
+	if s.end > s.tail {
+		p.end, p.endAt = s.end, s.endAt
 	}
+	return p
 }
 
 // sawHead handles a head that this node has read, with a step that was sent at the position before.
@@ -336,7 +353,7 @@ func (v *view) sawHead(s *viewShard, h Head, now time.Time, before position) boo
 			v.check(s)
 			return false
 		}
-		before.end, before.settled = 0, time.Time{}
+		before.end, before.endAt, before.settled = 0, time.Time{}, time.Time{}
 	}
 	s.headAt = now
 	switch {
@@ -349,7 +366,7 @@ func (v *view) sawHead(s *viewShard, h Head, now time.Time, before position) boo
 	case h.Settled() && s.phase == shardUnsettled:
 		v.settle(s, h)
 	}
-	v.raise(s, mark{h.Seq, before.sent})
+	v.raise(s, mark{h.Seq, before.sent}, h.LastAt)
 	return true
 }
 
@@ -378,7 +395,7 @@ func (v *view) catchUp(ctx context.Context, shards []int) {
 		s := &v.shards[shard]
 		s.mu.Lock()
 		if s.behind() && s.phase != shardMissing {
-			calls = append(calls, SinceCall{Shard: shard, Epoch: s.epoch, Seq: s.tail, Limit: sinceLimit})
+			calls = append(calls, SinceCall{Shard: shard, Epoch: s.epoch, Seq: s.tail, At: s.tailAt, Limit: sinceLimit})
 			before = append(before, s.here())
 		}
 		s.mu.Unlock()
@@ -409,6 +426,9 @@ func (v *view) caughtUp(s *viewShard, r *SinceResult, before position) {
 		return
 	}
 	switch {
+	case r.Other:
+		v.lose(s, r.Head)
+		return
 	case r.Reset && s.tail == before.tail:
 		v.skip(s, r)
 	case r.Reset:
@@ -435,7 +455,7 @@ func (v *view) caughtUp(s *viewShard, r *SinceResult, before position) {
 // skip moves the follower to the head, because the entries after its position are trimmed.
 func (v *view) skip(s *viewShard, r *SinceResult) {
 	v.stats.resets.Add(1)
-	s.tail = r.Seq
+	s.tail, s.tailAt = r.Seq, r.LastAt
 	if r.Now.After(s.newest) {
 		s.newest = r.Now
 	}

@@ -80,6 +80,7 @@ func (v *view) sawBroadcast(s *viewShard, h *ShardHead) {
 		return
 	case h.Epoch != s.epoch || s.phase == shardMissing, // another epoch
 		h.Seq < s.tail && h.Now.After(s.newest), // the log has gone back
+		h.Seq == s.tail && !s.tailAt.IsZero() && !h.LastAt.Equal(s.tailAt),
 		!h.Settled() && s.phase == shardSettled, // so it has, or the head is old
 		age < -headInterval:                     // the store has another clock
 		v.check(s)
@@ -96,7 +97,7 @@ func (v *view) sawBroadcast(s *viewShard, h *ShardHead) {
 	if h.Seq > s.tail {
 		v.stats.behind.Add(1)
 	}
-	v.raise(s, mark{h.Seq, at})
+	v.raise(s, mark{h.Seq, at}, h.LastAt)
 }
 
 // readHead makes the view read the head of a shard soon.

@@ -286,8 +286,10 @@ func (h *Hub) appended(a Announcement) {
 	h.cfg.Bus.Announce(a)
 }
 
-// ended records the position of a log's last entry after this node's step.
-func (h *Hub) ended(shard int, epoch string, seq int64) { h.view.ended(shard, epoch, seq) }
+// ended records the position and the time of a log's last entry after this node's step.
+func (h *Hub) ended(shard int, epoch string, seq int64, at time.Time) {
+	h.view.ended(shard, epoch, seq, at)
+}
 
 // epochDiffers makes the view read the head of a shard.
 func (h *Hub) epochDiffers(shard int) { h.view.readHead(shard) }

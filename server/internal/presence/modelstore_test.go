@@ -27,6 +27,8 @@ type modelState struct {
 	mu     sync.Mutex
 	shards [Shards]modelShard
 	nodes  modelNodes
+	// losses counts the times when a shard went back.
+	losses [Shards]int
 	// shift is how far the store's clock is ahead of the test's.
 	shift time.Duration
 	// keep is the number of entries that a log keeps.
@@ -146,19 +148,26 @@ func (m *modelStore) flush() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.shards = [Shards]modelShard{}
+	for shard := range Shards {
+		m.losses[shard]++
+	}
 	m.nodes = modelNodes{alive: map[string]time.Time{}, dead: map[string]time.Time{}}
 }
 
 // snapshot returns a function that brings a shard back to its present state, as a failover to a
-// replica that is behind does.
+// replica that is behind does. It does nothing if the shard has gone back in the meantime: then the
+// replicas have no other state.
 func (m *modelStore) snapshot(shard int) (failover func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	saved := m.shards[shard].clone()
+	saved, losses := m.shards[shard].clone(), m.losses[shard]
 	return func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		m.shards[shard] = saved.clone()
+		if m.losses[shard] == losses {
+			m.shards[shard] = saved.clone()
+			m.losses[shard]++
+		}
 	}
 }
 
@@ -197,8 +206,15 @@ func (s *modelShard) union(userID string, now time.Time) State {
 	return u
 }
 
+func (s *modelShard) last() time.Time {
+	if len(s.log) == 0 {
+		return time.Time{}
+	}
+	return s.log[len(s.log)-1].At
+}
+
 func (s *modelShard) head() Head {
-	return Head{Epoch: s.epoch, Seq: s.seq, Opened: s.opened, SettledAt: s.settled}
+	return Head{Epoch: s.epoch, Seq: s.seq, LastAt: s.last(), Opened: s.opened, SettledAt: s.settled}
 }
 
 // open begins a new epoch.
@@ -274,7 +290,7 @@ func (m *modelStore) setOne(c *SetCall, now time.Time) SetResult {
 		}
 		r.Changes = append(r.Changes, change)
 	}
-	r.Seq = s.seq
+	r.Seq, r.LastAt = s.seq, s.last()
 	return r
 }
 
@@ -324,6 +340,8 @@ func (m *modelStore) Since(ctx context.Context, calls []SinceCall) []SinceResult
 			first := s.seq - int64(len(s.log)) + 1 // the oldest position that the log has
 			if c.Epoch != s.epoch || c.Seq+1 < first || c.Seq > s.seq {
 				r.Reset = true
+			} else if !c.At.IsZero() && c.Seq >= first && !s.log[c.Seq-first].At.Equal(c.At) {
+				r.Other = true
 			} else {
 				after := s.log[c.Seq+1-first:]
 				r.Entries = slices.Clone(after[:min(len(after), c.Limit)])

@@ -137,8 +137,9 @@ type SetResult struct {
 	Outcome Outcome
 	// Now is the store's time. It is zero if Outcome is Unknown.
 	Now time.Time
-	// Seq is the position of the log's last entry after the step if Outcome is Done.
-	Seq int64
+	// Seq and LastAt are those of the Head after the step if Outcome is Done.
+	Seq    int64
+	LastAt time.Time
 	// Changes has an element per user of the call if Outcome is Done.
 	Changes []SetChange
 	// Err is set if Outcome is Unknown.
@@ -159,6 +160,9 @@ type Head struct {
 	Epoch string
 	// Seq is the position of the last entry; 0 if there is none.
 	Seq int64
+	// LastAt is the store's time of the last entry; zero if there is none. A store that has gone back
+	// may have another entry at a position, but of another time.
+	LastAt time.Time
 	// Opened is when the epoch began.
 	Opened time.Time
 	// SettledAt is when the states were complete: every node alive had written its parts since the
@@ -196,6 +200,8 @@ type SinceCall struct {
 	Shard int
 	Epoch string
 	Seq   int64
+	// At is Entry.At of the entry at the position; zero if it is not known.
+	At    time.Time
 	Limit int
 }
 
@@ -206,6 +212,9 @@ type SinceResult struct {
 	// Reset reports that the entry after the position cannot be read, because the epoch is another
 	// one, the entry was trimmed, or the log ends before the position: the store has lost entries.
 	Reset bool
+	// Other reports that the entry at the position is not the one of the call's At: the store has
+	// gone back, and others have appended entries since.
+	Other bool
 	// Entries follow the position without a gap. They reach the head unless there are Limit of them.
 	Entries []Entry
 	Err     error

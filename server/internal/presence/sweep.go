@@ -46,7 +46,7 @@ type sweepHub interface {
 	works(shard int) bool
 	epoch(shard int) string
 	appended(a Announcement)
-	ended(shard int, epoch string, seq int64)
+	ended(shard int, epoch string, seq int64, at time.Time)
 	epochDiffers(shard int)
 	// swept is called after the parts of a dead node were removed in some shards.
 	swept(users int, took time.Duration)
@@ -223,7 +223,7 @@ func (s *sweeper) removeParts(ctx context.Context, shard int, node string, ids [
 			case Done:
 				done += len(calls[i].Users)
 				s.hub.appended(Announcement{Shard: shard, Epoch: epoch, Entries: entriesOf(&calls[i], &r)})
-				s.hub.ended(shard, epoch, r.Seq)
+				s.hub.ended(shard, epoch, r.Seq, r.LastAt)
 			case OtherEpoch:
 				s.hub.epochDiffers(shard)
 				failed = errNotSwept

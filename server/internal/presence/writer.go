@@ -42,7 +42,7 @@ type writerHub interface {
 	epoch(shard int) string
 	// appended is called with the entries that a step has appended.
 	appended(a Announcement)
-	ended(shard int, epoch string, seq int64)
+	ended(shard int, epoch string, seq int64, at time.Time)
 	// epochDiffers is called after a step was refused because the shard has another epoch.
 	epochDiffers(shard int)
 	// restored is called after the last part of a shard was written in a new epoch.
@@ -313,7 +313,7 @@ func (k *worker) settle(call *SetCall, r *SetResult) {
 	switch r.Outcome {
 	case Done:
 		k.hub.appended(Announcement{Shard: call.Shard, Epoch: call.Epoch, Entries: entriesOf(call, r)})
-		k.hub.ended(call.Shard, call.Epoch, r.Seq)
+		k.hub.ended(call.Shard, call.Epoch, r.Seq, r.LastAt)
 	case Fenced:
 		k.hub.fenced(call.Node)
 	case OtherEpoch:

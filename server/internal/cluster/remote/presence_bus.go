@@ -168,7 +168,7 @@ func (b *PresenceBus) Heads(heads []presence.ShardHead) {
 		h := &heads[i]
 		w.Heads[i] = &clusterv1.PresenceHead{
 			Shard: shardToWire(h.Shard), Epoch: h.Epoch, Seq: h.Seq, OpenedUs: timeToWire(h.Opened), SettledAtUs: timeToWire(h.SettledAt),
-			NowUs: timeToWire(h.Now),
+			NowUs: timeToWire(h.Now), LastAtUs: timeToWire(h.LastAt),
 		}
 	}
 	enqueuePresence(b, presenceHeads, w)
@@ -308,7 +308,8 @@ func headsFromWire(w *clusterv1.PresenceHeads) []presence.ShardHead {
 		heads = append(heads, presence.ShardHead{
 			Shard: shard, Now: timeFromWire(h.GetNowUs()),
 			Head: presence.Head{
-				Epoch: h.GetEpoch(), Seq: h.GetSeq(), Opened: timeFromWire(h.GetOpenedUs()), SettledAt: timeFromWire(h.GetSettledAtUs()),
+				Epoch: h.GetEpoch(), Seq: h.GetSeq(), LastAt: timeFromWire(h.GetLastAtUs()),
+				Opened: timeFromWire(h.GetOpenedUs()), SettledAt: timeFromWire(h.GetSettledAtUs()),
 			},
 		})
 	}

@@ -76,7 +76,7 @@ func TestPresenceBusReachesAllNodes(t *testing.T) {
 		}
 		a.Announce(presence.Announcement{Shard: 1, Epoch: "e"}) // without entries: nothing to send
 		heads := []presence.ShardHead{
-			{Shard: 255, Now: now, Head: presence.Head{Epoch: "e", Seq: 9, Opened: now.Add(-time.Hour), SettledAt: now.Add(-time.Minute)}}, {Shard: 0},
+			{Shard: 255, Now: now, Head: presence.Head{Epoch: "e", Seq: 9, LastAt: now.Add(-time.Second), Opened: now.Add(-time.Hour), SettledAt: now.Add(-time.Minute)}}, {Shard: 0},
 		}
 		beat := presence.NodeBeat{Node: "n.1", WithoutStore: 1500 * time.Millisecond}
 		a.Heads(heads)

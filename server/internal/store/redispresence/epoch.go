@@ -76,6 +76,13 @@ func (s *Store) RestoredNodes(ctx context.Context, shard int) (presence.Head, []
 			return presence.Head{}, nil, unreadable(shardName(shard), "head", meta["opened"]+" "+meta["seq"])
 		}
 		head.Opened, head.Seq = time.UnixMilli(opened), seq
+		if last := meta["last"]; last != "" {
+			at, err := strconv.ParseInt(last, 10, 64)
+			if err != nil {
+				return presence.Head{}, nil, unreadable(shardName(shard), "head", last)
+			}
+			head.LastAt = time.UnixMilli(at)
+		}
 		if settled := meta["settled"]; settled != "" {
 			at, err := strconv.ParseInt(settled, 10, 64)
 			if err != nil {

@@ -89,6 +89,7 @@ func (m *model) begun(epoch string) {
 func (m *model) append(e presence.Entry) int64 {
 	m.head.Seq++
 	e.Seq, e.At = m.head.Seq, m.now
+	m.head.LastAt = m.now
 	m.log = append(m.log, e)
 	m.log = m.log[max(0, len(m.log)-20):]
 	return e.Seq
@@ -149,7 +150,7 @@ func (m *model) apply(c presence.SetCall) presence.SetResult {
 		}
 		want.Changes = append(want.Changes, change)
 	}
-	want.Seq = m.head.Seq
+	want.Seq, want.LastAt = m.head.Seq, m.head.LastAt
 	return want
 }
 
@@ -367,11 +368,22 @@ func (m *model) checkLog(t *rapid.T) {
 	}
 	after := max(0, m.head.Seq+int64(rapid.IntRange(-25, 1).Draw(t, "after")))
 	limit := rapid.IntRange(1, 30).Draw(t, "limit")
-	got := m.Since(t.Context(), []presence.SinceCall{{Shard: shard, Epoch: m.head.Epoch, Seq: after, Limit: limit}})[0]
+	call := presence.SinceCall{Shard: shard, Epoch: m.head.Epoch, Seq: after, Limit: limit}
 	want := presence.SinceResult{Head: m.head, Now: m.now}
-	switch missing := m.head.Seq - after; {
+	missing := m.head.Seq - after
+	kept := missing >= 0 && missing < int64(len(m.log)) // the entry at the position
+	if rapid.Bool().Draw(t, "at") {
+		call.At = m.now
+		if kept && rapid.IntRange(0, 3).Draw(t, "other") > 0 {
+			call.At = m.log[int64(len(m.log))-missing-1].At
+		}
+	}
+	got := m.Since(t.Context(), []presence.SinceCall{call})[0]
+	switch {
 	case missing < 0, missing > int64(len(m.log)):
 		want.Reset = true
+	case kept && !call.At.IsZero() && !call.At.Equal(m.log[int64(len(m.log))-missing-1].At):
+		want.Other = true
 	case missing > 0:
 		want.Entries = m.log[int64(len(m.log))-missing:]
 		want.Entries = want.Entries[:min(limit, len(want.Entries))]

@@ -81,8 +81,12 @@ func (s *Store) Since(ctx context.Context, calls []presence.SinceCall) []presenc
 			results[i].Err = c.err
 			continue
 		}
+		at := "0"
+		if !call.At.IsZero() {
+			at = strconv.FormatInt(call.At.UnixMilli(), 10)
+		}
 		b.add(i, []string{s.keys.meta(call.Shard), s.keys.log(call.Shard)},
-			[]any{call.Epoch, strconv.FormatInt(call.Seq, 10), strconv.Itoa(call.Limit)})
+			[]any{call.Epoch, strconv.FormatInt(call.Seq, 10), strconv.Itoa(call.Limit), at})
 	}
 	b.run(ctx, s, s.scripts.since, func(i int, cmd *redis.Cmd) { results[i] = sinceResult(&calls[i], cmd) })
 	return results
@@ -92,8 +96,8 @@ func sinceResult(c *presence.SinceCall, cmd *redis.Cmd) presence.SinceResult {
 	r := read(shardName(c.Shard), cmd)
 	var result presence.SinceResult
 	result.Now, result.Head = r.head()
-	if r.err == nil && len(r.rest) == 1 && r.rest[0] == "RESET" {
-		result.Reset = true
+	if r.err == nil && len(r.rest) == 1 && (r.rest[0] == "RESET" || r.rest[0] == "OTHER") {
+		result.Reset, result.Other = r.rest[0] == "RESET", r.rest[0] == "OTHER"
 		return result
 	}
 	for i, line := range r.texts() {

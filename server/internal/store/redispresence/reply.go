@@ -106,6 +106,6 @@ func (r *reply) outcome() (presence.Outcome, time.Time) {
 // head returns what the function head in lib_presence.lua returns.
 func (r *reply) head() (now time.Time, head presence.Head) {
 	now = r.time()
-	head = presence.Head{Epoch: r.text(), Seq: r.int(), Opened: r.time(), SettledAt: r.time()}
+	head = presence.Head{Epoch: r.text(), Seq: r.int(), LastAt: r.time(), Opened: r.time(), SettledAt: r.time()}
 	return now, head
 }

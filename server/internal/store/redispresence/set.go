@@ -70,7 +70,7 @@ func setResult(c *presence.SetCall, cmd *redis.Cmd) presence.SetResult {
 	var result presence.SetResult
 	result.Outcome, result.Now = r.outcome()
 	if result.Outcome == presence.Done {
-		result.Seq = r.int()
+		result.Seq, result.LastAt = r.int(), r.time()
 		result.Changes = make([]presence.SetChange, len(c.Users))
 		for i := range result.Changes {
 			result.Changes[i] = presence.SetChange{Seq: r.int(), State: r.state()}

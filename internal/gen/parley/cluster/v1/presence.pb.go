@@ -319,8 +319,10 @@ type PresenceHead struct {
 	Seq      int64                  `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
 	OpenedUs int64                  `protobuf:"varint,4,opt,name=opened_us,json=openedUs,proto3" json:"opened_us,omitempty"`
 	// 0 if the epoch is not settled.
-	SettledAtUs   int64 `protobuf:"varint,5,opt,name=settled_at_us,json=settledAtUs,proto3" json:"settled_at_us,omitempty"`
-	NowUs         int64 `protobuf:"varint,6,opt,name=now_us,json=nowUs,proto3" json:"now_us,omitempty"`
+	SettledAtUs int64 `protobuf:"varint,5,opt,name=settled_at_us,json=settledAtUs,proto3" json:"settled_at_us,omitempty"`
+	NowUs       int64 `protobuf:"varint,6,opt,name=now_us,json=nowUs,proto3" json:"now_us,omitempty"`
+	// The time of the entry at seq; 0 if there is none.
+	LastAtUs      int64 `protobuf:"varint,7,opt,name=last_at_us,json=lastAtUs,proto3" json:"last_at_us,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -393,6 +395,13 @@ func (x *PresenceHead) GetSettledAtUs() int64 {
 func (x *PresenceHead) GetNowUs() int64 {
 	if x != nil {
 		return x.NowUs
+	}
+	return 0
+}
+
+func (x *PresenceHead) GetLastAtUs() int64 {
+	if x != nil {
+		return x.LastAtUs
 	}
 	return 0
 }
@@ -1046,14 +1055,16 @@ const file_parley_cluster_v1_presence_proto_rawDesc = "" +
 	"\bplatform\x18\x06 \x01(\x05R\bplatform\x12\x16\n" +
 	"\x06device\x18\a \x01(\tR\x06device\"F\n" +
 	"\rPresenceHeads\x125\n" +
-	"\x05heads\x18\x01 \x03(\v2\x1f.parley.cluster.v1.PresenceHeadR\x05heads\"\xa4\x01\n" +
+	"\x05heads\x18\x01 \x03(\v2\x1f.parley.cluster.v1.PresenceHeadR\x05heads\"\xc2\x01\n" +
 	"\fPresenceHead\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\x05R\x05shard\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\tR\x05epoch\x12\x10\n" +
 	"\x03seq\x18\x03 \x01(\x03R\x03seq\x12\x1b\n" +
 	"\topened_us\x18\x04 \x01(\x03R\bopenedUs\x12\"\n" +
 	"\rsettled_at_us\x18\x05 \x01(\x03R\vsettledAtUs\x12\x15\n" +
-	"\x06now_us\x18\x06 \x01(\x03R\x05nowUs\"L\n" +
+	"\x06now_us\x18\x06 \x01(\x03R\x05nowUs\x12\x1c\n" +
+	"\n" +
+	"last_at_us\x18\a \x01(\x03R\blastAtUs\"L\n" +
 	"\fPresenceBeat\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12(\n" +
 	"\x10without_store_ms\x18\x02 \x01(\x03R\x0ewithoutStoreMs\"\"\n" +

@@ -2,8 +2,7 @@
 --
 -- KEYS[1] meta      HASH of the shard
 -- KEYS[2...] users  ZSET "<node> <part>" -> expiry ms
--- RETURNS now ms, epoch, seq, opened ms, settled, and for each user a list of the entries that have not
--- expired.
+-- RETURNS what head returns, and for each user a list of the entries that have not expired.
 local meta, keys = KEYS[1], KEYS
 
 local now = now_ms()

@@ -48,6 +48,6 @@ redis.call('PEXPIRE', logins, ttl)
 local logged = 0
 if holder and not mine then
   logged = seq + 1
-  append(meta, log, logged, {table.concat({text(logged), text(now), 'L', slot, login, user}, ' ')}, length)
+  append(meta, log, logged, now, {table.concat({text(logged), text(now), 'L', slot, login, user}, ' ')}, length)
 end
 return {'OK', now, 1, logged, generation, order, connection, node, tonumber(platform), device}

@@ -4,7 +4,7 @@
 -- KEYS[2] log    LIST
 -- ARGV[1] old    the epoch that ends; empty if there is none
 -- ARGV[2] fresh  the epoch that begins
--- RETURNS now ms, epoch, seq, opened ms, settled, after the step.
+-- RETURNS what head returns, after the step.
 --
 -- Safe to repeat: the repeat finds another epoch than `old`.
 local meta, log, old, fresh = KEYS[1], KEYS[2], ARGV[1], ARGV[2]

@@ -4,9 +4,9 @@
 -- KEYS[2] online  ZSET users, all of score 0
 -- ARGV[1] min     "(" and the last user of the page before, or "-" for the first page
 -- ARGV[2] limit   at most this many users
--- RETURNS now ms, epoch, seq, opened ms, settled, and a list of users in ascending order.
+-- RETURNS what head returns, and a list of users in ascending order.
 local meta, online, min, limit = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
 
 local reply = head(meta, now_ms())
-reply[6] = redis.call('ZRANGEBYLEX', online, min, '+', 'LIMIT', 0, limit)
+reply[7] = redis.call('ZRANGEBYLEX', online, min, '+', 'LIMIT', 0, limit)
 return reply

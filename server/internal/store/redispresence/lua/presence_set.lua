@@ -13,8 +13,8 @@
 -- ARGV[6] sweep      1 if the fence of the node does not apply, or 0
 -- ARGV[7...]         for each user: id; part, or empty for none; mode (0 normal, 1 restore, 2 force);
 --                    cause
--- RETURNS OK, now ms, the position of the log's last entry, and for each user the position of the
--- entry that was logged, or 0, and the state after the step. LATE, FENCED or EPOCH, now ms, if nothing
+-- RETURNS OK, now ms, the position of the log's last entry and its time or 0, and for each user the
+-- position of the entry that was logged, or 0, and the state after the step. LATE, FENCED or EPOCH, now ms, if nothing
 -- was changed.
 --
 -- Mode 1 logs nothing only until the epoch is settled: then a user whom the store does not have counts
@@ -31,7 +31,7 @@
 local meta, online, log, members, keys, node, not_after, ttl, length, expected, sweep, args = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS, ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV
 
 local now = now_ms()
-local refused, seq, settled = admit(meta, now, not_after, node, sweep == '1', expected)
+local refused, seq, last, settled = admit(meta, now, not_after, node, sweep == '1', expected)
 if refused then
   return {refused, now}
 end
@@ -62,7 +62,7 @@ end
 
 local expiry, stamp = text(now + ttl), ' ' .. text(now) .. ' '
 local joined, left, appeared, gone, lines = {}, {}, {}, {}, {}
-local reply = {'OK', now, seq}
+local reply = {'OK', now, 0, 0}
 for i = 1, (#args - 6) / 4 do
   local id, part, mode, cause, key = args[4 * i + 3], args[4 * i + 4], args[4 * i + 5], args[4 * i + 6], keys[i + 4]
   local mine, before, after, old = node .. ' ' .. part, '', '', {}
@@ -124,6 +124,6 @@ end
 if #gone > 0 then
   redis.call('ZREM', online, unpack(gone))
 end
-append(meta, log, seq, lines, length)
-reply[3] = seq
+append(meta, log, seq, now, lines, length)
+reply[3], reply[4] = seq, #lines > 0 and now or last
 return reply
