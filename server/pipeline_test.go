@@ -315,7 +315,7 @@ func TestUpdateSubscription(t *testing.T) {
 }
 
 // TestOnlySendsBuildTheCache checks that only sends create or refresh a channel's cache, and that
-// the cache is a contiguous part of the log.
+// the cache has no hole.
 func TestOnlySendsBuildTheCache(t *testing.T) {
 	t.Parallel()
 	s := servertest.Serve(t)

@@ -43,7 +43,7 @@ const (
 	StaleEdit chaos.Name = "stale-edit"
 	// Recalled: a text was shown, or is still stored, after its recall was acknowledged.
 	Recalled chaos.Name = "recalled-text"
-	// Hole: a page, a stream or a cached set (a channel's newest entries in Redis) misses an entry
+	// Hole: a page, a stream or a cached set (a channel's newest messages in Redis) misses one
 	// between two others or at its beginning.
 	Hole chaos.Name = "hole"
 	// Repeat: a stream delivered an entry twice or out of order.

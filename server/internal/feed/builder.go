@@ -40,7 +40,7 @@ type BuilderConfig struct {
 	Store  BuilderStore
 	// Keep is the number of messages per channel that the cache holds; 0 means 150.
 	Keep int
-	// LoadTimeout is how long a rebuild of a channel's cached entries waits for the store to return
+	// LoadTimeout is how long a rebuild of a channel's cached messages waits for the store to return
 	// the entries that were published. The channel is then left uncached. 0 means 10 s.
 	LoadTimeout time.Duration
 	// Owner decides which buckets are this node's; nil means all.
@@ -53,7 +53,7 @@ type BuilderConfig struct {
 	Logger *slog.Logger
 }
 
-// Builder maintains the cache of each channel's newest entries from the change stream, for the
+// Builder maintains the cache of each channel's newest messages from the change stream, for the
 // buckets that this node owns.
 type Builder struct {
 	life        lifecycle.Base
@@ -193,8 +193,8 @@ func (b *Builder) rebuildAll(ctx context.Context, runs []ChannelChanges, done []
 	return kept, nil
 }
 
-// rebuild replaces a channel's set of cached entries with the newest entries of the store, once
-// these reach the seq reach, which was published. If they do not in time, it drops the set, which
+// rebuild replaces a channel's cached messages with the newest ones of the store, once the log there
+// reaches the seq reach, which was published. If they do not in time, it drops the set, which
 // is always correct, and returns false without an error.
 //
 // Another builder may have processed a later recall before this builder's set existed. After

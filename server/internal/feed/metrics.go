@@ -19,7 +19,7 @@ type Metrics struct {
 	PublishLag metric.Float64Histogram
 	// Appended counts events that the builder has processed, including repeats.
 	Appended metric.Int64Counter
-	// Rebuilds counts how often the Builder began to rebuild a channel's cached entries from the
+	// Rebuilds counts how often the Builder began to rebuild a channel's cached messages from the
 	// store.
 	Rebuilds metric.Int64Counter
 	// Abandoned counts rebuilds that left the channel uncached because the store did not return the

@@ -1,5 +1,5 @@
 // Package redisstore keeps in Redis data that may be lost without harm: the cache of each channel's
-// newest entries.
+// newest messages.
 //
 // Writes use Lua scripts that are safe to repeat, because a client can't know whether a command
 // without an answer was executed. By default go-redis silently repeats such a command. NewClient

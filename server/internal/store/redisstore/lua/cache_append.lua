@@ -1,4 +1,4 @@
--- Appends entries to a channel's cached part of the log, as long as they follow it. Values are
+-- Applies entries to a channel's cached messages, as long as they follow the newest one there. Values are
 -- opaque bytes: decoding and encoding them here would corrupt large numbers and empty lists.
 --
 -- KEYS[1] msg_cache:<channel>  ZSET, see lib_cache.lua

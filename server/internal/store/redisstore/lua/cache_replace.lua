@@ -1,5 +1,5 @@
--- Replaces a channel's cached part of the log by one that was loaded from the store, unless it
--- already reaches as far.
+-- Replaces a channel's cached messages by those that were loaded from the store, unless they already
+-- reach as far.
 --
 -- KEYS[1] msg_cache:<channel>  ZSET, see lib_cache.lua
 -- ARGV[1] head  the beginning of every value of this epoch, up to its seq
