@@ -62,9 +62,13 @@ func openDev(ctx context.Context, cfg *config.Config, log *slog.Logger, done *li
 		return nil, err
 	}
 	return b, b.connectNATS(ctx, natsbus.Config{
-		Server: nats, Buckets: store.Identity().Buckets, Store: store.Identity().Name(), Replicas: 1, MaxAge: cfg.NATS.MaxAge, Logger: log,
+		Server: nats, Buckets: store.Identity().Buckets, Store: store.Identity().Name(), Replicas: 1, MaxAge: cfg.NATS.MaxAge, MaxBytes: devStreamBytes,
+		Logger: log,
 	}, done)
 }
+
+// devStreamBytes is the size of the event stream of `parleyd dev`, which JetStream reserves on disk.
+const devStreamBytes = 256 << 20
 
 // devStoreDir returns the directory of the embedded store in a data directory.
 func devStoreDir(dataDir string) string { return filepath.Join(dataDir, "store") }
@@ -143,7 +147,8 @@ func openServe(ctx context.Context, cfg *config.Config, log *slog.Logger, done *
 	}
 	bus := natsbus.Config{
 		URL: cfg.NATS.URL.Reveal(), CredentialsFile: cfg.NATS.CredentialsFile, Buckets: store.Identity().Buckets,
-		Store: store.Identity().Name(), Replicas: cfg.NATS.Replicas, MaxAge: cfg.NATS.MaxAge, Logger: log,
+		Store: store.Identity().Name(), Replicas: cfg.NATS.Replicas, MaxAge: cfg.NATS.MaxAge,
+		MaxBytes: cfg.NATS.MaxBytes, Logger: log,
 	}
 	if err := natsTLS(&bus, &cfg.NATS.TLS, log); err != nil {
 		return nil, err

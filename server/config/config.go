@@ -126,7 +126,10 @@ type NATS struct {
 	// MaxAge is how long the event stream keeps an event: 1 minute to 24 h. The limit makes sure
 	// that recalled text is gone after that.
 	MaxAge time.Duration `yaml:"max_age"`
-	TLS    NATSTLS       `yaml:"tls"`
+	// MaxBytes is the size of the event stream in bytes: 16 MiB to 1 TiB. Beyond it the oldest events
+	// are removed. JetStream reserves it on each replica.
+	MaxBytes int64   `yaml:"max_bytes"`
+	TLS      NATSTLS `yaml:"tls"`
 }
 
 // NATSTLS configures TLS for connections to NATS servers. TLS is used if CA or Cert is set, if the
@@ -319,7 +322,7 @@ func Default() Config {
 			WriteTimeoutMS: 3000, MessageCacheMaxLen: 200,
 			Sentinel: RedisSentinel{Addrs: []string{}}, Cluster: RedisCluster{Addrs: []string{}},
 		},
-		NATS: NATS{URL: "nats://127.0.0.1:4222", Replicas: 1, MaxAge: 24 * time.Hour},
+		NATS: NATS{URL: "nats://127.0.0.1:4222", Replicas: 1, MaxAge: 24 * time.Hour, MaxBytes: 1 << 30},
 		Auth: Auth{PublicKeys: []string{}},
 		HTTP: HTTP{Page: true, Reflection: true, CORSOrigins: []string{}},
 		Limits: Limits{

@@ -150,14 +150,19 @@ func (f *Feeder) feed(ctx context.Context, logger *slog.Logger, bucket int) erro
 			logger.WarnContext(ctx, "saving the feed position failed, events will be published again", "error", err)
 		}
 	}()
+	defer f.metrics.unpublished.set(bucket, time.Time{})
 	for {
 		entries, err := source.Next(ctx, batchSize)
 		if err != nil {
 			return fmt.Errorf("read the feed: %w", err)
 		}
+		if len(entries) > 0 {
+			f.metrics.unpublished.set(bucket, entries[0].MsgTime)
+		}
 		if err := f.publish(ctx, logger, newBatch(entries)); err != nil {
 			return err
 		}
+		f.metrics.unpublished.set(bucket, time.Time{})
 		f.recent[bucket].add(entries)
 		// Confirm only now: an entry that is confirmed before it is published is lost if the
 		// process dies.

@@ -1,7 +1,9 @@
 package feed
 
 import (
+	"context"
 	"errors"
+	"time"
 
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
@@ -27,6 +29,9 @@ type Metrics struct {
 	Abandoned metric.Int64Counter
 	// Foreign counts events that the Builder ignored because they are of another epoch.
 	Foreign metric.Int64Counter
+
+	// unpublished is what the gauge parley.feed.oldest_unpublished observes.
+	unpublished oldest
 }
 
 // NewMetrics creates the instruments. With a nil meter they do nothing.
@@ -53,5 +58,11 @@ func NewMetrics(meter metric.Meter) (*Metrics, error) {
 		Abandoned:       counter("parley.cache.abandoned", "Cached sets that were dropped because the store lagged."),
 		Foreign:         counter("parley.cache.foreign_events", "Events of another epoch, which were ignored."),
 	}
-	return m, errors.Join(errs...)
+	_, err = meter.Float64ObservableGauge("parley.feed.oldest_unpublished", metric.WithUnit("s"),
+		metric.WithDescription("Age of the oldest entry that this node has read from the store and not published yet; 0 if there is none."),
+		metric.WithFloat64Callback(func(_ context.Context, o metric.Float64Observer) error {
+			o.Observe(m.unpublished.age(time.Now()).Seconds())
+			return nil
+		}))
+	return m, errors.Join(append(errs, err)...)
 }

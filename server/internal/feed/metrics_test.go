@@ -1,6 +1,7 @@
 package feed_test
 
 import (
+	"fmt"
 	"testing"
 
 	"go.opentelemetry.io/otel/sdk/metric"
@@ -8,7 +9,59 @@ import (
 
 	"github.com/parleyhq/parley/server/internal/feed"
 	"github.com/parleyhq/parley/server/internal/lifecycle/lifecycletest"
+	"github.com/parleyhq/parley/server/internal/testkit"
 )
+
+// TestOldestUnpublishedGrows checks that the age of an entry that cannot be published is a metric.
+func TestOldestUnpublishedGrows(t *testing.T) {
+	t.Parallel()
+	reader := metric.NewManualReader()
+	metrics, err := feed.NewMetrics(metric.NewMeterProvider(metric.WithReader(reader)).Meter("test"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	age := func() float64 {
+		var collected metricdata.ResourceMetrics
+		if err := reader.Collect(t.Context(), &collected); err != nil {
+			t.Error(err)
+		}
+		for _, m := range collected.ScopeMetrics[0].Metrics {
+			if gauge, ok := m.Data.(metricdata.Gauge[float64]); ok && m.Name == "parley.feed.oldest_unpublished" {
+				return gauge.DataPoints[0].Value
+			}
+		}
+		return -1
+	}
+	r := newRig(t)
+	ages := make(chan float64, 100)
+	publisher := &fakePublisher{before: func(attempt int) error {
+		ages <- age()
+		if attempt < 4 {
+			return errProvoked
+		}
+		return nil
+	}}
+	if r.feeder, err = feed.NewFeeder(feed.FeederConfig{Store: r.store, Publisher: publisher, Metrics: metrics, Logger: quiet}); err != nil {
+		t.Fatal(err)
+	}
+	lifecycletest.Start(t, r.feeder)
+	r.send("room", "x")
+	publisher.wait(t, 1)
+	last := 0.0
+	for range 4 {
+		next := <-ages
+		if next <= last {
+			t.Errorf("the age was %v s after %v s", next, last)
+		}
+		last = next
+	}
+	testkit.Eventually(t, patience, func() error {
+		if a := age(); a != 0 {
+			return fmt.Errorf("after the publish the age is %v s", a)
+		}
+		return nil
+	})
+}
 
 func TestMetrics(t *testing.T) {
 	t.Parallel()
@@ -46,9 +99,14 @@ func TestMetrics(t *testing.T) {
 		switch data := m.Data.(type) {
 		case metricdata.Sum[int64]:
 			got[m.Name] = data.DataPoints[0].Value
+		case metricdata.Gauge[float64]:
+			got[m.Name] = int64(data.DataPoints[0].Value)
 		case metricdata.Histogram[float64]:
 			got[m.Name] = int64(data.DataPoints[0].Count)
 		}
+	}
+	if age, ok := got["parley.feed.oldest_unpublished"]; !ok || age != 0 {
+		t.Errorf("parley.feed.oldest_unpublished is %d, %v, want 0", age, ok)
 	}
 	for name, want := range map[string]int64{
 		"parley.feed.published": 3, "parley.feed.publish_lag": 3, "parley.cache.appended": 3, "parley.cache.rebuilds": 1,

@@ -25,6 +25,7 @@ type lane struct {
 	bucket     int
 	cfg        *WriterConfig
 	resolvers  chan struct{} // shared by all lanes; bounds the channels that are resolved at once
+	pending    *byteBudget   // shared by all lanes
 	background sync.WaitGroup
 
 	mu       sync.Mutex
@@ -55,9 +56,10 @@ type channel struct {
 }
 
 // newLane returns a lane that refuses requests until open is called.
-func newLane(store LogWriter, bucket int, cfg *WriterConfig, resolvers chan struct{}) *lane {
+func newLane(store LogWriter, bucket int, cfg *WriterConfig, resolvers chan struct{}, pending *byteBudget) *lane {
 	l := &lane{
-		store: store, bucket: bucket, cfg: cfg, resolvers: resolvers, channels: make(map[string]*channel), closed: true,
+		store: store, bucket: bucket, cfg: cfg, resolvers: resolvers, pending: pending, channels: make(map[string]*channel),
+		closed: true,
 	}
 	l.wake = sync.NewCond(&l.mu)
 	return l
@@ -70,7 +72,11 @@ func (l *lane) enqueue(r *request) {
 		r.fail(errStopping, true)
 		return
 	}
-	if l.queued+len(r.items) > l.cfg.MaxQueue {
+	var bytes int64
+	for _, it := range r.items {
+		bytes += it.cost()
+	}
+	if l.queued+len(r.items) > l.cfg.MaxQueue || !l.pending.reserve(bytes) {
 		err := fault.New(fault.ResourceExhausted, fault.RateLimited, "too many pending writes; nothing was stored; retry later")
 		err.RetryAfter = 100 * time.Millisecond
 		r.fail(err, false)
@@ -119,19 +125,20 @@ func (l *lane) cancel(r *request, cause error) {
 	if r.ended {
 		return
 	}
-	l.queued -= len(r.items) - r.countSettled()
+	l.release(r)
 	r.fail(cause, false)
 	l.wake.Broadcast()
 }
 
-func (r *request) countSettled() int {
-	n := 0
+// release counts the items of a request that have no outcome as no longer pending. The caller holds
+// the lock and fails the request.
+func (l *lane) release(r *request) {
 	for _, it := range r.items {
-		if it.settled {
-			n++
+		if !it.settled {
+			l.queued--
+			l.pending.release(it.cost())
 		}
 	}
-	return n
 }
 
 // settle sets the outcome of an item, unless it has one, and decrements queued. The caller holds
@@ -141,6 +148,7 @@ func (l *lane) settle(r *request, it *item, out Outcome) {
 		return
 	}
 	r.settle(it, out)
+	l.pending.release(it.cost())
 	if l.queued--; l.queued == 0 {
 		l.wake.Broadcast()
 	}
@@ -176,7 +184,7 @@ func (l *lane) abort() {
 	for _, c := range l.channels {
 		for _, r := range c.queue {
 			if !r.ended {
-				l.queued -= len(r.items) - r.countSettled()
+				l.release(r)
 				r.fail(errStopping, true)
 			}
 		}

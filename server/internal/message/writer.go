@@ -48,6 +48,10 @@ type WriterConfig struct {
 	// MaxQueue is the maximum number of pending drafts in one bucket. An append that would exceed it
 	// fails with resource_exhausted, for all its drafts of the channel. The default is 20,000.
 	MaxQueue int
+	// MaxQueueBytes is the maximum number of bytes of the pending drafts in all buckets: texts,
+	// metadata, and 512 for each draft. An append that would exceed it fails like one that exceeds
+	// MaxQueue. The default is 128 MiB.
+	MaxQueueBytes int
 	// AppendTimeout is how long an append keeps trying before it fails as unavailable. The caller's
 	// deadline applies too. The default is 10 s.
 	AppendTimeout time.Duration
@@ -69,6 +73,7 @@ func (c *WriterConfig) setDefaults() {
 	def(&c.MaxBatch, 1000)
 	def(&c.MaxBatchBytes, 4<<20)
 	def(&c.MaxQueue, 20_000)
+	def(&c.MaxQueueBytes, 128<<20)
 	if c.AppendTimeout == 0 {
 		c.AppendTimeout = 10 * time.Second
 	}
@@ -106,8 +111,9 @@ func NewWriter(store LogWriter, buckets int, cfg WriterConfig) *Writer {
 	cfg.setDefaults()
 	w := &Writer{cfg: cfg}
 	resolvers := make(chan struct{}, 64)
+	pending := &byteBudget{max: int64(cfg.MaxQueueBytes)}
 	for b := range buckets {
-		w.lanes = append(w.lanes, newLane(store, b, &w.cfg, resolvers))
+		w.lanes = append(w.lanes, newLane(store, b, &w.cfg, resolvers, pending))
 	}
 	return w
 }

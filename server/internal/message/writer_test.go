@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/parleyhq/parley/server/internal/fault"
 	"github.com/parleyhq/parley/server/internal/lifecycle/lifecycletest"
+	"github.com/parleyhq/parley/server/internal/testkit"
 )
 
 func startWriter(t *testing.T, store LogWriter, cfg WriterConfig) *Writer {
@@ -461,6 +464,56 @@ func TestStopFailsPendingAppends(t *testing.T) {
 	<-closed
 	if out := appendOne(t, w, send("c", "a", "2", "x")); !fault.Is(out.Err, fault.ShuttingDown) {
 		t.Fatalf("an append after Stop answered %v", out.Err)
+	}
+}
+
+// TestFullQueueInBytesRefuses checks that pending texts are bounded by their bytes, over all
+// buckets, and that every way in which an append ends gives its bytes back.
+func TestFullQueueInBytesRefuses(t *testing.T) {
+	t.Parallel()
+	store := newFakeStore()
+	var stalled atomic.Bool
+	stalled.Store(true)
+	release, entered := make(chan struct{}), make(chan struct{}, 1)
+	store.beforeInsert = func([]Entry) error {
+		if stalled.Load() {
+			entered <- struct{}{}
+			<-release
+		}
+		return nil
+	}
+	w := startWriter(t, store, WriterConfig{MaxQueueBytes: 10_000})
+	large := strings.Repeat("x", 6000)
+	first := make(chan Outcome)
+	go func() { first <- appendOne(t, w, send("c", "ann", "1", large)) }()
+	<-entered
+	for i := range 4 { // of all buckets
+		out := appendOne(t, w, send(fmt.Sprint("other", i), "ann", "1", large))
+		if f, ok := fault.As(out.Err); !ok || f.Reason != fault.RateLimited || f.RetryAfter == 0 {
+			t.Fatalf("with a full queue: %+v", out)
+		}
+	}
+	left, leave := context.WithCancel(t.Context())
+	second := make(chan []Outcome)
+	go func() { second <- w.Append(left, []Draft{send("c", "ann", "2", large[:2000])}) }()
+	testkit.Eventually(t, 10*time.Second, func() error {
+		if used := w.lanes[0].pending.used.Load(); used != 8000+2*draftOverhead {
+			return fmt.Errorf("%d bytes are pending", used)
+		}
+		return nil
+	})
+	leave()
+	if out := (<-second)[0]; out.Err == nil {
+		t.Fatal("an append whose caller left succeeded")
+	}
+	stalled.Store(false)
+	close(release)
+	if out := <-first; out.Err != nil {
+		t.Fatal(out.Err)
+	}
+	mustAppend(t, w, send("c", "ann", "3", large))
+	if used := w.lanes[0].pending.used.Load(); used != 0 {
+		t.Errorf("%d bytes are pending at the end", used)
 	}
 }
 

@@ -52,6 +52,9 @@ type Config struct {
 	// MaxAge is how long the stream keeps an event. Default 24 h. It bounds how long the stream
 	// keeps the text of a recalled message.
 	MaxAge time.Duration
+	// MaxBytes is the size of the stream, from which on the oldest events are removed. JetStream
+	// reserves it on each replica. A consumer that has missed events reads the store. Default 1 GiB.
+	MaxBytes int64
 	// AckWait is the time after which JetStream redelivers an event that a consumer neither
 	// acknowledged nor extended. Default 3 s, because a list of channels may be that far behind
 	// after a node was killed.
@@ -71,7 +74,14 @@ const (
 	drainWait    = 5 * time.Second
 	pingInterval = 5 * time.Second
 	maxPending   = 1 << 16 // unacknowledged publishes of all buckets together
+
+	// minPayload is the payload that NATS must accept: the largest event, whose text has 64 KiB and
+	// may need six bytes for each in JSON, and whose metadata has 4 KiB.
+	minPayload = 512 << 10
 )
+
+// errSmallPayload reports that NATS does not accept the largest event.
+var errSmallPayload = errors.New("the max_payload of NATS is too small")
 
 // Bus is one connection to NATS. Safe for concurrent use. While NATS is away, calls fail at once
 // and nothing is buffered: a buffered event would be published with a text that may have been
@@ -100,6 +110,7 @@ func Connect(ctx context.Context, config Config) (*Bus, error) {
 	}
 	config.Replicas = cmp.Or(config.Replicas, 1)
 	config.MaxAge = cmp.Or(config.MaxAge, 24*time.Hour)
+	config.MaxBytes = cmp.Or(config.MaxBytes, 1<<30)
 	config.AckWait = cmp.Or(config.AckWait, 3*time.Second)
 	config.ConnectWait = cmp.Or(config.ConnectWait, 2*time.Second)
 	b := &Bus{
@@ -120,12 +131,15 @@ func Connect(ctx context.Context, config Config) (*Bus, error) {
 	if ctx.Err() != nil {
 		err = ctx.Err()
 	}
-	if errors.Is(err, errForeignStream) || ctx.Err() != nil {
+	if err == nil && nc.MaxPayload() < minPayload {
+		err = fmt.Errorf("%w: it is %d bytes, and at least %d are required", errSmallPayload, nc.MaxPayload(), minPayload)
+	}
+	if errors.Is(err, errForeignStream) || errors.Is(err, errSmallPayload) || ctx.Err() != nil {
 		nc.Close()
 		return nil, fmt.Errorf("connect to NATS: %w", err)
 	}
 	if err != nil {
-		b.log.WarnContext(ctx, "NATS not reachable, retrying", "error", err)
+		b.log.WarnContext(ctx, "no stream of events in NATS, retrying", "error", err)
 	}
 	return b, nil
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
@@ -293,7 +294,7 @@ func TestStreamConfiguration(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := stream.CachedInfo().Config
-	if got.MaxAge != 24*time.Hour || got.Duplicates != 2*time.Minute || got.Storage != jetstream.FileStorage ||
+	if got.MaxAge != 24*time.Hour || got.MaxBytes != 1<<30 || got.Discard != jetstream.DiscardOld || got.Duplicates != 2*time.Minute || got.Storage != jetstream.FileStorage ||
 		got.Replicas != 1 || !cmp.Equal(got.Subjects, []string{"message_change_events.*.*"}) {
 		t.Errorf("stream is %+v", got)
 	}
@@ -342,6 +343,47 @@ func TestSlowSubscriptionIsReported(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatal("nobody was told of dropped events")
 	}
+}
+
+// TestFullStreamDropsItsOldestEvents checks that publishing goes on once the stream has its size.
+func TestFullStreamDropsItsOldestEvents(t *testing.T) {
+	t.Parallel()
+	const size = 1 << 20
+	server := testkit.NATS(t)
+	connect(t, Config{URL: server.URL()}) // a stream of an older configuration
+	bus := connect(t, Config{URL: server.URL(), MaxBytes: size})
+	for seq := int64(1); seq <= 60; seq++ {
+		events := sent("room", seq, seq)
+		events[0].Message.Content = strings.Repeat("x", 60_000)
+		publish(t, bus, events)
+	}
+	stream, err := bus.js.Stream(t.Context(), streamName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st := stream.CachedInfo().State; st.Bytes > size || st.LastSeq != 60 || st.Msgs < 10 || st.Msgs > 17 {
+		t.Errorf("the stream is %+v", st)
+	}
+}
+
+// TestSmallPayloadIsRefused checks that a node does not start on a NATS that would refuse its
+// largest events.
+func TestSmallPayloadIsRefused(t *testing.T) {
+	t.Parallel()
+	small := testkit.NATS(t, func(o *server.Options) { o.MaxPayload = minPayload - 1 })
+	bus, err := Connect(t.Context(), Config{URL: small.URL(), Buckets: 4})
+	if !errors.Is(err, errSmallPayload) {
+		t.Errorf("Connect returned %v, %v", bus, err)
+	}
+	enough := testkit.NATS(t, func(o *server.Options) { o.MaxPayload = minPayload })
+	bus = connect(t, Config{URL: enough.URL()})
+	events := sent("room", 1, 1)
+	events[0].Message.Content = strings.Repeat("\x01", 65_536)
+	events[0].Message.Metadata = map[string]string{}
+	for i := range 16 {
+		events[0].Message.Metadata[fmt.Sprintf("%0*d", 64, i)] = strings.Repeat("\x01", 256)
+	}
+	publish(t, bus, events)
 }
 
 func TestLargestMessageIsDelivered(t *testing.T) {

@@ -39,6 +39,7 @@ func (b *Bus) ensureStream(ctx context.Context) error {
 		Retention:  jetstream.LimitsPolicy,
 		Discard:    jetstream.DiscardOld,
 		MaxAge:     b.config.MaxAge,
+		MaxBytes:   b.config.MaxBytes,
 		Duplicates: min(dedupeWindow, b.config.MaxAge),
 		Replicas:   b.config.Replicas,
 	}
@@ -53,7 +54,7 @@ func (b *Bus) ensureStream(ctx context.Context) error {
 			return errForeignStream
 		}
 		if is.Metadata[storeKey] == want.Metadata[storeKey] && slices.Equal(is.Subjects, want.Subjects) &&
-			is.MaxAge == want.MaxAge && is.Duplicates == want.Duplicates &&
+			is.MaxAge == want.MaxAge && is.MaxBytes == want.MaxBytes && is.Duplicates == want.Duplicates &&
 			is.Replicas == want.Replicas {
 			return nil
 		}
