@@ -123,7 +123,7 @@ func (b *backends) connectRedis(cfg redisstore.ClientConfig, done *lifecycle.Sta
 }
 
 // openServe connects to MongoDB, Redis and NATS by URL. It returns an error for a Redis that may
-// lose data.
+// lose data. Only MongoDB must be there.
 func openServe(ctx context.Context, cfg *config.Config, log *slog.Logger, done *lifecycle.Stack) (*backends, error) {
 	b := &backends{}
 	store, err := mongostore.Open(ctx, mongostore.Config{
@@ -139,11 +139,12 @@ func openServe(ctx context.Context, cfg *config.Config, log *slog.Logger, done *
 	if err != nil {
 		return nil, err
 	}
+	client.RefuseUnsafe, client.AllowVolatile = true, cfg.Redis.AllowVolatile
 	if err := b.connectRedis(client, done); err != nil {
 		return nil, err
 	}
-	if err := redisstore.CheckSafe(ctx, b.redis, cfg.Redis.AllowVolatile); err != nil {
-		return nil, fmt.Errorf("refusing this Redis: %w", err)
+	if err := b.checkRedis(ctx, cfg.Redis.AllowVolatile); err != nil {
+		return nil, err
 	}
 	bus := natsbus.Config{
 		URL: cfg.NATS.URL.Reveal(), CredentialsFile: cfg.NATS.CredentialsFile, Buckets: store.Identity().Buckets,
@@ -154,6 +155,17 @@ func openServe(ctx context.Context, cfg *config.Config, log *slog.Logger, done *
 		return nil, err
 	}
 	return b, b.connectNATS(ctx, bus, done)
+}
+
+// checkRedis returns an error for a Redis that may lose data, and if ctx ends. One that cannot be
+// reached is no error: each connection is checked when it is made.
+func (b *backends) checkRedis(ctx context.Context, allowVolatile bool) error {
+	call, cancel := context.WithTimeout(ctx, redisWait)
+	defer cancel()
+	if err := redisstore.CheckSafe(call, b.redis, allowVolatile); errors.Is(err, redisstore.ErrUnsafe) {
+		return fmt.Errorf("refusing this Redis: %w", err)
+	}
+	return ctx.Err()
 }
 
 // redisConfig returns how to connect to the configured Redis: by Sentinels or to a cluster if their

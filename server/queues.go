@@ -25,7 +25,7 @@ func (q *queues) addTo(deps *rpc.Deps, hub *queue.Hub, secret []byte) {
 }
 
 // buildQueues creates the store, catalog, consumers and scheduler of work queues, without starting
-// them. It fails if Redis has queues in another layout.
+// them. It fails if Redis can be reached and has queues in another layout.
 func (s *Server) buildQueues(ctx context.Context, b *backends, tel *telemetry.Telemetry) (*queues, error) {
 	meter := tel.Meters.Meter(scope)
 	metrics, err := queue.NewMetrics(meter)
@@ -33,7 +33,8 @@ func (s *Server) buildQueues(ctx context.Context, b *backends, tel *telemetry.Te
 		return nil, fmt.Errorf("make metrics of queues: %w", err)
 	}
 	store := redisqueue.NewStore(b.redis, redisqueue.StoreConfig{Prefix: s.cfg.Redis.KeyPrefix, Logger: s.log})
-	if err := store.CheckLayout(ctx); err != nil {
+	s.layout = newLayoutWatcher(store, s.log)
+	if err := s.layout.checkNow(ctx); err != nil {
 		return nil, err
 	}
 	catalog := queue.NewCatalog(store)

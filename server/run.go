@@ -11,8 +11,8 @@ import (
 // reconnects.
 const reconnectWithin = time.Second
 
-// Run serves until ctx ends, a listener or the store fails, or the store's epoch is replaced. It
-// then drains for up to Limits.DrainTimeout and closes everything in any case. It returns nil after
+// Run serves until ctx ends, a listener or the store fails, the store's epoch is replaced, or a
+// Redis that was away at the start turns out to have queues in another layout. It then drains for up to Limits.DrainTimeout and closes everything in any case. It returns nil after
 // a drain that completed every call.
 func (s *Server) Run(ctx context.Context) error {
 	if err := s.serve(ctx); err != nil {
@@ -27,6 +27,7 @@ func (s *Server) Run(ctx context.Context) error {
 		broken = errStoreFailed
 	case <-s.epoch.replaced:
 		broken = errEpochReplaced
+	case broken = <-s.layout.refused:
 	}
 
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Limits.DrainTimeout)

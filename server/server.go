@@ -155,7 +155,7 @@ func (s *Server) build(ctx context.Context, o *options) error {
 	if err := s.buildPipeline(ctx, b, tel, o.version); err != nil {
 		return err
 	}
-	if err := s.listenOps(ctx, tel.OpsHandler(telemetry.Checks{
+	required := telemetry.Checks{
 		"draining": func(context.Context) error {
 			if s.draining.Load() {
 				return errors.New("the server is shutting down")
@@ -163,8 +163,12 @@ func (s *Server) build(ctx context.Context, o *options) error {
 			return nil
 		},
 		"store": b.store.Ping,
-		"nats":  b.bus.Ping,
-	})); err != nil {
+	}
+	// Without these, messages are still sent and read.
+	reported := telemetry.Checks{
+		"nats": b.bus.Ping, "redis": func(ctx context.Context) error { return b.redis.Ping(ctx).Err() },
+	}
+	if err := s.listenOps(ctx, tel.OpsHandler(required, reported)); err != nil {
 		return err
 	}
 	return s.start(ctx)

@@ -36,6 +36,7 @@ type services struct {
 	consumers *queue.Hub
 	calls     *remote.QueueStreams
 	scheduler *queue.Scheduler
+	layout    *layoutWatcher
 	verifier  *authn.Verifier
 	// presence holds the streams with presence.
 	presenceBus   *remote.PresenceBus
@@ -68,6 +69,7 @@ func (s *Server) start(ctx context.Context) error {
 		{"consumers of queues", s.consumers},
 		{"calls about consumers", s.calls},
 		{"scheduler of queues", s.scheduler},
+		{"layout of queues", s.layout},
 		{"token keys", s.verifier},
 	} {
 		if err := s.done.Start(ctx, next.name, next.service); err != nil {

@@ -2,6 +2,7 @@ package rig
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -90,8 +91,13 @@ func (n *Node) CheckReady(ctx context.Context) error {
 		return err
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		body, _ := io.ReadAll(io.LimitReader(resp.Body, 1000))
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 10_000))
+	if err != nil {
+		return err
+	}
+	// A node is ready without NATS. A rig waits for that, too, for its other nodes.
+	var outcomes map[string]string
+	if err := json.Unmarshal(body, &outcomes); err != nil || resp.StatusCode != http.StatusOK || outcomes["nats"] != "ok" {
 		return fmt.Errorf("%s: %s", resp.Status, body)
 	}
 	return nil

@@ -16,25 +16,26 @@ import (
 // readyTimeout bounds the checks of one request to /readyz, which run concurrently.
 const readyTimeout = 2 * time.Second
 
-// Checks holds the readiness checks by name. A check returns an error if the server cannot accept
-// calls, and must return when its context ends. It may be called concurrently.
+// Checks holds checks by name. A check returns an error if what it checks does not work, and must
+// return when its context ends. It may be called concurrently.
 type Checks map[string]func(context.Context) error
 
 // OpsHandler returns a handler for the ops address:
 //
 //	/healthz        200 while the process serves at all
-//	/readyz         200 if every check passes, else 503; a JSON object of the outcomes either way
+//	/readyz         200 if every required check passes, else 503; a JSON object of the outcomes of all
+//	                checks either way
 //	/metrics        Prometheus
 //	/debug/pprof/   profiles
 //
 // The responses reveal internals of the server, so the address must not be public.
-func (t *Telemetry) OpsHandler(checks Checks) http.Handler {
+func (t *Telemetry) OpsHandler(required, reported Checks) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		_, _ = w.Write([]byte("ok\n"))
 	})
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) { serveReady(w, r, checks) })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) { serveReady(w, r, required, reported) })
 	mux.Handle("GET /metrics", promhttp.HandlerFor(t.registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
@@ -45,9 +46,11 @@ func (t *Telemetry) OpsHandler(checks Checks) http.Handler {
 	return mux
 }
 
-func serveReady(w http.ResponseWriter, r *http.Request, checks Checks) {
+func serveReady(w http.ResponseWriter, r *http.Request, required, reported Checks) {
 	ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
 	defer cancel()
+	checks := maps.Clone(reported)
+	maps.Copy(checks, required)
 	outcomes := make(map[string]string, len(checks))
 	status := http.StatusOK
 	var mu sync.Mutex // guards outcomes and status
@@ -58,8 +61,12 @@ func serveReady(w http.ResponseWriter, r *http.Request, checks Checks) {
 			mu.Lock()
 			defer mu.Unlock()
 			outcomes[name] = "ok"
-			if err != nil {
-				outcomes[name], status = err.Error(), http.StatusServiceUnavailable
+			if err == nil {
+				return
+			}
+			outcomes[name] = err.Error()
+			if required[name] != nil {
+				status = http.StatusServiceUnavailable
 			}
 		})
 	}

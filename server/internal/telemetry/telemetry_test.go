@@ -88,7 +88,7 @@ func TestOps(t *testing.T) {
 			return storeErr
 		},
 		"nats": func(context.Context) error { return nil },
-	}))
+	}, telemetry.Checks{"redis": func(context.Context) error { return errors.New("redis is away") }}))
 	defer server.Close()
 	get := func(path string) (int, string) {
 		resp, err := http.Get(server.URL + path)
@@ -106,7 +106,7 @@ func TestOps(t *testing.T) {
 		t.Errorf("not ready: %d %s", code, body)
 	}
 	ready = true
-	if code, body := get("/readyz"); code != 200 {
+	if code, body := get("/readyz"); code != 200 || !strings.Contains(body, "redis is away") {
 		t.Errorf("ready: %d %s", code, body)
 	}
 	if code, body := get("/healthz"); code != 200 {

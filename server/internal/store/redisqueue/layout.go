@@ -12,7 +12,10 @@ import (
 // does not know the change would read them wrongly.
 const layoutVersion = "1"
 
-// CheckLayout returns an error if queues in this Redis have another layout than this package's. It records the layout in
+// ErrOtherLayout is wrapped by CheckLayout's error about queues in another layout.
+var ErrOtherLayout = errors.New("the queues in this Redis have layout")
+
+// CheckLayout returns ErrOtherLayout if queues in this Redis have another layout than this package's. It records the layout in
 // a Redis that has none recorded: an empty one, or one with queues of layout 1, from before it was recorded.
 func (s *Store) CheckLayout(ctx context.Context) error {
 	version, err := s.client.Get(ctx, s.keys.layout()).Result()
@@ -27,8 +30,8 @@ func (s *Store) CheckLayout(ctx context.Context) error {
 		return fmt.Errorf("read the layout of queues: %w", err)
 	}
 	if version != layoutVersion {
-		return fmt.Errorf("the queues in this Redis have layout %s and this parleyd reads layout %s: run the version of parleyd that made them, "+
-			"or set redis.key_prefix to start without them", version, layoutVersion)
+		return fmt.Errorf("%w %s and this parleyd reads layout %s: run the version of parleyd that made them, "+
+			"or set redis.key_prefix to start without them", ErrOtherLayout, version, layoutVersion)
 	}
 	return nil
 }

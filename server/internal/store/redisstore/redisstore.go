@@ -43,6 +43,9 @@ type ClientConfig struct {
 	MinIdleConns int
 	// DialTimeout, ReadTimeout and WriteTimeout default to 5 s, 3 s and 3 s, go-redis's defaults.
 	DialTimeout, ReadTimeout, WriteTimeout time.Duration
+	// RefuseUnsafe makes every connection fail with ErrUnsafe to a server for which CheckSafe returns
+	// it, also to one that was safe when the client was created. AllowVolatile is as in CheckSafe.
+	RefuseUnsafe, AllowVolatile bool
 }
 
 // poolTimeout bounds a command's wait for a free connection of the pool. A longer wait would only
@@ -62,6 +65,15 @@ func NewClient(config ClientConfig) (redis.UniversalClient, error) {
 	}
 	if len(options.Addrs) == 0 {
 		return nil, errors.New("redis: an address is required")
+	}
+	if config.RefuseUnsafe {
+		options.OnConnect = func(ctx context.Context, conn *redis.Conn) error {
+			m, err := modeOf(ctx, conn)
+			if err != nil {
+				return err
+			}
+			return m.check(config.AllowVolatile)
+		}
 	}
 	options.MaxRetries = -1
 	options.DialerRetries = 1 // a refusing server is down; the default of five attempts takes half a second
