@@ -175,6 +175,26 @@ type claims struct {
 	Capabilities map[string]json.RawMessage `json:"cap"`
 }
 
+// UnmarshalJSON implements json.Unmarshaler. It refuses times that are strings, which RFC 7519 does
+// not allow and the library accepts.
+func (c *claims) UnmarshalJSON(data []byte) error {
+	var times struct {
+		Expires   json.RawMessage `json:"exp"`
+		NotBefore json.RawMessage `json:"nbf"`
+		Issued    json.RawMessage `json:"iat"`
+	}
+	if err := json.Unmarshal(data, &times); err != nil {
+		return err
+	}
+	for name, value := range map[string]json.RawMessage{"exp": times.Expires, "nbf": times.NotBefore, "iat": times.Issued} {
+		if len(value) > 0 && value[0] == '"' {
+			return fmt.Errorf("claim %s is a string", name)
+		}
+	}
+	type plain claims
+	return json.Unmarshal(data, (*plain)(c))
+}
+
 // Authenticate verifies the bearer token in a request's Authorization header, of which there must
 // be exactly one, and returns its principal. Its errors are faults: TOKEN_EXPIRED for a token that
 // was valid until it expired, STORE_UNAVAILABLE while no key could be fetched, and TOKEN_INVALID

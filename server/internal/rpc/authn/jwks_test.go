@@ -82,6 +82,26 @@ func TestVerifierStartsAndStops(t *testing.T) {
 	})
 }
 
+// TestKeyForEncryptionVerifiesNothing checks that a key of a set verifies signatures only if its use
+// allows that, also for tokens that name no key.
+func TestKeyForEncryptionVerifiesNothing(t *testing.T) {
+	t.Parallel()
+	for use, ok := range map[string]bool{"enc": false, "sig": true} {
+		k := newKeys(t)
+		set := newServedKeySet(t)
+		set.serve(t, nil, map[string]string{
+			"kty": "OKP", "crv": "Ed25519", "kid": "a", "use": use, "x": base64.RawURLEncoding.EncodeToString([]byte(k.ed[32:])),
+		})
+		v := verifier(t, Config{JWKSURL: set.url})
+		for _, header := range []map[string]any{{"kid": "a"}, nil} {
+			_, err := v.Verify(t.Context(), sign(t, jwt.SigningMethodEdDSA, k.ed, claimsThatHold(), header))
+			if (err == nil) != ok {
+				t.Errorf("use %s, header %v: %v", use, header, err)
+			}
+		}
+	}
+}
+
 func TestKeySetRotates(t *testing.T) {
 	t.Parallel()
 	old, next := newKeys(t), newKeys(t)

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/MicahParks/jwkset"
@@ -27,6 +28,9 @@ const (
 	keySetTimeout  = 5 * time.Second
 	maxKeySetBytes = 1 << 20
 )
+
+// signing are the uses of a key that verifies signatures: sig, or none (RFC 7517, 4.2).
+var signing = []jwkset.USE{jwkset.UseSig, ""}
 
 // errNoKeys reports that the key set was not fetched yet or is empty, so that tokens can't be
 // verified.
@@ -70,7 +74,7 @@ func (s *keySet) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.keys, err = keyfunc.New(keyfunc.Options{Storage: client})
+	s.keys, err = keyfunc.New(keyfunc.Options{Storage: client, UseWhitelist: signing})
 	return err
 }
 
@@ -116,11 +120,10 @@ func (s *keySet) keysOf(ctx context.Context, t *jwt.Token) ([]jwt.VerificationKe
 		return nil, err
 	}
 	keys := []jwt.VerificationKey{found}
-	if several, ok := found.(jwt.VerificationKeySet); ok {
-		if len(several.Keys) == 0 {
-			return nil, errNoKeys
+	if _, several := found.(jwt.VerificationKeySet); several {
+		if keys, err = s.all(ctx); err != nil {
+			return nil, err
 		}
-		keys = several.Keys
 	}
 	usable := keys[:0]
 	for _, key := range keys {
@@ -133,6 +136,22 @@ func (s *keySet) keysOf(ctx context.Context, t *jwt.Token) ([]jwt.VerificationKe
 		return nil, fmt.Errorf("the key set has no key for %s", t.Method.Alg())
 	}
 	return usable, nil
+}
+
+// all returns the keys of the set that may verify signatures. It returns errNoKeys if the set has no
+// keys.
+func (s *keySet) all(ctx context.Context) ([]jwt.VerificationKey, error) {
+	found, err := s.keys.Storage().KeyReadAll(ctx)
+	if err != nil || len(found) == 0 {
+		return nil, errors.Join(errNoKeys, err)
+	}
+	var keys []jwt.VerificationKey
+	for _, key := range found {
+		if slices.Contains(signing, key.Marshal().USE) {
+			keys = append(keys, key.Key())
+		}
+	}
+	return keys, nil
 }
 
 // limitedTransport bounds the body of a response to maxKeySetBytes. Reading beyond that fails.
