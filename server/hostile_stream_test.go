@@ -180,6 +180,26 @@ func (g *target) unread(opts []connect.ClientOption, channel string) *connect.Se
 	return s
 }
 
+// TestHostileStalledSubscriberDoesNotHoldUpAStop checks that a server with a subscriber that does
+// not read drains soon, and without an error.
+func TestHostileStalledSubscriberDoesNotHoldUpAStop(t *testing.T) {
+	t.Parallel()
+	g := attack(t, nil)
+	c := g.Client(g.Token)
+	_ = g.unread(nil, "slow")
+	other := subscribe(t, c, from("slow", 0))
+	other.awaitState("slow")
+	for i := range 24 {
+		send(t, c, "slow", strings.Repeat("x", 30<<10))
+		other.await("slow", 0, i+1)
+	}
+	began := time.Now()
+	g.Stop()
+	if took := time.Since(began); took > 6*time.Second {
+		t.Errorf("the stop took %v", took)
+	}
+}
+
 // TestHostileStalledSubscriberIsDisconnected checks that the stream of a subscriber that stops
 // reading ends with an error that names its last sent position, and that everything before it
 // arrived without gaps. Other subscribers do not wait.

@@ -67,13 +67,34 @@ func (s *Server) drain(ctx context.Context) error {
 }
 
 // drainStreams ends the streams of subscribers, with presence, and of queue consumers concurrently,
-// and waits. Queue consumers get up to half of DrainTimeout to finish their deliveries.
+// and waits. Queue consumers get up to half of DrainTimeout to finish their deliveries. Clients
+// that do not read are cut: they would hold up the calls that are under way.
 func (s *Server) drainStreams(ctx context.Context) error {
 	return concurrently(
-		func() error { return s.hub.Drain(ctx, reconnectWithin) },
-		func() error { return s.presence.Drain(ctx, reconnectWithin) },
-		func() error { return s.consumers.Drain(ctx, s.cfg.Limits.DrainTimeout/2) },
+		func() error {
+			return s.drainOrCut(ctx, 2*reconnectWithin, func(ctx context.Context) error { return s.hub.Drain(ctx, reconnectWithin) })
+		},
+		func() error {
+			return s.drainOrCut(ctx, 2*reconnectWithin, func(ctx context.Context) error { return s.presence.Drain(ctx, reconnectWithin) })
+		},
+		func() error {
+			within := s.cfg.Limits.DrainTimeout / 2
+			return s.drainOrCut(ctx, within+reconnectWithin, func(ctx context.Context) error { return s.consumers.Drain(ctx, within) })
+		},
 	)
+}
+
+// drainOrCut calls drain, and again with the rest of the time if it takes longer than patience:
+// then it cuts the streams that are not read.
+func (s *Server) drainOrCut(ctx context.Context, patience time.Duration, drain func(context.Context) error) error {
+	patient, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	err := drain(patient)
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	s.handler.CutStalled()
+	return drain(ctx)
 }
 
 // concurrently calls all functions at once, waits for them, and joins their errors.

@@ -20,6 +20,7 @@ type frameWriter[M any] struct {
 	send    func(message any) error
 	control *http.ResponseController
 	timeout time.Duration
+	writes  *writes // may be nil
 
 	mu sync.Mutex // held during a write; guards deadline
 	// deadline is the write deadline that was set last; zero if there is none.
@@ -28,8 +29,24 @@ type frameWriter[M any] struct {
 
 // newFrameWriter creates the writer for the call that ctx belongs to. M is the type that the codecs
 // encode as the stream's response.
-func newFrameWriter[M any](ctx context.Context, conn connect.StreamingHandlerConn, timeout time.Duration) *frameWriter[M] {
-	return &frameWriter[M]{send: conn.Send, control: controllerOf(ctx), timeout: timeout}
+func newFrameWriter[M any](ctx context.Context, conn connect.StreamingHandlerConn, timeout time.Duration, under *writes) *frameWriter[M] {
+	return &frameWriter[M]{send: conn.Send, control: controllerOf(ctx), timeout: timeout, writes: under}
+}
+
+// writes holds the writes of frames that are under way. It is safe for concurrent use.
+type writes struct {
+	began sync.Map // *http.ResponseController -> time.Time
+}
+
+// cut makes the writes fail that began more than age ago: their clients do not read.
+func (u *writes) cut(age time.Duration) {
+	now := time.Now()
+	u.began.Range(func(control, began any) bool {
+		if now.Sub(began.(time.Time)) > age { //nolint:forcetypeassert // the map has no others
+			_ = control.(*http.ResponseController).SetWriteDeadline(now) //nolint:forcetypeassert,errcheck // as above; the stream may have ended
+		}
+		return true
+	})
 }
 
 // write writes a message to the connection and flushes it. It moves the write deadline at most
@@ -38,11 +55,16 @@ func newFrameWriter[M any](ctx context.Context, conn connect.StreamingHandlerCon
 func (w *frameWriter[M]) write(ctx context.Context, m M) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if now := time.Now(); w.deadline.Sub(now) < w.timeout-w.timeout/8 {
+	now := time.Now()
+	if w.deadline.Sub(now) < w.timeout-w.timeout/8 {
 		w.deadline = now.Add(w.timeout)
 		if err := w.control.SetWriteDeadline(w.deadline); err != nil {
 			return fmt.Errorf("set write deadline: %w", err)
 		}
+	}
+	if w.writes != nil {
+		w.writes.began.Store(w.control, now)
+		defer w.writes.began.Delete(w.control)
 	}
 	if err := w.send(m); err != nil {
 		return w.cause(ctx, fmt.Errorf("write frame: %w", err))

@@ -86,7 +86,7 @@ func (h *Health) watch(
 		return fault.Full(maxWatchers, "the node serves at most %d health watch streams")
 	}
 	known := knownService(req.GetService())
-	out := newFrameWriter[*healthv1.HealthCheckResponse](ctx, stream.Conn(), h.timeout)
+	out := newFrameWriter[*healthv1.HealthCheckResponse](ctx, stream.Conn(), h.timeout, nil)
 	for {
 		status, changed := h.state()
 		if !known {

@@ -92,6 +92,9 @@ type Config struct {
 	// HeaderBytes bounds a request's header in bytes, ConnectionStreams the concurrent calls of one
 	// HTTP/2 connection.
 	HeaderBytes, ConnectionStreams int
+
+	// writes is set by NewHandler.
+	writes *writes
 }
 
 // Deps holds the parts of the server that the handlers call. Every field but Acquaintances,
