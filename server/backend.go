@@ -62,12 +62,12 @@ func openDev(ctx context.Context, cfg *config.Config, log *slog.Logger, done *li
 		return nil, err
 	}
 	return b, b.connectNATS(ctx, natsbus.Config{
-		Server: nats, Buckets: store.Identity().Buckets, Store: store.Identity().Name(), Replicas: 1, MaxAge: cfg.NATS.MaxAge, MaxBytes: devStreamBytes,
-		Logger: log,
+		Server: nats, Buckets: store.Identity().Buckets, Store: store.Identity().Name(), Replicas: 1, MaxAge: cfg.NATS.MaxAge,
+		MaxBytes: devStreamBytes, Logger: log,
 	}, done)
 }
 
-// devStreamBytes is the size of the event stream of `parleyd dev`, which JetStream reserves on disk.
+// devStreamBytes is the size of the event stream of `parleyd dev`. JetStream reserves it on disk.
 const devStreamBytes = 256 << 20
 
 // devStoreDir returns the directory of the embedded store in a data directory.

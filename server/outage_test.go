@@ -35,9 +35,9 @@ func readiness(t *testing.T, s *servertest.Server) (status int, outcomes map[str
 	return resp.StatusCode, outcomes
 }
 
-// TestStartWithoutRedis checks that a node starts, is ready and serves messages while Redis is away,
-// that it does not use a Redis that may lose data when it comes back, and that it uses it once it is
-// safe.
+// TestStartWithoutRedis checks that a node starts, is ready and serves messages while Redis is
+// away, that it does not use a Redis that may lose data when it comes back, and that it uses it
+// once it is safe.
 func TestStartWithoutRedis(t *testing.T) {
 	t.Parallel()
 	redis := testkit.Redis(t, testkit.RedisArgs("--maxmemory-policy", "allkeys-lru"))

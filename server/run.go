@@ -12,8 +12,9 @@ import (
 const reconnectWithin = time.Second
 
 // Run serves until ctx ends, a listener or the store fails, the store's epoch is replaced, or a
-// Redis that was away at the start turns out to have queues in another layout. It then drains for up to Limits.DrainTimeout and closes everything in any case. It returns nil after
-// a drain that completed every call.
+// Redis that was away at the start turns out to have queues in another layout. It then drains for
+// up to Limits.DrainTimeout and closes everything in any case. It returns nil after a drain that
+// completed every call.
 func (s *Server) Run(ctx context.Context) error {
 	if err := s.serve(ctx); err != nil {
 		return errors.Join(err, s.Close(ctx))

@@ -64,7 +64,8 @@ func (c *Config) validate(k *checker) {
 	k.checkf(c.NATS.Replicas == 1 || c.NATS.Replicas == 3 || c.NATS.Replicas == 5, "nats.replicas",
 		"is %d, must be 1, 3 or 5", c.NATS.Replicas)
 	k.lasts("nats.max_age", c.NATS.MaxAge, time.Minute, 24*time.Hour)
-	k.checkf(c.NATS.MaxBytes >= 16<<20 && c.NATS.MaxBytes <= 1<<40, "nats.max_bytes", "is %d, must be %d to %d bytes", c.NATS.MaxBytes, 16<<20, 1<<40)
+	k.checkf(c.NATS.MaxBytes >= 16<<20 && c.NATS.MaxBytes <= 1<<40, "nats.max_bytes",
+		"is %d, must be %d to %d bytes", c.NATS.MaxBytes, 16<<20, 1<<40)
 	k.together("nats.tls", c.NATS.TLS.Cert, c.NATS.TLS.Key)
 	for i, origin := range c.HTTP.CORSOrigins {
 		k.checkf(origin == "*" || strings.HasPrefix(origin, "http://") || strings.HasPrefix(origin, "https://"),

@@ -193,8 +193,8 @@ func (b *Builder) rebuildAll(ctx context.Context, runs []ChannelChanges, done []
 	return kept, nil
 }
 
-// rebuild replaces a channel's cached messages with the newest ones of the store, once the log there
-// reaches the seq reach, which was published. If they do not in time, it drops the set, which
+// rebuild replaces a channel's cached messages with the newest ones of the store, once the log
+// there reaches the seq reach, which was published. If it does not in time, it drops the set, which
 // is always correct, and returns false without an error.
 //
 // Another builder may have processed a later recall before this builder's set existed. After

@@ -468,7 +468,7 @@ func TestStopFailsPendingAppends(t *testing.T) {
 }
 
 // TestFullQueueInBytesRefuses checks that pending texts are bounded by their bytes, over all
-// buckets, and that every way in which an append ends gives its bytes back.
+// buckets, and that they are free again however an append ends.
 func TestFullQueueInBytesRefuses(t *testing.T) {
 	t.Parallel()
 	store := newFakeStore()

@@ -201,7 +201,7 @@ func TestRestoreLogsNothing(t *testing.T) {
 }
 
 // TestReplacedEntryIsSeen checks that a user whose entry was lost by a failover is written again
-// although others have taken its position in the log, on a node that did not hear of them.
+// although others have taken its position in the log, on a node that was not notified of them.
 func TestReplacedEntryIsSeen(t *testing.T) {
 	t.Parallel()
 	var others []string

@@ -48,8 +48,8 @@ type viewShard struct {
 	headAt, heard, checked time.Time
 	// past are the epochs before, newest first. A store that has one of them again has gone back.
 	past [3]string
-	// end is the highest position that the log is known to have, and endAt the time of the entry there;
-	// zero if it is not known. ahead are the first and the newest
+	// end is the highest position that the log is known to have, and endAt the time of the entry
+	// there; zero if it is not known. ahead are the first and the newest
 	// head beyond tail.
 	end   int64
 	endAt time.Time
@@ -312,7 +312,8 @@ func (v *view) settle(s *viewShard, h Head) {
 }
 
 // position is a follower's position when a step of the store was sent. end is the highest position
-// that the log was known to have, endAt the time of its entry, if known, and settled when the epoch was settled, as far as was known.
+// that the log was known to have, endAt the time of its entry, if known, and settled when the epoch
+// was settled, as far as was known.
 type position struct {
 	epoch     string
 	tail, end int64

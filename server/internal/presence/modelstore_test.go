@@ -338,11 +338,12 @@ func (m *modelStore) Since(ctx context.Context, calls []SinceCall) []SinceResult
 			s := &m.shards[c.Shard]
 			r := SinceResult{Head: s.head(), Now: now}
 			first := s.seq - int64(len(s.log)) + 1 // the oldest position that the log has
-			if c.Epoch != s.epoch || c.Seq+1 < first || c.Seq > s.seq {
+			switch {
+			case c.Epoch != s.epoch || c.Seq+1 < first || c.Seq > s.seq:
 				r.Reset = true
-			} else if !c.At.IsZero() && c.Seq >= first && !s.log[c.Seq-first].At.Equal(c.At) {
+			case !c.At.IsZero() && c.Seq >= first && !s.log[c.Seq-first].At.Equal(c.At):
 				r.Other = true
-			} else {
+			default:
 				after := s.log[c.Seq+1-first:]
 				r.Entries = slices.Clone(after[:min(len(after), c.Limit)])
 			}

@@ -43,7 +43,7 @@ func (u *writes) cut(age time.Duration) {
 	now := time.Now()
 	u.began.Range(func(control, began any) bool {
 		if now.Sub(began.(time.Time)) > age { //nolint:forcetypeassert // the map has no others
-			_ = control.(*http.ResponseController).SetWriteDeadline(now) //nolint:forcetypeassert,errcheck // as above; the stream may have ended
+			_ = control.(*http.ResponseController).SetWriteDeadline(now) //nolint:forcetypeassert // as above
 		}
 		return true
 	})

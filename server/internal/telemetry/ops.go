@@ -23,8 +23,8 @@ type Checks map[string]func(context.Context) error
 // OpsHandler returns a handler for the ops address:
 //
 //	/healthz        200 while the process serves at all
-//	/readyz         200 if every required check passes, else 503; a JSON object of the outcomes of all
-//	                checks either way
+//	/readyz         200 if every required check passes, else 503; a JSON object of the outcomes of
+//	                all checks either way
 //	/metrics        Prometheus
 //	/debug/pprof/   profiles
 //

@@ -82,8 +82,8 @@ func TestVerifierStartsAndStops(t *testing.T) {
 	})
 }
 
-// TestKeyForEncryptionVerifiesNothing checks that a key of a set verifies signatures only if its use
-// allows that, also for tokens that name no key.
+// TestKeyForEncryptionVerifiesNothing checks that a key of a set verifies signatures only if its
+// use allows that, also for tokens that name no key.
 func TestKeyForEncryptionVerifiesNothing(t *testing.T) {
 	t.Parallel()
 	for use, ok := range map[string]bool{"enc": false, "sig": true} {

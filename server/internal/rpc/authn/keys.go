@@ -138,8 +138,8 @@ func (s *keySet) keysOf(ctx context.Context, t *jwt.Token) ([]jwt.VerificationKe
 	return usable, nil
 }
 
-// all returns the keys of the set that may verify signatures. It returns errNoKeys if the set has no
-// keys.
+// all returns the keys of the set that may verify signatures. It returns errNoKeys if the set has
+// no keys.
 func (s *keySet) all(ctx context.Context) ([]jwt.VerificationKey, error) {
 	found, err := s.keys.Storage().KeyReadAll(ctx)
 	if err != nil || len(found) == 0 {

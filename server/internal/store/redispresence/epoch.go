@@ -2,6 +2,7 @@ package redispresence
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -58,6 +59,15 @@ func (s *Store) Settle(ctx context.Context, shard int, epoch string) error {
 	return nil
 }
 
+// metaTime returns the time in a field of a shard's meta, or the zero time if there is none.
+func metaTime(meta map[string]string, field string) (time.Time, error) {
+	if meta[field] == "" {
+		return time.Time{}, nil
+	}
+	ms, err := strconv.ParseInt(meta[field], 10, 64)
+	return time.UnixMilli(ms), err
+}
+
 // RestoredNodes implements presence.Store. The nodes are sorted.
 func (s *Store) RestoredNodes(ctx context.Context, shard int) (presence.Head, []string, error) {
 	var c checks
@@ -70,26 +80,14 @@ func (s *Store) RestoredNodes(ctx context.Context, shard int) (presence.Head, []
 	}
 	head := presence.Head{Epoch: meta["epoch"]}
 	if head.Epoch != "" {
-		opened, openedErr := strconv.ParseInt(meta["opened"], 10, 64)
 		seq, seqErr := strconv.ParseInt(meta["seq"], 10, 64)
-		if openedErr != nil || seqErr != nil {
-			return presence.Head{}, nil, unreadable(shardName(shard), "head", meta["opened"]+" "+meta["seq"])
+		opened, openedErr := metaTime(meta, "opened")
+		last, lastErr := metaTime(meta, "last")
+		settled, settledErr := metaTime(meta, "settled")
+		if err := errors.Join(seqErr, openedErr, lastErr, settledErr); err != nil || opened.IsZero() {
+			return presence.Head{}, nil, unreadable(shardName(shard), "head", meta)
 		}
-		head.Opened, head.Seq = time.UnixMilli(opened), seq
-		if last := meta["last"]; last != "" {
-			at, err := strconv.ParseInt(last, 10, 64)
-			if err != nil {
-				return presence.Head{}, nil, unreadable(shardName(shard), "head", last)
-			}
-			head.LastAt = time.UnixMilli(at)
-		}
-		if settled := meta["settled"]; settled != "" {
-			at, err := strconv.ParseInt(settled, 10, 64)
-			if err != nil {
-				return presence.Head{}, nil, unreadable(shardName(shard), "head", settled)
-			}
-			head.SettledAt = time.UnixMilli(at)
-		}
+		head.Seq, head.LastAt, head.Opened, head.SettledAt = seq, last, opened, settled
 	}
 	var nodes []string
 	for field := range meta {
