@@ -18,7 +18,7 @@ TESTFLAGS ?=
 # Each test package may run one to three mongods, so few packages run at once. The slowest takes
 # minutes on two cores.
 TEST_PARALLEL ?= 2
-TEST_TIMEOUT ?= 15m
+TEST_TIMEOUT ?= 25m
 # The benchmarks of `make bench`, the targets of `make fuzz`, and the time for each fuzz target.
 BENCH ?= .
 COUNT ?= 1

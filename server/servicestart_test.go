@@ -32,6 +32,17 @@ func TestEpochWatcherStartsAndStops(t *testing.T) {
 	})
 }
 
+type absentLayout struct{}
+
+func (absentLayout) CheckLayout(context.Context) error { return errors.New("Redis is away") }
+
+func TestLayoutWatcherStartsAndStops(t *testing.T) {
+	t.Parallel()
+	lifecycletest.Stress[*layoutWatcher](t, func(*testing.T) *layoutWatcher {
+		return newLayoutWatcher(absentLayout{}, slog.New(slog.DiscardHandler))
+	})
+}
+
 func listener(t *testing.T) net.Listener {
 	t.Helper()
 	var lc net.ListenConfig
