@@ -61,7 +61,7 @@ func (s *queueService) Consume(
 		return err
 	}
 	defer session.Close()
-	out := newFrameWriter[*parleyv1.ConsumeResponse](ctx, stream.Conn(), s.cfg.FrameTimeout, s.cfg.writes)
+	out := newFrameWriter[*parleyv1.ConsumeResponse](ctx, stream.Conn(), s.cfg.FrameTimeout, s.cfg.live)
 	if err := out.write(ctx, s.infoFrame(session)); err != nil {
 		return err
 	}
@@ -171,7 +171,7 @@ func (s *queueService) StreamingConsume(ctx context.Context, stream *bidi) error
 		return err
 	}
 	return s.serveBidi(ctx, stream, &bidiConsumer{
-		service: s, out: newFrameWriter[*parleyv1.StreamingConsumeResponse](ctx, stream.Conn(), s.cfg.FrameTimeout, s.cfg.writes),
+		service: s, out: newFrameWriter[*parleyv1.StreamingConsumeResponse](ctx, stream.Conn(), s.cfg.FrameTimeout, s.cfg.live),
 		control: control, session: session,
 		ref: queue.StreamRef{StreamID: session.ID(), Subject: p.Subject, Topic: start.GetTopic(), Group: start.GetGroup()},
 	})

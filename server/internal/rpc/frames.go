@@ -17,10 +17,10 @@ import (
 // frameWriter writes a stream's responses, each of type M. Each must be written within the timeout.
 // So a stream ends if its client stays connected and does not read. It is safe for concurrent use.
 type frameWriter[M any] struct {
+	pendingWrite
+
 	send    func(message any) error
-	control *http.ResponseController
 	timeout time.Duration
-	writes  *writes // may be nil
 
 	mu sync.Mutex // held during a write; guards deadline
 	// deadline is the write deadline that was set last; zero if there is none.
@@ -28,25 +28,73 @@ type frameWriter[M any] struct {
 }
 
 // newFrameWriter creates the writer for the call that ctx belongs to. M is the type that the codecs
-// encode as the stream's response.
-func newFrameWriter[M any](ctx context.Context, conn connect.StreamingHandlerConn, timeout time.Duration, under *writes) *frameWriter[M] {
-	return &frameWriter[M]{send: conn.Send, control: controllerOf(ctx), timeout: timeout, writes: under}
+// encode as the stream's response. The writer is one of live until ctx ends; live may be nil.
+func newFrameWriter[M any](
+	ctx context.Context, conn connect.StreamingHandlerConn, timeout time.Duration, live *liveWrites,
+) *frameWriter[M] {
+	w := &frameWriter[M]{send: conn.Send, timeout: timeout}
+	w.control = controllerOf(ctx)
+	if live != nil {
+		live.add(ctx, &w.pendingWrite)
+	}
+	return w
 }
 
-// writes holds the writes of frames that are under way. It is safe for concurrent use.
-type writes struct {
-	began sync.Map // *http.ResponseController -> time.Time
+// pendingWrite is the write of a stream that is under way.
+type pendingWrite struct {
+	control *http.ResponseController
+
+	// cutting is held while a deadline is set from outside. The write does not end meanwhile, so the
+	// handler does not return: net/http does not allow the call after that.
+	cutting sync.Mutex // guards began
+	began   time.Time  // when the write began; zero while there is none
+}
+
+// set sets when the write began, or the zero time when it has ended.
+func (p *pendingWrite) set(began time.Time) {
+	p.cutting.Lock()
+	defer p.cutting.Unlock()
+	p.began = began
+}
+
+// cut makes the write fail if it began more than age before now.
+func (p *pendingWrite) cut(now time.Time, age time.Duration) {
+	p.cutting.Lock()
+	defer p.cutting.Unlock()
+	if !p.began.IsZero() && now.Sub(p.began) > age {
+		_ = p.control.SetWriteDeadline(now) // the connection may have ended
+	}
+}
+
+// liveWrites holds the writers of the live streams. It is safe for concurrent use.
+type liveWrites struct {
+	mu     sync.Mutex // guards writes
+	writes map[*pendingWrite]struct{}
+}
+
+// add adds a writer until ctx, the call's, ends.
+func (l *liveWrites) add(ctx context.Context, p *pendingWrite) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.writes == nil {
+		l.writes = make(map[*pendingWrite]struct{})
+	}
+	l.writes[p] = struct{}{}
+	context.AfterFunc(ctx, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.writes, p)
+	})
 }
 
 // cut makes the writes fail that began more than age ago: their clients do not read.
-func (u *writes) cut(age time.Duration) {
+func (l *liveWrites) cut(age time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	now := time.Now()
-	u.began.Range(func(control, began any) bool {
-		if now.Sub(began.(time.Time)) > age { //nolint:forcetypeassert // the map has no others
-			_ = control.(*http.ResponseController).SetWriteDeadline(now) //nolint:forcetypeassert // as above
-		}
-		return true
-	})
+	for p := range l.writes {
+		p.cut(now, age)
+	}
 }
 
 // write writes a message to the connection and flushes it. It moves the write deadline at most
@@ -62,11 +110,10 @@ func (w *frameWriter[M]) write(ctx context.Context, m M) error {
 			return fmt.Errorf("set write deadline: %w", err)
 		}
 	}
-	if w.writes != nil {
-		w.writes.began.Store(w.control, now)
-		defer w.writes.began.Delete(w.control)
-	}
-	if err := w.send(m); err != nil {
+	w.set(now)
+	err := w.send(m)
+	w.set(time.Time{})
+	if err != nil {
 		return w.cause(ctx, fmt.Errorf("write frame: %w", err))
 	}
 	return nil

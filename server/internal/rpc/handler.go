@@ -29,12 +29,12 @@ type Handler struct {
 	// Health holds the status that health checks (grpc.health.v1) report.
 	Health *Health
 
-	writes *writes
+	live *liveWrites
 }
 
 // CutStalled ends the streams whose clients have not read a frame for a second, for a server that
 // shuts down and does not wait for Config.FrameTimeout.
-func (h *Handler) CutStalled() { h.writes.cut(time.Second) }
+func (h *Handler) CutStalled() { h.live.cut(time.Second) }
 
 // NewHandler returns the handler of the API's port: the services, health checks, reflection and the
 // page. It fails if a required dependency is missing, or if the method tables do not fit the
@@ -57,7 +57,7 @@ func NewHandler(cfg Config, deps Deps) (*Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.writes = &writes{}
+	cfg.live = &liveWrites{}
 	health := newHealth(cfg.FrameTimeout)
 	mux := http.NewServeMux()
 	handlers := handlersOf(&cfg, &deps, validator, opts)
@@ -88,7 +88,7 @@ func NewHandler(cfg Config, deps Deps) (*Handler, error) {
 	return &Handler{
 		Handler: calls.Wrap(limitAbandoned(deps.Telemetry.Logger, timeLimits(&cfg, allowOrigins(cfg.CORSOrigins, mux)))),
 		Health:  health,
-		writes:  cfg.writes,
+		live:    cfg.live,
 	}, nil
 }
 

@@ -93,8 +93,8 @@ type Config struct {
 	// HTTP/2 connection.
 	HeaderBytes, ConnectionStreams int
 
-	// writes is set by NewHandler.
-	writes *writes
+	// live is set by NewHandler.
+	live *liveWrites
 }
 
 // Deps holds the parts of the server that the handlers call. Every field but Acquaintances,

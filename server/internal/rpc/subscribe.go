@@ -57,7 +57,7 @@ func (s *messageService) Subscribe(
 func (s *messageService) writeInfo(
 	ctx context.Context, stream *connect.ServerStream[parleyv1.SubscribeResponse], streamID string,
 ) (*frameWriter[*frame], error) {
-	out := newFrameWriter[*frame](ctx, stream.Conn(), s.cfg.FrameTimeout, s.cfg.writes)
+	out := newFrameWriter[*frame](ctx, stream.Conn(), s.cfg.FrameTimeout, s.cfg.live)
 	return out, out.write(ctx, infoFrame(streamID, &s.cfg))
 }
 
