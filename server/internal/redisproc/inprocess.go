@@ -114,15 +114,35 @@ func (p *InProcess) adapt(peer *server.Peer, command string, args ...string) boo
 		return true
 	case command == "XPENDING" && len(args) > 2 && strings.HasPrefix(args[2], "("):
 		// miniredis supports exclusive ranges only in XRANGE.
-		ms, seq, _ := strings.Cut(args[2][1:], "-")
-		n, err := strconv.ParseUint(seq, 10, 64)
-		if err != nil || n == math.MaxUint64 {
+		next, ok := successor(args[2][1:])
+		if !ok {
 			return false
 		}
-		p.mini.Server().Dispatch(peer, slices.Concat([]string{command}, args[:2], []string{ms + "-" + strconv.FormatUint(n+1, 10)}, args[3:]))
+		p.mini.Server().Dispatch(peer, slices.Concat([]string{command}, args[:2], []string{next}, args[3:]))
 		return true
 	}
 	return false
+}
+
+// successor returns the entry ID that follows id; false if id is malformed or the last of all.
+func successor(id string) (string, bool) {
+	left, right, _ := strings.Cut(id, "-")
+	ms, err := strconv.ParseUint(left, 10, 64)
+	if err != nil {
+		return "", false
+	}
+	seq, err := strconv.ParseUint(right, 10, 64)
+	switch {
+	case err != nil:
+		return "", false
+	case seq < math.MaxUint64:
+		seq++
+	case ms < math.MaxUint64:
+		ms, seq = ms+1, 0
+	default:
+		return "", false
+	}
+	return fmt.Sprintf("%d-%d", ms, seq), true
 }
 
 // streamInfo replies to XINFO STREAM. It adds entries-added, which Redis has since version 7 and

@@ -53,6 +53,26 @@ func TestInProcessRangesAfterSigns(t *testing.T) {
 	}
 }
 
+// TestInProcessPendingAfter tests that a range of pending entries begins after an ID, also after
+// the last ID of a millisecond.
+func TestInProcessPendingAfter(t *testing.T) {
+	t.Parallel()
+	ctx, c := t.Context(), testkit.InProcessRedisClient(t)
+	for _, id := range []string{"1-0", "1-1", "2-0"} {
+		c.XAdd(ctx, &redis.XAddArgs{Stream: "s", ID: id, Values: []string{"a", "b"}})
+	}
+	c.XGroupCreate(ctx, "s", "g", "0")
+	c.XReadGroup(ctx, &redis.XReadGroupArgs{Group: "g", Consumer: "c", Streams: []string{"s", ">"}})
+	for after, want := range map[string]int{
+		"0-18446744073709551615": 3, "1-0": 2, "1-1": 1, "1-18446744073709551615": 1, "2-0": 0,
+	} {
+		got, err := c.XPendingExt(ctx, &redis.XPendingExtArgs{Stream: "s", Group: "g", Start: "(" + after, End: "+", Count: 10}).Result()
+		if err != nil || len(got) != want {
+			t.Errorf("after %s: %v, %v; want %d", after, got, err, want)
+		}
+	}
+}
+
 // TestInProcess tests the features that the scripts of queues require beyond miniredis.
 func TestInProcess(t *testing.T) {
 	t.Parallel()
