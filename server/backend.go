@@ -83,33 +83,34 @@ func (b *backends) connectNATS(ctx context.Context, cfg natsbus.Config, done *li
 	return nil
 }
 
+// slowTimeout bounds the steps of a call to the in-process Redis.
+const slowTimeout = 10 * time.Second
+
 func (b *backends) openDevRedis(ctx context.Context, dir string, log *slog.Logger, done *lifecycle.Stack) error {
-	var addr string
-	timeout := time.Second
+	client := redisstore.ClientConfig{DialTimeout: time.Second, ReadTimeout: time.Second, WriteTimeout: time.Second}
 	proc, err := redisproc.New(redisproc.Config{Dir: filepath.Join(dir, "redis"), Logger: log})
 	switch {
 	case err == nil:
 		if err := done.Start(ctx, "redis-server", proc); err != nil {
 			return err
 		}
-		addr = proc.Socket()
+		client.Addrs = []string{proc.Socket()}
 		b.notes = append(b.notes, "cache, queues and presence: redis-server with an append-only file; look into it with `redis-cli -s "+proc.Socket()+"`")
 	case errors.Is(err, exec.ErrNotFound):
 		memory := redisproc.NewInProcess()
 		if err := done.Start(ctx, "in-process Redis", memory); err != nil {
 			return err
 		}
-		// The in-process Redis has no network or disk that could hang, but its scripts are slow:
-		// the largest batch takes a second on a busy machine.
-		addr, timeout = memory.Addr(), 10*time.Second
+		// The in-process Redis has no network or disk that could hang, but its scripts are slow and
+		// run one at a time: the largest batch takes a second on a busy machine.
+		client.Addrs = []string{memory.Addr()}
+		client.ReadTimeout, client.WriteTimeout, client.PoolTimeout = slowTimeout, slowTimeout, slowTimeout
 		b.notes = append(b.notes, "cache, queues and presence: in-process Redis, because no redis-server is on PATH; a restart loses every topic, its messages "+
 			"and its dead letters, and no chat message")
 	default:
 		return err
 	}
-	return b.connectRedis(redisstore.ClientConfig{
-		Addrs: []string{addr}, DialTimeout: time.Second, ReadTimeout: timeout, WriteTimeout: timeout,
-	}, done)
+	return b.connectRedis(client, done)
 }
 
 func (b *backends) connectRedis(cfg redisstore.ClientConfig, done *lifecycle.Stack) error {

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/proto"
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
@@ -259,6 +260,7 @@ func TestCallsStayWithinTheirBudgets(t *testing.T) { //nolint:paralleltest // it
 		send(t, r.c, "large", large)
 		send(t, r.c, fmt.Sprintf("mine-%02d", i), large)
 	}
+	recalls := r.editedMessages("recalls", 6, 300, 1<<10)
 	var members []*parleyv1.ChannelMember
 	for i := range 400 {
 		members = append(members, &parleyv1.ChannelMember{UserId: fmt.Sprintf("user-%04d", i)})
@@ -318,8 +320,8 @@ func TestCallsStayWithinTheirBudgets(t *testing.T) { //nolint:paralleltest // it
 		}},
 		{"Subscribe, replay of 2 messages and 300 edits", 10, func(int) (proto.Message, error) { return r.replay("edited") }},
 		{"Subscribe, replay of 2.5 MiB", 5, func(int) (proto.Message, error) { return r.replay("large") }},
-		{"RecallMessage, edited 300 times", 1, func(i int) (proto.Message, error) {
-			return msg(r.c.RecallMessage(ctx, &parleyv1.RecallMessageRequest{ChannelId: "edited", MsgId: edited.GetMsgId(), ClientMsgId: fmt.Sprint(i)}))
+		{"RecallMessage, edited 300 times", len(recalls) - 1, func(i int) (proto.Message, error) {
+			return msg(r.c.RecallMessage(ctx, &parleyv1.RecallMessageRequest{ChannelId: "recalls", MsgId: recalls[i]}))
 		}},
 	} {
 		got := r.measure(tc.n, tc.call)
@@ -335,6 +337,31 @@ func TestCallsStayWithinTheirBudgets(t *testing.T) { //nolint:paralleltest // it
 			t.Errorf("%s: costs %+v, and may cost %+v", tc.name, got, want)
 		}
 	}
+}
+
+// editedMessages sends n messages to a channel, edits each of them with texts of size bytes, and
+// returns their ids.
+func (r *budgetRig) editedMessages(channel string, n, edits, size int) []string {
+	r.t.Helper()
+	ids := make([]string, n)
+	var editing errgroup.Group
+	for i := range ids {
+		ids[i] = send(r.t, r.c, channel, "0").GetMsgId()
+		editing.Go(func() error {
+			for k := range edits {
+				if _, err := r.c.EditMessage(r.t.Context(), &parleyv1.EditMessageRequest{
+					ChannelId: channel, MsgId: ids[i], Content: fmt.Sprint(k, strings.Repeat("x", size)),
+				}); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	if err := editing.Wait(); err != nil {
+		r.t.Fatal(err)
+	}
+	return ids
 }
 
 // replay reads a channel from its beginning to its head and returns the last event.

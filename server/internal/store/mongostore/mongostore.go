@@ -112,10 +112,15 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	s.life, s.end = context.WithCancel(context.WithoutCancel(ctx))
 	if err := s.prepare(ctx, cfg.Buckets); err != nil {
 		s.end()
-		return nil, errors.Join(fmt.Errorf("open mongo store: %w", err), client.Disconnect(context.WithoutCancel(ctx)))
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), disconnectWait)
+		defer cancel()
+		return nil, errors.Join(fmt.Errorf("open mongo store: %w", err), s.disconnect(ctx))
 	}
 	return s, nil
 }
+
+// disconnectWait bounds the wait for the connections' end after a failed Open.
+const disconnectWait = time.Second
 
 func clientOptions(cfg Config) *options.ClientOptions {
 	journaled := true
@@ -196,8 +201,22 @@ func (s *Store) Close(ctx context.Context) error {
 		errs = append(errs, f.Close(ctx))
 	}
 	s.end()
-	errs = append(errs, s.client.Disconnect(ctx))
+	errs = append(errs, s.disconnect(ctx))
 	return errors.Join(errs...)
+}
+
+// disconnect closes the connections, and waits for that until ctx ends. The driver's Disconnect may
+// outlive its context: it waits up to the connect timeout for a heartbeat to a server that does not
+// answer.
+func (s *Store) disconnect(ctx context.Context) error {
+	done := make(chan error, 1)
+	go func() { done <- s.client.Disconnect(ctx) }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("disconnect: %w", context.Cause(ctx))
+	}
 }
 
 // of returns the collection that holds a channel's entries.

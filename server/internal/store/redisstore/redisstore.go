@@ -43,14 +43,13 @@ type ClientConfig struct {
 	MinIdleConns int
 	// DialTimeout, ReadTimeout and WriteTimeout default to 5 s, 3 s and 3 s, go-redis's defaults.
 	DialTimeout, ReadTimeout, WriteTimeout time.Duration
+	// PoolTimeout bounds a command's wait for a free connection of the pool. It defaults to 250 ms: a
+	// longer wait would only hide that Redis is too slow.
+	PoolTimeout time.Duration
 	// RefuseUnsafe makes every connection fail with ErrUnsafe to a server for which CheckSafe returns
 	// it, also to one that was safe when the client was created. AllowVolatile is as in CheckSafe.
 	RefuseUnsafe, AllowVolatile bool
 }
-
-// poolTimeout bounds a command's wait for a free connection of the pool. A longer wait would only
-// hide that Redis is too slow.
-const poolTimeout = 250 * time.Millisecond
 
 // NewClient creates a client that never repeats a command on its own, and whose commands end at
 // their context's deadline. It connects on first use. The caller closes it.
@@ -78,7 +77,7 @@ func NewClient(config ClientConfig) (redis.UniversalClient, error) {
 	options.MaxRetries = -1
 	options.DialerRetries = 1 // a refusing server is down; the default of five attempts takes half a second
 	options.ContextTimeoutEnabled = true
-	options.PoolTimeout = poolTimeout
+	options.PoolTimeout = cmp.Or(config.PoolTimeout, 250*time.Millisecond)
 	options.PoolSize = config.PoolSize
 	options.MinIdleConns = config.MinIdleConns
 	options.DialTimeout = config.DialTimeout
