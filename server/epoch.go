@@ -49,23 +49,18 @@ func (w *epochWatcher) Start(ctx context.Context) error {
 func (w *epochWatcher) Stop(ctx context.Context) error { return w.life.Stop(ctx) }
 
 func (w *epochWatcher) watch(ctx context.Context) {
-	ticker := time.NewTicker(epochEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return
-		}
+	poll(ctx, epochEvery, func(ctx context.Context) bool {
 		call, end := context.WithTimeout(ctx, epochTimeout)
+		defer end()
 		now, err := w.store.StoredEpoch(call)
-		end()
 		switch {
 		case err != nil:
 			w.log.DebugContext(ctx, "reading the store's epoch failed", "error", err)
-		case now != w.epoch:
-			close(w.replaced)
-			return
+			return false
+		case now == w.epoch:
+			return false
 		}
-	}
+		close(w.replaced)
+		return true
+	})
 }

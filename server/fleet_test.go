@@ -10,6 +10,7 @@ import (
 	"connectrpc.com/connect"
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/server"
 	"github.com/parleyhq/parley/server/internal/ident"
 	"github.com/parleyhq/parley/server/internal/testkit"
 	"github.com/parleyhq/parley/server/servertest"
@@ -293,5 +294,23 @@ func TestNodeExitsWhenEpochIsReplaced(t *testing.T) {
 	}
 	if err := s.Ended(ctx); err == nil {
 		t.Error("Run returned nil, want an error")
+	}
+}
+
+// TestFastNodeDoesNotStopTheTimeOfAChannel checks that messages have the right time although one
+// node's clock is ten seconds fast.
+func TestFastNodeDoesNotStopTheTimeOfAChannel(t *testing.T) {
+	t.Parallel()
+	right := servertest.Serve(t)
+	fast := right.Join(servertest.WithServerOption(server.WithClock(func() time.Time { return time.Now().Add(10 * time.Second) })))
+	for i := range 8 {
+		for _, n := range []*servertest.Server{fast, right} {
+			channel := fmt.Sprintf("room-%d", i) // in different buckets, so each node is the home of some
+			began := time.Now()
+			at := send(t, n.Client(n.Token), channel, "x").GetMsgTime().AsTime()
+			if at.Before(began.Add(-time.Second)) || at.After(time.Now().Add(time.Second)) {
+				t.Errorf("%s: a message sent at %v has the time %v", channel, began, at)
+			}
+		}
 	}
 }

@@ -69,6 +69,11 @@ var layers = []layer{
 		never:    append([]string{"go.opentelemetry.io/"}, outside...),
 	},
 	{
+		name:     "what waits for clients is counted in bytes alone",
+		packages: []string{"server/internal/unread"},
+		never:    append([]string{"go.opentelemetry.io/"}, outside...),
+	},
+	{
 		name:     "certificate files know nobody",
 		packages: []string{"server/internal/certfile"},
 		never:    append([]string{"go.opentelemetry.io/"}, outside...),
@@ -122,6 +127,7 @@ var layers = []layer{
 		packages: []string{"server/internal/feed/", "server/internal/fanout/"},
 		imports: []string{
 			"server/internal/message", "server/internal/channel", "server/internal/fault", "server/internal/lifecycle", "server/internal/stream",
+			"server/internal/unread",
 		},
 		never: outside,
 	},
@@ -159,6 +165,7 @@ var layers = []layer{
 			"gen/", "server/internal/rpc/", "server/internal/message", "server/internal/channel", "server/internal/fault",
 			"server/internal/ident", "server/internal/fanout", "server/internal/queue", "server/internal/presence",
 			"server/internal/pagetoken", "server/internal/stream", "server/internal/telemetry", "server/internal/lifecycle",
+			"server/internal/unread",
 		},
 		never: []string{
 			"go.mongodb.org/", "github.com/redis/", "github.com/nats-io/", "github.com/cockroachdb/", module + "server/config",

@@ -74,21 +74,16 @@ func (w *layoutWatcher) Start(ctx context.Context) error {
 func (w *layoutWatcher) Stop(ctx context.Context) error { return w.life.Stop(ctx) }
 
 func (w *layoutWatcher) watch(ctx context.Context) {
-	ticker := time.NewTicker(layoutEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return
-		}
-		switch err := w.check(ctx); {
+	poll(ctx, layoutEvery, func(ctx context.Context) bool {
+		err := w.check(ctx)
+		switch {
 		case err == nil:
 			w.log.InfoContext(ctx, "Redis is used from now on")
-			return
+			return true
 		case errors.Is(err, redisqueue.ErrOtherLayout):
 			w.refused <- err
-			return
+			return true
 		}
-	}
+		return false
+	})
 }

@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/parleyhq/parley/server/internal/message"
+	"github.com/parleyhq/parley/server/internal/unread"
 )
 
 // scope is the instrumentation scope of Parley's instruments and spans.
@@ -49,6 +50,14 @@ func newPipelineMetrics(meters metric.MeterProvider) (*pipelineMetrics, error) {
 		return nil, err
 	}
 	return &m, nil
+}
+
+// observeUnread creates the gauge of the bytes that wait for clients.
+func observeUnread(meters metric.MeterProvider, budget *unread.Budget) error {
+	_, err := meters.Meter(scope).Int64ObservableGauge("parley.unread", metric.WithUnit("By"),
+		metric.WithDescription("Bytes of responses and of live events that clients have not taken from their connections; small ones are not counted."),
+		metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error { o.Observe(budget.Taken()); return nil }))
+	return err
 }
 
 // onForward returns the OnForward hook of the forwarding writer. It counts writes by their result.

@@ -35,6 +35,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/store/mongostore"
 	"github.com/parleyhq/parley/server/internal/store/redisstore"
 	"github.com/parleyhq/parley/server/internal/telemetry"
+	"github.com/parleyhq/parley/server/internal/unread"
 )
 
 // Option changes how New builds a server.
@@ -46,6 +47,7 @@ type options struct {
 	version string
 	logTo   io.Writer
 	spans   sdktrace.SpanExporter
+	now     func() time.Time
 }
 
 // WithDev runs every engine in this process or as its child, with data in Config.DataDir, and
@@ -66,6 +68,9 @@ func WithLogOutput(w io.Writer) Option { return func(o *options) { o.logTo = w }
 // tests.
 func WithSpans(e sdktrace.SpanExporter) Option { return func(o *options) { o.spans = e } }
 
+// WithClock sets the node's clock for the times of messages, instead of time.Now. It is for tests.
+func WithClock(now func() time.Time) Option { return func(o *options) { o.now = now } }
+
 // Server is one node. Run may be called once.
 type Server struct {
 	services
@@ -75,6 +80,8 @@ type Server struct {
 	log   *slog.Logger
 	done  lifecycle.Stack
 	notes []string
+	// unread bounds what waits for clients that do not read.
+	unread *unread.Budget
 	// failed is closed when the store has failed permanently. It is nil for a store that never does
 	// so.
 	failed <-chan struct{}
@@ -102,7 +109,7 @@ var ErrCanceled = errors.New("the start was canceled")
 // first, New closes everything and returns an error that wraps ErrCanceled, unless closing failed.
 // New does not validate cfg.
 func New(ctx context.Context, cfg config.Config, opts ...Option) (*Server, error) {
-	var o options
+	o := options{now: time.Now}
 	for _, opt := range opts {
 		opt(&o)
 	}
@@ -152,6 +159,7 @@ func (s *Server) build(ctx context.Context, o *options) error {
 		}
 	}
 	s.notes, s.failed = b.notes, b.failed
+	s.clock = newStoreClock(b.store, o.now, s.log)
 	if err := s.buildPipeline(ctx, b, tel, o.version); err != nil {
 		return err
 	}
@@ -216,6 +224,9 @@ func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.
 	}
 	reader := message.NewReader(log, cache, id.Epoch, message.ReaderConfig{OnList: metrics.onList(life), Logger: s.log})
 	s.epoch = newEpochWatcher(b.store, id.Epoch, s.log)
+	if err := s.clock.observe(tel.Meters); err != nil {
+		return err
+	}
 
 	nodes := b.bus.Nodes()
 	s.roster = cluster.NewRoster(cluster.RosterConfig{
@@ -226,10 +237,15 @@ func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.
 	if err := s.buildFeed(b, cache, tel); err != nil {
 		return err
 	}
+	s.unread = unread.New(int64(s.cfg.Limits.UnreadBytesPerSubject), int64(s.cfg.Limits.UnreadBytes))
+	if err := observeUnread(tel.Meters, s.unread); err != nil {
+		return err
+	}
 	access := channel.NewAccess(channel.AccessConfig{Store: b.channels})
 	s.hub = fanout.New(fanout.Config{
 		Node: s.roster.ID(), Admission: access,
 		QueueBytes: s.cfg.Limits.StreamQueueBytes, QueueEvents: s.cfg.Limits.StreamQueueEvents, FrameBytes: s.cfg.Limits.FrameBytes,
+		Unread:               s.unread,
 		HeartbeatInterval:    s.cfg.Limits.HeartbeatInterval,
 		MaxChannelsPerStream: s.cfg.Limits.ChannelsPerStream,
 		MaxStreamsPerSubject: s.cfg.Limits.StreamsPerSubject, MaxStreams: s.cfg.Limits.Streams,
@@ -237,7 +253,7 @@ func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.
 	}, b.bus, reader, rpc.Encoder{})
 
 	s.writer = message.NewWriter(b.store, id.Buckets, message.WriterConfig{
-		OnInsert: metrics.onInsert(life), Logger: s.log,
+		Now: s.clock.Now, OnInsert: metrics.onInsert(life), Logger: s.log,
 	})
 	s.forwards = remote.NewWriter(s.endpoint, s.roster, s.writer, id.Buckets, remote.WriterConfig{
 		OnForward: metrics.onForward(life), Logger: s.log,
@@ -266,6 +282,7 @@ func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.
 		}),
 		Access: access, Streams: s.streams, Hub: s.hub, Telemetry: tel, Epoch: id.Epoch,
 		Limiter: limit.New(limit.Config{PerSecond: s.cfg.Limits.RequestsPerSecond, Burst: s.cfg.Limits.RequestBurst}),
+		Unread:  s.unread,
 		Info: rpc.ServerInfo{
 			Version: version, StreamsPerSubject: s.cfg.Limits.StreamsPerSubject,
 			ConsumersPerSubject: s.cfg.Queues.ConsumersPerSubject,

@@ -19,6 +19,7 @@ import (
 // are not among them.
 type services struct {
 	epoch    *epochWatcher
+	clock    *storeClock
 	feeder   *feed.Feeder
 	builder  *feed.Builder
 	advancer *feed.Advancer
@@ -52,6 +53,7 @@ func (s *Server) start(ctx context.Context) error {
 		service lifecycle.Service
 	}{
 		{"epoch watcher", s.epoch},
+		{"clock", s.clock},
 		{"feeder", s.feeder},
 		{"cache builder", s.builder},
 		{"channel rows", s.advancer},

@@ -187,6 +187,13 @@ type Limits struct {
 	// stream. A stream that exceeds either ends.
 	StreamQueueBytes  int `yaml:"stream_queue_bytes"`
 	StreamQueueEvents int `yaml:"stream_queue_events"`
+	// UnreadBytesPerSubject and UnreadBytes limit the bytes that the clients of one subject, and all
+	// clients of the node, do not take from their connections. Unary responses of 16 KiB and more
+	// count, and what waits for a Subscribe stream beyond its first 64 KiB. Above either, a response is dropped
+	// and a stream ends, so that it is read again later. The memory that they occupy is up to three
+	// times as much.
+	UnreadBytesPerSubject int `yaml:"unread_bytes_per_subject"`
+	UnreadBytes           int `yaml:"unread_bytes"`
 	// FrameBytes limits the size of a frame into which events are joined.
 	FrameBytes int `yaml:"frame_bytes"`
 	// SendReadBytes, BatchReadBytes and OtherReadBytes limit a request after decompression.
@@ -329,6 +336,7 @@ func Default() Config {
 			RequestsPerSecond: 20_000, RequestBurst: 40_000,
 			StreamsPerSubject: 100, Streams: 10_000, ChannelsPerStream: 500,
 			StreamQueueBytes: 1 << 20, StreamQueueEvents: 4096, FrameBytes: 1 << 20,
+			UnreadBytesPerSubject: 64 << 20, UnreadBytes: 512 << 20,
 			SendReadBytes: 512 << 10, BatchReadBytes: 2 << 20, OtherReadBytes: 64 << 10,
 			HeaderBytes: 16 << 10, ConnectionStreams: 250,
 			UnaryTimeout: 30 * time.Second, BodyTimeout: 10 * time.Second, FrameTimeout: 60 * time.Second,

@@ -134,6 +134,8 @@ func (l *Limits) validate(k *checker) {
 	// A stream's queue and a frame must hold the largest event: 64 KiB of text and its metadata.
 	k.between("limits.stream_queue_bytes", l.StreamQueueBytes, 128<<10, 1<<30)
 	k.between("limits.stream_queue_events", l.StreamQueueEvents, 1, 1<<20)
+	k.between("limits.unread_bytes_per_subject", l.UnreadBytesPerSubject, 2<<20, 1<<40)
+	k.between("limits.unread_bytes", l.UnreadBytes, l.UnreadBytesPerSubject, 1<<40)
 	k.between("limits.frame_bytes", l.FrameBytes, 128<<10, 4<<20)
 	// A request must hold the largest content with every byte escaped in JSON.
 	k.between("limits.send_read_bytes", l.SendReadBytes, 128<<10, 16<<20)

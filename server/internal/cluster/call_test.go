@@ -131,6 +131,7 @@ func TestCallOutcome(t *testing.T) {
 		"empty answer":                     {clustertest.EmptyAnswer, nodeB, fault.OutcomeUnknown, 0},
 		"cut off":                          {clustertest.CutOff, nodeB, fault.StoreUnavailable, 0},
 		"cut off, and the node is unknown": {clustertest.CutOff, nodeD, fault.StoreUnavailable, 0},
+		"busy":                             {clustertest.Busy, nodeB, fault.StoreUnavailable, 0},
 		"it lives and does not serve":      {clustertest.Answered, nodeC, fault.StoreUnavailable, 0},
 		"it is unknown":                    {clustertest.Answered, nodeD, "", 0},
 		"it is nobody":                     {clustertest.Answered, "", "", 0},

@@ -24,6 +24,10 @@ var ErrDisconnected = fmt.Errorf("no connection to the other nodes: %w", ErrNoRe
 // it. It wraps ErrNoResponder.
 var ErrNodeGone = fmt.Errorf("the node is gone: %w", ErrNoResponder)
 
+// ErrBusy reports that the called node is alive, but handles too many requests, and has not handled
+// this one. It wraps ErrNoResponder.
+var ErrBusy = fmt.Errorf("the node has too many requests: %w", ErrNoResponder)
+
 // Transport carries bytes between nodes, at most once. Its methods may be called concurrently.
 // Topic names and node ids consist of A-Z a-z 0-9 _ -.
 type Transport interface {
@@ -32,10 +36,10 @@ type Transport interface {
 	// Listen calls fn with each payload broadcast on the topic, one at a time, until cancel is
 	// called. fn must not block.
 	Listen(topic string, fn func(payload []byte)) (cancel func(), err error)
-	// Request sends payload to a node and waits for its answer until ctx ends. It fails at once
-	// with ErrNoResponder if the node does not serve the topic, and with ErrDisconnected if this
-	// node has no connection. After any other error the node may have received the request, or may
-	// still receive it.
+	// Request sends payload to a node and waits for its answer until ctx ends. It fails at once with
+	// ErrNoResponder if the node does not serve the topic, with ErrBusy if it handles too many
+	// requests, and with ErrDisconnected if this node has no connection. After any other error the
+	// node may have received the request, or may still receive it.
 	Request(ctx context.Context, node, topic string, payload []byte) ([]byte, error)
 	// Serve calls fn with each request to the topic of a node, each in its own goroutine, until
 	// cancel is called. cancel stops accepting requests and waits for those in flight. fn's ctx

@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/metric/noop"
 
 	"github.com/parleyhq/parley/server/internal/message"
+	"github.com/parleyhq/parley/server/internal/unread"
 )
 
 // Config configures a Hub. A zero field means the default.
@@ -20,6 +21,10 @@ type Config struct {
 	// that exceeds either is ended with SLOW_CONSUMER. One event is always accepted. The defaults are
 	// 1 MiB and 4096.
 	QueueBytes, QueueEvents int
+	// Unread bounds what waits for all streams of a subject and of the node: live events, and the
+	// frame that is being written. The first 64 KiB of each stream are not counted. A stream for which
+	// there is nothing left is ended with SLOW_CONSUMER. Nil means no limit.
+	Unread *unread.Budget
 	// HeartbeatInterval is the maximum time without a frame. The default is 15 s.
 	HeartbeatInterval time.Duration
 	// MaxChannelsPerStream is the maximum number of channels of one stream. The default is 500.

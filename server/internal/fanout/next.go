@@ -78,6 +78,7 @@ func (s *Stream) dropPieces() {
 func (s *Stream) poll(f *Frame, err *error) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.written()
 	now := time.Now()
 	var done bool
 	*f, done, *err = s.take(now)
@@ -160,6 +161,7 @@ func (s *Stream) join() Frame {
 		s.joinNotes(cfg.FrameBytes - all)
 	}
 	f.Pieces = s.pieces
+	s.writing = all
 	if room := max(cap(s.queue), cap(s.pieces)); rest > 0 || room <= small || n >= room/slack {
 		s.roomy = 0
 	} else if s.roomy++; s.roomy >= patience {

@@ -61,6 +61,9 @@ type Stream struct {
 	// pieces of replays are not counted.
 	queue                 []queued
 	liveEvents, liveBytes int
+	// writing is the size of the frame that Next returned last. taken is what was taken for it and
+	// for liveBytes from Config.Unread.
+	writing, taken int
 	// notes holds the pending notes.
 	notes []note
 	// behind holds the subscriptions that wait for a turn to read the log. reading counts those whose
@@ -184,6 +187,9 @@ func (s *Stream) Close() {
 	defer s.edit.Unlock()
 	s.end(stream.NotFound())
 	s.drop(func(string) bool { return true })
+	s.mu.Lock()
+	s.written()
+	s.mu.Unlock()
 	if s.hub.streams.Remove(s.core.ID) {
 		s.hub.stats.streams.Add(-1)
 	}
@@ -233,7 +239,8 @@ func (s *Stream) push(u *subscription, p *piece) bool {
 		return false
 	}
 	cfg := &s.hub.cfg
-	if s.liveEvents > 0 && (s.liveEvents >= cfg.QueueEvents || s.liveBytes+len(p.data) > cfg.QueueBytes) {
+	tooSlow := s.liveEvents > 0 && (s.liveEvents >= cfg.QueueEvents || s.liveBytes+len(p.data) > cfg.QueueBytes)
+	if tooSlow || !s.takeUnread(len(p.data)) {
 		s.fail(fault.New(fault.ResourceExhausted, fault.SlowConsumer, "the subscriber read too slowly"))
 		s.hub.stats.cuts.Add(1)
 		return false
@@ -249,6 +256,34 @@ func (s *Stream) uncount(p *piece) {
 	if !p.replayed {
 		s.liveEvents--
 		s.liveBytes -= len(p.data)
+	}
+}
+
+// freeUnread is what may wait for each stream without being taken from Config.Unread: so the
+// streams of readers that keep up do not share a lock. What is taken is a multiple of it.
+const freeUnread = 64 << 10
+
+// takeUnread takes from Config.Unread what the stream needs in order to have n bytes more waiting.
+// It reports false if there is nothing left.
+func (s *Stream) takeUnread(n int) bool {
+	budget := s.hub.cfg.Unread
+	more := s.liveBytes + s.writing + n - freeUnread - s.taken
+	if budget == nil || more <= 0 {
+		return true
+	}
+	more = (more + freeUnread - 1) / freeUnread * freeUnread
+	if !budget.Take(s.core.Subject, int64(more)) {
+		return false
+	}
+	s.taken += more
+	return true
+}
+
+// returnUnread returns what was taken from Config.Unread, once little waits.
+func (s *Stream) returnUnread() {
+	if s.taken > 0 && s.liveBytes+s.writing <= freeUnread {
+		s.hub.cfg.Unread.Return(s.core.Subject, int64(s.taken))
+		s.taken = 0
 	}
 }
 
@@ -281,6 +316,12 @@ func (s *Stream) replayed(u *subscription, pieces []*piece, again bool) {
 	}
 }
 
+// written records that the reader is done with the frame that Next returned last.
+func (s *Stream) written() {
+	s.writing = 0
+	s.returnUnread()
+}
+
 // end ends the stream, unless it has ended already.
 func (s *Stream) end(cause *fault.Error) {
 	s.mu.Lock()
@@ -292,6 +333,7 @@ func (s *Stream) fail(cause *fault.Error) {
 	s.core.End(cause)
 	s.queue, s.behind, s.notes = nil, nil, nil
 	s.liveEvents, s.liveBytes = 0, 0
+	s.returnUnread()
 }
 
 // drain lets Next return the queued frames and the reconnect advice, and then ends the stream.

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// maxServing bounds the concurrent requests to one topic of a node. Further requests are
-	// dropped and the requester times out.
+	// maxServing bounds the concurrent requests to one topic of a node. Further requests are answered
+	// with busyHeader.
 	maxServing = 1024
 	// maxAsk bounds the time in which a request is sent, handled and answered, also for a request
 	// without remainingHeader.
@@ -23,6 +23,8 @@ const (
 	// remainingHeader carries how many milliseconds the requester will keep waiting. It is not a
 	// time of day, because clocks differ.
 	remainingHeader = "Parley-Remaining-Ms"
+	// busyHeader is set in the answer to a request that was not handled, because there are too many.
+	busyHeader = "Parley-Busy"
 )
 
 // Nodes implements cluster.Transport over core NATS. While NATS is away, calls fail at once and
@@ -86,6 +88,8 @@ func (n *Nodes) Request(ctx context.Context, node, topic string, payload []byte)
 	}
 	answer, err := n.bus.nc.RequestMsgWithContext(ctx, msg)
 	switch {
+	case err == nil && answer.Header.Get(busyHeader) != "":
+		return nil, fmt.Errorf("request to %s: %w", subject, cluster.ErrBusy)
 	case err == nil:
 		return answer.Data, nil
 	case errors.Is(err, nats.ErrNoResponders):
@@ -100,8 +104,8 @@ func (n *Nodes) Request(ctx context.Context, node, topic string, payload []byte)
 	return nil, fmt.Errorf("request to %s: %w", subject, err)
 }
 
-// Serve implements cluster.Transport. At most 1024 requests run at once. Requests beyond that, and
-// those whose requester has stopped waiting, are dropped without an answer.
+// Serve implements cluster.Transport. At most 1024 requests run at once; the requesters of others
+// get ErrBusy. Requests whose requester has stopped waiting are dropped without an answer.
 func (n *Nodes) Serve(
 	node, topic string, fn func(ctx context.Context, payload []byte) []byte,
 ) (cancel func(), err error) {
@@ -146,13 +150,14 @@ type requestServer struct {
 	n        int
 }
 
-// accept starts handling a request in a goroutine. It drops the request if maxServing are in flight
-// or the server is closed.
+// accept starts handling a request in a goroutine. If maxServing are in flight or the server is
+// closed, it answers that the request is not handled.
 func (s *requestServer) accept(msg *nats.Msg) {
 	deadline := time.Now().Add(remaining(msg))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || s.n >= maxServing {
+		s.reply(&nats.Msg{Subject: msg.Reply, Header: nats.Header{busyHeader: {"1"}}})
 		return
 	}
 	s.n++
@@ -180,8 +185,13 @@ func (s *requestServer) respond(msg *nats.Msg, deadline time.Time) {
 	if data == nil {
 		return
 	}
-	if err := msg.Respond(data); err != nil {
-		s.bus.log.DebugContext(ctx, "respond to node failed", "subject", msg.Subject, "error", err)
+	s.reply(&nats.Msg{Subject: msg.Reply, Data: data})
+}
+
+// reply sends an answer. If that fails, the requester's wait ends with its deadline.
+func (s *requestServer) reply(answer *nats.Msg) {
+	if err := s.bus.nc.PublishMsg(answer); err != nil {
+		s.bus.log.Debug("respond to node failed", "error", err)
 	}
 }
 

@@ -41,6 +41,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/rpc/intercept"
 	"github.com/parleyhq/parley/server/internal/rpc/limit"
 	"github.com/parleyhq/parley/server/internal/telemetry"
+	"github.com/parleyhq/parley/server/internal/unread"
 )
 
 // Messages is the domain logic of the calls about messages. *message.Service implements it and
@@ -124,7 +125,9 @@ type Deps struct {
 	PageSecret []byte
 	Verifier   *authn.Verifier
 	Limiter    *limit.Limiter
-	Telemetry  *telemetry.Telemetry
+	// Unread bounds the unary responses that their clients do not read.
+	Unread    *unread.Budget
+	Telemetry *telemetry.Telemetry
 	// Page serves GET and HEAD requests whose path does not have the form of a procedure, without a
 	// token. Nil means that they are refused like unknown procedures.
 	Page http.Handler
@@ -133,7 +136,7 @@ type Deps struct {
 func (d *Deps) check() error {
 	if d.Messages == nil || d.Channels == nil || d.Access == nil || d.Hub == nil || d.Streams == nil ||
 		d.Queues == nil || d.Consumers == nil || d.ConsumerCalls == nil || d.Admin == nil || d.Presence == nil || d.PresenceCalls == nil ||
-		d.Epoch == "" || len(d.PageSecret) == 0 || d.Verifier == nil || d.Limiter == nil || d.Telemetry == nil {
+		d.Epoch == "" || len(d.PageSecret) == 0 || d.Verifier == nil || d.Limiter == nil || d.Unread == nil || d.Telemetry == nil {
 		return errors.New("a required field of Deps is not set")
 	}
 	return nil
@@ -159,6 +162,7 @@ func options(
 			unaryOnly{traces},
 			calls.Errors(),
 			intercept.Recover(),
+			takeUnread(deps.Unread),
 			intercept.Deadline(cfg.UnaryTimeout),
 		),
 		connect.WithConditionalHandlerOptions(func(spec connect.Spec) []connect.HandlerOption {

@@ -29,6 +29,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/rpc/limit"
 	"github.com/parleyhq/parley/server/internal/telemetry"
 	"github.com/parleyhq/parley/server/internal/testkit"
+	"github.com/parleyhq/parley/server/internal/unread"
 )
 
 func TestMain(m *testing.M) {
@@ -348,7 +349,7 @@ func setup(t *testing.T, change func(*settings)) *bundle {
 		Queues: b.queues, Consumers: b.consumers, ConsumerCalls: b.consumers, Admin: b.admin, PageSecret: secret,
 		Presence: b.presence, PresenceCalls: b.presence, Acquaintances: b.presence,
 		Epoch: "e1", Info: ServerInfo{Version: "1.2.3", StreamsPerSubject: 11, ConsumersPerSubject: 12},
-		Verifier: verifier, Limiter: limit.New(s.limit), Telemetry: tel,
+		Verifier: verifier, Limiter: limit.New(s.limit), Unread: unread.New(64<<20, 512<<20), Telemetry: tel,
 	})
 	if err != nil {
 		t.Fatal(err)

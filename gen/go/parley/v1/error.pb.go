@@ -110,8 +110,8 @@ const (
 	ErrorReason_ERROR_REASON_NO_SHARED_CHANNEL ErrorReason = 34
 	// The channel is open, so it has no complete list of members.
 	ErrorReason_ERROR_REASON_CHANNEL_OPEN ErrorReason = 35
-	// The caller is over its rate limit, or the server has too many pending writes. `retry_after`
-	// says how long to wait. Nothing was changed.
+	// The caller is over its rate limit, the server has too many pending writes, or too many bytes of
+	// earlier responses are not read yet. `retry_after` says how long to wait. Nothing was changed.
 	ErrorReason_ERROR_REASON_RATE_LIMITED ErrorReason = 100
 	// The store, another node or the source of the keys that verify tokens did not answer in time,
 	// the store is behind, or other calls keep changing the topic. Nothing was changed.

@@ -38,6 +38,8 @@ const (
 	// Stalled requests do not arrive, and their sender does not find out whether anyone serves
 	// them.
 	Stalled
+	// Busy requests are answered at once and not executed, because there are too many.
+	Busy
 )
 
 // Net connects nodes. Safe for concurrent use.
@@ -179,6 +181,8 @@ func (n *Link) Request(ctx context.Context, node, topic string, payload []byte) 
 		return nil, ctx.Err()
 	case fn == nil:
 		return nil, cluster.ErrNoResponder
+	case f == Busy:
+		return nil, cluster.ErrBusy
 	case f == Garbled:
 		return []byte{0xff}, nil
 	case f == EmptyAnswer:

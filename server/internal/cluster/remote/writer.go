@@ -32,7 +32,7 @@ const (
 	// ForwardRefused means that the home stored nothing, or not all, because it is shutting down,
 	// ran out of time, or can't reach the store.
 	ForwardRefused = "refused"
-	// ForwardNobody means that the home is gone or can't be reached.
+	// ForwardNobody means that the home is gone, can't be reached or has too many requests.
 	ForwardNobody = "nobody"
 	// ForwardUnanswered means that the home did not answer in time.
 	ForwardUnanswered = "unanswered"

@@ -186,6 +186,7 @@ func TestUnansweredForwardIsWrittenLocally(t *testing.T) {
 		"answer lost": {clustertest.AnswerLost, 500 * time.Millisecond, 1, ForwardUnanswered},
 		"delayed":     {clustertest.Delayed, 500 * time.Millisecond, 0, ForwardUnanswered},
 		"cut off":     {clustertest.CutOff, 0, 0, ForwardNobody},
+		"busy":        {clustertest.Busy, 0, 0, ForwardNobody},
 		"garbled":     {clustertest.Garbled, 0, 0, ForwardUnanswered},
 		"empty":       {clustertest.EmptyAnswer, 0, 0, ForwardUnanswered},
 	} {

@@ -71,6 +71,8 @@ type call struct {
 	handled bool
 	// inConnect is set when the call is passed to one of connect's handlers. See EnterConnect.
 	inConnect bool
+	// atEnd is called when the response was written or the call failed; nil for most calls.
+	atEnd func()
 }
 
 type callKey struct{}
@@ -90,6 +92,10 @@ func short(s string) string { return s[:min(len(s), 128)] }
 // SetSubject records the subject of the call's token, for the log.
 func SetSubject(ctx context.Context, subject string) { callOf(ctx).subject = subject }
 
+// AtEnd arranges for f to be called once the call's response was written, or could not be. A later
+// f replaces an earlier one. The context of a call may end long before that.
+func AtEnd(ctx context.Context, f func()) { callOf(ctx).atEnd = f }
+
 // EnterConnect records that the call is now passed to one of connect's handlers.
 //
 // connect reads the header of every request, and reads and decodes a unary request, before it calls
@@ -104,7 +110,7 @@ func (c *Calls) Wrap(next http.Handler) http.Handler {
 		// This function stays on the stack for as long as a stream lives, so work that needs
 		// variables is done in other functions.
 		out, r := c.begin(w, r)
-		defer c.recover(out, r)
+		defer c.recover(out, r) // also ends the call
 		next.ServeHTTP(out, r)
 		c.end(out, r)
 	})
@@ -154,6 +160,9 @@ func (c *Calls) replace(out *statusWriter, r *http.Request) {
 // passes.
 func (c *Calls) recover(w *statusWriter, r *http.Request) {
 	p := recover()
+	if end := callOf(r.Context()).atEnd; end != nil {
+		end()
+	}
 	if p == nil {
 		return
 	}

@@ -186,6 +186,21 @@ func (s *Store) Ping(ctx context.Context) error {
 	return nil
 }
 
+// Time returns the primary's time, in milliseconds.
+func (s *Store) Time(ctx context.Context) (time.Time, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	var hello struct {
+		LocalTime time.Time `bson:"localTime"`
+	}
+	err := s.client.Database("admin").RunCommand(ctx, bson.D{{Key: "hello", Value: 1}},
+		options.RunCmd().SetReadPreference(readpref.Primary())).Decode(&hello)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("read the clock: %w", err)
+	}
+	return hello.LocalTime, nil
+}
+
 // Close ends every feed, after saving what was confirmed to it, and disconnects. Further calls do
 // nothing.
 func (s *Store) Close(ctx context.Context) error {

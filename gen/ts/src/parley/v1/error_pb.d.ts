@@ -457,8 +457,8 @@ export enum ErrorReason {
   CHANNEL_OPEN = 35,
 
   /**
-   * The caller is over its rate limit, or the server has too many pending writes. `retry_after`
-   * says how long to wait. Nothing was changed.
+   * The caller is over its rate limit, the server has too many pending writes, or too many bytes of
+   * earlier responses are not read yet. `retry_after` says how long to wait. Nothing was changed.
    *
    * @generated from enum value: ERROR_REASON_RATE_LIMITED = 100;
    */

@@ -1,0 +1,70 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/parleyhq/parley/server/internal/lifecycle/lifecycletest"
+)
+
+// skewedStore is a store whose clock is ahead of the test's.
+type skewedStore struct {
+	ahead time.Duration
+	err   error
+}
+
+func (s *skewedStore) Time(context.Context) (time.Time, error) { return time.Now().Add(s.ahead), s.err }
+
+func TestStoreClockStartsAndStops(t *testing.T) {
+	t.Parallel()
+	lifecycletest.Stress[*storeClock](t, func(*testing.T) *storeClock {
+		return newStoreClock(&skewedStore{}, time.Now, slog.New(slog.DiscardHandler))
+	})
+}
+
+func TestStoreClock(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &skewedStore{ahead: -10 * time.Second}
+		c := newStoreClock(store, time.Now, slog.New(slog.DiscardHandler))
+		lifecycletest.Start(t, c)
+		expect := func(when string, ahead time.Duration) {
+			t.Helper()
+			if got := c.Now().Sub(time.Now()); (got - ahead).Abs() > time.Millisecond {
+				t.Errorf("%s: %v ahead, want %v", when, got, ahead)
+			}
+		}
+		expect("at the start", -10*time.Second)
+		for _, step := range []struct {
+			when  string
+			store skewedStore
+			want  time.Duration
+		}{
+			{"the store is away", skewedStore{err: errors.New("away")}, -10 * time.Second},
+			{"the store's clock was set", skewedStore{ahead: time.Minute}, time.Minute},
+			{"the clocks differ little", skewedStore{ahead: 400 * time.Millisecond}, 0},
+			{"the store's clock is too fast", skewedStore{ahead: 600 * time.Millisecond}, 600 * time.Millisecond},
+			{"the clocks agree", skewedStore{}, 0},
+		} {
+			*store = step.store
+			time.Sleep(clockEvery + time.Millisecond) //nolint:forbidigo // synctest's clock
+			synctest.Wait()
+			expect(step.when, step.want)
+		}
+	})
+}
+
+// TestStoreClockWithoutStoreClock tests that a store in this process has the node's clock.
+func TestStoreClockWithoutStoreClock(t *testing.T) {
+	t.Parallel()
+	fast := func() time.Time { return time.Now().Add(time.Hour) }
+	c := newStoreClock(struct{}{}, fast, slog.New(slog.DiscardHandler))
+	lifecycletest.Start(t, c)
+	if ahead := time.Until(c.Now()); ahead < 59*time.Minute {
+		t.Errorf("the clock is %v ahead", ahead)
+	}
+}
