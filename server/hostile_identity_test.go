@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -17,10 +18,12 @@ import (
 	"testing"
 	"time"
 
+	"connectrpc.com/connect"
 	"github.com/golang-jwt/jwt/v5"
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	"github.com/parleyhq/parley/server/config"
+	"github.com/parleyhq/parley/server/internal/testkit"
 )
 
 // issuer signs valid and invalid tokens by hand, for a server that has its keys.
@@ -289,4 +292,30 @@ func TestHostileUnknownKeyIDsLimitFetches(t *testing.T) {
 		t.Errorf("the key set was fetched %d times", n)
 	}
 	t.Logf("10,000 unknown keys took %v", time.Since(start))
+}
+
+// TestHostileFloodOfBadTokensDoesNotFillTheLog checks that calls that are refused at a high rate
+// cause a bounded number of log lines, of which one says how many are missing.
+func TestHostileFloodOfBadTokensDoesNotFillTheLog(t *testing.T) {
+	t.Parallel()
+	g := attack(t, func(c *config.Config) { c.Log.CallsPerSecond = 1 })
+	c := g.Client("bad")
+	began := time.Now()
+	const calls = 200
+	for range calls {
+		if _, err := c.ListMessages(t.Context(), &parleyv1.ListMessagesRequest{ChannelId: "room"}); connect.CodeOf(err) != connect.CodeUnauthenticated {
+			t.Fatal(err)
+		}
+	}
+	atMost := 10 + int(time.Since(began).Seconds()) + 1
+	if n := g.log.count("call failed"); n < 10 || n > atMost {
+		t.Errorf("%d calls caused %d log lines, want 10 to %d", calls, n, atMost)
+	}
+	testkit.Eventually(t, 20*time.Second, func() error {
+		_, _ = c.ListMessages(t.Context(), &parleyv1.ListMessagesRequest{ChannelId: "room"}) // it is refused
+		if !g.log.names("dropped") {
+			return errors.New("no record says how many were dropped")
+		}
+		return nil
+	})
 }

@@ -56,6 +56,26 @@ func (l *logLines) has(msg string) bool {
 	return slices.ContainsFunc(l.lines, func(line map[string]any) bool { return line["msg"] == msg })
 }
 
+// count returns how many records of the log have the message msg.
+func (l *logLines) count(msg string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := 0
+	for _, line := range l.lines {
+		if line["msg"] == msg {
+			n++
+		}
+	}
+	return n
+}
+
+// names reports whether a record of the log has the attribute name.
+func (l *logLines) names(name string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.ContainsFunc(l.lines, func(line map[string]any) bool { return line[name] != nil })
+}
+
 // failures returns the log's records that say that the call with this request id failed.
 func (l *logLines) failures(requestID string) []map[string]any {
 	l.mu.Lock()
@@ -110,7 +130,7 @@ func attack(t *testing.T, change func(*config.Config)) *target {
 	g := &target{t: t, log: &logLines{}}
 	t.Cleanup(func() { g.log.check(t) })
 	g.Server = servertest.Dev(t, servertest.With(func(c *config.Config) {
-		c.Log.Format, c.Log.Level = "json", "info"
+		c.Log.Format, c.Log.Level, c.Log.CallsPerSecond = "json", "info", 1e6
 		if change != nil {
 			change(c)
 		}

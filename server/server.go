@@ -274,13 +274,15 @@ func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.
 	if err != nil {
 		return err
 	}
+	calls := *tel
+	calls.Logger = telemetry.Limit(s.log, s.cfg.Log.CallsPerSecond)
 	deps := rpc.Deps{
 		Messages: message.NewService(s.forwards, reader, id, access),
 		Channels: channel.NewService(channel.ServiceConfig{
 			Store: b.channels, Access: access, Log: reader, TypingPublisher: b.bus, Notify: s.changes.Publish, Joined: s.changes.Joined,
 			Secret: id.Secret, Logger: s.log,
 		}),
-		Access: access, Streams: s.streams, Hub: s.hub, Telemetry: tel, Epoch: id.Epoch,
+		Access: access, Streams: s.streams, Hub: s.hub, Telemetry: &calls, Epoch: id.Epoch,
 		Limiter: limit.New(limit.Config{PerSecond: s.cfg.Limits.RequestsPerSecond, Burst: s.cfg.Limits.RequestBurst}),
 		Unread:  s.unread,
 		Info: rpc.ServerInfo{
@@ -331,7 +333,7 @@ func (s *Server) buildTransport(ctx context.Context, deps rpc.Deps) error {
 	if err != nil {
 		return err
 	}
-	api := rpc.NewHTTPServer(&cfg, s.handler, s.log)
+	api := rpc.NewHTTPServer(&cfg, s.handler, deps.Telemetry.Logger)
 	if s.cfg.TLS.Cert != "" {
 		if api.TLSConfig, err = serverTLS(s.cfg.TLS, s.log); err != nil {
 			return err

@@ -189,9 +189,9 @@ type Limits struct {
 	StreamQueueEvents int `yaml:"stream_queue_events"`
 	// UnreadBytesPerSubject and UnreadBytes limit the bytes that the clients of one subject, and all
 	// clients of the node, do not take from their connections. Unary responses of 16 KiB and more
-	// count, and what waits for a Subscribe stream beyond its first 64 KiB. Above either, a response is dropped
-	// and a stream ends, so that it is read again later. The memory that they occupy is up to three
-	// times as much.
+	// count, and what waits for a Subscribe stream beyond its first 64 KiB. Above either, a response
+	// is dropped and a stream ends, so that it is read again later. The memory that they occupy is up
+	// to three times as much.
 	UnreadBytesPerSubject int `yaml:"unread_bytes_per_subject"`
 	UnreadBytes           int `yaml:"unread_bytes"`
 	// FrameBytes limits the size of a frame into which events are joined.
@@ -294,6 +294,9 @@ type Log struct {
 	Level string `yaml:"level"`
 	// Format is json or text.
 	Format string `yaml:"format"`
+	// CallsPerSecond limits the records about failed calls and broken connections, which clients can
+	// cause at any rate: on average; ten times as many at once. Internal errors are always logged.
+	CallsPerSecond int `yaml:"calls_per_second"`
 }
 
 // TLS holds the paths of PEM files with the API's certificate and its key. Both or none must be
@@ -351,6 +354,6 @@ func Default() Config {
 			Connections: 100_000, ConnectionsPerSubject: 64, WatchedUsers: 1000, WatchedChannels: 20,
 		},
 		Telemetry: Telemetry{TraceRatio: 0.01},
-		Log:       Log{Level: "info", Format: "json"},
+		Log:       Log{Level: "info", Format: "json", CallsPerSecond: 100},
 	}
 }

@@ -81,6 +81,7 @@ func (c *Config) validate(k *checker) {
 	default:
 		k.checkf(false, "log.level", "is %q, must be debug, info, warn or error", c.Log.Level)
 	}
+	k.between("log.calls_per_second", c.Log.CallsPerSecond, 1, 1<<20)
 	k.checkf(c.Log.Format == "json" || c.Log.Format == "text", "log.format", "is %q, must be json or text", c.Log.Format)
 	k.together("tls", c.TLS.Cert, c.TLS.Key)
 }
