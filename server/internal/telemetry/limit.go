@@ -12,8 +12,8 @@ import (
 const burstSeconds = 10
 
 // Limit returns a logger that writes at most perSecond records in a second to log, and at first ten
-// times as many. It is for records that clients cause, who could fill the disk with them. Records of
-// level ERROR are always written. The next record after dropped ones has their number as the
+// times as many. It is for records that clients cause, who could fill the disk with them. Records
+// of level ERROR are always written. The next record after dropped ones has their number as the
 // attribute "dropped".
 func Limit(log *slog.Logger, perSecond int) *slog.Logger {
 	return slog.New(limited{log.Handler(), &recordLimit{Limiter: rate.NewLimiter(rate.Limit(perSecond), burstSeconds*perSecond)}})
