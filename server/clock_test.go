@@ -34,7 +34,7 @@ func TestStoreClock(t *testing.T) {
 		lifecycletest.Start(t, c)
 		expect := func(when string, ahead time.Duration) {
 			t.Helper()
-			if got := c.Now().Sub(time.Now()); (got - ahead).Abs() > time.Millisecond {
+			if got := time.Until(c.Now()); (got - ahead).Abs() > time.Millisecond {
 				t.Errorf("%s: %v ahead, want %v", when, got, ahead)
 			}
 		}

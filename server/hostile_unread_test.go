@@ -28,7 +28,7 @@ func (g *target) withheld(procedure string, n int, request proto.Message) net.Co
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	body = append(wire.BigEndian.AppendUint32([]byte{0}, uint32(len(body))), body...) //nolint:gosec // it is short
+	body = append(wire.BigEndian.AppendUint32([]byte{0}, uint32(len(body))), body...)
 	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
 		g.t.Fatal(err)
 	}
@@ -37,7 +37,7 @@ func (g *target) withheld(procedure string, n int, request proto.Message) net.Co
 		g.t.Fatal(err)
 	}
 	block := headerBlock(procedure, g.Token)
-	for i := range uint32(n) { //nolint:gosec // they are few
+	for i := range uint32(n) {
 		id := 2*i + 1
 		err := errors.Join(
 			framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block, EndHeaders: true}),

@@ -160,6 +160,10 @@ func (s *Server) build(ctx context.Context, o *options) error {
 	}
 	s.notes, s.failed = b.notes, b.failed
 	s.clock = newStoreClock(b.store, o.now, s.log)
+	s.unread = unread.New(int64(s.cfg.Limits.UnreadBytesPerSubject), int64(s.cfg.Limits.UnreadBytes))
+	if err := cmp.Or(s.clock.observe(tel.Meters), observeUnread(tel.Meters, s.unread)); err != nil {
+		return err
+	}
 	if err := s.buildPipeline(ctx, b, tel, o.version); err != nil {
 		return err
 	}
@@ -224,9 +228,6 @@ func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.
 	}
 	reader := message.NewReader(log, cache, id.Epoch, message.ReaderConfig{OnList: metrics.onList(life), Logger: s.log})
 	s.epoch = newEpochWatcher(b.store, id.Epoch, s.log)
-	if err := s.clock.observe(tel.Meters); err != nil {
-		return err
-	}
 
 	nodes := b.bus.Nodes()
 	s.roster = cluster.NewRoster(cluster.RosterConfig{
@@ -235,10 +236,6 @@ func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.
 	})
 	s.endpoint = cluster.NewEndpoint(s.roster, nodes, s.log)
 	if err := s.buildFeed(b, cache, tel); err != nil {
-		return err
-	}
-	s.unread = unread.New(int64(s.cfg.Limits.UnreadBytesPerSubject), int64(s.cfg.Limits.UnreadBytes))
-	if err := observeUnread(tel.Meters, s.unread); err != nil {
 		return err
 	}
 	access := channel.NewAccess(channel.AccessConfig{Store: b.channels})

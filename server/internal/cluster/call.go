@@ -123,7 +123,8 @@ func exchange[Req, Res proto.Message](
 // requestError returns the error of a call whose request failed with cause.
 func (e *Endpoint) requestError(ctx context.Context, node string, cause error) error {
 	switch {
-	case errors.Is(cause, ErrDisconnected), errors.Is(cause, ErrBusy), errors.Is(cause, ErrNoResponder) && (e.peers.Alive(node) || ctx.Err() != nil):
+	case errors.Is(cause, ErrDisconnected), errors.Is(cause, ErrBusy),
+		errors.Is(cause, ErrNoResponder) && (e.peers.Alive(node) || ctx.Err() != nil):
 		return fault.Wrap(cause, fault.Unavailable, fault.StoreUnavailable,
 			"the responsible node cannot be reached; nothing was changed; retry")
 	case errors.Is(cause, ErrNoResponder):

@@ -162,7 +162,7 @@ func options(
 			unaryOnly{traces},
 			calls.Errors(),
 			intercept.Recover(),
-			takeUnread(deps.Unread),
+			unreadResponses{deps.Unread},
 			intercept.Deadline(cfg.UnaryTimeout),
 		),
 		connect.WithConditionalHandlerOptions(func(spec connect.Spec) []connect.HandlerOption {

@@ -21,34 +21,46 @@ const countedResponse = 16 << 10
 // to be read.
 const unreadRetry = time.Second
 
-// takeUnread returns an interceptor that takes each large unary response from the budget until its
-// connection has taken it. If the budget is used up, it drops the response.
-func takeUnread(budget *unread.Budget) connect.UnaryInterceptorFunc {
-	return func(next connect.UnaryFunc) connect.UnaryFunc {
-		return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
-			res, err := next(ctx, req)
-			if err != nil {
-				return nil, err
-			}
-			message, ok := res.Any().(proto.Message)
-			if !ok {
-				return res, nil
-			}
-			size := int64(proto.Size(message))
-			if size < countedResponse {
-				return res, nil
-			}
-			var subject string
-			if p := ident.FromContext(ctx); p != nil { // nil for health checks
-				subject = p.Subject
-			}
-			if !budget.Take(subject, size) {
-				return nil, dropped(req.Spec().Procedure, budget)
-			}
-			intercept.AtEnd(ctx, func() { budget.Return(subject, size) })
+// unreadResponses is an interceptor that takes each large unary response from the budget until its
+// connection has taken it. If the budget is used up, it drops the response. The hubs bound what
+// waits for streams.
+type unreadResponses struct{ budget *unread.Budget }
+
+// WrapUnary implements connect.Interceptor.
+func (u unreadResponses) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
+		res, err := next(ctx, req)
+		if err != nil {
+			return nil, err
+		}
+		message, ok := res.Any().(proto.Message)
+		if !ok {
 			return res, nil
 		}
+		size := int64(proto.Size(message))
+		if size < countedResponse {
+			return res, nil
+		}
+		var subject string
+		if p := ident.FromContext(ctx); p != nil { // nil for health checks
+			subject = p.Subject
+		}
+		if !u.budget.Take(subject, size) {
+			return nil, dropped(req.Spec().Procedure, u.budget)
+		}
+		intercept.AtEnd(ctx, func() { u.budget.Return(subject, size) })
+		return res, nil
 	}
+}
+
+// WrapStreamingClient implements connect.Interceptor.
+func (unreadResponses) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+	return next
+}
+
+// WrapStreamingHandler implements connect.Interceptor.
+func (unreadResponses) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	return next
 }
 
 // dropped returns the error of a call whose response was dropped.
