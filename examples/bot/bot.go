@@ -50,7 +50,7 @@ func (b *bot) run(ctx context.Context) error {
 		case parley.EventGap:
 			b.log.Warn("log entries are missing; questions in them stay unanswered", "reason", event.Gap.GetReason())
 		case parley.EventLost:
-			return fmt.Errorf("%s is no longer a member of %s", b.name, b.channel)
+			return fmt.Errorf("%s lost %s: %s", b.name, b.channel, event.Lost.GetReason())
 		default: // The other events contain no question.
 		}
 		if p, ok := sub.Position(b.channel); ok && event.Kind != parley.EventTyping {

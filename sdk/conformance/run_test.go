@@ -250,7 +250,8 @@ func (r *run) lookup(vars scope) func(name string) (any, error) {
 }
 
 // token returns a token. words are a user, how long it is valid (default one hour) and actions,
-// separated by commas: of channels, or connect, watch and list of presence. By default the token of
+// separated by commas: of channels, or connect, watch and list of presence. A fourth word is the
+// pattern of the channels (default *). By default the token of
 // `admin` may do everything, that of any other user all but manage, moderate, send_as and list.
 func (r *run) token(words []string) (string, error) {
 	if len(words) == 0 {
@@ -269,8 +270,12 @@ func (r *run) token(words []string) (string, error) {
 	}
 	if len(words) > 2 {
 		actions = make(map[string][]string)
+		pattern := "*"
+		if len(words) > 3 {
+			pattern = words[3]
+		}
 		for action := range strings.SplitSeq(words[2], ",") {
-			of := "*"
+			of := pattern
 			if slices.Contains([]string{"connect", "watch", "list"}, action) {
 				of = "presence"
 			}

@@ -37,7 +37,8 @@ type Error struct {
 	// RequestID identifies the request in the server's log. It may be empty.
 	RequestID string
 	// Positions are set if the server ended a stream with this error: the last position that it sent
-	// of each channel. With ErrNotMember from Subscribe they name the refused channels.
+	// of each channel. With ErrNotMember and ErrCapabilityMissing from Subscribe they name the refused
+	// channels.
 	Positions []Position
 	// Kick is set with ErrKicked: the login that replaced this one.
 	Kick *Kick

@@ -25,8 +25,8 @@ const (
 	// the channel again with History.
 	EventGap
 	// EventLost is a channel's last event: the channel is members-only and the user is no longer a
-	// member. The subscription continues with the other channels. To follow the channel again, Add
-	// it.
+	// member, or a new token no longer allows to subscribe to it. The subscription continues with the
+	// other channels. To follow the channel again, Add it.
 	EventLost
 	// EventTyping means that a user is typing. Show it for 6 s. It has no position in the log.
 	EventTyping

@@ -9,12 +9,29 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
+// refusalOf returns why the channels are lost that the positions of e name. ok is false if e does
+// not refuse channels.
+func refusalOf(e *Error) (reason parleyv1.LostReason, ok bool) {
+	switch {
+	case len(e.Positions) == 0:
+	case errors.Is(e, ErrNotMember):
+		return parleyv1.LostReason_LOST_REASON_NOT_MEMBER, true
+	case errors.Is(e, ErrCapabilityMissing):
+		return parleyv1.LostReason_LOST_REASON_CAPABILITY_MISSING, true
+	}
+	return 0, false
+}
+
 // loseRefused marks the channels as lost for which the server refused a stream. It reports
 // whether to open the next stream at once without them. It returns false for the first stream of a
 // subscription: the program receives that refusal.
 func (s *Subscription) loseRefused(ctx context.Context, end *streamEnd) bool {
 	e, ok := errors.AsType[*Error](end.err)
-	if !ok || !errors.Is(e, ErrNotMember) || len(e.Positions) == 0 {
+	if !ok {
+		return false
+	}
+	reason, ok := refusalOf(e)
+	if !ok {
 		return false
 	}
 	var frame []queued
@@ -28,7 +45,7 @@ func (s *Subscription) loseRefused(ctx context.Context, end *streamEnd) bool {
 		if ch == nil || !ch.active() {
 			continue
 		}
-		event := ch.markLost(&parleyv1.ChannelLost{Reason: parleyv1.LostReason_LOST_REASON_NOT_MEMBER})
+		event := ch.markLost(&parleyv1.ChannelLost{Reason: reason})
 		frame = append(frame, queued{Event: event, channel: ch})
 	}
 	s.mu.Unlock()

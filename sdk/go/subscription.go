@@ -99,9 +99,9 @@ type queued struct {
 // apply. One stream carries up to 500 channels.
 //
 // After a retryable failure it opens a new stream, after a wait or on another node. Any other
-// failure ends the subscription, and Next returns it. ErrNotMember from the first stream is such a
-// failure; its Positions name the refused channels. Once the subscription has been live, refused
-// channels are lost instead (see EventLost).
+// failure ends the subscription, and Next returns it. ErrNotMember and ErrCapabilityMissing from
+// the first stream are such failures; their Positions name the refused channels. Once the
+// subscription has been live, refused channels are lost instead (see EventLost).
 //
 // A Presence of the client shares the stream. A program that does not take the events then delays
 // the states of the presence, too, and can take the user offline: see Client.Presence.

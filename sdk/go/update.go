@@ -15,8 +15,8 @@ import (
 // A final error such as ErrCapabilityMissing leaves the subscription unchanged. If it is unknown
 // whether the request arrived, Add returns nil and the subscription reconnects with all channels.
 // Between two streams Add returns at once. The next stream then starts with all channels. If the
-// server refuses one of them, the subscription ends; after ErrNotMember only the refused channels
-// are lost, if a stream has been live before.
+// server refuses some of them, these are lost; if no stream has been live before, the subscription
+// ends.
 func (s *Subscription) Add(ctx context.Context, starts ...Start) error {
 	for _, start := range starts {
 		if err := checkText("channels", start.position.ChannelID, "channels", start.position.Epoch); err != nil {

@@ -1,5 +1,5 @@
 import { Code } from "@connectrpc/connect";
-import type { ChannelEvent, SubscribeResponse } from "@parleyhq/api/parley/v1/subscription_pb.js";
+import { type ChannelEvent, LostReason, type SubscribeResponse } from "@parleyhq/api/parley/v1/subscription_pb.js";
 import { onAbort } from "./abort.js";
 import type { Caller } from "./caller.js";
 import type { Carriers } from "./carrier.js";
@@ -24,6 +24,12 @@ const queuedFrames = 4;
 
 /** The error with which a subscription leaves a stream because its presence has changed. */
 const presenceChanged = streamError(Code.Aborted, "the presence of the stream has changed");
+
+/** The refusals whose positions name the channels that are refused, and why these are then lost. */
+const lostReasons: ReadonlyMap<string, LostReason> = new Map([
+  ["NOT_MEMBER", LostReason.NOT_MEMBER],
+  ["CAPABILITY_MISSING", LostReason.CAPABILITY_MISSING],
+]);
 
 /** SubscribeOptions are the options of a subscription. */
 export type SubscribeOptions = SessionOptions;
@@ -235,16 +241,14 @@ export class Core implements Line {
    */
   async #loseRefused(end: StreamEnd, presenceLost: boolean): Promise<boolean> {
     const { error } = end;
-    if (presenceLost && (error?.reason !== "NOT_MEMBER" || !this.#names(error))) {
+    const reason = error === undefined ? undefined : lostReasons.get(error.reason);
+    if (presenceLost && (error === undefined || reason === undefined || !this.#names(error))) {
       return true;
     }
-    if (error?.reason !== "NOT_MEMBER" || error.positions.length === 0) {
+    if (error === undefined || reason === undefined || error.positions.length === 0 || !this.#wasLive) {
       return false;
     }
-    if (!this.#wasLive) {
-      return false;
-    }
-    const frame = this.roster.lose(error.positions);
+    const frame = this.roster.lose(error.positions, reason);
     if (frame.length === 0) {
       // The channels were removed, or the server names others than requested. The error makes the
       // next stream wait.

@@ -91,7 +91,8 @@ export interface GapEvent extends Common {
 
 /**
  * LostEvent is the last event of a channel: the channel is members-only, and the user is no longer
- * a member. The subscription continues for the other channels. To follow the channel again, add it.
+ * a member, or a new token no longer allows to subscribe to it. The subscription continues for the
+ * other channels. To follow the channel again, add it.
  */
 export interface LostEvent extends Common {
   kind: "lost";

@@ -1,5 +1,5 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
-import * as pb from "@parleyhq/api/parley/v1/subscription_pb.js";
+import type * as pb from "@parleyhq/api/parley/v1/subscription_pb.js";
 import { Channel } from "./channel.js";
 import type { Event } from "./event.js";
 import type { Heads, Position } from "./position.js";
@@ -105,12 +105,12 @@ export class Roster {
   }
 
   /** lose marks the refused channels that are followed as lost, and returns their `lost` events. */
-  lose(refused: readonly Position[]): Queued[] {
+  lose(refused: readonly Position[], reason: pb.LostReason): Queued[] {
     const frame: Queued[] = [];
     for (const { channelId } of refused) {
       const channel = this.#channels.get(channelId);
       if (channel?.active) {
-        frame.push({ event: channel.lose(pb.LostReason.NOT_MEMBER), channel });
+        frame.push({ event: channel.lose(reason), channel });
       }
     }
     return frame;

@@ -86,7 +86,7 @@ export class Subscription implements AsyncIterable<Event> {
    * It rejects with a final error such as CAPABILITY_MISSING, and the subscription does not change.
    * If the outcome is unknown, the subscription reconnects with all channels. Between two streams
    * it resolves immediately, and the next stream requests all channels. If the server then refuses
-   * one of them, the subscription ends; after NOT_MEMBER only the refused channels are lost.
+   * one of them, only the refused channels are lost.
    */
   async add(start: Start | readonly Start[], signal?: AbortSignal): Promise<void> {
     await add(this.#core, isList(start) ? start : [start], signal);

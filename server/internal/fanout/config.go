@@ -37,6 +37,10 @@ type Config struct {
 	// ReplayFrameBytes is the approximate size of replayed data in one frame, and of one read of
 	// the log. The default is 64 KiB.
 	ReplayFrameBytes int
+	// ReplayPatience is how long a replay may go on without coming closer to the end of its log. After
+	// half of it the subscriber gets the log's State again, then its stream is ended with
+	// SLOW_CONSUMER. The default is 1 min.
+	ReplayPatience time.Duration
 	// RecentBytes is the approximate maximum memory for the latest events of all channels on this
 	// node. They are kept for a few seconds, so that subscribers that come back need not read the log.
 	// The default is 64 MiB.
@@ -93,6 +97,7 @@ func (c *Config) setDefaults() {
 	c.MaxChannelsPerStream = cmp.Or(c.MaxChannelsPerStream, 500)
 	c.MaxStreamsPerSubject = cmp.Or(c.MaxStreamsPerSubject, 100)
 	c.ReplayFrameBytes = cmp.Or(c.ReplayFrameBytes, 64<<10)
+	c.ReplayPatience = cmp.Or(c.ReplayPatience, time.Minute)
 	c.RecentBytes = cmp.Or(c.RecentBytes, 64<<20)
 	c.FrameBytes = cmp.Or(c.FrameBytes, 1<<20)
 	if c.CheckAfter == nil {

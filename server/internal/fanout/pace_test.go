@@ -1,6 +1,8 @@
 package fanout
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -115,6 +117,77 @@ func TestFramesAreCut(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestReplayThatFallsBehind checks that the subscriber of a channel that grows as fast as it reads
+// is told where the log ends, and that its stream ends later, with its position. A replay that
+// comes closer, and one whose log can't be read for a while, go on.
+func TestReplayThatFallsBehind(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		grows  int // entries for each entry that is read
+		away   time.Duration
+		states int
+		cut    bool
+	}{
+		"falls behind":            {grows: 2, states: 2, cut: true},
+		"keeps its distance":      {grows: 1, states: 2, cut: true},
+		"comes closer":            {grows: 0, states: 1},
+		"the log can't be read":   {grows: 0, away: 3 * time.Minute, states: 1},
+		"as fast after an outage": {grows: 1, away: 20 * time.Second, states: 2, cut: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				cfg := noChecks()
+				cfg.ReplayFrameBytes, cfg.RecentBytes = 1, 1 // one entry in each turn
+				r := setup(t, cfg)
+				r.log.addMany("c", 10_000)
+				began := time.Now()
+				r.log.on(beforeReplay, func(context.Context, string) error {
+					if at := time.Since(began) - 10*time.Second; at > 0 && at < tc.away {
+						return errors.New("away")
+					}
+					return nil
+				})
+				s := r.open(after("c", 0))
+				states, last := 0, int64(0)
+				for time.Since(began) < 2*time.Minute+tc.away {
+					f, err := s.Next(t.Context())
+					if err != nil {
+						if !tc.cut {
+							t.Fatal(err)
+						}
+						e := failure(t, err, fault.ResourceExhausted, fault.SlowConsumer)
+						equal(t, e.Positions, []fault.Position{{ChannelID: "c", Seq: last, Epoch: "e1"}})
+						if took := time.Since(began) - tc.away; took < 55*time.Second || took > 70*time.Second {
+							t.Errorf("the stream ended after %v", took)
+						}
+						equal(t, states, tc.states)
+						equal(t, r.hub.stats.cuts.Load(), int64(1))
+						return
+					}
+					for _, l := range decode(t, f) {
+						if l.kind == "state" {
+							states++
+							equal(t, l.seq, last)
+							continue
+						}
+						last++
+						equal(t, l.seq, last)
+					}
+					for range tc.grows {
+						r.send("c")
+					}
+					time.Sleep(100 * time.Millisecond)
+				}
+				if tc.cut {
+					t.Error("the stream did not end")
+				}
+				equal(t, states, tc.states)
+			})
+		})
+	}
 }
 
 // TestSlowReplay checks that a slow reader gets a replay of 100,000 entries at its own pace: it is

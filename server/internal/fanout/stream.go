@@ -241,8 +241,7 @@ func (s *Stream) push(u *subscription, p *piece) bool {
 	cfg := &s.hub.cfg
 	tooSlow := s.liveEvents > 0 && (s.liveEvents >= cfg.QueueEvents || s.liveBytes+len(p.data) > cfg.QueueBytes)
 	if tooSlow || !s.takeUnread(len(p.data)) {
-		s.fail(fault.New(fault.ResourceExhausted, fault.SlowConsumer, "the subscriber read too slowly"))
-		s.hub.stats.cuts.Add(1)
+		s.failSlow("the subscriber read too slowly")
 		return false
 	}
 	s.queue = append(s.queue, queued{u, p})
@@ -250,6 +249,20 @@ func (s *Stream) push(u *subscription, p *piece) bool {
 	s.liveBytes += len(p.data)
 	s.core.Wake()
 	return true
+}
+
+// cut ends the stream of a subscriber that reads too slowly.
+func (s *Stream) cut(why string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.core.State() == stream.Live {
+		s.failSlow(why)
+	}
+}
+
+func (s *Stream) failSlow(why string) {
+	s.fail(fault.New(fault.ResourceExhausted, fault.SlowConsumer, "%s", why))
+	s.hub.stats.cuts.Add(1)
 }
 
 func (s *Stream) uncount(p *piece) {

@@ -35,6 +35,10 @@ type subscription struct {
 	// log when its State was read: the subscription must reach it before it goes live.
 	after, goal int64
 	epoch       string
+	// pace is that of the replay. behind is set while the subscriber must be told that it does not
+	// catch up.
+	pace   pace
+	behind bool
 
 	// Guarded by stream.mu.
 	//
@@ -73,6 +77,10 @@ func (u *subscription) turn() error {
 	if !u.positioned || !u.admitted {
 		t.mu.Unlock()
 		return u.begin(ctx)
+	}
+	if u.behind {
+		t.mu.Unlock()
+		return t.readState(u.tellBehind)
 	}
 	after, goal, epoch := u.after, max(u.goal, t.tail), u.epoch
 	if u.detached || epoch != t.epoch || u.caughtUp() {
@@ -154,10 +162,33 @@ func (u *subscription) placeTurn(st message.State) {
 	u.finishTurn(u.place(st))
 }
 
-// take ends a turn and queues the replayed pieces, of which there is at least one.
+// take ends a turn and queues the replayed pieces, of which there is at least one. If the replay
+// does not catch up, it arranges for the subscriber to be told, and later ends the stream.
 func (u *subscription) take(pieces []*piece) {
 	u.after = pieces[len(pieces)-1].seq
+	distance := max(u.goal, u.topic.tail) - u.after
+	switch u.pace.turned(distance, time.Now(), u.stream.hub.cfg.ReplayPatience) {
+	case goOn:
+	case tell:
+		u.behind = true
+	case giveUp:
+		u.stream.replayed(u, nil, false)
+		u.stream.cut("the channel " + u.want.ChannelID + " grows faster than its entries are read")
+		return
+	}
 	u.finishTurn(pieces)
+}
+
+// tellBehind ends a turn that has read the log's state, to tell the subscriber where the log ends.
+// The caller holds topic.mu.
+func (u *subscription) tellBehind(st message.State) {
+	u.behind = false
+	if st.Epoch != u.epoch {
+		u.placeTurn(st)
+		return
+	}
+	data := u.topic.hub.enc.State(u.want.ChannelID, u.after, st, true)
+	u.finishTurn([]*piece{{seq: u.after, epoch: u.epoch, data: data, replayed: true}})
 }
 
 // encode encodes the events before the first one that has another epoch.

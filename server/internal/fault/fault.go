@@ -113,8 +113,8 @@ type Error struct {
 	Limit int64
 	// RetryAfter is the minimum time to wait before a retry; 0 means unspecified.
 	RetryAfter time.Duration
-	// Positions are the positions of a stream that has ended. With the reason NotMember they name the
-	// refused channels instead.
+	// Positions are the positions of a stream that has ended. With the reasons NotMember and
+	// CapabilityMissing they name the refused channels instead.
 	Positions []Position
 	// Kick is only there with the reason Kicked.
 	Kick *Kick

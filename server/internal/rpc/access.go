@@ -153,12 +153,21 @@ func (m *method) authorize(p *ident.Principal, request any) error {
 		}
 		return nil
 	}
+	var refused *fault.Error
 	for i, list := 0, r.ProtoReflect().Get(first).List(); i < list.Len(); i++ {
-		if name, ok := nameAt(list.Get(i).Message(), m.target[1:]); ok && !m.access.allows(p, name) {
-			return m.access.refusalOf(i, name)
+		name, ok := nameAt(list.Get(i).Message(), m.target[1:])
+		if !ok || m.access.allows(p, name) {
+			continue
 		}
+		if refused == nil {
+			refused = m.access.refusalOf(i, name)
+		}
+		refused.Positions = append(refused.Positions, fault.Position{ChannelID: name})
 	}
-	return nil
+	if refused == nil {
+		return nil
+	}
+	return refused
 }
 
 // checkPresence returns a CAPABILITY_MISSING fault, which names the first of the actions, if the
@@ -207,9 +216,9 @@ func (a accessRule) refusal() error {
 	return fault.New(fault.PermissionDenied, fault.CapabilityMissing, "the token has no capability %q %s", a.actions[0], what)
 }
 
-// refusalOf returns refusal's fault for item i of a list of channels. It names the channel and its
-// field.
-func (a accessRule) refusalOf(i int, name string) error {
+// refusalOf returns refusal's fault for item i of a list of channels, the first that is refused. It
+// names the channel and its field.
+func (a accessRule) refusalOf(i int, name string) *fault.Error {
 	list, rest, _ := strings.Cut(a.field, ".")
 	f := fault.New(fault.PermissionDenied, fault.CapabilityMissing,
 		"the token has no capability %q for channel %s", a.actions[0], name)

@@ -136,10 +136,13 @@ func TestSubscribeRefusals(t *testing.T) {
 				b.logged.oneLine(t)
 				return detail, err
 			}
-			d, err := refused(bob, &parleyv1.SubscribeRequest{Channels: []*parleyv1.ChannelPosition{from("room-1", 0), from("hall", 0)}})
+			d, err := refused(bob, &parleyv1.SubscribeRequest{Channels: []*parleyv1.ChannelPosition{
+				from("room-1", 0), from("hall", 0), from("attic", 0),
+			}})
+			named := d.GetPositions()
 			if connect.CodeOf(err) != connect.CodePermissionDenied || d.GetReason() != parleyv1.ErrorReason_ERROR_REASON_CAPABILITY_MISSING ||
-				d.GetField() != "channels[1].channel_id" {
-				t.Errorf("one channel not allowed: %v, %v", err, d)
+				d.GetField() != "channels[1].channel_id" || len(named) != 2 || named[0].GetChannelId() != "hall" || named[1].GetChannelId() != "attic" {
+				t.Errorf("two channels not allowed: %v, %v", err, d)
 			}
 			d, err = refused(ada, &parleyv1.SubscribeRequest{Channels: []*parleyv1.ChannelPosition{from("a", 0), from("a.*", 0)}})
 			if connect.CodeOf(err) != connect.CodeInvalidArgument || d.GetField() != "channels[1].channel_id" {

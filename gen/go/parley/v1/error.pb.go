@@ -38,7 +38,8 @@ const (
 	ErrorReason_ERROR_REASON_MALFORMED_REQUEST ErrorReason = 2
 	// The call has no token, or its token is not valid.
 	ErrorReason_ERROR_REASON_TOKEN_INVALID ErrorReason = 3
-	// The token lacks the capability that the call requires.
+	// The token lacks the capability that the call requires. In an error of Subscribe and
+	// UpdateSubscription about channels, `positions` lists every such channel of the request.
 	ErrorReason_ERROR_REASON_CAPABILITY_MISSING ErrorReason = 4
 	// `from_id` differs from the token's subject, and the token lacks the action `send_as`.
 	ErrorReason_ERROR_REASON_SENDER_MISMATCH ErrorReason = 5
@@ -447,8 +448,8 @@ type ErrorDetail struct {
 	// The id of the request in the server's log. It is also in the response header `x-request-id`.
 	RequestId string `protobuf:"bytes,6,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// If the server ended a Subscribe stream, with or without presence: the last position that it
-	// sent for each channel. A Connect stream has none. With NOT_MEMBER: the channels that were
-	// refused, without positions.
+	// sent for each channel. A Connect stream has none. With NOT_MEMBER and CAPABILITY_MISSING: the
+	// channels that were refused, without positions.
 	Positions []*LastPosition `protobuf:"bytes,7,rep,name=positions,proto3" json:"positions,omitempty"`
 	// With KICKED: the login that replaced this one.
 	Kick *Kick `protobuf:"bytes,8,opt,name=kick,proto3" json:"kick,omitempty"`

@@ -85,6 +85,9 @@ const (
 	LostReason_LOST_REASON_UNSPECIFIED LostReason = 0
 	// The channel is members-only, and the subscriber is no longer a member.
 	LostReason_LOST_REASON_NOT_MEMBER LostReason = 1
+	// The subscriber's token no longer allows to subscribe to the channel. Servers do not send it: a
+	// client library reports it when a new stream is refused with CAPABILITY_MISSING.
+	LostReason_LOST_REASON_CAPABILITY_MISSING LostReason = 2
 )
 
 // Enum value maps for LostReason.
@@ -92,10 +95,12 @@ var (
 	LostReason_name = map[int32]string{
 		0: "LOST_REASON_UNSPECIFIED",
 		1: "LOST_REASON_NOT_MEMBER",
+		2: "LOST_REASON_CAPABILITY_MISSING",
 	}
 	LostReason_value = map[string]int32{
-		"LOST_REASON_UNSPECIFIED": 0,
-		"LOST_REASON_NOT_MEMBER":  1,
+		"LOST_REASON_UNSPECIFIED":        0,
+		"LOST_REASON_NOT_MEMBER":         1,
+		"LOST_REASON_CAPABILITY_MISSING": 2,
 	}
 )
 
@@ -651,7 +656,9 @@ func (*ChannelEvent_Lost) isChannelEvent_Event() {}
 
 func (*ChannelEvent_Typing) isChannelEvent_Event() {}
 
-// ChannelState describes a channel's log when its events begin.
+// ChannelState describes a channel's log when its events begin. It comes again, with the position
+// reached and the new `head_seq`, if the channel has grown for 30 s as fast as its earlier entries
+// are read. After 30 s more the stream ends with SLOW_CONSUMER.
 type ChannelState struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Epoch string                 `protobuf:"bytes,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
@@ -1077,11 +1084,12 @@ const file_parley_v1_subscription_proto_rawDesc = "" +
 	"\x16GAP_REASON_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18GAP_REASON_EPOCH_CHANGED\x10\x01\x12\x1b\n" +
 	"\x17GAP_REASON_HISTORY_GONE\x10\x02\x12\x1b\n" +
-	"\x17GAP_REASON_AHEAD_OF_LOG\x10\x03*E\n" +
+	"\x17GAP_REASON_AHEAD_OF_LOG\x10\x03*i\n" +
 	"\n" +
 	"LostReason\x12\x1b\n" +
 	"\x17LOST_REASON_UNSPECIFIED\x10\x00\x12\x1a\n" +
-	"\x16LOST_REASON_NOT_MEMBER\x10\x01BZ\n" +
+	"\x16LOST_REASON_NOT_MEMBER\x10\x01\x12\"\n" +
+	"\x1eLOST_REASON_CAPABILITY_MISSING\x10\x02BZ\n" +
 	"\rdev.parley.v1B\x11SubscriptionProtoP\x01Z4github.com/parleyhq/parley/gen/go/parley/v1;parleyv1b\x06proto3"
 
 var (

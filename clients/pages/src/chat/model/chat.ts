@@ -252,7 +252,12 @@ export class Chat {
         void this.#conversations.get(event.channelId)?.loadNewest();
         return;
       case "lost":
-        this.#lost(event.channelId, "You are no longer a member of this channel.");
+        this.#lost(
+          event.channelId,
+          event.reason === "CAPABILITY_MISSING"
+            ? "Your token no longer allows you to read this channel."
+            : "You are no longer a member of this channel.",
+        );
         return;
       case "typing":
         if (event.userId !== this.me) this.#conversations.get(event.channelId)?.isTyping(event.userId);

@@ -63,8 +63,8 @@ export declare type ErrorDetail = Message<"parley.v1.ErrorDetail"> & {
 
   /**
    * If the server ended a Subscribe stream, with or without presence: the last position that it
-   * sent for each channel. A Connect stream has none. With NOT_MEMBER: the channels that were
-   * refused, without positions.
+   * sent for each channel. A Connect stream has none. With NOT_MEMBER and CAPABILITY_MISSING: the
+   * channels that were refused, without positions.
    *
    * @generated from field: repeated parley.v1.LastPosition positions = 7;
    */
@@ -225,7 +225,8 @@ export enum ErrorReason {
   TOKEN_INVALID = 3,
 
   /**
-   * The token lacks the capability that the call requires.
+   * The token lacks the capability that the call requires. In an error of Subscribe and
+   * UpdateSubscription about channels, `positions` lists every such channel of the request.
    *
    * @generated from enum value: ERROR_REASON_CAPABILITY_MISSING = 4;
    */

@@ -261,7 +261,9 @@ export declare type ChannelEvent = Message<"parley.v1.ChannelEvent"> & {
 export declare const ChannelEventSchema: GenMessage<ChannelEvent>;
 
 /**
- * ChannelState describes a channel's log when its events begin.
+ * ChannelState describes a channel's log when its events begin. It comes again, with the position
+ * reached and the new `head_seq`, if the channel has grown for 30 s as fast as its earlier entries
+ * are read. After 30 s more the stream ends with SLOW_CONSUMER.
  *
  * @generated from message parley.v1.ChannelState
  */
@@ -497,6 +499,14 @@ export enum LostReason {
    * @generated from enum value: LOST_REASON_NOT_MEMBER = 1;
    */
   NOT_MEMBER = 1,
+
+  /**
+   * The subscriber's token no longer allows to subscribe to the channel. Servers do not send it: a
+   * client library reports it when a new stream is refused with CAPABILITY_MISSING.
+   *
+   * @generated from enum value: LOST_REASON_CAPABILITY_MISSING = 2;
+   */
+  CAPABILITY_MISSING = 2,
 }
 
 /**
