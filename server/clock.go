@@ -87,12 +87,13 @@ func (c *storeClock) measure(ctx context.Context) {
 	defer cancel()
 	began := time.Now()
 	at, err := c.store.Time(ctx)
-	took := time.Since(began)
+	now := c.now()
+	took := time.Since(began) // after now, so that a process that is suspended in between is noticed
 	if err != nil || took > clockTolerance {
 		c.log.DebugContext(ctx, "the store's clock could not be read", "took", took, "error", err)
 		return
 	}
-	offset := at.Sub(c.now().Add(-took / 2)).Round(time.Millisecond)
+	offset := at.Sub(now.Add(-took / 2)).Round(time.Millisecond)
 	if offset.Abs() <= clockTolerance {
 		offset = 0
 	}

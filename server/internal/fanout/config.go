@@ -23,7 +23,8 @@ type Config struct {
 	QueueBytes, QueueEvents int
 	// Unread bounds what waits for all streams of a subject and of the node: live events, and the
 	// frame that is being written. The first 64 KiB of each stream are not counted. A stream for which
-	// there is nothing left is ended with SLOW_CONSUMER. Nil means no limit.
+	// there is nothing left is ended with SLOW_CONSUMER, unless no event waits for it. Nil means no
+	// limit.
 	Unread *unread.Budget
 	// HeartbeatInterval is the maximum time without a frame. The default is 15 s.
 	HeartbeatInterval time.Duration

@@ -325,10 +325,14 @@ func (c *client) take(l line) {
 		}
 		return
 	case "state":
-		if !v.waiting {
-			c.fatalf("%s: a second %v", l.channel, l)
-		}
 		recovered := strings.HasSuffix(l.rest, "true")
+		if !v.waiting {
+			// A replay that does not catch up says so.
+			if !recovered || l.seq != v.pos || l.epoch != v.epoch {
+				c.fatalf("%s: a second %v after %s/%d", l.channel, l, v.epoch, v.pos)
+			}
+			return
+		}
 		v.waiting, v.gap = false, !recovered && !v.live
 		if recovered && l.seq != v.pos {
 			c.fatalf("%s: %v after %d", l.channel, l, v.pos)

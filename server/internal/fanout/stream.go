@@ -239,8 +239,8 @@ func (s *Stream) push(u *subscription, p *piece) bool {
 		return false
 	}
 	cfg := &s.hub.cfg
-	tooSlow := s.liveEvents > 0 && (s.liveEvents >= cfg.QueueEvents || s.liveBytes+len(p.data) > cfg.QueueBytes)
-	if tooSlow || !s.takeUnread(len(p.data)) {
+	if s.liveEvents > 0 &&
+		(s.liveEvents >= cfg.QueueEvents || s.liveBytes+len(p.data) > cfg.QueueBytes || !s.takeUnread(len(p.data))) {
 		s.failSlow("the subscriber read too slowly")
 		return false
 	}

@@ -273,6 +273,7 @@ func (u *subscription) finishTurn(pieces []*piece) {
 	level := u.positioned && u.caughtUp()
 	if level && !u.detached {
 		u.topic.goLive(u)
+		u.pace, u.behind = pace{}, false
 	}
 	u.stream.replayed(u, pieces, !level)
 }
