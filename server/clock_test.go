@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,11 +14,22 @@ import (
 
 // skewedStore is a store whose clock is ahead of the test's.
 type skewedStore struct {
+	mu    sync.Mutex // guards the fields below
 	ahead time.Duration
 	err   error
 }
 
-func (s *skewedStore) Time(context.Context) (time.Time, error) { return time.Now().Add(s.ahead), s.err }
+func (s *skewedStore) Time(context.Context) (time.Time, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Now().Add(s.ahead), s.err
+}
+
+func (s *skewedStore) set(ahead time.Duration, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ahead, s.err = ahead, err
+}
 
 func TestStoreClockStartsAndStops(t *testing.T) {
 	t.Parallel()
@@ -41,16 +53,17 @@ func TestStoreClock(t *testing.T) {
 		expect("at the start", -10*time.Second)
 		for _, step := range []struct {
 			when  string
-			store skewedStore
+			ahead time.Duration
+			err   error
 			want  time.Duration
 		}{
-			{"the store is away", skewedStore{err: errors.New("away")}, -10 * time.Second},
-			{"the store's clock was set", skewedStore{ahead: time.Minute}, time.Minute},
-			{"the clocks differ little", skewedStore{ahead: 400 * time.Millisecond}, 0},
-			{"the store's clock is too fast", skewedStore{ahead: 600 * time.Millisecond}, 600 * time.Millisecond},
-			{"the clocks agree", skewedStore{}, 0},
+			{"the store is away", 0, errors.New("away"), -10 * time.Second},
+			{"the store's clock was set", time.Minute, nil, time.Minute},
+			{"the clocks differ little", 400 * time.Millisecond, nil, 0},
+			{"the store's clock is too fast", 600 * time.Millisecond, nil, 600 * time.Millisecond},
+			{"the clocks agree", 0, nil, 0},
 		} {
-			*store = step.store
+			store.set(step.ahead, step.err)
 			time.Sleep(clockEvery + time.Millisecond) //nolint:forbidigo // synctest's clock
 			synctest.Wait()
 			expect(step.when, step.want)
