@@ -3,6 +3,7 @@ import { createConnectTransport } from "@connectrpc/connect-web";
 import { AdminService } from "@parleyhq/api/parley/v1/admin_pb.js";
 import { type Delivery, QueueService } from "@parleyhq/api/parley/v1/queue_pb.js";
 import { expect, type Page } from "@playwright/test";
+import { abortable } from "../../../../sdk/ts/src/fetch.ts";
 
 /** The capabilities of an operator who also produces and consumes. */
 export const operator = ["admin", "queue:*=produce,consume"];
@@ -26,6 +27,8 @@ export class Queues {
   constructor(baseUrl: string, token: string) {
     const transport = createConnectTransport({
       baseUrl,
+      // Without it an ended consumer can keep its connection, and its share of the messages.
+      fetch: abortable(globalThis.fetch),
       interceptors: [
         (next) => (request) => {
           request.header.set("authorization", `Bearer ${token}`);
