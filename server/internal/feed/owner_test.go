@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -88,6 +89,31 @@ func sendMany(r *rig, channelID string, n int) message.Entry {
 	return last
 }
 
+// countedFeeds is a store that counts its open feeds.
+type countedFeeds struct {
+	feed.FeederStore
+	open atomic.Int64
+}
+
+func (c *countedFeeds) OpenFeed(ctx context.Context, bucket int) (message.Feed, error) {
+	f, err := c.FeederStore.OpenFeed(ctx, bucket)
+	if err == nil {
+		c.open.Add(1)
+		f = &countedFeed{f, c}
+	}
+	return f, err
+}
+
+type countedFeed struct {
+	message.Feed
+	of *countedFeeds
+}
+
+func (f *countedFeed) Close(ctx context.Context) error {
+	defer f.of.open.Add(-1)
+	return f.Feed.Close(ctx)
+}
+
 // While a bucket moves from one node to another and back, only the feeder of its owner publishes,
 // and every entry is published.
 func TestOnlyTheOwnerFeeds(t *testing.T) {
@@ -95,12 +121,22 @@ func TestOnlyTheOwnerFeeds(t *testing.T) {
 	r := newRig(t)
 	got := published{seqs: map[string][]int64{}}
 	a, b := newOwnership(true), newOwnership(false)
+	stores := map[string]*countedFeeds{"a": {FeederStore: r.store}, "b": {FeederStore: r.store}}
 	for name, o := range map[string]*ownership{"a": a, "b": b} {
-		f, err := feed.NewFeeder(feed.FeederConfig{Store: r.store, Publisher: got.by(name), Owner: o, Logger: quiet})
+		f, err := feed.NewFeeder(feed.FeederConfig{Store: stores[name], Publisher: got.by(name), Owner: o, Logger: quiet})
 		if err != nil {
 			t.Fatal(err)
 		}
 		lifecycletest.Start(t, f)
+	}
+	stops := func(name string) {
+		t.Helper()
+		testkit.Eventually(t, patience, func() error {
+			if n := stores[name].open.Load(); n != 0 {
+				return fmt.Errorf("%s has %d open feeds", name, n)
+			}
+			return nil
+		})
 	}
 	reaches := func(name string, seq int64) {
 		t.Helper()
@@ -114,10 +150,12 @@ func TestOnlyTheOwnerFeeds(t *testing.T) {
 	sendMany(r, "room", 5)
 	reaches("a", 5)
 	a.set(false)
+	stops("a")
 	sendMany(r, "room", 5) // while no node owns the bucket, its entries wait
 	b.set(true)
 	reaches("b", 10)
 	b.set(false)
+	stops("b")
 	a.set(true)
 	sendMany(r, "room", 1)
 	reaches("a", 11)
