@@ -74,7 +74,7 @@ func TestHostileUnreadResponses(t *testing.T) {
 			// The response to this call was in the place of one that is not read. The 20 calls are five
 			// times the budget, and as many again do not pass it.
 			if conns = append(conns, g.withheld("ListMessages", 1, list)); len(conns) > 20 {
-				t.Fatalf("40 unread responses of 1.2 MB each and no refusal: %v", err)
+				t.Fatalf("40 unread responses of 1 MB each and no refusal: %v", err)
 			}
 			return fmt.Errorf("the list of a subject with unread responses: %v, %v", err, d) //nolint:errorlint // err may be nil
 		}
