@@ -119,8 +119,12 @@ data:
 	@[ -d '$(DATA)' ] || { echo "make: DATA='$(DATA)' is not a directory: name one with *.raw.txt logs, as in: make wordindex DATA=/path/to/logs" >&2; exit 1; }
 
 .PHONY: irc
-irc: data build test-deps ## Import IRC logs by three importers on three nodes while a node and the primary die (DATA=directory)
-	@$(GO) run ./hack/irc --binary bin/parleyd --cli bin/parley '$(DATA)'
+irc: $(if $(filter --help,$(ARGS)),,data) build test-deps ## Import IRC logs, edit each line five times, and compare all that subscribers, caches and pages have, under faults and retention (DATA=directory ARGS='--retain 500', or --help)
+	@$(GO) run ./hack/irc --binary bin/parleyd '$(DATA)' $(ARGS)
+
+.PHONY: budgets
+budgets: test-deps ## Measure every row of docs/budgets.md (ARGS='-run TestCallsStayWithinTheirBudgets/queues' for less)
+	PARLEY_TEST_BUDGETS=all $(GO) test -race -timeout 20m -v -run TestCallsStayWithinTheirBudgets ./server $(ARGS)
 
 .PHONY: wordindex
 wordindex: $(if $(filter --help,$(ARGS)),,data) build test-deps ## Index IRC logs through a queue while workers are killed and stopped (DATA=directory ARGS='--rate 500', or --help)
@@ -130,6 +134,10 @@ wordindex: $(if $(filter --help,$(ARGS)),,data) build test-deps ## Index IRC log
 .PHONY: presence
 presence: $(if $(filter --help,$(ARGS)),,data) build test-deps ## Replay who is online in IRC logs on three nodes while nodes and Redis fail (DATA=directory ARGS='--speed 200', or --help)
 	@$(GO) run ./hack/presence --binary bin/parleyd '$(DATA)' $(ARGS)
+
+.PHONY: soak
+soak: $(if $(filter --help,$(ARGS)),,build test-deps) ## Run a server under steady load for 30 minutes; what must not grow, such as its heap, must not (ARGS='--for 10m', or --help)
+	@$(GO) run ./hack/soak --binary bin/parleyd $(ARGS)
 
 DAY ?= 2013-05-19
 SPEED ?= 60

@@ -23,7 +23,7 @@ const (
 	// mongoSenders is the default number of senders in the figures on MongoDB.
 	mongoSenders = 512
 	// batchMessages is the number of messages in a batching sender's call. All senders together
-	// stay below the 20,000 messages that may wait in one bucket of a node.
+	// stay below the 20,000 messages that may wait in one shard of a node.
 	batchMessages = 32
 )
 

@@ -35,6 +35,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/parleyhq/parley/internal/rig"
 )
@@ -47,9 +48,12 @@ type Spec[H, T any] struct {
 	Short, Long func() Plan
 	// Mutants are the defective servers that the harness must detect.
 	Mutants []Mutant
-	// Fleet returns the engines and the configuration of the fleet. Run sets Nodes from the plan,
-	// and Namespaced, Binary and Logger. If Fleet is nil, Run starts no fleet: Drive starts what it
-	// needs, and all faults are its own.
+	// Seams are changes of the server's source that every run makes, for faults that nothing outside
+	// of the server can inject, such as MovedClock. Without a fault the server behaves the same.
+	Seams []Edit
+	// Fleet returns the engines and the configuration of the fleet. Run sets Nodes and Disks from the
+	// plan, and Namespaced, Binary and Logger. If Fleet is nil, Run starts no fleet: Drive starts what
+	// it needs, and all faults are its own.
 	Fleet func(c *Config) rig.Options
 	// Drive runs the workload and the faults, and returns the history and the truth. An error means
 	// that the run failed; it says nothing about the server.
@@ -70,6 +74,7 @@ type Harness struct {
 	name        string
 	short, long func() Plan
 	mutants     []Mutant
+	seams       []Edit
 	fleet       func(c *Config) rig.Options
 	drive       func(ctx context.Context, r *Run) (*Result, error)
 	judge       func(dir string) (*Result, error)
@@ -98,7 +103,7 @@ func New[H, T any](s Spec[H, T]) *Harness {
 		}
 	}
 	return &Harness{
-		name: s.Name, short: s.Short, long: s.Long, mutants: s.Mutants, fleet: s.Fleet,
+		name: s.Name, short: s.Short, long: s.Long, mutants: s.Mutants, seams: s.Seams, fleet: s.Fleet,
 		drive: func(ctx context.Context, r *Run) (*Result, error) {
 			defer r.finish()
 			h, t, err := s.Drive(ctx, r)
@@ -130,6 +135,32 @@ func (h *Harness) Name() string { return h.name }
 // Mutants returns the defective servers that the harness must detect.
 func (h *Harness) Mutants() []Mutant { return h.mutants }
 
+// Validate returns an error for each mutant that is invalid, and for seams that do not apply to the
+// source in root.
+func (h *Harness) Validate(root string) error {
+	_, err := (&Mutant{Name: "seams of " + h.name, Edits: h.seams}).Apply(root)
+	errs := []error{err}
+	for i := range h.mutants {
+		errs = append(errs, h.withSeams(&h.mutants[i]).Validate(root))
+	}
+	return errors.Join(errs...)
+}
+
+// withSeams returns the mutant with the harness's seams.
+func (h *Harness) withSeams(m *Mutant) *Mutant {
+	with := *m
+	with.Edits = slices.Concat(h.seams, m.Edits)
+	return &with
+}
+
+// build builds the server with the harness's seams and returns its path.
+func (h *Harness) build(ctx context.Context) (string, error) {
+	if len(h.seams) == 0 {
+		return rig.BuildParleyd(ctx)
+	}
+	return h.withSeams(&Mutant{Name: h.name}).Build(ctx)
+}
+
 // Run starts the fleet, drives the workload, and checks its history. An error means that the run
 // failed; it says nothing about the server. If the harness has a fleet, the process must run in a
 // network namespace of its own: see rig.RunInNamespace.
@@ -145,7 +176,7 @@ func (h *Harness) Run(ctx context.Context, c Config) (*Result, error) {
 		return h.do(ctx, r)
 	}
 	o := h.fleet(&c)
-	o.Nodes, o.Namespaced, o.Binary, o.Logger = c.Plan.Nodes, true, c.Binary, c.Logger
+	o.Nodes, o.Namespaced, o.Binary, o.Logger, o.Disks = c.Plan.Nodes, true, c.Binary, c.Logger, c.needsDisks()
 	var err error
 	if r.Fleet, err = rig.Start(ctx, o); err != nil {
 		return nil, fmt.Errorf("start the fleet: %w", err)

@@ -36,6 +36,9 @@ func NewConn(addr, token string) *Conn {
 	}}}
 }
 
+// Token returns the token.
+func (c *Conn) Token() string { return c.token }
+
 // URL returns the node's base URL for generated clients.
 func (c *Conn) URL() string { return "http://" + c.Addr }
 

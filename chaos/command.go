@@ -135,7 +135,7 @@ func outside(ctx context.Context, o *options) (code int, err error) {
 		return 1, err
 	}
 	// The process inside would choose another seed, so pass this one.
-	os.Args = append(os.Args[:1:1], append([]string{fmt.Sprintf("-seed=%d", o.seed)}, os.Args[1:]...)...)
+	os.Args = slices.Concat(os.Args[:1], []string{fmt.Sprintf("-seed=%d", o.seed), "-binary=" + o.binary}, os.Args[1:])
 	return rig.RunInNamespace()
 }
 
@@ -143,7 +143,8 @@ func build(ctx context.Context, o *options) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if o.binary == "" {
-		if _, err := rig.BuildParleyd(ctx); err != nil {
+		var err error
+		if o.binary, err = o.harness.build(ctx); err != nil {
 			return err
 		}
 	}

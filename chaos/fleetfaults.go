@@ -29,7 +29,8 @@ type fleetFaults struct {
 	lossy   []rig.Engine
 	// down counts, for each node, the faults and restarts that keep it down. While it is 0, an exit
 	// of the node is unexpected.
-	down []atomic.Int32
+	down   []atomic.Int32
+	clocks atomic.Int32 // counts the faults NodeClock
 	// past is the path of an old copy of Redis' append-only file, made at copied. A copy older than
 	// pastAge is replaced.
 	past    string
@@ -47,7 +48,10 @@ func newFleetFaults(r *Run, c *NemesisConfig) *fleetFaults {
 
 // breaks returns all faults by name.
 func (n *fleetFaults) breaks() map[FaultName]Break {
-	all := map[FaultName]Break{NodeKill: n.breakNode, NodeStop: n.breakNode, NodeIsolate: n.breakNode, Roll: n.breakNode}
+	all := map[FaultName]Break{NodeClock: n.breakClock}
+	for _, name := range []FaultName{NodeKill, NodeStop, NodeIsolate, Roll} {
+		all[name] = n.breakNode
+	}
 	for _, name := range []FaultName{MongoKill, MongoStepDown, MongoStop, MongoAlone, MongoLost} {
 		all[name] = n.breakMongo
 	}
@@ -55,6 +59,9 @@ func (n *fleetFaults) breaks() map[FaultName]Break {
 		all[name] = n.breakRedis
 	}
 	all[NATSAway], all[NATSKill] = n.breakNATS, n.breakNATS
+	all[MongoDisk], all[MongoDisks], all[RedisDisk] = n.breakMongoDisk, n.breakMongoDisk, n.breakRedisDisk
+	all[NATSDisk], all[NATSDisks] = n.breakNATSDisk, n.breakNATSDisk
+	all[RedisMemory], all[NATSBytes] = n.breakRedisMemory, n.breakNATSBytes
 	for name, e := range map[FaultName]rig.Engine{CutMongo: rig.EngineMongo, CutRedis: rig.EngineRedis, CutNATS: rig.EngineNATS} {
 		all[name] = n.breakLink(e, (*rig.Proxy).Cut)
 	}

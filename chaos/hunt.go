@@ -119,7 +119,7 @@ func tally(found []Violation) string {
 
 // runMutant is the runner that builds the mutant and runs it with its steps.
 func runMutant(ctx context.Context, o *options, m *Mutant) ([]Violation, error) {
-	binary, err := m.Build(ctx)
+	binary, err := o.harness.withSeams(m).Build(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -18,6 +18,7 @@ const (
 	NodeKill      FaultName = "node-kill"    // kill -9, and a restart a moment later
 	NodeStop      FaultName = "node-stop"    // SIGSTOP and SIGCONT: it resumes with stale leases and roles
 	NodeIsolate   FaultName = "node-isolate" // no packets between a node and its clients
+	NodeClock     FaultName = "node-clock"   // a node's clock is 10 s fast or slow; see MovedClock
 	Roll          FaultName = "roll"         // SIGTERM and restart, one node after another
 	MongoKill     FaultName = "mongo-kill"   // kill -9 of the primary
 	MongoStepDown FaultName = "mongo-step"   // the primary steps down
@@ -29,6 +30,13 @@ const (
 	RedisPast     FaultName = "redis-past"   // killed, and restarted with an older append-only file
 	NATSAway      FaultName = "nats-away"    // every server killed; see NemesisConfig.Silence
 	NATSKill      FaultName = "nats-kill"    // one server killed
+	MongoDisk     FaultName = "mongo-disk"   // the primary's disk is full
+	MongoDisks    FaultName = "mongo-disks"  // the disks of all members are full
+	RedisDisk     FaultName = "redis-disk"   // the disk is full
+	RedisMemory   FaultName = "redis-memory" // the memory limit is reached: all that needs memory is refused
+	NATSDisk      FaultName = "nats-disk"    // one server's disk is full, and the server restarts once it is not
+	NATSDisks     FaultName = "nats-disks"   // as nats-disk, of all servers
+	NATSBytes     FaultName = "nats-bytes"   // streams have half of the bytes that they use, and drop messages
 	CutMongo      FaultName = "cut-mongo"    // a node's connections to MongoDB break, and new ones are refused
 	CutRedis      FaultName = "cut-redis"    // as cut-mongo
 	CutNATS       FaultName = "cut-nats"     // as cut-mongo; this cuts the node off from other nodes, too

@@ -14,6 +14,7 @@ import (
 
 	"github.com/parleyhq/parley/server/config"
 	"github.com/parleyhq/parley/server/internal/channel"
+	"github.com/parleyhq/parley/server/internal/erasure"
 	"github.com/parleyhq/parley/server/internal/lifecycle"
 	"github.com/parleyhq/parley/server/internal/message"
 	"github.com/parleyhq/parley/server/internal/natsbus"
@@ -23,10 +24,18 @@ import (
 	"github.com/parleyhq/parley/server/internal/store/redisstore"
 )
 
+// channelStore is a complete store of channels.
+type channelStore interface {
+	channel.Store
+	channel.TrimStore
+	channel.EraseStore
+}
+
 // backends holds the connections to the engines of a node: message store, Redis and NATS.
 type backends struct {
 	store    message.Store
-	channels channel.Store
+	channels channelStore
+	erasures erasure.Store
 	redis    redis.UniversalClient
 	bus      *natsbus.Bus
 	// failed is closed when the store has failed permanently and the process must end. It is nil
@@ -45,12 +54,12 @@ func openDev(ctx context.Context, cfg *config.Config, log *slog.Logger, done *li
 		return nil, fmt.Errorf("create data directory: %w", err)
 	}
 	b := &backends{}
-	store, err := embedded.Open(devStoreDir(dir), embedded.Config{Buckets: cfg.Buckets, Logger: log})
+	store, err := embedded.Open(devStoreDir(dir), embedded.Config{Shards: cfg.Shards, Logger: log})
 	if err != nil {
 		return nil, fmt.Errorf("open the store in %s: %w", dir, err)
 	}
 	done.Push("store", store.Close)
-	b.store, b.channels, b.failed = store, store.Channels(), store.Failed()
+	b.store, b.channels, b.erasures, b.failed = store, store.Channels(), store.Erasures(), store.Failed()
 	b.notes = append(b.notes, "messages: embedded store in "+devStoreDir(dir)+", every acknowledged message is on disk")
 
 	if err := b.openDevRedis(ctx, dir, log, done); err != nil {
@@ -62,7 +71,7 @@ func openDev(ctx context.Context, cfg *config.Config, log *slog.Logger, done *li
 		return nil, err
 	}
 	return b, b.connectNATS(ctx, natsbus.Config{
-		Server: nats, Buckets: store.Identity().Buckets, Store: store.Identity().Name(), Replicas: 1, MaxAge: cfg.NATS.MaxAge,
+		Server: nats, Shards: store.Identity().Shards, Store: store.Identity().Name(), Replicas: 1, MaxAge: cfg.NATS.MaxAge,
 		MaxBytes: devStreamBytes, Logger: log,
 	}, done)
 }
@@ -128,13 +137,13 @@ func (b *backends) connectRedis(cfg redisstore.ClientConfig, done *lifecycle.Sta
 func openServe(ctx context.Context, cfg *config.Config, log *slog.Logger, done *lifecycle.Stack) (*backends, error) {
 	b := &backends{}
 	store, err := mongostore.Open(ctx, mongostore.Config{
-		URI: cfg.Mongo.URI.Reveal(), Database: cfg.Mongo.Database, Buckets: cfg.Buckets, Logger: log,
+		URI: cfg.Mongo.URI.Reveal(), Database: cfg.Mongo.Database, Shards: cfg.Shards, Logger: log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open the message store: %w", err)
 	}
 	done.Push("store", store.Close)
-	b.store, b.channels = store, store.Channels()
+	b.store, b.channels, b.erasures = store, store.Channels(), store.Erasures()
 
 	client, err := redisConfig(&cfg.Redis, log)
 	if err != nil {
@@ -148,7 +157,7 @@ func openServe(ctx context.Context, cfg *config.Config, log *slog.Logger, done *
 		return nil, err
 	}
 	bus := natsbus.Config{
-		URL: cfg.NATS.URL.Reveal(), CredentialsFile: cfg.NATS.CredentialsFile, Buckets: store.Identity().Buckets,
+		URL: cfg.NATS.URL.Reveal(), CredentialsFile: cfg.NATS.CredentialsFile, Shards: store.Identity().Shards,
 		Store: store.Identity().Name(), Replicas: cfg.NATS.Replicas, MaxAge: cfg.NATS.MaxAge,
 		MaxBytes: cfg.NATS.MaxBytes, Logger: log,
 	}

@@ -17,12 +17,20 @@ type skewedStore struct {
 	mu    sync.Mutex // guards the fields below
 	ahead time.Duration
 	err   error
+	fails int           // calls that fail before the others
+	slow  time.Duration // how long an answer takes after the clock was read
 }
 
 func (s *skewedStore) Time(context.Context) (time.Time, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return time.Now().Add(s.ahead), s.err
+	if s.fails > 0 {
+		s.fails--
+		return time.Time{}, errors.New("a lost reply")
+	}
+	at := time.Now().Add(s.ahead)
+	time.Sleep(s.slow) //nolint:forbidigo // synctest's clock
+	return at, s.err
 }
 
 func (s *skewedStore) set(ahead time.Duration, err error) {
@@ -69,6 +77,37 @@ func TestStoreClock(t *testing.T) {
 			expect(step.when, step.want)
 		}
 	})
+}
+
+// TestStoreClockRetries tests that a node with a wrong clock that cannot read the store's once, or
+// gets a slow answer, does not keep its own for longer than that.
+func TestStoreClockRetries(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name   string
+		store  *skewedStore
+		after  time.Duration // from the start
+		want   time.Duration
+		within time.Duration
+	}{
+		{"a reply is lost", &skewedStore{ahead: 10 * time.Second, fails: 1}, 0, 10 * time.Second, time.Millisecond},
+		{"the store is away", &skewedStore{ahead: 10 * time.Second, fails: 2 * clockTries}, (clockTries + 1) * clockRetry, 10 * time.Second, time.Millisecond},
+		{"the store is slow", &skewedStore{ahead: 10 * time.Second, slow: 1900 * time.Millisecond}, 0, 10 * time.Second, time.Second},
+		{"the store is slow and agrees", &skewedStore{slow: 1900 * time.Millisecond}, 0, 0, time.Millisecond},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				c := newStoreClock(test.store, time.Now, slog.New(slog.DiscardHandler))
+				lifecycletest.Start(t, c)
+				time.Sleep(test.after) //nolint:forbidigo // synctest's clock
+				synctest.Wait()
+				if got := time.Until(c.Now()); (got - test.want).Abs() > test.within {
+					t.Errorf("the clock is %v ahead, want %v", got, test.want)
+				}
+			})
+		})
+	}
 }
 
 // TestStoreClockWithoutStoreClock tests that a store in this process has the node's clock.

@@ -36,7 +36,7 @@ const (
 func DevConfig() config.Config {
 	cfg := config.Default()
 	cfg.DataDir = "data"
-	cfg.Buckets = 4
+	cfg.Shards = 4
 	cfg.Limits.RequestsPerSecond = 1e6
 	cfg.Limits.RequestBurst = 1e6
 	cfg.Limits.StreamsPerSubject = 100_000

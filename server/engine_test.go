@@ -237,7 +237,7 @@ func TestNATSTLS(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			bus := natsbus.Config{URL: cfg.NATS.URL.Reveal(), Buckets: 1, Logger: slog.New(slog.DiscardHandler), ConnectWait: 5 * time.Second}
+			bus := natsbus.Config{URL: cfg.NATS.URL.Reveal(), Shards: 1, Logger: slog.New(slog.DiscardHandler), ConnectWait: 5 * time.Second}
 			if c.fail {
 				bus.ConnectWait = 500 * time.Millisecond
 			}

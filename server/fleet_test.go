@@ -305,7 +305,7 @@ func TestFastNodeDoesNotStopTheTimeOfAChannel(t *testing.T) {
 	fast := right.Join(servertest.WithServerOption(server.WithClock(func() time.Time { return time.Now().Add(10 * time.Second) })))
 	for i := range 8 {
 		for _, n := range []*servertest.Server{fast, right} {
-			channel := fmt.Sprintf("room-%d", i) // in different buckets, so each node is the home of some
+			channel := fmt.Sprintf("room-%d", i) // in different shards, so each node is the home of some
 			began := time.Now()
 			at := send(t, n.Client(n.Token), channel, "x").GetMsgTime().AsTime()
 			if at.Before(began.Add(-time.Second)) || at.After(time.Now().Add(time.Second)) {

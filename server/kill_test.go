@@ -86,11 +86,16 @@ func startDev(t *testing.T, dir string) *process {
 
 func (p *process) client() client {
 	p.t.Helper()
+	return parleyv1connect.NewMessageServiceClient(servertest.HTTPClient(p.t, p.token()), p.addr)
+}
+
+func (p *process) token() string {
+	p.t.Helper()
 	token, err := os.ReadFile(filepath.Join(p.dir, "dev-token"))
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	return parleyv1connect.NewMessageServiceClient(servertest.HTTPClient(p.t, strings.TrimSpace(string(token))), p.addr)
+	return strings.TrimSpace(string(token))
 }
 
 // end sends a signal to the process and waits until it has ended.

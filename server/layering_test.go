@@ -124,7 +124,7 @@ var layers = []layer{
 	},
 	{
 		name:     "pipelines know the message and no engine",
-		packages: []string{"server/internal/feed/", "server/internal/fanout/"},
+		packages: []string{"server/internal/feed/", "server/internal/fanout/", "server/internal/retention/", "server/internal/erasure/"},
 		imports: []string{
 			"server/internal/message", "server/internal/channel", "server/internal/fault", "server/internal/lifecycle", "server/internal/stream",
 			"server/internal/unread",
@@ -154,7 +154,7 @@ var layers = []layer{
 		imports: []string{
 			"server/internal/message", "server/internal/channel", "server/internal/fault", "server/internal/ident",
 			"server/internal/feed", "server/internal/fanout", "server/internal/queue", "server/internal/presence", "server/internal/cluster",
-			"server/internal/lifecycle", "server/internal/store/redisscript", "internal/gen/parley/cluster/",
+			"server/internal/erasure", "server/internal/lifecycle", "server/internal/store/redisscript", "internal/gen/parley/cluster/",
 		},
 		never: []string{"connectrpc.com/", module + "server/config", module + "server/internal/rpc"},
 	},
@@ -165,7 +165,7 @@ var layers = []layer{
 			"gen/", "server/internal/rpc/", "server/internal/message", "server/internal/channel", "server/internal/fault",
 			"server/internal/ident", "server/internal/fanout", "server/internal/queue", "server/internal/presence",
 			"server/internal/pagetoken", "server/internal/stream", "server/internal/telemetry", "server/internal/lifecycle",
-			"server/internal/unread",
+			"server/internal/unread", "server/internal/erasure",
 		},
 		never: []string{
 			"go.mongodb.org/", "github.com/redis/", "github.com/nats-io/", "github.com/cockroachdb/", module + "server/config",

@@ -74,12 +74,12 @@ func TestOtherLayoutIsRefused(t *testing.T) {
 	}
 }
 
-// TestDevRefusesOtherBuckets checks that `parleyd dev` does not start with another number of
-// buckets than its store has, and that the error has both numbers and the setting to use.
-func TestDevRefusesOtherBuckets(t *testing.T) {
+// TestDevRefusesOtherShards checks that `parleyd dev` does not start with another number of
+// shards than its store has, and that the error has both numbers and the setting to use.
+func TestDevRefusesOtherShards(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
-	s := servertest.Dev(t, servertest.With(func(c *config.Config) { c.DataDir, c.Buckets = dir, 2 }))
+	s := servertest.Dev(t, servertest.With(func(c *config.Config) { c.DataDir, c.Shards = dir, 2 }))
 	s.Stop()
 	cfg := server.DevConfig()
 	cfg.DataDir, cfg.Listen, cfg.OpsListen = dir, "127.0.0.1:0", "127.0.0.1:0"
@@ -87,7 +87,7 @@ func TestDevRefusesOtherBuckets(t *testing.T) {
 	if err == nil {
 		_ = other.Close(t.Context())
 	}
-	if err == nil || !strings.Contains(err.Error(), "made with 2 buckets and 4 are configured") || !strings.Contains(err.Error(), "PARLEY_BUCKETS=2") {
+	if err == nil || !strings.Contains(err.Error(), "made with 2 shards and 4 are configured") || !strings.Contains(err.Error(), "PARLEY_SHARDS=2") {
 		t.Errorf("it started: %v", err)
 	}
 }

@@ -33,7 +33,7 @@ func (c *countingStore) CountMembers(ctx context.Context, id string) (int, error
 // members.
 func TestChannelMembers(t *testing.T) {
 	t.Parallel()
-	store, err := embedded.Open(t.TempDir(), embedded.Config{Buckets: 1})
+	store, err := embedded.Open(t.TempDir(), embedded.Config{Shards: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -380,7 +380,7 @@ func TestOnlySendsBuildTheCache(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The builder has handled the recall once it has cached a later send to another channel in the
-	// same bucket.
+	// same shard.
 	sub := subscribe(t, c, from("cached", recall.GetSeq()-1))
 	sub.await("cached", recall.GetSeq()-1, 1)
 	for i := range 8 {

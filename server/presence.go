@@ -63,35 +63,46 @@ type streamsOf struct {
 }
 
 // SubscribedSubjects implements channel.Subscriptions.
-func (s streamsOf) SubscribedSubjects(channelID string) []string {
-	subjects := append(s.events.SubscribedSubjects(channelID), s.presence.WatchingSubjects(channelID)...)
+func (s streamsOf) SubscribedSubjects(channelID string, mode message.Mode) []string {
+	subjects := s.events.SubscribedSubjects(channelID, mode)
+	if mode != message.ModeOpen { // presence does not watch open channels
+		subjects = append(subjects, s.presence.WatchingSubjects(channelID, mode == message.ModeDeleted)...)
+	}
 	slices.Sort(subjects)
 	return slices.Compact(subjects)
 }
 
 // Expel implements channel.Subscriptions.
-func (s streamsOf) Expel(channelID, subject string) {
-	s.events.Expel(channelID, subject)
-	s.presence.Expel(channelID, subject)
+func (s streamsOf) Expel(channelID, subject string, mode message.Mode) {
+	s.events.Expel(channelID, subject, mode)
+	if mode != message.ModeOpen {
+		s.presence.Expel(channelID, subject, mode == message.ModeDeleted)
+	}
 }
 
 // channelMembers implements presence.Members with the store of channels.
 type channelMembers struct{ store channel.Store }
 
-// Members implements presence.Members. A page costs one query; the first one reads the channel's
-// row too, and counts the members if it is full.
+// Members implements presence.Members. It leaves out followers. A page costs one query, and more
+// only if the channel has followers; the first one reads the channel's row too, and counts the
+// members if it is full.
 func (c channelMembers) Members(ctx context.Context, channelID, after string, limit int) (users []string, total int, err error) {
 	if after == "" {
 		if err := c.checkMembersOnly(ctx, channelID); err != nil {
 			return nil, 0, err
 		}
 	}
-	members, err := c.store.Members(ctx, channelID, after, limit)
-	if err != nil {
-		return nil, 0, message.Unavailable(err)
-	}
-	for i := range members {
-		users = append(users, members[i].UserID)
+	for from, more := after, true; more && len(users) < limit; {
+		page, err := c.store.Members(ctx, channelID, from, limit)
+		if err != nil {
+			return nil, 0, message.Unavailable(err)
+		}
+		more = len(page) == limit
+		for i := range page {
+			if from = page[i].UserID; page[i].IsMember() && len(users) < limit {
+				users = append(users, from)
+			}
+		}
 	}
 	switch {
 	case after != "":
@@ -105,7 +116,7 @@ func (c channelMembers) Members(ctx context.Context, channelID, after string, li
 	return users, total, nil
 }
 
-// checkMembersOnly returns a fault unless the channel is members-only, which never changes.
+// checkMembersOnly returns a fault unless the channel is members-only.
 func (c channelMembers) checkMembersOnly(ctx context.Context, channelID string) error {
 	rows, err := c.store.Rows(ctx, []string{channelID})
 	if err != nil {
@@ -113,7 +124,7 @@ func (c channelMembers) checkMembersOnly(ctx context.Context, channelID string) 
 	}
 	row, ok := rows[channelID]
 	switch {
-	case !ok:
+	case !ok || row.State != channel.Live:
 		f := fault.New(fault.NotFound, fault.ChannelNotFound, "channel_id: the channel does not exist")
 		f.Field = "channel_id"
 		return f

@@ -21,13 +21,14 @@ import (
 	"github.com/parleyhq/parley/server/internal/channel"
 	"github.com/parleyhq/parley/server/internal/cluster"
 	"github.com/parleyhq/parley/server/internal/cluster/remote"
+	"github.com/parleyhq/parley/server/internal/erasure"
 	"github.com/parleyhq/parley/server/internal/fanout"
 	"github.com/parleyhq/parley/server/internal/feed"
-	"github.com/parleyhq/parley/server/internal/ident"
 	"github.com/parleyhq/parley/server/internal/lifecycle"
 	"github.com/parleyhq/parley/server/internal/message"
 	"github.com/parleyhq/parley/server/internal/natsbus"
 	"github.com/parleyhq/parley/server/internal/page"
+	"github.com/parleyhq/parley/server/internal/retention"
 	"github.com/parleyhq/parley/server/internal/rpc"
 	"github.com/parleyhq/parley/server/internal/rpc/authn"
 	"github.com/parleyhq/parley/server/internal/rpc/limit"
@@ -48,6 +49,8 @@ type options struct {
 	logTo   io.Writer
 	spans   sdktrace.SpanExporter
 	now     func() time.Time
+	// eraseSettle is that of WithErasureSettle, or 0.
+	eraseSettle time.Duration
 }
 
 // WithDev runs every engine in this process or as its child, with data in Config.DataDir, and
@@ -70,6 +73,10 @@ func WithSpans(e sdktrace.SpanExporter) Option { return func(o *options) { o.spa
 
 // WithClock sets the node's clock for the times of messages, instead of time.Now. It is for tests.
 func WithClock(now func() time.Time) Option { return func(o *options) { o.now = now } }
+
+// WithErasureSettle sets how long an erasure waits before it removes the records of former members,
+// instead of 75 s. It is for tests.
+func WithErasureSettle(d time.Duration) Option { return func(o *options) { o.eraseSettle = d } }
 
 // Server is one node. Run may be called once.
 type Server struct {
@@ -99,6 +106,8 @@ type Server struct {
 	// draining is set once the drain begins; the server is then not ready.
 	draining atomic.Bool
 	devToken string
+	// eraseSettle is that of WithErasureSettle, or 0.
+	eraseSettle time.Duration
 }
 
 // ErrCanceled is the error of a New whose context ended before the node was started.
@@ -113,7 +122,7 @@ func New(ctx context.Context, cfg config.Config, opts ...Option) (*Server, error
 	for _, opt := range opts {
 		opt(&o)
 	}
-	s := &Server{cfg: cfg, dev: o.dev}
+	s := &Server{cfg: cfg, dev: o.dev, eraseSettle: o.eraseSettle}
 	if err := s.build(ctx, &o); err != nil {
 		// The engines are closed in order even if ctx has ended.
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
@@ -238,7 +247,7 @@ func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.
 	if err := s.buildFeed(b, cache, tel); err != nil {
 		return err
 	}
-	access := channel.NewAccess(channel.AccessConfig{Store: b.channels})
+	access := channel.NewAccess(channel.AccessConfig{Store: b.channels, RequireChannel: !s.cfg.Channels.CreateOnSend})
 	s.hub = fanout.New(fanout.Config{
 		Node: s.roster.ID(), Admission: access,
 		QueueBytes: s.cfg.Limits.StreamQueueBytes, QueueEvents: s.cfg.Limits.StreamQueueEvents, FrameBytes: s.cfg.Limits.FrameBytes,
@@ -249,14 +258,18 @@ func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.
 		Logger: s.log, Meter: tel.Meters.Meter(scope), OnDeliver: onDeliver(life, tel.Tracers, tel.Propagator),
 	}, b.bus, reader, rpc.Encoder{})
 
-	s.writer = message.NewWriter(b.store, id.Buckets, message.WriterConfig{
+	s.writer = message.NewWriter(b.store, id.Shards, message.WriterConfig{
 		Now: s.clock.Now, OnInsert: metrics.onInsert(life), Logger: s.log,
 	})
-	s.forwards = remote.NewWriter(s.endpoint, s.roster, s.writer, id.Buckets, remote.WriterConfig{
+	s.forwards = remote.NewWriter(s.endpoint, s.roster, s.writer, message.Buckets, remote.WriterConfig{
 		OnForward: metrics.onForward(life), Logger: s.log,
 	})
-	s.streams = remote.NewStreams(s.endpoint, s.hub, func(ctx context.Context, subject string, channelIDs []string) ([]string, error) {
-		return access.Unreadable(ctx, &ident.Principal{Subject: subject}, channelIDs)
+	s.streams = remote.NewStreams(s.endpoint, s.hub, func(ctx context.Context, subject string, add []fanout.Position) error {
+		needs := make([]channel.Need, len(add))
+		for i, at := range add {
+			needs[i] = channel.Need{ChannelID: at.ChannelID, Member: at.Member, Exempt: at.Exempt}
+		}
+		return access.Check(ctx, subject, needs)
 	})
 	s.buildPresence(b, tel)
 	s.members = channel.NewWatcher(channel.WatcherConfig{
@@ -267,19 +280,36 @@ func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.
 		s.presence.MembersChanged(c.ChannelID)
 	}, s.log)
 	s.changes.OnJoin(s.presence.MembersChanged)
+	s.eraser = erasure.New(erasure.Config{
+		Store: b.erasures, Log: b.store, Channels: b.channels, Writer: s.forwards, Cache: cache, Owner: s.roster,
+		Notify: s.changes.Publish, EventsMaxAge: s.cfg.NATS.MaxAge, Settle: s.eraseSettle, Logger: s.log,
+	})
 	q, err := s.buildQueues(ctx, b, tel)
 	if err != nil {
 		return err
 	}
 	calls := *tel
 	calls.Logger = telemetry.Limit(s.log, s.cfg.Log.CallsPerSecond)
-	deps := rpc.Deps{
+	deps := s.messageDeps(b, reader, access, &calls, version)
+	q.addTo(&deps, s.consumers, id.Secret)
+	s.addPresence(&deps, access)
+	return s.buildTransport(ctx, deps)
+}
+
+// messageDeps returns the dependencies of the API, except those of queues and presence.
+func (s *Server) messageDeps(
+	b *backends, reader *message.Reader, access *channel.Access, calls *telemetry.Telemetry, version string,
+) rpc.Deps {
+	id := b.store.Identity()
+	return rpc.Deps{
 		Messages: message.NewService(s.forwards, reader, id, access),
 		Channels: channel.NewService(channel.ServiceConfig{
-			Store: b.channels, Access: access, Log: reader, TypingPublisher: b.bus, Notify: s.changes.Publish, Joined: s.changes.Joined,
-			Secret: id.Secret, Logger: s.log,
+			Store: b.channels, Access: access, Log: reader, Appender: s.forwards, TypingPublisher: b.bus,
+			Notify: s.changes.Publish, Joined: s.changes.Joined,
+			Secret: id.Secret, Now: s.clock.Now, Logger: s.log,
 		}),
-		Access: access, Streams: s.streams, Hub: s.hub, Telemetry: &calls, Epoch: id.Epoch,
+		Erasures: erasure.NewService(b.erasures, s.eraser.Wake),
+		Access:   access, Streams: s.streams, Hub: s.hub, Telemetry: calls, Epoch: id.Epoch,
 		Limiter: limit.New(limit.Config{PerSecond: s.cfg.Limits.RequestsPerSecond, Burst: s.cfg.Limits.RequestBurst}),
 		Unread:  s.unread,
 		Info: rpc.ServerInfo{
@@ -287,9 +317,6 @@ func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.
 			ConsumersPerSubject: s.cfg.Queues.ConsumersPerSubject,
 		},
 	}
-	q.addTo(&deps, s.consumers, id.Secret)
-	s.addPresence(&deps, access)
-	return s.buildTransport(ctx, deps)
 }
 
 // buildTransport builds the API's handler and its server. It sets deps.Verifier and deps.Page; the
@@ -351,13 +378,26 @@ func newPage(ours bool) (http.Handler, error) {
 }
 
 // buildFeed builds the feed from the store to the event stream, and from there to the cache and the
-// channel rows.
+// channel rows, and what trims the logs.
 func (s *Server) buildFeed(b *backends, cache *redisstore.Cache, tel *telemetry.Telemetry) error {
 	metrics, err := feed.NewMetrics(tel.Meters.Meter(scope))
 	if err != nil {
 		return fmt.Errorf("make metrics: %w", err)
 	}
 	tracer := tel.Tracers.Tracer(scope)
+	r := &s.cfg.Retention
+	s.trimmer, err = retention.New(retention.Config{
+		EndLog: func(ctx context.Context, row *channel.Row) (channel.LogEnd, error) {
+			return channel.EndLog(ctx, b.channels, s.forwards, row, s.clock.Now())
+		},
+		Log: b.store, Rows: b.channels, Cache: cache, Shards: b.store.Identity().Shards, Owner: s.roster,
+		Default:           channel.Retention{MaxAge: r.MaxAge, MaxMessages: r.MaxMessages, MaxBytes: r.MaxBytes},
+		IdempotencyWindow: r.IdempotencyWindow, EventsMaxAge: s.cfg.NATS.MaxAge, Clock: s.clock.Store,
+		Meter: tel.Meters.Meter(scope), Logger: s.log,
+	})
+	if err != nil {
+		return fmt.Errorf("make the trimmer: %w", err)
+	}
 	s.feeder, err = feed.NewFeeder(feed.FeederConfig{
 		Store: b.store, Publisher: b.bus, History: b.bus, Owner: s.roster, Metrics: metrics, Tracer: tracer, Logger: s.log,
 	})
@@ -373,7 +413,7 @@ func (s *Server) buildFeed(b *backends, cache *redisstore.Cache, tel *telemetry.
 	}
 	s.advancer = feed.NewAdvancer(feed.AdvancerConfig{
 		Source: b.bus.Group(channelGroup, channelBatch), Rows: b.channels, Identity: b.store.Identity(), Owner: s.roster,
-		Logger: s.log,
+		OnAdvance: s.trimmer.Advanced, Logger: s.log,
 	})
 	b.bus.OnReconnect(s.feeder.Republish)
 	return nil
@@ -426,7 +466,7 @@ func (s *Server) DevSecret() []byte { return []byte(s.cfg.Auth.HS256Secret.Revea
 // node may be running.
 func Restored(ctx context.Context, cfg config.Config) (string, error) {
 	store, err := mongostore.Open(ctx, mongostore.Config{
-		URI: cfg.Mongo.URI.Reveal(), Database: cfg.Mongo.Database, Buckets: cfg.Buckets,
+		URI: cfg.Mongo.URI.Reveal(), Database: cfg.Mongo.Database, Shards: cfg.Shards,
 	})
 	return newEpoch(ctx, store, err)
 }
@@ -434,7 +474,7 @@ func Restored(ctx context.Context, cfg config.Config) (string, error) {
 // RestoredDev is Restored for the data directory cfg.DataDir of a `parleyd dev`. It fails if that
 // server is running, because the server holds the directory's lock.
 func RestoredDev(ctx context.Context, cfg config.Config) (string, error) {
-	store, err := embedded.Open(devStoreDir(cfg.DataDir), embedded.Config{Buckets: cfg.Buckets})
+	store, err := embedded.Open(devStoreDir(cfg.DataDir), embedded.Config{Shards: cfg.Shards})
 	return newEpoch(ctx, store, err)
 }
 

@@ -6,12 +6,14 @@ import (
 	"github.com/parleyhq/parley/server/internal/channel"
 	"github.com/parleyhq/parley/server/internal/cluster"
 	"github.com/parleyhq/parley/server/internal/cluster/remote"
+	"github.com/parleyhq/parley/server/internal/erasure"
 	"github.com/parleyhq/parley/server/internal/fanout"
 	"github.com/parleyhq/parley/server/internal/feed"
 	"github.com/parleyhq/parley/server/internal/lifecycle"
 	"github.com/parleyhq/parley/server/internal/message"
 	"github.com/parleyhq/parley/server/internal/presence"
 	"github.com/parleyhq/parley/server/internal/queue"
+	"github.com/parleyhq/parley/server/internal/retention"
 	"github.com/parleyhq/parley/server/internal/rpc/authn"
 )
 
@@ -23,6 +25,8 @@ type services struct {
 	feeder   *feed.Feeder
 	builder  *feed.Builder
 	advancer *feed.Advancer
+	trimmer  *retention.Trimmer
+	eraser   *erasure.Runner
 	hub      *fanout.Hub
 	writer   *message.Writer
 	members  *channel.Watcher
@@ -56,6 +60,7 @@ func (s *Server) start(ctx context.Context) error {
 		{"clock", s.clock},
 		{"feeder", s.feeder},
 		{"cache builder", s.builder},
+		{"retention", s.trimmer},
 		{"channel rows", s.advancer},
 		{"hub", s.hub},
 		{"writer", s.writer},
@@ -63,6 +68,7 @@ func (s *Server) start(ctx context.Context) error {
 		{"changes of members", s.changes},
 		{"stream calls", s.streams},
 		{"forwarded writes", s.forwards},
+		{"erasures", s.eraser},
 		{"announcements of presence", s.presenceBus},
 		{"presence", s.presence},
 		{"calls about presence", s.presenceCalls},

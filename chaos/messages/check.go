@@ -23,6 +23,8 @@ const (
 	Count chaos.Name = "count"
 	// Order: msg_time decreases, or a write comes before one that was acknowledged before it began.
 	Order chaos.Name = "order"
+	// Clock: a message's time is not when it was sent.
+	Clock chaos.Name = "clock"
 	// Unsent: the log contains an entry that no client requested, or that differs from the request.
 	Unsent chaos.Name = "unsent"
 	// StoredAfterError: the log contains a write that was answered as failed.
@@ -80,6 +82,7 @@ func check(h *History, t *Truth, limit int) []chaos.Violation {
 	c.checkLogs()
 	c.checkWrites()
 	c.checkRealTime()
+	c.checkClock()
 	c.checkBatches()
 	c.checkCopies()
 	c.checkReads()
@@ -90,7 +93,9 @@ func check(h *History, t *Truth, limit int) []chaos.Violation {
 	c.checkMembers()
 	c.checkMyChannels()
 	c.checkLiveness()
-	c.checkRolling()
+	c.checkHarmless()
+	c.checkTrims()
+	c.checkUsage()
 	return c.Violations()
 }
 
@@ -171,29 +176,36 @@ func (c *checker) checkLiveness() {
 	c.ReportExits(c.h.Exits)
 }
 
-// checkRolling reports failed calls of clients that know all nodes, made while the only fault was a
-// rolling restart.
-func (c *checker) checkRolling() {
+// harmless are the faults during which no call of a client may fail that knows all nodes: messages
+// need the store only, and nodes that are restarted in turn leave others.
+var harmless = []chaos.FaultName{
+	chaos.Roll, chaos.RedisKill, chaos.RedisFlush, chaos.RedisPast, chaos.RedisDisk, chaos.RedisMemory, chaos.NATSAway, chaos.NATSKill,
+	chaos.NATSDisk, chaos.NATSDisks, chaos.NATSBytes,
+}
+
+// checkHarmless reports failed calls of clients that know all nodes, made while all faults were
+// harmless.
+func (c *checker) checkHarmless() {
 	const after = 5 * second
 	for i := range c.h.Ops {
 		op := &c.h.Ops[i]
 		if op.Outcome != chaos.Unknown || !strings.Contains(op.Addr, ",") {
 			continue
 		}
-		rolled, other := false, false
+		during, other := "", false
 		for k := range c.h.Faults {
 			f := &c.h.Faults[k]
 			if f.Begin > op.End || f.End+after < op.Begin || f.Name == string(chaos.LostReplies) {
 				continue
 			}
-			if f.Name == string(chaos.Roll) {
-				rolled = true
+			if slices.Contains(harmless, chaos.FaultName(f.Name)) {
+				during = f.Name
 			} else {
 				other = true
 			}
 		}
-		if rolled && !other {
-			c.Reportf(chaos.Liveness, op.Channel, op.End, "%s failed while the nodes were restarted in turn: %s %s", op.brief(), op.Code, op.Err)
+		if during != "" && !other {
+			c.Reportf(chaos.Liveness, op.Channel, op.End, "%s failed during %s: %s %s", op.brief(), during, op.Code, op.Err)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/parleyhq/parley/chaos"
+	"github.com/parleyhq/parley/internal/rig"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -52,6 +53,8 @@ func newStoryOf(t *testing.T, edited string) *story {
 	s.write(Send, "last", "", 6)
 	s.publish()
 	s.h.Healed, s.h.Touched, s.h.Ended = 12*sec, 13*sec, 14*sec
+	s.h.Usages = []Usage{{Node: "n1", Heap: heapLimit}}
+	s.h.Costs = []Cost{{Engine: rig.EngineMongo, RoundTrips: 6}}
 	if edited == "a" {
 		s.entry(1).Content, s.entry(1).Status, s.entry(1).ChangedSeq = text1("a2"), StatusEdited, 3
 	}
@@ -265,6 +268,12 @@ func (s *story) delivery(life, seq int64) *Delivery {
 	return nil
 }
 
+// fillStream adds a fault that made the change stream drop its first event.
+func (s *story) fillStream() {
+	s.h.Faults = append(s.h.Faults, chaos.Fault{Name: string(chaos.NATSBytes), Target: "nats", Begin: 9 * sec, End: 10 * sec})
+	s.t.Dropped = 1
+}
+
 // lastPage is the op that read the ascending page from the log's start, newestPage the one that
 // read the newest messages, got the one that read a single message.
 func (s *story) lastPage() *Op   { return &s.h.Ops[6] }
@@ -310,6 +319,16 @@ func TestCheckPassesWhatIsRight(t *testing.T) {
 		},
 		"a text that a stopped node held back": func(s *story) {
 			s.h.Faults = append(s.h.Faults, chaos.Fault{Name: "node-stop", Target: "n1", Begin: 9 * sec, End: 30 * sec, Holds: true})
+			for seq := int64(2); seq <= 6; seq++ {
+				s.delivery(1, seq).At = 30*sec + seq
+			}
+		},
+		"a full change stream that dropped its first events": func(s *story) {
+			s.fillStream()
+			s.t.Published = s.t.Published[2:]
+		},
+		"a text that a slow client took long after its recall": func(s *story) {
+			s.h.Lives[0].Slow = true
 			for seq := int64(2); seq <= 6; seq++ {
 				s.delivery(1, seq).At = 30*sec + seq
 			}

@@ -134,7 +134,7 @@ func (c *checker) checkEvent(l *Life, d *Delivery) {
 	}
 	c.checkFresh(cp, c.acks[l.Channel].by(l.Begin-second), l.Channel, d.At, "a stream of "+l.Client+" at "+l.Addr+", begun after that,")
 	s := c.messages[messageKey{l.Channel, about}]
-	if s == nil || s.recallAcked == 0 || cp.ChangedSeq >= s.recalled {
+	if s == nil || s.recallAcked == 0 || cp.ChangedSeq >= s.recalled || l.Slow {
 		return
 	}
 	if late := d.At - s.recallAcked; late > second && late > int64(liveSlack) && !c.held(l.Addr, s.recallAcked, d.At) {

@@ -128,6 +128,8 @@ type Life struct {
 	// After is the requested position, or unset for live events only.
 	After int64 `json:"after"`
 	Final bool  `json:"final,omitempty"`
+	// Slow is set if the client stops reading now and then, so that it gets events late.
+	Slow bool `json:"slow,omitempty"`
 	// SDK is set if the SDK received the events. It does not pass on those of EventPassed.
 	SDK bool `json:"sdk,omitempty"`
 	// End is when the subscriber stopped following the channel on that stream, or 0 if it followed
@@ -195,6 +197,9 @@ type History struct {
 	Deliveries []Delivery
 	Lates      []Late
 	Mines      []channelList
+	Trims      []Trim
+	Usages     []Usage
+	Costs      []Cost
 	// Touched is when every channel had received its last message. Ended is when the run stopped
 	// waiting for the subscribers. Both are 0 if the run ended before.
 	Touched, Ended int64
@@ -210,6 +215,9 @@ type line struct {
 	Delivery *Delivery    `json:"delivery,omitempty"`
 	Late     *Late        `json:"late,omitempty"`
 	Mine     *channelList `json:"mine,omitempty"`
+	Trim     *Trim        `json:"trim,omitempty"`
+	Usage    *Usage       `json:"usage,omitempty"`
+	Cost     *Cost        `json:"cost,omitempty"`
 }
 
 // ReadHistory reads a history that a Recorder wrote. It ignores a truncated last line.
@@ -250,6 +258,12 @@ func (b *builder) add(l *line) {
 		h.Lates = append(h.Lates, *l.Late)
 	case l.Mine != nil:
 		h.Mines = append(h.Mines, *l.Mine)
+	case l.Trim != nil:
+		h.Trims = append(h.Trims, *l.Trim)
+	case l.Usage != nil:
+		h.Usages = append(h.Usages, *l.Usage)
+	case l.Cost != nil:
+		h.Costs = append(h.Costs, *l.Cost)
 	}
 	if at, ok := l.Marks[markTouched]; ok {
 		h.Touched = at

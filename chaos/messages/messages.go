@@ -14,6 +14,7 @@ package messages
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,7 +29,7 @@ const levelLimit = 15 * time.Second
 // Harness returns the fault harness of messaging.
 func Harness() *chaos.Harness {
 	return chaos.New(chaos.Spec[History, Truth]{
-		Name: "messages", Short: shortPlan, Long: longPlan, Mutants: mutants, Fleet: fleet,
+		Name: "messages", Short: shortPlan, Long: longPlan, Mutants: mutants, Seams: chaos.MovedClock, Fleet: fleet,
 		Drive: func(ctx context.Context, c *chaos.Run) (*History, *Truth, error) {
 			r, err := newRun(c)
 			if err != nil {
@@ -43,6 +44,8 @@ func Harness() *chaos.Harness {
 func fleet(c *chaos.Config) rig.Options {
 	return rig.Options{
 		NATSServers: c.NATSServers, Database: database,
+		// Two nodes' clocks are wrong from the start. Messages must have the right times all the same.
+		Clocks: []time.Duration{chaos.ClockOffset, -chaos.ClockOffset},
 		// A subscriber must detect a dead stream soon; otherwise it would take longer than
 		// levelLimit to catch up.
 		Env: []string{"PARLEY_LIMITS_HEARTBEAT_INTERVAL=1s", "PARLEY_LIMITS_STREAMS_PER_SUBJECT=1000"},
@@ -56,6 +59,7 @@ type run struct {
 
 	nemesis   *chaos.Nemesis
 	followers []follower
+	trimmers  []*trimmer
 	late      bool
 
 	writing, following *chaos.Group
@@ -66,7 +70,7 @@ func newRun(c *chaos.Run) (*run, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &run{Run: c, world: &world{rec: rec, addrs: c.Fleet.Addresses(), load: defaultLoad}}
+	r := &run{Run: c, world: &world{rec: rec, addrs: c.Fleet.Addresses(), load: defaultLoad.sized(c.Size)}}
 	token := func(capabilities map[string][]string) func(string) string {
 		return func(subject string) string {
 			token, err := c.Fleet.Token(subject, capabilities)
@@ -86,9 +90,10 @@ func newRun(c *chaos.Run) (*run, error) {
 	return r, nil
 }
 
-// all returns the names of all channels: the hot one, the cold ones and the clubs.
+// all returns the names of all channels, except the idle ones: the hot one, the hostile ones, the
+// cold ones and the clubs.
 func (r *run) all() []string {
-	all := append([]string{hot}, r.channels...)
+	all := append([]string{hot, edited, giant}, r.channels...)
 	if r.members {
 		for i := range clubs {
 			all = append(all, club(i))
@@ -118,6 +123,7 @@ func (r *run) drive(ctx context.Context) (*History, *Truth, error) {
 		return nil, nil, err
 	}
 	following.Stop()
+	r.measure(ctx)
 	return r.readAll(ctx)
 }
 
@@ -153,6 +159,15 @@ func (r *run) start(writeCtx, followCtx context.Context) error {
 			return err
 		}
 		r.writing.Go(func() { h.run(writeCtx) })
+	}
+	r.startHostile(writeCtx, followCtx)
+	for i := range trimmedChannels {
+		t := r.newTrimmer(i)
+		if err := t.create(writeCtx); err != nil {
+			return err
+		}
+		r.trimmers = append(r.trimmers, t)
+		r.writing.Go(func() { t.run(writeCtx) })
 	}
 	r.nemesis.Watch(followCtx, r.following)
 	r.writing.Go(func() { r.fail("short", r.shortSubscribers(writeCtx, r.Seed, "short")) })
@@ -205,7 +220,12 @@ func (r *run) startFollowers(writeCtx, ctx context.Context, i int, addr string) 
 		name string
 		hops time.Duration
 	}{{"rawsub", 0}, {"hopping", hopEvery}} {
-		raw := r.newRawSubscriber(fmt.Sprintf("%s-%d", f.name, i), addr, 0, r.all())
+		follows := r.all()
+		if f.hops > 0 {
+			// The largest messages take longer to replay than it stays.
+			follows = slices.DeleteFunc(follows, func(channel string) bool { return channel == giant })
+		}
+		raw := r.newRawSubscriber(fmt.Sprintf("%s-%d", f.name, i), addr, 0, follows)
 		raw.hops = f.hops
 		r.followers = append(r.followers, raw)
 		r.following.Go(func() { raw.run(ctx) })

@@ -14,7 +14,7 @@ var (
 )
 
 // mutants are the mutants of the harness, by heading.
-var mutants = slices.Concat(writing, edits, nodes, feeding, caching, subscribing, channels, sizes)
+var mutants = slices.Concat(writing, edits, nodes, feeding, caching, subscribing, channels, sizes, costs, expiry)
 
 var writing = []chaos.Mutant{
 	{
@@ -30,7 +30,7 @@ var writing = []chaos.Mutant{
 		Name: "early-ack", Heading: "writing", Breaks: "an insert counts as stored regardless of the store's answer",
 		Edits: []chaos.Edit{{
 			File: "server/internal/message/lane.go",
-			Old:  "l.finish(b, n, err)", New: "_ = n\n\t\tl.finish(b, len(b.entries), nil)",
+			Old:  "l.finish(b, n, err, start)", New: "_ = n\n\t\tl.finish(b, len(b.entries), nil, start)",
 		}},
 		Steps: []chaos.Step{step(chaos.MongoStop, 0, 3*time.Second), step(chaos.MongoKill, 0, 3*time.Second)},
 		Shows: []chaos.Name{Loss},
@@ -75,9 +75,18 @@ var writing = []chaos.Mutant{
 		Shows: []chaos.Name{Recalled},
 	},
 	{
+		Name: "own-clock", Heading: "writing", Breaks: "messages have the times of the node's clock, however wrong it is",
+		Edits: []chaos.Edit{{
+			File: "server/clock.go",
+			Old:  "return c.now().Add(time.Duration(c.offset.Load()))", New: "return c.now()",
+		}},
+		Steps: []chaos.Step{calm(3 * time.Second)},
+		Shows: []chaos.Name{Clock},
+	},
+	{
 		Name: "edits-the-recalled", Heading: "writing", Breaks: "a message that was recalled can be edited",
 		Edits: []chaos.Edit{{
-			File: "server/internal/message/lane.go",
+			File: "server/internal/message/lanecheck.go",
 			Old:  "	case target.Status == StatusRecalled:\n", New: "	case target.Status == StatusRecalled && it.Kind == KindRecall:\n",
 		}},
 		Steps: []chaos.Step{calm(10 * time.Second)},
@@ -118,7 +127,7 @@ var nodes = []chaos.Mutant{
 		Shows: []chaos.Name{Duplicate, Unsent},
 	},
 	{
-		Name: "the-dead-keep-work", Heading: "nodes", Breaks: "a node that is gone keeps its buckets, so nobody feeds them",
+		Name: "the-dead-keep-work", Heading: "nodes", Breaks: "a node that is gone keeps its shards, so nobody feeds them",
 		Edits: []chaos.Edit{{
 			File: "server/internal/cluster/roster.go",
 			Old:  "forgetAfter   = 1500 * time.Millisecond", New: "forgetAfter   = time.Hour",
@@ -241,7 +250,7 @@ var channels = []chaos.Mutant{
 		Name: "strangers-let-in", Heading: "channels", Breaks: "users who are not members may use a members-only channel",
 		Edits: []chaos.Edit{{
 			File: "server/internal/channel/access.go",
-			Old:  "	if len(unreadable) > 0 {\n		return fault.NotMemberOf(channelID)\n", New: "	if len(unreadable) > 1 {\n		return fault.NotMemberOf(channelID)\n",
+			Old:  "return n.Member || !n.Exempt && modes[n.ChannelID].kind == message.ModeMembersOnly", New: "return n.Member",
 		}},
 		Steps: []chaos.Step{calm(8 * time.Second)},
 		Shows: []chaos.Name{Membership},
@@ -250,7 +259,7 @@ var channels = []chaos.Mutant{
 		Name: "removed-keeps-stream", Heading: "channels", Breaks: "the streams of a removed member keep the channel",
 		Edits: []chaos.Edit{{
 			File: "server/internal/fanout/expel.go",
-			Old:  "func (h *Hub) Expel(channelID, subject string) {\n", New: "func (h *Hub) Expel(channelID, subject string) {\n	channelID += \"~\"\n",
+			Old:  "func (h *Hub) Expel(channelID, subject string, mode message.Mode) {\n", New: "func (h *Hub) Expel(channelID, subject string, mode message.Mode) {\n	channelID += \"~\"\n",
 		}},
 		Steps: []chaos.Step{calm(15 * time.Second)},
 		Shows: []chaos.Name{Membership},
@@ -268,7 +277,7 @@ var channels = []chaos.Mutant{
 		Name: "unread-by-seq", Heading: "channels", Breaks: "edits and recalls count as unread",
 		Edits: []chaos.Edit{{
 			File: "server/internal/channel/list.go",
-			Old:  "Unread: row.Count - m.Count", New: "Unread: row.Head - m.Cursor.Seq",
+			Old:  "Unread: max(0, row.Count-max(m.Count, row.Expired))", New: "Unread: row.Head - m.Cursor.Seq",
 		}},
 		Steps: []chaos.Step{calm(3 * time.Second)},
 		Shows: []chaos.Name{MyChannels},
@@ -284,5 +293,38 @@ var sizes = []chaos.Mutant{
 		}},
 		Steps: []chaos.Step{calm(3 * time.Second)},
 		Shows: []chaos.Name{StaleRead},
+	},
+}
+
+var costs = []chaos.Mutant{
+	{
+		Name: "unread-kept", Heading: "costs", Breaks: "bytes that a client has read, or that left with it, stay counted",
+		Edits: []chaos.Edit{{
+			File: "server/internal/unread/unread.go",
+			Old:  "	b.taken -= n\n", New: "",
+		}},
+		Steps: []chaos.Step{calm(3 * time.Second)},
+		Shows: []chaos.Name{Memory},
+	},
+}
+
+var expiry = []chaos.Mutant{
+	{
+		Name: "keeps-half", Heading: "expiry", Breaks: "a channel keeps half of the messages that its retention keeps",
+		Edits: []chaos.Edit{{
+			File: "server/internal/retention/look.go",
+			Old:  "e.Count <= l.row.Count-p.MaxMessages ||", New: "e.Count <= l.row.Count-p.MaxMessages/2 ||",
+		}},
+		Steps: []chaos.Step{calm(15 * time.Second)},
+		Shows: []chaos.Name{KeptTooFew},
+	},
+	{
+		Name: "expires-late", Heading: "expiry", Breaks: "nothing expires before a channel has a hundred times of what its retention keeps",
+		Edits: []chaos.Edit{{
+			File: "server/internal/retention/look.go",
+			Old:  "> p.MaxMessages+slack(p.MaxMessages) ||", New: "> 100*p.MaxMessages ||",
+		}},
+		Steps: []chaos.Step{calm(15 * time.Second)},
+		Shows: []chaos.Name{KeptTooLong},
 	},
 }

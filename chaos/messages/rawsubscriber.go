@@ -2,6 +2,7 @@ package messages
 
 import (
 	"context"
+	"math/rand/v2"
 	"time"
 
 	"github.com/parleyhq/parley/chaos"
@@ -22,6 +23,9 @@ type rawSubscriber struct {
 	// stream unless it is nil.
 	user    string
 	streams chan string
+	// pauses is the random source of a subscriber that stops reading for seconds again and again, and
+	// nil for others.
+	pauses *rand.Rand
 	// hops is the time after which the subscriber leaves a stream and resumes on another one. Zero
 	// means that it stays.
 	hops time.Duration
@@ -50,7 +54,7 @@ func (s *rawSubscriber) run(ctx context.Context) {
 	defer s.client.Close()
 	for ctx.Err() == nil {
 		s.stream(ctx)
-		if ctx.Err() != nil {
+		if ctx.Err() != nil && s.pauses == nil {
 			return // lives that lag now have no end, so Check reports them
 		}
 		for _, channel := range s.follows {
@@ -77,7 +81,7 @@ func (s *rawSubscriber) stream(ctx context.Context) {
 		}
 		req.Channels = append(req.Channels, p)
 		s.begin(channel, s.rec.Life(Life{
-			Client: s.name, Addr: s.addr, Channel: channel, Begin: s.rec.Now(), After: after,
+			Client: s.name, Addr: s.addr, Channel: channel, Begin: s.rec.Now(), After: after, Slow: s.pauses != nil,
 		}))
 	}
 	watch := time.AfterFunc(deadAfter, cancel)
@@ -91,6 +95,7 @@ func (s *rawSubscriber) stream(ctx context.Context) {
 		_ = stream.Close()
 	}()
 	for stream.Receive() {
+		s.pause(ctx, watch)
 		watch.Reset(deadAfter)
 		at := s.rec.Now()
 		if id := stream.Msg().GetInfo().GetStreamId(); id != "" && s.streams != nil {
@@ -100,6 +105,16 @@ func (s *rawSubscriber) stream(ctx context.Context) {
 			s.take(at, e)
 		}
 	}
+}
+
+// pause does not read for some seconds, in one of 20 calls. Afterwards the stream has the rest of
+// deadAfter to bring what the server kept.
+func (s *rawSubscriber) pause(ctx context.Context, watch *time.Timer) {
+	if s.pauses == nil || s.pauses.IntN(20) > 0 {
+		return
+	}
+	watch.Stop()
+	chaos.Sleep(ctx, time.Second+time.Duration(s.pauses.Int64N(int64(4*time.Second))))
 }
 
 func (s *rawSubscriber) take(at int64, e *parleyv1.ChannelEvent) {

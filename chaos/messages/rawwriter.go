@@ -23,8 +23,9 @@ type raw struct {
 	parleyv1connect.MessageServiceClient
 }
 
-func newRaw(addr, token string) *raw {
-	c := chaos.NewConn(addr, token)
+func newRaw(addr, token string) *raw { return newRawOn(chaos.NewConn(addr, token)) }
+
+func newRawOn(c *chaos.Conn) *raw {
 	return &raw{Conn: c, MessageServiceClient: parleyv1connect.NewMessageServiceClient(c.HTTP, c.URL(), connect.WithGRPC())}
 }
 

@@ -37,7 +37,7 @@ func (r *reader) run(ctx context.Context) {
 			}
 			continue
 		}
-		op := r.op(r.pick(r.rng))
+		op := r.op(r.pickRead(r.rng))
 		if r.rng.IntN(10) < 7 {
 			op.MinSeq = r.told.get(op.Channel)
 		}
@@ -156,7 +156,7 @@ func (r *historian) run(ctx context.Context) {
 
 func (r *historian) one(ctx context.Context) {
 	op := Op{
-		Client: r.name, Addr: r.addr, Kind: List, Limit: int64(writeLimit), Channel: r.pick(r.rng), After: unset, Before: unset,
+		Client: r.name, Addr: r.addr, Kind: List, Limit: int64(writeLimit), Channel: r.pickRead(r.rng), After: unset, Before: unset,
 	}
 	limit := 1 + r.rng.IntN(300)
 	options := []parley.HistoryOption{parley.Limit(limit), parley.PageSize(1 + r.rng.IntN(100))}

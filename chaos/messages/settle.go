@@ -31,8 +31,12 @@ func (r *run) settle(ctx context.Context) error {
 	r.awaitCaughtUp(ctx, "a node without NATS missed the last messages of some channels")
 	r.sendToAll(ctx)
 	r.rec.Mark(markTouched)
+	r.countCost()
 	r.awaitCaughtUp(ctx, "every channel got its last message")
 	r.rec.Mark(markEnded)
+	for _, t := range r.trimmers {
+		t.finish(ctx)
+	}
 	if r.members {
 		// A node may have died with unacknowledged entries of the change stream, which are
 		// redelivered only after a while.
@@ -73,7 +77,7 @@ func (r *run) awaitCaughtUp(ctx context.Context, since string) {
 // heads returns the end of each log, as far as any client was told.
 func (r *run) heads() map[string]int64 {
 	heads := make(map[string]int64)
-	for _, channel := range r.all() {
+	for _, channel := range append(r.all(), r.load.woken()...) {
 		heads[channel] = r.told.get(channel)
 	}
 	return heads
@@ -115,14 +119,15 @@ func (r *run) behind(heads map[string]int64) *Late {
 	return nil
 }
 
-// sendToAll sends one message to every channel. Afterwards all caches must be up to date, too.
+// sendToAll sends one message to every channel, and to some idle ones. Afterwards all caches must
+// be up to date, too.
 func (r *run) sendToAll(ctx context.Context) {
 	w, err := r.newWriter(r.Seed, "toucher", r.addrsFrom(0), "toucher")
 	if err != nil {
 		return
 	}
 	defer w.client.Close()
-	for _, channel := range r.all() {
+	for _, channel := range append(r.all(), r.load.woken()...) {
 		op := w.message(channel)
 		op.Final, op.Limit = true, int64(10*time.Second)
 		w.resend(ctx, &op)

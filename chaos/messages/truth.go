@@ -53,7 +53,8 @@ type CachedValue struct {
 	Value string `json:"value"`
 }
 
-// Truth is the final contents of the stores, read directly.
+// Truth is the final contents of the stores, read directly, without what belongs to the channels
+// whose messages expire.
 type Truth struct {
 	// Entries are the entries of all logs, in no order.
 	Entries []Entry `json:"entries"`
@@ -62,8 +63,10 @@ type Truth struct {
 	// Marks are, for the mark of each content (see markOf), the documents and keys that contain it.
 	Marks map[string][]string `json:"marks"`
 	Epoch string              `json:"epoch"`
-	// Published is the change stream, in its order.
+	// Published is the change stream, in its order. Dropped is the number of events that the stream
+	// no longer has.
 	Published []Published `json:"published"`
+	Dropped   uint64      `json:"dropped,omitempty"`
 }
 
 // database is the name of the database in MongoDB.
@@ -87,7 +90,7 @@ func readTruth(ctx context.Context, mongoURI string, cache *redis.Client, natsUR
 	if err := t.readRedis(ctx, cache); err != nil {
 		return nil, fmt.Errorf("truth: Redis: %w", err)
 	}
-	if t.Published, err = readPublished(ctx, natsURL); err != nil {
+	if t.Published, t.Dropped, err = readPublished(ctx, natsURL); err != nil {
 		return nil, fmt.Errorf("truth: NATS: %w", err)
 	}
 	return t, nil
@@ -113,7 +116,9 @@ func (t *Truth) readMongo(ctx context.Context, db *mongo.Database) error {
 			if err := cursor.Decode(&e); err != nil {
 				return errors.Join(err, cursor.Close(ctx))
 			}
-			t.Entries = append(t.Entries, e)
+			if !isTrimmed(e.Channel) {
+				t.Entries = append(t.Entries, e)
+			}
 		}
 		if err := errors.Join(cursor.Err(), cursor.Close(ctx)); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
@@ -138,7 +143,7 @@ func (t *Truth) readRedis(ctx context.Context, cache *redis.Client) error {
 		// A dump may compress long values, so the values below are read uncompressed.
 		t.note("Redis "+key, dump)
 		channel, ok := strings.CutPrefix(key, cachePrefix)
-		if !ok {
+		if !ok || isTrimmed(channel) {
 			continue
 		}
 		values, err := cache.ZRangeWithScores(ctx, key, 0, -1).Result()

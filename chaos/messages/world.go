@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/parleyhq/parley/chaos"
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
@@ -31,9 +32,10 @@ type world struct {
 // hot is the channel that receives half of the writes.
 const hot = "hot"
 
-// defaultLoad is the load of every run.
+// defaultLoad is the load of a long run.
 var defaultLoad = load{
 	Channels: 40, Writers: 2, RawWriters: 1, Readers: 2, WriteEvery: 40 * time.Millisecond, ReadEvery: 60 * time.Millisecond,
+	hostile: hostile{EditEvery: 20 * time.Millisecond, GiantEvery: time.Second, Slow: 1, Withheld: 2, Idle: 2000},
 }
 
 // load is the number of clients and their pace.
@@ -45,8 +47,31 @@ type load struct {
 	Writers, RawWriters int
 	// Readers are per node.
 	Readers int
+	// hostile is nothing by default.
+	hostile
 	// WriteEvery and ReadEvery are the mean pauses of one client between two calls.
 	WriteEvery, ReadEvery time.Duration
+}
+
+// sized returns the load of a run of a size.
+func (l *load) sized(s chaos.Size) load {
+	sized := *l
+	switch s {
+	case chaos.Short:
+		sized.hostile = hostile{EditEvery: 40 * time.Millisecond, GiantEvery: 2 * time.Second, Slow: 1, Withheld: 1, Idle: 200}
+	case chaos.Minimal:
+		sized.hostile = hostile{EditEvery: 40 * time.Millisecond, GiantEvery: 2 * time.Second, Slow: 1, Idle: 100}
+	case chaos.Long:
+	}
+	return sized
+}
+
+// pickRead returns a channel to read: one in eight times one that costs the most.
+func (w *world) pickRead(rng *rand.Rand) string {
+	if rng.IntN(8) == 0 {
+		return hostileChannels[rng.IntN(len(hostileChannels))]
+	}
+	return w.pick(rng)
 }
 
 // pick returns the hot channel half of the time, and otherwise a random cold one.

@@ -62,6 +62,8 @@ var wrongLogs = []wrong{
 }
 
 var wrongAnswers = []wrong{
+	{Clock, "a message has a time before it was sent", func(s *story) { s.h.Began = s.asked(6).TimeMS*1e6 - s.asked(6).Begin + 2*sec }},
+	{Clock, "a message has a time after it was sent", func(s *story) { s.h.Began = s.asked(6).TimeMS*1e6 - s.asked(6).End - 2*sec }},
 	{Duplicate, "another seq was told", func(s *story) { s.asked(6).Seq = 5 }},
 	{WrongResponse, "another count was told", func(s *story) { s.asked(6).Count = 5 }},
 	{WrongResponse, "another message id was told", func(s *story) { s.asked(6).MsgID = "other" }},
@@ -96,6 +98,10 @@ var wrongAnswers = []wrong{
 	}},
 	{chaos.Liveness, "a restart of the nodes in turn cost a call of a client that knows them all", func(s *story) {
 		s.h.Faults = append(s.h.Faults, chaos.Fault{Name: string(chaos.Roll), Target: "all", Begin: 0, End: 40 * sec})
+		s.asked(6).Addr, s.asked(6).Outcome, s.asked(6).Limit = "n1,n2", chaos.Unknown, 60*sec
+	}},
+	{chaos.Liveness, "a full disk of Redis cost a call of a client that knows all nodes", func(s *story) {
+		s.h.Faults = append(s.h.Faults, chaos.Fault{Name: string(chaos.RedisDisk), Target: "redis", Begin: 0, End: 40 * sec})
 		s.asked(6).Addr, s.asked(6).Outcome, s.asked(6).Limit = "n1,n2", chaos.Unknown, 60*sec
 	}},
 	{chaos.Crash, "a node ended on its own", func(s *story) { s.h.Exits = append(s.h.Exits, chaos.Exit{Node: "n1", At: 1}) }},
@@ -229,7 +235,18 @@ var wrongStreams = []wrong{
 }
 
 var wrongStores = []wrong{
+	{Memory, "a node's heap is too large", func(s *story) { s.h.Usages[0].Heap++ }},
+	{Memory, "a node counts bytes of clients that have gone", func(s *story) { s.h.Usages[0].Unread = 1 }},
+	{Memory, "a node could not be asked", func(s *story) { s.h.Usages[0].Err = "gone" }},
+	{OverBudget, "calls cost too many round trips", func(s *story) { s.h.Costs[0].RoundTrips = 1000 }},
+	{chaos.Unobserved, "cost was not measured", func(s *story) { s.h.Costs = nil }},
+	{chaos.Unobserved, "memory was not measured", func(s *story) { s.h.Usages = nil }},
 	{Unpublished, "the change stream lacks an entry", func(s *story) { s.t.Published = s.t.Published[1:] }},
+	{Unpublished, "the change stream dropped events, and had space", func(s *story) { s.t.Published, s.t.Dropped = s.t.Published[1:], 1 }},
+	{Unpublished, "the full change stream lacks an entry after one that it has", func(s *story) {
+		s.fillStream()
+		s.t.Published = append(s.t.Published[1:2:2], s.t.Published[3:]...)
+	}},
 	{WrongCopy, "another text was published", func(s *story) { s.t.Published[3].Content = "other" }},
 	{WrongCopy, "an edit was published as a message", func(s *story) { s.t.Published[2].Event = "insert" }},
 	{WrongCopy, "a recall was published with the message as it was before", func(s *story) {

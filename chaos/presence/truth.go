@@ -23,7 +23,7 @@ type Truth struct {
 
 // Snapshot is what Redis has of presence at one moment.
 type Snapshot struct {
-	// AtMS is Redis' time before the snapshot, in ms since 1970.
+	// AtMS is Redis' time of the snapshot, in ms since 1970.
 	AtMS int64 `json:"at_ms"`
 	// Parts are the members of all users' keys.
 	Parts []Part `json:"parts"`
@@ -71,70 +71,97 @@ type Entry struct {
 	State State  `json:"state,omitempty"`
 }
 
+// readKeys returns Redis' time, and each key of presence with all that it has, from one moment.
+// Parts and the sets that must match them are different keys, and nodes write both in one step.
+var readKeys = redis.NewScript(`
+local reply = redis.call('TIME')
+local read = {zset = {'ZRANGE', 0, -1, 'WITHSCORES'}, set = {'SMEMBERS'}, list = {'LRANGE', 0, -1}, hash = {'HGETALL'}}
+for _, key in ipairs(redis.call('KEYS', 'presence:{*')) do
+  local call = read[redis.call('TYPE', key).ok]
+  reply[#reply + 1] = key
+  reply[#reply + 1] = redis.call(call[1], key, unpack(call, 2))
+end
+return reply`)
+
 // readSnapshot reads all keys of presence.
 func readSnapshot(ctx context.Context, c *redis.Client) (*Snapshot, error) {
-	now, err := c.Time(ctx).Result()
+	reply, err := readKeys.Run(ctx, c, nil).Slice()
 	if err != nil {
 		return nil, err
 	}
-	s := &Snapshot{AtMS: now.UnixMilli()}
-	keys := c.Scan(ctx, 0, "presence:{*", 1000).Iterator()
-	for keys.Next(ctx) {
-		if err := s.readKey(ctx, c, keys.Val()); err != nil {
-			return nil, fmt.Errorf("%s: %w", keys.Val(), err)
+	keys := make(map[string][]string)
+	for at := 2; at+1 < len(reply); at += 2 {
+		values, _ := reply[at+1].([]any)
+		texts := make([]string, len(values))
+		for i, v := range values {
+			texts[i], _ = v.(string)
+		}
+		key, _ := reply[at].(string)
+		keys[key] = texts
+	}
+	sec, secErr := strconv.ParseInt(fmt.Sprint(reply[0]), 10, 64)
+	us, usErr := strconv.ParseInt(fmt.Sprint(reply[1]), 10, 64)
+	s := &Snapshot{AtMS: sec*1000 + us/1000}
+	errs := []error{secErr, usErr}
+	for key, values := range keys {
+		if err := s.add(keys, key, values); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", key, err))
 		}
 	}
 	slices.SortFunc(s.Logs, func(a, b Log) int { return strings.Compare(a.Shard, b.Shard) })
-	return s, keys.Err()
+	return s, errors.Join(errs...)
 }
 
-func (s *Snapshot) readKey(ctx context.Context, c *redis.Client, key string) error {
+// add adds what a key has. keys are all keys.
+func (s *Snapshot) add(keys map[string][]string, key string, values []string) error {
 	shard, rest, _ := strings.Cut(strings.TrimPrefix(key, "presence:{"), "}:")
 	kind, name, _ := strings.Cut(rest, ":")
 	switch kind {
 	case "user":
-		return s.readUser(ctx, c, key, name)
+		return s.addParts(name, values)
 	case "online":
-		users, err := c.ZRange(ctx, key, 0, -1).Result()
-		s.Online = append(s.Online, users...)
-		return err
+		s.Online = append(s.Online, members(values)...)
 	case "node":
-		users, err := c.SMembers(ctx, key).Result()
-		for _, user := range users {
+		for _, user := range values {
 			s.Members = append(s.Members, Member{Node: name, User: user})
 		}
-		return err
 	case "alive":
-		nodes, err := c.ZRange(ctx, key, 0, -1).Result()
-		s.Alive = nodes
-		return err
+		s.Alive = members(values)
 	case "meta":
-		return s.readLog(ctx, c, shard)
+		return s.addLog(shard, values, keys["presence:{"+shard+"}:log"])
 	default: // log is read with meta; dead and login hold no states
-		return nil
 	}
+	return nil
 }
 
-func (s *Snapshot) readUser(ctx context.Context, c *redis.Client, key, user string) error {
-	members, err := c.ZRangeWithScores(ctx, key, 0, -1).Result()
-	for _, z := range members {
-		text, _ := z.Member.(string)
-		node, part, _ := strings.Cut(text, " ")
-		s.Parts = append(s.Parts, Part{User: user, Node: node, State: State(part), UntilMS: int64(z.Score)})
+// members returns the members of a sorted set without their scores.
+func members(withScores []string) []string {
+	var all []string
+	for at := 0; at < len(withScores); at += 2 {
+		all = append(all, withScores[at])
 	}
-	return err
+	return all
 }
 
-// readLog reads the log of a shard, and its end.
-func (s *Snapshot) readLog(ctx context.Context, c *redis.Client, shard string) error {
-	seq, err := c.HGet(ctx, "presence:{"+shard+"}:meta", "seq").Int64()
-	if errors.Is(err, redis.Nil) {
+func (s *Snapshot) addParts(user string, withScores []string) error {
+	for at := 0; at+1 < len(withScores); at += 2 {
+		node, part, _ := strings.Cut(withScores[at], " ")
+		until, err := strconv.ParseFloat(withScores[at+1], 64)
+		if err != nil {
+			return err
+		}
+		s.Parts = append(s.Parts, Part{User: user, Node: node, State: State(part), UntilMS: int64(until)})
+	}
+	return nil
+}
+
+// addLog adds the log of a shard, and its end.
+func (s *Snapshot) addLog(shard string, meta, lines []string) error {
+	at := slices.Index(meta, "seq")
+	if at < 0 || at+1 == len(meta) {
 		return nil // the meta of the nodes, or of a shard without an epoch
 	}
-	if err != nil {
-		return err
-	}
-	lines, err := c.LRange(ctx, "presence:{"+shard+"}:log", 0, -1).Result()
+	seq, err := strconv.ParseInt(meta[at+1], 10, 64)
 	if err != nil {
 		return err
 	}

@@ -11,18 +11,26 @@ import (
 )
 
 type channelCommand struct {
-	Create  createCommand        `cmd:"" help:"Create a channel. You become a member too. Requires the action manage."`
+	Create  createCommand        `cmd:"" help:"Create a channel. You become its owner. Requires the action create."`
 	Add     addMembersCommand    `cmd:"" help:"Add members to a channel."`
+	Role    roleCommand          `cmd:"" help:"Set the role of a member."`
 	Remove  removeMembersCommand `cmd:"" help:"Remove members from a channel."`
 	Members membersCommand       `cmd:"" help:"List a channel's members."`
 	List    userChannelsCommand  `cmd:"" help:"List your channels, with your unread counts."`
+	Get     getChannelCommand    `cmd:"" help:"Show a channel and its settings."`
+	Retain  retainCommand        `cmd:"" help:"Set how long a channel's messages are kept. Requires the action manage."`
+	Close   closeCommand         `cmd:"" help:"Let only its members use a channel. Requires the action manage."`
+	Open    openCommand          `cmd:"" help:"Let everyone use a channel, and read its history. Requires the action manage."`
+	Delete  deleteChannelCommand `cmd:"" help:"Delete a channel with its messages and members. Requires the action manage."`
 }
 
 type createCommand struct {
 	Channel        string   `arg:"" help:"Channel to create: 1 to 128 of A-Z a-z 0-9 _ -"`
 	Member         []string `help:"A member besides you; may be repeated, up to 500." sep:"none" placeholder:"USER"`
-	MembersOnly    bool     `help:"Only members can use the channel. This cannot be changed later."`
+	MembersOnly    bool     `help:"Only members can use the channel."`
 	IdempotencyKey string   `help:"Makes the command idempotent: a repeat with the same key and settings succeeds." placeholder:"KEY"`
+
+	retentionFlags
 }
 
 // channelJSON is the JSON form of a channel.
@@ -37,6 +45,8 @@ type channelJSON struct {
 	ExpiredCount int64  `json:"expired_count"`
 	Epoch        string `json:"epoch"`
 	Etag         string `json:"etag"`
+	// Retention is there only if the channel has a policy of its own.
+	Retention *retentionJSON `json:"retention,omitempty"`
 }
 
 func channelToJSON(ch *parley.Channel) channelJSON {
@@ -44,6 +54,7 @@ func channelToJSON(ch *parley.Channel) channelJSON {
 		ChannelID: ch.GetChannelId(), MembersOnly: ch.GetMembersOnly(), CreatedBy: ch.GetCreatedBy(),
 		CreateTime: ch.GetCreateTime().AsTime().Format(timeFormat), HeadSeq: ch.GetHeadSeq(), Count: ch.GetCount(),
 		OldestSeq: ch.GetOldestSeq(), ExpiredCount: ch.GetExpiredCount(), Epoch: ch.GetEpoch(), Etag: ch.GetEtag(),
+		Retention: retentionToJSON(ch.GetRetention()),
 	}
 }
 
@@ -56,6 +67,9 @@ func (c *createCommand) Run(s *session) error {
 	}
 	if c.IdempotencyKey != "" {
 		opts = append(opts, parley.WithIdempotencyKey(c.IdempotencyKey))
+	}
+	if r := c.retention(); r != nil {
+		opts = append(opts, parley.WithRetention(r))
 	}
 	return s.with(func(ctx context.Context, client *parley.Client) error {
 		ch, err := client.CreateChannel(ctx, c.Channel, opts...)
@@ -100,6 +114,31 @@ func (c *addMembersCommand) Run(s *session) error {
 	})
 }
 
+type roleCommand struct {
+	Channel string `arg:"" help:"The channel."`
+	User    string `arg:"" help:"The user. A user who is not a member becomes one."`
+	Role    string `arg:"" enum:"member,moderator,owner" help:"The new role: member, moderator or owner."`
+}
+
+// Run sets the role of a member.
+func (c *roleCommand) Run(s *session) error {
+	role := map[string]parley.Role{"member": parley.RoleMember, "moderator": parley.RoleModerator, "owner": parley.RoleOwner}[c.Role]
+	return s.with(func(ctx context.Context, client *parley.Client) error {
+		if err := client.UpdateMember(ctx, c.Channel, c.User, role); err != nil {
+			return explain("role", err)
+		}
+		return s.printer().print(roleJSON{ChannelID: c.Channel, UserID: c.User, Role: c.Role},
+			fmt.Sprintf("%s: %s is %s", c.Channel, oneLine(c.User), c.Role))
+	})
+}
+
+// roleJSON is the JSON form of a role that was set.
+type roleJSON struct {
+	ChannelID string `json:"channel_id"`
+	UserID    string `json:"user_id"`
+	Role      string `json:"role"`
+}
+
 type removeMembersCommand struct{ membersChange }
 
 // Run removes members.
@@ -131,11 +170,11 @@ func (c *membersCommand) Run(s *session) error {
 		return client.Members(ctx, c.Channel)
 	}
 	return list(s, "members", members, func(p printer, m *parley.Member) error {
-		joined := m.GetJoinTime().AsTime()
+		joined, role := m.GetJoinTime().AsTime(), lowerName(m.GetRole().String(), "MEMBER_ROLE_")
 		return p.print(memberJSON{
-			ChannelID: c.Channel, UserID: m.GetUserId(), Role: lowerName(m.GetRole().String(), "MEMBER_ROLE_"),
+			ChannelID: c.Channel, UserID: m.GetUserId(), Role: role,
 			JoinTime: joined.Format(timeFormat), ReadSeq: m.GetReadSeq(),
-		}, fmt.Sprintf("%s  since %s, read up to %d", oneLine(m.GetUserId()), joined.Local().Format(time.DateTime), m.GetReadSeq()))
+		}, fmt.Sprintf("%s  %s since %s, read up to %d", oneLine(m.GetUserId()), role, joined.Local().Format(time.DateTime), m.GetReadSeq()))
 	})
 }
 

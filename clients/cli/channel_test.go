@@ -66,10 +66,10 @@ func TestChannels(t *testing.T) {
 	if got := field(members, "user_id"); fmt.Sprint(got) != "[ann carl tester]" || fmt.Sprint(field(members, "read_seq")) != "[2 0 0]" {
 		t.Errorf("members %v", members)
 	}
-	if got := field(members, "role"); fmt.Sprint(got) != "[member member member]" {
+	if got := field(members, "role"); fmt.Sprint(got) != "[member member owner]" {
 		t.Errorf("roles %v", got)
 	}
-	if got := run(t, s, "channel", "members", "secret").wantOK(t).stdout; !strings.HasPrefix(got, "ann  since ") || !strings.Contains(got, "read up to 2") {
+	if got := run(t, s, "channel", "members", "secret").wantOK(t).stdout; !strings.HasPrefix(got, "ann  member since ") || !strings.Contains(got, "read up to 2") {
 		t.Errorf("members, as text: %q", got)
 	}
 	if got := run(t, s, "read", "secret", "1").wantOK(t).stdout; got != "secret: read up to 1, 1 unread\n" {

@@ -1,6 +1,6 @@
 // Package cli implements Parley's command line. It sends, follows, reads and imports messages,
-// manages channels and their members, follows presence, works with queues, shows the server's
-// version, limits and features, and creates tokens for development.
+// manages channels and their members, follows presence, works with queues, erases users, shows the
+// server's version, limits and features, and creates tokens for development.
 package cli
 
 import (
@@ -45,6 +45,7 @@ type commands struct {
 	Typing   typingCommand   `cmd:"" help:"Notify a channel's subscribers that you are typing."`
 	Presence presenceCommand `cmd:"" help:"Be online, follow who is online, and list the users that are."`
 	Queue    queueCommand    `cmd:"" help:"Work queues: create topics, produce, consume, inspect them, replay dead letters."`
+	Admin    adminCommand    `cmd:"" help:"Erase users, and follow erasures."`
 	Import   importCommand   `cmd:"" help:"Import IRC logs into a channel. A repeated import stores no message twice."`
 	Info     infoCommand     `cmd:"" help:"Show the server's version, limits and features."`
 	Mint     tokenCommand    `cmd:"" name:"token" help:"Mint a token for a local 'parleyd dev'."`

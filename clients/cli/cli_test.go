@@ -385,8 +385,8 @@ func TestToken(t *testing.T) {
 func TestTokenCapabilities(t *testing.T) {
 	t.Parallel()
 	env := map[string]string{"PARLEY_AUTH_HS256_SECRET": strings.Repeat("e", 32)}
-	const forms, onChannels, onQueues, onAdmin = "must be channel:<pattern>=<action>,..., queue:<pattern>=<action>,..., presence=<action>,..., presence, admin=<action>,... or admin",
-		"must be one of send, history, subscribe, moderate, send_as, manage", "must be one of produce, consume", "must be one of read, write"
+	const forms, onChannels, onQueues, onAdmin = "must be channel:<pattern>=<action>,..., member:<pattern>=<action>,..., queue:<pattern>=<action>,..., presence=<action>,..., presence, admin=<action>,... or admin",
+		"must be one of send, history, subscribe, moderate, send_as, create, manage", "must be one of produce, consume", "must be one of read, write"
 	for capability, want := range map[string]string{
 		"send": forms, "admn": forms, "Admin": forms, "admin:*=read": forms, "admin:": forms, "chanel:*=send": forms, "topic:*=produce": forms, "channel:*": forms, "": forms,
 		"channel:*=sned": onChannels, "channel:*=send,": onChannels, "channel:*=": onChannels, "channel:*=Send": onChannels, "channel:*=produce": onChannels,

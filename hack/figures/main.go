@@ -57,7 +57,7 @@ func measure(ctx context.Context, f *flags, out io.Writer) (err error) {
 	m.fleet, err = rig.Start(starting, rig.Options{
 		MongoMembers: f.Mongo, NATSServers: 1, Binary: f.Binary,
 		Env: append([]string{
-			"PARLEY_BUCKETS=4", // the configuration's default
+			"PARLEY_SHARDS=4", // the configuration's default
 			"PARLEY_LIMITS_REQUESTS_PER_SECOND=1000000", "PARLEY_LIMITS_REQUEST_BURST=1000000",
 			"PARLEY_LIMITS_STREAMS_PER_SUBJECT=100000", "PARLEY_LIMITS_STREAMS=100000", "PARLEY_LOG_LEVEL=warn",
 			"PARLEY_PRESENCE_CONNECTIONS=200000", "PARLEY_PRESENCE_CONNECTIONS_PER_SUBJECT=200000",

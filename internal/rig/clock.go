@@ -39,10 +39,20 @@ func newClock(ctx context.Context, dir string) (*clock, error) {
 	return c, c.set(0)
 }
 
+// newNodeClock creates the clock of a program that reads it on its own.
+func newNodeClock(path string) (*clock, error) {
+	c := &clock{path: path}
+	return c, c.set(0)
+}
+
 // env returns the variables of a process that has the clock.
 func (c *clock) env() []string {
-	return []string{"LD_PRELOAD=" + filepath.Join(filepath.Dir(c.path), "clock.so"), "RIG_CLOCK=" + c.path}
+	return []string{"LD_PRELOAD=" + filepath.Join(filepath.Dir(c.path), "clock.so"), c.variable()}
 }
+
+// variable returns the variable that names the file of the clock: an offset in microseconds, as an
+// int64 in this machine's byte order.
+func (c *clock) variable() string { return "RIG_CLOCK=" + c.path }
 
 // set moves the clock of running and later processes to this machine's time plus offset, rounded to
 // microseconds.

@@ -42,11 +42,17 @@ type Options struct {
 	Dir string
 	// Binary is the path of the parleyd to run. Empty builds it from this source.
 	Binary string
+	// Binaries are other programs for single nodes, by index, such as those of BuildAhead.
+	Binaries map[int]string
 	// Env are additional variables for the nodes, such as PARLEY_LOG_LEVEL=debug. They override the
 	// rig's own.
 	Env []string
+	// Disks puts the data of each server of an engine on a Disk.
+	Disks bool
 	// MovableClock is RedisConfig.MovableClock of the fleet's Redis.
 	MovableClock bool
+	// Clocks are the offsets of the nodes' clocks; see Node.SetClock. Missing ones are 0.
+	Clocks []time.Duration
 	// Database is the name of the MongoDB database; empty means "parley".
 	Database string
 	// Logger logs what the rig does; nil discards it.

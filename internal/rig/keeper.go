@@ -10,7 +10,8 @@ import (
 )
 
 // keeperScript is a shell script that reads from its standard input which processes started and
-// ended. When the input ends, it kills those that still run and removes $ROOT. The input ends when
+// ended. When the input ends, it kills those that still run, and removes $ROOT and the disks in
+// it. The input ends when
 // the process that writes it does, for any reason.
 const keeperScript = `trap '' INT TERM HUP
 pids=
@@ -21,6 +22,9 @@ while read -r verb pid; do
 	[ "$verb" = end ] || pids="$pids $pid"
 done
 [ -z "$pids" ] || kill -9 $pids 2>/dev/null
+while read -r _ dir _; do
+	case $dir in "$ROOT"/*) umount -l "$dir" 2>/dev/null ;; esac
+done 2>/dev/null </proc/self/mounts
 for try in 1 2 3 4 5 6 7 8 9 10; do
 	rm -rf "$ROOT" 2>/dev/null
 	[ -e "$ROOT" ] || exit 0

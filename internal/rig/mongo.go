@@ -27,6 +27,9 @@ type MongoConfig struct {
 	Addrs []string
 	// Args are additional arguments for each mongod.
 	Args []string
+	// Disks puts the data of each member on a Disk. The members' journals then have small files, so
+	// that a full disk stops them soon.
+	Disks bool
 	// Unwatched is for members that end with this process. If it is set, no goroutine waits for their
 	// end, and only Kill and Close notice that a member has ended.
 	Unwatched bool
@@ -45,6 +48,7 @@ type mongod struct {
 	process
 
 	addr string
+	disk *Disk // nil without MongoConfig.Disks
 }
 
 // StartMongo starts the members, forms a set unless their data already has one, and waits until
@@ -58,6 +62,7 @@ func StartMongo(ctx context.Context, c MongoConfig) (*Mongo, error) {
 	for i, addr := range c.Addrs {
 		d, err := newMongod(bin, i, addr, &c)
 		if err != nil {
+			m.Close()
 			return nil, err
 		}
 		m.members = append(m.members, d)
@@ -76,9 +81,16 @@ func newMongod(bin string, i int, addr string, c *MongoConfig) (*mongod, error) 
 	}
 	name := "mongo-" + strconv.Itoa(i)
 	dir := filepath.Join(c.Dir, name)
+	disk, err := newDisk(diskDir(dir, true), c.Disks)
+	if err != nil {
+		return nil, err
+	}
 	args := []string{
-		"--dbpath", dir, "--port", port, "--bind_ip", host, "--nounixsocket", "--wiredTigerCacheSizeGB", "0.25",
+		"--dbpath", diskDir(dir, c.Disks), "--port", port, "--bind_ip", host, "--nounixsocket", "--wiredTigerCacheSizeGB", "0.25",
 		"--setParameter", "enableTestCommands=1", "--setParameter", "diagnosticDataCollectionEnabled=false",
+	}
+	if c.Disks {
+		args = append(args, "--wiredTigerEngineConfigString", "log=(file_max=1MB,prealloc=false)")
 	}
 	args = append(args, c.Args...)
 	if c.ReplicaSet != "" {
@@ -88,7 +100,7 @@ func newMongod(bin string, i int, addr string, c *MongoConfig) (*mongod, error) 
 		process: process{
 			name: name, path: bin, args: args, log: filepath.Join(dir, "log"), unwatched: c.Unwatched,
 		},
-		addr: addr,
+		addr: addr, disk: disk,
 	}, os.MkdirAll(dir, 0o700)
 }
 
@@ -264,10 +276,14 @@ func (m *Mongo) WaitHealthy(ctx context.Context) error {
 	})
 }
 
-// Close kills all members. Their data stays.
+// Disk returns a member's disk, or nil without MongoConfig.Disks.
+func (m *Mongo) Disk(member int) *Disk { return m.members[member].disk }
+
+// Close kills all members. Their data stays, unless it is on disks.
 func (m *Mongo) Close() {
 	for _, d := range m.members {
 		d.kill()
+		d.disk.close()
 	}
 }
 

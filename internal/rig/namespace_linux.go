@@ -23,8 +23,8 @@ const namespaceEnv = "PARLEY_RIG_NAMESPACE"
 func InNamespace() bool { return os.Getenv(namespaceEnv) != "" }
 
 // RunInNamespace runs this program again, with the same arguments, in a new network namespace with
-// loopback up. It forwards SIGINT and SIGTERM, waits, and returns the exit code. A main or TestMain
-// begins with it:
+// loopback up, and with mounts of its own. It forwards SIGINT and SIGTERM, waits, and returns the
+// exit code. A main or TestMain begins with it:
 //
 //	if !rig.InNamespace() {
 //		code, err := rig.RunInNamespace()
@@ -49,11 +49,11 @@ func RunInNamespace() (code int, err error) {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
 	defer signal.Stop(signals)
-	args := append([]string{"-c", `ip link set lo up && exec "$@"`, "sh", self}, os.Args[1:]...)
+	args := append([]string{"-c", `mount --make-rprivate / && ip link set lo up && exec "$@"`, "sh", self}, os.Args[1:]...)
 	cmd := exec.Command("sh", args...) //nolint:gosec,noctx // this very program; signals end it
 	cmd.Env = append(os.Environ(), namespaceEnv+"=1")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	if uid := os.Getuid(); uid != 0 {
 		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
 		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: uid, Size: 1}}

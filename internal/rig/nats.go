@@ -27,6 +27,8 @@ type NATSConfig struct {
 	// ClusterAddrs are the addresses between servers, one for each. They are ignored for a single
 	// server.
 	ClusterAddrs []string
+	// Disks puts the store of each server on a Disk.
+	Disks bool
 }
 
 // NATS is a cluster of nats-server processes with JetStream, or a single one, identified by index.
@@ -35,6 +37,7 @@ type NATSConfig struct {
 type NATS struct {
 	servers []*process
 	addrs   []string
+	disks   []*Disk // nil ones without NATSConfig.Disks
 }
 
 // StartNATS starts the servers and waits until JetStream answers. After an error nothing is left
@@ -48,28 +51,36 @@ func StartNATS(ctx context.Context, c NATSConfig) (*NATS, error) {
 	}
 	n := &NATS{addrs: c.Addrs}
 	for i := range c.Addrs {
-		p, err := newNATSServer(i, &c)
+		p, disk, err := newNATSServer(i, &c)
 		if err != nil {
+			n.removeDisks()
 			return nil, err
 		}
-		n.servers = append(n.servers, p)
+		n.servers, n.disks = append(n.servers, p), append(n.disks, disk)
 	}
 	if err := n.StartAll(ctx); err != nil {
 		n.KillAll()
+		n.removeDisks()
 		return nil, err
 	}
 	return n, nil
 }
 
-func newNATSServer(i int, c *NATSConfig) (*process, error) {
+// newNATSServer creates a server that does not run yet, and its disk, which is nil without
+// NATSConfig.Disks.
+func newNATSServer(i int, c *NATSConfig) (*process, *Disk, error) {
 	name := "nats-" + strconv.Itoa(i)
 	dir := filepath.Join(c.Dir, name)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	disk, err := newDisk(diskDir(dir, true), c.Disks)
+	if err != nil {
+		return nil, nil, err
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "server_name: %s\nlisten: %q\nmax_payload: 1048576\n", name, c.Addrs[i])
-	fmt.Fprintf(&b, "jetstream: {store_dir: %q, max_memory_store: 256MB, max_file_store: 20GB}\n", filepath.Join(dir, "store"))
+	fmt.Fprintf(&b, "jetstream: {store_dir: %q, max_memory_store: 256MB, max_file_store: 20GB}\n", filepath.Join(diskDir(dir, c.Disks), "store"))
 	if len(c.Addrs) > 1 {
 		routes := make([]string, 0, len(c.ClusterAddrs))
 		for j, addr := range c.ClusterAddrs {
@@ -81,9 +92,10 @@ func newNATSServer(i int, c *NATSConfig) (*process, error) {
 	}
 	conf := filepath.Join(dir, "nats.conf")
 	if err := os.WriteFile(conf, []byte(b.String()), 0o600); err != nil {
-		return nil, err
+		disk.close()
+		return nil, nil, err
 	}
-	return &process{name: name, path: c.Binary, args: []string{"-c", conf}, log: filepath.Join(dir, "log")}, nil
+	return &process{name: name, path: c.Binary, args: []string{"-c", conf}, log: filepath.Join(dir, "log")}, disk, nil
 }
 
 // URL returns the URLs of all servers, separated by commas.
@@ -186,7 +198,17 @@ func (n *NATS) check(ctx context.Context) error {
 	return streams.Err()
 }
 
+// Disk returns a server's disk, or nil without NATSConfig.Disks.
+func (n *NATS) Disk(server int) *Disk { return n.disks[server] }
+
+func (n *NATS) removeDisks() {
+	for _, d := range n.disks {
+		d.close()
+	}
+}
+
 // Close asks all servers to end, and kills those that have not ended within 5 s.
+// Their stores stay, unless they are on disks.
 func (n *NATS) Close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -201,4 +223,5 @@ func (n *NATS) Close(ctx context.Context) {
 			p.kill()
 		}
 	}
+	n.removeDisks()
 }

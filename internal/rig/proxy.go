@@ -15,6 +15,7 @@ import (
 // is safe for concurrent use.
 type Proxy struct {
 	lost   atomic.Int64
+	trips  atomic.Int64
 	wg     sync.WaitGroup
 	ctx    context.Context //nolint:containedctx // the proxy's lifetime, which Close ends
 	cancel context.CancelFunc
@@ -46,6 +47,8 @@ type proxyLink struct {
 	client, server net.Conn
 	// armed is set while a matching request waits for its reply.
 	armed atomic.Bool
+	// asked is set if the last bytes were the client's.
+	asked atomic.Bool
 	ended chan struct{}
 	once  sync.Once
 }
@@ -94,6 +97,10 @@ func (p *Proxy) LoseReplies(n int, match func(request []byte) bool) {
 
 // Lost returns the number of replies that were dropped because of LoseReplies so far.
 func (p *Proxy) Lost() int64 { return p.lost.Load() }
+
+// RoundTrips returns the number of round trips so far: a client sent something, and the server had
+// sent something before, or nothing at all. Several requests in a pipeline are one.
+func (p *Proxy) RoundTrips() int64 { return p.trips.Load() }
 
 // Cut closes every connection and refuses new ones, until Heal or Restore.
 func (p *Proxy) Cut() {
@@ -242,6 +249,9 @@ func (p *Proxy) pump(l *proxyLink, dst, src net.Conn, look func(*proxyLink, []by
 }
 
 func (p *Proxy) request(l *proxyLink, data []byte) bool {
+	if !l.asked.Swap(true) {
+		p.trips.Add(1)
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.every > 0 && (p.match == nil || p.match(data)) {
@@ -252,6 +262,7 @@ func (p *Proxy) request(l *proxyLink, data []byte) bool {
 
 // reply reports whether a reply is forwarded to the client.
 func (p *Proxy) reply(l *proxyLink, _ []byte) bool {
+	l.asked.Store(false)
 	if !l.armed.Swap(false) {
 		return true
 	}

@@ -81,6 +81,26 @@ func newProxy(t *testing.T, target string) testProxy {
 	return testProxy{p, l.Addr().String()}
 }
 
+// TestRoundTrips checks that requests in a pipeline are one round trip, and that each request after
+// a reply is another.
+func TestRoundTrips(t *testing.T) {
+	t.Parallel()
+	addr, _ := lineServer(t)
+	p := newProxy(t, addr)
+	ask := dial(t, p.addr)
+	for range 3 {
+		if err := ask("read"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := ask("write\nwrite\nwrite"); err != nil {
+		t.Fatal(err)
+	}
+	if n := p.RoundTrips(); n != 4 {
+		t.Errorf("%d round trips, want 4", n)
+	}
+}
+
 func TestProxyLosesRepliesToExecutedRequests(t *testing.T) {
 	t.Parallel()
 	addr, lines := lineServer(t)

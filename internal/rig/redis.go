@@ -24,6 +24,8 @@ type RedisConfig struct {
 	AppendOnly bool
 	// Args are additional arguments of redis-server. They override those that StartRedis sets.
 	Args []string
+	// Disk puts the server's data on a Disk.
+	Disk bool
 	// MovableClock allows SetClock. It requires Linux and a C compiler.
 	MovableClock bool
 	// Unwatched is for a server that ends with this process. If it is set, no goroutine waits for its
@@ -36,7 +38,8 @@ type RedisConfig struct {
 // server only by one goroutine at a time.
 type Redis struct {
 	proc      process
-	dir, addr string
+	dir, addr string // dir is that of the data
+	disk      *Disk  // nil without RedisConfig.Disk
 	clock     *clock // nil without RedisConfig.MovableClock
 }
 
@@ -45,8 +48,12 @@ func StartRedis(ctx context.Context, c RedisConfig) (*Redis, error) {
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
 		return nil, err
 	}
+	disk, err := newDisk(diskDir(c.Dir, true), c.Disk)
+	if err != nil {
+		return nil, err
+	}
 	args := []string{
-		"--dir", c.Dir, "--daemonize", "no", "--save", "", "--maxmemory-policy", "noeviction",
+		"--dir", diskDir(c.Dir, c.Disk), "--daemonize", "no", "--save", "", "--maxmemory-policy", "noeviction",
 		// A rewrite would change the files while SaveAOF copies them.
 		"--auto-aof-rewrite-percentage", "0",
 	}
@@ -69,17 +76,18 @@ func StartRedis(ctx context.Context, c RedisConfig) (*Redis, error) {
 			name: "redis-server", path: "redis-server", args: append(args, c.Args...), log: filepath.Join(c.Dir, "log"),
 			unwatched: c.Unwatched,
 		},
-		dir: c.Dir, addr: c.Addr,
+		dir: diskDir(c.Dir, c.Disk), addr: c.Addr, disk: disk,
 	}
 	if c.MovableClock {
-		var err error
 		if r.clock, err = newClock(ctx, c.Dir); err != nil {
+			disk.close()
 			return nil, err
 		}
 		r.proc.env = r.clock.env()
 	}
 	if err := r.Restart(ctx); err != nil {
 		r.Kill()
+		disk.close()
 		return nil, err
 	}
 	return r, nil
@@ -88,7 +96,7 @@ func StartRedis(ctx context.Context, c RedisConfig) (*Redis, error) {
 // Addr returns the host:port, or the path of the unix socket.
 func (r *Redis) Addr() string { return r.addr }
 
-// Dir returns the server's directory.
+// Dir returns the directory of the server's data.
 func (r *Redis) Dir() string { return r.dir }
 
 // network returns the network of Addr for net.Dial.
@@ -132,11 +140,20 @@ func (r *Redis) Running() bool { return r.proc.current() != nil }
 // does not run.
 func (r *Redis) Kill() { r.proc.kill() }
 
+// Close kills the server. Its data stays, unless it is on a disk.
+func (r *Redis) Close() {
+	r.Kill()
+	r.disk.close()
+}
+
 // Stop halts the server with SIGSTOP: its connections stay open and nothing answers.
 func (r *Redis) Stop() error { return r.proc.signal(syscall.SIGSTOP) }
 
 // Cont resumes a halted server.
 func (r *Redis) Cont() error { return r.proc.signal(syscall.SIGCONT) }
+
+// Disk returns the server's disk, or nil without RedisConfig.Disk.
+func (r *Redis) Disk() *Disk { return r.disk }
 
 // FlushAll removes every key.
 func (r *Redis) FlushAll(ctx context.Context) error {

@@ -20,16 +20,21 @@ import (
 // it earlier.
 const startTimeout = 60 * time.Second
 
-// poll calls check until it returns nil. If ctx ends first, poll returns check's last error.
+// poll calls check until it returns nil. If ctx ends first, poll returns the last error of check
+// from before that: check may use ctx, whose end then says nothing of the cause.
 func poll(ctx context.Context, check func() error) error {
+	var last error
 	for wait := 5 * time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
 		err := check()
 		if err == nil {
 			return nil
 		}
+		if last == nil || ctx.Err() == nil {
+			last = err
+		}
 		select {
 		case <-ctx.Done():
-			return err
+			return last
 		case <-time.After(wait):
 		}
 	}

@@ -148,7 +148,7 @@ func (f *Fleet) startEngines(ctx context.Context, l *layout) error {
 		f.undo = append(f.undo, fn)
 	}
 	g.Go(func() (err error) {
-		f.Mongo, err = StartMongo(ctx, MongoConfig{Dir: f.Dir, ReplicaSet: "rs0", Addrs: l.Mongo})
+		f.Mongo, err = StartMongo(ctx, MongoConfig{Dir: f.Dir, ReplicaSet: "rs0", Addrs: l.Mongo, Disks: f.options.Disks})
 		if err == nil {
 			undo(func() error { f.Mongo.Close(); return nil })
 		}
@@ -157,14 +157,15 @@ func (f *Fleet) startEngines(ctx context.Context, l *layout) error {
 	g.Go(func() (err error) {
 		f.Redis, err = StartRedis(ctx, RedisConfig{
 			Dir: filepath.Join(f.Dir, "redis"), Addr: l.Redis, AppendOnly: true, MovableClock: f.options.MovableClock,
+			Disk: f.options.Disks,
 		})
 		if err == nil {
-			undo(func() error { f.Redis.Kill(); return nil })
+			undo(func() error { f.Redis.Close(); return nil })
 		}
 		return err
 	})
 	g.Go(func() (err error) {
-		f.NATS, err = StartNATS(ctx, NATSConfig{Dir: f.Dir, Addrs: l.NATS, ClusterAddrs: l.NATSCluster})
+		f.NATS, err = StartNATS(ctx, NATSConfig{Dir: f.Dir, Addrs: l.NATS, ClusterAddrs: l.NATSCluster, Disks: f.options.Disks})
 		if err == nil {
 			undo(func() error { f.NATS.Close(context.WithoutCancel(ctx)); return nil })
 		}
@@ -216,12 +217,21 @@ func (f *Fleet) startNode(ctx context.Context, n *Node) error {
 // addNode adds a node that does not run yet, and creates its network if the fleet is namespaced.
 func (f *Fleet) addNode(ctx context.Context, i int, l *layout) error {
 	name := fmt.Sprintf("node-%d", i)
+	clock, err := newNodeClock(filepath.Join(f.Dir, name+".clock"))
+	if err != nil {
+		return err
+	}
 	n := &Node{
 		proc: process{
-			name: name, path: f.options.Binary, args: []string{"serve"}, log: filepath.Join(f.Dir, name+".log"),
-			env: append(f.env(i, l), f.options.Env...),
+			name: name, path: cmp.Or(f.options.Binaries[i], f.options.Binary), args: []string{"serve"}, log: filepath.Join(f.Dir, name+".log"),
+			env: append(append(f.env(i, l), clock.variable()), f.options.Env...),
 		},
-		index: i, addr: l.Nodes[i], ops: l.Ops[i],
+		clock: clock, index: i, addr: l.Nodes[i], ops: l.Ops[i],
+	}
+	if i < len(f.options.Clocks) {
+		if err := n.SetClock(f.options.Clocks[i]); err != nil {
+			return err
+		}
 	}
 	if f.options.Namespaced {
 		ns, link, err := createNodeNetwork(ctx, i, l)
@@ -253,9 +263,8 @@ func (f *Fleet) env(i int, l *layout) []string {
 		"PARLEY_REDIS_ADDR=" + l.Redis,
 		"PARLEY_NATS_URL=" + f.NATS.URL(),
 		"PARLEY_NATS_REPLICAS=" + strconv.Itoa(f.NATS.Size()),
-		// Many more buckets than nodes, so that each node is home to some, regardless of the nodes'
-		// ids.
-		"PARLEY_BUCKETS=16",
+		// Many more shards than nodes, so that each node owns some, regardless of the nodes' ids.
+		"PARLEY_SHARDS=16",
 		"PARLEY_AUTH_HS256_SECRET=" + l.Secret,
 	}
 }

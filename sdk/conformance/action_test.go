@@ -19,8 +19,8 @@ const listResult = "\x00list"
 // agentOps are the commands of sdk/conformance/PROTOCOL.md that steps can use.
 var agentOps = []string{
 	"newClient", "closeClient", "tokenCalls", "send", "sendBatch", "edit", "recall", "get", "history", "channels", "members",
-	"createChannel", "addMembers", "removeMembers", "markRead", "typing", "subscribe", "take", "position", "states", "add",
-	"remove", "closeSub", "connect", "takePresence", "presenceStates", "presenceInfo", "userPresence", "channelPresence", "watch",
+	"createChannel", "setMembersOnly", "deleteChannel", "addMembers", "removeMembers", "markRead", "typing", "subscribe", "take",
+	"position", "states", "add", "remove", "closeSub", "connect", "takePresence", "presenceStates", "presenceInfo", "userPresence", "channelPresence", "watch",
 	"unwatch", "watchChannel", "unwatchChannel", "setBackground", "closePresence", "getPresence", "onlineUsers",
 }
 

@@ -113,6 +113,8 @@ var (
 	ErrKicked               error = reasonError(parleyv1.ErrorReason_ERROR_REASON_KICKED)
 	ErrNoSharedChannel      error = reasonError(parleyv1.ErrorReason_ERROR_REASON_NO_SHARED_CHANNEL)
 	ErrChannelOpen          error = reasonError(parleyv1.ErrorReason_ERROR_REASON_CHANNEL_OPEN)
+	ErrEtagMismatch         error = reasonError(parleyv1.ErrorReason_ERROR_REASON_ETAG_MISMATCH)
+	ErrErasureNotFound      error = reasonError(parleyv1.ErrorReason_ERROR_REASON_ERASURE_NOT_FOUND)
 )
 
 // The retryable reasons: the same call may succeed later.
@@ -147,6 +149,7 @@ var (
 	ErrAckTimeout           error = reasonError(parleyv1.ErrorReason_ERROR_REASON_ACK_TIMEOUT)
 	ErrTopicFull            error = reasonError(parleyv1.ErrorReason_ERROR_REASON_TOPIC_FULL)
 	ErrTopicPaused          error = reasonError(parleyv1.ErrorReason_ERROR_REASON_TOPIC_PAUSED)
+	ErrChannelDeleting      error = reasonError(parleyv1.ErrorReason_ERROR_REASON_CHANNEL_DELETING)
 )
 
 // ErrClosed is the error of a Subscription and of a Presence after its Close.

@@ -65,8 +65,9 @@ type Event struct {
 	// EventTyping.
 	Seq int64
 	// FromSeq is the first entry that an EventSent, EventEdited or EventRecalled covers. Entries
-	// from FromSeq to Seq have no other event. It can be lower than an earlier event's Seq. It is 0
-	// for all other kinds.
+	// from FromSeq to Seq have no other event. It can be lower than an earlier event's Seq. It can
+	// also be higher than that plus 1: the entries between have no event, because they are edits that
+	// later entries replaced, or changes of expired messages. It is 0 for all other kinds.
 	FromSeq int64
 	Epoch   string
 	// Message is set for EventSent, EventEdited and EventRecalled.

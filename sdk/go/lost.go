@@ -16,6 +16,8 @@ func refusalOf(e *Error) (reason parleyv1.LostReason, ok bool) {
 	case len(e.Positions) == 0:
 	case errors.Is(e, ErrNotMember):
 		return parleyv1.LostReason_LOST_REASON_NOT_MEMBER, true
+	case errors.Is(e, ErrChannelNotFound):
+		return parleyv1.LostReason_LOST_REASON_DELETED, true
 	case errors.Is(e, ErrCapabilityMissing):
 		return parleyv1.LostReason_LOST_REASON_CAPABILITY_MISSING, true
 	}

@@ -15,15 +15,25 @@ const maxUsers = 500
 // describes the fields.
 type Channel = parleyv1.ChannelInfo
 
+// Retention is a policy for how long the messages of a channel are kept. Each limit that is not set
+// does not apply. The proto file describes the fields.
+type Retention = parleyv1.ChannelRetention
+
 // Member is a user's membership of a channel, with the user's role and read cursor. The proto file
 // describes the fields.
 type Member = parleyv1.ChannelMember
 
-// Role sets what a member may do beyond the rights of every member.
+// Role sets what a user may do in a channel by a capability `member:<pattern>`.
 type Role = parleyv1.MemberRole
 
-// RoleMember is the role without further rights. It is the role of every added member.
-const RoleMember Role = parleyv1.MemberRole_MEMBER_ROLE_MEMBER
+// The roles. The proto file describes them. RoleFollower is that of users who are not members;
+// RoleMember that of every added member; RoleOwner that of the creator of a channel.
+const (
+	RoleFollower  Role = parleyv1.MemberRole_MEMBER_ROLE_FOLLOWER
+	RoleMember    Role = parleyv1.MemberRole_MEMBER_ROLE_MEMBER
+	RoleModerator Role = parleyv1.MemberRole_MEMBER_ROLE_MODERATOR
+	RoleOwner     Role = parleyv1.MemberRole_MEMBER_ROLE_OWNER
+)
 
 // ChannelOption sets a property of a new channel.
 type ChannelOption func(*parleyv1.CreateChannelRequest)
@@ -47,6 +57,12 @@ func WithIdempotencyKey(key string) ChannelOption {
 	return func(r *parleyv1.CreateChannelRequest) { r.IdempotencyKey = key }
 }
 
+// WithRetention sets how long the channel's messages are kept. By default the server's policy
+// applies.
+func WithRetention(r *Retention) ChannelOption {
+	return func(req *parleyv1.CreateChannelRequest) { req.Retention = r }
+}
+
 func members(userIDs []string) []*Member {
 	all := make([]*Member, len(userIDs))
 	for i, id := range userIDs {
@@ -55,8 +71,8 @@ func members(userIDs []string) []*Member {
 	return all
 }
 
-// CreateChannel creates a channel. The caller becomes a member too. It requires the action
-// `manage`.
+// CreateChannel creates a channel. The caller becomes its owner. It requires the action `create`,
+// which `manage` includes.
 //
 // It is retried with the same idempotency key until ctx or the call's deadline ends. If an earlier
 // attempt, or an earlier call with the same key and the same settings, created the channel, it
@@ -92,9 +108,9 @@ func (c *Client) CreateChannel(ctx context.Context, channelID string, opts ...Ch
 	return res.GetChannel(), nil
 }
 
-// AddMembers adds any number of users to a channel, with the role RoleMember. Existing members do
-// not change. It requires the action `manage`, except that users who can subscribe to an open
-// channel can add themselves.
+// AddMembers adds any number of users to a channel, with the role RoleMember. Followers become
+// members; existing members do not change. It requires the action `manage`, except that users who
+// can subscribe to an open channel can add themselves.
 //
 // It is retried until ctx or the call's deadline ends. After an error some of the users may have
 // been added; the call can be repeated.
@@ -106,9 +122,23 @@ func (c *Client) AddMembers(ctx context.Context, channelID string, userIDs ...st
 		})
 }
 
+// UpdateMember sets the role of a member: RoleMember, RoleModerator or RoleOwner. A user who is not
+// a member becomes one. It requires the action `manage`, and by a capability `member:<pattern>` the
+// role RoleOwner. It is retried until ctx or the call's deadline ends.
+func (c *Client) UpdateMember(ctx context.Context, channelID, userID string, role Role) error {
+	if err := checkText("channel_id", channelID, "user_id", userID); err != nil {
+		return err
+	}
+	return c.do(ctx, "UpdateMember", func(ctx context.Context, n *endpoint) error {
+		_, err := n.Message.UpdateMember(ctx, &parleyv1.UpdateMemberRequest{ChannelId: channelID, UserId: userID, Role: role})
+		return err
+	})
+}
+
 // RemoveMembers removes any number of users from a channel. Users that are not members are ignored.
-// Subscriptions of removed users lose a members-only channel within one second. It requires the
-// action `manage`, except that users can remove themselves. It is retried like AddMembers.
+// Subscriptions of removed users lose a members-only channel within one second, and any channel
+// that the token allows by `member:<pattern>` only. It requires the action `manage`, except that
+// users can remove themselves. It is retried like AddMembers.
 func (c *Client) RemoveMembers(ctx context.Context, channelID string, userIDs ...string) error {
 	return c.changeMembers(ctx, "RemoveMembers", "user_ids", channelID, userIDs,
 		func(ctx context.Context, n *endpoint, part []string) error {

@@ -41,7 +41,11 @@ func TestMembers(t *testing.T) {
 		t.Errorf("create again: %v", err)
 	}
 	for m, err := range c.Members(ctx, "secret") {
-		if err != nil || m.GetRole() != parley.RoleMember {
+		want := parley.RoleMember
+		if m.GetUserId() == "tester" {
+			want = parley.RoleOwner
+		}
+		if err != nil || m.GetRole() != want {
 			t.Errorf("member %v, %v", m, err)
 		}
 	}

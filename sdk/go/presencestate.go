@@ -245,8 +245,12 @@ func lossOf(last *ChannelPresence) error {
 	case parleyv1.ErrorReason_ERROR_REASON_UNSPECIFIED, parleyv1.ErrorReason_ERROR_REASON_NOT_MEMBER:
 		return nil
 	default:
+		code := connect.CodeResourceExhausted
+		if reason == parleyv1.ErrorReason_ERROR_REASON_CHANNEL_NOT_FOUND {
+			code = connect.CodeNotFound
+		}
 		return &Error{
-			Code: connect.CodeResourceExhausted, Reason: reason, Retryable: reason >= firstRetryable,
+			Code: code, Reason: reason, Retryable: reason >= firstRetryable,
 			Message: "the presence of the channel is no longer followed",
 		}
 	}

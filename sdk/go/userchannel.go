@@ -45,8 +45,8 @@ type ReadCursor struct {
 
 // MarkRead moves the caller's read cursor of a channel forward to seq and returns the cursor. A
 // lower seq changes nothing. For a seq beyond the end of the log it returns ErrPositionOutOfRange.
-// It requires the action `history`, and makes the caller a member of an open channel. It is retried
-// until ctx or the call's deadline ends.
+// It requires the action `history`, and makes the caller a follower of an open channel. It is
+// retried until ctx or the call's deadline ends.
 func (c *Client) MarkRead(ctx context.Context, channelID string, seq int64) (ReadCursor, error) {
 	if err := checkText("channel_id", channelID); err != nil {
 		return ReadCursor{}, err

@@ -93,8 +93,9 @@ func TestCallsOfParleyd(t *testing.T) {
 	if _, err := c.CreateChannel(ctx, "room", parley.MembersOnly(), parley.WithMembers("ann", "bob")); !errors.Is(err, parley.ErrChannelExists) {
 		t.Errorf("another call: %v", err)
 	}
+	roles := map[string]parley.Role{"ann": parley.RoleMember, "bob": parley.RoleMember, "tester": parley.RoleOwner}
 	for m, err := range c.Members(ctx, "room") {
-		if err != nil || m.GetRole() != parley.RoleMember {
+		if err != nil || m.GetRole() != roles[m.GetUserId()] {
 			t.Errorf("member %v, %v", m, err)
 		}
 	}

@@ -25,15 +25,17 @@ type Config struct {
 	// DataDir is the directory of `parleyd dev`'s stores. `parleyd serve` stores nothing on disk
 	// and rejects any value except the default.
 	DataDir string `yaml:"data_dir"`
-	// Buckets is the number of message collections and change feeds, 1 to 256. It is fixed when a
+	// Shards is the number of message collections and change feeds, 1 to 256. It is fixed when a
 	// store is created.
-	Buckets   int       `yaml:"buckets"`
+	Shards    int       `yaml:"shards"`
 	Mongo     Mongo     `yaml:"mongo"`
 	Redis     Redis     `yaml:"redis"`
 	NATS      NATS      `yaml:"nats"`
 	Auth      Auth      `yaml:"auth"`
 	HTTP      HTTP      `yaml:"http"`
 	Limits    Limits    `yaml:"limits"`
+	Channels  Channels  `yaml:"channels"`
+	Retention Retention `yaml:"retention"`
 	Queues    Queues    `yaml:"queues"`
 	Presence  Presence  `yaml:"presence"`
 	Telemetry Telemetry `yaml:"telemetry"`
@@ -222,6 +224,29 @@ type Limits struct {
 	DrainTimeout time.Duration `yaml:"drain_timeout"`
 }
 
+// Channels configures which channels there are.
+type Channels struct {
+	// CreateOnSend lets the first send create an open channel. Without it, every use of a channel
+	// that was not created fails with CHANNEL_NOT_FOUND. So does the use of a members-only channel
+	// by others than its members.
+	CreateOnSend bool `yaml:"create_on_send"`
+}
+
+// Retention configures how long messages are kept. MaxAge, MaxMessages and MaxBytes are the policy
+// of the channels without one of their own. 0 means no limit.
+type Retention struct {
+	// MaxAge is the age at which messages expire: 1 minute or more.
+	MaxAge time.Duration `yaml:"max_age"`
+	// MaxMessages is how many messages of a channel are kept.
+	MaxMessages int64 `yaml:"max_messages"`
+	// MaxBytes limits the size of the messages and edits that are kept of a channel, which count 256
+	// bytes each besides their text and metadata.
+	MaxBytes int64 `yaml:"max_bytes"`
+	// IdempotencyWindow is how long the client_msg_id of an expired message is remembered at least,
+	// from its send on: 1 hour or more.
+	IdempotencyWindow time.Duration `yaml:"idempotency_window"`
+}
+
 // Queues configures the consumers of work queues.
 type Queues struct {
 	// LeaseTTL is how long a partition stays with a consumer whose node has died: 1 s to 10 min.
@@ -325,7 +350,7 @@ func Default() Config {
 		Listen:    "127.0.0.1:8080",
 		OpsListen: "127.0.0.1:8081",
 		DataDir:   defaultDataDir,
-		Buckets:   4,
+		Shards:    4,
 		Mongo:     Mongo{URI: "mongodb://127.0.0.1:27017/?replicaSet=rs0", Database: "parley"},
 		Redis: Redis{
 			Addr: defaultRedisAddr, PoolSize: 50, MinIdleConns: 10, DialTimeoutMS: 3000, ReadTimeoutMS: 3000,
@@ -346,7 +371,9 @@ func Default() Config {
 			HeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute,
 			HeartbeatInterval: 15 * time.Second, DrainTimeout: 10 * time.Second,
 		},
-		Queues: Queues{LeaseTTL: 10 * time.Second, Consumers: 1000, ConsumersPerSubject: 1000},
+		Channels:  Channels{CreateOnSend: true},
+		Retention: Retention{IdempotencyWindow: 7 * 24 * time.Hour},
+		Queues:    Queues{LeaseTTL: 10 * time.Second, Consumers: 1000, ConsumersPerSubject: 1000},
 		Presence: Presence{
 			TTL: 30 * time.Minute, LeaseTTL: 4 * time.Second, OfflineAfter: time.Second,
 			FlushInterval: 10 * time.Millisecond, FlushUsers: 100, Workers: 8,

@@ -92,7 +92,7 @@ func TestFileThenEnvironment(t *testing.T) {
 func TestOverride(t *testing.T) {
 	t.Parallel()
 	base := config.Default()
-	base.Buckets, base.HTTP.CORSOrigins, base.Limits.RequestsPerSecond = 4, []string{"*"}, 1e6
+	base.Shards, base.HTTP.CORSOrigins, base.Limits.RequestsPerSecond = 4, []string{"*"}, 1e6
 	got, err := config.Override(base, []string{"PARLEY_LIMITS_HEARTBEAT_INTERVAL=400ms", "HOME=/"})
 	if err != nil {
 		t.Fatal(err)
@@ -124,10 +124,10 @@ func TestRefusals(t *testing.T) {
 		{"a value where a section is", "redis: 5\n", nil, []string{"redis: is a section"}},
 		{"a section where a value is", "listen: {a: 1}\n", nil, []string{"listen.a: unknown key"}},
 		{
-			"wrong kinds and bad values together", "buckets: many\nredis: {db: 1.5, pool_size: 0, password: 123}\nlimits: {drain_timeout: 5}\n",
+			"wrong kinds and bad values together", "shards: many\nredis: {db: 1.5, pool_size: 0, password: 123}\nlimits: {drain_timeout: 5}\n",
 			[]string{"PARLEY_HTTP_PAGE=perhaps", "PARLEY_LIMITS_STREAMS=[", "PARLEY_LOG_LEVEL=loud", "PARLEY_UNKNOWN=1"},
 			[]string{
-				"buckets: must be a whole number", "redis.db: must be a whole number", "redis.pool_size: is 0", "redis.password: must be a string",
+				"shards: must be a whole number", "redis.db: must be a whole number", "redis.pool_size: is 0", "redis.password: must be a string",
 				"limits.drain_timeout: must be a duration", "PARLEY_HTTP_PAGE: must be true or false",
 				"PARLEY_LIMITS_STREAMS: must be a whole number", "log.level: is \"loud\"", "PARLEY_UNKNOWN: unknown variable",
 			},
@@ -164,16 +164,16 @@ func TestRefusals(t *testing.T) {
 			[]string{"redis.tls: cert and key", "redis.tls.enabled: must be true", "nats.tls: cert and key"},
 		},
 		{"TLS on a socket", "redis: {addr: /run/redis.sock, tls: {enabled: true}}\n", nil, []string{"redis.tls.enabled: must be false"}},
-		{"twice", "buckets: 1\nbuckets: 2\n", nil, []string{"already defined"}},
+		{"twice", "shards: 1\nshards: 2\n", nil, []string{"already defined"}},
 		{"no mapping", "- a\n", nil, []string{"not a YAML mapping"}},
 		{
 			"bad values, all at once",
-			"listen: x\nbuckets: 0\nnats: {replicas: 2, max_age: 25h}\nredis: {dial_timeout_ms: 0, key_prefix: 'a{'}\n" +
+			"listen: x\nshards: 0\nnats: {replicas: 2, max_age: 25h}\nredis: {dial_timeout_ms: 0, key_prefix: 'a{'}\n" +
 				"auth: {hs256_secret: short, jwks_url: 'ftp://x'}\nlog: {level: loud, format: xml}\ntls: {cert: a}\n" +
 				"limits: {frame_timeout: 1s, stream_queue_bytes: 5}\ntelemetry: {trace_ratio: 2}\nhttp: {cors_origins: [example.org]}\n",
 			nil,
 			[]string{
-				"listen:", "buckets:", "nats.replicas:", "nats.max_age:", "redis.dial_timeout_ms:", "redis.key_prefix:",
+				"listen:", "shards:", "nats.replicas:", "nats.max_age:", "redis.dial_timeout_ms:", "redis.key_prefix:",
 				"auth.hs256_secret:", "auth.jwks_url:", "log.level:", "log.format:", "tls:", "limits.frame_timeout:",
 				"limits.stream_queue_bytes:", "telemetry.trace_ratio:", "http.cors_origins[0]:",
 			},

@@ -138,11 +138,11 @@ func TestSecretsFromFiles(t *testing.T) {
 
 func TestLoadServe(t *testing.T) {
 	t.Parallel()
-	_, err := config.LoadServe("", []string{"PARLEY_DATA_DIR=/var/lib/parley", "PARLEY_REDIS_ADDR=", "PARLEY_BUCKETS=0", "PARLEY_X=1"})
+	_, err := config.LoadServe("", []string{"PARLEY_DATA_DIR=/var/lib/parley", "PARLEY_REDIS_ADDR=", "PARLEY_SHARDS=0", "PARLEY_X=1"})
 	if err == nil {
 		t.Fatal("was accepted")
 	}
-	for _, want := range []string{"auth: one of", "data_dir: has no effect", "redis.addr: is empty", "buckets: is 0", "PARLEY_X: unknown variable"} {
+	for _, want := range []string{"auth: one of", "data_dir: has no effect", "redis.addr: is empty", "shards: is 0", "PARLEY_X: unknown variable"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("error lacks %q:\n%v", want, err)
 		}

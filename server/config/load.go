@@ -19,6 +19,7 @@ import (
 
 // renamed maps the former names of keys, which are rejected, to their names.
 var renamed = map[string]string{
+	"buckets":             "shards",
 	"limits.queue_bytes":  "limits.stream_queue_bytes",
 	"limits.queue_events": "limits.stream_queue_events",
 }

@@ -55,10 +55,11 @@ func (c *checker) httpURL(key, v string) {
 func (c *Config) validate(k *checker) {
 	k.address("listen", c.Listen)
 	k.address("ops_listen", c.OpsListen)
-	k.between("buckets", c.Buckets, 1, 256)
+	k.between("shards", c.Shards, 1, 256)
 	c.Redis.validate(k)
 	c.Auth.validate(k)
 	c.Limits.validate(k)
+	c.Retention.validate(k)
 	c.Queues.validate(k)
 	c.Presence.validate(k)
 	k.checkf(c.NATS.Replicas == 1 || c.NATS.Replicas == 3 || c.NATS.Replicas == 5, "nats.replicas",
@@ -153,6 +154,18 @@ func (l *Limits) validate(k *checker) {
 	k.lasts("limits.frame_timeout", l.FrameTimeout, 2*l.HeartbeatInterval, time.Hour)
 	k.lasts("limits.heartbeat_interval", l.HeartbeatInterval, 100*time.Millisecond, 5*time.Minute)
 	k.lasts("limits.drain_timeout", l.DrainTimeout, 0, 10*time.Minute)
+}
+
+// maxDuration is the largest duration of a setting: 100 years.
+const maxDuration = 100 * 365 * 24 * time.Hour
+
+func (r *Retention) validate(k *checker) {
+	if r.MaxAge != 0 {
+		k.lasts("retention.max_age", r.MaxAge, time.Minute, maxDuration)
+	}
+	k.checkf(r.MaxMessages >= 0 && r.MaxMessages < 1<<53, "retention.max_messages", "is %d, must be 0 to %d", r.MaxMessages, 1<<53-1)
+	k.checkf(r.MaxBytes >= 0 && r.MaxBytes < 1<<53, "retention.max_bytes", "is %d, must be 0 to %d", r.MaxBytes, 1<<53-1)
+	k.lasts("retention.idempotency_window", r.IdempotencyWindow, time.Hour, maxDuration)
 }
 
 func (q *Queues) validate(k *checker) {

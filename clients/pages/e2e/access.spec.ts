@@ -60,7 +60,7 @@ test("every operation works by keyboard alone", async ({ room, enter }) => {
     expect(at.seen, `the focus can be seen on ${at.id}`).toBe(true);
     reached.add(at.id);
   }
-  for (const id of ["composer", "theme", "channel-name", `channel-${room.channel}`, "messages"]) {
+  for (const id of ["skip", "composer", "theme", "channel-name", `channel-${other}`, "messages"]) {
     expect(reached).toContain(id);
   }
 });
@@ -101,6 +101,32 @@ test("the token leaves the address bar and survives a reload", async ({ enter, r
   expect((await room.api.history(room.channel)).map((m) => m.sender)).toEqual(["ann"]);
 });
 
+test("a second tab by the plain address has the first one's user, and a new profile has none", async ({
+  browser,
+  enter,
+  room,
+}) => {
+  const first = await enter("ann");
+  const page = await first.page.context().newPage();
+  await page.goto(room.url);
+  const second = new Chat(page);
+  await second.live();
+  await expect(page.getByTestId("me")).toHaveText("ann");
+  await page.goto(`${room.url}/#channel=${room.channel}`);
+  await second.send("from the second tab");
+  await expect(first.message("from the second tab")).toBeVisible();
+
+  // The tab has the token now: it survives a reload without the other tab.
+  await first.page.close();
+  await page.reload();
+  await second.live();
+  const profile = await browser.newContext();
+  const stranger = await profile.newPage();
+  await stranger.goto(room.url);
+  await expect(stranger.getByTestId("token-form")).toBeVisible();
+  await profile.close();
+});
+
 test.describe("an invalid token", () => {
   test.use({ faults: true });
 
@@ -120,6 +146,19 @@ test.describe("an invalid token", () => {
     await chat.send("let in");
     await chat.sent();
     expect(thrown).toEqual([]);
+    await context.close();
+  });
+
+  test("a tab does not give a refused token to another one", async ({ browser, room }) => {
+    const context = await browser.newContext();
+    const page = await context.newPage();
+    const [head, claims] = room.server.token("ann").split(".");
+    await page.goto(`${room.url}/#token=${head}.${claims}.AAAA`);
+    await expect(page.getByTestId("token-refused")).toBeVisible();
+    const second = await context.newPage();
+    await second.goto(room.url);
+    await expect(second.getByTestId("token-form")).toBeVisible();
+    await expect(second.getByTestId("token-refused")).toHaveCount(0);
     await context.close();
   });
 

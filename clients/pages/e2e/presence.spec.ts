@@ -67,6 +67,25 @@ test("the dots show who is online and away, and who closed their tab", async ({ 
   await expect(inList).toContainText("0 others online");
 });
 
+test.describe("over a server that does not answer", () => {
+  test.use({ faults: true });
+
+  test("nobody is shown as online", async ({ room, enter }) => {
+    await create(room);
+    const ann = await enter("ann", { capabilities: present });
+    const { page } = ann;
+    await expect(page.getByTestId("online-count")).toHaveText("1 of 4 online");
+    await page.getByTestId("members").locator("summary").click();
+    room.network.stall();
+    await expect(page.getByTestId("members-unknown")).toHaveText("4 members");
+    await expect(page.getByTestId(`online-${room.channel}`)).toHaveCount(0);
+    await expect(page.getByText("online")).toHaveCount(0);
+    room.network.heal();
+    await expect(page.getByTestId("online-count")).toHaveText("1 of 4 online");
+    await expect(page.getByTestId(`online-${room.channel}`)).toContainText("0 others online");
+  });
+});
+
 test("events and presence share one stream", async ({ room, enter }) => {
   await create(room);
   const ann = await enter("ann", { capabilities: present });

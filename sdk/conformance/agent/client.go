@@ -133,6 +133,16 @@ var clientOps = map[string]func(ctx context.Context, c *client, args arguments) 
 		}
 		return map[string]any{"channel": fromChannel(made)}, nil
 	},
+	"setMembersOnly": func(ctx context.Context, c *client, args arguments) (any, error) {
+		changed, err := c.SetMembersOnly(ctx, args.ChannelID, args.MembersOnly)
+		if err != nil {
+			return nil, err
+		}
+		return map[string]any{"channel": fromChannel(changed)}, nil
+	},
+	"deleteChannel": func(ctx context.Context, c *client, args arguments) (any, error) {
+		return nil, c.DeleteChannel(ctx, args.ChannelID)
+	},
 	"addMembers": func(ctx context.Context, c *client, args arguments) (any, error) {
 		return nil, c.AddMembers(ctx, args.ChannelID, args.UserIDs...)
 	},

@@ -1,6 +1,7 @@
 package parleytest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -16,8 +17,9 @@ import (
 var requiredActions = map[string][]string{
 	"SendMessage": {"send"}, "EditMessage": {"send"}, "SendTyping": {"send"}, "RecallMessage": {"send", "moderate"},
 	"ListMessages": {"history"}, "GetMessage": {"history"}, "MarkRead": {"history"}, "ListMembers": {"history"},
-	"CreateChannel": {"manage"},
-	"UpdateWatch":   {"watch"}, "WatchChannel": {"watch"}, "UnwatchChannel": {"watch"}, "GetPresence": {"watch"},
+	"GetChannel": {"history"}, "CreateChannel": {"create", "manage"}, "UpdateChannel": {"manage"}, "DeleteChannel": {"manage"},
+	"UpdateMember": {"manage"},
+	"UpdateWatch":  {"watch"}, "WatchChannel": {"watch"}, "UnwatchChannel": {"watch"}, "GetPresence": {"watch"},
 	"SetBackground": {"connect"}, "Disconnect": {"connect", "watch"}, "ListOnlineUsers": {"list"},
 }
 
@@ -65,7 +67,10 @@ func (s *shared) admitsLocked(ctx context.Context, l *log) bool {
 // usableLocked returns the channel, or an error if the caller may not use it.
 func (s *shared) usableLocked(ctx context.Context, channelID string) (*log, error) {
 	l := s.logLocked(channelID)
-	if !s.admitsLocked(ctx, l) {
+	switch {
+	case l.deleted:
+		return nil, refusal(connect.CodeNotFound, parleyv1.ErrorReason_ERROR_REASON_CHANNEL_NOT_FOUND, "", nil)
+	case !s.admitsLocked(ctx, l):
 		return nil, notMember("")
 	}
 	return l, nil
@@ -74,12 +79,16 @@ func (s *shared) usableLocked(ctx context.Context, channelID string) (*log, erro
 // refusedLocked returns an error with all channels to which the caller may not subscribe, or nil.
 // field is the name of the request's field that contains the channels.
 func (s *shared) refusedLocked(ctx context.Context, field string, channels []*parleyv1.ChannelPosition) error {
-	var refused []string
-	first := ""
+	var refused, deleted []string
+	first, firstDeleted := "", ""
 	for i, p := range channels {
 		at := fmt.Sprintf("%s[%d].channel_id", field, i)
 		if !s.canLocked(ctx, "subscribe") {
 			return missing(at)
+		}
+		if l := s.logLocked(p.GetChannelId()); l.deleted {
+			deleted, firstDeleted = append(deleted, l.id), cmp.Or(firstDeleted, at)
+			continue
 		}
 		if !s.admitsLocked(ctx, s.logLocked(p.GetChannelId())) && !slices.Contains(refused, p.GetChannelId()) {
 			if refused = append(refused, p.GetChannelId()); first == "" {
@@ -87,18 +96,27 @@ func (s *shared) refusedLocked(ctx context.Context, field string, channels []*pa
 			}
 		}
 	}
-	if len(refused) == 0 {
+	switch {
+	case len(refused) > 0:
+		return notMember(first, refused...)
+	case len(deleted) > 0:
+		return refusal(connect.CodeNotFound, parleyv1.ErrorReason_ERROR_REASON_CHANNEL_NOT_FOUND, firstDeleted, deleted)
+	default:
 		return nil
 	}
-	return notMember(first, refused...)
 }
 
 // notMember returns the error for a caller that is not a member. Its positions list channels, which
 // only subscriptions pass.
 func notMember(field string, channels ...string) error {
-	detail := &parleyv1.ErrorDetail{Reason: parleyv1.ErrorReason_ERROR_REASON_NOT_MEMBER, Field: field, RequestId: requestID}
+	return refusal(connect.CodePermissionDenied, parleyv1.ErrorReason_ERROR_REASON_NOT_MEMBER, field, channels)
+}
+
+// refusal returns an error whose positions list channels.
+func refusal(code connect.Code, reason parleyv1.ErrorReason, field string, channels []string) error {
+	detail := &parleyv1.ErrorDetail{Reason: reason, Field: field, RequestId: requestID}
 	for _, id := range channels {
 		detail.Positions = append(detail.Positions, &parleyv1.LastPosition{ChannelId: id})
 	}
-	return ErrorDetail(connect.CodePermissionDenied, detail)
+	return ErrorDetail(code, detail)
 }

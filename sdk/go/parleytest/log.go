@@ -34,12 +34,18 @@ type log struct {
 
 	// made is true once the channel exists, created by a first send or by CreateChannel. created is
 	// the request of CreateChannel, or nil.
-	made        bool
+	made bool
+	// deleted is true once DeleteChannel has deleted the channel, until CreateChannel creates it
+	// again.
+	deleted     bool
 	created     *parleyv1.CreateChannelRequest
 	membersOnly bool
 	createdBy   string
 	createTime  time.Time
 	members     map[string]*member
+	// retention is nil for the server's default. settingsRev counts its changes.
+	retention   *parleyv1.ChannelRetention
+	settingsRev int
 }
 
 // entry is one entry of the log: a send, edit or recall of a message.

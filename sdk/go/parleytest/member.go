@@ -15,8 +15,16 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// member is the membership of one user of a channel.
+// The roles that matter here.
+const (
+	follower = parleyv1.MemberRole_MEMBER_ROLE_FOLLOWER
+	isMember = parleyv1.MemberRole_MEMBER_ROLE_MEMBER
+	owner    = parleyv1.MemberRole_MEMBER_ROLE_OWNER
+)
+
+// member is the membership of one user of a channel, or a follower.
 type member struct {
+	role   parleyv1.MemberRole
 	joined time.Time
 	read   int64
 }
@@ -26,23 +34,54 @@ func (l *log) create(createdBy string, membersOnly bool) {
 	if l.made {
 		return
 	}
-	l.made, l.membersOnly, l.createdBy, l.createTime = true, membersOnly, createdBy, time.Now()
+	l.made, l.deleted, l.membersOnly, l.createdBy, l.createTime = true, false, membersOnly, createdBy, time.Now()
 }
 
 // admits reports whether the user may use the channel.
-func (l *log) admits(user string) bool { return !l.membersOnly || l.members[user] != nil }
+func (l *log) admits(user string) bool {
+	return !l.membersOnly || rank(l.roleOf(user)) >= rank(isMember)
+}
 
-func (l *log) join(user string) {
-	if l.members[user] == nil {
-		l.members[user] = &member{joined: time.Now()}
+// rank returns the place of a role in the order of rights; 0 if there is none.
+func rank(role parleyv1.MemberRole) int {
+	switch role {
+	case parleyv1.MemberRole_MEMBER_ROLE_UNSPECIFIED:
+		return 0
+	case follower:
+		return 1
+	default:
+		return int(role) + 1
 	}
 }
 
-// read moves a user's cursor forward. If join is set, the user becomes a member; otherwise the
-// cursor of a user who is not a member does not change.
+// roleOf returns a user's role; 0 if the user is neither member nor follower.
+func (l *log) roleOf(user string) parleyv1.MemberRole {
+	if m := l.members[user]; m != nil {
+		return m.role
+	}
+	return 0
+}
+
+// join sets the role of the user, unless the user has a higher one.
+func (l *log) join(user string, role parleyv1.MemberRole) {
+	has := l.roleOf(user)
+	if rank(has) >= rank(role) {
+		return
+	}
+	if has == 0 {
+		l.members[user] = &member{}
+	}
+	m := l.members[user]
+	if m.role = role; rank(has) < rank(isMember) {
+		m.joined = time.Now()
+	}
+}
+
+// read moves a user's cursor forward. If join is set, a user who is not a member becomes a
+// follower; otherwise the cursor of such a user does not change.
 func (l *log) read(user string, seq int64, join bool) {
 	if join {
-		l.join(user)
+		l.join(user, follower)
 	}
 	if m := l.members[user]; m != nil {
 		m.read = max(m.read, seq)
@@ -60,9 +99,12 @@ func (l *log) unread(seq int64) int64 {
 	return n
 }
 
-func lostEvent(channelID string) *parleyv1.ChannelEvent {
+func (l *log) lostEvent() *parleyv1.ChannelEvent {
 	lost := &parleyv1.ChannelLost{Reason: parleyv1.LostReason_LOST_REASON_NOT_MEMBER}
-	return &parleyv1.ChannelEvent{ChannelId: channelID, Event: &parleyv1.ChannelEvent_Lost{Lost: lost}}
+	if l.deleted {
+		lost.Reason = parleyv1.LostReason_LOST_REASON_DELETED
+	}
+	return &parleyv1.ChannelEvent{ChannelId: l.id, Event: &parleyv1.ChannelEvent_Lost{Lost: lost}}
 }
 
 // CreateChannel implements the service.
@@ -77,11 +119,16 @@ func (h handler) CreateChannel(
 			}
 			return &parleyv1.CreateChannelResponse{Channel: l.info(), Duplicate: true}, nil
 		}
+		if key := req.GetIdempotencyKey(); l.deleted && key != "" && key == l.created.GetIdempotencyKey() && user == l.createdBy {
+			return nil, errNoChannel()
+		}
 		l.create(user, req.GetMembersOnly())
 		l.created = proto.CloneOf(req)
+		l.retention = proto.CloneOf(req.GetRetention())
 		for _, id := range append([]string{user}, userIDs(req.GetMembers())...) {
-			l.join(id)
+			l.join(id, isMember)
 		}
+		l.join(user, owner)
 		h.s.wakeLocked()
 		return &parleyv1.CreateChannelResponse{Channel: l.info()}, nil
 	})
@@ -97,7 +144,8 @@ func (l *log) repeats(user string, req *parleyv1.CreateChannelRequest) error {
 	switch {
 	case key == "" || key != l.created.GetIdempotencyKey() || user != l.createdBy:
 		return errorAt(connect.CodeAlreadyExists, parleyv1.ErrorReason_ERROR_REASON_CHANNEL_EXISTS, "channel_id", 0)
-	case req.GetMembersOnly() != l.membersOnly || !slices.Equal(members(req), members(l.created)):
+	case req.GetMembersOnly() != l.membersOnly || !slices.Equal(members(req), members(l.created)) ||
+		!proto.Equal(req.GetRetention(), l.created.GetRetention()):
 		return errorAt(connect.CodeAlreadyExists, parleyv1.ErrorReason_ERROR_REASON_IDEMPOTENCY_KEY_REUSED, "idempotency_key", 0)
 	default:
 		return nil
@@ -116,7 +164,7 @@ func (l *log) info() *parleyv1.ChannelInfo {
 	return &parleyv1.ChannelInfo{
 		ChannelId: l.id, MembersOnly: l.membersOnly, CreatedBy: l.createdBy, CreateTime: timestamppb.New(l.createTime),
 		HeadSeq: l.head(), Count: l.count, OldestSeq: l.oldestSeq(), ExpiredCount: l.expired(), Epoch: l.epoch,
-		Etag: fmt.Sprintf("%d-%t", l.createTime.UnixMilli(), l.membersOnly),
+		Etag: fmt.Sprintf("%d-%t-%d", l.createTime.UnixMilli(), l.membersOnly, l.settingsRev), Retention: proto.CloneOf(l.retention),
 	}
 }
 
@@ -132,13 +180,9 @@ func errNoChannel() error {
 	return errorAt(connect.CodeNotFound, parleyv1.ErrorReason_ERROR_REASON_CHANNEL_NOT_FOUND, "channel_id", 0)
 }
 
-// AddMembers implements the service.
-func (h handler) AddMembers(ctx context.Context, req *parleyv1.AddMembersRequest) (*parleyv1.AddMembersResponse, error) {
-	return do(ctx, h.s, "AddMembers", req, func() (*parleyv1.AddMembersResponse, error) {
-		ids := userIDs(req.GetMembers())
-		if err := h.s.managesLocked(ctx, ids, "subscribe"); err != nil {
-			return nil, err
-		}
+// GetChannel implements the service.
+func (h handler) GetChannel(ctx context.Context, req *parleyv1.GetChannelRequest) (*parleyv1.GetChannelResponse, error) {
+	return do(ctx, h.s, "GetChannel", req, func() (*parleyv1.GetChannelResponse, error) {
 		if _, err := h.s.usableLocked(ctx, req.GetChannelId()); err != nil {
 			return nil, err
 		}
@@ -146,8 +190,94 @@ func (h handler) AddMembers(ctx context.Context, req *parleyv1.AddMembersRequest
 		if err != nil {
 			return nil, err
 		}
+		return &parleyv1.GetChannelResponse{Channel: l.info()}, nil
+	})
+}
+
+// UpdateChannel implements the service. No message expires because of a retention: see Trim.
+func (h handler) UpdateChannel(
+	ctx context.Context, req *parleyv1.UpdateChannelRequest,
+) (*parleyv1.UpdateChannelResponse, error) {
+	return do(ctx, h.s, "UpdateChannel", req, func() (*parleyv1.UpdateChannelResponse, error) {
+		paths := req.GetUpdateMask().GetPaths()
+		unknown := func(p string) bool { return p != "retention" && p != "members_only" }
+		mode := slices.Contains(paths, "members_only")
+		if len(paths) == 0 || slices.ContainsFunc(paths, unknown) || !mode && req.MembersOnly != nil {
+			return nil, invalidField("update_mask", 0)
+		}
+		if mode && req.MembersOnly == nil {
+			return nil, invalidField("members_only", 0)
+		}
+		l, err := h.s.madeLocked(req.GetChannelId())
+		if err != nil {
+			return nil, err
+		}
+		retention, membersOnly := l.retention, l.membersOnly
+		if slices.Contains(paths, "retention") {
+			retention = proto.CloneOf(req.GetRetention())
+		}
+		if mode {
+			membersOnly = req.GetMembersOnly()
+		}
+		switch {
+		case membersOnly == l.membersOnly && proto.Equal(retention, l.retention) && (retention == nil) == (l.retention == nil):
+		case req.GetEtag() != "" && req.GetEtag() != l.info().GetEtag():
+			return nil, errorAt(connect.CodeFailedPrecondition, parleyv1.ErrorReason_ERROR_REASON_ETAG_MISMATCH, "etag", 0)
+		default:
+			l.retention, l.membersOnly = retention, membersOnly
+			l.settingsRev++
+			h.s.wakeLocked()
+		}
+		return &parleyv1.UpdateChannelResponse{Channel: l.info()}, nil
+	})
+}
+
+// DeleteChannel implements the service. The channel can be created again at once.
+func (h handler) DeleteChannel(
+	ctx context.Context, req *parleyv1.DeleteChannelRequest,
+) (*parleyv1.DeleteChannelResponse, error) {
+	return do(ctx, h.s, "DeleteChannel", req, func() (*parleyv1.DeleteChannelResponse, error) {
+		l := h.s.logLocked(req.GetChannelId())
+		switch {
+		case l.deleted:
+		case !l.made:
+			return nil, errNoChannel()
+		case req.GetEtag() != "" && req.GetEtag() != l.info().GetEtag():
+			return nil, errorAt(connect.CodeFailedPrecondition, parleyv1.ErrorReason_ERROR_REASON_ETAG_MISMATCH, "etag", 0)
+		default:
+			l.delete()
+			h.s.wakeLocked()
+		}
+		return &parleyv1.DeleteChannelResponse{}, nil
+	})
+}
+
+// delete deletes the channel. Its log goes on after an entry that has no event.
+func (l *log) delete() {
+	l.entries = append(l.entries, entry{kind: "access", at: time.Now()})
+	l.oldest, l.made, l.deleted = l.head()+1, false, true
+	clear(l.messages)
+	clear(l.byClient)
+	clear(l.members)
+	l.settingsRev++
+}
+
+// AddMembers implements the service.
+func (h handler) AddMembers(ctx context.Context, req *parleyv1.AddMembersRequest) (*parleyv1.AddMembersResponse, error) {
+	return do(ctx, h.s, "AddMembers", req, func() (*parleyv1.AddMembersResponse, error) {
+		ids := userIDs(req.GetMembers())
+		if err := h.s.managesLocked(ctx, ids, "subscribe"); err != nil {
+			return nil, err
+		}
+		l, err := h.s.madeLocked(req.GetChannelId())
+		if err != nil {
+			return nil, err
+		}
+		if _, err := h.s.usableLocked(ctx, req.GetChannelId()); err != nil {
+			return nil, err
+		}
 		for _, id := range ids {
-			l.join(id)
+			l.join(id, isMember)
 		}
 		h.s.wakeLocked()
 		return &parleyv1.AddMembersResponse{}, nil
@@ -165,6 +295,25 @@ func (s *shared) managesLocked(ctx context.Context, userIDs []string, action str
 	return missing("")
 }
 
+// UpdateMember implements the service.
+func (h handler) UpdateMember(
+	ctx context.Context, req *parleyv1.UpdateMemberRequest,
+) (*parleyv1.UpdateMemberResponse, error) {
+	return do(ctx, h.s, "UpdateMember", req, func() (*parleyv1.UpdateMemberResponse, error) {
+		if req.GetRole() < isMember || req.GetRole() > owner {
+			return nil, invalidField("role", 0)
+		}
+		l, err := h.s.madeLocked(req.GetChannelId())
+		if err != nil {
+			return nil, err
+		}
+		l.join(req.GetUserId(), isMember)
+		l.members[req.GetUserId()].role = req.GetRole()
+		h.s.wakeLocked()
+		return &parleyv1.UpdateMemberResponse{}, nil
+	})
+}
+
 // RemoveMembers implements the service.
 func (h handler) RemoveMembers(
 	ctx context.Context, req *parleyv1.RemoveMembersRequest,
@@ -175,7 +324,7 @@ func (h handler) RemoveMembers(
 		}
 		l := h.s.logLocked(req.GetChannelId())
 		// Callers without manage must not learn whether the channel exists.
-		if !l.made && h.s.canLocked(ctx, "manage") {
+		if !l.made && h.s.canLocked(ctx, "manage") { // or it was deleted
 			return nil, errNoChannel()
 		}
 		for _, id := range req.GetUserIds() {
@@ -222,7 +371,7 @@ func (h handler) ListMembers(ctx context.Context, req *parleyv1.ListMembersReque
 		for _, id := range ids {
 			m := l.members[id]
 			res.Members = append(res.Members, &parleyv1.ChannelMember{
-				UserId: id, Role: parleyv1.MemberRole_MEMBER_ROLE_MEMBER, JoinTime: timestamppb.New(m.joined), ReadSeq: m.read,
+				UserId: id, Role: m.role, JoinTime: timestamppb.New(m.joined), ReadSeq: m.read,
 			})
 		}
 		return res, nil
@@ -235,7 +384,7 @@ func (h handler) ListChannels(ctx context.Context, req *parleyv1.ListChannelsReq
 		user := h.s.userLocked(ctx)
 		var mine []string
 		for id, l := range h.s.channels {
-			if l.members[user] != nil {
+			if l.members[user] != nil && l.admits(user) {
 				mine = append(mine, id)
 			}
 		}
@@ -258,7 +407,7 @@ func (h handler) ListChannels(ctx context.Context, req *parleyv1.ListChannelsReq
 
 func (l *log) lastMessage() *parleyv1.ChannelMessage {
 	for _, e := range slices.Backward(l.entries) {
-		if e.kind == "sent" {
+		if e.kind == "sent" && l.messages[e.msgID] != nil {
 			return proto.CloneOf(l.messages[e.msgID])
 		}
 	}

@@ -276,12 +276,13 @@ func (s *Server) collect(one *stream) dueFrames {
 		return due
 	}
 	for _, id := range slices.Clone(one.order) {
-		if l := s.logLocked(id); one.manages || l.admits(one.user) {
+		l := s.logLocked(id)
+		if !l.deleted && (one.manages || l.admits(one.user)) {
 			due.events = append(due.events, l.advance(one.places[id])...)
 			continue
 		}
 		one.remove(id)
-		due.events = append(due.events, lostEvent(id))
+		due.events = append(due.events, l.lostEvent())
 	}
 	due.events, one.typing = append(due.events, one.typing...), nil
 	due.update = s.presenceUpdateLocked(one)

@@ -161,6 +161,10 @@ const ofClient = {
   createChannel: async (c, { channelId, membersOnly, members, idempotencyKey }, options) => ({
     channel: await c.createChannel(channelId, { membersOnly, members, idempotencyKey, ...options }),
   }),
+  setMembersOnly: async (c, { channelId, membersOnly }, options) => ({
+    channel: await c.setMembersOnly(channelId, membersOnly, options),
+  }),
+  deleteChannel: (c, { channelId }, options) => c.deleteChannel(channelId, options),
   addMembers: (c, { channelId, userIds }, options) => c.addMembers(channelId, userIds, options),
   removeMembers: (c, { channelId, userIds }, options) => c.removeMembers(channelId, userIds, options),
   markRead: (c, { channelId, seq }, options) => c.markRead(channelId, seq, options),

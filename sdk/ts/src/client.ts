@@ -19,9 +19,11 @@ import {
   type ListOptions,
   members,
   removeMembers,
+  updateMember,
 } from "./member.js";
 import type {
   ChangeReceipt,
+  Channel,
   CreatedChannel,
   Member,
   Message,
@@ -29,6 +31,7 @@ import type {
   Outgoing,
   ReadCursor,
   Receipt,
+  Retention,
   SendResult,
   StoredMessage,
   UserChannel,
@@ -40,6 +43,7 @@ import { PresenceCore, type PresenceOptions } from "./presencecore.js";
 import { getPresence, onlineUsers } from "./presencelist.js";
 import { type ChangeOptions, edit, get, recall, send } from "./send.js";
 import { type ServerInfo, serverInfo } from "./serverinfo.js";
+import { channel, deleteChannel, type SettingsOptions, setMembersOnly, setRetention } from "./settings.js";
 import type { Start } from "./start.js";
 import { Subscription } from "./subscription.js";
 import { type TokenSource, Tokens } from "./token.js";
@@ -210,12 +214,56 @@ export class Client {
   }
 
   /**
-   * createChannel creates a channel. The caller becomes a member too. Requires the action `manage`.
-   * It rejects with CHANNEL_EXISTS if the channel exists, unless an earlier call with the same
+   * createChannel creates a channel. The caller becomes its owner. Requires the action `create`. It
+   * rejects with CHANNEL_EXISTS if the channel exists, unless an earlier call with the same
    * idempotencyKey and the same settings created it.
    */
   async createChannel(channelId: string, options: CreateChannelOptions = {}): Promise<CreatedChannel> {
     return createChannel(this.#caller, channelId, options);
+  }
+
+  /**
+   * channel returns a channel. Its head and counts can be 100 ms old. Requires the action
+   * `history`. It rejects with CHANNEL_NOT_FOUND if the channel does not exist.
+   */
+  async channel(channelId: string, options: CallOptions = {}): Promise<Channel> {
+    return channel(this.#caller, channelId, options);
+  }
+
+  /**
+   * setRetention sets how long the messages of a channel are kept, and returns the channel.
+   * undefined means the server's default, an empty object that all messages are kept. It takes
+   * effect within about ten seconds. Requires the action `manage`.
+   */
+  async setRetention(
+    channelId: string,
+    retention: Retention | undefined,
+    options: SettingsOptions = {},
+  ): Promise<Channel> {
+    return setRetention(this.#caller, channelId, retention, options);
+  }
+
+  /**
+   * setMembersOnly closes or opens a channel, and returns it. Only its members may use a closed
+   * channel. Once the call resolves, no stream of anyone else receives a later entry, and their
+   * reads fail within a second. So add the members before the call: those who only follow the
+   * channel lose it. Everyone may read the whole history of a channel that was opened. Requires the
+   * action `manage`, and by a capability `member:<pattern>` the role OWNER.
+   */
+  async setMembersOnly(channelId: string, membersOnly: boolean, options: SettingsOptions = {}): Promise<Channel> {
+    return setMembersOnly(this.#caller, channelId, membersOnly, options);
+  }
+
+  /**
+   * deleteChannel deletes a channel with its messages and memberships. Once it resolves, nobody can
+   * send to the channel, and within a second nobody can read it. Subscriptions lose it with
+   * DELETED. No send creates it again. createChannel can, within about a minute: it is retried
+   * until then, and rejects with CHANNEL_DELETING if its deadline ends before. Deleting a deleted
+   * channel does nothing. Requires the action `manage`, and by a capability `member:<pattern>` the
+   * role OWNER. It rejects with CHANNEL_NOT_FOUND if the channel never existed.
+   */
+  async deleteChannel(channelId: string, options: SettingsOptions = {}): Promise<void> {
+    return deleteChannel(this.#caller, channelId, options);
   }
 
   /**
@@ -226,6 +274,19 @@ export class Client {
    */
   async addMembers(channelId: string, users: readonly NewMember[], options: CallOptions = {}): Promise<void> {
     return addMembers(this.#caller, channelId, users, options);
+  }
+
+  /**
+   * updateMember sets the role of a member. A user who is not a member becomes one. Requires the
+   * action `manage`, and by a capability `member:<pattern>` the role OWNER.
+   */
+  async updateMember(
+    channelId: string,
+    userId: string,
+    role: "MEMBER" | "MODERATOR" | "OWNER",
+    options: CallOptions = {},
+  ): Promise<void> {
+    return updateMember(this.#caller, channelId, userId, role, options);
   }
 
   /**
@@ -240,7 +301,8 @@ export class Client {
   /**
    * markRead moves the caller's read cursor of a channel forward to seq and returns the cursor. A
    * lower seq changes nothing. It rejects with POSITION_OUT_OF_RANGE if seq is beyond the end of
-   * the log. In an open channel the caller becomes a member. Requires the action `history`.
+   * the log. In an open channel a caller who is not a member becomes a follower. Requires the
+   * action `history`.
    */
   async markRead(channelId: string, seq: number, options: CallOptions = {}): Promise<ReadCursor> {
     return markRead(this.#caller, channelId, seq, options);

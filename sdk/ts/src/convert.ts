@@ -3,7 +3,7 @@ import { timestampDate } from "@bufbuild/protobuf/wkt";
 import { Code } from "@connectrpc/connect";
 import * as pb from "@parleyhq/api/parley/v1/channel_pb.js";
 import { ParleyError } from "./error.js";
-import type { Channel, Member, MemberRole, Message, UserChannel } from "./message.js";
+import type { Channel, Member, MemberRole, Message, Retention, UserChannel } from "./message.js";
 
 /**
  * integer converts a 64-bit integer to a number. It throws OutOfRange for one that a number cannot
@@ -80,6 +80,15 @@ export function toChannel(c: pb.ChannelInfo | undefined): Channel {
     expiredCount: integer(c?.expiredCount ?? 0n),
     epoch: c?.epoch ?? "",
     etag: c?.etag ?? "",
+    retention: c?.retention === undefined ? undefined : toRetention(c.retention),
+  };
+}
+
+function toRetention(r: pb.ChannelRetention): Retention {
+  return {
+    maxAge: milliseconds(r.maxAge),
+    maxMessages: integer(r.maxMessages),
+    maxBytes: integer(r.maxBytes),
   };
 }
 

@@ -28,6 +28,7 @@ const presenceChanged = streamError(Code.Aborted, "the presence of the stream ha
 /** The refusals whose positions name the channels that are refused, and why these are then lost. */
 const lostReasons: ReadonlyMap<string, LostReason> = new Map([
   ["NOT_MEMBER", LostReason.NOT_MEMBER],
+  ["CHANNEL_NOT_FOUND", LostReason.DELETED],
   ["CAPABILITY_MISSING", LostReason.CAPABILITY_MISSING],
 ]);
 

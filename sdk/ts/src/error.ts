@@ -280,7 +280,7 @@ export function lossError(reason: ErrorReason): ParleyError | undefined {
     return undefined;
   }
   return new ParleyError({
-    code: Code.ResourceExhausted,
+    code: reason === ErrorReason.CHANNEL_NOT_FOUND ? Code.NotFound : Code.ResourceExhausted,
     reason: named(ErrorReason, reason, "REASON") as Reason,
     retryable: reason >= firstRetryable,
     message: "the presence of the channel is no longer followed",

@@ -68,7 +68,9 @@ export interface EntryEvent extends Common {
   kind: "sent" | "edited" | "recalled";
   /**
    * The first entry that the event covers. The entries from fromSeq to seq have no other event. It
-   * can be lower than the seq of an earlier event.
+   * can be lower than the seq of an earlier event. It can also be higher than that plus 1: the
+   * entries between have no event, because they are edits that later entries replaced, or changes
+   * of expired messages.
    */
   fromSeq: number;
   message: Message;

@@ -47,6 +47,7 @@ export type {
   Outgoing,
   ReadCursor,
   Receipt,
+  Retention,
   SendResult,
   StoredMessage,
   UserChannel,
@@ -58,6 +59,7 @@ export { Presence } from "./presence.js";
 export type { PresenceOptions } from "./presencecore.js";
 export type { ChangeOptions } from "./send.js";
 export type { ServerFeature, ServerInfo, ServerLimits } from "./serverinfo.js";
+export type { SettingsOptions } from "./settings.js";
 export { after, fromStart, live, type Start } from "./start.js";
 export { Subscription } from "./subscription.js";
 export type { TokenSource } from "./token.js";

@@ -6,8 +6,9 @@ import { toChannel, toMember } from "./convert.js";
 import type { Rpc } from "./endpoint.js";
 import { invalid } from "./error.js";
 import { newId } from "./id.js";
-import type { CreatedChannel, Member, NewMember } from "./message.js";
+import type { CreatedChannel, Member, NewMember, Retention } from "./message.js";
 import type { CallOptions } from "./options.js";
+import { fromRetention } from "./settings.js";
 
 /** The maximum number of users per request. */
 const maxUsers = 500;
@@ -19,6 +20,8 @@ export interface CreateChannelOptions extends CallOptions {
    * channel.
    */
   membersOnly?: boolean;
+  /** How long messages are kept. By default the server's policy applies. */
+  retention?: Retention;
   /** The members besides the caller, at most 500. addMembers has no such limit. */
   members?: readonly NewMember[];
   /**
@@ -43,7 +46,13 @@ export async function createChannel(
   const idempotencyKey = options.idempotencyKey || newId();
   text(["channel_id", channelId], ["idempotency_key", idempotencyKey]);
   const members = toMembers(options.members ?? []);
-  const request = { channelId, membersOnly: options.membersOnly ?? false, members, idempotencyKey };
+  const request = {
+    channelId,
+    membersOnly: options.membersOnly ?? false,
+    members,
+    idempotencyKey,
+    retention: fromRetention(options.retention),
+  };
   const res = await caller.retry("CreateChannel", options, (rpc, opts) => rpc.createChannel(request, opts));
   return { ...toChannel(res.channel), duplicate: res.duplicate };
 }
@@ -56,11 +65,7 @@ function toMembers(users: readonly NewMember[]): { userId: string; role: MemberR
   return users.map((user) => {
     const { userId, role } = typeof user === "string" ? { userId: user, role: undefined } : user;
     text(["members", userId]);
-    const number = role === undefined ? MemberRole.UNSPECIFIED : MemberRole[role];
-    if (typeof number !== "number") {
-      throw invalid("members", `${JSON.stringify(role)} is not a role`);
-    }
-    return { userId, role: number };
+    return { userId, role: role === undefined ? MemberRole.UNSPECIFIED : toRole("members", role) };
   });
 }
 
@@ -93,6 +98,27 @@ export async function addMembers(
   await changeMembers(caller, "AddMembers", toMembers(users), options, (rpc, members, opts) =>
     rpc.addMembers({ channelId, members }, opts),
   );
+}
+
+export async function updateMember(
+  caller: Caller,
+  channelId: string,
+  userId: string,
+  role: keyof typeof MemberRole,
+  options: CallOptions,
+): Promise<void> {
+  text(["channel_id", channelId], ["user_id", userId]);
+  const request = { channelId, userId, role: toRole("role", role) };
+  await caller.retry("UpdateMember", options, (rpc, opts) => rpc.updateMember(request, opts));
+}
+
+/** toRole converts a role. It throws INVALID_FIELD if there is none of this name. */
+function toRole(field: string, role: keyof typeof MemberRole): MemberRole {
+  const number = MemberRole[role];
+  if (typeof number !== "number") {
+    throw invalid(field, `${JSON.stringify(role)} is not a role`);
+  }
+  return number;
 }
 
 export async function removeMembers(

@@ -134,6 +134,24 @@ export interface Channel {
   epoch: string;
   /** An opaque value that changes whenever the channel's settings change. */
   etag: string;
+  /** The channel's own policy; undefined if the server's default applies. */
+  retention?: Retention;
+}
+
+/**
+ * Retention is a policy for how long the messages of a channel are kept. Messages expire, the
+ * oldest first, while they exceed any of its limits. A limit that is not set, or 0, does not apply.
+ */
+export interface Retention {
+  /** The age at which messages expire, in milliseconds: at least 60,000. */
+  maxAge?: number;
+  /** The number of messages that are kept. */
+  maxMessages?: number;
+  /**
+   * The size of the messages and edits that are kept, in bytes. Each counts 256 bytes besides its
+   * text and metadata.
+   */
+  maxBytes?: number;
 }
 
 /** CreatedChannel is the result of createChannel. */

@@ -292,10 +292,36 @@ export class Fake {
         const log = known ?? this.log(req.channelId);
         if (known === undefined) {
           log.createKey = req.idempotencyKey;
+          log.retention = req.retention;
           log.createdBy = from;
           log.members = req.membersOnly ? new Set([from, ...req.members.map((m) => m.userId)]) : undefined;
         }
         return { channel: log.info(), duplicate: known !== undefined };
+      }),
+      getChannel: this.#call("GetChannel", (req: channel.GetChannelRequest) => {
+        const log = this.#logs.get(req.channelId);
+        if (log === undefined) {
+          throw failure(Code.NotFound, ErrorReason.CHANNEL_NOT_FOUND);
+        }
+        return { channel: log.info() };
+      }),
+      updateChannel: this.#call("UpdateChannel", (req: channel.UpdateChannelRequest) => {
+        const log = this.log(req.channelId);
+        if (req.etag !== "" && req.etag !== "etag-1") {
+          throw failure(Code.FailedPrecondition, ErrorReason.ETAG_MISMATCH);
+        }
+        if (req.updateMask?.paths.includes("members_only")) {
+          log.members = req.membersOnly ? (log.members ?? new Set([log.createdBy])) : undefined;
+        } else {
+          log.retention = req.retention;
+        }
+        return { channel: log.info() };
+      }),
+      deleteChannel: this.#call("DeleteChannel", (req: channel.DeleteChannelRequest) => {
+        if (req.etag !== "" && req.etag !== "etag-1") {
+          throw failure(Code.FailedPrecondition, ErrorReason.ETAG_MISMATCH);
+        }
+        return {};
       }),
       addMembers: this.#call("AddMembers", (req: channel.AddMembersRequest) => {
         for (const { userId } of req.members) {

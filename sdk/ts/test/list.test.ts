@@ -1,8 +1,10 @@
 import {
   type AddMembersRequest,
   type CreateChannelRequest,
+  type DeleteChannelRequest,
   MemberRole,
   type RemoveMembersRequest,
+  type UpdateChannelRequest,
 } from "@parleyhq/api/parley/v1/channel_pb.js";
 import { ErrorReason } from "@parleyhq/api/parley/v1/error_pb.js";
 import type * as pb from "@parleyhq/api/parley/v1/message_pb.js";
@@ -156,6 +158,62 @@ describe("channels", () => {
     expect(server.of<CreateChannelRequest>("CreateChannel").at(-1)?.idempotencyKey).toBe("mine");
     const broken = client.createChannel("c", { idempotencyKey: "\ud800" });
     expect(await rejected(broken, ParleyError)).toMatchObject({ field: "idempotency_key" });
+  });
+
+  it("have a retention", async () => {
+    const server = new Fake();
+    const client = newClient(server);
+    const week = { maxAge: 604_800_000, maxMessages: 1_000, maxBytes: 0 };
+    expect(await rejected(client.channel("room"), ParleyError)).toMatchObject({ reason: "CHANNEL_NOT_FOUND" });
+    expect(await client.createChannel("room", { retention: week })).toMatchObject({ retention: week });
+    expect(await client.channel("room")).toMatchObject({ channelId: "room", retention: week });
+    server.faults(1, "UpdateChannel", { drop: true, applied: true });
+    expect((await client.setRetention("room", {}, { etag: "etag-1" })).retention).toEqual({
+      maxAge: 0,
+      maxMessages: 0,
+      maxBytes: 0,
+    });
+    expect((await client.setRetention("room", undefined)).retention).toBeUndefined();
+    expect(server.of<UpdateChannelRequest>("UpdateChannel").map((r) => r.updateMask?.paths)).toEqual(
+      Array(3).fill(["retention"]),
+    );
+    expect(await rejected(client.setRetention("room", week, { etag: "old" }), ParleyError)).toMatchObject({
+      reason: "ETAG_MISMATCH",
+    });
+    expect(await rejected(client.setRetention("room", { maxBytes: 0.5 }), ParleyError)).toMatchObject({
+      field: "retention.max_bytes",
+    });
+  });
+
+  it("are closed and opened", async () => {
+    const server = new Fake();
+    const client = newClient(server);
+    await client.createChannel("room");
+    server.faults(1, "UpdateChannel", { drop: true, applied: true });
+    expect(await client.setMembersOnly("room", true, { etag: "etag-1" })).toMatchObject({ membersOnly: true });
+    expect(await client.setMembersOnly("room", false)).toMatchObject({ membersOnly: false });
+    expect(server.of<UpdateChannelRequest>("UpdateChannel").map((r) => [r.membersOnly, r.updateMask?.paths])).toEqual([
+      [true, ["members_only"]],
+      [true, ["members_only"]],
+      [false, ["members_only"]],
+    ]);
+    expect(await rejected(client.setMembersOnly("room", true, { etag: "old" }), ParleyError)).toMatchObject({
+      reason: "ETAG_MISMATCH",
+    });
+  });
+
+  it("are deleted", async () => {
+    const server = new Fake();
+    const client = newClient(server);
+    server.faults(1, "DeleteChannel", { drop: true, applied: true });
+    await client.deleteChannel("room", { etag: "etag-1" });
+    expect(server.of<DeleteChannelRequest>("DeleteChannel").map((r) => [r.channelId, r.etag])).toEqual([
+      ["room", "etag-1"],
+      ["room", "etag-1"],
+    ]);
+    expect(await rejected(client.deleteChannel("room", { etag: "old" }), ParleyError)).toMatchObject({
+      reason: "ETAG_MISMATCH",
+    });
   });
 
   it("have members with roles", async () => {

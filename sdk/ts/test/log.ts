@@ -16,6 +16,7 @@ export class ChannelLog {
   createdBy = "";
   /** The idempotency key with which the channel was created. */
   createKey = "";
+  retention: channel.ChannelRetention | undefined;
   epoch = "epoch-1";
   /** The oldest entry that can be read. */
   oldest = 1;
@@ -121,6 +122,7 @@ export class ChannelLog {
       expiredCount: BigInt(this.expired),
       epoch: this.epoch,
       etag: "etag-1",
+      retention: this.retention,
     };
   }
 

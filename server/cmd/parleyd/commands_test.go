@@ -15,7 +15,7 @@ import (
 
 func TestDevRefusesOtherEngines(t *testing.T) {
 	t.Parallel()
-	if err := serveOnly([]string{"HOME=/", "PARLEY_NATS_MAX_AGE=1h", "PARLEY_REDIS_KEY_PREFIX=a", "PARLEY_BUCKETS=4", "PARLEY_MONGO_SERVICE_HOST=10.0.0.1"}); err != nil {
+	if err := serveOnly([]string{"HOME=/", "PARLEY_NATS_MAX_AGE=1h", "PARLEY_REDIS_KEY_PREFIX=a", "PARLEY_SHARDS=4", "PARLEY_MONGO_SERVICE_HOST=10.0.0.1"}); err != nil {
 		t.Errorf("what dev heeds: %v", err)
 	}
 	for _, name := range []string{

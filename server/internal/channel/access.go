@@ -2,6 +2,7 @@ package channel
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -31,31 +32,55 @@ type AccessConfig struct {
 	MaxAge time.Duration
 	// Now is the clock. The default is time.Now.
 	Now func() time.Time
+	// RequireChannel makes every use of a channel without a row fail with CHANNEL_NOT_FOUND; no send
+	// creates one. A members-only channel then fails in the same way for users who are not members, so
+	// that they do not learn that it exists.
+	RequireChannel bool
 }
 
-// Access checks memberships: a members-only channel may be used only by its members and by holders
-// of the capability `manage`. It refuses nobody an open channel. It implements message.Access. It
-// is safe for concurrent use.
+// Access checks what the capabilities of a token leave open. Nobody may use a deleted channel. By
+// ident.Principal.Channels a members-only channel may be used only by its members and by holders of
+// the action Manage, and an open one by everyone. By ident.Principal.Members a channel may be used
+// only by its members, open or not, and for some actions only in some roles. A follower is not a
+// member. Access implements message.Access. It is safe for concurrent use.
 //
-// Whether a channel is members-only never changes, so Access caches it without expiry. It does not
-// cache that a channel does not exist, because any node may create it.
+// Access caches whether a channel is members-only, with the access revision of its row, until
+// Forget or until a caller requires a later revision. A membership that was read at an earlier
+// revision is read again. Access does not cache that a channel does not exist or was deleted,
+// because any node may create it.
 type Access struct {
 	cfg    AccessConfig
 	flight singleflight.Group
 
 	// mu guards the fields below. It is not held during calls of the store.
 	mu sync.Mutex
-	// membersOnly holds whether a channel is members-only, for channels whose rows were read.
-	membersOnly map[string]bool
-	// members holds the start time of the read that last returned the membership.
-	members map[membership]time.Time
+	// modes holds the modes of channels whose rows were read.
+	modes map[string]mode
+	// members holds the memberships that were read last, without those of followers.
+	members map[membership]knownMember
 	// forgets counts calls of Forget. The result of a read is not cached if Forget was called
-	// after the read began.
-	forgets uint64
+	// after the read began. modeForgets counts those that concern all users of a channel.
+	forgets, modeForgets uint64
 }
+
+// mode is the mode of a channel at an access revision.
+type mode struct {
+	kind message.Mode
+	rev  int64
+}
+
+func modeOf(row *Row) mode { return mode{row.Mode(), row.Rev} }
 
 type membership struct {
 	channelID, userID string
+}
+
+// knownMember is a member's role, the start time of the read that returned it, and the access
+// revision of the channel that was known then.
+type knownMember struct {
+	role Role
+	read time.Time
+	rev  int64
 }
 
 var _ message.Access = (*Access)(nil)
@@ -68,70 +93,217 @@ func NewAccess(cfg AccessConfig) *Access {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Access{cfg: cfg, membersOnly: make(map[string]bool), members: make(map[membership]time.Time)}
+	return &Access{cfg: cfg, modes: make(map[string]mode), members: make(map[membership]knownMember)}
+}
+
+// right is how a token allows an action on a channel.
+type right uint8
+
+const (
+	byChannel    right = iota // the channel must be open, or the subject a member
+	byMembership              // the subject must be a member
+	exempt                    // no membership is required
+)
+
+// rightOf returns how p may do the action, which the transport has found to be allowed.
+func rightOf(p *ident.Principal, action ident.Action, channelID string) right {
+	switch {
+	case !p.Can(action, channelID) && p.CanAsMember(action, channelID):
+		return byMembership
+	case p.Can(ident.Manage, channelID):
+		return exempt
+	default:
+		return byChannel
+	}
 }
 
 // ForSend implements message.Access. It first creates an open row for a channel without one, so
 // that nobody can create a members-only channel under the id of one that has messages. If two nodes
-// create a row at once, the store lets one win, and both use the winner's row.
-func (a *Access) ForSend(ctx context.Context, p *ident.Principal, channelID string) error {
-	membersOnly, err := a.ensure(ctx, channelID)
-	if err != nil {
-		return err
+// create a row at once, the store lets one win, and both use the winner's row. A right by
+// membership creates no row.
+func (a *Access) ForSend(ctx context.Context, p *ident.Principal, channelID string, atLeast int64) (int64, error) {
+	how := rightOf(p, ident.Send, channelID)
+	if how == byMembership || a.cfg.RequireChannel {
+		return a.check(ctx, p.Subject, how, channelID, atLeast)
 	}
-	if !membersOnly || p.Can(ident.Manage, channelID) {
-		return nil
+	m, err := a.ensure(ctx, channelID)
+	if err == nil && (m.rev < atLeast || m.kind == message.ModeDeleted) {
+		// Store.Ensure may not know yet that a deleted channel was created again.
+		m, _, err = a.modeAt(ctx, channelID, max(atLeast, m.rev))
 	}
-	return a.checkMember(ctx, p, channelID)
+	switch {
+	case err != nil:
+		return 0, err
+	case m.kind == message.ModeOpen || m.kind == message.ModeMembersOnly && how == exempt:
+		return m.rev, nil
+	default:
+		return m.rev, a.judge(ctx, p.Subject, []Need{how.need(channelID)}, map[string]mode{channelID: m})
+	}
 }
 
 // ForRead implements message.Access. It creates no row.
-func (a *Access) ForRead(ctx context.Context, p *ident.Principal, channelID string) error {
-	if p.Can(ident.Manage, channelID) {
+func (a *Access) ForRead(ctx context.Context, p *ident.Principal, action ident.Action, channelID string, atLeast int64) (int64, error) {
+	return a.check(ctx, p.Subject, rightOf(p, action, channelID), channelID, atLeast)
+}
+
+// ForRecall implements message.Access.
+func (a *Access) ForRecall(ctx context.Context, p *ident.Principal, channelID string, atLeast int64,
+) (anySender bool, rev int64, err error) {
+	action := ident.Send
+	if !p.Covers(ident.Send, channelID) {
+		action = ident.Moderate
+	}
+	if rev, err = a.ForRead(ctx, p, action, channelID, atLeast); err != nil {
+		return false, 0, err
+	}
+	if !p.Covers(ident.Moderate, channelID) || p.Can(ident.Moderate, channelID) {
+		return p.Can(ident.Moderate, channelID), rev, nil
+	}
+	role, err := a.roleOf(ctx, p.Subject, channelID, rev)
+	return role >= Moderator, rev, err
+}
+
+// check checks whether the user may use the channel by this right, at the access revision atLeast
+// or a later one, which it returns.
+func (a *Access) check(ctx context.Context, userID string, how right, channelID string, atLeast int64) (rev int64, err error) {
+	m, exists, err := a.modeAt(ctx, channelID, atLeast)
+	if err != nil {
+		return 0, err
+	}
+	modes := make(map[string]mode, 1)
+	if exists {
+		modes[channelID] = m
+	}
+	return m.rev, a.judge(ctx, userID, []Need{how.need(channelID)}, modes)
+}
+
+// roleOf returns the role of a user in a channel, read at an access revision or later; Follower at
+// most if the user is not a member.
+func (a *Access) roleOf(ctx context.Context, userID, channelID string, rev int64) (Role, error) {
+	began := a.cfg.Now()
+	a.mu.Lock()
+	known, ok := a.known(membership{channelID, userID}, began, rev)
+	a.mu.Unlock()
+	if ok {
+		return known.role, nil
+	}
+	members, err := a.readMembersOf(ctx, userID, []string{channelID})
+	return members[channelID].Role, err
+}
+
+// checkRole returns nil if the user has at least this role in the channel. A user who is not a
+// member gets NOT_MEMBER, and any other CAPABILITY_MISSING.
+func (a *Access) checkRole(ctx context.Context, p *ident.Principal, least Role, channelID string) error {
+	role, err := a.roleOf(ctx, p.Subject, channelID, 0)
+	switch {
+	case err != nil:
+		return err
+	case role < RoleMember:
+		return fault.NotMemberOf(channelID)
+	case role < least:
+		return lowRole()
+	default:
 		return nil
 	}
-	membersOnly, err := a.filterMembersOnly(ctx, []string{channelID})
-	if err != nil || len(membersOnly) == 0 {
-		return err
-	}
-	return a.checkMember(ctx, p, channelID)
 }
 
-// checkMember returns nil if p is a member of the channel, and otherwise the fault NotMember. The
-// caller has checked that the channel is members-only.
-func (a *Access) checkMember(ctx context.Context, p *ident.Principal, channelID string) error {
-	unreadable, err := a.notMemberOf(ctx, p.Subject, []string{channelID})
-	if err != nil {
-		return err
+// ForSubscribe returns a fault that names the channels to which p may not subscribe although the
+// token allows it, each once, in the order given. The fault is NOT_MEMBER. Deleted channels that
+// the token allows by ident.Principal.Channels, and with AccessConfig.RequireChannel all that it
+// allows in that way, are CHANNEL_NOT_FOUND instead: only if no channel is NOT_MEMBER. If this
+// cannot be determined, the error is that of message.Unavailable.
+func (a *Access) ForSubscribe(ctx context.Context, p *ident.Principal, channelIDs []string) error {
+	needs := make([]Need, len(channelIDs))
+	for i, id := range channelIDs {
+		needs[i] = rightOf(p, ident.Subscribe, id).need(id)
 	}
-	if len(unreadable) > 0 {
-		return fault.NotMemberOf(channelID)
-	}
-	return nil
+	return a.Check(ctx, p.Subject, needs)
 }
 
-// Unreadable returns the channels that ForRead refuses p because p is not a member, in the order
-// given. If this cannot be determined, the error is that of message.Unavailable.
-func (a *Access) Unreadable(ctx context.Context, p *ident.Principal, channelIDs []string) (unreadable []string, err error) {
-	unmanaged := make([]string, 0, len(channelIDs))
-	for _, id := range channelIDs {
-		if !p.Can(ident.Manage, id) {
-			unmanaged = append(unmanaged, id)
+// Need is a channel that a user is about to use.
+type Need struct {
+	ChannelID string
+	// Member means that the user must be a member even if the channel is open. Exempt means that the
+	// user need not be one. At most one of them is set.
+	Member, Exempt bool
+}
+
+// need returns what a channel demands of a user with this right.
+func (r right) need(channelID string) Need {
+	return Need{ChannelID: channelID, Member: r == byMembership, Exempt: r == exempt}
+}
+
+// Check returns the fault of ForSubscribe for the channels that the user may not use.
+func (a *Access) Check(ctx context.Context, userID string, needs []Need) error {
+	var ask []string
+	for _, n := range needs {
+		if !n.Member {
+			ask = append(ask, n.ChannelID)
 		}
 	}
-	membersOnly, err := a.filterMembersOnly(ctx, unmanaged)
+	modes, err := a.modesOf(ctx, ask)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return a.notMemberOf(ctx, p.Subject, membersOnly)
+	return a.judge(ctx, userID, needs, modes)
 }
 
-// Forget drops the cached memberships that the change may have ended. The results of reads that
-// began before this call are not cached.
+// judge is Check with the modes of the channels that have a row. Those of needs with Member are not
+// required.
+func (a *Access) judge(ctx context.Context, userID string, needs []Need, modes map[string]mode) error {
+	requires := func(n Need) bool {
+		return n.Member || !n.Exempt && modes[n.ChannelID].kind == message.ModeMembersOnly
+	}
+	var ask []string
+	for _, n := range needs {
+		if requires(n) {
+			ask = append(ask, n.ChannelID)
+		}
+	}
+	strange, err := a.notMemberOf(ctx, userID, ask, modes)
+	if err != nil {
+		return err
+	}
+	var notMember, missing []string
+	for _, n := range needs {
+		m, exists := modes[n.ChannelID]
+		stranger := requires(n) && slices.Contains(strange, n.ChannelID)
+		deleted := m.kind == message.ModeDeleted
+		switch {
+		case n.Member && (stranger || deleted), stranger && !a.cfg.RequireChannel:
+			notMember = appendNew(notMember, n.ChannelID)
+		case stranger || deleted, !n.Member && !exists && a.cfg.RequireChannel:
+			missing = appendNew(missing, n.ChannelID)
+		}
+	}
+	switch {
+	case len(notMember) > 0:
+		return fault.NotMemberOf(notMember...)
+	case len(missing) > 0:
+		return missingChannels(missing...)
+	default:
+		return nil
+	}
+}
+
+// appendNew appends an id that ids does not contain.
+func appendNew(ids []string, id string) []string {
+	if slices.Contains(ids, id) {
+		return ids
+	}
+	return append(ids, id)
+}
+
+// Forget drops the cached memberships that the change may have ended and, if it names no users, the
+// cached mode of the channel. The results of reads that began before this call are not cached.
 func (a *Access) Forget(change Change) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.forgets++
+	if len(change.UserIDs) == 0 {
+		a.modeForgets++
+		delete(a.modes, change.ChannelID)
+	}
 	for _, u := range change.UserIDs {
 		delete(a.members, membership{change.ChannelID, u})
 	}
@@ -145,174 +317,47 @@ func (a *Access) Forget(change Change) {
 	}
 }
 
-// readUnreadable returns the members-only channels among channelIDs of which the user is not a
-// member. It reads memberships from the store, not from the cache.
-func (a *Access) readUnreadable(ctx context.Context, userID string, channelIDs []string) (map[string]bool, error) {
-	membersOnly, err := a.filterMembersOnly(ctx, channelIDs)
+// Readers returns which of the users, at most 500, may read the channel without the capability
+// manage, and the access revision at which it checked them, which is at least atLeast. With
+// byMembership only members may; otherwise everyone may read an open channel, and one that does not
+// exist. The error is CHANNEL_NOT_FOUND if the channel was deleted.
+func (a *Access) Readers(ctx context.Context, channelID string, userIDs []string, byMembership bool, atLeast int64,
+) (readers map[string]bool, rev int64, err error) {
+	m, _, err := a.modeAt(ctx, channelID, atLeast)
+	if err == nil && m.kind == message.ModeDeleted {
+		err = missingChannels(channelID)
+	}
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	ids, err := a.readNotMemberOf(ctx, userID, membersOnly)
-	if err != nil {
-		return nil, err
-	}
-	unreadable := make(map[string]bool, len(ids))
-	for _, id := range ids {
-		unreadable[id] = true
-	}
-	return unreadable, nil
-}
-
-// cachedMembersOnly reports whether a channel is members-only. ok is false if that is not in the
-// cache.
-func (a *Access) cachedMembersOnly(channelID string) (membersOnly, ok bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	membersOnly, ok = a.membersOnly[channelID]
-	return membersOnly, ok
-}
-
-// MayRead reports whether a user without the capability manage may read the channel. A channel that
-// does not exist may be read by everyone.
-func (a *Access) MayRead(ctx context.Context, userID, channelID string) (bool, error) {
-	membersOnly, err := a.filterMembersOnly(ctx, []string{channelID})
-	if err != nil || len(membersOnly) == 0 {
-		return err == nil, err
-	}
-	notMember, err := a.notMemberOf(ctx, userID, membersOnly)
-	return err == nil && len(notMember) == 0, err
-}
-
-// KnownOpen reports whether the cache has the channel as open. It does not read from the store.
-func (a *Access) KnownOpen(channelID string) bool {
-	membersOnly, ok := a.cachedMembersOnly(channelID)
-	return ok && !membersOnly
-}
-
-// ensure reports whether a channel is members-only. It creates an open channel if there is none.
-func (a *Access) ensure(ctx context.Context, channelID string) (membersOnly bool, err error) {
-	if membersOnly, ok := a.cachedMembersOnly(channelID); ok {
-		return membersOnly, nil
-	}
-	done := a.flight.DoChan(channelID, func() (any, error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ensureTimeout)
-		defer cancel()
-		row, err := a.cfg.Store.Ensure(ctx, channelID, now(a.cfg.Now))
-		if err != nil {
-			// The error may come from ensureTimeout, and not from a caller's deadline. The fault is
-			// therefore StoreUnavailable.
-			return nil, fault.Wrap(err, fault.Unavailable, fault.StoreUnavailable, "the store does not answer")
-		}
-		a.cacheRow(row)
-		return row.MembersOnly, nil
-	})
-	select {
-	case res := <-done:
-		if res.Err != nil {
-			return false, res.Err
-		}
-		membersOnly, _ = res.Val.(bool)
-		return membersOnly, nil
-	case <-ctx.Done():
-		return false, message.Unavailable(context.Cause(ctx))
-	}
-}
-
-// cacheRow caches whether the channel of a row is members-only.
-func (a *Access) cacheRow(row Row) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	putBounded(a.membersOnly, row.ChannelID, row.MembersOnly)
-}
-
-// filterMembersOnly returns the members-only channels among channelIDs, in the order given.
-// Channels without a row are not members-only.
-func (a *Access) filterMembersOnly(ctx context.Context, channelIDs []string) (membersOnly []string, err error) {
-	kinds := make(map[string]bool, len(channelIDs))
-	var uncached []string
-	a.mu.Lock()
-	for _, id := range channelIDs {
-		if membersOnly, ok := a.membersOnly[id]; ok {
-			kinds[id] = membersOnly
-		} else {
-			uncached = append(uncached, id)
-		}
-	}
-	a.mu.Unlock()
-	for len(uncached) > 0 {
-		n := min(len(uncached), maxKeys)
-		rows, err := a.cfg.Store.Rows(ctx, uncached[:n])
-		if err != nil {
-			return nil, message.Unavailable(err)
-		}
-		for id, row := range rows {
-			a.cacheRow(row)
-			kinds[id] = row.MembersOnly
-		}
-		uncached = uncached[n:]
-	}
-	for _, id := range channelIDs {
-		if kinds[id] {
-			membersOnly = append(membersOnly, id)
-		}
-	}
-	return membersOnly, nil
-}
-
-// notMemberOf returns the channels of which the user is not a member, in the order given.
-func (a *Access) notMemberOf(ctx context.Context, userID string, channelIDs []string) (notMember []string, err error) {
+	readers = make(map[string]bool, len(userIDs))
 	began := a.cfg.Now()
-	var uncached []string
+	var ask []string
 	a.mu.Lock()
-	for _, id := range channelIDs {
-		if seen, ok := a.members[membership{id, userID}]; !ok || began.Sub(seen) > a.cfg.MaxAge {
-			uncached = append(uncached, id)
+	forgotten := a.forgets
+	for _, id := range userIDs {
+		readers[id] = !byMembership && m.kind == message.ModeOpen
+		if !readers[id] {
+			if _, readers[id] = a.known(membership{channelID, id}, began, m.rev); !readers[id] {
+				ask = append(ask, id)
+			}
 		}
 	}
 	a.mu.Unlock()
-	return a.readNotMemberOf(ctx, userID, uncached)
-}
-
-// readNotMemberOf is notMemberOf without the cache: it reads from the store.
-func (a *Access) readNotMemberOf(ctx context.Context, userID string, channelIDs []string) (notMember []string, err error) {
-	for len(channelIDs) > 0 {
-		n := min(len(channelIDs), maxKeys)
-		began := a.cfg.Now()
-		a.mu.Lock()
-		forgotten := a.forgets
-		a.mu.Unlock()
-		members, err := a.cfg.Store.MembersOf(ctx, userID, channelIDs[:n])
-		if err != nil {
-			return nil, message.Unavailable(err)
-		}
-		a.mu.Lock()
-		for _, id := range channelIDs[:n] {
-			if _, ok := members[id]; !ok {
-				notMember = append(notMember, id)
-			} else if a.forgets == forgotten {
-				putBounded(a.members, membership{id, userID}, began)
-			}
-		}
-		a.mu.Unlock()
-		channelIDs = channelIDs[n:]
+	if len(ask) == 0 {
+		return readers, m.rev, nil
 	}
-	return notMember, nil
-}
-
-// putBounded sets m[key]. If the key is new and m has maxKnown entries, it first drops any
-// maxKnown/4 of them.
-func putBounded[K comparable, V any](m map[K]V, key K, value V) {
-	if _, ok := m[key]; !ok && len(m) >= maxKnown {
-		drop := maxKnown / 4
-		for k := range m {
-			delete(m, k)
-			if drop--; drop == 0 {
-				break
-			}
+	members, err := a.cfg.Store.MembersIn(ctx, channelID, ask)
+	if err != nil {
+		return nil, 0, message.Unavailable(err)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for id, member := range members {
+		readers[id] = member.IsMember()
+		if readers[id] && a.forgets == forgotten {
+			putBounded(a.members, membership{channelID, id}, knownMember{member.Role, began, m.rev})
 		}
 	}
-	m[key] = value
+	return readers, m.rev, nil
 }
-
-// now returns the clock's time as stores keep it: in UTC, in whole milliseconds.
-func now(clock func() time.Time) time.Time { return clock().UTC().Truncate(time.Millisecond) }

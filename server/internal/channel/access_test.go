@@ -81,13 +81,16 @@ func TestAccess(t *testing.T) {
 		{can("x", "other", ident.Manage), "closed", true}, // manages another channel
 	} {
 		for range 2 { // once from the store, once from the cache
-			for name, ask := range map[string]func(context.Context, *ident.Principal, string) error{
-				"read": b.access.ForRead, "send": b.access.ForSend,
+			for name, ask := range map[string]func(context.Context, *ident.Principal, string, int64) (int64, error){
+				"read": func(ctx context.Context, p *ident.Principal, id string, atLeast int64) (int64, error) {
+					return b.access.ForRead(ctx, p, ident.History, id, atLeast)
+				},
+				"send": b.access.ForSend,
 			} {
 				if tc.channel == "none" && name == "send" {
 					continue
 				}
-				err := ask(t.Context(), tc.p, tc.channel)
+				_, err := ask(t.Context(), tc.p, tc.channel, 0)
 				if tc.refused != fault.Is(err, fault.NotMember) || !tc.refused && err != nil {
 					t.Errorf("%s may %s %s: %v", tc.p.Subject, name, tc.channel, err)
 				}
@@ -106,16 +109,16 @@ func TestAccess(t *testing.T) {
 func TestMissingMembershipIsNotCached(t *testing.T) {
 	t.Parallel()
 	b := setupAccess(t)
-	if err := b.access.ForRead(t.Context(), bob, "new"); err != nil {
+	if _, err := b.access.ForRead(t.Context(), bob, ident.History, "new", 0); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := b.store.Create(t.Context(), Row{ChannelID: "new", MembersOnly: true}, []string{"ada"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.access.ForRead(t.Context(), bob, "new"); !fault.Is(err, fault.NotMember) {
+	if _, err := b.access.ForRead(t.Context(), bob, ident.History, "new", 0); !fault.Is(err, fault.NotMember) {
 		t.Errorf("after it was made: %v", err)
 	}
-	if err := b.access.ForSend(t.Context(), bob, "new"); !fault.Is(err, fault.NotMember) {
+	if _, err := b.access.ForSend(t.Context(), bob, "new", 0); !fault.Is(err, fault.NotMember) {
 		t.Errorf("a send after it was made: %v", err)
 	}
 }
@@ -130,7 +133,7 @@ func TestFirstSendCreatesRowOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 50 {
 		wg.Go(func() {
-			if err := b.access.ForSend(t.Context(), bob, "new"); !fault.Is(err, fault.StoreUnavailable) {
+			if _, err := b.access.ForSend(t.Context(), bob, "new", 0); !fault.Is(err, fault.StoreUnavailable) {
 				t.Errorf("with the store away: %v", err)
 			}
 		})
@@ -141,7 +144,7 @@ func TestFirstSendCreatesRowOnce(t *testing.T) {
 	before := b.store.called("Ensure")
 	for range 50 {
 		wg.Go(func() {
-			if err := b.access.ForSend(t.Context(), bob, "new"); err != nil {
+			if _, err := b.access.ForSend(t.Context(), bob, "new", 0); err != nil {
 				t.Error(err)
 			}
 		})
@@ -151,7 +154,7 @@ func TestFirstSendCreatesRowOnce(t *testing.T) {
 		t.Errorf("%d calls of Ensure for 50 sends at once", n)
 	}
 	before = b.store.called("Ensure")
-	if err := b.access.ForSend(t.Context(), ada, "new"); err != nil || b.store.called("Ensure") != before {
+	if _, err := b.access.ForSend(t.Context(), ada, "new", 0); err != nil || b.store.called("Ensure") != before {
 		t.Errorf("a later send asks again: %v", err)
 	}
 	if row := b.store.rows["new"]; row.MembersOnly || row.CreatedBy != "" {
@@ -173,9 +176,9 @@ func TestEnsureSurvivesCallerCancellation(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		first, second := make(chan error, 1), make(chan error, 1)
-		go func() { first <- b.access.ForSend(ctx, ada, "new") }()
+		go func() { _, err := b.access.ForSend(ctx, ada, "new", 0); first <- err }()
 		synctest.Wait()
-		go func() { second <- b.access.ForSend(t.Context(), bob, "new") }()
+		go func() { _, err := b.access.ForSend(t.Context(), bob, "new", 0); second <- err }()
 		synctest.Wait()
 		cancel()
 		if err := <-first; !fault.Is(err, fault.DeadlinePassed) {
@@ -194,7 +197,10 @@ func TestEnsureSurvivesCallerCancellation(t *testing.T) {
 func TestMembershipIsCachedForMaxAge(t *testing.T) {
 	t.Parallel()
 	b := setupAccess(t)
-	ask := func(p *ident.Principal) error { return b.access.ForSend(t.Context(), p, "closed") }
+	ask := func(p *ident.Principal) error {
+		_, err := b.access.ForSend(t.Context(), p, "closed", 0)
+		return err
+	}
 	if err := ask(ada); err != nil {
 		t.Fatal(err)
 	}
@@ -249,15 +255,15 @@ func TestForgetDuringRead(t *testing.T) {
 		}
 		return nil
 	})
-	if err := b.access.ForRead(t.Context(), ada, "closed"); err != nil {
+	if _, err := b.access.ForRead(t.Context(), ada, ident.History, "closed", 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.access.ForRead(t.Context(), ada, "closed"); !fault.Is(err, fault.NotMember) {
+	if _, err := b.access.ForRead(t.Context(), ada, ident.History, "closed", 0); !fault.Is(err, fault.NotMember) {
 		t.Errorf("a read of before the change is believed after it: %v", err)
 	}
 }
 
-func TestUnreadable(t *testing.T) {
+func TestForSubscribe(t *testing.T) {
 	t.Parallel()
 	b := setupAccess(t)
 	ids := []string{"none", "closed", "open"}
@@ -279,21 +285,30 @@ func TestUnreadable(t *testing.T) {
 	}
 	want = append([]string{"closed"}, want...)
 	rows, members := b.store.called("Rows"), b.store.called("MembersOf")
-	got, err := b.access.Unreadable(t.Context(), bob, ids)
-	if err != nil || !slices.Equal(got, want) {
-		t.Errorf("%d refused, want %d: %v", len(got), len(want), err)
+	refused, ok := fault.As(b.access.ForSubscribe(t.Context(), bob, ids))
+	if !ok || refused.Reason != fault.NotMember || !slices.Equal(positions(refused), want) {
+		t.Errorf("refused %+v, want %d channels", refused, len(want))
 	}
 	if r, m := b.store.called("Rows")-rows, b.store.called("MembersOf")-members; r != 3 || m != 2 {
 		t.Errorf("%d and %d calls of the store, want 3 and 2", r, m)
 	}
-	if got, err = b.access.Unreadable(t.Context(), boss, ids); err != nil || len(got) != 0 {
-		t.Errorf("who manages them is refused %d: %v", len(got), err)
+	if err := b.access.ForSubscribe(t.Context(), boss, ids); err != nil {
+		t.Errorf("who manages them is refused: %v", err)
 	}
 	b.store.script(func(context.Context, string) error { return errors.New("mongo://secret:27017 is away") }, nil)
-	_, err = b.access.Unreadable(t.Context(), bob, ids)
+	err := b.access.ForSubscribe(t.Context(), bob, ids)
 	if e, ok := fault.As(err); !ok || e.Kind != fault.Unavailable || e.Reason != fault.StoreUnavailable || strings.Contains(e.Msg, "mongo") {
 		t.Errorf("with the store away: %v", err)
 	}
+}
+
+// positions returns the channels that a fault names.
+func positions(f *fault.Error) []string {
+	ids := make([]string, len(f.Positions))
+	for i, at := range f.Positions {
+		ids[i] = at.ChannelID
+	}
+	return ids
 }
 
 // If one node creates a channel as members-only while a first send on another node creates it as
@@ -309,7 +324,7 @@ func TestCreationRace(t *testing.T) {
 		wg.Go(func() {
 			_, _, created = svc.Create(ident.NewContext(t.Context(), boss), CreateRequest{ChannelID: "race", MembersOnly: true})
 		})
-		wg.Go(func() { sent = other.ForSend(t.Context(), bob, "race") })
+		wg.Go(func() { _, sent = other.ForSend(t.Context(), bob, "race", 0) })
 		wg.Wait()
 		if created == nil != fault.Is(sent, fault.NotMember) || (created != nil) != (sent == nil) {
 			t.Fatalf("create: %v, send: %v", created, sent)
@@ -321,18 +336,18 @@ func TestCachesAreBounded(t *testing.T) {
 	t.Parallel()
 	a := NewAccess(AccessConfig{Store: newFakeStore()})
 	for i := range maxKnown + 10 {
-		a.cacheRow(Row{ChannelID: fmt.Sprint(i)})
+		a.cacheRow(Row{ChannelID: fmt.Sprint(i)}, 0)
 	}
-	if n := len(a.membersOnly); n > maxKnown || n < maxKnown/2 {
+	if n := len(a.modes); n > maxKnown || n < maxKnown/2 {
 		t.Errorf("%d channels remembered", n)
 	}
-	for i := 0; len(a.membersOnly) < maxKnown; i++ {
-		a.cacheRow(Row{ChannelID: fmt.Sprint("more", i)})
+	for i := 0; len(a.modes) < maxKnown; i++ {
+		a.cacheRow(Row{ChannelID: fmt.Sprint("more", i)}, 0)
 	}
-	for id := range a.membersOnly {
-		a.cacheRow(Row{ChannelID: id}) // a known one needs no room
+	for id := range a.modes {
+		a.cacheRow(Row{ChannelID: id}, 0) // a known one needs no room
 	}
-	if n := len(a.membersOnly); n != maxKnown {
+	if n := len(a.modes); n != maxKnown {
 		t.Errorf("%d channels remembered after all were cached again, want %d", n, maxKnown)
 	}
 }

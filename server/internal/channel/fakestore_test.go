@@ -90,18 +90,56 @@ func (f *fakeStore) Create(ctx context.Context, row Row, userIDs []string) (got 
 		row.Numbers = Numbers{}
 		got = row
 		f.rows[row.ChannelID] = row
-		f.join(row.ChannelID, userIDs, row.CreatedAt)
+		f.join(row.ChannelID, userIDs, RoleMember, row.CreatedAt)
+		if slices.Contains(userIDs, row.CreatedBy) {
+			f.join(row.ChannelID, []string{row.CreatedBy}, Owner, row.CreatedAt)
+		}
 		f.changes = append(f.changes, Change{ChannelID: row.ChannelID})
 		return nil
 	})
 	return got, err
 }
 
-func (f *fakeStore) join(id string, userIDs []string, now time.Time) {
+func (f *fakeStore) SetSettings(ctx context.Context, id string, rev int64, set Settings, now time.Time) (row Row, err error) {
+	err = f.do(ctx, "SetSettings", func() error {
+		there, ok := f.rows[id]
+		switch {
+		case !ok:
+			return ErrNotFound
+		case there.SettingsRev != rev:
+			row = there
+			return ErrChanged
+		}
+		if there.MembersOnly != set.MembersOnly {
+			there.MembersOnly = set.MembersOnly
+			there.Rev++
+			f.changes = append(f.changes, Change{ChannelID: id})
+		}
+		there.Retention, there.SettingsRev, there.Trim.Due = set.Retention, rev+1, now
+		f.rows[id], row = there, there
+		return nil
+	})
+	return row, err
+}
+
+// Delete and MoveBoundary are tested on real stores.
+func (f *fakeStore) Delete(context.Context, string, int64, time.Time) (Row, error) {
+	return Row{}, errors.New("not faked")
+}
+
+func (f *fakeStore) MoveBoundary(context.Context, string, int64, message.Boundary, time.Time) (bool, error) {
+	return false, errors.New("not faked")
+}
+
+func (f *fakeStore) join(id string, userIDs []string, role Role, now time.Time) {
 	for _, u := range userIDs {
 		k := membership{id, u}
 		if _, ok := f.members[k]; !ok {
 			f.members[k] = Member{ChannelID: id, UserID: u, JoinedAt: now}
+		}
+		if m := f.members[k]; m.Role < role {
+			m.Role = role
+			f.members[k] = m
 		}
 	}
 }
@@ -127,7 +165,7 @@ func (f *fakeStore) AddMembers(ctx context.Context, id string, userIDs []string,
 		if _, ok := f.rows[id]; !ok {
 			return ErrNotFound
 		}
-		f.join(id, userIDs, now)
+		f.join(id, userIDs, RoleMember, now)
 		return nil
 	})
 }
@@ -172,7 +210,7 @@ func (f *fakeStore) Members(ctx context.Context, id, after string, limit int) (m
 func (f *fakeStore) CountMembers(ctx context.Context, id string) (n int, err error) {
 	err = f.do(ctx, "CountMembers", func() error {
 		for _, m := range f.members {
-			if m.ChannelID == id {
+			if m.ChannelID == id && m.IsMember() {
 				n++
 			}
 		}
@@ -205,6 +243,32 @@ func (f *fakeStore) MembersOf(ctx context.Context, user string, ids []string) (m
 	return ms, err
 }
 
+func (f *fakeStore) SetRole(ctx context.Context, id, user string, role Role, now time.Time) error {
+	return f.do(ctx, "SetRole", func() error {
+		if _, ok := f.rows[id]; !ok {
+			return ErrNotFound
+		}
+		f.join(id, []string{user}, RoleMember, now)
+		m := f.members[membership{id, user}]
+		m.Role = role
+		f.members[membership{id, user}] = m
+		return nil
+	})
+}
+
+func (f *fakeStore) MembersIn(ctx context.Context, id string, users []string) (ms map[string]Member, err error) {
+	ms = map[string]Member{}
+	err = f.do(ctx, "MembersIn", func() error {
+		for _, u := range users {
+			if m, ok := f.members[membership{id, u}]; ok {
+				ms[u] = m
+			}
+		}
+		return nil
+	})
+	return ms, err
+}
+
 func (f *fakeStore) MarkRead(ctx context.Context, id, user string, c Cursor, join bool, now time.Time) (at Cursor, ok bool, err error) {
 	err = f.do(ctx, "MarkRead", func() error {
 		k := membership{id, user}
@@ -213,7 +277,7 @@ func (f *fakeStore) MarkRead(ctx context.Context, id, user string, c Cursor, joi
 			return nil
 		}
 		if !member {
-			m = Member{ChannelID: id, UserID: user, JoinedAt: now}
+			m = Member{ChannelID: id, UserID: user, Role: Follower, JoinedAt: now}
 		}
 		if c.Seq > m.Seq {
 			m.Cursor = c
@@ -229,7 +293,7 @@ func (f *fakeStore) Advance(ctx context.Context, moves []Advance, now time.Time)
 	return f.do(ctx, "Advance", func() error {
 		for _, a := range moves {
 			for u, c := range a.Senders {
-				f.join(a.ChannelID, []string{u}, now)
+				f.join(a.ChannelID, []string{u}, Follower, now)
 				m := f.members[membership{a.ChannelID, u}]
 				m.Cursor = c
 				f.members[membership{a.ChannelID, u}] = m

@@ -35,14 +35,15 @@ type UserChannelPage struct {
 	NextPageToken string
 }
 
-// Members returns the members of a channel in order of user id. A page has pageSize members, at
-// most 1000; 0 means 100. Requires `history`. A channel that does not exist has no members.
+// Members returns the members and followers of a channel in order of user id. A page has pageSize
+// members, at most 1000; 0 means 100. Requires `history`. A channel that does not exist has no
+// members.
 func (s *Service) Members(ctx context.Context, channelID string, pageSize int, pageToken string) (MemberPage, error) {
 	p, err := ident.Caller(ctx)
 	if err != nil {
 		return MemberPage{}, err
 	}
-	if err := s.cfg.Access.ForRead(ctx, p, channelID); err != nil {
+	if _, err := s.cfg.Access.ForRead(ctx, p, ident.History, channelID, 0); err != nil {
 		return MemberPage{}, err
 	}
 	if pageSize == 0 {
@@ -122,11 +123,11 @@ func (s *Service) userChannels(ctx context.Context, p *ident.Principal, after st
 		}
 		var ids []string
 		for i := range members {
-			if after = members[i].ChannelID; hasAnyCapability(p, after) {
+			if after = members[i].ChannelID; coversAny(p.Covers, after) {
 				ids = append(ids, after)
 			}
 		}
-		some, err := s.readUserChannels(ctx, p.Subject, ids)
+		some, err := s.readUserChannels(ctx, p, ids)
 		if err != nil {
 			return nil, err
 		}
@@ -140,18 +141,20 @@ func (s *Service) userChannels(ctx context.Context, p *ident.Principal, after st
 	}
 }
 
-// readUserChannels returns the channels from the point of view of the user. It reads cursors after
-// rows, because Store.Advance moves cursors before rows: a user's own messages are then never
-// unread.
-func (s *Service) readUserChannels(ctx context.Context, userID string, channelIDs []string) ([]UserChannel, error) {
+// readUserChannels returns the channels from the point of view of the caller. It omits deleted
+// ones, and those that the caller only follows, if they are members-only or the token covers them
+// by membership only. It reads cursors after rows, because Store.Advance moves cursors before rows:
+// a user's own messages are then never unread.
+func (s *Service) readUserChannels(ctx context.Context, p *ident.Principal, channelIDs []string) ([]UserChannel, error) {
 	if len(channelIDs) == 0 {
 		return nil, nil
 	}
+	forgotten := s.cfg.Access.modesForgotten()
 	rows, err := s.cfg.Store.Rows(ctx, channelIDs)
 	if err != nil {
 		return nil, message.Unavailable(err)
 	}
-	members, err := s.cfg.Store.MembersOf(ctx, userID, channelIDs)
+	members, err := s.cfg.Store.MembersOf(ctx, p.Subject, channelIDs)
 	if err != nil {
 		return nil, message.Unavailable(err)
 	}
@@ -159,14 +162,17 @@ func (s *Service) readUserChannels(ctx context.Context, userID string, channelID
 	for _, id := range channelIDs {
 		row, ok := rows[id]
 		m, still := members[id] // the user may have been removed meanwhile
-		if !ok || !still {
+		if !ok || !still || row.State != Live {
 			continue
 		}
-		s.cfg.Access.cacheRow(row)
+		s.cfg.Access.cacheRow(row, forgotten)
+		if !m.IsMember() && (row.MembersOnly || !coversAny(p.Can, id)) {
+			continue
+		}
 		// A row may lag behind the log, and then behind the cursor, which also shows how far the
 		// log extends.
 		row.Head, row.Count = max(row.Head, m.Seq), max(row.Count, m.Count)
-		mine = append(mine, UserChannel{Row: row, Read: m.Cursor, Unread: row.Count - m.Count})
+		mine = append(mine, UserChannel{Row: row, Read: m.Cursor, Unread: max(0, row.Count-max(m.Count, row.Expired))})
 	}
 	return mine, nil
 }
@@ -175,7 +181,7 @@ func (s *Service) readUserChannels(ctx context.Context, userID string, channelID
 func (s *Service) addLastMessages(ctx context.Context, p *ident.Principal, mine []UserChannel) error {
 	var places []message.Place
 	for i := range mine {
-		if row := &mine[i].Row; row.LastMessage != 0 && p.Can(ident.History, row.ChannelID) {
+		if row := &mine[i].Row; row.LastMessage >= row.First() && p.Covers(ident.History, row.ChannelID) {
 			places = append(places, message.Place{ChannelID: row.ChannelID, Seq: row.LastMessage})
 		}
 	}
@@ -202,7 +208,7 @@ func (s *Service) addLastMessages(ctx context.Context, p *ident.Principal, mine 
 // and not returned.
 const lastMessagesRead = 32
 
-// hasAnyCapability reports whether the token grants any capability for the channel.
-func hasAnyCapability(p *ident.Principal, channelID string) bool {
-	return slices.ContainsFunc(ident.ChannelActions, func(a ident.Action) bool { return p.Can(a, channelID) })
+// coversAny reports whether can allows any action on the channel.
+func coversAny(can func(ident.Action, string) bool, channelID string) bool {
+	return slices.ContainsFunc(ident.ChannelActions, func(a ident.Action) bool { return can(a, channelID) })
 }

@@ -24,7 +24,7 @@ func (silence) PublishTyping(string, string) error { return nil }
 // embedded store: creation, sends, reading, removal.
 func TestServicesOnARealStore(t *testing.T) {
 	t.Parallel()
-	store, err := embedded.Open(t.TempDir(), embedded.Config{Buckets: 2})
+	store, err := embedded.Open(t.TempDir(), embedded.Config{Shards: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func TestServicesOnARealStore(t *testing.T) {
 	access := channel.NewAccess(channel.AccessConfig{Store: store.Channels()})
 	messages := message.NewService(w, reader, id, access)
 	channels := channel.NewService(channel.ServiceConfig{
-		Store: store.Channels(), Access: access, Log: reader, TypingPublisher: silence{}, Secret: id.Secret,
+		Store: store.Channels(), Access: access, Log: reader, Appender: w, TypingPublisher: silence{}, Secret: id.Secret,
 	})
 	as := func(subject string, actions ...ident.Action) context.Context {
 		return ident.NewContext(t.Context(), &ident.Principal{Subject: subject, Channels: []ident.Capability{{

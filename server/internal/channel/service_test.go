@@ -70,7 +70,7 @@ func TestCreate(t *testing.T) {
 	if err != nil || duplicate {
 		t.Fatal(duplicate, err)
 	}
-	want := Row{ChannelID: "team", MembersOnly: true, CreatedBy: "boss", CreatedAt: b.clock.now().UTC()}
+	want := Row{ChannelID: "team", MembersOnly: true, Rev: 1, CreatedBy: "boss", CreatedAt: b.clock.now().UTC()}
 	if diff := cmp.Diff(want, row); diff != "" {
 		t.Error(diff)
 	}
@@ -150,14 +150,15 @@ func TestRemoveMembers(t *testing.T) {
 		t.Errorf("nodes were told of nothing: %v", b.notified)
 	}
 	for _, p := range []*ident.Principal{bob, can("eve", "*", ident.Send)} {
-		if err := b.access.ForRead(t.Context(), p, "closed"); err != nil {
+		if _, err := b.access.ForRead(t.Context(), p, ident.History, "closed", 0); err != nil {
 			t.Fatal(err) // the result is cached
 		}
 	}
 	check(t, "oneself", b.svc.RemoveMembers(as(t, nobody), "closed", []string{"bob", "bob"}), "")
 	check(t, "by who manages", b.svc.RemoveMembers(as(t, boss), "closed", []string{"eve", "stranger"}), "")
 	for _, p := range []*ident.Principal{bob, can("eve", "*", ident.Send)} {
-		check(t, "on this node "+p.Subject, b.access.ForRead(t.Context(), p, "closed"), fault.NotMember)
+		_, err := b.access.ForRead(t.Context(), p, ident.History, "closed", 0)
+		check(t, "on this node "+p.Subject, err, fault.NotMember)
 	}
 	if got := b.members("closed"); !slices.Equal(got, []string{"ada"}) {
 		t.Errorf("left: %v", got)

@@ -56,9 +56,10 @@ func (a *Access) membersOnlyOf(ctx context.Context, userID string) ([]string, er
 		if err != nil {
 			return nil, message.Unavailable(err)
 		}
-		for _, m := range page {
-			ids = append(ids, m.ChannelID)
-			after = m.ChannelID
+		for i := range page {
+			if after = page[i].ChannelID; page[i].IsMember() {
+				ids = append(ids, after)
+			}
 		}
 		if len(page) < maxKeys {
 			break
@@ -75,8 +76,10 @@ func (a *Access) inAny(ctx context.Context, userID string, channelIDs []string) 
 		if err != nil {
 			return false, message.Unavailable(err)
 		}
-		if len(members) > 0 {
-			return true, nil
+		for _, m := range members {
+			if m.IsMember() {
+				return true, nil
+			}
 		}
 		channelIDs = channelIDs[n:]
 	}

@@ -10,17 +10,19 @@ import (
 	"time"
 
 	"github.com/parleyhq/parley/server/internal/lifecycle"
+	"github.com/parleyhq/parley/server/internal/message"
 )
 
 // Subscriptions holds this node's live streams. Its methods may be called concurrently and return
 // promptly.
 type Subscriptions interface {
 	// SubscribedSubjects returns the subjects with streams that have the channel, each once.
-	// Subscriptions that need no membership are left out, such as those of holders of `manage`.
-	SubscribedSubjects(channelID string) []string
-	// Expel removes the channel from every stream of the subject, except from subscriptions that need
-	// no membership. It may be repeated.
-	Expel(channelID, subject string)
+	// Subscriptions that need no membership are left out: those of holders of `manage`, and if the
+	// channel is open, all except those by membership. With ModeDeleted none is left out.
+	SubscribedSubjects(channelID string, mode message.Mode) []string
+	// Expel removes the channel from every stream of the subject, except from the subscriptions that
+	// SubscribedSubjects leaves out. It may be repeated.
+	Expel(channelID, subject string, mode message.Mode)
 }
 
 // WatcherConfig configures a Watcher. Zero values mean the defaults, except that Store, Access and
@@ -44,10 +46,11 @@ type WatcherConfig struct {
 	Logger     *slog.Logger
 }
 
-// Watcher removes members-only channels from the streams of users who are no longer members. It
-// gets changes from hints, immediately, and by polling the store, always, so that losing either
-// does no harm. A change only names the memberships to check; the membership at the time of the
-// check counts.
+// Watcher removes channels from the streams of users who are no longer members: members-only
+// channels from all, and open ones from those that have them by membership. It removes deleted
+// channels from all streams. It gets changes from hints, immediately, and by polling the store,
+// always, so that losing either does no harm. A change only names the memberships to check; the
+// membership at the time of the check counts.
 //
 // One goroutine owns the state and calls nothing that may block. Calls of the store run in their
 // own goroutines, so that a store that hangs cannot delay a ConfirmTimeout.
@@ -112,9 +115,9 @@ type checkResult struct {
 	userID     string
 	channelIDs []string
 	began      time.Time
-	// unreadable holds those of the channels that the user may no longer use.
-	unreadable map[string]bool
-	err        error
+	// lost is the result of Access.readLost.
+	lost map[string]message.Mode
+	err  error
 }
 
 const (
@@ -213,7 +216,7 @@ func (w *Watcher) runDue(ctx context.Context, now time.Time) time.Time {
 	unconfirmed := 0
 	for k, d := range w.pending {
 		if !d.deadline.IsZero() && !now.Before(d.deadline) {
-			w.expel(k)
+			w.expel(k, w.knownMode(k.channelID))
 			unconfirmed++
 			continue
 		}
@@ -275,9 +278,6 @@ func (w *Watcher) applyHints() {
 // addChange marks the subscriptions that a change concerns for a check. at is the time of the
 // change. until is the deadline for confirmations; zero means none.
 func (w *Watcher) addChange(c Change, at, until time.Time) {
-	if w.cfg.Access.KnownOpen(c.ChannelID) {
-		return // everyone may use it
-	}
 	r := w.recent[c.ChannelID]
 	if r == nil {
 		r = &recentChange{users: make(map[string]bool)}
@@ -293,8 +293,21 @@ func (w *Watcher) addChange(c Change, at, until time.Time) {
 	w.scheduleChecks(c.ChannelID, all, users, at, until)
 }
 
+// knownMode returns whether the channel is known to be open. If it is not, it counts as
+// members-only.
+func (w *Watcher) knownMode(channelID string) message.Mode {
+	if w.cfg.Access.KnownOpen(channelID) {
+		return message.ModeOpen
+	}
+	return message.ModeMembersOnly
+}
+
 func (w *Watcher) scheduleChecks(channelID string, all bool, users map[string]bool, since, until time.Time) {
-	for _, subject := range w.cfg.Subscriptions.SubscribedSubjects(channelID) {
+	mode := message.ModeDeleted // it may have been
+	if !all {
+		mode = w.knownMode(channelID)
+	}
+	for _, subject := range w.cfg.Subscriptions.SubscribedSubjects(channelID, mode) {
 		if !all && !users[subject] {
 			continue
 		}
@@ -342,7 +355,7 @@ func (w *Watcher) startChecks(now time.Time) {
 			ctx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
 			defer cancel()
 			a := checkResult{userID: userID, channelIDs: channelIDs, began: time.Now()}
-			a.unreadable, a.err = w.cfg.Access.readUnreadable(ctx, userID, channelIDs)
+			a.lost, a.err = w.cfg.Access.readLost(ctx, userID, channelIDs)
 			w.results <- a // does not block: there are at most maxChecks
 		})
 	}
@@ -360,18 +373,21 @@ func (w *Watcher) applyCheck(ctx context.Context, a checkResult) {
 			continue // its deadline has passed
 		}
 		d.inFlight = false
+		mode, lost := a.lost[id]
 		switch {
 		case a.err != nil:
 			d.retryAt = time.Now().Add(checkRetryDelay)
-		case a.unreadable[id]:
-			w.expel(k)
+		case lost && a.began.Before(d.since): // it may have been closed since
+			w.cfg.Subscriptions.Expel(id, a.userID, mode)
+		case lost:
+			w.expel(k, mode)
 		case !a.began.Before(d.since):
 			delete(w.pending, k)
 		}
 	}
 }
 
-func (w *Watcher) expel(k membership) {
+func (w *Watcher) expel(k membership, mode message.Mode) {
 	delete(w.pending, k)
-	w.cfg.Subscriptions.Expel(k.channelID, k.userID)
+	w.cfg.Subscriptions.Expel(k.channelID, k.userID, mode)
 }

@@ -6,35 +6,51 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/parleyhq/parley/server/internal/ident"
 	"github.com/parleyhq/parley/server/internal/lifecycle/lifecycletest"
+	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// fakeHub holds the subjects with streams by channel. It records how long after begin each lost its
+// fakeHub holds the subjects with streams by channel, and apart from them those whose streams
+// require the membership even of an open channel. It records how long after begin each lost its
 // channel.
 type fakeHub struct {
 	mu      sync.Mutex
 	streams map[string][]string
+	members map[string][]string
 	began   time.Time
 	lost    map[string]time.Duration
 }
 
-func (h *fakeHub) SubscribedSubjects(channelID string) []string {
+func (h *fakeHub) SubscribedSubjects(channelID string, mode message.Mode) []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return slices.Clone(h.streams[channelID])
+	subjects := slices.Clone(h.members[channelID])
+	if mode != message.ModeOpen {
+		subjects = append(subjects, h.streams[channelID]...)
+	}
+	return subjects
 }
 
-func (h *fakeHub) Expel(channelID, subject string) {
+func (h *fakeHub) Expel(channelID, subject string, mode message.Mode) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	is := func(s string) bool { return s == subject }
+	if mode == message.ModeOpen && !slices.ContainsFunc(h.members[channelID], is) {
+		return
+	}
 	h.lost[channelID+" "+subject] = time.Since(h.began)
-	h.streams[channelID] = slices.DeleteFunc(h.streams[channelID], func(s string) bool { return s == subject })
+	h.members[channelID] = slices.DeleteFunc(h.members[channelID], is)
+	if mode != message.ModeOpen {
+		h.streams[channelID] = slices.DeleteFunc(h.streams[channelID], is)
+	}
 }
 
 func (h *fakeHub) open(channelID, subject string) {
@@ -66,7 +82,7 @@ func watch(t *testing.T, test func(b *watchBundle)) {
 		for _, id := range []string{"open", "closed"} {
 			b.add(t, id, "bob")
 		}
-		b.hub = &fakeHub{streams: map[string][]string{}, lost: map[string]time.Duration{}}
+		b.hub = &fakeHub{streams: map[string][]string{}, members: map[string][]string{}, lost: map[string]time.Duration{}}
 		for _, id := range []string{"open", "closed", "none"} {
 			b.hub.open(id, "ada")
 			b.hub.open(id, "bob")
@@ -195,7 +211,7 @@ func TestWatcherFailsClosed(t *testing.T) {
 	t.Parallel()
 	for _, hang := range []bool{false, true} {
 		watch(t, func(b *watchBundle) {
-			if err := b.access.ForRead(t.Context(), bob, "open"); err != nil { // caches that it is open
+			if _, err := b.access.ForRead(t.Context(), bob, ident.History, "open", 0); err != nil { // caches that it is open
 				t.Fatal(err)
 			}
 			change := b.remove(t, "closed", "bob")
@@ -262,7 +278,7 @@ func TestWatcherRechecks(t *testing.T) {
 		b.hub.begin()
 		pass(time.Second)
 		b.wantLost(t, 600*time.Millisecond, "closed bob")
-		if w := b.hub.SubscribedSubjects("closed"); !slices.Equal(w, []string{"ada"}) {
+		if w := b.hub.SubscribedSubjects("closed", message.ModeMembersOnly); !slices.Equal(w, []string{"ada"}) {
 			t.Errorf("still there: %v", w)
 		}
 	})
@@ -333,11 +349,11 @@ func TestWatcherDropsOldChanges(t *testing.T) {
 		b.access.cfg.MaxAge = time.Hour
 		for _, tell := range []func(Change){b.watcher.Hint, func(Change) { pass(510 * time.Millisecond) }} {
 			b.add(t, "closed", "bob")
-			if err := b.access.ForRead(t.Context(), bob, "closed"); err != nil {
+			if _, err := b.access.ForRead(t.Context(), bob, ident.History, "closed", 0); err != nil {
 				t.Fatal(err)
 			}
 			tell(b.remove(t, "closed", "bob"))
-			if err := b.access.ForRead(t.Context(), bob, "closed"); err == nil {
+			if _, err := b.access.ForRead(t.Context(), bob, ident.History, "closed", 0); err == nil {
 				t.Error("he may still read")
 			}
 		}
@@ -387,7 +403,7 @@ func TestWatcherPollsOneAtATime(t *testing.T) {
 func TestWatcherStartsAndStops(t *testing.T) {
 	t.Parallel()
 	b := setupAccess(t)
-	hub := &fakeHub{streams: map[string][]string{"closed": {"ada", "bob"}}, lost: map[string]time.Duration{}}
+	hub := &fakeHub{streams: map[string][]string{"closed": {"ada", "bob"}}, members: map[string][]string{}, lost: map[string]time.Duration{}}
 	lifecycletest.Stress[*Watcher](t, func(*testing.T) *Watcher {
 		w := NewWatcher(WatcherConfig{Store: b.store, Access: b.access, Subscriptions: hub, Interval: time.Millisecond})
 		w.Hint(Change{ChannelID: "closed"})
@@ -400,7 +416,7 @@ func TestWatcherHintsBesideStartAndStop(t *testing.T) {
 	t.Parallel()
 	for i := range 50 {
 		b := setupAccess(t)
-		hub := &fakeHub{streams: map[string][]string{"closed": {"ada", "bob"}}, lost: map[string]time.Duration{}}
+		hub := &fakeHub{streams: map[string][]string{"closed": {"ada", "bob"}}, members: map[string][]string{}, lost: map[string]time.Duration{}}
 		w := NewWatcher(WatcherConfig{Store: b.store, Access: b.access, Subscriptions: hub, Interval: time.Millisecond})
 		var wg sync.WaitGroup
 		wg.Go(func() { w.Hint(Change{ChannelID: "closed"}) })
@@ -412,4 +428,63 @@ func TestWatcherHintsBesideStartAndStop(t *testing.T) {
 		lifecycletest.Stop(t, w)
 		wg.Wait()
 	}
+}
+
+// A subscription by membership ends with the membership, also in an open channel. Others of the
+// same channel stay.
+func TestWatcherEndsMembershipsOfOpenChannels(t *testing.T) {
+	t.Parallel()
+	watch(t, func(b *watchBundle) {
+		b.hub.mu.Lock()
+		b.hub.members["open"] = []string{"ada", "bob"}
+		b.hub.mu.Unlock()
+		if _, err := b.access.ForRead(t.Context(), ada, ident.History, "open", 0); err != nil { // the mode is in the cache now
+			t.Fatal(err)
+		}
+		b.hub.begin()
+		b.remove(t, "open", "bob")
+		pass(time.Second)
+		b.wantLost(t, time.Second, "open bob")
+		b.hub.mu.Lock()
+		defer b.hub.mu.Unlock()
+		if !slices.Equal(b.hub.members["open"], []string{"ada"}) || !slices.Contains(b.hub.streams["open"], "bob") {
+			t.Errorf("left: %v by membership, %v others", b.hub.members["open"], b.hub.streams["open"])
+		}
+	})
+}
+
+// A check that read the mode of a channel before it was closed does not stand for one of after
+// that.
+func TestWatcherChecksAgainIfTheChannelIsClosedMeanwhile(t *testing.T) {
+	t.Parallel()
+	watch(t, func(b *watchBundle) {
+		b.hub.mu.Lock()
+		b.hub.members["open"] = []string{"bob"}
+		b.hub.mu.Unlock()
+		if _, err := b.access.ForRead(t.Context(), ada, ident.History, "open", 0); err != nil { // the mode is in the cache now
+			t.Fatal(err)
+		}
+		closed := make(chan struct{})
+		var closing atomic.Bool
+		b.store.script(nil, func(ctx context.Context, call string) error {
+			if call != "MembersOf" || !closing.CompareAndSwap(false, true) {
+				return nil
+			}
+			<-time.After(time.Millisecond)
+			_, err := b.store.SetSettings(ctx, "open", 0, Settings{MembersOnly: true}, time.Now())
+			b.watcher.Hint(Change{ChannelID: "open"})
+			<-time.After(100 * time.Millisecond)
+			close(closed)
+			return err
+		})
+		b.hub.begin()
+		b.remove(t, "open", "bob") // a poll finds it
+		<-closed
+		pass(150 * time.Millisecond) // before the next poll
+		b.hub.mu.Lock()
+		defer b.hub.mu.Unlock()
+		if slices.Contains(b.hub.streams["open"], "bob") {
+			t.Error("his stream without the membership has kept the channel")
+		}
+	})
 }

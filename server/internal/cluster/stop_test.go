@@ -39,7 +39,7 @@ func child() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		cancel()
 	}()
-	bus, err := natsbus.Connect(ctx, natsbus.Config{URL: os.Getenv(childEnv), Buckets: 1})
+	bus, err := natsbus.Connect(ctx, natsbus.Config{URL: os.Getenv(childEnv), Shards: 1})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -73,7 +73,7 @@ func owned(r *cluster.Roster) int {
 func TestResumedNodeOwnsNoBuckets(t *testing.T) {
 	t.Parallel()
 	url := testkit.NATS(t).URL()
-	bus, err := natsbus.Connect(t.Context(), natsbus.Config{URL: url, Buckets: 1})
+	bus, err := natsbus.Connect(t.Context(), natsbus.Config{URL: url, Shards: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,18 +3,21 @@ package fanout
 import (
 	"slices"
 
+	"github.com/parleyhq/parley/server/internal/message"
 	"github.com/parleyhq/parley/server/internal/stream"
 )
 
 // SubscribedSubjects returns the subjects whose streams on this node subscribe to the channel, each
-// once, in no particular order. A subject whose subscriptions are all Position.Exempt is omitted.
-// The result includes every subscription whose Update returned before the call.
-func (h *Hub) SubscribedSubjects(channelID string) []string {
+// once, in no particular order. It omits a subject whose subscriptions all need no membership: in
+// an open channel those that are not Position.Member, and in a members-only one those that are
+// Position.Exempt. For a deleted channel it omits none. The result includes every subscription
+// whose Update returned before the call.
+func (h *Hub) SubscribedSubjects(channelID string, mode message.Mode) []string {
 	subs := h.subscriptions(channelID)
 	subjects := make([]string, 0, len(subs))
 	seen := make(map[string]struct{}, len(subs))
 	for _, u := range subs {
-		if _, ok := seen[u.stream.core.Subject]; ok || u.want.Exempt {
+		if _, ok := seen[u.stream.core.Subject]; ok || !u.want.requires(mode) {
 			continue
 		}
 		seen[u.stream.core.Subject] = struct{}{}
@@ -23,23 +26,27 @@ func (h *Hub) SubscribedSubjects(channelID string) []string {
 	return subjects
 }
 
-// Expel removes the channel from every stream of the subject, except from subscriptions that are
-// Exempt.
+// Expel removes the channel from every stream of the subject, except from the subscriptions that
+// SubscribedSubjects omits.
 //
 // Once it returns, later frames contain nothing of the channel but one Lost, and the error at the
 // stream's end does not name it. A concurrent Update takes effect before or after Expel: if it
 // adds the channel afterwards, the stream has the channel, and a Lost that is still pending is
 // dropped. A draining stream gets no Lost. Expel does no I/O.
-func (h *Hub) Expel(channelID, subject string) {
+func (h *Hub) Expel(channelID, subject string, mode message.Mode) {
+	reason := LostNotMember
+	if mode == message.ModeDeleted {
+		reason = LostDeleted
+	}
 	var lost []byte
 	for _, u := range h.subscriptions(channelID) {
 		if u.stream.core.Subject != subject {
 			continue
 		}
 		if lost == nil {
-			lost = h.enc.Lost(channelID, LostNotMember)
+			lost = h.enc.Lost(channelID, reason)
 		}
-		u.stream.expel(channelID, lost)
+		u.stream.expel(channelID, mode, lost)
 	}
 }
 
@@ -58,13 +65,23 @@ func (h *Hub) subscriptions(channelID string) []*subscription {
 }
 
 // expel removes a channel from the stream and queues lost, an encoded Lost. It does nothing if the
-// stream does not have the channel or its subscription is Exempt.
-func (s *Stream) expel(channelID string, lost []byte) {
+// stream does not have the channel or its subscription needs no membership.
+func (s *Stream) expel(channelID string, mode message.Mode, lost []byte) {
+	s.expelIf(channelID, lost, func(u *subscription) bool { return u.want.requires(mode) })
+}
+
+// expelOne is expel for one subscription: it does nothing if the stream has another one of the
+// channel by now.
+func (s *Stream) expelOne(u *subscription, lost []byte) {
+	s.expelIf(u.want.ChannelID, lost, func(current *subscription) bool { return current == u })
+}
+
+func (s *Stream) expelIf(channelID string, lost []byte, chosen func(*subscription) bool) {
 	s.edit.Lock()
 	defer s.edit.Unlock()
 	s.mu.Lock()
 	at, ok := slices.BinarySearchFunc(s.subs, channelID, compareChannel)
-	ok = ok && !s.subs[at].want.Exempt
+	ok = ok && chosen(s.subs[at])
 	s.mu.Unlock()
 	if !ok {
 		return

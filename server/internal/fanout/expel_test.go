@@ -11,17 +11,18 @@ import (
 	"time"
 
 	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/message"
 	"github.com/parleyhq/parley/server/internal/stream"
 )
 
-func exempt(id string) Position { return Position{ChannelID: id, Exempt: true} }
+func exemptFrom(id string) Position { return Position{ChannelID: id, Exempt: true} }
 
 func TestSubscribedSubjects(t *testing.T) {
 	t.Parallel()
 	r := setup(t, noChecks())
 	watched := func(id string, want ...string) {
 		t.Helper()
-		got := r.hub.SubscribedSubjects(id)
+		got := r.hub.SubscribedSubjects(id, message.ModeMembersOnly)
 		slices.Sort(got)
 		equal(t, append([]string{}, got...), append([]string{}, want...))
 	}
@@ -29,15 +30,15 @@ func TestSubscribedSubjects(t *testing.T) {
 	r.openAs("ann", live("c"), live("d"))
 	ann := r.openAs("ann", live("c"))
 	bob := r.openAs("bob", after("c", 0))
-	cid := r.openAs("cid", exempt("c"), live("d"))
-	r.openAs("dee", exempt("c"))
+	cid := r.openAs("cid", exemptFrom("c"), live("d"))
+	r.openAs("dee", exemptFrom("c"))
 	dee := r.openAs("dee", live("c"))
 	watched("c", "ann", "bob", "dee")
 	watched("d", "ann", "cid")
 	ann.Close()
 	dee.Close()
 	watched("c", "ann", "bob")
-	if err := bob.Update([]Position{exempt("c")}, nil); err != nil {
+	if err := bob.Update([]Position{exemptFrom("c")}, nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := cid.Update([]Position{live("c")}, []string{"d"}); err != nil {
@@ -55,16 +56,16 @@ func TestExpel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := setup(t, noChecks())
 		one, two := r.open(live("c"), live("d")), r.open(live("c"))
-		free, bob := r.open(exempt("c")), r.openAs("bob", live("c"))
+		free, bob := r.open(exemptFrom("c")), r.openAs("bob", live("c"))
 		for _, s := range []*Stream{one, two, free, bob} {
 			r.read(s)
 		}
 		r.send("c")
 		r.send("d")
 		r.read(two)
-		r.hub.Expel("c", "ann")
-		r.hub.Expel("c", "ann") // announces it once
-		r.hub.Expel("never", "ann")
+		r.hub.Expel("c", "ann", message.ModeMembersOnly)
+		r.hub.Expel("c", "ann", message.ModeMembersOnly) // announces it once
+		r.hub.Expel("never", "ann", message.ModeMembersOnly)
 		r.send("c")
 		r.send("d")
 		r.bus.typing("c", "bob")
@@ -98,7 +99,7 @@ func TestExpelThenUpdate(t *testing.T) {
 		s := r.open(live("c"), live("d"), live("e"), live("f"))
 		r.read(s)
 		for _, id := range []string{"c", "d", "e"} {
-			r.hub.Expel(id, "ann")
+			r.hub.Expel(id, "ann", message.ModeMembersOnly)
 		}
 		if err := s.Update([]Position{live("c")}, []string{"d"}); err != nil {
 			t.Fatal(err)
@@ -124,7 +125,7 @@ func TestExpelDuringReplay(t *testing.T) {
 				var once atomic.Bool
 				r.log.on(point, func(_ context.Context, id string) error {
 					if id == "c" && once.CompareAndSwap(false, true) {
-						r.hub.Expel("c", "ann")
+						r.hub.Expel("c", "ann", message.ModeMembersOnly)
 					}
 					return nil
 				})
@@ -150,7 +151,7 @@ func TestExpelLingers(t *testing.T) {
 		r := setup(t, Config{})
 		s := r.open(live("c"))
 		r.read(s)
-		r.hub.Expel("c", "ann")
+		r.hub.Expel("c", "ann", message.ModeMembersOnly)
 		equal(t, r.bus.listeners("c"), 1)
 		time.Sleep(6 * time.Second)
 		equal(t, r.bus.listeners("c"), 0)
@@ -168,7 +169,7 @@ func TestExpelOfAnEndingStream(t *testing.T) {
 		drained := make(chan error, 1)
 		go func() { drained <- r.hub.Drain(t.Context(), time.Second) }()
 		synctest.Wait()
-		r.hub.Expel("c", "ann")
+		r.hub.Expel("c", "ann", message.ModeMembersOnly)
 		f, err := s.Next(t.Context())
 		if err != nil || f.Events != 1 {
 			t.Fatalf("%+v, %v", f, err)
@@ -176,13 +177,13 @@ func TestExpelOfAnEndingStream(t *testing.T) {
 		if f, err = s.Next(t.Context()); err != nil || f.Reconnect == 0 {
 			t.Fatalf("%+v, %v", f, err)
 		}
-		r.hub.Expel("d", "ann")
+		r.hub.Expel("d", "ann", message.ModeMembersOnly)
 		_, err = s.Next(t.Context())
 		equal(t, len(failure(t, err, fault.Unavailable, fault.ShuttingDown).Positions), 0)
 		s.Close()
-		r.hub.Expel("d", "ann")
+		r.hub.Expel("d", "ann", message.ModeMembersOnly)
 		equal(t, <-drained, error(nil))
-		equal(t, len(r.hub.SubscribedSubjects("d")), 0)
+		equal(t, len(r.hub.SubscribedSubjects("d", message.ModeMembersOnly)), 0)
 	})
 }
 
@@ -195,10 +196,10 @@ func TestExpelWaitsForUpdate(t *testing.T) {
 	u := &subscription{stream: s, want: live("c")}
 	s.edit.Lock()
 	r.hub.attach(u)
-	equal(t, r.hub.SubscribedSubjects("c"), []string{"ann"})
+	equal(t, r.hub.SubscribedSubjects("c", message.ModeMembersOnly), []string{"ann"})
 	expelled := make(chan struct{})
 	go func() {
-		r.hub.Expel("c", "ann")
+		r.hub.Expel("c", "ann", message.ModeMembersOnly)
 		close(expelled)
 	}()
 	select {
@@ -211,7 +212,7 @@ func TestExpelWaitsForUpdate(t *testing.T) {
 	s.mu.Unlock()
 	s.edit.Unlock()
 	<-expelled
-	equal(t, len(r.hub.SubscribedSubjects("c")), 0)
+	equal(t, len(r.hub.SubscribedSubjects("c", message.ModeMembersOnly)), 0)
 	equal(t, r.read(s), map[string]string{"c": "lost(reason=1)"})
 }
 
@@ -239,14 +240,14 @@ func TestExpelRace(t *testing.T) {
 				if err := s.Update([]Position{live("c")}, nil); err != nil {
 					t.Error(err)
 				}
-				r.hub.Expel("c", "ann")
+				r.hub.Expel("c", "ann", message.ModeMembersOnly)
 				after[i].Store(true)
 			})
 		}
 		all.Go(func() {
 			for range 100 {
-				r.hub.Expel("c", "ann")
-				r.hub.SubscribedSubjects("c")
+				r.hub.Expel("c", "ann", message.ModeMembersOnly)
+				r.hub.SubscribedSubjects("c", message.ModeMembersOnly)
 			}
 		})
 		all.Go(func() {
@@ -262,7 +263,7 @@ func TestExpelRace(t *testing.T) {
 			}
 			s.mu.Unlock()
 		}
-		equal(t, len(r.hub.SubscribedSubjects("c")), 0)
+		equal(t, len(r.hub.SubscribedSubjects("c", message.ModeMembersOnly)), 0)
 		r.send("c")
 		cancel()
 		readers.Wait()

@@ -113,6 +113,7 @@ type fakeLog struct {
 type fakeChannel struct {
 	epoch  string
 	oldest int64
+	rev    int64           // of the next entries
 	events []message.Event // from seq 1, regardless of oldest
 }
 
@@ -135,11 +136,25 @@ func (f *fakeLog) addSized(id string, size int) message.Event {
 	defer f.mu.Unlock()
 	c := f.channel(id)
 	seq := int64(len(c.events)) + 1
-	e := message.Event{Epoch: c.epoch, Seq: seq, Count: seq, Time: time.Now(), Message: message.Message{
+	e := message.Event{Epoch: c.epoch, Seq: seq, Count: seq, Rev: c.rev, Time: time.Now(), Message: message.Message{
 		ChannelID: id, Seq: seq, Count: seq, ChangedSeq: seq, Content: strings.Repeat("x", size),
 	}}
 	c.events = append(c.events, e)
 	return e
+}
+
+// setRev sets the access revision of the next entries.
+func (f *fakeLog) setRev(id string, rev int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.channel(id).rev = rev
+}
+
+// edit changes how replays show an entry from now on.
+func (f *fakeLog) edit(id string, seq int64, change func(e *message.Event)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change(&f.channel(id).events[seq-1])
 }
 
 func (f *fakeLog) addMany(id string, n int) {
@@ -208,6 +223,9 @@ func (f *fakeLog) state(ctx context.Context, id string) (message.State, error) {
 	st := message.State{Epoch: c.epoch, Oldest: c.oldest, Head: int64(len(c.events)), Count: int64(len(c.events))}
 	if st.Oldest == 0 {
 		st.Oldest = 1
+	}
+	if st.Head > 0 {
+		st.Rev = c.events[st.Head-1].Rev
 	}
 	f.mu.Unlock()
 	return st, f.call(ctx, afterState, id)

@@ -10,9 +10,11 @@
 // parked while the topic fills the hole from the Log. A lost last event leaves no visible hole, so
 // every topic's tail is compared with the log on a schedule.
 //
-// A subscription that is not admitted yet, because its channel was unknown when it was requested,
-// receives no entry: it is live with an empty log, goes back to replay at the first entry, and
-// there is checked.
+// Entries have an access revision, which rises whenever the channel is closed or opened. A topic
+// remembers the highest one that it knows of, and a subscription the one at which its subject was
+// checked. A subscription that is behind is not live: it goes back to replay, and is checked, with
+// all others of the topic at once, before its next page. So it may be live with an empty log before
+// its channel exists.
 //
 // A subscription has three states:
 //
@@ -80,15 +82,18 @@ type Log interface {
 }
 
 // Admission decides who may receive the entries of a channel. A subscriber was checked when the
-// channel was requested, but a channel that did not exist then may have been created for members
-// only since. Its methods may be called concurrently.
+// channel was requested, but it may have been created or closed since. Its methods may be called
+// concurrently.
 type Admission interface {
-	// KnownOpen reports whether this node knows that the channel exists and is open to everyone. It
-	// does no I/O.
-	KnownOpen(channelID string) bool
-	// MayRead reports whether the subject may read a channel that has entries. It is called after a
-	// read of the log's state, and its result is no older.
-	MayRead(ctx context.Context, subject, channelID string) (bool, error)
+	// OpenAt returns the access revision at which this node knows the channel to be open to everyone;
+	// ok is false if it does not. It does no I/O.
+	OpenAt(channelID string) (rev int64, ok bool)
+	// Readers returns which of at most 500 subjects may read a channel that has entries, and the
+	// access revision at which it checked them, which is at least atLeast. With byMembership only
+	// members may, even if the channel is open. The error is a fault with ChannelNotFound if the
+	// channel was deleted.
+	Readers(ctx context.Context, channelID string, subjects []string, byMembership bool, atLeast int64,
+	) (readers map[string]bool, rev int64, err error)
 }
 
 // Encoder encodes the items sent to subscribers for the wire. The pieces of one frame are
@@ -131,4 +136,6 @@ const (
 	// LostNotMember means that the channel is members-only and the subscriber is no longer a
 	// member.
 	LostNotMember LostReason = iota + 1
+	// LostDeleted means that the channel was deleted.
+	LostDeleted
 )

@@ -133,6 +133,7 @@ func (t *topic) filled(events []message.Event, goal int64) error {
 			t.checkSoon()
 			return fmt.Errorf("entry %d is of another epoch", e.Seq)
 		}
+		t.requireRev(e.Rev)
 		if len(t.live) == 0 || e.From() > t.tail+1 {
 			break
 		}

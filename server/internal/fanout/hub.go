@@ -35,11 +35,13 @@ type Hub struct {
 	// ctx is the context of all reads of the log. Start sets it, and Stop ends it.
 	ctx context.Context //nolint:containedctx // the hub's own life, not a call's
 	// flight joins concurrent reads of the same part of a log.
-	flight   singleflight.Group
-	replays  pool
-	reads    pool
-	schedule schedule
-	recents  recents
+	flight singleflight.Group
+	// admissions joins concurrent checks of one channel's subscribers.
+	admissions singleflight.Group
+	replays    pool
+	reads      pool
+	schedule   schedule
+	recents    recents
 
 	streams *stream.Registry[*Stream]
 
@@ -140,12 +142,12 @@ func (h *Hub) closeTopics() {
 
 // attach adds a new subscription to its channel's topic, which it creates if necessary.
 func (h *Hub) attach(u *subscription) {
-	u.admitted = u.want.Exempt || h.cfg.Admission == nil || h.cfg.Admission.KnownOpen(u.want.ChannelID)
+	u.admitted = h.admittedAt(&u.want)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	t := h.topics[u.want.ChannelID]
 	if t == nil {
-		t = &topic{hub: h, channelID: u.want.ChannelID, connecting: make(chan struct{}, 1)}
+		t = &topic{hub: h, channelID: u.want.ChannelID, connecting: make(chan struct{}, 1), rev: noRev}
 		h.topics[t.channelID] = t
 		h.stats.topics.Add(1)
 	}

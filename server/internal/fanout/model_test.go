@@ -162,7 +162,7 @@ func (m *model) expel(clients []*client) {
 			continue
 		}
 		c.expelled.Store(id, true)
-		m.hub.Expel(id, c.name)
+		m.hub.Expel(id, c.name, message.ModeMembersOnly)
 	}
 }
 

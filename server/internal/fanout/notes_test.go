@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/parleyhq/parley/server/internal/message"
 	"github.com/parleyhq/parley/server/internal/stream"
 )
 
@@ -162,7 +163,7 @@ func TestNotesAreSentImmediately(t *testing.T) {
 		r.read(s)
 		for want, tell := range map[string]func(){
 			"typing(bob)":    func() { r.bus.typing("c", "bob") },
-			"lost(reason=1)": func() { r.hub.Expel("c", "ann") },
+			"lost(reason=1)": func() { r.hub.Expel("c", "ann", message.ModeMembersOnly) },
 		} {
 			if err := s.Add([]Position{live("c")}); err != nil {
 				t.Fatal(err)

@@ -13,9 +13,10 @@ import (
 )
 
 const (
-	// recentFor is how long a topic keeps its recent events after their last use. recentSweep is the
-	// interval at which that is checked.
-	recentFor   = 5 * time.Second
+	// recentFor is how long a topic uses recent events after it began to read them. A bus that is
+	// away does not deliver the recall that changed one of them, and no read may return the text for
+	// longer. recentSweep is the interval at which older ones are dropped.
+	recentFor   = time.Second
 	recentSweep = time.Second
 	// eventBytes is the memory of an encoded event besides its bytes.
 	eventBytes = 32
@@ -31,12 +32,12 @@ const (
 // a hub Config.RecentBytes.
 type recent struct {
 	epoch string
-	// after is the seq after which events begins. bytes is the memory of events. used is when they
-	// were last used.
+	// after is the seq after which events begins. bytes is the memory of events. read is when the
+	// topic began to read the log for them.
 	after  int64
 	events []encodedEvent
 	bytes  int
-	used   time.Time
+	read   time.Time
 }
 
 // encodedEvent is an event for the wire. seq is the last entry that it covers.
@@ -53,6 +54,8 @@ type recents struct {
 	mu      sync.Mutex
 	holders map[*topic]struct{}
 }
+
+func (r *recent) expired(now time.Time) bool { return now.Sub(r.read) > recentFor }
 
 func (r *recent) last() int64 {
 	if len(r.events) == 0 {
@@ -81,7 +84,7 @@ func (rs *recents) grow(t *topic, size int) bool {
 	return true
 }
 
-// sweep drops the events of topics that were not used for recentFor, periodically until ctx ends.
+// sweep drops the expired events of all topics, periodically until ctx ends.
 func (rs *recents) sweep(ctx context.Context) {
 	tick := time.NewTicker(recentSweep)
 	defer tick.Stop()
@@ -96,7 +99,7 @@ func (rs *recents) sweep(ctx context.Context) {
 		rs.mu.Unlock()
 		for _, t := range holders {
 			t.mu.Lock()
-			if t.closed || time.Since(t.recent.used) > recentFor {
+			if t.closed || t.recent.expired(time.Now()) {
 				t.dropRecent()
 			}
 			t.mu.Unlock()
@@ -105,11 +108,11 @@ func (rs *recents) sweep(ctx context.Context) {
 }
 
 // putRecent replaces the topic's recent events by the end of a replay's encoded events, unless the
-// kept ones reach further or Config.RecentBytes is used up. after is the seq after which they
-// begin.
-func (t *topic) putRecent(epoch string, after int64, events []encodedEvent) {
+// kept ones reach further and have not expired, or Config.RecentBytes is used up. after is the seq
+// after which they begin, and read is when the replay began to read them.
+func (t *topic) putRecent(epoch string, after int64, events []encodedEvent, read time.Time) {
 	r := &t.recent
-	if len(events) == 0 || r.epoch == epoch && events[len(events)-1].seq < r.last() {
+	if len(events) == 0 || r.epoch == epoch && events[len(events)-1].seq < r.last() && !r.expired(time.Now()) {
 		return
 	}
 	t.dropRecent()
@@ -124,7 +127,7 @@ func (t *topic) putRecent(epoch string, after int64, events []encodedEvent) {
 	if from > 0 {
 		after = events[from-1].seq
 	}
-	r.epoch, r.after, r.used = epoch, after, time.Now()
+	r.epoch, r.after, r.read = epoch, after, read
 	r.events = slices.Clone(events[from:]) // releases the memory of the rest
 }
 
@@ -136,7 +139,7 @@ func (t *topic) noteRecent(e *message.Event, data func() []byte) {
 	switch {
 	case len(r.events) == 0 || e.Epoch == r.epoch && e.Seq <= r.last():
 		return
-	case e.Epoch != r.epoch || e.From() > r.last()+1 || e.Kind != message.KindSend || e.Passed || time.Since(r.used) > recentFor:
+	case e.Epoch != r.epoch || e.From() > r.last()+1 || e.Kind != message.KindSend || e.Passed || r.expired(time.Now()):
 		t.dropRecent()
 		return
 	}
@@ -156,13 +159,12 @@ func (t *topic) noteRecent(e *message.Event, data func() []byte) {
 	}
 }
 
-// since returns the kept events after the seq after. It returns nil if there are none, or if it
-// does not have all of them up to goal.
+// since returns the kept events after the seq after. It returns nil if there are none, if they have
+// expired, or if it does not have all of them up to goal.
 func (r *recent) since(after, goal int64, epoch string, now time.Time) []encodedEvent {
-	if len(r.events) == 0 || r.epoch != epoch || after < r.after || after >= r.last() || goal > r.last() {
+	if len(r.events) == 0 || r.epoch != epoch || after < r.after || after >= r.last() || goal > r.last() || r.expired(now) {
 		return nil
 	}
-	r.used = now
 	first, _ := slices.BinarySearchFunc(r.events, after+1, func(e encodedEvent, seq int64) int { return cmp.Compare(e.seq, seq) })
 	return r.events[first:]
 }

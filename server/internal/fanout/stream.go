@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/message"
 	"github.com/parleyhq/parley/server/internal/stream"
 )
 
@@ -18,20 +19,25 @@ type Position struct {
 	After *int64
 	// Epoch is the epoch of After; empty means that it is not compared with the log's.
 	Epoch string
-	// Exempt means that the subscriber may have the channel without being a member. SubscribedSubjects
-	// and Expel ignore such a subscription.
+	// Exempt means that the subscriber may have the channel without being a member, until it is
+	// deleted.
 	Exempt bool
+	// Member means that the subscriber must be a member even if the channel is open. It is not set
+	// together with Exempt.
+	Member bool
 }
 
-// NotExempt returns the ids of the channels for which the subscriber must be a member if they are
-// members-only. It may repeat an id.
-func NotExempt(positions []Position) (channelIDs []string) {
-	for _, p := range positions {
-		if !p.Exempt {
-			channelIDs = append(channelIDs, p.ChannelID)
-		}
+// requires reports whether the subscriber must be a member of a channel of this mode. A deleted one
+// has no members.
+func (p *Position) requires(mode message.Mode) bool {
+	switch mode {
+	case message.ModeOpen:
+		return p.Member
+	case message.ModeMembersOnly:
+		return !p.Exempt
+	case message.ModeDeleted:
 	}
-	return channelIDs
+	return true
 }
 
 // Stream is one client's stream of frames with the events of its channels. Only one goroutine may

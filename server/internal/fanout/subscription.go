@@ -26,8 +26,9 @@ type subscription struct {
 	detached bool
 	index    int
 	slot     int
-	// admitted is set once it is certain that the subject may receive the channel's entries.
-	admitted bool
+	// admitted is the access revision at which the subject was last allowed to read the channel; noRev
+	// if it was not checked. The subscription receives nothing while it is below topic.rev.
+	admitted int64
 	// stateQueued is set once its State is queued. positioned is set while it knows the seq and the
 	// epoch from which to continue.
 	stateQueued, positioned bool
@@ -74,9 +75,13 @@ func (u *subscription) turn() error {
 		return err
 	}
 	t.mu.Lock()
-	if !u.positioned || !u.admitted {
+	switch {
+	case !u.positioned:
 		t.mu.Unlock()
-		return u.begin(ctx)
+		return u.begin()
+	case u.admitted < t.rev:
+		t.mu.Unlock()
+		return u.readmit()
 	}
 	if u.behind {
 		t.mu.Unlock()
@@ -96,6 +101,7 @@ func (u *subscription) turn() error {
 	}
 	t.mu.Unlock()
 
+	began := time.Now()
 	events, err := t.hub.replay(t.channelID, after, goal, replayEvents, t.hub.cfg.ReplayFrameBytes, true)
 	if err != nil {
 		return fmt.Errorf("replay: %w", err)
@@ -104,8 +110,17 @@ func (u *subscription) turn() error {
 	pieces := t.hub.join(encoded, epoch)
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if epoch == t.epoch {
+		for i := range encoded { // a message may show a change from after the entries that were known
+			t.requireRev(events[i].Rev)
+		}
+		if u.admitted < t.rev {
+			u.finishTurn(nil) // the next turn checks the subject
+			return nil
+		}
+	}
 	if n := len(encoded); n > 0 && encoded[n-1].seq >= max(goal, t.tail) && epoch == t.epoch && !t.closed {
-		t.putRecent(epoch, after, encoded)
+		t.putRecent(epoch, after, encoded, began)
 	}
 	if len(pieces) == 0 {
 		// The history is gone, or the epoch changed. The log's state shows which.
@@ -119,38 +134,28 @@ func (u *subscription) turn() error {
 // begin reads the log's state, checks whether the subject may receive the channel's entries, and
 // positions the subscription. If the subject may not, the stream loses the channel. There is no
 // check before the first entry: until then anybody may create the channel, also for members only.
-func (u *subscription) begin(ctx context.Context) error {
-	h, t := u.stream.hub, u.topic
-	var st message.State
+func (u *subscription) begin() error {
 	unchecked := false
-	err := t.readState(func(read message.State) {
-		if unchecked = read.Head > 0 && !u.admitted; unchecked {
-			st = read
-		} else {
+	err := u.topic.readState(func(read message.State) {
+		if unchecked = u.admitted < u.topic.rev; !unchecked {
 			u.placeTurn(read)
 		}
 	})
 	if err != nil || !unchecked {
 		return err
 	}
-	allowed, err := h.cfg.Admission.MayRead(ctx, u.stream.core.Subject, t.channelID)
-	if err != nil {
-		return fmt.Errorf("check the subscriber: %w", err)
+	return u.readmit()
+}
+
+// readmit checks the subscribers of the topic again, and ends the turn.
+func (u *subscription) readmit() error {
+	if err := u.topic.admit(); err != nil {
+		return err
 	}
-	if !allowed {
-		u.stream.replayed(u, nil, false)
-		u.stream.expel(t.channelID, h.enc.Lost(t.channelID, LostNotMember))
-		return nil
-	}
-	t.mu.Lock()
-	u.admitted = true
-	if st.Epoch == t.epoch {
-		u.placeTurn(st)
-		t.mu.Unlock()
-		return nil
-	}
-	t.mu.Unlock()
-	return u.turn()
+	u.topic.mu.Lock()
+	defer u.topic.mu.Unlock()
+	u.finishTurn(nil)
+	return nil
 }
 
 // placeTurn ends a turn that has read the log's state. The caller holds topic.mu.
@@ -183,7 +188,7 @@ func (u *subscription) take(pieces []*piece) {
 // The caller holds topic.mu.
 func (u *subscription) tellBehind(st message.State) {
 	u.behind = false
-	if st.Epoch != u.epoch {
+	if st.Epoch != u.epoch || u.admitted < u.topic.rev {
 		u.placeTurn(st)
 		return
 	}
@@ -270,7 +275,7 @@ func (u *subscription) finishTurn(pieces []*piece) {
 	if u.epoch != u.topic.epoch {
 		u.positioned = false
 	}
-	level := u.positioned && u.caughtUp()
+	level := u.positioned && u.caughtUp() && u.admitted >= u.topic.rev
 	if level && !u.detached {
 		u.topic.goLive(u)
 		u.pace, u.behind = pace{}, false

@@ -40,13 +40,17 @@ type topic struct {
 	// of the last entry known to exist. If it is above the tail, the entries in between are missing.
 	epoch      string
 	tail, seen int64
+	// rev is the highest access revision of the log's entries that are known to exist; noRev if there
+	// are none. Every live subscription is admitted at it.
+	rev int64
 	// lastTicket numbers the reads of State. Reads numbered up to staleTicket began before the
 	// current epoch was known: if one of them returns another epoch, its answer is older, not
 	// newer.
 	lastTicket, staleTicket int64
-	// strayEpoch and straySeq describe the last event of an epoch that is not the topic's (yet).
-	strayEpoch string
-	straySeq   int64
+	// strayEpoch, straySeq and strayRev describe the last event of an epoch that is not the topic's
+	// (yet).
+	strayEpoch         string
+	straySeq, strayRev int64
 	// parked holds the events that arrived before their predecessors, by seq. parkedBytes is the size
 	// of their messages.
 	parked      map[int64]message.Event
@@ -115,6 +119,9 @@ func (t *topic) close() {
 func (t *topic) arrive(e message.Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if !t.closed && e.Epoch == t.epoch {
+		t.requireRev(e.Rev)
+	}
 	switch {
 	case t.closed:
 	case e.Epoch != t.epoch:
@@ -139,16 +146,16 @@ func (t *topic) arrive(e message.Event) {
 // If the topic has an epoch, it requests a check, which reads the current epoch from the log.
 func (t *topic) stray(e *message.Event) {
 	if t.strayEpoch != e.Epoch {
-		t.strayEpoch, t.straySeq = e.Epoch, 0
+		t.strayEpoch, t.straySeq, t.strayRev = e.Epoch, 0, noRev
 	}
-	t.straySeq = max(t.straySeq, e.Seq)
+	t.straySeq, t.strayRev = max(t.straySeq, e.Seq), max(t.strayRev, e.Rev)
 	if t.epoch != "" {
 		t.checkSoon()
 	}
 }
 
 // deliver pushes e, which covers the entry after the tail, to the live subscriptions, and moves the
-// tail to its end.
+// tail to its end. The caller has called requireRev with its revision.
 func (t *topic) deliver(e *message.Event) {
 	t.tail = e.Seq
 	t.seen = max(t.seen, e.Seq)
@@ -158,11 +165,6 @@ func (t *topic) deliver(e *message.Event) {
 		u := t.live[i]
 		if e.Seq <= u.after {
 			i++ // its replay was ahead of the topic
-			continue
-		}
-		if !u.admitted {
-			t.removeLive(u) // moves another to index i
-			u.stream.catchUp(u)
 			continue
 		}
 		if p == nil {
@@ -227,14 +229,16 @@ func (t *topic) observe(st message.State, ticket int64) bool {
 		}
 		first := t.epoch == ""
 		t.staleTicket = t.lastTicket
-		t.epoch = st.Epoch
+		t.epoch, t.rev = st.Epoch, noRev
 		t.tail, t.seen = st.Head, st.Head
 		t.dropParked()
 		if t.strayEpoch == st.Epoch {
 			t.seen = max(t.seen, t.straySeq)
+			t.requireRev(t.strayRev)
 		}
-		t.strayEpoch, t.straySeq = "", 0
+		t.strayEpoch, t.straySeq, t.strayRev = "", 0, noRev
 		if !first {
+			t.dropAdmissions()
 			t.gap(GapEpochChanged)
 			t.restartChecks(time.Now())
 		}
@@ -243,6 +247,12 @@ func (t *topic) observe(st message.State, ticket int64) bool {
 		t.seen = max(t.seen, gone)
 		t.gap(GapHistoryGone)
 		t.unpark()
+	}
+	if st.Head > 0 {
+		t.requireRev(st.Rev)
+	}
+	if t.recent.after+1 < st.Oldest {
+		t.dropRecent() // it begins with events that have expired
 	}
 	if len(t.live) == 0 {
 		t.seen = max(t.seen, st.Head)

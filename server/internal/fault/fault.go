@@ -72,6 +72,8 @@ const (
 	Kicked               Reason = "KICKED"
 	NoSharedChannel      Reason = "NO_SHARED_CHANNEL"
 	ChannelOpen          Reason = "CHANNEL_OPEN"
+	EtagMismatch         Reason = "ETAG_MISMATCH"
+	ErasureNotFound      Reason = "ERASURE_NOT_FOUND"
 	RateLimited          Reason = "RATE_LIMITED"
 	StoreUnavailable     Reason = "STORE_UNAVAILABLE"
 	OutcomeUnknown       Reason = "OUTCOME_UNKNOWN"
@@ -85,6 +87,7 @@ const (
 	TopicFull            Reason = "TOPIC_FULL"
 	AckTimeout           Reason = "ACK_TIMEOUT"
 	NodeFull             Reason = "NODE_FULL"
+	ChannelDeleting      Reason = "CHANNEL_DELETING"
 )
 
 // Position is a stream's position in a channel: the last entry that was sent.
@@ -134,7 +137,7 @@ func (e *Error) Unwrap() error { return e.Cause }
 func (e *Error) Retryable() bool {
 	switch e.Reason {
 	case RateLimited, StoreUnavailable, OutcomeUnknown, BatchAborted, SlowConsumer, TokenExpired, ShuttingDown,
-		DeadlinePassed, InternalError, StreamStalled, TopicFull, AckTimeout, NodeFull, TopicPaused:
+		DeadlinePassed, InternalError, StreamStalled, TopicFull, AckTimeout, NodeFull, TopicPaused, ChannelDeleting:
 		return true
 	default:
 		return false

@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	// advanceEvery is the minimum time between two writes of a bucket's rows; events that arrive
+	// advanceEvery is the minimum time between two writes of a shard's rows; events that arrive
 	// meanwhile are joined. With the time that a write takes, it keeps rows within the 100 ms that a
 	// list of channels may be behind the log.
 	advanceEvery = 50 * time.Millisecond
 	// maxMoves is the maximum number of channels and senders together in one call of Rows.Advance.
 	maxMoves = 4096
 	// maxAdvances is the maximum number of concurrent calls of Rows.Advance by a node, over all its
-	// buckets. Rows serve lists, so if the store is overloaded they fall behind before messages do.
+	// shards. Rows serve lists, so if the store is overloaded they fall behind before messages do.
 	maxAdvances = 2
 )
 
@@ -32,10 +32,12 @@ type Rows interface {
 type AdvancerConfig struct {
 	Source Source
 	Rows   Rows
-	// Identity is that of the message store: its number of buckets and its epoch are used.
+	// Identity is that of the message store: its number of shards and its epoch are used.
 	Identity message.Identity
-	// Owner decides which buckets are this node's; nil means all.
+	// Owner decides which shards are this node's; nil means all.
 	Owner Owner
+	// OnAdvance is called, possibly concurrently, with what was written; may be nil.
+	OnAdvance func(moves []channel.Advance)
 	// Logger is slog.Default if nil.
 	Logger *slog.Logger
 }
@@ -51,6 +53,8 @@ type Advancer struct {
 	id     message.Identity
 	owner  Owner
 	logger *slog.Logger
+	// onAdvance may be nil.
+	onAdvance func(moves []channel.Advance)
 	// writeSlots holds one element per write in progress. Its capacity, maxAdvances, bounds them.
 	writeSlots chan struct{}
 }
@@ -59,27 +63,27 @@ type Advancer struct {
 func NewAdvancer(config AdvancerConfig) *Advancer {
 	return &Advancer{
 		source: config.Source, rows: config.Rows, id: config.Identity, owner: config.Owner,
-		logger: cmp.Or(config.Logger, slog.Default()), writeSlots: make(chan struct{}, maxAdvances),
+		logger: cmp.Or(config.Logger, slog.Default()), writeSlots: make(chan struct{}, maxAdvances), onAdvance: config.OnAdvance,
 	}
 }
 
-// Start starts to consume the events of the buckets that this node owns, and returns at once. See
+// Start starts to consume the events of the shards that this node owns, and returns at once. See
 // lifecycle.Service.
 func (a *Advancer) Start(ctx context.Context) error {
-	return eachBucket(ctx, &a.life, a.id.Buckets, a.run)
+	return eachShard(ctx, &a.life, a.id.Shards, a.run)
 }
 
 // Stop stops consuming and waits for the goroutines, even if ctx ends. Batches in progress are
 // delivered again to the next consumer.
 func (a *Advancer) Stop(ctx context.Context) error { return a.life.Stop(ctx) }
 
-func (a *Advancer) run(ctx context.Context, bucket int) {
-	whileOwned(ctx, a.owner, bucket, func(ctx context.Context) {
+func (a *Advancer) run(ctx context.Context, shard int) {
+	whileOwned(ctx, a.owner, shard, func(ctx context.Context) {
 		next := time.Now()
 		// The error can only be that ctx has ended.
-		_ = retry(ctx, a.logger.With("bucket", bucket), "advance channel rows", func() error {
-			return a.source.Consume(ctx, bucket, func(ctx context.Context, events []message.Event) error {
-				if err := sleep(ctx, time.Until(next)); err != nil {
+		_ = retry(ctx, a.logger.With("shard", shard), "advance channel rows", func() error {
+			return a.source.Consume(ctx, shard, func(ctx context.Context, events []message.Event) error {
+				if err := lifecycle.Pause(ctx, time.Until(next)); err != nil {
 					return err
 				}
 				select {
@@ -115,6 +119,9 @@ func (a *Advancer) writeAdvances(ctx context.Context, events []message.Event) er
 		if err := a.rows.Advance(ctx, moves[:n], time.Now().UTC().Truncate(time.Millisecond)); err != nil {
 			return err
 		}
+		if a.onAdvance != nil {
+			a.onAdvance(moves[:n])
+		}
 		moves = moves[n:]
 	}
 	return nil
@@ -137,6 +144,7 @@ func (a *Advancer) fold(events []message.Event) []channel.Advance {
 			moves = append(moves, channel.Advance{ChannelID: e.Message.ChannelID})
 		}
 		m := &moves[n]
+		m.Rev = max(m.Rev, e.Rev)
 		if e.Seq > m.Head {
 			m.Head, m.Count = e.Seq, e.Count
 		}
@@ -144,6 +152,9 @@ func (a *Advancer) fold(events []message.Event) []channel.Advance {
 			continue
 		}
 		m.LastMessage = max(m.LastMessage, e.Seq)
+		if e.Message.FromID == message.ErasedUser {
+			continue
+		}
 		if e.Seq > m.Senders[e.Message.FromID].Seq {
 			if m.Senders == nil {
 				m.Senders = make(map[string]channel.Cursor, 1)

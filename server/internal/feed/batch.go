@@ -3,6 +3,7 @@ package feed
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -23,21 +24,28 @@ type messageState struct {
 // batch holds entries to be published, and the known state of their messages.
 type batch struct {
 	entries []message.Entry
+	// expired holds the messages that edits and recalls of the batch would change but that have
+	// expired. The events of these changes are message.Event.Passed.
+	expired map[message.Place]bool
 	states  map[message.Place]messageState
 	// applied holds, by message, the seq of its last change among the entries that were applied when
 	// they were read. Their texts are in the messages only, so a state from before is of no use.
 	applied map[message.Place]int64
 }
 
+// newBatch returns a batch of the entries that have not expired. An entry expires only after it was
+// published.
 func newBatch(entries []message.Entry) *batch {
+	entries = slices.DeleteFunc(slices.Clone(entries), func(e message.Entry) bool { return e.Kind == message.KindExpired })
 	b := &batch{
 		entries: entries, states: make(map[message.Place]messageState, len(entries)), applied: make(map[message.Place]int64),
+		expired: make(map[message.Place]bool),
 	}
 	now := time.Now()
 	for i := range entries {
 		e := &entries[i]
 		if e.Kind != message.KindSend {
-			if !e.Pending {
+			if e.Kind.Changes() && !e.Pending {
 				b.applied[placeOf(e)] = max(b.applied[placeOf(e)], e.Seq)
 			}
 			continue
@@ -65,7 +73,7 @@ func (b *batch) apply(ctx context.Context, store FeederStore) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallel)
 	for i := range b.entries {
-		if e := &b.entries[i]; e.Kind != message.KindSend {
+		if e := &b.entries[i]; e.Kind.Changes() {
 			group.Go(func() error {
 				if err := store.Apply(ctx, e); err != nil {
 					return fmt.Errorf("apply entry %d of %s: %w", e.Seq, e.ChannelID, err)
@@ -100,9 +108,12 @@ func (b *batch) stale(now time.Time) []message.Place {
 	var places []message.Place
 	seen := make(map[message.Place]bool)
 	for i := range b.entries {
+		if b.entries[i].Kind == message.KindAccess {
+			continue
+		}
 		p := placeOf(&b.entries[i])
 		k, ok := b.states[p]
-		if seen[p] || ok && now.Sub(k.asOf) <= freshness && k.message.ChangedSeq >= b.applied[p] {
+		if seen[p] || b.expired[p] || ok && now.Sub(k.asOf) <= freshness && k.message.ChangedSeq >= b.applied[p] {
 			continue
 		}
 		seen[p] = true
@@ -111,7 +122,8 @@ func (b *batch) stale(now time.Time) []message.Place {
 	return places
 }
 
-// read reads the messages at places into b.states. It fails unless the store returns all of them.
+// read reads the messages at places into b.states. It fails unless the store returns all of them
+// that have not expired.
 func (b *batch) read(ctx context.Context, store FeederStore, places []message.Place) error {
 	began := time.Now()
 	messages, err := store.Messages(ctx, places)
@@ -119,7 +131,9 @@ func (b *batch) read(ctx context.Context, store FeederStore, places []message.Pl
 		return fmt.Errorf("read the messages of a batch: %w", err)
 	}
 	if len(messages) < len(places) {
-		return fmt.Errorf("read the messages of a batch: got %d, want %d", len(messages), len(places))
+		if err := b.markExpired(ctx, store, places, messages); err != nil {
+			return err
+		}
 	}
 	for _, m := range messages {
 		p := placeOf(&m)
@@ -130,6 +144,29 @@ func (b *batch) read(ctx context.Context, store FeederStore, places []message.Pl
 			m = k.message // an earlier read returned a newer state
 		}
 		b.states[p] = messageState{m, began}
+	}
+	return nil
+}
+
+// markExpired records the places that are missing from messages in b.expired. It fails if one of
+// them has not expired.
+func (b *batch) markExpired(ctx context.Context, store FeederStore, places []message.Place, messages []message.Entry) error {
+	found := make(map[message.Place]bool, len(messages))
+	for i := range messages {
+		found[placeOf(&messages[i])] = true
+	}
+	for _, p := range places {
+		if found[p] {
+			continue
+		}
+		head, err := store.Head(ctx, p.ChannelID)
+		if err != nil {
+			return fmt.Errorf("read the messages of a batch: %w", err)
+		}
+		if p.Seq >= head.First() {
+			return fmt.Errorf("read the messages of a batch: message %d of %s is missing", p.Seq, p.ChannelID)
+		}
+		b.expired[p] = true
 	}
 	return nil
 }
@@ -153,9 +190,21 @@ func (b *batch) events(epoch string) []message.Event {
 	events := make([]message.Event, len(b.entries))
 	for i := range b.entries {
 		e := &b.entries[i]
+		if e.Kind == message.KindAccess || b.expired[placeOf(e)] {
+			kind := message.KindExpired
+			if e.Kind == message.KindAccess {
+				kind = message.KindAccess
+			}
+			events[i] = message.Event{
+				Kind: kind, Passed: true, Epoch: epoch, Seq: e.Seq, Count: e.Count, Rev: e.Rev, Time: e.MsgTime,
+				Message: message.Message{ChannelID: e.ChannelID}, Traceparent: e.Traceparent,
+			}
+			continue
+		}
+		m := b.states[placeOf(e)].message.Message
 		events[i] = message.Event{
-			Kind: e.Kind, Epoch: epoch, Seq: e.Seq, Count: e.Count, Time: e.MsgTime,
-			Message: b.states[placeOf(e)].message.Message, Traceparent: e.Traceparent,
+			Kind: e.Kind, Epoch: epoch, Seq: e.Seq, Count: e.Count, Rev: max(e.Rev, m.Rev), Time: e.MsgTime,
+			Message: m, Traceparent: e.Traceparent,
 		}
 	}
 	return events

@@ -27,7 +27,7 @@ func (r *rig) fill(channels, n int) {
 					ClientMsgID: fmt.Sprintf("c%d", end.seq), MsgTime: time.Now().UTC().Truncate(time.Millisecond), ChangedSeq: end.seq,
 				}})
 			}
-			if _, err := r.store.Insert(r.t.Context(), message.Bucket(id, buckets), batch); err != nil {
+			if _, err := r.store.Insert(r.t.Context(), message.Shard(id, shards), batch); err != nil {
 				r.t.Fatal(err)
 			}
 		}
@@ -101,13 +101,13 @@ func (r *rig) waitConsumed() {
 	r.t.Helper()
 	js := r.jetStream()
 	testkit.Eventually(r.t, 5*time.Minute, func() error {
-		for bucket := range buckets {
-			c, err := js.Consumer(r.t.Context(), "message_change_events", fmt.Sprintf("redis_cache_group_%d", bucket))
+		for shard := range shards {
+			c, err := js.Consumer(r.t.Context(), "message_change_events", fmt.Sprintf("redis_cache_group_%d", shard))
 			if err != nil {
 				return err
 			}
 			if info := c.CachedInfo(); info.NumPending+uint64(info.NumAckPending) > 0 {
-				return fmt.Errorf("bucket %d: %d to come", bucket, info.NumPending)
+				return fmt.Errorf("shard %d: %d to come", shard, info.NumPending)
 			}
 		}
 		return nil

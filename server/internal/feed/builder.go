@@ -43,7 +43,7 @@ type BuilderConfig struct {
 	// LoadTimeout is how long a rebuild of a channel's cached messages waits for the store to return
 	// the entries that were published. The channel is then left uncached. 0 means 10 s.
 	LoadTimeout time.Duration
-	// Owner decides which buckets are this node's; nil means all.
+	// Owner decides which shards are this node's; nil means all.
 	Owner Owner
 	// Metrics may be nil.
 	Metrics *Metrics
@@ -54,7 +54,7 @@ type BuilderConfig struct {
 }
 
 // Builder maintains the cache of each channel's newest messages from the change stream, for the
-// buckets that this node owns.
+// shards that this node owns.
 type Builder struct {
 	life        lifecycle.Base
 	source      Source
@@ -81,22 +81,22 @@ func NewBuilder(config BuilderConfig) (*Builder, error) {
 	}, nil
 }
 
-// Start starts to consume the events of the buckets that this node owns, and returns at once. See
+// Start starts to consume the events of the shards that this node owns, and returns at once. See
 // lifecycle.Service.
 func (b *Builder) Start(ctx context.Context) error {
-	return eachBucket(ctx, &b.life, b.store.Identity().Buckets, b.run)
+	return eachShard(ctx, &b.life, b.store.Identity().Shards, b.run)
 }
 
 // Stop stops consuming and waits for the goroutines, even if ctx ends. Batches in progress are
 // delivered again to the next consumer.
 func (b *Builder) Stop(ctx context.Context) error { return b.life.Stop(ctx) }
 
-// run consumes the events of one bucket, while this node owns it, until ctx ends.
-func (b *Builder) run(ctx context.Context, bucket int) {
-	whileOwned(ctx, b.owner, bucket, func(ctx context.Context) {
+// run consumes the events of one shard, while this node owns it, until ctx ends.
+func (b *Builder) run(ctx context.Context, shard int) {
+	whileOwned(ctx, b.owner, shard, func(ctx context.Context) {
 		// The error can only be that ctx has ended.
-		_ = retry(ctx, b.logger.With("bucket", bucket), "consume", func() error {
-			return b.source.Consume(ctx, bucket, b.handle)
+		_ = retry(ctx, b.logger.With("shard", shard), "consume", func() error {
+			return b.source.Consume(ctx, shard, b.handle)
 		})
 	})
 }
@@ -199,11 +199,14 @@ func (b *Builder) rebuildAll(ctx context.Context, runs []ChannelChanges, done []
 //
 // Another builder may have processed a later recall before this builder's set existed. After
 // writing, rebuild therefore reads the head of the log, and writes again if the log has grown
-// beyond the set.
+// beyond the set. A log whose messages have all expired is left uncached.
 func (b *Builder) rebuild(ctx context.Context, channelID string, reach int64) (built bool, err error) {
 	b.metrics.Rebuilds.Add(ctx, 1)
 	for range maxRebuildRounds {
 		log, began, err := b.load(ctx, channelID, reach)
+		if errors.Is(err, errAllExpired) {
+			return false, b.cache.Drop(ctx, channelID)
+		}
 		if err != nil {
 			return false, err
 		}
@@ -236,6 +239,9 @@ func (b *Builder) rebuild(ctx context.Context, channelID string, reach int64) (b
 	return false, b.cache.Drop(ctx, channelID)
 }
 
+// errAllExpired is the error of loading a log without readable messages.
+var errAllExpired = errors.New("no message can be read")
+
 // load returns a channel's newest messages. It returns a zero log if the store does not have the
 // entry at the seq reach within LoadTimeout. began is the result of CacheWriter.Now from before the
 // read.
@@ -250,6 +256,9 @@ func (b *Builder) load(ctx context.Context, channelID string, reach int64) (log 
 			return log, began, fmt.Errorf("load the newest messages of %s: %w", channelID, err)
 		}
 		if head.Seq >= reach {
+			if head.Count == head.Expired {
+				return log, began, errAllExpired
+			}
 			log, err = b.read(ctx, channelID, head)
 			if err != nil {
 				return log, began, fmt.Errorf("load the newest messages of %s: %w", channelID, err)
@@ -261,7 +270,7 @@ func (b *Builder) load(ctx context.Context, channelID string, reach int64) (log 
 		if time.Now().After(deadline) {
 			return message.CachedLog{}, began, nil
 		}
-		if err := sleep(ctx, waits.NextBackOff()); err != nil {
+		if err := lifecycle.Pause(ctx, waits.NextBackOff()); err != nil {
 			return log, began, fmt.Errorf("load the newest messages of %s: %w", channelID, err)
 		}
 	}
@@ -275,7 +284,7 @@ func (b *Builder) read(ctx context.Context, channelID string, head message.Head)
 		return log, err
 	}
 	newest, err := b.store.Entries(ctx, channelID, message.Range{
-		Before: head.Seq + 1, Desc: true, Limit: b.keep, MaxBytes: loadBytes, MessagesOnly: true,
+		After: head.First() - 1, Before: head.Seq + 1, Desc: true, Limit: b.keep, MaxBytes: loadBytes, MessagesOnly: true,
 	})
 	if err != nil || len(newest) == 0 {
 		return log, err

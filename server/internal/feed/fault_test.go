@@ -199,7 +199,7 @@ func TestCachedSetsStayConsistentUnderFaults(t *testing.T) {
 		"stop NATS":     func() { r.nats.Stop(); <-time.After(100 * time.Millisecond); r.nats.Start() },
 		"delete stream": func() { _ = js.DeleteStream(t.Context(), "message_change_events") },
 		"delete consumer": func() {
-			_ = js.DeleteConsumer(t.Context(), "message_change_events", fmt.Sprintf("redis_cache_group_%d", rng.IntN(buckets)))
+			_ = js.DeleteConsumer(t.Context(), "message_change_events", fmt.Sprintf("redis_cache_group_%d", rng.IntN(shards)))
 		},
 		"restart feeder":  r.restartFeeder,
 		"restart builder": r.restartBuilder,

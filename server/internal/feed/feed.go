@@ -17,7 +17,7 @@
 //
 // Every step may be repeated, so none keeps state of its own. A service that dies is restarted, and
 // two of the same kind only repeat each other's work. No lease is needed: it is enough that the
-// nodes roughly agree on an Owner for each bucket.
+// nodes roughly agree on an Owner for each shard.
 package feed
 
 import (
@@ -55,16 +55,16 @@ type Publisher interface {
 
 // Source delivers the events of the change stream to a consumer.
 type Source interface {
-	// Consume calls fn with batches of the bucket's events, in the order in which they were
+	// Consume calls fn with batches of the shard's events, in the order in which they were
 	// published, until ctx ends. A batch is confirmed after fn succeeds, and delivered again if fn
 	// fails.
-	Consume(ctx context.Context, bucket int, fn func(context.Context, []message.Event) error) error
+	Consume(ctx context.Context, shard int, fn func(context.Context, []message.Event) error) error
 }
 
 // FeederStore is the part of the store that the Feeder uses. message.Store documents the methods.
 type FeederStore interface {
 	Identity() message.Identity
-	OpenFeed(ctx context.Context, bucket int) (message.Feed, error)
+	OpenFeed(ctx context.Context, shard int) (message.Feed, error)
 	Apply(ctx context.Context, change *message.Entry) error
 	Messages(ctx context.Context, places []message.Place) ([]message.Entry, error)
 	Head(ctx context.Context, channelID string) (message.Head, error)
@@ -73,8 +73,8 @@ type FeederStore interface {
 
 // History reads past events of the change stream.
 type History interface {
-	// LastPublished returns the newest event of a bucket. ok is false if the stream has none.
-	LastPublished(ctx context.Context, bucket int) (e message.Event, ok bool, err error)
+	// LastPublished returns the newest event of a shard. ok is false if the stream has none.
+	LastPublished(ctx context.Context, shard int) (e message.Event, ok bool, err error)
 }
 
 // BuilderStore is the part of the store that the Builder uses. message.Store documents the methods.
@@ -86,11 +86,11 @@ type BuilderStore interface {
 	Changed(ctx context.Context, channelID string, after, before int64, limit, maxBytes int) ([]message.Entry, error)
 }
 
-// eachBucket starts n goroutines that call run, one for each bucket, and returns at once.
-func eachBucket(ctx context.Context, life *lifecycle.Base, n int, run func(ctx context.Context, bucket int)) error {
+// eachShard starts n goroutines that call run, one for each shard, and returns at once.
+func eachShard(ctx context.Context, life *lifecycle.Base, n int, run func(ctx context.Context, shard int)) error {
 	return life.Start(ctx, func(_ context.Context, r *lifecycle.Run) error {
-		for bucket := range n {
-			r.Go(func(ctx context.Context) { run(ctx, bucket) })
+		for shard := range n {
+			r.Go(func(ctx context.Context) { run(ctx, shard) })
 		}
 		return nil
 	})
@@ -115,7 +115,7 @@ func retry(ctx context.Context, logger *slog.Logger, step string, fn func() erro
 		}
 		wait := waits.NextBackOff()
 		logger.WarnContext(ctx, "step failed, retrying", "step", step, "delay", wait, "error", err)
-		if err := sleep(ctx, wait); err != nil {
+		if err := lifecycle.Pause(ctx, wait); err != nil {
 			return fmt.Errorf("%s: %w", step, err)
 		}
 	}
@@ -126,17 +126,6 @@ func newBackoff() *backoff.ExponentialBackOff {
 	waits.InitialInterval, waits.Multiplier, waits.MaxInterval = 20*time.Millisecond, 2, 5*time.Second
 	waits.Reset()
 	return waits
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
 
 // span records a step of an event, from began until now, in the trace of the request that appended

@@ -23,7 +23,7 @@ type FeederConfig struct {
 	// History may be nil. The Feeder then does not detect a store that was restored without a new
 	// epoch.
 	History History
-	// Owner decides which buckets are this node's; nil means all.
+	// Owner decides which shards are this node's; nil means all.
 	Owner Owner
 	// Metrics may be nil.
 	Metrics *Metrics
@@ -33,7 +33,7 @@ type FeederConfig struct {
 	Logger *slog.Logger
 }
 
-// Feeder publishes the entries of the buckets that this node owns to the change stream. It retries
+// Feeder publishes the entries of the shards that this node owns to the change stream. It retries
 // every failure forever, in order, and skips nothing.
 type Feeder struct {
 	life      lifecycle.Base
@@ -44,7 +44,7 @@ type Feeder struct {
 	metrics   *Metrics
 	tracer    trace.Tracer
 	logger    *slog.Logger
-	// recent holds the last published entries, by bucket.
+	// recent holds the last published entries, by shard.
 	recent []*recent
 }
 
@@ -58,7 +58,7 @@ func NewFeeder(config FeederConfig) (*Feeder, error) {
 		store: config.Store, publisher: config.Publisher, history: config.History, owner: config.Owner, metrics: metrics,
 		tracer: orNoTracer(config.Tracer), logger: cmp.Or(config.Logger, slog.Default()),
 	}
-	for range config.Store.Identity().Buckets {
+	for range config.Store.Identity().Shards {
 		f.recent = append(f.recent, newRecent())
 	}
 	return f, nil
@@ -78,37 +78,37 @@ func orNoTracer(t trace.Tracer) trace.Tracer {
 	return noop.Tracer{}
 }
 
-// Start starts to publish the entries of the buckets that this node owns, and returns at once. See
+// Start starts to publish the entries of the shards that this node owns, and returns at once. See
 // lifecycle.Service.
 func (f *Feeder) Start(ctx context.Context) error {
-	return eachBucket(ctx, &f.life, f.store.Identity().Buckets, f.run)
+	return eachShard(ctx, &f.life, f.store.Identity().Shards, f.run)
 }
 
-// Stop stops publishing and waits until the store has saved how far each bucket is published, for
+// Stop stops publishing and waits until the store has saved how far each shard is published, for
 // at most 5 s.
 func (f *Feeder) Stop(ctx context.Context) error { return f.life.Stop(ctx) }
 
-// run publishes the entries of one bucket, while this node owns it, until ctx ends.
-func (f *Feeder) run(ctx context.Context, bucket int) {
-	logger := f.logger.With("bucket", bucket)
-	whileOwned(ctx, f.owner, bucket, func(ctx context.Context) {
+// run publishes the entries of one shard, while this node owns it, until ctx ends.
+func (f *Feeder) run(ctx context.Context, shard int) {
+	logger := f.logger.With("shard", shard)
+	whileOwned(ctx, f.owner, shard, func(ctx context.Context) {
 		var again sync.WaitGroup
 		defer again.Wait()
-		again.Go(func() { f.republishLoop(ctx, logger, f.recent[bucket]) })
+		again.Go(func() { f.republishLoop(ctx, logger, f.recent[shard]) })
 		// The error can only be that ctx has ended.
-		_ = retry(ctx, logger, "feed", func() error { return f.feed(ctx, logger, bucket) })
+		_ = retry(ctx, logger, "feed", func() error { return f.feed(ctx, logger, shard) })
 	})
 }
 
 // checkEpoch replaces the epoch, and fails with errEpochReplaced, if a log ends before its last
 // published entry. The store was then put back to an earlier state without a new epoch. Clients
 // must discard their copies of such logs, and only a new epoch tells them. checkEpoch checks one
-// log of the bucket, that of the event published last.
-func (f *Feeder) checkEpoch(ctx context.Context, logger *slog.Logger, bucket int) error {
+// log of the shard, that of the event published last.
+func (f *Feeder) checkEpoch(ctx context.Context, logger *slog.Logger, shard int) error {
 	if f.history == nil {
 		return nil
 	}
-	last, ok, err := f.history.LastPublished(ctx, bucket)
+	last, ok, err := f.history.LastPublished(ctx, shard)
 	if err != nil {
 		return fmt.Errorf("read the last published event: %w", err)
 	}
@@ -133,13 +133,13 @@ func (f *Feeder) checkEpoch(ctx context.Context, logger *slog.Logger, bucket int
 
 var errEpochReplaced = errors.New("the epoch was replaced")
 
-// feed opens the store's feed of a bucket and publishes its entries until a step fails. The
+// feed opens the store's feed of a shard and publishes its entries until a step fails. The
 // returned error is never nil.
-func (f *Feeder) feed(ctx context.Context, logger *slog.Logger, bucket int) error {
-	if err := f.checkEpoch(ctx, logger, bucket); err != nil {
+func (f *Feeder) feed(ctx context.Context, logger *slog.Logger, shard int) error {
+	if err := f.checkEpoch(ctx, logger, shard); err != nil {
 		return err
 	}
-	source, err := f.store.OpenFeed(ctx, bucket)
+	source, err := f.store.OpenFeed(ctx, shard)
 	if err != nil {
 		return fmt.Errorf("open the feed: %w", err)
 	}
@@ -150,20 +150,20 @@ func (f *Feeder) feed(ctx context.Context, logger *slog.Logger, bucket int) erro
 			logger.WarnContext(ctx, "saving the feed position failed, events will be published again", "error", err)
 		}
 	}()
-	defer f.metrics.unpublished.set(bucket, time.Time{})
+	defer f.metrics.unpublished.set(shard, time.Time{})
 	for {
 		entries, err := source.Next(ctx, batchSize)
 		if err != nil {
 			return fmt.Errorf("read the feed: %w", err)
 		}
 		if len(entries) > 0 {
-			f.metrics.unpublished.set(bucket, entries[0].MsgTime)
+			f.metrics.unpublished.set(shard, entries[0].MsgTime)
 		}
 		if err := f.publish(ctx, logger, newBatch(entries)); err != nil {
 			return err
 		}
-		f.metrics.unpublished.set(bucket, time.Time{})
-		f.recent[bucket].add(entries)
+		f.metrics.unpublished.set(shard, time.Time{})
+		f.recent[shard].add(entries)
 		// Confirm only now: an entry that is confirmed before it is published is lost if the
 		// process dies.
 		if err := source.Published(ctx); err != nil {

@@ -58,9 +58,9 @@ func (p *fakePublisher) wait(t testing.TB, n int) []message.Event {
 	return p.all()
 }
 
-// backlog returns nil if want entries of the channel's bucket are not confirmed as published.
+// backlog returns nil if want entries of the channel's shard are not confirmed as published.
 func (r *rig) backlog(channelID string, want int) error {
-	source, err := r.store.OpenFeed(r.t.Context(), message.Bucket(channelID, buckets))
+	source, err := r.store.OpenFeed(r.t.Context(), message.Shard(channelID, shards))
 	if err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func (r *rig) backlog(channelID string, want int) error {
 }
 
 // waitConfirmed restarts and stops the feeder until it has confirmed all entries of the channel's
-// bucket. A stop may come just before a confirmation, and a confirmation takes effect only with the
+// shard. A stop may come just before a confirmation, and a confirmation takes effect only with the
 // next entry.
 func (r *rig) waitConfirmed(channelID string) {
 	r.t.Helper()
@@ -86,7 +86,7 @@ func (r *rig) waitConfirmed(channelID string) {
 		r.restartFeeder()
 		<-time.After(20 * time.Millisecond)
 		lifecycletest.Stop(r.t, r.feeder)
-		r.send(otherBucket(channelID), "x")
+		r.send(otherShard(channelID), "x")
 		return r.backlog(channelID, 0)
 	})
 }
@@ -105,7 +105,7 @@ func TestNothingIsConfirmedBeforeItIsPublished(t *testing.T) {
 	<-tried
 	<-tried
 	lifecycletest.Stop(t, r.feeder)
-	r.send(otherBucket("room"), "x") // a wrong confirmation would take effect with this entry
+	r.send(otherShard("room"), "x") // a wrong confirmation would take effect with this entry
 	if err := r.backlog("room", 1); err != nil {
 		t.Fatal(err)
 	}
@@ -124,8 +124,8 @@ type unconfirmedLog struct {
 	left int
 }
 
-func (u *unconfirmedLog) OpenFeed(ctx context.Context, bucket int) (message.Feed, error) {
-	source, err := u.FeederStore.OpenFeed(ctx, bucket)
+func (u *unconfirmedLog) OpenFeed(ctx context.Context, shard int) (message.Feed, error) {
+	source, err := u.FeederStore.OpenFeed(ctx, shard)
 	return &unconfirmedFeed{source, u}, err
 }
 
@@ -231,8 +231,8 @@ type insertedLog struct {
 	only int
 }
 
-func (l *insertedLog) OpenFeed(ctx context.Context, bucket int) (message.Feed, error) {
-	source, err := l.FeederStore.OpenFeed(ctx, bucket)
+func (l *insertedLog) OpenFeed(ctx context.Context, shard int) (message.Feed, error) {
+	source, err := l.FeederStore.OpenFeed(ctx, shard)
 	return &insertedFeed{source, l}, err
 }
 
@@ -330,11 +330,11 @@ func (l *failingLog) fails(left *int) bool {
 	return *left >= 0
 }
 
-func (l *failingLog) OpenFeed(ctx context.Context, bucket int) (message.Feed, error) {
+func (l *failingLog) OpenFeed(ctx context.Context, shard int) (message.Feed, error) {
 	if l.fails(&l.opens) {
 		return nil, errProvoked
 	}
-	source, err := l.FeederStore.OpenFeed(ctx, bucket)
+	source, err := l.FeederStore.OpenFeed(ctx, shard)
 	return &failingFeed{source, l}, err
 }
 

@@ -6,31 +6,31 @@ import (
 	"sync"
 )
 
-// Owner decides which buckets this node works for. If two nodes own the same bucket, they only
+// Owner decides which shards this node works for. If two nodes own the same shard, they only
 // repeat each other's work; while no node owns it, its events wait. The methods may be called
 // concurrently.
 type Owner interface {
-	// Owns reports whether this node owns the bucket.
-	Owns(bucket int) bool
+	// Owns reports whether this node owns the shard.
+	Owns(shard int) bool
 	// Changed returns a channel that is closed when the results of Owns may have changed since this
 	// call.
 	Changed() <-chan struct{}
 }
 
-// errNotOwner is the cause with which whileOwned cancels the work on a bucket that this node no
+// errNotOwner is the cause with which whileOwned cancels the work on a shard that this node no
 // longer owns.
-var errNotOwner = errors.New("bucket is owned by another node")
+var errNotOwner = errors.New("shard is owned by another node")
 
-// whileOwned calls fn each time this node becomes the bucket's owner, with a context that ends when
-// it no longer is. It returns when ctx ends. A nil owner owns all buckets.
-func whileOwned(ctx context.Context, owner Owner, bucket int, fn func(ctx context.Context)) {
+// whileOwned calls fn each time this node becomes the shard's owner, with a context that ends when
+// it no longer is. It returns when ctx ends. A nil owner owns all shards.
+func whileOwned(ctx context.Context, owner Owner, shard int, fn func(ctx context.Context)) {
 	if owner == nil {
 		fn(ctx)
 		return
 	}
 	for ctx.Err() == nil {
 		changed := owner.Changed() // before Owns, so that no change is missed
-		if !owner.Owns(bucket) {
+		if !owner.Owns(shard) {
 			select {
 			case <-changed:
 			case <-ctx.Done():
@@ -47,7 +47,7 @@ func whileOwned(ctx context.Context, owner Owner, bucket int, fn func(ctx contex
 					return
 				}
 				changed = owner.Changed()
-				if !owner.Owns(bucket) {
+				if !owner.Owns(shard) {
 					release(errNotOwner)
 				}
 			}

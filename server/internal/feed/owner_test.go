@@ -18,7 +18,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/testkit"
 )
 
-// ownership is a feed.Owner that owns all buckets or none, as a test sets it.
+// ownership is a feed.Owner that owns all shards or none, as a test sets it.
 type ownership struct {
 	mu      sync.Mutex // guards the fields below
 	owned   bool
@@ -95,8 +95,8 @@ type countedFeeds struct {
 	open atomic.Int64
 }
 
-func (c *countedFeeds) OpenFeed(ctx context.Context, bucket int) (message.Feed, error) {
-	f, err := c.FeederStore.OpenFeed(ctx, bucket)
+func (c *countedFeeds) OpenFeed(ctx context.Context, shard int) (message.Feed, error) {
+	f, err := c.FeederStore.OpenFeed(ctx, shard)
 	if err == nil {
 		c.open.Add(1)
 		f = &countedFeed{f, c}
@@ -114,7 +114,7 @@ func (f *countedFeed) Close(ctx context.Context) error {
 	return f.Feed.Close(ctx)
 }
 
-// While a bucket moves from one node to another and back, only the feeder of its owner publishes,
+// While a shard moves from one node to another and back, only the feeder of its owner publishes,
 // and every entry is published.
 func TestOnlyTheOwnerFeeds(t *testing.T) {
 	t.Parallel()
@@ -151,7 +151,7 @@ func TestOnlyTheOwnerFeeds(t *testing.T) {
 	reaches("a", 5)
 	a.set(false)
 	stops("a")
-	sendMany(r, "room", 5) // while no node owns the bucket, its entries wait
+	sendMany(r, "room", 5) // while no node owns the shard, its entries wait
 	b.set(true)
 	reaches("b", 10)
 	b.set(false)
@@ -163,7 +163,7 @@ func TestOnlyTheOwnerFeeds(t *testing.T) {
 	got.mu.Lock()
 	defer got.mu.Unlock()
 	if last := got.seqs["b"][len(got.seqs["b"])-1]; last != 10 {
-		t.Errorf("the one who lost the bucket published %d", last)
+		t.Errorf("the one who lost the shard published %d", last)
 	}
 	seen := map[int64]bool{}
 	for _, seqs := range got.seqs {
@@ -178,7 +178,7 @@ func TestOnlyTheOwnerFeeds(t *testing.T) {
 	}
 }
 
-// lastEvent is a feed.History whose newest event of every bucket is this one.
+// lastEvent is a feed.History whose newest event of every shard is this one.
 type lastEvent message.Event
 
 func (l *lastEvent) LastPublished(context.Context, int) (message.Event, bool, error) {

@@ -5,26 +5,26 @@ import (
 	"time"
 )
 
-// oldest holds, by bucket, when the oldest entry was appended that was read but is not published
+// oldest holds, by shard, when the oldest entry was appended that was read but is not published
 // yet. It is safe for concurrent use.
 type oldest struct {
-	mu      sync.Mutex
-	buckets map[int]time.Time
+	mu     sync.Mutex
+	shards map[int]time.Time
 }
 
-// set records the time of a bucket's oldest unpublished entry; the zero time means that it has
+// set records the time of a shard's oldest unpublished entry; the zero time means that it has
 // none.
-func (o *oldest) set(bucket int, appended time.Time) {
+func (o *oldest) set(shard int, appended time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if appended.IsZero() {
-		delete(o.buckets, bucket)
+		delete(o.shards, shard)
 		return
 	}
-	if o.buckets == nil {
-		o.buckets = make(map[int]time.Time)
+	if o.shards == nil {
+		o.shards = make(map[int]time.Time)
 	}
-	o.buckets[bucket] = appended
+	o.shards[shard] = appended
 }
 
 // age returns the age of the oldest of all; 0 if there is none.
@@ -32,7 +32,7 @@ func (o *oldest) age(now time.Time) time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	var age time.Duration
-	for _, appended := range o.buckets {
+	for _, appended := range o.shards {
 		age = max(age, now.Sub(appended))
 	}
 	return age

@@ -141,9 +141,9 @@ func TestOnlySendsRecreateExpiredSet(t *testing.T) {
 	if _, err := r.cache.Page(t.Context(), "room", message.Range{Limit: 10}); err != nil {
 		t.Fatal(err)
 	}
-	// Once the builder has built the set of another channel of the bucket, it has processed the edit
+	// Once the builder has built the set of another channel of the shard, it has processed the edit
 	// and the recall too.
-	same := sameBucket("room")
+	same := sameShard("room")
 	r.send(same, "x")
 	r.waitMirror(same)
 	if n := len(r.raw("room")); n != 0 {
@@ -154,21 +154,21 @@ func TestOnlySendsRecreateExpiredSet(t *testing.T) {
 	r.expires("room", week)
 }
 
-// sameBucket returns the id of another channel in the bucket of channelID.
-func sameBucket(channelID string) string {
+// sameShard returns the id of another channel in the shard of channelID.
+func sameShard(channelID string) string {
 	for i := 0; ; i++ {
 		id := fmt.Sprintf("%s-%d", channelID, i)
-		if message.Bucket(id, buckets) == message.Bucket(channelID, buckets) {
+		if message.Shard(id, shards) == message.Shard(channelID, shards) {
 			return id
 		}
 	}
 }
 
-// otherBucket returns the id of a channel in another bucket than that of channelID.
-func otherBucket(channelID string) string {
+// otherShard returns the id of a channel in another shard than that of channelID.
+func otherShard(channelID string) string {
 	for i := 0; ; i++ {
 		id := fmt.Sprintf("%s-%d", channelID, i)
-		if message.Bucket(id, buckets) != message.Bucket(channelID, buckets) {
+		if message.Shard(id, shards) != message.Shard(channelID, shards) {
 			return id
 		}
 	}

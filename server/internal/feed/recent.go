@@ -18,7 +18,7 @@ const (
 	maxRecent = 2048
 )
 
-// recent keeps the last published entries of one bucket, to publish them again. It is safe for
+// recent keeps the last published entries of one shard, to publish them again. It is safe for
 // concurrent use.
 type recent struct {
 	// republish receives a value when the entries must be published again.
@@ -62,7 +62,7 @@ func (r *recent) all() []message.Entry {
 	return entries
 }
 
-// Republish makes this Feeder publish its last events once more: for each bucket that it owns, at
+// Republish makes this Feeder publish its last events once more: for each shard that it owns, at
 // least those of the last 10 s, but at most 2048. Call it when the connection to NATS is restored:
 // the servers may have lost acknowledged events. Repeats are harmless, because all consumers
 // identify events by seq. It returns at once and may be called concurrently.
@@ -75,7 +75,7 @@ func (f *Feeder) Republish() {
 	}
 }
 
-// republishLoop publishes a bucket's recent entries whenever Republish requests it, until ctx ends.
+// republishLoop publishes a shard's recent entries whenever Republish requests it, until ctx ends.
 func (f *Feeder) republishLoop(ctx context.Context, logger *slog.Logger, r *recent) {
 	for {
 		select {

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
 	patience = 30 * time.Second
-	buckets  = 4
+	shards   = 4
 	keep     = 20
 	week     = 604_800 * time.Second
 )
@@ -66,7 +66,7 @@ func newRig(t testing.TB, options ...testkit.RedisOption) *rig {
 	t.Helper()
 	r := &rig{t: t, redis: testkit.Redis(t, options...), nats: testkit.NATS(t), logs: map[string]*logEnd{}}
 	r.client = r.redis.Client(t)
-	store, err := embedded.Open(t.TempDir(), embedded.Config{Buckets: buckets})
+	store, err := embedded.Open(t.TempDir(), embedded.Config{Shards: shards})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func newRig(t testing.TB, options ...testkit.RedisOption) *rig {
 		}
 	})
 	r.bus, err = natsbus.Connect(t.Context(), natsbus.Config{
-		URL: r.nats.URL(), Buckets: buckets, AckWait: 2 * time.Second, Logger: quiet,
+		URL: r.nats.URL(), Shards: shards, AckWait: 2 * time.Second, Logger: quiet,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -184,7 +184,7 @@ func (r *rig) insert(e message.Entry) message.Entry {
 		e.MsgTime = time.Now().UTC().Truncate(time.Millisecond)
 	}
 	e.Digest = []byte{1}
-	if _, err := r.store.Insert(r.t.Context(), message.Bucket(e.ChannelID, buckets), []message.Entry{e}); err != nil {
+	if _, err := r.store.Insert(r.t.Context(), message.Shard(e.ChannelID, shards), []message.Entry{e}); err != nil {
 		r.t.Errorf("insert: %v", err)
 	}
 	return e

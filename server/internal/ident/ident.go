@@ -23,8 +23,10 @@ const (
 	Moderate Action = "moderate"
 	// SendAs allows sending in another user's name. It is for backends and importers.
 	SendAs Action = "send_as"
-	// Manage allows creating channels, adding and removing members, and using a members-only
-	// channel without being a member.
+	// Create allows creating channels.
+	Create Action = "create"
+	// Manage allows creating channels, changing their settings and their members, and using a
+	// members-only channel without being a member.
 	Manage Action = "manage"
 )
 
@@ -56,7 +58,7 @@ const (
 
 // The actions of each kind of capability. Callers must not change them.
 var (
-	ChannelActions  = []Action{Send, History, Subscribe, Moderate, SendAs, Manage}
+	ChannelActions  = []Action{Send, History, Subscribe, Moderate, SendAs, Create, Manage}
 	QueueActions    = []Action{Produce, Consume}
 	PresenceActions = []Action{Connect, Watch, List}
 	AdminActions    = []Action{Read, Write}
@@ -78,8 +80,11 @@ type Principal struct {
 	SSID string
 	// Expires is when the principal's token expires.
 	Expires time.Time
-	// Channels are the capabilities on channels.
+	// Channels are the capabilities on channels, in the claim `channel:<pattern>`.
 	Channels []Capability
+	// Members are the capabilities on those channels of which the subject is a member, in the claim
+	// `member:<pattern>`. The role of the member limits them.
+	Members []Capability
 	// Queues are the capabilities on the topics of queues.
 	Queues []Capability
 	// Presence are the actions allowed in PresenceService; empty allows none.
@@ -88,10 +93,27 @@ type Principal struct {
 	Admin []Action
 }
 
-// Can reports whether a capability of the principal allows action on the channel. It does not check
-// memberships.
+// Can reports whether a capability of the principal in Channels allows action on the channel. It
+// does not check memberships. Manage includes Create.
 func (p *Principal) Can(action Action, channelID string) bool {
-	return allow(p.Channels, action, channelID)
+	return allowOnChannel(p.Channels, action, channelID)
+}
+
+// CanAsMember reports whether a capability of the principal in Members allows action on the
+// channel, provided that the subject is a member with a sufficient role, which it does not check.
+// It never allows SendAs. Manage includes Create, which requires no membership.
+func (p *Principal) CanAsMember(action Action, channelID string) bool {
+	return action != SendAs && allowOnChannel(p.Members, action, channelID)
+}
+
+// Covers reports whether any capability of the principal may allow action on the channel: Can or
+// CanAsMember.
+func (p *Principal) Covers(action Action, channelID string) bool {
+	return p.Can(action, channelID) || p.CanAsMember(action, channelID)
+}
+
+func allowOnChannel(capabilities []Capability, action Action, channelID string) bool {
+	return allow(capabilities, action, channelID) || action == Create && allow(capabilities, Manage, channelID)
 }
 
 // CanQueue reports whether a capability of the principal allows action on the topic.

@@ -16,9 +16,17 @@ import (
 // openAccess is an Access for channels that are all open and have no rows.
 type openAccess struct{}
 
-func (openAccess) ForSend(context.Context, *ident.Principal, string) error { return nil }
+func (openAccess) ForSend(context.Context, *ident.Principal, string, int64) (int64, error) {
+	return 0, nil
+}
 
-func (openAccess) ForRead(context.Context, *ident.Principal, string) error { return nil }
+func (openAccess) ForRead(context.Context, *ident.Principal, ident.Action, string, int64) (int64, error) {
+	return 0, nil
+}
+
+func (openAccess) ForRecall(_ context.Context, p *ident.Principal, channelID string, _ int64) (bool, int64, error) {
+	return p.Can(ident.Moderate, channelID), 0, nil
+}
 
 // fakeAccess refuses the channels whose id begins with refused, and records the calls.
 type fakeAccess struct {
@@ -38,12 +46,16 @@ func (a *fakeAccess) ask(call string, p *ident.Principal, channelID string) erro
 	return nil
 }
 
-func (a *fakeAccess) ForSend(_ context.Context, p *ident.Principal, channelID string) error {
-	return a.ask("send", p, channelID)
+func (a *fakeAccess) ForSend(_ context.Context, p *ident.Principal, channelID string, _ int64) (int64, error) {
+	return 0, a.ask("send", p, channelID)
 }
 
-func (a *fakeAccess) ForRead(_ context.Context, p *ident.Principal, channelID string) error {
-	return a.ask("read", p, channelID)
+func (a *fakeAccess) ForRead(_ context.Context, p *ident.Principal, _ ident.Action, channelID string, _ int64) (int64, error) {
+	return 0, a.ask("read", p, channelID)
+}
+
+func (a *fakeAccess) ForRecall(_ context.Context, p *ident.Principal, channelID string, _ int64) (bool, int64, error) {
+	return p.Can(ident.Moderate, channelID), 0, a.ask("read", p, channelID)
 }
 
 func (a *fakeAccess) take() []string {

@@ -23,6 +23,9 @@ func TestReplayWaitsForLaggingStore(t *testing.T) {
 	b.store.logs["c"][0] = before
 	b.store.visible = func(e *Entry) bool { return e.Seq < 3 }
 	b.store.mu.Unlock()
+	b.reader.heads.mu.Lock()
+	b.reader.heads.known = nil // as on another node
+	b.reader.heads.mu.Unlock()
 	if events, err := b.reader.Replay(b.ctx, "c", 2, 3, 10, 1<<20, true); !fault.Is(err, fault.StoreUnavailable) {
 		t.Fatalf("a store that is behind: %+v, %v", events, err)
 	}

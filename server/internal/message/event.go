@@ -16,11 +16,16 @@ type Event struct {
 	// Seq is the seq of the entry. Count is the number of messages in the log up to and including it.
 	// It is 0 for an edit or a recall from Reader.Replay.
 	Seq, Count int64
+	// Rev is the access revision that a subscriber must have been checked at: that of the entry, or of
+	// the message's newest change if that is higher. It is 0 for an event that is Passed from
+	// Reader.Replay.
+	Rev int64
 	// FromSeq is the seq of the first entry that the event covers; 0 means Seq. An event of
 	// Reader.Replay also covers the edits before it that later changes of their messages replaced.
 	FromSeq int64
 	// Passed is set for an event that only covers entries: edits that later changes beyond the event
-	// replaced. Its Message has only a ChannelID, and its Kind means nothing.
+	// replaced, edits and recalls whose messages have expired, and access entries. Its Message has
+	// only a ChannelID, and its Kind is KindExpired or KindAccess.
 	Passed bool
 	// Time is when the entry was appended. It is zero for an edit or a recall from Reader.Replay.
 	Time time.Time
@@ -39,7 +44,7 @@ func (e Event) From() int64 {
 }
 
 // eventNames holds the wire names of the kinds, indexed by Kind.
-var eventNames = [...]string{KindSend: "insert", KindEdit: "edit", KindRecall: "recall"}
+var eventNames = [...]string{KindSend: "insert", KindEdit: "edit", KindRecall: "recall", KindAccess: "access", KindExpired: "expired"}
 
 // Name returns the `event_type` of the kind.
 func (k Kind) Name() string { return eventNames[k] }
@@ -63,6 +68,7 @@ type record struct {
 	ClientMsgID string            `json:"client_msg_id"`
 	MsgTime     string            `json:"msg_time"`
 	Status      Status            `json:"status"`
+	Rev         int64             `json:"rev,omitempty"`
 	ChangedSeq  int64             `json:"changed_seq"`
 	Timestamp   string            `json:"timestamp,omitempty"`
 	Traceparent string            `json:"traceparent,omitempty"`
@@ -81,7 +87,7 @@ func (e Event) MarshalJSON() ([]byte, error) {
 		Epoch: e.Epoch, Seq: e.Seq, EventType: e.Kind.Name(), MsgID: m.MsgID, ChannelID: m.ChannelID, Count: e.Count,
 		FromID: m.FromID, MsgType: m.MsgType, Content: m.Content, Metadata: m.Metadata, ClientMsgID: m.ClientMsgID,
 		MsgTime: m.MsgTime.UTC().Format(timeLayout), Status: m.Status, ChangedSeq: m.ChangedSeq,
-		Timestamp: e.Time.UTC().Format(timeLayout), Traceparent: e.Traceparent,
+		Timestamp: e.Time.UTC().Format(timeLayout), Traceparent: e.Traceparent, Rev: max(e.Rev, m.Rev),
 	}
 	if e.Kind != KindSend {
 		r.TargetSeq, r.MsgCount = m.Seq, m.Count
@@ -97,7 +103,7 @@ func (e *Event) UnmarshalJSON(data []byte) error {
 	}
 	kind := Kind(-1)
 	for k, name := range eventNames {
-		if name == r.EventType {
+		if name == r.EventType && name != "" {
 			kind = Kind(k)
 		}
 	}
@@ -116,7 +122,14 @@ func (e *Event) UnmarshalJSON(data []byte) error {
 	if kind != KindSend {
 		m.Seq, m.Count = r.TargetSeq, r.MsgCount
 	}
-	*e = Event{Kind: kind, Epoch: r.Epoch, Seq: r.Seq, Count: r.Count, Time: at, Message: m, Traceparent: r.Traceparent}
+	passed := kind == KindExpired || kind == KindAccess
+	if passed {
+		m = Message{ChannelID: r.ChannelID}
+	}
+	*e = Event{
+		Kind: kind, Epoch: r.Epoch, Seq: r.Seq, Count: r.Count, Rev: r.Rev, Time: at, Message: m, Traceparent: r.Traceparent,
+		Passed: passed,
+	}
 	return nil
 }
 
@@ -136,6 +149,7 @@ func (r *record) message() (Message, error) {
 	return Message{
 		MsgID: r.MsgID, Seq: r.Seq, Count: r.Count, FromID: r.FromID, MsgType: r.MsgType, Content: r.Content,
 		Metadata: r.Metadata, ClientMsgID: r.ClientMsgID, MsgTime: at, Status: r.Status, ChangedSeq: r.ChangedSeq,
+		Rev: r.Rev,
 	}, nil
 }
 
@@ -152,7 +166,7 @@ func (c Cached) MarshalJSON() ([]byte, error) {
 	return json.Marshal(record{
 		Epoch: c.Epoch, Seq: m.Seq, MsgID: m.MsgID, Count: m.Count, FromID: m.FromID, MsgType: m.MsgType,
 		Content: m.Content, Metadata: m.Metadata, ClientMsgID: m.ClientMsgID,
-		MsgTime: m.MsgTime.UTC().Format(timeLayout), Status: m.Status, ChangedSeq: m.ChangedSeq,
+		MsgTime: m.MsgTime.UTC().Format(timeLayout), Status: m.Status, ChangedSeq: m.ChangedSeq, Rev: m.Rev,
 	})
 }
 

@@ -11,8 +11,9 @@ import (
 // took effect. The real stores are tested by storetest, and together with the writer by the tests
 // of the whole server.
 type fakeStore struct {
-	mu   sync.Mutex
-	logs map[string][]Entry
+	mu         sync.Mutex
+	logs       map[string][]Entry
+	boundaries map[string]Boundary
 
 	// beforeInsert may fail an insert or change what it does. It runs without the lock.
 	beforeInsert func(entries []Entry) error
@@ -75,7 +76,38 @@ func (f *fakeStore) Head(_ context.Context, channelID string) (Head, error) {
 		return Head{}, nil
 	}
 	e := log[len(log)-1]
-	return Head{Seq: e.Seq, Count: e.Count, MsgTime: e.MsgTime}, nil
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return Head{Seq: e.Seq, Count: e.Count, MsgTime: e.MsgTime, Bytes: e.Bytes, Rev: e.Rev, Boundary: f.boundaries[channelID]}, nil
+}
+
+// expire moves the boundary of a log to oldest. It strips the entries before strip, and deletes
+// those before keep.
+func (f *fakeStore) expire(channelID string, oldest, strip, keep int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	to := Boundary{Oldest: oldest}
+	log := f.logs[channelID]
+	for i := range log {
+		e := &log[i]
+		if e.Seq < oldest {
+			to.Expired = e.Count
+		}
+		if e.Seq < strip {
+			*e = Entry{
+				Kind: KindExpired, TargetSeq: e.TargetSeq, Bytes: e.Bytes,
+				Message: Message{
+					MsgID: e.MsgID, ChannelID: e.ChannelID, Seq: e.Seq, Count: e.Count, FromID: e.FromID, ClientMsgID: e.ClientMsgID,
+					MsgTime: e.MsgTime, ChangedSeq: e.ChangedSeq, Rev: e.Rev,
+				},
+			}
+		}
+	}
+	f.logs[channelID] = slices.DeleteFunc(log, func(e Entry) bool { return e.Seq < keep })
+	if f.boundaries == nil {
+		f.boundaries = make(map[string]Boundary)
+	}
+	f.boundaries[channelID] = to
 }
 
 func (f *fakeStore) ByClientKeys(_ context.Context, channelID string, keys []ClientKey) (map[ClientKey]Entry, error) {
@@ -88,15 +120,16 @@ func (f *fakeStore) ByClientKeys(_ context.Context, channelID string, keys []Cli
 	return out, nil
 }
 
-func (f *fakeStore) Target(_ context.Context, channelID, msgID string) (Entry, bool, error) {
+func (f *fakeStore) Targets(_ context.Context, channelID string, msgIDs []string) (map[string]Entry, error) {
 	log := f.read(channelID)
 	Fold(log, log)
+	targets := make(map[string]Entry)
 	for _, e := range log {
-		if e.Kind == KindSend && e.MsgID == msgID {
-			return e, true, nil
+		if e.Kind == KindSend && slices.Contains(msgIDs, e.MsgID) {
+			targets[e.MsgID] = e
 		}
 	}
-	return Entry{}, false, nil
+	return targets, nil
 }
 
 func (f *fakeStore) Apply(_ context.Context, change *Entry) error {

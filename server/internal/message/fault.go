@@ -16,7 +16,14 @@ func OutcomeUnknown(cause error) *fault.Error {
 		"the outcome is unknown, the entry may have been stored; retry with the same client_msg_id")
 }
 
-// notFound returns the fault of a msg_id that the channel does not have.
+// isNotFound reports whether err is that of notFound.
+func isNotFound(err error) bool {
+	f, ok := fault.As(err)
+	return ok && f.Reason == fault.MessageNotFound
+}
+
+// notFound returns the fault of a msg_id that the channel does not have, or whose message has
+// expired.
 func notFound() *fault.Error {
 	f := fault.New(fault.NotFound, fault.MessageNotFound, "the channel has no message with this msg_id")
 	f.Field = "msg_id"

@@ -18,8 +18,8 @@ const (
 	// stayed behind. It applies to the channels of the same shard only: the cache may be up to date
 	// for the others.
 	lagPause = 5 * time.Second
-	// lagShards is the number of shards that the channels are divided into for lagPause.
-	lagShards = 16
+	// lagStripes is the number of stripes that the channels are divided into for lagPause.
+	lagStripes = 16
 )
 
 // eventsOrWait is cachedEvents, except that it waits up to CacheLagTimeout while the error is
@@ -27,7 +27,7 @@ const (
 // an entry's append and its caching; without the wait all of them would read the store.
 func (r *Reader) eventsOrWait(ctx context.Context, channelID string, rg Range, reach int64) (CachedPage, error) {
 	p, err := r.cachedEvents(ctx, channelID, rg, reach)
-	noWaitUntil := &r.noWaitUntil[Bucket(channelID, lagShards)]
+	noWaitUntil := &r.noWaitUntil[share(channelID, lagStripes)]
 	if !errors.Is(err, errCacheBehind) || time.Now().UnixNano() < noWaitUntil.Load() {
 		return p, err
 	}

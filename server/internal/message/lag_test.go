@@ -46,7 +46,7 @@ func TestReplayWaitsForLaggingCache(t *testing.T) {
 		}
 	}
 	other := "d" // a channel of another shard, for which replays still wait
-	for Bucket(other, lagShards) == Bucket("c", lagShards) {
+	for Shard(other, lagStripes) == Shard("c", lagStripes) {
 		other += "d"
 	}
 	before := len(cache.asked)

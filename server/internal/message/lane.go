@@ -13,7 +13,16 @@ import (
 // logs). Beyond it, idle ones are forgotten. A forgotten one costs one read of the store.
 const maxHeads = 65_536
 
-// lane is the writer of one bucket, which is a share of the channels. It has a queue per channel,
+// maxHeadAge is the maximum age of a head that seqs are assigned after. Another node may have
+// written since, and then the insert conflicts, unless what it wrote has been deleted again: a
+// deleted entry's seq is free. Entries are deleted no earlier than MinIdempotencyWindow after their
+// append, which must be much longer.
+const maxHeadAge = 10 * time.Minute
+
+// headCurrent reports whether seqs may be assigned after the head.
+func (c *channel) headCurrent() bool { return c.head != nil && Elapsed(c.headAt) < maxHeadAge }
+
+// lane is the writer of one shard, which is a share of the channels. It has a queue per channel,
 // and a loop that joins items of all its channels into one insert.
 //
 // A channel is resolved if its head is unknown, its next item must be checked against the log, or
@@ -22,7 +31,7 @@ const maxHeads = 65_536
 type lane struct {
 	ctx        context.Context //nolint:containedctx // the lane's own life, not a caller's
 	store      LogWriter
-	bucket     int
+	shard      int
 	cfg        *WriterConfig
 	resolvers  chan struct{} // shared by all lanes; bounds the channels that are resolved at once
 	pending    *byteBudget   // shared by all lanes
@@ -41,8 +50,9 @@ type lane struct {
 type channel struct {
 	id    string
 	queue []*request
-	// head is the end of the log; nil if it is not known for certain.
-	head *Head
+	// head is the end of the log as of headAt; nil if it is not known for certain.
+	head   *Head
+	headAt time.Time
 	// targets holds the messages that the checked edits and recalls of the queue change, by message
 	// id, as of head. The value is nil for a message that does not exist.
 	targets map[string]*Entry
@@ -56,9 +66,9 @@ type channel struct {
 }
 
 // newLane returns a lane that refuses requests until open is called.
-func newLane(store LogWriter, bucket int, cfg *WriterConfig, resolvers chan struct{}, pending *byteBudget) *lane {
+func newLane(store LogWriter, shard int, cfg *WriterConfig, resolvers chan struct{}, pending *byteBudget) *lane {
 	l := &lane{
-		store: store, bucket: bucket, cfg: cfg, resolvers: resolvers, pending: pending, channels: make(map[string]*channel),
+		store: store, shard: shard, cfg: cfg, resolvers: resolvers, pending: pending, channels: make(map[string]*channel),
 		closed: true,
 	}
 	l.wake = sync.NewCond(&l.mu)
@@ -141,14 +151,15 @@ func (l *lane) release(r *request) {
 	}
 }
 
-// settle sets the outcome of an item, unless it has one, and decrements queued. The caller holds
-// the lock.
+// settle sets the outcome of an item, unless it has one, and counts it as no longer pending. It
+// does that first: a client that has the outcome can append as much again. The caller holds the
+// lock.
 func (l *lane) settle(r *request, it *item, out Outcome) {
 	if it.settled {
 		return
 	}
-	r.settle(it, out)
 	l.pending.release(it.cost())
+	r.settle(it, out)
 	if l.queued--; l.queued == 0 {
 		l.wake.Broadcast()
 	}
@@ -204,10 +215,10 @@ func (l *lane) run() {
 		}
 		ctx, cancel := context.WithTimeout(l.ctx, l.cfg.CallTimeout)
 		start := time.Now()
-		n, err := l.store.Insert(ctx, l.bucket, b.entries)
+		n, err := l.store.Insert(ctx, l.shard, b.entries)
 		cancel()
 		l.cfg.OnInsert(len(b.entries), time.Since(start), err)
-		l.finish(b, n, err)
+		l.finish(b, n, err, start)
 	}
 }
 
@@ -249,7 +260,8 @@ func (l *lane) nextBatch() *batch {
 		c := l.ready[0]
 		l.ready = l.ready[1:]
 		c.queued = false
-		if c.head == nil {
+		if !c.headCurrent() {
+			c.head = nil
 			l.startResolve(c, resolveReason{})
 			continue
 		}
@@ -268,7 +280,7 @@ func (l *lane) assignSeqs(c *channel, b *batch) {
 	taken := 0
 	for _, r := range c.queue {
 		for _, it := range r.items {
-			if it.settled || it.stored || r.ended {
+			if r.passed(it) {
 				continue
 			}
 			if len(b.entries) >= l.cfg.MaxBatch || b.bytes >= l.cfg.MaxBatchBytes {
@@ -278,27 +290,30 @@ func (l *lane) assignSeqs(c *channel, b *batch) {
 			if _, repeated := b.keys[key]; repeated {
 				return // wait for the outcome of the item with the same key
 			}
-			if (it.Kind != KindSend || c.expectDuplicates) && !it.checked {
+			if out, settled := c.checkRev(it, head.Rev); settled {
+				l.settle(r, it, out)
+				continue
+			}
+			if c.mustCheck(it) {
 				if taken == 0 {
 					l.startResolve(c, resolveReason{})
 				}
 				return
 			}
 			e := it.entry(c, &head, l.cfg.Now())
-			if it.Kind != KindSend {
+			if it.Kind.Changes() {
 				t := c.targets[it.MsgID]
-				if t != nil && touched[t] && t.Status == StatusRecalled {
+				if touched[t] && t.Status == StatusRecalled { // nil is never touched
 					return // the recall in this batch must be stored before an answer depends on it
 				}
 				if out, refused := checkChange(it, t); refused {
 					l.settle(r, it, out)
 					continue
 				}
-				e.TargetSeq, e.Digest = t.Seq, newDigest(it.Draft, t.Digest)
-				t.apply(&e)
+				e.change(it, t)
 				touched[t] = true
 			}
-			head = Head{Seq: e.Seq, Count: e.Count, MsgTime: e.MsgTime}
+			head.Seq, head.Count, head.Bytes, head.MsgTime, head.Rev = e.Seq, e.Count, e.Bytes, e.MsgTime, e.Rev
 			b.keys[key] = struct{}{}
 			b.entries = append(b.entries, e)
 			b.items = append(b.items, batchItem{c, r, it, head})
@@ -358,60 +373,24 @@ func (it *item) entry(c *channel, head *Head, now time.Time) Entry {
 		at = head.MsgTime
 	}
 	e := Entry{
-		Kind: it.Kind, Pending: it.Kind != KindSend, Traceparent: it.Traceparent,
+		Kind: it.Kind, Pending: it.Kind.Changes(), Traceparent: it.Traceparent,
 		Message: Message{
 			MsgID: it.MsgID, ChannelID: c.id, Seq: head.Seq + 1, Count: head.Count, FromID: it.FromID, MsgType: it.MsgType,
 			Content: it.Content, Metadata: it.Metadata, ClientMsgID: it.ClientMsgID, MsgTime: at, ChangedSeq: head.Seq + 1,
+			Rev: it.Rev, // not below head.Rev
 		},
 	}
 	if it.Kind == KindSend {
 		e.Count++
 		e.Digest = newDigest(it.Draft, nil)
 	}
+	e.Bytes = head.Bytes + e.StoredSize()
 	return e
 }
 
-// checkChange decides whether an edit or a recall of target may be stored; a nil target means that
-// the message does not exist. If refused is true, out is the outcome: an error, or a duplicate for
-// a recall of a recalled message.
-func checkChange(it *item, target *Entry) (out Outcome, refused bool) {
-	switch {
-	case target == nil:
-		return Outcome{Err: notFound()}, true
-	case target.FromID != it.FromID && !it.AnySender:
-		return Outcome{Err: fault.New(fault.PermissionDenied, fault.NotSender, "the message was sent by another user")}, true
-	case target.Status == StatusRecalled && it.Kind == KindRecall:
-		return Outcome{MsgID: it.MsgID, ClientMsgID: it.ClientMsgID, Seq: target.ChangedSeq, Duplicate: true}, true
-	case target.Status == StatusRecalled:
-		return Outcome{
-			Err: fault.New(fault.FailedPrecondition, fault.MessageRecalled, "the message has been recalled"),
-		}, true
-	}
-	return Outcome{}, false
-}
-
-// duplicateOutcome returns the outcome of an item whose client key the stored entry e already has:
-// that of e if both have the same payload, otherwise CLIENT_MSG_ID_REUSED. target is the message
-// that the item changes; nil for a send.
-func duplicateOutcome(it *item, e, target *Entry) Outcome {
-	if it.Kind == KindSend && e.MsgID == it.MsgID {
-		return e.outcome(false) // our own entry, from an insert whose reply was lost
-	}
-	var digest []byte
-	if target != nil {
-		digest = target.Digest
-	}
-	if !samePayload(it.Draft, e, digest) {
-		err := fault.New(fault.AlreadyExists, fault.ClientMsgIDReused,
-			"client_msg_id: already used by this sender with a different payload")
-		err.Field = "client_msg_id"
-		return Outcome{Err: err}
-	}
-	return e.outcome(true)
-}
-
-// finish processes the result of an insert, of which the first n entries are stored.
-func (l *lane) finish(b *batch, n int, err error) {
+// finish processes the result of an insert that began at the given time, of which the first n
+// entries are stored.
+func (l *lane) finish(b *batch, n int, err error, began time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i := range b.items {
@@ -420,8 +399,8 @@ func (l *lane) finish(b *batch, n int, err error) {
 	for i := range b.items[:n] {
 		p := &b.items[i]
 		head := p.head
-		p.channel.head = &head
-		if p.item.Kind == KindSend {
+		p.channel.head, p.channel.headAt = &head, began
+		if !p.item.Kind.Changes() {
 			l.settle(p.request, p.item, b.entries[i].outcome(false))
 			continue
 		}
@@ -455,7 +434,7 @@ func (l *lane) handleUnstored(b *batch, n int, err error, unresolved map[*channe
 	isConflict := errors.As(err, &conflict) && n < len(b.items)
 	notStored := isConflict || errors.Is(err, ErrNotStored)
 	if !isConflict {
-		l.cfg.Logger.WarnContext(l.ctx, "insert failed", "bucket", l.bucket, "entries", len(b.entries), "stored", n, "error", err)
+		l.cfg.Logger.WarnContext(l.ctx, "insert failed", "shard", l.shard, "entries", len(b.entries), "stored", n, "error", err)
 	}
 	for i := n; i < len(b.items); i++ {
 		p := &b.items[i]

@@ -19,7 +19,8 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Kind is what an entry does: it sends a message, or edits or recalls an earlier one.
+// Kind is what an entry does: it sends a message, edits or recalls an earlier one, or marks the
+// place from which on another access revision applies. Expired entries do nothing.
 type Kind int8
 
 // The kinds. The values are stored and must not change.
@@ -27,7 +28,14 @@ const (
 	KindSend   Kind = 0
 	KindEdit   Kind = 1
 	KindRecall Kind = 2
+	// KindAccess entries have no message. Clients see only that a position covers them.
+	KindAccess Kind = 6
+	// KindExpired is what any entry becomes when it is stripped; see LogTrimmer.
+	KindExpired Kind = 7
 )
+
+// Changes reports whether an entry of this kind changes an earlier message.
+func (k Kind) Changes() bool { return k == KindEdit || k == KindRecall }
 
 // Status is the state of a message.
 type Status int8
@@ -59,6 +67,9 @@ type Message struct {
 	// ChangedSeq is the seq of the last entry that changed the message, or its own Seq if none has.
 	// Of two versions the one with the higher ChangedSeq is newer.
 	ChangedSeq int64
+	// Rev is the access revision of the entry at ChangedSeq: the message may be shown only to those
+	// who were allowed to read the channel at this revision or a later one. See Entry.
+	Rev int64
 }
 
 // Size returns the bytes of the text and the metadata, by which pages are limited.
@@ -75,12 +86,19 @@ func (m *Message) Size() int {
 // For an edit or a recall, MsgID and TargetSeq are those of the target, and FromID is the user who
 // made the change. Content is the new text of an edit while Pending is set. Metadata, MsgType and
 // Status are empty. For a send, the embedded Message includes the edits and recalls that
-// LogWriter.Apply has applied to it: they change Content, Metadata, Status and ChangedSeq.
+// LogWriter.Apply has applied to it: they change Content, Metadata, Status, ChangedSeq and Rev.
+//
+// Rev never falls along a log. The revision of a channel rises whenever the channel is closed or
+// opened. An entry is stored with the revision at which its sender was checked, or with that of the
+// entry before it if that is higher.
 type Entry struct {
 	Message
 	Kind Kind
 	// TargetSeq is the seq of the message that an edit or a recall changes; 0 for a send.
 	TargetSeq int64
+	// Bytes is the sum of the StoredSizes of the log's entries up to and including this one, as they
+	// were appended. Recalls do not reduce it. Entries from before stores had it count as 0.
+	Bytes int64
 	// Pending is set for an edit or a recall that LogWriter.Apply has not applied to its message. An
 	// applied edit has no Content: the text is in the message only, so that no read of the log loads
 	// the texts of edits that later ones replaced.
@@ -93,9 +111,21 @@ type Entry struct {
 	Traceparent string
 }
 
-// Bucket returns the bucket of a channel, in [0, n), where n is the number of buckets. The mapping
+// Shard returns the shard of a channel, in [0, n), where n is the number of shards. The mapping
 // must never change: no store records it, but it decides where every entry is stored.
-func Bucket(channelID string, n int) int {
+func Shard(channelID string, n int) int { return share(channelID, n) }
+
+// Buckets is the number of buckets of a fleet. There are far more than nodes, so that each node is
+// the home of about as many as any other.
+const Buckets = 256
+
+// Bucket returns the bucket of a channel, in [0, n), where n is the number of buckets. A bucket's
+// home node writes the entries of its channels. Nodes that disagree about buckets lose speed only,
+// so the mapping and the number may change between versions.
+func Bucket(channelID string, n int) int { return share(channelID, n) }
+
+// share maps a channel to a number in [0, n), evenly.
+func share(channelID string, n int) int {
 	return int(xxhash.Sum64String(channelID) % uint64(n)) //nolint:gosec // n is small and positive
 }
 
@@ -118,15 +148,18 @@ func newDigest(d *Draft, target []byte) []byte {
 		return append(salt, payloadMAC(d, salt)[:digestBytes-saltBytes]...)
 	case KindEdit:
 		return payloadMAC(d, target)
-	case KindRecall:
+	case KindRecall, KindAccess, KindExpired:
 	}
 	return nil
 }
 
 // samePayload reports whether a draft has the payload of the stored entry e, which has its client
-// key; target is the digest of the edited message. If a recall has removed the digests, it compares
-// only the kind and, for an edit or a recall, the changed message.
+// key; target is the digest of the edited message. If a recall or an expiry has removed the
+// digests, it compares only the kind and, for an edit or a recall, the changed message.
 func samePayload(d *Draft, e *Entry, target []byte) bool {
+	if e.Kind == KindExpired {
+		return (d.Kind == KindSend) == (e.TargetSeq == 0) && (d.Kind == KindSend || e.MsgID == d.MsgID)
+	}
 	if e.Kind != d.Kind || d.Kind != KindSend && e.MsgID != d.MsgID {
 		return false
 	}
@@ -168,13 +201,16 @@ func (m *Message) apply(change *Entry) {
 	if change.Seq <= m.ChangedSeq {
 		return
 	}
-	m.ChangedSeq = change.Seq
+	m.ChangedSeq, m.Rev = change.Seq, max(m.Rev, change.Rev)
 	switch change.Kind {
 	case KindEdit:
 		m.Content, m.Status = change.Content, StatusEdited
 	case KindRecall:
 		m.Content, m.Metadata, m.Status = "", nil, StatusRecalled
-	case KindSend:
+		if change.FromID == ErasedUser {
+			m.FromID, m.ClientMsgID = ErasedUser, ErasedKey(m.Seq)
+		}
+	case KindSend, KindAccess, KindExpired:
 	}
 }
 

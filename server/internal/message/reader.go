@@ -45,8 +45,8 @@ type Reader struct {
 	cfg   ReaderConfig
 	heads heads
 	// noWaitUntil holds the time in Unix nanoseconds until which replays do not wait for a cache that
-	// is behind. The index is the channel's Bucket of lagShards.
-	noWaitUntil [lagShards]atomic.Int64
+	// is behind. The index is the channel's share of lagStripes.
+	noWaitUntil [lagStripes]atomic.Int64
 }
 
 // NewReader returns a reader of logs of this epoch. A nil cache means that every read goes to the
@@ -109,7 +109,7 @@ func (r *Reader) States(ctx context.Context, channelIDs []string) (map[string]St
 }
 
 func (r *Reader) state(h Head) State {
-	return State{Epoch: r.epoch, Oldest: 1, Head: h.Seq, Count: h.Count} // logs are never trimmed
+	return State{Epoch: r.epoch, Oldest: h.First(), Head: h.Seq, Count: h.Count, Expired: h.Expired, Rev: h.Rev}
 }
 
 // Unavailable returns the fault for a store that does not answer a read: DeadlineExceeded if err is
@@ -126,10 +126,11 @@ func Unavailable(err error) error {
 }
 
 // pageRange selects a page of messages. after and before are exclusive; a before of 0 means no
-// upper bound.
+// upper bound. afterField names the field that after comes from, for errors.
 type pageRange struct {
 	channelID     string
 	after, before int64
+	afterField    string
 	desc          bool
 	minSeq        int64
 	size          int
@@ -137,25 +138,33 @@ type pageRange struct {
 
 // pageResult is a page. last is the seq of its last message. more reports whether further messages
 // follow in the page's direction. bytes is the size of the messages. head is the end of the log
-// that the page was checked against.
+// that the page was checked against, with its boundary.
 type pageResult struct {
 	messages  []Message
 	last      int64
 	bytes     int
 	more      bool
-	head      int64
+	head      Head
 	fromCache bool
 }
 
 func (r *Reader) page(ctx context.Context, q pageRange) (pageResult, error) {
+	began := time.Now()
 	head, err := r.headFor(ctx, q.channelID, q.minSeq, q.after)
 	if err != nil {
 		return pageResult{}, err
 	}
+	if q.after > 0 && q.after+1 < head.First() {
+		return pageResult{}, historyGone(q.afterField, head.First())
+	}
+	q.after = max(q.after, head.First()-1)
 	res, err := r.walk(ctx, q, head, r.readCache)
 	res.fromCache = err == nil
 	if errors.Is(err, errNotCached) {
 		res, err = r.walk(ctx, q, head, r.readStore)
+	}
+	if err == nil && time.Since(began) > readWithin {
+		err = errTooSlow
 	}
 	res.head = head
 	if err == nil {
@@ -164,16 +173,25 @@ func (r *Reader) page(ctx context.Context, q pageRange) (pageResult, error) {
 	return res, err
 }
 
-// headFor returns the seq of a log's last entry, at most MaxAge old and not below the seqs passed
-// to ObserveSeq. If minSeq or after is beyond it, the head is read again; if they are still beyond
-// it, the error is POSITION_OUT_OF_RANGE.
-func (r *Reader) headFor(ctx context.Context, channelID string, minSeq, after int64) (int64, error) {
+// rev returns the access revision at which the caller must be allowed to read the page.
+func (res *pageResult) rev() int64 {
+	rev := res.head.Rev
+	for i := range res.messages {
+		rev = max(rev, res.messages[i].Rev)
+	}
+	return rev
+}
+
+// headFor returns the end of a log, at most MaxAge old and not below the seqs passed to ObserveSeq.
+// If minSeq or after is beyond it, the head is read again; if they are still beyond it, the error
+// is POSITION_OUT_OF_RANGE.
+func (r *Reader) headFor(ctx context.Context, channelID string, minSeq, after int64) (Head, error) {
 	h, err := r.heads.get(ctx, channelID, r.cfg.MaxAge)
 	if err == nil && max(minSeq, after) > h.Seq {
 		h, err = r.heads.get(ctx, channelID, 0)
 	}
 	if err != nil {
-		return 0, Unavailable(err)
+		return Head{}, Unavailable(err)
 	}
 	for _, p := range [...]struct {
 		field string
@@ -182,10 +200,10 @@ func (r *Reader) headFor(ctx context.Context, channelID string, minSeq, after in
 		if p.seq > h.Seq {
 			e := fault.New(fault.OutOfRange, fault.PositionOutOfRange, "%s: beyond the end of the log at seq %d", p.field, h.Seq)
 			e.Field, e.Limit = p.field, h.Seq
-			return 0, e
+			return Head{}, e
 		}
 	}
-	return h.Seq, nil
+	return h, nil
 }
 
 var errNotCached = errors.New("page not in cache")
@@ -194,16 +212,17 @@ var errNotCached = errors.New("page not in cache")
 // ended the result. reach is a seq that the log has; rg.Before is at most reach+1.
 type readFunc func(ctx context.Context, channelID string, rg Range, reach int64) (entries []Entry, cut bool, err error)
 
-// walk reads a page of a log that ends at head. Entries beyond the head that was read belong to a
-// later page. Several reads are necessary if limits end one before it has a page of messages.
-func (r *Reader) walk(ctx context.Context, q pageRange, head int64, read readFunc) (res pageResult, err error) {
-	rg := Range{After: q.after, Before: head + 1, Desc: q.desc, MaxBytes: r.cfg.MaxPageBytes, MessagesOnly: true}
+// walk reads a page of a log that ends at head. q.after is not before its boundary. Entries beyond
+// the head that was read belong to a later page. Several reads are necessary if limits end one
+// before it has a page of messages.
+func (r *Reader) walk(ctx context.Context, q pageRange, head Head, read readFunc) (res pageResult, err error) {
+	rg := Range{After: q.after, Before: head.Seq + 1, Desc: q.desc, MaxBytes: r.cfg.MaxPageBytes, MessagesOnly: true}
 	if q.before > 0 {
 		rg.Before = min(rg.Before, q.before)
 	}
 	for rg.After+1 < rg.Before {
 		rg.Limit = min(q.size-len(res.messages)+1, 1000) // one more shows whether messages follow
-		entries, cut, err := read(ctx, q.channelID, rg, head)
+		entries, cut, err := read(ctx, q.channelID, rg, head.Seq)
 		if err != nil {
 			return res, err
 		}
@@ -377,7 +396,7 @@ func (r *Reader) reached(ctx context.Context, channelID string, seq int64) (bool
 var errStoreBehind = fault.New(fault.Unavailable, fault.StoreUnavailable, "the store is behind; retry")
 
 // CountAt returns the number of messages in the log up to and including the entry at seq. It fails
-// if the log ends before seq.
+// if the log ends before seq, or if the entry has expired.
 func (r *Reader) CountAt(ctx context.Context, channelID string, seq int64) (int64, error) {
 	// The last message up to seq has the same count.
 	rg := Range{Before: seq + 1, Desc: true, Limit: 1, MessagesOnly: true}
@@ -402,6 +421,17 @@ func (r *Reader) entryAt(ctx context.Context, channelID string, seq int64) (e En
 		return nil
 	})
 	return e, err
+}
+
+// targetExpired reports whether the message that the edit or recall at seq changes is known to have
+// expired.
+func (r *Reader) targetExpired(ctx context.Context, channelID string, seq int64) bool {
+	head, err := r.heads.get(ctx, channelID, 0)
+	if err != nil {
+		return false
+	}
+	change, err := r.entryAt(ctx, channelID, seq)
+	return err == nil && change.TargetSeq < head.First()
 }
 
 // MessagesAt returns the messages at the given places in their current state, at most 500. Places
@@ -448,6 +478,10 @@ func channelsOf(places []Place) []string {
 // message returns a message by its id. If atLeast is not 0, it is the seq of an entry that changed
 // the message, and the result includes that change.
 func (r *Reader) message(ctx context.Context, channelID, msgID string, atLeast int64) (Message, error) {
+	boundary, err := r.heads.get(ctx, channelID, r.cfg.MaxAge)
+	if err != nil {
+		return Message{}, Unavailable(err)
+	}
 	for last := false; ; last = true {
 		pending, err := r.log.Pending(ctx, channelID)
 		if err != nil {
@@ -456,6 +490,9 @@ func (r *Reader) message(ctx context.Context, channelID, msgID string, atLeast i
 		e, ok, err := r.log.Message(ctx, channelID, msgID)
 		if err != nil {
 			return Message{}, Unavailable(err)
+		}
+		if ok && e.Seq < boundary.First() {
+			return Message{}, notFound()
 		}
 		if ok {
 			found := []Entry{e}
@@ -471,7 +508,7 @@ func (r *Reader) message(ctx context.Context, channelID, msgID string, atLeast i
 			return Message{}, notFound()
 		}
 		// A read may lag, but not if it follows a linearizable read of the head.
-		if _, err := r.heads.get(ctx, channelID, 0); err != nil {
+		if boundary, err = r.heads.get(ctx, channelID, 0); err != nil {
 			return Message{}, Unavailable(err)
 		}
 	}

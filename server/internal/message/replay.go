@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 )
 
 // Replay returns the events that cover the entries from after+1 to atLeast, without gaps, each with
@@ -13,16 +14,28 @@ import (
 // message that was edited a thousand times costs as much as one that was edited once.
 //
 // The result ends earlier after limit events or before contents exceed maxBytes, but has at least
-// one event if after is below atLeast; a maxBytes of 0 means no limit. Replay reads the cache if
-// that reaches atLeast, else the store. If patient is set, it first waits up to
-// ReaderConfig.CacheLagTimeout for a cache that is only behind.
+// one event if after is below atLeast; a maxBytes of 0 means no limit. If the entry after+1 has
+// expired, the result is empty: State has the boundary.
+//
+// Replay reads the cache if that reaches atLeast, else the store. If patient is set, it first waits
+// up to ReaderConfig.CacheLagTimeout for a cache that is only behind.
 func (r *Reader) Replay(
 	ctx context.Context, channelID string, after, atLeast int64, limit, maxBytes int, patient bool,
 ) ([]Event, error) {
 	if after >= atLeast {
 		return nil, nil
 	}
-	rp := replay{reader: r, channelID: channelID, after: after, goal: atLeast, limit: limit, maxBytes: maxBytes}
+	began := time.Now()
+	head, err := r.heads.get(ctx, channelID, boundaryAge)
+	if err != nil {
+		return nil, Unavailable(err)
+	}
+	if after+1 < head.First() {
+		return nil, nil
+	}
+	rp := replay{
+		reader: r, channelID: channelID, after: after, goal: atLeast, limit: limit, maxBytes: maxBytes, first: head.First(),
+	}
 	read := r.cachedEvents
 	if patient {
 		read = r.eventsOrWait
@@ -34,6 +47,9 @@ func (r *Reader) Replay(
 		err = r.untilReached(ctx, channelID, atLeast, rp.readStore)
 	case err == nil:
 		rp.useCached(&cached)
+	}
+	if err == nil && time.Since(began) > readWithin {
+		err = errTooSlow
 	}
 	if err != nil {
 		return nil, err
@@ -48,6 +64,8 @@ type replay struct {
 	channelID       string
 	after, goal     int64
 	limit, maxBytes int
+	// first is the seq of the log's first readable entry.
+	first int64
 
 	sends, changed []Entry
 	// through is the last seq that both lists cover.
@@ -75,6 +93,7 @@ func (p *replay) readStore(ctx context.Context) error {
 	if n := len(p.changed); rg.cut(p.changed) {
 		p.through = min(p.through, p.changed[n-1].ChangedSeq)
 	}
+	p.changed = slices.DeleteFunc(p.changed, func(e Entry) bool { return e.Seq < p.first })
 	return p.fold(ctx, pending)
 }
 
@@ -101,7 +120,7 @@ func (p *replay) fold(ctx context.Context, pending []Entry) error {
 	}
 	var missing []Place
 	for target, change := range newest {
-		if change.Seq > p.after && change.Seq <= p.goal {
+		if change.Seq > p.after && change.Seq <= p.goal && target >= p.first {
 			missing = append(missing, Place{p.channelID, target})
 		}
 	}
@@ -130,6 +149,9 @@ func (p *replay) useCached(page *CachedPage) {
 	}
 	for i := range page.Events {
 		e := Entry{Message: page.Events[i].Message}
+		if e.Seq < p.first {
+			continue
+		}
 		if page.Events[i].Kind == KindSend {
 			p.sends = append(p.sends, e)
 		} else {
@@ -149,7 +171,7 @@ func (p *replay) events() []Event {
 		if bytes += m.Size(); len(events) > 0 && (len(events) == p.limit || p.maxBytes > 0 && bytes > p.maxBytes) {
 			return false
 		}
-		e := Event{Kind: kind, Epoch: p.reader.epoch, FromSeq: at + 1, Seq: seq, Message: m.Message}
+		e := Event{Kind: kind, Epoch: p.reader.epoch, FromSeq: at + 1, Seq: seq, Rev: m.Rev, Message: m.Message}
 		if kind == KindSend {
 			e.Count, e.Time, e.Traceparent = m.Count, m.MsgTime, m.Traceparent
 		}
@@ -173,7 +195,7 @@ func (p *replay) events() []Event {
 	}
 	if !full && at < p.through {
 		events = append(events, Event{
-			Passed: true, Epoch: p.reader.epoch, FromSeq: at + 1, Seq: p.through, Message: Message{ChannelID: p.channelID},
+			Kind: KindExpired, Passed: true, Epoch: p.reader.epoch, FromSeq: at + 1, Seq: p.through, Message: Message{ChannelID: p.channelID},
 		})
 	}
 	return events

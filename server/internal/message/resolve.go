@@ -17,6 +17,10 @@ type resolveReason struct {
 	delay bool
 }
 
+// maxConflictReads is how often a channel is read after a conflict with an entry that is not
+// visible, until the insert is tried again. With the pauses in between they take about two seconds.
+const maxConflictReads = 8
+
 // startResolve starts a goroutine that reads the channel's head and the data to check its items
 // against. The channel is left out of inserts until it succeeds. If one is running already,
 // startResolve does nothing. The caller holds the lane's lock.
@@ -32,6 +36,7 @@ func (l *lane) startResolve(c *channel, reason resolveReason) {
 // targets of edits and recalls by message id, nil for a message that does not exist.
 type lookupResult struct {
 	head       Head
+	began      time.Time // when the read of head began
 	duplicates map[ClientKey]Entry
 	targets    map[string]*Entry
 }
@@ -41,6 +46,7 @@ type lookupResult struct {
 func (l *lane) resolve(c *channel, reason resolveReason) {
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval, wait.MaxInterval = 5*time.Millisecond, time.Second
+	conflicts := 0
 	for pause := reason.delay; ; pause = true {
 		if pause && !l.sleep(wait.NextBackOff()) {
 			break
@@ -56,8 +62,11 @@ func (l *lane) resolve(c *channel, reason resolveReason) {
 			}
 			continue
 		}
-		// The conflicting entry is not visible yet. Wait for it; never assign a seq beyond it.
-		if reason.conflictSeq > f.head.Seq && len(f.duplicates) == 0 {
+		// The conflicting entry is not visible yet. Wait for it. If it does not appear, it is gone: an
+		// expired entry with the same client key was deleted meanwhile. The insert is tried again then,
+		// with the same seq, so it conflicts if the entry was only late.
+		if reason.conflictSeq > f.head.Seq && len(f.duplicates) == 0 && conflicts < maxConflictReads {
+			conflicts++
 			continue
 		}
 		l.applyLookup(c, items, f)
@@ -110,14 +119,14 @@ func (l *lane) lookup(c *channel, items []*item, repeats bool) (lookupResult, er
 	}
 	ctx, cancel := context.WithTimeout(l.ctx, l.cfg.CallTimeout)
 	defer cancel()
-	f := lookupResult{targets: make(map[string]*Entry)}
+	f := lookupResult{targets: make(map[string]*Entry), began: time.Now()}
 	var err error
 	if f.head, err = l.store.Head(ctx, c.id); err != nil {
 		return f, err
 	}
 	var keys []ClientKey
 	for _, it := range items {
-		if repeats || it.insertFailed || it.Kind != KindSend {
+		if repeats || it.insertFailed || it.Kind.Changes() {
 			keys = append(keys, it.key())
 		}
 	}
@@ -126,23 +135,35 @@ func (l *lane) lookup(c *channel, items []*item, repeats bool) (lookupResult, er
 			return f, err
 		}
 	}
+	err = l.lookupTargets(ctx, c, items, &f)
+	return f, err
+}
+
+// lookupTargets reads the targets of the edits and recalls among items. A message that has expired
+// does not exist, except for its erasure.
+func (l *lane) lookupTargets(ctx context.Context, c *channel, items []*item, f *lookupResult) error {
+	var ids []string
+	erased := make(map[string]bool)
 	for _, it := range items {
-		if it.Kind == KindSend {
+		if !it.Kind.Changes() {
 			continue
 		}
-		if _, done := f.targets[it.MsgID]; done {
-			continue
+		if _, ok := f.targets[it.MsgID]; !ok {
+			f.targets[it.MsgID] = nil
+			ids = append(ids, it.MsgID)
 		}
-		e, ok, err := l.store.Target(ctx, c.id, it.MsgID)
-		if err != nil {
-			return f, err
-		}
-		f.targets[it.MsgID] = nil
-		if ok {
-			f.targets[it.MsgID] = &e
+		erased[it.MsgID] = erased[it.MsgID] || it.erases()
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	targets, err := l.store.Targets(ctx, c.id, ids)
+	for id, e := range targets {
+		if e.Seq >= f.head.First() || erased[id] {
+			f.targets[id] = &e
 		}
 	}
-	return f, nil
+	return err
 }
 
 // applyLookup applies the result of lookup: it settles the items that are stored already, and ends
@@ -165,7 +186,7 @@ func (l *lane) applyLookup(c *channel, items []*item, f lookupResult) {
 				continue
 			}
 			out := duplicateOutcome(it, &e, f.targets[it.MsgID])
-			if it.Kind == KindSend || out.Err != nil {
+			if !it.Kind.Changes() || out.Err != nil || e.Kind == KindExpired {
 				l.settle(r, it, out)
 				continue
 			}
@@ -177,6 +198,7 @@ func (l *lane) applyLookup(c *channel, items []*item, f lookupResult) {
 		// tried again.
 	}
 	head := f.head
+	c.headAt = f.began
 	c.head, c.targets, c.expectDuplicates, c.resolving = &head, f.targets, len(f.duplicates) > 0, false
 	c.dropEnded()
 	l.makeReady(c)

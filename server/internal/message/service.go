@@ -78,9 +78,10 @@ type Page struct {
 	Messages []Message
 	// NextPageToken is empty on the last page only.
 	NextPageToken string
-	// Head is the seq of the log's last entry when the page was read.
-	Head  int64
-	Epoch string
+	// Head is the seq of the log's last entry when the page was read. Oldest is the seq of the first
+	// entry that could be read; Head + 1 if there was none.
+	Head, Oldest int64
+	Epoch        string
 	// FromCache reports whether the page came from the cache. It helps to diagnose slow reads.
 	FromCache bool
 }
@@ -103,13 +104,24 @@ func NewService(w Appender, r *Reader, id Identity, access Access) *Service {
 	return &Service{writer: w, reader: r, access: access, tokens: pagetoken.New(id.Secret)}
 }
 
-// readCaller returns the caller if they have access to the channel.
-func (s *Service) readCaller(ctx context.Context, channelID string) (*ident.Principal, error) {
-	p, err := ident.Caller(ctx)
-	if err != nil {
-		return nil, err
+// readCaller returns the caller, and the access revision at which they were allowed to use the
+// channel for the action.
+func (s *Service) readCaller(ctx context.Context, action ident.Action, channelID string) (p *ident.Principal, rev int64, err error) {
+	if p, err = ident.Caller(ctx); err != nil {
+		return nil, 0, err
 	}
-	return p, s.access.ForRead(ctx, p, channelID)
+	rev, err = s.access.ForRead(ctx, p, action, channelID, 0)
+	return p, rev, err
+}
+
+// checkRead checks a caller of readCaller for the history again if what was read is of a later
+// access revision than the one at which they were checked.
+func (s *Service) checkRead(ctx context.Context, p *ident.Principal, channelID string, checked, read int64) error {
+	if read <= checked {
+		return nil
+	}
+	_, err := s.access.ForRead(ctx, p, ident.History, channelID, read)
+	return err
 }
 
 // sendDraft returns the draft for a send after checking the caller's token. It does not check
@@ -160,18 +172,45 @@ func (s *Service) Send(ctx context.Context, r SendRequest) (Receipt, error) {
 	if err != nil {
 		return Receipt{}, err
 	}
-	if err := s.access.ForSend(ctx, ident.FromContext(ctx), r.ChannelID); err != nil {
+	if err := s.checkSend(ctx, ident.FromContext(ctx), &d, 0); err != nil {
 		return Receipt{}, err
 	}
-	return s.append(ctx, d)
+	return s.append(ctx, d, s.checkSend)
 }
 
-func (s *Service) append(ctx context.Context, d Draft) (Receipt, error) {
+// check checks the sender of a draft at the access revision atLeast or a later one, and sets those
+// fields of the draft that depend on it.
+type check func(ctx context.Context, p *ident.Principal, d *Draft, atLeast int64) error
+
+// checkSend is the check of a send.
+func (s *Service) checkSend(ctx context.Context, p *ident.Principal, d *Draft, atLeast int64) (err error) {
+	d.Rev, err = s.access.ForSend(ctx, p, d.ChannelID, atLeast)
+	return err
+}
+
+// append appends a draft whose sender was checked. If it is handed back, append checks the sender
+// again and tries once more.
+func (s *Service) append(ctx context.Context, d Draft, again check) (Receipt, error) {
 	out := s.writer.Append(ctx, []Draft{d})[0]
+	if out.StaleRev > 0 {
+		if err := again(ctx, ident.FromContext(ctx), &d, out.StaleRev); err != nil {
+			return Receipt{}, refusedAgain(&out, err)
+		}
+		out = s.writer.Append(ctx, []Draft{d})[0]
+	}
 	if out.Err != nil {
 		return Receipt{}, out.Err
 	}
 	return s.receipt(ctx, &out)
+}
+
+// refusedAgain returns the error of a draft that was handed back and whose sender was then refused
+// with err.
+func refusedAgain(out *Outcome, err error) error {
+	if f, ok := fault.As(out.Err); ok && f.Reason == fault.OutcomeUnknown {
+		return out.Err // it may have been stored before the channel was closed
+	}
+	return err
 }
 
 // receipt converts an outcome without an error to a Receipt, and passes its seq to the reader's
@@ -195,81 +234,123 @@ func (s *Service) receipt(ctx context.Context, out *Outcome) (Receipt, error) {
 // stored messages are a prefix of those requested, except for items that are refused permanently.
 func (s *Service) SendBatch(ctx context.Context, rs []SendRequest) []SendOutcome {
 	outs := make([]SendOutcome, len(rs))
-	drafts := make([]Draft, 0, len(rs))
-	at := make([]int, 0, len(rs))
+	items := make([]batchSend, 0, len(rs))
 	for i := range rs {
 		d, err := s.sendDraft(ctx, &rs[i])
 		if err != nil {
 			outs[i].Err = err
 			continue
 		}
-		drafts, at = append(drafts, d), append(at, i)
+		items = append(items, batchSend{d, &outs[i]})
 	}
-	refused := s.checkSend(ctx, drafts)
-	n := 0
-	for j := range drafts {
-		if err := refused[drafts[j].ChannelID]; err != nil {
-			outs[at[j]].Err = err
-			continue
-		}
-		drafts[n], at[n] = drafts[j], at[j]
-		n++
-	}
-	for j, out := range s.writer.Append(ctx, drafts[:n]) {
-		if out.Err != nil {
-			outs[at[j]].Err = out.Err
-			continue
-		}
-		outs[at[j]].Receipt, outs[at[j]].Err = s.receipt(ctx, &out)
+	stale := make(map[string]Outcome)
+	if back := s.appendBatch(ctx, items, stale); len(back) > 0 {
+		s.appendBatch(ctx, back, stale)
 	}
 	return outs
 }
 
-// checkSend checks every channel of the drafts once. It returns the errors by channel id for those
-// that the caller may not send to.
-func (s *Service) checkSend(ctx context.Context, drafts []Draft) map[string]error {
+// batchSend is a draft of a batch, and where its outcome goes.
+type batchSend struct {
+	draft Draft
+	out   *SendOutcome
+}
+
+// appendBatch checks the caller and appends the drafts, once. It returns those that were handed
+// back, and stores the last outcome of each of their channels in stale, for the next call.
+func (s *Service) appendBatch(ctx context.Context, items []batchSend, stale map[string]Outcome) (back []batchSend) {
+	checks := s.checkSends(ctx, items, stale)
+	var drafts []Draft
+	var allowed []batchSend
+	for _, it := range items {
+		c := checks[it.draft.ChannelID]
+		if c.err != nil {
+			it.out.Err = c.err
+			continue
+		}
+		it.draft.Rev = c.rev
+		drafts, allowed = append(drafts, it.draft), append(allowed, it)
+	}
+	for i, out := range s.writer.Append(ctx, drafts) {
+		it := allowed[i]
+		if out.StaleRev > 0 {
+			back = append(back, it)
+			stale[out.ChannelID] = out
+		}
+		if out.Err != nil {
+			it.out.Err = out.Err
+			continue
+		}
+		it.out.Receipt, it.out.Err = s.receipt(ctx, &out)
+	}
+	return back
+}
+
+// sendCheck is the result of checking the caller for one channel.
+type sendCheck struct {
+	rev int64
+	err error
+}
+
+// checkSends checks the caller once for every channel of the drafts. stale holds the outcomes of
+// drafts that were handed back, by channel.
+func (s *Service) checkSends(ctx context.Context, items []batchSend, stale map[string]Outcome) map[string]sendCheck {
 	var mu sync.Mutex
-	refused := make(map[string]error)
+	checks := make(map[string]sendCheck)
 	checked := make(map[string]bool)
 	var calls errgroup.Group
 	calls.SetLimit(16)
-	for i := range drafts {
-		channelID := drafts[i].ChannelID
+	for i := range items {
+		channelID := items[i].draft.ChannelID
 		if checked[channelID] {
 			continue
 		}
 		checked[channelID] = true
 		calls.Go(func() error {
-			if err := s.access.ForSend(ctx, ident.FromContext(ctx), channelID); err != nil {
-				mu.Lock()
-				defer mu.Unlock()
-				refused[channelID] = err
+			out := stale[channelID]
+			rev, err := s.access.ForSend(ctx, ident.FromContext(ctx), channelID, out.StaleRev)
+			if err != nil && out.StaleRev > 0 {
+				err = refusedAgain(&out, err)
 			}
+			mu.Lock()
+			defer mu.Unlock()
+			checks[channelID] = sendCheck{rev, err}
 			return nil
 		})
 	}
 	_ = calls.Wait() // the errors are in the map
-	return refused
+	return checks
 }
 
 // Edit replaces the content of one of the caller's own messages. It returns the message in a state
 // that includes the edit.
 func (s *Service) Edit(ctx context.Context, r EditRequest) (Receipt, Message, error) {
-	p, err := s.readCaller(ctx, r.ChannelID)
+	return s.change(ctx, Draft{
+		Kind: KindEdit, ChannelID: r.ChannelID, MsgID: r.MsgID, Content: r.Content,
+		ClientMsgID: orNewID(r.ClientMsgID), Traceparent: r.Traceparent,
+	}, s.checkEdit)
+}
+
+// checkEdit is the check of an edit.
+func (s *Service) checkEdit(ctx context.Context, p *ident.Principal, d *Draft, atLeast int64) (err error) {
+	d.Rev, err = s.access.ForRead(ctx, p, ident.Send, d.ChannelID, atLeast)
+	return err
+}
+
+// change checks the caller, appends their edit or recall and reads the message that it changed. If
+// only the read fails, the error is that of ctx if ctx has ended, and MESSAGE_NOT_FOUND if the
+// message has expired meanwhile. Otherwise it is OUTCOME_UNKNOWN: the change is stored, and a
+// repeat with the same client_msg_id returns it as a duplicate.
+func (s *Service) change(ctx context.Context, d Draft, check check) (Receipt, Message, error) {
+	p, err := ident.Caller(ctx)
 	if err != nil {
 		return Receipt{}, Message{}, err
 	}
-	return s.change(ctx, Draft{
-		Kind: KindEdit, ChannelID: r.ChannelID, MsgID: r.MsgID, FromID: p.Subject, Content: r.Content,
-		ClientMsgID: orNewID(r.ClientMsgID), Traceparent: r.Traceparent,
-	})
-}
-
-// change appends an edit or a recall and reads the message that it changed. If only the read fails,
-// the error is that of ctx if ctx has ended, otherwise OUTCOME_UNKNOWN: the change is stored, and a
-// repeat with the same client_msg_id returns it as a duplicate.
-func (s *Service) change(ctx context.Context, d Draft) (Receipt, Message, error) {
-	r, err := s.append(ctx, d)
+	d.FromID = p.Subject
+	if err := check(ctx, p, &d, 0); err != nil {
+		return Receipt{}, Message{}, err
+	}
+	r, err := s.append(ctx, d, check)
 	if err != nil {
 		return Receipt{}, Message{}, err
 	}
@@ -277,6 +358,8 @@ func (s *Service) change(ctx context.Context, d Draft) (Receipt, Message, error)
 	switch {
 	case err == nil:
 		return r, m, nil
+	case isNotFound(err) && s.reader.targetExpired(ctx, d.ChannelID, r.Seq):
+		return Receipt{}, Message{}, err
 	case ctx.Err() != nil:
 		return Receipt{}, Message{}, ctx.Err()
 	default:
@@ -288,24 +371,26 @@ func (s *Service) change(ctx context.Context, d Draft) (Receipt, Message, error)
 // Recall permanently removes the content of one of the caller's own messages, or of anyone's with
 // the capability moderate. It returns the recalled message without its content.
 func (s *Service) Recall(ctx context.Context, r RecallRequest) (Receipt, Message, error) {
-	p, err := s.readCaller(ctx, r.ChannelID)
-	if err != nil {
-		return Receipt{}, Message{}, err
-	}
 	return s.change(ctx, Draft{
-		Kind: KindRecall, ChannelID: r.ChannelID, MsgID: r.MsgID, FromID: p.Subject,
-		ClientMsgID: orNewID(r.ClientMsgID), AnySender: p.Can(ident.Moderate, r.ChannelID), Traceparent: r.Traceparent,
-	})
+		Kind: KindRecall, ChannelID: r.ChannelID, MsgID: r.MsgID,
+		ClientMsgID: orNewID(r.ClientMsgID), Traceparent: r.Traceparent,
+	}, s.checkRecall)
+}
+
+// checkRecall is the check of a recall.
+func (s *Service) checkRecall(ctx context.Context, p *ident.Principal, d *Draft, atLeast int64) (err error) {
+	d.AnySender, d.Rev, err = s.access.ForRecall(ctx, p, d.ChannelID, atLeast)
+	return err
 }
 
 // List returns a page of messages: ascending from After if it is set, otherwise descending from
 // Before or from the end of the log.
 func (s *Service) List(ctx context.Context, q ListQuery) (Page, error) {
-	p, err := s.readCaller(ctx, q.ChannelID)
+	p, rev, err := s.readCaller(ctx, ident.History, q.ChannelID)
 	if err != nil {
 		return Page{}, err
 	}
-	r := pageRange{channelID: q.ChannelID, minSeq: q.MinSeq, size: q.PageSize, desc: q.After == nil}
+	r := pageRange{channelID: q.ChannelID, minSeq: q.MinSeq, size: q.PageSize, desc: q.After == nil, afterField: "after_seq"}
 	if r.size == 0 {
 		r.size = 50
 	}
@@ -323,14 +408,17 @@ func (s *Service) List(ctx context.Context, q ListQuery) (Page, error) {
 		if r.desc {
 			r.before = last
 		} else {
-			r.after = last
+			r.after, r.afterField = last, "page_token"
 		}
 	}
 	res, err := s.reader.page(ctx, r)
+	if err == nil {
+		err = s.checkRead(ctx, p, q.ChannelID, rev, res.rev())
+	}
 	if err != nil {
 		return Page{}, err
 	}
-	page := Page{Messages: res.messages, Head: res.head, Epoch: s.reader.epoch, FromCache: res.fromCache}
+	page := Page{Messages: res.messages, Head: res.head.Seq, Oldest: res.head.First(), Epoch: s.reader.epoch, FromCache: res.fromCache}
 	if res.more {
 		page.NextPageToken = s.tokens.Seal(s.binding(p, &q), strconv.FormatInt(res.last, 10))
 	}
@@ -359,10 +447,18 @@ func (s *Service) openToken(p *ident.Principal, q *ListQuery) (int64, error) {
 
 // Get returns one message in its current state.
 func (s *Service) Get(ctx context.Context, channelID, msgID string) (Message, error) {
-	if _, err := s.readCaller(ctx, channelID); err != nil {
+	p, rev, err := s.readCaller(ctx, ident.History, channelID)
+	if err != nil {
 		return Message{}, err
 	}
-	return s.reader.message(ctx, channelID, msgID, 0)
+	m, err := s.reader.message(ctx, channelID, msgID, 0)
+	if err == nil {
+		err = s.checkRead(ctx, p, channelID, rev, m.Rev)
+	}
+	if err != nil {
+		return Message{}, err
+	}
+	return m, nil
 }
 
 func newID() string {

@@ -9,4 +9,6 @@ type State struct {
 	// Count is the number of messages that the log has ever had up to Head. Expired is how many of
 	// them are before Oldest and can no longer be read.
 	Count, Expired int64
+	// Rev is the access revision of the last entry.
+	Rev int64
 }

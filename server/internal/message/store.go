@@ -27,8 +27,8 @@ func (e *ConflictError) Error() string { return fmt.Sprintf("conflict in channel
 
 // Identity holds values of a store that are the same for every node that opens it.
 type Identity struct {
-	// Buckets is the number of buckets. It is fixed when the store is created.
-	Buckets int
+	// Shards is the number of shards. It is fixed when the store is created.
+	Shards int
 	// Epoch is the epoch of every log in the store. It is random. Store.NewEpoch replaces it after a
 	// restore from a backup.
 	Epoch string
@@ -44,7 +44,7 @@ func (id Identity) Name() string {
 	return hex.EncodeToString(mac.Sum(nil)[:8])
 }
 
-// Head is the end of a log.
+// Head is the end of a log, and where its readable part begins.
 type Head struct {
 	// Seq is the seq of the last entry; 0 for an empty log.
 	Seq int64
@@ -52,6 +52,12 @@ type Head struct {
 	Count int64
 	// MsgTime is the time of the last entry.
 	MsgTime time.Time
+	// Bytes is Entry.Bytes of the last entry.
+	Bytes int64
+	// Rev is the access revision of the last entry.
+	Rev int64
+	// Boundary is the start of the log's readable part.
+	Boundary
 }
 
 // ClientKey is the idempotency key of a write within a channel.
@@ -84,10 +90,10 @@ type Range struct {
 }
 
 // LogWriter is the part of a store that the Writer uses. All methods may be called concurrently,
-// except that each process runs at most one Insert per bucket at a time.
+// except that each process runs at most one Insert per shard at a time.
 type LogWriter interface {
-	// Insert appends entries of one bucket in order. It stores edits and recalls as pending,
-	// regardless of Pending. It returns the number of entries, from the
+	// Insert appends entries of one shard in order. It stores edits and recalls, and nothing else, as
+	// pending, regardless of Pending. It returns the number of entries, from the
 	// front, that are durably stored (Mongo: majority and journaled; embedded: fsync'd).
 	//
 	// With a nil error, n is len(entries). With a *ConflictError, the entry at [n] conflicted, and
@@ -98,7 +104,7 @@ type LogWriter interface {
 	//
 	// An entry is stored only if its seq is free. The embedded store also checks that the seq is
 	// the next one. The caller must prevent holes by numbering from an accurate Head.
-	Insert(ctx context.Context, bucket int, entries []Entry) (n int, err error)
+	Insert(ctx context.Context, shard int, entries []Entry) (n int, err error)
 	// Head reads the end of a log, linearizably: the result covers every entry whose Insert
 	// returned before the call began.
 	Head(ctx context.Context, channelID string) (Head, error)
@@ -106,15 +112,16 @@ type LogWriter interface {
 	// store. Keys without an entry are absent from the map. The result is no older than a Head that
 	// returned before the call began.
 	ByClientKeys(ctx context.Context, channelID string, keys []ClientKey) (map[ClientKey]Entry, error)
-	// Target returns a message with every entry of its log applied, whether or not Apply has been
-	// called for them. The result is no older than a Head that returned before the call began. ok
-	// is false if there is no such message.
-	Target(ctx context.Context, channelID, msgID string) (target Entry, ok bool, err error)
+	// Targets returns messages by id, with every entry of their log applied, whether or not Apply has
+	// been called for them. Messages that do not exist are absent from the map. The result is no older
+	// than a Head that returned before the call began.
+	Targets(ctx context.Context, channelID string, msgIDs []string) (map[string]Entry, error)
 	// Apply changes the target of an edit or a recall, if the target's ChangedSeq is lower than the
-	// entry's Seq, and marks the entry as applied, which removes its text. A recall also removes text,
-	// metadata and digest from the target, and the text from earlier edits of it that are pending.
-	// The change is durable when Apply returns. Apply is idempotent. Its cost does not depend on the
-	// number of earlier changes.
+	// entry's Seq, raises the target's Rev to the entry's, and marks the entry as applied, which
+	// removes its text. A recall also removes text, metadata and digest from the target, and the text
+	// from earlier edits of it that are pending. A target or a change that was stripped or deleted
+	// remains as it is. The change is durable when Apply returns. Apply is idempotent. Its cost does
+	// not depend on the number of earlier changes.
 	Apply(ctx context.Context, change *Entry) error
 }
 
@@ -127,7 +134,8 @@ type LogReader interface {
 	// entries may be absent.
 	Heads(ctx context.Context, channelIDs []string) (map[string]Head, error)
 	// Entries returns the entries of a range in their current state, without gaps. It may lag
-	// behind the end of the log; the caller knows which seq the result must reach.
+	// behind the end of the log; the caller knows which seq the result must reach. Below the log's
+	// boundary there may be gaps and expired entries, which Range.MessagesOnly leaves out.
 	Entries(ctx context.Context, channelID string, r Range) ([]Entry, error)
 	// Messages returns the sends at the given places in their current state, in no particular order.
 	// Places without a send are omitted. It takes at most 1,000 places.
@@ -146,7 +154,7 @@ type LogReader interface {
 	Message(ctx context.Context, channelID, msgID string) (e Entry, ok bool, err error)
 }
 
-// Feed yields the entries of a bucket in the order in which they were stored, starting with the
+// Feed yields the entries of a shard in the order in which they were stored, starting with the
 // first that is not yet confirmed as published. It must be used by one goroutine.
 type Feed interface {
 	// Next waits for entries and returns up to limit of them, each as it was inserted or in its
@@ -165,12 +173,14 @@ type Feed interface {
 type Store interface {
 	LogWriter
 	LogReader
+	LogTrimmer
+	LogEraser
 	// Identity returns the store's identity. Its epoch is the one read at opening, or that of the last
 	// NewEpoch call on this Store.
 	Identity() Identity
-	// OpenFeed opens the change feed of a bucket. One feed per bucket is enough; a second one only
+	// OpenFeed opens the change feed of a shard. One feed per shard is enough; a second one only
 	// repeats its entries.
-	OpenFeed(ctx context.Context, bucket int) (Feed, error)
+	OpenFeed(ctx context.Context, shard int) (Feed, error)
 	// StoredEpoch reads the epoch that the store holds now. It differs from Identity's if another
 	// process has called NewEpoch since this store was opened. This process must then exit.
 	StoredEpoch(ctx context.Context) (string, error)

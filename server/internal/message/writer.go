@@ -24,6 +24,9 @@ type Draft struct {
 	// AnySender allows a change of another user's message. Service sets it only for recalls.
 	AnySender   bool
 	Traceparent string
+	// Rev is the access revision of the channel at which the sender was checked. A draft with a lower
+	// one than the log's last entry is handed back; see Outcome.StaleRev.
+	Rev int64
 }
 
 // Outcome is the result of appending a draft.
@@ -34,6 +37,10 @@ type Outcome struct {
 	// that an earlier recall, with another client key, has recalled.
 	MsgTime   time.Time
 	Duplicate bool
+	// StaleRev is not 0 if the draft was not stored because the channel has been closed or opened
+	// since its sender was checked: it is the access revision at which to check the sender again. Err
+	// is set too.
+	StaleRev int64
 	// Err is nil or a *fault.Error.
 	Err error
 }
@@ -45,10 +52,10 @@ type WriterConfig struct {
 	// MaxBatchBytes limits the content of one insert: the entry that reaches it is the last. The
 	// default is 4 MiB.
 	MaxBatchBytes int
-	// MaxQueue is the maximum number of pending drafts in one bucket. An append that would exceed it
+	// MaxQueue is the maximum number of pending drafts in one shard. An append that would exceed it
 	// fails with resource_exhausted, for all its drafts of the channel. The default is 20,000.
 	MaxQueue int
-	// MaxQueueBytes is the maximum number of bytes of the pending drafts in all buckets: texts,
+	// MaxQueueBytes is the maximum number of bytes of the pending drafts in all shards: texts,
 	// metadata, and 512 for each draft. An append that would exceed it fails like one that exceeds
 	// MaxQueue. The default is 128 MiB.
 	MaxQueueBytes int
@@ -91,7 +98,7 @@ func (c *WriterConfig) setDefaults() {
 	}
 }
 
-// Writer numbers entries and group-commits them: each bucket has one ordered insert at a time, of
+// Writer numbers entries and group-commits them: each shard has one ordered insert at a time, of
 // all entries that have gathered meanwhile. The unique indexes of the store decide conflicts; the
 // ends of logs that the writer remembers are only a cache, and an error drops them. It is safe for
 // concurrent use.
@@ -105,14 +112,14 @@ type Writer struct {
 // also cancels the writer's store calls with it.
 var errStopping = errors.New("writer is stopping")
 
-// NewWriter returns a writer for the store's buckets. It refuses appends until Start. Stop it
+// NewWriter returns a writer for the store's shards. It refuses appends until Start. Stop it
 // before the store is closed.
-func NewWriter(store LogWriter, buckets int, cfg WriterConfig) *Writer {
+func NewWriter(store LogWriter, shards int, cfg WriterConfig) *Writer {
 	cfg.setDefaults()
 	w := &Writer{cfg: cfg}
 	resolvers := make(chan struct{}, 64)
 	pending := &byteBudget{max: int64(cfg.MaxQueueBytes)}
-	for b := range buckets {
+	for b := range shards {
 		w.lanes = append(w.lanes, newLane(store, b, &w.cfg, resolvers, pending))
 	}
 	return w
@@ -190,7 +197,7 @@ func (w *Writer) Append(ctx context.Context, drafts []Draft) []Outcome {
 		d := &drafts[i]
 		r := byChannel[d.ChannelID]
 		if r == nil {
-			r = &request{lane: w.lanes[Bucket(d.ChannelID, len(w.lanes))], channelID: d.ChannelID, done: make(chan struct{})}
+			r = &request{lane: w.lanes[Shard(d.ChannelID, len(w.lanes))], channelID: d.ChannelID, done: make(chan struct{})}
 			byChannel[d.ChannelID] = r
 			requests = append(requests, r)
 		}

@@ -124,7 +124,7 @@ func TestWriterJoinsConcurrentSendsIntoOneInsert(t *testing.T) {
 	for i := range drafts {
 		wg.Go(func() { mustAppendAll(t, w, []Draft{send("hot", "a", fmt.Sprint(i), "x")}) })
 	}
-	l := w.lanes[Bucket("hot", 4)]
+	l := w.lanes[Shard("hot", 4)]
 	for queued := 0; queued < 101; {
 		l.mu.Lock()
 		queued = l.queued
@@ -311,16 +311,16 @@ func TestWriterPrefixOnFailure(t *testing.T) {
 	}
 }
 
-// A channel whose conflict cannot be resolved does not delay the others of its bucket.
+// A channel whose conflict cannot be resolved does not delay the others of its shard.
 func TestConflictBlocksOnlyItsChannel(t *testing.T) {
 	t.Parallel()
 	store := newFakeStore()
 	w := startWriter(t, store, WriterConfig{AppendTimeout: 5 * time.Second})
-	// Two channels of one bucket.
+	// Two channels of one shard.
 	stuck := "stuck"
 	other := ""
 	for i := 0; other == ""; i++ {
-		if c := fmt.Sprintf("o%d", i); Bucket(c, 4) == Bucket(stuck, 4) {
+		if c := fmt.Sprintf("o%d", i); Shard(c, 4) == Shard(stuck, 4) {
 			other = c
 		}
 	}
@@ -468,7 +468,7 @@ func TestStopFailsPendingAppends(t *testing.T) {
 }
 
 // TestFullQueueInBytesRefuses checks that pending texts are bounded by their bytes, over all
-// buckets, and that they are free again however an append ends.
+// shards, and that they are free again however an append ends.
 func TestFullQueueInBytesRefuses(t *testing.T) {
 	t.Parallel()
 	store := newFakeStore()
@@ -487,7 +487,7 @@ func TestFullQueueInBytesRefuses(t *testing.T) {
 	first := make(chan Outcome)
 	go func() { first <- appendOne(t, w, send("c", "ann", "1", large)) }()
 	<-entered
-	for i := range 4 { // of all buckets
+	for i := range 4 { // of all shards
 		out := appendOne(t, w, send(fmt.Sprint("other", i), "ann", "1", large))
 		if f, ok := fault.As(out.Err); !ok || f.Reason != fault.RateLimited || f.RetryAfter == 0 {
 			t.Fatalf("with a full queue: %+v", out)
@@ -517,7 +517,7 @@ func TestFullQueueInBytesRefuses(t *testing.T) {
 	}
 }
 
-// A batch that does not fit into the bucket's queue is refused as a whole: the first item with
+// A batch that does not fit into the shard's queue is refused as a whole: the first item with
 // RATE_LIMITED, and the others with BATCH_ABORTED.
 func TestFullQueueRefusesTheBatch(t *testing.T) {
 	t.Parallel()

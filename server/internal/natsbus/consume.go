@@ -24,8 +24,8 @@ const (
 // pullWait is how long one pull request to JetStream waits for events.
 const pullWait = 5 * time.Second
 
-// Group is a durable consumer group of the event stream. It has one consumer per bucket, named
-// after the group and the bucket. Groups are independent: each gets every event. Safe for
+// Group is a durable consumer group of the event stream. It has one consumer per shard, named
+// after the group and the shard. Groups are independent: each gets every event. Safe for
 // concurrent use.
 type Group struct {
 	bus   *Bus
@@ -40,7 +40,7 @@ func (b *Bus) Group(name string, batch int) *Group {
 	return &Group{bus: b, name: name, batch: cmp.Or(batch, 256)}
 }
 
-// Consume calls fn with a bucket's events, up to a batch at a time, in the order in which they were
+// Consume calls fn with a shard's events, up to a batch at a time, in the order in which they were
 // published. It blocks until ctx ends and returns only ctx's cause.
 //
 // Each event is delivered at least once:
@@ -51,18 +51,18 @@ func (b *Bus) Group(name string, batch int) *Group {
 //     this process are delivered again after Config.AckWait.
 //
 // If the stream or the consumer is missing, Consume creates it again.
-func (g *Group) Consume(ctx context.Context, bucket int, fn func(context.Context, []message.Event) error) error {
+func (g *Group) Consume(ctx context.Context, shard int, fn func(context.Context, []message.Event) error) error {
 	waits := newBackoff()
 	for {
 		joined := g.bus.nextConnect()
-		err := g.consume(ctx, bucket, fn, waits.Reset)
+		err := g.consume(ctx, shard, fn, waits.Reset)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		if err == nil {
 			continue // NATS is back
 		}
-		g.bus.log.WarnContext(ctx, "consume interrupted, retrying", "consumer", g.consumerName(bucket), "error", err)
+		g.bus.log.WarnContext(ctx, "consume interrupted, retrying", "consumer", g.consumerName(shard), "error", err)
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -76,13 +76,13 @@ func (g *Group) Consume(ctx context.Context, bucket int, fn func(context.Context
 // after a reconnect, which drops the pull request. It calls worked after each batch that fn has
 // handled.
 func (g *Group) consume(
-	ctx context.Context, bucket int, fn func(context.Context, []message.Event) error, worked func(),
+	ctx context.Context, shard int, fn func(context.Context, []message.Event) error, worked func(),
 ) error {
 	joined := g.bus.nextConnect()
 	if err := g.bus.ensureStream(ctx); err != nil {
 		return err
 	}
-	consumer, err := g.ensureConsumer(ctx, bucket)
+	consumer, err := g.ensureConsumer(ctx, shard)
 	if err != nil {
 		return err
 	}
@@ -156,7 +156,7 @@ func (g *Group) pull(
 }
 
 // nakRest makes JetStream redeliver the pulled but unhandled events at once, to whichever node
-// takes the bucket over, instead of after AckWait. It does so only if ctx has ended. The pull's
+// takes the shard over, instead of after AckWait. It does so only if ctx has ended. The pull's
 // context must have ended, or end soon.
 func (g *Group) nakRest(ctx context.Context, batch []jetstream.Msg, msgs <-chan jetstream.Msg) {
 	if ctx.Err() == nil {

@@ -76,9 +76,9 @@ func TestConnectWithoutNATS(t *testing.T) {
 func TestConnectRefusesInvalidConfig(t *testing.T) {
 	t.Parallel()
 	if _, err := Connect(t.Context(), Config{URL: "nats://127.0.0.1:1"}); err == nil {
-		t.Error("connected without buckets")
+		t.Error("connected without shards")
 	}
-	if _, err := Connect(t.Context(), Config{URL: "nats://127.0.0.1:notaport", Buckets: 1}); err == nil {
+	if _, err := Connect(t.Context(), Config{URL: "nats://127.0.0.1:notaport", Shards: 1}); err == nil {
 		t.Error("connected to a bad URL")
 	}
 }
@@ -147,7 +147,7 @@ func TestStreamOfAnotherStoreIsRefused(t *testing.T) {
 	server := testkit.NATS(t)
 	ours := connect(t, Config{URL: server.URL(), Store: "ours"})
 	publish(t, ours, sent("room", 1, 1))
-	if _, err := Connect(t.Context(), Config{URL: server.URL(), Buckets: 1, Store: "theirs"}); !errors.Is(err, errForeignStream) {
+	if _, err := Connect(t.Context(), Config{URL: server.URL(), Shards: 1, Store: "theirs"}); !errors.Is(err, errForeignStream) {
 		t.Errorf("connecting for another store: %v", err)
 	}
 	again := connect(t, Config{URL: server.URL(), Store: "ours"})

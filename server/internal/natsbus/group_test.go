@@ -42,7 +42,7 @@ func TestGroupsAreIndependent(t *testing.T) {
 	}
 }
 
-// The next consumer of a bucket gets at once the events that the previous one had pulled and not
+// The next consumer of a shard gets at once the events that the previous one had pulled and not
 // handled, not only after AckWait.
 func TestUnhandledEventsAreRedeliveredAtOnce(t *testing.T) {
 	t.Parallel()
@@ -84,15 +84,15 @@ func TestUnhandledEventsAreRedeliveredAtOnce(t *testing.T) {
 func TestLastPublished(t *testing.T) {
 	t.Parallel()
 	server := testkit.NATS(t)
-	bus := connect(t, Config{URL: server.URL(), Buckets: 4})
-	room := message.Bucket("room", 4)
+	bus := connect(t, Config{URL: server.URL(), Shards: 4})
+	room := message.Shard("room", 4)
 	other := "other"
-	for i := 0; message.Bucket(other, 4) == room; i++ {
+	for i := 0; message.Shard(other, 4) == room; i++ {
 		other += "x"
 	}
-	last := func(bucket int) (message.Event, bool) {
+	last := func(shard int) (message.Event, bool) {
 		t.Helper()
-		e, ok, err := bus.LastPublished(t.Context(), bucket)
+		e, ok, err := bus.LastPublished(t.Context(), shard)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -107,8 +107,8 @@ func TestLastPublished(t *testing.T) {
 	if e, ok := last(room); !ok || !cmp.Equal(e, events[6]) {
 		t.Errorf("got %+v %t", e, ok)
 	}
-	if e, ok := last((message.Bucket(other, 4) + 1) % 4); ok && e.Message.ChannelID != "room" {
-		t.Errorf("an empty bucket's last event is %+v", e)
+	if e, ok := last((message.Shard(other, 4) + 1) % 4); ok && e.Message.ChannelID != "room" {
+		t.Errorf("an empty shard's last event is %+v", e)
 	}
 	subject, err := bus.subjectOf("room")
 	if err != nil {

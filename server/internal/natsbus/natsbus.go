@@ -3,7 +3,7 @@
 //
 // One JetStream stream, message_change_events, holds every entry of every log for a day. The feeder
 // publishes to it (Publish). Consumers that must see every event pull from one durable consumer per
-// bucket (Group). Nodes with live subscribers listen to the same subjects without JetStream
+// shard (Group). Nodes with live subscribers listen to the same subjects without JetStream
 // (Subscribe). The store, not NATS, is the source of truth. So every publish may be repeated, every
 // delivery may be a duplicate, and a consumer that must not miss an event compares its position
 // with the store.
@@ -41,8 +41,8 @@ type Config struct {
 	Roots       func() (*x509.CertPool, error)
 	// Server is a started NATS server in this process, used instead of URL. Nil means URL.
 	Server *Embedded
-	// Buckets is the number of buckets of the store, at least 1.
-	Buckets int
+	// Shards is the number of shards of the store, at least 1.
+	Shards int
 	// Store identifies the store whose events these are. The stream of another store is not
 	// changed: Connect returns an error, and operations that find it later fail. If empty, it is
 	// not compared.
@@ -73,7 +73,7 @@ const (
 	requestWait  = 5 * time.Second // for LastPublished and Ping
 	drainWait    = 5 * time.Second
 	pingInterval = 5 * time.Second
-	maxPending   = 1 << 16 // unacknowledged publishes of all buckets together
+	maxPending   = 1 << 16 // unacknowledged publishes of all shards together
 
 	// minPayload is the payload that NATS must accept: the largest event, whose text has 64 KiB and
 	// may need six bytes for each in JSON, and whose metadata has 4 KiB.
@@ -105,8 +105,8 @@ type Bus struct {
 // accept messages without NATS. An error means that the configuration can't work, or that ctx has
 // ended.
 func Connect(ctx context.Context, config Config) (*Bus, error) {
-	if config.Buckets < 1 {
-		return nil, errors.New("connect to NATS: Config.Buckets must be at least 1")
+	if config.Shards < 1 {
+		return nil, errors.New("connect to NATS: Config.Shards must be at least 1")
 	}
 	config.Replicas = cmp.Or(config.Replicas, 1)
 	config.MaxAge = cmp.Or(config.MaxAge, 24*time.Hour)

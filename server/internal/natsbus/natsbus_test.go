@@ -27,8 +27,8 @@ const patience = 20 * time.Second
 
 func connect(t testing.TB, config Config) *Bus {
 	t.Helper()
-	if config.Buckets == 0 {
-		config.Buckets = 1
+	if config.Shards == 0 {
+		config.Shards = 1
 	}
 	bus, err := Connect(t.Context(), config)
 	if err != nil {
@@ -99,19 +99,19 @@ func (i *inbox) wait(t testing.TB, want ...int64) {
 	})
 }
 
-// consume passes a bucket's events to fn until the test ends or stop is called.
-func consume(t testing.TB, bus *Bus, bucket int, fn func(context.Context, []message.Event) error) (stop func()) {
+// consume passes a shard's events to fn until the test ends or stop is called.
+func consume(t testing.TB, bus *Bus, shard int, fn func(context.Context, []message.Event) error) (stop func()) {
 	t.Helper()
-	return consumeGroup(t, bus.Group(CacheGroup, 0), bucket, fn)
+	return consumeGroup(t, bus.Group(CacheGroup, 0), shard, fn)
 }
 
 func consumeGroup(
-	t testing.TB, group *Group, bucket int, fn func(context.Context, []message.Event) error,
+	t testing.TB, group *Group, shard int, fn func(context.Context, []message.Event) error,
 ) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- group.Consume(ctx, bucket, fn) }()
+	go func() { done <- group.Consume(ctx, shard, fn) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
@@ -136,7 +136,7 @@ func publish(t testing.TB, bus *Bus, events []message.Event) {
 
 func TestEventsReachConsumersAndSubscribers(t *testing.T) {
 	t.Parallel()
-	bus := connect(t, Config{URL: testkit.NATS(t).URL(), Buckets: 4})
+	bus := connect(t, Config{URL: testkit.NATS(t).URL(), Shards: 4})
 	events := sent("room", 1, 3)
 	events[1].Message.Metadata = map[string]string{"k": "v"}
 	events[2].Traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -144,9 +144,9 @@ func TestEventsReachConsumersAndSubscribers(t *testing.T) {
 		Kind: message.KindRecall, Epoch: "e1", Seq: 4, Count: 3, Time: events[0].Time, Message: events[0].Message,
 	})
 	var consumed, live, other inbox
-	bucket := message.Bucket("room", 4)
-	consume(t, bus, bucket, into(&consumed))
-	consume(t, bus, (bucket+1)%4, into(&other))
+	shard := message.Shard("room", 4)
+	consume(t, bus, shard, into(&consumed))
+	consume(t, bus, (shard+1)%4, into(&other))
 	cancel, err := bus.Subscribe("room", func(e message.Event) { live.put(e) }, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -166,7 +166,7 @@ func TestEventsReachConsumersAndSubscribers(t *testing.T) {
 		t.Errorf("a cancelled subscription got %d events", n-4)
 	}
 	if n := len(other.all()); n != 0 {
-		t.Errorf("another bucket's consumer got %d events", n)
+		t.Errorf("another shard's consumer got %d events", n)
 	}
 }
 
@@ -187,13 +187,13 @@ func TestChannelIDsWithWildcardsAreRefused(t *testing.T) {
 func TestLongestChannelID(t *testing.T) {
 	t.Parallel()
 	url := testkit.NATS(t).URL()
-	bus, peer := connect(t, Config{URL: url, Buckets: 4}), connect(t, Config{URL: url, Buckets: 4})
+	bus, peer := connect(t, Config{URL: url, Shards: 4}), connect(t, Config{URL: url, Shards: 4})
 	id := strings.Repeat("-_aZ09", 21) + "zz"
 	if len(id) != 128 {
 		t.Fatalf("%d characters", len(id))
 	}
 	var consumed, live inbox
-	consume(t, bus, message.Bucket(id, 4), into(&consumed))
+	consume(t, bus, message.Shard(id, 4), into(&consumed))
 	typing := make(chan string, 1)
 	if _, err := bus.Subscribe(id, func(e message.Event) { live.put(e) }, func(userID string) { typing <- userID }); err != nil {
 		t.Fatal(err)
@@ -234,11 +234,11 @@ func TestFailedBatchIsRetriedBeforeNewerEvents(t *testing.T) {
 	testkit.Eventually(t, patience, func() error { return unacked(t, bus, 0) })
 }
 
-// unacked returns an error unless a bucket's consumer has delivered all events, and all are
+// unacked returns an error unless a shard's consumer has delivered all events, and all are
 // acknowledged.
-func unacked(t testing.TB, bus *Bus, bucket int) error {
+func unacked(t testing.TB, bus *Bus, shard int) error {
 	t.Helper()
-	c, err := bus.js.Consumer(t.Context(), streamName, bus.Group(CacheGroup, 0).consumerName(bucket))
+	c, err := bus.js.Consumer(t.Context(), streamName, bus.Group(CacheGroup, 0).consumerName(shard))
 	if err != nil {
 		return err
 	}
@@ -378,7 +378,7 @@ func TestFullStreamDropsItsOldestEvents(t *testing.T) {
 func TestSmallPayloadIsRefused(t *testing.T) {
 	t.Parallel()
 	small := testkit.NATS(t, func(o *server.Options) { o.MaxPayload = minPayload - 1 })
-	bus, err := Connect(t.Context(), Config{URL: small.URL(), Buckets: 4})
+	bus, err := Connect(t.Context(), Config{URL: small.URL(), Shards: 4})
 	if !errors.Is(err, errSmallPayload) {
 		t.Errorf("Connect returned %v, %v", bus, err)
 	}

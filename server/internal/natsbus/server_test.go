@@ -42,7 +42,7 @@ func TestConnectIsCanceled(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := Connect(ctx, Config{URL: "nats://127.0.0.1:1", Buckets: 1}); !errors.Is(err, context.Canceled) {
+	if _, err := Connect(ctx, Config{URL: "nats://127.0.0.1:1", Shards: 1}); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -65,15 +65,15 @@ func (b *Bus) ensureStream(ctx context.Context) error {
 	return nil
 }
 
-// ensureConsumer creates a bucket's durable consumer, or updates it to the configuration.
-func (g *Group) ensureConsumer(ctx context.Context, bucket int) (jetstream.Consumer, error) {
+// ensureConsumer creates a shard's durable consumer, or updates it to the configuration.
+func (g *Group) ensureConsumer(ctx context.Context, shard int) (jetstream.Consumer, error) {
 	g.bus.making.Lock()
 	defer g.bus.making.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, apiWait)
 	defer cancel()
 	consumer, err := g.bus.js.CreateOrUpdateConsumer(ctx, streamName, jetstream.ConsumerConfig{
-		Durable:       g.consumerName(bucket),
-		FilterSubject: bucketSubjects(bucket),
+		Durable:       g.consumerName(shard),
+		FilterSubject: shardSubjects(shard),
 		DeliverPolicy: jetstream.DeliverAllPolicy,
 		// Each event is acknowledged individually. If an ack covered all earlier events, a second
 		// consumer that has pulled later events would acknowledge what the first one has not yet
@@ -84,7 +84,7 @@ func (g *Group) ensureConsumer(ctx context.Context, bucket int) (jetstream.Consu
 		MaxDeliver:    -1,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("create consumer %s: %w", g.consumerName(bucket), err)
+		return nil, fmt.Errorf("create consumer %s: %w", g.consumerName(shard), err)
 	}
 	return consumer, nil
 }

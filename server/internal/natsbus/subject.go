@@ -27,23 +27,23 @@ var (
 	words      = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 )
 
-// subjectOf returns a channel's subject: message_change_events.<bucket>.<channel>.
+// subjectOf returns a channel's subject: message_change_events.<shard>.<channel>.
 func (b *Bus) subjectOf(channelID string) (string, error) {
 	if !channelIDs.MatchString(channelID) {
 		return "", fmt.Errorf("channel id %q is not valid in a NATS subject", channelID)
 	}
-	return streamName + "." + strconv.Itoa(message.Bucket(channelID, b.config.Buckets)) + "." + channelID, nil
+	return streamName + "." + strconv.Itoa(message.Shard(channelID, b.config.Shards)) + "." + channelID, nil
 }
 
-// bucketSubjects returns a pattern that covers the subjects of a bucket's channels.
-func bucketSubjects(bucket int) string { return streamName + "." + strconv.Itoa(bucket) + ".*" }
+// shardSubjects returns a pattern that covers the subjects of a shard's channels.
+func shardSubjects(shard int) string { return streamName + "." + strconv.Itoa(shard) + ".*" }
 
 // allSubjects returns a pattern that covers all subjects of the JetStream stream, those of all
 // channels.
 func allSubjects() string { return streamName + ".*.*" }
 
-// consumerName returns the name of a bucket's durable consumer: <group>_<bucket>.
-func (g *Group) consumerName(bucket int) string { return g.name + "_" + strconv.Itoa(bucket) }
+// consumerName returns the name of a shard's durable consumer: <group>_<shard>.
+func (g *Group) consumerName(shard int) string { return g.name + "_" + strconv.Itoa(shard) }
 
 // topicSubject returns the subject of broadcasts: parley.all.<topic>.
 func topicSubject(topic string) (string, error) {

@@ -50,13 +50,13 @@ func TestExpel(t *testing.T) {
 		one, two := openWatching(t, h, "ada", c, d), openWatching(t, h, "ada", c)
 		free, bob := openWatching(t, h, "ada", ChannelRef{ID: "c", Exempt: true}), openWatching(t, h, "bob", c)
 		manager := openWatching(t, h, "max", ChannelRef{ID: "c", Exempt: true})
-		subjects := h.WatchingSubjects("c")
-		if slices.Sort(subjects); !slices.Equal(subjects, []string{"ada", "bob"}) || h.WatchingSubjects("never") != nil {
-			t.Errorf("watching: %q, %q", subjects, h.WatchingSubjects("never"))
+		subjects := h.WatchingSubjects("c", false)
+		if slices.Sort(subjects); !slices.Equal(subjects, []string{"ada", "bob"}) || h.WatchingSubjects("never", false) != nil {
+			t.Errorf("watching: %q, %q", subjects, h.WatchingSubjects("never", false))
 		}
 		for range 2 { // a repeat does nothing
-			h.Expel("c", "ada")
-			h.Expel("never", "ada")
+			h.Expel("c", "ada", false)
+			h.Expel("never", "ada", false)
 		}
 		if _, err := h.WatchChannel(t.Context(), one.ID(), "ada", ChannelRef{ID: "e"}); !fault.Is(err, fault.LimitExceeded) {
 			t.Errorf("a lost channel does not count before the client knows: %v", err)
@@ -88,7 +88,7 @@ func TestExpel(t *testing.T) {
 				t.Errorf("%s gets %+v", name, states)
 			}
 		}
-		if subjects := h.WatchingSubjects("c"); !slices.Equal(subjects, []string{"bob"}) {
+		if subjects := h.WatchingSubjects("c", false); !slices.Equal(subjects, []string{"bob"}) {
 			t.Errorf("watching after Expel: %q", subjects)
 		}
 		for _, s := range []*Stream{one, two, free, bob, manager, eve} {
@@ -118,25 +118,25 @@ func TestWatchAfterExpel(t *testing.T) {
 			}
 			return state
 		}
-		h.Expel("c", "ada")
+		h.Expel("c", "ada", false)
 		watch(true)
-		h.Expel("c", "ada")
+		h.Expel("c", "ada", false)
 		if states := channelsOf(t, s); len(states) > 0 {
 			t.Errorf("a stream that watches the channel gets %+v", states)
 		}
 		again := watch(false)
-		h.Expel("c", "ada")
+		h.Expel("c", "ada", false)
 		if states := channelsOf(t, s); len(states) != 1 || states[0].Lost != fault.NotMember || states[0].Revision <= again.Revision {
 			t.Errorf("%+v after revision %d", states, again.Revision)
 		}
 		watch(false)
 		s.drain(time.Second)
-		h.Expel("c", "ada")
+		h.Expel("c", "ada", false)
 		if f, _, err := s.Poll(time.Now()); err != nil || f.Update == nil || f.Update.Channels[0].Lost != fault.NotMember {
 			t.Errorf("a draining stream gets %+v, %v", f, err)
 		}
 		h.Close(s)
-		h.Expel("c", "ada")
+		h.Expel("c", "ada", false)
 		if s.lost != nil {
 			t.Errorf("left: %v", s.lost)
 		}

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/lifecycle"
 )
 
 // ListPosition is a position in the list of all online users. The zero value is the beginning of
@@ -126,7 +127,7 @@ func (v *view) certainPage(ctx context.Context, after ListPosition, limit int) (
 		case page.Epoch != "" && page.Settled():
 			return page, nil
 		}
-		if err := pause(limited, settleInterval); err != nil {
+		if err := lifecycle.Pause(limited, settleInterval); err != nil {
 			return page, v.unreadable(ctx, err)
 		}
 	}

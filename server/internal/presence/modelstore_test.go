@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/cespare/xxhash/v2"
+
+	"github.com/parleyhq/parley/server/internal/lifecycle"
 )
 
 // modelStore is a Store in memory: the simplest one that is correct, with faults that tests set.
@@ -112,7 +114,7 @@ func (m *modelStore) do(ctx context.Context, method string, step func(now time.T
 		return errModelDown
 	}
 	if held > 0 {
-		return pause(ctx, held)
+		return lifecycle.Pause(ctx, held)
 	}
 	return ctx.Err()
 }

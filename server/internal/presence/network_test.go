@@ -189,7 +189,7 @@ func (x *viewNode) epochBegan(shard int, h Head) {
 
 // restore writes the parts of the node's users of a shard again, until they are written.
 func (x *viewNode) restore(shard int, epoch string) {
-	for pause(x.ctx, 10*time.Millisecond) == nil && x.v.epoch(shard) == epoch {
+	for lifecycle.Pause(x.ctx, 10*time.Millisecond) == nil && x.v.epoch(shard) == epoch {
 		if x.tryRestore(shard, epoch) {
 			return
 		}
@@ -232,7 +232,7 @@ func (x *viewNode) tryRestore(shard int, epoch string) bool {
 
 // writer writes dirty parts.
 func (x *viewNode) writer(ctx context.Context) {
-	for pause(ctx, 20*time.Millisecond) == nil {
+	for lifecycle.Pause(ctx, 20*time.Millisecond) == nil {
 		x.mu.Lock()
 		dirty := slices.Collect(maps.Keys(x.dirty))
 		x.mu.Unlock()

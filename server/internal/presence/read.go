@@ -245,7 +245,7 @@ func (v *view) get(ctx context.Context, users []string) ([]UserState, error) {
 			err = context.DeadlineExceeded
 		}
 		if err == nil {
-			err = pause(limited, settleInterval)
+			err = lifecycle.Pause(limited, settleInterval)
 		}
 		if err != nil {
 			return nil, v.unreadable(ctx, err)
@@ -291,18 +291,6 @@ func (v *view) readMissing(ctx context.Context, states []UserState, missing []in
 		}
 	}
 	return uncertain, nil
-}
-
-// pause blocks for d. It returns ctx's error if ctx ends first.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // reload reads the watched users of shards again whose states are stale.

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/lifecycle"
 )
 
 const (
@@ -140,7 +141,7 @@ func (a *Admin) alter(ctx context.Context, name string, fn func(t *Topic) (chang
 		if !errors.Is(err, ErrConflict) {
 			return saved, err
 		}
-		if err := pause(ctx, rand.N(2*changeWait)); err != nil {
+		if err := lifecycle.Pause(ctx, rand.N(2*changeWait)); err != nil {
 			return nil, undone(err)
 		}
 	}

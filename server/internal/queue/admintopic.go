@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/lifecycle"
 )
 
 const (
@@ -84,7 +85,7 @@ func (a *Admin) awaitMade(ctx context.Context, name string) error {
 		case t.State != Making:
 			return nil
 		}
-		if err := pause(ctx, changeWait); err != nil {
+		if err := lifecycle.Pause(ctx, changeWait); err != nil {
 			return undone(err)
 		}
 	}

@@ -125,6 +125,8 @@ func (c *Catalog) read(ctx context.Context, name string) (*catalogEntry, error) 
 		e.fresh = absentFor
 	case err != nil:
 		return nil, unread(err)
+	case t.State == Making:
+		e.fresh = 0 // it may be whole at any moment, and whoever makes it may use it then, on any node
 	case t.State != Live:
 		e.fresh = absentFor
 	default:

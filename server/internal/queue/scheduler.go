@@ -149,7 +149,7 @@ func (s *Scheduler) listen(ctx context.Context) {
 			failures = 1
 		}
 		s.cfg.Logger.WarnContext(ctx, "hearing no queue wake-ups", "error", err)
-		if pause(ctx, failureWait(failures)) != nil {
+		if lifecycle.Pause(ctx, failureWait(failures)) != nil {
 			return
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/lifecycle"
 )
 
 const (
@@ -226,7 +227,7 @@ func (b *batch) runPartition(ctx context.Context, t *Topic, partition int, place
 	}
 	taken, err := b.write(ctx, t, partition, drafts)
 	for n := 0; n < repeats && repeatable && errors.Is(err, ErrUnknownOutcome); n++ {
-		if pause(ctx, repeatWait/2+rand.N(repeatWait)) != nil {
+		if lifecycle.Pause(ctx, repeatWait/2+rand.N(repeatWait)) != nil {
 			break
 		}
 		taken, err = b.write(ctx, t, partition, drafts)
@@ -330,16 +331,4 @@ func traced(ctx context.Context, drafts []Draft) []Draft {
 		with[i] = d
 	}
 	return with
-}
-
-// pause waits, or gives ctx's error.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

@@ -194,7 +194,7 @@ func nameAt(m protoreflect.Message, path []protoreflect.FieldDescriptor) (string
 
 // allows reports whether the token allows one of the actions on the channel or topic.
 func (a accessRule) allows(p *ident.Principal, name string) bool {
-	can := p.Can
+	can := p.Covers // the domain checks the membership for a capability on the subject's channels
 	if a.scope == topicScope {
 		can = p.CanQueue
 	}

@@ -27,5 +27,8 @@ var adminMethods = service{
 		"ListDeadLetters":   {access: asOperator(), maxPage: 1000},
 		"ReplayDeadLetters": {access: asOperator(), size: batchRequest},
 		"PurgeDeadLetters":  {access: asOperator(), size: batchRequest},
+		"EraseUser":         {access: asOperator()},
+		"GetErasure":        {access: asOperator()},
+		"ListErasures":      {access: asOperator(), maxPage: 1000},
 	},
 }

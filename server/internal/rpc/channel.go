@@ -2,17 +2,23 @@ package rpc
 
 import (
 	"context"
+	"slices"
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	"github.com/parleyhq/parley/server/internal/channel"
+	"github.com/parleyhq/parley/server/internal/fault"
 )
 
 // Channels is the domain logic of the calls about channels and their members. *channel.Service
 // implements it and documents the methods. ctx holds the calling user's principal.
-type Channels interface {
+type Channels interface { //nolint:interfacebloat // one method for each call
 	Create(ctx context.Context, r channel.CreateRequest) (row channel.Row, duplicate bool, err error)
 	AddMembers(ctx context.Context, channelID string, userIDs []string) error
+	Delete(ctx context.Context, channelID, etag string) error
+	UpdateMember(ctx context.Context, channelID, userID string, role channel.Role) error
 	RemoveMembers(ctx context.Context, channelID string, userIDs []string) error
+	Get(ctx context.Context, channelID string) (channel.Row, error)
+	Update(ctx context.Context, r channel.UpdateRequest) (channel.Row, error)
 	Members(ctx context.Context, channelID string, pageSize int, pageToken string) (channel.MemberPage, error)
 	UserChannels(ctx context.Context, pageSize int, pageToken string) (channel.UserChannelPage, error)
 	MarkRead(ctx context.Context, channelID string, seq int64) (cursor channel.Cursor, unread int64, err error)
@@ -25,12 +31,70 @@ func (s *messageService) CreateChannel(
 ) (*parleyv1.CreateChannelResponse, error) {
 	row, duplicate, err := s.deps.Channels.Create(ctx, channel.CreateRequest{
 		ChannelID: req.GetChannelId(), MembersOnly: req.GetMembersOnly(), UserIDs: userIDsOf(req.GetMembers()),
-		IdempotencyKey: req.GetIdempotencyKey(),
+		IdempotencyKey: req.GetIdempotencyKey(), Retention: retentionFromWire(req.GetRetention()),
 	})
 	if err != nil {
 		return nil, err
 	}
 	return &parleyv1.CreateChannelResponse{Channel: s.channelToWire(&row), Duplicate: duplicate}, nil
+}
+
+// GetChannel implements parleyv1connect.MessageServiceHandler.
+func (s *messageService) GetChannel(ctx context.Context, req *parleyv1.GetChannelRequest) (*parleyv1.GetChannelResponse, error) {
+	row, err := s.deps.Channels.Get(ctx, req.GetChannelId())
+	if err != nil {
+		return nil, err
+	}
+	return &parleyv1.GetChannelResponse{Channel: s.channelToWire(&row)}, nil
+}
+
+// UpdateChannel implements parleyv1connect.MessageServiceHandler.
+func (s *messageService) UpdateChannel(
+	ctx context.Context, req *parleyv1.UpdateChannelRequest,
+) (*parleyv1.UpdateChannelResponse, error) {
+	if err := checkChannelMask(req); err != nil {
+		return nil, err
+	}
+	row, err := s.deps.Channels.Update(ctx, channel.UpdateRequest{
+		ChannelID: req.GetChannelId(), Etag: req.GetEtag(), Retention: retentionFromWire(req.GetRetention()),
+		SetRetention: slices.Contains(req.GetUpdateMask().GetPaths(), "retention"), MembersOnly: req.MembersOnly,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &parleyv1.UpdateChannelResponse{Channel: s.channelToWire(&row)}, nil
+}
+
+// checkChannelMask returns an error unless the update mask names settings that can be updated, and
+// members_only exactly if the request sets it.
+func checkChannelMask(req *parleyv1.UpdateChannelRequest) error {
+	const field, membersOnly = "update_mask", "members_only"
+	paths := req.GetUpdateMask().GetPaths()
+	if len(paths) == 0 {
+		return fault.Invalid(field, 0, "%s: must name at least one field", field)
+	}
+	for _, path := range paths {
+		if path != "retention" && path != membersOnly {
+			return fault.Invalid(field, 0, "%s: %q is not a setting of a channel that can be updated", field, path)
+		}
+	}
+	switch named := slices.Contains(paths, membersOnly); {
+	case named && req.MembersOnly == nil:
+		return fault.Invalid(membersOnly, 0, "%s: must be set, because %s names it", membersOnly, field)
+	case !named && req.MembersOnly != nil:
+		return fault.Invalid(field, 0, "%s: must name %q, because the request sets it", field, membersOnly)
+	}
+	return nil
+}
+
+// DeleteChannel implements parleyv1connect.MessageServiceHandler.
+func (s *messageService) DeleteChannel(
+	ctx context.Context, req *parleyv1.DeleteChannelRequest,
+) (*parleyv1.DeleteChannelResponse, error) {
+	if err := s.deps.Channels.Delete(ctx, req.GetChannelId(), req.GetEtag()); err != nil {
+		return nil, err
+	}
+	return &parleyv1.DeleteChannelResponse{}, nil
 }
 
 // AddMembers implements parleyv1connect.MessageServiceHandler.
@@ -41,6 +105,16 @@ func (s *messageService) AddMembers(
 		return nil, err
 	}
 	return &parleyv1.AddMembersResponse{}, nil
+}
+
+// UpdateMember implements parleyv1connect.MessageServiceHandler.
+func (s *messageService) UpdateMember(
+	ctx context.Context, req *parleyv1.UpdateMemberRequest,
+) (*parleyv1.UpdateMemberResponse, error) {
+	if err := s.deps.Channels.UpdateMember(ctx, req.GetChannelId(), req.GetUserId(), roleFromWire[req.GetRole()]); err != nil {
+		return nil, err
+	}
+	return &parleyv1.UpdateMemberResponse{}, nil
 }
 
 // RemoveMembers implements parleyv1connect.MessageServiceHandler.

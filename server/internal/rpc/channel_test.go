@@ -13,6 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/fieldmaskpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
@@ -26,8 +28,11 @@ import (
 // channelArgs holds the arguments that reached fakeChannels.
 type channelArgs struct {
 	Create    channel.CreateRequest
+	Update    channel.UpdateRequest
 	ChannelID string
 	UserIDs   []string
+	Role      channel.Role
+	Etag      string
 	PageSize  int
 	PageToken string
 	Seq       int64
@@ -43,7 +48,7 @@ func someRow(id string) channel.Row {
 func wireChannel(id string) *parleyv1.ChannelInfo {
 	return &parleyv1.ChannelInfo{
 		ChannelId: id, MembersOnly: true, CreatedBy: "ada", CreateTime: timestamppb.New(someTime), HeadSeq: 9, Count: 7,
-		OldestSeq: 1, Epoch: "e1", Etag: etagOf(&channel.Row{ChannelID: id, MembersOnly: true, CreatedAt: someTime}),
+		OldestSeq: 1, Epoch: "e1", Etag: (&channel.Row{ChannelID: id, MembersOnly: true, CreatedAt: someTime}).Etag(),
 	}
 }
 
@@ -72,10 +77,30 @@ func (f *fakeChannels) answer(got func(context.Context, channelArgs), err error)
 		return err
 	}
 	f.remove = f.add
+	f.setRole = func(ctx context.Context, channelID, userID string, role channel.Role) error {
+		got(ctx, channelArgs{ChannelID: channelID, UserIDs: []string{userID}, Role: role})
+		return err
+	}
+	f.del = func(ctx context.Context, channelID, etag string) error {
+		got(ctx, channelArgs{ChannelID: channelID, Etag: etag})
+		return err
+	}
+	f.get = func(ctx context.Context, channelID string) (channel.Row, error) {
+		got(ctx, channelArgs{ChannelID: channelID})
+		row := someRow(channelID)
+		row.Boundary = message.Boundary{Oldest: 4, Expired: 3}
+		return row, err
+	}
+	f.update = func(ctx context.Context, r channel.UpdateRequest) (channel.Row, error) {
+		got(ctx, channelArgs{Update: r})
+		row := someRow(r.ChannelID)
+		row.Retention = r.Retention
+		return row, err
+	}
 	f.members = func(ctx context.Context, channelID string, pageSize int, pageToken string) (channel.MemberPage, error) {
 		got(ctx, channelArgs{ChannelID: channelID, PageSize: pageSize, PageToken: pageToken})
 		return channel.MemberPage{NextPageToken: "next", Members: []channel.Member{
-			{ChannelID: channelID, UserID: "bob", JoinedAt: someTime, Cursor: channel.Cursor{Seq: 5, Count: 4}},
+			{ChannelID: channelID, UserID: "bob", Role: channel.RoleMember, JoinedAt: someTime, Cursor: channel.Cursor{Seq: 5, Count: 4}},
 		}}, err
 	}
 	f.mine = func(ctx context.Context, pageSize int, pageToken string) (channel.UserChannelPage, error) {
@@ -108,6 +133,9 @@ type channelCall struct {
 
 func channelCalls() []channelCall {
 	users := []string{"bob", "auth0|7", "bob"}
+	policy := &parleyv1.ChannelRetention{MaxAge: durationpb.New(time.Hour), MaxMessages: 10, MaxBytes: 1 << 20}
+	trimmed, retained := wireChannel("a"), wireChannel("a")
+	trimmed.OldestSeq, trimmed.ExpiredCount, retained.Retention = 4, 3, policy
 	return []channelCall{
 		{
 			"CreateChannel", &parleyv1.CreateChannelRequest{ChannelId: "a", MembersOnly: true, Members: wireMembers(users...)},
@@ -120,6 +148,37 @@ func channelCalls() []channelCall {
 			channelArgs{Create: channel.CreateRequest{ChannelID: longestChannel, UserIDs: []string{}, IdempotencyKey: longestKey}},
 		},
 		{
+			"GetChannel", &parleyv1.GetChannelRequest{ChannelId: "a"}, &parleyv1.GetChannelResponse{Channel: trimmed},
+			channelArgs{ChannelID: "a"},
+		},
+		{
+			"UpdateChannel", &parleyv1.UpdateChannelRequest{
+				ChannelId: "a", Retention: policy, Etag: "e", UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"retention"}},
+			},
+			&parleyv1.UpdateChannelResponse{Channel: retained},
+			channelArgs{Update: channel.UpdateRequest{
+				ChannelID: "a", Etag: "e", SetRetention: true, Retention: &channel.Retention{MaxAge: time.Hour, MaxMessages: 10, MaxBytes: 1 << 20},
+			}},
+		},
+		{
+			"UpdateChannel to the default", &parleyv1.UpdateChannelRequest{
+				ChannelId: "a", UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"retention"}},
+			},
+			&parleyv1.UpdateChannelResponse{Channel: wireChannel("a")},
+			channelArgs{Update: channel.UpdateRequest{ChannelID: "a", SetRetention: true}},
+		},
+		{
+			"UpdateChannel to members only", &parleyv1.UpdateChannelRequest{
+				ChannelId: "a", MembersOnly: proto.Bool(true), UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"members_only"}},
+			},
+			&parleyv1.UpdateChannelResponse{Channel: wireChannel("a")},
+			channelArgs{Update: channel.UpdateRequest{ChannelID: "a", MembersOnly: proto.Bool(true)}},
+		},
+		{
+			"DeleteChannel", &parleyv1.DeleteChannelRequest{ChannelId: "a", Etag: "e"}, &parleyv1.DeleteChannelResponse{},
+			channelArgs{ChannelID: "a", Etag: "e"},
+		},
+		{
 			"AddMembers", &parleyv1.AddMembersRequest{ChannelId: "a", Members: wireMembers(users...)}, &parleyv1.AddMembersResponse{},
 			channelArgs{ChannelID: "a", UserIDs: users},
 		},
@@ -127,6 +186,11 @@ func channelCalls() []channelCall {
 			"RemoveMembers", &parleyv1.RemoveMembersRequest{ChannelId: "a", UserIds: users},
 			&parleyv1.RemoveMembersResponse{},
 			channelArgs{ChannelID: "a", UserIDs: users},
+		},
+		{
+			"UpdateMember", &parleyv1.UpdateMemberRequest{ChannelId: "a", UserId: "bob", Role: parleyv1.MemberRole_MEMBER_ROLE_OWNER},
+			&parleyv1.UpdateMemberResponse{},
+			channelArgs{ChannelID: "a", UserIDs: []string{"bob"}, Role: channel.Owner},
 		},
 		{
 			"ListMembers", &parleyv1.ListMembersRequest{ChannelId: "a", PageSize: 1000, PageToken: "t"},
@@ -169,8 +233,16 @@ func callChannel(ctx context.Context, c parleyv1connect.MessageServiceClient, re
 	switch r := req.(type) {
 	case *parleyv1.CreateChannelRequest:
 		return c.CreateChannel(ctx, r)
+	case *parleyv1.GetChannelRequest:
+		return c.GetChannel(ctx, r)
+	case *parleyv1.UpdateChannelRequest:
+		return c.UpdateChannel(ctx, r)
+	case *parleyv1.DeleteChannelRequest:
+		return c.DeleteChannel(ctx, r)
 	case *parleyv1.AddMembersRequest:
 		return c.AddMembers(ctx, r)
+	case *parleyv1.UpdateMemberRequest:
+		return c.UpdateMember(ctx, r)
 	case *parleyv1.RemoveMembersRequest:
 		return c.RemoveMembers(ctx, r)
 	case *parleyv1.ListMembersRequest:
@@ -387,13 +459,17 @@ func hostileRows() []hostileRow {
 	users("501 users", "", "", mostUsers, make([]string, mostUsers+1)...)
 	users("15,000 users", "", "", mostUsers, make([]string, 15_000)...)
 	badRole := wireMembers("a", "b")
-	badRole[1].Role = 9
+	badRole[1].Role = parleyv1.MemberRole_MEMBER_ROLE_OWNER
 	for _, key := range []string{strings.Repeat("k", 129), "a b", "a\nb", "ключ", "a\x00"} {
 		rows = append(rows, hostileRow{"key " + key, &parleyv1.CreateChannelRequest{ChannelId: "a", IdempotencyKey: key}, "idempotency_key", 0})
 	}
 	return append(rows,
 		hostileRow{"a role", &parleyv1.CreateChannelRequest{ChannelId: "a", Members: badRole}, "members[1].role", 0},
 		hostileRow{"a role", &parleyv1.AddMembersRequest{ChannelId: "a", Members: badRole}, "members[1].role", 0},
+		hostileRow{"no role", &parleyv1.UpdateMemberRequest{ChannelId: "a", UserId: "u"}, "role", 0},
+		hostileRow{"a follower", &parleyv1.UpdateMemberRequest{ChannelId: "a", UserId: "u", Role: parleyv1.MemberRole_MEMBER_ROLE_FOLLOWER}, "role", 0},
+		hostileRow{"nobody's role", &parleyv1.UpdateMemberRequest{ChannelId: "a", Role: parleyv1.MemberRole_MEMBER_ROLE_OWNER}, "user_id", 0},
+		hostileRow{"a long etag", &parleyv1.DeleteChannelRequest{ChannelId: "a", Etag: strings.Repeat("e", 129)}, "etag", 128},
 		hostileRow{"nobody", &parleyv1.AddMembersRequest{ChannelId: "a"}, "members", 1},
 		hostileRow{"nobody", &parleyv1.RemoveMembersRequest{ChannelId: "a"}, "user_ids", 1},
 		hostileRow{"a negative page", &parleyv1.ListMembersRequest{ChannelId: "a", PageSize: -1}, "page_size", 0},

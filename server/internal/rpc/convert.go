@@ -1,10 +1,9 @@
 package rpc
 
 import (
-	"fmt"
-	"hash/fnv"
-	"strconv"
+	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
@@ -60,13 +59,14 @@ func sendFromWire(r *parleyv1.SendMessageRequest, traceparent string) message.Se
 }
 
 // positionsFromWire converts positions. It exempts p from membership in channels where p has the
-// action `manage`.
+// action `manage`. Channels that p may subscribe to only as a member require membership.
 func positionsFromWire(p *ident.Principal, ats []*parleyv1.ChannelPosition) []fanout.Position {
 	out := make([]fanout.Position, len(ats))
 	for i, at := range ats {
+		id := at.GetChannelId()
+		member := !p.Can(ident.Subscribe, id)
 		out[i] = fanout.Position{
-			ChannelID: at.GetChannelId(), After: at.AfterSeq, Epoch: at.GetEpoch(),
-			Exempt: p.Can(ident.Manage, at.GetChannelId()),
+			ChannelID: id, After: at.AfterSeq, Epoch: at.GetEpoch(), Member: member, Exempt: !member && p.Can(ident.Manage, id),
 		}
 	}
 	return out
@@ -76,20 +76,33 @@ func (s *messageService) channelToWire(r *channel.Row) *parleyv1.ChannelInfo {
 	return &parleyv1.ChannelInfo{
 		ChannelId: r.ChannelID, MembersOnly: r.MembersOnly, CreatedBy: r.CreatedBy,
 		CreateTime: timestamppb.New(r.CreatedAt), HeadSeq: r.Head, Count: r.Count,
-		OldestSeq: 1, // nothing ever expires
-		Epoch:     s.deps.Epoch, Etag: etagOf(r),
+		OldestSeq: r.First(), ExpiredCount: r.Expired,
+		Epoch: s.deps.Epoch, Etag: r.Etag(), Retention: retentionToWire(r.Retention),
 	}
 }
 
-// etagOf returns a value that changes when the settings of the channel change. The log's positions
-// and counts are not settings.
-func etagOf(r *channel.Row) string {
-	h := fnv.New64a()
-	_, _ = fmt.Fprintf(h, "%s %d %t", r.ChannelID, r.CreatedAt.UnixMilli(), r.MembersOnly)
-	return strconv.FormatUint(h.Sum64(), 36)
+// retentionFromWire converts a policy; nil means the server's default.
+func retentionFromWire(r *parleyv1.ChannelRetention) *channel.Retention {
+	if r == nil {
+		return nil
+	}
+	return &channel.Retention{
+		MaxAge: r.GetMaxAge().AsDuration().Truncate(time.Millisecond), MaxMessages: r.GetMaxMessages(), MaxBytes: r.GetMaxBytes(),
+	}
 }
 
-// userIDsOf returns the user ids of members. It ignores their roles, since there is only one role.
+func retentionToWire(r *channel.Retention) *parleyv1.ChannelRetention {
+	if r == nil {
+		return nil
+	}
+	out := &parleyv1.ChannelRetention{MaxMessages: r.MaxMessages, MaxBytes: r.MaxBytes}
+	if r.MaxAge > 0 {
+		out.MaxAge = durationpb.New(r.MaxAge)
+	}
+	return out
+}
+
+// userIDsOf returns the user ids of members, whose roles in a request can only be MEMBER.
 func userIDsOf(members []*parleyv1.ChannelMember) []string {
 	ids := make([]string, len(members))
 	for i, m := range members {
@@ -98,9 +111,24 @@ func userIDsOf(members []*parleyv1.ChannelMember) []string {
 	return ids
 }
 
+// roleToWire has the roles as clients see them.
+var roleToWire = map[channel.Role]parleyv1.MemberRole{
+	channel.Follower:   parleyv1.MemberRole_MEMBER_ROLE_FOLLOWER,
+	channel.RoleMember: parleyv1.MemberRole_MEMBER_ROLE_MEMBER,
+	channel.Moderator:  parleyv1.MemberRole_MEMBER_ROLE_MODERATOR,
+	channel.Owner:      parleyv1.MemberRole_MEMBER_ROLE_OWNER,
+}
+
+// roleFromWire has the roles that UpdateMember sets.
+var roleFromWire = map[parleyv1.MemberRole]channel.Role{
+	parleyv1.MemberRole_MEMBER_ROLE_MEMBER:    channel.RoleMember,
+	parleyv1.MemberRole_MEMBER_ROLE_MODERATOR: channel.Moderator,
+	parleyv1.MemberRole_MEMBER_ROLE_OWNER:     channel.Owner,
+}
+
 func memberToWire(m *channel.Member) *parleyv1.ChannelMember {
 	return &parleyv1.ChannelMember{
-		UserId: m.UserID, Role: parleyv1.MemberRole_MEMBER_ROLE_MEMBER, JoinTime: timestamppb.New(m.JoinedAt), ReadSeq: m.Seq,
+		UserId: m.UserID, Role: roleToWire[m.Role], JoinTime: timestamppb.New(m.JoinedAt), ReadSeq: m.Seq,
 	}
 }
 

@@ -40,6 +40,7 @@ func (Encoder) Event(e *message.Event) []byte {
 		ev.Event = &parleyv1.ChannelEvent_Edited{Edited: m}
 	case message.KindRecall:
 		ev.Event = &parleyv1.ChannelEvent_Recalled{Recalled: m}
+	case message.KindExpired, message.KindAccess: // are Passed
 	}
 	return piece(ev)
 }
@@ -69,6 +70,7 @@ func (Encoder) Gap(channelID string, from, to int64, epoch string, reason fanout
 
 var lostReasons = map[fanout.LostReason]parleyv1.LostReason{
 	fanout.LostNotMember: parleyv1.LostReason_LOST_REASON_NOT_MEMBER,
+	fanout.LostDeleted:   parleyv1.LostReason_LOST_REASON_DELETED,
 }
 
 // Lost implements fanout.Encoder.

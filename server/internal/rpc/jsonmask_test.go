@@ -58,12 +58,12 @@ func TestFieldMasks(t *testing.T) {
 // TestRequestsWithFieldMasks checks that masks has every request with a field mask.
 func TestRequestsWithFieldMasks(t *testing.T) {
 	t.Parallel()
-	for _, m := range []proto.Message{&parleyv1.UpdateTopicRequest{}} {
+	for _, m := range []proto.Message{&parleyv1.UpdateTopicRequest{}, &parleyv1.UpdateChannelRequest{}} {
 		if masks[m.ProtoReflect().Descriptor().FullName()] == nil {
 			t.Errorf("%T has a mask that is not known", m)
 		}
 	}
-	if len(masks) != 1 {
+	if len(masks) != 2 {
 		t.Errorf("%d requests have masks", len(masks))
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 	"github.com/parleyhq/parley/server/internal/fault"
 	"github.com/parleyhq/parley/server/internal/ident"
+	"github.com/parleyhq/parley/server/internal/message"
 )
 
 // closed returns a function for fakeAccess that refuses these channels to everybody. It returns
@@ -91,10 +92,10 @@ func TestSubscribeRequiresMembership(t *testing.T) {
 			}
 			d, err = update(at, "a")
 			notMemberOf(t, d, err, "add[1].channel_id", "d", "b")
-			if got := b.hub.SubscribedSubjects("a"); !slices.Equal(got, []string{"ada"}) {
+			if got := b.hub.SubscribedSubjects("a", message.ModeMembersOnly); !slices.Equal(got, []string{"ada"}) {
 				t.Errorf("what was refused has taken the channel away: %q", got)
 			}
-			if got := append(b.hub.SubscribedSubjects("b"), b.hub.SubscribedSubjects("c")...); len(got) > 0 {
+			if got := append(b.hub.SubscribedSubjects("b", message.ModeMembersOnly), b.hub.SubscribedSubjects("c", message.ModeMembersOnly)...); len(got) > 0 {
 				t.Errorf("what was refused has added a channel: %q", got)
 			}
 			// Removals of channels require no membership. The capability is checked before the membership.
@@ -153,7 +154,7 @@ func TestMembershipEndsWhileSubscribing(t *testing.T) {
 			d, _ = details(t, err)
 			b.logged.oneLine(t)
 			notMemberOf(t, d, err, "add[0].channel_id", "b")
-			if got := b.hub.SubscribedSubjects("b"); len(got) > 0 {
+			if got := b.hub.SubscribedSubjects("b", message.ModeMembersOnly); len(got) > 0 {
 				t.Errorf("%q still have the channel", got)
 			}
 		})
@@ -190,7 +191,7 @@ func TestLostChannelAndTypingEvents(t *testing.T) {
 			for one := range asked {
 				all = append(all, one)
 			}
-			if !slices.Equal(all, []string{"b", "b"}) {
+			if !slices.Equal(all, []string{"a b", "a b", "a", "a"}) {
 				t.Errorf("asked about %q", all)
 			}
 			events(t, manager, 1)
@@ -201,7 +202,7 @@ func TestLostChannelAndTypingEvents(t *testing.T) {
 					t.Error(diff)
 				}
 			}
-			b.hub.Expel("a", "ada")
+			b.hub.Expel("a", "ada", message.ModeMembersOnly)
 			lost := &parleyv1.ChannelEvent{ChannelId: "a", Event: &parleyv1.ChannelEvent_Lost{
 				Lost: &parleyv1.ChannelLost{Reason: parleyv1.LostReason_LOST_REASON_NOT_MEMBER},
 			}}

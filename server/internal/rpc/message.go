@@ -91,7 +91,7 @@ func (s *messageService) ListMessages(
 	}
 	resp := &parleyv1.ListMessagesResponse{
 		Messages: messagesToWire(page.Messages), NextPageToken: page.NextPageToken, HeadSeq: page.Head,
-		Epoch: page.Epoch, OldestSeq: 1, // nothing ever expires
+		Epoch: page.Epoch, OldestSeq: page.Oldest,
 	}
 	if info, ok := connect.CallInfoForHandlerContext(ctx); ok {
 		info.ResponseHeader().Set(sourceHeader, sourceOf(page.FromCache))

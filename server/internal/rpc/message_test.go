@@ -63,6 +63,7 @@ func TestUnaryCalls(t *testing.T) {
 	b.messages.list = func(ctx context.Context, q message.ListQuery) (message.Page, error) {
 		who(ctx, q)
 		return message.Page{
+			Oldest:   3,
 			Messages: []message.Message{someEvent(message.KindSend, "a", 4).Message}, NextPageToken: "next", Head: 9, Epoch: "e1",
 		}, nil
 	}
@@ -110,7 +111,7 @@ func TestUnaryCalls(t *testing.T) {
 			ChannelId: "a", AfterSeq: &zero, BeforeSeq: &five, MinSeq: 7, PageSize: 10, PageToken: "t",
 		})
 		check("list", page, err, &parleyv1.ListMessagesResponse{
-			Messages: []*parleyv1.ChannelMessage{wireMessage("a", 4)}, NextPageToken: "next", HeadSeq: 9, Epoch: "e1", OldestSeq: 1,
+			Messages: []*parleyv1.ChannelMessage{wireMessage("a", 4)}, NextPageToken: "next", HeadSeq: 9, Epoch: "e1", OldestSeq: 3,
 		}, message.ListQuery{ChannelID: "a", After: &zero, Before: &five, MinSeq: 7, PageSize: 10, PageToken: "t"})
 		_, err = c.ListMessages(ctx, &parleyv1.ListMessagesRequest{ChannelId: "a"})
 		if diff := cmp.Diff(message.ListQuery{ChannelID: "a"}, got); diff != "" || err != nil {

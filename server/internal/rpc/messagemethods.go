@@ -26,8 +26,12 @@ var messageMethods = service{
 			access: onChannel(ident.Subscribe).in("add.channel_id"), size: batchRequest,
 			perStream: []protoreflect.Name{"add", "remove"},
 		},
-		"CreateChannel": {access: onChannel(ident.Manage), size: batchRequest},
+		"CreateChannel": {access: onChannel(ident.Create), size: batchRequest},
+		"GetChannel":    {access: onChannel(ident.History)},
+		"UpdateChannel": {access: onChannel(ident.Manage)},
+		"DeleteChannel": {access: onChannel(ident.Manage)},
 		"AddMembers":    {access: byUseCase(), size: batchRequest}, // users can add themselves to some channels
+		"UpdateMember":  {access: onChannel(ident.Manage)},
 		"RemoveMembers": {access: byUseCase(), size: batchRequest}, // users can remove themselves
 		"ListMembers":   {access: onChannel(ident.History), maxPage: 1000},
 		"ListChannels":  {access: byUseCase(), maxPage: 200}, // it returns the channels that the token covers

@@ -101,8 +101,12 @@ func TestAccessToChannels(t *testing.T) {
 			[]ident.Action{ident.Subscribe},
 			"add[0].channel_id",
 		},
-		"CreateChannel": {&parleyv1.CreateChannelRequest{ChannelId: channel}, []ident.Action{ident.Manage}, ""},
+		"CreateChannel": {&parleyv1.CreateChannelRequest{ChannelId: channel}, []ident.Action{ident.Create, ident.Manage}, ""},
+		"GetChannel":    {&parleyv1.GetChannelRequest{ChannelId: channel}, []ident.Action{ident.History}, ""},
+		"UpdateChannel": {&parleyv1.UpdateChannelRequest{ChannelId: channel}, []ident.Action{ident.Manage}, ""},
+		"DeleteChannel": {&parleyv1.DeleteChannelRequest{ChannelId: channel}, []ident.Action{ident.Manage}, ""},
 		"AddMembers":    {&parleyv1.AddMembersRequest{ChannelId: channel}, nil, ""},
+		"UpdateMember":  {&parleyv1.UpdateMemberRequest{ChannelId: channel}, []ident.Action{ident.Manage}, ""},
 		"RemoveMembers": {&parleyv1.RemoveMembersRequest{ChannelId: channel}, nil, ""},
 		"ListMembers":   {&parleyv1.ListMembersRequest{ChannelId: channel}, []ident.Action{ident.History}, ""},
 		"ListChannels":  {&parleyv1.ListChannelsRequest{}, nil, ""},
@@ -122,6 +126,10 @@ func TestAccessToChannels(t *testing.T) {
 				allowed := row.actions == nil
 				for _, a := range row.actions {
 					allowed = allowed || covered && a == action
+				}
+				asMember := &ident.Principal{Members: []ident.Capability{{Pattern: pattern, Actions: []ident.Action{action}}, {Pattern: "open1", Actions: ident.ChannelActions}}}
+				if m.authorize(asMember, row.request) == nil != allowed {
+					t.Errorf("%s by membership with %s on %s: refused is %t", name, action, pattern, allowed)
 				}
 				if allowed {
 					if err != nil {

@@ -220,9 +220,11 @@ func (s *presenceService) openRequest(p *ident.Principal, req *parleyv1.ConnectR
 	return open, inField(err, prefix)
 }
 
-// channelRef names a channel to watch. Holders of `manage` keep it when they are no longer members.
+// channelRef names a channel to watch. Holders of `subscribe` and `manage` by `channel:` keep it
+// when they are no longer members.
 func channelRef(p *ident.Principal, channelID string) presence.ChannelRef {
-	return presence.ChannelRef{ID: channelID, Exempt: p.Can(ident.Manage, channelID)}
+	exempt := p.Can(ident.Subscribe, channelID) && p.Can(ident.Manage, channelID)
+	return presence.ChannelRef{ID: channelID, Exempt: exempt}
 }
 
 // inField returns err with its field after the prefix, which is empty or ends with a dot.
@@ -291,19 +293,17 @@ func (s *presenceService) checkWatch(ctx context.Context, p *ident.Principal, li
 	return f
 }
 
-// checkMember returns a NOT_MEMBER fault that names all channels that the caller may not read, with
-// the index of the first one in the list as its field.
+// checkMember returns the fault of Access.ForSubscribe for the channels. Its field is the index of
+// the first of them in the list.
 func (s *presenceService) checkMember(ctx context.Context, p *ident.Principal, list string, channels []string) error {
 	if len(channels) == 0 {
 		return nil
 	}
-	refused, err := s.deps.Access.Unreadable(ctx, p, channels)
-	if err != nil || len(refused) == 0 {
-		return err
+	err := s.deps.Access.ForSubscribe(ctx, p, channels)
+	if f, ok := fault.As(err); ok && isRefusal(f) {
+		f.Field = fieldOf(list, channels, f.Positions[0].ChannelID)
 	}
-	f := fault.NotMemberOf(refused...)
-	f.Field = fieldOf(list, channels, refused[0])
-	return f
+	return err
 }
 
 // fieldOf returns the path of an item in a list of the request.
@@ -344,7 +344,7 @@ func (s *presenceService) WatchChannel(
 	}
 	check := func() error {
 		err := s.checkMember(ctx, p, "channel_id", []string{req.GetChannelId()})
-		if f, ok := fault.As(err); ok && f.Reason == fault.NotMember {
+		if f, ok := fault.As(err); ok && isRefusal(f) {
 			f.Field = "channel_id"
 		}
 		return err

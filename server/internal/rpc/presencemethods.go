@@ -70,7 +70,7 @@ func checkConnectAccess(p *ident.Principal, r *parleyv1.ConnectRequest, prefix s
 // checkSubscribe returns a CAPABILITY_MISSING fault for the field if the token does not allow to
 // subscribe to the channel. The fault does not repeat the id, which is not validated yet.
 func checkSubscribe(p *ident.Principal, channelID, field string) error {
-	if p.Can(ident.Subscribe, channelID) {
+	if p.Covers(ident.Subscribe, channelID) {
 		return nil
 	}
 	f := fault.New(fault.PermissionDenied, fault.CapabilityMissing, "the token has no capability %q for this channel", ident.Subscribe)

@@ -46,7 +46,7 @@ func TestPageSizes(t *testing.T) {
 			}
 		}
 	}
-	if lists != 7 {
+	if lists != 8 {
 		t.Errorf("%d lists have pages", lists)
 	}
 }

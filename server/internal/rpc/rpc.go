@@ -106,11 +106,12 @@ type Deps struct {
 	Access   Access
 	Hub      *fanout.Hub
 	Streams  Streams
-	// Queues, Consumers and ConsumerCalls are for QueueService, Admin is for AdminService.
+	// Queues, Consumers and ConsumerCalls are for QueueService, Admin and Erasures for AdminService.
 	Queues        Queues
 	Consumers     Consumers
 	ConsumerCalls ConsumerCalls
 	Admin         Admin
+	Erasures      Erasures
 	// Presence and PresenceCalls are for PresenceService. Acquaintances limits who may watch whom; nil
 	// means no limit.
 	Presence      Presence
@@ -134,7 +135,7 @@ type Deps struct {
 }
 
 func (d *Deps) check() error {
-	if d.Messages == nil || d.Channels == nil || d.Access == nil || d.Hub == nil || d.Streams == nil ||
+	if d.Messages == nil || d.Channels == nil || d.Access == nil || d.Hub == nil || d.Streams == nil || d.Erasures == nil ||
 		d.Queues == nil || d.Consumers == nil || d.ConsumerCalls == nil || d.Admin == nil || d.Presence == nil || d.PresenceCalls == nil ||
 		d.Epoch == "" || len(d.PageSecret) == 0 || d.Verifier == nil || d.Limiter == nil || d.Unread == nil || d.Telemetry == nil {
 		return errors.New("a required field of Deps is not set")

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -79,7 +80,11 @@ func (f *fakeMessages) Recall(ctx context.Context, r message.RecallRequest) (mes
 type fakeChannels struct {
 	create   func(context.Context, channel.CreateRequest) (channel.Row, bool, error)
 	add      func(ctx context.Context, channelID string, userIDs []string) error
+	setRole  func(ctx context.Context, channelID, userID string, role channel.Role) error
 	remove   func(ctx context.Context, channelID string, userIDs []string) error
+	get      func(ctx context.Context, channelID string) (channel.Row, error)
+	update   func(context.Context, channel.UpdateRequest) (channel.Row, error)
+	del      func(ctx context.Context, channelID, etag string) error
 	members  func(ctx context.Context, channelID string, pageSize int, pageToken string) (channel.MemberPage, error)
 	mine     func(ctx context.Context, pageSize int, pageToken string) (channel.UserChannelPage, error)
 	markRead func(ctx context.Context, channelID string, seq int64) (channel.Cursor, int64, error)
@@ -90,8 +95,24 @@ func (f *fakeChannels) Create(ctx context.Context, r channel.CreateRequest) (cha
 	return f.create(ctx, r)
 }
 
+func (f *fakeChannels) Get(ctx context.Context, channelID string) (channel.Row, error) {
+	return f.get(ctx, channelID)
+}
+
+func (f *fakeChannels) Update(ctx context.Context, r channel.UpdateRequest) (channel.Row, error) {
+	return f.update(ctx, r)
+}
+
+func (f *fakeChannels) Delete(ctx context.Context, channelID, etag string) error {
+	return f.del(ctx, channelID, etag)
+}
+
 func (f *fakeChannels) AddMembers(ctx context.Context, channelID string, userIDs []string) error {
 	return f.add(ctx, channelID, userIDs)
+}
+
+func (f *fakeChannels) UpdateMember(ctx context.Context, channelID, userID string, role channel.Role) error {
+	return f.setRole(ctx, channelID, userID, role)
 }
 
 func (f *fakeChannels) RemoveMembers(ctx context.Context, channelID string, userIDs []string) error {
@@ -129,14 +150,18 @@ func (f *fakeAccess) set(readable func(p *ident.Principal, channelIDs []string) 
 	f.readable = readable
 }
 
-func (f *fakeAccess) Unreadable(_ context.Context, p *ident.Principal, channelIDs []string) ([]string, error) {
+func (f *fakeAccess) ForSubscribe(_ context.Context, p *ident.Principal, channelIDs []string) error {
 	f.mu.Lock()
 	readable := f.readable
 	f.mu.Unlock()
 	if readable == nil {
-		return nil, nil
+		return nil
 	}
-	return readable(p, channelIDs)
+	refused, err := readable(p, distinct(slices.Clone(channelIDs)))
+	if err != nil || len(refused) == 0 {
+		return err
+	}
+	return fault.NotMemberOf(refused...)
 }
 
 // fakeStreams is a Streams with one hub. It returns the failure that the test sets, if any.
@@ -346,7 +371,7 @@ func setup(t *testing.T, change func(*settings)) *bundle {
 	}
 	h, err := NewHandler(s.cfg, Deps{
 		Messages: b.messages, Channels: b.channels, Access: b.access, Hub: b.hub, Streams: b.streams,
-		Queues: b.queues, Consumers: b.consumers, ConsumerCalls: b.consumers, Admin: b.admin, PageSecret: secret,
+		Queues: b.queues, Consumers: b.consumers, ConsumerCalls: b.consumers, Admin: b.admin, Erasures: fakeErasures{}, PageSecret: secret,
 		Presence: b.presence, PresenceCalls: b.presence, Acquaintances: b.presence,
 		Epoch: "e1", Info: ServerInfo{Version: "1.2.3", StreamsPerSubject: 11, ConsumersPerSubject: 12},
 		Verifier: verifier, Limiter: limit.New(s.limit), Unread: unread.New(64<<20, 512<<20), Telemetry: tel,

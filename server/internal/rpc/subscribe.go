@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"connectrpc.com/connect"
@@ -16,9 +17,10 @@ import (
 // Access checks memberships: a members-only channel requires one in addition to the token's
 // capability to read. *channel.Access implements it.
 type Access interface {
-	// Unreadable returns those of the channels that p may not read, because they are members-only and
-	// p is not a member. It returns a fault if that can't be determined.
-	Unreadable(ctx context.Context, p *ident.Principal, channelIDs []string) (refused []string, err error)
+	// ForSubscribe returns a fault whose positions are the channels to which p may not subscribe
+	// although the token allows it: NOT_MEMBER or CHANNEL_NOT_FOUND. It returns another fault if that
+	// can't be determined.
+	ForSubscribe(ctx context.Context, p *ident.Principal, channelIDs []string) error
 }
 
 // Streams changes the channels of live Subscribe streams, on whichever node they are.
@@ -108,7 +110,7 @@ func (s *messageService) UpdateSubscription(
 		return nil, err
 	}
 	if err := s.checkReadable(ctx, p, field, add); err != nil {
-		if f, ok := fault.As(err); ok && f.Reason == fault.NotMember {
+		if f, ok := fault.As(err); ok && isRefusal(f) {
 			s.removeRefused(ctx, req.GetStreamId(), p.Subject, f.Positions)
 		}
 		return nil, err
@@ -116,49 +118,30 @@ func (s *messageService) UpdateSubscription(
 	return &parleyv1.UpdateSubscriptionResponse{}, nil
 }
 
-// checkReadable returns a NOT_MEMBER fault that names all channels of add that the caller may not
-// read; nil if there are none. field is the name of the request's list. Exempt positions are not
-// checked.
+// checkReadable returns the fault of Access.ForSubscribe for the channels of add. Its field is the
+// first of them; field is the name of the request's list.
 //
 // It is called before the channels are added to the stream, and again after that. Without the
 // second call, a membership that ends in between could leave its channel on the stream, because the
 // end of a membership need only affect channels that are there.
 func (s *messageService) checkReadable(ctx context.Context, p *ident.Principal, field string, add []fanout.Position) error {
-	asked := fanout.NotExempt(add)
-	if len(asked) == 0 {
+	if len(add) == 0 {
 		return nil
 	}
-	some, err := s.deps.Access.Unreadable(ctx, p, asked)
-	if err != nil {
-		return err
+	ids := make([]string, len(add))
+	for i := range add {
+		ids[i] = add[i].ChannelID
 	}
-	refused := make(map[string]struct{}, len(some))
-	for _, id := range some {
-		refused[id] = struct{}{}
+	err := s.deps.Access.ForSubscribe(ctx, p, ids)
+	if f, ok := fault.As(err); ok && isRefusal(f) {
+		f.Field = positionPath(field, slices.Index(ids, f.Positions[0].ChannelID))
 	}
-	return notMember(field, add, refused)
+	return err
 }
 
-// notMember returns a fault that names the refused channels, with the index of the first one in the
-// request's list as its field; nil if none is refused. It modifies refused.
-func notMember(field string, add []fanout.Position, refused map[string]struct{}) error {
-	var ids []string
-	first := 0
-	for i, at := range add {
-		if _, ok := refused[at.ChannelID]; !ok || at.Exempt {
-			continue
-		}
-		delete(refused, at.ChannelID)
-		if ids = append(ids, at.ChannelID); len(ids) == 1 {
-			first = i
-		}
-	}
-	if len(ids) == 0 {
-		return nil
-	}
-	denied := fault.NotMemberOf(ids...)
-	denied.Field = positionPath(field, first)
-	return denied
+// isRefusal reports whether f is the fault of Access.ForSubscribe for channels that are refused.
+func isRefusal(f *fault.Error) bool {
+	return (f.Reason == fault.NotMember || f.Reason == fault.ChannelNotFound) && len(f.Positions) > 0
 }
 
 // removeRefused removes channels from a stream that were just added to it and that the caller may

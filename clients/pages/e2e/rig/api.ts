@@ -47,10 +47,20 @@ export class Api {
     return { seq: Number(sent.seq), msgId: sent.msgId };
   }
 
-  /** sendAll sends messages in order, 500 per request. */
+  /** sendAll sends messages to a channel in order. */
   async sendAll(channelId: string, contents: string[]): Promise<void> {
-    for (let i = 0; i < contents.length; i += 500) {
-      const messages = contents.slice(i, i + 500).map((content) => ({ channelId, content, clientMsgId: randomUUID() }));
+    await this.#sendBatches(contents.map((content) => ({ channelId, content })));
+  }
+
+  /** sendEach sends one message to each channel, in order. */
+  async sendEach(channelIds: string[]): Promise<void> {
+    await this.#sendBatches(channelIds.map((channelId) => ({ channelId, content: `hello ${channelId}` })));
+  }
+
+  // Sends 500 messages per request.
+  async #sendBatches(all: { channelId: string; content: string }[]): Promise<void> {
+    for (let i = 0; i < all.length; i += 500) {
+      const messages = all.slice(i, i + 500).map((one) => ({ ...one, clientMsgId: randomUUID() }));
       const { results } = await this.call<{ results: { error?: unknown }[] }>("SendMessages", { messages });
       const refused = results.find((r) => r.error !== undefined);
       if (refused !== undefined) {

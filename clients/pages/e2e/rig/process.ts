@@ -22,6 +22,8 @@ export const heartbeat = 1_000;
 
 export interface ServerOptions {
   tls?: boolean;
+  /** The heartbeat interval in milliseconds. The default is heartbeat. */
+  heartbeat?: number;
 }
 
 /**
@@ -54,7 +56,7 @@ export class Server {
     }
     const child = spawn(binary("parleyd"), args, {
       stdio: ["ignore", "ignore", "pipe"],
-      env: { ...process.env, PARLEY_LIMITS_HEARTBEAT_INTERVAL: `${heartbeat}ms` },
+      env: { ...process.env, PARLEY_LIMITS_HEARTBEAT_INTERVAL: `${this.#options.heartbeat ?? heartbeat}ms` },
     });
     this.#child = child;
     let log = "";
@@ -83,6 +85,20 @@ export class Server {
     }
   }
 
+  /** freeze stops the process: its connections stay open, and nobody answers. */
+  async freeze(): Promise<void> {
+    const pid = this.#child?.pid ?? 0;
+    process.kill(pid, "SIGSTOP");
+    while (!isStopped(pid)) {
+      await sleep(5);
+    }
+  }
+
+  /** thaw lets a frozen process continue. */
+  thaw(): void {
+    process.kill(this.#child?.pid ?? 0, "SIGCONT");
+  }
+
   /** kill ends the server as a crash does: it writes nothing and does not end its streams. */
   async kill(): Promise<void> {
     await this.#end("SIGKILL");
@@ -101,6 +117,7 @@ export class Server {
       return;
     }
     const ended = new Promise((done) => child.once("exit", done));
+    child.kill("SIGCONT"); // A frozen process ends only when it continues.
     child.kill(signal);
     await ended;
   }

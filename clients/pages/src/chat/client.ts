@@ -1,15 +1,19 @@
-import { live } from "@parleyhq/sdk";
+import { type Client, live } from "@parleyhq/sdk";
+import { failure } from "../connection/failure";
 import { sdkClient } from "../connection/sdk";
 import type { Server } from "../connection/service";
-import { mayShowPresence } from "../connection/token";
-import type { ChatClient } from "./model/types";
+import { channelRights, mayShowPresence } from "../connection/token";
+import type { ChatClient, Finding } from "./model/types";
+
+const lookupLimit = 3_000; // milliseconds
 
 /**
  * connect returns a client of the server for the model. It makes no connection before its first
  * call.
  */
 export function connect(server: Server): ChatClient {
-  const client = sdkClient(server);
+  const { client, close } = sdkClient(server);
+  const can = channelRights(server.token);
   return {
     send: (channelId, content, options) => client.send(channelId, content, options),
     edit: (channelId, msgId, content, options) => client.edit(channelId, msgId, content, options),
@@ -18,6 +22,8 @@ export function connect(server: Server): ChatClient {
     channels: (options) => client.channels(options),
     markRead: (channelId, seq, options) => client.markRead(channelId, seq, options),
     typing: (channelId, options) => client.typing(channelId, options),
+    can,
+    lookup: async (channelId) => (can("history", channelId) ? await lookup(client, channelId) : { kind: "unknown" }),
     subscribe: (channelIds, onState) => {
       const subscription = client.subscribe(channelIds.map(live), { onState });
       return {
@@ -29,6 +35,17 @@ export function connect(server: Server): ChatClient {
     },
     presence: () =>
       mayShowPresence(server.token) ? client.presence({ platform: "WEB", deviceId: crypto.randomUUID() }) : null,
-    close: () => client.close(),
+    close,
   };
+}
+
+async function lookup(client: Client, channelId: string): Promise<Finding> {
+  try {
+    const { count, expiredCount } = await client.channel(channelId, { timeout: lookupLimit });
+    return { kind: "open", count: count - expiredCount };
+  } catch (cause) {
+    const { reason } = failure(cause);
+    if (reason === "CHANNEL_NOT_FOUND") return { kind: "free" };
+    return { kind: reason === "NOT_MEMBER" ? "members" : "unknown" };
+  }
 }

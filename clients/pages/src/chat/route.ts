@@ -1,5 +1,4 @@
-/** channelPattern matches a channel's id. */
-export const channelPattern = /^[A-Za-z0-9_-]{1,128}$/;
+import { channelPattern } from "./model/directory";
 
 /**
  * parseRoute returns the channel of a fragment such as `#channel=general`, or null if it has none.

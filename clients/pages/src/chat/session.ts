@@ -1,5 +1,6 @@
 import { effect } from "@preact/signals";
 import { browserClock } from "../connection/clock";
+import { browserPeers } from "../connection/peers";
 import { Session, streamAddress } from "../connection/session";
 import { storage } from "../connection/storage";
 import { onWake } from "../connection/wake";
@@ -13,6 +14,8 @@ const tabs = "BroadcastChannel" in globalThis ? new BroadcastChannel("parley.rea
 /** session holds the token of the chat page and opens a Chat for its user. */
 export const session: Session<Chat> = new Session<Chat>({
   keys: ["parley.token"],
+  peers: browserPeers(),
+  accepted: (chat) => chat.connection.value.state !== "ended",
   address: streamAddress,
   open: (server, user, route) => {
     const chat = new Chat(connect(server), user, environment(user));

@@ -38,6 +38,7 @@ const texts: Partial<Record<Reason, string>> = {
   SHUTTING_DOWN: "The server is shutting down.",
   DEADLINE_EXCEEDED: timedOut,
   NOT_MEMBER: "This channel is for members only, and you are not a member.",
+  CHANNEL_NOT_FOUND: "There is no such channel, or it was deleted.",
   NOT_SENDER: "You can only change your own messages.",
   MESSAGE_RECALLED: "The message was deleted.",
   TOO_LARGE: "The text is too long.",

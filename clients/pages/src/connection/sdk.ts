@@ -1,10 +1,35 @@
+import { ServerService } from "@parleyhq/api/parley/v1/server_pb.js";
 import { Client } from "@parleyhq/sdk";
-import type { Server } from "./service";
+import { browserClock } from "./clock";
+import { answerLimit, Liveness } from "./liveness";
+import { type Server, serviceClient } from "./service";
 
 /**
- * sdkClient returns an SDK client, which is not connected yet. Its calls have no time limit: a page
- * shows pending calls, and an hour offline must not turn them into failures.
+ * sdkClient returns an SDK client, which is not connected yet, and a function that closes it. Its
+ * calls have no time limit: a page shows pending calls, and an hour offline must not turn them into
+ * failures. Its streams end when the server stops answering, or the browser goes offline; the SDK
+ * then opens new ones.
  */
-export function sdkClient({ address, token }: Server): Client {
-  return new Client(address, { token, callTimeout: 0 });
+export function sdkClient(server: Server): { client: Client; close: () => void } {
+  const { address, token } = server;
+  const liveness = new Liveness({
+    fetch: (input, init) => fetch(input, init),
+    clock: browserClock,
+    probe: (probing) =>
+      serviceClient(ServerService, server, probing).getServerInfo({}, { timeoutMs: answerLimit + 500 }),
+    hidden: () => document.hidden,
+  });
+  const client = new Client(address, { token, callTimeout: 0, fetch: liveness.fetch });
+  const listening = new AbortController();
+  const { signal } = listening;
+  addEventListener("offline", () => liveness.offline(), { signal });
+  document.addEventListener("visibilitychange", () => liveness.check(), { signal });
+  return {
+    client,
+    close: () => {
+      listening.abort();
+      liveness.close();
+      client.close();
+    },
+  };
 }

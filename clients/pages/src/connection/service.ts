@@ -13,9 +13,13 @@ export const callLimit = 8_000;
 
 /**
  * serviceClient returns the generated client of a service that the SDK does not cover. A call makes
- * one attempt and fails after callLimit. failure converts its errors.
+ * one attempt and fails after callLimit. failure converts its errors. fetch replaces the browser's.
  */
-export function serviceClient<S extends DescService>(service: S, { address, token }: Server): Client<S> {
+export function serviceClient<S extends DescService>(
+  service: S,
+  { address, token }: Server,
+  fetch?: typeof globalThis.fetch,
+): Client<S> {
   const authorize: Interceptor = (next) => (request) => {
     request.header.set("authorization", `Bearer ${token}`);
     return next(request);
@@ -25,6 +29,7 @@ export function serviceClient<S extends DescService>(service: S, { address, toke
     useBinaryFormat: true,
     defaultTimeoutMs: callLimit,
     interceptors: [authorize],
+    ...(fetch && { fetch }),
   });
   return createClient(service, transport);
 }

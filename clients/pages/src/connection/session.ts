@@ -1,5 +1,6 @@
 import { type ReadonlySignal, signal } from "@preact/signals";
 import { ownAddress } from "./address";
+import type { Peers } from "./peers";
 import type { Server } from "./service";
 import { store, stored } from "./storage";
 import { splitFragment, subject } from "./token";
@@ -20,6 +21,10 @@ export interface SessionOptions<P> {
   readonly open: (server: Server, user: string, route: string) => P;
   /** Called with the new route after the fragment of the address changed. */
   readonly moved: (route: string) => void;
+  /** The tabs from which a tab without a token gets one. The default is none. */
+  readonly peers?: Peers | undefined;
+  /** Reports whether the server has not refused the page's token. The default is true. */
+  accepted?(page: P): boolean;
   /** The browser's functions. The default is the real browser; tests replace it. */
   readonly browser?: Browser;
 }
@@ -42,10 +47,12 @@ export interface Browser {
 }
 
 /**
- * SessionState is whether a user is signed in. A token moves the session from `signed_out` or
- * `open` to `opening`, and from there to `open` once the server's address is known.
+ * SessionState is whether a user is signed in. A token moves the session from any state to
+ * `opening`, and from there to `open` once the server's address is known. While a new tab asks the
+ * others for a token, it is `asking`, and then `opening` or `signed_out`.
  */
 export type SessionState<P> =
+  | { readonly state: "asking" }
   | { readonly state: "signed_out" }
   | { readonly state: "opening"; readonly user: string }
   | { readonly state: "open"; readonly user: string; readonly page: P };
@@ -90,7 +97,7 @@ export class Session<P extends { close(): void }> {
 
   /** The signed-in user. Empty if there is none. */
   get user(): string {
-    return this.#state.value.state === "signed_out" ? "" : this.#state.value.user;
+    return "user" in this.#state.value ? this.#state.value.user : "";
   }
 
   /** Why the last token was rejected. Empty if it was accepted. */
@@ -104,14 +111,16 @@ export class Session<P extends { close(): void }> {
   }
 
   /**
-   * Signs in with the token of the address bar or of the tab, and handles later changes of the
-   * address bar. Call it once.
+   * Signs in with the token of the address bar, of the tab, or of another tab, and handles later
+   * changes of the address bar. Call it once.
    */
   start(): void {
     this.#browser.onFragment(() => this.#follow());
+    this.#options.peers?.answer((key) => (this.#accepted() ? this.#browser.getItem(key) : null));
     if (this.#follow()) return;
     const kept = this.#options.keys.map((key) => this.#browser.getItem(key)).find((token) => token !== null);
     if (kept) this.#use(kept);
+    else if (this.#options.peers) void this.#ask(this.#options.peers);
   }
 
   /**
@@ -152,6 +161,18 @@ export class Session<P extends { close(): void }> {
     this.#move(route);
   }
 
+  async #ask(peers: Peers): Promise<void> {
+    this.#state.value = { state: "asking" };
+    const found = await peers.ask(this.#options.keys);
+    if (this.#state.value.state !== "asking") return;
+    this.#state.value = { state: "signed_out" };
+    if (found && this.#use(found.token)) this.#browser.setItem(found.key, found.token);
+  }
+
+  #accepted(): boolean {
+    return this.page !== null && (this.#options.accepted?.(this.page) ?? true);
+  }
+
   #move(route: string): void {
     this.#route = route;
     this.#options.moved(route);
@@ -165,7 +186,7 @@ export class Session<P extends { close(): void }> {
       return false;
     }
     const user = subject(token);
-    const other = this.#state.value.state !== "signed_out" && user !== this.user;
+    const other = this.user !== "" && user !== this.user;
     const to = other || route === "" ? this.#route : route;
     this.#browser.setFragment(to, false);
     if (other && user !== null) {

@@ -31,11 +31,30 @@ export function mayShowPresence(token: string): boolean {
   return presence === true || (Array.isArray(presence) && presence.includes("connect") && presence.includes("watch"));
 }
 
-function claimsOf(token: string): { sub?: unknown; cap?: { presence?: unknown } } | null {
+/** ChannelAction is an action that a token can allow on a channel. */
+export type ChannelAction = "send" | "history" | "subscribe";
+
+/**
+ * channelRights returns a function that reports whether a token allows an action on a channel, by
+ * the server's rule: a `*` at the end of a pattern matches any rest. It verifies nothing, not even
+ * the membership that the server requires for a capability of `member:`. A page uses it to offer
+ * only what the server may accept.
+ */
+export function channelRights(token: string): (action: ChannelAction, channelId: string) => boolean {
+  const rights = Object.entries(claimsOf(token)?.cap ?? {}).flatMap(([name, actions]) => {
+    const pattern = /^(?:channel|member):(.*)$/.exec(name)?.[1];
+    return pattern !== undefined && Array.isArray(actions) ? [{ pattern, actions }] : [];
+  });
+  const covers = (pattern: string, id: string) =>
+    pattern.endsWith("*") ? id.startsWith(pattern.slice(0, -1)) : id === pattern;
+  return (action, id) => rights.some(({ pattern, actions }) => covers(pattern, id) && actions.includes(action));
+}
+
+function claimsOf(token: string): { sub?: unknown; cap?: Record<string, unknown> } | null {
   try {
     const payload = (token.split(".")[1] ?? "").replaceAll("-", "+").replaceAll("_", "/");
     const bytes = Uint8Array.from(atob(payload), (c) => c.charCodeAt(0));
-    return JSON.parse(new TextDecoder().decode(bytes)) as { sub?: unknown; cap?: { presence?: unknown } } | null;
+    return JSON.parse(new TextDecoder().decode(bytes)) as { sub?: unknown; cap?: Record<string, unknown> } | null;
   } catch {
     return null;
   }

@@ -1,3 +1,5 @@
+import { userName } from "./name";
+
 /**
  * hues is the number of colors for users and for the lines of charts: the classes hue-0 to hue-9.
  */
@@ -25,7 +27,7 @@ export function initials(user: string): string {
 export function Avatar({ user }: { user: string }) {
   return (
     <span class={`avatar hue-${hue(user)}`} aria-hidden="true">
-      {initials(user)}
+      {initials(userName(user))}
     </span>
   );
 }

@@ -4,6 +4,7 @@ import type { ConnectionState } from "../connection/state";
 import { Avatar } from "./avatar";
 import { ConnectionStatus } from "./connectionstatus";
 import { Icon, type IconName } from "./icon";
+import { userName } from "./name";
 import { ThemeButton } from "./theme";
 
 /** The pages, in the order of the navigation. Add a line for a new page. */
@@ -19,8 +20,17 @@ export type PageId = (typeof pages)[number]["id"];
  * shows only one of them: the pane if open is set, otherwise the sidebar.
  */
 export function Frame({ page, open, children }: { page: PageId; open: boolean; children: ComponentChildren }) {
+  // A link would replace the fragment, which is the route.
   return (
     <div class={`page ${page}`} data-open={open}>
+      <button
+        type="button"
+        class="skip"
+        data-testid="skip"
+        onClick={() => document.querySelector<HTMLElement>("main.pane")?.focus()}
+      >
+        Skip to the content
+      </button>
       {children}
     </div>
   );
@@ -40,7 +50,9 @@ export function Sidebar(props: {
       <header class="sidebar-head">
         <Avatar user={user} />
         <span class="me">
-          <b dir="auto">{user}</b>
+          <b dir="auto" title={user} data-testid="me">
+            {userName(user)}
+          </b>
           <ConnectionStatus connection={connection} />
         </span>
         <ThemeButton />
@@ -62,7 +74,11 @@ export function Sidebar(props: {
 
 /** Pane is the part of a page beside the sidebar. */
 export function Pane({ children }: { children: ComponentChildren }) {
-  return <main class="pane">{children}</main>;
+  return (
+    <main class="pane" tabIndex={-1}>
+      {children}
+    </main>
+  );
 }
 
 /** PaneHead is the pane's title line. On a phone it has a button back to the sidebar. */

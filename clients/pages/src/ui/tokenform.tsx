@@ -52,8 +52,8 @@ export function TokenForm(props: {
 }
 
 /**
- * Welcome fills the page while no user is signed in, and asks for a token. While the page opens, it
- * shows nothing.
+ * Welcome fills the page while no user is signed in, and asks for a token. While the page opens, or
+ * asks other tabs for a token, it shows nothing.
  */
 export function Welcome(props: {
   session: Session<{ close(): void }>;
@@ -62,7 +62,7 @@ export function Welcome(props: {
   children: ComponentChildren;
 }) {
   const { session, icon, title, children } = props;
-  if (session.state.value.state === "opening") return null;
+  if (session.state.value.state !== "signed_out") return null;
   return (
     <main class="empty welcome">
       <TokenForm reason={session.refusal.value} enter={(token) => session.signIn(token)} submit="Enter">

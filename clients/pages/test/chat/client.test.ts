@@ -6,6 +6,8 @@ import { connect } from "../../src/chat/client";
 
 describe("the client of MessageService", () => {
   beforeEach(() => {
+    vi.stubGlobal("addEventListener", () => {});
+    vi.stubGlobal("document", new EventTarget());
     vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "Date", "performance"] });
   });
 

@@ -1,5 +1,13 @@
 import { Chat } from "../../src/chat/model/chat";
-import type { ChatClient, Environment, Event, Message, StateChange, UserChannel } from "../../src/chat/model/types";
+import type {
+  ChannelAction,
+  ChatClient,
+  Environment,
+  Event,
+  Message,
+  StateChange,
+  UserChannel,
+} from "../../src/chat/model/types";
 
 /**
  * dice returns a pseudo-random function of integers from 0 to sides - 1. The same seed returns the
@@ -100,6 +108,11 @@ export class FakeServer {
   readonly sent: string[] = [];
   readonly marked: [string, number][] = [];
   readonly asked: { afterSeq?: number | undefined; beforeSeq?: number | undefined }[] = [];
+  /** The channels that exist and are not the user's. */
+  readonly elsewhere = new Map<string, FakeLog>();
+  readonly lookedUp: string[] = [];
+  /** The actions that the token allows on all channels. */
+  allowed: readonly ChannelAction[] = ["send", "history", "subscribe"];
   typed = 0;
   subscriptions = 0;
   /** Awaited before a page is read, and before it is returned. */
@@ -111,8 +124,8 @@ export class FakeServer {
   beforeMark: () => Promise<void> = async () => {};
   /** Called with the channels of a new stream. May throw. */
   admit: (channelIds: readonly string[]) => void = () => {};
-  /** Called with a channel that is added to a stream. May throw. */
-  admitAdded: (channelId: string) => void = () => {};
+  /** Awaited with a channel that is added to a stream. May throw. */
+  admitAdded: (channelId: string) => void | Promise<void> = () => {};
   /** True while the subscription is between two streams: added channels begin with the next one. */
   away = false;
   #stream: { queue: Queue; channels: Set<string>; onState: (c: StateChange) => void } | null = null;
@@ -184,6 +197,12 @@ export class FakeServer {
         this.typed++;
       },
       subscribe: (ids, onState) => this.#subscribe(ids, onState),
+      can: (action) => this.allowed.includes(action),
+      lookup: async (id) => {
+        this.lookedUp.push(id);
+        const log = this.logs.get(id) ?? this.elsewhere.get(id);
+        return log ? { kind: "open", count: log.messages.length } : { kind: "free" };
+      },
       presence: () => null,
       close: () => {},
     };
@@ -250,7 +269,7 @@ export class FakeServer {
     return {
       next: () => stream.queue.next(),
       add: async (id: string) => {
-        this.admitAdded(id);
+        await this.admitAdded(id);
         if (!this.away) begin(id);
       },
       remove: async (id: string) => {

@@ -35,6 +35,7 @@ describe("the stream of all channels", () => {
     server.tell({ kind: "lost", channelId: "a", seq: 1, epoch: "e", reason: "NOT_MEMBER" } as never);
     await world.settle();
     server.away = true;
+    server.state({ state: "connecting" });
     chat.show("nope");
     chat.show("b");
     server.log("b").send("alice", "between");
@@ -75,6 +76,52 @@ describe("the stream of all channels", () => {
     chat.show(name(0));
     await world.settle();
     expect(texts(chat)).toEqual(["x", "untold"]);
+  });
+
+  test("a channel that was only opened is no longer listed and followed, whatever arrives late", async () => {
+    const { server, world, chat } = setup();
+    server.log("a").send("alice", "hello");
+    void chat.start();
+    await world.settle();
+    const late = gate();
+    server.admitAdded = async (id) => {
+      if (id === "empty") return;
+      await late.wait();
+      if (id === "secret") throw parleyError("NOT_MEMBER");
+    };
+    const listed = () => chat.channels.list.value.map((c) => c.id);
+    for (const id of ["empty", "secret", "slow"]) {
+      chat.show(id);
+      await world.settle();
+      expect(listed()).toContain(id);
+    }
+    chat.show("a");
+    await world.settle();
+    expect(listed()).toEqual(["a"]);
+    expect(server.followed).toEqual(["a"]);
+    late.open();
+    await world.settle();
+    expect(listed()).toEqual(["a"]);
+  });
+
+  test("a channel that was only opened between two streams leaves the list with the next one", async () => {
+    const { server, world, chat } = setup();
+    server.log("a").send("alice", "hello");
+    void chat.start();
+    await world.settle();
+    server.away = true;
+    server.state({ state: "connecting" });
+    for (const id of ["empty", "drafted", "a"]) {
+      chat.show(id);
+      if (id === "drafted") chat.typing();
+    }
+    await world.settle();
+    expect(chat.channels.list.value).toHaveLength(3);
+    server.end(parleyError("CAPABILITY_MISSING", { field: "channels[0].channel_id" }));
+    await world.settle();
+    expect(server.subscriptions).toBe(2);
+    expect(chat.channels.list.value.map((c) => c.id).sort()).toEqual(["a", "drafted"]);
+    expect(server.followed).not.toContain("empty");
   });
 
   test("a limit of the server does not mark the channel as lost", async () => {

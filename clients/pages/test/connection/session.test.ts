@@ -1,4 +1,5 @@
 import { beforeEach, describe, expect, test } from "vitest";
+import type { PeerToken } from "../../src/connection/peers";
 import { type Browser, invalidToken, Session } from "../../src/connection/session";
 
 const token = (sub: string, n = 0) => `h.${Buffer.from(JSON.stringify({ sub, n })).toString("base64url")}.s`;
@@ -147,5 +148,63 @@ describe("session", () => {
     session.reopen();
     await opened();
     expect(happened.slice(-3)).toEqual(["close ben", "moved ", "open ben http://server "]);
+  });
+
+  describe("with other tabs", () => {
+    let give: (found: PeerToken | null) => void;
+    let answer: (key: string) => string | null;
+    let accepted: boolean;
+
+    beforeEach(() => {
+      accepted = true;
+      session = new Session({
+        keys: ["own", "shared"],
+        address: async () => "http://server",
+        open: (_, user) => ({ close: () => happened.push(`close ${user}`) }),
+        moved: () => {},
+        peers: {
+          ask: () =>
+            new Promise((resolve) => {
+              give = resolve;
+            }),
+          answer: (token) => {
+            answer = token;
+          },
+        },
+        accepted: () => accepted,
+        browser,
+      });
+    });
+
+    test("a new tab gets their token, and stores it under its key", async () => {
+      session.start();
+      expect(session.state.value).toEqual({ state: "asking" });
+      give({ key: "shared", token: token("ann") });
+      for (let i = 0; i < 4; i++) await Promise.resolve();
+      expect(session.user).toBe("ann");
+      expect(browser.tab).toEqual(new Map([["shared", token("ann")]]));
+    });
+
+    test("without an answer it asks the user", async () => {
+      session.start();
+      give(null);
+      for (let i = 0; i < 4; i++) await Promise.resolve();
+      expect(session.state.value).toEqual({ state: "signed_out" });
+    });
+
+    test("an answer does not replace a token of the address", async () => {
+      session.start();
+      browser.link(`#token=${token("ben")}`);
+      give({ key: "own", token: token("ann") });
+      for (let i = 0; i < 4; i++) await Promise.resolve();
+      expect(session.user).toBe("ben");
+    });
+
+    test("it gives its token to others, but not one that the server refused", async () => {
+      await begin(`#token=${token("ann")}`);
+      expect(answer("own")).toBe(token("ann"));
+      accepted = false;
+      expect(answer("own")).toBeNull();
+    });
   });
 });

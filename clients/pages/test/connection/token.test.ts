@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { splitFragment, subject } from "../../src/connection/token";
+import { channelRights, splitFragment, subject } from "../../src/connection/token";
 
 describe("token", () => {
   const token = (claims: object) => `h.${Buffer.from(JSON.stringify(claims)).toString("base64url")}.s`;
@@ -15,6 +15,23 @@ describe("token", () => {
       expect(subject(text)).toBeNull();
     },
   );
+
+  test("its rights on channels are read by the server's rule", () => {
+    const cap = {
+      "channel:team-*": ["send", "history"],
+      "channel:all": ["subscribe"],
+      "queue:team-a": ["send"],
+      admin: true,
+    };
+    const can = channelRights(token({ sub: "ann", cap }));
+    expect(can("send", "team-a")).toBe(true);
+    expect(can("subscribe", "team-a")).toBe(false);
+    expect(can("send", "team")).toBe(false);
+    expect(can("subscribe", "all")).toBe(true);
+    expect(can("subscribe", "all-2")).toBe(false);
+    expect(channelRights(token({ sub: "ann", cap: { "channel:*": ["send"] } }))("send", "x")).toBe(true);
+    expect(channelRights("garbage")("send", "x")).toBe(false);
+  });
 
   test("it is removed from the fragment, and the rest is kept", () => {
     expect(splitFragment("#token=a.b.c&channel=general")).toEqual({ token: "a.b.c", route: "#channel=general" });

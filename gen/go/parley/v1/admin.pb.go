@@ -24,7 +24,7 @@ var File_parley_v1_admin_proto protoreflect.FileDescriptor
 
 const file_parley_v1_admin_proto_rawDesc = "" +
 	"\n" +
-	"\x15parley/v1/admin.proto\x12\tparley.v1\x1a\x1bparley/v1/admin_queue.proto2\x8a\v\n" +
+	"\x15parley/v1/admin.proto\x12\tparley.v1\x1a\x1bparley/v1/admin_queue.proto\x1a\x17parley/v1/erasure.proto2\xfd\f\n" +
 	"\fAdminService\x12L\n" +
 	"\vCreateTopic\x12\x1d.parley.v1.CreateTopicRequest\x1a\x1e.parley.v1.CreateTopicResponse\x12Q\n" +
 	"\vUpdateTopic\x12\x1d.parley.v1.UpdateTopicRequest\x1a\x1e.parley.v1.UpdateTopicResponse\"\x03\x90\x02\x02\x12L\n" +
@@ -44,7 +44,11 @@ const file_parley_v1_admin_proto_rawDesc = "" +
 	"\tTrimTopic\x12\x1b.parley.v1.TrimTopicRequest\x1a\x1c.parley.v1.TrimTopicResponse\x12]\n" +
 	"\x0fListDeadLetters\x12!.parley.v1.ListDeadLettersRequest\x1a\".parley.v1.ListDeadLettersResponse\"\x03\x90\x02\x01\x12^\n" +
 	"\x11ReplayDeadLetters\x12#.parley.v1.ReplayDeadLettersRequest\x1a$.parley.v1.ReplayDeadLettersResponse\x12[\n" +
-	"\x10PurgeDeadLetters\x12\".parley.v1.PurgeDeadLettersRequest\x1a#.parley.v1.PurgeDeadLettersResponseBS\n" +
+	"\x10PurgeDeadLetters\x12\".parley.v1.PurgeDeadLettersRequest\x1a#.parley.v1.PurgeDeadLettersResponse\x12K\n" +
+	"\tEraseUser\x12\x1b.parley.v1.EraseUserRequest\x1a\x1c.parley.v1.EraseUserResponse\"\x03\x90\x02\x02\x12N\n" +
+	"\n" +
+	"GetErasure\x12\x1c.parley.v1.GetErasureRequest\x1a\x1d.parley.v1.GetErasureResponse\"\x03\x90\x02\x01\x12T\n" +
+	"\fListErasures\x12\x1e.parley.v1.ListErasuresRequest\x1a\x1f.parley.v1.ListErasuresResponse\"\x03\x90\x02\x01BS\n" +
 	"\rdev.parley.v1B\n" +
 	"AdminProtoP\x01Z4github.com/parleyhq/parley/gen/go/parley/v1;parleyv1b\x06proto3"
 
@@ -66,23 +70,29 @@ var file_parley_v1_admin_proto_goTypes = []any{
 	(*ListDeadLettersRequest)(nil),    // 14: parley.v1.ListDeadLettersRequest
 	(*ReplayDeadLettersRequest)(nil),  // 15: parley.v1.ReplayDeadLettersRequest
 	(*PurgeDeadLettersRequest)(nil),   // 16: parley.v1.PurgeDeadLettersRequest
-	(*CreateTopicResponse)(nil),       // 17: parley.v1.CreateTopicResponse
-	(*UpdateTopicResponse)(nil),       // 18: parley.v1.UpdateTopicResponse
-	(*DeleteTopicResponse)(nil),       // 19: parley.v1.DeleteTopicResponse
-	(*GetTopicResponse)(nil),          // 20: parley.v1.GetTopicResponse
-	(*ListTopicsResponse)(nil),        // 21: parley.v1.ListTopicsResponse
-	(*PauseTopicResponse)(nil),        // 22: parley.v1.PauseTopicResponse
-	(*ResumeTopicResponse)(nil),       // 23: parley.v1.ResumeTopicResponse
-	(*GetTopicStatsResponse)(nil),     // 24: parley.v1.GetTopicStatsResponse
-	(*CreateGroupResponse)(nil),       // 25: parley.v1.CreateGroupResponse
-	(*DeleteGroupResponse)(nil),       // 26: parley.v1.DeleteGroupResponse
-	(*SeekGroupResponse)(nil),         // 27: parley.v1.SeekGroupResponse
-	(*ListPartitionsResponse)(nil),    // 28: parley.v1.ListPartitionsResponse
-	(*ListPendingResponse)(nil),       // 29: parley.v1.ListPendingResponse
-	(*TrimTopicResponse)(nil),         // 30: parley.v1.TrimTopicResponse
-	(*ListDeadLettersResponse)(nil),   // 31: parley.v1.ListDeadLettersResponse
-	(*ReplayDeadLettersResponse)(nil), // 32: parley.v1.ReplayDeadLettersResponse
-	(*PurgeDeadLettersResponse)(nil),  // 33: parley.v1.PurgeDeadLettersResponse
+	(*EraseUserRequest)(nil),          // 17: parley.v1.EraseUserRequest
+	(*GetErasureRequest)(nil),         // 18: parley.v1.GetErasureRequest
+	(*ListErasuresRequest)(nil),       // 19: parley.v1.ListErasuresRequest
+	(*CreateTopicResponse)(nil),       // 20: parley.v1.CreateTopicResponse
+	(*UpdateTopicResponse)(nil),       // 21: parley.v1.UpdateTopicResponse
+	(*DeleteTopicResponse)(nil),       // 22: parley.v1.DeleteTopicResponse
+	(*GetTopicResponse)(nil),          // 23: parley.v1.GetTopicResponse
+	(*ListTopicsResponse)(nil),        // 24: parley.v1.ListTopicsResponse
+	(*PauseTopicResponse)(nil),        // 25: parley.v1.PauseTopicResponse
+	(*ResumeTopicResponse)(nil),       // 26: parley.v1.ResumeTopicResponse
+	(*GetTopicStatsResponse)(nil),     // 27: parley.v1.GetTopicStatsResponse
+	(*CreateGroupResponse)(nil),       // 28: parley.v1.CreateGroupResponse
+	(*DeleteGroupResponse)(nil),       // 29: parley.v1.DeleteGroupResponse
+	(*SeekGroupResponse)(nil),         // 30: parley.v1.SeekGroupResponse
+	(*ListPartitionsResponse)(nil),    // 31: parley.v1.ListPartitionsResponse
+	(*ListPendingResponse)(nil),       // 32: parley.v1.ListPendingResponse
+	(*TrimTopicResponse)(nil),         // 33: parley.v1.TrimTopicResponse
+	(*ListDeadLettersResponse)(nil),   // 34: parley.v1.ListDeadLettersResponse
+	(*ReplayDeadLettersResponse)(nil), // 35: parley.v1.ReplayDeadLettersResponse
+	(*PurgeDeadLettersResponse)(nil),  // 36: parley.v1.PurgeDeadLettersResponse
+	(*EraseUserResponse)(nil),         // 37: parley.v1.EraseUserResponse
+	(*GetErasureResponse)(nil),        // 38: parley.v1.GetErasureResponse
+	(*ListErasuresResponse)(nil),      // 39: parley.v1.ListErasuresResponse
 }
 var file_parley_v1_admin_proto_depIdxs = []int32{
 	0,  // 0: parley.v1.AdminService.CreateTopic:input_type -> parley.v1.CreateTopicRequest
@@ -102,25 +112,31 @@ var file_parley_v1_admin_proto_depIdxs = []int32{
 	14, // 14: parley.v1.AdminService.ListDeadLetters:input_type -> parley.v1.ListDeadLettersRequest
 	15, // 15: parley.v1.AdminService.ReplayDeadLetters:input_type -> parley.v1.ReplayDeadLettersRequest
 	16, // 16: parley.v1.AdminService.PurgeDeadLetters:input_type -> parley.v1.PurgeDeadLettersRequest
-	17, // 17: parley.v1.AdminService.CreateTopic:output_type -> parley.v1.CreateTopicResponse
-	18, // 18: parley.v1.AdminService.UpdateTopic:output_type -> parley.v1.UpdateTopicResponse
-	19, // 19: parley.v1.AdminService.DeleteTopic:output_type -> parley.v1.DeleteTopicResponse
-	20, // 20: parley.v1.AdminService.GetTopic:output_type -> parley.v1.GetTopicResponse
-	21, // 21: parley.v1.AdminService.ListTopics:output_type -> parley.v1.ListTopicsResponse
-	22, // 22: parley.v1.AdminService.PauseTopic:output_type -> parley.v1.PauseTopicResponse
-	23, // 23: parley.v1.AdminService.ResumeTopic:output_type -> parley.v1.ResumeTopicResponse
-	24, // 24: parley.v1.AdminService.GetTopicStats:output_type -> parley.v1.GetTopicStatsResponse
-	25, // 25: parley.v1.AdminService.CreateGroup:output_type -> parley.v1.CreateGroupResponse
-	26, // 26: parley.v1.AdminService.DeleteGroup:output_type -> parley.v1.DeleteGroupResponse
-	27, // 27: parley.v1.AdminService.SeekGroup:output_type -> parley.v1.SeekGroupResponse
-	28, // 28: parley.v1.AdminService.ListPartitions:output_type -> parley.v1.ListPartitionsResponse
-	29, // 29: parley.v1.AdminService.ListPending:output_type -> parley.v1.ListPendingResponse
-	30, // 30: parley.v1.AdminService.TrimTopic:output_type -> parley.v1.TrimTopicResponse
-	31, // 31: parley.v1.AdminService.ListDeadLetters:output_type -> parley.v1.ListDeadLettersResponse
-	32, // 32: parley.v1.AdminService.ReplayDeadLetters:output_type -> parley.v1.ReplayDeadLettersResponse
-	33, // 33: parley.v1.AdminService.PurgeDeadLetters:output_type -> parley.v1.PurgeDeadLettersResponse
-	17, // [17:34] is the sub-list for method output_type
-	0,  // [0:17] is the sub-list for method input_type
+	17, // 17: parley.v1.AdminService.EraseUser:input_type -> parley.v1.EraseUserRequest
+	18, // 18: parley.v1.AdminService.GetErasure:input_type -> parley.v1.GetErasureRequest
+	19, // 19: parley.v1.AdminService.ListErasures:input_type -> parley.v1.ListErasuresRequest
+	20, // 20: parley.v1.AdminService.CreateTopic:output_type -> parley.v1.CreateTopicResponse
+	21, // 21: parley.v1.AdminService.UpdateTopic:output_type -> parley.v1.UpdateTopicResponse
+	22, // 22: parley.v1.AdminService.DeleteTopic:output_type -> parley.v1.DeleteTopicResponse
+	23, // 23: parley.v1.AdminService.GetTopic:output_type -> parley.v1.GetTopicResponse
+	24, // 24: parley.v1.AdminService.ListTopics:output_type -> parley.v1.ListTopicsResponse
+	25, // 25: parley.v1.AdminService.PauseTopic:output_type -> parley.v1.PauseTopicResponse
+	26, // 26: parley.v1.AdminService.ResumeTopic:output_type -> parley.v1.ResumeTopicResponse
+	27, // 27: parley.v1.AdminService.GetTopicStats:output_type -> parley.v1.GetTopicStatsResponse
+	28, // 28: parley.v1.AdminService.CreateGroup:output_type -> parley.v1.CreateGroupResponse
+	29, // 29: parley.v1.AdminService.DeleteGroup:output_type -> parley.v1.DeleteGroupResponse
+	30, // 30: parley.v1.AdminService.SeekGroup:output_type -> parley.v1.SeekGroupResponse
+	31, // 31: parley.v1.AdminService.ListPartitions:output_type -> parley.v1.ListPartitionsResponse
+	32, // 32: parley.v1.AdminService.ListPending:output_type -> parley.v1.ListPendingResponse
+	33, // 33: parley.v1.AdminService.TrimTopic:output_type -> parley.v1.TrimTopicResponse
+	34, // 34: parley.v1.AdminService.ListDeadLetters:output_type -> parley.v1.ListDeadLettersResponse
+	35, // 35: parley.v1.AdminService.ReplayDeadLetters:output_type -> parley.v1.ReplayDeadLettersResponse
+	36, // 36: parley.v1.AdminService.PurgeDeadLetters:output_type -> parley.v1.PurgeDeadLettersResponse
+	37, // 37: parley.v1.AdminService.EraseUser:output_type -> parley.v1.EraseUserResponse
+	38, // 38: parley.v1.AdminService.GetErasure:output_type -> parley.v1.GetErasureResponse
+	39, // 39: parley.v1.AdminService.ListErasures:output_type -> parley.v1.ListErasuresResponse
+	20, // [20:40] is the sub-list for method output_type
+	0,  // [0:20] is the sub-list for method input_type
 	0,  // [0:0] is the sub-list for extension type_name
 	0,  // [0:0] is the sub-list for extension extendee
 	0,  // [0:0] is the sub-list for field type_name
@@ -132,6 +148,7 @@ func file_parley_v1_admin_proto_init() {
 		return
 	}
 	file_parley_v1_admin_queue_proto_init()
+	file_parley_v1_erasure_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -10,6 +10,8 @@ import (
 	_ "buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
+	fieldmaskpb "google.golang.org/protobuf/types/known/fieldmaskpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -80,13 +82,24 @@ func (MessageStatus) EnumDescriptor() ([]byte, []int) {
 	return file_parley_v1_channel_proto_rawDescGZIP(), []int{0}
 }
 
-// MemberRole defines what a member may do in addition to what every member may do.
+// MemberRole defines what a user may do in a channel by a capability `member:<pattern>`. It limits
+// no capability `channel:<pattern>`.
 type MemberRole int32
 
 const (
-	// In a request it means MEMBER.
+	// In AddMembers and CreateChannel it means MEMBER.
 	MemberRole_MEMBER_ROLE_UNSPECIFIED MemberRole = 0
-	MemberRole_MEMBER_ROLE_MEMBER      MemberRole = 1
+	// The user may do what needs no other role: send, edit, list, subscribe.
+	MemberRole_MEMBER_ROLE_MEMBER MemberRole = 1
+	// The user may also recall others' messages, add members, and remove followers and members whose
+	// role is MEMBER.
+	MemberRole_MEMBER_ROLE_MODERATOR MemberRole = 2
+	// The user may also remove everyone, change roles and the settings of the channel. The creator of
+	// a channel is its owner.
+	MemberRole_MEMBER_ROLE_OWNER MemberRole = 3
+	// The user has sent a message to an open channel or marked one as read there, and is not a
+	// member. Followers are in the list of members. They have a read cursor and no rights.
+	MemberRole_MEMBER_ROLE_FOLLOWER MemberRole = 4
 )
 
 // Enum value maps for MemberRole.
@@ -94,10 +107,16 @@ var (
 	MemberRole_name = map[int32]string{
 		0: "MEMBER_ROLE_UNSPECIFIED",
 		1: "MEMBER_ROLE_MEMBER",
+		2: "MEMBER_ROLE_MODERATOR",
+		3: "MEMBER_ROLE_OWNER",
+		4: "MEMBER_ROLE_FOLLOWER",
 	}
 	MemberRole_value = map[string]int32{
 		"MEMBER_ROLE_UNSPECIFIED": 0,
 		"MEMBER_ROLE_MEMBER":      1,
+		"MEMBER_ROLE_MODERATOR":   2,
+		"MEMBER_ROLE_OWNER":       3,
+		"MEMBER_ROLE_FOLLOWER":    4,
 	}
 )
 
@@ -148,7 +167,10 @@ type ChannelInfo struct {
 	// The epoch of the seqs above. Positions can be compared only within one epoch.
 	Epoch string `protobuf:"bytes,9,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	// Changes whenever the channel's settings change. Opaque.
-	Etag          string `protobuf:"bytes,10,opt,name=etag,proto3" json:"etag,omitempty"`
+	Etag string `protobuf:"bytes,10,opt,name=etag,proto3" json:"etag,omitempty"`
+	// The channel's own policy for how long messages are kept. If it is unset, the server's default
+	// applies.
+	Retention     *ChannelRetention `protobuf:"bytes,11,opt,name=retention,proto3" json:"retention,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -253,6 +275,82 @@ func (x *ChannelInfo) GetEtag() string {
 	return ""
 }
 
+func (x *ChannelInfo) GetRetention() *ChannelRetention {
+	if x != nil {
+		return x.Retention
+	}
+	return nil
+}
+
+// ChannelRetention is a policy for how long the messages of a channel are kept. Messages expire,
+// the oldest first, while they exceed any of its limits. An expired message can no longer be read,
+// edited or recalled; its content is removed from the server soon after. A message can live a
+// little longer than the policy demands: 2 % of `max_age` and a minute, or a tenth of
+// `max_messages` (at least 100 messages) or of `max_bytes`.
+type ChannelRetention struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The age at which messages expire. 1 minute to 100 years; unset means no limit.
+	MaxAge *durationpb.Duration `protobuf:"bytes,1,opt,name=max_age,json=maxAge,proto3" json:"max_age,omitempty"`
+	// The number of messages that are kept, up to 2^53 - 1. 0 means no limit.
+	MaxMessages int64 `protobuf:"varint,2,opt,name=max_messages,json=maxMessages,proto3" json:"max_messages,omitempty"`
+	// The size of the messages and edits that are kept. Each counts 256 bytes besides its text and
+	// metadata. Up to 2^53 - 1; 0 means no limit.
+	MaxBytes      int64 `protobuf:"varint,3,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChannelRetention) Reset() {
+	*x = ChannelRetention{}
+	mi := &file_parley_v1_channel_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChannelRetention) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChannelRetention) ProtoMessage() {}
+
+func (x *ChannelRetention) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_channel_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChannelRetention.ProtoReflect.Descriptor instead.
+func (*ChannelRetention) Descriptor() ([]byte, []int) {
+	return file_parley_v1_channel_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *ChannelRetention) GetMaxAge() *durationpb.Duration {
+	if x != nil {
+		return x.MaxAge
+	}
+	return nil
+}
+
+func (x *ChannelRetention) GetMaxMessages() int64 {
+	if x != nil {
+		return x.MaxMessages
+	}
+	return 0
+}
+
+func (x *ChannelRetention) GetMaxBytes() int64 {
+	if x != nil {
+		return x.MaxBytes
+	}
+	return 0
+}
+
 // ChannelMessage is one message of a channel in its current state. When a client has two copies of
 // a message, the one with the higher `changed_seq` is the newer one.
 type ChannelMessage struct {
@@ -289,7 +387,7 @@ type ChannelMessage struct {
 
 func (x *ChannelMessage) Reset() {
 	*x = ChannelMessage{}
-	mi := &file_parley_v1_channel_proto_msgTypes[1]
+	mi := &file_parley_v1_channel_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -301,7 +399,7 @@ func (x *ChannelMessage) String() string {
 func (*ChannelMessage) ProtoMessage() {}
 
 func (x *ChannelMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_channel_proto_msgTypes[1]
+	mi := &file_parley_v1_channel_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -314,7 +412,7 @@ func (x *ChannelMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChannelMessage.ProtoReflect.Descriptor instead.
 func (*ChannelMessage) Descriptor() ([]byte, []int) {
-	return file_parley_v1_channel_proto_rawDescGZIP(), []int{1}
+	return file_parley_v1_channel_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *ChannelMessage) GetMsgId() string {
@@ -401,14 +499,15 @@ func (x *ChannelMessage) GetChangedSeq() int64 {
 	return 0
 }
 
-// ChannelMember is a user's membership of a channel.
+// ChannelMember is a user's membership of a channel, or a follower of an open channel.
 type ChannelMember struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1 to 128 printable ASCII characters without spaces. `~erased` is reserved.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// The role of the member. The default is MEMBER.
+	// The role. In a request it must be MEMBER or unset, which means MEMBER; UpdateMember sets other
+	// roles.
 	Role MemberRole `protobuf:"varint,2,opt,name=role,proto3,enum=parley.v1.MemberRole" json:"role,omitempty"`
-	// Output only. When the user became a member.
+	// Output only. When the user became a member, or a follower.
 	JoinTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=join_time,json=joinTime,proto3" json:"join_time,omitempty"`
 	// Output only. The user's read cursor: the highest seq that the user marked as read or sent. 0 if
 	// there is none.
@@ -419,7 +518,7 @@ type ChannelMember struct {
 
 func (x *ChannelMember) Reset() {
 	*x = ChannelMember{}
-	mi := &file_parley_v1_channel_proto_msgTypes[2]
+	mi := &file_parley_v1_channel_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -431,7 +530,7 @@ func (x *ChannelMember) String() string {
 func (*ChannelMember) ProtoMessage() {}
 
 func (x *ChannelMember) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_channel_proto_msgTypes[2]
+	mi := &file_parley_v1_channel_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -444,7 +543,7 @@ func (x *ChannelMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChannelMember.ProtoReflect.Descriptor instead.
 func (*ChannelMember) Descriptor() ([]byte, []int) {
-	return file_parley_v1_channel_proto_rawDescGZIP(), []int{2}
+	return file_parley_v1_channel_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *ChannelMember) GetUserId() string {
@@ -486,16 +585,19 @@ type CreateChannelRequest struct {
 	Members []*ChannelMember `protobuf:"bytes,3,rep,name=members,proto3" json:"members,omitempty"`
 	// Makes the call idempotent. A repeat by the same caller with the same key and the same settings
 	// returns the channel. With other settings it fails with `already_exists` and the reason
-	// IDEMPOTENCY_KEY_REUSED. Up to 128 printable ASCII characters without spaces. If it is empty,
-	// every repeat fails with `already_exists`.
+	// IDEMPOTENCY_KEY_REUSED. If the channel was deleted meanwhile, it fails with `not_found` and
+	// CHANNEL_NOT_FOUND: a new channel needs a new key. Up to 128 printable ASCII characters without
+	// spaces. If it is empty, every repeat fails with `already_exists`.
 	IdempotencyKey string `protobuf:"bytes,4,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// How long messages are kept. If it is unset, the server's default applies.
+	Retention     *ChannelRetention `protobuf:"bytes,5,opt,name=retention,proto3" json:"retention,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CreateChannelRequest) Reset() {
 	*x = CreateChannelRequest{}
-	mi := &file_parley_v1_channel_proto_msgTypes[3]
+	mi := &file_parley_v1_channel_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -507,7 +609,7 @@ func (x *CreateChannelRequest) String() string {
 func (*CreateChannelRequest) ProtoMessage() {}
 
 func (x *CreateChannelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_channel_proto_msgTypes[3]
+	mi := &file_parley_v1_channel_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -520,7 +622,7 @@ func (x *CreateChannelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateChannelRequest.ProtoReflect.Descriptor instead.
 func (*CreateChannelRequest) Descriptor() ([]byte, []int) {
-	return file_parley_v1_channel_proto_rawDescGZIP(), []int{3}
+	return file_parley_v1_channel_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *CreateChannelRequest) GetChannelId() string {
@@ -551,6 +653,13 @@ func (x *CreateChannelRequest) GetIdempotencyKey() string {
 	return ""
 }
 
+func (x *CreateChannelRequest) GetRetention() *ChannelRetention {
+	if x != nil {
+		return x.Retention
+	}
+	return nil
+}
+
 // CreateChannelResponse is the response of CreateChannel.
 type CreateChannelResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -563,7 +672,7 @@ type CreateChannelResponse struct {
 
 func (x *CreateChannelResponse) Reset() {
 	*x = CreateChannelResponse{}
-	mi := &file_parley_v1_channel_proto_msgTypes[4]
+	mi := &file_parley_v1_channel_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -575,7 +684,7 @@ func (x *CreateChannelResponse) String() string {
 func (*CreateChannelResponse) ProtoMessage() {}
 
 func (x *CreateChannelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_channel_proto_msgTypes[4]
+	mi := &file_parley_v1_channel_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -588,7 +697,7 @@ func (x *CreateChannelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateChannelResponse.ProtoReflect.Descriptor instead.
 func (*CreateChannelResponse) Descriptor() ([]byte, []int) {
-	return file_parley_v1_channel_proto_rawDescGZIP(), []int{4}
+	return file_parley_v1_channel_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *CreateChannelResponse) GetChannel() *ChannelInfo {
@@ -605,6 +714,323 @@ func (x *CreateChannelResponse) GetDuplicate() bool {
 	return false
 }
 
+// GetChannelRequest is the request of GetChannel.
+type GetChannelRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ChannelId     string                 `protobuf:"bytes,1,opt,name=channel_id,json=channelId,proto3" json:"channel_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetChannelRequest) Reset() {
+	*x = GetChannelRequest{}
+	mi := &file_parley_v1_channel_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetChannelRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetChannelRequest) ProtoMessage() {}
+
+func (x *GetChannelRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_channel_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetChannelRequest.ProtoReflect.Descriptor instead.
+func (*GetChannelRequest) Descriptor() ([]byte, []int) {
+	return file_parley_v1_channel_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *GetChannelRequest) GetChannelId() string {
+	if x != nil {
+		return x.ChannelId
+	}
+	return ""
+}
+
+// GetChannelResponse is the response of GetChannel.
+type GetChannelResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Channel       *ChannelInfo           `protobuf:"bytes,1,opt,name=channel,proto3" json:"channel,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetChannelResponse) Reset() {
+	*x = GetChannelResponse{}
+	mi := &file_parley_v1_channel_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetChannelResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetChannelResponse) ProtoMessage() {}
+
+func (x *GetChannelResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_channel_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetChannelResponse.ProtoReflect.Descriptor instead.
+func (*GetChannelResponse) Descriptor() ([]byte, []int) {
+	return file_parley_v1_channel_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *GetChannelResponse) GetChannel() *ChannelInfo {
+	if x != nil {
+		return x.Channel
+	}
+	return nil
+}
+
+// UpdateChannelRequest is the request of UpdateChannel.
+type UpdateChannelRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	ChannelId string                 `protobuf:"bytes,1,opt,name=channel_id,json=channelId,proto3" json:"channel_id,omitempty"`
+	// The settings to change: `retention`, `members_only`. A named `retention` that the request does
+	// not set gets the server's default. A named `members_only` must be set. JSON accepts snake case
+	// and lower camel case.
+	UpdateMask *fieldmaskpb.FieldMask `protobuf:"bytes,2,opt,name=update_mask,json=updateMask,proto3" json:"update_mask,omitempty"`
+	// How long messages are kept. A ChannelRetention without limits keeps all of them.
+	Retention *ChannelRetention `protobuf:"bytes,3,opt,name=retention,proto3" json:"retention,omitempty"`
+	// If it is set, the settings are changed only if this is the channel's etag, or if an earlier
+	// attempt of this change was successful. Otherwise the call fails with `failed_precondition` and
+	// ETAG_MISMATCH.
+	Etag string `protobuf:"bytes,4,opt,name=etag,proto3" json:"etag,omitempty"`
+	// True closes the channel: only its members may use it from now on. Once the call returns, no
+	// stream of anyone else receives a later entry, and their reads fail within a second. So add the
+	// members before the call: those who only follow the channel lose it. False opens the channel:
+	// everyone may read its whole history. Unset changes nothing, and then `update_mask` must not
+	// name it.
+	MembersOnly   *bool `protobuf:"varint,5,opt,name=members_only,json=membersOnly,proto3,oneof" json:"members_only,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateChannelRequest) Reset() {
+	*x = UpdateChannelRequest{}
+	mi := &file_parley_v1_channel_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateChannelRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateChannelRequest) ProtoMessage() {}
+
+func (x *UpdateChannelRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_channel_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateChannelRequest.ProtoReflect.Descriptor instead.
+func (*UpdateChannelRequest) Descriptor() ([]byte, []int) {
+	return file_parley_v1_channel_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *UpdateChannelRequest) GetChannelId() string {
+	if x != nil {
+		return x.ChannelId
+	}
+	return ""
+}
+
+func (x *UpdateChannelRequest) GetUpdateMask() *fieldmaskpb.FieldMask {
+	if x != nil {
+		return x.UpdateMask
+	}
+	return nil
+}
+
+func (x *UpdateChannelRequest) GetRetention() *ChannelRetention {
+	if x != nil {
+		return x.Retention
+	}
+	return nil
+}
+
+func (x *UpdateChannelRequest) GetEtag() string {
+	if x != nil {
+		return x.Etag
+	}
+	return ""
+}
+
+func (x *UpdateChannelRequest) GetMembersOnly() bool {
+	if x != nil && x.MembersOnly != nil {
+		return *x.MembersOnly
+	}
+	return false
+}
+
+// UpdateChannelResponse is the response of UpdateChannel.
+type UpdateChannelResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Channel       *ChannelInfo           `protobuf:"bytes,1,opt,name=channel,proto3" json:"channel,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateChannelResponse) Reset() {
+	*x = UpdateChannelResponse{}
+	mi := &file_parley_v1_channel_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateChannelResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateChannelResponse) ProtoMessage() {}
+
+func (x *UpdateChannelResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_channel_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateChannelResponse.ProtoReflect.Descriptor instead.
+func (*UpdateChannelResponse) Descriptor() ([]byte, []int) {
+	return file_parley_v1_channel_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *UpdateChannelResponse) GetChannel() *ChannelInfo {
+	if x != nil {
+		return x.Channel
+	}
+	return nil
+}
+
+// DeleteChannelRequest is the request of DeleteChannel.
+type DeleteChannelRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	ChannelId string                 `protobuf:"bytes,1,opt,name=channel_id,json=channelId,proto3" json:"channel_id,omitempty"`
+	// If it is set, the channel is deleted only if this is its etag. Otherwise the call fails with
+	// `failed_precondition` and ETAG_MISMATCH. So a late repeat does not delete a channel that was
+	// created again.
+	Etag          string `protobuf:"bytes,2,opt,name=etag,proto3" json:"etag,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteChannelRequest) Reset() {
+	*x = DeleteChannelRequest{}
+	mi := &file_parley_v1_channel_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteChannelRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteChannelRequest) ProtoMessage() {}
+
+func (x *DeleteChannelRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_channel_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteChannelRequest.ProtoReflect.Descriptor instead.
+func (*DeleteChannelRequest) Descriptor() ([]byte, []int) {
+	return file_parley_v1_channel_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *DeleteChannelRequest) GetChannelId() string {
+	if x != nil {
+		return x.ChannelId
+	}
+	return ""
+}
+
+func (x *DeleteChannelRequest) GetEtag() string {
+	if x != nil {
+		return x.Etag
+	}
+	return ""
+}
+
+// DeleteChannelResponse is the response of DeleteChannel.
+type DeleteChannelResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteChannelResponse) Reset() {
+	*x = DeleteChannelResponse{}
+	mi := &file_parley_v1_channel_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteChannelResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteChannelResponse) ProtoMessage() {}
+
+func (x *DeleteChannelResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_channel_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteChannelResponse.ProtoReflect.Descriptor instead.
+func (*DeleteChannelResponse) Descriptor() ([]byte, []int) {
+	return file_parley_v1_channel_proto_rawDescGZIP(), []int{11}
+}
+
 // AddMembersRequest is the request of AddMembers.
 type AddMembersRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -617,7 +1043,7 @@ type AddMembersRequest struct {
 
 func (x *AddMembersRequest) Reset() {
 	*x = AddMembersRequest{}
-	mi := &file_parley_v1_channel_proto_msgTypes[5]
+	mi := &file_parley_v1_channel_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -629,7 +1055,7 @@ func (x *AddMembersRequest) String() string {
 func (*AddMembersRequest) ProtoMessage() {}
 
 func (x *AddMembersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_channel_proto_msgTypes[5]
+	mi := &file_parley_v1_channel_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -642,7 +1068,7 @@ func (x *AddMembersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddMembersRequest.ProtoReflect.Descriptor instead.
 func (*AddMembersRequest) Descriptor() ([]byte, []int) {
-	return file_parley_v1_channel_proto_rawDescGZIP(), []int{5}
+	return file_parley_v1_channel_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *AddMembersRequest) GetChannelId() string {
@@ -668,7 +1094,7 @@ type AddMembersResponse struct {
 
 func (x *AddMembersResponse) Reset() {
 	*x = AddMembersResponse{}
-	mi := &file_parley_v1_channel_proto_msgTypes[6]
+	mi := &file_parley_v1_channel_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -680,7 +1106,7 @@ func (x *AddMembersResponse) String() string {
 func (*AddMembersResponse) ProtoMessage() {}
 
 func (x *AddMembersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_channel_proto_msgTypes[6]
+	mi := &file_parley_v1_channel_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -693,7 +1119,107 @@ func (x *AddMembersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddMembersResponse.ProtoReflect.Descriptor instead.
 func (*AddMembersResponse) Descriptor() ([]byte, []int) {
-	return file_parley_v1_channel_proto_rawDescGZIP(), []int{6}
+	return file_parley_v1_channel_proto_rawDescGZIP(), []int{13}
+}
+
+// UpdateMemberRequest is the request of UpdateMember.
+type UpdateMemberRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	ChannelId string                 `protobuf:"bytes,1,opt,name=channel_id,json=channelId,proto3" json:"channel_id,omitempty"`
+	// The member.
+	UserId string `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	// The new role: MEMBER, MODERATOR or OWNER.
+	Role          MemberRole `protobuf:"varint,3,opt,name=role,proto3,enum=parley.v1.MemberRole" json:"role,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateMemberRequest) Reset() {
+	*x = UpdateMemberRequest{}
+	mi := &file_parley_v1_channel_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateMemberRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateMemberRequest) ProtoMessage() {}
+
+func (x *UpdateMemberRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_channel_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateMemberRequest.ProtoReflect.Descriptor instead.
+func (*UpdateMemberRequest) Descriptor() ([]byte, []int) {
+	return file_parley_v1_channel_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *UpdateMemberRequest) GetChannelId() string {
+	if x != nil {
+		return x.ChannelId
+	}
+	return ""
+}
+
+func (x *UpdateMemberRequest) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *UpdateMemberRequest) GetRole() MemberRole {
+	if x != nil {
+		return x.Role
+	}
+	return MemberRole_MEMBER_ROLE_UNSPECIFIED
+}
+
+// UpdateMemberResponse is the response of UpdateMember.
+type UpdateMemberResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateMemberResponse) Reset() {
+	*x = UpdateMemberResponse{}
+	mi := &file_parley_v1_channel_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateMemberResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateMemberResponse) ProtoMessage() {}
+
+func (x *UpdateMemberResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_channel_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateMemberResponse.ProtoReflect.Descriptor instead.
+func (*UpdateMemberResponse) Descriptor() ([]byte, []int) {
+	return file_parley_v1_channel_proto_rawDescGZIP(), []int{15}
 }
 
 // RemoveMembersRequest is the request of RemoveMembers.
@@ -708,7 +1234,7 @@ type RemoveMembersRequest struct {
 
 func (x *RemoveMembersRequest) Reset() {
 	*x = RemoveMembersRequest{}
-	mi := &file_parley_v1_channel_proto_msgTypes[7]
+	mi := &file_parley_v1_channel_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -720,7 +1246,7 @@ func (x *RemoveMembersRequest) String() string {
 func (*RemoveMembersRequest) ProtoMessage() {}
 
 func (x *RemoveMembersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_channel_proto_msgTypes[7]
+	mi := &file_parley_v1_channel_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -733,7 +1259,7 @@ func (x *RemoveMembersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMembersRequest.ProtoReflect.Descriptor instead.
 func (*RemoveMembersRequest) Descriptor() ([]byte, []int) {
-	return file_parley_v1_channel_proto_rawDescGZIP(), []int{7}
+	return file_parley_v1_channel_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *RemoveMembersRequest) GetChannelId() string {
@@ -759,7 +1285,7 @@ type RemoveMembersResponse struct {
 
 func (x *RemoveMembersResponse) Reset() {
 	*x = RemoveMembersResponse{}
-	mi := &file_parley_v1_channel_proto_msgTypes[8]
+	mi := &file_parley_v1_channel_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -771,7 +1297,7 @@ func (x *RemoveMembersResponse) String() string {
 func (*RemoveMembersResponse) ProtoMessage() {}
 
 func (x *RemoveMembersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_channel_proto_msgTypes[8]
+	mi := &file_parley_v1_channel_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -784,7 +1310,7 @@ func (x *RemoveMembersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMembersResponse.ProtoReflect.Descriptor instead.
 func (*RemoveMembersResponse) Descriptor() ([]byte, []int) {
-	return file_parley_v1_channel_proto_rawDescGZIP(), []int{8}
+	return file_parley_v1_channel_proto_rawDescGZIP(), []int{17}
 }
 
 // ListMembersRequest is the request of ListMembers.
@@ -802,7 +1328,7 @@ type ListMembersRequest struct {
 
 func (x *ListMembersRequest) Reset() {
 	*x = ListMembersRequest{}
-	mi := &file_parley_v1_channel_proto_msgTypes[9]
+	mi := &file_parley_v1_channel_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -814,7 +1340,7 @@ func (x *ListMembersRequest) String() string {
 func (*ListMembersRequest) ProtoMessage() {}
 
 func (x *ListMembersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_channel_proto_msgTypes[9]
+	mi := &file_parley_v1_channel_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -827,7 +1353,7 @@ func (x *ListMembersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMembersRequest.ProtoReflect.Descriptor instead.
 func (*ListMembersRequest) Descriptor() ([]byte, []int) {
-	return file_parley_v1_channel_proto_rawDescGZIP(), []int{9}
+	return file_parley_v1_channel_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListMembersRequest) GetChannelId() string {
@@ -865,7 +1391,7 @@ type ListMembersResponse struct {
 
 func (x *ListMembersResponse) Reset() {
 	*x = ListMembersResponse{}
-	mi := &file_parley_v1_channel_proto_msgTypes[10]
+	mi := &file_parley_v1_channel_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -877,7 +1403,7 @@ func (x *ListMembersResponse) String() string {
 func (*ListMembersResponse) ProtoMessage() {}
 
 func (x *ListMembersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_channel_proto_msgTypes[10]
+	mi := &file_parley_v1_channel_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -890,7 +1416,7 @@ func (x *ListMembersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMembersResponse.ProtoReflect.Descriptor instead.
 func (*ListMembersResponse) Descriptor() ([]byte, []int) {
-	return file_parley_v1_channel_proto_rawDescGZIP(), []int{10}
+	return file_parley_v1_channel_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListMembersResponse) GetMembers() []*ChannelMember {
@@ -928,7 +1454,7 @@ type ListChannelsRequest struct {
 
 func (x *ListChannelsRequest) Reset() {
 	*x = ListChannelsRequest{}
-	mi := &file_parley_v1_channel_proto_msgTypes[11]
+	mi := &file_parley_v1_channel_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -940,7 +1466,7 @@ func (x *ListChannelsRequest) String() string {
 func (*ListChannelsRequest) ProtoMessage() {}
 
 func (x *ListChannelsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_channel_proto_msgTypes[11]
+	mi := &file_parley_v1_channel_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -953,7 +1479,7 @@ func (x *ListChannelsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListChannelsRequest.ProtoReflect.Descriptor instead.
 func (*ListChannelsRequest) Descriptor() ([]byte, []int) {
-	return file_parley_v1_channel_proto_rawDescGZIP(), []int{11}
+	return file_parley_v1_channel_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListChannelsRequest) GetPageSize() int32 {
@@ -982,7 +1508,7 @@ type ListChannelsResponse struct {
 
 func (x *ListChannelsResponse) Reset() {
 	*x = ListChannelsResponse{}
-	mi := &file_parley_v1_channel_proto_msgTypes[12]
+	mi := &file_parley_v1_channel_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -994,7 +1520,7 @@ func (x *ListChannelsResponse) String() string {
 func (*ListChannelsResponse) ProtoMessage() {}
 
 func (x *ListChannelsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_channel_proto_msgTypes[12]
+	mi := &file_parley_v1_channel_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1007,7 +1533,7 @@ func (x *ListChannelsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListChannelsResponse.ProtoReflect.Descriptor instead.
 func (*ListChannelsResponse) Descriptor() ([]byte, []int) {
-	return file_parley_v1_channel_proto_rawDescGZIP(), []int{12}
+	return file_parley_v1_channel_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ListChannelsResponse) GetChannels() []*UserChannel {
@@ -1042,7 +1568,7 @@ type UserChannel struct {
 
 func (x *UserChannel) Reset() {
 	*x = UserChannel{}
-	mi := &file_parley_v1_channel_proto_msgTypes[13]
+	mi := &file_parley_v1_channel_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1054,7 +1580,7 @@ func (x *UserChannel) String() string {
 func (*UserChannel) ProtoMessage() {}
 
 func (x *UserChannel) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_channel_proto_msgTypes[13]
+	mi := &file_parley_v1_channel_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1067,7 +1593,7 @@ func (x *UserChannel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserChannel.ProtoReflect.Descriptor instead.
 func (*UserChannel) Descriptor() ([]byte, []int) {
-	return file_parley_v1_channel_proto_rawDescGZIP(), []int{13}
+	return file_parley_v1_channel_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *UserChannel) GetChannel() *ChannelInfo {
@@ -1110,7 +1636,7 @@ type MarkReadRequest struct {
 
 func (x *MarkReadRequest) Reset() {
 	*x = MarkReadRequest{}
-	mi := &file_parley_v1_channel_proto_msgTypes[14]
+	mi := &file_parley_v1_channel_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1122,7 +1648,7 @@ func (x *MarkReadRequest) String() string {
 func (*MarkReadRequest) ProtoMessage() {}
 
 func (x *MarkReadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_channel_proto_msgTypes[14]
+	mi := &file_parley_v1_channel_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1135,7 +1661,7 @@ func (x *MarkReadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkReadRequest.ProtoReflect.Descriptor instead.
 func (*MarkReadRequest) Descriptor() ([]byte, []int) {
-	return file_parley_v1_channel_proto_rawDescGZIP(), []int{14}
+	return file_parley_v1_channel_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *MarkReadRequest) GetChannelId() string {
@@ -1167,7 +1693,7 @@ type MarkReadResponse struct {
 
 func (x *MarkReadResponse) Reset() {
 	*x = MarkReadResponse{}
-	mi := &file_parley_v1_channel_proto_msgTypes[15]
+	mi := &file_parley_v1_channel_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1179,7 +1705,7 @@ func (x *MarkReadResponse) String() string {
 func (*MarkReadResponse) ProtoMessage() {}
 
 func (x *MarkReadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_channel_proto_msgTypes[15]
+	mi := &file_parley_v1_channel_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1192,7 +1718,7 @@ func (x *MarkReadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkReadResponse.ProtoReflect.Descriptor instead.
 func (*MarkReadResponse) Descriptor() ([]byte, []int) {
-	return file_parley_v1_channel_proto_rawDescGZIP(), []int{15}
+	return file_parley_v1_channel_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *MarkReadResponse) GetReadSeq() int64 {
@@ -1226,7 +1752,7 @@ type SendTypingRequest struct {
 
 func (x *SendTypingRequest) Reset() {
 	*x = SendTypingRequest{}
-	mi := &file_parley_v1_channel_proto_msgTypes[16]
+	mi := &file_parley_v1_channel_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1238,7 +1764,7 @@ func (x *SendTypingRequest) String() string {
 func (*SendTypingRequest) ProtoMessage() {}
 
 func (x *SendTypingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_channel_proto_msgTypes[16]
+	mi := &file_parley_v1_channel_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1251,7 +1777,7 @@ func (x *SendTypingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendTypingRequest.ProtoReflect.Descriptor instead.
 func (*SendTypingRequest) Descriptor() ([]byte, []int) {
-	return file_parley_v1_channel_proto_rawDescGZIP(), []int{16}
+	return file_parley_v1_channel_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SendTypingRequest) GetChannelId() string {
@@ -1270,7 +1796,7 @@ type SendTypingResponse struct {
 
 func (x *SendTypingResponse) Reset() {
 	*x = SendTypingResponse{}
-	mi := &file_parley_v1_channel_proto_msgTypes[17]
+	mi := &file_parley_v1_channel_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1282,7 +1808,7 @@ func (x *SendTypingResponse) String() string {
 func (*SendTypingResponse) ProtoMessage() {}
 
 func (x *SendTypingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_channel_proto_msgTypes[17]
+	mi := &file_parley_v1_channel_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1295,14 +1821,14 @@ func (x *SendTypingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendTypingResponse.ProtoReflect.Descriptor instead.
 func (*SendTypingResponse) Descriptor() ([]byte, []int) {
-	return file_parley_v1_channel_proto_rawDescGZIP(), []int{17}
+	return file_parley_v1_channel_proto_rawDescGZIP(), []int{26}
 }
 
 var File_parley_v1_channel_proto protoreflect.FileDescriptor
 
 const file_parley_v1_channel_proto_rawDesc = "" +
 	"\n" +
-	"\x17parley/v1/channel.proto\x12\tparley.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xca\x02\n" +
+	"\x17parley/v1/channel.proto\x12\tparley.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x85\x03\n" +
 	"\vChannelInfo\x12\x1d\n" +
 	"\n" +
 	"channel_id\x18\x01 \x01(\tR\tchannelId\x12!\n" +
@@ -1318,7 +1844,12 @@ const file_parley_v1_channel_proto_rawDesc = "" +
 	"\rexpired_count\x18\b \x01(\x03R\fexpiredCount\x12\x14\n" +
 	"\x05epoch\x18\t \x01(\tR\x05epoch\x12\x12\n" +
 	"\x04etag\x18\n" +
-	" \x01(\tR\x04etag\"\xec\x03\n" +
+	" \x01(\tR\x04etag\x129\n" +
+	"\tretention\x18\v \x01(\v2\x1b.parley.v1.ChannelRetentionR\tretention\"\xbe\x01\n" +
+	"\x10ChannelRetention\x12F\n" +
+	"\amax_age\x18\x01 \x01(\v2\x19.google.protobuf.DurationB\x12\xbaH\x0f\xaa\x01\f\"\x06\b\x80\xbc\xe0\xdf\v2\x02\b<R\x06maxAge\x123\n" +
+	"\fmax_messages\x18\x02 \x01(\x03B\x10\xbaH\r\"\v\x18\xff\xff\xff\xff\xff\xff\xff\x0f(\x00R\vmaxMessages\x12-\n" +
+	"\tmax_bytes\x18\x03 \x01(\x03B\x10\xbaH\r\"\v\x18\xff\xff\xff\xff\xff\xff\xff\x0f(\x00R\bmaxBytes\"\xec\x03\n" +
 	"\x0eChannelMessage\x12\x15\n" +
 	"\x06msg_id\x18\x01 \x01(\tR\x05msgId\x12\x1d\n" +
 	"\n" +
@@ -1337,26 +1868,55 @@ const file_parley_v1_channel_proto_rawDesc = "" +
 	"changedSeq\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd1\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd3\x01\n" +
 	"\rChannelMember\x127\n" +
-	"\auser_id\x18\x01 \x01(\tB\x1e\xbaH\x1br\x192\x0e^[!-~]{1,128}$Z\a~erasedR\x06userId\x123\n" +
-	"\x04role\x18\x02 \x01(\x0e2\x15.parley.v1.MemberRoleB\b\xbaH\x05\x82\x01\x02\x10\x01R\x04role\x127\n" +
+	"\auser_id\x18\x01 \x01(\tB\x1e\xbaH\x1br\x192\x0e^[!-~]{1,128}$Z\a~erasedR\x06userId\x125\n" +
+	"\x04role\x18\x02 \x01(\x0e2\x15.parley.v1.MemberRoleB\n" +
+	"\xbaH\a\x82\x01\x04\x18\x00\x18\x01R\x04role\x127\n" +
 	"\tjoin_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\bjoinTime\x12\x19\n" +
-	"\bread_seq\x18\x04 \x01(\x03R\areadSeq\"\xf6\x01\n" +
+	"\bread_seq\x18\x04 \x01(\x03R\areadSeq\"\xb1\x02\n" +
 	"\x14CreateChannelRequest\x12<\n" +
 	"\n" +
 	"channel_id\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x182\x16^[A-Za-z0-9_-]{1,128}$R\tchannelId\x12!\n" +
 	"\fmembers_only\x18\x02 \x01(\bR\vmembersOnly\x12=\n" +
 	"\amembers\x18\x03 \x03(\v2\x18.parley.v1.ChannelMemberB\t\xbaH\x06\x92\x01\x03\x10\xf4\x03R\amembers\x12>\n" +
-	"\x0fidempotency_key\x18\x04 \x01(\tB\x15\xbaH\x12r\x102\x0e^[!-~]{0,128}$R\x0eidempotencyKey\"g\n" +
+	"\x0fidempotency_key\x18\x04 \x01(\tB\x15\xbaH\x12r\x102\x0e^[!-~]{0,128}$R\x0eidempotencyKey\x129\n" +
+	"\tretention\x18\x05 \x01(\v2\x1b.parley.v1.ChannelRetentionR\tretention\"g\n" +
 	"\x15CreateChannelResponse\x120\n" +
 	"\achannel\x18\x01 \x01(\v2\x16.parley.v1.ChannelInfoR\achannel\x12\x1c\n" +
-	"\tduplicate\x18\x02 \x01(\bR\tduplicate\"\x92\x01\n" +
+	"\tduplicate\x18\x02 \x01(\bR\tduplicate\"Q\n" +
+	"\x11GetChannelRequest\x12<\n" +
+	"\n" +
+	"channel_id\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x182\x16^[A-Za-z0-9_-]{1,128}$R\tchannelId\"F\n" +
+	"\x12GetChannelResponse\x120\n" +
+	"\achannel\x18\x01 \x01(\v2\x16.parley.v1.ChannelInfoR\achannel\"\xab\x02\n" +
+	"\x14UpdateChannelRequest\x12<\n" +
+	"\n" +
+	"channel_id\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x182\x16^[A-Za-z0-9_-]{1,128}$R\tchannelId\x12C\n" +
+	"\vupdate_mask\x18\x02 \x01(\v2\x1a.google.protobuf.FieldMaskB\x06\xbaH\x03\xc8\x01\x01R\n" +
+	"updateMask\x129\n" +
+	"\tretention\x18\x03 \x01(\v2\x1b.parley.v1.ChannelRetentionR\tretention\x12\x1c\n" +
+	"\x04etag\x18\x04 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x01R\x04etag\x12&\n" +
+	"\fmembers_only\x18\x05 \x01(\bH\x00R\vmembersOnly\x88\x01\x01B\x0f\n" +
+	"\r_members_only\"I\n" +
+	"\x15UpdateChannelResponse\x120\n" +
+	"\achannel\x18\x01 \x01(\v2\x16.parley.v1.ChannelInfoR\achannel\"r\n" +
+	"\x14DeleteChannelRequest\x12<\n" +
+	"\n" +
+	"channel_id\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x182\x16^[A-Za-z0-9_-]{1,128}$R\tchannelId\x12\x1c\n" +
+	"\x04etag\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x01R\x04etag\"\x17\n" +
+	"\x15DeleteChannelResponse\"\x92\x01\n" +
 	"\x11AddMembersRequest\x12<\n" +
 	"\n" +
 	"channel_id\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x182\x16^[A-Za-z0-9_-]{1,128}$R\tchannelId\x12?\n" +
 	"\amembers\x18\x02 \x03(\v2\x18.parley.v1.ChannelMemberB\v\xbaH\b\x92\x01\x05\b\x01\x10\xf4\x03R\amembers\"\x14\n" +
-	"\x12AddMembersResponse\"\x90\x01\n" +
+	"\x12AddMembersResponse\"\xc5\x01\n" +
+	"\x13UpdateMemberRequest\x12<\n" +
+	"\n" +
+	"channel_id\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x182\x16^[A-Za-z0-9_-]{1,128}$R\tchannelId\x127\n" +
+	"\auser_id\x18\x02 \x01(\tB\x1e\xbaH\x1br\x192\x0e^[!-~]{1,128}$Z\a~erasedR\x06userId\x127\n" +
+	"\x04role\x18\x03 \x01(\x0e2\x15.parley.v1.MemberRoleB\f\xbaH\t\x82\x01\x06\x18\x01\x18\x02\x18\x03R\x04role\"\x16\n" +
+	"\x14UpdateMemberResponse\"\x90\x01\n" +
 	"\x14RemoveMembersRequest\x12<\n" +
 	"\n" +
 	"channel_id\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x182\x16^[A-Za-z0-9_-]{1,128}$R\tchannelId\x12:\n" +
@@ -1400,11 +1960,14 @@ const file_parley_v1_channel_proto_rawDesc = "" +
 	"\x1aMESSAGE_STATUS_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13MESSAGE_STATUS_SENT\x10\x01\x12\x19\n" +
 	"\x15MESSAGE_STATUS_EDITED\x10\x02\x12\x1b\n" +
-	"\x17MESSAGE_STATUS_RECALLED\x10\x03*A\n" +
+	"\x17MESSAGE_STATUS_RECALLED\x10\x03*\x8d\x01\n" +
 	"\n" +
 	"MemberRole\x12\x1b\n" +
 	"\x17MEMBER_ROLE_UNSPECIFIED\x10\x00\x12\x16\n" +
-	"\x12MEMBER_ROLE_MEMBER\x10\x01BU\n" +
+	"\x12MEMBER_ROLE_MEMBER\x10\x01\x12\x19\n" +
+	"\x15MEMBER_ROLE_MODERATOR\x10\x02\x12\x15\n" +
+	"\x11MEMBER_ROLE_OWNER\x10\x03\x12\x18\n" +
+	"\x14MEMBER_ROLE_FOLLOWER\x10\x04BU\n" +
 	"\rdev.parley.v1B\fChannelProtoP\x01Z4github.com/parleyhq/parley/gen/go/parley/v1;parleyv1b\x06proto3"
 
 var (
@@ -1420,50 +1983,69 @@ func file_parley_v1_channel_proto_rawDescGZIP() []byte {
 }
 
 var file_parley_v1_channel_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_parley_v1_channel_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_parley_v1_channel_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_parley_v1_channel_proto_goTypes = []any{
 	(MessageStatus)(0),            // 0: parley.v1.MessageStatus
 	(MemberRole)(0),               // 1: parley.v1.MemberRole
 	(*ChannelInfo)(nil),           // 2: parley.v1.ChannelInfo
-	(*ChannelMessage)(nil),        // 3: parley.v1.ChannelMessage
-	(*ChannelMember)(nil),         // 4: parley.v1.ChannelMember
-	(*CreateChannelRequest)(nil),  // 5: parley.v1.CreateChannelRequest
-	(*CreateChannelResponse)(nil), // 6: parley.v1.CreateChannelResponse
-	(*AddMembersRequest)(nil),     // 7: parley.v1.AddMembersRequest
-	(*AddMembersResponse)(nil),    // 8: parley.v1.AddMembersResponse
-	(*RemoveMembersRequest)(nil),  // 9: parley.v1.RemoveMembersRequest
-	(*RemoveMembersResponse)(nil), // 10: parley.v1.RemoveMembersResponse
-	(*ListMembersRequest)(nil),    // 11: parley.v1.ListMembersRequest
-	(*ListMembersResponse)(nil),   // 12: parley.v1.ListMembersResponse
-	(*ListChannelsRequest)(nil),   // 13: parley.v1.ListChannelsRequest
-	(*ListChannelsResponse)(nil),  // 14: parley.v1.ListChannelsResponse
-	(*UserChannel)(nil),           // 15: parley.v1.UserChannel
-	(*MarkReadRequest)(nil),       // 16: parley.v1.MarkReadRequest
-	(*MarkReadResponse)(nil),      // 17: parley.v1.MarkReadResponse
-	(*SendTypingRequest)(nil),     // 18: parley.v1.SendTypingRequest
-	(*SendTypingResponse)(nil),    // 19: parley.v1.SendTypingResponse
-	nil,                           // 20: parley.v1.ChannelMessage.MetadataEntry
-	(*timestamppb.Timestamp)(nil), // 21: google.protobuf.Timestamp
+	(*ChannelRetention)(nil),      // 3: parley.v1.ChannelRetention
+	(*ChannelMessage)(nil),        // 4: parley.v1.ChannelMessage
+	(*ChannelMember)(nil),         // 5: parley.v1.ChannelMember
+	(*CreateChannelRequest)(nil),  // 6: parley.v1.CreateChannelRequest
+	(*CreateChannelResponse)(nil), // 7: parley.v1.CreateChannelResponse
+	(*GetChannelRequest)(nil),     // 8: parley.v1.GetChannelRequest
+	(*GetChannelResponse)(nil),    // 9: parley.v1.GetChannelResponse
+	(*UpdateChannelRequest)(nil),  // 10: parley.v1.UpdateChannelRequest
+	(*UpdateChannelResponse)(nil), // 11: parley.v1.UpdateChannelResponse
+	(*DeleteChannelRequest)(nil),  // 12: parley.v1.DeleteChannelRequest
+	(*DeleteChannelResponse)(nil), // 13: parley.v1.DeleteChannelResponse
+	(*AddMembersRequest)(nil),     // 14: parley.v1.AddMembersRequest
+	(*AddMembersResponse)(nil),    // 15: parley.v1.AddMembersResponse
+	(*UpdateMemberRequest)(nil),   // 16: parley.v1.UpdateMemberRequest
+	(*UpdateMemberResponse)(nil),  // 17: parley.v1.UpdateMemberResponse
+	(*RemoveMembersRequest)(nil),  // 18: parley.v1.RemoveMembersRequest
+	(*RemoveMembersResponse)(nil), // 19: parley.v1.RemoveMembersResponse
+	(*ListMembersRequest)(nil),    // 20: parley.v1.ListMembersRequest
+	(*ListMembersResponse)(nil),   // 21: parley.v1.ListMembersResponse
+	(*ListChannelsRequest)(nil),   // 22: parley.v1.ListChannelsRequest
+	(*ListChannelsResponse)(nil),  // 23: parley.v1.ListChannelsResponse
+	(*UserChannel)(nil),           // 24: parley.v1.UserChannel
+	(*MarkReadRequest)(nil),       // 25: parley.v1.MarkReadRequest
+	(*MarkReadResponse)(nil),      // 26: parley.v1.MarkReadResponse
+	(*SendTypingRequest)(nil),     // 27: parley.v1.SendTypingRequest
+	(*SendTypingResponse)(nil),    // 28: parley.v1.SendTypingResponse
+	nil,                           // 29: parley.v1.ChannelMessage.MetadataEntry
+	(*timestamppb.Timestamp)(nil), // 30: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 31: google.protobuf.Duration
+	(*fieldmaskpb.FieldMask)(nil), // 32: google.protobuf.FieldMask
 }
 var file_parley_v1_channel_proto_depIdxs = []int32{
-	21, // 0: parley.v1.ChannelInfo.create_time:type_name -> google.protobuf.Timestamp
-	20, // 1: parley.v1.ChannelMessage.metadata:type_name -> parley.v1.ChannelMessage.MetadataEntry
-	21, // 2: parley.v1.ChannelMessage.msg_time:type_name -> google.protobuf.Timestamp
-	0,  // 3: parley.v1.ChannelMessage.status:type_name -> parley.v1.MessageStatus
-	1,  // 4: parley.v1.ChannelMember.role:type_name -> parley.v1.MemberRole
-	21, // 5: parley.v1.ChannelMember.join_time:type_name -> google.protobuf.Timestamp
-	4,  // 6: parley.v1.CreateChannelRequest.members:type_name -> parley.v1.ChannelMember
-	2,  // 7: parley.v1.CreateChannelResponse.channel:type_name -> parley.v1.ChannelInfo
-	4,  // 8: parley.v1.AddMembersRequest.members:type_name -> parley.v1.ChannelMember
-	4,  // 9: parley.v1.ListMembersResponse.members:type_name -> parley.v1.ChannelMember
-	15, // 10: parley.v1.ListChannelsResponse.channels:type_name -> parley.v1.UserChannel
-	2,  // 11: parley.v1.UserChannel.channel:type_name -> parley.v1.ChannelInfo
-	3,  // 12: parley.v1.UserChannel.last_message:type_name -> parley.v1.ChannelMessage
-	13, // [13:13] is the sub-list for method output_type
-	13, // [13:13] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	30, // 0: parley.v1.ChannelInfo.create_time:type_name -> google.protobuf.Timestamp
+	3,  // 1: parley.v1.ChannelInfo.retention:type_name -> parley.v1.ChannelRetention
+	31, // 2: parley.v1.ChannelRetention.max_age:type_name -> google.protobuf.Duration
+	29, // 3: parley.v1.ChannelMessage.metadata:type_name -> parley.v1.ChannelMessage.MetadataEntry
+	30, // 4: parley.v1.ChannelMessage.msg_time:type_name -> google.protobuf.Timestamp
+	0,  // 5: parley.v1.ChannelMessage.status:type_name -> parley.v1.MessageStatus
+	1,  // 6: parley.v1.ChannelMember.role:type_name -> parley.v1.MemberRole
+	30, // 7: parley.v1.ChannelMember.join_time:type_name -> google.protobuf.Timestamp
+	5,  // 8: parley.v1.CreateChannelRequest.members:type_name -> parley.v1.ChannelMember
+	3,  // 9: parley.v1.CreateChannelRequest.retention:type_name -> parley.v1.ChannelRetention
+	2,  // 10: parley.v1.CreateChannelResponse.channel:type_name -> parley.v1.ChannelInfo
+	2,  // 11: parley.v1.GetChannelResponse.channel:type_name -> parley.v1.ChannelInfo
+	32, // 12: parley.v1.UpdateChannelRequest.update_mask:type_name -> google.protobuf.FieldMask
+	3,  // 13: parley.v1.UpdateChannelRequest.retention:type_name -> parley.v1.ChannelRetention
+	2,  // 14: parley.v1.UpdateChannelResponse.channel:type_name -> parley.v1.ChannelInfo
+	5,  // 15: parley.v1.AddMembersRequest.members:type_name -> parley.v1.ChannelMember
+	1,  // 16: parley.v1.UpdateMemberRequest.role:type_name -> parley.v1.MemberRole
+	5,  // 17: parley.v1.ListMembersResponse.members:type_name -> parley.v1.ChannelMember
+	24, // 18: parley.v1.ListChannelsResponse.channels:type_name -> parley.v1.UserChannel
+	2,  // 19: parley.v1.UserChannel.channel:type_name -> parley.v1.ChannelInfo
+	4,  // 20: parley.v1.UserChannel.last_message:type_name -> parley.v1.ChannelMessage
+	21, // [21:21] is the sub-list for method output_type
+	21, // [21:21] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_parley_v1_channel_proto_init() }
@@ -1471,13 +2053,14 @@ func file_parley_v1_channel_proto_init() {
 	if File_parley_v1_channel_proto != nil {
 		return
 	}
+	file_parley_v1_channel_proto_msgTypes[8].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_parley_v1_channel_proto_rawDesc), len(file_parley_v1_channel_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   19,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

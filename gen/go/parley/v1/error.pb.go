@@ -70,12 +70,17 @@ const (
 	ErrorReason_ERROR_REASON_LIMIT_EXCEEDED ErrorReason = 16
 	// The server has no such procedure.
 	ErrorReason_ERROR_REASON_UNIMPLEMENTED ErrorReason = 17
-	// The channel is members-only and the caller is not a member. In an error of Subscribe,
-	// UpdateSubscription or Connect, `positions` lists every such channel of the request.
+	// The caller is not a member of the channel, which is members-only, or which the token allows by
+	// `member:` only. For such a token it is also the answer about a channel that does not exist. In
+	// an error of Subscribe, UpdateSubscription or Connect, `positions` lists every such channel of
+	// the request.
 	ErrorReason_ERROR_REASON_NOT_MEMBER ErrorReason = 18
 	// A channel with this id exists.
 	ErrorReason_ERROR_REASON_CHANNEL_EXISTS ErrorReason = 19
-	// No channel has this id.
+	// No channel has this id, or the channel was deleted. If the server is configured so that sends
+	// do not create channels, this is the answer to every use of such an id, and to the use of a
+	// members-only channel by others than its members. In an error of Subscribe, UpdateSubscription
+	// or Connect, `positions` lists every such channel of the request.
 	ErrorReason_ERROR_REASON_CHANNEL_NOT_FOUND ErrorReason = 20
 	// No topic has this name.
 	ErrorReason_ERROR_REASON_TOPIC_NOT_FOUND ErrorReason = 21
@@ -111,6 +116,10 @@ const (
 	ErrorReason_ERROR_REASON_NO_SHARED_CHANNEL ErrorReason = 34
 	// The channel is open, so it has no complete list of members.
 	ErrorReason_ERROR_REASON_CHANNEL_OPEN ErrorReason = 35
+	// The channel's settings have changed since the given etag. Read the channel and decide again.
+	ErrorReason_ERROR_REASON_ETAG_MISMATCH ErrorReason = 36
+	// No erasure has this request id.
+	ErrorReason_ERROR_REASON_ERASURE_NOT_FOUND ErrorReason = 40
 	// The caller is over its rate limit, the server has too many pending writes, or too many bytes of
 	// earlier responses are not read yet. `retry_after` says how long to wait. Nothing was changed.
 	ErrorReason_ERROR_REASON_RATE_LIMITED ErrorReason = 100
@@ -147,6 +156,8 @@ const (
 	ErrorReason_ERROR_REASON_NODE_FULL ErrorReason = 112
 	// An operator paused the topic.
 	ErrorReason_ERROR_REASON_TOPIC_PAUSED ErrorReason = 113
+	// The channel is being deleted. It can be created again within about a minute.
+	ErrorReason_ERROR_REASON_CHANNEL_DELETING ErrorReason = 114
 )
 
 // Enum value maps for ErrorReason.
@@ -188,6 +199,8 @@ var (
 		33:  "ERROR_REASON_KICKED",
 		34:  "ERROR_REASON_NO_SHARED_CHANNEL",
 		35:  "ERROR_REASON_CHANNEL_OPEN",
+		36:  "ERROR_REASON_ETAG_MISMATCH",
+		40:  "ERROR_REASON_ERASURE_NOT_FOUND",
 		100: "ERROR_REASON_RATE_LIMITED",
 		101: "ERROR_REASON_STORE_UNAVAILABLE",
 		102: "ERROR_REASON_OUTCOME_UNKNOWN",
@@ -202,6 +215,7 @@ var (
 		111: "ERROR_REASON_ACK_TIMEOUT",
 		112: "ERROR_REASON_NODE_FULL",
 		113: "ERROR_REASON_TOPIC_PAUSED",
+		114: "ERROR_REASON_CHANNEL_DELETING",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED":            0,
@@ -240,6 +254,8 @@ var (
 		"ERROR_REASON_KICKED":                 33,
 		"ERROR_REASON_NO_SHARED_CHANNEL":      34,
 		"ERROR_REASON_CHANNEL_OPEN":           35,
+		"ERROR_REASON_ETAG_MISMATCH":          36,
+		"ERROR_REASON_ERASURE_NOT_FOUND":      40,
 		"ERROR_REASON_RATE_LIMITED":           100,
 		"ERROR_REASON_STORE_UNAVAILABLE":      101,
 		"ERROR_REASON_OUTCOME_UNKNOWN":        102,
@@ -254,6 +270,7 @@ var (
 		"ERROR_REASON_ACK_TIMEOUT":            111,
 		"ERROR_REASON_NODE_FULL":              112,
 		"ERROR_REASON_TOPIC_PAUSED":           113,
+		"ERROR_REASON_CHANNEL_DELETING":       114,
 	}
 )
 
@@ -777,7 +794,7 @@ const file_parley_v1_error_proto_rawDesc = "" +
 	"\tItemError\x12)\n" +
 	"\x04code\x18\x01 \x01(\x0e2\x15.parley.v1.StatusCodeR\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12.\n" +
-	"\x06detail\x18\x03 \x01(\v2\x16.parley.v1.ErrorDetailR\x06detail*\x84\r\n" +
+	"\x06detail\x18\x03 \x01(\v2\x16.parley.v1.ErrorDetailR\x06detail*\xeb\r\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x1e\n" +
 	"\x1aERROR_REASON_INVALID_FIELD\x10\x01\x12\"\n" +
@@ -815,7 +832,9 @@ const file_parley_v1_error_proto_rawDesc = "" +
 	"\x19ERROR_REASON_HISTORY_GONE\x10 \x12\x17\n" +
 	"\x13ERROR_REASON_KICKED\x10!\x12\"\n" +
 	"\x1eERROR_REASON_NO_SHARED_CHANNEL\x10\"\x12\x1d\n" +
-	"\x19ERROR_REASON_CHANNEL_OPEN\x10#\x12\x1d\n" +
+	"\x19ERROR_REASON_CHANNEL_OPEN\x10#\x12\x1e\n" +
+	"\x1aERROR_REASON_ETAG_MISMATCH\x10$\x12\"\n" +
+	"\x1eERROR_REASON_ERASURE_NOT_FOUND\x10(\x12\x1d\n" +
 	"\x19ERROR_REASON_RATE_LIMITED\x10d\x12\"\n" +
 	"\x1eERROR_REASON_STORE_UNAVAILABLE\x10e\x12 \n" +
 	"\x1cERROR_REASON_OUTCOME_UNKNOWN\x10f\x12\x1e\n" +
@@ -829,7 +848,8 @@ const file_parley_v1_error_proto_rawDesc = "" +
 	"\x17ERROR_REASON_TOPIC_FULL\x10n\x12\x1c\n" +
 	"\x18ERROR_REASON_ACK_TIMEOUT\x10o\x12\x1a\n" +
 	"\x16ERROR_REASON_NODE_FULL\x10p\x12\x1d\n" +
-	"\x19ERROR_REASON_TOPIC_PAUSED\x10q*V\n" +
+	"\x19ERROR_REASON_TOPIC_PAUSED\x10q\x12!\n" +
+	"\x1dERROR_REASON_CHANNEL_DELETING\x10r*V\n" +
 	"\tKickCause\x12\x1a\n" +
 	"\x16KICK_CAUSE_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10KICK_CAUSE_LOGIN\x10\x01\x12\x17\n" +

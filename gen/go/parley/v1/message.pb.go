@@ -1073,7 +1073,7 @@ const file_parley_v1_message_proto_rawDesc = "" +
 	"\bmsg_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\amsgTime\x12\x1c\n" +
 	"\tduplicate\x18\x04 \x01(\bR\tduplicate\x12\x14\n" +
 	"\x05epoch\x18\x05 \x01(\tR\x05epoch\x12\"\n" +
-	"\rclient_msg_id\x18\x06 \x01(\tR\vclientMsgId2\xe4\t\n" +
+	"\rclient_msg_id\x18\x06 \x01(\tR\vclientMsgId2\xbc\f\n" +
 	"\x0eMessageService\x12L\n" +
 	"\vSendMessage\x12\x1d.parley.v1.SendMessageRequest\x1a\x1e.parley.v1.SendMessageResponse\x12O\n" +
 	"\fSendMessages\x12\x1e.parley.v1.SendMessagesRequest\x1a\x1f.parley.v1.SendMessagesResponse\x12T\n" +
@@ -1086,7 +1086,12 @@ const file_parley_v1_message_proto_rawDesc = "" +
 	"\x12UpdateSubscription\x12$.parley.v1.UpdateSubscriptionRequest\x1a%.parley.v1.UpdateSubscriptionResponse\x12R\n" +
 	"\rCreateChannel\x12\x1f.parley.v1.CreateChannelRequest\x1a .parley.v1.CreateChannelResponse\x12N\n" +
 	"\n" +
-	"AddMembers\x12\x1c.parley.v1.AddMembersRequest\x1a\x1d.parley.v1.AddMembersResponse\"\x03\x90\x02\x02\x12W\n" +
+	"GetChannel\x12\x1c.parley.v1.GetChannelRequest\x1a\x1d.parley.v1.GetChannelResponse\"\x03\x90\x02\x01\x12W\n" +
+	"\rUpdateChannel\x12\x1f.parley.v1.UpdateChannelRequest\x1a .parley.v1.UpdateChannelResponse\"\x03\x90\x02\x02\x12W\n" +
+	"\rDeleteChannel\x12\x1f.parley.v1.DeleteChannelRequest\x1a .parley.v1.DeleteChannelResponse\"\x03\x90\x02\x02\x12N\n" +
+	"\n" +
+	"AddMembers\x12\x1c.parley.v1.AddMembersRequest\x1a\x1d.parley.v1.AddMembersResponse\"\x03\x90\x02\x02\x12T\n" +
+	"\fUpdateMember\x12\x1e.parley.v1.UpdateMemberRequest\x1a\x1f.parley.v1.UpdateMemberResponse\"\x03\x90\x02\x02\x12W\n" +
 	"\rRemoveMembers\x12\x1f.parley.v1.RemoveMembersRequest\x1a .parley.v1.RemoveMembersResponse\"\x03\x90\x02\x02\x12Q\n" +
 	"\vListMembers\x12\x1d.parley.v1.ListMembersRequest\x1a\x1e.parley.v1.ListMembersResponse\"\x03\x90\x02\x01\x12T\n" +
 	"\fListChannels\x12\x1e.parley.v1.ListChannelsRequest\x1a\x1f.parley.v1.ListChannelsResponse\"\x03\x90\x02\x01\x12H\n" +
@@ -1129,21 +1134,29 @@ var file_parley_v1_message_proto_goTypes = []any{
 	(*SubscribeRequest)(nil),           // 17: parley.v1.SubscribeRequest
 	(*UpdateSubscriptionRequest)(nil),  // 18: parley.v1.UpdateSubscriptionRequest
 	(*CreateChannelRequest)(nil),       // 19: parley.v1.CreateChannelRequest
-	(*AddMembersRequest)(nil),          // 20: parley.v1.AddMembersRequest
-	(*RemoveMembersRequest)(nil),       // 21: parley.v1.RemoveMembersRequest
-	(*ListMembersRequest)(nil),         // 22: parley.v1.ListMembersRequest
-	(*ListChannelsRequest)(nil),        // 23: parley.v1.ListChannelsRequest
-	(*MarkReadRequest)(nil),            // 24: parley.v1.MarkReadRequest
-	(*SendTypingRequest)(nil),          // 25: parley.v1.SendTypingRequest
-	(*SubscribeResponse)(nil),          // 26: parley.v1.SubscribeResponse
-	(*UpdateSubscriptionResponse)(nil), // 27: parley.v1.UpdateSubscriptionResponse
-	(*CreateChannelResponse)(nil),      // 28: parley.v1.CreateChannelResponse
-	(*AddMembersResponse)(nil),         // 29: parley.v1.AddMembersResponse
-	(*RemoveMembersResponse)(nil),      // 30: parley.v1.RemoveMembersResponse
-	(*ListMembersResponse)(nil),        // 31: parley.v1.ListMembersResponse
-	(*ListChannelsResponse)(nil),       // 32: parley.v1.ListChannelsResponse
-	(*MarkReadResponse)(nil),           // 33: parley.v1.MarkReadResponse
-	(*SendTypingResponse)(nil),         // 34: parley.v1.SendTypingResponse
+	(*GetChannelRequest)(nil),          // 20: parley.v1.GetChannelRequest
+	(*UpdateChannelRequest)(nil),       // 21: parley.v1.UpdateChannelRequest
+	(*DeleteChannelRequest)(nil),       // 22: parley.v1.DeleteChannelRequest
+	(*AddMembersRequest)(nil),          // 23: parley.v1.AddMembersRequest
+	(*UpdateMemberRequest)(nil),        // 24: parley.v1.UpdateMemberRequest
+	(*RemoveMembersRequest)(nil),       // 25: parley.v1.RemoveMembersRequest
+	(*ListMembersRequest)(nil),         // 26: parley.v1.ListMembersRequest
+	(*ListChannelsRequest)(nil),        // 27: parley.v1.ListChannelsRequest
+	(*MarkReadRequest)(nil),            // 28: parley.v1.MarkReadRequest
+	(*SendTypingRequest)(nil),          // 29: parley.v1.SendTypingRequest
+	(*SubscribeResponse)(nil),          // 30: parley.v1.SubscribeResponse
+	(*UpdateSubscriptionResponse)(nil), // 31: parley.v1.UpdateSubscriptionResponse
+	(*CreateChannelResponse)(nil),      // 32: parley.v1.CreateChannelResponse
+	(*GetChannelResponse)(nil),         // 33: parley.v1.GetChannelResponse
+	(*UpdateChannelResponse)(nil),      // 34: parley.v1.UpdateChannelResponse
+	(*DeleteChannelResponse)(nil),      // 35: parley.v1.DeleteChannelResponse
+	(*AddMembersResponse)(nil),         // 36: parley.v1.AddMembersResponse
+	(*UpdateMemberResponse)(nil),       // 37: parley.v1.UpdateMemberResponse
+	(*RemoveMembersResponse)(nil),      // 38: parley.v1.RemoveMembersResponse
+	(*ListMembersResponse)(nil),        // 39: parley.v1.ListMembersResponse
+	(*ListChannelsResponse)(nil),       // 40: parley.v1.ListChannelsResponse
+	(*MarkReadResponse)(nil),           // 41: parley.v1.MarkReadResponse
+	(*SendTypingResponse)(nil),         // 42: parley.v1.SendTypingResponse
 }
 var file_parley_v1_message_proto_depIdxs = []int32{
 	13, // 0: parley.v1.SendMessageRequest.metadata:type_name -> parley.v1.SendMessageRequest.MetadataEntry
@@ -1167,29 +1180,37 @@ var file_parley_v1_message_proto_depIdxs = []int32{
 	17, // 18: parley.v1.MessageService.Subscribe:input_type -> parley.v1.SubscribeRequest
 	18, // 19: parley.v1.MessageService.UpdateSubscription:input_type -> parley.v1.UpdateSubscriptionRequest
 	19, // 20: parley.v1.MessageService.CreateChannel:input_type -> parley.v1.CreateChannelRequest
-	20, // 21: parley.v1.MessageService.AddMembers:input_type -> parley.v1.AddMembersRequest
-	21, // 22: parley.v1.MessageService.RemoveMembers:input_type -> parley.v1.RemoveMembersRequest
-	22, // 23: parley.v1.MessageService.ListMembers:input_type -> parley.v1.ListMembersRequest
-	23, // 24: parley.v1.MessageService.ListChannels:input_type -> parley.v1.ListChannelsRequest
-	24, // 25: parley.v1.MessageService.MarkRead:input_type -> parley.v1.MarkReadRequest
-	25, // 26: parley.v1.MessageService.SendTyping:input_type -> parley.v1.SendTypingRequest
-	1,  // 27: parley.v1.MessageService.SendMessage:output_type -> parley.v1.SendMessageResponse
-	3,  // 28: parley.v1.MessageService.SendMessages:output_type -> parley.v1.SendMessagesResponse
-	6,  // 29: parley.v1.MessageService.ListMessages:output_type -> parley.v1.ListMessagesResponse
-	8,  // 30: parley.v1.MessageService.GetMessage:output_type -> parley.v1.GetMessageResponse
-	10, // 31: parley.v1.MessageService.EditMessage:output_type -> parley.v1.EditMessageResponse
-	12, // 32: parley.v1.MessageService.RecallMessage:output_type -> parley.v1.RecallMessageResponse
-	26, // 33: parley.v1.MessageService.Subscribe:output_type -> parley.v1.SubscribeResponse
-	27, // 34: parley.v1.MessageService.UpdateSubscription:output_type -> parley.v1.UpdateSubscriptionResponse
-	28, // 35: parley.v1.MessageService.CreateChannel:output_type -> parley.v1.CreateChannelResponse
-	29, // 36: parley.v1.MessageService.AddMembers:output_type -> parley.v1.AddMembersResponse
-	30, // 37: parley.v1.MessageService.RemoveMembers:output_type -> parley.v1.RemoveMembersResponse
-	31, // 38: parley.v1.MessageService.ListMembers:output_type -> parley.v1.ListMembersResponse
-	32, // 39: parley.v1.MessageService.ListChannels:output_type -> parley.v1.ListChannelsResponse
-	33, // 40: parley.v1.MessageService.MarkRead:output_type -> parley.v1.MarkReadResponse
-	34, // 41: parley.v1.MessageService.SendTyping:output_type -> parley.v1.SendTypingResponse
-	27, // [27:42] is the sub-list for method output_type
-	12, // [12:27] is the sub-list for method input_type
+	20, // 21: parley.v1.MessageService.GetChannel:input_type -> parley.v1.GetChannelRequest
+	21, // 22: parley.v1.MessageService.UpdateChannel:input_type -> parley.v1.UpdateChannelRequest
+	22, // 23: parley.v1.MessageService.DeleteChannel:input_type -> parley.v1.DeleteChannelRequest
+	23, // 24: parley.v1.MessageService.AddMembers:input_type -> parley.v1.AddMembersRequest
+	24, // 25: parley.v1.MessageService.UpdateMember:input_type -> parley.v1.UpdateMemberRequest
+	25, // 26: parley.v1.MessageService.RemoveMembers:input_type -> parley.v1.RemoveMembersRequest
+	26, // 27: parley.v1.MessageService.ListMembers:input_type -> parley.v1.ListMembersRequest
+	27, // 28: parley.v1.MessageService.ListChannels:input_type -> parley.v1.ListChannelsRequest
+	28, // 29: parley.v1.MessageService.MarkRead:input_type -> parley.v1.MarkReadRequest
+	29, // 30: parley.v1.MessageService.SendTyping:input_type -> parley.v1.SendTypingRequest
+	1,  // 31: parley.v1.MessageService.SendMessage:output_type -> parley.v1.SendMessageResponse
+	3,  // 32: parley.v1.MessageService.SendMessages:output_type -> parley.v1.SendMessagesResponse
+	6,  // 33: parley.v1.MessageService.ListMessages:output_type -> parley.v1.ListMessagesResponse
+	8,  // 34: parley.v1.MessageService.GetMessage:output_type -> parley.v1.GetMessageResponse
+	10, // 35: parley.v1.MessageService.EditMessage:output_type -> parley.v1.EditMessageResponse
+	12, // 36: parley.v1.MessageService.RecallMessage:output_type -> parley.v1.RecallMessageResponse
+	30, // 37: parley.v1.MessageService.Subscribe:output_type -> parley.v1.SubscribeResponse
+	31, // 38: parley.v1.MessageService.UpdateSubscription:output_type -> parley.v1.UpdateSubscriptionResponse
+	32, // 39: parley.v1.MessageService.CreateChannel:output_type -> parley.v1.CreateChannelResponse
+	33, // 40: parley.v1.MessageService.GetChannel:output_type -> parley.v1.GetChannelResponse
+	34, // 41: parley.v1.MessageService.UpdateChannel:output_type -> parley.v1.UpdateChannelResponse
+	35, // 42: parley.v1.MessageService.DeleteChannel:output_type -> parley.v1.DeleteChannelResponse
+	36, // 43: parley.v1.MessageService.AddMembers:output_type -> parley.v1.AddMembersResponse
+	37, // 44: parley.v1.MessageService.UpdateMember:output_type -> parley.v1.UpdateMemberResponse
+	38, // 45: parley.v1.MessageService.RemoveMembers:output_type -> parley.v1.RemoveMembersResponse
+	39, // 46: parley.v1.MessageService.ListMembers:output_type -> parley.v1.ListMembersResponse
+	40, // 47: parley.v1.MessageService.ListChannels:output_type -> parley.v1.ListChannelsResponse
+	41, // 48: parley.v1.MessageService.MarkRead:output_type -> parley.v1.MarkReadResponse
+	42, // 49: parley.v1.MessageService.SendTyping:output_type -> parley.v1.SendTypingResponse
+	31, // [31:50] is the sub-list for method output_type
+	12, // [12:31] is the sub-list for method input_type
 	12, // [12:12] is the sub-list for extension type_name
 	12, // [12:12] is the sub-list for extension extendee
 	0,  // [0:12] is the sub-list for field type_name

@@ -163,9 +163,10 @@ type ChannelPresence struct {
 	// Whether this is the last state of the channel on the stream: the stream no longer follows the
 	// channel. The counts and lists are empty then.
 	Lost bool `protobuf:"varint,8,opt,name=lost,proto3" json:"lost,omitempty"`
-	// If `lost`, why. NOT_MEMBER: the user is no longer a member. LIMIT_EXCEEDED: the channel has
-	// grown beyond 100,000 members. NODE_FULL: the watched channels of this node have too many
-	// members; another node may have room. More reasons will be added.
+	// If `lost`, why. NOT_MEMBER: the user is no longer a member. CHANNEL_NOT_FOUND: the channel was
+	// deleted. LIMIT_EXCEEDED: the channel has grown beyond 100,000 members. NODE_FULL: the watched
+	// channels of this node have too many members; another node may have room. More reasons will be
+	// added.
 	LostReason    ErrorReason `protobuf:"varint,9,opt,name=lost_reason,json=lostReason,proto3,enum=parley.v1.ErrorReason" json:"lost_reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

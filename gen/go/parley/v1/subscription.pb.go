@@ -88,6 +88,10 @@ const (
 	// The subscriber's token no longer allows to subscribe to the channel. Servers do not send it: a
 	// client library reports it when a new stream is refused with CAPABILITY_MISSING.
 	LostReason_LOST_REASON_CAPABILITY_MISSING LostReason = 2
+	// The channel was deleted. A client library also reports it when a new stream is refused with
+	// CHANNEL_NOT_FOUND. If sends do not create channels, that can also mean that the subscriber is
+	// no longer a member.
+	LostReason_LOST_REASON_DELETED LostReason = 3
 )
 
 // Enum value maps for LostReason.
@@ -96,11 +100,13 @@ var (
 		0: "LOST_REASON_UNSPECIFIED",
 		1: "LOST_REASON_NOT_MEMBER",
 		2: "LOST_REASON_CAPABILITY_MISSING",
+		3: "LOST_REASON_DELETED",
 	}
 	LostReason_value = map[string]int32{
 		"LOST_REASON_UNSPECIFIED":        0,
 		"LOST_REASON_NOT_MEMBER":         1,
 		"LOST_REASON_CAPABILITY_MISSING": 2,
+		"LOST_REASON_DELETED":            3,
 	}
 )
 
@@ -1084,12 +1090,13 @@ const file_parley_v1_subscription_proto_rawDesc = "" +
 	"\x16GAP_REASON_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18GAP_REASON_EPOCH_CHANGED\x10\x01\x12\x1b\n" +
 	"\x17GAP_REASON_HISTORY_GONE\x10\x02\x12\x1b\n" +
-	"\x17GAP_REASON_AHEAD_OF_LOG\x10\x03*i\n" +
+	"\x17GAP_REASON_AHEAD_OF_LOG\x10\x03*\x82\x01\n" +
 	"\n" +
 	"LostReason\x12\x1b\n" +
 	"\x17LOST_REASON_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16LOST_REASON_NOT_MEMBER\x10\x01\x12\"\n" +
-	"\x1eLOST_REASON_CAPABILITY_MISSING\x10\x02BZ\n" +
+	"\x1eLOST_REASON_CAPABILITY_MISSING\x10\x02\x12\x17\n" +
+	"\x13LOST_REASON_DELETED\x10\x03BZ\n" +
 	"\rdev.parley.v1B\x11SubscriptionProtoP\x01Z4github.com/parleyhq/parley/gen/go/parley/v1;parleyv1b\x06proto3"
 
 var (

@@ -49,7 +49,7 @@ func (e *env) membersOf(channel string) string {
 		for _, m := range r.GetMembers() {
 			name, _, _ := strings.Cut(m.GetUserId(), "-")
 			fmt.Fprintf(&out, "%s ", name)
-			if m.GetRole() != parleyv1.MemberRole_MEMBER_ROLE_MEMBER || m.GetJoinTime() == nil || r.GetEpoch() == "" {
+			if m.GetRole() == parleyv1.MemberRole_MEMBER_ROLE_UNSPECIFIED || m.GetJoinTime() == nil || r.GetEpoch() == "" {
 				e.Errorf("member %v", m)
 			}
 		}
@@ -113,6 +113,45 @@ func members(e *env) {
 	})), bad)
 }
 
+// roles sets roles of users, and lists them.
+func roles(e *env) {
+	room := e.name("room")
+	carl := e.user("carl")
+	e.create(room, carl)
+	set := func(channel string, user *caller, role parleyv1.MemberRole) error {
+		return errOf(e.ann.UpdateMember(e.ctx, &parleyv1.UpdateMemberRequest{ChannelId: channel, UserId: user.user, Role: role}))
+	}
+	rolesOf := func(channel string) string {
+		r, err := e.ann.ListMembers(e.ctx, &parleyv1.ListMembersRequest{ChannelId: channel})
+		e.no(err)
+		var out []string
+		for _, m := range r.GetMembers() {
+			name, _, _ := strings.Cut(m.GetUserId(), "-")
+			out = append(out, name+" "+strings.TrimPrefix(m.GetRole().String(), "MEMBER_ROLE_"))
+		}
+		return strings.Join(out, ", ")
+	}
+	equal(e, "after creating", rolesOf(room), "ann OWNER, carl MEMBER")
+	for range 2 {
+		e.no(set(room, carl, parleyv1.MemberRole_MEMBER_ROLE_MODERATOR))
+		e.no(set(room, e.bob, parleyv1.MemberRole_MEMBER_ROLE_OWNER)) // was no member
+		e.no(set(room, e.ann, parleyv1.MemberRole_MEMBER_ROLE_MEMBER))
+	}
+	e.no(errOf(e.ann.AddMembers(e.ctx, &parleyv1.AddMembersRequest{ChannelId: room, Members: usersOf(carl)}))) // keeps the role
+	equal(e, "after setting roles", rolesOf(room), "ann MEMBER, bob OWNER, carl MODERATOR")
+	role := refusal{connect.CodeInvalidArgument, "INVALID_FIELD", "role", 0}
+	e.refused("no role", set(room, carl, parleyv1.MemberRole_MEMBER_ROLE_UNSPECIFIED), role)
+	e.refused("a follower", set(room, carl, parleyv1.MemberRole_MEMBER_ROLE_FOLLOWER), role)
+	e.refused("no channel", set(e.name("none"), carl, parleyv1.MemberRole_MEMBER_ROLE_OWNER), noChannel)
+
+	open := e.name("open")
+	e.say(e.ann, open, "one")
+	e.no(errOf(e.bob.MarkRead(e.ctx, &parleyv1.MarkReadRequest{ChannelId: open, Seq: 1})))
+	e.eventually(func() string { return strings.TrimPrefix(rolesOf(open), "ann FOLLOWER, bob FOLLOWER") })
+	e.no(errOf(e.ann.AddMembers(e.ctx, &parleyv1.AddMembersRequest{ChannelId: open, Members: usersOf(e.bob)})))
+	equal(e, "after adding a follower", rolesOf(open), "ann FOLLOWER, bob MEMBER")
+}
+
 // membersOfOpen adds and removes users without manage. They can add and remove only themselves.
 func membersOfOpen(e *env) {
 	open, closed := e.name("open"), e.name("closed")
@@ -129,7 +168,7 @@ func membersOfOpen(e *env) {
 		}
 		return errOf(carl.RemoveMembers(e.ctx, &parleyv1.RemoveMembersRequest{ChannelId: channel, UserIds: ids}))
 	}
-	// The send makes ann a member, but may return before that.
+	// The send makes ann a follower, but may return before that.
 	e.eventually(func() string { return strings.TrimPrefix(e.membersOf(open), "ann |") })
 	e.no(add(open, carl))
 	equal(e, "after joining", e.membersOf(open), "ann carl |")

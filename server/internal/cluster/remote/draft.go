@@ -13,7 +13,7 @@ func draftToWire(d *message.Draft) *clusterv1.Draft {
 	return &clusterv1.Draft{
 		Kind: int32(d.Kind), ChannelId: d.ChannelID, MsgId: d.MsgID, FromId: d.FromID, MsgType: d.MsgType,
 		Content: d.Content, Metadata: d.Metadata, ClientMsgId: d.ClientMsgID, AnySender: d.AnySender,
-		Traceparent: d.Traceparent,
+		Traceparent: d.Traceparent, Rev: d.Rev,
 	}
 }
 
@@ -27,13 +27,15 @@ func draftFromWire(w *clusterv1.Draft) (d message.Draft, ok bool) {
 		kind = message.KindEdit
 	case int32(message.KindRecall):
 		kind = message.KindRecall
+	case int32(message.KindAccess):
+		kind = message.KindAccess
 	default:
 		return d, false
 	}
 	return message.Draft{
 		Kind: kind, ChannelID: w.GetChannelId(), MsgID: w.GetMsgId(), FromID: w.GetFromId(), MsgType: w.GetMsgType(),
 		Content: w.GetContent(), Metadata: w.GetMetadata(), ClientMsgID: w.GetClientMsgId(), AnySender: w.GetAnySender(),
-		Traceparent: w.GetTraceparent(),
+		Traceparent: w.GetTraceparent(), Rev: w.GetRev(),
 	}, true
 }
 
@@ -51,7 +53,7 @@ func draftsFromWire(ws []*clusterv1.Draft) ([]message.Draft, error) {
 func outcomeToWire(o *message.Outcome) *clusterv1.Outcome {
 	w := &clusterv1.Outcome{
 		MsgId: o.MsgID, ClientMsgId: o.ClientMsgID, Seq: o.Seq, Count: o.Count, Duplicate: o.Duplicate,
-		Fault: cluster.FaultToWire(o.Err),
+		Fault: cluster.FaultToWire(o.Err), StaleRev: o.StaleRev,
 	}
 	if !o.MsgTime.IsZero() {
 		ms := o.MsgTime.UnixMilli()
@@ -65,7 +67,7 @@ func outcomeToWire(o *message.Outcome) *clusterv1.Outcome {
 func outcomeFromWire(w *clusterv1.Outcome, channelID string) message.Outcome {
 	o := message.Outcome{
 		ChannelID: channelID, MsgID: w.GetMsgId(), ClientMsgID: w.GetClientMsgId(), Seq: w.GetSeq(), Count: w.GetCount(),
-		Duplicate: w.GetDuplicate(), Err: cluster.FaultFromWire(w.GetFault()),
+		Duplicate: w.GetDuplicate(), StaleRev: w.GetStaleRev(), Err: cluster.FaultFromWire(w.GetFault()),
 	}
 	if w.MsgTimeMs != nil {
 		o.MsgTime = time.UnixMilli(w.GetMsgTimeMs()).UTC()

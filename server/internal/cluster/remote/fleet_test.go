@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -37,6 +38,8 @@ type node struct {
 	local  *message.Writer
 	gate   *gate
 	writer *remote.Writer
+	// inserts counts the inserts of local.
+	inserts atomic.Int64
 
 	mu      sync.Mutex
 	results map[string]int
@@ -72,8 +75,10 @@ func (g *gate) Append(ctx context.Context, drafts []message.Draft) []message.Out
 	return outs
 }
 
-// nodeIDs are chosen such that each node is home to some of the eight buckets in every subset of
-// them. With random ids, a node would have none in one of 25 fleets of three.
+// shards is the number of shards of a fleet's store, fewer than its nodes.
+const shards = 2
+
+// nodeIDs are the ids of a fleet's nodes.
 var nodeIDs = []string{"AAAAAAAAAAAAA", "BBBBBBBBBBBBB", "CCCCCCCCCCCCC"}
 
 // newFleet starts size nodes. wait is how long their Writers wait for a home; 0 means the default.
@@ -85,7 +90,7 @@ func newFleet(t *testing.T, size int, wait time.Duration) *fleet {
 		n := &node{results: map[string]int{}}
 		var err error
 		n.store, err = mongostore.Open(t.Context(), mongostore.Config{
-			URI: testkit.MongoURI(t), Database: database, Buckets: 8,
+			URI: testkit.MongoURI(t), Database: database, Shards: shards,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -95,7 +100,7 @@ func newFleet(t *testing.T, size int, wait time.Duration) *fleet {
 				t.Error(err)
 			}
 		})
-		n.bus, err = natsbus.Connect(t.Context(), natsbus.Config{URL: f.nats.URL(), Buckets: 8})
+		n.bus, err = natsbus.Connect(t.Context(), natsbus.Config{URL: f.nats.URL(), Shards: shards})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -104,14 +109,16 @@ func newFleet(t *testing.T, size int, wait time.Duration) *fleet {
 				t.Error(err)
 			}
 		})
-		n.local = message.NewWriter(n.store, 8, message.WriterConfig{})
+		n.local = message.NewWriter(n.store, shards, message.WriterConfig{
+			OnInsert: func(int, time.Duration, error) { n.inserts.Add(1) },
+		})
 		lifecycletest.Start(t, n.local)
 		n.gate = &gate{Appender: n.local, done: make(chan []message.Outcome, 16)}
 		n.Roster = cluster.NewRoster(cluster.RosterConfig{
 			ID: nodeIDs[i], Transport: n.bus.Nodes(), Probe: n.bus.Ping,
 		})
 		lifecycletest.Start(t, n.Roster)
-		n.writer = remote.NewWriter(cluster.NewEndpoint(n, n.bus.Nodes(), nil), n, n.gate, 8, remote.WriterConfig{
+		n.writer = remote.NewWriter(cluster.NewEndpoint(n, n.bus.Nodes(), nil), n, n.gate, message.Buckets, remote.WriterConfig{
 			Wait: wait, OnForward: n.forwarded,
 		})
 		lifecycletest.Start(t, n.writer)
@@ -137,7 +144,7 @@ func (n *node) forwards(result string) int {
 func (f *fleet) settle(t *testing.T, nodes ...*node) {
 	t.Helper()
 	testkit.Eventually(t, patience, func() error {
-		for bucket := range 8 {
+		for bucket := range message.Buckets {
 			owners := 0
 			for _, n := range nodes {
 				if n.Owner(bucket) != nodes[0].Owner(bucket) {
@@ -155,14 +162,21 @@ func (f *fleet) settle(t *testing.T, nodes ...*node) {
 	})
 }
 
-// of returns a channel whose home is the node.
-func (f *fleet) of(n *node) string {
-	for i := range 10_000 {
-		if channelID := fmt.Sprintf("channel-%d", i); n.Owns(message.Bucket(channelID, 8)) {
-			return channelID
+// of returns a channel whose home is the node, as all nodes know. It waits for nodes that do not
+// trust their rosters because the machine was too busy for them.
+func (f *fleet) of(t *testing.T, n *node) (channelID string) {
+	t.Helper()
+	testkit.Eventually(t, patience, func() error {
+		for i := range 10_000 {
+			channelID = fmt.Sprintf("channel-%d", i)
+			elsewhere := func(other *node) bool { return other.Owner(message.Bucket(channelID, message.Buckets)) != n.ID() }
+			if !slices.ContainsFunc(f.nodes, elsewhere) {
+				return nil
+			}
 		}
-	}
-	panic("the node is home to no bucket")
+		return errors.New("the node is home to no bucket")
+	})
+	return channelID
 }
 
 // send returns drafts of one channel.
@@ -227,6 +241,7 @@ func (f *fleet) holds(t *testing.T, channelID string, sent ...message.Draft) {
 
 func TestThreeNodesWriteOneLog(t *testing.T) {
 	t.Parallel()
+	const channels = 12 // of which each node is home to some
 	f := newFleet(t, 3, 0)
 	var mu sync.Mutex
 	var sent []message.Draft
@@ -236,7 +251,7 @@ func TestThreeNodesWriteOneLog(t *testing.T) {
 			writing.Go(func() {
 				for round := range 10 {
 					var drafts []message.Draft
-					for c := range 6 {
+					for c := range channels {
 						drafts = append(drafts, send(fmt.Sprintf("c%d", c), fmt.Sprintf("%d-%d-%d-%d", i, task, round, c), 2)...)
 					}
 					outs := mustAppend(t, n, drafts)
@@ -253,12 +268,15 @@ func TestThreeNodesWriteOneLog(t *testing.T) {
 		}
 	}
 	writing.Wait()
-	for c := range 6 {
+	for c := range channels {
 		f.holds(t, fmt.Sprintf("c%d", c), sent...)
 	}
 	for _, n := range f.nodes {
 		if n.forwards(remote.ForwardAnswered) == 0 {
 			t.Errorf("a node forwarded nothing: %v", n.results)
+		}
+		if n.inserts.Load() == 0 {
+			t.Errorf("node %s stored nothing: a node must be home to some channels, although there are more nodes than shards", n.ID())
 		}
 	}
 }
@@ -267,7 +285,7 @@ func TestResumedHomeStoresNoDuplicates(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2, 0)
 	asker, home := f.nodes[0], f.nodes[1]
-	channelID := f.of(home)
+	channelID := f.of(t, home)
 	before := send(channelID, "before", 2)
 	mustAppend(t, home, before) // so that home knows the log's end
 	open := home.gate.close()
@@ -298,7 +316,7 @@ func TestConcurrentHomes(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2, 0)
 	asker, home := f.nodes[0], f.nodes[1]
-	channelID := f.of(home)
+	channelID := f.of(t, home)
 	var sent []message.Draft
 	for round := range 5 {
 		open := home.gate.close()
@@ -322,7 +340,7 @@ func TestHomeShutdown(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 3, patience)
 	ending, rest := f.nodes[2], f.nodes[:2]
-	channelID := f.of(ending)
+	channelID := f.of(t, ending)
 	stop := make(chan struct{})
 	var mu sync.Mutex
 	var sent []message.Draft
@@ -366,7 +384,7 @@ func TestHomeShutdown(t *testing.T) {
 func TestWithoutNATSEachNodeWritesItself(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2, 0)
-	channelID := f.of(f.nodes[1])
+	channelID := f.of(t, f.nodes[1])
 	f.nats.Stop()
 	var sent []message.Draft
 	for round := range 3 {
@@ -377,7 +395,7 @@ func TestWithoutNATSEachNodeWritesItself(t *testing.T) {
 		}
 	}
 	testkit.Eventually(t, patience, func() error {
-		for bucket := range 8 {
+		for bucket := range message.Buckets {
 			for _, n := range f.nodes {
 				if n.Owner(bucket) != n.ID() {
 					return fmt.Errorf("bucket %d is %s's", bucket, n.Owner(bucket))

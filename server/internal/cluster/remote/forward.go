@@ -29,6 +29,8 @@ type forward struct {
 	doubtful map[string]bool
 	// failed holds the channels with a retryable failure. Their later drafts must not be stored.
 	failed map[string]bool
+	// stale holds, for the channels of which a draft was handed back, the outcome of that draft.
+	stale map[string]message.Outcome
 }
 
 // run appends the drafts, on their home or on this node, and blocks until every draft has an
@@ -39,7 +41,7 @@ func (f *forward) run(ctx context.Context) {
 		return
 	}
 	f.outs = make([]message.Outcome, len(f.drafts))
-	f.doubtful, f.failed = make(map[string]bool), make(map[string]bool)
+	f.doubtful, f.failed, f.stale = make(map[string]bool), make(map[string]bool), make(map[string]message.Outcome)
 	open := make([]int, len(f.drafts)) // the drafts without an outcome
 	for i := range open {
 		open[i] = i
@@ -155,6 +157,10 @@ func (f *forward) applyOutcomes(piece []int, outs []*clusterv1.Outcome) (retryHe
 	for n, i := range piece {
 		id := f.drafts[i].ChannelID
 		f.outs[i] = outcomeFromWire(outs[n], id)
+		if f.outs[i].StaleRev > 0 {
+			f.stale[id] = f.outs[i]
+			continue
+		}
 		e, ok := fault.As(f.outs[i].Err)
 		if !ok || !e.Retryable() {
 			continue
@@ -187,8 +193,12 @@ func homeSpecific(reason fault.Reason) bool {
 }
 
 // settleFailed sets the outcome of a draft to BATCH_ABORTED if an earlier draft of its channel
-// failed retryably. It reports whether it did.
+// failed retryably, and hands it back if an earlier one was. It reports whether it did.
 func (f *forward) settleFailed(i int) bool {
+	if out, ok := f.stale[f.drafts[i].ChannelID]; ok {
+		f.outs[i] = out
+		return true
+	}
 	if !f.failed[f.drafts[i].ChannelID] {
 		return false
 	}

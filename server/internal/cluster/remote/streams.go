@@ -10,7 +10,6 @@ import (
 	clusterv1 "github.com/parleyhq/parley/internal/gen/parley/cluster/v1"
 	"github.com/parleyhq/parley/server/internal/cluster"
 	"github.com/parleyhq/parley/server/internal/fanout"
-	"github.com/parleyhq/parley/server/internal/fault"
 	"github.com/parleyhq/parley/server/internal/stream"
 )
 
@@ -24,24 +23,24 @@ type StreamHub interface {
 	Update(streamID, subject string, add []fanout.Position, remove []string) error
 }
 
-// Unreadable returns those of the channels that the subject may not read.
-type Unreadable func(ctx context.Context, subject string, channelIDs []string) (refused []string, err error)
+// CheckAdd returns a fault if the subject may not add one of the channels to a stream.
+type CheckAdd func(ctx context.Context, subject string, add []fanout.Position) error
 
 // Streams changes the channels of live streams, on whichever node they are. Other nodes may change
 // this node's streams between Start and Stop. Safe for concurrent use.
 type Streams struct {
 	*cluster.Handlers
 
-	endpoint   *cluster.Endpoint
-	hub        StreamHub
-	unreadable Unreadable
+	endpoint *cluster.Endpoint
+	hub      StreamHub
+	check    CheckAdd
 }
 
 // NewStreams creates a Streams over this node's hub. Its stream ids must end with the node's id.
-// Streams calls unreadable before another node changes a stream of this node: the calling node has
+// Streams calls check before another node changes a stream of this node: the calling node has
 // checked too, but a stalled link may have delayed its call since.
-func NewStreams(endpoint *cluster.Endpoint, hub StreamHub, unreadable Unreadable) *Streams {
-	s := &Streams{Handlers: endpoint.Handlers(), endpoint: endpoint, hub: hub, unreadable: unreadable}
+func NewStreams(endpoint *cluster.Endpoint, hub StreamHub, check CheckAdd) *Streams {
+	s := &Streams{Handlers: endpoint.Handlers(), endpoint: endpoint, hub: hub, check: check}
 	cluster.Handle(s.Handlers, updateStream, s.serve)
 	return s
 }
@@ -74,25 +73,11 @@ func (s *Streams) serve(ctx context.Context, w *clusterv1.UpdateStreamRequest) (
 	return &emptypb.Empty{}, s.hub.Update(w.GetStreamId(), w.GetSubject(), add, remove)
 }
 
-// check returns NOT_MEMBER if the subject may no longer read one of the added channels. Exempt
-// positions are not checked.
-func (s *Streams) check(ctx context.Context, subject string, add []fanout.Position) error {
-	ids := fanout.NotExempt(add)
-	if len(ids) == 0 {
-		return nil
-	}
-	refused, err := s.unreadable(ctx, subject, ids)
-	if err != nil || len(refused) == 0 {
-		return err
-	}
-	return fault.NotMemberOf(refused...)
-}
-
 func updateToWire(streamID, subject string, add []fanout.Position, remove []string) *clusterv1.UpdateStreamRequest {
 	w := &clusterv1.UpdateStreamRequest{StreamId: streamID, Subject: subject, Remove: remove}
 	for _, p := range add {
 		w.Add = append(w.Add, &clusterv1.Position{
-			ChannelId: p.ChannelID, AfterSeq: p.After, Epoch: p.Epoch, Exempt: p.Exempt,
+			ChannelId: p.ChannelID, AfterSeq: p.After, Epoch: p.Epoch, Exempt: p.Exempt, Member: p.Member,
 		})
 	}
 	return w
@@ -101,7 +86,7 @@ func updateToWire(streamID, subject string, add []fanout.Position, remove []stri
 func updateFromWire(w *clusterv1.UpdateStreamRequest) (add []fanout.Position, remove []string) {
 	for _, p := range w.GetAdd() {
 		add = append(add, fanout.Position{
-			ChannelID: p.GetChannelId(), After: p.AfterSeq, Epoch: p.GetEpoch(), Exempt: p.GetExempt(),
+			ChannelID: p.GetChannelId(), After: p.AfterSeq, Epoch: p.GetEpoch(), Exempt: p.GetExempt(), Member: p.GetMember(),
 		})
 	}
 	return add, w.GetRemove()

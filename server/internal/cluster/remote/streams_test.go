@@ -3,6 +3,7 @@ package remote
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -52,13 +53,13 @@ func (o *oneStream) Update(id, subject string, add []fanout.Position, remove []s
 // streamsOf creates a node's Streams whose channels everybody may read.
 func streamsOf(t *testing.T, net *clustertest.Net, node string) (*Streams, *oneStream) {
 	t.Helper()
-	return guardedStreamsOf(t, net, node, func(context.Context, string, []string) ([]string, error) { return nil, nil })
+	return guardedStreamsOf(t, net, node, func(context.Context, string, []fanout.Position) error { return nil })
 }
 
-func guardedStreamsOf(t *testing.T, net *clustertest.Net, node string, unreadable Unreadable) (*Streams, *oneStream) {
+func guardedStreamsOf(t *testing.T, net *clustertest.Net, node string, check CheckAdd) (*Streams, *oneStream) {
 	t.Helper()
 	hub := &oneStream{node: node}
-	s := NewStreams(endpointOf(net, node), hub, unreadable)
+	s := NewStreams(endpointOf(net, node), hub, check)
 	lifecycletest.Start(t, s)
 	return s, hub
 }
@@ -69,7 +70,7 @@ func TestUpdateRunsOnStreamNode(t *testing.T) {
 	a, atA := streamsOf(t, net, nodeA)
 	_, atB := streamsOf(t, net, nodeB)
 	seq := int64(0)
-	add := []fanout.Position{{ChannelID: "room", After: &seq, Epoch: "e", Exempt: true}, {ChannelID: "hall"}}
+	add := []fanout.Position{{ChannelID: "room", After: &seq, Epoch: "e", Exempt: true}, {ChannelID: "hall"}, {ChannelID: "ours", Member: true}}
 	for _, node := range []string{nodeA, nodeB} {
 		if err := a.Update(t.Context(), streamPrefix+node, "ann", add, nil); err != nil {
 			t.Errorf("%s: %v", node, err)
@@ -100,15 +101,21 @@ func TestUpdateIsCheckedOnStreamNode(t *testing.T) {
 	a, _ := streamsOf(t, net, nodeA)
 	var asked []string
 	away := false
-	_, atB := guardedStreamsOf(t, net, nodeB, func(_ context.Context, subject string, channelIDs []string) ([]string, error) {
-		asked = append(asked, subject+" "+strings.Join(channelIDs, ","))
-		if away {
-			return nil, fault.New(fault.Unavailable, fault.StoreUnavailable, "away")
+	_, atB := guardedStreamsOf(t, net, nodeB, func(_ context.Context, subject string, add []fanout.Position) error {
+		for _, at := range add {
+			asked = append(asked, fmt.Sprintf("%s %s %t %t", subject, at.ChannelID, at.Exempt, at.Member))
 		}
-		return []string{"closed"}, nil
+		switch {
+		case away:
+			return fault.New(fault.Unavailable, fault.StoreUnavailable, "away")
+		case add[len(add)-1].Exempt:
+			return nil
+		default:
+			return fault.NotMemberOf("closed")
+		}
 	})
 	update := func(add ...fanout.Position) error { return a.Update(t.Context(), streamPrefix+nodeB, "ann", add, nil) }
-	if err := update(fanout.Position{ChannelID: "hall"}, fanout.Position{ChannelID: "closed"}); !refuses(err, "closed") {
+	if err := update(fanout.Position{ChannelID: "hall"}, fanout.Position{ChannelID: "closed", Member: true}); !refuses(err, "closed") {
 		t.Errorf("a channel that is lost: %#v", err)
 	}
 	if err := update(fanout.Position{ChannelID: "closed", Exempt: true}); err != nil {
@@ -118,7 +125,7 @@ func TestUpdateIsCheckedOnStreamNode(t *testing.T) {
 	if err := update(fanout.Position{ChannelID: "hall"}); !fault.Is(err, fault.StoreUnavailable) {
 		t.Errorf("nobody can tell: %v", err)
 	}
-	if diff := cmp.Diff([]string{"ann hall,closed", "ann hall"}, asked); diff != "" {
+	if diff := cmp.Diff([]string{"ann hall false false", "ann closed false true", "ann closed true false", "ann hall false false"}, asked); diff != "" {
 		t.Error(diff)
 	}
 	if len(atB.added) != 1 {

@@ -89,7 +89,7 @@ type Writer struct {
 var _ message.Appender = (*Writer)(nil)
 
 // NewWriter creates a Writer over this node's own writer, local. buckets is the number of buckets
-// of the store.
+// that have homes: message.Buckets on every node.
 func NewWriter(endpoint *cluster.Endpoint, owners Owners, local message.Appender, buckets int, cfg WriterConfig) *Writer {
 	cfg.Wait = cmp.Or(cfg.Wait, 500*time.Millisecond)
 	cfg.MaxWait = cmp.Or(cfg.MaxWait, 3*time.Second)

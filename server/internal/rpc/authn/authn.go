@@ -1,9 +1,9 @@
 // Package authn authenticates callers by the headers of a request alone, before its body is read.
 //
 // A token is a JWT (HS256, RS256, ES256 or EdDSA) with `sub`, `exp`, optionally `ssid`, and `cap`.
-// `cap` is an object. It maps `channel:<pattern>` and `queue:<pattern>` to a list of actions, and
-// `admin` to a list of actions that is not empty, or to true for all of them. Other entries of
-// `cap` are ignored. An action that this server does not know allows nothing.
+// `cap` is an object. It maps `channel:<pattern>`, `member:<pattern>` and `queue:<pattern>` to a
+// list of actions, and `admin` to a list of actions that is not empty, or to true for all of them.
+// Other entries of `cap` are ignored. An action that this server does not know allows nothing.
 package authn
 
 import (
@@ -321,6 +321,7 @@ func checkHeader(header map[string]any) error {
 // The names in the claim `cap`: the prefixes of names with a pattern, and the names without one.
 const (
 	channelPrefix = "channel:"
+	memberPrefix  = "member:"
 	queuePrefix   = "queue:"
 	presenceName  = "presence"
 	adminName     = "admin"
@@ -329,6 +330,9 @@ const (
 // readCapabilities sets the principal's capabilities from the claim `cap`.
 func readCapabilities(p *ident.Principal, all map[string]json.RawMessage) (err error) {
 	if p.Channels, err = capabilities(all, channelPrefix); err != nil {
+		return err
+	}
+	if p.Members, err = capabilities(all, memberPrefix); err != nil {
 		return err
 	}
 	if p.Queues, err = capabilities(all, queuePrefix); err != nil {

@@ -316,10 +316,10 @@ func TestMint(t *testing.T) {
 		return []ident.Capability{{Pattern: "x", Actions: actions}}
 	}
 	for want, p := range map[string]*ident.Principal{
-		`capability "channel:x": unknown action "sned", must be one of send, history, subscribe, moderate, send_as, manage`: {
+		`capability "channel:x": unknown action "sned", must be one of send, history, subscribe, moderate, send_as, create, manage`: {
 			Channels: of(ident.Send, "sned"),
 		},
-		`capability "channel:x": unknown action "produce", must be one of send, history, subscribe, moderate, send_as, manage`: {
+		`capability "channel:x": unknown action "produce", must be one of send, history, subscribe, moderate, send_as, create, manage`: {
 			Channels: of(ident.Produce),
 		},
 		`capability "queue:x": unknown action "send", must be one of produce, consume`:      {Queues: of(ident.Consume, ident.Send)},

@@ -40,11 +40,19 @@ func Mint(secret []byte, p *ident.Principal, ttl time.Duration) (string, error) 
 	return token, nil
 }
 
+// memberActions are the actions that a capability of memberPrefix can allow.
+var memberActions = slices.DeleteFunc(slices.Clone(ident.ChannelActions), func(a ident.Action) bool { return a == ident.SendAs })
+
 // checkActions returns an error for the first unknown action in p's capabilities. A token with it
 // would seem to allow something.
 func checkActions(p *ident.Principal) error {
 	for _, c := range p.Channels {
 		if err := checkKnown(channelPrefix+c.Pattern, c.Actions, ident.ChannelActions); err != nil {
+			return err
+		}
+	}
+	for _, c := range p.Members {
+		if err := checkKnown(memberPrefix+c.Pattern, c.Actions, memberActions); err != nil {
 			return err
 		}
 	}
@@ -77,13 +85,14 @@ func checkKnown(capability string, actions, known []ident.Action) error {
 
 // capabilityClaims returns the value of the claim `cap` for p.
 func capabilityClaims(p *ident.Principal) map[string]any {
-	actions := make(map[string][]ident.Action, len(p.Channels)+len(p.Queues))
+	actions := make(map[string][]ident.Action, len(p.Channels)+len(p.Members)+len(p.Queues))
 	add := func(prefix string, capabilities []ident.Capability) {
 		for _, c := range capabilities {
 			actions[prefix+c.Pattern] = append(actions[prefix+c.Pattern], c.Actions...)
 		}
 	}
 	add(channelPrefix, p.Channels)
+	add(memberPrefix, p.Members)
 	add(queuePrefix, p.Queues)
 	out := make(map[string]any, len(actions)+2)
 	for name, list := range actions {

@@ -26,8 +26,23 @@ func (s *stripes) of(channel string, target int64) *sync.Mutex {
 	return &s.locks[h%uint64(len(s.locks))]
 }
 
+// lockAll locks all stripes until unlock is called.
+func (s *stripes) lockAll() (unlock func()) {
+	for i := range s.locks {
+		s.locks[i].Lock()
+	}
+	return func() {
+		for i := range s.locks {
+			s.locks[i].Unlock()
+		}
+	}
+}
+
 // Apply implements message.LogWriter. It writes all rows of a change in one batch.
 func (s *Store) Apply(_ context.Context, change *message.Entry) error {
+	if !change.Kind.Changes() {
+		return nil
+	}
 	if err := s.begin(); err != nil {
 		return fmt.Errorf("apply: %w", err)
 	}
@@ -53,28 +68,33 @@ func (s *Store) Apply(_ context.Context, change *message.Entry) error {
 
 // rewrite adds the rows that an edit or a recall alters to the batch: those of the message, those
 // of the change itself, and for a recall those of earlier edits that are pending, which lose their
-// text. If all are altered already, it adds none.
+// text. If all are altered already, it adds none. A stripped or deleted message remains as it is.
 func (s *Store) rewrite(batch *pebble.Batch, change *message.Entry) error {
 	v := s.views.view()
 	defer s.views.release(v)
-	target, err := v.must(change.ChannelID, change.TargetSeq)
+	target, err := v.mustUnlessExpired(change.ChannelID, change.TargetSeq)
 	if err != nil {
 		return err
 	}
-	if target.Kind != message.KindSend {
+	if target.Kind != message.KindSend && target.Kind != message.KindExpired {
 		return fmt.Errorf("entry %d of %s is not a message", change.TargetSeq, change.ChannelID)
 	}
-	own, err := v.must(change.ChannelID, change.Seq)
+	own, err := v.mustUnlessExpired(change.ChannelID, change.Seq)
 	if err != nil {
 		return err
 	}
-	if target.ChangedSeq < change.Seq {
+	if target.Kind == message.KindSend && target.ChangedSeq < change.Seq {
 		if target.ChangedSeq != target.Seq {
 			err = batch.Delete(seqKey(changedRow, target.ChannelID, target.ChangedSeq), nil)
 		}
 		whole := *change
 		whole.Pending = true
+		before := target
 		target = fold(target, whole)
+		if target.FromID != before.FromID {
+			target.Traceparent = ""
+			err = errors.Join(err, moveClientRow(batch, &before, &target))
+		}
 		err = errors.Join(err, put(batch, &target),
 			batch.Set(seqKey(changedRow, target.ChannelID, target.ChangedSeq), appendNumber(nil, target.Seq), nil))
 	}
@@ -90,7 +110,7 @@ func (s *Store) rewrite(batch *pebble.Batch, change *message.Entry) error {
 		return err
 	}
 	for i := range pending {
-		if e := &pending[i]; e.TargetSeq == target.Seq && e.Seq < change.Seq && e.Content != "" {
+		if e := &pending[i]; e.TargetSeq == change.TargetSeq && e.Seq < change.Seq && e.Content != "" {
 			e.Content = ""
 			if err := put(batch, e); err != nil {
 				return err
@@ -119,23 +139,29 @@ func fold(target message.Entry, changes ...message.Entry) message.Entry {
 	return one[0]
 }
 
-// Target implements message.LogWriter.
-func (s *Store) Target(_ context.Context, channelID, msgID string) (message.Entry, bool, error) {
+// Targets implements message.LogWriter.
+func (s *Store) Targets(_ context.Context, channelID string, msgIDs []string) (map[string]message.Entry, error) {
 	if err := s.begin(); err != nil {
-		return message.Entry{}, false, fmt.Errorf("target: %w", err)
+		return nil, fmt.Errorf("targets: %w", err)
 	}
 	defer s.end()
 	v := s.views.view()
 	defer s.views.release(v)
-	target, ok, err := v.message(channelID, msgID)
-	if err != nil || !ok {
-		return message.Entry{}, false, err
-	}
 	pending, err := v.pending(channelID)
 	if err != nil {
-		return message.Entry{}, false, fmt.Errorf("target: %w", err)
+		return nil, fmt.Errorf("targets: %w", err)
 	}
-	return fold(target, pending...), true, nil
+	targets := make(map[string]message.Entry, len(msgIDs))
+	for _, id := range msgIDs {
+		target, ok, err := v.message(channelID, id)
+		if err != nil {
+			return nil, fmt.Errorf("targets: %w", err)
+		}
+		if ok {
+			targets[id] = fold(target, pending...)
+		}
+	}
+	return targets, nil
 }
 
 // message returns the stored message with the given id. The bool is false if there is none.

@@ -14,7 +14,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// benchWriters is the number of concurrent callers. Each has its own bucket, as the contract
+// benchWriters is the number of concurrent callers. Each has its own shard, as the contract
 // requires.
 const benchWriters = 64
 
@@ -23,7 +23,7 @@ const benchChannels = 16
 
 // benchLog creates one writer's entries, cycling through its channels.
 type benchLog struct {
-	bucket   int
+	shard    int
 	channels []string
 	seq      int64
 	next     int
@@ -33,11 +33,11 @@ type benchLog struct {
 func newBenchLogs() []*benchLog {
 	logs := make([]*benchLog, benchWriters)
 	for b := range logs {
-		logs[b] = &benchLog{bucket: b, content: strings.Repeat("x", 100)}
+		logs[b] = &benchLog{shard: b, content: strings.Repeat("x", 100)}
 	}
 	for full, n := 0, 0; full < benchWriters; n++ {
 		name := fmt.Sprintf("channel-%d", n)
-		if l := logs[message.Bucket(name, benchWriters)]; len(l.channels) < benchChannels {
+		if l := logs[message.Shard(name, benchWriters)]; len(l.channels) < benchChannels {
 			if l.channels = append(l.channels, name); len(l.channels) == benchChannels {
 				full++
 			}
@@ -89,13 +89,13 @@ func run(b *testing.B, each int, appendOnce func(l *benchLog, entries []message.
 func BenchmarkInsert(b *testing.B) {
 	for _, each := range []int{1, 100} {
 		b.Run(fmt.Sprintf("entries=%d", each), func(b *testing.B) {
-			s, err := Open(b.TempDir(), Config{Buckets: benchWriters})
+			s, err := Open(b.TempDir(), Config{Shards: benchWriters})
 			if err != nil {
 				b.Fatal(err)
 			}
 			defer func() { _ = s.Close(b.Context()) }()
 			run(b, each, func(l *benchLog, entries []message.Entry) error {
-				_, err := s.Insert(b.Context(), l.bucket, entries)
+				_, err := s.Insert(b.Context(), l.shard, entries)
 				return err
 			})
 		})
@@ -126,7 +126,7 @@ func BenchmarkFloor(b *testing.B) {
 					seq := appendNumber(nil, e.Seq)
 					_ = batch.Set(entryKey(e), value, nil)
 					_ = batch.Set(clientKey(e.ChannelID, e.FromID, e.ClientMsgID), seq, nil)
-					_ = batch.Set(outboxKey(l.bucket, ordinal.Add(1)), outboxValue(e.ChannelID, e.Seq), nil)
+					_ = batch.Set(outboxKey(l.shard, ordinal.Add(1)), outboxValue(e.ChannelID, e.Seq), nil)
 					_ = batch.Set(messageKey(e.ChannelID, e.MsgID), seq, nil)
 				}
 				if err := db.Apply(batch, pebble.Sync); err != nil {

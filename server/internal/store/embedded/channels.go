@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -99,37 +100,63 @@ func (c *Channels) Create(ctx context.Context, row channel.Row, userIDs []string
 	if !validNames(row.ChannelID) || !validNames(userIDs...) {
 		return channel.Row{}, errName
 	}
-	var changed []channel.Change
-	if row.MembersOnly {
-		changed = []channel.Change{{ChannelID: row.ChannelID}}
-	}
 	var got channel.Row
 	err := c.change(ctx, "create channel", []string{row.ChannelID}, func(r *roster) error {
 		there, err := r.channel(row.ChannelID)
 		if err != nil {
 			return err
 		}
-		if there != nil {
+		made, err := r.create(there, &row)
+		if err != nil {
 			got = there.row(row.ChannelID)
-			return channel.ErrExists
+			return err
 		}
-		made := r.make(row.ChannelID, channelRecord{
-			MembersOnly: row.MembersOnly, CreatedBy: row.CreatedBy, CreatedMS: row.CreatedAt.UnixMilli(),
-			CreateKey: row.CreateKey, CreateDigest: row.CreateDigest,
-		})
 		got = made.row(row.ChannelID)
-		return r.join(row.ChannelID, userIDs, row.CreatedAt)
-	}, changed...)
+		if err := r.join(row.ChannelID, userIDs, row.CreatedAt); err != nil || !slices.Contains(userIDs, row.CreatedBy) {
+			return err
+		}
+		owner, err := r.member(row.ChannelID, row.CreatedBy)
+		if err == nil {
+			owner.join(channel.Owner, row.CreatedAt)
+		}
+		return err
+	})
 	if err != nil && !errors.Is(err, channel.ErrExists) {
 		return channel.Row{}, err
+	}
+	if err == nil && (got.MembersOnly || got.SettingsRev > 0) {
+		c.store.changes.add([]channel.Change{{ChannelID: row.ChannelID}})
 	}
 	return got, err
 }
 
-// must returns channel.ErrNotFound if the channel does not exist.
-func (r *roster) must(channelID string) error {
+// create returns the record of a new channel. there is the record of the id, or nil. If that is not
+// of a deleted channel that row may replace, it returns channel.ErrExists.
+func (r *roster) create(there *channelRecord, row *channel.Row) (made *channelRecord, err error) {
+	switch {
+	case there == nil:
+		made = r.make(row.ChannelID, channelRecord{Rev: row.Rev})
+	case there.State != channel.Deleted || row.CreateKey != "" && there.CreateKey == row.CreateKey && there.CreatedBy == row.CreatedBy:
+		return nil, channel.ErrExists
+	default:
+		made = there
+		made.State, made.Began = channel.Live, made.Oldest
+		made.Rev++
+		made.SettingsRev++
+	}
+	made.MembersOnly, made.CreatedBy, made.CreatedMS = row.MembersOnly, row.CreatedBy, row.CreatedAt.UnixMilli()
+	made.CreateKey, made.CreateDigest = row.CreateKey, row.CreateDigest
+	made.setRetention(row.Retention)
+	if row.Retention != nil {
+		made.DueMS = made.CreatedMS
+	}
+	return made, nil
+}
+
+// live returns channel.ErrNotFound if there is no channel or it was deleted.
+func (r *roster) live(channelID string) error {
 	there, err := r.channel(channelID)
-	if err == nil && there == nil {
+	if err == nil && (there == nil || there.State != channel.Live) {
 		err = channel.ErrNotFound
 	}
 	return err
@@ -142,7 +169,7 @@ func (r *roster) join(channelID string, userIDs []string, now time.Time) error {
 		if err != nil {
 			return err
 		}
-		m.join(now)
+		m.join(channel.RoleMember, now)
 	}
 	return nil
 }
@@ -172,10 +199,29 @@ func (c *Channels) AddMembers(ctx context.Context, channelID string, userIDs []s
 		return errName
 	}
 	return c.change(ctx, "add members", []string{channelID}, func(r *roster) error {
-		if err := r.must(channelID); err != nil {
+		if err := r.live(channelID); err != nil {
 			return err
 		}
 		return r.join(channelID, userIDs, now)
+	})
+}
+
+// SetRole implements channel.Store.
+func (c *Channels) SetRole(ctx context.Context, channelID, userID string, role channel.Role, now time.Time) error {
+	if !validNames(channelID, userID) {
+		return errName
+	}
+	return c.change(ctx, "set role", []string{channelID}, func(r *roster) error {
+		if err := r.live(channelID); err != nil {
+			return err
+		}
+		m, err := r.member(channelID, userID)
+		if err != nil {
+			return err
+		}
+		m.join(channel.RoleMember, now)
+		m.Role = role
+		return nil
 	})
 }
 
@@ -185,7 +231,7 @@ func (c *Channels) RemoveMembers(ctx context.Context, channelID string, userIDs 
 		return errName
 	}
 	return c.change(ctx, "remove members", []string{channelID}, func(r *roster) error {
-		if err := r.must(channelID); err != nil {
+		if err := r.live(channelID); err != nil {
 			return err
 		}
 		for _, userID := range userIDs {
@@ -215,8 +261,8 @@ func (c *Channels) MarkRead(ctx context.Context, channelID, userID string, to ch
 			if err != nil {
 				return err
 			}
-			if !record.MembersOnly {
-				m.join(now)
+			if record.open() {
+				m.join(channel.Follower, now)
 			}
 		}
 		if m.Member {
@@ -263,10 +309,10 @@ func (r *roster) advance(move *channel.Advance, now time.Time) error {
 		if err != nil {
 			return err
 		}
-		if !record.MembersOnly && cursor.Seq > m.Left {
-			m.join(now)
+		if record.open() && cursor.Seq > m.Left && cursor.Seq >= record.Began {
+			m.join(channel.Follower, now)
 		}
-		if !record.MembersOnly || m.Member {
+		if record.open() || m.Member {
 			m.move(cursor)
 		}
 	}
@@ -310,7 +356,7 @@ func (c *Channels) CountMembers(_ context.Context, channelID string) (n int, err
 			if _, err := v.record(memberKey(channelID, userID), &record); err != nil {
 				return false, err
 			}
-			if record.Member {
+			if record.role() >= channel.RoleMember {
 				n++
 			}
 			return true, nil
@@ -376,6 +422,27 @@ func (c *Channels) MembersOf(_ context.Context, userID string, channelIDs []stri
 		return nil
 	})
 	return of, err
+}
+
+// MembersIn implements channel.Store.
+func (c *Channels) MembersIn(_ context.Context, channelID string, userIDs []string) (map[string]channel.Member, error) {
+	if !validNames(channelID) || !validNames(userIDs...) {
+		return nil, errName
+	}
+	in := make(map[string]channel.Member, len(userIDs))
+	err := c.read("members in", func(v *view) error {
+		for _, userID := range userIDs {
+			var record memberRecord
+			if _, err := v.record(memberKey(channelID, userID), &record); err != nil {
+				return err
+			}
+			if record.Member {
+				in[userID] = record.row(channelID, userID)
+			}
+		}
+		return nil
+	})
+	return in, err
 }
 
 // Changes implements channel.Store. It returns only changes that this process made within the last

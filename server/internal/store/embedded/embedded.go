@@ -43,21 +43,25 @@ import (
 var ErrClosed = errors.New("store is closed")
 
 // storeFormat is the version of the rows that this package reads and writes. It changes when a
-// server that does not know the change would read them wrongly.
-const storeFormat = 2
+// server that does not know the change would read them wrongly. Open converts a store of
+// olderFormat, which has no expired entries.
+const (
+	storeFormat = 3
+	olderFormat = 2
+)
 
 const (
-	defaultBuckets = 4
-	maxBuckets     = 1 << 16
-	cacheBytes     = 64 << 20
-	memTableBytes  = 16 << 20
+	defaultShards = 4
+	maxShards     = 1 << 16
+	cacheBytes    = 64 << 20
+	memTableBytes = 16 << 20
 )
 
 // Config configures a store.
 type Config struct {
-	// Buckets is the number of buckets. 0 means the existing store's number, or 4 for a new store.
+	// Shards is the number of shards. 0 means the existing store's number, or 4 for a new store.
 	// Open fails if an existing store has another number.
-	Buckets int
+	Shards int
 	// Logger receives Pebble's messages. Nil means slog.Default.
 	Logger *slog.Logger
 	// FS is the file system. Nil means that of the operating system. For tests.
@@ -68,13 +72,15 @@ type Config struct {
 // concurrent use.
 type Store struct {
 	db       *pebble.DB
-	buckets  []*bucket
+	shards   []*shard
 	identity atomic.Pointer[message.Identity]
 	commits  committer
 	views    views
 	changing stripes
 	rosters  rosterLocks
-	changes  changes
+	// erasing serializes the changes of erasures.
+	erasing sync.Mutex
+	changes changes
 
 	// open is held for reading by every call in flight, and guards closed.
 	open   sync.RWMutex
@@ -92,8 +98,8 @@ var _ message.Store = (*Store)(nil)
 
 // Open opens the store in dir, and creates it if there is none.
 func Open(dir string, cfg Config) (*Store, error) {
-	if cfg.Buckets < 0 || cfg.Buckets > maxBuckets {
-		return nil, fmt.Errorf("open store: buckets is %d, want 1 to %d", cfg.Buckets, maxBuckets)
+	if cfg.Shards < 0 || cfg.Shards > maxShards {
+		return nil, fmt.Errorf("open store: shards is %d, want 1 to %d", cfg.Shards, maxShards)
 	}
 	s := &Store{done: make(chan struct{}), failure: failure{failed: make(chan struct{})}}
 	fs := cfg.FS
@@ -141,7 +147,7 @@ func options(fs vfs.FS, logger pebble.Logger) *pebble.Options {
 }
 
 // load reads the store's identity, or creates it in a new store, and reads where the outbox of each
-// bucket (its unpublished entries) ends. It runs before any view is taken: Open has flushed what it
+// shard (its unpublished entries) ends. It runs before any view is taken: Open has flushed what it
 // replayed, so everything in the database is durable.
 func (s *Store) load(cfg Config) error {
 	if err := s.checkFormat(); err != nil {
@@ -151,9 +157,9 @@ func (s *Store) load(cfg Config) error {
 	value, closer, err := s.db.Get([]byte{metaRow})
 	switch {
 	case errors.Is(err, pebble.ErrNotFound):
-		meta.Buckets = int32(cfg.Buckets) //nolint:gosec // at most maxBuckets
-		if cfg.Buckets == 0 {
-			meta.Buckets = defaultBuckets
+		meta.Shards = int32(cfg.Shards) //nolint:gosec // at most maxShards
+		if cfg.Shards == 0 {
+			meta.Shards = defaultShards
 		}
 		meta.Epoch, meta.Secret = rand.Text(), make([]byte, 32)
 		if _, err := rand.Read(meta.GetSecret()); err != nil {
@@ -170,17 +176,17 @@ func (s *Store) load(cfg Config) error {
 			return fmt.Errorf("read meta: %w", err)
 		}
 	}
-	if cfg.Buckets != 0 && cfg.Buckets != int(meta.GetBuckets()) {
-		return fmt.Errorf("the store was made with %d buckets and %d are configured; their number can't be changed: "+
-			"set buckets: %[1]d, or PARLEY_BUCKETS=%[1]d", meta.GetBuckets(), cfg.Buckets)
+	if cfg.Shards != 0 && cfg.Shards != int(meta.GetShards()) {
+		return fmt.Errorf("the store was made with %d shards and %d are configured; their number can't be changed: "+
+			"set shards: %[1]d, or PARLEY_SHARDS=%[1]d", meta.GetShards(), cfg.Shards)
 	}
-	s.identity.Store(&message.Identity{Buckets: int(meta.GetBuckets()), Epoch: meta.GetEpoch(), Secret: meta.GetSecret()})
-	for i := range int(meta.GetBuckets()) {
-		b, err := newBucket(s.db, i)
+	s.identity.Store(&message.Identity{Shards: int(meta.GetShards()), Epoch: meta.GetEpoch(), Secret: meta.GetSecret()})
+	for i := range int(meta.GetShards()) {
+		b, err := newShard(s.db, i)
 		if err != nil {
 			return err
 		}
-		s.buckets = append(s.buckets, b)
+		s.shards = append(s.shards, b)
 	}
 	return nil
 }
@@ -198,11 +204,23 @@ func (s *Store) checkFormat() error {
 	if err != nil {
 		return fmt.Errorf("read format: %w", err)
 	}
+	if format == strconv.Itoa(olderFormat) {
+		return s.convert()
+	}
 	if format != "" && format != strconv.Itoa(storeFormat) {
 		return fmt.Errorf("the store has format %s and this parleyd reads format %d: run the version of parleyd that created it, "+
 			"or use another data directory", format, storeFormat)
 	}
 	return nil
+}
+
+// convert marks a store of olderFormat as one of storeFormat, so that older servers no longer open
+// it.
+func (s *Store) convert() error {
+	if err := s.db.Set([]byte{formatRow}, []byte(strconv.Itoa(storeFormat)), pebble.Sync); err != nil {
+		return fmt.Errorf("write format: %w", err)
+	}
+	return s.failure.err()
 }
 
 // text reads the row of a kind that has one row; empty if there is none.
@@ -236,7 +254,7 @@ func (s *Store) saveMeta(meta *clusterv1.Meta) error {
 	return s.failure.err()
 }
 
-// Identity returns the number of buckets, the current epoch and the secret of the store.
+// Identity returns the number of shards, the current epoch and the secret of the store.
 func (s *Store) Identity() message.Identity { return *s.identity.Load() }
 
 // StoredEpoch returns the epoch that Identity has. No other process can change it, because only one
@@ -259,8 +277,8 @@ func (s *Store) NewEpoch(context.Context) (string, error) {
 	defer s.epochs.Unlock()
 	id := s.Identity()
 	id.Epoch = rand.Text()
-	buckets := int32(id.Buckets) //nolint:gosec // at most maxBuckets
-	value, err := proto.Marshal(&clusterv1.Meta{Buckets: buckets, Epoch: id.Epoch, Secret: id.Secret})
+	shards := int32(id.Shards) //nolint:gosec // at most maxShards
+	value, err := proto.Marshal(&clusterv1.Meta{Shards: shards, Epoch: id.Epoch, Secret: id.Secret})
 	if err != nil {
 		return "", fmt.Errorf("new epoch: %w", err)
 	}

@@ -10,12 +10,12 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// feed implements message.Feed over a bucket's outbox, the rows of its unpublished entries.
+// feed implements message.Feed over a shard's outbox, the rows of its unpublished entries.
 // Published deletes rows without waiting for a sync: if a crash loses a deletion, the next feed
 // only returns those entries again.
 type feed struct {
-	store  *Store
-	bucket *bucket
+	store *Store
+	shard *shard
 	// next is the ordinal (number) of the outbox row to read from. It saves seeking over deleted
 	// rows more than once.
 	next int64
@@ -25,26 +25,26 @@ type feed struct {
 	saving *pending
 }
 
-// outboxEnd returns the exclusive upper bound of a bucket's outbox rows. No ordinal ever reaches
+// outboxEnd returns the exclusive upper bound of a shard's outbox rows. No ordinal ever reaches
 // it.
-func outboxEnd(bucket int) []byte { return outboxKey(bucket, 1<<63-1) }
+func outboxEnd(shard int) []byte { return outboxKey(shard, 1<<63-1) }
 
 // OpenFeed implements message.Store.
-func (s *Store) OpenFeed(_ context.Context, bucketNumber int) (message.Feed, error) {
-	if bucketNumber < 0 || bucketNumber >= len(s.buckets) {
-		return nil, fmt.Errorf("open feed: bucket %d is not one of %d", bucketNumber, len(s.buckets))
+func (s *Store) OpenFeed(_ context.Context, shardNumber int) (message.Feed, error) {
+	if shardNumber < 0 || shardNumber >= len(s.shards) {
+		return nil, fmt.Errorf("open feed: shard %d is not one of %d", shardNumber, len(s.shards))
 	}
 	if err := s.begin(); err != nil {
 		return nil, fmt.Errorf("open feed: %w", err)
 	}
 	defer s.end()
-	return &feed{store: s, bucket: s.buckets[bucketNumber]}, nil
+	return &feed{store: s, shard: s.shards[shardNumber]}, nil
 }
 
 // Next implements message.Feed.
 func (f *feed) Next(ctx context.Context, most int) ([]message.Entry, error) {
 	for {
-		arrival := f.bucket.arrival()
+		arrival := f.shard.arrival()
 		entries, err := f.read(most)
 		if err != nil {
 			return nil, fmt.Errorf("feed: %w", err)
@@ -72,8 +72,8 @@ func (f *feed) read(most int) (entries []message.Entry, err error) {
 	v := f.store.views.view()
 	defer f.store.views.release(v)
 	iter, err := v.NewIter(&pebble.IterOptions{
-		LowerBound: outboxKey(f.bucket.number, f.next),
-		UpperBound: outboxEnd(f.bucket.number),
+		LowerBound: outboxKey(f.shard.number, f.next),
+		UpperBound: outboxEnd(f.shard.number),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("outbox: %w", err)
@@ -82,7 +82,7 @@ func (f *feed) read(most int) (entries []message.Entry, err error) {
 	var ordinals []int64
 	for iter.First(); iter.Valid() && len(entries) < most; iter.Next() {
 		channel, seq := outboxEntry(iter.Value())
-		e, err := v.must(channel, seq)
+		e, err := v.mustUnlessExpired(channel, seq)
 		if err != nil {
 			return nil, err
 		}
@@ -115,7 +115,7 @@ func (f *feed) Published(context.Context) error {
 	// its memtable again, which gets slower and slower.
 	batch := f.store.db.NewBatch()
 	for _, ordinal := range f.returned {
-		if err := batch.Delete(outboxKey(f.bucket.number, ordinal), nil); err != nil {
+		if err := batch.Delete(outboxKey(f.shard.number, ordinal), nil); err != nil {
 			return fmt.Errorf("published: %w", errors.Join(err, batch.Close()))
 		}
 	}

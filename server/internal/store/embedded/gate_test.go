@@ -82,10 +82,10 @@ func closeStore(t *testing.T, s *Store) {
 	}
 }
 
-// channelIn returns the name of the i-th channel of a bucket, in a store of defaultBuckets buckets.
-func channelIn(bucket, i int) string {
+// channelIn returns the name of the i-th channel of a shard, in a store of defaultShards shards.
+func channelIn(shard, i int) string {
 	for n := 0; ; n++ {
-		if name := fmt.Sprintf("c%d-%d", i, n); message.Bucket(name, defaultBuckets) == bucket {
+		if name := fmt.Sprintf("c%d-%d", i, n); message.Shard(name, defaultShards) == shard {
 			return name
 		}
 	}
@@ -113,7 +113,7 @@ func editEntry(target *message.Entry, seq int64, content string) message.Entry {
 
 func mustInsert(t *testing.T, s *Store, entries ...message.Entry) {
 	t.Helper()
-	if n, err := s.Insert(t.Context(), message.Bucket(entries[0].ChannelID, defaultBuckets), entries); err != nil || n != len(entries) {
+	if n, err := s.Insert(t.Context(), message.Shard(entries[0].ChannelID, defaultShards), entries); err != nil || n != len(entries) {
 		t.Fatalf("insert: %d, %v", n, err)
 	}
 }
@@ -137,8 +137,8 @@ func wantNone(t *testing.T, s *Store, channel string, seq int64) {
 	if _, ok, err := s.Message(ctx, channel, e.MsgID); err != nil || ok {
 		t.Fatalf("message shows one before its sync (%v)", err)
 	}
-	if _, ok, err := s.Target(ctx, channel, e.MsgID); err != nil || ok {
-		t.Fatalf("target shows one before its sync (%v)", err)
+	if got, err := s.Targets(ctx, channel, []string{e.MsgID}); err != nil || len(got) != 0 {
+		t.Fatalf("targets shows %d before their sync (%v)", len(got), err)
 	}
 	if got, err := s.ByClientKeys(ctx, channel, []message.ClientKey{{FromID: e.FromID, ClientMsgID: e.ClientMsgID}}); err != nil || len(got) != 0 {
 		t.Fatalf("by client keys shows %d before their sync (%v)", len(got), err)

@@ -12,34 +12,34 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// maxHeads bounds the channels whose last seq a bucket caches.
+// maxHeads bounds the channels whose last seq a shard caches.
 const maxHeads = 4096
 
-// bucket is what the store keeps in memory for one bucket, a share of the channels.
-type bucket struct {
+// shard is what the store keeps in memory for one shard, a share of the channels.
+type shard struct {
 	number int
 
-	// mu serializes the Inserts of the bucket, from their checks to their sync. It guards the
+	// mu serializes the Inserts of the shard, from their checks to their sync. It guards the
 	// fields below.
 	mu sync.Mutex
 	// heads caches the last seq of some channels.
 	heads map[string]int64
-	// ordinal is the number of the last row in the bucket's outbox.
+	// ordinal is the number of the last row in the shard's outbox.
 	ordinal int64
 
 	// waking guards arrived.
 	waking sync.Mutex
-	// arrived is closed and replaced when the bucket's feeds have new entries.
+	// arrived is closed and replaced when the shard's feeds have new entries.
 	arrived chan struct{}
 }
 
-// newBucket creates a bucket that continues after the last row of its outbox. Ordinals of published
+// newShard creates a shard that continues after the last row of its outbox. Ordinals of published
 // rows may be reused, because these rows are deleted.
-func newBucket(db *pebble.DB, number int) (b *bucket, err error) {
-	b = &bucket{number: number, heads: map[string]int64{}, arrived: make(chan struct{})}
+func newShard(db *pebble.DB, number int) (b *shard, err error) {
+	b = &shard{number: number, heads: map[string]int64{}, arrived: make(chan struct{})}
 	iter, err := db.NewIter(&pebble.IterOptions{LowerBound: outboxKey(number, 0), UpperBound: outboxEnd(number)})
 	if err != nil {
-		return nil, fmt.Errorf("outbox of bucket %d: %w", number, err)
+		return nil, fmt.Errorf("outbox of shard %d: %w", number, err)
 	}
 	defer func() { err = errors.Join(err, iter.Close()) }()
 	if iter.Last() {
@@ -48,15 +48,15 @@ func newBucket(db *pebble.DB, number int) (b *bucket, err error) {
 	return b, iter.Error()
 }
 
-// arrival returns a channel that is closed once the bucket's next Insert is visible. Call it before
+// arrival returns a channel that is closed once the shard's next Insert is visible. Call it before
 // taking a view, so that no Insert in between is missed.
-func (b *bucket) arrival() <-chan struct{} {
+func (b *shard) arrival() <-chan struct{} {
 	b.waking.Lock()
 	defer b.waking.Unlock()
 	return b.arrived
 }
 
-func (b *bucket) wake() {
+func (b *shard) wake() {
 	b.waking.Lock()
 	defer b.waking.Unlock()
 	close(b.arrived)
@@ -65,18 +65,18 @@ func (b *bucket) wake() {
 
 // Insert implements message.LogWriter. It checks ctx before it starts but not while it waits for
 // the fsync, because a batch passed to the log can't be withdrawn.
-func (s *Store) Insert(ctx context.Context, bucketNumber int, entries []message.Entry) (int, error) {
+func (s *Store) Insert(ctx context.Context, shardNumber int, entries []message.Entry) (int, error) {
 	if err := s.begin(); err != nil {
 		return 0, notStored(err)
 	}
 	defer s.end()
-	if err := s.check(bucketNumber, entries); err != nil {
+	if err := s.check(shardNumber, entries); err != nil {
 		return 0, notStored(err)
 	}
 	if len(entries) == 0 {
 		return 0, nil
 	}
-	b := s.buckets[bucketNumber]
+	b := s.shards[shardNumber]
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err := errors.Join(ctx.Err(), s.failure.err()); err != nil {
@@ -84,7 +84,7 @@ func (s *Store) Insert(ctx context.Context, bucketNumber int, entries []message.
 	}
 	v := s.views.view()
 	defer s.views.release(v)
-	a := &appending{view: v, bucket: b, batch: s.db.NewBatch(), heads: map[string]int64{}, keys: map[string]struct{}{}, ordinal: b.ordinal}
+	a := &appending{view: v, shard: b, batch: s.db.NewBatch(), heads: map[string]int64{}, keys: map[string]struct{}{}, ordinal: b.ordinal}
 	n, err := a.addAll(entries)
 	var conflict *message.ConflictError
 	if err != nil && !errors.As(err, &conflict) {
@@ -103,16 +103,16 @@ func (s *Store) Insert(ctx context.Context, bucketNumber int, entries []message.
 
 func notStored(err error) error { return fmt.Errorf("insert: %w: %w", message.ErrNotStored, err) }
 
-// check returns an error if the bucket does not exist, or if an entry belongs to another bucket or
+// check returns an error if the shard does not exist, or if an entry belongs to another shard or
 // has an id that can't be part of a key.
-func (s *Store) check(bucketNumber int, entries []message.Entry) error {
-	if bucketNumber < 0 || bucketNumber >= len(s.buckets) {
-		return fmt.Errorf("bucket %d is not one of %d", bucketNumber, len(s.buckets))
+func (s *Store) check(shardNumber int, entries []message.Entry) error {
+	if shardNumber < 0 || shardNumber >= len(s.shards) {
+		return fmt.Errorf("shard %d is not one of %d", shardNumber, len(s.shards))
 	}
 	for i := range entries {
 		e := &entries[i]
-		if message.Bucket(e.ChannelID, len(s.buckets)) != bucketNumber {
-			return fmt.Errorf("channel %q is not in bucket %d", e.ChannelID, bucketNumber)
+		if message.Shard(e.ChannelID, len(s.shards)) != shardNumber {
+			return fmt.Errorf("channel %q is not in shard %d", e.ChannelID, shardNumber)
 		}
 		if !validNames(e.ChannelID, e.MsgID, e.FromID, e.ClientMsgID) {
 			return errors.New("an id contains a zero byte")
@@ -122,7 +122,7 @@ func (s *Store) check(bucketNumber int, entries []message.Entry) error {
 }
 
 // advance records the last seqs and the last ordinal of a stored batch. The caller holds b.mu.
-func (b *bucket) advance(a *appending) {
+func (b *shard) advance(a *appending) {
 	b.ordinal = a.ordinal
 	if len(b.heads)+len(a.heads) > maxHeads {
 		clear(b.heads)
@@ -131,10 +131,10 @@ func (b *bucket) advance(a *appending) {
 }
 
 // appending builds the batch of an Insert. It reads the store as of the last sync, which includes
-// all earlier Inserts of the bucket, and its own batch.
+// all earlier Inserts of the shard, and its own batch.
 type appending struct {
 	view    *view
-	bucket  *bucket
+	shard   *shard
 	batch   *pebble.Batch
 	heads   map[string]int64
 	keys    map[string]struct{}
@@ -175,7 +175,7 @@ func (a *appending) head(channel string) (int64, error) {
 	if seq, ok := a.heads[channel]; ok {
 		return seq, nil
 	}
-	if seq, ok := a.bucket.heads[channel]; ok {
+	if seq, ok := a.shard.heads[channel]; ok {
 		return seq, nil
 	}
 	return a.view.lastSeq(channel)
@@ -184,17 +184,18 @@ func (a *appending) head(channel string) (int64, error) {
 // add adds an entry's rows to the batch. key is that of its clientRow.
 func (a *appending) add(e *message.Entry, key []byte) error {
 	stored := *e
-	stored.Pending = e.Kind != message.KindSend
+	stored.Pending = e.Kind.Changes()
 	seq := appendNumber(nil, e.Seq)
 	a.ordinal++
 	err := errors.Join(
 		put(a.batch, &stored),
 		a.batch.Set(key, seq, nil),
-		a.batch.Set(outboxKey(a.bucket.number, a.ordinal), outboxValue(e.ChannelID, e.Seq), nil),
+		a.batch.Set(outboxKey(a.shard.number, a.ordinal), outboxValue(e.ChannelID, e.Seq), nil),
 	)
-	if e.Kind == message.KindSend {
+	switch {
+	case e.Kind == message.KindSend:
 		err = errors.Join(err, a.batch.Set(messageKey(e.ChannelID, e.MsgID), seq, nil))
-	} else {
+	case e.Kind.Changes():
 		err = errors.Join(err, a.batch.Set(seqKey(pendingRow, e.ChannelID, e.Seq), appendNumber(nil, e.TargetSeq), nil))
 	}
 	if err != nil {

@@ -24,7 +24,7 @@ const (
 	pendingRow = 'c'
 	// changedRow: channel, changed_seq -> seq of the message, which was edited or recalled
 	changedRow = 'd'
-	// outboxRow: bucket, ordinal -> seq, channel of an unpublished entry, in the order of storing
+	// outboxRow: shard, ordinal -> seq, channel of an unpublished entry, in the order of storing
 	outboxRow = 'o'
 	// channelRow: channel -> channelRecord
 	channelRow = 'h'
@@ -32,6 +32,10 @@ const (
 	memberRow = 'p'
 	// membershipRow: user, channel -> nothing, of current members
 	membershipRow = 'u'
+	// dueRow: Unix milliseconds, zero byte, channel -> nothing, of channels that are due then
+	dueRow = 'w'
+	// erasureRow: id -> erasureRecord
+	erasureRow = 'j'
 	// metaRow: -> clusterv1.Meta
 	metaRow = 'm'
 	// formatRow: -> storeFormat in decimal; a store without this row has format 1
@@ -89,8 +93,8 @@ func nameBounds(row byte, first, after string) (lower, upper []byte) {
 	return lower, upper
 }
 
-func outboxKey(bucket int, ordinal int64) []byte {
-	key := binary.BigEndian.AppendUint16([]byte{outboxRow}, uint16(bucket)) //nolint:gosec // below maxBuckets
+func outboxKey(shard int, ordinal int64) []byte {
+	key := binary.BigEndian.AppendUint16([]byte{outboxRow}, uint16(shard)) //nolint:gosec // below maxShards
 	return appendNumber(key, ordinal)
 }
 
@@ -99,10 +103,10 @@ func trailingNumber(key []byte) int64 {
 	return int64(binary.BigEndian.Uint64(key[len(key)-8:])) //nolint:gosec // never above 1<<63
 }
 
-// lastName returns the name at the end of a key.
+// lastName returns the name at the end of a key, which may be its only name.
 func lastName(key []byte) string {
 	key = key[:len(key)-1]
-	return string(key[bytes.LastIndexByte(key, 0)+1:])
+	return string(key[max(0, bytes.LastIndexByte(key, 0))+1:])
 }
 
 // seqBounds returns the key bounds of a channel's rows with after < seq < before. A before of 0

@@ -33,7 +33,7 @@ func appendForEver(dir string) error {
 		return err
 	}
 	var g errgroup.Group
-	for b := range defaultBuckets {
+	for b := range defaultShards {
 		g.Go(func() error {
 			channels := []string{channelIn(b, 0), channelIn(b, 1)}
 			for {
@@ -79,8 +79,8 @@ func TestKill(t *testing.T) {
 		}
 		closeStore(t, s)
 	}
-	if len(acked) != 2*defaultBuckets {
-		t.Fatalf("%d channels were acknowledged, want %d", len(acked), 2*defaultBuckets)
+	if len(acked) != 2*defaultShards {
+		t.Fatalf("%d channels were acknowledged, want %d", len(acked), 2*defaultShards)
 	}
 }
 

@@ -112,7 +112,7 @@ func useUntilPowerLoss(t *testing.T, s *Store, known map[string]int64, calls int
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var g errgroup.Group
-	for b := range defaultBuckets {
+	for b := range defaultShards {
 		channels := []string{channelIn(b, 0), channelIn(b, 1)}
 		g.Go(func() error { return writeUntil(ctx, s, b, channels, seen, acked) })
 		g.Go(func() error { return readUntil(ctx, s, channels, seen) })
@@ -135,7 +135,7 @@ func useUntilPowerLoss(t *testing.T, s *Store, known map[string]int64, calls int
 	return before
 }
 
-func writeUntil(ctx context.Context, s *Store, bucket int, channels []string, seen *marks, acked chan<- struct{}) error {
+func writeUntil(ctx context.Context, s *Store, shard int, channels []string, seen *marks, acked chan<- struct{}) error {
 	for ctx.Err() == nil {
 		var batch []message.Entry
 		for _, c := range channels {
@@ -145,7 +145,7 @@ func writeUntil(ctx context.Context, s *Store, bucket int, channels []string, se
 			}
 			batch = append(batch, sendEntry(c, h.Seq+1), sendEntry(c, h.Seq+2))
 		}
-		if _, err := s.Insert(context.WithoutCancel(ctx), bucket, batch); err != nil {
+		if _, err := s.Insert(context.WithoutCancel(ctx), shard, batch); err != nil {
 			return err
 		}
 		for i := range batch {
@@ -176,8 +176,8 @@ func readUntil(ctx context.Context, s *Store, channels []string, seen *marks) er
 	return nil
 }
 
-func followUntil(ctx context.Context, s *Store, bucket int, seen *marks) error {
-	f, err := s.OpenFeed(context.WithoutCancel(ctx), bucket)
+func followUntil(ctx context.Context, s *Store, shard int, seen *marks) error {
+	f, err := s.OpenFeed(context.WithoutCancel(ctx), shard)
 	if err != nil {
 		return err
 	}
@@ -268,10 +268,10 @@ func TestChannelsAfterPowerLoss(t *testing.T) {
 		want []channel.Member
 		head int64
 	}{
-		{"Create", func(*Channels) error { return nil }, []channel.Member{{ChannelID: "club", UserID: "ann", JoinedAt: now}}, 0},
+		{"Create", func(*Channels) error { return nil }, []channel.Member{{ChannelID: "club", UserID: "ann", Role: channel.Owner, JoinedAt: now}}, 0},
 		{
 			"AddMembers", func(c *Channels) error { return c.AddMembers(ctx, "club", []string{"bob"}, now) },
-			[]channel.Member{{ChannelID: "club", UserID: "ann", JoinedAt: now}, {ChannelID: "club", UserID: "bob", JoinedAt: now}},
+			[]channel.Member{{ChannelID: "club", UserID: "ann", Role: channel.Owner, JoinedAt: now}, {ChannelID: "club", UserID: "bob", Role: channel.RoleMember, JoinedAt: now}},
 			0,
 		},
 		{"RemoveMembers", func(c *Channels) error { return c.RemoveMembers(ctx, "club", []string{"ann"}, 3) }, nil, 0},
@@ -280,7 +280,7 @@ func TestChannelsAfterPowerLoss(t *testing.T) {
 				_, _, err := c.MarkRead(ctx, "club", "ann", cursor, false, now)
 				return err
 			},
-			[]channel.Member{{ChannelID: "club", UserID: "ann", JoinedAt: now, Cursor: cursor}},
+			[]channel.Member{{ChannelID: "club", UserID: "ann", Role: channel.Owner, JoinedAt: now, Cursor: cursor}},
 			0,
 		},
 		{
@@ -289,7 +289,7 @@ func TestChannelsAfterPowerLoss(t *testing.T) {
 					ChannelID: "club", Numbers: channel.Numbers{Head: 9}, Senders: map[string]channel.Cursor{"ann": cursor},
 				}}, now)
 			},
-			[]channel.Member{{ChannelID: "club", UserID: "ann", JoinedAt: now, Cursor: cursor}},
+			[]channel.Member{{ChannelID: "club", UserID: "ann", Role: channel.Owner, JoinedAt: now, Cursor: cursor}},
 			9,
 		},
 	} {

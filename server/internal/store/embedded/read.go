@@ -21,7 +21,10 @@ func (s *Store) Head(_ context.Context, channelID string) (message.Head, error) 
 	if err != nil || len(last) == 0 {
 		return message.Head{}, err
 	}
-	return message.Head{Seq: last[0].Seq, Count: last[0].Count, MsgTime: last[0].MsgTime}, nil
+	boundary, err := v.boundary(channelID)
+	return message.Head{
+		Seq: last[0].Seq, Count: last[0].Count, MsgTime: last[0].MsgTime, Bytes: last[0].Bytes, Rev: last[0].Rev, Boundary: boundary,
+	}, err
 }
 
 // Heads implements message.LogReader.

@@ -12,53 +12,84 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/parleyhq/parley/server/internal/channel"
+	"github.com/parleyhq/parley/server/internal/message"
 )
 
 // channelRecord is the stored form of a channel.
 type channelRecord struct {
-	MembersOnly bool   `json:"members_only,omitempty"`
-	CreatedBy   string `json:"created_by,omitempty"`
-	CreatedMS   int64  `json:"created_ms"`
-	Head        int64  `json:"head,omitempty"`
-	Count       int64  `json:"count,omitempty"`
-	LastMessage int64  `json:"last_message,omitempty"`
+	MembersOnly bool  `json:"members_only,omitempty"`
+	Rev         int64 `json:"rev,omitempty"`
+	// State and Began are set only after a deletion.
+	State       channel.State `json:"state,omitempty"`
+	Began       int64         `json:"began,omitempty"`
+	CreatedBy   string        `json:"created_by,omitempty"`
+	CreatedMS   int64         `json:"created_ms"`
+	Head        int64         `json:"head,omitempty"`
+	Count       int64         `json:"count,omitempty"`
+	LastMessage int64         `json:"last_message,omitempty"`
 	// CreateKey and CreateDigest are set only if the call that created the channel had an
 	// idempotency key.
 	CreateKey    string `json:"create_key,omitempty"`
 	CreateDigest string `json:"create_digest,omitempty"`
+	trimRecord
 }
+
+// open reports whether everyone may use the channel.
+func (r *channelRecord) open() bool { return r.State == channel.Live && !r.MembersOnly }
 
 func (r *channelRecord) row(channelID string) channel.Row {
 	return channel.Row{
-		ChannelID: channelID, MembersOnly: r.MembersOnly, CreatedBy: r.CreatedBy,
+		ChannelID: channelID, MembersOnly: r.MembersOnly, State: r.State, Began: r.Began, Rev: r.Rev, CreatedBy: r.CreatedBy,
 		CreatedAt: time.UnixMilli(r.CreatedMS).UTC(), CreateKey: r.CreateKey, CreateDigest: r.CreateDigest,
-		Numbers: channel.Numbers{Head: r.Head, Count: r.Count, LastMessage: r.LastMessage},
+		Numbers:   channel.Numbers{Head: r.Head, Count: r.Count, LastMessage: r.LastMessage},
+		Retention: r.retention(), SettingsRev: r.SettingsRev,
+		Boundary: message.Boundary{Oldest: r.Oldest, Expired: r.Expired}, Trim: r.trim(),
 	}
 }
 
-// memberRecord is the stored form of a current or former member.
+// memberRecord is the stored form of a current or former member or follower.
 type memberRecord struct {
-	Member   bool  `json:"member,omitempty"`
-	JoinedMS int64 `json:"joined_ms,omitempty"`
-	Seq      int64 `json:"seq,omitempty"`
-	Count    int64 `json:"count,omitempty"`
+	// Member is true for members and followers.
+	Member bool `json:"member,omitempty"`
+	// Role is 0 in records from before there were roles, which are those of members.
+	Role     channel.Role `json:"role,omitempty"`
+	JoinedMS int64        `json:"joined_ms,omitempty"`
+	Seq      int64        `json:"seq,omitempty"`
+	Count    int64        `json:"count,omitempty"`
 	// Left is the channel's last seq when the user was last removed, or 0 if they never were.
 	Left int64 `json:"left,omitempty"`
 }
 
 func (r *memberRecord) row(channelID, userID string) channel.Member {
 	return channel.Member{
-		ChannelID: channelID, UserID: userID, JoinedAt: time.UnixMilli(r.JoinedMS).UTC(), Cursor: r.cursor(),
+		ChannelID: channelID, UserID: userID, Role: r.role(), JoinedAt: time.UnixMilli(r.JoinedMS).UTC(), Cursor: r.cursor(),
 	}
 }
 
 func (r *memberRecord) cursor() channel.Cursor { return channel.Cursor{Seq: r.Seq, Count: r.Count} }
 
-// join makes the user a member, unless they are one.
-func (r *memberRecord) join(now time.Time) {
-	if !r.Member {
-		r.Member, r.JoinedMS = true, now.UnixMilli()
+// role returns the user's role; 0 if the user is neither member nor follower.
+func (r *memberRecord) role() channel.Role {
+	switch {
+	case !r.Member:
+		return 0
+	case r.Role == 0:
+		return channel.RoleMember
+	default:
+		return r.Role
 	}
+}
+
+// join sets the role of the user, unless the user has a higher one.
+func (r *memberRecord) join(role channel.Role, now time.Time) {
+	was := r.role()
+	if was >= role {
+		return
+	}
+	if was < channel.RoleMember {
+		r.JoinedMS = now.UnixMilli()
+	}
+	r.Member, r.Role = true, role
 }
 
 // move moves the cursor forward. It never moves it back.
@@ -170,6 +201,9 @@ func (r *roster) write(batch *pebble.Batch) error {
 			continue
 		}
 		if err := setRecord(batch, channelKey(id), &k.now); err != nil {
+			return err
+		}
+		if err := writeDue(batch, id, k.stored.DueMS, k.now.DueMS); err != nil {
 			return err
 		}
 	}

@@ -17,28 +17,28 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-func TestBucketsAreFixed(t *testing.T) {
+func TestShardsAreFixed(t *testing.T) {
 	t.Parallel()
 	fs := vfs.NewMem()
 	for _, step := range []struct {
 		configured, want int
 		refused          bool
 	}{{configured: 8, want: 8}, {configured: 8, want: 8}, {configured: 4, refused: true}, {configured: 0, want: 8}, {configured: -1, refused: true}} {
-		s, err := Open("store", Config{Buckets: step.configured, FS: fs})
+		s, err := Open("store", Config{Shards: step.configured, FS: fs})
 		if step.refused {
-			if err == nil || !strings.Contains(err.Error(), "buckets") {
-				t.Fatalf("open with %d buckets: %v, want a refusal that names them", step.configured, err)
+			if err == nil || !strings.Contains(err.Error(), "shards") {
+				t.Fatalf("open with %d shards: %v, want a refusal that names them", step.configured, err)
 			}
-			if step.configured > 0 && !strings.Contains(err.Error(), "set buckets: 8, or PARLEY_BUCKETS=8") {
-				t.Errorf("open with %d buckets: %v, want what to set", step.configured, err)
+			if step.configured > 0 && !strings.Contains(err.Error(), "set shards: 8, or PARLEY_SHARDS=8") {
+				t.Errorf("open with %d shards: %v, want what to set", step.configured, err)
 			}
 			continue
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := s.Identity().Buckets; got != step.want {
-			t.Fatalf("%d buckets, want %d", got, step.want)
+		if got := s.Identity().Shards; got != step.want {
+			t.Fatalf("%d shards, want %d", got, step.want)
 		}
 		closeStore(t, s)
 	}
@@ -82,15 +82,15 @@ func TestInsertRefusesInvalidEntries(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		ctx     context.Context
-		bucket  int
+		shard   int
 		entries []message.Entry
 	}{
-		{"another bucket", t.Context(), 0, []message.Entry{sendEntry(channel, 3)}},
-		{"no such bucket", t.Context(), 4, []message.Entry{sendEntry(channel, 3)}},
+		{"another shard", t.Context(), 0, []message.Entry{sendEntry(channel, 3)}},
+		{"no such shard", t.Context(), 4, []message.Entry{sendEntry(channel, 3)}},
 		{"zero byte", t.Context(), 1, []message.Entry{zero}},
 		{"ended context", ended, 1, []message.Entry{sendEntry(channel, 3)}},
 	} {
-		if n, err := s.Insert(c.ctx, c.bucket, c.entries); n != 0 || !errors.Is(err, message.ErrNotStored) {
+		if n, err := s.Insert(c.ctx, c.shard, c.entries); n != 0 || !errors.Is(err, message.ErrNotStored) {
 			t.Errorf("%s: %d, %v, want ErrNotStored", c.name, n, err)
 		}
 	}
@@ -115,7 +115,7 @@ func TestHeadCacheIsBounded(t *testing.T) {
 		}
 		mustInsert(t, s, batch[:maxHeads/2]...)
 		mustInsert(t, s, batch[maxHeads/2:]...)
-		if n := len(s.buckets[0].heads); n > maxHeads {
+		if n := len(s.shards[0].heads); n > maxHeads {
 			t.Fatalf("%d heads are remembered, want at most %d", n, maxHeads)
 		}
 	}

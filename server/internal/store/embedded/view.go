@@ -112,6 +112,23 @@ func (v *view) must(channel string, seq int64) (message.Entry, error) {
 	return e, err
 }
 
+// mustUnlessExpired is must, except that it returns an entry of KindExpired for one that is missing
+// because it has expired.
+func (v *view) mustUnlessExpired(channel string, seq int64) (message.Entry, error) {
+	e, ok, err := v.entry(channel, seq)
+	if err != nil || ok {
+		return e, err
+	}
+	boundary, err := v.boundary(channel)
+	if err != nil {
+		return message.Entry{}, err
+	}
+	if seq >= boundary.First() {
+		return message.Entry{}, fmt.Errorf("entry %d of %s is missing", seq, channel)
+	}
+	return message.Entry{Message: message.Message{ChannelID: channel, Seq: seq}, Kind: message.KindExpired}, nil
+}
+
 // scan calls yield with the keys and values of a channel's rows with after < number < before, in
 // ascending order, or descending if desc is set, until yield returns false or an error. Both are
 // valid until yield returns.

@@ -14,13 +14,14 @@ import (
 )
 
 // Apply changes the target of an edit or a recall, if the target is older than the change, and then
-// marks the change as applied. The steps are one ordered command, and the mark is its last step, so
+// marks the change as applied. A target that was stripped or deleted matches nothing. The steps are
+// one ordered command, and the mark is its last step, so
 // a change that was interrupted stays pending and is applied again.
 func (s *Store) Apply(ctx context.Context, change *message.Entry) error {
 	var update bson.D
 	set := bson.D{{Key: "changed_seq", Value: change.Seq}}
 	switch change.Kind {
-	case message.KindSend:
+	case message.KindSend, message.KindAccess, message.KindExpired:
 		return nil
 	case message.KindEdit:
 		set = append(set, bson.E{Key: "content", Value: change.Content}, bson.E{Key: "status", Value: message.StatusEdited})
@@ -31,15 +32,22 @@ func (s *Store) Apply(ctx context.Context, change *message.Entry) error {
 			{Key: "$set", Value: set},
 			{Key: "$unset", Value: bson.D{{Key: "metadata", Value: ""}, {Key: "digest", Value: ""}}},
 		}
+		if change.FromID == message.ErasedUser {
+			update = erasing(set, change.TargetSeq)
+		}
 	}
 	earlier, err := s.pendingBefore(ctx, change)
 	if err != nil {
 		return fmt.Errorf("apply: %w", err)
 	}
+	if change.Rev > 0 {
+		update = append(update, bson.E{Key: "$max", Value: bson.D{{Key: "rev", Value: change.Rev}}})
+	}
 	err = s.run(ctx, func(ctx context.Context) error {
 		steps := []mongo.WriteModel{mongo.NewUpdateOneModel().SetUpdate(update).SetFilter(bson.D{
 			{Key: "channel_id", Value: change.ChannelID},
 			{Key: "seq", Value: change.TargetSeq},
+			{Key: "kind", Value: message.KindSend},
 			{Key: "changed_seq", Value: bson.D{{Key: "$lt", Value: change.Seq}}},
 		})}
 		blank := bson.E{Key: "$set", Value: bson.D{{Key: "content", Value: ""}}}

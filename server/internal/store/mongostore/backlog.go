@@ -15,7 +15,7 @@ import (
 // the time limit of an insert.
 const lookBack = 120
 
-// backlog reads a bucket's stored entries from a time on, in order of ts (mongod's time of the
+// backlog reads a shard's stored entries from a time on, in order of ts (mongod's time of the
 // insert), page by page. It needs no server cursor, which could end.
 type backlog struct {
 	// after is the last entry returned. At first it holds only the ts to start at.
@@ -44,7 +44,7 @@ func (f *feed) startBacklog(ctx context.Context) error {
 }
 
 // next returns the next page, at most limit entries, or no entries at the end.
-func (b *backlog) next(ctx context.Context, s *Store, bucket, limit int) ([]message.Entry, error) {
+func (b *backlog) next(ctx context.Context, s *Store, shard, limit int) ([]message.Entry, error) {
 	at := b.after
 	filter := bson.D{
 		{Key: "ts", Value: bson.D{{Key: "$gte", Value: at.TS}}},
@@ -58,7 +58,7 @@ func (b *backlog) next(ctx context.Context, s *Store, bucket, limit int) ([]mess
 												SetSort(bson.D{{Key: "ts", Value: 1}, {Key: "seq", Value: 1}, {Key: "channel_id", Value: 1}})
 	var docs []document
 	err := s.read(ctx, func(ctx context.Context) error {
-		cursor, err := s.buckets[bucket].Find(ctx, filter, opts)
+		cursor, err := s.shards[shard].Find(ctx, filter, opts)
 		if err != nil {
 			return err
 		}

@@ -32,7 +32,7 @@ func TestLostPositionIsRecoveredFromTheStore(t *testing.T) {
 			}}})
 		},
 		"RowRemoved": func(t *testing.T, b *bed) {
-			if _, err := b.db.Collection("feeds").DeleteOne(t.Context(), bson.D{{Key: "_id", Value: b.bucket}}); err != nil {
+			if _, err := b.db.Collection("feeds").DeleteOne(t.Context(), bson.D{{Key: "_id", Value: b.shard}}); err != nil {
 				t.Fatal(err)
 			}
 			b.Store = open(t, b.cfg) // which creates the row again
@@ -78,7 +78,7 @@ func wantWholeLog(t *testing.T, b *bed) {
 	readTo(t, b.feed(t), 40, 41)
 }
 
-// rollOplog writes until the server's small oplog no longer contains the bucket's saved position.
+// rollOplog writes until the server's small oplog no longer contains the shard's saved position.
 func rollOplog(t *testing.T, b *bed) {
 	t.Helper()
 	row := b.row(t)
@@ -113,7 +113,7 @@ func TestFeedBehindTheOplogReturnsEveryEntry(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Nobody reads this bucket's feed for longer than the oplog lasts.
+	// Nobody reads this shard's feed for longer than the oplog lasts.
 	rollOplog(t, b)
 	wantWholeLog(t, b)
 	// A slow feed that was open all the time has lost its position as well.

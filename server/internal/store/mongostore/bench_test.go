@@ -16,7 +16,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/testkit"
 )
 
-// BenchmarkInsert stores messages of 100 bytes in one bucket, spread over ten channels, one Insert
+// BenchmarkInsert stores messages of 100 bytes in one shard, spread over ten channels, one Insert
 // at a time.
 func BenchmarkInsert(b *testing.B) {
 	for _, size := range []int{1, 100, 500} {
@@ -86,21 +86,21 @@ func BenchmarkMembersOf(b *testing.B) {
 	}
 }
 
-// BenchmarkThreeNodes stores messages of 1000 channels in 16 buckets from three nodes. Each node
-// uses either all buckets or only those that rendezvous hashing assigns to it.
+// BenchmarkThreeNodes stores messages of 1000 channels in 16 shards from three nodes. Each node
+// uses either all shards or only those that rendezvous hashing assigns to it.
 func BenchmarkThreeNodes(b *testing.B) {
-	const nodes, buckets, channels, senders = 3, 16, 1000, 128
+	const nodes, shards, channels, senders = 3, 16, 1000, 128
 	for _, own := range []bool{false, true} {
 		b.Run(fmt.Sprintf("own=%t", own), func(b *testing.B) {
-			cfg := mongostore.Config{URI: testkit.MongoURI(b), Database: testkit.MongoDatabase(b), Buckets: buckets}
+			cfg := mongostore.Config{URI: testkit.MongoURI(b), Database: testkit.MongoDatabase(b), Shards: shards}
 			var writers [nodes]*message.Writer
 			var names [nodes][]string
 			for n := range nodes {
-				writers[n] = message.NewWriter(open(b, cfg), buckets, message.WriterConfig{})
+				writers[n] = message.NewWriter(open(b, cfg), shards, message.WriterConfig{})
 				lifecycletest.Start(b, writers[n])
 				for c := range channels {
 					name := fmt.Sprintf("c%d", c)
-					if !own || message.Bucket(name, buckets)%nodes == n {
+					if !own || message.Shard(name, shards)%nodes == n {
 						names[n] = append(names[n], name)
 					}
 				}
@@ -153,5 +153,33 @@ func BenchmarkEntries(b *testing.B) {
 		if err != nil || len(entries) != len(batch) {
 			b.Fatalf("%d entries, %v", len(entries), err)
 		}
+	}
+}
+
+// BenchmarkByClientKeys looks up 500 ids of a log of 20,000 messages, of one sender and of 250.
+func BenchmarkByClientKeys(b *testing.B) {
+	for _, senders := range []int{1, 250} {
+		b.Run(fmt.Sprintf("senders=%d", senders), func(b *testing.B) {
+			s, _ := openFresh(b)
+			name := channelsOf(0, 1)[0]
+			var keys []message.ClientKey
+			for n := range 20 {
+				batch := sends(name, 1+1000*n, 1000)
+				for i := range batch {
+					batch[i].FromID = fmt.Sprint("user", i%senders)
+					if n == 10 && i < 500 {
+						keys = append(keys, message.ClientKey{FromID: batch[i].FromID, ClientMsgID: batch[i].ClientMsgID})
+					}
+				}
+				if _, err := s.Insert(b.Context(), 0, batch); err != nil {
+					b.Fatal(err)
+				}
+			}
+			for b.Loop() {
+				if found, err := s.ByClientKeys(b.Context(), name, keys); err != nil || len(found) != len(keys) {
+					b.Fatal(len(found), err)
+				}
+			}
+		})
 	}
 }

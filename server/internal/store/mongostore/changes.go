@@ -43,8 +43,8 @@ func (c *Channels) Changes(ctx context.Context, after channel.Stamp) (changed []
 	return changed, next, nil
 }
 
-// changedSince returns which members-only channels were created, and which members were removed, at
-// the time since or later.
+// changedSince returns which channels were created as members-only, closed, opened or deleted, and
+// which members were removed, at the time since or later.
 func (c *Channels) changedSince(ctx context.Context, since bson.Timestamp) ([]channel.Change, error) {
 	filter := bson.D{{Key: "changed", Value: bson.D{{Key: "$gte", Value: since}}}}
 	docs, err := c.list(ctx, filter)

@@ -13,15 +13,17 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/parleyhq/parley/server/internal/channel"
+	"github.com/parleyhq/parley/server/internal/message"
 )
 
 // Channels implements channel.Store. Safe for concurrent use.
 //
 // A channel is one document of `channels`. Each current or former member is one document of
-// `members`, which is never deleted. A new channel's members are first listed in the channel's own
-// document, under `joining`, so that the channel is created with all of them or not at all. Create
-// then copies them to documents of `members`. If it was interrupted, the next method that reads or
-// changes members does that first. The copy never overwrites, so a late one does nothing.
+// `members`, which is deleted only with the channel. A new channel's members are first listed in
+// the channel's own document, under `joining`, so that the channel is created with all of them or
+// not at all. Create then copies them to documents of `members`. If it was interrupted, the next
+// method that reads or changes members does that first. The copy never overwrites, so a late one
+// does nothing.
 //
 // All reads are linearizable: they follow a majority write, the store's fence. A write's conditions
 // are either in its own filter, or never change once they hold, or were read behind the fence.
@@ -30,7 +32,7 @@ type Channels struct {
 	channels *mongo.Collection
 	members  *mongo.Collection
 	// settled caches, by channel id, whether the channel is open; see newSettled.
-	settled *otter.Cache[string, bool]
+	settled *otter.Cache[string, settledMode]
 }
 
 var _ channel.Store = (*Channels)(nil)
@@ -40,16 +42,20 @@ func (s *Store) Channels() *Channels {
 	return &Channels{store: s, channels: s.db.Collection("channels"), members: s.db.Collection("members"), settled: newSettled()}
 }
 
-// channelDocument is the stored form of a channel. The document of a members-only channel also has
-// `changed`, the time at which mongod created it.
+// channelDocument is the stored form of a channel. The document also has `changed`: the time at
+// which mongod created the channel as members-only, or last closed, opened or deleted it.
 type channelDocument struct {
-	ID          string    `bson:"_id"`
-	MembersOnly bool      `bson:"members_only"`
-	CreatedBy   string    `bson:"created_by"`
-	CreatedAt   time.Time `bson:"created_at"`
-	Head        int64     `bson:"head"`
-	Count       int64     `bson:"count"`
-	LastMessage int64     `bson:"last_message"`
+	ID          string `bson:"_id"`
+	MembersOnly bool   `bson:"members_only"`
+	// State and Began are stored only after a deletion, and State only while it is not Live.
+	State       channel.State `bson:"state"`
+	Began       int64         `bson:"began"`
+	Rev         int64         `bson:"rev"`
+	CreatedBy   string        `bson:"created_by"`
+	CreatedAt   time.Time     `bson:"created_at"`
+	Head        int64         `bson:"head"`
+	Count       int64         `bson:"count"`
+	LastMessage int64         `bson:"last_message"`
 	// CreateKey and CreateDigest are stored only if the call that created the channel had a key.
 	CreateKey    string `bson:"create_key"`
 	CreateDigest string `bson:"create_digest"`
@@ -57,15 +63,37 @@ type channelDocument struct {
 	Maker string `bson:"maker"`
 	// Joining lists the members who have no document of their own yet.
 	Joining []string `bson:"joining"`
+	// Retention is stored only if the channel has a policy of its own.
+	Retention   *retentionDocument `bson:"retention"`
+	SettingsRev int64              `bson:"settings_rev"`
+	Oldest      int64              `bson:"oldest"`
+	Expired     int64              `bson:"expired"`
+	Stripped    int64              `bson:"stripped"`
+	Deleted     int64              `bson:"deleted"`
+	// Due is stored together with `shard`, the shard of the channel's entries.
+	Due time.Time `bson:"due"`
 }
+
+// open reports whether everyone may use the channel.
+func (d *channelDocument) open() bool { return d.State == channel.Live && !d.MembersOnly }
 
 func (d *channelDocument) row() channel.Row {
 	return channel.Row{
-		ChannelID: d.ID, MembersOnly: d.MembersOnly, CreatedBy: d.CreatedBy, CreatedAt: d.CreatedAt.UTC(),
-		CreateKey: d.CreateKey, CreateDigest: d.CreateDigest,
-		Numbers: channel.Numbers{Head: d.Head, Count: d.Count, LastMessage: d.LastMessage},
+		ChannelID: d.ID, MembersOnly: d.MembersOnly, State: d.State, Began: d.Began, Rev: d.Rev,
+		CreatedBy: d.CreatedBy, CreatedAt: d.CreatedAt.UTC(), CreateKey: d.CreateKey, CreateDigest: d.CreateDigest,
+		Numbers:   channel.Numbers{Head: d.Head, Count: d.Count, LastMessage: d.LastMessage},
+		Retention: d.Retention.retention(), SettingsRev: d.SettingsRev,
+		Boundary: message.Boundary{Oldest: d.Oldest, Expired: d.Expired},
+		Trim:     channel.Trim{Stripped: d.Stripped, Deleted: d.Deleted, Due: d.Due.UTC()},
 	}
 }
+
+const (
+	// dueIndex is the name of the index of the channels that a trimmer must look at.
+	dueIndex = "due"
+	// memberIndex is the name of the index of members by channel and user.
+	memberIndex = "member"
+)
 
 // makeChannelIndexes creates the indexes of both collections.
 func (s *Store) makeChannelIndexes(ctx context.Context) error {
@@ -75,17 +103,38 @@ func (s *Store) makeChannelIndexes(ctx context.Context) error {
 	_, err := c.channels.Indexes().CreateMany(ctx, []mongo.IndexModel{
 		{Keys: up("joining"), Options: options.Index().SetName("joining").SetSparse(true)},
 		{Keys: up("changed"), Options: options.Index().SetName("changed").SetSparse(true)},
+		{
+			Keys: up("shard", "due"),
+			Options: options.Index().SetName(dueIndex).SetPartialFilterExpression(
+				bson.D{{Key: "due", Value: bson.D{{Key: "$exists", Value: true}}}}),
+		},
+		{
+			Keys: up("created_by"),
+			Options: options.Index().SetName(creatorIndex).SetPartialFilterExpression(
+				bson.D{{Key: "created_by", Value: bson.D{{Key: "$gt", Value: ""}}}}),
+		},
 	})
 	if err != nil {
 		return err
 	}
 	_, err = c.members.Indexes().CreateMany(ctx, []mongo.IndexModel{
-		{Keys: up("channel_id", "user_id"), Options: options.Index().SetName("member").SetUnique(true)},
+		{Keys: up("channel_id", "user_id"), Options: options.Index().SetName(memberIndex).SetUnique(true)},
 		{
 			Keys:    up("user_id", "channel_id"),
 			Options: options.Index().SetName("memberships").SetPartialFilterExpression(bson.D{{Key: "member", Value: true}}),
 		},
+		{
+			Keys:    up("user_id"),
+			Options: options.Index().SetName(formerIndex).SetPartialFilterExpression(bson.D{{Key: "member", Value: false}}),
+		},
 		{Keys: up("changed"), Options: options.Index().SetName("changed").SetSparse(true)},
+	})
+	if err != nil {
+		return err
+	}
+	_, err = s.db.Collection(erasures).Indexes().CreateOne(ctx, mongo.IndexModel{
+		Keys:    up("open", "_id"),
+		Options: options.Index().SetName(openErasuresIndex).SetPartialFilterExpression(bson.D{{Key: "open", Value: true}}),
 	})
 	return err
 }
@@ -171,19 +220,34 @@ func (c *Channels) find(ctx context.Context, channelID string) (d channelDocumen
 
 // must is like find for a channel that must exist. If find finds none, must searches again behind
 // the fence, and then returns channel.ErrNotFound.
-func (c *Channels) must(ctx context.Context, channelID string) error {
-	_, ok, err := c.find(ctx, channelID)
+func (c *Channels) must(ctx context.Context, channelID string) (d channelDocument, err error) {
+	d, ok, err := c.find(ctx, channelID)
 	if err != nil || ok {
-		return err
+		return d, err
 	}
 	err = c.read(ctx, func(ctx context.Context) error {
-		_, ok, err = c.find(ctx, channelID)
+		d, ok, err = c.find(ctx, channelID)
 		return err
 	})
 	if err == nil && !ok {
 		err = channel.ErrNotFound
 	}
-	return err
+	return d, err
+}
+
+// live returns channel.ErrNotFound if there is no channel or it was deleted. It reads behind the
+// fence if a former primary may not know yet that the channel was created again.
+func (c *Channels) live(ctx context.Context, channelID string) error {
+	d, err := c.must(ctx, channelID)
+	if err != nil || d.State == channel.Live {
+		return err
+	}
+	return c.read(ctx, func(ctx context.Context) error {
+		if d, err = c.must(ctx, channelID); err == nil && d.State != channel.Live {
+			err = channel.ErrNotFound
+		}
+		return err
+	})
 }
 
 // Create implements channel.Store.
@@ -215,8 +279,15 @@ func (c *Channels) insert(ctx context.Context, row channel.Row, userIDs []string
 		{Key: "last_message", Value: int64(0)},
 		{Key: "maker", Value: maker},
 	}
+	if row.Rev > 0 {
+		doc = append(doc, bson.E{Key: "rev", Value: row.Rev})
+	}
 	if row.CreateKey != "" {
 		doc = append(doc, bson.E{Key: "create_key", Value: row.CreateKey}, bson.E{Key: "create_digest", Value: row.CreateDigest})
+	}
+	if row.Retention != nil {
+		doc = append(doc, bson.E{Key: "retention", Value: retentionDocumentOf(row.Retention)},
+			bson.E{Key: "due", Value: row.CreatedAt}, bson.E{Key: "shard", Value: c.shard(row.ChannelID)})
 	}
 	if len(userIDs) > 0 {
 		doc = append(doc, bson.E{Key: "joining", Value: userIDs})
@@ -228,11 +299,18 @@ func (c *Channels) insert(ctx context.Context, row channel.Row, userIDs []string
 		_, err := c.channels.InsertOne(ctx, doc)
 		if mongo.IsDuplicateKeyError(err) {
 			d, err = c.made(ctx, row.ChannelID, maker, err)
+			if errors.Is(err, channel.ErrExists) && d.replaceable(&row) {
+				d, err = c.revive(ctx, &d, &row, maker, userIDs)
+			}
 			return err
 		}
 		d = channelDocument{
 			ID: row.ChannelID, MembersOnly: row.MembersOnly, CreatedBy: row.CreatedBy, CreatedAt: row.CreatedAt,
-			CreateKey: row.CreateKey, CreateDigest: row.CreateDigest, Joining: userIDs,
+			CreateKey: row.CreateKey, CreateDigest: row.CreateDigest, Joining: userIDs, Rev: row.Rev,
+		}
+		if row.Retention != nil {
+			own := retentionDocumentOf(row.Retention)
+			d.Retention, d.Due = &own, row.CreatedAt
 		}
 		return err
 	})
@@ -263,9 +341,14 @@ func (c *Channels) settle(ctx context.Context, d *channelDocument) error {
 	}
 	models := make([]mongo.WriteModel, len(d.Joining))
 	for i, userID := range d.Joining {
+		role := channel.RoleMember
+		if userID == d.CreatedBy {
+			role = channel.Owner
+		}
 		models[i] = mongo.NewUpdateOneModel().SetFilter(memberFilter(d.ID, userID)).SetUpsert(true).SetUpdate(
 			bson.D{{Key: "$setOnInsert", Value: bson.D{
 				{Key: "member", Value: true},
+				{Key: "role", Value: int32(role)},
 				{Key: "joined_at", Value: d.CreatedAt},
 				{Key: "seq", Value: int64(0)},
 				{Key: "count", Value: int64(0)},
@@ -275,7 +358,11 @@ func (c *Channels) settle(ctx context.Context, d *channelDocument) error {
 		return err
 	}
 	d.Joining = nil
-	_, err := c.channels.UpdateByID(ctx, d.ID, bson.D{{Key: "$unset", Value: bson.D{{Key: "joining", Value: ""}}}})
+	made := bson.D{{Key: "_id", Value: d.ID}}
+	if d.Maker != "" { // a late one does not take from a channel that was deleted and created again
+		made = append(made, bson.E{Key: "maker", Value: d.Maker})
+	}
+	_, err := c.channels.UpdateOne(ctx, made, bson.D{{Key: "$unset", Value: bson.D{{Key: "joining", Value: ""}}}})
 	return err
 }
 

@@ -13,6 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/parleyhq/parley/server/internal/channel"
+	"github.com/parleyhq/parley/server/internal/erasure"
 	"github.com/parleyhq/parley/server/internal/message"
 	"github.com/parleyhq/parley/server/internal/store/mongostore"
 	"github.com/parleyhq/parley/server/internal/store/storetest"
@@ -37,15 +38,21 @@ func twoNodes(uri string) storetest.Factory {
 	}
 }
 
-// anyNode is a channel.Store that sends each call to one of two nodes, chosen at random.
-type anyNode [2]channel.Store
+// anyNode is a store of channels that sends each call to one of two nodes, chosen at random.
+type anyNode [2]storetest.ChannelStore
 
-func channelsOfAny(s message.Store) channel.Store {
+func channelsOfAny(s message.Store) storetest.ChannelStore {
 	n := s.(nodes)
 	return anyNode{n.Store.Channels(), n.other.Channels()}
 }
 
-func (n anyNode) one() channel.Store { return n[rand.IntN(2)] }
+func (n anyNode) one() storetest.ChannelStore { return n[rand.IntN(2)] }
+
+func (n anyNode) Expire() {
+	for _, c := range n {
+		c.(*mongostore.Channels).Expire()
+	}
+}
 
 func (n anyNode) Ensure(ctx context.Context, id string, now time.Time) (channel.Row, error) {
 	return n.one().Ensure(ctx, id, now)
@@ -83,6 +90,14 @@ func (n anyNode) MembersOf(ctx context.Context, userID string, ids []string) (ma
 	return n.one().MembersOf(ctx, userID, ids)
 }
 
+func (n anyNode) MembersIn(ctx context.Context, id string, userIDs []string) (map[string]channel.Member, error) {
+	return n.one().MembersIn(ctx, id, userIDs)
+}
+
+func (n anyNode) SetRole(ctx context.Context, id, userID string, role channel.Role, now time.Time) error {
+	return n.one().SetRole(ctx, id, userID, role, now)
+}
+
 func (n anyNode) MarkRead(ctx context.Context, id, userID string, to channel.Cursor, join bool, now time.Time) (channel.Cursor, bool, error) {
 	return n.one().MarkRead(ctx, id, userID, to, join, now)
 }
@@ -93,6 +108,47 @@ func (n anyNode) Advance(ctx context.Context, moves []channel.Advance, now time.
 
 func (n anyNode) Changes(ctx context.Context, after channel.Stamp) ([]channel.Change, channel.Stamp, error) {
 	return n.one().Changes(ctx, after)
+}
+
+func (n anyNode) SetSettings(ctx context.Context, id string, rev int64, set channel.Settings, now time.Time) (channel.Row, error) {
+	return n.one().SetSettings(ctx, id, rev, set, now)
+}
+
+func (n anyNode) Delete(ctx context.Context, id string, rev int64, now time.Time) (channel.Row, error) {
+	return n.one().Delete(ctx, id, rev, now)
+}
+
+func (n anyNode) DropMembers(ctx context.Context, id string, limit int) (int, error) {
+	return n.one().DropMembers(ctx, id, limit)
+}
+
+func (n anyNode) FinishDelete(ctx context.Context, id string) error {
+	return n.one().FinishDelete(ctx, id)
+}
+
+func (n anyNode) Forget(ctx context.Context, userID string, limit int) (int, error) {
+	return n.one().Forget(ctx, userID, limit)
+}
+
+func (n anyNode) RowsAfter(ctx context.Context, after string, limit int) ([]channel.Row, error) {
+	return n.one().RowsAfter(ctx, after, limit)
+}
+
+func (n anyNode) Due(ctx context.Context, shard int, until time.Time, limit int) ([]channel.Row, error) {
+	return n.one().Due(ctx, shard, until, limit)
+}
+
+func (n anyNode) MoveBoundary(ctx context.Context, id string, rev int64, to message.Boundary, due time.Time) (bool, error) {
+	return n.one().MoveBoundary(ctx, id, rev, to, due)
+}
+
+func (n anyNode) SetTrim(ctx context.Context, read *channel.Row, trim channel.Trim) error {
+	return n.one().SetTrim(ctx, read, trim)
+}
+
+func TestErasures(t *testing.T) {
+	t.Parallel()
+	storetest.RunErasures(t, suite(testkit.MongoURI(t)), func(s message.Store) erasure.Store { return s.(*mongostore.Store).Erasures() })
 }
 
 func TestChannels(t *testing.T) {
@@ -128,7 +184,40 @@ func TestChannelsThroughLostReplies(t *testing.T) {
 			t.Cleanup(func() { _ = s.Close(context.Background()) })
 			return s
 		}
-	}, func(s message.Store) channel.Store { return s.(*mongostore.Store).Channels() })
+	}, func(s message.Store) storetest.ChannelStore { return s.(*mongostore.Store).Channels() })
+}
+
+// TestForgetCountsThroughLostReplies checks that Forget counts what it removed although the reply
+// to the removal was lost. If it did not, an erasure would end too early.
+func TestForgetCountsThroughLostReplies(t *testing.T) {
+	t.Parallel()
+	p := testkit.NewProxy(t, "tcp", testkit.MongoAddr(t))
+	cfg := mongostore.Config{URI: "mongodb://" + p.Addr() + "/?directConnection=true", Database: testkit.MongoDatabase(t), Timeout: 30 * time.Second}
+	c := open(t, cfg).Channels()
+	const clubs = 6
+	for i := range clubs {
+		row := channel.Row{ChannelID: fmt.Sprint("club", i), CreatedBy: "ann", CreatedAt: time.UnixMilli(1)}
+		if _, err := c.Create(t.Context(), row, []string{"ann", "bob"}); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.RemoveMembers(t.Context(), row.ChannelID, []string{"ann"}, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.LoseReplies(3, aboutChannels)
+	total := 0
+	for n := 1; n > 0; total += n {
+		var err error
+		if n, err = c.Forget(t.Context(), "ann", 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if total != 2*clubs { // a record and a creator in each
+		t.Errorf("%d were forgotten", total)
+	}
+	if p.Lost() < 4 {
+		t.Errorf("only %d replies were lost", p.Lost())
+	}
 }
 
 // TestChannelOfADeadCreator checks that a channel has all its members even if its creator died
@@ -176,7 +265,7 @@ func TestChannelOfADeadCreator(t *testing.T) {
 				var want []string
 				for _, u := range users {
 					if u != users[0] || !step.gone {
-						m := channel.Member{ChannelID: id, UserID: u, JoinedAt: made}
+						m := channel.Member{ChannelID: id, UserID: u, Role: channel.RoleMember, JoinedAt: made}
 						if u == users[0] {
 							m.Cursor = step.cursor
 						}

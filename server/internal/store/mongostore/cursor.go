@@ -12,6 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/parleyhq/parley/server/internal/channel"
+	"github.com/parleyhq/parley/server/internal/message"
 )
 
 // MarkRead implements channel.Store. Nearly always it is one update. Only if that moves no cursor,
@@ -32,11 +33,11 @@ func (c *Channels) MarkRead(ctx context.Context, channelID, userID string, to ch
 			return err
 		}
 		d, err := c.ensure(ctx, channelID, now)
-		if err != nil || d.MembersOnly {
+		if err != nil || !d.open() {
 			return err
 		}
 		var member memberDocument
-		err = c.members.FindOneAndUpdate(ctx, memberFilter(channelID, userID), touching(joining(true, to, now)),
+		err = c.members.FindOneAndUpdate(ctx, memberFilter(channelID, userID), touching(joining(true, channel.Follower, to, now)),
 			options.FindOneAndUpdate().SetUpsert(true).SetReturnDocument(options.After)).Decode(&member)
 		cursor, ok = member.cursor(), err == nil
 		return err
@@ -98,12 +99,12 @@ func (c *Channels) Advance(ctx context.Context, moves []channel.Advance, now tim
 		return nil
 	}
 	err := c.write(ctx, func(ctx context.Context) error {
-		open, err := c.ensureAll(ctx, moves, now)
+		modes, err := c.ensureAll(ctx, moves, now)
 		if err != nil {
 			return err
 		}
 		unordered := options.BulkWrite().SetOrdered(false) // all of them only move forward
-		if models := cursorModels(moves, open, now); len(models) > 0 {
+		if models := cursorModels(moves, modes, now); len(models) > 0 {
 			if _, err := c.members.BulkWrite(ctx, models, unordered); err != nil {
 				return err
 			}
@@ -118,18 +119,21 @@ func (c *Channels) Advance(ctx context.Context, moves []channel.Advance, now tim
 }
 
 // ensureAll creates the missing channels, settles the documents of all of them like ensure, and
-// returns which channels are open.
-func (c *Channels) ensureAll(ctx context.Context, moves []channel.Advance, now time.Time) (open map[string]bool, err error) {
-	open = make(map[string]bool, len(moves))
+// returns their modes.
+func (c *Channels) ensureAll(ctx context.Context, moves []channel.Advance, now time.Time) (modes map[string]settledMode, err error) {
+	modes = make(map[string]settledMode, len(moves))
+	revs := make(map[string]int64, len(moves))
 	var ids []string
 	for i := range moves {
-		if isOpen, ok := c.settled.GetIfPresent(moves[i].ChannelID); ok {
-			open[moves[i].ChannelID] = isOpen
+		if mode, ok := c.settled.GetIfPresent(moves[i].ChannelID); ok && mode.rev >= moves[i].Rev && message.Elapsed(mode.read) < settledFor {
+			modes[moves[i].ChannelID] = mode
 		} else {
 			ids = append(ids, moves[i].ChannelID)
+			revs[moves[i].ChannelID] = moves[i].Rev
 		}
 	}
 	for len(ids) > 0 {
+		read := time.Now()
 		docs, err := c.list(ctx, anyOf("_id", ids))
 		if err != nil {
 			return nil, err
@@ -138,33 +142,51 @@ func (c *Channels) ensureAll(ctx context.Context, moves []channel.Advance, now t
 			if err := c.settle(ctx, &docs[i]); err != nil {
 				return nil, err
 			}
-			open[docs[i].ID] = !docs[i].MembersOnly
-			c.settled.Set(docs[i].ID, !docs[i].MembersOnly)
+			mode := settledMode{open: docs[i].open(), rev: docs[i].Rev, began: docs[i].Began, read: read}
+			c.settled.Set(docs[i].ID, mode)
+			// A row that is behind its log, read from a former primary, is not known to be open.
+			mode.open = mode.open && mode.rev >= revs[docs[i].ID]
+			modes[docs[i].ID] = mode
 		}
 		var models []mongo.WriteModel
 		for _, id := range ids {
-			if _, ok := open[id]; !ok {
+			if _, ok := modes[id]; !ok {
 				models = append(models, mongo.NewUpdateOneModel().SetFilter(bson.D{{Key: "_id", Value: id}}).
 					SetUpdate(ensuring(now)).SetUpsert(true))
 			}
 		}
 		if len(models) == 0 {
-			return open, nil
+			return modes, nil
 		}
 		if _, err := c.channels.BulkWrite(ctx, models, options.BulkWrite().SetOrdered(false)); err != nil {
 			return nil, err
 		}
 	}
-	return open, nil
+	return modes, nil
 }
 
 // maxSettled bounds the channels that newSettled caches. Advance must read any other.
 const maxSettled = 65_536
 
-// newSettled returns a cache of which channels exist without joining members, and whether they are
-// open. Neither ever changes, so Advance need not read these rows.
-func newSettled() *otter.Cache[string, bool] {
-	return otter.Must(&otter.Options[string, bool]{
+// settledMode is whether a channel was open at an access revision, and Row.Began. read is when the
+// read of the row began.
+type settledMode struct {
+	open       bool
+	rev, began int64
+	read       time.Time
+}
+
+// settledFor is how long a cached mode is used. A deleted channel can be created again after
+// message.ExpiryGrace at the earliest. Until then every cached mode of before has expired, and so
+// has an Advance that uses it. So a late one does not make a sender of the deleted channel a
+// follower of the new one.
+const settledFor = message.ExpiryGrace / 2
+
+// newSettled returns a cache of which channels exist without joining members, and of their modes.
+// What is in it changes only with the access revision, which the entries have, or with a deletion.
+// So Advance need not read these rows.
+func newSettled() *otter.Cache[string, settledMode] {
+	return otter.Must(&otter.Options[string, settledMode]{
 		MaximumSize: maxSettled,
 		// The cache runs its short maintenance in the calling goroutine. A goroutine of its own
 		// would have to be stopped, and a Channels is never closed.
@@ -173,19 +195,20 @@ func newSettled() *otter.Cache[string, bool] {
 }
 
 // cursorModels returns the updates that move the senders' cursors. In open channels they also make
-// senders members whose message came after their last removal. open holds which channels are open.
-func cursorModels(moves []channel.Advance, open map[string]bool, now time.Time) (models []mongo.WriteModel) {
+// senders followers whose message came after their last removal and is not of a deleted channel
+// with this id. modes holds the modes of the channels.
+func cursorModels(moves []channel.Advance, modes map[string]settledMode, now time.Time) (models []mongo.WriteModel) {
 	for i := range moves {
 		m := &moves[i]
 		for userID, cursor := range m.Senders {
-			if !open[m.ChannelID] {
+			if mode := modes[m.ChannelID]; !mode.open || cursor.Seq < mode.began {
 				models = append(models, mongo.NewUpdateOneModel().SetFilter(movable(m.ChannelID, userID, cursor)).
 					SetUpdate(moving(cursor)))
 				continue
 			}
 			beyond := bson.D{{Key: "$gt", Value: bson.A{cursor.Seq, bson.D{{Key: "$ifNull", Value: bson.A{"$left", int64(0)}}}}}}
 			models = append(models, mongo.NewUpdateOneModel().SetFilter(memberFilter(m.ChannelID, userID)).
-				SetUpdate(joining(beyond, cursor, now)).SetUpsert(true))
+				SetUpdate(joining(beyond, channel.Follower, cursor, now)).SetUpsert(true))
 		}
 	}
 	return models

@@ -13,8 +13,8 @@ func (s *Store) AdoptHorizon(other *Store) {
 	s.horizon.raise(&at)
 }
 
-// DefaultBuckets exports defaultBuckets.
-const DefaultBuckets = defaultBuckets
+// DefaultShards exports defaultShards.
+const DefaultShards = defaultShards
 
 // TokenTime exports tokenTime.
 var TokenTime = tokenTime
@@ -28,4 +28,12 @@ func (c *Channels) CreateAndDie(ctx context.Context, row channel.Row, userIDs []
 // FinishLate does the rest of CreateAndDie's Create, as a process that was suspended in between.
 func (c *Channels) FinishLate(ctx context.Context, row channel.Row, userIDs []string) error {
 	return c.settle(ctx, &channelDocument{ID: row.ChannelID, CreatedAt: row.CreatedAt, Joining: userIDs})
+}
+
+// Expire makes the cached modes settledFor older.
+func (c *Channels) Expire() {
+	for id, mode := range c.settled.All() {
+		mode.read = mode.read.Add(-settledFor)
+		c.settled.Set(id, mode)
+	}
 }

@@ -21,14 +21,14 @@ const (
 	lastRetry  = 30 * time.Second
 )
 
-// feed is one bucket's change feed. It is a change stream that is reopened whenever it breaks. If
+// feed is one shard's change feed. It is a change stream that is reopened whenever it breaks. If
 // the stream's position is no longer in the oplog, the feed reads the store itself.
 type feed struct {
-	store  *Store
-	bucket int
-	log    *slog.Logger
-	retry  *backoff.ExponentialBackOff
-	saver  *saver
+	store *Store
+	shard int
+	log   *slog.Logger
+	retry *backoff.ExponentialBackOff
+	saver *saver
 	// life ends with Close, which ends a blocked Next.
 	life context.Context //nolint:containedctx // not a call's context
 	end  context.CancelFunc
@@ -50,17 +50,17 @@ type feed struct {
 
 var _ message.Feed = (*feed)(nil)
 
-// OpenFeed opens a bucket's feed at the last saved position.
-func (s *Store) OpenFeed(ctx context.Context, bucket int) (message.Feed, error) {
-	if bucket < 0 || bucket >= len(s.buckets) {
-		return nil, fmt.Errorf("open feed: bucket %d of %d", bucket, len(s.buckets))
+// OpenFeed opens a shard's feed at the last saved position.
+func (s *Store) OpenFeed(ctx context.Context, shard int) (message.Feed, error) {
+	if shard < 0 || shard >= len(s.shards) {
+		return nil, fmt.Errorf("open feed: shard %d of %d", shard, len(s.shards))
 	}
-	at, err := s.loadPosition(ctx, bucket)
+	at, err := s.loadPosition(ctx, shard)
 	if err != nil {
 		return nil, fmt.Errorf("open feed: %w", err)
 	}
 	f := &feed{
-		store: s, bucket: bucket, log: s.log.With("bucket", bucket), read: at, offered: time.Now(), offeredTime: at.Time,
+		store: s, shard: shard, log: s.log.With("shard", shard), read: at, offered: time.Now(), offeredTime: at.Time,
 		retry: &backoff.ExponentialBackOff{
 			InitialInterval: firstRetry, RandomizationFactor: 0.5, Multiplier: 2, MaxInterval: lastRetry,
 		},
@@ -75,7 +75,7 @@ func (s *Store) OpenFeed(ctx context.Context, bucket int) (message.Feed, error) 
 	}
 	s.feeds[f] = struct{}{}
 	f.saver = newSaver(
-		func(p position) error { return s.savePosition(s.life, bucket, p) },
+		func(p position) error { return s.savePosition(s.life, shard, p) },
 		func(err error) { f.log.WarnContext(f.life, "change feed: position not saved", "error", err) })
 	return f, nil
 }
@@ -148,7 +148,7 @@ func (f *feed) poll(ctx context.Context, limit int) ([]message.Entry, error) {
 		}
 	}
 	if f.backlog != nil {
-		entries, err := f.backlog.next(ctx, f.store, f.bucket, limit)
+		entries, err := f.backlog.next(ctx, f.store, f.shard, limit)
 		if err != nil || len(entries) > 0 {
 			return entries, err
 		}

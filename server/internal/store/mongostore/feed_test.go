@@ -16,13 +16,13 @@ import (
 	"github.com/parleyhq/parley/server/internal/testkit"
 )
 
-// bed is a store in a database of its own, and the channel and bucket whose feed a test reads.
+// bed is a store in a database of its own, and the channel and shard whose feed a test reads.
 type bed struct {
 	*mongostore.Store
 	cfg     mongostore.Config
 	db      *mongo.Database
 	channel string
-	bucket  int
+	shard   int
 }
 
 func newBed(t *testing.T, uri, channel string) *bed {
@@ -31,13 +31,13 @@ func newBed(t *testing.T, uri, channel string) *bed {
 	s := open(t, cfg)
 	return &bed{
 		Store: s, cfg: cfg, db: testkit.MongoClient(t, uri).Database(cfg.Database), channel: channel,
-		bucket: bucketOf(s, channel),
+		shard: shardOf(s, channel),
 	}
 }
 
 func (b *bed) feed(t *testing.T) message.Feed {
 	t.Helper()
-	f, err := b.OpenFeed(t.Context(), b.bucket)
+	f, err := b.OpenFeed(t.Context(), b.shard)
 	if err != nil {
 		t.Fatalf("open feed: %v", err)
 	}
@@ -45,24 +45,24 @@ func (b *bed) feed(t *testing.T) message.Feed {
 	return f
 }
 
-// row returns the bucket's saved position.
+// row returns the shard's saved position.
 func (b *bed) row(t *testing.T) (row struct {
 	Time  bson.Timestamp `bson:"cluster_time"`
 	Token bson.Raw       `bson:"token"`
 },
 ) {
 	t.Helper()
-	err := b.db.Collection("feeds").FindOne(t.Context(), bson.D{{Key: "_id", Value: b.bucket}}).Decode(&row)
+	err := b.db.Collection("feeds").FindOne(t.Context(), bson.D{{Key: "_id", Value: b.shard}}).Decode(&row)
 	if err != nil {
 		t.Fatalf("position: %v", err)
 	}
 	return row
 }
 
-// setRow changes the bucket's saved position directly in the database.
+// setRow changes the shard's saved position directly in the database.
 func (b *bed) setRow(t *testing.T, update bson.D) {
 	t.Helper()
-	r, err := b.db.Collection("feeds").UpdateByID(t.Context(), b.bucket, update)
+	r, err := b.db.Collection("feeds").UpdateByID(t.Context(), b.shard, update)
 	if err != nil || r.MatchedCount != 1 {
 		t.Fatalf("change position: %v, %v", r, err)
 	}
@@ -211,7 +211,7 @@ func TestFeedSurvivesTheRemovalOfItsCollection(t *testing.T) {
 	f := b.feed(t)
 	insert(t, b.Store, sends(b.channel, 1, 5))
 	readTo(t, f, 0, 5)
-	if err := b.db.Collection(fmt.Sprintf("messages_%d", b.bucket)).Drop(t.Context()); err != nil {
+	if err := b.db.Collection(fmt.Sprintf("messages_%d", b.shard)).Drop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	b.Store = open(t, b.cfg)
@@ -226,7 +226,7 @@ func TestFeedSurvivesCutAndStalledLinks(t *testing.T) {
 	far := open(t, mongostore.Config{
 		URI: "mongodb://" + p.Addr() + "/?directConnection=true", Database: b.cfg.Database, Timeout: time.Second,
 	})
-	f, err := far.OpenFeed(t.Context(), b.bucket)
+	f, err := far.OpenFeed(t.Context(), b.shard)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -255,7 +255,7 @@ func TestFeedSurvivesCutAndStalledLinks(t *testing.T) {
 func TestTokenTimeIsTheEventsClusterTime(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, testkit.MongoURI(t), "token")
-	stream, err := b.db.Collection(fmt.Sprintf("messages_%d", b.bucket)).Watch(t.Context(), mongo.Pipeline{})
+	stream, err := b.db.Collection(fmt.Sprintf("messages_%d", b.shard)).Watch(t.Context(), mongo.Pipeline{})
 	if err != nil {
 		t.Fatal(err)
 	}

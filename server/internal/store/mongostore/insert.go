@@ -39,17 +39,17 @@ func watchSends(next *event.CommandMonitor) *event.CommandMonitor {
 	return &m
 }
 
-// Insert appends entries of one bucket as one ordered insert, acknowledged by a majority's
+// Insert appends entries of one shard as one ordered insert, acknowledged by a majority's
 // journals. The driver retries it under one transaction number, which the server executes once. So
 // a lost reply alone does not make the outcome unknown.
-func (s *Store) Insert(ctx context.Context, bucket int, entries []message.Entry) (int, error) {
+func (s *Store) Insert(ctx context.Context, shard int, entries []message.Entry) (int, error) {
 	if len(entries) == 0 {
 		return 0, nil
 	}
 	docs := make([]document, len(entries))
 	for i := range entries {
-		if b := message.Bucket(entries[i].ChannelID, len(s.buckets)); b != bucket {
-			return 0, fmt.Errorf("insert: channel %s is of bucket %d, not %d: %w", entries[i].ChannelID, b, bucket,
+		if b := message.Shard(entries[i].ChannelID, len(s.shards)); b != shard {
+			return 0, fmt.Errorf("insert: channel %s is of shard %d, not %d: %w", entries[i].ChannelID, b, shard,
 				message.ErrNotStored)
 		}
 		docs[i] = documentOf(&entries[i])
@@ -57,7 +57,7 @@ func (s *Store) Insert(ctx context.Context, bucket int, entries []message.Entry)
 	var sent atomic.Bool
 	ctx = context.WithValue(ctx, sentKey{}, &sent)
 	err := s.run(ctx, func(ctx context.Context) error {
-		_, err := s.buckets[bucket].InsertMany(ctx, docs, options.InsertMany().SetOrdered(true))
+		_, err := s.shards[shard].InsertMany(ctx, docs, options.InsertMany().SetOrdered(true))
 		return err
 	})
 	if err == nil {

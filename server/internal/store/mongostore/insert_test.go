@@ -108,7 +108,7 @@ func TestInsertThatReachedNoServerIsNotStored(t *testing.T) {
 		URI: "mongodb://" + p.Addr() + "/?directConnection=true", Database: testkit.MongoDatabase(t), Timeout: time.Second,
 	})
 	log := sends("gone", 1, 3)
-	b := bucketOf(s, "gone")
+	b := shardOf(s, "gone")
 	p.Cut()
 	testkit.Eventually(t, 20*time.Second, func() error {
 		_, err := s.Insert(t.Context(), b, log)
@@ -125,7 +125,7 @@ func TestInsertThatReachedNoServerIsNotStored(t *testing.T) {
 	insert(t, s, log)
 	wantLog(t, s, "gone", log)
 	if _, err := s.Insert(t.Context(), (b+1)%4, sends("gone", 4, 1)); !errors.Is(err, message.ErrNotStored) {
-		t.Errorf("insert into another bucket: %v", err)
+		t.Errorf("insert into another shard: %v", err)
 	}
 }
 
@@ -139,7 +139,7 @@ func TestInsertWithoutAReplyIsUnknown(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.Stall()
-	n, err := s.Insert(t.Context(), bucketOf(s, "stalled"), sends("stalled", 1, 3))
+	n, err := s.Insert(t.Context(), shardOf(s, "stalled"), sends("stalled", 1, 3))
 	if n != 0 || !unknownOutcome(err) {
 		t.Errorf("insert: %d, %v, want an unknown outcome", n, err)
 	}
@@ -163,12 +163,12 @@ func TestAConflictWithoutAMajorityIsUnknown(t *testing.T) {
 		{Key: "failCommands", Value: bson.A{"insert"}},
 		{Key: "writeConcernError", Value: bson.D{{Key: "code", Value: 64}, {Key: "errmsg", Value: "no majority"}}},
 	})
-	n, err := s.Insert(t.Context(), bucketOf(s, "wce"), log)
+	n, err := s.Insert(t.Context(), shardOf(s, "wce"), log)
 	if n != 0 || !unknownOutcome(err) {
 		t.Errorf("conflict behind a write concern error: %d, %v, want 0 and an unknown outcome", n, err)
 	}
 	lift()
-	n, err = s.Insert(t.Context(), bucketOf(s, "wce"), sends("wce", 2, 3))
+	n, err = s.Insert(t.Context(), shardOf(s, "wce"), sends("wce", 2, 3))
 	var conflict *message.ConflictError
 	if n != 0 || !errors.As(err, &conflict) || conflict.ChannelID != "wce" {
 		t.Errorf("what was stored before the conflict: %d, %v, want a conflict at 0", n, err)
@@ -188,7 +188,7 @@ func TestLostRepliesNeitherLoseNorDuplicate(t *testing.T) {
 		URI: "mongodb://" + p.Addr() + "/?directConnection=true", Database: testkit.MongoDatabase(t),
 	})
 	const batches, size = 40, 5
-	b := bucketOf(s, "lossy")
+	b := shardOf(s, "lossy")
 	p.LoseReplies(8, writes)
 	var log []message.Entry
 	unknown := 0
@@ -229,12 +229,12 @@ func TestLostRepliesNeitherLoseNorDuplicate(t *testing.T) {
 // insertUntilStored inserts entries like the Writer, but never gives up a seq. After an unknown
 // outcome it retries, and after a conflict it searches for the stored entry. It returns the number
 // of unknown outcomes.
-func insertUntilStored(tb testing.TB, s *mongostore.Store, bucket int, entries []message.Entry) (unknown int) {
+func insertUntilStored(tb testing.TB, s *mongostore.Store, shard int, entries []message.Entry) (unknown int) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	for len(entries) > 0 {
-		n, err := s.Insert(ctx, bucket, entries)
+		n, err := s.Insert(ctx, shard, entries)
 		if ctx.Err() != nil {
 			tb.Errorf("insert: %v", err)
 			return unknown
@@ -295,7 +295,7 @@ func TestHeadTimesOutBehindAStuckCall(t *testing.T) {
 			if i%2 == 0 {
 				_, err = s.Head(t.Context(), "stuck")
 			} else {
-				_, _, err = s.Target(t.Context(), "stuck", "m")
+				_, err = s.Targets(t.Context(), "stuck", []string{"m"})
 			}
 			ends <- end{time.Since(began), err}
 		}()

@@ -1,6 +1,7 @@
 package mongostore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -12,20 +13,26 @@ import (
 	"github.com/parleyhq/parley/server/internal/channel"
 )
 
-// memberDocument is the stored form of a current or former member. If they were ever removed, the
-// document also has `left`, the channel's last seq at the last removal, and `changed`, the time of
-// the removal by mongod's clock.
+// memberDocument is the stored form of a current or former member or follower. If they were ever
+// removed, the document also has `left`, the channel's last seq at the last removal, and `changed`,
+// the time of the removal by mongod's clock.
 type memberDocument struct {
-	ChannelID string    `bson:"channel_id"`
-	UserID    string    `bson:"user_id"`
-	Member    bool      `bson:"member"`
-	JoinedAt  time.Time `bson:"joined_at"`
-	Seq       int64     `bson:"seq"`
-	Count     int64     `bson:"count"`
+	ChannelID string `bson:"channel_id"`
+	UserID    string `bson:"user_id"`
+	// Member is true for members and followers.
+	Member bool `bson:"member"`
+	// Role is not stored in documents from before there were roles, which are those of members. It has
+	// no meaning if Member is false.
+	Role     channel.Role `bson:"role"`
+	JoinedAt time.Time    `bson:"joined_at"`
+	Seq      int64        `bson:"seq"`
+	Count    int64        `bson:"count"`
 }
 
 func (d *memberDocument) row() channel.Member {
-	return channel.Member{ChannelID: d.ChannelID, UserID: d.UserID, JoinedAt: d.JoinedAt.UTC(), Cursor: d.cursor()}
+	return channel.Member{
+		ChannelID: d.ChannelID, UserID: d.UserID, Role: cmp.Or(d.Role, channel.RoleMember), JoinedAt: d.JoinedAt.UTC(), Cursor: d.cursor(),
+	}
 }
 
 func (d *memberDocument) cursor() channel.Cursor { return channel.Cursor{Seq: d.Seq, Count: d.Count} }
@@ -37,10 +44,10 @@ func memberFilter(channelID, userID string) bson.D {
 // AddMembers implements channel.Store.
 func (c *Channels) AddMembers(ctx context.Context, channelID string, userIDs []string, now time.Time) error {
 	err := c.write(ctx, func(ctx context.Context) error {
-		if err := c.must(ctx, channelID); err != nil {
+		if err := c.live(ctx, channelID); err != nil {
 			return err
 		}
-		return c.updateMembers(ctx, channelID, userIDs, touching(joining(true, channel.Cursor{}, now)))
+		return c.updateMembers(ctx, channelID, userIDs, touching(joining(true, channel.RoleMember, channel.Cursor{}, now)))
 	})
 	if err != nil {
 		return fmt.Errorf("add members: %w", err)
@@ -48,10 +55,26 @@ func (c *Channels) AddMembers(ctx context.Context, channelID string, userIDs []s
 	return nil
 }
 
+// SetRole implements channel.Store.
+func (c *Channels) SetRole(ctx context.Context, channelID, userID string, role channel.Role, now time.Time) error {
+	update := append(touching(joining(true, channel.RoleMember, channel.Cursor{}, now)),
+		bson.D{{Key: "$set", Value: bson.D{{Key: "role", Value: int32(role)}}}})
+	err := c.write(ctx, func(ctx context.Context) error {
+		if err := c.live(ctx, channelID); err != nil {
+			return err
+		}
+		return c.updateMembers(ctx, channelID, []string{userID}, update)
+	})
+	if err != nil {
+		return fmt.Errorf("set role: %w", err)
+	}
+	return nil
+}
+
 // RemoveMembers implements channel.Store.
 func (c *Channels) RemoveMembers(ctx context.Context, channelID string, userIDs []string, left int64) error {
 	err := c.write(ctx, func(ctx context.Context) error {
-		if err := c.must(ctx, channelID); err != nil {
+		if err := c.live(ctx, channelID); err != nil {
 			return err
 		}
 		return c.updateMembers(ctx, channelID, userIDs, bson.D{
@@ -79,17 +102,22 @@ func (c *Channels) updateMembers(ctx context.Context, channelID string, userIDs 
 	return err
 }
 
-// joining returns the update of a member document that makes the user a member if the expression
-// joins is true, and moves their cursor forward to cursor. The update is a pipeline and must not
-// contain an id: MongoDB would read one that begins with $ as a field.
-func joining(joins any, cursor channel.Cursor, now time.Time) bson.A {
+// joining returns the update of a member document that sets the role of the user, unless they have
+// a higher one, if the expression joins is true. It also moves their cursor forward to cursor. role
+// is Follower or RoleMember. The update is a pipeline and must not contain an id: MongoDB would
+// read one that begins with $ as a field.
+func joining(joins any, role channel.Role, cursor channel.Cursor, now time.Time) bson.A {
 	op := func(name string, args ...any) bson.D { return bson.D{{Key: name, Value: bson.A(args)}} }
-	member := op("$eq", "$member", true)
+	listed := op("$eq", "$member", true)
+	// The user's role, or 0.
+	has := op("$cond", listed, op("$ifNull", "$role", int32(channel.RoleMember)), int32(0))
+	gets := op("$and", op("$lt", has, int32(role)), joins)
 	seq := op("$ifNull", "$seq", int64(0))
 	return bson.A{bson.D{{Key: "$set", Value: bson.D{
-		{Key: "member", Value: op("$or", member, joins)},
+		{Key: "member", Value: op("$or", listed, joins)},
+		{Key: "role", Value: op("$cond", gets, int32(role), has)},
 		// For a new document this sets joined_at.
-		{Key: "joined_at", Value: op("$cond", op("$and", op("$not", member), joins), now, op("$ifNull", "$joined_at", now))},
+		{Key: "joined_at", Value: op("$cond", gets, now, op("$ifNull", "$joined_at", now))},
 		{Key: "seq", Value: op("$max", seq, cursor.Seq)},
 		{Key: "count", Value: op("$cond", op("$gt", cursor.Seq, seq), cursor.Count, op("$ifNull", "$count", int64(0)))},
 	}}}}
@@ -134,7 +162,11 @@ func (c *Channels) CountMembers(ctx context.Context, channelID string) (int, err
 		}); err != nil {
 			return err
 		}
-		n, err = c.members.CountDocuments(ctx, bson.D{{Key: "channel_id", Value: channelID}, {Key: "member", Value: true}})
+		n, err = c.members.CountDocuments(ctx, bson.D{
+			{Key: "channel_id", Value: channelID},
+			{Key: "member", Value: true},
+			{Key: "role", Value: bson.D{{Key: "$ne", Value: int32(channel.Follower)}}},
+		})
 		return err
 	})
 	if err != nil {
@@ -166,6 +198,32 @@ func (c *Channels) MembersOf(ctx context.Context, userID string, channelIDs []st
 		of[m.ChannelID] = m
 	}
 	return of, nil
+}
+
+// MembersIn implements channel.Store.
+func (c *Channels) MembersIn(ctx context.Context, channelID string, userIDs []string) (map[string]channel.Member, error) {
+	in := make(map[string]channel.Member, len(userIDs))
+	if len(userIDs) == 0 {
+		return in, nil
+	}
+	err := c.read(ctx, func(ctx context.Context) error {
+		if err := c.settleAll(ctx, bson.D{
+			{Key: "_id", Value: channelID}, {Key: "joining", Value: bson.D{{Key: "$exists", Value: true}}},
+		}); err != nil {
+			return err
+		}
+		found, err := c.findMembers(ctx, bson.D{
+			{Key: "channel_id", Value: channelID}, {Key: "user_id", Value: bson.D{{Key: "$in", Value: userIDs}}}, {Key: "member", Value: true},
+		}, "user_id", len(userIDs))
+		for _, m := range found {
+			in[m.UserID] = m
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("members in: %w", err)
+	}
+	return in, nil
 }
 
 // ofUser returns a user's memberships in the channels whose ids match the query expression

@@ -1,6 +1,6 @@
 // Package mongostore is a message store on a MongoDB replica set.
 //
-// A bucket's entries are one collection, `messages_<n>`. Two unique indexes decide conflicts: one
+// A shard's entries are one collection, `messages_<n>`. Two unique indexes decide conflicts: one
 // on channel and seq, one on channel, sender and client_msg_id. Every write is acknowledged by a
 // majority's journals. There are no transactions, because a client that is suspended inside one
 // blocks others until the server aborts it.
@@ -8,10 +8,10 @@
 // Reads are majority reads. On their own they may be stale: a primary that was suspended and
 // replaced answers them from stale data when it resumes. So the store remembers the highest
 // operation time of the answers it has received (its horizon), and no read is answered from before
-// it. Head and Target are linearizable: they first raise the horizon by a write (fence.go).
+// it. Heads are linearizable: they first raise the horizon by a write (fence.go).
 //
 // Other collections: `meta` holds the store's identity and the fence, `feeds` the position of each
-// bucket's change feed, `channels` and `members` the data of Channels.
+// shard's change feed, `channels` and `members` the data of Channels.
 package mongostore
 
 import (
@@ -35,12 +35,12 @@ import (
 
 // The defaults of Config.
 const (
-	defaultBuckets = 4
+	defaultShards  = 4
 	defaultTimeout = 5 * time.Second
 )
 
-// maxBuckets is far above a useful number. Each bucket costs a change stream on the primary.
-const maxBuckets = 256
+// maxShards is far above a useful number. Each shard costs a change stream on the primary.
+const maxShards = 256
 
 // errClosed is returned by a feed that was closed or whose store was closed.
 var errClosed = errors.New("mongostore: closed")
@@ -52,9 +52,9 @@ type Config struct {
 	URI string
 	// Database is the name of the store's database. Nothing else should use it.
 	Database string
-	// Buckets is the number of buckets, fixed when the store is created. 0 means the existing
+	// Shards is the number of shards, fixed when the store is created. 0 means the existing
 	// store's number, or 4 for a new store.
-	Buckets int
+	Shards int
 	// Timeout bounds each operation, including retries and failovers. 0 means 5 s.
 	Timeout time.Duration
 	// Logger receives the errors from which a feed recovers. Nil means slog.Default.
@@ -69,7 +69,7 @@ type Store struct {
 	db      *mongo.Database
 	timeout time.Duration
 	log     *slog.Logger
-	buckets []*mongo.Collection // messages_<n>
+	shards  []*mongo.Collection // messages_<n>
 	horizon horizon
 	fence   fence
 
@@ -86,13 +86,13 @@ var _ message.Store = (*Store)(nil)
 
 // Open connects to the replica set and creates what is missing: collections, indexes, the store's
 // identity and the feeds' positions. It returns an error if the server is not in a replica set, or
-// if the existing store has another number of buckets.
+// if the existing store has another number of shards.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if cfg.Database == "" {
 		return nil, errors.New("open mongo store: Config.Database is empty")
 	}
-	if cfg.Buckets < 0 || cfg.Buckets > maxBuckets {
-		return nil, fmt.Errorf("open mongo store: %d buckets: must be 1 to %d", cfg.Buckets, maxBuckets)
+	if cfg.Shards < 0 || cfg.Shards > maxShards {
+		return nil, fmt.Errorf("open mongo store: %d shards: must be 1 to %d", cfg.Shards, maxShards)
 	}
 	if cfg.Timeout <= 0 {
 		cfg.Timeout = defaultTimeout
@@ -110,7 +110,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	}
 	s.fence.write = s.writeFence
 	s.life, s.end = context.WithCancel(context.WithoutCancel(ctx))
-	if err := s.prepare(ctx, cfg.Buckets); err != nil {
+	if err := s.prepare(ctx, cfg.Shards); err != nil {
 		s.end()
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), disconnectWait)
 		defer cancel()
@@ -137,20 +137,20 @@ func clientOptions(cfg Config) *options.ClientOptions {
 }
 
 // prepare creates or loads the store's identity and creates its indexes.
-func (s *Store) prepare(ctx context.Context, buckets int) error {
+func (s *Store) prepare(ctx context.Context, shards int) error {
 	if err := s.checkReplicaSet(ctx); err != nil {
 		return err
 	}
-	identity, err := s.loadIdentity(ctx, buckets)
+	identity, err := s.loadIdentity(ctx, shards)
 	if err != nil {
 		return err
 	}
 	s.identity = identity
-	s.buckets = make([]*mongo.Collection, identity.Buckets)
-	for i := range s.buckets {
-		s.buckets[i] = s.db.Collection(fmt.Sprintf("messages_%d", i))
+	s.shards = make([]*mongo.Collection, identity.Shards)
+	for i := range s.shards {
+		s.shards[i] = s.db.Collection(fmt.Sprintf("messages_%d", i))
 	}
-	return s.prepareBuckets(ctx)
+	return s.prepareShards(ctx)
 }
 
 func (s *Store) checkReplicaSet(ctx context.Context) error {
@@ -169,7 +169,7 @@ func (s *Store) checkReplicaSet(ctx context.Context) error {
 	return nil
 }
 
-// Identity returns the number of buckets, the current epoch and the secret of the store.
+// Identity returns the number of shards, the current epoch and the secret of the store.
 func (s *Store) Identity() message.Identity {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -236,5 +236,5 @@ func (s *Store) disconnect(ctx context.Context) error {
 
 // of returns the collection that holds a channel's entries.
 func (s *Store) of(channelID string) *mongo.Collection {
-	return s.buckets[message.Bucket(channelID, len(s.buckets))]
+	return s.shards[message.Shard(channelID, len(s.shards))]
 }

@@ -85,14 +85,14 @@ func sends(channel string, from, n int) []message.Entry {
 	return entries
 }
 
-func bucketOf(s *mongostore.Store, channel string) int {
-	return message.Bucket(channel, s.Identity().Buckets)
+func shardOf(s *mongostore.Store, channel string) int {
+	return message.Shard(channel, s.Identity().Shards)
 }
 
 // insert stores entries of one channel, or fails the test.
 func insert(tb testing.TB, s *mongostore.Store, entries []message.Entry) {
 	tb.Helper()
-	n, err := s.Insert(context.Background(), bucketOf(s, entries[0].ChannelID), entries)
+	n, err := s.Insert(context.Background(), shardOf(s, entries[0].ChannelID), entries)
 	if err != nil || n != len(entries) {
 		tb.Fatalf("insert: %d of %d, %v", n, len(entries), err)
 	}
@@ -124,29 +124,29 @@ func TestOpenRefusesAStandaloneServer(t *testing.T) {
 	}
 }
 
-func TestOpenRefusesAnotherNumberOfBuckets(t *testing.T) {
+func TestOpenRefusesAnotherNumberOfShards(t *testing.T) {
 	t.Parallel()
-	cfg := mongostore.Config{URI: testkit.MongoURI(t), Database: testkit.MongoDatabase(t), Buckets: 3}
-	if got := open(t, cfg).Identity().Buckets; got != 3 {
-		t.Fatalf("made %d buckets, want 3", got)
+	cfg := mongostore.Config{URI: testkit.MongoURI(t), Database: testkit.MongoDatabase(t), Shards: 3}
+	if got := open(t, cfg).Identity().Shards; got != 3 {
+		t.Fatalf("made %d shards, want 3", got)
 	}
-	cfg.Buckets = 5
+	cfg.Shards = 5
 	s, err := mongostore.Open(t.Context(), cfg)
 	if err == nil {
 		_ = s.Close(t.Context())
 		t.Fatal("opened")
 	}
-	if !strings.Contains(err.Error(), "3 buckets") || !strings.Contains(err.Error(), "to 5: set buckets: 3, or PARLEY_BUCKETS=3") {
+	if !strings.Contains(err.Error(), "3 shards") || !strings.Contains(err.Error(), "to 5: set shards: 3, or PARLEY_SHARDS=3") {
 		t.Fatalf("error does not name both numbers: %v", err)
 	}
-	cfg.Buckets = 0
-	if got := open(t, cfg).Identity().Buckets; got != 3 {
-		t.Fatalf("opened with %d buckets, want the store's 3", got)
+	cfg.Shards = 0
+	if got := open(t, cfg).Identity().Shards; got != 3 {
+		t.Fatalf("opened with %d shards, want the store's 3", got)
 	}
 }
 
-// TestOpenRefusesAnotherFormat checks that Open refuses a store of another format, or without one,
-// as the first format was.
+// TestOpenRefusesAnotherFormat checks that Open converts a store of the format before, and refuses
+// one of another format, or without one, as the first format was.
 func TestOpenRefusesAnotherFormat(t *testing.T) {
 	t.Parallel()
 	cfg := mongostore.Config{URI: testkit.MongoURI(t), Database: testkit.MongoDatabase(t)}
@@ -168,12 +168,39 @@ func TestOpenRefusesAnotherFormat(t *testing.T) {
 		}
 		return err
 	}
-	err = reopen(bson.D{{Key: "$set", Value: bson.D{{Key: "format", Value: 3}}}})
-	if err == nil || !strings.Contains(err.Error(), "has format 3 and this parleyd reads format 2") {
+	err = reopen(bson.D{{Key: "$set", Value: bson.D{{Key: "format", Value: 4}}}})
+	if err == nil || !strings.Contains(err.Error(), "has format 4 and this parleyd reads format 3") {
 		t.Errorf("a store of another format: %v", err)
 	}
+	older := client.Database(cfg.Database).Collection("messages_0")
+	if err := older.Indexes().DropOne(t.Context(), "sender"); err != nil {
+		t.Fatal(err)
+	}
+	olderKey := mongo.IndexModel{
+		Keys:    bson.D{{Key: "channel_id", Value: 1}, {Key: "client_msg_id", Value: 1}, {Key: "from_id", Value: 1}},
+		Options: options.Index().SetName("client_msg_id").SetUnique(true),
+	}
+	if _, err := older.Indexes().CreateOne(t.Context(), olderKey); err != nil {
+		t.Fatal(err)
+	}
+	if err = reopen(bson.D{
+		{Key: "$set", Value: bson.D{{Key: "format", Value: 2}}}, {Key: "$rename", Value: bson.D{{Key: "shards", Value: "buckets"}}},
+	}); err != nil {
+		t.Errorf("a store of the format before: %v", err)
+	}
+	var row struct{ Format int }
+	if err := meta.FindOne(t.Context(), bson.D{{Key: "_id", Value: "identity"}}).Decode(&row); err != nil || row.Format != 3 {
+		t.Errorf("after it was opened it has format %d, %v", row.Format, err)
+	}
+	indexes, err := older.Indexes().ListSpecifications(t.Context())
+	has := func(name string) bool {
+		return slices.ContainsFunc(indexes, func(index mongo.IndexSpecification) bool { return index.Name == name })
+	}
+	if err != nil || !has("sender") || has("client_msg_id") {
+		t.Errorf("after it was opened it has the indexes %v, %v", indexes, err)
+	}
 	err = reopen(bson.D{{Key: "$unset", Value: bson.D{{Key: "format", Value: ""}}}})
-	if err == nil || !strings.Contains(err.Error(), "has format 1 and this parleyd reads format 2") {
+	if err == nil || !strings.Contains(err.Error(), "has format 1 and this parleyd reads format 3") {
 		t.Errorf("a store without a format: %v", err)
 	}
 }
@@ -200,7 +227,7 @@ func TestNodesThatOpenTogetherShareOneIdentity(t *testing.T) {
 			t.Errorf("close: %v", err)
 		}
 	}
-	if id := stores[0].Identity(); len(id.Epoch) != 16 || id.Buckets != mongostore.DefaultBuckets {
+	if id := stores[0].Identity(); len(id.Epoch) != 16 || id.Shards != mongostore.DefaultShards {
 		t.Errorf("identity %+v", id)
 	}
 }
@@ -212,7 +239,7 @@ func TestEntryFieldNames(t *testing.T) {
 	insert(t, s, log)
 	var row bson.M
 	err := testkit.MongoClient(t, cfg.URI).Database(cfg.Database).
-		Collection(fmt.Sprintf("messages_%d", bucketOf(s, "names"))).FindOne(t.Context(), bson.M{}).Decode(&row)
+		Collection(fmt.Sprintf("messages_%d", shardOf(s, "names"))).FindOne(t.Context(), bson.M{}).Decode(&row)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -245,7 +272,7 @@ func TestRecalledTextIsRemovedFromTheStore(t *testing.T) {
 		}
 	}
 	cursor, err := testkit.MongoClient(t, cfg.URI).Database(cfg.Database).
-		Collection(fmt.Sprintf("messages_%d", bucketOf(s, "recall"))).Find(t.Context(), bson.M{})
+		Collection(fmt.Sprintf("messages_%d", shardOf(s, "recall"))).Find(t.Context(), bson.M{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// position is a place in the change stream of a bucket's collection (see message.Bucket).
+// position is a place in the change stream of a shard's collection (see message.Shard).
 type position struct {
 	// Time is the cluster time of the event at this place, or slightly earlier. Positions are
 	// ordered by it.
@@ -20,16 +20,16 @@ type position struct {
 	Token bson.Raw `bson:"token,omitempty"`
 }
 
-// makePosition creates a bucket's row of `feeds` if there is none, at the cluster's current time.
-// If the bucket already has entries, because somebody removed the row, the position is at the first
+// makePosition creates a shard's row of `feeds` if there is none, at the cluster's current time.
+// If the shard already has entries, because somebody removed the row, the position is at the first
 // of them: repeated events are better than lost ones.
-func (s *Store) makePosition(ctx context.Context, bucket int) error {
+func (s *Store) makePosition(ctx context.Context, shard int) error {
 	now, err := s.operationTime(ctx)
 	if err != nil {
 		return err
 	}
 	return s.read(ctx, func(ctx context.Context) error {
-		row := bson.D{{Key: "_id", Value: bucket}}
+		row := bson.D{{Key: "_id", Value: shard}}
 		feeds := s.db.Collection("feeds")
 		if err := feeds.FindOne(ctx, row).Err(); !errors.Is(err, mongo.ErrNoDocuments) {
 			return err
@@ -37,7 +37,7 @@ func (s *Store) makePosition(ctx context.Context, bucket int) error {
 		var first struct {
 			TS bson.Timestamp `bson:"ts"`
 		}
-		err := s.buckets[bucket].FindOne(ctx, bson.D{}, options.FindOne().
+		err := s.shards[shard].FindOne(ctx, bson.D{}, options.FindOne().
 			SetSort(bson.D{{Key: "ts", Value: 1}}).SetProjection(bson.D{{Key: "ts", Value: 1}})).Decode(&first)
 		switch {
 		case err == nil:
@@ -54,11 +54,11 @@ func (s *Store) makePosition(ctx context.Context, bucket int) error {
 	})
 }
 
-// loadPosition reads a bucket's row of `feeds`.
-func (s *Store) loadPosition(ctx context.Context, bucket int) (position, error) {
+// loadPosition reads a shard's row of `feeds`.
+func (s *Store) loadPosition(ctx context.Context, shard int) (position, error) {
 	var p position
 	err := s.read(ctx, func(ctx context.Context) error {
-		return s.db.Collection("feeds").FindOne(ctx, bson.D{{Key: "_id", Value: bucket}}).Decode(&p)
+		return s.db.Collection("feeds").FindOne(ctx, bson.D{{Key: "_id", Value: shard}}).Decode(&p)
 	})
 	if err != nil {
 		return position{}, fmt.Errorf("load feed position: %w", err)
@@ -66,15 +66,15 @@ func (s *Store) loadPosition(ctx context.Context, bucket int) (position, error) 
 	return p, nil
 }
 
-// savePosition saves a bucket's position in its row of `feeds`, unless the row has a later one.
-func (s *Store) savePosition(ctx context.Context, bucket int, p position) error {
+// savePosition saves a shard's position in its row of `feeds`, unless the row has a later one.
+func (s *Store) savePosition(ctx context.Context, shard int, p position) error {
 	update := bson.D{{Key: "$set", Value: p}}
 	if p.Token == nil {
 		update = append(update, bson.E{Key: "$unset", Value: bson.D{{Key: "token", Value: ""}}})
 	}
 	err := s.run(ctx, func(ctx context.Context) error {
 		_, err := s.db.Collection("feeds").UpdateOne(ctx, bson.D{
-			{Key: "_id", Value: bucket}, {Key: "cluster_time", Value: bson.D{{Key: "$lt", Value: p.Time}}},
+			{Key: "_id", Value: shard}, {Key: "cluster_time", Value: bson.D{{Key: "$lt", Value: p.Time}}},
 		}, update)
 		return err
 	})

@@ -18,8 +18,9 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// Head reads a log's end linearizably: in a majority read that follows a majority write (the
-// fence). It fails within the store's time limit if there is no majority.
+// Head reads a log's end linearizably: in majority reads that follow a majority write (the fence).
+// It reads the boundary first, which is therefore never beyond the end. It fails within the store's
+// time limit if there is no majority.
 func (s *Store) Head(ctx context.Context, channelID string) (message.Head, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout) // includes the fence, which may wait behind another write
 	defer cancel()
@@ -27,8 +28,13 @@ func (s *Store) Head(ctx context.Context, channelID string) (message.Head, error
 		return message.Head{}, fmt.Errorf("head: %w", err)
 	}
 	var head message.Head
-	err := s.read(ctx, func(ctx context.Context) (err error) {
+	err := s.read(ctx, func(ctx context.Context) error {
+		boundary, err := s.boundary(ctx, channelID)
+		if err != nil {
+			return err
+		}
 		head, err = s.head(ctx, channelID)
+		head = atBoundary(head, boundary)
 		return err
 	})
 	if err != nil {
@@ -43,16 +49,18 @@ type headRow struct {
 	Seq       int64     `bson:"seq"`
 	Count     int64     `bson:"count"`
 	MsgTime   time.Time `bson:"msg_time"`
+	Bytes     int64     `bson:"bytes"`
+	Rev       int64     `bson:"rev"`
 }
 
 func (r *headRow) head() message.Head {
-	return message.Head{Seq: r.Seq, Count: r.Count, MsgTime: r.MsgTime.UTC()}
+	return message.Head{Seq: r.Seq, Count: r.Count, MsgTime: r.MsgTime.UTC(), Bytes: r.Bytes, Rev: r.Rev}
 }
 
 func (s *Store) head(ctx context.Context, channelID string) (message.Head, error) {
 	var row headRow
 	err := s.of(channelID).FindOne(ctx, bson.D{{Key: "channel_id", Value: channelID}}, options.FindOne().
-		SetSort(bson.D{{Key: "seq", Value: -1}}).SetProjection(up("seq", "count", "msg_time"))).Decode(&row)
+		SetSort(bson.D{{Key: "seq", Value: -1}}).SetProjection(up("seq", "count", "msg_time", "bytes", "rev"))).Decode(&row)
 	if errors.Is(err, mongo.ErrNoDocuments) {
 		return message.Head{}, nil
 	}
@@ -62,15 +70,20 @@ func (s *Store) head(ctx context.Context, channelID string) (message.Head, error
 	return row.head(), nil
 }
 
-// Heads implements message.LogReader: one fence, and one read for each bucket. The server answers
-// the read by a seek in the index for each log (DISTINCT_SCAN), regardless of the logs' lengths.
+// Heads implements message.LogReader: one fence, one read of the boundaries, and one for each
+// shard. The server answers the read by a seek in the index for each log (DISTINCT_SCAN),
+// regardless of the logs' lengths.
 func (s *Store) Heads(ctx context.Context, channelIDs []string) (map[string]message.Head, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	if err := s.fence.wait(ctx, s.life); err != nil {
 		return nil, fmt.Errorf("heads: %w", err)
 	}
-	rows, err := eachBucket(ctx, s, channelIDs, func(ctx context.Context, b *mongo.Collection, ids []string) (rows []headRow, err error) {
+	boundaries, err := s.boundaries(ctx, channelIDs)
+	if err != nil {
+		return nil, fmt.Errorf("heads: %w", err)
+	}
+	rows, err := eachShard(ctx, s, channelIDs, func(ctx context.Context, b *mongo.Collection, ids []string) (rows []headRow, err error) {
 		cursor, err := b.Aggregate(ctx, headsPipeline(ids), options.Aggregate().SetHint("seq"))
 		if err != nil {
 			return nil, err
@@ -82,7 +95,7 @@ func (s *Store) Heads(ctx context.Context, channelIDs []string) (map[string]mess
 	}
 	heads := make(map[string]message.Head, len(rows))
 	for i := range rows {
-		heads[rows[i].ChannelID] = rows[i].head()
+		heads[rows[i].ChannelID] = atBoundary(rows[i].head(), boundaries[rows[i].ChannelID])
 	}
 	return heads, nil
 }
@@ -96,7 +109,7 @@ func headsPipeline(channelIDs []string) mongo.Pipeline {
 		{{Key: "$match", Value: bson.D{{Key: "channel_id", Value: bson.D{{Key: "$in", Value: channelIDs}}}}}},
 		{{Key: "$sort", Value: bson.D{{Key: "channel_id", Value: -1}, {Key: "seq", Value: -1}}}},
 		{{Key: "$group", Value: bson.D{
-			{Key: "_id", Value: "$channel_id"}, first("channel_id"), first("seq"), first("count"), first("msg_time"),
+			{Key: "_id", Value: "$channel_id"}, first("channel_id"), first("seq"), first("count"), first("msg_time"), first("bytes"), first("rev"),
 		}}},
 	}
 }
@@ -110,20 +123,11 @@ func (s *Store) ByClientKeys(ctx context.Context, channelID string, keys []messa
 		return found, nil
 	}
 	wanted := make(map[message.ClientKey]bool, len(keys))
-	ids := make(bson.A, 0, len(keys))
-	var senders bson.A
 	for _, k := range keys {
 		wanted[k] = true
-		ids = append(ids, k.ClientMsgID)
-		if !slices.Contains(senders, any(k.FromID)) {
-			senders = append(senders, k.FromID)
-		}
 	}
-	entries, err := s.find(ctx, channelID, bson.D{
-		{Key: "channel_id", Value: channelID},
-		{Key: "client_msg_id", Value: bson.D{{Key: "$in", Value: ids}}},
-		{Key: "from_id", Value: bson.D{{Key: "$in", Value: senders}}},
-	}, options.Find().SetBatchSize(int32(len(keys)+1))) //nolint:gosec // a request's items
+	entries, err := s.find(ctx, channelID, byClientKeys(channelID, keys), options.Find().SetHint(senderIndex).
+		SetBatchSize(int32(len(keys)+1))) //nolint:gosec // a request's items
 	if err != nil {
 		return nil, fmt.Errorf("by client keys: %w", err)
 	}
@@ -135,41 +139,89 @@ func (s *Store) ByClientKeys(ctx context.Context, channelID string, keys []messa
 	return found, nil
 }
 
-// Target returns a message with its pending edits and recalls applied. It reads these first: one
-// that is applied between the reads is in the message. Both reads follow a majority write (the
-// fence), in one causally consistent session. ok is false if there is no such message.
-func (s *Store) Target(ctx context.Context, channelID, msgID string) (target message.Entry, ok bool, err error) {
+// maxSeeks bounds the seeks of one branch of a look-up by client keys, of several senders: the
+// product of its senders and ids.
+const maxSeeks = 1024
+
+// byClientKeys returns a filter that matches the entries with the given keys, and few others. A
+// branch for each sender would cost the server more for planning than for reading, and a single one
+// could seek each id for each sender. So senders share a branch as far as maxSeeks allows.
+func byClientKeys(channelID string, keys []message.ClientKey) bson.D {
+	keys = slices.SortedFunc(slices.Values(keys), func(a, b message.ClientKey) int { return cmp.Compare(a.FromID, b.FromID) })
+	var branches bson.A
+	var senders, ids bson.A
+	add := func() {
+		branches = append(branches, bson.D{
+			{Key: "from_id", Value: bson.D{{Key: "$in", Value: senders}}},
+			{Key: "channel_id", Value: channelID},
+			{Key: "client_msg_id", Value: bson.D{{Key: "$in", Value: ids}}},
+		})
+		senders, ids = nil, nil
+	}
+	for from := range keys {
+		if from > 0 && keys[from].FromID == keys[from-1].FromID {
+			continue
+		}
+		to := from + 1
+		for to < len(keys) && keys[to].FromID == keys[from].FromID {
+			to++
+		}
+		if n := len(senders) + 1; n > 1 && n*(len(ids)+to-from) > maxSeeks {
+			add()
+		}
+		senders = append(senders, keys[from].FromID)
+		for _, k := range keys[from:to] {
+			ids = append(ids, k.ClientMsgID)
+		}
+	}
+	if add(); len(branches) == 1 {
+		return branches[0].(bson.D) //nolint:forcetypeassert // see add
+	}
+	return bson.D{{Key: "$or", Value: branches}}
+}
+
+// targetsAtOnce is the most messages of one read of Targets, so that its answer stays below the 16
+// MiB of a batch.
+const targetsAtOnce = 100
+
+// Targets returns messages with their pending edits and recalls applied. It reads these first: one
+// that is applied between the reads is in the message. All are majority reads in one causally
+// consistent session, at least as new as any earlier answer to this store.
+func (s *Store) Targets(ctx context.Context, channelID string, msgIDs []string) (map[string]message.Entry, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	if err := s.fence.wait(ctx, s.life); err != nil {
-		return message.Entry{}, false, fmt.Errorf("target: %w", err)
-	}
-	err = s.read(ctx, func(ctx context.Context) error {
+	targets := make(map[string]message.Entry, len(msgIDs))
+	err := s.read(ctx, func(ctx context.Context) error {
 		pending, err := pendingIn(ctx, s.of(channelID), []string{channelID})
 		if err != nil {
 			return err
 		}
-		target, ok, err = s.message(ctx, channelID, msgID)
-		if err != nil || !ok {
-			return err
-		}
-		one := []message.Entry{target}
-		message.Fold(one, pending)
-		target = one[0]
-		if target.Status == message.StatusRecalled {
-			target.Digest = nil
+		for ids := range slices.Chunk(msgIDs, targetsAtOnce) {
+			found, err := findIn(ctx, s.of(channelID), bson.D{
+				{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}, {Key: "channel_id", Value: channelID}, {Key: "kind", Value: message.KindSend},
+			}, options.Find().SetBatchSize(targetsAtOnce+1))
+			if err != nil {
+				return err
+			}
+			message.Fold(found, pending)
+			for i := range found {
+				if found[i].Status == message.StatusRecalled {
+					found[i].Digest = nil
+				}
+				targets[found[i].MsgID] = found[i]
+			}
 		}
 		return nil
 	})
 	if err != nil {
-		return message.Entry{}, false, fmt.Errorf("target: %w", err)
+		return nil, fmt.Errorf("targets: %w", err)
 	}
-	return target, ok, nil
+	return targets, nil
 }
 
-// Pending implements message.LogReader: one majority read for each bucket.
+// Pending implements message.LogReader: one majority read for each shard.
 func (s *Store) Pending(ctx context.Context, channelIDs ...string) ([]message.Entry, error) {
-	pending, err := eachBucket(ctx, s, channelIDs, pendingIn)
+	pending, err := eachShard(ctx, s, channelIDs, pendingIn)
 	if err != nil {
 		return nil, fmt.Errorf("pending: %w", err)
 	}
@@ -177,14 +229,14 @@ func (s *Store) Pending(ctx context.Context, channelIDs ...string) ([]message.En
 	return pending, nil
 }
 
-// pendingIn returns the pending edits and recalls of channels in their bucket, in no order.
+// pendingIn returns the pending edits and recalls of channels in their shard, in no order.
 func pendingIn(ctx context.Context, b *mongo.Collection, channelIDs []string) ([]message.Entry, error) {
 	return findIn(ctx, b, bson.D{
 		{Key: "channel_id", Value: bson.D{{Key: "$in", Value: channelIDs}}}, {Key: "pending", Value: true},
 	}, options.Find().SetHint(pendingIndex))
 }
 
-// findIn returns the entries of a bucket that match a filter.
+// findIn returns the entries of a shard that match a filter.
 func findIn(ctx context.Context, b *mongo.Collection, filter bson.D, opts *options.FindOptionsBuilder) ([]message.Entry, error) {
 	cursor, err := b.Find(ctx, filter, opts)
 	if err != nil {
@@ -244,13 +296,13 @@ func (s *Store) message(ctx context.Context, channelID, msgID string) (message.E
 	return d.entry(), true, nil
 }
 
-// Messages implements message.LogReader: one majority read for each bucket.
+// Messages implements message.LogReader: one majority read for each shard.
 func (s *Store) Messages(ctx context.Context, places []message.Place) ([]message.Entry, error) {
 	seqs := make(map[string]bson.A)
 	for _, p := range places {
 		seqs[p.ChannelID] = append(seqs[p.ChannelID], p.Seq)
 	}
-	entries, err := eachBucket(ctx, s, slices.Collect(maps.Keys(seqs)), func(ctx context.Context, b *mongo.Collection, ids []string,
+	entries, err := eachShard(ctx, s, slices.Collect(maps.Keys(seqs)), func(ctx context.Context, b *mongo.Collection, ids []string,
 	) ([]message.Entry, error) {
 		n := 1
 		channels := make(bson.A, len(ids))
@@ -269,18 +321,18 @@ func (s *Store) Messages(ctx context.Context, places []message.Place) ([]message
 	return entries, nil
 }
 
-// eachBucket calls find for each bucket of the channels, in majority reads, and returns all rows.
-func eachBucket[T any](ctx context.Context, s *Store, channelIDs []string,
+// eachShard calls find for each shard of the channels, in majority reads, and returns all rows.
+func eachShard[T any](ctx context.Context, s *Store, channelIDs []string,
 	find func(ctx context.Context, b *mongo.Collection, channelIDs []string) ([]T, error),
 ) ([]T, error) {
-	buckets := make(map[*mongo.Collection][]string)
+	shards := make(map[*mongo.Collection][]string)
 	for _, id := range channelIDs {
-		buckets[s.of(id)] = append(buckets[s.of(id)], id)
+		shards[s.of(id)] = append(shards[s.of(id)], id)
 	}
 	var mu sync.Mutex
 	var all []T
 	reads, ctx := errgroup.WithContext(ctx)
-	for b, ids := range buckets {
+	for b, ids := range shards {
 		reads.Go(func() error {
 			var rows []T
 			err := s.read(ctx, func(ctx context.Context) (err error) {

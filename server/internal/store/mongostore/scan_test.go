@@ -139,7 +139,7 @@ func examinedOf(stats bson.D) (keys, documents int64, ok bool) {
 
 // TestReadsExamineWhatTheyReturn checks, by the server's own count, that reads examine no more than
 // what they return. The first message of the log was edited 600 times. The ends of many logs cost
-// one read for each bucket and a seek for each log.
+// one read for each shard and a seek for each log.
 func TestReadsExamineWhatTheyReturn(t *testing.T) {
 	t.Parallel()
 	r := newScanRig(t)
@@ -215,13 +215,28 @@ func TestReadsExamineWhatTheyReturn(t *testing.T) {
 				err = fmt.Errorf("heads %v", got)
 			}
 			return err
-		}, scanned{4, 90, 41}},
+		}, scanned{5, 131, 41}},
 		"the end of a log": {func() error {
 			_, err := r.s.Head(t.Context(), "edited")
 			return err
-		}, scanned{1, 1, 1}},
-		"a message to change": {func() error {
-			_, _, err := r.s.Target(t.Context(), "edited", log[0].MsgID)
+		}, scanned{2, 2, 1}},
+		"entries by client keys": {func() error {
+			keys := []message.ClientKey{{FromID: "nobody", ClientMsgID: "x"}}
+			for i := range 3 {
+				keys = append(keys, message.ClientKey{FromID: log[i].FromID, ClientMsgID: log[i].ClientMsgID})
+			}
+			got, err := r.s.ByClientKeys(t.Context(), "edited", keys)
+			if err == nil && len(got) != 3 {
+				err = fmt.Errorf("%d entries", len(got))
+			}
+			return err
+		}, scanned{1, 8, 3}},
+		"entries of an unknown user": {func() error {
+			_, err := r.s.BySender(t.Context(), "nobody", 10)
+			return err
+		}, scanned{4, 4, 0}},
+		"messages to change": {func() error {
+			_, err := r.s.Targets(t.Context(), "edited", []string{log[0].MsgID})
 			return err
 		}, scanned{2, 2, 1}},
 	} {

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -20,21 +21,27 @@ import (
 const identityID = "identity"
 
 // storeFormat is the version of the collections and documents that this package reads and writes.
-// It must change when an older server would read them incorrectly.
-const storeFormat = 2
+// It must change when an older server would read them incorrectly. Open converts a store of format
+// olderFormat, which has no expired entries.
+const (
+	storeFormat = 3
+	olderFormat = 2
+)
 
 // identityRow is the identity row of `meta`.
 type identityRow struct {
-	// Format is the storeFormat of the server that created the store. 0 means 1.
-	Format  int    `bson:"format"`
-	Buckets int    `bson:"buckets"`
+	// Format is the storeFormat of the newest server that has opened the store. 0 means 1.
+	Format int `bson:"format"`
+	Shards int `bson:"shards"`
+	// Buckets is the name of Shards in olderFormat.
+	Buckets int    `bson:"buckets,omitempty"`
 	Epoch   string `bson:"epoch"`
 	Secret  []byte `bson:"secret"`
 }
 
 // loadIdentity returns the store's identity. It creates one if there is none. It returns an error
-// if the store has another format, or if buckets is neither 0 nor the stored number.
-func (s *Store) loadIdentity(ctx context.Context, buckets int) (message.Identity, error) {
+// if the store has another format, or if shards is neither 0 nor the stored number.
+func (s *Store) loadIdentity(ctx context.Context, shards int) (message.Identity, error) {
 	epoch, err := newEpoch()
 	if err != nil {
 		return message.Identity{}, err
@@ -43,9 +50,9 @@ func (s *Store) loadIdentity(ctx context.Context, buckets int) (message.Identity
 	if _, err := rand.Read(secret); err != nil {
 		return message.Identity{}, fmt.Errorf("create secret: %w", err)
 	}
-	fresh := identityRow{Format: storeFormat, Buckets: buckets, Epoch: epoch, Secret: secret}
-	if buckets == 0 {
-		fresh.Buckets = defaultBuckets
+	fresh := identityRow{Format: storeFormat, Shards: shards, Epoch: epoch, Secret: secret}
+	if shards == 0 {
+		fresh.Shards = defaultShards
 	}
 	var row identityRow
 	err = s.run(ctx, func(ctx context.Context) error {
@@ -63,18 +70,39 @@ func (s *Store) loadIdentity(ctx context.Context, buckets int) (message.Identity
 	if err != nil {
 		return message.Identity{}, fmt.Errorf("load identity: %w", err)
 	}
-	if format := max(row.Format, 1); format != storeFormat {
+	if format := max(row.Format, 1); format != storeFormat && format != olderFormat {
 		return message.Identity{}, fmt.Errorf("the store has format %d and this parleyd reads format %d: run the version of parleyd that made it",
 			format, storeFormat)
 	}
-	if buckets != 0 && buckets != row.Buckets {
-		return message.Identity{}, fmt.Errorf("the store was made with %d buckets, which can't be changed to %d: set buckets: %[1]d, or PARLEY_BUCKETS=%[1]d",
-			row.Buckets, buckets)
+	if row.Format == olderFormat {
+		row.Shards = row.Buckets
 	}
-	if row.Buckets < 1 || row.Epoch == "" || len(row.Secret) == 0 {
+	if shards != 0 && shards != row.Shards {
+		return message.Identity{}, fmt.Errorf("the store was made with %d shards, which can't be changed to %d: set shards: %[1]d, or PARLEY_SHARDS=%[1]d",
+			row.Shards, shards)
+	}
+	if row.Shards < 1 || row.Epoch == "" || len(row.Secret) == 0 {
 		return message.Identity{}, errors.New("the store's identity row is damaged")
 	}
-	return message.Identity{Buckets: row.Buckets, Epoch: row.Epoch, Secret: row.Secret}, nil
+	if row.Format == olderFormat {
+		if err := s.convert(ctx); err != nil {
+			return message.Identity{}, fmt.Errorf("load identity: %w", err)
+		}
+	}
+	return message.Identity{Shards: row.Shards, Epoch: row.Epoch, Secret: row.Secret}, nil
+}
+
+// convert marks a store of olderFormat as one of storeFormat, so that older servers no longer open
+// it.
+func (s *Store) convert(ctx context.Context) error {
+	return s.run(ctx, again(func(ctx context.Context) error {
+		_, err := s.db.Collection("meta").UpdateOne(ctx, bson.D{{Key: "_id", Value: identityID}, {Key: "format", Value: olderFormat}},
+			bson.D{
+				{Key: "$set", Value: bson.D{{Key: "format", Value: storeFormat}}},
+				{Key: "$rename", Value: bson.D{{Key: "buckets", Value: "shards"}}},
+			})
+		return err
+	}))
 }
 
 // StoredEpoch reads the epoch linearizably.
@@ -122,9 +150,9 @@ func newEpoch() (string, error) {
 	return hex.EncodeToString(b), nil
 }
 
-// prepareBuckets creates the indexes and the feeds' positions. It returns before the store accepts
+// prepareShards creates the indexes and the feeds' positions. It returns before the store accepts
 // a send, so that a feed's first position is before every entry.
-func (s *Store) prepareBuckets(ctx context.Context) error {
+func (s *Store) prepareShards(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		if err := s.makeChannelIndexes(ctx); err != nil {
@@ -132,13 +160,13 @@ func (s *Store) prepareBuckets(ctx context.Context) error {
 		}
 		return nil
 	})
-	for i := range s.buckets {
+	for i := range s.shards {
 		g.Go(func() error {
-			if err := s.makeIndexes(ctx, s.buckets[i]); err != nil {
-				return fmt.Errorf("bucket %d: create indexes: %w", i, err)
+			if err := s.makeIndexes(ctx, s.shards[i]); err != nil {
+				return fmt.Errorf("shard %d: create indexes: %w", i, err)
 			}
 			if err := s.makePosition(ctx, i); err != nil {
-				return fmt.Errorf("bucket %d: create feed position: %w", i, err)
+				return fmt.Errorf("shard %d: create feed position: %w", i, err)
 			}
 			return nil
 		})
@@ -172,17 +200,33 @@ const (
 	pendingIndex = "pending"
 )
 
+const (
+	// senderIndex is the unique index of client keys.
+	senderIndex = "sender"
+	// olderSenderIndex is the index of client keys in olderFormat. It is dropped once there is
+	// senderIndex, because it costs each insert as much.
+	olderSenderIndex = "client_msg_id"
+	// conversionTimeout bounds the creation of senderIndex for the entries of an older store.
+	conversionTimeout = time.Hour
+	// indexNotFound is the server's code for an index that does not exist.
+	indexNotFound = 27
+)
+
 func (s *Store) makeIndexes(ctx context.Context, b *mongo.Collection) error {
-	ctx, cancel := context.WithTimeout(ctx, max(s.timeout, indexTimeout))
+	older, err := s.hasOlderIndex(ctx, b)
+	if err != nil {
+		return err
+	}
+	timeout := indexTimeout
+	if older {
+		timeout = conversionTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, max(s.timeout, timeout))
 	defer cancel()
-	_, err := b.Indexes().CreateMany(ctx, []mongo.IndexModel{
+	_, err = b.Indexes().CreateMany(ctx, []mongo.IndexModel{
 		{Keys: up("channel_id", "seq"), Options: options.Index().SetName("seq").SetUnique(true)},
-		{
-			// The sender comes last, so that a look-up of many ids is one seek each, regardless of
-			// their senders.
-			Keys:    up("channel_id", "client_msg_id", "from_id"),
-			Options: options.Index().SetName("client_msg_id").SetUnique(true),
-		},
+		// The sender comes first, so that all that a user wrote is one range.
+		{Keys: up("from_id", "channel_id", "client_msg_id"), Options: options.Index().SetName(senderIndex).SetUnique(true)},
 		// The order in which a feed that lost its position reads the store. seq and channel_id make
 		// it total.
 		{Keys: up("ts", "seq", "channel_id"), Options: options.Index().SetName("ts")},
@@ -200,5 +244,22 @@ func (s *Store) makeIndexes(ctx context.Context, b *mongo.Collection) error {
 			Options: options.Index().SetName(pendingIndex).SetPartialFilterExpression(bson.D{{Key: "pending", Value: true}}),
 		},
 	})
+	if err != nil || !older {
+		return err
+	}
+	s.log.InfoContext(ctx, "an index of an older version is dropped", "collection", b.Name())
+	err = b.Indexes().DropOne(ctx, olderSenderIndex)
+	var failed mongo.CommandError
+	if errors.As(err, &failed) && failed.HasErrorCode(indexNotFound) { // another node was faster
+		return nil
+	}
 	return err
+}
+
+// hasOlderIndex reports whether a collection has olderSenderIndex.
+func (s *Store) hasOlderIndex(ctx context.Context, b *mongo.Collection) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, max(s.timeout, indexTimeout))
+	defer cancel()
+	indexes, err := b.Indexes().ListSpecifications(ctx)
+	return slices.ContainsFunc(indexes, func(index mongo.IndexSpecification) bool { return index.Name == olderSenderIndex }), err
 }

@@ -13,7 +13,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/event"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/parleyhq/parley/server/internal/channel"
 	"github.com/parleyhq/parley/server/internal/message"
 	"github.com/parleyhq/parley/server/internal/store/mongostore"
 	"github.com/parleyhq/parley/server/internal/store/storetest"
@@ -58,7 +57,7 @@ func suiteThroughKills(t *testing.T, set *testkit.MongoReplicas) {
 		}
 	}
 	storetest.Run(t, places)
-	storetest.RunChannels(t, places, func(s message.Store) channel.Store { return s.(*mongostore.Store).Channels() })
+	storetest.RunChannels(t, places, func(s message.Store) storetest.ChannelStore { return s.(*mongostore.Store).Channels() })
 }
 
 // withoutMajority checks that a primary whose secondaries are both stopped acknowledges no entries
@@ -73,7 +72,7 @@ func withoutMajority(t *testing.T, set *testkit.MongoReplicas) {
 			set.Stop(i)
 		}
 	}
-	n, err := s.Insert(t.Context(), bucketOf(s, "minority"), sends("minority", 6, 5))
+	n, err := s.Insert(t.Context(), shardOf(s, "minority"), sends("minority", 6, 5))
 	if n != 0 || !unknownOutcome(err) {
 		t.Errorf("insert without a majority: %d, %v, want an unknown outcome", n, err)
 	}
@@ -93,21 +92,21 @@ func withoutMajority(t *testing.T, set *testkit.MongoReplicas) {
 }
 
 const (
-	killChannels = 3 // per bucket
+	killChannels = 3 // per shard
 	killBatch    = 6
 )
 
 // killedPrimaries checks that no acknowledged entry is lost, in the logs and in the feeds of all
-// buckets, while primaries are killed and step down.
+// shards, while primaries are killed and step down.
 func killedPrimaries(t *testing.T, set *testkit.MongoReplicas) {
 	cfg := mongostore.Config{URI: set.URI(), Database: testkit.MongoDatabase(t)}
 	s := open(t, cfg)
 	var g errgroup.Group
 	var stop atomic.Bool
 	var stored, unknown atomic.Int64
-	logs := make([][]message.Entry, mongostore.DefaultBuckets*killChannels)
-	fed := make([]func() error, mongostore.DefaultBuckets)
-	for b := range mongostore.DefaultBuckets {
+	logs := make([][]message.Entry, mongostore.DefaultShards*killChannels)
+	fed := make([]func() error, mongostore.DefaultShards)
+	for b := range mongostore.DefaultShards {
 		names := channelsOf(b, killChannels)
 		f, err := s.OpenFeed(t.Context(), b)
 		if err != nil {
@@ -164,7 +163,7 @@ func killedPrimaries(t *testing.T, set *testkit.MongoReplicas) {
 	if err := feeds.Wait(); err != nil {
 		t.Errorf("feed: %v", err)
 	}
-	for b := range mongostore.DefaultBuckets {
+	for b := range mongostore.DefaultShards {
 		for i, name := range channelsOf(b, killChannels) {
 			wantLog(t, s, name, logs[b*killChannels+i])
 		}
@@ -172,11 +171,11 @@ func killedPrimaries(t *testing.T, set *testkit.MongoReplicas) {
 	set.WaitHealthy()
 }
 
-// channelsOf returns the names of n channels of a bucket.
-func channelsOf(bucket, n int) (names []string) {
+// channelsOf returns the names of n channels of a shard.
+func channelsOf(shard, n int) (names []string) {
 	for i := 0; len(names) < n; i++ {
 		name := fmt.Sprintf("kill%d", i)
-		if message.Bucket(name, mongostore.DefaultBuckets) == bucket {
+		if message.Shard(name, mongostore.DefaultShards) == shard {
 			names = append(names, name)
 		}
 	}
@@ -225,7 +224,12 @@ func followAll(f message.Feed, ends <-chan map[string]int64) error {
 // primary.
 func wokenPrimary(t *testing.T, set *testkit.MongoReplicas) {
 	db := testkit.MongoDatabase(t)
-	s := open(t, mongostore.Config{URI: set.URI(), Database: db, Timeout: 2 * time.Second})
+	var s *mongostore.Store
+	testkit.Eventually(t, time.Minute, func() (err error) { // after an election, the set may be slow
+		s, err = mongostore.Open(t.Context(), mongostore.Config{URI: set.URI(), Database: db, Timeout: 2 * time.Second})
+		return err
+	})
+	t.Cleanup(func() { _ = s.Close(context.Background()) })
 	const channel, before, all = "woken", 20, 40
 	log := sends(channel, 1, all)
 	insert(t, s, log[:before])
@@ -235,9 +239,14 @@ func wokenPrimary(t *testing.T, set *testkit.MongoReplicas) {
 	node := func() *mongostore.Store { return lateNode(t, set.Addr(old), db, channel, &asked) }
 	told, untold := node(), node()
 	reads := lateReads(told, channel, log)
-	// Head and Target must also be correct on a node that has received no answers.
-	for _, name := range []string{"Head", "Target"} {
-		reads[name+" of a node told nothing"] = lateReads(untold, channel, log)[name]
+	// Head must also be correct on a node that has received no answers, and what follows it.
+	late := lateReads(untold, channel, log)
+	reads["Head of a node told nothing"] = late["Head"]
+	reads["Targets after a Head of a node told nothing"] = func(ctx context.Context) (int64, error) {
+		if seq, err := late["Head"](ctx); err != nil {
+			return seq, err
+		}
+		return late["Targets"](ctx)
 	}
 
 	club := newWokenClub(t, s)
@@ -249,7 +258,7 @@ func wokenPrimary(t *testing.T, set *testkit.MongoReplicas) {
 		t.Fatal("the stopped member is primary")
 	}
 	club.change(t, all)
-	insertUntilStored(t, s, bucketOf(s, channel), log[before:])
+	insertUntilStored(t, s, shardOf(s, channel), log[before:])
 	told.AdoptHorizon(s)
 	asked.Store(0)
 	type answer struct {
@@ -269,7 +278,7 @@ func wokenPrimary(t *testing.T, set *testkit.MongoReplicas) {
 		}
 	}
 	testkit.Eventually(t, 20*time.Second, func() error {
-		// Of the Head and Target calls only the fence has been sent, one per node, and some wait
+		// Of the Head calls only the fence has been sent, one per node, and some wait
 		// for a new connection.
 		if n := asked.Load(); n < 8 {
 			return fmt.Errorf("%d commands were sent", n)
@@ -341,9 +350,9 @@ func lateReads(s *mongostore.Store, channel string, log []message.Entry) map[str
 			})
 			return seen(len(found) == 1), err
 		},
-		"Target": func(ctx context.Context) (int64, error) {
-			_, ok, err := s.Target(ctx, channel, last.MsgID)
-			return seen(ok), err
+		"Targets": func(ctx context.Context) (int64, error) {
+			found, err := s.Targets(ctx, channel, []string{last.MsgID})
+			return seen(len(found) == 1), err
 		},
 		"Message": func(ctx context.Context) (int64, error) {
 			_, ok, err := s.Message(ctx, channel, last.MsgID)

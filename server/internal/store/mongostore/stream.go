@@ -65,7 +65,7 @@ func (f *feed) openStream(ctx context.Context) error {
 		at := f.read.Time
 		opts.SetStartAtOperationTime(&at)
 	}
-	stream, err := f.store.buckets[f.bucket].Watch(ctx, mongo.Pipeline{{{
+	stream, err := f.store.shards[f.shard].Watch(ctx, mongo.Pipeline{{{
 		Key: "$match", Value: bson.D{{Key: "operationType", Value: bson.D{
 			{Key: "$in", Value: bson.A{"insert", "invalidate"}},
 		}}},

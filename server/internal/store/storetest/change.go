@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"context"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -10,8 +11,8 @@ import (
 )
 
 var changeContracts = []contract{
-	{"TargetIncludesUnappliedChanges", targetFolds},
-	{"TargetOfAnotherChannelIsNotFound", targetElsewhere},
+	{"TargetsIncludeUnappliedChanges", targetFolds},
+	{"TargetsOfAnotherChannelAreNotFound", targetElsewhere},
 	{"PendingAreThoseNotApplied", pendingChanges},
 	{"ChangedAreInTheOrderOfTheirChange", changedMessages},
 	{"ApplyEditsTheTarget", applyEdits},
@@ -20,11 +21,18 @@ var changeContracts = []contract{
 	{"ApplyOfARecallTouchesNothingElse", applyRecallOthers},
 }
 
+// targetOf returns one of the Targets. ok is false if there is no such message.
+func targetOf(ctx context.Context, p message.LogWriter, channelID, msgID string) (target message.Entry, ok bool, err error) {
+	found, err := p.Targets(ctx, channelID, []string{msgID})
+	target, ok = found[msgID]
+	return target, ok, err
+}
+
 // wantTarget fails the test unless Target returns want. While a recall is not applied, the digest
 // may be present or absent.
 func wantTarget(t tester, p *fixture, want message.Entry) {
 	t.Helper()
-	got, ok, err := p.Target(t.Context(), want.ChannelID, want.MsgID)
+	got, ok, err := targetOf(t.Context(), p, want.ChannelID, want.MsgID)
 	if err != nil || !ok {
 		t.Fatalf("target %s: %v, %v", want.MsgID, ok, err)
 	}
@@ -137,7 +145,7 @@ func targetElsewhere(t *testing.T, p *fixture) {
 	sent := d[0].send("here")
 	p.insert(t, sent, d[1].send("there"))
 	for channel, id := range map[string]string{d[1].channel: sent.MsgID, d[0].channel: sent.MsgID + "0", "nowhere": sent.MsgID} {
-		if e, ok, err := p.Target(t.Context(), channel, id); ok || err != nil {
+		if e, ok, err := targetOf(t.Context(), p, channel, id); ok || err != nil {
 			t.Fatalf("target %s in %s: %+v, %v, %v", id, channel, e, ok, err)
 		}
 	}
@@ -214,7 +222,7 @@ func wantNoText(t tester, p *fixture, sent message.Entry, edits ...message.Entry
 		t.Fatalf("message: %v, %v", ok, err)
 	}
 	clean("Message", &one)
-	target, ok, err := p.Target(t.Context(), sent.ChannelID, sent.MsgID)
+	target, ok, err := targetOf(t.Context(), p, sent.ChannelID, sent.MsgID)
 	if err != nil || !ok {
 		t.Fatalf("target: %v, %v", ok, err)
 	}

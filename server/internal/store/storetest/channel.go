@@ -12,17 +12,25 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// RunChannels tests channel stores against the contract of channel.Store, in parallel subtests. f
-// creates message stores, and of returns the channel store of one.
-func RunChannels(t *testing.T, f Factory, of func(message.Store) channel.Store) {
+// ChannelStore is the complete contract of a store of channels.
+type ChannelStore interface {
+	channel.Store
+	channel.TrimStore
+	channel.EraseStore
+}
+
+// RunChannels tests channel stores, and the trimming of logs, against their contracts, in parallel
+// subtests. f creates message stores, and of returns the channel store of one.
+func RunChannels(t *testing.T, f Factory, of func(message.Store) ChannelStore) {
 	for _, group := range [][]channelContract{
-		channelContracts, memberContracts, cursorContracts, lostChannelContracts, channelRaceContracts, channelRandomContracts,
+		channelContracts, memberContracts, cursorContracts, lostChannelContracts, channelRaceContracts, channelRandomContracts, channelTrimContracts,
+		logTrimContracts, settingsContracts, forgetContracts, deleteContracts,
 	} {
 		for _, c := range group {
 			t.Run(c.name, func(t *testing.T) {
 				t.Parallel()
 				p := newFixture(t, f(t))
-				c.check(t, &channels{Store: of(p.Store), place: p, of: of})
+				c.check(t, &channels{ChannelStore: of(p.Store), place: p, of: of})
 			})
 		}
 	}
@@ -35,16 +43,16 @@ type channelContract struct {
 
 // channels is the channel store of one test.
 type channels struct {
-	channel.Store
+	ChannelStore
 	place *fixture
-	of    func(message.Store) channel.Store
+	of    func(message.Store) ChannelStore
 }
 
 // reopen closes the store and opens it again at the same place.
 func (c *channels) reopen(t tester) {
 	t.Helper()
 	c.place.reopen(t)
-	c.Store = c.of(c.place.Store)
+	c.ChannelStore = c.of(c.place.Store)
 }
 
 // at returns a time n milliseconds after a fixed one. Every store keeps it unchanged.
@@ -123,8 +131,22 @@ func (c *channels) member(t tester, id, userID string) (m channel.Member, ok boo
 	return m, ok
 }
 
-// wantMember fails the test unless the user is a member with exactly these values.
+// wantMember fails the test unless the user is a member or follower with exactly these values. A
+// zero role means RoleMember.
 func (c *channels) wantMember(t tester, want channel.Member) {
+	t.Helper()
+	want.Role = max(want.Role, channel.RoleMember)
+	c.wantRole(t, want)
+}
+
+// wantFollower is wantMember for a follower.
+func (c *channels) wantFollower(t tester, want channel.Member) {
+	t.Helper()
+	want.Role = channel.Follower
+	c.wantRole(t, want)
+}
+
+func (c *channels) wantRole(t tester, want channel.Member) {
 	t.Helper()
 	got, ok := c.member(t, want.ChannelID, want.UserID)
 	if !ok {
@@ -238,7 +260,7 @@ func createKey(t *testing.T, c *channels) {
 		same(t, "existing row", row, got)
 		same(t, "row", row, c.row(t, "club"))
 		same(t, "ensured row", row, c.ensure(t, "club", 6))
-		c.wantMember(t, channel.Member{ChannelID: "club", UserID: "ann", JoinedAt: at(1)})
+		c.wantMember(t, channel.Member{ChannelID: "club", UserID: "ann", Role: channel.Owner, JoinedAt: at(1)})
 		c.wantNone(t, "club", "bob")
 		c.wantNone(t, "club", "cem")
 		c.reopen(t)
@@ -256,7 +278,7 @@ func longestChannels(t *testing.T, c *channels) {
 	got, err := c.Rows(t.Context(), []string{one, two, one[:127]})
 	must(t, err)
 	same(t, "rows", map[string]channel.Row{one: row, two: other}, got)
-	c.wantMember(t, channel.Member{ChannelID: one, UserID: one, JoinedAt: at(0)})
+	c.wantMember(t, channel.Member{ChannelID: one, UserID: one, Role: channel.Owner, JoinedAt: at(0)})
 	c.wantMember(t, channel.Member{ChannelID: two, UserID: two, JoinedAt: at(0)})
 	c.wantNone(t, one, two)
 	must(t, c.RemoveMembers(t.Context(), one, []string{one}, 0))

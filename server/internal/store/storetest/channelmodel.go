@@ -13,11 +13,10 @@ type channelModel struct {
 	members map[[2]string]*memberModel // by channel and user
 }
 
-// memberModel is a user's state in a channel. Its field is reports whether they are a member. left
-// is the highest seq that a removal named.
+// memberModel is a user's state in a channel. Role is 0 if they are neither member nor follower.
+// left is the highest seq that a removal named.
 type memberModel struct {
 	channel.Member
-	is   bool
 	left int64
 }
 
@@ -34,7 +33,11 @@ func (m *channelModel) create(row channel.Row, userIDs []string) bool {
 	}
 	m.rows[row.ChannelID] = &row
 	for _, id := range userIDs {
-		*m.user(row.ChannelID, id) = memberModel{is: true, Member: channel.Member{ChannelID: row.ChannelID, UserID: id, JoinedAt: row.CreatedAt}}
+		role := channel.RoleMember
+		if id == row.CreatedBy {
+			role = channel.Owner
+		}
+		*m.user(row.ChannelID, id) = memberModel{Member: channel.Member{ChannelID: row.ChannelID, UserID: id, Role: role, JoinedAt: row.CreatedAt}}
 	}
 	return true
 }
@@ -47,9 +50,9 @@ func (m *channelModel) user(id, userID string) *memberModel {
 	return m.members[key]
 }
 
-func (u *memberModel) join(n int64) {
-	if !u.is {
-		u.is, u.JoinedAt = true, at(n)
+func (u *memberModel) join(role channel.Role, n int64) {
+	if u.Role < role {
+		u.Role, u.JoinedAt = role, at(n)
 	}
 }
 
@@ -61,10 +64,10 @@ func (u *memberModel) move(to channel.Cursor) {
 
 func (m *channelModel) mark(id, userID string, to channel.Cursor, join bool, n int64) (channel.Cursor, bool) {
 	u := m.user(id, userID)
-	if !u.is && join && !m.ensure(id, n).MembersOnly {
-		u.join(n)
+	if u.Role == 0 && join && !m.ensure(id, n).MembersOnly {
+		u.join(channel.Follower, n)
 	}
-	if !u.is {
+	if u.Role == 0 {
 		return channel.Cursor{}, false
 	}
 	u.move(to)
@@ -77,9 +80,9 @@ func (m *channelModel) advance(move channel.Advance, n int64) {
 	for userID, to := range move.Senders {
 		u := m.user(move.ChannelID, userID)
 		if !row.MembersOnly && to.Seq > u.left {
-			u.join(n)
+			u.join(channel.Follower, n)
 		}
-		if !row.MembersOnly || u.is {
+		if !row.MembersOnly || u.Role > 0 {
 			u.move(to)
 		}
 	}
@@ -89,11 +92,11 @@ func (m *channelModel) advance(move channel.Advance, n int64) {
 	row.LastMessage = max(row.LastMessage, move.LastMessage)
 }
 
-// list returns the members for which keep returns true, sorted by channel and user.
+// list returns the members and followers for which keep returns true, sorted by channel and user.
 func (m *channelModel) list(keep func(channel.Member) bool) []channel.Member {
 	var found []channel.Member
 	for _, u := range m.members {
-		if u.is && keep(u.Member) {
+		if u.Role > 0 && keep(u.Member) {
 			found = append(found, u.Member)
 		}
 	}

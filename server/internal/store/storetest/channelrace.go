@@ -68,7 +68,7 @@ func createRace(t *testing.T, c *channels) {
 					t.Fatalf("%s and %s both made %s", winner, name, id)
 				}
 				winner = name
-				c.wantMember(t, channel.Member{ChannelID: id, UserID: name, JoinedAt: at(int64(i))})
+				c.wantMember(t, channel.Member{ChannelID: id, UserID: name, Role: channel.Owner, JoinedAt: at(int64(i))})
 				c.wantMember(t, channel.Member{ChannelID: id, UserID: "friend of " + name, JoinedAt: at(int64(i))})
 				continue
 			}

@@ -40,6 +40,7 @@ func randomChannels(t *testing.T, c *channels) {
 			"ensure":   m.ensureRandom,
 			"create":   m.createRandom,
 			"add":      m.addRandom,
+			"role":     m.roleRandom,
 			"remove":   m.removeRandom,
 			"mark":     m.markRandom,
 			"advance":  m.advanceRandom,
@@ -97,8 +98,19 @@ func (m *rosterMachine) addRandom(t *rapid.T) {
 		return
 	}
 	for _, u := range users {
-		m.model.user(id, u).join(n)
+		m.model.user(id, u).join(channel.RoleMember, n)
 	}
+}
+
+func (m *rosterMachine) roleRandom(t *rapid.T) {
+	id, userID, n := m.name(t), m.users(t)[0], drawNow(t)
+	role := rapid.SampledFrom([]channel.Role{channel.RoleMember, channel.Moderator, channel.Owner}).Draw(t, "role")
+	if m.missing(t, id, m.SetRole(t.Context(), id, userID, role, at(n))) {
+		return
+	}
+	u := m.model.user(id, userID)
+	u.join(channel.RoleMember, n)
+	u.Role = role
 }
 
 // missing checks the error of a change of a channel that may not exist. It reports whether the
@@ -123,10 +135,10 @@ func (m *rosterMachine) removeRandom(t *rapid.T) {
 	}
 	for _, userID := range users {
 		u := m.model.user(id, userID)
-		if u.is {
+		if u.Role > 0 {
 			m.removed = append(m.removed, [2]string{id, userID})
 		}
-		u.is, u.left = false, max(u.left, left)
+		u.Role, u.left = 0, max(u.left, left)
 	}
 }
 
@@ -182,7 +194,21 @@ func (m *rosterMachine) check(t *rapid.T) {
 	case 1:
 		members, err := m.Members(t.Context(), id, "", 10)
 		must(t, err)
-		same(t, "members", m.model.list(func(m channel.Member) bool { return m.ChannelID == id }), members)
+		want := m.model.list(func(m channel.Member) bool { return m.ChannelID == id })
+		same(t, "members", want, members)
+		in, err := m.MembersIn(t.Context(), id, m.user)
+		must(t, err)
+		same(t, "members in", len(want), len(in))
+		n := 0
+		for _, u := range want {
+			same(t, "member "+u.UserID, u, in[u.UserID])
+			if u.IsMember() {
+				n++
+			}
+		}
+		counted, err := m.CountMembers(t.Context(), id)
+		must(t, err)
+		same(t, "count of members", n, counted)
 	default:
 		want := m.model.list(func(m channel.Member) bool { return m.UserID == u })
 		mine, err := m.Memberships(t.Context(), u, "", 10)

@@ -71,14 +71,14 @@ func (l *raceLog) check(after int64, entries []message.Entry) error {
 }
 
 // concurrently tests that reads and feeds stay consistent while the logs are written. It runs one
-// writer for each bucket, as the contract allows, one reader and one feed.
+// writer for each shard, as the contract allows, one reader and one feed.
 func concurrently(t *testing.T, p *fixture) {
 	var logs []*raceLog
 	ctx, stopReaders := context.WithCancel(t.Context())
 	defer stopReaders()
 	writers, _ := errgroup.WithContext(ctx)
 	readers, readCtx := errgroup.WithContext(ctx)
-	for b := range buckets {
+	for b := range shards {
 		own := make([]*raceLog, 0, raceChannels)
 		for _, name := range channelsOf(b, raceChannels) {
 			own = append(own, &raceLog{draft: draft{channel: name}})
@@ -105,7 +105,7 @@ func concurrently(t *testing.T, p *fixture) {
 	}
 }
 
-func raceWrite(ctx context.Context, p *fixture, bucket int, logs []*raceLog) error {
+func raceWrite(ctx context.Context, p *fixture, shard int, logs []*raceLog) error {
 	for round := range raceRounds {
 		var batch []message.Entry
 		for i, l := range logs {
@@ -116,7 +116,7 @@ func raceWrite(ctx context.Context, p *fixture, bucket int, logs []*raceLog) err
 			l.mu.Unlock()
 			batch = append(batch, entries...)
 		}
-		if n, err := p.Insert(ctx, bucket, batch); err != nil || n != len(batch) {
+		if n, err := p.Insert(ctx, shard, batch); err != nil || n != len(batch) {
 			return fmt.Errorf("insert: %d of %d, %w", n, len(batch), err)
 		}
 		for _, l := range logs {
@@ -149,14 +149,14 @@ func raceReadOne(ctx context.Context, p *fixture, l *raceLog) error {
 		return fmt.Errorf("%s: head %d after %d was acknowledged", l.channel, head.Seq, acked)
 	}
 	if last, ok := l.at(head.Seq); ok {
-		if want := (message.Head{Seq: last.Seq, Count: last.Count, MsgTime: last.MsgTime}); !cmp.Equal(want, head) {
+		if want := (message.Head{Seq: last.Seq, Count: last.Count, MsgTime: last.MsgTime, Bytes: last.Bytes, Rev: last.Rev}); !cmp.Equal(want, head) {
 			return fmt.Errorf("%s: head %+v, want %+v", l.channel, head, want)
 		}
 		found, err := p.ByClientKeys(ctx, l.channel, []message.ClientKey{keyOf(&last)})
 		if err != nil || len(found) != 1 {
 			return fmt.Errorf("%s: by client key of the head %d: %d, %w", l.channel, head.Seq, len(found), err)
 		}
-		if _, ok, err := p.Target(ctx, l.channel, last.MsgID); err != nil || !ok {
+		if _, ok, err := targetOf(ctx, p, l.channel, last.MsgID); err != nil || !ok {
 			return fmt.Errorf("%s: target at the head %d: %v, %w", l.channel, head.Seq, ok, err)
 		}
 	}
@@ -182,9 +182,9 @@ func raceReadOne(ctx context.Context, p *fixture, l *raceLog) error {
 	return nil
 }
 
-// raceFeed follows a bucket's feed until ctx ends, and checks its entries as raceRead does.
-func raceFeed(ctx context.Context, t tester, p *fixture, bucket int, logs []*raceLog) error {
-	f, err := p.OpenFeed(ctx, bucket)
+// raceFeed follows a shard's feed until ctx ends, and checks its entries as raceRead does.
+func raceFeed(ctx context.Context, t tester, p *fixture, shard int, logs []*raceLog) error {
+	f, err := p.OpenFeed(ctx, shard)
 	if err != nil {
 		return fmt.Errorf("open feed: %w", err)
 	}

@@ -69,7 +69,7 @@ func markJoins(t *testing.T, c *channels) {
 		if got, ok := c.mark(t, id, "bob", to, true, 3); !ok || got != to {
 			t.Fatalf("join %s: %+v, %v", id, got, ok)
 		}
-		c.wantMember(t, channel.Member{ChannelID: id, UserID: "bob", JoinedAt: at(3), Cursor: to})
+		c.wantFollower(t, channel.Member{ChannelID: id, UserID: "bob", JoinedAt: at(3), Cursor: to})
 	}
 	same(t, "row", channel.Row{ChannelID: "new", CreatedAt: at(3)}, c.row(t, "new"))
 	// A removed member who comes back keeps their cursor.
@@ -77,7 +77,7 @@ func markJoins(t *testing.T, c *channels) {
 	if got, ok := c.mark(t, "lobby", "bob", channel.Cursor{Seq: 1, Count: 1}, true, 4); !ok || got != to {
 		t.Fatalf("join again: %+v, %v", got, ok)
 	}
-	c.wantMember(t, channel.Member{ChannelID: "lobby", UserID: "bob", JoinedAt: at(4), Cursor: to})
+	c.wantFollower(t, channel.Member{ChannelID: "lobby", UserID: "bob", JoinedAt: at(4), Cursor: to})
 }
 
 func advanceForward(t *testing.T, c *channels) {
@@ -100,7 +100,7 @@ func advanceForward(t *testing.T, c *channels) {
 		{channel.Cursor{Seq: 7, Count: 4}, channel.Cursor{Seq: 7, Count: 4}},
 	} {
 		c.advance(t, 20, channel.Advance{ChannelID: "lobby", Senders: map[string]channel.Cursor{"ann": step.to}})
-		c.wantMember(t, channel.Member{ChannelID: "lobby", UserID: "ann", JoinedAt: at(20), Cursor: step.want})
+		c.wantFollower(t, channel.Member{ChannelID: "lobby", UserID: "ann", JoinedAt: at(20), Cursor: step.want})
 	}
 	same(t, "row", row, c.row(t, "lobby"))
 	c.advance(t, 30)
@@ -112,7 +112,7 @@ func advanceMakes(t *testing.T, c *channels) {
 	})
 	want := channel.Row{ChannelID: "new", CreatedAt: at(3), Numbers: channel.Numbers{Head: 2, Count: 1, LastMessage: 1}}
 	same(t, "row", want, c.row(t, "new"))
-	c.wantMember(t, channel.Member{ChannelID: "new", UserID: "ann", JoinedAt: at(3), Cursor: channel.Cursor{Seq: 1, Count: 1}})
+	c.wantFollower(t, channel.Member{ChannelID: "new", UserID: "ann", JoinedAt: at(3), Cursor: channel.Cursor{Seq: 1, Count: 1}})
 }
 
 func sent(id, userID string, seq int64) channel.Advance {
@@ -128,7 +128,7 @@ func advanceJoins(t *testing.T, c *channels) {
 	move.Senders["bob"] = channel.Cursor{Seq: 4, Count: 4}
 	for n := range int64(2) {
 		c.advance(t, 3+n, move)
-		c.wantMember(t, channel.Member{ChannelID: "lobby", UserID: "ann", JoinedAt: at(3), Cursor: channel.Cursor{Seq: 5, Count: 5}})
+		c.wantFollower(t, channel.Member{ChannelID: "lobby", UserID: "ann", JoinedAt: at(3), Cursor: channel.Cursor{Seq: 5, Count: 5}})
 		c.wantMember(t, channel.Member{ChannelID: "lobby", UserID: "bob", JoinedAt: at(2), Cursor: channel.Cursor{Seq: 4, Count: 4}})
 	}
 }
@@ -159,8 +159,8 @@ func advanceLeft(t *testing.T, c *channels) {
 	c.wantNone(t, "lobby", "ann")
 	c.wantNone(t, "lobby", "bob")
 	c.advance(t, 4, sent("lobby", "ann", 6), sent("lobby", "bob", 7))
-	c.wantMember(t, channel.Member{ChannelID: "lobby", UserID: "ann", JoinedAt: at(4), Cursor: channel.Cursor{Seq: 6, Count: 6}})
-	c.wantMember(t, channel.Member{ChannelID: "lobby", UserID: "bob", JoinedAt: at(4), Cursor: channel.Cursor{Seq: 7, Count: 7}})
+	c.wantFollower(t, channel.Member{ChannelID: "lobby", UserID: "ann", JoinedAt: at(4), Cursor: channel.Cursor{Seq: 6, Count: 6}})
+	c.wantFollower(t, channel.Member{ChannelID: "lobby", UserID: "bob", JoinedAt: at(4), Cursor: channel.Cursor{Seq: 7, Count: 7}})
 	// Ann's own message counts as read when she becomes a member again.
 	must(t, c.RemoveMembers(t.Context(), "lobby", []string{"ann"}, 8))
 	c.advance(t, 5, sent("lobby", "ann", 8))

@@ -26,10 +26,12 @@ func (d *draft) next(kind message.Kind, from, key, content string) message.Entry
 		Message: message.Message{
 			ChannelID: d.channel, Seq: d.seq, Count: d.count, FromID: from, Content: content, ClientMsgID: key,
 			MsgTime: epochStart.Add(time.Duration(d.seq) * 37 * time.Millisecond), ChangedSeq: d.seq,
+			Rev: d.seq / 3,
 		},
 		Kind:    kind,
-		Pending: kind != message.KindSend,
+		Pending: kind.Changes(),
 		Digest:  digest[:],
+		Bytes:   1000*d.seq + 7,
 	}
 }
 
@@ -78,21 +80,21 @@ func (d *draft) back(n int64) {
 	d.count -= n
 }
 
-// channelsOf returns the names of n channels of a bucket.
-func channelsOf(bucket, n int) []string {
+// channelsOf returns the names of n channels of a shard.
+func channelsOf(shard, n int) []string {
 	var names []string
 	for i := 0; len(names) < n; i++ {
-		if name := fmt.Sprintf("channel-%d", i); message.Bucket(name, buckets) == bucket {
+		if name := fmt.Sprintf("channel-%d", i); message.Shard(name, shards) == shard {
 			names = append(names, name)
 		}
 	}
 	return names
 }
 
-// draftsOf creates n empty logs of a bucket.
-func draftsOf(bucket, n int) []*draft {
+// draftsOf creates n empty logs of a shard.
+func draftsOf(shard, n int) []*draft {
 	drafts := make([]*draft, n)
-	for i, name := range channelsOf(bucket, n) {
+	for i, name := range channelsOf(shard, n) {
 		drafts[i] = &draft{channel: name}
 	}
 	return drafts

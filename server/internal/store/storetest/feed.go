@@ -13,7 +13,7 @@ import (
 var feedContracts = []contract{
 	{"FeedReturnsExistingEntries", feedBefore},
 	{"FeedReturnsEntriesInStorageOrder", feedOrder},
-	{"FeedReturnsOneBucketOnly", feedBucket},
+	{"FeedReturnsOneShardOnly", feedShard},
 	{"FeedWaitsForEntries", feedWaits},
 	{"FeedEndsWithItsContext", feedContext},
 	{"FeedRepeatsUnpublishedEntries", feedUnpublished},
@@ -36,9 +36,9 @@ type follower struct {
 }
 
 // follow opens a feed that may skip at most the entries up to the seqs in published.
-func follow(t tester, p *fixture, bucket int, published map[string]int64) *follower {
+func follow(t tester, p *fixture, shard int, published map[string]int64) *follower {
 	t.Helper()
-	f, err := p.OpenFeed(t.Context(), bucket)
+	f, err := p.OpenFeed(t.Context(), shard)
 	if err != nil {
 		t.Fatalf("open feed: %v", err)
 	}
@@ -159,9 +159,9 @@ func feedOrder(t *testing.T, p *fixture) {
 	f.close(t)
 }
 
-func feedBucket(t *testing.T, p *fixture) {
+func feedShard(t *testing.T, p *fixture) {
 	var drafts []*draft
-	for b := range buckets {
+	for b := range shards {
 		drafts = append(drafts, draftsOf(b, 1)[0])
 	}
 	for range 3 {
@@ -217,7 +217,7 @@ func feedContext(t *testing.T, p *fixture) {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		began := time.Now()
 		if err := f.next(ctx, 10); err == nil {
-			t.Fatal("next returned entries of an empty bucket")
+			t.Fatal("next returned entries of an empty shard")
 		}
 		cancel()
 		if took := time.Since(began); took > patience/3 {

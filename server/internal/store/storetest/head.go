@@ -19,7 +19,7 @@ var headContracts = []contract{
 func wantHead(t tester, p *fixture, last *message.Entry) {
 	t.Helper()
 	got := p.head(t, last.ChannelID)
-	want := message.Head{Seq: last.Seq, Count: last.Count, MsgTime: last.MsgTime}
+	want := message.Head{Seq: last.Seq, Count: last.Count, MsgTime: last.MsgTime, Bytes: last.Bytes, Rev: last.Rev}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Fatalf("head of %s (-want +got):\n%s", last.ChannelID, d)
 	}
@@ -48,7 +48,7 @@ func headEmpty(t *testing.T, p *fixture) {
 func headsOfMany(t *testing.T, p *fixture) {
 	want := map[string]message.Head{}
 	ids := []string{"nowhere"}
-	for b := range buckets {
+	for b := range shards {
 		for _, d := range draftsOf(b, 30) {
 			log := d.sends(1 + len(ids)%7)
 			if len(ids)%3 == 0 {
@@ -56,7 +56,7 @@ func headsOfMany(t *testing.T, p *fixture) {
 			}
 			p.insert(t, log...)
 			ids = append(ids, d.channel)
-			want[d.channel] = message.Head{Seq: d.seq, Count: d.count, MsgTime: log[len(log)-1].MsgTime}
+			want[d.channel] = message.Head{Seq: d.seq, Count: d.count, MsgTime: log[len(log)-1].MsgTime, Bytes: log[len(log)-1].Bytes, Rev: log[len(log)-1].Rev}
 		}
 	}
 	got, err := p.Heads(t.Context(), ids)

@@ -14,7 +14,7 @@ var identityContracts = []contract{
 
 func identityStays(t *testing.T, p *fixture) {
 	id := p.Identity()
-	if id.Buckets != buckets || id.Epoch == "" || len(id.Secret) != 32 || string(id.Secret) == string(make([]byte, 32)) {
+	if id.Shards != shards || id.Epoch == "" || len(id.Secret) != 32 || string(id.Secret) == string(make([]byte, 32)) {
 		t.Fatalf("identity of a new store: %+v", id)
 	}
 	p.reopen(t)

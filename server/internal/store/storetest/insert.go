@@ -26,7 +26,7 @@ func longest(last byte) string { return strings.Repeat("-_aZ09~", 18) + "x" + st
 // clash inserts a batch that must conflict at its entry n.
 func clash(t tester, p *fixture, n int, batch ...message.Entry) {
 	t.Helper()
-	got, err := p.Insert(t.Context(), message.Bucket(batch[0].ChannelID, buckets), batch)
+	got, err := p.Insert(t.Context(), message.Shard(batch[0].ChannelID, shards), batch)
 	var conflict *message.ConflictError
 	if !errors.As(err, &conflict) {
 		t.Fatalf("insert of a clashing entry: %d, %v, want a *ConflictError", got, err)
@@ -149,7 +149,7 @@ func longestIDs(t *testing.T, p *fixture) {
 		edit := d.edit(&want[0], "new")
 		p.insert(t, append(want, edit)...)
 		p.apply(t, edit)
-		want[0].Content, want[0].Status, want[0].ChangedSeq = edit.Content, message.StatusEdited, edit.Seq
+		want[0] = changed(want[0], edit)
 		equal(t, channel, append(want, applied(edit)), p.all(t, channel))
 		again := &draft{channel: channel, seq: d.seq, count: d.count}
 		clash(t, p, 0, again.sendAs(longest('b'), longest('a'), "mine"))

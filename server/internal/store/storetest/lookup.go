@@ -68,7 +68,7 @@ func messagesBySeq(t *testing.T, p *fixture) {
 		t.Fatal(err)
 	}
 	equal(t, "messages", []message.Entry{log[0], changed(log[2], edit), log[11]}, bySeq(got))
-	// Of several channels, of one bucket and of several.
+	// Of several channels, of one shard and of several.
 	far := draftsOf(3, 1)[0]
 	last := far.sends(50)
 	p.insert(t, last...)

@@ -19,6 +19,7 @@ var memberContracts = []channelContract{
 	{"MembersOfNoChannel", noChannel},
 	{"RemoveMembersEndsThem", removeEnds},
 	{"OddUserIDs", oddUsers},
+	{"RolesOfMembers", roles},
 	{"MembersPageByPage", pageMembers},
 	{"MembershipsPageByPage", pageMemberships},
 	{"MembersOfRequestedChannels", membersOfAsked},
@@ -72,6 +73,53 @@ func removeEnds(t *testing.T, c *channels) {
 	c.wantMember(t, channel.Member{ChannelID: "club", UserID: "stranger", JoinedAt: at(7)})
 }
 
+// roles tests who gets which role, and that a follower who becomes a member has joined then.
+func roles(t *testing.T, c *channels) {
+	_, err := c.Create(t.Context(), channel.Row{ChannelID: "club", CreatedBy: "ann", CreatedAt: at(0)}, []string{"ann", "bob"})
+	must(t, err)
+	c.wantMember(t, channel.Member{ChannelID: "club", UserID: "ann", Role: channel.Owner, JoinedAt: at(0)})
+	c.wantMember(t, channel.Member{ChannelID: "club", UserID: "bob", JoinedAt: at(0)})
+
+	cursor := channel.Cursor{Seq: 2, Count: 2}
+	c.advance(t, 1, channel.Advance{
+		ChannelID: "club", Numbers: channel.Numbers{Head: 2, Count: 2}, Senders: map[string]channel.Cursor{"ann": cursor, "cem": cursor, "dan": cursor},
+	})
+	_, _, err = c.MarkRead(t.Context(), "club", "eve", cursor, true, at(2))
+	must(t, err)
+	c.wantMember(t, channel.Member{ChannelID: "club", UserID: "ann", Role: channel.Owner, JoinedAt: at(0), Cursor: cursor})
+	c.wantFollower(t, channel.Member{ChannelID: "club", UserID: "cem", JoinedAt: at(1), Cursor: cursor})
+	c.wantFollower(t, channel.Member{ChannelID: "club", UserID: "eve", JoinedAt: at(2), Cursor: cursor})
+	n, err := c.CountMembers(t.Context(), "club")
+	must(t, err)
+	same(t, "members without followers", 2, n)
+
+	must(t, c.AddMembers(t.Context(), "club", []string{"ann", "cem"}, at(3)))
+	c.wantMember(t, channel.Member{ChannelID: "club", UserID: "ann", Role: channel.Owner, JoinedAt: at(0), Cursor: cursor})
+	c.wantMember(t, channel.Member{ChannelID: "club", UserID: "cem", JoinedAt: at(3), Cursor: cursor})
+
+	for userID, role := range map[string]channel.Role{"ann": channel.RoleMember, "bob": channel.Owner, "dan": channel.Moderator, "fay": channel.Owner} {
+		must(t, c.SetRole(t.Context(), "club", userID, role, at(4)))
+	}
+	c.wantMember(t, channel.Member{ChannelID: "club", UserID: "ann", JoinedAt: at(0), Cursor: cursor})
+	c.wantMember(t, channel.Member{ChannelID: "club", UserID: "bob", Role: channel.Owner, JoinedAt: at(0)})
+	c.wantMember(t, channel.Member{ChannelID: "club", UserID: "dan", Role: channel.Moderator, JoinedAt: at(4), Cursor: cursor})
+	c.wantMember(t, channel.Member{ChannelID: "club", UserID: "fay", Role: channel.Owner, JoinedAt: at(4)})
+
+	must(t, c.RemoveMembers(t.Context(), "club", []string{"fay", "eve"}, 2)) // a member and a follower
+	c.wantNone(t, "club", "eve")
+	must(t, c.AddMembers(t.Context(), "club", []string{"fay"}, at(5)))
+	c.wantMember(t, channel.Member{ChannelID: "club", UserID: "fay", JoinedAt: at(5)})
+	in, err := c.MembersIn(t.Context(), "club", []string{"fay", "eve", "bob", "nobody"})
+	must(t, err)
+	same(t, "members in", map[string]channel.Member{
+		"fay": {ChannelID: "club", UserID: "fay", Role: channel.RoleMember, JoinedAt: at(5)},
+		"bob": {ChannelID: "club", UserID: "bob", Role: channel.Owner, JoinedAt: at(0)},
+	}, in)
+	if err := c.SetRole(t.Context(), "none", "ann", channel.Owner, at(6)); !errors.Is(err, channel.ErrNotFound) {
+		t.Fatalf("a role where there is no channel: %v", err)
+	}
+}
+
 func oddUsers(t *testing.T, c *channels) {
 	for i, id := range oddIDs {
 		name := fmt.Sprintf("c%d", i)
@@ -92,7 +140,7 @@ func oddUsers(t *testing.T, c *channels) {
 		if err != nil || !ok || to != (channel.Cursor{Seq: 6, Count: 5}) {
 			t.Fatalf("mark read by %q: %v, %v, %v", id, to, ok, err)
 		}
-		c.wantMember(t, channel.Member{ChannelID: name, UserID: id, JoinedAt: at(4), Cursor: channel.Cursor{Seq: 6, Count: 5}})
+		c.wantFollower(t, channel.Member{ChannelID: name, UserID: id, JoinedAt: at(4), Cursor: channel.Cursor{Seq: 6, Count: 5}})
 	}
 }
 
@@ -107,7 +155,7 @@ func pageMembers(t *testing.T, c *channels) {
 			page, err := c.Members(t.Context(), "club", after, limit)
 			must(t, err)
 			for _, m := range page {
-				same(t, "member", channel.Member{ChannelID: "club", UserID: m.UserID, JoinedAt: at(0)}, m)
+				same(t, "member", channel.Member{ChannelID: "club", UserID: m.UserID, Role: channel.RoleMember, JoinedAt: at(0)}, m)
 				got = append(got, m.UserID)
 			}
 			if len(page) < limit {
@@ -127,7 +175,7 @@ func pageMembers(t *testing.T, c *channels) {
 	}
 	page, err := c.Members(t.Context(), "club", "aa", 1) // no longer a member
 	must(t, err)
-	same(t, "after one who left", []channel.Member{{ChannelID: "club", UserID: "ann@example.org", JoinedAt: at(0)}}, page)
+	same(t, "after one who left", []channel.Member{{ChannelID: "club", UserID: "ann@example.org", Role: channel.RoleMember, JoinedAt: at(0)}}, page)
 }
 
 func pageMemberships(t *testing.T, c *channels) {
@@ -148,7 +196,7 @@ func pageMemberships(t *testing.T, c *channels) {
 			page, err := c.Memberships(t.Context(), "$ann", after, limit)
 			must(t, err)
 			for _, m := range page {
-				same(t, "member", channel.Member{ChannelID: m.ChannelID, UserID: "$ann", JoinedAt: at(0)}, m)
+				same(t, "member", channel.Member{ChannelID: m.ChannelID, UserID: "$ann", Role: channel.RoleMember, JoinedAt: at(0)}, m)
 				got = append(got, m.ChannelID)
 			}
 			if len(page) < limit {
@@ -171,7 +219,7 @@ func membersOfAsked(t *testing.T, c *channels) {
 	must(t, c.RemoveMembers(t.Context(), "b", []string{"ann"}, 1))
 	got, err := c.MembersOf(t.Context(), "ann", []string{"a", "b", "other", "none"})
 	must(t, err)
-	same(t, "memberships", map[string]channel.Member{"a": {ChannelID: "a", UserID: "ann", JoinedAt: at(0)}}, got)
+	same(t, "memberships", map[string]channel.Member{"a": {ChannelID: "a", UserID: "ann", Role: channel.RoleMember, JoinedAt: at(0)}}, got)
 	got, err = c.MembersOf(t.Context(), "ann", nil)
 	must(t, err)
 	same(t, "of no channels", map[string]channel.Member{}, got)

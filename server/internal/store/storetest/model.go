@@ -50,7 +50,7 @@ func (m *model) head(channel string) message.Head {
 		return message.Head{}
 	}
 	last := log[len(log)-1]
-	return message.Head{Seq: last.Seq, Count: last.Count, MsgTime: last.MsgTime}
+	return message.Head{Seq: last.Seq, Count: last.Count, MsgTime: last.MsgTime, Bytes: last.Bytes, Rev: last.Rev}
 }
 
 // target models Target. The bool is false if there is no such message.

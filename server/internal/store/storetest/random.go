@@ -22,7 +22,7 @@ var randomContracts = []contract{
 type machine struct {
 	*fixture
 	model    model
-	bucket   int
+	shard    int
 	channels []string
 	// asked holds edits and recalls as they were first inserted. A late feed applies them in this
 	// form.
@@ -33,9 +33,9 @@ func randomOperations(t *testing.T, p *fixture) {
 	run := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		run++
-		m := &machine{fixture: p, model: model{logs: map[string][]message.Entry{}}, bucket: run % buckets}
+		m := &machine{fixture: p, model: model{logs: map[string][]message.Entry{}}, shard: run % shards}
 		for i := 0; len(m.channels) < 3; i++ {
-			if name := fmt.Sprintf("c%d-%d", i, run); message.Bucket(name, buckets) == m.bucket {
+			if name := fmt.Sprintf("c%d-%d", i, run); message.Shard(name, shards) == m.shard {
 				m.channels = append(m.channels, name)
 			}
 		}
@@ -95,7 +95,7 @@ func (m *machine) insertRandom(t *rapid.T) {
 		ahead.insert([]message.Entry{e})
 	}
 	want := m.model.insert(batch)
-	n, err := m.Insert(t.Context(), m.bucket, batch)
+	n, err := m.Insert(t.Context(), m.shard, batch)
 	var conflict *message.ConflictError
 	switch {
 	case want < 0 && (err != nil || n != len(batch)):

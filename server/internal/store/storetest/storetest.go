@@ -16,12 +16,12 @@ import (
 )
 
 // Factory creates a new, empty place, such as a directory or a database, for a store of four
-// buckets. open opens the store there; after that store was closed, it opens the same place again.
+// shards. open opens the store there; after that store was closed, it opens the same place again.
 // Places must not share anything, because the suite uses the same channels in each.
 type Factory func(t *testing.T) (open func() message.Store)
 
-// buckets is the number of buckets of a place's store.
-const buckets = 4
+// shards is the number of shards of a place's store.
+const shards = 4
 
 // patience bounds the suite's waits for expected events.
 const patience = 30 * time.Second
@@ -30,7 +30,7 @@ const patience = 30 * time.Second
 func Run(t *testing.T, f Factory) {
 	for _, group := range [][]contract{
 		insertContracts, headContracts, changeContracts, rangeContracts, lookupContracts, feedContracts,
-		identityContracts, concurrentContracts, randomContracts,
+		identityContracts, concurrentContracts, randomContracts, accessContracts, eraseContracts,
 	} {
 		for _, c := range group {
 			t.Run(c.name, func(t *testing.T) {
@@ -81,7 +81,7 @@ func (p *fixture) reopen(t tester) {
 // insert inserts entries and fails the test if any is refused.
 func (p *fixture) insert(t tester, entries ...message.Entry) {
 	t.Helper()
-	n, err := p.Insert(t.Context(), message.Bucket(entries[0].ChannelID, buckets), entries)
+	n, err := p.Insert(t.Context(), message.Shard(entries[0].ChannelID, shards), entries)
 	if err != nil || n != len(entries) {
 		t.Fatalf("insert: %d of %d, %v", n, len(entries), err)
 	}

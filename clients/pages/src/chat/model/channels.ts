@@ -9,7 +9,17 @@ export interface ChannelView {
   readonly last: Message | undefined;
   /** Why the server refused or ended the channel's events. Empty if it did not. */
   readonly lost: string;
+  /** What happened to a lost channel. */
+  readonly loss: Loss;
+  readonly membersOnly: boolean;
 }
+
+/**
+ * Loss is why a channel is not followed: the user is no longer a member (`removed`), is not a
+ * member (`outside`), has a token that does not allow it (`token`), or it was deleted or never
+ * existed (`gone`). It is `none` for a followed channel.
+ */
+export type Loss = "none" | "removed" | "outside" | "token" | "gone";
 
 interface Entry {
   id: string;
@@ -18,7 +28,9 @@ interface Entry {
   readCount: number; // messages in the log up to and including readSeq
   last: Message | undefined;
   lost: string;
+  loss: Loss;
   lostAt: number;
+  listed: boolean; // true once a listing had it
   membersOnly: boolean; // as the last listing said; false before
   opened: number; // when the user opened it; orders the list while no message is known
   view: ChannelView | null;
@@ -39,6 +51,7 @@ export class Channels {
   readonly unread = signal(0);
 
   readonly #entries = new Map<string, Entry>();
+  #order: Entry[] = []; // as last sorted: sorting an almost sorted list again is fast
   readonly #me: string;
   readonly #environment: Pick<Environment, "frame" | "now">;
   #dirty = false;
@@ -103,7 +116,8 @@ export class Channels {
     const known = this.#entries.get(my.channel.channelId);
     const back = known?.lost && this.#environment.now() - known.lostAt > lostSettles;
     const entry = this.#entry(my.channel.channelId);
-    if (back) entry.lost = "";
+    if (back) this.#regain(entry);
+    entry.listed = true;
     entry.membersOnly = my.channel.membersOnly;
     entry.count = Math.max(entry.count, my.channel.count);
     this.#read(entry, my.readSeq, my.channel.count - my.unread);
@@ -144,16 +158,49 @@ export class Channels {
    * Discards all that is known of a channel whose log was replaced. The channel stays in the list.
    */
   replaced(id: string): void {
-    this.#entries.delete(id);
+    this.remove(id);
     this.add(id);
   }
 
-  /** Marks a channel as lost for a reason, or for an empty reason as followed again. */
-  lose(id: string, reason: string): void {
+  /** Removes a channel from the list. */
+  remove(id: string): void {
+    const entry = this.#entries.get(id);
+    if (!entry) return;
+    this.#entries.delete(id);
+    this.#order.splice(this.#order.indexOf(entry), 1);
+    this.#change(entry);
+  }
+
+  /** Marks a channel as lost. text says why, and reason is that of the loss or of the refusal. */
+  lose(id: string, text: string, reason: string): void {
     const entry = this.#entry(id);
-    entry.lost = reason;
+    entry.lost = text;
+    if (reason === "CAPABILITY_MISSING") entry.loss = "token";
+    else if (reason === "DELETED" || reason === "CHANNEL_NOT_FOUND") entry.loss = "gone";
+    else entry.loss = entry.listed ? "removed" : "outside";
+    if (entry.loss === "outside") entry.membersOnly = true;
     entry.lostAt = this.#environment.now();
     this.#change(entry);
+  }
+
+  /**
+   * Reports whether nothing makes a channel the user's: no listing had it and no message of it is
+   * known, or the user is not a member.
+   */
+  foreign(id: string): boolean {
+    const entry = this.#entries.get(id);
+    if (!entry) return false;
+    return entry.loss === "outside" || (!entry.listed && entry.loss === "none" && !entry.last && entry.count === 0);
+  }
+
+  /** Returns what happened to a channel. */
+  loss(id: string): Loss {
+    return this.#entries.get(id)?.loss ?? "none";
+  }
+
+  #regain(entry: Entry): void {
+    entry.lost = "";
+    entry.loss = "none";
   }
 
   #entry(id: string): Entry {
@@ -166,12 +213,15 @@ export class Channels {
         readCount: 0,
         last: undefined,
         lost: "",
+        loss: "none",
         lostAt: 0,
+        listed: false,
         opened: 0,
         membersOnly: false,
         view: null,
       };
       this.#entries.set(id, entry);
+      this.#order.push(entry);
     }
     return entry;
   }
@@ -201,7 +251,7 @@ export class Channels {
 
   #sorted(): Entry[] {
     const time = (e: Entry) => e.last?.time.getTime() ?? e.opened;
-    return [...this.#entries.values()].sort((a, b) => time(b) - time(a) || (a.id < b.id ? -1 : 1));
+    return this.#order.sort((a, b) => time(b) - time(a) || (a.id < b.id ? -1 : 1));
   }
 }
 
@@ -210,6 +260,7 @@ function unread(entry: Entry): number {
 }
 
 function view(entry: Entry): ChannelView {
-  entry.view ??= { id: entry.id, unread: unread(entry), last: entry.last, lost: entry.lost };
+  const { id, last, lost, loss, membersOnly } = entry;
+  entry.view ??= { id, unread: unread(entry), last, lost, loss, membersOnly };
   return entry.view;
 }

@@ -3,17 +3,21 @@ import { failure } from "../../connection/failure";
 import type { Connection } from "../../connection/state";
 import { Channels } from "./channels";
 import { Conversation } from "./conversation";
+import { Directory } from "./directory";
 import { Follower } from "./follower";
 import { Online } from "./online";
 import { Outbox, type Pending } from "./outbox";
+import { Reading } from "./reading";
 import { Sender } from "./sender";
-import { aborted, type ChatClient, type Environment, type Event, type Message, type Receipt } from "./types";
+import { aborted, type ChannelAction, type ChatClient, type Environment, type Event, type Message } from "./types";
+import { Typist } from "./typist";
 
 const keptConversations = 8;
-const typingEvery = 3_000;
-const typingPassedOver = 1_100; // the server ignores a second event within a second
 const listEvery = 30_000;
-const markEvery = 1_000;
+const losses: Partial<Record<string, string>> = {
+  CAPABILITY_MISSING: "Your token no longer allows you to read this channel.",
+  DELETED: "This channel was deleted.",
+};
 const leftToWriter = 2_000; // for this time only the tab in which a message was written sends it
 
 /**
@@ -27,6 +31,8 @@ export class Chat {
   readonly channels: Channels;
   /** Who is online in the members-only channels. */
   readonly online: Online;
+  /** Finds channels by what the user enters. */
+  readonly directory: Directory;
   /** The open channel, or null. */
   readonly open = signal<Conversation | null>(null);
   /** The unsent messages of the open channel, oldest first. */
@@ -39,14 +45,13 @@ export class Chat {
   readonly #outbox: Outbox;
   readonly #sender: Sender;
   readonly #follower: Follower;
+  readonly #reading: Reading;
+  readonly #typist: Typist;
   readonly #stop = new AbortController();
   readonly #conversations = new Map<string, Conversation>(); // the most recently opened one is last
   readonly #onStream = new Set<string>(); // channels whose state arrived on the stream
-  readonly #marking = new Map<string, Message>(); // the last message seen of each channel with a call in flight
+  readonly #typedIn = new Set<string>(); // channels in which the user began to write
   readonly #outboxVersion = signal(0);
-  #typedAt = 0; // when the last typing event was sent
-  #sentSinceTyping = true; // whether the user has sent a message since then
-  #cancelTyping: (() => void) | null = null;
   #cancelList: (() => void) | null = null;
   #watching = false;
   #listing = false;
@@ -57,15 +62,23 @@ export class Chat {
     this.#environment = environment;
     this.channels = new Channels(me, environment);
     this.online = new Online(client, this.#stop.signal);
+    this.directory = new Directory(
+      client,
+      this.channels.list,
+      environment,
+      () => this.connection.value.state === "live",
+    );
+    this.#reading = new Reading(client, environment, this.channels, this.#stop.signal);
+    this.#typist = new Typist(client, environment, this.#stop.signal, () => this.#typingChannel());
     this.#outbox = new Outbox(me, environment);
     this.#follower = new Follower(client, this.#stop.signal, () => environment.now(), {
       event: (event) => this.#event(event),
-      refused: (id, why) => this.#lost(id, why),
+      refused: (id, why) => this.#end(id, why.text, why.reason),
       restarted: () => this.#onStream.clear(),
       evict: (follows) => this.#evict(follows),
     });
-    this.#sender = new Sender(client, this.#outbox, this.#stop.signal, {
-      stored: (pending, receipt) => this.#message(stored(pending, receipt, me)),
+    this.#sender = new Sender(client, this.#outbox, me, this.#stop.signal, {
+      stored: (message) => this.#message(message),
       changed: () => this.#outboxVersion.value++,
       refused: (why) => this.#follower.connection.end(why),
     });
@@ -93,7 +106,7 @@ export class Chat {
     this.#scheduleList();
     void this.online.run();
     this.#watchMembers();
-    await this.#follower.run(this.channels.followed());
+    await this.#follower.run(this.channels.followed().filter((id) => this.can("subscribe", id)));
   }
 
   /** Stops all work and closes the client. Unsent messages stay in the storage. */
@@ -108,9 +121,10 @@ export class Chat {
   show(id: string | null): void {
     const before = this.open.value;
     if (before?.id === id) return;
-    this.#stopTyping();
+    this.#typist.stop();
     before?.divide(null);
     before?.trim();
+    if (before) this.#forget(before.id);
     this.#watching = false;
     if (id === null) {
       this.open.value = null;
@@ -122,10 +136,28 @@ export class Chat {
     conversation.fail(this.channels.lost(id));
     this.open.value = conversation;
     this.#watchMembers();
-    if (!this.channels.lost(id)) {
-      void this.#follower.add(id);
-      if (this.#onStream.has(id) && conversation.untouched) void conversation.loadNewest();
-    }
+    if (this.channels.lost(id)) return;
+    if (!this.can("subscribe", id)) this.#load(conversation);
+    else if (this.#onStream.has(id) && conversation.untouched) this.#load(conversation);
+    if (this.can("subscribe", id)) void this.#follower.add(id);
+  }
+
+  /** Reports whether the token allows an action on a channel. */
+  can(action: ChannelAction, channelId: string): boolean {
+    return this.#client.can(action, channelId);
+  }
+
+  /**
+   * Reports whether the server says that a channel does not exist, within a few seconds. It does
+   * not reject.
+   */
+  async absent(channelId: string): Promise<boolean> {
+    return (await this.#client.lookup(channelId)).kind === "free";
+  }
+
+  /** Reports whether the user can send to a channel, as far as it is known. */
+  canWrite(channelId: string): boolean {
+    return this.can("send", channelId) && !this.channels.lost(channelId);
   }
 
   /**
@@ -138,7 +170,7 @@ export class Chat {
     const action = text.startsWith("/me ") && text.length > 4;
     this.#outbox.add(conversation.id, action ? text.slice(4) : text, action ? "action" : "text");
     this.#outboxVersion.value++;
-    this.#stopTyping();
+    this.#typist.stop();
     conversation.divide(null);
     void this.#sender.kick(conversation.id);
   }
@@ -186,26 +218,13 @@ export class Chat {
 
   /** Reports whether the user may edit and recall the message. */
   own(message: Message): boolean {
-    return message.fromId === this.me && message.status !== "recalled";
+    return message.fromId === this.me && message.status !== "recalled" && this.canWrite(message.channelId);
   }
 
-  /** Sends a typing event, at most every 3 s; after a send, at most every 1.1 s. */
+  /** Records that the user typed a text for the open channel. */
   typing(): void {
-    const conversation = this.open.value;
-    if (!conversation || this.connection.value.state !== "live") return;
-    const now = this.#environment.now();
-    if (this.#sentSinceTyping && now - this.#typedAt < typingPassedOver) {
-      this.#cancelTyping ??= this.#environment.after(typingPassedOver, () => {
-        this.#cancelTyping = null;
-        this.typing();
-      });
-      return;
-    }
-    if (!this.#sentSinceTyping && now - this.#typedAt < typingEvery) return;
-    this.#typedAt = now;
-    this.#sentSinceTyping = false;
-    // It may be lost: the next event follows in 3 s.
-    this.#client.typing(conversation.id, { signal: this.#stop.signal }).catch(() => {});
+    if (this.open.value) this.#typedIn.add(this.open.value.id);
+    this.#typist.typed();
   }
 
   /**
@@ -216,7 +235,7 @@ export class Chat {
     this.#watching = sees;
     const conversation = sees ? this.open.value : null;
     const last = conversation?.findLast(() => true);
-    if (last) this.#seen(last);
+    if (last) this.#reading.seen(last);
     conversation?.trim();
   }
 
@@ -243,21 +262,18 @@ export class Chat {
         this.#message(event.message);
         return;
       case "channel_state":
+        if (!this.channels.has(event.channelId)) return; // it was removed from the list meanwhile
         this.channels.counted(event.channelId, event.state.count);
-        this.#stateArrived(event.channelId);
+        if (event.channelId !== this.open.value?.id) this.#forget(event.channelId);
+        if (this.channels.has(event.channelId)) this.#stateArrived(event.channelId);
         return;
       case "gap":
         this.channels.replaced(event.channelId);
         void this.#list();
-        void this.#conversations.get(event.channelId)?.loadNewest();
+        this.#reload(event.channelId);
         return;
       case "lost":
-        this.#lost(
-          event.channelId,
-          event.reason === "CAPABILITY_MISSING"
-            ? "Your token no longer allows you to read this channel."
-            : "You are no longer a member of this channel.",
-        );
+        this.#end(event.channelId, losses[event.reason] ?? "You are no longer a member of this channel.", event.reason);
         return;
       case "typing":
         if (event.userId !== this.me) this.#conversations.get(event.channelId)?.isTyping(event.userId);
@@ -265,10 +281,9 @@ export class Chat {
     }
   }
 
-  #stopTyping(): void {
-    this.#sentSinceTyping = true;
-    this.#cancelTyping?.();
-    this.#cancelTyping = null;
+  #typingChannel(): string | null {
+    const id = this.open.value?.id;
+    return id !== undefined && this.connection.value.state === "live" && this.can("send", id) ? id : null;
   }
 
   #message(message: Message): void {
@@ -279,7 +294,7 @@ export class Chat {
     if (message.fromId === this.me) {
       if (this.#outbox.remove(message.clientMsgId)) this.#outboxVersion.value++;
     } else if (conversation && conversation === this.open.value && this.#watching) {
-      this.#seen(message);
+      this.#reading.seen(message);
     } else if (unread === 0 && this.channels.unreadOf(message.channelId) > 0) {
       conversation?.divide(this.channels.readSeq(message.channelId));
     }
@@ -290,7 +305,18 @@ export class Chat {
     this.#onStream.add(id);
     const conversation = this.#conversations.get(id);
     conversation?.fail("");
-    if (anew || conversation?.untouched) void conversation?.reload();
+    if (anew || conversation?.untouched) this.#reload(id);
+  }
+
+  #load(conversation: Conversation): void {
+    if (this.can("history", conversation.id)) void conversation.loadNewest();
+    else conversation.skipHistory();
+  }
+
+  #reload(id: string): void {
+    const conversation = this.#conversations.get(id);
+    if (this.can("history", id)) void conversation?.reload();
+    else conversation?.skipHistory();
   }
 
   // Returns the followed channel to give up: not the open one, and the one without a new message
@@ -301,11 +327,25 @@ export class Chat {
     return evicted;
   }
 
-  #lost(id: string, why: string): void {
+  #end(id: string, why: string, reason: string): void {
     this.#follower.drop(id);
     this.#onStream.delete(id);
-    this.channels.lose(id, why);
+    this.channels.lose(id, why, reason);
     this.#conversations.get(id)?.fail(why);
+  }
+
+  // A channel that was opened and never was the user's does not stay in the list, unless the user
+  // began to write in it. Between two streams a followed one stays until its state arrives: the
+  // next stream may already be requested with it, and an error of that request names it by its
+  // position.
+  #forget(id: string): void {
+    if (!this.channels.foreign(id) || this.#typedIn.has(id) || this.#outbox.of(id).length > 0) return;
+    if (!this.channels.lost(id) && this.connection.value.state !== "live") return;
+    this.#follower.remove(id);
+    this.#onStream.delete(id);
+    this.channels.remove(id);
+    this.#conversations.get(id)?.close();
+    this.#conversations.delete(id);
   }
 
   #conversation(id: string): Conversation {
@@ -334,7 +374,7 @@ export class Chat {
       for (const id of found) this.online.regained(id);
       this.#watchMembers();
       if (this.connection.value.state !== "live") return;
-      for (const id of found) await this.#follower.add(id);
+      for (const id of found) if (this.can("subscribe", id)) await this.#follower.add(id);
     } catch (cause) {
       if (aborted(this.#stop.signal)) return;
       const why = failure(cause);
@@ -359,29 +399,6 @@ export class Chat {
     });
   }
 
-  #seen(message: Message): void {
-    if (this.channels.read(message.channelId, message.seq, message.count)) void this.#mark(message);
-  }
-
-  async #mark(message: Message): Promise<void> {
-    const id = message.channelId;
-    const underway = this.#marking.has(id);
-    this.#marking.set(id, message);
-    if (underway) return;
-    try {
-      for (let done: Message | undefined; done !== this.#marking.get(id); ) {
-        done = this.#marking.get(id) ?? message;
-        this.#environment.read(id, done.seq, done.count);
-        await this.#client.markRead(id, done.seq, { signal: this.#stop.signal });
-        await new Promise<void>((resolve) => this.#environment.after(markEvery, resolve));
-      }
-    } catch {
-      // The next message that the user sees marks these as well.
-    } finally {
-      this.#marking.delete(id);
-    }
-  }
-
   async #try(call: () => Promise<unknown>): Promise<boolean> {
     try {
       await call();
@@ -395,22 +412,4 @@ export class Chat {
       return false;
     }
   }
-}
-
-// stored returns the message that the server stored, as the stream will deliver it too.
-function stored(pending: Pending, receipt: Receipt, me: string): Message {
-  return {
-    msgId: receipt.msgId,
-    channelId: pending.channelId,
-    seq: receipt.seq,
-    count: receipt.count,
-    fromId: me,
-    type: pending.type,
-    content: pending.content,
-    metadata: {},
-    clientMsgId: pending.clientMsgId,
-    time: receipt.time,
-    status: "sent",
-    changedSeq: receipt.seq,
-  };
 }

@@ -107,6 +107,17 @@ export class Conversation {
     await this.#load("newest", {});
   }
 
+  /**
+   * Shows no earlier messages, because the token does not allow to read them. It does nothing if
+   * there are loaded messages.
+   */
+  skipHistory(): void {
+    if (!this.untouched) return;
+    this.#timeline.newest([], true);
+    this.#loaded = true;
+    this.#changed();
+  }
+
   /** Loads the newest page after a new stream began, which does not deliver earlier messages. */
   async reload(): Promise<void> {
     this.#timeline.interrupt();

@@ -6,9 +6,9 @@ import { aborted, type ChatClient, type ChatSubscription, type Event, type State
 export interface FollowerEvents {
   event(event: Event): void;
   /**
-   * Called when the server refuses a channel, which is then not followed. why is the text to show.
+   * Called when the server refuses a channel, which is then not followed.
    */
-  refused(channelId: string, why: string): void;
+  refused(channelId: string, why: Failure): void;
   /**
    * Called before a new subscription replaces one that has ended. Events in between are not
    * delivered.
@@ -70,11 +70,12 @@ export class Follower {
       await subscription.add(channelId);
     } catch (cause) {
       if (aborted(this.#signal)) return;
+      if (!this.#wanted.has(channelId)) return; // removed meanwhile
       const why = failure(cause);
       // An error of the whole stream ended it. It does not concern the added channel.
       if (subscription !== this.#subscription || indexOf(why) !== undefined) return;
       if (why.reason === "LIMIT_EXCEEDED") this.drop(channelId);
-      else this.#refuse(channelId, why.text);
+      else this.#refuse(channelId, why);
     }
   }
 
@@ -84,13 +85,17 @@ export class Follower {
     this.#requested = this.#requested.filter((id) => id !== channelId);
   }
 
+  /** Stops following a channel. Some events of it can still arrive. */
+  remove(channelId: string): void {
+    if (!this.#wanted.has(channelId)) return;
+    this.drop(channelId);
+    // Not awaited: the SDK makes changes one after another.
+    this.#subscription?.remove(channelId).catch(() => {});
+  }
+
   #makeRoom(): void {
     const evicted = this.#events.evict((id) => this.#wanted.has(id));
-    if (evicted === undefined) return;
-    this.drop(evicted);
-    // Not awaited: the SDK makes changes one after another, and further events of the channel do no
-    // harm.
-    this.#subscription?.remove(evicted).catch(() => {});
+    if (evicted !== undefined) this.remove(evicted);
   }
 
   async #follow(): Promise<boolean> {
@@ -111,7 +116,7 @@ export class Follower {
         this.connection.end(why);
         return false;
       }
-      for (const id of known) this.#refuse(id, why.text);
+      for (const id of known) this.#refuse(id, why);
       return true;
     } finally {
       this.#signal.removeEventListener("abort", close);
@@ -120,7 +125,7 @@ export class Follower {
     }
   }
 
-  #refuse(channelId: string, why: string): void {
+  #refuse(channelId: string, why: Failure): void {
     this.drop(channelId);
     this.#events.refused(channelId, why);
   }

@@ -14,6 +14,8 @@ export interface Pending {
   readonly place: number;
   /** Why the server permanently refused the message. Empty while it may still be sent. */
   readonly refused: string;
+  /** True if the server would refuse this text again, with any token. */
+  readonly final: boolean;
 }
 
 /**
@@ -64,6 +66,7 @@ export class Outbox {
       time: this.#time,
       place: this.#place++,
       refused: "",
+      final: false,
     };
     this.#keep(pending);
     return pending;
@@ -71,11 +74,11 @@ export class Outbox {
 
   /**
    * Marks a message as permanently refused for a reason. An empty reason marks it as to be sent
-   * again.
+   * again. final is true if the text itself is refused.
    */
-  refuse(clientMsgId: string, reason: string): void {
+  refuse(clientMsgId: string, reason: string, final = false): void {
     const pending = this.#items.get(clientMsgId);
-    if (pending) this.#keep({ ...pending, refused: reason });
+    if (pending) this.#keep({ ...pending, refused: reason, final });
   }
 
   /** Removes a message. It reports whether the message was there. */
@@ -149,7 +152,7 @@ function parse(text: string | null): Pending | null {
     const strings = [value.clientMsgId, value.channelId, value.content, value.type, value.refused];
     const numbers = [value.time, value.place];
     const whole = strings.every((s) => typeof s === "string") && numbers.every((n) => typeof n === "number");
-    return whole ? (value as Pending) : null;
+    return whole ? ({ ...value, final: value.final === true } as Pending) : null;
   } catch {
     return null;
   }

@@ -1,11 +1,14 @@
 import { type Failure, failure } from "../../connection/failure";
 import type { Outbox, Pending } from "./outbox";
-import { aborted, type ChatClient, type Receipt } from "./types";
+import { aborted, type ChatClient, type Message, type Receipt } from "./types";
+
+// The reasons of the server that are about the message and not about its sender.
+const contentReasons = ["TOO_LARGE", "INVALID_FIELD", "CLIENT_MSG_ID_REUSED"];
 
 /** SenderEvents are the callbacks of a Sender. */
 export interface SenderEvents {
-  /** Called when the server stored the message. */
-  stored(pending: Pending, receipt: Receipt): void;
+  /** Called with a message that the server stored, as the stream will deliver it too. */
+  stored(message: Message): void;
   /** Called when the outbox of a channel changed. */
   changed(channelId: string): void;
   /** Called when the server refused the token. The sender has stopped. */
@@ -20,14 +23,16 @@ export interface SenderEvents {
 export class Sender {
   readonly #client: ChatClient;
   readonly #outbox: Outbox;
+  readonly #me: string;
   readonly #signal: AbortSignal;
   readonly #events: SenderEvents;
   readonly #busy = new Set<string>();
   #stopped = false;
 
-  constructor(client: ChatClient, outbox: Outbox, signal: AbortSignal, events: SenderEvents) {
+  constructor(client: ChatClient, outbox: Outbox, me: string, signal: AbortSignal, events: SenderEvents) {
     this.#client = client;
     this.#outbox = outbox;
+    this.#me = me;
     this.#signal = signal;
     this.#events = events;
   }
@@ -55,7 +60,7 @@ export class Sender {
     try {
       const receipt = await this.#client.send(channelId, content, { clientMsgId, type, signal: this.#signal });
       this.#outbox.remove(clientMsgId);
-      this.#events.stored(pending, receipt);
+      this.#events.stored(stored(pending, receipt, this.#me));
     } catch (cause) {
       if (aborted(this.#signal)) return;
       const why = failure(cause);
@@ -64,8 +69,25 @@ export class Sender {
         this.#events.refused(why);
         return;
       }
-      this.#outbox.refuse(clientMsgId, why.text);
+      this.#outbox.refuse(clientMsgId, why.text, contentReasons.includes(why.reason));
     }
     this.#events.changed(channelId);
   }
+}
+
+function stored(pending: Pending, receipt: Receipt, me: string): Message {
+  return {
+    msgId: receipt.msgId,
+    channelId: pending.channelId,
+    seq: receipt.seq,
+    count: receipt.count,
+    fromId: me,
+    type: pending.type,
+    content: pending.content,
+    metadata: {},
+    clientMsgId: pending.clientMsgId,
+    time: receipt.time,
+    status: "sent",
+    changedSeq: receipt.seq,
+  };
 }

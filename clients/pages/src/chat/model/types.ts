@@ -9,8 +9,19 @@ import type {
   UserChannel,
 } from "@parleyhq/sdk";
 import type { Clock } from "../../connection/clock";
+import type { ChannelAction } from "../../connection/token";
 
-export type { ChannelPresence, Event, Message, PresenceEvent, ReadCursor, Receipt, StateChange, UserChannel };
+export type {
+  ChannelAction,
+  ChannelPresence,
+  Event,
+  Message,
+  PresenceEvent,
+  ReadCursor,
+  Receipt,
+  StateChange,
+  UserChannel,
+};
 
 /** ChatPresence is the part of a presence that the model uses. */
 export interface ChatPresence {
@@ -27,6 +38,17 @@ export interface ChatSubscription {
   remove(channelId: string): Promise<void>;
   close(): void;
 }
+
+/**
+ * Finding is the result of a look-up of a channel. `open` is a channel and its number of messages,
+ * `members` a members-only channel of which the user is not a member, `free` no channel. `unknown`
+ * means that the token or the connection does not allow the look-up.
+ */
+export type Finding =
+  | { readonly kind: "open"; readonly count: number }
+  | { readonly kind: "members" }
+  | { readonly kind: "free" }
+  | { readonly kind: "unknown" };
 
 /**
  * ChatClient is the part of the SDK that the model uses. Calls have no time limit: they are retried
@@ -47,6 +69,10 @@ export interface ChatClient {
   channels(options: { pageSize: number; signal: AbortSignal }): AsyncIterable<UserChannel>;
   markRead(channelId: string, seq: number, options: { signal: AbortSignal }): Promise<ReadCursor>;
   typing(channelId: string, options: { signal: AbortSignal }): Promise<void>;
+  /** Reports whether the token allows an action on a channel. */
+  can(action: ChannelAction, channelId: string): boolean;
+  /** Looks up whether a channel exists, within a few seconds. It does not reject. */
+  lookup(channelId: string): Promise<Finding>;
   /** Follows the channels, each with live events only. */
   subscribe(channelIds: readonly string[], onState: (change: StateChange) => void): ChatSubscription;
   /**

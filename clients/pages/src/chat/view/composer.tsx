@@ -1,6 +1,7 @@
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { store, stored } from "../../connection/storage";
 import { Icon } from "../../ui/icon";
+import { userName } from "../../ui/name";
 import type { Chat } from "../model/chat";
 import type { Conversation } from "../model/conversation";
 import { bytes, editing, fit, maxBytes, sends } from "./ui";
@@ -8,13 +9,12 @@ import { bytes, editing, fit, maxBytes, sends } from "./ui";
 /**
  * Composer is the field for a new message. It keeps an unsent text per channel, also over a reload.
  */
-export function Composer(props: { chat: Chat; conversation: Conversation; disabled: boolean }) {
-  const { chat, conversation, disabled } = props;
+export function Composer({ chat, conversation }: { chat: Chat; conversation: Conversation }) {
   const key = `parley.draft/${chat.me}/${conversation.id}`;
   const field = useRef<HTMLTextAreaElement>(null);
   const [text, setText] = useState(() => stored("sessionStorage", key) ?? "");
   const long = text.length > maxBytes / 3 && bytes(text) > maxBytes;
-  const valid = text.trim() !== "" && !long && !disabled;
+  const valid = text.trim() !== "" && !long;
   useLayoutEffect(() => {
     if (field.current) fit(field.current);
   }, [text]);
@@ -42,7 +42,7 @@ export function Composer(props: { chat: Chat; conversation: Conversation; disabl
       if (!last) return;
       event.preventDefault();
       editing.value = last;
-    } else if (event.key === "Escape") {
+    } else if (event.key === "Escape" || (event.key === "End" && atEnd(event))) {
       document.querySelector<HTMLElement>("[data-testid=jump]")?.click();
     }
   };
@@ -55,11 +55,10 @@ export function Composer(props: { chat: Chat; conversation: Conversation; disabl
           ref={field}
           data-testid="composer"
           aria-label={`Message to ${conversation.id}`}
-          placeholder={disabled ? "You can't write here" : `Message #${conversation.id}`}
+          placeholder={`Message #${conversation.id}`}
           dir="auto"
           rows={1}
           enterkeyhint="send"
-          disabled={disabled}
           value={text}
           onInput={(event) => {
             change(event.currentTarget.value);
@@ -80,8 +79,27 @@ export function Composer(props: { chat: Chat; conversation: Conversation; disabl
   );
 }
 
+// True if End does nothing in the field itself, because the caret is behind the text.
+function atEnd(event: KeyboardEvent): boolean {
+  const { selectionStart, value } = event.currentTarget as HTMLTextAreaElement;
+  return selectionStart === value.length && !event.shiftKey && !event.ctrlKey && !event.altKey;
+}
+
+/** NoComposer is in the place of the composer in a channel to which the user cannot send. */
+export function NoComposer({ chat, conversation, lost }: { chat: Chat; conversation: Conversation; lost: boolean }) {
+  return (
+    <footer class="composer">
+      <Typing conversation={conversation} />
+      <Notice chat={chat} />
+      <p class="no-composer" data-testid="no-composer">
+        {lost ? "You can't write here." : "You can't write here: your token lacks the action send for this channel."}
+      </p>
+    </footer>
+  );
+}
+
 function Typing({ conversation }: { conversation: Conversation }) {
-  const users = conversation.view.value.typing;
+  const users = conversation.view.value.typing.map(userName);
   const words =
     users.length === 0
       ? ""

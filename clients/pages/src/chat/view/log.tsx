@@ -1,5 +1,5 @@
 import { useComputed } from "@preact/signals";
-import { useEffect, useLayoutEffect, useMemo, useReducer, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useReducer, useRef, useState } from "preact/hooks";
 import { Icon } from "../../ui/icon";
 import type { Chat } from "../model/chat";
 import type { Conversation } from "../model/conversation";
@@ -64,7 +64,7 @@ export function MessageLog({ chat, conversation }: { chat: Chat; conversation: C
         tabIndex={0}
       >
         <div class="log-inner">
-          <LogTop conversation={conversation} />
+          <LogTop chat={chat} conversation={conversation} />
           <div style={{ height: `${span.above}px` }} />
           {drawn.map((chunk, i) => {
             const before = view.chunks[span.first + i - 1];
@@ -93,7 +93,7 @@ function dividerIn(divider: number, messages: readonly { seq: number }[], before
   return before <= divider && (messages.at(-1)?.seq ?? 0) > divider;
 }
 
-function LogTop({ conversation }: { conversation: Conversation }) {
+function LogTop({ chat, conversation }: { chat: Chat; conversation: Conversation }) {
   const { loaded, loading, error, atStart, chunks } = conversation.view.value;
   if (error && !loaded) return null;
   if (!loaded || loading === "older") {
@@ -107,9 +107,30 @@ function LogTop({ conversation }: { conversation: Conversation }) {
   return (
     <div class="log-top start">
       <h2>#{conversation.id}</h2>
-      <p>{chunks.length > 0 ? "This is where the channel begins." : "Nothing here yet. Say hello."}</p>
+      {!chat.can("history", conversation.id) ? (
+        <p>Earlier messages are not shown.</p>
+      ) : chunks.length > 0 ? (
+        <p>This is where the channel begins.</p>
+      ) : (
+        <NothingYet chat={chat} id={conversation.id} />
+      )}
     </div>
   );
+}
+
+// A channel without messages. If it does not exist, its first message creates it.
+function NothingYet({ chat, id }: { chat: Chat; id: string }) {
+  const [absent, setAbsent] = useState(false);
+  useEffect(() => {
+    void chat.absent(id).then(setAbsent);
+  }, [chat, id]);
+  const writes = chat.canWrite(id);
+  if (absent) {
+    return (
+      <p data-testid="absent">There is no channel with this name yet.{writes && " Your first message creates it."}</p>
+    );
+  }
+  return <p>{writes ? "Nothing here yet. Say hello." : "Nothing here yet."}</p>;
 }
 
 function Jump({ chat, conversation, jump }: { chat: Chat; conversation: Conversation; jump: () => void }) {

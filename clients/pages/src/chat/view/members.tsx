@@ -1,5 +1,6 @@
 import type { PlatformPresence } from "@parleyhq/sdk";
 import { Avatar } from "../../ui/avatar";
+import { userName } from "../../ui/name";
 import { type Availability, PresenceDot } from "../../ui/presence";
 import type { Chat } from "../model/chat";
 import type { ChannelPresence } from "../model/types";
@@ -25,12 +26,20 @@ function closeOnEscape(event: KeyboardEvent): void {
 
 /**
  * MemberMenu is a button with the number of online members of a members-only channel. It opens the
- * list of them. It shows nothing for a channel whose members are not watched.
+ * list of them. Without a connection it shows only how many members there are. It shows nothing for
+ * a channel whose members are not watched.
  */
 export function MemberMenu({ chat, channelId }: { chat: Chat; channelId: string }) {
   const state = chat.online.channels.value.get(channelId);
   if (!state) return null;
   const { onlineCount, memberCount, online } = state;
+  if (chat.connection.value.state !== "live") {
+    return (
+      <p class="members-unknown" data-testid="members-unknown" title="Not connected: who is online is not known.">
+        {memberCount === 1 ? "1 member" : `${memberCount} members`}
+      </p>
+    );
+  }
   const users = [...(online?.values() ?? [])].sort((a, b) => (a.userId < b.userId ? -1 : 1));
   const offline = memberCount - users.length;
   return (
@@ -47,7 +56,9 @@ export function MemberMenu({ chat, channelId }: { chat: Chat; channelId: string 
           return (
             <li key={userId} data-testid={`member-${userId}`} data-availability={is}>
               <Avatar user={userId} />
-              <b dir="auto">{userId}</b>
+              <b dir="auto" title={userId}>
+                {userName(userId)}
+              </b>
               <span class="member-state">
                 <PresenceDot availability={is} />
                 {is}

@@ -1,6 +1,7 @@
 import { Avatar, hue } from "../../ui/avatar";
 import { dayAndTime, timeOfDay } from "../../ui/format";
 import { Icon } from "../../ui/icon";
+import { userName } from "../../ui/name";
 import type { Chat } from "../model/chat";
 import type { Message } from "../model/types";
 import { Editor } from "./editor";
@@ -28,7 +29,7 @@ export function MessageRow({ chat, message, head }: { chat: Chat; message: Messa
       data-status={status}
       data-head={head}
       data-own={fromId === chat.me}
-      aria-label={`${fromId}, ${timeOfDay(time)}`}
+      aria-label={`${userName(fromId)}, ${timeOfDay(time)}`}
       tabIndex={own ? -1 : undefined}
     >
       <span class="gutter" aria-hidden="true">
@@ -36,8 +37,8 @@ export function MessageRow({ chat, message, head }: { chat: Chat; message: Messa
       </span>
       <div class="body">
         {named && (
-          <b class={`sender hue-${hue(fromId)}`} data-testid="sender" dir="auto">
-            {fromId}
+          <b class={`sender hue-${hue(fromId)}`} data-testid="sender" dir="auto" title={fromId}>
+            {userName(fromId)}
           </b>
         )}
         <time dateTime={time.toISOString()} title={dayAndTime(time)}>
@@ -54,7 +55,7 @@ function Content({ message, action }: { message: Message; action: boolean }) {
   if (message.status === "recalled") {
     return (
       <div class="content recalled">
-        <i>{action ? `${message.fromId} deleted this` : "This message was deleted"}</i>
+        <i>{action ? `${userName(message.fromId)} deleted this` : "This message was deleted"}</i>
         <span data-testid="content" hidden />
       </div>
     );
@@ -63,8 +64,8 @@ function Content({ message, action }: { message: Message; action: boolean }) {
     <div class="content" dir="auto">
       {action && (
         <>
-          <b class={`sender hue-${hue(message.fromId)}`} data-testid="sender">
-            {message.fromId}
+          <b class={`sender hue-${hue(message.fromId)}`} data-testid="sender" title={message.fromId}>
+            {userName(message.fromId)}
           </b>{" "}
         </>
       )}

@@ -1,3 +1,4 @@
+import { userName } from "../../ui/name";
 import type { Chat } from "../model/chat";
 import type { Pending } from "../model/outbox";
 import { Text } from "./message";
@@ -19,7 +20,7 @@ export function PendingRow({ chat, pending }: { chat: Chat; pending: Pending }) 
       </span>
       <div class="body">
         <div class="content" dir="auto">
-          {pending.type === "action" && <b class="sender">{chat.me} </b>}
+          {pending.type === "action" && <b class="sender">{userName(chat.me)} </b>}
           <span data-testid="content">
             <Text text={pending.content} />
           </span>
@@ -27,9 +28,11 @@ export function PendingRow({ chat, pending }: { chat: Chat; pending: Pending }) 
         {failed && (
           <p class="refused" role="alert">
             Not sent: {pending.refused}{" "}
-            <button type="button" class="link" data-testid="retry" onClick={() => chat.retry(pending)}>
-              Send again
-            </button>{" "}
+            {!pending.final && chat.canWrite(pending.channelId) && (
+              <button type="button" class="link" data-testid="retry" onClick={() => chat.retry(pending)}>
+                Send again
+              </button>
+            )}{" "}
             <button type="button" class="link" data-testid="discard" onClick={() => chat.discard(pending)}>
               Discard
             </button>

@@ -79,6 +79,13 @@ const (
 	// AdminServicePurgeDeadLettersProcedure is the fully-qualified name of the AdminService's
 	// PurgeDeadLetters RPC.
 	AdminServicePurgeDeadLettersProcedure = "/parley.v1.AdminService/PurgeDeadLetters"
+	// AdminServiceEraseUserProcedure is the fully-qualified name of the AdminService's EraseUser RPC.
+	AdminServiceEraseUserProcedure = "/parley.v1.AdminService/EraseUser"
+	// AdminServiceGetErasureProcedure is the fully-qualified name of the AdminService's GetErasure RPC.
+	AdminServiceGetErasureProcedure = "/parley.v1.AdminService/GetErasure"
+	// AdminServiceListErasuresProcedure is the fully-qualified name of the AdminService's ListErasures
+	// RPC.
+	AdminServiceListErasuresProcedure = "/parley.v1.AdminService/ListErasures"
 )
 
 // AdminServiceClient is a client for the parley.v1.AdminService service.
@@ -132,6 +139,21 @@ type AdminServiceClient interface {
 	// PurgeDeadLetters deletes dead letters. Fails with `failed_precondition` if `confirm` is not the
 	// topic's name.
 	PurgeDeadLetters(context.Context, *v1.PurgeDeadLettersRequest) (*v1.PurgeDeadLettersResponse, error)
+	// EraseUser starts to erase a user's messages and memberships in all channels, and returns at
+	// once. GetErasure reports the progress. A job that was interrupted continues on its own.
+	//
+	// Each message of the user becomes a tombstone, as by a recall, whose sender is `~erased`. It
+	// keeps its seq and is still counted. Subscribers receive a recall for it. The user is removed
+	// from all channels, with their read cursors. Revoke the user's tokens before the call: messages
+	// that the user sends later are erased only until the job is FINISHED.
+	//
+	// A repeat with the same `request_id` returns the same job. With another user it fails with
+	// `already_exists`.
+	EraseUser(context.Context, *v1.EraseUserRequest) (*v1.EraseUserResponse, error)
+	// GetErasure returns a job that EraseUser started. Fails with `not_found` if there is none.
+	GetErasure(context.Context, *v1.GetErasureRequest) (*v1.GetErasureResponse, error)
+	// ListErasures returns a page of all jobs that EraseUser ever started, ordered by `request_id`.
+	ListErasures(context.Context, *v1.ListErasuresRequest) (*v1.ListErasuresResponse, error)
 }
 
 // NewAdminServiceClient constructs a client for the parley.v1.AdminService service. By default, it
@@ -256,6 +278,27 @@ func NewAdminServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(adminServiceMethods.ByName("PurgeDeadLetters")),
 			connect.WithClientOptions(opts...),
 		),
+		eraseUser: connect.NewClient[v1.EraseUserRequest, v1.EraseUserResponse](
+			httpClient,
+			baseURL+AdminServiceEraseUserProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("EraseUser")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
+			connect.WithClientOptions(opts...),
+		),
+		getErasure: connect.NewClient[v1.GetErasureRequest, v1.GetErasureResponse](
+			httpClient,
+			baseURL+AdminServiceGetErasureProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("GetErasure")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
+		listErasures: connect.NewClient[v1.ListErasuresRequest, v1.ListErasuresResponse](
+			httpClient,
+			baseURL+AdminServiceListErasuresProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("ListErasures")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -278,6 +321,9 @@ type adminServiceClient struct {
 	listDeadLetters   *connect.Client[v1.ListDeadLettersRequest, v1.ListDeadLettersResponse]
 	replayDeadLetters *connect.Client[v1.ReplayDeadLettersRequest, v1.ReplayDeadLettersResponse]
 	purgeDeadLetters  *connect.Client[v1.PurgeDeadLettersRequest, v1.PurgeDeadLettersResponse]
+	eraseUser         *connect.Client[v1.EraseUserRequest, v1.EraseUserResponse]
+	getErasure        *connect.Client[v1.GetErasureRequest, v1.GetErasureResponse]
+	listErasures      *connect.Client[v1.ListErasuresRequest, v1.ListErasuresResponse]
 }
 
 // CreateTopic calls parley.v1.AdminService.CreateTopic.
@@ -433,6 +479,33 @@ func (c *adminServiceClient) PurgeDeadLetters(ctx context.Context, req *v1.Purge
 	return nil, err
 }
 
+// EraseUser calls parley.v1.AdminService.EraseUser.
+func (c *adminServiceClient) EraseUser(ctx context.Context, req *v1.EraseUserRequest) (*v1.EraseUserResponse, error) {
+	response, err := c.eraseUser.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// GetErasure calls parley.v1.AdminService.GetErasure.
+func (c *adminServiceClient) GetErasure(ctx context.Context, req *v1.GetErasureRequest) (*v1.GetErasureResponse, error) {
+	response, err := c.getErasure.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ListErasures calls parley.v1.AdminService.ListErasures.
+func (c *adminServiceClient) ListErasures(ctx context.Context, req *v1.ListErasuresRequest) (*v1.ListErasuresResponse, error) {
+	response, err := c.listErasures.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // AdminServiceHandler is an implementation of the parley.v1.AdminService service.
 type AdminServiceHandler interface {
 	// CreateTopic creates a topic. If a topic with this name exists, the call fails with
@@ -484,6 +557,21 @@ type AdminServiceHandler interface {
 	// PurgeDeadLetters deletes dead letters. Fails with `failed_precondition` if `confirm` is not the
 	// topic's name.
 	PurgeDeadLetters(context.Context, *v1.PurgeDeadLettersRequest) (*v1.PurgeDeadLettersResponse, error)
+	// EraseUser starts to erase a user's messages and memberships in all channels, and returns at
+	// once. GetErasure reports the progress. A job that was interrupted continues on its own.
+	//
+	// Each message of the user becomes a tombstone, as by a recall, whose sender is `~erased`. It
+	// keeps its seq and is still counted. Subscribers receive a recall for it. The user is removed
+	// from all channels, with their read cursors. Revoke the user's tokens before the call: messages
+	// that the user sends later are erased only until the job is FINISHED.
+	//
+	// A repeat with the same `request_id` returns the same job. With another user it fails with
+	// `already_exists`.
+	EraseUser(context.Context, *v1.EraseUserRequest) (*v1.EraseUserResponse, error)
+	// GetErasure returns a job that EraseUser started. Fails with `not_found` if there is none.
+	GetErasure(context.Context, *v1.GetErasureRequest) (*v1.GetErasureResponse, error)
+	// ListErasures returns a page of all jobs that EraseUser ever started, ordered by `request_id`.
+	ListErasures(context.Context, *v1.ListErasuresRequest) (*v1.ListErasuresResponse, error)
 }
 
 // NewAdminServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -604,6 +692,27 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(adminServiceMethods.ByName("PurgeDeadLetters")),
 		connect.WithHandlerOptions(opts...),
 	)
+	adminServiceEraseUserHandler := connect.NewUnaryHandlerSimple(
+		AdminServiceEraseUserProcedure,
+		svc.EraseUser,
+		connect.WithSchema(adminServiceMethods.ByName("EraseUser")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminServiceGetErasureHandler := connect.NewUnaryHandlerSimple(
+		AdminServiceGetErasureProcedure,
+		svc.GetErasure,
+		connect.WithSchema(adminServiceMethods.ByName("GetErasure")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminServiceListErasuresHandler := connect.NewUnaryHandlerSimple(
+		AdminServiceListErasuresProcedure,
+		svc.ListErasures,
+		connect.WithSchema(adminServiceMethods.ByName("ListErasures")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/parley.v1.AdminService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case AdminServiceCreateTopicProcedure:
@@ -640,6 +749,12 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 			adminServiceReplayDeadLettersHandler.ServeHTTP(w, r)
 		case AdminServicePurgeDeadLettersProcedure:
 			adminServicePurgeDeadLettersHandler.ServeHTTP(w, r)
+		case AdminServiceEraseUserProcedure:
+			adminServiceEraseUserHandler.ServeHTTP(w, r)
+		case AdminServiceGetErasureProcedure:
+			adminServiceGetErasureHandler.ServeHTTP(w, r)
+		case AdminServiceListErasuresProcedure:
+			adminServiceListErasuresHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -715,4 +830,16 @@ func (UnimplementedAdminServiceHandler) ReplayDeadLetters(context.Context, *v1.R
 
 func (UnimplementedAdminServiceHandler) PurgeDeadLetters(context.Context, *v1.PurgeDeadLettersRequest) (*v1.PurgeDeadLettersResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.AdminService.PurgeDeadLetters is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) EraseUser(context.Context, *v1.EraseUserRequest) (*v1.EraseUserResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.AdminService.EraseUser is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) GetErasure(context.Context, *v1.GetErasureRequest) (*v1.GetErasureResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.AdminService.GetErasure is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) ListErasures(context.Context, *v1.ListErasuresRequest) (*v1.ListErasuresResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.AdminService.ListErasures is not implemented"))
 }

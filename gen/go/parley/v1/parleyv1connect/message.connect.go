@@ -60,9 +60,21 @@ const (
 	// MessageServiceCreateChannelProcedure is the fully-qualified name of the MessageService's
 	// CreateChannel RPC.
 	MessageServiceCreateChannelProcedure = "/parley.v1.MessageService/CreateChannel"
+	// MessageServiceGetChannelProcedure is the fully-qualified name of the MessageService's GetChannel
+	// RPC.
+	MessageServiceGetChannelProcedure = "/parley.v1.MessageService/GetChannel"
+	// MessageServiceUpdateChannelProcedure is the fully-qualified name of the MessageService's
+	// UpdateChannel RPC.
+	MessageServiceUpdateChannelProcedure = "/parley.v1.MessageService/UpdateChannel"
+	// MessageServiceDeleteChannelProcedure is the fully-qualified name of the MessageService's
+	// DeleteChannel RPC.
+	MessageServiceDeleteChannelProcedure = "/parley.v1.MessageService/DeleteChannel"
 	// MessageServiceAddMembersProcedure is the fully-qualified name of the MessageService's AddMembers
 	// RPC.
 	MessageServiceAddMembersProcedure = "/parley.v1.MessageService/AddMembers"
+	// MessageServiceUpdateMemberProcedure is the fully-qualified name of the MessageService's
+	// UpdateMember RPC.
+	MessageServiceUpdateMemberProcedure = "/parley.v1.MessageService/UpdateMember"
 	// MessageServiceRemoveMembersProcedure is the fully-qualified name of the MessageService's
 	// RemoveMembers RPC.
 	MessageServiceRemoveMembersProcedure = "/parley.v1.MessageService/RemoveMembers"
@@ -117,19 +129,45 @@ type MessageServiceClient interface {
 	// UpdateSubscription adds channels to a live Subscribe stream and removes others. Fails with
 	// `not_found` if the stream has ended or belongs to another subject. Any node can serve the call.
 	UpdateSubscription(context.Context, *v1.UpdateSubscriptionRequest) (*v1.UpdateSubscriptionResponse, error)
-	// CreateChannel creates a channel with members. The caller becomes a member too. If the channel
-	// exists, the call fails with `already_exists` and changes nothing. Requires the action `manage`.
+	// CreateChannel creates a channel with members. The caller becomes its owner. If the channel
+	// exists, the call fails with `already_exists` and changes nothing. If it was deleted less than
+	// about a minute ago, the call fails with `failed_precondition` and CHANNEL_DELETING, and can be
+	// repeated. Requires the action `create`, which `manage` includes.
 	CreateChannel(context.Context, *v1.CreateChannelRequest) (*v1.CreateChannelResponse, error)
-	// AddMembers adds users to a channel. Users that are members already keep their role. Requires
-	// the action `manage`, except that users who can subscribe to an open channel can add themselves,
-	// with the role MEMBER.
+	// GetChannel returns a channel. Its head and counts can be 100 ms old. Fails with `not_found` if
+	// the channel does not exist. Requires the action `history`.
+	GetChannel(context.Context, *v1.GetChannelRequest) (*v1.GetChannelResponse, error)
+	// UpdateChannel changes the settings of a channel that `update_mask` names. A retention takes
+	// effect within about ten seconds, and a change of `members_only` as that field says. A stricter
+	// retention cannot be undone for the messages that have expired. Fails with `not_found` if the
+	// channel does not exist. Requires the action `manage`, and by `member:` the role OWNER.
+	UpdateChannel(context.Context, *v1.UpdateChannelRequest) (*v1.UpdateChannelResponse, error)
+	// DeleteChannel deletes a channel with its messages and memberships. Once the call returns,
+	// nobody can send to the channel; within a second nobody can read it, on any node, and streams
+	// lose it with DELETED. Within about a minute texts and members are removed from the store; the
+	// event stream keeps its copies until they expire. The id can then be created again: positions in
+	// the channel's log go on, and earlier ones are in a gap with HISTORY_GONE. A send never creates
+	// a deleted channel. A repeat does nothing. Fails with `not_found` if the channel never existed.
+	// Requires the action `manage`, and by `member:` the role OWNER: then a repeat can fail with
+	// NOT_MEMBER, because a deleted channel has no members.
+	DeleteChannel(context.Context, *v1.DeleteChannelRequest) (*v1.DeleteChannelResponse, error)
+	// AddMembers adds users to a channel with the role MEMBER. Followers become members; members keep
+	// their role. Requires the action `manage`, and by `member:` the role OWNER or MODERATOR. Users
+	// who can subscribe to an open channel by `channel:` can add themselves.
 	AddMembers(context.Context, *v1.AddMembersRequest) (*v1.AddMembersResponse, error)
-	// RemoveMembers removes users from a channel. Users that are not members are ignored. If the
-	// channel is members-only, live streams of a removed user stop following it within one second, on
-	// every node. Requires the action `manage`, except that users can remove themselves.
+	// UpdateMember sets the role of a member. A user who is not a member becomes one. The last owner
+	// may leave or lose the role; then only holders of `manage` by `channel:` can set a new owner.
+	// Fails with `not_found` if the channel does not exist. Requires the action `manage`, and by
+	// `member:` the role OWNER.
+	UpdateMember(context.Context, *v1.UpdateMemberRequest) (*v1.UpdateMemberResponse, error)
+	// RemoveMembers removes members and followers from a channel. Other users are ignored. Live
+	// streams of a removed user stop following the channel within one second, on every node, if the
+	// channel is members-only or if the stream has it by `member:`. Requires the action `manage`,
+	// except that users can remove themselves. By `member:` it requires the role OWNER, or MODERATOR
+	// if no user in the request has a role above MEMBER.
 	RemoveMembers(context.Context, *v1.RemoveMembersRequest) (*v1.RemoveMembersResponse, error)
-	// ListMembers returns a page of a channel's members, ordered by user id. Requires the action
-	// `history`.
+	// ListMembers returns a page of a channel's members and followers, ordered by user id. Requires
+	// the action `history`.
 	ListMembers(context.Context, *v1.ListMembersRequest) (*v1.ListMembersResponse, error)
 	// ListChannels returns a page of the caller's channels that the token covers, ordered by channel
 	// id. A channel is the caller's if the caller is a member. An open channel also is if the caller
@@ -215,10 +253,38 @@ func NewMessageServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			connect.WithSchema(messageServiceMethods.ByName("CreateChannel")),
 			connect.WithClientOptions(opts...),
 		),
+		getChannel: connect.NewClient[v1.GetChannelRequest, v1.GetChannelResponse](
+			httpClient,
+			baseURL+MessageServiceGetChannelProcedure,
+			connect.WithSchema(messageServiceMethods.ByName("GetChannel")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
+		updateChannel: connect.NewClient[v1.UpdateChannelRequest, v1.UpdateChannelResponse](
+			httpClient,
+			baseURL+MessageServiceUpdateChannelProcedure,
+			connect.WithSchema(messageServiceMethods.ByName("UpdateChannel")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
+			connect.WithClientOptions(opts...),
+		),
+		deleteChannel: connect.NewClient[v1.DeleteChannelRequest, v1.DeleteChannelResponse](
+			httpClient,
+			baseURL+MessageServiceDeleteChannelProcedure,
+			connect.WithSchema(messageServiceMethods.ByName("DeleteChannel")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
+			connect.WithClientOptions(opts...),
+		),
 		addMembers: connect.NewClient[v1.AddMembersRequest, v1.AddMembersResponse](
 			httpClient,
 			baseURL+MessageServiceAddMembersProcedure,
 			connect.WithSchema(messageServiceMethods.ByName("AddMembers")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
+			connect.WithClientOptions(opts...),
+		),
+		updateMember: connect.NewClient[v1.UpdateMemberRequest, v1.UpdateMemberResponse](
+			httpClient,
+			baseURL+MessageServiceUpdateMemberProcedure,
+			connect.WithSchema(messageServiceMethods.ByName("UpdateMember")),
 			connect.WithIdempotency(connect.IdempotencyIdempotent),
 			connect.WithClientOptions(opts...),
 		),
@@ -270,7 +336,11 @@ type messageServiceClient struct {
 	subscribe          *connect.Client[v1.SubscribeRequest, v1.SubscribeResponse]
 	updateSubscription *connect.Client[v1.UpdateSubscriptionRequest, v1.UpdateSubscriptionResponse]
 	createChannel      *connect.Client[v1.CreateChannelRequest, v1.CreateChannelResponse]
+	getChannel         *connect.Client[v1.GetChannelRequest, v1.GetChannelResponse]
+	updateChannel      *connect.Client[v1.UpdateChannelRequest, v1.UpdateChannelResponse]
+	deleteChannel      *connect.Client[v1.DeleteChannelRequest, v1.DeleteChannelResponse]
 	addMembers         *connect.Client[v1.AddMembersRequest, v1.AddMembersResponse]
+	updateMember       *connect.Client[v1.UpdateMemberRequest, v1.UpdateMemberResponse]
 	removeMembers      *connect.Client[v1.RemoveMembersRequest, v1.RemoveMembersResponse]
 	listMembers        *connect.Client[v1.ListMembersRequest, v1.ListMembersResponse]
 	listChannels       *connect.Client[v1.ListChannelsRequest, v1.ListChannelsResponse]
@@ -355,9 +425,45 @@ func (c *messageServiceClient) CreateChannel(ctx context.Context, req *v1.Create
 	return nil, err
 }
 
+// GetChannel calls parley.v1.MessageService.GetChannel.
+func (c *messageServiceClient) GetChannel(ctx context.Context, req *v1.GetChannelRequest) (*v1.GetChannelResponse, error) {
+	response, err := c.getChannel.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// UpdateChannel calls parley.v1.MessageService.UpdateChannel.
+func (c *messageServiceClient) UpdateChannel(ctx context.Context, req *v1.UpdateChannelRequest) (*v1.UpdateChannelResponse, error) {
+	response, err := c.updateChannel.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// DeleteChannel calls parley.v1.MessageService.DeleteChannel.
+func (c *messageServiceClient) DeleteChannel(ctx context.Context, req *v1.DeleteChannelRequest) (*v1.DeleteChannelResponse, error) {
+	response, err := c.deleteChannel.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // AddMembers calls parley.v1.MessageService.AddMembers.
 func (c *messageServiceClient) AddMembers(ctx context.Context, req *v1.AddMembersRequest) (*v1.AddMembersResponse, error) {
 	response, err := c.addMembers.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// UpdateMember calls parley.v1.MessageService.UpdateMember.
+func (c *messageServiceClient) UpdateMember(ctx context.Context, req *v1.UpdateMemberRequest) (*v1.UpdateMemberResponse, error) {
+	response, err := c.updateMember.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
@@ -447,19 +553,45 @@ type MessageServiceHandler interface {
 	// UpdateSubscription adds channels to a live Subscribe stream and removes others. Fails with
 	// `not_found` if the stream has ended or belongs to another subject. Any node can serve the call.
 	UpdateSubscription(context.Context, *v1.UpdateSubscriptionRequest) (*v1.UpdateSubscriptionResponse, error)
-	// CreateChannel creates a channel with members. The caller becomes a member too. If the channel
-	// exists, the call fails with `already_exists` and changes nothing. Requires the action `manage`.
+	// CreateChannel creates a channel with members. The caller becomes its owner. If the channel
+	// exists, the call fails with `already_exists` and changes nothing. If it was deleted less than
+	// about a minute ago, the call fails with `failed_precondition` and CHANNEL_DELETING, and can be
+	// repeated. Requires the action `create`, which `manage` includes.
 	CreateChannel(context.Context, *v1.CreateChannelRequest) (*v1.CreateChannelResponse, error)
-	// AddMembers adds users to a channel. Users that are members already keep their role. Requires
-	// the action `manage`, except that users who can subscribe to an open channel can add themselves,
-	// with the role MEMBER.
+	// GetChannel returns a channel. Its head and counts can be 100 ms old. Fails with `not_found` if
+	// the channel does not exist. Requires the action `history`.
+	GetChannel(context.Context, *v1.GetChannelRequest) (*v1.GetChannelResponse, error)
+	// UpdateChannel changes the settings of a channel that `update_mask` names. A retention takes
+	// effect within about ten seconds, and a change of `members_only` as that field says. A stricter
+	// retention cannot be undone for the messages that have expired. Fails with `not_found` if the
+	// channel does not exist. Requires the action `manage`, and by `member:` the role OWNER.
+	UpdateChannel(context.Context, *v1.UpdateChannelRequest) (*v1.UpdateChannelResponse, error)
+	// DeleteChannel deletes a channel with its messages and memberships. Once the call returns,
+	// nobody can send to the channel; within a second nobody can read it, on any node, and streams
+	// lose it with DELETED. Within about a minute texts and members are removed from the store; the
+	// event stream keeps its copies until they expire. The id can then be created again: positions in
+	// the channel's log go on, and earlier ones are in a gap with HISTORY_GONE. A send never creates
+	// a deleted channel. A repeat does nothing. Fails with `not_found` if the channel never existed.
+	// Requires the action `manage`, and by `member:` the role OWNER: then a repeat can fail with
+	// NOT_MEMBER, because a deleted channel has no members.
+	DeleteChannel(context.Context, *v1.DeleteChannelRequest) (*v1.DeleteChannelResponse, error)
+	// AddMembers adds users to a channel with the role MEMBER. Followers become members; members keep
+	// their role. Requires the action `manage`, and by `member:` the role OWNER or MODERATOR. Users
+	// who can subscribe to an open channel by `channel:` can add themselves.
 	AddMembers(context.Context, *v1.AddMembersRequest) (*v1.AddMembersResponse, error)
-	// RemoveMembers removes users from a channel. Users that are not members are ignored. If the
-	// channel is members-only, live streams of a removed user stop following it within one second, on
-	// every node. Requires the action `manage`, except that users can remove themselves.
+	// UpdateMember sets the role of a member. A user who is not a member becomes one. The last owner
+	// may leave or lose the role; then only holders of `manage` by `channel:` can set a new owner.
+	// Fails with `not_found` if the channel does not exist. Requires the action `manage`, and by
+	// `member:` the role OWNER.
+	UpdateMember(context.Context, *v1.UpdateMemberRequest) (*v1.UpdateMemberResponse, error)
+	// RemoveMembers removes members and followers from a channel. Other users are ignored. Live
+	// streams of a removed user stop following the channel within one second, on every node, if the
+	// channel is members-only or if the stream has it by `member:`. Requires the action `manage`,
+	// except that users can remove themselves. By `member:` it requires the role OWNER, or MODERATOR
+	// if no user in the request has a role above MEMBER.
 	RemoveMembers(context.Context, *v1.RemoveMembersRequest) (*v1.RemoveMembersResponse, error)
-	// ListMembers returns a page of a channel's members, ordered by user id. Requires the action
-	// `history`.
+	// ListMembers returns a page of a channel's members and followers, ordered by user id. Requires
+	// the action `history`.
 	ListMembers(context.Context, *v1.ListMembersRequest) (*v1.ListMembersResponse, error)
 	// ListChannels returns a page of the caller's channels that the token covers, ordered by channel
 	// id. A channel is the caller's if the caller is a member. An open channel also is if the caller
@@ -541,10 +673,38 @@ func NewMessageServiceHandler(svc MessageServiceHandler, opts ...connect.Handler
 		connect.WithSchema(messageServiceMethods.ByName("CreateChannel")),
 		connect.WithHandlerOptions(opts...),
 	)
+	messageServiceGetChannelHandler := connect.NewUnaryHandlerSimple(
+		MessageServiceGetChannelProcedure,
+		svc.GetChannel,
+		connect.WithSchema(messageServiceMethods.ByName("GetChannel")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
+	messageServiceUpdateChannelHandler := connect.NewUnaryHandlerSimple(
+		MessageServiceUpdateChannelProcedure,
+		svc.UpdateChannel,
+		connect.WithSchema(messageServiceMethods.ByName("UpdateChannel")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
+		connect.WithHandlerOptions(opts...),
+	)
+	messageServiceDeleteChannelHandler := connect.NewUnaryHandlerSimple(
+		MessageServiceDeleteChannelProcedure,
+		svc.DeleteChannel,
+		connect.WithSchema(messageServiceMethods.ByName("DeleteChannel")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
+		connect.WithHandlerOptions(opts...),
+	)
 	messageServiceAddMembersHandler := connect.NewUnaryHandlerSimple(
 		MessageServiceAddMembersProcedure,
 		svc.AddMembers,
 		connect.WithSchema(messageServiceMethods.ByName("AddMembers")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
+		connect.WithHandlerOptions(opts...),
+	)
+	messageServiceUpdateMemberHandler := connect.NewUnaryHandlerSimple(
+		MessageServiceUpdateMemberProcedure,
+		svc.UpdateMember,
+		connect.WithSchema(messageServiceMethods.ByName("UpdateMember")),
 		connect.WithIdempotency(connect.IdempotencyIdempotent),
 		connect.WithHandlerOptions(opts...),
 	)
@@ -602,8 +762,16 @@ func NewMessageServiceHandler(svc MessageServiceHandler, opts ...connect.Handler
 			messageServiceUpdateSubscriptionHandler.ServeHTTP(w, r)
 		case MessageServiceCreateChannelProcedure:
 			messageServiceCreateChannelHandler.ServeHTTP(w, r)
+		case MessageServiceGetChannelProcedure:
+			messageServiceGetChannelHandler.ServeHTTP(w, r)
+		case MessageServiceUpdateChannelProcedure:
+			messageServiceUpdateChannelHandler.ServeHTTP(w, r)
+		case MessageServiceDeleteChannelProcedure:
+			messageServiceDeleteChannelHandler.ServeHTTP(w, r)
 		case MessageServiceAddMembersProcedure:
 			messageServiceAddMembersHandler.ServeHTTP(w, r)
+		case MessageServiceUpdateMemberProcedure:
+			messageServiceUpdateMemberHandler.ServeHTTP(w, r)
 		case MessageServiceRemoveMembersProcedure:
 			messageServiceRemoveMembersHandler.ServeHTTP(w, r)
 		case MessageServiceListMembersProcedure:
@@ -659,8 +827,24 @@ func (UnimplementedMessageServiceHandler) CreateChannel(context.Context, *v1.Cre
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.MessageService.CreateChannel is not implemented"))
 }
 
+func (UnimplementedMessageServiceHandler) GetChannel(context.Context, *v1.GetChannelRequest) (*v1.GetChannelResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.MessageService.GetChannel is not implemented"))
+}
+
+func (UnimplementedMessageServiceHandler) UpdateChannel(context.Context, *v1.UpdateChannelRequest) (*v1.UpdateChannelResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.MessageService.UpdateChannel is not implemented"))
+}
+
+func (UnimplementedMessageServiceHandler) DeleteChannel(context.Context, *v1.DeleteChannelRequest) (*v1.DeleteChannelResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.MessageService.DeleteChannel is not implemented"))
+}
+
 func (UnimplementedMessageServiceHandler) AddMembers(context.Context, *v1.AddMembersRequest) (*v1.AddMembersResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.MessageService.AddMembers is not implemented"))
+}
+
+func (UnimplementedMessageServiceHandler) UpdateMember(context.Context, *v1.UpdateMemberRequest) (*v1.UpdateMemberResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.MessageService.UpdateMember is not implemented"))
 }
 
 func (UnimplementedMessageServiceHandler) RemoveMembers(context.Context, *v1.RemoveMembersRequest) (*v1.RemoveMembersResponse, error) {

@@ -4,6 +4,7 @@
 
 import type { GenFile, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { CreateGroupRequestSchema, CreateGroupResponseSchema, CreateTopicRequestSchema, CreateTopicResponseSchema, DeleteGroupRequestSchema, DeleteGroupResponseSchema, DeleteTopicRequestSchema, DeleteTopicResponseSchema, GetTopicRequestSchema, GetTopicResponseSchema, GetTopicStatsRequestSchema, GetTopicStatsResponseSchema, ListDeadLettersRequestSchema, ListDeadLettersResponseSchema, ListPartitionsRequestSchema, ListPartitionsResponseSchema, ListPendingRequestSchema, ListPendingResponseSchema, ListTopicsRequestSchema, ListTopicsResponseSchema, PauseTopicRequestSchema, PauseTopicResponseSchema, PurgeDeadLettersRequestSchema, PurgeDeadLettersResponseSchema, ReplayDeadLettersRequestSchema, ReplayDeadLettersResponseSchema, ResumeTopicRequestSchema, ResumeTopicResponseSchema, SeekGroupRequestSchema, SeekGroupResponseSchema, TrimTopicRequestSchema, TrimTopicResponseSchema, UpdateTopicRequestSchema, UpdateTopicResponseSchema } from "./admin_queue_pb.js";
+import type { EraseUserRequestSchema, EraseUserResponseSchema, GetErasureRequestSchema, GetErasureResponseSchema, ListErasuresRequestSchema, ListErasuresResponseSchema } from "./erasure_pb.js";
 
 /**
  * Describes the file parley/v1/admin.proto.
@@ -11,8 +12,8 @@ import type { CreateGroupRequestSchema, CreateGroupResponseSchema, CreateTopicRe
 export declare const file_parley_v1_admin: GenFile;
 
 /**
- * AdminService is for operators. It manages topics and consumer groups. Calls for other parts of
- * the server will be added under the same capability.
+ * AdminService is for operators. It manages topics and consumer groups, and erases users. Calls for
+ * other parts of the server will be added under the same capability.
  *
  * Every call requires a bearer token with the capability `admin`: the action `read` for calls
  * without side effects, the action `write` for all others.
@@ -204,6 +205,45 @@ export declare const AdminService: GenService<{
     methodKind: "unary";
     input: typeof PurgeDeadLettersRequestSchema;
     output: typeof PurgeDeadLettersResponseSchema;
+  },
+  /**
+   * EraseUser starts to erase a user's messages and memberships in all channels, and returns at
+   * once. GetErasure reports the progress. A job that was interrupted continues on its own.
+   *
+   * Each message of the user becomes a tombstone, as by a recall, whose sender is `~erased`. It
+   * keeps its seq and is still counted. Subscribers receive a recall for it. The user is removed
+   * from all channels, with their read cursors. Revoke the user's tokens before the call: messages
+   * that the user sends later are erased only until the job is FINISHED.
+   *
+   * A repeat with the same `request_id` returns the same job. With another user it fails with
+   * `already_exists`.
+   *
+   * @generated from rpc parley.v1.AdminService.EraseUser
+   */
+  eraseUser: {
+    methodKind: "unary";
+    input: typeof EraseUserRequestSchema;
+    output: typeof EraseUserResponseSchema;
+  },
+  /**
+   * GetErasure returns a job that EraseUser started. Fails with `not_found` if there is none.
+   *
+   * @generated from rpc parley.v1.AdminService.GetErasure
+   */
+  getErasure: {
+    methodKind: "unary";
+    input: typeof GetErasureRequestSchema;
+    output: typeof GetErasureResponseSchema;
+  },
+  /**
+   * ListErasures returns a page of all jobs that EraseUser ever started, ordered by `request_id`.
+   *
+   * @generated from rpc parley.v1.AdminService.ListErasures
+   */
+  listErasures: {
+    methodKind: "unary";
+    input: typeof ListErasuresRequestSchema;
+    output: typeof ListErasuresResponseSchema;
   },
 }>;
 

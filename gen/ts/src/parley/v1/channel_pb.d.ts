@@ -4,7 +4,7 @@
 
 import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
-import type { Timestamp } from "@bufbuild/protobuf/wkt";
+import type { Duration, FieldMask, Timestamp } from "@bufbuild/protobuf/wkt";
 
 /**
  * Describes the file parley/v1/channel.proto.
@@ -82,6 +82,14 @@ export declare type ChannelInfo = Message<"parley.v1.ChannelInfo"> & {
    * @generated from field: string etag = 10;
    */
   etag: string;
+
+  /**
+   * The channel's own policy for how long messages are kept. If it is unset, the server's default
+   * applies.
+   *
+   * @generated from field: parley.v1.ChannelRetention retention = 11;
+   */
+  retention?: ChannelRetention | undefined;
 };
 
 /**
@@ -89,6 +97,45 @@ export declare type ChannelInfo = Message<"parley.v1.ChannelInfo"> & {
  * Use `create(ChannelInfoSchema)` to create a new message.
  */
 export declare const ChannelInfoSchema: GenMessage<ChannelInfo>;
+
+/**
+ * ChannelRetention is a policy for how long the messages of a channel are kept. Messages expire,
+ * the oldest first, while they exceed any of its limits. An expired message can no longer be read,
+ * edited or recalled; its content is removed from the server soon after. A message can live a
+ * little longer than the policy demands: 2 % of `max_age` and a minute, or a tenth of
+ * `max_messages` (at least 100 messages) or of `max_bytes`.
+ *
+ * @generated from message parley.v1.ChannelRetention
+ */
+export declare type ChannelRetention = Message<"parley.v1.ChannelRetention"> & {
+  /**
+   * The age at which messages expire. 1 minute to 100 years; unset means no limit.
+   *
+   * @generated from field: google.protobuf.Duration max_age = 1;
+   */
+  maxAge?: Duration | undefined;
+
+  /**
+   * The number of messages that are kept, up to 2^53 - 1. 0 means no limit.
+   *
+   * @generated from field: int64 max_messages = 2;
+   */
+  maxMessages: bigint;
+
+  /**
+   * The size of the messages and edits that are kept. Each counts 256 bytes besides its text and
+   * metadata. Up to 2^53 - 1; 0 means no limit.
+   *
+   * @generated from field: int64 max_bytes = 3;
+   */
+  maxBytes: bigint;
+};
+
+/**
+ * Describes the message parley.v1.ChannelRetention.
+ * Use `create(ChannelRetentionSchema)` to create a new message.
+ */
+export declare const ChannelRetentionSchema: GenMessage<ChannelRetention>;
 
 /**
  * ChannelMessage is one message of a channel in its current state. When a client has two copies of
@@ -187,7 +234,7 @@ export declare type ChannelMessage = Message<"parley.v1.ChannelMessage"> & {
 export declare const ChannelMessageSchema: GenMessage<ChannelMessage>;
 
 /**
- * ChannelMember is a user's membership of a channel.
+ * ChannelMember is a user's membership of a channel, or a follower of an open channel.
  *
  * @generated from message parley.v1.ChannelMember
  */
@@ -200,14 +247,15 @@ export declare type ChannelMember = Message<"parley.v1.ChannelMember"> & {
   userId: string;
 
   /**
-   * The role of the member. The default is MEMBER.
+   * The role. In a request it must be MEMBER or unset, which means MEMBER; UpdateMember sets other
+   * roles.
    *
    * @generated from field: parley.v1.MemberRole role = 2;
    */
   role: MemberRole;
 
   /**
-   * Output only. When the user became a member.
+   * Output only. When the user became a member, or a follower.
    *
    * @generated from field: google.protobuf.Timestamp join_time = 3;
    */
@@ -258,12 +306,20 @@ export declare type CreateChannelRequest = Message<"parley.v1.CreateChannelReque
   /**
    * Makes the call idempotent. A repeat by the same caller with the same key and the same settings
    * returns the channel. With other settings it fails with `already_exists` and the reason
-   * IDEMPOTENCY_KEY_REUSED. Up to 128 printable ASCII characters without spaces. If it is empty,
-   * every repeat fails with `already_exists`.
+   * IDEMPOTENCY_KEY_REUSED. If the channel was deleted meanwhile, it fails with `not_found` and
+   * CHANNEL_NOT_FOUND: a new channel needs a new key. Up to 128 printable ASCII characters without
+   * spaces. If it is empty, every repeat fails with `already_exists`.
    *
    * @generated from field: string idempotency_key = 4;
    */
   idempotencyKey: string;
+
+  /**
+   * How long messages are kept. If it is unset, the server's default applies.
+   *
+   * @generated from field: parley.v1.ChannelRetention retention = 5;
+   */
+  retention?: ChannelRetention | undefined;
 };
 
 /**
@@ -296,6 +352,155 @@ export declare type CreateChannelResponse = Message<"parley.v1.CreateChannelResp
  * Use `create(CreateChannelResponseSchema)` to create a new message.
  */
 export declare const CreateChannelResponseSchema: GenMessage<CreateChannelResponse>;
+
+/**
+ * GetChannelRequest is the request of GetChannel.
+ *
+ * @generated from message parley.v1.GetChannelRequest
+ */
+export declare type GetChannelRequest = Message<"parley.v1.GetChannelRequest"> & {
+  /**
+   * @generated from field: string channel_id = 1;
+   */
+  channelId: string;
+};
+
+/**
+ * Describes the message parley.v1.GetChannelRequest.
+ * Use `create(GetChannelRequestSchema)` to create a new message.
+ */
+export declare const GetChannelRequestSchema: GenMessage<GetChannelRequest>;
+
+/**
+ * GetChannelResponse is the response of GetChannel.
+ *
+ * @generated from message parley.v1.GetChannelResponse
+ */
+export declare type GetChannelResponse = Message<"parley.v1.GetChannelResponse"> & {
+  /**
+   * @generated from field: parley.v1.ChannelInfo channel = 1;
+   */
+  channel?: ChannelInfo | undefined;
+};
+
+/**
+ * Describes the message parley.v1.GetChannelResponse.
+ * Use `create(GetChannelResponseSchema)` to create a new message.
+ */
+export declare const GetChannelResponseSchema: GenMessage<GetChannelResponse>;
+
+/**
+ * UpdateChannelRequest is the request of UpdateChannel.
+ *
+ * @generated from message parley.v1.UpdateChannelRequest
+ */
+export declare type UpdateChannelRequest = Message<"parley.v1.UpdateChannelRequest"> & {
+  /**
+   * @generated from field: string channel_id = 1;
+   */
+  channelId: string;
+
+  /**
+   * The settings to change: `retention`, `members_only`. A named `retention` that the request does
+   * not set gets the server's default. A named `members_only` must be set. JSON accepts snake case
+   * and lower camel case.
+   *
+   * @generated from field: google.protobuf.FieldMask update_mask = 2;
+   */
+  updateMask?: FieldMask | undefined;
+
+  /**
+   * How long messages are kept. A ChannelRetention without limits keeps all of them.
+   *
+   * @generated from field: parley.v1.ChannelRetention retention = 3;
+   */
+  retention?: ChannelRetention | undefined;
+
+  /**
+   * If it is set, the settings are changed only if this is the channel's etag, or if an earlier
+   * attempt of this change was successful. Otherwise the call fails with `failed_precondition` and
+   * ETAG_MISMATCH.
+   *
+   * @generated from field: string etag = 4;
+   */
+  etag: string;
+
+  /**
+   * True closes the channel: only its members may use it from now on. Once the call returns, no
+   * stream of anyone else receives a later entry, and their reads fail within a second. So add the
+   * members before the call: those who only follow the channel lose it. False opens the channel:
+   * everyone may read its whole history. Unset changes nothing, and then `update_mask` must not
+   * name it.
+   *
+   * @generated from field: optional bool members_only = 5;
+   */
+  membersOnly?: boolean | undefined;
+};
+
+/**
+ * Describes the message parley.v1.UpdateChannelRequest.
+ * Use `create(UpdateChannelRequestSchema)` to create a new message.
+ */
+export declare const UpdateChannelRequestSchema: GenMessage<UpdateChannelRequest>;
+
+/**
+ * UpdateChannelResponse is the response of UpdateChannel.
+ *
+ * @generated from message parley.v1.UpdateChannelResponse
+ */
+export declare type UpdateChannelResponse = Message<"parley.v1.UpdateChannelResponse"> & {
+  /**
+   * @generated from field: parley.v1.ChannelInfo channel = 1;
+   */
+  channel?: ChannelInfo | undefined;
+};
+
+/**
+ * Describes the message parley.v1.UpdateChannelResponse.
+ * Use `create(UpdateChannelResponseSchema)` to create a new message.
+ */
+export declare const UpdateChannelResponseSchema: GenMessage<UpdateChannelResponse>;
+
+/**
+ * DeleteChannelRequest is the request of DeleteChannel.
+ *
+ * @generated from message parley.v1.DeleteChannelRequest
+ */
+export declare type DeleteChannelRequest = Message<"parley.v1.DeleteChannelRequest"> & {
+  /**
+   * @generated from field: string channel_id = 1;
+   */
+  channelId: string;
+
+  /**
+   * If it is set, the channel is deleted only if this is its etag. Otherwise the call fails with
+   * `failed_precondition` and ETAG_MISMATCH. So a late repeat does not delete a channel that was
+   * created again.
+   *
+   * @generated from field: string etag = 2;
+   */
+  etag: string;
+};
+
+/**
+ * Describes the message parley.v1.DeleteChannelRequest.
+ * Use `create(DeleteChannelRequestSchema)` to create a new message.
+ */
+export declare const DeleteChannelRequestSchema: GenMessage<DeleteChannelRequest>;
+
+/**
+ * DeleteChannelResponse is the response of DeleteChannel.
+ *
+ * @generated from message parley.v1.DeleteChannelResponse
+ */
+export declare type DeleteChannelResponse = Message<"parley.v1.DeleteChannelResponse"> & {
+};
+
+/**
+ * Describes the message parley.v1.DeleteChannelResponse.
+ * Use `create(DeleteChannelResponseSchema)` to create a new message.
+ */
+export declare const DeleteChannelResponseSchema: GenMessage<DeleteChannelResponse>;
 
 /**
  * AddMembersRequest is the request of AddMembers.
@@ -335,6 +540,52 @@ export declare type AddMembersResponse = Message<"parley.v1.AddMembersResponse">
  * Use `create(AddMembersResponseSchema)` to create a new message.
  */
 export declare const AddMembersResponseSchema: GenMessage<AddMembersResponse>;
+
+/**
+ * UpdateMemberRequest is the request of UpdateMember.
+ *
+ * @generated from message parley.v1.UpdateMemberRequest
+ */
+export declare type UpdateMemberRequest = Message<"parley.v1.UpdateMemberRequest"> & {
+  /**
+   * @generated from field: string channel_id = 1;
+   */
+  channelId: string;
+
+  /**
+   * The member.
+   *
+   * @generated from field: string user_id = 2;
+   */
+  userId: string;
+
+  /**
+   * The new role: MEMBER, MODERATOR or OWNER.
+   *
+   * @generated from field: parley.v1.MemberRole role = 3;
+   */
+  role: MemberRole;
+};
+
+/**
+ * Describes the message parley.v1.UpdateMemberRequest.
+ * Use `create(UpdateMemberRequestSchema)` to create a new message.
+ */
+export declare const UpdateMemberRequestSchema: GenMessage<UpdateMemberRequest>;
+
+/**
+ * UpdateMemberResponse is the response of UpdateMember.
+ *
+ * @generated from message parley.v1.UpdateMemberResponse
+ */
+export declare type UpdateMemberResponse = Message<"parley.v1.UpdateMemberResponse"> & {
+};
+
+/**
+ * Describes the message parley.v1.UpdateMemberResponse.
+ * Use `create(UpdateMemberResponseSchema)` to create a new message.
+ */
+export declare const UpdateMemberResponseSchema: GenMessage<UpdateMemberResponse>;
 
 /**
  * RemoveMembersRequest is the request of RemoveMembers.
@@ -665,22 +916,49 @@ export enum MessageStatus {
 export declare const MessageStatusSchema: GenEnum<MessageStatus>;
 
 /**
- * MemberRole defines what a member may do in addition to what every member may do.
+ * MemberRole defines what a user may do in a channel by a capability `member:<pattern>`. It limits
+ * no capability `channel:<pattern>`.
  *
  * @generated from enum parley.v1.MemberRole
  */
 export enum MemberRole {
   /**
-   * In a request it means MEMBER.
+   * In AddMembers and CreateChannel it means MEMBER.
    *
    * @generated from enum value: MEMBER_ROLE_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
+   * The user may do what needs no other role: send, edit, list, subscribe.
+   *
    * @generated from enum value: MEMBER_ROLE_MEMBER = 1;
    */
   MEMBER = 1,
+
+  /**
+   * The user may also recall others' messages, add members, and remove followers and members whose
+   * role is MEMBER.
+   *
+   * @generated from enum value: MEMBER_ROLE_MODERATOR = 2;
+   */
+  MODERATOR = 2,
+
+  /**
+   * The user may also remove everyone, change roles and the settings of the channel. The creator of
+   * a channel is its owner.
+   *
+   * @generated from enum value: MEMBER_ROLE_OWNER = 3;
+   */
+  OWNER = 3,
+
+  /**
+   * The user has sent a message to an open channel or marked one as read there, and is not a
+   * member. Followers are in the list of members. They have a read cursor and no rights.
+   *
+   * @generated from enum value: MEMBER_ROLE_FOLLOWER = 4;
+   */
+  FOLLOWER = 4,
 }
 
 /**

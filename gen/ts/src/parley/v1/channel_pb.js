@@ -3,13 +3,13 @@
 /* eslint-disable */
 
 import { enumDesc, fileDesc, messageDesc, tsEnum } from "@bufbuild/protobuf/codegenv2";
-import { file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
+import { file_google_protobuf_duration, file_google_protobuf_field_mask, file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 
 /**
  * Describes the file parley/v1/channel.proto.
  */
 export const file_parley_v1_channel = /*@__PURE__*/
-  fileDesc("ChdwYXJsZXkvdjEvY2hhbm5lbC5wcm90bxIJcGFybGV5LnYxIuUBCgtDaGFubmVsSW5mbxISCgpjaGFubmVsX2lkGAEgASgJEhQKDG1lbWJlcnNfb25seRgCIAEoCBISCgpjcmVhdGVkX2J5GAMgASgJEi8KC2NyZWF0ZV90aW1lGAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIQCghoZWFkX3NlcRgFIAEoAxINCgVjb3VudBgGIAEoAxISCgpvbGRlc3Rfc2VxGAcgASgDEhUKDWV4cGlyZWRfY291bnQYCCABKAMSDQoFZXBvY2gYCSABKAkSDAoEZXRhZxgKIAEoCSL0AgoOQ2hhbm5lbE1lc3NhZ2USDgoGbXNnX2lkGAEgASgJEhIKCmNoYW5uZWxfaWQYAiABKAkSCwoDc2VxGAMgASgDEg0KBWNvdW50GAQgASgDEg8KB2Zyb21faWQYBSABKAkSEAoIbXNnX3R5cGUYBiABKAkSDwoHY29udGVudBgHIAEoCRI5CghtZXRhZGF0YRgIIAMoCzInLnBhcmxleS52MS5DaGFubmVsTWVzc2FnZS5NZXRhZGF0YUVudHJ5EhUKDWNsaWVudF9tc2dfaWQYCSABKAkSLAoIbXNnX3RpbWUYCiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEigKBnN0YXR1cxgLIAEoDjIYLnBhcmxleS52MS5NZXNzYWdlU3RhdHVzEhMKC2NoYW5nZWRfc2VxGAwgASgDGi8KDU1ldGFkYXRhRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASKGAQoNQ2hhbm5lbE1lbWJlchIPCgd1c2VyX2lkGAEgASgJEiMKBHJvbGUYAiABKA4yFS5wYXJsZXkudjEuTWVtYmVyUm9sZRItCglqb2luX3RpbWUYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhAKCHJlYWRfc2VxGAQgASgDIoQBChRDcmVhdGVDaGFubmVsUmVxdWVzdBISCgpjaGFubmVsX2lkGAEgASgJEhQKDG1lbWJlcnNfb25seRgCIAEoCBIpCgdtZW1iZXJzGAMgAygLMhgucGFybGV5LnYxLkNoYW5uZWxNZW1iZXISFwoPaWRlbXBvdGVuY3lfa2V5GAQgASgJIlMKFUNyZWF0ZUNoYW5uZWxSZXNwb25zZRInCgdjaGFubmVsGAEgASgLMhYucGFybGV5LnYxLkNoYW5uZWxJbmZvEhEKCWR1cGxpY2F0ZRgCIAEoCCJSChFBZGRNZW1iZXJzUmVxdWVzdBISCgpjaGFubmVsX2lkGAEgASgJEikKB21lbWJlcnMYAiADKAsyGC5wYXJsZXkudjEuQ2hhbm5lbE1lbWJlciIUChJBZGRNZW1iZXJzUmVzcG9uc2UiPAoUUmVtb3ZlTWVtYmVyc1JlcXVlc3QSEgoKY2hhbm5lbF9pZBgBIAEoCRIQCgh1c2VyX2lkcxgCIAMoCSIXChVSZW1vdmVNZW1iZXJzUmVzcG9uc2UiTwoSTGlzdE1lbWJlcnNSZXF1ZXN0EhIKCmNoYW5uZWxfaWQYASABKAkSEQoJcGFnZV9zaXplGAIgASgFEhIKCnBhZ2VfdG9rZW4YAyABKAkiaAoTTGlzdE1lbWJlcnNSZXNwb25zZRIpCgdtZW1iZXJzGAEgAygLMhgucGFybGV5LnYxLkNoYW5uZWxNZW1iZXISFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJEg0KBWVwb2NoGAMgASgJIjwKE0xpc3RDaGFubmVsc1JlcXVlc3QSEQoJcGFnZV9zaXplGAEgASgFEhIKCnBhZ2VfdG9rZW4YAiABKAkiWQoUTGlzdENoYW5uZWxzUmVzcG9uc2USKAoIY2hhbm5lbHMYASADKAsyFi5wYXJsZXkudjEuVXNlckNoYW5uZWwSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIokBCgtVc2VyQ2hhbm5lbBInCgdjaGFubmVsGAEgASgLMhYucGFybGV5LnYxLkNoYW5uZWxJbmZvEhAKCHJlYWRfc2VxGAIgASgDEg4KBnVucmVhZBgDIAEoAxIvCgxsYXN0X21lc3NhZ2UYBCABKAsyGS5wYXJsZXkudjEuQ2hhbm5lbE1lc3NhZ2UiMgoPTWFya1JlYWRSZXF1ZXN0EhIKCmNoYW5uZWxfaWQYASABKAkSCwoDc2VxGAIgASgDIkMKEE1hcmtSZWFkUmVzcG9uc2USEAoIcmVhZF9zZXEYASABKAMSDgoGdW5yZWFkGAIgASgDEg0KBWVwb2NoGAMgASgJIicKEVNlbmRUeXBpbmdSZXF1ZXN0EhIKCmNoYW5uZWxfaWQYASABKAkiFAoSU2VuZFR5cGluZ1Jlc3BvbnNlKoABCg1NZXNzYWdlU3RhdHVzEh4KGk1FU1NBR0VfU1RBVFVTX1VOU1BFQ0lGSUVEEAASFwoTTUVTU0FHRV9TVEFUVVNfU0VOVBABEhkKFU1FU1NBR0VfU1RBVFVTX0VESVRFRBACEhsKF01FU1NBR0VfU1RBVFVTX1JFQ0FMTEVEEAMqQQoKTWVtYmVyUm9sZRIbChdNRU1CRVJfUk9MRV9VTlNQRUNJRklFRBAAEhYKEk1FTUJFUl9ST0xFX01FTUJFUhABQlUKDWRldi5wYXJsZXkudjFCDENoYW5uZWxQcm90b1ABWjRnaXRodWIuY29tL3BhcmxleWhxL3BhcmxleS9nZW4vZ28vcGFybGV5L3YxO3BhcmxleXYxYgZwcm90bzM", [file_google_protobuf_timestamp]);
+  fileDesc("ChdwYXJsZXkvdjEvY2hhbm5lbC5wcm90bxIJcGFybGV5LnYxIpUCCgtDaGFubmVsSW5mbxISCgpjaGFubmVsX2lkGAEgASgJEhQKDG1lbWJlcnNfb25seRgCIAEoCBISCgpjcmVhdGVkX2J5GAMgASgJEi8KC2NyZWF0ZV90aW1lGAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIQCghoZWFkX3NlcRgFIAEoAxINCgVjb3VudBgGIAEoAxISCgpvbGRlc3Rfc2VxGAcgASgDEhUKDWV4cGlyZWRfY291bnQYCCABKAMSDQoFZXBvY2gYCSABKAkSDAoEZXRhZxgKIAEoCRIuCglyZXRlbnRpb24YCyABKAsyGy5wYXJsZXkudjEuQ2hhbm5lbFJldGVudGlvbiJnChBDaGFubmVsUmV0ZW50aW9uEioKB21heF9hZ2UYASABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SFAoMbWF4X21lc3NhZ2VzGAIgASgDEhEKCW1heF9ieXRlcxgDIAEoAyL0AgoOQ2hhbm5lbE1lc3NhZ2USDgoGbXNnX2lkGAEgASgJEhIKCmNoYW5uZWxfaWQYAiABKAkSCwoDc2VxGAMgASgDEg0KBWNvdW50GAQgASgDEg8KB2Zyb21faWQYBSABKAkSEAoIbXNnX3R5cGUYBiABKAkSDwoHY29udGVudBgHIAEoCRI5CghtZXRhZGF0YRgIIAMoCzInLnBhcmxleS52MS5DaGFubmVsTWVzc2FnZS5NZXRhZGF0YUVudHJ5EhUKDWNsaWVudF9tc2dfaWQYCSABKAkSLAoIbXNnX3RpbWUYCiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEigKBnN0YXR1cxgLIAEoDjIYLnBhcmxleS52MS5NZXNzYWdlU3RhdHVzEhMKC2NoYW5nZWRfc2VxGAwgASgDGi8KDU1ldGFkYXRhRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASKGAQoNQ2hhbm5lbE1lbWJlchIPCgd1c2VyX2lkGAEgASgJEiMKBHJvbGUYAiABKA4yFS5wYXJsZXkudjEuTWVtYmVyUm9sZRItCglqb2luX3RpbWUYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhAKCHJlYWRfc2VxGAQgASgDIrQBChRDcmVhdGVDaGFubmVsUmVxdWVzdBISCgpjaGFubmVsX2lkGAEgASgJEhQKDG1lbWJlcnNfb25seRgCIAEoCBIpCgdtZW1iZXJzGAMgAygLMhgucGFybGV5LnYxLkNoYW5uZWxNZW1iZXISFwoPaWRlbXBvdGVuY3lfa2V5GAQgASgJEi4KCXJldGVudGlvbhgFIAEoCzIbLnBhcmxleS52MS5DaGFubmVsUmV0ZW50aW9uIlMKFUNyZWF0ZUNoYW5uZWxSZXNwb25zZRInCgdjaGFubmVsGAEgASgLMhYucGFybGV5LnYxLkNoYW5uZWxJbmZvEhEKCWR1cGxpY2F0ZRgCIAEoCCInChFHZXRDaGFubmVsUmVxdWVzdBISCgpjaGFubmVsX2lkGAEgASgJIj0KEkdldENoYW5uZWxSZXNwb25zZRInCgdjaGFubmVsGAEgASgLMhYucGFybGV5LnYxLkNoYW5uZWxJbmZvIsUBChRVcGRhdGVDaGFubmVsUmVxdWVzdBISCgpjaGFubmVsX2lkGAEgASgJEi8KC3VwZGF0ZV9tYXNrGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLkZpZWxkTWFzaxIuCglyZXRlbnRpb24YAyABKAsyGy5wYXJsZXkudjEuQ2hhbm5lbFJldGVudGlvbhIMCgRldGFnGAQgASgJEhkKDG1lbWJlcnNfb25seRgFIAEoCEgAiAEBQg8KDV9tZW1iZXJzX29ubHkiQAoVVXBkYXRlQ2hhbm5lbFJlc3BvbnNlEicKB2NoYW5uZWwYASABKAsyFi5wYXJsZXkudjEuQ2hhbm5lbEluZm8iOAoURGVsZXRlQ2hhbm5lbFJlcXVlc3QSEgoKY2hhbm5lbF9pZBgBIAEoCRIMCgRldGFnGAIgASgJIhcKFURlbGV0ZUNoYW5uZWxSZXNwb25zZSJSChFBZGRNZW1iZXJzUmVxdWVzdBISCgpjaGFubmVsX2lkGAEgASgJEikKB21lbWJlcnMYAiADKAsyGC5wYXJsZXkudjEuQ2hhbm5lbE1lbWJlciIUChJBZGRNZW1iZXJzUmVzcG9uc2UiXwoTVXBkYXRlTWVtYmVyUmVxdWVzdBISCgpjaGFubmVsX2lkGAEgASgJEg8KB3VzZXJfaWQYAiABKAkSIwoEcm9sZRgDIAEoDjIVLnBhcmxleS52MS5NZW1iZXJSb2xlIhYKFFVwZGF0ZU1lbWJlclJlc3BvbnNlIjwKFFJlbW92ZU1lbWJlcnNSZXF1ZXN0EhIKCmNoYW5uZWxfaWQYASABKAkSEAoIdXNlcl9pZHMYAiADKAkiFwoVUmVtb3ZlTWVtYmVyc1Jlc3BvbnNlIk8KEkxpc3RNZW1iZXJzUmVxdWVzdBISCgpjaGFubmVsX2lkGAEgASgJEhEKCXBhZ2Vfc2l6ZRgCIAEoBRISCgpwYWdlX3Rva2VuGAMgASgJImgKE0xpc3RNZW1iZXJzUmVzcG9uc2USKQoHbWVtYmVycxgBIAMoCzIYLnBhcmxleS52MS5DaGFubmVsTWVtYmVyEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCRINCgVlcG9jaBgDIAEoCSI8ChNMaXN0Q2hhbm5lbHNSZXF1ZXN0EhEKCXBhZ2Vfc2l6ZRgBIAEoBRISCgpwYWdlX3Rva2VuGAIgASgJIlkKFExpc3RDaGFubmVsc1Jlc3BvbnNlEigKCGNoYW5uZWxzGAEgAygLMhYucGFybGV5LnYxLlVzZXJDaGFubmVsEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSKJAQoLVXNlckNoYW5uZWwSJwoHY2hhbm5lbBgBIAEoCzIWLnBhcmxleS52MS5DaGFubmVsSW5mbxIQCghyZWFkX3NlcRgCIAEoAxIOCgZ1bnJlYWQYAyABKAMSLwoMbGFzdF9tZXNzYWdlGAQgASgLMhkucGFybGV5LnYxLkNoYW5uZWxNZXNzYWdlIjIKD01hcmtSZWFkUmVxdWVzdBISCgpjaGFubmVsX2lkGAEgASgJEgsKA3NlcRgCIAEoAyJDChBNYXJrUmVhZFJlc3BvbnNlEhAKCHJlYWRfc2VxGAEgASgDEg4KBnVucmVhZBgCIAEoAxINCgVlcG9jaBgDIAEoCSInChFTZW5kVHlwaW5nUmVxdWVzdBISCgpjaGFubmVsX2lkGAEgASgJIhQKElNlbmRUeXBpbmdSZXNwb25zZSqAAQoNTWVzc2FnZVN0YXR1cxIeChpNRVNTQUdFX1NUQVRVU19VTlNQRUNJRklFRBAAEhcKE01FU1NBR0VfU1RBVFVTX1NFTlQQARIZChVNRVNTQUdFX1NUQVRVU19FRElURUQQAhIbChdNRVNTQUdFX1NUQVRVU19SRUNBTExFRBADKo0BCgpNZW1iZXJSb2xlEhsKF01FTUJFUl9ST0xFX1VOU1BFQ0lGSUVEEAASFgoSTUVNQkVSX1JPTEVfTUVNQkVSEAESGQoVTUVNQkVSX1JPTEVfTU9ERVJBVE9SEAISFQoRTUVNQkVSX1JPTEVfT1dORVIQAxIYChRNRU1CRVJfUk9MRV9GT0xMT1dFUhAEQlUKDWRldi5wYXJsZXkudjFCDENoYW5uZWxQcm90b1ABWjRnaXRodWIuY29tL3BhcmxleWhxL3BhcmxleS9nZW4vZ28vcGFybGV5L3YxO3BhcmxleXYxYgZwcm90bzM", [file_google_protobuf_duration, file_google_protobuf_field_mask, file_google_protobuf_timestamp]);
 
 /**
  * Describes the message parley.v1.ChannelInfo.
@@ -19,123 +19,186 @@ export const ChannelInfoSchema = /*@__PURE__*/
   messageDesc(file_parley_v1_channel, 0);
 
 /**
+ * Describes the message parley.v1.ChannelRetention.
+ * Use `create(ChannelRetentionSchema)` to create a new message.
+ */
+export const ChannelRetentionSchema = /*@__PURE__*/
+  messageDesc(file_parley_v1_channel, 1);
+
+/**
  * Describes the message parley.v1.ChannelMessage.
  * Use `create(ChannelMessageSchema)` to create a new message.
  */
 export const ChannelMessageSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_channel, 1);
+  messageDesc(file_parley_v1_channel, 2);
 
 /**
  * Describes the message parley.v1.ChannelMember.
  * Use `create(ChannelMemberSchema)` to create a new message.
  */
 export const ChannelMemberSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_channel, 2);
+  messageDesc(file_parley_v1_channel, 3);
 
 /**
  * Describes the message parley.v1.CreateChannelRequest.
  * Use `create(CreateChannelRequestSchema)` to create a new message.
  */
 export const CreateChannelRequestSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_channel, 3);
+  messageDesc(file_parley_v1_channel, 4);
 
 /**
  * Describes the message parley.v1.CreateChannelResponse.
  * Use `create(CreateChannelResponseSchema)` to create a new message.
  */
 export const CreateChannelResponseSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_channel, 4);
+  messageDesc(file_parley_v1_channel, 5);
+
+/**
+ * Describes the message parley.v1.GetChannelRequest.
+ * Use `create(GetChannelRequestSchema)` to create a new message.
+ */
+export const GetChannelRequestSchema = /*@__PURE__*/
+  messageDesc(file_parley_v1_channel, 6);
+
+/**
+ * Describes the message parley.v1.GetChannelResponse.
+ * Use `create(GetChannelResponseSchema)` to create a new message.
+ */
+export const GetChannelResponseSchema = /*@__PURE__*/
+  messageDesc(file_parley_v1_channel, 7);
+
+/**
+ * Describes the message parley.v1.UpdateChannelRequest.
+ * Use `create(UpdateChannelRequestSchema)` to create a new message.
+ */
+export const UpdateChannelRequestSchema = /*@__PURE__*/
+  messageDesc(file_parley_v1_channel, 8);
+
+/**
+ * Describes the message parley.v1.UpdateChannelResponse.
+ * Use `create(UpdateChannelResponseSchema)` to create a new message.
+ */
+export const UpdateChannelResponseSchema = /*@__PURE__*/
+  messageDesc(file_parley_v1_channel, 9);
+
+/**
+ * Describes the message parley.v1.DeleteChannelRequest.
+ * Use `create(DeleteChannelRequestSchema)` to create a new message.
+ */
+export const DeleteChannelRequestSchema = /*@__PURE__*/
+  messageDesc(file_parley_v1_channel, 10);
+
+/**
+ * Describes the message parley.v1.DeleteChannelResponse.
+ * Use `create(DeleteChannelResponseSchema)` to create a new message.
+ */
+export const DeleteChannelResponseSchema = /*@__PURE__*/
+  messageDesc(file_parley_v1_channel, 11);
 
 /**
  * Describes the message parley.v1.AddMembersRequest.
  * Use `create(AddMembersRequestSchema)` to create a new message.
  */
 export const AddMembersRequestSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_channel, 5);
+  messageDesc(file_parley_v1_channel, 12);
 
 /**
  * Describes the message parley.v1.AddMembersResponse.
  * Use `create(AddMembersResponseSchema)` to create a new message.
  */
 export const AddMembersResponseSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_channel, 6);
+  messageDesc(file_parley_v1_channel, 13);
+
+/**
+ * Describes the message parley.v1.UpdateMemberRequest.
+ * Use `create(UpdateMemberRequestSchema)` to create a new message.
+ */
+export const UpdateMemberRequestSchema = /*@__PURE__*/
+  messageDesc(file_parley_v1_channel, 14);
+
+/**
+ * Describes the message parley.v1.UpdateMemberResponse.
+ * Use `create(UpdateMemberResponseSchema)` to create a new message.
+ */
+export const UpdateMemberResponseSchema = /*@__PURE__*/
+  messageDesc(file_parley_v1_channel, 15);
 
 /**
  * Describes the message parley.v1.RemoveMembersRequest.
  * Use `create(RemoveMembersRequestSchema)` to create a new message.
  */
 export const RemoveMembersRequestSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_channel, 7);
+  messageDesc(file_parley_v1_channel, 16);
 
 /**
  * Describes the message parley.v1.RemoveMembersResponse.
  * Use `create(RemoveMembersResponseSchema)` to create a new message.
  */
 export const RemoveMembersResponseSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_channel, 8);
+  messageDesc(file_parley_v1_channel, 17);
 
 /**
  * Describes the message parley.v1.ListMembersRequest.
  * Use `create(ListMembersRequestSchema)` to create a new message.
  */
 export const ListMembersRequestSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_channel, 9);
+  messageDesc(file_parley_v1_channel, 18);
 
 /**
  * Describes the message parley.v1.ListMembersResponse.
  * Use `create(ListMembersResponseSchema)` to create a new message.
  */
 export const ListMembersResponseSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_channel, 10);
+  messageDesc(file_parley_v1_channel, 19);
 
 /**
  * Describes the message parley.v1.ListChannelsRequest.
  * Use `create(ListChannelsRequestSchema)` to create a new message.
  */
 export const ListChannelsRequestSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_channel, 11);
+  messageDesc(file_parley_v1_channel, 20);
 
 /**
  * Describes the message parley.v1.ListChannelsResponse.
  * Use `create(ListChannelsResponseSchema)` to create a new message.
  */
 export const ListChannelsResponseSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_channel, 12);
+  messageDesc(file_parley_v1_channel, 21);
 
 /**
  * Describes the message parley.v1.UserChannel.
  * Use `create(UserChannelSchema)` to create a new message.
  */
 export const UserChannelSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_channel, 13);
+  messageDesc(file_parley_v1_channel, 22);
 
 /**
  * Describes the message parley.v1.MarkReadRequest.
  * Use `create(MarkReadRequestSchema)` to create a new message.
  */
 export const MarkReadRequestSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_channel, 14);
+  messageDesc(file_parley_v1_channel, 23);
 
 /**
  * Describes the message parley.v1.MarkReadResponse.
  * Use `create(MarkReadResponseSchema)` to create a new message.
  */
 export const MarkReadResponseSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_channel, 15);
+  messageDesc(file_parley_v1_channel, 24);
 
 /**
  * Describes the message parley.v1.SendTypingRequest.
  * Use `create(SendTypingRequestSchema)` to create a new message.
  */
 export const SendTypingRequestSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_channel, 16);
+  messageDesc(file_parley_v1_channel, 25);
 
 /**
  * Describes the message parley.v1.SendTypingResponse.
  * Use `create(SendTypingResponseSchema)` to create a new message.
  */
 export const SendTypingResponseSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_channel, 17);
+  messageDesc(file_parley_v1_channel, 26);
 
 /**
  * Describes the enum parley.v1.MessageStatus.
@@ -158,7 +221,8 @@ export const MemberRoleSchema = /*@__PURE__*/
   enumDesc(file_parley_v1_channel, 1);
 
 /**
- * MemberRole defines what a member may do in addition to what every member may do.
+ * MemberRole defines what a user may do in a channel by a capability `member:<pattern>`. It limits
+ * no capability `channel:<pattern>`.
  *
  * @generated from enum parley.v1.MemberRole
  */

@@ -327,8 +327,10 @@ export enum ErrorReason {
   UNIMPLEMENTED = 17,
 
   /**
-   * The channel is members-only and the caller is not a member. In an error of Subscribe,
-   * UpdateSubscription or Connect, `positions` lists every such channel of the request.
+   * The caller is not a member of the channel, which is members-only, or which the token allows by
+   * `member:` only. For such a token it is also the answer about a channel that does not exist. In
+   * an error of Subscribe, UpdateSubscription or Connect, `positions` lists every such channel of
+   * the request.
    *
    * @generated from enum value: ERROR_REASON_NOT_MEMBER = 18;
    */
@@ -342,7 +344,10 @@ export enum ErrorReason {
   CHANNEL_EXISTS = 19,
 
   /**
-   * No channel has this id.
+   * No channel has this id, or the channel was deleted. If the server is configured so that sends
+   * do not create channels, this is the answer to every use of such an id, and to the use of a
+   * members-only channel by others than its members. In an error of Subscribe, UpdateSubscription
+   * or Connect, `positions` lists every such channel of the request.
    *
    * @generated from enum value: ERROR_REASON_CHANNEL_NOT_FOUND = 20;
    */
@@ -458,6 +463,20 @@ export enum ErrorReason {
   CHANNEL_OPEN = 35,
 
   /**
+   * The channel's settings have changed since the given etag. Read the channel and decide again.
+   *
+   * @generated from enum value: ERROR_REASON_ETAG_MISMATCH = 36;
+   */
+  ETAG_MISMATCH = 36,
+
+  /**
+   * No erasure has this request id.
+   *
+   * @generated from enum value: ERROR_REASON_ERASURE_NOT_FOUND = 40;
+   */
+  ERASURE_NOT_FOUND = 40,
+
+  /**
    * The caller is over its rate limit, the server has too many pending writes, or too many bytes of
    * earlier responses are not read yet. `retry_after` says how long to wait. Nothing was changed.
    *
@@ -562,6 +581,13 @@ export enum ErrorReason {
    * @generated from enum value: ERROR_REASON_TOPIC_PAUSED = 113;
    */
   TOPIC_PAUSED = 113,
+
+  /**
+   * The channel is being deleted. It can be created again within about a minute.
+   *
+   * @generated from enum value: ERROR_REASON_CHANNEL_DELETING = 114;
+   */
+  CHANNEL_DELETING = 114,
 }
 
 /**

@@ -6,7 +6,7 @@ import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegen
 import type { Message } from "@bufbuild/protobuf";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import type { ItemError } from "./error_pb.js";
-import type { AddMembersRequestSchema, AddMembersResponseSchema, ChannelMessage, CreateChannelRequestSchema, CreateChannelResponseSchema, ListChannelsRequestSchema, ListChannelsResponseSchema, ListMembersRequestSchema, ListMembersResponseSchema, MarkReadRequestSchema, MarkReadResponseSchema, RemoveMembersRequestSchema, RemoveMembersResponseSchema, SendTypingRequestSchema, SendTypingResponseSchema } from "./channel_pb.js";
+import type { AddMembersRequestSchema, AddMembersResponseSchema, ChannelMessage, CreateChannelRequestSchema, CreateChannelResponseSchema, DeleteChannelRequestSchema, DeleteChannelResponseSchema, GetChannelRequestSchema, GetChannelResponseSchema, ListChannelsRequestSchema, ListChannelsResponseSchema, ListMembersRequestSchema, ListMembersResponseSchema, MarkReadRequestSchema, MarkReadResponseSchema, RemoveMembersRequestSchema, RemoveMembersResponseSchema, SendTypingRequestSchema, SendTypingResponseSchema, UpdateChannelRequestSchema, UpdateChannelResponseSchema, UpdateMemberRequestSchema, UpdateMemberResponseSchema } from "./channel_pb.js";
 import type { SubscribeRequestSchema, SubscribeResponseSchema, UpdateSubscriptionRequestSchema, UpdateSubscriptionResponseSchema } from "./subscription_pb.js";
 
 /**
@@ -641,8 +641,10 @@ export declare const MessageService: GenService<{
     output: typeof UpdateSubscriptionResponseSchema;
   },
   /**
-   * CreateChannel creates a channel with members. The caller becomes a member too. If the channel
-   * exists, the call fails with `already_exists` and changes nothing. Requires the action `manage`.
+   * CreateChannel creates a channel with members. The caller becomes its owner. If the channel
+   * exists, the call fails with `already_exists` and changes nothing. If it was deleted less than
+   * about a minute ago, the call fails with `failed_precondition` and CHANNEL_DELETING, and can be
+   * repeated. Requires the action `create`, which `manage` includes.
    *
    * @generated from rpc parley.v1.MessageService.CreateChannel
    */
@@ -652,9 +654,50 @@ export declare const MessageService: GenService<{
     output: typeof CreateChannelResponseSchema;
   },
   /**
-   * AddMembers adds users to a channel. Users that are members already keep their role. Requires
-   * the action `manage`, except that users who can subscribe to an open channel can add themselves,
-   * with the role MEMBER.
+   * GetChannel returns a channel. Its head and counts can be 100 ms old. Fails with `not_found` if
+   * the channel does not exist. Requires the action `history`.
+   *
+   * @generated from rpc parley.v1.MessageService.GetChannel
+   */
+  getChannel: {
+    methodKind: "unary";
+    input: typeof GetChannelRequestSchema;
+    output: typeof GetChannelResponseSchema;
+  },
+  /**
+   * UpdateChannel changes the settings of a channel that `update_mask` names. A retention takes
+   * effect within about ten seconds, and a change of `members_only` as that field says. A stricter
+   * retention cannot be undone for the messages that have expired. Fails with `not_found` if the
+   * channel does not exist. Requires the action `manage`, and by `member:` the role OWNER.
+   *
+   * @generated from rpc parley.v1.MessageService.UpdateChannel
+   */
+  updateChannel: {
+    methodKind: "unary";
+    input: typeof UpdateChannelRequestSchema;
+    output: typeof UpdateChannelResponseSchema;
+  },
+  /**
+   * DeleteChannel deletes a channel with its messages and memberships. Once the call returns,
+   * nobody can send to the channel; within a second nobody can read it, on any node, and streams
+   * lose it with DELETED. Within about a minute texts and members are removed from the store; the
+   * event stream keeps its copies until they expire. The id can then be created again: positions in
+   * the channel's log go on, and earlier ones are in a gap with HISTORY_GONE. A send never creates
+   * a deleted channel. A repeat does nothing. Fails with `not_found` if the channel never existed.
+   * Requires the action `manage`, and by `member:` the role OWNER: then a repeat can fail with
+   * NOT_MEMBER, because a deleted channel has no members.
+   *
+   * @generated from rpc parley.v1.MessageService.DeleteChannel
+   */
+  deleteChannel: {
+    methodKind: "unary";
+    input: typeof DeleteChannelRequestSchema;
+    output: typeof DeleteChannelResponseSchema;
+  },
+  /**
+   * AddMembers adds users to a channel with the role MEMBER. Followers become members; members keep
+   * their role. Requires the action `manage`, and by `member:` the role OWNER or MODERATOR. Users
+   * who can subscribe to an open channel by `channel:` can add themselves.
    *
    * @generated from rpc parley.v1.MessageService.AddMembers
    */
@@ -664,9 +707,24 @@ export declare const MessageService: GenService<{
     output: typeof AddMembersResponseSchema;
   },
   /**
-   * RemoveMembers removes users from a channel. Users that are not members are ignored. If the
-   * channel is members-only, live streams of a removed user stop following it within one second, on
-   * every node. Requires the action `manage`, except that users can remove themselves.
+   * UpdateMember sets the role of a member. A user who is not a member becomes one. The last owner
+   * may leave or lose the role; then only holders of `manage` by `channel:` can set a new owner.
+   * Fails with `not_found` if the channel does not exist. Requires the action `manage`, and by
+   * `member:` the role OWNER.
+   *
+   * @generated from rpc parley.v1.MessageService.UpdateMember
+   */
+  updateMember: {
+    methodKind: "unary";
+    input: typeof UpdateMemberRequestSchema;
+    output: typeof UpdateMemberResponseSchema;
+  },
+  /**
+   * RemoveMembers removes members and followers from a channel. Other users are ignored. Live
+   * streams of a removed user stop following the channel within one second, on every node, if the
+   * channel is members-only or if the stream has it by `member:`. Requires the action `manage`,
+   * except that users can remove themselves. By `member:` it requires the role OWNER, or MODERATOR
+   * if no user in the request has a role above MEMBER.
    *
    * @generated from rpc parley.v1.MessageService.RemoveMembers
    */
@@ -676,8 +734,8 @@ export declare const MessageService: GenService<{
     output: typeof RemoveMembersResponseSchema;
   },
   /**
-   * ListMembers returns a page of a channel's members, ordered by user id. Requires the action
-   * `history`.
+   * ListMembers returns a page of a channel's members and followers, ordered by user id. Requires
+   * the action `history`.
    *
    * @generated from rpc parley.v1.MessageService.ListMembers
    */

@@ -137,9 +137,10 @@ export declare type ChannelPresence = Message<"parley.v1.ChannelPresence"> & {
   lost: boolean;
 
   /**
-   * If `lost`, why. NOT_MEMBER: the user is no longer a member. LIMIT_EXCEEDED: the channel has
-   * grown beyond 100,000 members. NODE_FULL: the watched channels of this node have too many
-   * members; another node may have room. More reasons will be added.
+   * If `lost`, why. NOT_MEMBER: the user is no longer a member. CHANNEL_NOT_FOUND: the channel was
+   * deleted. LIMIT_EXCEEDED: the channel has grown beyond 100,000 members. NODE_FULL: the watched
+   * channels of this node have too many members; another node may have room. More reasons will be
+   * added.
    *
    * @generated from field: parley.v1.ErrorReason lost_reason = 9;
    */

@@ -507,6 +507,15 @@ export enum LostReason {
    * @generated from enum value: LOST_REASON_CAPABILITY_MISSING = 2;
    */
   CAPABILITY_MISSING = 2,
+
+  /**
+   * The channel was deleted. A client library also reports it when a new stream is refused with
+   * CHANNEL_NOT_FOUND. If sends do not create channels, that can also mean that the subscriber is
+   * no longer a member.
+   *
+   * @generated from enum value: LOST_REASON_DELETED = 3;
+   */
+  DELETED = 3,
 }
 
 /**

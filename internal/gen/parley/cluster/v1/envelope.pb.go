@@ -229,17 +229,19 @@ func (x *AppendRequest) GetDrafts() []*Draft {
 // Draft is a message.Draft as sent between nodes: an entry to append.
 type Draft struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// 0 send, 1 edit, 2 recall.
-	Kind          int32             `protobuf:"varint,1,opt,name=kind,proto3" json:"kind,omitempty"`
-	ChannelId     string            `protobuf:"bytes,2,opt,name=channel_id,json=channelId,proto3" json:"channel_id,omitempty"`
-	MsgId         string            `protobuf:"bytes,3,opt,name=msg_id,json=msgId,proto3" json:"msg_id,omitempty"`
-	FromId        string            `protobuf:"bytes,4,opt,name=from_id,json=fromId,proto3" json:"from_id,omitempty"`
-	MsgType       string            `protobuf:"bytes,5,opt,name=msg_type,json=msgType,proto3" json:"msg_type,omitempty"`
-	Content       string            `protobuf:"bytes,6,opt,name=content,proto3" json:"content,omitempty"`
-	Metadata      map[string]string `protobuf:"bytes,7,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	ClientMsgId   string            `protobuf:"bytes,8,opt,name=client_msg_id,json=clientMsgId,proto3" json:"client_msg_id,omitempty"`
-	AnySender     bool              `protobuf:"varint,9,opt,name=any_sender,json=anySender,proto3" json:"any_sender,omitempty"`
-	Traceparent   string            `protobuf:"bytes,10,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
+	// 0 send, 1 edit, 2 recall, 6 access.
+	Kind        int32             `protobuf:"varint,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	ChannelId   string            `protobuf:"bytes,2,opt,name=channel_id,json=channelId,proto3" json:"channel_id,omitempty"`
+	MsgId       string            `protobuf:"bytes,3,opt,name=msg_id,json=msgId,proto3" json:"msg_id,omitempty"`
+	FromId      string            `protobuf:"bytes,4,opt,name=from_id,json=fromId,proto3" json:"from_id,omitempty"`
+	MsgType     string            `protobuf:"bytes,5,opt,name=msg_type,json=msgType,proto3" json:"msg_type,omitempty"`
+	Content     string            `protobuf:"bytes,6,opt,name=content,proto3" json:"content,omitempty"`
+	Metadata    map[string]string `protobuf:"bytes,7,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	ClientMsgId string            `protobuf:"bytes,8,opt,name=client_msg_id,json=clientMsgId,proto3" json:"client_msg_id,omitempty"`
+	AnySender   bool              `protobuf:"varint,9,opt,name=any_sender,json=anySender,proto3" json:"any_sender,omitempty"`
+	Traceparent string            `protobuf:"bytes,10,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
+	// The access revision of the channel at which the sender was checked.
+	Rev           int64 `protobuf:"varint,11,opt,name=rev,proto3" json:"rev,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -344,6 +346,13 @@ func (x *Draft) GetTraceparent() string {
 	return ""
 }
 
+func (x *Draft) GetRev() int64 {
+	if x != nil {
+		return x.Rev
+	}
+	return 0
+}
+
 // AppendResponse has one outcome per draft, in the same order.
 type AppendResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -397,9 +406,11 @@ type Outcome struct {
 	Seq         int64                  `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
 	Count       int64                  `protobuf:"varint,4,opt,name=count,proto3" json:"count,omitempty"`
 	// Milliseconds since 1970, UTC; unset for the zero time.
-	MsgTimeMs     *int64 `protobuf:"varint,5,opt,name=msg_time_ms,json=msgTimeMs,proto3,oneof" json:"msg_time_ms,omitempty"`
-	Duplicate     bool   `protobuf:"varint,6,opt,name=duplicate,proto3" json:"duplicate,omitempty"`
-	Fault         *Fault `protobuf:"bytes,7,opt,name=fault,proto3" json:"fault,omitempty"`
+	MsgTimeMs *int64 `protobuf:"varint,5,opt,name=msg_time_ms,json=msgTimeMs,proto3,oneof" json:"msg_time_ms,omitempty"`
+	Duplicate bool   `protobuf:"varint,6,opt,name=duplicate,proto3" json:"duplicate,omitempty"`
+	Fault     *Fault `protobuf:"bytes,7,opt,name=fault,proto3" json:"fault,omitempty"`
+	// The access revision of the log, if the draft was handed back because it has a lower one.
+	StaleRev      int64 `protobuf:"varint,8,opt,name=stale_rev,json=staleRev,proto3" json:"stale_rev,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -481,6 +492,13 @@ func (x *Outcome) GetFault() *Fault {
 		return x.Fault
 	}
 	return nil
+}
+
+func (x *Outcome) GetStaleRev() int64 {
+	if x != nil {
+		return x.StaleRev
+	}
+	return 0
 }
 
 // Fault is a fault.Error as sent between nodes, without its cause and positions. Only the failing
@@ -718,7 +736,9 @@ type Position struct {
 	AfterSeq  *int64                 `protobuf:"varint,2,opt,name=after_seq,json=afterSeq,proto3,oneof" json:"after_seq,omitempty"`
 	Epoch     string                 `protobuf:"bytes,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	// Whether the subscription does not require membership of the channel.
-	Exempt        bool `protobuf:"varint,4,opt,name=exempt,proto3" json:"exempt,omitempty"`
+	Exempt bool `protobuf:"varint,4,opt,name=exempt,proto3" json:"exempt,omitempty"`
+	// Whether the subscription requires membership even while the channel is open.
+	Member        bool `protobuf:"varint,5,opt,name=member,proto3" json:"member,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -777,6 +797,13 @@ func (x *Position) GetEpoch() string {
 func (x *Position) GetExempt() bool {
 	if x != nil {
 		return x.Exempt
+	}
+	return false
+}
+
+func (x *Position) GetMember() bool {
+	if x != nil {
+		return x.Member
 	}
 	return false
 }
@@ -860,7 +887,7 @@ const file_parley_cluster_v1_envelope_proto_rawDesc = "" +
 	"\x05fault\x18\x02 \x01(\v2\x18.parley.cluster.v1.FaultH\x00R\x05faultB\t\n" +
 	"\aoutcome\"A\n" +
 	"\rAppendRequest\x120\n" +
-	"\x06drafts\x18\x01 \x03(\v2\x18.parley.cluster.v1.DraftR\x06drafts\"\x85\x03\n" +
+	"\x06drafts\x18\x01 \x03(\v2\x18.parley.cluster.v1.DraftR\x06drafts\"\x97\x03\n" +
 	"\x05Draft\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\x05R\x04kind\x12\x1d\n" +
 	"\n" +
@@ -874,12 +901,13 @@ const file_parley_cluster_v1_envelope_proto_rawDesc = "" +
 	"\n" +
 	"any_sender\x18\t \x01(\bR\tanySender\x12 \n" +
 	"\vtraceparent\x18\n" +
-	" \x01(\tR\vtraceparent\x1a;\n" +
+	" \x01(\tR\vtraceparent\x12\x10\n" +
+	"\x03rev\x18\v \x01(\x03R\x03rev\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"H\n" +
 	"\x0eAppendResponse\x126\n" +
-	"\boutcomes\x18\x01 \x03(\v2\x1a.parley.cluster.v1.OutcomeR\boutcomes\"\xef\x01\n" +
+	"\boutcomes\x18\x01 \x03(\v2\x1a.parley.cluster.v1.OutcomeR\boutcomes\"\x8c\x02\n" +
 	"\aOutcome\x12\x15\n" +
 	"\x06msg_id\x18\x01 \x01(\tR\x05msgId\x12\"\n" +
 	"\rclient_msg_id\x18\x02 \x01(\tR\vclientMsgId\x12\x10\n" +
@@ -887,7 +915,8 @@ const file_parley_cluster_v1_envelope_proto_rawDesc = "" +
 	"\x05count\x18\x04 \x01(\x03R\x05count\x12#\n" +
 	"\vmsg_time_ms\x18\x05 \x01(\x03H\x00R\tmsgTimeMs\x88\x01\x01\x12\x1c\n" +
 	"\tduplicate\x18\x06 \x01(\bR\tduplicate\x12.\n" +
-	"\x05fault\x18\a \x01(\v2\x18.parley.cluster.v1.FaultR\x05faultB\x0e\n" +
+	"\x05fault\x18\a \x01(\v2\x18.parley.cluster.v1.FaultR\x05fault\x12\x1b\n" +
+	"\tstale_rev\x18\b \x01(\x03R\bstaleRevB\x0e\n" +
 	"\f_msg_time_ms\"\xd7\x01\n" +
 	"\x05Fault\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\x05R\x04kind\x12\x16\n" +
@@ -906,13 +935,14 @@ const file_parley_cluster_v1_envelope_proto_rawDesc = "" +
 	"\tstream_id\x18\x01 \x01(\tR\bstreamId\x12\x18\n" +
 	"\asubject\x18\x02 \x01(\tR\asubject\x12-\n" +
 	"\x03add\x18\x03 \x03(\v2\x1b.parley.cluster.v1.PositionR\x03add\x12\x16\n" +
-	"\x06remove\x18\x04 \x03(\tR\x06remove\"\x87\x01\n" +
+	"\x06remove\x18\x04 \x03(\tR\x06remove\"\x9f\x01\n" +
 	"\bPosition\x12\x1d\n" +
 	"\n" +
 	"channel_id\x18\x01 \x01(\tR\tchannelId\x12 \n" +
 	"\tafter_seq\x18\x02 \x01(\x03H\x00R\bafterSeq\x88\x01\x01\x12\x14\n" +
 	"\x05epoch\x18\x03 \x01(\tR\x05epoch\x12\x16\n" +
-	"\x06exempt\x18\x04 \x01(\bR\x06exemptB\f\n" +
+	"\x06exempt\x18\x04 \x01(\bR\x06exempt\x12\x16\n" +
+	"\x06member\x18\x05 \x01(\bR\x06memberB\f\n" +
 	"\n" +
 	"_after_seq\"d\n" +
 	"\x10MembershipChange\x12\x1d\n" +

@@ -31,7 +31,7 @@ type Entry struct {
 	ChannelId string                 `protobuf:"bytes,1,opt,name=channel_id,json=channelId,proto3" json:"channel_id,omitempty"`
 	Seq       int64                  `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
 	Count     int64                  `protobuf:"varint,3,opt,name=count,proto3" json:"count,omitempty"`
-	// 0 send, 1 edit, 2 recall.
+	// 0 send, 1 edit, 2 recall, 6 access, 7 expired.
 	Kind  int32  `protobuf:"varint,4,opt,name=kind,proto3" json:"kind,omitempty"`
 	MsgId string `protobuf:"bytes,5,opt,name=msg_id,json=msgId,proto3" json:"msg_id,omitempty"`
 	// The seq of the message that an edit or a recall changes; 0 for a send.
@@ -54,7 +54,11 @@ type Entry struct {
 	Traceparent string `protobuf:"bytes,16,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
 	// True for an edit or a recall that is not applied to its message. An applied edit has no
 	// content.
-	Pending       bool `protobuf:"varint,17,opt,name=pending,proto3" json:"pending,omitempty"`
+	Pending bool `protobuf:"varint,17,opt,name=pending,proto3" json:"pending,omitempty"`
+	// The sum of the sizes of the log's entries up to this one, as message.Entry.Bytes defines it.
+	Bytes int64 `protobuf:"varint,18,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	// The access revision of the newest entry that this one shows; see message.Message.Rev.
+	Rev           int64 `protobuf:"varint,19,opt,name=rev,proto3" json:"rev,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -208,10 +212,24 @@ func (x *Entry) GetPending() bool {
 	return false
 }
 
+func (x *Entry) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *Entry) GetRev() int64 {
+	if x != nil {
+		return x.Rev
+	}
+	return 0
+}
+
 // Meta is the identity of the embedded store.
 type Meta struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Buckets       int32                  `protobuf:"varint,1,opt,name=buckets,proto3" json:"buckets,omitempty"`
+	Shards        int32                  `protobuf:"varint,1,opt,name=shards,proto3" json:"shards,omitempty"`
 	Epoch         string                 `protobuf:"bytes,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	Secret        []byte                 `protobuf:"bytes,3,opt,name=secret,proto3" json:"secret,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -248,9 +266,9 @@ func (*Meta) Descriptor() ([]byte, []int) {
 	return file_parley_cluster_v1_record_proto_rawDescGZIP(), []int{1}
 }
 
-func (x *Meta) GetBuckets() int32 {
+func (x *Meta) GetShards() int32 {
 	if x != nil {
-		return x.Buckets
+		return x.Shards
 	}
 	return 0
 }
@@ -273,7 +291,7 @@ var File_parley_cluster_v1_record_proto protoreflect.FileDescriptor
 
 const file_parley_cluster_v1_record_proto_rawDesc = "" +
 	"\n" +
-	"\x1eparley/cluster/v1/record.proto\x12\x11parley.cluster.v1\"\xb8\x04\n" +
+	"\x1eparley/cluster/v1/record.proto\x12\x11parley.cluster.v1\"\xe0\x04\n" +
 	"\x05Entry\x12\x1d\n" +
 	"\n" +
 	"channel_id\x18\x01 \x01(\tR\tchannelId\x12\x10\n" +
@@ -295,12 +313,14 @@ const file_parley_cluster_v1_record_proto_rawDesc = "" +
 	"\vchanged_seq\x18\x0f \x01(\x03R\n" +
 	"changedSeq\x12 \n" +
 	"\vtraceparent\x18\x10 \x01(\tR\vtraceparent\x12\x18\n" +
-	"\apending\x18\x11 \x01(\bR\apending\x1a;\n" +
+	"\apending\x18\x11 \x01(\bR\apending\x12\x14\n" +
+	"\x05bytes\x18\x12 \x01(\x03R\x05bytes\x12\x10\n" +
+	"\x03rev\x18\x13 \x01(\x03R\x03rev\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"N\n" +
-	"\x04Meta\x12\x18\n" +
-	"\abuckets\x18\x01 \x01(\x05R\abuckets\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"L\n" +
+	"\x04Meta\x12\x16\n" +
+	"\x06shards\x18\x01 \x01(\x05R\x06shards\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\tR\x05epoch\x12\x16\n" +
 	"\x06secret\x18\x03 \x01(\fR\x06secretBEZCgithub.com/parleyhq/parley/internal/gen/parley/cluster/v1;clusterv1b\x06proto3"
 
