@@ -34,8 +34,8 @@ type clockStore interface {
 // storeClock is the clock that messages get their times from. It follows the node's clock or, if
 // that differs from the store's by more than clockTolerance, the store's. Times do not go back
 // within a channel, so a single node with a fast clock would otherwise stop the time of every
-// channel that it writes to. It measures the difference at the start and every clockEvery, and after
-// a failure every clockRetry.
+// channel that it writes to. It measures the difference at the start and every clockEvery, and
+// after a failure every clockRetry.
 type storeClock struct {
 	store clockStore // nil if the store is in this process
 	now   func() time.Time

@@ -19,6 +19,12 @@ func TestErase(t *testing.T) {
 	}
 	admin := as("root")
 	runWith(t, as("ann"), "", "send", "room", "secret").wantOK(t)
+	eventually(t, func() error { // a sender becomes a member by an event
+		if got := runWith(t, admin, "", "channel", "members", "room").wantOK(t); !strings.HasPrefix(got.stdout, "ann ") {
+			return fmt.Errorf("the members are %q", got.stdout)
+		}
+		return nil
+	})
 	got := runWith(t, admin, "", "admin", "erase", "ann", "--request-id", "7", "--wait", "--timeout", "1m").wantOK(t)
 	if want := "7: ann is erased  1 messages, 0 other entries, 1 memberships\n"; got.stdout != want {
 		t.Errorf("erase says %q, want %q", got.stdout, want)

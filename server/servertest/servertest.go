@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
+	"github.com/parleyhq/parley/internal/rig"
 	"github.com/parleyhq/parley/server"
 	"github.com/parleyhq/parley/server/config"
 	"github.com/parleyhq/parley/server/internal/ident"
@@ -114,7 +114,12 @@ func (s *Server) Join(opts ...Option) *Server {
 
 func newServer(tb testing.TB, cfg config.Config, opts []Option) *Server {
 	set := settings{cfg: cfg, opts: []server.Option{server.WithLogOutput(testLog{tb})}}
-	set.cfg.Listen, set.cfg.OpsListen = "127.0.0.1:0", "127.0.0.1:0"
+	// Other ports could be taken while the server is down between Stop and Start.
+	addrs, err := rig.FreeAddrs(2)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	set.cfg.Listen, set.cfg.OpsListen = addrs[0], addrs[1]
 	for _, o := range opts {
 		o(&set)
 	}
@@ -148,8 +153,6 @@ func (s *Server) Start() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.URL, s.OpsURL = srv.URL(), srv.OpsURL()
-	_, s.cfg.Listen, _ = strings.Cut(srv.URL(), "://")
-	_, s.cfg.OpsListen, _ = strings.Cut(srv.OpsURL(), "://")
 	s.secret = []byte(s.cfg.Auth.HS256Secret)
 	if s.dev {
 		s.secret = srv.DevSecret()
