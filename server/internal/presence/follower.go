@@ -37,6 +37,8 @@ type viewShard struct {
 	// epoch and tail are the follower's position: that of the last entry that was applied.
 	epoch string
 	tail  int64
+	// since is when the epoch became known, by this node's clock.
+	since time.Time
 	// tailAt is Entry.At of that entry; zero if it is not known.
 	tailAt time.Time
 	// settled is when the epoch was settled; zero until then.
@@ -287,7 +289,7 @@ func (v *view) begin(s *viewShard, h Head, now time.Time) {
 	} else {
 		s.past = [3]string{s.epoch, s.past[0], s.past[1]}
 	}
-	s.epoch = h.Epoch
+	s.epoch, s.since = h.Epoch, time.Now()
 	s.phase, s.settled = shardUnsettled, time.Time{}
 	s.parked, s.end, s.endAt, s.ahead = nil, 0, time.Time{}, [2]mark{}
 	s.events = append(s.events, event{kind: epochBegan, head: h})

@@ -256,6 +256,17 @@ func (h *Hub) kick(c *conn, w *Winner, generation int64) error {
 // presenceID implements writerHub.
 func (h *Hub) presenceID() (string, bool) { return h.lease.current() }
 
+// leasedEpoch implements writerHub. A store that has lost its data has lost the leases too: the
+// parts of a node that wrote before it renewed its lease, and then died, would stay until they
+// expire.
+func (h *Hub) leasedEpoch(shard int) string {
+	epoch, since := h.view.epochSince(shard)
+	if epoch == "" || !h.lease.leasedSince(since) {
+		return ""
+	}
+	return epoch
+}
+
 // fenced implements writerHub.
 func (h *Hub) fenced(id string) { h.lease.declaredDead(id) }
 

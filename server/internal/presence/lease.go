@@ -38,6 +38,8 @@ type lease struct {
 	// alive holds when a node was last known to have a lease, by this node's clock.
 	alive map[string]time.Time
 	dead  []string
+	// leased is when the last beat began that gave this id its lease. It is zero if none has.
+	leased time.Time
 	// stored is when the store last responded to a beat. peersSeen is set once another node was
 	// heard, and sent once the streams of the present isolation were told to reconnect.
 	stored    time.Time
@@ -105,6 +107,18 @@ func (l *lease) current() (id string, ok bool) {
 	return l.id, l.state == leaseHeld
 }
 
+// leasedSince reports whether the store has this node's lease from a beat that began after a time.
+// If it has not, the next beat happens at once.
+func (l *lease) leasedSince(at time.Time) bool {
+	l.mu.Lock()
+	ok := l.leased.After(at)
+	l.mu.Unlock()
+	if !ok {
+		l.hurry()
+	}
+	return ok
+}
+
 // leave ends the renewal of the lease and all writes, permanently.
 func (l *lease) leave() {
 	l.mu.Lock()
@@ -162,7 +176,8 @@ func (l *lease) interval() time.Duration {
 }
 
 func (l *lease) beat(ctx context.Context) {
-	id, heard, withoutStore := l.prepare(time.Now())
+	began := time.Now()
+	id, heard, withoutStore := l.prepare(began)
 	l.cfg.Bus.Beat(NodeBeat{Node: id, WithoutStore: withoutStore})
 	ctx, cancel := context.WithTimeout(ctx, min(l.cfg.StoreTimeout, l.cfg.LeaseTTL/2))
 	defer cancel()
@@ -177,6 +192,9 @@ func (l *lease) beat(ctx context.Context) {
 	}
 	l.mu.Lock()
 	l.stored, l.sent = now, false
+	if id == l.id && !r.IsDead(id) {
+		l.leased = began
+	}
 	for _, node := range r.Alive {
 		l.alive[node] = now
 	}
@@ -274,7 +292,7 @@ func (l *lease) declaredDead(id string) {
 		return
 	}
 	l.deaths++
-	l.id, l.state = presenceIDOf(l.cfg.Node, 1+l.deaths), leaseReviving
+	l.id, l.state, l.leased = presenceIDOf(l.cfg.Node, 1+l.deaths), leaseReviving, time.Time{}
 	next := l.id
 	l.mu.Unlock()
 	l.cfg.Logger.Warn("this node was declared dead, continuing under a new presence id",

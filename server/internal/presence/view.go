@@ -160,6 +160,14 @@ func (v *view) epoch(shard int) string {
 	return s.epoch
 }
 
+// epochSince returns the epoch of a shard, and since when it is known by this node's clock.
+func (v *view) epochSince(shard int) (epoch string, since time.Time) {
+	s := &v.shards[shard]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.epoch, s.since
+}
+
 // settled reports whether the states of a shard are complete, as far as is known.
 func (v *view) settled(shard int) bool {
 	s := &v.shards[shard]

@@ -38,8 +38,9 @@ type writerHub interface {
 	fenced(id string)
 	// flushed is called after a flush of so many users, with whether the store responded.
 	flushed(users int, took time.Duration, responded bool)
-	// epoch returns the epoch of the shard's log; empty while none is known.
-	epoch(shard int) string
+	// leasedEpoch returns the epoch of the shard's log; empty while none is known or while the store
+	// may not have this node's lease.
+	leasedEpoch(shard int) string
 	// appended is called with the entries that a step has appended.
 	appended(a Announcement)
 	ended(shard int, epoch string, seq int64, at time.Time)
@@ -253,13 +254,13 @@ func (k *worker) flush(ctx context.Context) bool {
 }
 
 // calls returns the steps that write the users' parts, each for up to maxSet users of one shard.
-// Users of a shard whose epoch is not known are queued again; then ok is false.
+// Users of a shard without a leasedEpoch are queued again; then ok is false.
 func (k *worker) calls(taken []queuedUser) (calls []SetCall, ok bool) {
 	ok = true
 	open := map[int]int{} // shard -> index of the call that takes its next user
 	id, _ := k.hub.presenceID()
 	for _, q := range taken {
-		epoch := k.hub.epoch(q.shard)
+		epoch := k.hub.leasedEpoch(q.shard)
 		p, changed := k.part(q, epoch)
 		if !changed {
 			ok = ok && epoch != ""
