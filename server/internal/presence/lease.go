@@ -292,7 +292,8 @@ func (l *lease) declaredDead(id string) {
 		return
 	}
 	l.deaths++
-	l.id, l.state, l.leased = presenceIDOf(l.cfg.Node, 1+l.deaths), leaseReviving, time.Time{}
+	l.id, l.state = presenceIDOf(l.cfg.Node, 1+l.deaths), leaseReviving
+	l.leased = time.Time{}
 	next := l.id
 	l.mu.Unlock()
 	l.cfg.Logger.Warn("this node was declared dead, continuing under a new presence id",

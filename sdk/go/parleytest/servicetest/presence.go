@@ -99,6 +99,11 @@ func (e *env) connect(c *caller, req *parleyv1.ConnectRequest) *watcher {
 		e.Fatalf("the stream ended: %v", stream.Err())
 		return nil
 	}
+	for _, user := range req.GetWatch() {
+		for len(w.states[user]) == 0 { // a server that has just started does not know them yet
+			w.apply(w.receive())
+		}
+	}
 	return w
 }
 
