@@ -115,7 +115,8 @@ func outcomeOf(r parleyv1.ErrorReason) Outcome {
 		r == parleyv1.ErrorReason_ERROR_REASON_TOPIC_FULL,
 		r == parleyv1.ErrorReason_ERROR_REASON_TOPIC_PAUSED,
 		r == parleyv1.ErrorReason_ERROR_REASON_NODE_FULL,
-		r == parleyv1.ErrorReason_ERROR_REASON_BATCH_ABORTED:
+		r == parleyv1.ErrorReason_ERROR_REASON_BATCH_ABORTED,
+		r == parleyv1.ErrorReason_ERROR_REASON_CHANNEL_DELETING:
 		return Failed
 	default:
 		return Unknown

@@ -95,6 +95,7 @@ func check(h *History, t *Truth, limit int) []chaos.Violation {
 	c.checkLiveness()
 	c.checkHarmless()
 	c.checkTrims()
+	c.checkGates()
 	c.checkUsage()
 	return c.Violations()
 }

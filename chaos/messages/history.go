@@ -198,6 +198,7 @@ type History struct {
 	Lates      []Late
 	Mines      []channelList
 	Trims      []Trim
+	Gates      []GateCall
 	Usages     []Usage
 	Costs      []Cost
 	// Touched is when every channel had received its last message. Ended is when the run stopped
@@ -216,6 +217,7 @@ type line struct {
 	Late     *Late        `json:"late,omitempty"`
 	Mine     *channelList `json:"mine,omitempty"`
 	Trim     *Trim        `json:"trim,omitempty"`
+	Gate     *GateCall    `json:"gate,omitempty"`
 	Usage    *Usage       `json:"usage,omitempty"`
 	Cost     *Cost        `json:"cost,omitempty"`
 }
@@ -260,6 +262,8 @@ func (b *builder) add(l *line) {
 		h.Mines = append(h.Mines, *l.Mine)
 	case l.Trim != nil:
 		h.Trims = append(h.Trims, *l.Trim)
+	case l.Gate != nil:
+		h.Gates = append(h.Gates, *l.Gate)
 	case l.Usage != nil:
 		h.Usages = append(h.Usages, *l.Usage)
 	case l.Cost != nil:

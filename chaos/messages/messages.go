@@ -60,6 +60,7 @@ type run struct {
 	nemesis   *chaos.Nemesis
 	followers []follower
 	trimmers  []*trimmer
+	keepers   []*gatekeeper
 	late      bool
 
 	writing, following *chaos.Group
@@ -80,7 +81,7 @@ func newRun(c *chaos.Run) (*run, error) {
 			return token
 		}
 	}
-	r.token, r.guestToken = token(nil), token(guestActions)
+	r.token, r.guestToken, r.aideToken = token(nil), token(guestActions), token(aideActions)
 	for i := range r.load.Channels {
 		r.channels = append(r.channels, fmt.Sprintf("cold-%02d", i))
 	}
@@ -168,6 +169,9 @@ func (r *run) start(writeCtx, followCtx context.Context) error {
 		}
 		r.trimmers = append(r.trimmers, t)
 		r.writing.Go(func() { t.run(writeCtx) })
+	}
+	if err := r.startGates(writeCtx, followCtx); err != nil {
+		return err
 	}
 	r.nemesis.Watch(followCtx, r.following)
 	r.writing.Go(func() { r.fail("short", r.shortSubscribers(writeCtx, r.Seed, "short")) })

@@ -107,7 +107,7 @@ func readStream(ctx context.Context, url string) (all []Published, dropped uint6
 				dropped = meta.Sequence.Stream - 1
 			}
 			at = meta.Sequence.Stream
-			if !isTrimmed(p.Channel) {
+			if !own(p.Channel) {
 				all = append(all, p)
 			}
 		}

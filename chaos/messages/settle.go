@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -34,9 +35,14 @@ func (r *run) settle(ctx context.Context) error {
 	r.countCost()
 	r.awaitCaughtUp(ctx, "every channel got its last message")
 	r.rec.Mark(markEnded)
+	var last sync.WaitGroup
 	for _, t := range r.trimmers {
-		t.finish(ctx)
+		last.Go(func() { t.finish(ctx) })
 	}
+	for _, k := range r.keepers {
+		last.Go(func() { k.finish(ctx, r.Size == chaos.Long) })
+	}
+	last.Wait()
 	if r.members {
 		// A node may have died with unacknowledged entries of the change stream, which are
 		// redelivered only after a while.

@@ -22,6 +22,8 @@ func summarize(w io.Writer, h *History, t *Truth, r *chaos.Result) {
 		len(t.Entries), r.Lost)
 	p("\n%-14s %-18s %8s %7s %6s %6s %9s", "fault", "target", "at", "took", "writes", "reads", "recovery")
 	p("%d calls to channels whose messages expire, of %d messages", len(h.Trims), h.trimmedSends())
+	p("\ncalls to channels that are closed, opened and deleted:")
+	h.changes().Write(w)
 	for _, cost := range h.Costs {
 		p("%d round trips to %s, of at most %d", cost.RoundTrips, cost.Engine, h.budget(cost.Engine))
 	}

@@ -71,13 +71,7 @@ func TestCheckTrims(t *testing.T) {
 			s := newStory(t)
 			s.h.Trims = trimStory()
 			tt.change(s.h.Trims)
-			var found []chaos.Name
-			for _, v := range Check(s.h, s.t) {
-				found = append(found, v.Name)
-			}
-			if tt.want == "" && len(found) > 0 || tt.want != "" && !slices.Contains(found, tt.want) {
-				t.Errorf("found %v, want %q", found, tt.want)
-			}
+			wantFound(t, s, tt.want)
 		})
 	}
 }

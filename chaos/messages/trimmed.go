@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"time"
 
 	"github.com/parleyhq/parley/chaos"
@@ -23,8 +22,6 @@ const (
 // trimmed returns the name of a channel whose messages expire. Such channels have a client, records
 // and a check of their own: their logs in the store are not complete.
 func trimmed(i int) string { return fmt.Sprintf("trimmed-%d", i) }
-
-func isTrimmed(channel string) bool { return strings.HasPrefix(channel, "trimmed-") }
 
 // Trim is a call of the client of a channel whose messages expire, and its result. It is a send, a
 // list of all that the channel has, or a stream from the channel's beginning.

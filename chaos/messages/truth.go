@@ -116,7 +116,7 @@ func (t *Truth) readMongo(ctx context.Context, db *mongo.Database) error {
 			if err := cursor.Decode(&e); err != nil {
 				return errors.Join(err, cursor.Close(ctx))
 			}
-			if !isTrimmed(e.Channel) {
+			if !own(e.Channel) {
 				t.Entries = append(t.Entries, e)
 			}
 		}
@@ -143,7 +143,7 @@ func (t *Truth) readRedis(ctx context.Context, cache *redis.Client) error {
 		// A dump may compress long values, so the values below are read uncompressed.
 		t.note("Redis "+key, dump)
 		channel, ok := strings.CutPrefix(key, cachePrefix)
-		if !ok || isTrimmed(channel) {
+		if !ok || own(channel) {
 			continue
 		}
 		values, err := cache.ZRangeWithScores(ctx, key, 0, -1).Result()

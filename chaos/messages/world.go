@@ -20,6 +20,8 @@ type world struct {
 	// guestToken returns an access token that lacks `manage`, so that a members-only channel
 	// requires membership.
 	guestToken func(subject string) string
+	// aideToken returns an access token that allows what a member of a gated channel may.
+	aideToken func(subject string) string
 	// members is set if the server supports members-only channels.
 	members  bool
 	channels []string
@@ -34,7 +36,7 @@ const hot = "hot"
 
 // defaultLoad is the load of a long run.
 var defaultLoad = load{
-	Channels: 40, Writers: 2, RawWriters: 1, Readers: 2, WriteEvery: 40 * time.Millisecond, ReadEvery: 60 * time.Millisecond,
+	Channels: 40, Gates: 2, Writers: 2, RawWriters: 1, Readers: 2, WriteEvery: 40 * time.Millisecond, ReadEvery: 60 * time.Millisecond,
 	hostile: hostile{EditEvery: 20 * time.Millisecond, GiantEvery: time.Second, Slow: 1, Withheld: 2, Idle: 2000},
 }
 
@@ -47,6 +49,8 @@ type load struct {
 	Writers, RawWriters int
 	// Readers are per node.
 	Readers int
+	// Gates is the number of gated channels.
+	Gates int
 	// hostile is nothing by default.
 	hostile
 	// WriteEvery and ReadEvery are the mean pauses of one client between two calls.
@@ -56,6 +60,9 @@ type load struct {
 // sized returns the load of a run of a size.
 func (l *load) sized(s chaos.Size) load {
 	sized := *l
+	if s != chaos.Long {
+		sized.Gates = 0 // a deleted channel takes half a minute until it can be created again
+	}
 	switch s {
 	case chaos.Short:
 		sized.hostile = hostile{EditEvery: 40 * time.Millisecond, GiantEvery: 2 * time.Second, Slow: 1, Withheld: 1, Idle: 200}

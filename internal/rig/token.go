@@ -17,15 +17,15 @@ var allCapabilities = map[string][]string{
 }
 
 // Token returns a token for subject, signed with HS256 and valid for ttl from now. The keys of
-// capabilities are channel patterns such as "room-*", `queue:<pattern>`, `admin` and `presence`;
-// the values are the allowed actions. nil allows everything.
+// capabilities are channel patterns such as "room-*", `member:<pattern>`, `queue:<pattern>`,
+// `admin` and `presence`; the values are the allowed actions. nil allows everything.
 func Token(secret []byte, subject string, ttl time.Duration, capabilities map[string][]string) (string, error) {
 	if capabilities == nil {
 		capabilities = allCapabilities
 	}
 	claims := make(map[string][]string, len(capabilities))
 	for name, actions := range capabilities {
-		if !strings.HasPrefix(name, "queue:") && name != "admin" && name != "presence" {
+		if !strings.Contains(name, ":") && name != "admin" && name != "presence" {
 			name = "channel:" + name
 		}
 		claims[name] = actions
