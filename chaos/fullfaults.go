@@ -40,26 +40,8 @@ func (n *fleetFaults) breakMongoDisk(ctx context.Context, p Planned) (target str
 			set.Kill(i)
 		}
 	}, func(ctx context.Context) error { return n.restartMongo(ctx, members) })
-	return target, func(ctx context.Context) error {
-		if err := free(ctx); err != nil {
-			return err
-		}
-		// A member that was killed on a full disk has been seen to stay in its rollback for more than a
-		// minute. Then it is restarted, as an operator would do.
-		waitCtx, cancel := context.WithTimeout(ctx, rollbackLimit)
-		defer cancel()
-		if set.WaitHealthy(waitCtx) == nil {
-			return nil
-		}
-		for _, i := range members {
-			set.Kill(i)
-		}
-		return errors.Join(n.restartMongo(ctx, members), set.WaitHealthy(ctx))
-	}, err
+	return target, func(ctx context.Context) error { return errors.Join(free(ctx), set.WaitHealthy(ctx)) }, err
 }
-
-// rollbackLimit is how long a member of MongoDB may take to be healthy after its disk was freed.
-const rollbackLimit = 40 * time.Second
 
 func (n *fleetFaults) breakRedisDisk(ctx context.Context, _ Planned) (target string, mend Mend, err error) {
 	server := n.fleet.Redis
