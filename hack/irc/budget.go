@@ -153,13 +153,13 @@ func (p *probes) run(ctx context.Context) (string, error) {
 		if !ok {
 			return "", fmt.Errorf("docs/budgets.md has no row %q", row.name)
 		}
-		got, err := p.measureWithin(ctx, &row, want)
+		got, err := p.measure(ctx, &row)
 		if err != nil {
 			return "", fmt.Errorf("%s: %w", row.name, err)
 		}
 		report = append(report, fmt.Sprintf("%s: %.0f commands of %.0f to MongoDB, %.0f round trips of %.0f to Redis",
 			row.name, got.mongo, want.mongo, got.redis, want.redis))
-		if got.above(want) {
+		if got.mongo > want.mongo || got.redis > want.redis {
 			p.wrongf("%s costs %.0f commands to MongoDB and %.0f round trips to Redis, and may cost %.0f and %.0f",
 				row.name, got.mongo, got.redis, want.mongo, want.redis)
 		}
@@ -194,20 +194,6 @@ func quartiles(mongos, redises []float64) cost {
 	slices.Sort(mongos)
 	slices.Sort(redises)
 	return cost{mongos[len(mongos)/4], redises[len(redises)/4]}
-}
-
-// above reports whether one of the numbers is higher than that of a budget.
-func (c cost) above(budget cost) bool { return c.mongo > budget.mongo || c.redis > budget.redis }
-
-// measureWithin measures a call, and up to twice again while it is above its budget: the work of
-// nodes in the background can fall into several calls, and a regression is in all of them.
-func (p *probes) measureWithin(ctx context.Context, row *probe, budget cost) (cost, error) {
-	for again := 0; ; again++ {
-		got, err := p.measure(ctx, row)
-		if err != nil || again == 2 || !got.above(budget) {
-			return got, err
-		}
-	}
 }
 
 // measure returns the lower quartile of what a call costs with the work that follows it, without
