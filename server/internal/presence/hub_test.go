@@ -449,29 +449,6 @@ func TestFlush(t *testing.T) {
 	})
 }
 
-// TestNoWriteWithoutLease checks that a node writes nothing to a store that has lost its data
-// before that has the node's lease, so that its users are offline after it has died.
-func TestNoWriteWithoutLease(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 2, nil)
-		f.nodes[0].connect("ada", Web, nil)
-		w := f.nodes[1].watch("ada")
-		f.wait(w.is("ada", onWeb))
-		f.store.set(func(m *modelStore) { m.fails = func(method string) bool { return method == "beat" } })
-		f.store.flush()
-		time.Sleep(3 * time.Second)
-		if got := f.store.state("ada"); got != offline {
-			t.Errorf("%v was written without a lease", got)
-		}
-		f.store.set(func(m *modelStore) { m.fails = nil })
-		f.wait(f.stored("ada", onWeb))
-		f.kill(f.nodes[0])
-		f.wait(w.is("ada", offline))
-		f.wait(f.stored("ada", offline))
-	})
-}
-
 // TestLostTail checks that users who were lost by a failover are written again.
 func TestLostTail(t *testing.T) {
 	t.Parallel()
