@@ -31,7 +31,7 @@ const openGrace = 2 * second
 
 // refusals are the reasons of errors for lack of rights.
 var refusals = []string{
-	parleyv1.ErrorReason_ERROR_REASON_NOT_MEMBER.String(), parleyv1.ErrorReason_ERROR_REASON_CAPABILITY_MISSING.String(),
+	notMember, parleyv1.ErrorReason_ERROR_REASON_CAPABILITY_MISSING.String(),
 	parleyv1.ErrorReason_ERROR_REASON_CHANNEL_NOT_FOUND.String(),
 }
 

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/parleyhq/parley/chaos"
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
@@ -127,6 +126,3 @@ func (w *world) callGate(c *GateCall, call func() error) {
 
 // isOf reports whether a leaver sent the message with a client_msg_id.
 func isOf(name, user string) bool { return strings.HasPrefix(name, user+"/") }
-
-// gateLimit bounds a call of a client of a gated channel.
-const gateLimit = 5 * time.Second

@@ -130,7 +130,7 @@ func (k *gatekeeper) change(ctx context.Context, at int) bool {
 	}
 	c := k.clients[at]
 	call := &GateCall{Channel: k.house.channel, User: keeper, Addr: c.Addr, Kind: k.next}
-	ctx, cancel := c.Call(ctx, gateLimit)
+	ctx, cancel := c.Call(ctx, rawLimit)
 	defer cancel()
 	if k.etag == "" && (k.next == Open || k.next == Close || k.next == Delete) {
 		got, err := c.GetChannel(ctx, &parleyv1.GetChannelRequest{ChannelId: k.house.channel})
@@ -214,7 +214,7 @@ func (k *gatekeeper) send(ctx context.Context, at int, final bool) chaos.Outcome
 // sendAs sends a message to a gated channel with a client of user.
 func (w *world) sendAs(ctx context.Context, c *raw, user, name string, house *gatehouse, final bool) chaos.Outcome {
 	call := &GateCall{Channel: house.channel, User: user, Addr: c.Addr, Kind: Send, Name: name, Final: final}
-	ctx, cancel := c.Call(ctx, gateLimit)
+	ctx, cancel := c.Call(ctx, rawLimit)
 	defer cancel()
 	w.callGate(call, func() error {
 		res, err := c.SendMessage(ctx, &parleyv1.SendMessageRequest{ChannelId: house.channel, ClientMsgId: name, Content: markOf(name)})
@@ -240,7 +240,7 @@ func (k *gatekeeper) erase(ctx context.Context, at int) bool {
 	}
 	user := k.leavers[k.erased]
 	call := &GateCall{Channel: k.house.channel, User: keeper, Addr: c.Addr, Kind: Erase, Name: user}
-	ctx, cancel := c.Call(ctx, gateLimit)
+	ctx, cancel := c.Call(ctx, rawLimit)
 	defer cancel()
 	k.callGate(call, func() error {
 		_, err := k.admins[at].EraseUser(ctx, &parleyv1.EraseUserRequest{UserId: user, RequestId: "request-of-" + user})
@@ -332,7 +332,7 @@ func (k *gatekeeper) finish(ctx context.Context, long bool) {
 // allErased reports whether the jobs of all erased users are done.
 func (k *gatekeeper) allErased(ctx context.Context) bool {
 	for _, user := range k.leavers[:k.erased] {
-		ctx, cancel := k.clients[0].Call(ctx, gateLimit)
+		ctx, cancel := k.clients[0].Call(ctx, rawLimit)
 		res, err := k.admins[0].GetErasure(ctx, &parleyv1.GetErasureRequest{RequestId: "request-of-" + user})
 		cancel()
 		if err != nil || res.GetErasure().GetState() < parleyv1.ErasureState_ERASURE_STATE_ERASED {

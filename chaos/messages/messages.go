@@ -5,7 +5,8 @@
 // delivery and fault in a history (Recorder). At the end it mends all faults, sends one more
 // message to every channel, and reads the stores directly (Truth). Check then compares the history
 // with the log: every acknowledged write is stored once and in order; no client was shown a message
-// that does not match the log, or later than promised; no recalled text exists anywhere.
+// that does not match the log, or later than promised; no recalled text exists anywhere. Channels
+// whose messages expire, and gated channels, have clients and checks of their own.
 //
 // The package does not use the server's packages, so the server's code never checks itself. Tests
 // with histories of one fault each, and mutants, show that the checker finds what it must.

@@ -84,9 +84,27 @@ func (s *rawSubscriber) stream(ctx context.Context) {
 			Client: s.name, Addr: s.addr, Channel: channel, Begin: s.rec.Now(), After: after, Slow: s.pauses != nil,
 		}))
 	}
+	s.client.follow(ctx, req, func(watch *time.Timer, res *parleyv1.SubscribeResponse) bool {
+		s.pause(ctx, watch)
+		at := s.rec.Now()
+		if id := res.GetInfo().GetStreamId(); id != "" && s.streams != nil {
+			s.streams <- id
+		}
+		for _, e := range res.GetEvents().GetEvents() {
+			s.take(at, e)
+		}
+		return true
+	})
+}
+
+// follow passes the messages of a stream to take, until that returns false, the stream ends, or
+// nothing has come for deadAfter. take may stop and reset the timer that ends a silent stream.
+func (r *raw) follow(ctx context.Context, req *parleyv1.SubscribeRequest, take func(watch *time.Timer, res *parleyv1.SubscribeResponse) bool) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	watch := time.AfterFunc(deadAfter, cancel)
 	defer watch.Stop()
-	stream, err := s.client.Subscribe(s.client.Authorize(ctx), req)
+	stream, err := r.Subscribe(r.Authorize(ctx), req)
 	if err != nil {
 		return
 	}
@@ -94,16 +112,8 @@ func (s *rawSubscriber) stream(ctx context.Context) {
 		cancel()
 		_ = stream.Close()
 	}()
-	for stream.Receive() {
-		s.pause(ctx, watch)
+	for stream.Receive() && take(watch, stream.Msg()) {
 		watch.Reset(deadAfter)
-		at := s.rec.Now()
-		if id := stream.Msg().GetInfo().GetStreamId(); id != "" && s.streams != nil {
-			s.streams <- id
-		}
-		for _, e := range stream.Msg().GetEvents().GetEvents() {
-			s.take(at, e)
-		}
 	}
 }
 

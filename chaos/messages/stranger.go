@@ -87,7 +87,7 @@ func (v *visitor) one(ctx context.Context) chaos.Outcome {
 
 func (v *visitor) recall(ctx context.Context, c *raw, m sentMessage) chaos.Outcome {
 	call := &GateCall{Channel: v.house.channel, User: v.user, Addr: c.Addr, Kind: Recall, Name: m.name}
-	ctx, cancel := c.Call(ctx, gateLimit)
+	ctx, cancel := c.Call(ctx, rawLimit)
 	defer cancel()
 	v.callGate(call, func() error {
 		_, err := c.RecallMessage(ctx, &parleyv1.RecallMessageRequest{ChannelId: v.house.channel, MsgId: m.msgID})
@@ -125,28 +125,16 @@ func (s *strangerStream) run(ctx context.Context) {
 
 // stream follows the channel until it is lost or the stream ends.
 func (s *strangerStream) stream(ctx context.Context) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	watch := time.AfterFunc(deadAfter, cancel)
-	defer watch.Stop()
-	stream, err := s.client.Subscribe(s.client.Authorize(ctx), &parleyv1.SubscribeRequest{
+	req := &parleyv1.SubscribeRequest{
 		Channels: []*parleyv1.ChannelPosition{{ChannelId: s.house.channel, AfterSeq: new(s.after)}},
-	})
-	if err != nil {
-		return
 	}
-	defer func() {
-		cancel()
-		_ = stream.Close()
-	}()
-	for stream.Receive() {
-		watch.Reset(deadAfter)
+	s.client.follow(ctx, req, func(_ *time.Timer, res *parleyv1.SubscribeResponse) bool {
 		at := s.rec.Now()
 		call := &GateCall{
 			Channel: s.house.channel, User: stranger, Addr: s.client.Addr, Kind: Stream, Begin: at, End: at, Outcome: chaos.OK,
 		}
 		lost := false
-		for _, e := range stream.Msg().GetEvents().GetEvents() {
+		for _, e := range res.GetEvents().GetEvents() {
 			call.show(e.GetSent(), e.GetEdited())
 			s.after = max(s.after, e.GetSeq())
 			lost = lost || e.GetLost() != nil
@@ -157,8 +145,6 @@ func (s *strangerStream) stream(ctx context.Context) {
 			s.last = call.Shown[n-1]
 			s.mu.Unlock()
 		}
-		if lost {
-			return
-		}
-	}
+		return !lost
+	})
 }

@@ -20,9 +20,8 @@ func summarize(w io.Writer, h *History, t *Truth, r *chaos.Result) {
 	ops.Write(w)
 	p("%d deliveries in %d lives; %d entries in the logs; replies lost: %v", len(h.Deliveries), len(h.Lives),
 		len(t.Entries), r.Lost)
-	p("\n%-14s %-18s %8s %7s %6s %6s %9s", "fault", "target", "at", "took", "writes", "reads", "recovery")
 	p("%d calls to channels whose messages expire, of %d messages", len(h.Trims), h.trimmedSends())
-	p("\ncalls to channels that are closed, opened and deleted:")
+	p("calls to channels that are closed, opened and deleted:")
 	h.changes().Write(w)
 	for _, cost := range h.Costs {
 		p("%d round trips to %s, of at most %d", cost.RoundTrips, cost.Engine, h.budget(cost.Engine))
@@ -30,6 +29,7 @@ func summarize(w io.Writer, h *History, t *Truth, r *chaos.Result) {
 	for _, u := range h.Usages {
 		p("%s, without clients: %.1f MiB of heap, %d unread bytes %s", u.Node, float64(u.Heap)/(1<<20), u.Unread, u.Err)
 	}
+	p("\n%-14s %-18s %8s %7s %6s %6s %9s", "fault", "target", "at", "took", "writes", "reads", "recovery")
 	hits := 0
 	for i := range h.Faults {
 		f := &h.Faults[i]

@@ -60,7 +60,7 @@ type load struct {
 // sized returns the load of a run of a size.
 func (l *load) sized(s chaos.Size) load {
 	sized := *l
-	if s != chaos.Long {
+	if s == chaos.Short {
 		sized.Gates = 0 // a deleted channel takes half a minute until it can be created again
 	}
 	switch s {
