@@ -14,7 +14,7 @@ var (
 )
 
 // mutants are the mutants of the harness, by heading.
-var mutants = slices.Concat(writing, edits, nodes, feeding, caching, subscribing, channels, gating, sizes, costs, expiry)
+var mutants = slices.Concat(writing, edits, nodes, feeding, caching, subscribing, channels, sizes, costs, expiry)
 
 var writing = []chaos.Mutant{
 	{
@@ -282,11 +282,8 @@ var channels = []chaos.Mutant{
 		Steps: []chaos.Step{calm(3 * time.Second)},
 		Shows: []chaos.Name{MyChannels},
 	},
-}
-
-var gating = []chaos.Mutant{
 	{
-		Name: "streams-unchecked", Heading: "gating", Breaks: "streams stay live when an entry of a later access revision comes",
+		Name: "streams-unchecked", Heading: "channels", Breaks: "streams stay live when an entry of a later access revision comes",
 		Edits: []chaos.Edit{{
 			File: "server/internal/fanout/admit.go",
 			Old:  "		if u.admitted >= rev {\n", New: "		if u.admitted >= noRev {\n",
@@ -295,31 +292,13 @@ var gating = []chaos.Mutant{
 		Shows: []chaos.Name{Closed},
 	},
 	{
-		Name: "any-role", Heading: "gating", Breaks: "every member may recall what others sent",
+		Name: "any-role", Heading: "channels", Breaks: "every member may recall what others sent",
 		Edits: []chaos.Edit{{
 			File: "server/internal/channel/access.go",
 			Old:  "return role >= Moderator, rev, err", New: "return role >= RoleMember, rev, err",
 		}},
 		Steps: []chaos.Step{calm(8 * time.Second)},
 		Shows: []chaos.Name{Rights},
-	},
-	{
-		Name: "deleted-text-stays", Heading: "gating", Breaks: "a deleted channel's entries keep their texts",
-		Edits: []chaos.Edit{{
-			File: "server/internal/retention/delete.go",
-			Old:  "return l.cfg.Log.Clear(ctx, l.row.ChannelID, after, before)", New: "return nil",
-		}},
-		Steps: []chaos.Step{calm(20 * time.Second)},
-		Shows: []chaos.Name{DeletedShown},
-	},
-	{
-		Name: "erases-too-few", Heading: "gating", Breaks: "an erasure leaves out the first of a user's messages",
-		Edits: []chaos.Edit{{
-			File: "server/internal/erasure/runner.go",
-			Old:  "	if len(entries) > 0 {\n", New: "	if len(entries) > 1 {\n",
-		}},
-		Steps: []chaos.Step{calm(24 * time.Second)},
-		Shows: []chaos.Name{ErasedShown},
 	},
 }
 
@@ -365,5 +344,23 @@ var expiry = []chaos.Mutant{
 		}},
 		Steps: []chaos.Step{calm(15 * time.Second)},
 		Shows: []chaos.Name{KeptTooLong},
+	},
+	{
+		Name: "deleted-text-stays", Heading: "expiry", Breaks: "a deleted channel's entries keep their texts",
+		Edits: []chaos.Edit{{
+			File: "server/internal/retention/delete.go",
+			Old:  "return l.cfg.Log.Clear(ctx, l.row.ChannelID, after, before)", New: "return nil",
+		}},
+		Steps: []chaos.Step{calm(20 * time.Second)},
+		Shows: []chaos.Name{DeletedShown},
+	},
+	{
+		Name: "erases-too-few", Heading: "expiry", Breaks: "an erasure leaves out the first of a user's messages",
+		Edits: []chaos.Edit{{
+			File: "server/internal/erasure/runner.go",
+			Old:  "	if len(entries) > 0 {\n", New: "	if len(entries) > 1 {\n",
+		}},
+		Steps: []chaos.Step{calm(24 * time.Second)},
+		Shows: []chaos.Name{ErasedShown},
 	},
 }

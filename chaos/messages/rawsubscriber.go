@@ -99,7 +99,9 @@ func (s *rawSubscriber) stream(ctx context.Context) {
 
 // follow passes the messages of a stream to take, until that returns false, the stream ends, or
 // nothing has come for deadAfter. take may stop and reset the timer that ends a silent stream.
-func (r *raw) follow(ctx context.Context, req *parleyv1.SubscribeRequest, take func(watch *time.Timer, res *parleyv1.SubscribeResponse) bool) {
+func (r *raw) follow(
+	ctx context.Context, req *parleyv1.SubscribeRequest, take func(watch *time.Timer, res *parleyv1.SubscribeResponse) bool,
+) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	watch := time.AfterFunc(deadAfter, cancel)

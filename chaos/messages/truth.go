@@ -53,8 +53,8 @@ type CachedValue struct {
 	Value string `json:"value"`
 }
 
-// Truth is the final contents of the stores, read directly. Only Marks covers the channels that have
-// a check of their own: gated ones, and those whose messages expire.
+// Truth is the final contents of the stores, read directly. Only Marks covers the channels that
+// have a check of their own: gated ones, and those whose messages expire.
 type Truth struct {
 	// Entries are the entries of all logs, in no order.
 	Entries []Entry `json:"entries"`
