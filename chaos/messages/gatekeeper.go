@@ -17,7 +17,7 @@ import (
 // The times after which a gate is deleted, and a user erased, for the first time and again.
 const (
 	firstDelete, deleteEvery = 12 * time.Second, 90 * time.Second
-	firstErase, eraseEvery   = 20 * time.Second, 60 * time.Second
+	firstErase, eraseEvery   = 6 * time.Second, 60 * time.Second
 )
 
 // doorState is what the keeper knows to be the state of its channel.
@@ -49,8 +49,11 @@ type gatekeeper struct {
 	moderator bool
 	key       string // of CreateChannel
 	// leavers are the users to erase. The last one may not be erased yet.
-	leavers  []string
-	erased   int
+	leavers []string
+	erased  int
+	// deleteAt and eraseAt are when the channel is deleted, and a user erased, next. They are zero for
+	// a channel that never is: even ones are deleted, and odd ones have users who are erased, because
+	// a deletion would hide what an erasure leaves.
 	deleteAt time.Time
 	eraseAt  time.Time
 	// roleAfter is when a role may change again. No etag orders changes of roles, so the next one must
@@ -64,7 +67,12 @@ const unknownFor = 30 * time.Second
 func (r *run) newGatekeeper(i int, house *gatehouse) *gatekeeper {
 	k := &gatekeeper{
 		world: r.world, house: house, rng: chaos.Source(r.Seed, "keeper-"+house.channel), token: r.token,
-		state: doorGone, next: Create, deleteAt: time.Now().Add(firstDelete), eraseAt: time.Now().Add(firstErase),
+		state: doorGone, next: Create,
+	}
+	if i%2 == 0 {
+		k.deleteAt = time.Now().Add(firstDelete)
+	} else {
+		k.eraseAt = time.Now().Add(firstErase)
 	}
 	for _, addr := range r.Addrs(i) {
 		c := newRaw(addr, r.token(keeper))
@@ -103,9 +111,9 @@ func (k *gatekeeper) decide() {
 	switch {
 	case k.state == doorGone:
 		k.next = Create
-	case now.After(k.deleteAt):
+	case !k.deleteAt.IsZero() && now.After(k.deleteAt):
 		k.next, k.deleteAt = Delete, now.Add(deleteEvery)
-	case now.After(k.eraseAt) && k.state == doorOpen:
+	case !k.eraseAt.IsZero() && now.After(k.eraseAt) && k.state == doorOpen:
 		k.next, k.eraseAt = Erase, now.Add(eraseEvery)
 	case k.rng.IntN(4) > 0:
 	case k.rng.IntN(4) == 0:

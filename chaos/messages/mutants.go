@@ -355,10 +355,10 @@ var expiry = []chaos.Mutant{
 		Shows: []chaos.Name{DeletedShown},
 	},
 	{
-		Name: "erases-too-few", Heading: "expiry", Breaks: "an erasure leaves out the first of a user's messages",
+		Name: "erases-too-few", Heading: "expiry", Breaks: "an erasure leaves out the first of a user's messages in a channel",
 		Edits: []chaos.Edit{{
 			File: "server/internal/erasure/runner.go",
-			Old:  "	if len(entries) > 0 {\n", New: "	if len(entries) > 1 {\n",
+			Old:  "		if entries[i].Kind == message.KindSend {\n", New: "		if i == 0 {\n			continue\n		}\n		if entries[i].Kind == message.KindSend {\n",
 		}},
 		Steps: []chaos.Step{calm(24 * time.Second)},
 		Shows: []chaos.Name{ErasedShown},
