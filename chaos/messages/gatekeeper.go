@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"sync"
 	"time"
 
 	"connectrpc.com/connect"
@@ -36,9 +38,11 @@ type gatekeeper struct {
 
 	house   *gatehouse
 	clients []*raw
-	admins  []parleyv1connect.AdminServiceClient
-	rng     *rand.Rand
-	token   func(subject string) string
+	// strangers are a stranger's clients, one for each node.
+	strangers []*raw
+	admins    []parleyv1connect.AdminServiceClient
+	rng       *rand.Rand
+	token     func(subject string) string
 
 	n     int
 	state doorState
@@ -77,6 +81,7 @@ func (r *run) newGatekeeper(i int, house *gatehouse) *gatekeeper {
 	for _, addr := range r.Addrs(i) {
 		c := newRaw(addr, r.token(keeper))
 		k.clients = append(k.clients, c)
+		k.strangers = append(k.strangers, newRaw(addr, r.guestToken(stranger)))
 		k.admins = append(k.admins, parleyv1connect.NewAdminServiceClient(c.HTTP, c.URL(), connect.WithGRPC()))
 	}
 	return k
@@ -153,6 +158,9 @@ func (k *gatekeeper) change(ctx context.Context, at int) bool {
 	}
 	switch call.Outcome {
 	case chaos.OK:
+		if k.next == Close {
+			k.probe(context.WithoutCancel(ctx))
+		}
 		k.changed()
 	case chaos.Unknown:
 		k.roleAfter = time.Now().Add(unknownFor)
@@ -191,6 +199,18 @@ func (k *gatekeeper) ask(ctx context.Context, c *raw) error {
 		})
 		return err
 	}
+}
+
+// probe sends as a stranger through every node at once, for a node may not know yet that the
+// channel was closed.
+func (k *gatekeeper) probe(ctx context.Context) {
+	var sends sync.WaitGroup
+	for i, c := range k.strangers {
+		k.n++
+		name := fmt.Sprintf("probe-of-%s-%d-%d", k.house.channel, i, k.n)
+		sends.Go(func() { k.sendAs(ctx, c, stranger, name, k.house, false) })
+	}
+	sends.Wait()
 }
 
 // changed records that the next change was acknowledged.
@@ -297,7 +317,7 @@ const (
 // the strangers' streams to get it, and lists the channel. It then closes the clients.
 func (k *gatekeeper) finish(ctx context.Context, long bool) {
 	defer func() {
-		for _, c := range k.clients {
+		for _, c := range slices.Concat(k.clients, k.strangers) {
 			c.Close()
 		}
 	}()

@@ -283,6 +283,15 @@ var channels = []chaos.Mutant{
 		Shows: []chaos.Name{MyChannels},
 	},
 	{
+		Name: "late-senders", Heading: "channels", Breaks: "a message is stored although its sender was checked before the channel was closed",
+		Edits: []chaos.Edit{{
+			File: "server/internal/message/lanecheck.go",
+			Old:  "	case it.Rev < rev:\n", New: "	case it.Rev < 0:\n",
+		}},
+		Steps: []chaos.Step{step(chaos.NATSAway, 0, 8*time.Second), step(chaos.NATSAway, 1, 8*time.Second)},
+		Shows: []chaos.Name{Closed},
+	},
+	{
 		Name: "streams-unchecked", Heading: "channels", Breaks: "streams stay live when an entry of a later access revision comes",
 		Edits: []chaos.Edit{{
 			File: "server/internal/fanout/admit.go",
