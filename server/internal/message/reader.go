@@ -324,10 +324,11 @@ func (r *Reader) readStore(ctx context.Context, channelID string, rg Range, reac
 		if !whole(entries, rg, r.heads.stored(channelID)) {
 			return errStoreBehind
 		}
+		cut = rg.cut(entries) // of what was stored: a recall makes it smaller
 		Fold(entries, pending)
 		return nil
 	})
-	return entries, rg.cut(entries), err
+	return entries, cut, err
 }
 
 // whole reports whether the messages of a range are consecutive, and, if the range ends with the

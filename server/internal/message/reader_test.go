@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -510,6 +511,38 @@ func TestReadsIncludeUnappliedChanges(t *testing.T) {
 		}
 		if got := texts(events[0].Message, events[1].Message); got != want {
 			t.Errorf("replayed after %d: %s, want %s", after, got, want)
+		}
+	}
+}
+
+// TestPendingRecallEndsNoListing checks that a page that the store has ended at its limit of bytes
+// has a next one, although a recall that is not applied yet makes the page smaller than the limit.
+func TestPendingRecallEndsNoListing(t *testing.T) {
+	t.Parallel()
+	b := setupRead(t)
+	var last Receipt
+	for range 20 {
+		var err error
+		if last, err = b.svc.Send(b.ctx, SendRequest{ChannelID: "c", Content: strings.Repeat("x", 64<<10)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	recall := Entry{Kind: KindRecall, TargetSeq: last.Seq, Message: Message{
+		MsgID: last.MsgID, ChannelID: "c", Seq: 21, Count: 20, FromID: "alice", ClientMsgID: "recall", MsgTime: last.MsgTime, ChangedSeq: 21,
+	}}
+	if n, err := b.store.Insert(t.Context(), 0, []Entry{recall}); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	b.reader.ObserveSeq("c", 21)
+	for name, q := range map[string]ListQuery{"newest": {}, "oldest": {After: at(0)}} {
+		q.PageSize, q.MinSeq = 100, 21
+		n := 0
+		for first := true; first || q.PageToken != ""; first = false {
+			page := b.list(t, q)
+			n, q.PageToken = n+len(page.Messages), page.NextPageToken
+		}
+		if n != 20 {
+			t.Errorf("%s: listed %d messages of 20", name, n)
 		}
 	}
 }
