@@ -6,8 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
@@ -70,19 +68,19 @@ func placeOf(e *message.Entry) message.Place {
 // apply calls the store's Apply for the batch's edits and recalls, because their writer may have
 // died before doing so. Repeats are harmless.
 func (b *batch) apply(ctx context.Context, store FeederStore) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(parallel)
+	var changes []*message.Entry
 	for i := range b.entries {
-		if e := &b.entries[i]; e.Kind.Changes() {
-			group.Go(func() error {
-				if err := store.Apply(ctx, e); err != nil {
-					return fmt.Errorf("apply entry %d of %s: %w", e.Seq, e.ChannelID, err)
-				}
-				return nil
-			})
+		if b.entries[i].Kind.Changes() {
+			changes = append(changes, &b.entries[i])
 		}
 	}
-	return group.Wait()
+	if len(changes) == 0 {
+		return nil
+	}
+	if err := store.Apply(ctx, changes...); err != nil {
+		return fmt.Errorf("apply %d changes from entry %d of %s: %w", len(changes), changes[0].Seq, changes[0].ChannelID, err)
+	}
+	return nil
 }
 
 // refresh reads all messages whose state is unknown, older than freshness, or from before a change

@@ -65,7 +65,7 @@ type Source interface {
 type FeederStore interface {
 	Identity() message.Identity
 	OpenFeed(ctx context.Context, shard int) (message.Feed, error)
-	Apply(ctx context.Context, change *message.Entry) error
+	Apply(ctx context.Context, changes ...*message.Entry) error
 	Messages(ctx context.Context, places []message.Place) ([]message.Entry, error)
 	Head(ctx context.Context, channelID string) (message.Head, error)
 	NewEpoch(ctx context.Context) (string, error)

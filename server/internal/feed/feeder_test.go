@@ -338,11 +338,11 @@ func (l *failingLog) OpenFeed(ctx context.Context, shard int) (message.Feed, err
 	return &failingFeed{source, l}, err
 }
 
-func (l *failingLog) Apply(ctx context.Context, change *message.Entry) error {
+func (l *failingLog) Apply(ctx context.Context, changes ...*message.Entry) error {
 	if l.fails(&l.applies) {
 		return errProvoked
 	}
-	return l.FeederStore.Apply(ctx, change)
+	return l.FeederStore.Apply(ctx, changes...)
 }
 
 type failingFeed struct {

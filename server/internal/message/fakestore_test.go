@@ -132,10 +132,17 @@ func (f *fakeStore) Targets(_ context.Context, channelID string, msgIDs []string
 	return targets, nil
 }
 
-func (f *fakeStore) Apply(_ context.Context, change *Entry) error {
+func (f *fakeStore) Apply(_ context.Context, changes ...*Entry) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.applies++
+	for _, c := range changes {
+		f.apply(c)
+	}
+	return nil
+}
+
+func (f *fakeStore) apply(change *Entry) {
 	log := f.logs[change.ChannelID]
 	for i := range log {
 		switch e := &log[i]; {
@@ -150,7 +157,6 @@ func (f *fakeStore) Apply(_ context.Context, change *Entry) error {
 			e.Content = ""
 		}
 	}
-	return nil
 }
 
 func (f *fakeStore) Entries(_ context.Context, channelID string, r Range) ([]Entry, error) {

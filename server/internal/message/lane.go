@@ -396,6 +396,7 @@ func (l *lane) finish(b *batch, n int, err error, began time.Time) {
 	for i := range b.items {
 		b.items[i].request.inFlight = false
 	}
+	var changes []storedChange
 	for i := range b.items[:n] {
 		p := &b.items[i]
 		head := p.head
@@ -405,8 +406,9 @@ func (l *lane) finish(b *batch, n int, err error, began time.Time) {
 			continue
 		}
 		p.item.stored = true
-		l.background.Go(func() { l.applyAndSettle(p.request, p.item, &b.entries[i], false) })
+		changes = append(changes, storedChange{p.request, p.item, &b.entries[i], false})
 	}
+	l.applyLater(changes)
 	unresolved := make(map[*channel]resolveReason)
 	l.handleUnstored(b, n, err, unresolved)
 	for i := range b.items {

@@ -476,6 +476,24 @@ func channelsOf(places []Place) []string {
 	return slices.Compact(ids)
 }
 
+// messageAfterChange is message for the writer of the change at seq, which is applied: it does not
+// read what other changes are pending. So the result may lack a later change that another reader has
+// been shown, as it may if the writer was answered before.
+func (r *Reader) messageAfterChange(ctx context.Context, channelID, msgID string, seq int64) (Message, error) {
+	boundary, err := r.heads.get(ctx, channelID, r.cfg.MaxAge)
+	if err != nil {
+		return Message{}, Unavailable(err)
+	}
+	e, ok, err := r.log.Message(ctx, channelID, msgID)
+	if err != nil {
+		return Message{}, Unavailable(err)
+	}
+	if ok && e.Seq >= boundary.First() && e.ChangedSeq >= seq {
+		return e.Message, nil
+	}
+	return r.message(ctx, channelID, msgID, seq)
+}
+
 // message returns a message by its id. If atLeast is not 0, it is the seq of an entry that changed
 // the message, and the result includes that change.
 func (r *Reader) message(ctx context.Context, channelID, msgID string, atLeast int64) (Message, error) {

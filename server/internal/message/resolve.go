@@ -171,6 +171,7 @@ func (l *lane) lookupTargets(ctx context.Context, c *channel, items []*item, f *
 func (l *lane) applyLookup(c *channel, items []*item, f lookupResult) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	var changes []storedChange
 	checked := make(map[*item]bool, len(items))
 	for _, it := range items {
 		checked[it] = true
@@ -192,11 +193,12 @@ func (l *lane) applyLookup(c *channel, items []*item, f lookupResult) {
 			}
 			it.stored = true
 			duplicate := !it.insertFailed // if it was tried, that try most likely stored it
-			l.background.Go(func() { l.applyAndSettle(r, it, &e, duplicate) })
+			changes = append(changes, storedChange{r, it, &e, duplicate})
 		}
 		// An item that was tried and is not found was not stored, as far as reads can show. It is
 		// tried again.
 	}
+	l.applyLater(changes)
 	head := f.head
 	c.headAt = f.began
 	c.head, c.targets, c.expectDuplicates, c.resolving = &head, f.targets, len(f.duplicates) > 0, false
@@ -204,25 +206,47 @@ func (l *lane) applyLookup(c *channel, items []*item, f lookupResult) {
 	l.makeReady(c)
 }
 
-// applyAndSettle changes the target of a stored edit or recall, retrying until it succeeds or the
-// lane's context ends. It then settles the item.
-func (l *lane) applyAndSettle(r *request, it *item, e *Entry, duplicate bool) {
+// storedChange is an edit or a recall whose entry is stored, and the item that it comes from.
+type storedChange struct {
+	request   *request
+	item      *item
+	entry     *Entry
+	duplicate bool // whether the outcome says so
+}
+
+// applyLater starts to apply changes, all in one call of the store.
+func (l *lane) applyLater(changes []storedChange) {
+	if len(changes) > 0 {
+		l.background.Go(func() { l.applyAndSettle(changes) })
+	}
+}
+
+// applyAndSettle changes the targets of stored edits and recalls, retrying until it succeeds or the
+// lane's context ends. It then settles their items.
+func (l *lane) applyAndSettle(changes []storedChange) {
+	entries := make([]*Entry, len(changes))
+	for i, c := range changes {
+		entries[i] = c.entry
+	}
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval, wait.MaxInterval = 5*time.Millisecond, time.Second
 	for {
 		ctx, cancel := context.WithTimeout(l.ctx, l.cfg.CallTimeout)
-		err := l.store.Apply(ctx, e)
+		err := l.store.Apply(ctx, entries...)
 		cancel()
 		if err == nil {
 			break
 		}
 		if !l.sleep(wait.NextBackOff()) {
-			return // abort settles the item with an unknown outcome; the Feeder applies the change
+			return // abort settles the items with an unknown outcome; the Feeder applies the changes
 		}
-		l.cfg.Logger.WarnContext(l.ctx, "applying a message change failed", "channel_id", e.ChannelID, "seq", e.Seq, "error", err)
+		l.cfg.Logger.WarnContext(l.ctx, "applying message changes failed", "changes", len(entries),
+			"channel_id", entries[0].ChannelID, "seq", entries[0].Seq, "error", err)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.settle(r, it, e.outcome(duplicate))
+	for _, c := range changes {
+		l.settle(c.request, c.item, c.entry.outcome(c.duplicate))
+	}
 	l.wake.Broadcast()
 }

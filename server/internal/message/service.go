@@ -354,7 +354,11 @@ func (s *Service) change(ctx context.Context, d Draft, check check) (Receipt, Me
 	if err != nil {
 		return Receipt{}, Message{}, err
 	}
-	m, err := s.reader.message(ctx, d.ChannelID, d.MsgID, r.Seq)
+	read := s.reader.message
+	if !r.Duplicate {
+		read = s.reader.messageAfterChange
+	}
+	m, err := read(ctx, d.ChannelID, d.MsgID, r.Seq)
 	switch {
 	case err == nil:
 		return r, m, nil

@@ -116,13 +116,14 @@ type LogWriter interface {
 	// been called for them. Messages that do not exist are absent from the map. The result is no older
 	// than a Head that returned before the call began.
 	Targets(ctx context.Context, channelID string, msgIDs []string) (map[string]Entry, error)
-	// Apply changes the target of an edit or a recall, if the target's ChangedSeq is lower than the
+	// Apply changes the target of each edit or recall, if the target's ChangedSeq is lower than the
 	// entry's Seq, raises the target's Rev to the entry's, and marks the entry as applied, which
 	// removes its text. A recall also removes text, metadata and digest from the target, and the text
 	// from earlier edits of it that are pending. A target or a change that was stripped or deleted
-	// remains as it is. The change is durable when Apply returns. Apply is idempotent. Its cost does
-	// not depend on the number of earlier changes.
-	Apply(ctx context.Context, change *Entry) error
+	// remains as it is. Entries that are no changes are ignored. All must be of one shard. They are
+	// durable when Apply returns nil; after an error, each may be applied or not. Apply is idempotent.
+	// Its cost does not depend on the number of earlier changes.
+	Apply(ctx context.Context, changes ...*Entry) error
 }
 
 // LogReader is the part of a store that reads use. All methods may be called concurrently and

@@ -119,23 +119,48 @@ func TestWriterJoinsConcurrentSendsIntoOneInsert(t *testing.T) {
 		defer mu.Unlock()
 		sizes = append(sizes, n)
 	}})
-	drafts := make([][]Draft, 101)
-	var wg sync.WaitGroup
-	for i := range drafts {
-		wg.Go(func() { mustAppendAll(t, w, []Draft{send("hot", "a", fmt.Sprint(i), "x")}) })
+	appendBehind(t, w, gate, 101, func(i int) Draft { return send("hot", "a", fmt.Sprint(i), "x") })
+	checkDense(t, store, "hot", 101)
+	if len(sizes) > 3 {
+		t.Fatalf("%d inserts of %v for 101 concurrent sends, want them joined", len(sizes), sizes)
+	}
+}
+
+func TestWriterAppliesTheChangesOfAnInsertTogether(t *testing.T) {
+	t.Parallel()
+	store := newFakeStore()
+	w := startWriter(t, store, WriterConfig{})
+	sent := mustAppend(t, w, send("hot", "a", "sent", "x"))
+	gate := make(chan struct{})
+	store.beforeInsert = func([]Entry) error { <-gate; return nil }
+	appendBehind(t, w, gate, 101, func(i int) Draft { return change(KindEdit, "hot", "a", sent.MsgID, fmt.Sprint(i), fmt.Sprint(i)) })
+	checkDense(t, store, "hot", 102)
+	if store.applies > 3 {
+		t.Fatalf("%d calls of Apply for 101 concurrent edits, want them joined", store.applies)
+	}
+	for _, e := range store.read("hot") {
+		if e.Pending {
+			t.Fatalf("edit %d was acknowledged before it was applied", e.Seq)
+		}
+	}
+}
+
+// appendBehind appends n drafts to the channel hot concurrently, and opens the gate, which holds the
+// inserts, when all are queued. It returns when all are acknowledged.
+func appendBehind(t *testing.T, w *Writer, gate chan struct{}, n int, draft func(i int) Draft) {
+	t.Helper()
+	var appends sync.WaitGroup
+	for i := range n {
+		appends.Go(func() { mustAppendAll(t, w, []Draft{draft(i)}) })
 	}
 	l := w.lanes[Shard("hot", 4)]
-	for queued := 0; queued < 101; {
+	for queued := 0; queued < n; {
 		l.mu.Lock()
 		queued = l.queued
 		l.mu.Unlock()
 	}
 	close(gate)
-	wg.Wait()
-	checkDense(t, store, "hot", 101)
-	if len(sizes) > 3 {
-		t.Fatalf("%d inserts of %v for 101 concurrent sends, want them joined", len(sizes), sizes)
-	}
+	appends.Wait()
 }
 
 func mustAppendAll(t *testing.T, w *Writer, ds []Draft) {

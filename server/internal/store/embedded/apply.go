@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/cockroachdb/pebble/v2"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/parleyhq/parley/server/internal/message"
 )
@@ -38,11 +39,24 @@ func (s *stripes) lockAll() (unlock func()) {
 	}
 }
 
-// Apply implements message.LogWriter. It writes all rows of a change in one batch.
-func (s *Store) Apply(_ context.Context, change *message.Entry) error {
-	if !change.Kind.Changes() {
-		return nil
+// appliesAtOnce is the maximum number of changes that one Apply writes at the same time. They share
+// fsyncs.
+const appliesAtOnce = 64
+
+// Apply implements message.LogWriter.
+func (s *Store) Apply(_ context.Context, changes ...*message.Entry) error {
+	var group errgroup.Group
+	group.SetLimit(appliesAtOnce)
+	for _, c := range changes {
+		if c.Kind.Changes() {
+			group.Go(func() error { return s.apply(c) })
+		}
 	}
+	return group.Wait()
+}
+
+// apply writes all rows of a change in one batch.
+func (s *Store) apply(change *message.Entry) error {
 	if err := s.begin(); err != nil {
 		return fmt.Errorf("apply: %w", err)
 	}

@@ -13,20 +13,49 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// Apply changes the target of an edit or a recall, if the target is older than the change, and then
-// marks the change as applied. A target that was stripped or deleted matches nothing. The steps are
-// one ordered command, and the mark is its last step, so
-// a change that was interrupted stays pending and is applied again.
-func (s *Store) Apply(ctx context.Context, change *message.Entry) error {
+// Apply changes the targets of edits and recalls that are older than the change, and then marks the
+// changes as applied. A target that was stripped or deleted matches nothing. All steps are one
+// ordered command, and the mark of a change is its last step, so a change that was interrupted
+// stays pending and is applied again.
+func (s *Store) Apply(ctx context.Context, changes ...*message.Entry) error {
+	changes = slices.DeleteFunc(slices.Clone(changes), func(e *message.Entry) bool { return !e.Kind.Changes() })
+	if len(changes) == 0 {
+		return nil
+	}
+	shard := s.of(changes[0].ChannelID)
+	for _, c := range changes {
+		if other := s.of(c.ChannelID); other != shard {
+			return fmt.Errorf("apply: channel %s is of %s, not %s", c.ChannelID, other.Name(), shard.Name())
+		}
+	}
+	pending, err := s.pendingEdits(ctx, shard, changes)
+	if err != nil {
+		return fmt.Errorf("apply: %w", err)
+	}
+	var steps []mongo.WriteModel
+	for _, c := range changes {
+		steps = append(steps, applySteps(c, pending)...)
+	}
+	err = s.run(ctx, func(ctx context.Context) error {
+		// Each step updates one document, so the driver retries the command.
+		_, err := shard.BulkWrite(ctx, steps, options.BulkWrite().SetOrdered(true))
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("apply: %w", err)
+	}
+	return nil
+}
+
+// applySteps returns the updates that apply an edit or a recall. pending contains the pending edits
+// of a recall's channel.
+func applySteps(change *message.Entry, pending []message.Entry) []mongo.WriteModel {
 	var update bson.D
 	set := bson.D{{Key: "changed_seq", Value: change.Seq}}
-	switch change.Kind {
-	case message.KindSend, message.KindAccess, message.KindExpired:
-		return nil
-	case message.KindEdit:
+	if change.Kind == message.KindEdit {
 		set = append(set, bson.E{Key: "content", Value: change.Content}, bson.E{Key: "status", Value: message.StatusEdited})
 		update = bson.D{{Key: "$set", Value: set}}
-	case message.KindRecall:
+	} else {
 		set = append(set, bson.E{Key: "content", Value: ""}, bson.E{Key: "status", Value: message.StatusRecalled})
 		update = bson.D{
 			{Key: "$set", Value: set},
@@ -36,49 +65,44 @@ func (s *Store) Apply(ctx context.Context, change *message.Entry) error {
 			update = erasing(set, change.TargetSeq)
 		}
 	}
-	earlier, err := s.pendingBefore(ctx, change)
-	if err != nil {
-		return fmt.Errorf("apply: %w", err)
-	}
 	if change.Rev > 0 {
 		update = append(update, bson.E{Key: "$max", Value: bson.D{{Key: "rev", Value: change.Rev}}})
 	}
-	err = s.run(ctx, func(ctx context.Context) error {
-		steps := []mongo.WriteModel{mongo.NewUpdateOneModel().SetUpdate(update).SetFilter(bson.D{
-			{Key: "channel_id", Value: change.ChannelID},
-			{Key: "seq", Value: change.TargetSeq},
-			{Key: "kind", Value: message.KindSend},
-			{Key: "changed_seq", Value: bson.D{{Key: "$lt", Value: change.Seq}}},
-		})}
-		blank := bson.E{Key: "$set", Value: bson.D{{Key: "content", Value: ""}}}
-		for i := range earlier {
-			steps = append(steps, updateEntry(&earlier[i], bson.D{blank}))
+	steps := []mongo.WriteModel{mongo.NewUpdateOneModel().SetUpdate(update).SetFilter(bson.D{
+		{Key: "channel_id", Value: change.ChannelID},
+		{Key: "seq", Value: change.TargetSeq},
+		{Key: "kind", Value: message.KindSend},
+		{Key: "changed_seq", Value: bson.D{{Key: "$lt", Value: change.Seq}}},
+	})}
+	blank := bson.E{Key: "$set", Value: bson.D{{Key: "content", Value: ""}}}
+	if change.Kind == message.KindRecall {
+		for i := range pending {
+			if e := &pending[i]; e.ChannelID == change.ChannelID && e.TargetSeq == change.TargetSeq && e.Seq < change.Seq {
+				steps = append(steps, updateEntry(e, bson.D{blank}))
+			}
 		}
-		steps = append(steps, updateEntry(change, bson.D{blank, {Key: "$unset", Value: bson.D{{Key: "pending", Value: ""}}}}))
-		// Each step updates one document, so the driver retries the command.
-		_, err := s.of(change.ChannelID).BulkWrite(ctx, steps, options.BulkWrite().SetOrdered(true))
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("apply: %w", err)
 	}
-	return nil
+	return append(steps, updateEntry(change, bson.D{blank, {Key: "$unset", Value: bson.D{{Key: "pending", Value: ""}}}}))
 }
 
-// pendingBefore returns the pending edits of a recall's target from before the recall: at most
-// those in flight. The texts of other edits are gone. The Apply of each of them finds the newer
-// recall and does not change the message. It returns none for an edit.
-func (s *Store) pendingBefore(ctx context.Context, change *message.Entry) (edits []message.Entry, err error) {
-	if change.Kind != message.KindRecall {
+// pendingEdits returns the pending edits of all channels that have recalls among the changes: at
+// most those in flight. The texts of other edits are gone. The Apply of each of them finds the newer
+// recall and does not change the message.
+func (s *Store) pendingEdits(ctx context.Context, shard *mongo.Collection, changes []*message.Entry) (edits []message.Entry, err error) {
+	var channels []string
+	for _, c := range changes {
+		if c.Kind == message.KindRecall && !slices.Contains(channels, c.ChannelID) {
+			channels = append(channels, c.ChannelID)
+		}
+	}
+	if len(channels) == 0 {
 		return nil, nil
 	}
 	err = s.read(ctx, func(ctx context.Context) error {
-		edits, err = pendingIn(ctx, s.of(change.ChannelID), []string{change.ChannelID})
+		edits, err = pendingIn(ctx, shard, channels)
 		return err
 	})
-	return slices.DeleteFunc(edits, func(e message.Entry) bool {
-		return e.TargetSeq != change.TargetSeq || e.Seq >= change.Seq
-	}), err
+	return edits, err
 }
 
 func updateEntry(e *message.Entry, update bson.D) *mongo.UpdateOneModel {

@@ -19,6 +19,7 @@ var changeContracts = []contract{
 	{"ApplyNeverGoesBack", applyNeverBack},
 	{"ApplyOfARecallLeavesNoText", applyRecall},
 	{"ApplyOfARecallTouchesNothingElse", applyRecallOthers},
+	{"ApplyOfSeveralIsThatOfEach", applySeveral},
 }
 
 // targetOf returns one of the Targets. ok is false if there is no such message.
@@ -186,6 +187,29 @@ func applyNeverBack(t *testing.T, p *fixture) {
 	p.apply(t, recall, e1, e2)
 	want = []message.Entry{changed(want[0], recall), applied(e1), applied(e2), applied(recall)}
 	equal(t, "after the recall and the edits once more", want, p.all(t, d.channel))
+}
+
+func applySeveral(t *testing.T, p *fixture) {
+	d := draftsOf(1, 2)
+	a, b := d[0].sends(3), d[1].sends(2)
+	pending := d[0].edit(&a[1], "secret")
+	a1, a1again, a2 := d[0].edit(&a[0], "one"), d[0].edit(&a[0], "one again"), d[0].recall(&a[1])
+	b1, b2, b2gone := d[1].edit(&b[0], "one"), d[1].edit(&b[1], "two"), d[1].recall(&b[1])
+	p.insert(t, append(append(a, b...), pending, a1, a1again, a2, b1, b2, b2gone)...)
+	if err := p.Apply(t.Context(), &b2, &a1, &a[2], &a1again, &b1, &b2gone, &a2); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "the first channel", []message.Entry{
+		changed(a[0], a1again), changed(a[1], a2), a[2], blanked(pending), applied(a1), applied(a1again), applied(a2),
+	}, p.all(t, d[0].channel))
+	equal(t, "the second channel", []message.Entry{
+		changed(b[0], b1), changed(changed(b[1], b2), b2gone), applied(b1), applied(b2), applied(b2gone),
+	}, p.all(t, d[1].channel))
+	wantPending(t, p, d[0].channel, blanked(pending))
+	wantPending(t, p, d[1].channel)
+	if err := p.Apply(t.Context()); err != nil {
+		t.Fatalf("apply of nothing: %v", err)
+	}
 }
 
 // wantNoText fails the test if any read still returns text of the recalled message.

@@ -235,6 +235,12 @@ func applyConcurrently(t *testing.T, p *fixture) {
 	for i := range applies {
 		g.Go(func() error { return p.Apply(t.Context(), &applies[i]) })
 	}
+	// The feed applies all at once.
+	all := make([]*message.Entry, len(applies))
+	for i := range applies {
+		all[i] = &applies[i]
+	}
+	g.Go(func() error { return p.Apply(t.Context(), all...) })
 	if err := g.Wait(); err != nil {
 		t.Fatal(err)
 	}
