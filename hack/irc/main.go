@@ -19,6 +19,7 @@ type flags struct {
 	Ahead   string        `type:"existingfile" help:"The parleyd whose clock is 10 s ahead; built from this source if empty, which takes minutes the first time."`
 	InTime  bool          `help:"No node's clock is ahead."`
 	Retain  int           `default:"10000" help:"How many messages of a channel are retained."`
+	Mongo   int           `default:"1" enum:"1,3" help:"How many members the replica set of MongoDB has."`
 	Outage  time.Duration `default:"1m" help:"How long Redis and NATS are away at the beginning."`
 	Editors int           `default:"256" help:"How many edits are made at a time."`
 	Sample  time.Duration `default:"5s" help:"The time between two samples of the memory; 0 is none, and it is not judged."`
@@ -31,7 +32,7 @@ func main() {
 	os.Exit(command.Run(context.Background(), "irc", os.Args[1:], &f, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, f.Wait)
 		defer cancel()
-		_, err := run(ctx, &f, rig.Options{Binary: f.Binary}, os.Stdout)
+		_, err := run(ctx, &f, rig.Options{MongoMembers: f.Mongo, Binary: f.Binary}, os.Stdout)
 		return err
 	}))
 }
