@@ -18,10 +18,11 @@ import (
 )
 
 // judge records what the agent reported, and reads channels' logs from the server to compare. It
-// calls the server through the generated client, without a proxy or an SDK. Safe for concurrent
+// calls the server through the generated clients, without a proxy or an SDK. Safe for concurrent
 // use.
 type judge struct {
 	rpc   parleyv1connect.MessageServiceClient
+	admin parleyv1connect.AdminServiceClient
 	token string
 
 	mu sync.Mutex // guards the fields below
@@ -51,8 +52,10 @@ func newJudge(t *testing.T, b *backend) *judge {
 	if err != nil {
 		t.Fatal(err)
 	}
+	client, address := &http.Client{Transport: transport}, "http://"+b.machines[0].Addr()
 	return &judge{
-		rpc:   parleyv1connect.NewMessageServiceClient(&http.Client{Transport: transport}, "http://"+b.machines[0].Addr()),
+		rpc:   parleyv1connect.NewMessageServiceClient(client, address),
+		admin: parleyv1connect.NewAdminServiceClient(client, address),
 		token: token, sent: make(map[string][]sent), delivered: make(map[string][]map[string]any),
 		started: make(map[string]map[string]bool),
 	}
@@ -185,6 +188,16 @@ func write(ctx context.Context, r *run, args any) (reply, error) {
 		batch.Messages = nil
 	}
 	return reply{}, nil
+}
+
+// eraseUser starts to erase a user's messages and memberships. It does not wait for the job.
+func eraseUser(ctx context.Context, r *run, args any) (reply, error) {
+	user, err := field[string](args, "userId")
+	if err != nil {
+		return reply{}, err
+	}
+	_, err = r.judge.admin.EraseUser(r.judge.authorized(ctx), &parleyv1.EraseUserRequest{UserId: user})
+	return reply{}, err
 }
 
 // check compares a channel's log with what the agent reported. Every message that it reported as
