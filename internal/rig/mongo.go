@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -248,9 +249,36 @@ func (m *Mongo) StepDown(ctx context.Context) (int, error) {
 	return i, nil
 }
 
+// stateRollback is the state of a member that removes what the others do not have.
+const stateRollback = 9
+
+// unhealthyError says that a member is neither primary nor secondary.
+type unhealthyError struct {
+	addr  string
+	state int
+}
+
+func (e *unhealthyError) Error() string { return fmt.Sprintf("%s is in state %d", e.addr, e.state) }
+
 // WaitHealthy waits up to a minute until every member is primary or secondary. Members of a new set
-// first copy the primary's data, and until then can't take over.
+// first copy the primary's data, and until then can't take over. A member that is still in its
+// rollback after that minute is restarted once, as an operator would do, and has another one: that
+// has been seen of a running member while another one's full disk was freed.
 func (m *Mongo) WaitHealthy(ctx context.Context) error {
+	err := m.pollHealthy(ctx)
+	var unhealthy *unhealthyError
+	if !errors.As(err, &unhealthy) || unhealthy.state != stateRollback || ctx.Err() != nil {
+		return err
+	}
+	stuck := slices.IndexFunc(m.members, func(d *mongod) bool { return d.addr == unhealthy.addr })
+	if stuck < 0 {
+		return err
+	}
+	m.Kill(stuck)
+	return errors.Join(m.Restart(ctx, stuck), m.pollHealthy(ctx))
+}
+
+func (m *Mongo) pollHealthy(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	return poll(ctx, func() error {
@@ -269,7 +297,7 @@ func (m *Mongo) WaitHealthy(ctx context.Context) error {
 		}
 		for _, member := range status.Members {
 			if member.State != 1 && member.State != 2 {
-				return fmt.Errorf("%s is in state %d", member.Name, member.State)
+				return &unhealthyError{member.Name, member.State}
 			}
 		}
 		return nil
