@@ -122,6 +122,7 @@ func TestUsage(t *testing.T) {
 		{[]string{"import", "somewhere"}, 2},
 		{[]string{"--addr", "ftp://host", "send", "room", "text"}, 2},
 		{[]string{"token", "--sub", "two words"}, 2},
+		{[]string{"token", "--sub", "~erased"}, 2},
 		{[]string{"token", "--sub", "ann", "--cap", "send"}, 2},
 		{[]string{"token", "--sub", "ann", "--ttl", "-1h"}, 2},
 	} {

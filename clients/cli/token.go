@@ -17,6 +17,9 @@ import (
 // subjectForm is the form of a user id.
 var subjectForm = regexp.MustCompile(`^[!-~]{1,128}$`)
 
+// erasedUser is the sender of erased messages. No token may have it as its subject.
+const erasedUser = "~erased"
+
 type tokenCommand struct {
 	Sub string        `help:"The user id of the token's subject." required:"" placeholder:"ID"`
 	TTL time.Duration `name:"ttl" help:"How long the token is valid." default:"24h"`
@@ -34,6 +37,9 @@ type tokenJSON struct {
 func (c *tokenCommand) Run(s *session) error {
 	if !subjectForm.MatchString(c.Sub) {
 		return usagef("--sub: must be 1 to 128 printable ASCII characters without spaces")
+	}
+	if c.Sub == erasedUser {
+		return usagef("--sub: %s is reserved for the sender of erased messages; servers refuse its tokens", erasedUser)
 	}
 	if c.TTL <= 0 {
 		return usagef("--ttl must be positive")

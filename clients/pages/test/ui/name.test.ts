@@ -12,6 +12,7 @@ test.each([
   ["V1StGXR8Z5jdHi6BmyT42", "V1StGXR8…"],
   ["ann@example.org", "ann@example.org"],
   ["user", "user"],
+  ["~erased", "Erased user"],
   ["user-", "user-"],
   ["userland", "userland"],
   ["reader-of-room-1a2b3c4d", "reader-of-room-1a2b3c4d"],
