@@ -477,8 +477,8 @@ func channelsOf(places []Place) []string {
 }
 
 // messageAfterChange is message for the writer of the change at seq, which is applied: it does not
-// read what other changes are pending. So the result may lack a later change that another reader has
-// been shown, as it may if the writer was answered before.
+// read what other changes are pending. So the result may lack a later change that another reader
+// has been shown, as it may if the writer was answered before.
 func (r *Reader) messageAfterChange(ctx context.Context, channelID, msgID string, seq int64) (Message, error) {
 	boundary, err := r.heads.get(ctx, channelID, r.cfg.MaxAge)
 	if err != nil {

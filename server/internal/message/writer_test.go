@@ -145,8 +145,8 @@ func TestWriterAppliesTheChangesOfAnInsertTogether(t *testing.T) {
 	}
 }
 
-// appendBehind appends n drafts to the channel hot concurrently, and opens the gate, which holds the
-// inserts, when all are queued. It returns when all are acknowledged.
+// appendBehind appends n drafts to the channel hot concurrently, and opens the gate, which holds
+// the inserts, when all are queued. It returns when all are acknowledged.
 func appendBehind(t *testing.T, w *Writer, gate chan struct{}, n int, draft func(i int) Draft) {
 	t.Helper()
 	var appends sync.WaitGroup

@@ -86,8 +86,8 @@ func applySteps(change *message.Entry, pending []message.Entry) []mongo.WriteMod
 }
 
 // pendingEdits returns the pending edits of all channels that have recalls among the changes: at
-// most those in flight. The texts of other edits are gone. The Apply of each of them finds the newer
-// recall and does not change the message.
+// most those in flight. The texts of other edits are gone. The Apply of each of them finds the
+// newer recall and does not change the message.
 func (s *Store) pendingEdits(ctx context.Context, shard *mongo.Collection, changes []*message.Entry) (edits []message.Entry, err error) {
 	var channels []string
 	for _, c := range changes {
