@@ -3,6 +3,7 @@ package retention_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -84,6 +85,38 @@ func TestDeletedChannel(t *testing.T) {
 		}
 	}
 	r.wantStripped("other", 1)
+}
+
+// One look at a channel removes at most 10,000 members. The others wait for the next one.
+func TestDeletedChannelWithManyMembers(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.endLogs()
+	if _, err := r.channels.Ensure(t.Context(), room, r.now); err != nil {
+		t.Fatal(err)
+	}
+	users := make([]string, 500)
+	for step := range 21 {
+		for i := range users {
+			users[i] = fmt.Sprintf("user-%d-%d", step, i)
+		}
+		if err := r.channels.AddMembers(t.Context(), room, users, r.now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := r.channels.Delete(t.Context(), room, 0, r.now); err != nil {
+		t.Fatal(err)
+	}
+	look := r.looks()
+	for _, want := range []int{500, 0} {
+		if err := look(r.row(room)); err != nil {
+			t.Fatal(err)
+		}
+		members, err := r.channels.Members(t.Context(), room, "", 1000)
+		if err != nil || len(members) != want {
+			t.Fatalf("%d members are left, %v, want %d", len(members), err, want)
+		}
+	}
 }
 
 // A channel that was trimmed before it was deleted is cleared as a whole, also stubs from before.

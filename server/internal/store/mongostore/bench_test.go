@@ -44,6 +44,42 @@ func BenchmarkInsert(b *testing.B) {
 	}
 }
 
+// BenchmarkApply applies edits of 100 bytes, each of another message, in one call.
+func BenchmarkApply(b *testing.B) {
+	for _, size := range []int{1, 100} {
+		b.Run(fmt.Sprintf("changes=%d", size), func(b *testing.B) {
+			s, _ := openFresh(b)
+			name := channelsOf(0, 1)[0]
+			log := sends(name, 1, size)
+			insert := func(entries []message.Entry) {
+				if n, err := s.Insert(b.Context(), 0, entries); err != nil {
+					b.Fatalf("insert: %d, %v", n, err)
+				}
+			}
+			insert(log)
+			applied := 0
+			for b.Loop() {
+				b.StopTimer()
+				edits := make([]message.Entry, size)
+				changes := make([]*message.Entry, size)
+				for i := range edits {
+					e := sends(name, size+applied+i+1, 1)[0]
+					e.Kind, e.Count, e.Pending = message.KindEdit, int64(size), true
+					e.MsgID, e.TargetSeq, e.Content = log[i].MsgID, log[i].Seq, fmt.Sprintf("%0100d", applied)
+					edits[i], changes[i] = e, &edits[i]
+				}
+				insert(edits)
+				b.StartTimer()
+				if err := s.Apply(b.Context(), changes...); err != nil {
+					b.Fatal(err)
+				}
+				applied += size
+			}
+			b.ReportMetric(float64(applied)/b.Elapsed().Seconds(), "changes/s")
+		})
+	}
+}
+
 // BenchmarkAdvance advances channels' rows, each with one sender's cursor.
 func BenchmarkAdvance(b *testing.B) {
 	for _, size := range []int{1, 1000} {
