@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -249,8 +250,12 @@ func (m *Mongo) StepDown(ctx context.Context) (int, error) {
 	return i, nil
 }
 
-// stateRollback is the state of a member that removes what the others do not have.
-const stateRollback = 9
+// States of members, as replSetGetStatus numbers them. A member in its rollback removes what the
+// others do not have.
+const (
+	statePrimary, stateSecondary = 1, 2
+	stateRollback                = 9
+)
 
 // unhealthyError says that a member is neither primary nor secondary.
 type unhealthyError struct {
@@ -274,8 +279,12 @@ func (m *Mongo) WaitHealthy(ctx context.Context) error {
 	if stuck < 0 {
 		return err
 	}
+	slog.WarnContext(ctx, "a member of MongoDB stays in its rollback and is restarted", "member", stuck)
 	m.Kill(stuck)
-	return errors.Join(m.Restart(ctx, stuck), m.pollHealthy(ctx))
+	if err := m.Restart(ctx, stuck); err != nil {
+		return err
+	}
+	return m.pollHealthy(ctx)
 }
 
 func (m *Mongo) pollHealthy(ctx context.Context) error {
@@ -295,12 +304,17 @@ func (m *Mongo) pollHealthy(ctx context.Context) error {
 		if err := m.members[primary].command(ctx, bson.D{{Key: "replSetGetStatus", Value: 1}}, &status); err != nil {
 			return err
 		}
+		var unhealthy error
 		for _, member := range status.Members {
-			if member.State != 1 && member.State != 2 {
+			switch member.State {
+			case statePrimary, stateSecondary:
+			case stateRollback:
 				return &unhealthyError{member.Name, member.State}
+			default:
+				unhealthy = &unhealthyError{member.Name, member.State}
 			}
 		}
-		return nil
+		return unhealthy
 	})
 }
 

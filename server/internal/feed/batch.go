@@ -65,12 +65,12 @@ func placeOf(e *message.Entry) message.Place {
 	return message.Place{ChannelID: e.ChannelID, Seq: e.TargetSeq}
 }
 
-// apply calls the store's Apply for the batch's edits and recalls, because their writer may have
-// died before doing so. Repeats are harmless.
+// apply calls the store's Apply for the batch's edits and recalls that were pending when they were
+// read, because their writer may have died before doing so. Repeats are harmless.
 func (b *batch) apply(ctx context.Context, store FeederStore) error {
 	var changes []*message.Entry
 	for i := range b.entries {
-		if b.entries[i].Kind.Changes() {
+		if e := &b.entries[i]; e.Kind.Changes() && e.Pending {
 			changes = append(changes, &b.entries[i])
 		}
 	}
@@ -78,7 +78,7 @@ func (b *batch) apply(ctx context.Context, store FeederStore) error {
 		return nil
 	}
 	if err := store.Apply(ctx, changes...); err != nil {
-		return fmt.Errorf("apply %d changes from entry %d of %s: %w", len(changes), changes[0].Seq, changes[0].ChannelID, err)
+		return fmt.Errorf("apply %d changes, the first is entry %d of %s: %w", len(changes), changes[0].Seq, changes[0].ChannelID, err)
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package message
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -214,11 +215,20 @@ type storedChange struct {
 	duplicate bool // whether the outcome says so
 }
 
-// applyLater starts to apply changes, all in one call of the store.
+// appliesAtOnce is the maximum number of changes in one call of the store's Apply, so that it ends
+// within the time for a call.
+const appliesAtOnce = 250
+
+// applyLater starts to apply changes, those of one insert or lookup together.
 func (l *lane) applyLater(changes []storedChange) {
-	if len(changes) > 0 {
-		l.background.Go(func() { l.applyAndSettle(changes) })
+	if len(changes) == 0 {
+		return
 	}
+	l.background.Go(func() {
+		for some := range slices.Chunk(changes, appliesAtOnce) {
+			l.applyAndSettle(some)
+		}
+	})
 }
 
 // applyAndSettle changes the targets of stored edits and recalls, retrying until it succeeds or the
@@ -228,6 +238,26 @@ func (l *lane) applyAndSettle(changes []storedChange) {
 	for i, c := range changes {
 		entries[i] = c.entry
 	}
+	applied := l.apply(entries)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range changes {
+		switch {
+		case applied:
+			l.settle(c.request, c.item, c.entry.outcome(c.duplicate))
+		case !c.request.ended:
+			// The request is no longer in a queue, so abort does not find it. The Feeder applies the
+			// change.
+			l.release(c.request)
+			c.request.fail(errStopping, true)
+		}
+	}
+	l.wake.Broadcast()
+}
+
+// apply calls the store's Apply until it succeeds. It returns false if the lane's context ends
+// first.
+func (l *lane) apply(entries []*Entry) bool {
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval, wait.MaxInterval = 5*time.Millisecond, time.Second
 	for {
@@ -235,18 +265,12 @@ func (l *lane) applyAndSettle(changes []storedChange) {
 		err := l.store.Apply(ctx, entries...)
 		cancel()
 		if err == nil {
-			break
+			return true
 		}
 		if !l.sleep(wait.NextBackOff()) {
-			return // abort settles the items with an unknown outcome; the Feeder applies the changes
+			return false
 		}
-		l.cfg.Logger.WarnContext(l.ctx, "applying message changes failed", "changes", len(entries),
-			"channel_id", entries[0].ChannelID, "seq", entries[0].Seq, "error", err)
+		l.cfg.Logger.WarnContext(l.ctx, "applying message changes failed", "shard", l.shard, "changes", len(entries),
+			"first_channel_id", entries[0].ChannelID, "first_seq", entries[0].Seq, "error", err)
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, c := range changes {
-		l.settle(c.request, c.item, c.entry.outcome(c.duplicate))
-	}
-	l.wake.Broadcast()
 }

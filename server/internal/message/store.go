@@ -120,9 +120,10 @@ type LogWriter interface {
 	// entry's Seq, raises the target's Rev to the entry's, and marks the entry as applied, which
 	// removes its text. A recall also removes text, metadata and digest from the target, and the text
 	// from earlier edits of it that are pending. A target or a change that was stripped or deleted
-	// remains as it is. Entries that are no changes are ignored. All must be of one shard. They are
-	// durable when Apply returns nil; after an error, each may be applied or not. Apply is idempotent.
-	// Its cost does not depend on the number of earlier changes.
+	// remains as it is. Entries that are no changes are ignored. All must be of one shard. The changes
+	// are durable when Apply returns nil. After an error some may be applied, wholly or in part, and
+	// Apply must be called again. Apply is idempotent. Its cost does not depend on the number of
+	// earlier changes.
 	Apply(ctx context.Context, changes ...*Entry) error
 }
 

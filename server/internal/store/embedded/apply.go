@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"slices"
 	"sync"
 
 	"github.com/cockroachdb/pebble/v2"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/parleyhq/parley/server/internal/message"
 )
@@ -21,85 +21,122 @@ type stripes struct {
 	locks [64]sync.Mutex
 }
 
-func (s *stripes) of(channel string, target int64) *sync.Mutex {
+func (s *stripes) of(channel string, target int64) int {
 	s.once.Do(func() { s.seed = maphash.MakeSeed() })
 	h := maphash.String(s.seed, channel) + uint64(target) //nolint:gosec // any number does
-	return &s.locks[h%uint64(len(s.locks))]
+	return int(h % uint64(len(s.locks)))                  //nolint:gosec // less than 64
+}
+
+// lock locks the stripes of the changes' targets until unlock is called.
+func (s *stripes) lock(changes []*message.Entry) (unlock func()) {
+	indices := make([]int, len(changes))
+	for i, c := range changes {
+		indices[i] = s.of(c.ChannelID, c.TargetSeq)
+	}
+	slices.Sort(indices) // one order for all callers, so that none waits for another one in a circle
+	return s.lockThese(slices.Compact(indices))
 }
 
 // lockAll locks all stripes until unlock is called.
 func (s *stripes) lockAll() (unlock func()) {
-	for i := range s.locks {
+	indices := make([]int, len(s.locks))
+	for i := range indices {
+		indices[i] = i
+	}
+	return s.lockThese(indices)
+}
+
+func (s *stripes) lockThese(indices []int) (unlock func()) {
+	for _, i := range indices {
 		s.locks[i].Lock()
 	}
 	return func() {
-		for i := range s.locks {
+		for _, i := range indices {
 			s.locks[i].Unlock()
 		}
 	}
 }
 
-// appliesAtOnce is the maximum number of changes that one Apply writes at the same time. They share
-// fsyncs.
-const appliesAtOnce = 64
-
-// Apply implements message.LogWriter.
+// Apply implements message.LogWriter. It writes all rows of the changes in one batch, which is
+// synced once.
 func (s *Store) Apply(_ context.Context, changes ...*message.Entry) error {
-	var group errgroup.Group
-	group.SetLimit(appliesAtOnce)
-	for _, c := range changes {
-		if c.Kind.Changes() {
-			group.Go(func() error { return s.apply(c) })
-		}
+	changes = slices.DeleteFunc(slices.Clone(changes), func(e *message.Entry) bool { return !e.Kind.Changes() })
+	if len(changes) == 0 {
+		return nil
 	}
-	return group.Wait()
-}
-
-// apply writes all rows of a change in one batch.
-func (s *Store) apply(change *message.Entry) error {
 	if err := s.begin(); err != nil {
 		return fmt.Errorf("apply: %w", err)
 	}
 	defer s.end()
-	lock := s.changing.of(change.ChannelID, change.TargetSeq)
-	lock.Lock()
-	defer lock.Unlock()
+	defer s.changing.lock(changes)()
 	if err := s.failure.err(); err != nil {
 		return fmt.Errorf("apply: %w", err)
 	}
-	batch := s.db.NewBatch()
-	if err := s.rewrite(batch, change); err != nil {
-		return fmt.Errorf("apply: %w", errors.Join(err, batch.Close()))
+	r := &rewrite{batch: s.db.NewBatch(), entries: make(map[message.Place]message.Entry), pending: make(map[string][]message.Entry)}
+	if err := s.rewrite(r, changes); err != nil {
+		return fmt.Errorf("apply: %w", errors.Join(err, r.batch.Close()))
 	}
-	if batch.Empty() {
-		return batch.Close()
+	if r.batch.Empty() {
+		return r.batch.Close()
 	}
-	if err := s.commits.commit(batch); err != nil {
+	if err := s.commits.commit(r.batch); err != nil {
 		return fmt.Errorf("apply: %w", err)
 	}
 	return nil
 }
 
-// rewrite adds the rows that an edit or a recall alters to the batch: those of the message, those
-// of the change itself, and for a recall those of earlier edits that are pending, which lose their
+func (s *Store) rewrite(r *rewrite, changes []*message.Entry) error {
+	r.view = s.views.view()
+	defer s.views.release(r.view)
+	for _, c := range changes {
+		if err := r.apply(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rewrite is a batch of the rows that changes alter.
+type rewrite struct {
+	view  *view
+	batch *pebble.Batch
+	// entries holds the entries that the batch alters, as they will be.
+	entries map[message.Place]message.Entry
+	// pending holds the pending changes of the channels that have recalls, as they are in view.
+	pending map[string][]message.Entry
+}
+
+// entry returns an entry as it will be.
+func (r *rewrite) entry(channelID string, seq int64) (message.Entry, error) {
+	if e, ok := r.entries[message.Place{ChannelID: channelID, Seq: seq}]; ok {
+		return e, nil
+	}
+	return r.view.mustUnlessExpired(channelID, seq)
+}
+
+func (r *rewrite) put(e *message.Entry) error {
+	r.entries[message.Place{ChannelID: e.ChannelID, Seq: e.Seq}] = *e
+	return put(r.batch, e)
+}
+
+// apply adds the rows that an edit or a recall alters to the batch: those of the message, those of
+// the change itself, and for a recall those of earlier edits that are pending, which lose their
 // text. If all are altered already, it adds none. A stripped or deleted message remains as it is.
-func (s *Store) rewrite(batch *pebble.Batch, change *message.Entry) error {
-	v := s.views.view()
-	defer s.views.release(v)
-	target, err := v.mustUnlessExpired(change.ChannelID, change.TargetSeq)
+func (r *rewrite) apply(change *message.Entry) error {
+	target, err := r.entry(change.ChannelID, change.TargetSeq)
 	if err != nil {
 		return err
 	}
 	if target.Kind != message.KindSend && target.Kind != message.KindExpired {
 		return fmt.Errorf("entry %d of %s is not a message", change.TargetSeq, change.ChannelID)
 	}
-	own, err := v.mustUnlessExpired(change.ChannelID, change.Seq)
+	own, err := r.entry(change.ChannelID, change.Seq)
 	if err != nil {
 		return err
 	}
 	if target.Kind == message.KindSend && target.ChangedSeq < change.Seq {
 		if target.ChangedSeq != target.Seq {
-			err = batch.Delete(seqKey(changedRow, target.ChannelID, target.ChangedSeq), nil)
+			err = r.batch.Delete(seqKey(changedRow, target.ChannelID, target.ChangedSeq), nil)
 		}
 		whole := *change
 		whole.Pending = true
@@ -107,28 +144,42 @@ func (s *Store) rewrite(batch *pebble.Batch, change *message.Entry) error {
 		target = fold(target, whole)
 		if target.FromID != before.FromID {
 			target.Traceparent = ""
-			err = errors.Join(err, moveClientRow(batch, &before, &target))
+			err = errors.Join(err, moveClientRow(r.batch, &before, &target))
 		}
-		err = errors.Join(err, put(batch, &target),
-			batch.Set(seqKey(changedRow, target.ChannelID, target.ChangedSeq), appendNumber(nil, target.Seq), nil))
+		err = errors.Join(err, r.put(&target),
+			r.batch.Set(seqKey(changedRow, target.ChannelID, target.ChangedSeq), appendNumber(nil, target.Seq), nil))
 	}
 	if own.Pending {
 		own.Pending, own.Content = false, ""
-		err = errors.Join(err, put(batch, &own), batch.Delete(seqKey(pendingRow, own.ChannelID, own.Seq), nil))
+		err = errors.Join(err, r.put(&own), r.batch.Delete(seqKey(pendingRow, own.ChannelID, own.Seq), nil))
 	}
 	if err != nil || change.Kind != message.KindRecall {
 		return err
 	}
-	pending, err := v.pending(change.ChannelID)
-	if err != nil {
-		return err
+	return r.blankBefore(change)
+}
+
+// blankBefore removes the texts of pending edits of a recall's target from before the recall.
+func (r *rewrite) blankBefore(recall *message.Entry) error {
+	pending, ok := r.pending[recall.ChannelID]
+	if !ok {
+		var err error
+		if pending, err = r.view.pending(recall.ChannelID); err != nil {
+			return err
+		}
+		r.pending[recall.ChannelID] = pending
 	}
 	for i := range pending {
-		if e := &pending[i]; e.TargetSeq == change.TargetSeq && e.Seq < change.Seq && e.Content != "" {
+		if pending[i].TargetSeq != recall.TargetSeq || pending[i].Seq >= recall.Seq {
+			continue
+		}
+		e, err := r.entry(recall.ChannelID, pending[i].Seq)
+		if err == nil && e.Content != "" {
 			e.Content = ""
-			if err := put(batch, e); err != nil {
-				return err
-			}
+			err = r.put(&e)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil

@@ -13,10 +13,10 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// Apply changes the targets of edits and recalls that are older than the change, and then marks the
-// changes as applied. A target that was stripped or deleted matches nothing. All steps are one
-// ordered command, and the mark of a change is its last step, so a change that was interrupted
-// stays pending and is applied again.
+// Apply changes the target of each edit or recall, if the target is older than the change, and then
+// marks the change as applied. A target that was stripped or deleted matches nothing. All steps are
+// ordered, and the mark of a change is its last one, so a change that was interrupted stays pending
+// and is applied again. They are one command, unless their texts are larger than a command may be.
 func (s *Store) Apply(ctx context.Context, changes ...*message.Entry) error {
 	changes = slices.DeleteFunc(slices.Clone(changes), func(e *message.Entry) bool { return !e.Kind.Changes() })
 	if len(changes) == 0 {
@@ -47,8 +47,8 @@ func (s *Store) Apply(ctx context.Context, changes ...*message.Entry) error {
 	return nil
 }
 
-// applySteps returns the updates that apply an edit or a recall. pending contains the pending edits
-// of a recall's channel.
+// applySteps returns the updates that apply an edit or a recall. pending contains at least the
+// pending edits of a recall's target.
 func applySteps(change *message.Entry, pending []message.Entry) []mongo.WriteModel {
 	var update bson.D
 	set := bson.D{{Key: "changed_seq", Value: change.Seq}}
@@ -85,9 +85,9 @@ func applySteps(change *message.Entry, pending []message.Entry) []mongo.WriteMod
 	return append(steps, updateEntry(change, bson.D{blank, {Key: "$unset", Value: bson.D{{Key: "pending", Value: ""}}}}))
 }
 
-// pendingEdits returns the pending edits of all channels that have recalls among the changes: at
-// most those in flight. The texts of other edits are gone. The Apply of each of them finds the
-// newer recall and does not change the message.
+// pendingEdits returns the places and targets of the pending changes of all channels that have
+// recalls among the changes: at most those in flight. They may still have their texts; other edits
+// have none. When they are applied, the message has the newer recall, and they do not change it.
 func (s *Store) pendingEdits(ctx context.Context, shard *mongo.Collection, changes []*message.Entry) (edits []message.Entry, err error) {
 	var channels []string
 	for _, c := range changes {
@@ -99,7 +99,7 @@ func (s *Store) pendingEdits(ctx context.Context, shard *mongo.Collection, chang
 		return nil, nil
 	}
 	err = s.read(ctx, func(ctx context.Context) error {
-		edits, err = pendingIn(ctx, shard, channels)
+		edits, err = pendingIn(ctx, shard, channels, bson.D{{Key: "channel_id", Value: 1}, {Key: "target_seq", Value: 1}, {Key: "seq", Value: 1}})
 		return err
 	})
 	return edits, err

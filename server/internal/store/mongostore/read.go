@@ -192,7 +192,7 @@ func (s *Store) Targets(ctx context.Context, channelID string, msgIDs []string) 
 	defer cancel()
 	targets := make(map[string]message.Entry, len(msgIDs))
 	err := s.read(ctx, func(ctx context.Context) error {
-		pending, err := pendingIn(ctx, s.of(channelID), []string{channelID})
+		pending, err := pendingIn(ctx, s.of(channelID), []string{channelID}, nil)
 		if err != nil {
 			return err
 		}
@@ -221,7 +221,9 @@ func (s *Store) Targets(ctx context.Context, channelID string, msgIDs []string) 
 
 // Pending implements message.LogReader: one majority read for each shard.
 func (s *Store) Pending(ctx context.Context, channelIDs ...string) ([]message.Entry, error) {
-	pending, err := eachShard(ctx, s, channelIDs, pendingIn)
+	pending, err := eachShard(ctx, s, channelIDs, func(ctx context.Context, b *mongo.Collection, ids []string) ([]message.Entry, error) {
+		return pendingIn(ctx, b, ids, nil)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("pending: %w", err)
 	}
@@ -229,11 +231,12 @@ func (s *Store) Pending(ctx context.Context, channelIDs ...string) ([]message.En
 	return pending, nil
 }
 
-// pendingIn returns the pending edits and recalls of channels in their shard, in no order.
-func pendingIn(ctx context.Context, b *mongo.Collection, channelIDs []string) ([]message.Entry, error) {
+// pendingIn returns the pending edits and recalls of channels in their shard, in no order, with the
+// fields of a projection, or all if it is nil.
+func pendingIn(ctx context.Context, b *mongo.Collection, channelIDs []string, projection bson.D) ([]message.Entry, error) {
 	return findIn(ctx, b, bson.D{
 		{Key: "channel_id", Value: bson.D{{Key: "$in", Value: channelIDs}}}, {Key: "pending", Value: true},
-	}, options.Find().SetHint(pendingIndex))
+	}, options.Find().SetHint(pendingIndex).SetProjection(projection))
 }
 
 // findIn returns the entries of a shard that match a filter.
