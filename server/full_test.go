@@ -12,8 +12,8 @@ import (
 )
 
 // TestFullNodeRefusesStreams checks that a node without room for another stream answers NODE_FULL,
-// after which a client tries another node. A subject with too many streams gets LIMIT_EXCEEDED,
-// because no other node would accept it.
+// after which a client tries another node. It answers the same to a subject that has too many
+// streams on this node.
 func TestFullNodeRefusesStreams(t *testing.T) {
 	t.Parallel()
 	for name, opts := range options {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -279,7 +278,7 @@ func (m *Mongo) WaitHealthy(ctx context.Context) error {
 	if stuck < 0 {
 		return err
 	}
-	slog.WarnContext(ctx, "a member of MongoDB stays in its rollback and is restarted", "member", stuck)
+	fmt.Fprintf(os.Stderr, "rig: mongo-%d stays in its rollback and is restarted\n", stuck)
 	m.Kill(stuck)
 	if err := m.Restart(ctx, stuck); err != nil {
 		return err

@@ -33,7 +33,8 @@ type Receipt struct {
 	// Duplicate is true if an earlier attempt or call with this id stored the send or edit. For a
 	// recall it is true if the message was recalled before this call.
 	Duplicate bool
-	// Message is the current state of the message after an edit or a recall. It is nil for a send.
+	// Message is the current state of the message after an edit or a recall. It is nil for a send, and
+	// if the message has expired, as it may have when an edit or a recall is repeated.
 	Message *Message
 }
 

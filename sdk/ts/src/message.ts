@@ -69,9 +69,9 @@ export interface ChangeReceipt {
   msgId: string;
   /**
    * The message in its current state, which includes the change. After a recall it is the
-   * tombstone.
+   * tombstone. Undefined if the message has expired, as it may have when a change is repeated.
    */
-  message: Message;
+  message: Message | undefined;
   /** The position in the log of the edit, or of the recall that removed the content. */
   seq: number;
   /** When the server appended that entry. */

@@ -74,9 +74,9 @@ function toChange(
   request: { channelId: string; msgId: string; clientMsgId: string },
   res: pb.EditMessageResponse | pb.RecallMessageResponse,
 ): ChangeReceipt {
-  const message = toMessage(res.message ?? create(ChannelMessageSchema));
+  const message = res.message && toMessage(res.message);
   const seq = integer(res.seq);
-  caller.heads.observe(request.channelId, res.epoch, Math.max(seq, message.changedSeq));
+  caller.heads.observe(request.channelId, res.epoch, Math.max(seq, message?.changedSeq ?? 0));
   return {
     channelId: request.channelId,
     msgId: request.msgId,

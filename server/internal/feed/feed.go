@@ -41,6 +41,8 @@ const (
 	parallel = 16
 	// closeWait bounds how long a stopped Feeder waits for the store to save a feed's position.
 	closeWait = 5 * time.Second
+	// backlogWait is how long a Feeder that cannot publish waits for an entry, whose age it measures.
+	backlogWait = time.Second
 	// longCall is how long a call must have lasted for retry to treat its failure as the first one,
 	// with the shortest delay.
 	longCall = 10 * time.Second

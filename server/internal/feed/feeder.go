@@ -92,6 +92,7 @@ func (f *Feeder) Stop(ctx context.Context) error { return f.life.Stop(ctx) }
 func (f *Feeder) run(ctx context.Context, shard int) {
 	logger := f.logger.With("shard", shard)
 	whileOwned(ctx, f.owner, shard, func(ctx context.Context) {
+		defer f.metrics.unpublished.set(shard, time.Time{})
 		var again sync.WaitGroup
 		defer again.Wait()
 		again.Go(func() { f.republishLoop(ctx, logger, f.recent[shard]) })
@@ -137,6 +138,7 @@ var errEpochReplaced = errors.New("the epoch was replaced")
 // returned error is never nil.
 func (f *Feeder) feed(ctx context.Context, logger *slog.Logger, shard int) error {
 	if err := f.checkEpoch(ctx, logger, shard); err != nil {
+		f.measureBacklog(ctx, shard)
 		return err
 	}
 	source, err := f.store.OpenFeed(ctx, shard)
@@ -150,7 +152,6 @@ func (f *Feeder) feed(ctx context.Context, logger *slog.Logger, shard int) error
 			logger.WarnContext(ctx, "saving the feed position failed, events will be published again", "error", err)
 		}
 	}()
-	defer f.metrics.unpublished.set(shard, time.Time{})
 	for {
 		entries, err := source.Next(ctx, batchSize)
 		if err != nil {
@@ -169,6 +170,27 @@ func (f *Feeder) feed(ctx context.Context, logger *slog.Logger, shard int) error
 		if err := source.Published(ctx); err != nil {
 			return fmt.Errorf("confirm to the feed: %w", err)
 		}
+	}
+}
+
+// measureBacklog sets the metric of the oldest unpublished entry of a shard that cannot be
+// published yet, because the epoch cannot be checked while the stream of events is away. It
+// publishes nothing.
+func (f *Feeder) measureBacklog(ctx context.Context, shard int) {
+	source, err := f.store.OpenFeed(ctx, shard)
+	if err != nil {
+		return
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWait)
+		defer cancel()
+		_ = source.Close(ctx) // there is no new position to save
+	}()
+	ctx, cancel := context.WithTimeout(ctx, backlogWait)
+	defer cancel()
+	// Next waits for an entry. If none comes, the metric stays as it is.
+	if entries, err := source.Next(ctx, 1); err == nil && len(entries) > 0 {
+		f.metrics.unpublished.set(shard, entries[0].MsgTime)
 	}
 }
 

@@ -1,7 +1,9 @@
 package feed_test
 
 import (
+	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 
 	"go.opentelemetry.io/otel/sdk/metric"
@@ -9,6 +11,7 @@ import (
 
 	"github.com/parleyhq/parley/server/internal/feed"
 	"github.com/parleyhq/parley/server/internal/lifecycle/lifecycletest"
+	"github.com/parleyhq/parley/server/internal/message"
 	"github.com/parleyhq/parley/server/internal/testkit"
 )
 
@@ -20,18 +23,7 @@ func TestOldestUnpublishedGrows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	age := func() float64 {
-		var collected metricdata.ResourceMetrics
-		if err := reader.Collect(t.Context(), &collected); err != nil {
-			t.Error(err)
-		}
-		for _, m := range collected.ScopeMetrics[0].Metrics {
-			if gauge, ok := m.Data.(metricdata.Gauge[float64]); ok && m.Name == "parley.feed.oldest_unpublished" {
-				return gauge.DataPoints[0].Value
-			}
-		}
-		return -1
-	}
+	age := func() float64 { return oldestUnpublished(t, reader) }
 	r := newRig(t)
 	ages := make(chan float64, 100)
 	publisher := &fakePublisher{before: func(attempt int) error {
@@ -61,6 +53,65 @@ func TestOldestUnpublishedGrows(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// brokenHistory is a feed.History that fails while NATS is away.
+type brokenHistory struct{ away atomic.Bool }
+
+func (h *brokenHistory) LastPublished(context.Context, int) (e message.Event, ok bool, err error) {
+	if h.away.Load() {
+		return e, false, errProvoked
+	}
+	return e, false, nil
+}
+
+// TestOldestUnpublishedAtStart checks the metric of a Feeder that starts while NATS is away.
+func TestOldestUnpublishedAtStart(t *testing.T) {
+	t.Parallel()
+	reader := metric.NewManualReader()
+	metrics, err := feed.NewMetrics(metric.NewMeterProvider(metric.WithReader(reader)).Meter("test"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t)
+	r.send("room", "x")
+	history := new(brokenHistory)
+	history.away.Store(true)
+	publisher := new(fakePublisher)
+	if r.feeder, err = feed.NewFeeder(feed.FeederConfig{
+		Store: r.store, Publisher: publisher, History: history, Metrics: metrics, Logger: quiet,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	lifecycletest.Start(t, r.feeder)
+	wait := func(what string, ok func(age float64) bool) {
+		t.Helper()
+		testkit.Eventually(t, patience, func() error {
+			if a := oldestUnpublished(t, reader); !ok(a) {
+				return fmt.Errorf("%s: the age is %v s", what, a)
+			}
+			return nil
+		})
+	}
+	wait("while NATS is away", func(age float64) bool { return age > 0 })
+	history.away.Store(false)
+	publisher.wait(t, 1)
+	wait("after the publish", func(age float64) bool { return age == 0 })
+}
+
+// oldestUnpublished returns the metric of a Feeder's oldest unpublished entry, in seconds.
+func oldestUnpublished(t *testing.T, reader *metric.ManualReader) float64 {
+	t.Helper()
+	var collected metricdata.ResourceMetrics
+	if err := reader.Collect(t.Context(), &collected); err != nil {
+		t.Error(err)
+	}
+	for _, m := range collected.ScopeMetrics[0].Metrics {
+		if gauge, ok := m.Data.(metricdata.Gauge[float64]); ok && m.Name == "parley.feed.oldest_unpublished" {
+			return gauge.DataPoints[0].Value
+		}
+	}
+	return -1
 }
 
 func TestMetrics(t *testing.T) {

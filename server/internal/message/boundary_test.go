@@ -171,8 +171,11 @@ func TestExpiredMessagesAreNotFound(t *testing.T) {
 		notFound("edit", err)
 		_, _, err = b.svc.Recall(b.ctx, RecallRequest{ChannelID: "c", MsgID: rs[1].MsgID})
 		notFound("recall", err)
-		_, _, err = b.svc.Edit(b.ctx, EditRequest{ChannelID: "c", MsgID: rs[0].MsgID, Content: "new", ClientMsgID: "e0"})
-		notFound("repeated edit", err)
+		// A repeat of a change that was stored has its result, without the message.
+		r, m, err := b.svc.Edit(b.ctx, EditRequest{ChannelID: "c", MsgID: rs[0].MsgID, Content: "new", ClientMsgID: "e0"})
+		if err != nil || !r.Duplicate || r.Seq != 11 || m.MsgID != "" {
+			t.Errorf("%s: repeated edit: %+v, %+v, %v", name, r, m, err)
+		}
 		if m, err := b.svc.Get(b.ctx, "c", rs[4].MsgID); err != nil || m.Seq != 5 {
 			t.Errorf("%s: the oldest message: %+v, %v", name, m, err)
 		}

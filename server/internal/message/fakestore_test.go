@@ -19,6 +19,8 @@ type fakeStore struct {
 	beforeInsert func(entries []Entry) error
 	// afterInsert may turn the reply of a completed insert into an error, like a lost reply.
 	afterInsert func(entries []Entry) error
+	// beforeApply may fail an Apply. It runs without the lock.
+	beforeApply func() error
 	// visible returns false for the entries to hide from reads; nil hides none.
 	visible func(e *Entry) bool
 	applies int
@@ -133,6 +135,11 @@ func (f *fakeStore) Targets(_ context.Context, channelID string, msgIDs []string
 }
 
 func (f *fakeStore) Apply(_ context.Context, changes ...*Entry) error {
+	if f.beforeApply != nil {
+		if err := f.beforeApply(); err != nil {
+			return err
+		}
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.applies++

@@ -323,7 +323,7 @@ func (s *Service) checkSends(ctx context.Context, items []batchSend, stale map[s
 }
 
 // Edit replaces the content of one of the caller's own messages. It returns the message in a state
-// that includes the edit.
+// that includes the edit, or a zero one if the message has expired since the edit was stored.
 func (s *Service) Edit(ctx context.Context, r EditRequest) (Receipt, Message, error) {
 	return s.change(ctx, Draft{
 		Kind: KindEdit, ChannelID: r.ChannelID, MsgID: r.MsgID, Content: r.Content,
@@ -337,10 +337,10 @@ func (s *Service) checkEdit(ctx context.Context, p *ident.Principal, d *Draft, a
 	return err
 }
 
-// change checks the caller, appends their edit or recall and reads the message that it changed. If
-// only the read fails, the error is that of ctx if ctx has ended, and MESSAGE_NOT_FOUND if the
-// message has expired meanwhile. Otherwise it is OUTCOME_UNKNOWN: the change is stored, and a
-// repeat with the same client_msg_id returns it as a duplicate.
+// change checks the caller, appends their edit or recall and reads the message that it changed.
+// The message is zero if it has expired meanwhile, as it may have when a change is repeated. If
+// only the read fails, the error is that of ctx if ctx has ended. Otherwise it is OUTCOME_UNKNOWN:
+// the change is stored, and a repeat with the same client_msg_id returns it as a duplicate.
 func (s *Service) change(ctx context.Context, d Draft, check check) (Receipt, Message, error) {
 	p, err := ident.Caller(ctx)
 	if err != nil {
@@ -363,7 +363,7 @@ func (s *Service) change(ctx context.Context, d Draft, check check) (Receipt, Me
 	case err == nil:
 		return r, m, nil
 	case isNotFound(err) && s.reader.targetExpired(ctx, d.ChannelID, r.Seq):
-		return Receipt{}, Message{}, err
+		return r, Message{}, nil
 	case ctx.Err() != nil:
 		return Receipt{}, Message{}, ctx.Err()
 	default:

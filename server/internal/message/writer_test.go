@@ -462,6 +462,35 @@ func TestTimeNeverGoesBackWithinAChannel(t *testing.T) {
 	}
 }
 
+// A stored edit that cannot be applied is answered when the writer stops, not when the caller's
+// patience ends.
+func TestStopAnswersChangesThatAreNotApplied(t *testing.T) {
+	t.Parallel()
+	store := newFakeStore()
+	w := NewWriter(store, 4, WriterConfig{AppendTimeout: time.Hour})
+	if err := w.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	sent := mustAppend(t, w, send("c", "a", "1", "x"))
+	tried := make(chan struct{}, 1)
+	store.beforeApply = func() error {
+		select {
+		case tried <- struct{}{}:
+		default:
+		}
+		return errors.New("provoked")
+	}
+	done := make(chan Outcome)
+	go func() { done <- appendOne(t, w, change(KindEdit, "c", "a", sent.MsgID, "2", "y")) }()
+	<-tried
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_ = w.Stop(ctx)
+	if out := <-done; !fault.Is(out.Err, fault.OutcomeUnknown) {
+		t.Fatalf("an edit that is stored and not applied answered %v, want %s", out.Err, fault.OutcomeUnknown)
+	}
+}
+
 func TestStopFailsPendingAppends(t *testing.T) {
 	t.Parallel()
 	store := newFakeStore()

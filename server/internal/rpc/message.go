@@ -133,9 +133,18 @@ func (s *messageService) EditMessage(
 		return nil, err
 	}
 	return &parleyv1.EditMessageResponse{
-		Message: messageToWire(&m), Seq: r.Seq, MsgTime: timestamppb.New(r.MsgTime), Duplicate: r.Duplicate, Epoch: r.Epoch,
+		Message: changedToWire(&m), Seq: r.Seq, MsgTime: timestamppb.New(r.MsgTime), Duplicate: r.Duplicate, Epoch: r.Epoch,
 		ClientMsgId: r.ClientMsgID,
 	}, nil
+}
+
+// changedToWire returns the message of an edit or a recall, or nil if it is zero, because it has
+// expired.
+func changedToWire(m *message.Message) *parleyv1.ChannelMessage {
+	if m.MsgID == "" {
+		return nil
+	}
+	return messageToWire(m)
 }
 
 // RecallMessage implements parleyv1connect.MessageServiceHandler.
@@ -154,7 +163,7 @@ func (s *messageService) RecallMessage(
 		id = req.GetClientMsgId() // an id generated for a repeat would identify nothing
 	}
 	return &parleyv1.RecallMessageResponse{
-		Message: messageToWire(&m), Seq: r.Seq, MsgTime: timestamppb.New(r.MsgTime), Duplicate: r.Duplicate, Epoch: r.Epoch,
+		Message: changedToWire(&m), Seq: r.Seq, MsgTime: timestamppb.New(r.MsgTime), Duplicate: r.Duplicate, Epoch: r.Epoch,
 		ClientMsgId: id,
 	}, nil
 }

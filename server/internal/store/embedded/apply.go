@@ -24,7 +24,7 @@ type stripes struct {
 func (s *stripes) of(channel string, target int64) int {
 	s.once.Do(func() { s.seed = maphash.MakeSeed() })
 	h := maphash.String(s.seed, channel) + uint64(target) //nolint:gosec // any number does
-	return int(h % uint64(len(s.locks)))                  //nolint:gosec // less than 64
+	return int(h % uint64(len(s.locks)))
 }
 
 // lock locks the stripes of the changes' targets until unlock is called.
