@@ -99,7 +99,7 @@ func (s *Store) pendingEdits(ctx context.Context, shard *mongo.Collection, chang
 		return nil, nil
 	}
 	err = s.read(ctx, func(ctx context.Context) error {
-		edits, err = pendingIn(ctx, shard, channels, bson.D{{Key: "channel_id", Value: 1}, {Key: "target_seq", Value: 1}, {Key: "seq", Value: 1}})
+		edits, err = pendingIn(ctx, shard, channels, "channel_id", "target_seq", "seq")
 		return err
 	})
 	return edits, err

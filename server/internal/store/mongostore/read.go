@@ -192,7 +192,7 @@ func (s *Store) Targets(ctx context.Context, channelID string, msgIDs []string) 
 	defer cancel()
 	targets := make(map[string]message.Entry, len(msgIDs))
 	err := s.read(ctx, func(ctx context.Context) error {
-		pending, err := pendingIn(ctx, s.of(channelID), []string{channelID}, nil)
+		pending, err := pendingIn(ctx, s.of(channelID), []string{channelID})
 		if err != nil {
 			return err
 		}
@@ -222,7 +222,7 @@ func (s *Store) Targets(ctx context.Context, channelID string, msgIDs []string) 
 // Pending implements message.LogReader: one majority read for each shard.
 func (s *Store) Pending(ctx context.Context, channelIDs ...string) ([]message.Entry, error) {
 	pending, err := eachShard(ctx, s, channelIDs, func(ctx context.Context, b *mongo.Collection, ids []string) ([]message.Entry, error) {
-		return pendingIn(ctx, b, ids, nil)
+		return pendingIn(ctx, b, ids)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("pending: %w", err)
@@ -232,11 +232,15 @@ func (s *Store) Pending(ctx context.Context, channelIDs ...string) ([]message.En
 }
 
 // pendingIn returns the pending edits and recalls of channels in their shard, in no order, with the
-// fields of a projection, or all if it is nil.
-func pendingIn(ctx context.Context, b *mongo.Collection, channelIDs []string, projection bson.D) ([]message.Entry, error) {
+// named fields only, or whole if none is named.
+func pendingIn(ctx context.Context, b *mongo.Collection, channelIDs []string, fields ...string) ([]message.Entry, error) {
+	opts := options.Find().SetHint(pendingIndex)
+	if len(fields) > 0 {
+		opts.SetProjection(up(fields...))
+	}
 	return findIn(ctx, b, bson.D{
 		{Key: "channel_id", Value: bson.D{{Key: "$in", Value: channelIDs}}}, {Key: "pending", Value: true},
-	}, options.Find().SetHint(pendingIndex).SetProjection(projection))
+	}, opts)
 }
 
 // findIn returns the entries of a shard that match a filter.
