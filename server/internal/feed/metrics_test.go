@@ -18,12 +18,7 @@ import (
 // TestOldestUnpublishedGrows checks that the age of an entry that cannot be published is a metric.
 func TestOldestUnpublishedGrows(t *testing.T) {
 	t.Parallel()
-	reader := metric.NewManualReader()
-	metrics, err := feed.NewMetrics(metric.NewMeterProvider(metric.WithReader(reader)).Meter("test"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	age := func() float64 { return oldestUnpublished(t, reader) }
+	metrics, age := oldestUnpublished(t)
 	r := newRig(t)
 	ages := make(chan float64, 100)
 	publisher := &fakePublisher{before: func(attempt int) error {
@@ -33,6 +28,7 @@ func TestOldestUnpublishedGrows(t *testing.T) {
 		}
 		return nil
 	}}
+	var err error
 	if r.feeder, err = feed.NewFeeder(feed.FeederConfig{Store: r.store, Publisher: publisher, Metrics: metrics, Logger: quiet}); err != nil {
 		t.Fatal(err)
 	}
@@ -68,16 +64,13 @@ func (h *brokenHistory) LastPublished(context.Context, int) (e message.Event, ok
 // TestOldestUnpublishedAtStart checks the metric of a Feeder that starts while NATS is away.
 func TestOldestUnpublishedAtStart(t *testing.T) {
 	t.Parallel()
-	reader := metric.NewManualReader()
-	metrics, err := feed.NewMetrics(metric.NewMeterProvider(metric.WithReader(reader)).Meter("test"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	metrics, age := oldestUnpublished(t)
 	r := newRig(t)
 	r.send("room", "x")
 	history := new(brokenHistory)
 	history.away.Store(true)
 	publisher := new(fakePublisher)
+	var err error
 	if r.feeder, err = feed.NewFeeder(feed.FeederConfig{
 		Store: r.store, Publisher: publisher, History: history, Metrics: metrics, Logger: quiet,
 	}); err != nil {
@@ -87,7 +80,7 @@ func TestOldestUnpublishedAtStart(t *testing.T) {
 	wait := func(what string, ok func(age float64) bool) {
 		t.Helper()
 		testkit.Eventually(t, patience, func() error {
-			if a := oldestUnpublished(t, reader); !ok(a) {
+			if a := age(); !ok(a) {
 				return fmt.Errorf("%s: the age is %v s", what, a)
 			}
 			return nil
@@ -99,19 +92,27 @@ func TestOldestUnpublishedAtStart(t *testing.T) {
 	wait("after the publish", func(age float64) bool { return age == 0 })
 }
 
-// oldestUnpublished returns the metric of a Feeder's oldest unpublished entry, in seconds.
-func oldestUnpublished(t *testing.T, reader *metric.ManualReader) float64 {
+// oldestUnpublished returns metrics for a Feeder, and a function that returns the age of its oldest
+// unpublished entry in seconds.
+func oldestUnpublished(t *testing.T) (metrics *feed.Metrics, age func() float64) {
 	t.Helper()
-	var collected metricdata.ResourceMetrics
-	if err := reader.Collect(t.Context(), &collected); err != nil {
-		t.Error(err)
+	reader := metric.NewManualReader()
+	metrics, err := feed.NewMetrics(metric.NewMeterProvider(metric.WithReader(reader)).Meter("test"))
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, m := range collected.ScopeMetrics[0].Metrics {
-		if gauge, ok := m.Data.(metricdata.Gauge[float64]); ok && m.Name == "parley.feed.oldest_unpublished" {
-			return gauge.DataPoints[0].Value
+	return metrics, func() float64 {
+		var collected metricdata.ResourceMetrics
+		if err := reader.Collect(t.Context(), &collected); err != nil {
+			t.Error(err)
 		}
+		for _, m := range collected.ScopeMetrics[0].Metrics {
+			if gauge, ok := m.Data.(metricdata.Gauge[float64]); ok && m.Name == "parley.feed.oldest_unpublished" {
+				return gauge.DataPoints[0].Value
+			}
+		}
+		return -1
 	}
-	return -1
 }
 
 func TestMetrics(t *testing.T) {
