@@ -155,6 +155,25 @@ func TestReplayOfAPendingEdit(t *testing.T) {
 	}
 }
 
+// The answer to an edit does not read what is pending in the channel, which may be much. The answer
+// to its repeat does: a reader may have been shown a later change that is pending.
+func TestAnswerOfAnEditReadsNoPendingChanges(t *testing.T) {
+	t.Parallel()
+	b := setupRead(t)
+	sent := b.sends(t, 1)[0]
+	edit := EditRequest{ChannelID: "c", MsgID: sent.MsgID, Content: "new", ClientMsgID: "e"}
+	for _, want := range []int{0, 1} {
+		before := b.store.pendings
+		_, m, err := b.svc.Edit(b.ctx, edit)
+		if err != nil || m.Content != "new" || m.ChangedSeq != 2 {
+			t.Fatalf("edit: %+v, %v", m, err)
+		}
+		if n := b.store.pendings - before; n != want {
+			t.Errorf("it read pending changes %d times, want %d", n, want)
+		}
+	}
+}
+
 func TestExpiredMessagesAreNotFound(t *testing.T) {
 	t.Parallel()
 	for name, stage := range stages {

@@ -23,7 +23,9 @@ type fakeStore struct {
 	beforeApply func() error
 	// visible returns false for the entries to hide from reads; nil hides none.
 	visible func(e *Entry) bool
-	applies int
+	// applies holds the number of changes of each Apply, pendings that of the calls of Pending.
+	applies  []int
+	pendings int
 }
 
 func newFakeStore() *fakeStore { return &fakeStore{logs: make(map[string][]Entry)} }
@@ -142,7 +144,7 @@ func (f *fakeStore) Apply(_ context.Context, changes ...*Entry) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.applies++
+	f.applies = append(f.applies, len(changes))
 	for _, c := range changes {
 		f.apply(c)
 	}
@@ -210,6 +212,9 @@ func (f *fakeStore) Messages(_ context.Context, places []Place) ([]Entry, error)
 }
 
 func (f *fakeStore) Pending(_ context.Context, channelIDs ...string) ([]Entry, error) {
+	f.mu.Lock()
+	f.pendings++
+	f.mu.Unlock()
 	var out []Entry
 	for _, id := range channelIDs {
 		for _, e := range f.read(id) {

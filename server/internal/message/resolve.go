@@ -246,8 +246,8 @@ func (l *lane) applyAndSettle(changes []storedChange) {
 		case applied:
 			l.settle(c.request, c.item, c.entry.outcome(c.duplicate))
 		case !c.request.ended:
-			// The request is no longer in a queue, so abort does not find it. The Feeder applies the
-			// change.
+			// Once all its items are stored, a request is in no queue, so abort does not find it. The Feeder
+			// applies the change.
 			l.release(c.request)
 			c.request.fail(errStopping, true)
 		}
