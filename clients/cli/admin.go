@@ -106,6 +106,6 @@ func printErasure(s *session, e *admin.Erasure) error {
 	if at := e.GetFinishTime(); at != nil {
 		out.FinishTime = at.AsTime().Format(time.RFC3339Nano)
 	}
-	return s.printer().print(out, fmt.Sprintf("%s: %s is %s  %d messages, %d other entries, %d memberships",
+	return s.printer().print(out, fmt.Sprintf("%s: erasure of %s: %s  %d messages, %d other entries, %d memberships",
 		out.RequestID, out.UserID, out.State, out.Messages, out.Changes, out.Memberships))
 }

@@ -26,14 +26,14 @@ func TestErase(t *testing.T) {
 		return nil
 	})
 	got := runWith(t, admin, "", "admin", "erase", "ann", "--request-id", "7", "--wait", "--timeout", "1m").wantOK(t)
-	if want := "7: ann is erased  1 messages, 0 other entries, 1 memberships\n"; got.stdout != want {
+	if want := "7: erasure of ann: erased  1 messages, 0 other entries, 1 memberships\n"; got.stdout != want {
 		t.Errorf("erase says %q, want %q", got.stdout, want)
 	}
 	if got := runWith(t, admin, "", "history", "room").wantOK(t); strings.Contains(got.stdout, "secret") || strings.Contains(got.stdout, "ann") {
 		t.Errorf("history says %q", got.stdout)
 	}
 	runWith(t, admin, "", "admin", "erase", "bob").wantOK(t)
-	if got := runWith(t, admin, "", "admin", "erasure", "7").wantOK(t); !strings.HasPrefix(got.stdout, "7: ann is erased") {
+	if got := runWith(t, admin, "", "admin", "erasure", "7").wantOK(t); !strings.HasPrefix(got.stdout, "7: erasure of ann: erased") {
 		t.Errorf("erasure says %q", got.stdout)
 	}
 	listed := runWith(t, admin, "", "admin", "erasures", "--json").wantOK(t).objects(t)
