@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -122,25 +123,30 @@ func (r *budgetRig) largeChannels() func(int) (proto.Message, error) {
 	}
 }
 
-// budgetSubscribers are Subscribe streams of one user.
+// budgetSubscribers are Subscribe streams.
 type budgetSubscribers struct {
 	r *budgetRig
-	// typed and states count the events of all streams.
-	typed, states atomic.Int64
-	ids           []string
-	moved         chan struct{} // gets a value, unless it has one, when typed or states has changed
+	// typed, states and sent count the events of all streams.
+	typed, states, sent atomic.Int64
+	ids                 []string
+	moved               chan struct{} // gets a value, unless it has one, when one of these has changed
 }
 
-// subscribers opens n streams that follow channels.
+// subscribers opens n streams of one user that follow channels.
 func (r *budgetRig) subscribers(n int, channels []*parleyv1.ChannelPosition) *budgetSubscribers {
 	r.t.Helper()
-	s := &budgetSubscribers{r: r, ids: make([]string, n), moved: make(chan struct{}, 1)}
+	return r.subscribersOf(slices.Repeat([]client{r.server.Client(r.server.Token)}, n), channels)
+}
+
+// subscribersOf opens a stream of each client that follows channels.
+func (r *budgetRig) subscribersOf(clients []client, channels []*parleyv1.ChannelPosition) *budgetSubscribers {
+	r.t.Helper()
+	s := &budgetSubscribers{r: r, ids: make([]string, len(clients)), moved: make(chan struct{}, 1)}
 	var opening errgroup.Group
 	var reading sync.WaitGroup
 	r.t.Cleanup(reading.Wait)
 	opening.SetLimit(16)
-	c := r.server.Client(r.server.Token)
-	for i := range s.ids {
+	for i, c := range clients {
 		opening.Go(func() error {
 			stream, err := c.Subscribe(r.t.Context(), &parleyv1.SubscribeRequest{Channels: channels})
 			if err != nil {
@@ -167,6 +173,9 @@ func (s *budgetSubscribers) read(stream *connect.ServerStreamForClient[parleyv1.
 			}
 			if e.GetState() != nil {
 				s.states.Add(1)
+			}
+			if e.GetSent() != nil {
+				s.sent.Add(1)
 			}
 		}
 		select {

@@ -121,6 +121,7 @@ func TestCallsStayWithinTheirBudgets(t *testing.T) { //nolint:paralleltest // it
 	}{
 		{"messages", messageBudgets},
 		{"channels", channelBudgets},
+		{"life", lifeBudgets},
 		{"presence", presenceBudgets},
 		{"queues", queueBudgets},
 		{"partitions", partitionBudgets},

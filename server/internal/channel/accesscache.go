@@ -175,27 +175,60 @@ func (a *Access) notMemberOf(ctx context.Context, userID string, channelIDs []st
 	return a.readNotMemberOf(ctx, userID, uncached)
 }
 
-// readLost returns those of the channels that were deleted or of which the user is not a member,
-// and the mode of each. It reads memberships from the store, not from the cache.
-func (a *Access) readLost(ctx context.Context, userID string, channelIDs []string) (lost map[string]message.Mode, err error) {
-	modes, err := a.modesOf(ctx, channelIDs)
+// readLost returns those of the memberships whose channel was deleted or whose user is not a
+// member, and the mode of each channel. All are of one user, or all of one channel; there are at
+// most maxKeys. It reads memberships from the store, not from the cache.
+func (a *Access) readLost(ctx context.Context, keys []membership) (lost map[membership]message.Mode, err error) {
+	ids := make([]string, len(keys))
+	for i, k := range keys {
+		ids[i] = k.channelID
+	}
+	modes, err := a.modesOf(ctx, slices.Compact(ids))
 	if err != nil {
 		return nil, err
 	}
-	ids, err := a.readNotMemberOf(ctx, userID, channelIDs)
+	members, err := a.readMembers(ctx, keys)
 	if err != nil {
 		return nil, err
 	}
-	lost = make(map[string]message.Mode, len(ids))
-	for _, id := range ids {
-		lost[id] = modes[id].kind
-	}
-	for id, m := range modes {
-		if m.kind == message.ModeDeleted {
-			lost[id] = m.kind
+	lost = make(map[membership]message.Mode)
+	for _, k := range keys {
+		member, mode := members[k], modes[k.channelID].kind
+		if mode == message.ModeDeleted || !member.IsMember() {
+			lost[k] = mode
 		}
 	}
 	return lost, nil
+}
+
+// readMembers reads the memberships among keys that there are, in one call of the store. All keys
+// are of one user, or all of one channel.
+func (a *Access) readMembers(ctx context.Context, keys []membership) (map[membership]Member, error) {
+	found := make(map[membership]Member, len(keys))
+	channelID, userID := keys[0].channelID, keys[0].userID
+	if len(keys) > 1 && keys[1].channelID == channelID {
+		userIDs := make([]string, len(keys))
+		for i, k := range keys {
+			userIDs[i] = k.userID
+		}
+		members, err := a.cfg.Store.MembersIn(ctx, channelID, userIDs)
+		if err != nil {
+			return nil, message.Unavailable(err)
+		}
+		for id, m := range members {
+			found[membership{channelID, id}] = m
+		}
+		return found, nil
+	}
+	channelIDs := make([]string, len(keys))
+	for i, k := range keys {
+		channelIDs[i] = k.channelID
+	}
+	members, err := a.readMembersOf(ctx, userID, channelIDs)
+	for id, m := range members {
+		found[membership{id, userID}] = m
+	}
+	return found, err
 }
 
 // readNotMemberOf is notMemberOf without the cache: it reads from the store.

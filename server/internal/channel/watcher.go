@@ -110,13 +110,12 @@ type pollResult struct {
 	err     error
 }
 
-// checkResult is the result of checking one user's channels.
+// checkResult is the result of checking memberships.
 type checkResult struct {
-	userID     string
-	channelIDs []string
-	began      time.Time
+	keys  []membership
+	began time.Time
 	// lost is the result of Access.readLost.
-	lost map[string]message.Mode
+	lost map[membership]message.Mode
 	err  error
 }
 
@@ -337,25 +336,39 @@ func (w *Watcher) recheckRecent(now time.Time) {
 	}
 }
 
-// startChecks starts the checks that are due, in one goroutine per user. At most maxChecks
-// goroutines run at a time, including those of earlier calls. The other checks stay due.
+// startChecks starts the checks that are due, in a goroutine for each call of the store. A call
+// checks the users of one channel if there are more of them than the user has channels, as after it
+// was closed, and otherwise the channels of one user. At most maxChecks goroutines run at a time,
+// including those of earlier calls. The other checks stay due.
 func (w *Watcher) startChecks(now time.Time) {
-	asks := make(map[string][]string)
+	users, channels := make(map[string]int), make(map[string]int) // the due checks of each channel, and of each user
+	due := make([]membership, 0, len(w.pending))
 	for k, d := range w.pending {
-		ask := asks[k.userID]
-		room := len(ask) < maxKeys && (ask != nil || len(asks) < maxChecks-w.checksInFlight)
-		if room && !d.inFlight && !now.Before(d.retryAt) {
-			asks[k.userID] = append(ask, k.channelID)
-			d.inFlight = true
+		if !d.inFlight && !now.Before(d.retryAt) {
+			due = append(due, k)
+			users[k.channelID]++
+			channels[k.userID]++
 		}
 	}
-	for userID, channelIDs := range asks {
+	asks := make(map[membership][]membership)
+	for _, k := range due {
+		of := membership{userID: k.userID}
+		if users[k.channelID] > channels[k.userID] {
+			of = membership{channelID: k.channelID}
+		}
+		ask := asks[of]
+		if len(ask) < maxKeys && (ask != nil || len(asks) < maxChecks-w.checksInFlight) {
+			asks[of] = append(ask, k)
+			w.pending[k].inFlight = true
+		}
+	}
+	for _, keys := range asks {
 		w.checksInFlight++
 		w.run.Go(func(ctx context.Context) {
 			ctx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
 			defer cancel()
-			a := checkResult{userID: userID, channelIDs: channelIDs, began: time.Now()}
-			a.lost, a.err = w.cfg.Access.readLost(ctx, userID, channelIDs)
+			a := checkResult{keys: keys, began: time.Now()}
+			a.lost, a.err = w.cfg.Access.readLost(ctx, keys)
 			w.results <- a // does not block: there are at most maxChecks
 		})
 	}
@@ -366,19 +379,18 @@ func (w *Watcher) applyCheck(ctx context.Context, a checkResult) {
 	if a.err != nil {
 		w.cfg.Logger.DebugContext(ctx, "checking membership failed", "error", a.err)
 	}
-	for _, id := range a.channelIDs {
-		k := membership{id, a.userID}
+	for _, k := range a.keys {
 		d := w.pending[k]
 		if d == nil {
 			continue // its deadline has passed
 		}
 		d.inFlight = false
-		mode, lost := a.lost[id]
+		mode, lost := a.lost[k]
 		switch {
 		case a.err != nil:
 			d.retryAt = time.Now().Add(checkRetryDelay)
 		case lost && a.began.Before(d.since): // it may have been closed since
-			w.cfg.Subscriptions.Expel(id, a.userID, mode)
+			w.cfg.Subscriptions.Expel(k.channelID, k.userID, mode)
 		case lost:
 			w.expel(k, mode)
 		case !a.began.Before(d.since):

@@ -309,6 +309,37 @@ func TestWatcherIgnoresOlderChecks(t *testing.T) {
 	})
 }
 
+// When a channel is closed, its subscribers are checked together, not one by one.
+func TestWatcherChecksTheSubscribersOfAChannelTogether(t *testing.T) {
+	t.Parallel()
+	watch(t, func(b *watchBundle) {
+		const subscribers = 1200
+		b.hub.mu.Lock()
+		var want []string
+		for i := range subscribers {
+			id := fmt.Sprintf("user-%04d", i)
+			b.hub.streams["open"] = append(b.hub.streams["open"], id)
+			if i%2 == 0 {
+				b.store.members[membership{"open", id}] = Member{ChannelID: "open", UserID: id, Role: RoleMember}
+			} else {
+				want = append(want, "open "+id)
+			}
+		}
+		b.hub.mu.Unlock()
+		if _, err := b.store.SetSettings(t.Context(), "open", 0, Settings{MembersOnly: true}, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		together, single := b.store.called("MembersIn"), b.store.called("MembersOf")
+		b.hub.begin()
+		b.watcher.Hint(Change{ChannelID: "open"})
+		pass(400 * time.Millisecond) // before the next poll
+		b.wantLost(t, 400*time.Millisecond, want...)
+		if n, m := b.store.called("MembersIn")-together, b.store.called("MembersOf")-single; n > 12 || m > 0 {
+			t.Errorf("%d calls for users of a channel and %d for channels of a user", n, m)
+		}
+	})
+}
+
 // A user who is removed and added again before the check stays subscribed.
 func TestWatcherChecksCurrentMembership(t *testing.T) {
 	t.Parallel()
