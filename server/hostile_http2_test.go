@@ -25,23 +25,32 @@ func openingHTTP2() []byte {
 	return out.Bytes()
 }
 
-// requestFields returns the HTTP/2 header fields of a call with token.
+// requestFields returns the HTTP/2 header fields of a gRPC call with token.
 func requestFields(procedure, token string) []hpack.HeaderField {
+	return requestFieldsOf("application/grpc+proto", procedure, token)
+}
+
+// requestFieldsOf returns the HTTP/2 header fields of a call with this content type and token.
+func requestFieldsOf(contentType, procedure, token string) []hpack.HeaderField {
 	return []hpack.HeaderField{
 		{Name: ":method", Value: "POST"},
 		{Name: ":scheme", Value: "http"},
 		{Name: ":authority", Value: "parley"},
 		{Name: ":path", Value: "/" + parleyv1connect.MessageServiceName + "/" + procedure},
-		{Name: "content-type", Value: "application/grpc+proto"},
+		{Name: "content-type", Value: contentType},
 		{Name: "authorization", Value: "Bearer " + token},
 	}
 }
 
 // headerBlock returns the header of a call with token and the fields more, encoded with HPACK.
 func headerBlock(procedure, token string, more ...hpack.HeaderField) []byte {
+	return encodeHeader(append(requestFields(procedure, token), more...))
+}
+
+func encodeHeader(fields []hpack.HeaderField) []byte {
 	var out bytes.Buffer
 	enc := hpack.NewEncoder(&out)
-	for _, f := range append(requestFields(procedure, token), more...) {
+	for _, f := range fields {
 		_ = enc.WriteField(f) // never fails: it writes to memory
 	}
 	return out.Bytes()

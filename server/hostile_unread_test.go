@@ -23,12 +23,18 @@ import (
 // not write a byte of any response's content. It returns the connection.
 func (g *target) withheld(procedure string, n int, request proto.Message) net.Conn {
 	g.t.Helper()
-	conn := g.dial()
 	body, err := proto.Marshal(request)
 	if err != nil {
 		g.t.Fatal(err)
 	}
 	body = append(wire.BigEndian.AppendUint32([]byte{0}, uint32(len(body))), body...)
+	return g.withheldCalls(n, headerBlock(procedure, g.Token), body)
+}
+
+// withheldCalls is withheld for calls with any header and body.
+func (g *target) withheldCalls(n int, block, body []byte) net.Conn {
+	g.t.Helper()
+	conn := g.dial()
 	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
 		g.t.Fatal(err)
 	}
@@ -36,7 +42,6 @@ func (g *target) withheld(procedure string, n int, request proto.Message) net.Co
 	if err := framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}); err != nil {
 		g.t.Fatal(err)
 	}
-	block := headerBlock(procedure, g.Token)
 	for i := range uint32(n) {
 		id := 2*i + 1
 		err := errors.Join(
@@ -86,12 +91,21 @@ func TestHostileUnreadResponses(t *testing.T) {
 	if _, err := other.ListMessages(t.Context(), list); err != nil {
 		t.Errorf("another subject: %v", err)
 	}
+	// The response to the edit is as large as that to a get, for which there is no room either.
+	get := &parleyv1.GetMessageRequest{ChannelId: "room", MsgId: sent.GetMsgId()}
+	conns = append(conns, g.withheld("GetMessage", 50, get))
+	testkit.Eventually(t, 20*time.Second, func() error {
+		if _, err := mine.GetMessage(t.Context(), get); err == nil {
+			return errors.New("a get of a subject with unread responses succeeds")
+		}
+		return nil
+	})
 	edited := strings.Repeat("y", 60<<10)
 	_, err := mine.EditMessage(t.Context(), &parleyv1.EditMessageRequest{ChannelId: "room", MsgId: sent.GetMsgId(), Content: edited})
 	if d := detailOf(t, err); d.GetReason() != parleyv1.ErrorReason_ERROR_REASON_OUTCOME_UNKNOWN || !d.GetRetryable() {
 		t.Errorf("a write whose response is dropped: %v", err)
 	}
-	got, err := other.GetMessage(t.Context(), &parleyv1.GetMessageRequest{ChannelId: "room", MsgId: sent.GetMsgId()})
+	got, err := other.GetMessage(t.Context(), get)
 	if err != nil || got.GetMessage().GetContent() != edited {
 		t.Errorf("the write was not made: %v", err)
 	}
@@ -104,6 +118,48 @@ func TestHostileUnreadResponses(t *testing.T) {
 		_, err := mine.ListMessages(t.Context(), list)
 		return err
 	})
+}
+
+// TestHostileUnreadSmallResponses checks that small responses, and errors, that a subject does not
+// read have a bound in number.
+func TestHostileUnreadSmallResponses(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, contentType, procedure string
+		body                         []byte
+	}{
+		{"responses", "application/grpc+proto", "ListChannels", make([]byte, 5)},
+		{"errors", "application/proto", "GetChannel", nil}, // without an id
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			g := attack(t, func(c *config.Config) { c.Limits.UnreadBytesPerSubject, c.Limits.UnreadBytes = 2<<20, 64<<20 })
+			mine, other := g.Client(g.Token), g.Client(g.TokenOf("other"))
+			// At 32 KiB a call 64 are within the budget.
+			conn := g.withheldCalls(100, encodeHeader(requestFieldsOf(c.contentType, c.procedure, g.Token)), c.body)
+			list := &parleyv1.ListChannelsRequest{}
+			testkit.Eventually(t, 20*time.Second, func() error {
+				_, err := mine.ListChannels(t.Context(), list)
+				if err == nil {
+					return errors.New("a call of a subject with unread responses succeeds")
+				}
+				if d := detailOf(t, err); d.GetReason() != parleyv1.ErrorReason_ERROR_REASON_RATE_LIMITED || d.GetRetryAfter() == nil {
+					t.Fatal(err)
+				}
+				return nil
+			})
+			if _, err := other.ListChannels(t.Context(), list); err != nil {
+				t.Errorf("another subject: %v", err)
+			}
+			if err := conn.Close(); err != nil {
+				t.Error(err)
+			}
+			testkit.Eventually(t, 20*time.Second, func() error {
+				_, err := mine.ListChannels(t.Context(), list)
+				return err
+			})
+		})
+	}
 }
 
 // TestHostileManySlowSubscribers checks that what waits for all streams of a subject has a bound in

@@ -55,7 +55,7 @@ func newPipelineMetrics(meters metric.MeterProvider) (*pipelineMetrics, error) {
 // observeUnread creates the gauge of the bytes that wait for clients.
 func observeUnread(meters metric.MeterProvider, budget *unread.Budget) error {
 	_, err := meters.Meter(scope).Int64ObservableGauge("parley.unread", metric.WithUnit("By"),
-		metric.WithDescription("Bytes of responses and of live events that clients have not taken from their connections; small ones are not counted."),
+		metric.WithDescription("Bytes of responses and of live events that clients have not taken from their connections, with 32 KiB for each call that waits; the first 64 KiB of a stream are not counted."),
 		metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error { o.Observe(budget.Taken()); return nil }))
 	return err
 }

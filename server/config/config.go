@@ -190,10 +190,11 @@ type Limits struct {
 	StreamQueueBytes  int `yaml:"stream_queue_bytes"`
 	StreamQueueEvents int `yaml:"stream_queue_events"`
 	// UnreadBytesPerSubject and UnreadBytes limit the bytes that the clients of one subject, and all
-	// clients of the node, do not take from their connections. Unary responses of 16 KiB and more
-	// count, and what waits for a Subscribe stream beyond its first 64 KiB. Above either, a response
-	// is dropped and a stream ends, so that it is read again later. The memory that they occupy is up
-	// to three times as much.
+	// clients of the node, do not take from their connections. A unary response counts with its size
+	// and 32 KiB for its call, and a Subscribe stream with what waits for it beyond its first 64 KiB.
+	// Above either, a response is dropped and a stream ends, so that it is read again later. The last
+	// eighth is for unary responses below 16 KiB. The memory that they occupy is up to three times as
+	// much.
 	UnreadBytesPerSubject int `yaml:"unread_bytes_per_subject"`
 	UnreadBytes           int `yaml:"unread_bytes"`
 	// FrameBytes limits the size of a frame into which events are joined.

@@ -13,16 +13,21 @@ import (
 	"github.com/parleyhq/parley/server/internal/unread"
 )
 
-// countedResponse is the size in bytes from which a unary response counts against the budget of
-// unread bytes. What smaller ones occupy is bounded by the number of calls.
-const countedResponse = 16 << 10
+// largeResponse is the size in bytes from which a unary response is large: it may not take the part
+// of the budget that is reserved for small ones.
+const largeResponse = 16 << 10
+
+// waitingCall is what a call occupies besides its response while it waits for its client, in bytes:
+// its goroutine's stack, its request and the server's buffers. TestHostileUnreadSmallResponses
+// checks it.
+const waitingCall = 32 << 10
 
 // unreadRetry is the time that a call waits before it is repeated because too many responses wait
-// to be read.
+// to be read. It is also the time that the connection has to take the error.
 const unreadRetry = time.Second
 
-// unreadResponses is an interceptor that takes each large unary response from the budget until its
-// connection has taken it. If the budget is used up, it drops the response. The hubs bound what
+// unreadResponses is an interceptor that takes each unary response, or error, from the budget until
+// its connection has taken it. If the budget is used up, it drops the response. The hubs bound what
 // waits for streams.
 type unreadResponses struct{ budget *unread.Budget }
 
@@ -30,27 +35,42 @@ type unreadResponses struct{ budget *unread.Budget }
 func (u unreadResponses) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
 		res, err := next(ctx, req)
-		if err != nil {
-			return nil, err
+		size := int64(0) // of an error: it is within waitingCall
+		if err == nil {
+			if message, ok := res.Any().(proto.Message); ok {
+				size = int64(proto.Size(message))
+			}
 		}
-		message, ok := res.Any().(proto.Message)
-		if !ok {
-			return res, nil
+		if u.take(ctx, size) {
+			return res, err
 		}
-		size := int64(proto.Size(message))
-		if size < countedResponse {
-			return res, nil
+		if control := controllerOf(ctx); control != nil {
+			_ = control.SetWriteDeadline(time.Now().Add(unreadRetry)) // the connection may have ended
 		}
-		var subject string
-		if p := ident.FromContext(ctx); p != nil { // nil for health checks
-			subject = p.Subject
+		if err == nil {
+			err = dropped(req.Spec().Procedure, u.budget)
 		}
-		if !u.budget.Take(subject, size) {
-			return nil, dropped(req.Spec().Procedure, u.budget)
-		}
-		intercept.AtEnd(ctx, func() { u.budget.Return(subject, size) })
-		return res, nil
+		return nil, err
 	}
+}
+
+// take takes a response of this size from the caller's budget until the call ends.
+func (u unreadResponses) take(ctx context.Context, size int64) bool {
+	p := ident.FromContext(ctx)
+	if p == nil { // a health check, whose response has a few bytes
+		return true
+	}
+	take := u.budget.TakeSmall
+	if size >= largeResponse {
+		take = u.budget.Take
+	}
+	size += waitingCall
+	if !take(p.Subject, size) {
+		return false
+	}
+	subject := p.Subject
+	intercept.AtEnd(ctx, func() { u.budget.Return(subject, size) })
+	return true
 }
 
 // WrapStreamingClient implements connect.Interceptor.

@@ -23,13 +23,24 @@ func New(perSubject, total int64) *Budget {
 }
 
 // Take takes n bytes for a subject. It takes nothing and returns false if the subject or the node
-// then had more than its budget; but a subject that has taken nothing may take more than its own
-// budget, so that one large response is never impossible. Return returns the bytes.
+// then had more than seven eighths of its budget. But a subject that has taken nothing may take
+// more than its own budget, so that one large response is never impossible. Return returns the
+// bytes.
 func (b *Budget) Take(subject string, n int64) bool {
+	return b.take(subject, n, b.perSubject-b.perSubject/8, b.total-b.total/8)
+}
+
+// TakeSmall is Take for what is small: it may take the last eighth of each budget too. So a subject
+// whose large responses wait can still send.
+func (b *Budget) TakeSmall(subject string, n int64) bool {
+	return b.take(subject, n, b.perSubject, b.total)
+}
+
+func (b *Budget) take(subject string, n, perSubject, total int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	has := b.subjects[subject]
-	if b.taken+n > b.total || has > 0 && has+n > b.perSubject {
+	if b.taken+n > total || has > 0 && has+n > perSubject {
 		return false
 	}
 	b.taken += n

@@ -161,6 +161,7 @@ func (c *Calls) replace(out *statusWriter, r *http.Request) {
 func (c *Calls) recover(w *statusWriter, r *http.Request) {
 	p := recover()
 	if end := callOf(r.Context()).atEnd; end != nil {
+		flush(w, r)
 		end()
 	}
 	if p == nil {
@@ -175,6 +176,15 @@ func (c *Calls) recover(w *statusWriter, r *http.Request) {
 		panic(http.ErrAbortHandler) // the response has begun and can't be completed
 	}
 	_ = c.errors.Write(w, r, wire) // the client may be gone
+}
+
+// flush waits until the connection has taken what was written of a response over HTTP/2: net/http
+// would write its last 4 KiB after the handlers, where nothing can tell that they wait. HTTP/1 has
+// one response at a time on each connection.
+func flush(w *statusWriter, r *http.Request) {
+	if r.ProtoMajor == 2 && w.status != 0 {
+		_ = http.NewResponseController(w).Flush() // the client may be gone
+	}
 }
 
 // Fail logs the error of a failed call, and returns the error that the client gets.
