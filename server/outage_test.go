@@ -94,7 +94,7 @@ func TestReadyWithoutNATS(t *testing.T) {
 	s.NATS.Stop()
 	testkit.Eventually(t, 20*time.Second, func() error {
 		status, outcomes := readiness(t, s)
-		if status != http.StatusOK || outcomes["nats"] == "ok" {
+		if status != http.StatusOK || outcomes["nats"] == "ok" || outcomes["jetstream"] == "ok" {
 			return fmt.Errorf("/readyz: %d %v", status, outcomes)
 		}
 		return nil

@@ -108,10 +108,19 @@ func TestPublishFailsWithoutAStream(t *testing.T) {
 	if err := bus.js.DeleteStream(t.Context(), streamName); err != nil {
 		t.Fatal(err)
 	}
+	if err := bus.Ping(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := bus.CheckStream(t.Context()); !errors.Is(err, jetstream.ErrStreamNotFound) {
+		t.Errorf("the check of a stream that is gone: %v", err)
+	}
 	if err := bus.Publish(t.Context(), sent("room", 1, 1)); !errors.Is(err, jetstream.ErrNoStreamResponse) {
 		t.Fatalf("got %v", err)
 	}
 	publish(t, bus, sent("room", 1, 1))
+	if err := bus.CheckStream(t.Context()); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestEmbeddedServerKeepsItsStream(t *testing.T) {

@@ -262,6 +262,21 @@ func (b *Bus) Ping(ctx context.Context) error {
 	return nil
 }
 
+// CheckStream returns an error if the JetStream stream does not exist, or its state is not known
+// within 5 s. Without it no event is published, although Ping succeeds. A publication that fails
+// because there is none creates it.
+func (b *Bus) CheckStream(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, requestWait)
+	defer cancel()
+	if !b.nc.IsConnected() {
+		return fmt.Errorf("look for stream %s: %w", streamName, nats.ErrDisconnected)
+	}
+	if _, err := b.js.Stream(ctx, streamName); err != nil {
+		return fmt.Errorf("look for stream %s: %w", streamName, err)
+	}
+	return nil
+}
+
 // Close delivers the messages that have arrived, ends the connection, and waits for both, at most 6
 // s. While NATS is away it closes at once. Further calls do nothing.
 func (b *Bus) Close() error {
