@@ -268,3 +268,36 @@ func TestKilledErasure(t *testing.T) {
 		return err
 	})
 }
+
+// TestRestoredRepeatsErasures checks that the erasures that Restored is given begin again once a
+// node starts.
+func TestRestoredRepeatsErasures(t *testing.T) {
+	t.Parallel()
+	s := servertest.Serve(t, servertest.WithServerOption(server.WithErasureSettle(time.Second)))
+	sent := send(t, s.Client(s.TokenOf("ann")), "room", "brought back by a restore")
+	kept := send(t, s.Client(s.TokenOf("bob")), "room", "kept")
+	s.Stop()
+	if err := s.Restored(t.Context(), server.Erasure{RequestID: "7", UserID: "ann"}, server.Erasure{RequestID: "8", UserID: "cem"}); err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	admin := s.Admin(s.Token)
+	users := map[string]string{}
+	res, err := admin.ListErasures(t.Context(), &parleyv1.ListErasuresRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range res.GetErasures() {
+		users[e.GetUserId()] = e.GetRequestId()
+	}
+	if len(users) != 2 || users["ann"] == "7" || users["ann"] == users["cem"] {
+		t.Fatalf("erasures %v", users)
+	}
+	awaitErased(t, admin, users["ann"])
+	for id, want := range map[string]string{sent.GetMsgId(): "", kept.GetMsgId(): "kept"} {
+		got, err := s.Client(s.Token).GetMessage(t.Context(), &parleyv1.GetMessageRequest{ChannelId: "room", MsgId: id})
+		if err != nil || got.GetMessage().GetContent() != want {
+			t.Errorf("message %v, %v, want %q", got, err, want)
+		}
+	}
+}

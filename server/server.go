@@ -32,8 +32,6 @@ import (
 	"github.com/parleyhq/parley/server/internal/rpc"
 	"github.com/parleyhq/parley/server/internal/rpc/authn"
 	"github.com/parleyhq/parley/server/internal/rpc/limit"
-	"github.com/parleyhq/parley/server/internal/store/embedded"
-	"github.com/parleyhq/parley/server/internal/store/mongostore"
 	"github.com/parleyhq/parley/server/internal/store/redisstore"
 	"github.com/parleyhq/parley/server/internal/telemetry"
 	"github.com/parleyhq/parley/server/internal/unread"
@@ -187,7 +185,7 @@ func (s *Server) build(ctx context.Context, o *options) error {
 	}
 	// Without these, messages are still sent and read.
 	reported := telemetry.Checks{
-		"nats": b.bus.Ping, "redis": func(ctx context.Context) error { return b.redis.Ping(ctx).Err() },
+		"nats": b.bus.Ping, "jetstream": b.bus.CheckStream, "redis": func(ctx context.Context) error { return b.redis.Ping(ctx).Err() },
 	}
 	if err := s.listenOps(ctx, tel.OpsHandler(required, reported)); err != nil {
 		return err
@@ -461,27 +459,3 @@ func (s *Server) DevToken() string { return s.devToken }
 
 // DevSecret returns the HS256 key that signs the tokens of a server built WithDev.
 func (s *Server) DevSecret() []byte { return []byte(s.cfg.Auth.HS256Secret.Reveal()) }
-
-// Restored replaces the epoch of every log in the configured MongoDB and returns the new one. No
-// node may be running.
-func Restored(ctx context.Context, cfg config.Config) (string, error) {
-	store, err := mongostore.Open(ctx, mongostore.Config{
-		URI: cfg.Mongo.URI.Reveal(), Database: cfg.Mongo.Database, Shards: cfg.Shards,
-	})
-	return newEpoch(ctx, store, err)
-}
-
-// RestoredDev is Restored for the data directory cfg.DataDir of a `parleyd dev`. It fails if that
-// server is running, because the server holds the directory's lock.
-func RestoredDev(ctx context.Context, cfg config.Config) (string, error) {
-	store, err := embedded.Open(devStoreDir(cfg.DataDir), embedded.Config{Shards: cfg.Shards})
-	return newEpoch(ctx, store, err)
-}
-
-func newEpoch(ctx context.Context, store message.Store, err error) (string, error) {
-	if err != nil {
-		return "", fmt.Errorf("open the store: %w", err)
-	}
-	epoch, err := store.NewEpoch(ctx)
-	return epoch, errors.Join(err, store.Close(ctx))
-}

@@ -184,10 +184,9 @@ func (s *Server) Stop() {
 	}
 }
 
-// Restored replaces the epoch of the store of a server that Serve started, as `parleyd admin
-// restored` does.
-func (s *Server) Restored(ctx context.Context) error {
-	_, err := server.Restored(ctx, s.cfg)
+// Restored prepares the store of a server that Serve started as `parleyd admin restored` does.
+func (s *Server) Restored(ctx context.Context, erasures ...server.Erasure) error {
+	_, err := server.Restored(ctx, s.cfg, erasures...)
 	return err
 }
 

@@ -164,25 +164,33 @@ type adminCmd struct {
 type restoredCmd struct {
 	File    string `name:"config" short:"c" type:"existingfile" xor:"store" help:"Configuration of parleyd serve."`
 	DataDir string `type:"existingdir" xor:"store" help:"Data directory of parleyd dev."`
+
+	Erasures string `type:"existingfile" placeholder:"FILE" help:"The erasures to repeat: the output of parley admin erasures --json."`
 }
 
 func (c *restoredCmd) Run(ctx context.Context) error {
 	var epoch string
-	var err error
+	erasures, err := readErasures(c.Erasures)
+	if err != nil {
+		return err
+	}
 	if c.DataDir != "" {
 		var cfg config.Config
 		if cfg, err = config.Override(server.DevConfig(), os.Environ()); err == nil {
 			cfg.DataDir = c.DataDir
-			epoch, err = server.RestoredDev(ctx, cfg)
+			epoch, err = server.RestoredDev(ctx, cfg, erasures...)
 		}
 	} else {
 		var cfg config.Config
 		if cfg, err = config.LoadServe(configPath(c.File), os.Environ()); err == nil {
-			epoch, err = server.Restored(ctx, cfg)
+			epoch, err = server.Restored(ctx, cfg, erasures...)
 		}
 	}
 	if err != nil {
 		return err
+	}
+	if len(erasures) > 0 {
+		fmt.Printf("%d erasures begin again when a server starts\n", len(erasures))
 	}
 	fmt.Println("the epoch of the logs is now", epoch)
 	return nil

@@ -304,6 +304,29 @@ func TestErasure(t *testing.T) {
 	}
 }
 
+// A job that finds nothing more is not Erased before Settle has passed, because a write from before
+// may still arrive.
+func TestErasedOnlyAfterSettle(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.fill()
+	cfg := r.config()
+	cfg.Settle = time.Hour
+	_, err := erasure.NewService(r.jobs, func() {}).Erase(t.Context(), "zoe", "1")
+	r.must(err)
+	lifecycletest.Start(t, erasure.New(cfg))
+	testkit.Eventually(t, patience, func() error {
+		job, err := r.jobs.Get(t.Context(), "1")
+		if err == nil && job.State == erasure.Running && job.NextAt.IsZero() {
+			err = fmt.Errorf("job %+v", job)
+		}
+		if err == nil && (job.State != erasure.Running || job.NextAt.Before(job.QuietAt.Add(time.Hour))) {
+			t.Fatalf("job %+v", job)
+		}
+		return err
+	})
+}
+
 // A process that dies at any call, before or after it was made, leaves a job that the next one
 // finishes, and nothing is done twice to a message.
 func TestKilledAtEachStep(t *testing.T) {
