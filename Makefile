@@ -159,6 +159,10 @@ mutants: test-deps ## Run servers with one defect each, and controls; chaos must
 	@$(GO) build -o bin/chaos ./chaos/cmd/chaos
 	@exec bin/chaos -mutants all $(ARGS)
 
+.PHONY: test-mutants
+test-mutants: test-deps ## Break the code in one place at a time; the tests that are named for it must fail (ARGS='name name' for less)
+	@$(GO) run ./hack/mutants $(ARGS)
+
 .PHONY: generate
 generate: buf-cache node-packages ## Format the protos and generate gen/ and docs/api from them
 	$(BUF) format -w

@@ -37,6 +37,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/parleyhq/parley/internal/mutation"
 	"github.com/parleyhq/parley/internal/rig"
 )
 
@@ -138,7 +139,7 @@ func (h *Harness) Mutants() []Mutant { return h.mutants }
 // Validate returns an error for each mutant that is invalid, and for seams that do not apply to the
 // source in root.
 func (h *Harness) Validate(root string) error {
-	_, err := (&Mutant{Name: "seams of " + h.name, Edits: h.seams}).Apply(root)
+	_, err := mutation.Apply(root, h.seams)
 	errs := []error{err}
 	for i := range h.mutants {
 		errs = append(errs, h.withSeams(&h.mutants[i]).Validate(root))

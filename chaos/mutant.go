@@ -2,15 +2,13 @@ package chaos
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
+	"github.com/parleyhq/parley/internal/mutation"
 	"github.com/parleyhq/parley/internal/rig"
 )
 
@@ -46,8 +44,10 @@ func (m *Mutant) Caught(found []Violation) bool {
 // Validate returns an error if the mutant does not apply to the source in root, if Shows is empty,
 // or if Shows has a name that any unusable fleet shows.
 func (m *Mutant) Validate(root string) error {
-	_, err := m.Apply(root)
-	errs := []error{err}
+	var errs []error
+	if _, err := mutation.Apply(root, m.Edits); err != nil {
+		errs = append(errs, fmt.Errorf("mutant %s: %w", m.Name, err))
+	}
 	if len(m.Shows) == 0 {
 		errs = append(errs, fmt.Errorf("mutant %s: Shows is empty", m.Name))
 	}
@@ -62,9 +62,8 @@ func (m *Mutant) Validate(root string) error {
 // Schedule returns a key for the mutant's steps. Mutants with equal steps have the same key.
 func (m *Mutant) Schedule() string { return fmt.Sprint(m.Steps) }
 
-// Edit replaces Old, which must occur exactly once in File, with New. File is relative to the
-// source's root.
-type Edit struct{ File, Old, New string }
+// Edit is a change of a source file.
+type Edit = mutation.Edit
 
 // Build builds the mutant's parleyd and returns the path of the program, which the caller removes.
 // It does not change the source files.
@@ -78,50 +77,11 @@ func (m *Mutant) Build(ctx context.Context) (string, error) {
 		return "", err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	changed, err := m.Apply(root)
+	path, err := mutation.Overlay(dir, root, m.Edits)
 	if err != nil {
-		return "", err
-	}
-	replace := make(map[string]string)
-	for file, text := range changed {
-		path := filepath.Join(dir, fmt.Sprintf("%d%s", len(replace), filepath.Ext(file)))
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			return "", err
-		}
-		replace[filepath.Join(root, file)] = path
-	}
-	data, err := json.Marshal(map[string]any{"Replace": replace})
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(dir, "overlay.json")
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		return "", err
+		return "", fmt.Errorf("mutant %s: %w", m.Name, err)
 	}
 	return rig.Build(ctx, "./server/cmd/parleyd", "parleyd-"+m.Name, "-overlay", path)
-}
-
-// Apply returns the text of every file that the mutant changes, by path relative to root, the root
-// folder of the source. It returns an error if an edit's Old does not occur exactly once in its
-// file. The source has then changed, and the mutant must follow.
-func (m *Mutant) Apply(root string) (map[string]string, error) {
-	changed := make(map[string]string)
-	for _, e := range m.Edits {
-		text, ok := changed[e.File]
-		if !ok {
-			data, err := os.ReadFile(filepath.Join(root, e.File))
-			if err != nil {
-				return nil, fmt.Errorf("mutant %s: %w", m.Name, err)
-			}
-			text = string(data)
-		}
-		if n := strings.Count(text, e.Old); n != 1 {
-			return nil, fmt.Errorf("mutant %s: %s contains the old text %d times, want once: the source changed, so update the mutant:\n%s",
-				m.Name, e.File, n, e.Old)
-		}
-		changed[e.File] = strings.Replace(text, e.Old, e.New, 1)
-	}
-	return changed, nil
 }
 
 // OneFault returns a step with one fault, after 1.5 seconds without any.

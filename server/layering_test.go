@@ -229,13 +229,13 @@ var layers = []layer{
 	{
 		name:     "the fault harnesses are users",
 		packages: []string{"chaos/"},
-		imports:  []string{"sdk/go/", "gen/", "internal/gen/", "internal/rig", "chaos/"},
+		imports:  []string{"sdk/go/", "gen/", "internal/gen/", "internal/rig", "internal/mutation", "chaos/"},
 		never:    []string{module + "server"},
 	},
 	{
 		name:     "the core of the fault harnesses knows none of them",
 		packages: []string{"chaos"},
-		imports:  []string{"sdk/go/", "gen/", "internal/rig"},
+		imports:  []string{"sdk/go/", "gen/", "internal/rig", "internal/mutation"},
 	},
 	{
 		name:     "a fault harness knows the core and no other harness",

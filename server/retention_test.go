@@ -10,9 +10,11 @@ import (
 
 	"connectrpc.com/connect"
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/server"
 	"github.com/parleyhq/parley/server/config"
 	"github.com/parleyhq/parley/server/internal/testkit"
 	"github.com/parleyhq/parley/server/servertest"
@@ -144,6 +146,41 @@ func checkTrimmedReplay(t *testing.T, c client) {
 		if want := int64(151 + i); e.GetSeq() != want || e.GetFromSeq() != want || i < 50 && e.GetSent() == nil || i == 50 && e.GetEvent() != nil {
 			t.Fatalf("event %v, want that of entry %d", e, want)
 		}
+	}
+}
+
+// TestFastNodeExpiresNothingEarly checks that messages expire by the store's clock: a node whose
+// clock is ten days fast neither lets them expire nor forgets their keys.
+func TestFastNodeExpiresNothingEarly(t *testing.T) {
+	t.Parallel()
+	var uri, database string
+	s := servertest.Serve(t,
+		servertest.WithServerOption(server.WithClock(func() time.Time { return time.Now().Add(240 * time.Hour) })),
+		servertest.With(func(c *config.Config) { uri, database = c.Mongo.URI.Reveal(), c.Mongo.Database }))
+	c, ctx := s.Client(s.Token), t.Context()
+	policy := &parleyv1.ChannelRetention{MaxMessages: 50, MaxAge: durationpb.New(time.Hour)}
+	if _, err := c.CreateChannel(ctx, &parleyv1.CreateChannelRequest{ChannelId: "room", Retention: policy}); err != nil {
+		t.Fatal(err)
+	}
+	ids := sendMany(t, c, "room", 200)
+	// The limit of messages makes entries expire. The look that strips them also deletes those that
+	// are old enough, and then saves how far it has come.
+	rows := testkit.MongoClient(t, uri).Database(database).Collection("channels")
+	testkit.Eventually(t, 60*time.Second, func() error {
+		var row struct{ Oldest, Stripped int64 }
+		err := rows.FindOne(ctx, bson.D{{Key: "_id", Value: "room"}}).Decode(&row)
+		if err != nil || row.Stripped < 150 {
+			return fmt.Errorf("stripped up to %d, oldest %d: %w", row.Stripped, row.Oldest, err)
+		}
+		return nil
+	})
+	page := listPage(t, c, &parleyv1.ListMessagesRequest{ChannelId: "room", PageSize: 100})
+	if len(page.GetMessages()) != 50 || page.GetOldestSeq() != 151 {
+		t.Errorf("%d messages from %d", len(page.GetMessages()), page.GetOldestSeq())
+	}
+	repeat, err := c.SendMessage(ctx, &parleyv1.SendMessageRequest{ChannelId: "room", Content: "secret 5", ClientMsgId: "key-5"})
+	if err != nil || !repeat.GetDuplicate() || repeat.GetMsgId() != ids[5] {
+		t.Errorf("a repeat: %v, %v", repeat, err)
 	}
 }
 

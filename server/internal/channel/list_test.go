@@ -11,6 +11,7 @@ import (
 
 	"github.com/parleyhq/parley/server/internal/fault"
 	"github.com/parleyhq/parley/server/internal/ident"
+	"github.com/parleyhq/parley/server/internal/message"
 )
 
 // row puts a channel with the member bob into the store, with numbers as the change feed would
@@ -190,6 +191,23 @@ func TestUserChannelsLimitsPageSize(t *testing.T) {
 	b.log.logs["c3"][0].Content = strings.Repeat("y", 500)
 	if got, pages := b.mine(t, bob, 200); len(got) != 7 || pages != 5 {
 		t.Errorf("%d channels on %d pages", len(got), pages)
+	}
+}
+
+// An expired last message is not shown, nor read.
+func TestUserChannelsOmitsExpiredLastMessages(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for i := range 3 {
+		b.log.send("a", fmt.Sprint("a", i+1))
+	}
+	b.row("a", Numbers{3, 3, 3}, Cursor{1, 1})
+	row := b.store.rows["a"]
+	row.Boundary = message.Boundary{Oldest: 4, Expired: 3}
+	b.store.rows["a"] = row
+	got, _ := b.mine(t, bob, 0)
+	if diff := cmp.Diff([]string{"a 3/3 read 1 unread 0"}, got); diff != "" || b.log.reads != 0 {
+		t.Errorf("%d reads of messages: %s", b.log.reads, diff)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -513,6 +514,91 @@ func TestReadsIncludeUnappliedChanges(t *testing.T) {
 			t.Errorf("replayed after %d: %s, want %s", after, got, want)
 		}
 	}
+}
+
+// applyingLog applies all pending changes right after the first read of Entries: what the read
+// returns is without them, and they are pending no more.
+type applyingLog struct {
+	*fakeStore
+
+	once sync.Once
+}
+
+func (l *applyingLog) Entries(ctx context.Context, channelID string, r Range) ([]Entry, error) {
+	entries, err := l.fakeStore.Entries(ctx, channelID, r)
+	if err == nil && r.MessagesOnly {
+		l.once.Do(func() {
+			var pending []Entry
+			if pending, err = l.Pending(ctx, channelID); err == nil && len(pending) > 0 {
+				err = l.Apply(ctx, &pending[0])
+			}
+		})
+	}
+	return entries, err
+}
+
+// TestPendingChangesAreReadFirst checks that a change that is applied between the reads of a page
+// or of a replay is shown.
+func TestPendingChangesAreReadFirst(t *testing.T) {
+	t.Parallel()
+	for name, read := range map[string]func(b *readBundle) (Message, error){
+		"list": func(b *readBundle) (Message, error) {
+			page, err := b.svc.List(b.ctx, ListQuery{ChannelID: "c", MinSeq: 2})
+			if err != nil {
+				return Message{}, err
+			}
+			return page.Messages[0], nil
+		},
+		"replay": func(b *readBundle) (Message, error) {
+			events, err := b.reader.Replay(b.ctx, "c", 0, 2, 10, 0, false)
+			if err != nil {
+				return Message{}, err
+			}
+			return events[0].Message, nil
+		},
+	} {
+		b := setupRead(t)
+		sent := b.sends(t, 1)[0]
+		edit := Entry{Kind: KindEdit, TargetSeq: 1, Message: Message{
+			MsgID: sent.MsgID, ChannelID: "c", Seq: 2, Count: 1, FromID: "alice", Content: "new", ClientMsgID: "edit", MsgTime: sent.MsgTime, ChangedSeq: 2,
+		}}
+		if n, err := b.store.Insert(t.Context(), 0, []Entry{edit}); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+		b.reader.ObserveSeq("c", 2)
+		log := &applyingLog{fakeStore: b.store}
+		b.reader.log, b.reader.heads.log = log, log
+		if m, err := read(b); err != nil || m.Content != "new" {
+			t.Errorf("%s: %q, %v", name, m.Content, err)
+		}
+	}
+}
+
+// slowLog is a store whose reads of entries take longer than a read of messages may, as if the
+// process had been suspended.
+type slowLog struct{ *fakeStore }
+
+func (l slowLog) Entries(ctx context.Context, channelID string, r Range) ([]Entry, error) {
+	<-time.After(readWithin + time.Second)
+	return l.fakeStore.Entries(ctx, channelID, r)
+}
+
+// TestSlowReadsFail checks that a read fails if it took so long that entries may have been removed
+// under it.
+func TestSlowReadsFail(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setupRead(t)
+		b.sends(t, 3)
+		b.reader.cfg.StoreTimeout = time.Minute
+		b.reader.log = slowLog{b.store}
+		if _, err := b.svc.List(b.ctx, ListQuery{ChannelID: "c"}); !errors.Is(err, errTooSlow) {
+			t.Errorf("list: %v", err)
+		}
+		if events, err := b.reader.Replay(b.ctx, "c", 0, 3, 10, 0, false); !errors.Is(err, errTooSlow) {
+			t.Errorf("replay: %d events, %v", len(events), err)
+		}
+	})
 }
 
 // TestPendingRecallEndsNoListing checks that a page that the store has ended at its limit of bytes
