@@ -62,9 +62,14 @@ const (
 	Unpublished chaos.Name = "unpublished"
 )
 
-// liveSlack is how long after the answer to a recall a live event in flight may still carry the
-// text.
-const liveSlack = 3 * time.Second
+const (
+	// liveSlack is how long after the answer to a recall a published event in flight may still carry
+	// the text.
+	liveSlack = 3 * time.Second
+	// readSlack is the same for what a subscriber receives. A replay may take 7.5 s to read the store,
+	// and returns what was there at its beginning.
+	readSlack = 8 * time.Second
+)
 
 // checker finds violations in a history by means of the model.
 type checker struct {

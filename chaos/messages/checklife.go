@@ -137,7 +137,7 @@ func (c *checker) checkEvent(l *Life, d *Delivery) {
 	if s == nil || s.recallAcked == 0 || cp.ChangedSeq >= s.recalled || l.Slow {
 		return
 	}
-	if late := d.At - s.recallAcked; late > second && late > int64(liveSlack) && !c.held(l.Addr, s.recallAcked, d.At) {
+	if late := d.At - s.recallAcked; late > int64(readSlack) && !c.held(l.Addr, s.recallAcked, d.At) {
 		c.Reportf(Recalled, l.Channel, d.At, "life %d of %s at %s was delivered the text of %d at %d, %.1fs after its recall was acknowledged",
 			l.ID, l.Client, l.Addr, about, d.Seq, time.Duration(late).Seconds())
 	}

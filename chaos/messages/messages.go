@@ -27,6 +27,10 @@ import (
 // fault was mended.
 const levelLimit = 15 * time.Second
 
+// replayLimit is how long a replay of all channels may take at the end, beside those of the other
+// nodes. After a long run the channel of giant messages alone has about a thousand entries.
+const replayLimit = 3 * time.Minute
+
 // Harness returns the fault harness of messaging.
 func Harness() *chaos.Harness {
 	return chaos.New(chaos.Spec[History, Truth]{

@@ -159,7 +159,8 @@ func (r *historian) one(ctx context.Context) {
 		Client: r.name, Addr: r.addr, Kind: List, Limit: int64(writeLimit), Channel: r.pickRead(r.rng), After: unset, Before: unset,
 	}
 	limit := 1 + r.rng.IntN(300)
-	options := []parley.HistoryOption{parley.Limit(limit), parley.PageSize(1 + r.rng.IntN(100))}
+	// At most 20 pages, so that a fault that delays each call does not use up the limit.
+	options := []parley.HistoryOption{parley.Limit(limit), parley.PageSize(1 + limit/20 + r.rng.IntN(100))}
 	if r.rng.IntN(2) == 0 {
 		op.After = max(0, r.told.get(op.Channel)-r.rng.Int64N(200))
 		options = append(options, parley.AfterSeq(op.After))

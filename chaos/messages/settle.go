@@ -191,7 +191,7 @@ func (r *run) recordChannels(ctx context.Context, user, addr, token string) {
 
 // replay follows every channel from its beginning until it has caught up with heads.
 func (r *run) replay(ctx context.Context, i int, addr string, heads map[string]int64) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*levelLimit)
+	ctx, cancel := context.WithTimeout(ctx, replayLimit)
 	defer cancel()
 	s, err := r.newSubscriber(ctx, r.Seed, fmt.Sprintf("last-replay-%d", i), addr)
 	if err != nil {
