@@ -44,7 +44,7 @@ func init() { //nolint:gochecknoinits // the tables and what is in them need eac
 		"await": await, "cancel": cancelCommand, "fault": setFault, "heal": heal, "net": netFault, "server": serverFault,
 		"requests": requests, "forget": forget, "entries": entries, "quiet": quiet, "log": readLog, "write": write,
 		"agent": agentFault, "check": check, "waits": waits, "pause": pause, "longBatch": longBatch, "manyMembers": manyMembers,
-		"presenceQuiet": presenceQuiet, "eraseUser": eraseUser,
+		"presenceQuiet": presenceQuiet, "eraseUser": eraseUser, "expire": expire,
 	}
 }
 

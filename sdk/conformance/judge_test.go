@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
@@ -198,6 +199,38 @@ func eraseUser(ctx context.Context, r *run, args any) (reply, error) {
 	}
 	_, err = r.judge.admin.EraseUser(r.judge.authorized(ctx), &parleyv1.EraseUserRequest{UserId: user})
 	return reply{}, err
+}
+
+// expire makes all but the newest `keep` messages of a channel expire, and waits for it. The server
+// does it only if there are at least 100 more.
+func expire(ctx context.Context, r *run, args any) (reply, error) {
+	channel, err1 := field[string](args, "channelId")
+	keep, err2 := field[int](args, "keep")
+	if err := errors.Join(err1, err2); err != nil {
+		return reply{}, err
+	}
+	ctx = r.judge.authorized(ctx)
+	updated, err := r.judge.rpc.UpdateChannel(ctx, &parleyv1.UpdateChannelRequest{
+		ChannelId: channel, Retention: &parleyv1.ChannelRetention{MaxMessages: int64(keep)},
+		UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"retention"}},
+	})
+	if err != nil {
+		return reply{}, err
+	}
+	oldest := updated.GetChannel().GetOldestSeq()
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		got, err := r.judge.rpc.GetChannel(ctx, &parleyv1.GetChannelRequest{ChannelId: channel})
+		if err != nil || got.GetChannel().GetOldestSeq() > oldest {
+			return reply{}, err
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return reply{}, context.Cause(ctx)
+		}
+	}
 }
 
 // check compares a channel's log with what the agent reported. Every message that it reported as
