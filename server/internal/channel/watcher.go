@@ -34,7 +34,8 @@ type WatcherConfig struct {
 	// Interval is the maximum time between polls of the store for changes. Each interval is up to a
 	// fifth shorter at random, so that the nodes do not poll all at once. The default is 500 ms.
 	Interval time.Duration
-	// Timeout bounds one call of the store. The default is 400 ms.
+	// Timeout bounds one call of the store. The default is 400 ms. After a call that failed the next
+	// one has twice the time, up to four times Timeout: a store that is only slow is still heard.
 	Timeout time.Duration
 	// ConfirmTimeout is how long the store may take to confirm the membership of a user named by a
 	// hint (see Watcher.Hint). After it the user is expelled without an answer. The default is 800 ms.
@@ -64,8 +65,10 @@ type Watcher struct {
 	nextAt         time.Time
 	polling        bool
 	checksInFlight int
-	pending        map[membership]*pendingCheck
-	recent         map[string]*recentChange
+	// pollTimeout and checkTimeout are the time limits of the next poll and of the next check.
+	pollTimeout, checkTimeout time.Duration
+	pending                   map[membership]*pendingCheck
+	recent                    map[string]*recentChange
 
 	life lifecycle.Base
 	// run starts the goroutines that call the store.
@@ -122,6 +125,8 @@ type checkResult struct {
 const (
 	// maxChecks is the maximum number of concurrent membership checks.
 	maxChecks = 16
+	// maxPatience is the highest multiple of WatcherConfig.Timeout that a call of the store may take.
+	maxPatience = 4
 	// checkRetryDelay is the delay after a failed check.
 	checkRetryDelay = 50 * time.Millisecond
 	// startTimeout bounds the read of the first Stamp in Start.
@@ -138,6 +143,7 @@ func NewWatcher(cfg WatcherConfig) *Watcher {
 	return &Watcher{
 		cfg: cfg, wake: make(chan struct{}, 1), polls: make(chan pollResult, 1), results: make(chan checkResult, maxChecks),
 		pending: make(map[membership]*pendingCheck), recent: make(map[string]*recentChange),
+		pollTimeout: cfg.Timeout, checkTimeout: cfg.Timeout,
 	}
 }
 
@@ -237,9 +243,9 @@ func (w *Watcher) runDue(ctx context.Context, now time.Time) time.Time {
 func (w *Watcher) poll(now time.Time) {
 	w.polling = true
 	w.nextAt = now.Add(w.cfg.Interval - rand.N(w.cfg.Interval/5+1))
-	stamp := w.stamp
+	stamp, timeout := w.stamp, w.pollTimeout
 	w.run.Go(func(ctx context.Context) {
-		ctx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
+		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
 		changes, next, err := w.cfg.Store.Changes(ctx, stamp)
 		w.polls <- pollResult{changes, next, err} // does not block: there is one poll at a time
@@ -248,6 +254,7 @@ func (w *Watcher) poll(now time.Time) {
 
 func (w *Watcher) applyPoll(ctx context.Context, p pollResult) {
 	w.polling = false
+	w.pollTimeout = w.nextTimeout(w.pollTimeout, p.err)
 	if p.err != nil {
 		w.cfg.Logger.DebugContext(ctx, "polling for membership changes failed", "error", p.err)
 		return
@@ -362,10 +369,11 @@ func (w *Watcher) startChecks(now time.Time) {
 			w.pending[k].inFlight = true
 		}
 	}
+	timeout := w.checkTimeout
 	for _, keys := range asks {
 		w.checksInFlight++
 		w.run.Go(func(ctx context.Context) {
-			ctx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
+			ctx, cancel := context.WithTimeout(ctx, timeout)
 			defer cancel()
 			a := checkResult{keys: keys, began: time.Now()}
 			a.lost, a.err = w.cfg.Access.readLost(ctx, keys)
@@ -376,6 +384,7 @@ func (w *Watcher) startChecks(now time.Time) {
 
 func (w *Watcher) applyCheck(ctx context.Context, a checkResult) {
 	w.checksInFlight--
+	w.checkTimeout = w.nextTimeout(w.checkTimeout, a.err)
 	if a.err != nil {
 		w.cfg.Logger.DebugContext(ctx, "checking membership failed", "error", a.err)
 	}
@@ -397,6 +406,14 @@ func (w *Watcher) applyCheck(ctx context.Context, a checkResult) {
 			delete(w.pending, k)
 		}
 	}
+}
+
+// nextTimeout returns the time limit of the call after one that had the limit last and returned err.
+func (w *Watcher) nextTimeout(last time.Duration, err error) time.Duration {
+	if err == nil {
+		return w.cfg.Timeout
+	}
+	return min(2*last, maxPatience*w.cfg.Timeout)
 }
 
 func (w *Watcher) expel(k membership, mode message.Mode) {
