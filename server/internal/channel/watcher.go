@@ -408,7 +408,8 @@ func (w *Watcher) applyCheck(ctx context.Context, a checkResult) {
 	}
 }
 
-// nextTimeout returns the time limit of the call after one that had the limit last and returned err.
+// nextTimeout returns the time limit of the call after one that had the limit last and returned
+// err.
 func (w *Watcher) nextTimeout(last time.Duration, err error) time.Duration {
 	if err == nil {
 		return w.cfg.Timeout
