@@ -69,8 +69,7 @@ func TestRetention(t *testing.T) {
 	t.Parallel()
 	inModes(t, func(t *testing.T, s *servertest.Server) {
 		c, ctx := s.Client(s.Token), t.Context()
-		policy := &parleyv1.ChannelRetention{MaxMessages: 50}
-		if _, err := c.CreateChannel(ctx, &parleyv1.CreateChannelRequest{ChannelId: "room", Retention: policy}); err != nil {
+		if _, err := c.CreateChannel(ctx, &parleyv1.CreateChannelRequest{ChannelId: "room"}); err != nil {
 			t.Fatal(err)
 		}
 		reader := s.Client(s.TokenOf("reader", "history", "subscribe"))
@@ -80,6 +79,19 @@ func TestRetention(t *testing.T) {
 		ids := sendMany(t, c, "room", 200)
 		if _, err := c.EditMessage(ctx, &parleyv1.EditMessageRequest{ChannelId: "room", MsgId: ids[10], Content: "edited"}); err != nil {
 			t.Fatal(err) // entry 201
+		}
+		// Only once all messages count: an earlier look would leave up to 100 more.
+		testkit.Eventually(t, 30*time.Second, func() error {
+			mine, err := reader.ListChannels(ctx, &parleyv1.ListChannelsRequest{})
+			if err == nil && (len(mine.GetChannels()) != 1 || mine.GetChannels()[0].GetUnread() != 200) {
+				err = fmt.Errorf("channels %v", mine)
+			}
+			return err
+		})
+		if _, err := c.UpdateChannel(ctx, &parleyv1.UpdateChannelRequest{
+			ChannelId: "room", Retention: &parleyv1.ChannelRetention{MaxMessages: 50}, UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"retention"}},
+		}); err != nil {
+			t.Fatal(err)
 		}
 		var page *parleyv1.ListMessagesResponse
 		testkit.Eventually(t, 30*time.Second, func() error {
@@ -163,20 +175,20 @@ func TestFastNodeExpiresNothingEarly(t *testing.T) {
 		t.Fatal(err)
 	}
 	ids := sendMany(t, c, "room", 200)
-	// The limit of messages makes entries expire. The look that strips them also deletes those that
+	// The limit of messages makes entries expire, up to 151. The look that strips them also deletes those that
 	// are old enough, and then saves how far it has come.
 	rows := testkit.MongoClient(t, uri).Database(database).Collection("channels")
 	testkit.Eventually(t, 60*time.Second, func() error {
 		var row struct{ Oldest, Stripped int64 }
 		err := rows.FindOne(ctx, bson.D{{Key: "_id", Value: "room"}}).Decode(&row)
-		if err != nil || row.Stripped < 150 {
+		if err != nil || row.Stripped < 50 {
 			return fmt.Errorf("stripped up to %d, oldest %d: %w", row.Stripped, row.Oldest, err)
 		}
 		return nil
 	})
 	page := listPage(t, c, &parleyv1.ListMessagesRequest{ChannelId: "room", PageSize: 100})
-	if len(page.GetMessages()) != 50 || page.GetOldestSeq() != 151 {
-		t.Errorf("%d messages from %d", len(page.GetMessages()), page.GetOldestSeq())
+	if n := len(page.GetMessages()); n < 50 || page.GetOldestSeq() > 151 {
+		t.Errorf("%d messages from %d", n, page.GetOldestSeq())
 	}
 	repeat, err := c.SendMessage(ctx, &parleyv1.SendMessageRequest{ChannelId: "room", Content: "secret 5", ClientMsgId: "key-5"})
 	if err != nil || !repeat.GetDuplicate() || repeat.GetMsgId() != ids[5] {
