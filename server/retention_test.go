@@ -175,7 +175,7 @@ func TestFastNodeExpiresNothingEarly(t *testing.T) {
 		t.Fatal(err)
 	}
 	ids := sendMany(t, c, "room", 200)
-	// The limit of messages makes entries expire, up to 151. The look that strips them also deletes those that
+	// The limit of messages makes entries expire. The look that strips them also deletes those that
 	// are old enough, and then saves how far it has come.
 	rows := testkit.MongoClient(t, uri).Database(database).Collection("channels")
 	testkit.Eventually(t, 60*time.Second, func() error {
