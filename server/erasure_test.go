@@ -3,6 +3,7 @@ package server_test
 import (
 	"context"
 	"fmt"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -267,6 +268,31 @@ func TestKilledErasure(t *testing.T) {
 		}
 		return err
 	})
+}
+
+// TestRestoredRefusesInvalidErasures checks that nothing is done if one erasure is invalid. The
+// sender of erased messages must not be erased.
+func TestRestoredRefusesInvalidErasures(t *testing.T) {
+	t.Parallel()
+	cfg := server.DevConfig()
+	cfg.DataDir = t.TempDir()
+	valid := server.Erasure{RequestID: "7", UserID: "ann"}
+	for _, c := range []struct {
+		bad   server.Erasure
+		names string
+	}{
+		{server.Erasure{UserID: "ann"}, "erasure 2: request_id"},
+		{server.Erasure{RequestID: "7"}, "user_id"},
+		{server.Erasure{RequestID: "7", UserID: "a b"}, "user_id"},
+		{server.Erasure{RequestID: "7", UserID: "~erased"}, "user_id"},
+	} {
+		if _, err := server.RestoredDev(t.Context(), cfg, valid, c.bad); err == nil || !strings.Contains(err.Error(), c.names) {
+			t.Errorf("%+v: %v, want %q", c.bad, err, c.names)
+		}
+	}
+	if made, err := os.ReadDir(cfg.DataDir); err != nil || len(made) > 0 {
+		t.Errorf("the data directory has %v, %v", made, err)
+	}
 }
 
 // TestRestoredRepeatsErasures checks that the erasures that Restored is given begin again once a

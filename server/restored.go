@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 
+	"buf.build/go/protovalidate"
 	"github.com/google/uuid"
 
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	"github.com/parleyhq/parley/server/config"
 	"github.com/parleyhq/parley/server/internal/erasure"
 	"github.com/parleyhq/parley/server/internal/message"
@@ -21,9 +23,13 @@ type Erasure struct{ RequestID, UserID string }
 // every log and returns the new one. No node may be running.
 //
 // Before that it starts a job for each of the erasures again, under a new id, because the backup
-// may be older than they are. The jobs run once a node does. After an error it can be called again,
-// and starts no job twice.
+// may be older than they are. The jobs run once a node does. If one of the erasures could not be a
+// request of EraseUser, it does nothing. After any other error it can be called again, and starts
+// no job twice.
 func Restored(ctx context.Context, cfg config.Config, erasures ...Erasure) (string, error) {
+	if err := checkErasures(erasures); err != nil {
+		return "", err
+	}
 	store, err := mongostore.Open(ctx, mongostore.Config{
 		URI: cfg.Mongo.URI.Reveal(), Database: cfg.Mongo.Database, Shards: cfg.Shards,
 	})
@@ -36,11 +42,28 @@ func Restored(ctx context.Context, cfg config.Config, erasures ...Erasure) (stri
 // RestoredDev is Restored for the data directory cfg.DataDir of a `parleyd dev`. It fails if that
 // server is running, because the server holds the directory's lock.
 func RestoredDev(ctx context.Context, cfg config.Config, erasures ...Erasure) (string, error) {
+	if err := checkErasures(erasures); err != nil {
+		return "", err
+	}
 	store, err := embedded.Open(devStoreDir(cfg.DataDir), embedded.Config{Shards: cfg.Shards})
 	if err != nil {
 		return "", fmt.Errorf("open the store: %w", err)
 	}
 	return restored(ctx, store, store.Erasures(), erasures)
+}
+
+// checkErasures returns an error that names the first invalid one of the erasures.
+func checkErasures(erasures []Erasure) error {
+	for i, e := range erasures {
+		err := protovalidate.Validate(&parleyv1.EraseUserRequest{RequestId: e.RequestID, UserId: e.UserID})
+		if err == nil && e.RequestID == "" {
+			err = errors.New("request_id: it is missing")
+		}
+		if err != nil {
+			return fmt.Errorf("erasure %d: %w", i+1, err)
+		}
+	}
+	return nil
 }
 
 // restored is Restored for an open store, which it closes. The ids of the new jobs depend on the
