@@ -1,7 +1,7 @@
 // Command mutants breaks the source in one place at a time, and runs the tests that must notice. It
-// fails if they pass. `make test-mutants` runs all mutants of the table in table.go; they are the
-// defects that the design of the life cycle of data names. `make mutants` is the same for whole
-// servers, which chaos must find defective.
+// fails if they pass. `make test-mutants` runs all mutants of the table in table.go: defects of
+// reading, access, retention, deletion and erasure. `make mutants` is the same for whole servers,
+// which chaos must find defective.
 //
 // A mutant is caught if a test fails. That it does not compile, or that no test runs, is an error.
 // Before the first mutant of each list of tests these tests run with the unchanged source, and must
@@ -45,14 +45,6 @@ type mutant struct {
 	pkg, tests string
 }
 
-// outcome is how the tests ended.
-type outcome int
-
-const (
-	passed outcome = iota + 1
-	failed
-)
-
 // run runs the mutants with these names, or all, and writes a line for each. It returns an error if
 // one was missed or could not be run.
 func run(ctx context.Context, names []string, out io.Writer) error {
@@ -88,58 +80,56 @@ func run(ctx context.Context, names []string, out io.Writer) error {
 // the tests that have passed without any.
 func judge(ctx context.Context, m *mutant, checked map[string]bool) error {
 	if key := m.pkg + " " + m.tests; !checked[key] {
-		switch got, text, err := test(ctx, m, nil); {
+		switch passed, text, err := test(ctx, m, nil); {
 		case err != nil:
 			return err
-		case got != passed:
+		case !passed:
 			return fmt.Errorf("its tests fail without it:\n%s", text)
 		}
 		checked[key] = true
 	}
-	switch got, _, err := test(ctx, m, m.edits); {
+	switch passed, _, err := test(ctx, m, m.edits); {
 	case err != nil:
 		return err
-	case got != failed:
+	case passed:
 		return fmt.Errorf("the tests %s of %s pass", m.tests, m.pkg)
 	}
 	return nil
 }
 
-// test runs a mutant's tests with the edits, and returns how they ended and what they printed.
-func test(ctx context.Context, m *mutant, edits []mutation.Edit) (outcome, string, error) {
+// test runs a mutant's tests with the edits. It returns whether they passed, and what they printed.
+func test(ctx context.Context, m *mutant, edits []mutation.Edit) (passed bool, text string, err error) {
 	root, err := rig.Root()
 	if err != nil {
-		return 0, "", err
+		return false, "", err
 	}
 	dir, err := rig.TempDir("mutant")
 	if err != nil {
-		return 0, "", err
+		return false, "", err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	overlay, err := mutation.Overlay(dir, root, edits)
 	if err != nil {
-		return 0, "", err
+		return false, "", err
 	}
 	args := []string{"test", "-overlay", overlay, "-count=1", "-vet=off", "-failfast", "-timeout=5m", "-run", m.tests, "./" + m.pkg}
 	cmd := exec.CommandContext(ctx, "go", args...) //nolint:gosec // of the table
 	cmd.Dir = root
-	text, err := cmd.CombinedOutput()
-	got, err := outcomeOf(string(text), err)
-	return got, string(text), err
+	out, err := cmd.CombinedOutput()
+	passed, err = testsPassed(string(out), err)
+	return passed, string(out), err
 }
 
-// outcomeOf returns how tests ended that printed text, given the error of the go command. It
+// testsPassed reports whether tests that printed text passed, given the error of the go command. It
 // returns an error if none ran.
-func outcomeOf(text string, err error) (outcome, error) {
+func testsPassed(text string, err error) (bool, error) {
 	exit := (*exec.ExitError)(nil)
 	switch {
 	case err != nil && !errors.As(err, &exit):
-		return 0, err
+		return false, err
 	case strings.Contains(text, "[build failed]") || strings.Contains(text, "[setup failed]") || strings.Contains(text, "no tests to run"):
-		return 0, fmt.Errorf("no test ran:\n%s", text)
-	case err == nil:
-		return passed, nil
+		return false, fmt.Errorf("no test ran:\n%s", text)
 	default:
-		return failed, nil
+		return err == nil, nil
 	}
 }

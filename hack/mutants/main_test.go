@@ -45,24 +45,24 @@ func TestOneMutant(t *testing.T) {
 	}
 }
 
-func TestOutcomeOf(t *testing.T) {
+func TestTestsPassed(t *testing.T) {
 	t.Parallel()
 	exit := &exec.ExitError{}
 	for _, c := range []struct {
-		text string
-		err  error
-		want outcome
+		text        string
+		err         error
+		passed, ran bool
 	}{
-		{"ok  \tpkg\t0.1s", nil, passed},
-		{"--- FAIL: TestX (0.00s)\nFAIL", exit, failed},
-		{"panic: test timed out after 5m0s", exit, failed},
-		{"FAIL\tpkg [build failed]", exit, 0},
-		{"FAIL\tpkg [setup failed]", exit, 0},
-		{"ok  \tpkg\t0.1s [no tests to run]", nil, 0},
-		{"", errors.New("no go command"), 0},
+		{"ok  \tpkg\t0.1s", nil, true, true},
+		{"--- FAIL: TestX (0.00s)\nFAIL", exit, false, true},
+		{"panic: test timed out after 5m0s", exit, false, true},
+		{"FAIL\tpkg [build failed]", exit, false, false},
+		{"FAIL\tpkg [setup failed]", exit, false, false},
+		{"ok  \tpkg\t0.1s [no tests to run]", nil, false, false},
+		{"", errors.New("no go command"), false, false},
 	} {
-		if got, err := outcomeOf(c.text, c.err); got != c.want || (err == nil) != (c.want != 0) {
-			t.Errorf("%q, %v: %v, %v", c.text, c.err, got, err)
+		if passed, err := testsPassed(c.text, c.err); passed != c.passed || (err == nil) != c.ran {
+			t.Errorf("%q, %v: %v, %v", c.text, c.err, passed, err)
 		}
 	}
 }

@@ -16,8 +16,8 @@ func edit(file, from, to string) []mutation.Edit {
 	return []mutation.Edit{{File: file, Old: from, New: to}}
 }
 
-// mutants are the defects that the design of the life cycle of data names. Others of its list are
-// mutants of chaos/messages.
+// mutants are defects in how data is read, expires, is deleted and erased, and in who may see it.
+// Others are mutants of chaos/messages.
 var mutants = []mutant{ //nolint:gochecknoglobals // a table
 	// Retention.
 	{
