@@ -252,10 +252,16 @@ func (r *rig) wantErased() {
 }
 
 // await waits until the job has a state.
-func (r *rig) await(id string, state erasure.State) (job erasure.Job) {
+func (r *rig) await(id string, state erasure.State) erasure.Job {
+	r.t.Helper()
+	return r.awaitJob(id, func(job *erasure.Job) bool { return job.State == state })
+}
+
+// awaitJob waits until the job is as ok demands.
+func (r *rig) awaitJob(id string, ok func(job *erasure.Job) bool) (job erasure.Job) {
 	r.t.Helper()
 	testkit.Eventually(r.t, patience, func() (err error) {
-		if job, err = r.jobs.Get(r.t.Context(), id); err == nil && job.State != state {
+		if job, err = r.jobs.Get(r.t.Context(), id); err == nil && !ok(&job) {
 			err = fmt.Errorf("job %+v", job)
 		}
 		return err
@@ -315,16 +321,10 @@ func TestErasedOnlyAfterSettle(t *testing.T) {
 	_, err := erasure.NewService(r.jobs, func() {}).Erase(t.Context(), "zoe", "1")
 	r.must(err)
 	lifecycletest.Start(t, erasure.New(cfg))
-	testkit.Eventually(t, patience, func() error {
-		job, err := r.jobs.Get(t.Context(), "1")
-		if err == nil && job.State == erasure.Running && job.NextAt.IsZero() {
-			err = fmt.Errorf("job %+v", job)
-		}
-		if err == nil && (job.State != erasure.Running || job.NextAt.Before(job.QuietAt.Add(time.Hour))) {
-			t.Fatalf("job %+v", job)
-		}
-		return err
-	})
+	job := r.awaitJob("1", func(job *erasure.Job) bool { return job.State != erasure.Running || !job.NextAt.IsZero() })
+	if job.State != erasure.Running || job.NextAt.Before(job.QuietAt.Add(time.Hour)) {
+		t.Errorf("job %+v", job)
+	}
 }
 
 // A process that dies at any call, before or after it was made, leaves a job that the next one
