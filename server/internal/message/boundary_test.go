@@ -1,7 +1,9 @@
 package message
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -246,6 +248,33 @@ func TestOldHeadsAreReadAgain(t *testing.T) {
 		b.store.expire("c", 13, 13, 12)
 		if r := b.sends(t, 1)[0]; r.Seq != 13 || r.Count != 13 {
 			t.Errorf("the next message has seq %d", r.Seq)
+		}
+	})
+}
+
+// slowLog is a store whose reads of entries take longer than a read of messages may, as if the
+// process had been suspended.
+type slowLog struct{ *fakeStore }
+
+func (l slowLog) Entries(ctx context.Context, channelID string, r Range) ([]Entry, error) {
+	<-time.After(readWithin + time.Second)
+	return l.fakeStore.Entries(ctx, channelID, r)
+}
+
+// TestSlowReadsFail checks that a read fails if it took so long that entries may have been removed
+// under it.
+func TestSlowReadsFail(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setupRead(t)
+		b.sends(t, 3)
+		b.reader.cfg.StoreTimeout = time.Minute
+		b.reader.log = slowLog{b.store}
+		if _, err := b.svc.List(b.ctx, ListQuery{ChannelID: "c"}); !errors.Is(err, errTooSlow) {
+			t.Errorf("list: %v", err)
+		}
+		if events, err := b.reader.Replay(b.ctx, "c", 0, 3, 10, 0, false); !errors.Is(err, errTooSlow) {
+			t.Errorf("replay: %d events, %v", len(events), err)
 		}
 	})
 }
