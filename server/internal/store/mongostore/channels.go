@@ -97,7 +97,7 @@ const (
 
 // makeChannelIndexes creates the indexes of both collections.
 func (s *Store) makeChannelIndexes(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, max(s.timeout, indexTimeout))
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	c := s.Channels()
 	_, err := c.channels.Indexes().CreateMany(ctx, []mongo.IndexModel{

@@ -224,7 +224,7 @@ func TestFeedSurvivesCutAndStalledLinks(t *testing.T) {
 	p := testkit.NewProxy(t, "tcp", testkit.MongoAddr(t))
 	b := newBed(t, testkit.MongoURI(t), "links")
 	far := open(t, mongostore.Config{
-		URI: "mongodb://" + p.Addr() + "/?directConnection=true", Database: b.cfg.Database, Timeout: time.Second,
+		URI: "mongodb://" + p.Addr() + "/?directConnection=true", Database: b.cfg.Database, Timeout: 3 * time.Second,
 	})
 	f, err := far.OpenFeed(t.Context(), b.shard)
 	if err != nil {

@@ -55,7 +55,8 @@ type Config struct {
 	// Shards is the number of shards, fixed when the store is created. 0 means the existing
 	// store's number, or 4 for a new store.
 	Shards int
-	// Timeout bounds each operation, including retries and failovers. 0 means 5 s.
+	// Timeout bounds each operation, including retries and failovers, except those of Open that create
+	// what is missing, which may take longer. 0 means 5 s.
 	Timeout time.Duration
 	// Logger receives the errors from which a feed recovers. Nil means slog.Default.
 	Logger *slog.Logger
@@ -110,7 +111,13 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	}
 	s.fence.write = s.writeFence
 	s.life, s.end = context.WithCancel(context.WithoutCancel(ctx))
-	if err := s.prepare(ctx, cfg.Shards); err != nil {
+	err = s.checkReplicaSet(ctx)
+	if err == nil {
+		s.timeout = max(cfg.Timeout, prepareTimeout)
+		err = s.prepare(ctx, cfg.Shards)
+		s.timeout = cfg.Timeout
+	}
+	if err != nil {
 		s.end()
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), disconnectWait)
 		defer cancel()
@@ -118,6 +125,11 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	}
 	return s, nil
 }
+
+// prepareTimeout bounds each operation of Open once the server has answered, unless Config.Timeout
+// is longer. On a busy machine with several nodes, the creation of collections and indexes, and what
+// waits for it, takes longer than any other operation.
+const prepareTimeout = time.Minute
 
 // disconnectWait bounds the wait for the connections' end after a failed Open.
 const disconnectWait = time.Second
@@ -138,9 +150,6 @@ func clientOptions(cfg Config) *options.ClientOptions {
 
 // prepare creates or loads the store's identity and creates its indexes.
 func (s *Store) prepare(ctx context.Context, shards int) error {
-	if err := s.checkReplicaSet(ctx); err != nil {
-		return err
-	}
 	identity, err := s.loadIdentity(ctx, shards)
 	if err != nil {
 		return err

@@ -174,10 +174,6 @@ func (s *Store) prepareShards(ctx context.Context) error {
 	return g.Wait()
 }
 
-// indexTimeout bounds the creation of a collection's indexes. On a busy machine with several nodes
-// this takes longer than any other operation.
-const indexTimeout = time.Minute
-
 // up returns a document with the value 1 for each field: the keys of an ascending index, an
 // ascending sort, or a projection.
 func up(fields ...string) bson.D {
@@ -217,11 +213,11 @@ func (s *Store) makeIndexes(ctx context.Context, b *mongo.Collection) error {
 	if err != nil {
 		return err
 	}
-	timeout := indexTimeout
+	timeout := s.timeout
 	if older {
-		timeout = conversionTimeout
+		timeout = max(timeout, conversionTimeout)
 	}
-	ctx, cancel := context.WithTimeout(ctx, max(s.timeout, timeout))
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	_, err = b.Indexes().CreateMany(ctx, []mongo.IndexModel{
 		{Keys: up("channel_id", "seq"), Options: options.Index().SetName("seq").SetUnique(true)},
@@ -258,7 +254,7 @@ func (s *Store) makeIndexes(ctx context.Context, b *mongo.Collection) error {
 
 // hasOlderIndex reports whether a collection has olderSenderIndex.
 func (s *Store) hasOlderIndex(ctx context.Context, b *mongo.Collection) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, max(s.timeout, indexTimeout))
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	indexes, err := b.Indexes().ListSpecifications(ctx)
 	return slices.ContainsFunc(indexes, func(index mongo.IndexSpecification) bool { return index.Name == olderSenderIndex }), err

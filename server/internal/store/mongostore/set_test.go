@@ -63,7 +63,7 @@ func suiteThroughKills(t *testing.T, set *testkit.MongoReplicas) {
 // withoutMajority checks that a primary whose secondaries are both stopped acknowledges no entries
 // and returns none that only it has: they would be lost if it were killed.
 func withoutMajority(t *testing.T, set *testkit.MongoReplicas) {
-	cfg := mongostore.Config{URI: set.URI(), Database: testkit.MongoDatabase(t), Timeout: time.Second}
+	cfg := mongostore.Config{URI: set.URI(), Database: testkit.MongoDatabase(t), Timeout: 3 * time.Second}
 	s := open(t, cfg)
 	insert(t, s, sends("minority", 1, 5))
 	primary := set.Primary()
