@@ -114,6 +114,21 @@ func TestHostileHTTP2Headers(t *testing.T) {
 	}
 }
 
+// beginHeader opens a connection and sends the first part of a header, which CONTINUATION frames of
+// stream 1 must follow.
+func (g *target) beginHeader() (net.Conn, *http2.Framer) {
+	g.t.Helper()
+	conn := g.dial()
+	framer := http2.NewFramer(conn, nil)
+	if _, err := conn.Write(openingHTTP2()); err != nil {
+		g.t.Fatal(err)
+	}
+	if err := framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: headerBlock(sendMessage, g.Token)}); err != nil {
+		g.t.Fatal(err)
+	}
+	return conn, framer
+}
+
 // TestHostileEndlessContinuation checks that an endless header ends the connection before it has
 // cost much.
 func TestHostileEndlessContinuation(t *testing.T) {
@@ -123,14 +138,7 @@ func TestHostileEndlessContinuation(t *testing.T) {
 		"of many fields": bytes.Repeat([]byte("\x00\x01a\x01b"), 2000),
 		"of small ones":  []byte("\x00\x01a\x01b"),
 	} {
-		conn := g.dial()
-		framer := http2.NewFramer(conn, nil)
-		if _, err := conn.Write(openingHTTP2()); err != nil {
-			t.Fatal(err)
-		}
-		if err := framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: headerBlock(sendMessage, g.Token)}); err != nil {
-			t.Fatal(err)
-		}
+		conn, framer := g.beginHeader()
 		type end struct {
 			code  http2.ErrCode
 			named bool
@@ -164,14 +172,7 @@ func TestHostileEndlessContinuation(t *testing.T) {
 func TestHostileEmptyContinuation(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
-	conn := g.dial()
-	framer := http2.NewFramer(conn, nil)
-	if _, err := conn.Write(openingHTTP2()); err != nil {
-		t.Fatal(err)
-	}
-	if err := framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: headerBlock(sendMessage, g.Token)}); err != nil {
-		t.Fatal(err)
-	}
+	conn, framer := g.beginHeader()
 	start, ended := time.Now(), make(chan error, 1)
 	go func() {
 		_, _, err := readGoAway(conn)
@@ -191,6 +192,28 @@ func TestHostileEmptyContinuation(t *testing.T) {
 			_ = framer.WriteContinuation(1, false, nil) // until the server closes
 		}
 	}
+}
+
+// TestHostileEmptyContinuationFlood checks that a flood of empty frames that continue a header ends
+// its connection before it has cost much.
+func TestHostileEmptyContinuationFlood(t *testing.T) {
+	t.Parallel()
+	g := attack(t, nil)
+	conn, _ := g.beginHeader()
+	var frames bytes.Buffer
+	empty := http2.NewFramer(&frames, nil)
+	for range 1000 {
+		_ = empty.WriteContinuation(1, false, nil) // never fails: it writes to memory
+	}
+	start, before, sent := time.Now(), cpu(), 0
+	for sent < 5_000_000 {
+		if _, err := conn.Write(frames.Bytes()); err != nil {
+			t.Logf("closed after %d frames and %v; %v on a processor", sent, time.Since(start), cpu()-before)
+			return
+		}
+		sent += 1000
+	}
+	t.Errorf("%d empty frames were accepted in %v", sent, time.Since(start))
 }
 
 // rapidResets returns the bytes that open streams and reset each at once. From the second stream on

@@ -7,6 +7,8 @@ import (
 	"net"
 	"strconv"
 	"syscall"
+
+	"github.com/parleyhq/parley/server/internal/rpc"
 )
 
 // listenAPI opens the API's listener. In dev without TLS, ours reports whether this server receives
@@ -14,9 +16,11 @@ import (
 // so another process that listens there would receive the calls.
 func (s *Server) listenAPI(ctx context.Context) (ours bool, err error) {
 	var lc net.ListenConfig
-	if s.apiLn, err = lc.Listen(ctx, "tcp", s.cfg.Listen); err != nil {
+	ln, err := lc.Listen(ctx, "tcp", s.cfg.Listen)
+	if err != nil {
 		return false, fmt.Errorf("listen: %w", err)
 	}
+	s.apiLn = rpc.LimitWaste(ln, s.log)
 	s.done.Push("listener", func(context.Context) error { return ignoreClosed(s.apiLn.Close()) })
 	addr, ok := s.apiLn.Addr().(*net.TCPAddr)
 	if !s.dev || s.cfg.TLS.Cert != "" || !ok {
@@ -30,7 +34,7 @@ func (s *Server) listenAPI(ctx context.Context) (ours bool, err error) {
 		// Without IPv6 no other process can listen there. Any other error may mean that one does.
 		return errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.EAFNOSUPPORT), nil
 	}
-	s.besideLn = beside
+	s.besideLn = rpc.LimitWaste(beside, s.log)
 	s.done.Push("listener on [::1]", func(context.Context) error { return ignoreClosed(beside.Close()) })
 	return true, nil
 }

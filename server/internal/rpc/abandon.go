@@ -22,22 +22,28 @@ const (
 
 type connectionKey struct{}
 
-// connection is the network connection of a call, with its limit on abandoned calls.
+// connection is the network connection of a call, with its limits on abandoned calls and on waste.
+// waste is nil if the connection has no such limit.
 type connection struct {
 	net.Conn
 
 	abandoned *rate.Limiter
+	waste     *waste
 }
 
 // withConnection implements http.Server.ConnContext.
 func withConnection(ctx context.Context, c net.Conn) context.Context {
-	return context.WithValue(ctx, connectionKey{}, &connection{c, rate.NewLimiter(abandonPerSecond, abandonBurst)})
+	return context.WithValue(ctx, connectionKey{}, &connection{c, rate.NewLimiter(abandonPerSecond, abandonBurst), wasteOf(c)})
 }
 
-// limitAbandoned returns next with a check after each call, which closes the connection if its
-// client has abandoned too many calls. See abandonPerSecond.
-func limitAbandoned(log *slog.Logger, next http.Handler) http.Handler {
+// limitConnections returns next with a check after each call, which closes the connection if its
+// client has abandoned too many calls: see abandonPerSecond. Before the call it counts what the
+// client has sent as used: see wasteBytes.
+func limitConnections(log *slog.Logger, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if c, ok := r.Context().Value(connectionKey{}).(*connection); ok {
+			c.waste.countUsed(r)
+		}
 		next.ServeHTTP(w, r)
 		countAbandoned(log, r)
 	})

@@ -86,7 +86,7 @@ func NewHandler(cfg Config, deps Deps) (*Handler, error) {
 	}
 	mux.Handle("/", pageOrUnknown(deps.Page, refuseUnknown(calls)))
 	return &Handler{
-		Handler: calls.Wrap(limitAbandoned(deps.Telemetry.Logger, timeLimits(&cfg, allowOrigins(cfg.CORSOrigins, mux)))),
+		Handler: calls.Wrap(limitConnections(deps.Telemetry.Logger, timeLimits(&cfg, allowOrigins(cfg.CORSOrigins, mux)))),
 		Health:  health,
 		live:    cfg.live,
 	}, nil
