@@ -18,7 +18,7 @@ TESTFLAGS ?=
 # Each test package may run one to three mongods, so few packages run at once. The slowest takes
 # minutes on two cores.
 TEST_PARALLEL ?= 2
-TEST_TIMEOUT ?= 25m
+TEST_TIMEOUT ?= 35m
 # The benchmarks of `make bench`, the targets of `make fuzz`, and the time for each fuzz target.
 BENCH ?= .
 COUNT ?= 1
@@ -125,6 +125,10 @@ irc: $(if $(filter --help,$(ARGS)),,data) build test-deps ## Import IRC logs, ed
 .PHONY: budgets
 budgets: test-deps ## Measure every row of docs/budgets.md (ARGS='-run TestCallsStayWithinTheirBudgets/queues' for less)
 	PARLEY_TEST_BUDGETS=all $(GO) test -race -timeout 20m -v -run TestCallsStayWithinTheirBudgets ./server $(ARGS)
+
+.PHONY: hostile
+hostile: test-deps ## Send hostile input without the race detector, so with exact limits of processor time
+	$(GO) test -timeout 20m -run Hostile ./server $(ARGS)
 
 .PHONY: wordindex
 wordindex: $(if $(filter --help,$(ARGS)),,data) build test-deps ## Index IRC logs through a queue while workers are killed and stopped (DATA=directory ARGS='--rate 500', or --help)

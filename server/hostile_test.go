@@ -27,7 +27,7 @@ import (
 )
 
 // cpuLimit is the processor time that one hostile call may cost the server and this test together.
-const cpuLimit = raceCost * 50 * time.Millisecond
+const cpuLimit = raceCPU * 50 * time.Millisecond
 
 // logLines holds the server's log, parsed as JSON. It is safe for concurrent use.
 type logLines struct {
@@ -160,9 +160,6 @@ type line struct {
 	only string
 	// token is the caller's valid access token; empty means one that may do everything.
 	token string
-	// bytewise means that net/http goes through a million bytes one by one, which the race detector
-	// slows down twice as much as other code: 20 to 35 ms of processor time were 250 to 300 ms.
-	bytewise bool
 	// open means that a request without a token gets the same answer. Any other line must then be
 	// answered as unauthenticated.
 	open bool
@@ -484,19 +481,16 @@ func (g *target) run(lines []line) {
 // time. Other work on the machine may raise the cost, so it is measured up to five times.
 func (g *target) measured(l *line, d *dialect, token, name string, w want) {
 	g.t.Helper()
-	least, limit := time.Hour, cpuLimit
-	if l.bytewise && raceCost > 1 {
-		limit *= 2
-	}
+	least := time.Hour
 	for range 5 {
 		req := g.request(l, d, token)
 		before := cpu()
 		a := g.do(d, req)
 		least = min(least, cpu()-before)
 		g.judge(name, a, w)
-		if least < limit {
+		if least < cpuLimit {
 			return
 		}
 	}
-	g.t.Errorf("%s: the call took %v of processor time, at most %v is allowed", name, least, limit)
+	g.t.Errorf("%s: the call took %v of processor time, at most %v is allowed", name, least, cpuLimit)
 }

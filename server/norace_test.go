@@ -2,5 +2,8 @@
 
 package server_test
 
-// raceCost is 1 because this build has no race detector, which slows code down.
-const raceCost = 1
+// raceCost and raceCPU are 1 because this build has no race detector, which slows code down.
+const (
+	raceCost = 1
+	raceCPU  = 1
+)
