@@ -4,18 +4,29 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	"github.com/parleyhq/parley/server/internal/ident"
 	"github.com/parleyhq/parley/server/internal/testkit"
+	"github.com/parleyhq/parley/server/servertest"
 )
 
 const (
 	noChannel = parleyv1.ErrorReason_ERROR_REASON_CHANNEL_NOT_FOUND
 	deleting  = parleyv1.ErrorReason_ERROR_REASON_CHANNEL_DELETING
 )
+
+// backendsOf returns a client of each node that manages all channels.
+func backendsOf(nodes []*servertest.Server) []client {
+	backends := make([]client, len(nodes))
+	for i, n := range nodes {
+		backends[i] = n.Client(n.Mint("backend", append(slices.Clone(user), ident.Manage)...))
+	}
+	return backends
+}
 
 // TestDeletedChannels deletes channels, open ones and members-only ones, with NATS and without it,
 // while streams of strangers, members and backends are live on each node. All streams lose the
@@ -24,10 +35,7 @@ const (
 func TestDeletedChannels(t *testing.T) {
 	t.Parallel()
 	nodes := fleetOf(t, 2)
-	backends := make([]client, len(nodes))
-	for i, n := range nodes {
-		backends[i] = n.Client(n.Mint("backend", append(slices.Clone(user), ident.Manage)...))
-	}
+	backends := backendsOf(nodes)
 	for _, natsAway := range []bool{false, true} {
 		var ids []string
 		streams := make(map[string][]*stream)
@@ -108,17 +116,24 @@ func wantDeleted(t *testing.T, s *stream, id string) {
 	}
 }
 
+// recreate waits until a deleted channel can be created again, and creates it.
+func recreate(t *testing.T, c client, req *parleyv1.CreateChannelRequest) {
+	t.Helper()
+	testkit.Eventually(t, time.Minute, func() error {
+		err := callErr(c.CreateChannel(t.Context(), req))
+		if reason, _ := reasonOf(err); reason != deleting && err != nil {
+			t.Error(err)
+			return nil
+		}
+		return err
+	})
+}
+
 // again waits until a deleted channel, of which the last message had seq 3, can be created again.
 // It fails the test if the new channel has anything of the old one.
 func again(t *testing.T, c client, id string) {
 	t.Helper()
-	testkit.Eventually(t, time.Minute, func() error {
-		err := callErr(c.CreateChannel(t.Context(), &parleyv1.CreateChannelRequest{ChannelId: id, Members: membersOf("eve")}))
-		if reason, _ := reasonOf(err); reason != deleting && err != nil {
-			t.Fatal(err)
-		}
-		return err
-	})
+	recreate(t, c, &parleyv1.CreateChannelRequest{ChannelId: id, Members: membersOf("eve")})
 	members, err := c.ListMembers(t.Context(), &parleyv1.ListMembersRequest{ChannelId: id})
 	if err != nil {
 		t.Fatal(err)
@@ -147,4 +162,70 @@ func again(t *testing.T, c client, id string) {
 		return nil
 	})
 	s.cancel()
+}
+
+// TestSendsRacingDeletions deletes channels while several clients send to them on both nodes, and
+// creates them again. A send is stored before the deletion or refused: afterwards nothing of it can
+// be read, and its seq is not used again.
+func TestSendsRacingDeletions(t *testing.T) {
+	t.Parallel()
+	nodes := fleetOf(t, 2)
+	backends := backendsOf(nodes)
+	var races sync.WaitGroup
+	for i := range 8 {
+		races.Go(func() { raceDeletion(t, backends, fmt.Sprint("raced-", i), i) })
+	}
+	races.Wait()
+}
+
+// raceDeletion deletes a channel by one of the backends after a send was acknowledged, while all of
+// them send.
+func raceDeletion(t *testing.T, backends []client, id string, n int) {
+	t.Helper()
+	if err := callErr(backends[0].CreateChannel(t.Context(), &parleyv1.CreateChannelRequest{ChannelId: id})); err != nil {
+		t.Error(err)
+		return
+	}
+	var mu sync.Mutex
+	last := int64(0) // the highest seq that was acknowledged; guarded by mu
+	acked := make(chan struct{}, 1)
+	var senders sync.WaitGroup
+	for i := range 3 * len(backends) {
+		senders.Go(func() {
+			for k := 0; ; k++ {
+				resp, err := backends[i%len(backends)].SendMessage(t.Context(), &parleyv1.SendMessageRequest{
+					ChannelId: id, Content: "old", ClientMsgId: fmt.Sprint(i, "-", k),
+				})
+				if err != nil {
+					if reason, _ := reasonOf(err); reason != noChannel {
+						t.Errorf("a send to %s: %v", id, err)
+					}
+					return
+				}
+				mu.Lock()
+				last = max(last, resp.GetSeq())
+				mu.Unlock()
+				select {
+				case acked <- struct{}{}:
+				default:
+				}
+			}
+		})
+	}
+	<-acked
+	if err := callErr(backends[n%len(backends)].DeleteChannel(t.Context(), &parleyv1.DeleteChannelRequest{ChannelId: id})); err != nil {
+		t.Error(err)
+	}
+	senders.Wait()
+	recreate(t, backends[0], &parleyv1.CreateChannelRequest{ChannelId: id})
+	fresh := send(t, backends[1], id, "new")
+	if fresh.GetSeq() <= last {
+		t.Errorf("%s: the new message has seq %d, and %d was acknowledged before", id, fresh.GetSeq(), last)
+	}
+	for _, c := range backends {
+		page, err := c.ListMessages(t.Context(), &parleyv1.ListMessagesRequest{ChannelId: id})
+		if err != nil || len(page.GetMessages()) != 1 || page.GetMessages()[0].GetContent() != "new" {
+			t.Errorf("%s holds %v, %v", id, page.GetMessages(), err)
+		}
+	}
 }

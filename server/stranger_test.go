@@ -12,7 +12,12 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	"github.com/parleyhq/parley/server/internal/ident"
 	"github.com/parleyhq/parley/server/internal/testkit"
+	"github.com/parleyhq/parley/server/servertest"
 )
+
+// patience is how long these tests wait for one event. Without NATS an event takes seconds on an
+// idle machine, and half a minute beside other tests on two cores.
+const patience = 2 * time.Minute
 
 // TestStrangersGetNothingOfNewPrivateChannels subscribes strangers to channels that do not exist,
 // on every node, then creates the channels for members only and sends at once. No stranger receives
@@ -59,7 +64,7 @@ func TestStrangersGetNothingOfNewPrivateChannels(t *testing.T) {
 			s.await(p.GetChannelId(), 0, messages)
 		}
 		for _, s := range strangers {
-			awaitLost(t, s, p.GetChannelId(), 20*time.Second)
+			awaitLost(t, s, p.GetChannelId(), patience)
 		}
 	}
 	for _, s := range strangers {
@@ -73,10 +78,31 @@ func TestStrangersGetNothingOfNewPrivateChannels(t *testing.T) {
 
 // TestStrangersGetNothingOfClosedChannels subscribes strangers and members to open channels, on
 // every node, and closes the channels while messages are sent. No stranger receives a message that
-// was sent after UpdateChannel returned, on any node. Members receive all.
+// was sent after UpdateChannel returned, on any node, with NATS and without it. Members receive
+// all.
 func TestStrangersGetNothingOfClosedChannels(t *testing.T) {
 	t.Parallel()
-	nodes := fleetOf(t, 2)
+	withAndWithoutNATS(t, closeBeforeStrangers)
+}
+
+// withAndWithoutNATS runs a test on two nodes twice. It calls cut when all streams are live; in the
+// second run that stops NATS.
+func withAndWithoutNATS(t *testing.T, test func(t *testing.T, nodes []*servertest.Server, cut func())) {
+	t.Helper()
+	for name, cut := range map[string]func(*servertest.Server){
+		"with NATS":    func(*servertest.Server) {},
+		"without NATS": func(s *servertest.Server) { s.NATS.Stop() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			nodes := fleetOf(t, 2)
+			test(t, nodes, func() { cut(nodes[0]) })
+		})
+	}
+}
+
+func closeBeforeStrangers(t *testing.T, nodes []*servertest.Server, cut func()) {
+	t.Helper()
 	const channels, messages = 12, 3
 	var positions []*parleyv1.ChannelPosition
 	var owners []client
@@ -103,6 +129,7 @@ func TestStrangersGetNothingOfClosedChannels(t *testing.T) {
 			s.awaitState(p.GetChannelId())
 		}
 	}
+	cut()
 	closed := true
 	var switches sync.WaitGroup
 	for i, p := range positions {
@@ -122,7 +149,7 @@ func TestStrangersGetNothingOfClosedChannels(t *testing.T) {
 	switches.Wait()
 	for _, p := range positions {
 		for _, s := range members {
-			testkit.Eventually(t, 30*time.Second, func() error {
+			testkit.Eventually(t, patience, func() error {
 				sent := 0
 				for _, e := range s.entries(p.GetChannelId()) {
 					if e.GetSent() != nil {
@@ -136,7 +163,7 @@ func TestStrangersGetNothingOfClosedChannels(t *testing.T) {
 			})
 		}
 		for _, s := range strangers {
-			awaitLost(t, s, p.GetChannelId(), 20*time.Second)
+			awaitLost(t, s, p.GetChannelId(), patience)
 		}
 	}
 	for _, s := range strangers {
@@ -150,15 +177,17 @@ func TestStrangersGetNothingOfClosedChannels(t *testing.T) {
 
 // TestFormerMembersGetNothingOfClosedChannels removes a member from channels, closes them and sends
 // at once by another node. The former member receives none of these messages, although each node
-// may have read the membership shortly before. A stream by membership loses the channel too.
+// may have read the membership shortly before. A stream by membership loses the channel too. All of
+// it holds with NATS and without it.
 func TestFormerMembersGetNothingOfClosedChannels(t *testing.T) {
 	t.Parallel()
-	nodes := fleetOf(t, 2)
+	withAndWithoutNATS(t, closeBeforeFormerMembers)
+}
+
+func closeBeforeFormerMembers(t *testing.T, nodes []*servertest.Server, cut func()) {
+	t.Helper()
 	const channels = 8
-	admins := make([]client, len(nodes))
-	for i, n := range nodes {
-		admins[i] = n.Client(n.Mint("backend", append(slices.Clone(user), ident.Manage)...))
-	}
+	admins := backendsOf(nodes)
 	var positions []*parleyv1.ChannelPosition
 	for i := range channels {
 		id := fmt.Sprint("left-", i)
@@ -178,6 +207,7 @@ func TestFormerMembersGetNothingOfClosedChannels(t *testing.T) {
 			s.awaitState(p.GetChannelId())
 		}
 	}
+	cut()
 	closed := true
 	var switches sync.WaitGroup
 	for i, p := range positions {
@@ -200,7 +230,7 @@ func TestFormerMembersGetNothingOfClosedChannels(t *testing.T) {
 	switches.Wait()
 	for _, p := range positions {
 		for _, s := range members {
-			testkit.Eventually(t, 30*time.Second, func() error {
+			testkit.Eventually(t, patience, func() error {
 				if got := s.entries(p.GetChannelId()); len(got) == 0 || got[len(got)-1].GetSent() == nil {
 					return fmt.Errorf("a member waits for %s", p.GetChannelId())
 				}
@@ -208,7 +238,7 @@ func TestFormerMembersGetNothingOfClosedChannels(t *testing.T) {
 			})
 		}
 		for _, s := range former {
-			awaitLost(t, s, p.GetChannelId(), 20*time.Second)
+			awaitLost(t, s, p.GetChannelId(), patience)
 		}
 	}
 	for _, s := range former {

@@ -194,6 +194,21 @@ var mutants = []mutant{ //nolint:gochecknoglobals // a table
 		pkg:   mongoDir, tests: "^TestStore$/^(ApplyOfARecallLeavesNoText|ApplyOfSeveralIsThatOfEach|ConcurrentAppliesLeaveNoText)$",
 	},
 	{
+		name: "scrubbed-recall-erases", breaks: "a pending recall by a user who is erased erases the message of another one",
+		edits: edit(messageDir+"/erase.go", "e.FromID == ErasedUser && e.ClientMsgID != ErasedKey(e.Seq)", "e.FromID == ErasedUser"),
+		pkg:   mongoDir, tests: "^TestStore$/^ScrubbedRecallsEraseNobodyElse$",
+	},
+	{
+		name: "replay-from-a-cache-behind", breaks: "a replay is served from a cache that a later recall has not reached",
+		edits: edit(messageDir+"/replay.go", "read(ctx, channelID, rg, max(atLeast, head.Seq))", "read(ctx, channelID, rg, atLeast)"),
+		pkg:   messageDir, tests: "^TestReplayFromCacheBehindARecall$",
+	},
+	{
+		name: "parked-for-ever", breaks: "an event that waited for the one before it is delivered with a text that was recalled meanwhile",
+		edits: edit(fanoutDir+"/fill.go", "if now.Sub(e.at) > recentFor {", "if now.Sub(e.at) < 0 {"),
+		pkg:   fanoutDir, tests: "^TestParkedEventsAreReadAgain$",
+	},
+	{
 		name: "no-last-pass", breaks: "an erasure ends without a look for what was written while it ran",
 		edits: edit(erasureDir+"/runner.go", "now().Before(quiet) {", "now().Before(quiet) && job.UserID == \"\" {"),
 		pkg:   erasureDir, tests: "^TestErasedOnlyAfterSettle$",

@@ -23,6 +23,13 @@ func dense(events []message.Event, after int64) error {
 	return nil
 }
 
+// parkedEvent is an event that arrived at the time at, before its predecessors.
+type parkedEvent struct {
+	message.Event
+
+	at time.Time
+}
+
 // park keeps an event that arrived before its predecessors. Beyond a quarter of Config.QueueEvents
 // or QueueBytes it drops the event, which is read from the log later.
 func (t *topic) park(e message.Event) {
@@ -35,23 +42,30 @@ func (t *topic) park(e message.Event) {
 		return
 	}
 	if t.parked == nil {
-		t.parked = map[int64]message.Event{}
+		t.parked = map[int64]parkedEvent{}
 	}
-	t.parked[e.Seq] = e
+	t.parked[e.Seq] = parkedEvent{e, time.Now()}
 	t.parkedBytes += size
 }
 
 // unpark delivers the parked events that directly follow the tail. It drops those at or below the
-// tail.
+// tail. If one to deliver was parked longer than recentFor, its message may have been recalled
+// since: unpark then drops all, and they are read from the log.
 func (t *topic) unpark() {
+	now := time.Now()
 	for len(t.parked) > 0 && len(t.live) > 0 {
 		e, ok := t.parked[t.tail+1]
 		if !ok {
 			break
 		}
+		if now.Sub(e.at) > recentFor {
+			t.dropParked()
+			t.fill()
+			return
+		}
 		delete(t.parked, e.Seq)
 		t.parkedBytes -= e.Message.Size()
-		t.deliver(&e)
+		t.deliver(&e.Event)
 	}
 	if t.tail == t.seen {
 		t.dropParked()

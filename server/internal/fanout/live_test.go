@@ -3,7 +3,9 @@ package fanout
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -74,6 +76,54 @@ func TestHoleClosedByLateEvent(t *testing.T) {
 		r.bus.publish(late)
 		equal(t, r.read(s)["c"], want("", 1, 3))
 	})
+}
+
+// TestParkedEventsAreReadAgain checks that the text of a message is not delivered if the message
+// was recalled while its event was parked, for longer than a second.
+func TestParkedEventsAreReadAgain(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		parked time.Duration
+		want   string
+	}{
+		"a second": {recentFor, "1 x, 2 x, 3 x"},
+		"more":     {recentFor + 1, "1 x, 2 gone, 3 x"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				r := setup(t, noChecks())
+				s := r.open(live("c"))
+				r.read(s)
+				away := true
+				r.log.on(beforeReplay, func(context.Context, string) error {
+					if away {
+						return errors.New("away")
+					}
+					return nil
+				})
+				late := r.log.add("c")
+				r.send("c")
+				r.send("c")
+				time.Sleep(tc.parked)
+				synctest.Wait()
+				away = false
+				r.log.edit("c", 2, func(e *message.Event) { e.Message.Content = "gone" })
+				r.bus.publish(late)
+				var got []string
+				for len(got) < 3 {
+					f, err := s.Next(t.Context())
+					if err != nil {
+						t.Fatal(err)
+					}
+					for _, l := range decode(t, f) {
+						got = append(got, fmt.Sprint(l.seq, " ", l.rest))
+					}
+				}
+				equal(t, strings.Join(got, ", "), tc.want)
+			})
+		})
+	}
 }
 
 // TestHoleOfLargeEvents checks that a subscriber gets all events if more bytes were lost than may

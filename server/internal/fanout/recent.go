@@ -13,9 +13,10 @@ import (
 )
 
 const (
-	// recentFor is how long a topic uses recent events after it began to read them. A bus that is
-	// away does not deliver the recall that changed one of them, and no read may return the text for
-	// longer. recentSweep is the interval at which older ones are dropped.
+	// recentFor is how long a topic uses recent events after it began to read them, and parked events
+	// after they arrived. A bus that is away does not deliver the recall that changed one of them, and
+	// no read may return the text for longer. recentSweep is the interval at which older recent events
+	// are dropped.
 	recentFor   = time.Second
 	recentSweep = time.Second
 	// eventBytes is the memory of an encoded event besides its bytes.

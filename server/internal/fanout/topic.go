@@ -53,7 +53,7 @@ type topic struct {
 	straySeq, strayRev int64
 	// parked holds the events that arrived before their predecessors, by seq. parkedBytes is the size
 	// of their messages.
-	parked      map[int64]message.Event
+	parked      map[int64]parkedEvent
 	parkedBytes int
 	// live holds the subscriptions that events are pushed to.
 	live []*subscription

@@ -309,7 +309,7 @@ func TestStaleTargetIsPublishedWithItsChanges(t *testing.T) {
 	r.newFeeder(&staleLog{FeederStore: r.store, as: map[int64]message.Entry{1: sent}, hidden: 2}, publisher)
 	lifecycletest.Start(t, r.feeder)
 	publisher.wait(t, 1)
-	r.recall(sent)
+	r.insert(cacheChangeOf(sent, message.KindRecall, "")) // once it is applied, the feeder waits for a message that has it
 	if got := publisher.wait(t, 2)[1].Message; got.Content != "" || got.Status != message.StatusRecalled || got.ChangedSeq != 2 {
 		t.Errorf("published %+v", got)
 	}

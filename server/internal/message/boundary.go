@@ -29,14 +29,10 @@ const ExpiryGrace = 15 * time.Second
 // remove it.
 const MinIdempotencyWindow = time.Hour
 
-const (
-	// readWithin is the maximum time from the call of a read, whose boundary is at most boundaryAge
-	// old then, until its last answer of the store. Together they are less than ExpiryGrace. A read
-	// that takes longer, because its process was suspended, fails.
-	readWithin = ExpiryGrace / 2
-	// boundaryAge is the maximum age of the boundary that a replay begins with.
-	boundaryAge = 5 * time.Second
-)
+// readWithin is the maximum time from the call of a read, whose boundary is at most
+// ReaderConfig.MaxAge old then, until its last answer of the store. Together they are less than
+// ExpiryGrace. A read that takes longer, because its process was suspended, fails.
+const readWithin = ExpiryGrace / 2
 
 // LogTrimmer removes expired entries. The methods may be called concurrently and repeated. They
 // take at most 1,000 entries, and are durable when they return. The caller must have moved the

@@ -25,6 +25,12 @@ func EraseDraft(e *Entry) Draft {
 	}
 }
 
+// Erases reports whether the entry is a recall that erases its message. A recall by a user whom
+// Scrub removed later is none, although its sender is ErasedUser too.
+func (e *Entry) Erases() bool {
+	return e.Kind == KindRecall && e.FromID == ErasedUser && e.ClientMsgID != ErasedKey(e.Seq)
+}
+
 // erases reports whether the draft erases its message.
 func (d *Draft) erases() bool { return d.Kind == KindRecall && d.FromID == ErasedUser }
 

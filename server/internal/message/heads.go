@@ -64,16 +64,23 @@ func (h *heads) put(channelID string, k knownHead) {
 // positive maxAge the Seq is at least the highest that was passed to observe. With a maxAge of 0
 // the read began after this call did, and its result is returned as is.
 func (h *heads) get(ctx context.Context, channelID string, maxAge time.Duration) (Head, error) {
+	k, err := h.lookup(ctx, channelID, maxAge)
+	if maxAge > 0 {
+		k.head.Seq = max(k.head.Seq, k.seen)
+	}
+	return k.head, err
+}
+
+// lookup returns what is known of the end of a log, from a read that began at most maxAge before
+// this call.
+func (h *heads) lookup(ctx context.Context, channelID string, maxAge time.Duration) (knownHead, error) {
 	called := time.Now()
 	for {
 		h.mu.Lock()
 		k := h.known[channelID]
 		h.mu.Unlock()
 		if !k.began.IsZero() && !k.began.Before(called.Add(-maxAge)) {
-			if maxAge > 0 {
-				k.head.Seq = max(k.head.Seq, k.seen)
-			}
-			return k.head, nil
+			return k, nil
 		}
 		// A shared read in progress may have begun too long before this call. The loop then ignores its
 		// result and starts another read.
@@ -83,10 +90,10 @@ func (h *heads) get(ctx context.Context, channelID string, maxAge time.Duration)
 		select {
 		case res := <-ch:
 			if res.Err != nil {
-				return Head{}, res.Err
+				return knownHead{}, res.Err
 			}
 		case <-ctx.Done():
-			return Head{}, context.Cause(ctx)
+			return knownHead{}, context.Cause(ctx)
 		}
 	}
 }

@@ -207,7 +207,7 @@ func (m *Message) apply(change *Entry) {
 		m.Content, m.Status = change.Content, StatusEdited
 	case KindRecall:
 		m.Content, m.Metadata, m.Status = "", nil, StatusRecalled
-		if change.FromID == ErasedUser {
+		if change.Erases() {
 			m.FromID, m.ClientMsgID = ErasedUser, ErasedKey(m.Seq)
 		}
 	case KindSend, KindAccess, KindExpired:

@@ -266,6 +266,25 @@ func TestCacheBehindAnEditIsNotServed(t *testing.T) {
 	}
 }
 
+// A replay that ends before a recall is not served from a cache that the recall has not reached:
+// nothing else would remove the text while the bus is away.
+func TestReplayFromCacheBehindARecall(t *testing.T) {
+	t.Parallel()
+	b := setupRead(t)
+	b.reader.cfg.MaxAge = 1 // each replay reads the head again
+	rs := b.sends(t, 6)
+	b.cache.set(testEpoch, b.store.read("c"))
+	if _, _, err := b.svc.Recall(b.ctx, RecallRequest{ChannelID: "c", MsgID: rs[1].MsgID}); err != nil {
+		t.Fatal(err)
+	}
+	for _, patient := range []bool{false, true} {
+		events, err := b.reader.Replay(b.ctx, "c", 0, 4, 100, 1<<20, patient)
+		if err != nil || len(events) != 4 || events[1].Message.Content != "" {
+			t.Errorf("patient %t: %+v, %v", patient, events, err)
+		}
+	}
+}
+
 // A list shows another node's send within MaxAge, even if the cache has not got it.
 func TestListIsNeverFurtherBehindThanMaxAge(t *testing.T) {
 	t.Parallel()

@@ -17,8 +17,10 @@ import (
 // one event if after is below atLeast; a maxBytes of 0 means no limit. If the entry after+1 has
 // expired, the result is empty: State has the boundary.
 //
-// Replay reads the cache if that reaches atLeast, else the store. If patient is set, it first waits
-// up to ReaderConfig.CacheLagTimeout for a cache that is only behind.
+// Replay reads the cache if that reaches atLeast and the end of the log, at most
+// ReaderConfig.MaxAge old: a cache that is behind may have the text of a recalled message. Else it
+// reads the store. If patient is set, it first waits up to ReaderConfig.CacheLagTimeout for a cache
+// that is only behind.
 func (r *Reader) Replay(
 	ctx context.Context, channelID string, after, atLeast int64, limit, maxBytes int, patient bool,
 ) ([]Event, error) {
@@ -26,10 +28,11 @@ func (r *Reader) Replay(
 		return nil, nil
 	}
 	began := time.Now()
-	head, err := r.heads.get(ctx, channelID, boundaryAge)
+	known, err := r.heads.lookup(ctx, channelID, r.cfg.MaxAge)
 	if err != nil {
 		return nil, Unavailable(err)
 	}
+	head := known.head
 	if after+1 < head.First() {
 		return nil, nil
 	}
@@ -41,7 +44,7 @@ func (r *Reader) Replay(
 		read = r.eventsOrWait
 	}
 	rg := Range{After: after, Before: atLeast + 1, Limit: limit, MaxBytes: maxBytes}
-	cached, err := read(ctx, channelID, rg, atLeast)
+	cached, err := read(ctx, channelID, rg, max(atLeast, head.Seq))
 	switch {
 	case errors.Is(err, errNotCached):
 		err = r.untilReached(ctx, channelID, atLeast, rp.readStore)

@@ -29,6 +29,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
@@ -107,6 +108,9 @@ func Open(dir string, cfg Config) (*Store, error) {
 		fs = vfs.Default
 	}
 	db, err := pebble.Open(dir, options(privateFS{fs}, newLogger(cfg.Logger, &s.failure)))
+	if errors.Is(err, syscall.EAGAIN) {
+		return nil, fmt.Errorf("open store: another process uses %s: %w", dir, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}

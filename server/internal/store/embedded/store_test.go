@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -61,6 +62,15 @@ func TestFolderIsPrivateAndLocked(t *testing.T) {
 	}
 	if _, err := Open(dir, Config{}); err == nil {
 		t.Fatal("the folder was opened twice")
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := exec.CommandContext(t.Context(), self)
+	other.Env = append(os.Environ(), childDir+"="+dir)
+	if out, err := other.CombinedOutput(); err == nil || !strings.Contains(string(out), "another process uses "+dir) {
+		t.Fatalf("opened by another process: %v, %s", err, out)
 	}
 }
 

@@ -61,7 +61,7 @@ func applySteps(change *message.Entry, pending []message.Entry) []mongo.WriteMod
 			{Key: "$set", Value: set},
 			{Key: "$unset", Value: bson.D{{Key: "metadata", Value: ""}, {Key: "digest", Value: ""}}},
 		}
-		if change.FromID == message.ErasedUser {
+		if change.Erases() {
 			update = erasing(set, change.TargetSeq)
 		}
 	}

@@ -29,7 +29,7 @@ func (c *channels) delete(t tester, id string, rev int64) channel.Row {
 }
 
 // finish drops the members of a Deleting channel and makes it Deleted.
-func (c *channels) finish(t *testing.T, id string) {
+func (c *channels) finish(t tester, id string) {
 	t.Helper()
 	for n := 1; n > 0; {
 		var err error

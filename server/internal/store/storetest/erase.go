@@ -17,6 +17,7 @@ var eraseContracts = []contract{
 	{"ErasedRecalledMessagesLoseTheirSender", eraseRecalled},
 	{"BySenderFindsAllEntriesOfAUser", bySender},
 	{"ScrubRemovesAUserFromChanges", scrubChanges},
+	{"ScrubbedRecallsEraseNobodyElse", scrubRecall},
 }
 
 // erase creates the recall by which an erasure removes target.
@@ -144,6 +145,23 @@ func scrubChanges(t *testing.T, p *fixture) {
 	want[1], want[4] = changed(log[1], pending), scrubbed(applied(pending))
 	equal(t, "log after the Apply", want, p.all(t, d.channel))
 	must(t, p.Scrub(t.Context(), d.channel, "ann", nil))
+}
+
+// scrubRecall removes a moderator while their recall of another user's message is pending. The
+// message keeps its sender, and its key is not free.
+func scrubRecall(t *testing.T, p *fixture) {
+	d := draftsOf(1, 1)[0]
+	sent := d.send("ann's text")
+	recall := d.recall(&sent)
+	p.insert(t, sent, recall)
+	must(t, p.Scrub(t.Context(), d.channel, recall.FromID, []int64{recall.Seq}))
+	want := changed(sent, recall)
+	wantTarget(t, p, want)
+	p.apply(t, p.all(t, d.channel)[1])
+	wantTarget(t, p, want)
+	found, err := p.ByClientKeys(t.Context(), d.channel, []message.ClientKey{keyOf(&sent)})
+	must(t, err)
+	equal(t, "by its key", []message.Entry{want}, []message.Entry{found[keyOf(&sent)]})
 }
 
 var forgetContracts = []channelContract{

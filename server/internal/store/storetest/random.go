@@ -13,7 +13,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-var randomContracts = []contract{
+var randomContracts = []channelContract{
 	{"RandomOperationsAgreeWithTheModel", randomOperations},
 }
 
@@ -21,19 +21,28 @@ var randomContracts = []contract{
 // run, so that runs share a store without interfering. rapid prints the seed of a failed run.
 type machine struct {
 	*fixture
+	rows     *channels
 	model    model
 	shard    int
 	channels []string
+	// users are the senders. BySender finds the entries of all runs.
+	users []string
+	// deleted counts how often each channel was deleted.
+	deleted map[string]int64
 	// asked holds edits and recalls as they were first inserted. A late feed applies them in this
 	// form.
 	asked []message.Entry
 }
 
-func randomOperations(t *testing.T, p *fixture) {
+func randomOperations(t *testing.T, c *channels) {
 	run := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		run++
-		m := &machine{fixture: p, model: model{logs: map[string][]message.Entry{}}, shard: run % shards}
+		m := &machine{
+			fixture: c.place, rows: c, shard: run % shards, deleted: map[string]int64{},
+			model: model{logs: map[string][]message.Entry{}, boundaries: map[string]message.Boundary{}},
+			users: []string{fmt.Sprint("ann", run), fmt.Sprint("bob", run), fmt.Sprint("ann", run, "-")},
+		}
 		for i := 0; len(m.channels) < 3; i++ {
 			if name := fmt.Sprintf("c%d-%d", i, run); message.Shard(name, shards) == m.shard {
 				m.channels = append(m.channels, name)
@@ -50,6 +59,12 @@ func randomOperations(t *testing.T, p *fixture) {
 			"reopen":   m.reopenRarely,
 			"":         m.checkHeads,
 			"original": m.applyOriginal,
+			"expire":   m.expireRandom,
+			"strip":    m.stripRandom,
+			"delete":   m.deleteRandom,
+			"recreate": m.recreateRandom,
+			"scrub":    m.scrubRandom,
+			"sender":   m.checkSender,
 		})
 	})
 }
@@ -61,10 +76,10 @@ func (m *machine) channel(t *rapid.T) string { return rapid.SampledFrom(m.channe
 func (m *machine) randomEntry(t *rapid.T, ahead *model, channel string) message.Entry {
 	head := ahead.head(channel)
 	d := &draft{channel: channel, seq: head.Seq, count: head.Count}
-	if rapid.IntRange(0, 19).Draw(t, "wrong place") == 0 && d.seq > 0 {
-		d.seq = rapid.Int64Range(0, d.seq-1).Draw(t, "taken")
+	if log := ahead.logs[channel]; len(log) > 0 && rapid.IntRange(0, 19).Draw(t, "wrong place") == 0 {
+		d.seq = rapid.SampledFrom(log).Draw(t, "taken").Seq - 1
 	}
-	from := rapid.SampledFrom([]string{"ann", "bob", "ann-"}).Draw(t, "from")
+	from := rapid.SampledFrom(m.users).Draw(t, "from")
 	key := fmt.Sprint(rapid.IntRange(0, 60).Draw(t, "key"))
 	content := rapid.StringN(0, 20, 60).Draw(t, "content")
 	targets := ahead.editable(channel)
@@ -74,6 +89,9 @@ func (m *machine) randomEntry(t *rapid.T, ahead *model, channel string) message.
 		e = d.sendAs(from, key, content)
 	} else {
 		target := rapid.SampledFrom(targets).Draw(t, "target")
+		if kind == message.KindRecall && rapid.IntRange(0, 2).Draw(t, "erase at 0") == 0 {
+			return d.erase(&target)
+		}
 		if e = d.recall(&target); kind == message.KindEdit {
 			d.seq--
 			e = d.edit(&target, content)
@@ -84,7 +102,7 @@ func (m *machine) randomEntry(t *rapid.T, ahead *model, channel string) message.
 }
 
 func (m *machine) insertRandom(t *rapid.T) {
-	ahead := model{logs: map[string][]message.Entry{}}
+	ahead := model{logs: map[string][]message.Entry{}, boundaries: m.model.boundaries}
 	for _, c := range m.channels {
 		ahead.logs[c] = append([]message.Entry(nil), m.model.logs[c]...)
 	}
@@ -156,8 +174,8 @@ func (m *machine) checkRange(t *rapid.T) {
 	channel := m.channel(t)
 	log := m.model.logs[channel]
 	r := message.Range{
-		After:  rapid.Int64Range(0, int64(len(log))+1).Draw(t, "after"),
-		Before: rapid.Int64Range(0, int64(len(log))+2).Draw(t, "before"),
+		After:  rapid.Int64Range(0, m.model.head(channel).Seq+1).Draw(t, "after"),
+		Before: rapid.Int64Range(0, m.model.head(channel).Seq+2).Draw(t, "before"),
 		Desc:   rapid.Bool().Draw(t, "desc"),
 		Limit:  rapid.IntRange(1, 40).Draw(t, "limit"),
 
@@ -170,13 +188,17 @@ func (m *machine) checkRange(t *rapid.T) {
 func (m *machine) checkLookups(t *rapid.T) {
 	channel := m.channel(t)
 	log := m.model.logs[channel]
-	keys := []message.ClientKey{{FromID: "ann", ClientMsgID: "none"}}
+	keys := []message.ClientKey{{FromID: m.users[0], ClientMsgID: "none"}}
 	var seqs []int64
 	var sends []message.Entry
 	for i := range log {
 		keys, seqs = append(keys, keyOf(&log[i])), append(seqs, log[i].Seq)
-		if log[i].Kind == message.KindSend {
+		switch log[i].Kind {
+		case message.KindSend:
 			sends = append(sends, log[i])
+		case message.KindExpired:
+			m.checkExpired(t, &log[i])
+		case message.KindEdit, message.KindRecall, message.KindAccess:
 		}
 	}
 	found, err := m.ByClientKeys(t.Context(), channel, keys)
@@ -214,7 +236,7 @@ func (m *machine) checkTargets(t *rapid.T) {
 func (m *machine) checkPending(t *rapid.T) {
 	channel := m.channel(t)
 	wantPending(t, m.fixture, channel, m.model.pending(channel)...)
-	end := int64(len(m.model.logs[channel])) + 2
+	end := m.model.head(channel).Seq + 2
 	after, before := rapid.Int64Range(0, end).Draw(t, "after"), rapid.Int64Range(0, end).Draw(t, "before")
 	got, err := m.Changed(t.Context(), channel, after, before, 1000, 0)
 	if err != nil {
@@ -233,6 +255,6 @@ func (m *machine) checkHeads(t *rapid.T) {
 
 func (m *machine) reopenRarely(t *rapid.T) {
 	if rapid.IntRange(0, 9).Draw(t, "reopen at 0") == 0 {
-		m.reopen(t)
+		m.rows.reopen(t)
 	}
 }

@@ -30,7 +30,7 @@ const patience = 30 * time.Second
 func Run(t *testing.T, f Factory) {
 	for _, group := range [][]contract{
 		insertContracts, headContracts, changeContracts, rangeContracts, lookupContracts, feedContracts,
-		identityContracts, concurrentContracts, randomContracts, accessContracts, eraseContracts,
+		identityContracts, concurrentContracts, accessContracts, eraseContracts,
 	} {
 		for _, c := range group {
 			t.Run(c.name, func(t *testing.T) {
