@@ -1,6 +1,9 @@
 package presence
 
 import (
+	"bytes"
+	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -59,6 +62,47 @@ func TestRenewalKeepsSlot(t *testing.T) {
 		}
 		if end := newer.end(); end != nil {
 			t.Errorf("the newer login ended with %v", end)
+		}
+	})
+}
+
+// TestRenewalsOfADeadNodeAreNotLogged checks that the removal of a dead node is logged once,
+// although every shard is swept of it again in each renewal, and that a later sweep that finds
+// users is logged.
+func TestRenewalsOfADeadNodeAreNotLogged(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var logs bytes.Buffer // the handler has a lock for writes; reads follow synctest.Wait
+		logger := slog.New(slog.NewTextHandler(&logs, nil))
+		removals := func() int {
+			synctest.Wait()
+			return strings.Count(logs.String(), "removed the presence of a dead node")
+		}
+		f := newFleet(t, 2, func(c *Config) { c.TTL, c.Logger = 30*time.Second, logger })
+		left, died := f.nodes[0], f.nodes[1]
+		died.connect("ada", Web, nil)
+		f.wait(f.stored("ada", onWeb))
+		id, _ := died.hub.lease.current()
+		f.kill(died)
+		f.wait(f.stored("ada", offline))
+		time.Sleep(left.hub.cfg.TTL)
+		before := removals()
+		if before == 0 {
+			t.Fatal("the removal was not logged")
+		}
+		time.Sleep(3 * left.hub.cfg.TTL) // nine renewals of each shard
+		if after := removals(); after != before {
+			t.Errorf("%d more removals were logged", after-before)
+		}
+		f.store.set(func(m *modelStore) {
+			m.shards[ShardOf("eve")].users = map[string]map[string]modelPart{"eve": {id: {onIOS, time.Now().Add(time.Hour)}}}
+		})
+		time.Sleep(left.hub.cfg.TTL/3 + time.Second)
+		if problem := f.stored("eve", offline)(); problem != "" {
+			t.Error(problem)
+		}
+		if removals() == before {
+			t.Error("the sweep that found a user was not logged")
 		}
 	})
 }

@@ -33,11 +33,12 @@ type sweeper struct {
 	swept map[string]*[Shards]sweptShard
 }
 
-// sweptShard is how often a shard was swept of a dead node, at most twice, and when last. The zero
-// value is never.
+// sweptShard is how often a shard was swept of a dead node since the last call of again, at most
+// twice, and when last. reported is set once it was swept at all. The zero value is never.
 type sweptShard struct {
-	times int
-	last  time.Time
+	times    int
+	last     time.Time
+	reported bool
 }
 
 // sweepHub is what a sweeper needs of the hub.
@@ -81,7 +82,7 @@ func (s *sweeper) again(shard int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, d := range s.swept {
-		d[shard] = sweptShard{}
+		d[shard] = sweptShard{reported: d[shard].reported}
 	}
 }
 
@@ -164,8 +165,9 @@ func (s *sweeper) markDone(node string, shard int) (first bool) {
 	if d == nil {
 		return false
 	}
-	d[shard] = sweptShard{times: min(d[shard].times+1, 2), last: time.Now()}
-	return d[shard].times == 1
+	first = !d[shard].reported
+	d[shard] = sweptShard{times: min(d[shard].times+1, 2), last: time.Now(), reported: true}
+	return first
 }
 
 // sweep removes the parts of a dead node in a shard, and returns of how many users.
