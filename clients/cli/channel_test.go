@@ -109,6 +109,10 @@ func TestChannels(t *testing.T) {
 			t.Errorf("%q on a dead server: exit code %d, stderr %q", args, got.code, got.stderr)
 		}
 	}
+	late := run(t, s, "channel", "create", "x", "--timeout", "4s")
+	if lines := strings.Split(strings.TrimSpace(late.stderr), "\n"); len(lines) != 2 || !strings.HasPrefix(lines[0], "parley: still trying: ") {
+		t.Errorf("a command that retries for 4 s: stderr %q", late.stderr)
+	}
 }
 
 // tailing is a running tail command.

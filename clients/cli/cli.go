@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"time"
 
 	"github.com/alecthomas/kong"
@@ -135,7 +136,8 @@ func (s *session) with(work func(ctx context.Context, client *parley.Client) err
 }
 
 // client returns a client with the address and the token of the flags, the environment or the
-// files. Each of its calls has the deadline of --timeout, unless the call's context has one.
+// files. Each of its calls has the deadline of --timeout, unless the call's context has one. opts
+// come after the client's own.
 func (s *session) client(opts ...parley.Option) (*parley.Client, error) {
 	found, err := access.Find(access.Options{
 		Addr: s.flags.Addr, Token: s.flags.Token, CAFile: s.flags.CAFile, DataDir: s.flags.DataDir, Getenv: s.getenv,
@@ -143,7 +145,9 @@ func (s *session) client(opts ...parley.Option) (*parley.Client, error) {
 	if err != nil {
 		return nil, usageError{err}
 	}
-	opts = append(opts, parley.WithToken(found.Token), parley.WithCallTimeout(s.flags.Timeout))
+	opts = append([]parley.Option{
+		parley.WithToken(found.Token), parley.WithCallTimeout(s.flags.Timeout), parley.WithLogger(slog.New(newRetryNotes(s.stderr))),
+	}, opts...)
 	if found.Roots != nil {
 		opts = append(opts, parley.WithTLS(&tls.Config{RootCAs: found.Roots, MinVersion: tls.VersionTLS12}))
 	}
