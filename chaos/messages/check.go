@@ -177,7 +177,7 @@ func (c *checker) checkLiveness() {
 		}
 	}
 	for _, l := range c.h.Lates {
-		c.Reportf(Behind, l.Channel, l.At, "%s is at %d of %d, %s after %s", l.Client, l.Seq, l.Head, levelLimit, l.Since)
+		c.Reportf(Behind, l.Channel, l.At, "%s is at %d of %d, %s after %s", l.Client, l.Seq, l.Head, l.Limit, l.Since)
 	}
 	c.ReportExits(c.h.Exits)
 }

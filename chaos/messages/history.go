@@ -3,6 +3,7 @@ package messages
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/parleyhq/parley/chaos"
 )
@@ -182,9 +183,10 @@ type Late struct {
 	At      int64  `json:"at"`
 	Head    int64  `json:"head"`
 	// Seq is the subscriber's position in the log, Head the log's end. Since names the event from
-	// which the time limit counts.
-	Seq   int64  `json:"seq"`
-	Since string `json:"since"`
+	// which the time Limit counts.
+	Seq   int64         `json:"seq"`
+	Since string        `json:"since"`
+	Limit time.Duration `json:"limit"`
 }
 
 // History is every call, delivery and fault of a run.

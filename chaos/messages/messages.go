@@ -201,7 +201,9 @@ func (r *run) startClubs(writeCtx, followCtx context.Context) error {
 }
 
 // hopEvery is how long a subscriber stays on a stream that leaves streams without a fault. It
-// resumes many times during a fault, so that replays meet live events.
+// resumes many times during a fault, so that replays meet live events. On a busy machine that is
+// too short for a replay, so once the load has ended it stays, and has to catch up as the others
+// do.
 const hopEvery = 1500 * time.Millisecond
 
 // startFollowers starts the subscribers that begin at a node: one that stays there, one that moves,
@@ -235,7 +237,7 @@ func (r *run) startFollowers(writeCtx, ctx context.Context, i int, addr string) 
 			follows = slices.DeleteFunc(follows, func(channel string) bool { return channel == giant })
 		}
 		raw := r.newRawSubscriber(fmt.Sprintf("%s-%d", f.name, i), addr, 0, follows)
-		raw.hops = f.hops
+		raw.hops, raw.hopping = f.hops, func() bool { return writeCtx.Err() == nil }
 		r.followers = append(r.followers, raw)
 		r.following.Go(func() { raw.run(ctx) })
 	}

@@ -26,9 +26,10 @@ type rawSubscriber struct {
 	// pauses is the random source of a subscriber that stops reading for seconds again and again, and
 	// nil for others.
 	pauses *rand.Rand
-	// hops is the time after which the subscriber leaves a stream and resumes on another one. Zero
-	// means that it stays.
-	hops time.Duration
+	// hops is the time after which the subscriber leaves a stream and resumes on another one, while
+	// hopping returns true. Zero means that it stays.
+	hops    time.Duration
+	hopping func() bool
 }
 
 // deadAfter is how long a stream may be silent before it is closed. Runs set the heartbeat to a
@@ -69,7 +70,7 @@ func (s *rawSubscriber) run(ctx context.Context) {
 func (s *rawSubscriber) stream(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if s.hops > 0 {
+	if s.hops > 0 && s.hopping() {
 		defer time.AfterFunc(s.hops, cancel).Stop()
 	}
 	req := new(parleyv1.SubscribeRequest)

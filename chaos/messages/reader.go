@@ -159,6 +159,9 @@ func (r *historian) one(ctx context.Context) {
 		Client: r.name, Addr: r.addr, Kind: List, Limit: int64(writeLimit), Channel: r.pickRead(r.rng), After: unset, Before: unset,
 	}
 	limit := 1 + r.rng.IntN(300)
+	if op.Channel == giant {
+		limit = 1 + limit/5 // a page holds only 14 of its messages
+	}
 	// At most 20 pages, so that a fault that delays each call does not use up the limit.
 	options := []parley.HistoryOption{parley.Limit(limit), parley.PageSize(1 + limit/20 + r.rng.IntN(100))}
 	if r.rng.IntN(2) == 0 {

@@ -71,7 +71,7 @@ func (r *run) awaitCaughtUp(ctx context.Context, since string) {
 			return
 		}
 		if !chaos.Sleep(ctx, 20*time.Millisecond) {
-			late.Since = since
+			late.Since, late.Limit = since, limit
 			r.rec.Late(*late)
 			r.late = true
 			r.Logger.WarnContext(ctx, "subscriber is behind", "subscriber", late.Client, "channel", late.Channel, "seq", late.Seq, "head", late.Head)
