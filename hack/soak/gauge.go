@@ -25,13 +25,22 @@ import (
 type gauge struct {
 	name, unit string
 	// scale is the size of a unit.
-	scale   float64
+	scale float64
+	// bar is the gauge's own bar in percent in 10 minutes, if it is higher than that of the run.
+	bar     float64
 	read    func(ctx context.Context) (float64, error)
 	samples []point
 	missed  int // samples that could not be read
 }
 
 const mib = 1 << 20
+
+// mongodBar is the bar of the memory of mongod. Its storage engine grows for longer than the server
+// settles, regardless of who writes: the buffers in which it logs checkpoints, and in which its
+// eviction threads read and write pages. By the heap profile of mongod 6.0.5 what grew most in a
+// soak was all in the engine, and nothing above the engine grew while a program only inserted and
+// updated such documents. Two soaks of half an hour grew by 2.6 to 3.4 % in 10 minutes.
+const mongodBar = 6
 
 // mostMissed is how many samples of a gauge may be missing, besides a tenth of them.
 const mostMissed = 3
@@ -69,8 +78,8 @@ func newMeter(fleet *rig.Fleet) (_ *meter, err error) {
 		{name: "goroutines", unit: "", scale: 1, read: m.goroutines},
 		{name: "redis used_memory", unit: "MiB", scale: mib, read: m.redisMemory},
 		{name: "JetStream bytes", unit: "MiB", scale: mib, read: m.streamBytes},
-		{name: "mongod resident", unit: "MiB", scale: 1, read: m.mongoResident},
-		{name: "mongod cache", unit: "MiB", scale: mib, read: m.mongoCache},
+		{name: "mongod resident", unit: "MiB", scale: 1, bar: mongodBar, read: m.mongoResident},
+		{name: "mongod allocated", unit: "MiB", scale: mib, bar: mongodBar, read: m.mongoAllocated},
 	}
 	return m, nil
 }
@@ -164,10 +173,10 @@ func (m *meter) mongoResident(ctx context.Context) (_ float64, err error) {
 	return asFloat(m.status.Lookup("mem", "resident"))
 }
 
-// mongoCache returns the bytes in the cache of MongoDB's storage engine, as of the last call of
+// mongoAllocated returns the bytes that mongod has allocated and not freed, as of the last call of
 // mongoResident.
-func (m *meter) mongoCache(context.Context) (float64, error) {
-	return asFloat(m.status.Lookup("wiredTiger", "cache", "bytes currently in the cache"))
+func (m *meter) mongoAllocated(context.Context) (float64, error) {
+	return asFloat(m.status.Lookup("tcmalloc", "generic", "current_allocated_bytes"))
 }
 
 func asFloat(v bson.RawValue) (float64, error) {

@@ -29,7 +29,8 @@ func run(ctx context.Context, f *flags, options rig.Options, out io.Writer, more
 	if err != nil {
 		return fmt.Errorf("verdict: failed after %.0f s: %s", took, strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
-	_, err = fmt.Fprintf(out, "verdict: ok: nothing grew by more than %g %% in 10 minutes; %.0f s\n", f.Bar, took)
+	_, err = fmt.Fprintf(out, "verdict: ok: nothing grew by more than %g %% in 10 minutes, and mongod not by more than %g %%; %.0f s\n",
+		f.Bar, max(f.Bar, mongodBar), took)
 	return err
 }
 
@@ -113,24 +114,29 @@ func current(gauges []*gauge) string {
 	return b.String()
 }
 
-// judgeAll reports all gauges, and returns an error that names the judged ones that leak.
+// judgeAll reports all gauges, and returns an error that names the judged ones that leak, or else
+// those that are unclear.
 func judgeAll(gauges []*gauge, f *flags, out io.Writer) error {
-	var leaks []string
+	found := make(map[verdict][]string)
 	for _, g := range gauges {
 		l, err := fit(g.samples)
 		if err != nil {
 			return fmt.Errorf("%s: %w", g.name, err)
 		}
-		v := judge(l, f.Bar)
+		v := judge(l, max(f.Bar, g.bar))
 		if _, err := fmt.Fprintln(out, g.report(l, v)); err != nil {
 			return err
 		}
-		if v == leak && (len(f.Judge) == 0 || slices.Contains(f.Judge, g.name)) {
-			leaks = append(leaks, g.name)
+		if len(f.Judge) == 0 || slices.Contains(f.Judge, g.name) {
+			found[v] = append(found[v], g.name)
 		}
 	}
-	if len(leaks) > 0 {
-		return fmt.Errorf("these grew by more than %g %% in 10 minutes: %s", f.Bar, strings.Join(leaks, ", "))
+	if leaks := found[leak]; len(leaks) > 0 {
+		return fmt.Errorf("these grew by more than their bars, %g %% in 10 minutes and %g %% for mongod: %s",
+			f.Bar, max(f.Bar, mongodBar), strings.Join(leaks, ", "))
+	}
+	if hidden := found[unclear]; len(hidden) > 0 && !f.AllowUnclear {
+		return fmt.Errorf("the noise hides a growth of the size of the bar, if there is one; run it for longer: %s", strings.Join(hidden, ", "))
 	}
 	return nil
 }

@@ -19,9 +19,9 @@ func series(value func(minutes float64) float64) []point {
 // TestJudge checks the verdicts on synthetic series with a bar of 1 % in 10 minutes.
 func TestJudge(t *testing.T) {
 	t.Parallel()
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 0))
+	// The noise is the same in each run: a verdict by two standard errors is wrong for a few series in
+	// a hundred.
+	rng := rand.New(rand.NewPCG(1, 0))
 	const mb = 1e6
 	noise := func(size float64) float64 { return size * rng.NormFloat64() }
 	for _, tt := range []struct {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"github.com/cespare/xxhash/v2"
 
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 )
@@ -45,28 +46,42 @@ func newLoad(url string, token func(user string) (string, error)) (*load, error)
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
 	shared := &http.Transport{Protocols: protocols}
-	var users []*http.Client
+	var clients []*http.Client
 	for i := range 1 + devices {
 		t, err := token(user(i))
 		if err != nil {
 			return nil, err
 		}
-		users = append(users, &http.Client{Transport: bearer{shared, t}})
+		clients = append(clients, &http.Client{Transport: bearer{shared, t}})
 	}
-	h := users[devices]
+	h := clients[devices]
 	l := &load{
 		http: h, calls: map[string]int{},
 		messages: parleyv1connect.NewMessageServiceClient(h, url), presence: parleyv1connect.NewPresenceServiceClient(h, url),
 		queues: parleyv1connect.NewQueueServiceClient(h, url), admin: parleyv1connect.NewAdminServiceClient(h, url),
 	}
-	for _, u := range users[:devices] {
+	for _, u := range clients[:devices] {
 		l.devices = append(l.devices, parleyv1connect.NewPresenceServiceClient(u, url))
 	}
 	return l, nil
 }
 
+// users are the ids of the users. All are of one shard of the presence log, because each shard
+// keeps 1,024 lines, which so few users would not fill in all shards while the server settles. The
+// rule is that of ShardOf in server/internal/presence. If it changes, Redis grows during a run.
+var users = sync.OnceValue(func() []string {
+	const shards = 256
+	var ids []string
+	for i := 0; len(ids) < 1+devices; i++ {
+		if id := fmt.Sprint("user-", i); xxhash.Sum64String(id)%shards == 0 {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+})
+
 // user returns the id of user i, who has device i.
-func user(i int) string { return fmt.Sprint("user-", i) }
+func user(i int) string { return users()[i] }
 
 // bearer adds a token to each request.
 type bearer struct {
