@@ -50,6 +50,8 @@ const (
 	Hole chaos.Name = "hole"
 	// Repeat: a stream delivered an entry twice or out of order.
 	Repeat chaos.Name = "repeat"
+	// OlderCopy: a stream delivered a message in an older state than before.
+	OlderCopy chaos.Name = "older-copy"
 	// Gap: a stream reported entries as unavailable, or did not resume from the requested position,
 	// although all entries are available.
 	Gap chaos.Name = "gap"

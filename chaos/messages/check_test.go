@@ -232,7 +232,7 @@ func (s *story) publish() {
 	for i := range s.t.Entries {
 		e := &s.t.Entries[i]
 		p := Published{
-			At: s.asked(e.Seq).Begin, Event: "insert", Epoch: epoch, Seq: e.Seq, Channel: channel, MsgID: e.MsgID, Count: e.Count,
+			At: s.asked(e.Seq).Begin, Number: uint64(e.Seq), Event: "insert", Epoch: epoch, Seq: e.Seq, Channel: channel, MsgID: e.MsgID, Count: e.Count,
 			ChangedSeq: e.Seq,
 		}
 		m := e
@@ -327,6 +327,10 @@ func TestCheckPassesWhatIsRight(t *testing.T) {
 			s.fillStream()
 			s.t.Published = s.t.Published[2:]
 		},
+		"a full change stream of which an event came back that it had dropped": func(s *story) {
+			s.fillStream()
+			s.t.Published, s.t.Dropped = slices.Delete(s.t.Published, 1, 3), 3
+		},
 		"a text that a slow client took long after its recall": func(s *story) {
 			s.h.Lives[0].Slow = true
 			for seq := int64(2); seq <= 6; seq++ {
@@ -375,6 +379,24 @@ func TestCheckOfReplacedEdit(t *testing.T) {
 				t.Errorf("found %v, want %v", names, one.want)
 			}
 		})
+	}
+}
+
+// TestCheckOfOlderCopies checks that a stream which showed a message with a later change may not
+// show it without that change.
+func TestCheckOfOlderCopies(t *testing.T) {
+	t.Parallel()
+	for _, sdk := range []bool{false, true} {
+		s := newStoryOf(t, "b")
+		for i := range s.h.Lives {
+			s.h.Lives[i].SDK = sdk
+		}
+		s.delivery(1, 2).Copy = s.now(2)
+		s.delivery(1, 3).Copy = s.copy(2, 3, StatusEdited, text1("a2"), s.asked(2).Metadata)
+		found := Check(s.h, s.t)
+		if got := slices.ContainsFunc(found, func(v chaos.Violation) bool { return v.Name == OlderCopy }); got == sdk {
+			t.Errorf("SDK %t: found %v", sdk, found)
+		}
 	}
 }
 

@@ -28,6 +28,7 @@ func (c *checker) checkLives() {
 // unset if the life had no initial position and received no event.
 func (c *checker) checkLife(l *Life, events []*Delivery) int64 {
 	at := l.After
+	newest := make(map[int64]int64) // the highest changed_seq that was delivered, by the seq of the message
 	for _, d := range events {
 		switch d.Event {
 		case EventState:
@@ -52,6 +53,7 @@ func (c *checker) checkLife(l *Life, events []*Delivery) int64 {
 			at = max(at, d.Seq)
 			if d.Event != EventPassed {
 				c.checkEvent(l, d)
+				c.checkNewer(l, d, newest)
 			} else if !c.replaced(l.Channel, d.Seq) {
 				c.Reportf(Hole, l.Channel, d.At, "life %d of %s at %s: %d only passed, and is no edit that a later entry replaced",
 					l.ID, l.Client, l.Addr, d.Seq)
@@ -141,6 +143,17 @@ func (c *checker) checkEvent(l *Life, d *Delivery) {
 		c.Reportf(Recalled, l.Channel, d.At, "life %d of %s at %s was delivered the text of %d at %d, %.1fs after its recall was acknowledged",
 			l.ID, l.Client, l.Addr, about, d.Seq, time.Duration(late).Seconds())
 	}
+}
+
+// checkNewer checks that a stream delivers no older copy of a message than before. An SDK's life
+// may go on with another stream.
+func (c *checker) checkNewer(l *Life, d *Delivery, newest map[int64]int64) {
+	cp := &c.h.Copies[d.Copy]
+	if cp.ChangedSeq < newest[cp.Seq] && !l.SDK {
+		c.Reportf(OlderCopy, l.Channel, d.At, "life %d of %s at %s: %d came with message %d as changed by %d, which came before as changed by %d",
+			l.ID, l.Client, l.Addr, d.Seq, cp.Seq, cp.ChangedSeq, newest[cp.Seq])
+	}
+	newest[cp.Seq] = max(newest[cp.Seq], cp.ChangedSeq)
 }
 
 // held reports whether a fault between from and to may have held back events of one of the nodes in

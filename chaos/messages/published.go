@@ -19,8 +19,9 @@ const changeStream = "message_change_events"
 
 // Published is one event of the change stream.
 type Published struct {
-	// At is when the stream stored the event, in nanoseconds since 1970.
-	At int64 `json:"at"`
+	// At is when the stream stored the event, in nanoseconds since 1970, and Number its number there.
+	At     int64  `json:"at"`
+	Number uint64 `json:"number"`
 	// Event is "insert", "edit" or "recall".
 	Event       string            `json:"event_type"`
 	Epoch       string            `json:"epoch"`
@@ -53,9 +54,9 @@ func openStream(ctx context.Context, js jetstream.JetStream) (jetstream.Stream, 
 	}
 }
 
-// readPublished reads the whole change stream, and returns how many events it has dropped. While
-// the stream's servers elect a leader, nobody responds; it then starts again from the beginning,
-// for up to a minute.
+// readPublished reads the whole change stream, and returns up to which number it has dropped
+// events, or some of them. While the stream's servers elect a leader, nobody responds; it then
+// starts again from the beginning, for up to a minute.
 func readPublished(ctx context.Context, url string) (all []Published, dropped uint64, err error) {
 	deadline := time.Now().Add(time.Minute)
 	for {
@@ -101,12 +102,12 @@ func readStream(ctx context.Context, url string) (all []Published, dropped uint6
 			if err := json.Unmarshal(msg.Data(), &p); err != nil {
 				return nil, 0, fmt.Errorf("event %d: %w", meta.Sequence.Stream, err)
 			}
-			p.At = meta.Timestamp.UnixNano()
-			if at == 0 {
-				// After a full disk the stream's state may say that it begins with 1.
-				dropped = meta.Sequence.Stream - 1
+			p.At, p.Number = meta.Timestamp.UnixNano(), meta.Sequence.Stream
+			if p.Number > at+1 {
+				// After a full disk the first of the dropped events may be back, so the last hole counts.
+				dropped = p.Number - 1
 			}
-			at = meta.Sequence.Stream
+			at = p.Number
 			if !own(p.Channel) {
 				all = append(all, p)
 			}
@@ -123,7 +124,8 @@ func readStream(ctx context.Context, url string) (all []Published, dropped uint6
 
 // checkPublished checks the change stream: it must have every entry of every log, with the message
 // in its state then or later, and no text that was published after its recall. If the stream was
-// full, it may lack the first entries of each log.
+// full, it may lack the first entries of each log: those before the first event that it did not
+// drop.
 func (c *checker) checkPublished() {
 	has := make(map[messageKey]bool)
 	first := make(map[string]int64) // the first entry that the stream has, by channel
@@ -131,7 +133,7 @@ func (c *checker) checkPublished() {
 	for i := range c.t.Published {
 		p := &c.t.Published[i]
 		has[messageKey{p.Channel, p.Seq}] = true
-		if at, ok := first[p.Channel]; !ok || p.Seq < at {
+		if at, ok := first[p.Channel]; p.Number > c.t.Dropped && (!ok || p.Seq < at) {
 			first[p.Channel] = p.Seq
 		}
 		log := c.logs[p.Channel]
@@ -160,10 +162,10 @@ func (c *checker) checkPublished() {
 	if c.h.Touched == 0 {
 		return
 	}
-	full := slices.ContainsFunc(c.h.Faults, func(f chaos.Fault) bool { return f.Name == string(chaos.NATSBytes) })
+	full := c.wasFull()
 	for channel, log := range c.logs {
 		for i := range log {
-			if full && c.t.Dropped > 0 && log[i].Seq < first[channel] {
+			if at, ok := first[channel]; full && (!ok || log[i].Seq < at) {
 				continue
 			}
 			if !has[messageKey{channel, log[i].Seq}] {
@@ -183,4 +185,13 @@ func (c *checker) checkPublishedText(p *Published, about int64) {
 		c.Reportf(Recalled, p.Channel, at, "the text of %d was published with %d %.1fs after its recall was acknowledged", about, p.Seq,
 			time.Duration(late).Seconds())
 	}
+}
+
+// wasFull reports whether a full stream explains that events were dropped: a limit of its bytes was
+// in force when it stored the first event that it kept, or later.
+func (c *checker) wasFull() bool {
+	i := slices.IndexFunc(c.t.Published, func(p Published) bool { return p.Number > c.t.Dropped })
+	return c.t.Dropped > 0 && i >= 0 && slices.ContainsFunc(c.h.Faults, func(f chaos.Fault) bool {
+		return f.Name == string(chaos.NATSBytes) && c.t.Published[i].At-c.h.Began <= f.End
+	})
 }

@@ -63,8 +63,8 @@ type Truth struct {
 	// Marks are, for the mark of each content (see markOf), the documents and keys that contain it.
 	Marks map[string][]string `json:"marks"`
 	Epoch string              `json:"epoch"`
-	// Published is the change stream, in its order. Dropped is the number of events that the stream
-	// no longer has.
+	// Published is the change stream, in its order. Dropped is the number up to which the stream has
+	// dropped events, or some of them; 0 if it has all.
 	Published []Published `json:"published"`
 	Dropped   uint64      `json:"dropped,omitempty"`
 }

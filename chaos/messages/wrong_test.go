@@ -243,6 +243,10 @@ var wrongStores = []wrong{
 	{chaos.Unobserved, "memory was not measured", func(s *story) { s.h.Usages = nil }},
 	{Unpublished, "the change stream lacks an entry", func(s *story) { s.t.Published = s.t.Published[1:] }},
 	{Unpublished, "the change stream dropped events, and had space", func(s *story) { s.t.Published, s.t.Dropped = s.t.Published[1:], 1 }},
+	{Unpublished, "the change stream dropped events that it got after it was full", func(s *story) {
+		s.fillStream()
+		s.t.Published, s.t.Dropped = s.t.Published[5:], 5
+	}},
 	{Unpublished, "the full change stream lacks an entry after one that it has", func(s *story) {
 		s.fillStream()
 		s.t.Published = append(s.t.Published[1:2:2], s.t.Published[3:]...)

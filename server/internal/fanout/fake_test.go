@@ -19,6 +19,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // fakeEncoder writes one line per piece, so that pieces can be joined and read back.
 type fakeEncoder struct {
+	// copies makes an event's content begin with the seq of its message and the message's changed_seq,
+	// as in "3@7:".
+	copies bool
+
 	mu     sync.Mutex
 	events int
 }
@@ -27,6 +31,10 @@ func (f *fakeEncoder) Event(e *message.Event) []byte {
 	f.mu.Lock()
 	f.events++
 	f.mu.Unlock()
+	if f.copies {
+		return fmt.Appendf(nil, "event %s %s %d %d@%d:%s\n",
+			e.Message.ChannelID, e.Epoch, e.Seq, e.Message.Seq, e.Message.ChangedSeq, e.Message.Content)
+	}
 	return fmt.Appendf(nil, "event %s %s %d %s\n", e.Message.ChannelID, e.Epoch, e.Seq, e.Message.Content)
 }
 
@@ -143,6 +151,23 @@ func (f *fakeLog) addSized(id string, size int) message.Event {
 	return e
 }
 
+// addEdit appends an edit of the message of the entry at seq, and returns its event. Replays show
+// the message with this edit from now on.
+func (f *fakeLog) addEdit(id string, seq int64, content string) message.Event {
+	e := f.add(id)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	events := f.channel(id).events
+	e.Kind, e.Message.Seq, e.Message.Content = message.KindEdit, events[seq-1].Message.Seq, content
+	events[e.Seq-1] = e
+	for i := range events {
+		if events[i].Message.Seq == e.Message.Seq {
+			events[i].Message = e.Message
+		}
+	}
+	return e
+}
+
 // setRev sets the access revision of the next entries.
 func (f *fakeLog) setRev(id string, rev int64) {
 	f.mu.Lock()
@@ -164,7 +189,7 @@ func (f *fakeLog) addMany(id string, n int) {
 }
 
 // restore replaces the epoch and keeps only the first keep entries, as a restore from a backup
-// does.
+// does. The edits that are cut are no longer shown.
 func (f *fakeLog) restore(id, epoch string, keep int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -173,6 +198,9 @@ func (f *fakeLog) restore(id, epoch string, keep int) {
 	c.events = c.events[:keep:keep]
 	for i := range c.events {
 		c.events[i].Epoch = epoch
+		if m := &c.events[i].Message; m.ChangedSeq > int64(keep) {
+			m.ChangedSeq = c.events[i].Seq
+		}
 	}
 }
 

@@ -50,7 +50,8 @@ func (t *topic) park(e message.Event) {
 
 // unpark delivers the parked events that directly follow the tail. It drops those at or below the
 // tail. If one to deliver was parked longer than recentFor, its message may have been recalled
-// since: unpark then drops all, and they are read from the log.
+// since, and one up to shown may be older than what was delivered: unpark then drops all, and they
+// are read from the log.
 func (t *topic) unpark() {
 	now := time.Now()
 	for len(t.parked) > 0 && len(t.live) > 0 {
@@ -58,7 +59,7 @@ func (t *topic) unpark() {
 		if !ok {
 			break
 		}
-		if now.Sub(e.at) > recentFor {
+		if now.Sub(e.at) > recentFor || e.Seq <= t.shown {
 			t.dropParked()
 			t.fill()
 			return
@@ -152,7 +153,9 @@ func (t *topic) filled(events []message.Event, goal int64) error {
 			break
 		}
 		t.deliver(e)
+		t.shown = max(t.shown, e.Message.ChangedSeq)
 	}
+	t.seen = max(t.seen, t.shown)
 	t.hub.stats.fills.Add(1)
 	t.fails = 0
 	t.unpark()

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/parleyhq/parley/server/internal/message"
 )
 
 // want returns the expected lines of a channel: head, if it is not empty, and the events of epoch
@@ -305,6 +307,78 @@ func TestOneChannelFails(t *testing.T) {
 					}
 				})
 			})
+		}
+	}
+}
+
+// TestHandoverShowsNoOlderCopies checks that a stream which got a message in a later state, from a
+// replay or to fill a hole, does not get the older states that are still on the bus.
+func TestHandoverShowsNoOlderCopies(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		at    Position
+		start func(r *rig)
+		want  string
+	}{
+		"replay": {after("c", 0), func(r *rig) { r.log.addMany("c", 3) }, "1 x, 2 as-of-5, 3 x, 4 as-of-5, 5 as-of-5, 6 x"},
+		"hole":   {live("c"), func(*rig) {}, "1 x, 2 as-of-5, 3 x, 4 as-of-5, 5 as-of-5, 6 x"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				r := setup(t, noChecks())
+				r.log.stingy = true
+				var late []message.Event
+				reads := 0
+				r.log.on(beforeReplay, func(context.Context, string) error {
+					switch reads++; reads {
+					case 1:
+						late = []message.Event{r.log.addEdit("c", 2, "as-of-4"), r.log.addEdit("c", 2, "as-of-5")}
+					case 2:
+						for _, e := range late {
+							r.bus.publish(e)
+						}
+						return errors.New("away")
+					}
+					return nil
+				})
+				tc.start(r)
+				s := r.open(tc.at)
+				if tc.at.After == nil {
+					r.read(s)
+					r.send("c")
+					r.log.add("c") // the bus loses its event
+					r.send("c")
+				}
+				got := r.contents(s, 3)
+				for _, e := range late {
+					r.bus.publish(e)
+				}
+				got = append(got, r.contents(s, 5)...)
+				r.send("c")
+				got = append(got, r.contents(s, 6)...)
+				equal(t, strings.Join(got, ", "), tc.want)
+			})
+		})
+	}
+}
+
+// contents returns the seqs and contents of the events that a stream gets up to the entry last.
+func (r *rig) contents(s *Stream, last int64) []string {
+	r.tb.Helper()
+	var got []string
+	for {
+		f, err := s.Next(r.tb.Context())
+		if err != nil {
+			r.tb.Fatal(err)
+		}
+		for _, l := range decode(r.tb, f) {
+			if l.kind != "event" {
+				continue
+			}
+			if got = append(got, fmt.Sprint(l.seq, " ", l.rest)); l.seq >= last {
+				return got
+			}
 		}
 	}
 }

@@ -25,7 +25,7 @@ var (
 // TestModel runs many clients that follow many channels through a bus that loses, repeats, delays
 // and reorders events, a log that is slow and fails, restores, cuts, reconnects and expulsions.
 // Meanwhile users type. Every client must receive the log in order, without repeats and holes, and
-// have all of it at the end.
+// have all of it at the end. No stream may show a message in an older state than before.
 func TestModel(t *testing.T) {
 	t.Parallel()
 	for run := range *modelRuns {
@@ -71,6 +71,7 @@ func (m *model) isCalm() bool {
 func runModel(t *testing.T, seed uint64) {
 	cfg := Config{QueueEvents: 40, QueueBytes: 3000, ReplayFrameBytes: 300, FrameBytes: 2000, MaxStreamsPerSubject: 1000}
 	m := &model{rig: setup(t, cfg), rng: rand.New(rand.NewPCG(seed, 1))}
+	m.enc.copies = true
 	m.lossy = m.n(4)
 	for i := range 8 {
 		id := fmt.Sprintf("c%d", i)
@@ -146,9 +147,17 @@ func (m *model) write(id string) {
 			m.log.addMany(id, m.n(100)) // the bus loses all of them
 		}
 		for range 1 + m.n(6) {
-			m.badly(m.log.addSized(id, 1+m.n(40)))
+			m.badly(m.entry(id))
 		}
 	}
+}
+
+// entry appends a message or an edit of one of the latest, and returns its event.
+func (m *model) entry(id string) message.Event {
+	if head := m.log.head(id); head > 0 && m.chance(30) {
+		return m.log.addEdit(id, max(1, head-int64(m.n(8))), strings.Repeat("y", 1+m.n(40)))
+	}
+	return m.log.addSized(id, 1+m.n(40))
 }
 
 // expel expels clients from channels, which they may be adding, removing, replaying or reading
@@ -203,6 +212,8 @@ type view struct {
 	waiting bool // waits for the State of the last Add
 	gap     bool // a gap must follow the State
 	live    bool // added without a position
+	// newest holds the changed_seq of each message that the stream showed, by its seq.
+	newest map[int64]int64
 }
 
 func (c *client) fatalf(format string, args ...any) {
@@ -256,7 +267,7 @@ func (v *view) resume(id string) Position {
 	if v.epoch == "" && v.live {
 		return Position{ChannelID: id}
 	}
-	v.waiting, v.gap, v.live = true, false, false
+	v.waiting, v.gap, v.live, v.newest = true, false, false, nil
 	pos := v.pos
 	return Position{ChannelID: id, After: &pos, Epoch: v.epoch}
 }
@@ -353,8 +364,27 @@ func (c *client) take(l line) {
 		if v.waiting || v.gap || l.epoch != v.epoch || l.seq != v.pos+1 {
 			c.fatalf("%s: %v after %s/%d (%+v)", l.channel, l, v.epoch, v.pos, v)
 		}
+		v.show(c, l)
+	}
+	if l.epoch != v.epoch {
+		v.newest = nil
 	}
 	v.pos, v.epoch = l.seq, l.epoch
+}
+
+// show records the message of an event, which must not be older than before.
+func (v *view) show(c *client, l line) {
+	var seq, changed int64
+	if _, err := fmt.Sscanf(l.rest, "%d@%d:", &seq, &changed); err != nil {
+		c.fatalf("event %q: %v", l.rest, err)
+	}
+	if changed < v.newest[seq] {
+		c.fatalf("%s: %v shows message %d as changed by %d, and before as changed by %d", l.channel, l, seq, changed, v.newest[seq])
+	}
+	if v.newest == nil {
+		v.newest = make(map[int64]int64)
+	}
+	v.newest[seq] = changed
 }
 
 // atEnd checks that the client has received its channels up to the end of their logs.

@@ -31,9 +31,10 @@ const (
 )
 
 // turned records a turn after which the end of the log is distance entries away. patience is how
-// long a replay may go without coming closer; it is told after half of that.
+// long a replay may go without coming closer; it is told after half of that. A replay that reaches
+// the end, and goes on for the changes that its messages show, begins anew.
 func (p *pace) turned(distance int64, now time.Time, patience time.Duration) verdict {
-	if p.at.IsZero() || distance < p.least {
+	if p.at.IsZero() || distance < p.least || distance <= 0 {
 		*p = pace{least: distance, at: now}
 		return goOn
 	}

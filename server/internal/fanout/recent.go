@@ -20,7 +20,7 @@ const (
 	recentFor   = time.Second
 	recentSweep = time.Second
 	// eventBytes is the memory of an encoded event besides its bytes.
-	eventBytes = 32
+	eventBytes = 40
 )
 
 // recent holds the latest events of a topic's log, encoded and without a gap: those that one
@@ -41,10 +41,11 @@ type recent struct {
 	read   time.Time
 }
 
-// encodedEvent is an event for the wire. seq is the last entry that it covers.
+// encodedEvent is an event for the wire. seq is the last entry that it covers, and changed the
+// ChangedSeq of its message.
 type encodedEvent struct {
-	seq  int64
-	data []byte
+	seq, changed int64
+	data         []byte
 }
 
 // recents accounts for the recent events of all topics of a hub.
@@ -144,7 +145,7 @@ func (t *topic) noteRecent(e *message.Event, data func() []byte) {
 		t.dropRecent()
 		return
 	}
-	encoded := encodedEvent{e.Seq, data()}
+	encoded := encodedEvent{e.Seq, e.Message.ChangedSeq, data()}
 	if !t.hub.recents.grow(t, sizeOf(encoded)) {
 		t.dropRecent()
 		return

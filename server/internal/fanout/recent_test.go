@@ -90,17 +90,17 @@ func TestRecentIsBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		cfg := noChecks()
-		cfg.ReplayFrameBytes = 200
+		cfg.ReplayFrameBytes = 220
 		r := setup(t, cfg)
 		tp := &topic{hub: r.hub}
 		event := make([]byte, 30)
 		tp.mu.Lock()
-		tp.putRecent("e1", 0, []encodedEvent{{1, event}, {2, event}, {3, event}, {4, event}, {5, event}}, time.Now())
-		equal(t, []int64{tp.recent.after, tp.recent.last(), r.hub.recents.bytes.Load()}, []int64{2, 5, 186})
+		tp.putRecent("e1", 0, []encodedEvent{{1, 1, event}, {2, 2, event}, {3, 3, event}, {4, 4, event}, {5, 5, event}}, time.Now())
+		equal(t, []int64{tp.recent.after, tp.recent.last(), r.hub.recents.bytes.Load()}, []int64{2, 5, 210})
 		for seq := int64(6); seq < 50; seq++ {
 			tp.noteRecent(&message.Event{Epoch: "e1", Seq: seq, Kind: message.KindSend}, func() []byte { return event })
 		}
-		equal(t, []int64{tp.recent.after, tp.recent.last(), r.hub.recents.bytes.Load()}, []int64{46, 49, 186})
+		equal(t, []int64{tp.recent.after, tp.recent.last(), r.hub.recents.bytes.Load()}, []int64{46, 49, 210})
 		tp.mu.Unlock()
 		time.Sleep(recentFor + 2*recentSweep)
 		synctest.Wait()

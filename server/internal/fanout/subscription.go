@@ -32,8 +32,9 @@ type subscription struct {
 	// stateQueued is set once its State is queued. positioned is set while it knows the seq and the
 	// epoch from which to continue.
 	stateQueued, positioned bool
-	// after is the seq of the last entry queued, and epoch its epoch. goal is the last entry of the
-	// log when its State was read: the subscription must reach it before it goes live.
+	// after is the seq of the last entry queued, and epoch its epoch. The subscription must reach goal
+	// before it goes live. It is the last entry of the log when its State was read, or the last change
+	// that a replayed message shows: the live events before that may have older copies of the message.
 	after, goal int64
 	epoch       string
 	// pace is that of the replay. behind is set while the subscriber must be told that it does not
@@ -95,7 +96,7 @@ func (u *subscription) turn() error {
 	}
 	if shared := t.recent.since(after, goal, epoch, time.Now()); shared != nil {
 		t.hub.stats.shared.Add(1)
-		u.take(t.hub.join(shared, epoch))
+		u.take(shared)
 		t.mu.Unlock()
 		return nil
 	}
@@ -107,7 +108,6 @@ func (u *subscription) turn() error {
 		return fmt.Errorf("replay: %w", err)
 	}
 	encoded := t.hub.encode(events, epoch)
-	pieces := t.hub.join(encoded, epoch)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if epoch == t.epoch {
@@ -122,12 +122,12 @@ func (u *subscription) turn() error {
 	if n := len(encoded); n > 0 && encoded[n-1].seq >= max(goal, t.tail) && epoch == t.epoch && !t.closed {
 		t.putRecent(epoch, after, encoded, began)
 	}
-	if len(pieces) == 0 {
+	if len(encoded) == 0 {
 		// The history is gone, or the epoch changed. The log's state shows which.
 		u.positioned = false
 		return fmt.Errorf("replay after %d: %w", after, errEmptyReplay)
 	}
-	u.take(pieces)
+	u.take(encoded)
 	return nil
 }
 
@@ -167,11 +167,14 @@ func (u *subscription) placeTurn(st message.State) {
 	u.finishTurn(u.place(st))
 }
 
-// take ends a turn and queues the replayed pieces, of which there is at least one. If the replay
+// take ends a turn and queues the replayed events, of which there is at least one. If the replay
 // does not catch up, it arranges for the subscriber to be told, and later ends the stream.
-func (u *subscription) take(pieces []*piece) {
-	u.after = pieces[len(pieces)-1].seq
+func (u *subscription) take(events []encodedEvent) {
+	u.after = events[len(events)-1].seq
 	distance := max(u.goal, u.topic.tail) - u.after
+	for _, e := range events {
+		u.goal = max(u.goal, e.changed)
+	}
 	switch u.pace.turned(distance, time.Now(), u.stream.hub.cfg.ReplayPatience) {
 	case goOn:
 	case tell:
@@ -181,7 +184,7 @@ func (u *subscription) take(pieces []*piece) {
 		u.stream.cut("the channel " + u.want.ChannelID + " grows faster than its entries are read")
 		return
 	}
-	u.finishTurn(pieces)
+	u.finishTurn(u.topic.hub.join(events, u.epoch))
 }
 
 // tellBehind ends a turn that has read the log's state, to tell the subscriber where the log ends.
@@ -203,7 +206,7 @@ func (h *Hub) encode(events []message.Event, epoch string) []encodedEvent {
 		if events[i].Epoch != epoch {
 			break
 		}
-		encoded = append(encoded, encodedEvent{events[i].Seq, h.enc.Event(&events[i])})
+		encoded = append(encoded, encodedEvent{events[i].Seq, events[i].Message.ChangedSeq, h.enc.Event(&events[i])})
 	}
 	return encoded
 }

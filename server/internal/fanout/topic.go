@@ -38,8 +38,10 @@ type topic struct {
 	// epoch is the epoch of the log; empty until the first State. tail is the seq of the last entry
 	// that was delivered, or that needed no delivery because no subscription was live. seen is the seq
 	// of the last entry known to exist. If it is above the tail, the entries in between are missing.
-	epoch      string
-	tail, seen int64
+	// shown is the last change that a message shows that was read from the log: the bus's events up to
+	// it may have older copies of the message, so these entries are read from the log too.
+	epoch             string
+	tail, seen, shown int64
 	// rev is the highest access revision of the log's entries that are known to exist; noRev if there
 	// are none. Every live subscription is admitted at it.
 	rev int64
@@ -132,7 +134,7 @@ func (t *topic) arrive(e message.Event) {
 		t.tail = e.Seq
 		t.seen = max(t.seen, e.Seq)
 		t.skip()
-	case e.Seq == t.tail+1:
+	case e.Seq == t.tail+1 && e.Seq > t.shown:
 		t.deliver(&e)
 		t.unpark()
 	default:
@@ -230,7 +232,7 @@ func (t *topic) observe(st message.State, ticket int64) bool {
 		first := t.epoch == ""
 		t.staleTicket = t.lastTicket
 		t.epoch, t.rev = st.Epoch, noRev
-		t.tail, t.seen = st.Head, st.Head
+		t.tail, t.seen, t.shown = st.Head, st.Head, 0
 		t.dropParked()
 		if t.strayEpoch == st.Epoch {
 			t.seen = max(t.seen, t.straySeq)

@@ -127,8 +127,8 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 }
 
 // prepareTimeout bounds each operation of Open once the server has answered, unless Config.Timeout
-// is longer. On a busy machine with several nodes, the creation of collections and indexes, and what
-// waits for it, takes longer than any other operation.
+// is longer. On a busy machine with several nodes, the creation of collections and indexes, and
+// what waits for it, takes longer than any other operation.
 const prepareTimeout = time.Minute
 
 // disconnectWait bounds the wait for the connections' end after a failed Open.
