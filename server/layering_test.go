@@ -126,8 +126,8 @@ var layers = []layer{
 		name:     "pipelines know the message and no engine",
 		packages: []string{"server/internal/feed/", "server/internal/fanout/", "server/internal/retention/", "server/internal/erasure/"},
 		imports: []string{
-			"server/internal/message", "server/internal/channel", "server/internal/fault", "server/internal/lifecycle", "server/internal/stream",
-			"server/internal/unread",
+			"server/internal/message", "server/internal/channel", "server/internal/fault", "server/internal/ident", "server/internal/lifecycle",
+			"server/internal/stream", "server/internal/unread",
 		},
 		never: outside,
 	},
@@ -142,7 +142,7 @@ var layers = []layer{
 		packages: []string{"server/internal/cluster/remote"},
 		imports: []string{
 			"server/internal/cluster", "server/internal/message", "server/internal/channel", "server/internal/fanout",
-			"server/internal/queue", "server/internal/presence", "server/internal/fault", "server/internal/lifecycle",
+			"server/internal/queue", "server/internal/presence", "server/internal/fault", "server/internal/ident", "server/internal/lifecycle",
 			"server/internal/stream", "internal/gen/parley/cluster/",
 		},
 		never: betweenNodes,

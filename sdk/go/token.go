@@ -88,6 +88,13 @@ func (t *tokens) invalidate(token string) bool {
 	return true
 }
 
+// discard makes the next caller get a new token from the source, if there is one.
+func (t *tokens) discard() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.current = ""
+}
+
 // checkToken returns the token, or a final error if no header can carry it: net/http would refuse
 // the request as if the network had failed, and the client would retry it.
 func checkToken(token string) (string, error) {

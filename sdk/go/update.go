@@ -94,6 +94,30 @@ func (s *Subscription) Remove(ctx context.Context, channelIDs ...string) error {
 	return s.update(ctx, current, req)
 }
 
+// RenewToken makes the subscription continue with a new token of the client's TokenSource, on the
+// same stream: for example, because the user's rights have changed. The client's later calls use
+// the new token too. Each channel that it does not allow is lost, with
+// LOST_REASON_CAPABILITY_MISSING. A client with a fixed token continues with that.
+//
+// A final error, such as that of the TokenSource, leaves the subscription on its stream. If it is
+// unknown whether the request arrived, RenewToken returns nil and the subscription reconnects, with
+// the new token. Between two streams RenewToken returns at once.
+func (s *Subscription) RenewToken(ctx context.Context) error {
+	if err := s.lockChanges(ctx); err != nil {
+		return err
+	}
+	defer s.unlockChanges()
+	s.client.tokens.discard()
+	s.mu.Lock()
+	current := s.stream
+	var req *parleyv1.UpdateSubscriptionRequest
+	if current != nil && current.id != "" {
+		req = &parleyv1.UpdateSubscriptionRequest{StreamId: current.id, RenewToken: true}
+	}
+	s.mu.Unlock()
+	return s.update(ctx, current, req)
+}
+
 // catchUp sends the server the changes of channels that were made while the stream was opening.
 func (s *Subscription) catchUp(ctx context.Context, current *stream) error {
 	if err := s.lockChanges(ctx); err != nil {

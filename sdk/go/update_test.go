@@ -1,6 +1,7 @@
 package parley_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -357,4 +358,44 @@ func TestChangesWhileConnecting(t *testing.T) {
 		delete(want, e.ChannelID)
 	}
 	wantQuiet(t, sub)
+}
+
+// TestRenewToken checks that a subscription continues on its stream with the next token of the
+// source, that a token without the capability loses its channels, and that a refusal changes
+// nothing.
+func TestRenewToken(t *testing.T) {
+	t.Parallel()
+	s := parleytest.Start(t)
+	var minted atomic.Int64
+	client := newClient(t, s.Addr(), parley.WithTokenSource(func(context.Context) (string, error) {
+		return fmt.Sprint("tester ", minted.Add(1)), nil
+	}))
+	ctx := testContext(t)
+	sub := subscribe(t, client, parley.FromStart("a"))
+	nextEvent(t, sub, parley.EventChannelState)
+	s.FaultTimes(1, "UpdateSubscription", parleytest.Fault{
+		Err: parleytest.Error(connect.CodePermissionDenied, parleyv1.ErrorReason_ERROR_REASON_CAPABILITY_MISSING),
+	})
+	if err := sub.RenewToken(ctx); !errors.Is(err, parley.ErrCapabilityMissing) {
+		t.Fatalf("a refusal: %v", err)
+	}
+	if err := sub.RenewToken(ctx); err != nil {
+		t.Fatal(err)
+	}
+	post(s, "a", 1)
+	wantEntries(t, sub, "a", 1, 1)
+	s.SetActions("tester 4", "send")
+	if err := sub.RenewToken(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if e := nextEvent(t, sub, parley.EventLost); e.Seq != 1 || e.Lost.GetReason() != parleyv1.LostReason_LOST_REASON_CAPABILITY_MISSING {
+		t.Errorf("lost: %+v", e)
+	}
+	if got := len(parleytest.RequestsOf[*parleyv1.SubscribeRequest](s)); got != 1 {
+		t.Errorf("%d streams were opened, want 1", got)
+	}
+	s.Kill()
+	if err := sub.RenewToken(ctx); err != nil {
+		t.Errorf("without a stream: %v", err)
+	}
 }

@@ -99,10 +99,15 @@ func (l *log) unread(seq int64) int64 {
 	return n
 }
 
-func (l *log) lostEvent() *parleyv1.ChannelEvent {
+// lostEvent returns the event that ends the channel on a stream. barred is true if the stream's
+// token lacks subscribe.
+func (l *log) lostEvent(barred bool) *parleyv1.ChannelEvent {
 	lost := &parleyv1.ChannelLost{Reason: parleyv1.LostReason_LOST_REASON_NOT_MEMBER}
-	if l.deleted {
+	switch {
+	case l.deleted:
 		lost.Reason = parleyv1.LostReason_LOST_REASON_DELETED
+	case barred:
+		lost.Reason = parleyv1.LostReason_LOST_REASON_CAPABILITY_MISSING
 	}
 	return &parleyv1.ChannelEvent{ChannelId: l.id, Event: &parleyv1.ChannelEvent_Lost{Lost: lost}}
 }

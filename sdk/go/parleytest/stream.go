@@ -28,10 +28,12 @@ type stream struct {
 	// manages is true if the token has manage: its user need not be a member of members-only
 	// channels.
 	manages bool
-	order   []string
-	places  map[string]*place
-	typing  []*parleyv1.ChannelEvent
-	end     *end
+	// barred is true if the token with which the stream was renewed lacks subscribe.
+	barred bool
+	order  []string
+	places map[string]*place
+	typing []*parleyv1.ChannelEvent
+	end    *end
 }
 
 // place is the position of a Subscribe stream in a channel. begun is true once the channel's state
@@ -77,6 +79,12 @@ func (h handler) UpdateSubscription(
 		}
 		if err := h.s.refusedLocked(ctx, "add", req.GetAdd()); err != nil {
 			return nil, err
+		}
+		if req.GetRenewToken() {
+			if one.presence != nil && !h.s.canLocked(ctx, "connect") {
+				return nil, missing("")
+			}
+			one.token, one.manages, one.barred = tokenOf(ctx), h.s.canLocked(ctx, "manage"), !h.s.canLocked(ctx, "subscribe")
 		}
 		for _, id := range req.GetRemove() {
 			one.remove(id)
@@ -277,12 +285,12 @@ func (s *Server) collect(one *stream) dueFrames {
 	}
 	for _, id := range slices.Clone(one.order) {
 		l := s.logLocked(id)
-		if !l.deleted && (one.manages || l.admits(one.user)) {
+		if !one.barred && !l.deleted && (one.manages || l.admits(one.user)) {
 			due.events = append(due.events, l.advance(one.places[id])...)
 			continue
 		}
 		one.remove(id)
-		due.events = append(due.events, l.lostEvent())
+		due.events = append(due.events, l.lostEvent(one.barred))
 	}
 	due.events, one.typing = append(due.events, one.typing...), nil
 	due.update = s.presenceUpdateLocked(one)

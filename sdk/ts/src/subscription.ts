@@ -5,7 +5,7 @@ import type { Position } from "./position.js";
 import { Turn } from "./queue.js";
 import type { Queued } from "./roster.js";
 import type { Start } from "./start.js";
-import { add, remove } from "./update.js";
+import { add, remove, renewToken } from "./update.js";
 
 /**
  * Subscription delivers the events of channels. It reconnects on its own, resumes each channel from
@@ -98,6 +98,20 @@ export class Subscription implements AsyncIterable<Event> {
    */
   async remove(channelId: string | readonly string[], signal?: AbortSignal): Promise<void> {
     await remove(this.#core, typeof channelId === "string" ? [channelId] : channelId, signal);
+  }
+
+  /**
+   * renewToken makes the subscription continue with a new token of the client's tokenSource, on the
+   * same stream: for example, because the user's rights have changed. The client's later calls use
+   * the new token too. Each channel that it does not allow is lost, with
+   * LostReason.CAPABILITY_MISSING. A client with a fixed token continues with that.
+   *
+   * A final error, such as that of the tokenSource, leaves the subscription on its stream. If the
+   * outcome is unknown, the subscription reconnects with the new token. Between two streams it
+   * resolves immediately.
+   */
+  async renewToken(signal?: AbortSignal): Promise<void> {
+    await renewToken(this.#core, signal);
   }
 
   /**

@@ -66,6 +66,11 @@ export class Tokens {
     return true;
   }
 
+  /** discard makes the next caller get a new token from the source, if there is one. */
+  discard(): void {
+    this.#current = "";
+  }
+
   async #fetch(source: TokenSource): Promise<string> {
     const limit = new AbortController();
     const alarm = new Alarm(() =>

@@ -80,6 +80,19 @@ export async function remove(core: Core, ids: readonly string[], signal: AbortSi
   });
 }
 
+/** renewToken implements Subscription.renewToken. */
+export async function renewToken(core: Core, signal: AbortSignal | undefined): Promise<void> {
+  await inTurn(core.turn, [signal, core.signal], async (scope) => {
+    core.caller.tokens.discard();
+    const stream = core.stream;
+    const change = stream === undefined || stream.id === "" ? undefined : { streamId: stream.id, renewToken: true };
+    const refusal = await update(core, stream, change, scope);
+    if (refusal !== undefined) {
+      throw refusal;
+    }
+  });
+}
+
 /** catchUp sends the changes that were made before the stream's first frame. It never rejects. */
 export async function catchUp(core: Core, stream: Stream): Promise<void> {
   try {

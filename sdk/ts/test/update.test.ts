@@ -218,3 +218,36 @@ describe("add and remove", () => {
     await wantQuiet(sub);
   });
 });
+
+describe("renewToken", () => {
+  it("continues on the same stream with the next token of the source", async () => {
+    const server = new Fake();
+    let minted = 0;
+    const sub = subscribe(newClient(server, { tokenSource: () => `token-${++minted}` }), fromStart("a"));
+    await nextEvent(sub, "channel_state");
+    server.faults(1, "UpdateSubscription", { error: failure(Code.PermissionDenied, ErrorReason.CAPABILITY_MISSING) });
+    expect(await rejected(sub.renewToken(), ParleyError)).toMatchObject({ reason: "CAPABILITY_MISSING" });
+    await sub.renewToken();
+    server.post("a");
+    await wantEntries(sub, "a", 1, 1);
+    const updates = server.requests.filter(({ method }) => method === "UpdateSubscription");
+    expect(updates.map(({ token }) => token)).toEqual(["token-2", "token-3"]);
+    expect(server.of<pb.UpdateSubscriptionRequest>("UpdateSubscription").every((r) => r.renewToken)).toBe(true);
+    expect(server.of("Subscribe").length).toBe(1);
+  });
+
+  it("opens a stream with the new token if the outcome is unknown", async () => {
+    const server = new Fake();
+    let minted = 0;
+    const sub = subscribe(newClient(server, { tokenSource: () => `token-${++minted}` }), fromStart("a"));
+    await nextEvent(sub, "channel_state");
+    server.faults(1, "UpdateSubscription", { drop: true });
+    await sub.renewToken();
+    server.post("a");
+    await wantEntries(sub, "a", 1, 1);
+    expect(server.requests.filter(({ method }) => method === "Subscribe").map(({ token }) => token)).toEqual([
+      "token-1",
+      "token-2",
+    ]);
+  });
+});

@@ -83,15 +83,25 @@ func (s *Stream) expelIf(channelID string, lost []byte, chosen func(*subscriptio
 	at, ok := slices.BinarySearchFunc(s.subs, channelID, compareChannel)
 	ok = ok && chosen(s.subs[at])
 	s.mu.Unlock()
-	if !ok {
+	if ok {
+		s.lose(map[string][]byte{channelID: lost})
+	}
+}
+
+// lose removes channels from the stream and queues an encoded Lost of each. The caller holds edit.
+func (s *Stream) lose(channels map[string][]byte) {
+	if len(channels) == 0 {
 		return
 	}
-	s.drop(func(id string) bool { return id == channelID })
-	s.hub.stats.expelled.Add(1)
+	s.drop(func(id string) bool { _, ok := channels[id]; return ok })
+	s.hub.stats.expelled.Add(int64(len(channels)))
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.core.State() == stream.Live {
-		s.notes = append(s.notes, note{channelID: channelID, data: lost})
-		s.core.Wake()
+	if s.core.State() != stream.Live {
+		return
 	}
+	for id, lost := range channels {
+		s.notes = append(s.notes, note{channelID: id, data: lost})
+	}
+	s.core.Wake()
 }

@@ -38,10 +38,10 @@ func TestSubscribedSubjects(t *testing.T) {
 	ann.Close()
 	dee.Close()
 	watched("c", "ann", "bob")
-	if err := bob.Update([]Position{exemptFrom("c")}, nil); err != nil {
+	if err := bob.Update(Change{Add: []Position{exemptFrom("c")}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := cid.Update([]Position{live("c")}, []string{"d"}); err != nil {
+	if err := cid.Update(Change{Add: []Position{live("c")}, Remove: []string{"d"}}); err != nil {
 		t.Fatal(err)
 	}
 	watched("c", "ann", "cid")
@@ -101,7 +101,7 @@ func TestExpelThenUpdate(t *testing.T) {
 		for _, id := range []string{"c", "d", "e"} {
 			r.hub.Expel(id, "ann", message.ModeMembersOnly)
 		}
-		if err := s.Update([]Position{live("c")}, []string{"d"}); err != nil {
+		if err := s.Update(Change{Add: []Position{live("c")}, Remove: []string{"d"}}); err != nil {
 			t.Fatal(err)
 		}
 		if err := remove(s, "f"); err != nil { // the Lost of e stays pending
@@ -232,12 +232,12 @@ func TestExpelRace(t *testing.T) {
 			readers.Go(func() { followAfterExpel(ctx, t, s, &after[i]) })
 			all.Go(func() {
 				for n := range 100 {
-					if err := s.Update([]Position{{ChannelID: "c", Exempt: n%7 == 0}}, []string{"d"}); err != nil {
+					if err := s.Update(Change{Add: []Position{{ChannelID: "c", Exempt: n%7 == 0}}, Remove: []string{"d"}}); err != nil {
 						t.Error(err)
 					}
 				}
 				// From this last Expel on, nothing adds c to the stream.
-				if err := s.Update([]Position{live("c")}, nil); err != nil {
+				if err := s.Update(Change{Add: []Position{live("c")}}); err != nil {
 					t.Error(err)
 				}
 				r.hub.Expel("c", "ann", message.ModeMembersOnly)

@@ -445,4 +445,4 @@ func (r *rig) drainFrames(s *Stream) (map[string]string, error) {
 }
 
 // remove removes channels from a stream. It returns an error if the stream has ended.
-func remove(s *Stream, channelIDs ...string) error { return s.Update(nil, channelIDs) }
+func remove(s *Stream, channelIDs ...string) error { return s.Update(Change{Remove: channelIDs}) }

@@ -138,4 +138,6 @@ const (
 	LostNotMember LostReason = iota + 1
 	// LostDeleted means that the channel was deleted.
 	LostDeleted
+	// LostCapability means that the stream's new token does not allow the channel.
+	LostCapability
 )

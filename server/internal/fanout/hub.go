@@ -106,12 +106,12 @@ func (h *Hub) Open(subject string, expires time.Time) (*Stream, error) {
 
 // Update calls Stream.Update for a live stream of subject. It fails with STREAM_NOT_FOUND alike if
 // the id is unknown, the stream is another subject's, or it has ended.
-func (h *Hub) Update(streamID, subject string, add []Position, remove []string) error {
+func (h *Hub) Update(streamID, subject string, c Change) error {
 	s, ok := h.streams.Find(streamID, subject)
 	if !ok {
 		return stream.NotFound()
 	}
-	return s.Update(add, remove)
+	return s.Update(c)
 }
 
 // Drain refuses new streams and ends the existing ones. Each stream's Next returns the queued

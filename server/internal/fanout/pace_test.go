@@ -55,7 +55,7 @@ func TestSlowConsumer(t *testing.T) {
 				if err := slow.Add([]Position{live("x")}); err == nil {
 					t.Fatal("a cut stream took a channel")
 				}
-				err = r.hub.Update(slow.ID(), "ann", nil, nil)
+				err = r.hub.Update(slow.ID(), "ann", Change{})
 				failure(t, err, fault.NotFound, fault.StreamNotFound)
 				r.send("c")
 				equal(t, r.read(quick)["c"], want("", 207, 207))

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/ident"
 	"github.com/parleyhq/parley/server/internal/message"
 	"github.com/parleyhq/parley/server/internal/stream"
 )
@@ -25,6 +26,19 @@ type Position struct {
 	// Member means that the subscriber must be a member even if the channel is open. It is not set
 	// together with Exempt.
 	Member bool
+}
+
+// NewPosition returns the position from which p, who may subscribe to the channel, begins.
+func NewPosition(p *ident.Principal, channelID string, after *int64, epoch string) Position {
+	member := !p.Can(ident.Subscribe, channelID)
+	return Position{ChannelID: channelID, After: after, Epoch: epoch, Member: member, Exempt: !member && p.Can(ident.Manage, channelID)}
+}
+
+// allowed reports whether a token allows the channel, and requires a membership only if the
+// position does.
+func (p *Position) allowed(token *ident.Principal) bool {
+	fresh := NewPosition(token, p.ChannelID, nil, "")
+	return token.Covers(ident.Subscribe, p.ChannelID) && (p.Member || !fresh.Member) && (!p.Exempt || fresh.Exempt)
 }
 
 // requires reports whether the subscriber must be a member of a channel of this mode. A deleted one
@@ -47,6 +61,8 @@ type Stream struct {
 
 	// edit is held while the set of channels changes: by Update, Close and Expel.
 	edit sync.Mutex
+	// check is that of Guard; nil if there is none.
+	check func(token *ident.Principal) error
 
 	// pieces is the content of the frame that Next returned last. roomy counts the frames in a row
 	// that needed far less than the capacity of pieces and queue. Only Next uses the two.
@@ -117,36 +133,57 @@ func (s *Stream) End(cause *fault.Error) { s.end(cause) }
 func (s *Stream) Drain(within time.Duration) { s.drain(max(within, time.Millisecond)) }
 
 // Add subscribes the stream to channels; see Update.
-func (s *Stream) Add(positions []Position) error { return s.Update(positions, nil) }
+func (s *Stream) Add(positions []Position) error { return s.Update(Change{Add: positions}) }
 
-// Update ends the subscription to some channels and subscribes to others, each from its position.
-// It does everything or nothing.
+// Guard makes Update call check with each new token. If that fails, Update does. Guard must be
+// called before another goroutine knows the stream's id. check must not block.
+func (s *Stream) Guard(check func(token *ident.Principal) error) { s.check = check }
+
+// Change is what Update changes of a stream.
+type Change struct {
+	// Add are the channels to subscribe to, each from its position. A channel that the stream already
+	// has restarts from there. If a channel is named twice, the last one counts.
+	Add []Position
+	// Remove are the channels whose subscriptions end, unless they are in Add too. One that the stream
+	// does not have is ignored.
+	Remove []string
+	// Token replaces the stream's token; nil keeps it. The stream loses each other channel that it
+	// does not allow, or that it allows only to members if the token before required no membership.
+	Token *ident.Principal
+}
+
+// Update changes the channels and the token of the stream. It does everything or nothing. Frames
+// that Next returns afterwards contain nothing of a removed subscription, and one Lost of each
+// channel that was lost.
 //
-// A channel that the stream already has restarts from the new position. If positions names a
-// channel twice, the last one counts. A channel in both lists is added. Removing a channel that the
-// stream does not have does nothing. Frames that Next returns afterwards contain nothing of a
-// removed subscription.
-//
-// Update fails with LIMIT_EXCEEDED above the channel limit, with STREAM_NOT_FOUND if the stream
-// has ended, and with SHUTTING_DOWN if it is draining. It does no I/O: the state of each channel is
-// delivered by Next.
-func (s *Stream) Update(positions []Position, remove []string) error {
+// Update fails with LIMIT_EXCEEDED above the channel limit, with STREAM_NOT_FOUND if the stream has
+// ended, with SHUTTING_DOWN if it is draining, and with the error of Guard's check. It does no I/O:
+// the state of each channel is delivered by Next.
+func (s *Stream) Update(c Change) error {
 	s.edit.Lock()
 	defer s.edit.Unlock()
-	added := make([]*subscription, 0, len(positions))
-	seen := make(map[string]struct{}, len(positions))
-	for _, p := range slices.Backward(positions) {
+	if c.Token != nil && s.check != nil {
+		if err := s.check(c.Token); err != nil {
+			return err
+		}
+	}
+	added := make([]*subscription, 0, len(c.Add))
+	seen := make(map[string]struct{}, len(c.Add))
+	for _, p := range slices.Backward(c.Add) {
 		if _, ok := seen[p.ChannelID]; !ok {
 			seen[p.ChannelID] = struct{}{}
 			added = append(added, &subscription{stream: s, want: p})
 		}
 	}
 	slices.Reverse(added)
-	for _, id := range remove {
+	for _, id := range c.Remove {
 		seen[id] = struct{}{}
 	}
 	if err := s.admit(added, seen); err != nil {
 		return err
+	}
+	if c.Token != nil {
+		s.renew(c.Token, seen)
 	}
 	s.drop(func(id string) bool { _, ok := seen[id]; return ok })
 	for _, u := range added {
@@ -161,6 +198,22 @@ func (s *Stream) Update(positions []Position, remove []string) error {
 	s.behind = append(s.behind, added...)
 	s.core.Wake()
 	return nil
+}
+
+// renew replaces the stream's token. The stream loses the channels that the token does not allow,
+// except for those in leaving. The caller holds edit.
+func (s *Stream) renew(token *ident.Principal, leaving map[string]struct{}) {
+	s.mu.Lock()
+	s.core.Renew(token.Expires)
+	lost := make(map[string][]byte)
+	for _, u := range s.subs {
+		id := u.want.ChannelID
+		if _, ok := leaving[id]; !ok && !u.want.allowed(token) {
+			lost[id] = s.hub.enc.Lost(id, LostCapability)
+		}
+	}
+	s.mu.Unlock()
+	s.lose(lost)
 }
 
 // admit checks whether the stream may have these channels once those in leaving are removed.

@@ -193,9 +193,9 @@ func TestLimits(t *testing.T) {
 			t.Fatal(err)
 		}
 		equal(t, len(r.read(a)), 3)
-		limited(a.Update([]Position{live("5"), live("6")}, []string{"4"}), 3)
+		limited(a.Update(Change{Add: []Position{live("5"), live("6")}, Remove: []string{"4"}}), 3)
 		equal(t, len(a.subs), 3) // the failed Update removed nothing either
-		if err := a.Update([]Position{live("5"), live("6")}, []string{"4", "3"}); err != nil {
+		if err := a.Update(Change{Add: []Position{live("5"), live("6")}, Remove: []string{"4", "3"}}); err != nil {
 			t.Fatal(err) // removed channels make room
 		}
 		equal(t, len(a.subs), 3)
@@ -212,13 +212,13 @@ func TestStreamIsBoundToSubject(t *testing.T) {
 	if id := setup(t, Config{Node: "node-1"}).open().ID(); len(id) != 32 || id[26:] != "node-1" {
 		t.Errorf("of a named node: id %q", id)
 	}
-	if err := r.hub.Update(s.ID(), "ann", nil, nil); err != nil {
+	if err := r.hub.Update(s.ID(), "ann", Change{}); err != nil {
 		t.Fatalf("own stream: %v", err)
 	}
-	another := r.hub.Update(s.ID(), "bob", nil, nil)
-	unknown := r.hub.Update("nope", "ann", nil, nil)
+	another := r.hub.Update(s.ID(), "bob", Change{})
+	unknown := r.hub.Update("nope", "ann", Change{})
 	s.Close()
-	closed := r.hub.Update(s.ID(), "ann", nil, nil)
+	closed := r.hub.Update(s.ID(), "ann", Change{})
 	for _, err := range []error{another, unknown, closed} {
 		equal(t, *failure(t, err, fault.NotFound, fault.StreamNotFound), *stream.NotFound())
 	}

@@ -63,11 +63,7 @@ func sendFromWire(r *parleyv1.SendMessageRequest, traceparent string) message.Se
 func positionsFromWire(p *ident.Principal, ats []*parleyv1.ChannelPosition) []fanout.Position {
 	out := make([]fanout.Position, len(ats))
 	for i, at := range ats {
-		id := at.GetChannelId()
-		member := !p.Can(ident.Subscribe, id)
-		out[i] = fanout.Position{
-			ChannelID: id, After: at.AfterSeq, Epoch: at.GetEpoch(), Member: member, Exempt: !member && p.Can(ident.Manage, id),
-		}
+		out[i] = fanout.NewPosition(p, at.GetChannelId(), at.AfterSeq, at.GetEpoch())
 	}
 	return out
 }

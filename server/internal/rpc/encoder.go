@@ -69,8 +69,9 @@ func (Encoder) Gap(channelID string, from, to int64, epoch string, reason fanout
 }
 
 var lostReasons = map[fanout.LostReason]parleyv1.LostReason{
-	fanout.LostNotMember: parleyv1.LostReason_LOST_REASON_NOT_MEMBER,
-	fanout.LostDeleted:   parleyv1.LostReason_LOST_REASON_DELETED,
+	fanout.LostNotMember:  parleyv1.LostReason_LOST_REASON_NOT_MEMBER,
+	fanout.LostDeleted:    parleyv1.LostReason_LOST_REASON_DELETED,
+	fanout.LostCapability: parleyv1.LostReason_LOST_REASON_CAPABILITY_MISSING,
 }
 
 // Lost implements fanout.Encoder.

@@ -11,6 +11,7 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	"github.com/parleyhq/parley/server/internal/fanout"
 	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/ident"
 	"github.com/parleyhq/parley/server/internal/presence"
 )
 
@@ -23,6 +24,7 @@ func (s *messageService) subscribeWithPresence(
 		return err
 	}
 	defer events.Close()
+	events.Guard(func(token *ident.Principal) error { return checkConnectAccess(token, req.GetPresence(), inPresence) })
 	live, update, err := s.presence.open(ctx, req.GetPresence(), inPresence, events)
 	if err != nil {
 		return err

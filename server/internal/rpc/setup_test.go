@@ -170,11 +170,11 @@ type fakeStreams struct {
 	fail atomic.Pointer[fault.Error]
 }
 
-func (f *fakeStreams) Update(_ context.Context, id, subject string, add []fanout.Position, remove []string) error {
+func (f *fakeStreams) Update(_ context.Context, id, subject string, c fanout.Change) error {
 	if failure := f.fail.Load(); failure != nil {
 		return failure
 	}
-	return f.hub.Update(id, subject, add, remove)
+	return f.hub.Update(id, subject, c)
 }
 
 // fakeLog is an in-memory log and event bus for the channels of a hub.

@@ -23,12 +23,12 @@ type Access interface {
 	ForSubscribe(ctx context.Context, p *ident.Principal, channelIDs []string) error
 }
 
-// Streams changes the channels of live Subscribe streams, on whichever node they are.
+// Streams changes live Subscribe streams, on whichever node they are.
 type Streams interface {
 	// Update calls fanout.Hub.Update for the stream with this id, which must belong to the subject.
 	// It returns a STREAM_NOT_FOUND fault if there is none, and a retryable fault if that can't be
 	// determined.
-	Update(ctx context.Context, streamID, subject string, add []fanout.Position, remove []string) error
+	Update(ctx context.Context, streamID, subject string, c fanout.Change) error
 }
 
 // removeTimeout bounds the removal of channels that the caller may not read. The removal continues
@@ -106,7 +106,11 @@ func (s *messageService) UpdateSubscription(
 	if err := s.checkReadable(ctx, p, field, add); err != nil {
 		return nil, err
 	}
-	if err := s.deps.Streams.Update(ctx, req.GetStreamId(), p.Subject, add, req.GetRemove()); err != nil {
+	change := fanout.Change{Add: add, Remove: req.GetRemove()}
+	if req.GetRenewToken() {
+		change.Token = p
+	}
+	if err := s.deps.Streams.Update(ctx, req.GetStreamId(), p.Subject, change); err != nil {
 		return nil, err
 	}
 	if err := s.checkReadable(ctx, p, field, add); err != nil {
@@ -153,7 +157,7 @@ func (s *messageService) removeRefused(ctx context.Context, streamID, subject st
 	for i, at := range refused {
 		ids[i] = at.ChannelID
 	}
-	err := s.deps.Streams.Update(ctx, streamID, subject, nil, ids)
+	err := s.deps.Streams.Update(ctx, streamID, subject, fanout.Change{Remove: ids})
 	if err != nil && !fault.Is(err, fault.StreamNotFound) {
 		s.deps.Telemetry.Logger.WarnContext(ctx, "remove refused channels from stream failed", attrError(err))
 	}

@@ -15,6 +15,7 @@ import (
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
+	"github.com/parleyhq/parley/server/internal/fanout"
 	"github.com/parleyhq/parley/server/internal/ident"
 	"github.com/parleyhq/parley/server/internal/message"
 	"github.com/parleyhq/parley/server/internal/rpc/authn"
@@ -290,7 +291,7 @@ func TestStalledReaderEndsStream(t *testing.T) {
 			if text, _ := line["error"].(string); line["code"] != "unavailable" || !strings.Contains(text, "not read for 2s") {
 				t.Errorf("logged %v", line)
 			}
-			if err := b.hub.Update(info.GetStreamId(), "ada", nil, nil); err == nil {
+			if err := b.hub.Update(info.GetStreamId(), "ada", fanout.Change{}); err == nil {
 				t.Error("the stream still lives")
 			}
 			for s.Receive() { // frames that were in flight
@@ -358,7 +359,7 @@ func TestSlowReaderGetsLastPosition(t *testing.T) {
 			big := func(e *message.Event) { e.Message.Content = strings.Repeat("x", 60_000) }
 			testkit.Eventually(t, 10*time.Second, func() error {
 				b.log.append("a", big)
-				if err := b.hub.Update(info.GetStreamId(), "ada", nil, nil); err == nil {
+				if err := b.hub.Update(info.GetStreamId(), "ada", fanout.Change{}); err == nil {
 					return errors.New("the stream was not cut")
 				}
 				return nil

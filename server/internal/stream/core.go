@@ -36,6 +36,7 @@ type Core struct {
 	Identity
 
 	mu        *sync.Mutex
+	expires   time.Time
 	heartbeat time.Duration
 	due       func(now time.Time)
 	wake      chan struct{}
@@ -59,7 +60,7 @@ type Core struct {
 // reader is woken after it; nil does nothing. The timer may fire early, so due must check the time.
 func NewCore(id Identity, heartbeat time.Duration, mu *sync.Mutex, due func(now time.Time)) Core {
 	return Core{
-		Identity: id, mu: mu, heartbeat: heartbeat, due: due, wake: make(chan struct{}, 1), lastFrame: time.Now(),
+		Identity: id, mu: mu, expires: id.Expires, heartbeat: heartbeat, due: due, wake: make(chan struct{}, 1), lastFrame: time.Now(),
 	}
 }
 
@@ -97,9 +98,15 @@ func (c *Core) End(cause *fault.Error) bool {
 	return true
 }
 
-// Expired reports whether the token that opened the stream has expired. The stream must then call
-// End with TokenExpired.
-func (c *Core) Expired(now time.Time) bool { return !c.Expires.IsZero() && !now.Before(c.Expires) }
+// Expired reports whether the token of the stream has expired: the one that opened it, or that of
+// the last Renew. The stream must then call End with TokenExpired.
+func (c *Core) Expired(now time.Time) bool { return !c.expires.IsZero() && !now.Before(c.expires) }
+
+// Renew sets when the token of the stream expires. The zero time means never.
+func (c *Core) Renew(expires time.Time) {
+	c.expires = expires
+	c.Wake() // the reader waits anew, until then
+}
 
 // Sent records that the reader has taken a frame to send. The next heartbeat is due one heartbeat
 // interval later.
@@ -111,8 +118,8 @@ func (c *Core) HeartbeatDue(now time.Time) bool { return now.Sub(c.lastFrame) >=
 // Await prepares the reader's wait: the next Wake, heartbeat or token expiry makes Wakeup ready.
 func (c *Core) Await(now time.Time) {
 	at := c.lastFrame.Add(c.heartbeat)
-	if !c.Expires.IsZero() && c.Expires.Before(at) {
-		at = c.Expires
+	if !c.expires.IsZero() && c.expires.Before(at) {
+		at = c.expires
 	}
 	c.Arm(at, now)
 	c.waiting = true

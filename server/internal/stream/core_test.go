@@ -162,6 +162,33 @@ func TestTimer(t *testing.T) {
 	})
 }
 
+// TestRenew checks that the reader is woken when the last token expires, be that later or earlier
+// than the first.
+func TestRenew(t *testing.T) {
+	t.Parallel()
+	for _, expires := range []time.Duration{5 * time.Second, 14 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			s := newTestStream(began.Add(10*time.Second), nil)
+			expired := false
+			await := func(c *stream.Core) {
+				if expired = c.Expired(time.Now()); !expired {
+					c.Await(time.Now())
+				}
+			}
+			s.do(await)
+			s.do(func(c *stream.Core) { c.Renew(began.Add(expires)) })
+			for !expired {
+				<-s.core.Wakeup()
+				s.do(await)
+			}
+			if got := time.Since(began); got != expires {
+				t.Errorf("expired after %v, want %v", got, expires)
+			}
+		})
+	}
+}
+
 // TestFramesDeferHeartbeats checks that a frame defers the next heartbeat. The timer is not moved:
 // it still wakes the reader at the earlier time, when no heartbeat is due.
 func TestFramesDeferHeartbeats(t *testing.T) {

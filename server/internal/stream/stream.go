@@ -33,7 +33,7 @@ type Identity struct {
 	ID string
 	// Subject is the subject of the token that opened the stream.
 	Subject string
-	// Expires is when that token expires. The zero time means never.
+	// Expires is when that token expires, or never if it is the zero time. See Core.Renew.
 	Expires time.Time
 }
 

@@ -85,8 +85,8 @@ const (
 	LostReason_LOST_REASON_UNSPECIFIED LostReason = 0
 	// The channel is members-only, and the subscriber is no longer a member.
 	LostReason_LOST_REASON_NOT_MEMBER LostReason = 1
-	// The subscriber's token no longer allows to subscribe to the channel. Servers do not send it: a
-	// client library reports it when a new stream is refused with CAPABILITY_MISSING.
+	// The token with which the stream was renewed does not allow to subscribe to the channel. A
+	// client library also reports it when a new stream is refused with CAPABILITY_MISSING.
 	LostReason_LOST_REASON_CAPABILITY_MISSING LostReason = 2
 	// The channel was deleted. A client library also reports it when a new stream is refused with
 	// CHANNEL_NOT_FOUND. If sends do not create channels, that can also mean that the subscriber is
@@ -930,7 +930,13 @@ type UpdateSubscriptionRequest struct {
 	// `remove` is added.
 	Add []*ChannelPosition `protobuf:"bytes,2,rep,name=add,proto3" json:"add,omitempty"`
 	// Channels to remove. A channel that the stream does not follow is ignored.
-	Remove        []string `protobuf:"bytes,3,rep,name=remove,proto3" json:"remove,omitempty"`
+	Remove []string `protobuf:"bytes,3,rep,name=remove,proto3" json:"remove,omitempty"`
+	// Makes the stream continue with the token of this call: it ends when that token expires. It
+	// loses, with LOST_REASON_CAPABILITY_MISSING, each channel that the token does not allow, or that
+	// it allows only to members if the token before did not require that. What a stream with presence
+	// watches does not change; the token must have the capabilities that its presence required, or
+	// the call fails with CAPABILITY_MISSING and changes nothing.
+	RenewToken    bool `protobuf:"varint,4,opt,name=renew_token,json=renewToken,proto3" json:"renew_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -984,6 +990,13 @@ func (x *UpdateSubscriptionRequest) GetRemove() []string {
 		return x.Remove
 	}
 	return nil
+}
+
+func (x *UpdateSubscriptionRequest) GetRenewToken() bool {
+	if x != nil {
+		return x.RenewToken
+	}
+	return false
 }
 
 // UpdateSubscriptionResponse is the response of UpdateSubscription.
@@ -1080,11 +1093,13 @@ const file_parley_v1_subscription_proto_rawDesc = "" +
 	"\vChannelLost\x12-\n" +
 	"\x06reason\x18\x01 \x01(\x0e2\x15.parley.v1.LostReasonR\x06reason\"!\n" +
 	"\x06Typing\x12\x17\n" +
-	"\auser_id\x18\x01 \x01(\tR\x06userId\"\xc0\x01\n" +
+	"\auser_id\x18\x01 \x01(\tR\x06userId\"\xe1\x01\n" +
 	"\x19UpdateSubscriptionRequest\x129\n" +
 	"\tstream_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\bstreamId\x12,\n" +
 	"\x03add\x18\x02 \x03(\v2\x1a.parley.v1.ChannelPositionR\x03add\x12:\n" +
-	"\x06remove\x18\x03 \x03(\tB\"\xbaH\x1f\x92\x01\x1c\"\x1ar\x182\x16^[A-Za-z0-9_-]{1,128}$R\x06remove\"\x1c\n" +
+	"\x06remove\x18\x03 \x03(\tB\"\xbaH\x1f\x92\x01\x1c\"\x1ar\x182\x16^[A-Za-z0-9_-]{1,128}$R\x06remove\x12\x1f\n" +
+	"\vrenew_token\x18\x04 \x01(\bR\n" +
+	"renewToken\"\x1c\n" +
 	"\x1aUpdateSubscriptionResponse*\x7f\n" +
 	"\tGapReason\x12\x1a\n" +
 	"\x16GAP_REASON_UNSPECIFIED\x10\x00\x12\x1c\n" +

@@ -306,3 +306,23 @@ func actions(e *env) {
 	}
 	e.refused("subscribe", err, refusal{none.code, none.reason, "channels[0].channel_id", 0})
 }
+
+// renewedToken renews the token of a live stream twice. With the second one the stream loses its
+// channel.
+func renewedToken(e *env) {
+	room := e.name("room")
+	s := e.subscribe(e.as(e.ann.user, "subscribe", "history"), from(room, 0))
+	s.want("state 0..0 oldest 1 head 0 count 0 recovered true")
+	renew := func(c *caller) {
+		e.Helper()
+		e.no(errOf(c.UpdateSubscription(e.ctx, &parleyv1.UpdateSubscriptionRequest{StreamId: s.id, RenewToken: true})))
+	}
+	renew(e.as(e.ann.user, "subscribe"))
+	e.say(e.ann, room, "one")
+	s.want("sent 1..1 #1 one")
+	renew(e.as(e.ann.user, "send"))
+	s.want("lost 0..0 CAPABILITY_MISSING")
+	e.refused("another user's stream",
+		errOf(e.bob.UpdateSubscription(e.ctx, &parleyv1.UpdateSubscriptionRequest{StreamId: s.id, RenewToken: true})),
+		refusal{connect.CodeNotFound, "STREAM_NOT_FOUND", "", 0})
+}

@@ -84,6 +84,7 @@ func scenarios() map[string]func(*env) {
 		"list of nothing":                  listOfNothing,
 		"invalid fields":                   invalidFields,
 		"actions":                          actions,
+		"a new token on a live stream":     renewedToken,
 		"subscribe from the start":         subscribeFromStart,
 		"subscribe live":                   subscribeLive,
 		"subscribe from a position":        subscribeFromPosition,

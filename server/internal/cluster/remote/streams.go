@@ -10,6 +10,7 @@ import (
 	clusterv1 "github.com/parleyhq/parley/internal/gen/parley/cluster/v1"
 	"github.com/parleyhq/parley/server/internal/cluster"
 	"github.com/parleyhq/parley/server/internal/fanout"
+	"github.com/parleyhq/parley/server/internal/ident"
 	"github.com/parleyhq/parley/server/internal/stream"
 )
 
@@ -20,14 +21,14 @@ var updateStream = cluster.Method[*clusterv1.UpdateStreamRequest, *emptypb.Empty
 
 // StreamHub changes this node's streams. *fanout.Hub implements it.
 type StreamHub interface {
-	Update(streamID, subject string, add []fanout.Position, remove []string) error
+	Update(streamID, subject string, c fanout.Change) error
 }
 
 // CheckAdd returns a fault if the subject may not add one of the channels to a stream.
 type CheckAdd func(ctx context.Context, subject string, add []fanout.Position) error
 
-// Streams changes the channels of live streams, on whichever node they are. Other nodes may change
-// this node's streams between Start and Stop. Safe for concurrent use.
+// Streams changes live streams, on whichever node they are. Other nodes may change this node's
+// streams between Start and Stop. Safe for concurrent use.
 type Streams struct {
 	*cluster.Handlers
 
@@ -45,19 +46,17 @@ func NewStreams(endpoint *cluster.Endpoint, hub StreamHub, check CheckAdd) *Stre
 	return s
 }
 
-// Update changes the channels of the subject's live stream, as fanout.Stream.Update does. The
-// caller must have checked that the subject may read them. It fails with STREAM_NOT_FOUND if the
-// stream does not exist or belongs to another subject. It fails with Unavailable if the stream's
-// node can't be reached, and with OUTCOME_UNKNOWN if that node may have made the change. The change
-// may be repeated.
-func (s *Streams) Update(
-	ctx context.Context, streamID, subject string, add []fanout.Position, remove []string,
-) error {
+// Update changes the subject's live stream, as fanout.Stream.Update does. The caller must have
+// checked that the subject may read the channels. It fails with STREAM_NOT_FOUND if the stream does
+// not exist or belongs to another subject. It fails with Unavailable if the stream's node can't be
+// reached, and with OUTCOME_UNKNOWN if that node may have made the change. The change may be
+// repeated.
+func (s *Streams) Update(ctx context.Context, streamID, subject string, c fanout.Change) error {
 	node := cluster.StreamNode(streamID)
 	if node == s.endpoint.ID() {
-		return s.hub.Update(streamID, subject, add, remove)
+		return s.hub.Update(streamID, subject, c)
 	}
-	_, err := cluster.Call(ctx, s.endpoint, node, updateStream, updateToWire(streamID, subject, add, remove))
+	_, err := cluster.Call(ctx, s.endpoint, node, updateStream, updateToWire(streamID, subject, c))
 	if errors.Is(err, cluster.ErrNodeGone) {
 		return stream.NotFound()
 	}
@@ -66,16 +65,16 @@ func (s *Streams) Update(
 
 // serve changes a stream of this node for another node.
 func (s *Streams) serve(ctx context.Context, w *clusterv1.UpdateStreamRequest) (*emptypb.Empty, error) {
-	add, remove := updateFromWire(w)
-	if err := s.check(ctx, w.GetSubject(), add); err != nil {
+	c := updateFromWire(w)
+	if err := s.check(ctx, w.GetSubject(), c.Add); err != nil {
 		return nil, err
 	}
-	return &emptypb.Empty{}, s.hub.Update(w.GetStreamId(), w.GetSubject(), add, remove)
+	return &emptypb.Empty{}, s.hub.Update(w.GetStreamId(), w.GetSubject(), c)
 }
 
-func updateToWire(streamID, subject string, add []fanout.Position, remove []string) *clusterv1.UpdateStreamRequest {
-	w := &clusterv1.UpdateStreamRequest{StreamId: streamID, Subject: subject, Remove: remove}
-	for _, p := range add {
+func updateToWire(streamID, subject string, c fanout.Change) *clusterv1.UpdateStreamRequest {
+	w := &clusterv1.UpdateStreamRequest{StreamId: streamID, Subject: subject, Remove: c.Remove, Token: tokenToWire(c.Token)}
+	for _, p := range c.Add {
 		w.Add = append(w.Add, &clusterv1.Position{
 			ChannelId: p.ChannelID, AfterSeq: p.After, Epoch: p.Epoch, Exempt: p.Exempt, Member: p.Member,
 		})
@@ -83,11 +82,72 @@ func updateToWire(streamID, subject string, add []fanout.Position, remove []stri
 	return w
 }
 
-func updateFromWire(w *clusterv1.UpdateStreamRequest) (add []fanout.Position, remove []string) {
+func updateFromWire(w *clusterv1.UpdateStreamRequest) fanout.Change {
+	c := fanout.Change{Remove: w.GetRemove(), Token: tokenFromWire(w.GetSubject(), w.GetToken())}
 	for _, p := range w.GetAdd() {
-		add = append(add, fanout.Position{
+		c.Add = append(c.Add, fanout.Position{
 			ChannelID: p.GetChannelId(), After: p.AfterSeq, Epoch: p.GetEpoch(), Exempt: p.GetExempt(), Member: p.GetMember(),
 		})
 	}
-	return add, w.GetRemove()
+	return c
+}
+
+// tokenToWire returns what a stream needs of its token, or nil for nil.
+func tokenToWire(p *ident.Principal) *clusterv1.Token {
+	if p == nil {
+		return nil
+	}
+	w := &clusterv1.Token{
+		Channels: capabilitiesToWire(p.Channels), Members: capabilitiesToWire(p.Members), Presence: actionsToWire(p.Presence),
+	}
+	if !p.Expires.IsZero() {
+		w.ExpireTimeMs = p.Expires.UnixMilli()
+	}
+	return w
+}
+
+func tokenFromWire(subject string, w *clusterv1.Token) *ident.Principal {
+	if w == nil {
+		return nil
+	}
+	p := &ident.Principal{
+		Subject: subject, Channels: capabilitiesFromWire(w.GetChannels()), Members: capabilitiesFromWire(w.GetMembers()),
+		Presence: actionsFromWire(w.GetPresence()),
+	}
+	if ms := w.GetExpireTimeMs(); ms != 0 {
+		p.Expires = time.UnixMilli(ms)
+	}
+	return p
+}
+
+func capabilitiesToWire(all []ident.Capability) []*clusterv1.Capability {
+	out := make([]*clusterv1.Capability, len(all))
+	for i, c := range all {
+		out[i] = &clusterv1.Capability{Pattern: c.Pattern, Actions: actionsToWire(c.Actions)}
+	}
+	return out
+}
+
+func capabilitiesFromWire(all []*clusterv1.Capability) []ident.Capability {
+	out := make([]ident.Capability, len(all))
+	for i, c := range all {
+		out[i] = ident.Capability{Pattern: c.GetPattern(), Actions: actionsFromWire(c.GetActions())}
+	}
+	return out
+}
+
+func actionsToWire(actions []ident.Action) []string {
+	out := make([]string, len(actions))
+	for i, a := range actions {
+		out[i] = string(a)
+	}
+	return out
+}
+
+func actionsFromWire(actions []string) []ident.Action {
+	out := make([]ident.Action, len(actions))
+	for i, a := range actions {
+		out[i] = ident.Action(a)
+	}
+	return out
 }

@@ -39,14 +39,14 @@ type oneStream struct {
 	added []fanout.Position
 }
 
-func (o *oneStream) Update(id, subject string, add []fanout.Position, remove []string) error {
+func (o *oneStream) Update(id, subject string, c fanout.Change) error {
 	switch {
 	case id != streamPrefix+o.node || subject != "ann":
 		return fault.New(fault.NotFound, fault.StreamNotFound, "none")
-	case len(remove) > 0:
+	case len(c.Remove) > 0:
 		return errors.New("secret")
 	}
-	o.added = append(o.added, add...)
+	o.added = append(o.added, c.Add...)
 	return nil
 }
 
@@ -72,22 +72,22 @@ func TestUpdateRunsOnStreamNode(t *testing.T) {
 	seq := int64(0)
 	add := []fanout.Position{{ChannelID: "room", After: &seq, Epoch: "e", Exempt: true}, {ChannelID: "hall"}, {ChannelID: "ours", Member: true}}
 	for _, node := range []string{nodeA, nodeB} {
-		if err := a.Update(t.Context(), streamPrefix+node, "ann", add, nil); err != nil {
+		if err := a.Update(t.Context(), streamPrefix+node, "ann", fanout.Change{Add: add}); err != nil {
 			t.Errorf("%s: %v", node, err)
 		}
-		if err := a.Update(t.Context(), streamPrefix+node, "bob", add, nil); !fault.Is(err, fault.StreamNotFound) {
+		if err := a.Update(t.Context(), streamPrefix+node, "bob", fanout.Change{Add: add}); !fault.Is(err, fault.StreamNotFound) {
 			t.Errorf("another's stream on %s: %v", node, err)
 		}
 	}
 	if diff := cmp.Diff(add, atA.added) + cmp.Diff(add, atB.added); diff != "" {
 		t.Error(diff)
 	}
-	if e, ok := fault.As(a.Update(t.Context(), streamPrefix+nodeB, "ann", nil, []string{"x"})); !ok ||
+	if e, ok := fault.As(a.Update(t.Context(), streamPrefix+nodeB, "ann", fanout.Change{Remove: []string{"x"}})); !ok ||
 		e.Reason != fault.InternalError || strings.Contains(e.Msg, "secret") {
 		t.Errorf("an error that is no fault: %+v", e)
 	}
 	for _, id := range strangeStreamIDs {
-		if e, ok := fault.As(a.Update(t.Context(), id, "ann", add, nil)); !ok || e.Kind != fault.NotFound || e.Reason != fault.StreamNotFound {
+		if e, ok := fault.As(a.Update(t.Context(), id, "ann", fanout.Change{Add: add})); !ok || e.Kind != fault.NotFound || e.Reason != fault.StreamNotFound {
 			t.Errorf("stream %q: %+v", id, e)
 		}
 	}
@@ -114,7 +114,9 @@ func TestUpdateIsCheckedOnStreamNode(t *testing.T) {
 			return fault.NotMemberOf("closed")
 		}
 	})
-	update := func(add ...fanout.Position) error { return a.Update(t.Context(), streamPrefix+nodeB, "ann", add, nil) }
+	update := func(add ...fanout.Position) error {
+		return a.Update(t.Context(), streamPrefix+nodeB, "ann", fanout.Change{Add: add})
+	}
 	if err := update(fanout.Position{ChannelID: "hall"}, fanout.Position{ChannelID: "closed", Member: true}); !refuses(err, "closed") {
 		t.Errorf("a channel that is lost: %#v", err)
 	}
@@ -159,7 +161,7 @@ func TestUnreachableStreams(t *testing.T) {
 				a, _ := streamsOf(t, net, nodeA)
 				streamsOf(t, net, nodeB)
 				began := time.Now()
-				e, ok := fault.As(a.Update(t.Context(), streamPrefix+c.node, "ann", nil, nil))
+				e, ok := fault.As(a.Update(t.Context(), streamPrefix+c.node, "ann", fanout.Change{}))
 				if !ok || e.Kind != fault.Unavailable || e.Reason != c.want || !e.Retryable() {
 					t.Errorf("got %+v", e)
 				}
@@ -170,7 +172,7 @@ func TestUnreachableStreams(t *testing.T) {
 	// A live node that does not serve: it has just lost its connection, or is starting.
 	net := clustertest.NewNet()
 	a, _ := streamsOf(t, net, nodeA)
-	if err := a.Update(t.Context(), streamPrefix+nodeB, "ann", nil, nil); !fault.Is(err, fault.StoreUnavailable) {
+	if err := a.Update(t.Context(), streamPrefix+nodeB, "ann", fanout.Change{}); !fault.Is(err, fault.StoreUnavailable) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -7,11 +7,13 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"google.golang.org/protobuf/proto"
 
 	clusterv1 "github.com/parleyhq/parley/internal/gen/parley/cluster/v1"
 	"github.com/parleyhq/parley/server/internal/fanout"
 	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/ident"
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
@@ -88,14 +90,22 @@ func TestDraftAndOutcomeWireRoundTrip(t *testing.T) {
 	}
 }
 
-func TestPositionWireRoundTrip(t *testing.T) {
+func TestUpdateWireRoundTrip(t *testing.T) {
 	t.Parallel()
 	var full fanout.Position
 	fill(t, reflect.ValueOf(&full).Elem())
-	add, remove := []fanout.Position{full, {ChannelID: "live"}}, []string{"gone"}
-	w := carry(t, updateToWire("SID", "ann", add, remove), &clusterv1.UpdateStreamRequest{})
-	gotAdd, gotRemove := updateFromWire(w)
-	if diff := cmp.Diff(add, gotAdd) + cmp.Diff(remove, gotRemove); diff != "" || w.GetStreamId() != "SID" || w.GetSubject() != "ann" {
-		t.Error(diff, w)
+	for _, want := range []fanout.Change{
+		{Add: []fanout.Position{full, {ChannelID: "live"}}, Remove: []string{"gone"}},
+		{Token: &ident.Principal{
+			Subject: "ann", Expires: time.UnixMilli(1_900_000_000_123), Presence: []ident.Action{ident.Connect},
+			Channels: []ident.Capability{{Pattern: "a*", Actions: []ident.Action{ident.Subscribe, ident.Manage}}},
+			Members:  []ident.Capability{{Pattern: "*", Actions: []ident.Action{ident.Subscribe}}},
+		}},
+		{Token: &ident.Principal{Subject: "ann"}},
+	} {
+		w := carry(t, updateToWire("SID", "ann", want), &clusterv1.UpdateStreamRequest{})
+		if diff := cmp.Diff(want, updateFromWire(w), cmpopts.EquateEmpty()); diff != "" || w.GetStreamId() != "SID" || w.GetSubject() != "ann" {
+			t.Error(diff, w)
+		}
 	}
 }

@@ -48,7 +48,8 @@ var errClosed = errors.New("mongostore: closed")
 // Config configures a store.
 type Config struct {
 	// URI names a replica set. The store overrides its settings for read and write concern, read
-	// preference and retries.
+	// preference and retries. Unless it has maxIdleTimeMS, a connection is closed after a minute
+	// without use.
 	URI string
 	// Database is the name of the store's database. Nothing else should use it.
 	Database string
@@ -134,9 +135,16 @@ const prepareTimeout = time.Minute
 // disconnectWait bounds the wait for the connections' end after a failed Open.
 const disconnectWait = time.Second
 
+// maxConnIdle is how long a connection may be idle before it is closed, unless the URI says
+// otherwise. The driver opens a connection whenever all are busy, and by default keeps it: the
+// server would have as many as were ever busy at once, and each costs it 2 MiB.
+const maxConnIdle = time.Minute
+
 func clientOptions(cfg Config) *options.ClientOptions {
 	journaled := true
-	return options.Client().ApplyURI(cfg.URI).
+	return options.Client().
+		SetMaxConnIdleTime(maxConnIdle).
+		ApplyURI(cfg.URI).
 		SetWriteConcern(&writeconcern.WriteConcern{W: writeconcern.WCMajority, Journal: &journaled}).
 		SetReadConcern(readconcern.Majority()).
 		SetReadPreference(readpref.Primary()).

@@ -126,8 +126,9 @@ type MessageServiceClient interface {
 	// gaps. The first frame is a StreamInfo. The stream ends with an error whose ErrorDetail says
 	// whether to subscribe again, and from which positions.
 	Subscribe(context.Context, *v1.SubscribeRequest) (*connect.ServerStreamForClient[v1.SubscribeResponse], error)
-	// UpdateSubscription adds channels to a live Subscribe stream and removes others. Fails with
-	// `not_found` if the stream has ended or belongs to another subject. Any node can serve the call.
+	// UpdateSubscription adds channels to a live Subscribe stream, removes others, and can make the
+	// stream continue with a new token. Fails with `not_found` if the stream has ended or belongs to
+	// another subject. Any node can serve the call.
 	UpdateSubscription(context.Context, *v1.UpdateSubscriptionRequest) (*v1.UpdateSubscriptionResponse, error)
 	// CreateChannel creates a channel with members. The caller becomes its owner. If the channel
 	// exists, the call fails with `already_exists` and changes nothing. If it was deleted less than
@@ -550,8 +551,9 @@ type MessageServiceHandler interface {
 	// gaps. The first frame is a StreamInfo. The stream ends with an error whose ErrorDetail says
 	// whether to subscribe again, and from which positions.
 	Subscribe(context.Context, *v1.SubscribeRequest, *connect.ServerStream[v1.SubscribeResponse]) error
-	// UpdateSubscription adds channels to a live Subscribe stream and removes others. Fails with
-	// `not_found` if the stream has ended or belongs to another subject. Any node can serve the call.
+	// UpdateSubscription adds channels to a live Subscribe stream, removes others, and can make the
+	// stream continue with a new token. Fails with `not_found` if the stream has ended or belongs to
+	// another subject. Any node can serve the call.
 	UpdateSubscription(context.Context, *v1.UpdateSubscriptionRequest) (*v1.UpdateSubscriptionResponse, error)
 	// CreateChannel creates a channel with members. The caller becomes its owner. If the channel
 	// exists, the call fails with `already_exists` and changes nothing. If it was deleted less than

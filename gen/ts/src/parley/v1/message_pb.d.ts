@@ -630,8 +630,9 @@ export declare const MessageService: GenService<{
     output: typeof SubscribeResponseSchema;
   },
   /**
-   * UpdateSubscription adds channels to a live Subscribe stream and removes others. Fails with
-   * `not_found` if the stream has ended or belongs to another subject. Any node can serve the call.
+   * UpdateSubscription adds channels to a live Subscribe stream, removes others, and can make the
+   * stream continue with a new token. Fails with `not_found` if the stream has ended or belongs to
+   * another subject. Any node can serve the call.
    *
    * @generated from rpc parley.v1.MessageService.UpdateSubscription
    */

@@ -422,6 +422,17 @@ export declare type UpdateSubscriptionRequest = Message<"parley.v1.UpdateSubscri
    * @generated from field: repeated string remove = 3;
    */
   remove: string[];
+
+  /**
+   * Makes the stream continue with the token of this call: it ends when that token expires. It
+   * loses, with LOST_REASON_CAPABILITY_MISSING, each channel that the token does not allow, or that
+   * it allows only to members if the token before did not require that. What a stream with presence
+   * watches does not change; the token must have the capabilities that its presence required, or
+   * the call fails with CAPABILITY_MISSING and changes nothing.
+   *
+   * @generated from field: bool renew_token = 4;
+   */
+  renewToken: boolean;
 };
 
 /**
@@ -501,8 +512,8 @@ export enum LostReason {
   NOT_MEMBER = 1,
 
   /**
-   * The subscriber's token no longer allows to subscribe to the channel. Servers do not send it: a
-   * client library reports it when a new stream is refused with CAPABILITY_MISSING.
+   * The token with which the stream was renewed does not allow to subscribe to the channel. A
+   * client library also reports it when a new stream is refused with CAPABILITY_MISSING.
    *
    * @generated from enum value: LOST_REASON_CAPABILITY_MISSING = 2;
    */

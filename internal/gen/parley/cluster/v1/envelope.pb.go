@@ -658,14 +658,16 @@ func (x *FaultPosition) GetEpoch() string {
 	return ""
 }
 
-// UpdateStreamRequest asks the node that serves a stream to change the stream's channels. The
-// calling node has authorized the channels.
+// UpdateStreamRequest asks the node that serves a stream to change the stream's channels and its
+// token. The calling node has authorized the channels.
 type UpdateStreamRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	StreamId      string                 `protobuf:"bytes,1,opt,name=stream_id,json=streamId,proto3" json:"stream_id,omitempty"`
-	Subject       string                 `protobuf:"bytes,2,opt,name=subject,proto3" json:"subject,omitempty"`
-	Add           []*Position            `protobuf:"bytes,3,rep,name=add,proto3" json:"add,omitempty"`
-	Remove        []string               `protobuf:"bytes,4,rep,name=remove,proto3" json:"remove,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	StreamId string                 `protobuf:"bytes,1,opt,name=stream_id,json=streamId,proto3" json:"stream_id,omitempty"`
+	Subject  string                 `protobuf:"bytes,2,opt,name=subject,proto3" json:"subject,omitempty"`
+	Add      []*Position            `protobuf:"bytes,3,rep,name=add,proto3" json:"add,omitempty"`
+	Remove   []string               `protobuf:"bytes,4,rep,name=remove,proto3" json:"remove,omitempty"`
+	// If set, the stream continues with this token.
+	Token         *Token `protobuf:"bytes,5,opt,name=token,proto3" json:"token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -728,6 +730,138 @@ func (x *UpdateStreamRequest) GetRemove() []string {
 	return nil
 }
 
+func (x *UpdateStreamRequest) GetToken() *Token {
+	if x != nil {
+		return x.Token
+	}
+	return nil
+}
+
+// Token is what a stream needs of its subject's token.
+type Token struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// When it expires, in Unix milliseconds; 0 means never.
+	ExpireTimeMs int64 `protobuf:"varint,1,opt,name=expire_time_ms,json=expireTimeMs,proto3" json:"expire_time_ms,omitempty"`
+	// The capabilities on channels, and those on channels of which the subject is a member.
+	Channels []*Capability `protobuf:"bytes,2,rep,name=channels,proto3" json:"channels,omitempty"`
+	Members  []*Capability `protobuf:"bytes,3,rep,name=members,proto3" json:"members,omitempty"`
+	// The allowed actions in PresenceService.
+	Presence      []string `protobuf:"bytes,4,rep,name=presence,proto3" json:"presence,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Token) Reset() {
+	*x = Token{}
+	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Token) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Token) ProtoMessage() {}
+
+func (x *Token) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Token.ProtoReflect.Descriptor instead.
+func (*Token) Descriptor() ([]byte, []int) {
+	return file_parley_cluster_v1_envelope_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Token) GetExpireTimeMs() int64 {
+	if x != nil {
+		return x.ExpireTimeMs
+	}
+	return 0
+}
+
+func (x *Token) GetChannels() []*Capability {
+	if x != nil {
+		return x.Channels
+	}
+	return nil
+}
+
+func (x *Token) GetMembers() []*Capability {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+func (x *Token) GetPresence() []string {
+	if x != nil {
+		return x.Presence
+	}
+	return nil
+}
+
+// Capability allows actions on the channels that the pattern covers.
+type Capability struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pattern       string                 `protobuf:"bytes,1,opt,name=pattern,proto3" json:"pattern,omitempty"`
+	Actions       []string               `protobuf:"bytes,2,rep,name=actions,proto3" json:"actions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Capability) Reset() {
+	*x = Capability{}
+	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Capability) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Capability) ProtoMessage() {}
+
+func (x *Capability) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Capability.ProtoReflect.Descriptor instead.
+func (*Capability) Descriptor() ([]byte, []int) {
+	return file_parley_cluster_v1_envelope_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Capability) GetPattern() string {
+	if x != nil {
+		return x.Pattern
+	}
+	return ""
+}
+
+func (x *Capability) GetActions() []string {
+	if x != nil {
+		return x.Actions
+	}
+	return nil
+}
+
 // Position is a fanout.Position as sent between nodes: a channel to subscribe to, and where to
 // start.
 type Position struct {
@@ -745,7 +879,7 @@ type Position struct {
 
 func (x *Position) Reset() {
 	*x = Position{}
-	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[9]
+	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -757,7 +891,7 @@ func (x *Position) String() string {
 func (*Position) ProtoMessage() {}
 
 func (x *Position) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[9]
+	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -770,7 +904,7 @@ func (x *Position) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Position.ProtoReflect.Descriptor instead.
 func (*Position) Descriptor() ([]byte, []int) {
-	return file_parley_cluster_v1_envelope_proto_rawDescGZIP(), []int{9}
+	return file_parley_cluster_v1_envelope_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Position) GetChannelId() string {
@@ -823,7 +957,7 @@ type MembershipChange struct {
 
 func (x *MembershipChange) Reset() {
 	*x = MembershipChange{}
-	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[10]
+	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -835,7 +969,7 @@ func (x *MembershipChange) String() string {
 func (*MembershipChange) ProtoMessage() {}
 
 func (x *MembershipChange) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[10]
+	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -848,7 +982,7 @@ func (x *MembershipChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MembershipChange.ProtoReflect.Descriptor instead.
 func (*MembershipChange) Descriptor() ([]byte, []int) {
-	return file_parley_cluster_v1_envelope_proto_rawDescGZIP(), []int{10}
+	return file_parley_cluster_v1_envelope_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *MembershipChange) GetChannelId() string {
@@ -930,12 +1064,22 @@ const file_parley_cluster_v1_envelope_proto_rawDesc = "" +
 	"\n" +
 	"channel_id\x18\x01 \x01(\tR\tchannelId\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x03R\x03seq\x12\x14\n" +
-	"\x05epoch\x18\x03 \x01(\tR\x05epoch\"\x93\x01\n" +
+	"\x05epoch\x18\x03 \x01(\tR\x05epoch\"\xc3\x01\n" +
 	"\x13UpdateStreamRequest\x12\x1b\n" +
 	"\tstream_id\x18\x01 \x01(\tR\bstreamId\x12\x18\n" +
 	"\asubject\x18\x02 \x01(\tR\asubject\x12-\n" +
 	"\x03add\x18\x03 \x03(\v2\x1b.parley.cluster.v1.PositionR\x03add\x12\x16\n" +
-	"\x06remove\x18\x04 \x03(\tR\x06remove\"\x9f\x01\n" +
+	"\x06remove\x18\x04 \x03(\tR\x06remove\x12.\n" +
+	"\x05token\x18\x05 \x01(\v2\x18.parley.cluster.v1.TokenR\x05token\"\xbd\x01\n" +
+	"\x05Token\x12$\n" +
+	"\x0eexpire_time_ms\x18\x01 \x01(\x03R\fexpireTimeMs\x129\n" +
+	"\bchannels\x18\x02 \x03(\v2\x1d.parley.cluster.v1.CapabilityR\bchannels\x127\n" +
+	"\amembers\x18\x03 \x03(\v2\x1d.parley.cluster.v1.CapabilityR\amembers\x12\x1a\n" +
+	"\bpresence\x18\x04 \x03(\tR\bpresence\"@\n" +
+	"\n" +
+	"Capability\x12\x18\n" +
+	"\apattern\x18\x01 \x01(\tR\apattern\x12\x18\n" +
+	"\aactions\x18\x02 \x03(\tR\aactions\"\x9f\x01\n" +
 	"\bPosition\x12\x1d\n" +
 	"\n" +
 	"channel_id\x18\x01 \x01(\tR\tchannelId\x12 \n" +
@@ -963,7 +1107,7 @@ func file_parley_cluster_v1_envelope_proto_rawDescGZIP() []byte {
 	return file_parley_cluster_v1_envelope_proto_rawDescData
 }
 
-var file_parley_cluster_v1_envelope_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_parley_cluster_v1_envelope_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_parley_cluster_v1_envelope_proto_goTypes = []any{
 	(*Announcement)(nil),        // 0: parley.cluster.v1.Announcement
 	(*Reply)(nil),               // 1: parley.cluster.v1.Reply
@@ -974,23 +1118,28 @@ var file_parley_cluster_v1_envelope_proto_goTypes = []any{
 	(*Fault)(nil),               // 6: parley.cluster.v1.Fault
 	(*FaultPosition)(nil),       // 7: parley.cluster.v1.FaultPosition
 	(*UpdateStreamRequest)(nil), // 8: parley.cluster.v1.UpdateStreamRequest
-	(*Position)(nil),            // 9: parley.cluster.v1.Position
-	(*MembershipChange)(nil),    // 10: parley.cluster.v1.MembershipChange
-	nil,                         // 11: parley.cluster.v1.Draft.MetadataEntry
+	(*Token)(nil),               // 9: parley.cluster.v1.Token
+	(*Capability)(nil),          // 10: parley.cluster.v1.Capability
+	(*Position)(nil),            // 11: parley.cluster.v1.Position
+	(*MembershipChange)(nil),    // 12: parley.cluster.v1.MembershipChange
+	nil,                         // 13: parley.cluster.v1.Draft.MetadataEntry
 }
 var file_parley_cluster_v1_envelope_proto_depIdxs = []int32{
 	6,  // 0: parley.cluster.v1.Reply.fault:type_name -> parley.cluster.v1.Fault
 	3,  // 1: parley.cluster.v1.AppendRequest.drafts:type_name -> parley.cluster.v1.Draft
-	11, // 2: parley.cluster.v1.Draft.metadata:type_name -> parley.cluster.v1.Draft.MetadataEntry
+	13, // 2: parley.cluster.v1.Draft.metadata:type_name -> parley.cluster.v1.Draft.MetadataEntry
 	5,  // 3: parley.cluster.v1.AppendResponse.outcomes:type_name -> parley.cluster.v1.Outcome
 	6,  // 4: parley.cluster.v1.Outcome.fault:type_name -> parley.cluster.v1.Fault
 	7,  // 5: parley.cluster.v1.Fault.positions:type_name -> parley.cluster.v1.FaultPosition
-	9,  // 6: parley.cluster.v1.UpdateStreamRequest.add:type_name -> parley.cluster.v1.Position
-	7,  // [7:7] is the sub-list for method output_type
-	7,  // [7:7] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	11, // 6: parley.cluster.v1.UpdateStreamRequest.add:type_name -> parley.cluster.v1.Position
+	9,  // 7: parley.cluster.v1.UpdateStreamRequest.token:type_name -> parley.cluster.v1.Token
+	10, // 8: parley.cluster.v1.Token.channels:type_name -> parley.cluster.v1.Capability
+	10, // 9: parley.cluster.v1.Token.members:type_name -> parley.cluster.v1.Capability
+	10, // [10:10] is the sub-list for method output_type
+	10, // [10:10] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_parley_cluster_v1_envelope_proto_init() }
@@ -1003,14 +1152,14 @@ func file_parley_cluster_v1_envelope_proto_init() {
 		(*Reply_Fault)(nil),
 	}
 	file_parley_cluster_v1_envelope_proto_msgTypes[5].OneofWrappers = []any{}
-	file_parley_cluster_v1_envelope_proto_msgTypes[9].OneofWrappers = []any{}
+	file_parley_cluster_v1_envelope_proto_msgTypes[11].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_parley_cluster_v1_envelope_proto_rawDesc), len(file_parley_cluster_v1_envelope_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   12,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
