@@ -37,7 +37,8 @@ func TestRenew(t *testing.T) {
 		token := &ident.Principal{
 			Subject: "ann", Expires: began.Add(time.Minute),
 			Channels: []ident.Capability{
-				{Pattern: "kept", Actions: []ident.Action{ident.Subscribe}}, {Pattern: "demoted", Actions: []ident.Action{ident.Subscribe}},
+				{Pattern: "kept", Actions: []ident.Action{ident.Subscribe}},
+				{Pattern: "demoted", Actions: []ident.Action{ident.Subscribe}},
 				{Pattern: "managed", Actions: []ident.Action{ident.Subscribe, ident.Manage}},
 			},
 			Members: []ident.Capability{{Pattern: "m*", Actions: []ident.Action{ident.Subscribe}}},
