@@ -39,8 +39,8 @@ const mib = 1 << 20
 // settles, regardless of who writes: the buffers in which it logs checkpoints, and in which its
 // eviction threads read and write pages. By the heap profile of mongod 6.0.5 what grew most in a
 // soak was all in the engine, and nothing above the engine grew while a program only inserted and
-// updated such documents. Soaks of half an hour grew by 2.6 to 4.3 % in 10 minutes, one of them with
-// a constant number of connections.
+// updated such documents. Soaks of half an hour grew by 2.6 to 4.3 % in 10 minutes, one of them
+// with a constant number of connections.
 const mongodBar = 6
 
 // mostMissed is how many samples of a gauge may be missing, besides a tenth of them.
