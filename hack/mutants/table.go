@@ -205,7 +205,7 @@ var mutants = []mutant{ //nolint:gochecknoglobals // a table
 	},
 	{
 		name: "parked-for-ever", breaks: "an event that waited for the one before it is delivered with a text that was recalled meanwhile",
-		edits: edit(fanoutDir+"/fill.go", "if now.Sub(e.at) > recentFor {", "if now.Sub(e.at) < 0 {"),
+		edits: edit(fanoutDir+"/fill.go", "if now.Sub(e.at) > recentFor ||", "if now.Sub(e.at) < 0 ||"),
 		pkg:   fanoutDir, tests: "^TestParkedEventsAreReadAgain$",
 	},
 	{

@@ -87,9 +87,11 @@ func (c *Client) keepStreams(ctx context.Context, k *streamLoop) error {
 
 // streamCall is one open stream. Only cancel and Leave are safe for concurrent use.
 type streamCall struct {
-	client   *Client
-	cancel   context.CancelCauseFunc
-	node     *endpoint
+	client *Client
+	cancel context.CancelCauseFunc
+	node   *endpoint
+	// token is the one with which the stream was opened or, at its end, with which it lives.
+	token    string
 	dialedAt time.Time
 	// liveSince is when the first frame arrived. It is zero before.
 	liveSince time.Time
@@ -111,12 +113,12 @@ func (c *Client) followStream(life context.Context, k *streamLoop) streamEnd {
 		return streamEnd{err: orCause(ctx, err)}
 	}
 	call := &streamCall{
-		client: c, cancel: cancel, node: c.endpoints.pick(), dialedAt: c.endpoints.now(), patience: c.attemptTimeout,
+		client: c, cancel: cancel, token: token, node: c.endpoints.pick(), dialedAt: c.endpoints.now(), patience: c.attemptTimeout,
 		watch: time.AfterFunc(c.attemptTimeout, func() { cancel(errNoFirstFrame) }),
 	}
 	defer func() { call.watch.Stop() }()
 	err = k.follow(callCtx, call)
-	end := streamEnd{token: token, node: call.node, advice: call.advice}
+	end := streamEnd{token: call.token, node: call.node, advice: call.advice}
 	if end.advice == nil {
 		end.err = orCause(ctx, err)
 	}

@@ -12,7 +12,7 @@ import (
 // Reasons for which a subscription leaves a stream on its own.
 var (
 	errHole        = &Error{Code: connect.CodeDataLoss, Retryable: true, unanswered: true, Message: "the stream skipped entries"}
-	errResubscribe = &Error{Code: connect.CodeAborted, Retryable: true, Message: "a change of channels may not have arrived"}
+	errResubscribe = &Error{Code: connect.CodeAborted, Retryable: true, Message: "a change of the stream may not have arrived"}
 )
 
 // stream is one Subscribe call of a subscription. Its fields are guarded by the subscription's
@@ -21,6 +21,8 @@ type stream struct {
 	cancel context.CancelCauseFunc
 	// id is the stream's id. It is empty until the first frame.
 	id string
+	// token is the one with which the stream lives.
+	token string
 	// removed are the ids of channels that the stream was opened with and that the program removed
 	// before the first frame.
 	removed []string
@@ -72,8 +74,8 @@ func (s *Subscription) keepOpen(life context.Context) error {
 
 // follow opens one stream and handles its frames until it ends. life is the subscription's context.
 func (s *Subscription) follow(life, ctx context.Context, call *streamCall) error {
-	current := &stream{cancel: call.cancel}
-	defer s.endStream(current)
+	current := &stream{cancel: call.cancel, token: call.token}
+	defer func() { call.token = s.endStream(current) }()
 	req := s.beginStream(current)
 	if current.rider != nil {
 		current.presence, req.Presence = current.rider.presence.begin(ctx, call.cancel)
@@ -94,7 +96,9 @@ func (s *Subscription) follow(life, ctx context.Context, call *streamCall) error
 		frame := incoming.Msg()
 		if info := frame.GetInfo(); info != nil && call.liveSince.IsZero() {
 			call.Live(info.GetHeartbeatInterval().AsDuration())
-			s.onLive(ctx, current, call.node, info)
+			if !s.onLive(ctx, current, call.node, info) {
+				return errResubscribe
+			}
 		}
 		if current.presence != nil {
 			s.deliverPresence(ctx, current, call.node, frame)
@@ -166,19 +170,25 @@ func (s *Subscription) beginStream(current *stream) *parleyv1.SubscribeRequest {
 }
 
 // endStream makes the subscription one without a stream until the next one begins, if current is
-// still its stream.
-func (s *Subscription) endStream(current *stream) {
+// still its stream. It returns the token with which the stream lived.
+func (s *Subscription) endStream(current *stream) (token string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stream == current {
 		s.stream = nil
 	}
+	return current.token
 }
 
 // onLive records the stream's id and requests the changes of channels that were made since the
-// stream's request.
-func (s *Subscription) onLive(ctx context.Context, current *stream, node *endpoint, info *parleyv1.StreamInfo) {
+// stream's request. It returns false if the stream was opened with a token that was replaced
+// meanwhile.
+func (s *Subscription) onLive(ctx context.Context, current *stream, node *endpoint, info *parleyv1.StreamInfo) bool {
 	s.mu.Lock()
+	if current.token != "" && current.token == s.outdated {
+		s.mu.Unlock()
+		return false
+	}
 	current.id, s.wasLive = info.GetStreamId(), true
 	late := len(current.removed) > 0
 	for _, ch := range s.channels {
@@ -187,13 +197,14 @@ func (s *Subscription) onLive(ctx context.Context, current *stream, node *endpoi
 	s.mu.Unlock()
 	s.setState(StateChange{State: StateLive, Addr: node.addr})
 	if !late {
-		return
+		return true
 	}
 	s.work.Go(func() {
 		if err := s.catchUp(ctx, current); err != nil {
 			current.cancel(err)
 		}
 	})
+	return true
 }
 
 // deliver queues a frame's events for the program, and blocks while the queue is full. It returns

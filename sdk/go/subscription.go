@@ -81,6 +81,8 @@ type Subscription struct {
 	wasLive bool
 	closed  bool
 	err     error
+	// outdated is the token that RenewToken replaced last.
+	outdated string
 	// rider is the presence on the subscription's streams, or nil.
 	rider *rider
 	// over is true once no stream will be opened any more.

@@ -21,9 +21,11 @@ type tokens struct {
 	limit  time.Duration
 
 	flight singleflight.Group
-	mu     sync.Mutex // guards current
+	mu     sync.Mutex // guards the fields below
 	// current is the token in use. If it is empty, the next caller must get a new one.
 	current string
+	// renewals counts the calls of renew. A token that was requested before the last one is not used.
+	renewals int
 }
 
 // refreshable reports whether a refused token can be replaced.
@@ -41,9 +43,33 @@ func (t *tokens) get(ctx context.Context) (string, error) {
 	if current != "" {
 		return current, nil
 	}
+	return t.request(ctx)
+}
+
+// renew gets a new token from the source and replaces the current one, which it returns too. It
+// changes nothing if the source fails or ctx ends. Without a source it returns the fixed token
+// twice.
+func (t *tokens) renew(ctx context.Context) (before, now string, err error) {
+	if t.source == nil {
+		return t.fixed, t.fixed, nil
+	}
+	t.mu.Lock()
+	before = t.current
+	t.renewals++
+	t.mu.Unlock()
+	t.flight.Forget(flightKey) // its token may have been made before the reason to renew it
+	now, err = t.request(ctx)
+	return before, now, err
+}
+
+// flightKey is the key of the one call of the source in tokens.flight.
+const flightKey = "token"
+
+// request returns the token of a call of the source, which it shares with concurrent callers.
+func (t *tokens) request(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, t.limit)
 	defer cancel()
-	answer := t.flight.DoChan("token", func() (any, error) { return t.fetch(context.WithoutCancel(ctx)) })
+	answer := t.flight.DoChan(flightKey, func() (any, error) { return t.fetch(context.WithoutCancel(ctx)) })
 	select {
 	case <-ctx.Done():
 		return "", ctx.Err()
@@ -58,6 +84,9 @@ func (t *tokens) get(ctx context.Context) (string, error) {
 func (t *tokens) fetch(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, t.limit)
 	defer cancel()
+	t.mu.Lock()
+	renewals := t.renewals
+	t.mu.Unlock()
 	token, err := t.source(ctx)
 	if err == nil && token == "" {
 		err = errors.New("the token source returned an empty token")
@@ -70,7 +99,9 @@ func (t *tokens) fetch(ctx context.Context) (string, error) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.current = token
+	if renewals == t.renewals {
+		t.current = token
+	}
 	return token, nil
 }
 
@@ -86,13 +117,6 @@ func (t *tokens) invalidate(token string) bool {
 		t.current = ""
 	}
 	return true
-}
-
-// discard makes the next caller get a new token from the source, if there is one.
-func (t *tokens) discard() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.current = ""
 }
 
 // checkToken returns the token, or a final error if no header can carry it: net/http would refuse

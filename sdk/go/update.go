@@ -94,28 +94,43 @@ func (s *Subscription) Remove(ctx context.Context, channelIDs ...string) error {
 	return s.update(ctx, current, req)
 }
 
-// RenewToken makes the subscription continue with a new token of the client's TokenSource, on the
-// same stream: for example, because the user's rights have changed. The client's later calls use
-// the new token too. Each channel that it does not allow is lost, with
-// LOST_REASON_CAPABILITY_MISSING. A client with a fixed token continues with that.
+// RenewToken gets a new token from the client's TokenSource and makes the subscription continue
+// with it, for example because the user's rights have changed. The client's later calls use it too.
+// Each channel that it does not allow is lost, with LOST_REASON_CAPABILITY_MISSING. The
+// subscription stays on its stream. It reconnects if it is unknown whether the request arrived, if
+// the stream is opening, or if it carries presence.
 //
-// A final error, such as that of the TokenSource, leaves the subscription on its stream. If it is
-// unknown whether the request arrived, RenewToken returns nil and the subscription reconnects, with
-// the new token. Between two streams RenewToken returns at once.
+// An error of the TokenSource changes nothing. After another error the client has the new token,
+// and the subscription is still on its stream with the one before. With a fixed token RenewToken
+// does nothing.
 func (s *Subscription) RenewToken(ctx context.Context) error {
 	if err := s.lockChanges(ctx); err != nil {
 		return err
 	}
 	defer s.unlockChanges()
-	s.client.tokens.discard()
+	before, now, err := s.client.tokens.renew(ctx)
+	if err != nil || before == now {
+		return err
+	}
 	s.mu.Lock()
+	s.outdated = before // for a stream that is opening, maybe with this token
 	current := s.stream
 	var req *parleyv1.UpdateSubscriptionRequest
-	if current != nil && current.id != "" {
+	switch {
+	case current == nil || current.id == "" || current.token == now:
+	case current.rider != nil:
+		current.cancel(errResubscribe)
+	default:
 		req = &parleyv1.UpdateSubscriptionRequest{StreamId: current.id, RenewToken: true}
 	}
 	s.mu.Unlock()
-	return s.update(ctx, current, req)
+	if err := s.update(ctx, current, req); err != nil || req == nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	current.token = now
+	return nil
 }
 
 // catchUp sends the server the changes of channels that were made while the stream was opening.

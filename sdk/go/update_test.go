@@ -399,3 +399,72 @@ func TestRenewToken(t *testing.T) {
 		t.Errorf("without a stream: %v", err)
 	}
 }
+
+// TestRenewTokenFails checks that a source that fails changes nothing.
+func TestRenewTokenFails(t *testing.T) {
+	t.Parallel()
+	s := parleytest.Start(t)
+	var away atomic.Bool
+	client := newClient(t, s.Addr(), parley.WithTokenSource(func(context.Context) (string, error) {
+		if away.Load() {
+			return "", errors.New("away")
+		}
+		return "tester 1", nil
+	}))
+	sub := subscribe(t, client, parley.FromStart("a"))
+	nextEvent(t, sub, parley.EventChannelState)
+	away.Store(true)
+	if err := sub.RenewToken(testContext(t)); err == nil || !strings.Contains(err.Error(), "away") {
+		t.Errorf("a source that fails: %v", err)
+	}
+	if _, err := client.Send(testContext(t), "a", "hello"); err != nil {
+		t.Errorf("the token before is gone: %v", err)
+	}
+	wantEntries(t, sub, "a", 1, 1)
+	if got := len(parleytest.RequestsOf[*parleyv1.SubscribeRequest](s)); got != 1 {
+		t.Errorf("%d streams were opened, want 1", got)
+	}
+}
+
+// heldClient holds its first Subscribe request: it closes held when the request comes, and sends it
+// when release is closed.
+type heldClient struct {
+	http.Client
+
+	once          sync.Once
+	held, release chan struct{}
+}
+
+// Do implements connect.HTTPClient.
+func (h *heldClient) Do(req *http.Request) (*http.Response, error) {
+	if strings.HasSuffix(req.URL.Path, "/Subscribe") {
+		h.once.Do(func() {
+			close(h.held)
+			<-h.release
+		})
+	}
+	return h.Client.Do(req)
+}
+
+// TestRenewTokenWhileAStreamOpens renews the token while a stream opens with the one before. The
+// subscription must not go live with that.
+func TestRenewTokenWhileAStreamOpens(t *testing.T) {
+	t.Parallel()
+	s := parleytest.Start(t)
+	post(s, "a", 1)
+	var minted atomic.Int64
+	held := &heldClient{held: make(chan struct{}), release: make(chan struct{})}
+	client := newClient(t, s.Addr(), parley.WithHTTPClient(held), parley.WithTokenSource(func(context.Context) (string, error) {
+		return fmt.Sprint("tester ", minted.Add(1)), nil
+	}))
+	sub := subscribe(t, client, parley.FromStart("a"))
+	<-held.held
+	if err := sub.RenewToken(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	close(held.release)
+	wantEntries(t, sub, "a", 1, 1)
+	if got := len(parleytest.RequestsOf[*parleyv1.SubscribeRequest](s)); got != 2 || minted.Load() != 2 {
+		t.Errorf("%d streams were opened with %d tokens, want 2 with 2", got, minted.Load())
+	}
+}

@@ -81,8 +81,8 @@ func (h handler) UpdateSubscription(
 			return nil, err
 		}
 		if req.GetRenewToken() {
-			if one.presence != nil && !h.s.canLocked(ctx, "connect") {
-				return nil, missing("")
+			if one.presence != nil {
+				return nil, errorAt(connect.CodeInvalidArgument, parleyv1.ErrorReason_ERROR_REASON_INVALID_FIELD, "renew_token", 0)
 			}
 			one.token, one.manages, one.barred = tokenOf(ctx), h.s.canLocked(ctx, "manage"), !h.s.canLocked(ctx, "subscribe")
 		}

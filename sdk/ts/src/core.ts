@@ -13,7 +13,7 @@ import { type Queued, Roster } from "./roster.js";
 import { Session, type SessionOptions } from "./session.js";
 import { checkStarts, type Start } from "./start.js";
 import { Stream, streamError } from "./stream.js";
-import { catchUp } from "./update.js";
+import { catchUp, resubscribe } from "./update.js";
 
 /**
  * The maximum number of queued frames. A program that is slower than its channels fills this queue
@@ -50,6 +50,8 @@ export class Core implements Line {
   stream: Stream | undefined;
   /** The channels of the current stream's request that were removed before its first frame. */
   removed: string[] = [];
+  /** The token that renewToken replaced last. */
+  outdated = "";
 
   /** The presence that the subscription's streams carry. */
   rider: PresenceCore | undefined;
@@ -106,6 +108,11 @@ export class Core implements Line {
     this.#streams.abort(this.signal.reason);
   }
 
+  /** carriesPresence reports whether the current stream carries presence. */
+  get carriesPresence(): boolean {
+    return this.#onBoard !== undefined;
+  }
+
   /** carry makes the streams of the subscription carry a presence that has no carrier. */
   carry(presence: PresenceCore): void {
     this.rider = presence;
@@ -148,6 +155,10 @@ export class Core implements Line {
         return rpc.subscribe({ channels: this.roster.begin(), presence }, options);
       },
       live: (stream, node) => {
+        if (stream.token !== "" && stream.token === this.outdated) {
+          stream.leave(resubscribe());
+          return;
+        }
         addr = node.addr;
         this.#wasLive = true;
         const late = this.removed.length > 0 || this.roster.late().length > 0;

@@ -55,6 +55,15 @@ export class Stream {
     return this.#controller.signal;
   }
 
+  /** The token with which the stream lives. Empty until it is called. */
+  get token(): string {
+    return this.#end.token;
+  }
+
+  set token(token: string) {
+    this.#end.token = token;
+  }
+
   /** The node of the stream. Undefined until it is called. */
   get node(): Endpoint | undefined {
     return this.#end.node;

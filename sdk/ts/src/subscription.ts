@@ -101,14 +101,15 @@ export class Subscription implements AsyncIterable<Event> {
   }
 
   /**
-   * renewToken makes the subscription continue with a new token of the client's tokenSource, on the
-   * same stream: for example, because the user's rights have changed. The client's later calls use
-   * the new token too. Each channel that it does not allow is lost, with
-   * LostReason.CAPABILITY_MISSING. A client with a fixed token continues with that.
+   * renewToken gets a new token from the client's tokenSource and makes the subscription continue
+   * with it, for example because the user's rights have changed. The client's later calls use it
+   * too. Each channel that it does not allow is lost, with LostReason.CAPABILITY_MISSING. The
+   * subscription stays on its stream. It reconnects if the outcome is unknown, if the stream is
+   * opening, or if it carries presence.
    *
-   * A final error, such as that of the tokenSource, leaves the subscription on its stream. If the
-   * outcome is unknown, the subscription reconnects with the new token. Between two streams it
-   * resolves immediately.
+   * An error of the tokenSource changes nothing. After another error the client has the new token,
+   * and the subscription is still on its stream with the one before. With a fixed token renewToken
+   * does nothing.
    */
   async renewToken(signal?: AbortSignal): Promise<void> {
     await renewToken(this.#core, signal);

@@ -23,6 +23,8 @@ export class Tokens {
   readonly #fixed: string;
   #current = "";
   #flight: Promise<string> | undefined;
+  /** Counts the calls of the source. Only the last one's token becomes the current one. */
+  #turn = 0;
 
   constructor(source: TokenSource | undefined, fixed: string) {
     this.#source = source;
@@ -46,10 +48,7 @@ export class Tokens {
     if (this.#current !== "") {
       return this.#current;
     }
-    this.#flight ??= this.#fetch(this.#source).finally(() => {
-      this.#flight = undefined;
-    });
-    return until(this.#flight, signal);
+    return until(this.#flight ?? this.#request(this.#source), signal);
   }
 
   /**
@@ -66,12 +65,32 @@ export class Tokens {
     return true;
   }
 
-  /** discard makes the next caller get a new token from the source, if there is one. */
-  discard(): void {
-    this.#current = "";
+  /**
+   * renew gets a new token from the source and replaces the current one, which it returns too. It
+   * changes nothing if the source fails or the signal is aborted. Without a source it returns the
+   * fixed token twice.
+   */
+  async renew(signal: AbortSignal): Promise<{ before: string; now: string }> {
+    const before = this.#source === undefined ? this.#fixed : this.#current;
+    if (this.#source === undefined) {
+      return { before, now: before };
+    }
+    // A token that was requested earlier may have been made before the reason to renew it.
+    return { before, now: await until(this.#request(this.#source), signal) };
+  }
+
+  #request(source: TokenSource): Promise<string> {
+    const flight = this.#fetch(source).finally(() => {
+      if (this.#flight === flight) {
+        this.#flight = undefined;
+      }
+    });
+    this.#flight = flight;
+    return flight;
   }
 
   async #fetch(source: TokenSource): Promise<string> {
+    const turn = ++this.#turn;
     const limit = new AbortController();
     const alarm = new Alarm(() =>
       limit.abort(new Error(`the token source returned nothing within ${tokenTimeoutMs} ms`)),
@@ -83,7 +102,9 @@ export class Tokens {
       if (token === "") {
         throw new Error("the token source returned an empty token");
       }
-      this.#current = token;
+      if (turn === this.#turn) {
+        this.#current = token;
+      }
       return token;
     } catch (err) {
       throw tokenError(err);

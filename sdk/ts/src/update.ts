@@ -12,11 +12,11 @@ import { type Stream, streamError } from "./stream.js";
 type Change = MessageInitShape<typeof UpdateSubscriptionRequestSchema>;
 
 /**
- * resubscribe returns the error with which a subscription leaves a stream whose channels may differ
- * from the subscription's.
+ * resubscribe returns the error with which a subscription leaves a stream whose channels or token
+ * may differ from the subscription's.
  */
-function resubscribe(): ParleyError {
-  return streamError(Code.Aborted, "a change of channels may not have arrived");
+export function resubscribe(): ParleyError {
+  return streamError(Code.Aborted, "a change of the stream may not have arrived");
 }
 
 /** add implements Subscription.add. */
@@ -83,13 +83,24 @@ export async function remove(core: Core, ids: readonly string[], signal: AbortSi
 /** renewToken implements Subscription.renewToken. */
 export async function renewToken(core: Core, signal: AbortSignal | undefined): Promise<void> {
   await inTurn(core.turn, [signal, core.signal], async (scope) => {
-    core.caller.tokens.discard();
+    const { before, now } = await core.caller.tokens.renew(scope);
+    if (before === now) {
+      return;
+    }
+    core.outdated = before; // for a stream that is opening, maybe with this token
     const stream = core.stream;
-    const change = stream === undefined || stream.id === "" ? undefined : { streamId: stream.id, renewToken: true };
-    const refusal = await update(core, stream, change, scope);
+    if (stream === undefined || stream.id === "" || stream.token === now) {
+      return;
+    }
+    if (core.carriesPresence) {
+      stream.leave(resubscribe());
+      return;
+    }
+    const refusal = await update(core, stream, { streamId: stream.id, renewToken: true }, scope);
     if (refusal !== undefined) {
       throw refusal;
     }
+    stream.token = now;
   });
 }
 

@@ -236,6 +236,41 @@ describe("renewToken", () => {
     expect(server.of("Subscribe").length).toBe(1);
   });
 
+  it("changes nothing if the source fails", async () => {
+    const server = new Fake();
+    let fails = false;
+    const tokenSource = () => {
+      if (fails) {
+        throw new Error("away");
+      }
+      return "token-1";
+    };
+    const client = newClient(server, { tokenSource });
+    const sub = subscribe(client, fromStart("a"));
+    await nextEvent(sub, "channel_state");
+    fails = true;
+    await expect(sub.renewToken()).rejects.toThrow("away");
+    await client.send("a", "hello");
+    await wantEntries(sub, "a", 1, 1);
+    expect(server.of("Subscribe").length).toBe(1);
+    expect(server.of("UpdateSubscription")).toEqual([]);
+  });
+
+  it("does not let a stream go live that is opening with the token before", async () => {
+    const server = new Fake();
+    let minted = 0;
+    let renewed: Promise<void> | undefined;
+    let sub: Subscription | undefined;
+    const fetch = hooked(server, "Subscribe", async () => {
+      renewed ??= sub?.renewToken();
+      await renewed;
+    });
+    sub = subscribe(newClient(server, { tokenSource: () => `token-${++minted}`, fetch }), fromStart("a"));
+    server.post("a");
+    await wantEntries(sub, "a", 1, 1);
+    expect(server.requests.filter(({ method }) => method === "Subscribe").at(-1)?.token).toBe("token-2");
+  });
+
   it("opens a stream with the new token if the outcome is unknown", async () => {
     const server = new Fake();
     let minted = 0;

@@ -94,35 +94,37 @@ func (t *topic) fill() {
 
 // runFill reads one page of the missing entries and delivers it. If more are missing, they are too
 // many to be pushed to readers unasked: every live subscription then goes back to replay, which
-// reads the log at the subscriber's own pace.
+// reads the log at the subscriber's own pace. Entries that became known meanwhile are read in a
+// turn of their own, after those of other topics.
 func (t *topic) runFill() {
 	cfg := &t.hub.cfg
 	most := max(1, cfg.QueueEvents/8)
-	for {
-		t.mu.Lock()
-		after, goal := t.tail, t.seen
-		if !t.needsFill() {
-			t.mu.Unlock()
-			return
-		}
+	t.mu.Lock()
+	after, goal := t.tail, t.seen
+	if !t.needsFill() {
 		t.mu.Unlock()
+		return
+	}
+	t.mu.Unlock()
 
-		events, err := t.hub.replay(t.channelID, after, goal, most, max(1, cfg.QueueBytes/4), false)
-		if err == nil && len(events) == 0 {
-			err = errEmptyReplay
-		}
-		t.mu.Lock()
-		if err == nil {
-			err = t.filled(events, goal)
-		}
-		if err != nil {
-			t.retryFill()
-		}
-		t.mu.Unlock()
-		if err != nil {
-			t.hub.reportError(t.channelID, fmt.Errorf("fill a hole: %w", err))
-			return
-		}
+	events, err := t.hub.replay(t.channelID, after, goal, most, max(1, cfg.QueueBytes/4), false)
+	if err == nil && len(events) == 0 {
+		err = errEmptyReplay
+	}
+	t.mu.Lock()
+	if err == nil {
+		err = t.filled(events, goal)
+	}
+	if err != nil {
+		t.retryFill()
+	}
+	more := err == nil && t.needsFill()
+	t.mu.Unlock()
+	switch {
+	case err != nil:
+		t.hub.reportError(t.channelID, fmt.Errorf("fill a hole: %w", err))
+	case more:
+		t.hub.reads.submit(t.runFill)
 	}
 }
 

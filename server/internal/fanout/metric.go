@@ -43,7 +43,7 @@ func (h *Hub) instruments(m metric.Meter) (unregister func(), err error) {
 		{"cuts", "Streams ended because their subscriber read too slowly.", &h.stats.cuts, false},
 		{"fills", "Holes in the live events that were filled from the log.", &h.stats.fills, false},
 		{"demotions", "Live subscribers sent back to replay, because a hole was too large.", &h.stats.demoted, false},
-		{"expulsions", "Channels that streams lost because their subject is no longer a member.", &h.stats.expelled, false},
+		{"expulsions", "Channels that streams lost because their subject may no longer receive them.", &h.stats.expelled, false},
 		{"shared_replays", "Replays that took what another subscriber's had just read.", &h.stats.shared, false},
 		{"read_errors", "Reads of the log, and subscriptions to the bus, that failed.", &h.stats.readErrors, false},
 	} {

@@ -1,8 +1,6 @@
 package fanout
 
 import (
-	"context"
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -61,50 +59,52 @@ func TestRenew(t *testing.T) {
 		e := failure(t, err, fault.Unauthenticated, fault.TokenExpired)
 		equal(t, len(e.Positions), 4)
 		equal(t, time.Since(began), time.Minute)
-		failure(t, r.hub.Update(s.ID(), "ann", Change{Token: token}), fault.NotFound, fault.StreamNotFound)
+		failure(t, r.hub.Update(s.ID(), "ann", Change{Token: &ident.Principal{Subject: "ann"}}), fault.NotFound, fault.StreamNotFound)
 	})
 }
 
-// TestRenewIsRefused checks that a token that Guard's check refuses changes nothing.
+// TestRenewIsRefused checks that a token that a stream cannot take changes nothing.
 func TestRenewIsRefused(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := setup(t, noChecks())
 		began := time.Now()
-		s, err := r.hub.Open("ann", began.Add(20*time.Second))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(s.Close)
-		refused := errors.New("refused")
-		s.Guard(func(token *ident.Principal) error {
-			if token.CanPresence(ident.Connect) {
-				return nil
+		keeps, takes := r.open(live("c")), r.open(live("c"))
+		keeps.KeepToken(fault.Invalid("renew_token", 0, "no"))
+		for s, token := range map[*Stream]*ident.Principal{
+			keeps: {Subject: "ann", Expires: began.Add(time.Hour)},
+			takes: {Subject: "ann", Expires: began},
+		} {
+			r.read(s)
+			err := s.Update(Change{Add: []Position{live("d")}, Remove: []string{"c"}, Token: token})
+			if s == keeps {
+				failure(t, err, fault.InvalidArgument, fault.InvalidField)
+			} else {
+				failure(t, err, fault.Unauthenticated, fault.TokenExpired)
 			}
-			return refused
-		})
-		if err := s.Add([]Position{live("c")}); err != nil {
-			t.Fatal(err)
-		}
-		r.read(s)
-		narrow := &ident.Principal{Subject: "ann", Expires: began.Add(time.Hour)}
-		if err := s.Update(Change{Remove: []string{"c"}, Token: narrow}); !errors.Is(err, refused) {
-			t.Fatalf("a token without the capability: %v", err)
 		}
 		r.send("c")
-		equal(t, r.read(s)["c"], want("", 1, 1))
-		narrow.Presence = []ident.Action{ident.Connect}
-		if err := s.Update(Change{Token: narrow}); err != nil {
+		r.send("d")
+		for _, s := range []*Stream{keeps, takes} {
+			equal(t, r.read(s), map[string]string{"c": want("", 1, 1)})
+		}
+	})
+}
+
+// TestRenewWithinTheLimit checks that what a stream loses by its new token makes room for what the
+// same change adds.
+func TestRenewWithinTheLimit(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		cfg := noChecks()
+		cfg.MaxChannelsPerStream = 1
+		r := setup(t, cfg)
+		s := r.open(live("old"))
+		token := &ident.Principal{Subject: "ann", Channels: []ident.Capability{{Pattern: "new", Actions: []ident.Action{ident.Subscribe}}}}
+		if err := s.Update(Change{Add: []Position{live("new")}, Token: token}); err != nil {
 			t.Fatal(err)
 		}
-		equal(t, r.read(s)["c"], "lost(reason=3)")
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Minute)
-		defer cancel()
-		for err == nil {
-			_, err = s.Next(ctx)
-		}
-		if !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("the stream ended with the first token: %v", err)
-		}
+		r.send("new")
+		equal(t, r.read(s)["old"], "lost(reason=3)")
 	})
 }

@@ -34,8 +34,8 @@ func NewPosition(p *ident.Principal, channelID string, after *int64, epoch strin
 	return Position{ChannelID: channelID, After: after, Epoch: epoch, Member: member, Exempt: !member && p.Can(ident.Manage, channelID)}
 }
 
-// allowed reports whether a token allows the channel, and requires a membership only if the
-// position does.
+// allowed reports whether a token allows the channel, and requires a membership only where the
+// position does. To require one later would need a check against the store.
 func (p *Position) allowed(token *ident.Principal) bool {
 	fresh := NewPosition(token, p.ChannelID, nil, "")
 	return token.Covers(ident.Subscribe, p.ChannelID) && (p.Member || !fresh.Member) && (!p.Exempt || fresh.Exempt)
@@ -61,8 +61,8 @@ type Stream struct {
 
 	// edit is held while the set of channels changes: by Update, Close and Expel.
 	edit sync.Mutex
-	// check is that of Guard; nil if there is none.
-	check func(token *ident.Principal) error
+	// keepsToken is the fault of KeepToken; nil if there is none.
+	keepsToken *fault.Error
 
 	// pieces is the content of the frame that Next returned last. roomy counts the frames in a row
 	// that needed far less than the capacity of pieces and queue. Only Next uses the two.
@@ -135,9 +135,9 @@ func (s *Stream) Drain(within time.Duration) { s.drain(max(within, time.Millisec
 // Add subscribes the stream to channels; see Update.
 func (s *Stream) Add(positions []Position) error { return s.Update(Change{Add: positions}) }
 
-// Guard makes Update call check with each new token. If that fails, Update does. Guard must be
-// called before another goroutine knows the stream's id. check must not block.
-func (s *Stream) Guard(check func(token *ident.Principal) error) { s.check = check }
+// KeepToken makes Update fail with why if it is to replace the token. KeepToken must be called
+// before another goroutine knows the stream's id.
+func (s *Stream) KeepToken(why *fault.Error) { s.keepsToken = why }
 
 // Change is what Update changes of a stream.
 type Change struct {
@@ -148,7 +148,7 @@ type Change struct {
 	// does not have is ignored.
 	Remove []string
 	// Token replaces the stream's token; nil keeps it. The stream loses each other channel that it
-	// does not allow, or that it allows only to members if the token before required no membership.
+	// does not allow, or for which it requires a membership and the position does not.
 	Token *ident.Principal
 }
 
@@ -157,16 +157,11 @@ type Change struct {
 // channel that was lost.
 //
 // Update fails with LIMIT_EXCEEDED above the channel limit, with STREAM_NOT_FOUND if the stream has
-// ended, with SHUTTING_DOWN if it is draining, and with the error of Guard's check. It does no I/O:
-// the state of each channel is delivered by Next.
+// ended, with SHUTTING_DOWN if it is draining, with TOKEN_EXPIRED if the token has expired, and
+// with the fault of KeepToken. It does no I/O: the state of each channel is delivered by Next.
 func (s *Stream) Update(c Change) error {
 	s.edit.Lock()
 	defer s.edit.Unlock()
-	if c.Token != nil && s.check != nil {
-		if err := s.check(c.Token); err != nil {
-			return err
-		}
-	}
 	added := make([]*subscription, 0, len(c.Add))
 	seen := make(map[string]struct{}, len(c.Add))
 	for _, p := range slices.Backward(c.Add) {
@@ -179,11 +174,18 @@ func (s *Stream) Update(c Change) error {
 	for _, id := range c.Remove {
 		seen[id] = struct{}{}
 	}
-	if err := s.admit(added, seen); err != nil {
+	lost, err := s.renewal(c.Token, seen)
+	if err != nil {
+		return err
+	}
+	if err := s.admit(added, seen, lost); err != nil {
 		return err
 	}
 	if c.Token != nil {
-		s.renew(c.Token, seen)
+		s.mu.Lock()
+		s.core.Renew(c.Token.Expires)
+		s.mu.Unlock()
+		s.lose(lost)
 	}
 	s.drop(func(id string) bool { _, ok := seen[id]; return ok })
 	for _, u := range added {
@@ -200,24 +202,35 @@ func (s *Stream) Update(c Change) error {
 	return nil
 }
 
-// renew replaces the stream's token. The stream loses the channels that the token does not allow,
-// except for those in leaving. The caller holds edit.
-func (s *Stream) renew(token *ident.Principal, leaving map[string]struct{}) {
-	s.mu.Lock()
-	s.core.Renew(token.Expires)
+// renewal returns an encoded Lost of each channel that the stream loses with a new token, except
+// for those in leaving; none if token is nil. It fails if the stream cannot take the token. The
+// caller holds edit, so that mu need not be held for the time of 500 channels and hundreds of
+// capabilities.
+func (s *Stream) renewal(token *ident.Principal, leaving map[string]struct{}) (map[string][]byte, error) {
 	lost := make(map[string][]byte)
-	for _, u := range s.subs {
+	switch {
+	case token == nil:
+		return lost, nil
+	case s.keepsToken != nil:
+		return nil, s.keepsToken
+	case !token.Expires.IsZero() && !time.Now().Before(token.Expires):
+		return nil, stream.TokenExpired()
+	}
+	s.mu.Lock()
+	subs := slices.Clone(s.subs)
+	s.mu.Unlock()
+	for _, u := range subs {
 		id := u.want.ChannelID
 		if _, ok := leaving[id]; !ok && !u.want.allowed(token) {
 			lost[id] = s.hub.enc.Lost(id, LostCapability)
 		}
 	}
-	s.mu.Unlock()
-	s.lose(lost)
+	return lost, nil
 }
 
-// admit checks whether the stream may have these channels once those in leaving are removed.
-func (s *Stream) admit(added []*subscription, leaving map[string]struct{}) error {
+// admit checks whether the stream may have these channels once those in leaving and in lost are
+// removed.
+func (s *Stream) admit(added []*subscription, leaving map[string]struct{}, lost map[string][]byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch s.core.State() {
@@ -229,7 +242,8 @@ func (s *Stream) admit(added []*subscription, leaving map[string]struct{}) error
 	}
 	n := len(added)
 	for _, u := range s.subs {
-		if _, ok := leaving[u.want.ChannelID]; !ok {
+		_, leaves := leaving[u.want.ChannelID]
+		if _, loses := lost[u.want.ChannelID]; !leaves && !loses {
 			n++
 		}
 	}

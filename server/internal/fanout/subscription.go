@@ -96,7 +96,7 @@ func (u *subscription) turn() error {
 	}
 	if shared := t.recent.since(after, goal, epoch, time.Now()); shared != nil {
 		t.hub.stats.shared.Add(1)
-		u.take(shared)
+		u.take(shared, t.hub.join(shared, epoch))
 		t.mu.Unlock()
 		return nil
 	}
@@ -108,6 +108,7 @@ func (u *subscription) turn() error {
 		return fmt.Errorf("replay: %w", err)
 	}
 	encoded := t.hub.encode(events, epoch)
+	pieces := t.hub.join(encoded, epoch)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if epoch == t.epoch {
@@ -127,7 +128,7 @@ func (u *subscription) turn() error {
 		u.positioned = false
 		return fmt.Errorf("replay after %d: %w", after, errEmptyReplay)
 	}
-	u.take(encoded)
+	u.take(encoded, pieces)
 	return nil
 }
 
@@ -167,9 +168,10 @@ func (u *subscription) placeTurn(st message.State) {
 	u.finishTurn(u.place(st))
 }
 
-// take ends a turn and queues the replayed events, of which there is at least one. If the replay
-// does not catch up, it arranges for the subscriber to be told, and later ends the stream.
-func (u *subscription) take(events []encodedEvent) {
+// take ends a turn and queues the pieces of the replayed events, of which there is at least one. If
+// the replay does not catch up, it arranges for the subscriber to be told, and later ends the
+// stream.
+func (u *subscription) take(events []encodedEvent, pieces []*piece) {
 	u.after = events[len(events)-1].seq
 	distance := max(u.goal, u.topic.tail) - u.after
 	for _, e := range events {
@@ -184,7 +186,7 @@ func (u *subscription) take(events []encodedEvent) {
 		u.stream.cut("the channel " + u.want.ChannelID + " grows faster than its entries are read")
 		return
 	}
-	u.finishTurn(u.topic.hub.join(events, u.epoch))
+	u.finishTurn(pieces)
 }
 
 // tellBehind ends a turn that has read the log's state, to tell the subscriber where the log ends.

@@ -27,8 +27,7 @@ type OpenRequest struct {
 	Watch []string
 	// Channels are the channels to watch. The caller may read them.
 	Channels []ChannelRef
-	// Rides is the stream that this one rides on, with whose token it ends; nil for a stream of its
-	// own, which ends at Expires.
+	// Rides is the stream that this one rides on; nil for a stream of its own.
 	Rides *stream.Identity
 }
 
@@ -43,9 +42,7 @@ func (h *Hub) Open(ctx context.Context, req *OpenRequest) (*Stream, *Update, err
 	var s *Stream
 	var err error
 	if req.Rides != nil {
-		identity := *req.Rides
-		identity.Expires = time.Time{}
-		s, err = h.streams.AdmitAs(identity, create)
+		s, err = h.streams.AdmitAs(*req.Rides, create)
 	} else {
 		s, err = h.streams.Admit(req.Subject, req.Expires, create)
 	}

@@ -11,7 +11,6 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	"github.com/parleyhq/parley/server/internal/fanout"
 	"github.com/parleyhq/parley/server/internal/fault"
-	"github.com/parleyhq/parley/server/internal/ident"
 	"github.com/parleyhq/parley/server/internal/presence"
 )
 
@@ -24,7 +23,9 @@ func (s *messageService) subscribeWithPresence(
 		return err
 	}
 	defer events.Close()
-	events.Guard(func(token *ident.Principal) error { return checkConnectAccess(token, req.GetPresence(), inPresence) })
+	// What the stream watches was allowed by the tokens of several calls, so no token can replace
+	// them.
+	events.KeepToken(fault.Invalid("renew_token", 0, "renew_token: a stream with presence keeps its token"))
 	live, update, err := s.presence.open(ctx, req.GetPresence(), inPresence, events)
 	if err != nil {
 		return err

@@ -97,9 +97,7 @@ func tokenToWire(p *ident.Principal) *clusterv1.Token {
 	if p == nil {
 		return nil
 	}
-	w := &clusterv1.Token{
-		Channels: capabilitiesToWire(p.Channels), Members: capabilitiesToWire(p.Members), Presence: actionsToWire(p.Presence),
-	}
+	w := &clusterv1.Token{Channels: capabilitiesToWire(p.Channels), Members: capabilitiesToWire(p.Members)}
 	if !p.Expires.IsZero() {
 		w.ExpireTimeMs = p.Expires.UnixMilli()
 	}
@@ -112,7 +110,6 @@ func tokenFromWire(subject string, w *clusterv1.Token) *ident.Principal {
 	}
 	p := &ident.Principal{
 		Subject: subject, Channels: capabilitiesFromWire(w.GetChannels()), Members: capabilitiesFromWire(w.GetMembers()),
-		Presence: actionsFromWire(w.GetPresence()),
 	}
 	if ms := w.GetExpireTimeMs(); ms != 0 {
 		p.Expires = time.UnixMilli(ms)
@@ -123,7 +120,10 @@ func tokenFromWire(subject string, w *clusterv1.Token) *ident.Principal {
 func capabilitiesToWire(all []ident.Capability) []*clusterv1.Capability {
 	out := make([]*clusterv1.Capability, len(all))
 	for i, c := range all {
-		out[i] = &clusterv1.Capability{Pattern: c.Pattern, Actions: actionsToWire(c.Actions)}
+		out[i] = &clusterv1.Capability{Pattern: c.Pattern}
+		for _, a := range c.Actions {
+			out[i].Actions = append(out[i].Actions, string(a))
+		}
 	}
 	return out
 }
@@ -131,23 +131,10 @@ func capabilitiesToWire(all []ident.Capability) []*clusterv1.Capability {
 func capabilitiesFromWire(all []*clusterv1.Capability) []ident.Capability {
 	out := make([]ident.Capability, len(all))
 	for i, c := range all {
-		out[i] = ident.Capability{Pattern: c.GetPattern(), Actions: actionsFromWire(c.GetActions())}
-	}
-	return out
-}
-
-func actionsToWire(actions []ident.Action) []string {
-	out := make([]string, len(actions))
-	for i, a := range actions {
-		out[i] = string(a)
-	}
-	return out
-}
-
-func actionsFromWire(actions []string) []ident.Action {
-	out := make([]ident.Action, len(actions))
-	for i, a := range actions {
-		out[i] = ident.Action(a)
+		out[i] = ident.Capability{Pattern: c.GetPattern()}
+		for _, a := range c.GetActions() {
+			out[i].Actions = append(out[i].Actions, ident.Action(a))
+		}
 	}
 	return out
 }

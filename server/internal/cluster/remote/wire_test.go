@@ -97,7 +97,7 @@ func TestUpdateWireRoundTrip(t *testing.T) {
 	for _, want := range []fanout.Change{
 		{Add: []fanout.Position{full, {ChannelID: "live"}}, Remove: []string{"gone"}},
 		{Token: &ident.Principal{
-			Subject: "ann", Expires: time.UnixMilli(1_900_000_000_123), Presence: []ident.Action{ident.Connect},
+			Subject: "ann", Expires: time.UnixMilli(1_900_000_000_123),
 			Channels: []ident.Capability{{Pattern: "a*", Actions: []ident.Action{ident.Subscribe, ident.Manage}}},
 			Members:  []ident.Capability{{Pattern: "*", Actions: []ident.Action{ident.Subscribe}}},
 		}},

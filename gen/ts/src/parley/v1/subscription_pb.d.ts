@@ -425,10 +425,11 @@ export declare type UpdateSubscriptionRequest = Message<"parley.v1.UpdateSubscri
 
   /**
    * Makes the stream continue with the token of this call: it ends when that token expires. It
-   * loses, with LOST_REASON_CAPABILITY_MISSING, each channel that the token does not allow, or that
-   * it allows only to members if the token before did not require that. What a stream with presence
-   * watches does not change; the token must have the capabilities that its presence required, or
-   * the call fails with CAPABILITY_MISSING and changes nothing.
+   * loses, with LOST_REASON_CAPABILITY_MISSING, each channel that the token does not allow, and
+   * each that it follows without need of a membership because of a capability that the token lacks,
+   * such as `manage`; such a channel can be added again. Channels that are added later need the
+   * capability of the call that adds them, as always. A stream with presence keeps its token: the
+   * call fails with `invalid_argument`, and a new stream takes the new token.
    *
    * @generated from field: bool renew_token = 4;
    */

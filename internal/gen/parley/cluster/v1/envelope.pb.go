@@ -743,10 +743,8 @@ type Token struct {
 	// When it expires, in Unix milliseconds; 0 means never.
 	ExpireTimeMs int64 `protobuf:"varint,1,opt,name=expire_time_ms,json=expireTimeMs,proto3" json:"expire_time_ms,omitempty"`
 	// The capabilities on channels, and those on channels of which the subject is a member.
-	Channels []*Capability `protobuf:"bytes,2,rep,name=channels,proto3" json:"channels,omitempty"`
-	Members  []*Capability `protobuf:"bytes,3,rep,name=members,proto3" json:"members,omitempty"`
-	// The allowed actions in PresenceService.
-	Presence      []string `protobuf:"bytes,4,rep,name=presence,proto3" json:"presence,omitempty"`
+	Channels      []*Capability `protobuf:"bytes,2,rep,name=channels,proto3" json:"channels,omitempty"`
+	Members       []*Capability `protobuf:"bytes,3,rep,name=members,proto3" json:"members,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -798,13 +796,6 @@ func (x *Token) GetChannels() []*Capability {
 func (x *Token) GetMembers() []*Capability {
 	if x != nil {
 		return x.Members
-	}
-	return nil
-}
-
-func (x *Token) GetPresence() []string {
-	if x != nil {
-		return x.Presence
 	}
 	return nil
 }
@@ -1070,12 +1061,11 @@ const file_parley_cluster_v1_envelope_proto_rawDesc = "" +
 	"\asubject\x18\x02 \x01(\tR\asubject\x12-\n" +
 	"\x03add\x18\x03 \x03(\v2\x1b.parley.cluster.v1.PositionR\x03add\x12\x16\n" +
 	"\x06remove\x18\x04 \x03(\tR\x06remove\x12.\n" +
-	"\x05token\x18\x05 \x01(\v2\x18.parley.cluster.v1.TokenR\x05token\"\xbd\x01\n" +
+	"\x05token\x18\x05 \x01(\v2\x18.parley.cluster.v1.TokenR\x05token\"\xa1\x01\n" +
 	"\x05Token\x12$\n" +
 	"\x0eexpire_time_ms\x18\x01 \x01(\x03R\fexpireTimeMs\x129\n" +
 	"\bchannels\x18\x02 \x03(\v2\x1d.parley.cluster.v1.CapabilityR\bchannels\x127\n" +
-	"\amembers\x18\x03 \x03(\v2\x1d.parley.cluster.v1.CapabilityR\amembers\x12\x1a\n" +
-	"\bpresence\x18\x04 \x03(\tR\bpresence\"@\n" +
+	"\amembers\x18\x03 \x03(\v2\x1d.parley.cluster.v1.CapabilityR\amembers\"@\n" +
 	"\n" +
 	"Capability\x12\x18\n" +
 	"\apattern\x18\x01 \x01(\tR\apattern\x12\x18\n" +
