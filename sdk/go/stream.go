@@ -186,6 +186,7 @@ func (s *Subscription) endStream(current *stream) (token string) {
 func (s *Subscription) onLive(ctx context.Context, current *stream, node *endpoint, info *parleyv1.StreamInfo) bool {
 	s.mu.Lock()
 	if current.token != "" && current.token == s.outdated {
+		s.outdated = "" // once: the source may return that token again
 		s.mu.Unlock()
 		return false
 	}

@@ -156,6 +156,7 @@ export class Core implements Line {
       },
       live: (stream, node) => {
         if (stream.token !== "" && stream.token === this.outdated) {
+          this.outdated = ""; // once: the source may return that token again
           stream.leave(resubscribe());
           return;
         }
