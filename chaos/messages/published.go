@@ -162,10 +162,12 @@ func (c *checker) checkPublished() {
 	if c.h.Touched == 0 {
 		return
 	}
-	full := c.wasFull()
+	kept, full := c.wasFull()
 	for channel, log := range c.logs {
 		for i := range log {
-			if at, ok := first[channel]; full && (!ok || log[i].Seq < at) {
+			// What was sent after the first event that was kept cannot have been dropped before it.
+			old := log[i].Time.UnixNano() <= kept+int64(time.Second)
+			if at, ok := first[channel]; full && old && (!ok || log[i].Seq < at) {
 				continue
 			}
 			if !has[messageKey{channel, log[i].Seq}] {
@@ -188,10 +190,15 @@ func (c *checker) checkPublishedText(p *Published, about int64) {
 }
 
 // wasFull reports whether a full stream explains that events were dropped: a limit of its bytes was
-// in force when it stored the first event that it kept, or later.
-func (c *checker) wasFull() bool {
+// in force when it stored the first event that it kept, or later. kept is when it stored that, in
+// nanoseconds since 1970.
+func (c *checker) wasFull() (kept int64, full bool) {
 	i := slices.IndexFunc(c.t.Published, func(p Published) bool { return p.Number > c.t.Dropped })
-	return c.t.Dropped > 0 && i >= 0 && slices.ContainsFunc(c.h.Faults, func(f chaos.Fault) bool {
-		return f.Name == string(chaos.NATSBytes) && c.t.Published[i].At-c.h.Began <= f.End
+	if c.t.Dropped == 0 || i < 0 {
+		return 0, false
+	}
+	kept = c.t.Published[i].At
+	return kept, slices.ContainsFunc(c.h.Faults, func(f chaos.Fault) bool {
+		return f.Name == string(chaos.NATSBytes) && kept-c.h.Began <= f.End
 	})
 }

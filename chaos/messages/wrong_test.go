@@ -247,6 +247,11 @@ var wrongStores = []wrong{
 		s.fillStream()
 		s.t.Published, s.t.Dropped = s.t.Published[5:], 5
 	}},
+	{Unpublished, "the full change stream has nothing of a channel, not even what came last", func(s *story) {
+		s.fillStream()
+		s.t.Published = s.t.Published[1:2]
+		s.t.Published[0].Channel = "elsewhere"
+	}},
 	{Unpublished, "the full change stream lacks an entry after one that it has", func(s *story) {
 		s.fillStream()
 		s.t.Published = append(s.t.Published[1:2:2], s.t.Published[3:]...)
