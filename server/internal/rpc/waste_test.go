@@ -23,7 +23,7 @@ func TestWaste(t *testing.T) {
 			w.received(wasteBytes, start)
 			return w.received(10*wastePerSecond+1, start.Add(10*time.Second))
 		}, false},
-		{"a pause gives no credit", func(w *waste) bool {
+		{"a pause does not raise the limit", func(w *waste) bool {
 			w.received(1, start)
 			return w.received(wasteBytes+1, start.Add(time.Hour))
 		}, false},
