@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/mongo"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/parleyhq/parley/internal/rig"
@@ -45,7 +46,7 @@ func run(ctx context.Context, f *flags, options rig.Options, out io.Writer) (*jo
 		return j.journal, fmt.Errorf("verdict: failed after %.0f s: %s", time.Since(j.began).Seconds(), strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 	_, err = fmt.Fprintf(out, "verdict: ok: %d messages of %d days, %d edits, %d recalls, %d changes of expired messages refused; "+
-		"all subscribers, caches and pages are right, no call is beyond its budget%s; %.0f s\n", len(d.lines)-len(d.channels), len(d.days),
+		"all subscribers, caches and pages are right, no call is beyond its budget%s; %.0f s\n", len(d.lines)-j.total("lines sent last"), len(d.days),
 		j.total("edits"), j.total("recalls"), j.total("changes of expired messages"), map[bool]string{true: ", memory is flat"}[f.Sample > 0],
 		time.Since(j.began).Seconds())
 	return j.journal, err
@@ -179,7 +180,13 @@ func (j *job) verify(ctx context.Context) error {
 		return err
 	}
 	j.sayf("all %d lines sent again are duplicates", j.total("lines sent again")-before)
-	if err := j.sendLast(ctx); err != nil {
+	db, err := j.database()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = db.Client().Disconnect(context.WithoutCancel(ctx)) }()
+	oldest, err := j.sendLast(ctx, db)
+	if err != nil {
 		return err
 	}
 	j.audience.slow.resume()
@@ -190,15 +197,6 @@ func (j *job) verify(ctx context.Context) error {
 	// One that begins when most has expired.
 	j.audience.add(&subscriber{name: "a subscriber from the beginning", addrs: j.fleet.Addresses(), dial: j.clients.dial})
 	if err := j.audience.complete(ctx); err != nil {
-		return err
-	}
-	db, err := j.database()
-	if err != nil {
-		return err
-	}
-	defer func() { _ = db.Client().Disconnect(context.WithoutCancel(ctx)) }()
-	oldest, err := j.trimmed(ctx, db)
-	if err != nil {
 		return err
 	}
 	j.audience.close()
@@ -283,16 +281,27 @@ func (j *job) verifyRest(ctx context.Context) error {
 	return nil
 }
 
-// sendLast sends a line to each channel, after which every cache reaches the end of its log.
-func (j *job) sendLast(ctx context.Context) error {
-	for c, name := range j.days.channels {
-		l := line{id: "last-" + name, from: "importer", content: "the last line", channel: c}
-		i := j.newLine(l)
-		receipts, err := j.importer.send(ctx, j.clients.all, int(i), int(i)+1)
-		if err != nil {
-			return err
+// sendLast sends lines to each channel until all logs are trimmed and none was trimmed after its last
+// line, and returns the boundaries by channel. Every cached set then reaches the end of its log: a
+// trim deletes a set that has expired messages, and the next line builds it again.
+func (j *job) sendLast(ctx context.Context, db *mongo.Database) ([]int64, error) {
+	before, err := j.trimmed(ctx, db)
+	for round := 1; err == nil; round++ {
+		for c, name := range j.days.channels {
+			l := line{id: fmt.Sprintf("last-%d-%s", round, name), from: "importer", content: "the last line", channel: c}
+			i := j.newLine(l)
+			receipts, err := j.importer.send(ctx, j.clients.all, int(i), int(i)+1)
+			if err != nil {
+				return nil, err
+			}
+			j.acked(i, 0, receipts[0].Receipt.MsgID, receipts[0].Receipt.Seq)
+			j.add("lines sent last", 1)
 		}
-		j.acked(i, 0, receipts[0].Receipt.MsgID, receipts[0].Receipt.Seq)
+		var after []int64
+		if after, err = j.trimmed(ctx, db); err == nil && slices.Equal(before, after) {
+			return after, nil
+		}
+		before = after
 	}
-	return nil
+	return nil, err
 }

@@ -63,8 +63,8 @@ func (j *job) database() (*mongo.Database, error) {
 	return client.Database("parley"), nil
 }
 
-// trimmed waits until the content of everything before the boundaries is removed, and returns the
-// boundaries by channel.
+// trimmed waits until each log has no more messages than are retained, and the content of everything
+// before its boundary is removed. It returns the boundaries by channel.
 func (j *job) trimmed(ctx context.Context, db *mongo.Database) ([]int64, error) {
 	oldest := make([]int64, len(j.days.channels))
 	for {
@@ -74,8 +74,9 @@ func (j *job) trimmed(ctx context.Context, db *mongo.Database) ([]int64, error) 
 			if err := db.Collection("channels").FindOne(ctx, bson.D{{Key: "_id", Value: name}}).Decode(&r); err != nil {
 				return nil, fmt.Errorf("the row of %s: %w", name, err)
 			}
-			if oldest[c] = max(1, r.Oldest); r.Stripped+1 < oldest[c] {
-				waiting = fmt.Sprintf("%s begins at %d, and is removed up to %d", name, r.Oldest, r.Stripped)
+			oldest[c] = max(1, r.Oldest)
+			if n := len(j.settled(c, oldest[c]).messages); r.Stripped+1 < oldest[c] || n > j.mostRetained() {
+				waiting = fmt.Sprintf("%s begins at %d, has %d messages, and is removed up to %d", name, r.Oldest, n, r.Stripped)
 			}
 		}
 		if waiting == "" {

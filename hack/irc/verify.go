@@ -229,11 +229,14 @@ func (j *job) checkExpired(ctx context.Context, node int, f *final) error {
 	return nil
 }
 
-// checkRetained checks that a channel has at least the messages that are retained, and at most a
-// tenth or 100 more.
+// mostRetained is the maximum number of messages of a channel that is trimmed: those that are
+// retained, and a tenth or 100 more.
+func (j *job) mostRetained() int { return j.Retain + max(j.Retain/10, 100) }
+
+// checkRetained checks that a channel has as many messages as are retained, or up to mostRetained.
 func (j *job) checkRetained(f *final) {
 	sent := int(f.counts[len(f.counts)-1])
-	least, most := min(sent, j.Retain), j.Retain+max(j.Retain/10, 100)
+	least, most := min(sent, j.Retain), j.mostRetained()
 	if n := len(f.messages); n < least || n > most {
 		j.wrongf("%s has %d messages of %d, and must have %d to %d", f.name, n, sent, least, most)
 	}
