@@ -281,9 +281,9 @@ func (j *job) verifyRest(ctx context.Context) error {
 	return nil
 }
 
-// sendLast sends lines to each channel until all logs are trimmed and none was trimmed after its last
-// line, and returns the boundaries by channel. Every cached set then reaches the end of its log: a
-// trim deletes a set that has expired messages, and the next line builds it again.
+// sendLast sends lines to each channel until all logs are trimmed and none was trimmed after its
+// last line, and returns the boundaries by channel. Every cached set then reaches the end of its
+// log: a trim deletes a set that has expired messages, and the next line builds it again.
 func (j *job) sendLast(ctx context.Context, db *mongo.Database) ([]int64, error) {
 	before, err := j.trimmed(ctx, db)
 	for round := 1; err == nil; round++ {

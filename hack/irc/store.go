@@ -63,8 +63,8 @@ func (j *job) database() (*mongo.Database, error) {
 	return client.Database("parley"), nil
 }
 
-// trimmed waits until each log has no more messages than are retained, and the content of everything
-// before its boundary is removed. It returns the boundaries by channel.
+// trimmed waits until each log has no more messages than are retained, and the content of
+// everything before its boundary is removed. It returns the boundaries by channel.
 func (j *job) trimmed(ctx context.Context, db *mongo.Database) ([]int64, error) {
 	oldest := make([]int64, len(j.days.channels))
 	for {

@@ -117,8 +117,31 @@ func (m *meter) heap(ctx context.Context) (float64, error) {
 	return m.number(ctx, "/debug/pprof/heap?gc=1&debug=1", "# HeapAlloc = ")
 }
 
+// The number of goroutines is read goroutineReads times within about four seconds, because the
+// load's streams and connections come and go within seconds: one read is as uncertain as the bar.
+const (
+	goroutineReads = 40
+	goroutinePause = 100 * time.Millisecond
+)
+
+// goroutines returns the mean number of goroutines of parleyd during some seconds.
 func (m *meter) goroutines(ctx context.Context) (float64, error) {
-	return m.number(ctx, "/debug/pprof/goroutine?debug=1", "goroutine profile: total ")
+	sum := 0.0
+	pause := time.NewTicker(goroutinePause)
+	defer pause.Stop()
+	for range goroutineReads {
+		n, err := m.number(ctx, "/debug/pprof/goroutine?debug=1", "goroutine profile: total ")
+		if err != nil {
+			return 0, err
+		}
+		sum += n
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
+	return sum / goroutineReads, nil
 }
 
 // number returns the number after prefix in a page of the ops address.
