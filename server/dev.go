@@ -80,6 +80,7 @@ func devToken(secret []byte) (string, error) {
 	return authn.Mint(secret, &ident.Principal{
 		Subject:  devSubject,
 		Channels: []ident.Capability{{Pattern: "*", Actions: ident.ChannelActions}},
+		Sessions: []ident.Capability{{Pattern: "*", Actions: ident.SessionActions}},
 		Queues:   []ident.Capability{{Pattern: "*", Actions: ident.QueueActions}},
 		Presence: ident.PresenceActions,
 		Admin:    ident.AdminActions,

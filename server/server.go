@@ -32,6 +32,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/rpc"
 	"github.com/parleyhq/parley/server/internal/rpc/authn"
 	"github.com/parleyhq/parley/server/internal/rpc/limit"
+	"github.com/parleyhq/parley/server/internal/session"
 	"github.com/parleyhq/parley/server/internal/store/redisstore"
 	"github.com/parleyhq/parley/server/internal/telemetry"
 	"github.com/parleyhq/parley/server/internal/unread"
@@ -299,13 +300,14 @@ func (s *Server) messageDeps(
 	b *backends, reader *message.Reader, access *channel.Access, calls *telemetry.Telemetry, version string,
 ) rpc.Deps {
 	id := b.store.Identity()
+	messages := message.NewService(s.forwards, reader, id, access)
+	channels := channel.NewService(channel.ServiceConfig{
+		Store: b.channels, Access: access, Log: reader, Appender: s.forwards, TypingPublisher: b.bus,
+		Notify: s.changes.Publish, Joined: s.changes.Joined,
+		Secret: id.Secret, Now: s.clock.Now, Logger: s.log,
+	})
 	return rpc.Deps{
-		Messages: message.NewService(s.forwards, reader, id, access),
-		Channels: channel.NewService(channel.ServiceConfig{
-			Store: b.channels, Access: access, Log: reader, Appender: s.forwards, TypingPublisher: b.bus,
-			Notify: s.changes.Publish, Joined: s.changes.Joined,
-			Secret: id.Secret, Now: s.clock.Now, Logger: s.log,
-		}),
+		Messages: messages, Channels: channels, Sessions: session.NewService(messages, channels, id.Secret),
 		Erasures: erasure.NewService(b.erasures, s.eraser.Wake),
 		Access:   access, Streams: s.streams, Hub: s.hub, Telemetry: calls, Epoch: id.Epoch,
 		Limiter: limit.New(limit.Config{PerSecond: s.cfg.Limits.RequestsPerSecond, Burst: s.cfg.Limits.RequestBurst}),

@@ -386,12 +386,13 @@ func TestToken(t *testing.T) {
 func TestTokenCapabilities(t *testing.T) {
 	t.Parallel()
 	env := map[string]string{"PARLEY_AUTH_HS256_SECRET": strings.Repeat("e", 32)}
-	const forms, onChannels, onQueues, onAdmin = "must be channel:<pattern>=<action>,..., member:<pattern>=<action>,..., queue:<pattern>=<action>,..., presence=<action>,..., presence, admin=<action>,... or admin",
+	const forms, onChannels, onQueues, onAdmin = "must be channel:<pattern>=<action>,..., member:<pattern>=<action>,..., session:<pattern>=<action>,..., queue:<pattern>=<action>,..., presence=<action>,..., presence, admin=<action>,... or admin",
 		"must be one of send, history, subscribe, moderate, send_as, create, manage", "must be one of produce, consume", "must be one of read, write"
 	for capability, want := range map[string]string{
 		"send": forms, "admn": forms, "Admin": forms, "admin:*=read": forms, "admin:": forms, "chanel:*=send": forms, "topic:*=produce": forms, "channel:*": forms, "": forms,
 		"channel:*=sned": onChannels, "channel:*=send,": onChannels, "channel:*=": onChannels, "channel:*=Send": onChannels, "channel:*=produce": onChannels,
 		"admin=all": onAdmin, "admin=": onAdmin, "admin=reed": onAdmin, "admin=read,wright": onAdmin, "admin=*": onAdmin, "admin=true": onAdmin,
+		"session:*=send": "must be one of append, history, subscribe, send_as, manage", "session:~a=append": "the pattern must be", "session": forms,
 		"queue:*=consum": onQueues, "queue:jobs=produce,send": onQueues, "queue:jobs=*": onQueues, "queue:jobs=admin": onQueues,
 		"channel:=send": "the pattern must be", "queue:a*b=consume": "the pattern must be", "queue:a:b=consume": "the pattern must be",
 		"queue:**=consume": "the pattern must be", "channel:" + strings.Repeat("a", 129) + "=send": "the pattern must be 1 to 128", "queue:" + strings.Repeat("a", 65) + "=consume": "the pattern must be 1 to 64",
@@ -402,7 +403,7 @@ func TestTokenCapabilities(t *testing.T) {
 		}
 	}
 	for _, capability := range []string{
-		"admin", "channel:*=send, history,subscribe,moderate,send_as,manage", "queue:a-b_C9=produce,consume", "queue:jobs-*=consume",
+		"admin", "channel:*=send, history,subscribe,moderate,send_as,manage", "queue:a-b_C9=produce,consume", "queue:jobs-*=consume", "session:*=append,history,subscribe,send_as,manage",
 		"channel:" + strings.Repeat("a", 128) + "*=send", "queue:" + strings.Repeat("a", 64) + "=consume",
 	} {
 		runWith(t, env, "", "token", "--sub", "ann", "--cap", capability).wantOK(t)

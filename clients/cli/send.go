@@ -91,11 +91,16 @@ func (c *sendCommand) send(s *session, client *parley.Client, content string) er
 	if err != nil {
 		return explain("send", err)
 	}
-	text := fmt.Sprintf("sent to %s: seq %d, id %s", r.ChannelID, r.Seq, r.MsgID)
+	return s.printer().receipt(r, "sent to "+r.ChannelID)
+}
+
+// receipt writes the receipt of a message. done says what was done.
+func (p printer) receipt(r *parley.Receipt, done string) error {
+	text := fmt.Sprintf("%s: seq %d, id %s", done, r.Seq, r.MsgID)
 	if r.Duplicate {
 		text += " (duplicate)"
 	}
-	return s.printer().print(receiptJSON{
+	return p.print(receiptJSON{
 		ChannelID: r.ChannelID, MsgID: r.MsgID, Seq: r.Seq, Count: r.Count, MsgTime: r.Time.Format(timeFormat),
 		ClientMsgID: r.ClientMsgID, Epoch: r.Epoch, Duplicate: r.Duplicate,
 	}, text)

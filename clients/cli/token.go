@@ -23,7 +23,7 @@ const erasedUser = "~erased"
 type tokenCommand struct {
 	Sub string        `help:"The user id of the token's subject." required:"" placeholder:"ID"`
 	TTL time.Duration `name:"ttl" help:"How long the token is valid." default:"24h"`
-	Cap []string      `help:"A capability; may be repeated. 'channel:<pattern>=<action>,...' with the actions send, history, subscribe, moderate, send_as, create, manage; 'member:<pattern>=<action>,...' with the same except send_as, for channels of which the subject is a member; 'queue:<pattern>=<action>,...' with produce, consume; 'presence=<action>,...' with connect, watch, list; 'admin=<action>,...' with read, write; 'presence' and 'admin' alone have all actions." sep:"none" default:"channel:*=send,history,subscribe" placeholder:"CAP"`
+	Cap []string      `help:"A capability; may be repeated. 'channel:<pattern>=<action>,...' with the actions send, history, subscribe, moderate, send_as, create, manage; 'member:<pattern>=<action>,...' with the same except send_as, for channels of which the subject is a member; 'session:<pattern>=<action>,...' with append, history, subscribe, send_as, manage; 'queue:<pattern>=<action>,...' with produce, consume; 'presence=<action>,...' with connect, watch, list; 'admin=<action>,...' with read, write; 'presence' and 'admin' alone have all actions." sep:"none" default:"channel:*=send,history,subscribe" placeholder:"CAP"`
 }
 
 // tokenJSON is the JSON form of a token.
@@ -97,6 +97,7 @@ type capabilityKind struct {
 var capabilityKinds = map[string]capabilityKind{
 	"channel":  {[]string{"send", "history", "subscribe", "moderate", "send_as", "create", "manage"}, 128},
 	"member":   {[]string{"send", "history", "subscribe", "moderate", "create", "manage"}, 128},
+	"session":  {[]string{"append", "history", "subscribe", "send_as", "manage"}, 64},
 	"queue":    {[]string{"produce", "consume"}, 64},
 	"presence": {[]string{"connect", "watch", "list"}, 0},
 	"admin":    {[]string{"read", "write"}, 0},
@@ -118,7 +119,7 @@ func parseCapabilities(texts []string) (map[string][]string, error) {
 			actions, ok = strings.Join(kind.actions, ","), true
 		}
 		if !ok || !known || two != (kind.maxName > 0) {
-			return nil, usagef("--cap %q: must be channel:<pattern>=<action>,..., member:<pattern>=<action>,..., queue:<pattern>=<action>,..., presence=<action>,..., presence, admin=<action>,... or admin", text)
+			return nil, usagef("--cap %q: must be channel:<pattern>=<action>,..., member:<pattern>=<action>,..., session:<pattern>=<action>,..., queue:<pattern>=<action>,..., presence=<action>,..., presence, admin=<action>,... or admin", text)
 		}
 		if two && (!patternForm.MatchString(pattern) || len(strings.TrimSuffix(pattern, "*")) > kind.maxName) {
 			return nil, usagef("--cap %q: the pattern must be 1 to %d characters of A-Z a-z 0-9 _ -, optionally followed by *", text, kind.maxName)

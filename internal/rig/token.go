@@ -10,15 +10,17 @@ import (
 
 // allCapabilities are the capabilities of a token that allows everything.
 var allCapabilities = map[string][]string{
-	"*":        {"send", "history", "subscribe", "moderate", "send_as", "manage"},
-	"queue:*":  {"produce", "consume"},
-	"admin":    {"read", "write"},
-	"presence": {"connect", "watch", "list"},
+	"*":         {"send", "history", "subscribe", "moderate", "send_as", "manage"},
+	"session:*": {"append", "history", "subscribe", "send_as", "manage"},
+	"queue:*":   {"produce", "consume"},
+	"admin":     {"read", "write"},
+	"presence":  {"connect", "watch", "list"},
 }
 
 // Token returns a token for subject, signed with HS256 and valid for ttl from now. The keys of
-// capabilities are channel patterns such as "room-*", `member:<pattern>`, `queue:<pattern>`,
-// `admin` and `presence`; the values are the allowed actions. nil allows everything.
+// capabilities are channel patterns such as "room-*", `member:<pattern>`, `session:<pattern>`,
+// `queue:<pattern>`, `admin` and `presence`; the values are the allowed actions. nil allows
+// everything.
 func Token(secret []byte, subject string, ttl time.Duration, capabilities map[string][]string) (string, error) {
 	if capabilities == nil {
 		capabilities = allCapabilities

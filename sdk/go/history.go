@@ -113,7 +113,7 @@ func (c *Client) page(ctx context.Context, req *parleyv1.ListMessagesRequest) (*
 func (c *Client) list(ctx context.Context, req *parleyv1.ListMessagesRequest) (*parleyv1.ListMessagesResponse, error) {
 	var res *parleyv1.ListMessagesResponse
 	err := c.do(ctx, "ListMessages", func(ctx context.Context, n *endpoint) (err error) {
-		res, err = n.Message.ListMessages(ctx, req)
+		res, err = listMessages(ctx, n, req)
 		return err
 	})
 	if err != nil {

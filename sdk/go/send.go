@@ -117,7 +117,7 @@ func (c *Client) Edit(ctx context.Context, channelID, msgID, content string, opt
 	req := &parleyv1.EditMessageRequest{ChannelId: channelID, MsgId: msgID, Content: content, ClientMsgId: id}
 	var res *parleyv1.EditMessageResponse
 	err = c.do(ctx, "EditMessage", func(ctx context.Context, n *endpoint) (err error) {
-		res, err = n.Message.EditMessage(ctx, req)
+		res, err = editMessage(ctx, n, req)
 		return err
 	})
 	if err != nil {
@@ -148,7 +148,7 @@ func (c *Client) Recall(ctx context.Context, channelID, msgID string, opts ...Se
 	req := &parleyv1.RecallMessageRequest{ChannelId: channelID, MsgId: msgID, ClientMsgId: id}
 	var res *parleyv1.RecallMessageResponse
 	err = c.do(ctx, "RecallMessage", func(ctx context.Context, n *endpoint) (err error) {
-		res, err = n.Message.RecallMessage(ctx, req)
+		res, err = recallMessage(ctx, n, req)
 		return err
 	})
 	if err != nil {

@@ -54,7 +54,7 @@ func (c *Client) MarkRead(ctx context.Context, channelID string, seq int64) (Rea
 	req := &parleyv1.MarkReadRequest{ChannelId: channelID, Seq: seq}
 	var res *parleyv1.MarkReadResponse
 	err := c.do(ctx, "MarkRead", func(ctx context.Context, n *endpoint) (err error) {
-		res, err = n.Message.MarkRead(ctx, req)
+		res, err = markRead(ctx, n, req)
 		return err
 	})
 	if err != nil {

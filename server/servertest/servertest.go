@@ -208,22 +208,28 @@ func (s *Server) Ended(ctx context.Context) error {
 	}
 }
 
-// TokenOf returns a token for userID with the actions on all channels, valid for an hour. The
-// actions connect, watch and list are those of presence. Without actions, the token has every
-// capability.
+// TokenOf returns a token for userID with the actions on all channels, valid for an hour. With the
+// action append it has those of them that there are for sessions on all sessions too. The actions
+// connect, watch and list are those of presence. Without actions, the token has every capability.
 func (s *Server) TokenOf(userID string, actions ...string) string {
 	s.tb.Helper()
 	if len(actions) == 0 {
 		return s.MintAs(everything(userID), time.Hour)
 	}
 	p := &ident.Principal{Subject: userID}
-	var onChannels []ident.Action
+	var onChannels, inSessions []ident.Action
 	for _, a := range actions {
 		if action := ident.Action(a); slices.Contains(ident.PresenceActions, action) {
 			p.Presence = append(p.Presence, action)
-		} else {
+		} else if action != ident.Append {
 			onChannels = append(onChannels, action)
 		}
+		if action := ident.Action(a); slices.Contains(actions, string(ident.Append)) && slices.Contains(ident.SessionActions, action) {
+			inSessions = append(inSessions, action)
+		}
+	}
+	if len(inSessions) > 0 {
+		p.Sessions = []ident.Capability{{Pattern: "*", Actions: inSessions}}
 	}
 	if len(onChannels) > 0 {
 		p.Channels = []ident.Capability{{Pattern: "*", Actions: onChannels}}
@@ -236,6 +242,7 @@ func everything(userID string) *ident.Principal {
 	return &ident.Principal{
 		Subject:  userID,
 		Channels: []ident.Capability{{Pattern: "*", Actions: ident.ChannelActions}},
+		Sessions: []ident.Capability{{Pattern: "*", Actions: ident.SessionActions}},
 		Queues:   []ident.Capability{{Pattern: "*", Actions: ident.QueueActions}},
 		Presence: ident.PresenceActions,
 		Admin:    ident.AdminActions,

@@ -20,12 +20,14 @@ var requiredActions = map[string][]string{
 	"GetChannel": {"history"}, "CreateChannel": {"create", "manage"}, "UpdateChannel": {"manage"}, "DeleteChannel": {"manage"},
 	"UpdateMember": {"manage"},
 	"UpdateWatch":  {"watch"}, "WatchChannel": {"watch"}, "UnwatchChannel": {"watch"}, "GetPresence": {"watch"},
+	"AppendSessionMessage": {"append"}, "ListSessionMessages": {"history"}, "EditSessionMessage": {"append"},
+	"RecallSessionMessage": {"append"}, "MarkSessionRead": {"history"},
 	"SetBackground": {"connect"}, "Disconnect": {"connect", "watch"}, "ListOnlineUsers": {"list"},
 }
 
-// SetActions limits a token to the given actions, which it then has on all channels. The actions
-// are send, history, subscribe, moderate, send_as and manage, and connect, watch and list of
-// presence. Without actions, the token has none.
+// SetActions limits a token to the given actions, which it then has on all channels and sessions.
+// The actions are send, history, subscribe, moderate, send_as and manage, append on sessions, and
+// connect, watch and list of presence. Without actions, the token has none.
 // A token that SetActions was not called for has all of them; because of manage, its user can use
 // members-only channels without being a member. SetActions can be called again at any time, and
 // concurrently.
@@ -68,7 +70,7 @@ func (s *shared) admitsLocked(ctx context.Context, l *log) bool {
 func (s *shared) usableLocked(ctx context.Context, channelID string) (*log, error) {
 	l := s.logLocked(channelID)
 	switch {
-	case l.deleted:
+	case l.deleted, isSession(channelID) && !s.hasSessionLocked(ctx, l):
 		return nil, refusal(connect.CodeNotFound, parleyv1.ErrorReason_ERROR_REASON_CHANNEL_NOT_FOUND, "", nil)
 	case !s.admitsLocked(ctx, l):
 		return nil, notMember("")
@@ -86,7 +88,7 @@ func (s *shared) refusedLocked(ctx context.Context, field string, channels []*pa
 		if !s.canLocked(ctx, "subscribe") {
 			return missing(at)
 		}
-		if l := s.logLocked(p.GetChannelId()); l.deleted {
+		if l := s.logLocked(p.GetChannelId()); l.deleted || isSession(l.id) && !s.hasSessionLocked(ctx, l) {
 			deleted, firstDeleted = append(deleted, l.id), cmp.Or(firstDeleted, at)
 			continue
 		}

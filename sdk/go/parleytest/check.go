@@ -190,7 +190,8 @@ func checkString(path, text string, rules *validate.StringRules) *violation {
 		return &violation{path, int64(rules.GetMaxBytes())}
 	case rules.MaxLen != nil && utf8.RuneCountInString(text) > int(rules.GetMaxLen()):
 		return &violation{path, int64(rules.GetMaxLen())}
-	case rules.Pattern != nil && !regexp.MustCompile(rules.GetPattern()).MatchString(text), slices.Contains(rules.GetNotIn(), text):
+	case rules.Pattern != nil && !regexp.MustCompile(rules.GetPattern()).MatchString(text), slices.Contains(rules.GetNotIn(), text),
+		len(rules.GetIn()) > 0 && !slices.Contains(rules.GetIn(), text):
 		return &violation{path, 0}
 	default:
 		return nil

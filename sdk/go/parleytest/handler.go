@@ -168,29 +168,31 @@ func (h handler) RecallMessage(ctx context.Context, req *parleyv1.RecallMessageR
 
 // ListMessages implements the service. A page token contains the seq at which the next page begins.
 func (h handler) ListMessages(ctx context.Context, req *parleyv1.ListMessagesRequest) (*parleyv1.ListMessagesResponse, error) {
-	return do(ctx, h.s, "ListMessages", req, func() (*parleyv1.ListMessagesResponse, error) {
-		l, err := h.s.usableLocked(ctx, req.GetChannelId())
-		if err != nil {
-			return nil, err
-		}
-		query := fmt.Sprint("messages ", req.GetChannelId(), value(req.AfterSeq), value(req.BeforeSeq))
-		last, err := h.s.openLocked(ctx, req.GetPageToken(), query, l.epoch)
-		switch {
-		case err != nil:
-			return nil, err
-		case req.GetMinSeq() > l.head():
-			return nil, outOfRange("min_seq", l.head())
-		case req.GetAfterSeq() > l.head():
-			return nil, outOfRange("after_seq", l.head())
-		case req.GetAfterSeq() != 0 && req.GetAfterSeq() < l.oldestSeq()-1:
-			return nil, errorAt(connect.CodeOutOfRange, parleyv1.ErrorReason_ERROR_REASON_HISTORY_GONE, "after_seq", l.oldestSeq())
-		}
-		res := l.page(req, last)
-		if res.GetNextPageToken() != "" {
-			res.NextPageToken = h.s.sealLocked(ctx, query, l.epoch, res.GetNextPageToken())
-		}
-		return res, nil
-	})
+	return do(ctx, h.s, "ListMessages", req, func() (*parleyv1.ListMessagesResponse, error) { return h.s.listLocked(ctx, req) })
+}
+
+func (s *shared) listLocked(ctx context.Context, req *parleyv1.ListMessagesRequest) (*parleyv1.ListMessagesResponse, error) {
+	l, err := s.usableLocked(ctx, req.GetChannelId())
+	if err != nil {
+		return nil, err
+	}
+	query := fmt.Sprint("messages ", req.GetChannelId(), value(req.AfterSeq), value(req.BeforeSeq))
+	last, err := s.openLocked(ctx, req.GetPageToken(), query, l.epoch)
+	switch {
+	case err != nil:
+		return nil, err
+	case req.GetMinSeq() > l.head():
+		return nil, outOfRange("min_seq", l.head())
+	case req.GetAfterSeq() > l.head():
+		return nil, outOfRange("after_seq", l.head())
+	case req.GetAfterSeq() != 0 && req.GetAfterSeq() < l.oldestSeq()-1:
+		return nil, errorAt(connect.CodeOutOfRange, parleyv1.ErrorReason_ERROR_REASON_HISTORY_GONE, "after_seq", l.oldestSeq())
+	}
+	res := l.page(req, last)
+	if res.GetNextPageToken() != "" {
+		res.NextPageToken = s.sealLocked(ctx, query, l.epoch, res.GetNextPageToken())
+	}
+	return res, nil
 }
 
 // value returns an optional number as text for a query; an unset number is "-".

@@ -389,7 +389,7 @@ func (h handler) ListChannels(ctx context.Context, req *parleyv1.ListChannelsReq
 		user := h.s.userLocked(ctx)
 		var mine []string
 		for id, l := range h.s.channels {
-			if l.members[user] != nil && l.admits(user) {
+			if !isSession(id) && l.members[user] != nil && l.admits(user) {
 				mine = append(mine, id)
 			}
 		}
@@ -421,22 +421,24 @@ func (l *log) lastMessage() *parleyv1.ChannelMessage {
 
 // MarkRead implements the service.
 func (h handler) MarkRead(ctx context.Context, req *parleyv1.MarkReadRequest) (*parleyv1.MarkReadResponse, error) {
-	return do(ctx, h.s, "MarkRead", req, func() (*parleyv1.MarkReadResponse, error) {
-		l, err := h.s.usableLocked(ctx, req.GetChannelId())
-		if err != nil {
-			return nil, err
-		}
-		user := h.s.userLocked(ctx)
-		switch {
-		case req.GetSeq() > l.head():
-			return nil, outOfRange("seq", l.head())
-		case !l.admits(user): // a holder of manage that is not a member has no read cursor
-			return nil, notMember("")
-		}
-		l.read(user, req.GetSeq(), true)
-		read := l.members[user].read
-		return &parleyv1.MarkReadResponse{ReadSeq: read, Unread: l.unread(read), Epoch: l.epoch}, nil
-	})
+	return do(ctx, h.s, "MarkRead", req, func() (*parleyv1.MarkReadResponse, error) { return h.s.markReadLocked(ctx, req) })
+}
+
+func (s *shared) markReadLocked(ctx context.Context, req *parleyv1.MarkReadRequest) (*parleyv1.MarkReadResponse, error) {
+	l, err := s.usableLocked(ctx, req.GetChannelId())
+	if err != nil {
+		return nil, err
+	}
+	user := s.userLocked(ctx)
+	switch {
+	case req.GetSeq() > l.head():
+		return nil, outOfRange("seq", l.head())
+	case !l.admits(user): // a holder of manage that is not a member has no read cursor
+		return nil, notMember("")
+	}
+	l.read(user, req.GetSeq(), true)
+	read := l.members[user].read
+	return &parleyv1.MarkReadResponse{ReadSeq: read, Unread: l.unread(read), Epoch: l.epoch}, nil
 }
 
 // SendTyping implements the service. The live streams of all nodes receive the event, including the

@@ -44,6 +44,8 @@ type AccessConfig struct {
 // only by its members, open or not, and for some actions only in some roles. A follower is not a
 // member. Access implements message.Access. It is safe for concurrent use.
 //
+// The channel of a session is always treated as AccessConfig.RequireChannel says.
+//
 // Access caches whether a channel is members-only, with the access revision of its row, until
 // Forget or until a caller requires a later revision. A membership that was read at an earlier
 // revision is read again. Access does not cache that a channel does not exist or was deleted,
@@ -123,7 +125,7 @@ func rightOf(p *ident.Principal, action ident.Action, channelID string) right {
 // membership creates no row.
 func (a *Access) ForSend(ctx context.Context, p *ident.Principal, channelID string, atLeast int64) (int64, error) {
 	how := rightOf(p, ident.Send, channelID)
-	if how == byMembership || a.cfg.RequireChannel {
+	if how == byMembership || a.requires(channelID) {
 		return a.check(ctx, p.Subject, how, channelID, atLeast)
 	}
 	m, err := a.ensure(ctx, channelID)
@@ -141,6 +143,12 @@ func (a *Access) ForSend(ctx context.Context, p *ident.Principal, channelID stri
 	}
 }
 
+// requires reports whether the channel cannot be used without a row.
+func (a *Access) requires(channelID string) bool {
+	_, session := ident.SessionOf(channelID)
+	return session || a.cfg.RequireChannel
+}
+
 // ForRead implements message.Access. It creates no row.
 func (a *Access) ForRead(ctx context.Context, p *ident.Principal, action ident.Action, channelID string, atLeast int64) (int64, error) {
 	return a.check(ctx, p.Subject, rightOf(p, action, channelID), channelID, atLeast)
@@ -155,6 +163,9 @@ func (a *Access) ForRecall(ctx context.Context, p *ident.Principal, channelID st
 	}
 	if rev, err = a.ForRead(ctx, p, action, channelID, atLeast); err != nil {
 		return false, 0, err
+	}
+	if _, session := ident.SessionOf(channelID); session {
+		return true, rev, nil // its only member is its owner
 	}
 	if !p.Covers(ident.Moderate, channelID) || p.Can(ident.Moderate, channelID) {
 		return p.Can(ident.Moderate, channelID), rev, nil
@@ -251,12 +262,12 @@ func (a *Access) Check(ctx context.Context, userID string, needs []Need) error {
 // judge is Check with the modes of the channels that have a row. Those of needs with Member are not
 // required.
 func (a *Access) judge(ctx context.Context, userID string, needs []Need, modes map[string]mode) error {
-	requires := func(n Need) bool {
+	membersOnly := func(n Need) bool {
 		return n.Member || !n.Exempt && modes[n.ChannelID].kind == message.ModeMembersOnly
 	}
 	var ask []string
 	for _, n := range needs {
-		if requires(n) {
+		if membersOnly(n) {
 			ask = append(ask, n.ChannelID)
 		}
 	}
@@ -267,12 +278,12 @@ func (a *Access) judge(ctx context.Context, userID string, needs []Need, modes m
 	var notMember, missing []string
 	for _, n := range needs {
 		m, exists := modes[n.ChannelID]
-		stranger := requires(n) && slices.Contains(strange, n.ChannelID)
+		stranger := membersOnly(n) && slices.Contains(strange, n.ChannelID)
 		deleted := m.kind == message.ModeDeleted
 		switch {
-		case n.Member && (stranger || deleted), stranger && !a.cfg.RequireChannel:
+		case n.Member && (stranger || deleted), stranger && !a.requires(n.ChannelID):
 			notMember = appendNew(notMember, n.ChannelID)
-		case stranger || deleted, !n.Member && !exists && a.cfg.RequireChannel:
+		case stranger || deleted, !n.Member && !exists && a.requires(n.ChannelID):
 			missing = appendNew(missing, n.ChannelID)
 		}
 	}

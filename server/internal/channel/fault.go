@@ -18,6 +18,9 @@ func notFound() error {
 // missingChannels returns the fault for channels that do not exist, of which there is at least one.
 func missingChannels(channelIDs ...string) error {
 	e := fault.New(fault.NotFound, fault.ChannelNotFound, "channel %s does not exist", channelIDs[0])
+	if sessionID, ok := ident.SessionOf(channelIDs[0]); ok {
+		e.Msg = "the user has no session " + sessionID
+	}
 	for _, id := range channelIDs {
 		e.Positions = append(e.Positions, fault.Position{ChannelID: id})
 	}

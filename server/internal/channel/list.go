@@ -3,6 +3,7 @@ package channel
 import (
 	"context"
 	"slices"
+	"strings"
 
 	"github.com/parleyhq/parley/server/internal/ident"
 	"github.com/parleyhq/parley/server/internal/message"
@@ -112,8 +113,8 @@ func (s *Service) UserChannels(ctx context.Context, pageSize int, pageToken stri
 	return page, nil
 }
 
-// userChannels returns the first limit of the caller's channels after an id, without last messages.
-// It returns fewer only at the end.
+// userChannels returns the first limit of the caller's channels after an id, without sessions and
+// last messages. It returns fewer only at the end.
 func (s *Service) userChannels(ctx context.Context, p *ident.Principal, after string, limit int) ([]UserChannel, error) {
 	var mine []UserChannel
 	for batch := min(limit, maxKeys); ; batch = maxKeys {
@@ -121,6 +122,7 @@ func (s *Service) userChannels(ctx context.Context, p *ident.Principal, after st
 		if err != nil {
 			return nil, message.Unavailable(err)
 		}
+		members = beforeSessions(members)
 		var ids []string
 		for i := range members {
 			if after = members[i].ChannelID; coversAny(p.Covers, after) {
@@ -139,6 +141,16 @@ func (s *Service) userChannels(ctx context.Context, p *ident.Principal, after st
 			return mine, nil
 		}
 	}
+}
+
+// beforeSessions returns the memberships, which are in order of channel id, before the first one of
+// a session. All later ones are of sessions too: SessionPrefix is greater than the bytes of other
+// ids.
+func beforeSessions(members []Member) []Member {
+	n, _ := slices.BinarySearchFunc(members, ident.SessionPrefix, func(m Member, prefix string) int {
+		return strings.Compare(m.ChannelID, prefix)
+	})
+	return members[:n]
 }
 
 // readUserChannels returns the channels from the point of view of the caller. It omits deleted

@@ -96,11 +96,11 @@ type Store interface { //nolint:interfacebloat // the whole contract; callers ma
 	// Each move is judged by the channel's mode at Advance.Rev or later.
 	//
 	// Advance creates an open channel if there is no row, because a restored store may have lost the
-	// one from Ensure. In an open channel, a sender who is neither member nor follower becomes a
-	// follower if their cursor in moves is beyond the seq at which they last left (see RemoveMembers),
-	// and not before Row.Began. In a channel that is members-only or not Live, only the cursors of
-	// members and followers move. Cursors are moved before numbers, so that no user's own message is
-	// unread to them.
+	// one from Ensure. It does not create a session's channel, whose owner it does not know. In an
+	// open channel, a sender who is neither member nor follower becomes a follower if their cursor in
+	// moves is beyond the seq at which they last left (see RemoveMembers), and not before Row.Began.
+	// In a channel that is members-only or not Live, only the cursors of members and followers move.
+	// Cursors are moved before numbers, so that no user's own message is unread to them.
 	Advance(ctx context.Context, moves []Advance, now time.Time) error
 	// Changes returns the changes after a stamp, and the stamp for the next call. It may return
 	// changes again. A call returns the change of an acknowledged write if it begins after the

@@ -56,6 +56,7 @@ func (a *Access) membersOnlyOf(ctx context.Context, userID string) ([]string, er
 		if err != nil {
 			return nil, message.Unavailable(err)
 		}
+		page = beforeSessions(page) // a session has one member
 		for i := range page {
 			if after = page[i].ChannelID; page[i].IsMember() {
 				ids = append(ids, after)

@@ -10,12 +10,25 @@ import (
 	"github.com/parleyhq/parley/server/internal/fault"
 )
 
-// Action is an operation that a capability allows: on a channel, on a topic, in PresenceService, or
-// in AdminService.
+// SessionPrefix begins the id of a session's channel. No other channel id contains it.
+const SessionPrefix = "~"
+
+// SessionChannel returns the id of the channel that is the session's log.
+func SessionChannel(sessionID string) string { return SessionPrefix + sessionID }
+
+// SessionOf returns the id of the session whose log the channel is. ok is false for a channel that
+// is no session's.
+func SessionOf(channelID string) (sessionID string, ok bool) {
+	return strings.CutPrefix(channelID, SessionPrefix)
+}
+
+// Action is an operation that a capability allows: on a channel, in a session, on a topic, in
+// PresenceService, or in AdminService.
 type Action string
 
-// The actions on channels.
+// The actions on channels. Those in SessionActions are also actions on sessions.
 const (
+	// Send allows sending and editing messages. On sessions its name in a token is "append".
 	Send      Action = "send"
 	History   Action = "history"
 	Subscribe Action = "subscribe"
@@ -29,6 +42,9 @@ const (
 	// members-only channel without being a member.
 	Manage Action = "manage"
 )
+
+// Append is the name of Send in a capability on sessions.
+const Append Action = "append"
 
 // The actions on the topics of queues.
 const (
@@ -59,13 +75,14 @@ const (
 // The actions of each kind of capability. Callers must not change them.
 var (
 	ChannelActions  = []Action{Send, History, Subscribe, Moderate, SendAs, Create, Manage}
+	SessionActions  = []Action{Append, History, Subscribe, SendAs, Manage}
 	QueueActions    = []Action{Produce, Consume}
 	PresenceActions = []Action{Connect, Watch, List}
 	AdminActions    = []Action{Read, Write}
 )
 
-// Capability allows actions on the channels or topics that Pattern covers. A pattern is a name. A
-// `*` at its end matches any rest; `*` alone covers everything.
+// Capability allows actions on the channels, sessions or topics that Pattern covers. A pattern is a
+// name. A `*` at its end matches any rest; `*` alone covers everything.
 type Capability struct {
 	Pattern string
 	Actions []Action
@@ -85,6 +102,9 @@ type Principal struct {
 	// Members are the capabilities on those channels of which the subject is a member, in the claim
 	// `member:<pattern>`. The role of the member limits them.
 	Members []Capability
+	// Sessions are the capabilities on sessions, in the claim `session:<pattern>`. A session is used
+	// only by its owner, and by holders of Manage.
+	Sessions []Capability
 	// Queues are the capabilities on the topics of queues.
 	Queues []Capability
 	// Presence are the actions allowed in PresenceService; empty allows none.
@@ -93,17 +113,37 @@ type Principal struct {
 	Admin []Action
 }
 
-// Can reports whether a capability of the principal in Channels allows action on the channel. It
-// does not check memberships. Manage includes Create.
+// Can reports whether a capability of the principal allows action on the channel: one in Sessions
+// if it is the channel of a session, and otherwise one in Channels. It does not check memberships.
+// Manage includes Create.
 func (p *Principal) Can(action Action, channelID string) bool {
+	if sessionID, ok := SessionOf(channelID); ok {
+		return allow(p.Sessions, sessionAction(action), sessionID)
+	}
 	return allowOnChannel(p.Channels, action, channelID)
+}
+
+// sessionAction returns the name of an action in a capability on sessions.
+func sessionAction(action Action) Action {
+	if action == Send {
+		return Append
+	}
+	return action
 }
 
 // CanAsMember reports whether a capability of the principal in Members allows action on the
 // channel, provided that the subject is a member with a sufficient role, which it does not check.
-// It never allows SendAs. Manage includes Create, which requires no membership.
+// It never allows SendAs, and nothing in a session. Manage includes Create, which requires no
+// membership.
 func (p *Principal) CanAsMember(action Action, channelID string) bool {
-	return action != SendAs && allowOnChannel(p.Members, action, channelID)
+	_, session := SessionOf(channelID)
+	return action != SendAs && !session && allowOnChannel(p.Members, action, channelID)
+}
+
+// CanSession reports whether a capability of the principal allows action, one of SessionActions, on
+// the session. It does not check whose session it is.
+func (p *Principal) CanSession(action Action, sessionID string) bool {
+	return allow(p.Sessions, action, sessionID)
 }
 
 // Covers reports whether any capability of the principal may allow action on the channel: Can or

@@ -19,11 +19,11 @@ const (
 	typingPrefix = "parley.typing."
 )
 
-// channelIDs and words match valid tokens of a subject: channel ids, and the names of topics and
-// nodes. NATS accepts nearly anything: a channel id of `*` or `>`, or one with a dot, would reach
-// other channels or be received by them.
+// channelIDs and words match valid tokens of a subject: channel ids, those of sessions included,
+// and the names of topics and nodes. NATS accepts nearly anything: a channel id of `*` or `>`, or
+// one with a dot, would reach other channels or be received by them.
 var (
-	channelIDs = regexp.MustCompile(`^[A-Za-z0-9_-]{1,128}$`)
+	channelIDs = regexp.MustCompile(`^~?[A-Za-z0-9_-]{1,128}$`)
 	words      = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 )
 

@@ -19,9 +19,9 @@ import (
 // a message.
 type accessRule struct {
 	scope scope
-	// field is the path of the field that names the channel or the topic. If the path begins with a
-	// list, the call requires the capability for every item. If a message on the path is not set,
-	// the request names nothing and requires nothing.
+	// field is the path of the field that names the channel, the session or the topic. If the path
+	// begins with a list, the call requires the capability for every item. If a message on the path is
+	// not set, the request names nothing and requires nothing.
 	field string
 	// actions are alternatives: the token must allow one of them. A refusal names the first.
 	actions []ident.Action
@@ -34,6 +34,7 @@ const (
 	noScope       scope = iota // not set; NewHandler fails
 	tokenScope                 // no capability: any valid token is enough
 	channelScope               // a channel
+	sessionScope               // a session
 	topicScope                 // a topic
 	presenceScope              // PresenceService
 	adminScope                 // AdminService
@@ -51,6 +52,12 @@ func byUseCase() accessRule { return accessRule{scope: tokenScope} }
 // onChannel requires one of the actions on the channel that the request's field channel_id names.
 func onChannel(actions ...ident.Action) accessRule {
 	return accessRule{scope: channelScope, field: "channel_id", actions: actions}
+}
+
+// onSession requires the action on the session that the request's field session_id names. If it is
+// empty, the domain checks the action.
+func onSession(action ident.Action) accessRule {
+	return accessRule{scope: sessionScope, field: "session_id", actions: []ident.Action{action}}
 }
 
 // onTopic requires the action on the topic that the request's field topic names.
@@ -100,7 +107,7 @@ func (m *method) bindAccess() error {
 			return errors.New("the request has no list of requests")
 		}
 		return nil
-	case channelScope, topicScope:
+	case channelScope, sessionScope, topicScope:
 	default:
 		return errors.New("the row has no access rule")
 	}
@@ -138,7 +145,7 @@ func (m *method) authorize(p *ident.Principal, request any) error {
 		return nil
 	case presenceScope:
 		return checkPresence(p, m.access.actions...)
-	case channelScope, topicScope:
+	case channelScope, sessionScope, topicScope:
 	default:
 		return fmt.Errorf("%s has no access rule", m.procedure)
 	}
@@ -192,11 +199,15 @@ func nameAt(m protoreflect.Message, path []protoreflect.FieldDescriptor) (string
 	return m.Get(path[0]).String(), true
 }
 
-// allows reports whether the token allows one of the actions on the channel or topic.
+// allows reports whether the token allows one of the actions on the channel, session or topic.
 func (a accessRule) allows(p *ident.Principal, name string) bool {
 	can := p.Covers // the domain checks the membership for a capability on the subject's channels
-	if a.scope == topicScope {
+	switch a.scope {
+	case topicScope:
 		can = p.CanQueue
+	case sessionScope:
+		can = func(action ident.Action, id string) bool { return id == "" || p.CanSession(action, id) }
+	default:
 	}
 	for _, action := range a.actions {
 		if can(action, name) {
@@ -206,12 +217,16 @@ func (a accessRule) allows(p *ident.Principal, name string) bool {
 	return false
 }
 
-// refusal returns the CAPABILITY_MISSING fault. It does not repeat the name of the channel or
-// topic, which may not be validated yet and have any form.
+// refusal returns the CAPABILITY_MISSING fault. It does not repeat the name of the channel, session
+// or topic, which may not be validated yet and have any form.
 func (a accessRule) refusal() error {
 	what := "for this channel"
-	if a.scope == topicScope {
+	switch a.scope {
+	case topicScope:
 		what = "for the topic"
+	case sessionScope:
+		what = "for this session"
+	default:
 	}
 	return fault.New(fault.PermissionDenied, fault.CapabilityMissing, "the token has no capability %q %s", a.actions[0], what)
 }

@@ -37,5 +37,11 @@ var messageMethods = service{
 		"ListChannels":  {access: byUseCase(), maxPage: 200}, // it returns the channels that the token covers
 		"MarkRead":      {access: onChannel(ident.History)},
 		"SendTyping":    {access: onChannel(ident.Send)},
+
+		"AppendSessionMessage": {access: onSession(ident.Append), size: batchRequest},
+		"ListSessionMessages":  {access: onSession(ident.History), maxPage: 1000},
+		"EditSessionMessage":   {access: onSession(ident.Append), size: batchRequest},
+		"RecallSessionMessage": {access: onSession(ident.Append)},
+		"MarkSessionRead":      {access: onSession(ident.History)},
 	},
 }

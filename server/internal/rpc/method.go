@@ -64,7 +64,7 @@ type requestSize uint8
 const (
 	smallRequest   requestSize = iota // Config.OtherReadBytes: all other requests
 	contentRequest                    // Config.SendReadBytes: one message's content
-	batchRequest                      // Config.BatchReadBytes: a list of up to a thousand items
+	batchRequest                      // Config.BatchReadBytes: a list of up to a thousand items, or a session's message
 )
 
 // method is everything known about one method: its row, and what the schema states.

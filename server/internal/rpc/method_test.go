@@ -113,8 +113,8 @@ func TestAccessToChannels(t *testing.T) {
 		"MarkRead":      {&parleyv1.MarkReadRequest{ChannelId: channel}, []ident.Action{ident.History}, ""},
 		"SendTyping":    {&parleyv1.SendTypingRequest{ChannelId: channel}, []ident.Action{ident.Send}, ""},
 	}
-	if len(rows) != len(messageMethods.methods) {
-		t.Errorf("%d methods of %d are tested", len(rows), len(messageMethods.methods))
+	if want := len(messageMethods.methods) - len(sessionRequests); len(rows) != want {
+		t.Errorf("%d methods of %d are tested", len(rows), want)
 	}
 	for name, row := range rows {
 		m := api.forProcedure("/" + parleyv1connect.MessageServiceName + "/" + string(name))
@@ -146,6 +146,41 @@ func TestAccessToChannels(t *testing.T) {
 					t.Errorf("%s with %s on %s: %v, want %s", name, action, pattern, err, want)
 				}
 			}
+		}
+	}
+}
+
+// sessionRequests holds a request for the session "chat" of each method for sessions, and the
+// action that the method requires.
+var sessionRequests = map[protoreflect.Name]struct {
+	request any
+	action  ident.Action
+}{
+	"AppendSessionMessage": {&parleyv1.AppendSessionMessageRequest{SessionId: "chat"}, ident.Append},
+	"ListSessionMessages":  {&parleyv1.ListSessionMessagesRequest{SessionId: "chat"}, ident.History},
+	"EditSessionMessage":   {&parleyv1.EditSessionMessageRequest{SessionId: "chat"}, ident.Append},
+	"RecallSessionMessage": {&parleyv1.RecallSessionMessageRequest{SessionId: "chat"}, ident.Append},
+	"MarkSessionRead":      {&parleyv1.MarkSessionReadRequest{SessionId: "chat"}, ident.History},
+}
+
+// Each method for sessions requires its action in a capability on sessions. Capabilities on
+// channels do not count.
+func TestAccessToSessions(t *testing.T) {
+	t.Parallel()
+	for name, row := range sessionRequests {
+		m := api.forProcedure("/" + parleyv1connect.MessageServiceName + "/" + string(name))
+		for _, action := range ident.SessionActions {
+			for pattern, covered := range map[string]bool{"chat": true, "ch*": true, "*": true, "cha": false, "~chat": false} {
+				err := m.authorize(&ident.Principal{Sessions: []ident.Capability{{Pattern: pattern, Actions: []ident.Action{action}}}}, row.request)
+				if f, ok := fault.As(err); (err == nil) != (covered && action == row.action) || err != nil &&
+					(!ok || f.Reason != fault.CapabilityMissing || f.Msg != `the token has no capability "`+string(row.action)+`" for this session`) {
+					t.Errorf("%s with %s on %s: %v", name, action, pattern, err)
+				}
+			}
+		}
+		everyChannel := []ident.Capability{{Pattern: "*", Actions: ident.ChannelActions}, {Pattern: "chat", Actions: ident.SessionActions}}
+		if m.authorize(&ident.Principal{Channels: everyChannel, Members: everyChannel}, row.request) == nil {
+			t.Errorf("%s is allowed by a capability on channels", name)
 		}
 	}
 }

@@ -46,7 +46,7 @@ func TestPageSizes(t *testing.T) {
 			}
 		}
 	}
-	if lists != 8 {
+	if lists != 9 {
 		t.Errorf("%d lists have pages", lists)
 	}
 }

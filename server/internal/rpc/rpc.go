@@ -103,6 +103,7 @@ type Config struct {
 type Deps struct {
 	Messages Messages
 	Channels Channels
+	Sessions Sessions
 	Access   Access
 	Hub      *fanout.Hub
 	Streams  Streams
@@ -135,9 +136,10 @@ type Deps struct {
 }
 
 func (d *Deps) check() error {
-	if d.Messages == nil || d.Channels == nil || d.Access == nil || d.Hub == nil || d.Streams == nil || d.Erasures == nil ||
-		d.Queues == nil || d.Consumers == nil || d.ConsumerCalls == nil || d.Admin == nil || d.Presence == nil || d.PresenceCalls == nil ||
-		d.Epoch == "" || len(d.PageSecret) == 0 || d.Verifier == nil || d.Limiter == nil || d.Unread == nil || d.Telemetry == nil {
+	if d.Messages == nil || d.Channels == nil || d.Sessions == nil || d.Access == nil || d.Hub == nil || d.Streams == nil ||
+		d.Erasures == nil || d.Queues == nil || d.Consumers == nil || d.ConsumerCalls == nil || d.Admin == nil || d.Presence == nil ||
+		d.PresenceCalls == nil || d.Epoch == "" || len(d.PageSecret) == 0 || d.Verifier == nil || d.Limiter == nil || d.Unread == nil ||
+		d.Telemetry == nil {
 		return errors.New("a required field of Deps is not set")
 	}
 	return nil

@@ -28,6 +28,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 	"github.com/parleyhq/parley/server/internal/rpc/authn"
 	"github.com/parleyhq/parley/server/internal/rpc/limit"
+	"github.com/parleyhq/parley/server/internal/session"
 	"github.com/parleyhq/parley/server/internal/telemetry"
 	"github.com/parleyhq/parley/server/internal/testkit"
 	"github.com/parleyhq/parley/server/internal/unread"
@@ -94,6 +95,8 @@ type fakeChannels struct {
 func (f *fakeChannels) Create(ctx context.Context, r channel.CreateRequest) (channel.Row, bool, error) {
 	return f.create(ctx, r)
 }
+
+func (f *fakeChannels) OpenSession(context.Context, string, string) error { return nil }
 
 func (f *fakeChannels) Get(ctx context.Context, channelID string) (channel.Row, error) {
 	return f.get(ctx, channelID)
@@ -370,7 +373,7 @@ func setup(t *testing.T, change func(*settings)) *bundle {
 		t.Fatal(err)
 	}
 	h, err := NewHandler(s.cfg, Deps{
-		Messages: b.messages, Channels: b.channels, Access: b.access, Hub: b.hub, Streams: b.streams,
+		Messages: b.messages, Channels: b.channels, Sessions: session.NewService(b.messages, b.channels, secret), Access: b.access, Hub: b.hub, Streams: b.streams,
 		Queues: b.queues, Consumers: b.consumers, ConsumerCalls: b.consumers, Admin: b.admin, Erasures: fakeErasures{}, PageSecret: secret,
 		Presence: b.presence, PresenceCalls: b.presence, Acquaintances: b.presence,
 		Epoch: "e1", Info: ServerInfo{Version: "1.2.3", StreamsPerSubject: 11, ConsumersPerSubject: 12},

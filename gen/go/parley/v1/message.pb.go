@@ -992,7 +992,7 @@ var File_parley_v1_message_proto protoreflect.FileDescriptor
 
 const file_parley_v1_message_proto_rawDesc = "" +
 	"\n" +
-	"\x17parley/v1/message.proto\x12\tparley.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17parley/v1/channel.proto\x1a\x15parley/v1/error.proto\x1a\x1cparley/v1/subscription.proto\"\xd9\x03\n" +
+	"\x17parley/v1/message.proto\x12\tparley.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17parley/v1/channel.proto\x1a\x15parley/v1/error.proto\x1a\x17parley/v1/session.proto\x1a\x1cparley/v1/subscription.proto\"\xd9\x03\n" +
 	"\x12SendMessageRequest\x12<\n" +
 	"\n" +
 	"channel_id\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x182\x16^[A-Za-z0-9_-]{1,128}$R\tchannelId\x12%\n" +
@@ -1073,7 +1073,7 @@ const file_parley_v1_message_proto_rawDesc = "" +
 	"\bmsg_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\amsgTime\x12\x1c\n" +
 	"\tduplicate\x18\x04 \x01(\bR\tduplicate\x12\x14\n" +
 	"\x05epoch\x18\x05 \x01(\tR\x05epoch\x12\"\n" +
-	"\rclient_msg_id\x18\x06 \x01(\tR\vclientMsgId2\xbc\f\n" +
+	"\rclient_msg_id\x18\x06 \x01(\tR\vclientMsgId2\xc0\x10\n" +
 	"\x0eMessageService\x12L\n" +
 	"\vSendMessage\x12\x1d.parley.v1.SendMessageRequest\x1a\x1e.parley.v1.SendMessageResponse\x12O\n" +
 	"\fSendMessages\x12\x1e.parley.v1.SendMessagesRequest\x1a\x1f.parley.v1.SendMessagesResponse\x12T\n" +
@@ -1097,7 +1097,12 @@ const file_parley_v1_message_proto_rawDesc = "" +
 	"\fListChannels\x12\x1e.parley.v1.ListChannelsRequest\x1a\x1f.parley.v1.ListChannelsResponse\"\x03\x90\x02\x01\x12H\n" +
 	"\bMarkRead\x12\x1a.parley.v1.MarkReadRequest\x1a\x1b.parley.v1.MarkReadResponse\"\x03\x90\x02\x02\x12I\n" +
 	"\n" +
-	"SendTyping\x12\x1c.parley.v1.SendTypingRequest\x1a\x1d.parley.v1.SendTypingResponseBU\n" +
+	"SendTyping\x12\x1c.parley.v1.SendTypingRequest\x1a\x1d.parley.v1.SendTypingResponse\x12g\n" +
+	"\x14AppendSessionMessage\x12&.parley.v1.AppendSessionMessageRequest\x1a'.parley.v1.AppendSessionMessageResponse\x12i\n" +
+	"\x13ListSessionMessages\x12%.parley.v1.ListSessionMessagesRequest\x1a&.parley.v1.ListSessionMessagesResponse\"\x03\x90\x02\x01\x12a\n" +
+	"\x12EditSessionMessage\x12$.parley.v1.EditSessionMessageRequest\x1a%.parley.v1.EditSessionMessageResponse\x12l\n" +
+	"\x14RecallSessionMessage\x12&.parley.v1.RecallSessionMessageRequest\x1a'.parley.v1.RecallSessionMessageResponse\"\x03\x90\x02\x02\x12]\n" +
+	"\x0fMarkSessionRead\x12!.parley.v1.MarkSessionReadRequest\x1a\".parley.v1.MarkSessionReadResponse\"\x03\x90\x02\x02BU\n" +
 	"\rdev.parley.v1B\fMessageProtoP\x01Z4github.com/parleyhq/parley/gen/go/parley/v1;parleyv1b\x06proto3"
 
 var (
@@ -1114,49 +1119,59 @@ func file_parley_v1_message_proto_rawDescGZIP() []byte {
 
 var file_parley_v1_message_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_parley_v1_message_proto_goTypes = []any{
-	(*SendMessageRequest)(nil),         // 0: parley.v1.SendMessageRequest
-	(*SendMessageResponse)(nil),        // 1: parley.v1.SendMessageResponse
-	(*SendMessagesRequest)(nil),        // 2: parley.v1.SendMessagesRequest
-	(*SendMessagesResponse)(nil),       // 3: parley.v1.SendMessagesResponse
-	(*SendResult)(nil),                 // 4: parley.v1.SendResult
-	(*ListMessagesRequest)(nil),        // 5: parley.v1.ListMessagesRequest
-	(*ListMessagesResponse)(nil),       // 6: parley.v1.ListMessagesResponse
-	(*GetMessageRequest)(nil),          // 7: parley.v1.GetMessageRequest
-	(*GetMessageResponse)(nil),         // 8: parley.v1.GetMessageResponse
-	(*EditMessageRequest)(nil),         // 9: parley.v1.EditMessageRequest
-	(*EditMessageResponse)(nil),        // 10: parley.v1.EditMessageResponse
-	(*RecallMessageRequest)(nil),       // 11: parley.v1.RecallMessageRequest
-	(*RecallMessageResponse)(nil),      // 12: parley.v1.RecallMessageResponse
-	nil,                                // 13: parley.v1.SendMessageRequest.MetadataEntry
-	(*timestamppb.Timestamp)(nil),      // 14: google.protobuf.Timestamp
-	(*ItemError)(nil),                  // 15: parley.v1.ItemError
-	(*ChannelMessage)(nil),             // 16: parley.v1.ChannelMessage
-	(*SubscribeRequest)(nil),           // 17: parley.v1.SubscribeRequest
-	(*UpdateSubscriptionRequest)(nil),  // 18: parley.v1.UpdateSubscriptionRequest
-	(*CreateChannelRequest)(nil),       // 19: parley.v1.CreateChannelRequest
-	(*GetChannelRequest)(nil),          // 20: parley.v1.GetChannelRequest
-	(*UpdateChannelRequest)(nil),       // 21: parley.v1.UpdateChannelRequest
-	(*DeleteChannelRequest)(nil),       // 22: parley.v1.DeleteChannelRequest
-	(*AddMembersRequest)(nil),          // 23: parley.v1.AddMembersRequest
-	(*UpdateMemberRequest)(nil),        // 24: parley.v1.UpdateMemberRequest
-	(*RemoveMembersRequest)(nil),       // 25: parley.v1.RemoveMembersRequest
-	(*ListMembersRequest)(nil),         // 26: parley.v1.ListMembersRequest
-	(*ListChannelsRequest)(nil),        // 27: parley.v1.ListChannelsRequest
-	(*MarkReadRequest)(nil),            // 28: parley.v1.MarkReadRequest
-	(*SendTypingRequest)(nil),          // 29: parley.v1.SendTypingRequest
-	(*SubscribeResponse)(nil),          // 30: parley.v1.SubscribeResponse
-	(*UpdateSubscriptionResponse)(nil), // 31: parley.v1.UpdateSubscriptionResponse
-	(*CreateChannelResponse)(nil),      // 32: parley.v1.CreateChannelResponse
-	(*GetChannelResponse)(nil),         // 33: parley.v1.GetChannelResponse
-	(*UpdateChannelResponse)(nil),      // 34: parley.v1.UpdateChannelResponse
-	(*DeleteChannelResponse)(nil),      // 35: parley.v1.DeleteChannelResponse
-	(*AddMembersResponse)(nil),         // 36: parley.v1.AddMembersResponse
-	(*UpdateMemberResponse)(nil),       // 37: parley.v1.UpdateMemberResponse
-	(*RemoveMembersResponse)(nil),      // 38: parley.v1.RemoveMembersResponse
-	(*ListMembersResponse)(nil),        // 39: parley.v1.ListMembersResponse
-	(*ListChannelsResponse)(nil),       // 40: parley.v1.ListChannelsResponse
-	(*MarkReadResponse)(nil),           // 41: parley.v1.MarkReadResponse
-	(*SendTypingResponse)(nil),         // 42: parley.v1.SendTypingResponse
+	(*SendMessageRequest)(nil),           // 0: parley.v1.SendMessageRequest
+	(*SendMessageResponse)(nil),          // 1: parley.v1.SendMessageResponse
+	(*SendMessagesRequest)(nil),          // 2: parley.v1.SendMessagesRequest
+	(*SendMessagesResponse)(nil),         // 3: parley.v1.SendMessagesResponse
+	(*SendResult)(nil),                   // 4: parley.v1.SendResult
+	(*ListMessagesRequest)(nil),          // 5: parley.v1.ListMessagesRequest
+	(*ListMessagesResponse)(nil),         // 6: parley.v1.ListMessagesResponse
+	(*GetMessageRequest)(nil),            // 7: parley.v1.GetMessageRequest
+	(*GetMessageResponse)(nil),           // 8: parley.v1.GetMessageResponse
+	(*EditMessageRequest)(nil),           // 9: parley.v1.EditMessageRequest
+	(*EditMessageResponse)(nil),          // 10: parley.v1.EditMessageResponse
+	(*RecallMessageRequest)(nil),         // 11: parley.v1.RecallMessageRequest
+	(*RecallMessageResponse)(nil),        // 12: parley.v1.RecallMessageResponse
+	nil,                                  // 13: parley.v1.SendMessageRequest.MetadataEntry
+	(*timestamppb.Timestamp)(nil),        // 14: google.protobuf.Timestamp
+	(*ItemError)(nil),                    // 15: parley.v1.ItemError
+	(*ChannelMessage)(nil),               // 16: parley.v1.ChannelMessage
+	(*SubscribeRequest)(nil),             // 17: parley.v1.SubscribeRequest
+	(*UpdateSubscriptionRequest)(nil),    // 18: parley.v1.UpdateSubscriptionRequest
+	(*CreateChannelRequest)(nil),         // 19: parley.v1.CreateChannelRequest
+	(*GetChannelRequest)(nil),            // 20: parley.v1.GetChannelRequest
+	(*UpdateChannelRequest)(nil),         // 21: parley.v1.UpdateChannelRequest
+	(*DeleteChannelRequest)(nil),         // 22: parley.v1.DeleteChannelRequest
+	(*AddMembersRequest)(nil),            // 23: parley.v1.AddMembersRequest
+	(*UpdateMemberRequest)(nil),          // 24: parley.v1.UpdateMemberRequest
+	(*RemoveMembersRequest)(nil),         // 25: parley.v1.RemoveMembersRequest
+	(*ListMembersRequest)(nil),           // 26: parley.v1.ListMembersRequest
+	(*ListChannelsRequest)(nil),          // 27: parley.v1.ListChannelsRequest
+	(*MarkReadRequest)(nil),              // 28: parley.v1.MarkReadRequest
+	(*SendTypingRequest)(nil),            // 29: parley.v1.SendTypingRequest
+	(*AppendSessionMessageRequest)(nil),  // 30: parley.v1.AppendSessionMessageRequest
+	(*ListSessionMessagesRequest)(nil),   // 31: parley.v1.ListSessionMessagesRequest
+	(*EditSessionMessageRequest)(nil),    // 32: parley.v1.EditSessionMessageRequest
+	(*RecallSessionMessageRequest)(nil),  // 33: parley.v1.RecallSessionMessageRequest
+	(*MarkSessionReadRequest)(nil),       // 34: parley.v1.MarkSessionReadRequest
+	(*SubscribeResponse)(nil),            // 35: parley.v1.SubscribeResponse
+	(*UpdateSubscriptionResponse)(nil),   // 36: parley.v1.UpdateSubscriptionResponse
+	(*CreateChannelResponse)(nil),        // 37: parley.v1.CreateChannelResponse
+	(*GetChannelResponse)(nil),           // 38: parley.v1.GetChannelResponse
+	(*UpdateChannelResponse)(nil),        // 39: parley.v1.UpdateChannelResponse
+	(*DeleteChannelResponse)(nil),        // 40: parley.v1.DeleteChannelResponse
+	(*AddMembersResponse)(nil),           // 41: parley.v1.AddMembersResponse
+	(*UpdateMemberResponse)(nil),         // 42: parley.v1.UpdateMemberResponse
+	(*RemoveMembersResponse)(nil),        // 43: parley.v1.RemoveMembersResponse
+	(*ListMembersResponse)(nil),          // 44: parley.v1.ListMembersResponse
+	(*ListChannelsResponse)(nil),         // 45: parley.v1.ListChannelsResponse
+	(*MarkReadResponse)(nil),             // 46: parley.v1.MarkReadResponse
+	(*SendTypingResponse)(nil),           // 47: parley.v1.SendTypingResponse
+	(*AppendSessionMessageResponse)(nil), // 48: parley.v1.AppendSessionMessageResponse
+	(*ListSessionMessagesResponse)(nil),  // 49: parley.v1.ListSessionMessagesResponse
+	(*EditSessionMessageResponse)(nil),   // 50: parley.v1.EditSessionMessageResponse
+	(*RecallSessionMessageResponse)(nil), // 51: parley.v1.RecallSessionMessageResponse
+	(*MarkSessionReadResponse)(nil),      // 52: parley.v1.MarkSessionReadResponse
 }
 var file_parley_v1_message_proto_depIdxs = []int32{
 	13, // 0: parley.v1.SendMessageRequest.metadata:type_name -> parley.v1.SendMessageRequest.MetadataEntry
@@ -1190,27 +1205,37 @@ var file_parley_v1_message_proto_depIdxs = []int32{
 	27, // 28: parley.v1.MessageService.ListChannels:input_type -> parley.v1.ListChannelsRequest
 	28, // 29: parley.v1.MessageService.MarkRead:input_type -> parley.v1.MarkReadRequest
 	29, // 30: parley.v1.MessageService.SendTyping:input_type -> parley.v1.SendTypingRequest
-	1,  // 31: parley.v1.MessageService.SendMessage:output_type -> parley.v1.SendMessageResponse
-	3,  // 32: parley.v1.MessageService.SendMessages:output_type -> parley.v1.SendMessagesResponse
-	6,  // 33: parley.v1.MessageService.ListMessages:output_type -> parley.v1.ListMessagesResponse
-	8,  // 34: parley.v1.MessageService.GetMessage:output_type -> parley.v1.GetMessageResponse
-	10, // 35: parley.v1.MessageService.EditMessage:output_type -> parley.v1.EditMessageResponse
-	12, // 36: parley.v1.MessageService.RecallMessage:output_type -> parley.v1.RecallMessageResponse
-	30, // 37: parley.v1.MessageService.Subscribe:output_type -> parley.v1.SubscribeResponse
-	31, // 38: parley.v1.MessageService.UpdateSubscription:output_type -> parley.v1.UpdateSubscriptionResponse
-	32, // 39: parley.v1.MessageService.CreateChannel:output_type -> parley.v1.CreateChannelResponse
-	33, // 40: parley.v1.MessageService.GetChannel:output_type -> parley.v1.GetChannelResponse
-	34, // 41: parley.v1.MessageService.UpdateChannel:output_type -> parley.v1.UpdateChannelResponse
-	35, // 42: parley.v1.MessageService.DeleteChannel:output_type -> parley.v1.DeleteChannelResponse
-	36, // 43: parley.v1.MessageService.AddMembers:output_type -> parley.v1.AddMembersResponse
-	37, // 44: parley.v1.MessageService.UpdateMember:output_type -> parley.v1.UpdateMemberResponse
-	38, // 45: parley.v1.MessageService.RemoveMembers:output_type -> parley.v1.RemoveMembersResponse
-	39, // 46: parley.v1.MessageService.ListMembers:output_type -> parley.v1.ListMembersResponse
-	40, // 47: parley.v1.MessageService.ListChannels:output_type -> parley.v1.ListChannelsResponse
-	41, // 48: parley.v1.MessageService.MarkRead:output_type -> parley.v1.MarkReadResponse
-	42, // 49: parley.v1.MessageService.SendTyping:output_type -> parley.v1.SendTypingResponse
-	31, // [31:50] is the sub-list for method output_type
-	12, // [12:31] is the sub-list for method input_type
+	30, // 31: parley.v1.MessageService.AppendSessionMessage:input_type -> parley.v1.AppendSessionMessageRequest
+	31, // 32: parley.v1.MessageService.ListSessionMessages:input_type -> parley.v1.ListSessionMessagesRequest
+	32, // 33: parley.v1.MessageService.EditSessionMessage:input_type -> parley.v1.EditSessionMessageRequest
+	33, // 34: parley.v1.MessageService.RecallSessionMessage:input_type -> parley.v1.RecallSessionMessageRequest
+	34, // 35: parley.v1.MessageService.MarkSessionRead:input_type -> parley.v1.MarkSessionReadRequest
+	1,  // 36: parley.v1.MessageService.SendMessage:output_type -> parley.v1.SendMessageResponse
+	3,  // 37: parley.v1.MessageService.SendMessages:output_type -> parley.v1.SendMessagesResponse
+	6,  // 38: parley.v1.MessageService.ListMessages:output_type -> parley.v1.ListMessagesResponse
+	8,  // 39: parley.v1.MessageService.GetMessage:output_type -> parley.v1.GetMessageResponse
+	10, // 40: parley.v1.MessageService.EditMessage:output_type -> parley.v1.EditMessageResponse
+	12, // 41: parley.v1.MessageService.RecallMessage:output_type -> parley.v1.RecallMessageResponse
+	35, // 42: parley.v1.MessageService.Subscribe:output_type -> parley.v1.SubscribeResponse
+	36, // 43: parley.v1.MessageService.UpdateSubscription:output_type -> parley.v1.UpdateSubscriptionResponse
+	37, // 44: parley.v1.MessageService.CreateChannel:output_type -> parley.v1.CreateChannelResponse
+	38, // 45: parley.v1.MessageService.GetChannel:output_type -> parley.v1.GetChannelResponse
+	39, // 46: parley.v1.MessageService.UpdateChannel:output_type -> parley.v1.UpdateChannelResponse
+	40, // 47: parley.v1.MessageService.DeleteChannel:output_type -> parley.v1.DeleteChannelResponse
+	41, // 48: parley.v1.MessageService.AddMembers:output_type -> parley.v1.AddMembersResponse
+	42, // 49: parley.v1.MessageService.UpdateMember:output_type -> parley.v1.UpdateMemberResponse
+	43, // 50: parley.v1.MessageService.RemoveMembers:output_type -> parley.v1.RemoveMembersResponse
+	44, // 51: parley.v1.MessageService.ListMembers:output_type -> parley.v1.ListMembersResponse
+	45, // 52: parley.v1.MessageService.ListChannels:output_type -> parley.v1.ListChannelsResponse
+	46, // 53: parley.v1.MessageService.MarkRead:output_type -> parley.v1.MarkReadResponse
+	47, // 54: parley.v1.MessageService.SendTyping:output_type -> parley.v1.SendTypingResponse
+	48, // 55: parley.v1.MessageService.AppendSessionMessage:output_type -> parley.v1.AppendSessionMessageResponse
+	49, // 56: parley.v1.MessageService.ListSessionMessages:output_type -> parley.v1.ListSessionMessagesResponse
+	50, // 57: parley.v1.MessageService.EditSessionMessage:output_type -> parley.v1.EditSessionMessageResponse
+	51, // 58: parley.v1.MessageService.RecallSessionMessage:output_type -> parley.v1.RecallSessionMessageResponse
+	52, // 59: parley.v1.MessageService.MarkSessionRead:output_type -> parley.v1.MarkSessionReadResponse
+	36, // [36:60] is the sub-list for method output_type
+	12, // [12:36] is the sub-list for method input_type
 	12, // [12:12] is the sub-list for extension type_name
 	12, // [12:12] is the sub-list for extension extendee
 	0,  // [0:12] is the sub-list for field type_name
@@ -1223,6 +1248,7 @@ func file_parley_v1_message_proto_init() {
 	}
 	file_parley_v1_channel_proto_init()
 	file_parley_v1_error_proto_init()
+	file_parley_v1_session_proto_init()
 	file_parley_v1_subscription_proto_init()
 	file_parley_v1_message_proto_msgTypes[4].OneofWrappers = []any{
 		(*SendResult_Sent)(nil),

@@ -139,8 +139,9 @@ func (LostReason) EnumDescriptor() ([]byte, []int) {
 
 // ChannelPosition is a channel to subscribe to and the position in its log from which to start.
 type ChannelPosition struct {
-	state     protoimpl.MessageState `protogen:"open.v1"`
-	ChannelId string                 `protobuf:"bytes,1,opt,name=channel_id,json=channelId,proto3" json:"channel_id,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A channel, or `~` and the id of a session.
+	ChannelId string `protobuf:"bytes,1,opt,name=channel_id,json=channelId,proto3" json:"channel_id,omitempty"`
 	// Exclusive: the last seq that the client has handled. 0 starts with the oldest entry. If it is
 	// not set, only live events are sent.
 	AfterSeq *int64 `protobuf:"varint,2,opt,name=after_seq,json=afterSeq,proto3,oneof" json:"after_seq,omitempty"`
@@ -1041,10 +1042,10 @@ var File_parley_v1_subscription_proto protoreflect.FileDescriptor
 
 const file_parley_v1_subscription_proto_rawDesc = "" +
 	"\n" +
-	"\x1cparley/v1/subscription.proto\x12\tparley.v1\x1a\x1bbuf/validate/validate.proto\x1a\x17parley/v1/channel.proto\x1a\x18parley/v1/presence.proto\x1a\x16parley/v1/stream.proto\"\xa7\x01\n" +
-	"\x0fChannelPosition\x12<\n" +
+	"\x1cparley/v1/subscription.proto\x12\tparley.v1\x1a\x1bbuf/validate/validate.proto\x1a\x17parley/v1/channel.proto\x1a\x18parley/v1/presence.proto\x1a\x16parley/v1/stream.proto\"\xbe\x01\n" +
+	"\x0fChannelPosition\x12S\n" +
 	"\n" +
-	"channel_id\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x182\x16^[A-Za-z0-9_-]{1,128}$R\tchannelId\x12)\n" +
+	"channel_id\x18\x01 \x01(\tB4\xbaH1r/2-^(~[A-Za-z0-9_-]{1,64}|[A-Za-z0-9_-]{1,128})$R\tchannelId\x12)\n" +
 	"\tafter_seq\x18\x02 \x01(\x03B\a\xbaH\x04\"\x02(\x00H\x00R\bafterSeq\x88\x01\x01\x12\x1d\n" +
 	"\x05epoch\x18\x03 \x01(\tB\a\xbaH\x04r\x02\x18@R\x05epochB\f\n" +
 	"\n" +
@@ -1094,11 +1095,11 @@ const file_parley_v1_subscription_proto_rawDesc = "" +
 	"\vChannelLost\x12-\n" +
 	"\x06reason\x18\x01 \x01(\x0e2\x15.parley.v1.LostReasonR\x06reason\"!\n" +
 	"\x06Typing\x12\x17\n" +
-	"\auser_id\x18\x01 \x01(\tR\x06userId\"\xe1\x01\n" +
+	"\auser_id\x18\x01 \x01(\tR\x06userId\"\xf8\x01\n" +
 	"\x19UpdateSubscriptionRequest\x129\n" +
 	"\tstream_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\bstreamId\x12,\n" +
-	"\x03add\x18\x02 \x03(\v2\x1a.parley.v1.ChannelPositionR\x03add\x12:\n" +
-	"\x06remove\x18\x03 \x03(\tB\"\xbaH\x1f\x92\x01\x1c\"\x1ar\x182\x16^[A-Za-z0-9_-]{1,128}$R\x06remove\x12\x1f\n" +
+	"\x03add\x18\x02 \x03(\v2\x1a.parley.v1.ChannelPositionR\x03add\x12Q\n" +
+	"\x06remove\x18\x03 \x03(\tB9\xbaH6\x92\x013\"1r/2-^(~[A-Za-z0-9_-]{1,64}|[A-Za-z0-9_-]{1,128})$R\x06remove\x12\x1f\n" +
 	"\vrenew_token\x18\x04 \x01(\bR\n" +
 	"renewToken\"\x1c\n" +
 	"\x1aUpdateSubscriptionResponse*\x7f\n" +

@@ -31,9 +31,10 @@ const patience = 30 * time.Second
 type Target struct {
 	// URL is the base URL of the API. The server speaks HTTP/2 in the clear.
 	URL string
-	// Token returns a token of a user with the actions on all channels and no other capability. The
-	// actions connect, watch and list are those of presence. Without actions, the token has every
-	// capability. It must be safe for concurrent use.
+	// Token returns a token of a user with the actions on all channels and no other capability. With
+	// the action append it has those that there are for sessions on all sessions too. The actions
+	// connect, watch and list are those of presence. Without actions, the token has every capability.
+	// It must be safe for concurrent use.
 	Token func(userID string, actions ...string) string
 	// Unsupported lists the unary methods that the server does not implement, in the form
 	// AdminService/UpdateTopic. Each must fail as unimplemented, with an error that contains
@@ -103,6 +104,8 @@ func scenarios() map[string]func(*env) {
 		"lost channel":                     lostChannel,
 		"read marks":                       readMarks,
 		"list of channels":                 listChannels,
+		"sessions":                         sessions,
+		"another's session":                sessionOfAnother,
 		"topics":                           topics,
 		"groups":                           groups,
 		"produce":                          produce,

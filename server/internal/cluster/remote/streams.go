@@ -97,7 +97,9 @@ func tokenToWire(p *ident.Principal) *clusterv1.Token {
 	if p == nil {
 		return nil
 	}
-	w := &clusterv1.Token{Channels: capabilitiesToWire(p.Channels), Members: capabilitiesToWire(p.Members)}
+	w := &clusterv1.Token{
+		Channels: capabilitiesToWire(p.Channels), Members: capabilitiesToWire(p.Members), Sessions: capabilitiesToWire(p.Sessions),
+	}
 	if !p.Expires.IsZero() {
 		w.ExpireTimeMs = p.Expires.UnixMilli()
 	}
@@ -110,6 +112,7 @@ func tokenFromWire(subject string, w *clusterv1.Token) *ident.Principal {
 	}
 	p := &ident.Principal{
 		Subject: subject, Channels: capabilitiesFromWire(w.GetChannels()), Members: capabilitiesFromWire(w.GetMembers()),
+		Sessions: capabilitiesFromWire(w.GetSessions()),
 	}
 	if ms := w.GetExpireTimeMs(); ms != 0 {
 		p.Expires = time.UnixMilli(ms)

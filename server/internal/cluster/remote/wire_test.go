@@ -100,6 +100,7 @@ func TestUpdateWireRoundTrip(t *testing.T) {
 			Subject: "ann", Expires: time.UnixMilli(1_900_000_000_123),
 			Channels: []ident.Capability{{Pattern: "a*", Actions: []ident.Action{ident.Subscribe, ident.Manage}}},
 			Members:  []ident.Capability{{Pattern: "*", Actions: []ident.Action{ident.Subscribe}}},
+			Sessions: []ident.Capability{{Pattern: "s", Actions: []ident.Action{ident.Subscribe}}},
 		}},
 		{Token: &ident.Principal{Subject: "ann"}},
 	} {

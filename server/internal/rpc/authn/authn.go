@@ -1,9 +1,10 @@
 // Package authn authenticates callers by the headers of a request alone, before its body is read.
 //
 // A token is a JWT (HS256, RS256, ES256 or EdDSA) with `sub`, `exp`, optionally `ssid`, and `cap`.
-// `cap` is an object. It maps `channel:<pattern>`, `member:<pattern>` and `queue:<pattern>` to a
-// list of actions, and `admin` to a list of actions that is not empty, or to true for all of them.
-// Other entries of `cap` are ignored. An action that this server does not know allows nothing.
+// `cap` is an object. It maps `channel:<pattern>`, `member:<pattern>`, `session:<pattern>` and
+// `queue:<pattern>` to a list of actions, and `admin` to a list of actions that is not empty, or to
+// true for all of them. Other entries of `cap` are ignored. An action that this server does not
+// know allows nothing.
 package authn
 
 import (
@@ -322,6 +323,7 @@ func checkHeader(header map[string]any) error {
 const (
 	channelPrefix = "channel:"
 	memberPrefix  = "member:"
+	sessionPrefix = "session:"
 	queuePrefix   = "queue:"
 	presenceName  = "presence"
 	adminName     = "admin"
@@ -333,6 +335,9 @@ func readCapabilities(p *ident.Principal, all map[string]json.RawMessage) (err e
 		return err
 	}
 	if p.Members, err = capabilities(all, memberPrefix); err != nil {
+		return err
+	}
+	if p.Sessions, err = capabilities(all, sessionPrefix); err != nil {
 		return err
 	}
 	if p.Queues, err = capabilities(all, queuePrefix); err != nil {

@@ -287,6 +287,8 @@ func TestMint(t *testing.T) {
 	want := &ident.Principal{
 		Subject: "ada@example.org", SSID: "s-1", Admin: []ident.Action{ident.Write}, Presence: []ident.Action{ident.Watch, ident.List},
 		Channels: []ident.Capability{{Pattern: "*", Actions: []ident.Action{ident.Send, ident.SendAs}}, {Pattern: "a", Actions: []ident.Action{ident.History}}},
+		Members:  []ident.Capability{{Pattern: "m*", Actions: []ident.Action{ident.Subscribe}}},
+		Sessions: []ident.Capability{{Pattern: "s*", Actions: ident.SessionActions}},
 		Queues:   []ident.Capability{{Pattern: "jobs-*", Actions: []ident.Action{ident.Produce, ident.Consume}}},
 	}
 	token, err := Mint(secret, want, time.Minute)
@@ -322,9 +324,10 @@ func TestMint(t *testing.T) {
 		`capability "channel:x": unknown action "produce", must be one of send, history, subscribe, moderate, send_as, create, manage`: {
 			Channels: of(ident.Produce),
 		},
-		`capability "queue:x": unknown action "send", must be one of produce, consume`:      {Queues: of(ident.Consume, ident.Send)},
-		`capability "presence": unknown action "read", must be one of connect, watch, list`: {Presence: []ident.Action{ident.Read}},
-		`capability "admin": unknown action "reed", must be one of read, write`:             {Admin: []ident.Action{ident.Write, "reed"}},
+		`capability "session:x": unknown action "send", must be one of append, history, subscribe, send_as, manage`: {Sessions: of(ident.Send)},
+		`capability "queue:x": unknown action "send", must be one of produce, consume`:                              {Queues: of(ident.Consume, ident.Send)},
+		`capability "presence": unknown action "read", must be one of connect, watch, list`:                         {Presence: []ident.Action{ident.Read}},
+		`capability "admin": unknown action "reed", must be one of read, write`:                                     {Admin: []ident.Action{ident.Write, "reed"}},
 	} {
 		p.Subject = "a"
 		if token, err := Mint(secret, p, time.Minute); err == nil || err.Error() != want || token != "" {

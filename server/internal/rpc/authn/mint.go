@@ -46,19 +46,20 @@ var memberActions = slices.DeleteFunc(slices.Clone(ident.ChannelActions), func(a
 // checkActions returns an error for the first unknown action in p's capabilities. A token with it
 // would seem to allow something.
 func checkActions(p *ident.Principal) error {
-	for _, c := range p.Channels {
-		if err := checkKnown(channelPrefix+c.Pattern, c.Actions, ident.ChannelActions); err != nil {
-			return err
-		}
-	}
-	for _, c := range p.Members {
-		if err := checkKnown(memberPrefix+c.Pattern, c.Actions, memberActions); err != nil {
-			return err
-		}
-	}
-	for _, c := range p.Queues {
-		if err := checkKnown(queuePrefix+c.Pattern, c.Actions, ident.QueueActions); err != nil {
-			return err
+	for _, kind := range []struct {
+		prefix       string
+		capabilities []ident.Capability
+		known        []ident.Action
+	}{
+		{channelPrefix, p.Channels, ident.ChannelActions},
+		{memberPrefix, p.Members, memberActions},
+		{sessionPrefix, p.Sessions, ident.SessionActions},
+		{queuePrefix, p.Queues, ident.QueueActions},
+	} {
+		for _, c := range kind.capabilities {
+			if err := checkKnown(kind.prefix+c.Pattern, c.Actions, kind.known); err != nil {
+				return err
+			}
 		}
 	}
 	if err := checkKnown(presenceName, p.Presence, ident.PresenceActions); err != nil {
@@ -85,7 +86,7 @@ func checkKnown(capability string, actions, known []ident.Action) error {
 
 // capabilityClaims returns the value of the claim `cap` for p.
 func capabilityClaims(p *ident.Principal) map[string]any {
-	actions := make(map[string][]ident.Action, len(p.Channels)+len(p.Members)+len(p.Queues))
+	actions := make(map[string][]ident.Action, len(p.Channels)+len(p.Members)+len(p.Sessions)+len(p.Queues))
 	add := func(prefix string, capabilities []ident.Capability) {
 		for _, c := range capabilities {
 			actions[prefix+c.Pattern] = append(actions[prefix+c.Pattern], c.Actions...)
@@ -93,6 +94,7 @@ func capabilityClaims(p *ident.Principal) map[string]any {
 	}
 	add(channelPrefix, p.Channels)
 	add(memberPrefix, p.Members)
+	add(sessionPrefix, p.Sessions)
 	add(queuePrefix, p.Queues)
 	out := make(map[string]any, len(actions)+2)
 	for name, list := range actions {

@@ -10,6 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/parleyhq/parley/server/internal/channel"
+	"github.com/parleyhq/parley/server/internal/ident"
 )
 
 // Channels implements channel.Store. Safe for concurrent use. Changes of one channel run one at a
@@ -297,8 +298,12 @@ func (c *Channels) Advance(ctx context.Context, moves []channel.Advance, now tim
 }
 
 func (r *roster) advance(move *channel.Advance, now time.Time) error {
-	record, err := r.ensure(move.ChannelID, now)
-	if err != nil {
+	find := r.ensure
+	if _, session := ident.SessionOf(move.ChannelID); session {
+		find = func(channelID string, _ time.Time) (*channelRecord, error) { return r.channel(channelID) }
+	}
+	record, err := find(move.ChannelID, now)
+	if err != nil || record == nil {
 		return err
 	}
 	for userID, cursor := range move.Senders {

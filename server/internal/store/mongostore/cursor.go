@@ -12,6 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/parleyhq/parley/server/internal/channel"
+	"github.com/parleyhq/parley/server/internal/ident"
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
@@ -118,8 +119,8 @@ func (c *Channels) Advance(ctx context.Context, moves []channel.Advance, now tim
 	return nil
 }
 
-// ensureAll creates the missing channels, settles the documents of all of them like ensure, and
-// returns their modes.
+// ensureAll creates the missing channels except for sessions, settles the documents of all of them
+// like ensure, and returns their modes. A session that is missing counts as members-only.
 func (c *Channels) ensureAll(ctx context.Context, moves []channel.Advance, now time.Time) (modes map[string]settledMode, err error) {
 	modes = make(map[string]settledMode, len(moves))
 	revs := make(map[string]int64, len(moves))
@@ -150,7 +151,8 @@ func (c *Channels) ensureAll(ctx context.Context, moves []channel.Advance, now t
 		}
 		var models []mongo.WriteModel
 		for _, id := range ids {
-			if _, ok := modes[id]; !ok {
+			_, session := ident.SessionOf(id)
+			if _, ok := modes[id]; !ok && !session {
 				models = append(models, mongo.NewUpdateOneModel().SetFilter(bson.D{{Key: "_id", Value: id}}).
 					SetUpdate(ensuring(now)).SetUpsert(true))
 			}

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/parleyhq/parley/server/internal/channel"
+	"github.com/parleyhq/parley/server/internal/ident"
 )
 
 var cursorContracts = []channelContract{
@@ -11,6 +12,7 @@ var cursorContracts = []channelContract{
 	{"MarkReadJoinsOpenChannels", markJoins},
 	{"AdvanceMovesForwardOnly", advanceForward},
 	{"AdvanceCreatesAnOpenRow", advanceMakes},
+	{"AdvanceCreatesNoSession", advanceMakesNoSession},
 	{"AdvanceMakesSendersMembersOfOpenChannels", advanceJoins},
 	{"AdvanceMovesMembersOnlyInMembersOnlyChannels", advanceMembersOnly},
 	{"AdvanceDoesNotRejoinRemovedMembers", advanceLeft},
@@ -113,6 +115,21 @@ func advanceMakes(t *testing.T, c *channels) {
 	want := channel.Row{ChannelID: "new", CreatedAt: at(3), Numbers: channel.Numbers{Head: 2, Count: 1, LastMessage: 1}}
 	same(t, "row", want, c.row(t, "new"))
 	c.wantFollower(t, channel.Member{ChannelID: "new", UserID: "ann", JoinedAt: at(3), Cursor: channel.Cursor{Seq: 1, Count: 1}})
+}
+
+func advanceMakesNoSession(t *testing.T, c *channels) {
+	id := ident.SessionChannel("new")
+	c.advance(t, 3, sent(id, "ann", 5), sent("lobby", "ann", 5))
+	rows, err := c.Rows(t.Context(), []string{id, "lobby"})
+	must(t, err)
+	if _, ok := rows[id]; ok || len(rows) != 1 {
+		t.Fatalf("rows %v", rows)
+	}
+	c.wantNone(t, id, "ann")
+	c.create(t, id, "ann")
+	c.advance(t, 4, sent(id, "ann", 6))
+	c.wantMember(t, channel.Member{ChannelID: id, UserID: "ann", JoinedAt: at(0), Cursor: channel.Cursor{Seq: 6, Count: 6}})
+	same(t, "head", int64(6), c.row(t, id).Head)
 }
 
 func sent(id, userID string, seq int64) channel.Advance {

@@ -89,6 +89,21 @@ const (
 	// MessageServiceSendTypingProcedure is the fully-qualified name of the MessageService's SendTyping
 	// RPC.
 	MessageServiceSendTypingProcedure = "/parley.v1.MessageService/SendTyping"
+	// MessageServiceAppendSessionMessageProcedure is the fully-qualified name of the MessageService's
+	// AppendSessionMessage RPC.
+	MessageServiceAppendSessionMessageProcedure = "/parley.v1.MessageService/AppendSessionMessage"
+	// MessageServiceListSessionMessagesProcedure is the fully-qualified name of the MessageService's
+	// ListSessionMessages RPC.
+	MessageServiceListSessionMessagesProcedure = "/parley.v1.MessageService/ListSessionMessages"
+	// MessageServiceEditSessionMessageProcedure is the fully-qualified name of the MessageService's
+	// EditSessionMessage RPC.
+	MessageServiceEditSessionMessageProcedure = "/parley.v1.MessageService/EditSessionMessage"
+	// MessageServiceRecallSessionMessageProcedure is the fully-qualified name of the MessageService's
+	// RecallSessionMessage RPC.
+	MessageServiceRecallSessionMessageProcedure = "/parley.v1.MessageService/RecallSessionMessage"
+	// MessageServiceMarkSessionReadProcedure is the fully-qualified name of the MessageService's
+	// MarkSessionRead RPC.
+	MessageServiceMarkSessionReadProcedure = "/parley.v1.MessageService/MarkSessionRead"
 )
 
 // MessageServiceClient is a client for the parley.v1.MessageService service.
@@ -184,6 +199,30 @@ type MessageServiceClient interface {
 	// Each node forwards at most one notification per second of a user in a channel, and ignores
 	// others without an error. Requires the action `send`.
 	SendTyping(context.Context, *v1.SendTypingRequest) (*v1.SendTypingResponse, error)
+	// AppendSessionMessage appends a message to a session and returns when the message is durable.
+	// The first message creates the session, and its user becomes the owner. If the session is
+	// another user's and the token does not allow `manage`, the call fails with `not_found`.
+	//
+	// A repeat with the same `client_msg_id` and the same payload returns the first call's result and
+	// appends nothing. With another payload it fails with `already_exists`. After a timeout, call
+	// again with the same id. Requires the action `append`.
+	AppendSessionMessage(context.Context, *v1.AppendSessionMessageRequest) (*v1.AppendSessionMessageResponse, error)
+	// ListSessionMessages returns a page of a session's messages, as ListMessages does of a channel.
+	// Requires the action `history`.
+	ListSessionMessages(context.Context, *v1.ListSessionMessagesRequest) (*v1.ListSessionMessagesResponse, error)
+	// EditSessionMessage appends an edit, which replaces the content of a message of a session. Only
+	// the sender can edit a message. Fails with `failed_precondition` if the message was recalled.
+	// Requires the action `append`.
+	EditSessionMessage(context.Context, *v1.EditSessionMessageRequest) (*v1.EditSessionMessageResponse, error)
+	// RecallSessionMessage appends a recall, which permanently removes the content and metadata of a
+	// message of a session. The owner of the session can recall every message of it. If the message
+	// was recalled before, the call returns the first recall and appends nothing. Requires the action
+	// `append`.
+	RecallSessionMessage(context.Context, *v1.RecallSessionMessageRequest) (*v1.RecallSessionMessageResponse, error)
+	// MarkSessionRead moves the caller's read cursor of a session forward. A lower seq changes
+	// nothing. Fails with `out_of_range` if the seq is beyond the end of the log. Requires the action
+	// `history`, and that the caller is the session's owner.
+	MarkSessionRead(context.Context, *v1.MarkSessionReadRequest) (*v1.MarkSessionReadResponse, error)
 }
 
 // NewMessageServiceClient constructs a client for the parley.v1.MessageService service. By default,
@@ -323,30 +362,68 @@ func NewMessageServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			connect.WithSchema(messageServiceMethods.ByName("SendTyping")),
 			connect.WithClientOptions(opts...),
 		),
+		appendSessionMessage: connect.NewClient[v1.AppendSessionMessageRequest, v1.AppendSessionMessageResponse](
+			httpClient,
+			baseURL+MessageServiceAppendSessionMessageProcedure,
+			connect.WithSchema(messageServiceMethods.ByName("AppendSessionMessage")),
+			connect.WithClientOptions(opts...),
+		),
+		listSessionMessages: connect.NewClient[v1.ListSessionMessagesRequest, v1.ListSessionMessagesResponse](
+			httpClient,
+			baseURL+MessageServiceListSessionMessagesProcedure,
+			connect.WithSchema(messageServiceMethods.ByName("ListSessionMessages")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
+		editSessionMessage: connect.NewClient[v1.EditSessionMessageRequest, v1.EditSessionMessageResponse](
+			httpClient,
+			baseURL+MessageServiceEditSessionMessageProcedure,
+			connect.WithSchema(messageServiceMethods.ByName("EditSessionMessage")),
+			connect.WithClientOptions(opts...),
+		),
+		recallSessionMessage: connect.NewClient[v1.RecallSessionMessageRequest, v1.RecallSessionMessageResponse](
+			httpClient,
+			baseURL+MessageServiceRecallSessionMessageProcedure,
+			connect.WithSchema(messageServiceMethods.ByName("RecallSessionMessage")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
+			connect.WithClientOptions(opts...),
+		),
+		markSessionRead: connect.NewClient[v1.MarkSessionReadRequest, v1.MarkSessionReadResponse](
+			httpClient,
+			baseURL+MessageServiceMarkSessionReadProcedure,
+			connect.WithSchema(messageServiceMethods.ByName("MarkSessionRead")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
 // messageServiceClient implements MessageServiceClient.
 type messageServiceClient struct {
-	sendMessage        *connect.Client[v1.SendMessageRequest, v1.SendMessageResponse]
-	sendMessages       *connect.Client[v1.SendMessagesRequest, v1.SendMessagesResponse]
-	listMessages       *connect.Client[v1.ListMessagesRequest, v1.ListMessagesResponse]
-	getMessage         *connect.Client[v1.GetMessageRequest, v1.GetMessageResponse]
-	editMessage        *connect.Client[v1.EditMessageRequest, v1.EditMessageResponse]
-	recallMessage      *connect.Client[v1.RecallMessageRequest, v1.RecallMessageResponse]
-	subscribe          *connect.Client[v1.SubscribeRequest, v1.SubscribeResponse]
-	updateSubscription *connect.Client[v1.UpdateSubscriptionRequest, v1.UpdateSubscriptionResponse]
-	createChannel      *connect.Client[v1.CreateChannelRequest, v1.CreateChannelResponse]
-	getChannel         *connect.Client[v1.GetChannelRequest, v1.GetChannelResponse]
-	updateChannel      *connect.Client[v1.UpdateChannelRequest, v1.UpdateChannelResponse]
-	deleteChannel      *connect.Client[v1.DeleteChannelRequest, v1.DeleteChannelResponse]
-	addMembers         *connect.Client[v1.AddMembersRequest, v1.AddMembersResponse]
-	updateMember       *connect.Client[v1.UpdateMemberRequest, v1.UpdateMemberResponse]
-	removeMembers      *connect.Client[v1.RemoveMembersRequest, v1.RemoveMembersResponse]
-	listMembers        *connect.Client[v1.ListMembersRequest, v1.ListMembersResponse]
-	listChannels       *connect.Client[v1.ListChannelsRequest, v1.ListChannelsResponse]
-	markRead           *connect.Client[v1.MarkReadRequest, v1.MarkReadResponse]
-	sendTyping         *connect.Client[v1.SendTypingRequest, v1.SendTypingResponse]
+	sendMessage          *connect.Client[v1.SendMessageRequest, v1.SendMessageResponse]
+	sendMessages         *connect.Client[v1.SendMessagesRequest, v1.SendMessagesResponse]
+	listMessages         *connect.Client[v1.ListMessagesRequest, v1.ListMessagesResponse]
+	getMessage           *connect.Client[v1.GetMessageRequest, v1.GetMessageResponse]
+	editMessage          *connect.Client[v1.EditMessageRequest, v1.EditMessageResponse]
+	recallMessage        *connect.Client[v1.RecallMessageRequest, v1.RecallMessageResponse]
+	subscribe            *connect.Client[v1.SubscribeRequest, v1.SubscribeResponse]
+	updateSubscription   *connect.Client[v1.UpdateSubscriptionRequest, v1.UpdateSubscriptionResponse]
+	createChannel        *connect.Client[v1.CreateChannelRequest, v1.CreateChannelResponse]
+	getChannel           *connect.Client[v1.GetChannelRequest, v1.GetChannelResponse]
+	updateChannel        *connect.Client[v1.UpdateChannelRequest, v1.UpdateChannelResponse]
+	deleteChannel        *connect.Client[v1.DeleteChannelRequest, v1.DeleteChannelResponse]
+	addMembers           *connect.Client[v1.AddMembersRequest, v1.AddMembersResponse]
+	updateMember         *connect.Client[v1.UpdateMemberRequest, v1.UpdateMemberResponse]
+	removeMembers        *connect.Client[v1.RemoveMembersRequest, v1.RemoveMembersResponse]
+	listMembers          *connect.Client[v1.ListMembersRequest, v1.ListMembersResponse]
+	listChannels         *connect.Client[v1.ListChannelsRequest, v1.ListChannelsResponse]
+	markRead             *connect.Client[v1.MarkReadRequest, v1.MarkReadResponse]
+	sendTyping           *connect.Client[v1.SendTypingRequest, v1.SendTypingResponse]
+	appendSessionMessage *connect.Client[v1.AppendSessionMessageRequest, v1.AppendSessionMessageResponse]
+	listSessionMessages  *connect.Client[v1.ListSessionMessagesRequest, v1.ListSessionMessagesResponse]
+	editSessionMessage   *connect.Client[v1.EditSessionMessageRequest, v1.EditSessionMessageResponse]
+	recallSessionMessage *connect.Client[v1.RecallSessionMessageRequest, v1.RecallSessionMessageResponse]
+	markSessionRead      *connect.Client[v1.MarkSessionReadRequest, v1.MarkSessionReadResponse]
 }
 
 // SendMessage calls parley.v1.MessageService.SendMessage.
@@ -516,6 +593,51 @@ func (c *messageServiceClient) SendTyping(ctx context.Context, req *v1.SendTypin
 	return nil, err
 }
 
+// AppendSessionMessage calls parley.v1.MessageService.AppendSessionMessage.
+func (c *messageServiceClient) AppendSessionMessage(ctx context.Context, req *v1.AppendSessionMessageRequest) (*v1.AppendSessionMessageResponse, error) {
+	response, err := c.appendSessionMessage.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ListSessionMessages calls parley.v1.MessageService.ListSessionMessages.
+func (c *messageServiceClient) ListSessionMessages(ctx context.Context, req *v1.ListSessionMessagesRequest) (*v1.ListSessionMessagesResponse, error) {
+	response, err := c.listSessionMessages.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// EditSessionMessage calls parley.v1.MessageService.EditSessionMessage.
+func (c *messageServiceClient) EditSessionMessage(ctx context.Context, req *v1.EditSessionMessageRequest) (*v1.EditSessionMessageResponse, error) {
+	response, err := c.editSessionMessage.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// RecallSessionMessage calls parley.v1.MessageService.RecallSessionMessage.
+func (c *messageServiceClient) RecallSessionMessage(ctx context.Context, req *v1.RecallSessionMessageRequest) (*v1.RecallSessionMessageResponse, error) {
+	response, err := c.recallSessionMessage.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// MarkSessionRead calls parley.v1.MessageService.MarkSessionRead.
+func (c *messageServiceClient) MarkSessionRead(ctx context.Context, req *v1.MarkSessionReadRequest) (*v1.MarkSessionReadResponse, error) {
+	response, err := c.markSessionRead.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // MessageServiceHandler is an implementation of the parley.v1.MessageService service.
 type MessageServiceHandler interface {
 	// SendMessage appends a message to a channel and returns when the message is durable. If the
@@ -609,6 +731,30 @@ type MessageServiceHandler interface {
 	// Each node forwards at most one notification per second of a user in a channel, and ignores
 	// others without an error. Requires the action `send`.
 	SendTyping(context.Context, *v1.SendTypingRequest) (*v1.SendTypingResponse, error)
+	// AppendSessionMessage appends a message to a session and returns when the message is durable.
+	// The first message creates the session, and its user becomes the owner. If the session is
+	// another user's and the token does not allow `manage`, the call fails with `not_found`.
+	//
+	// A repeat with the same `client_msg_id` and the same payload returns the first call's result and
+	// appends nothing. With another payload it fails with `already_exists`. After a timeout, call
+	// again with the same id. Requires the action `append`.
+	AppendSessionMessage(context.Context, *v1.AppendSessionMessageRequest) (*v1.AppendSessionMessageResponse, error)
+	// ListSessionMessages returns a page of a session's messages, as ListMessages does of a channel.
+	// Requires the action `history`.
+	ListSessionMessages(context.Context, *v1.ListSessionMessagesRequest) (*v1.ListSessionMessagesResponse, error)
+	// EditSessionMessage appends an edit, which replaces the content of a message of a session. Only
+	// the sender can edit a message. Fails with `failed_precondition` if the message was recalled.
+	// Requires the action `append`.
+	EditSessionMessage(context.Context, *v1.EditSessionMessageRequest) (*v1.EditSessionMessageResponse, error)
+	// RecallSessionMessage appends a recall, which permanently removes the content and metadata of a
+	// message of a session. The owner of the session can recall every message of it. If the message
+	// was recalled before, the call returns the first recall and appends nothing. Requires the action
+	// `append`.
+	RecallSessionMessage(context.Context, *v1.RecallSessionMessageRequest) (*v1.RecallSessionMessageResponse, error)
+	// MarkSessionRead moves the caller's read cursor of a session forward. A lower seq changes
+	// nothing. Fails with `out_of_range` if the seq is beyond the end of the log. Requires the action
+	// `history`, and that the caller is the session's owner.
+	MarkSessionRead(context.Context, *v1.MarkSessionReadRequest) (*v1.MarkSessionReadResponse, error)
 }
 
 // NewMessageServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -744,6 +890,39 @@ func NewMessageServiceHandler(svc MessageServiceHandler, opts ...connect.Handler
 		connect.WithSchema(messageServiceMethods.ByName("SendTyping")),
 		connect.WithHandlerOptions(opts...),
 	)
+	messageServiceAppendSessionMessageHandler := connect.NewUnaryHandlerSimple(
+		MessageServiceAppendSessionMessageProcedure,
+		svc.AppendSessionMessage,
+		connect.WithSchema(messageServiceMethods.ByName("AppendSessionMessage")),
+		connect.WithHandlerOptions(opts...),
+	)
+	messageServiceListSessionMessagesHandler := connect.NewUnaryHandlerSimple(
+		MessageServiceListSessionMessagesProcedure,
+		svc.ListSessionMessages,
+		connect.WithSchema(messageServiceMethods.ByName("ListSessionMessages")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
+	messageServiceEditSessionMessageHandler := connect.NewUnaryHandlerSimple(
+		MessageServiceEditSessionMessageProcedure,
+		svc.EditSessionMessage,
+		connect.WithSchema(messageServiceMethods.ByName("EditSessionMessage")),
+		connect.WithHandlerOptions(opts...),
+	)
+	messageServiceRecallSessionMessageHandler := connect.NewUnaryHandlerSimple(
+		MessageServiceRecallSessionMessageProcedure,
+		svc.RecallSessionMessage,
+		connect.WithSchema(messageServiceMethods.ByName("RecallSessionMessage")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
+		connect.WithHandlerOptions(opts...),
+	)
+	messageServiceMarkSessionReadHandler := connect.NewUnaryHandlerSimple(
+		MessageServiceMarkSessionReadProcedure,
+		svc.MarkSessionRead,
+		connect.WithSchema(messageServiceMethods.ByName("MarkSessionRead")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/parley.v1.MessageService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case MessageServiceSendMessageProcedure:
@@ -784,6 +963,16 @@ func NewMessageServiceHandler(svc MessageServiceHandler, opts ...connect.Handler
 			messageServiceMarkReadHandler.ServeHTTP(w, r)
 		case MessageServiceSendTypingProcedure:
 			messageServiceSendTypingHandler.ServeHTTP(w, r)
+		case MessageServiceAppendSessionMessageProcedure:
+			messageServiceAppendSessionMessageHandler.ServeHTTP(w, r)
+		case MessageServiceListSessionMessagesProcedure:
+			messageServiceListSessionMessagesHandler.ServeHTTP(w, r)
+		case MessageServiceEditSessionMessageProcedure:
+			messageServiceEditSessionMessageHandler.ServeHTTP(w, r)
+		case MessageServiceRecallSessionMessageProcedure:
+			messageServiceRecallSessionMessageHandler.ServeHTTP(w, r)
+		case MessageServiceMarkSessionReadProcedure:
+			messageServiceMarkSessionReadHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -867,4 +1056,24 @@ func (UnimplementedMessageServiceHandler) MarkRead(context.Context, *v1.MarkRead
 
 func (UnimplementedMessageServiceHandler) SendTyping(context.Context, *v1.SendTypingRequest) (*v1.SendTypingResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.MessageService.SendTyping is not implemented"))
+}
+
+func (UnimplementedMessageServiceHandler) AppendSessionMessage(context.Context, *v1.AppendSessionMessageRequest) (*v1.AppendSessionMessageResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.MessageService.AppendSessionMessage is not implemented"))
+}
+
+func (UnimplementedMessageServiceHandler) ListSessionMessages(context.Context, *v1.ListSessionMessagesRequest) (*v1.ListSessionMessagesResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.MessageService.ListSessionMessages is not implemented"))
+}
+
+func (UnimplementedMessageServiceHandler) EditSessionMessage(context.Context, *v1.EditSessionMessageRequest) (*v1.EditSessionMessageResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.MessageService.EditSessionMessage is not implemented"))
+}
+
+func (UnimplementedMessageServiceHandler) RecallSessionMessage(context.Context, *v1.RecallSessionMessageRequest) (*v1.RecallSessionMessageResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.MessageService.RecallSessionMessage is not implemented"))
+}
+
+func (UnimplementedMessageServiceHandler) MarkSessionRead(context.Context, *v1.MarkSessionReadRequest) (*v1.MarkSessionReadResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.MessageService.MarkSessionRead is not implemented"))
 }

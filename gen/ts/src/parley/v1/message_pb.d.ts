@@ -8,6 +8,7 @@ import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import type { ItemError } from "./error_pb.js";
 import type { AddMembersRequestSchema, AddMembersResponseSchema, ChannelMessage, CreateChannelRequestSchema, CreateChannelResponseSchema, DeleteChannelRequestSchema, DeleteChannelResponseSchema, GetChannelRequestSchema, GetChannelResponseSchema, ListChannelsRequestSchema, ListChannelsResponseSchema, ListMembersRequestSchema, ListMembersResponseSchema, MarkReadRequestSchema, MarkReadResponseSchema, RemoveMembersRequestSchema, RemoveMembersResponseSchema, SendTypingRequestSchema, SendTypingResponseSchema, UpdateChannelRequestSchema, UpdateChannelResponseSchema, UpdateMemberRequestSchema, UpdateMemberResponseSchema } from "./channel_pb.js";
 import type { SubscribeRequestSchema, SubscribeResponseSchema, UpdateSubscriptionRequestSchema, UpdateSubscriptionResponseSchema } from "./subscription_pb.js";
+import type { AppendSessionMessageRequestSchema, AppendSessionMessageResponseSchema, EditSessionMessageRequestSchema, EditSessionMessageResponseSchema, ListSessionMessagesRequestSchema, ListSessionMessagesResponseSchema, MarkSessionReadRequestSchema, MarkSessionReadResponseSchema, RecallSessionMessageRequestSchema, RecallSessionMessageResponseSchema } from "./session_pb.js";
 
 /**
  * Describes the file parley/v1/message.proto.
@@ -537,6 +538,11 @@ export declare const RecallMessageResponseSchema: GenMessage<RecallMessageRespon
  * CreateChannel creates either kind. To use a members-only channel, the caller must also be a
  * member. A holder of `manage` need not be a member.
  *
+ * A session is the conversation of a user with an assistant. It is a channel that only its owner
+ * and holders of `manage` can use. The id of that channel is `~` and the session's id. Subscribe
+ * takes it, and messages and events have it; all other calls take the session's id. The capability
+ * `session:<pattern>` has the actions `append`, `history`, `subscribe`, `send_as` and `manage`.
+ *
  * @generated from service parley.v1.MessageService
  */
 export declare const MessageService: GenService<{
@@ -782,6 +788,70 @@ export declare const MessageService: GenService<{
     methodKind: "unary";
     input: typeof SendTypingRequestSchema;
     output: typeof SendTypingResponseSchema;
+  },
+  /**
+   * AppendSessionMessage appends a message to a session and returns when the message is durable.
+   * The first message creates the session, and its user becomes the owner. If the session is
+   * another user's and the token does not allow `manage`, the call fails with `not_found`.
+   *
+   * A repeat with the same `client_msg_id` and the same payload returns the first call's result and
+   * appends nothing. With another payload it fails with `already_exists`. After a timeout, call
+   * again with the same id. Requires the action `append`.
+   *
+   * @generated from rpc parley.v1.MessageService.AppendSessionMessage
+   */
+  appendSessionMessage: {
+    methodKind: "unary";
+    input: typeof AppendSessionMessageRequestSchema;
+    output: typeof AppendSessionMessageResponseSchema;
+  },
+  /**
+   * ListSessionMessages returns a page of a session's messages, as ListMessages does of a channel.
+   * Requires the action `history`.
+   *
+   * @generated from rpc parley.v1.MessageService.ListSessionMessages
+   */
+  listSessionMessages: {
+    methodKind: "unary";
+    input: typeof ListSessionMessagesRequestSchema;
+    output: typeof ListSessionMessagesResponseSchema;
+  },
+  /**
+   * EditSessionMessage appends an edit, which replaces the content of a message of a session. Only
+   * the sender can edit a message. Fails with `failed_precondition` if the message was recalled.
+   * Requires the action `append`.
+   *
+   * @generated from rpc parley.v1.MessageService.EditSessionMessage
+   */
+  editSessionMessage: {
+    methodKind: "unary";
+    input: typeof EditSessionMessageRequestSchema;
+    output: typeof EditSessionMessageResponseSchema;
+  },
+  /**
+   * RecallSessionMessage appends a recall, which permanently removes the content and metadata of a
+   * message of a session. The owner of the session can recall every message of it. If the message
+   * was recalled before, the call returns the first recall and appends nothing. Requires the action
+   * `append`.
+   *
+   * @generated from rpc parley.v1.MessageService.RecallSessionMessage
+   */
+  recallSessionMessage: {
+    methodKind: "unary";
+    input: typeof RecallSessionMessageRequestSchema;
+    output: typeof RecallSessionMessageResponseSchema;
+  },
+  /**
+   * MarkSessionRead moves the caller's read cursor of a session forward. A lower seq changes
+   * nothing. Fails with `out_of_range` if the seq is beyond the end of the log. Requires the action
+   * `history`, and that the caller is the session's owner.
+   *
+   * @generated from rpc parley.v1.MessageService.MarkSessionRead
+   */
+  markSessionRead: {
+    methodKind: "unary";
+    input: typeof MarkSessionReadRequestSchema;
+    output: typeof MarkSessionReadResponseSchema;
   },
 }>;
 

@@ -20,6 +20,8 @@ export declare const file_parley_v1_subscription: GenFile;
  */
 export declare type ChannelPosition = Message<"parley.v1.ChannelPosition"> & {
   /**
+   * A channel, or `~` and the id of a session.
+   *
    * @generated from field: string channel_id = 1;
    */
   channelId: string;

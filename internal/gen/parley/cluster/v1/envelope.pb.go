@@ -743,8 +743,10 @@ type Token struct {
 	// When it expires, in Unix milliseconds; 0 means never.
 	ExpireTimeMs int64 `protobuf:"varint,1,opt,name=expire_time_ms,json=expireTimeMs,proto3" json:"expire_time_ms,omitempty"`
 	// The capabilities on channels, and those on channels of which the subject is a member.
-	Channels      []*Capability `protobuf:"bytes,2,rep,name=channels,proto3" json:"channels,omitempty"`
-	Members       []*Capability `protobuf:"bytes,3,rep,name=members,proto3" json:"members,omitempty"`
+	Channels []*Capability `protobuf:"bytes,2,rep,name=channels,proto3" json:"channels,omitempty"`
+	Members  []*Capability `protobuf:"bytes,3,rep,name=members,proto3" json:"members,omitempty"`
+	// The capabilities on sessions.
+	Sessions      []*Capability `protobuf:"bytes,4,rep,name=sessions,proto3" json:"sessions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -800,7 +802,14 @@ func (x *Token) GetMembers() []*Capability {
 	return nil
 }
 
-// Capability allows actions on the channels that the pattern covers.
+func (x *Token) GetSessions() []*Capability {
+	if x != nil {
+		return x.Sessions
+	}
+	return nil
+}
+
+// Capability allows actions on the channels or sessions that the pattern covers.
 type Capability struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Pattern       string                 `protobuf:"bytes,1,opt,name=pattern,proto3" json:"pattern,omitempty"`
@@ -1061,11 +1070,12 @@ const file_parley_cluster_v1_envelope_proto_rawDesc = "" +
 	"\asubject\x18\x02 \x01(\tR\asubject\x12-\n" +
 	"\x03add\x18\x03 \x03(\v2\x1b.parley.cluster.v1.PositionR\x03add\x12\x16\n" +
 	"\x06remove\x18\x04 \x03(\tR\x06remove\x12.\n" +
-	"\x05token\x18\x05 \x01(\v2\x18.parley.cluster.v1.TokenR\x05token\"\xa1\x01\n" +
+	"\x05token\x18\x05 \x01(\v2\x18.parley.cluster.v1.TokenR\x05token\"\xdc\x01\n" +
 	"\x05Token\x12$\n" +
 	"\x0eexpire_time_ms\x18\x01 \x01(\x03R\fexpireTimeMs\x129\n" +
 	"\bchannels\x18\x02 \x03(\v2\x1d.parley.cluster.v1.CapabilityR\bchannels\x127\n" +
-	"\amembers\x18\x03 \x03(\v2\x1d.parley.cluster.v1.CapabilityR\amembers\"@\n" +
+	"\amembers\x18\x03 \x03(\v2\x1d.parley.cluster.v1.CapabilityR\amembers\x129\n" +
+	"\bsessions\x18\x04 \x03(\v2\x1d.parley.cluster.v1.CapabilityR\bsessions\"@\n" +
 	"\n" +
 	"Capability\x12\x18\n" +
 	"\apattern\x18\x01 \x01(\tR\apattern\x12\x18\n" +
@@ -1125,11 +1135,12 @@ var file_parley_cluster_v1_envelope_proto_depIdxs = []int32{
 	9,  // 7: parley.cluster.v1.UpdateStreamRequest.token:type_name -> parley.cluster.v1.Token
 	10, // 8: parley.cluster.v1.Token.channels:type_name -> parley.cluster.v1.Capability
 	10, // 9: parley.cluster.v1.Token.members:type_name -> parley.cluster.v1.Capability
-	10, // [10:10] is the sub-list for method output_type
-	10, // [10:10] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	10, // 10: parley.cluster.v1.Token.sessions:type_name -> parley.cluster.v1.Capability
+	11, // [11:11] is the sub-list for method output_type
+	11, // [11:11] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_parley_cluster_v1_envelope_proto_init() }

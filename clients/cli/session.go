@@ -1,0 +1,71 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	parley "github.com/parleyhq/parley/sdk/go"
+)
+
+type sessionCommand struct {
+	Append sessionAppendCommand `cmd:"" help:"Append a message to a session. The first one creates the session."`
+	Show   sessionShowCommand   `cmd:"" help:"Show a session's messages, oldest first."`
+}
+
+type sessionAppendCommand struct {
+	Session string            `arg:"" help:"The session's id."`
+	Text    []string          `arg:"" optional:"" help:"The message. Without it, standard input is the message."`
+	Role    string            `help:"Who speaks: user, assistant, system or tool. All but user require the action manage." default:"user" enum:"user,assistant,system,tool"`
+	ID      string            `name:"id" help:"The message's client_msg_id. The message is stored once, however often it is appended with this id."`
+	User    string            `help:"Append in the name of a user other than the token's subject. Requires the action send_as."`
+	Meta    map[string]string `help:"Metadata, as key=value." mapsep:"none"`
+}
+
+// Run appends the text or, without one, all of standard input.
+func (c *sessionAppendCommand) Run(s *session) error {
+	content := strings.Join(c.Text, " ")
+	if len(c.Text) == 0 {
+		data, err := io.ReadAll(io.LimitReader(s.stdin, 2*maxStdin))
+		if err != nil {
+			return fmt.Errorf("read standard input: %w", err)
+		}
+		content = strings.TrimSuffix(string(data), "\n")
+	}
+	opts := []parley.SendOption{parley.WithClientMsgID(c.ID), parley.WithSender(c.User)}
+	if len(c.Meta) > 0 {
+		opts = append(opts, parley.WithMetadata(c.Meta))
+	}
+	return s.with(func(ctx context.Context, client *parley.Client) error {
+		r, err := client.Session(c.Session).Append(ctx, parley.SessionRole(c.Role), content, opts...)
+		if err != nil {
+			return explain("append", err)
+		}
+		return s.printer().receipt(r, "appended to session "+c.Session)
+	})
+}
+
+type sessionShowCommand struct {
+	Session string `arg:"" help:"The session's id."`
+}
+
+// Run writes all messages of a session.
+func (c *sessionShowCommand) Run(s *session) error {
+	return s.with(func(ctx context.Context, client *parley.Client) (err error) {
+		out := bufio.NewWriter(s.stdout)
+		defer func() { err = errors.Join(err, out.Flush()) }()
+		p := printer{w: out, stderr: s.stderr, json: s.flags.JSON}
+		for m, err := range client.Session(c.Session).Messages(ctx, parley.AfterSeq(0), parley.PageSize(1000)) {
+			if err != nil {
+				return explain("show", err)
+			}
+			if err := p.message(m); err != nil {
+				return fmt.Errorf("write: %w", err)
+			}
+		}
+		return nil
+	})
+}

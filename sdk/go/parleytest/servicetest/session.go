@@ -1,0 +1,120 @@
+package servicetest
+
+import (
+	"fmt"
+	"strings"
+
+	"connectrpc.com/connect"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+)
+
+var noSession = refusal{connect.CodeNotFound, "CHANNEL_NOT_FOUND", "", 0}
+
+// inSessions returns a caller whose token allows what the user of an assistant does.
+func (e *env) inSessions(name string) *caller {
+	e.Helper()
+	return e.as(e.name(name), "append", "history", "subscribe")
+}
+
+// append appends a message to a session.
+func (e *env) append(c *caller, req *parleyv1.AppendSessionMessageRequest) *parleyv1.AppendSessionMessageResponse {
+	e.Helper()
+	r, err := c.AppendSessionMessage(e.ctx, req)
+	e.no(err)
+	return r
+}
+
+// inSession returns a session's messages, one word for each, and then the page's head.
+func (e *env) inSession(c *caller, id string, minSeq int64) string {
+	e.Helper()
+	r, err := c.ListSessionMessages(e.ctx, &parleyv1.ListSessionMessagesRequest{SessionId: id, AfterSeq: new(int64), MinSeq: minSeq})
+	e.no(err)
+	var out strings.Builder
+	for _, m := range r.GetMessages() {
+		equal(e, "the channel of a message", m.GetChannelId(), "~"+id)
+		fmt.Fprintf(&out, "%s:%s ", m.GetMsgType(), m.GetContent())
+	}
+	return out.String() + fmt.Sprint(r.GetHeadSeq())
+}
+
+// sessions has a user and an assistant talk in sessions.
+func sessions(e *env) {
+	id, carl := e.name("chat"), e.inSessions("carl")
+	first := e.append(e.ann, &parleyv1.AppendSessionMessageRequest{SessionId: id, Role: "system", Content: "brief", UserId: carl.user})
+	s := e.subscribe(carl, from("~"+id, 0))
+	prompt := e.append(carl, &parleyv1.AppendSessionMessageRequest{SessionId: id, Content: "one", ClientMsgId: "p"})
+	again := e.append(carl, &parleyv1.AppendSessionMessageRequest{SessionId: id, Content: "one", ClientMsgId: "p"})
+	answer := e.append(e.ann, &parleyv1.AppendSessionMessageRequest{SessionId: id, Role: "assistant", Content: "two"})
+	if first.GetSeq() != 1 || prompt.GetSeq() != 2 || prompt.GetDuplicate() || again.GetSeq() != 2 || !again.GetDuplicate() ||
+		again.GetMsgId() != prompt.GetMsgId() || answer.GetSeq() != 3 || answer.GetCount() != 3 || answer.GetSessionId() != id {
+		e.Errorf("appended %v, %v, %v, %v", first, prompt, again, answer)
+	}
+	_, err := carl.AppendSessionMessage(e.ctx, &parleyv1.AppendSessionMessageRequest{SessionId: id, Content: "other", ClientMsgId: "p"})
+	e.refused("the id of another message", err, idReused)
+	edited, err := carl.EditSessionMessage(e.ctx, &parleyv1.EditSessionMessageRequest{SessionId: id, MsgId: prompt.GetMsgId(), Content: "new", ClientMsgId: "e"})
+	e.no(err)
+	recalled, err := carl.RecallSessionMessage(e.ctx, &parleyv1.RecallSessionMessageRequest{SessionId: id, MsgId: answer.GetMsgId()})
+	e.no(err)
+	if edited.GetSeq() != 4 || edited.GetMessage().GetContent() != "new" || edited.GetClientMsgId() != "e" || recalled.GetSeq() != 5 ||
+		recalled.GetMessage().GetContent() != "" || recalled.GetDuplicate() {
+		e.Errorf("edited %v, recalled %v", edited, recalled)
+	}
+	_, err = carl.EditSessionMessage(e.ctx, &parleyv1.EditSessionMessageRequest{SessionId: id, MsgId: first.GetMsgId() + "x", Content: "x"})
+	e.refused("a message that does not exist", err, noMessage)
+	equal(e, "the owner's list", e.inSession(carl, id, 5), "system:brief user:new assistant: 5")
+	equal(e, "the assistant's list", e.inSession(e.ann, id, 5), "system:brief user:new assistant: 5")
+	s.next() // the state
+	s.want("sent 1..1 #1 brief", "sent 2..2 #2 one", "sent 3..3 #3 two", "edited 4..4 #2 new", "recalled 5..5 #3")
+	mark, err := carl.MarkSessionRead(e.ctx, &parleyv1.MarkSessionReadRequest{SessionId: id, Seq: 2})
+	e.no(err)
+	equal(e, "unread", mark.GetUnread(), 1)
+	mine, err := e.as(carl.user).ListChannels(e.ctx, &parleyv1.ListChannelsRequest{})
+	e.no(err)
+	equal(e, "channels of the owner", len(mine.GetChannels()), 0)
+
+	var named []*parleyv1.AppendSessionMessageResponse
+	for _, c := range []*caller{carl, carl, e.inSessions("dora")} {
+		named = append(named, e.append(c, &parleyv1.AppendSessionMessageRequest{Content: "hi", ClientMsgId: "begin"}))
+	}
+	if named[0].GetSessionId() == "" || named[1].GetSessionId() != named[0].GetSessionId() || !named[1].GetDuplicate() ||
+		named[2].GetSessionId() == named[0].GetSessionId() || named[2].GetSeq() != 1 {
+		e.Errorf("sessions without an id: %v", named)
+	}
+}
+
+// sessionOfAnother checks what is refused.
+func sessionOfAnother(e *env) {
+	id, carl, eve := e.name("chat"), e.inSessions("carl"), e.inSessions("eve")
+	prompt := e.append(carl, &parleyv1.AppendSessionMessageRequest{SessionId: id, Content: "one"})
+	for _, other := range []string{id, e.name("none")} {
+		for what, err := range map[string]error{
+			"list":   errOf(eve.ListSessionMessages(e.ctx, &parleyv1.ListSessionMessagesRequest{SessionId: other})),
+			"edit":   errOf(eve.EditSessionMessage(e.ctx, &parleyv1.EditSessionMessageRequest{SessionId: other, MsgId: prompt.GetMsgId(), Content: "x"})),
+			"recall": errOf(eve.RecallSessionMessage(e.ctx, &parleyv1.RecallSessionMessageRequest{SessionId: other, MsgId: prompt.GetMsgId()})),
+			"mark":   errOf(eve.MarkSessionRead(e.ctx, &parleyv1.MarkSessionReadRequest{SessionId: other, Seq: 1})),
+		} {
+			e.refused(what+" in "+other, err, noSession)
+		}
+	}
+	appended := func(c *caller, req *parleyv1.AppendSessionMessageRequest) error {
+		return errOf(c.AppendSessionMessage(e.ctx, req))
+	}
+	e.refused("append to another's", appended(eve, &parleyv1.AppendSessionMessageRequest{SessionId: id, Content: "x"}),
+		refusal{connect.CodePermissionDenied, "NOT_MEMBER", "session_id", 0})
+	missing := func(field string) refusal {
+		return refusal{connect.CodePermissionDenied, "CAPABILITY_MISSING", field, 0}
+	}
+	e.refused("a role", appended(carl, &parleyv1.AppendSessionMessageRequest{SessionId: id, Content: "x", Role: "assistant"}), missing("role"))
+	e.refused("another user", appended(carl, &parleyv1.AppendSessionMessageRequest{SessionId: id, Content: "x", UserId: eve.user}), missing("user_id"))
+	e.refused("no capability", appended(e.user("carl"), &parleyv1.AppendSessionMessageRequest{SessionId: id, Content: "x"}), missing(""))
+	invalid := func(field string, limit int64) refusal {
+		return refusal{connect.CodeInvalidArgument, "INVALID_FIELD", field, limit}
+	}
+	e.refused("an unknown role", appended(carl, &parleyv1.AppendSessionMessageRequest{SessionId: id, Content: "x", Role: "x"}), invalid("role", 0))
+	e.refused("no content", appended(carl, &parleyv1.AppendSessionMessageRequest{SessionId: id}), invalid("content", 1))
+	e.refused("a channel's id", appended(carl, &parleyv1.AppendSessionMessageRequest{SessionId: "~" + id, Content: "x"}), invalid("session_id", 0))
+	_, err := e.ann.MarkSessionRead(e.ctx, &parleyv1.MarkSessionReadRequest{SessionId: id, Seq: 1})
+	e.refused("mark of a manager", err, notMember)
+	equal(e, "the session", e.inSession(carl, id, 1), "user:one 1")
+}

@@ -1,0 +1,176 @@
+package parley
+
+import (
+	"context"
+	"iter"
+	"maps"
+	"strings"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+)
+
+// sessionPrefix begins the id of a session's channel.
+const sessionPrefix = "~"
+
+// SessionRole is who speaks in a message of a session. It is the message's type.
+type SessionRole string
+
+// The roles. Every role but SessionRoleUser requires the action `manage`.
+const (
+	SessionRoleUser      SessionRole = "user"
+	SessionRoleAssistant SessionRole = "assistant"
+	SessionRoleSystem    SessionRole = "system"
+	SessionRoleTool      SessionRole = "tool"
+)
+
+// Session is the conversation of a user with an assistant: a log that only its owner and holders of
+// the action `manage` can use. The first message creates it. It holds no state and is safe for
+// concurrent use.
+type Session struct {
+	client *Client
+	id     string
+}
+
+// Session returns the session with this id: 1 to 64 of A-Z a-z 0-9 _ -. It makes no call.
+func (c *Client) Session(id string) *Session { return &Session{c, id} }
+
+// ID returns the id of the session.
+func (s *Session) ID() string { return s.id }
+
+// ChannelID returns the id of the session's channel: that of its messages, events and positions,
+// and the one to subscribe to, as in client.Subscribe(ctx, FromStart(s.ChannelID())).
+func (s *Session) ChannelID() string { return sessionPrefix + s.id }
+
+// Append appends a message and returns when it is durable. If the session does not exist, the call
+// creates it, and its sender is the owner. Append is retried like Client.Send. WithType has no
+// effect.
+func (s *Session) Append(ctx context.Context, role SessionRole, content string, opts ...SendOption) (*Receipt, error) {
+	o := Outgoing{Content: content}
+	for _, opt := range opts {
+		opt(&o)
+	}
+	id, err := orNewID(o.ClientMsgID)
+	if err == nil {
+		err = checkText("session_id", s.id, "role", string(role), "content", content, "client_msg_id", id, "user_id", o.Sender)
+	}
+	for key, value := range o.Metadata {
+		if err == nil {
+			err = checkText("metadata", key, "metadata", value)
+		}
+	}
+	if err == nil && s.id == "" {
+		err = invalid("session_id", "is empty")
+	}
+	if err != nil {
+		return nil, err
+	}
+	req := &parleyv1.AppendSessionMessageRequest{
+		SessionId: s.id, Role: string(role), Content: content, ClientMsgId: id, Metadata: maps.Clone(o.Metadata), UserId: o.Sender,
+	}
+	var res *parleyv1.AppendSessionMessageResponse
+	err = s.client.do(ctx, "AppendSessionMessage", func(ctx context.Context, n *endpoint) (err error) {
+		res, err = n.Message.AppendSessionMessage(ctx, req)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.client.heads.observe(s.ChannelID(), res.GetEpoch(), res.GetSeq())
+	return &Receipt{
+		ChannelID: s.ChannelID(), MsgID: res.GetMsgId(), Seq: res.GetSeq(), Count: res.GetCount(),
+		Time: res.GetMsgTime().AsTime(), ClientMsgID: res.GetClientMsgId(), Epoch: res.GetEpoch(), Duplicate: res.GetDuplicate(),
+	}, nil
+}
+
+// Messages iterates over the session's messages, as Client.History does over a channel's.
+func (s *Session) Messages(ctx context.Context, opts ...HistoryOption) iter.Seq2[*Message, error] {
+	return s.client.History(ctx, s.ChannelID(), opts...)
+}
+
+// Edit replaces a message's content, as Client.Edit does.
+func (s *Session) Edit(ctx context.Context, msgID, content string, opts ...SendOption) (*Receipt, error) {
+	return s.client.Edit(ctx, s.ChannelID(), msgID, content, opts...)
+}
+
+// Recall removes a message's content and metadata permanently, as Client.Recall does. The owner can
+// recall every message of the session.
+func (s *Session) Recall(ctx context.Context, msgID string, opts ...SendOption) (*Receipt, error) {
+	return s.client.Recall(ctx, s.ChannelID(), msgID, opts...)
+}
+
+// MarkRead moves the owner's read cursor forward to seq, as Client.MarkRead does.
+func (s *Session) MarkRead(ctx context.Context, seq int64) (ReadCursor, error) {
+	return s.client.MarkRead(ctx, s.ChannelID(), seq)
+}
+
+// sessionOf returns the id of the session whose channel this is.
+func sessionOf(channelID string) (id string, ok bool) {
+	return strings.CutPrefix(channelID, sessionPrefix)
+}
+
+// The functions below make the call for a channel, or the call for sessions that does the same if
+// the channel is a session's. Their responses have the same fields.
+
+func listMessages(ctx context.Context, n *endpoint, req *parleyv1.ListMessagesRequest) (*parleyv1.ListMessagesResponse, error) {
+	id, ok := sessionOf(req.GetChannelId())
+	if !ok {
+		return n.Message.ListMessages(ctx, req)
+	}
+	res, err := n.Message.ListSessionMessages(ctx, &parleyv1.ListSessionMessagesRequest{
+		SessionId: id, AfterSeq: req.AfterSeq, BeforeSeq: req.BeforeSeq, MinSeq: req.GetMinSeq(),
+		PageSize: req.GetPageSize(), PageToken: req.GetPageToken(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &parleyv1.ListMessagesResponse{
+		Messages: res.GetMessages(), NextPageToken: res.GetNextPageToken(), HeadSeq: res.GetHeadSeq(),
+		Epoch: res.GetEpoch(), OldestSeq: res.GetOldestSeq(),
+	}, nil
+}
+
+func editMessage(ctx context.Context, n *endpoint, req *parleyv1.EditMessageRequest) (*parleyv1.EditMessageResponse, error) {
+	id, ok := sessionOf(req.GetChannelId())
+	if !ok {
+		return n.Message.EditMessage(ctx, req)
+	}
+	res, err := n.Message.EditSessionMessage(ctx, &parleyv1.EditSessionMessageRequest{
+		SessionId: id, MsgId: req.GetMsgId(), Content: req.GetContent(), ClientMsgId: req.GetClientMsgId(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &parleyv1.EditMessageResponse{
+		Message: res.GetMessage(), Seq: res.GetSeq(), MsgTime: res.GetMsgTime(), Duplicate: res.GetDuplicate(),
+		Epoch: res.GetEpoch(), ClientMsgId: res.GetClientMsgId(),
+	}, nil
+}
+
+func recallMessage(ctx context.Context, n *endpoint, req *parleyv1.RecallMessageRequest) (*parleyv1.RecallMessageResponse, error) {
+	id, ok := sessionOf(req.GetChannelId())
+	if !ok {
+		return n.Message.RecallMessage(ctx, req)
+	}
+	res, err := n.Message.RecallSessionMessage(ctx, &parleyv1.RecallSessionMessageRequest{
+		SessionId: id, MsgId: req.GetMsgId(), ClientMsgId: req.GetClientMsgId(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &parleyv1.RecallMessageResponse{
+		Message: res.GetMessage(), Seq: res.GetSeq(), MsgTime: res.GetMsgTime(), Duplicate: res.GetDuplicate(),
+		Epoch: res.GetEpoch(), ClientMsgId: res.GetClientMsgId(),
+	}, nil
+}
+
+func markRead(ctx context.Context, n *endpoint, req *parleyv1.MarkReadRequest) (*parleyv1.MarkReadResponse, error) {
+	id, ok := sessionOf(req.GetChannelId())
+	if !ok {
+		return n.Message.MarkRead(ctx, req)
+	}
+	res, err := n.Message.MarkSessionRead(ctx, &parleyv1.MarkSessionReadRequest{SessionId: id, Seq: req.GetSeq()})
+	if err != nil {
+		return nil, err
+	}
+	return &parleyv1.MarkReadResponse{ReadSeq: res.GetReadSeq(), Unread: res.GetUnread(), Epoch: res.GetEpoch()}, nil
+}

@@ -1,0 +1,75 @@
+package parley_test
+
+import (
+	"errors"
+	"testing"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	parley "github.com/parleyhq/parley/sdk/go"
+	"github.com/parleyhq/parley/sdk/go/parleytest"
+)
+
+// TestSession has a user and an assistant talk in a session while the answers to first attempts are
+// lost.
+func TestSession(t *testing.T) {
+	t.Parallel()
+	s := parleytest.Start(t)
+	s.SetUser("anns", "ann")
+	s.SetActions("anns", "append", "history", "subscribe")
+	ctx := testContext(t)
+	user, assistant := newClient(t, s.Addr(), parley.WithToken("anns")).Session("chat"), newClient(t, s.Addr()).Session("chat")
+	lose := func(method string) { s.FaultTimes(1, method, parleytest.Fault{Drop: true, Applied: true}) }
+	lose("AppendSessionMessage")
+	prompt, err := user.Append(ctx, parley.SessionRoleUser, "hello", parley.WithMetadata(map[string]string{"k": "v"}))
+	if err != nil || prompt.Seq != 1 || !prompt.Duplicate || prompt.ChannelID != user.ChannelID() || user.ChannelID() != "~chat" || user.ID() != "chat" {
+		t.Fatalf("append: %+v, %v", prompt, err)
+	}
+	answer, err := assistant.Append(ctx, parley.SessionRoleAssistant, "hi", parley.WithClientMsgID("a"))
+	if err != nil || answer.Seq != 2 || answer.ClientMsgID != "a" {
+		t.Fatalf("append: %+v, %v", answer, err)
+	}
+	lose("EditSessionMessage")
+	if edited, err := user.Edit(ctx, prompt.MsgID, "hello again"); err != nil || edited.Seq != 3 || edited.Message.GetContent() != "hello again" {
+		t.Fatalf("edit: %+v, %v", edited, err)
+	}
+	lose("RecallSessionMessage")
+	if recalled, err := user.Recall(ctx, answer.MsgID); err != nil || recalled.Seq != 4 {
+		t.Fatalf("recall: %+v, %v", recalled, err)
+	}
+	lose("MarkSessionRead")
+	if cursor, err := user.MarkRead(ctx, 1); err != nil || cursor.Seq != 1 || cursor.Unread != 1 {
+		t.Errorf("mark: %+v, %v", cursor, err)
+	}
+	lose("ListSessionMessages")
+	var texts []string
+	for m, err := range user.Messages(ctx, parley.AfterSeq(0), parley.PageSize(1)) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts = append(texts, m.GetMsgType()+": "+m.GetContent())
+	}
+	if len(texts) != 2 || texts[0] != "user: hello again" || texts[1] != "assistant: " {
+		t.Errorf("messages %q", texts)
+	}
+	for _, req := range parleytest.RequestsOf[*parleyv1.ListSessionMessagesRequest](s) {
+		if req.GetMinSeq() != 4 {
+			t.Errorf("a list does not reach what this client has written: %v", req)
+		}
+	}
+	sub := newClient(t, s.Addr(), parley.WithToken("anns")).Subscribe(ctx, parley.FromStart(user.ChannelID()))
+	defer sub.Close()
+	for want := range 4 {
+		if e := nextEvent(t, sub); e.Seq != int64(want+1) || e.ChannelID != "~chat" {
+			t.Errorf("event %+v, want that of entry %d", e, want+1)
+		}
+	}
+	if _, err := user.Append(ctx, parley.SessionRoleSystem, "x"); !errors.Is(err, parley.ErrCapabilityMissing) {
+		t.Errorf("a role that requires manage: %v", err)
+	}
+	if _, err := newClient(t, s.Addr()).Session("").Append(ctx, "", "x"); err == nil {
+		t.Error("a session without an id")
+	}
+	if _, err := user.Append(ctx, "", "\xff"); err == nil {
+		t.Error("invalid UTF-8")
+	}
+}

@@ -1,0 +1,101 @@
+package rpc
+
+import (
+	"context"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/server/internal/ident"
+	"github.com/parleyhq/parley/server/internal/message"
+	"github.com/parleyhq/parley/server/internal/session"
+)
+
+// Sessions is the part of session.Service that the handlers call.
+type Sessions interface {
+	Append(ctx context.Context, r session.AppendRequest) (sessionID string, receipt message.Receipt, err error)
+}
+
+var _ Sessions = (*session.Service)(nil)
+
+// AppendSessionMessage implements parleyv1connect.MessageServiceHandler.
+func (s *messageService) AppendSessionMessage(
+	ctx context.Context, req *parleyv1.AppendSessionMessageRequest,
+) (*parleyv1.AppendSessionMessageResponse, error) {
+	id, r, err := s.deps.Sessions.Append(ctx, session.AppendRequest{
+		SessionID: req.GetSessionId(), Role: req.GetRole(), UserID: req.GetUserId(), Content: req.GetContent(),
+		ClientMsgID: req.GetClientMsgId(), Metadata: req.GetMetadata(), Traceparent: traceparent(ctx),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &parleyv1.AppendSessionMessageResponse{
+		SessionId: id, MsgId: r.MsgID, Seq: r.Seq, Count: r.Count, MsgTime: timestamppb.New(r.MsgTime),
+		ClientMsgId: r.ClientMsgID, Epoch: r.Epoch, Duplicate: r.Duplicate,
+	}, nil
+}
+
+// ListSessionMessages implements parleyv1connect.MessageServiceHandler.
+func (s *messageService) ListSessionMessages(
+	ctx context.Context, req *parleyv1.ListSessionMessagesRequest,
+) (*parleyv1.ListSessionMessagesResponse, error) {
+	page, err := s.deps.Messages.List(ctx, message.ListQuery{
+		ChannelID: ident.SessionChannel(req.GetSessionId()), After: req.AfterSeq, Before: req.BeforeSeq,
+		MinSeq: req.GetMinSeq(), PageSize: int(req.GetPageSize()), PageToken: req.GetPageToken(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	if info, ok := connect.CallInfoForHandlerContext(ctx); ok {
+		info.ResponseHeader().Set(sourceHeader, sourceOf(page.FromCache))
+	}
+	return &parleyv1.ListSessionMessagesResponse{
+		Messages: messagesToWire(page.Messages), NextPageToken: page.NextPageToken, HeadSeq: page.Head,
+		Epoch: page.Epoch, OldestSeq: page.Oldest,
+	}, nil
+}
+
+// EditSessionMessage implements parleyv1connect.MessageServiceHandler.
+func (s *messageService) EditSessionMessage(
+	ctx context.Context, req *parleyv1.EditSessionMessageRequest,
+) (*parleyv1.EditSessionMessageResponse, error) {
+	r, err := s.EditMessage(ctx, &parleyv1.EditMessageRequest{
+		ChannelId: ident.SessionChannel(req.GetSessionId()), MsgId: req.GetMsgId(), Content: req.GetContent(),
+		ClientMsgId: req.GetClientMsgId(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &parleyv1.EditSessionMessageResponse{
+		Message: r.GetMessage(), Seq: r.GetSeq(), MsgTime: r.GetMsgTime(), Duplicate: r.GetDuplicate(), Epoch: r.GetEpoch(),
+		ClientMsgId: r.GetClientMsgId(),
+	}, nil
+}
+
+// RecallSessionMessage implements parleyv1connect.MessageServiceHandler.
+func (s *messageService) RecallSessionMessage(
+	ctx context.Context, req *parleyv1.RecallSessionMessageRequest,
+) (*parleyv1.RecallSessionMessageResponse, error) {
+	r, err := s.RecallMessage(ctx, &parleyv1.RecallMessageRequest{
+		ChannelId: ident.SessionChannel(req.GetSessionId()), MsgId: req.GetMsgId(), ClientMsgId: req.GetClientMsgId(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &parleyv1.RecallSessionMessageResponse{
+		Message: r.GetMessage(), Seq: r.GetSeq(), MsgTime: r.GetMsgTime(), Duplicate: r.GetDuplicate(), Epoch: r.GetEpoch(),
+		ClientMsgId: r.GetClientMsgId(),
+	}, nil
+}
+
+// MarkSessionRead implements parleyv1connect.MessageServiceHandler.
+func (s *messageService) MarkSessionRead(
+	ctx context.Context, req *parleyv1.MarkSessionReadRequest,
+) (*parleyv1.MarkSessionReadResponse, error) {
+	cursor, unread, err := s.deps.Channels.MarkRead(ctx, ident.SessionChannel(req.GetSessionId()), req.GetSeq())
+	if err != nil {
+		return nil, err
+	}
+	return &parleyv1.MarkSessionReadResponse{ReadSeq: cursor.Seq, Unread: unread, Epoch: s.deps.Epoch}, nil
+}

@@ -1,0 +1,128 @@
+// Package session implements sessions: conversations of a user with an assistant.
+//
+// A session is a members-only channel in an id space of its own, whose only member is its owner. So
+// its log, cache, events and streams are those of channels, and this package adds only what
+// differs: who speaks, and that the first message creates the session.
+package session
+
+import (
+	"cmp"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+
+	"github.com/google/uuid"
+
+	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/ident"
+	"github.com/parleyhq/parley/server/internal/message"
+)
+
+// RoleUser is the role of the messages of a session's user, and the default.
+const RoleUser = "user"
+
+// Messages is the part of message.Service that Service uses.
+type Messages interface {
+	Send(ctx context.Context, r message.SendRequest) (message.Receipt, error)
+}
+
+// Channels is the part of channel.Service that Service uses.
+type Channels interface {
+	OpenSession(ctx context.Context, sessionID, ownerID string) error
+}
+
+// Service implements the use cases of sessions that differ from those of channels. It is safe for
+// concurrent use.
+//
+// The caller's ident.Principal is in the context; a call without one is refused. The transport has
+// validated the fields, and has checked that the token allows the action on the session, if the
+// request names one.
+type Service struct {
+	messages Messages
+	channels Channels
+	secret   []byte
+}
+
+// NewService returns a service. secret derives the ids of sessions that have none; it must be the
+// same on every node. NewService starts no goroutines.
+func NewService(messages Messages, channels Channels, secret []byte) *Service {
+	return &Service{messages: messages, channels: channels, secret: secret}
+}
+
+// AppendRequest describes a message to append.
+type AppendRequest struct {
+	// SessionID is the session. If it is empty, the service derives an id from the owner and
+	// ClientMsgID, or makes up a random one if that is empty too.
+	SessionID string
+	// Role is who speaks; empty means RoleUser. Any other role requires the action manage.
+	Role string
+	// UserID is the sender, and the owner if the call creates the session. Empty means the principal's
+	// subject; another user requires the action send_as.
+	UserID string
+	// Content, ClientMsgID, Metadata and Traceparent are those of message.SendRequest.
+	Content, ClientMsgID, Traceparent string
+	Metadata                          map[string]string
+}
+
+// Append appends a message to a session, which it creates if there is none, and returns the
+// session's id. It returns once the message is durable. It may be repeated with the same
+// ClientMsgID. Requires `append`.
+func (s *Service) Append(ctx context.Context, r AppendRequest) (sessionID string, receipt message.Receipt, err error) {
+	p, err := ident.Caller(ctx)
+	if err != nil {
+		return "", message.Receipt{}, err
+	}
+	userID, role := cmp.Or(r.UserID, p.Subject), cmp.Or(r.Role, RoleUser)
+	if sessionID = r.SessionID; sessionID == "" {
+		sessionID = s.newID(userID, r.ClientMsgID)
+	}
+	if err := check(p, sessionID, userID, role); err != nil {
+		return "", message.Receipt{}, err
+	}
+	send := message.SendRequest{
+		ChannelID: ident.SessionChannel(sessionID), Content: r.Content, ClientMsgID: r.ClientMsgID, MsgType: role,
+		Metadata: r.Metadata, FromID: userID, Traceparent: r.Traceparent,
+	}
+	receipt, err = s.messages.Send(ctx, send)
+	if f, ok := fault.As(err); ok && f.Reason == fault.ChannelNotFound {
+		if err := s.channels.OpenSession(ctx, sessionID, userID); err != nil {
+			return "", message.Receipt{}, err
+		}
+		receipt, err = s.messages.Send(ctx, send)
+	}
+	if err != nil {
+		return "", message.Receipt{}, err
+	}
+	return sessionID, receipt, nil
+}
+
+// check checks what p's token must allow beyond the transport's check.
+func check(p *ident.Principal, sessionID, userID, role string) error {
+	missing := func(field string, action ident.Action, why string) error {
+		f := fault.New(fault.PermissionDenied, fault.CapabilityMissing,
+			"%s: the token has no capability %q for session %s, which %s", field, action, sessionID, why)
+		f.Field = field
+		return f
+	}
+	switch {
+	case !p.CanSession(ident.Append, sessionID): // an id that newID has made
+		return missing("session_id", ident.Append, "the server has named because the request does not")
+	case userID != p.Subject && !p.CanSession(ident.SendAs, sessionID):
+		return missing("user_id", ident.SendAs, "another user than the token's subject requires")
+	case role != RoleUser && !p.CanSession(ident.Manage, sessionID):
+		return missing("role", ident.Manage, "every role but "+RoleUser+" requires")
+	}
+	return nil
+}
+
+// newID returns the id of the session that a message begins. A repeat of the call has the same
+// client_msg_id, and so the same session. Nobody can tell from an id who began the session.
+func (s *Service) newID(userID, clientMsgID string) string {
+	if clientMsgID == "" {
+		return uuid.Must(uuid.NewV7()).String()
+	}
+	h := hmac.New(sha256.New, s.secret)
+	h.Write([]byte("session " + userID + " " + clientMsgID)) // neither contains a space
+	return base64.RawURLEncoding.EncodeToString(h.Sum(nil)[:16])
+}
