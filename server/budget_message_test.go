@@ -29,11 +29,14 @@ func messageBudgets(r *budgetRig) []budgetRow {
 	for range 40 {
 		send(r.t, r.c, "large", largestText)
 	}
-	var appended []string
+	var appended, opened []string
 	for range 20 {
 		res, err := r.c.AppendSessionMessage(ctx, &parleyv1.AppendSessionMessageRequest{SessionId: "listed", Content: largestText + largestText})
 		r.must(err)
 		appended = append(appended, res.GetMsgId())
+		res, err = r.c.AppendSessionMessage(ctx, &parleyv1.AppendSessionMessageRequest{SessionId: "listed", Role: "assistant", Open: true})
+		r.must(err)
+		opened = append(opened, res.GetMsgId())
 	}
 	list := func(channel string, size int32) func(int) (proto.Message, error) {
 		return func(int) (proto.Message, error) {
@@ -80,6 +83,11 @@ func messageBudgets(r *budgetRig) []budgetRow {
 		{name: "EditSessionMessage, 128 KiB", n: 5, call: func(i int) (proto.Message, error) {
 			return answered(r.c.EditSessionMessage(ctx, &parleyv1.EditSessionMessageRequest{
 				SessionId: "listed", MsgId: appended[0], Content: fmt.Sprint(i, largestText, largestText[:60<<10]),
+			}))
+		}},
+		{name: "CloseSessionMessage, 128 KiB", n: 5, call: func(i int) (proto.Message, error) {
+			return answered(r.c.CloseSessionMessage(ctx, &parleyv1.CloseSessionMessageRequest{
+				SessionId: "listed", MsgId: opened[i], Outcome: parleyv1.SessionOutcome_SESSION_OUTCOME_COMPLETE, Content: largestText + largestText,
 			}))
 		}},
 		{name: "MarkSessionRead", n: 5, call: func(i int) (proto.Message, error) {

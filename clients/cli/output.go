@@ -71,7 +71,7 @@ func (p printer) message(m *parley.Message) error {
 // event writes an event of a subscription. It ignores channel states.
 func (p printer) event(e parley.Event) error {
 	switch e.Kind {
-	case parley.EventSent, parley.EventEdited, parley.EventRecalled:
+	case parley.EventSent, parley.EventEdited, parley.EventRecalled, parley.EventClosed:
 	case parley.EventGap:
 		return p.gap(e)
 	case parley.EventLost:
@@ -160,6 +160,8 @@ func messageText(m *parley.Message) string {
 	switch {
 	case m.GetStatus() == parleyv1.MessageStatus_MESSAGE_STATUS_RECALLED:
 		return fmt.Sprintf("<%s> (recalled)", from)
+	case m.GetStatus() == parleyv1.MessageStatus_MESSAGE_STATUS_OPEN:
+		return fmt.Sprintf("<%s> (open) %s", from, oneLine(m.GetContent()))
 	case m.GetMsgType() == "action":
 		return fmt.Sprintf("* %s %s", from, oneLine(m.GetContent()))
 	default:

@@ -106,6 +106,8 @@ func (ch *channel) accept(ev *parleyv1.ChannelEvent) (Event, verdict) {
 		return ch.acceptEntry(ev, EventEdited, kind.Edited)
 	case *parleyv1.ChannelEvent_Recalled:
 		return ch.acceptEntry(ev, EventRecalled, kind.Recalled)
+	case *parleyv1.ChannelEvent_Closed:
+		return ch.acceptEntry(ev, EventClosed, kind.Closed)
 	default:
 		// An unknown kind of event. If it covers the next entry of the log, the channel's position moves
 		// past it.

@@ -12,7 +12,7 @@ type EventKind int
 // The kinds of events.
 const (
 	// EventSent means that a message was sent. In a replay Message has its current state, which may be
-	// edited or recalled.
+	// edited, recalled or closed.
 	EventSent EventKind = iota + 1
 	// EventEdited means that a message was edited. Message is its current state.
 	EventEdited
@@ -30,6 +30,8 @@ const (
 	EventLost
 	// EventTyping means that a user is typing. Show it for 6 s. It has no position in the log.
 	EventTyping
+	// EventClosed means that an open message of a session was closed. Message has its final content.
+	EventClosed
 )
 
 // String returns the kind's name in lower case.
@@ -49,6 +51,8 @@ func (k EventKind) String() string {
 		return "lost"
 	case EventTyping:
 		return "typing"
+	case EventClosed:
+		return "closed"
 	default:
 		return "unknown"
 	}
@@ -59,18 +63,18 @@ func (k EventKind) String() string {
 type Event struct {
 	Kind      EventKind
 	ChannelID string
-	// Seq is, for EventSent, EventEdited and EventRecalled, the last entry of the log that the
-	// event covers. For EventChannelState and EventGap it is the position from which the channel
-	// continues. For EventLost it is the position up to which events arrived. It is 0 for
+	// Seq is, for EventSent, EventEdited, EventRecalled and EventClosed, the last entry of the log
+	// that the event covers. For EventChannelState and EventGap it is the position from which the
+	// channel continues. For EventLost it is the position up to which events arrived. It is 0 for
 	// EventTyping.
 	Seq int64
-	// FromSeq is the first entry that an EventSent, EventEdited or EventRecalled covers. Entries
+	// FromSeq is the first entry that an event with a Message covers. Entries
 	// from FromSeq to Seq have no other event. It can be lower than an earlier event's Seq. It can
 	// also be higher than that plus 1: the entries between have no event, because they are edits that
 	// later entries replaced, or changes of expired messages. It is 0 for all other kinds.
 	FromSeq int64
 	Epoch   string
-	// Message is set for EventSent, EventEdited and EventRecalled.
+	// Message is set for EventSent, EventEdited, EventRecalled and EventClosed.
 	Message *Message
 	// Channel is set for EventChannelState.
 	Channel *parleyv1.ChannelState

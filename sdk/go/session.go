@@ -45,6 +45,10 @@ func (s *Session) ChannelID() string { return sessionPrefix + s.id }
 // creates it, and its sender is the owner. Append is retried like Client.Send. WithType has no
 // effect.
 func (s *Session) Append(ctx context.Context, role SessionRole, content string, opts ...SendOption) (*Receipt, error) {
+	return s.append(ctx, role, content, false, opts)
+}
+
+func (s *Session) append(ctx context.Context, role SessionRole, content string, open bool, opts []SendOption) (*Receipt, error) {
 	o := Outgoing{Content: content}
 	for _, opt := range opts {
 		opt(&o)
@@ -65,7 +69,7 @@ func (s *Session) Append(ctx context.Context, role SessionRole, content string, 
 		return nil, err
 	}
 	req := &parleyv1.AppendSessionMessageRequest{
-		SessionId: s.id, Role: string(role), Content: content, ClientMsgId: id, Metadata: maps.Clone(o.Metadata), UserId: o.Sender,
+		SessionId: s.id, Role: string(role), Content: content, ClientMsgId: id, Metadata: maps.Clone(o.Metadata), UserId: o.Sender, Open: open,
 	}
 	var res *parleyv1.AppendSessionMessageResponse
 	err = s.client.do(ctx, "AppendSessionMessage", func(ctx context.Context, n *endpoint) (err error) {
@@ -79,6 +83,68 @@ func (s *Session) Append(ctx context.Context, role SessionRole, content string, 
 	return &Receipt{
 		ChannelID: s.ChannelID(), MsgID: res.GetMsgId(), Seq: res.GetSeq(), Count: res.GetCount(),
 		Time: res.GetMsgTime().AsTime(), ClientMsgID: res.GetClientMsgId(), Epoch: res.GetEpoch(), Duplicate: res.GetDuplicate(),
+	}, nil
+}
+
+// Open appends a message that is open: its content is still being generated, and is empty until the
+// message is closed. It is retried like Client.Send.
+func (s *Session) Open(ctx context.Context, role SessionRole, opts ...SendOption) (*OpenMessage, error) {
+	r, err := s.append(ctx, role, "", true, opts)
+	if err != nil {
+		return nil, err
+	}
+	return &OpenMessage{s, *r}, nil
+}
+
+// OpenMessage is an open message of a session. Exactly one of Complete, Cancel and Fail closes it,
+// with the whole content as far as it was generated. These calls are retried like Client.Send, and
+// can be repeated with the same content. With another content, or another of these calls after the
+// first, the result is ErrClientMsgIDReused. It is ErrMessageClosed if the message was closed by
+// somebody else, and ErrMessageRecalled if it was recalled. An OpenMessage is safe for concurrent
+// use.
+type OpenMessage struct {
+	session *Session
+	receipt Receipt
+}
+
+// Receipt returns the receipt of the call that opened the message.
+func (m *OpenMessage) Receipt() *Receipt { return new(m.receipt) }
+
+// Complete closes the message with its complete content.
+func (m *OpenMessage) Complete(ctx context.Context, content string) (*Receipt, error) {
+	return m.close(ctx, parleyv1.SessionOutcome_SESSION_OUTCOME_COMPLETE, content)
+}
+
+// Cancel closes the message because a user cancelled the generation.
+func (m *OpenMessage) Cancel(ctx context.Context, content string) (*Receipt, error) {
+	return m.close(ctx, parleyv1.SessionOutcome_SESSION_OUTCOME_CANCELLED, content)
+}
+
+// Fail closes the message because the generation failed.
+func (m *OpenMessage) Fail(ctx context.Context, content string) (*Receipt, error) {
+	return m.close(ctx, parleyv1.SessionOutcome_SESSION_OUTCOME_FAILED, content)
+}
+
+func (m *OpenMessage) close(ctx context.Context, outcome parleyv1.SessionOutcome, content string) (*Receipt, error) {
+	if err := checkText("content", content); err != nil {
+		return nil, err
+	}
+	req := &parleyv1.CloseSessionMessageRequest{
+		SessionId: m.session.id, MsgId: m.receipt.MsgID, Outcome: outcome, Content: content, ClientMsgId: "close-" + m.receipt.MsgID,
+	}
+	var res *parleyv1.CloseSessionMessageResponse
+	err := m.session.client.do(ctx, "CloseSessionMessage", func(ctx context.Context, n *endpoint) (err error) {
+		res, err = n.Message.CloseSessionMessage(ctx, req)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	channelID := m.session.ChannelID()
+	m.session.client.heads.observe(channelID, res.GetEpoch(), max(res.GetSeq(), res.GetMessage().GetChangedSeq()))
+	return &Receipt{
+		ChannelID: channelID, MsgID: m.receipt.MsgID, Seq: res.GetSeq(), Time: res.GetMsgTime().AsTime(),
+		ClientMsgID: req.GetClientMsgId(), Epoch: res.GetEpoch(), Duplicate: res.GetDuplicate(), Message: res.GetMessage(),
 	}, nil
 }
 

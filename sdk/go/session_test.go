@@ -63,6 +63,26 @@ func TestSession(t *testing.T) {
 			t.Errorf("event %+v, want that of entry %d", e, want+1)
 		}
 	}
+	open, err := assistant.Open(ctx, parley.SessionRoleAssistant)
+	if err != nil || open.Receipt().Seq != 5 {
+		t.Fatalf("open: %+v, %v", open, err)
+	}
+	if e := nextEvent(t, sub); e.Kind != parley.EventSent || e.Message.GetStatus() != parleyv1.MessageStatus_MESSAGE_STATUS_OPEN {
+		t.Errorf("opened: %+v", e)
+	}
+	lose("CloseSessionMessage")
+	if closed, err := open.Cancel(ctx, "half"); err != nil || closed.Seq != 6 || closed.Message.GetContent() != "half" {
+		t.Errorf("close: %+v, %v", closed, err)
+	}
+	if e := nextEvent(t, sub); e.Kind != parley.EventClosed || e.Message.GetStatus() != parleyv1.MessageStatus_MESSAGE_STATUS_CANCELLED || e.Seq != 6 || e.Kind.String() != "closed" {
+		t.Errorf("closed: %+v", e)
+	}
+	if _, err := open.Cancel(ctx, "half"); err != nil {
+		t.Errorf("closed again: %v", err)
+	}
+	if _, err := open.Complete(ctx, "all"); !errors.Is(err, parley.ErrClientMsgIDReused) {
+		t.Errorf("closed in another way: %v", err)
+	}
 	if _, err := user.Append(ctx, parley.SessionRoleSystem, "x"); !errors.Is(err, parley.ErrCapabilityMissing) {
 		t.Errorf("a role that requires manage: %v", err)
 	}

@@ -20,7 +20,7 @@ var requiredActions = map[string][]string{
 	"GetChannel": {"history"}, "CreateChannel": {"create", "manage"}, "UpdateChannel": {"manage"}, "DeleteChannel": {"manage"},
 	"UpdateMember": {"manage"},
 	"UpdateWatch":  {"watch"}, "WatchChannel": {"watch"}, "UnwatchChannel": {"watch"}, "GetPresence": {"watch"},
-	"AppendSessionMessage": {"append"}, "ListSessionMessages": {"history"}, "EditSessionMessage": {"append"},
+	"AppendSessionMessage": {"append"}, "CloseSessionMessage": {"append"}, "ListSessionMessages": {"history"}, "EditSessionMessage": {"append"},
 	"RecallSessionMessage": {"append"}, "MarkSessionRead": {"history"},
 	"SetBackground": {"connect"}, "Disconnect": {"connect", "watch"}, "ListOnlineUsers": {"list"},
 }

@@ -82,7 +82,7 @@ func (f *Fault) happen() error {
 // SendMessage implements the service.
 func (h handler) SendMessage(ctx context.Context, req *parleyv1.SendMessageRequest) (*parleyv1.SendMessageResponse, error) {
 	return do(ctx, h.s, "SendMessage", req, func() (*parleyv1.SendMessageResponse, error) {
-		return h.s.sendAsLocked(ctx, req)
+		return h.s.sendAsLocked(ctx, req, false)
 	})
 }
 
@@ -109,7 +109,7 @@ func (h handler) item(ctx context.Context, item *parleyv1.SendMessageRequest, st
 	if h.s.fault != nil {
 		if fault := h.s.fault("SendMessages/"+item.GetClientMsgId(), item); fault != nil {
 			if fault.Applied {
-				_, _ = h.s.sendAsLocked(ctx, item)
+				_, _ = h.s.sendAsLocked(ctx, item, false)
 			}
 			result := itemResult(fault.Err)
 			stopped[item.GetChannelId()] = result.GetError().GetDetail().GetRetryable()
@@ -120,7 +120,7 @@ func (h handler) item(ctx context.Context, item *parleyv1.SendMessageRequest, st
 	if err != nil {
 		return itemResult(err)
 	}
-	sent, err := h.s.sendAsLocked(ctx, item)
+	sent, err := h.s.sendAsLocked(ctx, item, false)
 	if err != nil {
 		return itemResult(err)
 	}

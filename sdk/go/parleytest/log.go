@@ -48,10 +48,12 @@ type log struct {
 	settingsRev int
 }
 
-// entry is one entry of the log: a send, edit or recall of a message.
+// entry is one entry of the log: a send, edit, recall or close of a message.
 type entry struct {
 	msgID string
 	kind  string
+	// status is the message's status after the entry.
+	status parleyv1.MessageStatus
 	// content is the message's content after the entry. digest is compared to tell a repeated call
 	// from another one with the same client_msg_id.
 	content, digest string
@@ -106,7 +108,7 @@ func (s *shared) appendLocked(l *log, user, clientMsgID string, e entry) (seq in
 
 // sendAsLocked checks the rules of a send that the proto cannot express, and appends a message of
 // the caller or, if from_id is set, of that user.
-func (s *shared) sendAsLocked(ctx context.Context, req *parleyv1.SendMessageRequest) (*parleyv1.SendMessageResponse, error) {
+func (s *shared) sendAsLocked(ctx context.Context, req *parleyv1.SendMessageRequest, open bool) (*parleyv1.SendMessageResponse, error) {
 	user := s.userLocked(ctx)
 	if req.GetFromId() != "" && req.GetFromId() != user && !s.canLocked(ctx, "send_as") {
 		return nil, Error(connect.CodePermissionDenied, parleyv1.ErrorReason_ERROR_REASON_SENDER_MISMATCH)
@@ -120,10 +122,10 @@ func (s *shared) sendAsLocked(ctx context.Context, req *parleyv1.SendMessageRequ
 	if _, err := s.usableLocked(ctx, req.GetChannelId()); err != nil {
 		return nil, err
 	}
-	return s.sendLocked(user, req)
+	return s.sendLocked(user, req, open)
 }
 
-func (s *shared) sendLocked(user string, req *parleyv1.SendMessageRequest) (*parleyv1.SendMessageResponse, error) {
+func (s *shared) sendLocked(user string, req *parleyv1.SendMessageRequest, open bool) (*parleyv1.SendMessageResponse, error) {
 	l := s.logLocked(req.GetChannelId())
 	from := req.GetFromId()
 	if from == "" {
@@ -138,8 +140,13 @@ func (s *shared) sendLocked(user string, req *parleyv1.SendMessageRequest) (*par
 	if clientMsgID == "" {
 		clientMsgID = "client-" + id
 	}
+	status := parleyv1.MessageStatus_MESSAGE_STATUS_SENT
+	if open {
+		status = parleyv1.MessageStatus_MESSAGE_STATUS_OPEN
+	}
 	seq, duplicate, err := s.appendLocked(l, from, clientMsgID, entry{
-		msgID: id, kind: "sent", content: req.GetContent(), digest: fmt.Sprintf("%q %q %q", msgType, req.GetContent(), req.GetMetadata()),
+		msgID: id, kind: "sent", status: status, content: req.GetContent(),
+		digest: fmt.Sprintf("%q %q %q %t", msgType, req.GetContent(), req.GetMetadata(), open),
 	})
 	if err != nil {
 		return nil, err
@@ -151,7 +158,7 @@ func (s *shared) sendLocked(user string, req *parleyv1.SendMessageRequest) (*par
 		m = &parleyv1.ChannelMessage{
 			MsgId: id, ChannelId: l.id, Seq: seq, Count: l.count, FromId: from, MsgType: msgType, Content: req.GetContent(),
 			Metadata: maps.Clone(req.GetMetadata()), ClientMsgId: clientMsgID, MsgTime: timestamppb.New(e.at),
-			Status: parleyv1.MessageStatus_MESSAGE_STATUS_SENT, ChangedSeq: seq,
+			Status: status, ChangedSeq: seq,
 		}
 		l.messages[id] = m
 		l.create("", false)
@@ -184,20 +191,30 @@ func (s *shared) editLocked(user string, req *parleyv1.EditMessageRequest) (*par
 		return nil, Error(connect.CodePermissionDenied, parleyv1.ErrorReason_ERROR_REASON_NOT_SENDER)
 	case m.GetStatus() == parleyv1.MessageStatus_MESSAGE_STATUS_RECALLED && l.byClient[user+" "+clientMsgID] == 0:
 		return nil, Error(connect.CodeFailedPrecondition, parleyv1.ErrorReason_ERROR_REASON_MESSAGE_RECALLED)
+	case m.GetStatus() == parleyv1.MessageStatus_MESSAGE_STATUS_OPEN:
+		return nil, Error(connect.CodeFailedPrecondition, parleyv1.ErrorReason_ERROR_REASON_MESSAGE_OPEN)
 	}
-	seq, duplicate, err := s.appendLocked(
-		l, user, clientMsgID, entry{msgID: m.GetMsgId(), kind: "edited", content: req.GetContent(), digest: req.GetContent()},
-	)
+	seq, duplicate, err := s.changeLocked(l, m, user, clientMsgID, entry{
+		kind: "edited", status: parleyv1.MessageStatus_MESSAGE_STATUS_EDITED, content: req.GetContent(),
+	})
 	if err != nil {
 		return nil, err
-	}
-	if !duplicate {
-		m.Content, m.Status, m.ChangedSeq = req.GetContent(), parleyv1.MessageStatus_MESSAGE_STATUS_EDITED, seq
 	}
 	return &parleyv1.EditMessageResponse{
 		Message: proto.CloneOf(m), Seq: seq, MsgTime: timestamppb.New(l.entries[seq-1].at), Duplicate: duplicate, Epoch: l.epoch,
 		ClientMsgId: clientMsgID,
 	}, nil
+}
+
+// changeLocked appends an edit or a close of the message, or finds an earlier one, and changes the
+// message.
+func (s *shared) changeLocked(l *log, m *parleyv1.ChannelMessage, user, clientMsgID string, e entry) (seq int64, duplicate bool, err error) {
+	e.msgID, e.digest = m.GetMsgId(), fmt.Sprintf("%s %s", e.status, e.content)
+	seq, duplicate, err = s.appendLocked(l, user, clientMsgID, e)
+	if err == nil && !duplicate {
+		m.Content, m.Status, m.ChangedSeq = e.content, e.status, seq
+	}
+	return seq, duplicate, err
 }
 
 // recallLocked appends a recall, or finds the first one, and returns the tombstone. A moderator can
@@ -216,7 +233,9 @@ func (s *shared) recallLocked(user string, moderator bool, req *parleyv1.RecallM
 	if !duplicate {
 		clientMsgID = s.idOr(clientMsgID)
 		var err error
-		if seq, _, err = s.appendLocked(l, user, clientMsgID, entry{msgID: m.GetMsgId(), kind: "recalled"}); err != nil {
+		if seq, _, err = s.appendLocked(l, user, clientMsgID, entry{
+			msgID: m.GetMsgId(), kind: "recalled", status: parleyv1.MessageStatus_MESSAGE_STATUS_RECALLED,
+		}); err != nil {
 			return nil, err
 		}
 		m.Content, m.Metadata, m.Status, m.ChangedSeq = "", nil, parleyv1.MessageStatus_MESSAGE_STATUS_RECALLED, seq
@@ -238,6 +257,8 @@ func (l *log) eventLocked(seq int64) *parleyv1.ChannelEvent {
 	switch e.kind {
 	case "edited":
 		ev.Event = &parleyv1.ChannelEvent_Edited{Edited: m}
+	case "closed":
+		ev.Event = &parleyv1.ChannelEvent_Closed{Closed: m}
 	case "recalled":
 		ev.Event = &parleyv1.ChannelEvent_Recalled{Recalled: m}
 	default:
@@ -258,7 +279,7 @@ func (s *Server) Post(channelID, from, content string) int64 {
 	}
 	res, err := s.sendLocked(from, &parleyv1.SendMessageRequest{
 		ChannelId: channelID, Content: content, FromId: from, ClientMsgId: fmt.Sprintf("posted-%d", s.minted),
-	})
+	}, false)
 	if err != nil {
 		s.tb.Fatalf("post: %v", err)
 	}
@@ -318,11 +339,7 @@ func (s *Server) Restore(channelID, epoch string, head int64) {
 	maps.DeleteFunc(l.byClient, func(_ string, seq int64) bool { return seq > head })
 	for i, e := range l.entries {
 		m := l.messages[e.msgID]
-		m.Content, m.ChangedSeq = e.content, int64(i)+1
-		m.Status = map[string]parleyv1.MessageStatus{
-			"sent": parleyv1.MessageStatus_MESSAGE_STATUS_SENT, "edited": parleyv1.MessageStatus_MESSAGE_STATUS_EDITED,
-			"recalled": parleyv1.MessageStatus_MESSAGE_STATUS_RECALLED,
-		}[e.kind]
+		m.Content, m.ChangedSeq, m.Status = e.content, int64(i)+1, e.status
 	}
 }
 

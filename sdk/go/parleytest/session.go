@@ -7,6 +7,10 @@ import (
 	"encoding/hex"
 	"strings"
 
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
@@ -25,6 +29,9 @@ func (h handler) AppendSessionMessage(
 	ctx context.Context, req *parleyv1.AppendSessionMessageRequest,
 ) (*parleyv1.AppendSessionMessageResponse, error) {
 	return do(ctx, h.s, "AppendSessionMessage", req, func() (*parleyv1.AppendSessionMessageResponse, error) {
+		if req.GetContent() == "" && !req.GetOpen() {
+			return nil, invalidField("content", 1)
+		}
 		user := cmp.Or(req.GetUserId(), h.s.userLocked(ctx))
 		id, role := cmp.Or(req.GetSessionId(), newSessionID(user, req.GetClientMsgId())), cmp.Or(req.GetRole(), "user")
 		switch {
@@ -43,7 +50,7 @@ func (h handler) AppendSessionMessage(
 		sent, err := h.s.sendAsLocked(ctx, &parleyv1.SendMessageRequest{
 			ChannelId: l.id, Content: req.GetContent(), ClientMsgId: req.GetClientMsgId(), MsgType: role,
 			Metadata: req.GetMetadata(), FromId: user,
-		})
+		}, req.GetOpen())
 		if err != nil {
 			return nil, err
 		}
@@ -58,6 +65,45 @@ func (h handler) AppendSessionMessage(
 func newSessionID(user, clientMsgID string) string {
 	sum := sha256.Sum256([]byte(user + " " + clientMsgID))
 	return hex.EncodeToString(sum[:16])
+}
+
+// closedAs holds the statuses of closed messages.
+var closedAs = map[parleyv1.SessionOutcome]parleyv1.MessageStatus{
+	parleyv1.SessionOutcome_SESSION_OUTCOME_COMPLETE:  parleyv1.MessageStatus_MESSAGE_STATUS_SENT,
+	parleyv1.SessionOutcome_SESSION_OUTCOME_CANCELLED: parleyv1.MessageStatus_MESSAGE_STATUS_CANCELLED,
+	parleyv1.SessionOutcome_SESSION_OUTCOME_FAILED:    parleyv1.MessageStatus_MESSAGE_STATUS_FAILED,
+}
+
+// CloseSessionMessage implements the service.
+func (h handler) CloseSessionMessage(
+	ctx context.Context, req *parleyv1.CloseSessionMessageRequest,
+) (*parleyv1.CloseSessionMessageResponse, error) {
+	return do(ctx, h.s, "CloseSessionMessage", req, func() (*parleyv1.CloseSessionMessageResponse, error) {
+		l, err := h.s.usableLocked(ctx, sessionPrefix+req.GetSessionId())
+		if err != nil {
+			return nil, err
+		}
+		m, user, id := l.messages[req.GetMsgId()], h.s.userLocked(ctx), h.s.idOr(req.GetClientMsgId())
+		repeated := l.byClient[user+" "+id] > 0
+		switch {
+		case m == nil:
+			return nil, errNoMessage()
+		case m.GetFromId() != user && !h.s.canLocked(ctx, "manage"):
+			return nil, Error(connect.CodePermissionDenied, parleyv1.ErrorReason_ERROR_REASON_NOT_SENDER)
+		case m.GetStatus() == parleyv1.MessageStatus_MESSAGE_STATUS_RECALLED && !repeated:
+			return nil, Error(connect.CodeFailedPrecondition, parleyv1.ErrorReason_ERROR_REASON_MESSAGE_RECALLED)
+		case m.GetStatus() != parleyv1.MessageStatus_MESSAGE_STATUS_OPEN && !repeated:
+			return nil, Error(connect.CodeFailedPrecondition, parleyv1.ErrorReason_ERROR_REASON_MESSAGE_CLOSED)
+		}
+		seq, duplicate, err := h.s.changeLocked(l, m, user, id, entry{kind: "closed", status: closedAs[req.GetOutcome()], content: req.GetContent()})
+		if err != nil {
+			return nil, err
+		}
+		return &parleyv1.CloseSessionMessageResponse{
+			Message: proto.CloneOf(m), Seq: seq, MsgTime: timestamppb.New(l.entries[seq-1].at), Duplicate: duplicate, Epoch: l.epoch,
+			ClientMsgId: id,
+		}, nil
+	})
 }
 
 // ListSessionMessages implements the service.

@@ -111,6 +111,7 @@ export class Channel {
       case "sent":
       case "edited":
       case "recalled":
+      case "closed":
         return this.#acceptEntry(this.arrived, range(ev), event.case, event.value);
       default: {
         // An event of a kind that this version does not know. The entries that it covers count as

@@ -62,6 +62,12 @@ function status(s: pb.MessageStatus): Message["status"] {
       return "recalled";
     case pb.MessageStatus.EDITED:
       return "edited";
+    case pb.MessageStatus.OPEN:
+      return "open";
+    case pb.MessageStatus.CANCELLED:
+      return "cancelled";
+    case pb.MessageStatus.FAILED:
+      return "failed";
     default:
       return "sent";
   }

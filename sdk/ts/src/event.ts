@@ -52,20 +52,20 @@ export interface Gap {
 interface Common {
   channelId: string;
   /**
-   * For `sent`, `edited` and `recalled`: the last entry of the log that the event covers. For
-   * `channel_state` and `gap`: the position after which the channel's events continue. For `lost`:
-   * the position of the channel's last event before the loss. 0 for `typing`.
+   * For `sent`, `edited`, `recalled` and `closed`: the last entry of the log that the event covers.
+   * For `channel_state` and `gap`: the position after which the channel's events continue. For
+   * `lost`: the position of the channel's last event before the loss. 0 for `typing`.
    */
   seq: number;
   epoch: string;
 }
 
 /**
- * EntryEvent is a new message, a message after an edit, or a message after its recall. During a
- * replay, `sent` has the message in its current state, which can be edited or recalled.
+ * EntryEvent is a new message, or a message after an edit, a recall, or the close of an open
+ * message of a session. During a replay, `sent` has the message in its current state.
  */
 export interface EntryEvent extends Common {
-  kind: "sent" | "edited" | "recalled";
+  kind: "sent" | "edited" | "recalled" | "closed";
   /**
    * The first entry that the event covers. The entries from fromSeq to seq have no other event. It
    * can be lower than the seq of an earlier event. It can also be higher than that plus 1: the

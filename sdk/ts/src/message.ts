@@ -29,9 +29,11 @@ export interface Message {
   time: Date;
   /**
    * A recalled message is a tombstone without content and metadata. It keeps its position and is
-   * still included in counts.
+   * still included in counts. The content of an open message of a session is still being generated.
+   * When it is closed, it becomes `sent`, or `cancelled` or `failed` if the content is not
+   * complete.
    */
-  status: "sent" | "edited" | "recalled";
+  status: "sent" | "edited" | "recalled" | "open" | "cancelled" | "failed";
   /**
    * The seq of the last entry that changed the message. It is the message's own seq if no entry
    * did.

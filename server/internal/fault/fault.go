@@ -44,6 +44,8 @@ const (
 	NotSender            Reason = "NOT_SENDER"
 	MessageNotFound      Reason = "MESSAGE_NOT_FOUND"
 	MessageRecalled      Reason = "MESSAGE_RECALLED"
+	MessageOpen          Reason = "MESSAGE_OPEN"
+	MessageClosed        Reason = "MESSAGE_CLOSED"
 	ClientMsgIDReused    Reason = "CLIENT_MSG_ID_REUSED"
 	PositionOutOfRange   Reason = "POSITION_OUT_OF_RANGE"
 	PageTokenInvalid     Reason = "PAGE_TOKEN_INVALID"

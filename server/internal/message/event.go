@@ -44,7 +44,10 @@ func (e Event) From() int64 {
 }
 
 // eventNames holds the wire names of the kinds, indexed by Kind.
-var eventNames = [...]string{KindSend: "insert", KindEdit: "edit", KindRecall: "recall", KindAccess: "access", KindExpired: "expired"}
+var eventNames = [...]string{
+	KindSend: "insert", KindEdit: "edit", KindRecall: "recall", KindComplete: "complete", KindCancel: "cancel", KindFail: "fail",
+	KindAccess: "access", KindExpired: "expired",
+}
 
 // Name returns the `event_type` of the kind.
 func (k Kind) Name() string { return eventNames[k] }

@@ -229,7 +229,7 @@ func (f *fakeStore) Pending(_ context.Context, channelIDs ...string) ([]Entry, e
 func (f *fakeStore) Changed(_ context.Context, channelID string, after, before int64, limit, maxBytes int) ([]Entry, error) {
 	var out []Entry
 	for _, e := range f.read(channelID) {
-		if e.Status != StatusSent && e.ChangedSeq > after && (before == 0 || e.ChangedSeq < before) {
+		if e.Status > StatusSent && e.ChangedSeq > after && (before == 0 || e.ChangedSeq < before) {
 			out = append(out, e)
 		}
 	}

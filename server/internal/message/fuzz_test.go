@@ -16,7 +16,11 @@ func eventSeeds(f *testing.F) [][]byte {
 		Metadata: map[string]string{"k": "v"}, ClientMsgID: "c", MsgTime: time.UnixMilli(1_700_000_000_123).UTC(), ChangedSeq: 1,
 	}
 	var seeds [][]byte
-	for kind := KindSend; kind <= KindRecall; kind++ {
+	for kind := KindSend; kind <= KindAccess; kind++ {
+		m.Status = kind.After()
+		if kind == KindSend {
+			m.Status = StatusOpen
+		}
 		for _, v := range []any{
 			Event{Kind: kind, Epoch: "e", Seq: 2, Count: 1, Time: m.MsgTime, Message: m, Traceparent: "00-a-b-01"},
 			Cached{Epoch: "e", Message: m},

@@ -303,10 +303,10 @@ func (l *lane) assignSeqs(c *channel, b *batch) {
 			e := it.entry(c, &head, l.cfg.Now())
 			if it.Kind.Changes() {
 				t := c.targets[it.MsgID]
-				if touched[t] && t.Status == StatusRecalled { // nil is never touched
-					return // the recall in this batch must be stored before an answer depends on it
-				}
 				if out, refused := checkChange(it, t); refused {
+					if touched[t] { // nil is never touched
+						return // the change in this batch must be stored before an answer depends on it
+					}
 					l.settle(r, it, out)
 					continue
 				}
@@ -383,6 +383,9 @@ func (it *item) entry(c *channel, head *Head, now time.Time) Entry {
 	if it.Kind == KindSend {
 		e.Count++
 		e.Digest = newDigest(it.Draft, nil)
+		if it.Open {
+			e.Status = StatusOpen
+		}
 	}
 	e.Bytes = head.Bytes + e.StoredSize()
 	return e

@@ -10,7 +10,7 @@ func (c *channel) mustCheck(it *item) bool {
 // passed reports whether an item of the request needs no insert any more.
 func (r *request) passed(it *item) bool { return it.settled || it.stored || r.ended }
 
-// change completes the entry of an edit or a recall of target, and applies it to target.
+// change completes the entry of a change of target, and applies it to target.
 func (e *Entry) change(it *item, target *Entry) {
 	e.TargetSeq, e.Digest = target.Seq, newDigest(it.Draft, target.Digest)
 	target.apply(e)
@@ -33,9 +33,10 @@ func (c *channel) checkRev(it *item, rev int64) (out Outcome, settled bool) {
 	return Outcome{}, false
 }
 
-// checkChange decides whether an edit or a recall of target may be stored; a nil target means that
-// the message does not exist. If refused is true, out is the outcome: an error, or a duplicate for
-// a recall of a recalled message.
+// checkChange decides whether a change of target may be stored; a nil target means that the message
+// does not exist. If refused is true, out is the outcome: an error, or a duplicate for a recall of
+// a recalled message. A change that was allowed can only make later ones refused, never the
+// reverse.
 func checkChange(it *item, target *Entry) (out Outcome, refused bool) {
 	switch {
 	case target == nil:
@@ -49,6 +50,12 @@ func checkChange(it *item, target *Entry) (out Outcome, refused bool) {
 		return Outcome{
 			Err: fault.New(fault.FailedPrecondition, fault.MessageRecalled, "the message has been recalled"),
 		}, true
+	case target.Status == StatusOpen && it.Kind == KindEdit:
+		return Outcome{
+			Err: fault.New(fault.FailedPrecondition, fault.MessageOpen, "the message is open; it can be edited once it is closed"),
+		}, true
+	case target.Status != StatusOpen && it.Kind.Closes():
+		return Outcome{Err: fault.New(fault.FailedPrecondition, fault.MessageClosed, "the message is not open")}, true
 	}
 	return Outcome{}, false
 }

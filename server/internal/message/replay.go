@@ -189,11 +189,7 @@ func (p *replay) events() []Event {
 			sends = sends[1:]
 			continue
 		}
-		kind := KindEdit
-		if changed[0].Status == StatusRecalled {
-			kind = KindRecall
-		}
-		full = !add(kind, changed[0].ChangedSeq, &changed[0])
+		full = !add(changed[0].LastChange(), changed[0].ChangedSeq, &changed[0])
 		changed = changed[1:]
 	}
 	if !full && at < p.through {

@@ -214,11 +214,14 @@ func randomLog(t *rapid.T) []Entry {
 				open = append(open, log[i].Seq)
 			}
 		}
-		e.Kind = rapid.SampledFrom([]Kind{KindSend, KindEdit, KindEdit, KindRecall}).Draw(t, "kind")
+		e.Kind = rapid.SampledFrom([]Kind{KindSend, KindEdit, KindEdit, KindRecall, KindComplete, KindCancel, KindFail}).Draw(t, "kind")
 		if len(open) == 0 || e.Kind == KindSend {
 			e.Kind = KindSend
 			count++
 			e.MsgID = fmt.Sprint("m", seq)
+			if rapid.Bool().Draw(t, "open") {
+				e.Status = StatusOpen
+			}
 		} else {
 			e.TargetSeq, e.Pending = rapid.SampledFrom(open).Draw(t, "target"), true
 			e.MsgID = fmt.Sprint("m", e.TargetSeq)

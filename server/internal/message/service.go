@@ -27,6 +27,8 @@ type SendRequest struct {
 	// FromID is the sender. Empty means the principal's subject; another sender requires the
 	// capability send_as.
 	FromID string
+	// Open makes the message StatusOpen, until Close.
+	Open bool
 	// Traceparent is the W3C trace context to propagate to delivery; may be empty.
 	Traceparent string
 }
@@ -39,6 +41,14 @@ type EditRequest struct {
 // RecallRequest describes the recall of a message.
 type RecallRequest struct {
 	ChannelID, MsgID, ClientMsgID, Traceparent string
+}
+
+// CloseRequest describes the close of an open message.
+type CloseRequest struct {
+	// Kind is KindComplete, KindCancel or KindFail.
+	Kind Kind
+	// Content is the final text.
+	ChannelID, MsgID, Content, ClientMsgID, Traceparent string
 }
 
 // Receipt is the result of a write.
@@ -148,7 +158,7 @@ func (s *Service) sendDraft(ctx context.Context, r *SendRequest) (Draft, error) 
 	}
 	return Draft{
 		Kind: KindSend, ChannelID: r.ChannelID, MsgID: newID(), FromID: from, MsgType: msgType, Content: r.Content,
-		Metadata: r.Metadata, ClientMsgID: orNewID(r.ClientMsgID), Traceparent: r.Traceparent,
+		Metadata: r.Metadata, ClientMsgID: orNewID(r.ClientMsgID), Traceparent: r.Traceparent, Open: r.Open,
 	}, nil
 }
 
@@ -337,7 +347,23 @@ func (s *Service) checkEdit(ctx context.Context, p *ident.Principal, d *Draft, a
 	return err
 }
 
-// change checks the caller, appends their edit or recall and reads the message that it changed.
+// Close closes one of the caller's own open messages, or anyone's with the capability manage, and
+// sets its final text. It returns the message as Edit does.
+func (s *Service) Close(ctx context.Context, r CloseRequest) (Receipt, Message, error) {
+	return s.change(ctx, Draft{
+		Kind: r.Kind, ChannelID: r.ChannelID, MsgID: r.MsgID, Content: r.Content,
+		ClientMsgID: orNewID(r.ClientMsgID), Traceparent: r.Traceparent,
+	}, s.checkClose)
+}
+
+// checkClose is the check of a close.
+func (s *Service) checkClose(ctx context.Context, p *ident.Principal, d *Draft, atLeast int64) (err error) {
+	d.AnySender = p.Can(ident.Manage, d.ChannelID)
+	d.Rev, err = s.access.ForRead(ctx, p, ident.Send, d.ChannelID, atLeast)
+	return err
+}
+
+// change checks the caller, appends their change and reads the message that it changed.
 // The message is zero if it has expired meanwhile, as it may have when a change is repeated. If
 // only the read fails, the error is that of ctx if ctx has ended. Otherwise it is OUTCOME_UNKNOWN:
 // the change is stored, and a repeat with the same client_msg_id returns it as a duplicate.

@@ -14,14 +14,16 @@ import (
 type Draft struct {
 	Kind      Kind
 	ChannelID string
-	// MsgID is the id of the new message, or of the target of an edit or a recall.
+	// MsgID is the id of the new message, or of the target of a change.
 	MsgID       string
 	FromID      string
 	MsgType     string
 	Content     string
 	Metadata    map[string]string
 	ClientMsgID string
-	// AnySender allows a change of another user's message. Service sets it only for recalls.
+	// Open makes a new message StatusOpen.
+	Open bool
+	// AnySender allows a change of another user's message. It is never set for edits.
 	AnySender   bool
 	Traceparent string
 	// Rev is the access revision of the channel at which the sender was checked. A draft with a lower

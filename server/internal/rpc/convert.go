@@ -14,9 +14,13 @@ import (
 )
 
 var statuses = map[message.Status]parleyv1.MessageStatus{
-	message.StatusSent:     parleyv1.MessageStatus_MESSAGE_STATUS_SENT,
-	message.StatusEdited:   parleyv1.MessageStatus_MESSAGE_STATUS_EDITED,
-	message.StatusRecalled: parleyv1.MessageStatus_MESSAGE_STATUS_RECALLED,
+	message.StatusSent:      parleyv1.MessageStatus_MESSAGE_STATUS_SENT,
+	message.StatusEdited:    parleyv1.MessageStatus_MESSAGE_STATUS_EDITED,
+	message.StatusRecalled:  parleyv1.MessageStatus_MESSAGE_STATUS_RECALLED,
+	message.StatusComplete:  parleyv1.MessageStatus_MESSAGE_STATUS_SENT,
+	message.StatusOpen:      parleyv1.MessageStatus_MESSAGE_STATUS_OPEN,
+	message.StatusCancelled: parleyv1.MessageStatus_MESSAGE_STATUS_CANCELLED,
+	message.StatusFailed:    parleyv1.MessageStatus_MESSAGE_STATUS_FAILED,
 }
 
 func messageToWire(m *message.Message) *parleyv1.ChannelMessage {

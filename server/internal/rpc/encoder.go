@@ -40,6 +40,8 @@ func (Encoder) Event(e *message.Event) []byte {
 		ev.Event = &parleyv1.ChannelEvent_Edited{Edited: m}
 	case message.KindRecall:
 		ev.Event = &parleyv1.ChannelEvent_Recalled{Recalled: m}
+	case message.KindComplete, message.KindCancel, message.KindFail:
+		ev.Event = &parleyv1.ChannelEvent_Closed{Closed: m}
 	case message.KindExpired, message.KindAccess: // are Passed
 	}
 	return piece(ev)

@@ -39,6 +39,7 @@ var messageMethods = service{
 		"SendTyping":    {access: onChannel(ident.Send)},
 
 		"AppendSessionMessage": {access: onSession(ident.Append), size: batchRequest},
+		"CloseSessionMessage":  {access: onSession(ident.Append), size: batchRequest},
 		"ListSessionMessages":  {access: onSession(ident.History), maxPage: 1000},
 		"EditSessionMessage":   {access: onSession(ident.Append), size: batchRequest},
 		"RecallSessionMessage": {access: onSession(ident.Append)},

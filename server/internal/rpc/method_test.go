@@ -157,6 +157,7 @@ var sessionRequests = map[protoreflect.Name]struct {
 	action  ident.Action
 }{
 	"AppendSessionMessage": {&parleyv1.AppendSessionMessageRequest{SessionId: "chat"}, ident.Append},
+	"CloseSessionMessage":  {&parleyv1.CloseSessionMessageRequest{SessionId: "chat"}, ident.Append},
 	"ListSessionMessages":  {&parleyv1.ListSessionMessagesRequest{SessionId: "chat"}, ident.History},
 	"EditSessionMessage":   {&parleyv1.EditSessionMessageRequest{SessionId: "chat"}, ident.Append},
 	"RecallSessionMessage": {&parleyv1.RecallSessionMessageRequest{SessionId: "chat"}, ident.Append},

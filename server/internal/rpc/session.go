@@ -25,7 +25,7 @@ func (s *messageService) AppendSessionMessage(
 ) (*parleyv1.AppendSessionMessageResponse, error) {
 	id, r, err := s.deps.Sessions.Append(ctx, session.AppendRequest{
 		SessionID: req.GetSessionId(), Role: req.GetRole(), UserID: req.GetUserId(), Content: req.GetContent(),
-		ClientMsgID: req.GetClientMsgId(), Metadata: req.GetMetadata(), Traceparent: traceparent(ctx),
+		ClientMsgID: req.GetClientMsgId(), Metadata: req.GetMetadata(), Open: req.GetOpen(), Traceparent: traceparent(ctx),
 	})
 	if err != nil {
 		return nil, err
@@ -33,6 +33,30 @@ func (s *messageService) AppendSessionMessage(
 	return &parleyv1.AppendSessionMessageResponse{
 		SessionId: id, MsgId: r.MsgID, Seq: r.Seq, Count: r.Count, MsgTime: timestamppb.New(r.MsgTime),
 		ClientMsgId: r.ClientMsgID, Epoch: r.Epoch, Duplicate: r.Duplicate,
+	}, nil
+}
+
+// closeKinds holds the kinds of the entries that close a message.
+var closeKinds = map[parleyv1.SessionOutcome]message.Kind{
+	parleyv1.SessionOutcome_SESSION_OUTCOME_COMPLETE:  message.KindComplete,
+	parleyv1.SessionOutcome_SESSION_OUTCOME_CANCELLED: message.KindCancel,
+	parleyv1.SessionOutcome_SESSION_OUTCOME_FAILED:    message.KindFail,
+}
+
+// CloseSessionMessage implements parleyv1connect.MessageServiceHandler.
+func (s *messageService) CloseSessionMessage(
+	ctx context.Context, req *parleyv1.CloseSessionMessageRequest,
+) (*parleyv1.CloseSessionMessageResponse, error) {
+	r, m, err := s.deps.Messages.Close(ctx, message.CloseRequest{
+		Kind: closeKinds[req.GetOutcome()], ChannelID: ident.SessionChannel(req.GetSessionId()), MsgID: req.GetMsgId(),
+		Content: req.GetContent(), ClientMsgID: req.GetClientMsgId(), Traceparent: traceparent(ctx),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &parleyv1.CloseSessionMessageResponse{
+		Message: changedToWire(&m), Seq: r.Seq, MsgTime: timestamppb.New(r.MsgTime), Duplicate: r.Duplicate, Epoch: r.Epoch,
+		ClientMsgId: r.ClientMsgID,
 	}, nil
 }
 

@@ -76,6 +76,10 @@ func (f *fakeMessages) Recall(ctx context.Context, r message.RecallRequest) (mes
 	return f.recall(ctx, r)
 }
 
+func (f *fakeMessages) Close(context.Context, message.CloseRequest) (message.Receipt, message.Message, error) {
+	panic("unexpected call of Close")
+}
+
 // fakeChannels is a Channels whose methods call the functions that the test sets, like
 // fakeMessages.
 type fakeChannels struct {

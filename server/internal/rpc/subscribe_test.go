@@ -311,10 +311,10 @@ func TestEventsCoverEveryEntry(t *testing.T) {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t, nil)
-			kinds := []message.Kind{message.KindSend, message.KindEdit, message.KindRecall}
+			kinds := []message.Kind{message.KindSend, message.KindEdit, message.KindRecall, message.KindComplete}
 			write := func(n int) {
 				for range n {
-					b.log.append("a", func(e *message.Event) { e.Kind = kinds[e.Seq%3] })
+					b.log.append("a", func(e *message.Event) { e.Kind = kinds[e.Seq%4] })
 				}
 			}
 			write(7)
@@ -327,7 +327,7 @@ func TestEventsCoverEveryEntry(t *testing.T) {
 			}
 			position := got[0].GetSeq()
 			for _, e := range got[1:] {
-				m := [...]*parleyv1.ChannelMessage{e.GetSent(), e.GetEdited(), e.GetRecalled()}[e.GetSeq()%3]
+				m := [...]*parleyv1.ChannelMessage{e.GetSent(), e.GetEdited(), e.GetRecalled(), e.GetClosed()}[e.GetSeq()%4]
 				if e.GetFromSeq() != position+1 || e.GetSeq() != e.GetFromSeq() || m == nil {
 					t.Fatalf("after %d: %v", position, e)
 				}

@@ -60,6 +60,8 @@ type AppendRequest struct {
 	// UserID is the sender, and the owner if the call creates the session. Empty means the principal's
 	// subject; another user requires the action send_as.
 	UserID string
+	// Open makes the message open, until message.Service.Close. Content may be empty only with it.
+	Open bool
 	// Content, ClientMsgID, Metadata and Traceparent are those of message.SendRequest.
 	Content, ClientMsgID, Traceparent string
 	Metadata                          map[string]string
@@ -73,6 +75,9 @@ func (s *Service) Append(ctx context.Context, r AppendRequest) (sessionID string
 	if err != nil {
 		return "", message.Receipt{}, err
 	}
+	if r.Content == "" && !r.Open {
+		return "", message.Receipt{}, fault.Invalid("content", 1, "content: must have at least 1 byte, unless open is set")
+	}
 	userID, role := cmp.Or(r.UserID, p.Subject), cmp.Or(r.Role, RoleUser)
 	if sessionID = r.SessionID; sessionID == "" {
 		sessionID = s.newID(userID, r.ClientMsgID)
@@ -82,7 +87,7 @@ func (s *Service) Append(ctx context.Context, r AppendRequest) (sessionID string
 	}
 	send := message.SendRequest{
 		ChannelID: ident.SessionChannel(sessionID), Content: r.Content, ClientMsgID: r.ClientMsgID, MsgType: role,
-		Metadata: r.Metadata, FromID: userID, Traceparent: r.Traceparent,
+		Metadata: r.Metadata, FromID: userID, Open: r.Open, Traceparent: r.Traceparent,
 	}
 	receipt, err = s.messages.Send(ctx, send)
 	if f, ok := fault.As(err); ok && f.Reason == fault.ChannelNotFound {

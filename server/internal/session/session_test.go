@@ -89,8 +89,8 @@ func TestAppendChecksToken(t *testing.T) {
 		lacks   ident.Action
 	}{
 		"session_id": {AppendRequest{Content: "x"}, ident.Append},
-		"user_id":    {AppendRequest{SessionID: "s", UserID: "ben"}, ident.SendAs},
-		"role":       {AppendRequest{SessionID: "s", Role: "system"}, ident.Manage},
+		"user_id":    {AppendRequest{SessionID: "s", UserID: "ben", Open: true}, ident.SendAs},
+		"role":       {AppendRequest{SessionID: "s", Role: "system", Open: true}, ident.Manage},
 	} {
 		var held []ident.Action
 		for _, a := range ident.SessionActions {
@@ -108,8 +108,22 @@ func TestAppendChecksToken(t *testing.T) {
 			t.Errorf("%s with %s: %v", field, tc.lacks, err)
 		}
 	}
-	if _, _, err := NewService(&fakes{}, &fakes{}, nil).Append(t.Context(), AppendRequest{SessionID: "s"}); !fault.Is(err, fault.TokenInvalid) {
+	if _, _, err := NewService(&fakes{}, &fakes{}, nil).Append(t.Context(), AppendRequest{SessionID: "s", Content: "x"}); !fault.Is(err, fault.TokenInvalid) {
 		t.Errorf("without a token: %v", err)
+	}
+}
+
+// Only an open message may be empty.
+func TestAppendEmpty(t *testing.T) {
+	t.Parallel()
+	f := &fakes{}
+	service := NewService(f, f, nil)
+	_, _, err := service.Append(caller(t, ident.Append), AppendRequest{SessionID: "s"})
+	if e, ok := fault.As(err); !ok || e.Field != "content" || e.Limit != 1 || len(f.sends) > 0 {
+		t.Errorf("an empty message: %v", err)
+	}
+	if _, _, err := service.Append(caller(t, ident.Append), AppendRequest{SessionID: "s", Open: true}); err != nil || !f.sends[0].Open {
+		t.Errorf("an empty open message: %v, %+v", err, f.sends)
 	}
 }
 

@@ -37,6 +37,13 @@ const (
 	// The message was recalled. It is a tombstone without content and metadata. It keeps its seq and
 	// is still included in counts.
 	MessageStatus_MESSAGE_STATUS_RECALLED MessageStatus = 3
+	// The message of a session is still being generated: its final content comes when it is closed. A
+	// message that was closed as complete is SENT.
+	MessageStatus_MESSAGE_STATUS_OPEN MessageStatus = 4
+	// The message was closed before its content was complete, because a user cancelled it.
+	MessageStatus_MESSAGE_STATUS_CANCELLED MessageStatus = 5
+	// The message was closed before its content was complete, because its generation failed.
+	MessageStatus_MESSAGE_STATUS_FAILED MessageStatus = 6
 )
 
 // Enum value maps for MessageStatus.
@@ -46,12 +53,18 @@ var (
 		1: "MESSAGE_STATUS_SENT",
 		2: "MESSAGE_STATUS_EDITED",
 		3: "MESSAGE_STATUS_RECALLED",
+		4: "MESSAGE_STATUS_OPEN",
+		5: "MESSAGE_STATUS_CANCELLED",
+		6: "MESSAGE_STATUS_FAILED",
 	}
 	MessageStatus_value = map[string]int32{
 		"MESSAGE_STATUS_UNSPECIFIED": 0,
 		"MESSAGE_STATUS_SENT":        1,
 		"MESSAGE_STATUS_EDITED":      2,
 		"MESSAGE_STATUS_RECALLED":    3,
+		"MESSAGE_STATUS_OPEN":        4,
+		"MESSAGE_STATUS_CANCELLED":   5,
+		"MESSAGE_STATUS_FAILED":      6,
 	}
 )
 
@@ -1955,12 +1968,15 @@ const file_parley_v1_channel_proto_rawDesc = "" +
 	"\x11SendTypingRequest\x12<\n" +
 	"\n" +
 	"channel_id\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x182\x16^[A-Za-z0-9_-]{1,128}$R\tchannelId\"\x14\n" +
-	"\x12SendTypingResponse*\x80\x01\n" +
+	"\x12SendTypingResponse*\xd2\x01\n" +
 	"\rMessageStatus\x12\x1e\n" +
 	"\x1aMESSAGE_STATUS_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13MESSAGE_STATUS_SENT\x10\x01\x12\x19\n" +
 	"\x15MESSAGE_STATUS_EDITED\x10\x02\x12\x1b\n" +
-	"\x17MESSAGE_STATUS_RECALLED\x10\x03*\x8d\x01\n" +
+	"\x17MESSAGE_STATUS_RECALLED\x10\x03\x12\x17\n" +
+	"\x13MESSAGE_STATUS_OPEN\x10\x04\x12\x1c\n" +
+	"\x18MESSAGE_STATUS_CANCELLED\x10\x05\x12\x19\n" +
+	"\x15MESSAGE_STATUS_FAILED\x10\x06*\x8d\x01\n" +
 	"\n" +
 	"MemberRole\x12\x1b\n" +
 	"\x17MEMBER_ROLE_UNSPECIFIED\x10\x00\x12\x16\n" +

@@ -1073,7 +1073,7 @@ const file_parley_v1_message_proto_rawDesc = "" +
 	"\bmsg_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\amsgTime\x12\x1c\n" +
 	"\tduplicate\x18\x04 \x01(\bR\tduplicate\x12\x14\n" +
 	"\x05epoch\x18\x05 \x01(\tR\x05epoch\x12\"\n" +
-	"\rclient_msg_id\x18\x06 \x01(\tR\vclientMsgId2\xc0\x10\n" +
+	"\rclient_msg_id\x18\x06 \x01(\tR\vclientMsgId2\xa6\x11\n" +
 	"\x0eMessageService\x12L\n" +
 	"\vSendMessage\x12\x1d.parley.v1.SendMessageRequest\x1a\x1e.parley.v1.SendMessageResponse\x12O\n" +
 	"\fSendMessages\x12\x1e.parley.v1.SendMessagesRequest\x1a\x1f.parley.v1.SendMessagesResponse\x12T\n" +
@@ -1098,7 +1098,8 @@ const file_parley_v1_message_proto_rawDesc = "" +
 	"\bMarkRead\x12\x1a.parley.v1.MarkReadRequest\x1a\x1b.parley.v1.MarkReadResponse\"\x03\x90\x02\x02\x12I\n" +
 	"\n" +
 	"SendTyping\x12\x1c.parley.v1.SendTypingRequest\x1a\x1d.parley.v1.SendTypingResponse\x12g\n" +
-	"\x14AppendSessionMessage\x12&.parley.v1.AppendSessionMessageRequest\x1a'.parley.v1.AppendSessionMessageResponse\x12i\n" +
+	"\x14AppendSessionMessage\x12&.parley.v1.AppendSessionMessageRequest\x1a'.parley.v1.AppendSessionMessageResponse\x12d\n" +
+	"\x13CloseSessionMessage\x12%.parley.v1.CloseSessionMessageRequest\x1a&.parley.v1.CloseSessionMessageResponse\x12i\n" +
 	"\x13ListSessionMessages\x12%.parley.v1.ListSessionMessagesRequest\x1a&.parley.v1.ListSessionMessagesResponse\"\x03\x90\x02\x01\x12a\n" +
 	"\x12EditSessionMessage\x12$.parley.v1.EditSessionMessageRequest\x1a%.parley.v1.EditSessionMessageResponse\x12l\n" +
 	"\x14RecallSessionMessage\x12&.parley.v1.RecallSessionMessageRequest\x1a'.parley.v1.RecallSessionMessageResponse\"\x03\x90\x02\x02\x12]\n" +
@@ -1150,28 +1151,30 @@ var file_parley_v1_message_proto_goTypes = []any{
 	(*MarkReadRequest)(nil),              // 28: parley.v1.MarkReadRequest
 	(*SendTypingRequest)(nil),            // 29: parley.v1.SendTypingRequest
 	(*AppendSessionMessageRequest)(nil),  // 30: parley.v1.AppendSessionMessageRequest
-	(*ListSessionMessagesRequest)(nil),   // 31: parley.v1.ListSessionMessagesRequest
-	(*EditSessionMessageRequest)(nil),    // 32: parley.v1.EditSessionMessageRequest
-	(*RecallSessionMessageRequest)(nil),  // 33: parley.v1.RecallSessionMessageRequest
-	(*MarkSessionReadRequest)(nil),       // 34: parley.v1.MarkSessionReadRequest
-	(*SubscribeResponse)(nil),            // 35: parley.v1.SubscribeResponse
-	(*UpdateSubscriptionResponse)(nil),   // 36: parley.v1.UpdateSubscriptionResponse
-	(*CreateChannelResponse)(nil),        // 37: parley.v1.CreateChannelResponse
-	(*GetChannelResponse)(nil),           // 38: parley.v1.GetChannelResponse
-	(*UpdateChannelResponse)(nil),        // 39: parley.v1.UpdateChannelResponse
-	(*DeleteChannelResponse)(nil),        // 40: parley.v1.DeleteChannelResponse
-	(*AddMembersResponse)(nil),           // 41: parley.v1.AddMembersResponse
-	(*UpdateMemberResponse)(nil),         // 42: parley.v1.UpdateMemberResponse
-	(*RemoveMembersResponse)(nil),        // 43: parley.v1.RemoveMembersResponse
-	(*ListMembersResponse)(nil),          // 44: parley.v1.ListMembersResponse
-	(*ListChannelsResponse)(nil),         // 45: parley.v1.ListChannelsResponse
-	(*MarkReadResponse)(nil),             // 46: parley.v1.MarkReadResponse
-	(*SendTypingResponse)(nil),           // 47: parley.v1.SendTypingResponse
-	(*AppendSessionMessageResponse)(nil), // 48: parley.v1.AppendSessionMessageResponse
-	(*ListSessionMessagesResponse)(nil),  // 49: parley.v1.ListSessionMessagesResponse
-	(*EditSessionMessageResponse)(nil),   // 50: parley.v1.EditSessionMessageResponse
-	(*RecallSessionMessageResponse)(nil), // 51: parley.v1.RecallSessionMessageResponse
-	(*MarkSessionReadResponse)(nil),      // 52: parley.v1.MarkSessionReadResponse
+	(*CloseSessionMessageRequest)(nil),   // 31: parley.v1.CloseSessionMessageRequest
+	(*ListSessionMessagesRequest)(nil),   // 32: parley.v1.ListSessionMessagesRequest
+	(*EditSessionMessageRequest)(nil),    // 33: parley.v1.EditSessionMessageRequest
+	(*RecallSessionMessageRequest)(nil),  // 34: parley.v1.RecallSessionMessageRequest
+	(*MarkSessionReadRequest)(nil),       // 35: parley.v1.MarkSessionReadRequest
+	(*SubscribeResponse)(nil),            // 36: parley.v1.SubscribeResponse
+	(*UpdateSubscriptionResponse)(nil),   // 37: parley.v1.UpdateSubscriptionResponse
+	(*CreateChannelResponse)(nil),        // 38: parley.v1.CreateChannelResponse
+	(*GetChannelResponse)(nil),           // 39: parley.v1.GetChannelResponse
+	(*UpdateChannelResponse)(nil),        // 40: parley.v1.UpdateChannelResponse
+	(*DeleteChannelResponse)(nil),        // 41: parley.v1.DeleteChannelResponse
+	(*AddMembersResponse)(nil),           // 42: parley.v1.AddMembersResponse
+	(*UpdateMemberResponse)(nil),         // 43: parley.v1.UpdateMemberResponse
+	(*RemoveMembersResponse)(nil),        // 44: parley.v1.RemoveMembersResponse
+	(*ListMembersResponse)(nil),          // 45: parley.v1.ListMembersResponse
+	(*ListChannelsResponse)(nil),         // 46: parley.v1.ListChannelsResponse
+	(*MarkReadResponse)(nil),             // 47: parley.v1.MarkReadResponse
+	(*SendTypingResponse)(nil),           // 48: parley.v1.SendTypingResponse
+	(*AppendSessionMessageResponse)(nil), // 49: parley.v1.AppendSessionMessageResponse
+	(*CloseSessionMessageResponse)(nil),  // 50: parley.v1.CloseSessionMessageResponse
+	(*ListSessionMessagesResponse)(nil),  // 51: parley.v1.ListSessionMessagesResponse
+	(*EditSessionMessageResponse)(nil),   // 52: parley.v1.EditSessionMessageResponse
+	(*RecallSessionMessageResponse)(nil), // 53: parley.v1.RecallSessionMessageResponse
+	(*MarkSessionReadResponse)(nil),      // 54: parley.v1.MarkSessionReadResponse
 }
 var file_parley_v1_message_proto_depIdxs = []int32{
 	13, // 0: parley.v1.SendMessageRequest.metadata:type_name -> parley.v1.SendMessageRequest.MetadataEntry
@@ -1206,36 +1209,38 @@ var file_parley_v1_message_proto_depIdxs = []int32{
 	28, // 29: parley.v1.MessageService.MarkRead:input_type -> parley.v1.MarkReadRequest
 	29, // 30: parley.v1.MessageService.SendTyping:input_type -> parley.v1.SendTypingRequest
 	30, // 31: parley.v1.MessageService.AppendSessionMessage:input_type -> parley.v1.AppendSessionMessageRequest
-	31, // 32: parley.v1.MessageService.ListSessionMessages:input_type -> parley.v1.ListSessionMessagesRequest
-	32, // 33: parley.v1.MessageService.EditSessionMessage:input_type -> parley.v1.EditSessionMessageRequest
-	33, // 34: parley.v1.MessageService.RecallSessionMessage:input_type -> parley.v1.RecallSessionMessageRequest
-	34, // 35: parley.v1.MessageService.MarkSessionRead:input_type -> parley.v1.MarkSessionReadRequest
-	1,  // 36: parley.v1.MessageService.SendMessage:output_type -> parley.v1.SendMessageResponse
-	3,  // 37: parley.v1.MessageService.SendMessages:output_type -> parley.v1.SendMessagesResponse
-	6,  // 38: parley.v1.MessageService.ListMessages:output_type -> parley.v1.ListMessagesResponse
-	8,  // 39: parley.v1.MessageService.GetMessage:output_type -> parley.v1.GetMessageResponse
-	10, // 40: parley.v1.MessageService.EditMessage:output_type -> parley.v1.EditMessageResponse
-	12, // 41: parley.v1.MessageService.RecallMessage:output_type -> parley.v1.RecallMessageResponse
-	35, // 42: parley.v1.MessageService.Subscribe:output_type -> parley.v1.SubscribeResponse
-	36, // 43: parley.v1.MessageService.UpdateSubscription:output_type -> parley.v1.UpdateSubscriptionResponse
-	37, // 44: parley.v1.MessageService.CreateChannel:output_type -> parley.v1.CreateChannelResponse
-	38, // 45: parley.v1.MessageService.GetChannel:output_type -> parley.v1.GetChannelResponse
-	39, // 46: parley.v1.MessageService.UpdateChannel:output_type -> parley.v1.UpdateChannelResponse
-	40, // 47: parley.v1.MessageService.DeleteChannel:output_type -> parley.v1.DeleteChannelResponse
-	41, // 48: parley.v1.MessageService.AddMembers:output_type -> parley.v1.AddMembersResponse
-	42, // 49: parley.v1.MessageService.UpdateMember:output_type -> parley.v1.UpdateMemberResponse
-	43, // 50: parley.v1.MessageService.RemoveMembers:output_type -> parley.v1.RemoveMembersResponse
-	44, // 51: parley.v1.MessageService.ListMembers:output_type -> parley.v1.ListMembersResponse
-	45, // 52: parley.v1.MessageService.ListChannels:output_type -> parley.v1.ListChannelsResponse
-	46, // 53: parley.v1.MessageService.MarkRead:output_type -> parley.v1.MarkReadResponse
-	47, // 54: parley.v1.MessageService.SendTyping:output_type -> parley.v1.SendTypingResponse
-	48, // 55: parley.v1.MessageService.AppendSessionMessage:output_type -> parley.v1.AppendSessionMessageResponse
-	49, // 56: parley.v1.MessageService.ListSessionMessages:output_type -> parley.v1.ListSessionMessagesResponse
-	50, // 57: parley.v1.MessageService.EditSessionMessage:output_type -> parley.v1.EditSessionMessageResponse
-	51, // 58: parley.v1.MessageService.RecallSessionMessage:output_type -> parley.v1.RecallSessionMessageResponse
-	52, // 59: parley.v1.MessageService.MarkSessionRead:output_type -> parley.v1.MarkSessionReadResponse
-	36, // [36:60] is the sub-list for method output_type
-	12, // [12:36] is the sub-list for method input_type
+	31, // 32: parley.v1.MessageService.CloseSessionMessage:input_type -> parley.v1.CloseSessionMessageRequest
+	32, // 33: parley.v1.MessageService.ListSessionMessages:input_type -> parley.v1.ListSessionMessagesRequest
+	33, // 34: parley.v1.MessageService.EditSessionMessage:input_type -> parley.v1.EditSessionMessageRequest
+	34, // 35: parley.v1.MessageService.RecallSessionMessage:input_type -> parley.v1.RecallSessionMessageRequest
+	35, // 36: parley.v1.MessageService.MarkSessionRead:input_type -> parley.v1.MarkSessionReadRequest
+	1,  // 37: parley.v1.MessageService.SendMessage:output_type -> parley.v1.SendMessageResponse
+	3,  // 38: parley.v1.MessageService.SendMessages:output_type -> parley.v1.SendMessagesResponse
+	6,  // 39: parley.v1.MessageService.ListMessages:output_type -> parley.v1.ListMessagesResponse
+	8,  // 40: parley.v1.MessageService.GetMessage:output_type -> parley.v1.GetMessageResponse
+	10, // 41: parley.v1.MessageService.EditMessage:output_type -> parley.v1.EditMessageResponse
+	12, // 42: parley.v1.MessageService.RecallMessage:output_type -> parley.v1.RecallMessageResponse
+	36, // 43: parley.v1.MessageService.Subscribe:output_type -> parley.v1.SubscribeResponse
+	37, // 44: parley.v1.MessageService.UpdateSubscription:output_type -> parley.v1.UpdateSubscriptionResponse
+	38, // 45: parley.v1.MessageService.CreateChannel:output_type -> parley.v1.CreateChannelResponse
+	39, // 46: parley.v1.MessageService.GetChannel:output_type -> parley.v1.GetChannelResponse
+	40, // 47: parley.v1.MessageService.UpdateChannel:output_type -> parley.v1.UpdateChannelResponse
+	41, // 48: parley.v1.MessageService.DeleteChannel:output_type -> parley.v1.DeleteChannelResponse
+	42, // 49: parley.v1.MessageService.AddMembers:output_type -> parley.v1.AddMembersResponse
+	43, // 50: parley.v1.MessageService.UpdateMember:output_type -> parley.v1.UpdateMemberResponse
+	44, // 51: parley.v1.MessageService.RemoveMembers:output_type -> parley.v1.RemoveMembersResponse
+	45, // 52: parley.v1.MessageService.ListMembers:output_type -> parley.v1.ListMembersResponse
+	46, // 53: parley.v1.MessageService.ListChannels:output_type -> parley.v1.ListChannelsResponse
+	47, // 54: parley.v1.MessageService.MarkRead:output_type -> parley.v1.MarkReadResponse
+	48, // 55: parley.v1.MessageService.SendTyping:output_type -> parley.v1.SendTypingResponse
+	49, // 56: parley.v1.MessageService.AppendSessionMessage:output_type -> parley.v1.AppendSessionMessageResponse
+	50, // 57: parley.v1.MessageService.CloseSessionMessage:output_type -> parley.v1.CloseSessionMessageResponse
+	51, // 58: parley.v1.MessageService.ListSessionMessages:output_type -> parley.v1.ListSessionMessagesResponse
+	52, // 59: parley.v1.MessageService.EditSessionMessage:output_type -> parley.v1.EditSessionMessageResponse
+	53, // 60: parley.v1.MessageService.RecallSessionMessage:output_type -> parley.v1.RecallSessionMessageResponse
+	54, // 61: parley.v1.MessageService.MarkSessionRead:output_type -> parley.v1.MarkSessionReadResponse
+	37, // [37:62] is the sub-list for method output_type
+	12, // [12:37] is the sub-list for method input_type
 	12, // [12:12] is the sub-list for extension type_name
 	12, // [12:12] is the sub-list for extension extendee
 	0,  // [0:12] is the sub-list for field type_name

@@ -23,6 +23,62 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// SessionOutcome is how the generation of a message ended.
+type SessionOutcome int32
+
+const (
+	SessionOutcome_SESSION_OUTCOME_UNSPECIFIED SessionOutcome = 0
+	// The content is complete. The message becomes SENT.
+	SessionOutcome_SESSION_OUTCOME_COMPLETE SessionOutcome = 1
+	// A user cancelled the generation. The message becomes CANCELLED.
+	SessionOutcome_SESSION_OUTCOME_CANCELLED SessionOutcome = 2
+	// The generation failed. The message becomes FAILED.
+	SessionOutcome_SESSION_OUTCOME_FAILED SessionOutcome = 3
+)
+
+// Enum value maps for SessionOutcome.
+var (
+	SessionOutcome_name = map[int32]string{
+		0: "SESSION_OUTCOME_UNSPECIFIED",
+		1: "SESSION_OUTCOME_COMPLETE",
+		2: "SESSION_OUTCOME_CANCELLED",
+		3: "SESSION_OUTCOME_FAILED",
+	}
+	SessionOutcome_value = map[string]int32{
+		"SESSION_OUTCOME_UNSPECIFIED": 0,
+		"SESSION_OUTCOME_COMPLETE":    1,
+		"SESSION_OUTCOME_CANCELLED":   2,
+		"SESSION_OUTCOME_FAILED":      3,
+	}
+)
+
+func (x SessionOutcome) Enum() *SessionOutcome {
+	p := new(SessionOutcome)
+	*p = x
+	return p
+}
+
+func (x SessionOutcome) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (SessionOutcome) Descriptor() protoreflect.EnumDescriptor {
+	return file_parley_v1_session_proto_enumTypes[0].Descriptor()
+}
+
+func (SessionOutcome) Type() protoreflect.EnumType {
+	return &file_parley_v1_session_proto_enumTypes[0]
+}
+
+func (x SessionOutcome) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use SessionOutcome.Descriptor instead.
+func (SessionOutcome) EnumDescriptor() ([]byte, []int) {
+	return file_parley_v1_session_proto_rawDescGZIP(), []int{0}
+}
+
 // AppendSessionMessageRequest is the request of AppendSessionMessage.
 type AppendSessionMessageRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -32,7 +88,7 @@ type AppendSessionMessageRequest struct {
 	// Who speaks: `user`, `assistant`, `system` or `tool`. It becomes the message's `msg_type`. The
 	// default is `user`; any other requires the action `manage`.
 	Role string `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
-	// UTF-8 text without NUL, 1 to 131,072 bytes.
+	// UTF-8 text without NUL, up to 131,072 bytes. It may be empty only with `open`.
 	Content string `protobuf:"bytes,3,opt,name=content,proto3" json:"content,omitempty"`
 	// The sender's id for the message, which makes the call idempotent. It is unique for each session
 	// and sender. Up to 128 printable ASCII characters without spaces. If it is empty, the server
@@ -45,7 +101,10 @@ type AppendSessionMessageRequest struct {
 	// call creates the session, this user becomes its owner. Another user than the subject requires
 	// the action `send_as`. Up to 128 printable ASCII characters without spaces. `~erased` is
 	// reserved.
-	UserId        string `protobuf:"bytes,6,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	UserId string `protobuf:"bytes,6,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	// Makes the message open: its content is still being generated, and CloseSessionMessage sets the
+	// final one.
+	Open          bool `protobuf:"varint,7,opt,name=open,proto3" json:"open,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -120,6 +179,13 @@ func (x *AppendSessionMessageRequest) GetUserId() string {
 		return x.UserId
 	}
 	return ""
+}
+
+func (x *AppendSessionMessageRequest) GetOpen() bool {
+	if x != nil {
+		return x.Open
+	}
+	return false
 }
 
 // AppendSessionMessageResponse is the response of AppendSessionMessage.
@@ -226,6 +292,178 @@ func (x *AppendSessionMessageResponse) GetDuplicate() bool {
 	return false
 }
 
+// CloseSessionMessageRequest is the request of CloseSessionMessage.
+type CloseSessionMessageRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	SessionId string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	MsgId     string                 `protobuf:"bytes,2,opt,name=msg_id,json=msgId,proto3" json:"msg_id,omitempty"`
+	Outcome   SessionOutcome         `protobuf:"varint,3,opt,name=outcome,proto3,enum=parley.v1.SessionOutcome" json:"outcome,omitempty"`
+	// The whole final content: UTF-8 text without NUL, up to 131,072 bytes.
+	Content string `protobuf:"bytes,4,opt,name=content,proto3" json:"content,omitempty"`
+	// Makes the close idempotent. Messages, edits, recalls and closes of one sender in a session must
+	// have distinct ids. If it is empty, the server generates one, and a repeat after a lost response
+	// fails with MESSAGE_CLOSED.
+	ClientMsgId   string `protobuf:"bytes,5,opt,name=client_msg_id,json=clientMsgId,proto3" json:"client_msg_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CloseSessionMessageRequest) Reset() {
+	*x = CloseSessionMessageRequest{}
+	mi := &file_parley_v1_session_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CloseSessionMessageRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CloseSessionMessageRequest) ProtoMessage() {}
+
+func (x *CloseSessionMessageRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_session_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CloseSessionMessageRequest.ProtoReflect.Descriptor instead.
+func (*CloseSessionMessageRequest) Descriptor() ([]byte, []int) {
+	return file_parley_v1_session_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *CloseSessionMessageRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *CloseSessionMessageRequest) GetMsgId() string {
+	if x != nil {
+		return x.MsgId
+	}
+	return ""
+}
+
+func (x *CloseSessionMessageRequest) GetOutcome() SessionOutcome {
+	if x != nil {
+		return x.Outcome
+	}
+	return SessionOutcome_SESSION_OUTCOME_UNSPECIFIED
+}
+
+func (x *CloseSessionMessageRequest) GetContent() string {
+	if x != nil {
+		return x.Content
+	}
+	return ""
+}
+
+func (x *CloseSessionMessageRequest) GetClientMsgId() string {
+	if x != nil {
+		return x.ClientMsgId
+	}
+	return ""
+}
+
+// CloseSessionMessageResponse is the response of CloseSessionMessage.
+type CloseSessionMessageResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The message in its current state, which includes this close. Unset if the message can no longer
+	// be read.
+	Message *ChannelMessage `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
+	// The position of the close itself in the log.
+	Seq int64 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
+	// When the close was appended.
+	MsgTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=msg_time,json=msgTime,proto3" json:"msg_time,omitempty"`
+	// True if an earlier call with this client_msg_id stored the close.
+	Duplicate bool   `protobuf:"varint,4,opt,name=duplicate,proto3" json:"duplicate,omitempty"`
+	Epoch     string `protobuf:"bytes,5,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// The `client_msg_id` of the request, or the one that the server generated.
+	ClientMsgId   string `protobuf:"bytes,6,opt,name=client_msg_id,json=clientMsgId,proto3" json:"client_msg_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CloseSessionMessageResponse) Reset() {
+	*x = CloseSessionMessageResponse{}
+	mi := &file_parley_v1_session_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CloseSessionMessageResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CloseSessionMessageResponse) ProtoMessage() {}
+
+func (x *CloseSessionMessageResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_session_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CloseSessionMessageResponse.ProtoReflect.Descriptor instead.
+func (*CloseSessionMessageResponse) Descriptor() ([]byte, []int) {
+	return file_parley_v1_session_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *CloseSessionMessageResponse) GetMessage() *ChannelMessage {
+	if x != nil {
+		return x.Message
+	}
+	return nil
+}
+
+func (x *CloseSessionMessageResponse) GetSeq() int64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *CloseSessionMessageResponse) GetMsgTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.MsgTime
+	}
+	return nil
+}
+
+func (x *CloseSessionMessageResponse) GetDuplicate() bool {
+	if x != nil {
+		return x.Duplicate
+	}
+	return false
+}
+
+func (x *CloseSessionMessageResponse) GetEpoch() string {
+	if x != nil {
+		return x.Epoch
+	}
+	return ""
+}
+
+func (x *CloseSessionMessageResponse) GetClientMsgId() string {
+	if x != nil {
+		return x.ClientMsgId
+	}
+	return ""
+}
+
 // ListSessionMessagesRequest is the request of ListSessionMessages. Its fields mean what those of
 // ListMessagesRequest do.
 type ListSessionMessagesRequest struct {
@@ -243,7 +481,7 @@ type ListSessionMessagesRequest struct {
 
 func (x *ListSessionMessagesRequest) Reset() {
 	*x = ListSessionMessagesRequest{}
-	mi := &file_parley_v1_session_proto_msgTypes[2]
+	mi := &file_parley_v1_session_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -255,7 +493,7 @@ func (x *ListSessionMessagesRequest) String() string {
 func (*ListSessionMessagesRequest) ProtoMessage() {}
 
 func (x *ListSessionMessagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_session_proto_msgTypes[2]
+	mi := &file_parley_v1_session_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -268,7 +506,7 @@ func (x *ListSessionMessagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionMessagesRequest.ProtoReflect.Descriptor instead.
 func (*ListSessionMessagesRequest) Descriptor() ([]byte, []int) {
-	return file_parley_v1_session_proto_rawDescGZIP(), []int{2}
+	return file_parley_v1_session_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ListSessionMessagesRequest) GetSessionId() string {
@@ -328,7 +566,7 @@ type ListSessionMessagesResponse struct {
 
 func (x *ListSessionMessagesResponse) Reset() {
 	*x = ListSessionMessagesResponse{}
-	mi := &file_parley_v1_session_proto_msgTypes[3]
+	mi := &file_parley_v1_session_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -340,7 +578,7 @@ func (x *ListSessionMessagesResponse) String() string {
 func (*ListSessionMessagesResponse) ProtoMessage() {}
 
 func (x *ListSessionMessagesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_session_proto_msgTypes[3]
+	mi := &file_parley_v1_session_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -353,7 +591,7 @@ func (x *ListSessionMessagesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionMessagesResponse.ProtoReflect.Descriptor instead.
 func (*ListSessionMessagesResponse) Descriptor() ([]byte, []int) {
-	return file_parley_v1_session_proto_rawDescGZIP(), []int{3}
+	return file_parley_v1_session_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ListSessionMessagesResponse) GetMessages() []*ChannelMessage {
@@ -408,7 +646,7 @@ type EditSessionMessageRequest struct {
 
 func (x *EditSessionMessageRequest) Reset() {
 	*x = EditSessionMessageRequest{}
-	mi := &file_parley_v1_session_proto_msgTypes[4]
+	mi := &file_parley_v1_session_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -420,7 +658,7 @@ func (x *EditSessionMessageRequest) String() string {
 func (*EditSessionMessageRequest) ProtoMessage() {}
 
 func (x *EditSessionMessageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_session_proto_msgTypes[4]
+	mi := &file_parley_v1_session_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -433,7 +671,7 @@ func (x *EditSessionMessageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EditSessionMessageRequest.ProtoReflect.Descriptor instead.
 func (*EditSessionMessageRequest) Descriptor() ([]byte, []int) {
-	return file_parley_v1_session_proto_rawDescGZIP(), []int{4}
+	return file_parley_v1_session_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *EditSessionMessageRequest) GetSessionId() string {
@@ -485,7 +723,7 @@ type EditSessionMessageResponse struct {
 
 func (x *EditSessionMessageResponse) Reset() {
 	*x = EditSessionMessageResponse{}
-	mi := &file_parley_v1_session_proto_msgTypes[5]
+	mi := &file_parley_v1_session_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -497,7 +735,7 @@ func (x *EditSessionMessageResponse) String() string {
 func (*EditSessionMessageResponse) ProtoMessage() {}
 
 func (x *EditSessionMessageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_session_proto_msgTypes[5]
+	mi := &file_parley_v1_session_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -510,7 +748,7 @@ func (x *EditSessionMessageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EditSessionMessageResponse.ProtoReflect.Descriptor instead.
 func (*EditSessionMessageResponse) Descriptor() ([]byte, []int) {
-	return file_parley_v1_session_proto_rawDescGZIP(), []int{5}
+	return file_parley_v1_session_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *EditSessionMessageResponse) GetMessage() *ChannelMessage {
@@ -569,7 +807,7 @@ type RecallSessionMessageRequest struct {
 
 func (x *RecallSessionMessageRequest) Reset() {
 	*x = RecallSessionMessageRequest{}
-	mi := &file_parley_v1_session_proto_msgTypes[6]
+	mi := &file_parley_v1_session_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -581,7 +819,7 @@ func (x *RecallSessionMessageRequest) String() string {
 func (*RecallSessionMessageRequest) ProtoMessage() {}
 
 func (x *RecallSessionMessageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_session_proto_msgTypes[6]
+	mi := &file_parley_v1_session_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -594,7 +832,7 @@ func (x *RecallSessionMessageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecallSessionMessageRequest.ProtoReflect.Descriptor instead.
 func (*RecallSessionMessageRequest) Descriptor() ([]byte, []int) {
-	return file_parley_v1_session_proto_rawDescGZIP(), []int{6}
+	return file_parley_v1_session_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RecallSessionMessageRequest) GetSessionId() string {
@@ -639,7 +877,7 @@ type RecallSessionMessageResponse struct {
 
 func (x *RecallSessionMessageResponse) Reset() {
 	*x = RecallSessionMessageResponse{}
-	mi := &file_parley_v1_session_proto_msgTypes[7]
+	mi := &file_parley_v1_session_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -651,7 +889,7 @@ func (x *RecallSessionMessageResponse) String() string {
 func (*RecallSessionMessageResponse) ProtoMessage() {}
 
 func (x *RecallSessionMessageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_session_proto_msgTypes[7]
+	mi := &file_parley_v1_session_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -664,7 +902,7 @@ func (x *RecallSessionMessageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecallSessionMessageResponse.ProtoReflect.Descriptor instead.
 func (*RecallSessionMessageResponse) Descriptor() ([]byte, []int) {
-	return file_parley_v1_session_proto_rawDescGZIP(), []int{7}
+	return file_parley_v1_session_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RecallSessionMessageResponse) GetMessage() *ChannelMessage {
@@ -721,7 +959,7 @@ type MarkSessionReadRequest struct {
 
 func (x *MarkSessionReadRequest) Reset() {
 	*x = MarkSessionReadRequest{}
-	mi := &file_parley_v1_session_proto_msgTypes[8]
+	mi := &file_parley_v1_session_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -733,7 +971,7 @@ func (x *MarkSessionReadRequest) String() string {
 func (*MarkSessionReadRequest) ProtoMessage() {}
 
 func (x *MarkSessionReadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_session_proto_msgTypes[8]
+	mi := &file_parley_v1_session_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -746,7 +984,7 @@ func (x *MarkSessionReadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkSessionReadRequest.ProtoReflect.Descriptor instead.
 func (*MarkSessionReadRequest) Descriptor() ([]byte, []int) {
-	return file_parley_v1_session_proto_rawDescGZIP(), []int{8}
+	return file_parley_v1_session_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *MarkSessionReadRequest) GetSessionId() string {
@@ -778,7 +1016,7 @@ type MarkSessionReadResponse struct {
 
 func (x *MarkSessionReadResponse) Reset() {
 	*x = MarkSessionReadResponse{}
-	mi := &file_parley_v1_session_proto_msgTypes[9]
+	mi := &file_parley_v1_session_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -790,7 +1028,7 @@ func (x *MarkSessionReadResponse) String() string {
 func (*MarkSessionReadResponse) ProtoMessage() {}
 
 func (x *MarkSessionReadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_session_proto_msgTypes[9]
+	mi := &file_parley_v1_session_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -803,7 +1041,7 @@ func (x *MarkSessionReadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkSessionReadResponse.ProtoReflect.Descriptor instead.
 func (*MarkSessionReadResponse) Descriptor() ([]byte, []int) {
-	return file_parley_v1_session_proto_rawDescGZIP(), []int{9}
+	return file_parley_v1_session_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *MarkSessionReadResponse) GetReadSeq() int64 {
@@ -831,15 +1069,16 @@ var File_parley_v1_session_proto protoreflect.FileDescriptor
 
 const file_parley_v1_session_proto_rawDesc = "" +
 	"\n" +
-	"\x17parley/v1/session.proto\x12\tparley.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17parley/v1/channel.proto\"\xec\x03\n" +
+	"\x17parley/v1/session.proto\x12\tparley.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17parley/v1/channel.proto\"\xfe\x03\n" +
 	"\x1bAppendSessionMessageRequest\x12;\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{0,64}$R\tsessionId\x12:\n" +
-	"\x04role\x18\x02 \x01(\tB&\xbaH#r!R\x00R\x04userR\tassistantR\x06systemR\x04toolR\x04role\x12%\n" +
-	"\acontent\x18\x03 \x01(\tB\v\xbaH\br\x06 \x01(\x80\x80\bR\acontent\x129\n" +
+	"\x04role\x18\x02 \x01(\tB&\xbaH#r!R\x00R\x04userR\tassistantR\x06systemR\x04toolR\x04role\x12#\n" +
+	"\acontent\x18\x03 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\bR\acontent\x129\n" +
 	"\rclient_msg_id\x18\x04 \x01(\tB\x15\xbaH\x12r\x102\x0e^[!-~]{0,128}$R\vclientMsgId\x12|\n" +
 	"\bmetadata\x18\x05 \x03(\v24.parley.v1.AppendSessionMessageRequest.MetadataEntryB*\xbaH'\x9a\x01$\x10\x10\"\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$*\x05r\x03(\x80\x02R\bmetadata\x127\n" +
-	"\auser_id\x18\x06 \x01(\tB\x1e\xbaH\x1br\x192\x0e^[!-~]{0,128}$Z\a~erasedR\x06userId\x1a;\n" +
+	"\auser_id\x18\x06 \x01(\tB\x1e\xbaH\x1br\x192\x0e^[!-~]{0,128}$Z\a~erasedR\x06userId\x12\x12\n" +
+	"\x04open\x18\a \x01(\bR\x04open\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8b\x02\n" +
@@ -852,7 +1091,22 @@ const file_parley_v1_session_proto_rawDesc = "" +
 	"\bmsg_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\amsgTime\x12\"\n" +
 	"\rclient_msg_id\x18\x06 \x01(\tR\vclientMsgId\x12\x14\n" +
 	"\x05epoch\x18\a \x01(\tR\x05epoch\x12\x1c\n" +
-	"\tduplicate\x18\b \x01(\bR\tduplicate\"\xbf\x02\n" +
+	"\tduplicate\x18\b \x01(\bR\tduplicate\"\xaf\x02\n" +
+	"\x1aCloseSessionMessageRequest\x12;\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\x123\n" +
+	"\x06msg_id\x18\x02 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05msgId\x12?\n" +
+	"\aoutcome\x18\x03 \x01(\x0e2\x19.parley.v1.SessionOutcomeB\n" +
+	"\xbaH\a\x82\x01\x04\x10\x01 \x00R\aoutcome\x12#\n" +
+	"\acontent\x18\x04 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\bR\acontent\x129\n" +
+	"\rclient_msg_id\x18\x05 \x01(\tB\x15\xbaH\x12r\x102\x0e^[!-~]{0,128}$R\vclientMsgId\"\xf3\x01\n" +
+	"\x1bCloseSessionMessageResponse\x123\n" +
+	"\amessage\x18\x01 \x01(\v2\x19.parley.v1.ChannelMessageR\amessage\x12\x10\n" +
+	"\x03seq\x18\x02 \x01(\x03R\x03seq\x125\n" +
+	"\bmsg_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\amsgTime\x12\x1c\n" +
+	"\tduplicate\x18\x04 \x01(\bR\tduplicate\x12\x14\n" +
+	"\x05epoch\x18\x05 \x01(\tR\x05epoch\x12\"\n" +
+	"\rclient_msg_id\x18\x06 \x01(\tR\vclientMsgId\"\xbf\x02\n" +
 	"\x1aListSessionMessagesRequest\x12;\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\x12)\n" +
@@ -905,7 +1159,12 @@ const file_parley_v1_session_proto_rawDesc = "" +
 	"\x17MarkSessionReadResponse\x12\x19\n" +
 	"\bread_seq\x18\x01 \x01(\x03R\areadSeq\x12\x16\n" +
 	"\x06unread\x18\x02 \x01(\x03R\x06unread\x12\x14\n" +
-	"\x05epoch\x18\x03 \x01(\tR\x05epochBU\n" +
+	"\x05epoch\x18\x03 \x01(\tR\x05epoch*\x8a\x01\n" +
+	"\x0eSessionOutcome\x12\x1f\n" +
+	"\x1bSESSION_OUTCOME_UNSPECIFIED\x10\x00\x12\x1c\n" +
+	"\x18SESSION_OUTCOME_COMPLETE\x10\x01\x12\x1d\n" +
+	"\x19SESSION_OUTCOME_CANCELLED\x10\x02\x12\x1a\n" +
+	"\x16SESSION_OUTCOME_FAILED\x10\x03BU\n" +
 	"\rdev.parley.v1B\fSessionProtoP\x01Z4github.com/parleyhq/parley/gen/go/parley/v1;parleyv1b\x06proto3"
 
 var (
@@ -920,35 +1179,42 @@ func file_parley_v1_session_proto_rawDescGZIP() []byte {
 	return file_parley_v1_session_proto_rawDescData
 }
 
-var file_parley_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_parley_v1_session_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_parley_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_parley_v1_session_proto_goTypes = []any{
-	(*AppendSessionMessageRequest)(nil),  // 0: parley.v1.AppendSessionMessageRequest
-	(*AppendSessionMessageResponse)(nil), // 1: parley.v1.AppendSessionMessageResponse
-	(*ListSessionMessagesRequest)(nil),   // 2: parley.v1.ListSessionMessagesRequest
-	(*ListSessionMessagesResponse)(nil),  // 3: parley.v1.ListSessionMessagesResponse
-	(*EditSessionMessageRequest)(nil),    // 4: parley.v1.EditSessionMessageRequest
-	(*EditSessionMessageResponse)(nil),   // 5: parley.v1.EditSessionMessageResponse
-	(*RecallSessionMessageRequest)(nil),  // 6: parley.v1.RecallSessionMessageRequest
-	(*RecallSessionMessageResponse)(nil), // 7: parley.v1.RecallSessionMessageResponse
-	(*MarkSessionReadRequest)(nil),       // 8: parley.v1.MarkSessionReadRequest
-	(*MarkSessionReadResponse)(nil),      // 9: parley.v1.MarkSessionReadResponse
-	nil,                                  // 10: parley.v1.AppendSessionMessageRequest.MetadataEntry
-	(*timestamppb.Timestamp)(nil),        // 11: google.protobuf.Timestamp
-	(*ChannelMessage)(nil),               // 12: parley.v1.ChannelMessage
+	(SessionOutcome)(0),                  // 0: parley.v1.SessionOutcome
+	(*AppendSessionMessageRequest)(nil),  // 1: parley.v1.AppendSessionMessageRequest
+	(*AppendSessionMessageResponse)(nil), // 2: parley.v1.AppendSessionMessageResponse
+	(*CloseSessionMessageRequest)(nil),   // 3: parley.v1.CloseSessionMessageRequest
+	(*CloseSessionMessageResponse)(nil),  // 4: parley.v1.CloseSessionMessageResponse
+	(*ListSessionMessagesRequest)(nil),   // 5: parley.v1.ListSessionMessagesRequest
+	(*ListSessionMessagesResponse)(nil),  // 6: parley.v1.ListSessionMessagesResponse
+	(*EditSessionMessageRequest)(nil),    // 7: parley.v1.EditSessionMessageRequest
+	(*EditSessionMessageResponse)(nil),   // 8: parley.v1.EditSessionMessageResponse
+	(*RecallSessionMessageRequest)(nil),  // 9: parley.v1.RecallSessionMessageRequest
+	(*RecallSessionMessageResponse)(nil), // 10: parley.v1.RecallSessionMessageResponse
+	(*MarkSessionReadRequest)(nil),       // 11: parley.v1.MarkSessionReadRequest
+	(*MarkSessionReadResponse)(nil),      // 12: parley.v1.MarkSessionReadResponse
+	nil,                                  // 13: parley.v1.AppendSessionMessageRequest.MetadataEntry
+	(*timestamppb.Timestamp)(nil),        // 14: google.protobuf.Timestamp
+	(*ChannelMessage)(nil),               // 15: parley.v1.ChannelMessage
 }
 var file_parley_v1_session_proto_depIdxs = []int32{
-	10, // 0: parley.v1.AppendSessionMessageRequest.metadata:type_name -> parley.v1.AppendSessionMessageRequest.MetadataEntry
-	11, // 1: parley.v1.AppendSessionMessageResponse.msg_time:type_name -> google.protobuf.Timestamp
-	12, // 2: parley.v1.ListSessionMessagesResponse.messages:type_name -> parley.v1.ChannelMessage
-	12, // 3: parley.v1.EditSessionMessageResponse.message:type_name -> parley.v1.ChannelMessage
-	11, // 4: parley.v1.EditSessionMessageResponse.msg_time:type_name -> google.protobuf.Timestamp
-	12, // 5: parley.v1.RecallSessionMessageResponse.message:type_name -> parley.v1.ChannelMessage
-	11, // 6: parley.v1.RecallSessionMessageResponse.msg_time:type_name -> google.protobuf.Timestamp
-	7,  // [7:7] is the sub-list for method output_type
-	7,  // [7:7] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	13, // 0: parley.v1.AppendSessionMessageRequest.metadata:type_name -> parley.v1.AppendSessionMessageRequest.MetadataEntry
+	14, // 1: parley.v1.AppendSessionMessageResponse.msg_time:type_name -> google.protobuf.Timestamp
+	0,  // 2: parley.v1.CloseSessionMessageRequest.outcome:type_name -> parley.v1.SessionOutcome
+	15, // 3: parley.v1.CloseSessionMessageResponse.message:type_name -> parley.v1.ChannelMessage
+	14, // 4: parley.v1.CloseSessionMessageResponse.msg_time:type_name -> google.protobuf.Timestamp
+	15, // 5: parley.v1.ListSessionMessagesResponse.messages:type_name -> parley.v1.ChannelMessage
+	15, // 6: parley.v1.EditSessionMessageResponse.message:type_name -> parley.v1.ChannelMessage
+	14, // 7: parley.v1.EditSessionMessageResponse.msg_time:type_name -> google.protobuf.Timestamp
+	15, // 8: parley.v1.RecallSessionMessageResponse.message:type_name -> parley.v1.ChannelMessage
+	14, // 9: parley.v1.RecallSessionMessageResponse.msg_time:type_name -> google.protobuf.Timestamp
+	10, // [10:10] is the sub-list for method output_type
+	10, // [10:10] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_parley_v1_session_proto_init() }
@@ -957,19 +1223,20 @@ func file_parley_v1_session_proto_init() {
 		return
 	}
 	file_parley_v1_channel_proto_init()
-	file_parley_v1_session_proto_msgTypes[2].OneofWrappers = []any{}
+	file_parley_v1_session_proto_msgTypes[4].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_parley_v1_session_proto_rawDesc), len(file_parley_v1_session_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   11,
+			NumEnums:      1,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
 		GoTypes:           file_parley_v1_session_proto_goTypes,
 		DependencyIndexes: file_parley_v1_session_proto_depIdxs,
+		EnumInfos:         file_parley_v1_session_proto_enumTypes,
 		MessageInfos:      file_parley_v1_session_proto_msgTypes,
 	}.Build()
 	File_parley_v1_session_proto = out.File

@@ -484,6 +484,7 @@ type ChannelEvent struct {
 	//	*ChannelEvent_Gap
 	//	*ChannelEvent_Lost
 	//	*ChannelEvent_Typing
+	//	*ChannelEvent_Closed
 	Event         isChannelEvent_Event `protobuf_oneof:"event"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -610,6 +611,15 @@ func (x *ChannelEvent) GetTyping() *Typing {
 	return nil
 }
 
+func (x *ChannelEvent) GetClosed() *ChannelMessage {
+	if x != nil {
+		if x, ok := x.Event.(*ChannelEvent_Closed); ok {
+			return x.Closed
+		}
+	}
+	return nil
+}
+
 type isChannelEvent_Event interface {
 	isChannelEvent_Event()
 }
@@ -649,6 +659,11 @@ type ChannelEvent_Typing struct {
 	Typing *Typing `protobuf:"bytes,10,opt,name=typing,proto3,oneof"`
 }
 
+type ChannelEvent_Closed struct {
+	// A message of a session after it was closed, with its final content.
+	Closed *ChannelMessage `protobuf:"bytes,11,opt,name=closed,proto3,oneof"`
+}
+
 func (*ChannelEvent_Sent) isChannelEvent_Event() {}
 
 func (*ChannelEvent_Edited) isChannelEvent_Event() {}
@@ -662,6 +677,8 @@ func (*ChannelEvent_Gap) isChannelEvent_Event() {}
 func (*ChannelEvent_Lost) isChannelEvent_Event() {}
 
 func (*ChannelEvent_Typing) isChannelEvent_Event() {}
+
+func (*ChannelEvent_Closed) isChannelEvent_Event() {}
 
 // ChannelState describes a channel's log when its events begin. It comes again, with the position
 // reached and the new `head_seq`, if the channel has grown for 30 s as fast as its earlier entries
@@ -1063,7 +1080,7 @@ const file_parley_v1_subscription_proto_rawDesc = "" +
 	"\x05frame\"=\n" +
 	"\n" +
 	"EventBatch\x12/\n" +
-	"\x06events\x18\x01 \x03(\v2\x17.parley.v1.ChannelEventR\x06events\"\xb9\x03\n" +
+	"\x06events\x18\x01 \x03(\v2\x17.parley.v1.ChannelEventR\x06events\"\xee\x03\n" +
 	"\fChannelEvent\x12\x1d\n" +
 	"\n" +
 	"channel_id\x18\x01 \x01(\tR\tchannelId\x12\x10\n" +
@@ -1076,7 +1093,8 @@ const file_parley_v1_subscription_proto_rawDesc = "" +
 	"\x03gap\x18\b \x01(\v2\x15.parley.v1.ChannelGapH\x00R\x03gap\x12,\n" +
 	"\x04lost\x18\t \x01(\v2\x16.parley.v1.ChannelLostH\x00R\x04lost\x12+\n" +
 	"\x06typing\x18\n" +
-	" \x01(\v2\x11.parley.v1.TypingH\x00R\x06typingB\a\n" +
+	" \x01(\v2\x11.parley.v1.TypingH\x00R\x06typing\x123\n" +
+	"\x06closed\x18\v \x01(\v2\x19.parley.v1.ChannelMessageH\x00R\x06closedB\a\n" +
 	"\x05event\"\xb7\x01\n" +
 	"\fChannelState\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\tR\x05epoch\x12\x1d\n" +
@@ -1169,14 +1187,15 @@ var file_parley_v1_subscription_proto_depIdxs = []int32{
 	8,  // 13: parley.v1.ChannelEvent.gap:type_name -> parley.v1.ChannelGap
 	9,  // 14: parley.v1.ChannelEvent.lost:type_name -> parley.v1.ChannelLost
 	10, // 15: parley.v1.ChannelEvent.typing:type_name -> parley.v1.Typing
-	0,  // 16: parley.v1.ChannelGap.reason:type_name -> parley.v1.GapReason
-	1,  // 17: parley.v1.ChannelLost.reason:type_name -> parley.v1.LostReason
-	2,  // 18: parley.v1.UpdateSubscriptionRequest.add:type_name -> parley.v1.ChannelPosition
-	19, // [19:19] is the sub-list for method output_type
-	19, // [19:19] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	19, // 16: parley.v1.ChannelEvent.closed:type_name -> parley.v1.ChannelMessage
+	0,  // 17: parley.v1.ChannelGap.reason:type_name -> parley.v1.GapReason
+	1,  // 18: parley.v1.ChannelLost.reason:type_name -> parley.v1.LostReason
+	2,  // 19: parley.v1.UpdateSubscriptionRequest.add:type_name -> parley.v1.ChannelPosition
+	20, // [20:20] is the sub-list for method output_type
+	20, // [20:20] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_parley_v1_subscription_proto_init() }
@@ -1204,6 +1223,7 @@ func file_parley_v1_subscription_proto_init() {
 		(*ChannelEvent_Gap)(nil),
 		(*ChannelEvent_Lost)(nil),
 		(*ChannelEvent_Typing)(nil),
+		(*ChannelEvent_Closed)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

@@ -105,6 +105,7 @@ func scenarios() map[string]func(*env) {
 		"read marks":                       readMarks,
 		"list of channels":                 listChannels,
 		"sessions":                         sessions,
+		"open messages":                    openMessages,
 		"another's session":                sessionOfAnother,
 		"topics":                           topics,
 		"groups":                           groups,

@@ -83,6 +83,65 @@ func sessions(e *env) {
 	}
 }
 
+// openMessages opens messages of a session, and closes them in each way.
+func openMessages(e *env) {
+	id, carl := e.name("chat"), e.inSessions("carl")
+	e.append(carl, &parleyv1.AppendSessionMessageRequest{SessionId: id, Content: "one"})
+	s := e.subscribe(carl, from("~"+id, 1))
+	s.next() // the state
+	seq := int64(1)
+	closing := func(c *caller, msgID, clientID string, outcome parleyv1.SessionOutcome, content string) (*parleyv1.CloseSessionMessageResponse, error) {
+		return c.CloseSessionMessage(e.ctx, &parleyv1.CloseSessionMessageRequest{
+			SessionId: id, MsgId: msgID, Outcome: outcome, Content: content, ClientMsgId: clientID,
+		})
+	}
+	closed := refusal{connect.CodeFailedPrecondition, "MESSAGE_CLOSED", "", 0}
+	for outcome, status := range map[parleyv1.SessionOutcome]parleyv1.MessageStatus{
+		parleyv1.SessionOutcome_SESSION_OUTCOME_COMPLETE:  parleyv1.MessageStatus_MESSAGE_STATUS_SENT,
+		parleyv1.SessionOutcome_SESSION_OUTCOME_CANCELLED: parleyv1.MessageStatus_MESSAGE_STATUS_CANCELLED,
+		parleyv1.SessionOutcome_SESSION_OUTCOME_FAILED:    parleyv1.MessageStatus_MESSAGE_STATUS_FAILED,
+	} {
+		key := outcome.String()
+		request := &parleyv1.AppendSessionMessageRequest{SessionId: id, Role: "assistant", ClientMsgId: key, Open: true}
+		opened, again := e.append(e.ann, request), e.append(e.ann, request)
+		if !again.GetDuplicate() || again.GetMsgId() != opened.GetMsgId() {
+			e.Errorf("opened %v and %v", opened, again)
+		}
+		s.want(fmt.Sprintf("sent %d..%d #%d ", seq+1, seq+1, seq+1))
+		e.refused("the same, not open", errOf(e.ann.AppendSessionMessage(e.ctx, &parleyv1.AppendSessionMessageRequest{
+			SessionId: id, Role: "assistant", ClientMsgId: key, Content: "x",
+		})), idReused)
+		e.refused("an edit of what is open", errOf(e.ann.EditSessionMessage(e.ctx, &parleyv1.EditSessionMessageRequest{
+			SessionId: id, MsgId: opened.GetMsgId(), Content: "x",
+		})), refusal{connect.CodeFailedPrecondition, "MESSAGE_OPEN", "", 0})
+		e.refused("the owner's close", errOf(closing(carl, opened.GetMsgId(), "", outcome, "x")), refusal{connect.CodePermissionDenied, "NOT_SENDER", "", 0})
+		for i := range 2 {
+			r, err := closing(e.ann, opened.GetMsgId(), "c"+key, outcome, "two")
+			e.no(err)
+			m := r.GetMessage()
+			if r.GetSeq() != seq+2 || r.GetDuplicate() != (i > 0) || r.GetClientMsgId() != "c"+key || r.GetMsgTime() == nil || r.GetEpoch() == "" ||
+				m.GetContent() != "two" || m.GetStatus() != status || m.GetSeq() != seq+1 || m.GetChangedSeq() != seq+2 {
+				e.Errorf("closed %v", r)
+			}
+		}
+		s.want(fmt.Sprintf("closed %d..%d #%d two", seq+2, seq+2, seq+1))
+		e.refused("the id of another close", errOf(closing(e.ann, opened.GetMsgId(), "c"+key, outcome, "three")), idReused)
+		e.refused("a second close", errOf(closing(e.ann, opened.GetMsgId(), "d"+key, outcome, "two")), closed)
+		seq += 2
+	}
+	prompt := e.append(carl, &parleyv1.AppendSessionMessageRequest{SessionId: id, Content: "more", Open: true})
+	e.no(errOf(carl.RecallSessionMessage(e.ctx, &parleyv1.RecallSessionMessageRequest{SessionId: id, MsgId: prompt.GetMsgId()})))
+	e.refused("a close of what was recalled", errOf(closing(carl, prompt.GetMsgId(), "", parleyv1.SessionOutcome_SESSION_OUTCOME_COMPLETE, "x")),
+		refusal{connect.CodeFailedPrecondition, "MESSAGE_RECALLED", "", 0})
+	e.refused("no outcome", errOf(closing(carl, prompt.GetMsgId(), "", 0, "x")), refusal{connect.CodeInvalidArgument, "INVALID_FIELD", "outcome", 0})
+	again := e.subscribe(carl, from("~"+id, 0))
+	again.next()
+	again.want("sent 1..1 #1 one")
+	for at := int64(2); at < 8; at += 2 {
+		again.want(fmt.Sprintf("sent %d..%d #%d two", at, at, at), fmt.Sprintf("closed %d..%d #%d two", at+1, at+1, at))
+	}
+}
+
 // sessionOfAnother checks what is refused.
 func sessionOfAnother(e *env) {
 	id, carl, eve := e.name("chat"), e.inSessions("carl"), e.inSessions("eve")

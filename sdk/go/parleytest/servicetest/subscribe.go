@@ -78,6 +78,8 @@ func describe(ev *parleyv1.ChannelEvent) string {
 		return message("edited", ev.Edited)
 	case *parleyv1.ChannelEvent_Recalled:
 		return strings.TrimSpace(message("recalled", ev.Recalled))
+	case *parleyv1.ChannelEvent_Closed:
+		return message("closed", ev.Closed)
 	case *parleyv1.ChannelEvent_State:
 		s := ev.State
 		return fmt.Sprintf("state %s oldest %d head %d count %d recovered %t", place, s.GetOldestSeq(), s.GetHeadSeq(), s.GetCount(), s.GetRecovered())

@@ -13,29 +13,32 @@ func draftToWire(d *message.Draft) *clusterv1.Draft {
 	return &clusterv1.Draft{
 		Kind: int32(d.Kind), ChannelId: d.ChannelID, MsgId: d.MsgID, FromId: d.FromID, MsgType: d.MsgType,
 		Content: d.Content, Metadata: d.Metadata, ClientMsgId: d.ClientMsgID, AnySender: d.AnySender,
-		Traceparent: d.Traceparent, Rev: d.Rev,
+		Traceparent: d.Traceparent, Rev: d.Rev, Open: d.Open,
 	}
 }
+
+// draftKinds holds the kinds of drafts by their numbers.
+var draftKinds = func() map[int32]message.Kind {
+	kinds := make(map[int32]message.Kind)
+	for _, k := range []message.Kind{
+		message.KindSend, message.KindEdit, message.KindRecall, message.KindComplete, message.KindCancel, message.KindFail, message.KindAccess,
+	} {
+		kinds[int32(k)] = k
+	}
+	return kinds
+}()
 
 // draftFromWire decodes a draft encoded by draftToWire. ok is false if this version does not know
 // its kind.
 func draftFromWire(w *clusterv1.Draft) (d message.Draft, ok bool) {
-	kind := message.KindSend
-	switch w.GetKind() {
-	case int32(message.KindSend):
-	case int32(message.KindEdit):
-		kind = message.KindEdit
-	case int32(message.KindRecall):
-		kind = message.KindRecall
-	case int32(message.KindAccess):
-		kind = message.KindAccess
-	default:
+	kind, ok := draftKinds[w.GetKind()]
+	if !ok {
 		return d, false
 	}
 	return message.Draft{
 		Kind: kind, ChannelID: w.GetChannelId(), MsgID: w.GetMsgId(), FromID: w.GetFromId(), MsgType: w.GetMsgType(),
 		Content: w.GetContent(), Metadata: w.GetMetadata(), ClientMsgID: w.GetClientMsgId(), AnySender: w.GetAnySender(),
-		Traceparent: w.GetTraceparent(), Rev: w.GetRev(),
+		Traceparent: w.GetTraceparent(), Rev: w.GetRev(), Open: w.GetOpen(),
 	}, true
 }
 

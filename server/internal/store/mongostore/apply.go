@@ -13,7 +13,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// Apply changes the target of each edit or recall, if the target is older than the change, and then
+// Apply changes the target of each change, if the target is older than the change, and then
 // marks the change as applied. A target that was stripped or deleted matches nothing. All steps are
 // ordered, and the mark of a change is its last one, so a change that was interrupted stays pending
 // and is applied again. They are one command, unless their texts are larger than a command may be.
@@ -47,16 +47,16 @@ func (s *Store) Apply(ctx context.Context, changes ...*message.Entry) error {
 	return nil
 }
 
-// applySteps returns the updates that apply an edit or a recall. pending contains at least the
+// applySteps returns the updates that apply a change. pending contains at least the
 // pending edits of a recall's target.
 func applySteps(change *message.Entry, pending []message.Entry) []mongo.WriteModel {
 	var update bson.D
-	set := bson.D{{Key: "changed_seq", Value: change.Seq}}
-	if change.Kind == message.KindEdit {
-		set = append(set, bson.E{Key: "content", Value: change.Content}, bson.E{Key: "status", Value: message.StatusEdited})
+	set := bson.D{{Key: "changed_seq", Value: change.Seq}, {Key: "status", Value: change.Kind.After()}}
+	if change.Kind != message.KindRecall {
+		set = append(set, bson.E{Key: "content", Value: change.Content})
 		update = bson.D{{Key: "$set", Value: set}}
 	} else {
-		set = append(set, bson.E{Key: "content", Value: ""}, bson.E{Key: "status", Value: message.StatusRecalled})
+		set = append(set, bson.E{Key: "content", Value: ""})
 		update = bson.D{
 			{Key: "$set", Value: set},
 			{Key: "$unset", Value: bson.D{{Key: "metadata", Value: ""}, {Key: "digest", Value: ""}}},

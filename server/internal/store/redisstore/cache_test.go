@@ -59,12 +59,12 @@ func insert(seq int64) feed.CacheChange {
 	return feed.CacheChange{Seq: seq, Count: seq, Sent: true, Message: sent(seq, fmt.Sprintf("text of %d", seq))}
 }
 
-// change returns the entry at seq that edits the message at target to a text, or that recalls it.
+// change returns the entry at seq that changes the message at target to a text, or that recalls it.
 func change(seq, target int64, kind message.Kind, text string) feed.CacheChange {
 	m := sent(target, text)
-	m.ChangedSeq, m.Status = seq, message.StatusEdited
+	m.ChangedSeq, m.Status = seq, kind.After()
 	if kind == message.KindRecall {
-		m.Content, m.Status = "", message.StatusRecalled
+		m.Content = ""
 	}
 	return feed.CacheChange{Seq: seq, Count: seq - 1, Message: m}
 }

@@ -104,15 +104,16 @@ func (c *Cache) event(channelID, epoch, place, value string) (e message.Event, e
 	if err != nil {
 		return e, fmt.Errorf("decode the place of message %d: %w", m.Message.Seq, err)
 	}
-	e = message.Event{Epoch: m.Epoch, Seq: seq, Message: m.Message}
-	switch {
-	case m.Epoch != epoch || seq != m.Message.Seq && seq != m.Message.ChangedSeq:
+	if m.Epoch != epoch {
 		return e, fmt.Errorf("message %d: %w", m.Message.Seq, errForeign)
-	case seq == m.Message.Seq:
-	case m.Message.Status == message.StatusRecalled:
-		e.Kind = message.KindRecall
+	}
+	e = message.Event{Epoch: m.Epoch, Seq: seq, Message: m.Message}
+	switch seq {
+	case m.Message.Seq:
+	case m.Message.ChangedSeq:
+		e.Kind = m.Message.LastChange()
 	default:
-		e.Kind = message.KindEdit
+		return e, fmt.Errorf("message %d: %w", m.Message.Seq, errForeign)
 	}
 	return e, nil
 }

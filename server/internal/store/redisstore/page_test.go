@@ -138,7 +138,7 @@ func TestSetIsAlwaysWhole(t *testing.T) {
 	for seq := int64(1); seq <= 300; seq++ {
 		target := max(1, seq-1-rng.Int64N(15))
 		if _, ok := texts[target]; ok && rng.IntN(3) == 0 {
-			c := change(seq, target, []message.Kind{message.KindEdit, message.KindRecall}[rng.IntN(2)], fmt.Sprintf("by %d", seq))
+			c := change(seq, target, []message.Kind{message.KindEdit, message.KindRecall, message.KindComplete, message.KindCancel, message.KindFail}[rng.IntN(5)], fmt.Sprintf("by %d", seq))
 			c.Count, c.Message.Count = count, log[target-1].Count
 			log = append(log, c)
 			texts[target] = seq

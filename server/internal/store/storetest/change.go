@@ -16,6 +16,7 @@ var changeContracts = []contract{
 	{"PendingAreThoseNotApplied", pendingChanges},
 	{"ChangedAreInTheOrderOfTheirChange", changedMessages},
 	{"ApplyEditsTheTarget", applyEdits},
+	{"ApplyClosesTheTarget", applyCloses},
 	{"ApplyNeverGoesBack", applyNeverBack},
 	{"ApplyOfARecallLeavesNoText", applyRecall},
 	{"ApplyOfARecallTouchesNothingElse", applyRecallOthers},
@@ -168,6 +169,41 @@ func applyEdits(t *testing.T, p *fixture) {
 	equal(t, "after it again", want, p.all(t, d.channel))
 	p.reopen(t)
 	equal(t, "after a restart", want, p.all(t, d.channel))
+}
+
+// applyCloses closes open messages in each way, and recalls one that is closed and one that is
+// open.
+func applyCloses(t *testing.T, p *fixture) {
+	d := draftsOf(0, 1)[0]
+	var want []message.Entry
+	for _, kind := range []message.Kind{message.KindComplete, message.KindCancel, message.KindFail} {
+		open := d.opened("begin")
+		p.insert(t, open)
+		wantTarget(t, p, open)
+		end := d.closing(kind, &open, "the whole text")
+		p.insert(t, end)
+		after := changed(open, end)
+		if after.Status != kind.After() || after.Content != "the whole text" || after.LastChange() != kind {
+			t.Fatalf("closed: %+v", after)
+		}
+		wantTarget(t, p, after)
+		p.apply(t, end)
+		wantTarget(t, p, after)
+		got := p.entries(t, d.channel, message.Range{After: end.Seq - 1, Limit: 1})
+		same(t, "the close", []message.Entry{applied(end)}, got)
+		want = append(want, after)
+	}
+	open := d.opened("")
+	p.insert(t, open)
+	changes, err := p.Changed(t.Context(), d.channel, 0, 0, 10, 0)
+	must(t, err)
+	same(t, "the changed messages", want, changes)
+	for _, target := range []message.Entry{want[0], open} {
+		recall := d.recall(&target)
+		p.insert(t, recall)
+		p.apply(t, recall)
+		wantTarget(t, p, changed(target, recall))
+	}
 }
 
 func applyNeverBack(t *testing.T, p *fixture) {

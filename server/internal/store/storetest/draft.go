@@ -67,6 +67,20 @@ func (d *draft) edit(target *message.Entry, content string) message.Entry {
 	return e
 }
 
+// opened creates an open message.
+func (d *draft) opened(content string) message.Entry {
+	e := d.send(content)
+	e.Status = message.StatusOpen
+	return e
+}
+
+// closing creates an entry that closes target.
+func (d *draft) closing(kind message.Kind, target *message.Entry, content string) message.Entry {
+	e := d.next(kind, "ann", fmt.Sprintf("close-%d", d.seq+1), content)
+	e.MsgID, e.TargetSeq = target.MsgID, target.Seq
+	return e
+}
+
 // recall creates a recall of target.
 func (d *draft) recall(target *message.Entry) message.Entry {
 	e := d.next(message.KindRecall, "moderator", fmt.Sprintf("recall-%d", d.seq+1), "")

@@ -116,13 +116,13 @@ func (m *model) pending(channel string) []message.Entry {
 // changed models Changed, without limits.
 func (m *model) changed(channel string, after, before int64) []message.Entry {
 	found := slices.DeleteFunc(slices.Clone(m.logs[channel]), func(e message.Entry) bool {
-		return e.Kind != message.KindSend || e.Status == message.StatusSent || e.ChangedSeq <= after || before > 0 && e.ChangedSeq >= before
+		return e.Kind != message.KindSend || e.Status <= message.StatusSent || e.ChangedSeq <= after || before > 0 && e.ChangedSeq >= before
 	})
 	slices.SortFunc(found, func(a, b message.Entry) int { return int(a.ChangedSeq - b.ChangedSeq) })
 	return found
 }
 
-// changes returns the edits and recalls of a log.
+// changes returns the changes of a log.
 func (m *model) changes(channel string) []message.Entry {
 	var changes []message.Entry
 	for _, e := range m.logs[channel] {
@@ -133,7 +133,7 @@ func (m *model) changes(channel string) []message.Entry {
 	return changes
 }
 
-// editable returns a channel's sends that are not recalled, with their edits applied.
+// editable returns a channel's sends that are not recalled, with their changes applied.
 func (m *model) editable(channel string) []message.Entry {
 	log := slices.Clone(m.logs[channel])
 	message.Fold(log, log)

@@ -87,8 +87,17 @@ func (m *machine) randomEntry(t *rapid.T, ahead *model, channel string) message.
 	var e message.Entry
 	if kind == message.KindSend || len(targets) == 0 {
 		e = d.sendAs(from, key, content)
+		if rapid.IntRange(0, 2).Draw(t, "open at 0") == 0 {
+			e.Status = message.StatusOpen
+		}
 	} else {
 		target := rapid.SampledFrom(targets).Draw(t, "target")
+		if kind == message.KindEdit && target.Status == message.StatusOpen {
+			kind = rapid.SampledFrom([]message.Kind{message.KindComplete, message.KindCancel, message.KindFail}).Draw(t, "close")
+			e = d.closing(kind, &target, content)
+			e.FromID, e.ClientMsgID = from, key
+			return e
+		}
 		if kind == message.KindRecall && rapid.IntRange(0, 2).Draw(t, "erase at 0") == 0 {
 			return d.erase(&target)
 		}
@@ -198,7 +207,7 @@ func (m *machine) checkLookups(t *rapid.T) {
 			sends = append(sends, log[i])
 		case message.KindExpired:
 			m.checkExpired(t, &log[i])
-		case message.KindEdit, message.KindRecall, message.KindAccess:
+		case message.KindEdit, message.KindRecall, message.KindComplete, message.KindCancel, message.KindFail, message.KindAccess:
 		}
 	}
 	found, err := m.ByClientKeys(t.Context(), channel, keys)

@@ -259,6 +259,7 @@ export class Chat {
       case "sent":
       case "edited":
       case "recalled":
+      case "closed":
         this.#message(event.message);
         return;
       case "channel_state":

@@ -92,6 +92,9 @@ const (
 	// MessageServiceAppendSessionMessageProcedure is the fully-qualified name of the MessageService's
 	// AppendSessionMessage RPC.
 	MessageServiceAppendSessionMessageProcedure = "/parley.v1.MessageService/AppendSessionMessage"
+	// MessageServiceCloseSessionMessageProcedure is the fully-qualified name of the MessageService's
+	// CloseSessionMessage RPC.
+	MessageServiceCloseSessionMessageProcedure = "/parley.v1.MessageService/CloseSessionMessage"
 	// MessageServiceListSessionMessagesProcedure is the fully-qualified name of the MessageService's
 	// ListSessionMessages RPC.
 	MessageServiceListSessionMessagesProcedure = "/parley.v1.MessageService/ListSessionMessages"
@@ -207,11 +210,19 @@ type MessageServiceClient interface {
 	// appends nothing. With another payload it fails with `already_exists`. After a timeout, call
 	// again with the same id. Requires the action `append`.
 	AppendSessionMessage(context.Context, *v1.AppendSessionMessageRequest) (*v1.AppendSessionMessageResponse, error)
+	// CloseSessionMessage closes an open message with its final content. Only the sender and holders
+	// of `manage` can close a message. Fails with `failed_precondition` if the message is not open,
+	// or was recalled.
+	//
+	// A repeat with the same `client_msg_id` and the same payload returns the first call's result.
+	// Requires the action `append`.
+	CloseSessionMessage(context.Context, *v1.CloseSessionMessageRequest) (*v1.CloseSessionMessageResponse, error)
 	// ListSessionMessages returns a page of a session's messages, as ListMessages does of a channel.
 	// Requires the action `history`.
 	ListSessionMessages(context.Context, *v1.ListSessionMessagesRequest) (*v1.ListSessionMessagesResponse, error)
 	// EditSessionMessage appends an edit, which replaces the content of a message of a session. Only
-	// the sender can edit a message. Fails with `failed_precondition` if the message was recalled.
+	// the sender can edit a message. Fails with `failed_precondition` if the message was recalled or
+	// is open.
 	// Requires the action `append`.
 	EditSessionMessage(context.Context, *v1.EditSessionMessageRequest) (*v1.EditSessionMessageResponse, error)
 	// RecallSessionMessage appends a recall, which permanently removes the content and metadata of a
@@ -368,6 +379,12 @@ func NewMessageServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			connect.WithSchema(messageServiceMethods.ByName("AppendSessionMessage")),
 			connect.WithClientOptions(opts...),
 		),
+		closeSessionMessage: connect.NewClient[v1.CloseSessionMessageRequest, v1.CloseSessionMessageResponse](
+			httpClient,
+			baseURL+MessageServiceCloseSessionMessageProcedure,
+			connect.WithSchema(messageServiceMethods.ByName("CloseSessionMessage")),
+			connect.WithClientOptions(opts...),
+		),
 		listSessionMessages: connect.NewClient[v1.ListSessionMessagesRequest, v1.ListSessionMessagesResponse](
 			httpClient,
 			baseURL+MessageServiceListSessionMessagesProcedure,
@@ -420,6 +437,7 @@ type messageServiceClient struct {
 	markRead             *connect.Client[v1.MarkReadRequest, v1.MarkReadResponse]
 	sendTyping           *connect.Client[v1.SendTypingRequest, v1.SendTypingResponse]
 	appendSessionMessage *connect.Client[v1.AppendSessionMessageRequest, v1.AppendSessionMessageResponse]
+	closeSessionMessage  *connect.Client[v1.CloseSessionMessageRequest, v1.CloseSessionMessageResponse]
 	listSessionMessages  *connect.Client[v1.ListSessionMessagesRequest, v1.ListSessionMessagesResponse]
 	editSessionMessage   *connect.Client[v1.EditSessionMessageRequest, v1.EditSessionMessageResponse]
 	recallSessionMessage *connect.Client[v1.RecallSessionMessageRequest, v1.RecallSessionMessageResponse]
@@ -602,6 +620,15 @@ func (c *messageServiceClient) AppendSessionMessage(ctx context.Context, req *v1
 	return nil, err
 }
 
+// CloseSessionMessage calls parley.v1.MessageService.CloseSessionMessage.
+func (c *messageServiceClient) CloseSessionMessage(ctx context.Context, req *v1.CloseSessionMessageRequest) (*v1.CloseSessionMessageResponse, error) {
+	response, err := c.closeSessionMessage.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // ListSessionMessages calls parley.v1.MessageService.ListSessionMessages.
 func (c *messageServiceClient) ListSessionMessages(ctx context.Context, req *v1.ListSessionMessagesRequest) (*v1.ListSessionMessagesResponse, error) {
 	response, err := c.listSessionMessages.CallUnary(ctx, connect.NewRequest(req))
@@ -739,11 +766,19 @@ type MessageServiceHandler interface {
 	// appends nothing. With another payload it fails with `already_exists`. After a timeout, call
 	// again with the same id. Requires the action `append`.
 	AppendSessionMessage(context.Context, *v1.AppendSessionMessageRequest) (*v1.AppendSessionMessageResponse, error)
+	// CloseSessionMessage closes an open message with its final content. Only the sender and holders
+	// of `manage` can close a message. Fails with `failed_precondition` if the message is not open,
+	// or was recalled.
+	//
+	// A repeat with the same `client_msg_id` and the same payload returns the first call's result.
+	// Requires the action `append`.
+	CloseSessionMessage(context.Context, *v1.CloseSessionMessageRequest) (*v1.CloseSessionMessageResponse, error)
 	// ListSessionMessages returns a page of a session's messages, as ListMessages does of a channel.
 	// Requires the action `history`.
 	ListSessionMessages(context.Context, *v1.ListSessionMessagesRequest) (*v1.ListSessionMessagesResponse, error)
 	// EditSessionMessage appends an edit, which replaces the content of a message of a session. Only
-	// the sender can edit a message. Fails with `failed_precondition` if the message was recalled.
+	// the sender can edit a message. Fails with `failed_precondition` if the message was recalled or
+	// is open.
 	// Requires the action `append`.
 	EditSessionMessage(context.Context, *v1.EditSessionMessageRequest) (*v1.EditSessionMessageResponse, error)
 	// RecallSessionMessage appends a recall, which permanently removes the content and metadata of a
@@ -896,6 +931,12 @@ func NewMessageServiceHandler(svc MessageServiceHandler, opts ...connect.Handler
 		connect.WithSchema(messageServiceMethods.ByName("AppendSessionMessage")),
 		connect.WithHandlerOptions(opts...),
 	)
+	messageServiceCloseSessionMessageHandler := connect.NewUnaryHandlerSimple(
+		MessageServiceCloseSessionMessageProcedure,
+		svc.CloseSessionMessage,
+		connect.WithSchema(messageServiceMethods.ByName("CloseSessionMessage")),
+		connect.WithHandlerOptions(opts...),
+	)
 	messageServiceListSessionMessagesHandler := connect.NewUnaryHandlerSimple(
 		MessageServiceListSessionMessagesProcedure,
 		svc.ListSessionMessages,
@@ -965,6 +1006,8 @@ func NewMessageServiceHandler(svc MessageServiceHandler, opts ...connect.Handler
 			messageServiceSendTypingHandler.ServeHTTP(w, r)
 		case MessageServiceAppendSessionMessageProcedure:
 			messageServiceAppendSessionMessageHandler.ServeHTTP(w, r)
+		case MessageServiceCloseSessionMessageProcedure:
+			messageServiceCloseSessionMessageHandler.ServeHTTP(w, r)
 		case MessageServiceListSessionMessagesProcedure:
 			messageServiceListSessionMessagesHandler.ServeHTTP(w, r)
 		case MessageServiceEditSessionMessageProcedure:
@@ -1060,6 +1103,10 @@ func (UnimplementedMessageServiceHandler) SendTyping(context.Context, *v1.SendTy
 
 func (UnimplementedMessageServiceHandler) AppendSessionMessage(context.Context, *v1.AppendSessionMessageRequest) (*v1.AppendSessionMessageResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.MessageService.AppendSessionMessage is not implemented"))
+}
+
+func (UnimplementedMessageServiceHandler) CloseSessionMessage(context.Context, *v1.CloseSessionMessageRequest) (*v1.CloseSessionMessageResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.MessageService.CloseSessionMessage is not implemented"))
 }
 
 func (UnimplementedMessageServiceHandler) ListSessionMessages(context.Context, *v1.ListSessionMessagesRequest) (*v1.ListSessionMessagesResponse, error) {

@@ -908,6 +908,28 @@ export enum MessageStatus {
    * @generated from enum value: MESSAGE_STATUS_RECALLED = 3;
    */
   RECALLED = 3,
+
+  /**
+   * The message of a session is still being generated: its final content comes when it is closed. A
+   * message that was closed as complete is SENT.
+   *
+   * @generated from enum value: MESSAGE_STATUS_OPEN = 4;
+   */
+  OPEN = 4,
+
+  /**
+   * The message was closed before its content was complete, because a user cancelled it.
+   *
+   * @generated from enum value: MESSAGE_STATUS_CANCELLED = 5;
+   */
+  CANCELLED = 5,
+
+  /**
+   * The message was closed before its content was complete, because its generation failed.
+   *
+   * @generated from enum value: MESSAGE_STATUS_FAILED = 6;
+   */
+  FAILED = 6,
 }
 
 /**

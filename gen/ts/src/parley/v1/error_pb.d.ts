@@ -470,6 +470,20 @@ export enum ErrorReason {
   ETAG_MISMATCH = 36,
 
   /**
+   * The message is open. It can be edited once it is closed.
+   *
+   * @generated from enum value: ERROR_REASON_MESSAGE_OPEN = 37;
+   */
+  MESSAGE_OPEN = 37,
+
+  /**
+   * The message is not open: it never was, or it was closed before.
+   *
+   * @generated from enum value: ERROR_REASON_MESSAGE_CLOSED = 38;
+   */
+  MESSAGE_CLOSED = 38,
+
+  /**
    * No erasure has this request id.
    *
    * @generated from enum value: ERROR_REASON_ERASURE_NOT_FOUND = 40;

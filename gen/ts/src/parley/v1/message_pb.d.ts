@@ -8,7 +8,7 @@ import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import type { ItemError } from "./error_pb.js";
 import type { AddMembersRequestSchema, AddMembersResponseSchema, ChannelMessage, CreateChannelRequestSchema, CreateChannelResponseSchema, DeleteChannelRequestSchema, DeleteChannelResponseSchema, GetChannelRequestSchema, GetChannelResponseSchema, ListChannelsRequestSchema, ListChannelsResponseSchema, ListMembersRequestSchema, ListMembersResponseSchema, MarkReadRequestSchema, MarkReadResponseSchema, RemoveMembersRequestSchema, RemoveMembersResponseSchema, SendTypingRequestSchema, SendTypingResponseSchema, UpdateChannelRequestSchema, UpdateChannelResponseSchema, UpdateMemberRequestSchema, UpdateMemberResponseSchema } from "./channel_pb.js";
 import type { SubscribeRequestSchema, SubscribeResponseSchema, UpdateSubscriptionRequestSchema, UpdateSubscriptionResponseSchema } from "./subscription_pb.js";
-import type { AppendSessionMessageRequestSchema, AppendSessionMessageResponseSchema, EditSessionMessageRequestSchema, EditSessionMessageResponseSchema, ListSessionMessagesRequestSchema, ListSessionMessagesResponseSchema, MarkSessionReadRequestSchema, MarkSessionReadResponseSchema, RecallSessionMessageRequestSchema, RecallSessionMessageResponseSchema } from "./session_pb.js";
+import type { AppendSessionMessageRequestSchema, AppendSessionMessageResponseSchema, CloseSessionMessageRequestSchema, CloseSessionMessageResponseSchema, EditSessionMessageRequestSchema, EditSessionMessageResponseSchema, ListSessionMessagesRequestSchema, ListSessionMessagesResponseSchema, MarkSessionReadRequestSchema, MarkSessionReadResponseSchema, RecallSessionMessageRequestSchema, RecallSessionMessageResponseSchema } from "./session_pb.js";
 
 /**
  * Describes the file parley/v1/message.proto.
@@ -806,6 +806,21 @@ export declare const MessageService: GenService<{
     output: typeof AppendSessionMessageResponseSchema;
   },
   /**
+   * CloseSessionMessage closes an open message with its final content. Only the sender and holders
+   * of `manage` can close a message. Fails with `failed_precondition` if the message is not open,
+   * or was recalled.
+   *
+   * A repeat with the same `client_msg_id` and the same payload returns the first call's result.
+   * Requires the action `append`.
+   *
+   * @generated from rpc parley.v1.MessageService.CloseSessionMessage
+   */
+  closeSessionMessage: {
+    methodKind: "unary";
+    input: typeof CloseSessionMessageRequestSchema;
+    output: typeof CloseSessionMessageResponseSchema;
+  },
+  /**
    * ListSessionMessages returns a page of a session's messages, as ListMessages does of a channel.
    * Requires the action `history`.
    *
@@ -818,7 +833,8 @@ export declare const MessageService: GenService<{
   },
   /**
    * EditSessionMessage appends an edit, which replaces the content of a message of a session. Only
-   * the sender can edit a message. Fails with `failed_precondition` if the message was recalled.
+   * the sender can edit a message. Fails with `failed_precondition` if the message was recalled or
+   * is open.
    * Requires the action `append`.
    *
    * @generated from rpc parley.v1.MessageService.EditSessionMessage

@@ -2,7 +2,7 @@
 // @generated from file parley/v1/session.proto (package parley.v1, syntax proto3)
 /* eslint-disable */
 
-import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
+import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import type { ChannelMessage } from "./channel_pb.js";
@@ -35,7 +35,7 @@ export declare type AppendSessionMessageRequest = Message<"parley.v1.AppendSessi
   role: string;
 
   /**
-   * UTF-8 text without NUL, 1 to 131,072 bytes.
+   * UTF-8 text without NUL, up to 131,072 bytes. It may be empty only with `open`.
    *
    * @generated from field: string content = 3;
    */
@@ -67,6 +67,14 @@ export declare type AppendSessionMessageRequest = Message<"parley.v1.AppendSessi
    * @generated from field: string user_id = 6;
    */
   userId: string;
+
+  /**
+   * Makes the message open: its content is still being generated, and CloseSessionMessage sets the
+   * final one.
+   *
+   * @generated from field: bool open = 7;
+   */
+  open: boolean;
 };
 
 /**
@@ -133,6 +141,104 @@ export declare type AppendSessionMessageResponse = Message<"parley.v1.AppendSess
  * Use `create(AppendSessionMessageResponseSchema)` to create a new message.
  */
 export declare const AppendSessionMessageResponseSchema: GenMessage<AppendSessionMessageResponse>;
+
+/**
+ * CloseSessionMessageRequest is the request of CloseSessionMessage.
+ *
+ * @generated from message parley.v1.CloseSessionMessageRequest
+ */
+export declare type CloseSessionMessageRequest = Message<"parley.v1.CloseSessionMessageRequest"> & {
+  /**
+   * @generated from field: string session_id = 1;
+   */
+  sessionId: string;
+
+  /**
+   * @generated from field: string msg_id = 2;
+   */
+  msgId: string;
+
+  /**
+   * @generated from field: parley.v1.SessionOutcome outcome = 3;
+   */
+  outcome: SessionOutcome;
+
+  /**
+   * The whole final content: UTF-8 text without NUL, up to 131,072 bytes.
+   *
+   * @generated from field: string content = 4;
+   */
+  content: string;
+
+  /**
+   * Makes the close idempotent. Messages, edits, recalls and closes of one sender in a session must
+   * have distinct ids. If it is empty, the server generates one, and a repeat after a lost response
+   * fails with MESSAGE_CLOSED.
+   *
+   * @generated from field: string client_msg_id = 5;
+   */
+  clientMsgId: string;
+};
+
+/**
+ * Describes the message parley.v1.CloseSessionMessageRequest.
+ * Use `create(CloseSessionMessageRequestSchema)` to create a new message.
+ */
+export declare const CloseSessionMessageRequestSchema: GenMessage<CloseSessionMessageRequest>;
+
+/**
+ * CloseSessionMessageResponse is the response of CloseSessionMessage.
+ *
+ * @generated from message parley.v1.CloseSessionMessageResponse
+ */
+export declare type CloseSessionMessageResponse = Message<"parley.v1.CloseSessionMessageResponse"> & {
+  /**
+   * The message in its current state, which includes this close. Unset if the message can no longer
+   * be read.
+   *
+   * @generated from field: parley.v1.ChannelMessage message = 1;
+   */
+  message?: ChannelMessage | undefined;
+
+  /**
+   * The position of the close itself in the log.
+   *
+   * @generated from field: int64 seq = 2;
+   */
+  seq: bigint;
+
+  /**
+   * When the close was appended.
+   *
+   * @generated from field: google.protobuf.Timestamp msg_time = 3;
+   */
+  msgTime?: Timestamp | undefined;
+
+  /**
+   * True if an earlier call with this client_msg_id stored the close.
+   *
+   * @generated from field: bool duplicate = 4;
+   */
+  duplicate: boolean;
+
+  /**
+   * @generated from field: string epoch = 5;
+   */
+  epoch: string;
+
+  /**
+   * The `client_msg_id` of the request, or the one that the server generated.
+   *
+   * @generated from field: string client_msg_id = 6;
+   */
+  clientMsgId: string;
+};
+
+/**
+ * Describes the message parley.v1.CloseSessionMessageResponse.
+ * Use `create(CloseSessionMessageResponseSchema)` to create a new message.
+ */
+export declare const CloseSessionMessageResponseSchema: GenMessage<CloseSessionMessageResponse>;
 
 /**
  * ListSessionMessagesRequest is the request of ListSessionMessages. Its fields mean what those of
@@ -455,4 +561,42 @@ export declare type MarkSessionReadResponse = Message<"parley.v1.MarkSessionRead
  * Use `create(MarkSessionReadResponseSchema)` to create a new message.
  */
 export declare const MarkSessionReadResponseSchema: GenMessage<MarkSessionReadResponse>;
+
+/**
+ * SessionOutcome is how the generation of a message ended.
+ *
+ * @generated from enum parley.v1.SessionOutcome
+ */
+export enum SessionOutcome {
+  /**
+   * @generated from enum value: SESSION_OUTCOME_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * The content is complete. The message becomes SENT.
+   *
+   * @generated from enum value: SESSION_OUTCOME_COMPLETE = 1;
+   */
+  COMPLETE = 1,
+
+  /**
+   * A user cancelled the generation. The message becomes CANCELLED.
+   *
+   * @generated from enum value: SESSION_OUTCOME_CANCELLED = 2;
+   */
+  CANCELLED = 2,
+
+  /**
+   * The generation failed. The message becomes FAILED.
+   *
+   * @generated from enum value: SESSION_OUTCOME_FAILED = 3;
+   */
+  FAILED = 3,
+}
+
+/**
+ * Describes the enum parley.v1.SessionOutcome.
+ */
+export declare const SessionOutcomeSchema: GenEnum<SessionOutcome>;
 

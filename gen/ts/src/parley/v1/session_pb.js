@@ -2,7 +2,7 @@
 // @generated from file parley/v1/session.proto (package parley.v1, syntax proto3)
 /* eslint-disable */
 
-import { fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
+import { enumDesc, fileDesc, messageDesc, tsEnum } from "@bufbuild/protobuf/codegenv2";
 import { file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 import { file_parley_v1_channel } from "./channel_pb.js";
 
@@ -10,7 +10,7 @@ import { file_parley_v1_channel } from "./channel_pb.js";
  * Describes the file parley/v1/session.proto.
  */
 export const file_parley_v1_session = /*@__PURE__*/
-  fileDesc("ChdwYXJsZXkvdjEvc2Vzc2lvbi5wcm90bxIJcGFybGV5LnYxIvEBChtBcHBlbmRTZXNzaW9uTWVzc2FnZVJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIMCgRyb2xlGAIgASgJEg8KB2NvbnRlbnQYAyABKAkSFQoNY2xpZW50X21zZ19pZBgEIAEoCRJGCghtZXRhZGF0YRgFIAMoCzI0LnBhcmxleS52MS5BcHBlbmRTZXNzaW9uTWVzc2FnZVJlcXVlc3QuTWV0YWRhdGFFbnRyeRIPCgd1c2VyX2lkGAYgASgJGi8KDU1ldGFkYXRhRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASLFAQocQXBwZW5kU2Vzc2lvbk1lc3NhZ2VSZXNwb25zZRISCgpzZXNzaW9uX2lkGAEgASgJEg4KBm1zZ19pZBgCIAEoCRILCgNzZXEYAyABKAMSDQoFY291bnQYBCABKAMSLAoIbXNnX3RpbWUYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhUKDWNsaWVudF9tc2dfaWQYBiABKAkSDQoFZXBvY2gYByABKAkSEQoJZHVwbGljYXRlGAggASgIIrYBChpMaXN0U2Vzc2lvbk1lc3NhZ2VzUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhYKCWFmdGVyX3NlcRgCIAEoA0gAiAEBEhcKCmJlZm9yZV9zZXEYAyABKANIAYgBARIPCgdtaW5fc2VxGAQgASgDEhEKCXBhZ2Vfc2l6ZRgFIAEoBRISCgpwYWdlX3Rva2VuGAYgASgJQgwKCl9hZnRlcl9zZXFCDQoLX2JlZm9yZV9zZXEimAEKG0xpc3RTZXNzaW9uTWVzc2FnZXNSZXNwb25zZRIrCghtZXNzYWdlcxgBIAMoCzIZLnBhcmxleS52MS5DaGFubmVsTWVzc2FnZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSEAoIaGVhZF9zZXEYAyABKAMSDQoFZXBvY2gYBCABKAkSEgoKb2xkZXN0X3NlcRgFIAEoAyJnChlFZGl0U2Vzc2lvbk1lc3NhZ2VSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSDgoGbXNnX2lkGAIgASgJEg8KB2NvbnRlbnQYAyABKAkSFQoNY2xpZW50X21zZ19pZBgEIAEoCSK8AQoaRWRpdFNlc3Npb25NZXNzYWdlUmVzcG9uc2USKgoHbWVzc2FnZRgBIAEoCzIZLnBhcmxleS52MS5DaGFubmVsTWVzc2FnZRILCgNzZXEYAiABKAMSLAoIbXNnX3RpbWUYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhEKCWR1cGxpY2F0ZRgEIAEoCBINCgVlcG9jaBgFIAEoCRIVCg1jbGllbnRfbXNnX2lkGAYgASgJIlgKG1JlY2FsbFNlc3Npb25NZXNzYWdlUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEg4KBm1zZ19pZBgCIAEoCRIVCg1jbGllbnRfbXNnX2lkGAMgASgJIr4BChxSZWNhbGxTZXNzaW9uTWVzc2FnZVJlc3BvbnNlEioKB21lc3NhZ2UYASABKAsyGS5wYXJsZXkudjEuQ2hhbm5lbE1lc3NhZ2USCwoDc2VxGAIgASgDEiwKCG1zZ190aW1lGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIRCglkdXBsaWNhdGUYBCABKAgSDQoFZXBvY2gYBSABKAkSFQoNY2xpZW50X21zZ19pZBgGIAEoCSI5ChZNYXJrU2Vzc2lvblJlYWRSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSCwoDc2VxGAIgASgDIkoKF01hcmtTZXNzaW9uUmVhZFJlc3BvbnNlEhAKCHJlYWRfc2VxGAEgASgDEg4KBnVucmVhZBgCIAEoAxINCgVlcG9jaBgDIAEoCUJVCg1kZXYucGFybGV5LnYxQgxTZXNzaW9uUHJvdG9QAVo0Z2l0aHViLmNvbS9wYXJsZXlocS9wYXJsZXkvZ2VuL2dvL3BhcmxleS92MTtwYXJsZXl2MWIGcHJvdG8z", [file_google_protobuf_timestamp, file_parley_v1_channel]);
+  fileDesc("ChdwYXJsZXkvdjEvc2Vzc2lvbi5wcm90bxIJcGFybGV5LnYxIv8BChtBcHBlbmRTZXNzaW9uTWVzc2FnZVJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIMCgRyb2xlGAIgASgJEg8KB2NvbnRlbnQYAyABKAkSFQoNY2xpZW50X21zZ19pZBgEIAEoCRJGCghtZXRhZGF0YRgFIAMoCzI0LnBhcmxleS52MS5BcHBlbmRTZXNzaW9uTWVzc2FnZVJlcXVlc3QuTWV0YWRhdGFFbnRyeRIPCgd1c2VyX2lkGAYgASgJEgwKBG9wZW4YByABKAgaLwoNTWV0YWRhdGFFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIsUBChxBcHBlbmRTZXNzaW9uTWVzc2FnZVJlc3BvbnNlEhIKCnNlc3Npb25faWQYASABKAkSDgoGbXNnX2lkGAIgASgJEgsKA3NlcRgDIAEoAxINCgVjb3VudBgEIAEoAxIsCghtc2dfdGltZRgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASFQoNY2xpZW50X21zZ19pZBgGIAEoCRINCgVlcG9jaBgHIAEoCRIRCglkdXBsaWNhdGUYCCABKAgilAEKGkNsb3NlU2Vzc2lvbk1lc3NhZ2VSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSDgoGbXNnX2lkGAIgASgJEioKB291dGNvbWUYAyABKA4yGS5wYXJsZXkudjEuU2Vzc2lvbk91dGNvbWUSDwoHY29udGVudBgEIAEoCRIVCg1jbGllbnRfbXNnX2lkGAUgASgJIr0BChtDbG9zZVNlc3Npb25NZXNzYWdlUmVzcG9uc2USKgoHbWVzc2FnZRgBIAEoCzIZLnBhcmxleS52MS5DaGFubmVsTWVzc2FnZRILCgNzZXEYAiABKAMSLAoIbXNnX3RpbWUYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhEKCWR1cGxpY2F0ZRgEIAEoCBINCgVlcG9jaBgFIAEoCRIVCg1jbGllbnRfbXNnX2lkGAYgASgJIrYBChpMaXN0U2Vzc2lvbk1lc3NhZ2VzUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhYKCWFmdGVyX3NlcRgCIAEoA0gAiAEBEhcKCmJlZm9yZV9zZXEYAyABKANIAYgBARIPCgdtaW5fc2VxGAQgASgDEhEKCXBhZ2Vfc2l6ZRgFIAEoBRISCgpwYWdlX3Rva2VuGAYgASgJQgwKCl9hZnRlcl9zZXFCDQoLX2JlZm9yZV9zZXEimAEKG0xpc3RTZXNzaW9uTWVzc2FnZXNSZXNwb25zZRIrCghtZXNzYWdlcxgBIAMoCzIZLnBhcmxleS52MS5DaGFubmVsTWVzc2FnZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSEAoIaGVhZF9zZXEYAyABKAMSDQoFZXBvY2gYBCABKAkSEgoKb2xkZXN0X3NlcRgFIAEoAyJnChlFZGl0U2Vzc2lvbk1lc3NhZ2VSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSDgoGbXNnX2lkGAIgASgJEg8KB2NvbnRlbnQYAyABKAkSFQoNY2xpZW50X21zZ19pZBgEIAEoCSK8AQoaRWRpdFNlc3Npb25NZXNzYWdlUmVzcG9uc2USKgoHbWVzc2FnZRgBIAEoCzIZLnBhcmxleS52MS5DaGFubmVsTWVzc2FnZRILCgNzZXEYAiABKAMSLAoIbXNnX3RpbWUYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhEKCWR1cGxpY2F0ZRgEIAEoCBINCgVlcG9jaBgFIAEoCRIVCg1jbGllbnRfbXNnX2lkGAYgASgJIlgKG1JlY2FsbFNlc3Npb25NZXNzYWdlUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEg4KBm1zZ19pZBgCIAEoCRIVCg1jbGllbnRfbXNnX2lkGAMgASgJIr4BChxSZWNhbGxTZXNzaW9uTWVzc2FnZVJlc3BvbnNlEioKB21lc3NhZ2UYASABKAsyGS5wYXJsZXkudjEuQ2hhbm5lbE1lc3NhZ2USCwoDc2VxGAIgASgDEiwKCG1zZ190aW1lGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIRCglkdXBsaWNhdGUYBCABKAgSDQoFZXBvY2gYBSABKAkSFQoNY2xpZW50X21zZ19pZBgGIAEoCSI5ChZNYXJrU2Vzc2lvblJlYWRSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSCwoDc2VxGAIgASgDIkoKF01hcmtTZXNzaW9uUmVhZFJlc3BvbnNlEhAKCHJlYWRfc2VxGAEgASgDEg4KBnVucmVhZBgCIAEoAxINCgVlcG9jaBgDIAEoCSqKAQoOU2Vzc2lvbk91dGNvbWUSHwobU0VTU0lPTl9PVVRDT01FX1VOU1BFQ0lGSUVEEAASHAoYU0VTU0lPTl9PVVRDT01FX0NPTVBMRVRFEAESHQoZU0VTU0lPTl9PVVRDT01FX0NBTkNFTExFRBACEhoKFlNFU1NJT05fT1VUQ09NRV9GQUlMRUQQA0JVCg1kZXYucGFybGV5LnYxQgxTZXNzaW9uUHJvdG9QAVo0Z2l0aHViLmNvbS9wYXJsZXlocS9wYXJsZXkvZ2VuL2dvL3BhcmxleS92MTtwYXJsZXl2MWIGcHJvdG8z", [file_google_protobuf_timestamp, file_parley_v1_channel]);
 
 /**
  * Describes the message parley.v1.AppendSessionMessageRequest.
@@ -27,58 +27,86 @@ export const AppendSessionMessageResponseSchema = /*@__PURE__*/
   messageDesc(file_parley_v1_session, 1);
 
 /**
+ * Describes the message parley.v1.CloseSessionMessageRequest.
+ * Use `create(CloseSessionMessageRequestSchema)` to create a new message.
+ */
+export const CloseSessionMessageRequestSchema = /*@__PURE__*/
+  messageDesc(file_parley_v1_session, 2);
+
+/**
+ * Describes the message parley.v1.CloseSessionMessageResponse.
+ * Use `create(CloseSessionMessageResponseSchema)` to create a new message.
+ */
+export const CloseSessionMessageResponseSchema = /*@__PURE__*/
+  messageDesc(file_parley_v1_session, 3);
+
+/**
  * Describes the message parley.v1.ListSessionMessagesRequest.
  * Use `create(ListSessionMessagesRequestSchema)` to create a new message.
  */
 export const ListSessionMessagesRequestSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_session, 2);
+  messageDesc(file_parley_v1_session, 4);
 
 /**
  * Describes the message parley.v1.ListSessionMessagesResponse.
  * Use `create(ListSessionMessagesResponseSchema)` to create a new message.
  */
 export const ListSessionMessagesResponseSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_session, 3);
+  messageDesc(file_parley_v1_session, 5);
 
 /**
  * Describes the message parley.v1.EditSessionMessageRequest.
  * Use `create(EditSessionMessageRequestSchema)` to create a new message.
  */
 export const EditSessionMessageRequestSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_session, 4);
+  messageDesc(file_parley_v1_session, 6);
 
 /**
  * Describes the message parley.v1.EditSessionMessageResponse.
  * Use `create(EditSessionMessageResponseSchema)` to create a new message.
  */
 export const EditSessionMessageResponseSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_session, 5);
+  messageDesc(file_parley_v1_session, 7);
 
 /**
  * Describes the message parley.v1.RecallSessionMessageRequest.
  * Use `create(RecallSessionMessageRequestSchema)` to create a new message.
  */
 export const RecallSessionMessageRequestSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_session, 6);
+  messageDesc(file_parley_v1_session, 8);
 
 /**
  * Describes the message parley.v1.RecallSessionMessageResponse.
  * Use `create(RecallSessionMessageResponseSchema)` to create a new message.
  */
 export const RecallSessionMessageResponseSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_session, 7);
+  messageDesc(file_parley_v1_session, 9);
 
 /**
  * Describes the message parley.v1.MarkSessionReadRequest.
  * Use `create(MarkSessionReadRequestSchema)` to create a new message.
  */
 export const MarkSessionReadRequestSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_session, 8);
+  messageDesc(file_parley_v1_session, 10);
 
 /**
  * Describes the message parley.v1.MarkSessionReadResponse.
  * Use `create(MarkSessionReadResponseSchema)` to create a new message.
  */
 export const MarkSessionReadResponseSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_session, 9);
+  messageDesc(file_parley_v1_session, 11);
+
+/**
+ * Describes the enum parley.v1.SessionOutcome.
+ */
+export const SessionOutcomeSchema = /*@__PURE__*/
+  enumDesc(file_parley_v1_session, 0);
+
+/**
+ * SessionOutcome is how the generation of a message ended.
+ *
+ * @generated from enum parley.v1.SessionOutcome
+ */
+export const SessionOutcome = /*@__PURE__*/
+  tsEnum(SessionOutcomeSchema);
 

@@ -253,6 +253,14 @@ export declare type ChannelEvent = Message<"parley.v1.ChannelEvent"> & {
      */
     value: Typing;
     case: "typing";
+  } | {
+    /**
+     * A message of a session after it was closed, with its final content.
+     *
+     * @generated from field: parley.v1.ChannelMessage closed = 11;
+     */
+    value: ChannelMessage;
+    case: "closed";
   } | { case: undefined; value?: undefined };
 };
 

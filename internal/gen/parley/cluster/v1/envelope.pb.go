@@ -229,7 +229,7 @@ func (x *AppendRequest) GetDrafts() []*Draft {
 // Draft is a message.Draft as sent between nodes: an entry to append.
 type Draft struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// 0 send, 1 edit, 2 recall, 6 access.
+	// 0 send, 1 edit, 2 recall, 3 complete, 4 cancel, 5 fail, 6 access.
 	Kind        int32             `protobuf:"varint,1,opt,name=kind,proto3" json:"kind,omitempty"`
 	ChannelId   string            `protobuf:"bytes,2,opt,name=channel_id,json=channelId,proto3" json:"channel_id,omitempty"`
 	MsgId       string            `protobuf:"bytes,3,opt,name=msg_id,json=msgId,proto3" json:"msg_id,omitempty"`
@@ -241,7 +241,9 @@ type Draft struct {
 	AnySender   bool              `protobuf:"varint,9,opt,name=any_sender,json=anySender,proto3" json:"any_sender,omitempty"`
 	Traceparent string            `protobuf:"bytes,10,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
 	// The access revision of the channel at which the sender was checked.
-	Rev           int64 `protobuf:"varint,11,opt,name=rev,proto3" json:"rev,omitempty"`
+	Rev int64 `protobuf:"varint,11,opt,name=rev,proto3" json:"rev,omitempty"`
+	// Whether the new message is open.
+	Open          bool `protobuf:"varint,12,opt,name=open,proto3" json:"open,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -351,6 +353,13 @@ func (x *Draft) GetRev() int64 {
 		return x.Rev
 	}
 	return 0
+}
+
+func (x *Draft) GetOpen() bool {
+	if x != nil {
+		return x.Open
+	}
+	return false
 }
 
 // AppendResponse has one outcome per draft, in the same order.
@@ -1021,7 +1030,7 @@ const file_parley_cluster_v1_envelope_proto_rawDesc = "" +
 	"\x05fault\x18\x02 \x01(\v2\x18.parley.cluster.v1.FaultH\x00R\x05faultB\t\n" +
 	"\aoutcome\"A\n" +
 	"\rAppendRequest\x120\n" +
-	"\x06drafts\x18\x01 \x03(\v2\x18.parley.cluster.v1.DraftR\x06drafts\"\x97\x03\n" +
+	"\x06drafts\x18\x01 \x03(\v2\x18.parley.cluster.v1.DraftR\x06drafts\"\xab\x03\n" +
 	"\x05Draft\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\x05R\x04kind\x12\x1d\n" +
 	"\n" +
@@ -1036,7 +1045,8 @@ const file_parley_cluster_v1_envelope_proto_rawDesc = "" +
 	"any_sender\x18\t \x01(\bR\tanySender\x12 \n" +
 	"\vtraceparent\x18\n" +
 	" \x01(\tR\vtraceparent\x12\x10\n" +
-	"\x03rev\x18\v \x01(\x03R\x03rev\x1a;\n" +
+	"\x03rev\x18\v \x01(\x03R\x03rev\x12\x12\n" +
+	"\x04open\x18\f \x01(\bR\x04open\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"H\n" +
