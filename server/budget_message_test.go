@@ -29,15 +29,6 @@ func messageBudgets(r *budgetRig) []budgetRow {
 	for range 40 {
 		send(r.t, r.c, "large", largestText)
 	}
-	var appended, opened []string
-	for range 20 {
-		res, err := r.c.AppendSessionMessage(ctx, &parleyv1.AppendSessionMessageRequest{SessionId: "listed", Content: largestText + largestText})
-		r.must(err)
-		appended = append(appended, res.GetMsgId())
-		res, err = r.c.AppendSessionMessage(ctx, &parleyv1.AppendSessionMessageRequest{SessionId: "listed", Role: "assistant", Open: true})
-		r.must(err)
-		opened = append(opened, res.GetMsgId())
-	}
 	list := func(channel string, size int32) func(int) (proto.Message, error) {
 		return func(int) (proto.Message, error) {
 			return answered(r.c.ListMessages(ctx, &parleyv1.ListMessagesRequest{ChannelId: channel, PageSize: size}))
@@ -66,35 +57,6 @@ func messageBudgets(r *budgetRig) []budgetRow {
 		{name: "Subscribe, replay of 2.5 MiB", n: 3, call: func(int) (proto.Message, error) { return r.replay("large") }},
 		{name: "MarkRead", n: 5, call: func(i int) (proto.Message, error) {
 			return answered(r.c.MarkRead(ctx, &parleyv1.MarkReadRequest{ChannelId: "large", Seq: int64(i%40 + 1)}))
-		}},
-		{name: "AppendSessionMessage, 128 KiB, the first of a session", n: 5, call: func(i int) (proto.Message, error) {
-			return answered(r.c.AppendSessionMessage(ctx, &parleyv1.AppendSessionMessageRequest{
-				SessionId: fmt.Sprint("new-", i), Content: largestText + largestText,
-			}))
-		}},
-		{name: "AppendSessionMessage, 128 KiB", n: 5, call: func(int) (proto.Message, error) {
-			return answered(r.c.AppendSessionMessage(ctx, &parleyv1.AppendSessionMessageRequest{
-				SessionId: "chat", Role: "assistant", Content: largestText + largestText,
-			}))
-		}},
-		{name: "ListSessionMessages, a page of 1 MiB", n: 3, call: func(int) (proto.Message, error) {
-			return answered(r.c.ListSessionMessages(ctx, &parleyv1.ListSessionMessagesRequest{SessionId: "listed", PageSize: 1000}))
-		}},
-		{name: "EditSessionMessage, 128 KiB", n: 5, call: func(i int) (proto.Message, error) {
-			return answered(r.c.EditSessionMessage(ctx, &parleyv1.EditSessionMessageRequest{
-				SessionId: "listed", MsgId: appended[0], Content: fmt.Sprint(i, largestText, largestText[:60<<10]),
-			}))
-		}},
-		{name: "CloseSessionMessage, 128 KiB", n: 5, call: func(i int) (proto.Message, error) {
-			return answered(r.c.CloseSessionMessage(ctx, &parleyv1.CloseSessionMessageRequest{
-				SessionId: "listed", MsgId: opened[i], Outcome: parleyv1.SessionOutcome_SESSION_OUTCOME_COMPLETE, Content: largestText + largestText,
-			}))
-		}},
-		{name: "MarkSessionRead", n: 5, call: func(i int) (proto.Message, error) {
-			return answered(r.c.MarkSessionRead(ctx, &parleyv1.MarkSessionReadRequest{SessionId: "listed", Seq: int64(i%10 + 1)}))
-		}},
-		{name: "RecallSessionMessage, 128 KiB", n: 5, call: func(i int) (proto.Message, error) {
-			return answered(r.c.RecallSessionMessage(ctx, &parleyv1.RecallSessionMessageRequest{SessionId: "listed", MsgId: appended[i+1]}))
 		}},
 		{name: "RecallMessage, edited 300 times", n: len(recalls) - 1, call: func(i int) (proto.Message, error) {
 			return answered(r.c.RecallMessage(ctx, &parleyv1.RecallMessageRequest{ChannelId: "recalls", MsgId: recalls[i]}))

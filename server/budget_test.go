@@ -120,6 +120,7 @@ func TestCallsStayWithinTheirBudgets(t *testing.T) { //nolint:paralleltest // it
 		rows func(r *budgetRig) []budgetRow
 	}{
 		{"messages", messageBudgets},
+		{"sessions", sessionBudgets},
 		{"channels", channelBudgets},
 		{"life", lifeBudgets},
 		{"presence", presenceBudgets},
@@ -132,7 +133,7 @@ func TestCallsStayWithinTheirBudgets(t *testing.T) { //nolint:paralleltest // it
 	}
 	ran := 0
 	for _, part := range parts {
-		if part.name != "messages" && os.Getenv("PARLEY_TEST_BUDGETS") != "all" {
+		if part.name != "messages" && part.name != "sessions" && os.Getenv("PARLEY_TEST_BUDGETS") != "all" {
 			continue // `make budgets` runs all parts
 		}
 		t.Run(part.name, func(t *testing.T) {

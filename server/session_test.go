@@ -3,6 +3,7 @@ package server_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	"github.com/parleyhq/parley/server/internal/ident"
+	"github.com/parleyhq/parley/server/internal/testkit"
 	"github.com/parleyhq/parley/server/servertest"
 )
 
@@ -99,12 +101,41 @@ func TestSession(t *testing.T) {
 			if err != nil || read.GetReadSeq() < 2 || read.GetUnread() != 1 || read.GetEpoch() == "" {
 				t.Errorf("mark: %v, %v", read, err)
 			}
+			wantSessions(t, inSessions(there, "ann"), "s")
+			gone := appendTo(t, ann, &parleyv1.AppendSessionMessageRequest{SessionId: "gone", Content: "x"})
+			wantSessions(t, inSessions(there, "ann"), gone.GetSessionId(), "s")
+			leaving := subscribe(t, inSessions(there, "ann"), live("~gone"))
+			leaving.awaitState("~gone")
+			if err := callErr(ann.DeleteSession(t.Context(), &parleyv1.DeleteSessionRequest{SessionId: "gone"})); err != nil {
+				t.Fatal(err)
+			}
+			awaitLost(t, leaving, "~gone", 5*time.Second)
+			wantSessions(t, inSessions(there, "ann"), "s")
 			owned, err := here.Client(here.TokenOf("ann")).ListChannels(t.Context(), &parleyv1.ListChannelsRequest{})
 			if err != nil || len(owned.GetChannels()) != 0 {
 				t.Errorf("channels of the owner: %v, %v", owned, err)
 			}
 		})
 	}
+}
+
+// wantSessions waits until the list of the caller's sessions has these ids.
+func wantSessions(t *testing.T, c client, ids ...string) {
+	t.Helper()
+	testkit.Eventually(t, 10*time.Second, func() error {
+		page, err := c.ListSessions(t.Context(), &parleyv1.ListSessionsRequest{})
+		if err != nil {
+			return err
+		}
+		var got []string
+		for _, s := range page.GetSessions() {
+			got = append(got, s.GetSessionId())
+		}
+		if !slices.Equal(got, ids) {
+			return fmt.Errorf("listed %v, want %v", got, ids)
+		}
+		return nil
+	})
 }
 
 // TestSessionsArePrivate checks who may do what in whose session.

@@ -44,7 +44,7 @@ type commands struct {
 	Channel  channelCommand  `cmd:"" help:"Create channels, change and list their members, list your own channels."`
 	Read     readCommand     `cmd:"" help:"Mark a channel as read up to a sequence number."`
 	Typing   typingCommand   `cmd:"" help:"Notify a channel's subscribers that you are typing."`
-	Session  sessionCommand  `cmd:"" help:"Sessions of a user with an assistant: append messages, show them."`
+	Session  sessionCommand  `cmd:"" help:"Sessions of a user with an assistant: append messages, show, list and delete them."`
 	Presence presenceCommand `cmd:"" help:"Be online, follow who is online, and list the users that are."`
 	Queue    queueCommand    `cmd:"" help:"Work queues: create topics, produce, consume, inspect them, replay dead letters."`
 	Admin    adminCommand    `cmd:"" help:"Erase users, and follow erasures."`

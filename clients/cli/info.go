@@ -20,6 +20,7 @@ type infoJSON struct {
 // limitsJSON is the JSON form of a server's limits. The names are those of the API.
 type limitsJSON struct {
 	MaxContentBytes         int32 `json:"max_content_bytes"`
+	MaxSessionContentBytes  int32 `json:"max_session_content_bytes"`
 	MaxBatchMessages        int32 `json:"max_batch_messages"`
 	MaxChannelsPerStream    int32 `json:"max_channels_per_stream"`
 	MaxStreamsPerSubject    int32 `json:"max_streams_per_subject"`
@@ -32,7 +33,8 @@ type limitsJSON struct {
 func infoToJSON(i *parley.ServerInfo) infoJSON {
 	limits := i.GetLimits()
 	value := infoJSON{Version: i.GetVersion(), Features: []string{}, Limits: limitsJSON{ // a list, not null
-		MaxContentBytes: limits.GetMaxContentBytes(), MaxBatchMessages: limits.GetMaxBatchMessages(),
+		MaxContentBytes: limits.GetMaxContentBytes(), MaxSessionContentBytes: limits.GetMaxSessionContentBytes(),
+		MaxBatchMessages:     limits.GetMaxBatchMessages(),
 		MaxChannelsPerStream: limits.GetMaxChannelsPerStream(), MaxStreamsPerSubject: limits.GetMaxStreamsPerSubject(),
 		MaxPayloadBytes: limits.GetMaxPayloadBytes(), MaxProduceMessages: limits.GetMaxProduceMessages(),
 		MaxConsumersPerSubject:  limits.GetMaxConsumersPerSubject(),
@@ -60,6 +62,7 @@ func (*infoCommand) Run(s *session) error {
 		rows := newTable(&b, "", "version", value.Version)
 		rows.row("features", features)
 		rows.row("max message content", bytesText(value.Limits.MaxContentBytes))
+		rows.row("max session content", bytesText(value.Limits.MaxSessionContentBytes))
 		rows.row("max messages per batch", value.Limits.MaxBatchMessages)
 		rows.row("max channels per stream", value.Limits.MaxChannelsPerStream)
 		rows.row("max streams per subject", value.Limits.MaxStreamsPerSubject)

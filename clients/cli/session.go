@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	parley "github.com/parleyhq/parley/sdk/go"
 )
@@ -14,6 +15,8 @@ import (
 type sessionCommand struct {
 	Append sessionAppendCommand `cmd:"" help:"Append a message to a session. The first one creates the session."`
 	Show   sessionShowCommand   `cmd:"" help:"Show a session's messages, oldest first."`
+	List   sessionListCommand   `cmd:"" help:"List sessions, those with the latest activity first."`
+	Delete sessionDeleteCommand `cmd:"" help:"Delete a session with its messages. Its id can never be used again."`
 }
 
 type sessionAppendCommand struct {
@@ -67,5 +70,65 @@ func (c *sessionShowCommand) Run(s *session) error {
 			}
 		}
 		return nil
+	})
+}
+
+type sessionListCommand struct {
+	User  string `help:"The owner of the sessions. Default: the token's subject. Others require the action manage on session:*." placeholder:"ID"`
+	Limit int    `help:"Maximum number of sessions; 0 means all." default:"50"`
+}
+
+// sessionJSON is the JSON form of a session.
+type sessionJSON struct {
+	SessionID  string `json:"session_id"`
+	OwnerID    string `json:"owner_id"`
+	CreateTime string `json:"create_time"`
+	ActiveTime string `json:"active_time"`
+	HeadSeq    int64  `json:"head_seq"`
+	Count      int64  `json:"count"`
+	ReadSeq    int64  `json:"read_seq"`
+	Unread     int64  `json:"unread"`
+	Epoch      string `json:"epoch"`
+}
+
+// Run writes the sessions of a user, one line for each.
+func (c *sessionListCommand) Run(s *session) error {
+	if c.Limit < 0 {
+		return usagef("--limit must not be negative")
+	}
+	return s.with(func(ctx context.Context, client *parley.Client) error {
+		n := 0
+		for info, err := range client.Sessions(ctx, c.User) {
+			if err != nil {
+				return explain("list", err)
+			}
+			active := info.GetActiveTime().AsTime()
+			err := s.printer().print(sessionJSON{
+				SessionID: info.GetSessionId(), OwnerID: info.GetOwnerId(), CreateTime: info.GetCreateTime().AsTime().Format(timeFormat),
+				ActiveTime: active.Format(timeFormat), HeadSeq: info.GetHeadSeq(), Count: info.GetCount(), ReadSeq: info.GetReadSeq(),
+				Unread: info.GetUnread(), Epoch: info.GetEpoch(),
+			}, fmt.Sprintf("%s  %s  %d messages, %d unread", active.Local().Format(time.DateTime), info.GetSessionId(), info.GetCount(), info.GetUnread()))
+			if err != nil {
+				return fmt.Errorf("write: %w", err)
+			}
+			if n++; n == c.Limit {
+				return nil
+			}
+		}
+		return nil
+	})
+}
+
+type sessionDeleteCommand struct {
+	Session string `arg:"" help:"The session's id."`
+}
+
+// Run deletes a session.
+func (c *sessionDeleteCommand) Run(s *session) error {
+	return s.with(func(ctx context.Context, client *parley.Client) error {
+		if err := client.Session(c.Session).Delete(ctx); err != nil {
+			return explain("delete", err)
+		}
+		return s.printer().print(map[string]string{"event": "deleted", "session_id": c.Session}, "session "+c.Session+" is deleted")
 	})
 }

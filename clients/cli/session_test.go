@@ -34,6 +34,20 @@ func TestSessions(t *testing.T) {
 	if got := runWith(t, ann, "", "tail", "~chat", "--from-start", "--count", "2").wantOK(t).stdout; strings.Count(got, "\n") != 2 {
 		t.Errorf("tail says %q", got)
 	}
+	listed := runWith(t, ann, "", "session", "list", "--json").wantOK(t).objects(t)
+	if len(listed) != 1 || listed[0]["session_id"] != "chat" || listed[0]["count"] != 2.0 || listed[0]["owner_id"] != "ann" {
+		t.Errorf("list says %v", listed)
+	}
+	if got := run(t, s, "session", "list", "--user", "ann").wantOK(t).stdout; !strings.Contains(got, "  chat  2 messages, ") {
+		t.Errorf("list says %q", got)
+	}
+	runWith(t, ann, "", "session", "append", "gone", "x").wantOK(t)
+	if got := runWith(t, ann, "", "session", "delete", "gone").wantOK(t).stdout; got != "session gone is deleted\n" {
+		t.Errorf("delete says %q", got)
+	}
+	if got := runWith(t, ann, "", "session", "append", "gone", "x"); got.code != 1 || !strings.Contains(got.stderr, "SESSION_DELETED") {
+		t.Errorf("append to a deleted session: exit code %d, stderr %q", got.code, got.stderr)
+	}
 	for want, args := range map[string][]string{
 		"CAPABILITY_MISSING": {"append", "chat", "x", "--role", "system"}, "CHANNEL_NOT_FOUND": {"show", "none"},
 	} {

@@ -43,6 +43,10 @@ const mib = 1 << 20
 // with a constant number of connections.
 const mongodBar = 6
 
+// goroutinesBar is the bar of the goroutines under load, most of which serve the calls in progress.
+// It finds large leaks, such as one for each call. judgeRest finds small ones.
+const goroutinesBar = 5
+
 // mostMissed is how many samples of a gauge may be missing, besides a tenth of them.
 const mostMissed = 3
 
@@ -76,7 +80,7 @@ func newMeter(fleet *rig.Fleet) (_ *meter, err error) {
 	}
 	m.gauges = []*gauge{
 		{name: "heap after GC", unit: "MiB", scale: mib, read: m.heap},
-		{name: "goroutines", unit: "", scale: 1, read: m.goroutines},
+		{name: "goroutines", unit: "", scale: 1, bar: goroutinesBar, read: m.goroutines},
 		{name: "redis used_memory", unit: "MiB", scale: mib, read: m.redisMemory},
 		{name: "JetStream bytes", unit: "MiB", scale: mib, read: m.streamBytes},
 		{name: "mongod resident", unit: "MiB", scale: 1, bar: mongodBar, read: m.mongoResident},

@@ -29,8 +29,8 @@ func run(ctx context.Context, f *flags, options rig.Options, out io.Writer, more
 	if err != nil {
 		return fmt.Errorf("verdict: failed after %.0f s: %s", took, strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
-	_, err = fmt.Fprintf(out, "verdict: ok: nothing grew by more than %g %% in 10 minutes, and mongod not by more than %g %%; %.0f s\n",
-		f.Bar, max(f.Bar, mongodBar), took)
+	_, err = fmt.Fprintf(out, "verdict: ok: nothing grew by more than %g %% in 10 minutes, mongod not by more than %g %%, goroutines under load by %g %%; %.0f s\n",
+		f.Bar, max(f.Bar, mongodBar), max(f.Bar, goroutinesBar), took)
 	return err
 }
 
@@ -62,16 +62,60 @@ func soak(ctx context.Context, f *flags, o rig.Options, out io.Writer, more []*g
 	if err := load.prepare(ctx); err != nil {
 		return fmt.Errorf("prepare: %w", err)
 	}
-	loading, stop := context.WithCancel(ctx)
-	load.start(loading)
-	err = observe(ctx, f, meter, load, out)
-	stop()
-	load.wait()
+	before, err := atRest(ctx, f, meter, load, func(ctx context.Context) error { return pause(ctx, warmUp) })
+	if err != nil {
+		return err
+	}
+	after, err := atRest(ctx, f, meter, load, func(ctx context.Context) error { return observe(ctx, f, meter, load, out) })
 	if err != nil {
 		return err
 	}
 	_, err = fmt.Fprintln(out, load.summary())
-	return errors.Join(err, load.failure(), judgeAll(meter.gauges, f, out))
+	return errors.Join(err, load.failure(), judgeAll(meter.gauges, f, out), judgeRest(f, before, after, out))
+}
+
+// warmUp is how long the load runs before the goroutines are counted that there always are.
+const warmUp = time.Minute
+
+// atRest runs the load while during runs, and returns the number of goroutines once the server has
+// none left of that load.
+func atRest(ctx context.Context, f *flags, m *meter, load *load, during func(ctx context.Context) error) (float64, error) {
+	loading, stop := context.WithCancel(ctx)
+	load.start(loading)
+	err := during(ctx)
+	stop()
+	load.wait()
+	if err != nil || f.Rest == 0 {
+		return 0, err
+	}
+	load.http.CloseIdleConnections()
+	if err := pause(ctx, f.Rest); err != nil {
+		return 0, err
+	}
+	return m.goroutines(ctx)
+}
+
+// judgeRest judges the goroutines that are left when there is no load. While there is one, their
+// number is mostly that of the calls in progress, which is as uncertain as the bar.
+func judgeRest(f *flags, before, after float64, out io.Writer) error {
+	if f.Rest == 0 {
+		return nil
+	}
+	percent := 100 * (after - before) / before * float64(slopeUnit) / float64(f.For)
+	_, err := fmt.Fprintf(out, "goroutines at rest: %.0f before the load, %.0f after it: %+.2f %% in 10 min\n", before, after, percent)
+	if err == nil && percent > f.Bar {
+		err = errors.New("goroutines of the load are left")
+	}
+	return err
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // observe samples the gauges from the end of the settling time to the end of the run.

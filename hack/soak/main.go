@@ -59,6 +59,8 @@ type flags struct {
 	Bar    float64       `default:"1" help:"By how many percent of what it was at first a gauge may grow in 10 minutes."`
 	Judge  []string      `help:"The gauges to judge, such as 'goroutines'; all if empty. The others are only reported."`
 
+	Rest time.Duration `default:"3m" help:"How long to wait before the goroutines without a load are counted, before and after; 0 counts none. Idle connections end after two minutes."`
+
 	AllowUnclear bool `help:"Do not fail if the noise hides a growth of the size of the bar."`
 }
 

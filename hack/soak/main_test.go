@@ -58,7 +58,7 @@ func TestShort(t *testing.T) {
 	t.Parallel()
 	began := time.Now()
 	growing := &gauge{name: "growing", scale: 1, read: func(context.Context) (float64, error) { return time.Since(began).Seconds(), nil }}
-	f := &flags{For: time.Minute, Settle: 20 * time.Second, Every: time.Second, Bar: 500, Judge: []string{"goroutines", "growing"}, AllowUnclear: true}
+	f := &flags{For: time.Minute, Settle: 20 * time.Second, Every: 5 * time.Second, Bar: 500, Judge: []string{"goroutines", "growing"}, AllowUnclear: true}
 	var out strings.Builder
 	err := run(t.Context(), f, rig.Options{}, &out, growing)
 	t.Logf("%s%v", &out, err)

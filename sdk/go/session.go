@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/sdk/go/internal/link"
 )
 
 // sessionPrefix begins the id of a session's channel.
@@ -33,6 +34,33 @@ type Session struct {
 
 // Session returns the session with this id: 1 to 64 of A-Z a-z 0-9 _ -. It makes no call.
 func (c *Client) Session(id string) *Session { return &Session{c, id} }
+
+// SessionInfo describes a session. The proto file describes the fields.
+type SessionInfo = parleyv1.Session
+
+// Sessions iterates over the sessions of a user, those with the latest activity first. An empty
+// userID means the caller; another one requires the action `manage` on `session:*`, or the action
+// `read` of `admin`. Heads, counts and activity can be 100 ms old. A session whose activity changes
+// while the loop runs can come twice or not at all.
+//
+// Pages are loaded as the loop needs them. Each page is a call, retried until ctx or the call's
+// deadline ends. If a call fails, the iteration ends with its error.
+func (c *Client) Sessions(ctx context.Context, userID string) iter.Seq2[*SessionInfo, error] {
+	return link.Pages(func(token string) ([]*SessionInfo, string, error) {
+		if err := checkText("user_id", userID); err != nil {
+			return nil, "", err
+		}
+		var res *parleyv1.ListSessionsResponse
+		err := c.do(ctx, "ListSessions", func(ctx context.Context, n *endpoint) (err error) {
+			res, err = n.Message.ListSessions(ctx, &parleyv1.ListSessionsRequest{UserId: userID, PageToken: token})
+			return err
+		})
+		for _, s := range res.GetSessions() {
+			c.heads.observe(sessionPrefix+s.GetSessionId(), s.GetEpoch(), s.GetHeadSeq())
+		}
+		return res.GetSessions(), res.GetNextPageToken(), err
+	})
+}
 
 // ID returns the id of the session.
 func (s *Session) ID() string { return s.id }
@@ -93,7 +121,11 @@ func (s *Session) Open(ctx context.Context, role SessionRole, opts ...SendOption
 	if err != nil {
 		return nil, err
 	}
-	return &OpenMessage{s, *r}, nil
+	id, err := orNewID("")
+	if err != nil {
+		return nil, err
+	}
+	return &OpenMessage{s, *r, id}, nil
 }
 
 // OpenMessage is an open message of a session. Exactly one of Complete, Cancel and Fail closes it,
@@ -105,6 +137,7 @@ func (s *Session) Open(ctx context.Context, role SessionRole, opts ...SendOption
 type OpenMessage struct {
 	session *Session
 	receipt Receipt
+	closeID string // the client_msg_id of the close
 }
 
 // Receipt returns the receipt of the call that opened the message.
@@ -130,7 +163,7 @@ func (m *OpenMessage) close(ctx context.Context, outcome parleyv1.SessionOutcome
 		return nil, err
 	}
 	req := &parleyv1.CloseSessionMessageRequest{
-		SessionId: m.session.id, MsgId: m.receipt.MsgID, Outcome: outcome, Content: content, ClientMsgId: "close-" + m.receipt.MsgID,
+		SessionId: m.session.id, MsgId: m.receipt.MsgID, Outcome: outcome, Content: content, ClientMsgId: m.closeID,
 	}
 	var res *parleyv1.CloseSessionMessageResponse
 	err := m.session.client.do(ctx, "CloseSessionMessage", func(ctx context.Context, n *endpoint) (err error) {
@@ -162,6 +195,20 @@ func (s *Session) Edit(ctx context.Context, msgID, content string, opts ...SendO
 // recall every message of the session.
 func (s *Session) Recall(ctx context.Context, msgID string, opts ...SendOption) (*Receipt, error) {
 	return s.client.Recall(ctx, s.ChannelID(), msgID, opts...)
+}
+
+// Delete deletes the session with its messages. Its id can never be used again. Only the owner and
+// holders of the action `manage` can delete. Deleting a deleted session does nothing. Delete is
+// retried like Client.Send.
+func (s *Session) Delete(ctx context.Context) error {
+	if err := checkText("session_id", s.id); err != nil {
+		return err
+	}
+	req := &parleyv1.DeleteSessionRequest{SessionId: s.id}
+	return s.client.do(ctx, "DeleteSession", func(ctx context.Context, n *endpoint) error {
+		_, err := n.Message.DeleteSession(ctx, req)
+		return err
+	})
 }
 
 // MarkRead moves the owner's read cursor forward to seq, as Client.MarkRead does.

@@ -2,6 +2,7 @@ package parley_test
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
@@ -82,6 +83,35 @@ func TestSession(t *testing.T) {
 	}
 	if _, err := open.Complete(ctx, "all"); !errors.Is(err, parley.ErrClientMsgIDReused) {
 		t.Errorf("closed in another way: %v", err)
+	}
+	other := newClient(t, s.Addr(), parley.WithToken("anns")).Session("second")
+	if _, err := other.Append(ctx, "", "x"); err != nil {
+		t.Fatal(err)
+	}
+	list := func() (ids []string) {
+		t.Helper()
+		for info, err := range newClient(t, s.Addr(), parley.WithToken("anns")).Sessions(ctx, "") {
+			if err != nil {
+				t.Fatal(err)
+			}
+			ids = append(ids, info.GetSessionId())
+		}
+		slices.Sort(ids)
+		return ids
+	}
+	lose("ListSessions")
+	if ids := list(); !slices.Equal(ids, []string{"chat", "second"}) {
+		t.Errorf("listed %v", ids)
+	}
+	lose("DeleteSession")
+	if err := other.Delete(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if ids := list(); !slices.Equal(ids, []string{"chat"}) {
+		t.Errorf("listed %v", ids)
+	}
+	if _, err := other.Append(ctx, "", "x"); !errors.Is(err, parley.ErrSessionDeleted) {
+		t.Errorf("append to a deleted session: %v", err)
 	}
 	if _, err := user.Append(ctx, parley.SessionRoleSystem, "x"); !errors.Is(err, parley.ErrCapabilityMissing) {
 		t.Errorf("a role that requires manage: %v", err)

@@ -133,15 +133,16 @@ func (l *Limits) validate(k *checker) {
 	k.between("limits.streams_per_subject", l.StreamsPerSubject, 1, 1<<30)
 	k.between("limits.streams", l.Streams, 1, 1<<30)
 	k.between("limits.channels_per_stream", l.ChannelsPerStream, 1, 100_000)
-	// A stream's queue and a frame must hold the largest event: 64 KiB of text and its metadata.
-	k.between("limits.stream_queue_bytes", l.StreamQueueBytes, 128<<10, 1<<30)
+	// A stream's queue and a frame must hold the largest event: 128 KiB of text and its metadata.
+	k.between("limits.stream_queue_bytes", l.StreamQueueBytes, 256<<10, 1<<30)
 	k.between("limits.stream_queue_events", l.StreamQueueEvents, 1, 1<<20)
 	k.between("limits.unread_bytes_per_subject", l.UnreadBytesPerSubject, 2<<20, 1<<40)
 	k.between("limits.unread_bytes", l.UnreadBytes, l.UnreadBytesPerSubject, 1<<40)
-	k.between("limits.frame_bytes", l.FrameBytes, 128<<10, 4<<20)
-	// A request must hold the largest content with every byte escaped in JSON.
-	k.between("limits.send_read_bytes", l.SendReadBytes, 128<<10, 16<<20)
-	k.between("limits.batch_read_bytes", l.BatchReadBytes, 128<<10, 64<<20)
+	k.between("limits.frame_bytes", l.FrameBytes, 256<<10, 4<<20)
+	// A request must hold the largest content with every byte escaped in JSON: 64 KiB, and in a
+	// session 128 KiB.
+	k.between("limits.send_read_bytes", l.SendReadBytes, 448<<10, 16<<20)
+	k.between("limits.batch_read_bytes", l.BatchReadBytes, 1<<20, 64<<20)
 	k.between("limits.other_read_bytes", l.OtherReadBytes, 4<<10, 16<<20)
 	k.between("limits.header_bytes", l.HeaderBytes, 4<<10, 1<<20)
 	k.between("limits.connection_streams", l.ConnectionStreams, 1, 1<<20)

@@ -24,7 +24,7 @@ func (h serverHandler) GetServerInfo(
 		return &parleyv1.GetServerInfoResponse{
 			Version: "devel", Features: []parleyv1.ServerFeature{parleyv1.ServerFeature_SERVER_FEATURE_QUEUES},
 			Limits: &parleyv1.ServerLimits{
-				MaxContentBytes: 65536, MaxBatchMessages: 500, MaxChannelsPerStream: 500, MaxPayloadBytes: 262144,
+				MaxContentBytes: 65536, MaxSessionContentBytes: 131072, MaxBatchMessages: 500, MaxChannelsPerStream: 500, MaxPayloadBytes: 262144,
 				MaxProduceMessages: 1000, HeartbeatInterval: durationpb.New(h.s.heartbeat),
 			},
 		}, nil

@@ -5,7 +5,11 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
+	"math"
+	"slices"
 	"strings"
+	"time"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
@@ -32,22 +36,31 @@ func (h handler) AppendSessionMessage(
 		if req.GetContent() == "" && !req.GetOpen() {
 			return nil, invalidField("content", 1)
 		}
-		user := cmp.Or(req.GetUserId(), h.s.userLocked(ctx))
-		id, role := cmp.Or(req.GetSessionId(), newSessionID(user, req.GetClientMsgId())), cmp.Or(req.GetRole(), "user")
+		caller := h.s.userLocked(ctx)
+		user, role := cmp.Or(req.GetUserId(), caller), cmp.Or(req.GetRole(), "user")
+		id := cmp.Or(req.GetSessionId(), newSessionID(user, h.s.idOr(req.GetClientMsgId())))
 		switch {
-		case user != h.s.userLocked(ctx) && !h.s.canLocked(ctx, "send_as"):
+		case user != caller && !h.s.canLocked(ctx, "send_as"):
 			return nil, missing("user_id")
 		case role != "user" && !h.s.canLocked(ctx, "manage"):
 			return nil, missing("role")
 		}
+		if _, ok := reservedKey(req.GetMetadata(), "parley-"); ok {
+			return nil, invalidField("metadata", 0)
+		}
 		l := h.s.logLocked(sessionPrefix + id)
+		switch {
+		case !l.made && role != "user" && req.GetUserId() == "":
+			return nil, refusal(connect.CodeNotFound, parleyv1.ErrorReason_ERROR_REASON_CHANNEL_NOT_FOUND, "", nil)
+		case l.deleted && l.createdBy == user:
+			return nil, errorAt(connect.CodeFailedPrecondition, parleyv1.ErrorReason_ERROR_REASON_SESSION_DELETED, "session_id", 0)
+		case l.deleted, l.made && l.createdBy != user && (user != caller || !h.s.canLocked(ctx, "manage")):
+			return nil, notMember("session_id")
+		}
 		if l.create(user, true); l.createdBy == user {
 			l.join(user, owner)
 		}
-		if !h.s.admitsLocked(ctx, l) {
-			return nil, notMember("session_id")
-		}
-		sent, err := h.s.sendAsLocked(ctx, &parleyv1.SendMessageRequest{
+		sent, err := h.s.sendLocked(user, &parleyv1.SendMessageRequest{
 			ChannelId: l.id, Content: req.GetContent(), ClientMsgId: req.GetClientMsgId(), MsgType: role,
 			Metadata: req.GetMetadata(), FromId: user,
 		}, req.GetOpen())
@@ -90,6 +103,8 @@ func (h handler) CloseSessionMessage(
 			return nil, errNoMessage()
 		case m.GetFromId() != user && !h.s.canLocked(ctx, "manage"):
 			return nil, Error(connect.CodePermissionDenied, parleyv1.ErrorReason_ERROR_REASON_NOT_SENDER)
+		case m.GetMsgType() != "user" && !h.s.canLocked(ctx, "manage"):
+			return nil, missing("")
 		case m.GetStatus() == parleyv1.MessageStatus_MESSAGE_STATUS_RECALLED && !repeated:
 			return nil, Error(connect.CodeFailedPrecondition, parleyv1.ErrorReason_ERROR_REASON_MESSAGE_RECALLED)
 		case m.GetStatus() != parleyv1.MessageStatus_MESSAGE_STATUS_OPEN && !repeated:
@@ -134,6 +149,9 @@ func (h handler) EditSessionMessage(
 		if err != nil {
 			return nil, err
 		}
+		if m := l.messages[req.GetMsgId()]; m.GetFromId() == h.s.userLocked(ctx) && m.GetMsgType() != "user" && !h.s.canLocked(ctx, "manage") {
+			return nil, missing("")
+		}
 		r, err := h.s.editLocked(h.s.userLocked(ctx), &parleyv1.EditMessageRequest{
 			ChannelId: l.id, MsgId: req.GetMsgId(), Content: req.GetContent(), ClientMsgId: req.GetClientMsgId(),
 		})
@@ -166,6 +184,64 @@ func (h handler) RecallSessionMessage(
 			Message: r.GetMessage(), Seq: r.GetSeq(), MsgTime: r.GetMsgTime(), Duplicate: r.GetDuplicate(), Epoch: r.GetEpoch(),
 			ClientMsgId: r.GetClientMsgId(),
 		}, nil
+	})
+}
+
+// ListSessions implements the service. A page token contains the last id of the previous page.
+func (h handler) ListSessions(ctx context.Context, req *parleyv1.ListSessionsRequest) (*parleyv1.ListSessionsResponse, error) {
+	return do(ctx, h.s, "ListSessions", req, func() (*parleyv1.ListSessionsResponse, error) {
+		user := cmp.Or(req.GetUserId(), h.s.userLocked(ctx))
+		if user != h.s.userLocked(ctx) && !h.s.canLocked(ctx, "manage") {
+			return nil, missing("user_id")
+		}
+		var keys []string // in order of activity, the latest first, and then of id
+		for id, l := range h.s.channels {
+			if isSession(id) && l.made && l.createdBy == user && h.s.canLocked(ctx, "history") {
+				keys = append(keys, fmt.Sprintf("%019d %s", math.MaxInt64-l.active().UnixMilli(), id))
+			}
+		}
+		slices.Sort(keys)
+		page, next, err := h.s.pageLocked(ctx, keys, "sessions "+user, req.GetPageToken(), req.GetPageSize(), 50, 200)
+		if err != nil {
+			return nil, err
+		}
+		res := &parleyv1.ListSessionsResponse{NextPageToken: next}
+		for _, key := range page {
+			_, id, _ := strings.Cut(key, " ")
+			l := h.s.channels[id]
+			var read int64
+			if m := l.members[user]; m != nil {
+				read = m.read
+			}
+			res.Sessions = append(res.Sessions, &parleyv1.Session{
+				SessionId: strings.TrimPrefix(id, sessionPrefix), OwnerId: user, CreateTime: timestamppb.New(l.createTime),
+				ActiveTime: timestamppb.New(l.active()), HeadSeq: l.head(), Count: l.count, ReadSeq: read, Unread: l.unread(read), Epoch: l.epoch,
+			})
+		}
+		return res, nil
+	})
+}
+
+// active returns the time of the last message, or that of the creation if there is none.
+func (l *log) active() time.Time {
+	if m := l.lastMessage(); m != nil {
+		return m.GetMsgTime().AsTime()
+	}
+	return l.createTime
+}
+
+// DeleteSession implements the service.
+func (h handler) DeleteSession(ctx context.Context, req *parleyv1.DeleteSessionRequest) (*parleyv1.DeleteSessionResponse, error) {
+	return do(ctx, h.s, "DeleteSession", req, func() (*parleyv1.DeleteSessionResponse, error) {
+		l := h.s.logLocked(sessionPrefix + req.GetSessionId())
+		if !l.made && !l.deleted || l.createdBy != h.s.userLocked(ctx) && !h.s.canLocked(ctx, "manage") {
+			return nil, refusal(connect.CodeNotFound, parleyv1.ErrorReason_ERROR_REASON_CHANNEL_NOT_FOUND, "", nil)
+		}
+		if !l.deleted {
+			l.delete()
+			h.s.wakeLocked()
+		}
+		return &parleyv1.DeleteSessionResponse{}, nil
 	})
 }
 

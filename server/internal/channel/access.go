@@ -144,9 +144,11 @@ func (a *Access) ForSend(ctx context.Context, p *ident.Principal, channelID stri
 }
 
 // requires reports whether the channel cannot be used without a row.
-func (a *Access) requires(channelID string) bool {
+func (a *Access) requires(channelID string) bool { return a.cfg.RequireChannel || isSession(channelID) }
+
+func isSession(channelID string) bool {
 	_, session := ident.SessionOf(channelID)
-	return session || a.cfg.RequireChannel
+	return session
 }
 
 // ForRead implements message.Access. It creates no row.
@@ -164,7 +166,7 @@ func (a *Access) ForRecall(ctx context.Context, p *ident.Principal, channelID st
 	if rev, err = a.ForRead(ctx, p, action, channelID, atLeast); err != nil {
 		return false, 0, err
 	}
-	if _, session := ident.SessionOf(channelID); session {
+	if isSession(channelID) {
 		return true, rev, nil // its only member is its owner
 	}
 	if !p.Covers(ident.Moderate, channelID) || p.Can(ident.Moderate, channelID) {
@@ -331,11 +333,12 @@ func (a *Access) Forget(change Change) {
 // Readers returns which of the users, at most 500, may read the channel without the capability
 // manage, and the access revision at which it checked them, which is at least atLeast. With
 // byMembership only members may; otherwise everyone may read an open channel, and one that does not
-// exist. The error is CHANNEL_NOT_FOUND if the channel was deleted.
+// exist. The error is CHANNEL_NOT_FOUND if the channel was deleted, or is a session that does not
+// exist.
 func (a *Access) Readers(ctx context.Context, channelID string, userIDs []string, byMembership bool, atLeast int64,
 ) (readers map[string]bool, rev int64, err error) {
-	m, _, err := a.modeAt(ctx, channelID, atLeast)
-	if err == nil && m.kind == message.ModeDeleted {
+	m, exists, err := a.modeAt(ctx, channelID, atLeast)
+	if err == nil && (m.kind == message.ModeDeleted || !exists && isSession(channelID)) {
 		err = missingChannels(channelID)
 	}
 	if err != nil {

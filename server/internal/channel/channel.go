@@ -41,6 +41,9 @@ type Row struct {
 	CreateKey, CreateDigest string
 	// Numbers describe the log as far as the change feed has processed it.
 	Numbers
+	// Active is when the last message was appended, as far as the change feed has processed the log,
+	// and CreatedAt before the first one. It is zero unless the channel is a Live session's.
+	Active time.Time
 	// Retention is the channel's own policy; nil means the server's default.
 	Retention *Retention
 	// SettingsRev changes whenever MembersOnly, Retention or State does, except from Deleting to
@@ -133,6 +136,15 @@ type Advance struct {
 	Senders map[string]Cursor
 	// Rev is the highest access revision of the entries.
 	Rev int64
+	// Active is the time of the newest message; zero if there is none.
+	Active time.Time
+}
+
+// SessionPlace is the place of a session in the list of Store.Sessions. The zero value is before
+// all of them.
+type SessionPlace struct {
+	Active    time.Time
+	ChannelID string
 }
 
 // Settings are the settings of a channel that can be changed.

@@ -28,6 +28,11 @@ func (s *Service) Delete(ctx context.Context, channelID, etag string) error {
 			return err
 		}
 	}
+	return s.end(ctx, channelID, etag)
+}
+
+// end is Delete without the check of the caller.
+func (s *Service) end(ctx context.Context, channelID, etag string) error {
 	row, err := s.beginDelete(ctx, channelID, etag)
 	if err != nil {
 		return err

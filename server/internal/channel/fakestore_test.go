@@ -1,6 +1,7 @@
 package channel
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -57,6 +58,21 @@ func (f *fakeStore) do(ctx context.Context, call string, fn func() error) error 
 	return err
 }
 
+func (f *fakeStore) Sessions(ctx context.Context, ownerID string, after SessionPlace, limit int) (rows []Row, err error) {
+	err = f.do(ctx, "Sessions", func() error {
+		for _, row := range f.rows {
+			later := cmp.Or(after.Active.Compare(row.Active), cmp.Compare(row.ChannelID, after.ChannelID)) > 0
+			if !row.Active.IsZero() && row.State == Live && row.CreatedBy == ownerID && (after == SessionPlace{} || later) {
+				rows = append(rows, row)
+			}
+		}
+		slices.SortFunc(rows, func(a, b Row) int { return cmp.Or(b.Active.Compare(a.Active), cmp.Compare(a.ChannelID, b.ChannelID)) })
+		rows = rows[:min(limit, len(rows))]
+		return nil
+	})
+	return rows, err
+}
+
 // script sets the hooks; nil removes one.
 func (f *fakeStore) script(before, after func(ctx context.Context, call string) error) {
 	f.mu.Lock()
@@ -88,6 +104,9 @@ func (f *fakeStore) Create(ctx context.Context, row Row, userIDs []string) (got 
 			return ErrExists
 		}
 		row.Numbers = Numbers{}
+		if _, session := ident.SessionOf(row.ChannelID); session {
+			row.Active = row.CreatedAt
+		}
 		got = row
 		f.rows[row.ChannelID] = row
 		f.join(row.ChannelID, userIDs, RoleMember, row.CreatedAt)

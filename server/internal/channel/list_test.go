@@ -151,7 +151,9 @@ func TestOwnMessagesAreNeverUnread(t *testing.T) {
 			}
 			b.store.script(nil, nil)
 			b.log.send("a", "2")
-			return b.store.Advance(ctx, []Advance{{"a", Numbers{2, 2, 2}, map[string]Cursor{"bob": {2, 2}}, 0}}, b.clock.now())
+			return b.store.Advance(ctx, []Advance{{
+				ChannelID: "a", Numbers: Numbers{2, 2, 2}, Senders: map[string]Cursor{"bob": {2, 2}},
+			}}, b.clock.now())
 		})
 		page, err := b.svc.UserChannels(as(t, bob), 0, "")
 		if err != nil || len(page.Channels) != 1 || page.Channels[0].Unread != 0 {

@@ -2,7 +2,9 @@ package channel
 
 import (
 	"context"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/parleyhq/parley/server/internal/fault"
 	"github.com/parleyhq/parley/server/internal/ident"
@@ -52,6 +54,100 @@ func TestAccessToSession(t *testing.T) {
 	}
 	b.store.script(func(context.Context, string) error { return context.DeadlineExceeded }, nil)
 	check(t, "an unknown outcome", b.svc.OpenSession(t.Context(), "t", "ada"), fault.OutcomeUnknown)
+}
+
+// A log whose row was lost, as after a restore, gets no new owner, and its streams no readers.
+func TestSessionWithoutRow(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.log.send("~lost", "secret")
+	for range 2 {
+		check(t, "open", b.svc.OpenSession(t.Context(), "lost", "eve"), fault.NotMember)
+	}
+	if _, ok := b.store.rows["~lost"]; ok {
+		t.Error("the session has an owner")
+	}
+	_, _, err := b.access.Readers(t.Context(), "~lost", []string{"eve"}, false, 0)
+	check(t, "readers", err, fault.ChannelNotFound)
+	b.log.err = fault.New(fault.Unavailable, fault.StoreUnavailable, "away")
+	check(t, "without the log's head", b.svc.OpenSession(t.Context(), "new", "eve"), fault.StoreUnavailable)
+}
+
+// A user's sessions are listed by their activity, with the owner's cursors, to the owner and to
+// those who manage all sessions. Others can neither list nor delete them.
+func TestUserSessions(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	owner := inSessions("ada", ident.Append, ident.History)
+	for i, id := range []string{"a", "b", "c", "d"} {
+		b.clock.pass(time.Second)
+		if err := b.svc.OpenSession(t.Context(), id, "ada"); err != nil {
+			t.Fatal(err)
+		}
+		for range i {
+			b.log.send("~"+id, "x")
+		}
+	}
+	if _, _, err := b.svc.MarkRead(as(t, owner), "~d", 1); err != nil {
+		t.Fatal(err)
+	}
+	row := b.store.rows["~d"]
+	row.Numbers = Numbers{3, 3, 3}
+	b.store.rows["~d"] = row
+	list := func(p *ident.Principal, ownerID string, size int) (ids []string) {
+		t.Helper()
+		for token := ""; ; {
+			page, err := b.svc.UserSessions(as(t, p), ownerID, size, token)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range page.Channels {
+				ids = append(ids, c.Row.ChannelID)
+				if c.Row.ChannelID == "~d" && (c.Read != Cursor{1, 1} || c.Unread != 2) {
+					t.Errorf("the owner has read %+v, %d are unread", c.Read, c.Unread)
+				}
+			}
+			if token = page.NextPageToken; token == "" {
+				return ids
+			}
+		}
+	}
+	admin := &ident.Principal{Subject: "root", Admin: []ident.Action{ident.Read}}
+	some := inSessions("ada", ident.History)
+	some.Sessions[0].Pattern = "b"
+	for size := range 5 {
+		for name, tc := range map[string]struct {
+			p     *ident.Principal
+			owner string
+			want  []string
+		}{
+			"the owner":                 {owner, "", []string{"~d", "~c", "~b", "~a"}},
+			"the owner, by name":        {owner, "ada", []string{"~d", "~c", "~b", "~a"}},
+			"a manager":                 {inSessions("bot", ident.Manage, ident.History), "ada", []string{"~d", "~c", "~b", "~a"}},
+			"an operator":               {admin, "ada", []string{"~d", "~c", "~b", "~a"}},
+			"a narrow token":            {some, "", []string{"~b"}},
+			"another user":              {inSessions("eve", ident.History), "", nil},
+			"a token without sessions":  {can("ada", "*", ident.ChannelActions...), "", nil},
+			"a manager without history": {inSessions("bot", ident.Manage), "ada", nil},
+		} {
+			if got := list(tc.p, tc.owner, size); !slices.Equal(got, tc.want) {
+				t.Errorf("%s, in pages of %d: %v, want %v", name, size, got, tc.want)
+			}
+		}
+	}
+	narrow := inSessions("bot", ident.Manage, ident.History)
+	narrow.Sessions[0].Pattern = "a*"
+	for name, p := range map[string]*ident.Principal{"a stranger": inSessions("eve", ident.History), "a manager of some": narrow} {
+		_, err := b.svc.UserSessions(as(t, p), "ada", 0, "")
+		check(t, name, err, fault.CapabilityMissing)
+	}
+	first, err := b.svc.UserSessions(as(t, owner), "", 1, "")
+	check(t, "a page", err, "")
+	_, err = b.svc.UserSessions(as(t, inSessions("bot", ident.Manage)), "ada", 1, first.NextPageToken)
+	check(t, "another's page token", err, fault.PageTokenForeign)
+
+	check(t, "a stranger deletes", b.svc.DeleteSession(as(t, inSessions("eve", ident.Append)), "a"), fault.ChannelNotFound)
+	check(t, "none is deleted", b.svc.DeleteSession(as(t, owner), "none"), fault.ChannelNotFound)
 }
 
 // Sessions are neither in the list of a user's channels nor among those that users share, and the

@@ -27,7 +27,7 @@ type Stamp struct {
 type Store interface { //nolint:interfacebloat // the whole contract; callers may take a part
 	BoundaryStore
 	// Ensure returns the channel's row, which may be of a deleted channel. It creates an open channel
-	// if there is no row.
+	// if there is no row; for a session it returns ErrNotFound then.
 	Ensure(ctx context.Context, channelID string, now time.Time) (Row, error)
 	// Create creates a channel with its members, all or nothing, and returns its row. Row.CreatedBy
 	// becomes Owner if it is among userIDs; the others become RoleMember. Row.Numbers,
@@ -36,10 +36,10 @@ type Store interface { //nolint:interfacebloat // the whole contract; callers ma
 	// that channel's row with ErrExists. After an unknown outcome, that can be the channel that the
 	// call itself created.
 	//
-	// A Deleted channel becomes Live, unless row has a CreateKey and both CreateKey and CreatedBy
-	// are those of the deleted channel: then the call is a repeat, and Create returns ErrExists.
-	// Rev and SettingsRev are then one more than they were, Began is Oldest, and Row.Numbers,
-	// Boundary and Trim stay.
+	// A session's channel is created once only. Any other Deleted channel becomes Live, unless row has
+	// a CreateKey and both CreateKey and CreatedBy are those of the deleted channel: then the call is
+	// a repeat, and Create returns ErrExists. Rev and SettingsRev are then one more than they were,
+	// Began is Oldest, and Row.Numbers, Boundary and Trim stay.
 	Create(ctx context.Context, row Row, userIDs []string) (Row, error)
 	// SetSettings replaces a channel's settings, increases Row.SettingsRev, and Row.Rev if MembersOnly
 	// changes, and sets Trim.Due to now. It returns the resulting row. If SettingsRev is not rev it
@@ -52,6 +52,9 @@ type Store interface { //nolint:interfacebloat // the whole contract; callers ma
 	// and returns the row with ErrChanged. After an unknown outcome, that can be the result of the
 	// call itself. It returns ErrNotFound if the channel has no row.
 	Delete(ctx context.Context, channelID string, rev int64, now time.Time) (Row, error)
+	// Sessions returns the rows of up to limit Live sessions that the user created and that are after
+	// a place in the list: by Active, the latest first, and then by channel id.
+	Sessions(ctx context.Context, ownerID string, after SessionPlace, limit int) ([]Row, error)
 	// Rows returns the rows of the channels that have one, by channel id. channelIDs has at most
 	// 500 ids.
 	Rows(ctx context.Context, channelIDs []string) (map[string]Row, error)
@@ -86,12 +89,12 @@ type Store interface { //nolint:interfacebloat // the whole contract; callers ma
 	MembersIn(ctx context.Context, channelID string, userIDs []string) (map[string]Member, error)
 	// MarkRead moves the cursor of a member or follower forward to c and returns the resulting cursor.
 	// A c that is not further on changes nothing. With join set, any other user becomes a follower if
-	// the channel is open and Live or has no row; a missing row is created as an open channel.
-	// Otherwise ok is false for such a user.
+	// the channel is open and Live or has no row; a missing row is created as an open channel, except
+	// for a session. Otherwise ok is false for such a user.
 	MarkRead(ctx context.Context, channelID, userID string, c Cursor, join bool, now time.Time) (cursor Cursor, ok bool, err error)
 	// Advance moves rows and the senders' cursors forward, never back. It is idempotent, and takes at
-	// most 4096 channels and senders together. Count moves with Head. LastMessage moves independently
-	// of them; 0 leaves it unchanged.
+	// most 4096 channels and senders together. Count moves with Head. LastMessage and Active move
+	// independently of them; 0 leaves them unchanged.
 	//
 	// Each move is judged by the channel's mode at Advance.Rev or later.
 	//

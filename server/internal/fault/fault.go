@@ -46,6 +46,7 @@ const (
 	MessageRecalled      Reason = "MESSAGE_RECALLED"
 	MessageOpen          Reason = "MESSAGE_OPEN"
 	MessageClosed        Reason = "MESSAGE_CLOSED"
+	SessionDeleted       Reason = "SESSION_DELETED"
 	ClientMsgIDReused    Reason = "CLIENT_MSG_ID_REUSED"
 	PositionOutOfRange   Reason = "POSITION_OUT_OF_RANGE"
 	PageTokenInvalid     Reason = "PAGE_TOKEN_INVALID"

@@ -152,6 +152,9 @@ func (a *Advancer) fold(events []message.Event) []channel.Advance {
 			continue
 		}
 		m.LastMessage = max(m.LastMessage, e.Seq)
+		if e.Time.After(m.Active) {
+			m.Active = e.Time
+		}
 		if e.Message.FromID == message.ErasedUser {
 			continue
 		}

@@ -146,6 +146,11 @@ func (p *Principal) CanSession(action Action, sessionID string) bool {
 	return allow(p.Sessions, action, sessionID)
 }
 
+// CanEverySession reports whether a capability of the principal allows action in all sessions.
+func (p *Principal) CanEverySession(action Action) bool {
+	return slices.ContainsFunc(p.Sessions, func(c Capability) bool { return c.Pattern == "*" && slices.Contains(c.Actions, action) })
+}
+
 // Covers reports whether any capability of the principal may allow action on the channel: Can or
 // CanAsMember.
 func (p *Principal) Covers(action Action, channelID string) bool {

@@ -1,6 +1,9 @@
 package message
 
-import "github.com/parleyhq/parley/server/internal/fault"
+import (
+	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/ident"
+)
 
 // mustCheck reports whether an item must be checked against the log before it is inserted.
 func (c *channel) mustCheck(it *item) bool {
@@ -35,14 +38,19 @@ func (c *channel) checkRev(it *item, rev int64) (out Outcome, settled bool) {
 
 // checkChange decides whether a change of target may be stored; a nil target means that the message
 // does not exist. If refused is true, out is the outcome: an error, or a duplicate for a recall of
-// a recalled message. A change that was allowed can only make later ones refused, never the
-// reverse.
+// a recalled message. A change that is allowed because of an earlier one in its batch needs no
+// care: the store never has it without that one.
 func checkChange(it *item, target *Entry) (out Outcome, refused bool) {
 	switch {
 	case target == nil:
 		return Outcome{Err: notFound()}, true
 	case target.FromID != it.FromID && !it.AnySender:
 		return Outcome{Err: fault.New(fault.PermissionDenied, fault.NotSender, "the message was sent by another user")}, true
+	case it.TargetType != "" && target.MsgType != it.TargetType:
+		return Outcome{
+			Err: fault.New(fault.PermissionDenied, fault.CapabilityMissing,
+				"a message of the role %q can be changed only with the action %q", target.MsgType, ident.Manage),
+		}, true
 	case target.Status == StatusRecalled && it.erases() && target.FromID != ErasedUser:
 	case target.Status == StatusRecalled && it.Kind == KindRecall:
 		return Outcome{MsgID: it.MsgID, ClientMsgID: it.ClientMsgID, Seq: target.ChangedSeq, Duplicate: true}, true

@@ -33,6 +33,10 @@ type SendRequest struct {
 	Traceparent string
 }
 
+// UserType is the MsgType of the messages that the user of a session writes. A change of any other
+// message of a session, except for its recall, requires the capability manage.
+const UserType = "user"
+
 // EditRequest describes the replacement of a message's content.
 type EditRequest struct {
 	ChannelID, MsgID, Content, ClientMsgID, Traceparent string
@@ -192,8 +196,13 @@ func (s *Service) Send(ctx context.Context, r SendRequest) (Receipt, error) {
 // fields of the draft that depend on it.
 type check func(ctx context.Context, p *ident.Principal, d *Draft, atLeast int64) error
 
-// checkSend is the check of a send.
+// checkSend is the check of a send. A message in the name of another user is appended only to that
+// user's own session, so that a backend which passes on a session id and a user need not check that
+// they belong together.
 func (s *Service) checkSend(ctx context.Context, p *ident.Principal, d *Draft, atLeast int64) (err error) {
+	if sessionID, session := ident.SessionOf(d.ChannelID); session && d.FromID != p.Subject {
+		p = &ident.Principal{Subject: d.FromID, Sessions: []ident.Capability{{Pattern: sessionID, Actions: []ident.Action{ident.Append}}}}
+	}
 	d.Rev, err = s.access.ForSend(ctx, p, d.ChannelID, atLeast)
 	return err
 }
@@ -343,6 +352,7 @@ func (s *Service) Edit(ctx context.Context, r EditRequest) (Receipt, Message, er
 
 // checkEdit is the check of an edit.
 func (s *Service) checkEdit(ctx context.Context, p *ident.Principal, d *Draft, atLeast int64) (err error) {
+	d.TargetType = changeable(p, d.ChannelID)
 	d.Rev, err = s.access.ForRead(ctx, p, ident.Send, d.ChannelID, atLeast)
 	return err
 }
@@ -358,9 +368,18 @@ func (s *Service) Close(ctx context.Context, r CloseRequest) (Receipt, Message, 
 
 // checkClose is the check of a close.
 func (s *Service) checkClose(ctx context.Context, p *ident.Principal, d *Draft, atLeast int64) (err error) {
-	d.AnySender = p.Can(ident.Manage, d.ChannelID)
+	d.AnySender, d.TargetType = p.Can(ident.Manage, d.ChannelID), changeable(p, d.ChannelID)
 	d.Rev, err = s.access.ForRead(ctx, p, ident.Send, d.ChannelID, atLeast)
 	return err
+}
+
+// changeable returns the MsgType of the messages whose text p may change in the channel; empty
+// means any.
+func changeable(p *ident.Principal, channelID string) string {
+	if _, session := ident.SessionOf(channelID); session && !p.Can(ident.Manage, channelID) {
+		return UserType
+	}
+	return ""
 }
 
 // change checks the caller, appends their change and reads the message that it changed.

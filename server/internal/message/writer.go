@@ -23,6 +23,9 @@ type Draft struct {
 	ClientMsgID string
 	// Open makes a new message StatusOpen.
 	Open bool
+	// TargetType is the MsgType that the target of a change must have; empty means any. It restricts
+	// changes by the users of sessions.
+	TargetType string
 	// AnySender allows a change of another user's message. It is never set for edits.
 	AnySender   bool
 	Traceparent string

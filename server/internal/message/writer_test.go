@@ -439,6 +439,9 @@ func TestOpenAndClose(t *testing.T) {
 	if edit := mustAppend(t, w, change(KindEdit, "c", "bot", m.MsgID, "5", "better")); edit.Seq != 3 {
 		t.Errorf("an edit afterwards: %+v", edit)
 	}
+	typed := change(KindEdit, "c", "bot", m.MsgID, "5b", "x")
+	typed.TargetType = "user"
+	refused("an edit of another type", fault.CapabilityMissing, typed)
 	plain := mustAppend(t, w, send("c", "bot", "6", "x"))
 	refused("a close of what never was open", fault.MessageClosed, change(KindFail, "c", "bot", plain.MsgID, "7", ""))
 	second := send("c", "bot", "8", "begin")
@@ -450,6 +453,26 @@ func TestOpenAndClose(t *testing.T) {
 		t.Errorf("recalled: %+v", log[4])
 	}
 	checkDense(t, store, "c", 6)
+}
+
+// An edit in the batch of the close that allows it is stored only together with the close.
+func TestEditAfterCloseInOneBatch(t *testing.T) {
+	t.Parallel()
+	store := newFakeStore()
+	w := startWriter(t, store, WriterConfig{})
+	open := send("c", "bot", "1", "")
+	open.Open = true
+	m := mustAppend(t, w, open)
+	outs := w.Append(t.Context(), []Draft{
+		change(KindComplete, "c", "bot", m.MsgID, "2", "all"), change(KindEdit, "c", "bot", m.MsgID, "3", "better"),
+		change(KindCancel, "c", "bot", m.MsgID, "4", "x"),
+	})
+	if outs[0].Err != nil || outs[1].Err != nil || outs[1].Seq != 3 || !fault.Is(outs[2].Err, fault.MessageClosed) {
+		t.Errorf("close, edit and close: %+v", outs)
+	}
+	if log := store.read("c"); log[0].Content != "better" || log[0].Status != StatusEdited {
+		t.Errorf("the message is %+v", log[0])
+	}
 }
 
 // However closes of one message race, in one batch or on two writers, the log has one of them, and

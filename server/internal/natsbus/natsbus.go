@@ -75,9 +75,9 @@ const (
 	pingInterval = 5 * time.Second
 	maxPending   = 1 << 16 // unacknowledged publishes of all shards together
 
-	// minPayload is the payload that NATS must accept: the largest event, whose text has 64 KiB and
-	// may need six bytes for each in JSON, and whose metadata has 4 KiB.
-	minPayload = 512 << 10
+	// minPayload is the payload that NATS must accept: the largest event, whose text has 128 KiB and
+	// may need six bytes for each in JSON, like the 16 values of its metadata, with 256 bytes each.
+	minPayload = 832 << 10
 )
 
 // errSmallPayload reports that NATS does not accept the largest event.

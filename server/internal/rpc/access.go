@@ -54,10 +54,10 @@ func onChannel(actions ...ident.Action) accessRule {
 	return accessRule{scope: channelScope, field: "channel_id", actions: actions}
 }
 
-// onSession requires the action on the session that the request's field session_id names. If it is
-// empty, the domain checks the action.
-func onSession(action ident.Action) accessRule {
-	return accessRule{scope: sessionScope, field: "session_id", actions: []ident.Action{action}}
+// onSession requires one of the actions on the session that the request's field session_id names.
+// If it is empty, the domain checks the action.
+func onSession(actions ...ident.Action) accessRule {
+	return accessRule{scope: sessionScope, field: "session_id", actions: actions}
 }
 
 // onTopic requires the action on the topic that the request's field topic names.

@@ -43,6 +43,8 @@ var messageMethods = service{
 		"ListSessionMessages":  {access: onSession(ident.History), maxPage: 1000},
 		"EditSessionMessage":   {access: onSession(ident.Append), size: batchRequest},
 		"RecallSessionMessage": {access: onSession(ident.Append)},
+		"ListSessions":         {access: byUseCase(), maxPage: 200}, // it returns the sessions that the token covers
+		"DeleteSession":        {access: onSession(ident.Append, ident.Manage)},
 		"MarkSessionRead":      {access: onSession(ident.History)},
 	},
 }

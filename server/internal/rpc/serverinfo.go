@@ -45,6 +45,7 @@ func (s *serverService) GetServerInfo(
 		Features: []parleyv1.ServerFeature{parleyv1.ServerFeature_SERVER_FEATURE_QUEUES},
 		Limits: &parleyv1.ServerLimits{
 			MaxContentBytes:        schemaLimit(&parleyv1.SendMessageRequest{}, "content"),
+			MaxSessionContentBytes: schemaLimit(&parleyv1.AppendSessionMessageRequest{}, "content"),
 			MaxBatchMessages:       schemaLimit(&parleyv1.SendMessagesRequest{}, "messages"),
 			MaxChannelsPerStream:   int32(s.cfg.ChannelsPerStream),       //nolint:gosec // validated by config
 			MaxStreamsPerSubject:   int32(s.deps.Info.StreamsPerSubject), //nolint:gosec // validated by config

@@ -54,6 +54,7 @@ func TestGetServerInfo(t *testing.T) {
 		Version: "1.2.3",
 		Limits: &parleyv1.ServerLimits{
 			MaxContentBytes:        ruleOf(t, &parleyv1.SendMessageRequest{}, "content"),
+			MaxSessionContentBytes: 128 << 10,
 			MaxBatchMessages:       ruleOf(t, &parleyv1.SendMessagesRequest{}, "messages"),
 			MaxPayloadBytes:        ruleOf(t, &parleyv1.QueueMessage{}, "payload"),
 			MaxProduceMessages:     ruleOf(t, &parleyv1.ProduceRequest{}, "messages"),

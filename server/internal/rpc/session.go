@@ -113,6 +113,38 @@ func (s *messageService) RecallSessionMessage(
 	}, nil
 }
 
+// ListSessions implements parleyv1connect.MessageServiceHandler.
+func (s *messageService) ListSessions(
+	ctx context.Context, req *parleyv1.ListSessionsRequest,
+) (*parleyv1.ListSessionsResponse, error) {
+	page, err := s.deps.Channels.UserSessions(ctx, req.GetUserId(), int(req.GetPageSize()), req.GetPageToken())
+	if err != nil {
+		return nil, err
+	}
+	resp := &parleyv1.ListSessionsResponse{
+		Sessions: make([]*parleyv1.Session, len(page.Channels)), NextPageToken: page.NextPageToken,
+	}
+	for i := range page.Channels {
+		c := &page.Channels[i]
+		id, _ := ident.SessionOf(c.Row.ChannelID)
+		resp.Sessions[i] = &parleyv1.Session{
+			SessionId: id, OwnerId: c.Row.CreatedBy, CreateTime: timestamppb.New(c.Row.CreatedAt), ActiveTime: timestamppb.New(c.Row.Active),
+			HeadSeq: c.Row.Head, Count: c.Row.Count, ReadSeq: c.Read.Seq, Unread: c.Unread, Epoch: s.deps.Epoch,
+		}
+	}
+	return resp, nil
+}
+
+// DeleteSession implements parleyv1connect.MessageServiceHandler.
+func (s *messageService) DeleteSession(
+	ctx context.Context, req *parleyv1.DeleteSessionRequest,
+) (*parleyv1.DeleteSessionResponse, error) {
+	if err := s.deps.Channels.DeleteSession(ctx, req.GetSessionId()); err != nil {
+		return nil, err
+	}
+	return &parleyv1.DeleteSessionResponse{}, nil
+}
+
 // MarkSessionRead implements parleyv1connect.MessageServiceHandler.
 func (s *messageService) MarkSessionRead(
 	ctx context.Context, req *parleyv1.MarkSessionReadRequest,

@@ -100,6 +100,14 @@ func (f *fakeChannels) Create(ctx context.Context, r channel.CreateRequest) (cha
 	return f.create(ctx, r)
 }
 
+func (f *fakeChannels) DeleteSession(context.Context, string) error {
+	panic("unexpected call of DeleteSession")
+}
+
+func (f *fakeChannels) UserSessions(context.Context, string, int, string) (channel.UserChannelPage, error) {
+	panic("unexpected call of UserSessions")
+}
+
 func (f *fakeChannels) OpenSession(context.Context, string, string) error { return nil }
 
 func (f *fakeChannels) Get(ctx context.Context, channelID string) (channel.Row, error) {

@@ -20,7 +20,7 @@ import (
 )
 
 // RoleUser is the role of the messages of a session's user, and the default.
-const RoleUser = "user"
+const RoleUser = message.UserType
 
 // Messages is the part of message.Service that Service uses.
 type Messages interface {
@@ -58,7 +58,7 @@ type AppendRequest struct {
 	// Role is who speaks; empty means RoleUser. Any other role requires the action manage.
 	Role string
 	// UserID is the sender, and the owner if the call creates the session. Empty means the principal's
-	// subject; another user requires the action send_as.
+	// subject. Another user requires the action send_as, and can only be the owner.
 	UserID string
 	// Open makes the message open, until message.Service.Close. Content may be empty only with it.
 	Open bool
@@ -67,9 +67,9 @@ type AppendRequest struct {
 	Metadata                          map[string]string
 }
 
-// Append appends a message to a session, which it creates if there is none, and returns the
-// session's id. It returns once the message is durable. It may be repeated with the same
-// ClientMsgID. Requires `append`.
+// Append appends a message to a session and returns the session's id. It creates the session if
+// there is none and the request says whose it is: it has the role RoleUser, or a UserID. It returns
+// once the message is durable. It may be repeated with the same ClientMsgID. Requires `append`.
 func (s *Service) Append(ctx context.Context, r AppendRequest) (sessionID string, receipt message.Receipt, err error) {
 	p, err := ident.Caller(ctx)
 	if err != nil {
@@ -90,7 +90,8 @@ func (s *Service) Append(ctx context.Context, r AppendRequest) (sessionID string
 		Metadata: r.Metadata, FromID: userID, Open: r.Open, Traceparent: r.Traceparent,
 	}
 	receipt, err = s.messages.Send(ctx, send)
-	if f, ok := fault.As(err); ok && f.Reason == fault.ChannelNotFound {
+	f, ok := fault.As(err)
+	if ok && f.Reason == fault.ChannelNotFound && (role == RoleUser || r.UserID != "") {
 		if err := s.channels.OpenSession(ctx, sessionID, userID); err != nil {
 			return "", message.Receipt{}, err
 		}

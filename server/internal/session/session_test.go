@@ -81,6 +81,23 @@ func TestAppendCreatesSession(t *testing.T) {
 	}
 }
 
+// A message that does not say whose session it is creates none.
+func TestAppendCreatesNoSessionOfAnAssistant(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		role, userID string
+		opens        bool
+	}{{"assistant", "", false}, {"assistant", "ben", true}, {"", "", true}, {"user", "", true}, {"system", "", false}} {
+		f := &fakes{errs: []error{missing}}
+		_, _, err := NewService(f, f, nil).Append(caller(t, ident.SessionActions...), AppendRequest{
+			SessionID: "s", Role: tc.role, UserID: tc.userID, Content: "x",
+		})
+		if tc.opens != (len(f.opened) == 1) || tc.opens != (err == nil) || err != nil && !fault.Is(err, fault.ChannelNotFound) {
+			t.Errorf("%+v: %v, opened %v", tc, err, f.opened)
+		}
+	}
+}
+
 // What the token does not allow is refused before anything is sent or created.
 func TestAppendChecksToken(t *testing.T) {
 	t.Parallel()

@@ -194,8 +194,10 @@ type ServerLimits struct {
 	MaxConsumersPerSubject int32 `protobuf:"varint,7,opt,name=max_consumers_per_subject,json=maxConsumersPerSubject,proto3" json:"max_consumers_per_subject,omitempty"`
 	// The server sends a frame on every stream at least this often.
 	HeartbeatInterval *durationpb.Duration `protobuf:"bytes,8,opt,name=heartbeat_interval,json=heartbeatInterval,proto3" json:"heartbeat_interval,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// The size of the content of a session's message, in bytes.
+	MaxSessionContentBytes int32 `protobuf:"varint,9,opt,name=max_session_content_bytes,json=maxSessionContentBytes,proto3" json:"max_session_content_bytes,omitempty"`
+	unknownFields          protoimpl.UnknownFields
+	sizeCache              protoimpl.SizeCache
 }
 
 func (x *ServerLimits) Reset() {
@@ -284,6 +286,13 @@ func (x *ServerLimits) GetHeartbeatInterval() *durationpb.Duration {
 	return nil
 }
 
+func (x *ServerLimits) GetMaxSessionContentBytes() int32 {
+	if x != nil {
+		return x.MaxSessionContentBytes
+	}
+	return 0
+}
+
 var File_parley_v1_server_proto protoreflect.FileDescriptor
 
 const file_parley_v1_server_proto_rawDesc = "" +
@@ -293,7 +302,7 @@ const file_parley_v1_server_proto_rawDesc = "" +
 	"\x15GetServerInfoResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12/\n" +
 	"\x06limits\x18\x02 \x01(\v2\x17.parley.v1.ServerLimitsR\x06limits\x124\n" +
-	"\bfeatures\x18\x03 \x03(\x0e2\x18.parley.v1.ServerFeatureR\bfeatures\"\xb9\x03\n" +
+	"\bfeatures\x18\x03 \x03(\x0e2\x18.parley.v1.ServerFeatureR\bfeatures\"\xf4\x03\n" +
 	"\fServerLimits\x12*\n" +
 	"\x11max_content_bytes\x18\x01 \x01(\x05R\x0fmaxContentBytes\x12,\n" +
 	"\x12max_batch_messages\x18\x02 \x01(\x05R\x10maxBatchMessages\x125\n" +
@@ -302,7 +311,8 @@ const file_parley_v1_server_proto_rawDesc = "" +
 	"\x11max_payload_bytes\x18\x05 \x01(\x05R\x0fmaxPayloadBytes\x120\n" +
 	"\x14max_produce_messages\x18\x06 \x01(\x05R\x12maxProduceMessages\x129\n" +
 	"\x19max_consumers_per_subject\x18\a \x01(\x05R\x16maxConsumersPerSubject\x12H\n" +
-	"\x12heartbeat_interval\x18\b \x01(\v2\x19.google.protobuf.DurationR\x11heartbeatInterval*i\n" +
+	"\x12heartbeat_interval\x18\b \x01(\v2\x19.google.protobuf.DurationR\x11heartbeatInterval\x129\n" +
+	"\x19max_session_content_bytes\x18\t \x01(\x05R\x16maxSessionContentBytes*i\n" +
 	"\rServerFeature\x12\x1e\n" +
 	"\x1aSERVER_FEATURE_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15SERVER_FEATURE_QUEUES\x10\x01\x12\x1d\n" +

@@ -99,8 +99,8 @@ type AppendSessionMessageRequest struct {
 	Metadata map[string]string `protobuf:"bytes,5,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// The user in whose name the message is appended, which is the token's subject by default. If the
 	// call creates the session, this user becomes its owner. Another user than the subject requires
-	// the action `send_as`. Up to 128 printable ASCII characters without spaces. `~erased` is
-	// reserved.
+	// the action `send_as`, and must be the owner if there is a session. Up to 128 printable ASCII
+	// characters without spaces. `~erased` is reserved.
 	UserId string `protobuf:"bytes,6,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	// Makes the message open: its content is still being generated, and CloseSessionMessage sets the
 	// final one.
@@ -636,9 +636,9 @@ type EditSessionMessageRequest struct {
 	MsgId     string                 `protobuf:"bytes,2,opt,name=msg_id,json=msgId,proto3" json:"msg_id,omitempty"`
 	// The new content, with the limits of AppendSessionMessage. Metadata and role do not change.
 	Content string `protobuf:"bytes,3,opt,name=content,proto3" json:"content,omitempty"`
-	// Makes the edit idempotent. Messages, edits and recalls of one sender in a session must have
-	// distinct ids. If it is empty, the server generates one, and a repeat after a lost response can
-	// append a second edit.
+	// Makes the edit idempotent. Messages, edits, recalls and closes of one sender in a session must
+	// have distinct ids. If it is empty, the server generates one, and a repeat after a lost response
+	// can append a second edit.
 	ClientMsgId   string `protobuf:"bytes,4,opt,name=client_msg_id,json=clientMsgId,proto3" json:"client_msg_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -798,7 +798,7 @@ type RecallSessionMessageRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	SessionId string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	MsgId     string                 `protobuf:"bytes,2,opt,name=msg_id,json=msgId,proto3" json:"msg_id,omitempty"`
-	// Identifies the recall. Messages, edits and recalls of one sender in a session must have
+	// Identifies the recall. Messages, edits, recalls and closes of one sender in a session must have
 	// distinct ids. If it is empty, the server generates one.
 	ClientMsgId   string `protobuf:"bytes,3,opt,name=client_msg_id,json=clientMsgId,proto3" json:"client_msg_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -947,6 +947,320 @@ func (x *RecallSessionMessageResponse) GetClientMsgId() string {
 	return ""
 }
 
+// Session is the conversation of a user with an assistant.
+type Session struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	SessionId  string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	OwnerId    string                 `protobuf:"bytes,2,opt,name=owner_id,json=ownerId,proto3" json:"owner_id,omitempty"`
+	CreateTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
+	// When the last message was appended.
+	ActiveTime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=active_time,json=activeTime,proto3" json:"active_time,omitempty"`
+	// The last entry of the log.
+	HeadSeq int64 `protobuf:"varint,5,opt,name=head_seq,json=headSeq,proto3" json:"head_seq,omitempty"`
+	// The number of messages that the log ever had up to and including `head_seq`.
+	Count int64 `protobuf:"varint,6,opt,name=count,proto3" json:"count,omitempty"`
+	// The owner's read cursor, and the number of messages after it.
+	ReadSeq int64 `protobuf:"varint,7,opt,name=read_seq,json=readSeq,proto3" json:"read_seq,omitempty"`
+	Unread  int64 `protobuf:"varint,8,opt,name=unread,proto3" json:"unread,omitempty"`
+	// The epoch of the seqs above.
+	Epoch         string `protobuf:"bytes,9,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Session) Reset() {
+	*x = Session{}
+	mi := &file_parley_v1_session_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Session) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Session) ProtoMessage() {}
+
+func (x *Session) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_session_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Session.ProtoReflect.Descriptor instead.
+func (*Session) Descriptor() ([]byte, []int) {
+	return file_parley_v1_session_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Session) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *Session) GetOwnerId() string {
+	if x != nil {
+		return x.OwnerId
+	}
+	return ""
+}
+
+func (x *Session) GetCreateTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CreateTime
+	}
+	return nil
+}
+
+func (x *Session) GetActiveTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ActiveTime
+	}
+	return nil
+}
+
+func (x *Session) GetHeadSeq() int64 {
+	if x != nil {
+		return x.HeadSeq
+	}
+	return 0
+}
+
+func (x *Session) GetCount() int64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *Session) GetReadSeq() int64 {
+	if x != nil {
+		return x.ReadSeq
+	}
+	return 0
+}
+
+func (x *Session) GetUnread() int64 {
+	if x != nil {
+		return x.Unread
+	}
+	return 0
+}
+
+func (x *Session) GetEpoch() string {
+	if x != nil {
+		return x.Epoch
+	}
+	return ""
+}
+
+// ListSessionsRequest is the request of ListSessions.
+type ListSessionsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The owner of the sessions. The default is the token's subject.
+	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	// The default is 50, the maximum 200; a larger value means 200. A page can have fewer sessions,
+	// or none, and still not be the last one.
+	PageSize      int32  `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListSessionsRequest) Reset() {
+	*x = ListSessionsRequest{}
+	mi := &file_parley_v1_session_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListSessionsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListSessionsRequest) ProtoMessage() {}
+
+func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_session_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListSessionsRequest.ProtoReflect.Descriptor instead.
+func (*ListSessionsRequest) Descriptor() ([]byte, []int) {
+	return file_parley_v1_session_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *ListSessionsRequest) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *ListSessionsRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListSessionsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+// ListSessionsResponse is the response of ListSessions.
+type ListSessionsResponse struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Sessions []*Session             `protobuf:"bytes,1,rep,name=sessions,proto3" json:"sessions,omitempty"`
+	// Empty on the last page, and only there.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListSessionsResponse) Reset() {
+	*x = ListSessionsResponse{}
+	mi := &file_parley_v1_session_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListSessionsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListSessionsResponse) ProtoMessage() {}
+
+func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_session_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListSessionsResponse.ProtoReflect.Descriptor instead.
+func (*ListSessionsResponse) Descriptor() ([]byte, []int) {
+	return file_parley_v1_session_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ListSessionsResponse) GetSessions() []*Session {
+	if x != nil {
+		return x.Sessions
+	}
+	return nil
+}
+
+func (x *ListSessionsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+// DeleteSessionRequest is the request of DeleteSession.
+type DeleteSessionRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SessionId     string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteSessionRequest) Reset() {
+	*x = DeleteSessionRequest{}
+	mi := &file_parley_v1_session_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteSessionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteSessionRequest) ProtoMessage() {}
+
+func (x *DeleteSessionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_session_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteSessionRequest.ProtoReflect.Descriptor instead.
+func (*DeleteSessionRequest) Descriptor() ([]byte, []int) {
+	return file_parley_v1_session_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *DeleteSessionRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+// DeleteSessionResponse is the response of DeleteSession.
+type DeleteSessionResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteSessionResponse) Reset() {
+	*x = DeleteSessionResponse{}
+	mi := &file_parley_v1_session_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteSessionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteSessionResponse) ProtoMessage() {}
+
+func (x *DeleteSessionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_session_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteSessionResponse.ProtoReflect.Descriptor instead.
+func (*DeleteSessionResponse) Descriptor() ([]byte, []int) {
+	return file_parley_v1_session_proto_rawDescGZIP(), []int{14}
+}
+
 // MarkSessionReadRequest is the request of MarkSessionRead.
 type MarkSessionReadRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -959,7 +1273,7 @@ type MarkSessionReadRequest struct {
 
 func (x *MarkSessionReadRequest) Reset() {
 	*x = MarkSessionReadRequest{}
-	mi := &file_parley_v1_session_proto_msgTypes[10]
+	mi := &file_parley_v1_session_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -971,7 +1285,7 @@ func (x *MarkSessionReadRequest) String() string {
 func (*MarkSessionReadRequest) ProtoMessage() {}
 
 func (x *MarkSessionReadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_session_proto_msgTypes[10]
+	mi := &file_parley_v1_session_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -984,7 +1298,7 @@ func (x *MarkSessionReadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkSessionReadRequest.ProtoReflect.Descriptor instead.
 func (*MarkSessionReadRequest) Descriptor() ([]byte, []int) {
-	return file_parley_v1_session_proto_rawDescGZIP(), []int{10}
+	return file_parley_v1_session_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *MarkSessionReadRequest) GetSessionId() string {
@@ -1016,7 +1330,7 @@ type MarkSessionReadResponse struct {
 
 func (x *MarkSessionReadResponse) Reset() {
 	*x = MarkSessionReadResponse{}
-	mi := &file_parley_v1_session_proto_msgTypes[11]
+	mi := &file_parley_v1_session_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1028,7 +1342,7 @@ func (x *MarkSessionReadResponse) String() string {
 func (*MarkSessionReadResponse) ProtoMessage() {}
 
 func (x *MarkSessionReadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_session_proto_msgTypes[11]
+	mi := &file_parley_v1_session_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1041,7 +1355,7 @@ func (x *MarkSessionReadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkSessionReadResponse.ProtoReflect.Descriptor instead.
 func (*MarkSessionReadResponse) Descriptor() ([]byte, []int) {
-	return file_parley_v1_session_proto_rawDescGZIP(), []int{11}
+	return file_parley_v1_session_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *MarkSessionReadResponse) GetReadSeq() int64 {
@@ -1151,7 +1465,32 @@ const file_parley_v1_session_proto_rawDesc = "" +
 	"\bmsg_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\amsgTime\x12\x1c\n" +
 	"\tduplicate\x18\x04 \x01(\bR\tduplicate\x12\x14\n" +
 	"\x05epoch\x18\x05 \x01(\tR\x05epoch\x12\"\n" +
-	"\rclient_msg_id\x18\x06 \x01(\tR\vclientMsgId\"p\n" +
+	"\rclient_msg_id\x18\x06 \x01(\tR\vclientMsgId\"\xb7\x02\n" +
+	"\aSession\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x19\n" +
+	"\bowner_id\x18\x02 \x01(\tR\aownerId\x12;\n" +
+	"\vcreate_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"createTime\x12;\n" +
+	"\vactive_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"activeTime\x12\x19\n" +
+	"\bhead_seq\x18\x05 \x01(\x03R\aheadSeq\x12\x14\n" +
+	"\x05count\x18\x06 \x01(\x03R\x05count\x12\x19\n" +
+	"\bread_seq\x18\a \x01(\x03R\areadSeq\x12\x16\n" +
+	"\x06unread\x18\b \x01(\x03R\x06unread\x12\x14\n" +
+	"\x05epoch\x18\t \x01(\tR\x05epoch\"\x94\x01\n" +
+	"\x13ListSessionsRequest\x12.\n" +
+	"\auser_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[!-~]{0,128}$R\x06userId\x12$\n" +
+	"\tpage_size\x18\x02 \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\bpageSize\x12'\n" +
+	"\n" +
+	"page_token\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\x80\bR\tpageToken\"n\n" +
+	"\x14ListSessionsResponse\x12.\n" +
+	"\bsessions\x18\x01 \x03(\v2\x12.parley.v1.SessionR\bsessions\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"S\n" +
+	"\x14DeleteSessionRequest\x12;\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\"\x17\n" +
+	"\x15DeleteSessionResponse\"p\n" +
 	"\x16MarkSessionReadRequest\x12;\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\x12\x19\n" +
@@ -1180,7 +1519,7 @@ func file_parley_v1_session_proto_rawDescGZIP() []byte {
 }
 
 var file_parley_v1_session_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_parley_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_parley_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_parley_v1_session_proto_goTypes = []any{
 	(SessionOutcome)(0),                  // 0: parley.v1.SessionOutcome
 	(*AppendSessionMessageRequest)(nil),  // 1: parley.v1.AppendSessionMessageRequest
@@ -1193,28 +1532,36 @@ var file_parley_v1_session_proto_goTypes = []any{
 	(*EditSessionMessageResponse)(nil),   // 8: parley.v1.EditSessionMessageResponse
 	(*RecallSessionMessageRequest)(nil),  // 9: parley.v1.RecallSessionMessageRequest
 	(*RecallSessionMessageResponse)(nil), // 10: parley.v1.RecallSessionMessageResponse
-	(*MarkSessionReadRequest)(nil),       // 11: parley.v1.MarkSessionReadRequest
-	(*MarkSessionReadResponse)(nil),      // 12: parley.v1.MarkSessionReadResponse
-	nil,                                  // 13: parley.v1.AppendSessionMessageRequest.MetadataEntry
-	(*timestamppb.Timestamp)(nil),        // 14: google.protobuf.Timestamp
-	(*ChannelMessage)(nil),               // 15: parley.v1.ChannelMessage
+	(*Session)(nil),                      // 11: parley.v1.Session
+	(*ListSessionsRequest)(nil),          // 12: parley.v1.ListSessionsRequest
+	(*ListSessionsResponse)(nil),         // 13: parley.v1.ListSessionsResponse
+	(*DeleteSessionRequest)(nil),         // 14: parley.v1.DeleteSessionRequest
+	(*DeleteSessionResponse)(nil),        // 15: parley.v1.DeleteSessionResponse
+	(*MarkSessionReadRequest)(nil),       // 16: parley.v1.MarkSessionReadRequest
+	(*MarkSessionReadResponse)(nil),      // 17: parley.v1.MarkSessionReadResponse
+	nil,                                  // 18: parley.v1.AppendSessionMessageRequest.MetadataEntry
+	(*timestamppb.Timestamp)(nil),        // 19: google.protobuf.Timestamp
+	(*ChannelMessage)(nil),               // 20: parley.v1.ChannelMessage
 }
 var file_parley_v1_session_proto_depIdxs = []int32{
-	13, // 0: parley.v1.AppendSessionMessageRequest.metadata:type_name -> parley.v1.AppendSessionMessageRequest.MetadataEntry
-	14, // 1: parley.v1.AppendSessionMessageResponse.msg_time:type_name -> google.protobuf.Timestamp
+	18, // 0: parley.v1.AppendSessionMessageRequest.metadata:type_name -> parley.v1.AppendSessionMessageRequest.MetadataEntry
+	19, // 1: parley.v1.AppendSessionMessageResponse.msg_time:type_name -> google.protobuf.Timestamp
 	0,  // 2: parley.v1.CloseSessionMessageRequest.outcome:type_name -> parley.v1.SessionOutcome
-	15, // 3: parley.v1.CloseSessionMessageResponse.message:type_name -> parley.v1.ChannelMessage
-	14, // 4: parley.v1.CloseSessionMessageResponse.msg_time:type_name -> google.protobuf.Timestamp
-	15, // 5: parley.v1.ListSessionMessagesResponse.messages:type_name -> parley.v1.ChannelMessage
-	15, // 6: parley.v1.EditSessionMessageResponse.message:type_name -> parley.v1.ChannelMessage
-	14, // 7: parley.v1.EditSessionMessageResponse.msg_time:type_name -> google.protobuf.Timestamp
-	15, // 8: parley.v1.RecallSessionMessageResponse.message:type_name -> parley.v1.ChannelMessage
-	14, // 9: parley.v1.RecallSessionMessageResponse.msg_time:type_name -> google.protobuf.Timestamp
-	10, // [10:10] is the sub-list for method output_type
-	10, // [10:10] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	20, // 3: parley.v1.CloseSessionMessageResponse.message:type_name -> parley.v1.ChannelMessage
+	19, // 4: parley.v1.CloseSessionMessageResponse.msg_time:type_name -> google.protobuf.Timestamp
+	20, // 5: parley.v1.ListSessionMessagesResponse.messages:type_name -> parley.v1.ChannelMessage
+	20, // 6: parley.v1.EditSessionMessageResponse.message:type_name -> parley.v1.ChannelMessage
+	19, // 7: parley.v1.EditSessionMessageResponse.msg_time:type_name -> google.protobuf.Timestamp
+	20, // 8: parley.v1.RecallSessionMessageResponse.message:type_name -> parley.v1.ChannelMessage
+	19, // 9: parley.v1.RecallSessionMessageResponse.msg_time:type_name -> google.protobuf.Timestamp
+	19, // 10: parley.v1.Session.create_time:type_name -> google.protobuf.Timestamp
+	19, // 11: parley.v1.Session.active_time:type_name -> google.protobuf.Timestamp
+	11, // 12: parley.v1.ListSessionsResponse.sessions:type_name -> parley.v1.Session
+	13, // [13:13] is the sub-list for method output_type
+	13, // [13:13] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_parley_v1_session_proto_init() }
@@ -1230,7 +1577,7 @@ func file_parley_v1_session_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_parley_v1_session_proto_rawDesc), len(file_parley_v1_session_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   13,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -64,7 +64,7 @@ func serverInfo(e *env) {
 	e.no(err)
 	l := r.GetLimits()
 	if r.GetVersion() == "" || !slices.Contains(r.GetFeatures(), parleyv1.ServerFeature_SERVER_FEATURE_QUEUES) ||
-		l.GetMaxContentBytes() != 65_536 || l.GetMaxBatchMessages() != 500 || l.GetMaxChannelsPerStream() == 0 ||
+		l.GetMaxContentBytes() != 65_536 || l.GetMaxSessionContentBytes() != 131_072 || l.GetMaxBatchMessages() != 500 || l.GetMaxChannelsPerStream() == 0 ||
 		l.GetMaxPayloadBytes() != 262_144 || l.GetMaxProduceMessages() != 1000 || l.GetHeartbeatInterval().AsDuration() <= 0 {
 		e.Errorf("server info %v", r)
 	}

@@ -107,6 +107,7 @@ func scenarios() map[string]func(*env) {
 		"sessions":                         sessions,
 		"open messages":                    openMessages,
 		"another's session":                sessionOfAnother,
+		"list of sessions":                 sessionList,
 		"topics":                           topics,
 		"groups":                           groups,
 		"produce":                          produce,

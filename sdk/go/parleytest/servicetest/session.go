@@ -77,6 +77,11 @@ func sessions(e *env) {
 	for _, c := range []*caller{carl, carl, e.inSessions("dora")} {
 		named = append(named, e.append(c, &parleyv1.AppendSessionMessageRequest{Content: "hi", ClientMsgId: "begin"}))
 	}
+	for range 2 {
+		if r := e.append(carl, &parleyv1.AppendSessionMessageRequest{Content: "hi"}); r.GetSeq() != 1 || r.GetSessionId() == "" {
+			e.Errorf("without any id: %v", r)
+		}
+	}
 	if named[0].GetSessionId() == "" || named[1].GetSessionId() != named[0].GetSessionId() || !named[1].GetDuplicate() ||
 		named[2].GetSessionId() == named[0].GetSessionId() || named[2].GetSeq() != 1 {
 		e.Errorf("sessions without an id: %v", named)
@@ -173,7 +178,89 @@ func sessionOfAnother(e *env) {
 	e.refused("an unknown role", appended(carl, &parleyv1.AppendSessionMessageRequest{SessionId: id, Content: "x", Role: "x"}), invalid("role", 0))
 	e.refused("no content", appended(carl, &parleyv1.AppendSessionMessageRequest{SessionId: id}), invalid("content", 1))
 	e.refused("a channel's id", appended(carl, &parleyv1.AppendSessionMessageRequest{SessionId: "~" + id, Content: "x"}), invalid("session_id", 0))
+	sender := e.as(e.name("sender"), "append", "send_as")
+	notOwner := refusal{connect.CodePermissionDenied, "NOT_MEMBER", "session_id", 0}
+	for _, c := range []*caller{sender, e.ann} {
+		e.refused("in the name of another than the owner", appended(c, &parleyv1.AppendSessionMessageRequest{
+			SessionId: id, Content: "x", UserId: eve.user,
+		}), notOwner)
+	}
+	fresh := e.name("fresh")
+	e.refused("an answer without a session", appended(e.ann, &parleyv1.AppendSessionMessageRequest{SessionId: fresh, Content: "x", Role: "assistant"}), noSession)
+	e.refused("reserved metadata", appended(carl, &parleyv1.AppendSessionMessageRequest{
+		SessionId: fresh, Content: "x", Metadata: map[string]string{"parley-x": "x"},
+	}), invalid("metadata", 0))
+	e.refused("a session that was not begun", errOf(carl.ListSessionMessages(e.ctx, &parleyv1.ListSessionMessagesRequest{SessionId: fresh})), noSession)
+	e.append(sender, &parleyv1.AppendSessionMessageRequest{SessionId: fresh, Content: "two", UserId: carl.user})
+	equal(e, "a session that another began", e.inSession(carl, fresh, 1), "user:two 1")
+	system := e.append(e.ann, &parleyv1.AppendSessionMessageRequest{SessionId: fresh, Content: "rule", Role: "system", UserId: carl.user, Open: true})
+	e.refused("the owner edits a system message", errOf(carl.EditSessionMessage(e.ctx, &parleyv1.EditSessionMessageRequest{
+		SessionId: fresh, MsgId: system.GetMsgId(), Content: "x",
+	})), missing(""))
+	e.refused("the owner closes a system message", errOf(carl.CloseSessionMessage(e.ctx, &parleyv1.CloseSessionMessageRequest{
+		SessionId: fresh, MsgId: system.GetMsgId(), Outcome: parleyv1.SessionOutcome_SESSION_OUTCOME_COMPLETE, Content: "x",
+	})), missing(""))
 	_, err := e.ann.MarkSessionRead(e.ctx, &parleyv1.MarkSessionReadRequest{SessionId: id, Seq: 1})
 	e.refused("mark of a manager", err, notMember)
 	equal(e, "the session", e.inSession(carl, id, 1), "user:one 1")
+}
+
+// sessionList lists and deletes sessions.
+func sessionList(e *env) {
+	carl := e.inSessions("carl")
+	for _, name := range []string{"a", "b", "c", "b"} {
+		e.append(carl, &parleyv1.AppendSessionMessageRequest{SessionId: e.name(name), Content: "x"})
+	}
+	list := func(c *caller, user string, size int32) string {
+		e.Helper()
+		var out strings.Builder
+		for token := ""; ; {
+			r, err := c.ListSessions(e.ctx, &parleyv1.ListSessionsRequest{UserId: user, PageSize: size, PageToken: token})
+			e.no(err)
+			for _, s := range r.GetSessions() {
+				name, _, _ := strings.Cut(s.GetSessionId(), "-")
+				fmt.Fprintf(&out, "%s:%d/%d ", name, s.GetHeadSeq(), s.GetUnread())
+				if s.GetOwnerId() != carl.user || s.GetEpoch() == "" || s.GetActiveTime().AsTime().Before(s.GetCreateTime().AsTime()) || s.GetCount() != s.GetHeadSeq() {
+					e.Errorf("listed %v", s)
+				}
+			}
+			if token = r.GetNextPageToken(); token == "" {
+				return strings.TrimSpace(out.String())
+			}
+		}
+	}
+	const want = "b:2/0 c:1/0 a:1/0" // the owner has read their own messages
+	for size := range int32(4) {
+		e.eventually(func() string { // the list lags behind the logs
+			if got := list(carl, "", size); got != want {
+				return fmt.Sprintf("in pages of %d: %s", size, got)
+			}
+			return ""
+		})
+	}
+	equal(e, "listed by a manager", list(e.ann, carl.user, 2), want)
+	equal(e, "listed by another user", list(e.inSessions("eve"), "", 2), "")
+	missing := refusal{connect.CodePermissionDenied, "CAPABILITY_MISSING", "user_id", 0}
+	e.refused("another's sessions", errOf(e.inSessions("eve").ListSessions(e.ctx, &parleyv1.ListSessionsRequest{UserId: carl.user})), missing)
+
+	gone := e.name("b")
+	s := e.subscribe(carl, live("~"+gone))
+	s.next() // the state
+	e.refused("another deletes", errOf(e.inSessions("eve").DeleteSession(e.ctx, &parleyv1.DeleteSessionRequest{SessionId: gone})), noSession)
+	e.refused("none is deleted", errOf(carl.DeleteSession(e.ctx, &parleyv1.DeleteSessionRequest{SessionId: e.name("none")})), noSession)
+	for range 2 {
+		e.no(errOf(carl.DeleteSession(e.ctx, &parleyv1.DeleteSessionRequest{SessionId: gone})))
+	}
+	equal(e, "the end of the stream", s.next().GetLost().GetReason(), parleyv1.LostReason_LOST_REASON_DELETED)
+	equal(e, "after the deletion", list(carl, "", 0), "c:1/0 a:1/0")
+	e.eventually(func() string {
+		if err := errOf(carl.ListSessionMessages(e.ctx, &parleyv1.ListSessionMessagesRequest{SessionId: gone})); err == nil {
+			return "its messages are listed"
+		}
+		return ""
+	})
+	e.refused("append", errOf(carl.AppendSessionMessage(e.ctx, &parleyv1.AppendSessionMessageRequest{SessionId: gone, Content: "x"})),
+		refusal{connect.CodeFailedPrecondition, "SESSION_DELETED", "session_id", 0})
+	e.refused("append of another", errOf(e.inSessions("eve").AppendSessionMessage(e.ctx, &parleyv1.AppendSessionMessageRequest{SessionId: gone, Content: "x"})),
+		refusal{connect.CodePermissionDenied, "NOT_MEMBER", "session_id", 0})
 }

@@ -13,7 +13,7 @@ func draftToWire(d *message.Draft) *clusterv1.Draft {
 	return &clusterv1.Draft{
 		Kind: int32(d.Kind), ChannelId: d.ChannelID, MsgId: d.MsgID, FromId: d.FromID, MsgType: d.MsgType,
 		Content: d.Content, Metadata: d.Metadata, ClientMsgId: d.ClientMsgID, AnySender: d.AnySender,
-		Traceparent: d.Traceparent, Rev: d.Rev, Open: d.Open,
+		Traceparent: d.Traceparent, Rev: d.Rev, Open: d.Open, TargetType: d.TargetType,
 	}
 }
 
@@ -38,7 +38,7 @@ func draftFromWire(w *clusterv1.Draft) (d message.Draft, ok bool) {
 	return message.Draft{
 		Kind: kind, ChannelID: w.GetChannelId(), MsgID: w.GetMsgId(), FromID: w.GetFromId(), MsgType: w.GetMsgType(),
 		Content: w.GetContent(), Metadata: w.GetMetadata(), ClientMsgID: w.GetClientMsgId(), AnySender: w.GetAnySender(),
-		Traceparent: w.GetTraceparent(), Rev: w.GetRev(), Open: w.GetOpen(),
+		Traceparent: w.GetTraceparent(), Rev: w.GetRev(), Open: w.GetOpen(), TargetType: w.GetTargetType(),
 	}, true
 }
 

@@ -107,8 +107,9 @@ func (v *view) forget(batch *pebble.Batch, userID string, left, created []string
 		var record channelRecord
 		found, err := v.record(channelKey(id), &record)
 		if err == nil && found && record.CreatedBy == userID {
+			before := record
 			record.CreatedBy, record.CreateKey, record.CreateDigest = "", "", ""
-			err = setRecord(batch, channelKey(id), &record)
+			err = errors.Join(setRecord(batch, channelKey(id), &record), writeSession(batch, id, &before, &record))
 		}
 		if err != nil {
 			return fmt.Errorf("forget user: %w", err)

@@ -32,6 +32,8 @@ const (
 	memberRow = 'p'
 	// membershipRow: user, channel -> nothing, of current members
 	membershipRow = 'u'
+	// sessionRow: owner, inverted Unix milliseconds of its activity, channel -> nothing, of Live ones
+	sessionRow = 's'
 	// dueRow: Unix milliseconds, zero byte, channel -> nothing, of channels that are due then
 	dueRow = 'w'
 	// erasureRow: id -> erasureRecord

@@ -27,6 +27,8 @@ type channelRecord struct {
 	Head        int64         `json:"head,omitempty"`
 	Count       int64         `json:"count,omitempty"`
 	LastMessage int64         `json:"last_message,omitempty"`
+	// ActiveMS is set only for a Live session.
+	ActiveMS int64 `json:"active_ms,omitempty"`
 	// CreateKey and CreateDigest are set only if the call that created the channel had an
 	// idempotency key.
 	CreateKey    string `json:"create_key,omitempty"`
@@ -38,7 +40,12 @@ type channelRecord struct {
 func (r *channelRecord) open() bool { return r.State == channel.Live && !r.MembersOnly }
 
 func (r *channelRecord) row(channelID string) channel.Row {
+	var active time.Time
+	if r.ActiveMS != 0 {
+		active = time.UnixMilli(r.ActiveMS).UTC()
+	}
 	return channel.Row{
+		Active:    active,
 		ChannelID: channelID, MembersOnly: r.MembersOnly, State: r.State, Began: r.Began, Rev: r.Rev, CreatedBy: r.CreatedBy,
 		CreatedAt: time.UnixMilli(r.CreatedMS).UTC(), CreateKey: r.CreateKey, CreateDigest: r.CreateDigest,
 		Numbers:   channel.Numbers{Head: r.Head, Count: r.Count, LastMessage: r.LastMessage},
@@ -204,6 +211,9 @@ func (r *roster) write(batch *pebble.Batch) error {
 			return err
 		}
 		if err := writeDue(batch, id, k.stored.DueMS, k.now.DueMS); err != nil {
+			return err
+		}
+		if err := writeSession(batch, id, &k.stored, &k.now); err != nil {
 			return err
 		}
 	}

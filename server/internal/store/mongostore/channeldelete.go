@@ -31,6 +31,7 @@ func (c *Channels) Delete(ctx context.Context, channelID string, rev int64, now 
 				{Key: "due", Value: now},
 				{Key: "shard", Value: c.shard(channelID)},
 			}},
+			{Key: "$unset", Value: bson.D{{Key: "active", Value: ""}}},
 			changedNow(),
 		}, options.FindOneAndUpdate().SetReturnDocument(options.After)).Decode(&d)
 	})
@@ -56,7 +57,7 @@ func (c *Channels) Delete(ctx context.Context, channelID string, rev int64, now 
 // replaceable reports whether Create may create the channel anew as row.
 func (d *channelDocument) replaceable(row *channel.Row) bool {
 	repeat := row.CreateKey != "" && d.CreateKey == row.CreateKey && d.CreatedBy == row.CreatedBy
-	return d.State == channel.Deleted && !repeat
+	return d.State == channel.Deleted && !repeat && !isSession(row.ChannelID)
 }
 
 // revive creates a Deleted channel anew. If another call has changed it since it was read as d,

@@ -56,6 +56,8 @@ type channelDocument struct {
 	Head        int64         `bson:"head"`
 	Count       int64         `bson:"count"`
 	LastMessage int64         `bson:"last_message"`
+	// Active is stored only for Live sessions.
+	Active time.Time `bson:"active"`
 	// CreateKey and CreateDigest are stored only if the call that created the channel had a key.
 	CreateKey    string `bson:"create_key"`
 	CreateDigest string `bson:"create_digest"`
@@ -82,6 +84,7 @@ func (d *channelDocument) row() channel.Row {
 		ChannelID: d.ID, MembersOnly: d.MembersOnly, State: d.State, Began: d.Began, Rev: d.Rev,
 		CreatedBy: d.CreatedBy, CreatedAt: d.CreatedAt.UTC(), CreateKey: d.CreateKey, CreateDigest: d.CreateDigest,
 		Numbers:   channel.Numbers{Head: d.Head, Count: d.Count, LastMessage: d.LastMessage},
+		Active:    d.Active.UTC(),
 		Retention: d.Retention.retention(), SettingsRev: d.SettingsRev,
 		Boundary: message.Boundary{Oldest: d.Oldest, Expired: d.Expired},
 		Trim:     channel.Trim{Stripped: d.Stripped, Deleted: d.Deleted, Due: d.Due.UTC()},
@@ -112,6 +115,11 @@ func (s *Store) makeChannelIndexes(ctx context.Context) error {
 			Keys: up("created_by"),
 			Options: options.Index().SetName(creatorIndex).SetPartialFilterExpression(
 				bson.D{{Key: "created_by", Value: bson.D{{Key: "$gt", Value: ""}}}}),
+		},
+		{
+			Keys: bson.D{{Key: "created_by", Value: 1}, {Key: "active", Value: -1}, {Key: "_id", Value: 1}},
+			Options: options.Index().SetName(sessionsIndex).SetPartialFilterExpression(
+				bson.D{{Key: "active", Value: bson.D{{Key: "$exists", Value: true}}}}),
 		},
 	})
 	if err != nil {
@@ -168,7 +176,11 @@ func (c *Channels) read(ctx context.Context, op func(context.Context) error) err
 func (c *Channels) Ensure(ctx context.Context, channelID string, now time.Time) (channel.Row, error) {
 	var d channelDocument
 	err := c.write(ctx, func(ctx context.Context) (err error) {
-		d, err = c.ensure(ctx, channelID, now)
+		if isSession(channelID) {
+			d, err = c.must(ctx, channelID)
+		} else {
+			d, err = c.ensure(ctx, channelID, now)
+		}
 		return err
 	})
 	if err != nil {
@@ -285,6 +297,11 @@ func (c *Channels) insert(ctx context.Context, row channel.Row, userIDs []string
 	if row.CreateKey != "" {
 		doc = append(doc, bson.E{Key: "create_key", Value: row.CreateKey}, bson.E{Key: "create_digest", Value: row.CreateDigest})
 	}
+	var active time.Time
+	if isSession(row.ChannelID) {
+		active = row.CreatedAt
+		doc = append(doc, bson.E{Key: "active", Value: active})
+	}
 	if row.Retention != nil {
 		doc = append(doc, bson.E{Key: "retention", Value: retentionDocumentOf(row.Retention)},
 			bson.E{Key: "due", Value: row.CreatedAt}, bson.E{Key: "shard", Value: c.shard(row.ChannelID)})
@@ -306,7 +323,7 @@ func (c *Channels) insert(ctx context.Context, row channel.Row, userIDs []string
 		}
 		d = channelDocument{
 			ID: row.ChannelID, MembersOnly: row.MembersOnly, CreatedBy: row.CreatedBy, CreatedAt: row.CreatedAt,
-			CreateKey: row.CreateKey, CreateDigest: row.CreateDigest, Joining: userIDs, Rev: row.Rev,
+			CreateKey: row.CreateKey, CreateDigest: row.CreateDigest, Joining: userIDs, Rev: row.Rev, Active: active,
 		}
 		if row.Retention != nil {
 			own := retentionDocumentOf(row.Retention)

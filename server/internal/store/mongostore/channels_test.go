@@ -102,6 +102,10 @@ func (n anyNode) MarkRead(ctx context.Context, id, userID string, to channel.Cur
 	return n.one().MarkRead(ctx, id, userID, to, join, now)
 }
 
+func (n anyNode) Sessions(ctx context.Context, ownerID string, after channel.SessionPlace, limit int) ([]channel.Row, error) {
+	return n.one().Sessions(ctx, ownerID, after, limit)
+}
+
 func (n anyNode) Advance(ctx context.Context, moves []channel.Advance, now time.Time) error {
 	return n.one().Advance(ctx, moves, now)
 }

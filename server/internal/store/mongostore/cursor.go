@@ -12,7 +12,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/parleyhq/parley/server/internal/channel"
-	"github.com/parleyhq/parley/server/internal/ident"
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
@@ -30,7 +29,7 @@ func (c *Channels) MarkRead(ctx context.Context, channelID, userID string, to ch
 			return nil
 		}
 		cursor, ok, err = c.readCursor(ctx, channelID, userID, to)
-		if err != nil || ok || !join {
+		if err != nil || ok || !join || isSession(channelID) {
 			return err
 		}
 		d, err := c.ensure(ctx, channelID, now)
@@ -151,8 +150,7 @@ func (c *Channels) ensureAll(ctx context.Context, moves []channel.Advance, now t
 		}
 		var models []mongo.WriteModel
 		for _, id := range ids {
-			_, session := ident.SessionOf(id)
-			if _, ok := modes[id]; !ok && !session {
+			if _, ok := modes[id]; !ok && !isSession(id) {
 				models = append(models, mongo.NewUpdateOneModel().SetFilter(bson.D{{Key: "_id", Value: id}}).
 					SetUpdate(ensuring(now)).SetUpsert(true))
 			}
@@ -223,12 +221,18 @@ func rowModels(moves []channel.Advance) []mongo.WriteModel {
 	for i := range moves {
 		m := &moves[i]
 		further := bson.D{{Key: "$gt", Value: bson.A{m.Head, "$head"}}}
+		set := bson.D{
+			{Key: "head", Value: bson.D{{Key: "$max", Value: bson.A{"$head", m.Head}}}},
+			{Key: "count", Value: bson.D{{Key: "$cond", Value: bson.A{further, m.Count, "$count"}}}},
+			{Key: "last_message", Value: bson.D{{Key: "$max", Value: bson.A{"$last_message", m.LastMessage}}}},
+		}
+		if isSession(m.ChannelID) && !m.Active.IsZero() {
+			later := bson.D{{Key: "$max", Value: bson.A{"$active", m.Active}}}
+			there := bson.D{{Key: "$gt", Value: bson.A{"$active", nil}}} // not of a deleted session
+			set = append(set, bson.E{Key: "active", Value: bson.D{{Key: "$cond", Value: bson.A{there, later, "$$REMOVE"}}}})
+		}
 		models[i] = mongo.NewUpdateOneModel().SetFilter(bson.D{{Key: "_id", Value: m.ChannelID}}).SetUpdate(bson.A{
-			bson.D{{Key: "$set", Value: bson.D{
-				{Key: "head", Value: bson.D{{Key: "$max", Value: bson.A{"$head", m.Head}}}},
-				{Key: "count", Value: bson.D{{Key: "$cond", Value: bson.A{further, m.Count, "$count"}}}},
-				{Key: "last_message", Value: bson.D{{Key: "$max", Value: bson.A{"$last_message", m.LastMessage}}}},
-			}}},
+			bson.D{{Key: "$set", Value: set}},
 		})
 	}
 	return models

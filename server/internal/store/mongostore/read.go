@@ -409,7 +409,7 @@ func take(ctx context.Context, cursor *mongo.Cursor) ([]message.Entry, error) {
 
 const (
 	// largestText is the size of the largest texts, for the size of a first batch.
-	largestText = 64 << 10
+	largestText = 128 << 10
 	// leastBatch is the least number of documents in a batch: small ones cost a round trip each.
 	leastBatch = 2
 )

@@ -23,7 +23,7 @@ type ChannelStore interface {
 // subtests. f creates message stores, and of returns the channel store of one.
 func RunChannels(t *testing.T, f Factory, of func(message.Store) ChannelStore) {
 	for _, group := range [][]channelContract{
-		channelContracts, memberContracts, cursorContracts, lostChannelContracts, channelRaceContracts, channelRandomContracts, channelTrimContracts,
+		channelContracts, memberContracts, cursorContracts, sessionContracts, lostChannelContracts, channelRaceContracts, channelRandomContracts, channelTrimContracts,
 		logTrimContracts, settingsContracts, forgetContracts, deleteContracts, randomContracts,
 	} {
 		for _, c := range group {

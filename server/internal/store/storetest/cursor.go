@@ -126,7 +126,7 @@ func advanceMakesNoSession(t *testing.T, c *channels) {
 		t.Fatalf("rows %v", rows)
 	}
 	c.wantNone(t, id, "ann")
-	c.create(t, id, "ann")
+	must(t, errOf(c.Create(t.Context(), channel.Row{ChannelID: id, MembersOnly: true, CreatedAt: at(0)}, []string{"ann"})))
 	c.advance(t, 4, sent(id, "ann", 6))
 	c.wantMember(t, channel.Member{ChannelID: id, UserID: "ann", JoinedAt: at(0), Cursor: channel.Cursor{Seq: 6, Count: 6}})
 	same(t, "head", int64(6), c.row(t, id).Head)

@@ -84,29 +84,27 @@ func (m *machine) randomEntry(t *rapid.T, ahead *model, channel string) message.
 	content := rapid.StringN(0, 20, 60).Draw(t, "content")
 	targets := ahead.editable(channel)
 	kind := rapid.SampledFrom([]message.Kind{message.KindSend, message.KindSend, message.KindEdit, message.KindRecall}).Draw(t, "kind")
-	var e message.Entry
 	if kind == message.KindSend || len(targets) == 0 {
-		e = d.sendAs(from, key, content)
+		e := d.sendAs(from, key, content)
 		if rapid.IntRange(0, 2).Draw(t, "open at 0") == 0 {
 			e.Status = message.StatusOpen
 		}
-	} else {
-		target := rapid.SampledFrom(targets).Draw(t, "target")
-		if kind == message.KindEdit && target.Status == message.StatusOpen {
-			kind = rapid.SampledFrom([]message.Kind{message.KindComplete, message.KindCancel, message.KindFail}).Draw(t, "close")
-			e = d.closing(kind, &target, content)
-			e.FromID, e.ClientMsgID = from, key
-			return e
-		}
-		if kind == message.KindRecall && rapid.IntRange(0, 2).Draw(t, "erase at 0") == 0 {
-			return d.erase(&target)
-		}
-		if e = d.recall(&target); kind == message.KindEdit {
-			d.seq--
-			e = d.edit(&target, content)
-		}
-		e.FromID, e.ClientMsgID = from, key
+		return e
 	}
+	target := rapid.SampledFrom(targets).Draw(t, "target")
+	var e message.Entry
+	switch {
+	case kind == message.KindRecall && rapid.IntRange(0, 2).Draw(t, "erase at 0") == 0:
+		return d.erase(&target)
+	case kind == message.KindRecall:
+		e = d.recall(&target)
+	case target.Status == message.StatusOpen:
+		kind = rapid.SampledFrom([]message.Kind{message.KindComplete, message.KindCancel, message.KindFail}).Draw(t, "close")
+		e = d.closing(kind, &target, content)
+	default:
+		e = d.edit(&target, content)
+	}
+	e.FromID, e.ClientMsgID = from, key
 	return e
 }
 

@@ -104,6 +104,12 @@ const (
 	// MessageServiceRecallSessionMessageProcedure is the fully-qualified name of the MessageService's
 	// RecallSessionMessage RPC.
 	MessageServiceRecallSessionMessageProcedure = "/parley.v1.MessageService/RecallSessionMessage"
+	// MessageServiceListSessionsProcedure is the fully-qualified name of the MessageService's
+	// ListSessions RPC.
+	MessageServiceListSessionsProcedure = "/parley.v1.MessageService/ListSessions"
+	// MessageServiceDeleteSessionProcedure is the fully-qualified name of the MessageService's
+	// DeleteSession RPC.
+	MessageServiceDeleteSessionProcedure = "/parley.v1.MessageService/DeleteSession"
 	// MessageServiceMarkSessionReadProcedure is the fully-qualified name of the MessageService's
 	// MarkSessionRead RPC.
 	MessageServiceMarkSessionReadProcedure = "/parley.v1.MessageService/MarkSessionRead"
@@ -203,16 +209,17 @@ type MessageServiceClient interface {
 	// others without an error. Requires the action `send`.
 	SendTyping(context.Context, *v1.SendTypingRequest) (*v1.SendTypingResponse, error)
 	// AppendSessionMessage appends a message to a session and returns when the message is durable.
-	// The first message creates the session, and its user becomes the owner. If the session is
-	// another user's and the token does not allow `manage`, the call fails with `not_found`.
+	// The first message creates the session, and its user becomes the owner, unless it has another
+	// role than `user` and no `user_id`: then the call fails with `not_found`. If the session is
+	// another user's and the token does not allow `manage`, the call fails with `permission_denied`.
 	//
 	// A repeat with the same `client_msg_id` and the same payload returns the first call's result and
 	// appends nothing. With another payload it fails with `already_exists`. After a timeout, call
 	// again with the same id. Requires the action `append`.
 	AppendSessionMessage(context.Context, *v1.AppendSessionMessageRequest) (*v1.AppendSessionMessageResponse, error)
 	// CloseSessionMessage closes an open message with its final content. Only the sender and holders
-	// of `manage` can close a message. Fails with `failed_precondition` if the message is not open,
-	// or was recalled.
+	// of `manage` can close a message, and one of another role than `user` only the latter. Fails
+	// with `failed_precondition` if the message is not open, or was recalled.
 	//
 	// A repeat with the same `client_msg_id` and the same payload returns the first call's result.
 	// Requires the action `append`.
@@ -221,8 +228,8 @@ type MessageServiceClient interface {
 	// Requires the action `history`.
 	ListSessionMessages(context.Context, *v1.ListSessionMessagesRequest) (*v1.ListSessionMessagesResponse, error)
 	// EditSessionMessage appends an edit, which replaces the content of a message of a session. Only
-	// the sender can edit a message. Fails with `failed_precondition` if the message was recalled or
-	// is open.
+	// the sender can edit a message, and one of another role than `user` only with `manage`. Fails
+	// with `failed_precondition` if the message was recalled or is open.
 	// Requires the action `append`.
 	EditSessionMessage(context.Context, *v1.EditSessionMessageRequest) (*v1.EditSessionMessageResponse, error)
 	// RecallSessionMessage appends a recall, which permanently removes the content and metadata of a
@@ -230,6 +237,18 @@ type MessageServiceClient interface {
 	// was recalled before, the call returns the first recall and appends nothing. Requires the action
 	// `append`.
 	RecallSessionMessage(context.Context, *v1.RecallSessionMessageRequest) (*v1.RecallSessionMessageResponse, error)
+	// ListSessions returns a page of a user's sessions that the token covers with `history`, those
+	// with the latest activity first. Sessions of another user than the caller require `manage` in a
+	// capability `session:*`, or the action `read` of `admin`. Heads, counts and activity can be 100
+	// ms old. A session whose activity changes between two pages can be on both or on neither.
+	ListSessions(context.Context, *v1.ListSessionsRequest) (*v1.ListSessionsResponse, error)
+	// DeleteSession deletes a session with its messages. Once the call returns, nobody can append to
+	// the session; within a second nobody can read it, on any node, and streams lose it with DELETED.
+	// Within about a minute texts are removed from the store; the event stream keeps its copies until
+	// they expire. The id can never be used again: an append by the owner fails with SESSION_DELETED.
+	// A repeat does nothing. Requires the action `append` and that the caller is the owner, or
+	// `manage`.
+	DeleteSession(context.Context, *v1.DeleteSessionRequest) (*v1.DeleteSessionResponse, error)
 	// MarkSessionRead moves the caller's read cursor of a session forward. A lower seq changes
 	// nothing. Fails with `out_of_range` if the seq is beyond the end of the log. Requires the action
 	// `history`, and that the caller is the session's owner.
@@ -405,6 +424,20 @@ func NewMessageServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			connect.WithIdempotency(connect.IdempotencyIdempotent),
 			connect.WithClientOptions(opts...),
 		),
+		listSessions: connect.NewClient[v1.ListSessionsRequest, v1.ListSessionsResponse](
+			httpClient,
+			baseURL+MessageServiceListSessionsProcedure,
+			connect.WithSchema(messageServiceMethods.ByName("ListSessions")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
+		deleteSession: connect.NewClient[v1.DeleteSessionRequest, v1.DeleteSessionResponse](
+			httpClient,
+			baseURL+MessageServiceDeleteSessionProcedure,
+			connect.WithSchema(messageServiceMethods.ByName("DeleteSession")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
+			connect.WithClientOptions(opts...),
+		),
 		markSessionRead: connect.NewClient[v1.MarkSessionReadRequest, v1.MarkSessionReadResponse](
 			httpClient,
 			baseURL+MessageServiceMarkSessionReadProcedure,
@@ -441,6 +474,8 @@ type messageServiceClient struct {
 	listSessionMessages  *connect.Client[v1.ListSessionMessagesRequest, v1.ListSessionMessagesResponse]
 	editSessionMessage   *connect.Client[v1.EditSessionMessageRequest, v1.EditSessionMessageResponse]
 	recallSessionMessage *connect.Client[v1.RecallSessionMessageRequest, v1.RecallSessionMessageResponse]
+	listSessions         *connect.Client[v1.ListSessionsRequest, v1.ListSessionsResponse]
+	deleteSession        *connect.Client[v1.DeleteSessionRequest, v1.DeleteSessionResponse]
 	markSessionRead      *connect.Client[v1.MarkSessionReadRequest, v1.MarkSessionReadResponse]
 }
 
@@ -656,6 +691,24 @@ func (c *messageServiceClient) RecallSessionMessage(ctx context.Context, req *v1
 	return nil, err
 }
 
+// ListSessions calls parley.v1.MessageService.ListSessions.
+func (c *messageServiceClient) ListSessions(ctx context.Context, req *v1.ListSessionsRequest) (*v1.ListSessionsResponse, error) {
+	response, err := c.listSessions.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// DeleteSession calls parley.v1.MessageService.DeleteSession.
+func (c *messageServiceClient) DeleteSession(ctx context.Context, req *v1.DeleteSessionRequest) (*v1.DeleteSessionResponse, error) {
+	response, err := c.deleteSession.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // MarkSessionRead calls parley.v1.MessageService.MarkSessionRead.
 func (c *messageServiceClient) MarkSessionRead(ctx context.Context, req *v1.MarkSessionReadRequest) (*v1.MarkSessionReadResponse, error) {
 	response, err := c.markSessionRead.CallUnary(ctx, connect.NewRequest(req))
@@ -759,16 +812,17 @@ type MessageServiceHandler interface {
 	// others without an error. Requires the action `send`.
 	SendTyping(context.Context, *v1.SendTypingRequest) (*v1.SendTypingResponse, error)
 	// AppendSessionMessage appends a message to a session and returns when the message is durable.
-	// The first message creates the session, and its user becomes the owner. If the session is
-	// another user's and the token does not allow `manage`, the call fails with `not_found`.
+	// The first message creates the session, and its user becomes the owner, unless it has another
+	// role than `user` and no `user_id`: then the call fails with `not_found`. If the session is
+	// another user's and the token does not allow `manage`, the call fails with `permission_denied`.
 	//
 	// A repeat with the same `client_msg_id` and the same payload returns the first call's result and
 	// appends nothing. With another payload it fails with `already_exists`. After a timeout, call
 	// again with the same id. Requires the action `append`.
 	AppendSessionMessage(context.Context, *v1.AppendSessionMessageRequest) (*v1.AppendSessionMessageResponse, error)
 	// CloseSessionMessage closes an open message with its final content. Only the sender and holders
-	// of `manage` can close a message. Fails with `failed_precondition` if the message is not open,
-	// or was recalled.
+	// of `manage` can close a message, and one of another role than `user` only the latter. Fails
+	// with `failed_precondition` if the message is not open, or was recalled.
 	//
 	// A repeat with the same `client_msg_id` and the same payload returns the first call's result.
 	// Requires the action `append`.
@@ -777,8 +831,8 @@ type MessageServiceHandler interface {
 	// Requires the action `history`.
 	ListSessionMessages(context.Context, *v1.ListSessionMessagesRequest) (*v1.ListSessionMessagesResponse, error)
 	// EditSessionMessage appends an edit, which replaces the content of a message of a session. Only
-	// the sender can edit a message. Fails with `failed_precondition` if the message was recalled or
-	// is open.
+	// the sender can edit a message, and one of another role than `user` only with `manage`. Fails
+	// with `failed_precondition` if the message was recalled or is open.
 	// Requires the action `append`.
 	EditSessionMessage(context.Context, *v1.EditSessionMessageRequest) (*v1.EditSessionMessageResponse, error)
 	// RecallSessionMessage appends a recall, which permanently removes the content and metadata of a
@@ -786,6 +840,18 @@ type MessageServiceHandler interface {
 	// was recalled before, the call returns the first recall and appends nothing. Requires the action
 	// `append`.
 	RecallSessionMessage(context.Context, *v1.RecallSessionMessageRequest) (*v1.RecallSessionMessageResponse, error)
+	// ListSessions returns a page of a user's sessions that the token covers with `history`, those
+	// with the latest activity first. Sessions of another user than the caller require `manage` in a
+	// capability `session:*`, or the action `read` of `admin`. Heads, counts and activity can be 100
+	// ms old. A session whose activity changes between two pages can be on both or on neither.
+	ListSessions(context.Context, *v1.ListSessionsRequest) (*v1.ListSessionsResponse, error)
+	// DeleteSession deletes a session with its messages. Once the call returns, nobody can append to
+	// the session; within a second nobody can read it, on any node, and streams lose it with DELETED.
+	// Within about a minute texts are removed from the store; the event stream keeps its copies until
+	// they expire. The id can never be used again: an append by the owner fails with SESSION_DELETED.
+	// A repeat does nothing. Requires the action `append` and that the caller is the owner, or
+	// `manage`.
+	DeleteSession(context.Context, *v1.DeleteSessionRequest) (*v1.DeleteSessionResponse, error)
 	// MarkSessionRead moves the caller's read cursor of a session forward. A lower seq changes
 	// nothing. Fails with `out_of_range` if the seq is beyond the end of the log. Requires the action
 	// `history`, and that the caller is the session's owner.
@@ -957,6 +1023,20 @@ func NewMessageServiceHandler(svc MessageServiceHandler, opts ...connect.Handler
 		connect.WithIdempotency(connect.IdempotencyIdempotent),
 		connect.WithHandlerOptions(opts...),
 	)
+	messageServiceListSessionsHandler := connect.NewUnaryHandlerSimple(
+		MessageServiceListSessionsProcedure,
+		svc.ListSessions,
+		connect.WithSchema(messageServiceMethods.ByName("ListSessions")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
+	messageServiceDeleteSessionHandler := connect.NewUnaryHandlerSimple(
+		MessageServiceDeleteSessionProcedure,
+		svc.DeleteSession,
+		connect.WithSchema(messageServiceMethods.ByName("DeleteSession")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
+		connect.WithHandlerOptions(opts...),
+	)
 	messageServiceMarkSessionReadHandler := connect.NewUnaryHandlerSimple(
 		MessageServiceMarkSessionReadProcedure,
 		svc.MarkSessionRead,
@@ -1014,6 +1094,10 @@ func NewMessageServiceHandler(svc MessageServiceHandler, opts ...connect.Handler
 			messageServiceEditSessionMessageHandler.ServeHTTP(w, r)
 		case MessageServiceRecallSessionMessageProcedure:
 			messageServiceRecallSessionMessageHandler.ServeHTTP(w, r)
+		case MessageServiceListSessionsProcedure:
+			messageServiceListSessionsHandler.ServeHTTP(w, r)
+		case MessageServiceDeleteSessionProcedure:
+			messageServiceDeleteSessionHandler.ServeHTTP(w, r)
 		case MessageServiceMarkSessionReadProcedure:
 			messageServiceMarkSessionReadHandler.ServeHTTP(w, r)
 		default:
@@ -1119,6 +1203,14 @@ func (UnimplementedMessageServiceHandler) EditSessionMessage(context.Context, *v
 
 func (UnimplementedMessageServiceHandler) RecallSessionMessage(context.Context, *v1.RecallSessionMessageRequest) (*v1.RecallSessionMessageResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.MessageService.RecallSessionMessage is not implemented"))
+}
+
+func (UnimplementedMessageServiceHandler) ListSessions(context.Context, *v1.ListSessionsRequest) (*v1.ListSessionsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.MessageService.ListSessions is not implemented"))
+}
+
+func (UnimplementedMessageServiceHandler) DeleteSession(context.Context, *v1.DeleteSessionRequest) (*v1.DeleteSessionResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.MessageService.DeleteSession is not implemented"))
 }
 
 func (UnimplementedMessageServiceHandler) MarkSessionRead(context.Context, *v1.MarkSessionReadRequest) (*v1.MarkSessionReadResponse, error) {

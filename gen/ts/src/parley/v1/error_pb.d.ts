@@ -484,6 +484,13 @@ export enum ErrorReason {
   MESSAGE_CLOSED = 38,
 
   /**
+   * The session was deleted. Its id can never be used again.
+   *
+   * @generated from enum value: ERROR_REASON_SESSION_DELETED = 39;
+   */
+  SESSION_DELETED = 39,
+
+  /**
    * No erasure has this request id.
    *
    * @generated from enum value: ERROR_REASON_ERASURE_NOT_FOUND = 40;

@@ -8,7 +8,7 @@ import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import type { ItemError } from "./error_pb.js";
 import type { AddMembersRequestSchema, AddMembersResponseSchema, ChannelMessage, CreateChannelRequestSchema, CreateChannelResponseSchema, DeleteChannelRequestSchema, DeleteChannelResponseSchema, GetChannelRequestSchema, GetChannelResponseSchema, ListChannelsRequestSchema, ListChannelsResponseSchema, ListMembersRequestSchema, ListMembersResponseSchema, MarkReadRequestSchema, MarkReadResponseSchema, RemoveMembersRequestSchema, RemoveMembersResponseSchema, SendTypingRequestSchema, SendTypingResponseSchema, UpdateChannelRequestSchema, UpdateChannelResponseSchema, UpdateMemberRequestSchema, UpdateMemberResponseSchema } from "./channel_pb.js";
 import type { SubscribeRequestSchema, SubscribeResponseSchema, UpdateSubscriptionRequestSchema, UpdateSubscriptionResponseSchema } from "./subscription_pb.js";
-import type { AppendSessionMessageRequestSchema, AppendSessionMessageResponseSchema, CloseSessionMessageRequestSchema, CloseSessionMessageResponseSchema, EditSessionMessageRequestSchema, EditSessionMessageResponseSchema, ListSessionMessagesRequestSchema, ListSessionMessagesResponseSchema, MarkSessionReadRequestSchema, MarkSessionReadResponseSchema, RecallSessionMessageRequestSchema, RecallSessionMessageResponseSchema } from "./session_pb.js";
+import type { AppendSessionMessageRequestSchema, AppendSessionMessageResponseSchema, CloseSessionMessageRequestSchema, CloseSessionMessageResponseSchema, DeleteSessionRequestSchema, DeleteSessionResponseSchema, EditSessionMessageRequestSchema, EditSessionMessageResponseSchema, ListSessionMessagesRequestSchema, ListSessionMessagesResponseSchema, ListSessionsRequestSchema, ListSessionsResponseSchema, MarkSessionReadRequestSchema, MarkSessionReadResponseSchema, RecallSessionMessageRequestSchema, RecallSessionMessageResponseSchema } from "./session_pb.js";
 
 /**
  * Describes the file parley/v1/message.proto.
@@ -791,8 +791,9 @@ export declare const MessageService: GenService<{
   },
   /**
    * AppendSessionMessage appends a message to a session and returns when the message is durable.
-   * The first message creates the session, and its user becomes the owner. If the session is
-   * another user's and the token does not allow `manage`, the call fails with `not_found`.
+   * The first message creates the session, and its user becomes the owner, unless it has another
+   * role than `user` and no `user_id`: then the call fails with `not_found`. If the session is
+   * another user's and the token does not allow `manage`, the call fails with `permission_denied`.
    *
    * A repeat with the same `client_msg_id` and the same payload returns the first call's result and
    * appends nothing. With another payload it fails with `already_exists`. After a timeout, call
@@ -807,8 +808,8 @@ export declare const MessageService: GenService<{
   },
   /**
    * CloseSessionMessage closes an open message with its final content. Only the sender and holders
-   * of `manage` can close a message. Fails with `failed_precondition` if the message is not open,
-   * or was recalled.
+   * of `manage` can close a message, and one of another role than `user` only the latter. Fails
+   * with `failed_precondition` if the message is not open, or was recalled.
    *
    * A repeat with the same `client_msg_id` and the same payload returns the first call's result.
    * Requires the action `append`.
@@ -833,8 +834,8 @@ export declare const MessageService: GenService<{
   },
   /**
    * EditSessionMessage appends an edit, which replaces the content of a message of a session. Only
-   * the sender can edit a message. Fails with `failed_precondition` if the message was recalled or
-   * is open.
+   * the sender can edit a message, and one of another role than `user` only with `manage`. Fails
+   * with `failed_precondition` if the message was recalled or is open.
    * Requires the action `append`.
    *
    * @generated from rpc parley.v1.MessageService.EditSessionMessage
@@ -856,6 +857,34 @@ export declare const MessageService: GenService<{
     methodKind: "unary";
     input: typeof RecallSessionMessageRequestSchema;
     output: typeof RecallSessionMessageResponseSchema;
+  },
+  /**
+   * ListSessions returns a page of a user's sessions that the token covers with `history`, those
+   * with the latest activity first. Sessions of another user than the caller require `manage` in a
+   * capability `session:*`, or the action `read` of `admin`. Heads, counts and activity can be 100
+   * ms old. A session whose activity changes between two pages can be on both or on neither.
+   *
+   * @generated from rpc parley.v1.MessageService.ListSessions
+   */
+  listSessions: {
+    methodKind: "unary";
+    input: typeof ListSessionsRequestSchema;
+    output: typeof ListSessionsResponseSchema;
+  },
+  /**
+   * DeleteSession deletes a session with its messages. Once the call returns, nobody can append to
+   * the session; within a second nobody can read it, on any node, and streams lose it with DELETED.
+   * Within about a minute texts are removed from the store; the event stream keeps its copies until
+   * they expire. The id can never be used again: an append by the owner fails with SESSION_DELETED.
+   * A repeat does nothing. Requires the action `append` and that the caller is the owner, or
+   * `manage`.
+   *
+   * @generated from rpc parley.v1.MessageService.DeleteSession
+   */
+  deleteSession: {
+    methodKind: "unary";
+    input: typeof DeleteSessionRequestSchema;
+    output: typeof DeleteSessionResponseSchema;
   },
   /**
    * MarkSessionRead moves the caller's read cursor of a session forward. A lower seq changes

@@ -119,6 +119,13 @@ export declare type ServerLimits = Message<"parley.v1.ServerLimits"> & {
    * @generated from field: google.protobuf.Duration heartbeat_interval = 8;
    */
   heartbeatInterval?: Duration | undefined;
+
+  /**
+   * The size of the content of a session's message, in bytes.
+   *
+   * @generated from field: int32 max_session_content_bytes = 9;
+   */
+  maxSessionContentBytes: number;
 };
 
 /**

@@ -61,8 +61,8 @@ export declare type AppendSessionMessageRequest = Message<"parley.v1.AppendSessi
   /**
    * The user in whose name the message is appended, which is the token's subject by default. If the
    * call creates the session, this user becomes its owner. Another user than the subject requires
-   * the action `send_as`. Up to 128 printable ASCII characters without spaces. `~erased` is
-   * reserved.
+   * the action `send_as`, and must be the owner if there is a session. Up to 128 printable ASCII
+   * characters without spaces. `~erased` is reserved.
    *
    * @generated from field: string user_id = 6;
    */
@@ -349,9 +349,9 @@ export declare type EditSessionMessageRequest = Message<"parley.v1.EditSessionMe
   content: string;
 
   /**
-   * Makes the edit idempotent. Messages, edits and recalls of one sender in a session must have
-   * distinct ids. If it is empty, the server generates one, and a repeat after a lost response can
-   * append a second edit.
+   * Makes the edit idempotent. Messages, edits, recalls and closes of one sender in a session must
+   * have distinct ids. If it is empty, the server generates one, and a repeat after a lost response
+   * can append a second edit.
    *
    * @generated from field: string client_msg_id = 4;
    */
@@ -435,7 +435,7 @@ export declare type RecallSessionMessageRequest = Message<"parley.v1.RecallSessi
   msgId: string;
 
   /**
-   * Identifies the recall. Messages, edits and recalls of one sender in a session must have
+   * Identifies the recall. Messages, edits, recalls and closes of one sender in a session must have
    * distinct ids. If it is empty, the server generates one.
    *
    * @generated from field: string client_msg_id = 3;
@@ -502,6 +502,164 @@ export declare type RecallSessionMessageResponse = Message<"parley.v1.RecallSess
  * Use `create(RecallSessionMessageResponseSchema)` to create a new message.
  */
 export declare const RecallSessionMessageResponseSchema: GenMessage<RecallSessionMessageResponse>;
+
+/**
+ * Session is the conversation of a user with an assistant.
+ *
+ * @generated from message parley.v1.Session
+ */
+export declare type Session = Message<"parley.v1.Session"> & {
+  /**
+   * @generated from field: string session_id = 1;
+   */
+  sessionId: string;
+
+  /**
+   * @generated from field: string owner_id = 2;
+   */
+  ownerId: string;
+
+  /**
+   * @generated from field: google.protobuf.Timestamp create_time = 3;
+   */
+  createTime?: Timestamp | undefined;
+
+  /**
+   * When the last message was appended.
+   *
+   * @generated from field: google.protobuf.Timestamp active_time = 4;
+   */
+  activeTime?: Timestamp | undefined;
+
+  /**
+   * The last entry of the log.
+   *
+   * @generated from field: int64 head_seq = 5;
+   */
+  headSeq: bigint;
+
+  /**
+   * The number of messages that the log ever had up to and including `head_seq`.
+   *
+   * @generated from field: int64 count = 6;
+   */
+  count: bigint;
+
+  /**
+   * The owner's read cursor, and the number of messages after it.
+   *
+   * @generated from field: int64 read_seq = 7;
+   */
+  readSeq: bigint;
+
+  /**
+   * @generated from field: int64 unread = 8;
+   */
+  unread: bigint;
+
+  /**
+   * The epoch of the seqs above.
+   *
+   * @generated from field: string epoch = 9;
+   */
+  epoch: string;
+};
+
+/**
+ * Describes the message parley.v1.Session.
+ * Use `create(SessionSchema)` to create a new message.
+ */
+export declare const SessionSchema: GenMessage<Session>;
+
+/**
+ * ListSessionsRequest is the request of ListSessions.
+ *
+ * @generated from message parley.v1.ListSessionsRequest
+ */
+export declare type ListSessionsRequest = Message<"parley.v1.ListSessionsRequest"> & {
+  /**
+   * The owner of the sessions. The default is the token's subject.
+   *
+   * @generated from field: string user_id = 1;
+   */
+  userId: string;
+
+  /**
+   * The default is 50, the maximum 200; a larger value means 200. A page can have fewer sessions,
+   * or none, and still not be the last one.
+   *
+   * @generated from field: int32 page_size = 2;
+   */
+  pageSize: number;
+
+  /**
+   * @generated from field: string page_token = 3;
+   */
+  pageToken: string;
+};
+
+/**
+ * Describes the message parley.v1.ListSessionsRequest.
+ * Use `create(ListSessionsRequestSchema)` to create a new message.
+ */
+export declare const ListSessionsRequestSchema: GenMessage<ListSessionsRequest>;
+
+/**
+ * ListSessionsResponse is the response of ListSessions.
+ *
+ * @generated from message parley.v1.ListSessionsResponse
+ */
+export declare type ListSessionsResponse = Message<"parley.v1.ListSessionsResponse"> & {
+  /**
+   * @generated from field: repeated parley.v1.Session sessions = 1;
+   */
+  sessions: Session[];
+
+  /**
+   * Empty on the last page, and only there.
+   *
+   * @generated from field: string next_page_token = 2;
+   */
+  nextPageToken: string;
+};
+
+/**
+ * Describes the message parley.v1.ListSessionsResponse.
+ * Use `create(ListSessionsResponseSchema)` to create a new message.
+ */
+export declare const ListSessionsResponseSchema: GenMessage<ListSessionsResponse>;
+
+/**
+ * DeleteSessionRequest is the request of DeleteSession.
+ *
+ * @generated from message parley.v1.DeleteSessionRequest
+ */
+export declare type DeleteSessionRequest = Message<"parley.v1.DeleteSessionRequest"> & {
+  /**
+   * @generated from field: string session_id = 1;
+   */
+  sessionId: string;
+};
+
+/**
+ * Describes the message parley.v1.DeleteSessionRequest.
+ * Use `create(DeleteSessionRequestSchema)` to create a new message.
+ */
+export declare const DeleteSessionRequestSchema: GenMessage<DeleteSessionRequest>;
+
+/**
+ * DeleteSessionResponse is the response of DeleteSession.
+ *
+ * @generated from message parley.v1.DeleteSessionResponse
+ */
+export declare type DeleteSessionResponse = Message<"parley.v1.DeleteSessionResponse"> & {
+};
+
+/**
+ * Describes the message parley.v1.DeleteSessionResponse.
+ * Use `create(DeleteSessionResponseSchema)` to create a new message.
+ */
+export declare const DeleteSessionResponseSchema: GenMessage<DeleteSessionResponse>;
 
 /**
  * MarkSessionReadRequest is the request of MarkSessionRead.

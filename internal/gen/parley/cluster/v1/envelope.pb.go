@@ -243,7 +243,9 @@ type Draft struct {
 	// The access revision of the channel at which the sender was checked.
 	Rev int64 `protobuf:"varint,11,opt,name=rev,proto3" json:"rev,omitempty"`
 	// Whether the new message is open.
-	Open          bool `protobuf:"varint,12,opt,name=open,proto3" json:"open,omitempty"`
+	Open bool `protobuf:"varint,12,opt,name=open,proto3" json:"open,omitempty"`
+	// The type that the changed message must have; empty means any.
+	TargetType    string `protobuf:"bytes,13,opt,name=target_type,json=targetType,proto3" json:"target_type,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -360,6 +362,13 @@ func (x *Draft) GetOpen() bool {
 		return x.Open
 	}
 	return false
+}
+
+func (x *Draft) GetTargetType() string {
+	if x != nil {
+		return x.TargetType
+	}
+	return ""
 }
 
 // AppendResponse has one outcome per draft, in the same order.
@@ -1030,7 +1039,7 @@ const file_parley_cluster_v1_envelope_proto_rawDesc = "" +
 	"\x05fault\x18\x02 \x01(\v2\x18.parley.cluster.v1.FaultH\x00R\x05faultB\t\n" +
 	"\aoutcome\"A\n" +
 	"\rAppendRequest\x120\n" +
-	"\x06drafts\x18\x01 \x03(\v2\x18.parley.cluster.v1.DraftR\x06drafts\"\xab\x03\n" +
+	"\x06drafts\x18\x01 \x03(\v2\x18.parley.cluster.v1.DraftR\x06drafts\"\xcc\x03\n" +
 	"\x05Draft\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\x05R\x04kind\x12\x1d\n" +
 	"\n" +
@@ -1046,7 +1055,9 @@ const file_parley_cluster_v1_envelope_proto_rawDesc = "" +
 	"\vtraceparent\x18\n" +
 	" \x01(\tR\vtraceparent\x12\x10\n" +
 	"\x03rev\x18\v \x01(\x03R\x03rev\x12\x12\n" +
-	"\x04open\x18\f \x01(\bR\x04open\x1a;\n" +
+	"\x04open\x18\f \x01(\bR\x04open\x12\x1f\n" +
+	"\vtarget_type\x18\r \x01(\tR\n" +
+	"targetType\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"H\n" +

@@ -1,0 +1,51 @@
+package mongostore
+
+import (
+	"context"
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/parleyhq/parley/server/internal/channel"
+	"github.com/parleyhq/parley/server/internal/ident"
+)
+
+// sessionsIndex has the Live sessions by owner, latest activity and id.
+const sessionsIndex = "sessions"
+
+func isSession(channelID string) bool {
+	_, ok := ident.SessionOf(channelID)
+	return ok
+}
+
+// Sessions implements channel.Store: one read of at most limit documents.
+func (c *Channels) Sessions(ctx context.Context, ownerID string, after channel.SessionPlace, limit int) (rows []channel.Row, err error) {
+	filter := bson.D{{Key: "created_by", Value: ownerID}, {Key: "active", Value: bson.D{{Key: "$exists", Value: true}}}}
+	if after.ChannelID != "" {
+		filter = bson.D{{Key: "created_by", Value: ownerID}, {Key: "$or", Value: bson.A{
+			bson.D{{Key: "active", Value: bson.D{{Key: "$lt", Value: after.Active}}}},
+			bson.D{{Key: "active", Value: after.Active}, {Key: "_id", Value: bson.D{{Key: "$gt", Value: after.ChannelID}}}},
+		}}}
+	}
+	err = c.read(ctx, func(ctx context.Context) error {
+		cursor, err := c.channels.Find(ctx, filter, options.Find().SetHint(sessionsIndex).SetLimit(int64(limit)).
+			SetSort(bson.D{{Key: "active", Value: -1}, {Key: "_id", Value: 1}}))
+		if err != nil {
+			return err
+		}
+		var docs []channelDocument
+		if err := cursor.All(ctx, &docs); err != nil {
+			return err
+		}
+		rows = make([]channel.Row, len(docs))
+		for i := range docs {
+			rows[i] = docs[i].row()
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("sessions: %w", err)
+	}
+	return rows, nil
+}

@@ -1,0 +1,139 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/parleyhq/parley/server/internal/channel"
+	"github.com/parleyhq/parley/server/internal/ident"
+)
+
+var sessionContracts = []channelContract{
+	{"SessionsAreInTheOrderOfTheirActivity", listSessions},
+	{"ADeletedSessionIsNotCreatedAgain", deleteSession},
+	{"OnlyCreateCreatesASession", noOpenSession},
+	{"SessionsOfAForgottenUserAreNotListed", forgetSessions},
+}
+
+func errOf[T any](_ T, err error) error { return err }
+
+// session creates the session of an owner.
+func (c *channels) session(t tester, id, ownerID string, n int64) channel.Row {
+	t.Helper()
+	row := channel.Row{ChannelID: ident.SessionChannel(id), MembersOnly: true, Rev: 1, CreatedBy: ownerID, CreatedAt: at(n)}
+	got, err := c.Create(t.Context(), row, []string{ownerID})
+	must(t, err)
+	row.Active = at(n)
+	same(t, "the session", row, got)
+	same(t, "the session, read", row, c.row(t, row.ChannelID))
+	return row
+}
+
+// wantSessions fails the test unless the list of an owner, in pages of each size, has these ids.
+func (c *channels) wantSessions(t tester, ownerID string, ids ...string) {
+	t.Helper()
+	for size := 1; size <= len(ids)+1; size++ {
+		var got []string
+		for after := (channel.SessionPlace{}); ; {
+			rows, err := c.Sessions(t.Context(), ownerID, after, size)
+			must(t, err)
+			for i := range rows {
+				id, _ := ident.SessionOf(rows[i].ChannelID)
+				got = append(got, id)
+				same(t, "a row", c.row(t, rows[i].ChannelID), rows[i])
+				after = channel.SessionPlace{Active: rows[i].Active, ChannelID: rows[i].ChannelID}
+			}
+			if len(rows) < size {
+				break
+			}
+		}
+		same(t, fmt.Sprintf("sessions in pages of %d", size), ids, got)
+	}
+}
+
+func listSessions(t *testing.T, c *channels) {
+	c.wantSessions(t, "ann")
+	c.create(t, "club", "ann")
+	for i, id := range []string{"a", "b", "c", "d"} {
+		c.session(t, id, "ann", int64(3+i/2)) // two have the same time
+	}
+	c.session(t, "other", "anna", 9)
+	c.wantSessions(t, "ann", "c", "d", "a", "b")
+	active := func(id string, n int64) channel.Advance {
+		move := sent(ident.SessionChannel(id), "ann", n)
+		move.Active = at(n)
+		return move
+	}
+	c.advance(t, 1, active("b", 20), active("a", 2)) // the latter is before its creation
+	c.wantSessions(t, "ann", "b", "c", "d", "a")
+	c.advance(t, 1, active("a", 30), active("b", 19)) // late
+	edits := active("d", 40)
+	edits.Active = time.Time{}
+	c.advance(t, 1, edits)
+	c.wantSessions(t, "ann", "a", "b", "c", "d")
+	same(t, "its activity", at(30), c.row(t, ident.SessionChannel("a")).Active)
+	move := sent("club", "ann", 50)
+	move.Active = at(50)
+	c.advance(t, 1, move)
+	same(t, "activity of a channel", time.Time{}, c.row(t, "club").Active)
+}
+
+func deleteSession(t *testing.T, c *channels) {
+	row := c.session(t, "a", "ann", 1)
+	c.session(t, "b", "ann", 2)
+	deleted, err := c.Delete(t.Context(), row.ChannelID, 0, at(3))
+	must(t, err)
+	same(t, "activity of a deleted session", time.Time{}, deleted.Active)
+	move := sent(row.ChannelID, "ann", 9)
+	move.Active = at(9)
+	c.advance(t, 4, move)
+	c.wantSessions(t, "ann", "b")
+	must(t, c.FinishDelete(t.Context(), row.ChannelID))
+	for _, key := range []string{"", "key"} {
+		again := channel.Row{ChannelID: row.ChannelID, MembersOnly: true, CreatedBy: "eve", CreatedAt: at(5), CreateKey: key}
+		got, err := c.Create(t.Context(), again, []string{"eve"})
+		if !errors.Is(err, channel.ErrExists) || got.State != channel.Deleted || got.CreatedBy != "ann" {
+			t.Fatalf("created again: %+v, %v", got, err)
+		}
+	}
+	c.wantSessions(t, "ann", "b")
+	c.wantSessions(t, "eve")
+}
+
+func forgetSessions(t *testing.T, c *channels) {
+	c.session(t, "a", "ann", 1)
+	c.session(t, "b", "ben", 1)
+	must(t, c.RemoveMembers(t.Context(), ident.SessionChannel("a"), []string{"ann"}, 0))
+	must(t, errOf(c.Forget(t.Context(), "ann", 10)))
+	c.wantSessions(t, "ann")
+	move := sent(ident.SessionChannel("a"), "ann", 5)
+	move.Active = at(5)
+	c.advance(t, 2, move)
+	c.wantSessions(t, "ann")
+	c.wantSessions(t, "")
+	c.wantSessions(t, "ben", "b")
+}
+
+func noOpenSession(t *testing.T, c *channels) {
+	id := ident.SessionChannel("a")
+	if row, err := c.Ensure(t.Context(), id, at(1)); !errors.Is(err, channel.ErrNotFound) {
+		t.Fatalf("ensure: %+v, %v", row, err)
+	}
+	if cursor, ok, err := c.MarkRead(t.Context(), id, "eve", channel.Cursor{Seq: 1, Count: 1}, true, at(1)); err != nil || ok {
+		t.Fatalf("mark: %+v, %v, %v", cursor, ok, err)
+	}
+	c.advance(t, 2, sent(id, "eve", 3))
+	rows, err := c.Rows(t.Context(), []string{id})
+	must(t, err)
+	same(t, "rows", map[string]channel.Row{}, rows)
+	row := c.session(t, "a", "ann", 4)
+	got, err := c.Ensure(t.Context(), id, at(5))
+	must(t, err)
+	same(t, "ensure", row, got)
+	if _, ok, err := c.MarkRead(t.Context(), id, "eve", channel.Cursor{Seq: 1, Count: 1}, true, at(5)); err != nil || ok {
+		t.Fatalf("a stranger marks: %v, %v", ok, err)
+	}
+	c.wantNone(t, id, "eve")
+}
