@@ -475,6 +475,23 @@ func TestEditAfterCloseInOneBatch(t *testing.T) {
 	}
 }
 
+// A close is not refused because of another one in its batch that is not stored.
+func TestRefusedCloseWaitsForTheStoredOne(t *testing.T) {
+	t.Parallel()
+	store := newFakeStore()
+	w := startWriter(t, store, WriterConfig{AppendTimeout: 50 * time.Millisecond})
+	open := send("c", "bot", "1", "")
+	open.Open = true
+	m := mustAppend(t, w, open)
+	store.beforeInsert = func([]Entry) error { return ErrNotStored }
+	outs := w.Append(t.Context(), []Draft{
+		change(KindComplete, "c", "bot", m.MsgID, "2", "all"), change(KindCancel, "c", "bot", m.MsgID, "3", "half"),
+	})
+	if !fault.Is(outs[0].Err, fault.StoreUnavailable) || !fault.Is(outs[1].Err, fault.BatchAborted) {
+		t.Errorf("two closes, of which none is stored: %v, %v", outs[0].Err, outs[1].Err)
+	}
+}
+
 // However closes of one message race, in one batch or on two writers, the log has one of them, and
 // all others are told that the message is closed.
 func TestClosesRace(t *testing.T) {

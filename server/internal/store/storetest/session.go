@@ -68,7 +68,7 @@ func listSessions(t *testing.T, c *channels) {
 	}
 	c.advance(t, 1, active("b", 20), active("a", 2)) // the latter is before its creation
 	c.wantSessions(t, "ann", "b", "c", "d", "a")
-	c.advance(t, 1, active("a", 30), active("b", 19)) // late
+	c.advance(t, 1, active("a", 30), active("b", 2)) // late
 	edits := active("d", 40)
 	edits.Active = time.Time{}
 	c.advance(t, 1, edits)
