@@ -96,6 +96,12 @@ var layers = []layer{
 		never: outside,
 	},
 	{
+		name:     "sessions stand on messages and declare what they need of channels",
+		packages: []string{"server/internal/session/"},
+		imports:  []string{"server/internal/message", "server/internal/fault", "server/internal/ident"},
+		never:    outside,
+	},
+	{
 		name:     "page tokens",
 		packages: []string{"server/internal/pagetoken/"},
 		imports:  []string{"server/internal/fault"},
@@ -165,7 +171,7 @@ var layers = []layer{
 			"gen/", "server/internal/rpc/", "server/internal/message", "server/internal/channel", "server/internal/fault",
 			"server/internal/ident", "server/internal/fanout", "server/internal/queue", "server/internal/presence",
 			"server/internal/pagetoken", "server/internal/stream", "server/internal/telemetry", "server/internal/lifecycle",
-			"server/internal/unread", "server/internal/erasure",
+			"server/internal/unread", "server/internal/erasure", "server/internal/session",
 		},
 		never: []string{
 			"go.mongodb.org/", "github.com/redis/", "github.com/nats-io/", "github.com/cockroachdb/", module + "server/config",
