@@ -199,7 +199,7 @@ func (s *subscriber) take(e *parley.Event) {
 		if e.Seq < pos {
 			problem = fmt.Sprintf("a state at %d after %d", e.Seq, pos)
 		}
-	case parley.EventLost, parley.EventTyping:
+	case parley.EventLost, parley.EventTyping, parley.EventClosed:
 		problem = "an event of kind " + e.Kind.String()
 	}
 	if problem != "" {
@@ -220,7 +220,7 @@ func (s *subscriber) take(e *parley.Event) {
 		if e.Channel.GetRecovered() { // else a gap follows
 			f.cover(e.Seq)
 		}
-	case parley.EventLost, parley.EventTyping:
+	case parley.EventLost, parley.EventTyping, parley.EventClosed:
 	}
 }
 

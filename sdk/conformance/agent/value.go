@@ -270,7 +270,7 @@ func fromMember(m *parley.Member) any {
 func fromEvent(e parley.Event) any {
 	told := map[string]any{"kind": e.Kind.String(), "channelId": e.ChannelID, "seq": e.Seq, "epoch": e.Epoch}
 	switch e.Kind {
-	case parley.EventSent, parley.EventEdited, parley.EventRecalled:
+	case parley.EventSent, parley.EventEdited, parley.EventRecalled, parley.EventClosed:
 		told["fromSeq"], told["message"] = e.FromSeq, fromMessage(e.Message)
 	case parley.EventChannelState:
 		s := e.Channel
