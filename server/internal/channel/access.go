@@ -144,11 +144,8 @@ func (a *Access) ForSend(ctx context.Context, p *ident.Principal, channelID stri
 }
 
 // requires reports whether the channel cannot be used without a row.
-func (a *Access) requires(channelID string) bool { return a.cfg.RequireChannel || isSession(channelID) }
-
-func isSession(channelID string) bool {
-	_, session := ident.SessionOf(channelID)
-	return session
+func (a *Access) requires(channelID string) bool {
+	return a.cfg.RequireChannel || ident.IsSession(channelID)
 }
 
 // ForRead implements message.Access. It creates no row.
@@ -166,7 +163,7 @@ func (a *Access) ForRecall(ctx context.Context, p *ident.Principal, channelID st
 	if rev, err = a.ForRead(ctx, p, action, channelID, atLeast); err != nil {
 		return false, 0, err
 	}
-	if isSession(channelID) {
+	if ident.IsSession(channelID) {
 		return true, rev, nil // its only member is its owner
 	}
 	if !p.Covers(ident.Moderate, channelID) || p.Can(ident.Moderate, channelID) {
@@ -338,7 +335,7 @@ func (a *Access) Forget(change Change) {
 func (a *Access) Readers(ctx context.Context, channelID string, userIDs []string, byMembership bool, atLeast int64,
 ) (readers map[string]bool, rev int64, err error) {
 	m, exists, err := a.modeAt(ctx, channelID, atLeast)
-	if err == nil && (m.kind == message.ModeDeleted || !exists && isSession(channelID)) {
+	if err == nil && (m.kind == message.ModeDeleted || !exists && ident.IsSession(channelID)) {
 		err = missingChannels(channelID)
 	}
 	if err != nil {

@@ -22,6 +22,9 @@ func SessionOf(channelID string) (sessionID string, ok bool) {
 	return strings.CutPrefix(channelID, SessionPrefix)
 }
 
+// IsSession reports whether the channel is a session's log.
+func IsSession(channelID string) bool { return strings.HasPrefix(channelID, SessionPrefix) }
+
 // Action is an operation that a capability allows: on a channel, in a session, on a topic, in
 // PresenceService, or in AdminService.
 type Action string
@@ -136,8 +139,7 @@ func sessionAction(action Action) Action {
 // It never allows SendAs, and nothing in a session. Manage includes Create, which requires no
 // membership.
 func (p *Principal) CanAsMember(action Action, channelID string) bool {
-	_, session := SessionOf(channelID)
-	return action != SendAs && !session && allowOnChannel(p.Members, action, channelID)
+	return action != SendAs && !IsSession(channelID) && allowOnChannel(p.Members, action, channelID)
 }
 
 // CanSession reports whether a capability of the principal allows action, one of SessionActions, on

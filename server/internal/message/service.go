@@ -376,7 +376,7 @@ func (s *Service) checkClose(ctx context.Context, p *ident.Principal, d *Draft, 
 // changeable returns the MsgType of the messages whose text p may change in the channel; empty
 // means any.
 func changeable(p *ident.Principal, channelID string) string {
-	if _, session := ident.SessionOf(channelID); session && !p.Can(ident.Manage, channelID) {
+	if ident.IsSession(channelID) && !p.Can(ident.Manage, channelID) {
 		return UserType
 	}
 	return ""

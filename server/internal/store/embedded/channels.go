@@ -83,7 +83,7 @@ func (c *Channels) Ensure(ctx context.Context, channelID string, now time.Time) 
 		found, err = v.record(channelKey(channelID), &record)
 		return err
 	})
-	if err == nil && !found && isSession(channelID) {
+	if err == nil && !found && ident.IsSession(channelID) {
 		err = fmt.Errorf("ensure channel: %w", channel.ErrNotFound)
 	}
 	if err != nil || found {
@@ -140,7 +140,7 @@ func (r *roster) create(there *channelRecord, row *channel.Row) (made *channelRe
 	switch {
 	case there == nil:
 		made = r.make(row.ChannelID, channelRecord{Rev: row.Rev})
-	case there.State != channel.Deleted || isSession(row.ChannelID) || row.CreateKey != "" && there.CreateKey == row.CreateKey && there.CreatedBy == row.CreatedBy:
+	case there.State != channel.Deleted || ident.IsSession(row.ChannelID) || row.CreateKey != "" && there.CreateKey == row.CreateKey && there.CreatedBy == row.CreatedBy:
 		return nil, channel.ErrExists
 	default:
 		made = there
@@ -150,7 +150,7 @@ func (r *roster) create(there *channelRecord, row *channel.Row) (made *channelRe
 	}
 	made.MembersOnly, made.CreatedBy, made.CreatedMS = row.MembersOnly, row.CreatedBy, row.CreatedAt.UnixMilli()
 	made.CreateKey, made.CreateDigest = row.CreateKey, row.CreateDigest
-	if isSession(row.ChannelID) {
+	if ident.IsSession(row.ChannelID) {
 		made.ActiveMS = made.CreatedMS
 	}
 	made.setRetention(row.Retention)
@@ -263,7 +263,7 @@ func (c *Channels) MarkRead(ctx context.Context, channelID, userID string, to ch
 		if err != nil {
 			return err
 		}
-		if !m.Member && join && !isSession(channelID) {
+		if !m.Member && join && !ident.IsSession(channelID) {
 			record, err := r.ensure(channelID, now)
 			if err != nil {
 				return err
@@ -305,7 +305,7 @@ func (c *Channels) Advance(ctx context.Context, moves []channel.Advance, now tim
 
 func (r *roster) advance(move *channel.Advance, now time.Time) error {
 	find := r.ensure
-	if isSession(move.ChannelID) {
+	if ident.IsSession(move.ChannelID) {
 		find = func(channelID string, _ time.Time) (*channelRecord, error) { return r.channel(channelID) }
 	}
 	record, err := find(move.ChannelID, now)
@@ -335,11 +335,6 @@ func (r *roster) advance(move *channel.Advance, now time.Time) error {
 		record.ActiveMS = max(record.ActiveMS, move.Active.UnixMilli())
 	}
 	return nil
-}
-
-func isSession(channelID string) bool {
-	_, ok := ident.SessionOf(channelID)
-	return ok
 }
 
 // Members implements channel.Store.

@@ -11,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/parleyhq/parley/server/internal/channel"
+	"github.com/parleyhq/parley/server/internal/ident"
 )
 
 // changedNow is the part of an update that makes Changes return the channel.
@@ -57,7 +58,7 @@ func (c *Channels) Delete(ctx context.Context, channelID string, rev int64, now 
 // replaceable reports whether Create may create the channel anew as row.
 func (d *channelDocument) replaceable(row *channel.Row) bool {
 	repeat := row.CreateKey != "" && d.CreateKey == row.CreateKey && d.CreatedBy == row.CreatedBy
-	return d.State == channel.Deleted && !repeat && !isSession(row.ChannelID)
+	return d.State == channel.Deleted && !repeat && !ident.IsSession(row.ChannelID)
 }
 
 // revive creates a Deleted channel anew. If another call has changed it since it was read as d,

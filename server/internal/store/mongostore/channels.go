@@ -13,6 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/parleyhq/parley/server/internal/channel"
+	"github.com/parleyhq/parley/server/internal/ident"
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
@@ -176,7 +177,7 @@ func (c *Channels) read(ctx context.Context, op func(context.Context) error) err
 func (c *Channels) Ensure(ctx context.Context, channelID string, now time.Time) (channel.Row, error) {
 	var d channelDocument
 	err := c.write(ctx, func(ctx context.Context) (err error) {
-		if isSession(channelID) {
+		if ident.IsSession(channelID) {
 			d, err = c.must(ctx, channelID)
 		} else {
 			d, err = c.ensure(ctx, channelID, now)
@@ -298,7 +299,7 @@ func (c *Channels) insert(ctx context.Context, row channel.Row, userIDs []string
 		doc = append(doc, bson.E{Key: "create_key", Value: row.CreateKey}, bson.E{Key: "create_digest", Value: row.CreateDigest})
 	}
 	var active time.Time
-	if isSession(row.ChannelID) {
+	if ident.IsSession(row.ChannelID) {
 		active = row.CreatedAt
 		doc = append(doc, bson.E{Key: "active", Value: active})
 	}

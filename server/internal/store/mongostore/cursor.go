@@ -12,6 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/parleyhq/parley/server/internal/channel"
+	"github.com/parleyhq/parley/server/internal/ident"
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
@@ -29,7 +30,7 @@ func (c *Channels) MarkRead(ctx context.Context, channelID, userID string, to ch
 			return nil
 		}
 		cursor, ok, err = c.readCursor(ctx, channelID, userID, to)
-		if err != nil || ok || !join || isSession(channelID) {
+		if err != nil || ok || !join || ident.IsSession(channelID) {
 			return err
 		}
 		d, err := c.ensure(ctx, channelID, now)
@@ -150,7 +151,7 @@ func (c *Channels) ensureAll(ctx context.Context, moves []channel.Advance, now t
 		}
 		var models []mongo.WriteModel
 		for _, id := range ids {
-			if _, ok := modes[id]; !ok && !isSession(id) {
+			if _, ok := modes[id]; !ok && !ident.IsSession(id) {
 				models = append(models, mongo.NewUpdateOneModel().SetFilter(bson.D{{Key: "_id", Value: id}}).
 					SetUpdate(ensuring(now)).SetUpsert(true))
 			}
@@ -226,7 +227,7 @@ func rowModels(moves []channel.Advance) []mongo.WriteModel {
 			{Key: "count", Value: bson.D{{Key: "$cond", Value: bson.A{further, m.Count, "$count"}}}},
 			{Key: "last_message", Value: bson.D{{Key: "$max", Value: bson.A{"$last_message", m.LastMessage}}}},
 		}
-		if isSession(m.ChannelID) && !m.Active.IsZero() {
+		if ident.IsSession(m.ChannelID) && !m.Active.IsZero() {
 			later := bson.D{{Key: "$max", Value: bson.A{"$active", m.Active}}}
 			there := bson.D{{Key: "$gt", Value: bson.A{"$active", nil}}} // not of a deleted session
 			set = append(set, bson.E{Key: "active", Value: bson.D{{Key: "$cond", Value: bson.A{there, later, "$$REMOVE"}}}})

@@ -8,16 +8,10 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/parleyhq/parley/server/internal/channel"
-	"github.com/parleyhq/parley/server/internal/ident"
 )
 
 // sessionsIndex has the Live sessions by owner, latest activity and id.
 const sessionsIndex = "sessions"
-
-func isSession(channelID string) bool {
-	_, ok := ident.SessionOf(channelID)
-	return ok
-}
 
 // Sessions implements channel.Store: one read of at most limit documents.
 func (c *Channels) Sessions(ctx context.Context, ownerID string, after channel.SessionPlace, limit int) (rows []channel.Row, err error) {
