@@ -92,7 +92,7 @@ type Range struct {
 // LogWriter is the part of a store that the Writer uses. All methods may be called concurrently,
 // except that each process runs at most one Insert per shard at a time.
 type LogWriter interface {
-	// Insert appends entries of one shard in order. It stores edits and recalls, and nothing else, as
+	// Insert appends entries of one shard in order. It stores changes, and nothing else, as
 	// pending, regardless of Pending. It returns the number of entries, from the
 	// front, that are durably stored (Mongo: majority and journaled; embedded: fsync'd).
 	//
@@ -116,14 +116,14 @@ type LogWriter interface {
 	// been called for them. Messages that do not exist are absent from the map. The result is no older
 	// than a Head that returned before the call began.
 	Targets(ctx context.Context, channelID string, msgIDs []string) (map[string]Entry, error)
-	// Apply changes the target of each edit or recall, if the target's ChangedSeq is lower than the
-	// entry's Seq, raises the target's Rev to the entry's, and marks the entry as applied, which
-	// removes its text. A recall also removes text, metadata and digest from the target, and the text
-	// from earlier edits of it that are pending. A target or a change that was stripped or deleted
-	// remains as it is. Entries that are no changes are ignored. All must be of one shard. The changes
-	// are durable when Apply returns nil. After an error some may be applied, wholly or in part, and
-	// Apply must be called again. Apply is idempotent. Its cost does not depend on the number of
-	// earlier changes.
+	// Apply changes the target of each change (see Kind.Changes), if the target's ChangedSeq is lower
+	// than the entry's Seq, raises the target's Rev to the entry's, and marks the entry as applied,
+	// which removes its text. A recall also removes text, metadata and digest from the target, and the
+	// text from earlier edits of it that are pending. A target or a change that was stripped or
+	// deleted remains as it is. Entries that are no changes are ignored. All must be of one shard. The
+	// changes are durable when Apply returns nil. After an error some may be applied, wholly or in
+	// part, and Apply must be called again. Apply is idempotent. Its cost does not depend on the
+	// number of earlier changes.
 	Apply(ctx context.Context, changes ...*Entry) error
 }
 
@@ -142,12 +142,12 @@ type LogReader interface {
 	// Messages returns the sends at the given places in their current state, in no particular order.
 	// Places without a send are omitted. It takes at most 1,000 places.
 	Messages(ctx context.Context, places []Place) ([]Entry, error)
-	// Pending returns the channels' edits and recalls that Apply has not applied yet, each channel's
+	// Pending returns the channels' changes that Apply has not applied yet, each channel's
 	// in ascending order of seq: normally none. To read messages with all changes of the log, call
 	// Pending before the messages are read, and apply its result to them. A change that is in neither
 	// was stored after the call.
 	Pending(ctx context.Context, channelIDs ...string) ([]Entry, error)
-	// Changed returns the messages that an edit or a recall has changed and whose ChangedSeq is above
+	// Changed returns the messages that an entry has changed and whose ChangedSeq is above
 	// after and below before, in ascending order of ChangedSeq; a before of 0 means no upper bound.
 	// It ends as a Range with the given limit and maxBytes does. The result may lag as that of
 	// Entries.

@@ -14,15 +14,15 @@ import (
 const (
 	// sendRow: channel, seq -> clusterv1.Entry of a message
 	sendRow = 'e'
-	// changeRow: channel, seq -> clusterv1.Entry of an edit or a recall
+	// changeRow: channel, seq -> clusterv1.Entry of any other kind
 	changeRow = 'x'
 	// clientRow: channel, from_id, client_msg_id -> seq
 	clientRow = 'k'
 	// messageRow: channel, msg_id -> seq of the send
 	messageRow = 'i'
-	// pendingRow: channel, seq -> target seq, of an edit or a recall that is not applied
+	// pendingRow: channel, seq -> target seq, of a change that is not applied
 	pendingRow = 'c'
-	// changedRow: channel, changed_seq -> seq of the message, which was edited or recalled
+	// changedRow: channel, changed_seq -> seq of the message, which a change has changed
 	changedRow = 'd'
 	// outboxRow: shard, ordinal -> seq, channel of an unpublished entry, in the order of storing
 	outboxRow = 'o'

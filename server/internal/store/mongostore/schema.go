@@ -190,9 +190,9 @@ func up(fields ...string) bson.D {
 const (
 	// sendsIndex has the sends by channel and seq.
 	sendsIndex = "sends"
-	// changedIndex has the messages that were edited or recalled, by channel and changed_seq.
+	// changedIndex has the messages that were changed, by channel and changed_seq.
 	changedIndex = "changed"
-	// pendingIndex has the edits and recalls that are not applied, by channel, target and seq.
+	// pendingIndex has the changes that are not applied, by channel, target and seq.
 	pendingIndex = "pending"
 )
 
