@@ -47,6 +47,7 @@ const (
 	MessageOpen          Reason = "MESSAGE_OPEN"
 	MessageClosed        Reason = "MESSAGE_CLOSED"
 	SessionDeleted       Reason = "SESSION_DELETED"
+	AppendSuperseded     Reason = "APPEND_SUPERSEDED"
 	ClientMsgIDReused    Reason = "CLIENT_MSG_ID_REUSED"
 	PositionOutOfRange   Reason = "POSITION_OUT_OF_RANGE"
 	PageTokenInvalid     Reason = "PAGE_TOKEN_INVALID"

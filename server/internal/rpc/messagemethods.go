@@ -39,7 +39,10 @@ var messageMethods = service{
 		"SendTyping":    {access: onChannel(ident.Send)},
 
 		"AppendSessionMessage": {access: onSession(ident.Append), size: batchRequest},
+		"AppendSessionDelta":   {access: onSession(ident.Append), size: batchRequest},
 		"CloseSessionMessage":  {access: onSession(ident.Append), size: batchRequest},
+		"CancelSessionMessage": {access: onSession(ident.Append, ident.Manage)},
+		"RenameSession":        {access: onSession(ident.Append, ident.Manage)},
 		"ListSessionMessages":  {access: onSession(ident.History), maxPage: 1000},
 		"EditSessionMessage":   {access: onSession(ident.Append), size: batchRequest},
 		"RecallSessionMessage": {access: onSession(ident.Append)},

@@ -155,3 +155,24 @@ func (s *messageService) MarkSessionRead(
 	}
 	return &parleyv1.MarkSessionReadResponse{ReadSeq: cursor.Seq, Unread: unread, Epoch: s.deps.Epoch}, nil
 }
+
+// AppendSessionDelta implements parleyv1connect.MessageServiceHandler.
+func (s *messageService) AppendSessionDelta(
+	context.Context, *parleyv1.AppendSessionDeltaRequest,
+) (*parleyv1.AppendSessionDeltaResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, nil)
+}
+
+// CancelSessionMessage implements parleyv1connect.MessageServiceHandler.
+func (s *messageService) CancelSessionMessage(
+	context.Context, *parleyv1.CancelSessionMessageRequest,
+) (*parleyv1.CancelSessionMessageResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, nil)
+}
+
+// RenameSession implements parleyv1connect.MessageServiceHandler.
+func (s *messageService) RenameSession(
+	context.Context, *parleyv1.RenameSessionRequest,
+) (*parleyv1.RenameSessionResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, nil)
+}

@@ -126,6 +126,8 @@ const (
 	ErrorReason_ERROR_REASON_SESSION_DELETED ErrorReason = 39
 	// No erasure has this request id.
 	ErrorReason_ERROR_REASON_ERASURE_NOT_FOUND ErrorReason = 40
+	// A later call opened the message again and streams its text. This generator must stop.
+	ErrorReason_ERROR_REASON_APPEND_SUPERSEDED ErrorReason = 41
 	// The caller is over its rate limit, the server has too many pending writes, or too many bytes of
 	// earlier responses are not read yet. `retry_after` says how long to wait. Nothing was changed.
 	ErrorReason_ERROR_REASON_RATE_LIMITED ErrorReason = 100
@@ -210,6 +212,7 @@ var (
 		38:  "ERROR_REASON_MESSAGE_CLOSED",
 		39:  "ERROR_REASON_SESSION_DELETED",
 		40:  "ERROR_REASON_ERASURE_NOT_FOUND",
+		41:  "ERROR_REASON_APPEND_SUPERSEDED",
 		100: "ERROR_REASON_RATE_LIMITED",
 		101: "ERROR_REASON_STORE_UNAVAILABLE",
 		102: "ERROR_REASON_OUTCOME_UNKNOWN",
@@ -268,6 +271,7 @@ var (
 		"ERROR_REASON_MESSAGE_CLOSED":         38,
 		"ERROR_REASON_SESSION_DELETED":        39,
 		"ERROR_REASON_ERASURE_NOT_FOUND":      40,
+		"ERROR_REASON_APPEND_SUPERSEDED":      41,
 		"ERROR_REASON_RATE_LIMITED":           100,
 		"ERROR_REASON_STORE_UNAVAILABLE":      101,
 		"ERROR_REASON_OUTCOME_UNKNOWN":        102,
@@ -806,7 +810,7 @@ const file_parley_v1_error_proto_rawDesc = "" +
 	"\tItemError\x12)\n" +
 	"\x04code\x18\x01 \x01(\x0e2\x15.parley.v1.StatusCodeR\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12.\n" +
-	"\x06detail\x18\x03 \x01(\v2\x16.parley.v1.ErrorDetailR\x06detail*\xcd\x0e\n" +
+	"\x06detail\x18\x03 \x01(\v2\x16.parley.v1.ErrorDetailR\x06detail*\xf1\x0e\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x1e\n" +
 	"\x1aERROR_REASON_INVALID_FIELD\x10\x01\x12\"\n" +
@@ -849,7 +853,8 @@ const file_parley_v1_error_proto_rawDesc = "" +
 	"\x19ERROR_REASON_MESSAGE_OPEN\x10%\x12\x1f\n" +
 	"\x1bERROR_REASON_MESSAGE_CLOSED\x10&\x12 \n" +
 	"\x1cERROR_REASON_SESSION_DELETED\x10'\x12\"\n" +
-	"\x1eERROR_REASON_ERASURE_NOT_FOUND\x10(\x12\x1d\n" +
+	"\x1eERROR_REASON_ERASURE_NOT_FOUND\x10(\x12\"\n" +
+	"\x1eERROR_REASON_APPEND_SUPERSEDED\x10)\x12\x1d\n" +
 	"\x19ERROR_REASON_RATE_LIMITED\x10d\x12\"\n" +
 	"\x1eERROR_REASON_STORE_UNAVAILABLE\x10e\x12 \n" +
 	"\x1cERROR_REASON_OUTCOME_UNKNOWN\x10f\x12\x1e\n" +

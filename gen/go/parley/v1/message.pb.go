@@ -1073,7 +1073,7 @@ const file_parley_v1_message_proto_rawDesc = "" +
 	"\bmsg_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\amsgTime\x12\x1c\n" +
 	"\tduplicate\x18\x04 \x01(\bR\tduplicate\x12\x14\n" +
 	"\x05epoch\x18\x05 \x01(\tR\x05epoch\x12\"\n" +
-	"\rclient_msg_id\x18\x06 \x01(\tR\vclientMsgId2\xd5\x12\n" +
+	"\rclient_msg_id\x18\x06 \x01(\tR\vclientMsgId2\xff\x14\n" +
 	"\x0eMessageService\x12L\n" +
 	"\vSendMessage\x12\x1d.parley.v1.SendMessageRequest\x1a\x1e.parley.v1.SendMessageResponse\x12O\n" +
 	"\fSendMessages\x12\x1e.parley.v1.SendMessagesRequest\x1a\x1f.parley.v1.SendMessagesResponse\x12T\n" +
@@ -1098,12 +1098,15 @@ const file_parley_v1_message_proto_rawDesc = "" +
 	"\bMarkRead\x12\x1a.parley.v1.MarkReadRequest\x1a\x1b.parley.v1.MarkReadResponse\"\x03\x90\x02\x02\x12I\n" +
 	"\n" +
 	"SendTyping\x12\x1c.parley.v1.SendTypingRequest\x1a\x1d.parley.v1.SendTypingResponse\x12g\n" +
-	"\x14AppendSessionMessage\x12&.parley.v1.AppendSessionMessageRequest\x1a'.parley.v1.AppendSessionMessageResponse\x12d\n" +
-	"\x13CloseSessionMessage\x12%.parley.v1.CloseSessionMessageRequest\x1a&.parley.v1.CloseSessionMessageResponse\x12i\n" +
+	"\x14AppendSessionMessage\x12&.parley.v1.AppendSessionMessageRequest\x1a'.parley.v1.AppendSessionMessageResponse\x12f\n" +
+	"\x12AppendSessionDelta\x12$.parley.v1.AppendSessionDeltaRequest\x1a%.parley.v1.AppendSessionDeltaResponse\"\x03\x90\x02\x02\x12d\n" +
+	"\x13CloseSessionMessage\x12%.parley.v1.CloseSessionMessageRequest\x1a&.parley.v1.CloseSessionMessageResponse\x12g\n" +
+	"\x14CancelSessionMessage\x12&.parley.v1.CancelSessionMessageRequest\x1a'.parley.v1.CancelSessionMessageResponse\x12i\n" +
 	"\x13ListSessionMessages\x12%.parley.v1.ListSessionMessagesRequest\x1a&.parley.v1.ListSessionMessagesResponse\"\x03\x90\x02\x01\x12a\n" +
 	"\x12EditSessionMessage\x12$.parley.v1.EditSessionMessageRequest\x1a%.parley.v1.EditSessionMessageResponse\x12l\n" +
 	"\x14RecallSessionMessage\x12&.parley.v1.RecallSessionMessageRequest\x1a'.parley.v1.RecallSessionMessageResponse\"\x03\x90\x02\x02\x12T\n" +
 	"\fListSessions\x12\x1e.parley.v1.ListSessionsRequest\x1a\x1f.parley.v1.ListSessionsResponse\"\x03\x90\x02\x01\x12W\n" +
+	"\rRenameSession\x12\x1f.parley.v1.RenameSessionRequest\x1a .parley.v1.RenameSessionResponse\"\x03\x90\x02\x02\x12W\n" +
 	"\rDeleteSession\x12\x1f.parley.v1.DeleteSessionRequest\x1a .parley.v1.DeleteSessionResponse\"\x03\x90\x02\x02\x12]\n" +
 	"\x0fMarkSessionRead\x12!.parley.v1.MarkSessionReadRequest\x1a\".parley.v1.MarkSessionReadResponse\"\x03\x90\x02\x02BU\n" +
 	"\rdev.parley.v1B\fMessageProtoP\x01Z4github.com/parleyhq/parley/gen/go/parley/v1;parleyv1b\x06proto3"
@@ -1153,34 +1156,40 @@ var file_parley_v1_message_proto_goTypes = []any{
 	(*MarkReadRequest)(nil),              // 28: parley.v1.MarkReadRequest
 	(*SendTypingRequest)(nil),            // 29: parley.v1.SendTypingRequest
 	(*AppendSessionMessageRequest)(nil),  // 30: parley.v1.AppendSessionMessageRequest
-	(*CloseSessionMessageRequest)(nil),   // 31: parley.v1.CloseSessionMessageRequest
-	(*ListSessionMessagesRequest)(nil),   // 32: parley.v1.ListSessionMessagesRequest
-	(*EditSessionMessageRequest)(nil),    // 33: parley.v1.EditSessionMessageRequest
-	(*RecallSessionMessageRequest)(nil),  // 34: parley.v1.RecallSessionMessageRequest
-	(*ListSessionsRequest)(nil),          // 35: parley.v1.ListSessionsRequest
-	(*DeleteSessionRequest)(nil),         // 36: parley.v1.DeleteSessionRequest
-	(*MarkSessionReadRequest)(nil),       // 37: parley.v1.MarkSessionReadRequest
-	(*SubscribeResponse)(nil),            // 38: parley.v1.SubscribeResponse
-	(*UpdateSubscriptionResponse)(nil),   // 39: parley.v1.UpdateSubscriptionResponse
-	(*CreateChannelResponse)(nil),        // 40: parley.v1.CreateChannelResponse
-	(*GetChannelResponse)(nil),           // 41: parley.v1.GetChannelResponse
-	(*UpdateChannelResponse)(nil),        // 42: parley.v1.UpdateChannelResponse
-	(*DeleteChannelResponse)(nil),        // 43: parley.v1.DeleteChannelResponse
-	(*AddMembersResponse)(nil),           // 44: parley.v1.AddMembersResponse
-	(*UpdateMemberResponse)(nil),         // 45: parley.v1.UpdateMemberResponse
-	(*RemoveMembersResponse)(nil),        // 46: parley.v1.RemoveMembersResponse
-	(*ListMembersResponse)(nil),          // 47: parley.v1.ListMembersResponse
-	(*ListChannelsResponse)(nil),         // 48: parley.v1.ListChannelsResponse
-	(*MarkReadResponse)(nil),             // 49: parley.v1.MarkReadResponse
-	(*SendTypingResponse)(nil),           // 50: parley.v1.SendTypingResponse
-	(*AppendSessionMessageResponse)(nil), // 51: parley.v1.AppendSessionMessageResponse
-	(*CloseSessionMessageResponse)(nil),  // 52: parley.v1.CloseSessionMessageResponse
-	(*ListSessionMessagesResponse)(nil),  // 53: parley.v1.ListSessionMessagesResponse
-	(*EditSessionMessageResponse)(nil),   // 54: parley.v1.EditSessionMessageResponse
-	(*RecallSessionMessageResponse)(nil), // 55: parley.v1.RecallSessionMessageResponse
-	(*ListSessionsResponse)(nil),         // 56: parley.v1.ListSessionsResponse
-	(*DeleteSessionResponse)(nil),        // 57: parley.v1.DeleteSessionResponse
-	(*MarkSessionReadResponse)(nil),      // 58: parley.v1.MarkSessionReadResponse
+	(*AppendSessionDeltaRequest)(nil),    // 31: parley.v1.AppendSessionDeltaRequest
+	(*CloseSessionMessageRequest)(nil),   // 32: parley.v1.CloseSessionMessageRequest
+	(*CancelSessionMessageRequest)(nil),  // 33: parley.v1.CancelSessionMessageRequest
+	(*ListSessionMessagesRequest)(nil),   // 34: parley.v1.ListSessionMessagesRequest
+	(*EditSessionMessageRequest)(nil),    // 35: parley.v1.EditSessionMessageRequest
+	(*RecallSessionMessageRequest)(nil),  // 36: parley.v1.RecallSessionMessageRequest
+	(*ListSessionsRequest)(nil),          // 37: parley.v1.ListSessionsRequest
+	(*RenameSessionRequest)(nil),         // 38: parley.v1.RenameSessionRequest
+	(*DeleteSessionRequest)(nil),         // 39: parley.v1.DeleteSessionRequest
+	(*MarkSessionReadRequest)(nil),       // 40: parley.v1.MarkSessionReadRequest
+	(*SubscribeResponse)(nil),            // 41: parley.v1.SubscribeResponse
+	(*UpdateSubscriptionResponse)(nil),   // 42: parley.v1.UpdateSubscriptionResponse
+	(*CreateChannelResponse)(nil),        // 43: parley.v1.CreateChannelResponse
+	(*GetChannelResponse)(nil),           // 44: parley.v1.GetChannelResponse
+	(*UpdateChannelResponse)(nil),        // 45: parley.v1.UpdateChannelResponse
+	(*DeleteChannelResponse)(nil),        // 46: parley.v1.DeleteChannelResponse
+	(*AddMembersResponse)(nil),           // 47: parley.v1.AddMembersResponse
+	(*UpdateMemberResponse)(nil),         // 48: parley.v1.UpdateMemberResponse
+	(*RemoveMembersResponse)(nil),        // 49: parley.v1.RemoveMembersResponse
+	(*ListMembersResponse)(nil),          // 50: parley.v1.ListMembersResponse
+	(*ListChannelsResponse)(nil),         // 51: parley.v1.ListChannelsResponse
+	(*MarkReadResponse)(nil),             // 52: parley.v1.MarkReadResponse
+	(*SendTypingResponse)(nil),           // 53: parley.v1.SendTypingResponse
+	(*AppendSessionMessageResponse)(nil), // 54: parley.v1.AppendSessionMessageResponse
+	(*AppendSessionDeltaResponse)(nil),   // 55: parley.v1.AppendSessionDeltaResponse
+	(*CloseSessionMessageResponse)(nil),  // 56: parley.v1.CloseSessionMessageResponse
+	(*CancelSessionMessageResponse)(nil), // 57: parley.v1.CancelSessionMessageResponse
+	(*ListSessionMessagesResponse)(nil),  // 58: parley.v1.ListSessionMessagesResponse
+	(*EditSessionMessageResponse)(nil),   // 59: parley.v1.EditSessionMessageResponse
+	(*RecallSessionMessageResponse)(nil), // 60: parley.v1.RecallSessionMessageResponse
+	(*ListSessionsResponse)(nil),         // 61: parley.v1.ListSessionsResponse
+	(*RenameSessionResponse)(nil),        // 62: parley.v1.RenameSessionResponse
+	(*DeleteSessionResponse)(nil),        // 63: parley.v1.DeleteSessionResponse
+	(*MarkSessionReadResponse)(nil),      // 64: parley.v1.MarkSessionReadResponse
 }
 var file_parley_v1_message_proto_depIdxs = []int32{
 	13, // 0: parley.v1.SendMessageRequest.metadata:type_name -> parley.v1.SendMessageRequest.MetadataEntry
@@ -1215,42 +1224,48 @@ var file_parley_v1_message_proto_depIdxs = []int32{
 	28, // 29: parley.v1.MessageService.MarkRead:input_type -> parley.v1.MarkReadRequest
 	29, // 30: parley.v1.MessageService.SendTyping:input_type -> parley.v1.SendTypingRequest
 	30, // 31: parley.v1.MessageService.AppendSessionMessage:input_type -> parley.v1.AppendSessionMessageRequest
-	31, // 32: parley.v1.MessageService.CloseSessionMessage:input_type -> parley.v1.CloseSessionMessageRequest
-	32, // 33: parley.v1.MessageService.ListSessionMessages:input_type -> parley.v1.ListSessionMessagesRequest
-	33, // 34: parley.v1.MessageService.EditSessionMessage:input_type -> parley.v1.EditSessionMessageRequest
-	34, // 35: parley.v1.MessageService.RecallSessionMessage:input_type -> parley.v1.RecallSessionMessageRequest
-	35, // 36: parley.v1.MessageService.ListSessions:input_type -> parley.v1.ListSessionsRequest
-	36, // 37: parley.v1.MessageService.DeleteSession:input_type -> parley.v1.DeleteSessionRequest
-	37, // 38: parley.v1.MessageService.MarkSessionRead:input_type -> parley.v1.MarkSessionReadRequest
-	1,  // 39: parley.v1.MessageService.SendMessage:output_type -> parley.v1.SendMessageResponse
-	3,  // 40: parley.v1.MessageService.SendMessages:output_type -> parley.v1.SendMessagesResponse
-	6,  // 41: parley.v1.MessageService.ListMessages:output_type -> parley.v1.ListMessagesResponse
-	8,  // 42: parley.v1.MessageService.GetMessage:output_type -> parley.v1.GetMessageResponse
-	10, // 43: parley.v1.MessageService.EditMessage:output_type -> parley.v1.EditMessageResponse
-	12, // 44: parley.v1.MessageService.RecallMessage:output_type -> parley.v1.RecallMessageResponse
-	38, // 45: parley.v1.MessageService.Subscribe:output_type -> parley.v1.SubscribeResponse
-	39, // 46: parley.v1.MessageService.UpdateSubscription:output_type -> parley.v1.UpdateSubscriptionResponse
-	40, // 47: parley.v1.MessageService.CreateChannel:output_type -> parley.v1.CreateChannelResponse
-	41, // 48: parley.v1.MessageService.GetChannel:output_type -> parley.v1.GetChannelResponse
-	42, // 49: parley.v1.MessageService.UpdateChannel:output_type -> parley.v1.UpdateChannelResponse
-	43, // 50: parley.v1.MessageService.DeleteChannel:output_type -> parley.v1.DeleteChannelResponse
-	44, // 51: parley.v1.MessageService.AddMembers:output_type -> parley.v1.AddMembersResponse
-	45, // 52: parley.v1.MessageService.UpdateMember:output_type -> parley.v1.UpdateMemberResponse
-	46, // 53: parley.v1.MessageService.RemoveMembers:output_type -> parley.v1.RemoveMembersResponse
-	47, // 54: parley.v1.MessageService.ListMembers:output_type -> parley.v1.ListMembersResponse
-	48, // 55: parley.v1.MessageService.ListChannels:output_type -> parley.v1.ListChannelsResponse
-	49, // 56: parley.v1.MessageService.MarkRead:output_type -> parley.v1.MarkReadResponse
-	50, // 57: parley.v1.MessageService.SendTyping:output_type -> parley.v1.SendTypingResponse
-	51, // 58: parley.v1.MessageService.AppendSessionMessage:output_type -> parley.v1.AppendSessionMessageResponse
-	52, // 59: parley.v1.MessageService.CloseSessionMessage:output_type -> parley.v1.CloseSessionMessageResponse
-	53, // 60: parley.v1.MessageService.ListSessionMessages:output_type -> parley.v1.ListSessionMessagesResponse
-	54, // 61: parley.v1.MessageService.EditSessionMessage:output_type -> parley.v1.EditSessionMessageResponse
-	55, // 62: parley.v1.MessageService.RecallSessionMessage:output_type -> parley.v1.RecallSessionMessageResponse
-	56, // 63: parley.v1.MessageService.ListSessions:output_type -> parley.v1.ListSessionsResponse
-	57, // 64: parley.v1.MessageService.DeleteSession:output_type -> parley.v1.DeleteSessionResponse
-	58, // 65: parley.v1.MessageService.MarkSessionRead:output_type -> parley.v1.MarkSessionReadResponse
-	39, // [39:66] is the sub-list for method output_type
-	12, // [12:39] is the sub-list for method input_type
+	31, // 32: parley.v1.MessageService.AppendSessionDelta:input_type -> parley.v1.AppendSessionDeltaRequest
+	32, // 33: parley.v1.MessageService.CloseSessionMessage:input_type -> parley.v1.CloseSessionMessageRequest
+	33, // 34: parley.v1.MessageService.CancelSessionMessage:input_type -> parley.v1.CancelSessionMessageRequest
+	34, // 35: parley.v1.MessageService.ListSessionMessages:input_type -> parley.v1.ListSessionMessagesRequest
+	35, // 36: parley.v1.MessageService.EditSessionMessage:input_type -> parley.v1.EditSessionMessageRequest
+	36, // 37: parley.v1.MessageService.RecallSessionMessage:input_type -> parley.v1.RecallSessionMessageRequest
+	37, // 38: parley.v1.MessageService.ListSessions:input_type -> parley.v1.ListSessionsRequest
+	38, // 39: parley.v1.MessageService.RenameSession:input_type -> parley.v1.RenameSessionRequest
+	39, // 40: parley.v1.MessageService.DeleteSession:input_type -> parley.v1.DeleteSessionRequest
+	40, // 41: parley.v1.MessageService.MarkSessionRead:input_type -> parley.v1.MarkSessionReadRequest
+	1,  // 42: parley.v1.MessageService.SendMessage:output_type -> parley.v1.SendMessageResponse
+	3,  // 43: parley.v1.MessageService.SendMessages:output_type -> parley.v1.SendMessagesResponse
+	6,  // 44: parley.v1.MessageService.ListMessages:output_type -> parley.v1.ListMessagesResponse
+	8,  // 45: parley.v1.MessageService.GetMessage:output_type -> parley.v1.GetMessageResponse
+	10, // 46: parley.v1.MessageService.EditMessage:output_type -> parley.v1.EditMessageResponse
+	12, // 47: parley.v1.MessageService.RecallMessage:output_type -> parley.v1.RecallMessageResponse
+	41, // 48: parley.v1.MessageService.Subscribe:output_type -> parley.v1.SubscribeResponse
+	42, // 49: parley.v1.MessageService.UpdateSubscription:output_type -> parley.v1.UpdateSubscriptionResponse
+	43, // 50: parley.v1.MessageService.CreateChannel:output_type -> parley.v1.CreateChannelResponse
+	44, // 51: parley.v1.MessageService.GetChannel:output_type -> parley.v1.GetChannelResponse
+	45, // 52: parley.v1.MessageService.UpdateChannel:output_type -> parley.v1.UpdateChannelResponse
+	46, // 53: parley.v1.MessageService.DeleteChannel:output_type -> parley.v1.DeleteChannelResponse
+	47, // 54: parley.v1.MessageService.AddMembers:output_type -> parley.v1.AddMembersResponse
+	48, // 55: parley.v1.MessageService.UpdateMember:output_type -> parley.v1.UpdateMemberResponse
+	49, // 56: parley.v1.MessageService.RemoveMembers:output_type -> parley.v1.RemoveMembersResponse
+	50, // 57: parley.v1.MessageService.ListMembers:output_type -> parley.v1.ListMembersResponse
+	51, // 58: parley.v1.MessageService.ListChannels:output_type -> parley.v1.ListChannelsResponse
+	52, // 59: parley.v1.MessageService.MarkRead:output_type -> parley.v1.MarkReadResponse
+	53, // 60: parley.v1.MessageService.SendTyping:output_type -> parley.v1.SendTypingResponse
+	54, // 61: parley.v1.MessageService.AppendSessionMessage:output_type -> parley.v1.AppendSessionMessageResponse
+	55, // 62: parley.v1.MessageService.AppendSessionDelta:output_type -> parley.v1.AppendSessionDeltaResponse
+	56, // 63: parley.v1.MessageService.CloseSessionMessage:output_type -> parley.v1.CloseSessionMessageResponse
+	57, // 64: parley.v1.MessageService.CancelSessionMessage:output_type -> parley.v1.CancelSessionMessageResponse
+	58, // 65: parley.v1.MessageService.ListSessionMessages:output_type -> parley.v1.ListSessionMessagesResponse
+	59, // 66: parley.v1.MessageService.EditSessionMessage:output_type -> parley.v1.EditSessionMessageResponse
+	60, // 67: parley.v1.MessageService.RecallSessionMessage:output_type -> parley.v1.RecallSessionMessageResponse
+	61, // 68: parley.v1.MessageService.ListSessions:output_type -> parley.v1.ListSessionsResponse
+	62, // 69: parley.v1.MessageService.RenameSession:output_type -> parley.v1.RenameSessionResponse
+	63, // 70: parley.v1.MessageService.DeleteSession:output_type -> parley.v1.DeleteSessionResponse
+	64, // 71: parley.v1.MessageService.MarkSessionRead:output_type -> parley.v1.MarkSessionReadResponse
+	42, // [42:72] is the sub-list for method output_type
+	12, // [12:42] is the sub-list for method input_type
 	12, // [12:12] is the sub-list for extension type_name
 	12, // [12:12] is the sub-list for extension extendee
 	0,  // [0:12] is the sub-list for field type_name

@@ -104,7 +104,9 @@ type AppendSessionMessageRequest struct {
 	UserId string `protobuf:"bytes,6,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	// Makes the message open: its content is still being generated, and CloseSessionMessage sets the
 	// final one.
-	Open          bool `protobuf:"varint,7,opt,name=open,proto3" json:"open,omitempty"`
+	Open bool `protobuf:"varint,7,opt,name=open,proto3" json:"open,omitempty"`
+	// The title of the session if the call creates it, as in RenameSession. Otherwise it is ignored.
+	Title         string `protobuf:"bytes,8,opt,name=title,proto3" json:"title,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -188,6 +190,13 @@ func (x *AppendSessionMessageRequest) GetOpen() bool {
 	return false
 }
 
+func (x *AppendSessionMessageRequest) GetTitle() string {
+	if x != nil {
+		return x.Title
+	}
+	return ""
+}
+
 // AppendSessionMessageResponse is the response of AppendSessionMessage.
 type AppendSessionMessageResponse struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -201,7 +210,10 @@ type AppendSessionMessageResponse struct {
 	// The epoch of the log. Positions can be compared only within one epoch.
 	Epoch string `protobuf:"bytes,7,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	// True if an earlier call with this client_msg_id stored the message.
-	Duplicate     bool `protobuf:"varint,8,opt,name=duplicate,proto3" json:"duplicate,omitempty"`
+	Duplicate bool `protobuf:"varint,8,opt,name=duplicate,proto3" json:"duplicate,omitempty"`
+	// Set if the message is open: the `append_token` for AppendSessionDelta. Each call returns a new
+	// one, which supersedes those of earlier calls as soon as it is used.
+	AppendToken   string `protobuf:"bytes,9,opt,name=append_token,json=appendToken,proto3" json:"append_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -292,6 +304,152 @@ func (x *AppendSessionMessageResponse) GetDuplicate() bool {
 	return false
 }
 
+func (x *AppendSessionMessageResponse) GetAppendToken() string {
+	if x != nil {
+		return x.AppendToken
+	}
+	return ""
+}
+
+// AppendSessionDeltaRequest is the request of AppendSessionDelta.
+type AppendSessionDeltaRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	SessionId string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	MsgId     string                 `protobuf:"bytes,2,opt,name=msg_id,json=msgId,proto3" json:"msg_id,omitempty"`
+	// The `append_token` of AppendSessionMessageResponse.
+	AppendToken string `protobuf:"bytes,3,opt,name=append_token,json=appendToken,proto3" json:"append_token,omitempty"`
+	// The number of bytes of UTF-8 that the text has before `text`. What the server already has of
+	// `text` is skipped, so a repeat is harmless. If the server has less, the call fails with
+	// `out_of_range`, and the detail's `limit` is what it has: send again from there.
+	Offset int64 `protobuf:"varint,4,opt,name=offset,proto3" json:"offset,omitempty"`
+	// UTF-8 text without NUL, up to 16,384 bytes. Empty text keeps the message from being closed as
+	// abandoned.
+	Text          string `protobuf:"bytes,5,opt,name=text,proto3" json:"text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AppendSessionDeltaRequest) Reset() {
+	*x = AppendSessionDeltaRequest{}
+	mi := &file_parley_v1_session_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AppendSessionDeltaRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AppendSessionDeltaRequest) ProtoMessage() {}
+
+func (x *AppendSessionDeltaRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_session_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AppendSessionDeltaRequest.ProtoReflect.Descriptor instead.
+func (*AppendSessionDeltaRequest) Descriptor() ([]byte, []int) {
+	return file_parley_v1_session_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *AppendSessionDeltaRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *AppendSessionDeltaRequest) GetMsgId() string {
+	if x != nil {
+		return x.MsgId
+	}
+	return ""
+}
+
+func (x *AppendSessionDeltaRequest) GetAppendToken() string {
+	if x != nil {
+		return x.AppendToken
+	}
+	return ""
+}
+
+func (x *AppendSessionDeltaRequest) GetOffset() int64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *AppendSessionDeltaRequest) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+// AppendSessionDeltaResponse is the response of AppendSessionDelta.
+type AppendSessionDeltaResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The number of bytes that the text has now.
+	Length int64 `protobuf:"varint,1,opt,name=length,proto3" json:"length,omitempty"`
+	// The message's status. If it is not OPEN, the message was closed or recalled, or is about to be:
+	// stop generating. The text was then not appended.
+	Status        MessageStatus `protobuf:"varint,2,opt,name=status,proto3,enum=parley.v1.MessageStatus" json:"status,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AppendSessionDeltaResponse) Reset() {
+	*x = AppendSessionDeltaResponse{}
+	mi := &file_parley_v1_session_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AppendSessionDeltaResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AppendSessionDeltaResponse) ProtoMessage() {}
+
+func (x *AppendSessionDeltaResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_session_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AppendSessionDeltaResponse.ProtoReflect.Descriptor instead.
+func (*AppendSessionDeltaResponse) Descriptor() ([]byte, []int) {
+	return file_parley_v1_session_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *AppendSessionDeltaResponse) GetLength() int64 {
+	if x != nil {
+		return x.Length
+	}
+	return 0
+}
+
+func (x *AppendSessionDeltaResponse) GetStatus() MessageStatus {
+	if x != nil {
+		return x.Status
+	}
+	return MessageStatus_MESSAGE_STATUS_UNSPECIFIED
+}
+
 // CloseSessionMessageRequest is the request of CloseSessionMessage.
 type CloseSessionMessageRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -310,7 +468,7 @@ type CloseSessionMessageRequest struct {
 
 func (x *CloseSessionMessageRequest) Reset() {
 	*x = CloseSessionMessageRequest{}
-	mi := &file_parley_v1_session_proto_msgTypes[2]
+	mi := &file_parley_v1_session_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -322,7 +480,7 @@ func (x *CloseSessionMessageRequest) String() string {
 func (*CloseSessionMessageRequest) ProtoMessage() {}
 
 func (x *CloseSessionMessageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_session_proto_msgTypes[2]
+	mi := &file_parley_v1_session_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -335,7 +493,7 @@ func (x *CloseSessionMessageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseSessionMessageRequest.ProtoReflect.Descriptor instead.
 func (*CloseSessionMessageRequest) Descriptor() ([]byte, []int) {
-	return file_parley_v1_session_proto_rawDescGZIP(), []int{2}
+	return file_parley_v1_session_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *CloseSessionMessageRequest) GetSessionId() string {
@@ -394,7 +552,7 @@ type CloseSessionMessageResponse struct {
 
 func (x *CloseSessionMessageResponse) Reset() {
 	*x = CloseSessionMessageResponse{}
-	mi := &file_parley_v1_session_proto_msgTypes[3]
+	mi := &file_parley_v1_session_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -406,7 +564,7 @@ func (x *CloseSessionMessageResponse) String() string {
 func (*CloseSessionMessageResponse) ProtoMessage() {}
 
 func (x *CloseSessionMessageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_session_proto_msgTypes[3]
+	mi := &file_parley_v1_session_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -419,7 +577,7 @@ func (x *CloseSessionMessageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseSessionMessageResponse.ProtoReflect.Descriptor instead.
 func (*CloseSessionMessageResponse) Descriptor() ([]byte, []int) {
-	return file_parley_v1_session_proto_rawDescGZIP(), []int{3}
+	return file_parley_v1_session_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *CloseSessionMessageResponse) GetMessage() *ChannelMessage {
@@ -464,6 +622,154 @@ func (x *CloseSessionMessageResponse) GetClientMsgId() string {
 	return ""
 }
 
+// CancelSessionMessageRequest is the request of CancelSessionMessage.
+type CancelSessionMessageRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	SessionId string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	MsgId     string                 `protobuf:"bytes,2,opt,name=msg_id,json=msgId,proto3" json:"msg_id,omitempty"`
+	// Makes the cancellation idempotent, as in CloseSessionMessage.
+	ClientMsgId   string `protobuf:"bytes,3,opt,name=client_msg_id,json=clientMsgId,proto3" json:"client_msg_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CancelSessionMessageRequest) Reset() {
+	*x = CancelSessionMessageRequest{}
+	mi := &file_parley_v1_session_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CancelSessionMessageRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CancelSessionMessageRequest) ProtoMessage() {}
+
+func (x *CancelSessionMessageRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_session_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CancelSessionMessageRequest.ProtoReflect.Descriptor instead.
+func (*CancelSessionMessageRequest) Descriptor() ([]byte, []int) {
+	return file_parley_v1_session_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *CancelSessionMessageRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *CancelSessionMessageRequest) GetMsgId() string {
+	if x != nil {
+		return x.MsgId
+	}
+	return ""
+}
+
+func (x *CancelSessionMessageRequest) GetClientMsgId() string {
+	if x != nil {
+		return x.ClientMsgId
+	}
+	return ""
+}
+
+// CancelSessionMessageResponse is the response of CancelSessionMessage. Its fields mean what those
+// of CloseSessionMessageResponse do.
+type CancelSessionMessageResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Message       *ChannelMessage        `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
+	Seq           int64                  `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
+	MsgTime       *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=msg_time,json=msgTime,proto3" json:"msg_time,omitempty"`
+	Duplicate     bool                   `protobuf:"varint,4,opt,name=duplicate,proto3" json:"duplicate,omitempty"`
+	Epoch         string                 `protobuf:"bytes,5,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	ClientMsgId   string                 `protobuf:"bytes,6,opt,name=client_msg_id,json=clientMsgId,proto3" json:"client_msg_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CancelSessionMessageResponse) Reset() {
+	*x = CancelSessionMessageResponse{}
+	mi := &file_parley_v1_session_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CancelSessionMessageResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CancelSessionMessageResponse) ProtoMessage() {}
+
+func (x *CancelSessionMessageResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_session_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CancelSessionMessageResponse.ProtoReflect.Descriptor instead.
+func (*CancelSessionMessageResponse) Descriptor() ([]byte, []int) {
+	return file_parley_v1_session_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *CancelSessionMessageResponse) GetMessage() *ChannelMessage {
+	if x != nil {
+		return x.Message
+	}
+	return nil
+}
+
+func (x *CancelSessionMessageResponse) GetSeq() int64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *CancelSessionMessageResponse) GetMsgTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.MsgTime
+	}
+	return nil
+}
+
+func (x *CancelSessionMessageResponse) GetDuplicate() bool {
+	if x != nil {
+		return x.Duplicate
+	}
+	return false
+}
+
+func (x *CancelSessionMessageResponse) GetEpoch() string {
+	if x != nil {
+		return x.Epoch
+	}
+	return ""
+}
+
+func (x *CancelSessionMessageResponse) GetClientMsgId() string {
+	if x != nil {
+		return x.ClientMsgId
+	}
+	return ""
+}
+
 // ListSessionMessagesRequest is the request of ListSessionMessages. Its fields mean what those of
 // ListMessagesRequest do.
 type ListSessionMessagesRequest struct {
@@ -481,7 +787,7 @@ type ListSessionMessagesRequest struct {
 
 func (x *ListSessionMessagesRequest) Reset() {
 	*x = ListSessionMessagesRequest{}
-	mi := &file_parley_v1_session_proto_msgTypes[4]
+	mi := &file_parley_v1_session_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -493,7 +799,7 @@ func (x *ListSessionMessagesRequest) String() string {
 func (*ListSessionMessagesRequest) ProtoMessage() {}
 
 func (x *ListSessionMessagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_session_proto_msgTypes[4]
+	mi := &file_parley_v1_session_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -506,7 +812,7 @@ func (x *ListSessionMessagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionMessagesRequest.ProtoReflect.Descriptor instead.
 func (*ListSessionMessagesRequest) Descriptor() ([]byte, []int) {
-	return file_parley_v1_session_proto_rawDescGZIP(), []int{4}
+	return file_parley_v1_session_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ListSessionMessagesRequest) GetSessionId() string {
@@ -566,7 +872,7 @@ type ListSessionMessagesResponse struct {
 
 func (x *ListSessionMessagesResponse) Reset() {
 	*x = ListSessionMessagesResponse{}
-	mi := &file_parley_v1_session_proto_msgTypes[5]
+	mi := &file_parley_v1_session_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -578,7 +884,7 @@ func (x *ListSessionMessagesResponse) String() string {
 func (*ListSessionMessagesResponse) ProtoMessage() {}
 
 func (x *ListSessionMessagesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_session_proto_msgTypes[5]
+	mi := &file_parley_v1_session_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -591,7 +897,7 @@ func (x *ListSessionMessagesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionMessagesResponse.ProtoReflect.Descriptor instead.
 func (*ListSessionMessagesResponse) Descriptor() ([]byte, []int) {
-	return file_parley_v1_session_proto_rawDescGZIP(), []int{5}
+	return file_parley_v1_session_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListSessionMessagesResponse) GetMessages() []*ChannelMessage {
@@ -646,7 +952,7 @@ type EditSessionMessageRequest struct {
 
 func (x *EditSessionMessageRequest) Reset() {
 	*x = EditSessionMessageRequest{}
-	mi := &file_parley_v1_session_proto_msgTypes[6]
+	mi := &file_parley_v1_session_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -658,7 +964,7 @@ func (x *EditSessionMessageRequest) String() string {
 func (*EditSessionMessageRequest) ProtoMessage() {}
 
 func (x *EditSessionMessageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_session_proto_msgTypes[6]
+	mi := &file_parley_v1_session_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -671,7 +977,7 @@ func (x *EditSessionMessageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EditSessionMessageRequest.ProtoReflect.Descriptor instead.
 func (*EditSessionMessageRequest) Descriptor() ([]byte, []int) {
-	return file_parley_v1_session_proto_rawDescGZIP(), []int{6}
+	return file_parley_v1_session_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *EditSessionMessageRequest) GetSessionId() string {
@@ -723,7 +1029,7 @@ type EditSessionMessageResponse struct {
 
 func (x *EditSessionMessageResponse) Reset() {
 	*x = EditSessionMessageResponse{}
-	mi := &file_parley_v1_session_proto_msgTypes[7]
+	mi := &file_parley_v1_session_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -735,7 +1041,7 @@ func (x *EditSessionMessageResponse) String() string {
 func (*EditSessionMessageResponse) ProtoMessage() {}
 
 func (x *EditSessionMessageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_session_proto_msgTypes[7]
+	mi := &file_parley_v1_session_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -748,7 +1054,7 @@ func (x *EditSessionMessageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EditSessionMessageResponse.ProtoReflect.Descriptor instead.
 func (*EditSessionMessageResponse) Descriptor() ([]byte, []int) {
-	return file_parley_v1_session_proto_rawDescGZIP(), []int{7}
+	return file_parley_v1_session_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *EditSessionMessageResponse) GetMessage() *ChannelMessage {
@@ -807,7 +1113,7 @@ type RecallSessionMessageRequest struct {
 
 func (x *RecallSessionMessageRequest) Reset() {
 	*x = RecallSessionMessageRequest{}
-	mi := &file_parley_v1_session_proto_msgTypes[8]
+	mi := &file_parley_v1_session_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -819,7 +1125,7 @@ func (x *RecallSessionMessageRequest) String() string {
 func (*RecallSessionMessageRequest) ProtoMessage() {}
 
 func (x *RecallSessionMessageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_session_proto_msgTypes[8]
+	mi := &file_parley_v1_session_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -832,7 +1138,7 @@ func (x *RecallSessionMessageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecallSessionMessageRequest.ProtoReflect.Descriptor instead.
 func (*RecallSessionMessageRequest) Descriptor() ([]byte, []int) {
-	return file_parley_v1_session_proto_rawDescGZIP(), []int{8}
+	return file_parley_v1_session_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *RecallSessionMessageRequest) GetSessionId() string {
@@ -877,7 +1183,7 @@ type RecallSessionMessageResponse struct {
 
 func (x *RecallSessionMessageResponse) Reset() {
 	*x = RecallSessionMessageResponse{}
-	mi := &file_parley_v1_session_proto_msgTypes[9]
+	mi := &file_parley_v1_session_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -889,7 +1195,7 @@ func (x *RecallSessionMessageResponse) String() string {
 func (*RecallSessionMessageResponse) ProtoMessage() {}
 
 func (x *RecallSessionMessageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_session_proto_msgTypes[9]
+	mi := &file_parley_v1_session_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -902,7 +1208,7 @@ func (x *RecallSessionMessageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecallSessionMessageResponse.ProtoReflect.Descriptor instead.
 func (*RecallSessionMessageResponse) Descriptor() ([]byte, []int) {
-	return file_parley_v1_session_proto_rawDescGZIP(), []int{9}
+	return file_parley_v1_session_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *RecallSessionMessageResponse) GetMessage() *ChannelMessage {
@@ -963,14 +1269,16 @@ type Session struct {
 	ReadSeq int64 `protobuf:"varint,7,opt,name=read_seq,json=readSeq,proto3" json:"read_seq,omitempty"`
 	Unread  int64 `protobuf:"varint,8,opt,name=unread,proto3" json:"unread,omitempty"`
 	// The epoch of the seqs above.
-	Epoch         string `protobuf:"bytes,9,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Epoch string `protobuf:"bytes,9,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// The title; empty if the session has none.
+	Title         string `protobuf:"bytes,10,opt,name=title,proto3" json:"title,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Session) Reset() {
 	*x = Session{}
-	mi := &file_parley_v1_session_proto_msgTypes[10]
+	mi := &file_parley_v1_session_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -982,7 +1290,7 @@ func (x *Session) String() string {
 func (*Session) ProtoMessage() {}
 
 func (x *Session) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_session_proto_msgTypes[10]
+	mi := &file_parley_v1_session_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -995,7 +1303,7 @@ func (x *Session) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Session.ProtoReflect.Descriptor instead.
 func (*Session) Descriptor() ([]byte, []int) {
-	return file_parley_v1_session_proto_rawDescGZIP(), []int{10}
+	return file_parley_v1_session_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Session) GetSessionId() string {
@@ -1061,6 +1369,13 @@ func (x *Session) GetEpoch() string {
 	return ""
 }
 
+func (x *Session) GetTitle() string {
+	if x != nil {
+		return x.Title
+	}
+	return ""
+}
+
 // ListSessionsRequest is the request of ListSessions.
 type ListSessionsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1068,15 +1383,18 @@ type ListSessionsRequest struct {
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	// The default is 50, the maximum 200; a larger value means 200. A page can have fewer sessions,
 	// or none, and still not be the last one.
-	PageSize      int32  `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	PageSize  int32  `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	PageToken string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// Returns the sessions of all users. Requires the action `manage` on `session:*`; `user_id` must
+	// be empty.
+	AllUsers      bool `protobuf:"varint,4,opt,name=all_users,json=allUsers,proto3" json:"all_users,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListSessionsRequest) Reset() {
 	*x = ListSessionsRequest{}
-	mi := &file_parley_v1_session_proto_msgTypes[11]
+	mi := &file_parley_v1_session_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1088,7 +1406,7 @@ func (x *ListSessionsRequest) String() string {
 func (*ListSessionsRequest) ProtoMessage() {}
 
 func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_session_proto_msgTypes[11]
+	mi := &file_parley_v1_session_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1101,7 +1419,7 @@ func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsRequest.ProtoReflect.Descriptor instead.
 func (*ListSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_parley_v1_session_proto_rawDescGZIP(), []int{11}
+	return file_parley_v1_session_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListSessionsRequest) GetUserId() string {
@@ -1125,6 +1443,13 @@ func (x *ListSessionsRequest) GetPageToken() string {
 	return ""
 }
 
+func (x *ListSessionsRequest) GetAllUsers() bool {
+	if x != nil {
+		return x.AllUsers
+	}
+	return false
+}
+
 // ListSessionsResponse is the response of ListSessions.
 type ListSessionsResponse struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -1137,7 +1462,7 @@ type ListSessionsResponse struct {
 
 func (x *ListSessionsResponse) Reset() {
 	*x = ListSessionsResponse{}
-	mi := &file_parley_v1_session_proto_msgTypes[12]
+	mi := &file_parley_v1_session_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1149,7 +1474,7 @@ func (x *ListSessionsResponse) String() string {
 func (*ListSessionsResponse) ProtoMessage() {}
 
 func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_session_proto_msgTypes[12]
+	mi := &file_parley_v1_session_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1162,7 +1487,7 @@ func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsResponse.ProtoReflect.Descriptor instead.
 func (*ListSessionsResponse) Descriptor() ([]byte, []int) {
-	return file_parley_v1_session_proto_rawDescGZIP(), []int{12}
+	return file_parley_v1_session_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListSessionsResponse) GetSessions() []*Session {
@@ -1179,6 +1504,97 @@ func (x *ListSessionsResponse) GetNextPageToken() string {
 	return ""
 }
 
+// RenameSessionRequest is the request of RenameSession.
+type RenameSessionRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	SessionId string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// UTF-8 text without NUL, up to 256 bytes. Empty removes the title.
+	Title         string `protobuf:"bytes,2,opt,name=title,proto3" json:"title,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RenameSessionRequest) Reset() {
+	*x = RenameSessionRequest{}
+	mi := &file_parley_v1_session_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenameSessionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenameSessionRequest) ProtoMessage() {}
+
+func (x *RenameSessionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_session_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenameSessionRequest.ProtoReflect.Descriptor instead.
+func (*RenameSessionRequest) Descriptor() ([]byte, []int) {
+	return file_parley_v1_session_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *RenameSessionRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *RenameSessionRequest) GetTitle() string {
+	if x != nil {
+		return x.Title
+	}
+	return ""
+}
+
+// RenameSessionResponse is the response of RenameSession.
+type RenameSessionResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RenameSessionResponse) Reset() {
+	*x = RenameSessionResponse{}
+	mi := &file_parley_v1_session_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenameSessionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenameSessionResponse) ProtoMessage() {}
+
+func (x *RenameSessionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_session_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenameSessionResponse.ProtoReflect.Descriptor instead.
+func (*RenameSessionResponse) Descriptor() ([]byte, []int) {
+	return file_parley_v1_session_proto_rawDescGZIP(), []int{18}
+}
+
 // DeleteSessionRequest is the request of DeleteSession.
 type DeleteSessionRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1189,7 +1605,7 @@ type DeleteSessionRequest struct {
 
 func (x *DeleteSessionRequest) Reset() {
 	*x = DeleteSessionRequest{}
-	mi := &file_parley_v1_session_proto_msgTypes[13]
+	mi := &file_parley_v1_session_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1201,7 +1617,7 @@ func (x *DeleteSessionRequest) String() string {
 func (*DeleteSessionRequest) ProtoMessage() {}
 
 func (x *DeleteSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_session_proto_msgTypes[13]
+	mi := &file_parley_v1_session_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1214,7 +1630,7 @@ func (x *DeleteSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSessionRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSessionRequest) Descriptor() ([]byte, []int) {
-	return file_parley_v1_session_proto_rawDescGZIP(), []int{13}
+	return file_parley_v1_session_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *DeleteSessionRequest) GetSessionId() string {
@@ -1233,7 +1649,7 @@ type DeleteSessionResponse struct {
 
 func (x *DeleteSessionResponse) Reset() {
 	*x = DeleteSessionResponse{}
-	mi := &file_parley_v1_session_proto_msgTypes[14]
+	mi := &file_parley_v1_session_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1245,7 +1661,7 @@ func (x *DeleteSessionResponse) String() string {
 func (*DeleteSessionResponse) ProtoMessage() {}
 
 func (x *DeleteSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_session_proto_msgTypes[14]
+	mi := &file_parley_v1_session_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1258,7 +1674,7 @@ func (x *DeleteSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSessionResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSessionResponse) Descriptor() ([]byte, []int) {
-	return file_parley_v1_session_proto_rawDescGZIP(), []int{14}
+	return file_parley_v1_session_proto_rawDescGZIP(), []int{20}
 }
 
 // MarkSessionReadRequest is the request of MarkSessionRead.
@@ -1273,7 +1689,7 @@ type MarkSessionReadRequest struct {
 
 func (x *MarkSessionReadRequest) Reset() {
 	*x = MarkSessionReadRequest{}
-	mi := &file_parley_v1_session_proto_msgTypes[15]
+	mi := &file_parley_v1_session_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1285,7 +1701,7 @@ func (x *MarkSessionReadRequest) String() string {
 func (*MarkSessionReadRequest) ProtoMessage() {}
 
 func (x *MarkSessionReadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_session_proto_msgTypes[15]
+	mi := &file_parley_v1_session_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1298,7 +1714,7 @@ func (x *MarkSessionReadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkSessionReadRequest.ProtoReflect.Descriptor instead.
 func (*MarkSessionReadRequest) Descriptor() ([]byte, []int) {
-	return file_parley_v1_session_proto_rawDescGZIP(), []int{15}
+	return file_parley_v1_session_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *MarkSessionReadRequest) GetSessionId() string {
@@ -1330,7 +1746,7 @@ type MarkSessionReadResponse struct {
 
 func (x *MarkSessionReadResponse) Reset() {
 	*x = MarkSessionReadResponse{}
-	mi := &file_parley_v1_session_proto_msgTypes[16]
+	mi := &file_parley_v1_session_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1342,7 +1758,7 @@ func (x *MarkSessionReadResponse) String() string {
 func (*MarkSessionReadResponse) ProtoMessage() {}
 
 func (x *MarkSessionReadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_session_proto_msgTypes[16]
+	mi := &file_parley_v1_session_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1355,7 +1771,7 @@ func (x *MarkSessionReadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkSessionReadResponse.ProtoReflect.Descriptor instead.
 func (*MarkSessionReadResponse) Descriptor() ([]byte, []int) {
-	return file_parley_v1_session_proto_rawDescGZIP(), []int{16}
+	return file_parley_v1_session_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *MarkSessionReadResponse) GetReadSeq() int64 {
@@ -1383,7 +1799,7 @@ var File_parley_v1_session_proto protoreflect.FileDescriptor
 
 const file_parley_v1_session_proto_rawDesc = "" +
 	"\n" +
-	"\x17parley/v1/session.proto\x12\tparley.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17parley/v1/channel.proto\"\xfe\x03\n" +
+	"\x17parley/v1/session.proto\x12\tparley.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17parley/v1/channel.proto\"\x9e\x04\n" +
 	"\x1bAppendSessionMessageRequest\x12;\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{0,64}$R\tsessionId\x12:\n" +
@@ -1392,10 +1808,11 @@ const file_parley_v1_session_proto_rawDesc = "" +
 	"\rclient_msg_id\x18\x04 \x01(\tB\x15\xbaH\x12r\x102\x0e^[!-~]{0,128}$R\vclientMsgId\x12|\n" +
 	"\bmetadata\x18\x05 \x03(\v24.parley.v1.AppendSessionMessageRequest.MetadataEntryB*\xbaH'\x9a\x01$\x10\x10\"\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$*\x05r\x03(\x80\x02R\bmetadata\x127\n" +
 	"\auser_id\x18\x06 \x01(\tB\x1e\xbaH\x1br\x192\x0e^[!-~]{0,128}$Z\a~erasedR\x06userId\x12\x12\n" +
-	"\x04open\x18\a \x01(\bR\x04open\x1a;\n" +
+	"\x04open\x18\a \x01(\bR\x04open\x12\x1e\n" +
+	"\x05title\x18\b \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x05title\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8b\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xae\x02\n" +
 	"\x1cAppendSessionMessageResponse\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x15\n" +
@@ -1405,7 +1822,19 @@ const file_parley_v1_session_proto_rawDesc = "" +
 	"\bmsg_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\amsgTime\x12\"\n" +
 	"\rclient_msg_id\x18\x06 \x01(\tR\vclientMsgId\x12\x14\n" +
 	"\x05epoch\x18\a \x01(\tR\x05epoch\x12\x1c\n" +
-	"\tduplicate\x18\b \x01(\bR\tduplicate\"\xaf\x02\n" +
+	"\tduplicate\x18\b \x01(\bR\tduplicate\x12!\n" +
+	"\fappend_token\x18\t \x01(\tR\vappendToken\"\x80\x02\n" +
+	"\x19AppendSessionDeltaRequest\x12;\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\x123\n" +
+	"\x06msg_id\x18\x02 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05msgId\x12-\n" +
+	"\fappend_token\x18\x03 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01\x18\x80\x04R\vappendToken\x12#\n" +
+	"\x06offset\x18\x04 \x01(\x03B\v\xbaH\b\"\x06\x18\x80\x80\b(\x00R\x06offset\x12\x1d\n" +
+	"\x04text\x18\x05 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x01R\x04text\"f\n" +
+	"\x1aAppendSessionDeltaResponse\x12\x16\n" +
+	"\x06length\x18\x01 \x01(\x03R\x06length\x120\n" +
+	"\x06status\x18\x02 \x01(\x0e2\x18.parley.v1.MessageStatusR\x06status\"\xaf\x02\n" +
 	"\x1aCloseSessionMessageRequest\x12;\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\x123\n" +
@@ -1415,6 +1844,18 @@ const file_parley_v1_session_proto_rawDesc = "" +
 	"\acontent\x18\x04 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\bR\acontent\x129\n" +
 	"\rclient_msg_id\x18\x05 \x01(\tB\x15\xbaH\x12r\x102\x0e^[!-~]{0,128}$R\vclientMsgId\"\xf3\x01\n" +
 	"\x1bCloseSessionMessageResponse\x123\n" +
+	"\amessage\x18\x01 \x01(\v2\x19.parley.v1.ChannelMessageR\amessage\x12\x10\n" +
+	"\x03seq\x18\x02 \x01(\x03R\x03seq\x125\n" +
+	"\bmsg_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\amsgTime\x12\x1c\n" +
+	"\tduplicate\x18\x04 \x01(\bR\tduplicate\x12\x14\n" +
+	"\x05epoch\x18\x05 \x01(\tR\x05epoch\x12\"\n" +
+	"\rclient_msg_id\x18\x06 \x01(\tR\vclientMsgId\"\xca\x01\n" +
+	"\x1bCancelSessionMessageRequest\x12;\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\x123\n" +
+	"\x06msg_id\x18\x02 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05msgId\x129\n" +
+	"\rclient_msg_id\x18\x03 \x01(\tB\x15\xbaH\x12r\x102\x0e^[!-~]{0,128}$R\vclientMsgId\"\xf4\x01\n" +
+	"\x1cCancelSessionMessageResponse\x123\n" +
 	"\amessage\x18\x01 \x01(\v2\x19.parley.v1.ChannelMessageR\amessage\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x03R\x03seq\x125\n" +
 	"\bmsg_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\amsgTime\x12\x1c\n" +
@@ -1465,7 +1906,7 @@ const file_parley_v1_session_proto_rawDesc = "" +
 	"\bmsg_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\amsgTime\x12\x1c\n" +
 	"\tduplicate\x18\x04 \x01(\bR\tduplicate\x12\x14\n" +
 	"\x05epoch\x18\x05 \x01(\tR\x05epoch\x12\"\n" +
-	"\rclient_msg_id\x18\x06 \x01(\tR\vclientMsgId\"\xb7\x02\n" +
+	"\rclient_msg_id\x18\x06 \x01(\tR\vclientMsgId\"\xcd\x02\n" +
 	"\aSession\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x19\n" +
@@ -1478,15 +1919,23 @@ const file_parley_v1_session_proto_rawDesc = "" +
 	"\x05count\x18\x06 \x01(\x03R\x05count\x12\x19\n" +
 	"\bread_seq\x18\a \x01(\x03R\areadSeq\x12\x16\n" +
 	"\x06unread\x18\b \x01(\x03R\x06unread\x12\x14\n" +
-	"\x05epoch\x18\t \x01(\tR\x05epoch\"\x94\x01\n" +
+	"\x05epoch\x18\t \x01(\tR\x05epoch\x12\x14\n" +
+	"\x05title\x18\n" +
+	" \x01(\tR\x05title\"\xb1\x01\n" +
 	"\x13ListSessionsRequest\x12.\n" +
 	"\auser_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[!-~]{0,128}$R\x06userId\x12$\n" +
 	"\tpage_size\x18\x02 \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\bpageSize\x12'\n" +
 	"\n" +
-	"page_token\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\x80\bR\tpageToken\"n\n" +
+	"page_token\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\x80\bR\tpageToken\x12\x1b\n" +
+	"\tall_users\x18\x04 \x01(\bR\ballUsers\"n\n" +
 	"\x14ListSessionsResponse\x12.\n" +
 	"\bsessions\x18\x01 \x03(\v2\x12.parley.v1.SessionR\bsessions\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"S\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"s\n" +
+	"\x14RenameSessionRequest\x12;\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\x12\x1e\n" +
+	"\x05title\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x05title\"\x17\n" +
+	"\x15RenameSessionResponse\"S\n" +
 	"\x14DeleteSessionRequest\x12;\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\"\x17\n" +
@@ -1519,49 +1968,59 @@ func file_parley_v1_session_proto_rawDescGZIP() []byte {
 }
 
 var file_parley_v1_session_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_parley_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_parley_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_parley_v1_session_proto_goTypes = []any{
 	(SessionOutcome)(0),                  // 0: parley.v1.SessionOutcome
 	(*AppendSessionMessageRequest)(nil),  // 1: parley.v1.AppendSessionMessageRequest
 	(*AppendSessionMessageResponse)(nil), // 2: parley.v1.AppendSessionMessageResponse
-	(*CloseSessionMessageRequest)(nil),   // 3: parley.v1.CloseSessionMessageRequest
-	(*CloseSessionMessageResponse)(nil),  // 4: parley.v1.CloseSessionMessageResponse
-	(*ListSessionMessagesRequest)(nil),   // 5: parley.v1.ListSessionMessagesRequest
-	(*ListSessionMessagesResponse)(nil),  // 6: parley.v1.ListSessionMessagesResponse
-	(*EditSessionMessageRequest)(nil),    // 7: parley.v1.EditSessionMessageRequest
-	(*EditSessionMessageResponse)(nil),   // 8: parley.v1.EditSessionMessageResponse
-	(*RecallSessionMessageRequest)(nil),  // 9: parley.v1.RecallSessionMessageRequest
-	(*RecallSessionMessageResponse)(nil), // 10: parley.v1.RecallSessionMessageResponse
-	(*Session)(nil),                      // 11: parley.v1.Session
-	(*ListSessionsRequest)(nil),          // 12: parley.v1.ListSessionsRequest
-	(*ListSessionsResponse)(nil),         // 13: parley.v1.ListSessionsResponse
-	(*DeleteSessionRequest)(nil),         // 14: parley.v1.DeleteSessionRequest
-	(*DeleteSessionResponse)(nil),        // 15: parley.v1.DeleteSessionResponse
-	(*MarkSessionReadRequest)(nil),       // 16: parley.v1.MarkSessionReadRequest
-	(*MarkSessionReadResponse)(nil),      // 17: parley.v1.MarkSessionReadResponse
-	nil,                                  // 18: parley.v1.AppendSessionMessageRequest.MetadataEntry
-	(*timestamppb.Timestamp)(nil),        // 19: google.protobuf.Timestamp
-	(*ChannelMessage)(nil),               // 20: parley.v1.ChannelMessage
+	(*AppendSessionDeltaRequest)(nil),    // 3: parley.v1.AppendSessionDeltaRequest
+	(*AppendSessionDeltaResponse)(nil),   // 4: parley.v1.AppendSessionDeltaResponse
+	(*CloseSessionMessageRequest)(nil),   // 5: parley.v1.CloseSessionMessageRequest
+	(*CloseSessionMessageResponse)(nil),  // 6: parley.v1.CloseSessionMessageResponse
+	(*CancelSessionMessageRequest)(nil),  // 7: parley.v1.CancelSessionMessageRequest
+	(*CancelSessionMessageResponse)(nil), // 8: parley.v1.CancelSessionMessageResponse
+	(*ListSessionMessagesRequest)(nil),   // 9: parley.v1.ListSessionMessagesRequest
+	(*ListSessionMessagesResponse)(nil),  // 10: parley.v1.ListSessionMessagesResponse
+	(*EditSessionMessageRequest)(nil),    // 11: parley.v1.EditSessionMessageRequest
+	(*EditSessionMessageResponse)(nil),   // 12: parley.v1.EditSessionMessageResponse
+	(*RecallSessionMessageRequest)(nil),  // 13: parley.v1.RecallSessionMessageRequest
+	(*RecallSessionMessageResponse)(nil), // 14: parley.v1.RecallSessionMessageResponse
+	(*Session)(nil),                      // 15: parley.v1.Session
+	(*ListSessionsRequest)(nil),          // 16: parley.v1.ListSessionsRequest
+	(*ListSessionsResponse)(nil),         // 17: parley.v1.ListSessionsResponse
+	(*RenameSessionRequest)(nil),         // 18: parley.v1.RenameSessionRequest
+	(*RenameSessionResponse)(nil),        // 19: parley.v1.RenameSessionResponse
+	(*DeleteSessionRequest)(nil),         // 20: parley.v1.DeleteSessionRequest
+	(*DeleteSessionResponse)(nil),        // 21: parley.v1.DeleteSessionResponse
+	(*MarkSessionReadRequest)(nil),       // 22: parley.v1.MarkSessionReadRequest
+	(*MarkSessionReadResponse)(nil),      // 23: parley.v1.MarkSessionReadResponse
+	nil,                                  // 24: parley.v1.AppendSessionMessageRequest.MetadataEntry
+	(*timestamppb.Timestamp)(nil),        // 25: google.protobuf.Timestamp
+	(MessageStatus)(0),                   // 26: parley.v1.MessageStatus
+	(*ChannelMessage)(nil),               // 27: parley.v1.ChannelMessage
 }
 var file_parley_v1_session_proto_depIdxs = []int32{
-	18, // 0: parley.v1.AppendSessionMessageRequest.metadata:type_name -> parley.v1.AppendSessionMessageRequest.MetadataEntry
-	19, // 1: parley.v1.AppendSessionMessageResponse.msg_time:type_name -> google.protobuf.Timestamp
-	0,  // 2: parley.v1.CloseSessionMessageRequest.outcome:type_name -> parley.v1.SessionOutcome
-	20, // 3: parley.v1.CloseSessionMessageResponse.message:type_name -> parley.v1.ChannelMessage
-	19, // 4: parley.v1.CloseSessionMessageResponse.msg_time:type_name -> google.protobuf.Timestamp
-	20, // 5: parley.v1.ListSessionMessagesResponse.messages:type_name -> parley.v1.ChannelMessage
-	20, // 6: parley.v1.EditSessionMessageResponse.message:type_name -> parley.v1.ChannelMessage
-	19, // 7: parley.v1.EditSessionMessageResponse.msg_time:type_name -> google.protobuf.Timestamp
-	20, // 8: parley.v1.RecallSessionMessageResponse.message:type_name -> parley.v1.ChannelMessage
-	19, // 9: parley.v1.RecallSessionMessageResponse.msg_time:type_name -> google.protobuf.Timestamp
-	19, // 10: parley.v1.Session.create_time:type_name -> google.protobuf.Timestamp
-	19, // 11: parley.v1.Session.active_time:type_name -> google.protobuf.Timestamp
-	11, // 12: parley.v1.ListSessionsResponse.sessions:type_name -> parley.v1.Session
-	13, // [13:13] is the sub-list for method output_type
-	13, // [13:13] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	24, // 0: parley.v1.AppendSessionMessageRequest.metadata:type_name -> parley.v1.AppendSessionMessageRequest.MetadataEntry
+	25, // 1: parley.v1.AppendSessionMessageResponse.msg_time:type_name -> google.protobuf.Timestamp
+	26, // 2: parley.v1.AppendSessionDeltaResponse.status:type_name -> parley.v1.MessageStatus
+	0,  // 3: parley.v1.CloseSessionMessageRequest.outcome:type_name -> parley.v1.SessionOutcome
+	27, // 4: parley.v1.CloseSessionMessageResponse.message:type_name -> parley.v1.ChannelMessage
+	25, // 5: parley.v1.CloseSessionMessageResponse.msg_time:type_name -> google.protobuf.Timestamp
+	27, // 6: parley.v1.CancelSessionMessageResponse.message:type_name -> parley.v1.ChannelMessage
+	25, // 7: parley.v1.CancelSessionMessageResponse.msg_time:type_name -> google.protobuf.Timestamp
+	27, // 8: parley.v1.ListSessionMessagesResponse.messages:type_name -> parley.v1.ChannelMessage
+	27, // 9: parley.v1.EditSessionMessageResponse.message:type_name -> parley.v1.ChannelMessage
+	25, // 10: parley.v1.EditSessionMessageResponse.msg_time:type_name -> google.protobuf.Timestamp
+	27, // 11: parley.v1.RecallSessionMessageResponse.message:type_name -> parley.v1.ChannelMessage
+	25, // 12: parley.v1.RecallSessionMessageResponse.msg_time:type_name -> google.protobuf.Timestamp
+	25, // 13: parley.v1.Session.create_time:type_name -> google.protobuf.Timestamp
+	25, // 14: parley.v1.Session.active_time:type_name -> google.protobuf.Timestamp
+	15, // 15: parley.v1.ListSessionsResponse.sessions:type_name -> parley.v1.Session
+	16, // [16:16] is the sub-list for method output_type
+	16, // [16:16] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_parley_v1_session_proto_init() }
@@ -1570,14 +2029,14 @@ func file_parley_v1_session_proto_init() {
 		return
 	}
 	file_parley_v1_channel_proto_init()
-	file_parley_v1_session_proto_msgTypes[4].OneofWrappers = []any{}
+	file_parley_v1_session_proto_msgTypes[8].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_parley_v1_session_proto_rawDesc), len(file_parley_v1_session_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   18,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

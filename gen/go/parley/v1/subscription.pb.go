@@ -485,6 +485,7 @@ type ChannelEvent struct {
 	//	*ChannelEvent_Lost
 	//	*ChannelEvent_Typing
 	//	*ChannelEvent_Closed
+	//	*ChannelEvent_Delta
 	Event         isChannelEvent_Event `protobuf_oneof:"event"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -620,6 +621,15 @@ func (x *ChannelEvent) GetClosed() *ChannelMessage {
 	return nil
 }
 
+func (x *ChannelEvent) GetDelta() *MessageDelta {
+	if x != nil {
+		if x, ok := x.Event.(*ChannelEvent_Delta); ok {
+			return x.Delta
+		}
+	}
+	return nil
+}
+
 type isChannelEvent_Event interface {
 	isChannelEvent_Event()
 }
@@ -664,6 +674,11 @@ type ChannelEvent_Closed struct {
 	Closed *ChannelMessage `protobuf:"bytes,11,opt,name=closed,proto3,oneof"`
 }
 
+type ChannelEvent_Delta struct {
+	// A piece of the text of an open message of a session.
+	Delta *MessageDelta `protobuf:"bytes,12,opt,name=delta,proto3,oneof"`
+}
+
 func (*ChannelEvent_Sent) isChannelEvent_Event() {}
 
 func (*ChannelEvent_Edited) isChannelEvent_Event() {}
@@ -679,6 +694,73 @@ func (*ChannelEvent_Lost) isChannelEvent_Event() {}
 func (*ChannelEvent_Typing) isChannelEvent_Event() {}
 
 func (*ChannelEvent_Closed) isChannelEvent_Event() {}
+
+func (*ChannelEvent_Delta) isChannelEvent_Event() {}
+
+// MessageDelta is a piece of the text of an open message, which is being generated. A client keeps
+// the first `offset` bytes of the text that it has and appends `text`; it ignores a delta of a
+// message that it does not know as open. The final content is that of `closed`.
+type MessageDelta struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	MsgId string                 `protobuf:"bytes,1,opt,name=msg_id,json=msgId,proto3" json:"msg_id,omitempty"`
+	// The number of bytes of UTF-8 before `text`. 0 starts the text anew. It is at most the number of
+	// bytes that the stream has sent of the text.
+	Offset        int64  `protobuf:"varint,2,opt,name=offset,proto3" json:"offset,omitempty"`
+	Text          string `protobuf:"bytes,3,opt,name=text,proto3" json:"text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MessageDelta) Reset() {
+	*x = MessageDelta{}
+	mi := &file_parley_v1_subscription_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MessageDelta) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MessageDelta) ProtoMessage() {}
+
+func (x *MessageDelta) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_subscription_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MessageDelta.ProtoReflect.Descriptor instead.
+func (*MessageDelta) Descriptor() ([]byte, []int) {
+	return file_parley_v1_subscription_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *MessageDelta) GetMsgId() string {
+	if x != nil {
+		return x.MsgId
+	}
+	return ""
+}
+
+func (x *MessageDelta) GetOffset() int64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *MessageDelta) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
 
 // ChannelState describes a channel's log when its events begin. It comes again, with the position
 // reached and the new `head_seq`, if the channel has grown for 30 s as fast as its earlier entries
@@ -703,7 +785,7 @@ type ChannelState struct {
 
 func (x *ChannelState) Reset() {
 	*x = ChannelState{}
-	mi := &file_parley_v1_subscription_proto_msgTypes[5]
+	mi := &file_parley_v1_subscription_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -715,7 +797,7 @@ func (x *ChannelState) String() string {
 func (*ChannelState) ProtoMessage() {}
 
 func (x *ChannelState) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_subscription_proto_msgTypes[5]
+	mi := &file_parley_v1_subscription_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -728,7 +810,7 @@ func (x *ChannelState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChannelState.ProtoReflect.Descriptor instead.
 func (*ChannelState) Descriptor() ([]byte, []int) {
-	return file_parley_v1_subscription_proto_rawDescGZIP(), []int{5}
+	return file_parley_v1_subscription_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ChannelState) GetEpoch() string {
@@ -792,7 +874,7 @@ type ChannelGap struct {
 
 func (x *ChannelGap) Reset() {
 	*x = ChannelGap{}
-	mi := &file_parley_v1_subscription_proto_msgTypes[6]
+	mi := &file_parley_v1_subscription_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -804,7 +886,7 @@ func (x *ChannelGap) String() string {
 func (*ChannelGap) ProtoMessage() {}
 
 func (x *ChannelGap) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_subscription_proto_msgTypes[6]
+	mi := &file_parley_v1_subscription_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -817,7 +899,7 @@ func (x *ChannelGap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChannelGap.ProtoReflect.Descriptor instead.
 func (*ChannelGap) Descriptor() ([]byte, []int) {
-	return file_parley_v1_subscription_proto_rawDescGZIP(), []int{6}
+	return file_parley_v1_subscription_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ChannelGap) GetAfterSeq() int64 {
@@ -858,7 +940,7 @@ type ChannelLost struct {
 
 func (x *ChannelLost) Reset() {
 	*x = ChannelLost{}
-	mi := &file_parley_v1_subscription_proto_msgTypes[7]
+	mi := &file_parley_v1_subscription_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -870,7 +952,7 @@ func (x *ChannelLost) String() string {
 func (*ChannelLost) ProtoMessage() {}
 
 func (x *ChannelLost) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_subscription_proto_msgTypes[7]
+	mi := &file_parley_v1_subscription_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -883,7 +965,7 @@ func (x *ChannelLost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChannelLost.ProtoReflect.Descriptor instead.
 func (*ChannelLost) Descriptor() ([]byte, []int) {
-	return file_parley_v1_subscription_proto_rawDescGZIP(), []int{7}
+	return file_parley_v1_subscription_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ChannelLost) GetReason() LostReason {
@@ -903,7 +985,7 @@ type Typing struct {
 
 func (x *Typing) Reset() {
 	*x = Typing{}
-	mi := &file_parley_v1_subscription_proto_msgTypes[8]
+	mi := &file_parley_v1_subscription_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -915,7 +997,7 @@ func (x *Typing) String() string {
 func (*Typing) ProtoMessage() {}
 
 func (x *Typing) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_subscription_proto_msgTypes[8]
+	mi := &file_parley_v1_subscription_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -928,7 +1010,7 @@ func (x *Typing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Typing.ProtoReflect.Descriptor instead.
 func (*Typing) Descriptor() ([]byte, []int) {
-	return file_parley_v1_subscription_proto_rawDescGZIP(), []int{8}
+	return file_parley_v1_subscription_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Typing) GetUserId() string {
@@ -962,7 +1044,7 @@ type UpdateSubscriptionRequest struct {
 
 func (x *UpdateSubscriptionRequest) Reset() {
 	*x = UpdateSubscriptionRequest{}
-	mi := &file_parley_v1_subscription_proto_msgTypes[9]
+	mi := &file_parley_v1_subscription_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -974,7 +1056,7 @@ func (x *UpdateSubscriptionRequest) String() string {
 func (*UpdateSubscriptionRequest) ProtoMessage() {}
 
 func (x *UpdateSubscriptionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_subscription_proto_msgTypes[9]
+	mi := &file_parley_v1_subscription_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -987,7 +1069,7 @@ func (x *UpdateSubscriptionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSubscriptionRequest.ProtoReflect.Descriptor instead.
 func (*UpdateSubscriptionRequest) Descriptor() ([]byte, []int) {
-	return file_parley_v1_subscription_proto_rawDescGZIP(), []int{9}
+	return file_parley_v1_subscription_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *UpdateSubscriptionRequest) GetStreamId() string {
@@ -1027,7 +1109,7 @@ type UpdateSubscriptionResponse struct {
 
 func (x *UpdateSubscriptionResponse) Reset() {
 	*x = UpdateSubscriptionResponse{}
-	mi := &file_parley_v1_subscription_proto_msgTypes[10]
+	mi := &file_parley_v1_subscription_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1039,7 +1121,7 @@ func (x *UpdateSubscriptionResponse) String() string {
 func (*UpdateSubscriptionResponse) ProtoMessage() {}
 
 func (x *UpdateSubscriptionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_subscription_proto_msgTypes[10]
+	mi := &file_parley_v1_subscription_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1052,7 +1134,7 @@ func (x *UpdateSubscriptionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSubscriptionResponse.ProtoReflect.Descriptor instead.
 func (*UpdateSubscriptionResponse) Descriptor() ([]byte, []int) {
-	return file_parley_v1_subscription_proto_rawDescGZIP(), []int{10}
+	return file_parley_v1_subscription_proto_rawDescGZIP(), []int{11}
 }
 
 var File_parley_v1_subscription_proto protoreflect.FileDescriptor
@@ -1080,7 +1162,7 @@ const file_parley_v1_subscription_proto_rawDesc = "" +
 	"\x05frame\"=\n" +
 	"\n" +
 	"EventBatch\x12/\n" +
-	"\x06events\x18\x01 \x03(\v2\x17.parley.v1.ChannelEventR\x06events\"\xee\x03\n" +
+	"\x06events\x18\x01 \x03(\v2\x17.parley.v1.ChannelEventR\x06events\"\x9f\x04\n" +
 	"\fChannelEvent\x12\x1d\n" +
 	"\n" +
 	"channel_id\x18\x01 \x01(\tR\tchannelId\x12\x10\n" +
@@ -1094,8 +1176,13 @@ const file_parley_v1_subscription_proto_rawDesc = "" +
 	"\x04lost\x18\t \x01(\v2\x16.parley.v1.ChannelLostH\x00R\x04lost\x12+\n" +
 	"\x06typing\x18\n" +
 	" \x01(\v2\x11.parley.v1.TypingH\x00R\x06typing\x123\n" +
-	"\x06closed\x18\v \x01(\v2\x19.parley.v1.ChannelMessageH\x00R\x06closedB\a\n" +
-	"\x05event\"\xb7\x01\n" +
+	"\x06closed\x18\v \x01(\v2\x19.parley.v1.ChannelMessageH\x00R\x06closed\x12/\n" +
+	"\x05delta\x18\f \x01(\v2\x17.parley.v1.MessageDeltaH\x00R\x05deltaB\a\n" +
+	"\x05event\"Q\n" +
+	"\fMessageDelta\x12\x15\n" +
+	"\x06msg_id\x18\x01 \x01(\tR\x05msgId\x12\x16\n" +
+	"\x06offset\x18\x02 \x01(\x03R\x06offset\x12\x12\n" +
+	"\x04text\x18\x03 \x01(\tR\x04text\"\xb7\x01\n" +
 	"\fChannelState\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\tR\x05epoch\x12\x1d\n" +
 	"\n" +
@@ -1147,7 +1234,7 @@ func file_parley_v1_subscription_proto_rawDescGZIP() []byte {
 }
 
 var file_parley_v1_subscription_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_parley_v1_subscription_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_parley_v1_subscription_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_parley_v1_subscription_proto_goTypes = []any{
 	(GapReason)(0),                     // 0: parley.v1.GapReason
 	(LostReason)(0),                    // 1: parley.v1.LostReason
@@ -1156,46 +1243,48 @@ var file_parley_v1_subscription_proto_goTypes = []any{
 	(*SubscribeResponse)(nil),          // 4: parley.v1.SubscribeResponse
 	(*EventBatch)(nil),                 // 5: parley.v1.EventBatch
 	(*ChannelEvent)(nil),               // 6: parley.v1.ChannelEvent
-	(*ChannelState)(nil),               // 7: parley.v1.ChannelState
-	(*ChannelGap)(nil),                 // 8: parley.v1.ChannelGap
-	(*ChannelLost)(nil),                // 9: parley.v1.ChannelLost
-	(*Typing)(nil),                     // 10: parley.v1.Typing
-	(*UpdateSubscriptionRequest)(nil),  // 11: parley.v1.UpdateSubscriptionRequest
-	(*UpdateSubscriptionResponse)(nil), // 12: parley.v1.UpdateSubscriptionResponse
-	(*ConnectRequest)(nil),             // 13: parley.v1.ConnectRequest
-	(*StreamInfo)(nil),                 // 14: parley.v1.StreamInfo
-	(*Heartbeat)(nil),                  // 15: parley.v1.Heartbeat
-	(*Reconnect)(nil),                  // 16: parley.v1.Reconnect
-	(*PresenceInfo)(nil),               // 17: parley.v1.PresenceInfo
-	(*PresenceUpdate)(nil),             // 18: parley.v1.PresenceUpdate
-	(*ChannelMessage)(nil),             // 19: parley.v1.ChannelMessage
+	(*MessageDelta)(nil),               // 7: parley.v1.MessageDelta
+	(*ChannelState)(nil),               // 8: parley.v1.ChannelState
+	(*ChannelGap)(nil),                 // 9: parley.v1.ChannelGap
+	(*ChannelLost)(nil),                // 10: parley.v1.ChannelLost
+	(*Typing)(nil),                     // 11: parley.v1.Typing
+	(*UpdateSubscriptionRequest)(nil),  // 12: parley.v1.UpdateSubscriptionRequest
+	(*UpdateSubscriptionResponse)(nil), // 13: parley.v1.UpdateSubscriptionResponse
+	(*ConnectRequest)(nil),             // 14: parley.v1.ConnectRequest
+	(*StreamInfo)(nil),                 // 15: parley.v1.StreamInfo
+	(*Heartbeat)(nil),                  // 16: parley.v1.Heartbeat
+	(*Reconnect)(nil),                  // 17: parley.v1.Reconnect
+	(*PresenceInfo)(nil),               // 18: parley.v1.PresenceInfo
+	(*PresenceUpdate)(nil),             // 19: parley.v1.PresenceUpdate
+	(*ChannelMessage)(nil),             // 20: parley.v1.ChannelMessage
 }
 var file_parley_v1_subscription_proto_depIdxs = []int32{
 	2,  // 0: parley.v1.SubscribeRequest.channels:type_name -> parley.v1.ChannelPosition
-	13, // 1: parley.v1.SubscribeRequest.presence:type_name -> parley.v1.ConnectRequest
-	14, // 2: parley.v1.SubscribeResponse.info:type_name -> parley.v1.StreamInfo
+	14, // 1: parley.v1.SubscribeRequest.presence:type_name -> parley.v1.ConnectRequest
+	15, // 2: parley.v1.SubscribeResponse.info:type_name -> parley.v1.StreamInfo
 	5,  // 3: parley.v1.SubscribeResponse.events:type_name -> parley.v1.EventBatch
-	15, // 4: parley.v1.SubscribeResponse.heartbeat:type_name -> parley.v1.Heartbeat
-	16, // 5: parley.v1.SubscribeResponse.reconnect:type_name -> parley.v1.Reconnect
-	17, // 6: parley.v1.SubscribeResponse.presence_info:type_name -> parley.v1.PresenceInfo
-	18, // 7: parley.v1.SubscribeResponse.presence:type_name -> parley.v1.PresenceUpdate
+	16, // 4: parley.v1.SubscribeResponse.heartbeat:type_name -> parley.v1.Heartbeat
+	17, // 5: parley.v1.SubscribeResponse.reconnect:type_name -> parley.v1.Reconnect
+	18, // 6: parley.v1.SubscribeResponse.presence_info:type_name -> parley.v1.PresenceInfo
+	19, // 7: parley.v1.SubscribeResponse.presence:type_name -> parley.v1.PresenceUpdate
 	6,  // 8: parley.v1.EventBatch.events:type_name -> parley.v1.ChannelEvent
-	19, // 9: parley.v1.ChannelEvent.sent:type_name -> parley.v1.ChannelMessage
-	19, // 10: parley.v1.ChannelEvent.edited:type_name -> parley.v1.ChannelMessage
-	19, // 11: parley.v1.ChannelEvent.recalled:type_name -> parley.v1.ChannelMessage
-	7,  // 12: parley.v1.ChannelEvent.state:type_name -> parley.v1.ChannelState
-	8,  // 13: parley.v1.ChannelEvent.gap:type_name -> parley.v1.ChannelGap
-	9,  // 14: parley.v1.ChannelEvent.lost:type_name -> parley.v1.ChannelLost
-	10, // 15: parley.v1.ChannelEvent.typing:type_name -> parley.v1.Typing
-	19, // 16: parley.v1.ChannelEvent.closed:type_name -> parley.v1.ChannelMessage
-	0,  // 17: parley.v1.ChannelGap.reason:type_name -> parley.v1.GapReason
-	1,  // 18: parley.v1.ChannelLost.reason:type_name -> parley.v1.LostReason
-	2,  // 19: parley.v1.UpdateSubscriptionRequest.add:type_name -> parley.v1.ChannelPosition
-	20, // [20:20] is the sub-list for method output_type
-	20, // [20:20] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	20, // 9: parley.v1.ChannelEvent.sent:type_name -> parley.v1.ChannelMessage
+	20, // 10: parley.v1.ChannelEvent.edited:type_name -> parley.v1.ChannelMessage
+	20, // 11: parley.v1.ChannelEvent.recalled:type_name -> parley.v1.ChannelMessage
+	8,  // 12: parley.v1.ChannelEvent.state:type_name -> parley.v1.ChannelState
+	9,  // 13: parley.v1.ChannelEvent.gap:type_name -> parley.v1.ChannelGap
+	10, // 14: parley.v1.ChannelEvent.lost:type_name -> parley.v1.ChannelLost
+	11, // 15: parley.v1.ChannelEvent.typing:type_name -> parley.v1.Typing
+	20, // 16: parley.v1.ChannelEvent.closed:type_name -> parley.v1.ChannelMessage
+	7,  // 17: parley.v1.ChannelEvent.delta:type_name -> parley.v1.MessageDelta
+	0,  // 18: parley.v1.ChannelGap.reason:type_name -> parley.v1.GapReason
+	1,  // 19: parley.v1.ChannelLost.reason:type_name -> parley.v1.LostReason
+	2,  // 20: parley.v1.UpdateSubscriptionRequest.add:type_name -> parley.v1.ChannelPosition
+	21, // [21:21] is the sub-list for method output_type
+	21, // [21:21] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_parley_v1_subscription_proto_init() }
@@ -1224,6 +1313,7 @@ func file_parley_v1_subscription_proto_init() {
 		(*ChannelEvent_Lost)(nil),
 		(*ChannelEvent_Typing)(nil),
 		(*ChannelEvent_Closed)(nil),
+		(*ChannelEvent_Delta)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1231,7 +1321,7 @@ func file_parley_v1_subscription_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_parley_v1_subscription_proto_rawDesc), len(file_parley_v1_subscription_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   11,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -92,9 +92,15 @@ const (
 	// MessageServiceAppendSessionMessageProcedure is the fully-qualified name of the MessageService's
 	// AppendSessionMessage RPC.
 	MessageServiceAppendSessionMessageProcedure = "/parley.v1.MessageService/AppendSessionMessage"
+	// MessageServiceAppendSessionDeltaProcedure is the fully-qualified name of the MessageService's
+	// AppendSessionDelta RPC.
+	MessageServiceAppendSessionDeltaProcedure = "/parley.v1.MessageService/AppendSessionDelta"
 	// MessageServiceCloseSessionMessageProcedure is the fully-qualified name of the MessageService's
 	// CloseSessionMessage RPC.
 	MessageServiceCloseSessionMessageProcedure = "/parley.v1.MessageService/CloseSessionMessage"
+	// MessageServiceCancelSessionMessageProcedure is the fully-qualified name of the MessageService's
+	// CancelSessionMessage RPC.
+	MessageServiceCancelSessionMessageProcedure = "/parley.v1.MessageService/CancelSessionMessage"
 	// MessageServiceListSessionMessagesProcedure is the fully-qualified name of the MessageService's
 	// ListSessionMessages RPC.
 	MessageServiceListSessionMessagesProcedure = "/parley.v1.MessageService/ListSessionMessages"
@@ -107,6 +113,9 @@ const (
 	// MessageServiceListSessionsProcedure is the fully-qualified name of the MessageService's
 	// ListSessions RPC.
 	MessageServiceListSessionsProcedure = "/parley.v1.MessageService/ListSessions"
+	// MessageServiceRenameSessionProcedure is the fully-qualified name of the MessageService's
+	// RenameSession RPC.
+	MessageServiceRenameSessionProcedure = "/parley.v1.MessageService/RenameSession"
 	// MessageServiceDeleteSessionProcedure is the fully-qualified name of the MessageService's
 	// DeleteSession RPC.
 	MessageServiceDeleteSessionProcedure = "/parley.v1.MessageService/DeleteSession"
@@ -217,6 +226,15 @@ type MessageServiceClient interface {
 	// appends nothing. With another payload it fails with `already_exists`. After a timeout, call
 	// again with the same id. Requires the action `append`.
 	AppendSessionMessage(context.Context, *v1.AppendSessionMessageRequest) (*v1.AppendSessionMessageResponse, error)
+	// AppendSessionDelta appends a piece to the text of an open message, which streams show at once. It
+	// returns before the piece is stored anywhere but in memory: only CloseSessionMessage stores the
+	// text, so the caller keeps it until then. Any node takes any piece; a caller that stays on one
+	// connection need not repeat. An open message without a delta for 60 s is closed as failed.
+	// Requires the action `append`, and the `append_token` of the call that opened the message. Fails
+	// with APPEND_SUPERSEDED once a later call opened the message again, with `out_of_range` if the
+	// server lacks text before `offset`, and with LIMIT_EXCEEDED if the text is too long, or too many
+	// open messages have text on the node.
+	AppendSessionDelta(context.Context, *v1.AppendSessionDeltaRequest) (*v1.AppendSessionDeltaResponse, error)
 	// CloseSessionMessage closes an open message with its final content. Only the sender and holders
 	// of `manage` can close a message, and one of another role than `user` only the latter. Fails
 	// with `failed_precondition` if the message is not open, or was recalled.
@@ -224,6 +242,11 @@ type MessageServiceClient interface {
 	// A repeat with the same `client_msg_id` and the same payload returns the first call's result.
 	// Requires the action `append`.
 	CloseSessionMessage(context.Context, *v1.CloseSessionMessageRequest) (*v1.CloseSessionMessageResponse, error)
+	// CancelSessionMessage closes an open message as cancelled, with the text that was streamed until
+	// now. The generator learns of it by the response to its next delta. Requires the action `append`
+	// in the caller's own session, or the action `manage`. Fails with MESSAGE_CLOSED if the message is
+	// not open.
+	CancelSessionMessage(context.Context, *v1.CancelSessionMessageRequest) (*v1.CancelSessionMessageResponse, error)
 	// ListSessionMessages returns a page of a session's messages, as ListMessages does of a channel.
 	// Requires the action `history`.
 	ListSessionMessages(context.Context, *v1.ListSessionMessagesRequest) (*v1.ListSessionMessagesResponse, error)
@@ -242,6 +265,9 @@ type MessageServiceClient interface {
 	// capability `session:*`, or the action `read` of `admin`. Heads, counts and activity can be 100
 	// ms old. A session whose activity changes between two pages can be on both or on neither.
 	ListSessions(context.Context, *v1.ListSessionsRequest) (*v1.ListSessionsResponse, error)
+	// RenameSession sets the title of a session. Requires the action `append` in the caller's own
+	// session, or the action `manage`.
+	RenameSession(context.Context, *v1.RenameSessionRequest) (*v1.RenameSessionResponse, error)
 	// DeleteSession deletes a session with its messages. Once the call returns, nobody can append to
 	// the session; within a second nobody can read it, on any node, and streams lose it with DELETED.
 	// Within about a minute texts are removed from the store; the event stream keeps its copies until
@@ -398,10 +424,23 @@ func NewMessageServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			connect.WithSchema(messageServiceMethods.ByName("AppendSessionMessage")),
 			connect.WithClientOptions(opts...),
 		),
+		appendSessionDelta: connect.NewClient[v1.AppendSessionDeltaRequest, v1.AppendSessionDeltaResponse](
+			httpClient,
+			baseURL+MessageServiceAppendSessionDeltaProcedure,
+			connect.WithSchema(messageServiceMethods.ByName("AppendSessionDelta")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
+			connect.WithClientOptions(opts...),
+		),
 		closeSessionMessage: connect.NewClient[v1.CloseSessionMessageRequest, v1.CloseSessionMessageResponse](
 			httpClient,
 			baseURL+MessageServiceCloseSessionMessageProcedure,
 			connect.WithSchema(messageServiceMethods.ByName("CloseSessionMessage")),
+			connect.WithClientOptions(opts...),
+		),
+		cancelSessionMessage: connect.NewClient[v1.CancelSessionMessageRequest, v1.CancelSessionMessageResponse](
+			httpClient,
+			baseURL+MessageServiceCancelSessionMessageProcedure,
+			connect.WithSchema(messageServiceMethods.ByName("CancelSessionMessage")),
 			connect.WithClientOptions(opts...),
 		),
 		listSessionMessages: connect.NewClient[v1.ListSessionMessagesRequest, v1.ListSessionMessagesResponse](
@@ -429,6 +468,13 @@ func NewMessageServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			baseURL+MessageServiceListSessionsProcedure,
 			connect.WithSchema(messageServiceMethods.ByName("ListSessions")),
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
+		renameSession: connect.NewClient[v1.RenameSessionRequest, v1.RenameSessionResponse](
+			httpClient,
+			baseURL+MessageServiceRenameSessionProcedure,
+			connect.WithSchema(messageServiceMethods.ByName("RenameSession")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
 			connect.WithClientOptions(opts...),
 		),
 		deleteSession: connect.NewClient[v1.DeleteSessionRequest, v1.DeleteSessionResponse](
@@ -470,11 +516,14 @@ type messageServiceClient struct {
 	markRead             *connect.Client[v1.MarkReadRequest, v1.MarkReadResponse]
 	sendTyping           *connect.Client[v1.SendTypingRequest, v1.SendTypingResponse]
 	appendSessionMessage *connect.Client[v1.AppendSessionMessageRequest, v1.AppendSessionMessageResponse]
+	appendSessionDelta   *connect.Client[v1.AppendSessionDeltaRequest, v1.AppendSessionDeltaResponse]
 	closeSessionMessage  *connect.Client[v1.CloseSessionMessageRequest, v1.CloseSessionMessageResponse]
+	cancelSessionMessage *connect.Client[v1.CancelSessionMessageRequest, v1.CancelSessionMessageResponse]
 	listSessionMessages  *connect.Client[v1.ListSessionMessagesRequest, v1.ListSessionMessagesResponse]
 	editSessionMessage   *connect.Client[v1.EditSessionMessageRequest, v1.EditSessionMessageResponse]
 	recallSessionMessage *connect.Client[v1.RecallSessionMessageRequest, v1.RecallSessionMessageResponse]
 	listSessions         *connect.Client[v1.ListSessionsRequest, v1.ListSessionsResponse]
+	renameSession        *connect.Client[v1.RenameSessionRequest, v1.RenameSessionResponse]
 	deleteSession        *connect.Client[v1.DeleteSessionRequest, v1.DeleteSessionResponse]
 	markSessionRead      *connect.Client[v1.MarkSessionReadRequest, v1.MarkSessionReadResponse]
 }
@@ -655,9 +704,27 @@ func (c *messageServiceClient) AppendSessionMessage(ctx context.Context, req *v1
 	return nil, err
 }
 
+// AppendSessionDelta calls parley.v1.MessageService.AppendSessionDelta.
+func (c *messageServiceClient) AppendSessionDelta(ctx context.Context, req *v1.AppendSessionDeltaRequest) (*v1.AppendSessionDeltaResponse, error) {
+	response, err := c.appendSessionDelta.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // CloseSessionMessage calls parley.v1.MessageService.CloseSessionMessage.
 func (c *messageServiceClient) CloseSessionMessage(ctx context.Context, req *v1.CloseSessionMessageRequest) (*v1.CloseSessionMessageResponse, error) {
 	response, err := c.closeSessionMessage.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// CancelSessionMessage calls parley.v1.MessageService.CancelSessionMessage.
+func (c *messageServiceClient) CancelSessionMessage(ctx context.Context, req *v1.CancelSessionMessageRequest) (*v1.CancelSessionMessageResponse, error) {
+	response, err := c.cancelSessionMessage.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
@@ -694,6 +761,15 @@ func (c *messageServiceClient) RecallSessionMessage(ctx context.Context, req *v1
 // ListSessions calls parley.v1.MessageService.ListSessions.
 func (c *messageServiceClient) ListSessions(ctx context.Context, req *v1.ListSessionsRequest) (*v1.ListSessionsResponse, error) {
 	response, err := c.listSessions.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// RenameSession calls parley.v1.MessageService.RenameSession.
+func (c *messageServiceClient) RenameSession(ctx context.Context, req *v1.RenameSessionRequest) (*v1.RenameSessionResponse, error) {
+	response, err := c.renameSession.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
@@ -820,6 +896,15 @@ type MessageServiceHandler interface {
 	// appends nothing. With another payload it fails with `already_exists`. After a timeout, call
 	// again with the same id. Requires the action `append`.
 	AppendSessionMessage(context.Context, *v1.AppendSessionMessageRequest) (*v1.AppendSessionMessageResponse, error)
+	// AppendSessionDelta appends a piece to the text of an open message, which streams show at once. It
+	// returns before the piece is stored anywhere but in memory: only CloseSessionMessage stores the
+	// text, so the caller keeps it until then. Any node takes any piece; a caller that stays on one
+	// connection need not repeat. An open message without a delta for 60 s is closed as failed.
+	// Requires the action `append`, and the `append_token` of the call that opened the message. Fails
+	// with APPEND_SUPERSEDED once a later call opened the message again, with `out_of_range` if the
+	// server lacks text before `offset`, and with LIMIT_EXCEEDED if the text is too long, or too many
+	// open messages have text on the node.
+	AppendSessionDelta(context.Context, *v1.AppendSessionDeltaRequest) (*v1.AppendSessionDeltaResponse, error)
 	// CloseSessionMessage closes an open message with its final content. Only the sender and holders
 	// of `manage` can close a message, and one of another role than `user` only the latter. Fails
 	// with `failed_precondition` if the message is not open, or was recalled.
@@ -827,6 +912,11 @@ type MessageServiceHandler interface {
 	// A repeat with the same `client_msg_id` and the same payload returns the first call's result.
 	// Requires the action `append`.
 	CloseSessionMessage(context.Context, *v1.CloseSessionMessageRequest) (*v1.CloseSessionMessageResponse, error)
+	// CancelSessionMessage closes an open message as cancelled, with the text that was streamed until
+	// now. The generator learns of it by the response to its next delta. Requires the action `append`
+	// in the caller's own session, or the action `manage`. Fails with MESSAGE_CLOSED if the message is
+	// not open.
+	CancelSessionMessage(context.Context, *v1.CancelSessionMessageRequest) (*v1.CancelSessionMessageResponse, error)
 	// ListSessionMessages returns a page of a session's messages, as ListMessages does of a channel.
 	// Requires the action `history`.
 	ListSessionMessages(context.Context, *v1.ListSessionMessagesRequest) (*v1.ListSessionMessagesResponse, error)
@@ -845,6 +935,9 @@ type MessageServiceHandler interface {
 	// capability `session:*`, or the action `read` of `admin`. Heads, counts and activity can be 100
 	// ms old. A session whose activity changes between two pages can be on both or on neither.
 	ListSessions(context.Context, *v1.ListSessionsRequest) (*v1.ListSessionsResponse, error)
+	// RenameSession sets the title of a session. Requires the action `append` in the caller's own
+	// session, or the action `manage`.
+	RenameSession(context.Context, *v1.RenameSessionRequest) (*v1.RenameSessionResponse, error)
 	// DeleteSession deletes a session with its messages. Once the call returns, nobody can append to
 	// the session; within a second nobody can read it, on any node, and streams lose it with DELETED.
 	// Within about a minute texts are removed from the store; the event stream keeps its copies until
@@ -997,10 +1090,23 @@ func NewMessageServiceHandler(svc MessageServiceHandler, opts ...connect.Handler
 		connect.WithSchema(messageServiceMethods.ByName("AppendSessionMessage")),
 		connect.WithHandlerOptions(opts...),
 	)
+	messageServiceAppendSessionDeltaHandler := connect.NewUnaryHandlerSimple(
+		MessageServiceAppendSessionDeltaProcedure,
+		svc.AppendSessionDelta,
+		connect.WithSchema(messageServiceMethods.ByName("AppendSessionDelta")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
+		connect.WithHandlerOptions(opts...),
+	)
 	messageServiceCloseSessionMessageHandler := connect.NewUnaryHandlerSimple(
 		MessageServiceCloseSessionMessageProcedure,
 		svc.CloseSessionMessage,
 		connect.WithSchema(messageServiceMethods.ByName("CloseSessionMessage")),
+		connect.WithHandlerOptions(opts...),
+	)
+	messageServiceCancelSessionMessageHandler := connect.NewUnaryHandlerSimple(
+		MessageServiceCancelSessionMessageProcedure,
+		svc.CancelSessionMessage,
+		connect.WithSchema(messageServiceMethods.ByName("CancelSessionMessage")),
 		connect.WithHandlerOptions(opts...),
 	)
 	messageServiceListSessionMessagesHandler := connect.NewUnaryHandlerSimple(
@@ -1028,6 +1134,13 @@ func NewMessageServiceHandler(svc MessageServiceHandler, opts ...connect.Handler
 		svc.ListSessions,
 		connect.WithSchema(messageServiceMethods.ByName("ListSessions")),
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
+	messageServiceRenameSessionHandler := connect.NewUnaryHandlerSimple(
+		MessageServiceRenameSessionProcedure,
+		svc.RenameSession,
+		connect.WithSchema(messageServiceMethods.ByName("RenameSession")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
 		connect.WithHandlerOptions(opts...),
 	)
 	messageServiceDeleteSessionHandler := connect.NewUnaryHandlerSimple(
@@ -1086,8 +1199,12 @@ func NewMessageServiceHandler(svc MessageServiceHandler, opts ...connect.Handler
 			messageServiceSendTypingHandler.ServeHTTP(w, r)
 		case MessageServiceAppendSessionMessageProcedure:
 			messageServiceAppendSessionMessageHandler.ServeHTTP(w, r)
+		case MessageServiceAppendSessionDeltaProcedure:
+			messageServiceAppendSessionDeltaHandler.ServeHTTP(w, r)
 		case MessageServiceCloseSessionMessageProcedure:
 			messageServiceCloseSessionMessageHandler.ServeHTTP(w, r)
+		case MessageServiceCancelSessionMessageProcedure:
+			messageServiceCancelSessionMessageHandler.ServeHTTP(w, r)
 		case MessageServiceListSessionMessagesProcedure:
 			messageServiceListSessionMessagesHandler.ServeHTTP(w, r)
 		case MessageServiceEditSessionMessageProcedure:
@@ -1096,6 +1213,8 @@ func NewMessageServiceHandler(svc MessageServiceHandler, opts ...connect.Handler
 			messageServiceRecallSessionMessageHandler.ServeHTTP(w, r)
 		case MessageServiceListSessionsProcedure:
 			messageServiceListSessionsHandler.ServeHTTP(w, r)
+		case MessageServiceRenameSessionProcedure:
+			messageServiceRenameSessionHandler.ServeHTTP(w, r)
 		case MessageServiceDeleteSessionProcedure:
 			messageServiceDeleteSessionHandler.ServeHTTP(w, r)
 		case MessageServiceMarkSessionReadProcedure:
@@ -1189,8 +1308,16 @@ func (UnimplementedMessageServiceHandler) AppendSessionMessage(context.Context, 
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.MessageService.AppendSessionMessage is not implemented"))
 }
 
+func (UnimplementedMessageServiceHandler) AppendSessionDelta(context.Context, *v1.AppendSessionDeltaRequest) (*v1.AppendSessionDeltaResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.MessageService.AppendSessionDelta is not implemented"))
+}
+
 func (UnimplementedMessageServiceHandler) CloseSessionMessage(context.Context, *v1.CloseSessionMessageRequest) (*v1.CloseSessionMessageResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.MessageService.CloseSessionMessage is not implemented"))
+}
+
+func (UnimplementedMessageServiceHandler) CancelSessionMessage(context.Context, *v1.CancelSessionMessageRequest) (*v1.CancelSessionMessageResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.MessageService.CancelSessionMessage is not implemented"))
 }
 
 func (UnimplementedMessageServiceHandler) ListSessionMessages(context.Context, *v1.ListSessionMessagesRequest) (*v1.ListSessionMessagesResponse, error) {
@@ -1207,6 +1334,10 @@ func (UnimplementedMessageServiceHandler) RecallSessionMessage(context.Context, 
 
 func (UnimplementedMessageServiceHandler) ListSessions(context.Context, *v1.ListSessionsRequest) (*v1.ListSessionsResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.MessageService.ListSessions is not implemented"))
+}
+
+func (UnimplementedMessageServiceHandler) RenameSession(context.Context, *v1.RenameSessionRequest) (*v1.RenameSessionResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.MessageService.RenameSession is not implemented"))
 }
 
 func (UnimplementedMessageServiceHandler) DeleteSession(context.Context, *v1.DeleteSessionRequest) (*v1.DeleteSessionResponse, error) {

@@ -498,6 +498,13 @@ export enum ErrorReason {
   ERASURE_NOT_FOUND = 40,
 
   /**
+   * A later call opened the message again and streams its text. This generator must stop.
+   *
+   * @generated from enum value: ERROR_REASON_APPEND_SUPERSEDED = 41;
+   */
+  APPEND_SUPERSEDED = 41,
+
+  /**
    * The caller is over its rate limit, the server has too many pending writes, or too many bytes of
    * earlier responses are not read yet. `retry_after` says how long to wait. Nothing was changed.
    *

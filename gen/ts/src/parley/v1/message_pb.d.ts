@@ -8,7 +8,7 @@ import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import type { ItemError } from "./error_pb.js";
 import type { AddMembersRequestSchema, AddMembersResponseSchema, ChannelMessage, CreateChannelRequestSchema, CreateChannelResponseSchema, DeleteChannelRequestSchema, DeleteChannelResponseSchema, GetChannelRequestSchema, GetChannelResponseSchema, ListChannelsRequestSchema, ListChannelsResponseSchema, ListMembersRequestSchema, ListMembersResponseSchema, MarkReadRequestSchema, MarkReadResponseSchema, RemoveMembersRequestSchema, RemoveMembersResponseSchema, SendTypingRequestSchema, SendTypingResponseSchema, UpdateChannelRequestSchema, UpdateChannelResponseSchema, UpdateMemberRequestSchema, UpdateMemberResponseSchema } from "./channel_pb.js";
 import type { SubscribeRequestSchema, SubscribeResponseSchema, UpdateSubscriptionRequestSchema, UpdateSubscriptionResponseSchema } from "./subscription_pb.js";
-import type { AppendSessionMessageRequestSchema, AppendSessionMessageResponseSchema, CloseSessionMessageRequestSchema, CloseSessionMessageResponseSchema, DeleteSessionRequestSchema, DeleteSessionResponseSchema, EditSessionMessageRequestSchema, EditSessionMessageResponseSchema, ListSessionMessagesRequestSchema, ListSessionMessagesResponseSchema, ListSessionsRequestSchema, ListSessionsResponseSchema, MarkSessionReadRequestSchema, MarkSessionReadResponseSchema, RecallSessionMessageRequestSchema, RecallSessionMessageResponseSchema } from "./session_pb.js";
+import type { AppendSessionDeltaRequestSchema, AppendSessionDeltaResponseSchema, AppendSessionMessageRequestSchema, AppendSessionMessageResponseSchema, CancelSessionMessageRequestSchema, CancelSessionMessageResponseSchema, CloseSessionMessageRequestSchema, CloseSessionMessageResponseSchema, DeleteSessionRequestSchema, DeleteSessionResponseSchema, EditSessionMessageRequestSchema, EditSessionMessageResponseSchema, ListSessionMessagesRequestSchema, ListSessionMessagesResponseSchema, ListSessionsRequestSchema, ListSessionsResponseSchema, MarkSessionReadRequestSchema, MarkSessionReadResponseSchema, RecallSessionMessageRequestSchema, RecallSessionMessageResponseSchema, RenameSessionRequestSchema, RenameSessionResponseSchema } from "./session_pb.js";
 
 /**
  * Describes the file parley/v1/message.proto.
@@ -807,6 +807,23 @@ export declare const MessageService: GenService<{
     output: typeof AppendSessionMessageResponseSchema;
   },
   /**
+   * AppendSessionDelta appends a piece to the text of an open message, which streams show at once. It
+   * returns before the piece is stored anywhere but in memory: only CloseSessionMessage stores the
+   * text, so the caller keeps it until then. Any node takes any piece; a caller that stays on one
+   * connection need not repeat. An open message without a delta for 60 s is closed as failed.
+   * Requires the action `append`, and the `append_token` of the call that opened the message. Fails
+   * with APPEND_SUPERSEDED once a later call opened the message again, with `out_of_range` if the
+   * server lacks text before `offset`, and with LIMIT_EXCEEDED if the text is too long, or too many
+   * open messages have text on the node.
+   *
+   * @generated from rpc parley.v1.MessageService.AppendSessionDelta
+   */
+  appendSessionDelta: {
+    methodKind: "unary";
+    input: typeof AppendSessionDeltaRequestSchema;
+    output: typeof AppendSessionDeltaResponseSchema;
+  },
+  /**
    * CloseSessionMessage closes an open message with its final content. Only the sender and holders
    * of `manage` can close a message, and one of another role than `user` only the latter. Fails
    * with `failed_precondition` if the message is not open, or was recalled.
@@ -820,6 +837,19 @@ export declare const MessageService: GenService<{
     methodKind: "unary";
     input: typeof CloseSessionMessageRequestSchema;
     output: typeof CloseSessionMessageResponseSchema;
+  },
+  /**
+   * CancelSessionMessage closes an open message as cancelled, with the text that was streamed until
+   * now. The generator learns of it by the response to its next delta. Requires the action `append`
+   * in the caller's own session, or the action `manage`. Fails with MESSAGE_CLOSED if the message is
+   * not open.
+   *
+   * @generated from rpc parley.v1.MessageService.CancelSessionMessage
+   */
+  cancelSessionMessage: {
+    methodKind: "unary";
+    input: typeof CancelSessionMessageRequestSchema;
+    output: typeof CancelSessionMessageResponseSchema;
   },
   /**
    * ListSessionMessages returns a page of a session's messages, as ListMessages does of a channel.
@@ -870,6 +900,17 @@ export declare const MessageService: GenService<{
     methodKind: "unary";
     input: typeof ListSessionsRequestSchema;
     output: typeof ListSessionsResponseSchema;
+  },
+  /**
+   * RenameSession sets the title of a session. Requires the action `append` in the caller's own
+   * session, or the action `manage`.
+   *
+   * @generated from rpc parley.v1.MessageService.RenameSession
+   */
+  renameSession: {
+    methodKind: "unary";
+    input: typeof RenameSessionRequestSchema;
+    output: typeof RenameSessionResponseSchema;
   },
   /**
    * DeleteSession deletes a session with its messages. Once the call returns, nobody can append to

@@ -5,7 +5,7 @@
 import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
-import type { ChannelMessage } from "./channel_pb.js";
+import type { ChannelMessage, MessageStatus } from "./channel_pb.js";
 
 /**
  * Describes the file parley/v1/session.proto.
@@ -75,6 +75,13 @@ export declare type AppendSessionMessageRequest = Message<"parley.v1.AppendSessi
    * @generated from field: bool open = 7;
    */
   open: boolean;
+
+  /**
+   * The title of the session if the call creates it, as in RenameSession. Otherwise it is ignored.
+   *
+   * @generated from field: string title = 8;
+   */
+  title: string;
 };
 
 /**
@@ -134,6 +141,14 @@ export declare type AppendSessionMessageResponse = Message<"parley.v1.AppendSess
    * @generated from field: bool duplicate = 8;
    */
   duplicate: boolean;
+
+  /**
+   * Set if the message is open: the `append_token` for AppendSessionDelta. Each call returns a new
+   * one, which supersedes those of earlier calls as soon as it is used.
+   *
+   * @generated from field: string append_token = 9;
+   */
+  appendToken: string;
 };
 
 /**
@@ -141,6 +156,81 @@ export declare type AppendSessionMessageResponse = Message<"parley.v1.AppendSess
  * Use `create(AppendSessionMessageResponseSchema)` to create a new message.
  */
 export declare const AppendSessionMessageResponseSchema: GenMessage<AppendSessionMessageResponse>;
+
+/**
+ * AppendSessionDeltaRequest is the request of AppendSessionDelta.
+ *
+ * @generated from message parley.v1.AppendSessionDeltaRequest
+ */
+export declare type AppendSessionDeltaRequest = Message<"parley.v1.AppendSessionDeltaRequest"> & {
+  /**
+   * @generated from field: string session_id = 1;
+   */
+  sessionId: string;
+
+  /**
+   * @generated from field: string msg_id = 2;
+   */
+  msgId: string;
+
+  /**
+   * The `append_token` of AppendSessionMessageResponse.
+   *
+   * @generated from field: string append_token = 3;
+   */
+  appendToken: string;
+
+  /**
+   * The number of bytes of UTF-8 that the text has before `text`. What the server already has of
+   * `text` is skipped, so a repeat is harmless. If the server has less, the call fails with
+   * `out_of_range`, and the detail's `limit` is what it has: send again from there.
+   *
+   * @generated from field: int64 offset = 4;
+   */
+  offset: bigint;
+
+  /**
+   * UTF-8 text without NUL, up to 16,384 bytes. Empty text keeps the message from being closed as
+   * abandoned.
+   *
+   * @generated from field: string text = 5;
+   */
+  text: string;
+};
+
+/**
+ * Describes the message parley.v1.AppendSessionDeltaRequest.
+ * Use `create(AppendSessionDeltaRequestSchema)` to create a new message.
+ */
+export declare const AppendSessionDeltaRequestSchema: GenMessage<AppendSessionDeltaRequest>;
+
+/**
+ * AppendSessionDeltaResponse is the response of AppendSessionDelta.
+ *
+ * @generated from message parley.v1.AppendSessionDeltaResponse
+ */
+export declare type AppendSessionDeltaResponse = Message<"parley.v1.AppendSessionDeltaResponse"> & {
+  /**
+   * The number of bytes that the text has now.
+   *
+   * @generated from field: int64 length = 1;
+   */
+  length: bigint;
+
+  /**
+   * The message's status. If it is not OPEN, the message was closed or recalled, or is about to be:
+   * stop generating. The text was then not appended.
+   *
+   * @generated from field: parley.v1.MessageStatus status = 2;
+   */
+  status: MessageStatus;
+};
+
+/**
+ * Describes the message parley.v1.AppendSessionDeltaResponse.
+ * Use `create(AppendSessionDeltaResponseSchema)` to create a new message.
+ */
+export declare const AppendSessionDeltaResponseSchema: GenMessage<AppendSessionDeltaResponse>;
 
 /**
  * CloseSessionMessageRequest is the request of CloseSessionMessage.
@@ -239,6 +329,80 @@ export declare type CloseSessionMessageResponse = Message<"parley.v1.CloseSessio
  * Use `create(CloseSessionMessageResponseSchema)` to create a new message.
  */
 export declare const CloseSessionMessageResponseSchema: GenMessage<CloseSessionMessageResponse>;
+
+/**
+ * CancelSessionMessageRequest is the request of CancelSessionMessage.
+ *
+ * @generated from message parley.v1.CancelSessionMessageRequest
+ */
+export declare type CancelSessionMessageRequest = Message<"parley.v1.CancelSessionMessageRequest"> & {
+  /**
+   * @generated from field: string session_id = 1;
+   */
+  sessionId: string;
+
+  /**
+   * @generated from field: string msg_id = 2;
+   */
+  msgId: string;
+
+  /**
+   * Makes the cancellation idempotent, as in CloseSessionMessage.
+   *
+   * @generated from field: string client_msg_id = 3;
+   */
+  clientMsgId: string;
+};
+
+/**
+ * Describes the message parley.v1.CancelSessionMessageRequest.
+ * Use `create(CancelSessionMessageRequestSchema)` to create a new message.
+ */
+export declare const CancelSessionMessageRequestSchema: GenMessage<CancelSessionMessageRequest>;
+
+/**
+ * CancelSessionMessageResponse is the response of CancelSessionMessage. Its fields mean what those
+ * of CloseSessionMessageResponse do.
+ *
+ * @generated from message parley.v1.CancelSessionMessageResponse
+ */
+export declare type CancelSessionMessageResponse = Message<"parley.v1.CancelSessionMessageResponse"> & {
+  /**
+   * @generated from field: parley.v1.ChannelMessage message = 1;
+   */
+  message?: ChannelMessage | undefined;
+
+  /**
+   * @generated from field: int64 seq = 2;
+   */
+  seq: bigint;
+
+  /**
+   * @generated from field: google.protobuf.Timestamp msg_time = 3;
+   */
+  msgTime?: Timestamp | undefined;
+
+  /**
+   * @generated from field: bool duplicate = 4;
+   */
+  duplicate: boolean;
+
+  /**
+   * @generated from field: string epoch = 5;
+   */
+  epoch: string;
+
+  /**
+   * @generated from field: string client_msg_id = 6;
+   */
+  clientMsgId: string;
+};
+
+/**
+ * Describes the message parley.v1.CancelSessionMessageResponse.
+ * Use `create(CancelSessionMessageResponseSchema)` to create a new message.
+ */
+export declare const CancelSessionMessageResponseSchema: GenMessage<CancelSessionMessageResponse>;
 
 /**
  * ListSessionMessagesRequest is the request of ListSessionMessages. Its fields mean what those of
@@ -563,6 +727,13 @@ export declare type Session = Message<"parley.v1.Session"> & {
    * @generated from field: string epoch = 9;
    */
   epoch: string;
+
+  /**
+   * The title; empty if the session has none.
+   *
+   * @generated from field: string title = 10;
+   */
+  title: string;
 };
 
 /**
@@ -596,6 +767,14 @@ export declare type ListSessionsRequest = Message<"parley.v1.ListSessionsRequest
    * @generated from field: string page_token = 3;
    */
   pageToken: string;
+
+  /**
+   * Returns the sessions of all users. Requires the action `manage` on `session:*`; `user_id` must
+   * be empty.
+   *
+   * @generated from field: bool all_users = 4;
+   */
+  allUsers: boolean;
 };
 
 /**
@@ -628,6 +807,45 @@ export declare type ListSessionsResponse = Message<"parley.v1.ListSessionsRespon
  * Use `create(ListSessionsResponseSchema)` to create a new message.
  */
 export declare const ListSessionsResponseSchema: GenMessage<ListSessionsResponse>;
+
+/**
+ * RenameSessionRequest is the request of RenameSession.
+ *
+ * @generated from message parley.v1.RenameSessionRequest
+ */
+export declare type RenameSessionRequest = Message<"parley.v1.RenameSessionRequest"> & {
+  /**
+   * @generated from field: string session_id = 1;
+   */
+  sessionId: string;
+
+  /**
+   * UTF-8 text without NUL, up to 256 bytes. Empty removes the title.
+   *
+   * @generated from field: string title = 2;
+   */
+  title: string;
+};
+
+/**
+ * Describes the message parley.v1.RenameSessionRequest.
+ * Use `create(RenameSessionRequestSchema)` to create a new message.
+ */
+export declare const RenameSessionRequestSchema: GenMessage<RenameSessionRequest>;
+
+/**
+ * RenameSessionResponse is the response of RenameSession.
+ *
+ * @generated from message parley.v1.RenameSessionResponse
+ */
+export declare type RenameSessionResponse = Message<"parley.v1.RenameSessionResponse"> & {
+};
+
+/**
+ * Describes the message parley.v1.RenameSessionResponse.
+ * Use `create(RenameSessionResponseSchema)` to create a new message.
+ */
+export declare const RenameSessionResponseSchema: GenMessage<RenameSessionResponse>;
 
 /**
  * DeleteSessionRequest is the request of DeleteSession.

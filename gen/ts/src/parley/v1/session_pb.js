@@ -10,7 +10,7 @@ import { file_parley_v1_channel } from "./channel_pb.js";
  * Describes the file parley/v1/session.proto.
  */
 export const file_parley_v1_session = /*@__PURE__*/
-  fileDesc("ChdwYXJsZXkvdjEvc2Vzc2lvbi5wcm90bxIJcGFybGV5LnYxIv8BChtBcHBlbmRTZXNzaW9uTWVzc2FnZVJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIMCgRyb2xlGAIgASgJEg8KB2NvbnRlbnQYAyABKAkSFQoNY2xpZW50X21zZ19pZBgEIAEoCRJGCghtZXRhZGF0YRgFIAMoCzI0LnBhcmxleS52MS5BcHBlbmRTZXNzaW9uTWVzc2FnZVJlcXVlc3QuTWV0YWRhdGFFbnRyeRIPCgd1c2VyX2lkGAYgASgJEgwKBG9wZW4YByABKAgaLwoNTWV0YWRhdGFFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIsUBChxBcHBlbmRTZXNzaW9uTWVzc2FnZVJlc3BvbnNlEhIKCnNlc3Npb25faWQYASABKAkSDgoGbXNnX2lkGAIgASgJEgsKA3NlcRgDIAEoAxINCgVjb3VudBgEIAEoAxIsCghtc2dfdGltZRgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASFQoNY2xpZW50X21zZ19pZBgGIAEoCRINCgVlcG9jaBgHIAEoCRIRCglkdXBsaWNhdGUYCCABKAgilAEKGkNsb3NlU2Vzc2lvbk1lc3NhZ2VSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSDgoGbXNnX2lkGAIgASgJEioKB291dGNvbWUYAyABKA4yGS5wYXJsZXkudjEuU2Vzc2lvbk91dGNvbWUSDwoHY29udGVudBgEIAEoCRIVCg1jbGllbnRfbXNnX2lkGAUgASgJIr0BChtDbG9zZVNlc3Npb25NZXNzYWdlUmVzcG9uc2USKgoHbWVzc2FnZRgBIAEoCzIZLnBhcmxleS52MS5DaGFubmVsTWVzc2FnZRILCgNzZXEYAiABKAMSLAoIbXNnX3RpbWUYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhEKCWR1cGxpY2F0ZRgEIAEoCBINCgVlcG9jaBgFIAEoCRIVCg1jbGllbnRfbXNnX2lkGAYgASgJIrYBChpMaXN0U2Vzc2lvbk1lc3NhZ2VzUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhYKCWFmdGVyX3NlcRgCIAEoA0gAiAEBEhcKCmJlZm9yZV9zZXEYAyABKANIAYgBARIPCgdtaW5fc2VxGAQgASgDEhEKCXBhZ2Vfc2l6ZRgFIAEoBRISCgpwYWdlX3Rva2VuGAYgASgJQgwKCl9hZnRlcl9zZXFCDQoLX2JlZm9yZV9zZXEimAEKG0xpc3RTZXNzaW9uTWVzc2FnZXNSZXNwb25zZRIrCghtZXNzYWdlcxgBIAMoCzIZLnBhcmxleS52MS5DaGFubmVsTWVzc2FnZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSEAoIaGVhZF9zZXEYAyABKAMSDQoFZXBvY2gYBCABKAkSEgoKb2xkZXN0X3NlcRgFIAEoAyJnChlFZGl0U2Vzc2lvbk1lc3NhZ2VSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSDgoGbXNnX2lkGAIgASgJEg8KB2NvbnRlbnQYAyABKAkSFQoNY2xpZW50X21zZ19pZBgEIAEoCSK8AQoaRWRpdFNlc3Npb25NZXNzYWdlUmVzcG9uc2USKgoHbWVzc2FnZRgBIAEoCzIZLnBhcmxleS52MS5DaGFubmVsTWVzc2FnZRILCgNzZXEYAiABKAMSLAoIbXNnX3RpbWUYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhEKCWR1cGxpY2F0ZRgEIAEoCBINCgVlcG9jaBgFIAEoCRIVCg1jbGllbnRfbXNnX2lkGAYgASgJIlgKG1JlY2FsbFNlc3Npb25NZXNzYWdlUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEg4KBm1zZ19pZBgCIAEoCRIVCg1jbGllbnRfbXNnX2lkGAMgASgJIr4BChxSZWNhbGxTZXNzaW9uTWVzc2FnZVJlc3BvbnNlEioKB21lc3NhZ2UYASABKAsyGS5wYXJsZXkudjEuQ2hhbm5lbE1lc3NhZ2USCwoDc2VxGAIgASgDEiwKCG1zZ190aW1lGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIRCglkdXBsaWNhdGUYBCABKAgSDQoFZXBvY2gYBSABKAkSFQoNY2xpZW50X21zZ19pZBgGIAEoCSLjAQoHU2Vzc2lvbhISCgpzZXNzaW9uX2lkGAEgASgJEhAKCG93bmVyX2lkGAIgASgJEi8KC2NyZWF0ZV90aW1lGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIvCgthY3RpdmVfdGltZRgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEAoIaGVhZF9zZXEYBSABKAMSDQoFY291bnQYBiABKAMSEAoIcmVhZF9zZXEYByABKAMSDgoGdW5yZWFkGAggASgDEg0KBWVwb2NoGAkgASgJIk0KE0xpc3RTZXNzaW9uc1JlcXVlc3QSDwoHdXNlcl9pZBgBIAEoCRIRCglwYWdlX3NpemUYAiABKAUSEgoKcGFnZV90b2tlbhgDIAEoCSJVChRMaXN0U2Vzc2lvbnNSZXNwb25zZRIkCghzZXNzaW9ucxgBIAMoCzISLnBhcmxleS52MS5TZXNzaW9uEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSIqChREZWxldGVTZXNzaW9uUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJIhcKFURlbGV0ZVNlc3Npb25SZXNwb25zZSI5ChZNYXJrU2Vzc2lvblJlYWRSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSCwoDc2VxGAIgASgDIkoKF01hcmtTZXNzaW9uUmVhZFJlc3BvbnNlEhAKCHJlYWRfc2VxGAEgASgDEg4KBnVucmVhZBgCIAEoAxINCgVlcG9jaBgDIAEoCSqKAQoOU2Vzc2lvbk91dGNvbWUSHwobU0VTU0lPTl9PVVRDT01FX1VOU1BFQ0lGSUVEEAASHAoYU0VTU0lPTl9PVVRDT01FX0NPTVBMRVRFEAESHQoZU0VTU0lPTl9PVVRDT01FX0NBTkNFTExFRBACEhoKFlNFU1NJT05fT1VUQ09NRV9GQUlMRUQQA0JVCg1kZXYucGFybGV5LnYxQgxTZXNzaW9uUHJvdG9QAVo0Z2l0aHViLmNvbS9wYXJsZXlocS9wYXJsZXkvZ2VuL2dvL3BhcmxleS92MTtwYXJsZXl2MWIGcHJvdG8z", [file_google_protobuf_timestamp, file_parley_v1_channel]);
+  fileDesc("ChdwYXJsZXkvdjEvc2Vzc2lvbi5wcm90bxIJcGFybGV5LnYxIo4CChtBcHBlbmRTZXNzaW9uTWVzc2FnZVJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIMCgRyb2xlGAIgASgJEg8KB2NvbnRlbnQYAyABKAkSFQoNY2xpZW50X21zZ19pZBgEIAEoCRJGCghtZXRhZGF0YRgFIAMoCzI0LnBhcmxleS52MS5BcHBlbmRTZXNzaW9uTWVzc2FnZVJlcXVlc3QuTWV0YWRhdGFFbnRyeRIPCgd1c2VyX2lkGAYgASgJEgwKBG9wZW4YByABKAgSDQoFdGl0bGUYCCABKAkaLwoNTWV0YWRhdGFFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBItsBChxBcHBlbmRTZXNzaW9uTWVzc2FnZVJlc3BvbnNlEhIKCnNlc3Npb25faWQYASABKAkSDgoGbXNnX2lkGAIgASgJEgsKA3NlcRgDIAEoAxINCgVjb3VudBgEIAEoAxIsCghtc2dfdGltZRgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASFQoNY2xpZW50X21zZ19pZBgGIAEoCRINCgVlcG9jaBgHIAEoCRIRCglkdXBsaWNhdGUYCCABKAgSFAoMYXBwZW5kX3Rva2VuGAkgASgJInMKGUFwcGVuZFNlc3Npb25EZWx0YVJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIOCgZtc2dfaWQYAiABKAkSFAoMYXBwZW5kX3Rva2VuGAMgASgJEg4KBm9mZnNldBgEIAEoAxIMCgR0ZXh0GAUgASgJIlYKGkFwcGVuZFNlc3Npb25EZWx0YVJlc3BvbnNlEg4KBmxlbmd0aBgBIAEoAxIoCgZzdGF0dXMYAiABKA4yGC5wYXJsZXkudjEuTWVzc2FnZVN0YXR1cyKUAQoaQ2xvc2VTZXNzaW9uTWVzc2FnZVJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIOCgZtc2dfaWQYAiABKAkSKgoHb3V0Y29tZRgDIAEoDjIZLnBhcmxleS52MS5TZXNzaW9uT3V0Y29tZRIPCgdjb250ZW50GAQgASgJEhUKDWNsaWVudF9tc2dfaWQYBSABKAkivQEKG0Nsb3NlU2Vzc2lvbk1lc3NhZ2VSZXNwb25zZRIqCgdtZXNzYWdlGAEgASgLMhkucGFybGV5LnYxLkNoYW5uZWxNZXNzYWdlEgsKA3NlcRgCIAEoAxIsCghtc2dfdGltZRgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEQoJZHVwbGljYXRlGAQgASgIEg0KBWVwb2NoGAUgASgJEhUKDWNsaWVudF9tc2dfaWQYBiABKAkiWAobQ2FuY2VsU2Vzc2lvbk1lc3NhZ2VSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSDgoGbXNnX2lkGAIgASgJEhUKDWNsaWVudF9tc2dfaWQYAyABKAkivgEKHENhbmNlbFNlc3Npb25NZXNzYWdlUmVzcG9uc2USKgoHbWVzc2FnZRgBIAEoCzIZLnBhcmxleS52MS5DaGFubmVsTWVzc2FnZRILCgNzZXEYAiABKAMSLAoIbXNnX3RpbWUYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhEKCWR1cGxpY2F0ZRgEIAEoCBINCgVlcG9jaBgFIAEoCRIVCg1jbGllbnRfbXNnX2lkGAYgASgJIrYBChpMaXN0U2Vzc2lvbk1lc3NhZ2VzUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhYKCWFmdGVyX3NlcRgCIAEoA0gAiAEBEhcKCmJlZm9yZV9zZXEYAyABKANIAYgBARIPCgdtaW5fc2VxGAQgASgDEhEKCXBhZ2Vfc2l6ZRgFIAEoBRISCgpwYWdlX3Rva2VuGAYgASgJQgwKCl9hZnRlcl9zZXFCDQoLX2JlZm9yZV9zZXEimAEKG0xpc3RTZXNzaW9uTWVzc2FnZXNSZXNwb25zZRIrCghtZXNzYWdlcxgBIAMoCzIZLnBhcmxleS52MS5DaGFubmVsTWVzc2FnZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSEAoIaGVhZF9zZXEYAyABKAMSDQoFZXBvY2gYBCABKAkSEgoKb2xkZXN0X3NlcRgFIAEoAyJnChlFZGl0U2Vzc2lvbk1lc3NhZ2VSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSDgoGbXNnX2lkGAIgASgJEg8KB2NvbnRlbnQYAyABKAkSFQoNY2xpZW50X21zZ19pZBgEIAEoCSK8AQoaRWRpdFNlc3Npb25NZXNzYWdlUmVzcG9uc2USKgoHbWVzc2FnZRgBIAEoCzIZLnBhcmxleS52MS5DaGFubmVsTWVzc2FnZRILCgNzZXEYAiABKAMSLAoIbXNnX3RpbWUYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhEKCWR1cGxpY2F0ZRgEIAEoCBINCgVlcG9jaBgFIAEoCRIVCg1jbGllbnRfbXNnX2lkGAYgASgJIlgKG1JlY2FsbFNlc3Npb25NZXNzYWdlUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEg4KBm1zZ19pZBgCIAEoCRIVCg1jbGllbnRfbXNnX2lkGAMgASgJIr4BChxSZWNhbGxTZXNzaW9uTWVzc2FnZVJlc3BvbnNlEioKB21lc3NhZ2UYASABKAsyGS5wYXJsZXkudjEuQ2hhbm5lbE1lc3NhZ2USCwoDc2VxGAIgASgDEiwKCG1zZ190aW1lGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIRCglkdXBsaWNhdGUYBCABKAgSDQoFZXBvY2gYBSABKAkSFQoNY2xpZW50X21zZ19pZBgGIAEoCSLyAQoHU2Vzc2lvbhISCgpzZXNzaW9uX2lkGAEgASgJEhAKCG93bmVyX2lkGAIgASgJEi8KC2NyZWF0ZV90aW1lGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIvCgthY3RpdmVfdGltZRgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEAoIaGVhZF9zZXEYBSABKAMSDQoFY291bnQYBiABKAMSEAoIcmVhZF9zZXEYByABKAMSDgoGdW5yZWFkGAggASgDEg0KBWVwb2NoGAkgASgJEg0KBXRpdGxlGAogASgJImAKE0xpc3RTZXNzaW9uc1JlcXVlc3QSDwoHdXNlcl9pZBgBIAEoCRIRCglwYWdlX3NpemUYAiABKAUSEgoKcGFnZV90b2tlbhgDIAEoCRIRCglhbGxfdXNlcnMYBCABKAgiVQoUTGlzdFNlc3Npb25zUmVzcG9uc2USJAoIc2Vzc2lvbnMYASADKAsyEi5wYXJsZXkudjEuU2Vzc2lvbhIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiOQoUUmVuYW1lU2Vzc2lvblJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRINCgV0aXRsZRgCIAEoCSIXChVSZW5hbWVTZXNzaW9uUmVzcG9uc2UiKgoURGVsZXRlU2Vzc2lvblJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCSIXChVEZWxldGVTZXNzaW9uUmVzcG9uc2UiOQoWTWFya1Nlc3Npb25SZWFkUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEgsKA3NlcRgCIAEoAyJKChdNYXJrU2Vzc2lvblJlYWRSZXNwb25zZRIQCghyZWFkX3NlcRgBIAEoAxIOCgZ1bnJlYWQYAiABKAMSDQoFZXBvY2gYAyABKAkqigEKDlNlc3Npb25PdXRjb21lEh8KG1NFU1NJT05fT1VUQ09NRV9VTlNQRUNJRklFRBAAEhwKGFNFU1NJT05fT1VUQ09NRV9DT01QTEVURRABEh0KGVNFU1NJT05fT1VUQ09NRV9DQU5DRUxMRUQQAhIaChZTRVNTSU9OX09VVENPTUVfRkFJTEVEEANCVQoNZGV2LnBhcmxleS52MUIMU2Vzc2lvblByb3RvUAFaNGdpdGh1Yi5jb20vcGFybGV5aHEvcGFybGV5L2dlbi9nby9wYXJsZXkvdjE7cGFybGV5djFiBnByb3RvMw", [file_google_protobuf_timestamp, file_parley_v1_channel]);
 
 /**
  * Describes the message parley.v1.AppendSessionMessageRequest.
@@ -27,109 +27,151 @@ export const AppendSessionMessageResponseSchema = /*@__PURE__*/
   messageDesc(file_parley_v1_session, 1);
 
 /**
+ * Describes the message parley.v1.AppendSessionDeltaRequest.
+ * Use `create(AppendSessionDeltaRequestSchema)` to create a new message.
+ */
+export const AppendSessionDeltaRequestSchema = /*@__PURE__*/
+  messageDesc(file_parley_v1_session, 2);
+
+/**
+ * Describes the message parley.v1.AppendSessionDeltaResponse.
+ * Use `create(AppendSessionDeltaResponseSchema)` to create a new message.
+ */
+export const AppendSessionDeltaResponseSchema = /*@__PURE__*/
+  messageDesc(file_parley_v1_session, 3);
+
+/**
  * Describes the message parley.v1.CloseSessionMessageRequest.
  * Use `create(CloseSessionMessageRequestSchema)` to create a new message.
  */
 export const CloseSessionMessageRequestSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_session, 2);
+  messageDesc(file_parley_v1_session, 4);
 
 /**
  * Describes the message parley.v1.CloseSessionMessageResponse.
  * Use `create(CloseSessionMessageResponseSchema)` to create a new message.
  */
 export const CloseSessionMessageResponseSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_session, 3);
+  messageDesc(file_parley_v1_session, 5);
+
+/**
+ * Describes the message parley.v1.CancelSessionMessageRequest.
+ * Use `create(CancelSessionMessageRequestSchema)` to create a new message.
+ */
+export const CancelSessionMessageRequestSchema = /*@__PURE__*/
+  messageDesc(file_parley_v1_session, 6);
+
+/**
+ * Describes the message parley.v1.CancelSessionMessageResponse.
+ * Use `create(CancelSessionMessageResponseSchema)` to create a new message.
+ */
+export const CancelSessionMessageResponseSchema = /*@__PURE__*/
+  messageDesc(file_parley_v1_session, 7);
 
 /**
  * Describes the message parley.v1.ListSessionMessagesRequest.
  * Use `create(ListSessionMessagesRequestSchema)` to create a new message.
  */
 export const ListSessionMessagesRequestSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_session, 4);
+  messageDesc(file_parley_v1_session, 8);
 
 /**
  * Describes the message parley.v1.ListSessionMessagesResponse.
  * Use `create(ListSessionMessagesResponseSchema)` to create a new message.
  */
 export const ListSessionMessagesResponseSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_session, 5);
+  messageDesc(file_parley_v1_session, 9);
 
 /**
  * Describes the message parley.v1.EditSessionMessageRequest.
  * Use `create(EditSessionMessageRequestSchema)` to create a new message.
  */
 export const EditSessionMessageRequestSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_session, 6);
+  messageDesc(file_parley_v1_session, 10);
 
 /**
  * Describes the message parley.v1.EditSessionMessageResponse.
  * Use `create(EditSessionMessageResponseSchema)` to create a new message.
  */
 export const EditSessionMessageResponseSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_session, 7);
+  messageDesc(file_parley_v1_session, 11);
 
 /**
  * Describes the message parley.v1.RecallSessionMessageRequest.
  * Use `create(RecallSessionMessageRequestSchema)` to create a new message.
  */
 export const RecallSessionMessageRequestSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_session, 8);
+  messageDesc(file_parley_v1_session, 12);
 
 /**
  * Describes the message parley.v1.RecallSessionMessageResponse.
  * Use `create(RecallSessionMessageResponseSchema)` to create a new message.
  */
 export const RecallSessionMessageResponseSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_session, 9);
+  messageDesc(file_parley_v1_session, 13);
 
 /**
  * Describes the message parley.v1.Session.
  * Use `create(SessionSchema)` to create a new message.
  */
 export const SessionSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_session, 10);
+  messageDesc(file_parley_v1_session, 14);
 
 /**
  * Describes the message parley.v1.ListSessionsRequest.
  * Use `create(ListSessionsRequestSchema)` to create a new message.
  */
 export const ListSessionsRequestSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_session, 11);
+  messageDesc(file_parley_v1_session, 15);
 
 /**
  * Describes the message parley.v1.ListSessionsResponse.
  * Use `create(ListSessionsResponseSchema)` to create a new message.
  */
 export const ListSessionsResponseSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_session, 12);
+  messageDesc(file_parley_v1_session, 16);
+
+/**
+ * Describes the message parley.v1.RenameSessionRequest.
+ * Use `create(RenameSessionRequestSchema)` to create a new message.
+ */
+export const RenameSessionRequestSchema = /*@__PURE__*/
+  messageDesc(file_parley_v1_session, 17);
+
+/**
+ * Describes the message parley.v1.RenameSessionResponse.
+ * Use `create(RenameSessionResponseSchema)` to create a new message.
+ */
+export const RenameSessionResponseSchema = /*@__PURE__*/
+  messageDesc(file_parley_v1_session, 18);
 
 /**
  * Describes the message parley.v1.DeleteSessionRequest.
  * Use `create(DeleteSessionRequestSchema)` to create a new message.
  */
 export const DeleteSessionRequestSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_session, 13);
+  messageDesc(file_parley_v1_session, 19);
 
 /**
  * Describes the message parley.v1.DeleteSessionResponse.
  * Use `create(DeleteSessionResponseSchema)` to create a new message.
  */
 export const DeleteSessionResponseSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_session, 14);
+  messageDesc(file_parley_v1_session, 20);
 
 /**
  * Describes the message parley.v1.MarkSessionReadRequest.
  * Use `create(MarkSessionReadRequestSchema)` to create a new message.
  */
 export const MarkSessionReadRequestSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_session, 15);
+  messageDesc(file_parley_v1_session, 21);
 
 /**
  * Describes the message parley.v1.MarkSessionReadResponse.
  * Use `create(MarkSessionReadResponseSchema)` to create a new message.
  */
 export const MarkSessionReadResponseSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_session, 16);
+  messageDesc(file_parley_v1_session, 22);
 
 /**
  * Describes the enum parley.v1.SessionOutcome.

@@ -261,6 +261,14 @@ export declare type ChannelEvent = Message<"parley.v1.ChannelEvent"> & {
      */
     value: ChannelMessage;
     case: "closed";
+  } | {
+    /**
+     * A piece of the text of an open message of a session.
+     *
+     * @generated from field: parley.v1.MessageDelta delta = 12;
+     */
+    value: MessageDelta;
+    case: "delta";
   } | { case: undefined; value?: undefined };
 };
 
@@ -269,6 +277,39 @@ export declare type ChannelEvent = Message<"parley.v1.ChannelEvent"> & {
  * Use `create(ChannelEventSchema)` to create a new message.
  */
 export declare const ChannelEventSchema: GenMessage<ChannelEvent>;
+
+/**
+ * MessageDelta is a piece of the text of an open message, which is being generated. A client keeps
+ * the first `offset` bytes of the text that it has and appends `text`; it ignores a delta of a
+ * message that it does not know as open. The final content is that of `closed`.
+ *
+ * @generated from message parley.v1.MessageDelta
+ */
+export declare type MessageDelta = Message<"parley.v1.MessageDelta"> & {
+  /**
+   * @generated from field: string msg_id = 1;
+   */
+  msgId: string;
+
+  /**
+   * The number of bytes of UTF-8 before `text`. 0 starts the text anew. It is at most the number of
+   * bytes that the stream has sent of the text.
+   *
+   * @generated from field: int64 offset = 2;
+   */
+  offset: bigint;
+
+  /**
+   * @generated from field: string text = 3;
+   */
+  text: string;
+};
+
+/**
+ * Describes the message parley.v1.MessageDelta.
+ * Use `create(MessageDeltaSchema)` to create a new message.
+ */
+export declare const MessageDeltaSchema: GenMessage<MessageDelta>;
 
 /**
  * ChannelState describes a channel's log when its events begin. It comes again, with the position
