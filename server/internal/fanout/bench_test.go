@@ -24,6 +24,8 @@ func (p plainEncoder) Gap(string, int64, int64, string, GapReason) []byte { retu
 
 func (p plainEncoder) Lost(string, LostReason) []byte { return p.data }
 
+func (p plainEncoder) Delta(string, string, int, string) []byte { return p.data }
+
 func (p plainEncoder) Typing(string, string) []byte { return p.data }
 
 // fleet opens n streams, each subscribed to channel "c" alone, and waits until all are live.

@@ -79,6 +79,13 @@ type Config struct {
 	// check for them. The default is 32.
 	TopicReads int
 
+	// Texts reads the texts of open messages. If it is nil, a subscriber that begins in the middle of
+	// one gets it when it is closed.
+	Texts Texts
+	// TextBytes bounds the memory for the texts of open messages on this node. What is beyond is sent
+	// when the message is closed. The default is 128 MiB.
+	TextBytes int64
+
 	// Admission decides who may receive entries. Nil admits everyone.
 	Admission Admission
 	// Logger receives the logs. Nil means slog.Default.
@@ -101,6 +108,7 @@ func (c *Config) setDefaults() {
 	c.ReplayPatience = cmp.Or(c.ReplayPatience, time.Minute)
 	c.RecentBytes = cmp.Or(c.RecentBytes, 64<<20)
 	c.FrameBytes = cmp.Or(c.FrameBytes, 1<<20)
+	c.TextBytes = cmp.Or(c.TextBytes, 128<<20)
 	if c.CheckAfter == nil {
 		c.CheckAfter = []time.Duration{250 * time.Millisecond, time.Second, 5 * time.Second}
 	}

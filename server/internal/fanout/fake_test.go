@@ -50,6 +50,10 @@ func (f *fakeEncoder) Lost(channelID string, reason LostReason) []byte {
 	return fmt.Appendf(nil, "lost %s - 0 reason=%d\n", channelID, reason)
 }
 
+func (f *fakeEncoder) Delta(channelID, msgID string, offset int, text string) []byte {
+	return fmt.Appendf(nil, "delta %s - 0 %s@%d:%s\n", channelID, msgID, offset, text)
+}
+
 func (f *fakeEncoder) Typing(channelID, userID string) []byte {
 	return fmt.Appendf(nil, "typing %s - 0 %s\n", channelID, userID)
 }
@@ -290,6 +294,7 @@ type fakeBus struct {
 
 	mu          sync.Mutex
 	subs        map[string][]*fakeSub
+	deltas      map[string]func(message.Delta)
 	subscribed  int
 	reconnected []func()
 }
@@ -324,6 +329,26 @@ func (f *fakeBus) Subscribe(id string, fn func(message.Event), typing func(strin
 		}
 		f.subs[id] = rest
 	}, nil
+}
+
+func (f *fakeBus) SubscribeDeltas(id string, fn func(message.Delta)) (func(), error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.deltas == nil {
+		f.deltas = map[string]func(message.Delta){}
+	}
+	f.deltas[id] = fn
+	return func() {}, nil
+}
+
+// delta publishes a piece of the text of an open message.
+func (f *fakeBus) delta(id string, d message.Delta) {
+	f.mu.Lock()
+	fn := f.deltas[id]
+	f.mu.Unlock()
+	if fn != nil {
+		fn(d)
+	}
 }
 
 func (f *fakeBus) OnReconnect(fn func()) { f.reconnected = append(f.reconnected, fn) }

@@ -27,6 +27,10 @@
 // asked for. Pages and live events share one queue per stream, and going live and queueing the last
 // page are one critical section, so order needs no further care.
 //
+// The text of an open message of a session grows by deltas, which the topic joins. A live
+// subscription whose subscriber has the message is sent what it lacks of the text, once its queue is
+// empty, and no more once the message has ended; see openTexts.
+//
 // Notes (a user is typing; the channel is lost) are not part of the log and its order. They wait
 // beside the queue, are sent after its content, and are dropped with the subscription.
 //
@@ -62,6 +66,8 @@ type Bus interface {
 	// who are typing there, until cancel is called. It returns promptly. A channel may have two
 	// subscriptions for a moment. Both functions may still be called once while cancel runs.
 	Subscribe(channelID string, fn func(message.Event), typing func(userID string)) (cancel func(), err error)
+	// SubscribeDeltas is Subscribe for the pieces of the texts of a session's open messages.
+	SubscribeDeltas(channelID string, fn func(message.Delta)) (cancel func(), err error)
 	// OnReconnect registers fn, which is called whenever events may have been lost, for example
 	// after a reconnect. fn must return promptly.
 	OnReconnect(fn func())
@@ -111,6 +117,8 @@ type Encoder interface {
 	Gap(channelID string, after, to int64, epoch string, reason GapReason) []byte
 	// Lost encodes that the subscriber has lost the channel.
 	Lost(channelID string, reason LostReason) []byte
+	// Delta encodes a piece of the text of an open message, after offset bytes of it.
+	Delta(channelID, msgID string, offset int, text string) []byte
 	// Typing encodes that a user is typing.
 	Typing(channelID, userID string) []byte
 }

@@ -14,6 +14,7 @@ type stats struct {
 	streams, subscribers, topics             atomic.Int64
 	deliveries, frames, cuts, fills, demoted atomic.Int64
 	expelled, readErrors, shared             atomic.Int64
+	texts, textBytes                         atomic.Int64
 }
 
 // instruments creates the hub's instruments and registers a callback that reports stats. unregister
@@ -45,6 +46,8 @@ func (h *Hub) instruments(m metric.Meter) (unregister func(), err error) {
 		{"demotions", "Live subscribers sent back to replay, because a hole was too large.", &h.stats.demoted, false},
 		{"expulsions", "Channels that streams lost because their subject may no longer receive them.", &h.stats.expelled, false},
 		{"shared_replays", "Replays that took what another subscriber's had just read.", &h.stats.shared, false},
+		{"open_texts", "Texts of open messages that the node holds for subscribers.", &h.stats.texts, true},
+		{"open_text_bytes", "Bytes of these texts.", &h.stats.textBytes, true},
 		{"read_errors", "Reads of the log, and subscriptions to the bus, that failed.", &h.stats.readErrors, false},
 	} {
 		var inst metric.Int64Observable

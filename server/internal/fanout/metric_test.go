@@ -45,6 +45,7 @@ func TestMetrics(t *testing.T) {
 		equal(t, got, map[string]int64{
 			"parley.fanout.streams": 2, "parley.fanout.subscribers": 3, "parley.fanout.topics": 2,
 			"parley.fanout.deliveries": 13, "parley.fanout.cuts": 1, "parley.fanout.fills": 1, "parley.fanout.demotions": 0,
+			"parley.fanout.open_texts": 0, "parley.fanout.open_text_bytes": 0,
 			"parley.fanout.read_errors": 0, "parley.fanout.expulsions": 0, "parley.fanout.lag": 13,
 			"parley.fanout.shared_replays": 0,
 		})

@@ -106,7 +106,7 @@ func (s *Stream) take(now time.Time) (f Frame, ok bool, err error) {
 	if s.core.Ended() {
 		return f, false, s.endError()
 	}
-	if len(s.queue) > 0 || len(s.notes) > 0 {
+	if len(s.queue) > 0 || len(s.notes) > 0 || s.textsGrew() {
 		f = s.join()
 		s.read()
 		return f, true, nil
@@ -128,7 +128,7 @@ func (s *Stream) take(now time.Time) (f Frame, ok bool, err error) {
 }
 
 // join returns a frame of the first pieces of the queue, which it removes. If that empties the
-// queue, it adds notes.
+// queue, it adds texts and notes.
 func (s *Stream) join() Frame {
 	var (
 		f             Frame
@@ -157,7 +157,8 @@ func (s *Stream) join() Frame {
 	rest := copy(s.queue, s.queue[n:])
 	clear(s.queue[rest:])
 	s.queue = s.queue[:rest]
-	if rest == 0 && len(s.notes) > 0 {
+	if rest == 0 {
+		all += s.joinTexts(cfg.FrameBytes - all)
 		s.joinNotes(cfg.FrameBytes - all)
 	}
 	f.Pieces = s.pieces

@@ -88,6 +88,8 @@ type Stream struct {
 	writing, taken int
 	// notes holds the pending notes.
 	notes []note
+	// texts holds the texts of open messages that the stream sends.
+	texts []textCursor
 	// behind holds the subscriptions that wait for a turn to read the log. reading counts those whose
 	// turn has not ended.
 	behind  []*subscription
@@ -301,6 +303,7 @@ func (s *Stream) drop(chosen func(channelID string) bool) {
 		return q.sub.removed
 	})
 	s.dropNotes(chosen)
+	s.dropCursors(func(c *textCursor) bool { return c.sub.removed })
 }
 
 // push queues a live event or gap. It returns false if the stream accepts no more, because it has
@@ -417,7 +420,7 @@ func (s *Stream) end(cause *fault.Error) {
 
 func (s *Stream) fail(cause *fault.Error) {
 	s.core.End(cause)
-	s.queue, s.behind, s.notes = nil, nil, nil
+	s.queue, s.behind, s.notes, s.texts = nil, nil, nil, nil
 	s.liveEvents, s.liveBytes = 0, 0
 	s.returnUnread()
 }
@@ -431,7 +434,7 @@ func (s *Stream) drain(within time.Duration) {
 	}
 	s.core.Drain(stream.ShuttingDown())
 	s.reconnectWithin = within
-	s.behind = nil
+	s.behind, s.texts = nil, nil // a text may grow without end
 	s.core.Wake()
 }
 

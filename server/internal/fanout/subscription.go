@@ -286,4 +286,7 @@ func (u *subscription) finishTurn(pieces []*piece) {
 		u.pace, u.behind = pace{}, false
 	}
 	u.stream.replayed(u, pieces, !level)
+	if level && !u.detached {
+		u.topic.showTexts(u) // after the page with their messages
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/parleyhq/parley/server/internal/ident"
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
@@ -65,6 +66,7 @@ type topic struct {
 	fails   int
 	checks  checks
 	recent  recent
+	texts   openTexts
 }
 
 // connect subscribes the topic to the bus, unless it is subscribed already. It waits for a
@@ -89,31 +91,56 @@ func (t *topic) connect(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("subscribe to bus: %w", err)
 	}
+	cancelDeltas, err := t.listenDeltas()
+	if err != nil {
+		cancel()
+		return err
+	}
 	t.mu.Lock()
 	closed = t.closed
 	if !closed {
-		t.cancel = cancel
+		t.cancel, t.texts.cancel = cancel, cancelDeltas
 		t.restartChecks(time.Now())
 	}
 	t.mu.Unlock()
 	if closed {
-		cancel()
+		endAll(cancel, cancelDeltas)
 		return errRetired
 	}
 	return nil
+}
+
+// listenDeltas subscribes to the deltas of a session. For a channel, which has none, cancel is nil.
+func (t *topic) listenDeltas() (cancel func(), err error) {
+	if !ident.IsSession(t.channelID) {
+		return nil, nil //nolint:nilnil // see the comment
+	}
+	cancel, err = t.hub.bus.SubscribeDeltas(t.channelID, t.delta)
+	if err != nil {
+		return nil, fmt.Errorf("subscribe to deltas: %w", err)
+	}
+	return cancel, nil
+}
+
+// endAll calls the functions that are not nil.
+func endAll(cancels ...func()) {
+	for _, cancel := range cancels {
+		if cancel != nil {
+			cancel()
+		}
+	}
 }
 
 // close ends the bus subscription of a topic that was removed from the hub.
 func (t *topic) close() {
 	t.mu.Lock()
 	t.closed = true
-	cancel := t.cancel
-	t.cancel = nil
+	cancel, cancelDeltas := t.cancel, t.texts.cancel
+	t.cancel, t.texts.cancel = nil, nil
 	t.dropRecent()
+	t.dropTexts()
 	t.mu.Unlock()
-	if cancel != nil {
-		cancel()
-	}
+	endAll(cancel, cancelDeltas)
 	t.hub.stats.topics.Add(-1)
 }
 
@@ -123,6 +150,7 @@ func (t *topic) arrive(e message.Event) {
 	defer t.mu.Unlock()
 	if !t.closed && e.Epoch == t.epoch {
 		t.requireRev(e.Rev)
+		t.noteOpen(&e)
 	}
 	switch {
 	case t.closed:
@@ -131,6 +159,9 @@ func (t *topic) arrive(e message.Event) {
 	case e.Seq <= t.tail:
 		// A repeat.
 	case len(t.live) == 0:
+		if e.Seq > t.tail+1 {
+			t.dropTexts()
+		}
 		t.tail = e.Seq
 		t.seen = max(t.seen, e.Seq)
 		t.skip()
@@ -161,6 +192,7 @@ func (t *topic) stray(e *message.Event) {
 func (t *topic) deliver(e *message.Event) {
 	t.tail = e.Seq
 	t.seen = max(t.seen, e.Seq)
+	t.noteOpen(e)
 	var p *piece
 	n := 0
 	for i := 0; i < len(t.live); {
@@ -186,6 +218,9 @@ func (t *topic) deliver(e *message.Event) {
 		}
 		return p.data
 	})
+	if o := t.texts.byID[e.Message.MsgID]; o != nil {
+		t.showText(o) // it arrived before its message
+	}
 	if n == 0 {
 		return
 	}
@@ -234,6 +269,7 @@ func (t *topic) observe(st message.State, ticket int64) bool {
 		t.epoch, t.rev = st.Epoch, noRev
 		t.tail, t.seen, t.shown = st.Head, st.Head, 0
 		t.dropParked()
+		t.dropTexts()
 		if t.strayEpoch == st.Epoch {
 			t.seen = max(t.seen, t.straySeq)
 			t.requireRev(t.strayRev)
@@ -283,6 +319,9 @@ func (t *topic) gap(reason GapReason) {
 // skip moves the tail to the last entry known to exist, without a delivery: no subscription is
 // live, and those in replay read the entries from the log.
 func (t *topic) skip() {
+	if t.seen > t.tail {
+		t.dropTexts()
+	}
 	t.tail = t.seen
 	t.dropParked()
 }
@@ -304,6 +343,7 @@ func (t *topic) removeLive(u *subscription) {
 	t.live[last] = nil
 	t.live = t.live[:last]
 	u.slot = 0
+	u.stream.unfollow(func(c *textCursor) bool { return c.sub == u })
 	if last == 0 {
 		t.skip()
 	}

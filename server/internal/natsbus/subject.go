@@ -12,11 +12,12 @@ import (
 const (
 	// streamName is the stream's name and the first token of its subjects.
 	streamName = "message_change_events"
-	// The prefixes of subjects for broadcasts, for requests to one node and for typing notices. The
-	// JetStream stream must not include them.
+	// The prefixes of subjects for broadcasts, for requests to one node, for typing notices and for
+	// the texts of open messages. The JetStream stream must not include them.
 	topicPrefix  = "parley.all."
 	nodePrefix   = "parley.node."
 	typingPrefix = "parley.typing."
+	deltaPrefix  = "parley.delta."
 )
 
 // channelIDs and words match valid tokens of a subject: channel ids, those of sessions included,
@@ -62,11 +63,17 @@ func nodeSubject(node, topic string) (string, error) {
 }
 
 // typingSubject returns the subject of a channel's typing notices: parley.typing.<channel>.
-func typingSubject(channelID string) (string, error) {
+func typingSubject(channelID string) (string, error) { return channelSubject(typingPrefix, channelID) }
+
+// deltaSubject returns the subject of the texts of a session's open messages:
+// parley.delta.<channel>.
+func deltaSubject(channelID string) (string, error) { return channelSubject(deltaPrefix, channelID) }
+
+func channelSubject(prefix, channelID string) (string, error) {
 	if !channelIDs.MatchString(channelID) {
 		return "", fmt.Errorf("channel id %q is not valid in a NATS subject", channelID)
 	}
-	return typingPrefix + channelID, nil
+	return prefix + channelID, nil
 }
 
 // messageID returns the id by which JetStream recognizes that an event is published again.

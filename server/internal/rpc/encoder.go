@@ -83,6 +83,13 @@ func (Encoder) Lost(channelID string, reason fanout.LostReason) []byte {
 	}})
 }
 
+// Delta implements fanout.Encoder.
+func (Encoder) Delta(channelID, msgID string, offset int, text string) []byte {
+	return piece(&parleyv1.ChannelEvent{ChannelId: channelID, Event: &parleyv1.ChannelEvent_Delta{
+		Delta: &parleyv1.MessageDelta{MsgId: msgID, Offset: int64(offset), Text: text},
+	}})
+}
+
 // Typing implements fanout.Encoder.
 func (Encoder) Typing(channelID, userID string) []byte {
 	return piece(&parleyv1.ChannelEvent{ChannelId: channelID, Event: &parleyv1.ChannelEvent_Typing{
