@@ -172,11 +172,12 @@ type Feed interface {
 }
 
 // Store is the complete contract of a message store. storetest.Run is its conformance suite.
-type Store interface {
+type Store interface { //nolint:interfacebloat // it joins the interfaces of its users
 	LogWriter
 	LogReader
 	LogTrimmer
 	LogEraser
+	OpenLister
 	// Identity returns the store's identity. Its epoch is the one read at opening, or that of the last
 	// NewEpoch call on this Store.
 	Identity() Identity

@@ -146,7 +146,7 @@ func (r *rewrite) apply(change *message.Entry) error {
 			target.Traceparent = ""
 			err = errors.Join(err, moveClientRow(r.batch, &before, &target))
 		}
-		err = errors.Join(err, r.put(&target),
+		err = errors.Join(err, r.put(&target), dropOpen(r.batch, &before),
 			r.batch.Set(seqKey(changedRow, target.ChannelID, target.ChangedSeq), appendNumber(nil, target.Seq), nil))
 	}
 	if own.Pending {

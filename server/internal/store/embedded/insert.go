@@ -194,7 +194,7 @@ func (a *appending) add(e *message.Entry, key []byte) error {
 	)
 	switch {
 	case e.Kind == message.KindSend:
-		err = errors.Join(err, a.batch.Set(messageKey(e.ChannelID, e.MsgID), seq, nil))
+		err = errors.Join(err, a.batch.Set(messageKey(e.ChannelID, e.MsgID), seq, nil), addOpen(a.batch, e))
 	case e.Kind.Changes():
 		err = errors.Join(err, a.batch.Set(seqKey(pendingRow, e.ChannelID, e.Seq), appendNumber(nil, e.TargetSeq), nil))
 	}

@@ -24,6 +24,8 @@ const (
 	pendingRow = 'c'
 	// changedRow: channel, changed_seq -> seq of the message, which a change has changed
 	changedRow = 'd'
+	// openRow: Unix milliseconds of its time, channel, seq -> nothing, of open messages
+	openRow = 'g'
 	// outboxRow: shard, ordinal -> seq, channel of an unpublished entry, in the order of storing
 	outboxRow = 'o'
 	// channelRow: channel -> channelRecord

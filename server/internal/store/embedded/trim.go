@@ -35,7 +35,7 @@ func (s *Store) Clear(_ context.Context, channelID string, after, before int64) 
 func strip(batch *pebble.Batch, e *message.Entry) (stub message.Entry, err error) {
 	switch {
 	case e.Kind == message.KindSend:
-		err = errors.Join(batch.Delete(entryKey(e), nil), batch.Delete(messageKey(e.ChannelID, e.MsgID), nil))
+		err = errors.Join(batch.Delete(entryKey(e), nil), batch.Delete(messageKey(e.ChannelID, e.MsgID), nil), dropOpen(batch, e))
 		if e.ChangedSeq != e.Seq {
 			err = errors.Join(err, batch.Delete(seqKey(changedRow, e.ChannelID, e.ChangedSeq), nil))
 		}

@@ -173,8 +173,10 @@ func TestOpenRefusesAnotherFormat(t *testing.T) {
 		t.Errorf("a store of another format: %v", err)
 	}
 	older := client.Database(cfg.Database).Collection("messages_0")
-	if err := older.Indexes().DropOne(t.Context(), "sender"); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"sender", "open"} {
+		if err := older.Indexes().DropOne(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
 	}
 	olderKey := mongo.IndexModel{
 		Keys:    bson.D{{Key: "channel_id", Value: 1}, {Key: "client_msg_id", Value: 1}, {Key: "from_id", Value: 1}},
@@ -196,7 +198,7 @@ func TestOpenRefusesAnotherFormat(t *testing.T) {
 	has := func(name string) bool {
 		return slices.ContainsFunc(indexes, func(index mongo.IndexSpecification) bool { return index.Name == name })
 	}
-	if err != nil || !has("sender") || has("client_msg_id") {
+	if err != nil || !has("sender") || !has("open") || has("client_msg_id") {
 		t.Errorf("after it was opened it has the indexes %v, %v", indexes, err)
 	}
 	err = reopen(bson.D{{Key: "$unset", Value: bson.D{{Key: "format", Value: ""}}}})

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/event"
@@ -235,10 +236,49 @@ func TestReadsExamineWhatTheyReturn(t *testing.T) {
 			_, err := r.s.BySender(t.Context(), "nobody", 10)
 			return err
 		}, scanned{4, 4, 0}},
+		"open messages without any": {func() error {
+			_, err := r.s.OpenMessages(t.Context(), []int{0, 1, 2, 3}, time.Now(), 10)
+			return err
+		}, scanned{4, 0, 0}},
 		"messages to change": {func() error {
 			_, err := r.s.Targets(t.Context(), "edited", []string{log[0].MsgID})
 			return err
 		}, scanned{2, 2, 1}},
+	} {
+		if got := r.cost(c.call); got.commands > c.most.commands || got.keys > c.most.keys || got.documents > c.most.documents {
+			t.Errorf("%s: examined %+v, want at most %+v", name, got, c.most)
+		}
+	}
+}
+
+// TestOpenMessagesExamineWhatTheyReturn checks, by the server's own count, that the messages that
+// are not open cost a read of open ones nothing.
+func TestOpenMessagesExamineWhatTheyReturn(t *testing.T) {
+	t.Parallel()
+	r := newScanRig(t)
+	log := sends("lobby", 1, 400)
+	for i := range 5 {
+		log[20*i].Status = message.StatusOpen
+	}
+	insert(t, r.s, log)
+	shard := []int{shardOf(r.s, "lobby")}
+	read := func(before time.Time, limit, want int) func() error {
+		return func() error {
+			got, err := r.s.OpenMessages(t.Context(), shard, before, limit)
+			if err == nil && len(got) != want {
+				err = fmt.Errorf("%d messages", len(got))
+			}
+			return err
+		}
+	}
+	for name, c := range map[string]struct {
+		call func() error
+		most scanned
+	}{
+		"all":       {read(time.Now(), 10, 5), scanned{1, 5, 5}},
+		"the first": {read(time.Now(), 2, 2), scanned{1, 2, 2}},
+		"before":    {read(log[40].MsgTime, 10, 2), scanned{1, 2, 2}},
+		"of before": {read(log[0].MsgTime, 10, 0), scanned{1, 0, 0}},
 	} {
 		if got := r.cost(c.call); got.commands > c.most.commands || got.keys > c.most.keys || got.documents > c.most.documents {
 			t.Errorf("%s: examined %+v, want at most %+v", name, got, c.most)

@@ -194,6 +194,8 @@ const (
 	changedIndex = "changed"
 	// pendingIndex has the changes that are not applied, by channel, target and seq.
 	pendingIndex = "pending"
+	// openIndex has the open messages by time, channel and seq.
+	openIndex = "open"
 )
 
 const (
@@ -202,19 +204,19 @@ const (
 	// olderSenderIndex is the index of client keys in olderFormat. It is dropped once there is
 	// senderIndex, because it costs each insert as much.
 	olderSenderIndex = "client_msg_id"
-	// conversionTimeout bounds the creation of senderIndex for the entries of an older store.
+	// conversionTimeout bounds the creation of indexes for the entries of an older store.
 	conversionTimeout = time.Hour
 	// indexNotFound is the server's code for an index that does not exist.
 	indexNotFound = 27
 )
 
 func (s *Store) makeIndexes(ctx context.Context, b *mongo.Collection) error {
-	older, err := s.hasOlderIndex(ctx, b)
+	older, complete, err := s.olderIndexes(ctx, b)
 	if err != nil {
 		return err
 	}
 	timeout := s.timeout
-	if older {
+	if !complete {
 		timeout = max(timeout, conversionTimeout)
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
@@ -239,6 +241,10 @@ func (s *Store) makeIndexes(ctx context.Context, b *mongo.Collection) error {
 			Keys:    up("channel_id", "target_seq", "seq"),
 			Options: options.Index().SetName(pendingIndex).SetPartialFilterExpression(bson.D{{Key: "pending", Value: true}}),
 		},
+		{
+			Keys:    up("msg_time", "channel_id", "seq"),
+			Options: options.Index().SetName(openIndex).SetPartialFilterExpression(bson.D{isOpen}),
+		},
 	})
 	if err != nil || !older {
 		return err
@@ -252,10 +258,15 @@ func (s *Store) makeIndexes(ctx context.Context, b *mongo.Collection) error {
 	return err
 }
 
-// hasOlderIndex reports whether a collection has olderSenderIndex.
-func (s *Store) hasOlderIndex(ctx context.Context, b *mongo.Collection) (bool, error) {
+// olderIndexes reports whether a collection has olderSenderIndex. complete is false if it was made
+// by an older version, so that a missing index must be built from its documents.
+func (s *Store) olderIndexes(ctx context.Context, b *mongo.Collection) (older, complete bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	indexes, err := b.Indexes().ListSpecifications(ctx)
-	return slices.ContainsFunc(indexes, func(index mongo.IndexSpecification) bool { return index.Name == olderSenderIndex }), err
+	has := func(name string) bool {
+		return slices.ContainsFunc(indexes, func(index mongo.IndexSpecification) bool { return index.Name == name })
+	}
+	older = has(olderSenderIndex)
+	return older, !older && (len(indexes) == 0 || has(openIndex)), err
 }

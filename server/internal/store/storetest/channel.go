@@ -24,7 +24,7 @@ type ChannelStore interface {
 func RunChannels(t *testing.T, f Factory, of func(message.Store) ChannelStore) {
 	for _, group := range [][]channelContract{
 		channelContracts, memberContracts, cursorContracts, sessionContracts, lostChannelContracts, channelRaceContracts, channelRandomContracts, channelTrimContracts,
-		logTrimContracts, settingsContracts, forgetContracts, deleteContracts, randomContracts,
+		logTrimContracts, openContracts, settingsContracts, forgetContracts, deleteContracts, randomContracts,
 	} {
 		for _, c := range group {
 			t.Run(c.name, func(t *testing.T) {

@@ -65,6 +65,7 @@ func randomOperations(t *testing.T, c *channels) {
 			"recreate": m.recreateRandom,
 			"scrub":    m.scrubRandom,
 			"sender":   m.checkSender,
+			"open":     m.checkOpen,
 		})
 	})
 }
