@@ -98,7 +98,7 @@ var layers = []layer{
 	{
 		name:     "sessions stand on messages and declare what they need of channels",
 		packages: []string{"server/internal/session/"},
-		imports:  []string{"server/internal/message", "server/internal/fault", "server/internal/ident"},
+		imports:  []string{"server/internal/message", "server/internal/fault", "server/internal/ident", "server/internal/lifecycle"},
 		never:    outside,
 	},
 	{
@@ -148,8 +148,8 @@ var layers = []layer{
 		packages: []string{"server/internal/cluster/remote"},
 		imports: []string{
 			"server/internal/cluster", "server/internal/message", "server/internal/channel", "server/internal/fanout",
-			"server/internal/queue", "server/internal/presence", "server/internal/fault", "server/internal/ident", "server/internal/lifecycle",
-			"server/internal/stream", "internal/gen/parley/cluster/",
+			"server/internal/queue", "server/internal/presence", "server/internal/session", "server/internal/fault", "server/internal/ident",
+			"server/internal/lifecycle", "server/internal/stream", "internal/gen/parley/cluster/",
 		},
 		never: betweenNodes,
 	},
@@ -160,7 +160,7 @@ var layers = []layer{
 		imports: []string{
 			"server/internal/message", "server/internal/channel", "server/internal/fault", "server/internal/ident",
 			"server/internal/feed", "server/internal/fanout", "server/internal/queue", "server/internal/presence", "server/internal/cluster",
-			"server/internal/erasure", "server/internal/lifecycle", "server/internal/store/redisscript", "internal/gen/parley/cluster/",
+			"server/internal/erasure", "server/internal/session", "server/internal/lifecycle", "server/internal/store/redisscript", "internal/gen/parley/cluster/",
 		},
 		never: []string{"connectrpc.com/", module + "server/config", module + "server/internal/rpc"},
 	},

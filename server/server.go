@@ -34,6 +34,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/rpc/limit"
 	"github.com/parleyhq/parley/server/internal/session"
 	"github.com/parleyhq/parley/server/internal/store/redisstore"
+	"github.com/parleyhq/parley/server/internal/store/redistext"
 	"github.com/parleyhq/parley/server/internal/telemetry"
 	"github.com/parleyhq/parley/server/internal/unread"
 )
@@ -254,6 +255,7 @@ func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.
 		HeartbeatInterval:    s.cfg.Limits.HeartbeatInterval,
 		MaxChannelsPerStream: s.cfg.Limits.ChannelsPerStream,
 		MaxStreamsPerSubject: s.cfg.Limits.StreamsPerSubject, MaxStreams: s.cfg.Limits.Streams,
+		Texts:  redistext.New(b.redis, s.cfg.Redis.KeyPrefix),
 		Logger: s.log, Meter: tel.Meters.Meter(scope), OnDeliver: onDeliver(life, tel.Tracers, tel.Propagator),
 	}, b.bus, reader, rpc.Encoder{})
 
@@ -270,6 +272,7 @@ func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.
 		}
 		return access.Check(ctx, subject, needs)
 	})
+	s.buildSessions(b, reader)
 	s.buildPresence(b, tel)
 	s.members = channel.NewWatcher(channel.WatcherConfig{
 		Store: b.channels, Access: access, Subscriptions: streamsOf{s.hub, s.presence}, Logger: s.log,
@@ -307,7 +310,9 @@ func (s *Server) messageDeps(
 		Secret: id.Secret, Now: s.clock.Now, Logger: s.log,
 	})
 	return rpc.Deps{
-		Messages: messages, Channels: channels, Sessions: session.NewService(messages, channels, id.Secret),
+		Messages: messages, Channels: channels, Sessions: session.NewService(session.Config{
+			Messages: messages, Channels: channels, Generations: s.generations, Peers: s.sessionPeers, Secret: id.Secret,
+		}),
 		Erasures: erasure.NewService(b.erasures, s.eraser.Wake),
 		Access:   access, Streams: s.streams, Hub: s.hub, Telemetry: calls, Epoch: id.Epoch,
 		Limiter: limit.New(limit.Config{PerSecond: s.cfg.Limits.RequestsPerSecond, Burst: s.cfg.Limits.RequestBurst}),
@@ -317,6 +322,23 @@ func (s *Server) messageDeps(
 			ConsumersPerSubject: s.cfg.Queues.ConsumersPerSubject,
 		},
 	}
+}
+
+// sessionLog implements session.Log.
+type sessionLog struct {
+	message.OpenLister
+	*message.Reader
+}
+
+// buildSessions builds what streams the texts of open messages.
+func (s *Server) buildSessions(b *backends, reader *message.Reader) {
+	log, mirror := sessionLog{b.store, reader}, redistext.New(b.redis, s.cfg.Redis.KeyPrefix)
+	s.generations = session.NewGenerations(session.GenerationsConfig{Bus: b.bus, Mirror: mirror, Log: log, Logger: s.log})
+	s.sessionPeers = remote.NewSessionPeers(s.endpoint, s.generations, s.log)
+	s.closer = session.NewCloser(session.CloserConfig{
+		Generations: s.generations, Peers: s.sessionPeers, Writer: s.forwards, Mirror: mirror, Log: log,
+		Shards: b.store.Identity().Shards, Owns: s.roster.Owns, Timeout: s.cfg.Sessions.OpenTimeout, Now: s.clock.Now, Logger: s.log,
+	})
 }
 
 // buildTransport builds the API's handler and its server. It sets deps.Verifier and deps.Page; the

@@ -15,6 +15,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/queue"
 	"github.com/parleyhq/parley/server/internal/retention"
 	"github.com/parleyhq/parley/server/internal/rpc/authn"
+	"github.com/parleyhq/parley/server/internal/session"
 )
 
 // services are the parts of a node that run in the background and use its engines. The HTTP servers
@@ -27,11 +28,15 @@ type services struct {
 	advancer *feed.Advancer
 	trimmer  *retention.Trimmer
 	eraser   *erasure.Runner
-	hub      *fanout.Hub
-	writer   *message.Writer
-	members  *channel.Watcher
-	changes  *remote.Changes
-	streams  *remote.Streams
+	// generations holds the texts of open messages, and closer closes abandoned ones.
+	generations  *session.Generations
+	sessionPeers *remote.SessionPeers
+	closer       *session.Closer
+	hub          *fanout.Hub
+	writer       *message.Writer
+	members      *channel.Watcher
+	changes      *remote.Changes
+	streams      *remote.Streams
 	// forwards passes writes of messages to the home node of the channel's bucket, or to writer if
 	// that is this node.
 	forwards *remote.Writer
@@ -69,6 +74,9 @@ func (s *Server) start(ctx context.Context) error {
 		{"stream calls", s.streams},
 		{"forwarded writes", s.forwards},
 		{"erasures", s.eraser},
+		{"texts of open messages", s.generations},
+		{"calls about open messages", s.sessionPeers},
+		{"closer of open messages", s.closer},
 		{"announcements of presence", s.presenceBus},
 		{"presence", s.presence},
 		{"calls about presence", s.presenceCalls},

@@ -37,6 +37,7 @@ type Config struct {
 	Channels  Channels  `yaml:"channels"`
 	Retention Retention `yaml:"retention"`
 	Queues    Queues    `yaml:"queues"`
+	Sessions  Sessions  `yaml:"sessions"`
 	Presence  Presence  `yaml:"presence"`
 	Telemetry Telemetry `yaml:"telemetry"`
 	Log       Log       `yaml:"log"`
@@ -258,6 +259,13 @@ type Queues struct {
 	ConsumersPerSubject int `yaml:"consumers_per_subject"`
 }
 
+// Sessions configures the conversations of users with assistants.
+type Sessions struct {
+	// OpenTimeout is how long an open message may be without a delta before it is closed as failed: 20
+	// s to 10 min. The SDKs send one every 15 s.
+	OpenTimeout time.Duration `yaml:"open_timeout"`
+}
+
 // Presence configures who is online, and who may know.
 type Presence struct {
 	// TTL is how long Redis keeps that a user is online if no node confirms it: 1 min to 24 h.
@@ -375,6 +383,7 @@ func Default() Config {
 		Channels:  Channels{CreateOnSend: true},
 		Retention: Retention{IdempotencyWindow: 7 * 24 * time.Hour},
 		Queues:    Queues{LeaseTTL: 10 * time.Second, Consumers: 1000, ConsumersPerSubject: 1000},
+		Sessions:  Sessions{OpenTimeout: time.Minute},
 		Presence: Presence{
 			TTL: 30 * time.Minute, LeaseTTL: 4 * time.Second, OfflineAfter: time.Second,
 			FlushInterval: 10 * time.Millisecond, FlushUsers: 100, Workers: 8,

@@ -61,6 +61,7 @@ func (c *Config) validate(k *checker) {
 	c.Limits.validate(k)
 	c.Retention.validate(k)
 	c.Queues.validate(k)
+	c.Sessions.validate(k)
 	c.Presence.validate(k)
 	k.checkf(c.NATS.Replicas == 1 || c.NATS.Replicas == 3 || c.NATS.Replicas == 5, "nats.replicas",
 		"is %d, must be 1, 3 or 5", c.NATS.Replicas)
@@ -174,6 +175,11 @@ func (q *Queues) validate(k *checker) {
 	k.lasts("queues.lease_ttl", q.LeaseTTL, time.Second, 10*time.Minute)
 	k.between("queues.consumers", q.Consumers, 1, 1<<20)
 	k.between("queues.consumers_per_subject", q.ConsumersPerSubject, 1, 1<<20)
+}
+
+func (s *Sessions) validate(k *checker) {
+	// The mirror of the texts keeps them for 15 minutes.
+	k.lasts("sessions.open_timeout", s.OpenTimeout, 20*time.Second, 10*time.Minute)
 }
 
 func (p *Presence) validate(k *checker) {

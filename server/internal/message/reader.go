@@ -494,6 +494,13 @@ func (r *Reader) messageAfterChange(ctx context.Context, channelID, msgID string
 	return r.message(ctx, channelID, msgID, seq)
 }
 
+// Message returns a message by its id. If atLeast is not 0, it is the seq of an entry that sent or
+// changed the message, and the result includes that. It fails with MESSAGE_NOT_FOUND if there is
+// none, and does not check who asks.
+func (r *Reader) Message(ctx context.Context, channelID, msgID string, atLeast int64) (Message, error) {
+	return r.message(ctx, channelID, msgID, atLeast)
+}
+
 // message returns a message by its id. If atLeast is not 0, it is the seq of an entry that changed
 // the message, and the result includes that change.
 func (r *Reader) message(ctx context.Context, channelID, msgID string, atLeast int64) (Message, error) {

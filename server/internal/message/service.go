@@ -47,14 +47,6 @@ type RecallRequest struct {
 	ChannelID, MsgID, ClientMsgID, Traceparent string
 }
 
-// CloseRequest describes the close of an open message.
-type CloseRequest struct {
-	// Kind is KindComplete, KindCancel or KindFail.
-	Kind Kind
-	// Content is the final text.
-	ChannelID, MsgID, Content, ClientMsgID, Traceparent string
-}
-
 // Receipt is the result of a write.
 type Receipt struct {
 	// MsgID is the id of the message that was sent, edited or recalled.
@@ -353,22 +345,6 @@ func (s *Service) Edit(ctx context.Context, r EditRequest) (Receipt, Message, er
 // checkEdit is the check of an edit.
 func (s *Service) checkEdit(ctx context.Context, p *ident.Principal, d *Draft, atLeast int64) (err error) {
 	d.TargetType = changeable(p, d.ChannelID)
-	d.Rev, err = s.access.ForRead(ctx, p, ident.Send, d.ChannelID, atLeast)
-	return err
-}
-
-// Close closes one of the caller's own open messages, or anyone's with the capability manage, and
-// sets its final text. It returns the message as Edit does.
-func (s *Service) Close(ctx context.Context, r CloseRequest) (Receipt, Message, error) {
-	return s.change(ctx, Draft{
-		Kind: r.Kind, ChannelID: r.ChannelID, MsgID: r.MsgID, Content: r.Content,
-		ClientMsgID: orNewID(r.ClientMsgID), Traceparent: r.Traceparent,
-	}, s.checkClose)
-}
-
-// checkClose is the check of a close.
-func (s *Service) checkClose(ctx context.Context, p *ident.Principal, d *Draft, atLeast int64) (err error) {
-	d.AnySender, d.TargetType = p.Can(ident.Manage, d.ChannelID), changeable(p, d.ChannelID)
 	d.Rev, err = s.access.ForRead(ctx, p, ident.Send, d.ChannelID, atLeast)
 	return err
 }

@@ -54,7 +54,6 @@ type Messages interface {
 	// Edit and Recall also return the message in its current state, which includes the change.
 	Edit(ctx context.Context, r message.EditRequest) (message.Receipt, message.Message, error)
 	Recall(ctx context.Context, r message.RecallRequest) (message.Receipt, message.Message, error)
-	Close(ctx context.Context, r message.CloseRequest) (message.Receipt, message.Message, error)
 }
 
 var (

@@ -14,7 +14,11 @@ import (
 
 // Sessions is the part of session.Service that the handlers call.
 type Sessions interface {
-	Append(ctx context.Context, r session.AppendRequest) (sessionID string, receipt message.Receipt, err error)
+	Append(ctx context.Context, r session.AppendRequest) (session.AppendResult, error)
+	AppendDelta(ctx context.Context, r session.DeltaRequest) (length int, status message.Status, err error)
+	Close(ctx context.Context, r message.CloseRequest) (message.Receipt, message.Message, error)
+	Cancel(ctx context.Context, r message.CloseRequest) (message.Receipt, message.Message, error)
+	Recalled(sessionID, msgID string)
 }
 
 var _ Sessions = (*session.Service)(nil)
@@ -23,7 +27,7 @@ var _ Sessions = (*session.Service)(nil)
 func (s *messageService) AppendSessionMessage(
 	ctx context.Context, req *parleyv1.AppendSessionMessageRequest,
 ) (*parleyv1.AppendSessionMessageResponse, error) {
-	id, r, err := s.deps.Sessions.Append(ctx, session.AppendRequest{
+	r, err := s.deps.Sessions.Append(ctx, session.AppendRequest{
 		SessionID: req.GetSessionId(), Role: req.GetRole(), UserID: req.GetUserId(), Content: req.GetContent(),
 		ClientMsgID: req.GetClientMsgId(), Metadata: req.GetMetadata(), Open: req.GetOpen(), Traceparent: traceparent(ctx),
 	})
@@ -31,8 +35,8 @@ func (s *messageService) AppendSessionMessage(
 		return nil, err
 	}
 	return &parleyv1.AppendSessionMessageResponse{
-		SessionId: id, MsgId: r.MsgID, Seq: r.Seq, Count: r.Count, MsgTime: timestamppb.New(r.MsgTime),
-		ClientMsgId: r.ClientMsgID, Epoch: r.Epoch, Duplicate: r.Duplicate,
+		SessionId: r.SessionID, MsgId: r.MsgID, Seq: r.Seq, Count: r.Count, MsgTime: timestamppb.New(r.MsgTime),
+		ClientMsgId: r.ClientMsgID, Epoch: r.Epoch, Duplicate: r.Duplicate, AppendToken: r.Token,
 	}, nil
 }
 
@@ -47,7 +51,7 @@ var closeKinds = map[parleyv1.SessionOutcome]message.Kind{
 func (s *messageService) CloseSessionMessage(
 	ctx context.Context, req *parleyv1.CloseSessionMessageRequest,
 ) (*parleyv1.CloseSessionMessageResponse, error) {
-	r, m, err := s.deps.Messages.Close(ctx, message.CloseRequest{
+	r, m, err := s.deps.Sessions.Close(ctx, message.CloseRequest{
 		Kind: closeKinds[req.GetOutcome()], ChannelID: ident.SessionChannel(req.GetSessionId()), MsgID: req.GetMsgId(),
 		Content: req.GetContent(), ClientMsgID: req.GetClientMsgId(), Traceparent: traceparent(ctx),
 	})
@@ -107,6 +111,7 @@ func (s *messageService) RecallSessionMessage(
 	if err != nil {
 		return nil, err
 	}
+	s.deps.Sessions.Recalled(req.GetSessionId(), req.GetMsgId())
 	return &parleyv1.RecallSessionMessageResponse{
 		Message: r.GetMessage(), Seq: r.GetSeq(), MsgTime: r.GetMsgTime(), Duplicate: r.GetDuplicate(), Epoch: r.GetEpoch(),
 		ClientMsgId: r.GetClientMsgId(),
@@ -158,16 +163,32 @@ func (s *messageService) MarkSessionRead(
 
 // AppendSessionDelta implements parleyv1connect.MessageServiceHandler.
 func (s *messageService) AppendSessionDelta(
-	context.Context, *parleyv1.AppendSessionDeltaRequest,
+	ctx context.Context, req *parleyv1.AppendSessionDeltaRequest,
 ) (*parleyv1.AppendSessionDeltaResponse, error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, nil)
+	length, status, err := s.deps.Sessions.AppendDelta(ctx, session.DeltaRequest{
+		SessionID: req.GetSessionId(), MsgID: req.GetMsgId(), Token: req.GetAppendToken(), Offset: int(req.GetOffset()), Text: req.GetText(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &parleyv1.AppendSessionDeltaResponse{Length: int64(length), Status: statuses[status]}, nil
 }
 
 // CancelSessionMessage implements parleyv1connect.MessageServiceHandler.
 func (s *messageService) CancelSessionMessage(
-	context.Context, *parleyv1.CancelSessionMessageRequest,
+	ctx context.Context, req *parleyv1.CancelSessionMessageRequest,
 ) (*parleyv1.CancelSessionMessageResponse, error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, nil)
+	r, m, err := s.deps.Sessions.Cancel(ctx, message.CloseRequest{
+		ChannelID: ident.SessionChannel(req.GetSessionId()), MsgID: req.GetMsgId(), ClientMsgID: req.GetClientMsgId(),
+		Traceparent: traceparent(ctx),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &parleyv1.CancelSessionMessageResponse{
+		Message: changedToWire(&m), Seq: r.Seq, MsgTime: timestamppb.New(r.MsgTime), Duplicate: r.Duplicate, Epoch: r.Epoch,
+		ClientMsgId: r.ClientMsgID,
+	}, nil
 }
 
 // RenameSession implements parleyv1connect.MessageServiceHandler.

@@ -80,6 +80,14 @@ func (f *fakeMessages) Close(context.Context, message.CloseRequest) (message.Rec
 	panic("unexpected call of Close")
 }
 
+func (f *fakeMessages) Cancel(context.Context, message.CloseRequest) (message.Receipt, message.Message, error) {
+	panic("unexpected call of Cancel")
+}
+
+func (f *fakeMessages) CancelTarget(context.Context, string, string) (message.Message, error) {
+	panic("unexpected call of CancelTarget")
+}
+
 // fakeChannels is a Channels whose methods call the functions that the test sets, like
 // fakeMessages.
 type fakeChannels struct {
@@ -250,6 +258,10 @@ func (l *fakeLog) Subscribe(channel string, fn func(message.Event), typing func(
 	}, nil
 }
 
+func (f *fakeLog) SubscribeDeltas(string, func(message.Delta)) (func(), error) {
+	panic("unexpected call of SubscribeDeltas")
+}
+
 func (l *fakeLog) OnReconnect(func()) {}
 
 func (l *fakeLog) States(_ context.Context, channels []string) (map[string]message.State, error) {
@@ -385,7 +397,9 @@ func setup(t *testing.T, change func(*settings)) *bundle {
 		t.Fatal(err)
 	}
 	h, err := NewHandler(s.cfg, Deps{
-		Messages: b.messages, Channels: b.channels, Sessions: session.NewService(b.messages, b.channels, secret), Access: b.access, Hub: b.hub, Streams: b.streams,
+		Messages: b.messages, Channels: b.channels, Sessions: session.NewService(session.Config{
+			Messages: b.messages, Channels: b.channels, Generations: session.NewGenerations(session.GenerationsConfig{}), Secret: secret,
+		}), Access: b.access, Hub: b.hub, Streams: b.streams,
 		Queues: b.queues, Consumers: b.consumers, ConsumerCalls: b.consumers, Admin: b.admin, Erasures: fakeErasures{}, PageSecret: secret,
 		Presence: b.presence, PresenceCalls: b.presence, Acquaintances: b.presence,
 		Epoch: "e1", Info: ServerInfo{Version: "1.2.3", StreamsPerSubject: 11, ConsumersPerSubject: 12},

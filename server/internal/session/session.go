@@ -25,6 +25,9 @@ const RoleUser = message.UserType
 // Messages is the part of message.Service that Service uses.
 type Messages interface {
 	Send(ctx context.Context, r message.SendRequest) (message.Receipt, error)
+	Close(ctx context.Context, r message.CloseRequest) (message.Receipt, message.Message, error)
+	Cancel(ctx context.Context, r message.CloseRequest) (message.Receipt, message.Message, error)
+	CancelTarget(ctx context.Context, channelID, msgID string) (message.Message, error)
 }
 
 // Channels is the part of channel.Service that Service uses.
@@ -38,17 +41,21 @@ type Channels interface {
 // The caller's ident.Principal is in the context; a call without one is refused. The transport has
 // validated the fields, and has checked that the token allows the action on the session, if the
 // request names one.
-type Service struct {
-	messages Messages
-	channels Channels
-	secret   []byte
+type Service struct{ cfg Config }
+
+// Config configures a Service. All fields are required.
+type Config struct {
+	Messages    Messages
+	Channels    Channels
+	Generations *Generations
+	Peers       Peers
+	// Secret derives the ids of sessions that have none, and seals append tokens. It must be the same
+	// on every node.
+	Secret []byte
 }
 
-// NewService returns a service. secret derives the ids of sessions that have none; it must be the
-// same on every node. NewService starts no goroutines.
-func NewService(messages Messages, channels Channels, secret []byte) *Service {
-	return &Service{messages: messages, channels: channels, secret: secret}
-}
+// NewService returns a service. It starts no goroutines.
+func NewService(cfg Config) *Service { return &Service{cfg: cfg} }
 
 // AppendRequest describes a message to append.
 type AppendRequest struct {
@@ -60,47 +67,63 @@ type AppendRequest struct {
 	// UserID is the sender, and the owner if the call creates the session. Empty means the principal's
 	// subject. Another user requires the action send_as, and can only be the owner.
 	UserID string
-	// Open makes the message open, until message.Service.Close. Content may be empty only with it.
+	// Open makes the message open, until Close. Content may be empty only with it.
 	Open bool
 	// Content, ClientMsgID, Metadata and Traceparent are those of message.SendRequest.
 	Content, ClientMsgID, Traceparent string
 	Metadata                          map[string]string
 }
 
-// Append appends a message to a session and returns the session's id. It creates the session if
-// there is none and the request says whose it is: it has the role RoleUser, or a UserID. It returns
-// once the message is durable. It may be repeated with the same ClientMsgID. Requires `append`.
-func (s *Service) Append(ctx context.Context, r AppendRequest) (sessionID string, receipt message.Receipt, err error) {
+// AppendResult is the result of Append.
+type AppendResult struct {
+	SessionID string
+	message.Receipt
+
+	// Token is that of DeltaRequest, if the message is open. It belongs to the principal's subject.
+	Token string
+}
+
+// Append appends a message to a session. It creates the session if there is none and the request
+// says whose it is: it has the role RoleUser, or a UserID. It returns once the message is durable.
+// It may be repeated with the same ClientMsgID. Requires `append`.
+func (s *Service) Append(ctx context.Context, r AppendRequest) (AppendResult, error) {
 	p, err := ident.Caller(ctx)
 	if err != nil {
-		return "", message.Receipt{}, err
+		return AppendResult{}, err
 	}
 	if r.Content == "" && !r.Open {
-		return "", message.Receipt{}, fault.Invalid("content", 1, "content: must have at least 1 byte, unless open is set")
+		return AppendResult{}, fault.Invalid("content", 1, "content: must have at least 1 byte, unless open is set")
 	}
 	userID, role := cmp.Or(r.UserID, p.Subject), cmp.Or(r.Role, RoleUser)
-	if sessionID = r.SessionID; sessionID == "" {
+	sessionID := r.SessionID
+	if sessionID == "" {
 		sessionID = s.newID(userID, r.ClientMsgID)
 	}
 	if err := check(p, sessionID, userID, role); err != nil {
-		return "", message.Receipt{}, err
+		return AppendResult{}, err
 	}
 	send := message.SendRequest{
 		ChannelID: ident.SessionChannel(sessionID), Content: r.Content, ClientMsgID: r.ClientMsgID, MsgType: role,
 		Metadata: r.Metadata, FromID: userID, Open: r.Open, Traceparent: r.Traceparent,
 	}
-	receipt, err = s.messages.Send(ctx, send)
+	receipt, err := s.cfg.Messages.Send(ctx, send)
 	f, ok := fault.As(err)
 	if ok && f.Reason == fault.ChannelNotFound && (role == RoleUser || r.UserID != "") {
-		if err := s.channels.OpenSession(ctx, sessionID, userID); err != nil {
-			return "", message.Receipt{}, err
+		if err := s.cfg.Channels.OpenSession(ctx, sessionID, userID); err != nil {
+			return AppendResult{}, err
 		}
-		receipt, err = s.messages.Send(ctx, send)
+		receipt, err = s.cfg.Messages.Send(ctx, send)
 	}
 	if err != nil {
-		return "", message.Receipt{}, err
+		return AppendResult{}, err
 	}
-	return sessionID, receipt, nil
+	result := AppendResult{SessionID: sessionID, Receipt: receipt}
+	if r.Open {
+		t := target{send.ChannelID, receipt.MsgID}
+		attempt := s.cfg.Generations.begin(ctx, t, receipt.Seq, p.Subject, p.CanSession(ident.Manage, sessionID), !receipt.Duplicate)
+		result.Token = s.sealToken(appendToken{receipt.Seq, attempt}, p.Subject, t.channelID, t.msgID)
+	}
+	return result, nil
 }
 
 // check checks what p's token must allow beyond the transport's check.
@@ -128,7 +151,7 @@ func (s *Service) newID(userID, clientMsgID string) string {
 	if clientMsgID == "" {
 		return uuid.Must(uuid.NewV7()).String()
 	}
-	h := hmac.New(sha256.New, s.secret)
+	h := hmac.New(sha256.New, s.cfg.Secret)
 	h.Write([]byte("session " + userID + " " + clientMsgID)) // neither contains a space
 	return base64.RawURLEncoding.EncodeToString(h.Sum(nil)[:16])
 }

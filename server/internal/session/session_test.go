@@ -63,11 +63,11 @@ func TestAppendCreatesSession(t *testing.T) {
 		"the send fails":                       {[]error{unknown}, nil, 1, unknown},
 	} {
 		f := &fakes{errs: tc.errs, open: tc.open}
-		id, receipt, err := NewService(f, f, []byte("k")).Append(caller(t, ident.Append, ident.SendAs), AppendRequest{
+		result, err := newService(f).Append(caller(t, ident.Append, ident.SendAs), AppendRequest{
 			SessionID: "s", UserID: "ben", Content: "x", ClientMsgID: "c", Metadata: map[string]string{"k": "v"}, Traceparent: "t",
 		})
-		if (err == nil) != (tc.want == nil) || err != nil && err.Error() != tc.want.Error() || err == nil && (id != "s" || receipt.MsgID != "m") {
-			t.Errorf("%s: %q, %+v, %v", name, id, receipt, err)
+		if (err == nil) != (tc.want == nil) || err != nil && err.Error() != tc.want.Error() || err == nil && (result.SessionID != "s" || result.MsgID != "m") {
+			t.Errorf("%s: %+v, %v", name, result, err)
 		}
 		want := message.SendRequest{
 			ChannelID: "~s", Content: "x", ClientMsgID: "c", MsgType: "user", Metadata: map[string]string{"k": "v"}, FromID: "ben", Traceparent: "t",
@@ -89,7 +89,7 @@ func TestAppendCreatesNoSessionOfAnAssistant(t *testing.T) {
 		opens        bool
 	}{{"assistant", "", false}, {"assistant", "ben", true}, {"", "", true}, {"user", "", true}, {"system", "", false}} {
 		f := &fakes{errs: []error{missing}}
-		_, _, err := NewService(f, f, nil).Append(caller(t, ident.SessionActions...), AppendRequest{
+		_, err := newService(f).Append(caller(t, ident.SessionActions...), AppendRequest{
 			SessionID: "s", Role: tc.role, UserID: tc.userID, Content: "x",
 		})
 		if tc.opens != (len(f.opened) == 1) || tc.opens != (err == nil) || err != nil && !fault.Is(err, fault.ChannelNotFound) {
@@ -116,16 +116,16 @@ func TestAppendChecksToken(t *testing.T) {
 			}
 		}
 		f := &fakes{}
-		service := NewService(f, f, nil)
-		_, _, err := service.Append(caller(t, held...), tc.request)
+		service := newService(f)
+		_, err := service.Append(caller(t, held...), tc.request)
 		if e, ok := fault.As(err); !ok || e.Reason != fault.CapabilityMissing || e.Field != field || len(f.sends)+len(f.opened) > 0 {
 			t.Errorf("%s without %s: %v, sent %v", field, tc.lacks, err, f.sends)
 		}
-		if _, _, err := service.Append(caller(t, tc.lacks, ident.Append), tc.request); err != nil {
+		if _, err := service.Append(caller(t, tc.lacks, ident.Append), tc.request); err != nil {
 			t.Errorf("%s with %s: %v", field, tc.lacks, err)
 		}
 	}
-	if _, _, err := NewService(&fakes{}, &fakes{}, nil).Append(t.Context(), AppendRequest{SessionID: "s", Content: "x"}); !fault.Is(err, fault.TokenInvalid) {
+	if _, err := newService(&fakes{}).Append(t.Context(), AppendRequest{SessionID: "s", Content: "x"}); !fault.Is(err, fault.TokenInvalid) {
 		t.Errorf("without a token: %v", err)
 	}
 }
@@ -134,12 +134,12 @@ func TestAppendChecksToken(t *testing.T) {
 func TestAppendEmpty(t *testing.T) {
 	t.Parallel()
 	f := &fakes{}
-	service := NewService(f, f, nil)
-	_, _, err := service.Append(caller(t, ident.Append), AppendRequest{SessionID: "s"})
+	service := newService(f)
+	_, err := service.Append(caller(t, ident.Append), AppendRequest{SessionID: "s"})
 	if e, ok := fault.As(err); !ok || e.Field != "content" || e.Limit != 1 || len(f.sends) > 0 {
 		t.Errorf("an empty message: %v", err)
 	}
-	if _, _, err := service.Append(caller(t, ident.Append), AppendRequest{SessionID: "s", Open: true}); err != nil || !f.sends[0].Open {
+	if _, err := service.Append(caller(t, ident.Append), AppendRequest{SessionID: "s", Open: true}); err != nil || !f.sends[0].Open {
 		t.Errorf("an empty open message: %v, %+v", err, f.sends)
 	}
 }
@@ -148,11 +148,11 @@ func TestAppendEmpty(t *testing.T) {
 // and is random without the last.
 func TestNewID(t *testing.T) {
 	t.Parallel()
-	service := NewService(nil, nil, []byte("k"))
-	if a, b := service.newID("ann", "1"), NewService(nil, nil, []byte("k")).newID("ann", "1"); a != b || len(a) != 22 {
+	service := NewService(Config{Secret: []byte("k")})
+	if a, b := service.newID("ann", "1"), NewService(Config{Secret: []byte("k")}).newID("ann", "1"); a != b || len(a) != 22 {
 		t.Errorf("a repeat got %q and %q", a, b)
 	}
-	ids := map[string]bool{NewService(nil, nil, []byte("l")).newID("ann", "1"): true}
+	ids := map[string]bool{NewService(Config{Secret: []byte("l")}).newID("ann", "1"): true}
 	for _, id := range []string{
 		service.newID("ann", "1"), service.newID("ann", "2"), service.newID("ben", "1"), service.newID("ann", ""), service.newID("ann", ""),
 	} {

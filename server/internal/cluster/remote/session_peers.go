@@ -1,0 +1,88 @@
+package remote
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"time"
+
+	clusterv1 "github.com/parleyhq/parley/internal/gen/parley/cluster/v1"
+	"github.com/parleyhq/parley/server/internal/cluster"
+	"github.com/parleyhq/parley/server/internal/lifecycle"
+	"github.com/parleyhq/parley/server/internal/message"
+	"github.com/parleyhq/parley/server/internal/session"
+)
+
+var (
+	freezeSession = cluster.Method[*clusterv1.SessionTextRequest, *clusterv1.SessionText]{
+		Name: "session-freeze", Timeout: 300 * time.Millisecond,
+	}
+	sessionEnded = cluster.Event[*clusterv1.SessionMessageEnded]{Name: "session-ended"}
+)
+
+// SessionPeers lets the nodes know of each other's open messages. It is a lifecycle.Service, and
+// safe for concurrent use.
+type SessionPeers struct {
+	endpoint    *cluster.Endpoint
+	handlers    *cluster.Handlers
+	generations *session.Generations
+	log         *slog.Logger
+	life        lifecycle.Base
+}
+
+var _ session.Peers = (*SessionPeers)(nil)
+
+// NewSessionPeers returns the SessionPeers of a node with its generations. A nil logger means
+// slog.Default.
+func NewSessionPeers(endpoint *cluster.Endpoint, generations *session.Generations, logger *slog.Logger) *SessionPeers {
+	p := &SessionPeers{
+		endpoint: endpoint, handlers: endpoint.Handlers(), generations: generations, log: cmp.Or(logger, slog.Default()),
+	}
+	cluster.Handle(p.handlers, freezeSession,
+		func(_ context.Context, r *clusterv1.SessionTextRequest) (*clusterv1.SessionText, error) {
+			text, _ := generations.Freeze(r.GetChannelId(), r.GetMsgId())
+			return &clusterv1.SessionText{Attempt: text.Attempt, Text: text.Text}, nil
+		})
+	return p
+}
+
+// Start starts to answer the other nodes. See lifecycle.Service.
+func (p *SessionPeers) Start(ctx context.Context) error {
+	return p.life.Start(ctx, func(ctx context.Context, run *lifecycle.Run) error {
+		cancel, err := cluster.Subscribe(p.endpoint, sessionEnded, func(e *clusterv1.SessionMessageEnded) {
+			p.generations.Ended(e.GetChannelId(), e.GetMsgId(), message.Status(e.GetStatus())) //nolint:gosec // an Ended's
+		})
+		if err != nil {
+			return err
+		}
+		run.OnEnd(func(context.Context) error { cancel(); return nil })
+		run.OnEnd(p.handlers.Stop)
+		return p.handlers.Start(ctx)
+	})
+}
+
+// Stop stops answering. Freeze and Ended continue to work.
+func (p *SessionPeers) Stop(ctx context.Context) error { return p.life.Stop(ctx) }
+
+// Freeze implements session.Peers.
+func (p *SessionPeers) Freeze(ctx context.Context, channelID, msgID string) (text message.OpenText, ok bool) {
+	answers, _, err := cluster.CallAll(ctx, p.endpoint, freezeSession, &clusterv1.SessionTextRequest{ChannelId: channelID, MsgId: msgID})
+	if err != nil {
+		p.log.WarnContext(ctx, "not all nodes were asked for an open text", "channel_id", channelID, "error", err)
+	}
+	for _, a := range answers {
+		other := message.OpenText{MsgID: msgID, Attempt: a.GetAttempt(), Text: a.GetText()}
+		if other.Attempt > 0 && (!ok || session.Longer(&other, &text)) {
+			text, ok = other, true
+		}
+	}
+	return text, ok
+}
+
+// Ended implements session.Peers.
+func (p *SessionPeers) Ended(channelID, msgID string, status message.Status) {
+	e := &clusterv1.SessionMessageEnded{ChannelId: channelID, MsgId: msgID, Status: int32(status)}
+	if err := cluster.Publish(p.endpoint, sessionEnded, e); err != nil {
+		p.log.Warn("the end of an open message was not published", "channel_id", channelID, "error", err)
+	}
+}

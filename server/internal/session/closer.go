@@ -1,0 +1,157 @@
+package session
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/lifecycle"
+	"github.com/parleyhq/parley/server/internal/message"
+)
+
+// CloserConfig configures a Closer. The fields up to Log are required.
+type CloserConfig struct {
+	Generations *Generations
+	Peers       Peers
+	// Writer appends the closes.
+	Writer message.Appender
+	Mirror Mirror
+	Log    Log
+	// Shards is the number of shards of the store.
+	Shards int
+	// Owns reports whether this node looks after a shard. If two nodes do, the second close of a
+	// message is refused. Nil means all.
+	Owns func(shard int) bool
+	// Timeout is how long an open message may be without a delta. The default is 60 s.
+	Timeout time.Duration
+	// Unknown is how long after its append an open message is closed if the mirror has no text of it.
+	// The default is 15 minutes.
+	Unknown time.Duration
+	// Every is how often the Closer looks. The default is 5 s.
+	Every time.Duration
+	// Now returns the time of the messages. The default is time.Now.
+	Now func() time.Time
+	// Logger is slog.Default if nil.
+	Logger *slog.Logger
+}
+
+// maxLooked is the number of open messages that a Closer looks at, the oldest first.
+const maxLooked = 5000
+
+// Closer closes the open messages whose generators have died, as failed and with the text of the
+// mirror. It is a lifecycle.Service.
+type Closer struct {
+	cfg  CloserConfig
+	life lifecycle.Base
+}
+
+// NewCloser returns a Closer. Start starts it.
+func NewCloser(cfg CloserConfig) *Closer {
+	cfg.Timeout, cfg.Unknown = cmp.Or(cfg.Timeout, time.Minute), cmp.Or(cfg.Unknown, 15*time.Minute)
+	cfg.Every, cfg.Logger = cmp.Or(cfg.Every, 5*time.Second), cmp.Or(cfg.Logger, slog.Default())
+	if cfg.Owns == nil {
+		cfg.Owns = func(int) bool { return true }
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	return &Closer{cfg: cfg}
+}
+
+// Start starts to look after open messages. See lifecycle.Service.
+func (c *Closer) Start(ctx context.Context) error {
+	return c.life.Start(ctx, func(_ context.Context, run *lifecycle.Run) error {
+		run.Go(func(ctx context.Context) {
+			for lifecycle.Pause(ctx, c.cfg.Every) == nil {
+				if err := c.look(ctx); err != nil && ctx.Err() == nil {
+					c.cfg.Logger.WarnContext(ctx, "looking after open messages failed", "error", err)
+				}
+			}
+		})
+		return nil
+	})
+}
+
+// Stop waits for the goroutine. See lifecycle.Service.
+func (c *Closer) Stop(ctx context.Context) error { return c.life.Stop(ctx) }
+
+// look closes the messages that are abandoned.
+func (c *Closer) look(ctx context.Context) error {
+	var shards []int
+	for shard := range c.cfg.Shards {
+		if c.cfg.Owns(shard) {
+			shards = append(shards, shard)
+		}
+	}
+	if len(shards) == 0 {
+		return nil
+	}
+	now := c.cfg.Now()
+	open, err := c.cfg.Log.OpenMessages(ctx, shards, now.Add(-c.cfg.Timeout), maxLooked)
+	if err != nil || len(open) == 0 {
+		return err
+	}
+	ages, err := c.ages(ctx, open)
+	for i := range open {
+		e := &open[i]
+		old := now.Sub(e.MsgTime) > c.cfg.Unknown
+		switch {
+		case err != nil && !old, err == nil && ages[i] < 0 && !old, err == nil && ages[i] >= 0 && ages[i] < c.cfg.Timeout:
+			continue
+		}
+		text, ok := c.cfg.Generations.local(target{e.ChannelID, e.MsgID})
+		if ok && text.Age < c.cfg.Timeout {
+			continue // the mirror is behind
+		}
+		if err := c.close(ctx, e); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+func (c *Closer) ages(ctx context.Context, open []message.Entry) ([]time.Duration, error) {
+	of := make([]Piece, len(open))
+	for i := range open {
+		of[i] = Piece{open[i].ChannelID, message.Delta{MsgID: open[i].MsgID}}
+	}
+	ages, err := c.cfg.Mirror.Ages(ctx, of)
+	if err != nil {
+		return nil, fmt.Errorf("read the ages of open texts: %w", err)
+	}
+	return ages, nil
+}
+
+// close closes a message as failed, with what is known of its text.
+func (c *Closer) close(ctx context.Context, e *message.Entry) error {
+	t := target{e.ChannelID, e.MsgID}
+	m, err := c.cfg.Log.Message(ctx, e.ChannelID, e.MsgID, e.Seq)
+	if f, ok := fault.As(err); ok && f.Kind == fault.NotFound {
+		return nil
+	}
+	if err != nil || m.Status != message.StatusOpen {
+		return err // closed meanwhile
+	}
+	content := m.Content
+	if text, ok := c.cfg.Generations.known(ctx, t); ok && text.Text != "" {
+		content = text.Text
+	}
+	out := c.cfg.Writer.Append(ctx, []message.Draft{{
+		Kind: message.KindFail, ChannelID: e.ChannelID, MsgID: e.MsgID, Content: content, FromID: m.FromID, AnySender: true,
+		ClientMsgID: "parley-abandoned-" + e.MsgID, Rev: m.Rev,
+	}})[0]
+	switch f, ok := fault.As(out.Err); {
+	case out.Err == nil:
+		c.cfg.Generations.Ended(e.ChannelID, e.MsgID, message.StatusFailed)
+		c.cfg.Peers.Ended(e.ChannelID, e.MsgID, message.StatusFailed)
+		c.cfg.Logger.InfoContext(ctx, "closed an open message whose generator has stopped", "channel_id", e.ChannelID, "msg_id", e.MsgID)
+		return nil
+	case ok && (f.Kind == fault.FailedPrecondition || f.Kind == fault.NotFound):
+		return nil // closed, recalled or deleted meanwhile
+	default:
+		return fmt.Errorf("close an abandoned message: %w", out.Err)
+	}
+}

@@ -1,0 +1,36 @@
+-- Reads the texts of a session's open messages.
+--
+-- KEYS[1] chat:session:<session>:open  HASH, see keys.go
+-- ARGV[1] msg_id  of the only one whose age is wanted, or empty for all texts
+-- RETURNS for each message: its id, attempt, seq, the milliseconds since the last piece, and the text, which is
+--         empty if only the age is wanted.
+local key, only = KEYS[1], ARGV[1]
+
+local clock = redis.call('TIME')
+local now = tonumber(clock[1]) * 1000 + math.floor(tonumber(clock[2]) / 1000)
+local found = {}
+
+local function add(id, meta, text)
+  local attempt, seq, at = string.match(meta or '', '^(%d+) (%d+) (%d+)$')
+  if attempt then
+    for _, value in ipairs({id, attempt, seq, string.format('%.0f', math.max(now - tonumber(at), 0)), text or ''}) do
+      found[#found + 1] = value
+    end
+  end
+end
+
+if only ~= '' then
+  add(only, redis.call('HGET', key, only))
+  return found
+end
+local fields = redis.call('HGETALL', key)
+local values = {}
+for i = 1, #fields, 2 do
+  values[fields[i]] = fields[i + 1]
+end
+for i = 1, #fields, 2 do
+  if not string.find(fields[i], ':', 1, true) then
+    add(fields[i], fields[i + 1], values[fields[i] .. ':text'])
+  end
+end
+return found
