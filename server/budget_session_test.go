@@ -12,6 +12,9 @@ import (
 // largestAnswer is the largest content of a message of a session.
 var largestAnswer = largestText + largestText
 
+// largestTitle is the largest title of a session.
+var largestTitle = largestText[:256]
+
 // sessionBudgets returns the rows of sessions: largest texts, and the list of a user with many
 // sessions.
 func sessionBudgets(r *budgetRig) []budgetRow {
@@ -30,7 +33,7 @@ func sessionBudgets(r *budgetRig) []budgetRow {
 	begin := func(id string, n int, text string) {
 		talking.Go(func() error {
 			for range n {
-				if _, err := r.c.AppendSessionMessage(ctx, &parleyv1.AppendSessionMessageRequest{SessionId: id, Content: text, UserId: "talker"}); err != nil {
+				if _, err := r.c.AppendSessionMessage(ctx, &parleyv1.AppendSessionMessageRequest{SessionId: id, Content: text, UserId: "talker", Title: largestTitle}); err != nil {
 					return err
 				}
 			}
@@ -70,6 +73,11 @@ func sessionBudgets(r *budgetRig) []budgetRow {
 		}},
 		{name: "ListSessions, 200 of 300", n: 5, call: func(int) (proto.Message, error) {
 			return answered(r.c.ListSessions(ctx, &parleyv1.ListSessionsRequest{UserId: "talker", PageSize: 200}))
+		}},
+		{name: "RenameSession, 256 bytes", n: 5, call: func(i int) (proto.Message, error) {
+			return answered(r.c.RenameSession(ctx, &parleyv1.RenameSessionRequest{
+				SessionId: fmt.Sprint("talk-", i), Title: fmt.Sprint(i, largestTitle[1:]),
+			}))
 		}},
 		{name: "DeleteSession, 20 messages of 128 KiB", n: 5, call: func(i int) (proto.Message, error) {
 			return answered(r.c.DeleteSession(ctx, &parleyv1.DeleteSessionRequest{SessionId: fmt.Sprint("doomed-", i)}))

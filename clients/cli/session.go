@@ -16,6 +16,7 @@ type sessionCommand struct {
 	Append sessionAppendCommand `cmd:"" help:"Append a message to a session. The first one creates the session."`
 	Show   sessionShowCommand   `cmd:"" help:"Show a session's messages, oldest first."`
 	List   sessionListCommand   `cmd:"" help:"List sessions, those with the latest activity first."`
+	Rename sessionRenameCommand `cmd:"" help:"Set the title of a session."`
 	Delete sessionDeleteCommand `cmd:"" help:"Delete a session with its messages. Its id can never be used again."`
 }
 
@@ -25,6 +26,7 @@ type sessionAppendCommand struct {
 	Role    string            `help:"Who speaks: user, assistant, system or tool. All but user require the action manage." default:"user" enum:"user,assistant,system,tool"`
 	ID      string            `name:"id" help:"The message's client_msg_id. The message is stored once, however often it is appended with this id."`
 	User    string            `help:"Append in the name of a user other than the token's subject. Requires the action send_as."`
+	Title   string            `help:"The title of the session, if the message creates it."`
 	Meta    map[string]string `help:"Metadata, as key=value." mapsep:"none"`
 }
 
@@ -38,7 +40,7 @@ func (c *sessionAppendCommand) Run(s *session) error {
 		}
 		content = strings.TrimSuffix(string(data), "\n")
 	}
-	opts := []parley.SendOption{parley.WithClientMsgID(c.ID), parley.WithSender(c.User)}
+	opts := []parley.SendOption{parley.WithClientMsgID(c.ID), parley.WithSender(c.User), parley.WithTitle(c.Title)}
 	if len(c.Meta) > 0 {
 		opts = append(opts, parley.WithMetadata(c.Meta))
 	}
@@ -89,6 +91,7 @@ type sessionJSON struct {
 	ReadSeq    int64  `json:"read_seq"`
 	Unread     int64  `json:"unread"`
 	Epoch      string `json:"epoch"`
+	Title      string `json:"title"`
 }
 
 // Run writes the sessions of a user, one line for each.
@@ -106,8 +109,9 @@ func (c *sessionListCommand) Run(s *session) error {
 			err := s.printer().print(sessionJSON{
 				SessionID: info.GetSessionId(), OwnerID: info.GetOwnerId(), CreateTime: info.GetCreateTime().AsTime().Format(timeFormat),
 				ActiveTime: active.Format(timeFormat), HeadSeq: info.GetHeadSeq(), Count: info.GetCount(), ReadSeq: info.GetReadSeq(),
-				Unread: info.GetUnread(), Epoch: info.GetEpoch(),
-			}, fmt.Sprintf("%s  %s  %d messages, %d unread", active.Local().Format(time.DateTime), info.GetSessionId(), info.GetCount(), info.GetUnread()))
+				Unread: info.GetUnread(), Epoch: info.GetEpoch(), Title: info.GetTitle(),
+			}, strings.TrimSpace(fmt.Sprintf("%s  %s  %d messages, %d unread  %s", active.Local().Format(time.DateTime), info.GetSessionId(),
+				info.GetCount(), info.GetUnread(), oneLine(info.GetTitle()))))
 			if err != nil {
 				return fmt.Errorf("write: %w", err)
 			}
@@ -116,6 +120,23 @@ func (c *sessionListCommand) Run(s *session) error {
 			}
 		}
 		return nil
+	})
+}
+
+type sessionRenameCommand struct {
+	Session string   `arg:"" help:"The session's id."`
+	Title   []string `arg:"" optional:"" help:"The title, up to 256 bytes. Without it, the title is removed."`
+}
+
+// Run sets the title of a session.
+func (c *sessionRenameCommand) Run(s *session) error {
+	title := strings.Join(c.Title, " ")
+	return s.with(func(ctx context.Context, client *parley.Client) error {
+		if err := client.Session(c.Session).Rename(ctx, title); err != nil {
+			return explain("rename", err)
+		}
+		renamed := map[string]string{"event": "renamed", "session_id": c.Session, "title": title}
+		return s.printer().print(renamed, "session "+c.Session+" is renamed")
 	})
 }
 

@@ -15,7 +15,7 @@ func TestSessions(t *testing.T) {
 	s.SetUser("anns", "ann")
 	s.SetActions("anns", "append", "history", "subscribe")
 	ann := map[string]string{"PARLEY_ADDR": s.Addr(), "PARLEY_TOKEN": "anns"}
-	got := runWith(t, ann, "", "session", "append", "chat", "hello", "there", "--id", "once", "--meta", "k=v").wantOK(t)
+	got := runWith(t, ann, "", "session", "append", "chat", "hello", "there", "--id", "once", "--meta", "k=v", "--title", "Restart").wantOK(t)
 	if !strings.HasPrefix(got.stdout, "appended to session chat: seq 1, id ") {
 		t.Errorf("append says %q", got.stdout)
 	}
@@ -35,11 +35,20 @@ func TestSessions(t *testing.T) {
 		t.Errorf("tail says %q", got)
 	}
 	listed := runWith(t, ann, "", "session", "list", "--json").wantOK(t).objects(t)
-	if len(listed) != 1 || listed[0]["session_id"] != "chat" || listed[0]["count"] != 2.0 || listed[0]["owner_id"] != "ann" {
+	if len(listed) != 1 || listed[0]["session_id"] != "chat" || listed[0]["count"] != 2.0 || listed[0]["owner_id"] != "ann" || listed[0]["title"] != "Restart" {
 		t.Errorf("list says %v", listed)
 	}
 	if got := run(t, s, "session", "list", "--user", "ann").wantOK(t).stdout; !strings.Contains(got, "  chat  2 messages, ") {
 		t.Errorf("list says %q", got)
+	}
+	for want, args := range map[string][]string{"  two\\twords\n": {"two\twords"}, " unread\n": nil} {
+		got := runWith(t, ann, "", append([]string{"session", "rename", "chat"}, args...)...).wantOK(t)
+		if got.stdout != "session chat is renamed\n" {
+			t.Errorf("rename says %q", got.stdout)
+		}
+		if got := runWith(t, ann, "", "session", "list").wantOK(t).stdout; !strings.HasSuffix(got, want) {
+			t.Errorf("list says %q, want the end %q", got, want)
+		}
 	}
 	runWith(t, ann, "", "session", "append", "gone", "x").wantOK(t)
 	if got := runWith(t, ann, "", "session", "delete", "gone").wantOK(t).stdout; got != "session gone is deleted\n" {
@@ -49,7 +58,7 @@ func TestSessions(t *testing.T) {
 		t.Errorf("append to a deleted session: exit code %d, stderr %q", got.code, got.stderr)
 	}
 	for want, args := range map[string][]string{
-		"CAPABILITY_MISSING": {"append", "chat", "x", "--role", "system"}, "CHANNEL_NOT_FOUND": {"show", "none"},
+		"CAPABILITY_MISSING": {"append", "chat", "x", "--role", "system"}, "CHANNEL_NOT_FOUND": {"rename", "none", "x"},
 	} {
 		if got := runWith(t, ann, "", append([]string{"session"}, args...)...); got.code != 1 || !strings.Contains(got.stderr, want) {
 			t.Errorf("%v: exit code %d, stderr %q", args, got.code, got.stderr)

@@ -50,6 +50,8 @@ type Outgoing struct {
 	Metadata map[string]string
 	// Sender overrides the token's subject as the sender. It requires the action `send_as`.
 	Sender string
+	// title is the title of a session that the message creates; see WithTitle.
+	title string
 }
 
 // SendOption sets a property of a message, an edit or a recall.

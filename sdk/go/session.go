@@ -35,6 +35,10 @@ type Session struct {
 // Session returns the session with this id: 1 to 64 of A-Z a-z 0-9 _ -. It makes no call.
 func (c *Client) Session(id string) *Session { return &Session{c, id} }
 
+// WithTitle sets the title of the session that the message creates, up to 256 bytes. It has no
+// effect if the session exists; see Session.Rename.
+func WithTitle(title string) SendOption { return func(o *Outgoing) { o.title = title } }
+
 // SessionInfo describes a session. The proto file describes the fields.
 type SessionInfo = parleyv1.Session
 
@@ -70,8 +74,8 @@ func (s *Session) ID() string { return s.id }
 func (s *Session) ChannelID() string { return sessionPrefix + s.id }
 
 // Append appends a message and returns when it is durable. If the session does not exist, the call
-// creates it, and its sender is the owner. Append is retried like Client.Send. WithType has no
-// effect.
+// creates it, and its sender is the owner; WithTitle then sets its title. Append is retried like
+// Client.Send. WithType has no effect.
 func (s *Session) Append(ctx context.Context, role SessionRole, content string, opts ...SendOption) (*Receipt, error) {
 	return s.append(ctx, role, content, false, opts)
 }
@@ -83,7 +87,7 @@ func (s *Session) append(ctx context.Context, role SessionRole, content string, 
 	}
 	id, err := orNewID(o.ClientMsgID)
 	if err == nil {
-		err = checkText("session_id", s.id, "role", string(role), "content", content, "client_msg_id", id, "user_id", o.Sender)
+		err = checkText("session_id", s.id, "role", string(role), "content", content, "client_msg_id", id, "user_id", o.Sender, "title", o.title)
 	}
 	for key, value := range o.Metadata {
 		if err == nil {
@@ -98,6 +102,7 @@ func (s *Session) append(ctx context.Context, role SessionRole, content string, 
 	}
 	req := &parleyv1.AppendSessionMessageRequest{
 		SessionId: s.id, Role: string(role), Content: content, ClientMsgId: id, Metadata: maps.Clone(o.Metadata), UserId: o.Sender, Open: open,
+		Title: o.title,
 	}
 	var res *parleyv1.AppendSessionMessageResponse
 	err = s.client.do(ctx, "AppendSessionMessage", func(ctx context.Context, n *endpoint) (err error) {
@@ -195,6 +200,20 @@ func (s *Session) Edit(ctx context.Context, msgID, content string, opts ...SendO
 // recall every message of the session.
 func (s *Session) Recall(ctx context.Context, msgID string, opts ...SendOption) (*Receipt, error) {
 	return s.client.Recall(ctx, s.ChannelID(), msgID, opts...)
+}
+
+// Rename sets the session's title, up to 256 bytes; an empty one removes it. Only the owner and
+// holders of the action `manage` can rename. For others, and if there is no such session, it
+// returns ErrChannelNotFound. Rename is retried like Client.Send.
+func (s *Session) Rename(ctx context.Context, title string) error {
+	if err := checkText("session_id", s.id, "title", title); err != nil {
+		return err
+	}
+	req := &parleyv1.RenameSessionRequest{SessionId: s.id, Title: title}
+	return s.client.do(ctx, "RenameSession", func(ctx context.Context, n *endpoint) error {
+		_, err := n.Message.RenameSession(ctx, req)
+		return err
+	})
 }
 
 // Delete deletes the session with its messages. Its id can never be used again. Only the owner and

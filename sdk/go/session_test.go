@@ -123,3 +123,48 @@ func TestSession(t *testing.T) {
 		t.Error("invalid UTF-8")
 	}
 }
+
+// TestSessionTitle checks that a session has the title of its first message until it is renamed.
+func TestSessionTitle(t *testing.T) {
+	t.Parallel()
+	s := parleytest.Start(t)
+	ctx, client := testContext(t), newClient(t, s.Addr())
+	chat := client.Session("chat")
+	title := func() string {
+		t.Helper()
+		for info, err := range client.Sessions(ctx, "") {
+			if err != nil {
+				t.Fatal(err)
+			}
+			return info.GetTitle()
+		}
+		t.Fatal("no session")
+		return ""
+	}
+	for _, given := range []string{"first", "ignored"} {
+		if _, err := chat.Append(ctx, parley.SessionRoleUser, "x", parley.WithTitle(given)); err != nil {
+			t.Fatal(err)
+		}
+		if got := title(); got != "first" {
+			t.Errorf("the title is %q", got)
+		}
+	}
+	for _, want := range []string{"second", ""} {
+		s.FaultTimes(1, "RenameSession", parleytest.Fault{Drop: true, Applied: true})
+		if err := chat.Rename(ctx, want); err != nil {
+			t.Fatal(err)
+		}
+		if got := title(); got != want {
+			t.Errorf("the title is %q, want %q", got, want)
+		}
+	}
+	if err := client.Session("none").Rename(ctx, "x"); !errors.Is(err, parley.ErrChannelNotFound) {
+		t.Errorf("no session is renamed: %v", err)
+	}
+	if err := chat.Rename(ctx, "\xff"); err == nil {
+		t.Error("invalid UTF-8 in a title")
+	}
+	if _, err := chat.Append(ctx, "", "x", parley.WithTitle("\xff")); err == nil {
+		t.Error("invalid UTF-8 in the title of an append")
+	}
+}

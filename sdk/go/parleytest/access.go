@@ -21,7 +21,7 @@ var requiredActions = map[string][]string{
 	"UpdateMember": {"manage"},
 	"UpdateWatch":  {"watch"}, "WatchChannel": {"watch"}, "UnwatchChannel": {"watch"}, "GetPresence": {"watch"},
 	"AppendSessionMessage": {"append"}, "CloseSessionMessage": {"append"}, "ListSessionMessages": {"history"}, "EditSessionMessage": {"append"},
-	"RecallSessionMessage": {"append"}, "MarkSessionRead": {"history"}, "DeleteSession": {"append", "manage"},
+	"RecallSessionMessage": {"append"}, "MarkSessionRead": {"history"}, "DeleteSession": {"append", "manage"}, "RenameSession": {"append", "manage"},
 	"SetBackground": {"connect"}, "Disconnect": {"connect", "watch"}, "ListOnlineUsers": {"list"},
 }
 

@@ -43,6 +43,7 @@ type log struct {
 	createdBy   string
 	createTime  time.Time
 	members     map[string]*member
+	title       string // of a session
 	// retention is nil for the server's default. settingsRev counts its changes.
 	retention   *parleyv1.ChannelRetention
 	settingsRev int

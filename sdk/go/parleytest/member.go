@@ -264,6 +264,7 @@ func (l *log) delete() {
 	clear(l.messages)
 	clear(l.byClient)
 	clear(l.members)
+	l.title = ""
 	l.settingsRev++
 }
 

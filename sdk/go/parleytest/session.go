@@ -57,6 +57,9 @@ func (h handler) AppendSessionMessage(
 		case l.deleted, l.made && l.createdBy != user && (user != caller || !h.s.canLocked(ctx, "manage")):
 			return nil, notMember("session_id")
 		}
+		if !l.made {
+			l.title = req.GetTitle()
+		}
 		if l.create(user, true); l.createdBy == user {
 			l.join(user, owner)
 		}
@@ -216,6 +219,7 @@ func (h handler) ListSessions(ctx context.Context, req *parleyv1.ListSessionsReq
 			res.Sessions = append(res.Sessions, &parleyv1.Session{
 				SessionId: strings.TrimPrefix(id, sessionPrefix), OwnerId: user, CreateTime: timestamppb.New(l.createTime),
 				ActiveTime: timestamppb.New(l.active()), HeadSeq: l.head(), Count: l.count, ReadSeq: read, Unread: l.unread(read), Epoch: l.epoch,
+				Title: l.title,
 			})
 		}
 		return res, nil
@@ -228,6 +232,18 @@ func (l *log) active() time.Time {
 		return m.GetMsgTime().AsTime()
 	}
 	return l.createTime
+}
+
+// RenameSession implements the service.
+func (h handler) RenameSession(ctx context.Context, req *parleyv1.RenameSessionRequest) (*parleyv1.RenameSessionResponse, error) {
+	return do(ctx, h.s, "RenameSession", req, func() (*parleyv1.RenameSessionResponse, error) {
+		l := h.s.logLocked(sessionPrefix + req.GetSessionId())
+		if !l.made || l.createdBy != h.s.userLocked(ctx) && !h.s.canLocked(ctx, "manage") {
+			return nil, refusal(connect.CodeNotFound, parleyv1.ErrorReason_ERROR_REASON_CHANNEL_NOT_FOUND, "", nil)
+		}
+		l.title = req.GetTitle()
+		return &parleyv1.RenameSessionResponse{}, nil
+	})
 }
 
 // DeleteSession implements the service.

@@ -44,6 +44,8 @@ type Row struct {
 	// Active is when the last message was appended, as far as the change feed has processed the log,
 	// and CreatedAt before the first one. It is zero unless the channel is a Live session's.
 	Active time.Time
+	// Title is the title of a Live session; empty if it has none.
+	Title string
 	// Retention is the channel's own policy; nil means the server's default.
 	Retention *Retention
 	// SettingsRev changes whenever MembersOnly, Retention or State does, except from Deleting to

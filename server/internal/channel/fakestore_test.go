@@ -73,6 +73,18 @@ func (f *fakeStore) Sessions(ctx context.Context, ownerID string, after SessionP
 	return rows, err
 }
 
+func (f *fakeStore) SetTitle(ctx context.Context, channelID, title string) error {
+	return f.do(ctx, "SetTitle", func() error {
+		row, ok := f.rows[channelID]
+		if !ok || row.State != Live {
+			return ErrNotFound
+		}
+		row.Title = title
+		f.rows[channelID] = row
+		return nil
+	})
+}
+
 // script sets the hooks; nil removes one.
 func (f *fakeStore) script(before, after func(ctx context.Context, call string) error) {
 	f.mu.Lock()

@@ -16,12 +16,12 @@ import (
 )
 
 // OpenSession creates the channel of a session, with its owner as the only member. If the owner has
-// that session already, it does nothing. It fails with NOT_MEMBER if the session is another user's,
-// and with SESSION_DELETED if the owner has deleted it.
+// that session already, it does nothing, and ignores the title. It fails with NOT_MEMBER if the
+// session is another user's, and with SESSION_DELETED if the owner has deleted it.
 //
 // A log without a row is that of a store that was restored and has lost the row. It stays unusable,
 // with NOT_MEMBER: its owner is not known, and nobody may become its owner by appending to it.
-func (s *Service) OpenSession(ctx context.Context, sessionID, ownerID string) error {
+func (s *Service) OpenSession(ctx context.Context, sessionID, ownerID, title string) error {
 	channelID := ident.SessionChannel(sessionID)
 	state, err := s.cfg.Log.State(ctx, channelID)
 	if err != nil {
@@ -38,7 +38,7 @@ func (s *Service) OpenSession(ctx context.Context, sessionID, ownerID string) er
 	}
 	forgotten := s.cfg.Access.modesForgotten()
 	row, err := s.cfg.Store.Create(ctx, Row{
-		ChannelID: channelID, MembersOnly: true, Rev: 1, CreatedBy: ownerID, CreatedAt: now(s.cfg.Now),
+		ChannelID: channelID, MembersOnly: true, Rev: 1, CreatedBy: ownerID, CreatedAt: now(s.cfg.Now), Title: title,
 	}, []string{ownerID})
 	switch {
 	case errors.Is(err, ErrExists) && row.CreatedBy != ownerID:
@@ -70,6 +70,37 @@ func (s *Service) DeleteSession(ctx context.Context, sessionID string) error {
 	if err != nil {
 		return err
 	}
+	if err := s.ownSession(ctx, p, sessionID); err != nil {
+		return err
+	}
+	return s.end(ctx, ident.SessionChannel(sessionID), "")
+}
+
+// RenameSession sets the title of a session; an empty one removes it. Requires that the caller is
+// its owner, or `manage`. Everybody else gets CHANNEL_NOT_FOUND, and so does a session that was
+// deleted.
+func (s *Service) RenameSession(ctx context.Context, sessionID, title string) error {
+	p, err := ident.Caller(ctx)
+	if err != nil {
+		return err
+	}
+	if err := s.ownSession(ctx, p, sessionID); err != nil {
+		return err
+	}
+	channelID := ident.SessionChannel(sessionID)
+	err = s.cfg.Store.SetTitle(ctx, channelID, title)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return missingChannels(channelID)
+	case err != nil:
+		return outcomeUnknown(err)
+	}
+	return nil
+}
+
+// ownSession returns CHANNEL_NOT_FOUND unless the session was created and p is its owner or has
+// `manage`.
+func (s *Service) ownSession(ctx context.Context, p *ident.Principal, sessionID string) error {
 	channelID := ident.SessionChannel(sessionID)
 	rows, err := s.cfg.Store.Rows(ctx, []string{channelID})
 	if err != nil {
@@ -78,7 +109,7 @@ func (s *Service) DeleteSession(ctx context.Context, sessionID string) error {
 	if row, ok := rows[channelID]; !ok || row.CreatedBy != p.Subject && !p.CanSession(ident.Manage, sessionID) {
 		return missingChannels(channelID)
 	}
-	return s.end(ctx, channelID, "")
+	return nil
 }
 
 // UserSessions returns the sessions of a user that the token covers with `history`, those with the

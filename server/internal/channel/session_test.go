@@ -19,11 +19,11 @@ func inSessions(subject string, actions ...ident.Action) *ident.Principal {
 func TestAccessToSession(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	if err := b.svc.OpenSession(t.Context(), "s", "ada"); err != nil {
+	if err := b.svc.OpenSession(t.Context(), "s", "ada", ""); err != nil {
 		t.Fatal(err)
 	}
-	check(t, "the owner's again", b.svc.OpenSession(t.Context(), "s", "ada"), "")
-	check(t, "another's", b.svc.OpenSession(t.Context(), "s", "eve"), fault.NotMember)
+	check(t, "the owner's again", b.svc.OpenSession(t.Context(), "s", "ada", ""), "")
+	check(t, "another's", b.svc.OpenSession(t.Context(), "s", "eve", ""), fault.NotMember)
 	owner, other := inSessions("ada", ident.Append, ident.History, ident.Subscribe), inSessions("eve", ident.Append, ident.History, ident.Subscribe)
 	bot := inSessions("bot", ident.Append, ident.History, ident.Subscribe, ident.Manage)
 	for _, tc := range []struct {
@@ -53,7 +53,7 @@ func TestAccessToSession(t *testing.T) {
 		t.Error("an access check made a session")
 	}
 	b.store.script(func(context.Context, string) error { return context.DeadlineExceeded }, nil)
-	check(t, "an unknown outcome", b.svc.OpenSession(t.Context(), "t", "ada"), fault.OutcomeUnknown)
+	check(t, "an unknown outcome", b.svc.OpenSession(t.Context(), "t", "ada", ""), fault.OutcomeUnknown)
 }
 
 // A log whose row was lost, as after a restore, gets no new owner, and its streams no readers.
@@ -62,7 +62,7 @@ func TestSessionWithoutRow(t *testing.T) {
 	b := setup(t)
 	b.log.send("~lost", "secret")
 	for range 2 {
-		check(t, "open", b.svc.OpenSession(t.Context(), "lost", "eve"), fault.NotMember)
+		check(t, "open", b.svc.OpenSession(t.Context(), "lost", "eve", ""), fault.NotMember)
 	}
 	if _, ok := b.store.rows["~lost"]; ok {
 		t.Error("the session has an owner")
@@ -70,7 +70,7 @@ func TestSessionWithoutRow(t *testing.T) {
 	_, _, err := b.access.Readers(t.Context(), "~lost", []string{"eve"}, false, 0)
 	check(t, "readers", err, fault.ChannelNotFound)
 	b.log.err = fault.New(fault.Unavailable, fault.StoreUnavailable, "away")
-	check(t, "without the log's head", b.svc.OpenSession(t.Context(), "new", "eve"), fault.StoreUnavailable)
+	check(t, "without the log's head", b.svc.OpenSession(t.Context(), "new", "eve", ""), fault.StoreUnavailable)
 }
 
 // A user's sessions are listed by their activity, with the owner's cursors, to the owner and to
@@ -81,7 +81,7 @@ func TestUserSessions(t *testing.T) {
 	owner := inSessions("ada", ident.Append, ident.History)
 	for i, id := range []string{"a", "b", "c", "d"} {
 		b.clock.pass(time.Second)
-		if err := b.svc.OpenSession(t.Context(), id, "ada"); err != nil {
+		if err := b.svc.OpenSession(t.Context(), id, "ada", ""); err != nil {
 			t.Fatal(err)
 		}
 		for range i {
@@ -150,13 +150,55 @@ func TestUserSessions(t *testing.T) {
 	check(t, "none is deleted", b.svc.DeleteSession(as(t, owner), "none"), fault.ChannelNotFound)
 }
 
+// The owner and holders of manage rename a session. For others, and after the deletion, it does not
+// exist.
+func TestRenameSession(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	owner, bot := inSessions("ada", ident.Append), inSessions("bot", ident.Manage)
+	check(t, "open", b.svc.OpenSession(t.Context(), "s", "ada", "first"), "")
+	check(t, "open again", b.svc.OpenSession(t.Context(), "s", "ada", "ignored"), "")
+	want := func(title string) {
+		t.Helper()
+		if got := b.store.rows["~s"].Title; got != title {
+			t.Errorf("the title is %q, want %q", got, title)
+		}
+	}
+	want("first")
+	for _, p := range []*ident.Principal{owner, bot} {
+		for _, title := range []string{"by " + p.Subject, "by " + p.Subject, "", "again"} {
+			check(t, p.Subject+" renames", b.svc.RenameSession(as(t, p), "s", title), "")
+			want(title)
+		}
+	}
+	narrow := inSessions("bot", ident.Manage)
+	narrow.Sessions[0].Pattern = "other*"
+	for name, p := range map[string]*ident.Principal{"a stranger": inSessions("eve", ident.Append), "a manager of others": narrow} {
+		check(t, name, b.svc.RenameSession(as(t, p), "s", "x"), fault.ChannelNotFound)
+	}
+	check(t, "none", b.svc.RenameSession(as(t, owner), "none", "x"), fault.ChannelNotFound)
+	check(t, "none of a manager", b.svc.RenameSession(as(t, bot), "none", "x"), fault.ChannelNotFound)
+	want("again")
+	row := b.store.rows["~s"]
+	row.State = Deleting
+	b.store.rows["~s"] = row
+	check(t, "deleted", b.svc.RenameSession(as(t, owner), "s", "x"), fault.ChannelNotFound)
+	b.store.script(func(_ context.Context, call string) error {
+		if call == "SetTitle" {
+			return context.DeadlineExceeded
+		}
+		return nil
+	}, nil)
+	check(t, "an unknown outcome", b.svc.RenameSession(as(t, owner), "s", "x"), fault.OutcomeUnknown)
+}
+
 // Sessions are neither in the list of a user's channels nor among those that users share, and the
 // list does not read past the first of them.
 func TestSessionsAreNotListed(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	for _, id := range []string{"a", "b"} {
-		if err := b.svc.OpenSession(t.Context(), id, "ada"); err != nil {
+		if err := b.svc.OpenSession(t.Context(), id, "ada", ""); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -55,6 +55,9 @@ type Store interface { //nolint:interfacebloat // the whole contract; callers ma
 	// Sessions returns the rows of up to limit Live sessions that the user created and that are after
 	// a place in the list: by Active, the latest first, and then by channel id.
 	Sessions(ctx context.Context, ownerID string, after SessionPlace, limit int) ([]Row, error)
+	// SetTitle sets Row.Title of a channel. It returns ErrNotFound if the channel has no row or is not
+	// Live.
+	SetTitle(ctx context.Context, channelID, title string) error
 	// Rows returns the rows of the channels that have one, by channel id. channelIDs has at most
 	// 500 ids.
 	Rows(ctx context.Context, channelIDs []string) (map[string]Row, error)

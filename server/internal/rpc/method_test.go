@@ -162,6 +162,7 @@ var sessionRequests = map[protoreflect.Name]struct {
 	"ListSessionMessages":  {&parleyv1.ListSessionMessagesRequest{SessionId: "chat"}, []ident.Action{ident.History}},
 	"EditSessionMessage":   {&parleyv1.EditSessionMessageRequest{SessionId: "chat"}, []ident.Action{ident.Append}},
 	"RecallSessionMessage": {&parleyv1.RecallSessionMessageRequest{SessionId: "chat"}, []ident.Action{ident.Append}},
+	"RenameSession":        {&parleyv1.RenameSessionRequest{SessionId: "chat"}, []ident.Action{ident.Append, ident.Manage}},
 	"ListSessions":         {&parleyv1.ListSessionsRequest{}, nil},
 	"DeleteSession":        {&parleyv1.DeleteSessionRequest{SessionId: "chat"}, []ident.Action{ident.Append, ident.Manage}},
 	"MarkSessionRead":      {&parleyv1.MarkSessionReadRequest{SessionId: "chat"}, []ident.Action{ident.History}},

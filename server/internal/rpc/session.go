@@ -29,7 +29,7 @@ func (s *messageService) AppendSessionMessage(
 ) (*parleyv1.AppendSessionMessageResponse, error) {
 	r, err := s.deps.Sessions.Append(ctx, session.AppendRequest{
 		SessionID: req.GetSessionId(), Role: req.GetRole(), UserID: req.GetUserId(), Content: req.GetContent(),
-		ClientMsgID: req.GetClientMsgId(), Metadata: req.GetMetadata(), Open: req.GetOpen(), Traceparent: traceparent(ctx),
+		ClientMsgID: req.GetClientMsgId(), Metadata: req.GetMetadata(), Open: req.GetOpen(), Title: req.GetTitle(), Traceparent: traceparent(ctx),
 	})
 	if err != nil {
 		return nil, err
@@ -135,6 +135,7 @@ func (s *messageService) ListSessions(
 		resp.Sessions[i] = &parleyv1.Session{
 			SessionId: id, OwnerId: c.Row.CreatedBy, CreateTime: timestamppb.New(c.Row.CreatedAt), ActiveTime: timestamppb.New(c.Row.Active),
 			HeadSeq: c.Row.Head, Count: c.Row.Count, ReadSeq: c.Read.Seq, Unread: c.Unread, Epoch: s.deps.Epoch,
+			Title: c.Row.Title,
 		}
 	}
 	return resp, nil
@@ -193,7 +194,10 @@ func (s *messageService) CancelSessionMessage(
 
 // RenameSession implements parleyv1connect.MessageServiceHandler.
 func (s *messageService) RenameSession(
-	context.Context, *parleyv1.RenameSessionRequest,
+	ctx context.Context, req *parleyv1.RenameSessionRequest,
 ) (*parleyv1.RenameSessionResponse, error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, nil)
+	if err := s.deps.Channels.RenameSession(ctx, req.GetSessionId(), req.GetTitle()); err != nil {
+		return nil, err
+	}
+	return &parleyv1.RenameSessionResponse{}, nil
 }

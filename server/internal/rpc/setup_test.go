@@ -112,11 +112,15 @@ func (f *fakeChannels) DeleteSession(context.Context, string) error {
 	panic("unexpected call of DeleteSession")
 }
 
+func (f *fakeChannels) RenameSession(context.Context, string, string) error {
+	panic("unexpected call of RenameSession")
+}
+
 func (f *fakeChannels) UserSessions(context.Context, string, int, string) (channel.UserChannelPage, error) {
 	panic("unexpected call of UserSessions")
 }
 
-func (f *fakeChannels) OpenSession(context.Context, string, string) error { return nil }
+func (f *fakeChannels) OpenSession(context.Context, string, string, string) error { return nil }
 
 func (f *fakeChannels) Get(ctx context.Context, channelID string) (channel.Row, error) {
 	return f.get(ctx, channelID)

@@ -32,7 +32,7 @@ type Messages interface {
 
 // Channels is the part of channel.Service that Service uses.
 type Channels interface {
-	OpenSession(ctx context.Context, sessionID, ownerID string) error
+	OpenSession(ctx context.Context, sessionID, ownerID, title string) error
 }
 
 // Service implements the use cases of sessions that differ from those of channels. It is safe for
@@ -67,6 +67,8 @@ type AppendRequest struct {
 	// UserID is the sender, and the owner if the call creates the session. Empty means the principal's
 	// subject. Another user requires the action send_as, and can only be the owner.
 	UserID string
+	// Title is the title of the session if the call creates it, and is ignored otherwise.
+	Title string
 	// Open makes the message open, until Close. Content may be empty only with it.
 	Open bool
 	// Content, ClientMsgID, Metadata and Traceparent are those of message.SendRequest.
@@ -109,7 +111,7 @@ func (s *Service) Append(ctx context.Context, r AppendRequest) (AppendResult, er
 	receipt, err := s.cfg.Messages.Send(ctx, send)
 	f, ok := fault.As(err)
 	if ok && f.Reason == fault.ChannelNotFound && (role == RoleUser || r.UserID != "") {
-		if err := s.cfg.Channels.OpenSession(ctx, sessionID, userID); err != nil {
+		if err := s.cfg.Channels.OpenSession(ctx, sessionID, userID, r.Title); err != nil {
 			return AppendResult{}, err
 		}
 		receipt, err = s.cfg.Messages.Send(ctx, send)

@@ -30,8 +30,8 @@ func (f *fakes) Send(_ context.Context, r message.SendRequest) (message.Receipt,
 	return message.Receipt{}, err
 }
 
-func (f *fakes) OpenSession(_ context.Context, sessionID, ownerID string) error {
-	f.opened = append(f.opened, sessionID+" of "+ownerID)
+func (f *fakes) OpenSession(_ context.Context, sessionID, ownerID, title string) error {
+	f.opened = append(f.opened, sessionID+" of "+ownerID+title)
 	return f.open
 }
 
@@ -64,7 +64,7 @@ func TestAppendCreatesSession(t *testing.T) {
 	} {
 		f := &fakes{errs: tc.errs, open: tc.open}
 		result, err := newService(f).Append(caller(t, ident.Append, ident.SendAs), AppendRequest{
-			SessionID: "s", UserID: "ben", Content: "x", ClientMsgID: "c", Metadata: map[string]string{"k": "v"}, Traceparent: "t",
+			SessionID: "s", UserID: "ben", Content: "x", ClientMsgID: "c", Metadata: map[string]string{"k": "v"}, Traceparent: "t", Title: ": plans",
 		})
 		if (err == nil) != (tc.want == nil) || err != nil && err.Error() != tc.want.Error() || err == nil && (result.SessionID != "s" || result.MsgID != "m") {
 			t.Errorf("%s: %+v, %v", name, result, err)
@@ -75,7 +75,7 @@ func TestAppendCreatesSession(t *testing.T) {
 		if len(f.sends) != tc.sends || !cmp.Equal(f.sends[0], want) || !cmp.Equal(f.sends[len(f.sends)-1], want) {
 			t.Errorf("%s: sent %+v", name, f.sends)
 		}
-		if created := errors.Is(errors.Join(tc.errs...), missing); created != (len(f.opened) == 1) || created && f.opened[0] != "s of ben" {
+		if created := errors.Is(errors.Join(tc.errs...), missing); created != (len(f.opened) == 1) || created && f.opened[0] != "s of ben: plans" {
 			t.Errorf("%s: opened %v", name, f.opened)
 		}
 	}

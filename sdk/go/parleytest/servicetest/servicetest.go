@@ -108,6 +108,7 @@ func scenarios() map[string]func(*env) {
 		"open messages":                    openMessages,
 		"another's session":                sessionOfAnother,
 		"list of sessions":                 sessionList,
+		"titles of sessions":               sessionTitles,
 		"topics":                           topics,
 		"groups":                           groups,
 		"produce":                          produce,

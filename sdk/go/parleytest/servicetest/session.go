@@ -264,3 +264,49 @@ func sessionList(e *env) {
 	e.refused("append of another", errOf(e.inSessions("eve").AppendSessionMessage(e.ctx, &parleyv1.AppendSessionMessageRequest{SessionId: gone, Content: "x"})),
 		refusal{connect.CodePermissionDenied, "NOT_MEMBER", "session_id", 0})
 }
+
+// sessionTitles names sessions with their first message and renames them.
+func sessionTitles(e *env) {
+	carl, eve := e.inSessions("carl"), e.inSessions("eve")
+	id, untitled, long := e.name("chat"), e.name("untitled"), strings.Repeat("é", 128)
+	e.append(carl, &parleyv1.AppendSessionMessageRequest{SessionId: untitled, Content: "x"})
+	for _, title := range []string{"first", "ignored"} {
+		e.append(carl, &parleyv1.AppendSessionMessageRequest{SessionId: id, Content: "x", Title: title})
+	}
+	titles := func(what, want string) {
+		e.Helper()
+		r, err := carl.ListSessions(e.ctx, &parleyv1.ListSessionsRequest{})
+		e.no(err)
+		got := make(map[string]string)
+		for _, s := range r.GetSessions() {
+			got[s.GetSessionId()] = s.GetTitle()
+		}
+		equal(e, what, got[id], want)
+		equal(e, "the other title "+what, got[untitled], "")
+	}
+	rename := func(c *caller, id, title string) error {
+		return errOf(c.RenameSession(e.ctx, &parleyv1.RenameSessionRequest{SessionId: id, Title: title}))
+	}
+	titles("of the first message", "first")
+	for _, title := range []string{"two", "two", "", "a\nb \u202e", long} {
+		e.no(rename(carl, id, title))
+		titles("as renamed", title)
+	}
+	e.no(rename(e.ann, id, "by a manager"))
+	e.refused("another renames", rename(eve, id, "x"), noSession)
+	e.refused("none is renamed", rename(carl, e.name("none"), "x"), noSession)
+	e.refused("none is renamed by a manager", rename(e.ann, e.name("none"), "x"), noSession)
+	missing := refusal{connect.CodePermissionDenied, "CAPABILITY_MISSING", "", 0}
+	e.refused("without a capability", rename(e.as(carl.user, "history", "subscribe", "send_as"), id, "x"), missing)
+	tooLong := refusal{connect.CodeInvalidArgument, "INVALID_FIELD", "title", 256}
+	e.refused("a title that is too long", rename(carl, id, long+"x"), tooLong)
+	e.refused("a first title that is too long", errOf(carl.AppendSessionMessage(e.ctx, &parleyv1.AppendSessionMessageRequest{
+		SessionId: e.name("new"), Content: "x", Title: long + "x",
+	})), tooLong)
+	e.refused("an id of another form", rename(carl, "~"+id, "x"), refusal{connect.CodeInvalidArgument, "INVALID_FIELD", "session_id", 0})
+	e.refused("a title with NUL", rename(carl, id, "a\x00b"), refusal{connect.CodeInvalidArgument, "INVALID_FIELD", "title", 0})
+	titles("by a manager", "by a manager")
+	e.no(errOf(carl.DeleteSession(e.ctx, &parleyv1.DeleteSessionRequest{SessionId: id})))
+	e.refused("a deleted session is renamed", rename(carl, id, "x"), noSession)
+	e.refused("a deleted session is renamed by a manager", rename(e.ann, id, "x"), noSession)
+}

@@ -25,7 +25,7 @@ func (c *Channels) Delete(ctx context.Context, channelID string, rev int64, now 
 			row = record.row(channelID)
 			return channel.ErrChanged
 		}
-		record.State, record.ActiveMS = channel.Deleting, 0
+		record.State, record.ActiveMS, record.Title = channel.Deleting, 0, ""
 		record.Rev++
 		record.SettingsRev++
 		record.Stripped, record.DueMS = 0, now.UnixMilli()

@@ -151,7 +151,7 @@ func (r *roster) create(there *channelRecord, row *channel.Row) (made *channelRe
 	made.MembersOnly, made.CreatedBy, made.CreatedMS = row.MembersOnly, row.CreatedBy, row.CreatedAt.UnixMilli()
 	made.CreateKey, made.CreateDigest = row.CreateKey, row.CreateDigest
 	if ident.IsSession(row.ChannelID) {
-		made.ActiveMS = made.CreatedMS
+		made.ActiveMS, made.Title = made.CreatedMS, row.Title
 	}
 	made.setRetention(row.Retention)
 	if row.Retention != nil {

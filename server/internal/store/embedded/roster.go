@@ -29,6 +29,8 @@ type channelRecord struct {
 	LastMessage int64         `json:"last_message,omitempty"`
 	// ActiveMS is set only for a Live session.
 	ActiveMS int64 `json:"active_ms,omitempty"`
+	// Title is set only for a Live session.
+	Title string `json:"title,omitempty"`
 	// CreateKey and CreateDigest are set only if the call that created the channel had an
 	// idempotency key.
 	CreateKey    string `json:"create_key,omitempty"`
@@ -45,7 +47,7 @@ func (r *channelRecord) row(channelID string) channel.Row {
 		active = time.UnixMilli(r.ActiveMS).UTC()
 	}
 	return channel.Row{
-		Active:    active,
+		Active: active, Title: r.Title,
 		ChannelID: channelID, MembersOnly: r.MembersOnly, State: r.State, Began: r.Began, Rev: r.Rev, CreatedBy: r.CreatedBy,
 		CreatedAt: time.UnixMilli(r.CreatedMS).UTC(), CreateKey: r.CreateKey, CreateDigest: r.CreateDigest,
 		Numbers:   channel.Numbers{Head: r.Head, Count: r.Count, LastMessage: r.LastMessage},

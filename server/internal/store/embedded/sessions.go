@@ -68,3 +68,21 @@ func (c *Channels) Sessions(_ context.Context, ownerID string, after channel.Ses
 	})
 	return rows, err
 }
+
+// SetTitle implements channel.Store.
+func (c *Channels) SetTitle(ctx context.Context, channelID, title string) error {
+	if !validNames(channelID) {
+		return errName
+	}
+	return c.change(ctx, "set title", []string{channelID}, func(r *roster) error {
+		record, err := r.channel(channelID)
+		if err != nil {
+			return err
+		}
+		if record == nil || record.State != channel.Live {
+			return channel.ErrNotFound
+		}
+		record.Title = title
+		return nil
+	})
+}

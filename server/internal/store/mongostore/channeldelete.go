@@ -32,7 +32,7 @@ func (c *Channels) Delete(ctx context.Context, channelID string, rev int64, now 
 				{Key: "due", Value: now},
 				{Key: "shard", Value: c.shard(channelID)},
 			}},
-			{Key: "$unset", Value: bson.D{{Key: "active", Value: ""}}},
+			{Key: "$unset", Value: bson.D{{Key: "active", Value: ""}, {Key: "title", Value: ""}}},
 			changedNow(),
 		}, options.FindOneAndUpdate().SetReturnDocument(options.After)).Decode(&d)
 	})

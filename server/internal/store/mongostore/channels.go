@@ -59,6 +59,8 @@ type channelDocument struct {
 	LastMessage int64         `bson:"last_message"`
 	// Active is stored only for Live sessions.
 	Active time.Time `bson:"active"`
+	// Title is stored only for Live sessions that have one.
+	Title string `bson:"title"`
 	// CreateKey and CreateDigest are stored only if the call that created the channel had a key.
 	CreateKey    string `bson:"create_key"`
 	CreateDigest string `bson:"create_digest"`
@@ -84,8 +86,8 @@ func (d *channelDocument) row() channel.Row {
 	return channel.Row{
 		ChannelID: d.ID, MembersOnly: d.MembersOnly, State: d.State, Began: d.Began, Rev: d.Rev,
 		CreatedBy: d.CreatedBy, CreatedAt: d.CreatedAt.UTC(), CreateKey: d.CreateKey, CreateDigest: d.CreateDigest,
-		Numbers:   channel.Numbers{Head: d.Head, Count: d.Count, LastMessage: d.LastMessage},
-		Active:    d.Active.UTC(),
+		Numbers: channel.Numbers{Head: d.Head, Count: d.Count, LastMessage: d.LastMessage},
+		Active:  d.Active.UTC(), Title: d.Title,
 		Retention: d.Retention.retention(), SettingsRev: d.SettingsRev,
 		Boundary: message.Boundary{Oldest: d.Oldest, Expired: d.Expired},
 		Trim:     channel.Trim{Stripped: d.Stripped, Deleted: d.Deleted, Due: d.Due.UTC()},
@@ -299,9 +301,13 @@ func (c *Channels) insert(ctx context.Context, row channel.Row, userIDs []string
 		doc = append(doc, bson.E{Key: "create_key", Value: row.CreateKey}, bson.E{Key: "create_digest", Value: row.CreateDigest})
 	}
 	var active time.Time
+	var title string
 	if ident.IsSession(row.ChannelID) {
-		active = row.CreatedAt
+		active, title = row.CreatedAt, row.Title
 		doc = append(doc, bson.E{Key: "active", Value: active})
+	}
+	if title != "" {
+		doc = append(doc, bson.E{Key: "title", Value: title})
 	}
 	if row.Retention != nil {
 		doc = append(doc, bson.E{Key: "retention", Value: retentionDocumentOf(row.Retention)},
@@ -324,7 +330,7 @@ func (c *Channels) insert(ctx context.Context, row channel.Row, userIDs []string
 		}
 		d = channelDocument{
 			ID: row.ChannelID, MembersOnly: row.MembersOnly, CreatedBy: row.CreatedBy, CreatedAt: row.CreatedAt,
-			CreateKey: row.CreateKey, CreateDigest: row.CreateDigest, Joining: userIDs, Rev: row.Rev, Active: active,
+			CreateKey: row.CreateKey, CreateDigest: row.CreateDigest, Joining: userIDs, Rev: row.Rev, Active: active, Title: title,
 		}
 		if row.Retention != nil {
 			own := retentionDocumentOf(row.Retention)

@@ -106,6 +106,10 @@ func (n anyNode) Sessions(ctx context.Context, ownerID string, after channel.Ses
 	return n.one().Sessions(ctx, ownerID, after, limit)
 }
 
+func (n anyNode) SetTitle(ctx context.Context, channelID, title string) error {
+	return n.one().SetTitle(ctx, channelID, title)
+}
+
 func (n anyNode) Advance(ctx context.Context, moves []channel.Advance, now time.Time) error {
 	return n.one().Advance(ctx, moves, now)
 }

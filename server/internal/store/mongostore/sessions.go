@@ -43,3 +43,29 @@ func (c *Channels) Sessions(ctx context.Context, ownerID string, after channel.S
 	}
 	return rows, nil
 }
+
+// SetTitle implements channel.Store. If the update matches nothing, it is repeated behind the
+// fence, because a former primary may not know the channel yet.
+func (c *Channels) SetTitle(ctx context.Context, channelID, title string) error {
+	update := bson.D{{Key: "$set", Value: bson.D{{Key: "title", Value: title}}}}
+	if title == "" {
+		update = bson.D{{Key: "$unset", Value: bson.D{{Key: "title", Value: ""}}}}
+	}
+	found := false
+	set := func(ctx context.Context) error {
+		updated, err := c.channels.UpdateOne(ctx, bson.D{{Key: "_id", Value: channelID}, whileLive}, update)
+		found = err == nil && updated.MatchedCount == 1
+		return err
+	}
+	err := c.write(ctx, set)
+	if err == nil && !found {
+		err = c.read(ctx, set)
+	}
+	if err == nil && !found {
+		err = channel.ErrNotFound
+	}
+	if err != nil {
+		return fmt.Errorf("set title: %w", err)
+	}
+	return nil
+}

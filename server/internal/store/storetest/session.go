@@ -15,6 +15,7 @@ var sessionContracts = []channelContract{
 	{"ADeletedSessionIsNotCreatedAgain", deleteSession},
 	{"OnlyCreateCreatesASession", noOpenSession},
 	{"SessionsOfAForgottenUserAreNotListed", forgetSessions},
+	{"SessionsHaveTitles", titleSessions},
 }
 
 func errOf[T any](_ T, err error) error { return err }
@@ -114,6 +115,47 @@ func forgetSessions(t *testing.T, c *channels) {
 	c.wantSessions(t, "ann")
 	c.wantSessions(t, "")
 	c.wantSessions(t, "ben", "b")
+}
+
+func titleSessions(t *testing.T, c *channels) {
+	id := ident.SessionChannel("a")
+	if err := c.SetTitle(t.Context(), id, "x"); !errors.Is(err, channel.ErrNotFound) {
+		t.Fatalf("the title of no session: %v", err)
+	}
+	row := channel.Row{ChannelID: id, MembersOnly: true, Rev: 1, CreatedBy: "ann", CreatedAt: at(1), Title: "Grüße"}
+	got, err := c.Create(t.Context(), row, []string{"ann"})
+	must(t, err)
+	row.Active = at(1)
+	same(t, "created", row, got)
+	again := row
+	again.Title = "other"
+	if got, err = c.Create(t.Context(), again, []string{"ann"}); !errors.Is(err, channel.ErrExists) {
+		t.Fatalf("created again: %v", err)
+	}
+	same(t, "created again", row, got)
+	b := c.session(t, "b", "ann", 2)
+	for _, title := range []string{"Grüße", "two", "two", "", "", "three"} {
+		must(t, c.SetTitle(t.Context(), id, title))
+		row.Title = title
+		c.reopen(t)
+		same(t, "titled", row, c.row(t, id))
+		same(t, "another session", b, c.row(t, b.ChannelID))
+		c.wantSessions(t, "ann", "b", "a")
+	}
+	deleted, err := c.Delete(t.Context(), id, 0, at(3))
+	must(t, err)
+	same(t, "title of a deleted session", "", deleted.Title)
+	for range 2 {
+		if err := c.SetTitle(t.Context(), id, "late"); !errors.Is(err, channel.ErrNotFound) {
+			t.Fatalf("the title of a deleted session: %v", err)
+		}
+		same(t, "title of a deleted session, read", "", c.row(t, id).Title)
+		must(t, c.FinishDelete(t.Context(), id))
+	}
+	must(t, c.SetTitle(t.Context(), b.ChannelID, "of ann"))
+	must(t, c.RemoveMembers(t.Context(), b.ChannelID, []string{"ann"}, 0))
+	must(t, errOf(c.Forget(t.Context(), "ann", 10)))
+	same(t, "title of a forgotten user", "", c.row(t, b.ChannelID).Title)
 }
 
 func noOpenSession(t *testing.T, c *channels) {
