@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"go.opentelemetry.io/otel/metric"
 
 	"github.com/parleyhq/parley/server/config"
 	"github.com/parleyhq/parley/server/internal/channel"
@@ -195,4 +196,16 @@ func redisConfig(c *config.Redis, log *slog.Logger) (redisstore.ClientConfig, er
 		client.Addrs, client.Cluster = c.Cluster.Addrs, true
 	}
 	return client, redisTLS(&client, &c.TLS, log)
+}
+
+// newCache returns the cache of the newest messages of channels and sessions.
+func newCache(client redis.UniversalClient, c *config.Redis, meter metric.Meter, log *slog.Logger) (redisstore.Router, error) {
+	base := redisstore.CacheConfig{Prefix: c.KeyPrefix, Meter: meter, Logger: log}
+	channels, err := redisstore.NewCache(client, base)
+	if err != nil {
+		return redisstore.Router{}, err
+	}
+	base.Keep = c.MessageCacheMaxLen
+	sessions, err := redisstore.NewSessionCache(client, base)
+	return redisstore.Router{Channels: channels, Sessions: sessions}, err
 }

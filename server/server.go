@@ -24,6 +24,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/erasure"
 	"github.com/parleyhq/parley/server/internal/fanout"
 	"github.com/parleyhq/parley/server/internal/feed"
+	"github.com/parleyhq/parley/server/internal/ident"
 	"github.com/parleyhq/parley/server/internal/lifecycle"
 	"github.com/parleyhq/parley/server/internal/message"
 	"github.com/parleyhq/parley/server/internal/natsbus"
@@ -225,9 +226,7 @@ func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.
 		return fmt.Errorf("make metrics: %w", err)
 	}
 	id := b.store.Identity()
-	cache, err := redisstore.NewCache(b.redis, redisstore.CacheConfig{
-		Prefix: s.cfg.Redis.KeyPrefix, Meter: tel.Meters.Meter(scope), Logger: s.log,
-	})
+	cache, err := newCache(b.redis, &s.cfg.Redis, tel.Meters.Meter(scope), s.log)
 	if err != nil {
 		return fmt.Errorf("make the cache: %w", err)
 	}
@@ -235,7 +234,9 @@ func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.
 	if err != nil {
 		return err
 	}
-	reader := message.NewReader(log, cache, id.Epoch, message.ReaderConfig{OnList: metrics.onList(life), Logger: s.log})
+	reader := message.NewReader(log, cache, id.Epoch, message.ReaderConfig{
+		OnList: metrics.onList(life), OnStale: s.refillSession, Logger: s.log,
+	})
 	s.epoch = newEpochWatcher(b.store, id.Epoch, s.log)
 
 	nodes := b.bus.Nodes()
@@ -247,6 +248,7 @@ func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.
 	if err := s.buildFeed(b, cache, tel); err != nil {
 		return err
 	}
+	s.refills = remote.NewRefills(s.endpoint, s.roster, id.Shards, s.builder.Refill, s.log)
 	access := channel.NewAccess(channel.AccessConfig{Store: b.channels, RequireChannel: !s.cfg.Channels.CreateOnSend})
 	s.hub = fanout.New(fanout.Config{
 		Node: s.roster.ID(), Admission: access,
@@ -401,7 +403,7 @@ func newPage(ours bool) (http.Handler, error) {
 
 // buildFeed builds the feed from the store to the event stream, and from there to the cache and the
 // channel rows, and what trims the logs.
-func (s *Server) buildFeed(b *backends, cache *redisstore.Cache, tel *telemetry.Telemetry) error {
+func (s *Server) buildFeed(b *backends, cache redisstore.Router, tel *telemetry.Telemetry) error {
 	metrics, err := feed.NewMetrics(tel.Meters.Meter(scope))
 	if err != nil {
 		return fmt.Errorf("make metrics: %w", err)
@@ -427,7 +429,7 @@ func (s *Server) buildFeed(b *backends, cache *redisstore.Cache, tel *telemetry.
 		return fmt.Errorf("make the feeder: %w", err)
 	}
 	s.builder, err = feed.NewBuilder(feed.BuilderConfig{
-		Source: b.bus.Group(cacheGroup, cacheBatch), Cache: cache, Store: b.store, Keep: cache.Keep(), Owner: s.roster,
+		Source: b.bus.Group(cacheGroup, cacheBatch), Cache: cache, Store: b.store, Owner: s.roster,
 		Metrics: metrics, Tracer: tracer, Logger: s.log,
 	})
 	if err != nil {
@@ -439,6 +441,14 @@ func (s *Server) buildFeed(b *backends, cache *redisstore.Cache, tel *telemetry.
 	})
 	b.bus.OnReconnect(s.feeder.Republish)
 	return nil
+}
+
+// refillSession asks for a session's cached messages. Those of a channel come back with its next
+// message.
+func (s *Server) refillSession(channelID string, seq int64) {
+	if ident.IsSession(channelID) {
+		s.refills.Hint(channelID, seq)
+	}
 }
 
 // The durable consumers of the event stream and their batch sizes in events. The consumer that

@@ -25,6 +25,7 @@ type services struct {
 	clock    *storeClock
 	feeder   *feed.Feeder
 	builder  *feed.Builder
+	refills  *remote.Refills
 	advancer *feed.Advancer
 	trimmer  *retention.Trimmer
 	eraser   *erasure.Runner
@@ -65,6 +66,7 @@ func (s *Server) start(ctx context.Context) error {
 		{"clock", s.clock},
 		{"feeder", s.feeder},
 		{"cache builder", s.builder},
+		{"hints of the cache", s.refills},
 		{"retention", s.trimmer},
 		{"channel rows", s.advancer},
 		{"hub", s.hub},

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -18,7 +19,6 @@ import (
 )
 
 const (
-	defaultKeep        = 150
 	defaultLoadTimeout = 10 * time.Second
 	// maxBatchRounds is how often a batch is appended to the cache, with rebuilds of missing sets
 	// after each time, before it fails and is delivered again.
@@ -26,11 +26,9 @@ const (
 	// maxRebuildRounds is how often one rebuild loads a channel's entries at most. It loads them again
 	// if the log has grown meanwhile, or after ErrStaleLoad.
 	maxRebuildRounds = 5
-	// loadBytes limits the size of the messages that a rebuild loads.
-	loadBytes = 1 << 20
-	// maxUnknown is the maximum number of changes that a rebuild looks at to find the last one whose
-	// message is too old to be cached.
-	maxUnknown = 1000
+	// maxUnknown and maxUnknownBytes bound the changes that a rebuild looks at to find the last one
+	// whose message is too old to be cached.
+	maxUnknown, maxUnknownBytes = 1000, 1 << 20
 )
 
 // BuilderConfig configures a Builder.
@@ -38,8 +36,6 @@ type BuilderConfig struct {
 	Source Source
 	Cache  CacheWriter
 	Store  BuilderStore
-	// Keep is the number of messages per channel that the cache holds; 0 means 150.
-	Keep int
 	// LoadTimeout is how long a rebuild of a channel's cached messages waits for the store to return
 	// the entries that were published. The channel is then left uncached. 0 means 10 s.
 	LoadTimeout time.Duration
@@ -60,12 +56,12 @@ type Builder struct {
 	source      Source
 	cache       CacheWriter
 	store       BuilderStore
-	keep        int
 	loadTimeout time.Duration
 	owner       Owner
 	metrics     *Metrics
 	tracer      trace.Tracer
 	logger      *slog.Logger
+	refills     refills
 }
 
 // NewBuilder returns a Builder. Start starts it.
@@ -75,9 +71,9 @@ func NewBuilder(config BuilderConfig) (*Builder, error) {
 		return nil, err
 	}
 	return &Builder{
-		source: config.Source, cache: config.Cache, store: config.Store, keep: cmp.Or(config.Keep, defaultKeep),
+		source: config.Source, cache: config.Cache, store: config.Store,
 		loadTimeout: cmp.Or(config.LoadTimeout, defaultLoadTimeout), owner: config.Owner, metrics: metrics, tracer: orNoTracer(config.Tracer),
-		logger: cmp.Or(config.Logger, slog.Default()),
+		logger: cmp.Or(config.Logger, slog.Default()), refills: newRefills(config.Store.Identity().Shards),
 	}, nil
 }
 
@@ -93,11 +89,17 @@ func (b *Builder) Stop(ctx context.Context) error { return b.life.Stop(ctx) }
 
 // run consumes the events of one shard, while this node owns it, until ctx ends.
 func (b *Builder) run(ctx context.Context, shard int) {
+	turn := newTurn()
 	whileOwned(ctx, b.owner, shard, func(ctx context.Context) {
+		var refilling sync.WaitGroup
+		refilling.Go(func() { b.refillAll(ctx, shard, turn) })
 		// The error can only be that ctx has ended.
 		_ = retry(ctx, b.logger.With("shard", shard), "consume", func() error {
-			return b.source.Consume(ctx, shard, b.handle)
+			return b.source.Consume(ctx, shard, func(ctx context.Context, events []message.Event) error {
+				return turn.take(ctx, func() error { return b.handle(ctx, events) })
+			})
 		})
+		refilling.Wait()
 	})
 }
 
@@ -283,8 +285,9 @@ func (b *Builder) read(ctx context.Context, channelID string, head message.Head)
 	if err != nil {
 		return log, err
 	}
+	keep, maxBytes := b.cache.Limits(channelID)
 	newest, err := b.store.Entries(ctx, channelID, message.Range{
-		After: head.First() - 1, Before: head.Seq + 1, Desc: true, Limit: b.keep, MaxBytes: loadBytes, MessagesOnly: true,
+		After: head.First() - 1, Before: head.Seq + 1, Desc: true, Limit: keep, MaxBytes: maxBytes, MessagesOnly: true,
 	})
 	if err != nil || len(newest) == 0 {
 		return log, err
@@ -309,7 +312,7 @@ func (b *Builder) read(ctx context.Context, channelID string, head message.Head)
 // unknown returns the last change up to head of a message before oldest, the first one that is
 // cached; 0 if it is before that, too.
 func (b *Builder) unknown(ctx context.Context, channelID string, oldest, head int64) (int64, error) {
-	changed, err := b.store.Changed(ctx, channelID, oldest, head+1, maxUnknown, loadBytes)
+	changed, err := b.store.Changed(ctx, channelID, oldest, head+1, maxUnknown, maxUnknownBytes)
 	if err != nil {
 		return 0, err
 	}
@@ -320,7 +323,7 @@ func (b *Builder) unknown(ctx context.Context, channelID string, oldest, head in
 			last = changed[i].ChangedSeq
 		}
 	}
-	if len(changed) == maxUnknown || size > loadBytes {
+	if len(changed) == maxUnknown || size > maxUnknownBytes {
 		return head, nil
 	}
 	return last, nil

@@ -13,17 +13,23 @@ import (
 var ErrStaleLoad = errors.New("stale load")
 
 // CacheWriter writes the cache, which has one set per channel: the newest messages of its log, and
-// the seq up to which they include it. Only the Builder calls it. Every call may be repeated
-// without harm, so an error leaves nothing to undo.
+// the seq up to which they include it. A session's set is a list in Redis, any other a sorted set.
+// Only the Builder writes. Every call may be repeated without harm, so an error leaves nothing to
+// undo.
 type CacheWriter interface {
+	// Limits returns the limits of the channel's set: how many messages it holds, and their size in
+	// bytes.
+	Limits(channelID string) (messages, bytes int)
+	// Page is message.Cache.Page.
+	Page(ctx context.Context, channelID string, r message.Range) (message.CachedPage, error)
 	// Append applies the changes of each run in order; each run is of another channel. It returns for
 	// each run how many of its changes, from the front, are applied.
 	//
 	// An entry that the channel's set already includes changes nothing. An entry that follows is
-	// applied: a send adds its message, and an edit or recall replaces its message if the set holds
-	// it. An edit or recall that does not follow deletes the set. A send that does not follow ends
-	// the run before it: the caller must replace the set first. No entry can follow if the channel
-	// has no set or a set of another epoch.
+	// applied: a send adds its message, and an edit, recall or close replaces its message if the
+	// set holds it. An edit, recall or close that does not follow deletes the set. A send that does
+	// not follow ends the run before it: the caller must replace the set first. No entry can follow
+	// if the channel has no set or a set of another epoch.
 	Append(ctx context.Context, runs []ChannelChanges) ([]int, error)
 	// Now returns the time of the server that holds the channel's set, for Replace.
 	Now(ctx context.Context, channelID string) (time.Time, error)
@@ -50,6 +56,6 @@ type CacheChange struct {
 	Seq, Count int64
 	// Sent is set if the entry is a send.
 	Sent bool
-	// Message is the message that was sent, edited or recalled, in its current state.
+	// Message is the message that was sent, edited, recalled or closed, in its current state.
 	Message message.Message
 }

@@ -1,7 +1,8 @@
 // Package feed carries every entry of every log from the store to the change stream, and from there
 // to the cache and the channel rows.
 //
-//	store -> Feeder -> message_change_events -> Builder (redis_cache_group) -> msg_cache:<channel>
+//	store -> Feeder -> message_change_events -> Builder (redis_cache_group) -> msg_cache:<channel>,
+//	                                                                      chat:session:<id>:messages
 //	                                         -> Advancer (channel_group)    -> channels, members
 //
 // The Feeder publishes the entries of the store immediately and skips none. It confirms an entry in
@@ -11,7 +12,8 @@
 //
 // The Builder keeps the newest messages of each channel in the cache, without a gap. Only a message
 // creates or renews such a set; edits and recalls change its messages, and remove the set if it
-// does not include the entries before them.
+// does not include the entries before them. A set that a read has missed can be built again by a
+// Refill.
 //
 // The Advancer advances the numbers of channel rows and the read cursors of senders.
 //

@@ -24,6 +24,8 @@ type Metrics struct {
 	// Rebuilds counts how often the Builder began to rebuild a channel's cached messages from the
 	// store.
 	Rebuilds metric.Int64Counter
+	// Refills counts the rebuilds that a read asked for because it found no set, or an old one.
+	Refills metric.Int64Counter
 	// Abandoned counts rebuilds that left the channel uncached because the store did not return the
 	// published entries in time.
 	Abandoned metric.Int64Counter
@@ -55,6 +57,7 @@ func NewMetrics(meter metric.Meter) (*Metrics, error) {
 		PublishLag:      lag,
 		Appended:        counter("parley.cache.appended", "Events that the cache's builder has handled."),
 		Rebuilds:        counter("parley.cache.rebuilds", "Cached sets that were loaded from the store."),
+		Refills:         counter("parley.cache.refills", "Cached sets that were loaded because a read missed them."),
 		Abandoned:       counter("parley.cache.abandoned", "Cached sets that were dropped because the store lagged."),
 		Foreign:         counter("parley.cache.foreign_events", "Events of another epoch, which were ignored."),
 	}

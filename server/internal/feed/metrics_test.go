@@ -128,7 +128,7 @@ func TestMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.builder, err = feed.NewBuilder(feed.BuilderConfig{
-		Source: r.bus.Group("redis_cache_group", 256), Cache: r.cache, Store: r.store, Keep: keep, Metrics: metrics, Logger: quiet,
+		Source: r.bus.Group("redis_cache_group", 256), Cache: r.cache, Store: r.store, Metrics: metrics, Logger: quiet,
 	})
 	if err != nil {
 		t.Fatal(err)

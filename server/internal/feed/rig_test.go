@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/parleyhq/parley/server/internal/feed"
+	"github.com/parleyhq/parley/server/internal/ident"
 	"github.com/parleyhq/parley/server/internal/lifecycle/lifecycletest"
 	"github.com/parleyhq/parley/server/internal/message"
 	"github.com/parleyhq/parley/server/internal/natsbus"
@@ -43,7 +44,7 @@ type rig struct {
 	nats    *testkit.NATSServer
 	client  *redis.Client
 	bus     *natsbus.Bus
-	cache   *redisstore.Cache
+	cache   redisstore.Router
 	feeder  *feed.Feeder
 	builder *feed.Builder
 	// feeds and builds are the configurations of feeder and builder, for restarts.
@@ -87,7 +88,11 @@ func newRig(t testing.TB, options ...testkit.RedisOption) *rig {
 			t.Error(err)
 		}
 	})
-	r.cache, err = redisstore.NewCache(r.client, redisstore.CacheConfig{Keep: keep})
+	r.cache.Channels, err = redisstore.NewCache(r.client, redisstore.CacheConfig{Keep: keep, Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.cache.Sessions, err = redisstore.NewSessionCache(r.client, redisstore.CacheConfig{Keep: keep, Logger: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +122,7 @@ func (r *rig) remakeFeeder() {
 func (r *rig) newBuilder(source feed.Source, cache feed.CacheWriter, reader feed.BuilderStore) {
 	r.t.Helper()
 	r.builds = feed.BuilderConfig{
-		Source: source, Cache: cache, Store: reader, Keep: keep, LoadTimeout: time.Second, Logger: quiet,
+		Source: source, Cache: cache, Store: reader, LoadTimeout: time.Second, Logger: quiet,
 	}
 	r.remakeBuilder()
 }
@@ -223,16 +228,38 @@ func (r *rig) apply(change message.Entry) message.Entry {
 	return change
 }
 
-func key(channelID string) string { return "msg_cache:" + channelID }
+func key(channelID string) string {
+	if sessionID, ok := ident.SessionOf(channelID); ok {
+		return "chat:session:" + sessionID + ":messages"
+	}
+	return "msg_cache:" + channelID
+}
 
-// raw returns the channel's cached set as stored in Redis; empty if there is none.
+// raw returns the channel's cached set as stored in Redis; empty if there is none. The values of a
+// list have their seqs as scores, and its state has 0.
 func (r *rig) raw(channelID string) []redis.Z {
 	r.t.Helper()
-	members, err := r.client.ZRangeWithScores(r.t.Context(), key(channelID), 0, -1).Result()
+	members, err := r.members(channelID)
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	return members
+}
+
+func (r *rig) members(channelID string) ([]redis.Z, error) {
+	if !ident.IsSession(channelID) {
+		return r.client.ZRangeWithScores(r.t.Context(), key(channelID), 0, -1).Result()
+	}
+	values, err := r.client.LRange(r.t.Context(), key(channelID), 0, -1).Result()
+	members := make([]redis.Z, len(values))
+	for i, value := range values {
+		var m message.Cached
+		if i > 0 {
+			err = errors.Join(err, m.UnmarshalJSON([]byte(value)))
+		}
+		members[i] = redis.Z{Score: float64(m.Message.Seq), Member: value}
+	}
+	return members, err
 }
 
 // mirrors returns nil if the channel's cached set has the newest messages of the store's log, byte
@@ -255,7 +282,7 @@ func (r *rig) mirrors(channelID string) error {
 			return err
 		}
 		want[string(value)] = float64(newest[i].Seq)
-		if c := newest[i].ChangedSeq; c != newest[i].Seq {
+		if c := newest[i].ChangedSeq; c != newest[i].Seq && !ident.IsSession(channelID) {
 			want[fmt.Sprint("c:", newest[i].Seq)] = -float64(c)
 		}
 		bytes += len(value)
@@ -263,7 +290,7 @@ func (r *rig) mirrors(channelID string) error {
 	if len(newest) > 0 {
 		want[fmt.Sprintf(`%s%d,"count":%d,"bytes":%d}`, message.CachedHead(epoch), head.Seq, head.Count, bytes)] = 0
 	}
-	members, err := r.client.ZRangeWithScores(r.t.Context(), key(channelID), 0, -1).Result()
+	members, err := r.members(channelID)
 	if err != nil {
 		return err
 	}
@@ -306,7 +333,8 @@ func (r *rig) lacks(text string) {
 		r.t.Fatal(err)
 	}
 	for _, k := range keys {
-		for _, member := range r.client.ZRange(r.t.Context(), k, 0, -1).Val() {
+		// One of the two commands fails: each is for one type.
+		for _, member := range append(r.client.ZRange(r.t.Context(), k, 0, -1).Val(), r.client.LRange(r.t.Context(), k, 0, -1).Val()...) {
 			if strings.Contains(member, text) {
 				r.t.Errorf("%s holds %s", k, member)
 			}
@@ -375,6 +403,8 @@ func (l *listener) wait(t testing.TB, last int64) {
 
 // fakeSource is a feed.Source that passes on the batches that a test delivers.
 type fakeSource struct {
+	// only is the one shard that gets batches, or nil: then any shard gets all.
+	only    *int
 	batches chan []message.Event
 	results chan error
 }
@@ -383,7 +413,11 @@ func newFakeSource() *fakeSource {
 	return &fakeSource{batches: make(chan []message.Event), results: make(chan error)}
 }
 
-func (s *fakeSource) Consume(ctx context.Context, _ int, fn func(context.Context, []message.Event) error) error {
+func (s *fakeSource) Consume(ctx context.Context, shard int, fn func(context.Context, []message.Event) error) error {
+	if s.only != nil && shard != *s.only {
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}
 	for {
 		select {
 		case batch := <-s.batches:
@@ -424,6 +458,17 @@ func (r *rig) eventOf(e message.Entry) message.Event {
 func (r *rig) builderOnly(cache feed.CacheWriter, reader feed.BuilderStore) *fakeSource {
 	r.t.Helper()
 	source := newFakeSource()
+	r.newBuilder(source, cache, reader)
+	lifecycletest.Start(r.t, r.builder)
+	return source
+}
+
+// builderOf is builderOnly for the events of the channel's shard.
+func (r *rig) builderOf(channelID string, cache feed.CacheWriter, reader feed.BuilderStore) *fakeSource {
+	r.t.Helper()
+	source := newFakeSource()
+	shard := message.Shard(channelID, shards)
+	source.only = &shard
 	r.newBuilder(source, cache, reader)
 	lifecycletest.Start(r.t, r.builder)
 	return source

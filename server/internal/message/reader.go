@@ -33,7 +33,10 @@ type ReaderConfig struct {
 	// OnList is called, possibly concurrently, for every page of a list that was read, for metrics;
 	// may be nil.
 	OnList func(fromCache bool)
-	Logger *slog.Logger
+	// OnStale is called, possibly concurrently, if the cache has nothing of a channel, or messages
+	// that do not include the entry at seq, which the log has. It must not block. It may be nil.
+	OnStale func(channelID string, seq int64)
+	Logger  *slog.Logger
 }
 
 // Reader reads logs. It uses the cache if the cache provably holds the page and is fresh, and the
@@ -69,6 +72,9 @@ func NewReader(log LogReader, cache Cache, epoch string, cfg ReaderConfig) *Read
 	}
 	if cfg.OnList == nil {
 		cfg.OnList = func(bool) {}
+	}
+	if cfg.OnStale == nil {
+		cfg.OnStale = func(string, int64) {}
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
@@ -292,6 +298,9 @@ func (r *Reader) cachedEvents(ctx context.Context, channelID string, rg Range, r
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.CacheTimeout)
 	defer cancel()
 	p, err := r.cache.Page(ctx, channelID, rg)
+	if err == nil && (p.Epoch != r.epoch || p.Newest < reach) {
+		r.cfg.OnStale(channelID, reach)
+	}
 	switch {
 	case err != nil:
 		r.cfg.Logger.DebugContext(ctx, "reading the cache failed", "channel_id", channelID, "error", err)

@@ -23,6 +23,9 @@ func TestServicesStartAndStop(t *testing.T) {
 	lifecycletest.Stress[*PresenceStreams](t, func(*testing.T) *PresenceStreams {
 		return NewPresenceStreams(endpointOf(net, nodeA), &presenceHub{})
 	})
+	lifecycletest.Stress[*Refills](t, func(*testing.T) *Refills {
+		return NewRefills(endpointOf(net, nodeA), owners{owner: func(int) string { return nodeA }}, 1, func(string, int64) {}, nil)
+	})
 	lifecycletest.Stress[*Writer](t, func(*testing.T) *Writer {
 		me := owners{owner: func(int) string { return nodeA }}
 		return NewWriter(endpointOf(net, nodeA), me, &appended{}, 1, WriterConfig{})

@@ -10,7 +10,13 @@ import (
 // BenchmarkPage measures a page of a channel's newest fifty messages, with values that were decoded
 // before and with new ones.
 func BenchmarkPage(b *testing.B) {
-	bundle := setup(b, CacheConfig{})
+	for name, l := range layouts {
+		b.Run(name, func(b *testing.B) { benchmarkPage(b, setup(b, l, CacheConfig{})) })
+	}
+}
+
+func benchmarkPage(b *testing.B, bundle *bundle) {
+	b.Helper()
 	all := messages(1, 150)
 	for i := range all {
 		all[i].Content = strings.Repeat("x", 128)

@@ -23,17 +23,18 @@ var (
 	_ feed.CacheWriter = (*Cache)(nil)
 )
 
-// CacheConfig configures a Cache.
+// CacheConfig configures a Cache. The defaults in brackets are those of NewSessionCache.
 type CacheConfig struct {
 	// Prefix is prepended to every Redis key. It may be empty.
 	Prefix string
-	// Keep is how many of each channel's newest messages are kept. 0 means 150.
+	// Keep is how many of each channel's newest messages are kept. 0 means 150
+	// [200].
 	Keep int
 	// MaxBytes bounds the size of each channel's messages, as JSON. The newest one is always kept. 0
-	// means 1 MiB.
+	// means 1 MiB [4 MiB].
 	MaxBytes int
 	// TTL is how long a channel's messages stay cached after its last message, in whole seconds. 0
-	// means 7 days.
+	// means 7 days [24 hours].
 	TTL time.Duration
 	// Meter creates the counter of cached sets that Page ignored because they were damaged. Nil
 	// counts nothing.
@@ -42,13 +43,13 @@ type CacheConfig struct {
 	Logger *slog.Logger
 }
 
-// Cache keeps each channel's newest messages, without a gap, in a sorted set in Redis, which also
-// records the last entry of the log that they include. Safe for concurrent use. Every write is safe
-// to repeat: an entry at or before that one changes nothing, and only a set that reaches further
-// replaces another.
+// Cache keeps each channel's newest messages, without a gap, in a set in Redis: a sorted set, or a
+// list for sessions. A set also records the last entry of the log that its messages include. Safe
+// for concurrent use. Every write is safe to repeat: an entry at or before that one changes
+// nothing, and only a set that reaches further replaces another.
 type Cache struct {
 	client redis.UniversalClient
-	keys   keys
+	layout layout
 	keep   int
 	max    int
 	ttl    int64
@@ -60,13 +61,39 @@ type Cache struct {
 	decoded *otter.Cache[string, message.Cached]
 }
 
+// layout is how a set is stored: its key, and the scripts on it. The scripts of all layouts take
+// the same arguments and return the same results.
+type layout struct {
+	key                   func(channelID string) string
+	append, page, replace *redisscript.Script
+}
+
 // decodedBytes bounds the total size of the values in Cache.decoded. The decoded entries take about
 // as much again.
 const decodedBytes = 8 << 20
 
-// NewCache creates a cache over a client, which should come from NewClient. The caller closes the
-// client.
+// NewCache creates a cache of channels, in sorted sets, over a client, which should come from
+// NewClient. The caller closes the client.
 func NewCache(client redis.UniversalClient, config CacheConfig) (*Cache, error) {
+	return newCache(client, layout{
+		key: keys{config.Prefix}.messages, append: cacheAppend, page: cachePage, replace: cacheReplace,
+	}, CacheConfig{
+		Keep: cmp.Or(config.Keep, 150), MaxBytes: cmp.Or(config.MaxBytes, 1<<20), TTL: cmp.Or(config.TTL, 7*24*time.Hour),
+		Meter: config.Meter, Logger: config.Logger,
+	})
+}
+
+// NewSessionCache is NewCache for the channels of sessions, whose messages are in lists.
+func NewSessionCache(client redis.UniversalClient, config CacheConfig) (*Cache, error) {
+	return newCache(client, layout{
+		key: keys{config.Prefix}.session, append: listAppend, page: listPage, replace: listReplace,
+	}, CacheConfig{
+		Keep: cmp.Or(config.Keep, 200), MaxBytes: cmp.Or(config.MaxBytes, 4<<20), TTL: cmp.Or(config.TTL, 24*time.Hour),
+		Meter: config.Meter, Logger: config.Logger,
+	})
+}
+
+func newCache(client redis.UniversalClient, layout layout, config CacheConfig) (*Cache, error) {
 	meter := config.Meter
 	if meter == nil {
 		meter = noop.Meter{}
@@ -86,14 +113,13 @@ func NewCache(client redis.UniversalClient, config CacheConfig) (*Cache, error) 
 		return nil, fmt.Errorf("create cache of decoded entries: %w", err)
 	}
 	return &Cache{
-		client: client, decoded: decoded, keys: keys{config.Prefix}, keep: cmp.Or(config.Keep, 150),
-		max: cmp.Or(config.MaxBytes, 1<<20),
-		ttl: int64(cmp.Or(config.TTL, 7*24*time.Hour) / time.Second), log: cmp.Or(config.Logger, slog.Default()), broken: broken,
+		client: client, decoded: decoded, layout: layout, keep: config.Keep, max: config.MaxBytes,
+		ttl: int64(config.TTL / time.Second), log: cmp.Or(config.Logger, slog.Default()), broken: broken,
 	}, nil
 }
 
-// Keep returns how many messages of a channel are kept.
-func (c *Cache) Keep() int { return c.keep }
+// Limits implements feed.CacheWriter.
+func (c *Cache) Limits(string) (messages, bytes int) { return c.keep, c.max }
 
 // Append implements feed.CacheWriter.
 func (c *Cache) Append(ctx context.Context, runs []feed.ChannelChanges) ([]int, error) {
@@ -114,9 +140,9 @@ func (c *Cache) Append(ctx context.Context, runs []feed.ChannelChanges) ([]int, 
 			}
 			args = append(args, change.Seq, change.Count, sent, change.Message.Seq, value)
 		}
-		calls[i] = redisscript.Call{Keys: []string{c.keys.messages(run.ChannelID)}, Args: args}
+		calls[i] = redisscript.Call{Keys: []string{c.layout.key(run.ChannelID)}, Args: args}
 	}
-	results, err := integers(cacheAppend.Run(ctx, c.client, calls))
+	results, err := integers(c.layout.append.Run(ctx, c.client, calls))
 	if err != nil {
 		return nil, fmt.Errorf("append to the cache: %w", err)
 	}
@@ -131,13 +157,13 @@ func (c *Cache) Append(ctx context.Context, runs []feed.ChannelChanges) ([]int, 
 // channel's cached set.
 const loadLife = 2 * time.Second
 
-// replaceStale is the result of the script cache_replace for entries older than loadLife, or with a
-// time in the future. 0 and 1 both mean that the cached set is correct.
+// replaceStale is the result of the scripts cache_replace and list_replace for entries older than
+// loadLife, or with a time in the future. 0 and 1 both mean that the cached set is correct.
 const replaceStale = -1
 
 // Now implements feed.CacheWriter. It returns the time of the server that holds the channel's set.
 func (c *Cache) Now(ctx context.Context, channelID string) (time.Time, error) {
-	results, err := integers(cacheNow.Run(ctx, c.client, []redisscript.Call{{Keys: []string{c.keys.messages(channelID)}}}))
+	results, err := integers(cacheNow.Run(ctx, c.client, []redisscript.Call{{Keys: []string{c.layout.key(channelID)}}}))
 	if err != nil {
 		return time.Time{}, fmt.Errorf("the cache's time: %w", err)
 	}
@@ -159,8 +185,8 @@ func (c *Cache) Replace(ctx context.Context, channelID string, began time.Time, 
 		}
 		args = append(args, messages[i].Seq, value)
 	}
-	calls := []redisscript.Call{{Keys: []string{c.keys.messages(channelID)}, Args: args}}
-	results, err := integers(cacheReplace.Run(ctx, c.client, calls))
+	calls := []redisscript.Call{{Keys: []string{c.layout.key(channelID)}, Args: args}}
+	results, err := integers(c.layout.replace.Run(ctx, c.client, calls))
 	if err != nil {
 		return fmt.Errorf("replace the cache: %w", err)
 	}
@@ -172,7 +198,7 @@ func (c *Cache) Replace(ctx context.Context, channelID string, began time.Time, 
 
 // Drop implements feed.CacheWriter. An absent set is always correct.
 func (c *Cache) Drop(ctx context.Context, channelID string) error {
-	if err := c.client.Del(ctx, c.keys.messages(channelID)).Err(); err != nil {
+	if err := c.client.Del(ctx, c.layout.key(channelID)).Err(); err != nil {
 		return fmt.Errorf("drop from the cache: %w", err)
 	}
 	return nil

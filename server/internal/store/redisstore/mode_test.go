@@ -142,28 +142,30 @@ func TestNewClientRequiresAnAddress(t *testing.T) {
 // `parleyd dev` uses, on a machine without redis-server.
 func TestScriptsRunOnTheInProcessRedis(t *testing.T) {
 	t.Parallel()
-	client := testkit.InProcessRedisClient(t)
-	cache, err := NewCache(client, CacheConfig{Keep: 4})
-	if err != nil {
-		t.Fatal(err)
-	}
-	replace(t, cache, room, logOf(messages(1, 3)...))
-	done, err := cache.Append(t.Context(), []feed.ChannelChanges{{
-		ChannelID: room, Epoch: epoch, Changes: []feed.CacheChange{insert(4), change(5, 3, message.KindRecall, ""), insert(7)},
-	}})
-	if err != nil || done[0] != 2 {
-		t.Fatalf("%v done, %v", done, err)
-	}
-	page, err := cache.Page(t.Context(), room, message.Range{After: 2, Limit: 3})
-	if err != nil || len(page.Events) != 3 || page.Oldest != 1 || page.Newest != 5 ||
-		page.Events[2].Kind != message.KindRecall || page.Events[2].Seq != 5 || page.Events[0].Message.Status != message.StatusRecalled {
-		t.Errorf("page %+v, %v", page, err)
-	}
-	page, err = cache.Page(t.Context(), room, message.Range{Desc: true, Limit: 2, MessagesOnly: true})
-	if err != nil || len(page.Events) != 2 || page.Events[0].Seq != 4 {
-		t.Errorf("page downwards %+v, %v", page, err)
-	}
-	if ttl := client.TTL(t.Context(), "msg_cache:room").Val(); ttl > week || ttl < week-time.Minute {
-		t.Errorf("expires in %s", ttl)
-	}
+	onLayouts(t, func(t *testing.T, l *testLayout) {
+		client := testkit.InProcessRedisClient(t)
+		cache, err := l.new(client, CacheConfig{Keep: 4})
+		if err != nil {
+			t.Fatal(err)
+		}
+		replace(t, cache, room, logOf(messages(1, 3)...))
+		done, err := cache.Append(t.Context(), []feed.ChannelChanges{{
+			ChannelID: room, Epoch: epoch, Changes: []feed.CacheChange{insert(4), change(5, 3, message.KindRecall, ""), insert(7)},
+		}})
+		if err != nil || done[0] != 2 {
+			t.Fatalf("%v done, %v", done, err)
+		}
+		page, err := cache.Page(t.Context(), room, message.Range{After: 2, Limit: 3})
+		if err != nil || len(page.Events) != 3 || page.Oldest != 1 || page.Newest != 5 ||
+			page.Events[2].Kind != message.KindRecall || page.Events[2].Seq != 5 || page.Events[0].Message.Status != message.StatusRecalled {
+			t.Errorf("page %+v, %v", page, err)
+		}
+		page, err = cache.Page(t.Context(), room, message.Range{Desc: true, Limit: 2, MessagesOnly: true})
+		if err != nil || len(page.Events) != 2 || page.Events[0].Seq != 4 {
+			t.Errorf("page downwards %+v, %v", page, err)
+		}
+		if ttl := client.TTL(t.Context(), l.key(room)).Val(); ttl > l.ttl || ttl < l.ttl-time.Minute {
+			t.Errorf("expires in %s", ttl)
+		}
+	})
 }

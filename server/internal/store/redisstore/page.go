@@ -11,7 +11,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/store/redisscript"
 )
 
-// cachedState is the state of a set, which lib_cache.lua describes.
+// cachedState is the state of a set, which lib_state.lua describes.
 type cachedState struct {
 	Epoch   string `json:"epoch"`
 	Seq     int64  `json:"seq"`
@@ -28,10 +28,10 @@ func (c *Cache) Page(ctx context.Context, channelID string, r message.Range) (me
 		return 0
 	}
 	calls := []redisscript.Call{{
-		Keys: []string{c.keys.messages(channelID)},
+		Keys: []string{c.layout.key(channelID)},
 		Args: []any{r.After, r.Before, flag(r.Desc), r.Limit, r.MaxBytes, flag(!r.MessagesOnly)},
 	}}
-	values, err := cachePage.Run(ctx, c.client, calls)[0].StringSlice()
+	values, err := c.layout.page.Run(ctx, c.client, calls)[0].StringSlice()
 	if err != nil {
 		return message.CachedPage{}, fmt.Errorf("read the cache: %w", err)
 	}
@@ -47,7 +47,7 @@ func (c *Cache) Page(ctx context.Context, channelID string, r message.Range) (me
 	return page, nil
 }
 
-// decodePage decodes the result of the script cache_page.
+// decodePage decodes the result of the scripts cache_page and list_page.
 func (c *Cache) decodePage(channelID string, values []string) (message.CachedPage, error) {
 	var state cachedState
 	if err := json.Unmarshal([]byte(values[0]), &state); err != nil {

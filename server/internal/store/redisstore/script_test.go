@@ -18,7 +18,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/testkit"
 )
 
-var all = []*redisscript.Script{cacheAppend, cacheNow, cachePage, cacheReplace}
+var all = []*redisscript.Script{cacheAppend, cacheNow, cachePage, cacheReplace, listAppend, listPage, listReplace}
 
 // TestScriptsMatchTheirHeaders compares each script's header with its body and with the Go code.
 func TestScriptsMatchTheirHeaders(t *testing.T) {
@@ -28,7 +28,7 @@ func TestScriptsMatchTheirHeaders(t *testing.T) {
 
 func TestEveryScriptIsUsed(t *testing.T) {
 	t.Parallel()
-	scripttest.NoneUnused(t, "lua", all, "lib_cache")
+	scripttest.NoneUnused(t, "lua", all, "lib_state", "lib_cache", "lib_list")
 }
 
 func TestKeys(t *testing.T) {
@@ -37,6 +37,12 @@ func TestKeys(t *testing.T) {
 		t.Error(got)
 	}
 	if got := (keys{"eu:"}).messages("AB"); got != "eu:msg_cache:AB" {
+		t.Error(got)
+	}
+	if got := (keys{}).session("~AB"); got != "chat:session:AB:messages" {
+		t.Error(got)
+	}
+	if got := (keys{"eu:"}).session("~AB"); got != "eu:chat:session:AB:messages" {
 		t.Error(got)
 	}
 }
@@ -70,13 +76,18 @@ func TestScriptsRunOnACluster(t *testing.T) {
 	if _, ok := client.(*redis.ClusterClient); !ok {
 		t.Fatalf("the client is a %T", client)
 	}
-	cache, err := NewCache(client, CacheConfig{})
+	channels, err := NewCache(client, CacheConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	sessions, err := NewSessionCache(client, CacheConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cache := Router{Channels: channels, Sessions: sessions}
 	var runs []feed.ChannelChanges
 	for i := range 20 {
-		id := "c" + strconv.Itoa(i)
+		id := []string{"c", "~c"}[i%2] + strconv.Itoa(i)
 		replace(t, cache, id, logOf(messages(1, 3)...))
 		runs = append(runs, feed.ChannelChanges{ChannelID: id, Epoch: epoch, Changes: append(inserts(4, 5), change(6, 2, message.KindEdit, "x"))})
 	}
@@ -92,12 +103,17 @@ func TestScriptsRunOnACluster(t *testing.T) {
 			t.Errorf("channel %d: %d done", i, n)
 		}
 	}
-	page, err := cache.Page(t.Context(), "c3", message.Range{Limit: 10})
-	if err != nil || len(page.Events) != 6 {
-		t.Errorf("page %+v, %v", page, err)
-	}
-	if err := cache.Drop(t.Context(), "c3"); err != nil {
-		t.Error(err)
+	for id, key := range map[string]string{"c2": "msg_cache:c2", "~c3": "chat:session:c3:messages"} {
+		page, err := cache.Page(t.Context(), id, message.Range{Limit: 10})
+		if err != nil || len(page.Events) != 6 {
+			t.Errorf("%s: page %+v, %v", id, page, err)
+		}
+		if err := cache.Drop(t.Context(), id); err != nil {
+			t.Error(err)
+		}
+		if single.Exists(t.Context(), key).Val() != 0 {
+			t.Errorf("%s is still there", key)
+		}
 	}
 	if err := CheckSafe(t.Context(), client, true); err != nil {
 		t.Error(err)

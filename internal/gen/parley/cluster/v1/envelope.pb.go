@@ -1024,6 +1024,105 @@ func (x *MembershipChange) GetJoined() bool {
 	return false
 }
 
+// RefillRequest asks the owner of a shard to cache channels of it again, whose cached messages a
+// reader has missed. It is a hint and may be lost.
+type RefillRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Refills       []*Refill              `protobuf:"bytes,1,rep,name=refills,proto3" json:"refills,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RefillRequest) Reset() {
+	*x = RefillRequest{}
+	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RefillRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RefillRequest) ProtoMessage() {}
+
+func (x *RefillRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RefillRequest.ProtoReflect.Descriptor instead.
+func (*RefillRequest) Descriptor() ([]byte, []int) {
+	return file_parley_cluster_v1_envelope_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *RefillRequest) GetRefills() []*Refill {
+	if x != nil {
+		return x.Refills
+	}
+	return nil
+}
+
+// Refill names a channel, and an entry that its log has and its cached messages should include.
+type Refill struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ChannelId     string                 `protobuf:"bytes,1,opt,name=channel_id,json=channelId,proto3" json:"channel_id,omitempty"`
+	Seq           int64                  `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Refill) Reset() {
+	*x = Refill{}
+	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Refill) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Refill) ProtoMessage() {}
+
+func (x *Refill) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Refill.ProtoReflect.Descriptor instead.
+func (*Refill) Descriptor() ([]byte, []int) {
+	return file_parley_cluster_v1_envelope_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *Refill) GetChannelId() string {
+	if x != nil {
+		return x.ChannelId
+	}
+	return ""
+}
+
+func (x *Refill) GetSeq() int64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
 var File_parley_cluster_v1_envelope_proto protoreflect.FileDescriptor
 
 const file_parley_cluster_v1_envelope_proto_rawDesc = "" +
@@ -1114,7 +1213,13 @@ const file_parley_cluster_v1_envelope_proto_rawDesc = "" +
 	"\n" +
 	"channel_id\x18\x01 \x01(\tR\tchannelId\x12\x19\n" +
 	"\buser_ids\x18\x02 \x03(\tR\auserIds\x12\x16\n" +
-	"\x06joined\x18\x03 \x01(\bR\x06joinedBEZCgithub.com/parleyhq/parley/internal/gen/parley/cluster/v1;clusterv1b\x06proto3"
+	"\x06joined\x18\x03 \x01(\bR\x06joined\"D\n" +
+	"\rRefillRequest\x123\n" +
+	"\arefills\x18\x01 \x03(\v2\x19.parley.cluster.v1.RefillR\arefills\"9\n" +
+	"\x06Refill\x12\x1d\n" +
+	"\n" +
+	"channel_id\x18\x01 \x01(\tR\tchannelId\x12\x10\n" +
+	"\x03seq\x18\x02 \x01(\x03R\x03seqBEZCgithub.com/parleyhq/parley/internal/gen/parley/cluster/v1;clusterv1b\x06proto3"
 
 var (
 	file_parley_cluster_v1_envelope_proto_rawDescOnce sync.Once
@@ -1128,7 +1233,7 @@ func file_parley_cluster_v1_envelope_proto_rawDescGZIP() []byte {
 	return file_parley_cluster_v1_envelope_proto_rawDescData
 }
 
-var file_parley_cluster_v1_envelope_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_parley_cluster_v1_envelope_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_parley_cluster_v1_envelope_proto_goTypes = []any{
 	(*Announcement)(nil),        // 0: parley.cluster.v1.Announcement
 	(*Reply)(nil),               // 1: parley.cluster.v1.Reply
@@ -1143,12 +1248,14 @@ var file_parley_cluster_v1_envelope_proto_goTypes = []any{
 	(*Capability)(nil),          // 10: parley.cluster.v1.Capability
 	(*Position)(nil),            // 11: parley.cluster.v1.Position
 	(*MembershipChange)(nil),    // 12: parley.cluster.v1.MembershipChange
-	nil,                         // 13: parley.cluster.v1.Draft.MetadataEntry
+	(*RefillRequest)(nil),       // 13: parley.cluster.v1.RefillRequest
+	(*Refill)(nil),              // 14: parley.cluster.v1.Refill
+	nil,                         // 15: parley.cluster.v1.Draft.MetadataEntry
 }
 var file_parley_cluster_v1_envelope_proto_depIdxs = []int32{
 	6,  // 0: parley.cluster.v1.Reply.fault:type_name -> parley.cluster.v1.Fault
 	3,  // 1: parley.cluster.v1.AppendRequest.drafts:type_name -> parley.cluster.v1.Draft
-	13, // 2: parley.cluster.v1.Draft.metadata:type_name -> parley.cluster.v1.Draft.MetadataEntry
+	15, // 2: parley.cluster.v1.Draft.metadata:type_name -> parley.cluster.v1.Draft.MetadataEntry
 	5,  // 3: parley.cluster.v1.AppendResponse.outcomes:type_name -> parley.cluster.v1.Outcome
 	6,  // 4: parley.cluster.v1.Outcome.fault:type_name -> parley.cluster.v1.Fault
 	7,  // 5: parley.cluster.v1.Fault.positions:type_name -> parley.cluster.v1.FaultPosition
@@ -1157,11 +1264,12 @@ var file_parley_cluster_v1_envelope_proto_depIdxs = []int32{
 	10, // 8: parley.cluster.v1.Token.channels:type_name -> parley.cluster.v1.Capability
 	10, // 9: parley.cluster.v1.Token.members:type_name -> parley.cluster.v1.Capability
 	10, // 10: parley.cluster.v1.Token.sessions:type_name -> parley.cluster.v1.Capability
-	11, // [11:11] is the sub-list for method output_type
-	11, // [11:11] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	14, // 11: parley.cluster.v1.RefillRequest.refills:type_name -> parley.cluster.v1.Refill
+	12, // [12:12] is the sub-list for method output_type
+	12, // [12:12] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_parley_cluster_v1_envelope_proto_init() }
@@ -1181,7 +1289,7 @@ func file_parley_cluster_v1_envelope_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_parley_cluster_v1_envelope_proto_rawDesc), len(file_parley_cluster_v1_envelope_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   14,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -17,8 +17,7 @@ local oldest = redis.call('ZRANGEBYSCORE', key, 1, '+inf', 'WITHSCORES', 'LIMIT'
 if not state or not oldest[1] then
   return {}
 end
-local count = string.match(oldest[1], '^{"epoch":"[^"]*","seq":%d+,"msg_id":"[^"]*","count":(%d+),') or '0'
-local result = { state, oldest[2], count, '1' }
+local result = { state, oldest[2], count_of(oldest[1]), '1' }
 
 -- chunk is the number of messages that are read at once. It bounds what is read and not returned.
 local chunk, chunk_at = {}, 1
