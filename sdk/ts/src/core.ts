@@ -6,11 +6,11 @@ import type { Carriers } from "./carrier.js";
 import { ClosedError, ParleyError, tokenRefused } from "./error.js";
 import type { StateChange } from "./event.js";
 import { keepOpen, type Line } from "./keep.js";
+import { Lifetime, type LifetimeOptions } from "./lifetime.js";
 import type { StreamEnd } from "./pacer.js";
 import type { PresenceCore } from "./presencecore.js";
 import { Queue, Turn } from "./queue.js";
 import { type Queued, Roster } from "./roster.js";
-import { Session, type SessionOptions } from "./session.js";
 import { checkStarts, type Start } from "./start.js";
 import { Stream, streamError } from "./stream.js";
 import { catchUp, resubscribe } from "./update.js";
@@ -33,7 +33,7 @@ const lostReasons: ReadonlyMap<string, LostReason> = new Map([
 ]);
 
 /** SubscribeOptions are the options of a subscription. */
-export type SubscribeOptions = SessionOptions;
+export type SubscribeOptions = LifetimeOptions;
 
 /** Core runs a subscription: it keeps a stream open and queues its events. */
 export class Core implements Line {
@@ -42,7 +42,7 @@ export class Core implements Line {
   readonly queue = new Queue<Queued[]>(queuedFrames);
   /** Held during a change of the stream's channels, so that changes reach the server in order. */
   readonly turn = new Turn();
-  readonly session: Session;
+  readonly lifetime: Lifetime;
   /** Resolves when all work of the subscription has stopped. */
   readonly done: Promise<void>;
 
@@ -60,7 +60,7 @@ export class Core implements Line {
   /** The presence of the current stream. */
   #onBoard: PresenceCore | undefined;
   readonly #carriers: Carriers;
-  /** Aborted after the session, to end the streams. */
+  /** Aborted after the lifetime, to end the streams. */
   readonly #streams = new AbortController();
   /** True once any stream of the subscription got its first frame. */
   #wasLive = false;
@@ -72,18 +72,18 @@ export class Core implements Line {
     options: SubscribeOptions,
   ) {
     this.roster = new Roster(caller.heads);
-    this.session = new Session(caller, options, () => new ClosedError("subscription"));
+    this.lifetime = new Lifetime(caller, options, () => new ClosedError("subscription"));
     this.#carriers = carriers;
     if (!this.signal.aborted) {
-      onAbort(this.signal, () => this.session.track(this.#endStreams()));
+      onAbort(this.signal, () => this.lifetime.track(this.#endStreams()));
       carriers.enter(this);
     }
-    this.done = this.session.run(() => this.#run(starts)).then(() => this.queue.close());
+    this.done = this.lifetime.run(() => this.#run(starts)).then(() => this.queue.close());
   }
 
   /** signal is aborted when the subscription ends. */
   get signal(): AbortSignal {
-    return this.session.signal;
+    return this.lifetime.signal;
   }
 
   async #run(starts: readonly Start[]): Promise<ParleyError | undefined> {
@@ -166,7 +166,7 @@ export class Core implements Line {
         this.setState({ state: "live", addr: node.addr });
         if (late) {
           // Sends the channel changes that were made after the stream's request.
-          this.session.track(catchUp(this, stream));
+          this.lifetime.track(catchUp(this, stream));
         }
       },
       deliver: async (_, { frame }) => {
@@ -279,7 +279,7 @@ export class Core implements Line {
   }
 
   setState(change: StateChange): void {
-    this.session.setState(change);
+    this.lifetime.setState(change);
     this.rider?.carrierState(change);
   }
 }

@@ -31,12 +31,12 @@ export class Presence implements AsyncIterable<PresenceEvent> {
   async next(signal?: AbortSignal): Promise<PresenceEvent> {
     const release = await this.#turn.take(signal);
     try {
-      if (this.#core.session.closed) {
-        throw this.#core.session.signal.reason;
+      if (this.#core.lifetime.closed) {
+        throw this.#core.lifetime.signal.reason;
       }
       const event = await this.#core.watched.take(signal);
       if (event === undefined) {
-        throw this.#core.session.signal.reason;
+        throw this.#core.lifetime.signal.reason;
       }
       return event;
     } finally {
@@ -155,12 +155,12 @@ export class Presence implements AsyncIterable<PresenceEvent> {
 
   /** The state of the presence. */
   get state(): State {
-    return this.#core.session.state;
+    return this.#core.lifetime.state;
   }
 
   /** The error that ended the presence. Undefined until then. */
   get error(): unknown {
-    return this.#core.session.error;
+    return this.#core.lifetime.error;
   }
 
   /** Resolves when the presence has ended and all its work has stopped. Never rejects. */
@@ -174,7 +174,7 @@ export class Presence implements AsyncIterable<PresenceEvent> {
    * without close, its user is offline about 1 s later.
    */
   close(): void {
-    this.#core.session.close();
+    this.#core.lifetime.close();
   }
 }
 

@@ -16,10 +16,10 @@ import type { Core } from "./core.js";
 import { ClosedError, type ParleyError } from "./error.js";
 import type { StateChange } from "./event.js";
 import { keepOpen, type Line } from "./keep.js";
+import { Lifetime, type LifetimeOptions } from "./lifetime.js";
 import type { StreamEnd } from "./pacer.js";
 import { type Platform, platformNumber } from "./platform.js";
 import { type Deferred, deferred, inTurn, Turn } from "./queue.js";
-import { Session, type SessionOptions } from "./session.js";
 import { Stream } from "./stream.js";
 import { onVisibility } from "./visibility.js";
 import { apply, rewatch } from "./watch.js";
@@ -32,7 +32,7 @@ const disconnectMs = 2_000;
 const carried = new Error("a subscription carries the presence");
 
 /** PresenceOptions are the options of a presence. */
-export interface PresenceOptions extends SessionOptions {
+export interface PresenceOptions extends LifetimeOptions {
   /** Required unless invisible is set. */
   platform?: Platform;
   /**
@@ -80,7 +80,7 @@ export class PresenceCore {
   readonly watched = new Watched();
   /** Held during a change of the stream, so that changes reach the server in order. */
   readonly turn = new Turn();
-  readonly session: Session;
+  readonly lifetime: Lifetime;
   readonly invisible: boolean;
   /** Resolves when all work of the presence has stopped. */
   readonly done: Promise<void>;
@@ -125,16 +125,16 @@ export class PresenceCore {
     this.invisible = options.invisible ?? false;
     this.background = options.background ?? false;
     this.loginToken = options.loginToken ?? "";
-    this.session = new Session(caller, options, () => new ClosedError("presence"));
-    this.done = this.session.run(() => this.#run()).then(() => this.watched.close());
+    this.lifetime = new Lifetime(caller, options, () => new ClosedError("presence"));
+    this.done = this.lifetime.run(() => this.#run()).then(() => this.watched.close());
   }
 
   async #run(): Promise<ParleyError | undefined> {
-    const { signal } = this.session;
+    const { signal } = this.lifetime;
     signal.throwIfAborted();
     onAbort(signal, () => {
       this.departure = this.#depart();
-      this.session.track(this.departure);
+      this.lifetime.track(this.departure);
     });
     const { platform = "", deviceId, loginToken, watch = [], watchChannels = [], background } = this.#options;
     text(["device_id", deviceId], ["login_token", loginToken]);
@@ -169,7 +169,7 @@ export class PresenceCore {
       if (this.carrier === undefined) {
         error = await this.#keepOwn();
       } else {
-        this.session.setState({ state: "connecting" });
+        this.lifetime.setState({ state: "connecting" });
       }
       if (error === undefined && this.carrier !== undefined) {
         error = await until(this.#released.promise, this.#streams.signal);
@@ -196,10 +196,10 @@ export class PresenceCore {
       follow: () => this.#follow(alone.signal),
       recover: async (end) => {
         // The server ends the stream during Disconnect.
-        this.session.signal.throwIfAborted();
+        this.lifetime.signal.throwIfAborted();
         return this.lose(end);
       },
-      setState: (change) => this.session.setState(change),
+      setState: (change) => this.lifetime.setState(change),
     };
     try {
       return await keepOpen(this.caller, line, alone.signal);
@@ -219,8 +219,8 @@ export class PresenceCore {
    * to its first request it cannot, because a second request without a token is a second login.
    */
   get ready(): boolean {
-    const asking = this.#alone !== undefined && this.session.state === "connecting";
-    return !this.session.signal.aborted && (!asking || this.invisible || this.loginToken !== "");
+    const asking = this.#alone !== undefined && this.lifetime.state === "connecting";
+    return !this.lifetime.signal.aborted && (!asking || this.invisible || this.loginToken !== "");
   }
 
   /** live reports whether the PresenceInfo of the current stream arrived. */
@@ -238,9 +238,9 @@ export class PresenceCore {
 
   /** carrierState is called by the carrier with each state of its own but `live`. */
   carrierState(change: StateChange): void {
-    const repeated = change.state === "connecting" && this.session.state === "connecting";
+    const repeated = change.state === "connecting" && this.lifetime.state === "connecting";
     if (this.#alone === undefined && !repeated && (change.state === "connecting" || change.state === "waiting")) {
-      this.session.setState(change);
+      this.lifetime.setState(change);
     }
   }
 
@@ -257,7 +257,7 @@ export class PresenceCore {
         carrier.reopen();
       }
     }
-    this.#streams.abort(this.session.signal.reason);
+    this.#streams.abort(this.lifetime.signal.reason);
   }
 
   /** disconnect reports whether the server has ended the presence of the stream. */
@@ -329,7 +329,7 @@ export class PresenceCore {
     const complete = this.watched.accept({ users, channels, lagging }, this.part?.channels ?? new Set());
     this.#wasLive = true;
     const login = this.loginToken === "" ? {} : { loginToken: this.loginToken };
-    this.session.setState({ state: "live", addr, ...login });
+    this.lifetime.setState({ state: "live", addr, ...login });
     this.sync();
     if (this.#alone !== undefined) {
       this.carrier?.board();
@@ -423,20 +423,20 @@ export class PresenceCore {
    * presence.
    */
   sync(): void {
-    if (this.#queued || this.session.signal.aborted) {
+    if (this.#queued || this.lifetime.signal.aborted) {
       return;
     }
     this.#queued = true;
-    const work = inTurn(this.turn, [this.session.signal], async (signal) => {
+    const work = inTurn(this.turn, [this.lifetime.signal], async (signal) => {
       this.#queued = false;
       const refusal = await apply(this, signal);
       if (refusal !== undefined && this.#loseNamed(refusal) > 0) {
         this.sync();
       } else if (refusal !== undefined) {
-        this.session.fail(refusal);
+        this.lifetime.fail(refusal);
       }
     });
     // It rejects only if the presence has ended.
-    this.session.track(work.catch(() => {}));
+    this.lifetime.track(work.catch(() => {}));
   }
 }

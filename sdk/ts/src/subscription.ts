@@ -40,7 +40,7 @@ export class Subscription implements AsyncIterable<Event> {
 
   async #next(signal: AbortSignal | undefined): Promise<Event> {
     for (;;) {
-      if (this.#core.session.closed) {
+      if (this.#core.lifetime.closed) {
         throw this.#core.signal.reason;
       }
       while (this.#at < this.#taken.length) {
@@ -51,7 +51,7 @@ export class Subscription implements AsyncIterable<Event> {
       }
       const frame = await this.#core.queue.take(signal);
       if (frame === undefined) {
-        throw this.#core.session.error;
+        throw this.#core.lifetime.error;
       }
       this.#taken = frame;
       this.#at = 0;
@@ -127,12 +127,12 @@ export class Subscription implements AsyncIterable<Event> {
 
   /** The state of the subscription. */
   get state(): State {
-    return this.#core.session.state;
+    return this.#core.lifetime.state;
   }
 
   /** The error that ended the subscription. Undefined until then. */
   get error(): unknown {
-    return this.#core.session.error;
+    return this.#core.lifetime.error;
   }
 
   /** Resolves when the subscription has ended and all its work has stopped. Never rejects. */
@@ -142,7 +142,7 @@ export class Subscription implements AsyncIterable<Event> {
 
   /** close ends the subscription; done resolves when it has ended. Later calls have no effect. */
   close(): void {
-    this.#core.session.close();
+    this.#core.lifetime.close();
   }
 }
 

@@ -31,7 +31,7 @@ export async function watch(
   signal: AbortSignal | undefined,
 ): Promise<void> {
   texts(kind, ids);
-  await inTurn(core.turn, [signal, core.session.signal], async (scope) => {
+  await inTurn(core.turn, [signal, core.lifetime.signal], async (scope) => {
     const list = core.watched[kind];
     const added = list.add(ids, core.live);
     try {
@@ -59,7 +59,7 @@ export async function unwatch(
   signal: AbortSignal | undefined,
 ): Promise<void> {
   texts(kind, ids);
-  await inTurn(core.turn, [signal, core.session.signal], async (scope) => {
+  await inTurn(core.turn, [signal, core.lifetime.signal], async (scope) => {
     core.watched[kind].delete(ids);
     try {
       const refusal = await apply(core, scope);
@@ -96,7 +96,7 @@ export async function apply(
     await sendChannels(core, part, scope.signal, asked);
     return undefined;
   } catch (err) {
-    core.session.signal.throwIfAborted();
+    core.lifetime.signal.throwIfAborted();
     if (signal.aborted) {
       throw err;
     }
@@ -139,7 +139,7 @@ async function call<T>(
         return await attempt(rpc, options);
       } catch (err) {
         const error = toError(err);
-        if (!core.session.signal.aborted && uncertain(error)) {
+        if (!core.lifetime.signal.aborted && uncertain(error)) {
           part.stream.leave(rewatch());
         }
         if (error.reason !== "NODE_FULL") {

@@ -2,8 +2,8 @@ import type { Caller } from "./caller.js";
 import { ClosedError } from "./error.js";
 import type { State, StateChange } from "./event.js";
 
-/** SessionOptions are the options of everything that keeps a stream open. */
-export interface SessionOptions {
+/** LifetimeOptions are the options of everything that keeps a stream open. */
+export interface LifetimeOptions {
   /**
    * Called with each new state, in order. An error that it throws is reported as an uncaught one
    * and ends nothing.
@@ -13,10 +13,10 @@ export interface SessionOptions {
   signal?: AbortSignal;
 }
 
-/** Session is the life of a subscription or of a presence: its states, its work and its end. */
-export class Session {
+/** Lifetime is the life of a subscription or of a presence: its states, its work and its end. */
+export class Lifetime {
   state: State = "connecting";
-  /** The error that ended the session. Undefined until then. */
+  /** The error that ended the lifetime. Undefined until then. */
   error: unknown;
 
   readonly #onState: ((change: StateChange) => void) | undefined;
@@ -25,45 +25,45 @@ export class Session {
   readonly #closed: () => ClosedError;
   readonly #leave: () => void;
 
-  /** closed returns the error of a session that the program closed. */
-  constructor(caller: Caller, options: SessionOptions, closed: () => ClosedError) {
+  /** closed returns the error of a lifetime that the program closed. */
+  constructor(caller: Caller, options: LifetimeOptions, closed: () => ClosedError) {
     this.#onState = options.onState;
     this.#closed = closed;
     this.#leave = caller.enter(this.#controller, options.signal, closed);
   }
 
-  /** signal is aborted when the session ends. */
+  /** signal is aborted when the lifetime ends. */
   get signal(): AbortSignal {
     return this.#controller.signal;
   }
 
-  /** closed reports whether the program closed the session or its client. */
+  /** closed reports whether the program closed the lifetime or its client. */
   get closed(): boolean {
     return this.signal.reason instanceof ClosedError;
   }
 
-  /** close ends the session. */
+  /** close ends the lifetime. */
   close(): void {
     this.#controller.abort(this.#closed());
   }
 
-  /** fail ends the session with an error. */
+  /** fail ends the lifetime with an error. */
   fail(error: unknown): void {
     this.#controller.abort(error);
   }
 
-  /** track makes the end of the session wait for work that does not reject. */
+  /** track makes the end of the lifetime wait for work that does not reject. */
   track(work: Promise<void>): void {
     const tracked = work.finally(() => this.#work.delete(tracked));
     this.#work.add(tracked);
   }
 
   /**
-   * run runs work, which returns or throws the error that ends the session. The promise resolves
-   * when all work of the session has stopped. It does not reject.
+   * run runs work, which returns or throws the error that ends the lifetime. The promise resolves
+   * when all work of the lifetime has stopped. It does not reject.
    */
   async run(work: () => Promise<unknown>): Promise<void> {
-    // Deferred, so that the program has the session's object before the first call of onState.
+    // Deferred, so that the program has the lifetime's object before the first call of onState.
     await Promise.resolve();
     try {
       this.error = await work();
@@ -86,7 +86,7 @@ export class Session {
     try {
       this.#onState?.(change);
     } catch (err) {
-      // Report an error of the program without ending the session.
+      // Report an error of the program without ending the lifetime.
       queueMicrotask(() => {
         throw err;
       });
