@@ -108,6 +108,16 @@ export class Channel {
         });
       case "typing":
         return { kind: "typing", channelId: this.id, seq: 0, epoch: this.arrived.epoch, userId: event.value.userId };
+      case "delta":
+        return {
+          kind: "delta",
+          channelId: this.id,
+          seq: 0,
+          epoch: this.arrived.epoch,
+          msgId: event.value.msgId,
+          offset: integer(event.value.offset),
+          text: event.value.text,
+        };
       case "sent":
       case "edited":
       case "recalled":
@@ -139,7 +149,7 @@ export class Channel {
    * if the log no longer has the position, a gap follows the state.
    */
   take(e: Event): void {
-    if (e.kind === "typing" || e.kind === "lost") {
+    if (e.kind === "typing" || e.kind === "delta" || e.kind === "lost") {
       return;
     }
     if (e.kind === "channel_state" && this.taken !== undefined) {

@@ -43,6 +43,7 @@ import { PresenceCore, type PresenceOptions } from "./presencecore.js";
 import { getPresence, onlineUsers } from "./presencelist.js";
 import { type ChangeOptions, edit, get, recall, send } from "./send.js";
 import { type ServerInfo, serverInfo } from "./serverinfo.js";
+import { Session, type SessionInfo, type SessionListOptions, sessions } from "./session.js";
 import { channel, deleteChannel, type SettingsOptions, setMembersOnly, setRetention } from "./settings.js";
 import type { Start } from "./start.js";
 import { Subscription } from "./subscription.js";
@@ -315,6 +316,23 @@ export class Client {
    */
   async typing(channelId: string, options: CallOptions = {}): Promise<void> {
     return typing(this.#caller, channelId, options);
+  }
+
+  /**
+   * session returns the session with this id: 1 to 64 of A-Z a-z 0-9 _ -. It makes no call.
+   * history, edit, recall and markRead take the session's channelId too.
+   */
+  session(id: string): Session {
+    return new Session(this.#caller, id);
+  }
+
+  /**
+   * sessions iterates over the sessions of a user, those with the latest activity first. Heads,
+   * counts and activity can be 100 ms old. A session whose activity changes meanwhile can come
+   * twice or not at all. Pages are loaded on demand.
+   */
+  sessions(options: SessionListOptions = {}): AsyncGenerator<SessionInfo, void> {
+    return sessions(this.#caller, options);
   }
 
   /**

@@ -125,7 +125,8 @@ export class Alarm {
   }
 }
 
-function unref(timer: unknown): void {
+/** unref makes a timer not keep a Node process alive. */
+export function unref(timer: unknown): void {
   (timer as { unref?: () => void }).unref?.();
 }
 

@@ -147,11 +147,12 @@ export class ParleyError extends Error {
 
 /**
  * ClosedError is the error of a subscription or a presence after the program closed it or its
- * client. Calls that wait for it reject with this error.
+ * client, and of an open message after the program closed the client. Calls that wait for it reject
+ * with this error.
  */
 export class ClosedError extends Error {
   /** @internal */
-  constructor(what: "subscription" | "presence") {
+  constructor(what: "subscription" | "presence" | "open message") {
     super(`the ${what} was closed`);
     this.name = "ClosedError";
   }

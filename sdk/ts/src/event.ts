@@ -54,7 +54,7 @@ interface Common {
   /**
    * For `sent`, `edited`, `recalled` and `closed`: the last entry of the log that the event covers.
    * For `channel_state` and `gap`: the position after which the channel's events continue. For
-   * `lost`: the position of the channel's last event before the loss. 0 for `typing`.
+   * `lost`: the position of the channel's last event before the loss. 0 for `typing` and `delta`.
    */
   seq: number;
   epoch: string;
@@ -108,10 +108,24 @@ export interface TypingEvent extends Common {
 }
 
 /**
+ * DeltaEvent is a piece of the text of an open message of a session: keep the first offset bytes of
+ * the text so far and append text. Ignore it for a message that is not known as open, unless its
+ * offset is 0. OpenTexts does this. The final content is that of the event `closed`. A delta has no
+ * position in the log, and a new stream sends each text again from its start.
+ */
+export interface DeltaEvent extends Common {
+  kind: "delta";
+  msgId: string;
+  /** The number of bytes in UTF-8 before text. 0 starts the text anew. */
+  offset: number;
+  text: string;
+}
+
+/**
  * Event is an event of a channel. The events of one channel are delivered in the order of its log,
  * each entry once.
  */
-export type Event = EntryEvent | StateEvent | GapEvent | LostEvent | TypingEvent;
+export type Event = EntryEvent | StateEvent | GapEvent | LostEvent | TypingEvent | DeltaEvent;
 
 /**
  * State is the state of a subscription: `connecting` until a stream's first frame, `live` while the

@@ -1,15 +1,12 @@
 import { create } from "@bufbuild/protobuf";
-import {
-  type ListMessagesRequest,
-  ListMessagesRequestSchema,
-  type ListMessagesResponse,
-} from "@parleyhq/api/parley/v1/message_pb.js";
+import { type ListMessagesRequest, ListMessagesRequestSchema } from "@parleyhq/api/parley/v1/message_pb.js";
 import type { Caller } from "./caller.js";
 import { safeInteger, text } from "./check.js";
 import { integer, toMessage } from "./convert.js";
 import { ParleyError } from "./error.js";
 import type { Message } from "./message.js";
 import type { CallOptions } from "./options.js";
+import { listMessages, type Page } from "./sessioncall.js";
 
 // The server's maximum page size.
 const maxPage = 1_000;
@@ -64,7 +61,7 @@ export async function* history(caller: Caller, channelId: string, options: Histo
  * requests the page without min_seq, and returns it if its epoch is not the one that this client
  * knows. Otherwise it throws the first error.
  */
-async function load(caller: Caller, request: ListMessagesRequest, options: CallOptions): Promise<ListMessagesResponse> {
+async function load(caller: Caller, request: ListMessagesRequest, options: CallOptions): Promise<Page> {
   try {
     return await list(caller, request, options);
   } catch (err) {
@@ -84,8 +81,8 @@ async function load(caller: Caller, request: ListMessagesRequest, options: CallO
   }
 }
 
-async function list(caller: Caller, request: ListMessagesRequest, options: CallOptions): Promise<ListMessagesResponse> {
-  const res = await caller.retry("ListMessages", options, (rpc, opts) => rpc.listMessages(request, opts));
+async function list(caller: Caller, request: ListMessagesRequest, options: CallOptions): Promise<Page> {
+  const res = await caller.retry("ListMessages", options, (rpc, opts) => listMessages(rpc, request, opts));
   caller.heads.observe(request.channelId, res.epoch, integer(res.headSeq));
   return res;
 }

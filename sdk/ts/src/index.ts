@@ -10,6 +10,9 @@
  * reconnects as a Subscription does, keeps its login, and delivers the states that the program does
  * not have.
  *
+ * A Session is the conversation of a user with an assistant. An answer is written to an OpenMessage
+ * while it is generated, and OpenTexts keeps the texts so far of those who read it.
+ *
  * A client with the addresses of several nodes uses one node until that node fails. Ids, positions
  * and subscriptions are valid on every node.
  */
@@ -22,6 +25,7 @@ export type { SubscribeOptions } from "./core.js";
 export { ClosedError, type ErrorInit, type Kick, type KickCause, ParleyError, type Reason } from "./error.js";
 export type {
   ChannelState,
+  DeltaEvent,
   EntryEvent,
   Event,
   Gap,
@@ -52,6 +56,8 @@ export type {
   StoredMessage,
   UserChannel,
 } from "./message.js";
+export { OpenMessage } from "./openmessage.js";
+export { OpenTexts } from "./opentext.js";
 export type { CallOptions } from "./options.js";
 export type { Platform } from "./platform.js";
 export type { Position } from "./position.js";
@@ -59,6 +65,7 @@ export { Presence } from "./presence.js";
 export type { PresenceOptions } from "./presencecore.js";
 export type { ChangeOptions } from "./send.js";
 export type { ServerFeature, ServerInfo, ServerLimits } from "./serverinfo.js";
+export { type AppendOptions, Session, type SessionInfo, type SessionListOptions, type SessionRole } from "./session.js";
 export type { SettingsOptions } from "./settings.js";
 export { after, fromStart, live, type Start } from "./start.js";
 export { Subscription } from "./subscription.js";

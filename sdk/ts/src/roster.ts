@@ -140,7 +140,7 @@ export class Roster {
   }
 
   #observe(e: Event): void {
-    if (e.kind === "lost" || e.kind === "typing") {
+    if (e.kind === "lost" || e.kind === "typing" || e.kind === "delta") {
       return;
     }
     if (e.kind === "gap" && e.gap.reason === "AHEAD_OF_LOG") {

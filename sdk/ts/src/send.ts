@@ -1,6 +1,7 @@
 import { create } from "@bufbuild/protobuf";
 import { ChannelMessageSchema } from "@parleyhq/api/parley/v1/channel_pb.js";
 import * as pb from "@parleyhq/api/parley/v1/message_pb.js";
+import type { AppendSessionMessageResponse } from "@parleyhq/api/parley/v1/session_pb.js";
 import type { Caller } from "./caller.js";
 import { text } from "./check.js";
 import { date, integer, toMessage } from "./convert.js";
@@ -8,6 +9,7 @@ import { invalid } from "./error.js";
 import { newId } from "./id.js";
 import type { ChangeReceipt, Outgoing, Receipt, StoredMessage } from "./message.js";
 import type { CallOptions } from "./options.js";
+import { type Change, type Changed, editMessage, recallMessage } from "./sessioncall.js";
 
 /** ChangeOptions are the options of an edit and a recall. */
 export interface ChangeOptions extends CallOptions {
@@ -30,12 +32,7 @@ export function toRequest(o: Outgoing): pb.SendMessageRequest {
     ["msg_type", o.type],
     ["from_id", o.sender],
   );
-  for (const [key, value] of Object.entries(o.metadata ?? {})) {
-    if (value === undefined) {
-      throw invalid("metadata", "is not a string");
-    }
-    text(["metadata", key], ["metadata", value]);
-  }
+  checkMetadata(o.metadata);
   return create(pb.SendMessageRequestSchema, {
     channelId: o.channelId,
     content: o.content,
@@ -46,8 +43,22 @@ export function toRequest(o: Outgoing): pb.SendMessageRequest {
   });
 }
 
-/** toReceipt converts a send's response and records its seq in caller.heads. */
-export function toReceipt(caller: Caller, channelId: string, res: pb.SendMessageResponse): Receipt {
+/** checkMetadata throws INVALID_FIELD for metadata that cannot be encoded. */
+export function checkMetadata(metadata: Outgoing["metadata"]): void {
+  for (const [key, value] of Object.entries(metadata ?? {})) {
+    if (value === undefined) {
+      throw invalid("metadata", "is not a string");
+    }
+    text(["metadata", key], ["metadata", value]);
+  }
+}
+
+/** toReceipt converts the response of a send or an append and records its seq in caller.heads. */
+export function toReceipt(
+  caller: Caller,
+  channelId: string,
+  res: pb.SendMessageResponse | AppendSessionMessageResponse,
+): Receipt {
   const seq = integer(res.seq);
   caller.heads.observe(channelId, res.epoch, seq);
   return {
@@ -68,12 +79,8 @@ export async function send(caller: Caller, message: Outgoing, options: CallOptio
   return toReceipt(caller, request.channelId, res);
 }
 
-/** toChange converts the response of an edit or a recall and records its seq in caller.heads. */
-function toChange(
-  caller: Caller,
-  request: { channelId: string; msgId: string; clientMsgId: string },
-  res: pb.EditMessageResponse | pb.RecallMessageResponse,
-): ChangeReceipt {
+/** toChange converts the response of a change and records its seq in caller.heads. */
+export function toChange(caller: Caller, request: Change, res: Changed): ChangeReceipt {
   const message = res.message && toMessage(res.message);
   const seq = integer(res.seq);
   caller.heads.observe(request.channelId, res.epoch, Math.max(seq, message?.changedSeq ?? 0));
@@ -98,7 +105,7 @@ export async function edit(
 ): Promise<ChangeReceipt> {
   const request = { channelId, msgId, content, clientMsgId: options.clientMsgId || newId() };
   text(["channel_id", channelId], ["msg_id", msgId], ["content", content], ["client_msg_id", request.clientMsgId]);
-  const res = await caller.retry("EditMessage", options, (rpc, opts) => rpc.editMessage(request, opts));
+  const res = await caller.retry("EditMessage", options, (rpc, opts) => editMessage(rpc, request, opts));
   return toChange(caller, request, res);
 }
 
@@ -110,7 +117,7 @@ export async function recall(
 ): Promise<ChangeReceipt> {
   const request = { channelId, msgId, clientMsgId: options.clientMsgId || newId() };
   text(["channel_id", channelId], ["msg_id", msgId], ["client_msg_id", request.clientMsgId]);
-  const res = await caller.retry("RecallMessage", options, (rpc, opts) => rpc.recallMessage(request, opts));
+  const res = await caller.retry("RecallMessage", options, (rpc, opts) => recallMessage(rpc, request, opts));
   return toChange(caller, request, res);
 }
 

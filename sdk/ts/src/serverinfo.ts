@@ -34,6 +34,8 @@ export interface ServerLimits {
   maxProduceMessages: number;
   /** The maximum number of Consume streams of one subject on one node. */
   maxConsumersPerSubject: number;
+  /** The maximum size of the content of a session's message, in bytes. */
+  maxSessionContentBytes: number;
   /** The maximum time between two frames of a stream, in milliseconds. */
   heartbeatInterval: number;
 }
@@ -51,6 +53,7 @@ export async function serverInfo(caller: Caller, options: CallOptions): Promise<
       maxPayloadBytes: limits?.maxPayloadBytes ?? 0,
       maxProduceMessages: limits?.maxProduceMessages ?? 0,
       maxConsumersPerSubject: limits?.maxConsumersPerSubject ?? 0,
+      maxSessionContentBytes: limits?.maxSessionContentBytes ?? 0,
       heartbeatInterval: milliseconds(limits?.heartbeatInterval),
     },
     features: res.features

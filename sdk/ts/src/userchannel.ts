@@ -5,6 +5,7 @@ import { invalid } from "./error.js";
 import type { ListOptions } from "./member.js";
 import type { ReadCursor, UserChannel } from "./message.js";
 import type { CallOptions } from "./options.js";
+import { markRead as markChannelRead } from "./sessioncall.js";
 
 export async function* channels(caller: Caller, options: ListOptions): AsyncGenerator<UserChannel> {
   const { pageSize } = options;
@@ -33,7 +34,7 @@ export async function markRead(
     throw invalid("seq", "is not an integer");
   }
   const request = { channelId, seq: BigInt(seq) };
-  const res = await caller.retry("MarkRead", options, (rpc, opts) => rpc.markRead(request, opts));
+  const res = await caller.retry("MarkRead", options, (rpc, opts) => markChannelRead(rpc, request, opts));
   return { seq: integer(res.readSeq), unread: integer(res.unread), epoch: res.epoch };
 }
 

@@ -9,6 +9,7 @@ import * as presence from "@parleyhq/api/parley/v1/presence_pb.js";
 import { ServerFeature, ServerService } from "@parleyhq/api/parley/v1/server_pb.js";
 import * as sub from "@parleyhq/api/parley/v1/subscription_pb.js";
 import { Board } from "./fakepresence.js";
+import { Sessions } from "./fakesession.js";
 import { ChannelLog } from "./log.js";
 import { FakeStream } from "./stream.js";
 
@@ -60,6 +61,8 @@ export class Fake {
   down = false;
   /** The presence of the users, and the logins. */
   readonly board = new Board(this);
+  /** The sessions. Their logs are those of their channels. */
+  readonly sessions = new Sessions(this);
   /** The role of every member. */
   role = channel.MemberRole.MEMBER;
 
@@ -75,7 +78,10 @@ export class Fake {
 
   constructor() {
     const router = createConnectRouter()
-      .service(pb.MessageService, this.#service())
+      .service(pb.MessageService, {
+        ...this.#service(),
+        ...this.sessions.calls((method, work) => this.#call(method, work)),
+      })
       .service(presence.PresenceService, {
         ...this.board.calls((method, work) => this.#call(method, work)),
         connect: (req: presence.ConnectRequest, context: HandlerContext) => this.#connect(req, context),
@@ -83,7 +89,12 @@ export class Fake {
       .service(ServerService, {
         getServerInfo: this.#call("GetServerInfo", () => ({
           version: "1.4.0",
-          limits: { maxContentBytes: 65_536, maxChannelsPerStream: 500, heartbeatInterval: durationFromMs(15_000) },
+          limits: {
+            maxContentBytes: 65_536,
+            maxChannelsPerStream: 500,
+            maxSessionContentBytes: 131_072,
+            heartbeatInterval: durationFromMs(15_000),
+          },
           features: [ServerFeature.QUEUES, 99 as ServerFeature],
         })),
       });

@@ -7,7 +7,7 @@ import * as sub from "@parleyhq/api/parley/v1/subscription_pb.js";
 /** Entry is an entry of a log: a message and the change of it. */
 interface Entry {
   message: channel.ChannelMessage;
-  kind: "sent" | "edited" | "recalled";
+  kind: "sent" | "edited" | "recalled" | "closed";
 }
 
 /** ChannelLog is one channel of the fake server. */
@@ -47,6 +47,11 @@ export class ChannelLog {
 
   admits(user: string): boolean {
     return this.members?.has(user) ?? true;
+  }
+
+  /** knows reports whether append has added an entry with this key. */
+  knows(key: string): boolean {
+    return this.#byClient.has(key);
   }
 
   /** append adds an entry, or returns the one with the same key. */

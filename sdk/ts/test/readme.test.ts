@@ -13,12 +13,13 @@ declare const token: string;
 declare const address: string;
 declare const msgId: string;
 declare let stored: Position;
+declare function generate(signal: AbortSignal): AsyncIterable<string>;
 `;
 
 it("the README's code compiles", async () => {
   const readme = await readFile(`${root}/README.md`, "utf8");
   const blocks = [...readme.matchAll(/```ts\n(.*?)```/gs)].map((m) => m[1] ?? "");
-  expect(blocks.length).toBe(5);
+  expect(blocks.length).toBe(7);
   const body = blocks.map((code, n) => {
     const lines = code.split("\n").filter((line) => !line.startsWith("import "));
     return `export async function example${n}() {\n${lines.join("\n")}\n}`;
@@ -26,7 +27,7 @@ it("the README's code compiles", async () => {
   // Next to the tests, so that imports resolve.
   const dir = await mkdtemp(`${root}/test/readme-`);
   try {
-    const imports = `import { after, Client, live, ParleyError, type Position } from "../../src/index.js";\n`;
+    const imports = `import { after, Client, fromStart, live, OpenTexts, ParleyError, type Position } from "../../src/index.js";\n`;
     await writeFile(`${dir}/readme.ts`, imports + granted + body.join("\n"));
     const compilerOptions = { noUnusedLocals: false };
     const config = { extends: "../../tsconfig.json", compilerOptions, include: ["."] };

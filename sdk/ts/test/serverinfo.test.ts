@@ -18,6 +18,7 @@ for (const protocol of ["connect", "grpc-web"] as const) {
         maxPayloadBytes: 0,
         maxProduceMessages: 0,
         maxConsumersPerSubject: 0,
+        maxSessionContentBytes: 131_072,
         heartbeatInterval: 15_000,
       },
       features: ["QUEUES", "FEATURE_99"],

@@ -24,6 +24,8 @@ export class FakeStream {
   readonly #user: string;
   /** The last seq that was sent, by channel. */
   readonly #sent = new Map<string, number>();
+  /** The number of bytes of the texts of open messages that were sent, and their attempts. */
+  readonly #shown = new Map<string, { attempt: number; bytes: number }>();
   #pending: pb.ChannelEvent[] = [];
   #frames: pb.SubscribeResponse[] = [];
   #wake = () => {};
@@ -130,6 +132,25 @@ export class FakeStream {
     return heartbeat;
   }
 
+  /** deltas returns what the stream lacks of the texts of a session's open messages. */
+  #deltas(id: string): pb.ChannelEvent[] {
+    const deltas: pb.ChannelEvent[] = [];
+    for (const { msgId, attempt, text } of this.#server.sessions.texts(id)) {
+      const shown = this.#shown.get(msgId) ?? { attempt: 0, bytes: 0 };
+      const offset = shown.attempt === attempt ? shown.bytes : 0;
+      if (shown.attempt !== attempt || text.length > offset) {
+        this.#shown.set(msgId, { attempt, bytes: text.length });
+        const value = create(pb.MessageDeltaSchema, {
+          msgId,
+          offset: BigInt(offset),
+          text: text.subarray(offset).toString(),
+        });
+        deltas.push(create(pb.ChannelEventSchema, { channelId: id, event: { case: "delta", value } }));
+      }
+    }
+    return deltas;
+  }
+
   #collect(): pb.ChannelEvent[] {
     const events = this.#pending;
     this.#pending = [];
@@ -153,6 +174,7 @@ export class FakeStream {
         }
       }
       this.#sent.set(id, log.head);
+      events.push(...this.#deltas(id));
     }
     return events;
   }
