@@ -100,6 +100,11 @@ func (ch *channel) accept(ev *parleyv1.ChannelEvent) (Event, verdict) {
 			return Event{}, drop
 		}
 		return ch.event(EventTyping, 0, nil, func(e *Event) { e.Typing = kind.Typing }), pass
+	case *parleyv1.ChannelEvent_Delta:
+		if !ch.hasState {
+			return Event{}, drop
+		}
+		return ch.event(EventDelta, 0, nil, func(e *Event) { e.Delta = kind.Delta }), pass
 	case *parleyv1.ChannelEvent_Sent:
 		return ch.acceptEntry(ev, EventSent, kind.Sent)
 	case *parleyv1.ChannelEvent_Edited:
@@ -171,11 +176,11 @@ func (ch *channel) event(kind EventKind, seq int64, m *Message, fill func(*Event
 	return e
 }
 
-// markTaken records that the program takes the event. Typing and lost events do not move the taken
-// position. A ChannelState event sets it only if there is none yet, because the channel started
-// live.
+// markTaken records that the program takes the event. Typing, delta and lost events do not move the
+// taken position. A ChannelState event sets it only if there is none yet, because the channel
+// started live.
 func (ch *channel) markTaken(e Event) {
-	if e.Kind == EventTyping || e.Kind == EventLost {
+	if e.Kind == EventTyping || e.Kind == EventDelta || e.Kind == EventLost {
 		return
 	}
 	if e.Kind == EventChannelState && ch.hasTaken {

@@ -99,6 +99,7 @@ var (
 	ErrMessageRecalled      error = reasonError(parleyv1.ErrorReason_ERROR_REASON_MESSAGE_RECALLED)
 	ErrMessageOpen          error = reasonError(parleyv1.ErrorReason_ERROR_REASON_MESSAGE_OPEN)
 	ErrMessageClosed        error = reasonError(parleyv1.ErrorReason_ERROR_REASON_MESSAGE_CLOSED)
+	ErrAppendSuperseded     error = reasonError(parleyv1.ErrorReason_ERROR_REASON_APPEND_SUPERSEDED)
 	ErrSessionDeleted       error = reasonError(parleyv1.ErrorReason_ERROR_REASON_SESSION_DELETED)
 	ErrClientMsgIDReused    error = reasonError(parleyv1.ErrorReason_ERROR_REASON_CLIENT_MSG_ID_REUSED)
 	ErrPositionOutOfRange   error = reasonError(parleyv1.ErrorReason_ERROR_REASON_POSITION_OUT_OF_RANGE)

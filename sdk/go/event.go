@@ -32,6 +32,9 @@ const (
 	EventTyping
 	// EventClosed means that an open message of a session was closed. Message has its final content.
 	EventClosed
+	// EventDelta is a piece of the text of an open message: see OpenTexts. It has no position in the
+	// log.
+	EventDelta
 )
 
 // String returns the kind's name in lower case.
@@ -53,6 +56,8 @@ func (k EventKind) String() string {
 		return "typing"
 	case EventClosed:
 		return "closed"
+	case EventDelta:
+		return "delta"
 	default:
 		return "unknown"
 	}
@@ -66,7 +71,7 @@ type Event struct {
 	// Seq is, for EventSent, EventEdited, EventRecalled and EventClosed, the last entry of the log
 	// that the event covers. For EventChannelState and EventGap it is the position from which the
 	// channel continues. For EventLost it is the position up to which events arrived. It is 0 for
-	// EventTyping.
+	// EventTyping and EventDelta.
 	Seq int64
 	// FromSeq is the first entry that an event with a Message covers. Entries
 	// from FromSeq to Seq have no other event. It can be lower than an earlier event's Seq. It can
@@ -85,6 +90,8 @@ type Event struct {
 	Lost *parleyv1.ChannelLost
 	// Typing is set for EventTyping. It contains the user's id.
 	Typing *parleyv1.Typing
+	// Delta is set for EventDelta.
+	Delta *parleyv1.MessageDelta
 }
 
 // State is the state of a Subscription or a Presence.

@@ -6,6 +6,8 @@ import (
 	"maps"
 	"strings"
 
+	"google.golang.org/protobuf/types/known/timestamppb"
+
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	"github.com/parleyhq/parley/sdk/go/internal/link"
 )
@@ -77,10 +79,14 @@ func (s *Session) ChannelID() string { return sessionPrefix + s.id }
 // creates it, and its sender is the owner; WithTitle then sets its title. Append is retried like
 // Client.Send. WithType has no effect.
 func (s *Session) Append(ctx context.Context, role SessionRole, content string, opts ...SendOption) (*Receipt, error) {
-	return s.append(ctx, role, content, false, opts)
+	r, _, err := s.append(ctx, role, content, false, opts)
+	return r, err
 }
 
-func (s *Session) append(ctx context.Context, role SessionRole, content string, open bool, opts []SendOption) (*Receipt, error) {
+// append appends a message. token is the append token if it is open.
+func (s *Session) append(
+	ctx context.Context, role SessionRole, content string, open bool, opts []SendOption,
+) (r *Receipt, token string, err error) {
 	o := Outgoing{Content: content}
 	for _, opt := range opts {
 		opt(&o)
@@ -98,7 +104,7 @@ func (s *Session) append(ctx context.Context, role SessionRole, content string, 
 		err = invalid("session_id", "is empty")
 	}
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	req := &parleyv1.AppendSessionMessageRequest{
 		SessionId: s.id, Role: string(role), Content: content, ClientMsgId: id, Metadata: maps.Clone(o.Metadata), UserId: o.Sender, Open: open,
@@ -110,85 +116,64 @@ func (s *Session) append(ctx context.Context, role SessionRole, content string, 
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	s.client.heads.observe(s.ChannelID(), res.GetEpoch(), res.GetSeq())
 	return &Receipt{
 		ChannelID: s.ChannelID(), MsgID: res.GetMsgId(), Seq: res.GetSeq(), Count: res.GetCount(),
 		Time: res.GetMsgTime().AsTime(), ClientMsgID: res.GetClientMsgId(), Epoch: res.GetEpoch(), Duplicate: res.GetDuplicate(),
-	}, nil
-}
-
-// Open appends a message that is open: its content is still being generated, and is empty until the
-// message is closed. It is retried like Client.Send.
-func (s *Session) Open(ctx context.Context, role SessionRole, opts ...SendOption) (*OpenMessage, error) {
-	r, err := s.append(ctx, role, "", true, opts)
-	if err != nil {
-		return nil, err
-	}
-	id, err := orNewID("")
-	if err != nil {
-		return nil, err
-	}
-	return &OpenMessage{s, *r, id}, nil
-}
-
-// OpenMessage is an open message of a session. Exactly one of Complete, Cancel and Fail closes it,
-// with the whole content as far as it was generated. These calls are retried like Client.Send, and
-// can be repeated with the same content. With another content, or another of these calls after the
-// first, the result is ErrClientMsgIDReused. It is ErrMessageClosed if the message was closed by
-// somebody else, and ErrMessageRecalled if it was recalled. An OpenMessage is safe for concurrent
-// use.
-type OpenMessage struct {
-	session *Session
-	receipt Receipt
-	closeID string // the client_msg_id of the close
-}
-
-// Receipt returns the receipt of the call that opened the message.
-func (m *OpenMessage) Receipt() *Receipt { return new(m.receipt) }
-
-// Complete closes the message with its complete content.
-func (m *OpenMessage) Complete(ctx context.Context, content string) (*Receipt, error) {
-	return m.close(ctx, parleyv1.SessionOutcome_SESSION_OUTCOME_COMPLETE, content)
-}
-
-// Cancel closes the message because a user cancelled the generation.
-func (m *OpenMessage) Cancel(ctx context.Context, content string) (*Receipt, error) {
-	return m.close(ctx, parleyv1.SessionOutcome_SESSION_OUTCOME_CANCELLED, content)
-}
-
-// Fail closes the message because the generation failed.
-func (m *OpenMessage) Fail(ctx context.Context, content string) (*Receipt, error) {
-	return m.close(ctx, parleyv1.SessionOutcome_SESSION_OUTCOME_FAILED, content)
-}
-
-func (m *OpenMessage) close(ctx context.Context, outcome parleyv1.SessionOutcome, content string) (*Receipt, error) {
-	if err := checkText("content", content); err != nil {
-		return nil, err
-	}
-	req := &parleyv1.CloseSessionMessageRequest{
-		SessionId: m.session.id, MsgId: m.receipt.MsgID, Outcome: outcome, Content: content, ClientMsgId: m.closeID,
-	}
-	var res *parleyv1.CloseSessionMessageResponse
-	err := m.session.client.do(ctx, "CloseSessionMessage", func(ctx context.Context, n *endpoint) (err error) {
-		res, err = n.Message.CloseSessionMessage(ctx, req)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	channelID := m.session.ChannelID()
-	m.session.client.heads.observe(channelID, res.GetEpoch(), max(res.GetSeq(), res.GetMessage().GetChangedSeq()))
-	return &Receipt{
-		ChannelID: channelID, MsgID: m.receipt.MsgID, Seq: res.GetSeq(), Time: res.GetMsgTime().AsTime(),
-		ClientMsgID: req.GetClientMsgId(), Epoch: res.GetEpoch(), Duplicate: res.GetDuplicate(), Message: res.GetMessage(),
-	}, nil
+	}, res.GetAppendToken(), nil
 }
 
 // Messages iterates over the session's messages, as Client.History does over a channel's.
 func (s *Session) Messages(ctx context.Context, opts ...HistoryOption) iter.Seq2[*Message, error] {
 	return s.client.History(ctx, s.ChannelID(), opts...)
+}
+
+// Subscribe follows the session from its start, as Client.Subscribe(ctx, FromStart(s.ChannelID()))
+// does. Options can add channels, or start the session from another position.
+func (s *Session) Subscribe(ctx context.Context, opts ...SubscribeOption) *Subscription {
+	return s.client.Subscribe(ctx, append([]SubscribeOption{FromStart(s.ChannelID())}, opts...)...)
+}
+
+// Cancel closes an open message as cancelled, with the text that was streamed until then. The owner
+// of the session can cancel every message. It is ErrMessageClosed if the message is not open.
+// Cancel is retried like Client.Send.
+func (s *Session) Cancel(ctx context.Context, msgID string) (*Receipt, error) {
+	id, err := orNewID("")
+	if err == nil {
+		err = checkText("session_id", s.id, "msg_id", msgID)
+	}
+	if err != nil {
+		return nil, err
+	}
+	req := &parleyv1.CancelSessionMessageRequest{SessionId: s.id, MsgId: msgID, ClientMsgId: id}
+	var res *parleyv1.CancelSessionMessageResponse
+	err = s.client.do(ctx, "CancelSessionMessage", func(ctx context.Context, n *endpoint) (err error) {
+		res, err = n.Message.CancelSessionMessage(ctx, req)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s.closed(msgID, id, res), nil
+}
+
+// closeResponse is the response of a call that closes a message.
+type closeResponse interface {
+	GetMessage() *parleyv1.ChannelMessage
+	GetSeq() int64
+	GetMsgTime() *timestamppb.Timestamp
+	GetEpoch() string
+	GetDuplicate() bool
+}
+
+func (s *Session) closed(msgID, clientMsgID string, res closeResponse) *Receipt {
+	s.client.heads.observe(s.ChannelID(), res.GetEpoch(), max(res.GetSeq(), res.GetMessage().GetChangedSeq()))
+	return &Receipt{
+		ChannelID: s.ChannelID(), MsgID: msgID, Seq: res.GetSeq(), Time: res.GetMsgTime().AsTime(),
+		ClientMsgID: clientMsgID, Epoch: res.GetEpoch(), Duplicate: res.GetDuplicate(), Message: res.GetMessage(),
+	}
 }
 
 // Edit replaces a message's content, as Client.Edit does.

@@ -285,7 +285,7 @@ func (s *Subscription) accept(events []*parleyv1.ChannelEvent) (frame []queued, 
 			return frame, false
 		case pass:
 			frame = append(frame, queued{Event: e, channel: ch})
-			if e.Kind == EventLost || e.Kind == EventTyping {
+			if e.Kind == EventLost || e.Kind == EventTyping || e.Kind == EventDelta {
 				continue
 			}
 			if e.Gap.GetReason() == parleyv1.GapReason_GAP_REASON_AHEAD_OF_LOG {

@@ -20,7 +20,8 @@ var requiredActions = map[string][]string{
 	"GetChannel": {"history"}, "CreateChannel": {"create", "manage"}, "UpdateChannel": {"manage"}, "DeleteChannel": {"manage"},
 	"UpdateMember": {"manage"},
 	"UpdateWatch":  {"watch"}, "WatchChannel": {"watch"}, "UnwatchChannel": {"watch"}, "GetPresence": {"watch"},
-	"AppendSessionMessage": {"append"}, "CloseSessionMessage": {"append"}, "ListSessionMessages": {"history"}, "EditSessionMessage": {"append"},
+	"AppendSessionMessage": {"append"}, "AppendSessionDelta": {"append"}, "CloseSessionMessage": {"append"},
+	"CancelSessionMessage": {"append", "manage"}, "ListSessionMessages": {"history"}, "EditSessionMessage": {"append"},
 	"RecallSessionMessage": {"append"}, "MarkSessionRead": {"history"}, "DeleteSession": {"append", "manage"}, "RenameSession": {"append", "manage"},
 	"SetBackground": {"connect"}, "Disconnect": {"connect", "watch"}, "ListOnlineUsers": {"list"},
 }

@@ -28,6 +28,8 @@ type log struct {
 	// range.
 	cover    map[int64]int64
 	messages map[string]*parleyv1.ChannelMessage
+	// texts holds the texts of open messages, by id.
+	texts map[string]*openText
 	// byClient maps a user and a client_msg_id to the seq of the entry that they stored.
 	byClient map[string]int64
 	count    int64

@@ -70,8 +70,12 @@ func (h handler) AppendSessionMessage(
 		if err != nil {
 			return nil, err
 		}
+		var token string
+		if req.GetOpen() {
+			token = h.s.appendTokenLocked(ctx, sent.GetMsgId())
+		}
 		return &parleyv1.AppendSessionMessageResponse{
-			SessionId: id, MsgId: sent.GetMsgId(), Seq: sent.GetSeq(), Count: sent.GetCount(), MsgTime: sent.GetMsgTime(),
+			AppendToken: token, SessionId: id, MsgId: sent.GetMsgId(), Seq: sent.GetSeq(), Count: sent.GetCount(), MsgTime: sent.GetMsgTime(),
 			ClientMsgId: sent.GetClientMsgId(), Epoch: sent.GetEpoch(), Duplicate: sent.GetDuplicate(),
 		}, nil
 	})
@@ -100,7 +104,6 @@ func (h handler) CloseSessionMessage(
 			return nil, err
 		}
 		m, user, id := l.messages[req.GetMsgId()], h.s.userLocked(ctx), h.s.idOr(req.GetClientMsgId())
-		repeated := l.byClient[user+" "+id] > 0
 		switch {
 		case m == nil:
 			return nil, errNoMessage()
@@ -108,10 +111,9 @@ func (h handler) CloseSessionMessage(
 			return nil, Error(connect.CodePermissionDenied, parleyv1.ErrorReason_ERROR_REASON_NOT_SENDER)
 		case m.GetMsgType() != "user" && !h.s.canLocked(ctx, "manage"):
 			return nil, missing("")
-		case m.GetStatus() == parleyv1.MessageStatus_MESSAGE_STATUS_RECALLED && !repeated:
-			return nil, Error(connect.CodeFailedPrecondition, parleyv1.ErrorReason_ERROR_REASON_MESSAGE_RECALLED)
-		case m.GetStatus() != parleyv1.MessageStatus_MESSAGE_STATUS_OPEN && !repeated:
-			return nil, Error(connect.CodeFailedPrecondition, parleyv1.ErrorReason_ERROR_REASON_MESSAGE_CLOSED)
+		}
+		if err := closable(l, m, user, id); err != nil {
+			return nil, err
 		}
 		seq, duplicate, err := h.s.changeLocked(l, m, user, id, entry{kind: "closed", status: closedAs[req.GetOutcome()], content: req.GetContent()})
 		if err != nil {

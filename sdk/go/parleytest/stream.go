@@ -43,6 +43,8 @@ type place struct {
 	after int64
 	epoch string
 	begun bool
+	// texts holds what was sent of the texts of open messages.
+	texts map[string]openText
 }
 
 // end describes how a stream ends: with the advice to reconnect, reset if drop is set, or with err,
@@ -287,6 +289,7 @@ func (s *Server) collect(one *stream) dueFrames {
 		l := s.logLocked(id)
 		if !one.barred && !l.deleted && (one.manages || l.admits(one.user)) {
 			due.events = append(due.events, l.advance(one.places[id])...)
+			due.events = append(due.events, l.deltas(one.places[id])...)
 			continue
 		}
 		one.remove(id)

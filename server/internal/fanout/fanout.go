@@ -28,8 +28,8 @@
 // page are one critical section, so order needs no further care.
 //
 // The text of an open message of a session grows by deltas, which the topic joins. A live
-// subscription whose subscriber has the message is sent what it lacks of the text, once its queue is
-// empty, and no more once the message has ended; see openTexts.
+// subscription whose subscriber has the message is sent what it lacks of the text, once its queue
+// is empty, and no more once the message has ended; see openTexts.
 //
 // Notes (a user is typing; the channel is lost) are not part of the log and its order. They wait
 // beside the queue, are sent after its content, and are dropped with the subscription.

@@ -35,8 +35,8 @@ type Texts interface {
 }
 
 // openTexts holds the texts of a session's open messages on one topic. What a subscriber has not
-// been sent of a text is its rest, so texts need no queue: a reader that is slow gets larger pieces.
-// It is guarded by topic.mu, except for its textCursors.
+// been sent of a text is its rest, so texts need no queue: a reader that is slow gets larger
+// pieces. It is guarded by topic.mu, except for its textCursors.
 type openTexts struct {
 	cancel func() // ends the subscription to the deltas; nil if there is none
 	byID   map[string]*openText

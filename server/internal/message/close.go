@@ -39,7 +39,7 @@ func (s *Service) Cancel(ctx context.Context, r CloseRequest) (Receipt, Message,
 	}, s.checkRecall)
 }
 
-// CancelTarget returns the message that the caller wants to cancel, in its current state. Its
+// CancelTarget returns the message that the caller is about to cancel, in its current state. Its
 // errors are those of Cancel for a caller who may not.
 func (s *Service) CancelTarget(ctx context.Context, channelID, msgID string) (Message, error) {
 	p, err := ident.Caller(ctx)

@@ -262,7 +262,7 @@ func (l *fakeLog) Subscribe(channel string, fn func(message.Event), typing func(
 	}, nil
 }
 
-func (f *fakeLog) SubscribeDeltas(string, func(message.Delta)) (func(), error) {
+func (l *fakeLog) SubscribeDeltas(string, func(message.Delta)) (func(), error) {
 	panic("unexpected call of SubscribeDeltas")
 }
 

@@ -12,7 +12,7 @@ type Peers interface {
 	// Freeze lets the other nodes take no more deltas of a message, and returns the longest text of
 	// the highest attempt among those that answer within 300 ms; ok is false if none has a text.
 	Freeze(ctx context.Context, channelID, msgID string) (text message.OpenText, ok bool)
-	// Ended tells all nodes that a message is no longer open. It does not wait, and may fail.
+	// Ended announces to all nodes that a message is no longer open. It does not wait, and may fail.
 	Ended(channelID, msgID string, status message.Status)
 }
 
@@ -23,14 +23,14 @@ type DeltaRequest struct {
 	Token string
 	// Offset is the number of bytes before Text.
 	Offset int
-	// Text is UTF-8; empty text only tells that the generator is alive.
+	// Text is UTF-8; empty text only keeps the message open.
 	Text string
 }
 
 // AppendDelta appends a piece to the text of an open message. It returns the number of bytes that
 // the text has then, and the message's status; unless that is StatusOpen, nothing was appended. It
-// fails with APPEND_SUPERSEDED if the message was opened again since, with OutOfRange if text before
-// the offset is missing, and with LIMIT_EXCEEDED.
+// fails with APPEND_SUPERSEDED if the message was opened again since, with OutOfRange if text
+// before the offset is missing, and with LIMIT_EXCEEDED.
 func (s *Service) AppendDelta(ctx context.Context, r DeltaRequest) (length int, status message.Status, err error) {
 	p, err := ident.Caller(ctx)
 	if err != nil {

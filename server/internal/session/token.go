@@ -35,13 +35,11 @@ func (s *Service) sealToken(t appendToken, subject, channelID, msgID string) str
 }
 
 func (s *Service) openToken(text, subject, channelID, msgID string) (appendToken, error) {
-	var t appendToken
 	raw, err := tokenText.DecodeString(text)
 	if err != nil || len(raw) < macSize || !hmac.Equal(raw[:macSize], s.tokenMAC(raw[macSize:], subject, channelID, msgID)) {
-		return t, fault.Invalid("append_token", 0, "append_token: was not issued for this message and subject")
+		return appendToken{}, fault.Invalid("append_token", 0, "append_token: was not issued for this message and subject")
 	}
-	n := 0
-	t.seq, n = binary.Varint(raw[macSize:]) // sealToken wrote it: nobody else has the secret
-	t.attempt, _ = binary.Varint(raw[macSize+n:])
-	return t, nil
+	seq, n := binary.Varint(raw[macSize:]) // sealToken wrote it: nobody else has the secret
+	attempt, _ := binary.Varint(raw[macSize+n:])
+	return appendToken{seq, attempt}, nil
 }

@@ -106,6 +106,8 @@ func scenarios() map[string]func(*env) {
 		"list of channels":                 listChannels,
 		"sessions":                         sessions,
 		"open messages":                    openMessages,
+		"texts of open messages":           deltas,
+		"cancelled messages":               cancelled,
 		"another's session":                sessionOfAnother,
 		"list of sessions":                 sessionList,
 		"titles of sessions":               sessionTitles,

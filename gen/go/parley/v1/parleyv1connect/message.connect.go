@@ -226,10 +226,10 @@ type MessageServiceClient interface {
 	// appends nothing. With another payload it fails with `already_exists`. After a timeout, call
 	// again with the same id. Requires the action `append`.
 	AppendSessionMessage(context.Context, *v1.AppendSessionMessageRequest) (*v1.AppendSessionMessageResponse, error)
-	// AppendSessionDelta appends a piece to the text of an open message, which streams show at once. It
-	// returns before the piece is stored anywhere but in memory: only CloseSessionMessage stores the
-	// text, so the caller keeps it until then. Any node takes any piece; a caller that stays on one
-	// connection need not repeat. An open message without a delta for 60 s is closed as failed.
+	// AppendSessionDelta appends a piece to the text of an open message, which streams show at once.
+	// It returns before the piece is stored anywhere but in memory: only CloseSessionMessage stores
+	// the text, so the caller keeps it until then. Any node takes any piece; a caller that stays on
+	// one connection need not repeat. An open message without a delta for 60 s is closed as failed.
 	// Requires the action `append`, and the `append_token` of the call that opened the message. Fails
 	// with APPEND_SUPERSEDED once a later call opened the message again, with `out_of_range` if the
 	// server lacks text before `offset`, and with LIMIT_EXCEEDED if the text is too long, or too many
@@ -243,9 +243,9 @@ type MessageServiceClient interface {
 	// Requires the action `append`.
 	CloseSessionMessage(context.Context, *v1.CloseSessionMessageRequest) (*v1.CloseSessionMessageResponse, error)
 	// CancelSessionMessage closes an open message as cancelled, with the text that was streamed until
-	// now. The generator learns of it by the response to its next delta. Requires the action `append`
-	// in the caller's own session, or the action `manage`. Fails with MESSAGE_CLOSED if the message is
-	// not open.
+	// now. The response to the generator's next delta reports it. Requires the action `append` in the
+	// caller's own session, or the action `manage`. Fails with MESSAGE_CLOSED if the message is not
+	// open.
 	CancelSessionMessage(context.Context, *v1.CancelSessionMessageRequest) (*v1.CancelSessionMessageResponse, error)
 	// ListSessionMessages returns a page of a session's messages, as ListMessages does of a channel.
 	// Requires the action `history`.
@@ -896,10 +896,10 @@ type MessageServiceHandler interface {
 	// appends nothing. With another payload it fails with `already_exists`. After a timeout, call
 	// again with the same id. Requires the action `append`.
 	AppendSessionMessage(context.Context, *v1.AppendSessionMessageRequest) (*v1.AppendSessionMessageResponse, error)
-	// AppendSessionDelta appends a piece to the text of an open message, which streams show at once. It
-	// returns before the piece is stored anywhere but in memory: only CloseSessionMessage stores the
-	// text, so the caller keeps it until then. Any node takes any piece; a caller that stays on one
-	// connection need not repeat. An open message without a delta for 60 s is closed as failed.
+	// AppendSessionDelta appends a piece to the text of an open message, which streams show at once.
+	// It returns before the piece is stored anywhere but in memory: only CloseSessionMessage stores
+	// the text, so the caller keeps it until then. Any node takes any piece; a caller that stays on
+	// one connection need not repeat. An open message without a delta for 60 s is closed as failed.
 	// Requires the action `append`, and the `append_token` of the call that opened the message. Fails
 	// with APPEND_SUPERSEDED once a later call opened the message again, with `out_of_range` if the
 	// server lacks text before `offset`, and with LIMIT_EXCEEDED if the text is too long, or too many
@@ -913,9 +913,9 @@ type MessageServiceHandler interface {
 	// Requires the action `append`.
 	CloseSessionMessage(context.Context, *v1.CloseSessionMessageRequest) (*v1.CloseSessionMessageResponse, error)
 	// CancelSessionMessage closes an open message as cancelled, with the text that was streamed until
-	// now. The generator learns of it by the response to its next delta. Requires the action `append`
-	// in the caller's own session, or the action `manage`. Fails with MESSAGE_CLOSED if the message is
-	// not open.
+	// now. The response to the generator's next delta reports it. Requires the action `append` in the
+	// caller's own session, or the action `manage`. Fails with MESSAGE_CLOSED if the message is not
+	// open.
 	CancelSessionMessage(context.Context, *v1.CancelSessionMessageRequest) (*v1.CancelSessionMessageResponse, error)
 	// ListSessionMessages returns a page of a session's messages, as ListMessages does of a channel.
 	// Requires the action `history`.

@@ -807,10 +807,10 @@ export declare const MessageService: GenService<{
     output: typeof AppendSessionMessageResponseSchema;
   },
   /**
-   * AppendSessionDelta appends a piece to the text of an open message, which streams show at once. It
-   * returns before the piece is stored anywhere but in memory: only CloseSessionMessage stores the
-   * text, so the caller keeps it until then. Any node takes any piece; a caller that stays on one
-   * connection need not repeat. An open message without a delta for 60 s is closed as failed.
+   * AppendSessionDelta appends a piece to the text of an open message, which streams show at once.
+   * It returns before the piece is stored anywhere but in memory: only CloseSessionMessage stores
+   * the text, so the caller keeps it until then. Any node takes any piece; a caller that stays on
+   * one connection need not repeat. An open message without a delta for 60 s is closed as failed.
    * Requires the action `append`, and the `append_token` of the call that opened the message. Fails
    * with APPEND_SUPERSEDED once a later call opened the message again, with `out_of_range` if the
    * server lacks text before `offset`, and with LIMIT_EXCEEDED if the text is too long, or too many
@@ -840,9 +840,9 @@ export declare const MessageService: GenService<{
   },
   /**
    * CancelSessionMessage closes an open message as cancelled, with the text that was streamed until
-   * now. The generator learns of it by the response to its next delta. Requires the action `append`
-   * in the caller's own session, or the action `manage`. Fails with MESSAGE_CLOSED if the message is
-   * not open.
+   * now. The response to the generator's next delta reports it. Requires the action `append` in the
+   * caller's own session, or the action `manage`. Fails with MESSAGE_CLOSED if the message is not
+   * open.
    *
    * @generated from rpc parley.v1.MessageService.CancelSessionMessage
    */
