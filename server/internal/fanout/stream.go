@@ -303,7 +303,6 @@ func (s *Stream) drop(chosen func(channelID string) bool) {
 		return q.sub.removed
 	})
 	s.dropNotes(chosen)
-	s.dropCursors(func(c *textCursor) bool { return c.sub.removed })
 }
 
 // push queues a live event or gap. It returns false if the stream accepts no more, because it has

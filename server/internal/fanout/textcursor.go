@@ -59,10 +59,6 @@ func (s *Stream) follow(u *subscription, o *openText) {
 func (s *Stream) unfollow(chosen func(*textCursor) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.dropCursors(chosen)
-}
-
-func (s *Stream) dropCursors(chosen func(*textCursor) bool) {
 	if s.texts = slices.DeleteFunc(s.texts, func(c textCursor) bool { return chosen(&c) }); len(s.texts) == 0 {
 		s.texts = nil
 	}

@@ -160,6 +160,21 @@ func TestMirror(t *testing.T) {
 	})
 }
 
+// TestMirrorAfterTheEnd checks that a text does not stay in the mirror if it is written there while
+// its message is being closed.
+func TestMirrorAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet()
+		s, m := serviceOn(f, f.node(t, true)), f.open("m", time.Now())
+		f.beforePut = func() { f.Ended("~s", "m", message.StatusRecalled) }
+		delta(t, s, m, 5, 0, "secret")
+		time.Sleep(time.Second)
+		equal(t, f.putCount(), 1)
+		equal(t, f.mirrored(m).Text, "")
+	})
+}
+
 // TestEndedMessage checks that a generator is told that its message is no longer open: at once if
 // this node knows, within checkEvery if it was not told, and at its first delta.
 func TestEndedMessage(t *testing.T) {
@@ -278,6 +293,9 @@ func TestGenerationLimits(t *testing.T) {
 		if err := d(m(100), false); err != nil {
 			t.Errorf("after all were idle: %v", err)
 		}
+		if err := d(m(0), false); err != nil {
+			t.Errorf("one that was idle: %v", err)
+		}
 	})
 }
 
@@ -318,7 +336,7 @@ func TestCloser(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet()
 		g := f.node(t, true)
-		s := serviceOn(f, g)
+		s, other := serviceOn(f, g), serviceOn(f, f.node(t, true))
 		var owns bool
 		c := NewCloser(CloserConfig{
 			Generations: g, Peers: f, Writer: f, Mirror: f, Log: f, Shards: 1, Owns: func(int) bool { return owns },
@@ -333,7 +351,7 @@ func TestCloser(t *testing.T) {
 		}
 		delta(t, s, dead, 5, 0, "half an ans")
 		for range 8 {
-			delta(t, s, alive, 5, 0, "") // a generator that thinks
+			delta(t, other, alive, 5, 0, "") // a generator that thinks, on another node
 			time.Sleep(10 * time.Second)
 		}
 		look()
@@ -358,7 +376,7 @@ func TestCloser(t *testing.T) {
 		}
 		equal(t, delta(t, s, dead, 5, 11, "wer"), "11 5")
 		for time.Since(begun) <= 15*time.Minute {
-			delta(t, s, alive, 5, 0, "")
+			delta(t, other, alive, 5, 0, "")
 			time.Sleep(10 * time.Second)
 		}
 		look()

@@ -21,6 +21,7 @@ type fleet struct {
 	touched   map[target]time.Time
 	away      error // of the mirror
 	puts      int
+	beforePut func() // called without the lock
 	drafts    []message.Draft
 	nodes     []*Generations
 }
@@ -93,6 +94,9 @@ func (f *fleet) PublishDelta(channelID string, d *message.Delta) error {
 }
 
 func (f *fleet) Put(_ context.Context, pieces []Piece) ([]int, error) {
+	if f.beforePut != nil {
+		f.beforePut()
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.puts++
