@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/parleyhq/parley/server/internal/ident"
 	"github.com/parleyhq/parley/server/internal/message"
 	"github.com/parleyhq/parley/server/internal/unread"
 )
@@ -19,10 +20,11 @@ const scope = "github.com/parleyhq/parley/server"
 // pipelineMetrics are the instruments for writes and reads of messages. The hooks of the writer,
 // the reader and the forwarding writer record to them.
 type pipelineMetrics struct {
-	batchSize metric.Int64Histogram
-	inserts   metric.Float64Histogram
-	lists     metric.Int64Counter
-	forwards  metric.Int64Counter
+	batchSize    metric.Int64Histogram
+	inserts      metric.Float64Histogram
+	lists        metric.Int64Counter
+	sessionLists metric.Int64Counter
+	forwards     metric.Int64Counter
 }
 
 func newPipelineMetrics(meters metric.MeterProvider) (*pipelineMetrics, error) {
@@ -42,6 +44,11 @@ func newPipelineMetrics(meters metric.MeterProvider) (*pipelineMetrics, error) {
 	if m.lists, err = meter.Int64Counter("parley.cache.pages",
 		metric.WithDescription("Pages of messages, by whether the cache held them (hit) or the store was read (miss)."),
 		metric.WithUnit("{page}")); err != nil {
+		return nil, err
+	}
+	if m.sessionLists, err = meter.Int64Counter("parley.cache.session_pages",
+		metric.WithDescription("Those of the pages that are of sessions, by whether the session's list in Redis held them (hit) or the store "+
+			"was read (miss)."), metric.WithUnit("{page}")); err != nil {
 		return nil, err
 	}
 	if m.forwards, err = meter.Int64Counter("parley.cluster.forwards",
@@ -88,13 +95,16 @@ func (m *pipelineMetrics) onInsert(ctx context.Context) func(int, time.Duration,
 }
 
 // onList returns the reader's OnList hook, which counts pages from the cache and from the store.
-func (m *pipelineMetrics) onList(ctx context.Context) func(bool) {
-	return func(fromCache bool) {
+func (m *pipelineMetrics) onList(ctx context.Context) func(string, bool) {
+	return func(channelID string, fromCache bool) {
 		result := resultMiss
 		if fromCache {
 			result = resultHit
 		}
 		m.lists.Add(ctx, 1, result)
+		if ident.IsSession(channelID) {
+			m.sessionLists.Add(ctx, 1, result)
+		}
 	}
 }
 

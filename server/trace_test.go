@@ -94,6 +94,8 @@ func TestOpsAddress(t *testing.T) {
 	for _, name := range []string{
 		`parley_cache_pages_total{result="hit"}`, "parley_store_insert_entries", "parley_feed_published_total",
 		"parley_fanout_streams", "rpc_server_call_duration_seconds", "go_goroutine",
+		`parley_redis_call_duration_seconds_count{result="ok"}`, `parley_redis_pool_connections{state="idle"}`,
+		`parley_redis_pool_gets_total{result="hit"}`, "parley_redis_memory_bytes", "parley_redis_keys",
 	} {
 		if !strings.Contains(metrics, name) {
 			t.Errorf("/metrics has no %s", name)

@@ -69,8 +69,7 @@ type Redis struct {
 	DialTimeoutMS  int `yaml:"dial_timeout_ms"`
 	ReadTimeoutMS  int `yaml:"read_timeout_ms"`
 	WriteTimeoutMS int `yaml:"write_timeout_ms"`
-	// MessageCacheMaxLen is for session chats, which are not served yet: the maximum number of
-	// messages in a chat's hot list. It has no effect.
+	// MessageCacheMaxLen is the maximum number of messages in a session's list: 1 to 1000.
 	MessageCacheMaxLen int `yaml:"message_cache_max_len"`
 	// FailOpen is for a list of revoked tokens, which does not exist yet: accept tokens while the
 	// list is unreachable. It has no effect.

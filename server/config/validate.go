@@ -95,7 +95,7 @@ func (r *Redis) validate(k *checker) {
 	k.between("redis.dial_timeout_ms", r.DialTimeoutMS, 1, 60_000)
 	k.between("redis.read_timeout_ms", r.ReadTimeoutMS, 1, 60_000)
 	k.between("redis.write_timeout_ms", r.WriteTimeoutMS, 1, 60_000)
-	k.between("redis.message_cache_max_len", r.MessageCacheMaxLen, 1, 100_000)
+	k.between("redis.message_cache_max_len", r.MessageCacheMaxLen, 1, 1000)
 	k.checkf(!strings.ContainsAny(r.KeyPrefix, "{}* \t\r\n"), "redis.key_prefix", "must not contain braces, stars or white space")
 	r.validateServers(k)
 }

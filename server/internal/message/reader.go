@@ -32,7 +32,7 @@ type ReaderConfig struct {
 	CacheLagTimeout time.Duration
 	// OnList is called, possibly concurrently, for every page of a list that was read, for metrics;
 	// may be nil.
-	OnList func(fromCache bool)
+	OnList func(channelID string, fromCache bool)
 	// OnStale is called, possibly concurrently, if the cache has nothing of a channel, or messages
 	// that do not include the entry at seq, which the log has. It must not block. It may be nil.
 	OnStale func(channelID string, seq int64)
@@ -71,7 +71,7 @@ func NewReader(log LogReader, cache Cache, epoch string, cfg ReaderConfig) *Read
 		cfg.CacheLagTimeout = time.Second
 	}
 	if cfg.OnList == nil {
-		cfg.OnList = func(bool) {}
+		cfg.OnList = func(string, bool) {}
 	}
 	if cfg.OnStale == nil {
 		cfg.OnStale = func(string, int64) {}
@@ -174,7 +174,7 @@ func (r *Reader) page(ctx context.Context, q pageRange) (pageResult, error) {
 	}
 	res.head = head
 	if err == nil {
-		r.cfg.OnList(res.fromCache)
+		r.cfg.OnList(q.channelID, res.fromCache)
 	}
 	return res, err
 }
