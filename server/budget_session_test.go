@@ -74,6 +74,9 @@ func sessionBudgets(r *budgetRig) []budgetRow {
 		{name: "ListSessions, 200 of 300", n: 5, call: func(int) (proto.Message, error) {
 			return answered(r.c.ListSessions(ctx, &parleyv1.ListSessionsRequest{UserId: "talker", PageSize: 200}))
 		}},
+		{name: "ListSessions, 200 of all users'", n: 5, call: func(int) (proto.Message, error) {
+			return answered(r.c.ListSessions(ctx, &parleyv1.ListSessionsRequest{AllUsers: true, PageSize: 200}))
+		}},
 		{name: "RenameSession, 256 bytes", n: 5, call: func(i int) (proto.Message, error) {
 			return answered(r.c.RenameSession(ctx, &parleyv1.RenameSessionRequest{
 				SessionId: fmt.Sprint("talk-", i), Title: fmt.Sprint(i, largestTitle[1:]),

@@ -76,7 +76,8 @@ func (c *sessionShowCommand) Run(s *session) error {
 }
 
 type sessionListCommand struct {
-	User  string `help:"The owner of the sessions. Default: the token's subject. Others require the action manage on session:*." placeholder:"ID"`
+	User  string `help:"The owner of the sessions. Default: the token's subject. Others require the action manage on session:*." placeholder:"ID" xor:"user,all"`
+	All   bool   `help:"List the sessions of all users. Requires the action manage on session:*." xor:"user,all"`
 	Limit int    `help:"Maximum number of sessions; 0 means all." default:"50"`
 }
 
@@ -101,16 +102,24 @@ func (c *sessionListCommand) Run(s *session) error {
 	}
 	return s.with(func(ctx context.Context, client *parley.Client) error {
 		n := 0
-		for info, err := range client.Sessions(ctx, c.User) {
+		list := client.Sessions(ctx, c.User)
+		if c.All {
+			list = client.AllSessions(ctx)
+		}
+		for info, err := range list {
 			if err != nil {
 				return explain("list", err)
 			}
 			active := info.GetActiveTime().AsTime()
+			owner := ""
+			if c.All {
+				owner = info.GetOwnerId() + "  "
+			}
 			err := s.printer().print(sessionJSON{
 				SessionID: info.GetSessionId(), OwnerID: info.GetOwnerId(), CreateTime: info.GetCreateTime().AsTime().Format(timeFormat),
 				ActiveTime: active.Format(timeFormat), HeadSeq: info.GetHeadSeq(), Count: info.GetCount(), ReadSeq: info.GetReadSeq(),
 				Unread: info.GetUnread(), Epoch: info.GetEpoch(), Title: info.GetTitle(),
-			}, strings.TrimSpace(fmt.Sprintf("%s  %s  %d messages, %d unread  %s", active.Local().Format(time.DateTime), info.GetSessionId(),
+			}, strings.TrimSpace(fmt.Sprintf("%s  %s%s  %d messages, %d unread  %s", active.Local().Format(time.DateTime), owner, info.GetSessionId(),
 				info.GetCount(), info.GetUnread(), oneLine(info.GetTitle()))))
 			if err != nil {
 				return fmt.Errorf("write: %w", err)

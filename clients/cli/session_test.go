@@ -50,6 +50,20 @@ func TestSessions(t *testing.T) {
 			t.Errorf("list says %q, want the end %q", got, want)
 		}
 	}
+	run(t, s, "session", "append", "other", "x").wantOK(t)
+	all := run(t, s, "session", "list", "--all", "--json").wantOK(t).objects(t)
+	if fmt.Sprint(field(all, "session_id"), field(all, "owner_id")) != "[other chat] [tester ann]" {
+		t.Errorf("list says %v", all)
+	}
+	if got := run(t, s, "session", "list", "--all").wantOK(t).stdout; !strings.Contains(got, "  ann  chat  2 messages, ") {
+		t.Errorf("list says %q", got)
+	}
+	if got := runWith(t, ann, "", "session", "list", "--all"); got.code != 1 || !strings.Contains(got.stderr, "CAPABILITY_MISSING") {
+		t.Errorf("a list of all for one user: exit code %d, stderr %q", got.code, got.stderr)
+	}
+	if got := run(t, s, "session", "list", "--all", "--user", "ann"); got.code != 2 {
+		t.Errorf("a list of all and of one: exit code %d", got.code)
+	}
 	runWith(t, ann, "", "session", "append", "gone", "x").wantOK(t)
 	if got := runWith(t, ann, "", "session", "delete", "gone").wantOK(t).stdout; got != "session gone is deleted\n" {
 		t.Errorf("delete says %q", got)

@@ -52,13 +52,24 @@ type SessionInfo = parleyv1.Session
 // Pages are loaded as the loop needs them. Each page is a call, retried until ctx or the call's
 // deadline ends. If a call fails, the iteration ends with its error.
 func (c *Client) Sessions(ctx context.Context, userID string) iter.Seq2[*SessionInfo, error] {
+	return c.sessions(ctx, &parleyv1.ListSessionsRequest{UserId: userID})
+}
+
+// AllSessions iterates over the sessions of all users, as Sessions does. It requires the action
+// `manage` on `session:*`, or the action `read` of `admin`.
+func (c *Client) AllSessions(ctx context.Context) iter.Seq2[*SessionInfo, error] {
+	return c.sessions(ctx, &parleyv1.ListSessionsRequest{AllUsers: true})
+}
+
+func (c *Client) sessions(ctx context.Context, list *parleyv1.ListSessionsRequest) iter.Seq2[*SessionInfo, error] {
 	return link.Pages(func(token string) ([]*SessionInfo, string, error) {
-		if err := checkText("user_id", userID); err != nil {
+		if err := checkText("user_id", list.GetUserId()); err != nil {
 			return nil, "", err
 		}
+		req := &parleyv1.ListSessionsRequest{UserId: list.GetUserId(), AllUsers: list.GetAllUsers(), PageToken: token}
 		var res *parleyv1.ListSessionsResponse
 		err := c.do(ctx, "ListSessions", func(ctx context.Context, n *endpoint) (err error) {
-			res, err = n.Message.ListSessions(ctx, &parleyv1.ListSessionsRequest{UserId: userID, PageToken: token})
+			res, err = n.Message.ListSessions(ctx, req)
 			return err
 		})
 		for _, s := range res.GetSessions() {

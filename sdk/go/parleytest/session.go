@@ -195,18 +195,24 @@ func (h handler) RecallSessionMessage(
 // ListSessions implements the service. A page token contains the last id of the previous page.
 func (h handler) ListSessions(ctx context.Context, req *parleyv1.ListSessionsRequest) (*parleyv1.ListSessionsResponse, error) {
 	return do(ctx, h.s, "ListSessions", req, func() (*parleyv1.ListSessionsResponse, error) {
-		user := cmp.Or(req.GetUserId(), h.s.userLocked(ctx))
+		all, user := req.GetAllUsers(), cmp.Or(req.GetUserId(), h.s.userLocked(ctx))
+		switch {
+		case all && req.GetUserId() != "":
+			return nil, invalidField("user_id", 0)
+		case all && !h.s.canLocked(ctx, "manage"):
+			return nil, missing("all_users")
+		}
 		if user != h.s.userLocked(ctx) && !h.s.canLocked(ctx, "manage") {
 			return nil, missing("user_id")
 		}
 		var keys []string // in order of activity, the latest first, and then of id
 		for id, l := range h.s.channels {
-			if isSession(id) && l.made && l.createdBy == user && h.s.canLocked(ctx, "history") {
-				keys = append(keys, fmt.Sprintf("%019d %s", math.MaxInt64-l.active().UnixMilli(), id))
+			if isSession(id) && l.made && (all || l.createdBy == user) && h.s.canLocked(ctx, "history") {
+				keys = append(keys, fmt.Sprintf("%019d %s", math.MaxInt64-l.active().UnixNano(), id))
 			}
 		}
 		slices.Sort(keys)
-		page, next, err := h.s.pageLocked(ctx, keys, "sessions "+user, req.GetPageToken(), req.GetPageSize(), 50, 200)
+		page, next, err := h.s.pageLocked(ctx, keys, fmt.Sprint("sessions ", all, user), req.GetPageToken(), req.GetPageSize(), 50, 200)
 		if err != nil {
 			return nil, err
 		}
@@ -215,11 +221,11 @@ func (h handler) ListSessions(ctx context.Context, req *parleyv1.ListSessionsReq
 			_, id, _ := strings.Cut(key, " ")
 			l := h.s.channels[id]
 			var read int64
-			if m := l.members[user]; m != nil {
+			if m := l.members[l.createdBy]; m != nil {
 				read = m.read
 			}
 			res.Sessions = append(res.Sessions, &parleyv1.Session{
-				SessionId: strings.TrimPrefix(id, sessionPrefix), OwnerId: user, CreateTime: timestamppb.New(l.createTime),
+				SessionId: strings.TrimPrefix(id, sessionPrefix), OwnerId: l.createdBy, CreateTime: timestamppb.New(l.createTime),
 				ActiveTime: timestamppb.New(l.active()), HeadSeq: l.head(), Count: l.count, ReadSeq: read, Unread: l.unread(read), Epoch: l.epoch,
 				Title: l.title,
 			})

@@ -142,7 +142,8 @@ type Advance struct {
 	Active time.Time
 }
 
-// SessionPlace is the place of a session in the list of Store.Sessions. The zero value is before
+// SessionPlace is the place of a session in a list of sessions: by Active, the latest first, and
+// then by channel id. The zero value is before
 // all of them.
 type SessionPlace struct {
 	Active    time.Time

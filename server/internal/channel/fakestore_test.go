@@ -60,17 +60,43 @@ func (f *fakeStore) do(ctx context.Context, call string, fn func() error) error 
 
 func (f *fakeStore) Sessions(ctx context.Context, ownerID string, after SessionPlace, limit int) (rows []Row, err error) {
 	err = f.do(ctx, "Sessions", func() error {
-		for _, row := range f.rows {
-			later := cmp.Or(after.Active.Compare(row.Active), cmp.Compare(row.ChannelID, after.ChannelID)) > 0
-			if !row.Active.IsZero() && row.State == Live && row.CreatedBy == ownerID && (after == SessionPlace{} || later) {
-				rows = append(rows, row)
-			}
-		}
-		slices.SortFunc(rows, func(a, b Row) int { return cmp.Or(b.Active.Compare(a.Active), cmp.Compare(a.ChannelID, b.ChannelID)) })
-		rows = rows[:min(limit, len(rows))]
+		rows = f.sessions(after, limit, func(row Row) bool { return row.CreatedBy == ownerID })
 		return nil
 	})
 	return rows, err
+}
+
+func (f *fakeStore) EverySession(ctx context.Context, after SessionPlace, limit int) (rows []Row, err error) {
+	err = f.do(ctx, "EverySession", func() error {
+		rows = f.sessions(after, limit, func(Row) bool { return true })
+		return nil
+	})
+	return rows, err
+}
+
+// sessions returns sessions for which want is true. The caller holds mu.
+func (f *fakeStore) sessions(after SessionPlace, limit int, want func(Row) bool) (rows []Row) {
+	for _, row := range f.rows {
+		later := cmp.Or(after.Active.Compare(row.Active), cmp.Compare(row.ChannelID, after.ChannelID)) > 0
+		if !row.Active.IsZero() && row.State == Live && want(row) && (after == SessionPlace{} || later) {
+			rows = append(rows, row)
+		}
+	}
+	slices.SortFunc(rows, func(a, b Row) int { return cmp.Or(b.Active.Compare(a.Active), cmp.Compare(a.ChannelID, b.ChannelID)) })
+	return rows[:min(limit, len(rows))]
+}
+
+func (f *fakeStore) Owners(ctx context.Context, channelIDs []string) (map[string]Member, error) {
+	owners := make(map[string]Member)
+	err := f.do(ctx, "Owners", func() error {
+		for _, id := range channelIDs {
+			if m, ok := f.members[membership{id, f.rows[id].CreatedBy}]; ok {
+				owners[id] = m
+			}
+		}
+		return nil
+	})
+	return owners, err
 }
 
 func (f *fakeStore) SetTitle(ctx context.Context, channelID, title string) error {

@@ -124,14 +124,50 @@ func (s *Service) UserSessions(ctx context.Context, ownerID string, pageSize int
 	if err != nil {
 		return UserChannelPage{}, err
 	}
-	ownerID, pageSize = cmp.Or(ownerID, p.Subject), cmp.Or(pageSize, 50)
-	if ownerID != p.Subject && !p.CanEverySession(ident.Manage) && !p.CanAdmin(ident.Read) {
-		e := fault.New(fault.PermissionDenied, fault.CapabilityMissing,
-			"user_id: the sessions of another user require the capability \"session:*\" with the action %q", ident.Manage)
-		e.Field = "user_id"
-		return UserChannelPage{}, e
+	ownerID = cmp.Or(ownerID, p.Subject)
+	if ownerID != p.Subject && !canListAll(p) {
+		return UserChannelPage{}, cannotListAll("user_id", "the sessions of another user require")
 	}
 	bind := &pagetoken.Binding{Call: "sessions", Subject: p.Subject, Query: struct{ OwnerID string }{ownerID}}
+	return s.listSessions(ctx, p, bind, pageSize, pageToken, func(after SessionPlace, limit int) ([]Row, error) {
+		return s.cfg.Store.Sessions(ctx, ownerID, after, limit)
+	})
+}
+
+// EverySession is UserSessions for the sessions of all users. Requires `manage` in all sessions, or
+// the action read of `admin`.
+func (s *Service) EverySession(ctx context.Context, pageSize int, pageToken string) (UserChannelPage, error) {
+	p, err := ident.Caller(ctx)
+	if err != nil {
+		return UserChannelPage{}, err
+	}
+	if !canListAll(p) {
+		return UserChannelPage{}, cannotListAll("all_users", "the sessions of all users require")
+	}
+	bind := &pagetoken.Binding{Call: "every session", Subject: p.Subject}
+	return s.listSessions(ctx, p, bind, pageSize, pageToken, func(after SessionPlace, limit int) ([]Row, error) {
+		return s.cfg.Store.EverySession(ctx, after, limit)
+	})
+}
+
+// canListAll reports whether p may list the sessions of other users.
+func canListAll(p *ident.Principal) bool {
+	return p.CanEverySession(ident.Manage) || p.CanAdmin(ident.Read)
+}
+
+func cannotListAll(field, what string) error {
+	e := fault.New(fault.PermissionDenied, fault.CapabilityMissing,
+		"%s: %s the capability \"session:*\" with the action %q", field, what, ident.Manage)
+	e.Field = field
+	return e
+}
+
+// listSessions returns a page of the sessions that read returns, without those that p's token does
+// not cover.
+func (s *Service) listSessions(ctx context.Context, p *ident.Principal, bind *pagetoken.Binding, pageSize int, pageToken string,
+	read func(after SessionPlace, limit int) ([]Row, error),
+) (page UserChannelPage, err error) {
+	pageSize = cmp.Or(pageSize, 50)
 	var after SessionPlace
 	if pageToken != "" {
 		text, err := s.tokens.Open(pageToken, bind)
@@ -142,11 +178,10 @@ func (s *Service) UserSessions(ctx context.Context, ownerID string, pageSize int
 			return UserChannelPage{}, err
 		}
 	}
-	rows, err := s.cfg.Store.Sessions(ctx, ownerID, after, pageSize+1)
+	rows, err := read(after, pageSize+1)
 	if err != nil {
 		return UserChannelPage{}, message.Unavailable(err)
 	}
-	var page UserChannelPage
 	if len(rows) > pageSize {
 		last := &rows[pageSize-1]
 		page.NextPageToken = s.tokens.Seal(bind, placeText(SessionPlace{last.Active, last.ChannelID}))
@@ -155,12 +190,12 @@ func (s *Service) UserSessions(ctx context.Context, ownerID string, pageSize int
 	rows = slices.DeleteFunc(rows, func(row Row) bool {
 		return !p.Can(ident.History, row.ChannelID) && !p.CanAdmin(ident.Read)
 	})
-	page.Channels, err = s.withCursors(ctx, ownerID, rows)
+	page.Channels, err = s.withCursors(ctx, rows)
 	return page, err
 }
 
-// withCursors adds the cursors of the owner to the rows of sessions.
-func (s *Service) withCursors(ctx context.Context, ownerID string, rows []Row) ([]UserChannel, error) {
+// withCursors adds the cursors of the owners to the rows of sessions.
+func (s *Service) withCursors(ctx context.Context, rows []Row) ([]UserChannel, error) {
 	if len(rows) == 0 {
 		return nil, nil
 	}
@@ -168,13 +203,13 @@ func (s *Service) withCursors(ctx context.Context, ownerID string, rows []Row) (
 	for i := range rows {
 		ids[i] = rows[i].ChannelID
 	}
-	members, err := s.cfg.Store.MembersOf(ctx, ownerID, ids)
+	owners, err := s.cfg.Store.Owners(ctx, ids)
 	if err != nil {
 		return nil, message.Unavailable(err)
 	}
 	sessions := make([]UserChannel, len(rows))
 	for i, row := range rows {
-		m := members[row.ChannelID]
+		m := owners[row.ChannelID]
 		row.Head, row.Count = max(row.Head, m.Seq), max(row.Count, m.Count)
 		sessions[i] = UserChannel{Row: row, Read: m.Cursor, Unread: max(0, row.Count-max(m.Count, row.Expired))}
 	}

@@ -146,6 +146,41 @@ func TestUserSessions(t *testing.T) {
 	_, err = b.svc.UserSessions(as(t, inSessions("bot", ident.Manage)), "ada", 1, first.NextPageToken)
 	check(t, "another's page token", err, fault.PageTokenForeign)
 
+	check(t, "ben's", b.svc.OpenSession(t.Context(), "bens", "ben", ""), "")
+	every := func(p *ident.Principal, size int) (ids []string) {
+		t.Helper()
+		for token := ""; ; {
+			page, err := b.svc.EverySession(as(t, p), size, token)
+			check(t, p.Subject+" lists all", err, "")
+			for _, c := range page.Channels {
+				ids = append(ids, c.Row.ChannelID)
+				if c.Row.ChannelID == "~d" && (c.Read != Cursor{1, 1} || c.Unread != 2) {
+					t.Errorf("the owner has read %+v, %d are unread", c.Read, c.Unread)
+				}
+			}
+			if token = page.NextPageToken; token == "" {
+				return ids
+			}
+		}
+	}
+	for size := range 7 {
+		for _, p := range []*ident.Principal{admin, inSessions("bot", ident.Manage, ident.History)} {
+			if got := every(p, size); !slices.Equal(got, []string{"~bens", "~d", "~c", "~b", "~a"}) {
+				t.Errorf("all of %s, in pages of %d: %v", p.Subject, size, got)
+			}
+		}
+		if got := every(inSessions("bot", ident.Manage), size); got != nil {
+			t.Errorf("all without history: %v", got)
+		}
+	}
+	operator := &ident.Principal{Subject: "root", Admin: []ident.Action{ident.Manage}}
+	for name, p := range map[string]*ident.Principal{"an owner": owner, "a manager of some": narrow, "an operator who may not read": operator} {
+		_, err := b.svc.EverySession(as(t, p), 0, "")
+		check(t, name+" lists all", err, fault.CapabilityMissing)
+	}
+	_, err = b.svc.EverySession(as(t, admin), 1, first.NextPageToken)
+	check(t, "the page token of another list", err, fault.PageTokenForeign)
+
 	check(t, "a stranger deletes", b.svc.DeleteSession(as(t, inSessions("eve", ident.Append)), "a"), fault.ChannelNotFound)
 	check(t, "none is deleted", b.svc.DeleteSession(as(t, owner), "none"), fault.ChannelNotFound)
 }

@@ -55,6 +55,11 @@ type Store interface { //nolint:interfacebloat // the whole contract; callers ma
 	// Sessions returns the rows of up to limit Live sessions that the user created and that are after
 	// a place in the list: by Active, the latest first, and then by channel id.
 	Sessions(ctx context.Context, ownerID string, after SessionPlace, limit int) ([]Row, error)
+	// EverySession is Sessions for the sessions of all users. Its cost depends on limit only.
+	EverySession(ctx context.Context, after SessionPlace, limit int) ([]Row, error)
+	// Owners returns the memberships of the users who created the given channels, as far as they are
+	// members, by channel id. channelIDs has at most 500 ids, all of sessions.
+	Owners(ctx context.Context, channelIDs []string) (map[string]Member, error)
 	// SetTitle sets Row.Title of a channel. It returns ErrNotFound if the channel has no row or is not
 	// Live.
 	SetTitle(ctx context.Context, channelID, title string) error

@@ -22,6 +22,7 @@ type Channels interface { //nolint:interfacebloat // one method for each call
 	Members(ctx context.Context, channelID string, pageSize int, pageToken string) (channel.MemberPage, error)
 	UserChannels(ctx context.Context, pageSize int, pageToken string) (channel.UserChannelPage, error)
 	UserSessions(ctx context.Context, ownerID string, pageSize int, pageToken string) (channel.UserChannelPage, error)
+	EverySession(ctx context.Context, pageSize int, pageToken string) (channel.UserChannelPage, error)
 	RenameSession(ctx context.Context, sessionID, title string) error
 	DeleteSession(ctx context.Context, sessionID string) error
 	MarkRead(ctx context.Context, channelID string, seq int64) (cursor channel.Cursor, unread int64, err error)

@@ -7,6 +7,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/server/internal/channel"
+	"github.com/parleyhq/parley/server/internal/fault"
 	"github.com/parleyhq/parley/server/internal/ident"
 	"github.com/parleyhq/parley/server/internal/message"
 	"github.com/parleyhq/parley/server/internal/session"
@@ -122,7 +124,7 @@ func (s *messageService) RecallSessionMessage(
 func (s *messageService) ListSessions(
 	ctx context.Context, req *parleyv1.ListSessionsRequest,
 ) (*parleyv1.ListSessionsResponse, error) {
-	page, err := s.deps.Channels.UserSessions(ctx, req.GetUserId(), int(req.GetPageSize()), req.GetPageToken())
+	page, err := s.listSessions(ctx, req)
 	if err != nil {
 		return nil, err
 	}
@@ -139,6 +141,16 @@ func (s *messageService) ListSessions(
 		}
 	}
 	return resp, nil
+}
+
+func (s *messageService) listSessions(ctx context.Context, req *parleyv1.ListSessionsRequest) (channel.UserChannelPage, error) {
+	if !req.GetAllUsers() {
+		return s.deps.Channels.UserSessions(ctx, req.GetUserId(), int(req.GetPageSize()), req.GetPageToken())
+	}
+	if req.GetUserId() != "" {
+		return channel.UserChannelPage{}, fault.Invalid("user_id", 0, "user_id: must be empty with all_users")
+	}
+	return s.deps.Channels.EverySession(ctx, int(req.GetPageSize()), req.GetPageToken())
 }
 
 // DeleteSession implements parleyv1connect.MessageServiceHandler.

@@ -116,6 +116,10 @@ func (f *fakeChannels) RenameSession(context.Context, string, string) error {
 	panic("unexpected call of RenameSession")
 }
 
+func (f *fakeChannels) EverySession(context.Context, int, string) (channel.UserChannelPage, error) {
+	panic("unexpected call of EverySession")
+}
+
 func (f *fakeChannels) UserSessions(context.Context, string, int, string) (channel.UserChannelPage, error) {
 	panic("unexpected call of UserSessions")
 }

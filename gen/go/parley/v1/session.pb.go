@@ -1385,8 +1385,8 @@ type ListSessionsRequest struct {
 	// or none, and still not be the last one.
 	PageSize  int32  `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	PageToken string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// Returns the sessions of all users. Requires the action `manage` on `session:*`; `user_id` must
-	// be empty.
+	// Returns the sessions of all users. Requires the action `manage` on `session:*`, or the action
+	// `read` of `admin`; `user_id` must be empty.
 	AllUsers      bool `protobuf:"varint,4,opt,name=all_users,json=allUsers,proto3" json:"all_users,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -110,6 +110,7 @@ func scenarios() map[string]func(*env) {
 		"cancelled messages":               cancelled,
 		"another's session":                sessionOfAnother,
 		"list of sessions":                 sessionList,
+		"sessions of all users":            allSessions,
 		"titles of sessions":               sessionTitles,
 		"topics":                           topics,
 		"groups":                           groups,

@@ -43,6 +43,7 @@ func sessions(e *env) {
 	id, carl := e.name("chat"), e.inSessions("carl")
 	first := e.append(e.ann, &parleyv1.AppendSessionMessageRequest{SessionId: id, Role: "system", Content: "brief", UserId: carl.user})
 	s := e.subscribe(carl, from("~"+id, 0))
+	s.next() // the state
 	prompt := e.append(carl, &parleyv1.AppendSessionMessageRequest{SessionId: id, Content: "one", ClientMsgId: "p"})
 	again := e.append(carl, &parleyv1.AppendSessionMessageRequest{SessionId: id, Content: "one", ClientMsgId: "p"})
 	answer := e.append(e.ann, &parleyv1.AppendSessionMessageRequest{SessionId: id, Role: "assistant", Content: "two"})
@@ -54,6 +55,7 @@ func sessions(e *env) {
 	s.want("sent 1..1 #1 brief", "sent 2..2 #2 one", "sent 3..3 #3 two")
 	_, err := carl.AppendSessionMessage(e.ctx, &parleyv1.AppendSessionMessageRequest{SessionId: id, Content: "other", ClientMsgId: "p"})
 	e.refused("the id of another message", err, idReused)
+	s.want("sent 1..1 #1 brief", "sent 2..2 #2 one", "sent 3..3 #3 two") // before they change
 	edited, err := carl.EditSessionMessage(e.ctx, &parleyv1.EditSessionMessageRequest{SessionId: id, MsgId: prompt.GetMsgId(), Content: "new", ClientMsgId: "e"})
 	e.no(err)
 	recalled, err := carl.RecallSessionMessage(e.ctx, &parleyv1.RecallSessionMessageRequest{SessionId: id, MsgId: answer.GetMsgId()})
@@ -310,4 +312,57 @@ func sessionTitles(e *env) {
 	e.no(errOf(carl.DeleteSession(e.ctx, &parleyv1.DeleteSessionRequest{SessionId: id})))
 	e.refused("a deleted session is renamed", rename(carl, id, "x"), noSession)
 	e.refused("a deleted session is renamed by a manager", rename(e.ann, id, "x"), noSession)
+}
+
+// allSessions lists the sessions of several users, and those of other scenarios among them.
+func allSessions(e *env) {
+	users := []*caller{e.inSessions("carl"), e.inSessions("dora"), e.inSessions("emil")}
+	owners := map[string]string{}
+	for i := range 9 {
+		c, id := users[i%3], e.name(fmt.Sprint("s", i))
+		e.append(c, &parleyv1.AppendSessionMessageRequest{SessionId: id, Content: "x", Title: "title of " + id})
+		owners[id] = c.user
+	}
+	again, gone := e.name("s0"), e.name("s5")
+	e.append(users[0], &parleyv1.AppendSessionMessageRequest{SessionId: again, Content: "again"})
+	e.no(errOf(users[2].DeleteSession(e.ctx, &parleyv1.DeleteSessionRequest{SessionId: gone})))
+	delete(owners, gone)
+	list := func(size int32) (listed []*parleyv1.Session) {
+		e.Helper()
+		for token := ""; ; {
+			r, err := e.ann.ListSessions(e.ctx, &parleyv1.ListSessionsRequest{AllUsers: true, PageSize: size, PageToken: token})
+			e.no(err)
+			for _, s := range r.GetSessions() {
+				if owners[s.GetSessionId()] != "" || s.GetSessionId() == gone {
+					listed = append(listed, s)
+				}
+			}
+			if token = r.GetNextPageToken(); token == "" {
+				return listed
+			}
+		}
+	}
+	for _, size := range []int32{0, 2, 200} {
+		e.eventually(func() string { // the list lags behind the logs, and other scenarios move in it
+			listed := list(size)
+			if len(listed) != len(owners) || listed[0].GetSessionId() != again || listed[0].GetHeadSeq() != 2 {
+				return fmt.Sprintf("in pages of %d: %v", size, listed)
+			}
+			for i, s := range listed {
+				if s.GetOwnerId() != owners[s.GetSessionId()] || s.GetTitle() != "title of "+s.GetSessionId() || s.GetUnread() != 0 ||
+					s.GetReadSeq() != s.GetHeadSeq() || i > 0 && s.GetActiveTime().AsTime().UnixMilli() > listed[i-1].GetActiveTime().AsTime().UnixMilli() {
+					return fmt.Sprintf("in pages of %d, session %d: %v", size, i, listed)
+				}
+			}
+			return ""
+		})
+	}
+	e.refused("all, listed by an owner", errOf(users[0].ListSessions(e.ctx, &parleyv1.ListSessionsRequest{AllUsers: true})),
+		refusal{connect.CodePermissionDenied, "CAPABILITY_MISSING", "all_users", 0})
+	e.refused("all, of a user", errOf(e.ann.ListSessions(e.ctx, &parleyv1.ListSessionsRequest{AllUsers: true, UserId: users[0].user})),
+		refusal{connect.CodeInvalidArgument, "INVALID_FIELD", "user_id", 0})
+	first, err := e.ann.ListSessions(e.ctx, &parleyv1.ListSessionsRequest{AllUsers: true, PageSize: 1})
+	e.no(err)
+	e.refused("the page token of another list", errOf(e.ann.ListSessions(e.ctx, &parleyv1.ListSessionsRequest{PageToken: first.GetNextPageToken()})),
+		refusal{connect.CodeInvalidArgument, "PAGE_TOKEN_INVALID", "page_token", 0})
 }

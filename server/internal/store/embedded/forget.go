@@ -108,7 +108,7 @@ func (v *view) forget(batch *pebble.Batch, userID string, left, created []string
 		found, err := v.record(channelKey(id), &record)
 		if err == nil && found && record.CreatedBy == userID {
 			before := record
-			record.CreatedBy, record.CreateKey, record.CreateDigest, record.Title = "", "", "", ""
+			record.CreatedBy, record.CreateKey, record.CreateDigest, record.Title, record.ActiveMS = "", "", "", "", 0
 			err = errors.Join(setRecord(batch, channelKey(id), &record), writeSession(batch, id, &before, &record))
 		}
 		if err != nil {

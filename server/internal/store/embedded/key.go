@@ -36,6 +36,8 @@ const (
 	membershipRow = 'u'
 	// sessionRow: owner, inverted Unix milliseconds of its activity, channel -> nothing, of Live ones
 	sessionRow = 's'
+	// activeRow: inverted Unix milliseconds of its activity, channel -> nothing, of Live sessions
+	activeRow = 'l'
 	// dueRow: Unix milliseconds, zero byte, channel -> nothing, of channels that are due then
 	dueRow = 'w'
 	// erasureRow: id -> erasureRecord

@@ -103,10 +103,14 @@ const (
 
 // makeChannelIndexes creates the indexes of both collections.
 func (s *Store) makeChannelIndexes(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
 	c := s.Channels()
-	_, err := c.channels.Indexes().CreateMany(ctx, []mongo.IndexModel{
+	_, timeout, err := s.olderIndexes(ctx, c.channels, activeIndex)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	_, err = c.channels.Indexes().CreateMany(ctx, []mongo.IndexModel{
 		{Keys: up("joining"), Options: options.Index().SetName("joining").SetSparse(true)},
 		{Keys: up("changed"), Options: options.Index().SetName("changed").SetSparse(true)},
 		{
@@ -122,6 +126,11 @@ func (s *Store) makeChannelIndexes(ctx context.Context) error {
 		{
 			Keys: bson.D{{Key: "created_by", Value: 1}, {Key: "active", Value: -1}, {Key: "_id", Value: 1}},
 			Options: options.Index().SetName(sessionsIndex).SetPartialFilterExpression(
+				bson.D{{Key: "active", Value: bson.D{{Key: "$exists", Value: true}}}}),
+		},
+		{
+			Keys: bson.D{{Key: "active", Value: -1}, {Key: "_id", Value: 1}},
+			Options: options.Index().SetName(activeIndex).SetPartialFilterExpression(
 				bson.D{{Key: "active", Value: bson.D{{Key: "$exists", Value: true}}}}),
 		},
 	})

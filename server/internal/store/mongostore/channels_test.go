@@ -106,6 +106,14 @@ func (n anyNode) Sessions(ctx context.Context, ownerID string, after channel.Ses
 	return n.one().Sessions(ctx, ownerID, after, limit)
 }
 
+func (n anyNode) EverySession(ctx context.Context, after channel.SessionPlace, limit int) ([]channel.Row, error) {
+	return n.one().EverySession(ctx, after, limit)
+}
+
+func (n anyNode) Owners(ctx context.Context, channelIDs []string) (map[string]channel.Member, error) {
+	return n.one().Owners(ctx, channelIDs)
+}
+
 func (n anyNode) SetTitle(ctx context.Context, channelID, title string) error {
 	return n.one().SetTitle(ctx, channelID, title)
 }

@@ -55,7 +55,8 @@ func (c *Channels) forget(ctx context.Context, members, channels bson.D) error {
 		return err
 	}
 	_, err := c.channels.UpdateMany(ctx, channels, bson.D{{Key: "$unset", Value: bson.D{
-		{Key: "created_by", Value: ""}, {Key: "create_key", Value: ""}, {Key: "create_digest", Value: ""}, {Key: "title", Value: ""},
+		{Key: "created_by", Value: ""}, {Key: "create_key", Value: ""}, {Key: "create_digest", Value: ""},
+		{Key: "title", Value: ""}, {Key: "active", Value: ""},
 	}}})
 	return err
 }

@@ -14,6 +14,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/parleyhq/parley/server/internal/channel"
+	"github.com/parleyhq/parley/server/internal/ident"
 	"github.com/parleyhq/parley/server/internal/message"
 	"github.com/parleyhq/parley/server/internal/store/mongostore"
 	"github.com/parleyhq/parley/server/internal/testkit"
@@ -284,4 +286,68 @@ func TestOpenMessagesExamineWhatTheyReturn(t *testing.T) {
 			t.Errorf("%s: examined %+v, want at most %+v", name, got, c.most)
 		}
 	}
+}
+
+// TestSessionsExamineWhatTheyReturn checks, by the server's own count, that a page of sessions
+// costs the same wherever it is in the list. Some sessions have the same activity.
+func TestSessionsExamineWhatTheyReturn(t *testing.T) {
+	t.Parallel()
+	r := newScanRig(t)
+	c := r.s.Channels()
+	const all, owners, limit = 400, 4, 10
+	rows := make([]channel.Row, all)
+	var ids []string
+	creates, ctx := errgroup.WithContext(t.Context())
+	creates.SetLimit(32)
+	for i := range rows {
+		owner := fmt.Sprint("owner", i%owners)
+		id := ident.SessionChannel(fmt.Sprintf("s%03d", i))
+		ids = append(ids, id)
+		creates.Go(func() (err error) {
+			rows[i], err = c.Create(ctx, channel.Row{
+				ChannelID: id, MembersOnly: true, Rev: 1, CreatedBy: owner, CreatedAt: time.UnixMilli(1_700_000_000_000 - int64(i/2)).UTC(),
+			}, []string{owner})
+			return err
+		})
+	}
+	if err := creates.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	check := func(what string, most scanned, call func() (int, error), want int) {
+		t.Helper()
+		got := r.cost(func() error {
+			n, err := call()
+			if err == nil && n != want {
+				err = fmt.Errorf("%s: %d, want %d", what, n, want)
+			}
+			return err
+		})
+		if got.commands > most.commands || got.keys > most.keys || got.documents > most.documents {
+			t.Errorf("%s: examined %+v, want at most %+v", what, got, most)
+		}
+	}
+	for _, at := range []int{-1, 0, 1, 200, 301, 389} {
+		after := channel.SessionPlace{}
+		if at >= 0 {
+			after = channel.SessionPlace{Active: rows[at].Active, ChannelID: rows[at].ChannelID}
+		}
+		check(fmt.Sprint("all sessions after ", at), scanned{1, limit + 3, limit + 2}, func() (int, error) {
+			got, err := c.EverySession(t.Context(), after, limit)
+			return len(got), err
+		}, limit)
+		left := 0
+		for i := at + 1; i < all; i++ {
+			if i%owners == 1 {
+				left++
+			}
+		}
+		check(fmt.Sprint("an owner's sessions after ", at), scanned{1, limit + 3, limit + 2}, func() (int, error) {
+			got, err := c.Sessions(t.Context(), "owner1", after, limit)
+			return len(got), err
+		}, min(limit, left))
+	}
+	check("owners of 200 sessions", scanned{2, 450, 450}, func() (int, error) {
+		got, err := c.Owners(t.Context(), ids[:200])
+		return len(got), err
+	}, 200)
 }

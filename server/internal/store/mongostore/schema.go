@@ -211,13 +211,9 @@ const (
 )
 
 func (s *Store) makeIndexes(ctx context.Context, b *mongo.Collection) error {
-	older, complete, err := s.olderIndexes(ctx, b)
+	older, timeout, err := s.olderIndexes(ctx, b, openIndex)
 	if err != nil {
 		return err
-	}
-	timeout := s.timeout
-	if !complete {
-		timeout = max(timeout, conversionTimeout)
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -258,15 +254,19 @@ func (s *Store) makeIndexes(ctx context.Context, b *mongo.Collection) error {
 	return err
 }
 
-// olderIndexes reports whether a collection has olderSenderIndex. complete is false if it was made
-// by an older version, so that a missing index must be built from its documents.
-func (s *Store) olderIndexes(ctx context.Context, b *mongo.Collection) (older, complete bool, err error) {
+// olderIndexes reports whether a collection has olderSenderIndex, and returns the time limit for
+// the creation of its indexes. The limit is higher if an older version created the collection, so
+// that its documents must be read: newest is the index that was added last.
+func (s *Store) olderIndexes(ctx context.Context, b *mongo.Collection, newest string) (older bool, timeout time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	indexes, err := b.Indexes().ListSpecifications(ctx)
 	has := func(name string) bool {
 		return slices.ContainsFunc(indexes, func(index mongo.IndexSpecification) bool { return index.Name == name })
 	}
-	older = has(olderSenderIndex)
-	return older, !older && (len(indexes) == 0 || has(openIndex)), err
+	older, timeout = has(olderSenderIndex), s.timeout
+	if older || len(indexes) > 0 && !has(newest) {
+		timeout = max(timeout, conversionTimeout)
+	}
+	return older, timeout, err
 }

@@ -10,38 +10,66 @@ import (
 	"github.com/parleyhq/parley/server/internal/channel"
 )
 
-// sessionsIndex has the Live sessions by owner, latest activity and id.
-const sessionsIndex = "sessions"
+const (
+	// sessionsIndex has the Live sessions by owner, latest activity and id.
+	sessionsIndex = "sessions"
+	// activeIndex has the Live sessions by latest activity and id.
+	activeIndex = "active"
+)
 
 // Sessions implements channel.Store: one read of at most limit documents.
-func (c *Channels) Sessions(ctx context.Context, ownerID string, after channel.SessionPlace, limit int) (rows []channel.Row, err error) {
-	filter := bson.D{{Key: "created_by", Value: ownerID}, {Key: "active", Value: bson.D{{Key: "$exists", Value: true}}}}
-	if after.ChannelID != "" {
-		filter = bson.D{{Key: "created_by", Value: ownerID}, {Key: "$or", Value: bson.A{
-			bson.D{{Key: "active", Value: bson.D{{Key: "$lt", Value: after.Active}}}},
-			bson.D{{Key: "active", Value: after.Active}, {Key: "_id", Value: bson.D{{Key: "$gt", Value: after.ChannelID}}}},
-		}}}
+func (c *Channels) Sessions(ctx context.Context, ownerID string, after channel.SessionPlace, limit int) ([]channel.Row, error) {
+	return c.sessions(ctx, bson.D{{Key: "created_by", Value: ownerID}}, sessionsIndex, after, limit)
+}
+
+// EverySession implements channel.Store: one read of at most limit documents.
+func (c *Channels) EverySession(ctx context.Context, after channel.SessionPlace, limit int) ([]channel.Row, error) {
+	return c.sessions(ctx, nil, activeIndex, after, limit)
+}
+
+// sessions reads a page of the sessions that match a filter, from an index in their order.
+func (c *Channels) sessions(ctx context.Context, filter bson.D, index string, after channel.SessionPlace, limit int,
+) (rows []channel.Row, err error) {
+	if after.ChannelID == "" {
+		filter = append(filter, bson.E{Key: "active", Value: bson.D{{Key: "$exists", Value: true}}})
+	} else {
+		// The first condition is a bound in the index, so that only sessions with the same activity as
+		// the last one are read and left out.
+		filter = append(filter, bson.E{Key: "active", Value: bson.D{{Key: "$lte", Value: after.Active}}},
+			bson.E{Key: "$nor", Value: bson.A{bson.D{
+				{Key: "active", Value: after.Active}, {Key: "_id", Value: bson.D{{Key: "$lte", Value: after.ChannelID}}},
+			}}})
 	}
-	err = c.read(ctx, func(ctx context.Context) error {
-		cursor, err := c.channels.Find(ctx, filter, options.Find().SetHint(sessionsIndex).SetLimit(int64(limit)).
-			SetSort(bson.D{{Key: "active", Value: -1}, {Key: "_id", Value: 1}}))
-		if err != nil {
-			return err
-		}
-		var docs []channelDocument
-		if err := cursor.All(ctx, &docs); err != nil {
-			return err
-		}
-		rows = make([]channel.Row, len(docs))
-		for i := range docs {
-			rows[i] = docs[i].row()
-		}
-		return nil
-	})
+	rows, err = c.findRows(ctx, filter, options.Find().SetHint(index).SetLimit(int64(limit)).
+		SetSort(bson.D{{Key: "active", Value: -1}, {Key: "_id", Value: 1}}))
 	if err != nil {
 		return nil, fmt.Errorf("sessions: %w", err)
 	}
 	return rows, nil
+}
+
+// Owners implements channel.Store: one read, of a document for each session.
+func (c *Channels) Owners(ctx context.Context, channelIDs []string) (map[string]channel.Member, error) {
+	owners := make(map[string]channel.Member, len(channelIDs))
+	if len(channelIDs) == 0 {
+		return owners, nil
+	}
+	err := c.read(ctx, func(ctx context.Context) error {
+		joining := bson.E{Key: "joining", Value: bson.D{{Key: "$exists", Value: true}}}
+		if err := c.settleAll(ctx, append(anyOf("_id", channelIDs), joining)); err != nil {
+			return err
+		}
+		found, err := c.findMembers(ctx, append(anyOf("channel_id", channelIDs),
+			bson.E{Key: "role", Value: int32(channel.Owner)}, bson.E{Key: "member", Value: true}), "channel_id", len(channelIDs))
+		for _, m := range found {
+			owners[m.ChannelID] = m
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("owners: %w", err)
+	}
+	return owners, nil
 }
 
 // SetTitle implements channel.Store. If the update matches nothing, it is repeated behind the

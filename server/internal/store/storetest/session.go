@@ -35,10 +35,25 @@ func (c *channels) session(t tester, id, ownerID string, n int64) channel.Row {
 // wantSessions fails the test unless the list of an owner, in pages of each size, has these ids.
 func (c *channels) wantSessions(t tester, ownerID string, ids ...string) {
 	t.Helper()
+	c.wantPages(t, "sessions of "+ownerID, ids, func(after channel.SessionPlace, limit int) ([]channel.Row, error) {
+		return c.Sessions(t.Context(), ownerID, after, limit)
+	})
+}
+
+// wantEvery is wantSessions for the sessions of all users.
+func (c *channels) wantEvery(t tester, ids ...string) {
+	t.Helper()
+	c.wantPages(t, "all sessions", ids, func(after channel.SessionPlace, limit int) ([]channel.Row, error) {
+		return c.EverySession(t.Context(), after, limit)
+	})
+}
+
+func (c *channels) wantPages(t tester, what string, ids []string, read func(after channel.SessionPlace, limit int) ([]channel.Row, error)) {
+	t.Helper()
 	for size := 1; size <= len(ids)+1; size++ {
 		var got []string
 		for after := (channel.SessionPlace{}); ; {
-			rows, err := c.Sessions(t.Context(), ownerID, after, size)
+			rows, err := read(after, size)
 			must(t, err)
 			for i := range rows {
 				id, _ := ident.SessionOf(rows[i].ChannelID)
@@ -46,12 +61,31 @@ func (c *channels) wantSessions(t tester, ownerID string, ids ...string) {
 				same(t, "a row", c.row(t, rows[i].ChannelID), rows[i])
 				after = channel.SessionPlace{Active: rows[i].Active, ChannelID: rows[i].ChannelID}
 			}
-			if len(rows) < size {
+			if len(rows) < size || len(got) > len(ids) {
 				break
 			}
 		}
-		same(t, fmt.Sprintf("sessions in pages of %d", size), ids, got)
+		same(t, fmt.Sprintf("%s in pages of %d", what, size), ids, got)
 	}
+}
+
+// wantOwners fails the test unless the sessions with the ids have these owners.
+func (c *channels) wantOwners(t tester, want map[string]string, ids ...string) {
+	t.Helper()
+	for i, id := range ids {
+		ids[i] = ident.SessionChannel(id)
+	}
+	owners, err := c.Owners(t.Context(), ids)
+	must(t, err)
+	got := map[string]string{}
+	for channelID, m := range owners {
+		id, _ := ident.SessionOf(channelID)
+		got[id] = m.UserID
+		of, err := c.MembersOf(t.Context(), m.UserID, []string{channelID})
+		must(t, err)
+		same(t, "an owner", of[channelID], m)
+	}
+	same(t, "owners", want, got)
 }
 
 func listSessions(t *testing.T, c *channels) {
@@ -60,8 +94,11 @@ func listSessions(t *testing.T, c *channels) {
 	for i, id := range []string{"a", "b", "c", "d"} {
 		c.session(t, id, "ann", int64(3+i/2)) // two have the same time
 	}
-	c.session(t, "other", "anna", 9)
+	c.session(t, "other", "anna", 4)
 	c.wantSessions(t, "ann", "c", "d", "a", "b")
+	c.wantEvery(t, "c", "d", "other", "a", "b")
+	c.wantOwners(t, map[string]string{"a": "ann", "other": "anna"}, "a", "other", "none")
+	c.wantOwners(t, map[string]string{})
 	active := func(id string, n int64) channel.Advance {
 		move := sent(ident.SessionChannel(id), "ann", n)
 		move.Active = at(n)
@@ -69,11 +106,13 @@ func listSessions(t *testing.T, c *channels) {
 	}
 	c.advance(t, 1, active("b", 20), active("a", 2)) // the latter is before its creation
 	c.wantSessions(t, "ann", "b", "c", "d", "a")
+	c.wantEvery(t, "b", "c", "d", "other", "a")
 	c.advance(t, 1, active("a", 30), active("b", 2)) // late
 	edits := active("d", 40)
 	edits.Active = time.Time{}
 	c.advance(t, 1, edits)
 	c.wantSessions(t, "ann", "a", "b", "c", "d")
+	c.wantEvery(t, "a", "b", "c", "d", "other")
 	same(t, "its activity", at(30), c.row(t, ident.SessionChannel("a")).Active)
 	move := sent("club", "ann", 50)
 	move.Active = at(50)
@@ -91,6 +130,7 @@ func deleteSession(t *testing.T, c *channels) {
 	move.Active = at(9)
 	c.advance(t, 4, move)
 	c.wantSessions(t, "ann", "b")
+	c.wantEvery(t, "b")
 	must(t, c.FinishDelete(t.Context(), row.ChannelID))
 	for _, key := range []string{"", "key"} {
 		again := channel.Row{ChannelID: row.ChannelID, MembersOnly: true, CreatedBy: "eve", CreatedAt: at(5), CreateKey: key}
@@ -101,6 +141,7 @@ func deleteSession(t *testing.T, c *channels) {
 	}
 	c.wantSessions(t, "ann", "b")
 	c.wantSessions(t, "eve")
+	c.wantEvery(t, "b")
 }
 
 func forgetSessions(t *testing.T, c *channels) {
@@ -115,6 +156,9 @@ func forgetSessions(t *testing.T, c *channels) {
 	c.wantSessions(t, "ann")
 	c.wantSessions(t, "")
 	c.wantSessions(t, "ben", "b")
+	c.wantEvery(t, "b")
+	c.wantOwners(t, map[string]string{"b": "ben"}, "a", "b")
+	same(t, "activity of a forgotten user", time.Time{}, c.row(t, ident.SessionChannel("a")).Active)
 }
 
 func titleSessions(t *testing.T, c *channels) {

@@ -261,9 +261,10 @@ type MessageServiceClient interface {
 	// `append`.
 	RecallSessionMessage(context.Context, *v1.RecallSessionMessageRequest) (*v1.RecallSessionMessageResponse, error)
 	// ListSessions returns a page of a user's sessions that the token covers with `history`, those
-	// with the latest activity first. Sessions of another user than the caller require `manage` in a
-	// capability `session:*`, or the action `read` of `admin`. Heads, counts and activity can be 100
-	// ms old. A session whose activity changes between two pages can be on both or on neither.
+	// with the latest activity first, or of the sessions of all users. Sessions of other users than
+	// the caller require `manage` in a capability `session:*`, or the action `read` of `admin`. Heads,
+	// counts and activity can be 100 ms old. A session whose activity changes between two pages can be
+	// on both or on neither.
 	ListSessions(context.Context, *v1.ListSessionsRequest) (*v1.ListSessionsResponse, error)
 	// RenameSession sets the title of a session. Requires the action `append` in the caller's own
 	// session, or the action `manage`.
@@ -931,9 +932,10 @@ type MessageServiceHandler interface {
 	// `append`.
 	RecallSessionMessage(context.Context, *v1.RecallSessionMessageRequest) (*v1.RecallSessionMessageResponse, error)
 	// ListSessions returns a page of a user's sessions that the token covers with `history`, those
-	// with the latest activity first. Sessions of another user than the caller require `manage` in a
-	// capability `session:*`, or the action `read` of `admin`. Heads, counts and activity can be 100
-	// ms old. A session whose activity changes between two pages can be on both or on neither.
+	// with the latest activity first, or of the sessions of all users. Sessions of other users than
+	// the caller require `manage` in a capability `session:*`, or the action `read` of `admin`. Heads,
+	// counts and activity can be 100 ms old. A session whose activity changes between two pages can be
+	// on both or on neither.
 	ListSessions(context.Context, *v1.ListSessionsRequest) (*v1.ListSessionsResponse, error)
 	// RenameSession sets the title of a session. Requires the action `append` in the caller's own
 	// session, or the action `manage`.

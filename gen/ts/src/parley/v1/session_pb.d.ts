@@ -769,8 +769,8 @@ export declare type ListSessionsRequest = Message<"parley.v1.ListSessionsRequest
   pageToken: string;
 
   /**
-   * Returns the sessions of all users. Requires the action `manage` on `session:*`; `user_id` must
-   * be empty.
+   * Returns the sessions of all users. Requires the action `manage` on `session:*`, or the action
+   * `read` of `admin`; `user_id` must be empty.
    *
    * @generated from field: bool all_users = 4;
    */
