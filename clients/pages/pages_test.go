@@ -12,7 +12,7 @@ import (
 // and that all files to which they refer exist.
 func TestPagesAreWhole(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"index.html", "queues.html"} {
+	for _, name := range []string{"index.html", "assistant.html", "queues.html"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			isWhole(t, name)

@@ -33,7 +33,7 @@ function sdkModule(): Plugin {
 }
 
 // The pages. Their common modules are shared.
-const pages = ["index.html", "queues.html"];
+const pages = ["index.html", "assistant.html", "queues.html"];
 
 const server = process.env.PARLEY_ADDR ?? "http://127.0.0.1:8080";
 

@@ -10,6 +10,7 @@ const allowed: Record<string, readonly string[]> = {
   ui: ["connection"],
   chat: ["ui", "connection"],
   queues: ["ui", "connection"],
+  assistant: ["ui", "connection"],
 };
 
 test("pages import ui and connection but not each other, and models import no views", () => {

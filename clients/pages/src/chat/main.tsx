@@ -2,7 +2,6 @@ import { render } from "preact";
 import "../ui/ui.css";
 import "./style/channel.css";
 import "./style/message.css";
-import "./style/composer.css";
 import "./style/member.css";
 import { followTheme } from "../ui/theme";
 import { start } from "./session";

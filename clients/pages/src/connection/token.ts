@@ -34,6 +34,9 @@ export function mayShowPresence(token: string): boolean {
 /** ChannelAction is an action that a token can allow on a channel. */
 export type ChannelAction = "send" | "history" | "subscribe";
 
+/** SessionAction is an action that a token can allow on a session. */
+export type SessionAction = "append" | "history" | "subscribe";
+
 /**
  * channelRights returns a function that reports whether a token allows an action on a channel, by
  * the server's rule: a `*` at the end of a pattern matches any rest. It verifies nothing, not even
@@ -41,13 +44,22 @@ export type ChannelAction = "send" | "history" | "subscribe";
  * only what the server may accept.
  */
 export function channelRights(token: string): (action: ChannelAction, channelId: string) => boolean {
-  const rights = Object.entries(claimsOf(token)?.cap ?? {}).flatMap(([name, actions]) => {
-    const pattern = /^(?:channel|member):(.*)$/.exec(name)?.[1];
+  return rights(token, /^(?:channel|member):(.*)$/);
+}
+
+/** sessionRights does what channelRights does, for an action on a session of the token's user. */
+export function sessionRights(token: string): (action: SessionAction, sessionId: string) => boolean {
+  return rights(token, /^session:(.*)$/);
+}
+
+function rights(token: string, name: RegExp): (action: string, id: string) => boolean {
+  const granted = Object.entries(claimsOf(token)?.cap ?? {}).flatMap(([capability, actions]) => {
+    const pattern = name.exec(capability)?.[1];
     return pattern !== undefined && Array.isArray(actions) ? [{ pattern, actions }] : [];
   });
   const covers = (pattern: string, id: string) =>
     pattern.endsWith("*") ? id.startsWith(pattern.slice(0, -1)) : id === pattern;
-  return (action, id) => rights.some(({ pattern, actions }) => covers(pattern, id) && actions.includes(action));
+  return (action, id) => granted.some(({ pattern, actions }) => covers(pattern, id) && actions.includes(action));
 }
 
 function claimsOf(token: string): { sub?: unknown; cap?: Record<string, unknown> } | null {

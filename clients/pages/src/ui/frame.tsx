@@ -10,6 +10,7 @@ import { ThemeButton } from "./theme";
 /** The pages, in the order of the navigation. Add a line for a new page. */
 const pages = [
   { id: "chat", name: "Chat", path: "/", icon: "bubbles" },
+  { id: "assistant", name: "Assistant", path: "/assistant", icon: "spark" },
   { id: "queues", name: "Queues", path: "/queues", icon: "queues" },
 ] as const satisfies readonly { id: string; name: string; path: string; icon: IconName }[];
 

@@ -1,10 +1,11 @@
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { store, stored } from "../../connection/storage";
+import { bytes, fit, sends } from "../../ui/field";
 import { Icon } from "../../ui/icon";
 import { userName } from "../../ui/name";
 import type { Chat } from "../model/chat";
 import type { Conversation } from "../model/conversation";
-import { bytes, editing, fit, maxBytes, sends } from "./ui";
+import { editing, maxBytes } from "./ui";
 
 /**
  * Composer is the field for a new message. It keeps an unsent text per channel, also over a reload.

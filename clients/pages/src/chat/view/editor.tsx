@@ -1,7 +1,8 @@
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
+import { bytes, fit, sends } from "../../ui/field";
 import type { Chat } from "../model/chat";
 import type { Message } from "../model/types";
-import { bytes, editing, fit, maxBytes, recalling, sends, stopEditing } from "./ui";
+import { editing, maxBytes, recalling, stopEditing } from "./ui";
 
 /**
  * Editor edits the text of an own message. Arrow up in an unchanged text moves to the user's

@@ -1,0 +1,12 @@
+import { render } from "preact";
+import "../ui/ui.css";
+import "./style/transcript.css";
+import "./style/prose.css";
+import { followTheme } from "../ui/theme";
+import { start } from "./session";
+import { App } from "./view/app";
+
+followTheme();
+start();
+const root = document.getElementById("app");
+if (root) render(<App />, root);

@@ -1,0 +1,93 @@
+import { computed, type ReadonlySignal, signal } from "@preact/signals";
+import type { SessionInfo } from "./types";
+
+/** SessionView is a session as the list shows it. */
+export interface SessionView {
+  readonly id: string;
+  /** The title. Empty if the session has none. */
+  readonly title: string;
+  readonly activeTime: Date;
+  /** The number of messages after the read cursor. */
+  readonly unread: number;
+  /** True while an answer is being generated, as far as this page follows the session. */
+  readonly answering: boolean;
+}
+
+// A list can be older than what this page did: 100 ms on the server, and the time on the way.
+const settled = 5_000;
+
+/** Sessions is the list of the user's sessions, those with the latest activity first. */
+export class Sessions {
+  readonly list: ReadonlySignal<readonly SessionView[]>;
+  readonly #all = signal<ReadonlyMap<string, SessionView>>(new Map());
+  /** When this page changed a session, which a list of about the same time may not show. */
+  readonly #changedAt = new Map<string, number>();
+  readonly #removed = new Set<string>();
+  readonly #now: () => number;
+
+  constructor(now: () => number) {
+    this.#now = now;
+    this.list = computed(() =>
+      [...this.#all.value.values()].sort((a, b) => b.activeTime.getTime() - a.activeTime.getTime()),
+    );
+  }
+
+  get(id: string): SessionView | undefined {
+    return this.#all.value.get(id);
+  }
+
+  /**
+   * Applies the beginning of the server's list. whole means that it is all of it. Sessions that the
+   * list should contain and does not are removed.
+   */
+  listed(found: readonly SessionInfo[], whole: boolean): void {
+    const next = new Map(this.#all.value);
+    const ids = new Set(found.map((s) => s.sessionId));
+    const reaches = whole ? 0 : Math.min(...found.map((s) => s.activeTime.getTime()));
+    for (const [id, { activeTime }] of next) {
+      if (!ids.has(id) && activeTime.getTime() > reaches && !this.#fresh(id)) next.delete(id);
+    }
+    for (const { sessionId: id, title, activeTime, unread } of found) {
+      const known = next.get(id);
+      if (this.#removed.has(id)) continue;
+      if (known && this.#fresh(id)) next.set(id, { ...known, activeTime: later(activeTime, known.activeTime) });
+      else next.set(id, { id, title, activeTime, unread, answering: known?.answering ?? false });
+    }
+    this.#all.value = next;
+  }
+
+  /** Adds a session, or moves it to the top of the list. */
+  touch(id: string, time: Date, title = ""): void {
+    if (this.#removed.has(id)) return;
+    const known = this.get(id) ?? { id, title, activeTime: time, unread: 0, answering: false };
+    this.#put({ ...known, activeTime: later(time, known.activeTime) });
+  }
+
+  /** Changes what is known of a session. It does nothing if the session is not in the list. */
+  update(id: string, changes: Partial<Pick<SessionView, "title" | "unread" | "answering">>): void {
+    const known = this.get(id);
+    const same = known && Object.entries(changes).every(([key, value]) => known[key as keyof SessionView] === value);
+    if (known && !same) this.#put({ ...known, ...changes });
+  }
+
+  /** Removes a deleted session. It does not come back. */
+  remove(id: string): void {
+    this.#removed.add(id);
+    const next = new Map(this.#all.value);
+    next.delete(id);
+    this.#all.value = next;
+  }
+
+  #put(view: SessionView): void {
+    this.#changedAt.set(view.id, this.#now());
+    this.#all.value = new Map(this.#all.value).set(view.id, view);
+  }
+
+  #fresh(id: string): boolean {
+    return this.#now() - (this.#changedAt.get(id) ?? Number.NEGATIVE_INFINITY) < settled;
+  }
+}
+
+function later(a: Date, b: Date): Date {
+  return a > b ? a : b;
+}
