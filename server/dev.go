@@ -124,8 +124,9 @@ func (s *Server) Banner(w io.Writer) error {
 		fmt.Fprintf(&b, "  %s\n", n)
 	}
 	if s.cfg.HTTP.Page {
-		fmt.Fprintf(&b, "\nChat in a browser, with a token that may do everything; and look at queues:\n\n  %s/#token=%s\n  %s/queues#token=%s\n",
-			s.URL(), s.devToken, s.URL(), s.devToken)
+		fmt.Fprintf(&b, "\nChat in a browser, with a token that may do everything; talk with an assistant; and look at queues:\n\n"+
+			"  %s/#token=%s\n  %s/assistant#token=%s\n  %s/queues#token=%s\n",
+			s.URL(), s.devToken, s.URL(), s.devToken, s.URL(), s.devToken)
 	}
 	fmt.Fprintf(&b, "\nThe token is also in %s. Your first message from a shell:\n\n", filepath.Join(dir, devTokenFile))
 	curl, grpcurl := "", "-plaintext"

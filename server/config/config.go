@@ -162,8 +162,8 @@ type Auth struct {
 
 // HTTP configures what the API's address serves besides calls, and which browsers may call.
 type HTTP struct {
-	// Page serves the chat page at `/` of the API's address, the queue page at `/queues` and
-	// `/parley.js`. They require no token.
+	// Page serves the chat page at `/` of the API's address, the assistant page at `/assistant`,
+	// the queue page at `/queues` and `/parley.js`. They require no token.
 	Page bool `yaml:"page"`
 	// Reflection serves gRPC server reflection, with which tools such as grpcurl read the schema.
 	// It requires no token.

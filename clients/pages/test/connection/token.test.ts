@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { channelRights, splitFragment, subject } from "../../src/connection/token";
+import { channelRights, sessionRights, splitFragment, subject } from "../../src/connection/token";
 
 describe("token", () => {
   const token = (claims: object) => `h.${Buffer.from(JSON.stringify(claims)).toString("base64url")}.s`;
@@ -31,6 +31,14 @@ describe("token", () => {
     expect(can("subscribe", "all-2")).toBe(false);
     expect(channelRights(token({ sub: "ann", cap: { "channel:*": ["send"] } }))("send", "x")).toBe(true);
     expect(channelRights("garbage")("send", "x")).toBe(false);
+  });
+
+  test("its rights on sessions are those of its session capabilities only", () => {
+    const cap = { "session:chat-*": ["append", "history"], "channel:*": ["subscribe"] };
+    const can = sessionRights(token({ sub: "ann", cap }));
+    expect(can("append", "chat-1")).toBe(true);
+    expect(can("append", "other")).toBe(false);
+    expect(can("subscribe", "chat-1")).toBe(false);
   });
 
   test("it is removed from the fragment, and the rest is kept", () => {

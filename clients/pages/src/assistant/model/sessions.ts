@@ -20,7 +20,7 @@ const settled = 5_000;
 export class Sessions {
   readonly list: ReadonlySignal<readonly SessionView[]>;
   readonly #all = signal<ReadonlyMap<string, SessionView>>(new Map());
-  /** When this page changed a session, which a list of about the same time may not show. */
+  /** When this page changed something of a session, by the id and what it is. */
   readonly #changedAt = new Map<string, number>();
   readonly #removed = new Set<string>();
   readonly #now: () => number;
@@ -45,13 +45,18 @@ export class Sessions {
     const ids = new Set(found.map((s) => s.sessionId));
     const reaches = whole ? 0 : Math.min(...found.map((s) => s.activeTime.getTime()));
     for (const [id, { activeTime }] of next) {
-      if (!ids.has(id) && activeTime.getTime() > reaches && !this.#fresh(id)) next.delete(id);
+      if (!ids.has(id) && activeTime.getTime() > reaches && !this.#recent(id, "activeTime")) next.delete(id);
     }
     for (const { sessionId: id, title, activeTime, unread } of found) {
       const known = next.get(id);
       if (this.#removed.has(id)) continue;
-      if (known && this.#fresh(id)) next.set(id, { ...known, activeTime: later(activeTime, known.activeTime) });
-      else next.set(id, { id, title, activeTime, unread, answering: known?.answering ?? false });
+      next.set(id, {
+        id,
+        title: known && this.#recent(id, "title") ? known.title : title,
+        activeTime: known ? later(activeTime, known.activeTime) : activeTime,
+        unread: known && this.#recent(id, "unread") ? known.unread : unread,
+        answering: known?.answering ?? false,
+      });
     }
     this.#all.value = next;
   }
@@ -60,14 +65,14 @@ export class Sessions {
   touch(id: string, time: Date, title = ""): void {
     if (this.#removed.has(id)) return;
     const known = this.get(id) ?? { id, title, activeTime: time, unread: 0, answering: false };
-    this.#put({ ...known, activeTime: later(time, known.activeTime) });
+    this.#put({ ...known, activeTime: later(time, known.activeTime) }, ["activeTime"]);
   }
 
   /** Changes what is known of a session. It does nothing if the session is not in the list. */
   update(id: string, changes: Partial<Pick<SessionView, "title" | "unread" | "answering">>): void {
     const known = this.get(id);
     const same = known && Object.entries(changes).every(([key, value]) => known[key as keyof SessionView] === value);
-    if (known && !same) this.#put({ ...known, ...changes });
+    if (known && !same) this.#put({ ...known, ...changes }, Object.keys(changes));
   }
 
   /** Removes a deleted session. It does not come back. */
@@ -78,13 +83,14 @@ export class Sessions {
     this.#all.value = next;
   }
 
-  #put(view: SessionView): void {
-    this.#changedAt.set(view.id, this.#now());
+  #put(view: SessionView, changed: readonly string[]): void {
+    for (const what of changed) this.#changedAt.set(`${view.id} ${what}`, this.#now());
     this.#all.value = new Map(this.#all.value).set(view.id, view);
   }
 
-  #fresh(id: string): boolean {
-    return this.#now() - (this.#changedAt.get(id) ?? Number.NEGATIVE_INFINITY) < settled;
+  // Reports whether a list may be older than this page's last change of something.
+  #recent(id: string, what: keyof SessionView): boolean {
+    return this.#now() - (this.#changedAt.get(`${id} ${what}`) ?? Number.NEGATIVE_INFINITY) < settled;
   }
 }
 

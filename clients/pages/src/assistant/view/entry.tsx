@@ -83,7 +83,7 @@ function Prompt({ assistant, message }: { assistant: Assistant; message: Message
 }
 
 const notes: Partial<Record<string, string>> = {
-  cancelled: "You stopped this answer.",
+  cancelled: "This answer was stopped.",
   failed: "This answer is incomplete: its generation failed.",
 };
 

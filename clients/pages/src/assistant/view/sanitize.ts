@@ -18,6 +18,7 @@ export function sanitize(html: string): DocumentFragment {
   return purifier.sanitize(html, {
     ALLOWED_TAGS: tags.split(" "),
     ALLOWED_ATTR: ["href", "title", "start", "align", "data-language"],
+    ADD_URI_SAFE_ATTR: ["start", "align", "data-language"],
     ALLOWED_URI_REGEXP: /^(?:https?|mailto):/i,
     ALLOW_DATA_ATTR: false,
     ALLOW_ARIA_ATTR: false,
