@@ -23,6 +23,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/store/embedded"
 	"github.com/parleyhq/parley/server/internal/store/mongostore"
 	"github.com/parleyhq/parley/server/internal/store/redisstore"
+	"github.com/parleyhq/parley/server/internal/store/redistext"
 )
 
 // channelStore is a complete store of channels.
@@ -207,5 +208,5 @@ func newCache(client redis.UniversalClient, c *config.Redis, meter metric.Meter,
 	}
 	base.Keep = c.MessageCacheMaxLen
 	sessions, err := redisstore.NewSessionCache(client, base)
-	return redisstore.Router{Channels: channels, Sessions: sessions}, err
+	return redisstore.Router{Channels: channels, Sessions: sessions, OpenTexts: redistext.New(client, c.KeyPrefix)}, err
 }

@@ -342,7 +342,8 @@ func (s *Server) buildSessions(b *backends, reader *message.Reader) {
 	s.sessionPeers = remote.NewSessionPeers(s.endpoint, s.generations, s.log)
 	s.closer = session.NewCloser(session.CloserConfig{
 		Generations: s.generations, Peers: s.sessionPeers, Writer: s.forwards, Mirror: mirror, Log: log,
-		Shards: b.store.Identity().Shards, Owns: s.roster.Owns, Timeout: s.cfg.Sessions.OpenTimeout, Now: s.clock.Now, Logger: s.log,
+		Shards: b.store.Identity().Shards, Owns: s.roster.Owns, Timeout: s.cfg.Sessions.OpenTimeout,
+		Every: s.cfg.Sessions.OpenTimeout / 12, Now: s.clock.Now, Logger: s.log,
 	})
 }
 

@@ -60,8 +60,8 @@ type Mirror interface {
 	// Ages returns OpenText.Age of messages, of which only ChannelID and MsgID are used; a negative
 	// one if there is no text.
 	Ages(ctx context.Context, of []Piece) ([]time.Duration, error)
-	// Drop deletes the texts of messages, of which only ChannelID and MsgID are used.
-	Drop(ctx context.Context, of []Piece) error
+	// Drop deletes the texts of messages of a session.
+	Drop(ctx context.Context, channelID string, msgIDs ...string) error
 }
 
 // MirrorRefused is a result of Mirror.Put.
@@ -395,12 +395,12 @@ func (s *Generations) put(ctx context.Context, batch []*generation, pieces []Pie
 		s.cfg.Logger.WarnContext(ctx, "the mirror of open texts cannot be written", "error", err)
 	}
 	done := err == nil
-	var late []Piece
+	var late []target
 	for i, g := range batch {
 		g.mu.Lock()
 		switch {
 		case g.phase == over:
-			late = append(late, pieces[i])
+			late = append(late, g.target)
 		case g.attempt != pieces[i].Attempt:
 		case err != nil:
 			g.stale = true
@@ -412,8 +412,8 @@ func (s *Generations) put(ctx context.Context, batch []*generation, pieces []Pie
 		}
 		g.mu.Unlock()
 	}
-	if len(late) > 0 { // the builder of the cache may have dropped them before they were written
-		if err := s.cfg.Mirror.Drop(ctx, late); err != nil {
+	for _, t := range late { // the builder of the cache may have dropped it before it was written
+		if err := s.cfg.Mirror.Drop(ctx, t.channelID, t.msgID); err != nil {
 			s.cfg.Logger.WarnContext(ctx, "open texts cannot be dropped from the mirror", "error", err)
 		}
 	}

@@ -149,12 +149,12 @@ func (f *fleet) Ages(_ context.Context, of []Piece) ([]time.Duration, error) {
 	return ages, f.away
 }
 
-func (f *fleet) Drop(_ context.Context, of []Piece) error {
+func (f *fleet) Drop(_ context.Context, channelID string, msgIDs ...string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for i := range of {
-		delete(f.mirror, target{of[i].ChannelID, of[i].MsgID})
-		delete(f.touched, target{of[i].ChannelID, of[i].MsgID})
+	for _, id := range msgIDs {
+		delete(f.mirror, target{channelID, id})
+		delete(f.touched, target{channelID, id})
 	}
 	return f.away
 }

@@ -1,7 +1,9 @@
 package redisstore
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -107,6 +109,57 @@ func TestInvalidListsAreIgnored(t *testing.T) {
 				t.Errorf("%s, %+v: %s", name, r, diff)
 			}
 		}
+	}
+}
+
+// fakeTexts records what was dropped.
+type fakeTexts struct{ dropped []string }
+
+func (f *fakeTexts) Drop(_ context.Context, channelID string, msgIDs ...string) error {
+	f.dropped = append(f.dropped, channelID+" "+strings.Join(msgIDs, ","))
+	return nil
+}
+
+func (f *fakeTexts) DropAll(_ context.Context, channelID string) error {
+	f.dropped = append(f.dropped, channelID+" all")
+	return nil
+}
+
+// TestRouterDropsTexts checks that the texts of messages are dropped that are no longer open, also
+// if the list lacks the message.
+func TestRouterDropsTexts(t *testing.T) {
+	t.Parallel()
+	client := testkit.Redis(t).Client(t)
+	sessions, err := NewSessionCache(client, CacheConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	channels, err := NewCache(client, CacheConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts := &fakeTexts{}
+	router := Router{Channels: channels, Sessions: sessions, OpenTexts: texts}
+	change := func(seq int64, sent bool, status message.Status) feed.CacheChange {
+		return feed.CacheChange{Seq: seq, Count: 1, Sent: sent, Message: message.Message{MsgID: fmt.Sprint("m", seq), Seq: seq, Status: status}}
+	}
+	if _, err := router.Append(t.Context(), []feed.ChannelChanges{
+		{ChannelID: "~s", Epoch: epoch, Changes: []feed.CacheChange{
+			change(1, true, message.StatusOpen), change(2, false, message.StatusComplete), change(3, true, message.StatusSent),
+			change(4, false, message.StatusRecalled), change(5, false, message.StatusOpen),
+		}},
+		{ChannelID: "room", Epoch: epoch, Changes: []feed.CacheChange{change(1, false, message.StatusRecalled)}},
+		{ChannelID: "~t", Epoch: epoch, Changes: []feed.CacheChange{change(1, true, message.StatusOpen)}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"~s", "room"} {
+		if err := router.Drop(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff([]string{"~s m2,m4", "~s all"}, texts.dropped); diff != "" {
+		t.Error(diff)
 	}
 }
 

@@ -14,9 +14,21 @@ var (
 	_ feed.CacheWriter = Router{}
 )
 
-// Router is the cache of all channels: one of sessions, and one of all others. It is safe for
-// concurrent use if both are.
-type Router struct{ Channels, Sessions *Cache }
+// Texts are the texts of open messages. It is safe for concurrent use.
+type Texts interface {
+	// Drop deletes the texts of messages of a session.
+	Drop(ctx context.Context, channelID string, msgIDs ...string) error
+	// DropAll deletes all texts of a session.
+	DropAll(ctx context.Context, channelID string) error
+}
+
+// Router is the cache of all channels: one of sessions, and one of all others. It also drops the
+// texts of messages that are no longer open. It is safe for concurrent use if its parts are.
+type Router struct {
+	Channels, Sessions *Cache
+	// OpenTexts may be nil.
+	OpenTexts Texts
+}
 
 // of returns the cache of a channel.
 func (r Router) of(channelID string) *Cache {
@@ -58,7 +70,32 @@ func (r Router) Append(ctx context.Context, runs []feed.ChannelChanges) ([]int, 
 			done[at[i]] = n
 		}
 	}
-	return done, nil
+	return done, r.dropEnded(ctx, runs)
+}
+
+// dropEnded drops the texts of the messages of sessions that changes have closed or recalled.
+func (r Router) dropEnded(ctx context.Context, runs []feed.ChannelChanges) error {
+	if r.OpenTexts == nil {
+		return nil
+	}
+	for i := range runs {
+		if !ident.IsSession(runs[i].ChannelID) {
+			continue
+		}
+		var ended []string
+		for j := range runs[i].Changes {
+			if c := &runs[i].Changes[j]; !c.Sent && c.Message.Status != message.StatusOpen {
+				ended = append(ended, c.Message.MsgID)
+			}
+		}
+		if len(ended) == 0 {
+			continue
+		}
+		if err := r.OpenTexts.Drop(ctx, runs[i].ChannelID, ended...); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Now implements feed.CacheWriter.
@@ -73,5 +110,10 @@ func (r Router) Replace(ctx context.Context, channelID string, began time.Time, 
 
 // Drop implements feed.CacheWriter.
 func (r Router) Drop(ctx context.Context, channelID string) error {
+	if r.OpenTexts != nil && ident.IsSession(channelID) {
+		if err := r.OpenTexts.DropAll(ctx, channelID); err != nil {
+			return err
+		}
+	}
 	return r.of(channelID).Drop(ctx, channelID)
 }

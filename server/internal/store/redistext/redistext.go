@@ -129,15 +129,13 @@ func (t *Texts) list(ctx context.Context, calls []redisscript.Call) ([][]message
 	return lists, nil
 }
 
-// Drop implements session.Mirror.
-func (t *Texts) Drop(ctx context.Context, of []session.Piece) error {
-	_, err := t.client.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for i := range of {
-			p.HDel(ctx, t.key(of[i].ChannelID), of[i].MsgID, of[i].MsgID+":text")
-		}
-		return nil
-	})
-	if err != nil {
+// Drop implements session.Mirror and redisstore.Texts.
+func (t *Texts) Drop(ctx context.Context, channelID string, msgIDs ...string) error {
+	fields := make([]string, 0, 2*len(msgIDs))
+	for _, id := range msgIDs {
+		fields = append(fields, id, id+":text")
+	}
+	if err := t.client.HDel(ctx, t.key(channelID), fields...).Err(); err != nil {
 		return fmt.Errorf("drop open texts: %w", err)
 	}
 	return nil

@@ -84,7 +84,7 @@ func TestPut(t *testing.T) {
 	if ttl := s.client.PTTL(t.Context(), "p:chat:session:s:open").Val(); ttl <= 0 || ttl > life {
 		t.Errorf("expires in %v", ttl)
 	}
-	if err := s.Drop(t.Context(), []session.Piece{piece("a", 0, 0, "")}); err != nil || len(texts(t, s)) != 1 {
+	if err := s.Drop(t.Context(), "~s", "a"); err != nil || len(texts(t, s)) != 1 {
 		t.Errorf("%v, %v", err, texts(t, s))
 	}
 	if err := s.DropAll(t.Context(), "~s"); err != nil || len(texts(t, s)) != 0 {
