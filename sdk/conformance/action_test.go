@@ -22,6 +22,7 @@ var agentOps = []string{
 	"createChannel", "setMembersOnly", "deleteChannel", "addMembers", "removeMembers", "markRead", "typing", "subscribe", "take",
 	"position", "states", "add", "remove", "closeSub", "connect", "takePresence", "presenceStates", "presenceInfo", "userPresence", "channelPresence", "watch",
 	"unwatch", "watchChannel", "unwatchChannel", "setBackground", "closePresence", "getPresence", "onlineUsers",
+	"append", "sessions", "renameSession", "deleteSession", "cancelMessage", "open", "writeText", "ended", "complete", "cancelOpen", "failOpen",
 }
 
 func knownAction(name string) bool {

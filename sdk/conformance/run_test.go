@@ -252,7 +252,8 @@ func (r *run) lookup(vars scope) func(name string) (any, error) {
 // token returns a token. words are a user, how long it is valid (default one hour) and actions,
 // separated by commas: of channels, or connect, watch and list of presence. A fourth word is the
 // pattern of the channels (default *). By default the token of
-// `admin` may do everything, that of any other user all but manage, moderate, send_as and list.
+// `admin` may do everything, that of any other user all but manage, moderate, send_as and list,
+// also in sessions.
 func (r *run) token(words []string) (string, error) {
 	if len(words) == 0 {
 		return "", errors.New("token: user is missing")
@@ -264,7 +265,9 @@ func (r *run) token(words []string) (string, error) {
 			return "", err
 		}
 	}
-	actions := map[string][]string{"*": {"send", "history", "subscribe"}, "presence": {"connect", "watch"}}
+	actions := map[string][]string{
+		"*": {"send", "history", "subscribe"}, "presence": {"connect", "watch"}, "session:*": {"append", "history", "subscribe"},
+	}
 	if words[0] == "admin" {
 		actions = nil
 	}

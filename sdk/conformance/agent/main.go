@@ -23,6 +23,7 @@ func main() {
 		out:     json.NewEncoder(os.Stdout),
 		clients: make(map[string]*client), subs: make(map[string]*subscription),
 		presences: make(map[string]*presence),
+		opened:    make(map[string]*parley.OpenMessage),
 		calls:     make(map[int64]context.CancelFunc),
 	}
 	if err := a.serve(context.Background(), os.Stdin); err != nil {
@@ -45,6 +46,7 @@ type agent struct {
 	clients   map[string]*client
 	subs      map[string]*subscription
 	presences map[string]*presence
+	opened    map[string]*parley.OpenMessage
 	calls     map[int64]context.CancelFunc
 }
 
@@ -155,6 +157,15 @@ func (a *agent) do(ctx context.Context, c command) (any, error) {
 		}
 		return op(ctx, p, c.Args)
 	}
+	if op := openOps[c.Op]; op != nil {
+		a.mu.Lock()
+		m := a.opened[c.Args.Message]
+		a.mu.Unlock()
+		if m == nil {
+			return nil, fmt.Errorf("%w: no open message %q", errAgent, c.Args.Message)
+		}
+		return op(ctx, m, c.Args)
+	}
 	a.mu.Lock()
 	cl := a.clients[c.Args.Client]
 	a.mu.Unlock()
@@ -166,8 +177,13 @@ func (a *agent) do(ctx context.Context, c command) (any, error) {
 		return nil, a.subscribe(cl, c.Args)
 	case "connect":
 		return nil, a.connect(cl, c.Args)
+	case "open":
+		return a.open(cl, c.Args)
 	}
 	op := clientOps[c.Op]
+	if op == nil {
+		op = sessionOps[c.Op]
+	}
 	if op == nil {
 		return nil, fmt.Errorf("%w: unknown op %q", errAgent, c.Op)
 	}

@@ -27,6 +27,10 @@ type arguments struct {
 	Background       bool       `json:"background"`
 	Invisible        bool       `json:"invisible"`
 	UserID           string     `json:"userId"`
+	SessionID        string     `json:"sessionId"`
+	Role             string     `json:"role"`
+	Title            string     `json:"title"`
+	Message          string     `json:"message"`
 	Call             int64      `json:"call"`
 	Addresses        []string   `json:"addresses"`
 	Token            string     `json:"token"`
@@ -287,6 +291,8 @@ func fromEvent(e parley.Event) any {
 		told["reason"] = nameOf(e.Lost.GetReason().String(), "LOST_REASON_")
 	case parley.EventTyping:
 		told["userId"] = e.Typing.GetUserId()
+	case parley.EventDelta:
+		told["msgId"], told["offset"], told["text"] = e.Delta.GetMsgId(), e.Delta.GetOffset(), e.Delta.GetText()
 	}
 	return told
 }

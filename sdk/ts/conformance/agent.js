@@ -17,6 +17,8 @@ function find(map, handle) {
 const clients = new Map();
 const subscriptions = new Map();
 const presences = new Map();
+/** The open messages of sessions. */
+const opened = new Map();
 /** The controllers of the running commands, by id. */
 const underWay = new Map();
 
@@ -170,6 +172,23 @@ const ofClient = {
   markRead: (c, { channelId, seq }, options) => c.markRead(channelId, seq, options),
   typing: (c, { channelId }, options) => c.typing(channelId, options),
   getPresence: async (c, { userIds }, options) => ({ users: await c.getPresence(userIds, options) }),
+  append: (c, args, options) => {
+    const { content, clientMsgId, metadata, sender } = toOutgoing(args);
+    const { title } = args;
+    return c.session(args.sessionId).append(args.role, content, { clientMsgId, metadata, sender, title, ...options });
+  },
+  open: async (c, { sessionId, role, clientMsgId, message: handle }, options) => {
+    const message = await c.session(sessionId).open(role, { clientMsgId, ...options });
+    opened.set(handle, message);
+    return message.receipt;
+  },
+  cancelMessage: (c, { sessionId, msgId }, options) => c.session(sessionId).cancel(msgId, options),
+  sessions: (c, { userId, pageSize }, options, result) => {
+    result.sessions = [];
+    return collect(c.sessions({ userId, pageSize, ...options }), result.sessions);
+  },
+  renameSession: (c, { sessionId, title }, options) => c.session(sessionId).rename(title, options),
+  deleteSession: (c, { sessionId }, options) => c.session(sessionId).delete(options),
   onlineUsers: (c, _, options, result) => {
     result.users = [];
     return collect(c.onlineUsers(options), result.users);
@@ -220,6 +239,22 @@ const ofPresence = {
   },
 };
 
+const ofOpen = {
+  writeText: (message, { content }) => message.write(content),
+  ended: (message, _, signal) =>
+    new Promise((resolve, reject) => {
+      signal.addEventListener("abort", () => reject(signal.reason));
+      const end = () => resolve({ error: toError(message.signal.reason) });
+      message.signal.addEventListener("abort", end);
+      if (message.ended) {
+        end();
+      }
+    }),
+  complete: (message, { content }, signal) => message.complete(content, { signal }),
+  cancelOpen: (message, { content }, signal) => message.cancel(content, { signal }),
+  failOpen: (message, { content }, signal) => message.fail(content, { signal }),
+};
+
 const others = {
   hello: () => ({ sdk: "ts", protocols: ["connect", "grpc-web"] }),
   newClient,
@@ -238,6 +273,9 @@ function begin(op, args, signal, result) {
   }
   if (Object.hasOwn(ofSubscription, op)) {
     return ofSubscription[op](find(subscriptions, args.sub), args, signal, result);
+  }
+  if (Object.hasOwn(ofOpen, op)) {
+    return ofOpen[op](find(opened, args.message), args, signal);
   }
   if (Object.hasOwn(ofPresence, op)) {
     return ofPresence[op](find(presences, args.presence), args, signal, result);
