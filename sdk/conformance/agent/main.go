@@ -178,7 +178,7 @@ func (a *agent) do(ctx context.Context, c command) (any, error) {
 	case "connect":
 		return nil, a.connect(cl, c.Args)
 	case "open":
-		return a.open(cl, c.Args)
+		return a.open(ctx, cl, c.Args)
 	}
 	op := clientOps[c.Op]
 	if op == nil {

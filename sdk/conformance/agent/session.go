@@ -61,14 +61,15 @@ func contentOf(m *parley.OpenMessage, args arguments) string {
 }
 
 // open opens a message, which lasts until a command or the end of the process ends it.
-func (a *agent) open(c *client, args arguments) (any, error) {
+func (a *agent) open(ctx context.Context, c *client, args arguments) (any, error) {
 	a.mu.Lock()
 	known := a.opened[args.Message] != nil
 	a.mu.Unlock()
 	if known {
 		return nil, fmt.Errorf("%w: open message %q already exists", errAgent, args.Message)
 	}
-	m, err := c.Session(args.SessionID).Open(context.Background(), parley.SessionRole(args.Role), parley.WithClientMsgID(args.ClientMsgID))
+	session, role := c.Session(args.SessionID), parley.SessionRole(args.Role)
+	m, err := session.Open(context.WithoutCancel(ctx), role, parley.WithClientMsgID(args.ClientMsgID))
 	if err != nil {
 		return nil, err
 	}
