@@ -79,7 +79,7 @@ export function Composer({ assistant, conversation }: { assistant: Assistant; co
         {answer ? (
           <button
             type="button"
-            class="send"
+            class="send stop"
             data-testid="stop"
             aria-label="Stop the answer"
             title="Stop the answer (Esc)"
