@@ -51,6 +51,7 @@ func newBudgetRig(t *testing.T) *budgetRig {
 		c.Limits.RequestsPerSecond, c.Limits.RequestBurst = 1e6, 1e6
 		// Heartbeats would allocate while other calls are measured.
 		c.Limits.HeartbeatInterval, c.Limits.FrameTimeout = 5*time.Minute, 10*time.Minute
+		c.Sessions.OpenTimeout = time.Hour // some messages stay open
 	}))
 	r.started = time.Now()
 	opts := connect.WithInterceptors(r)

@@ -20,13 +20,20 @@ var largestTitle = largestText[:256]
 func sessionBudgets(r *budgetRig) []budgetRow {
 	ctx := r.t.Context()
 	var appended, opened []string
+	var token string // of the last open message
 	for range 20 {
 		res, err := r.c.AppendSessionMessage(ctx, &parleyv1.AppendSessionMessageRequest{SessionId: "listed", Content: largestAnswer})
 		r.must(err)
 		appended = append(appended, res.GetMsgId())
 		res, err = r.c.AppendSessionMessage(ctx, &parleyv1.AppendSessionMessageRequest{SessionId: "listed", Role: "assistant", Open: true})
 		r.must(err)
-		opened = append(opened, res.GetMsgId())
+		opened, token = append(opened, res.GetMsgId()), res.GetAppendToken()
+		for at := 0; len(opened) > 5 && len(opened) <= 10 && at < 112<<10; at += 16 << 10 {
+			_, err = r.c.AppendSessionDelta(ctx, &parleyv1.AppendSessionDeltaRequest{
+				SessionId: "listed", MsgId: res.GetMsgId(), AppendToken: token, Offset: int64(at), Text: largestText[:16<<10],
+			})
+			r.must(err)
+		}
 	}
 	var talking errgroup.Group
 	talking.SetLimit(16)
@@ -70,6 +77,14 @@ func sessionBudgets(r *budgetRig) []budgetRow {
 			return answered(r.c.CloseSessionMessage(ctx, &parleyv1.CloseSessionMessageRequest{
 				SessionId: "listed", MsgId: opened[i], Outcome: parleyv1.SessionOutcome_SESSION_OUTCOME_COMPLETE, Content: largestAnswer,
 			}))
+		}},
+		{name: "AppendSessionDelta, 16 KiB", n: 5, call: func(i int) (proto.Message, error) {
+			return answered(r.c.AppendSessionDelta(ctx, &parleyv1.AppendSessionDeltaRequest{
+				SessionId: "listed", MsgId: opened[19], AppendToken: token, Offset: int64(i) << 14, Text: largestText[:16<<10],
+			}))
+		}},
+		{name: "CancelSessionMessage, 112 KiB", n: 5, call: func(i int) (proto.Message, error) {
+			return answered(r.c.CancelSessionMessage(ctx, &parleyv1.CancelSessionMessageRequest{SessionId: "listed", MsgId: opened[5+i]}))
 		}},
 		{name: "ListSessions, 200 of 300", n: 5, call: func(int) (proto.Message, error) {
 			return answered(r.c.ListSessions(ctx, &parleyv1.ListSessionsRequest{UserId: "talker", PageSize: 200}))

@@ -11,7 +11,7 @@ type OpenTexts struct {
 
 // Apply takes an event. If the event is about a message, it returns the message's id and the text
 // to show: what an open message has so far, or else its content. Otherwise ok is false, also for a
-// delta of a message that is not known to be open.
+// delta that continues a text of which it has not seen the beginning.
 func (t *OpenTexts) Apply(e *Event) (msgID, text string, ok bool) {
 	if m := e.Message; m != nil {
 		if m.GetStatus() != parleyv1.MessageStatus_MESSAGE_STATUS_OPEN {
@@ -30,9 +30,12 @@ func (t *OpenTexts) Apply(e *Event) (msgID, text string, ok bool) {
 		return "", "", false
 	}
 	id, offset := e.Delta.GetMsgId(), e.Delta.GetOffset()
-	known, open := t.texts[id]
-	if !open || offset > int64(len(known)) {
-		return "", "", false // the server sends no such delta
+	known := t.texts[id] // none if the subscription began after the message
+	if offset > int64(len(known)) {
+		return "", "", false // late, after the close
+	}
+	if t.texts == nil {
+		t.texts = make(map[string][]byte)
 	}
 	t.texts[id] = append(known[:offset], e.Delta.GetText()...)
 	return id, string(t.texts[id]), true

@@ -23,7 +23,9 @@ func TestOpenTexts(t *testing.T) {
 		text  string
 		ok    bool
 	}{
-		{delta(0, "early"), "", false},
+		{delta(1, "late"), "", false},
+		{delta(0, "early"), "early", true}, // of a message before the subscription
+		{message(sent, "done"), "done", true},
 		{message(open, "begun"), "begun", true},
 		{delta(0, "ü"), "ü", true},
 		{delta(2, " two"), "ü two", true},
