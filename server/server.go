@@ -289,7 +289,8 @@ func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.
 	s.changes.OnJoin(s.presence.MembersChanged)
 	s.eraser = erasure.New(erasure.Config{
 		Store: b.erasures, Log: b.store, Channels: b.channels, Writer: s.forwards, Cache: cache, Owner: s.roster,
-		Notify: s.changes.Publish, EventsMaxAge: s.cfg.NATS.MaxAge, Settle: s.eraseSettle, Logger: s.log,
+		EndSession: func(ctx context.Context, channelID string) error { return s.channels.EndSession(ctx, channelID) },
+		Notify:     s.changes.Publish, EventsMaxAge: s.cfg.NATS.MaxAge, Settle: s.eraseSettle, Logger: s.log,
 	})
 	q, err := s.buildQueues(ctx, b, tel)
 	if err != nil {
@@ -309,14 +310,14 @@ func (s *Server) messageDeps(
 ) rpc.Deps {
 	id := b.store.Identity()
 	messages := message.NewService(s.forwards, reader, id, access)
-	channels := channel.NewService(channel.ServiceConfig{
+	s.channels = channel.NewService(channel.ServiceConfig{
 		Store: b.channels, Access: access, Log: reader, Appender: s.forwards, TypingPublisher: b.bus,
 		Notify: s.changes.Publish, Joined: s.changes.Joined,
 		Secret: id.Secret, Now: s.clock.Now, Logger: s.log,
 	})
 	return rpc.Deps{
-		Messages: messages, Channels: channels, Sessions: session.NewService(session.Config{
-			Messages: messages, Channels: channels, Generations: s.generations, Peers: s.sessionPeers, Secret: id.Secret,
+		Messages: messages, Channels: s.channels, Sessions: session.NewService(session.Config{
+			Messages: messages, Channels: s.channels, Generations: s.generations, Peers: s.sessionPeers, Secret: id.Secret,
 		}),
 		Erasures: erasure.NewService(b.erasures, s.eraser.Wake),
 		Access:   access, Streams: s.streams, Hub: s.hub, Telemetry: calls, Epoch: id.Epoch,

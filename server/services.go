@@ -33,6 +33,7 @@ type services struct {
 	generations  *session.Generations
 	sessionPeers *remote.SessionPeers
 	closer       *session.Closer
+	channels     *channel.Service
 	hub          *fanout.Hub
 	writer       *message.Writer
 	members      *channel.Watcher

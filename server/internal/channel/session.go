@@ -76,6 +76,11 @@ func (s *Service) DeleteSession(ctx context.Context, sessionID string) error {
 	return s.end(ctx, ident.SessionChannel(sessionID), "")
 }
 
+// EndSession deletes a session as DeleteSession does, without a check of the caller.
+func (s *Service) EndSession(ctx context.Context, channelID string) error {
+	return s.end(ctx, channelID, "")
+}
+
 // RenameSession sets the title of a session; an empty one removes it. Requires that the caller is
 // its owner, or `manage`. Everybody else gets CHANNEL_NOT_FOUND, and so does a session that was
 // deleted.

@@ -5,8 +5,9 @@
 // interrupted anywhere continues, every step may be repeated, and two runners only repeat each
 // other's work.
 //
-//	Running    messages are recalled by message.ErasedUser, other entries lose the user,
-//	           memberships end; later the records of the user are removed from channels
+//	Running    sessions that the user owns are deleted, messages are recalled by message.ErasedUser,
+//	           other entries lose the user, memberships end; later the records of the user are
+//	           removed from channels
 //	Erased     nothing is left; the job looks again until the event stream has forgotten the user
 //	Finished   done
 package erasure
@@ -45,6 +46,8 @@ type Job struct {
 	// QuietAt is when the last membership or entry was found. Records about channels are removed no
 	// earlier than Config.Settle after it. Zero means that the job has not looked yet.
 	QuietAt time.Time
+	// Sessions are the channels of deleted sessions that are not known to be cleared yet.
+	Sessions []string
 	// Cached are channels whose cached messages must be dropped, at most maxCached.
 	Cached []string
 	// Rev increases with each change of the stored job.

@@ -86,7 +86,7 @@ func newRig(t *testing.T) *rig {
 
 func (r *rig) config() erasure.Config {
 	return erasure.Config{
-		Store: jobs{r}, Log: r, Channels: members{r}, Writer: r, Cache: r, Every: 5 * time.Millisecond, Settle: 10 * time.Millisecond,
+		Store: jobs{r}, Log: r, Channels: members{r}, Writer: r, Cache: r, EndSession: r.endSession, Every: 5 * time.Millisecond, Settle: 10 * time.Millisecond,
 		Recheck: 10 * time.Millisecond, EventsMaxAge: 100 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
 		Notify: func(c channel.Change) { r.told = append(r.told, c) },
 	}
@@ -337,6 +337,7 @@ func TestKilledAtEachStep(t *testing.T) {
 				t.Parallel()
 				r := newRig(t)
 				r.fill()
+				r.fillSessions()
 				_, err := r.jobs.Put(t.Context(), erasure.Job{ID: "1", UserID: "zoe", State: erasure.Running})
 				r.must(err)
 				deaths := 0
@@ -352,6 +353,7 @@ func TestKilledAtEachStep(t *testing.T) {
 				}
 				r.fuse = &fuse{left: 1 << 30}
 				r.wantErased()
+				r.wantNoSessions()
 				if deaths < 3 {
 					t.Errorf("it died %d times only", deaths)
 				}

@@ -26,6 +26,8 @@ type Channels interface {
 	channel.EraseStore
 	Memberships(ctx context.Context, userID, after string, limit int) ([]channel.Member, error)
 	RemoveMembers(ctx context.Context, channelID string, userIDs []string, left int64) error
+	Sessions(ctx context.Context, ownerID string, after channel.SessionPlace, limit int) ([]channel.Row, error)
+	Rows(ctx context.Context, channelIDs []string) (map[string]channel.Row, error)
 }
 
 // Cache is the cache of the newest messages.
@@ -38,7 +40,7 @@ type Cache interface {
 // runs the jobs.
 type Owner interface{ Owns(shard int) bool }
 
-// Config configures a Runner. All fields up to Cache are required.
+// Config configures a Runner. All fields up to EndSession are required.
 type Config struct {
 	Store    Store
 	Log      Log
@@ -46,6 +48,9 @@ type Config struct {
 	// Writer appends to the logs.
 	Writer message.Appender
 	Cache  Cache
+	// EndSession deletes a session; it is channel.Service.EndSession. A retention.Trimmer then clears
+	// its entries.
+	EndSession func(ctx context.Context, channelID string) error
 	// Owner decides whether this node runs the jobs; nil means that it does.
 	Owner Owner
 	// Notify announces to the other nodes that a user has lost access to a channel; may be nil.
@@ -70,6 +75,8 @@ const (
 	stepEntries, appendSize = 256, 32
 	// stepMembers is the number of memberships or records of a step.
 	stepMembers = 100
+	// stepSessions bounds Job.Sessions. More sessions are deleted once these are cleared.
+	stepSessions = 200
 	// maxCached bounds Job.Cached. A job with more waits for the cache.
 	maxCached = 1000
 	// retryAfter is the time after which a step that failed is repeated.
@@ -190,9 +197,13 @@ func (r *Runner) save(ctx context.Context, job *Job) error {
 // now returns the time as it is stored.
 func now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
 
-// work does the first of these that there is to do: entries, memberships, cached messages, records
-// about channels. If there is nothing, it waits, or moves the job to its next state.
+// work does the first of these that there is to do: sessions, entries, memberships, cached
+// messages, deleted sessions that are not cleared yet, records about channels. If there is nothing,
+// it waits, or moves the job to its next state.
 func (r *Runner) work(ctx context.Context, job *Job) error {
+	if more, err := r.endSessions(ctx, job); more || err != nil {
+		return err
+	}
 	entries, err := r.cfg.Log.BySender(ctx, job.UserID, stepEntries)
 	if err != nil {
 		return err
@@ -209,6 +220,9 @@ func (r *Runner) work(ctx context.Context, job *Job) error {
 	}
 	if job.Cached = r.dropCached(ctx, job.Cached); len(job.Cached) > 0 {
 		return errors.New("the cache did not answer")
+	}
+	if cleared, err := r.sessionsCleared(ctx, job); !cleared || err != nil {
+		return err
 	}
 	if job.QuietAt.IsZero() {
 		job.QuietAt = now()

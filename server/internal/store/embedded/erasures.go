@@ -30,6 +30,7 @@ type erasureRecord struct {
 	NextMS      int64    `json:"next_ms,omitempty"`
 	QuietMS     int64    `json:"quiet_ms,omitempty"`
 	Cached      []string `json:"cached,omitempty"`
+	Sessions    []string `json:"sessions,omitempty"`
 	Rev         int64    `json:"rev"`
 }
 
@@ -52,7 +53,7 @@ func erasureRecordOf(j *erasure.Job) erasureRecord {
 	return erasureRecord{
 		UserID: j.UserID, State: int8(j.State), CreatedMS: ms(j.CreatedAt), ErasedMS: ms(j.ErasedAt), FinishedMS: ms(j.FinishedAt),
 		Messages: j.Messages, Changes: j.Changes, Memberships: j.Memberships, NextMS: ms(j.NextAt), QuietMS: ms(j.QuietAt),
-		Cached: j.Cached, Rev: j.Rev,
+		Cached: j.Cached, Sessions: j.Sessions, Rev: j.Rev,
 	}
 }
 
@@ -60,7 +61,7 @@ func (r *erasureRecord) job(id string) erasure.Job {
 	return erasure.Job{
 		ID: id, UserID: r.UserID, State: erasure.State(r.State), CreatedAt: ofMS(r.CreatedMS), ErasedAt: ofMS(r.ErasedMS),
 		FinishedAt: ofMS(r.FinishedMS), Messages: r.Messages, Changes: r.Changes, Memberships: r.Memberships,
-		NextAt: ofMS(r.NextMS), QuietAt: ofMS(r.QuietMS), Cached: r.Cached, Rev: r.Rev,
+		NextAt: ofMS(r.NextMS), QuietAt: ofMS(r.QuietMS), Cached: r.Cached, Sessions: r.Sessions, Rev: r.Rev,
 	}
 }
 

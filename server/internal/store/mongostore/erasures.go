@@ -48,6 +48,7 @@ type erasureDocument struct {
 	NextAt      time.Time `bson:"next_at,omitempty"`
 	QuietAt     time.Time `bson:"quiet_at,omitempty"`
 	Cached      []string  `bson:"cached,omitempty"`
+	Sessions    []string  `bson:"sessions,omitempty"`
 	Rev         int64     `bson:"rev"`
 }
 
@@ -55,7 +56,7 @@ func erasureDocumentOf(j *erasure.Job) erasureDocument {
 	return erasureDocument{
 		ID: j.ID, UserID: j.UserID, State: j.State, Open: j.State != erasure.Finished, CreatedAt: j.CreatedAt, ErasedAt: j.ErasedAt,
 		FinishedAt: j.FinishedAt, Messages: j.Messages, Changes: j.Changes, Memberships: j.Memberships, NextAt: j.NextAt,
-		QuietAt: j.QuietAt, Cached: j.Cached, Rev: j.Rev,
+		QuietAt: j.QuietAt, Cached: j.Cached, Sessions: j.Sessions, Rev: j.Rev,
 	}
 }
 
@@ -63,7 +64,7 @@ func (d *erasureDocument) job() erasure.Job {
 	return erasure.Job{
 		ID: d.ID, UserID: d.UserID, State: d.State, CreatedAt: d.CreatedAt.UTC(), ErasedAt: d.ErasedAt.UTC(), FinishedAt: d.FinishedAt.UTC(),
 		Messages: d.Messages, Changes: d.Changes, Memberships: d.Memberships, NextAt: d.NextAt.UTC(), QuietAt: d.QuietAt.UTC(),
-		Cached: d.Cached, Rev: d.Rev,
+		Cached: d.Cached, Sessions: d.Sessions, Rev: d.Rev,
 	}
 }
 

@@ -54,10 +54,14 @@ func (c *Channels) forget(ctx context.Context, members, channels bson.D) error {
 	if _, err := c.members.DeleteMany(ctx, members); err != nil {
 		return err
 	}
-	_, err := c.channels.UpdateMany(ctx, channels, bson.D{{Key: "$unset", Value: bson.D{
-		{Key: "created_by", Value: ""}, {Key: "create_key", Value: ""}, {Key: "create_digest", Value: ""},
-		{Key: "title", Value: ""}, {Key: "active", Value: ""},
-	}}})
+	gone := bson.D{
+		{Key: "created_by", Value: ""},
+		{Key: "create_key", Value: ""},
+		{Key: "create_digest", Value: ""},
+		{Key: "title", Value: ""},
+		{Key: "active", Value: ""},
+	}
+	_, err := c.channels.UpdateMany(ctx, channels, bson.D{{Key: "$unset", Value: gone}})
 	return err
 }
 

@@ -262,6 +262,7 @@ func RunErasures(t *testing.T, f Factory, of func(message.Store) erasure.Store) 
 	}
 	job.State, job.ErasedAt, job.FinishedAt, job.NextAt, job.QuietAt = erasure.Erased, at(2), at(3), at(4), at(5)
 	job.Messages, job.Changes, job.Memberships, job.Cached = 6, 7, 8, []string{"x", "y"}
+	job.Sessions = []string{"~a", "~b"}
 	saved, err := s.Save(ctx, job)
 	must(t, err)
 	if _, err := s.Save(ctx, job); !errors.Is(err, erasure.ErrChanged) {

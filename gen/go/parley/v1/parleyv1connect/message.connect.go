@@ -262,9 +262,9 @@ type MessageServiceClient interface {
 	RecallSessionMessage(context.Context, *v1.RecallSessionMessageRequest) (*v1.RecallSessionMessageResponse, error)
 	// ListSessions returns a page of a user's sessions that the token covers with `history`, those
 	// with the latest activity first, or of the sessions of all users. Sessions of other users than
-	// the caller require `manage` in a capability `session:*`, or the action `read` of `admin`. Heads,
-	// counts and activity can be 100 ms old. A session whose activity changes between two pages can be
-	// on both or on neither.
+	// the caller require `manage` in a capability `session:*`, or the action `read` of `admin`.
+	// Heads, counts and activity can be 100 ms old. A session whose activity changes between two
+	// pages can be on both or on neither.
 	ListSessions(context.Context, *v1.ListSessionsRequest) (*v1.ListSessionsResponse, error)
 	// RenameSession sets the title of a session. Requires the action `append` in the caller's own
 	// session, or the action `manage`.
@@ -933,9 +933,9 @@ type MessageServiceHandler interface {
 	RecallSessionMessage(context.Context, *v1.RecallSessionMessageRequest) (*v1.RecallSessionMessageResponse, error)
 	// ListSessions returns a page of a user's sessions that the token covers with `history`, those
 	// with the latest activity first, or of the sessions of all users. Sessions of other users than
-	// the caller require `manage` in a capability `session:*`, or the action `read` of `admin`. Heads,
-	// counts and activity can be 100 ms old. A session whose activity changes between two pages can be
-	// on both or on neither.
+	// the caller require `manage` in a capability `session:*`, or the action `read` of `admin`.
+	// Heads, counts and activity can be 100 ms old. A session whose activity changes between two
+	// pages can be on both or on neither.
 	ListSessions(context.Context, *v1.ListSessionsRequest) (*v1.ListSessionsResponse, error)
 	// RenameSession sets the title of a session. Requires the action `append` in the caller's own
 	// session, or the action `manage`.

@@ -210,10 +210,11 @@ export declare const AdminService: GenService<{
    * EraseUser starts to erase a user's messages and memberships in all channels, and returns at
    * once. GetErasure reports the progress. A job that was interrupted continues on its own.
    *
-   * Each message of the user becomes a tombstone, as by a recall, whose sender is `~erased`. It
-   * keeps its seq and is still counted. Subscribers receive a recall for it. The user is removed
-   * from all channels, with their read cursors. Revoke the user's tokens before the call: messages
-   * that the user sends later are erased only until the job is FINISHED.
+   * The sessions that the user owns are deleted, with what others appended to them. Each other
+   * message of the user becomes a tombstone, as by a recall, whose sender is `~erased`. It keeps its
+   * seq and is still counted. Subscribers receive a recall for it. The user is removed from all
+   * channels, with their read cursors. Revoke the user's tokens before the call: messages that the
+   * user sends later are erased only until the job is FINISHED.
    *
    * A repeat with the same `request_id` returns the same job. With another user it fails with
    * `already_exists`.

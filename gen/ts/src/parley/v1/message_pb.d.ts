@@ -891,9 +891,9 @@ export declare const MessageService: GenService<{
   /**
    * ListSessions returns a page of a user's sessions that the token covers with `history`, those
    * with the latest activity first, or of the sessions of all users. Sessions of other users than
-   * the caller require `manage` in a capability `session:*`, or the action `read` of `admin`. Heads,
-   * counts and activity can be 100 ms old. A session whose activity changes between two pages can be
-   * on both or on neither.
+   * the caller require `manage` in a capability `session:*`, or the action `read` of `admin`.
+   * Heads, counts and activity can be 100 ms old. A session whose activity changes between two
+   * pages can be on both or on neither.
    *
    * @generated from rpc parley.v1.MessageService.ListSessions
    */
