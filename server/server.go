@@ -367,7 +367,7 @@ func (s *Server) buildTransport(ctx context.Context, deps rpc.Deps) error {
 	cfg := rpc.Config{
 		SendReadBytes: l.SendReadBytes, BatchReadBytes: l.BatchReadBytes, OtherReadBytes: l.OtherReadBytes,
 		UnaryTimeout: l.UnaryTimeout, BodyTimeout: l.BodyTimeout, FrameTimeout: l.FrameTimeout,
-		HeartbeatInterval: l.HeartbeatInterval, ChannelsPerStream: l.ChannelsPerStream,
+		HeartbeatInterval: l.HeartbeatInterval, ChannelsPerStream: l.ChannelsPerStream, SessionContentBytes: l.SessionContentBytes,
 		WatchedUsers: s.cfg.Presence.WatchedUsers, WatchedChannels: s.cfg.Presence.WatchedChannels, Reflection: s.cfg.HTTP.Reflection,
 		CORSOrigins: s.cfg.HTTP.CORSOrigins, HeaderBytes: l.HeaderBytes,
 		ConnectionStreams: l.ConnectionStreams, HeaderTimeout: l.HeaderTimeout, IdleTimeout: l.IdleTimeout,

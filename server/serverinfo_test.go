@@ -22,7 +22,7 @@ func TestServerInfo(t *testing.T) {
 		s := servertest.Dev(t, servertest.WithServerOption(server.WithVersion("7.8.9")), servertest.With(func(c *config.Config) {
 			c.HTTP.Reflection = reflection
 			c.Limits.StreamsPerSubject, c.Limits.ChannelsPerStream, c.Queues.ConsumersPerSubject = 7, 77, 8
-			c.Limits.HeartbeatInterval = 9 * time.Second
+			c.Limits.HeartbeatInterval, c.Limits.SessionContentBytes = 9*time.Second, 9000
 		}))
 		token := s.MintAs(&ident.Principal{Subject: "eve"}, time.Hour)
 		c := parleyv1connect.NewServerServiceClient(servertest.HTTPClient(t, token), s.URL)
@@ -32,7 +32,7 @@ func TestServerInfo(t *testing.T) {
 		}
 		l := info.GetLimits()
 		if info.GetVersion() != "7.8.9" || l.GetMaxStreamsPerSubject() != 7 || l.GetMaxChannelsPerStream() != 77 ||
-			l.GetMaxConsumersPerSubject() != 8 || l.GetHeartbeatInterval().AsDuration() != 9*time.Second {
+			l.GetMaxConsumersPerSubject() != 8 || l.GetMaxSessionContentBytes() != 9000 || l.GetHeartbeatInterval().AsDuration() != 9*time.Second {
 			t.Errorf("got %v", info)
 		}
 		features := info.GetFeatures()

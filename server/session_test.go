@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/server/config"
 	"github.com/parleyhq/parley/server/internal/ident"
 	"github.com/parleyhq/parley/server/internal/testkit"
 	"github.com/parleyhq/parley/server/servertest"
@@ -198,6 +199,41 @@ func TestSessionsArePrivate(t *testing.T) {
 			t.Errorf("the session has %v", got)
 		}
 	})
+}
+
+// TestSessionContentLimit checks that limits.session_content_bytes bounds what is appended to
+// sessions, edited and closed there, and nothing else.
+func TestSessionContentLimit(t *testing.T) {
+	t.Parallel()
+	s := servertest.Dev(t, servertest.With(func(c *config.Config) { c.Limits.SessionContentBytes = 2000 }))
+	ctx, c := t.Context(), s.Client(s.TokenOf("boss"))
+	most, more := strings.Repeat("x", 2000), strings.Repeat("x", 2001)
+	open := appendTo(t, c, &parleyv1.AppendSessionMessageRequest{SessionId: "s", Open: true})
+	sent := appendTo(t, c, &parleyv1.AppendSessionMessageRequest{SessionId: "s", Content: most})
+	calls := func(text string) map[string]error {
+		return map[string]error{
+			"append": callErr(c.AppendSessionMessage(ctx, &parleyv1.AppendSessionMessageRequest{SessionId: "s", Content: text})),
+			"edit":   callErr(c.EditSessionMessage(ctx, &parleyv1.EditSessionMessageRequest{SessionId: "s", MsgId: sent.GetMsgId(), Content: text})),
+			"close": callErr(c.CloseSessionMessage(ctx, &parleyv1.CloseSessionMessageRequest{
+				SessionId: "s", MsgId: open.GetMsgId(), Outcome: parleyv1.SessionOutcome_SESSION_OUTCOME_COMPLETE, Content: text,
+			})),
+		}
+	}
+	refused := calls(more)
+	wantReason(t, "above the limit", outOfForm, refused)
+	for what, err := range refused {
+		if d := detailOf(t, err); d.GetField() != "content" || d.GetLimit() != 2000 {
+			t.Errorf("%s: %v", what, d)
+		}
+	}
+	for what, err := range calls(most) {
+		if err != nil {
+			t.Errorf("%s at the limit: %v", what, err)
+		}
+	}
+	if err := callErr(c.SendMessage(ctx, &parleyv1.SendMessageRequest{ChannelId: "room", Content: more})); err != nil {
+		t.Errorf("a message of a channel: %v", err)
+	}
 }
 
 // subscribeErr returns the error with which a subscription to a channel ends.

@@ -185,6 +185,8 @@ type Limits struct {
 	Streams           int `yaml:"streams"`
 	// ChannelsPerStream limits the channels of one Subscribe stream.
 	ChannelsPerStream int `yaml:"channels_per_stream"`
+	// SessionContentBytes limits the content of a message of a session: at most 128 KiB, the default.
+	SessionContentBytes int `yaml:"session_content_bytes"`
 	// StreamQueueBytes and StreamQueueEvents limit the live events that wait for one Subscribe
 	// stream. A stream that exceeds either ends.
 	StreamQueueBytes  int `yaml:"stream_queue_bytes"`
@@ -370,7 +372,7 @@ func Default() Config {
 		HTTP: HTTP{Page: true, Reflection: true, CORSOrigins: []string{}},
 		Limits: Limits{
 			RequestsPerSecond: 20_000, RequestBurst: 40_000,
-			StreamsPerSubject: 100, Streams: 10_000, ChannelsPerStream: 500,
+			StreamsPerSubject: 100, Streams: 10_000, ChannelsPerStream: 500, SessionContentBytes: 128 << 10,
 			StreamQueueBytes: 1 << 20, StreamQueueEvents: 4096, FrameBytes: 1 << 20,
 			UnreadBytesPerSubject: 64 << 20, UnreadBytes: 512 << 20,
 			SendReadBytes: 512 << 10, BatchReadBytes: 2 << 20, OtherReadBytes: 64 << 10,

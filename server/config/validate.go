@@ -134,6 +134,7 @@ func (l *Limits) validate(k *checker) {
 	k.between("limits.streams_per_subject", l.StreamsPerSubject, 1, 1<<30)
 	k.between("limits.streams", l.Streams, 1, 1<<30)
 	k.between("limits.channels_per_stream", l.ChannelsPerStream, 1, 100_000)
+	k.between("limits.session_content_bytes", l.SessionContentBytes, 1<<10, 128<<10)
 	// A stream's queue and a frame must hold the largest event: 128 KiB of text and its metadata.
 	k.between("limits.stream_queue_bytes", l.StreamQueueBytes, 256<<10, 1<<30)
 	k.between("limits.stream_queue_events", l.StreamQueueEvents, 1, 1<<20)

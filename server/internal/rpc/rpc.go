@@ -79,6 +79,9 @@ type Config struct {
 	// ChannelsPerStream bounds the channels of one Subscribe request, and of each list of an
 	// UpdateSubscription request. The hub bounds the channels of a stream in total.
 	ChannelsPerStream int
+	// SessionContentBytes bounds the content of a message of a session. 0 means the schema's limit,
+	// which is the maximum.
+	SessionContentBytes int
 	// WatchedUsers and WatchedChannels bound the users and channels that one request to open a stream
 	// with presence watches. The hub bounds those of a stream in total.
 	WatchedUsers, WatchedChannels int

@@ -9,6 +9,7 @@ import (
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
+	"github.com/parleyhq/parley/server/internal/fault"
 )
 
 // ServerInfo is the part of GetServerInfo's response that Config and the schema do not state.
@@ -36,6 +37,23 @@ func schemaLimit(m proto.Message, field protoreflect.Name) int32 {
 	return int32(most) //nolint:gosec // the schema's are small
 }
 
+// sessionContent returns the maximum number of bytes of the content of a session's message.
+func (c *Config) sessionContent() int32 {
+	if c.SessionContentBytes > 0 {
+		return int32(c.SessionContentBytes) //nolint:gosec // validated by config
+	}
+	return schemaLimit(&parleyv1.AppendSessionMessageRequest{}, "content")
+}
+
+// checkSessionContent returns a fault for content that is longer than the configured limit.
+func (c *Config) checkSessionContent(content string) error {
+	limit := c.sessionContent()
+	if len(content) <= int(limit) {
+		return nil
+	}
+	return fault.Invalid("content", int64(limit), "content: has %d bytes, and at most %d are allowed", len(content), limit)
+}
+
 // GetServerInfo implements parleyv1connect.ServerServiceHandler.
 func (s *serverService) GetServerInfo(
 	context.Context, *parleyv1.GetServerInfoRequest,
@@ -45,7 +63,7 @@ func (s *serverService) GetServerInfo(
 		Features: []parleyv1.ServerFeature{parleyv1.ServerFeature_SERVER_FEATURE_QUEUES},
 		Limits: &parleyv1.ServerLimits{
 			MaxContentBytes:        schemaLimit(&parleyv1.SendMessageRequest{}, "content"),
-			MaxSessionContentBytes: schemaLimit(&parleyv1.AppendSessionMessageRequest{}, "content"),
+			MaxSessionContentBytes: s.cfg.sessionContent(),
 			MaxBatchMessages:       schemaLimit(&parleyv1.SendMessagesRequest{}, "messages"),
 			MaxChannelsPerStream:   int32(s.cfg.ChannelsPerStream),       //nolint:gosec // validated by config
 			MaxStreamsPerSubject:   int32(s.deps.Info.StreamsPerSubject), //nolint:gosec // validated by config

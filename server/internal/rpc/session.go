@@ -29,6 +29,9 @@ var _ Sessions = (*session.Service)(nil)
 func (s *messageService) AppendSessionMessage(
 	ctx context.Context, req *parleyv1.AppendSessionMessageRequest,
 ) (*parleyv1.AppendSessionMessageResponse, error) {
+	if err := s.cfg.checkSessionContent(req.GetContent()); err != nil {
+		return nil, err
+	}
 	r, err := s.deps.Sessions.Append(ctx, session.AppendRequest{
 		SessionID: req.GetSessionId(), Role: req.GetRole(), UserID: req.GetUserId(), Content: req.GetContent(),
 		ClientMsgID: req.GetClientMsgId(), Metadata: req.GetMetadata(), Open: req.GetOpen(), Title: req.GetTitle(), Traceparent: traceparent(ctx),
@@ -53,6 +56,9 @@ var closeKinds = map[parleyv1.SessionOutcome]message.Kind{
 func (s *messageService) CloseSessionMessage(
 	ctx context.Context, req *parleyv1.CloseSessionMessageRequest,
 ) (*parleyv1.CloseSessionMessageResponse, error) {
+	if err := s.cfg.checkSessionContent(req.GetContent()); err != nil {
+		return nil, err
+	}
 	r, m, err := s.deps.Sessions.Close(ctx, message.CloseRequest{
 		Kind: closeKinds[req.GetOutcome()], ChannelID: ident.SessionChannel(req.GetSessionId()), MsgID: req.GetMsgId(),
 		Content: req.GetContent(), ClientMsgID: req.GetClientMsgId(), Traceparent: traceparent(ctx),
@@ -90,6 +96,9 @@ func (s *messageService) ListSessionMessages(
 func (s *messageService) EditSessionMessage(
 	ctx context.Context, req *parleyv1.EditSessionMessageRequest,
 ) (*parleyv1.EditSessionMessageResponse, error) {
+	if err := s.cfg.checkSessionContent(req.GetContent()); err != nil {
+		return nil, err
+	}
 	r, err := s.EditMessage(ctx, &parleyv1.EditMessageRequest{
 		ChannelId: ident.SessionChannel(req.GetSessionId()), MsgId: req.GetMsgId(), Content: req.GetContent(),
 		ClientMsgId: req.GetClientMsgId(),
