@@ -143,8 +143,8 @@ type AdminServiceClient interface {
 	// once. GetErasure reports the progress. A job that was interrupted continues on its own.
 	//
 	// The sessions that the user owns are deleted, with what others appended to them. Each other
-	// message of the user becomes a tombstone, as by a recall, whose sender is `~erased`. It keeps its
-	// seq and is still counted. Subscribers receive a recall for it. The user is removed from all
+	// message of the user becomes a tombstone, as by a recall, whose sender is `~erased`. It keeps
+	// its seq and is still counted. Subscribers receive a recall for it. The user is removed from all
 	// channels, with their read cursors. Revoke the user's tokens before the call: messages that the
 	// user sends later are erased only until the job is FINISHED.
 	//
@@ -562,8 +562,8 @@ type AdminServiceHandler interface {
 	// once. GetErasure reports the progress. A job that was interrupted continues on its own.
 	//
 	// The sessions that the user owns are deleted, with what others appended to them. Each other
-	// message of the user becomes a tombstone, as by a recall, whose sender is `~erased`. It keeps its
-	// seq and is still counted. Subscribers receive a recall for it. The user is removed from all
+	// message of the user becomes a tombstone, as by a recall, whose sender is `~erased`. It keeps
+	// its seq and is still counted. Subscribers receive a recall for it. The user is removed from all
 	// channels, with their read cursors. Revoke the user's tokens before the call: messages that the
 	// user sends later are erased only until the job is FINISHED.
 	//
