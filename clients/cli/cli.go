@@ -36,7 +36,7 @@ type commands struct {
 
 	Version kong.VersionFlag `help:"Print the version."`
 
-	Timeout time.Duration `help:"Deadline of each call, including its retries; 0 means none. It does not apply to the streams of 'tail', 'presence connect', 'presence watch' and 'queue consume', nor to 'import', which has --retry-for." default:"30s"`
+	Timeout time.Duration `help:"Deadline of each call, including its retries; 0 means none. It does not apply to the streams of 'tail', 'presence connect', 'presence watch', 'session chat' and 'queue consume', nor to 'import', which has --retry-for." default:"30s"`
 
 	Send     sendCommand     `cmd:"" help:"Send a message."`
 	Tail     tailCommand     `cmd:"" help:"Follow channels live, one line per message."`

@@ -65,12 +65,7 @@ func (c *consumeRun) execute(ctx context.Context, d *queue.Delivery) error {
 // The code is empty if the command could not be started, if its output could not be written, or if
 // ctx ended it. It is exec-too-large if the headers do not fit into the environment.
 func (c *consumeRun) command(ctx context.Context, d *queue.Delivery) (code string, err error) {
-	cmd := exec.CommandContext(ctx, "sh", "-c", c.Exec) //nolint:gosec // the user's own
-	// The command has its own process group: an interrupt at the terminal reaches only this
-	// process, which lets the command finish.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
-	cmd.WaitDelay = execGrace
+	cmd := groupCommand(ctx, execGrace, "sh", "-c", c.Exec)
 	cmd.Env = append(os.Environ(), environment(d)...)
 	cmd.Stdin = bytes.NewReader(d.Payload)
 	stdout := &lineWriter{mu: &c.mu, w: c.s.stdout}
@@ -79,11 +74,7 @@ func (c *consumeRun) command(ctx context.Context, d *queue.Delivery) (code strin
 	}
 	stderr := &lineWriter{mu: &c.mu, w: c.s.stderr}
 	cmd.Stdout, cmd.Stderr = stdout, stderr
-	err = cmd.Run()
-	if ctx.Err() != nil && cmd.Process != nil {
-		// Kills what is left of the process group: processes that ignored SIGTERM.
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
-	}
+	err = runGroup(ctx, cmd)
 	stdout.end()
 	stderr.end()
 	if ctx.Err() != nil {
@@ -109,6 +100,27 @@ func (c *consumeRun) command(ctx context.Context, d *queue.Delivery) (code strin
 		return code, fmt.Errorf("%w: %s", err, stderr.last)
 	}
 	return code, err
+}
+
+// groupCommand returns a command with its own process group: an interrupt at the terminal reaches
+// only this process. The end of ctx sends SIGTERM to the group, and SIGKILL to the command after
+// grace.
+func groupCommand(ctx context.Context, grace time.Duration, name string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, name, args...) //nolint:gosec // the user's own
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
+	cmd.WaitDelay = grace
+	return cmd
+}
+
+// runGroup runs a command of groupCommand. If ctx has ended, it kills what is left of the process
+// group: processes that ignored SIGTERM.
+func runGroup(ctx context.Context, cmd *exec.Cmd) error {
+	err := cmd.Run()
+	if ctx.Err() != nil && cmd.Process != nil {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	}
+	return err
 }
 
 // environment returns the environment variables that describe a message to its command.

@@ -15,6 +15,7 @@ import (
 type sessionCommand struct {
 	Append sessionAppendCommand `cmd:"" help:"Append a message to a session. The first one creates the session."`
 	Show   sessionShowCommand   `cmd:"" help:"Show a session's messages, oldest first."`
+	Chat   sessionChatCommand   `cmd:"" help:"Talk with an assistant: each line of standard input is a prompt."`
 	List   sessionListCommand   `cmd:"" help:"List sessions, those with the latest activity first."`
 	Rename sessionRenameCommand `cmd:"" help:"Set the title of a session."`
 	Delete sessionDeleteCommand `cmd:"" help:"Delete a session with its messages. Its id can never be used again."`
