@@ -142,34 +142,21 @@ func TestOpenText(t *testing.T) {
 // text that it had.
 func TestAbandonedText(t *testing.T) {
 	t.Parallel()
-	for name, redis := range map[string]bool{"its text is in Redis": true, "Redis has lost its text": false} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			nodes := fleetOf(t, 2, servertest.With(func(c *config.Config) { c.Sessions.OpenTimeout = 2 * time.Second }))
-			a := openIn(t, nodes[0])
-			streams := a.follow(nodes[1])
-			a.write(nodes[0], "half an ans")
-			a.await(a.text, streams...)
-			if redis {
-				a.await("closed: half an ans", streams...)
-			} else {
-				nodes[0].Stop()
-				if err := nodes[1].Redis.Client(t).FlushAll(t.Context()).Err(); err != nil {
-					t.Fatal(err)
-				}
-				a.write(nodes[1], "") // it begins anew there
-				a.await("closed: ", streams...)
-			}
-			messages := inSession(t, inSessions(nodes[1], "ann"), "s", 3)
-			if m := messages[1]; m.GetStatus() != parleyv1.MessageStatus_MESSAGE_STATUS_FAILED {
-				t.Errorf("the message %v", m)
-			}
-			if got := a.write(nodes[1], "wer"); got != parleyv1.MessageStatus_MESSAGE_STATUS_FAILED {
-				t.Errorf("a write after it: %v", got)
-			}
-			expectNoTexts(t, nodes[1])
-		})
+	nodes := fleetOf(t, 2, servertest.With(func(c *config.Config) { c.Sessions.OpenTimeout = 2 * time.Second }))
+	a := openIn(t, nodes[0])
+	streams := a.follow(nodes[1])
+	a.write(nodes[0], "half an ans")
+	a.await(a.text, streams...)
+	nodes[0].Stop()
+	a.await("closed: half an ans", streams...)
+	messages := inSession(t, inSessions(nodes[1], "ann"), "s", 3)
+	if m := messages[1]; m.GetStatus() != parleyv1.MessageStatus_MESSAGE_STATUS_FAILED {
+		t.Errorf("the message %v", m)
 	}
+	if got := a.write(nodes[1], "wer"); got != parleyv1.MessageStatus_MESSAGE_STATUS_FAILED {
+		t.Errorf("a write after it: %v", got)
+	}
+	expectNoTexts(t, nodes[1])
 }
 
 // TestEndedText checks that Redis keeps no text of a message that was recalled, or whose session

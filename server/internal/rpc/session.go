@@ -21,6 +21,7 @@ type Sessions interface {
 	Close(ctx context.Context, r message.CloseRequest) (message.Receipt, message.Message, error)
 	Cancel(ctx context.Context, r message.CloseRequest) (message.Receipt, message.Message, error)
 	Recalled(sessionID, msgID string)
+	Deleted(ctx context.Context, sessionID string)
 }
 
 var _ Sessions = (*session.Service)(nil)
@@ -169,6 +170,7 @@ func (s *messageService) DeleteSession(
 	if err := s.deps.Channels.DeleteSession(ctx, req.GetSessionId()); err != nil {
 		return nil, err
 	}
+	s.deps.Sessions.Deleted(ctx, req.GetSessionId())
 	return &parleyv1.DeleteSessionResponse{}, nil
 }
 

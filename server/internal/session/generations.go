@@ -62,6 +62,8 @@ type Mirror interface {
 	Ages(ctx context.Context, of []Piece) ([]time.Duration, error)
 	// Drop deletes the texts of messages of a session.
 	Drop(ctx context.Context, channelID string, msgIDs ...string) error
+	// DropAll deletes the texts of a session.
+	DropAll(ctx context.Context, channelID string) error
 }
 
 // MirrorRefused is a result of Mirror.Put.
@@ -300,9 +302,18 @@ func (s *Generations) Freeze(channelID, msgID string) (text message.OpenText, ok
 	return s.local(t)
 }
 
-// Ended sets the status of a message that is no longer open.
+// Ended sets the status of a message that is no longer open. An empty msgID means all messages of
+// the channel.
 func (s *Generations) Ended(channelID, msgID string, status message.Status) {
-	s.move(target{channelID, msgID}, over, status)
+	if msgID != "" {
+		s.move(target{channelID, msgID}, over, status)
+		return
+	}
+	for _, g := range s.all() {
+		if g.channelID == channelID {
+			s.move(g.target, over, status)
+		}
+	}
 }
 
 func (s *Generations) move(t target, to phase, status message.Status) {
@@ -413,11 +424,25 @@ func (s *Generations) put(ctx context.Context, batch []*generation, pieces []Pie
 		g.mu.Unlock()
 	}
 	for _, t := range late { // the builder of the cache may have dropped it before it was written
-		if err := s.cfg.Mirror.Drop(ctx, t.channelID, t.msgID); err != nil {
-			s.cfg.Logger.WarnContext(ctx, "open texts cannot be dropped from the mirror", "error", err)
-		}
+		s.drop(ctx, t)
 	}
 	return done
+}
+
+// drop deletes a text from the mirror.
+func (s *Generations) drop(ctx context.Context, t target) {
+	if err := s.cfg.Mirror.Drop(ctx, t.channelID, t.msgID); err != nil {
+		s.cfg.Logger.WarnContext(ctx, "an open text cannot be dropped from the mirror", "channel_id", t.channelID, "error", err)
+	}
+}
+
+// dropAll deletes the texts of a session from the mirror.
+func (s *Generations) dropAll(ctx context.Context, channelID string) {
+	ctx, cancel := context.WithTimeout(ctx, mirrorWait)
+	defer cancel()
+	if err := s.cfg.Mirror.DropAll(ctx, channelID); err != nil {
+		s.cfg.Logger.WarnContext(ctx, "open texts cannot be dropped from the mirror", "channel_id", channelID, "error", err)
+	}
 }
 
 // watch removes the generations that are idle and reads the status of the others, until ctx ends.
@@ -440,6 +465,7 @@ func (s *Generations) watch(ctx context.Context) {
 				group.Go(func() error {
 					if status, err := s.status(groupCtx, g.target, seq); err == nil && status != message.StatusOpen {
 						s.move(g.target, over, status)
+						s.drop(groupCtx, g.target) // what was written since the end
 					}
 					return nil
 				})

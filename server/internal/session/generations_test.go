@@ -200,7 +200,14 @@ func TestEndedMessage(t *testing.T) {
 		time.Sleep(checkEvery + 2*time.Second)
 		equal(t, delta(t, s, unaware, 5, 1, "y"), "1 5")
 		equal(t, delta(t, s, gone, 5, 1, "y"), "1 2")
-		equal(t, f.texts(), "5@0:x 5@0:x 5@0:x")
+		equal(t, f.mirrored(gone).Text, "")
+		deleted := f.open("deleted", time.Now())
+		equal(t, delta(t, s, deleted, 5, 0, "z"), "1 -1")
+		time.Sleep(mirrorEvery * 2)
+		s.Deleted(t.Context(), "s")
+		equal(t, delta(t, s, deleted, 5, 1, "z"), "1 2")
+		equal(t, f.mirrored(deleted).Text, "")
+		equal(t, f.texts(), "5@0:x 5@0:x 5@0:x 5@0:z")
 	})
 }
 

@@ -12,7 +12,8 @@ type Peers interface {
 	// Freeze lets the other nodes take no more deltas of a message, and returns the longest text of
 	// the highest attempt among those that answer within 300 ms; ok is false if none has a text.
 	Freeze(ctx context.Context, channelID, msgID string) (text message.OpenText, ok bool)
-	// Ended announces to all nodes that a message is no longer open. It does not wait, and may fail.
+	// Ended announces to all nodes that a message is no longer open; see Generations.Ended. It does not
+	// wait, and may fail.
 	Ended(channelID, msgID string, status message.Status)
 }
 
@@ -85,6 +86,13 @@ func (s *Service) freeze(ctx context.Context, t target) (text message.OpenText, 
 // Recalled ends the text of a message of a session that was recalled, if it was open.
 func (s *Service) Recalled(sessionID, msgID string) {
 	s.ended(target{ident.SessionChannel(sessionID), msgID}, message.StatusRecalled)
+}
+
+// Deleted ends the texts of a session that was deleted.
+func (s *Service) Deleted(ctx context.Context, sessionID string) {
+	channelID := ident.SessionChannel(sessionID)
+	s.ended(target{channelID, ""}, message.StatusRecalled)
+	s.cfg.Generations.dropAll(ctx, channelID)
 }
 
 func (s *Service) ended(t target, status message.Status) {

@@ -159,6 +159,17 @@ func (f *fleet) Drop(_ context.Context, channelID string, msgIDs ...string) erro
 	return f.away
 }
 
+func (f *fleet) DropAll(_ context.Context, channelID string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for t := range f.mirror {
+		if t.channelID == channelID {
+			delete(f.mirror, t)
+		}
+	}
+	return f.away
+}
+
 func (f *fleet) Message(_ context.Context, channelID, msgID string, _ int64) (message.Message, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
