@@ -134,7 +134,7 @@ func TestRefillIsBetweenBatches(t *testing.T) {
 	source.batches <- []message.Event{r.eventOf(r.recall(secret))}
 	select {
 	case err := <-source.results:
-		t.Errorf("a batch was handled in the middle of a refill: %v", err)
+		t.Fatalf("a batch was handled in the middle of a refill: %v", err)
 	case <-time.After(200 * time.Millisecond):
 	}
 	gate.allowed <- struct{}{}
@@ -221,7 +221,7 @@ func TestFailedRefillLeavesNothing(t *testing.T) {
 	r.waitGone(session)
 }
 
-// failingHead fails every read of a head after some of them.
+// failingHead hangs in every read of a head after some of them.
 type failingHead struct {
 	feed.BuilderStore
 	after  int
@@ -230,8 +230,9 @@ type failingHead struct {
 
 func (s *failingHead) Head(ctx context.Context, channelID string) (message.Head, error) {
 	if s.after--; s.after < 0 {
+		<-ctx.Done()
 		close(s.failed)
-		return message.Head{}, errProvoked
+		return message.Head{}, ctx.Err()
 	}
 	return s.BuilderStore.Head(ctx, channelID)
 }

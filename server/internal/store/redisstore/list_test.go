@@ -84,6 +84,7 @@ func TestInvalidListsAreIgnored(t *testing.T) {
 		"garbage in the middle":   {state, good(1), "{", good(3)},
 		"garbage at the end":      {state, good(1), good(2), "null"},
 		"a hole":                  {state, good(1), good(3)},
+		"a hole near the end":     {state, good(1), good(2), good(3), good(4), good(5), good(6), good(8)},
 		"a hole and a repeat":     {state, good(1), good(3), good(3)},
 		"the wrong order":         {state, good(2), good(1), good(3)},
 		"the wrong order inside":  {state, good(1), good(3), good(2), good(4)},
@@ -98,7 +99,7 @@ func TestInvalidListsAreIgnored(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, r := range []message.Range{{Limit: 10}, {Limit: 1, Desc: true, MessagesOnly: true}} {
-			if r.Desc && name != "a hole" {
+			if r.Desc && !strings.HasPrefix(name, "a hole") {
 				continue // what is wrong is not in the page; only the number of messages shows a hole beside it
 			}
 			page, err := b.cache.Page(t.Context(), room, r)
