@@ -339,7 +339,9 @@ type sessionLog struct {
 // buildSessions builds what streams the texts of open messages.
 func (s *Server) buildSessions(b *backends, reader *message.Reader) {
 	log, mirror := sessionLog{b.store, reader}, redistext.New(b.redis, s.cfg.Redis.KeyPrefix)
-	s.generations = session.NewGenerations(session.GenerationsConfig{Bus: b.bus, Mirror: mirror, Log: log, Logger: s.log})
+	s.generations = session.NewGenerations(session.GenerationsConfig{
+		Bus: b.bus, Mirror: mirror, Log: log, MaxText: s.cfg.Limits.SessionContentBytes, Logger: s.log,
+	})
 	s.sessionPeers = remote.NewSessionPeers(s.endpoint, s.generations, s.log)
 	s.closer = session.NewCloser(session.CloserConfig{
 		Generations: s.generations, Peers: s.sessionPeers, Writer: s.forwards, Mirror: mirror, Log: log,

@@ -226,6 +226,14 @@ func TestSessionContentLimit(t *testing.T) {
 			t.Errorf("%s: %v", what, d)
 		}
 	}
+	delta := &parleyv1.AppendSessionDeltaRequest{SessionId: "s", MsgId: open.GetMsgId(), AppendToken: open.GetAppendToken(), Text: more}
+	err := callErr(c.AppendSessionDelta(ctx, delta))
+	if d := detailOf(t, err); d.GetReason() != parleyv1.ErrorReason_ERROR_REASON_LIMIT_EXCEEDED || d.GetField() != "text" || d.GetLimit() != 2000 {
+		t.Errorf("delta: %v", err)
+	}
+	if delta.Text = most; callErr(c.AppendSessionDelta(ctx, delta)) != nil {
+		t.Error("a delta at the limit was refused")
+	}
 	for what, err := range calls(most) {
 		if err != nil {
 			t.Errorf("%s at the limit: %v", what, err)

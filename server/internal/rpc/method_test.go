@@ -158,7 +158,9 @@ var sessionRequests = map[protoreflect.Name]struct {
 	actions []ident.Action
 }{
 	"AppendSessionMessage": {&parleyv1.AppendSessionMessageRequest{SessionId: "chat"}, []ident.Action{ident.Append}},
+	"AppendSessionDelta":   {&parleyv1.AppendSessionDeltaRequest{SessionId: "chat"}, []ident.Action{ident.Append}},
 	"CloseSessionMessage":  {&parleyv1.CloseSessionMessageRequest{SessionId: "chat"}, []ident.Action{ident.Append}},
+	"CancelSessionMessage": {&parleyv1.CancelSessionMessageRequest{SessionId: "chat"}, []ident.Action{ident.Append, ident.Manage}},
 	"ListSessionMessages":  {&parleyv1.ListSessionMessagesRequest{SessionId: "chat"}, []ident.Action{ident.History}},
 	"EditSessionMessage":   {&parleyv1.EditSessionMessageRequest{SessionId: "chat"}, []ident.Action{ident.Append}},
 	"RecallSessionMessage": {&parleyv1.RecallSessionMessageRequest{SessionId: "chat"}, []ident.Action{ident.Append}},
