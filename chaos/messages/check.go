@@ -95,6 +95,9 @@ func check(h *History, t *Truth, limit int) []chaos.Violation {
 	c.checkReads()
 	c.checkLives()
 	c.checkCache()
+	c.checkLists()
+	c.checkOpen()
+	c.checkPieces()
 	c.checkMarks()
 	c.checkPublished()
 	c.checkMembers()
@@ -156,8 +159,12 @@ func (c *checker) checkMarks() {
 			if !ok {
 				continue
 			}
+			name := Recalled
+			if _, ok := sessionOf(s.entry.Channel); ok {
+				name = DeletedText
+			}
 			for _, where := range c.t.Marks[mark] {
-				c.Reportf(Recalled, s.entry.Channel, 0, "the text %q of message %d, recalled by %d, still lies in %s",
+				c.Reportf(name, s.entry.Channel, 0, "the text %q of message %d, recalled by %d, still lies in %s",
 					mark, s.entry.Seq, s.recalled, where)
 			}
 		}

@@ -96,10 +96,15 @@ func (c *checker) checkCacheState(channel string, state *cachedEntry, count int6
 
 // checkCached compares a cached message with its entry in the log.
 func (c *checker) checkCached(got *cachedEntry, want *Entry) {
-	if want.Kind != entrySend || got.MsgID != want.MsgID || got.Count != want.Count ||
-		got.From != want.From || got.Type != want.Type || got.ClientMsgID != want.ClientMsgID ||
-		!got.Time.Equal(want.Time) || got.Status != want.Status || got.ChangedSeq != want.ChangedSeq ||
-		got.Content != want.Content || !maps.Equal(got.Metadata, want.Metadata) {
+	if got.differs(want) {
 		c.Reportf(Cache, want.Channel, 0, "the cached message %d is %+v; the log has %+v", want.Seq, *got, *want)
 	}
+}
+
+// differs reports whether a cached message is not the one of an entry of the log.
+func (e *cachedEntry) differs(want *Entry) bool {
+	return want.Kind != entrySend || e.MsgID != want.MsgID || e.Count != want.Count ||
+		e.From != want.From || e.Type != want.Type || e.ClientMsgID != want.ClientMsgID ||
+		!e.Time.Equal(want.Time) || e.Status != want.Status || e.ChangedSeq != want.ChangedSeq ||
+		e.Content != want.Content || !maps.Equal(e.Metadata, want.Metadata)
 }

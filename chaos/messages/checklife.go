@@ -14,12 +14,14 @@ func (c *checker) checkLives() {
 		d := &c.h.Deliveries[i]
 		lives[d.Life] = append(lives[d.Life], d)
 	}
+	texts := c.generatedTexts()
 	next := make(map[int64]int64) // the final position in the log, by id of the life
 	for i := range c.h.Lives {
 		l := &c.h.Lives[i]
 		events := lives[l.ID]
 		slices.SortStableFunc(events, func(a, b *Delivery) int { return cmp.Compare(a.At, b.At) })
 		next[l.ID] = c.checkLife(l, events)
+		c.checkShown(l, events, texts)
 	}
 	c.checkLevel(next)
 }
@@ -41,7 +43,8 @@ func (c *checker) checkLife(l *Life, events []*Delivery) int64 {
 			at = d.Seq
 		case EventLost:
 			return at
-		case EventSent, EventEdited, EventRecalled, EventPassed:
+		case EventDelta: // checkShown
+		case EventSent, EventEdited, EventRecalled, EventClosed, EventPassed:
 			switch {
 			case at == unset:
 				c.Reportf(Hole, l.Channel, d.At, "life %d of %s at %s: %d came before the channel's state", l.ID, l.Client, l.Addr, d.Seq)
@@ -83,10 +86,10 @@ func (c *checker) checkCovered(l *Life, d *Delivery, at int64) {
 	}
 }
 
-// replaced reports whether an entry is an edit of a message that a later entry changed again.
+// replaced reports whether an entry is a change of a message that a later entry changed again.
 func (c *checker) replaced(channel string, seq int64) bool {
 	log := c.logs[channel]
-	if seq < 1 || seq > int64(len(log)) || log[seq-1].Kind != entryEdit {
+	if seq < 1 || seq > int64(len(log)) || log[seq-1].Kind == entrySend {
 		return false
 	}
 	s := c.messages[messageKey{channel, log[seq-1].TargetSeq}]
@@ -128,7 +131,10 @@ func (c *checker) checkEvent(l *Life, d *Delivery) {
 	if e.Kind != entrySend {
 		about = e.TargetSeq
 	}
-	kinds := map[int]Event{entrySend: EventSent, entryEdit: EventEdited, entryRecall: EventRecalled}
+	kinds := map[int]Event{
+		entrySend: EventSent, entryEdit: EventEdited, entryRecall: EventRecalled, entryComplete: EventClosed, entryCancel: EventClosed,
+		entryFail: EventClosed,
+	}
 	if kinds[e.Kind] != d.Event || cp.Channel != l.Channel || cp.Seq != about || cp.ChangedSeq < e.Seq {
 		c.Reportf(WrongCopy, l.Channel, d.At, "life %d of %s at %s was delivered %d as %s of %+v; the log has %+v", l.ID, l.Client, l.Addr,
 			d.Seq, d.Event, *cp, *e)

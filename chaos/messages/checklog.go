@@ -47,12 +47,17 @@ func (c *checker) checkLogs() {
 // checkEntry compares one entry with the call that requested it.
 func (c *checker) checkEntry(e *Entry) {
 	p := c.payloadOf(e)
+	if p == nil && c.abandoned(e) {
+		return
+	}
 	if p == nil {
 		c.Reportf(Unsent, e.Channel, 0, "nobody asked for entry %d: %+v", e.Seq, *e)
 		return
 	}
-	kinds := map[int]Kind{entrySend: Send, entryEdit: Edit, entryRecall: Recall}
-	if kinds[e.Kind] != p.kind {
+	kinds := map[int]Kind{
+		entrySend: Send, entryEdit: Edit, entryRecall: Recall, entryComplete: CloseMessage, entryCancel: CloseMessage, entryFail: CloseMessage,
+	}
+	if kinds[e.Kind] != p.kind && (e.Kind != entryCancel || p.kind != CancelMessage) || closedStatus[e.Kind] != p.ops[0].Status {
 		c.Reportf(Unsent, e.Channel, 0, "entry %d is a %s, and a %s was asked for", e.Seq, kinds[e.Kind], p.kind)
 		return
 	}
@@ -96,8 +101,11 @@ func (c *checker) checkMessage(s *subject) {
 		}
 	case e.Content != want.content || !maps.Equal(e.Metadata, want.metadata):
 		name := Unsent
-		if want.status == StatusEdited {
+		switch {
+		case want.status == StatusEdited:
 			name = Changed
+		case want.status != StatusSent:
+			name = WrongFinal
 		}
 		c.Reportf(name, e.Channel, 0, "message %d is %q %v, and %q %v was asked for at %d", e.Seq, e.Content, e.Metadata,
 			want.content, want.metadata, want.seq)

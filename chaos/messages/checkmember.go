@@ -196,7 +196,7 @@ func (c *checker) cursors() map[tenant]*cursor {
 	tenures, begun := c.tenures(), c.begins()
 	for channel, log := range c.logs {
 		for i := range log {
-			if log[i].Kind != entrySend {
+			if _, session := sessionOf(channel); session || log[i].Kind != entrySend {
 				continue
 			}
 			low := log[i].Seq

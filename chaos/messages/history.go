@@ -13,16 +13,18 @@ type Kind string
 
 // The kinds.
 const (
-	Send     Kind = "send" // alone or in a batch
-	Edit     Kind = "edit"
-	Recall   Kind = "recall"
-	List     Kind = "list"
-	Get      Kind = "get"
-	MarkRead Kind = "mark_read"
-	Update   Kind = "update" // channels of a live stream
-	Create   Kind = "create"
-	Add      Kind = "add" // members
-	Remove   Kind = "remove"
+	Send          Kind = "send" // alone or in a batch
+	Edit          Kind = "edit"
+	Recall        Kind = "recall"
+	CloseMessage  Kind = "close_message"  // of an open message
+	CancelMessage Kind = "cancel_message" // of an open message, with the text that was streamed
+	List          Kind = "list"
+	Get           Kind = "get"
+	MarkRead      Kind = "mark_read"
+	Update        Kind = "update" // channels of a live stream
+	Create        Kind = "create"
+	Add           Kind = "add" // members
+	Remove        Kind = "remove"
 )
 
 // unset stands for an absent position in a log, or an absent index in History.Copies.
@@ -60,6 +62,10 @@ type Op struct {
 	MsgID       string            `json:"msg_id,omitempty"`
 	Content     string            `json:"content,omitempty"`
 	Metadata    map[string]string `json:"metadata,omitempty"`
+	// Open is set for a send that opens a message, and Status is what a close or cancellation makes
+	// of it.
+	Open   bool   `json:"open,omitempty"`
+	Status Status `json:"status,omitempty"`
 	// Repeat is set if the same ClientMsgID was requested before this Op began.
 	Repeat bool  `json:"repeat,omitempty"`
 	After  int64 `json:"after,omitempty"`
@@ -85,7 +91,9 @@ type Op struct {
 }
 
 // write reports whether the call may append to a log.
-func (k Kind) write() bool { return k == Send || k == Edit || k == Recall }
+func (k Kind) write() bool {
+	return k == Send || k == Edit || k == Recall || k == CloseMessage || k == CancelMessage
+}
 
 // Copy is a message as a client was shown it.
 type Copy struct {
@@ -111,7 +119,23 @@ const (
 	StatusSent     Status = 0
 	StatusEdited   Status = 1
 	StatusRecalled Status = 2
+	// StatusOpen is the status of a message of a session whose text is being generated. The last three
+	// are the statuses after a close. Clients see StatusComplete as StatusSent.
+	StatusOpen      Status = -1
+	StatusComplete  Status = 3
+	StatusCancelled Status = 4
+	StatusFailed    Status = 5
+	// statusUnknown is one that this package does not know.
+	statusUnknown Status = -100
 )
+
+// shown returns the status that clients see.
+func (s Status) shown() Status {
+	if s == StatusComplete {
+		return StatusSent
+	}
+	return s
+}
 
 // Life is the time during which a subscriber follows one channel: on one stream, or with the SDK,
 // which reconnects on its own, on several.
@@ -147,8 +171,11 @@ const (
 	EventSent     Event = "sent"
 	EventEdited   Event = "edited"
 	EventRecalled Event = "recalled"
-	EventGap      Event = "gap"
-	EventLost     Event = "lost"
+	EventClosed   Event = "closed"
+	// EventDelta is a piece of the text of an open message.
+	EventDelta Event = "delta"
+	EventGap   Event = "gap"
+	EventLost  Event = "lost"
 	// EventPassed covers entries that have no event of their own.
 	EventPassed Event = "passed"
 )
@@ -174,6 +201,10 @@ type Delivery struct {
 	Epoch     string `json:"epoch,omitempty"`
 	// Note describes a gap.
 	Note string `json:"note,omitempty"`
+	// MsgID, Offset and Text are set for a delta only.
+	MsgID  string `json:"msg_id,omitempty"`
+	Offset int    `json:"offset,omitempty"`
+	Text   string `json:"text,omitempty"`
 }
 
 // Late is a subscriber that did not catch up with a log in time after the last fault was mended.
@@ -203,9 +234,14 @@ type History struct {
 	Gates      []GateCall
 	Usages     []Usage
 	Costs      []Cost
+	// Generations are in the order of their attempts.
+	Generations []Generation
+	Pieces      []Piece
 	// Touched is when every channel had received its last message. Ended is when the run stopped
 	// waiting for the subscribers. Both are 0 if the run ended before.
 	Touched, Ended int64
+	// Waited is when the run stopped waiting for open messages to be closed, or 0.
+	Waited int64
 }
 
 // line is one line of a history's file; exactly one field is set.
@@ -222,6 +258,9 @@ type line struct {
 	Gate     *GateCall    `json:"gate,omitempty"`
 	Usage    *Usage       `json:"usage,omitempty"`
 	Cost     *Cost        `json:"cost,omitempty"`
+
+	Generation *Generation `json:"generation,omitempty"`
+	Piece      *Piece      `json:"piece,omitempty"`
 }
 
 // ReadHistory reads a history that a Recorder wrote. It ignores a truncated last line.
@@ -270,12 +309,19 @@ func (b *builder) add(l *line) {
 		h.Usages = append(h.Usages, *l.Usage)
 	case l.Cost != nil:
 		h.Costs = append(h.Costs, *l.Cost)
+	case l.Generation != nil:
+		h.Generations = append(h.Generations, *l.Generation)
+	case l.Piece != nil:
+		h.Pieces = append(h.Pieces, *l.Piece)
 	}
 	if at, ok := l.Marks[markTouched]; ok {
 		h.Touched = at
 	}
 	if at, ok := l.Marks[markEnded]; ok {
 		h.Ended = at
+	}
+	if at, ok := l.Marks[markWaited]; ok {
+		h.Waited = at
 	}
 }
 

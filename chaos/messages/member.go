@@ -194,7 +194,7 @@ func (v *guestCaller) one(ctx context.Context) chaos.Outcome {
 		}
 	default:
 		if v.rng.IntN(2) == 0 {
-			op.Channel = v.pick(v.rng)
+			op.Channel = v.pickPlain(v.rng)
 		}
 		op.Kind, op.Seq = MarkRead, v.told.get(op.Channel)-v.rng.Int64N(20)
 		if op.Seq < 1 {

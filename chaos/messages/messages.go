@@ -53,7 +53,10 @@ func fleet(c *chaos.Config) rig.Options {
 		Clocks: []time.Duration{chaos.ClockOffset, -chaos.ClockOffset},
 		// A subscriber must detect a dead stream soon; otherwise it would take longer than
 		// levelLimit to catch up.
-		Env: []string{"PARLEY_LIMITS_HEARTBEAT_INTERVAL=1s", "PARLEY_LIMITS_STREAMS_PER_SUBJECT=1000"},
+		Env: []string{
+			"PARLEY_LIMITS_HEARTBEAT_INTERVAL=1s", "PARLEY_LIMITS_STREAMS_PER_SUBJECT=1000",
+			"PARLEY_SESSIONS_OPEN_TIMEOUT=" + openTimeout.String(),
+		},
 	}
 }
 
@@ -90,6 +93,9 @@ func newRun(c *chaos.Run) (*run, error) {
 	for i := range r.load.Channels {
 		r.channels = append(r.channels, fmt.Sprintf("cold-%02d", i))
 	}
+	for i := range r.load.Sessions {
+		r.sessions = append(r.sessions, fmt.Sprintf("%schat-%d", sessionPrefix, i))
+	}
 	r.nemesis = c.NewNemesis(chaos.NemesisConfig{
 		Log: rec, Silence: r.sendAndRecall, Lossy: []rig.Engine{rig.EngineMongo, rig.EngineRedis},
 	})
@@ -97,9 +103,10 @@ func newRun(c *chaos.Run) (*run, error) {
 }
 
 // all returns the names of all channels, except the idle ones: the hot one, the hostile ones, the
-// cold ones and the clubs.
+// cold ones, the sessions and the clubs.
 func (r *run) all() []string {
 	all := append([]string{hot, edited, giant}, r.channels...)
+	all = append(all, r.sessions...)
 	if r.members {
 		for i := range clubs {
 			all = append(all, club(i))
@@ -114,6 +121,9 @@ func (r *run) drive(ctx context.Context) (*History, *Truth, error) {
 	writeCtx, writing := r.Group(ctx)
 	followCtx, following := r.Group(ctx)
 	r.writing, r.following = writing, following
+	if err := r.openSessions(ctx); err != nil {
+		return nil, nil, err
+	}
 	if err := r.start(writeCtx, followCtx); err != nil {
 		return nil, nil, err
 	}
@@ -165,6 +175,10 @@ func (r *run) start(writeCtx, followCtx context.Context) error {
 			return err
 		}
 		r.writing.Go(func() { h.run(writeCtx) })
+		for k := range r.load.Generators {
+			g := r.newGenerator(r.Seed, fmt.Sprintf("generator-%d-%d", i, k), i)
+			r.writing.Go(func() { g.run(writeCtx) })
+		}
 	}
 	r.startHostile(writeCtx, followCtx)
 	for i := range trimmedChannels {

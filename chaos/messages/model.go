@@ -44,7 +44,9 @@ type payload struct {
 	content  string
 	metadata map[string]string
 	target   string
-	ops      []*Op
+	// open is set if the request opens a message.
+	open bool
+	ops  []*Op
 }
 
 // subject is a message with all its changes, in the order of the log.
@@ -90,7 +92,7 @@ func (m *model) ask(op *Op) {
 	key := clientKey{op.Channel, op.From, op.ClientMsgID}
 	p := m.asked[key]
 	if p == nil {
-		p = &payload{kind: op.Kind, content: op.Content, metadata: op.Metadata}
+		p = &payload{kind: op.Kind, content: op.Content, metadata: op.Metadata, open: op.Open}
 		if op.Kind != Send {
 			p.target = op.MsgID
 		}
@@ -111,10 +113,17 @@ func (m *model) append(e *Entry) {
 		s := &subject{entry: e, asked: p, changes: []change{{seq: e.Seq}}}
 		if p != nil {
 			s.changes[0].content, s.changes[0].metadata, s.changes[0].known = p.content, p.metadata, true
+			if p.open {
+				s.changes[0].status = StatusOpen
+			}
 		}
 		m.messages[messageKey{e.Channel, e.Seq}] = s
 		m.byID[e.MsgID] = s
 		m.sends[e.Channel] = append(m.sends[e.Channel], e.Seq)
+	case entryComplete, entryCancel, entryFail:
+		if s := m.messages[messageKey{e.Channel, e.TargetSeq}]; s != nil && s.recalled == 0 {
+			s.changes = append(s.changes, m.closeOf(s, e, p))
+		}
 	case entryEdit:
 		if s := m.messages[messageKey{e.Channel, e.TargetSeq}]; s != nil && s.recalled == 0 {
 			c := change{seq: e.Seq, status: StatusEdited, metadata: s.changes[0].metadata}
@@ -129,6 +138,19 @@ func (m *model) append(e *Entry) {
 			s.changes = append(s.changes, change{seq: e.Seq, status: StatusRecalled, known: true})
 		}
 	}
+}
+
+// closeOf returns the state of a message after a close. The content of one that names no content is
+// that of the store: checkTexts compares that with what was streamed.
+func (m *model) closeOf(s *subject, e *Entry, p *payload) change {
+	c := change{seq: e.Seq, status: closedStatus[e.Kind], metadata: s.changes[0].metadata}
+	switch {
+	case p != nil && p.kind == CloseMessage:
+		c.content, c.known = p.content, s.changes[0].known
+	case s.entry.ChangedSeq == e.Seq:
+		c.content, c.known = s.entry.Content, s.changes[0].known
+	}
+	return c
 }
 
 // at returns the state of the message after its entry at changedSeq. It returns false if that entry
@@ -205,7 +227,7 @@ func (m *model) differs(c *Copy) string {
 	case c.MsgID != e.MsgID, c.From != e.From, c.ClientMsgID != e.ClientMsgID, c.Type != e.Type, c.Count != e.Count,
 		c.TimeMS != e.Time.UnixMilli():
 		return "it is not the message that the log holds at this seq"
-	case c.Status != want.status:
+	case c.Status.shown() != want.status.shown():
 		return "its status is not that of its changed_seq"
 	case !want.known:
 		return ""

@@ -129,7 +129,9 @@ func readStream(ctx context.Context, url string) (all []Published, dropped uint6
 func (c *checker) checkPublished() {
 	has := make(map[messageKey]bool)
 	first := make(map[string]int64) // the first entry that the stream has, by channel
-	kinds := map[int]string{entrySend: "insert", entryEdit: "edit", entryRecall: "recall"}
+	kinds := map[int]string{
+		entrySend: "insert", entryEdit: "edit", entryRecall: "recall", entryComplete: "complete", entryCancel: "cancel", entryFail: "fail",
+	}
 	for i := range c.t.Published {
 		p := &c.t.Published[i]
 		has[messageKey{p.Channel, p.Seq}] = true

@@ -141,6 +141,10 @@ func (s *rawSubscriber) take(at int64, e *parleyv1.ChannelEvent) {
 		d.Event, m = EventEdited, kind.Edited
 	case *parleyv1.ChannelEvent_Recalled:
 		d.Event, m = EventRecalled, kind.Recalled
+	case *parleyv1.ChannelEvent_Closed:
+		d.Event, m = EventClosed, kind.Closed
+	case *parleyv1.ChannelEvent_Delta:
+		d.Event, d.MsgID, d.Offset, d.Text = EventDelta, kind.Delta.GetMsgId(), int(kind.Delta.GetOffset()), kind.Delta.GetText()
 	case *parleyv1.ChannelEvent_State:
 		d.Event, d.Head, d.Count, d.Epoch = EventState, kind.State.GetHeadSeq(), kind.State.GetCount(), kind.State.GetEpoch()
 		d.Recovered, d.Oldest, d.Expired = kind.State.GetRecovered(), kind.State.GetOldestSeq(), kind.State.GetExpiredCount()

@@ -70,6 +70,7 @@ func (w *rawWriter) one(ctx context.Context) chaos.Outcome {
 	case n < 50 || !ok:
 		op.Content = text(w.rng, op.ClientMsgID)
 	case n < 65:
+		op.Channel = w.pickPlain(w.rng)
 		return w.batch(ctx, op)
 	case n < 78:
 		op.Kind, op.Channel, op.MsgID, op.Content = Edit, target.channel, target.msgID, text(w.rng, op.ClientMsgID)
@@ -95,19 +96,23 @@ func (w *rawWriter) one(ctx context.Context) chaos.Outcome {
 	return op.Outcome
 }
 
-func (w *rawWriter) call(ctx context.Context, op *Op) {
+// call makes the call of an op and records it. token is the append token of a message that it
+// opened.
+func (w *rawWriter) call(ctx context.Context, op *Op) (token string) {
 	ctx, cancel := w.client.Call(ctx, rawLimit)
 	defer cancel()
 	var err error
-	switch op.Kind {
-	case Edit:
+	switch _, session := sessionOf(op.Channel); {
+	case session:
+		token, err = w.callSession(ctx, op)
+	case op.Kind == Edit:
 		var res *parleyv1.EditMessageResponse
 		res, err = w.client.EditMessage(ctx, &parleyv1.EditMessageRequest{
 			ChannelId: op.Channel, MsgId: op.MsgID, Content: op.Content, ClientMsgId: op.ClientMsgID,
 		})
 		op.Seq, op.Duplicate, op.Epoch = res.GetSeq(), res.GetDuplicate(), res.GetEpoch()
 		w.changed(op, res.GetMsgTime(), res.GetMessage())
-	case Recall:
+	case op.Kind == Recall:
 		var res *parleyv1.RecallMessageResponse
 		res, err = w.client.RecallMessage(ctx, &parleyv1.RecallMessageRequest{
 			ChannelId: op.Channel, MsgId: op.MsgID, ClientMsgId: op.ClientMsgID,
@@ -116,8 +121,9 @@ func (w *rawWriter) call(ctx context.Context, op *Op) {
 		w.changed(op, res.GetMsgTime(), res.GetMessage())
 	default:
 		var res *parleyv1.SendMessageResponse
-		res, err = w.client.SendMessage(ctx, op.sendRequest())
-		w.sent(op, res)
+		if res, err = w.client.SendMessage(ctx, op.sendRequest()); err == nil {
+			w.sent(op, res)
+		}
 	}
 	op.Outcome = chaos.OK
 	if err != nil {
@@ -127,6 +133,7 @@ func (w *rawWriter) call(ctx context.Context, op *Op) {
 		w.told.raise(op.Channel, op.Seq)
 	}
 	w.rec.Done(op)
+	return token
 }
 
 // changed copies the time and the message of an answer to an edit or a recall into op. Both are nil
@@ -147,20 +154,27 @@ func (op *Op) sendRequest() *parleyv1.SendMessageRequest {
 	}
 }
 
-// sent copies the answer to a send into op, and adds the message to the pool. It ignores a nil res.
-func (w *rawWriter) sent(op *Op, res *parleyv1.SendMessageResponse) {
-	if res == nil {
-		return
-	}
+// sentResponse is the answer to a send to a channel or a session.
+type sentResponse interface {
+	GetMsgId() string
+	GetSeq() int64
+	GetCount() int64
+	GetDuplicate() bool
+	GetEpoch() string
+	GetMsgTime() *timestamppb.Timestamp
+}
+
+// sent copies the answer to a successful send into op, and adds the message to the pool.
+func (w *world) sent(op *Op, res sentResponse) {
 	op.MsgID, op.Seq, op.Count, op.Duplicate = res.GetMsgId(), res.GetSeq(), res.GetCount(), res.GetDuplicate()
 	op.Epoch, op.TimeMS = res.GetEpoch(), res.GetMsgTime().AsTime().UnixMilli()
-	w.world.pool.add(ackedMessage{op.Channel, op.MsgID, op.From})
+	w.pool.add(ackedMessage{op.Channel, op.MsgID, op.From})
 }
 
 // batch sends 2 to 11 messages like op in one call, to up to two channels. It returns the outcome
 // of the last one.
 func (w *rawWriter) batch(ctx context.Context, op Op) chaos.Outcome {
-	channels := []string{op.Channel, w.pick(w.rng)}
+	channels := []string{op.Channel, w.pickPlain(w.rng)}
 	batch := w.rec.ID()
 	ops := make([]Op, 2+w.rng.IntN(10))
 	req := new(parleyv1.SendMessagesRequest)

@@ -78,7 +78,7 @@ func (r *reader) list(ctx context.Context, query Op, size int32, pages int) (end
 		op := query
 		r.rec.Start(&op)
 		callCtx, cancel := r.client.Call(ctx, readLimit)
-		res, err := r.client.ListMessages(callCtx, req)
+		res, err := r.client.page(callCtx, req)
 		cancel()
 		if err != nil {
 			op.ended(chaos.EndingOf(err))
@@ -110,8 +110,8 @@ func (r *reader) list(ctx context.Context, query Op, size int32, pages int) (end
 // no message to read.
 func (r *reader) get(ctx context.Context) bool {
 	target, ok := r.world.pool.pick(r.rng, "")
-	if !ok {
-		return true
+	if _, session := sessionOf(target.channel); !ok || session {
+		return true // no call reads one message of a session
 	}
 	op := r.op(target.channel)
 	op.Kind, op.MsgID = Get, target.msgID

@@ -12,6 +12,7 @@ import (
 const (
 	markTouched = "touched"
 	markEnded   = "ended"
+	markWaited  = "waited"
 )
 
 // Recorder records a history during the run. Safe for concurrent use.

@@ -48,6 +48,7 @@ func (r *run) settle(ctx context.Context) error {
 		// redelivered only after a while.
 		chaos.Sleep(ctx, time.Until(healed.Add(redelivery)))
 	}
+	r.awaitClosed(ctx, healed)
 	return r.readBack(ctx)
 }
 

@@ -147,6 +147,10 @@ func (s *subscriber) take(e parley.Event) {
 		d.Event = EventEdited
 	case parley.EventRecalled:
 		d.Event = EventRecalled
+	case parley.EventClosed:
+		d.Event = EventClosed
+	case parley.EventDelta:
+		d.Event, d.MsgID, d.Offset, d.Text = EventDelta, e.Delta.GetMsgId(), int(e.Delta.GetOffset()), e.Delta.GetText()
 	case parley.EventChannelState:
 		d.Event, d.Head, d.Count = EventState, e.Channel.GetHeadSeq(), e.Channel.GetCount()
 		d.Recovered, d.Oldest, d.Expired = e.Channel.GetRecovered(), e.Channel.GetOldestSeq(), e.Channel.GetExpiredCount()
@@ -172,6 +176,9 @@ func (s *subscriber) joinAndLeave(ctx context.Context) {
 	left := make(map[string]time.Time)
 	for chaos.Pause(ctx, s.rng, 300*time.Millisecond) {
 		channel := s.channels[s.rng.IntN(len(s.channels))]
+		if s.rng.IntN(3) == 0 {
+			channel = s.sessions[s.rng.IntN(len(s.sessions))]
+		}
 		switch {
 		case joined[channel]:
 			delete(joined, channel)
@@ -201,7 +208,7 @@ func (w *world) shortSubscribers(ctx context.Context, seed uint64, name string) 
 		addr := w.addrs[rng.IntN(len(w.addrs))]
 		channels := []string{w.channels[rng.IntN(len(w.channels))], w.channels[rng.IntN(len(w.channels))]}
 		if rng.IntN(2) == 0 {
-			channels = append(channels, hot)
+			channels = append(channels, hot, w.sessions[rng.IntN(len(w.sessions))])
 		}
 		if err := w.readToHead(ctx, seed, name, addr, channels); err != nil {
 			return err

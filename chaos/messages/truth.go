@@ -21,7 +21,14 @@ const (
 	entrySend   = 0
 	entryEdit   = 1
 	entryRecall = 2
+	// The last three close an open message.
+	entryComplete = 3
+	entryCancel   = 4
+	entryFail     = 5
 )
+
+// closedStatus is the status of a message after each kind of close.
+var closedStatus = map[int]Status{entryComplete: StatusComplete, entryCancel: StatusCancelled, entryFail: StatusFailed}
 
 // Entry is one entry of a log, as it is stored. The field names are those of the server's
 // documents. They are read without the server's code, because a check must not trust what it
@@ -60,6 +67,8 @@ type Truth struct {
 	Entries []Entry `json:"entries"`
 	// Cache is every cached set by channel, in ascending order.
 	Cache map[string][]CachedValue `json:"cache"`
+	// Lists is every session's cached list by channel, in its order.
+	Lists map[string][]string `json:"lists"`
 	// Marks are, for the mark of each content (see markOf), the documents and keys that contain it.
 	Marks map[string][]string `json:"marks"`
 	Epoch string              `json:"epoch"`
@@ -78,7 +87,7 @@ const cachePrefix = "msg_cache:"
 // readTruth reads all stores: every document of every collection, every value of every key, and
 // every event.
 func readTruth(ctx context.Context, mongoURI string, cache *redis.Client, natsURL string) (*Truth, error) {
-	t := &Truth{Cache: make(map[string][]CachedValue), Marks: make(map[string][]string)}
+	t := &Truth{Cache: make(map[string][]CachedValue), Lists: make(map[string][]string), Marks: make(map[string][]string)}
 	client, err := mongo.Connect(options.Client().ApplyURI(mongoURI).SetReadConcern(readconcern.Majority()))
 	if err != nil {
 		return nil, fmt.Errorf("truth: %w", err)
@@ -142,6 +151,12 @@ func (t *Truth) readRedis(ctx context.Context, cache *redis.Client) error {
 		}
 		// A dump may compress long values, so the values below are read uncompressed.
 		t.note("Redis "+key, dump)
+		if strings.HasPrefix(key, sessionKeys) {
+			if err := t.readSession(ctx, cache, key); err != nil {
+				return fmt.Errorf("%s: %w", key, err)
+			}
+			continue
+		}
 		channel, ok := strings.CutPrefix(key, cachePrefix)
 		if !ok || own(channel) {
 			continue
@@ -157,6 +172,33 @@ func (t *Truth) readRedis(ctx context.Context, cache *redis.Client) error {
 		}
 	}
 	return keys.Err()
+}
+
+// The keys of a session are its id between sessionKeys and one of the suffixes: that of the list of
+// its newest messages, or that of the texts of its open ones.
+const sessionKeys, listSuffix, openSuffix = "chat:session:", ":messages", ":open"
+
+// readSession reads a key of a session.
+func (t *Truth) readSession(ctx context.Context, cache *redis.Client, key string) error {
+	id := strings.TrimPrefix(key, sessionKeys)
+	if list, ok := strings.CutSuffix(id, listSuffix); ok {
+		values, err := cache.LRange(ctx, key, 0, -1).Result()
+		for i, v := range values {
+			t.note(fmt.Sprintf("Redis %s at %d", key, i), v)
+		}
+		if len(values) > 0 && !own(sessionPrefix+list) {
+			t.Lists[sessionPrefix+list] = values
+		}
+		return err
+	}
+	if !strings.HasSuffix(id, openSuffix) {
+		return nil
+	}
+	texts, err := cache.HGetAll(ctx, key).Result()
+	for field, text := range texts {
+		t.note(fmt.Sprintf("Redis %s %s", key, field), text)
+	}
+	return err
 }
 
 // note records for each mark in text that it was found at a location.
@@ -219,7 +261,9 @@ type cachedEntry struct {
 	ChangedSeq  int64             `json:"changed_seq"`
 }
 
-func (v *CachedValue) decode() (e cachedEntry, err error) {
-	err = json.Unmarshal([]byte(v.Value), &e)
+func (v *CachedValue) decode() (e cachedEntry, err error) { return decodeCached(v.Value) }
+
+func decodeCached(value string) (e cachedEntry, err error) {
+	err = json.Unmarshal([]byte(value), &e)
 	return e, err
 }

@@ -48,12 +48,14 @@ type budget struct {
 	// call is for each call, life for each channel that a stream follows, channel for each channel on
 	// each node, and second for the work of all nodes in the background, in one second.
 	call, life, channel, second int64
+	// piece is for each piece of the text of an open message.
+	piece int64
 }
 
 // budgets are one and a half to three times what runs without a defect cost.
 var budgets = map[rig.Engine]budget{
-	rig.EngineMongo: {call: 15, life: 2, channel: 10, second: 60},
-	rig.EngineRedis: {call: 8, life: 1, channel: 2, second: 100},
+	rig.EngineMongo: {call: 15, life: 2, channel: 10, second: 60, piece: 1},
+	rig.EngineRedis: {call: 8, life: 1, channel: 2, second: 100, piece: 4},
 }
 
 // countCost records the round trips to the engines so far.
@@ -163,7 +165,7 @@ func (c *checker) checkUsage() {
 // budget returns the most round trips to an engine that the run may cost up to its last message.
 func (h *History) budget(e rig.Engine) int64 {
 	b := budgets[e]
-	most := b.second * h.Touched / second
+	most := b.second*h.Touched/second + b.piece*int64(len(h.Pieces))
 	for i := range h.Ops {
 		if h.Ops[i].Begin < h.Touched {
 			most += b.call

@@ -23,11 +23,13 @@ type world struct {
 	// aideToken returns an access token that allows what a member of a gated channel may.
 	aideToken func(subject string) string
 	// members is set if the server supports members-only channels.
-	members  bool
-	channels []string
-	load     load
+	members bool
+	// channels are the cold channels, and sessions the channels of the sessions.
+	channels, sessions []string
+	load               load
 
 	told knownHeads
+	open openMessages
 	pool pool
 }
 
@@ -36,19 +38,23 @@ const hot = "hot"
 
 // defaultLoad is the load of a long run.
 var defaultLoad = load{
-	Channels: 40, Gates: 2, Writers: 2, RawWriters: 1, Readers: 2, WriteEvery: 40 * time.Millisecond, ReadEvery: 60 * time.Millisecond,
+	Channels: 40, Sessions: 6, Generators: 1, Gates: 2,
+	Writers: 2, RawWriters: 1, Readers: 2, WriteEvery: 40 * time.Millisecond, ReadEvery: 60 * time.Millisecond,
 	hostile: hostile{EditEvery: 20 * time.Millisecond, GiantEvery: time.Second, Slow: 1, Withheld: 2, Idle: 2000},
 }
 
 // load is the number of clients and their pace.
 type load struct {
-	// Channels is the number of cold channels.
-	Channels int
+	// Channels is the number of cold channels, Sessions that of sessions, and Generators that of the
+	// generators on each node.
+	Channels, Sessions, Generators int
 	// Writers and RawWriters are per node. Writers use the SDK, as a program would. Raw writers
 	// never retry, so each answer can be checked on its own.
 	Writers, RawWriters int
 	// Readers are per node.
 	Readers int
+	// KillFor is for how long generators die without a close. 0 means as long as they run.
+	KillFor time.Duration
 	// Gates is the number of gated channels.
 	Gates int
 	// hostile is nothing by default.
@@ -66,8 +72,10 @@ func (l *load) sized(s chaos.Size) load {
 	switch s {
 	case chaos.Short:
 		sized.hostile = hostile{EditEvery: 40 * time.Millisecond, GiantEvery: 2 * time.Second, Slow: 1, Withheld: 1, Idle: 200}
+		sized.KillFor = 45 * time.Second // the end of the run need not wait for those
 	case chaos.Minimal:
 		sized.hostile = hostile{EditEvery: 40 * time.Millisecond, GiantEvery: 2 * time.Second, Slow: 1, Idle: 100}
+		sized.KillFor = time.Nanosecond // the end of the run would wait for them
 	case chaos.Long:
 	}
 	return sized
@@ -81,8 +89,16 @@ func (w *world) pickRead(rng *rand.Rand) string {
 	return w.pick(rng)
 }
 
-// pick returns the hot channel half of the time, and otherwise a random cold one.
+// pick returns the hot channel or a random cold one, and one in six times a session.
 func (w *world) pick(rng *rand.Rand) string {
+	if rng.IntN(6) == 0 {
+		return w.sessions[rng.IntN(len(w.sessions))]
+	}
+	return w.pickPlain(rng)
+}
+
+// pickPlain returns the hot channel half of the time, and otherwise a random cold one.
+func (w *world) pickPlain(rng *rand.Rand) string {
 	if rng.IntN(2) == 0 {
 		return hot
 	}
@@ -97,13 +113,16 @@ func (w *world) note(m *parleyv1.ChannelMessage) int {
 
 func copyOf(m *parleyv1.ChannelMessage) *Copy {
 	statuses := map[parleyv1.MessageStatus]Status{
-		parleyv1.MessageStatus_MESSAGE_STATUS_SENT:     StatusSent,
-		parleyv1.MessageStatus_MESSAGE_STATUS_EDITED:   StatusEdited,
-		parleyv1.MessageStatus_MESSAGE_STATUS_RECALLED: StatusRecalled,
+		parleyv1.MessageStatus_MESSAGE_STATUS_SENT:      StatusSent,
+		parleyv1.MessageStatus_MESSAGE_STATUS_EDITED:    StatusEdited,
+		parleyv1.MessageStatus_MESSAGE_STATUS_RECALLED:  StatusRecalled,
+		parleyv1.MessageStatus_MESSAGE_STATUS_OPEN:      StatusOpen,
+		parleyv1.MessageStatus_MESSAGE_STATUS_CANCELLED: StatusCancelled,
+		parleyv1.MessageStatus_MESSAGE_STATUS_FAILED:    StatusFailed,
 	}
 	status, ok := statuses[m.GetStatus()]
 	if !ok {
-		status = -1
+		status = statusUnknown
 	}
 	return &Copy{
 		Channel: m.GetChannelId(), MsgID: m.GetMsgId(), Seq: m.GetSeq(), Count: m.GetCount(), From: m.GetFromId(),

@@ -95,8 +95,14 @@ func (w *writer) resend(ctx context.Context, op *Op) {
 	ctx, cancel := context.WithTimeout(ctx, writeLimit)
 	defer cancel()
 	w.rec.Start(op)
-	r, err := w.client.Send(ctx, op.Channel, op.Content, parley.WithClientMsgID(op.ClientMsgID),
-		parley.WithMetadata(op.Metadata))
+	var r *parley.Receipt
+	var err error
+	options := []parley.SendOption{parley.WithClientMsgID(op.ClientMsgID), parley.WithMetadata(op.Metadata)}
+	if id, ok := sessionOf(op.Channel); ok {
+		r, err = w.client.Session(id).Append(ctx, parley.SessionRoleUser, op.Content, options...)
+	} else {
+		r, err = w.client.Send(ctx, op.Channel, op.Content, options...)
+	}
 	w.done(op, r, err)
 }
 
@@ -117,7 +123,7 @@ func (w *writer) repeat(ctx context.Context) {
 
 // batch sends 2 to 19 messages to up to three channels in one call.
 func (w *writer) batch(ctx context.Context) {
-	channels := []string{hot, w.pick(w.rng), w.pick(w.rng)}
+	channels := []string{hot, w.pickPlain(w.rng), w.pickPlain(w.rng)}
 	ops := make([]Op, 2+w.rng.IntN(18))
 	out := make([]parley.Outgoing, len(ops))
 	batch := w.rec.ID()
