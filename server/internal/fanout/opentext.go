@@ -174,8 +174,8 @@ func (t *topic) showTexts(u *subscription) {
 	}
 }
 
-// noteOpen updates the texts for an event of the log that arrived: a message that it ends has no
-// text any more.
+// noteOpen updates the texts for an event of the log that arrived or was replayed: a message that
+// is no longer open has no text any more.
 func (t *topic) noteOpen(e *message.Event) {
 	if t.texts.cancel == nil || e.Passed || e.Message.Status == message.StatusOpen {
 		return

@@ -172,6 +172,30 @@ func TestDeltaJoiners(t *testing.T) {
 	})
 }
 
+// TestDeltaClosedUnseen checks that a subscriber whose replay has the end of a message gets nothing of
+// its text, although the event of that end has not arrived yet.
+func TestDeltaClosedUnseen(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []message.Kind{message.KindComplete, message.KindRecall} {
+		synctest.Test(t, func(t *testing.T) {
+			r, _ := setupTexts(t, noChecks())
+			first := r.open(after(session, 0))
+			r.read(first)
+			r.bus.publish(r.addOpen("m"))
+			r.delta("m", 1, 5, 0, "one")
+			equal(t, r.read(first)[session], "e1/1 "+deltaLine("m", 0, "one"))
+			closed := r.addClose(1, kind)
+			second := r.open(after(session, 0))
+			equal(t, r.read(second)[session], "state(e1/0,head=2,recovered=true) e1/1 e1/2")
+			r.delta("m", 1, 5, 3, "late")
+			equal(t, r.read(second), map[string]string{})
+			r.bus.publish(closed)
+			equal(t, r.read(first)[session], "e1/2")
+			equal(t, r.hub.stats.texts.Load(), int64(0))
+		})
+	}
+}
+
 // TestDeltaLost checks that a missing delta is found where other nodes find the text, and that what
 // arrived meanwhile is not lost.
 func TestDeltaLost(t *testing.T) {

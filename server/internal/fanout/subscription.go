@@ -114,6 +114,7 @@ func (u *subscription) turn() error {
 	if epoch == t.epoch {
 		for i := range encoded { // a message may show a change from after the entries that were known
 			t.requireRev(events[i].Rev)
+			t.noteOpen(&events[i])
 		}
 		if u.admitted < t.rev {
 			u.finishTurn(nil) // the next turn checks the subject
