@@ -146,7 +146,6 @@ func TestAbandonedText(t *testing.T) {
 	a := openIn(t, nodes[0])
 	streams := a.follow(nodes[1])
 	a.write(nodes[0], "half an ans")
-	a.await(a.text, streams...)
 	nodes[0].Stop()
 	a.await("closed: half an ans", streams...)
 	messages := inSession(t, inSessions(nodes[1], "ann"), "s", 3)
