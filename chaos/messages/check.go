@@ -98,6 +98,7 @@ func check(h *History, t *Truth, limit int) []chaos.Violation {
 	c.checkLists()
 	c.checkOpen()
 	c.checkPieces()
+	c.checkDeletions()
 	c.checkMarks()
 	c.checkPublished()
 	c.checkMembers()

@@ -131,8 +131,8 @@ func (c *checker) checkShown(l *Life, events []*Delivery, texts map[string][]*ge
 // checkDelta checks one delta for a subscriber that has s.
 func (c *checker) checkDelta(l *Life, d *Delivery, s *shown, attempts []*generated) {
 	report := func(why string) {
-		c.Reportf(PrefixText, l.Channel, d.At, "life %d of %s at %s: %q at %d of %s: %s; it had %q", l.ID, l.Client, l.Addr, d.Text, d.Offset,
-			d.MsgID, why, s.text)
+		c.Reportf(PrefixText, l.Channel, d.At, "life %d of %s at %s: %d bytes at %d of %s: %s; it had %d: %q, and %q", l.ID, l.Client, l.Addr,
+			len(d.Text), d.Offset, d.MsgID, why, len(s.text), tail(s.text), tail(d.Text))
 	}
 	if m := c.byID[d.MsgID]; m != nil && m.recallAcked != 0 && d.At-m.recallAcked > int64(readSlack) && !l.Slow &&
 		!c.held(l.Addr, m.recallAcked, d.At) {
@@ -157,6 +157,9 @@ func (c *checker) checkDelta(l *Life, d *Delivery, s *shown, attempts []*generat
 		s.attempt = i
 	}
 }
+
+// tail returns the end of a text, for people.
+func tail(text string) string { return text[max(0, len(text)-60):] }
 
 // checkPieces checks the answers to the generators' deltas.
 func (c *checker) checkPieces() {

@@ -18,7 +18,7 @@ func gate(i int) string { return fmt.Sprintf("gate-%d", i) }
 
 // own reports whether a channel has records and a check of its own.
 func own(channel string) bool {
-	return strings.HasPrefix(channel, "gate-") || strings.HasPrefix(channel, "trimmed-")
+	return strings.HasPrefix(channel, "gate-") || strings.HasPrefix(channel, "trimmed-") || strings.HasPrefix(channel, gonePrefix)
 }
 
 // The users of gated channels. The keeper owns them, with a token that has all capabilities. The

@@ -95,12 +95,14 @@ type generation struct {
 	sent int
 }
 
+func (g *generator) close() {
+	for _, w := range g.writers {
+		w.client.Close()
+	}
+}
+
 func (g *generator) run(ctx context.Context) {
-	defer func() {
-		for _, w := range g.writers {
-			w.client.Close()
-		}
-	}()
+	defer g.close()
 	for chaos.Pause(ctx, g.rng, time.Second) {
 		g.one(ctx)
 	}
@@ -308,11 +310,7 @@ func (g *generator) cancel(ctx context.Context, op Op, msgID string) {
 	for _, w := range g.writers {
 		by.writers = append(by.writers, g.newRawWriter(0, owner, w.addr, owner))
 	}
-	defer func() {
-		for _, w := range by.writers {
-			w.client.Close()
-		}
-	}()
+	defer by.close()
 	node := rng.IntN(len(by.writers))
 	by.repeat(ctx, Op{
 		Kind: CancelMessage, Channel: op.Channel, MsgID: msgID, From: owner, Status: StatusCancelled, ClientMsgID: op.ClientMsgID + "-cancel",

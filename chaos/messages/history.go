@@ -237,6 +237,7 @@ type History struct {
 	// Generations are in the order of their attempts.
 	Generations []Generation
 	Pieces      []Piece
+	Deletions   []Deletion
 	// Touched is when every channel had received its last message. Ended is when the run stopped
 	// waiting for the subscribers. Both are 0 if the run ended before.
 	Touched, Ended int64
@@ -261,6 +262,7 @@ type line struct {
 
 	Generation *Generation `json:"generation,omitempty"`
 	Piece      *Piece      `json:"piece,omitempty"`
+	Deletion   *Deletion   `json:"deletion,omitempty"`
 }
 
 // ReadHistory reads a history that a Recorder wrote. It ignores a truncated last line.
@@ -313,6 +315,8 @@ func (b *builder) add(l *line) {
 		h.Generations = append(h.Generations, *l.Generation)
 	case l.Piece != nil:
 		h.Pieces = append(h.Pieces, *l.Piece)
+	case l.Deletion != nil:
+		h.Deletions = append(h.Deletions, *l.Deletion)
 	}
 	if at, ok := l.Marks[markTouched]; ok {
 		h.Touched = at

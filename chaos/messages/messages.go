@@ -180,6 +180,8 @@ func (r *run) start(writeCtx, followCtx context.Context) error {
 			r.writing.Go(func() { g.run(writeCtx) })
 		}
 	}
+	d := r.newDeleter()
+	r.writing.Go(func() { d.run(writeCtx) })
 	r.startHostile(writeCtx, followCtx)
 	for i := range trimmedChannels {
 		t := r.newTrimmer(i)

@@ -43,6 +43,10 @@ func TestReadHistory(t *testing.T) {
 	r.Exit("n1", "why")
 	r.Late(Late{Client: "s", Channel: "c", Seq: 1, Head: 2})
 	r.Write(line{Mine: &channelList{User: "u", Channels: []UserChannel{{Channel: "c", Last: unset}}}})
+	r.Write(line{Generation: &Generation{ID: 1, MsgID: "m", Text: "x"}})
+	r.Write(line{Piece: &Piece{Generation: 1, Size: 1, Status: StatusOpen}})
+	r.Write(line{Deletion: &Deletion{Channel: goneSession(1), Afters: []After{{Kind: List}}}})
+	r.Mark(markWaited)
 	r.Mark("healed")
 	want, err := r.Close()
 	if err != nil {

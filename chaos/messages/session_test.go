@@ -331,3 +331,52 @@ func TestCheckFindsAWrongChat(t *testing.T) {
 		})
 	}
 }
+
+// newDeletion returns a history with one session that was deleted at 10 s.
+func newDeletion() (*History, *Truth, *Deletion) {
+	h := &History{Deletions: []Deletion{{
+		Channel: goneSession(1), Marks: []string{"x"}, Begin: 9 * sec, End: 10 * sec, Seen: 10*sec + sec/2, Addr: "n1",
+		Afters: []After{
+			{Addr: "n1", Kind: List, Begin: 12 * sec, End: 12*sec + 1, Outcome: chaos.Failed, Code: "not_found"},
+			{Addr: "n2", Kind: Send, Begin: 12 * sec, End: 12*sec + 1, Outcome: chaos.Failed, Code: "failed_precondition"},
+		},
+	}}}
+	h.Healed, h.Waited = 20*sec, 200*sec
+	return h, &Truth{Epoch: epoch, Marks: make(map[string][]string)}, &h.Deletions[0]
+}
+
+func TestCheckOfDeletions(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name   string
+		change func(h *History, t *Truth, d *Deletion)
+		wrong  bool
+	}{
+		{"as it is", func(*History, *Truth, *Deletion) {}, false},
+		{"listed within a second", func(_ *History, _ *Truth, d *Deletion) {
+			d.Afters[0].Begin, d.Afters[0].Outcome = 10*sec+sec/2, chaos.OK
+		}, false},
+		{"listed later", func(_ *History, _ *Truth, d *Deletion) { d.Afters[0].Outcome = chaos.OK }, true},
+		{"a message taken", func(_ *History, _ *Truth, d *Deletion) { d.Afters[1].Outcome = chaos.OK }, true},
+		{"a text on a stream", func(_ *History, _ *Truth, d *Deletion) { d.Seen = 15 * sec }, true},
+		{"a text in the store", func(_ *History, t *Truth, _ *Deletion) { t.Marks["x"] = []string{"MongoDB m"} }, true},
+		{"a text in Redis", func(_ *History, t *Truth, _ *Deletion) { t.Marks["x"] = []string{"Redis k"} }, true},
+		{"a text in Redis, soon after", func(h *History, t *Truth, _ *Deletion) {
+			h.Waited, t.Marks["x"] = 40*sec, []string{"Redis k"}
+		}, true},
+		{"a text in the store, soon after", func(h *History, t *Truth, _ *Deletion) {
+			h.Waited, t.Marks["x"] = 40*sec, []string{"MongoDB m"}
+		}, false},
+		{"not acknowledged", func(_ *History, t *Truth, d *Deletion) { d.End, t.Marks["x"] = 0, []string{"Redis k"} }, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			h, truth, d := newDeletion()
+			tt.change(h, truth, d)
+			found := Check(h, truth)
+			if got := slices.ContainsFunc(found, func(v chaos.Violation) bool { return v.Name == DeletedText }); got != tt.wrong {
+				t.Errorf("found %v", found)
+			}
+		})
+	}
+}

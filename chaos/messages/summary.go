@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/parleyhq/parley/chaos"
@@ -21,6 +22,7 @@ func summarize(w io.Writer, h *History, t *Truth, r *chaos.Result) {
 	p("%d deliveries in %d lives; %d entries in the logs; replies lost: %v", len(h.Deliveries), len(h.Lives),
 		len(t.Entries), r.Lost)
 	p("%d calls to channels whose messages expire, of %d messages", len(h.Trims), h.trimmedSends())
+	h.summarizeSessions(w, t)
 	p("calls to channels that are closed, opened and deleted:")
 	h.changes().Write(w)
 	for _, cost := range h.Costs {
@@ -79,4 +81,32 @@ func (h *History) worstGap(from, to int64) int64 {
 		last = end
 	}
 	return worst
+}
+
+// summarizeSessions writes the figures of sessions.
+func (h *History) summarizeSessions(w io.Writer, t *Truth) {
+	deltas, ends := 0, make(map[Status]int)
+	for i := range h.Deliveries {
+		if h.Deliveries[i].Event == EventDelta {
+			deltas++
+		}
+	}
+	opened := make(map[string]bool)
+	for i := range h.Generations {
+		opened[h.Generations[i].MsgID] = true
+	}
+	abandoned := 0
+	for i := range t.Entries {
+		e := &t.Entries[i]
+		if e.Kind == entrySend && opened[e.MsgID] {
+			ends[e.Status]++
+		}
+		if strings.HasPrefix(e.ClientMsgID, abandonedPrefix) {
+			abandoned++
+		}
+	}
+	_, _ = fmt.Fprintf(w, "%d generations of %d messages in %d pieces, %d deltas delivered; %d complete, %d cancelled, %d failed, "+
+		"of these %d abandoned, %d edited or recalled, %d open; %d lists; %d sessions deleted\n", len(h.Generations), len(opened), len(h.Pieces),
+		deltas, ends[StatusComplete], ends[StatusCancelled], ends[StatusFailed], abandoned, ends[StatusEdited]+ends[StatusRecalled],
+		ends[StatusOpen], len(t.Lists), len(h.Deletions))
 }
