@@ -40,7 +40,8 @@ type Texts interface {
 type openTexts struct {
 	cancel func() // ends the subscription to the deltas; nil if there is none
 	byID   map[string]*openText
-	// ended holds the messages that were last seen to be no longer open.
+	// ended holds the messages that were last seen to be no longer open. Those that may never have
+	// been open are left out.
 	ended []string
 	// loaded is set once the texts were read that the topic missed. reading is set while a read is in
 	// progress or planned, and fails counts the failed ones in a row.
@@ -184,7 +185,8 @@ func (t *topic) noteOpen(e *message.Event) {
 	if o := t.texts.byID[id]; o != nil {
 		t.dropText(o)
 	}
-	if e.Kind == message.KindSend || slices.Contains(t.texts.ended, id) {
+	never := e.Message.Status == message.StatusSent || e.Message.Status == message.StatusEdited // or it is unknown
+	if e.Kind == message.KindSend && never || slices.Contains(t.texts.ended, id) {
 		return
 	}
 	if len(t.texts.ended) == endedIDs {

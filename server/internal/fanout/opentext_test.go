@@ -196,6 +196,26 @@ func TestDeltaClosedUnseen(t *testing.T) {
 	}
 }
 
+// TestDeltaSentClosed checks that a message whose own event has it closed gets no text, although its
+// close comes later.
+func TestDeltaSentClosed(t *testing.T) {
+	t.Parallel()
+	for _, status := range []message.Status{message.StatusComplete, message.StatusFailed, message.StatusRecalled} {
+		synctest.Test(t, func(t *testing.T) {
+			r, _ := setupTexts(t, noChecks())
+			s := r.open(live(session))
+			r.read(s)
+			e := r.addOpen("m")
+			e.Message.Status, e.Message.ChangedSeq = status, 2
+			r.bus.publish(e)
+			equal(t, r.read(s)[session], "e1/1")
+			r.delta("m", 1, 5, 0, "late")
+			equal(t, r.read(s), map[string]string{})
+			equal(t, r.hub.stats.texts.Load(), int64(0))
+		})
+	}
+}
+
 // TestDeltaLost checks that a missing delta is found where other nodes find the text, and that what
 // arrived meanwhile is not lost.
 func TestDeltaLost(t *testing.T) {
