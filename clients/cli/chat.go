@@ -352,10 +352,10 @@ func (c *chat) hasRun(failure error) error {
 
 // event shows an event.
 func (c *chat) event(ctx context.Context, e chatEvent) error {
-	if e.err != nil {
-		if ctx.Err() != nil {
-			return nil // the loop ends with ctx
-		}
+	switch {
+	case ctx.Err() != nil:
+		return nil // the loop ends
+	case e.err != nil:
 		return explain("chat", e.err)
 	}
 	if err := c.view.apply(&e.Event); err != nil {

@@ -59,7 +59,7 @@ func (p *answerer) answer(ctx, runs context.Context, msgID, prompt string) error
 	text := answer.Text()
 	switch {
 	case out.full:
-		p.note("the output of %s is too long; it was stopped", p.args[0])
+		p.notef("the output of %s is too long; it was stopped", p.args[0])
 		_, err = answer.Fail(ctx, text)
 	case runs.Err() != nil && isClosed(answer.Err()):
 		err = nil
@@ -68,7 +68,7 @@ func (p *answerer) answer(ctx, runs context.Context, msgID, prompt string) error
 	case runs.Err() != nil:
 		_, err = answer.Cancel(ctx, text)
 	case err != nil:
-		p.note("%s failed: %s", p.args[0], err)
+		p.notef("%s failed: %s", p.args[0], err)
 		_, err = answer.Fail(ctx, text)
 	default:
 		_, err = answer.Complete(ctx, text)
@@ -104,7 +104,7 @@ func (p *answerer) run(ctx context.Context, out *answerWriter, prompt string) er
 	return err
 }
 
-func (p *answerer) note(format string, args ...any) {
+func (p *answerer) notef(format string, args ...any) {
 	_, _ = fmt.Fprintf(p.s.stderr, "parley: "+format+"\n", args...)
 }
 

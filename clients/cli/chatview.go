@@ -71,7 +71,8 @@ func (v *chatView) openAnswer() string {
 
 // isAnswer reports whether m is an answer with a seq of at least from that is not open.
 func (*chatView) isAnswer(m *parley.Message, from int64) bool {
-	return m.GetMsgType() == string(parley.SessionRoleAssistant) && m.GetSeq() >= from && m.GetStatus() != parleyv1.MessageStatus_MESSAGE_STATUS_OPEN
+	return m.GetMsgType() == string(parley.SessionRoleAssistant) && m.GetSeq() >= from &&
+		m.GetStatus() != parleyv1.MessageStatus_MESSAGE_STATUS_OPEN
 }
 
 // deltaJSON is the JSON form of a piece of an open message.
@@ -112,7 +113,7 @@ func (v *chatView) apply(e *parley.Event) error {
 	if e.Message != nil {
 		m.Message = e.Message
 		if v.isAnswer(m.Message, v.answered) {
-			v.answered, v.complete = m.GetSeq(), m.GetStatus() == parleyv1.MessageStatus_MESSAGE_STATUS_SENT
+			v.answered, v.complete = m.GetSeq(), !isBroken(m.GetStatus())
 		}
 	}
 	if v.p.json {
@@ -191,14 +192,20 @@ func (v *chatView) writeMessage(m *chatMessage) error {
 		}
 		m.written = m.text
 	}
-	switch status {
-	case parleyv1.MessageStatus_MESSAGE_STATUS_OPEN:
+	switch {
+	case status == parleyv1.MessageStatus_MESSAGE_STATUS_OPEN:
 		return nil
-	case parleyv1.MessageStatus_MESSAGE_STATUS_CANCELLED, parleyv1.MessageStatus_MESSAGE_STATUS_FAILED, parleyv1.MessageStatus_MESSAGE_STATUS_RECALLED:
+	case isBroken(status):
 		return v.line("(" + lowerName(status.String(), "MESSAGE_STATUS_") + ")")
 	default:
 		return v.newLine()
 	}
+}
+
+// isBroken reports whether a message was cancelled, failed or recalled.
+func isBroken(status parleyv1.MessageStatus) bool {
+	return status == parleyv1.MessageStatus_MESSAGE_STATUS_CANCELLED || status == parleyv1.MessageStatus_MESSAGE_STATUS_FAILED ||
+		status == parleyv1.MessageStatus_MESSAGE_STATUS_RECALLED
 }
 
 // line writes a text as a line of its own.
