@@ -359,3 +359,25 @@ func TestChatShowsAnswers(t *testing.T) {
 		t.Errorf("without an assistant: exit code %d, stderr %q", got.code, got.stderr)
 	}
 }
+
+// TestChatCancelsAnswer checks that an interrupt cancels the answer of another program.
+func TestChatCancelsAnswer(t *testing.T) {
+	t.Parallel()
+	s := parleytest.Start(t)
+	c := startChat(t, s, "talk")
+	c.say("go")
+	c.wantText("user: go\n")
+	answer, err := chatSDK(t, s, "tester").Session("talk").Open(testContext(t), parley.SessionRoleAssistant)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.WriteString(answer, "hello")
+	c.wantText("assistant: hello")
+	c.signal(os.Interrupt)
+	c.wantText("hello\n(cancelled)\n")
+	_ = c.stdin.Close()
+	c.wantExit(1)
+	if got := said(s, "talk"); got != "user sent \"go\"\nassistant cancelled \"hello\"" {
+		t.Errorf("the session holds:\n%s", got)
+	}
+}

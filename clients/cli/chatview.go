@@ -9,7 +9,8 @@ import (
 	parley "github.com/parleyhq/parley/sdk/go"
 )
 
-// chatView writes a conversation: messages in the order of their log, open ones as their text comes.
+// chatView writes a conversation: messages in the order of their log, open ones as their text
+// comes.
 type chatView struct {
 	p printer
 	// interactive is set for a user at a terminal, who sees what they type and gets a prompt.

@@ -48,6 +48,12 @@ func (b *buffer) String() string {
 	return b.b.String()
 }
 
+func (b *buffer) reset() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.b.Reset()
+}
+
 // outcome is the exit code and the output of one run of the command line.
 type outcome struct {
 	code           int
