@@ -70,6 +70,9 @@ func (s *Session) open(ctx context.Context, role SessionRole, keepEvery time.Dur
 		session: s, receipt: *r, token: token, closeID: id, done: make(chan struct{}), grown: make(chan struct{}, 1),
 	}
 	m.ctx, m.cancel = context.WithCancelCause(ctx)
+	if token == "" { // a repeat, of a message that was closed since
+		m.cancel(errMessageClosed)
+	}
 	go m.stream(keepEvery)
 	return m, nil
 }
@@ -238,7 +241,7 @@ func (m *OpenMessage) send(sent int, text string) int {
 	case err == nil && res.GetStatus() != parleyv1.MessageStatus_MESSAGE_STATUS_OPEN:
 		m.cancel(errMessageClosed)
 	case err == nil:
-		return sent + len(text)
+		return max(sent+len(text), min(int(res.GetLength()), len(m.Text()))) // the node may have more, from earlier calls
 	case m.ctx.Err() != nil:
 	case refused && e.Code == connect.CodeOutOfRange && e.Field == "offset":
 		m.again()

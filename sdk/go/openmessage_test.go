@@ -175,6 +175,24 @@ func TestOpenMessageEnds(t *testing.T) {
 	}
 }
 
+// TestOpenMessageAgain checks that a repeat of Open for a message that is closed says so at once.
+func TestOpenMessageAgain(t *testing.T) {
+	t.Parallel()
+	ctx, _, _, assistant := conversation(t)
+	for want := range 2 {
+		m, err := assistant.Open(ctx, parley.SessionRoleAssistant, parley.WithClientMsgID("a"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ended := errors.Is(m.Err(), parley.ErrMessageClosed); ended != (want == 1) {
+			t.Errorf("%d: %v", want, m.Err())
+		}
+		if err := m.Close(); (err != nil) != (want == 1) {
+			t.Errorf("%d: close: %v", want, err)
+		}
+	}
+}
+
 // TestOpenMessageContext checks that the context of Open ends the streaming, and that the message
 // can be closed all the same.
 func TestOpenMessageContext(t *testing.T) {

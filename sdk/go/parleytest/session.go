@@ -71,7 +71,7 @@ func (h handler) AppendSessionMessage(
 			return nil, err
 		}
 		var token string
-		if req.GetOpen() {
+		if req.GetOpen() && l.messages[sent.GetMsgId()].GetStatus() == parleyv1.MessageStatus_MESSAGE_STATUS_OPEN {
 			token = h.s.appendTokenLocked(ctx, sent.GetMsgId())
 		}
 		return &parleyv1.AppendSessionMessageResponse{

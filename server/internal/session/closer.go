@@ -3,6 +3,7 @@ package session
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -37,6 +38,10 @@ type CloserConfig struct {
 	// Logger is slog.Default if nil.
 	Logger *slog.Logger
 }
+
+// abandonedKey begins the client_msg_id of a Closer's closes. It has a character that clients cannot
+// send, so nobody can have used it.
+const abandonedKey = "¶abandoned-"
 
 // maxLooked is the number of open messages that a Closer looks at, the oldest first.
 const maxLooked = 5000
@@ -102,12 +107,11 @@ func (c *Closer) look(ctx context.Context) error {
 		case err != nil && !old, err == nil && ages[i] < 0 && !old, err == nil && ages[i] >= 0 && ages[i] < c.cfg.Timeout:
 			continue
 		}
-		text, ok := c.cfg.Generations.local(target{e.ChannelID, e.MsgID})
-		if ok && text.Age < c.cfg.Timeout {
-			continue // the mirror is behind
+		if failed := c.close(ctx, e, old); failed != nil {
+			err = errors.Join(err, failed) // the others are closed all the same
 		}
-		if err := c.close(ctx, e); err != nil {
-			return err
+		if ctx.Err() != nil {
+			break
 		}
 	}
 	return err
@@ -125,9 +129,16 @@ func (c *Closer) ages(ctx context.Context, open []message.Entry) ([]time.Duratio
 	return ages, nil
 }
 
-// close closes a message as failed, with what is known of its text.
-func (c *Closer) close(ctx context.Context, e *message.Entry) error {
+// close closes a message as failed, with what is known of its text, unless its generator is alive.
+// If not all nodes answer, it is closed only if it is old.
+func (c *Closer) close(ctx context.Context, e *message.Entry, old bool) error {
 	t := target{e.ChannelID, e.MsgID}
+	here, ok := c.cfg.Generations.local(t)
+	there, found, err := c.cfg.Peers.Peek(ctx, e.ChannelID, e.MsgID)
+	switch {
+	case ok && here.Age < c.cfg.Timeout, found && there.Age < c.cfg.Timeout, err != nil && !old:
+		return nil // the mirror is behind, or may be
+	}
 	m, err := c.cfg.Log.Message(ctx, e.ChannelID, e.MsgID, e.Seq)
 	if f, ok := fault.As(err); ok && f.Kind == fault.NotFound {
 		return nil
@@ -136,12 +147,16 @@ func (c *Closer) close(ctx context.Context, e *message.Entry) error {
 		return err // closed meanwhile
 	}
 	content := m.Content
-	if text, ok := c.cfg.Generations.known(ctx, t); ok && text.Text != "" {
+	text, _ := c.cfg.Generations.known(ctx, t)
+	if found && Longer(&there, &text) {
+		text = there
+	}
+	if text.Text != "" {
 		content = text.Text
 	}
 	out := c.cfg.Writer.Append(ctx, []message.Draft{{
 		Kind: message.KindFail, ChannelID: e.ChannelID, MsgID: e.MsgID, Content: content, FromID: m.FromID, AnySender: true,
-		ClientMsgID: "parley-abandoned-" + e.MsgID, Rev: m.Rev,
+		ClientMsgID: abandonedKey + e.MsgID, Rev: m.Rev,
 	}})[0]
 	switch f, ok := fault.As(out.Err); {
 	case out.Err == nil:

@@ -18,14 +18,18 @@ type phase uint8
 
 const (
 	growing phase = iota
-	// frozen is while somebody cancels the message: no more text is taken.
+	// frozen is while somebody cancels the message: no more text is taken. It lasts freezeFor at most:
+	// the cancellation may have failed.
 	frozen
-	// over is once the message is no longer open. Its text is of no use any more.
+	// over is once the message is no longer open. It has no text any more.
 	over
 )
 
 // phases holds the transitions of a phase.
-var phases = map[phase][]phase{growing: {frozen, over}, frozen: {over}} //nolint:gochecknoglobals // a constant
+var phases = map[phase][]phase{growing: {frozen, over}, frozen: {growing, over}} //nolint:gochecknoglobals // a constant
+
+// freezeFor is how long a generation stays frozen.
+const freezeFor = 5 * time.Second
 
 // generation is the text of an open message on the node that its generator sends it to.
 type generation struct {
@@ -43,14 +47,18 @@ type generation struct {
 	loaded       bool
 	text         []byte
 	phase        phase
-	// status is the message's status. It is StatusCancelled while the phase is frozen.
-	status message.Status
+	// status is the message's status, and length that of its text, once the phase is over. frozenAt is
+	// when the phase became frozen.
+	status   message.Status
+	length   int
+	frozenAt time.Time
 	// mirrored is how much of the text the mirror has. stale is set while it lacks text or has an old
 	// time of the last delta.
 	mirrored int
 	stale    bool
-	// last is when the last delta arrived, and checked when the status was read.
-	last, checked time.Time
+	// last is when the last delta arrived, checked when the status was read, and loadedAt when loaded
+	// was set.
+	last, checked, loadedAt time.Time
 }
 
 // superseded is the fault of a generator whose message another one has opened again.
@@ -88,11 +96,23 @@ func (g *generation) append(d *message.Delta, limit int) (length int, rest strin
 	return len(g.text), rest, nil
 }
 
-// move moves the generation to a phase, with the status of the message then, if that is a
-// transition. The caller holds mu.
-func (g *generation) move(to phase, status message.Status) {
-	if slices.Contains(phases[g.phase], to) {
-		g.phase, g.status = to, status
+// move moves the generation to a phase, if that is a transition. The caller holds mu.
+func (g *generation) move(to phase) bool {
+	if !slices.Contains(phases[g.phase], to) {
+		return false
+	}
+	if g.phase = to; to == frozen {
+		g.frozenAt = time.Now()
+	}
+	return true
+}
+
+// thaw lets the text grow again if it was frozen for freezeFor. What other nodes know is read again
+// first. The caller holds mu.
+func (g *generation) thaw() {
+	if g.phase == frozen && time.Since(g.frozenAt) > freezeFor {
+		g.move(growing)
+		g.loaded = false
 	}
 }
 

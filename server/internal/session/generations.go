@@ -5,7 +5,10 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -22,12 +25,16 @@ const (
 	mirrorWait  = 500 * time.Millisecond
 	mirrorBatch = 256
 	mirrorBytes = 4 << 20
+	// warnEvery is the minimum time between two logs of writes that failed.
+	warnEvery = time.Minute
 	// loadWait bounds the reads before the first delta of a generation on this node.
 	loadWait = 500 * time.Millisecond
 	// checkEvery is how often the status of a message is read while its text grows, and checks the
 	// number of concurrent reads.
 	checkEvery = 5 * time.Second
 	checks     = 8
+	// endedFor is how long after its last delta a generation is kept that is over.
+	endedFor = 30 * time.Second
 	// maxPerSubject is the number of open messages with text of one subject on a node, unless it may
 	// manage their sessions.
 	maxPerSubject = 64
@@ -100,10 +107,13 @@ type Generations struct {
 	life lifecycle.Base
 	wake chan struct{} // a text is stale in the mirror
 
+	warnedAt time.Time // when a failed write was logged; only flush uses it
+
+	bytes atomic.Int64 // of all texts
+
 	mu         sync.Mutex // guards the fields below; taken before generation.mu
 	byTarget   map[target]*generation
-	perSubject map[string]int
-	bytes      int
+	perSubject map[string]int // the generations that are not over
 }
 
 // textCost is what a generation counts as besides its text.
@@ -149,7 +159,8 @@ func (s *Generations) begin(ctx context.Context, t target, seq int64, subject st
 		return attempt // its first delta reports it
 	}
 	g.mu.Lock()
-	g.seq, g.loaded, g.last, g.checked = seq, true, time.Now(), time.Now()
+	now := time.Now()
+	g.seq, g.loaded, g.last, g.checked, g.loadedAt = seq, true, now, now, now
 	g.restart(attempt) // the mirror knows from when on it is idle
 	g.mu.Unlock()
 	s.hint()
@@ -202,6 +213,7 @@ func (s *Generations) append(
 			return 0, 0, err
 		}
 		g.mu.Lock()
+		g.thaw()
 		if !g.loaded {
 			g.mu.Unlock()
 			if err := s.load(ctx, g, d.Seq); err != nil {
@@ -213,7 +225,12 @@ func (s *Generations) append(
 			g.mu.Unlock()
 			continue
 		}
-		length, status, err = s.appendTo(g, d)
+		length, status, err = s.appendTo(g, d, trusted)
+		if again := isHole(err) && time.Since(g.loadedAt) > mirrorEvery; again {
+			g.loaded = false // another node may have more of the text by now
+			g.mu.Unlock()
+			continue
+		}
 		g.mu.Unlock()
 		if err == nil && status == message.StatusOpen {
 			s.hint()
@@ -222,12 +239,28 @@ func (s *Generations) append(
 	}
 }
 
+func isHole(err error) bool {
+	f, ok := fault.As(err)
+	return ok && f.Kind == fault.OutOfRange
+}
+
 // appendTo is append for a generation whose mu is held: its deltas are published in order.
-func (s *Generations) appendTo(g *generation, d *message.Delta) (length int, status message.Status, err error) {
-	if g.phase != growing {
-		return len(g.text), g.status, nil
+func (s *Generations) appendTo(
+	g *generation, d *message.Delta, trusted bool,
+) (length int, status message.Status, err error) {
+	switch g.phase {
+	case frozen:
+		return 0, 0, fault.New(fault.Unavailable, fault.StoreUnavailable, "the message is being cancelled; nothing was appended; retry")
+	case over:
+		return g.length, g.status, nil
+	case growing:
 	}
+	if err := s.room(len(d.Text), trusted); err != nil {
+		return 0, 0, err
+	}
+	before := len(g.text)
 	length, rest, err := g.append(d, s.cfg.MaxText)
+	s.bytes.Add(int64(len(g.text) - before)) // a higher attempt begins anew
 	if err != nil {
 		return 0, 0, err
 	}
@@ -247,19 +280,35 @@ func (s *Generations) get(t target, subject string, trusted bool) (*generation, 
 		return g, nil
 	}
 	if !trusted && s.perSubject[subject] >= maxPerSubject {
-		return nil, fault.OverLimit(maxPerSubject, "a user can stream at most %d open messages on one node")
+		f := fault.OverLimit(maxPerSubject, "msg_id: a user can stream at most %d open messages on one node")
+		f.Field = "msg_id"
+		return nil, f
 	}
-	if s.size() >= s.cfg.MaxBytes {
-		return nil, fault.OverLimit(int64(s.cfg.MaxBytes), "the open messages on this node have at most %d bytes")
+	if err := s.room(textCost*(len(s.byTarget)+1), trusted); err != nil {
+		return nil, err
 	}
+	return s.add(t, subject), nil
+}
+
+// add adds a generation. mu is held.
+func (s *Generations) add(t target, subject string) *generation {
 	g := &generation{target: t, subject: subject, status: message.StatusOpen, last: time.Now()}
 	s.byTarget[t] = g
 	s.perSubject[subject]++
-	return g, nil
+	return g
 }
 
-// size returns what the texts count as. mu is held.
-func (s *Generations) size() int { return s.bytes + textCost*len(s.byTarget) }
+// room returns an error unless there is room for n bytes more. Users can use half of it.
+func (s *Generations) room(n int, trusted bool) error {
+	limit := int64(s.cfg.MaxBytes)
+	if !trusted {
+		limit /= 2
+	}
+	if s.bytes.Load()+int64(n) > limit {
+		return fault.Full(limit, "the texts of open messages on this node have at most %d bytes")
+	}
+	return nil
+}
 
 // load reads what other nodes have left of a message, without whose mirror the text begins anew.
 func (s *Generations) load(ctx context.Context, g *generation, seq int64) error {
@@ -267,19 +316,21 @@ func (s *Generations) load(ctx context.Context, g *generation, seq int64) error 
 	if err != nil && ctx.Err() != nil {
 		return ctx.Err()
 	}
+	if err == nil && status != message.StatusOpen {
+		s.move(g.target, over, status)
+	}
 	known, ok := s.known(ctx, g.target)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if err == nil {
 		g.checked = time.Now()
-		if status != message.StatusOpen {
-			g.move(over, status)
-		}
 	}
-	if ok {
+	if ok && g.phase != over {
+		before := len(g.text)
 		g.adopt(&known)
+		s.bytes.Add(int64(len(g.text) - before))
 	}
-	g.loaded = true
+	g.loaded, g.loadedAt = true, time.Now()
 	return nil
 }
 
@@ -294,12 +345,26 @@ func (s *Generations) status(ctx context.Context, t target, seq int64) (message.
 	return m.Status, err
 }
 
-// Freeze ends the growth of a text, because its message is being cancelled. It returns the text; ok
-// is false if this node has none.
+// Freeze ends the growth of a text for freezeFor, because its message is being cancelled, also if
+// it begins here later. It returns the text; ok is false if this node has none.
 func (s *Generations) Freeze(channelID, msgID string) (text message.OpenText, ok bool) {
 	t := target{channelID, msgID}
-	s.move(t, frozen, message.StatusCancelled)
+	s.mu.Lock()
+	known := s.byTarget[t] != nil
+	if !known && s.room(textCost*(len(s.byTarget)+1), true) == nil {
+		s.add(t, "")
+	}
+	s.mu.Unlock()
+	s.move(t, frozen, message.StatusOpen)
+	if !known {
+		return message.OpenText{}, false
+	}
 	return s.local(t)
+}
+
+// Peek returns the text that this node has of a message.
+func (s *Generations) Peek(channelID, msgID string) (text message.OpenText, ok bool) {
+	return s.local(target{channelID, msgID})
 }
 
 // Ended sets the status of a message that is no longer open. An empty msgID means all messages of
@@ -318,14 +383,27 @@ func (s *Generations) Ended(channelID, msgID string, status message.Status) {
 
 func (s *Generations) move(t target, to phase, status message.Status) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	g := s.byTarget[t]
-	s.mu.Unlock()
 	if g == nil {
 		return
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.move(to, status)
+	if !g.move(to) || to != over {
+		return
+	}
+	g.status, g.length = status, len(g.text)
+	s.bytes.Add(-int64(len(g.text)))
+	g.text, g.mirrored = nil, 0
+	s.leave(g)
+}
+
+// leave uncounts a generation of a subject. mu is held.
+func (s *Generations) leave(g *generation) {
+	if s.perSubject[g.subject]--; s.perSubject[g.subject] == 0 {
+		delete(s.perSubject, g.subject)
+	}
 }
 
 // hint wakes the goroutine that writes the mirror.
@@ -336,19 +414,11 @@ func (s *Generations) hint() {
 	}
 }
 
-// all returns the generations, and updates the number of their bytes.
+// all returns the generations.
 func (s *Generations) all() []*generation {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all, size := make([]*generation, 0, len(s.byTarget)), 0
-	for _, g := range s.byTarget {
-		all = append(all, g)
-		g.mu.Lock()
-		size += len(g.text)
-		g.mu.Unlock()
-	}
-	s.bytes = size
-	return all
+	return slices.Collect(maps.Values(s.byTarget))
 }
 
 // mirror writes the mirror until ctx ends.
@@ -402,7 +472,8 @@ func (s *Generations) put(ctx context.Context, batch []*generation, pieces []Pie
 	ctx, cancel := context.WithTimeout(ctx, mirrorWait)
 	defer cancel()
 	lengths, err := s.cfg.Mirror.Put(ctx, pieces)
-	if err != nil && !errors.Is(err, context.Canceled) {
+	if err != nil && !errors.Is(err, context.Canceled) && time.Since(s.warnedAt) > warnEvery {
+		s.warnedAt = time.Now()
 		s.cfg.Logger.WarnContext(ctx, "the mirror of open texts cannot be written", "error", err)
 	}
 	done := err == nil
@@ -452,7 +523,7 @@ func (s *Generations) watch(ctx context.Context) {
 		group.SetLimit(checks)
 		for _, g := range s.all() {
 			g.mu.Lock()
-			idle := time.Since(g.last) > s.cfg.Idle
+			idle := time.Since(g.last) > s.cfg.Idle || g.phase == over && time.Since(g.last) > endedFor
 			check := g.loaded && g.phase != over && time.Since(g.checked) > checkEvery
 			if check {
 				g.checked = time.Now()
@@ -479,10 +550,14 @@ func (s *Generations) remove(g *generation) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.removed {
+		return
+	}
 	g.removed = true
-	g.mu.Unlock()
+	s.bytes.Add(-int64(len(g.text)))
 	delete(s.byTarget, g.target)
-	if s.perSubject[g.subject]--; s.perSubject[g.subject] == 0 {
-		delete(s.perSubject, g.subject)
+	if g.phase != over {
+		s.leave(g)
 	}
 }

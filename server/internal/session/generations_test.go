@@ -126,6 +126,20 @@ func TestGeneratorMoves(t *testing.T) {
 	})
 }
 
+// TestGeneratorAlternates checks that deltas may reach nodes in turn.
+func TestGeneratorAlternates(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet()
+		nodes := []*Service{serviceOn(f, f.node(t, true)), serviceOn(f, f.node(t, true))}
+		m := f.open("m", time.Now())
+		for i := range 10 {
+			equal(t, delta(t, nodes[i%2], m, 5, 3*i, "one"), fmt.Sprint(3*i+3, " -1"))
+			time.Sleep(mirrorEvery * 2)
+		}
+	})
+}
+
 // TestMirror checks that the mirror is written at most every mirrorEvery, again after it was away,
 // and from the start if it has lost a text.
 func TestMirror(t *testing.T) {
@@ -247,20 +261,30 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// TestFrozenText checks that no delta is taken once the text of a cancelled message was read.
+// TestFrozenText checks that no delta is taken on any node while a message is being cancelled, and
+// that the text goes on if that failed.
 func TestFrozenText(t *testing.T) {
 	t.Parallel()
-	f := newFleet()
-	g := f.node(t, false)
-	s, m := serviceOn(f, g), f.open("m", time.Now())
-	delta(t, s, m, 5, 0, "x")
-	text, ok := g.Freeze("~s", "m")
-	equal(t, fmt.Sprint(text.Text, " ", ok), "x true")
-	equal(t, delta(t, s, m, 5, 1, "y"), "1 4")
-	g.Ended("~s", "m", message.StatusFailed)
-	equal(t, delta(t, s, m, 5, 1, "y"), "1 5")
-	g.Freeze("~s", "m")
-	equal(t, delta(t, s, m, 5, 1, "y"), "1 5") // it stays over
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet()
+		g := f.node(t, true)
+		s, other, m := serviceOn(f, g), serviceOn(f, f.node(t, true)), f.open("m", time.Now())
+		delta(t, s, m, 5, 0, "x")
+		time.Sleep(mirrorEvery * 2)
+		text, ok := f.Freeze(t.Context(), "~s", "m")
+		equal(t, fmt.Sprint(text.Text, " ", ok), "x true")
+		equal(t, delta(t, s, m, 5, 1, "y"), "STORE_UNAVAILABLE  0")
+		equal(t, delta(t, other, m, 5, 1, "y"), "STORE_UNAVAILABLE  0")
+		time.Sleep(freezeFor + time.Second)
+		equal(t, delta(t, other, m, 5, 1, "y"), "2 -1")
+		equal(t, delta(t, s, m, 5, 1, "y"), "2 -1")
+		g.Freeze("~s", "m")
+		g.Ended("~s", "m", message.StatusFailed)
+		equal(t, delta(t, s, m, 5, 1, "y"), "2 5")
+		g.Freeze("~s", "m")
+		time.Sleep(freezeFor + time.Second)
+		equal(t, delta(t, s, m, 5, 1, "y"), "2 5") // it stays over
+	})
 }
 
 func TestGenerationLimits(t *testing.T) {
@@ -292,8 +316,31 @@ func TestGenerationLimits(t *testing.T) {
 		if err := d(m(102), true); err != nil {
 			t.Error(err)
 		}
-		if err := d(m(103), true); !fault.Is(err, fault.LimitExceeded) {
+		if err := d(m(103), true); !fault.Is(err, fault.NodeFull) {
 			t.Errorf("beyond the bytes of the node: %v", err)
+		}
+		// Texts that grow are counted, users have half of the room, and a close makes room.
+		g = NewGenerations(GenerationsConfig{Bus: f, Mirror: f, Log: f, MaxBytes: 8 << 10, MaxText: 8 << 10})
+		grow := func(to target, trusted bool, n int) error {
+			_, _, err := g.append(t.Context(), to, &message.Delta{MsgID: to.msgID, Attempt: 2, Text: strings.Repeat("x", n)}, "ann", trusted)
+			return err
+		}
+		if err := grow(m(104), false, 3<<10); err != nil {
+			t.Error(err)
+		}
+		if err := grow(m(104), false, 5<<10); !fault.Is(err, fault.NodeFull) {
+			t.Errorf("beyond the half: %v", err)
+		}
+		if err := grow(m(104), true, 5<<10); err != nil {
+			t.Error(err)
+		}
+		if err := grow(m(105), true, 4<<10); !fault.Is(err, fault.NodeFull) {
+			t.Errorf("beyond the whole: %v", err)
+		}
+		g.Ended("~s", "m104", message.StatusComplete)
+		equal(t, g.bytes.Load(), 0)
+		if err := grow(m(105), true, 4<<10); err != nil {
+			t.Errorf("after a close: %v", err)
 		}
 		g = all
 		time.Sleep(g.cfg.Idle + 2*time.Second)
@@ -302,6 +349,13 @@ func TestGenerationLimits(t *testing.T) {
 		}
 		if err := d(m(0), false); err != nil {
 			t.Errorf("one that was idle: %v", err)
+		}
+		// Messages that are closed do not count.
+		for i := 1000; i < 1000+2*maxPerSubject; i++ {
+			if err := d(m(i), false); err != nil {
+				t.Fatalf("message %d: %v", i, err)
+			}
+			g.Ended("~s", fmt.Sprint("m", i), message.StatusComplete)
 		}
 	})
 }
@@ -396,5 +450,30 @@ func TestCloser(t *testing.T) {
 		equal(t, len(f.drafts), 2)
 		f.set(alive, message.StatusComplete)
 		look()
+		f.setAway(nil)
+
+		// The mirror has not been written for long, but the generator lives, on another node; and one
+		// message that cannot be closed does not keep others open.
+		behind, refused, last := f.open("behind", begun), f.open("a", begun), f.open("z", begun)
+		for _, m := range []target{behind, refused, last} {
+			delta(t, other, m, 5, 0, "x")
+		}
+		time.Sleep(2 * time.Minute)
+		delta(t, other, behind, 5, 1, "y")
+		f.mu.Lock()
+		f.touched[behind] = begun
+		f.refused, f.silent = "a", errors.New("a node does not answer")
+		f.mu.Unlock()
+		if err := c.look(t.Context()); err == nil {
+			t.Error("nothing failed")
+		}
+		equal(t, len(f.drafts), 3) // "z", which is old
+		f.mu.Lock()
+		f.silent = nil
+		f.mu.Unlock()
+		if err := c.look(t.Context()); err == nil {
+			t.Error("the failure is not reported")
+		}
+		equal(t, fmt.Sprint(closed()), "[dead: half an ans never: begun z: x]")
 	})
 }

@@ -19,7 +19,9 @@ type fleet struct {
 	published []Piece
 	mirror    map[target]*message.OpenText
 	touched   map[target]time.Time
-	away      error // of the mirror
+	away      error  // of the mirror
+	silent    error  // of Peek
+	refused   string // the message that cannot be closed
 	puts      int
 	beforePut func() // called without the lock
 	drafts    []message.Draft
@@ -200,6 +202,10 @@ func (f *fleet) Append(_ context.Context, drafts []message.Draft) []message.Outc
 	for i, d := range drafts {
 		t := target{d.ChannelID, d.MsgID}
 		m := f.messages[t]
+		if d.MsgID == f.refused {
+			outs[i].Err = fault.New(fault.Unavailable, fault.StoreUnavailable, "away")
+			continue
+		}
 		if m.Status != message.StatusOpen {
 			outs[i].Err = fault.New(fault.FailedPrecondition, fault.MessageClosed, "closed")
 			continue
@@ -222,6 +228,19 @@ func (f *fleet) Freeze(_ context.Context, channelID, msgID string) (text message
 		}
 	}
 	return text, ok
+}
+
+// Peek implements Peers.
+func (f *fleet) Peek(_ context.Context, channelID, msgID string) (text message.OpenText, ok bool, err error) {
+	f.mu.Lock()
+	nodes, silent := f.nodes, f.silent
+	f.mu.Unlock()
+	for _, n := range nodes {
+		if other, found := n.Peek(channelID, msgID); found && (!ok || other.Age < text.Age) {
+			text, ok = other, true
+		}
+	}
+	return text, ok, silent
 }
 
 // Ended implements Peers.

@@ -120,12 +120,21 @@ func (s *Service) Append(ctx context.Context, r AppendRequest) (AppendResult, er
 		return AppendResult{}, err
 	}
 	result := AppendResult{SessionID: sessionID, Receipt: receipt}
-	if r.Open {
+	if r.Open && !s.endedBefore(ctx, &send, &receipt) {
 		t := target{send.ChannelID, receipt.MsgID}
 		attempt := s.cfg.Generations.begin(ctx, t, receipt.Seq, p.Subject, p.CanSession(ident.Manage, sessionID), !receipt.Duplicate)
 		result.Token = s.sealToken(appendToken{receipt.Seq, attempt}, p.Subject, t.channelID, t.msgID)
 	}
 	return result, nil
+}
+
+// endedBefore reports whether a repeat of an open is of a message that is known to be no longer open.
+func (s *Service) endedBefore(ctx context.Context, send *message.SendRequest, receipt *message.Receipt) bool {
+	if !receipt.Duplicate {
+		return false
+	}
+	status, err := s.cfg.Generations.status(ctx, target{send.ChannelID, receipt.MsgID}, receipt.Seq)
+	return err == nil && status != message.StatusOpen
 }
 
 // check checks what p's token must allow beyond the transport's check.

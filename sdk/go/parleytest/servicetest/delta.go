@@ -93,6 +93,9 @@ func deltas(e *env) {
 	}
 	early.skip("closed 3..3 #2 Newer")
 	has(7*16<<10+3, parleyv1.MessageStatus_MESSAGE_STATUS_SENT)(write(e.ann, again.GetAppendToken(), 7*16<<10+3, "x"))
+	if closed := e.append(e.ann, request); closed.GetAppendToken() != "" || !closed.GetDuplicate() {
+		e.Errorf("opened after the close: %v", closed)
+	}
 	after := e.subscribe(carl, from("~"+id, 2))
 	after.next()
 	after.want("closed 3..3 #2 Newer") // and no delta before it

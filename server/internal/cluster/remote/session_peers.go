@@ -14,8 +14,8 @@ import (
 )
 
 var (
-	freezeSession = cluster.Method[*clusterv1.SessionTextRequest, *clusterv1.SessionText]{
-		Name: "session-freeze", Timeout: 300 * time.Millisecond,
+	sessionText = cluster.Method[*clusterv1.SessionTextRequest, *clusterv1.SessionText]{
+		Name: "session-text", Timeout: 300 * time.Millisecond,
 	}
 	sessionEnded = cluster.Event[*clusterv1.SessionMessageEnded]{Name: "session-ended"}
 )
@@ -38,10 +38,14 @@ func NewSessionPeers(endpoint *cluster.Endpoint, generations *session.Generation
 	p := &SessionPeers{
 		endpoint: endpoint, handlers: endpoint.Handlers(), generations: generations, log: cmp.Or(logger, slog.Default()),
 	}
-	cluster.Handle(p.handlers, freezeSession,
+	cluster.Handle(p.handlers, sessionText,
 		func(_ context.Context, r *clusterv1.SessionTextRequest) (*clusterv1.SessionText, error) {
-			text, _ := generations.Freeze(r.GetChannelId(), r.GetMsgId())
-			return &clusterv1.SessionText{Attempt: text.Attempt, Text: text.Text}, nil
+			ask := generations.Peek
+			if r.GetFreeze() {
+				ask = generations.Freeze
+			}
+			text, _ := ask(r.GetChannelId(), r.GetMsgId())
+			return &clusterv1.SessionText{Attempt: text.Attempt, Text: text.Text, AgeMs: text.Age.Milliseconds()}, nil
 		})
 	return p
 }
@@ -66,17 +70,42 @@ func (p *SessionPeers) Stop(ctx context.Context) error { return p.life.Stop(ctx)
 
 // Freeze implements session.Peers.
 func (p *SessionPeers) Freeze(ctx context.Context, channelID, msgID string) (text message.OpenText, ok bool) {
-	answers, _, err := cluster.CallAll(ctx, p.endpoint, freezeSession, &clusterv1.SessionTextRequest{ChannelId: channelID, MsgId: msgID})
+	texts, err := p.texts(ctx, channelID, msgID, true)
 	if err != nil {
 		p.log.WarnContext(ctx, "not all nodes were asked for an open text", "channel_id", channelID, "error", err)
 	}
-	for _, a := range answers {
-		other := message.OpenText{MsgID: msgID, Attempt: a.GetAttempt(), Text: a.GetText()}
-		if other.Attempt > 0 && (!ok || session.Longer(&other, &text)) {
-			text, ok = other, true
+	for i := range texts {
+		if !ok || session.Longer(&texts[i], &text) {
+			text, ok = texts[i], true
 		}
 	}
 	return text, ok
+}
+
+// Peek implements session.Peers.
+func (p *SessionPeers) Peek(ctx context.Context, channelID, msgID string) (text message.OpenText, ok bool, err error) {
+	texts, err := p.texts(ctx, channelID, msgID, false)
+	for i := range texts {
+		if !ok || texts[i].Age < text.Age {
+			text, ok = texts[i], true
+		}
+	}
+	return text, ok, err
+}
+
+// texts returns what the other nodes have of a message.
+func (p *SessionPeers) texts(ctx context.Context, channelID, msgID string, freeze bool) ([]message.OpenText, error) {
+	answers, _, err := cluster.CallAll(ctx, p.endpoint, sessionText,
+		&clusterv1.SessionTextRequest{ChannelId: channelID, MsgId: msgID, Freeze: freeze})
+	var texts []message.OpenText
+	for _, a := range answers {
+		if a.GetAttempt() > 0 {
+			texts = append(texts, message.OpenText{
+				MsgID: msgID, Attempt: a.GetAttempt(), Text: a.GetText(), Age: time.Duration(a.GetAgeMs()) * time.Millisecond,
+			})
+		}
+	}
+	return texts, err
 }
 
 // Ended implements session.Peers.

@@ -84,7 +84,7 @@ func (r Router) dropEnded(ctx context.Context, runs []feed.ChannelChanges) error
 		}
 		var ended []string
 		for j := range runs[i].Changes {
-			if c := &runs[i].Changes[j]; !c.Sent && c.Message.Status != message.StatusOpen {
+			if c := &runs[i].Changes[j]; !c.Sent && c.Message.Status != message.StatusOpen && c.Message.Status != message.StatusEdited {
 				ended = append(ended, c.Message.MsgID)
 			}
 		}

@@ -164,12 +164,13 @@ func (x *SessionMessageEnded) GetStatus() int32 {
 	return 0
 }
 
-// SessionTextRequest asks a node for the text that it has of an open message. The node takes no
-// more deltas of the message.
+// SessionTextRequest asks a node for the text that it has of an open message.
 type SessionTextRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	ChannelId     string                 `protobuf:"bytes,1,opt,name=channel_id,json=channelId,proto3" json:"channel_id,omitempty"`
-	MsgId         string                 `protobuf:"bytes,2,opt,name=msg_id,json=msgId,proto3" json:"msg_id,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	ChannelId string                 `protobuf:"bytes,1,opt,name=channel_id,json=channelId,proto3" json:"channel_id,omitempty"`
+	MsgId     string                 `protobuf:"bytes,2,opt,name=msg_id,json=msgId,proto3" json:"msg_id,omitempty"`
+	// The node takes no deltas of the message for some seconds.
+	Freeze        bool `protobuf:"varint,3,opt,name=freeze,proto3" json:"freeze,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -218,12 +219,21 @@ func (x *SessionTextRequest) GetMsgId() string {
 	return ""
 }
 
+func (x *SessionTextRequest) GetFreeze() bool {
+	if x != nil {
+		return x.Freeze
+	}
+	return false
+}
+
 // SessionText answers a SessionTextRequest.
 type SessionText struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 0 if the node has none.
-	Attempt       int64  `protobuf:"varint,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	Text          string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
+	Attempt int64  `protobuf:"varint,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Text    string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
+	// Milliseconds since the last delta.
+	AgeMs         int64 `protobuf:"varint,3,opt,name=age_ms,json=ageMs,proto3" json:"age_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -272,6 +282,13 @@ func (x *SessionText) GetText() string {
 	return ""
 }
 
+func (x *SessionText) GetAgeMs() int64 {
+	if x != nil {
+		return x.AgeMs
+	}
+	return 0
+}
+
 var File_parley_cluster_v1_session_proto protoreflect.FileDescriptor
 
 const file_parley_cluster_v1_session_proto_rawDesc = "" +
@@ -287,14 +304,16 @@ const file_parley_cluster_v1_session_proto_rawDesc = "" +
 	"\n" +
 	"channel_id\x18\x01 \x01(\tR\tchannelId\x12\x15\n" +
 	"\x06msg_id\x18\x02 \x01(\tR\x05msgId\x12\x16\n" +
-	"\x06status\x18\x03 \x01(\x05R\x06status\"J\n" +
+	"\x06status\x18\x03 \x01(\x05R\x06status\"b\n" +
 	"\x12SessionTextRequest\x12\x1d\n" +
 	"\n" +
 	"channel_id\x18\x01 \x01(\tR\tchannelId\x12\x15\n" +
-	"\x06msg_id\x18\x02 \x01(\tR\x05msgId\";\n" +
+	"\x06msg_id\x18\x02 \x01(\tR\x05msgId\x12\x16\n" +
+	"\x06freeze\x18\x03 \x01(\bR\x06freeze\"R\n" +
 	"\vSessionText\x12\x18\n" +
 	"\aattempt\x18\x01 \x01(\x03R\aattempt\x12\x12\n" +
-	"\x04text\x18\x02 \x01(\tR\x04textBEZCgithub.com/parleyhq/parley/internal/gen/parley/cluster/v1;clusterv1b\x06proto3"
+	"\x04text\x18\x02 \x01(\tR\x04text\x12\x15\n" +
+	"\x06age_ms\x18\x03 \x01(\x03R\x05ageMsBEZCgithub.com/parleyhq/parley/internal/gen/parley/cluster/v1;clusterv1b\x06proto3"
 
 var (
 	file_parley_cluster_v1_session_proto_rawDescOnce sync.Once

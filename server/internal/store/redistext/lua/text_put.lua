@@ -41,9 +41,13 @@ end
 if known == attempt then
   text = redis.call('HGET', key, text_field) or ''
 end
+local grown = known ~= attempt
 if offset <= #text and offset + #piece > #text then
-  text = text .. string.sub(piece, #text - offset + 1)
+  text, grown = text .. string.sub(piece, #text - offset + 1), true
 end
-redis.call('HSET', key, id, string.format('%.0f %s %.0f', attempt, seq, now), text_field, text)
+redis.call('HSET', key, id, string.format('%.0f %s %.0f', attempt, seq, now))
+if grown then
+  redis.call('HSET', key, text_field, text)
+end
 redis.call('PEXPIRE', key, ttl)
 return #text
