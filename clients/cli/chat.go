@@ -189,7 +189,9 @@ func (c *chat) run(ctx context.Context) (err error) {
 		case failure := <-c.ran:
 			err = c.hasRun(failure)
 		case e := <-c.events:
-			err = c.event(ctx, e)
+			if ctx.Err() == nil { // else the loop ends
+				err = c.event(e)
+			}
 		case <-c.interrupts:
 			if c.interrupt(ctx) {
 				return nil
@@ -351,11 +353,8 @@ func (c *chat) hasRun(failure error) error {
 }
 
 // event shows an event.
-func (c *chat) event(ctx context.Context, e chatEvent) error {
-	switch {
-	case ctx.Err() != nil:
-		return nil // the loop ends
-	case e.err != nil:
+func (c *chat) event(e chatEvent) error {
+	if e.err != nil {
 		return explain("chat", e.err)
 	}
 	if err := c.view.apply(&e.Event); err != nil {

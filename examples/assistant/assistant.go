@@ -106,7 +106,7 @@ func (a *assistant) answer(ctx context.Context, prompt *parley.Message) error {
 			return nil
 		}
 		if _, err := answer.Write([]byte(token)); err != nil {
-			return nil //nolint:nilerr // as with Done
+			return nil // as with Done
 		}
 	}
 	if failure {
@@ -178,10 +178,10 @@ func (c *conversation) next() *parley.Message {
 	for _, prompt := range c.prompts {
 		id := answerID(prompt)
 		open, exists := c.answers[id]
-		if c.mine[id] || exists && !open || c.replies[prompt.GetMsgId()] > prompt.GetChangedSeq() || oldest != nil && prompt.GetSeq() > oldest.GetSeq() {
-			continue
+		answered := c.mine[id] || exists && !open || c.replies[prompt.GetMsgId()] > prompt.GetChangedSeq()
+		if !answered && (oldest == nil || prompt.GetSeq() < oldest.GetSeq()) {
+			oldest = prompt
 		}
-		oldest = prompt
 	}
 	if oldest != nil {
 		c.mine[answerID(oldest)], c.answering = true, true
