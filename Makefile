@@ -122,6 +122,10 @@ data:
 irc: $(if $(filter --help,$(ARGS)),,data) build test-deps ## Import IRC logs, edit each line five times, and compare all that subscribers, caches and pages have, under faults and retention (DATA=directory ARGS='--retain 500', or --help)
 	@$(GO) run ./hack/irc --binary bin/parleyd '$(DATA)' $(ARGS)
 
+.PHONY: sessions
+sessions: $(if $(filter --help,$(ARGS)),,data) build test-deps ## Replay IRC logs as sessions with an assistant that streams, while answers are cancelled and generators, nodes and Redis fail (DATA=directory ARGS='--days 2', or --help)
+	@$(GO) run ./hack/sessions --binary bin/parleyd '$(DATA)' $(ARGS)
+
 .PHONY: budgets
 budgets: test-deps ## Measure every row of docs/budgets.md (ARGS='-run TestCallsStayWithinTheirBudgets/queues' for less)
 	PARLEY_TEST_BUDGETS=all $(GO) test -race -timeout 20m -v -run TestCallsStayWithinTheirBudgets ./server $(ARGS)

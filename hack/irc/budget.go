@@ -14,6 +14,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
+	"github.com/parleyhq/parley/hack/internal/user"
+	"github.com/parleyhq/parley/hack/internal/verdict"
 	"github.com/parleyhq/parley/internal/rig"
 	parley "github.com/parleyhq/parley/sdk/go"
 )
@@ -140,7 +142,7 @@ type probe struct {
 
 // run measures all calls, and returns the text of the report.
 func (p *probes) run(ctx context.Context) (string, error) {
-	if err := sleep(ctx, time.Second); err != nil { // what came before
+	if err := verdict.Sleep(ctx, time.Second); err != nil { // what came before
 		return "", err
 	}
 	var err error
@@ -160,7 +162,7 @@ func (p *probes) run(ctx context.Context) (string, error) {
 		report = append(report, fmt.Sprintf("%s: %.0f commands of %.0f to MongoDB, %.0f round trips of %.0f to Redis",
 			row.name, got.mongo, want.mongo, got.redis, want.redis))
 		if got.mongo > want.mongo || got.redis > want.redis {
-			p.wrongf("%s costs %.0f commands to MongoDB and %.0f round trips to Redis, and may cost %.0f and %.0f",
+			p.Wrongf("%s costs %.0f commands to MongoDB and %.0f round trips to Redis, and may cost %.0f and %.0f",
 				row.name, got.mongo, got.redis, want.mongo, want.redis)
 		}
 	}
@@ -176,7 +178,7 @@ func (p *probes) measureIdle(ctx context.Context) (cost, error) {
 			return cost{}, err
 		}
 		began := time.Now()
-		if err := sleep(ctx, settleFor); err != nil {
+		if err := verdict.Sleep(ctx, settleFor); err != nil {
 			return cost{}, err
 		}
 		after, err := p.total(ctx)
@@ -214,7 +216,7 @@ func (p *probes) measure(ctx context.Context, row *probe) (cost, error) {
 		if err := row.call(k); err != nil {
 			return cost{}, err
 		}
-		if err := sleep(ctx, settleFor); err != nil {
+		if err := verdict.Sleep(ctx, settleFor); err != nil {
 			return cost{}, err
 		}
 		after, err := p.total(ctx)
@@ -239,7 +241,7 @@ func (p *probes) rows(ctx context.Context) []probe {
 		i := f.messages[p.notRecalled(f, k)]
 		l, s := &p.days.lines[i], p.states[i]
 		text := l.text(edits + 2 + version(k)) //nolint:gosec // small
-		_, err := p.clients.nodes[k%len(p.clients.nodes)].Edit(as(ctx, l.from), f.name, s.msgID, text)
+		_, err := p.clients.nodes[k%len(p.clients.nodes)].Edit(user.As(ctx, l.from), f.name, s.msgID, text)
 		return err
 	}
 	list := func(opts ...parley.HistoryOption) func(int) error {
@@ -283,7 +285,7 @@ func (p *probes) rows(ctx context.Context) []probe {
 		}},
 		{name: "RecallMessage, edited 300 times", call: func(k int) error {
 			i := f.messages[p.notRecalled(f, k)]
-			_, err := client.Recall(as(ctx, p.days.lines[i].from), f.name, p.states[i].msgID)
+			_, err := client.Recall(user.As(ctx, p.days.lines[i].from), f.name, p.states[i].msgID)
 			return err
 		}},
 		{name: "GetChannel, 5,000 members", call: func(int) error {

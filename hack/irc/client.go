@@ -6,13 +6,14 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	"connectrpc.com/connect"
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
+	"github.com/parleyhq/parley/hack/internal/user"
+	"github.com/parleyhq/parley/hack/internal/verdict"
 	"github.com/parleyhq/parley/internal/rig"
 	parley "github.com/parleyhq/parley/sdk/go"
 )
@@ -24,22 +25,22 @@ const patience = 2 * time.Minute
 type clients struct {
 	fleet *rig.Fleet
 	token string // of the importer
+	// tokens are those of the senders: only the sender can edit a message.
+	tokens *user.Tokens
 	// nodes are clients of one node each. all uses any node and fails over.
 	nodes []*parley.Client
 	all   *parley.Client
 	// raw are clients of one node each, for what the SDK does not show.
 	raw  []parleyv1connect.MessageServiceClient
 	http *http.Client
-
-	mu     sync.Mutex        // guards tokens
-	tokens map[string]string // by user
 }
 
 func newClients(fleet *rig.Fleet) (_ *clients, err error) {
-	c := &clients{fleet: fleet, tokens: make(map[string]string)}
+	c := &clients{fleet: fleet}
 	if c.token, err = fleet.Token("importer", nil); err != nil {
 		return nil, err
 	}
+	c.tokens = user.NewTokens(fleet, c.token, map[string][]string{"*": {"send", "history"}})
 	if c.all, err = c.dial(strings.Join(fleet.Addresses(), ",")); err != nil {
 		return nil, err
 	}
@@ -54,13 +55,13 @@ func newClients(fleet *rig.Fleet) (_ *clients, err error) {
 		}
 		c.nodes = append(c.nodes, client)
 		c.raw = append(c.raw, parleyv1connect.NewMessageServiceClient(c.http, "http://"+addr,
-			connect.WithReadMaxBytes(16<<20), connect.WithInterceptors(c)))
+			connect.WithReadMaxBytes(16<<20), connect.WithInterceptors(c.tokens)))
 	}
 	return c, nil
 }
 
 func (c *clients) dial(addrs string) (*parley.Client, error) {
-	return parley.New(addrs, parley.WithToken(c.token), parley.WithCallTimeout(patience), parley.WithInterceptors(c))
+	return parley.New(addrs, parley.WithToken(c.token), parley.WithCallTimeout(patience), parley.WithInterceptors(c.tokens))
 }
 
 // close closes idle connections.
@@ -69,50 +70,6 @@ func (c *clients) close() {
 		client.Close()
 	}
 	c.http.CloseIdleConnections()
-}
-
-// userKey is the context key of the user whose token a call has.
-type userKey struct{}
-
-// as returns a context whose calls have the token of a user. Only the sender can edit a message.
-func as(ctx context.Context, user string) context.Context {
-	return context.WithValue(ctx, userKey{}, user)
-}
-
-// WrapUnary implements connect.Interceptor.
-func (c *clients) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
-	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
-		token := c.token
-		if user, ok := ctx.Value(userKey{}).(string); ok {
-			var err error
-			if token, err = c.tokenOf(user); err != nil {
-				return nil, err
-			}
-		}
-		req.Header().Set("Authorization", "Bearer "+token)
-		return next(ctx, req)
-	}
-}
-
-// WrapStreamingClient implements connect.Interceptor.
-func (*clients) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
-	return next
-}
-
-// WrapStreamingHandler implements connect.Interceptor.
-func (*clients) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
-	return next
-}
-
-func (c *clients) tokenOf(user string) (string, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if token, ok := c.tokens[user]; ok {
-		return token, nil
-	}
-	token, err := c.fleet.Token(user, map[string][]string{"*": {"send", "history"}})
-	c.tokens[user] = token
-	return token, err
 }
 
 // retry makes a call of a raw client until it succeeds, fails permanently, or has taken too long.
@@ -127,7 +84,7 @@ func retry[T any](ctx context.Context, call func(ctx context.Context) (T, error)
 		default:
 			return res, err
 		}
-		if sleep(ctx, 200*time.Millisecond) != nil {
+		if verdict.Sleep(ctx, 200*time.Millisecond) != nil {
 			return res, err
 		}
 	}
@@ -161,7 +118,7 @@ func (c *clients) expired(ctx context.Context, node int, channel string, seq int
 		if err != nil || seq < oldest || time.Since(began) > boundarySlack {
 			return seq < oldest, err
 		}
-		if err := sleep(ctx, 100*time.Millisecond); err != nil {
+		if err := verdict.Sleep(ctx, 100*time.Millisecond); err != nil {
 			return false, err
 		}
 	}
@@ -179,16 +136,4 @@ func reasonOf(err error) parleyv1.ErrorReason {
 		}
 	}
 	return parleyv1.ErrorReason_ERROR_REASON_UNSPECIFIED
-}
-
-// sleep waits, or returns the error of ctx if that ends first.
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

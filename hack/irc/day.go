@@ -6,7 +6,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"unicode/utf8"
+
+	"github.com/parleyhq/parley/hack/internal/irclog"
 )
 
 const (
@@ -112,9 +113,9 @@ func readDays(dir string) (*days, error) {
 func (a *days) add(name string, channel int, data string) {
 	d := day{channel: channel, first: len(a.lines)}
 	for i, raw := range strings.Split(data, "\n") {
-		if from, content, ok := parse(strings.TrimSuffix(raw, "\r")); ok {
+		if from, content, ok := irclog.Parse(strings.TrimSuffix(raw, "\r")); ok {
 			a.addLine(line{
-				id: encode(fmt.Sprintf("%s:%d", name, i+1)), from: encode(from), content: content, channel: channel,
+				id: irclog.Encode(fmt.Sprintf("%s:%d", name, i+1)), from: irclog.Encode(from), content: content, channel: channel,
 			})
 		}
 	}
@@ -128,58 +129,4 @@ func (a *days) addLine(l line) int32 {
 	a.byID[l.id] = i
 	a.lines = append(a.lines, l)
 	return i
-}
-
-// parse splits `[09:56] <nick> text` and `[09:56]  * nick does something` into nick and text. It
-// returns false for other lines.
-func parse(raw string) (from, content string, ok bool) {
-	if len(raw) < 8 || raw[0] != '[' || raw[3] != ':' || raw[6] != ']' || raw[7] != ' ' {
-		return "", "", false
-	}
-	rest := raw[8:]
-	if tail, is := strings.CutPrefix(rest, "<"); is {
-		if from, content, ok = strings.Cut(tail, ">"); !ok || from == "" {
-			return "", "", false
-		}
-	} else {
-		tail, is := strings.CutPrefix(rest, " * ")
-		if !is || tail == "" || tail[0] == ' ' {
-			return "", "", false
-		}
-		from, content = tail, ""
-		if at := strings.IndexByte(tail, ' '); at >= 0 {
-			from, content = tail[:at], tail[at:]
-		}
-	}
-	content = strings.TrimPrefix(content, " ")
-	if strings.TrimSpace(content) == "" {
-		content = raw
-	}
-	return from, clean(content), true
-}
-
-// clean replaces each byte that is not UTF-8, and NUL, with U+FFFD.
-func clean(s string) string {
-	var b strings.Builder
-	for len(s) > 0 {
-		r, n := utf8.DecodeRuneInString(s)
-		if r == 0 {
-			r = utf8.RuneError
-		}
-		b.WriteRune(r)
-		s = s[n:]
-	}
-	return b.String()
-}
-
-func encode(s string) string {
-	var b strings.Builder
-	for _, c := range []byte(s) {
-		if c <= ' ' || c > '~' || c == '%' {
-			fmt.Fprintf(&b, "%%%02X", c)
-		} else {
-			b.WriteByte(c)
-		}
-	}
-	return b.String()
 }

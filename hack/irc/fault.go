@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/parleyhq/parley/hack/internal/verdict"
 	"github.com/parleyhq/parley/internal/rig"
 )
 
@@ -26,7 +27,7 @@ func (j *job) outage(ctx context.Context) error {
 	j.fleet.NATS.KillAll()
 	j.sayf("Redis and NATS are away for %s", j.Outage)
 	began := time.Now()
-	if err := sleep(ctx, j.Outage/3); err != nil {
+	if err := verdict.Sleep(ctx, j.Outage/3); err != nil {
 		return err
 	}
 	node := j.fleet.Node(killedNode)
@@ -38,7 +39,7 @@ func (j *job) outage(ctx context.Context) error {
 		return fmt.Errorf("node %d does not start without Redis and NATS: %w", killedNode, err)
 	}
 	j.sayf("killed node %d, which serves again without Redis and NATS", killedNode)
-	if err := sleep(ctx, j.Outage-time.Since(began)); err != nil {
+	if err := verdict.Sleep(ctx, j.Outage-time.Since(began)); err != nil {
 		return err
 	}
 	if err := errors.Join(j.fleet.Redis.Restart(ctx), j.fleet.NATS.StartAll(ctx)); err != nil {
@@ -49,7 +50,7 @@ func (j *job) outage(ctx context.Context) error {
 			return err
 		}
 	}
-	j.sayf("Redis and NATS are back after %.0f s; %d edits and %d complete lines", time.Since(began).Seconds(), j.total("edits"),
+	j.sayf("Redis and NATS are back after %.0f s; %d edits and %d complete lines", time.Since(began).Seconds(), j.Total("edits"),
 		j.importer.done.Load())
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/parleyhq/parley/hack/internal/user"
 	parley "github.com/parleyhq/parley/sdk/go"
 )
 
@@ -153,14 +154,14 @@ func (im *importer) takeReceipts(first int, receipts [][]parley.Result) {
 				fresh++
 			}
 			if r.Seq != got.Seq || r.MsgID != got.MsgID {
-				im.wrongf("%s was sent twice and is entry %d and entry %d", im.days.lines[i].id, got.Seq, r.Seq)
+				im.Wrongf("%s was sent twice and is entry %d and entry %d", im.days.lines[i].id, got.Seq, r.Seq)
 			}
 		}
 		if fresh > 1 {
-			im.wrongf("%s was sent twice, and no answer says duplicate", im.days.lines[i].id)
+			im.Wrongf("%s was sent twice, and no answer says duplicate", im.days.lines[i].id)
 		}
 		if len(receipts) > 1 {
-			im.add("lines sent twice at a time", 1)
+			im.Add("lines sent twice at a time", 1)
 		}
 	}
 }
@@ -174,10 +175,10 @@ func (im *importer) repeat(ctx context.Context, client *parley.Client, first, en
 	for k := range results {
 		i, r := int32(first+k), results[k].Receipt //nolint:gosec // far fewer
 		if s := im.state(i); !r.Duplicate || r.Seq != int64(s.seq) || r.MsgID != s.msgID {
-			im.wrongf("%s is entry %d; sent again it is entry %d, duplicate %t", im.days.lines[i].id, s.seq, r.Seq, r.Duplicate)
+			im.Wrongf("%s is entry %d; sent again it is entry %d, duplicate %t", im.days.lines[i].id, s.seq, r.Seq, r.Duplicate)
 		}
 	}
-	im.add("lines sent again", len(results))
+	im.Add("lines sent again", len(results))
 	return nil
 }
 
@@ -235,7 +236,7 @@ func (im *importer) changeOnce(ctx context.Context, client *parley.Client, i int
 		return im.refused(ctx, i, v, err)
 	}
 	im.acked(i, v, r.MsgID, r.Seq)
-	im.add(map[bool]string{false: "edits", true: "recalls"}[v == recalled], 1)
+	im.Add(map[bool]string{false: "edits", true: "recalls"}[v == recalled], 1)
 	if i%extraEvery != 0 {
 		return false, nil
 	}
@@ -244,9 +245,9 @@ func (im *importer) changeOnce(ctx context.Context, client *parley.Client, i int
 		return im.refused(ctx, i, v, err)
 	}
 	if !again.Duplicate || again.Seq != r.Seq {
-		im.wrongf("%s is entry %d; repeated it is entry %d, duplicate %t", im.days.lines[i].opID(v), r.Seq, again.Seq, again.Duplicate)
+		im.Wrongf("%s is entry %d; repeated it is entry %d, duplicate %t", im.days.lines[i].opID(v), r.Seq, again.Seq, again.Duplicate)
 	}
-	im.add("changes repeated", 1)
+	im.Add("changes repeated", 1)
 	if v != recalled {
 		return false, nil
 	}
@@ -255,7 +256,7 @@ func (im *importer) changeOnce(ctx context.Context, client *parley.Client, i int
 		return false, nil
 	}
 	if err == nil {
-		im.wrongf("%s was edited after its recall", im.days.lines[i].id)
+		im.Wrongf("%s was edited after its recall", im.days.lines[i].id)
 		return false, nil
 	}
 	return im.refused(ctx, i, edits+1, err)
@@ -264,7 +265,7 @@ func (im *importer) changeOnce(ctx context.Context, client *parley.Client, i int
 // do calls the server for a version of a line, as its sender.
 func (im *importer) do(ctx context.Context, client *parley.Client, i int32, v version) (*parley.Receipt, error) {
 	l, s := &im.days.lines[i], im.state(i)
-	ctx, id := as(ctx, l.from), parley.WithClientMsgID(l.opID(v))
+	ctx, id := user.As(ctx, l.from), parley.WithClientMsgID(l.opID(v))
 	if v == recalled {
 		return client.Recall(ctx, im.days.channels[l.channel], s.msgID, id)
 	}
@@ -282,9 +283,9 @@ func (im *importer) refused(ctx context.Context, i int32, v version, failed erro
 		return false, err
 	}
 	if !expired {
-		im.wrongf("%s was not found, but it is entry %d, which has not expired", l.id, s.seq)
+		im.Wrongf("%s was not found, but it is entry %d, which has not expired", l.id, s.seq)
 	}
 	im.setExpired(i)
-	im.add("changes of expired messages", 1)
+	im.Add("changes of expired messages", 1)
 	return true, nil
 }

@@ -15,6 +15,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/parleyhq/parley/hack/internal/verdict"
 	"github.com/parleyhq/parley/internal/rig"
 )
 
@@ -42,12 +43,12 @@ func run(ctx context.Context, f *flags, options rig.Options, out io.Writer) (*jo
 	}
 	j := &job{flags: f, journal: newJournal(d), out: out, began: time.Now()}
 	err = j.play(ctx, options)
-	if err = errors.Join(j.problems(), err); err != nil {
+	if err = errors.Join(j.Problems(), err); err != nil {
 		return j.journal, fmt.Errorf("verdict: failed after %.0f s: %s", time.Since(j.began).Seconds(), strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 	_, err = fmt.Fprintf(out, "verdict: ok: %d messages of %d days, %d edits, %d recalls, %d changes of expired messages refused; "+
-		"all subscribers, caches and pages are right, no call is beyond its budget%s; %.0f s\n", len(d.lines)-j.total("lines sent last"), len(d.days),
-		j.total("edits"), j.total("recalls"), j.total("changes of expired messages"), map[bool]string{true: ", memory is flat"}[f.Sample > 0],
+		"all subscribers, caches and pages are right, no call is beyond its budget%s; %.0f s\n", len(d.lines)-j.Total("lines sent last"), len(d.days),
+		j.Total("edits"), j.Total("recalls"), j.Total("changes of expired messages"), map[bool]string{true: ", memory is flat"}[f.Sample > 0],
 		time.Since(j.began).Seconds())
 	return j.journal, err
 }
@@ -149,7 +150,7 @@ func (j *job) faults(ctx context.Context) error {
 		{0.3, j.killPrimary},
 	} {
 		for j.progress() < step.at {
-			if err := sleep(ctx, 50*time.Millisecond); err != nil {
+			if err := verdict.Sleep(ctx, 50*time.Millisecond); err != nil {
 				return err
 			}
 		}
@@ -165,9 +166,9 @@ func (j *job) progress() float64 { return float64(j.importer.done.Load()) / floa
 
 // report writes the progress.
 func (j *job) report(ctx context.Context) {
-	for sleep(ctx, 30*time.Second) == nil {
+	for verdict.Sleep(ctx, 30*time.Second) == nil {
 		j.sayf("%d of %d lines are complete", j.importer.done.Load(), len(j.days.lines))
-		if err := j.problems(); err != nil {
+		if err := j.Problems(); err != nil {
 			j.sayf("wrong so far: %v", err)
 		}
 	}
@@ -175,11 +176,11 @@ func (j *job) report(ctx context.Context) {
 
 // verify checks everything after the import.
 func (j *job) verify(ctx context.Context) error {
-	before := j.total("lines sent again")
+	before := j.Total("lines sent again")
 	if err := j.importer.repeatAll(ctx); err != nil {
 		return err
 	}
-	j.sayf("all %d lines sent again are duplicates", j.total("lines sent again")-before)
+	j.sayf("all %d lines sent again are duplicates", j.Total("lines sent again")-before)
 	db, err := j.database()
 	if err != nil {
 		return err
@@ -201,7 +202,7 @@ func (j *job) verify(ctx context.Context) error {
 	}
 	j.audience.close()
 	// A page may lack what was acknowledged a second before.
-	if err := sleep(ctx, 2*freshness); err != nil {
+	if err := verdict.Sleep(ctx, 2*freshness); err != nil {
 		return err
 	}
 	for c := range j.days.channels {
@@ -247,7 +248,7 @@ func (j *job) verifyRest(ctx context.Context) error {
 		j.sayf("%s: %d streams, %d events, %d gaps", s.name, streams, events, n)
 	}
 	if gaps == 0 && j.finals[0].oldest > 1 {
-		j.wrongf("no subscriber was told that history is gone")
+		j.Wrongf("no subscriber was told that history is gone")
 	}
 	bytes, dropped, err := j.checkStream(ctx)
 	if err != nil {
@@ -258,7 +259,7 @@ func (j *job) verifyRest(ctx context.Context) error {
 		text, err := j.memory.judge()
 		j.sayf("memory from the middle to the end: %s", text)
 		if err != nil {
-			j.wrongf("%v", err)
+			j.Wrongf("%v", err)
 		}
 	}
 	p, err := newProbes(j)
@@ -270,14 +271,7 @@ func (j *job) verifyRest(ctx context.Context) error {
 		return err
 	}
 	j.sayf("costs: %s", text)
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	var counts []string
-	for what, n := range j.counts {
-		counts = append(counts, fmt.Sprintf("%d %s", n, what))
-	}
-	slices.Sort(counts)
-	j.sayf("%s", strings.Join(counts, ", "))
+	j.sayf("%s", j.Counts())
 	return nil
 }
 
@@ -295,7 +289,7 @@ func (j *job) sendLast(ctx context.Context, db *mongo.Database) ([]int64, error)
 				return nil, err
 			}
 			j.acked(i, 0, receipts[0].Receipt.MsgID, receipts[0].Receipt.Seq)
-			j.add("lines sent last", 1)
+			j.Add("lines sent last", 1)
 		}
 		var after []int64
 		if after, err = j.trimmed(ctx, db); err == nil && slices.Equal(before, after) {

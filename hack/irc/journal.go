@@ -1,11 +1,10 @@
 package main
 
 import (
-	"errors"
-	"fmt"
-	"strings"
 	"sync"
 	"time"
+
+	"github.com/parleyhq/parley/hack/internal/verdict"
 )
 
 // entry is an entry of a log: the line and the version that it made. The line is absent (noLine) if
@@ -30,64 +29,17 @@ type state struct {
 
 // journal is what the server has acknowledged, and what was found wrong.
 type journal struct {
+	verdict.Findings
+
 	days *days
 
 	mu     sync.Mutex // guards the fields below
 	logs   [][]entry  // of each channel, by seq; the first element is unused
 	states []state    // by line
-	counts map[string]int
-	wrong  []string
-	// kinds counts the problems of each kind, which is the format of their text, and count all.
-	kinds map[string]int
-	count int
 }
-
-// mostWrong is the number of problems of a kind that are reported.
-const mostWrong = 2
 
 func newJournal(d *days) *journal {
-	return &journal{
-		days: d, logs: make([][]entry, len(d.channels)), states: make([]state, len(d.lines)), counts: make(map[string]int),
-		kinds: make(map[string]int),
-	}
-}
-
-// wrongf records a problem.
-func (j *journal) wrongf(format string, args ...any) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.count++
-	if j.kinds[format]++; j.kinds[format] <= mostWrong {
-		j.wrong = append(j.wrong, fmt.Sprintf(format, args...))
-	}
-}
-
-// problems returns an error with the problems so far, or nil.
-func (j *journal) problems() error {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.count == 0 {
-		return nil
-	}
-	text := strings.Join(j.wrong, "; ")
-	if j.count > len(j.wrong) {
-		text += fmt.Sprintf("; and %d more", j.count-len(j.wrong))
-	}
-	return errors.New(text)
-}
-
-// add counts something that happened.
-func (j *journal) add(what string, n int) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.counts[what] += n
-}
-
-// total returns how often something happened.
-func (j *journal) total(what string) int {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.counts[what]
+	return &journal{days: d, logs: make([][]entry, len(d.channels)), states: make([]state, len(d.lines))}
 }
 
 // acked records that the server has acknowledged a version of a line as the entry seq.
@@ -102,11 +54,11 @@ func (j *journal) acked(i int32, v version, msgID string, seq int64) {
 	mismatch := msgID != s.msgID
 	j.mu.Unlock()
 	if was.line != noLine {
-		j.wrongf("entry %d of %s is acknowledged as version %d of %s and as version %d of %s",
+		j.Wrongf("entry %d of %s is acknowledged as version %d of %s and as version %d of %s",
 			seq, j.days.channels[l.channel], was.version, j.days.lines[was.line].id, v, l.id)
 	}
 	if mismatch {
-		j.wrongf("version %d of %s is acknowledged for the message %s", v, l.id, msgID)
+		j.Wrongf("version %d of %s is acknowledged for the message %s", v, l.id, msgID)
 	}
 }
 

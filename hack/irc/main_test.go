@@ -62,7 +62,7 @@ func TestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, what := range []string{"edits", "recalls", "changes of expired messages", "lines sent again", "expired messages looked for"} {
-		if j.total(what) == 0 {
+		if j.Total(what) == 0 {
 			t.Errorf("no %s", what)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"github.com/parleyhq/parley/hack/internal/verdict"
 	"github.com/parleyhq/parley/internal/rig"
 )
 
@@ -123,7 +124,7 @@ func (m *memory) close(ctx context.Context) {
 
 // watch samples all gauges until ctx ends. progress returns the share of the work that is complete.
 func (m *memory) watch(ctx context.Context, every time.Duration, progress func() float64) {
-	for sleep(ctx, every) == nil {
+	for verdict.Sleep(ctx, every) == nil {
 		at := progress()
 		if at < middleFrom || at > middleTo && at < endFrom {
 			continue

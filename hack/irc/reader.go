@@ -8,6 +8,7 @@ import (
 	"time"
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/hack/internal/verdict"
 	parley "github.com/parleyhq/parley/sdk/go"
 )
 
@@ -33,7 +34,7 @@ const readEvery = 300 * time.Millisecond
 
 // run reads until ctx ends.
 func (r *reader) run(ctx context.Context) {
-	for sleep(ctx, readEvery) == nil {
+	for verdict.Sleep(ctx, readEvery) == nil {
 		c := r.rand.IntN(len(r.days.channels))
 		var err error
 		switch r.rand.IntN(3) {
@@ -45,7 +46,7 @@ func (r *reader) run(ctx context.Context) {
 			err = r.message(ctx)
 		}
 		if err != nil && ctx.Err() == nil {
-			r.wrongf("node %d: a read failed: %v", r.node, err)
+			r.Wrongf("node %d: a read failed: %v", r.node, err)
 		}
 	}
 }
@@ -65,14 +66,14 @@ func (r *reader) page(ctx context.Context, c int, req *parleyv1.ListMessagesRequ
 	if err != nil {
 		return err
 	}
-	r.add("pages read meanwhile", 1)
+	r.Add("pages read meanwhile", 1)
 	name := fmt.Sprintf("node %d, a page of %s", r.node, req.GetChannelId())
 	if page.GetHeadSeq() < head {
-		r.wrongf("%s ends at %d, and %d was acknowledged before", name, page.GetHeadSeq(), head)
+		r.Wrongf("%s ends at %d, and %d was acknowledged before", name, page.GetHeadSeq(), head)
 	}
 	r.mu.Lock()
 	if page.GetOldestSeq() < r.oldest[c] {
-		r.wrongf("%s begins at %d, and began at %d before", name, page.GetOldestSeq(), r.oldest[c])
+		r.Wrongf("%s begins at %d, and began at %d before", name, page.GetOldestSeq(), r.oldest[c])
 	}
 	r.oldest[c] = max(r.oldest[c], page.GetOldestSeq())
 	r.mu.Unlock()
@@ -83,16 +84,16 @@ func (r *reader) page(ctx context.Context, c int, req *parleyv1.ListMessagesRequ
 	last := (*parley.Message)(nil)
 	for _, m := range page.GetMessages() {
 		if last != nil && (m.GetCount() != last.GetCount()+step || (m.GetSeq()-last.GetSeq())*step <= 0) {
-			r.wrongf("%s has message %d of the log after %d", name, m.GetCount(), last.GetCount())
+			r.Wrongf("%s has message %d of the log after %d", name, m.GetCount(), last.GetCount())
 		}
 		if m.GetSeq() < page.GetOldestSeq() {
-			r.wrongf("%s has entry %d, and begins at %d", name, m.GetSeq(), page.GetOldestSeq())
+			r.Wrongf("%s has entry %d, and begins at %d", name, m.GetSeq(), page.GetOldestSeq())
 		}
 		last = m
 		r.take(name, m, began)
 	}
 	if req.AfterSeq != nil && len(page.GetMessages()) > 0 && page.GetMessages()[0].GetSeq() != page.GetOldestSeq() {
-		r.wrongf("%s begins with entry %d, not with the oldest, %d", name, page.GetMessages()[0].GetSeq(), page.GetOldestSeq())
+		r.Wrongf("%s begins with entry %d, not with the oldest, %d", name, page.GetMessages()[0].GetSeq(), page.GetOldestSeq())
 	}
 	return nil
 }
@@ -114,14 +115,14 @@ func (r *reader) message(ctx context.Context) error {
 	if reasonOf(err) == parleyv1.ErrorReason_ERROR_REASON_MESSAGE_NOT_FOUND {
 		expired, err := r.clients.expired(ctx, r.node, r.days.channels[l.channel], int64(s.seq))
 		if err == nil && !expired {
-			r.wrongf("node %d does not find %s, which is entry %d and has not expired", r.node, l.id, s.seq)
+			r.Wrongf("node %d does not find %s, which is entry %d and has not expired", r.node, l.id, s.seq)
 		}
 		return err
 	}
 	if err != nil {
 		return err
 	}
-	r.add("messages read meanwhile", 1)
+	r.Add("messages read meanwhile", 1)
 	r.take(fmt.Sprintf("node %d, a message", r.node), res.GetMessage(), began)
 	return nil
 }
@@ -133,7 +134,7 @@ func (r *reader) take(by string, m *parley.Message, began time.Time) {
 		return
 	}
 	if s, ok := r.known(c.line, began); ok && c.changed < s.changed {
-		r.wrongf("%s: %s is as of entry %d, and %d was acknowledged %.1f s before", by, m.GetClientMsgId(), c.changed, s.changed,
+		r.Wrongf("%s: %s is as of entry %d, and %d was acknowledged %.1f s before", by, m.GetClientMsgId(), c.changed, s.changed,
 			began.Sub(s.at).Seconds())
 	}
 	r.mu.Lock()

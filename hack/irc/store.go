@@ -16,6 +16,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
+
+	"github.com/parleyhq/parley/hack/internal/verdict"
 )
 
 // The kinds of stored entries.
@@ -82,7 +84,7 @@ func (j *job) trimmed(ctx context.Context, db *mongo.Database) ([]int64, error) 
 		if waiting == "" {
 			return oldest, nil
 		}
-		if err := sleep(ctx, 200*time.Millisecond); err != nil {
+		if err := verdict.Sleep(ctx, 200*time.Millisecond); err != nil {
 			return nil, fmt.Errorf("%w: %s", context.Cause(ctx), waiting)
 		}
 	}
@@ -109,7 +111,7 @@ func (j *job) checkStore(ctx context.Context, db *mongo.Database, f *final) erro
 				return errors.Join(err, cursor.Close(ctx))
 			}
 			if d.Seq != next {
-				j.wrongf("the store has entry %d of %s instead of %d", d.Seq, f.name, next)
+				j.Wrongf("the store has entry %d of %s instead of %d", d.Seq, f.name, next)
 			}
 			next = d.Seq + 1
 			j.checkDocument(f, &d)
@@ -119,9 +121,9 @@ func (j *job) checkStore(ctx context.Context, db *mongo.Database, f *final) erro
 		}
 	}
 	if next-1 != f.head {
-		j.wrongf("the store has %s up to %d, and %d was acknowledged", f.name, next-1, f.head)
+		j.Wrongf("the store has %s up to %d, and %d was acknowledged", f.name, next-1, f.head)
 	}
-	j.add("stored entries", int(next-1))
+	j.Add("stored entries", int(next-1))
 	return nil
 }
 
@@ -160,7 +162,7 @@ func (j *job) checkDocument(f *final, d *document) {
 		problem = "it changes another message"
 	}
 	if problem != "" {
-		j.wrongf("the store has %+v, which is version %d of %s: %s", *d, e.version, l.id, problem)
+		j.Wrongf("the store has %+v, which is version %d of %s: %s", *d, e.version, l.id, problem)
 	}
 }
 
@@ -173,12 +175,12 @@ func (j *job) adopt(f *final, d *document) {
 			if j.days.lines[i].opID(v) == d.ID && d.Seq > int64(s.changed) {
 				j.logs[f.channel][d.Seq] = entry{i, v}
 				s.changed, s.version = int32(d.Seq), v //nolint:gosec // far fewer entries
-				j.add("changes whose answer was lost", 1)
+				j.Add("changes whose answer was lost", 1)
 				return
 			}
 		}
 	}
-	j.wrongf("the store has %s as entry %d of %s, which nobody acknowledged", d.ID, d.Seq, f.name)
+	j.Wrongf("the store has %s as entry %d of %s, which nobody acknowledged", d.ID, d.Seq, f.name)
 }
 
 // cached is the value of a member of a cached set: a message, or the set's state.
@@ -216,7 +218,7 @@ func (j *job) checkCache(ctx context.Context, f *final) error {
 			if z.Score < 0 {
 				seq, err := strconv.ParseInt(strings.TrimPrefix(text, "c:"), 10, 64)
 				if err != nil {
-					j.wrongf("%s has the mark %q", key, text)
+					j.Wrongf("%s has the mark %q", key, text)
 				}
 				marks[seq] = -int64(z.Score)
 				continue
@@ -235,7 +237,7 @@ func (j *job) checkCache(ctx context.Context, f *final) error {
 			j.checkCached(key, f, messages, marks)
 			return nil
 		}
-		if err := sleep(ctx, 100*time.Millisecond); err != nil {
+		if err := verdict.Sleep(ctx, 100*time.Millisecond); err != nil {
 			return fmt.Errorf("%w: %s ends at %d, not at %d", context.Cause(ctx), key, ends, f.head)
 		}
 	}
@@ -243,7 +245,7 @@ func (j *job) checkCache(ctx context.Context, f *final) error {
 
 func (j *job) checkCached(key string, f *final, got []cached, marks map[int64]int64) {
 	if len(got) == 0 || len(got) > mostCached || len(got) > len(f.messages) {
-		j.wrongf("%s has %d messages", key, len(got))
+		j.Wrongf("%s has %d messages", key, len(got))
 		return
 	}
 	for k, i := range f.messages[len(f.messages)-len(got):] {
@@ -252,17 +254,17 @@ func (j *job) checkCached(key string, f *final, got []cached, marks map[int64]in
 			int64(s.seq), s.msgID, f.counts[s.seq], l.from, l.text(s.version), l.id, storedStatus(s.version), int64(s.changed),
 		}
 		if *v != want {
-			j.wrongf("%s has %+v, not %+v", key, *v, want)
+			j.Wrongf("%s has %+v, not %+v", key, *v, want)
 		}
 		if mark := marks[want.Seq]; mark != want.Changed && (mark != 0 || want.Changed != want.Seq) {
-			j.wrongf("%s has the mark %d for message %d, which was changed by %d", key, mark, want.Seq, want.Changed)
+			j.Wrongf("%s has the mark %d for message %d, which was changed by %d", key, mark, want.Seq, want.Changed)
 		}
 		delete(marks, want.Seq)
 	}
 	if len(marks) > 0 {
-		j.wrongf("%s has marks for other messages: %v", key, marks)
+		j.Wrongf("%s has marks for other messages: %v", key, marks)
 	}
-	j.add("cached messages", len(got))
+	j.Add("cached messages", len(got))
 }
 
 // checkStream checks that the event stream has its limit, and returns its size and the number of
@@ -285,7 +287,7 @@ func (j *job) checkStream(ctx context.Context) (bytes, dropped uint64, err error
 		dropped += max(1, info.State.FirstSeq) - 1
 	}
 	if bytes > streamBytes || !slices.Contains(names, "message_change_events") {
-		j.wrongf("the streams %v have %.1f MiB", names, float64(bytes)/mib)
+		j.Wrongf("the streams %v have %.1f MiB", names, float64(bytes)/mib)
 	}
 	return bytes, dropped, streams.Err()
 }

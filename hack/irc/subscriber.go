@@ -10,6 +10,7 @@ import (
 	"time"
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/hack/internal/verdict"
 	parley "github.com/parleyhq/parley/sdk/go"
 )
 
@@ -36,11 +37,11 @@ func hashOf(text string) uint32 {
 func (j *journal) copyOf(by string, m *parley.Message) copied {
 	i, ok := j.find(m.GetClientMsgId())
 	if !ok {
-		j.wrongf("%s got a message that was not sent: %v", by, m)
+		j.Wrongf("%s got a message that was not sent: %v", by, m)
 		return copied{line: noLine}
 	}
 	if ahead := time.Until(m.GetMsgTime().AsTime()); ahead > clockSlack {
-		j.wrongf("%s got %s with a time that is %.1f s in the future", by, m.GetClientMsgId(), ahead.Seconds())
+		j.Wrongf("%s got %s with a time that is %.1f s in the future", by, m.GetClientMsgId(), ahead.Seconds())
 	}
 	return copied{i, int32(m.GetSeq()), int32(m.GetChangedSeq()), hashOf(m.GetContent()), m.GetStatus()} //nolint:gosec // far fewer entries
 }
@@ -96,7 +97,7 @@ func (s *subscriber) watch(ctx context.Context) {
 		err := s.follow(life, addrs)
 		cancel()
 		if ctx.Err() == nil && !errors.Is(err, context.DeadlineExceeded) {
-			s.wrongf("%s: its subscription ended: %v", s.name, err)
+			s.Wrongf("%s: its subscription ended: %v", s.name, err)
 			return
 		}
 	}
@@ -176,7 +177,7 @@ func (s *subscriber) take(e *parley.Event) {
 		}
 	}
 	if c < 0 {
-		s.wrongf("%s got an event of %s", s.name, e.ChannelID)
+		s.Wrongf("%s got an event of %s", s.name, e.ChannelID)
 		return
 	}
 	s.mu.Lock()
@@ -199,11 +200,11 @@ func (s *subscriber) take(e *parley.Event) {
 		if e.Seq < pos {
 			problem = fmt.Sprintf("a state at %d after %d", e.Seq, pos)
 		}
-	case parley.EventLost, parley.EventTyping, parley.EventClosed:
+	case parley.EventLost, parley.EventTyping, parley.EventClosed, parley.EventDelta:
 		problem = "an event of kind " + e.Kind.String()
 	}
 	if problem != "" {
-		s.wrongf("%s, %s: %s", s.name, e.ChannelID, problem)
+		s.Wrongf("%s, %s: %s", s.name, e.ChannelID, problem)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -220,7 +221,7 @@ func (s *subscriber) take(e *parley.Event) {
 		if e.Channel.GetRecovered() { // else a gap follows
 			f.cover(e.Seq)
 		}
-	case parley.EventLost, parley.EventTyping, parley.EventClosed:
+	case parley.EventLost, parley.EventTyping, parley.EventClosed, parley.EventDelta:
 	}
 }
 
@@ -308,7 +309,7 @@ func (a *audience) complete(ctx context.Context) error {
 		if waiting == "" {
 			return nil
 		}
-		if err := sleep(ctx, 50*time.Millisecond); err != nil {
+		if err := verdict.Sleep(ctx, 50*time.Millisecond); err != nil {
 			return fmt.Errorf("%w: %s", context.Cause(ctx), waiting)
 		}
 	}

@@ -60,11 +60,11 @@ func (j *journal) checkCopy(by string, c *copied) {
 	l, s := &j.days.lines[c.line], &j.states[c.line]
 	log := j.logs[l.channel]
 	if int(c.changed) >= len(log) || log[c.changed].line != c.line || c.seq != s.seq {
-		j.wrongf("%s got %s as entry %d, changed by %d", by, l.id, c.seq, c.changed)
+		j.Wrongf("%s got %s as entry %d, changed by %d", by, l.id, c.seq, c.changed)
 		return
 	}
 	if v := log[c.changed].version; c.hash != hashOf(l.text(v)) || c.status != statusOf(v) {
-		j.wrongf("%s got %s with a wrong text or status %v as of entry %d, which is version %d", by, l.id, c.status, c.changed, v)
+		j.Wrongf("%s got %s with a wrong text or status %v as of entry %d, which is version %d", by, l.id, c.status, c.changed, v)
 	}
 }
 
@@ -85,12 +85,12 @@ func (s *subscriber) check(f *final) {
 		d := &got.events[i]
 		s.checkCopy(by, &d.copied)
 		if d.line == noLine || int(d.seq) >= len(log) {
-			s.wrongf("%s got entry %d of a log that ends at %d", by, d.seq, len(log)-1)
+			s.Wrongf("%s got entry %d of a log that ends at %d", by, d.seq, len(log)-1)
 			continue
 		}
 		e := log[d.seq]
 		if e.line != d.line || e.version == 0 != (d.kind == parley.EventSent) || d.changed < d.seq || d.changed < latest[d.line] {
-			s.wrongf("%s got entry %d as %s of %s, changed by %d; it is version %d of %s", by, d.seq, d.kind,
+			s.Wrongf("%s got entry %d as %s of %s, changed by %d; it is version %d of %s", by, d.seq, d.kind,
 				s.days.lines[d.line].id, d.changed, e.version, s.lineID(e.line))
 		}
 		latest[d.line] = d.changed
@@ -105,12 +105,12 @@ func (s *subscriber) check(f *final) {
 	}
 	for _, g := range got.gaps {
 		if g.to >= f.oldest {
-			s.wrongf("%s was told that entries up to %d are gone, and the log begins at %d", by, g.to, f.oldest)
+			s.Wrongf("%s was told that entries up to %d are gone, and the log begins at %d", by, g.to, f.oldest)
 		}
 	}
 	for _, i := range f.messages {
 		if latest[i] != s.states[i].changed {
-			s.wrongf("%s has %s as of entry %d, not of %d", by, s.days.lines[i].id, latest[i], s.states[i].changed)
+			s.Wrongf("%s has %s as of entry %d, not of %d", by, s.days.lines[i].id, latest[i], s.states[i].changed)
 		}
 	}
 }
@@ -124,7 +124,7 @@ func (s *subscriber) checkCovered(by string, f *final, seq int32) {
 		return
 	}
 	if st := &s.states[e.line]; e.version == 0 || st.changed <= seq && int64(st.seq) >= f.oldest {
-		s.wrongf("%s got no event of entry %d, which is version %d of %s", by, seq, e.version, s.lineID(e.line))
+		s.Wrongf("%s got no event of entry %d, which is version %d of %s", by, seq, e.version, s.lineID(e.line))
 	}
 }
 
@@ -141,7 +141,7 @@ func (j *journal) checkMessage(by string, f *final, i int32, m *parley.Message) 
 	if m.GetMsgId() != s.msgID || m.GetClientMsgId() != l.id || m.GetFromId() != l.from || m.GetChannelId() != f.name ||
 		m.GetContent() != l.text(s.version) || m.GetStatus() != statusOf(s.version) || m.GetChangedSeq() != int64(s.changed) ||
 		m.GetSeq() != int64(s.seq) || m.GetCount() != f.counts[s.seq] {
-		j.wrongf("%s has %v; it must be version %d of %s, message %d, changed by %d", by, m, s.version, l.id, f.counts[s.seq], s.changed)
+		j.Wrongf("%s has %v; it must be version %d of %s, message %d, changed by %d", by, m, s.version, l.id, f.counts[s.seq], s.changed)
 	}
 }
 
@@ -184,7 +184,7 @@ func (j *job) checkList(ctx context.Context, node int, f *final, up bool) error 
 			return fmt.Errorf("%s: %w", by, err)
 		}
 		if page.GetOldestSeq() != f.oldest || page.GetHeadSeq() != f.head {
-			j.wrongf("%s is from %d to %d, not from %d to %d", by, page.GetOldestSeq(), page.GetHeadSeq(), f.oldest, f.head)
+			j.Wrongf("%s is from %d to %d, not from %d to %d", by, page.GetOldestSeq(), page.GetHeadSeq(), f.oldest, f.head)
 		}
 		for _, m := range page.GetMessages() {
 			if n < len(want) {
@@ -198,9 +198,9 @@ func (j *job) checkList(ctx context.Context, node int, f *final, up bool) error 
 		req.PageToken = page.GetNextPageToken()
 	}
 	if n != len(want) {
-		j.wrongf("%s has %d messages, not %d", by, n, len(want))
+		j.Wrongf("%s has %d messages, not %d", by, n, len(want))
 	}
-	j.add("messages listed at the end", n)
+	j.Add("messages listed at the end", n)
 	return nil
 }
 
@@ -212,7 +212,7 @@ func (j *job) checkExpired(ctx context.Context, node int, f *final) error {
 	after := int64(1)
 	_, err := j.clients.raw[node].ListMessages(ctx, &parleyv1.ListMessagesRequest{ChannelId: f.name, AfterSeq: &after})
 	if reasonOf(err) != parleyv1.ErrorReason_ERROR_REASON_HISTORY_GONE {
-		j.wrongf("node %d, a list of %s from an expired entry: %v", node, f.name, err)
+		j.Wrongf("node %d, a list of %s from an expired entry: %v", node, f.name, err)
 	}
 	log := j.logs[f.channel]
 	for seq := int64(1); seq < f.oldest; seq += 1 + f.oldest/messagesRead {
@@ -222,9 +222,9 @@ func (j *job) checkExpired(ctx context.Context, node int, f *final) error {
 		}
 		_, err := j.clients.raw[node].GetMessage(ctx, &parleyv1.GetMessageRequest{ChannelId: f.name, MsgId: j.states[e.line].msgID})
 		if reasonOf(err) != parleyv1.ErrorReason_ERROR_REASON_MESSAGE_NOT_FOUND {
-			j.wrongf("node %d, %s, which has expired: %v", node, j.days.lines[e.line].id, err)
+			j.Wrongf("node %d, %s, which has expired: %v", node, j.days.lines[e.line].id, err)
 		}
-		j.add("expired messages looked for", 1)
+		j.Add("expired messages looked for", 1)
 	}
 	return nil
 }
@@ -238,6 +238,6 @@ func (j *job) checkRetained(f *final) {
 	sent := int(f.counts[len(f.counts)-1])
 	least, most := min(sent, j.Retain), j.mostRetained()
 	if n := len(f.messages); n < least || n > most {
-		j.wrongf("%s has %d messages of %d, and must have %d to %d", f.name, n, sent, least, most)
+		j.Wrongf("%s has %d messages of %d, and must have %d to %d", f.name, n, sent, least, most)
 	}
 }

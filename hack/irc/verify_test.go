@@ -108,7 +108,7 @@ func TestSubscriberCheck(t *testing.T) {
 				s.take(e)
 			}
 			s.check(f)
-			if err := j.problems(); (err != nil) != test.wrong {
+			if err := j.Problems(); (err != nil) != test.wrong {
 				t.Errorf("found %v", err)
 			}
 		})
@@ -126,15 +126,15 @@ func TestJournal(t *testing.T) {
 		t.Errorf("the log ends at %d", got)
 	}
 	j.checkMessage("a page", f, 1, message(j, 1, 2, 5))
-	if err := j.problems(); err != nil {
+	if err := j.Problems(); err != nil {
 		t.Errorf("a right message is wrong: %v", err)
 	}
 	j.checkMessage("a page", f, 1, message(j, 1, 1, 3))
-	if j.count != 1 {
+	if j.Count() != 1 {
 		t.Error("an old message is right")
 	}
 	j.acked(0, 1, "msg-a", 6)
-	if j.count != 2 {
+	if j.Count() != 2 {
 		t.Error("an entry was acknowledged twice")
 	}
 }
