@@ -68,6 +68,41 @@ func TestOpenAndClose(t *testing.T) {
 	checkDense(t, store, "c", 6)
 }
 
+// A close is repeated while the first attempt still waits for the store: the repeat is a duplicate,
+// although the message is closed by then.
+func TestCloseRepeatedInTheQueue(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []Kind{KindComplete, KindCancel, KindFail} {
+		store := newFakeStore()
+		w := startWriter(t, store, WriterConfig{})
+		open := send("c", "bot", "1", "")
+		open.Open = true
+		m := mustAppend(t, w, open)
+		end := change(kind, "c", "bot", m.MsgID, "2", "all")
+		outs := w.Append(t.Context(), []Draft{end, end})
+		if outs[0].Err != nil || outs[1].Err != nil || outs[0].Seq != 2 || outs[1].Seq != 2 || outs[0].Duplicate || !outs[1].Duplicate {
+			t.Errorf("kind %d: %+v", kind, outs)
+		}
+		checkDense(t, store, "c", 2)
+	}
+}
+
+// A close is stored by another node while its repeat looks it up: the repeat is a duplicate.
+func TestCloseStoredDuringTheLookup(t *testing.T) {
+	t.Parallel()
+	store := newFakeStore()
+	w := startWriter(t, store, WriterConfig{})
+	open := send("c", "bot", "1", "")
+	open.Open = true
+	m := mustAppend(t, w, open)
+	end := change(KindComplete, "c", "bot", m.MsgID, "2", "all")
+	other := startWriter(t, store, WriterConfig{})
+	store.betweenReads = func() { mustAppend(t, other, end) }
+	if out := appendOne(t, w, end); out.Err != nil || out.Seq != 2 || !out.Duplicate {
+		t.Errorf("repeated: %+v", out)
+	}
+}
+
 // An edit in the batch of the close that allows it is stored only together with the close.
 func TestEditAfterCloseInOneBatch(t *testing.T) {
 	t.Parallel()

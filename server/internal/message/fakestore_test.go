@@ -21,6 +21,10 @@ type fakeStore struct {
 	afterInsert func(entries []Entry) error
 	// beforeApply may fail an Apply. It runs without the lock.
 	beforeApply func() error
+	// betweenReads runs between the reads of a lookup: before whichever of ByClientKeys and Targets is
+	// the second. It runs without the lock.
+	betweenReads func()
+	readOnce     bool
 	// visible returns false for the entries to hide from reads; nil hides none.
 	visible func(e *Entry) bool
 	// applies holds the number of changes of each Apply, pendings that of the calls of Pending.
@@ -114,7 +118,25 @@ func (f *fakeStore) expire(channelID string, oldest, strip, keep int64) {
 	f.boundaries[channelID] = to
 }
 
+// beginRead runs betweenReads, once, if this is the second read of a lookup.
+func (f *fakeStore) beginRead() {
+	f.mu.Lock()
+	run := f.betweenReads
+	switch {
+	case run == nil:
+	case f.readOnce:
+		f.betweenReads = nil
+	default:
+		f.readOnce, run = true, nil
+	}
+	f.mu.Unlock()
+	if run != nil {
+		run()
+	}
+}
+
 func (f *fakeStore) ByClientKeys(_ context.Context, channelID string, keys []ClientKey) (map[ClientKey]Entry, error) {
+	f.beginRead()
 	out := make(map[ClientKey]Entry)
 	for _, e := range f.read(channelID) {
 		if k := (ClientKey{e.FromID, e.ClientMsgID}); slices.Contains(keys, k) {
@@ -125,6 +147,7 @@ func (f *fakeStore) ByClientKeys(_ context.Context, channelID string, keys []Cli
 }
 
 func (f *fakeStore) Targets(_ context.Context, channelID string, msgIDs []string) (map[string]Entry, error) {
+	f.beginRead()
 	log := f.read(channelID)
 	Fold(log, log)
 	targets := make(map[string]Entry)

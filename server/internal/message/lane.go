@@ -353,6 +353,18 @@ func (c *channel) discardChecks() {
 	}
 }
 
+// recheck discards the checks of the queued items with a client key that is stored now. Otherwise
+// the repeat of a close would be refused, because the message is closed.
+func (c *channel) recheck(key ClientKey) {
+	for _, r := range c.queue {
+		for _, it := range r.items {
+			if it.key() == key {
+				it.checked = false
+			}
+		}
+	}
+}
+
 // inserted reports whether the request has no items left to insert.
 func (r *request) inserted() bool {
 	if r.ended {
@@ -409,6 +421,9 @@ func (l *lane) finish(b *batch, n int, err error, began time.Time) {
 			continue
 		}
 		p.item.stored = true
+		if p.item.Kind.Closes() {
+			p.channel.recheck(p.item.key())
+		}
 		changes = append(changes, storedChange{p.request, p.item, &b.entries[i], false})
 	}
 	l.applyLater(changes)

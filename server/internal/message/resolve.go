@@ -110,7 +110,9 @@ func (l *lane) openItems(c *channel) (items []*item, repeats bool) {
 
 // lookup reads the channel's head, the entries that already have the items' client keys, and the
 // targets of edits and recalls. If repeats is not set, it omits the keys of sends whose insert has
-// not failed yet. It reads the head first, so that the rest is no older.
+// not failed yet. It reads the head first, so that the rest is no older, and the targets before the
+// keys: if another attempt of a close is stored in between, it is found, and not only that the
+// message is closed.
 func (l *lane) lookup(c *channel, items []*item, repeats bool) (lookupResult, error) {
 	select {
 	case l.resolvers <- struct{}{}:
@@ -125,6 +127,9 @@ func (l *lane) lookup(c *channel, items []*item, repeats bool) (lookupResult, er
 	if f.head, err = l.store.Head(ctx, c.id); err != nil {
 		return f, err
 	}
+	if err := l.lookupTargets(ctx, c, items, &f); err != nil {
+		return f, err
+	}
 	var keys []ClientKey
 	for _, it := range items {
 		if repeats || it.insertFailed || it.Kind.Changes() {
@@ -132,11 +137,8 @@ func (l *lane) lookup(c *channel, items []*item, repeats bool) (lookupResult, er
 		}
 	}
 	if len(keys) > 0 {
-		if f.duplicates, err = l.store.ByClientKeys(ctx, c.id, keys); err != nil {
-			return f, err
-		}
+		f.duplicates, err = l.store.ByClientKeys(ctx, c.id, keys)
 	}
-	err = l.lookupTargets(ctx, c, items, &f)
 	return f, err
 }
 
