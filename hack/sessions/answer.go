@@ -30,6 +30,9 @@ type answer struct {
 	// first seen: in the response of the close, or by a subscriber.
 	opened, died, ended time.Time
 	msgID               string
+	// unanswered is set if the cancel call took so long that the node with the text may not have
+	// answered the one that cancelled.
+	unanswered bool
 	// repeated reports whether an earlier attempt of the open had succeeded.
 	repeated bool
 }
@@ -91,6 +94,18 @@ func (a *answer) cancelling() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.shownAtCancel = a.shown
+}
+
+// mayLack reports whether the stored text may be shorter than what was shown: a node was dead, or
+// did not answer in time.
+func (a *answer) mayLack(f *faults) bool {
+	a.mu.Lock()
+	opened, ended, unanswered := a.opened, a.ended, a.unanswered
+	a.mu.Unlock()
+	if ended.IsZero() {
+		ended = time.Now()
+	}
+	return unanswered || f.killedDuring(opened, ended)
 }
 
 // end records that the end of the answer was seen.

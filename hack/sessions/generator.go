@@ -10,6 +10,9 @@ import (
 	parley "github.com/parleyhq/parley/sdk/go"
 )
 
+// freezeWait is how long a node that cancels waits for the node with the text.
+const freezeWait = 300 * time.Millisecond
+
 // generator generates an answer.
 type generator struct {
 	*replay
@@ -90,7 +93,11 @@ func (g *generator) cancelled(ctx context.Context, n int) error {
 	go func() {
 		a.cancelling()
 		owner := g.clients.any(chance(g.Seed, "owner", a.session.id+a.id)).Session(a.session.id)
+		began := time.Now()
 		r, err := owner.Cancel(user.As(ctx, a.session.owner), g.message.Receipt().MsgID)
+		a.mu.Lock()
+		a.unanswered = time.Since(began) > freezeWait
+		a.mu.Unlock()
 		if err == nil {
 			g.audience.compareCancelled(a, r.Message)
 		}

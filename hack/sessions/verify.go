@@ -230,7 +230,7 @@ func (j *job) answerDiffers(id string, w *want, m *parley.Message) string {
 		return "it was not answered"
 	}
 	a.mu.Lock()
-	written, shown, opened, died, ended := a.written, a.shown, a.opened, a.died, a.ended
+	written, shown, died, ended := a.written, a.shown, a.died, a.ended
 	a.mu.Unlock()
 	text := m.GetContent()
 	switch {
@@ -244,7 +244,7 @@ func (j *job) answerDiffers(id string, w *want, m *parley.Message) string {
 		return fmt.Sprintf("it must be a prefix of what was written of %q, %d bytes", w.text, written)
 	case !a.isBound(len(text)):
 		return fmt.Sprintf("it ends in a word of %q", w.text)
-	case len(text) < shown && !j.faults.killedDuring(opened, ended):
+	case len(text) < shown && !a.mayLack(j.faults):
 		return fmt.Sprintf("it has %d bytes, and %d had been shown", len(text), shown)
 	case a.fate == abandoned && ended.Sub(died) > j.OpenTimeout+closeSlack:
 		return fmt.Sprintf("it was closed %.0f s after its generator had died", ended.Sub(died).Seconds())
