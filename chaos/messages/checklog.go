@@ -70,6 +70,9 @@ func (c *checker) checkEntry(e *Entry) {
 		c.Reportf(Unsent, e.Channel, 0, "entry %d is about %d, %s; it was asked to be about %s", e.Seq, e.TargetSeq, e.MsgID, p.target)
 		return
 	}
+	if open := target.last(e.Seq-1).status == StatusOpen; e.Kind != entryRecall && open != (closedStatus[e.Kind] != 0) {
+		c.Reportf(Changed, e.Channel, 0, "entry %d, a %s, changes message %d, which is open: %t", e.Seq, p.kind, e.TargetSeq, open)
+	}
 	if target.recalled != 0 && e.Seq > target.recalled {
 		c.Reportf(Changed, e.Channel, 0, "entry %d changes message %d, which %d recalled", e.Seq, e.TargetSeq, target.recalled)
 	}

@@ -22,7 +22,8 @@ type Deletion struct {
 	Channel string `json:"channel"`
 	// Marks are those of all texts that were sent to the session.
 	Marks []string `json:"marks"`
-	// Begin is when the first call to delete the session began. End is when one was acknowledged, or 0.
+	// Begin is when the first call to delete the session began. End is when one was acknowledged, or
+	// 0.
 	Begin int64 `json:"begin"`
 	End   int64 `json:"end,omitempty"`
 	// Afters are the calls after End, and Seen is when a stream from before last showed a text.

@@ -77,6 +77,7 @@ const (
 	fails
 	cancelsItself
 	isCancelled // by the owner, or by the generator if the owner has not
+	isRecalled  // by the owner
 	dies        // without a close
 )
 
@@ -121,7 +122,7 @@ func (g *generator) one(ctx context.Context) {
 	}
 	var others sync.WaitGroup
 	defer others.Wait()
-	if g.rng.IntN(6) == 0 {
+	if g.rng.IntN(4) == 0 {
 		rival := chaos.Source(uint64(g.n), g.name+"-rival") //nolint:gosec // a count
 		others.Go(func() {
 			if chaos.Sleep(ctx, time.Duration(rival.Int64N(int64(2*time.Second)))) {
@@ -134,11 +135,11 @@ func (g *generator) one(ctx context.Context) {
 			}
 		})
 	}
-	if first.fate == isCancelled {
+	if first.fate == isCancelled || first.fate == isRecalled {
 		after := time.Duration(g.rng.Int64N(int64(2 * time.Second)))
 		others.Go(func() {
 			if chaos.Sleep(ctx, after) {
-				g.cancel(ctx, op, first.MsgID)
+				g.end(ctx, op, first)
 			}
 		})
 	}
@@ -149,20 +150,22 @@ func (g *generator) one(ctx context.Context) {
 // not open, or no node answered.
 func (g *generator) open(ctx context.Context, op Op, attempt int) *generation {
 	rng := chaos.Source(uint64(g.n), fmt.Sprintf("%s-%d", g.name, attempt)) //nolint:gosec // a count
-	gen := &generation{rng: rng, node: attempt, every: 60 * time.Millisecond, piece: 1 + rng.IntN(200)}
+	gen := &generation{rng: rng, node: attempt * rng.IntN(2), every: 60 * time.Millisecond, piece: 1 + rng.IntN(200)}
 	switch n := rng.IntN(100); {
 	case n < 50:
 	case n < 60:
 		gen.fate = fails
 	case n < 68:
 		gen.fate = cancelsItself
-	case n < 84:
+	case n < 80:
 		gen.fate = isCancelled
+	case n < 88:
+		gen.fate = isRecalled
 	case g.load.KillFor == 0 || time.Since(g.began) < g.load.KillFor:
 		gen.fate = dies
 	}
 	size := 200 + rng.IntN(4000)
-	if rng.IntN(10) == 0 { // longer than an abandoned message would stay open
+	if rng.IntN(g.load.Long) == 0 { // longer than an abandoned message would stay open
 		gen.every, gen.piece, size = 800*time.Millisecond, 100, 4000
 	}
 	var words strings.Builder
@@ -208,7 +211,7 @@ func again(code string) bool { return code == "unavailable" || code == "resource
 // stream streams the text and ends the message, as its fate is.
 func (g *generator) stream(ctx context.Context, gen *generation) {
 	until := len(gen.Text)
-	if gen.fate != completes {
+	if gen.fate != completes && gen.fate != isRecalled {
 		until = gen.rng.IntN(until)
 	}
 	for stuck := time.Now(); gen.sent < until && chaos.Pause(ctx, gen.rng, gen.every); {
@@ -238,7 +241,7 @@ func (g *generator) stream(ctx context.Context, gen *generation) {
 		op.Status, op.Content = StatusFailed, gen.Text[:gen.sent]
 	case cancelsItself, isCancelled:
 		op.Status, op.Content = StatusCancelled, gen.Text[:gen.sent]
-	case completes, dies:
+	case completes, isRecalled, dies:
 	}
 	if last, _ := g.repeat(ctx, op, &gen.node); last.Outcome == chaos.Unknown {
 		g.world.open.died()
@@ -303,16 +306,20 @@ func limitOf(err error) int64 {
 	return 0
 }
 
-// cancel cancels the message of op as its session's owner, on some node.
-func (g *generator) cancel(ctx context.Context, op Op, msgID string) {
-	rng := chaos.Source(uint64(g.n), g.name+"-cancel") //nolint:gosec // a count
+// end cancels or recalls the message of op as its session's owner, on some node.
+func (g *generator) end(ctx context.Context, op Op, gen *generation) {
+	rng := chaos.Source(uint64(g.n), g.name+"-end") //nolint:gosec // a count
 	by := &generator{world: g.world, name: owner}
 	for _, w := range g.writers {
 		by.writers = append(by.writers, g.newRawWriter(0, owner, w.addr, owner))
 	}
 	defer by.close()
 	node := rng.IntN(len(by.writers))
-	by.repeat(ctx, Op{
-		Kind: CancelMessage, Channel: op.Channel, MsgID: msgID, From: owner, Status: StatusCancelled, ClientMsgID: op.ClientMsgID + "-cancel",
-	}, &node)
+	end := Op{
+		Kind: CancelMessage, Channel: op.Channel, MsgID: gen.MsgID, From: owner, Status: StatusCancelled, ClientMsgID: op.ClientMsgID + "-end",
+	}
+	if gen.fate == isRecalled {
+		end.Kind, end.Status = Recall, 0
+	}
+	by.repeat(ctx, end, &node)
 }

@@ -38,7 +38,7 @@ const hot = "hot"
 
 // defaultLoad is the load of a long run.
 var defaultLoad = load{
-	Channels: 40, Sessions: 6, Generators: 1, Gates: 2,
+	Channels: 40, Sessions: 6, Generators: 1, Long: 10, Gates: 2,
 	Writers: 2, RawWriters: 1, Readers: 2, WriteEvery: 40 * time.Millisecond, ReadEvery: 60 * time.Millisecond,
 	hostile: hostile{EditEvery: 20 * time.Millisecond, GiantEvery: time.Second, Slow: 1, Withheld: 2, Idle: 2000},
 }
@@ -53,6 +53,8 @@ type load struct {
 	Writers, RawWriters int
 	// Readers are per node.
 	Readers int
+	// Long is the number of messages of a generator of which one takes longer than openTimeout.
+	Long int
 	// KillFor is for how long generators die without a close. 0 means as long as they run.
 	KillFor time.Duration
 	// Gates is the number of gated channels.
@@ -75,7 +77,7 @@ func (l *load) sized(s chaos.Size) load {
 		sized.KillFor = 45 * time.Second // the end of the run need not wait for those
 	case chaos.Minimal:
 		sized.hostile = hostile{EditEvery: 40 * time.Millisecond, GiantEvery: 2 * time.Second, Slow: 1, Idle: 100}
-		sized.KillFor = time.Nanosecond // the end of the run would wait for them
+		sized.Long, sized.KillFor = 3, time.Nanosecond // the end of the run would wait for the dead
 	case chaos.Long:
 	}
 	return sized
