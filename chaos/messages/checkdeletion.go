@@ -42,7 +42,7 @@ func (c *checker) checkDeletions() {
 				if strings.HasPrefix(where, "Redis") {
 					due = cached
 				}
-				if c.h.Waited < due {
+				if c.h.Waited < due || c.restored(where, gone.Begin) {
 					continue
 				}
 				c.Reportf(DeletedText, gone.Channel, 0, "the text %q of the session, deleted at %.3fs, still lies in %s", mark, seconds(gone.End), where)

@@ -6,7 +6,11 @@
 // message to every channel, and reads the stores directly (Truth). Check then compares the history
 // with the log: every acknowledged write is stored once and in order; no client was shown a message
 // that does not match the log, or later than promised; no recalled text exists anywhere. Channels
-// whose messages expire, and gated channels, have clients and checks of their own.
+// whose messages expire, gated channels, and deleted sessions have clients and checks of their own.
+//
+// Some of the channels are sessions. Generators open messages in them and stream their texts
+// through the faults (generator), and every text that a subscriber was shown is compared with what
+// was appended.
 //
 // The package does not use the server's packages, so the server's code never checks itself. Tests
 // with histories of one fault each, and mutants, show that the checker finds what it must.

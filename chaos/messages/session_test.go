@@ -367,6 +367,14 @@ func TestCheckOfDeletions(t *testing.T) {
 		{"a text in the store, soon after", func(h *History, t *Truth, _ *Deletion) {
 			h.Waited, t.Marks["x"] = 40*sec, []string{"MongoDB m"}
 		}, false},
+		{"a text that an old state of Redis has", func(h *History, t *Truth, d *Deletion) {
+			h.Faults = []chaos.Fault{{Name: string(chaos.RedisPast), Begin: d.End + sec, End: d.End + 2*sec}}
+			t.Marks["x"] = []string{"Redis k"}
+		}, false},
+		{"a text that an older state of Redis has not", func(h *History, t *Truth, d *Deletion) {
+			h.Faults = []chaos.Fault{{Name: string(chaos.RedisPast), Begin: sec, End: d.Begin - sec}}
+			t.Marks["x"] = []string{"Redis k"}
+		}, true},
 		{"not acknowledged", func(_ *History, t *Truth, d *Deletion) { d.End, t.Marks["x"] = 0, []string{"Redis k"} }, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
