@@ -84,13 +84,13 @@ func (p *answerer) run(ctx context.Context, out *answerWriter, prompt string) er
 	cmd := groupCommand(ctx, programGrace, p.args[0], p.args[1:]...)
 	cmd.Env = append(os.Environ(), "PARLEY_SESSION="+p.session.ID())
 	cmd.Stdin = strings.NewReader(prompt + "\n")
-	// A message is UTF-8 without NUL.
-	valid := transform.NewWriter(out, transform.Chain(runes.ReplaceIllFormed(), runes.Map(func(r rune) rune {
+	// A message is UTF-8 without NUL. Map itself replaces what is not UTF-8.
+	valid := transform.NewWriter(out, runes.Map(func(r rune) rune {
 		if r == 0 {
 			return '\ufffd'
 		}
 		return r
-	})))
+	}))
 	stderr := &lineWriter{mu: new(sync.Mutex), w: p.s.stderr}
 	cmd.Stdout, cmd.Stderr = valid, stderr
 	err := runGroup(ctx, cmd)
