@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -39,6 +40,7 @@ func (j *job) settled(ctx context.Context) error {
 		}
 		if time.Now().After(until) {
 			j.Wrongf("%s after the last line: %s", endWait, waiting)
+			j.explain(ctx)
 			return nil
 		}
 		if err := verdict.Sleep(ctx, time.Second); err != nil {
@@ -46,6 +48,27 @@ func (j *job) settled(ctx context.Context) error {
 		}
 	}
 }
+
+// explain reports what Redis has of the abandoned messages that are open, and what the nodes logged.
+func (j *job) explain(ctx context.Context) {
+	client := j.fleet.Redis.Client()
+	defer client.Close()
+	for _, a := range j.audience.abandoned() {
+		texts, err := client.HGetAll(ctx, "chat:session:"+a.session.id+":open").Result()
+		j.sayf("%s of %s, message %s, is open; Redis has %v, %v", a.id, a.session.id, a.msgID, texts, err)
+	}
+	for _, n := range j.fleet.Nodes() {
+		text, err := os.ReadFile(n.LogFile())
+		if err != nil {
+			continue
+		}
+		lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+		j.sayf("the end of the log of node %d:\n%s", n.Index(), strings.Join(lines[max(0, len(lines)-logged):], "\n"))
+	}
+}
+
+// logged is the number of lines of each node's log that are shown after a failure.
+const logged = 40
 
 // waiting says what is not complete yet.
 func (j *job) waiting(ctx context.Context) (string, error) {
