@@ -253,8 +253,8 @@ func (c *checker) checkGone(s *subject, attempts []*generated) {
 }
 
 // restored reports whether a text that was deleted at a time may be in a store because Redis was
-// put back to an earlier state afterwards. Nobody reads what then comes back of a message that is no
-// longer open, or of a deleted session, until it expires.
+// put back to an earlier state afterwards. Nobody reads what then comes back of a message that is
+// no longer open, or of a deleted session, until it expires.
 func (c *checker) restored(where string, deleted int64) bool {
 	return strings.HasPrefix(where, "Redis") && slices.ContainsFunc(c.h.Faults, func(f chaos.Fault) bool {
 		return f.Name == string(chaos.RedisPast) && f.End >= deleted

@@ -27,17 +27,12 @@ const owner = "owner"
 
 // openSessions sends the first message to each session, so that it exists and has an owner.
 func (r *run) openSessions(ctx context.Context) error {
-	w := r.newRawWriter(r.Seed, "opener", r.addrs[0], owner)
-	defer w.client.Close()
-	for _, channel := range r.sessions {
-		w.n++
-		op := Op{
-			Client: w.name, Addr: w.addr, Kind: Send, Limit: int64(rawLimit), Channel: channel, From: owner,
-			ClientMsgID: fmt.Sprintf("%s-%d", w.name, w.n), After: unset, Before: unset,
-		}
-		op.Content = text(w.rng, op.ClientMsgID)
-		w.rec.Start(&op)
-		if w.call(ctx, &op); op.Outcome != chaos.OK {
+	g := r.newGenerator(r.Seed, owner, 0)
+	defer g.close()
+	for i, channel := range r.sessions {
+		op := Op{Kind: Send, Channel: channel, From: owner, ClientMsgID: fmt.Sprintf("opener-%d", i)}
+		op.Content = text(g.rng, op.ClientMsgID)
+		if op, _ = g.repeat(ctx, op, new(int)); op.Outcome != chaos.OK {
 			return fmt.Errorf("open %s: %s %s", channel, op.Code, op.Err)
 		}
 	}
