@@ -49,7 +49,8 @@ func (j *job) settled(ctx context.Context) error {
 	}
 }
 
-// explain reports what Redis has of the abandoned messages that are open, and what the nodes logged.
+// explain reports what Redis has of the abandoned messages that are open, and what the nodes
+// logged.
 func (j *job) explain(ctx context.Context) {
 	client := j.fleet.Redis.Client()
 	defer client.Close()

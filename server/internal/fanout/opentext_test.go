@@ -172,8 +172,8 @@ func TestDeltaJoiners(t *testing.T) {
 	})
 }
 
-// TestDeltaClosedUnseen checks that a subscriber whose replay has the end of a message gets nothing of
-// its text, although the event of that end has not arrived yet.
+// TestDeltaClosedUnseen checks that a subscriber whose replay has the end of a message gets nothing
+// of its text, although the event of that end has not arrived yet.
 func TestDeltaClosedUnseen(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []message.Kind{message.KindComplete, message.KindRecall} {
@@ -196,8 +196,8 @@ func TestDeltaClosedUnseen(t *testing.T) {
 	}
 }
 
-// TestDeltaSentClosed checks that a message whose own event has it closed gets no text, although its
-// close comes later.
+// TestDeltaSentClosed checks that a message whose own event has it closed gets no text, although
+// its close comes later.
 func TestDeltaSentClosed(t *testing.T) {
 	t.Parallel()
 	for _, status := range []message.Status{message.StatusComplete, message.StatusFailed, message.StatusRecalled} {

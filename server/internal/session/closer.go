@@ -39,8 +39,8 @@ type CloserConfig struct {
 	Logger *slog.Logger
 }
 
-// abandonedKey begins the client_msg_id of a Closer's closes. It has a character that clients cannot
-// send, so nobody can have used it.
+// abandonedKey begins the client_msg_id of a Closer's closes. It has a character that clients
+// cannot send, so nobody can have used it.
 const abandonedKey = "¶abandoned-"
 
 // maxLooked is the number of open messages that a Closer looks at, the oldest first.

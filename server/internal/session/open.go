@@ -12,11 +12,11 @@ type Peers interface {
 	// Freeze lets the other nodes take no more deltas of a message, and returns the longest text of
 	// the highest attempt among those that answer within 300 ms; ok is false if none has a text.
 	Freeze(ctx context.Context, channelID, msgID string) (text message.OpenText, ok bool)
-	// Peek returns the text of the youngest age that another node has of a message; ok is false if none
-	// has a text. err is set if not all nodes have answered.
+	// Peek returns the text of the youngest age that another node has of a message; ok is false if
+	// none has a text. err is set if not all nodes have answered.
 	Peek(ctx context.Context, channelID, msgID string) (text message.OpenText, ok bool, err error)
-	// Ended announces to all nodes that a message is no longer open; see Generations.Ended. It does not
-	// wait, and may fail.
+	// Ended announces to all nodes that a message is no longer open; see Generations.Ended. It does
+	// not wait, and may fail.
 	Ended(channelID, msgID string, status message.Status)
 }
 

@@ -128,7 +128,8 @@ func (s *Service) Append(ctx context.Context, r AppendRequest) (AppendResult, er
 	return result, nil
 }
 
-// endedBefore reports whether a repeat of an open is of a message that is known to be no longer open.
+// endedBefore reports whether a repeat of an open is of a message that is known to be no longer
+// open.
 func (s *Service) endedBefore(ctx context.Context, send *message.SendRequest, receipt *message.Receipt) bool {
 	if !receipt.Duplicate {
 		return false

@@ -698,8 +698,8 @@ func (*ChannelEvent_Closed) isChannelEvent_Event() {}
 func (*ChannelEvent_Delta) isChannelEvent_Event() {}
 
 // MessageDelta is a piece of the text of an open message, which is being generated. A client keeps
-// the first `offset` bytes of the text that it has and appends `text`; it ignores a delta above 0 of
-// a message that it does not know as open. The final content is that of `closed`.
+// the first `offset` bytes of the text that it has and appends `text`; it ignores a delta above 0
+// of a message that it does not know as open. The final content is that of `closed`.
 type MessageDelta struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	MsgId string                 `protobuf:"bytes,1,opt,name=msg_id,json=msgId,proto3" json:"msg_id,omitempty"`

@@ -280,8 +280,8 @@ export declare const ChannelEventSchema: GenMessage<ChannelEvent>;
 
 /**
  * MessageDelta is a piece of the text of an open message, which is being generated. A client keeps
- * the first `offset` bytes of the text that it has and appends `text`; it ignores a delta above 0 of
- * a message that it does not know as open. The final content is that of `closed`.
+ * the first `offset` bytes of the text that it has and appends `text`; it ignores a delta above 0
+ * of a message that it does not know as open. The final content is that of `closed`.
  *
  * @generated from message parley.v1.MessageDelta
  */
