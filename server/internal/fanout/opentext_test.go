@@ -362,7 +362,7 @@ func TestDeltaModel(t *testing.T) {
 	seed := rand.Uint64()
 	for round := range 30 {
 		synctest.Test(t, func(t *testing.T) {
-			rnd := rand.New(rand.NewPCG(seed, uint64(round))) //nolint:gosec // small, and not a secret
+			rnd := rand.New(rand.NewPCG(seed, uint64(round)))
 			r, texts := setupTexts(t, noChecks())
 			r.addOpen("m")
 			m := deltaModel{t: t, r: r, texts: texts, rnd: rnd, attempt: 1, seed: seed}

@@ -152,17 +152,20 @@ func (s *Generations) begin(ctx context.Context, t target, seq int64, subject st
 		if known, ok := s.known(ctx, t); ok {
 			attempt = max(attempt, known.Attempt+1)
 		}
-		return attempt
 	}
 	g, err := s.get(t, subject, trusted)
 	if err != nil {
 		return attempt // its first delta reports it
 	}
 	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.phase != growing || attempt <= g.attempt {
+		return attempt
+	}
 	now := time.Now()
+	s.bytes.Add(-int64(len(g.text)))
 	g.seq, g.loaded, g.last, g.checked, g.loadedAt = seq, true, now, now, now
 	g.restart(attempt) // the mirror knows from when on it is idle
-	g.mu.Unlock()
 	s.hint()
 	return attempt
 }

@@ -377,6 +377,8 @@ func TestAppendOpens(t *testing.T) {
 		f.mu.Unlock()
 		other := f.node(t, true)
 		equal(t, other.begin(t.Context(), m, 7, "bot", true, false), attempt+1<<40+1)
+		time.Sleep(mirrorEvery * 2)
+		equal(t, f.mirrored(m).Attempt, attempt+1<<40+1) // so is one that was opened again
 		f.setAway(errors.New("away"))
 		if again := other.begin(t.Context(), m, 7, "bot", true, false); again <= attempt {
 			t.Errorf("%d after %d", again, attempt)

@@ -212,7 +212,7 @@ type AppendSessionMessageResponse struct {
 	// True if an earlier call with this client_msg_id stored the message.
 	Duplicate bool `protobuf:"varint,8,opt,name=duplicate,proto3" json:"duplicate,omitempty"`
 	// Set if the message is open: the `append_token` for AppendSessionDelta. Each call returns a new
-	// one, which supersedes those of earlier calls as soon as it is used.
+	// one, which supersedes those of earlier calls.
 	AppendToken   string `protobuf:"bytes,9,opt,name=append_token,json=appendToken,proto3" json:"append_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -144,7 +144,7 @@ export declare type AppendSessionMessageResponse = Message<"parley.v1.AppendSess
 
   /**
    * Set if the message is open: the `append_token` for AppendSessionDelta. Each call returns a new
-   * one, which supersedes those of earlier calls as soon as it is used.
+   * one, which supersedes those of earlier calls.
    *
    * @generated from field: string append_token = 9;
    */
