@@ -199,8 +199,12 @@ func redisConfig(c *config.Redis, log *slog.Logger) (redisstore.ClientConfig, er
 	return client, redisTLS(&client, &c.TLS, log)
 }
 
-// newCache returns the cache of the newest messages of channels and sessions.
+// newCache returns the cache of the newest messages of channels and sessions. It also registers the
+// metrics of the client.
 func newCache(client redis.UniversalClient, c *config.Redis, meter metric.Meter, log *slog.Logger) (redisstore.Router, error) {
+	if err := redisstore.Observe(client, meter); err != nil {
+		return redisstore.Router{}, fmt.Errorf("make metrics of Redis: %w", err)
+	}
 	base := redisstore.CacheConfig{Prefix: c.KeyPrefix, Meter: meter, Logger: log}
 	channels, err := redisstore.NewCache(client, base)
 	if err != nil {

@@ -226,9 +226,6 @@ func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.
 		return fmt.Errorf("make metrics: %w", err)
 	}
 	id := b.store.Identity()
-	if err := redisstore.Observe(b.redis, tel.Meters.Meter(scope)); err != nil {
-		return fmt.Errorf("make metrics of Redis: %w", err)
-	}
 	cache, err := newCache(b.redis, &s.cfg.Redis, tel.Meters.Meter(scope), s.log)
 	if err != nil {
 		return fmt.Errorf("make the cache: %w", err)
