@@ -249,8 +249,9 @@ func (t *topic) loadTexts() {
 	if err != nil {
 		t.hub.reportError(t.channelID, err)
 		t.texts.fails++
-	} else {
+	} else if !t.texts.loaded {
 		t.texts.loaded = true
+		t.readTexts(2 * holeWait) // what was published before the topic listened may be there only now
 	}
 	for _, o := range t.texts.byID {
 		if len(o.ahead) == 0 {

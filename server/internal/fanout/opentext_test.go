@@ -283,10 +283,13 @@ func TestDeltaForgotten(t *testing.T) {
 				}
 			}
 			miss(r)
+			texts.set(session, message.OpenText{MsgID: "m", Seq: 1, Attempt: 5, Text: "ghost"})
 			r.read(s)
 			time.Sleep(time.Second)
-			texts.set(session, message.OpenText{MsgID: "m", Seq: 1, Attempt: 5, Text: "ghost"})
-			got := r.read(r.open(live(session)))[session]
+			joiner := r.open(live(session))
+			got := r.read(joiner)[session]
+			time.Sleep(time.Second)
+			got += r.read(joiner)[session]
 			if shows := strings.Contains(got, "ghost"); shows != (name == "another epoch") {
 				t.Errorf("%s: %s", name, got)
 			}

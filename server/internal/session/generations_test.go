@@ -11,6 +11,7 @@ import (
 
 	"github.com/parleyhq/parley/server/internal/fault"
 	"github.com/parleyhq/parley/server/internal/ident"
+	"github.com/parleyhq/parley/server/internal/lifecycle/lifecycletest"
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
@@ -383,6 +384,18 @@ func TestAppendOpens(t *testing.T) {
 		if again := other.begin(t.Context(), m, 7, "bot", true, false); again <= attempt {
 			t.Errorf("%d after %d", again, attempt)
 		}
+	})
+}
+
+func TestServicesStartAndStop(t *testing.T) {
+	t.Parallel()
+	f := newFleet()
+	lifecycletest.Stress[*Generations](t, func(*testing.T) *Generations {
+		return NewGenerations(GenerationsConfig{Bus: f, Mirror: f, Log: f})
+	})
+	lifecycletest.Stress[*Closer](t, func(t *testing.T) *Closer {
+		t.Helper()
+		return NewCloser(CloserConfig{Generations: f.node(t, false), Peers: f, Writer: f, Mirror: f, Log: f, Shards: 1})
 	})
 }
 

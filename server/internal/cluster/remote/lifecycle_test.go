@@ -6,6 +6,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/channel"
 	"github.com/parleyhq/parley/server/internal/cluster/clustertest"
 	"github.com/parleyhq/parley/server/internal/lifecycle/lifecycletest"
+	"github.com/parleyhq/parley/server/internal/session"
 )
 
 func TestServicesStartAndStop(t *testing.T) {
@@ -25,6 +26,9 @@ func TestServicesStartAndStop(t *testing.T) {
 	})
 	lifecycletest.Stress[*Refills](t, func(*testing.T) *Refills {
 		return NewRefills(endpointOf(net, nodeA), owners{owner: func(int) string { return nodeA }}, 1, func(string, int64) {}, nil)
+	})
+	lifecycletest.Stress[*SessionPeers](t, func(*testing.T) *SessionPeers {
+		return NewSessionPeers(endpointOf(net, nodeA), session.NewGenerations(session.GenerationsConfig{}), nil)
 	})
 	lifecycletest.Stress[*Writer](t, func(*testing.T) *Writer {
 		me := owners{owner: func(int) string { return nodeA }}
