@@ -107,7 +107,7 @@ func (c *Closer) look(ctx context.Context) error {
 		case err != nil && !old, err == nil && ages[i] < 0 && !old, err == nil && ages[i] >= 0 && ages[i] < c.cfg.Timeout:
 			continue
 		}
-		if failed := c.close(ctx, e, old); failed != nil {
+		if failed := c.close(ctx, e, old || err == nil && ages[i] >= 2*c.cfg.Timeout); failed != nil {
 			err = errors.Join(err, failed) // the others are closed all the same
 		}
 		if ctx.Err() != nil {
@@ -130,7 +130,7 @@ func (c *Closer) ages(ctx context.Context, open []message.Entry) ([]time.Duratio
 }
 
 // close closes a message as failed, with what is known of its text, unless its generator is alive.
-// If not all nodes answer, it is closed only if it is old.
+// If not all nodes answer, it is closed only if it is long overdue.
 func (c *Closer) close(ctx context.Context, e *message.Entry, old bool) error {
 	t := target{e.ChannelID, e.MsgID}
 	here, ok := c.cfg.Generations.local(t)
