@@ -28,7 +28,7 @@ func sessionBudgets(r *budgetRig) []budgetRow {
 		res, err = r.c.AppendSessionMessage(ctx, &parleyv1.AppendSessionMessageRequest{SessionId: "listed", Role: "assistant", Open: true})
 		r.must(err)
 		opened, token = append(opened, res.GetMsgId()), res.GetAppendToken()
-		for at := 0; len(opened) > 5 && len(opened) <= 10 && at < 112<<10; at += 16 << 10 {
+		for at := 0; len(opened) > 6 && len(opened) <= 12 && at < 112<<10; at += 16 << 10 {
 			_, err = r.c.AppendSessionDelta(ctx, &parleyv1.AppendSessionDeltaRequest{
 				SessionId: "listed", MsgId: res.GetMsgId(), AppendToken: token, Offset: int64(at), Text: largestText[:16<<10],
 			})
@@ -84,7 +84,7 @@ func sessionBudgets(r *budgetRig) []budgetRow {
 			}))
 		}},
 		{name: "CancelSessionMessage, 112 KiB", n: 5, call: func(i int) (proto.Message, error) {
-			return answered(r.c.CancelSessionMessage(ctx, &parleyv1.CancelSessionMessageRequest{SessionId: "listed", MsgId: opened[5+i]}))
+			return answered(r.c.CancelSessionMessage(ctx, &parleyv1.CancelSessionMessageRequest{SessionId: "listed", MsgId: opened[6+i]}))
 		}},
 		{name: "ListSessions, 200 of 300", n: 5, call: func(int) (proto.Message, error) {
 			return answered(r.c.ListSessions(ctx, &parleyv1.ListSessionsRequest{UserId: "talker", PageSize: 200}))
