@@ -1,7 +1,7 @@
-import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useMemo, useState } from "preact/hooks";
 import { LinkButton } from "../../ui/banner";
 import { CopyButton } from "../../ui/copy";
-import { bytes, fit, sends } from "../../ui/field";
+import { TextEditor } from "../../ui/editor";
 import { dayAndTime, timeOfDay } from "../../ui/format";
 import { Icon } from "../../ui/icon";
 import type { Assistant } from "../model/assistant";
@@ -149,70 +149,24 @@ function Again({ assistant }: { assistant: Assistant }) {
 
 // Edits a prompt. Messages of the user after it are deleted only after they confirm it.
 function Editor({ assistant, prompt }: { assistant: Assistant; prompt: Message }) {
-  const field = useRef<HTMLTextAreaElement>(null);
-  const [text, setText] = useState(prompt.content);
-  const [saving, setSaving] = useState(false);
-  const valid = text.trim() !== "" && bytes(text) <= maxBytes;
-  useLayoutEffect(() => {
-    const area = field.current;
-    if (!area) return;
-    fit(area);
-    area.focus();
-    area.setSelectionRange(area.value.length, area.value.length);
-    area.scrollIntoView({ block: "nearest" });
-  }, []);
-  const save = async () => {
-    if (!valid || saving) return;
+  const save = async (text: string) => {
     const later = assistant.open.value?.after(prompt.seq).filter((m) => m.type === "user").length ?? 0;
     if (later > 0) {
       question.value = { kind: "again", prompt, text, later };
       return;
     }
-    setSaving(true);
     const saved = await assistant.askAgain(prompt, text);
-    setSaving(false);
     if (saved && editing.value?.msgId === prompt.msgId) stopEditing();
   };
-  const onKeyDown = (event: KeyboardEvent) => {
-    if (event.key === "Escape") {
-      event.stopPropagation();
-      stopEditing();
-    } else if (sends(event)) {
-      event.preventDefault();
-      void save();
-    }
-  };
   return (
-    <div class="editor">
-      <textarea
-        ref={field}
-        data-testid="editor"
-        aria-label="Edit the message"
-        dir="auto"
-        rows={1}
-        value={text}
-        readOnly={saving}
-        onInput={(event) => {
-          setText(event.currentTarget.value);
-          fit(event.currentTarget);
-        }}
-        onKeyDown={onKeyDown}
-      />
-      <div class="editor-buttons">
-        <button
-          type="button"
-          class="primary"
-          data-testid="save"
-          disabled={!valid || saving}
-          onClick={() => void save()}
-        >
-          {saving ? "Asking…" : "Ask again"}
-        </button>
-        <button type="button" data-testid="cancel" onClick={stopEditing}>
-          Cancel
-        </button>
-      </div>
-    </div>
+    <TextEditor
+      content={prompt.content}
+      maxBytes={maxBytes}
+      action="Ask again"
+      busy="Asking…"
+      save={save}
+      cancel={stopEditing}
+    />
   );
 }
 
