@@ -6,30 +6,16 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
+	"github.com/parleyhq/parley/hack/internal/testlog"
 	"github.com/parleyhq/parley/internal/rig"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// output writes to the test's log and collects the output.
-type output struct {
-	t    *testing.T
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.t.Logf("%s", p)
-	return o.text.Write(p)
-}
 
 // writeLogs writes two days of made-up lines, in channels of their own, and returns the directory.
 func writeLogs(t *testing.T, lines int) string {
@@ -56,7 +42,7 @@ func TestRun(t *testing.T) {
 	// Building a server with another clock takes minutes. The memory of a run that is this short is
 	// not flat.
 	f := &flags{Data: writeLogs(t, 300), InTime: true, Retain: 100, Outage: 4 * time.Second, Editors: 32, Probes: 2}
-	out := &output{t: t}
+	out := testlog.New(t)
 	j, err := run(ctx, f, rig.Options{MongoMembers: 1, NATSServers: 1, Binary: os.Getenv("PARLEYD")}, out)
 	if err != nil {
 		t.Fatal(err)
@@ -66,7 +52,7 @@ func TestRun(t *testing.T) {
 			t.Errorf("no %s", what)
 		}
 	}
-	lines := strings.Split(strings.TrimSpace(out.text.String()), "\n")
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 	if last := lines[len(lines)-1]; !strings.HasPrefix(last, "verdict: ok: ") {
 		t.Errorf("the last line is %q", last)
 	}

@@ -6,30 +6,16 @@ import (
 	"math/rand/v2"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
+	"github.com/parleyhq/parley/hack/internal/testlog"
 	"github.com/parleyhq/parley/internal/rig"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// output writes to the test's log and collects the output.
-type output struct {
-	t    *testing.T
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.t.Logf("%s", p)
-	return o.text.Write(p)
-}
 
 // madeUp returns a log of an hour, in which a few dozen nicks speak, join, leave and change their
 // names.
@@ -63,7 +49,7 @@ func TestRun(t *testing.T) {
 		Data:  writeLogs(t, map[string]string{"2005-02-08.x": madeUp(rng), "2005-02-09.x": madeUp(rng), "2005-02-10.x": madeUp(rng)}),
 		Speed: 1000, Stop: 6 * time.Second, Lease: 5 * time.Second, Settle: 30 * time.Second,
 	}
-	out := &output{t: t}
+	out := testlog.New(t)
 	options := rig.Options{MongoMembers: 1, NATSServers: 1, Binary: os.Getenv("PARLEYD")}
 	r, err := run(ctx, f, options, out)
 	if err != nil {
@@ -72,7 +58,7 @@ func TestRun(t *testing.T) {
 	if r.checkpoints != parts || r.faults != 4 {
 		t.Errorf("%d checkpoints and %d faults", r.checkpoints, r.faults)
 	}
-	lines := strings.Split(strings.TrimSpace(out.text.String()), "\n")
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 	if last := lines[len(lines)-1]; !strings.HasPrefix(last, "verdict: ok: ") {
 		t.Errorf("the last line is %q", last)
 	}

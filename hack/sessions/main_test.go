@@ -6,30 +6,16 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
+	"github.com/parleyhq/parley/hack/internal/testlog"
 	"github.com/parleyhq/parley/internal/rig"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// output writes to the test's log and collects the output.
-type output struct {
-	t    *testing.T
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.t.Logf("%s", p)
-	return o.text.Write(p)
-}
 
 // writeLogs writes a day of made-up lines, three of four of which address a nick, and returns the
 // directory.
@@ -64,7 +50,7 @@ func TestRun(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
-	out := &output{t: t}
+	out := testlog.New(t)
 	j, err := run(ctx, shortFlags(t), rig.Options{MongoMembers: 1, NATSServers: 1, Binary: os.Getenv("PARLEYD")}, out)
 	if err != nil {
 		t.Fatal(err)
@@ -74,7 +60,7 @@ func TestRun(t *testing.T) {
 			t.Errorf("no %s", what)
 		}
 	}
-	lines := strings.Split(strings.TrimSpace(out.text.String()), "\n")
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 	if last := lines[len(lines)-1]; !strings.HasPrefix(last, "verdict: ok: ") {
 		t.Errorf("the last line is %q", last)
 	}

@@ -7,30 +7,16 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
+	"github.com/parleyhq/parley/hack/internal/testlog"
 	"github.com/parleyhq/parley/internal/rig"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// output writes to the test's log and collects the output.
-type output struct {
-	t    *testing.T
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.t.Logf("%s", p)
-	return o.text.Write(p)
-}
 
 // TestJob checks that a short run with real processes and made-up lines succeeds, and that it
 // injects each kind of fault.
@@ -54,7 +40,7 @@ func TestJob(t *testing.T) {
 		Data: dir, Program: program, Workers: 3, Rate: 250, Takes: 40 * time.Millisecond, Ack: time.Second,
 		Kill: 700 * time.Millisecond, Stop: 500 * time.Millisecond,
 	}
-	out := &output{t: t}
+	out := testlog.New(t)
 	options := rig.Options{Nodes: 2, MongoMembers: 1, NATSServers: 1, Binary: os.Getenv("PARLEYD")}
 	counts, err := job(ctx, f, options, out)
 	if err != nil {
@@ -67,7 +53,7 @@ func TestJob(t *testing.T) {
 		`jobs: 800, of them [1-9]\d* delayed, [1-9]\d* failing twice, [1-9]\d* poison`, `dead letters: [1-9]`, `[1-9]\d* dead letters replayed`,
 		`dead letters: 0`, `order: kept for 19 nicks`, `everything is as it must be`,
 	} {
-		if !regexp.MustCompile(want).MatchString(out.text.String()) {
+		if !regexp.MustCompile(want).MatchString(out.String()) {
 			t.Errorf("it does not say %q", want)
 		}
 	}
