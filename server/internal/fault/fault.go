@@ -179,8 +179,8 @@ func OverLimit(limit int64, format string) *Error {
 	return e
 }
 
-// Full returns the fault of a node that has reached its limit of streams; another node may have
-// room. The format has one verb, for the limit.
+// Full returns the fault of a node that has reached a limit of its own, such as that of streams;
+// another node may have room. The format has one verb, for the limit.
 func Full(limit int64, format string) *Error {
 	e := New(ResourceExhausted, NodeFull, format, limit)
 	e.Limit = limit

@@ -810,11 +810,14 @@ export declare const MessageService: GenService<{
    * AppendSessionDelta appends a piece to the text of an open message, which streams show at once.
    * It returns before the piece is stored anywhere but in memory: only CloseSessionMessage stores
    * the text, so the caller keeps it until then. Any node takes any piece; a caller that stays on
-   * one connection need not repeat. An open message without a delta for 60 s is closed as failed.
-   * Requires the action `append`, and the `append_token` of the call that opened the message. Fails
-   * with APPEND_SUPERSEDED once a later call opened the message again, with `out_of_range` if the
-   * server lacks text before `offset`, and with LIMIT_EXCEEDED if the text is too long, or too many
-   * open messages have text on the node.
+   * one connection need not repeat. An open message without a delta for a minute, or what the
+   * server is configured for, is closed as failed. Requires the action `append`, and the
+   * `append_token` of the call that opened the message.
+   *
+   * Fails with APPEND_SUPERSEDED once a later call opened the message again, and with `out_of_range`
+   * if the server lacks text before `offset`. Fails with LIMIT_EXCEEDED if the text is too long or a
+   * caller without `manage` streams more than 64 messages on the node, and with NODE_FULL if the node
+   * has no room for texts. Fails with STORE_UNAVAILABLE while the message is being cancelled.
    *
    * @generated from rpc parley.v1.MessageService.AppendSessionDelta
    */
