@@ -160,8 +160,8 @@ const (
 	// redelivers the messages that it held.
 	ErrorReason_ERROR_REASON_ACK_TIMEOUT ErrorReason = 111
 	// This node has as many streams as it may have, in total or for this subject, or its watched
-	// channels have too many members, or it has no room for the texts of open messages. `limit` says how
-	// many, or how many bytes. Another node may have room.
+	// channels have too many members, or it has no room for the texts of open messages. `limit` says
+	// how many, or how many bytes. Another node may have room.
 	ErrorReason_ERROR_REASON_NODE_FULL ErrorReason = 112
 	// An operator paused the topic.
 	ErrorReason_ERROR_REASON_TOPIC_PAUSED ErrorReason = 113

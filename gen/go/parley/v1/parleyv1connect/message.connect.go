@@ -233,10 +233,11 @@ type MessageServiceClient interface {
 	// server is configured for, is closed as failed. Requires the action `append`, and the
 	// `append_token` of the call that opened the message.
 	//
-	// Fails with APPEND_SUPERSEDED once a later call opened the message again, and with `out_of_range`
-	// if the server lacks text before `offset`. Fails with LIMIT_EXCEEDED if the text is too long or a
-	// caller without `manage` streams more than 64 messages on the node, and with NODE_FULL if the node
-	// has no room for texts. Fails with STORE_UNAVAILABLE while the message is being cancelled.
+	// Fails with APPEND_SUPERSEDED once a later call opened the message again, and with
+	// `out_of_range` if the server lacks text before `offset`. Fails with LIMIT_EXCEEDED if the text
+	// is too long or a caller without `manage` streams more than 64 messages on the node, and with
+	// NODE_FULL if the node has no room for texts. Fails with STORE_UNAVAILABLE while the message is
+	// being cancelled.
 	AppendSessionDelta(context.Context, *v1.AppendSessionDeltaRequest) (*v1.AppendSessionDeltaResponse, error)
 	// CloseSessionMessage closes an open message with its final content. Only the sender and holders
 	// of `manage` can close a message, and one of another role than `user` only the latter. Fails
@@ -907,10 +908,11 @@ type MessageServiceHandler interface {
 	// server is configured for, is closed as failed. Requires the action `append`, and the
 	// `append_token` of the call that opened the message.
 	//
-	// Fails with APPEND_SUPERSEDED once a later call opened the message again, and with `out_of_range`
-	// if the server lacks text before `offset`. Fails with LIMIT_EXCEEDED if the text is too long or a
-	// caller without `manage` streams more than 64 messages on the node, and with NODE_FULL if the node
-	// has no room for texts. Fails with STORE_UNAVAILABLE while the message is being cancelled.
+	// Fails with APPEND_SUPERSEDED once a later call opened the message again, and with
+	// `out_of_range` if the server lacks text before `offset`. Fails with LIMIT_EXCEEDED if the text
+	// is too long or a caller without `manage` streams more than 64 messages on the node, and with
+	// NODE_FULL if the node has no room for texts. Fails with STORE_UNAVAILABLE while the message is
+	// being cancelled.
 	AppendSessionDelta(context.Context, *v1.AppendSessionDeltaRequest) (*v1.AppendSessionDeltaResponse, error)
 	// CloseSessionMessage closes an open message with its final content. Only the sender and holders
 	// of `manage` can close a message, and one of another role than `user` only the latter. Fails

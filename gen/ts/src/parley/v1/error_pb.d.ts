@@ -597,8 +597,8 @@ export enum ErrorReason {
 
   /**
    * This node has as many streams as it may have, in total or for this subject, or its watched
-   * channels have too many members, or it has no room for the texts of open messages. `limit` says how
-   * many, or how many bytes. Another node may have room.
+   * channels have too many members, or it has no room for the texts of open messages. `limit` says
+   * how many, or how many bytes. Another node may have room.
    *
    * @generated from enum value: ERROR_REASON_NODE_FULL = 112;
    */

@@ -814,10 +814,11 @@ export declare const MessageService: GenService<{
    * server is configured for, is closed as failed. Requires the action `append`, and the
    * `append_token` of the call that opened the message.
    *
-   * Fails with APPEND_SUPERSEDED once a later call opened the message again, and with `out_of_range`
-   * if the server lacks text before `offset`. Fails with LIMIT_EXCEEDED if the text is too long or a
-   * caller without `manage` streams more than 64 messages on the node, and with NODE_FULL if the node
-   * has no room for texts. Fails with STORE_UNAVAILABLE while the message is being cancelled.
+   * Fails with APPEND_SUPERSEDED once a later call opened the message again, and with
+   * `out_of_range` if the server lacks text before `offset`. Fails with LIMIT_EXCEEDED if the text
+   * is too long or a caller without `manage` streams more than 64 messages on the node, and with
+   * NODE_FULL if the node has no room for texts. Fails with STORE_UNAVAILABLE while the message is
+   * being cancelled.
    *
    * @generated from rpc parley.v1.MessageService.AppendSessionDelta
    */
