@@ -8,8 +8,8 @@ import (
 // OpenLister finds open messages.
 type OpenLister interface {
 	// OpenMessages returns up to limit messages of the given shards that are stored as open and whose
-	// MsgTime is before a time, in ascending order of MsgTime, channel and seq. Texts and metadata are
-	// included. The close or the recall of a message may be pending, and the message may have expired.
+	// MsgTime is before a time, in ascending order of MsgTime, channel and seq, without texts and
+	// metadata. The close or the recall of a message may be pending, and the message may have expired.
 	// The result may lag as that of LogReader.Entries. The cost depends on the number of open messages
 	// only, and is one seek per shard if there are none. A limit below 1 returns nothing. It may be
 	// called concurrently.

@@ -65,6 +65,7 @@ func (s *Store) OpenMessages(_ context.Context, shards []int, before time.Time, 
 		if err != nil {
 			return nil, fmt.Errorf("open messages: %w", err)
 		}
+		e.Content, e.Metadata = "", nil
 		found = append(found, e)
 	}
 	return found, iter.Error()

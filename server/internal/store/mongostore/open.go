@@ -31,7 +31,8 @@ func (s *Store) OpenMessages(ctx context.Context, shards []int, before time.Time
 		var some []message.Entry
 		err := s.read(ctx, func(ctx context.Context) (err error) {
 			some, err = findIn(ctx, shard, filter, options.Find().SetHint(openIndex).
-				SetSort(up("msg_time", "channel_id", "seq")).SetLimit(int64(limit)))
+				SetSort(up("msg_time", "channel_id", "seq")).SetLimit(int64(limit)).
+				SetProjection(bson.D{{Key: "content", Value: 0}, {Key: "metadata", Value: 0}}))
 			return err
 		})
 		if err != nil {

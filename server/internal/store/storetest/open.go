@@ -31,8 +31,10 @@ var ever = epochStart.AddDate(1, 0, 0) //nolint:gochecknoglobals // a constant
 // wantOpen fails the test unless these are the open messages of all shards, in this order.
 func (c *channels) wantOpen(t tester, want ...message.Entry) {
 	t.Helper()
+	want = slices.Clone(want)
 	for i := range want {
 		c.place.settle(t, want[i].ChannelID)
+		want[i] = bare(want[i])
 	}
 	got, err := c.place.OpenMessages(t.Context(), allShards, ever, 100)
 	must(t, err)
@@ -48,7 +50,7 @@ func openOrder(t *testing.T, c *channels) {
 			open, sent := d.opened("open"), d.send("sent")
 			later := d.opened("later")
 			c.place.insert(t, open, sent, later)
-			want = append(want, open, later)
+			want = append(want, bare(open), bare(later))
 		}
 	}
 	slices.SortFunc(want, byOpening)
@@ -87,6 +89,12 @@ func (c *channels) wantOpenBefore(t tester, open []message.Entry) {
 			}), got)
 		}
 	}
+}
+
+// bare returns an entry as OpenMessages does.
+func bare(e message.Entry) message.Entry {
+	e.Content, e.Metadata = "", nil
+	return e
 }
 
 func byOpening(a, b message.Entry) int {
@@ -166,7 +174,7 @@ func (m *machine) checkOpen(t *rapid.T) {
 		m.settle(t, id)
 		for _, e := range m.model.logs[id] {
 			if e.Kind == message.KindSend && e.Status == message.StatusOpen {
-				want = append(want, e)
+				want = append(want, bare(e))
 			}
 		}
 	}
