@@ -53,7 +53,7 @@ type generation struct {
 	length   int
 	frozenAt time.Time
 	// mirrored is how much of the text the mirror has. stale is set while it lacks text or has an old
-	// time of the last delta.
+	// time of the last delta, and once the phase is over until it was told to drop the text.
 	mirrored int
 	stale    bool
 	// last is when the last delta arrived, checked when the status was read, and loadedAt when loaded

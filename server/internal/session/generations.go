@@ -360,8 +360,9 @@ func (s *Generations) move(t target, to phase, status message.Status) {
 	}
 	g.status, g.length = status, len(g.text)
 	s.bytes.Add(-int64(len(g.text)))
-	g.text, g.mirrored = nil, 0
+	g.text, g.mirrored, g.stale = nil, 0, g.attempt > 0
 	s.leave(g)
+	s.hint()
 }
 
 // leave uncounts a generation of a subject. mu is held.
@@ -398,7 +399,6 @@ func (s *Generations) watch(ctx context.Context) {
 				group.Go(func() error {
 					if status, err := s.status(groupCtx, g.target, seq); err == nil && status != message.StatusOpen {
 						s.move(g.target, over, status)
-						s.drop(groupCtx, g.target) // what was written since the end
 					}
 					return nil
 				})

@@ -176,7 +176,7 @@ func TestMirror(t *testing.T) {
 }
 
 // TestMirrorAfterTheEnd checks that a text does not stay in the mirror if it is written there while
-// its message is being closed.
+// its message is being closed, or before this node is notified of it.
 func TestMirrorAfterTheEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -187,6 +187,15 @@ func TestMirrorAfterTheEnd(t *testing.T) {
 		time.Sleep(time.Second)
 		equal(t, f.putCount(), 1)
 		equal(t, f.mirrored(m).Text, "")
+
+		f.beforePut = nil
+		late := f.open("late", time.Now())
+		delta(t, s, late, 5, 0, "secret")
+		time.Sleep(time.Second)
+		equal(t, f.mirrored(late).Text, "secret")
+		f.Ended("~s", "late", message.StatusRecalled)
+		time.Sleep(time.Second)
+		equal(t, f.mirrored(late).Text, "")
 	})
 }
 

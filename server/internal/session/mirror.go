@@ -72,12 +72,14 @@ func (s *Generations) mirror(ctx context.Context) {
 	}
 }
 
-// flush writes to the mirror what it lacks.
+// flush writes to the mirror what it lacks, and drops the texts that are over: the builder of the
+// cache may have done so before this node wrote them.
 func (s *Generations) flush(ctx context.Context) {
 	var (
 		batch  []*generation
 		pieces []Piece
 		size   int
+		ended  []*generation
 	)
 	put := func() {
 		if len(batch) > 0 && !s.put(ctx, batch, pieces) {
@@ -87,7 +89,11 @@ func (s *Generations) flush(ctx context.Context) {
 	}
 	for _, g := range s.all() {
 		g.mu.Lock()
-		if g.stale && g.loaded && g.phase != over {
+		switch {
+		case !g.stale, !g.loaded && g.phase != over:
+		case g.phase == over:
+			ended, g.stale = append(ended, g), false
+		default:
 			text := string(g.text[g.mirrored:])
 			batch, size = append(batch, g), size+len(text)
 			pieces = append(pieces, Piece{g.channelID, message.Delta{
@@ -101,6 +107,7 @@ func (s *Generations) flush(ctx context.Context) {
 		}
 	}
 	put()
+	s.dropEnded(ctx, ended)
 }
 
 // put writes pieces of generations to the mirror. It reports false if some must be written again.
@@ -113,12 +120,11 @@ func (s *Generations) put(ctx context.Context, batch []*generation, pieces []Pie
 		s.cfg.Logger.WarnContext(ctx, "the mirror of open texts cannot be written", "error", err)
 	}
 	done := err == nil
-	var late []target
 	for i, g := range batch {
 		g.mu.Lock()
 		switch {
 		case g.phase == over:
-			late = append(late, g.target)
+			g.stale, done = true, false
 		case g.attempt != pieces[i].Attempt:
 		case err != nil:
 			g.stale = true
@@ -130,16 +136,21 @@ func (s *Generations) put(ctx context.Context, batch []*generation, pieces []Pie
 		}
 		g.mu.Unlock()
 	}
-	for _, t := range late { // the builder of the cache may have dropped it before it was written
-		s.drop(ctx, t)
-	}
 	return done
 }
 
-// drop deletes a text from the mirror.
-func (s *Generations) drop(ctx context.Context, t target) {
-	if err := s.cfg.Mirror.Drop(ctx, t.channelID, t.msgID); err != nil {
-		s.cfg.Logger.WarnContext(ctx, "an open text cannot be dropped from the mirror", "channel_id", t.channelID, "error", err)
+// dropEnded drops texts from the mirror until one cannot be dropped: it expires, as do the others.
+func (s *Generations) dropEnded(ctx context.Context, ended []*generation) {
+	if len(ended) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, mirrorWait)
+	defer cancel()
+	for i, g := range ended {
+		if err := s.cfg.Mirror.Drop(ctx, g.channelID, g.msgID); err != nil {
+			s.cfg.Logger.WarnContext(ctx, "open texts cannot be dropped from the mirror", "count", len(ended)-i, "error", err)
+			return
+		}
 	}
 }
 
