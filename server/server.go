@@ -286,7 +286,7 @@ func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.
 	s.changes.OnJoin(s.presence.MembersChanged)
 	s.eraser = erasure.New(erasure.Config{
 		Store: b.erasures, Log: b.store, Channels: b.channels, Writer: s.forwards, Cache: cache, Owner: s.roster,
-		EndSession: func(ctx context.Context, channelID string) error { return s.channels.EndSession(ctx, channelID) },
+		EndSession: s.endSession,
 		Notify:     s.changes.Publish, EventsMaxAge: s.cfg.NATS.MaxAge, Settle: s.eraseSettle, Logger: s.log,
 	})
 	q, err := s.buildQueues(ctx, b, tel)
@@ -312,10 +312,11 @@ func (s *Server) messageDeps(
 		Notify: s.changes.Publish, Joined: s.changes.Joined,
 		Secret: id.Secret, Now: s.clock.Now, Logger: s.log,
 	})
+	s.sessions = session.NewService(session.Config{
+		Messages: messages, Channels: s.channels, Generations: s.generations, Peers: s.sessionPeers, Secret: id.Secret,
+	})
 	return rpc.Deps{
-		Messages: messages, Channels: s.channels, Sessions: session.NewService(session.Config{
-			Messages: messages, Channels: s.channels, Generations: s.generations, Peers: s.sessionPeers, Secret: id.Secret,
-		}),
+		Messages: messages, Channels: s.channels, Sessions: s.sessions,
 		Erasures: erasure.NewService(b.erasures, s.eraser.Wake),
 		Access:   access, Streams: s.streams, Hub: s.hub, Telemetry: calls, Epoch: id.Epoch,
 		Limiter: limit.New(limit.Config{PerSecond: s.cfg.Limits.RequestsPerSecond, Burst: s.cfg.Limits.RequestBurst}),
@@ -325,26 +326,6 @@ func (s *Server) messageDeps(
 			ConsumersPerSubject: s.cfg.Queues.ConsumersPerSubject,
 		},
 	}
-}
-
-// sessionLog implements session.Log.
-type sessionLog struct {
-	message.OpenLister
-	*message.Reader
-}
-
-// buildSessions builds what streams the texts of open messages.
-func (s *Server) buildSessions(b *backends, reader *message.Reader) {
-	log, mirror := sessionLog{b.store, reader}, redistext.New(b.redis, s.cfg.Redis.KeyPrefix)
-	s.generations = session.NewGenerations(session.GenerationsConfig{
-		Bus: b.bus, Mirror: mirror, Log: log, MaxText: s.cfg.Limits.SessionContentBytes, Logger: s.log,
-	})
-	s.sessionPeers = remote.NewSessionPeers(s.endpoint, s.generations, s.log)
-	s.closer = session.NewCloser(session.CloserConfig{
-		Generations: s.generations, Peers: s.sessionPeers, Writer: s.forwards, Mirror: mirror, Log: log,
-		Shards: b.store.Identity().Shards, Owns: s.roster.Owns, Timeout: s.cfg.Sessions.OpenTimeout,
-		Every: s.cfg.Sessions.OpenTimeout / 12, Now: s.clock.Now, Logger: s.log,
-	})
 }
 
 // buildTransport builds the API's handler and its server. It sets deps.Verifier and deps.Page; the

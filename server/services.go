@@ -34,6 +34,7 @@ type services struct {
 	sessionPeers *remote.SessionPeers
 	closer       *session.Closer
 	channels     *channel.Service
+	sessions     *session.Service
 	hub          *fanout.Hub
 	writer       *message.Writer
 	members      *channel.Watcher

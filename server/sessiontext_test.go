@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -146,6 +147,8 @@ func TestAbandonedText(t *testing.T) {
 	a := openIn(t, nodes[0])
 	streams := a.follow(nodes[1])
 	a.write(nodes[0], "half an ans")
+	awaitTexts(t, nodes[0])
+	refillList(t, nodes[1])
 	nodes[0].Stop()
 	a.await("closed: half an ans", streams...)
 	messages := inSession(t, inSessions(nodes[1], "ann"), "s", 3)
@@ -156,6 +159,36 @@ func TestAbandonedText(t *testing.T) {
 		t.Errorf("a write after it: %v", got)
 	}
 	expectNoTexts(t, nodes[1])
+}
+
+// awaitTexts waits until Redis has the text of an open message of session s.
+func awaitTexts(t *testing.T, n *servertest.Server) {
+	t.Helper()
+	testkit.Eventually(t, 10*time.Second, func() error {
+		if n.Redis.Client(t).HLen(t.Context(), openTextKey).Val() == 0 {
+			return errors.New("the mirror has no text")
+		}
+		return nil
+	})
+}
+
+// refillList deletes the list of session s in Redis and reads the session until it is there again.
+func refillList(t *testing.T, n *servertest.Server) {
+	t.Helper()
+	const key = "chat:session:s:messages"
+	redis := n.Redis.Client(t)
+	if err := redis.Del(t.Context(), key).Err(); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, 10*time.Second, func() error {
+		if _, err := inSessions(n, "ann").ListSessionMessages(t.Context(), &parleyv1.ListSessionMessagesRequest{SessionId: "s"}); err != nil {
+			return err
+		}
+		if redis.Exists(t.Context(), key).Val() == 0 {
+			return errors.New("the list is not in Redis")
+		}
+		return nil
+	})
 }
 
 // TestEndedText checks that Redis keeps no text of a message that was recalled, or whose session
@@ -175,12 +208,7 @@ func TestEndedText(t *testing.T) {
 			nodes := fleetOf(t, 2)
 			a := openIn(t, nodes[0])
 			a.write(nodes[0], "secret")
-			testkit.Eventually(t, 10*time.Second, func() error {
-				if nodes[0].Redis.Client(t).HLen(t.Context(), openTextKey).Val() == 0 {
-					return fmt.Errorf("the mirror has no text")
-				}
-				return nil
-			})
+			awaitTexts(t, nodes[0])
 			if err := end(inSessions(nodes[1], "ann"), a.msgID); err != nil {
 				t.Fatal(err)
 			}

@@ -28,8 +28,8 @@ type CloserConfig struct {
 	Owns func(shard int) bool
 	// Timeout is how long an open message may be without a delta. The default is 60 s.
 	Timeout time.Duration
-	// Unknown is how long after its append an open message is closed if the mirror has no text of it.
-	// The default is 15 minutes.
+	// Unknown is how long after its append an open message is closed at the latest if the mirror has
+	// no text of it. The default is 15 minutes.
 	Unknown time.Duration
 	// Every is how often the Closer looks. The default is 5 s.
 	Every time.Duration
@@ -43,14 +43,16 @@ type CloserConfig struct {
 // cannot send, so nobody can have used it.
 const abandonedKey = "¶abandoned-"
 
-// maxLooked is the number of open messages that a Closer looks at, the oldest first.
-const maxLooked = 5000
+// closerPage is the maximum number of open messages that a Closer reads in one call.
+const closerPage = 1000
 
 // Closer closes the open messages whose generators have died, as failed and with the text of the
 // mirror. It is a lifecycle.Service.
 type Closer struct {
 	cfg  CloserConfig
 	life lifecycle.Base
+	// began is when the Closer was started, or zero. Nodes that start together know no texts yet.
+	began time.Time
 }
 
 // NewCloser returns a Closer. Start starts it.
@@ -69,6 +71,7 @@ func NewCloser(cfg CloserConfig) *Closer {
 // Start starts to look after open messages. See lifecycle.Service.
 func (c *Closer) Start(ctx context.Context) error {
 	return c.life.Start(ctx, func(_ context.Context, run *lifecycle.Run) error {
+		c.began = time.Now()
 		run.Go(func(ctx context.Context) {
 			for lifecycle.Pause(ctx, c.cfg.Every) == nil {
 				if err := c.look(ctx); err != nil && ctx.Err() == nil {
@@ -95,16 +98,37 @@ func (c *Closer) look(ctx context.Context) error {
 		return nil
 	}
 	now := c.cfg.Now()
-	open, err := c.cfg.Log.OpenMessages(ctx, shards, now.Add(-c.cfg.Timeout), maxLooked)
-	if err != nil || len(open) == 0 {
-		return err
+	var failed error
+	for from := (time.Time{}); ctx.Err() == nil; {
+		open, err := c.cfg.Log.OpenMessages(ctx, shards, from, now.Add(-c.cfg.Timeout), closerPage)
+		if err != nil {
+			return errors.Join(failed, err)
+		}
+		failed = errors.Join(failed, c.closeAbandoned(ctx, now, open))
+		if len(open) < closerPage {
+			return failed
+		}
+		next := open[len(open)-1].MsgTime
+		if next.Equal(open[0].MsgTime) { // others of this time are read once these are closed
+			next = next.Add(time.Millisecond)
+		}
+		from = next
+	}
+	return failed
+}
+
+// closeAbandoned closes those of the open messages that are abandoned.
+func (c *Closer) closeAbandoned(ctx context.Context, now time.Time, open []message.Entry) error {
+	if len(open) == 0 {
+		return nil
 	}
 	ages, err := c.ages(ctx, open)
 	for i := range open {
 		e := &open[i]
 		old := now.Sub(e.MsgTime) > c.cfg.Unknown
+		lost := err == nil && ages[i] < 0 // the other nodes know whether its generator lives
 		switch {
-		case err != nil && !old, err == nil && ages[i] < 0 && !old, err == nil && ages[i] >= 0 && ages[i] < c.cfg.Timeout:
+		case err != nil && !old, lost && !old && time.Since(c.began) < c.cfg.Timeout, err == nil && !lost && ages[i] < c.cfg.Timeout:
 			continue
 		}
 		if failed := c.close(ctx, e, old || err == nil && ages[i] >= 2*c.cfg.Timeout); failed != nil {

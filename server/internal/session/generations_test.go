@@ -3,7 +3,6 @@ package session
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -413,91 +412,4 @@ func equal[T comparable](t *testing.T, got, want T) {
 	if got != want {
 		t.Errorf("got %v, want %v", got, want)
 	}
-}
-
-// TestCloser checks which open messages are closed as failed, and with which text.
-func TestCloser(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet()
-		g := f.node(t, true)
-		s, other := serviceOn(f, g), serviceOn(f, f.node(t, true))
-		var owns bool
-		c := NewCloser(CloserConfig{
-			Generations: g, Peers: f, Writer: f, Mirror: f, Log: f, Shards: 1, Owns: func(int) bool { return owns },
-		})
-		begun := time.Now()
-		dead, alive, never := f.open("dead", begun), f.open("alive", begun), f.open("never", begun)
-		look := func() {
-			t.Helper()
-			if err := c.look(t.Context()); err != nil && f.away == nil {
-				t.Error(err)
-			}
-		}
-		delta(t, s, dead, 5, 0, "half an ans")
-		for range 8 {
-			delta(t, other, alive, 5, 0, "") // a generator that thinks, on another node
-			time.Sleep(10 * time.Second)
-		}
-		look()
-		equal(t, len(f.drafts), 0) // the shard is another node's
-		owns = true
-		f.setAway(errors.New("away"))
-		look()
-		equal(t, len(f.drafts), 0) // nobody knows
-		f.setAway(nil)
-		look()
-		closed := func() (ids []string) {
-			for _, d := range f.drafts {
-				ids = append(ids, d.MsgID+": "+d.Content)
-			}
-			slices.Sort(ids)
-			return ids
-		}
-		equal(t, fmt.Sprint(closed()), "[dead: half an ans]")
-		d := f.drafts[0]
-		if d.Kind != message.KindFail || d.FromID != "bot" || !d.AnySender {
-			t.Errorf("%+v", d)
-		}
-		equal(t, delta(t, s, dead, 5, 11, "wer"), "11 5")
-		for time.Since(begun) <= 15*time.Minute {
-			delta(t, other, alive, 5, 0, "")
-			time.Sleep(10 * time.Second)
-		}
-		look()
-		equal(t, fmt.Sprint(closed()), "[dead: half an ans never: begun]")
-		_ = never
-		// The mirror is away for long, and this node knows that the generator lives.
-		f.setAway(errors.New("away"))
-		delta(t, s, alive, 5, 0, "")
-		look()
-		equal(t, len(f.drafts), 2)
-		f.set(alive, message.StatusComplete)
-		look()
-		f.setAway(nil)
-
-		// The mirror has not been written for long, but the generator lives, on another node; and one
-		// message that cannot be closed does not keep others open.
-		behind, refused, last := f.open("behind", begun), f.open("a", begun), f.open("z", begun)
-		for _, m := range []target{behind, refused, last} {
-			delta(t, other, m, 5, 0, "x")
-		}
-		time.Sleep(2 * time.Minute)
-		delta(t, other, behind, 5, 1, "y")
-		f.mu.Lock()
-		f.touched[behind] = begun
-		f.refused, f.silent = "a", errors.New("a node does not answer")
-		f.mu.Unlock()
-		if err := c.look(t.Context()); err == nil {
-			t.Error("nothing failed")
-		}
-		equal(t, len(f.drafts), 3) // "z", which is old
-		f.mu.Lock()
-		f.silent = nil
-		f.mu.Unlock()
-		if err := c.look(t.Context()); err == nil {
-			t.Error("the failure is not reported")
-		}
-		equal(t, fmt.Sprint(closed()), "[dead: half an ans never: begun z: x]")
-	})
 }

@@ -1,7 +1,9 @@
 package session
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -80,6 +82,13 @@ func (f *fleet) setAway(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.away = err
+}
+
+// silence sets the error of Peek.
+func (f *fleet) silence(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.silent = err
 }
 
 func (f *fleet) putCount() int {
@@ -182,16 +191,19 @@ func (f *fleet) Message(_ context.Context, channelID, msgID string, _ int64) (me
 	return m, nil
 }
 
-func (f *fleet) OpenMessages(_ context.Context, shards []int, before time.Time, limit int) ([]message.Entry, error) {
+func (f *fleet) OpenMessages(_ context.Context, shards []int, from, before time.Time, limit int) ([]message.Entry, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var found []message.Entry
 	for _, m := range f.messages {
-		if m.Status == message.StatusOpen && m.MsgTime.Before(before) && len(found) < limit && len(shards) > 0 {
+		if m.Status == message.StatusOpen && !m.MsgTime.Before(from) && m.MsgTime.Before(before) && len(shards) > 0 {
 			found = append(found, message.Entry{Message: m})
 		}
 	}
-	return found, nil
+	slices.SortFunc(found, func(a, b message.Entry) int {
+		return cmp.Or(a.MsgTime.Compare(b.MsgTime), cmp.Compare(a.MsgID, b.MsgID))
+	})
+	return found[:min(limit, len(found))], nil
 }
 
 // Append implements message.Appender: it closes messages.

@@ -41,16 +41,19 @@ func dropOpen(batch *pebble.Batch, e *message.Entry) error {
 }
 
 // OpenMessages implements message.OpenLister.
-func (s *Store) OpenMessages(_ context.Context, shards []int, before time.Time, limit int) (found []message.Entry, err error) {
+func (s *Store) OpenMessages(
+	_ context.Context, shards []int, from, before time.Time, limit int,
+) (found []message.Entry, err error) {
 	if err := s.begin(); err != nil {
 		return nil, fmt.Errorf("open messages: %w", err)
 	}
 	defer s.end()
 	v := s.views.view()
 	defer s.views.release(v)
-	// Stored times are whole milliseconds. A fraction in before is rounded up.
-	upper := appendNumber([]byte{openRow}, max(before.Add(time.Millisecond-1).UnixMilli(), 0))
-	iter, err := v.NewIter(&pebble.IterOptions{LowerBound: []byte{openRow}, UpperBound: upper})
+	bound := func(at time.Time) []byte { // stored times are whole milliseconds; a fraction is rounded up
+		return appendNumber([]byte{openRow}, max(at.Add(time.Millisecond-1).UnixMilli(), 0))
+	}
+	iter, err := v.NewIter(&pebble.IterOptions{LowerBound: bound(from), UpperBound: bound(before)})
 	if err != nil {
 		return nil, fmt.Errorf("open messages: %w", err)
 	}

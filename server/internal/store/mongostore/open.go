@@ -18,12 +18,16 @@ import (
 var isOpen = bson.E{Key: "status", Value: bson.D{{Key: "$lt", Value: message.StatusSent}}} //nolint:gochecknoglobals // a constant
 
 // OpenMessages implements message.OpenLister: one majority read of each shard.
-func (s *Store) OpenMessages(ctx context.Context, shards []int, before time.Time, limit int) (found []message.Entry, err error) {
+func (s *Store) OpenMessages(
+	ctx context.Context, shards []int, from, before time.Time, limit int,
+) (found []message.Entry, err error) {
 	if limit < 1 {
 		return nil, nil
 	}
-	// Stored times are whole milliseconds. A fraction in before is rounded up.
-	filter := bson.D{isOpen, {Key: "msg_time", Value: bson.D{{Key: "$lt", Value: before.Add(time.Millisecond - 1)}}}}
+	const up1 = time.Millisecond - 1 // stored times are whole milliseconds; a fraction is rounded up
+	filter := bson.D{isOpen, {Key: "msg_time", Value: bson.D{
+		{Key: "$gte", Value: from.Add(up1)}, {Key: "$lt", Value: before.Add(up1)},
+	}}}
 	for i, shard := range s.shards {
 		if !slices.Contains(shards, i) {
 			continue

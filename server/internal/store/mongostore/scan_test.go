@@ -239,7 +239,7 @@ func TestReadsExamineWhatTheyReturn(t *testing.T) {
 			return err
 		}, scanned{4, 4, 0}},
 		"open messages without any": {func() error {
-			_, err := r.s.OpenMessages(t.Context(), []int{0, 1, 2, 3}, time.Now(), 10)
+			_, err := r.s.OpenMessages(t.Context(), []int{0, 1, 2, 3}, time.Time{}, time.Now(), 10)
 			return err
 		}, scanned{4, 0, 0}},
 		"messages to change": {func() error {
@@ -264,9 +264,9 @@ func TestOpenMessagesExamineWhatTheyReturn(t *testing.T) {
 	}
 	insert(t, r.s, log)
 	shard := []int{shardOf(r.s, "lobby")}
-	read := func(before time.Time, limit, want int) func() error {
+	read := func(from, before time.Time, limit, want int) func() error {
 		return func() error {
-			got, err := r.s.OpenMessages(t.Context(), shard, before, limit)
+			got, err := r.s.OpenMessages(t.Context(), shard, from, before, limit)
 			if err == nil && len(got) != want {
 				err = fmt.Errorf("%d messages", len(got))
 			}
@@ -277,10 +277,11 @@ func TestOpenMessagesExamineWhatTheyReturn(t *testing.T) {
 		call func() error
 		most scanned
 	}{
-		"all":       {read(time.Now(), 10, 5), scanned{1, 5, 5}},
-		"the first": {read(time.Now(), 2, 2), scanned{1, 2, 2}},
-		"before":    {read(log[40].MsgTime, 10, 2), scanned{1, 2, 2}},
-		"of before": {read(log[0].MsgTime, 10, 0), scanned{1, 0, 0}},
+		"all":       {read(time.Time{}, time.Now(), 10, 5), scanned{1, 5, 5}},
+		"the first": {read(time.Time{}, time.Now(), 2, 2), scanned{1, 2, 2}},
+		"before":    {read(time.Time{}, log[40].MsgTime, 10, 2), scanned{1, 2, 2}},
+		"of before": {read(time.Time{}, log[0].MsgTime, 10, 0), scanned{1, 0, 0}},
+		"from":      {read(log[40].MsgTime, time.Now(), 10, 3), scanned{1, 3, 3}},
 	} {
 		if got := r.cost(c.call); got.commands > c.most.commands || got.keys > c.most.keys || got.documents > c.most.documents {
 			t.Errorf("%s: examined %+v, want at most %+v", name, got, c.most)

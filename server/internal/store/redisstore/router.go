@@ -18,8 +18,6 @@ var (
 type Texts interface {
 	// Drop deletes the texts of messages of a session.
 	Drop(ctx context.Context, channelID string, msgIDs ...string) error
-	// DropAll deletes all texts of a session.
-	DropAll(ctx context.Context, channelID string) error
 }
 
 // Router is the cache of all channels: one of sessions, and one of all others. It also drops the
@@ -108,12 +106,8 @@ func (r Router) Replace(ctx context.Context, channelID string, began time.Time, 
 	return r.of(channelID).Replace(ctx, channelID, began, log)
 }
 
-// Drop implements feed.CacheWriter.
+// Drop implements feed.CacheWriter. It keeps the texts of open messages: a builder drops what it is
+// about to replace.
 func (r Router) Drop(ctx context.Context, channelID string) error {
-	if r.OpenTexts != nil && ident.IsSession(channelID) {
-		if err := r.OpenTexts.DropAll(ctx, channelID); err != nil {
-			return err
-		}
-	}
 	return r.of(channelID).Drop(ctx, channelID)
 }

@@ -141,7 +141,7 @@ func (t *Texts) Drop(ctx context.Context, channelID string, msgIDs ...string) er
 	return nil
 }
 
-// DropAll deletes the texts of a session.
+// DropAll implements session.Mirror.
 func (t *Texts) DropAll(ctx context.Context, channelID string) error {
 	if err := t.client.Unlink(ctx, t.key(channelID)).Err(); err != nil {
 		return fmt.Errorf("drop open texts: %w", err)

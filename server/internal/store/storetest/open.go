@@ -36,7 +36,7 @@ func (c *channels) wantOpen(t tester, want ...message.Entry) {
 		c.place.settle(t, want[i].ChannelID)
 		want[i] = bare(want[i])
 	}
-	got, err := c.place.OpenMessages(t.Context(), allShards, ever, 100)
+	got, err := c.place.OpenMessages(t.Context(), allShards, time.Time{}, ever, 100)
 	must(t, err)
 	equal(t, "open messages", want, got)
 }
@@ -57,35 +57,40 @@ func openOrder(t *testing.T, c *channels) {
 	for range 2 {
 		c.wantOpen(t, want...)
 		for limit := range len(want) + 2 {
-			got, err := c.place.OpenMessages(t.Context(), allShards, ever, limit)
+			got, err := c.place.OpenMessages(t.Context(), allShards, time.Time{}, ever, limit)
 			must(t, err)
 			equal(t, fmt.Sprintf("at most %d", limit), want[:min(limit, len(want))], got)
 		}
-		c.wantOpenBefore(t, want)
+		c.wantOpenWithin(t, want)
 		for shard := range shards {
-			got, err := c.place.OpenMessages(t.Context(), []int{shard}, ever, 100)
+			got, err := c.place.OpenMessages(t.Context(), []int{shard}, time.Time{}, ever, 100)
 			must(t, err)
 			equal(t, fmt.Sprint("of shard ", shard), slices.DeleteFunc(slices.Clone(want), func(e message.Entry) bool {
 				return message.Shard(e.ChannelID, shards) != shard
 			}), got)
 		}
-		got, err := c.place.OpenMessages(t.Context(), nil, ever, 100)
+		got, err := c.place.OpenMessages(t.Context(), nil, time.Time{}, ever, 100)
 		must(t, err)
 		equal(t, "of no shard", nil, got)
 		c.reopen(t)
 	}
 }
 
-// wantOpenBefore checks the result for times around those of the open messages.
-func (c *channels) wantOpenBefore(t tester, open []message.Entry) {
+// wantOpenWithin checks the result for times around those of the open messages.
+func (c *channels) wantOpenWithin(t tester, open []message.Entry) {
 	t.Helper()
 	for i := range open {
 		for _, by := range []time.Duration{-time.Millisecond, 0, time.Microsecond, time.Millisecond} {
-			before := open[i].MsgTime.Add(by)
-			got, err := c.place.OpenMessages(t.Context(), allShards, before, 100)
+			bound := open[i].MsgTime.Add(by)
+			got, err := c.place.OpenMessages(t.Context(), allShards, time.Time{}, bound, 100)
 			must(t, err)
-			equal(t, fmt.Sprint("before ", before), slices.DeleteFunc(slices.Clone(open), func(e message.Entry) bool {
-				return !e.MsgTime.Before(before)
+			equal(t, fmt.Sprint("before ", bound), slices.DeleteFunc(slices.Clone(open), func(e message.Entry) bool {
+				return !e.MsgTime.Before(bound)
+			}), got)
+			got, err = c.place.OpenMessages(t.Context(), allShards, bound, ever, 100)
+			must(t, err)
+			equal(t, fmt.Sprint("from ", bound), slices.DeleteFunc(slices.Clone(open), func(e message.Entry) bool {
+				return e.MsgTime.Before(bound)
 			}), got)
 		}
 	}
@@ -178,7 +183,7 @@ func (m *machine) checkOpen(t *rapid.T) {
 			}
 		}
 	}
-	found, err := m.OpenMessages(t.Context(), []int{m.shard}, ever, 1<<20)
+	found, err := m.OpenMessages(t.Context(), []int{m.shard}, time.Time{}, ever, 1<<20)
 	must(t, err)
 	for i := range found {
 		if slices.Contains(m.channels, found[i].ChannelID) {
