@@ -21,6 +21,13 @@ import (
 // life is how long a text is kept after its last piece. By then its message is closed.
 const life = 15 * time.Minute
 
+// A text is kept in chunks of chunkBytes, so that the cost of a piece does not grow with the text.
+// maxChunks is the number of chunks of the largest text.
+const (
+	chunkBytes = 4096
+	maxChunks  = (128 << 10) / chunkBytes
+)
+
 //go:embed lua/text_put.lua
 var putSource string
 
@@ -48,8 +55,8 @@ func New(client redis.UniversalClient, prefix string) *Texts {
 
 // key returns the key of a session's open texts.
 //
-// HASH <msg_id> -> "<attempt> <seq> <ms of the last piece>", <msg_id>:text -> the text; expires 15
-// minutes after the last piece of all.
+// HASH <msg_id> -> "<attempt> <seq> <ms of the last piece> <bytes of the text>", <msg_id>:<n> ->
+// the n-th 4 KiB of the text, from 0; expires 15 minutes after the last piece of all.
 func (t *Texts) key(channelID string) string {
 	id, _ := ident.SessionOf(channelID)
 	return t.prefix + "chat:session:" + id + ":open"
@@ -131,9 +138,12 @@ func (t *Texts) list(ctx context.Context, calls []redisscript.Call) ([][]message
 
 // Drop implements session.Mirror and redisstore.Texts.
 func (t *Texts) Drop(ctx context.Context, channelID string, msgIDs ...string) error {
-	fields := make([]string, 0, 2*len(msgIDs))
+	fields := make([]string, 0, (1+maxChunks)*len(msgIDs))
 	for _, id := range msgIDs {
-		fields = append(fields, id, id+":text")
+		fields = append(fields, id)
+		for n := range maxChunks {
+			fields = append(fields, id+":"+strconv.Itoa(n))
+		}
 	}
 	if err := t.client.HDel(ctx, t.key(channelID), fields...).Err(); err != nil {
 		return fmt.Errorf("drop open texts: %w", err)

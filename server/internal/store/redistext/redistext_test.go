@@ -104,6 +104,39 @@ func TestAges(t *testing.T) {
 	}
 }
 
+// TestChunks checks texts that are larger than a chunk, and that nothing is left of them.
+func TestChunks(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	put := func(attempt int64, offset int, text string, want int) {
+		t.Helper()
+		if got, err := s.Put(t.Context(), []session.Piece{piece("a", attempt, offset, text)}); err != nil || got[0] != want {
+			t.Fatalf("%v, %v; want %d", got, err, want)
+		}
+	}
+	whole := ""
+	for i, n := range []int{1, chunkBytes - 2, 1, 1, chunkBytes, 3*chunkBytes + 5, 128<<10 - 5*chunkBytes - 6} {
+		text := strings.Repeat(string(rune('a'+i)), n)
+		put(1, len(whole), text, len(whole)+n)
+		put(1, max(len(whole)-1, 0), (whole + text)[max(len(whole)-1, 0):], len(whole)+n) // a repeat
+		whole += text
+		if got := texts(t, s)["a"].Text; got != whole {
+			t.Fatalf("%d bytes, want %d", len(got), len(whole))
+		}
+	}
+	if n := s.client.HLen(t.Context(), s.key("~s")).Val(); n != 1+maxChunks {
+		t.Errorf("%d fields", n)
+	}
+	put(2, 0, "new", 3)
+	if n := s.client.HLen(t.Context(), s.key("~s")).Val(); n != 2 {
+		t.Errorf("%d fields after a later attempt", n)
+	}
+	put(2, 3, whole[3:], len(whole))
+	if err := s.Drop(t.Context(), "~s", "a"); err != nil || s.client.Exists(t.Context(), s.key("~s")).Val() != 0 {
+		t.Errorf("something is left, %v", err)
+	}
+}
+
 func TestTooManyTexts(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
@@ -116,7 +149,7 @@ func TestTooManyTexts(t *testing.T) {
 		t.Fatalf("%v, %v", lengths, err)
 	}
 	// A text that is as old as texts are kept makes room.
-	if err := s.client.HSet(t.Context(), s.key("~s"), "m", "1 7 1000").Err(); err != nil {
+	if err := s.client.HSet(t.Context(), s.key("~s"), "m", "1 7 1000 1").Err(); err != nil {
 		t.Fatal(err)
 	}
 	if lengths, err = s.Put(t.Context(), pieces[message.MaxOpenTexts:]); err != nil || lengths[0] != 1 {

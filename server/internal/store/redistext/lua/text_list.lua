@@ -10,17 +10,23 @@ local clock = redis.call('TIME')
 local now = tonumber(clock[1]) * 1000 + math.floor(tonumber(clock[2]) / 1000)
 local found = {}
 
-local function add(id, meta, text)
-  local attempt, seq, at = string.match(meta or '', '^(%d+) (%d+) (%d+)$')
-  if attempt then
-    for _, value in ipairs({id, attempt, seq, string.format('%.0f', math.max(now - tonumber(at), 0)), text or ''}) do
-      found[#found + 1] = value
-    end
+-- add adds a text, of whose chunks those in values are known.
+local function add(id, meta, values)
+  local attempt, seq, at, length = string.match(meta or '', '^(%d+) (%d+) (%d+) (%d+)$')
+  if not attempt then
+    return
+  end
+  local chunks = {}
+  for n = 0, math.ceil(tonumber(length) / 4096) - 1 do
+    chunks[n + 1] = values[id .. ':' .. n] or ''
+  end
+  for _, value in ipairs({id, attempt, seq, string.format('%.0f', math.max(now - tonumber(at), 0)), table.concat(chunks)}) do
+    found[#found + 1] = value
   end
 end
 
 if only ~= '' then
-  add(only, redis.call('HGET', key, only))
+  add(only, redis.call('HGET', key, only), {})
   return found
 end
 local fields = redis.call('HGETALL', key)
@@ -30,7 +36,7 @@ for i = 1, #fields, 2 do
 end
 for i = 1, #fields, 2 do
   if not string.find(fields[i], ':', 1, true) then
-    add(fields[i], fields[i + 1], values[fields[i] .. ':text'])
+    add(fields[i], fields[i + 1], values)
   end
 end
 return found

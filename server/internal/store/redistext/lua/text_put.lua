@@ -16,38 +16,65 @@ local key, id, attempt, seq, offset, piece, ttl, max = KEYS[1], ARGV[1], tonumbe
 
 local clock = redis.call('TIME')
 local now = tonumber(clock[1]) * 1000 + math.floor(tonumber(clock[2]) / 1000)
-local text_field = id .. ':text'
-local known, text = nil, ''
+local chunk = 4096 -- as in redistext.go
+local known, length = nil, 0
+
+-- parse returns attempt, time and length of what is known of a text.
+local function parse(meta)
+  local its, at, bytes = string.match(meta or '', '^(%d+) %d+ (%d+) (%d+)$')
+  return tonumber(its), tonumber(at), tonumber(bytes)
+end
+
+-- drop deletes the chunks of a text.
+local function drop(of, bytes)
+  for n = 0, math.ceil(bytes / chunk) - 1 do
+    redis.call('HDEL', key, of .. ':' .. n)
+  end
+end
+
+-- full reports whether there are too many texts. Those that nobody appends to any more make room.
+local function full()
+  local texts = 0
+  for _, field in ipairs(redis.call('HKEYS', key)) do
+    if not string.find(field, ':', 1, true) then
+      local _, at, bytes = parse(redis.call('HGET', key, field))
+      if not at or now - at > ttl then
+        drop(field, bytes or 0)
+        redis.call('HDEL', key, field)
+      else
+        texts = texts + 1
+      end
+    end
+  end
+  return texts >= max
+end
 
 local meta = redis.call('HGET', key, id)
 if meta then
-  known = tonumber(string.match(meta, '^(%d+) '))
-  if known > attempt then
+  local its, _, bytes = parse(meta)
+  if its and its > attempt then
     return -1
   end
-elseif redis.call('HLEN', key) >= 2 * max then
-  -- Texts that nobody appends to any more make room.
-  local all = redis.call('HGETALL', key)
-  for i = 1, #all, 2 do
-    local at = string.match(all[i + 1], '^%d+ %d+ (%d+)$')
-    if at and not string.find(all[i], ':', 1, true) and now - tonumber(at) > ttl then
-      redis.call('HDEL', key, all[i], all[i] .. ':text')
+  if its == attempt then
+    known, length = its, bytes
+  else
+    drop(id, bytes or 0)
+  end
+elseif redis.call('HLEN', key) >= max and full() then
+  return -1
+end
+if offset <= length and offset + #piece > length then
+  local rest = string.sub(piece, length - offset + 1)
+  while #rest > 0 do
+    local field, used = id .. ':' .. math.floor(length / chunk), length % chunk
+    local part = string.sub(rest, 1, chunk - used)
+    rest, length = string.sub(rest, #part + 1), length + #part
+    if used > 0 then
+      part = (redis.call('HGET', key, field) or '') .. part
     end
-  end
-  if redis.call('HLEN', key) >= 2 * max then
-    return -1
+    redis.call('HSET', key, field, part)
   end
 end
-if known == attempt then
-  text = redis.call('HGET', key, text_field) or ''
-end
-local grown = known ~= attempt
-if offset <= #text and offset + #piece > #text then
-  text, grown = text .. string.sub(piece, #text - offset + 1), true
-end
-redis.call('HSET', key, id, string.format('%.0f %s %.0f', attempt, seq, now))
-if grown then
-  redis.call('HSET', key, text_field, text)
-end
+redis.call('HSET', key, id, string.format('%.0f %s %.0f %d', attempt, seq, now, length))
 redis.call('PEXPIRE', key, ttl)
-return #text
+return length
