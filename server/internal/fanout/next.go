@@ -158,7 +158,7 @@ func (s *Stream) join() Frame {
 	clear(s.queue[rest:])
 	s.queue = s.queue[:rest]
 	if rest == 0 {
-		all += s.joinTexts(cfg.FrameBytes - all)
+		all = s.joinTexts(all)
 		s.joinNotes(cfg.FrameBytes - all)
 	}
 	f.Pieces = s.pieces

@@ -3,6 +3,7 @@ package fanout
 import (
 	"slices"
 	"sync/atomic"
+	"unicode/utf8"
 
 	"github.com/parleyhq/parley/server/internal/stream"
 )
@@ -79,9 +80,9 @@ func (s *Stream) textsGrew() bool {
 	return slices.ContainsFunc(s.texts, func(c textCursor) bool { return c.rest() != nil })
 }
 
-// joinTexts moves what was not sent of the texts to the frame, up to room bytes, but at least one
-// text's if the frame is empty. It returns the number of bytes.
-func (s *Stream) joinTexts(room int) (all int) {
+// joinTexts adds what was not sent of the texts to a frame, to which it adds at least something if
+// it is empty. size is the frame's size in bytes; joinTexts returns the new one.
+func (s *Stream) joinTexts(size int) int {
 	for i := range s.texts {
 		c := &s.texts[i]
 		now := c.rest()
@@ -96,12 +97,32 @@ func (s *Stream) joinTexts(room int) (all int) {
 		if now.tailFrom != from {
 			data = s.hub.enc.Delta(c.text.channelID, c.text.msgID, from, string(now.text[from:]))
 		}
-		if len(s.pieces) > 0 && all+len(data) > room {
+		end := len(now.text)
+		if len(s.pieces) > 0 && size+len(data) > s.hub.cfg.FrameBytes {
 			break
 		}
-		all += len(data)
+		if !s.takeUnread(size + len(data)) {
+			if len(s.pieces) > 0 {
+				break
+			}
+			end = from + runes(now.text[from:], freeUnread)
+			data = s.hub.enc.Delta(c.text.channelID, c.text.msgID, from, string(now.text[from:end]))
+		}
+		size += len(data)
 		s.pieces = append(s.pieces, data)
-		c.attempt, c.sent = now.attempt, len(now.text)
+		c.attempt, c.sent = now.attempt, end
 	}
-	return all
+	return size
+}
+
+// runes returns the length of the longest prefix of a text that has at most n bytes and ends with a
+// whole character. n is at least that of a character.
+func runes(text []byte, n int) int {
+	if len(text) <= n {
+		return len(text)
+	}
+	for !utf8.RuneStart(text[n]) {
+		n--
+	}
+	return n
 }
