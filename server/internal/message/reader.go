@@ -226,13 +226,23 @@ func (r *Reader) walk(ctx context.Context, q pageRange, head Head, read readFunc
 	if q.before > 0 {
 		rg.Before = min(rg.Before, q.before)
 	}
+	// Whether messages follow is shown by one more, or, down to the beginning of the log, by the count
+	// of the last: the cache can then serve a page of all that it has.
+	extra := 1
+	if q.desc && q.after < head.First() {
+		extra = 0
+	}
 	for rg.After+1 < rg.Before {
-		rg.Limit = min(q.size-len(res.messages)+1, 1000) // one more shows whether messages follow
+		rg.Limit = min(q.size-len(res.messages)+extra, 1000)
 		entries, cut, err := read(ctx, q.channelID, rg, head.Seq)
 		if err != nil {
 			return res, err
 		}
 		if !res.add(entries, q.size, r.cfg.MaxPageBytes) || !cut || len(entries) == 0 {
+			return res, nil
+		}
+		if extra == 0 && len(res.messages) == q.size {
+			res.more = res.messages[q.size-1].Count > head.Expired+1
 			return res, nil
 		}
 		last := entries[len(entries)-1].Seq

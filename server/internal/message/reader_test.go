@@ -250,6 +250,21 @@ func TestInvalidCacheIsNotServed(t *testing.T) {
 	}
 }
 
+// A page of all that the cache has is served from it: the counts show whether messages follow.
+func TestPageOfTheWholeCache(t *testing.T) {
+	t.Parallel()
+	b := setupRead(t)
+	b.sends(t, 6)
+	all := b.store.read("c")
+	for _, cached := range []int{3, 6} {
+		b.cache.set(testEpoch, all[6-cached:])
+		p := b.list(t, ListQuery{PageSize: cached})
+		if !p.FromCache || len(p.Messages) != cached || (p.NextPageToken != "") != (cached < 6) {
+			t.Errorf("%d cached: from cache %t, %v, next page %q", cached, p.FromCache, seqs(p), p.NextPageToken)
+		}
+	}
+}
+
 // A page from the middle of the log is not served from a cache that lags: its messages may have
 // been edited since.
 func TestCacheBehindAnEditIsNotServed(t *testing.T) {
