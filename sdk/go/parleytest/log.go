@@ -212,7 +212,10 @@ func (s *shared) editLocked(user string, req *parleyv1.EditMessageRequest) (*par
 // changeLocked appends an edit or a close of the message, or finds an earlier one, and changes the
 // message.
 func (s *shared) changeLocked(l *log, m *parleyv1.ChannelMessage, user, clientMsgID string, e entry) (seq int64, duplicate bool, err error) {
-	e.msgID, e.digest = m.GetMsgId(), fmt.Sprintf("%s %s", e.status, e.content)
+	e.msgID, e.digest = m.GetMsgId(), e.status.String()
+	if e.status != parleyv1.MessageStatus_MESSAGE_STATUS_CANCELLED { // whose text a repeat can't know
+		e.digest += " " + e.content
+	}
 	seq, duplicate, err = s.appendLocked(l, user, clientMsgID, e)
 	if err == nil && !duplicate {
 		m.Content, m.Status, m.ChangedSeq = e.content, e.status, seq

@@ -46,7 +46,11 @@ func TestOpenAndClose(t *testing.T) {
 	if again := mustAppend(t, w, end); !again.Duplicate || again.Seq != 2 {
 		t.Errorf("closed again: %+v", again)
 	}
-	end.Content = "other"
+	end.Content = "half of it"
+	if again := mustAppend(t, w, end); !again.Duplicate || again.Seq != 2 {
+		t.Errorf("cancelled again, when more of the text was known: %+v", again)
+	}
+	end.Kind = KindFail
 	refused("the id of another close", fault.ClientMsgIDReused, end)
 	refused("a second close", fault.MessageClosed, change(KindComplete, "c", "bot", m.MsgID, "4", "all of it"))
 	if edit := mustAppend(t, w, change(KindEdit, "c", "bot", m.MsgID, "5", "better")); edit.Seq != 3 {

@@ -229,11 +229,14 @@ func samePayload(d *Draft, e *Entry, target []byte) bool {
 
 // payloadMAC returns the HMAC-SHA-256 of the draft's type, text and metadata, and of whether it is
 // open. Each field is preceded by its length, so that different payloads never have the same
-// encoding.
+// encoding. The text of a cancellation is no part of it: it is what the server knew of the message
+// at the time, which a repeat can't know.
 func payloadMAC(d *Draft, key []byte) []byte {
 	h := hmac.New(sha256.New, key)
 	putField(h, d.MsgType)
-	putField(h, d.Content)
+	if d.Kind != KindCancel {
+		putField(h, d.Content)
+	}
 	if d.Open {
 		putField(h, "open") // an odd number of fields, unlike that of pairs
 	}

@@ -10,7 +10,7 @@ import (
 // Peers are the other nodes. It is safe for concurrent use.
 type Peers interface {
 	// Freeze lets the other nodes take no more deltas of a message, and returns the longest text of
-	// the highest attempt among those that answer within 300 ms; ok is false if none has a text.
+	// the highest attempt among those that answer within a second; ok is false if none has a text.
 	Freeze(ctx context.Context, channelID, msgID string) (text message.OpenText, ok bool)
 	// Peek returns the text of the youngest age that another node has of a message; ok is false if
 	// none has a text. err is set if not all nodes have answered.

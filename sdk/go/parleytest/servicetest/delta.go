@@ -159,6 +159,12 @@ func cancelled(e *env) {
 		seq += 2
 	}
 	opened := e.append(e.ann, &parleyv1.AppendSessionMessageRequest{SessionId: id, Role: "assistant", Open: true})
+	e.no(errOf(cancel(carl, opened.GetMsgId(), "repeated")))
+	e.no(errOf(e.ann.EditSessionMessage(e.ctx, &parleyv1.EditSessionMessageRequest{SessionId: id, MsgId: opened.GetMsgId(), Content: "edited"})))
+	if r, err := cancel(carl, opened.GetMsgId(), "repeated"); err != nil || !r.GetDuplicate() {
+		e.Errorf("a repeat after an edit: %v, %v", r, err)
+	}
+	opened = e.append(e.ann, &parleyv1.AppendSessionMessageRequest{SessionId: id, Role: "assistant", Open: true})
 	e.no(errOf(carl.RecallSessionMessage(e.ctx, &parleyv1.RecallSessionMessageRequest{SessionId: id, MsgId: opened.GetMsgId()})))
 	e.refused("what is recalled", errOf(cancel(carl, opened.GetMsgId(), "")), refusal{connect.CodeFailedPrecondition, "MESSAGE_RECALLED", "", 0})
 	e.refused("no message", errOf(cancel(carl, "none", "")), refusal{connect.CodeNotFound, "MESSAGE_NOT_FOUND", "msg_id", 0})

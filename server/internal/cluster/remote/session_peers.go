@@ -15,10 +15,13 @@ import (
 
 var (
 	sessionText = cluster.Method[*clusterv1.SessionTextRequest, *clusterv1.SessionText]{
-		Name: "session-text", Timeout: 300 * time.Millisecond,
+		Name: "session-text", Timeout: time.Second,
 	}
 	sessionEnded = cluster.Event[*clusterv1.SessionMessageEnded]{Name: "session-ended"}
 )
+
+// peekWait is the maximum time of a Peek. A close that has no answer by then is tried again.
+const peekWait = 300 * time.Millisecond
 
 // SessionPeers lets the nodes know of each other's open messages. It is a lifecycle.Service, and
 // safe for concurrent use.
@@ -84,6 +87,8 @@ func (p *SessionPeers) Freeze(ctx context.Context, channelID, msgID string) (tex
 
 // Peek implements session.Peers.
 func (p *SessionPeers) Peek(ctx context.Context, channelID, msgID string) (text message.OpenText, ok bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, peekWait)
+	defer cancel()
 	texts, err := p.texts(ctx, channelID, msgID, false)
 	for i := range texts {
 		if !ok || texts[i].Age < text.Age {
