@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/parleyhq/parley/server/internal/fault"
 	"github.com/parleyhq/parley/server/internal/lifecycle"
 	"github.com/parleyhq/parley/server/internal/message"
@@ -43,8 +45,13 @@ type CloserConfig struct {
 // cannot send, so nobody can have used it.
 const abandonedKey = "¶abandoned-"
 
-// closerPage is the maximum number of open messages that a Closer reads in one call.
-const closerPage = 1000
+// lostAfter is how many Timeouts old an open message without a text in the mirror must be in order
+// to be closed because no node has its text.
+const lostAfter = 3
+
+// closerPage is the maximum number of open messages that a Closer reads in one call, and closes
+// that of its concurrent closes.
+const closerPage, closes = 1000, 32
 
 // Closer closes the open messages whose generators have died, as failed and with the text of the
 // mirror. It is a lifecycle.Service.
@@ -123,22 +130,31 @@ func (c *Closer) closeAbandoned(ctx context.Context, now time.Time, open []messa
 		return nil
 	}
 	ages, err := c.ages(ctx, open)
+	failed := make([]error, len(open)) // one that cannot be closed does not keep the others open
+	var group errgroup.Group
+	group.SetLimit(closes)
 	for i := range open {
 		e := &open[i]
 		old := now.Sub(e.MsgTime) > c.cfg.Unknown
-		lost := err == nil && ages[i] < 0 // the other nodes know whether its generator lives
+		lost := err == nil && ages[i] < 0
+		// The nodes know whether the generator of a text lives that the mirror has lost, except for one
+		// whose open is not answered yet, and for nodes that have just started.
+		early := now.Sub(e.MsgTime) < lostAfter*c.cfg.Timeout || time.Since(c.began) < c.cfg.Timeout
 		switch {
-		case err != nil && !old, lost && !old && time.Since(c.began) < c.cfg.Timeout, err == nil && !lost && ages[i] < c.cfg.Timeout:
+		case err != nil && !old, lost && early && !old, err == nil && !lost && ages[i] < c.cfg.Timeout:
 			continue
-		}
-		if failed := c.close(ctx, e, old || err == nil && ages[i] >= 2*c.cfg.Timeout); failed != nil {
-			err = errors.Join(err, failed) // the others are closed all the same
 		}
 		if ctx.Err() != nil {
 			break
 		}
+		overdue := old || err == nil && ages[i] >= 2*c.cfg.Timeout
+		group.Go(func() error {
+			failed[i] = c.close(ctx, e, overdue)
+			return nil
+		})
 	}
-	return err
+	_ = group.Wait() // never an error
+	return errors.Join(err, errors.Join(failed...))
 }
 
 func (c *Closer) ages(ctx context.Context, open []message.Entry) ([]time.Duration, error) {

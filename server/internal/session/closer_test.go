@@ -68,7 +68,10 @@ func TestCloser(t *testing.T) {
 				delta(t, other, alive, 5, 0, "")
 			}
 		}
-		wait(70 * time.Second)
+		wait(170 * time.Second)
+		look()
+		equal(t, len(f.drafts), 2)
+		wait(20 * time.Second)
 		look() // all nodes answer that they have no text
 		equal(t, fmt.Sprint(closed()), "[dead: half an ans lost: begun never: begun]")
 		f.open("unsure", time.Now())
@@ -110,6 +113,27 @@ func TestCloser(t *testing.T) {
 			t.Error("the failure is not reported")
 		}
 		equal(t, fmt.Sprint(closed()), "[dead: half an ans lost: begun never: begun unsure: begun z: x]")
+	})
+}
+
+// TestCloserClosesMany checks that a slow store does not delay closes one by one.
+func TestCloserClosesMany(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet()
+		c := NewCloser(CloserConfig{Generations: f.node(t, false), Peers: f, Writer: f, Mirror: f, Log: f, Shards: 1})
+		for i := range 2 * closes {
+			f.open(fmt.Sprint("m", i), time.Now())
+		}
+		time.Sleep(time.Hour)
+		f.slow = time.Second
+		began := time.Now()
+		if err := c.look(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); len(f.drafts) != 2*closes || took > 2*time.Second {
+			t.Errorf("closed %d messages in %v", len(f.drafts), took)
+		}
 	})
 }
 

@@ -21,9 +21,10 @@ type fleet struct {
 	published []Piece
 	mirror    map[target]*message.OpenText
 	touched   map[target]time.Time
-	away      error  // of the mirror
-	silent    error  // of Peek
-	refused   string // the message that cannot be closed
+	away      error         // of the mirror
+	silent    error         // of Peek
+	refused   string        // the message that cannot be closed
+	slow      time.Duration // of a close
 	puts      int
 	beforePut func() // called without the lock
 	drafts    []message.Draft
@@ -208,6 +209,7 @@ func (f *fleet) OpenMessages(_ context.Context, shards []int, from, before time.
 
 // Append implements message.Appender: it closes messages.
 func (f *fleet) Append(_ context.Context, drafts []message.Draft) []message.Outcome {
+	time.Sleep(f.slow)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	outs := make([]message.Outcome, len(drafts))
