@@ -30,9 +30,9 @@ type answer struct {
 	// first seen: in the response of the close, or by a subscriber.
 	opened, died, ended time.Time
 	msgID               string
-	// unanswered is set if the cancel call took so long that the node with the text may not have
-	// answered the one that cancelled.
-	unanswered bool
+	// cancelBegan is when the cancel call began, and cancelTook how long it took, or 0 until it ends.
+	cancelBegan time.Time
+	cancelTook  time.Duration
 	// repeated reports whether an earlier attempt of the open had succeeded.
 	repeated bool
 }
@@ -93,19 +93,29 @@ func (a *answer) show(text string) string {
 func (a *answer) cancelling() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.shownAtCancel = a.shown
+	a.shownAtCancel, a.cancelBegan = a.shown, time.Now()
+}
+
+// cancelDone records that the cancel call has ended.
+func (a *answer) cancelDone() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.cancelTook = time.Since(a.cancelBegan)
 }
 
 // mayLack reports whether the stored text may be shorter than what was shown: a node was dead, or
-// did not answer in time.
+// the cancel call takes so long that one may not have answered in time.
 func (a *answer) mayLack(f *faults) bool {
 	a.mu.Lock()
-	opened, ended, unanswered := a.opened, a.ended, a.unanswered
+	opened, ended, began, took := a.opened, a.ended, a.cancelBegan, a.cancelTook
 	a.mu.Unlock()
 	if ended.IsZero() {
 		ended = time.Now()
 	}
-	return unanswered || f.killedDuring(opened, ended)
+	if took == 0 && !began.IsZero() { // a subscriber may have the end before the owner has the answer
+		took = time.Since(began)
+	}
+	return took > freezeWait || f.killedDuring(opened, ended)
 }
 
 // end records that the end of the answer was seen.

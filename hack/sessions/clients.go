@@ -19,6 +19,9 @@ const (
 	assistant = "assistant"
 )
 
+// ofUsers are the capabilities of a user.
+var ofUsers = map[string][]string{"session:*": {"append", "history", "subscribe"}} //nolint:gochecknoglobals // a constant
+
 // clients are the clients of a fleet. Without a user in its context, see user.As, a call is the
 // assistant's.
 type clients struct {
@@ -35,7 +38,7 @@ func newClients(fleet *rig.Fleet) (_ *clients, err error) {
 	if c.token, err = fleet.Token(assistant, nil); err != nil {
 		return nil, err
 	}
-	c.tokens = user.NewTokens(fleet, c.token, map[string][]string{"session:*": {"append", "history", "subscribe"}})
+	c.tokens = user.NewTokens(fleet, c.token, ofUsers)
 	for _, addr := range fleet.Addresses() {
 		client, err := c.dial(addr)
 		if err != nil {

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -91,7 +93,7 @@ func (j *job) play(ctx context.Context, o rig.Options) (err error) {
 	}
 	j.sayf("seed %d: %d days with %d sessions, %d lines and %d answers, at %g times the logs' speed; %.0f minutes, %d days at a time", j.Seed,
 		len(j.script.days), len(j.script.sessions), steps-j.script.answers, j.script.answers, j.Speed, span.Minutes()/j.Speed, j.Lanes)
-	o.Env = append(o.Env, "PARLEY_LOG_LEVEL=warn", "PARLEY_SHARDS=8", "PARLEY_SESSIONS_OPEN_TIMEOUT="+j.OpenTimeout.String())
+	o.Env = append(o.Env, "PARLEY_LOG_LEVEL=warn", "PARLEY_SHARDS=4", "PARLEY_SESSIONS_OPEN_TIMEOUT="+j.OpenTimeout.String())
 	if j.fleet, err = rig.Start(ctx, o); err != nil {
 		return err
 	}
@@ -101,6 +103,11 @@ func (j *job) play(ctx context.Context, o rig.Options) (err error) {
 		return err
 	}
 	defer j.clients.close()
+	if j.Watch {
+		if err := j.sayPage(); err != nil {
+			return err
+		}
+	}
 	j.faults = &faults{fleet: j.fleet, say: j.sayf}
 	j.audience = newAudience(ctx, &j.Findings, j.Seed, j.Follow, j.clients, j.faults)
 	defer j.audience.close()
@@ -199,4 +206,23 @@ func (j *job) checkRun() {
 	if 2*length < written {
 		j.Wrongf("the abandoned answers have %d of %d bytes that were written", length, written)
 	}
+}
+
+// sayPage writes the address of the page of the user with the most answers.
+func (j *job) sayPage() error {
+	answers := make(map[*session]int)
+	for _, d := range j.script.days {
+		for i := range d.steps {
+			if d.steps[i].answer != nil {
+				answers[d.steps[i].session]++
+			}
+		}
+	}
+	most := slices.MaxFunc(j.script.sessions, func(a, b *session) int { return cmp.Compare(answers[a], answers[b]) })
+	token, err := j.fleet.Token(most.owner, ofUsers)
+	if err != nil {
+		return err
+	}
+	j.sayf("%s has %d answers: http://%s/assistant#token=%s", most.id, answers[most], j.fleet.Addresses()[0], token)
+	return nil
 }

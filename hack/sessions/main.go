@@ -27,6 +27,7 @@ type flags struct {
 	OpenTimeout time.Duration `default:"20s" help:"The nodes' sessions.open_timeout."`
 	Seed        uint64        `help:"Chooses which answers are cancelled, and more; 0 means a random one."`
 	Mongo       int           `default:"1" enum:"1,3" help:"How many members the replica set of MongoDB has."`
+	Watch       bool          `help:"Print the address of the page of the user with the most answers."`
 	Calm        bool          `help:"Kill no node and do not flush Redis."`
 	Break       string        `hidden:"" default:"" enum:",cancel,text,role" help:"What the replay does wrong, to see that the verdict notices."`
 	Wait        time.Duration `default:"20m" help:"How long all of it may take."`
