@@ -30,17 +30,20 @@ type crowd struct {
 	reading sync.WaitGroup
 }
 
-// follower is one stream of a crowd. It checks that no entry is missing or repeated.
+// follower is one stream of a crowd. It checks that no entry or piece of text is missing or
+// repeated.
 type follower struct {
 	stream *rawStream
 	crowd  *crowd
-	// received counts the messages that have arrived, and last is the seq of the last one. live is
-	// closed when the channel's state has arrived, which also sets isLive.
+	// received counts the messages and deltas that have arrived, and last is the seq of the last
+	// message. live is closed when the channel's state has arrived, which also sets isLive.
 	received atomic.Int64
 	last     atomic.Int64
 	live     chan struct{}
 	isLive   bool
-	// latencies are the latencies of messages in microseconds, recorded while keep is set.
+	// text is how many bytes the follower has of an open message's text.
+	text int64
+	// latencies are those of messages and deltas in microseconds, recorded while keep is set.
 	keep      *atomic.Bool
 	latencies []uint32
 }
@@ -126,11 +129,9 @@ func (f *follower) take(e *event) error {
 		}
 		f.last.Store(e.seq)
 		f.received.Add(1)
-		if f.keep != nil && f.keep.Load() {
-			if at := stampOf(contentOf(e.body)); at > 0 {
-				f.latencies = append(f.latencies, uint32(max(0, time.Now().UnixNano()-at)/1000)) //nolint:gosec // up to an hour
-			}
-		}
+		f.record(contentOf(e.body))
+	case fieldDelta:
+		return f.takeText(e.body)
 	case fieldGap:
 		return errors.New("the server reported a gap")
 	default:
@@ -138,7 +139,42 @@ func (f *follower) take(e *event) error {
 	return nil
 }
 
-// received returns the total number of messages that the followers have received.
+// takeText processes a piece of an open message's text, which may consist of several deltas. It
+// returns an error unless the piece continues the text.
+func (f *follower) takeText(body []byte) error {
+	var d parleyv1.MessageDelta
+	if err := proto.Unmarshal(body, &d); err != nil {
+		return errDamaged
+	}
+	if d.GetOffset() != f.text {
+		return fmt.Errorf("a text continues at %d after %d bytes", d.GetOffset(), f.text)
+	}
+	text := []byte(d.GetText())
+	for len(text) > 0 {
+		rest := deltaBytes - int(f.text%deltaBytes) // to the end of a delta
+		piece := text[:min(rest, len(text))]
+		if len(piece) == deltaBytes {
+			f.record(piece)
+		}
+		if f.text += int64(len(piece)); f.text%deltaBytes == 0 {
+			f.received.Add(1)
+		}
+		text = text[len(piece):]
+	}
+	return nil
+}
+
+// record records the latency of a content while keep is set.
+func (f *follower) record(content []byte) {
+	if f.keep == nil || !f.keep.Load() {
+		return
+	}
+	if at := stampOf(content); at > 0 {
+		f.latencies = append(f.latencies, uint32(max(0, time.Now().UnixNano()-at)/1000)) //nolint:gosec // up to an hour
+	}
+}
+
+// received returns the total number of messages and deltas that the followers have received.
 func (c *crowd) received() int64 {
 	var n int64
 	for _, f := range c.followers {

@@ -44,6 +44,7 @@ var (
 	fieldSent    = fieldNumber(&parleyv1.ChannelEvent{}, "sent")
 	fieldState   = fieldNumber(&parleyv1.ChannelEvent{}, "state")
 	fieldGap     = fieldNumber(&parleyv1.ChannelEvent{}, "gap")
+	fieldDelta   = fieldNumber(&parleyv1.ChannelEvent{}, "delta")
 	fieldContent = fieldNumber(&parleyv1.ChannelMessage{}, "content")
 )
 

@@ -25,16 +25,19 @@ const cachedRecordBytes = 260
 
 // floorReads is a server with a redis-server of its own. For each call it reads as many values from
 // Redis as a page has messages, ignores them, and answers as many bytes as a page has. Its
-// arguments are a directory, the bytes of a content, and the bytes of a page.
+// arguments are a directory, the bytes of a content, the bytes of a page, its number of messages,
+// and "set" or "list": what Redis keeps the values in.
 func floorReads(ctx context.Context, args []string, out *json.Encoder) (err error) {
-	if len(args) != 3 {
-		return errors.New("requires the arguments directory, message bytes, page bytes")
+	if len(args) != 5 {
+		return errors.New("requires the arguments directory, message bytes, page bytes, messages, set or list")
 	}
 	content, err1 := strconv.Atoi(args[1])
 	page, err2 := strconv.Atoi(args[2])
-	if err := errors.Join(err1, err2); err != nil {
+	messages, err3 := strconv.Atoi(args[3])
+	if err := errors.Join(err1, err2, err3); err != nil {
 		return err
 	}
+	list := args[4] == "list"
 	dir, err := os.MkdirTemp(args[0], "parley-bench-floor-")
 	if err != nil {
 		return err
@@ -45,18 +48,28 @@ func floorReads(ctx context.Context, args []string, out *json.Encoder) (err erro
 		return err
 	}
 	defer stop()
-	for i := range 3 * pageMessages {
+	for i := range 3 * messages {
 		value := fmt.Sprintf("%d ", i) + strings.Repeat("x", cachedRecordBytes+content)
-		if err := client.ZAdd(ctx, "page", redis.Z{Score: float64(i), Member: value}).Err(); err != nil {
+		err := client.ZAdd(ctx, "page", redis.Z{Score: float64(i), Member: value}).Err()
+		if list && i < messages {
+			err = client.RPush(ctx, "list", value).Err()
+		}
+		if err != nil {
 			return err
 		}
+	}
+	read := func(ctx context.Context) ([]string, error) {
+		return client.ZRange(ctx, "page", int64(-messages), -1).Result()
+	}
+	if list {
+		read = func(ctx context.Context) ([]string, error) { return client.LRange(ctx, "list", 0, -1).Result() }
 	}
 	answer := make([]byte, page)
 	mux := http.NewServeMux()
 	mux.Handle(echoProcedure, connect.NewUnaryHandlerSimple(echoProcedure,
 		func(ctx context.Context, _ *parleyv1.ListMessagesRequest) (*wrapperspb.BytesValue, error) {
-			values, err := client.ZRange(ctx, "page", -pageMessages, -1).Result()
-			if err != nil || len(values) != pageMessages {
+			values, err := read(ctx)
+			if err != nil || len(values) != messages {
 				return nil, fmt.Errorf("%d values: %w", len(values), err)
 			}
 			return wrapperspb.Bytes(answer), nil

@@ -35,7 +35,7 @@ func measureReads(ctx context.Context, env *Env) ([]Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	floor, process, err := env.StartFloorServer(ctx, "reads", env.Dir, strconv.Itoa(env.Payload), strconv.Itoa(pageBytes))
+	floor, process, err := env.StartFloorServer(ctx, "reads", env.Dir, strconv.Itoa(env.Payload), strconv.Itoa(pageBytes), strconv.Itoa(pageMessages), "set")
 	if err != nil {
 		return nil, err
 	}
