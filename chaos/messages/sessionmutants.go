@@ -30,7 +30,10 @@ var sessions = []chaos.Mutant{
 		Name: "abandons-the-growing", Heading: "sessions", Breaks: "an open message is closed as abandoned however late its last delta was",
 		Edits: []chaos.Edit{{
 			File: "server/internal/session/closer.go",
-			Old:  ", err == nil && ages[i] >= 0 && ages[i] < c.cfg.Timeout:", New: ":",
+			Old:  ", err == nil && !lost && ages[i] < c.cfg.Timeout:", New: ":",
+		}, {
+			File: "server/internal/session/closer.go",
+			Old:  "	case ok && here.Age < c.cfg.Timeout, found && there.Age < c.cfg.Timeout, err", New: "	case ok && here.Age < 0, err",
 		}},
 		Steps: []chaos.Step{calm(45 * time.Second)},
 		Shows: []chaos.Name{Abandoned},
@@ -67,6 +70,9 @@ var sessions = []chaos.Mutant{
 		Edits: []chaos.Edit{{
 			File: "server/internal/store/redisstore/router.go",
 			Old:  "		if len(ended) == 0 {\n", New: "		if len(ended) >= 0 {\n",
+		}, {
+			File: "server/internal/session/mirror.go",
+			Old:  "			ended, g.stale = append(ended, g), false\n", New: "			g.stale = false\n",
 		}},
 		Steps: []chaos.Step{calm(30 * time.Second)},
 		Shows: []chaos.Name{DeletedText},
