@@ -29,7 +29,9 @@ type answer struct {
 	// opened is when the open was requested, died when the generator died, and ended when the end was
 	// first seen: in the response of the close, or by a subscriber.
 	opened, died, ended time.Time
-	msgID               string
+	// listed is set if nobody saw the end before the last lists, long after it.
+	listed bool
+	msgID  string
 	// cancelBegan is when the cancel call began, and cancelTook how long it took, or 0 until it ends.
 	cancelBegan time.Time
 	cancelTook  time.Duration
@@ -124,6 +126,15 @@ func (a *answer) end() {
 	defer a.mu.Unlock()
 	if a.ended.IsZero() {
 		a.ended = time.Now()
+	}
+}
+
+// listEnd records that the end of the answer was in a list.
+func (a *answer) listEnd() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.ended.IsZero() {
+		a.ended, a.listed = time.Now(), true
 	}
 }
 

@@ -101,7 +101,7 @@ func (j *job) open(ctx context.Context) (open []*answer, err error) {
 		if m.GetStatus() == parleyv1.MessageStatus_MESSAGE_STATUS_OPEN {
 			open = append(open, a)
 		} else {
-			a.end()
+			a.listEnd()
 		}
 	}
 	return open, nil
@@ -254,7 +254,7 @@ func (j *job) answerDiffers(id string, w *want, m *parley.Message) string {
 		return "it was not answered"
 	}
 	a.mu.Lock()
-	written, shown, died, ended := a.written, a.shown, a.died, a.ended
+	written, shown, died, ended, seen := a.written, a.shown, a.died, a.ended, !a.listed
 	a.mu.Unlock()
 	text := m.GetContent()
 	switch {
@@ -270,7 +270,7 @@ func (j *job) answerDiffers(id string, w *want, m *parley.Message) string {
 		return fmt.Sprintf("it ends in a word of %q", w.text)
 	case len(text) < shown && !a.mayLack(j.faults):
 		return fmt.Sprintf("it has %d bytes, and %d had been shown", len(text), shown)
-	case a.fate == abandoned && ended.Sub(died) > j.OpenTimeout+closeSlack:
+	case a.fate == abandoned && seen && ended.Sub(died) > j.OpenTimeout+closeSlack:
 		return fmt.Sprintf("it was closed %.0f s after its generator had died", ended.Sub(died).Seconds())
 	}
 	return ""
