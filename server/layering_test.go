@@ -256,7 +256,7 @@ var forTests = []string{
 	module + "server/internal/testkit", module + "server/internal/cluster/clustertest", module + "server/internal/store/storetest",
 	module + "server/internal/lifecycle/lifecycletest", module + "server/servertest",
 	module + "sdk/go/parleytest", module + "server/internal/store/redisscript/scripttest", module + "chaos/internal/chaostest",
-	module + "hack/internal/testlog",
+	module + "hack/internal/logtest",
 	"testing", "github.com/google/go-cmp/", "go.uber.org/goleak", "pgregory.net/rapid",
 }
 

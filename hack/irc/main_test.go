@@ -11,7 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/parleyhq/parley/hack/internal/testlog"
+	"github.com/parleyhq/parley/hack/internal/logtest"
 	"github.com/parleyhq/parley/internal/rig"
 )
 
@@ -42,7 +42,7 @@ func TestRun(t *testing.T) {
 	// Building a server with another clock takes minutes. The memory of a run that is this short is
 	// not flat.
 	f := &flags{Data: writeLogs(t, 300), InTime: true, Retain: 100, Outage: 4 * time.Second, Editors: 32, Probes: 2}
-	out := testlog.New(t)
+	out := logtest.New(t)
 	j, err := run(ctx, f, rig.Options{MongoMembers: 1, NATSServers: 1, Binary: os.Getenv("PARLEYD")}, out)
 	if err != nil {
 		t.Fatal(err)

@@ -11,7 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/parleyhq/parley/hack/internal/testlog"
+	"github.com/parleyhq/parley/hack/internal/logtest"
 	"github.com/parleyhq/parley/internal/rig"
 )
 
@@ -49,7 +49,7 @@ func TestRun(t *testing.T) {
 		Data:  writeLogs(t, map[string]string{"2005-02-08.x": madeUp(rng), "2005-02-09.x": madeUp(rng), "2005-02-10.x": madeUp(rng)}),
 		Speed: 1000, Stop: 6 * time.Second, Lease: 5 * time.Second, Settle: 30 * time.Second,
 	}
-	out := testlog.New(t)
+	out := logtest.New(t)
 	options := rig.Options{MongoMembers: 1, NATSServers: 1, Binary: os.Getenv("PARLEYD")}
 	r, err := run(ctx, f, options, out)
 	if err != nil {

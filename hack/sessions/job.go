@@ -195,7 +195,10 @@ func (j *job) checkRun() {
 		if a.fate != abandoned {
 			continue
 		}
-		slowest, n, written = max(slowest, a.ended.Sub(a.died)), n+1, written+a.written
+		n, written = n+1, written+a.written
+		if !a.listed {
+			slowest = max(slowest, a.ended.Sub(a.died))
+		}
 		for _, m := range j.finals[a.session.id] {
 			if m.GetMsgId() == a.msgID {
 				length += len(m.GetContent())

@@ -11,7 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/parleyhq/parley/hack/internal/testlog"
+	"github.com/parleyhq/parley/hack/internal/logtest"
 	"github.com/parleyhq/parley/internal/rig"
 )
 
@@ -50,7 +50,7 @@ func TestRun(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
-	out := testlog.New(t)
+	out := logtest.New(t)
 	j, err := run(ctx, shortFlags(t), rig.Options{MongoMembers: 1, NATSServers: 1, Binary: os.Getenv("PARLEYD")}, out)
 	if err != nil {
 		t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/parleyhq/parley/hack/internal/testlog"
+	"github.com/parleyhq/parley/hack/internal/logtest"
 	"github.com/parleyhq/parley/internal/rig"
 )
 
@@ -40,7 +40,7 @@ func TestJob(t *testing.T) {
 		Data: dir, Program: program, Workers: 3, Rate: 250, Takes: 40 * time.Millisecond, Ack: time.Second,
 		Kill: 700 * time.Millisecond, Stop: 500 * time.Millisecond,
 	}
-	out := testlog.New(t)
+	out := logtest.New(t)
 	options := rig.Options{Nodes: 2, MongoMembers: 1, NATSServers: 1, Binary: os.Getenv("PARLEYD")}
 	counts, err := job(ctx, f, options, out)
 	if err != nil {

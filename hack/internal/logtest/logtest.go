@@ -1,5 +1,5 @@
-// Package testlog collects what a program under test prints. Only tests import it.
-package testlog
+// Package logtest collects what a program under test prints. Only tests import it.
+package logtest
 
 import (
 	"strings"
