@@ -49,8 +49,8 @@ const abandonedKey = "¶abandoned-"
 // to be closed because no node has its text.
 const lostAfter = 3
 
-// closerPage is the maximum number of open messages that a Closer reads in one call, and closes
-// that of its concurrent closes.
+// closerPage is the maximum number of open messages that a Closer reads in one call, and closes the
+// maximum number that it closes concurrently.
 const closerPage, closes = 1000, 32
 
 // Closer closes the open messages whose generators have died, as failed and with the text of the

@@ -107,7 +107,9 @@ func (s *Generations) flush(ctx context.Context) {
 		}
 	}
 	put()
-	s.dropEnded(ctx, ended)
+	if !s.dropEnded(ctx, ended) {
+		s.hint()
+	}
 }
 
 // put writes pieces of generations to the mirror. It reports false if some must be written again.
@@ -115,10 +117,7 @@ func (s *Generations) put(ctx context.Context, batch []*generation, pieces []Pie
 	ctx, cancel := context.WithTimeout(ctx, mirrorWait)
 	defer cancel()
 	lengths, err := s.cfg.Mirror.Put(ctx, pieces)
-	if err != nil && !errors.Is(err, context.Canceled) && time.Since(s.warnedAt) > warnEvery {
-		s.warnedAt = time.Now()
-		s.cfg.Logger.WarnContext(ctx, "the mirror of open texts cannot be written", "error", err)
-	}
+	s.warn(ctx, err)
 	done := err == nil
 	for i, g := range batch {
 		g.mu.Lock()
@@ -139,18 +138,31 @@ func (s *Generations) put(ctx context.Context, batch []*generation, pieces []Pie
 	return done
 }
 
-// dropEnded drops texts from the mirror until one cannot be dropped: it expires, as do the others.
-func (s *Generations) dropEnded(ctx context.Context, ended []*generation) {
-	if len(ended) == 0 {
-		return
-	}
+// dropEnded drops texts from the mirror. It reports false if some must be dropped again, which is
+// tried until their generations are removed.
+func (s *Generations) dropEnded(ctx context.Context, ended []*generation) (done bool) {
 	ctx, cancel := context.WithTimeout(ctx, mirrorWait)
 	defer cancel()
 	for i, g := range ended {
 		if err := s.cfg.Mirror.Drop(ctx, g.channelID, g.msgID); err != nil {
-			s.cfg.Logger.WarnContext(ctx, "open texts cannot be dropped from the mirror", "count", len(ended)-i, "error", err)
-			return
+			s.warn(ctx, err)
+			for _, g := range ended[i:] {
+				g.mu.Lock()
+				g.stale = true
+				g.mu.Unlock()
+			}
+			return false
 		}
+	}
+	return true
+}
+
+// warn logs that a write to the mirror failed, at most every warnEvery. Only the goroutine of
+// flush calls it.
+func (s *Generations) warn(ctx context.Context, err error) {
+	if err != nil && !errors.Is(err, context.Canceled) && time.Since(s.warnedAt) > warnEvery {
+		s.warnedAt = time.Now()
+		s.cfg.Logger.WarnContext(ctx, "the mirror of open texts cannot be written", "error", err)
 	}
 }
 

@@ -164,11 +164,14 @@ func (f *fleet) Ages(_ context.Context, of []Piece) ([]time.Duration, error) {
 func (f *fleet) Drop(_ context.Context, channelID string, msgIDs ...string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.away != nil {
+		return f.away
+	}
 	for _, id := range msgIDs {
 		delete(f.mirror, target{channelID, id})
 		delete(f.touched, target{channelID, id})
 	}
-	return f.away
+	return nil
 }
 
 func (f *fleet) DropAll(_ context.Context, channelID string) error {
