@@ -261,8 +261,8 @@ func (c *checker) restored(where string, deleted int64) bool {
 	})
 }
 
-// checkForgotten reports a message that is still open. One whose text the fleet may have lost is
-// closed after a quarter of an hour only.
+// checkForgotten reports a message that is still open. One whose text Redis may have lost can take
+// a quarter of an hour.
 func (c *checker) checkForgotten(s *subject, attempts []*generated) {
 	death, taken := int64(0), false
 	for _, op := range s.asked.ops {

@@ -30,8 +30,7 @@ const moving = 15 * time.Second
 const keepOpen = 15 * time.Second
 
 // kill kills a node and restarts it after a while. No generator dies within the second before:
-// Redis would not know of a message that was opened just then, and the server could not close it
-// for a quarter of an hour.
+// Redis may lack what it wrote just then, which no node would have.
 func (f *faults) kill(ctx context.Context, node int, away time.Duration) error {
 	release := f.hold()
 	err := verdict.Sleep(ctx, time.Second)
@@ -57,9 +56,9 @@ func (f *faults) kill(ctx context.Context, node int, away time.Duration) error {
 	return nil
 }
 
-// flush flushes Redis while no message is abandoned: the server could close one without a text in
-// Redis only after a quarter of an hour. For the same reason no generator dies until each has sent
-// something again, if only to keep its message open.
+// flush flushes Redis while no message is abandoned: the server closes one without a text in Redis
+// later than others. For the same reason no generator dies until each has sent something again, if
+// only to keep its message open.
 func (f *faults) flush(ctx context.Context, settled func(ctx context.Context) error) error {
 	release := f.hold()
 	defer release()
