@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -81,8 +80,8 @@ type work struct {
 	warm time.Duration
 	// store returns the CPU time that the target's store has used so far. It may be nil.
 	store func(ctx context.Context) (time.Duration, error)
-	// timed records how long the calls take.
-	timed bool
+	// times records how long the calls of a measurement take. It may be nil.
+	times *stopwatch
 }
 
 // worked is the result of a load.
@@ -90,8 +89,6 @@ type worked struct {
 	// rate is units per second, and cpu the target's CPU time per unit in microseconds. store is
 	// the store's CPU time per unit in microseconds, or 0 if it was not measured.
 	rate, cpu, store float64
-	// took are the durations of the timed calls in microseconds, sorted.
-	took []uint32
 }
 
 // settle waits until the target has finished the work of an earlier load: it publishes and caches
@@ -126,7 +123,6 @@ func (w *work) run(ctx context.Context, t *Target, duration time.Duration) (work
 	defer done.Wait()
 	defer cancel(nil)
 	var units atomic.Int64
-	timing := &callTimes{}
 	for i := range w.callers {
 		c, err := newCaller(ctx, t.Addrs[i%len(t.Addrs)], w.procedure, t.Token)
 		if err != nil {
@@ -139,7 +135,7 @@ func (w *work) run(ctx context.Context, t *Target, duration time.Duration) (work
 					_ = c.conn.Close()
 				}
 			}()
-			if err := w.keepCalling(ctx, c, i, &units, timing); err != nil {
+			if err := w.keepCalling(ctx, c, i, &units); err != nil {
 				cancel(err) // has no effect after ctx has ended
 			}
 		})
@@ -158,9 +154,10 @@ func (w *work) run(ctx context.Context, t *Target, duration time.Duration) (work
 		return worked{}, errors.Join(context.Cause(ctx), err)
 	}
 	began, first := time.Now(), units.Load()
-	timing.running.Store(w.timed)
+	if w.times != nil {
+		w.times.forget()
+	}
 	pause(ctx, duration)
-	timing.running.Store(false)
 	n, took := float64(units.Load()-first), time.Since(began)
 	storeAfter, err1 := w.storeCPU(ctx)
 	after, err2 := t.Usage(ctx)
@@ -172,33 +169,8 @@ func (w *work) run(ctx context.Context, t *Target, duration time.Duration) (work
 	}
 	return worked{
 		rate: n / took.Seconds(), cpu: float64((after.CPU - before.CPU).Microseconds()) / n,
-		store: float64((storeAfter - storeBefore).Microseconds()) / n, took: timing.sorted(),
+		store: float64((storeAfter - storeBefore).Microseconds()) / n,
 	}, nil
-}
-
-// callTimes collects durations of concurrent callers while it runs.
-type callTimes struct {
-	running atomic.Bool
-	mu      sync.Mutex // guards micros
-	micros  []uint32
-}
-
-// since adds the duration since a time, while it runs.
-func (c *callTimes) since(began time.Time) {
-	if !c.running.Load() {
-		return
-	}
-	took := uint32(time.Since(began).Microseconds()) //nolint:gosec // up to an hour
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.micros = append(c.micros, took)
-}
-
-// sorted returns the durations in microseconds, in ascending order.
-func (c *callTimes) sorted() []uint32 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return slices.Sorted(slices.Values(c.micros))
 }
 
 func (w *work) storeCPU(ctx context.Context) (time.Duration, error) {
@@ -209,7 +181,7 @@ func (w *work) storeCPU(ctx context.Context) (time.Duration, error) {
 }
 
 // keepCalling calls until ctx ends or a call fails. It may return an error or nil when ctx ends.
-func (w *work) keepCalling(ctx context.Context, c *caller, number int, units *atomic.Int64, timing *callTimes) error {
+func (w *work) keepCalling(ctx context.Context, c *caller, number int, units *atomic.Int64) error {
 	for n := 0; ctx.Err() == nil; n++ {
 		request, err := proto.Marshal(w.request(number, n))
 		if err != nil {
@@ -217,9 +189,11 @@ func (w *work) keepCalling(ctx context.Context, c *caller, number int, units *at
 		}
 		began := time.Now()
 		body, err := c.call(request)
-		timing.since(began)
 		if err != nil { // also if ctx has ended, which closes the connection
 			return fmt.Errorf("%s: %w", w.procedure[strings.LastIndexByte(w.procedure, '/')+1:], err)
+		}
+		if w.times != nil {
+			w.times.add(time.Since(began))
 		}
 		worth := 1
 		if w.answered != nil {

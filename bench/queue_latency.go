@@ -40,7 +40,8 @@ func (d delays) middle() float64 { return d.P50 }
 func (d delays) tail() float64   { return d.P99 }
 func (d delays) worst() float64  { return d.Max }
 
-// stopwatch collects delays from the stamps in arriving messages. Safe for concurrent use.
+// stopwatch collects delays: of messages from the stamps in them, and of calls. Safe for concurrent
+// use.
 type stopwatch struct {
 	mu  sync.Mutex
 	all []int64
@@ -56,12 +57,17 @@ func (w *stopwatch) stop(payload []byte) {
 	if at == 0 {
 		return
 	}
-	w.mu.Lock()
-	w.all = append(w.all, now-at)
-	w.mu.Unlock()
+	w.add(time.Duration(now - at))
 	if w.arrived != nil {
 		w.arrived <- struct{}{}
 	}
+}
+
+// add records a delay.
+func (w *stopwatch) add(d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.all = append(w.all, int64(d))
 }
 
 // count returns the number of arrivals.

@@ -35,34 +35,9 @@ func measureReads(ctx context.Context, env *Env) ([]Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	floor, process, err := env.StartFloorServer(ctx, "reads", env.Dir, strconv.Itoa(env.Payload), strconv.Itoa(pageBytes), strconv.Itoa(pageMessages), "set")
+	list := pageLoad{load: env.listing(name), messages: pageMessages, bytes: pageBytes, kept: "set"}
+	runs, err := list.measure(ctx, env, target)
 	if err != nil {
-		return nil, err
-	}
-	list := env.listing(name)
-	echo := &work{callers: readers, procedure: echoProcedure, request: list.request}
-	var values, floors, rates []float64
-	var before, after Metrics
-	err = env.Each(ctx,
-		func(ctx context.Context) (err error) {
-			if before == nil {
-				if before, err = target.Metrics(ctx); err != nil {
-					return err
-				}
-			}
-			got, err := list.run(ctx, target, env.Duration)
-			values, rates = append(values, got.cpu), append(rates, got.rate)
-			return err
-		},
-		func(ctx context.Context) error {
-			got, err := echo.run(ctx, floor, env.Duration)
-			floors = append(floors, got.cpu)
-			return err
-		})
-	if err == nil {
-		after, err = target.Metrics(ctx)
-	}
-	if err := errors.Join(err, process.Close()); err != nil {
 		return nil, err
 	}
 	figure := Figure{
@@ -71,12 +46,68 @@ func measureReads(ctx context.Context, env *Env) ([]Figure, error) {
 			"connections": strconv.Itoa(readers) + " (HTTP/1.1, Connect, binary)", "channels": strconv.Itoa(listedChannels),
 			"duration": env.Duration.String(), "page": strconv.Itoa(pageBytes) + " bytes",
 		}),
-	}.WithFloor("a bare Connect handler: a ZRANGE of as many values, and an answer of as many bytes", values, floors)
-	figure.Notes = []string{
-		fmt.Sprintf("%.0f pages/s; %.0f pages came from the cache, %.0f from the store", Summarize(rates).Median,
-			pages(after, "hit")-pages(before, "hit"), pages(after, "miss")-pages(before, "miss")),
-	}
+	}.WithFloor("a bare Connect handler: a ZRANGE of as many values, and an answer of as many bytes", runs.cpu, runs.floorCPU)
+	figure.Notes = []string{fmt.Sprintf("%.0f pages/s; %s", Summarize(runs.rates).Median, runs.sources())}
 	return []Figure{figure.WithRatioBar("at most 2 times the floor", atMost(2))}, nil
+}
+
+// pageLoad is a load of readers that list pages from the cache.
+type pageLoad struct {
+	load *work
+	// messages and bytes are the size of a page. kept is what Redis keeps the messages in: a set or a
+	// list.
+	messages, bytes int
+	kept            string
+}
+
+// pageRuns are the rounds of a pageLoad and of its floor.
+type pageRuns struct {
+	cpu, rates, p99                []float64
+	floorCPU, floorRates, floorP99 []float64
+	// hits and misses are the numbers of pages from the cache and from the store.
+	hits, misses float64
+}
+
+// measure takes the rounds. The floor is a bare handler that reads and answers as much.
+func (l *pageLoad) measure(ctx context.Context, env *Env, target *Target) (runs pageRuns, err error) {
+	floor, process, err := env.StartFloorServer(ctx, "reads",
+		env.Dir, strconv.Itoa(env.Payload), strconv.Itoa(l.bytes), strconv.Itoa(l.messages), l.kept)
+	if err != nil {
+		return runs, err
+	}
+	defer func() { err = errors.Join(err, process.Close()) }()
+	echo := &work{
+		callers: l.load.callers, procedure: echoProcedure,
+		request: func(int, int) proto.Message { return &parleyv1.ListMessagesRequest{} },
+	}
+	take := func(load *work, t *Target, cpu, rates, p99 *[]float64) func(context.Context) error {
+		load.times = &stopwatch{}
+		return func(ctx context.Context) error {
+			got, err := load.run(ctx, t, env.Duration)
+			if err != nil {
+				return err
+			}
+			took, err := load.times.delays()
+			*cpu, *rates, *p99 = append(*cpu, got.cpu), append(*rates, got.rate), append(*p99, took.P99)
+			return err
+		}
+	}
+	before, err := target.Metrics(ctx)
+	if err != nil {
+		return runs, err
+	}
+	if err := env.Each(ctx,
+		take(l.load, target, &runs.cpu, &runs.rates, &runs.p99),
+		take(echo, floor, &runs.floorCPU, &runs.floorRates, &runs.floorP99)); err != nil {
+		return runs, err
+	}
+	after, err := target.Metrics(ctx)
+	runs.hits, runs.misses = pages(after, "hit")-pages(before, "hit"), pages(after, "miss")-pages(before, "miss")
+	return runs, err
+}
+
+func (r *pageRuns) sources() string {
+	return fmt.Sprintf("%.0f pages came from the cache, %.0f from the store", r.hits, r.misses)
 }
 
 // pages returns the number of pages that a target has listed: hits come from the cache, misses from
@@ -115,12 +146,20 @@ func (e *Env) fillChannels(ctx context.Context, t *Target, name string) (pageByt
 			return 0, err
 		}
 	}
+	return untilCached(ctx, listedChannels, func(ctx context.Context, i int) (proto.Message, error) {
+		return client.ListMessages(ctx, &parleyv1.ListMessagesRequest{ChannelId: name + strconv.Itoa(i), PageSize: pageMessages})
+	})
+}
+
+// untilCached lists n pages until each comes from the cache, and returns the size of the last in
+// bytes.
+func untilCached(ctx context.Context, n int, list func(ctx context.Context, i int) (proto.Message, error)) (pageBytes int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	for c := range listedChannels {
+	for i := range n {
 		for cached := false; !cached; {
 			call, info := connect.NewClientContext(ctx)
-			page, err := client.ListMessages(call, &parleyv1.ListMessagesRequest{ChannelId: name + strconv.Itoa(c), PageSize: pageMessages})
+			page, err := list(call, i)
 			if err != nil {
 				return 0, fmt.Errorf("wait for the cache: %w", err)
 			}

@@ -86,7 +86,7 @@ func measureSessions(ctx context.Context, env *Env) (figures []Figure, err error
 func (e *Env) appendTo(callers int, session func(caller int) string) *work {
 	content := e.text()
 	return &work{
-		callers: callers, procedure: parleyv1connect.MessageServiceAppendSessionMessageProcedure, timed: true,
+		callers: callers, procedure: parleyv1connect.MessageServiceAppendSessionMessageProcedure, times: &stopwatch{},
 		request: func(caller, _ int) proto.Message {
 			return &parleyv1.AppendSessionMessageRequest{SessionId: session(caller), Content: content}
 		},
@@ -97,7 +97,7 @@ func (e *Env) appendTo(callers int, session func(caller int) string) *work {
 // Redis, and the function that it returns puts it right.
 func (r *appendRuns) take(t *Target, load *work, duration time.Duration, disturb func() func()) func(context.Context) error {
 	return func(ctx context.Context) error {
-		if err := settle(ctx, t); err != nil {
+		if err := settle(ctx, t); err != nil { // while Redis is well
 			return err
 		}
 		restore := disturb()
@@ -106,10 +106,10 @@ func (r *appendRuns) take(t *Target, load *work, duration time.Duration, disturb
 		if err != nil {
 			return err
 		}
+		took, err := load.times.delays()
 		r.rates, r.costs = append(r.rates, got.rate), append(r.costs, got.cpu)
-		r.p50 = append(r.p50, float64(Quantile(got.took, 0.5))/1000)
-		r.p99 = append(r.p99, float64(Quantile(got.took, 0.99))/1000)
-		return nil
+		r.p50, r.p99 = append(r.p50, took.P50), append(r.p99, took.P99)
+		return err
 	}
 }
 

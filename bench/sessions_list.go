@@ -3,12 +3,9 @@ package bench
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"strconv"
-	"time"
 
-	"connectrpc.com/connect"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/proto"
 
@@ -35,45 +32,15 @@ func measureSessionLists(ctx context.Context, env *Env) ([]Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	floor, process, err := env.StartFloorServer(ctx, "reads", env.Dir,
-		strconv.Itoa(env.Payload), strconv.Itoa(pageBytes), strconv.Itoa(listMessages), "list")
+	list := pageLoad{
+		load: &work{
+			callers: readers, procedure: parleyv1connect.MessageServiceListSessionMessagesProcedure,
+			request: func(caller, n int) proto.Message { return listOf(name + strconv.Itoa((caller+n)%listedSessions)) },
+		},
+		messages: listMessages, bytes: pageBytes, kept: "list",
+	}
+	runs, err := list.measure(ctx, env, target)
 	if err != nil {
-		return nil, err
-	}
-	list := &work{
-		callers: readers, procedure: parleyv1connect.MessageServiceListSessionMessagesProcedure, timed: true,
-		request: func(caller, n int) proto.Message { return listOf(name + strconv.Itoa((caller+n)%listedSessions)) },
-	}
-	echo := &work{
-		callers: readers, procedure: echoProcedure, timed: true,
-		request: func(int, int) proto.Message { return &parleyv1.ListMessagesRequest{} },
-	}
-	var values, floors, rates, floorRates, p99, floorP99 []float64
-	before, err := target.Metrics(ctx)
-	if err == nil {
-		err = env.Each(ctx,
-			func(ctx context.Context) error {
-				got, err := list.run(ctx, target, env.Duration)
-				if err == nil {
-					values, rates = append(values, got.cpu), append(rates, got.rate)
-					p99 = append(p99, float64(Quantile(got.took, 0.99))/1000)
-				}
-				return err
-			},
-			func(ctx context.Context) error {
-				got, err := echo.run(ctx, floor, env.Duration)
-				if err == nil {
-					floors, floorRates = append(floors, got.cpu), append(floorRates, got.rate)
-					floorP99 = append(floorP99, float64(Quantile(got.took, 0.99))/1000)
-				}
-				return err
-			})
-	}
-	var after Metrics
-	if err == nil {
-		after, err = target.Metrics(ctx)
-	}
-	if err := errors.Join(err, process.Close()); err != nil {
 		return nil, err
 	}
 	setup := env.Setup(map[string]string{
@@ -84,13 +51,12 @@ func measureSessionLists(ctx context.Context, env *Env) ([]Figure, error) {
 	name = fmt.Sprintf("ListSessionMessages of %d from the cache", listMessages)
 	cpu := Figure{
 		ID: "sessions-list/cpu", Name: name + ": server CPU per call", Unit: "us", Setup: setup,
-	}.WithFloor(bare, values, floors)
-	cpu.Notes = []string{fmt.Sprintf("%.0f pages came from the cache, %.0f from the store",
-		pages(after, "hit")-pages(before, "hit"), pages(after, "miss")-pages(before, "miss"))}
+	}.WithFloor(bare, runs.cpu, runs.floorCPU)
+	cpu.Notes = []string{runs.sources()}
 	return []Figure{
 		cpu.WithRatioBar("at most 2 times the floor", atMost(2)),
-		Figure{ID: "sessions-list/rate", Name: name, Unit: "1/s", Setup: setup}.WithFloor(bare, rates, floorRates),
-		Figure{ID: "sessions-list/p99", Name: name + ", p99", Unit: "ms", Setup: setup}.WithFloor(bare, p99, floorP99),
+		Figure{ID: "sessions-list/rate", Name: name, Unit: "1/s", Setup: setup}.WithFloor(bare, runs.rates, runs.floorRates),
+		Figure{ID: "sessions-list/p99", Name: name + ", p99", Unit: "ms", Setup: setup}.WithFloor(bare, runs.p99, runs.floorP99),
 	}, nil
 }
 
@@ -121,20 +87,7 @@ func (e *Env) fillSessions(ctx context.Context, t *Target, name string) (pageByt
 	if err := filling.Wait(); err != nil {
 		return 0, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
-	for i := range listedSessions {
-		for cached := false; !cached; {
-			call, info := connect.NewClientContext(ctx)
-			page, err := client.ListSessionMessages(call, listOf(name+strconv.Itoa(i)))
-			if err != nil {
-				return 0, fmt.Errorf("wait for the cache: %w", err)
-			}
-			pageBytes = proto.Size(page)
-			if cached = info.ResponseHeader().Get("Parley-Source") == "cache"; !cached {
-				pause(ctx, 20*time.Millisecond)
-			}
-		}
-	}
-	return pageBytes, nil
+	return untilCached(ctx, listedSessions, func(ctx context.Context, i int) (proto.Message, error) {
+		return client.ListSessionMessages(ctx, listOf(name+strconv.Itoa(i)))
+	})
 }
