@@ -287,8 +287,15 @@ func (c *checker) mirrorLost(from, to int64) bool {
 	})
 }
 
+// textLost reports whether faults between two times may have lost a text that a node and Redis had.
+func (c *checker) textLost(from, to int64) bool {
+	return c.mirrorLost(from, to) && slices.ContainsFunc(c.h.Faults, func(f chaos.Fault) bool {
+		return slices.Contains([]string{string(chaos.NodeKill), string(chaos.Roll)}, f.Name) && f.Begin <= to && f.End >= from
+	})
+}
+
 // abandonedPrefix begins the client_msg_id of a close of an abandoned message.
-const abandonedPrefix = "parley-abandoned-"
+const abandonedPrefix = "¶abandoned-"
 
 // abandoned reports whether an entry is the close of an abandoned message, by the fleet.
 func (c *checker) abandoned(e *Entry) bool {
@@ -319,7 +326,8 @@ func (c *checker) checkClose(s *subject, ch change, attempts []*generated) {
 		c.Reportf(WrongFinal, e.Channel, 0, "message %d was closed by %d with %q, which no generator appended", s.entry.Seq, e.Seq, ch.content)
 		return
 	}
-	if least := attempts[i].acked(at - 3*second); len(attempts) == 1 && len(ch.content) < least && !c.anyFault(at-30*second, at+5*second) {
+	if least := attempts[i].acked(at - 3*second); len(attempts) == 1 && len(ch.content) < least &&
+		!c.anyFault(at-30*second, at+5*second) && !c.textLost(s.asked.ops[0].Begin, at) {
 		c.Reportf(WrongFinal, e.Channel, at, "message %d was closed by %d with %d bytes, and %d were appended before", s.entry.Seq, e.Seq,
 			len(ch.content), least)
 	}
