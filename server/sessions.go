@@ -30,7 +30,8 @@ type sessionLog struct {
 func (s *Server) buildSessions(b *backends, reader *message.Reader) {
 	log, mirror := sessionLog{b.store, reader}, redistext.New(b.redis, s.cfg.Redis.KeyPrefix)
 	s.generations = session.NewGenerations(session.GenerationsConfig{
-		Bus: b.bus, Mirror: mirror, Log: log, MaxText: s.cfg.Limits.SessionContentBytes, Logger: s.log,
+		Bus: b.bus, Mirror: mirror, Log: log, MaxText: s.cfg.Limits.SessionContentBytes,
+		Idle: session.IdleFor(s.cfg.Sessions.OpenTimeout), Logger: s.log,
 	})
 	s.sessionPeers = remote.NewSessionPeers(s.endpoint, s.generations, s.log)
 	s.closer = session.NewCloser(session.CloserConfig{

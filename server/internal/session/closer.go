@@ -49,6 +49,10 @@ const abandonedKey = "¶abandoned-"
 // to be closed because no node has its text.
 const lostAfter = 3
 
+// IdleFor returns a GenerationsConfig.Idle with which a Closer with the timeout still finds the
+// text of a message on its node that the mirror has lost.
+func IdleFor(timeout time.Duration) time.Duration { return max(2*time.Minute, (lostAfter+2)*timeout) }
+
 // closerPage is the maximum number of open messages that a Closer reads in one call, and closes the
 // maximum number that it closes concurrently.
 const closerPage, closes = 1000, 32
