@@ -69,7 +69,7 @@ func (t *Texts) Put(ctx context.Context, pieces []session.Piece) ([]int, error) 
 		p := &pieces[i]
 		calls[i] = redisscript.Call{
 			Keys: []string{t.key(p.ChannelID)},
-			Args: []any{p.MsgID, p.Attempt, p.Seq, p.Offset, p.Text, life.Milliseconds(), message.MaxOpenTexts},
+			Args: []any{p.MsgID, p.Attempt, p.Seq, p.Offset, p.Text, life.Milliseconds(), message.MaxOpenTexts, chunkBytes},
 		}
 	}
 	lengths := make([]int, len(pieces))
@@ -85,7 +85,7 @@ func (t *Texts) Put(ctx context.Context, pieces []session.Piece) ([]int, error) 
 
 // Texts implements session.Mirror.
 func (t *Texts) Texts(ctx context.Context, channelID string) ([]message.OpenText, error) {
-	texts, err := t.list(ctx, []redisscript.Call{{Keys: []string{t.key(channelID)}, Args: []any{""}}})
+	texts, err := t.list(ctx, []redisscript.Call{{Keys: []string{t.key(channelID)}, Args: []any{"", chunkBytes}}})
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +96,7 @@ func (t *Texts) Texts(ctx context.Context, channelID string) ([]message.OpenText
 func (t *Texts) Ages(ctx context.Context, of []session.Piece) ([]time.Duration, error) {
 	calls := make([]redisscript.Call, len(of))
 	for i := range of {
-		calls[i] = redisscript.Call{Keys: []string{t.key(of[i].ChannelID)}, Args: []any{of[i].MsgID}}
+		calls[i] = redisscript.Call{Keys: []string{t.key(of[i].ChannelID)}, Args: []any{of[i].MsgID, chunkBytes}}
 	}
 	found, err := t.list(ctx, calls)
 	if err != nil {

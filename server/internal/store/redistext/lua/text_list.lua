@@ -1,10 +1,11 @@
 -- Reads the texts of a session's open messages.
 --
--- KEYS[1] chat:session:<session>:open  HASH, see keys.go
+-- KEYS[1] chat:session:<session>:open  HASH, see redistext.go
 -- ARGV[1] msg_id  of the only one whose age is wanted, or empty for all texts
+-- ARGV[2] chunk  bytes of a chunk
 -- RETURNS for each message: its id, attempt, seq, the milliseconds since the last piece, and the text, which is
 --         empty if only the age is wanted.
-local key, only = KEYS[1], ARGV[1]
+local key, only, chunk = KEYS[1], ARGV[1], tonumber(ARGV[2])
 
 local clock = redis.call('TIME')
 local now = tonumber(clock[1]) * 1000 + math.floor(tonumber(clock[2]) / 1000)
@@ -17,7 +18,7 @@ local function add(id, meta, values)
     return
   end
   local chunks = {}
-  for n = 0, math.ceil(tonumber(length) / 4096) - 1 do
+  for n = 0, math.ceil(tonumber(length) / chunk) - 1 do
     chunks[n + 1] = values[id .. ':' .. n] or ''
   end
   for _, value in ipairs({id, attempt, seq, string.format('%.0f', math.max(now - tonumber(at), 0)), table.concat(chunks)}) do

@@ -1,6 +1,6 @@
 -- Appends a piece to the text of an open message, and notes when.
 --
--- KEYS[1] chat:session:<session>:open  HASH, see keys.go
+-- KEYS[1] chat:session:<session>:open  HASH, see redistext.go
 -- ARGV[1] msg_id
 -- ARGV[2] attempt
 -- ARGV[3] seq  of the message
@@ -8,16 +8,16 @@
 -- ARGV[5] piece
 -- ARGV[6] ttl  milliseconds from now until the texts may be deleted
 -- ARGV[7] max  maximum number of texts
+-- ARGV[8] chunk  bytes of a chunk
 -- RETURNS how many bytes the text has; if that is less than offset, nothing was appended. -1 if there is a
 --         text of a higher attempt, or too many texts.
 --
 -- Safe to repeat: what is known of a piece is not appended again.
-local key, id, attempt, seq, offset, piece, ttl, max = KEYS[1], ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4]), ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7])
+local key, id, attempt, seq, offset, piece, ttl, max, chunk = KEYS[1], ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4]), ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 
 local clock = redis.call('TIME')
 local now = tonumber(clock[1]) * 1000 + math.floor(tonumber(clock[2]) / 1000)
-local chunk = 4096 -- as in redistext.go
-local known, length = nil, 0
+local length = 0
 
 -- parse returns attempt, time and length of what is known of a text.
 local function parse(meta)
@@ -56,7 +56,7 @@ if meta then
     return -1
   end
   if its == attempt then
-    known, length = its, bytes
+    length = bytes
   else
     drop(id, bytes or 0)
   end
