@@ -327,6 +327,12 @@ func TestCheckPassesWhatIsRight(t *testing.T) {
 			s.fillStream()
 			s.t.Published = s.t.Published[2:]
 		},
+		"a full change stream that dropped its first events, with times from a fast clock": func(s *story) {
+			s.fillStream()
+			s.h.Faults = append(s.h.Faults, chaos.Fault{Name: string(chaos.NodeClock), Target: "n1", Begin: -20 * sec})
+			s.t.Published = s.t.Published[2:]
+			s.t.Published[0].At = s.entry(2).Time.Add(-9 * time.Second).UnixNano()
+		},
 		"a full change stream of which an event came back that it had dropped": func(s *story) {
 			s.fillStream()
 			s.t.Published, s.t.Dropped = slices.Delete(s.t.Published, 1, 3), 3

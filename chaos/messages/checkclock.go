@@ -22,7 +22,7 @@ const (
 func (c *checker) checkClock() {
 	for key, p := range c.asked {
 		op := p.ops[0]
-		if len(p.ops) > 1 || op.Outcome != chaos.OK || op.TimeMS == 0 || op.Duplicate || c.clockMoved(op) {
+		if len(p.ops) > 1 || op.Outcome != chaos.OK || op.TimeMS == 0 || op.Duplicate || c.clockMoved(op.Begin, op.End) {
 			continue
 		}
 		at := time.Duration(op.TimeMS*int64(time.Millisecond) - c.h.Began)
@@ -33,11 +33,12 @@ func (c *checker) checkClock() {
 	}
 }
 
-// clockMoved reports whether a call was made soon after a clock was moved.
-func (c *checker) clockMoved(op *Op) bool {
+// clockMoved reports whether times that nodes gave between begin and end may be wrong, because a
+// clock was moved then or shortly before.
+func (c *checker) clockMoved(begin, end int64) bool {
 	for i := range c.h.Faults {
 		f := &c.h.Faults[i]
-		if f.Name == string(chaos.NodeClock) && f.Begin <= op.End && op.Begin <= f.End+int64(clockNoticed) {
+		if f.Name == string(chaos.NodeClock) && f.Begin <= end && begin <= f.End+int64(clockNoticed) {
 			return true
 		}
 	}

@@ -92,8 +92,10 @@ type generation struct {
 	piece int
 	rng   *rand.Rand
 	node  int
-	// sent is how much of the text the nodes have.
+	// sent is how much of the text the nodes have. told is set once a node has answered that the
+	// message is not open.
 	sent int
+	told bool
 }
 
 func (g *generator) close() {
@@ -208,7 +210,8 @@ func (g *generator) repeat(ctx context.Context, op Op, node *int) (last Op, toke
 // again reports whether a call that failed without an effect may succeed later.
 func again(code string) bool { return code == "unavailable" || code == "resource_exhausted" }
 
-// stream streams the text and ends the message, as its fate is.
+// stream streams the text and ends the message, as its fate is. A generator that is told that the
+// message is not open closes it all the same, which must be refused.
 func (g *generator) stream(ctx context.Context, gen *generation) {
 	until := len(gen.Text)
 	if gen.fate != completes && gen.fate != isRecalled {
@@ -220,7 +223,10 @@ func (g *generator) stream(ctx context.Context, gen *generation) {
 		}
 		before := gen.sent
 		if !g.append(ctx, gen) {
-			return
+			if !gen.told {
+				return
+			}
+			break
 		}
 		if gen.sent > before {
 			stuck = time.Now()
@@ -228,7 +234,7 @@ func (g *generator) stream(ctx context.Context, gen *generation) {
 			break // the close has the whole text
 		}
 	}
-	if gen.fate == dies && ctx.Err() == nil {
+	if gen.fate == dies && !gen.told && ctx.Err() == nil {
 		g.world.open.died()
 		return
 	}
@@ -278,6 +284,7 @@ func (g *generator) append(ctx context.Context, gen *generation) bool {
 	case err == nil && p.Status == StatusOpen:
 		gen.sent = p.Offset + p.Size
 	case err == nil:
+		gen.told = true
 		return false
 	case p.Code == connect.CodeOutOfRange.String():
 		gen.sent = min(p.Length, gen.sent)
