@@ -19,7 +19,7 @@ type flags struct {
 	Binary      string        `type:"existingfile" help:"The parleyd to run; built from this source if empty."`
 	Days        int           `help:"How many days are replayed, the first ones; 0 means all."`
 	Speed       float64       `default:"60" help:"How many times as fast as it was to replay the days."`
-	Lanes       int           `default:"13" help:"How many days are replayed at a time."`
+	Lanes       int           `default:"12" help:"How many days are replayed at a time."`
 	Quiet       time.Duration `default:"5m" help:"How long a silence in a log may last; longer ones are shortened."`
 	Word        time.Duration `default:"3s" help:"How long the assistant takes for a word, in the time of the logs."`
 	Follow      int           `default:"40" help:"The percentage of the sessions that each node's live subscribers follow."`

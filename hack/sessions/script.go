@@ -67,6 +67,19 @@ type script struct {
 	answers  int
 }
 
+// mixed orders days so that about as much happens at any time: the longest, the shortest, the second
+// longest and so on. Shorter days have shorter silences. Days of middle length come last.
+func mixed(days []*day) []*day {
+	slices.SortStableFunc(days, func(a, b *day) int { return int(b.span - a.span) })
+	order := make([]*day, 0, len(days))
+	for first, last := 0, len(days)-1; first <= last; first, last = first+1, last-1 {
+		if order = append(order, days[first]); first < last {
+			order = append(order, days[last])
+		}
+	}
+	return order
+}
+
 // readScript reads the logs of a directory. Silences are shortened to quiet.
 func readScript(dir string, days int, quiet time.Duration, seed uint64) (*script, error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*.raw.txt"))
@@ -91,8 +104,7 @@ func readScript(dir string, days int, quiet time.Duration, seed uint64) (*script
 		r.read(string(data))
 		s.days = append(s.days, &r.day)
 	}
-	// The longest days come first, so that they do not end last.
-	slices.SortStableFunc(s.days, func(a, b *day) int { return int(b.span - a.span) })
+	s.days = mixed(s.days)
 	return s, nil
 }
 
