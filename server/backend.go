@@ -20,6 +20,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 	"github.com/parleyhq/parley/server/internal/natsbus"
 	"github.com/parleyhq/parley/server/internal/redisproc"
+	"github.com/parleyhq/parley/server/internal/revocation"
 	"github.com/parleyhq/parley/server/internal/store/embedded"
 	"github.com/parleyhq/parley/server/internal/store/mongostore"
 	"github.com/parleyhq/parley/server/internal/store/redisstore"
@@ -38,6 +39,7 @@ type backends struct {
 	store    message.Store
 	channels channelStore
 	erasures erasure.Store
+	revoked  revocation.Store
 	redis    redis.UniversalClient
 	bus      *natsbus.Bus
 	// failed is closed when the store has failed permanently and the process must end. It is nil
@@ -62,6 +64,7 @@ func openDev(ctx context.Context, cfg *config.Config, log *slog.Logger, done *li
 	}
 	done.Push("store", store.Close)
 	b.store, b.channels, b.erasures, b.failed = store, store.Channels(), store.Erasures(), store.Failed()
+	b.revoked = store.Revocations()
 	b.notes = append(b.notes, "messages: embedded store in "+devStoreDir(dir)+", every acknowledged message is on disk")
 
 	if err := b.openDevRedis(ctx, dir, log, done); err != nil {
@@ -145,7 +148,7 @@ func openServe(ctx context.Context, cfg *config.Config, log *slog.Logger, done *
 		return nil, fmt.Errorf("open the message store: %w", err)
 	}
 	done.Push("store", store.Close)
-	b.store, b.channels, b.erasures = store, store.Channels(), store.Erasures()
+	b.store, b.channels, b.erasures, b.revoked = store, store.Channels(), store.Erasures(), store.Revocations()
 
 	client, err := redisConfig(&cfg.Redis, log)
 	if err != nil {

@@ -129,6 +129,7 @@ func TestCallsStayWithinTheirBudgets(t *testing.T) { //nolint:paralleltest // it
 		{"topics", topicBudgets},
 		{"letters", letterBudgets},
 		{"erasures", erasureBudgets},
+		{"revocations", revocationBudgets},
 		{"server", serverBudgets},
 	}
 	ran := 0

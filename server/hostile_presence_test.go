@@ -60,7 +60,8 @@ func phone(change func(r *parleyv1.ConnectRequest)) *parleyv1.ConnectRequest {
 func TestHostilePresenceTableCoversEveryMethod(t *testing.T) {
 	t.Parallel()
 	for name, m := range methods() {
-		if m.Parent().Name() == "PresenceService" && presenceRequests[name] == nil {
+		// Any token may call SignOut, which has no field.
+		if m.Parent().Name() == "PresenceService" && presenceRequests[name] == nil && name != "SignOut" {
 			t.Errorf("no table calls %s", name)
 		}
 	}

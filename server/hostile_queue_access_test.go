@@ -25,23 +25,25 @@ func allQueueCalls() map[string]func(topic, group string) proto.Message {
 }
 
 // TestHostileQueueTablesCoverEveryMethod checks that every call of QueueService and AdminService is
-// in queueCalls, adminCalls or erasureCalls. The other tests would leave out one that is missing.
+// in queueCalls, adminCalls or operatorCalls. The other tests would leave out one that is missing.
 func TestHostileQueueTablesCoverEveryMethod(t *testing.T) {
 	t.Parallel()
 	all := allQueueCalls()
 	for name, m := range methods() {
 		service := m.Parent().Name()
-		if all[name] == nil && erasureCalls[name] == nil && service != "MessageService" && service != "PresenceService" && name != listTopics && name != "GetServerInfo" { // any token may call these
+		if all[name] == nil && operatorCalls[name] == nil && service != "MessageService" && service != "PresenceService" && name != listTopics && name != "GetServerInfo" { // any token may call these
 			t.Errorf("no table calls %s of %s", name, service)
 		}
 	}
 }
 
-// erasureCalls are requests of the calls of AdminService that erase users.
-var erasureCalls = map[string]proto.Message{
-	"EraseUser":    &parleyv1.EraseUserRequest{UserId: "victim", RequestId: "1"},
-	"GetErasure":   &parleyv1.GetErasureRequest{RequestId: "1"},
-	"ListErasures": &parleyv1.ListErasuresRequest{},
+// operatorCalls are requests of the calls of AdminService that are about users.
+var operatorCalls = map[string]proto.Message{
+	"EraseUser":       &parleyv1.EraseUserRequest{UserId: "victim", RequestId: "1"},
+	"GetErasure":      &parleyv1.GetErasureRequest{RequestId: "1"},
+	"ListErasures":    &parleyv1.ListErasuresRequest{},
+	"RevokeTokens":    &parleyv1.RevokeTokensRequest{Target: &parleyv1.RevokeTokensRequest_UserId{UserId: "victim"}},
+	"ListRevocations": &parleyv1.ListRevocationsRequest{},
 }
 
 // capabilityLines returns calls without the required capability. They must be refused regardless of
@@ -91,9 +93,9 @@ func capabilityLines(g *target) []line {
 		}
 	}
 	add("who may only write", listTopics, changes, &parleyv1.ListTopicsRequest{})
-	for procedure, request := range erasureCalls {
+	for procedure, request := range operatorCalls {
 		add("who is no operator", procedure, worker, request)
-		if procedure == "EraseUser" {
+		if procedure == "EraseUser" || procedure == "RevokeTokens" {
 			add("who may only read", procedure, looks, request)
 		} else {
 			add("who may only write", procedure, changes, request)

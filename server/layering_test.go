@@ -122,6 +122,7 @@ var layers = []layer{
 	{
 		name:     "features never import each other",
 		packages: []string{"server/internal/presence/", "server/internal/chat/", "server/internal/revocation/", "server/internal/webhook/"},
+		except:   []string{"server/internal/revocation/revocationtest"},
 		imports: []string{
 			"server/internal/fault", "server/internal/ident", "server/internal/lifecycle", "server/internal/pagetoken", "server/internal/stream",
 		},
@@ -149,7 +150,7 @@ var layers = []layer{
 		imports: []string{
 			"server/internal/cluster", "server/internal/message", "server/internal/channel", "server/internal/fanout",
 			"server/internal/queue", "server/internal/presence", "server/internal/session", "server/internal/fault", "server/internal/ident",
-			"server/internal/lifecycle", "server/internal/stream", "internal/gen/parley/cluster/",
+			"server/internal/revocation", "server/internal/lifecycle", "server/internal/stream", "internal/gen/parley/cluster/",
 		},
 		never: betweenNodes,
 	},
@@ -160,7 +161,8 @@ var layers = []layer{
 		imports: []string{
 			"server/internal/message", "server/internal/channel", "server/internal/fault", "server/internal/ident",
 			"server/internal/feed", "server/internal/fanout", "server/internal/queue", "server/internal/presence", "server/internal/cluster",
-			"server/internal/erasure", "server/internal/session", "server/internal/lifecycle", "server/internal/store/redisscript", "internal/gen/parley/cluster/",
+			"server/internal/erasure", "server/internal/session", "server/internal/revocation", "server/internal/lifecycle",
+			"server/internal/store/redisscript", "internal/gen/parley/cluster/",
 		},
 		never: []string{"connectrpc.com/", module + "server/config", module + "server/internal/rpc"},
 	},
@@ -171,7 +173,7 @@ var layers = []layer{
 			"gen/", "server/internal/rpc/", "server/internal/message", "server/internal/channel", "server/internal/fault",
 			"server/internal/ident", "server/internal/fanout", "server/internal/queue", "server/internal/presence",
 			"server/internal/pagetoken", "server/internal/stream", "server/internal/telemetry", "server/internal/lifecycle",
-			"server/internal/unread", "server/internal/erasure", "server/internal/session",
+			"server/internal/unread", "server/internal/erasure", "server/internal/session", "server/internal/revocation",
 		},
 		never: []string{
 			"go.mongodb.org/", "github.com/redis/", "github.com/nats-io/", "github.com/cockroachdb/", module + "server/config",
@@ -254,7 +256,7 @@ var layers = []layer{
 // may contain them. They may import each other.
 var forTests = []string{
 	module + "server/internal/testkit", module + "server/internal/cluster/clustertest", module + "server/internal/store/storetest",
-	module + "server/internal/lifecycle/lifecycletest", module + "server/servertest",
+	module + "server/internal/lifecycle/lifecycletest", module + "server/internal/revocation/revocationtest", module + "server/servertest",
 	module + "sdk/go/parleytest", module + "server/internal/store/redisscript/scripttest", module + "chaos/internal/chaostest",
 	module + "hack/internal/logtest",
 	"testing", "github.com/google/go-cmp/", "go.uber.org/goleak", "pgregory.net/rapid",

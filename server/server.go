@@ -239,12 +239,7 @@ func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.
 	})
 	s.epoch = newEpochWatcher(b.store, id.Epoch, s.log)
 
-	nodes := b.bus.Nodes()
-	s.roster = cluster.NewRoster(cluster.RosterConfig{
-		Transport: nodes, Store: id.Name(), Logger: s.log,
-		Probe: func(ctx context.Context) error { return cmp.Or(b.store.Ping(ctx), b.bus.Ping(ctx)) },
-	})
-	s.endpoint = cluster.NewEndpoint(s.roster, nodes, s.log)
+	s.buildCluster(b)
 	if err := s.buildFeed(b, cache, tel); err != nil {
 		return err
 	}
@@ -298,7 +293,21 @@ func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.
 	deps := s.messageDeps(b, reader, access, &calls, version)
 	q.addTo(&deps, s.consumers, id.Secret)
 	s.addPresence(&deps, access)
+	if err := s.buildRevocations(b, tel); err != nil {
+		return err
+	}
+	deps.Revocations = s.revoked
 	return s.buildTransport(ctx, deps)
+}
+
+// buildCluster builds what connects this node with the others.
+func (s *Server) buildCluster(b *backends) {
+	nodes := b.bus.Nodes()
+	s.roster = cluster.NewRoster(cluster.RosterConfig{
+		Transport: nodes, Store: b.store.Identity().Name(), Logger: s.log,
+		Probe: func(ctx context.Context) error { return cmp.Or(b.store.Ping(ctx), b.bus.Ping(ctx)) },
+	})
+	s.endpoint = cluster.NewEndpoint(s.roster, nodes, s.log)
 }
 
 // messageDeps returns the dependencies of the API, except those of queues and presence.

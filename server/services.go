@@ -14,6 +14,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/presence"
 	"github.com/parleyhq/parley/server/internal/queue"
 	"github.com/parleyhq/parley/server/internal/retention"
+	"github.com/parleyhq/parley/server/internal/revocation"
 	"github.com/parleyhq/parley/server/internal/rpc/authn"
 	"github.com/parleyhq/parley/server/internal/session"
 )
@@ -44,7 +45,10 @@ type services struct {
 	// that is this node.
 	forwards *remote.Writer
 	roster   *cluster.Roster
-	hints    *remote.QueueHints
+	// revoked knows the revoked tokens, and revocations announces them.
+	revoked     *revocation.List
+	revocations *remote.Revocations
+	hints       *remote.QueueHints
 	// consumers holds the streams of queue consumers.
 	consumers *queue.Hub
 	calls     *remote.QueueStreams
@@ -90,6 +94,8 @@ func (s *Server) start(ctx context.Context) error {
 		{"calls about consumers", s.calls},
 		{"scheduler of queues", s.scheduler},
 		{"layout of queues", s.layout},
+		{"revocations", s.revoked},
+		{"announcements of revocations", s.revocations},
 		{"token keys", s.verifier},
 	} {
 		if err := s.done.Start(ctx, next.name, next.service); err != nil {

@@ -11,9 +11,11 @@ import (
 )
 
 type adminCommand struct {
-	Erase    eraseCommand    `cmd:"" help:"Erase a user's messages and memberships. Revoke the user's tokens first."`
-	Erasure  erasureCommand  `cmd:"" help:"Show how far an erasure has come."`
-	Erasures erasuresCommand `cmd:"" help:"List all erasures. Keep the list with your backups: after a restore, the erasures must be repeated."`
+	Erase    eraseCommand       `cmd:"" help:"Erase a user's messages and memberships. Revoke the user's tokens first."`
+	Erasure  erasureCommand     `cmd:"" help:"Show how far an erasure has come."`
+	Revoke   revokeCommand      `cmd:"" help:"Revoke the tokens of an ssid or of a user: every node refuses them, and ends their streams."`
+	Revoked  revocationsCommand `cmd:"" help:"List the revocations that are kept."`
+	Erasures erasuresCommand    `cmd:"" help:"List all erasures. Keep the list with your backups: after a restore, the erasures must be repeated."`
 }
 
 type eraseCommand struct {

@@ -47,9 +47,10 @@ type commands struct {
 	Session  sessionCommand  `cmd:"" help:"Sessions of a user with an assistant: append messages, show, list and delete them."`
 	Presence presenceCommand `cmd:"" help:"Be online, follow who is online, and list the users that are."`
 	Queue    queueCommand    `cmd:"" help:"Work queues: create topics, produce, consume, inspect them, replay dead letters."`
-	Admin    adminCommand    `cmd:"" help:"Erase users, and follow erasures."`
+	Admin    adminCommand    `cmd:"" help:"Erase users, follow erasures, and revoke tokens."`
 	Import   importCommand   `cmd:"" help:"Import IRC logs into a channel. A repeated import stores no message twice."`
 	Info     infoCommand     `cmd:"" help:"Show the server's version, limits and features."`
+	SignOut  signOutCommand  `cmd:"" name:"sign-out" help:"Revoke your token, and all others of the same login."`
 	Mint     tokenCommand    `cmd:"" name:"token" help:"Mint a token for a local 'parleyd dev'."`
 	Bench    benchCommand    `cmd:"" passthrough:"" help:"Benchmark a server. Runs parley-bench, a separate program."`
 }

@@ -67,8 +67,8 @@ type script struct {
 	answers  int
 }
 
-// mixed orders days so that about as much happens at any time: the longest, the shortest, the second
-// longest and so on. Shorter days have shorter silences. Days of middle length come last.
+// mixed orders days so that about as much happens at any time: the longest, the shortest, the
+// second longest and so on. Shorter days have shorter silences. Days of middle length come last.
 func mixed(days []*day) []*day {
 	slices.SortStableFunc(days, func(a, b *day) int { return int(b.span - a.span) })
 	order := make([]*day, 0, len(days))

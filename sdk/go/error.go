@@ -119,6 +119,7 @@ var (
 	ErrChannelOpen          error = reasonError(parleyv1.ErrorReason_ERROR_REASON_CHANNEL_OPEN)
 	ErrEtagMismatch         error = reasonError(parleyv1.ErrorReason_ERROR_REASON_ETAG_MISMATCH)
 	ErrErasureNotFound      error = reasonError(parleyv1.ErrorReason_ERROR_REASON_ERASURE_NOT_FOUND)
+	ErrTokenRevoked         error = reasonError(parleyv1.ErrorReason_ERROR_REASON_TOKEN_REVOKED)
 )
 
 // The retryable reasons: the same call may succeed later.
@@ -134,6 +135,8 @@ var (
 	ErrInternal         error = reasonError(parleyv1.ErrorReason_ERROR_REASON_INTERNAL)
 	ErrStreamStalled    error = reasonError(parleyv1.ErrorReason_ERROR_REASON_STREAM_STALLED)
 	ErrNodeFull         error = reasonError(parleyv1.ErrorReason_ERROR_REASON_NODE_FULL)
+	// ErrRevocationUnknown says nothing about the token, which may be valid.
+	ErrRevocationUnknown error = reasonError(parleyv1.ErrorReason_ERROR_REASON_REVOCATION_UNKNOWN)
 )
 
 // The reasons of queues. ErrTopicFull, ErrTopicPaused and ErrAckTimeout are retryable. The others

@@ -71,8 +71,8 @@ type Redis struct {
 	WriteTimeoutMS int `yaml:"write_timeout_ms"`
 	// MessageCacheMaxLen is the maximum number of messages in a session's list: 1 to 1000.
 	MessageCacheMaxLen int `yaml:"message_cache_max_len"`
-	// FailOpen is for a list of revoked tokens, which does not exist yet: accept tokens while the
-	// list is unreachable. It has no effect.
+	// FailOpen admits tokens while neither the store nor Redis can tell whether they were revoked.
+	// Otherwise calls fail with REVOCATION_UNKNOWN meanwhile.
 	FailOpen bool `yaml:"fail_open"`
 	// KeyPrefix is prepended to every key, for a Redis shared with other programs. Empty means none.
 	KeyPrefix string `yaml:"key_prefix"`
@@ -158,6 +158,9 @@ type Auth struct {
 	Issuer string `yaml:"issuer"`
 	// Audience must be one of the values of the `aud` claim. Empty accepts any.
 	Audience string `yaml:"audience"`
+	// MaxTokenLife is the longest time for which the identity provider issues tokens. A revocation of
+	// an ssid or of a user is kept that long, and that of a token at least until it expires.
+	MaxTokenLife time.Duration `yaml:"max_token_life"`
 }
 
 // HTTP configures what the API's address serves besides calls, and which browsers may call.
@@ -368,7 +371,7 @@ func Default() Config {
 			Sentinel: RedisSentinel{Addrs: []string{}}, Cluster: RedisCluster{Addrs: []string{}},
 		},
 		NATS: NATS{URL: "nats://127.0.0.1:4222", Replicas: 1, MaxAge: 24 * time.Hour, MaxBytes: 1 << 30},
-		Auth: Auth{PublicKeys: []string{}},
+		Auth: Auth{PublicKeys: []string{}, MaxTokenLife: 24 * time.Hour},
 		HTTP: HTTP{Page: true, Reflection: true, CORSOrigins: []string{}},
 		Limits: Limits{
 			RequestsPerSecond: 20_000, RequestBurst: 40_000,

@@ -126,6 +126,7 @@ func (a *Auth) validate(k *checker) {
 	if a.JWKSURL != "" {
 		k.httpURL("auth.jwks_url", a.JWKSURL)
 	}
+	k.lasts("auth.max_token_life", a.MaxTokenLife, time.Minute, 400*24*time.Hour)
 }
 
 func (l *Limits) validate(k *checker) {

@@ -1,4 +1,4 @@
-// Package admin erases users. Package queue has the other calls for operators.
+// Package admin erases users and revokes tokens. Package queue has the other calls for operators.
 package admin
 
 import (
@@ -64,6 +64,45 @@ func (a *Admin) Erasures(ctx context.Context) iter.Seq2[*Erasure, error] {
 		err = a.link.Call(ctx, "ListErasures", func(ctx context.Context, s *link.Services) error {
 			res, err := s.Admin.ListErasures(ctx, &parleyv1.ListErasuresRequest{PageToken: token})
 			page, next = res.GetErasures(), res.GetNextPageToken()
+			return err
+		})
+		return page, next, err
+	})
+}
+
+// Revocation says which tokens are refused. The proto files describe the fields.
+type Revocation = parleyv1.Revocation
+
+// RevokeSSID revokes all tokens with this `ssid`, also those that are issued later. reason is for
+// Revocations; it may be empty and has at most 256 bytes.
+//
+// Within a second after it returns, every node refuses the tokens, and ends their streams, with
+// parley.ErrTokenRevoked.
+func (a *Admin) RevokeSSID(ctx context.Context, ssid, reason string) (*Revocation, error) {
+	return a.revoke(ctx, &parleyv1.RevokeTokensRequest{Target: &parleyv1.RevokeTokensRequest_Ssid{Ssid: ssid}, Reason: reason})
+}
+
+// RevokeUser revokes, like RevokeSSID, the tokens of a user that were issued up to now.
+func (a *Admin) RevokeUser(ctx context.Context, userID, reason string) (*Revocation, error) {
+	return a.revoke(ctx, &parleyv1.RevokeTokensRequest{Target: &parleyv1.RevokeTokensRequest_UserId{UserId: userID}, Reason: reason})
+}
+
+func (a *Admin) revoke(ctx context.Context, req *parleyv1.RevokeTokensRequest) (revocation *Revocation, err error) {
+	err = a.link.Call(ctx, "RevokeTokens", func(ctx context.Context, s *link.Services) error {
+		res, err := s.Admin.RevokeTokens(ctx, req)
+		revocation = res.GetRevocation()
+		return err
+	})
+	return revocation, err
+}
+
+// Revocations iterates over the revocations that are kept. Each page is a call. If a call fails,
+// the iteration ends with its error.
+func (a *Admin) Revocations(ctx context.Context) iter.Seq2[*Revocation, error] {
+	return link.Pages(func(token string) (page []*Revocation, next string, err error) {
+		err = a.link.Call(ctx, "ListRevocations", func(ctx context.Context, s *link.Services) error {
+			res, err := s.Admin.ListRevocations(ctx, &parleyv1.ListRevocationsRequest{PageToken: token})
+			page, next = res.GetRevocations(), res.GetNextPageToken()
 			return err
 		})
 		return page, next, err

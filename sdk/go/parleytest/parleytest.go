@@ -93,7 +93,9 @@ type shared struct {
 	topics    map[string]*topic
 	consumers map[string]*consumer
 	tokens    map[string]bool
-	users     map[string]string
+	// revoked are the tokens whose users have signed out.
+	revoked map[string]bool
+	users   map[string]string
 	// actions contains the actions of limited tokens, by token. Other tokens have all actions.
 	actions map[string][]string
 	changed chan struct{}
@@ -395,6 +397,9 @@ func (s *Server) begin(method, token string, req proto.Message) (*Fault, error) 
 	defer s.mu.Unlock()
 	s.requests = append(s.requests, proto.Clone(req))
 	s.auths = append(s.auths, token)
+	if s.revoked[token] {
+		return nil, errRevoked()
+	}
 	if s.tokens != nil && !s.tokens[token] {
 		return nil, Error(connect.CodeUnauthenticated, parleyv1.ErrorReason_ERROR_REASON_TOKEN_EXPIRED)
 	}

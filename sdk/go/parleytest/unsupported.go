@@ -17,7 +17,8 @@ import (
 func Unsupported() []string {
 	return []string{
 		"AdminService/DeleteGroup", "AdminService/EraseUser", "AdminService/GetErasure", "AdminService/ListErasures",
-		"AdminService/ListPartitions", "AdminService/ListPending", "AdminService/UpdateTopic",
+		"AdminService/ListPartitions", "AdminService/ListPending", "AdminService/ListRevocations", "AdminService/RevokeTokens",
+		"AdminService/UpdateTopic",
 	}
 }
 

@@ -41,6 +41,7 @@ import { Heads } from "./position.js";
 import { Presence } from "./presence.js";
 import { PresenceCore, type PresenceOptions } from "./presencecore.js";
 import { getPresence, onlineUsers } from "./presencelist.js";
+import { signOut } from "./signout.js";
 import { type ChangeOptions, edit, get, recall, send } from "./send.js";
 import { type ServerInfo, serverInfo } from "./serverinfo.js";
 import { Session, type SessionInfo, type SessionListOptions, sessions } from "./session.js";
@@ -392,6 +393,15 @@ export class Client {
    */
   onlineUsers(options: ListOptions = {}): AsyncGenerator<UserPresence, void> {
     return onlineUsers(this.#caller, options);
+  }
+
+  /**
+   * signOut revokes the client's token, and all tokens with the same `ssid` if it has one. Within a
+   * second after it resolves, every node refuses them: calls and streams end with TOKEN_REVOKED. It
+   * resolves too if the token is revoked already. It requires no capability.
+   */
+  async signOut(options: CallOptions = {}): Promise<void> {
+    return signOut(this.#caller, options);
   }
 
   /**

@@ -41,6 +41,8 @@ export class Fake {
   /** All requests, in order, each with its method. */
   readonly requests: { method: string; token: string; message: unknown }[] = [];
   readonly streams = new Set<FakeStream>();
+  /** Whether the tokens of all calls are revoked. */
+  revoked = false;
   /** The valid tokens. Undefined means that all are valid. */
   tokens: Set<string> | undefined;
   /**
@@ -213,6 +215,9 @@ export class Fake {
     const token = user(context);
     this.requests.push({ method, token, message });
     const fault = this.fault(method, message);
+    if (this.revoked) {
+      throw failure(Code.Unauthenticated, ErrorReason.TOKEN_REVOKED);
+    }
     if (this.tokens !== undefined && !this.tokens.has(token)) {
       throw failure(Code.Unauthenticated, ErrorReason.TOKEN_EXPIRED);
     }

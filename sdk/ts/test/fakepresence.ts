@@ -184,6 +184,10 @@ export class Board {
       getPresence: call("GetPresence", (req: pb.GetPresenceRequest) => ({
         presence: req.userIds.map((id) => this.user(id)),
       })),
+      signOut: call("SignOut", () => {
+        this.#server.revoked = true;
+        return {};
+      }),
       listOnlineUsers: call("ListOnlineUsers", (req: pb.ListOnlineUsersRequest) => {
         const online = [...this.#users].filter(([, platforms]) => platforms.length > 0).map(([id]) => this.user(id));
         const from = Number(req.pageToken || 0);

@@ -63,6 +63,8 @@ type Stream struct {
 	edit sync.Mutex
 	// keepsToken is the fault of KeepToken; nil if there is none.
 	keepsToken *fault.Error
+	// onRenew is the function of OnRenew; nil if there is none.
+	onRenew func(*ident.Principal)
 
 	// pieces is the content of the frame that Next returned last. roomy counts the frames in a row
 	// that needed far less than the capacity of pieces and queue. Only Next uses the two.
@@ -141,6 +143,10 @@ func (s *Stream) Add(positions []Position) error { return s.Update(Change{Add: p
 // before another goroutine knows the stream's id.
 func (s *Stream) KeepToken(why *fault.Error) { s.keepsToken = why }
 
+// OnRenew makes Update call fn with each token that replaces the stream's. fn must not block.
+// OnRenew must be called before another goroutine knows the stream's id.
+func (s *Stream) OnRenew(fn func(token *ident.Principal)) { s.onRenew = fn }
+
 // Change is what Update changes of a stream.
 type Change struct {
 	// Add are the channels to subscribe to, each from its position. A channel that the stream already
@@ -187,6 +193,9 @@ func (s *Stream) Update(c Change) error {
 		s.mu.Lock()
 		s.core.Renew(c.Token.Expires)
 		s.mu.Unlock()
+		if s.onRenew != nil {
+			s.onRenew(c.Token)
+		}
 		s.lose(lost)
 	}
 	s.drop(func(id string) bool { _, ok := seen[id]; return ok })

@@ -78,6 +78,7 @@ const (
 	ChannelOpen          Reason = "CHANNEL_OPEN"
 	EtagMismatch         Reason = "ETAG_MISMATCH"
 	ErasureNotFound      Reason = "ERASURE_NOT_FOUND"
+	TokenRevoked         Reason = "TOKEN_REVOKED"
 	RateLimited          Reason = "RATE_LIMITED"
 	StoreUnavailable     Reason = "STORE_UNAVAILABLE"
 	OutcomeUnknown       Reason = "OUTCOME_UNKNOWN"
@@ -92,6 +93,7 @@ const (
 	AckTimeout           Reason = "ACK_TIMEOUT"
 	NodeFull             Reason = "NODE_FULL"
 	ChannelDeleting      Reason = "CHANNEL_DELETING"
+	RevocationUnknown    Reason = "REVOCATION_UNKNOWN"
 )
 
 // Position is a stream's position in a channel: the last entry that was sent.
@@ -141,7 +143,8 @@ func (e *Error) Unwrap() error { return e.Cause }
 func (e *Error) Retryable() bool {
 	switch e.Reason {
 	case RateLimited, StoreUnavailable, OutcomeUnknown, BatchAborted, SlowConsumer, TokenExpired, ShuttingDown,
-		DeadlinePassed, InternalError, StreamStalled, TopicFull, AckTimeout, NodeFull, TopicPaused, ChannelDeleting:
+		DeadlinePassed, InternalError, StreamStalled, TopicFull, AckTimeout, NodeFull, TopicPaused, ChannelDeleting,
+		RevocationUnknown:
 		return true
 	default:
 		return false

@@ -3,6 +3,8 @@ package ident
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
 	"slices"
 	"strings"
 	"time"
@@ -98,6 +100,10 @@ type Principal struct {
 	Subject string
 	// SSID is the token's `ssid`, by which the token can be revoked; may be empty.
 	SSID string
+	// Key identifies the token, or all tokens of its ssid, to those who revoke it: see TokenKey.
+	Key string
+	// IssuedAt is when the token was issued, in whole seconds; zero if the token does not say it.
+	IssuedAt time.Time
 	// Expires is when the principal's token expires.
 	Expires time.Time
 	// Channels are the capabilities on channels, in the claim `channel:<pattern>`.
@@ -115,6 +121,18 @@ type Principal struct {
 	// Admin are the actions allowed in AdminService; empty allows none.
 	Admin []Action
 }
+
+// TokenKey returns the key by which a token is revoked: that of its ssid, so that all tokens of one
+// login are revoked together, or that of the token's SHA-256 digest if it has no ssid.
+func TokenKey(ssid string, digest [sha256.Size]byte) string {
+	if ssid != "" {
+		return SSIDKey(ssid)
+	}
+	return "t:" + base64.RawURLEncoding.EncodeToString(digest[:])
+}
+
+// SSIDKey returns the TokenKey of all tokens with this ssid.
+func SSIDKey(ssid string) string { return "s:" + ssid }
 
 // Can reports whether a capability of the principal allows action on the channel: one in Sessions
 // if it is the channel of a session, and otherwise one in Channels. It does not check memberships.

@@ -30,5 +30,7 @@ var adminMethods = service{
 		"EraseUser":         {access: asOperator()},
 		"GetErasure":        {access: asOperator()},
 		"ListErasures":      {access: asOperator(), maxPage: 1000},
+		"RevokeTokens":      {access: asOperator()},
+		"ListRevocations":   {access: asOperator(), maxPage: 1000},
 	},
 }

@@ -91,6 +91,9 @@ func faultOf(ctx context.Context, err error) (*fault.Error, proto.Message) {
 	if invalid, ok := errors.AsType[*protovalidate.ValidationError](err); ok && len(invalid.Violations) > 0 {
 		return violationFault(invalid), invalid.ToProto()
 	}
+	if f, ok := fault.As(context.Cause(ctx)); ok && ctx.Err() != nil {
+		return f, nil // the server ended the stream, see watchToken
+	}
 	if callerGone(ctx, err) {
 		return nil, nil
 	}

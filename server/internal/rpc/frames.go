@@ -66,6 +66,9 @@ func (p *pendingWrite) cut(now time.Time, age time.Duration) {
 	}
 }
 
+// cutWait is how long a stream that the server has ended may take to write its last frame.
+const cutWait = 500 * time.Millisecond
+
 // liveWrites holds the writers of the live streams. It is safe for concurrent use.
 type liveWrites struct {
 	mu     sync.Mutex // guards writes
@@ -81,6 +84,10 @@ func (l *liveWrites) add(ctx context.Context, p *pendingWrite) {
 	}
 	l.writes[p] = struct{}{}
 	context.AfterFunc(ctx, func() {
+		if _, ok := fault.As(context.Cause(ctx)); ok {
+			// The token was revoked. A client that does not read must not keep the stream.
+			time.AfterFunc(cutWait, func() { p.cut(time.Now(), 0) })
+		}
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		delete(l.writes, p)

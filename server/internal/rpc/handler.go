@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -19,6 +20,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/fault"
 	"github.com/parleyhq/parley/server/internal/ident"
 	"github.com/parleyhq/parley/server/internal/pagetoken"
+	"github.com/parleyhq/parley/server/internal/revocation"
 	"github.com/parleyhq/parley/server/internal/rpc/intercept"
 )
 
@@ -68,6 +70,9 @@ func NewHandler(cfg Config, deps Deps) (*Handler, error) {
 		}
 		if !m.sideEffects {
 			handler = checkedGet(calls, handler)
+		}
+		if m.serverStreams {
+			handler = watchToken(&deps, calls, handler)
 		}
 		mux.Handle(m.procedure, guard(&deps, calls, handler))
 	}
@@ -145,7 +150,9 @@ func admit(deps *Deps, calls *intercept.Calls, w http.ResponseWriter, r *http.Re
 	p, err := deps.Verifier.Authenticate(r)
 	if err == nil {
 		intercept.SetSubject(r.Context(), p.Subject)
-		err = deps.Limiter.Allow(p.Subject)
+		if err = deps.Revocations.Check(r.Context(), p); err == nil {
+			err = deps.Limiter.Allow(p.Subject)
+		}
 	}
 	if err != nil {
 		calls.Refuse(w, r, err)
@@ -153,6 +160,35 @@ func admit(deps *Deps, calls *intercept.Calls, w http.ResponseWriter, r *http.Re
 	}
 	intercept.EnterConnect(r.Context())
 	return r.WithContext(ident.NewContext(r.Context(), p))
+}
+
+// watchToken returns a handler of a stream that calls next with a context that is canceled, with a
+// fault as its cause, when the caller's token is revoked.
+func watchToken(deps *Deps, calls *intercept.Calls, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithCancelCause(r.Context())
+		defer cancel(nil)
+		p := ident.FromContext(ctx)
+		watch := deps.Revocations.Watch(p, cancel)
+		defer watch.Close()
+		// Once more, for what was revoked before the stream was watched.
+		if err := deps.Revocations.Check(ctx, p); err != nil {
+			calls.Refuse(w, r, err)
+			return
+		}
+		next.ServeHTTP(w, r.WithContext(context.WithValue(ctx, watchKey{}, watch)))
+	})
+}
+
+// watchKey is the key of the stream's *revocation.Stream in its context.
+type watchKey struct{}
+
+// renewToken makes the stream of ctx end when p's token is revoked, instead of the one that it was
+// opened with.
+func renewToken(ctx context.Context, p *ident.Principal) {
+	if watch, ok := ctx.Value(watchKey{}).(*revocation.Stream); ok {
+		watch.Renew(p)
+	}
 }
 
 // pageOrUnknown returns a handler that calls page for a GET or HEAD whose path does not have a

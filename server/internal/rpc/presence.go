@@ -111,6 +111,7 @@ func (s *presenceService) Connect(
 		return err
 	}
 	defer live.Close()
+	defer s.leaveIfRevoked(ctx, live.ID())
 	out := newFrameWriter[*parleyv1.ConnectResponse](ctx, conn.Conn(), s.cfg.FrameTimeout, s.cfg.live)
 	if err := s.writeConnectInfo(ctx, out, live, update); err != nil {
 		return err

@@ -31,6 +31,7 @@ func (s *messageService) subscribeWithPresence(
 		return err
 	}
 	defer live.Close()
+	defer s.presence.leaveIfRevoked(ctx, live.ID())
 	out, err := s.writeInfo(ctx, stream, events.ID())
 	if err == nil {
 		err = s.writePresenceInfo(ctx, out, live, update)

@@ -27,6 +27,7 @@ var presenceMethods = service{
 		"Disconnect":      {access: onPresence(ident.Connect, ident.Watch)},
 		"GetPresence":     {access: onPresence(ident.Watch), size: batchRequest},
 		"ListOnlineUsers": {access: onPresence(ident.List), maxPage: 1000},
+		"SignOut":         {access: anyToken()},
 	},
 }
 

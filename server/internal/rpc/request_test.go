@@ -46,7 +46,7 @@ func TestPageSizes(t *testing.T) {
 			}
 		}
 	}
-	if lists != 10 {
+	if lists != 11 {
 		t.Errorf("%d lists have pages", lists)
 	}
 }

@@ -26,6 +26,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/ident"
 	"github.com/parleyhq/parley/server/internal/lifecycle/lifecycletest"
 	"github.com/parleyhq/parley/server/internal/message"
+	"github.com/parleyhq/parley/server/internal/revocation"
+	"github.com/parleyhq/parley/server/internal/revocation/revocationtest"
 	"github.com/parleyhq/parley/server/internal/rpc/authn"
 	"github.com/parleyhq/parley/server/internal/rpc/limit"
 	"github.com/parleyhq/parley/server/internal/session"
@@ -352,6 +354,7 @@ type bundle struct {
 	presence  *fakePresence
 	log       *fakeLog
 	hub       *fanout.Hub
+	revoked   *revocation.List
 	health    *Health
 	logged    *logBuffer
 	spans     *tracetest.InMemoryExporter
@@ -404,6 +407,10 @@ func setup(t *testing.T, change func(*settings)) *bundle {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if b.revoked, err = revocation.New(revocation.Config{Store: &revocationtest.Store{}}); err != nil {
+		t.Fatal(err)
+	}
+	lifecycletest.Start(t, b.revoked)
 	h, err := NewHandler(s.cfg, Deps{
 		Messages: b.messages, Channels: b.channels, Sessions: session.NewService(session.Config{
 			Messages: b.messages, Channels: b.channels, Generations: session.NewGenerations(session.GenerationsConfig{}), Secret: secret,
@@ -411,7 +418,7 @@ func setup(t *testing.T, change func(*settings)) *bundle {
 		Queues: b.queues, Consumers: b.consumers, ConsumerCalls: b.consumers, Admin: b.admin, Erasures: fakeErasures{}, PageSecret: secret,
 		Presence: b.presence, PresenceCalls: b.presence, Acquaintances: b.presence,
 		Epoch: "e1", Info: ServerInfo{Version: "1.2.3", StreamsPerSubject: 11, ConsumersPerSubject: 12},
-		Verifier: verifier, Limiter: limit.New(s.limit), Unread: unread.New(64<<20, 512<<20), Telemetry: tel,
+		Verifier: verifier, Revocations: b.revoked, Limiter: limit.New(s.limit), Unread: unread.New(64<<20, 512<<20), Telemetry: tel,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -83,6 +83,7 @@ func (s *messageService) open(ctx context.Context, channels []*parleyv1.ChannelP
 	if err != nil {
 		return nil, err
 	}
+	stream.OnRenew(func(token *ident.Principal) { renewToken(ctx, token) })
 	if err = stream.Add(add); err == nil {
 		err = s.checkReadable(ctx, p, field, add)
 	}

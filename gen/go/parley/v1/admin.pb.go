@@ -24,7 +24,7 @@ var File_parley_v1_admin_proto protoreflect.FileDescriptor
 
 const file_parley_v1_admin_proto_rawDesc = "" +
 	"\n" +
-	"\x15parley/v1/admin.proto\x12\tparley.v1\x1a\x1bparley/v1/admin_queue.proto\x1a\x17parley/v1/erasure.proto2\xfd\f\n" +
+	"\x15parley/v1/admin.proto\x12\tparley.v1\x1a\x1bparley/v1/admin_queue.proto\x1a\x17parley/v1/erasure.proto\x1a\x1aparley/v1/revocation.proto2\xb2\x0e\n" +
 	"\fAdminService\x12L\n" +
 	"\vCreateTopic\x12\x1d.parley.v1.CreateTopicRequest\x1a\x1e.parley.v1.CreateTopicResponse\x12Q\n" +
 	"\vUpdateTopic\x12\x1d.parley.v1.UpdateTopicRequest\x1a\x1e.parley.v1.UpdateTopicResponse\"\x03\x90\x02\x02\x12L\n" +
@@ -48,7 +48,9 @@ const file_parley_v1_admin_proto_rawDesc = "" +
 	"\tEraseUser\x12\x1b.parley.v1.EraseUserRequest\x1a\x1c.parley.v1.EraseUserResponse\"\x03\x90\x02\x02\x12N\n" +
 	"\n" +
 	"GetErasure\x12\x1c.parley.v1.GetErasureRequest\x1a\x1d.parley.v1.GetErasureResponse\"\x03\x90\x02\x01\x12T\n" +
-	"\fListErasures\x12\x1e.parley.v1.ListErasuresRequest\x1a\x1f.parley.v1.ListErasuresResponse\"\x03\x90\x02\x01BS\n" +
+	"\fListErasures\x12\x1e.parley.v1.ListErasuresRequest\x1a\x1f.parley.v1.ListErasuresResponse\"\x03\x90\x02\x01\x12T\n" +
+	"\fRevokeTokens\x12\x1e.parley.v1.RevokeTokensRequest\x1a\x1f.parley.v1.RevokeTokensResponse\"\x03\x90\x02\x02\x12]\n" +
+	"\x0fListRevocations\x12!.parley.v1.ListRevocationsRequest\x1a\".parley.v1.ListRevocationsResponse\"\x03\x90\x02\x01BS\n" +
 	"\rdev.parley.v1B\n" +
 	"AdminProtoP\x01Z4github.com/parleyhq/parley/gen/go/parley/v1;parleyv1b\x06proto3"
 
@@ -73,26 +75,30 @@ var file_parley_v1_admin_proto_goTypes = []any{
 	(*EraseUserRequest)(nil),          // 17: parley.v1.EraseUserRequest
 	(*GetErasureRequest)(nil),         // 18: parley.v1.GetErasureRequest
 	(*ListErasuresRequest)(nil),       // 19: parley.v1.ListErasuresRequest
-	(*CreateTopicResponse)(nil),       // 20: parley.v1.CreateTopicResponse
-	(*UpdateTopicResponse)(nil),       // 21: parley.v1.UpdateTopicResponse
-	(*DeleteTopicResponse)(nil),       // 22: parley.v1.DeleteTopicResponse
-	(*GetTopicResponse)(nil),          // 23: parley.v1.GetTopicResponse
-	(*ListTopicsResponse)(nil),        // 24: parley.v1.ListTopicsResponse
-	(*PauseTopicResponse)(nil),        // 25: parley.v1.PauseTopicResponse
-	(*ResumeTopicResponse)(nil),       // 26: parley.v1.ResumeTopicResponse
-	(*GetTopicStatsResponse)(nil),     // 27: parley.v1.GetTopicStatsResponse
-	(*CreateGroupResponse)(nil),       // 28: parley.v1.CreateGroupResponse
-	(*DeleteGroupResponse)(nil),       // 29: parley.v1.DeleteGroupResponse
-	(*SeekGroupResponse)(nil),         // 30: parley.v1.SeekGroupResponse
-	(*ListPartitionsResponse)(nil),    // 31: parley.v1.ListPartitionsResponse
-	(*ListPendingResponse)(nil),       // 32: parley.v1.ListPendingResponse
-	(*TrimTopicResponse)(nil),         // 33: parley.v1.TrimTopicResponse
-	(*ListDeadLettersResponse)(nil),   // 34: parley.v1.ListDeadLettersResponse
-	(*ReplayDeadLettersResponse)(nil), // 35: parley.v1.ReplayDeadLettersResponse
-	(*PurgeDeadLettersResponse)(nil),  // 36: parley.v1.PurgeDeadLettersResponse
-	(*EraseUserResponse)(nil),         // 37: parley.v1.EraseUserResponse
-	(*GetErasureResponse)(nil),        // 38: parley.v1.GetErasureResponse
-	(*ListErasuresResponse)(nil),      // 39: parley.v1.ListErasuresResponse
+	(*RevokeTokensRequest)(nil),       // 20: parley.v1.RevokeTokensRequest
+	(*ListRevocationsRequest)(nil),    // 21: parley.v1.ListRevocationsRequest
+	(*CreateTopicResponse)(nil),       // 22: parley.v1.CreateTopicResponse
+	(*UpdateTopicResponse)(nil),       // 23: parley.v1.UpdateTopicResponse
+	(*DeleteTopicResponse)(nil),       // 24: parley.v1.DeleteTopicResponse
+	(*GetTopicResponse)(nil),          // 25: parley.v1.GetTopicResponse
+	(*ListTopicsResponse)(nil),        // 26: parley.v1.ListTopicsResponse
+	(*PauseTopicResponse)(nil),        // 27: parley.v1.PauseTopicResponse
+	(*ResumeTopicResponse)(nil),       // 28: parley.v1.ResumeTopicResponse
+	(*GetTopicStatsResponse)(nil),     // 29: parley.v1.GetTopicStatsResponse
+	(*CreateGroupResponse)(nil),       // 30: parley.v1.CreateGroupResponse
+	(*DeleteGroupResponse)(nil),       // 31: parley.v1.DeleteGroupResponse
+	(*SeekGroupResponse)(nil),         // 32: parley.v1.SeekGroupResponse
+	(*ListPartitionsResponse)(nil),    // 33: parley.v1.ListPartitionsResponse
+	(*ListPendingResponse)(nil),       // 34: parley.v1.ListPendingResponse
+	(*TrimTopicResponse)(nil),         // 35: parley.v1.TrimTopicResponse
+	(*ListDeadLettersResponse)(nil),   // 36: parley.v1.ListDeadLettersResponse
+	(*ReplayDeadLettersResponse)(nil), // 37: parley.v1.ReplayDeadLettersResponse
+	(*PurgeDeadLettersResponse)(nil),  // 38: parley.v1.PurgeDeadLettersResponse
+	(*EraseUserResponse)(nil),         // 39: parley.v1.EraseUserResponse
+	(*GetErasureResponse)(nil),        // 40: parley.v1.GetErasureResponse
+	(*ListErasuresResponse)(nil),      // 41: parley.v1.ListErasuresResponse
+	(*RevokeTokensResponse)(nil),      // 42: parley.v1.RevokeTokensResponse
+	(*ListRevocationsResponse)(nil),   // 43: parley.v1.ListRevocationsResponse
 }
 var file_parley_v1_admin_proto_depIdxs = []int32{
 	0,  // 0: parley.v1.AdminService.CreateTopic:input_type -> parley.v1.CreateTopicRequest
@@ -115,28 +121,32 @@ var file_parley_v1_admin_proto_depIdxs = []int32{
 	17, // 17: parley.v1.AdminService.EraseUser:input_type -> parley.v1.EraseUserRequest
 	18, // 18: parley.v1.AdminService.GetErasure:input_type -> parley.v1.GetErasureRequest
 	19, // 19: parley.v1.AdminService.ListErasures:input_type -> parley.v1.ListErasuresRequest
-	20, // 20: parley.v1.AdminService.CreateTopic:output_type -> parley.v1.CreateTopicResponse
-	21, // 21: parley.v1.AdminService.UpdateTopic:output_type -> parley.v1.UpdateTopicResponse
-	22, // 22: parley.v1.AdminService.DeleteTopic:output_type -> parley.v1.DeleteTopicResponse
-	23, // 23: parley.v1.AdminService.GetTopic:output_type -> parley.v1.GetTopicResponse
-	24, // 24: parley.v1.AdminService.ListTopics:output_type -> parley.v1.ListTopicsResponse
-	25, // 25: parley.v1.AdminService.PauseTopic:output_type -> parley.v1.PauseTopicResponse
-	26, // 26: parley.v1.AdminService.ResumeTopic:output_type -> parley.v1.ResumeTopicResponse
-	27, // 27: parley.v1.AdminService.GetTopicStats:output_type -> parley.v1.GetTopicStatsResponse
-	28, // 28: parley.v1.AdminService.CreateGroup:output_type -> parley.v1.CreateGroupResponse
-	29, // 29: parley.v1.AdminService.DeleteGroup:output_type -> parley.v1.DeleteGroupResponse
-	30, // 30: parley.v1.AdminService.SeekGroup:output_type -> parley.v1.SeekGroupResponse
-	31, // 31: parley.v1.AdminService.ListPartitions:output_type -> parley.v1.ListPartitionsResponse
-	32, // 32: parley.v1.AdminService.ListPending:output_type -> parley.v1.ListPendingResponse
-	33, // 33: parley.v1.AdminService.TrimTopic:output_type -> parley.v1.TrimTopicResponse
-	34, // 34: parley.v1.AdminService.ListDeadLetters:output_type -> parley.v1.ListDeadLettersResponse
-	35, // 35: parley.v1.AdminService.ReplayDeadLetters:output_type -> parley.v1.ReplayDeadLettersResponse
-	36, // 36: parley.v1.AdminService.PurgeDeadLetters:output_type -> parley.v1.PurgeDeadLettersResponse
-	37, // 37: parley.v1.AdminService.EraseUser:output_type -> parley.v1.EraseUserResponse
-	38, // 38: parley.v1.AdminService.GetErasure:output_type -> parley.v1.GetErasureResponse
-	39, // 39: parley.v1.AdminService.ListErasures:output_type -> parley.v1.ListErasuresResponse
-	20, // [20:40] is the sub-list for method output_type
-	0,  // [0:20] is the sub-list for method input_type
+	20, // 20: parley.v1.AdminService.RevokeTokens:input_type -> parley.v1.RevokeTokensRequest
+	21, // 21: parley.v1.AdminService.ListRevocations:input_type -> parley.v1.ListRevocationsRequest
+	22, // 22: parley.v1.AdminService.CreateTopic:output_type -> parley.v1.CreateTopicResponse
+	23, // 23: parley.v1.AdminService.UpdateTopic:output_type -> parley.v1.UpdateTopicResponse
+	24, // 24: parley.v1.AdminService.DeleteTopic:output_type -> parley.v1.DeleteTopicResponse
+	25, // 25: parley.v1.AdminService.GetTopic:output_type -> parley.v1.GetTopicResponse
+	26, // 26: parley.v1.AdminService.ListTopics:output_type -> parley.v1.ListTopicsResponse
+	27, // 27: parley.v1.AdminService.PauseTopic:output_type -> parley.v1.PauseTopicResponse
+	28, // 28: parley.v1.AdminService.ResumeTopic:output_type -> parley.v1.ResumeTopicResponse
+	29, // 29: parley.v1.AdminService.GetTopicStats:output_type -> parley.v1.GetTopicStatsResponse
+	30, // 30: parley.v1.AdminService.CreateGroup:output_type -> parley.v1.CreateGroupResponse
+	31, // 31: parley.v1.AdminService.DeleteGroup:output_type -> parley.v1.DeleteGroupResponse
+	32, // 32: parley.v1.AdminService.SeekGroup:output_type -> parley.v1.SeekGroupResponse
+	33, // 33: parley.v1.AdminService.ListPartitions:output_type -> parley.v1.ListPartitionsResponse
+	34, // 34: parley.v1.AdminService.ListPending:output_type -> parley.v1.ListPendingResponse
+	35, // 35: parley.v1.AdminService.TrimTopic:output_type -> parley.v1.TrimTopicResponse
+	36, // 36: parley.v1.AdminService.ListDeadLetters:output_type -> parley.v1.ListDeadLettersResponse
+	37, // 37: parley.v1.AdminService.ReplayDeadLetters:output_type -> parley.v1.ReplayDeadLettersResponse
+	38, // 38: parley.v1.AdminService.PurgeDeadLetters:output_type -> parley.v1.PurgeDeadLettersResponse
+	39, // 39: parley.v1.AdminService.EraseUser:output_type -> parley.v1.EraseUserResponse
+	40, // 40: parley.v1.AdminService.GetErasure:output_type -> parley.v1.GetErasureResponse
+	41, // 41: parley.v1.AdminService.ListErasures:output_type -> parley.v1.ListErasuresResponse
+	42, // 42: parley.v1.AdminService.RevokeTokens:output_type -> parley.v1.RevokeTokensResponse
+	43, // 43: parley.v1.AdminService.ListRevocations:output_type -> parley.v1.ListRevocationsResponse
+	22, // [22:44] is the sub-list for method output_type
+	0,  // [0:22] is the sub-list for method input_type
 	0,  // [0:0] is the sub-list for extension type_name
 	0,  // [0:0] is the sub-list for extension extendee
 	0,  // [0:0] is the sub-list for field type_name
@@ -149,6 +159,7 @@ func file_parley_v1_admin_proto_init() {
 	}
 	file_parley_v1_admin_queue_proto_init()
 	file_parley_v1_erasure_proto_init()
+	file_parley_v1_revocation_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -128,6 +128,8 @@ const (
 	ErrorReason_ERROR_REASON_ERASURE_NOT_FOUND ErrorReason = 40
 	// A later call opened the message again and streams its text. This generator must stop.
 	ErrorReason_ERROR_REASON_APPEND_SUPERSEDED ErrorReason = 41
+	// The token was revoked: its user has signed out, or an operator has revoked it. Sign in again.
+	ErrorReason_ERROR_REASON_TOKEN_REVOKED ErrorReason = 42
 	// The caller is over its rate limit, the server has too many pending writes, or too many bytes of
 	// earlier responses are not read yet. `retry_after` says how long to wait. Nothing was changed.
 	ErrorReason_ERROR_REASON_RATE_LIMITED ErrorReason = 100
@@ -167,6 +169,9 @@ const (
 	ErrorReason_ERROR_REASON_TOPIC_PAUSED ErrorReason = 113
 	// The channel is being deleted. It can be created again within about a minute.
 	ErrorReason_ERROR_REASON_CHANNEL_DELETING ErrorReason = 114
+	// The server cannot tell whether the token was revoked, because neither the store nor Redis
+	// answers. The token may be valid: keep it, and retry later.
+	ErrorReason_ERROR_REASON_REVOCATION_UNKNOWN ErrorReason = 115
 )
 
 // Enum value maps for ErrorReason.
@@ -214,6 +219,7 @@ var (
 		39:  "ERROR_REASON_SESSION_DELETED",
 		40:  "ERROR_REASON_ERASURE_NOT_FOUND",
 		41:  "ERROR_REASON_APPEND_SUPERSEDED",
+		42:  "ERROR_REASON_TOKEN_REVOKED",
 		100: "ERROR_REASON_RATE_LIMITED",
 		101: "ERROR_REASON_STORE_UNAVAILABLE",
 		102: "ERROR_REASON_OUTCOME_UNKNOWN",
@@ -229,6 +235,7 @@ var (
 		112: "ERROR_REASON_NODE_FULL",
 		113: "ERROR_REASON_TOPIC_PAUSED",
 		114: "ERROR_REASON_CHANNEL_DELETING",
+		115: "ERROR_REASON_REVOCATION_UNKNOWN",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED":            0,
@@ -273,6 +280,7 @@ var (
 		"ERROR_REASON_SESSION_DELETED":        39,
 		"ERROR_REASON_ERASURE_NOT_FOUND":      40,
 		"ERROR_REASON_APPEND_SUPERSEDED":      41,
+		"ERROR_REASON_TOKEN_REVOKED":          42,
 		"ERROR_REASON_RATE_LIMITED":           100,
 		"ERROR_REASON_STORE_UNAVAILABLE":      101,
 		"ERROR_REASON_OUTCOME_UNKNOWN":        102,
@@ -288,6 +296,7 @@ var (
 		"ERROR_REASON_NODE_FULL":              112,
 		"ERROR_REASON_TOPIC_PAUSED":           113,
 		"ERROR_REASON_CHANNEL_DELETING":       114,
+		"ERROR_REASON_REVOCATION_UNKNOWN":     115,
 	}
 )
 
@@ -811,7 +820,7 @@ const file_parley_v1_error_proto_rawDesc = "" +
 	"\tItemError\x12)\n" +
 	"\x04code\x18\x01 \x01(\x0e2\x15.parley.v1.StatusCodeR\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12.\n" +
-	"\x06detail\x18\x03 \x01(\v2\x16.parley.v1.ErrorDetailR\x06detail*\xf1\x0e\n" +
+	"\x06detail\x18\x03 \x01(\v2\x16.parley.v1.ErrorDetailR\x06detail*\xb6\x0f\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x1e\n" +
 	"\x1aERROR_REASON_INVALID_FIELD\x10\x01\x12\"\n" +
@@ -855,7 +864,8 @@ const file_parley_v1_error_proto_rawDesc = "" +
 	"\x1bERROR_REASON_MESSAGE_CLOSED\x10&\x12 \n" +
 	"\x1cERROR_REASON_SESSION_DELETED\x10'\x12\"\n" +
 	"\x1eERROR_REASON_ERASURE_NOT_FOUND\x10(\x12\"\n" +
-	"\x1eERROR_REASON_APPEND_SUPERSEDED\x10)\x12\x1d\n" +
+	"\x1eERROR_REASON_APPEND_SUPERSEDED\x10)\x12\x1e\n" +
+	"\x1aERROR_REASON_TOKEN_REVOKED\x10*\x12\x1d\n" +
 	"\x19ERROR_REASON_RATE_LIMITED\x10d\x12\"\n" +
 	"\x1eERROR_REASON_STORE_UNAVAILABLE\x10e\x12 \n" +
 	"\x1cERROR_REASON_OUTCOME_UNKNOWN\x10f\x12\x1e\n" +
@@ -870,7 +880,8 @@ const file_parley_v1_error_proto_rawDesc = "" +
 	"\x18ERROR_REASON_ACK_TIMEOUT\x10o\x12\x1a\n" +
 	"\x16ERROR_REASON_NODE_FULL\x10p\x12\x1d\n" +
 	"\x19ERROR_REASON_TOPIC_PAUSED\x10q\x12!\n" +
-	"\x1dERROR_REASON_CHANNEL_DELETING\x10r*V\n" +
+	"\x1dERROR_REASON_CHANNEL_DELETING\x10r\x12#\n" +
+	"\x1fERROR_REASON_REVOCATION_UNKNOWN\x10s*V\n" +
 	"\tKickCause\x12\x1a\n" +
 	"\x16KICK_CAUSE_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10KICK_CAUSE_LOGIN\x10\x01\x12\x17\n" +

@@ -1356,7 +1356,7 @@ var File_parley_v1_presence_proto protoreflect.FileDescriptor
 
 const file_parley_v1_presence_proto_rawDesc = "" +
 	"\n" +
-	"\x18parley/v1/presence.proto\x12\tparley.v1\x1a\x1bbuf/validate/validate.proto\x1a\x15parley/v1/error.proto\x1a\x18parley/v1/platform.proto\x1a\x16parley/v1/stream.proto\"~\n" +
+	"\x18parley/v1/presence.proto\x12\tparley.v1\x1a\x1bbuf/validate/validate.proto\x1a\x15parley/v1/error.proto\x1a\x18parley/v1/platform.proto\x1a\x1aparley/v1/revocation.proto\x1a\x16parley/v1/stream.proto\"~\n" +
 	"\fUserPresence\x12\x17\n" +
 	"\auser_id\x18\x01 \x01(\tR\x06userId\x129\n" +
 	"\tplatforms\x18\x02 \x03(\v2\x1b.parley.v1.PlatformPresenceR\tplatforms\x12\x1a\n" +
@@ -1445,7 +1445,7 @@ const file_parley_v1_presence_proto_rawDesc = "" +
 	"page_token\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80@R\tpageToken\"v\n" +
 	"\x17ListOnlineUsersResponse\x123\n" +
 	"\bpresence\x18\x01 \x03(\v2\x17.parley.v1.UserPresenceR\bpresence\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken2\xb5\x05\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken2\xfc\x05\n" +
 	"\x0fPresenceService\x12B\n" +
 	"\aConnect\x12\x19.parley.v1.ConnectRequest\x1a\x1a.parley.v1.ConnectResponse0\x01\x12Q\n" +
 	"\vUpdateWatch\x12\x1d.parley.v1.UpdateWatchRequest\x1a\x1e.parley.v1.UpdateWatchResponse\"\x03\x90\x02\x02\x12T\n" +
@@ -1455,7 +1455,8 @@ const file_parley_v1_presence_proto_rawDesc = "" +
 	"\n" +
 	"Disconnect\x12\x1c.parley.v1.DisconnectRequest\x1a\x1d.parley.v1.DisconnectResponse\"\x03\x90\x02\x02\x12Q\n" +
 	"\vGetPresence\x12\x1d.parley.v1.GetPresenceRequest\x1a\x1e.parley.v1.GetPresenceResponse\"\x03\x90\x02\x01\x12]\n" +
-	"\x0fListOnlineUsers\x12!.parley.v1.ListOnlineUsersRequest\x1a\".parley.v1.ListOnlineUsersResponse\"\x03\x90\x02\x01BV\n" +
+	"\x0fListOnlineUsers\x12!.parley.v1.ListOnlineUsersRequest\x1a\".parley.v1.ListOnlineUsersResponse\"\x03\x90\x02\x01\x12E\n" +
+	"\aSignOut\x12\x19.parley.v1.SignOutRequest\x1a\x1a.parley.v1.SignOutResponse\"\x03\x90\x02\x02BV\n" +
 	"\rdev.parley.v1B\rPresenceProtoP\x01Z4github.com/parleyhq/parley/gen/go/parley/v1;parleyv1b\x06proto3"
 
 var (
@@ -1499,6 +1500,8 @@ var file_parley_v1_presence_proto_goTypes = []any{
 	(*Heartbeat)(nil),               // 24: parley.v1.Heartbeat
 	(*Reconnect)(nil),               // 25: parley.v1.Reconnect
 	(*StreamInfo)(nil),              // 26: parley.v1.StreamInfo
+	(*SignOutRequest)(nil),          // 27: parley.v1.SignOutRequest
+	(*SignOutResponse)(nil),         // 28: parley.v1.SignOutResponse
 }
 var file_parley_v1_presence_proto_depIdxs = []int32{
 	1,  // 0: parley.v1.UserPresence.platforms:type_name -> parley.v1.PlatformPresence
@@ -1528,16 +1531,18 @@ var file_parley_v1_presence_proto_depIdxs = []int32{
 	16, // 24: parley.v1.PresenceService.Disconnect:input_type -> parley.v1.DisconnectRequest
 	18, // 25: parley.v1.PresenceService.GetPresence:input_type -> parley.v1.GetPresenceRequest
 	20, // 26: parley.v1.PresenceService.ListOnlineUsers:input_type -> parley.v1.ListOnlineUsersRequest
-	4,  // 27: parley.v1.PresenceService.Connect:output_type -> parley.v1.ConnectResponse
-	9,  // 28: parley.v1.PresenceService.UpdateWatch:output_type -> parley.v1.UpdateWatchResponse
-	11, // 29: parley.v1.PresenceService.WatchChannel:output_type -> parley.v1.WatchChannelResponse
-	13, // 30: parley.v1.PresenceService.UnwatchChannel:output_type -> parley.v1.UnwatchChannelResponse
-	15, // 31: parley.v1.PresenceService.SetBackground:output_type -> parley.v1.SetBackgroundResponse
-	17, // 32: parley.v1.PresenceService.Disconnect:output_type -> parley.v1.DisconnectResponse
-	19, // 33: parley.v1.PresenceService.GetPresence:output_type -> parley.v1.GetPresenceResponse
-	21, // 34: parley.v1.PresenceService.ListOnlineUsers:output_type -> parley.v1.ListOnlineUsersResponse
-	27, // [27:35] is the sub-list for method output_type
-	19, // [19:27] is the sub-list for method input_type
+	27, // 27: parley.v1.PresenceService.SignOut:input_type -> parley.v1.SignOutRequest
+	4,  // 28: parley.v1.PresenceService.Connect:output_type -> parley.v1.ConnectResponse
+	9,  // 29: parley.v1.PresenceService.UpdateWatch:output_type -> parley.v1.UpdateWatchResponse
+	11, // 30: parley.v1.PresenceService.WatchChannel:output_type -> parley.v1.WatchChannelResponse
+	13, // 31: parley.v1.PresenceService.UnwatchChannel:output_type -> parley.v1.UnwatchChannelResponse
+	15, // 32: parley.v1.PresenceService.SetBackground:output_type -> parley.v1.SetBackgroundResponse
+	17, // 33: parley.v1.PresenceService.Disconnect:output_type -> parley.v1.DisconnectResponse
+	19, // 34: parley.v1.PresenceService.GetPresence:output_type -> parley.v1.GetPresenceResponse
+	21, // 35: parley.v1.PresenceService.ListOnlineUsers:output_type -> parley.v1.ListOnlineUsersResponse
+	28, // 36: parley.v1.PresenceService.SignOut:output_type -> parley.v1.SignOutResponse
+	28, // [28:37] is the sub-list for method output_type
+	19, // [19:28] is the sub-list for method input_type
 	19, // [19:19] is the sub-list for extension type_name
 	19, // [19:19] is the sub-list for extension extendee
 	0,  // [0:19] is the sub-list for field type_name
@@ -1550,6 +1555,7 @@ func file_parley_v1_presence_proto_init() {
 	}
 	file_parley_v1_error_proto_init()
 	file_parley_v1_platform_proto_init()
+	file_parley_v1_revocation_proto_init()
 	file_parley_v1_stream_proto_init()
 	file_parley_v1_presence_proto_msgTypes[4].OneofWrappers = []any{
 		(*ConnectResponse_Info)(nil),

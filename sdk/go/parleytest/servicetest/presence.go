@@ -39,6 +39,7 @@ func presenceScenarios() map[string]func(*env) {
 		"actions of presence":            presenceActions,
 		"an ended stream":                endedStream,
 		"limit of watched users":         presenceLimits,
+		"sign out":                       signOut,
 	}
 }
 

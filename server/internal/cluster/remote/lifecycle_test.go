@@ -6,6 +6,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/channel"
 	"github.com/parleyhq/parley/server/internal/cluster/clustertest"
 	"github.com/parleyhq/parley/server/internal/lifecycle/lifecycletest"
+	"github.com/parleyhq/parley/server/internal/revocation"
 	"github.com/parleyhq/parley/server/internal/session"
 )
 
@@ -26,6 +27,9 @@ func TestServicesStartAndStop(t *testing.T) {
 	})
 	lifecycletest.Stress[*Refills](t, func(*testing.T) *Refills {
 		return NewRefills(endpointOf(net, nodeA), owners{owner: func(int) string { return nodeA }}, 1, func(string, int64) {}, nil)
+	})
+	lifecycletest.Stress[*Revocations](t, func(*testing.T) *Revocations {
+		return NewRevocations(endpointOf(net, nodeA), func(revocation.Entry) {}, nil)
 	})
 	lifecycletest.Stress[*SessionPeers](t, func(*testing.T) *SessionPeers {
 		return NewSessionPeers(endpointOf(net, nodeA), session.NewGenerations(session.GenerationsConfig{}), nil)

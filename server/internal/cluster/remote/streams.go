@@ -99,6 +99,10 @@ func tokenToWire(p *ident.Principal) *clusterv1.Token {
 	}
 	w := &clusterv1.Token{
 		Channels: capabilitiesToWire(p.Channels), Members: capabilitiesToWire(p.Members), Sessions: capabilitiesToWire(p.Sessions),
+		Key: p.Key,
+	}
+	if !p.IssuedAt.IsZero() {
+		w.IssueTimeMs = p.IssuedAt.UnixMilli()
 	}
 	if !p.Expires.IsZero() {
 		w.ExpireTimeMs = p.Expires.UnixMilli()
@@ -112,7 +116,10 @@ func tokenFromWire(subject string, w *clusterv1.Token) *ident.Principal {
 	}
 	p := &ident.Principal{
 		Subject: subject, Channels: capabilitiesFromWire(w.GetChannels()), Members: capabilitiesFromWire(w.GetMembers()),
-		Sessions: capabilitiesFromWire(w.GetSessions()),
+		Sessions: capabilitiesFromWire(w.GetSessions()), Key: w.GetKey(),
+	}
+	if ms := w.GetIssueTimeMs(); ms != 0 {
+		p.IssuedAt = time.UnixMilli(ms)
 	}
 	if ms := w.GetExpireTimeMs(); ms != 0 {
 		p.Expires = time.UnixMilli(ms)

@@ -97,7 +97,7 @@ func TestUpdateWireRoundTrip(t *testing.T) {
 	for _, want := range []fanout.Change{
 		{Add: []fanout.Position{full, {ChannelID: "live"}}, Remove: []string{"gone"}},
 		{Token: &ident.Principal{
-			Subject: "ann", Expires: time.UnixMilli(1_900_000_000_123),
+			Subject: "ann", Expires: time.UnixMilli(1_900_000_000_123), IssuedAt: time.UnixMilli(1_800_000_000_000), Key: "s:phone",
 			Channels: []ident.Capability{{Pattern: "a*", Actions: []ident.Action{ident.Subscribe, ident.Manage}}},
 			Members:  []ident.Capability{{Pattern: "*", Actions: []ident.Action{ident.Subscribe}}},
 			Sessions: []ident.Capability{{Pattern: "s", Actions: []ident.Action{ident.Subscribe}}},

@@ -227,6 +227,7 @@ func (v *Verifier) Verify(ctx context.Context, token string) (*ident.Principal, 
 	if err != nil {
 		return nil, err
 	}
+	p.Key = ident.TokenKey(p.SSID, digest)
 	v.cache.put(digest, p, now)
 	return p, nil
 }
@@ -252,6 +253,9 @@ func (v *Verifier) verify(ctx context.Context, token string) (*ident.Principal, 
 		return nil, invalid(nil, "the token's ssid must be at most 64 characters of A-Z a-z 0-9 _ -")
 	}
 	p := &ident.Principal{Subject: c.Subject, SSID: c.SSID, Expires: c.ExpiresAt.Time}
+	if c.IssuedAt != nil {
+		p.IssuedAt = c.IssuedAt.Time
+	}
 	if err := readCapabilities(p, c.Capabilities); err != nil {
 		return nil, invalid(err, "the token's cap must be an object whose values are lists of actions")
 	}

@@ -299,7 +299,10 @@ func TestMint(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want.Expires = p.Expires
+	if now := time.Now(); p.IssuedAt.After(now) || now.Sub(p.IssuedAt) > 10*time.Second {
+		t.Errorf("issued at %v", p.IssuedAt)
+	}
+	want.Expires, want.IssuedAt, want.Key = p.Expires, p.IssuedAt, ident.SSIDKey("s-1")
 	if diff := cmp.Diff(want, p); diff != "" {
 		t.Error(diff)
 	}

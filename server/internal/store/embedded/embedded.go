@@ -81,6 +81,10 @@ type Store struct {
 	rosters  rosterLocks
 	// erasing serializes the changes of erasures.
 	erasing sync.Mutex
+	// revoking serializes the changes of revocations, and guards swept.
+	revoking sync.Mutex
+	// swept is the key up to which expired revocations were removed.
+	swept   string
 	changes changes
 
 	// open is held for reading by every call in flight, and guards closed.

@@ -42,6 +42,8 @@ const (
 	dueRow = 'w'
 	// erasureRow: id -> erasureRecord
 	erasureRow = 'j'
+	// revocationRow: key of a revocation -> revocationRecord
+	revocationRow = 'r'
 	// metaRow: -> clusterv1.Meta
 	metaRow = 'm'
 	// formatRow: -> storeFormat in decimal; a store without this row has format 1

@@ -15,6 +15,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/channel"
 	"github.com/parleyhq/parley/server/internal/erasure"
 	"github.com/parleyhq/parley/server/internal/message"
+	"github.com/parleyhq/parley/server/internal/revocation"
 	"github.com/parleyhq/parley/server/internal/store/mongostore"
 	"github.com/parleyhq/parley/server/internal/store/storetest"
 	"github.com/parleyhq/parley/server/internal/testkit"
@@ -165,6 +166,13 @@ func (n anyNode) SetTrim(ctx context.Context, read *channel.Row, trim channel.Tr
 func TestErasures(t *testing.T) {
 	t.Parallel()
 	storetest.RunErasures(t, suite(testkit.MongoURI(t)), func(s message.Store) erasure.Store { return s.(*mongostore.Store).Erasures() })
+}
+
+func TestRevocations(t *testing.T) {
+	t.Parallel()
+	storetest.RunRevocations(t, suite(testkit.MongoURI(t)), func(s message.Store) revocation.Store {
+		return s.(*mongostore.Store).Revocations()
+	}, true)
 }
 
 func TestChannels(t *testing.T) {

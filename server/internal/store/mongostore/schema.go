@@ -158,6 +158,9 @@ func (s *Store) prepareShards(ctx context.Context) error {
 		if err := s.makeChannelIndexes(ctx); err != nil {
 			return fmt.Errorf("channels: create indexes: %w", err)
 		}
+		if err := s.makeRevocationIndexes(ctx); err != nil {
+			return fmt.Errorf("revocations: create indexes: %w", err)
+		}
 		return nil
 	})
 	for i := range s.shards {

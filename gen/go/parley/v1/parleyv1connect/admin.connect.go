@@ -86,6 +86,12 @@ const (
 	// AdminServiceListErasuresProcedure is the fully-qualified name of the AdminService's ListErasures
 	// RPC.
 	AdminServiceListErasuresProcedure = "/parley.v1.AdminService/ListErasures"
+	// AdminServiceRevokeTokensProcedure is the fully-qualified name of the AdminService's RevokeTokens
+	// RPC.
+	AdminServiceRevokeTokensProcedure = "/parley.v1.AdminService/RevokeTokens"
+	// AdminServiceListRevocationsProcedure is the fully-qualified name of the AdminService's
+	// ListRevocations RPC.
+	AdminServiceListRevocationsProcedure = "/parley.v1.AdminService/ListRevocations"
 )
 
 // AdminServiceClient is a client for the parley.v1.AdminService service.
@@ -155,6 +161,12 @@ type AdminServiceClient interface {
 	GetErasure(context.Context, *v1.GetErasureRequest) (*v1.GetErasureResponse, error)
 	// ListErasures returns a page of all jobs that EraseUser ever started, ordered by `request_id`.
 	ListErasures(context.Context, *v1.ListErasuresRequest) (*v1.ListErasuresResponse, error)
+	// RevokeTokens revokes all tokens of an ssid, or those that a user has now. Within a second every
+	// node refuses them, and ends their streams, with TOKEN_REVOKED. The revocation is kept for
+	// `auth.max_token_life`, also if Redis or a node is restarted.
+	RevokeTokens(context.Context, *v1.RevokeTokensRequest) (*v1.RevokeTokensResponse, error)
+	// ListRevocations returns a page of the revocations that are kept.
+	ListRevocations(context.Context, *v1.ListRevocationsRequest) (*v1.ListRevocationsResponse, error)
 }
 
 // NewAdminServiceClient constructs a client for the parley.v1.AdminService service. By default, it
@@ -300,6 +312,20 @@ func NewAdminServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
+		revokeTokens: connect.NewClient[v1.RevokeTokensRequest, v1.RevokeTokensResponse](
+			httpClient,
+			baseURL+AdminServiceRevokeTokensProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("RevokeTokens")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
+			connect.WithClientOptions(opts...),
+		),
+		listRevocations: connect.NewClient[v1.ListRevocationsRequest, v1.ListRevocationsResponse](
+			httpClient,
+			baseURL+AdminServiceListRevocationsProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("ListRevocations")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -325,6 +351,8 @@ type adminServiceClient struct {
 	eraseUser         *connect.Client[v1.EraseUserRequest, v1.EraseUserResponse]
 	getErasure        *connect.Client[v1.GetErasureRequest, v1.GetErasureResponse]
 	listErasures      *connect.Client[v1.ListErasuresRequest, v1.ListErasuresResponse]
+	revokeTokens      *connect.Client[v1.RevokeTokensRequest, v1.RevokeTokensResponse]
+	listRevocations   *connect.Client[v1.ListRevocationsRequest, v1.ListRevocationsResponse]
 }
 
 // CreateTopic calls parley.v1.AdminService.CreateTopic.
@@ -507,6 +535,24 @@ func (c *adminServiceClient) ListErasures(ctx context.Context, req *v1.ListErasu
 	return nil, err
 }
 
+// RevokeTokens calls parley.v1.AdminService.RevokeTokens.
+func (c *adminServiceClient) RevokeTokens(ctx context.Context, req *v1.RevokeTokensRequest) (*v1.RevokeTokensResponse, error) {
+	response, err := c.revokeTokens.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ListRevocations calls parley.v1.AdminService.ListRevocations.
+func (c *adminServiceClient) ListRevocations(ctx context.Context, req *v1.ListRevocationsRequest) (*v1.ListRevocationsResponse, error) {
+	response, err := c.listRevocations.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // AdminServiceHandler is an implementation of the parley.v1.AdminService service.
 type AdminServiceHandler interface {
 	// CreateTopic creates a topic. If a topic with this name exists, the call fails with
@@ -574,6 +620,12 @@ type AdminServiceHandler interface {
 	GetErasure(context.Context, *v1.GetErasureRequest) (*v1.GetErasureResponse, error)
 	// ListErasures returns a page of all jobs that EraseUser ever started, ordered by `request_id`.
 	ListErasures(context.Context, *v1.ListErasuresRequest) (*v1.ListErasuresResponse, error)
+	// RevokeTokens revokes all tokens of an ssid, or those that a user has now. Within a second every
+	// node refuses them, and ends their streams, with TOKEN_REVOKED. The revocation is kept for
+	// `auth.max_token_life`, also if Redis or a node is restarted.
+	RevokeTokens(context.Context, *v1.RevokeTokensRequest) (*v1.RevokeTokensResponse, error)
+	// ListRevocations returns a page of the revocations that are kept.
+	ListRevocations(context.Context, *v1.ListRevocationsRequest) (*v1.ListRevocationsResponse, error)
 }
 
 // NewAdminServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -715,6 +767,20 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
+	adminServiceRevokeTokensHandler := connect.NewUnaryHandlerSimple(
+		AdminServiceRevokeTokensProcedure,
+		svc.RevokeTokens,
+		connect.WithSchema(adminServiceMethods.ByName("RevokeTokens")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminServiceListRevocationsHandler := connect.NewUnaryHandlerSimple(
+		AdminServiceListRevocationsProcedure,
+		svc.ListRevocations,
+		connect.WithSchema(adminServiceMethods.ByName("ListRevocations")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/parley.v1.AdminService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case AdminServiceCreateTopicProcedure:
@@ -757,6 +823,10 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 			adminServiceGetErasureHandler.ServeHTTP(w, r)
 		case AdminServiceListErasuresProcedure:
 			adminServiceListErasuresHandler.ServeHTTP(w, r)
+		case AdminServiceRevokeTokensProcedure:
+			adminServiceRevokeTokensHandler.ServeHTTP(w, r)
+		case AdminServiceListRevocationsProcedure:
+			adminServiceListRevocationsHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -844,4 +914,12 @@ func (UnimplementedAdminServiceHandler) GetErasure(context.Context, *v1.GetErasu
 
 func (UnimplementedAdminServiceHandler) ListErasures(context.Context, *v1.ListErasuresRequest) (*v1.ListErasuresResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.AdminService.ListErasures is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) RevokeTokens(context.Context, *v1.RevokeTokensRequest) (*v1.RevokeTokensResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.AdminService.RevokeTokens is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) ListRevocations(context.Context, *v1.ListRevocationsRequest) (*v1.ListRevocationsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.AdminService.ListRevocations is not implemented"))
 }

@@ -56,6 +56,8 @@ const (
 	// PresenceServiceListOnlineUsersProcedure is the fully-qualified name of the PresenceService's
 	// ListOnlineUsers RPC.
 	PresenceServiceListOnlineUsersProcedure = "/parley.v1.PresenceService/ListOnlineUsers"
+	// PresenceServiceSignOutProcedure is the fully-qualified name of the PresenceService's SignOut RPC.
+	PresenceServiceSignOutProcedure = "/parley.v1.PresenceService/SignOut"
 )
 
 // PresenceServiceClient is a client for the parley.v1.PresenceService service.
@@ -103,6 +105,12 @@ type PresenceServiceClient interface {
 	// ListOnlineUsers returns a page of the users that are online. A user that is online during the
 	// whole listing is in exactly one page. Requires the action `list`.
 	ListOnlineUsers(context.Context, *v1.ListOnlineUsersRequest) (*v1.ListOnlineUsersResponse, error)
+	// SignOut revokes the token of the call, and all tokens with the same `ssid` if it has one.
+	// Within a second after the response every node refuses them, and ends their streams in all
+	// services, with TOKEN_REVOKED; the user is offline at once. If the response was lost, the
+	// repeated call fails with TOKEN_REVOKED, which means that it has succeeded. Requires no
+	// capability.
+	SignOut(context.Context, *v1.SignOutRequest) (*v1.SignOutResponse, error)
 }
 
 // NewPresenceServiceClient constructs a client for the parley.v1.PresenceService service. By
@@ -171,6 +179,13 @@ func NewPresenceServiceClient(httpClient connect.HTTPClient, baseURL string, opt
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
+		signOut: connect.NewClient[v1.SignOutRequest, v1.SignOutResponse](
+			httpClient,
+			baseURL+PresenceServiceSignOutProcedure,
+			connect.WithSchema(presenceServiceMethods.ByName("SignOut")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -184,6 +199,7 @@ type presenceServiceClient struct {
 	disconnect      *connect.Client[v1.DisconnectRequest, v1.DisconnectResponse]
 	getPresence     *connect.Client[v1.GetPresenceRequest, v1.GetPresenceResponse]
 	listOnlineUsers *connect.Client[v1.ListOnlineUsersRequest, v1.ListOnlineUsersResponse]
+	signOut         *connect.Client[v1.SignOutRequest, v1.SignOutResponse]
 }
 
 // Connect calls parley.v1.PresenceService.Connect.
@@ -254,6 +270,15 @@ func (c *presenceServiceClient) ListOnlineUsers(ctx context.Context, req *v1.Lis
 	return nil, err
 }
 
+// SignOut calls parley.v1.PresenceService.SignOut.
+func (c *presenceServiceClient) SignOut(ctx context.Context, req *v1.SignOutRequest) (*v1.SignOutResponse, error) {
+	response, err := c.signOut.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // PresenceServiceHandler is an implementation of the parley.v1.PresenceService service.
 type PresenceServiceHandler interface {
 	// Connect makes a device of the caller online for as long as the stream lives, and streams the
@@ -299,6 +324,12 @@ type PresenceServiceHandler interface {
 	// ListOnlineUsers returns a page of the users that are online. A user that is online during the
 	// whole listing is in exactly one page. Requires the action `list`.
 	ListOnlineUsers(context.Context, *v1.ListOnlineUsersRequest) (*v1.ListOnlineUsersResponse, error)
+	// SignOut revokes the token of the call, and all tokens with the same `ssid` if it has one.
+	// Within a second after the response every node refuses them, and ends their streams in all
+	// services, with TOKEN_REVOKED; the user is offline at once. If the response was lost, the
+	// repeated call fails with TOKEN_REVOKED, which means that it has succeeded. Requires no
+	// capability.
+	SignOut(context.Context, *v1.SignOutRequest) (*v1.SignOutResponse, error)
 }
 
 // NewPresenceServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -363,6 +394,13 @@ func NewPresenceServiceHandler(svc PresenceServiceHandler, opts ...connect.Handl
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
+	presenceServiceSignOutHandler := connect.NewUnaryHandlerSimple(
+		PresenceServiceSignOutProcedure,
+		svc.SignOut,
+		connect.WithSchema(presenceServiceMethods.ByName("SignOut")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/parley.v1.PresenceService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case PresenceServiceConnectProcedure:
@@ -381,6 +419,8 @@ func NewPresenceServiceHandler(svc PresenceServiceHandler, opts ...connect.Handl
 			presenceServiceGetPresenceHandler.ServeHTTP(w, r)
 		case PresenceServiceListOnlineUsersProcedure:
 			presenceServiceListOnlineUsersHandler.ServeHTTP(w, r)
+		case PresenceServiceSignOutProcedure:
+			presenceServiceSignOutHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -420,4 +460,8 @@ func (UnimplementedPresenceServiceHandler) GetPresence(context.Context, *v1.GetP
 
 func (UnimplementedPresenceServiceHandler) ListOnlineUsers(context.Context, *v1.ListOnlineUsersRequest) (*v1.ListOnlineUsersResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.PresenceService.ListOnlineUsers is not implemented"))
+}
+
+func (UnimplementedPresenceServiceHandler) SignOut(context.Context, *v1.SignOutRequest) (*v1.SignOutResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.PresenceService.SignOut is not implemented"))
 }

@@ -5,6 +5,7 @@
 import type { GenFile, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { CreateGroupRequestSchema, CreateGroupResponseSchema, CreateTopicRequestSchema, CreateTopicResponseSchema, DeleteGroupRequestSchema, DeleteGroupResponseSchema, DeleteTopicRequestSchema, DeleteTopicResponseSchema, GetTopicRequestSchema, GetTopicResponseSchema, GetTopicStatsRequestSchema, GetTopicStatsResponseSchema, ListDeadLettersRequestSchema, ListDeadLettersResponseSchema, ListPartitionsRequestSchema, ListPartitionsResponseSchema, ListPendingRequestSchema, ListPendingResponseSchema, ListTopicsRequestSchema, ListTopicsResponseSchema, PauseTopicRequestSchema, PauseTopicResponseSchema, PurgeDeadLettersRequestSchema, PurgeDeadLettersResponseSchema, ReplayDeadLettersRequestSchema, ReplayDeadLettersResponseSchema, ResumeTopicRequestSchema, ResumeTopicResponseSchema, SeekGroupRequestSchema, SeekGroupResponseSchema, TrimTopicRequestSchema, TrimTopicResponseSchema, UpdateTopicRequestSchema, UpdateTopicResponseSchema } from "./admin_queue_pb.js";
 import type { EraseUserRequestSchema, EraseUserResponseSchema, GetErasureRequestSchema, GetErasureResponseSchema, ListErasuresRequestSchema, ListErasuresResponseSchema } from "./erasure_pb.js";
+import type { ListRevocationsRequestSchema, ListRevocationsResponseSchema, RevokeTokensRequestSchema, RevokeTokensResponseSchema } from "./revocation_pb.js";
 
 /**
  * Describes the file parley/v1/admin.proto.
@@ -12,8 +13,8 @@ import type { EraseUserRequestSchema, EraseUserResponseSchema, GetErasureRequest
 export declare const file_parley_v1_admin: GenFile;
 
 /**
- * AdminService is for operators. It manages topics and consumer groups, and erases users. Calls for
- * other parts of the server will be added under the same capability.
+ * AdminService is for operators. It manages topics and consumer groups, erases users and revokes
+ * tokens. Calls for other parts of the server will be added under the same capability.
  *
  * Every call requires a bearer token with the capability `admin`: the action `read` for calls
  * without side effects, the action `write` for all others.
@@ -245,6 +246,28 @@ export declare const AdminService: GenService<{
     methodKind: "unary";
     input: typeof ListErasuresRequestSchema;
     output: typeof ListErasuresResponseSchema;
+  },
+  /**
+   * RevokeTokens revokes all tokens of an ssid, or those that a user has now. Within a second every
+   * node refuses them, and ends their streams, with TOKEN_REVOKED. The revocation is kept for
+   * `auth.max_token_life`, also if Redis or a node is restarted.
+   *
+   * @generated from rpc parley.v1.AdminService.RevokeTokens
+   */
+  revokeTokens: {
+    methodKind: "unary";
+    input: typeof RevokeTokensRequestSchema;
+    output: typeof RevokeTokensResponseSchema;
+  },
+  /**
+   * ListRevocations returns a page of the revocations that are kept.
+   *
+   * @generated from rpc parley.v1.AdminService.ListRevocations
+   */
+  listRevocations: {
+    methodKind: "unary";
+    input: typeof ListRevocationsRequestSchema;
+    output: typeof ListRevocationsResponseSchema;
   },
 }>;
 

@@ -505,6 +505,13 @@ export enum ErrorReason {
   APPEND_SUPERSEDED = 41,
 
   /**
+   * The token was revoked: its user has signed out, or an operator has revoked it. Sign in again.
+   *
+   * @generated from enum value: ERROR_REASON_TOKEN_REVOKED = 42;
+   */
+  TOKEN_REVOKED = 42,
+
+  /**
    * The caller is over its rate limit, the server has too many pending writes, or too many bytes of
    * earlier responses are not read yet. `retry_after` says how long to wait. Nothing was changed.
    *
@@ -617,6 +624,14 @@ export enum ErrorReason {
    * @generated from enum value: ERROR_REASON_CHANNEL_DELETING = 114;
    */
   CHANNEL_DELETING = 114,
+
+  /**
+   * The server cannot tell whether the token was revoked, because neither the store nor Redis
+   * answers. The token may be valid: keep it, and retry later.
+   *
+   * @generated from enum value: ERROR_REASON_REVOCATION_UNKNOWN = 115;
+   */
+  REVOCATION_UNKNOWN = 115,
 }
 
 /**

@@ -7,6 +7,7 @@ import type { Message } from "@bufbuild/protobuf";
 import type { Platform } from "./platform_pb.js";
 import type { ErrorReason } from "./error_pb.js";
 import type { Heartbeat, Reconnect, StreamInfo } from "./stream_pb.js";
+import type { SignOutRequestSchema, SignOutResponseSchema } from "./revocation_pb.js";
 
 /**
  * Describes the file parley/v1/presence.proto.
@@ -674,11 +675,11 @@ export declare const ListOnlineUsersResponseSchema: GenMessage<ListOnlineUsersRe
  * `presence`. A user is online on a platform while at least one of their devices is. A user who
  * returns within `offline_after` (1 s by default) is never shown offline.
  *
- * Every call requires a bearer token with the capability `presence` and the action that the call
- * names: `connect`, `watch` or `list`. With the server's setting `presence.watch: shared_channel` a
- * call that names users with whom the caller shares no members-only channel fails with
- * NO_SHARED_CHANNEL, and ErrorDetail.user_ids has the first 50 of them. Holders of the action
- * `list` may name any user.
+ * Every call but SignOut requires a bearer token with the capability `presence` and the action that
+ * the call names: `connect`, `watch` or `list`. With the server's setting
+ * `presence.watch: shared_channel` a call that names users with whom the caller shares no
+ * members-only channel fails with NO_SHARED_CHANNEL, and ErrorDetail.user_ids has the first 50 of
+ * them. Holders of the action `list` may name any user.
  *
  * @generated from service parley.v1.PresenceService
  */
@@ -789,6 +790,20 @@ export declare const PresenceService: GenService<{
     methodKind: "unary";
     input: typeof ListOnlineUsersRequestSchema;
     output: typeof ListOnlineUsersResponseSchema;
+  },
+  /**
+   * SignOut revokes the token of the call, and all tokens with the same `ssid` if it has one.
+   * Within a second after the response every node refuses them, and ends their streams in all
+   * services, with TOKEN_REVOKED; the user is offline at once. If the response was lost, the
+   * repeated call fails with TOKEN_REVOKED, which means that it has succeeded. Requires no
+   * capability.
+   *
+   * @generated from rpc parley.v1.PresenceService.SignOut
+   */
+  signOut: {
+    methodKind: "unary";
+    input: typeof SignOutRequestSchema;
+    output: typeof SignOutResponseSchema;
   },
 }>;
 

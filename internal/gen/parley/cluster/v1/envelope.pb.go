@@ -764,7 +764,11 @@ type Token struct {
 	Channels []*Capability `protobuf:"bytes,2,rep,name=channels,proto3" json:"channels,omitempty"`
 	Members  []*Capability `protobuf:"bytes,3,rep,name=members,proto3" json:"members,omitempty"`
 	// The capabilities on sessions.
-	Sessions      []*Capability `protobuf:"bytes,4,rep,name=sessions,proto3" json:"sessions,omitempty"`
+	Sessions []*Capability `protobuf:"bytes,4,rep,name=sessions,proto3" json:"sessions,omitempty"`
+	// ident.Principal.Key.
+	Key string `protobuf:"bytes,5,opt,name=key,proto3" json:"key,omitempty"`
+	// When the token was issued, in Unix milliseconds; 0 if that is not known.
+	IssueTimeMs   int64 `protobuf:"varint,6,opt,name=issue_time_ms,json=issueTimeMs,proto3" json:"issue_time_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -827,6 +831,82 @@ func (x *Token) GetSessions() []*Capability {
 	return nil
 }
 
+func (x *Token) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *Token) GetIssueTimeMs() int64 {
+	if x != nil {
+		return x.IssueTimeMs
+	}
+	return 0
+}
+
+// Revoked is a revocation.Entry as it is announced to all nodes. Times are in Unix milliseconds.
+type Revoked struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Key     string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	UntilMs int64                  `protobuf:"varint,2,opt,name=until_ms,json=untilMs,proto3" json:"until_ms,omitempty"`
+	// 0 for an entry that is not about a user.
+	BeforeMs      int64 `protobuf:"varint,3,opt,name=before_ms,json=beforeMs,proto3" json:"before_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Revoked) Reset() {
+	*x = Revoked{}
+	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Revoked) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Revoked) ProtoMessage() {}
+
+func (x *Revoked) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Revoked.ProtoReflect.Descriptor instead.
+func (*Revoked) Descriptor() ([]byte, []int) {
+	return file_parley_cluster_v1_envelope_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Revoked) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *Revoked) GetUntilMs() int64 {
+	if x != nil {
+		return x.UntilMs
+	}
+	return 0
+}
+
+func (x *Revoked) GetBeforeMs() int64 {
+	if x != nil {
+		return x.BeforeMs
+	}
+	return 0
+}
+
 // Capability allows actions on the channels or sessions that the pattern covers.
 type Capability struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -838,7 +918,7 @@ type Capability struct {
 
 func (x *Capability) Reset() {
 	*x = Capability{}
-	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[10]
+	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -850,7 +930,7 @@ func (x *Capability) String() string {
 func (*Capability) ProtoMessage() {}
 
 func (x *Capability) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[10]
+	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -863,7 +943,7 @@ func (x *Capability) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Capability.ProtoReflect.Descriptor instead.
 func (*Capability) Descriptor() ([]byte, []int) {
-	return file_parley_cluster_v1_envelope_proto_rawDescGZIP(), []int{10}
+	return file_parley_cluster_v1_envelope_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Capability) GetPattern() string {
@@ -897,7 +977,7 @@ type Position struct {
 
 func (x *Position) Reset() {
 	*x = Position{}
-	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[11]
+	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -909,7 +989,7 @@ func (x *Position) String() string {
 func (*Position) ProtoMessage() {}
 
 func (x *Position) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[11]
+	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -922,7 +1002,7 @@ func (x *Position) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Position.ProtoReflect.Descriptor instead.
 func (*Position) Descriptor() ([]byte, []int) {
-	return file_parley_cluster_v1_envelope_proto_rawDescGZIP(), []int{11}
+	return file_parley_cluster_v1_envelope_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Position) GetChannelId() string {
@@ -975,7 +1055,7 @@ type MembershipChange struct {
 
 func (x *MembershipChange) Reset() {
 	*x = MembershipChange{}
-	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[12]
+	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -987,7 +1067,7 @@ func (x *MembershipChange) String() string {
 func (*MembershipChange) ProtoMessage() {}
 
 func (x *MembershipChange) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[12]
+	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1000,7 +1080,7 @@ func (x *MembershipChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MembershipChange.ProtoReflect.Descriptor instead.
 func (*MembershipChange) Descriptor() ([]byte, []int) {
-	return file_parley_cluster_v1_envelope_proto_rawDescGZIP(), []int{12}
+	return file_parley_cluster_v1_envelope_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *MembershipChange) GetChannelId() string {
@@ -1035,7 +1115,7 @@ type RefillRequest struct {
 
 func (x *RefillRequest) Reset() {
 	*x = RefillRequest{}
-	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[13]
+	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1047,7 +1127,7 @@ func (x *RefillRequest) String() string {
 func (*RefillRequest) ProtoMessage() {}
 
 func (x *RefillRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[13]
+	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1060,7 +1140,7 @@ func (x *RefillRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefillRequest.ProtoReflect.Descriptor instead.
 func (*RefillRequest) Descriptor() ([]byte, []int) {
-	return file_parley_cluster_v1_envelope_proto_rawDescGZIP(), []int{13}
+	return file_parley_cluster_v1_envelope_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *RefillRequest) GetRefills() []*Refill {
@@ -1081,7 +1161,7 @@ type Refill struct {
 
 func (x *Refill) Reset() {
 	*x = Refill{}
-	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[14]
+	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1093,7 +1173,7 @@ func (x *Refill) String() string {
 func (*Refill) ProtoMessage() {}
 
 func (x *Refill) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[14]
+	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1106,7 +1186,7 @@ func (x *Refill) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refill.ProtoReflect.Descriptor instead.
 func (*Refill) Descriptor() ([]byte, []int) {
-	return file_parley_cluster_v1_envelope_proto_rawDescGZIP(), []int{14}
+	return file_parley_cluster_v1_envelope_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Refill) GetChannelId() string {
@@ -1190,12 +1270,18 @@ const file_parley_cluster_v1_envelope_proto_rawDesc = "" +
 	"\asubject\x18\x02 \x01(\tR\asubject\x12-\n" +
 	"\x03add\x18\x03 \x03(\v2\x1b.parley.cluster.v1.PositionR\x03add\x12\x16\n" +
 	"\x06remove\x18\x04 \x03(\tR\x06remove\x12.\n" +
-	"\x05token\x18\x05 \x01(\v2\x18.parley.cluster.v1.TokenR\x05token\"\xdc\x01\n" +
+	"\x05token\x18\x05 \x01(\v2\x18.parley.cluster.v1.TokenR\x05token\"\x92\x02\n" +
 	"\x05Token\x12$\n" +
 	"\x0eexpire_time_ms\x18\x01 \x01(\x03R\fexpireTimeMs\x129\n" +
 	"\bchannels\x18\x02 \x03(\v2\x1d.parley.cluster.v1.CapabilityR\bchannels\x127\n" +
 	"\amembers\x18\x03 \x03(\v2\x1d.parley.cluster.v1.CapabilityR\amembers\x129\n" +
-	"\bsessions\x18\x04 \x03(\v2\x1d.parley.cluster.v1.CapabilityR\bsessions\"@\n" +
+	"\bsessions\x18\x04 \x03(\v2\x1d.parley.cluster.v1.CapabilityR\bsessions\x12\x10\n" +
+	"\x03key\x18\x05 \x01(\tR\x03key\x12\"\n" +
+	"\rissue_time_ms\x18\x06 \x01(\x03R\vissueTimeMs\"S\n" +
+	"\aRevoked\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x19\n" +
+	"\buntil_ms\x18\x02 \x01(\x03R\auntilMs\x12\x1b\n" +
+	"\tbefore_ms\x18\x03 \x01(\x03R\bbeforeMs\"@\n" +
 	"\n" +
 	"Capability\x12\x18\n" +
 	"\apattern\x18\x01 \x01(\tR\apattern\x12\x18\n" +
@@ -1233,7 +1319,7 @@ func file_parley_cluster_v1_envelope_proto_rawDescGZIP() []byte {
 	return file_parley_cluster_v1_envelope_proto_rawDescData
 }
 
-var file_parley_cluster_v1_envelope_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_parley_cluster_v1_envelope_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_parley_cluster_v1_envelope_proto_goTypes = []any{
 	(*Announcement)(nil),        // 0: parley.cluster.v1.Announcement
 	(*Reply)(nil),               // 1: parley.cluster.v1.Reply
@@ -1245,26 +1331,27 @@ var file_parley_cluster_v1_envelope_proto_goTypes = []any{
 	(*FaultPosition)(nil),       // 7: parley.cluster.v1.FaultPosition
 	(*UpdateStreamRequest)(nil), // 8: parley.cluster.v1.UpdateStreamRequest
 	(*Token)(nil),               // 9: parley.cluster.v1.Token
-	(*Capability)(nil),          // 10: parley.cluster.v1.Capability
-	(*Position)(nil),            // 11: parley.cluster.v1.Position
-	(*MembershipChange)(nil),    // 12: parley.cluster.v1.MembershipChange
-	(*RefillRequest)(nil),       // 13: parley.cluster.v1.RefillRequest
-	(*Refill)(nil),              // 14: parley.cluster.v1.Refill
-	nil,                         // 15: parley.cluster.v1.Draft.MetadataEntry
+	(*Revoked)(nil),             // 10: parley.cluster.v1.Revoked
+	(*Capability)(nil),          // 11: parley.cluster.v1.Capability
+	(*Position)(nil),            // 12: parley.cluster.v1.Position
+	(*MembershipChange)(nil),    // 13: parley.cluster.v1.MembershipChange
+	(*RefillRequest)(nil),       // 14: parley.cluster.v1.RefillRequest
+	(*Refill)(nil),              // 15: parley.cluster.v1.Refill
+	nil,                         // 16: parley.cluster.v1.Draft.MetadataEntry
 }
 var file_parley_cluster_v1_envelope_proto_depIdxs = []int32{
 	6,  // 0: parley.cluster.v1.Reply.fault:type_name -> parley.cluster.v1.Fault
 	3,  // 1: parley.cluster.v1.AppendRequest.drafts:type_name -> parley.cluster.v1.Draft
-	15, // 2: parley.cluster.v1.Draft.metadata:type_name -> parley.cluster.v1.Draft.MetadataEntry
+	16, // 2: parley.cluster.v1.Draft.metadata:type_name -> parley.cluster.v1.Draft.MetadataEntry
 	5,  // 3: parley.cluster.v1.AppendResponse.outcomes:type_name -> parley.cluster.v1.Outcome
 	6,  // 4: parley.cluster.v1.Outcome.fault:type_name -> parley.cluster.v1.Fault
 	7,  // 5: parley.cluster.v1.Fault.positions:type_name -> parley.cluster.v1.FaultPosition
-	11, // 6: parley.cluster.v1.UpdateStreamRequest.add:type_name -> parley.cluster.v1.Position
+	12, // 6: parley.cluster.v1.UpdateStreamRequest.add:type_name -> parley.cluster.v1.Position
 	9,  // 7: parley.cluster.v1.UpdateStreamRequest.token:type_name -> parley.cluster.v1.Token
-	10, // 8: parley.cluster.v1.Token.channels:type_name -> parley.cluster.v1.Capability
-	10, // 9: parley.cluster.v1.Token.members:type_name -> parley.cluster.v1.Capability
-	10, // 10: parley.cluster.v1.Token.sessions:type_name -> parley.cluster.v1.Capability
-	14, // 11: parley.cluster.v1.RefillRequest.refills:type_name -> parley.cluster.v1.Refill
+	11, // 8: parley.cluster.v1.Token.channels:type_name -> parley.cluster.v1.Capability
+	11, // 9: parley.cluster.v1.Token.members:type_name -> parley.cluster.v1.Capability
+	11, // 10: parley.cluster.v1.Token.sessions:type_name -> parley.cluster.v1.Capability
+	15, // 11: parley.cluster.v1.RefillRequest.refills:type_name -> parley.cluster.v1.Refill
 	12, // [12:12] is the sub-list for method output_type
 	12, // [12:12] is the sub-list for method input_type
 	12, // [12:12] is the sub-list for extension type_name
@@ -1282,14 +1369,14 @@ func file_parley_cluster_v1_envelope_proto_init() {
 		(*Reply_Fault)(nil),
 	}
 	file_parley_cluster_v1_envelope_proto_msgTypes[5].OneofWrappers = []any{}
-	file_parley_cluster_v1_envelope_proto_msgTypes[11].OneofWrappers = []any{}
+	file_parley_cluster_v1_envelope_proto_msgTypes[12].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_parley_cluster_v1_envelope_proto_rawDesc), len(file_parley_cluster_v1_envelope_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   16,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1,0 +1,464 @@
+package revocation
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel/metric"
+	"golang.org/x/sync/singleflight"
+
+	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/ident"
+	"github.com/parleyhq/parley/server/internal/lifecycle"
+)
+
+const (
+	// trust is how long after the begin of a poll, if the store answered it, this node knows all
+	// revocations.
+	trust = time.Second
+	// secondWait bounds one call of Second.
+	secondWait = 250 * time.Millisecond
+	// margin is added to the life of an entry: the leeway with which expired tokens are accepted, and
+	// the difference of the nodes' clocks.
+	margin = 90 * time.Second
+	// pollsAtOnce bounds the polls in progress. There are several so that a store that takes half a
+	// second for an answer is still heard in time.
+	pollsAtOnce = 4
+	// pollWait bounds a poll. One that takes longer than trust still returns what was revoked, but
+	// does not prove that nothing else was.
+	pollWait = 2 * time.Second
+	// revokeWait bounds the store's confirmation of a Revoke.
+	revokeWait = 10 * time.Second
+	// forgetEvery is how often entries whose Until has passed are forgotten.
+	forgetEvery = time.Minute
+	// listPage is the number of entries of one call of Store.List.
+	listPage = 1000
+)
+
+// Config configures a List. Store is required.
+type Config struct {
+	Store Store
+	// Second is asked by a node that has not heard from the store. Nil means that there is none.
+	Second Second
+	// Announce sends an entry to all other nodes. It must not block. Nil sends nothing.
+	Announce func(Entry)
+	// Owner decides whether this node keeps Second complete. Nil means that it does.
+	Owner interface{ Owns(place int) bool }
+	// FailOpen admits tokens while neither the store nor Second can tell whether they were revoked.
+	FailOpen bool
+	// MaxTokenLife is the longest time for which tokens are issued. The default is 24 h.
+	MaxTokenLife time.Duration
+	// Interval is the time between polls of the store. Each is up to a tenth shorter at random. The
+	// default is 450 ms.
+	Interval time.Duration
+	// Now returns the current time; nil means time.Now. How long ago the store was heard is measured
+	// by time.Now alone, which no change of the clock affects.
+	Now    func() time.Time
+	Logger *slog.Logger
+	Meter  metric.Meter
+}
+
+// List knows the revocations, and the live streams that they end. Safe for concurrent use.
+type List struct {
+	cfg   Config
+	life  lifecycle.Base
+	began time.Time
+	// heard is when the newest poll that was answered began, as the time since began; 0 means never.
+	heard atomic.Int64
+	asks  singleflight.Group
+
+	mu sync.RWMutex
+	// tokens has the Until of revoked token keys, and users the entries of revoked users, by their
+	// ids.
+	tokens map[string]time.Time
+	users  map[string]Entry
+	stamp  Stamp
+
+	streams streams
+	keeper  keeper
+
+	// openedAt is when the last admission under FailOpen was logged.
+	openedAt atomic.Int64
+	opened   metric.Int64Counter
+}
+
+// New returns a List that knows nothing until Start.
+func New(cfg Config) (*List, error) {
+	cfg.MaxTokenLife = cmp.Or(cfg.MaxTokenLife, 24*time.Hour)
+	cfg.Interval = cmp.Or(cfg.Interval, 450*time.Millisecond)
+	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Announce == nil {
+		cfg.Announce = func(Entry) {}
+	}
+	l := &List{cfg: cfg, began: time.Now(), tokens: make(map[string]time.Time), users: make(map[string]Entry)}
+	l.keeper = keeper{list: l}
+	if cfg.Meter == nil {
+		return l, nil
+	}
+	if err := l.measure(cfg.Meter); err != nil {
+		return nil, fmt.Errorf("create metrics of revocations: %w", err)
+	}
+	return l, nil
+}
+
+func (l *List) measure(meter metric.Meter) (err error) {
+	l.opened, err = meter.Int64Counter("parley.revocation.unknown_admitted",
+		metric.WithDescription("Calls that were admitted although neither the store nor Redis could tell whether their token was revoked."))
+	if err != nil {
+		return err
+	}
+	_, err = meter.Int64ObservableGauge("parley.revocation.entries",
+		metric.WithDescription("Revocations that this node holds in memory."),
+		metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
+			l.mu.RLock()
+			defer l.mu.RUnlock()
+			o.Observe(int64(len(l.tokens) + len(l.users)))
+			return nil
+		}))
+	return err
+}
+
+// Start reads all revocations, and asks the store for more from then on. It must return before the
+// first Check. It fails if the store does not answer. See lifecycle.Service.
+func (l *List) Start(ctx context.Context) error {
+	return l.life.Start(ctx, func(ctx context.Context, run *lifecycle.Run) error {
+		if err := l.load(ctx); err != nil {
+			return fmt.Errorf("read the revocations: %w", err)
+		}
+		run.Go(func(ctx context.Context) { l.poll(ctx, run) })
+		if l.cfg.Second != nil {
+			run.Go(l.keeper.keep)
+			run.Go(l.watchStreams)
+		}
+		return nil
+	})
+}
+
+// Stop ends the polls. Check continues to work, with Second and Config.FailOpen.
+func (l *List) Stop(ctx context.Context) error { return l.life.Stop(ctx) }
+
+// load reads all revocations. The stamp is from before it reads them, so that the first poll has
+// what is revoked meanwhile.
+func (l *List) load(ctx context.Context) error {
+	began := time.Now()
+	_, stamp, err := l.cfg.Store.Changes(ctx, Stamp{})
+	if err != nil {
+		return err
+	}
+	err = l.each(ctx, func(entries []Entry) error {
+		l.apply(entries)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	l.stamp = stamp
+	l.mu.Unlock()
+	l.hear(began)
+	return nil
+}
+
+// each passes all entries of the store to fn, page by page.
+func (l *List) each(ctx context.Context, fn func([]Entry) error) error {
+	after := ""
+	for {
+		entries, err := l.cfg.Store.List(ctx, after, listPage)
+		if err != nil {
+			return err
+		}
+		if err := fn(entries); err != nil || len(entries) < listPage {
+			return err
+		}
+		after = entries[len(entries)-1].Key
+	}
+}
+
+// poll asks the store for new entries until ctx ends.
+func (l *List) poll(ctx context.Context, run *lifecycle.Run) {
+	slots := make(chan struct{}, pollsAtOnce)
+	forgotten := time.Now()
+	for wait := time.Duration(0); lifecycle.Pause(ctx, wait) == nil; wait = l.cfg.Interval - rand.N(l.cfg.Interval/10+1) {
+		if time.Since(forgotten) >= forgetEvery {
+			l.forget()
+			forgotten = time.Now()
+		}
+		select {
+		case slots <- struct{}{}:
+			run.Go(func(ctx context.Context) {
+				defer func() { <-slots }()
+				l.pollOnce(ctx)
+			})
+		default: // the store hangs
+		}
+	}
+}
+
+func (l *List) pollOnce(ctx context.Context) {
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, pollWait)
+	defer cancel()
+	l.mu.RLock()
+	after := l.stamp
+	l.mu.RUnlock()
+	entries, next, err := l.cfg.Store.Changes(ctx, after)
+	if err != nil {
+		l.cfg.Logger.DebugContext(ctx, "asking for revocations failed", "error", err)
+		return
+	}
+	l.apply(entries)
+	l.mu.Lock()
+	if later(next, l.stamp) {
+		l.stamp = next
+	}
+	l.mu.Unlock()
+	l.hear(began)
+	l.keeper.add(entries)
+}
+
+func later(a, b Stamp) bool { return a.Hi > b.Hi || a.Hi == b.Hi && a.Lo > b.Lo }
+
+// hear records that a poll that began then was answered.
+func (l *List) hear(began time.Time) {
+	at := int64(began.Sub(l.began))
+	for {
+		was := l.heard.Load()
+		if at <= was || l.heard.CompareAndSwap(was, at) {
+			return
+		}
+	}
+}
+
+// current reports whether the store was heard recently enough to know all revocations.
+func (l *List) current() bool { return l.silence() <= trust }
+
+// silence returns how long ago the newest poll that the store answered began.
+func (l *List) silence() time.Duration {
+	return time.Since(l.began) - time.Duration(l.heard.Load())
+}
+
+// apply takes entries over and ends the streams that they revoke.
+func (l *List) apply(entries []Entry) {
+	if len(entries) == 0 {
+		return
+	}
+	now := l.cfg.Now()
+	fresh := entries[:0:0]
+	l.mu.Lock()
+	for _, e := range entries {
+		if !e.Until.After(now) {
+			continue
+		}
+		if l.take(e) {
+			fresh = append(fresh, e)
+		}
+	}
+	l.mu.Unlock()
+	for _, e := range fresh {
+		l.streams.end(e)
+	}
+}
+
+// take adds an entry to the maps, and reports whether it says more than they did. The caller holds
+// mu.
+func (l *List) take(e Entry) bool {
+	user, ok := userOf(e.Key)
+	if !ok {
+		was, known := l.tokens[e.Key]
+		if known && !e.Until.After(was) {
+			return false
+		}
+		l.tokens[e.Key] = e.Until
+		return true
+	}
+	was, known := l.users[user]
+	if known && !e.Until.After(was.Until) && !e.Before.After(was.Before) {
+		return false
+	}
+	if known {
+		e.Until, e.Before = latest(e.Until, was.Until), latest(e.Before, was.Before)
+	}
+	l.users[user] = e
+	return true
+}
+
+// forget drops the entries whose Until has passed.
+func (l *List) forget() {
+	now := l.cfg.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for key, until := range l.tokens {
+		if !until.After(now) {
+			delete(l.tokens, key)
+		}
+	}
+	for user, e := range l.users {
+		if !e.Until.After(now) {
+			delete(l.users, user)
+		}
+	}
+}
+
+// Check returns a TOKEN_REVOKED fault if p's token was revoked, and a REVOCATION_UNKNOWN fault if
+// that is not known, unless Config.FailOpen is set. It takes up to 250 ms if the store has not
+// answered for a second, and no time otherwise.
+func (l *List) Check(ctx context.Context, p *ident.Principal) error {
+	if l.knows(p) {
+		return Revoked()
+	}
+	if l.current() {
+		return nil
+	}
+	return l.ask(ctx, p)
+}
+
+// Revoked returns the fault of a revoked token.
+func Revoked() *fault.Error {
+	return fault.New(fault.Unauthenticated, fault.TokenRevoked, "the token was revoked: sign in again")
+}
+
+func unknown(cause error) *fault.Error {
+	return fault.Wrap(cause, fault.Unavailable, fault.RevocationUnknown,
+		"neither the store nor Redis can tell whether the token was revoked: keep it and retry later")
+}
+
+// knows reports whether an entry in memory revokes p's token.
+func (l *List) knows(p *ident.Principal) bool {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if _, ok := l.tokens[p.Key]; ok {
+		return true
+	}
+	if len(l.users) == 0 {
+		return false
+	}
+	e, ok := l.users[p.Subject]
+	return ok && e.revokes(p)
+}
+
+// revokes reports whether an entry with p's key, or that of p's user, revokes p's token.
+func (e *Entry) revokes(p *ident.Principal) bool {
+	_, user := userOf(e.Key)
+	return !user || !p.IssuedAt.After(e.Before)
+}
+
+var errNoSecond = errors.New("the store was not heard")
+
+// ask is Check for a token that is not known to be revoked while the store is not heard.
+func (l *List) ask(ctx context.Context, p *ident.Principal) error {
+	err := l.askSecond(ctx, p)
+	if err == nil || fault.Is(err, fault.TokenRevoked) {
+		return err
+	}
+	if !l.cfg.FailOpen {
+		return unknown(err)
+	}
+	if l.opened != nil {
+		l.opened.Add(ctx, 1)
+	}
+	now := int64(time.Since(l.began))
+	if was := l.openedAt.Load(); (was == 0 || now-was >= int64(time.Second)) && l.openedAt.CompareAndSwap(was, now) {
+		l.cfg.Logger.WarnContext(ctx, "tokens are admitted that may have been revoked", "error", err)
+	}
+	return nil
+}
+
+// askSecond returns a TOKEN_REVOKED fault if Second has an entry that revokes p's token, and
+// another error if it cannot tell. Concurrent calls for one token share the answer.
+func (l *List) askSecond(ctx context.Context, p *ident.Principal) error {
+	if l.cfg.Second == nil {
+		return errNoSecond
+	}
+	answer := l.asks.DoChan(p.Key+" "+p.Subject, func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), secondWait)
+		defer cancel()
+		found, whole, err := l.cfg.Second.Find(ctx, p.Key, UserKey(p.Subject))
+		if err != nil {
+			return nil, err
+		}
+		for key := range found {
+			e := found[key]
+			l.apply([]Entry{e})
+			if e.revokes(p) {
+				return nil, Revoked()
+			}
+		}
+		if !whole {
+			return nil, errNotWhole
+		}
+		return nil, nil //nolint:nilnil // the answer is the error alone
+	})
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case a := <-answer:
+		return a.Err
+	}
+}
+
+var errNotWhole = errors.New("the copy of the revocations in Redis is not complete")
+
+// Revoke revokes what e.Key names, on this node at once, and on all nodes within a second after it
+// returns. It continues if ctx ends. It sets At and, for a UserKey, Before. p is the principal of
+// the token if one token is revoked, whose expiry may be later than Config.MaxTokenLife; nil
+// otherwise. An error is a fault with the reason OUTCOME_UNKNOWN: the entry is in force on the
+// nodes that have received it, and the call must be repeated.
+func (l *List) Revoke(ctx context.Context, e Entry, p *ident.Principal) (Entry, error) {
+	now := l.cfg.Now().UTC().Truncate(time.Millisecond)
+	e.At, e.Until = now, now.Add(l.cfg.MaxTokenLife)
+	if p != nil {
+		e.Until = latest(e.Until, p.Expires.UTC().Truncate(time.Millisecond))
+	}
+	e.Until = e.Until.Add(margin)
+	if _, ok := userOf(e.Key); ok {
+		e.Before = now
+	}
+	l.apply([]Entry{e})
+	// A user who closes the program at once is signed out all the same.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), revokeWait)
+	defer cancel()
+	l.put(ctx, e)
+	l.cfg.Announce(e)
+	if err := l.cfg.Store.Revoke(ctx, e); err != nil {
+		return e, fault.Wrap(err, fault.Unavailable, fault.OutcomeUnknown,
+			"the store did not confirm the revocation: repeat the call")
+	}
+	return e, nil
+}
+
+// put copies an entry to Second. The keeper makes up for a failure.
+func (l *List) put(ctx context.Context, e Entry) {
+	if l.cfg.Second == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, secondWait)
+	defer cancel()
+	if err := l.cfg.Second.Put(ctx, []Entry{e}); err != nil {
+		l.cfg.Logger.DebugContext(ctx, "copying a revocation to Redis failed", "error", err)
+	}
+}
+
+// Heard takes over an entry that another node announced.
+func (l *List) Heard(e Entry) { l.apply([]Entry{e}) }
+
+// Entries returns up to limit entries whose keys are greater than after, from the store.
+func (l *List) Entries(ctx context.Context, after string, limit int) ([]Entry, error) {
+	return l.cfg.Store.List(ctx, after, limit)
+}
+
+func latest(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,454 @@
+package revocation_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/ident"
+	"github.com/parleyhq/parley/server/internal/lifecycle/lifecycletest"
+	"github.com/parleyhq/parley/server/internal/revocation"
+	"github.com/parleyhq/parley/server/internal/revocation/revocationtest"
+)
+
+// fleet is nodes that share a store and a copy, and announce their revocations to each other unless
+// deaf is set.
+type fleet struct {
+	store  revocationtest.Store
+	second revocationtest.Second
+	deaf   atomic.Bool
+	nodes  []*revocation.List
+}
+
+// owner makes the first node the keeper.
+type owner bool
+
+func (o owner) Owns(int) bool { return bool(o) }
+
+func newFleet(t *testing.T, n int, change func(*revocation.Config)) *fleet {
+	t.Helper()
+	f := &fleet{}
+	for i := range n {
+		cfg := revocation.Config{Store: &f.store, Second: &f.second, Owner: owner(i == 0), Announce: func(e revocation.Entry) {
+			for _, node := range f.nodes {
+				if !f.deaf.Load() {
+					node.Heard(e)
+				}
+			}
+		}}
+		if change != nil {
+			change(&cfg)
+		}
+		node, err := revocation.New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.nodes = append(f.nodes, node)
+		lifecycletest.Start(t, node)
+	}
+	return f
+}
+
+func user(name, ssid string, issued time.Time) *ident.Principal {
+	return &ident.Principal{Subject: name, SSID: ssid, Key: ident.TokenKey(ssid, [32]byte{1}), IssuedAt: issued, Expires: time.Now().Add(time.Hour)}
+}
+
+// reason returns the reason of a Check; empty if it passes.
+func reason(ctx context.Context, l *revocation.List, p *ident.Principal) fault.Reason {
+	err := l.Check(ctx, p)
+	if err == nil {
+		return ""
+	}
+	f, ok := fault.As(err)
+	if !ok {
+		return fault.Reason(err.Error())
+	}
+	return f.Reason
+}
+
+// TestEverybodyRefuses checks that a revoked token is refused on the revoking node at once, and on
+// the others within a second, with and without the announcement; and that no other token is.
+func TestEverybodyRefuses(t *testing.T) {
+	t.Parallel()
+	for _, deaf := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFleet(t, 3, nil)
+			f.deaf.Store(deaf)
+			revoked, other, twin := user("ann", "phone", time.Now()), user("ann", "laptop", time.Now()), user("ann", "phone", time.Now())
+			if _, err := f.nodes[1].Revoke(t.Context(), revocation.Entry{Key: revoked.Key, By: "ann"}, revoked); err != nil {
+				t.Fatal(err)
+			}
+			if got := reason(t.Context(), f.nodes[1], revoked); got != fault.TokenRevoked {
+				t.Errorf("on the revoking node: %q", got)
+			}
+			if deaf {
+				time.Sleep(time.Second)
+			}
+			for i, node := range f.nodes {
+				if got := reason(t.Context(), node, twin); got != fault.TokenRevoked {
+					t.Errorf("deaf %v: node %d says %q", deaf, i, got)
+				}
+				if got := reason(t.Context(), node, other); got != "" {
+					t.Errorf("another ssid on node %d: %q", i, got)
+				}
+			}
+		})
+	}
+}
+
+// TestRevokedUser checks that tokens issued up to the revocation of a user are refused, and later
+// ones are not.
+func TestRevokedUser(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 1, nil)
+		if _, err := f.nodes[0].Revoke(t.Context(), revocation.Entry{Key: revocation.UserKey("ann"), By: "admin"}, nil); err != nil {
+			t.Fatal(err)
+		}
+		for name, tt := range map[string]struct {
+			p    *ident.Principal
+			want fault.Reason
+		}{
+			"before":  {user("ann", "", time.Now().Add(-time.Hour)), fault.TokenRevoked},
+			"then":    {user("ann", "x", time.Now()), fault.TokenRevoked},
+			"no time": {user("ann", "x", time.Time{}), fault.TokenRevoked},
+			"later":   {user("ann", "x", time.Now().Add(time.Second)), ""},
+			"another": {user("bob", "x", time.Now().Add(-time.Hour)), ""},
+		} {
+			if got := reason(t.Context(), f.nodes[0], tt.p); got != tt.want {
+				t.Errorf("%s: %q", name, got)
+			}
+		}
+	})
+}
+
+// TestEngines checks what a node that has not revoked a token itself says of it in each state of
+// the engines, once its knowledge is old: every combination of store, Redis, announcements, fail
+// mode and revoked or not.
+func TestEngines(t *testing.T) {
+	t.Parallel()
+	modes := map[revocationtest.Mode]string{
+		revocationtest.Up: "up", revocationtest.Down: "down", revocationtest.Hung: "hung", revocationtest.Slow: "slow",
+	}
+	for storeMode, store := range modes {
+		for secondMode, second := range modes {
+			for _, deaf := range []bool{false, true} {
+				for _, open := range []bool{false, true} {
+					for _, revoked := range []bool{false, true} {
+						name := fmt.Sprintf("store %s, Redis %s, deaf %v, open %v, revoked %v", store, second, deaf, open, revoked)
+						synctest.Test(t, func(t *testing.T) {
+							f := newFleet(t, 2, func(cfg *revocation.Config) { cfg.FailOpen = open })
+							time.Sleep(2 * time.Second) // the keeper has declared the copy complete
+							f.deaf.Store(deaf)
+							p := user("ann", "phone", time.Now())
+							if revoked {
+								if _, err := f.nodes[0].Revoke(t.Context(), revocation.Entry{Key: p.Key}, p); err != nil {
+									t.Fatal(err)
+								}
+							}
+							f.store.Set(storeMode)
+							f.second.Set(secondMode)
+							time.Sleep(2 * time.Second)
+							want := fault.Reason("")
+							hears := storeMode == revocationtest.Up || storeMode == revocationtest.Slow
+							switch knows := hears || secondMode == revocationtest.Up; {
+							case revoked && (knows || !deaf):
+								want = fault.TokenRevoked
+							case !knows && !open:
+								want = fault.RevocationUnknown
+							}
+							for range 3 {
+								if got := reason(t.Context(), f.nodes[1], p); got != want {
+									t.Errorf("%s: %q, want %q", name, got, want)
+								}
+								time.Sleep(230 * time.Millisecond)
+							}
+						})
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestFlush checks that nothing comes back to life when Redis is flushed: not while the store
+// answers, and not when it stops answering before the keeper has filled the copy again.
+func TestFlush(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 2, nil)
+		f.deaf.Store(true)
+		p, other := user("ann", "phone", time.Now()), user("bob", "phone2", time.Now())
+		if _, err := f.nodes[0].Revoke(t.Context(), revocation.Entry{Key: p.Key}, p); err != nil {
+			t.Fatal(err)
+		}
+		f.store.Set(revocationtest.Down) // node 1 has not heard yet
+		f.second.Flush()
+		time.Sleep(2 * time.Second)
+		for _, p := range []*ident.Principal{p, other} {
+			if got := reason(t.Context(), f.nodes[1], p); got != fault.RevocationUnknown {
+				t.Errorf("with an empty copy: %q", got)
+			}
+		}
+		f.store.Set(revocationtest.Up)
+		time.Sleep(2500 * time.Millisecond)
+		f.store.Set(revocationtest.Down)
+		time.Sleep(2 * time.Second)
+		if got := reason(t.Context(), f.nodes[1], p); got != fault.TokenRevoked {
+			t.Errorf("with a copy that was filled again: %q", got)
+		}
+		if got := reason(t.Context(), f.nodes[1], other); got != "" {
+			t.Errorf("of another token: %q", got)
+		}
+	})
+}
+
+// TestKeeperMakesUp checks that a revocation that the revoking node could not copy to Redis is
+// there a second later.
+func TestKeeperMakesUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 2, nil)
+		time.Sleep(2 * time.Second)
+		f.second.Set(revocationtest.Down)
+		p := user("ann", "phone", time.Now())
+		if _, err := f.nodes[1].Revoke(t.Context(), revocation.Entry{Key: p.Key}, p); err != nil {
+			t.Fatal(err)
+		}
+		f.second.Set(revocationtest.Up)
+		time.Sleep(2 * time.Second)
+		found, whole, err := f.second.Find(t.Context(), p.Key)
+		if err != nil || !whole || len(found) != 1 {
+			t.Errorf("found %v, whole %v, %v", found, whole, err)
+		}
+	})
+}
+
+// TestStoreMustConfirm checks that a revocation is not acknowledged unless it is stored, and is in
+// force on this node nevertheless.
+func TestStoreMustConfirm(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 1, nil)
+		f.store.Set(revocationtest.Down)
+		p := user("ann", "phone", time.Now())
+		_, err := f.nodes[0].Revoke(t.Context(), revocation.Entry{Key: p.Key}, p)
+		if got, ok := fault.As(err); !ok || got.Reason != fault.OutcomeUnknown || !got.Retryable() {
+			t.Errorf("revoke: %v", err)
+		}
+		if got := reason(t.Context(), f.nodes[0], p); got != fault.TokenRevoked {
+			t.Errorf("check: %q", got)
+		}
+	})
+}
+
+// TestLife checks that an entry lives as long as any token that it revokes, and is forgotten then;
+// and that a node that starts knows the entries of before.
+func TestLife(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 1, func(cfg *revocation.Config) { cfg.MaxTokenLife = 2 * time.Hour })
+		short, long := user("ann", "phone", time.Now()), user("bob", "", time.Now())
+		long.Expires = time.Now().Add(10 * time.Hour)
+		for _, p := range []*ident.Principal{short, long} {
+			e, err := f.nodes[0].Revoke(t.Context(), revocation.Entry{Key: p.Key}, p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !e.Until.After(p.Expires) || e.Until.Before(time.Now().Add(2*time.Hour)) {
+				t.Errorf("%s is revoked until %v", p.Subject, e.Until)
+			}
+		}
+		later, err := revocation.New(revocation.Config{Store: &f.store})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lifecycletest.Start(t, later)
+		expect := func(want ...fault.Reason) {
+			t.Helper()
+			for i, p := range []*ident.Principal{short, long} {
+				if got := reason(t.Context(), later, p); got != want[i] {
+					t.Errorf("%s: %q, want %q", p.Subject, got, want[i])
+				}
+			}
+		}
+		expect(fault.TokenRevoked, fault.TokenRevoked)
+		time.Sleep(3 * time.Hour)
+		expect("", fault.TokenRevoked)
+	})
+}
+
+// TestStreams checks that a stream ends once, with the right fault, by every way in which its token
+// can be revoked, and not by a revocation of the token that it had before.
+func TestStreams(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 2, nil)
+		f.deaf.Store(true)
+		var mu sync.Mutex
+		ended := make(map[string][]fault.Reason)
+		watch := func(name string, p *ident.Principal) *revocation.Stream {
+			return f.nodes[1].Watch(p, func(err error) {
+				got, _ := fault.As(err)
+				mu.Lock()
+				defer mu.Unlock()
+				ended[name] = append(ended[name], got.Reason)
+			})
+		}
+		revoke := func(e revocation.Entry) {
+			t.Helper()
+			if _, err := f.nodes[0].Revoke(t.Context(), e, nil); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+		}
+		expect := func(want map[string]int) {
+			t.Helper()
+			mu.Lock()
+			defer mu.Unlock()
+			for name, n := range want {
+				if len(ended[name]) != n || n > 0 && ended[name][0] != fault.TokenRevoked {
+					t.Errorf("%s ended %v", name, ended[name])
+				}
+			}
+			if len(ended) > len(want) {
+				t.Errorf("ended: %v", ended)
+			}
+		}
+		now := time.Now()
+		watch("phone", user("ann", "phone", now))
+		watch("phone too", user("ann", "phone", now))
+		watch("laptop", user("ann", "laptop", now))
+		watch("bob", user("bob", "b", now))
+		watch("closed", user("ann", "phone", now)).Close()
+		renewed := watch("renewed", user("ann", "old", now))
+		renewed.Renew(user("ann", "new", now.Add(time.Hour)))
+
+		revoke(revocation.Entry{Key: ident.SSIDKey("phone")})
+		expect(map[string]int{"phone": 1, "phone too": 1})
+		revoke(revocation.Entry{Key: ident.SSIDKey("old")})
+		expect(map[string]int{"phone": 1, "phone too": 1})
+		revoke(revocation.Entry{Key: revocation.UserKey("ann")})
+		expect(map[string]int{"phone": 1, "phone too": 1, "laptop": 1})
+		revoke(revocation.Entry{Key: ident.SSIDKey("new")})
+		expect(map[string]int{"phone": 1, "phone too": 1, "laptop": 1, "renewed": 1})
+
+		late := watch("late", user("ann", "fine", now.Add(time.Hour)))
+		late.Renew(user("ann", "phone", now.Add(time.Hour)))
+		expect(map[string]int{"phone": 1, "phone too": 1, "laptop": 1, "renewed": 1, "late": 1})
+	})
+}
+
+// TestStreamsOfTheUnknown checks that streams live on for seconds while nobody can tell, and that
+// they then end unless FailOpen is set.
+func TestStreamsOfTheUnknown(t *testing.T) {
+	t.Parallel()
+	for _, open := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFleet(t, 1, func(cfg *revocation.Config) { cfg.FailOpen = open })
+			var ended atomic.Pointer[fault.Error]
+			f.nodes[0].Watch(user("ann", "phone", time.Now()), func(err error) {
+				got, _ := fault.As(err)
+				ended.Store(got)
+			})
+			time.Sleep(2 * time.Second)
+			f.store.Set(revocationtest.Down)
+			time.Sleep(time.Minute) // Redis can tell
+			if got := ended.Load(); got != nil {
+				t.Fatalf("open %v: ended with %s although Redis can tell", open, got.Reason)
+			}
+			f.second.Set(revocationtest.Down)
+			time.Sleep(15 * time.Second)
+			if got := ended.Load(); open != (got == nil) || got != nil && got.Reason != fault.RevocationUnknown {
+				t.Errorf("open %v: ended with %v", open, got)
+			}
+		})
+	}
+}
+
+// TestRacingChecks makes a million checks on three nodes around a revocation. None may pass on the
+// revoking node after the acknowledgement, and none on the others a second after it.
+func TestRacingChecks(t *testing.T) {
+	t.Parallel()
+	const total, slack = 1_000_000, 500 * time.Millisecond
+	f := newFleet(t, 3, nil)
+	f.deaf.Store(true)
+	p := user("ann", "phone", time.Now())
+	var acked atomic.Pointer[time.Time]
+	var checks, passed atomic.Int64
+	var wg sync.WaitGroup
+	for i := range 6 {
+		wg.Go(func() {
+			node := f.nodes[i%3]
+			bound := time.Duration(0)
+			if i%3 != 0 {
+				bound = time.Second + slack
+			}
+			for checks.Load() < total || acked.Load() == nil || time.Since(*acked.Load()) < bound+time.Second {
+				at := acked.Load()
+				late := at != nil && time.Since(*at) > bound
+				checks.Add(1)
+				if node.Check(t.Context(), p) != nil {
+					continue
+				}
+				passed.Add(1)
+				if late {
+					t.Errorf("node %d admits a token %v after its revocation", i%3, time.Since(*at))
+					return
+				}
+			}
+		})
+	}
+	for passed.Load() < 1000 {
+		runtime.Gosched()
+	}
+	if _, err := f.nodes[0].Revoke(t.Context(), revocation.Entry{Key: p.Key}, p); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	acked.Store(&now)
+	wg.Wait()
+	t.Logf("%d checks, of which %d passed", checks.Load(), passed.Load())
+}
+
+func TestLifecycle(t *testing.T) {
+	t.Parallel()
+	lifecycletest.Stress[*revocation.List](t, func(t *testing.T) *revocation.List {
+		l, err := revocation.New(revocation.Config{Store: &revocationtest.Store{}, Second: &revocationtest.Second{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	})
+}
+
+func BenchmarkCheck(b *testing.B) {
+	store := &revocationtest.Store{}
+	for i := range 100_000 {
+		if err := store.Revoke(b.Context(), revocation.Entry{Key: fmt.Sprintf("s:%d", i), Until: time.Now().Add(time.Hour)}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := store.Revoke(b.Context(), revocation.Entry{Key: "u:bob", Until: time.Now().Add(time.Hour), Before: time.Now()}); err != nil {
+		b.Fatal(err)
+	}
+	l, err := revocation.New(revocation.Config{Store: store})
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := l.Start(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	p := user("ann", "phone", time.Now())
+	for b.Loop() {
+		if err := l.Check(b.Context(), p); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

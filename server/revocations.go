@@ -1,0 +1,19 @@
+package server
+
+import (
+	"github.com/parleyhq/parley/server/internal/cluster/remote"
+	"github.com/parleyhq/parley/server/internal/revocation"
+	"github.com/parleyhq/parley/server/internal/store/redisrevoked"
+	"github.com/parleyhq/parley/server/internal/telemetry"
+)
+
+// buildRevocations builds what knows the revoked tokens.
+func (s *Server) buildRevocations(b *backends, tel *telemetry.Telemetry) (err error) {
+	s.revocations = remote.NewRevocations(s.endpoint, func(e revocation.Entry) { s.revoked.Heard(e) }, s.log)
+	s.revoked, err = revocation.New(revocation.Config{
+		Store: b.revoked, Second: redisrevoked.New(b.redis, s.cfg.Redis.KeyPrefix, b.store.Identity().Name()),
+		Announce: s.revocations.Publish, Owner: s.roster, FailOpen: s.cfg.Redis.FailOpen, MaxTokenLife: s.cfg.Auth.MaxTokenLife,
+		Logger: s.log, Meter: tel.Meters.Meter(scope),
+	})
+	return err
+}
