@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"connectrpc.com/connect"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"google.golang.org/protobuf/proto"
 
@@ -36,7 +37,7 @@ func revocationBudgets(r *budgetRig) []budgetRow {
 	r.must(err)
 	return []budgetRow{
 		{name: "SignOut, among 1,200", n: 5, call: func(i int) (proto.Message, error) {
-			leaver := r.server.Presence(r.server.MintAs(&ident.Principal{Subject: long(i), SSID: fmt.Sprintf("%064d", i)}, time.Hour))
+			leaver := r.server.Presence(r.server.MintAs(&ident.Principal{Subject: long(i), SSID: fmt.Sprintf("%064d", i)}, time.Hour), connect.WithInterceptors(r))
 			return answered(leaver.SignOut(ctx, &parleyv1.SignOutRequest{}))
 		}},
 		{name: "RevokeTokens, among 1,200", n: 5, call: func(i int) (proto.Message, error) {
