@@ -193,7 +193,7 @@ func (c *checker) cursors() map[tenant]*cursor {
 		}
 		at.low, at.high = max(at.low, low), max(at.high, low, high)
 	}
-	tenures, begun := c.tenures(), c.begins()
+	tenures, begun, unread := c.tenures(), c.begins(), c.maybeUnread()
 	for channel, log := range c.logs {
 		for i := range log {
 			if _, session := sessionOf(channel); session || log[i].Kind != entrySend {
@@ -202,6 +202,9 @@ func (c *checker) cursors() map[tenant]*cursor {
 			low := log[i].Seq
 			if t := tenures[tenant{channel, log[i].From}]; t != nil && t.during(begun[messageKey{channel, low}], c.h.Ended) != inside {
 				low = 0 // the cursor stays if the user has been removed before the feed reaches the entry
+			}
+			if unread[messageKey{channel, log[i].Seq}] {
+				low = 0 // as docs/operations.md says of a full event stream
 			}
 			move(channel, log[i].From, low, log[i].Seq)
 		}

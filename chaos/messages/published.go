@@ -164,11 +164,7 @@ func (c *checker) checkPublished() {
 	if c.h.Touched == 0 {
 		return
 	}
-	kept, full := c.wasFull()
-	newest := kept + int64(time.Second)
-	if c.clockMoved(kept-c.h.Began, kept-c.h.Began) {
-		newest += int64(chaos.ClockOffset) // entries have their times from the nodes
-	}
+	newest, full := c.wasFull()
 	for channel, log := range c.logs {
 		for i := range log {
 			// What was sent after the first event that was kept cannot have been dropped before it.
@@ -195,16 +191,45 @@ func (c *checker) checkPublishedText(p *Published, about int64) {
 	}
 }
 
+// unreadFor is how old an event can be that the nodes have not read, because NATS or MongoDB was
+// away.
+const unreadFor = int64(time.Minute)
+
+// maybeUnread returns the entries whose events a full stream may have dropped before any node read
+// them.
+func (c *checker) maybeUnread() map[messageKey]bool {
+	newest, full := c.wasFull()
+	if !full {
+		return nil
+	}
+	unread := make(map[messageKey]bool)
+	for channel, log := range c.logs {
+		for i := range log {
+			if at := log[i].Time.UnixNano(); at <= newest && at > newest-unreadFor {
+				unread[messageKey{channel, log[i].Seq}] = true
+			}
+		}
+	}
+	for i := range c.t.Published {
+		delete(unread, messageKey{c.t.Published[i].Channel, c.t.Published[i].Seq})
+	}
+	return unread
+}
+
 // wasFull reports whether a full stream explains that events were dropped: a limit of its bytes was
-// in force when it stored the first event that it kept, or later. kept is when it stored that, in
-// nanoseconds since 1970.
-func (c *checker) wasFull() (kept int64, full bool) {
+// in force when it stored the first event that it kept, or later. newest is the latest time that an
+// entry can have whose event was dropped, in nanoseconds since 1970.
+func (c *checker) wasFull() (newest int64, full bool) {
 	i := slices.IndexFunc(c.t.Published, func(p Published) bool { return p.Number > c.t.Dropped })
 	if c.t.Dropped == 0 || i < 0 {
 		return 0, false
 	}
-	kept = c.t.Published[i].At
-	return kept, slices.ContainsFunc(c.h.Faults, func(f chaos.Fault) bool {
+	kept := c.t.Published[i].At
+	newest = kept + int64(time.Second)
+	if c.clockMoved(kept-c.h.Began, kept-c.h.Began) {
+		newest += int64(chaos.ClockOffset) // entries have their times from the nodes
+	}
+	return newest, slices.ContainsFunc(c.h.Faults, func(f chaos.Fault) bool {
 		return f.Name == string(chaos.NATSBytes) && kept-c.h.Began <= f.End
 	})
 }
