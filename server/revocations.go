@@ -13,7 +13,7 @@ func (s *Server) buildRevocations(b *backends, tel *telemetry.Telemetry) (err er
 	s.revoked, err = revocation.New(revocation.Config{
 		Store: b.revoked, Second: redisrevoked.New(b.redis, s.cfg.Redis.KeyPrefix, b.store.Identity().Name()),
 		Announce: s.revocations.Publish, Owner: s.roster, FailOpen: s.cfg.Redis.FailOpen, MaxTokenLife: s.cfg.Auth.MaxTokenLife,
-		Logger: s.log, Meter: tel.Meters.Meter(scope),
+		Now: s.clock.Now, Logger: s.log, Meter: tel.Meters.Meter(scope),
 	})
 	return err
 }

@@ -163,7 +163,7 @@ func (s *Subscription) reopenNow(ctx context.Context, end *streamEnd) bool {
 // streams of its own, and the subscription carries none any more.
 func (s *Subscription) part(ctx context.Context, r *rider, err error) bool {
 	switch {
-	case err == nil || s.client.worthRetrying(err) || tokenRefused(err):
+	case err == nil || s.client.worthRetrying(err) || tokenRefused(err) || errors.Is(err, ErrTokenRevoked):
 		return false
 	case errors.Is(err, ErrKicked):
 		s.drop(r, err)

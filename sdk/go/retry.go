@@ -134,10 +134,14 @@ func (c *Client) worthRetrying(err error) bool {
 	return e.Retryable
 }
 
-// tokenRefused reports whether the server refused the token.
+// tokenRefused reports whether the server refused the token, which another one may replace. One
+// that was revoked is not replaced: its user has signed out.
 func tokenRefused(err error) bool {
 	var e *Error
 	if !errors.As(err, &e) {
+		return false
+	}
+	if e.Reason == parleyv1.ErrorReason_ERROR_REASON_TOKEN_REVOKED {
 		return false
 	}
 	return e.Code == connect.CodeUnauthenticated || e.Reason == parleyv1.ErrorReason_ERROR_REASON_TOKEN_EXPIRED

@@ -311,9 +311,16 @@ export function invalid(field: string, message: string): ParleyError {
   });
 }
 
-/** tokenRefused reports whether the server refused the token. */
+/**
+ * tokenRefused reports whether the server refused the token, which another one may replace. One
+ * that was revoked is not replaced: its user has signed out.
+ */
 export function tokenRefused(err: ParleyError | undefined): boolean {
-  return err !== undefined && (err.code === Code.Unauthenticated || err.reason === "TOKEN_EXPIRED");
+  return (
+    err !== undefined &&
+    err.reason !== "TOKEN_REVOKED" &&
+    (err.code === Code.Unauthenticated || err.reason === "TOKEN_EXPIRED")
+  );
 }
 
 /**

@@ -123,7 +123,8 @@ type Principal struct {
 }
 
 // TokenKey returns the key by which a token is revoked: that of its ssid, so that all tokens of one
-// login are revoked together, or that of the token's SHA-256 digest if it has no ssid.
+// login are revoked together. Without an ssid it is that of the SHA-256 digest of the token's
+// header and claims.
 func TokenKey(ssid string, digest [sha256.Size]byte) string {
 	if ssid != "" {
 		return SSIDKey(ssid)

@@ -2,6 +2,7 @@ package revocation
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"time"
 )
@@ -26,6 +27,8 @@ const (
 // While no node hears from the store, the owner goes on: nobody can acknowledge a revocation then.
 type keeper struct {
 	list *List
+	// wake is ready when there are entries to copy.
+	wake chan struct{}
 
 	mu sync.Mutex
 	// unwritten are entries that must be copied before the next declaration. overflow is set if there
@@ -44,6 +47,10 @@ func (k *keeper) add(entries []Entry) {
 	if k.unwritten = append(k.unwritten, entries...); len(k.unwritten) > maxUnwritten {
 		k.unwritten, k.overflow = nil, true
 	}
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
 }
 
 func (k *keeper) take() (entries []Entry, overflow bool) {
@@ -54,23 +61,40 @@ func (k *keeper) take() (entries []Entry, overflow bool) {
 	return entries, overflow
 }
 
+// restore brings back what take took, because it was not copied.
+func (k *keeper) restore(entries []Entry, overflow bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.overflow = k.overflow || overflow
+	if k.unwritten = append(entries, k.unwritten...); len(k.unwritten) > maxUnwritten {
+		k.unwritten, k.overflow = nil, true
+	}
+}
+
 // keep runs the keeper until ctx ends.
 func (k *keeper) keep(ctx context.Context) {
 	ticker := time.NewTicker(keepEvery)
 	defer ticker.Stop()
 	filled := false // whether everything known was copied since this node became the owner
+	failures := 0
 	for {
 		if owner := k.list.cfg.Owner; owner != nil && !owner.Owns(keeperPlace) {
 			k.take()
 			filled = false
 		} else if err := k.step(ctx, &filled); err != nil && ctx.Err() == nil {
-			filled = false
-			k.list.cfg.Logger.DebugContext(ctx, "copying the revocations to Redis failed", "error", err)
+			level := slog.LevelDebug
+			if failures++; failures%60 == 0 {
+				level = slog.LevelWarn
+			}
+			k.list.cfg.Logger.Log(ctx, level, "copying the revocations to Redis failed", "failures", failures, "error", err)
+		} else {
+			failures = 0
 		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
+		case <-k.wake:
 		}
 	}
 }
@@ -79,23 +103,39 @@ func (k *keeper) keep(ctx context.Context) {
 func (k *keeper) step(ctx context.Context, filled *bool) error {
 	second := k.list.cfg.Second
 	entries, overflow := k.take()
-	short, cancel := context.WithTimeout(ctx, keepEvery)
-	defer cancel()
-	whole, err := second.Whole(short)
+	// Each call has its own time: a refill may take long.
+	call := func(fn func(ctx context.Context) error) error {
+		ctx, cancel := context.WithTimeout(ctx, keepEvery)
+		defer cancel()
+		return fn(ctx)
+	}
+	whole := false
+	err := call(func(ctx context.Context) (err error) {
+		whole, err = second.Whole(ctx)
+		return err
+	})
+	switch {
+	case err != nil:
+	case !*filled || !whole || overflow:
+		err = k.refill(ctx)
+		*filled = err == nil
+	case len(entries) > 0:
+		err = call(func(ctx context.Context) error { return k.put(ctx, entries) })
+	}
 	if err != nil {
+		k.restore(entries, overflow)
 		return err
 	}
-	if !*filled || !whole || overflow {
-		if err := k.refill(ctx); err != nil {
-			return err
-		}
-		*filled = true
-	} else if len(entries) > 0 {
-		if err := second.Put(short, entries); err != nil {
-			return err
-		}
+	return call(func(ctx context.Context) error { return second.Complete(ctx, markerLife) })
+}
+
+// put copies entries, each with all that is known of its key, so that none replaces a newer one.
+func (k *keeper) put(ctx context.Context, entries []Entry) error {
+	all := make([]Entry, len(entries))
+	for i, e := range entries {
+		all[i] = k.list.merged(e)
 	}
-	return second.Complete(short, markerLife)
+	return k.list.cfg.Second.Put(ctx, all)
 }
 
 // refill copies all entries of the store.
@@ -103,6 +143,6 @@ func (k *keeper) refill(ctx context.Context) error {
 	return k.list.each(ctx, func(entries []Entry) error {
 		ctx, cancel := context.WithTimeout(ctx, refillWait)
 		defer cancel()
-		return k.list.cfg.Second.Put(ctx, entries)
+		return k.put(ctx, entries)
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,8 +39,12 @@ const (
 	revokeWait = 10 * time.Second
 	// forgetEvery is how often entries whose Until has passed are forgotten.
 	forgetEvery = time.Minute
-	// listPage is the number of entries of one call of Store.List.
-	listPage = 1000
+	// listPage is the number of entries of one call of Store.List, and pageWait its time limit.
+	listPage, pageWait = 1000, 10 * time.Second
+	// reloadAfter is the silence after which all revocations are read again.
+	reloadAfter = time.Minute
+	// maxUnstored bounds the entries that this node repeats until the store confirms them.
+	maxUnstored = 1000
 )
 
 // Config configures a List. Store is required.
@@ -73,13 +78,16 @@ type List struct {
 	// heard is when the newest poll that was answered began, as the time since began; 0 means never.
 	heard atomic.Int64
 	asks  singleflight.Group
+	// reloading is held while all revocations are read after the start.
+	reloading sync.Mutex
 
 	mu sync.RWMutex
-	// tokens has the Until of revoked token keys, and users the entries of revoked users, by their
-	// ids.
-	tokens map[string]time.Time
-	users  map[string]Entry
+	// tokens has what is known of revoked token keys, and users of revoked users, by their ids.
+	tokens map[string]known
+	users  map[string]known
 	stamp  Stamp
+	// unstored are entries of this node that the store has not confirmed, at most maxUnstored.
+	unstored []Entry
 
 	streams streams
 	keeper  keeper
@@ -87,6 +95,13 @@ type List struct {
 	// openedAt is when the last admission under FailOpen was logged.
 	openedAt atomic.Int64
 	opened   metric.Int64Counter
+}
+
+// known is a revocation in memory. stored is set once the store is known to have it: one that was
+// only announced, or that the store did not confirm, may be lost if nobody repeats it.
+type known struct {
+	until, before time.Time
+	stored        bool
 }
 
 // New returns a List that knows nothing until Start.
@@ -100,8 +115,8 @@ func New(cfg Config) (*List, error) {
 	if cfg.Announce == nil {
 		cfg.Announce = func(Entry) {}
 	}
-	l := &List{cfg: cfg, began: time.Now(), tokens: make(map[string]time.Time), users: make(map[string]Entry)}
-	l.keeper = keeper{list: l}
+	l := &List{cfg: cfg, began: time.Now(), tokens: make(map[string]known), users: make(map[string]known)}
+	l.keeper = keeper{list: l, wake: make(chan struct{}, 1)}
 	if cfg.Meter == nil {
 		return l, nil
 	}
@@ -151,19 +166,23 @@ func (l *List) Stop(ctx context.Context) error { return l.life.Stop(ctx) }
 // what is revoked meanwhile.
 func (l *List) load(ctx context.Context) error {
 	began := time.Now()
-	_, stamp, err := l.cfg.Store.Changes(ctx, Stamp{})
+	first, cancel := context.WithTimeout(ctx, pageWait)
+	defer cancel()
+	_, stamp, err := l.cfg.Store.Changes(first, Stamp{})
 	if err != nil {
 		return err
 	}
 	err = l.each(ctx, func(entries []Entry) error {
-		l.apply(entries)
+		l.apply(entries, true)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
 	l.mu.Lock()
-	l.stamp = stamp
+	if later(stamp, l.stamp) {
+		l.stamp = stamp
+	}
 	l.mu.Unlock()
 	l.hear(began)
 	return nil
@@ -173,7 +192,7 @@ func (l *List) load(ctx context.Context) error {
 func (l *List) each(ctx context.Context, fn func([]Entry) error) error {
 	after := ""
 	for {
-		entries, err := l.cfg.Store.List(ctx, after, listPage)
+		entries, err := l.page(ctx, after)
 		if err != nil {
 			return err
 		}
@@ -182,6 +201,13 @@ func (l *List) each(ctx context.Context, fn func([]Entry) error) error {
 		}
 		after = entries[len(entries)-1].Key
 	}
+}
+
+// page is a call of Store.List.
+func (l *List) page(ctx context.Context, after string) ([]Entry, error) {
+	ctx, cancel := context.WithTimeout(ctx, pageWait)
+	defer cancel()
+	return l.cfg.Store.List(ctx, after, listPage)
 }
 
 // poll asks the store for new entries until ctx ends.
@@ -205,6 +231,10 @@ func (l *List) poll(ctx context.Context, run *lifecycle.Run) {
 }
 
 func (l *List) pollOnce(ctx context.Context) {
+	if l.silence() > reloadAfter {
+		l.reload(ctx)
+		return
+	}
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, pollWait)
 	defer cancel()
@@ -216,7 +246,7 @@ func (l *List) pollOnce(ctx context.Context) {
 		l.cfg.Logger.DebugContext(ctx, "asking for revocations failed", "error", err)
 		return
 	}
-	l.apply(entries)
+	l.apply(entries, true)
 	l.mu.Lock()
 	if later(next, l.stamp) {
 		l.stamp = next
@@ -224,6 +254,35 @@ func (l *List) pollOnce(ctx context.Context) {
 	l.mu.Unlock()
 	l.hear(began)
 	l.keeper.add(entries)
+	l.store(ctx)
+}
+
+// reload reads all revocations, page by page: after a long silence one poll could be too long.
+func (l *List) reload(ctx context.Context) {
+	if !l.reloading.TryLock() {
+		return
+	}
+	defer l.reloading.Unlock()
+	if err := l.load(ctx); err != nil {
+		l.cfg.Logger.DebugContext(ctx, "reading the revocations failed", "error", err)
+	}
+}
+
+// store repeats the calls of Store.Revoke that were not confirmed.
+func (l *List) store(ctx context.Context) {
+	l.mu.Lock()
+	entries := l.unstored
+	l.unstored = nil
+	l.mu.Unlock()
+	for i, e := range entries {
+		if err := l.cfg.Store.Revoke(ctx, e); err != nil {
+			l.mu.Lock()
+			l.unstored = append(l.unstored, entries[i:]...)
+			l.mu.Unlock()
+			return
+		}
+		l.apply([]Entry{e}, true)
+	}
 }
 
 func later(a, b Stamp) bool { return a.Hi > b.Hi || a.Hi == b.Hi && a.Lo > b.Lo }
@@ -247,8 +306,9 @@ func (l *List) silence() time.Duration {
 	return time.Since(l.began) - time.Duration(l.heard.Load())
 }
 
-// apply takes entries over and ends the streams that they revoke.
-func (l *List) apply(entries []Entry) {
+// apply takes entries over and ends the streams that they revoke. stored is whether the store has
+// them.
+func (l *List) apply(entries []Entry, stored bool) {
 	if len(entries) == 0 {
 		return
 	}
@@ -256,10 +316,7 @@ func (l *List) apply(entries []Entry) {
 	fresh := entries[:0:0]
 	l.mu.Lock()
 	for _, e := range entries {
-		if !e.Until.After(now) {
-			continue
-		}
-		if l.take(e) {
+		if e.Until.After(now) && l.take(e, stored) {
 			fresh = append(fresh, e)
 		}
 	}
@@ -269,42 +326,53 @@ func (l *List) apply(entries []Entry) {
 	}
 }
 
-// take adds an entry to the maps, and reports whether it says more than they did. The caller holds
-// mu.
-func (l *List) take(e Entry) bool {
-	user, ok := userOf(e.Key)
-	if !ok {
-		was, known := l.tokens[e.Key]
-		if known && !e.Until.After(was) {
-			return false
-		}
-		l.tokens[e.Key] = e.Until
-		return true
+// take adds an entry to the maps, and reports whether it revokes more than they did. The caller
+// holds mu.
+func (l *List) take(e Entry, stored bool) bool {
+	all, name := l.tokens, e.Key
+	if user, ok := userOf(e.Key); ok {
+		all, name = l.users, user
 	}
-	was, known := l.users[user]
-	if known && !e.Until.After(was.Until) && !e.Before.After(was.Before) {
-		return false
+	was, ok := all[name]
+	more := !ok || e.Until.After(was.until) || e.Before.After(was.before)
+	all[name] = known{
+		until: latest(e.Until, was.until), before: latest(e.Before, was.before), stored: stored || was.stored && !more,
 	}
-	if known {
-		e.Until, e.Before = latest(e.Until, was.Until), latest(e.Before, was.Before)
+	return more
+}
+
+// merged returns the entry with the later of its times and those in memory.
+func (l *List) merged(e Entry) Entry {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	k := l.tokens[e.Key]
+	if user, ok := userOf(e.Key); ok {
+		k = l.users[user]
 	}
-	l.users[user] = e
-	return true
+	e.Until, e.Before = latest(e.Until, k.until), latest(e.Before, k.before)
+	return e
 }
 
 // forget drops the entries whose Until has passed.
 func (l *List) forget() {
 	now := l.cfg.Now()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for key, until := range l.tokens {
-		if !until.After(now) {
-			delete(l.tokens, key)
+	for _, all := range []map[string]known{l.tokens, l.users} {
+		var old []string
+		l.mu.RLock() // calls go on meanwhile
+		for name, k := range all {
+			if !k.until.After(now) {
+				old = append(old, name)
+			}
 		}
-	}
-	for user, e := range l.users {
-		if !e.Until.After(now) {
-			delete(l.users, user)
+		l.mu.RUnlock()
+		for part := range slices.Chunk(old, listPage) {
+			l.mu.Lock()
+			for _, name := range part {
+				if !all[name].until.After(now) {
+					delete(all, name)
+				}
+			}
+			l.mu.Unlock()
 		}
 	}
 }
@@ -342,8 +410,17 @@ func (l *List) knows(p *ident.Principal) bool {
 	if len(l.users) == 0 {
 		return false
 	}
-	e, ok := l.users[p.Subject]
-	return ok && e.revokes(p)
+	k, ok := l.users[p.Subject]
+	return ok && !p.IssuedAt.After(k.before)
+}
+
+// Unstored reports whether p's token is refused by a revocation of its key that the store may not
+// have. A SignOut with it must then be admitted: it stores the revocation.
+func (l *List) Unstored(p *ident.Principal) bool {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	k, ok := l.tokens[p.Key]
+	return ok && !k.stored
 }
 
 // revokes reports whether an entry with p's key, or that of p's user, revokes p's token.
@@ -374,7 +451,7 @@ func (l *List) ask(ctx context.Context, p *ident.Principal) error {
 }
 
 // askSecond returns a TOKEN_REVOKED fault if Second has an entry that revokes p's token, and
-// another error if it cannot tell. Concurrent calls for one token share the answer.
+// another error if it cannot tell. Concurrent calls for one key and user share a look-up.
 func (l *List) askSecond(ctx context.Context, p *ident.Principal) error {
 	if l.cfg.Second == nil {
 		return errNoSecond
@@ -386,12 +463,8 @@ func (l *List) askSecond(ctx context.Context, p *ident.Principal) error {
 		if err != nil {
 			return nil, err
 		}
-		for key := range found {
-			e := found[key]
-			l.apply([]Entry{e})
-			if e.revokes(p) {
-				return nil, Revoked()
-			}
+		for _, e := range found {
+			l.apply([]Entry{e}, false)
 		}
 		if !whole {
 			return nil, errNotWhole
@@ -402,6 +475,9 @@ func (l *List) askSecond(ctx context.Context, p *ident.Principal) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	case a := <-answer:
+		if l.knows(p) { // tokens of one key may have been issued before and after the revocation
+			return Revoked()
+		}
 		return a.Err
 	}
 }
@@ -419,22 +495,31 @@ func (l *List) Revoke(ctx context.Context, e Entry, p *ident.Principal) (Entry, 
 	if p != nil {
 		e.Until = latest(e.Until, p.Expires.UTC().Truncate(time.Millisecond))
 	}
-	e.Until = e.Until.Add(margin)
+	e.Until = earliest(e.Until.Add(margin), lastTime)
 	if _, ok := userOf(e.Key); ok {
 		e.Before = now
 	}
-	l.apply([]Entry{e})
+	l.apply([]Entry{e}, false)
 	// A user who closes the program at once is signed out all the same.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), revokeWait)
 	defer cancel()
 	l.put(ctx, e)
 	l.cfg.Announce(e)
 	if err := l.cfg.Store.Revoke(ctx, e); err != nil {
+		l.mu.Lock()
+		if len(l.unstored) < maxUnstored {
+			l.unstored = append(l.unstored, e)
+		}
+		l.mu.Unlock()
 		return e, fault.Wrap(err, fault.Unavailable, fault.OutcomeUnknown,
 			"the store did not confirm the revocation: repeat the call")
 	}
+	l.apply([]Entry{e}, true)
 	return e, nil
 }
+
+// lastTime is the last time that JSON and protobuf can represent, in whole milliseconds.
+var lastTime = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 
 // put copies an entry to Second. The keeper makes up for a failure.
 func (l *List) put(ctx context.Context, e Entry) {
@@ -443,17 +528,24 @@ func (l *List) put(ctx context.Context, e Entry) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, secondWait)
 	defer cancel()
-	if err := l.cfg.Second.Put(ctx, []Entry{e}); err != nil {
+	if err := l.cfg.Second.Put(ctx, []Entry{l.merged(e)}); err != nil {
 		l.cfg.Logger.DebugContext(ctx, "copying a revocation to Redis failed", "error", err)
 	}
 }
 
 // Heard takes over an entry that another node announced.
-func (l *List) Heard(e Entry) { l.apply([]Entry{e}) }
+func (l *List) Heard(e Entry) { l.apply([]Entry{e}, false) }
 
 // Entries returns up to limit entries whose keys are greater than after, from the store.
 func (l *List) Entries(ctx context.Context, after string, limit int) ([]Entry, error) {
 	return l.cfg.Store.List(ctx, after, limit)
+}
+
+func earliest(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
 }
 
 func latest(a, b time.Time) time.Time {

@@ -242,9 +242,136 @@ func TestStoreMustConfirm(t *testing.T) {
 		if got, ok := fault.As(err); !ok || got.Reason != fault.OutcomeUnknown || !got.Retryable() {
 			t.Errorf("revoke: %v", err)
 		}
-		if got := reason(t.Context(), f.nodes[0], p); got != fault.TokenRevoked {
-			t.Errorf("check: %q", got)
+		if got := reason(t.Context(), f.nodes[0], p); got != fault.TokenRevoked || !f.nodes[0].Unstored(p) {
+			t.Errorf("check: %q, unstored %v", got, f.nodes[0].Unstored(p))
 		}
+		// The node repeats the call.
+		f.store.Set(revocationtest.Up)
+		time.Sleep(2 * time.Second)
+		stored, err := f.store.List(t.Context(), "", 10)
+		if err != nil || len(stored) != 1 || f.nodes[0].Unstored(p) {
+			t.Errorf("stored: %v, %v, unstored %v", stored, err, f.nodes[0].Unstored(p))
+		}
+	})
+}
+
+// TestUnstoredElsewhere checks that a node that only received the announcement of a revocation
+// knows that it may not be stored, until a poll shows it.
+func TestUnstoredElsewhere(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 2, nil)
+		p := user("ann", "phone", time.Now())
+		if _, err := f.nodes[0].Revoke(t.Context(), revocation.Entry{Key: p.Key}, p); err != nil {
+			t.Fatal(err)
+		}
+		if f.nodes[0].Unstored(p) || !f.nodes[1].Unstored(p) {
+			t.Errorf("unstored: %v here, %v there", f.nodes[0].Unstored(p), f.nodes[1].Unstored(p))
+		}
+		time.Sleep(time.Second)
+		if f.nodes[1].Unstored(p) {
+			t.Error("unstored after a poll")
+		}
+	})
+}
+
+// TestSlowRefill checks that a copy of many entries becomes complete although copying takes longer
+// than any call may.
+func TestSlowRefill(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 1, nil)
+		for i := range 4500 {
+			e := revocation.Entry{Key: fmt.Sprintf("s:%d", i), Until: time.Now().Add(time.Hour)}
+			if err := f.store.Revoke(t.Context(), e); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Second)
+		f.second.Flush()
+		f.store.Set(revocationtest.Slow)
+		f.second.Set(revocationtest.Slow)
+		time.Sleep(15 * time.Second)
+		f.second.Set(revocationtest.Up)
+		if found, whole, err := f.second.Find(t.Context(), "s:0", "s:4499"); err != nil || !whole || len(found) != 2 {
+			t.Errorf("found %d, whole %v, %v", len(found), whole, err)
+		}
+	})
+}
+
+// TestLongSilence checks that a node that could not ask the store for a long time knows everything
+// soon after.
+func TestLongSilence(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var cut revocationtest.Store // of the second node, until it is connected
+		f := newFleet(t, 1, nil)
+		node, err := revocation.New(revocation.Config{Store: switched{&cut, &f.store}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lifecycletest.Start(t, node)
+		cut.Set(revocationtest.Hung)
+		p := user("ann", "phone", time.Now())
+		if _, err := f.nodes[0].Revoke(t.Context(), revocation.Entry{Key: p.Key}, p); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		cut.Set(revocationtest.Up)
+		time.Sleep(15 * time.Second)
+		if got := reason(t.Context(), node, p); got != fault.TokenRevoked {
+			t.Errorf("after an hour: %q", got)
+		}
+	})
+}
+
+// switched is a store whose calls must pass the first one, and are answered by the second.
+type switched struct{ gate, store *revocationtest.Store }
+
+func (s switched) Revoke(ctx context.Context, e revocation.Entry) error {
+	return s.store.Revoke(ctx, e)
+}
+
+func (s switched) Changes(ctx context.Context, after revocation.Stamp) ([]revocation.Entry, revocation.Stamp, error) {
+	if _, _, err := s.gate.Changes(ctx, revocation.Stamp{}); err != nil {
+		return nil, revocation.Stamp{}, err
+	}
+	return s.store.Changes(ctx, after)
+}
+
+func (s switched) List(ctx context.Context, after string, limit int) ([]revocation.Entry, error) {
+	if _, err := s.gate.List(ctx, "", 1); err != nil {
+		return nil, err
+	}
+	return s.store.List(ctx, after, limit)
+}
+
+// TestTokensOfOneLogin checks that of the tokens of one ssid only those are refused that were
+// issued before their user was revoked, also if Redis is asked about both at once.
+func TestTokensOfOneLogin(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 2, nil)
+		time.Sleep(2 * time.Second)
+		f.deaf.Store(true)
+		f.store.Set(revocationtest.Up)
+		before, after := user("ann", "phone", time.Now()), user("ann", "phone", time.Now().Add(time.Minute))
+		if _, err := f.nodes[0].Revoke(t.Context(), revocation.Entry{Key: revocation.UserKey("ann")}, nil); err != nil {
+			t.Fatal(err)
+		}
+		f.store.Set(revocationtest.Down) // before the other node has asked
+		time.Sleep(1500 * time.Millisecond)
+		var wg sync.WaitGroup
+		for range 10 {
+			for p, want := range map[*ident.Principal]fault.Reason{before: fault.TokenRevoked, after: ""} {
+				wg.Go(func() {
+					if got := reason(t.Context(), f.nodes[1], p); got != want {
+						t.Errorf("issued at %v: %q, want %q", p.IssuedAt, got, want)
+					}
+				})
+			}
+		}
+		wg.Wait()
 	})
 }
 
@@ -360,6 +487,12 @@ func TestStreamsOfTheUnknown(t *testing.T) {
 			time.Sleep(2 * time.Second)
 			f.store.Set(revocationtest.Down)
 			time.Sleep(time.Minute) // Redis can tell
+			for range 5 {           // it fails now and then
+				f.second.Set(revocationtest.Down)
+				time.Sleep(2 * time.Second)
+				f.second.Set(revocationtest.Up)
+				time.Sleep(3 * time.Second)
+			}
 			if got := ended.Load(); got != nil {
 				t.Fatalf("open %v: ended with %s although Redis can tell", open, got.Reason)
 			}

@@ -14,8 +14,9 @@ const (
 	// streamPatience is how long streams live on while neither the store nor Second can tell whether
 	// their tokens were revoked. They end within streamSpread after it, not all at once.
 	streamPatience, streamSpread = 5 * time.Second, time.Second
-	// findAtOnce bounds the tokens of one call of Second.Find.
-	findAtOnce = 500
+	// askEvery is how often Second is asked about streams while the store does not answer, and
+	// findAtOnce how many keys one call of Second.Find has.
+	askEvery, findAtOnce = 500 * time.Millisecond, 1000
 )
 
 // Stream is a live stream, which a revocation of its token ends. Its methods are safe for
@@ -132,47 +133,58 @@ func (a *streams) endAll(all []*Stream, why error) {
 	}
 }
 
-// tokens returns a stream of each token.
-func (a *streams) tokens() []*ident.Principal {
+// keys returns the keys whose revocation would end a stream.
+func (a *streams) keys() []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	all := make([]*ident.Principal, 0, len(a.byToken))
-	for _, streams := range a.byToken {
-		all = append(all, streams[0].p)
+	keys := make([]string, 0, len(a.byToken)+len(a.byUser))
+	for key := range a.byToken {
+		keys = append(keys, key)
 	}
-	return all
+	for user := range a.byUser {
+		keys = append(keys, UserKey(user))
+	}
+	return keys
 }
 
 // watchStreams ends streams while the store is not heard: those whose revocation is in Second, and,
 // without Config.FailOpen, all of them if Second cannot tell either.
 func (l *List) watchStreams(ctx context.Context) {
-	ticker := time.NewTicker(streamPatience)
+	ticker := time.NewTicker(askEvery)
 	defer ticker.Stop()
+	told := time.Now() // when the store or Second last told all that was revoked
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
 		}
-		if l.silence() < streamPatience {
-			continue
+		began := time.Now()
+		var err error
+		if !l.current() {
+			err = l.findAll(ctx)
 		}
-		all := l.streams.tokens()
-		for part := range slices.Chunk(all, findAtOnce) {
-			if err := l.findRevoked(ctx, part); err != nil && !l.cfg.FailOpen && ctx.Err() == nil {
-				l.endUnknown(err)
-				break
-			}
+		switch {
+		case err == nil:
+			told = began
+		case !l.cfg.FailOpen && ctx.Err() == nil && time.Since(told) >= streamPatience:
+			l.endUnknown(err)
 		}
 	}
 }
 
-// findRevoked takes over from Second what revokes the tokens.
-func (l *List) findRevoked(ctx context.Context, tokens []*ident.Principal) error {
-	keys := make([]string, 0, 2*len(tokens))
-	for _, p := range tokens {
-		keys = append(keys, p.Key, UserKey(p.Subject))
+// findAll takes over from Second what revokes the tokens of streams.
+func (l *List) findAll(ctx context.Context) error {
+	for part := range slices.Chunk(l.streams.keys(), findAtOnce) {
+		if err := l.findRevoked(ctx, part); err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+// findRevoked takes over from Second the entries with these keys.
+func (l *List) findRevoked(ctx context.Context, keys []string) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	found, whole, err := l.cfg.Second.Find(ctx, keys...)
@@ -180,7 +192,7 @@ func (l *List) findRevoked(ctx context.Context, tokens []*ident.Principal) error
 		return err
 	}
 	for _, e := range found {
-		l.apply([]Entry{e})
+		l.apply([]Entry{e}, false)
 	}
 	if !whole {
 		return errNotWhole
@@ -194,7 +206,11 @@ func (l *List) endUnknown(cause error) {
 	defer l.streams.mu.Unlock()
 	for _, streams := range l.streams.byToken {
 		for _, s := range streams {
-			time.AfterFunc(rand.N(streamSpread), func() { l.streams.endAll([]*Stream{s}, unknown(cause)) })
+			time.AfterFunc(rand.N(streamSpread), func() {
+				if !l.current() { // the store may answer again
+					l.streams.endAll([]*Stream{s}, unknown(cause))
+				}
+			})
 		}
 	}
 }

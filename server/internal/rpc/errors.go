@@ -82,6 +82,9 @@ func addDetail(wire *connect.Error, m proto.Message) {
 // faultOf converts an error to a fault. It also returns the violations if the error is about the
 // schema's rules. It returns nil if the caller has canceled the call.
 func faultOf(ctx context.Context, err error) (*fault.Error, proto.Message) {
+	if f, ok := fault.As(context.Cause(ctx)); ok && ctx.Err() != nil {
+		return f, nil // the server ended the stream, see watchToken; err may be a consequence
+	}
 	if f, ok := fault.As(err); ok {
 		if f.Kind == fault.Internal && f.Reason != fault.MalformedRequest {
 			return internalFault(), nil
@@ -90,9 +93,6 @@ func faultOf(ctx context.Context, err error) (*fault.Error, proto.Message) {
 	}
 	if invalid, ok := errors.AsType[*protovalidate.ValidationError](err); ok && len(invalid.Violations) > 0 {
 		return violationFault(invalid), invalid.ToProto()
-	}
-	if f, ok := fault.As(context.Cause(ctx)); ok && ctx.Err() != nil {
-		return f, nil // the server ended the stream, see watchToken
 	}
 	if callerGone(ctx, err) {
 		return nil, nil

@@ -108,6 +108,9 @@ func (l *liveWrites) cut(age time.Duration) {
 // every eighth of the timeout, because that costs as much as writing a small frame. Heartbeats are
 // frequent enough that the deadline does not pass while nothing else is written.
 func (w *frameWriter[M]) write(ctx context.Context, m M) error {
+	if f, ok := fault.As(context.Cause(ctx)); ok && ctx.Err() != nil {
+		return f // the token was revoked: nothing more is written
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := time.Now()

@@ -17,6 +17,7 @@ import (
 // methods.
 type Revocations interface {
 	Check(ctx context.Context, p *ident.Principal) error
+	Unstored(p *ident.Principal) bool
 	Watch(p *ident.Principal, end func(error)) *revocation.Stream
 	Revoke(ctx context.Context, e revocation.Entry, p *ident.Principal) (revocation.Entry, error)
 	Entries(ctx context.Context, after string, limit int) ([]revocation.Entry, error)

@@ -355,6 +355,7 @@ type bundle struct {
 	log       *fakeLog
 	hub       *fanout.Hub
 	revoked   *revocation.List
+	revoking  revocationtest.Store // of revoked
 	health    *Health
 	logged    *logBuffer
 	spans     *tracetest.InMemoryExporter
@@ -407,7 +408,7 @@ func setup(t *testing.T, change func(*settings)) *bundle {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b.revoked, err = revocation.New(revocation.Config{Store: &revocationtest.Store{}}); err != nil {
+	if b.revoked, err = revocation.New(revocation.Config{Store: &b.revoking}); err != nil {
 		t.Fatal(err)
 	}
 	lifecycletest.Start(t, b.revoked)

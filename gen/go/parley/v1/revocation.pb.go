@@ -181,8 +181,8 @@ type RevokeTokensRequest_Ssid struct {
 
 type RevokeTokensRequest_UserId struct {
 	// Revokes the tokens of this user that were issued up to now, by their `iat`, which is in whole
-	// seconds: a token that is issued in the same second is revoked too. Tokens without `iat` are
-	// revoked.
+	// seconds: a token that is issued in the same second is revoked too. So are tokens without
+	// `iat`, or with one in the future. A repeat also revokes what was issued since the first call.
 	UserId string `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3,oneof"`
 }
 
@@ -467,7 +467,8 @@ type Revocation_UserId struct {
 }
 
 type Revocation_TokenDigest struct {
-	// One token without `ssid`: the unpadded base64url of its SHA-256 digest.
+	// One token without `ssid`: the unpadded base64url of the SHA-256 digest of its header and
+	// claims, as they are signed.
 	TokenDigest string `protobuf:"bytes,3,opt,name=token_digest,json=tokenDigest,proto3,oneof"`
 }
 

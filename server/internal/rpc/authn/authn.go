@@ -227,7 +227,8 @@ func (v *Verifier) Verify(ctx context.Context, token string) (*ident.Principal, 
 	if err != nil {
 		return nil, err
 	}
-	p.Key = ident.TokenKey(p.SSID, digest)
+	// Without the signature: that of ES256 has two forms, so a token could come back as another one.
+	p.Key = ident.TokenKey(p.SSID, sha256.Sum256([]byte(token[:strings.LastIndexByte(token, '.')])))
 	v.cache.put(digest, p, now)
 	return p, nil
 }
@@ -253,7 +254,8 @@ func (v *Verifier) verify(ctx context.Context, token string) (*ident.Principal, 
 		return nil, invalid(nil, "the token's ssid must be at most 64 characters of A-Z a-z 0-9 _ -")
 	}
 	p := &ident.Principal{Subject: c.Subject, SSID: c.SSID, Expires: c.ExpiresAt.Time}
-	if c.IssuedAt != nil {
+	// A time in the future says nothing: the token could outlive every revocation of its user.
+	if c.IssuedAt != nil && !c.IssuedAt.After(v.now().Add(leeway)) {
 		p.IssuedAt = c.IssuedAt.Time
 	}
 	if err := readCapabilities(p, c.Capabilities); err != nil {

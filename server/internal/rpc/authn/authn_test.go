@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"log/slog"
+	"math/big"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -418,4 +419,64 @@ func TestNewRequiresAKey(t *testing.T) {
 			t.Errorf("%s: accepted", name)
 		}
 	}
+}
+
+// TestTokenKey checks that a token of ES256 cannot be given another key by the second form of its
+// signature, which verifies too, and that other claims have another key.
+func TestTokenKey(t *testing.T) {
+	t.Parallel()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := verifier(t, Config{PublicKeys: []crypto.PublicKey{&key.PublicKey}})
+	token := sign(t, jwt.SigningMethodES256, key, claimsThatHold(), nil)
+	signed, signature, _ := cutLast(token, ".")
+	raw, err := base64.RawURLEncoding.DecodeString(signature)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := new(big.Int).SetBytes(raw[32:])
+	s.Sub(elliptic.P256().Params().N, s).FillBytes(raw[32:])
+	other := signed + "." + base64.RawURLEncoding.EncodeToString(raw)
+	var keys []string
+	for _, token := range []string{token, other} {
+		p, err := v.Verify(t.Context(), token)
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys = append(keys, p.Key)
+	}
+	if other == token || keys[0] != keys[1] || !strings.HasPrefix(keys[0], "t:") {
+		t.Errorf("keys %q", keys)
+	}
+	claims := claimsThatHold()
+	claims["sub"] = "another"
+	p, err := v.Verify(t.Context(), sign(t, jwt.SigningMethodES256, key, claims, nil))
+	if err != nil || p.Key == keys[0] {
+		t.Errorf("of another token: %v, %v", p, err)
+	}
+}
+
+// TestIssuedInTheFuture checks that a token that says it was issued later is treated like one that
+// does not say when: a revocation of its user must not miss it.
+func TestIssuedInTheFuture(t *testing.T) {
+	t.Parallel()
+	v := verifier(t, Config{Secret: secret})
+	for ahead, known := range map[time.Duration]bool{-time.Hour: true, 20 * time.Second: true, time.Hour: false, 1e6 * time.Hour: false} {
+		claims := claimsThatHold()
+		claims["iat"] = time.Now().Add(ahead).Unix()
+		p, err := v.Verify(t.Context(), sign(t, jwt.SigningMethodHS256, secret, claims, nil))
+		if err != nil || p.IssuedAt.IsZero() == known {
+			t.Errorf("%v ahead: %v, %v", ahead, p, err)
+		}
+	}
+}
+
+func cutLast(s, sep string) (before, after string, found bool) {
+	i := strings.LastIndex(s, sep)
+	if i < 0 {
+		return s, "", false
+	}
+	return s[:i], s[i+len(sep):], true
 }

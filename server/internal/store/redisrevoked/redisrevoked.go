@@ -103,7 +103,6 @@ func (c *Copy) Find(ctx context.Context, keys ...string) (found map[string]revoc
 	values, lives := make([]*redis.StringCmd, len(keys)), make([]*redis.DurationCmd, len(keys))
 	var marker *redis.StringCmd
 	_, err = c.client.Pipelined(ctx, func(p redis.Pipeliner) error {
-		// The marker is read first: what is there when it is read has all that was acknowledged before.
 		marker = p.Get(ctx, c.marker())
 		for i := range keys {
 			key, _ := c.key(keys[i])
@@ -123,7 +122,11 @@ func (c *Copy) Find(ctx context.Context, keys ...string) (found map[string]revoc
 		if err != nil {
 			return nil, false, fmt.Errorf("look for revocations: %w", err)
 		}
-		e := revocation.Entry{Key: keys[i], Until: time.Now().Add(lives[i].Val())}
+		life := lives[i].Val()
+		if life < 0 {
+			life = time.Hour // somebody made the key persistent
+		}
+		e := revocation.Entry{Key: keys[i], Until: time.Now().Add(life)}
 		if _, user := c.key(keys[i]); user {
 			before, err := strconv.ParseInt(value, 10, 64)
 			if err != nil {

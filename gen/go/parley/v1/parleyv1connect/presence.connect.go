@@ -108,8 +108,8 @@ type PresenceServiceClient interface {
 	// SignOut revokes the token of the call, and all tokens with the same `ssid` if it has one.
 	// Within a second after the response every node refuses them, and ends their streams in all
 	// services, with TOKEN_REVOKED; the user is offline at once. If the response was lost, the
-	// repeated call fails with TOKEN_REVOKED, which means that it has succeeded. Requires no
-	// capability.
+	// repeated call may fail with TOKEN_REVOKED, which means that the revocation is stored. Requires
+	// no capability.
 	SignOut(context.Context, *v1.SignOutRequest) (*v1.SignOutResponse, error)
 }
 
@@ -327,8 +327,8 @@ type PresenceServiceHandler interface {
 	// SignOut revokes the token of the call, and all tokens with the same `ssid` if it has one.
 	// Within a second after the response every node refuses them, and ends their streams in all
 	// services, with TOKEN_REVOKED; the user is offline at once. If the response was lost, the
-	// repeated call fails with TOKEN_REVOKED, which means that it has succeeded. Requires no
-	// capability.
+	// repeated call may fail with TOKEN_REVOKED, which means that the revocation is stored. Requires
+	// no capability.
 	SignOut(context.Context, *v1.SignOutRequest) (*v1.SignOutResponse, error)
 }
 

@@ -795,8 +795,8 @@ export declare const PresenceService: GenService<{
    * SignOut revokes the token of the call, and all tokens with the same `ssid` if it has one.
    * Within a second after the response every node refuses them, and ends their streams in all
    * services, with TOKEN_REVOKED; the user is offline at once. If the response was lost, the
-   * repeated call fails with TOKEN_REVOKED, which means that it has succeeded. Requires no
-   * capability.
+   * repeated call may fail with TOKEN_REVOKED, which means that the revocation is stored. Requires
+   * no capability.
    *
    * @generated from rpc parley.v1.PresenceService.SignOut
    */

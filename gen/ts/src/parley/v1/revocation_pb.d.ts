@@ -53,8 +53,8 @@ export declare type RevokeTokensRequest = Message<"parley.v1.RevokeTokensRequest
   } | {
     /**
      * Revokes the tokens of this user that were issued up to now, by their `iat`, which is in whole
-     * seconds: a token that is issued in the same second is revoked too. Tokens without `iat` are
-     * revoked.
+     * seconds: a token that is issued in the same second is revoked too. So are tokens without
+     * `iat`, or with one in the future. A repeat also revokes what was issued since the first call.
      *
      * @generated from field: string user_id = 2;
      */
@@ -167,7 +167,8 @@ export declare type Revocation = Message<"parley.v1.Revocation"> & {
     case: "userId";
   } | {
     /**
-     * One token without `ssid`: the unpadded base64url of its SHA-256 digest.
+     * One token without `ssid`: the unpadded base64url of the SHA-256 digest of its header and
+     * claims, as they are signed.
      *
      * @generated from field: string token_digest = 3;
      */
