@@ -224,7 +224,13 @@ export class Core implements Line {
    */
   #dropPresence(error: ParleyError | undefined): boolean {
     const presence = this.#onBoard;
-    if (presence === undefined || error === undefined || error.retryable || tokenRefused(error) || error.reason === "TOKEN_REVOKED") {
+    if (
+      presence === undefined ||
+      error === undefined ||
+      error.retryable ||
+      tokenRefused(error) ||
+      error.reason === "TOKEN_REVOKED"
+    ) {
       return false;
     }
     if (error.reason === "KICKED") {
