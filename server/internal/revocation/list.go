@@ -397,7 +397,7 @@ func Revoked() *fault.Error {
 
 func unknown(cause error) *fault.Error {
 	return fault.Wrap(cause, fault.Unavailable, fault.RevocationUnknown,
-		"neither the store nor Redis can tell whether the token was revoked: keep it and retry later")
+		"it cannot be determined now whether the token was revoked: keep it and retry later")
 }
 
 // knows reports whether an entry in memory revokes p's token.
