@@ -316,7 +316,14 @@ func TestLongSilence(t *testing.T) {
 		if _, err := f.nodes[0].Revoke(t.Context(), revocation.Entry{Key: p.Key}, p); err != nil {
 			t.Fatal(err)
 		}
+		for i := range 4000 { // more than a poll can read
+			e := revocation.Entry{Key: fmt.Sprintf("s:%d", i), Until: time.Now().Add(24 * time.Hour)}
+			if err := f.store.Revoke(t.Context(), e); err != nil {
+				t.Fatal(err)
+			}
+		}
 		time.Sleep(time.Hour)
+		f.store.SetDelay(time.Millisecond)
 		cut.Set(revocationtest.Up)
 		time.Sleep(15 * time.Second)
 		if got := reason(t.Context(), node, p); got != fault.TokenRevoked {
@@ -359,7 +366,8 @@ func TestTokensOfOneLogin(t *testing.T) {
 		if _, err := f.nodes[0].Revoke(t.Context(), revocation.Entry{Key: revocation.UserKey("ann")}, nil); err != nil {
 			t.Fatal(err)
 		}
-		f.store.Set(revocationtest.Down) // before the other node has asked
+		f.store.Set(revocationtest.Down)          // before the other node has asked
+		f.second.SetDelay(100 * time.Millisecond) // so that all ask before there is an answer
 		time.Sleep(1500 * time.Millisecond)
 		var wg sync.WaitGroup
 		for range 10 {

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/parleyhq/parley/server/internal/lifecycle"
 	"github.com/parleyhq/parley/server/internal/revocation"
 )
 
@@ -32,7 +33,23 @@ var ErrDown = errors.New("the engine is down")
 type engine struct {
 	mu      sync.Mutex
 	mode    Mode
+	delay   time.Duration
 	entries map[string]revocation.Entry
+}
+
+// SetDelay makes an Up engine take that time for each entry that it answers with.
+func (e *engine) SetDelay(d time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.delay = d
+}
+
+// pause waits for an answer of n entries.
+func (e *engine) pause(ctx context.Context, n int) error {
+	e.mu.Lock()
+	d := e.delay
+	e.mu.Unlock()
+	return lifecycle.Pause(ctx, time.Duration(n)*d)
 }
 
 // Set sets the mode.
@@ -105,14 +122,15 @@ func (s *Store) Changes(ctx context.Context, after revocation.Stamp) ([]revocati
 	if err := s.enter(ctx); err != nil {
 		return nil, revocation.Stamp{}, err
 	}
-	defer s.mu.Unlock()
 	var entries []revocation.Entry
 	if after != (revocation.Stamp{}) {
 		for _, key := range s.order[after.Lo-1:] {
 			entries = append(entries, s.entries[key])
 		}
 	}
-	return entries, revocation.Stamp{Lo: uint32(len(s.order)) + 1}, nil
+	next := revocation.Stamp{Lo: uint32(len(s.order)) + 1}
+	s.mu.Unlock()
+	return entries, next, s.pause(ctx, len(entries))
 }
 
 // List implements revocation.Store.
@@ -120,14 +138,14 @@ func (s *Store) List(ctx context.Context, after string, limit int) ([]revocation
 	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
-	defer s.mu.Unlock()
 	var entries []revocation.Entry
 	for _, key := range slices.Sorted(maps.Keys(s.entries)) {
 		if key > after && len(entries) < limit {
 			entries = append(entries, s.entries[key])
 		}
 	}
-	return entries, nil
+	s.mu.Unlock()
+	return entries, s.pause(ctx, len(entries))
 }
 
 // Second is a revocation.Second. The zero value is ready to use.
@@ -175,14 +193,15 @@ func (s *Second) Find(ctx context.Context, keys ...string) (map[string]revocatio
 	if err := s.enter(ctx); err != nil {
 		return nil, false, err
 	}
-	defer s.mu.Unlock()
 	found := make(map[string]revocation.Entry)
 	for _, key := range keys {
 		if e, ok := s.entries[key]; ok {
 			found[key] = e
 		}
 	}
-	return found, time.Now().Before(s.whole), nil
+	whole := time.Now().Before(s.whole)
+	s.mu.Unlock()
+	return found, whole, s.pause(ctx, len(found))
 }
 
 // Flush removes everything, as FLUSHALL does.
