@@ -16,13 +16,7 @@ func (h presenceHandler) SignOut(ctx context.Context, req *parleyv1.SignOutReque
 	})
 }
 
-// Revoke revokes a token: calls with it fail with TOKEN_REVOKED, and its live streams end with it.
-func (s *Server) Revoke(token string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.revokeLocked(token)
-}
-
+// revokeLocked revokes a token: calls with it fail with TOKEN_REVOKED, and so do its live streams.
 func (s *Server) revokeLocked(token string) {
 	if s.revoked == nil {
 		s.revoked = make(map[string]bool)

@@ -3,7 +3,6 @@ package revocation
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -429,61 +428,6 @@ func (e *Entry) revokes(p *ident.Principal) bool {
 	return !user || !p.IssuedAt.After(e.Before)
 }
 
-var errNoSecond = errors.New("the store was not heard")
-
-// ask is Check for a token that is not known to be revoked while the store is not heard.
-func (l *List) ask(ctx context.Context, p *ident.Principal) error {
-	err := l.askSecond(ctx, p)
-	if err == nil || fault.Is(err, fault.TokenRevoked) {
-		return err
-	}
-	if !l.cfg.FailOpen {
-		return unknown(err)
-	}
-	if l.opened != nil {
-		l.opened.Add(ctx, 1)
-	}
-	now := int64(time.Since(l.began))
-	if was := l.openedAt.Load(); (was == 0 || now-was >= int64(time.Second)) && l.openedAt.CompareAndSwap(was, now) {
-		l.cfg.Logger.WarnContext(ctx, "tokens are admitted that may have been revoked", "error", err)
-	}
-	return nil
-}
-
-// askSecond returns a TOKEN_REVOKED fault if Second has an entry that revokes p's token, and
-// another error if it cannot tell. Concurrent calls for one key and user share a look-up.
-func (l *List) askSecond(ctx context.Context, p *ident.Principal) error {
-	if l.cfg.Second == nil {
-		return errNoSecond
-	}
-	answer := l.asks.DoChan(p.Key+" "+p.Subject, func() (any, error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), secondWait)
-		defer cancel()
-		found, whole, err := l.cfg.Second.Find(ctx, p.Key, UserKey(p.Subject))
-		if err != nil {
-			return nil, err
-		}
-		for _, e := range found {
-			l.apply([]Entry{e}, false)
-		}
-		if !whole {
-			return nil, errNotWhole
-		}
-		return nil, nil //nolint:nilnil // the answer is the error alone
-	})
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case a := <-answer:
-		if l.knows(p) { // tokens of one key may have been issued before and after the revocation
-			return Revoked()
-		}
-		return a.Err
-	}
-}
-
-var errNotWhole = errors.New("the copy of the revocations in Redis is not complete")
-
 // Revoke revokes what e.Key names, on this node at once, and on all nodes within a second after it
 // returns. It continues if ctx ends. It sets At and, for a UserKey, Before. p is the principal of
 // the token if one token is revoked, whose expiry may be later than Config.MaxTokenLife; nil
@@ -520,18 +464,6 @@ func (l *List) Revoke(ctx context.Context, e Entry, p *ident.Principal) (Entry, 
 
 // lastTime is the last time that JSON and protobuf can represent, in whole milliseconds.
 var lastTime = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
-
-// put copies an entry to Second. The keeper makes up for a failure.
-func (l *List) put(ctx context.Context, e Entry) {
-	if l.cfg.Second == nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, secondWait)
-	defer cancel()
-	if err := l.cfg.Second.Put(ctx, []Entry{l.merged(e)}); err != nil {
-		l.cfg.Logger.DebugContext(ctx, "copying a revocation to Redis failed", "error", err)
-	}
-}
 
 // Heard takes over an entry that another node announced.
 func (l *List) Heard(e Entry) { l.apply([]Entry{e}, false) }
