@@ -77,8 +77,8 @@ type List struct {
 	// heard is when the newest poll that was answered began, as the time since began; 0 means never.
 	heard atomic.Int64
 	asks  singleflight.Group
-	// reloading is held while all revocations are read after the start.
-	reloading sync.Mutex
+	// reloading is set while all revocations are read after the start.
+	reloading atomic.Bool
 
 	mu sync.RWMutex
 	// tokens has what is known of revoked token keys, and users of revoked users, by their ids.
@@ -258,10 +258,10 @@ func (l *List) pollOnce(ctx context.Context) {
 
 // reload reads all revocations, page by page: after a long silence one poll could be too long.
 func (l *List) reload(ctx context.Context) {
-	if !l.reloading.TryLock() {
+	if !l.reloading.CompareAndSwap(false, true) {
 		return
 	}
-	defer l.reloading.Unlock()
+	defer l.reloading.Store(false)
 	if err := l.load(ctx); err != nil {
 		l.cfg.Logger.DebugContext(ctx, "reading the revocations failed", "error", err)
 	}
