@@ -149,6 +149,21 @@ export function family(pid: number): number[] {
   return found;
 }
 
+/**
+ * signal sends a signal to a process and reports whether the process exists: a process of Chromium
+ * may end at any time.
+ */
+export function signal(pid: number, name: NodeJS.Signals): boolean {
+  try {
+    return process.kill(pid, name);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "ESRCH") {
+      return false;
+    }
+    throw error;
+  }
+}
+
 function parentOf(pid: number): number {
   return Number(field(pid, 1));
 }
