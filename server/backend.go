@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/parleyhq/parley/server/config"
+	"github.com/parleyhq/parley/server/internal/apikey"
 	"github.com/parleyhq/parley/server/internal/channel"
 	"github.com/parleyhq/parley/server/internal/erasure"
 	"github.com/parleyhq/parley/server/internal/lifecycle"
@@ -40,6 +41,7 @@ type backends struct {
 	channels channelStore
 	erasures erasure.Store
 	revoked  revocation.Store
+	keys     apikey.Store
 	redis    redis.UniversalClient
 	bus      *natsbus.Bus
 	// failed is closed when the store has failed permanently and the process must end. It is nil
@@ -64,7 +66,7 @@ func openDev(ctx context.Context, cfg *config.Config, log *slog.Logger, done *li
 	}
 	done.Push("store", store.Close)
 	b.store, b.channels, b.erasures, b.failed = store, store.Channels(), store.Erasures(), store.Failed()
-	b.revoked = store.Revocations()
+	b.revoked, b.keys = store.Revocations(), store.APIKeys()
 	b.notes = append(b.notes, "messages: embedded store in "+devStoreDir(dir)+", every acknowledged message is on disk")
 
 	if err := b.openDevRedis(ctx, dir, log, done); err != nil {
@@ -148,7 +150,8 @@ func openServe(ctx context.Context, cfg *config.Config, log *slog.Logger, done *
 		return nil, fmt.Errorf("open the message store: %w", err)
 	}
 	done.Push("store", store.Close)
-	b.store, b.channels, b.erasures, b.revoked = store, store.Channels(), store.Erasures(), store.Revocations()
+	b.store, b.channels, b.erasures = store, store.Channels(), store.Erasures()
+	b.revoked, b.keys = store.Revocations(), store.APIKeys()
 
 	client, err := redisConfig(&cfg.Redis, log)
 	if err != nil {

@@ -130,6 +130,7 @@ func TestCallsStayWithinTheirBudgets(t *testing.T) { //nolint:paralleltest // it
 		{"letters", letterBudgets},
 		{"erasures", erasureBudgets},
 		{"revocations", revocationBudgets},
+		{"API keys", apiKeyBudgets},
 		{"server", serverBudgets},
 	}
 	ran := 0

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -44,6 +45,10 @@ var operatorCalls = map[string]proto.Message{
 	"ListErasures":    &parleyv1.ListErasuresRequest{},
 	"RevokeTokens":    &parleyv1.RevokeTokensRequest{Target: &parleyv1.RevokeTokensRequest_UserId{UserId: "victim"}},
 	"ListRevocations": &parleyv1.ListRevocationsRequest{},
+	"CreateApiKey":    &parleyv1.CreateApiKeyRequest{Name: "mine", Subject: "victim", Capabilities: []*parleyv1.Capability{{Name: "admin", Actions: []string{"write"}}}},
+	"ListApiKeys":     &parleyv1.ListApiKeysRequest{},
+	"RotateApiKey":    &parleyv1.RotateApiKeyRequest{KeyId: strings.Repeat("a", 24)},
+	"RevokeApiKey":    &parleyv1.RevokeApiKeyRequest{KeyId: strings.Repeat("a", 24)},
 }
 
 // capabilityLines returns calls without the required capability. They must be refused regardless of
@@ -95,9 +100,10 @@ func capabilityLines(g *target) []line {
 	add("who may only write", listTopics, changes, &parleyv1.ListTopicsRequest{})
 	for procedure, request := range operatorCalls {
 		add("who is no operator", procedure, worker, request)
-		if procedure == "EraseUser" || procedure == "RevokeTokens" {
+		switch procedure {
+		case "EraseUser", "RevokeTokens", "CreateApiKey", "RotateApiKey", "RevokeApiKey":
 			add("who may only read", procedure, looks, request)
-		} else {
+		default:
 			add("who may only write", procedure, changes, request)
 		}
 	}

@@ -130,6 +130,13 @@ var layers = []layer{
 		later: true,
 	},
 	{
+		name:     "features never import each other",
+		packages: []string{"server/internal/apikey/"},
+		except:   []string{"server/internal/apikey/apikeytest"},
+		imports:  []string{"server/internal/fault", "server/internal/ident", "server/internal/lifecycle"},
+		never:    outside,
+	},
+	{
 		name:     "pipelines know the message and no engine",
 		packages: []string{"server/internal/feed/", "server/internal/fanout/", "server/internal/retention/", "server/internal/erasure/"},
 		imports: []string{
@@ -161,7 +168,7 @@ var layers = []layer{
 		imports: []string{
 			"server/internal/message", "server/internal/channel", "server/internal/fault", "server/internal/ident",
 			"server/internal/feed", "server/internal/fanout", "server/internal/queue", "server/internal/presence", "server/internal/cluster",
-			"server/internal/erasure", "server/internal/session", "server/internal/revocation", "server/internal/lifecycle",
+			"server/internal/erasure", "server/internal/session", "server/internal/revocation", "server/internal/apikey", "server/internal/lifecycle",
 			"server/internal/store/redisscript", "internal/gen/parley/cluster/",
 		},
 		never: []string{"connectrpc.com/", module + "server/config", module + "server/internal/rpc"},
@@ -174,6 +181,7 @@ var layers = []layer{
 			"server/internal/ident", "server/internal/fanout", "server/internal/queue", "server/internal/presence",
 			"server/internal/pagetoken", "server/internal/stream", "server/internal/telemetry", "server/internal/lifecycle",
 			"server/internal/unread", "server/internal/erasure", "server/internal/session", "server/internal/revocation",
+			"server/internal/apikey",
 		},
 		never: []string{
 			"go.mongodb.org/", "github.com/redis/", "github.com/nats-io/", "github.com/cockroachdb/", module + "server/config",
@@ -256,7 +264,7 @@ var layers = []layer{
 // may contain them. They may import each other.
 var forTests = []string{
 	module + "server/internal/testkit", module + "server/internal/cluster/clustertest", module + "server/internal/store/storetest",
-	module + "server/internal/lifecycle/lifecycletest", module + "server/internal/revocation/revocationtest", module + "server/servertest",
+	module + "server/internal/lifecycle/lifecycletest", module + "server/internal/revocation/revocationtest", module + "server/internal/apikey/apikeytest", module + "server/servertest",
 	module + "sdk/go/parleytest", module + "server/internal/store/redisscript/scripttest", module + "chaos/internal/chaostest",
 	module + "hack/internal/logtest",
 	"testing", "github.com/google/go-cmp/", "go.uber.org/goleak", "pgregory.net/rapid",

@@ -293,10 +293,10 @@ func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.
 	deps := s.messageDeps(b, reader, access, &calls, version)
 	q.addTo(&deps, s.consumers, id.Secret)
 	s.addPresence(&deps, access)
-	if err := s.buildRevocations(b, tel); err != nil {
+	if err := s.buildTokens(b, tel); err != nil {
 		return err
 	}
-	deps.Revocations = s.revoked
+	deps.Revocations, deps.APIKeys = s.revoked, s.apiKeys
 	return s.buildTransport(ctx, deps)
 }
 
@@ -346,7 +346,7 @@ func (s *Server) buildTransport(ctx context.Context, deps rpc.Deps) error {
 	}
 	s.verifier, err = authn.New(authn.Config{
 		Secret: []byte(s.cfg.Auth.HS256Secret.Reveal()), PublicKeys: keys, JWKSURL: s.cfg.Auth.JWKSURL,
-		Issuer: s.cfg.Auth.Issuer, Audience: s.cfg.Auth.Audience, Logger: s.log,
+		Issuer: s.cfg.Auth.Issuer, Audience: s.cfg.Auth.Audience, Keys: s.apiKeys, Logger: s.log,
 	})
 	if err != nil {
 		return fmt.Errorf("auth: %w", err)

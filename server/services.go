@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 
+	"github.com/parleyhq/parley/server/internal/apikey"
 	"github.com/parleyhq/parley/server/internal/channel"
 	"github.com/parleyhq/parley/server/internal/cluster"
 	"github.com/parleyhq/parley/server/internal/cluster/remote"
@@ -55,6 +56,7 @@ type services struct {
 	scheduler *queue.Scheduler
 	layout    *layoutWatcher
 	verifier  *authn.Verifier
+	apiKeys   *apikey.Keys
 	// presence holds the streams with presence.
 	presenceBus   *remote.PresenceBus
 	presence      *presence.Hub
@@ -97,6 +99,7 @@ func (s *Server) start(ctx context.Context) error {
 		{"revocations", s.revoked},
 		{"announcements of revocations", s.revocations},
 		{"token keys", s.verifier},
+		{"API keys", s.apiKeys},
 	} {
 		if err := s.done.Start(ctx, next.name, next.service); err != nil {
 			return err

@@ -66,6 +66,7 @@ type revocationJSON struct {
 	SSID        string `json:"ssid,omitempty"`
 	UserID      string `json:"user_id,omitempty"`
 	TokenDigest string `json:"token_digest,omitempty"`
+	APIKeyID    string `json:"api_key_id,omitempty"`
 	RevokeTime  string `json:"revoke_time"`
 	RevokedBy   string `json:"revoked_by"`
 	Reason      string `json:"reason,omitempty"`
@@ -74,7 +75,7 @@ type revocationJSON struct {
 
 func printRevocation(s *session, r *admin.Revocation) error {
 	out := revocationJSON{
-		SSID: r.GetSsid(), UserID: r.GetUserId(), TokenDigest: r.GetTokenDigest(),
+		SSID: r.GetSsid(), UserID: r.GetUserId(), TokenDigest: r.GetTokenDigest(), APIKeyID: r.GetApiKeyId(),
 		RevokeTime: r.GetRevokeTime().AsTime().Format(time.RFC3339Nano), RevokedBy: r.GetRevokedBy(), Reason: r.GetReason(),
 		ExpireTime: r.GetExpireTime().AsTime().Format(time.RFC3339Nano),
 	}
@@ -82,6 +83,8 @@ func printRevocation(s *session, r *admin.Revocation) error {
 	switch {
 	case out.SSID != "":
 		what = "ssid " + out.SSID
+	case out.APIKeyID != "":
+		what = "API key " + out.APIKeyID
 	case out.UserID != "":
 		what = "user " + out.UserID
 	}

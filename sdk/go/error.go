@@ -120,6 +120,7 @@ var (
 	ErrEtagMismatch         error = reasonError(parleyv1.ErrorReason_ERROR_REASON_ETAG_MISMATCH)
 	ErrErasureNotFound      error = reasonError(parleyv1.ErrorReason_ERROR_REASON_ERASURE_NOT_FOUND)
 	ErrTokenRevoked         error = reasonError(parleyv1.ErrorReason_ERROR_REASON_TOKEN_REVOKED)
+	ErrAPIKeyNotFound       error = reasonError(parleyv1.ErrorReason_ERROR_REASON_API_KEY_NOT_FOUND)
 )
 
 // The retryable reasons: the same call may succeed later.

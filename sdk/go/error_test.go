@@ -51,7 +51,7 @@ func TestEveryReasonHasASentinel(t *testing.T) {
 		for word := range strings.SplitSeq(reason, "_") {
 			want += word[:1] + strings.ToLower(word[1:])
 		}
-		want = strings.Replace(want, "MsgId", "MsgID", 1)
+		want = strings.NewReplacer("MsgId", "MsgID", "Api", "API").Replace(want)
 		if number == 0 {
 			want = ""
 		}

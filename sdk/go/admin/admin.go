@@ -1,4 +1,5 @@
-// Package admin erases users and revokes tokens. Package queue has the other calls for operators.
+// Package admin erases users, revokes tokens and manages API keys. Package queue has the other
+// calls for operators.
 package admin
 
 import (

@@ -16,8 +16,8 @@ import (
 // begins with "parleytest:".
 func Unsupported() []string {
 	return []string{
-		"AdminService/DeleteGroup", "AdminService/EraseUser", "AdminService/GetErasure", "AdminService/ListErasures",
-		"AdminService/ListPartitions", "AdminService/ListPending", "AdminService/ListRevocations", "AdminService/RevokeTokens",
+		"AdminService/CreateApiKey", "AdminService/DeleteGroup", "AdminService/EraseUser", "AdminService/GetErasure", "AdminService/ListApiKeys", "AdminService/ListErasures",
+		"AdminService/ListPartitions", "AdminService/ListPending", "AdminService/ListRevocations", "AdminService/RevokeApiKey", "AdminService/RevokeTokens", "AdminService/RotateApiKey",
 		"AdminService/UpdateTopic",
 	}
 }

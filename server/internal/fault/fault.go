@@ -79,6 +79,7 @@ const (
 	EtagMismatch         Reason = "ETAG_MISMATCH"
 	ErasureNotFound      Reason = "ERASURE_NOT_FOUND"
 	TokenRevoked         Reason = "TOKEN_REVOKED"
+	APIKeyNotFound       Reason = "API_KEY_NOT_FOUND" //nolint:gosec // no credential
 	RateLimited          Reason = "RATE_LIMITED"
 	StoreUnavailable     Reason = "STORE_UNAVAILABLE"
 	OutcomeUnknown       Reason = "OUTCOME_UNKNOWN"

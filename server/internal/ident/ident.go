@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -26,6 +27,15 @@ func SessionOf(channelID string) (sessionID string, ok bool) {
 
 // IsSession reports whether the channel is a session's log.
 func IsSession(channelID string) bool { return strings.HasPrefix(channelID, SessionPrefix) }
+
+// ErasedUser replaces a user whose messages were erased. No token may have it as its subject.
+const ErasedUser = "~erased"
+
+var userID = regexp.MustCompile(`^[!-~]{1,128}$`)
+
+// ValidUser reports whether a token may have this subject: 1 to 128 printable ASCII characters
+// without spaces, and not ErasedUser.
+func ValidUser(id string) bool { return userID.MatchString(id) && id != ErasedUser }
 
 // Action is an operation that a capability allows: on a channel, in a session, on a topic, in
 // PresenceService, or in AdminService.
@@ -131,6 +141,16 @@ func TokenKey(ssid string, digest [sha256.Size]byte) string {
 	}
 	return "t:" + base64.RawURLEncoding.EncodeToString(digest[:])
 }
+
+// apiKeyPrefix begins an APIKeyKey.
+const apiKeyPrefix = "k:"
+
+// APIKeyKey returns the key by which the API key with this id is revoked.
+func APIKeyKey(id string) string { return apiKeyPrefix + id }
+
+// OfAPIKey reports whether the principal is that of an API key. A revocation of its subject's
+// tokens does not revoke it.
+func (p *Principal) OfAPIKey() bool { return strings.HasPrefix(p.Key, apiKeyPrefix) }
 
 // SSIDKey returns the TokenKey of all tokens with this ssid.
 func SSIDKey(ssid string) string { return "s:" + ssid }

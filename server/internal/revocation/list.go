@@ -406,7 +406,7 @@ func (l *List) knows(p *ident.Principal) bool {
 	if _, ok := l.tokens[p.Key]; ok {
 		return true
 	}
-	if len(l.users) == 0 {
+	if len(l.users) == 0 || p.OfAPIKey() {
 		return false
 	}
 	k, ok := l.users[p.Subject]
@@ -422,10 +422,18 @@ func (l *List) Unstored(p *ident.Principal) bool {
 	return ok && !k.stored
 }
 
+// Revoked reports whether this node knows that the token key is revoked.
+func (l *List) Revoked(key string) bool {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	_, ok := l.tokens[key]
+	return ok
+}
+
 // revokes reports whether an entry with p's key, or that of p's user, revokes p's token.
 func (e *Entry) revokes(p *ident.Principal) bool {
 	_, user := userOf(e.Key)
-	return !user || !p.IssuedAt.After(e.Before)
+	return !user || !p.OfAPIKey() && !p.IssuedAt.After(e.Before)
 }
 
 // Revoke revokes what e.Key names, on this node at once, and on all nodes within a second after it

@@ -300,7 +300,7 @@ func TestAdminGET(t *testing.T) {
 	b.admin.topic = func(name string) (*queue.Topic, error) { return &queue.Topic{Name: name}, nil }
 	b.admin.stats = func(string) (queue.TopicStats, error) { return queue.TopicStats{}, nil }
 	methods := append(serviceMethods(parleyv1.File_parley_v1_admin_proto), serviceMethods(parleyv1.File_parley_v1_queue_proto)...)
-	reads := map[protoreflect.Name]bool{"GetTopic": true, "ListTopics": true, "GetTopicStats": true, "ListPartitions": true, "ListPending": true, "ListDeadLetters": true, "GetServerInfo": true, "GetErasure": true, "ListErasures": true, "ListRevocations": true}
+	reads := map[protoreflect.Name]bool{"GetTopic": true, "ListTopics": true, "GetTopicStats": true, "ListPartitions": true, "ListPending": true, "ListDeadLetters": true, "GetServerInfo": true, "GetErasure": true, "ListErasures": true, "ListRevocations": true, "ListApiKeys": true}
 	token, bare := b.mintAs(operator("ada")), b.mintAs(&ident.Principal{Subject: "eve"})
 	get := func(m protoreflect.MethodDescriptor, message, token string) (*http.Response, string) {
 		t.Helper()

@@ -32,5 +32,9 @@ var adminMethods = service{
 		"ListErasures":      {access: asOperator(), maxPage: 1000},
 		"RevokeTokens":      {access: asOperator()},
 		"ListRevocations":   {access: asOperator(), maxPage: 1000},
+		"CreateApiKey":      {access: asOperator()},
+		"ListApiKeys":       {access: asOperator(), maxPage: maxKeyPage},
+		"RotateApiKey":      {access: asOperator()},
+		"RevokeApiKey":      {access: asOperator()},
 	},
 }

@@ -18,6 +18,7 @@ import (
 type Revocations interface {
 	Check(ctx context.Context, p *ident.Principal) error
 	Unstored(p *ident.Principal) bool
+	Revoked(key string) bool
 	Watch(p *ident.Principal, end func(error)) *revocation.Stream
 	Revoke(ctx context.Context, e revocation.Entry, p *ident.Principal) (revocation.Entry, error)
 	Entries(ctx context.Context, after string, limit int) ([]revocation.Entry, error)
@@ -104,6 +105,8 @@ func revocationToWire(e *revocation.Entry) *parleyv1.Revocation {
 	switch kind {
 	case "s":
 		w.Target = &parleyv1.Revocation_Ssid{Ssid: rest}
+	case "k":
+		w.Target = &parleyv1.Revocation_ApiKeyId{ApiKeyId: rest}
 	case "u":
 		w.Target = &parleyv1.Revocation_UserId{UserId: rest}
 	default:

@@ -116,6 +116,8 @@ type Deps struct {
 	ConsumerCalls ConsumerCalls
 	Admin         Admin
 	Erasures      Erasures
+	// APIKeys manages the API keys, which Verifier accepts.
+	APIKeys APIKeys
 	// Presence and PresenceCalls are for PresenceService. Acquaintances limits who may watch whom; nil
 	// means no limit.
 	Presence      Presence
@@ -144,7 +146,7 @@ func (d *Deps) check() error {
 	if d.Messages == nil || d.Channels == nil || d.Sessions == nil || d.Access == nil || d.Hub == nil || d.Streams == nil ||
 		d.Erasures == nil || d.Queues == nil || d.Consumers == nil || d.ConsumerCalls == nil || d.Admin == nil || d.Presence == nil ||
 		d.PresenceCalls == nil || d.Epoch == "" || len(d.PageSecret) == 0 || d.Verifier == nil || d.Revocations == nil || d.Limiter == nil || d.Unread == nil ||
-		d.Telemetry == nil {
+		d.APIKeys == nil || d.Telemetry == nil {
 		return errors.New("a required field of Deps is not set")
 	}
 	return nil

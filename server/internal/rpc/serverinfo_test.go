@@ -102,7 +102,7 @@ func TestAdminActions(t *testing.T) {
 	admit := func(method protoreflect.MethodDescriptor, actions ...ident.Action) error {
 		return api.forProcedure(procedureFor(method)).authorize(&ident.Principal{Subject: "a", Admin: actions}, nil)
 	}
-	reads := []string{"GetTopic", "ListTopics", "GetTopicStats", "ListPartitions", "ListPending", "ListDeadLetters", "GetErasure", "ListErasures", "ListRevocations"}
+	reads := []string{"GetTopic", "ListTopics", "GetTopicStats", "ListPartitions", "ListPending", "ListDeadLetters", "GetErasure", "ListErasures", "ListRevocations", "ListApiKeys"}
 	methods := parleyv1.File_parley_v1_admin_proto.Services().ByName("AdminService").Methods()
 	for i := range methods.Len() {
 		m := methods.Get(i)

@@ -20,6 +20,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
+	"github.com/parleyhq/parley/server/internal/apikey"
+	"github.com/parleyhq/parley/server/internal/apikey/apikeytest"
 	"github.com/parleyhq/parley/server/internal/channel"
 	"github.com/parleyhq/parley/server/internal/fanout"
 	"github.com/parleyhq/parley/server/internal/fault"
@@ -356,6 +358,7 @@ type bundle struct {
 	hub       *fanout.Hub
 	revoked   *revocation.List
 	revoking  revocationtest.Store // of revoked
+	keys      apikeytest.Store
 	health    *Health
 	logged    *logBuffer
 	spans     *tracetest.InMemoryExporter
@@ -404,7 +407,8 @@ func setup(t *testing.T, change func(*settings)) *bundle {
 		t.Fatal(err)
 	}
 	b.streams = &fakeStreams{hub: b.hub}
-	verifier, err := authn.New(authn.Config{Secret: secret, Logger: tel.Logger})
+	keys := apikey.New(apikey.Config{Store: &b.keys, Secret: secret})
+	verifier, err := authn.New(authn.Config{Secret: secret, Keys: keys, Logger: tel.Logger})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -416,7 +420,7 @@ func setup(t *testing.T, change func(*settings)) *bundle {
 		Messages: b.messages, Channels: b.channels, Sessions: session.NewService(session.Config{
 			Messages: b.messages, Channels: b.channels, Generations: session.NewGenerations(session.GenerationsConfig{}), Secret: secret,
 		}), Access: b.access, Hub: b.hub, Streams: b.streams,
-		Queues: b.queues, Consumers: b.consumers, ConsumerCalls: b.consumers, Admin: b.admin, Erasures: fakeErasures{}, PageSecret: secret,
+		Queues: b.queues, Consumers: b.consumers, ConsumerCalls: b.consumers, Admin: b.admin, Erasures: fakeErasures{}, APIKeys: keys, PageSecret: secret,
 		Presence: b.presence, PresenceCalls: b.presence, Acquaintances: b.presence,
 		Epoch: "e1", Info: ServerInfo{Version: "1.2.3", StreamsPerSubject: 11, ConsumersPerSubject: 12},
 		Verifier: verifier, Revocations: b.revoked, Limiter: limit.New(s.limit), Unread: unread.New(64<<20, 512<<20), Telemetry: tel,

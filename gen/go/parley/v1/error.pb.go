@@ -130,6 +130,8 @@ const (
 	ErrorReason_ERROR_REASON_APPEND_SUPERSEDED ErrorReason = 41
 	// The token was revoked: its user has signed out, or an operator has revoked it. Sign in again.
 	ErrorReason_ERROR_REASON_TOKEN_REVOKED ErrorReason = 42
+	// No API key has this id.
+	ErrorReason_ERROR_REASON_API_KEY_NOT_FOUND ErrorReason = 43
 	// The caller is over its rate limit, the server has too many pending writes, or too many bytes of
 	// earlier responses are not read yet. `retry_after` says how long to wait. Nothing was changed.
 	ErrorReason_ERROR_REASON_RATE_LIMITED ErrorReason = 100
@@ -220,6 +222,7 @@ var (
 		40:  "ERROR_REASON_ERASURE_NOT_FOUND",
 		41:  "ERROR_REASON_APPEND_SUPERSEDED",
 		42:  "ERROR_REASON_TOKEN_REVOKED",
+		43:  "ERROR_REASON_API_KEY_NOT_FOUND",
 		100: "ERROR_REASON_RATE_LIMITED",
 		101: "ERROR_REASON_STORE_UNAVAILABLE",
 		102: "ERROR_REASON_OUTCOME_UNKNOWN",
@@ -281,6 +284,7 @@ var (
 		"ERROR_REASON_ERASURE_NOT_FOUND":      40,
 		"ERROR_REASON_APPEND_SUPERSEDED":      41,
 		"ERROR_REASON_TOKEN_REVOKED":          42,
+		"ERROR_REASON_API_KEY_NOT_FOUND":      43,
 		"ERROR_REASON_RATE_LIMITED":           100,
 		"ERROR_REASON_STORE_UNAVAILABLE":      101,
 		"ERROR_REASON_OUTCOME_UNKNOWN":        102,
@@ -820,7 +824,7 @@ const file_parley_v1_error_proto_rawDesc = "" +
 	"\tItemError\x12)\n" +
 	"\x04code\x18\x01 \x01(\x0e2\x15.parley.v1.StatusCodeR\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12.\n" +
-	"\x06detail\x18\x03 \x01(\v2\x16.parley.v1.ErrorDetailR\x06detail*\xb6\x0f\n" +
+	"\x06detail\x18\x03 \x01(\v2\x16.parley.v1.ErrorDetailR\x06detail*\xda\x0f\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x1e\n" +
 	"\x1aERROR_REASON_INVALID_FIELD\x10\x01\x12\"\n" +
@@ -865,7 +869,8 @@ const file_parley_v1_error_proto_rawDesc = "" +
 	"\x1cERROR_REASON_SESSION_DELETED\x10'\x12\"\n" +
 	"\x1eERROR_REASON_ERASURE_NOT_FOUND\x10(\x12\"\n" +
 	"\x1eERROR_REASON_APPEND_SUPERSEDED\x10)\x12\x1e\n" +
-	"\x1aERROR_REASON_TOKEN_REVOKED\x10*\x12\x1d\n" +
+	"\x1aERROR_REASON_TOKEN_REVOKED\x10*\x12\"\n" +
+	"\x1eERROR_REASON_API_KEY_NOT_FOUND\x10+\x12\x1d\n" +
 	"\x19ERROR_REASON_RATE_LIMITED\x10d\x12\"\n" +
 	"\x1eERROR_REASON_STORE_UNAVAILABLE\x10e\x12 \n" +
 	"\x1cERROR_REASON_OUTCOME_UNKNOWN\x10f\x12\x1e\n" +

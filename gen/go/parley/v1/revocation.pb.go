@@ -349,6 +349,7 @@ type Revocation struct {
 	//	*Revocation_Ssid
 	//	*Revocation_UserId
 	//	*Revocation_TokenDigest
+	//	*Revocation_ApiKeyId
 	Target     isRevocation_Target    `protobuf_oneof:"target"`
 	RevokeTime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=revoke_time,json=revokeTime,proto3" json:"revoke_time,omitempty"`
 	// The subject that revoked the tokens. For a sign-out it is the user.
@@ -424,6 +425,15 @@ func (x *Revocation) GetTokenDigest() string {
 	return ""
 }
 
+func (x *Revocation) GetApiKeyId() string {
+	if x != nil {
+		if x, ok := x.Target.(*Revocation_ApiKeyId); ok {
+			return x.ApiKeyId
+		}
+	}
+	return ""
+}
+
 func (x *Revocation) GetRevokeTime() *timestamppb.Timestamp {
 	if x != nil {
 		return x.RevokeTime
@@ -472,11 +482,18 @@ type Revocation_TokenDigest struct {
 	TokenDigest string `protobuf:"bytes,3,opt,name=token_digest,json=tokenDigest,proto3,oneof"`
 }
 
+type Revocation_ApiKeyId struct {
+	// The API key with this id.
+	ApiKeyId string `protobuf:"bytes,8,opt,name=api_key_id,json=apiKeyId,proto3,oneof"`
+}
+
 func (*Revocation_Ssid) isRevocation_Target() {}
 
 func (*Revocation_UserId) isRevocation_Target() {}
 
 func (*Revocation_TokenDigest) isRevocation_Target() {}
+
+func (*Revocation_ApiKeyId) isRevocation_Target() {}
 
 var File_parley_v1_revocation_proto protoreflect.FileDescriptor
 
@@ -500,12 +517,14 @@ const file_parley_v1_revocation_proto_rawDesc = "" +
 	"page_token\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80\x10R\tpageToken\"z\n" +
 	"\x17ListRevocationsResponse\x127\n" +
 	"\vrevocations\x18\x01 \x03(\v2\x15.parley.v1.RevocationR\vrevocations\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x9d\x02\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xbd\x02\n" +
 	"\n" +
 	"Revocation\x12\x14\n" +
 	"\x04ssid\x18\x01 \x01(\tH\x00R\x04ssid\x12\x19\n" +
 	"\auser_id\x18\x02 \x01(\tH\x00R\x06userId\x12#\n" +
-	"\ftoken_digest\x18\x03 \x01(\tH\x00R\vtokenDigest\x12;\n" +
+	"\ftoken_digest\x18\x03 \x01(\tH\x00R\vtokenDigest\x12\x1e\n" +
+	"\n" +
+	"api_key_id\x18\b \x01(\tH\x00R\bapiKeyId\x12;\n" +
 	"\vrevoke_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"revokeTime\x12\x1d\n" +
 	"\n" +
@@ -564,6 +583,7 @@ func file_parley_v1_revocation_proto_init() {
 		(*Revocation_Ssid)(nil),
 		(*Revocation_UserId)(nil),
 		(*Revocation_TokenDigest)(nil),
+		(*Revocation_ApiKeyId)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

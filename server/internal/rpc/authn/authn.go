@@ -28,6 +28,7 @@ import (
 	connectauthn "connectrpc.com/authn"
 	"github.com/golang-jwt/jwt/v5"
 
+	"github.com/parleyhq/parley/server/internal/apikey"
 	"github.com/parleyhq/parley/server/internal/fault"
 	"github.com/parleyhq/parley/server/internal/ident"
 	"github.com/parleyhq/parley/server/internal/lifecycle"
@@ -41,18 +42,11 @@ const (
 )
 
 var (
-	// validUserID matches a user id: 1 to 128 printable ASCII characters without spaces.
-	validUserID = regexp.MustCompile(`^[!-~]{1,128}$`)
-	validSSID   = regexp.MustCompile(`^[A-Za-z0-9_-]{0,64}$`)
+	validSSID = regexp.MustCompile(`^[A-Za-z0-9_-]{0,64}$`)
 	// validKeyID matches a kid. It excludes characters that have a meaning in file systems and URLs,
 	// although no key is looked up there.
 	validKeyID = regexp.MustCompile(`^[A-Za-z0-9_.:=+-]{1,128}$`)
 )
-
-// erasedUser replaces a user whose messages were erased. No token may have it as its subject.
-const erasedUser = "~erased"
-
-func validSubject(id string) bool { return validUserID.MatchString(id) && id != erasedUser }
 
 // Config sets which tokens are valid. At least one of Secret, PublicKeys and JWKSURL must be set.
 type Config struct {
@@ -67,13 +61,21 @@ type Config struct {
 	JWKSURL string
 	// Issuer must equal a token's `iss`, and Audience must be in its `aud`. Empty accepts any.
 	Issuer, Audience string
+	// Keys verifies API keys, for which the rest of Config does not matter. Nil means that there are
+	// none.
+	Keys APIKeys
 	// Logger logs failed fetches of the key set. It must not be nil if JWKSURL is set.
 	Logger *slog.Logger
 	// Now returns the current time; nil means time.Now.
 	Now func() time.Time
 }
 
-// Verifier verifies tokens. It is safe for concurrent use.
+// APIKeys verifies API keys. *apikey.Keys implements it and documents the method.
+type APIKeys interface {
+	Verify(ctx context.Context, text string) (*ident.Principal, error)
+}
+
+// Verifier verifies tokens and API keys. It is safe for concurrent use.
 type Verifier struct {
 	parser     *jwt.Parser
 	secret     []byte
@@ -81,13 +83,14 @@ type Verifier struct {
 	jwks       *keySet                          // nil without a URL
 	methods    []string
 	now        func() time.Time
+	keys       APIKeys // may be nil
 	cache      tokenCache
 	life       lifecycle.Base
 }
 
 // New creates a Verifier. If cfg has a JWKSURL, Start must be called before the first Verify.
 func New(cfg Config) (*Verifier, error) {
-	v := &Verifier{secret: cfg.Secret, publicKeys: make(map[string][]jwt.VerificationKey), now: cfg.Now}
+	v := &Verifier{secret: cfg.Secret, publicKeys: make(map[string][]jwt.VerificationKey), keys: cfg.Keys, now: cfg.Now}
 	if v.now == nil {
 		v.now = time.Now
 	}
@@ -211,12 +214,15 @@ func (v *Verifier) Authenticate(r *http.Request) (*ident.Principal, error) {
 	return v.Verify(r.Context(), token)
 }
 
-// Verify verifies a token and returns its principal, which must not be modified. Its errors are
-// those of Authenticate. A verified token is cached for up to 10 s, but not beyond its expiry and
-// the leeway. So it stays valid for up to 10 s after its key was removed.
+// Verify verifies a token, or an API key, and returns its principal, which must not be modified.
+// Its errors are those of Authenticate. A verified token is cached for up to 10 s, but not beyond
+// its expiry and the leeway. So it stays valid for up to 10 s after its key was removed.
 func (v *Verifier) Verify(ctx context.Context, token string) (*ident.Principal, error) {
 	if len(token) > maxTokenBytes {
 		return nil, invalid(nil, "the token is larger than %d bytes", maxTokenBytes)
+	}
+	if v.keys != nil && apikey.Is(token) {
+		return v.keys.Verify(ctx, token)
 	}
 	now := v.now()
 	digest := sha256.Sum256([]byte(token))
@@ -247,8 +253,8 @@ func (v *Verifier) verify(ctx context.Context, token string) (*ident.Principal, 
 		return nil, invalid(err, "the token is not valid: its format, signature, header or times are wrong")
 	}
 	expired := err
-	if !validSubject(c.Subject) {
-		return nil, invalid(nil, "the token's sub must be 1 to 128 printable ASCII characters without spaces, and not %s", erasedUser)
+	if !ident.ValidUser(c.Subject) {
+		return nil, invalid(nil, "the token's sub must be 1 to 128 printable ASCII characters without spaces, and not %s", ident.ErasedUser)
 	}
 	if !validSSID.MatchString(c.SSID) {
 		return nil, invalid(nil, "the token's ssid must be at most 64 characters of A-Z a-z 0-9 _ -")
@@ -258,7 +264,7 @@ func (v *Verifier) verify(ctx context.Context, token string) (*ident.Principal, 
 	if c.IssuedAt != nil && !c.IssuedAt.After(v.now().Add(leeway)) {
 		p.IssuedAt = c.IssuedAt.Time
 	}
-	if err := readCapabilities(p, c.Capabilities); err != nil {
+	if err := p.SetCapabilities(c.Capabilities); err != nil {
 		return nil, invalid(err, "the token's cap must be an object whose values are lists of actions")
 	}
 	if expired != nil {
@@ -323,70 +329,6 @@ func checkHeader(header map[string]any) error {
 		}
 	}
 	return nil
-}
-
-// The names in the claim `cap`: the prefixes of names with a pattern, and the names without one.
-const (
-	channelPrefix = "channel:"
-	memberPrefix  = "member:"
-	sessionPrefix = "session:"
-	queuePrefix   = "queue:"
-	presenceName  = "presence"
-	adminName     = "admin"
-)
-
-// readCapabilities sets the principal's capabilities from the claim `cap`.
-func readCapabilities(p *ident.Principal, all map[string]json.RawMessage) (err error) {
-	if p.Channels, err = capabilities(all, channelPrefix); err != nil {
-		return err
-	}
-	if p.Members, err = capabilities(all, memberPrefix); err != nil {
-		return err
-	}
-	if p.Sessions, err = capabilities(all, sessionPrefix); err != nil {
-		return err
-	}
-	if p.Queues, err = capabilities(all, queuePrefix); err != nil {
-		return err
-	}
-	if p.Presence, err = actionsOf(all, presenceName, ident.PresenceActions); err != nil {
-		return err
-	}
-	p.Admin, err = actionsOf(all, adminName, ident.AdminActions)
-	return err
-}
-
-// actionsOf returns the actions of the capability in `cap` with this name, which has no pattern;
-// nil if it is not there. Its value is a list of actions, or true for every action.
-func actionsOf(all map[string]json.RawMessage, name string, every []ident.Action) (actions []ident.Action, err error) {
-	text, ok := all[name]
-	if !ok {
-		return nil, nil
-	}
-	if string(text) == "true" {
-		return every, nil
-	}
-	if err := json.Unmarshal(text, &actions); err != nil || len(actions) == 0 {
-		return nil, fmt.Errorf("capability %q: must be true or a non-empty list of actions", name)
-	}
-	return actions, nil
-}
-
-// capabilities returns the capabilities in `cap` whose names have the prefix, sorted by name.
-func capabilities(all map[string]json.RawMessage, prefix string) ([]ident.Capability, error) {
-	var out []ident.Capability
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		pattern, ok := strings.CutPrefix(name, prefix)
-		if !ok {
-			continue
-		}
-		var actions []ident.Action
-		if err := json.Unmarshal(all[name], &actions); err != nil {
-			return nil, fmt.Errorf("capability %q: %w", name, err)
-		}
-		out = append(out, ident.Capability{Pattern: pattern, Actions: actions})
-	}
-	return out, nil
 }
 
 func invalid(cause error, format string, args ...any) error {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/parleyhq/parley/server/internal/apikey"
 	"github.com/parleyhq/parley/server/internal/erasure"
 	"github.com/parleyhq/parley/server/internal/message"
 	"github.com/parleyhq/parley/server/internal/revocation"
@@ -53,6 +54,20 @@ func TestRevocations(t *testing.T) {
 			return s
 		}
 	}, func(s message.Store) revocation.Store { return s.(*embedded.Store).Revocations() }, false)
+}
+
+func TestAPIKeys(t *testing.T) {
+	t.Parallel()
+	storetest.RunAPIKeys(t, func(t *testing.T) func() message.Store {
+		dir := t.TempDir()
+		return func() message.Store {
+			s, err := embedded.Open(dir, embedded.Config{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		}
+	}, func(s message.Store) apikey.Store { return s.(*embedded.Store).APIKeys() })
 }
 
 // TestRevocationsAreForgotten checks that expired revocations do not stay in the store.

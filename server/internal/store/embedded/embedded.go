@@ -83,6 +83,8 @@ type Store struct {
 	erasing sync.Mutex
 	// revoking serializes the changes of revocations, and guards swept.
 	revoking sync.Mutex
+	// keying serializes the changes of API keys.
+	keying sync.Mutex
 	// swept is the key up to which expired revocations were removed.
 	swept   string
 	changes changes

@@ -44,6 +44,8 @@ const (
 	erasureRow = 'j'
 	// revocationRow: key of a revocation -> revocationRecord
 	revocationRow = 'r'
+	// apiKeyRow: id of an API key -> apiKeyRecord
+	apiKeyRow = 'a'
 	// metaRow: -> clusterv1.Meta
 	metaRow = 'm'
 	// formatRow: -> storeFormat in decimal; a store without this row has format 1

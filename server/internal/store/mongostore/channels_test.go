@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/parleyhq/parley/server/internal/apikey"
 	"github.com/parleyhq/parley/server/internal/channel"
 	"github.com/parleyhq/parley/server/internal/erasure"
 	"github.com/parleyhq/parley/server/internal/message"
@@ -173,6 +174,11 @@ func TestRevocations(t *testing.T) {
 	storetest.RunRevocations(t, suite(testkit.MongoURI(t)), func(s message.Store) revocation.Store {
 		return s.(*mongostore.Store).Revocations()
 	}, true)
+}
+
+func TestAPIKeys(t *testing.T) {
+	t.Parallel()
+	storetest.RunAPIKeys(t, suite(testkit.MongoURI(t)), func(s message.Store) apikey.Store { return s.(*mongostore.Store).APIKeys() })
 }
 
 func TestChannels(t *testing.T) {

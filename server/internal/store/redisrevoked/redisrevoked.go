@@ -41,6 +41,7 @@ func (c *Copy) marker() string { return c.prefix + "users:ssid:.complete" }
 //
 //	users:ssid:<ssid>     STRING empty                          a revoked ssid
 //	users:ssid:.<digest>  STRING empty                          a revoked token without ssid
+//	users:api-key:<id>    STRING empty                          a revoked API key
 //	users:before:<user>   STRING Unix milliseconds              a user's tokens issued up to then
 //
 // Each expires with Entry.Until.
@@ -52,6 +53,10 @@ func (c *Copy) key(entryKey string) (key string, user bool) {
 	userID, isUser := strings.CutPrefix(entryKey, revocation.UserKey(""))
 	if isUser {
 		return c.prefix + "users:before:" + userID, true
+	}
+	apiKey, isAPIKey := strings.CutPrefix(entryKey, ident.APIKeyKey(""))
+	if isAPIKey {
+		return c.prefix + "users:api-key:" + apiKey, false
 	}
 	return c.prefix + "users:ssid:." + entryKey[min(2, len(entryKey)):], false
 }

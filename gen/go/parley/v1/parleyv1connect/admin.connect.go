@@ -92,6 +92,18 @@ const (
 	// AdminServiceListRevocationsProcedure is the fully-qualified name of the AdminService's
 	// ListRevocations RPC.
 	AdminServiceListRevocationsProcedure = "/parley.v1.AdminService/ListRevocations"
+	// AdminServiceCreateApiKeyProcedure is the fully-qualified name of the AdminService's CreateApiKey
+	// RPC.
+	AdminServiceCreateApiKeyProcedure = "/parley.v1.AdminService/CreateApiKey"
+	// AdminServiceListApiKeysProcedure is the fully-qualified name of the AdminService's ListApiKeys
+	// RPC.
+	AdminServiceListApiKeysProcedure = "/parley.v1.AdminService/ListApiKeys"
+	// AdminServiceRotateApiKeyProcedure is the fully-qualified name of the AdminService's RotateApiKey
+	// RPC.
+	AdminServiceRotateApiKeyProcedure = "/parley.v1.AdminService/RotateApiKey"
+	// AdminServiceRevokeApiKeyProcedure is the fully-qualified name of the AdminService's RevokeApiKey
+	// RPC.
+	AdminServiceRevokeApiKeyProcedure = "/parley.v1.AdminService/RevokeApiKey"
 )
 
 // AdminServiceClient is a client for the parley.v1.AdminService service.
@@ -167,6 +179,19 @@ type AdminServiceClient interface {
 	RevokeTokens(context.Context, *v1.RevokeTokensRequest) (*v1.RevokeTokensResponse, error)
 	// ListRevocations returns a page of the revocations that are kept.
 	ListRevocations(context.Context, *v1.ListRevocationsRequest) (*v1.ListRevocationsResponse, error)
+	// CreateApiKey creates an API key, a credential of a server. Every node accepts it at once.
+	//
+	// Only this response has the secret. If it is lost, repeat the call, and revoke the key that
+	// nobody has: ListApiKeys shows it.
+	CreateApiKey(context.Context, *v1.CreateApiKeyRequest) (*v1.CreateApiKeyResponse, error)
+	// ListApiKeys returns a page of all API keys, ordered by `key_id`, without their secrets.
+	ListApiKeys(context.Context, *v1.ListApiKeysRequest) (*v1.ListApiKeysResponse, error)
+	// RotateApiKey adds a new secret to an API key. The secrets of before stay valid for `overlap`,
+	// so that servers can receive the new one in turn. It ends no stream, and does not change when the
+	// key expires. A repeat adds another secret; at most 5 are valid at the same time.
+	RotateApiKey(context.Context, *v1.RotateApiKeyRequest) (*v1.RotateApiKeyResponse, error)
+	// RevokeApiKey revokes an API key with all its secrets, as RevokeTokens revokes tokens.
+	RevokeApiKey(context.Context, *v1.RevokeApiKeyRequest) (*v1.RevokeApiKeyResponse, error)
 }
 
 // NewAdminServiceClient constructs a client for the parley.v1.AdminService service. By default, it
@@ -326,6 +351,32 @@ func NewAdminServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
+		createApiKey: connect.NewClient[v1.CreateApiKeyRequest, v1.CreateApiKeyResponse](
+			httpClient,
+			baseURL+AdminServiceCreateApiKeyProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("CreateApiKey")),
+			connect.WithClientOptions(opts...),
+		),
+		listApiKeys: connect.NewClient[v1.ListApiKeysRequest, v1.ListApiKeysResponse](
+			httpClient,
+			baseURL+AdminServiceListApiKeysProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("ListApiKeys")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
+		rotateApiKey: connect.NewClient[v1.RotateApiKeyRequest, v1.RotateApiKeyResponse](
+			httpClient,
+			baseURL+AdminServiceRotateApiKeyProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("RotateApiKey")),
+			connect.WithClientOptions(opts...),
+		),
+		revokeApiKey: connect.NewClient[v1.RevokeApiKeyRequest, v1.RevokeApiKeyResponse](
+			httpClient,
+			baseURL+AdminServiceRevokeApiKeyProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("RevokeApiKey")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -353,6 +404,10 @@ type adminServiceClient struct {
 	listErasures      *connect.Client[v1.ListErasuresRequest, v1.ListErasuresResponse]
 	revokeTokens      *connect.Client[v1.RevokeTokensRequest, v1.RevokeTokensResponse]
 	listRevocations   *connect.Client[v1.ListRevocationsRequest, v1.ListRevocationsResponse]
+	createApiKey      *connect.Client[v1.CreateApiKeyRequest, v1.CreateApiKeyResponse]
+	listApiKeys       *connect.Client[v1.ListApiKeysRequest, v1.ListApiKeysResponse]
+	rotateApiKey      *connect.Client[v1.RotateApiKeyRequest, v1.RotateApiKeyResponse]
+	revokeApiKey      *connect.Client[v1.RevokeApiKeyRequest, v1.RevokeApiKeyResponse]
 }
 
 // CreateTopic calls parley.v1.AdminService.CreateTopic.
@@ -553,6 +608,42 @@ func (c *adminServiceClient) ListRevocations(ctx context.Context, req *v1.ListRe
 	return nil, err
 }
 
+// CreateApiKey calls parley.v1.AdminService.CreateApiKey.
+func (c *adminServiceClient) CreateApiKey(ctx context.Context, req *v1.CreateApiKeyRequest) (*v1.CreateApiKeyResponse, error) {
+	response, err := c.createApiKey.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ListApiKeys calls parley.v1.AdminService.ListApiKeys.
+func (c *adminServiceClient) ListApiKeys(ctx context.Context, req *v1.ListApiKeysRequest) (*v1.ListApiKeysResponse, error) {
+	response, err := c.listApiKeys.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// RotateApiKey calls parley.v1.AdminService.RotateApiKey.
+func (c *adminServiceClient) RotateApiKey(ctx context.Context, req *v1.RotateApiKeyRequest) (*v1.RotateApiKeyResponse, error) {
+	response, err := c.rotateApiKey.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// RevokeApiKey calls parley.v1.AdminService.RevokeApiKey.
+func (c *adminServiceClient) RevokeApiKey(ctx context.Context, req *v1.RevokeApiKeyRequest) (*v1.RevokeApiKeyResponse, error) {
+	response, err := c.revokeApiKey.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // AdminServiceHandler is an implementation of the parley.v1.AdminService service.
 type AdminServiceHandler interface {
 	// CreateTopic creates a topic. If a topic with this name exists, the call fails with
@@ -626,6 +717,19 @@ type AdminServiceHandler interface {
 	RevokeTokens(context.Context, *v1.RevokeTokensRequest) (*v1.RevokeTokensResponse, error)
 	// ListRevocations returns a page of the revocations that are kept.
 	ListRevocations(context.Context, *v1.ListRevocationsRequest) (*v1.ListRevocationsResponse, error)
+	// CreateApiKey creates an API key, a credential of a server. Every node accepts it at once.
+	//
+	// Only this response has the secret. If it is lost, repeat the call, and revoke the key that
+	// nobody has: ListApiKeys shows it.
+	CreateApiKey(context.Context, *v1.CreateApiKeyRequest) (*v1.CreateApiKeyResponse, error)
+	// ListApiKeys returns a page of all API keys, ordered by `key_id`, without their secrets.
+	ListApiKeys(context.Context, *v1.ListApiKeysRequest) (*v1.ListApiKeysResponse, error)
+	// RotateApiKey adds a new secret to an API key. The secrets of before stay valid for `overlap`,
+	// so that servers can receive the new one in turn. It ends no stream, and does not change when the
+	// key expires. A repeat adds another secret; at most 5 are valid at the same time.
+	RotateApiKey(context.Context, *v1.RotateApiKeyRequest) (*v1.RotateApiKeyResponse, error)
+	// RevokeApiKey revokes an API key with all its secrets, as RevokeTokens revokes tokens.
+	RevokeApiKey(context.Context, *v1.RevokeApiKeyRequest) (*v1.RevokeApiKeyResponse, error)
 }
 
 // NewAdminServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -781,6 +885,32 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
+	adminServiceCreateApiKeyHandler := connect.NewUnaryHandlerSimple(
+		AdminServiceCreateApiKeyProcedure,
+		svc.CreateApiKey,
+		connect.WithSchema(adminServiceMethods.ByName("CreateApiKey")),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminServiceListApiKeysHandler := connect.NewUnaryHandlerSimple(
+		AdminServiceListApiKeysProcedure,
+		svc.ListApiKeys,
+		connect.WithSchema(adminServiceMethods.ByName("ListApiKeys")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminServiceRotateApiKeyHandler := connect.NewUnaryHandlerSimple(
+		AdminServiceRotateApiKeyProcedure,
+		svc.RotateApiKey,
+		connect.WithSchema(adminServiceMethods.ByName("RotateApiKey")),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminServiceRevokeApiKeyHandler := connect.NewUnaryHandlerSimple(
+		AdminServiceRevokeApiKeyProcedure,
+		svc.RevokeApiKey,
+		connect.WithSchema(adminServiceMethods.ByName("RevokeApiKey")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/parley.v1.AdminService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case AdminServiceCreateTopicProcedure:
@@ -827,6 +957,14 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 			adminServiceRevokeTokensHandler.ServeHTTP(w, r)
 		case AdminServiceListRevocationsProcedure:
 			adminServiceListRevocationsHandler.ServeHTTP(w, r)
+		case AdminServiceCreateApiKeyProcedure:
+			adminServiceCreateApiKeyHandler.ServeHTTP(w, r)
+		case AdminServiceListApiKeysProcedure:
+			adminServiceListApiKeysHandler.ServeHTTP(w, r)
+		case AdminServiceRotateApiKeyProcedure:
+			adminServiceRotateApiKeyHandler.ServeHTTP(w, r)
+		case AdminServiceRevokeApiKeyProcedure:
+			adminServiceRevokeApiKeyHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -922,4 +1060,20 @@ func (UnimplementedAdminServiceHandler) RevokeTokens(context.Context, *v1.Revoke
 
 func (UnimplementedAdminServiceHandler) ListRevocations(context.Context, *v1.ListRevocationsRequest) (*v1.ListRevocationsResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.AdminService.ListRevocations is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) CreateApiKey(context.Context, *v1.CreateApiKeyRequest) (*v1.CreateApiKeyResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.AdminService.CreateApiKey is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) ListApiKeys(context.Context, *v1.ListApiKeysRequest) (*v1.ListApiKeysResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.AdminService.ListApiKeys is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) RotateApiKey(context.Context, *v1.RotateApiKeyRequest) (*v1.RotateApiKeyResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.AdminService.RotateApiKey is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) RevokeApiKey(context.Context, *v1.RevokeApiKeyRequest) (*v1.RevokeApiKeyResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.AdminService.RevokeApiKey is not implemented"))
 }

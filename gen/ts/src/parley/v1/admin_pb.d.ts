@@ -6,6 +6,7 @@ import type { GenFile, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { CreateGroupRequestSchema, CreateGroupResponseSchema, CreateTopicRequestSchema, CreateTopicResponseSchema, DeleteGroupRequestSchema, DeleteGroupResponseSchema, DeleteTopicRequestSchema, DeleteTopicResponseSchema, GetTopicRequestSchema, GetTopicResponseSchema, GetTopicStatsRequestSchema, GetTopicStatsResponseSchema, ListDeadLettersRequestSchema, ListDeadLettersResponseSchema, ListPartitionsRequestSchema, ListPartitionsResponseSchema, ListPendingRequestSchema, ListPendingResponseSchema, ListTopicsRequestSchema, ListTopicsResponseSchema, PauseTopicRequestSchema, PauseTopicResponseSchema, PurgeDeadLettersRequestSchema, PurgeDeadLettersResponseSchema, ReplayDeadLettersRequestSchema, ReplayDeadLettersResponseSchema, ResumeTopicRequestSchema, ResumeTopicResponseSchema, SeekGroupRequestSchema, SeekGroupResponseSchema, TrimTopicRequestSchema, TrimTopicResponseSchema, UpdateTopicRequestSchema, UpdateTopicResponseSchema } from "./admin_queue_pb.js";
 import type { EraseUserRequestSchema, EraseUserResponseSchema, GetErasureRequestSchema, GetErasureResponseSchema, ListErasuresRequestSchema, ListErasuresResponseSchema } from "./erasure_pb.js";
 import type { ListRevocationsRequestSchema, ListRevocationsResponseSchema, RevokeTokensRequestSchema, RevokeTokensResponseSchema } from "./revocation_pb.js";
+import type { CreateApiKeyRequestSchema, CreateApiKeyResponseSchema, ListApiKeysRequestSchema, ListApiKeysResponseSchema, RevokeApiKeyRequestSchema, RevokeApiKeyResponseSchema, RotateApiKeyRequestSchema, RotateApiKeyResponseSchema } from "./api_key_pb.js";
 
 /**
  * Describes the file parley/v1/admin.proto.
@@ -13,8 +14,9 @@ import type { ListRevocationsRequestSchema, ListRevocationsResponseSchema, Revok
 export declare const file_parley_v1_admin: GenFile;
 
 /**
- * AdminService is for operators. It manages topics and consumer groups, erases users and revokes
- * tokens. Calls for other parts of the server will be added under the same capability.
+ * AdminService is for operators. It manages topics and consumer groups, erases users, revokes
+ * tokens and manages API keys. Calls for other parts of the server will be added under the same
+ * capability.
  *
  * Every call requires a bearer token with the capability `admin`: the action `read` for calls
  * without side effects, the action `write` for all others.
@@ -268,6 +270,51 @@ export declare const AdminService: GenService<{
     methodKind: "unary";
     input: typeof ListRevocationsRequestSchema;
     output: typeof ListRevocationsResponseSchema;
+  },
+  /**
+   * CreateApiKey creates an API key, a credential of a server. Every node accepts it at once.
+   *
+   * Only this response has the secret. If it is lost, repeat the call, and revoke the key that
+   * nobody has: ListApiKeys shows it.
+   *
+   * @generated from rpc parley.v1.AdminService.CreateApiKey
+   */
+  createApiKey: {
+    methodKind: "unary";
+    input: typeof CreateApiKeyRequestSchema;
+    output: typeof CreateApiKeyResponseSchema;
+  },
+  /**
+   * ListApiKeys returns a page of all API keys, ordered by `key_id`, without their secrets.
+   *
+   * @generated from rpc parley.v1.AdminService.ListApiKeys
+   */
+  listApiKeys: {
+    methodKind: "unary";
+    input: typeof ListApiKeysRequestSchema;
+    output: typeof ListApiKeysResponseSchema;
+  },
+  /**
+   * RotateApiKey adds a new secret to an API key. The secrets of before stay valid for `overlap`,
+   * so that servers can receive the new one in turn. It ends no stream, and does not change when the
+   * key expires. A repeat adds another secret; at most 5 are valid at the same time.
+   *
+   * @generated from rpc parley.v1.AdminService.RotateApiKey
+   */
+  rotateApiKey: {
+    methodKind: "unary";
+    input: typeof RotateApiKeyRequestSchema;
+    output: typeof RotateApiKeyResponseSchema;
+  },
+  /**
+   * RevokeApiKey revokes an API key with all its secrets, as RevokeTokens revokes tokens.
+   *
+   * @generated from rpc parley.v1.AdminService.RevokeApiKey
+   */
+  revokeApiKey: {
+    methodKind: "unary";
+    input: typeof RevokeApiKeyRequestSchema;
+    output: typeof RevokeApiKeyResponseSchema;
   },
 }>;
 

@@ -512,6 +512,13 @@ export enum ErrorReason {
   TOKEN_REVOKED = 42,
 
   /**
+   * No API key has this id.
+   *
+   * @generated from enum value: ERROR_REASON_API_KEY_NOT_FOUND = 43;
+   */
+  API_KEY_NOT_FOUND = 43,
+
+  /**
    * The caller is over its rate limit, the server has too many pending writes, or too many bytes of
    * earlier responses are not read yet. `retry_after` says how long to wait. Nothing was changed.
    *

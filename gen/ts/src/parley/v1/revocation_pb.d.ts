@@ -174,6 +174,14 @@ export declare type Revocation = Message<"parley.v1.Revocation"> & {
      */
     value: string;
     case: "tokenDigest";
+  } | {
+    /**
+     * The API key with this id.
+     *
+     * @generated from field: string api_key_id = 8;
+     */
+    value: string;
+    case: "apiKeyId";
   } | { case: undefined; value?: undefined };
 
   /**

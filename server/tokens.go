@@ -1,14 +1,16 @@
 package server
 
 import (
+	"github.com/parleyhq/parley/server/internal/apikey"
 	"github.com/parleyhq/parley/server/internal/cluster/remote"
 	"github.com/parleyhq/parley/server/internal/revocation"
 	"github.com/parleyhq/parley/server/internal/store/redisrevoked"
 	"github.com/parleyhq/parley/server/internal/telemetry"
 )
 
-// buildRevocations builds what knows the revoked tokens.
-func (s *Server) buildRevocations(b *backends, tel *telemetry.Telemetry) (err error) {
+// buildTokens builds what knows the API keys and the revoked tokens.
+func (s *Server) buildTokens(b *backends, tel *telemetry.Telemetry) (err error) {
+	s.apiKeys = apikey.New(apikey.Config{Store: b.keys, Secret: b.store.Identity().Secret, Now: s.clock.Now, Logger: s.log})
 	s.revocations = remote.NewRevocations(s.endpoint, func(e revocation.Entry) { s.revoked.Heard(e) }, s.log)
 	s.revoked, err = revocation.New(revocation.Config{
 		Store: b.revoked, Second: redisrevoked.New(b.redis, s.cfg.Redis.KeyPrefix, b.store.Identity().Name()),
