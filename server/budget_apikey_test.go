@@ -53,7 +53,7 @@ func apiKeyBudgets(r *budgetRig) []budgetRow {
 		{name: "ListApiKeys, 100 of 1,200", n: 5, call: func(int) (proto.Message, error) {
 			return answered(r.admin.ListApiKeys(ctx, &parleyv1.ListApiKeysRequest{}))
 		}},
-		{name: "RotateApiKey, among 1,200", n: 4, call: func(int) (proto.Message, error) {
+		{name: "RotateApiKey, among 1,200", n: 3, call: func(int) (proto.Message, error) {
 			return answered(r.admin.RotateApiKey(ctx, &parleyv1.RotateApiKeyRequest{KeyId: id}))
 		}},
 		{name: "RevokeApiKey, among 1,200", n: 5, call: func(int) (proto.Message, error) {
