@@ -45,6 +45,9 @@ func revocationBudgets(r *budgetRig) []budgetRow {
 				Target: &parleyv1.RevokeTokensRequest_UserId{UserId: long(manyRevocations + i)}, Reason: strings.Repeat("r", 256),
 			}))
 		}},
+		{name: "KickUser, among 1,200", n: 5, call: func(i int) (proto.Message, error) {
+			return answered(r.admin.KickUser(ctx, &parleyv1.KickUserRequest{UserId: long(i), Reason: strings.Repeat("r", 256)}))
+		}},
 		{name: "ListRevocations, 1,000 of 1,200", n: 5, call: func(int) (proto.Message, error) {
 			return answered(r.admin.ListRevocations(ctx, &parleyv1.ListRevocationsRequest{PageSize: 1000}))
 		}},

@@ -45,6 +45,7 @@ var operatorCalls = map[string]proto.Message{
 	"ListErasures":    &parleyv1.ListErasuresRequest{},
 	"RevokeTokens":    &parleyv1.RevokeTokensRequest{Target: &parleyv1.RevokeTokensRequest_UserId{UserId: "victim"}},
 	"ListRevocations": &parleyv1.ListRevocationsRequest{},
+	"KickUser":        &parleyv1.KickUserRequest{UserId: "victim"},
 	"CreateApiKey":    &parleyv1.CreateApiKeyRequest{Name: "mine", Subject: "victim", Capabilities: []*parleyv1.Capability{{Name: "admin", Actions: []string{"write"}}}},
 	"ListApiKeys":     &parleyv1.ListApiKeysRequest{},
 	"RotateApiKey":    &parleyv1.RotateApiKeyRequest{KeyId: strings.Repeat("a", 24)},
@@ -101,7 +102,7 @@ func capabilityLines(g *target) []line {
 	for procedure, request := range operatorCalls {
 		add("who is no operator", procedure, worker, request)
 		switch procedure {
-		case "EraseUser", "RevokeTokens", "CreateApiKey", "RotateApiKey", "RevokeApiKey":
+		case "EraseUser", "RevokeTokens", "KickUser", "CreateApiKey", "RotateApiKey", "RevokeApiKey":
 			add("who may only read", procedure, looks, request)
 		default:
 			add("who may only write", procedure, changes, request)

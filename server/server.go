@@ -296,7 +296,7 @@ func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.
 	if err := s.buildTokens(b, tel); err != nil {
 		return err
 	}
-	deps.Revocations, deps.APIKeys = s.revoked, s.apiKeys
+	deps.Revocations, deps.Kicks, deps.APIKeys = s.revoked, s.kicks, s.apiKeys
 	return s.buildTransport(ctx, deps)
 }
 

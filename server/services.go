@@ -49,7 +49,9 @@ type services struct {
 	// revoked knows the revoked tokens, and revocations announces them.
 	revoked     *revocation.List
 	revocations *remote.Revocations
-	hints       *remote.QueueHints
+	// kicks ends streams for operators, on all nodes.
+	kicks *remote.Kicks
+	hints *remote.QueueHints
 	// consumers holds the streams of queue consumers.
 	consumers *queue.Hub
 	calls     *remote.QueueStreams
@@ -98,6 +100,7 @@ func (s *Server) start(ctx context.Context) error {
 		{"layout of queues", s.layout},
 		{"revocations", s.revoked},
 		{"announcements of revocations", s.revocations},
+		{"calls that end streams", s.kicks},
 		{"token keys", s.verifier},
 		{"API keys", s.apiKeys},
 	} {

@@ -8,7 +8,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/telemetry"
 )
 
-// buildTokens builds what knows the API keys and the revoked tokens.
+// buildTokens builds what knows the API keys and the revoked tokens, and what ends streams.
 func (s *Server) buildTokens(b *backends, tel *telemetry.Telemetry) (err error) {
 	s.apiKeys = apikey.New(apikey.Config{Store: b.keys, Secret: b.store.Identity().Secret, Now: s.clock.Now, Logger: s.log})
 	s.revocations = remote.NewRevocations(s.endpoint, func(e revocation.Entry) { s.revoked.Heard(e) }, s.log)
@@ -17,5 +17,9 @@ func (s *Server) buildTokens(b *backends, tel *telemetry.Telemetry) (err error) 
 		Announce: s.revocations.Publish, Owner: s.roster, FailOpen: s.cfg.Redis.FailOpen, MaxTokenLife: s.cfg.Auth.MaxTokenLife,
 		Now: s.clock.Now, Logger: s.log, Meter: tel.Meters.Meter(scope),
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	s.kicks = remote.NewKicks(s.endpoint, s.revoked.Kick)
+	return nil
 }

@@ -15,6 +15,7 @@ type adminCommand struct {
 	Erasure  erasureCommand     `cmd:"" help:"Show how far an erasure has come."`
 	Revoke   revokeCommand      `cmd:"" help:"Revoke the tokens of an ssid or of a user: every node refuses them, and ends their streams."`
 	Revoked  revocationsCommand `cmd:"" help:"List the revocations that are kept."`
+	Kick     kickCommand        `cmd:"" help:"End the live streams of a user. To keep the user out, revoke the tokens first."`
 	Erasures erasuresCommand    `cmd:"" help:"List all erasures. Keep the list with your backups: after a restore, the erasures must be repeated."`
 }
 

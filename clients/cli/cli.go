@@ -48,7 +48,7 @@ type commands struct {
 	Presence presenceCommand `cmd:"" help:"Be online, follow who is online, and list the users that are."`
 	Queue    queueCommand    `cmd:"" help:"Work queues: create topics, produce, consume, inspect them, replay dead letters."`
 	Key      keyCommand      `cmd:"" help:"Create, list, rotate and revoke API keys, the credentials of servers."`
-	Admin    adminCommand    `cmd:"" help:"Erase users, follow erasures, and revoke tokens."`
+	Admin    adminCommand    `cmd:"" help:"Erase users, revoke tokens, and end streams."`
 	Import   importCommand   `cmd:"" help:"Import IRC logs into a channel. A repeated import stores no message twice."`
 	Info     infoCommand     `cmd:"" help:"Show the server's version, limits and features."`
 	SignOut  signOutCommand  `cmd:"" name:"sign-out" help:"Revoke your token, and all others of the same login."`

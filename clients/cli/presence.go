@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -170,11 +171,15 @@ func (l *loginReport) write(p *parley.Presence, write func() error) error {
 	return write()
 }
 
-// explainKick returns the error of a command, with the winner if another login replaced this one.
+// explainKick returns the error of a command, with the winner if another login replaced this one,
+// or the operator's reason.
 func explainKick(what string, err error) error {
 	e, ok := errors.AsType[*parley.Error](err)
 	if !ok || !errors.Is(err, parley.ErrKicked) {
 		return explain(what, err)
+	}
+	if e.Kick.GetCause() == parley.KickAdmin {
+		return fmt.Errorf("%s: %w (%s)", what, err, cmp.Or(e.Kick.GetReason(), "no reason"))
 	}
 	return fmt.Errorf("%s: %w (replaced by device %q on %s)", what, err, e.Kick.GetDeviceId(), platformName(e.Kick.GetPlatform()))
 }

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/parleyhq/parley/clients/cli"
 	"github.com/parleyhq/parley/server/servertest"
 )
 
@@ -40,5 +41,34 @@ func TestSignOut(t *testing.T) {
 		if got := runWith(t, admin, "", append([]string{"admin"}, args...)...); got.code != 2 {
 			t.Errorf("%v: exit code %d, stderr %q", args, got.code, got.stderr)
 		}
+	}
+}
+
+// TestKick checks that kick ends the streams of a user, and says how many.
+func TestKick(t *testing.T) {
+	t.Parallel()
+	s := servertest.Dev(t)
+	as := func(user string) map[string]string {
+		return map[string]string{"PARLEY_ADDR": s.URL, "PARLEY_TOKEN": s.TokenOf(user)}
+	}
+	var stdout, stderr buffer
+	done := make(chan int, 1)
+	go func() {
+		args := []string{"presence", "connect", "--device", "phone", "--platform", "ios"}
+		done <- cli.Run(testContext(t), args, strings.NewReader(""), &stdout, &stderr, func(name string) string { return as("ann")[name] })
+	}()
+	waitFor(t, &stderr, "parley: online")
+	if got := runWith(t, as("root"), "", "admin", "kick", "ann", "--platform", "web").wantOK(t); got.stdout != "user ann: 0 streams ended on 0 nodes\n" {
+		t.Errorf("kick of another platform says %q", got.stdout)
+	}
+	got := runWith(t, as("root"), "", "admin", "kick", "ann", "--platform", "ios", "--reason", "stolen phone").wantOK(t)
+	if got.stdout != "user ann: 1 streams ended on 1 nodes\n" {
+		t.Errorf("kick says %q", got.stdout)
+	}
+	if code := <-done; code != 1 || !strings.Contains(stderr.String(), "an operator ended the stream (stolen phone)") {
+		t.Errorf("connect: exit code %d, stderr %q", code, stderr.String())
+	}
+	if got := runWith(t, as("root"), "", "admin", "kick", "ann", "--platform", "toaster"); got.code != 2 {
+		t.Errorf("kick --platform toaster: exit code %d, stderr %q", got.code, got.stderr)
 	}
 }

@@ -40,7 +40,7 @@ type Error struct {
 	// of each channel. With ErrNotMember and ErrCapabilityMissing from Subscribe they name the refused
 	// channels.
 	Positions []Position
-	// Kick is set with ErrKicked: the login that replaced this one.
+	// Kick is set with ErrKicked: what ended the stream.
 	Kick *Kick
 	// UserIDs are set with ErrNoSharedChannel: the users that were refused, up to the first 50.
 	UserIDs []string

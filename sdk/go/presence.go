@@ -41,10 +41,10 @@ type UserPresence = parleyv1.UserPresence
 // empty. Changed and Revision are not used.
 type ChannelPresence = parleyv1.ChannelPresence
 
-// Kick describes what ended a login. The proto file describes the fields.
+// Kick describes what ended a login or a stream. The proto file describes the fields.
 type Kick = parleyv1.Kick
 
-// KickCause is why a login ended. A server may send other causes than these.
+// KickCause is why a login or a stream ended. A server may send other causes than these.
 type KickCause = parleyv1.KickCause
 
 // The causes.
@@ -53,6 +53,8 @@ const (
 	KickLogin = parleyv1.KickCause_KICK_CAUSE_LOGIN
 	// KickReplaced means that the same login has a newer connection.
 	KickReplaced = parleyv1.KickCause_KICK_CAUSE_REPLACED
+	// KickAdmin means that an operator ended the stream. Kick.Reason says why.
+	KickAdmin = parleyv1.KickCause_KICK_CAUSE_ADMIN
 )
 
 // PresenceEventKind is the kind of a PresenceEvent.
@@ -217,8 +219,8 @@ type Presence struct {
 //
 // After a retryable failure it opens a new stream, after a wait or on another node. The login stays
 // the same. Any other failure ends the presence, and Next returns it. ErrKicked is such a failure:
-// another login replaced this one, and the error's Kick describes it. It ends the Subscription on
-// the same stream, too. Do not connect again until the user acts.
+// another login replaced this one, or an operator ended the stream; the error's Kick says which. It
+// ends the Subscription on the same stream, too. Do not connect again until the user acts.
 //
 // A stream is read only as fast as the program takes the events of its Subscription. If the program
 // does not take them for too long, the server ends the stream, and the user is offline until the

@@ -16,7 +16,7 @@ import (
 // begins with "parleytest:".
 func Unsupported() []string {
 	return []string{
-		"AdminService/CreateApiKey", "AdminService/DeleteGroup", "AdminService/EraseUser", "AdminService/GetErasure", "AdminService/ListApiKeys", "AdminService/ListErasures",
+		"AdminService/CreateApiKey", "AdminService/DeleteGroup", "AdminService/EraseUser", "AdminService/GetErasure", "AdminService/KickUser", "AdminService/ListApiKeys", "AdminService/ListErasures",
 		"AdminService/ListPartitions", "AdminService/ListPending", "AdminService/ListRevocations", "AdminService/RevokeApiKey", "AdminService/RevokeTokens", "AdminService/RotateApiKey",
 		"AdminService/UpdateTopic",
 	}

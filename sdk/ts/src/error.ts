@@ -27,20 +27,22 @@ const firstRetryable = 100;
 export type Reason = "" | Exclude<keyof typeof ErrorReason, "UNSPECIFIED"> | `REASON_${number}`;
 
 /**
- * KickCause is why a login ended: the name in error.proto without its prefix, or `CAUSE_7` for a
+ * KickCause is why a login or a stream ended: the name in error.proto without its prefix, or `CAUSE_7` for a
  * number that this SDK does not know.
  */
 export type KickCause = "" | Exclude<keyof typeof KickCauses, "UNSPECIFIED"> | `CAUSE_${number}`;
 
-/** Kick describes what ended a login. */
+/** Kick describes what ended a login or a stream. */
 export interface Kick {
   cause: KickCause;
-  /** The device that replaced the login. */
+  /** The device that replaced the login. Empty, like the next two, with ADMIN. */
   deviceId: string;
   /** The platform of that device. */
   platform: Platform;
   /** The connection that replaced the login. */
   connectionId: string;
+  /** With ADMIN: what the operator gave as the reason, which may be empty. */
+  reason: string;
 }
 
 /**
@@ -100,7 +102,7 @@ export class ParleyError extends Error {
    * NOT_MEMBER: the refused channels. Otherwise empty.
    */
   readonly positions: Position[];
-  /** With KICKED: the login that replaced this one. Otherwise undefined. */
+  /** With KICKED: what ended the stream. Otherwise undefined. */
   readonly kick: Kick | undefined;
   /** With NO_SHARED_CHANNEL: the users that were refused, up to the first 50. Otherwise empty. */
   readonly userIds: string[];
@@ -254,12 +256,13 @@ function fromDetail(detail: ErrorDetail, requestId: string | undefined): ErrorIn
   };
 }
 
-function toKick({ cause, deviceId, platform, connectionId }: Kicks): Kick {
+function toKick({ cause, deviceId, platform, connectionId, reason }: Kicks): Kick {
   return {
     cause: named(KickCauses, cause, "CAUSE") as KickCause,
     deviceId,
     platform: platformName(platform),
     connectionId,
+    reason,
   };
 }
 

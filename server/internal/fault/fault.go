@@ -104,11 +104,13 @@ type Position struct {
 	Epoch     string
 }
 
-// Kick describes the login that replaced another one.
+// Kick describes what ended a login or a stream.
 type Kick struct {
 	// Cause and Platform are values of parley.v1.KickCause and parley.v1.Platform.
 	Cause, Platform    uint8
 	Device, Connection string
+	// Reason is what an operator gave as the reason.
+	Reason string
 }
 
 // Error is a failure that a client may see. Msg must not contain internals of the server: no

@@ -19,15 +19,17 @@ const (
 	askEvery, findAtOnce = 500 * time.Millisecond, 1000
 )
 
-// Stream is a live stream, which a revocation of its token ends. Its methods are safe for
+// Stream is a live stream, which a revocation of its token or a Kick ends. Its methods are safe for
 // concurrent use.
 type Stream struct {
 	list *List
 	end  func(error)
 	// p is the principal of its token; nil once it is closed. over is set once end is to be called.
-	// Both are guarded by list.streams.mu.
+	// All are guarded by list.streams.mu.
 	p    *ident.Principal
 	over bool
+	// login is that of SetLogin.
+	login Login
 }
 
 // streams holds the live streams of this node. The zero value is ready to use.
@@ -120,8 +122,8 @@ func (a *streams) end(e Entry) {
 	a.endAll(ended, Revoked())
 }
 
-// endAll ends those of the streams that have not been ended.
-func (a *streams) endAll(all []*Stream, why error) {
+// endAll ends those of the streams that have not been ended, and returns their number.
+func (a *streams) endAll(all []*Stream, why error) (ended int) {
 	for _, s := range all {
 		a.mu.Lock()
 		first := !s.over
@@ -129,8 +131,10 @@ func (a *streams) endAll(all []*Stream, why error) {
 		a.mu.Unlock()
 		if first {
 			s.end(why)
+			ended++
 		}
 	}
+	return ended
 }
 
 // keys returns the keys whose revocation would end a stream.

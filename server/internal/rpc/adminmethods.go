@@ -32,6 +32,7 @@ var adminMethods = service{
 		"ListErasures":      {access: asOperator(), maxPage: 1000},
 		"RevokeTokens":      {access: asOperator()},
 		"ListRevocations":   {access: asOperator(), maxPage: 1000},
+		"KickUser":          {access: asOperator()},
 		"CreateApiKey":      {access: asOperator()},
 		"ListApiKeys":       {access: asOperator(), maxPage: maxKeyPage},
 		"RotateApiKey":      {access: asOperator()},

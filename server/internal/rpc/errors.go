@@ -197,6 +197,7 @@ func detailOf(ctx context.Context, f *fault.Error) *parleyv1.ErrorDetail {
 	if k := f.Kick; k != nil {
 		d.Kick = &parleyv1.Kick{
 			Cause: parleyv1.KickCause(k.Cause), Platform: parleyv1.Platform(k.Platform), DeviceId: k.Device, ConnectionId: k.Connection,
+			Reason: k.Reason,
 		}
 	}
 	for _, p := range f.Positions {

@@ -167,7 +167,7 @@ func admit(deps *Deps, calls *intercept.Calls, w http.ResponseWriter, r *http.Re
 }
 
 // watchToken returns a handler of a stream that calls next with a context that is canceled, with a
-// fault as its cause, when the caller's token is revoked.
+// fault as its cause, when the caller's token is revoked or KickUser ends the stream.
 func watchToken(deps *Deps, calls *intercept.Calls, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithCancelCause(r.Context())

@@ -111,7 +111,8 @@ func (s *presenceService) Connect(
 		return err
 	}
 	defer live.Close()
-	defer s.leaveIfRevoked(ctx, live.ID())
+	defer s.leaveIfEnded(ctx, live.ID())
+	showLogin(ctx, live, req)
 	out := newFrameWriter[*parleyv1.ConnectResponse](ctx, conn.Conn(), s.cfg.FrameTimeout, s.cfg.live)
 	if err := s.writeConnectInfo(ctx, out, live, update); err != nil {
 		return err

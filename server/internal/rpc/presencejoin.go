@@ -31,7 +31,8 @@ func (s *messageService) subscribeWithPresence(
 		return err
 	}
 	defer live.Close()
-	defer s.presence.leaveIfRevoked(ctx, live.ID())
+	defer s.presence.leaveIfEnded(ctx, live.ID())
+	showLogin(ctx, live, req.GetPresence())
 	out, err := s.writeInfo(ctx, stream, events.ID())
 	if err == nil {
 		err = s.writePresenceInfo(ctx, out, live, update)

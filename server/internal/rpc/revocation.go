@@ -38,20 +38,20 @@ func (s *presenceService) SignOut(ctx context.Context, _ *parleyv1.SignOutReques
 	return &parleyv1.SignOutResponse{}, nil
 }
 
-// leaveWait bounds the end of a presence whose token was revoked.
+// leaveWait bounds the end of a presence in leaveIfEnded.
 const leaveWait = 2 * time.Second
 
-// leaveIfRevoked ends the presence of a stream at once if the stream has ended because its token
-// was revoked. Otherwise the user would be shown online for `offline_after`.
-func (s *presenceService) leaveIfRevoked(ctx context.Context, streamID string) {
-	if !fault.Is(context.Cause(ctx), fault.TokenRevoked) {
+// leaveIfEnded ends the presence of a stream at once if the stream has ended because its token was
+// revoked, or by KickUser. Otherwise the user would be shown online for `offline_after`.
+func (s *presenceService) leaveIfEnded(ctx context.Context, streamID string) {
+	if why := context.Cause(ctx); !fault.Is(why, fault.TokenRevoked) && !fault.Is(why, fault.Kicked) {
 		return
 	}
 	p := ident.FromContext(ctx)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWait)
 	defer cancel()
 	if err := s.deps.PresenceCalls.Disconnect(ctx, streamID, p.Subject); err != nil {
-		s.deps.Telemetry.Logger.DebugContext(ctx, "ending the presence of a revoked token failed", attrError(err))
+		s.deps.Telemetry.Logger.DebugContext(ctx, "ending the presence of an ended stream failed", attrError(err))
 	}
 }
 

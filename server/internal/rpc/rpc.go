@@ -133,7 +133,9 @@ type Deps struct {
 	Verifier   *authn.Verifier
 	// Revocations knows which tokens were revoked.
 	Revocations Revocations
-	Limiter     *limit.Limiter
+	// Kicks ends streams.
+	Kicks   Kicks
+	Limiter *limit.Limiter
 	// Unread bounds the unary responses that their clients do not read.
 	Unread    *unread.Budget
 	Telemetry *telemetry.Telemetry
@@ -145,7 +147,7 @@ type Deps struct {
 func (d *Deps) check() error {
 	if d.Messages == nil || d.Channels == nil || d.Sessions == nil || d.Access == nil || d.Hub == nil || d.Streams == nil ||
 		d.Erasures == nil || d.Queues == nil || d.Consumers == nil || d.ConsumerCalls == nil || d.Admin == nil || d.Presence == nil ||
-		d.PresenceCalls == nil || d.Epoch == "" || len(d.PageSecret) == 0 || d.Verifier == nil || d.Revocations == nil || d.Limiter == nil || d.Unread == nil ||
+		d.PresenceCalls == nil || d.Epoch == "" || len(d.PageSecret) == 0 || d.Verifier == nil || d.Revocations == nil || d.Kicks == nil || d.Limiter == nil || d.Unread == nil ||
 		d.APIKeys == nil || d.Telemetry == nil {
 		return errors.New("a required field of Deps is not set")
 	}

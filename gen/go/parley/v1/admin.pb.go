@@ -24,7 +24,7 @@ var File_parley_v1_admin_proto protoreflect.FileDescriptor
 
 const file_parley_v1_admin_proto_rawDesc = "" +
 	"\n" +
-	"\x15parley/v1/admin.proto\x12\tparley.v1\x1a\x1bparley/v1/admin_queue.proto\x1a\x17parley/v1/api_key.proto\x1a\x17parley/v1/erasure.proto\x1a\x1aparley/v1/revocation.proto2\xfd\x10\n" +
+	"\x15parley/v1/admin.proto\x12\tparley.v1\x1a\x1bparley/v1/admin_queue.proto\x1a\x17parley/v1/api_key.proto\x1a\x17parley/v1/erasure.proto\x1a\x14parley/v1/kick.proto\x1a\x1aparley/v1/revocation.proto2\xc7\x11\n" +
 	"\fAdminService\x12L\n" +
 	"\vCreateTopic\x12\x1d.parley.v1.CreateTopicRequest\x1a\x1e.parley.v1.CreateTopicResponse\x12Q\n" +
 	"\vUpdateTopic\x12\x1d.parley.v1.UpdateTopicRequest\x1a\x1e.parley.v1.UpdateTopicResponse\"\x03\x90\x02\x02\x12L\n" +
@@ -50,7 +50,8 @@ const file_parley_v1_admin_proto_rawDesc = "" +
 	"GetErasure\x12\x1c.parley.v1.GetErasureRequest\x1a\x1d.parley.v1.GetErasureResponse\"\x03\x90\x02\x01\x12T\n" +
 	"\fListErasures\x12\x1e.parley.v1.ListErasuresRequest\x1a\x1f.parley.v1.ListErasuresResponse\"\x03\x90\x02\x01\x12T\n" +
 	"\fRevokeTokens\x12\x1e.parley.v1.RevokeTokensRequest\x1a\x1f.parley.v1.RevokeTokensResponse\"\x03\x90\x02\x02\x12]\n" +
-	"\x0fListRevocations\x12!.parley.v1.ListRevocationsRequest\x1a\".parley.v1.ListRevocationsResponse\"\x03\x90\x02\x01\x12O\n" +
+	"\x0fListRevocations\x12!.parley.v1.ListRevocationsRequest\x1a\".parley.v1.ListRevocationsResponse\"\x03\x90\x02\x01\x12H\n" +
+	"\bKickUser\x12\x1a.parley.v1.KickUserRequest\x1a\x1b.parley.v1.KickUserResponse\"\x03\x90\x02\x02\x12O\n" +
 	"\fCreateApiKey\x12\x1e.parley.v1.CreateApiKeyRequest\x1a\x1f.parley.v1.CreateApiKeyResponse\x12Q\n" +
 	"\vListApiKeys\x12\x1d.parley.v1.ListApiKeysRequest\x1a\x1e.parley.v1.ListApiKeysResponse\"\x03\x90\x02\x01\x12O\n" +
 	"\fRotateApiKey\x12\x1e.parley.v1.RotateApiKeyRequest\x1a\x1f.parley.v1.RotateApiKeyResponse\x12T\n" +
@@ -81,36 +82,38 @@ var file_parley_v1_admin_proto_goTypes = []any{
 	(*ListErasuresRequest)(nil),       // 19: parley.v1.ListErasuresRequest
 	(*RevokeTokensRequest)(nil),       // 20: parley.v1.RevokeTokensRequest
 	(*ListRevocationsRequest)(nil),    // 21: parley.v1.ListRevocationsRequest
-	(*CreateApiKeyRequest)(nil),       // 22: parley.v1.CreateApiKeyRequest
-	(*ListApiKeysRequest)(nil),        // 23: parley.v1.ListApiKeysRequest
-	(*RotateApiKeyRequest)(nil),       // 24: parley.v1.RotateApiKeyRequest
-	(*RevokeApiKeyRequest)(nil),       // 25: parley.v1.RevokeApiKeyRequest
-	(*CreateTopicResponse)(nil),       // 26: parley.v1.CreateTopicResponse
-	(*UpdateTopicResponse)(nil),       // 27: parley.v1.UpdateTopicResponse
-	(*DeleteTopicResponse)(nil),       // 28: parley.v1.DeleteTopicResponse
-	(*GetTopicResponse)(nil),          // 29: parley.v1.GetTopicResponse
-	(*ListTopicsResponse)(nil),        // 30: parley.v1.ListTopicsResponse
-	(*PauseTopicResponse)(nil),        // 31: parley.v1.PauseTopicResponse
-	(*ResumeTopicResponse)(nil),       // 32: parley.v1.ResumeTopicResponse
-	(*GetTopicStatsResponse)(nil),     // 33: parley.v1.GetTopicStatsResponse
-	(*CreateGroupResponse)(nil),       // 34: parley.v1.CreateGroupResponse
-	(*DeleteGroupResponse)(nil),       // 35: parley.v1.DeleteGroupResponse
-	(*SeekGroupResponse)(nil),         // 36: parley.v1.SeekGroupResponse
-	(*ListPartitionsResponse)(nil),    // 37: parley.v1.ListPartitionsResponse
-	(*ListPendingResponse)(nil),       // 38: parley.v1.ListPendingResponse
-	(*TrimTopicResponse)(nil),         // 39: parley.v1.TrimTopicResponse
-	(*ListDeadLettersResponse)(nil),   // 40: parley.v1.ListDeadLettersResponse
-	(*ReplayDeadLettersResponse)(nil), // 41: parley.v1.ReplayDeadLettersResponse
-	(*PurgeDeadLettersResponse)(nil),  // 42: parley.v1.PurgeDeadLettersResponse
-	(*EraseUserResponse)(nil),         // 43: parley.v1.EraseUserResponse
-	(*GetErasureResponse)(nil),        // 44: parley.v1.GetErasureResponse
-	(*ListErasuresResponse)(nil),      // 45: parley.v1.ListErasuresResponse
-	(*RevokeTokensResponse)(nil),      // 46: parley.v1.RevokeTokensResponse
-	(*ListRevocationsResponse)(nil),   // 47: parley.v1.ListRevocationsResponse
-	(*CreateApiKeyResponse)(nil),      // 48: parley.v1.CreateApiKeyResponse
-	(*ListApiKeysResponse)(nil),       // 49: parley.v1.ListApiKeysResponse
-	(*RotateApiKeyResponse)(nil),      // 50: parley.v1.RotateApiKeyResponse
-	(*RevokeApiKeyResponse)(nil),      // 51: parley.v1.RevokeApiKeyResponse
+	(*KickUserRequest)(nil),           // 22: parley.v1.KickUserRequest
+	(*CreateApiKeyRequest)(nil),       // 23: parley.v1.CreateApiKeyRequest
+	(*ListApiKeysRequest)(nil),        // 24: parley.v1.ListApiKeysRequest
+	(*RotateApiKeyRequest)(nil),       // 25: parley.v1.RotateApiKeyRequest
+	(*RevokeApiKeyRequest)(nil),       // 26: parley.v1.RevokeApiKeyRequest
+	(*CreateTopicResponse)(nil),       // 27: parley.v1.CreateTopicResponse
+	(*UpdateTopicResponse)(nil),       // 28: parley.v1.UpdateTopicResponse
+	(*DeleteTopicResponse)(nil),       // 29: parley.v1.DeleteTopicResponse
+	(*GetTopicResponse)(nil),          // 30: parley.v1.GetTopicResponse
+	(*ListTopicsResponse)(nil),        // 31: parley.v1.ListTopicsResponse
+	(*PauseTopicResponse)(nil),        // 32: parley.v1.PauseTopicResponse
+	(*ResumeTopicResponse)(nil),       // 33: parley.v1.ResumeTopicResponse
+	(*GetTopicStatsResponse)(nil),     // 34: parley.v1.GetTopicStatsResponse
+	(*CreateGroupResponse)(nil),       // 35: parley.v1.CreateGroupResponse
+	(*DeleteGroupResponse)(nil),       // 36: parley.v1.DeleteGroupResponse
+	(*SeekGroupResponse)(nil),         // 37: parley.v1.SeekGroupResponse
+	(*ListPartitionsResponse)(nil),    // 38: parley.v1.ListPartitionsResponse
+	(*ListPendingResponse)(nil),       // 39: parley.v1.ListPendingResponse
+	(*TrimTopicResponse)(nil),         // 40: parley.v1.TrimTopicResponse
+	(*ListDeadLettersResponse)(nil),   // 41: parley.v1.ListDeadLettersResponse
+	(*ReplayDeadLettersResponse)(nil), // 42: parley.v1.ReplayDeadLettersResponse
+	(*PurgeDeadLettersResponse)(nil),  // 43: parley.v1.PurgeDeadLettersResponse
+	(*EraseUserResponse)(nil),         // 44: parley.v1.EraseUserResponse
+	(*GetErasureResponse)(nil),        // 45: parley.v1.GetErasureResponse
+	(*ListErasuresResponse)(nil),      // 46: parley.v1.ListErasuresResponse
+	(*RevokeTokensResponse)(nil),      // 47: parley.v1.RevokeTokensResponse
+	(*ListRevocationsResponse)(nil),   // 48: parley.v1.ListRevocationsResponse
+	(*KickUserResponse)(nil),          // 49: parley.v1.KickUserResponse
+	(*CreateApiKeyResponse)(nil),      // 50: parley.v1.CreateApiKeyResponse
+	(*ListApiKeysResponse)(nil),       // 51: parley.v1.ListApiKeysResponse
+	(*RotateApiKeyResponse)(nil),      // 52: parley.v1.RotateApiKeyResponse
+	(*RevokeApiKeyResponse)(nil),      // 53: parley.v1.RevokeApiKeyResponse
 }
 var file_parley_v1_admin_proto_depIdxs = []int32{
 	0,  // 0: parley.v1.AdminService.CreateTopic:input_type -> parley.v1.CreateTopicRequest
@@ -135,38 +138,40 @@ var file_parley_v1_admin_proto_depIdxs = []int32{
 	19, // 19: parley.v1.AdminService.ListErasures:input_type -> parley.v1.ListErasuresRequest
 	20, // 20: parley.v1.AdminService.RevokeTokens:input_type -> parley.v1.RevokeTokensRequest
 	21, // 21: parley.v1.AdminService.ListRevocations:input_type -> parley.v1.ListRevocationsRequest
-	22, // 22: parley.v1.AdminService.CreateApiKey:input_type -> parley.v1.CreateApiKeyRequest
-	23, // 23: parley.v1.AdminService.ListApiKeys:input_type -> parley.v1.ListApiKeysRequest
-	24, // 24: parley.v1.AdminService.RotateApiKey:input_type -> parley.v1.RotateApiKeyRequest
-	25, // 25: parley.v1.AdminService.RevokeApiKey:input_type -> parley.v1.RevokeApiKeyRequest
-	26, // 26: parley.v1.AdminService.CreateTopic:output_type -> parley.v1.CreateTopicResponse
-	27, // 27: parley.v1.AdminService.UpdateTopic:output_type -> parley.v1.UpdateTopicResponse
-	28, // 28: parley.v1.AdminService.DeleteTopic:output_type -> parley.v1.DeleteTopicResponse
-	29, // 29: parley.v1.AdminService.GetTopic:output_type -> parley.v1.GetTopicResponse
-	30, // 30: parley.v1.AdminService.ListTopics:output_type -> parley.v1.ListTopicsResponse
-	31, // 31: parley.v1.AdminService.PauseTopic:output_type -> parley.v1.PauseTopicResponse
-	32, // 32: parley.v1.AdminService.ResumeTopic:output_type -> parley.v1.ResumeTopicResponse
-	33, // 33: parley.v1.AdminService.GetTopicStats:output_type -> parley.v1.GetTopicStatsResponse
-	34, // 34: parley.v1.AdminService.CreateGroup:output_type -> parley.v1.CreateGroupResponse
-	35, // 35: parley.v1.AdminService.DeleteGroup:output_type -> parley.v1.DeleteGroupResponse
-	36, // 36: parley.v1.AdminService.SeekGroup:output_type -> parley.v1.SeekGroupResponse
-	37, // 37: parley.v1.AdminService.ListPartitions:output_type -> parley.v1.ListPartitionsResponse
-	38, // 38: parley.v1.AdminService.ListPending:output_type -> parley.v1.ListPendingResponse
-	39, // 39: parley.v1.AdminService.TrimTopic:output_type -> parley.v1.TrimTopicResponse
-	40, // 40: parley.v1.AdminService.ListDeadLetters:output_type -> parley.v1.ListDeadLettersResponse
-	41, // 41: parley.v1.AdminService.ReplayDeadLetters:output_type -> parley.v1.ReplayDeadLettersResponse
-	42, // 42: parley.v1.AdminService.PurgeDeadLetters:output_type -> parley.v1.PurgeDeadLettersResponse
-	43, // 43: parley.v1.AdminService.EraseUser:output_type -> parley.v1.EraseUserResponse
-	44, // 44: parley.v1.AdminService.GetErasure:output_type -> parley.v1.GetErasureResponse
-	45, // 45: parley.v1.AdminService.ListErasures:output_type -> parley.v1.ListErasuresResponse
-	46, // 46: parley.v1.AdminService.RevokeTokens:output_type -> parley.v1.RevokeTokensResponse
-	47, // 47: parley.v1.AdminService.ListRevocations:output_type -> parley.v1.ListRevocationsResponse
-	48, // 48: parley.v1.AdminService.CreateApiKey:output_type -> parley.v1.CreateApiKeyResponse
-	49, // 49: parley.v1.AdminService.ListApiKeys:output_type -> parley.v1.ListApiKeysResponse
-	50, // 50: parley.v1.AdminService.RotateApiKey:output_type -> parley.v1.RotateApiKeyResponse
-	51, // 51: parley.v1.AdminService.RevokeApiKey:output_type -> parley.v1.RevokeApiKeyResponse
-	26, // [26:52] is the sub-list for method output_type
-	0,  // [0:26] is the sub-list for method input_type
+	22, // 22: parley.v1.AdminService.KickUser:input_type -> parley.v1.KickUserRequest
+	23, // 23: parley.v1.AdminService.CreateApiKey:input_type -> parley.v1.CreateApiKeyRequest
+	24, // 24: parley.v1.AdminService.ListApiKeys:input_type -> parley.v1.ListApiKeysRequest
+	25, // 25: parley.v1.AdminService.RotateApiKey:input_type -> parley.v1.RotateApiKeyRequest
+	26, // 26: parley.v1.AdminService.RevokeApiKey:input_type -> parley.v1.RevokeApiKeyRequest
+	27, // 27: parley.v1.AdminService.CreateTopic:output_type -> parley.v1.CreateTopicResponse
+	28, // 28: parley.v1.AdminService.UpdateTopic:output_type -> parley.v1.UpdateTopicResponse
+	29, // 29: parley.v1.AdminService.DeleteTopic:output_type -> parley.v1.DeleteTopicResponse
+	30, // 30: parley.v1.AdminService.GetTopic:output_type -> parley.v1.GetTopicResponse
+	31, // 31: parley.v1.AdminService.ListTopics:output_type -> parley.v1.ListTopicsResponse
+	32, // 32: parley.v1.AdminService.PauseTopic:output_type -> parley.v1.PauseTopicResponse
+	33, // 33: parley.v1.AdminService.ResumeTopic:output_type -> parley.v1.ResumeTopicResponse
+	34, // 34: parley.v1.AdminService.GetTopicStats:output_type -> parley.v1.GetTopicStatsResponse
+	35, // 35: parley.v1.AdminService.CreateGroup:output_type -> parley.v1.CreateGroupResponse
+	36, // 36: parley.v1.AdminService.DeleteGroup:output_type -> parley.v1.DeleteGroupResponse
+	37, // 37: parley.v1.AdminService.SeekGroup:output_type -> parley.v1.SeekGroupResponse
+	38, // 38: parley.v1.AdminService.ListPartitions:output_type -> parley.v1.ListPartitionsResponse
+	39, // 39: parley.v1.AdminService.ListPending:output_type -> parley.v1.ListPendingResponse
+	40, // 40: parley.v1.AdminService.TrimTopic:output_type -> parley.v1.TrimTopicResponse
+	41, // 41: parley.v1.AdminService.ListDeadLetters:output_type -> parley.v1.ListDeadLettersResponse
+	42, // 42: parley.v1.AdminService.ReplayDeadLetters:output_type -> parley.v1.ReplayDeadLettersResponse
+	43, // 43: parley.v1.AdminService.PurgeDeadLetters:output_type -> parley.v1.PurgeDeadLettersResponse
+	44, // 44: parley.v1.AdminService.EraseUser:output_type -> parley.v1.EraseUserResponse
+	45, // 45: parley.v1.AdminService.GetErasure:output_type -> parley.v1.GetErasureResponse
+	46, // 46: parley.v1.AdminService.ListErasures:output_type -> parley.v1.ListErasuresResponse
+	47, // 47: parley.v1.AdminService.RevokeTokens:output_type -> parley.v1.RevokeTokensResponse
+	48, // 48: parley.v1.AdminService.ListRevocations:output_type -> parley.v1.ListRevocationsResponse
+	49, // 49: parley.v1.AdminService.KickUser:output_type -> parley.v1.KickUserResponse
+	50, // 50: parley.v1.AdminService.CreateApiKey:output_type -> parley.v1.CreateApiKeyResponse
+	51, // 51: parley.v1.AdminService.ListApiKeys:output_type -> parley.v1.ListApiKeysResponse
+	52, // 52: parley.v1.AdminService.RotateApiKey:output_type -> parley.v1.RotateApiKeyResponse
+	53, // 53: parley.v1.AdminService.RevokeApiKey:output_type -> parley.v1.RevokeApiKeyResponse
+	27, // [27:54] is the sub-list for method output_type
+	0,  // [0:27] is the sub-list for method input_type
 	0,  // [0:0] is the sub-list for extension type_name
 	0,  // [0:0] is the sub-list for extension extendee
 	0,  // [0:0] is the sub-list for field type_name
@@ -180,6 +185,7 @@ func file_parley_v1_admin_proto_init() {
 	file_parley_v1_admin_queue_proto_init()
 	file_parley_v1_api_key_proto_init()
 	file_parley_v1_erasure_proto_init()
+	file_parley_v1_kick_proto_init()
 	file_parley_v1_revocation_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{

@@ -108,8 +108,8 @@ const (
 	// The position is before the oldest entry that can be read. `limit` is the `oldest_seq` of the
 	// channel.
 	ErrorReason_ERROR_REASON_HISTORY_GONE ErrorReason = 32
-	// The login was replaced under the server's login policy. `kick` says by whom. A client does not
-	// connect again until its user acts.
+	// The login was replaced under the server's login policy, or an operator ended the stream. `kick`
+	// says which. A client does not connect again until its user acts.
 	ErrorReason_ERROR_REASON_KICKED ErrorReason = 33
 	// The server lets users read and watch the presence of those only with whom they share a
 	// members-only channel. `user_ids` has the users that were refused.
@@ -331,7 +331,7 @@ func (ErrorReason) EnumDescriptor() ([]byte, []int) {
 	return file_parley_v1_error_proto_rawDescGZIP(), []int{0}
 }
 
-// KickCause is why a login ended. More causes will be added.
+// KickCause is why a login, or a stream without presence, ended. More causes will be added.
 type KickCause int32
 
 const (
@@ -341,6 +341,8 @@ const (
 	// The same login has a newer connection: the client reconnected and its old stream was still
 	// open.
 	KickCause_KICK_CAUSE_REPLACED KickCause = 2
+	// An operator ended the stream, by KickUser.
+	KickCause_KICK_CAUSE_ADMIN KickCause = 3
 )
 
 // Enum value maps for KickCause.
@@ -349,11 +351,13 @@ var (
 		0: "KICK_CAUSE_UNSPECIFIED",
 		1: "KICK_CAUSE_LOGIN",
 		2: "KICK_CAUSE_REPLACED",
+		3: "KICK_CAUSE_ADMIN",
 	}
 	KickCause_value = map[string]int32{
 		"KICK_CAUSE_UNSPECIFIED": 0,
 		"KICK_CAUSE_LOGIN":       1,
 		"KICK_CAUSE_REPLACED":    2,
+		"KICK_CAUSE_ADMIN":       3,
 	}
 )
 
@@ -498,7 +502,7 @@ type ErrorDetail struct {
 	// sent for each channel. A Connect stream has none. With NOT_MEMBER and CAPABILITY_MISSING: the
 	// channels that were refused, without positions.
 	Positions []*LastPosition `protobuf:"bytes,7,rep,name=positions,proto3" json:"positions,omitempty"`
-	// With KICKED: the login that replaced this one.
+	// With KICKED: what ended the stream.
 	Kick *Kick `protobuf:"bytes,8,opt,name=kick,proto3" json:"kick,omitempty"`
 	// With NO_SHARED_CHANNEL: the users that were refused, up to the first 50.
 	UserIds       []string `protobuf:"bytes,9,rep,name=user_ids,json=userIds,proto3" json:"user_ids,omitempty"`
@@ -599,14 +603,17 @@ func (x *ErrorDetail) GetUserIds() []string {
 	return nil
 }
 
-// Kick describes what ended a login.
+// Kick describes what ended a login or a stream.
 type Kick struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Cause KickCause              `protobuf:"varint,1,opt,name=cause,proto3,enum=parley.v1.KickCause" json:"cause,omitempty"`
-	// The device, the platform and the connection that replaced the login.
-	DeviceId      string   `protobuf:"bytes,2,opt,name=device_id,json=deviceId,proto3" json:"device_id,omitempty"`
-	Platform      Platform `protobuf:"varint,3,opt,name=platform,proto3,enum=parley.v1.Platform" json:"platform,omitempty"`
-	ConnectionId  string   `protobuf:"bytes,4,opt,name=connection_id,json=connectionId,proto3" json:"connection_id,omitempty"`
+	// The device, the platform and the connection that replaced the login. Not set if an operator
+	// ended the stream.
+	DeviceId     string   `protobuf:"bytes,2,opt,name=device_id,json=deviceId,proto3" json:"device_id,omitempty"`
+	Platform     Platform `protobuf:"varint,3,opt,name=platform,proto3,enum=parley.v1.Platform" json:"platform,omitempty"`
+	ConnectionId string   `protobuf:"bytes,4,opt,name=connection_id,json=connectionId,proto3" json:"connection_id,omitempty"`
+	// With KICK_CAUSE_ADMIN: what the operator gave as the reason, which may be empty.
+	Reason        string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -665,6 +672,13 @@ func (x *Kick) GetPlatform() Platform {
 func (x *Kick) GetConnectionId() string {
 	if x != nil {
 		return x.ConnectionId
+	}
+	return ""
+}
+
+func (x *Kick) GetReason() string {
+	if x != nil {
+		return x.Reason
 	}
 	return ""
 }
@@ -810,12 +824,13 @@ const file_parley_v1_error_proto_rawDesc = "" +
 	"request_id\x18\x06 \x01(\tR\trequestId\x125\n" +
 	"\tpositions\x18\a \x03(\v2\x17.parley.v1.LastPositionR\tpositions\x12#\n" +
 	"\x04kick\x18\b \x01(\v2\x0f.parley.v1.KickR\x04kick\x12\x19\n" +
-	"\buser_ids\x18\t \x03(\tR\auserIds\"\xa5\x01\n" +
+	"\buser_ids\x18\t \x03(\tR\auserIds\"\xbd\x01\n" +
 	"\x04Kick\x12*\n" +
 	"\x05cause\x18\x01 \x01(\x0e2\x14.parley.v1.KickCauseR\x05cause\x12\x1b\n" +
 	"\tdevice_id\x18\x02 \x01(\tR\bdeviceId\x12/\n" +
 	"\bplatform\x18\x03 \x01(\x0e2\x13.parley.v1.PlatformR\bplatform\x12#\n" +
-	"\rconnection_id\x18\x04 \x01(\tR\fconnectionId\"U\n" +
+	"\rconnection_id\x18\x04 \x01(\tR\fconnectionId\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\"U\n" +
 	"\fLastPosition\x12\x1d\n" +
 	"\n" +
 	"channel_id\x18\x01 \x01(\tR\tchannelId\x12\x10\n" +
@@ -886,11 +901,12 @@ const file_parley_v1_error_proto_rawDesc = "" +
 	"\x16ERROR_REASON_NODE_FULL\x10p\x12\x1d\n" +
 	"\x19ERROR_REASON_TOPIC_PAUSED\x10q\x12!\n" +
 	"\x1dERROR_REASON_CHANNEL_DELETING\x10r\x12#\n" +
-	"\x1fERROR_REASON_REVOCATION_UNKNOWN\x10s*V\n" +
+	"\x1fERROR_REASON_REVOCATION_UNKNOWN\x10s*l\n" +
 	"\tKickCause\x12\x1a\n" +
 	"\x16KICK_CAUSE_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10KICK_CAUSE_LOGIN\x10\x01\x12\x17\n" +
-	"\x13KICK_CAUSE_REPLACED\x10\x02*\x92\x04\n" +
+	"\x13KICK_CAUSE_REPLACED\x10\x02\x12\x14\n" +
+	"\x10KICK_CAUSE_ADMIN\x10\x03*\x92\x04\n" +
 	"\n" +
 	"StatusCode\x12\x1b\n" +
 	"\x17STATUS_CODE_UNSPECIFIED\x10\x00\x12\x19\n" +

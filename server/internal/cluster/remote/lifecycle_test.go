@@ -31,6 +31,9 @@ func TestServicesStartAndStop(t *testing.T) {
 	lifecycletest.Stress[*Revocations](t, func(*testing.T) *Revocations {
 		return NewRevocations(endpointOf(net, nodeA), func(revocation.Entry) {}, nil)
 	})
+	lifecycletest.Stress[*Kicks](t, func(*testing.T) *Kicks {
+		return NewKicks(endpointOf(net, nodeA), func(revocation.Kick) int { return 0 })
+	})
 	lifecycletest.Stress[*SessionPeers](t, func(*testing.T) *SessionPeers {
 		return NewSessionPeers(endpointOf(net, nodeA), session.NewGenerations(session.GenerationsConfig{}), nil)
 	})

@@ -92,6 +92,8 @@ const (
 	// AdminServiceListRevocationsProcedure is the fully-qualified name of the AdminService's
 	// ListRevocations RPC.
 	AdminServiceListRevocationsProcedure = "/parley.v1.AdminService/ListRevocations"
+	// AdminServiceKickUserProcedure is the fully-qualified name of the AdminService's KickUser RPC.
+	AdminServiceKickUserProcedure = "/parley.v1.AdminService/KickUser"
 	// AdminServiceCreateApiKeyProcedure is the fully-qualified name of the AdminService's CreateApiKey
 	// RPC.
 	AdminServiceCreateApiKeyProcedure = "/parley.v1.AdminService/CreateApiKey"
@@ -179,6 +181,14 @@ type AdminServiceClient interface {
 	RevokeTokens(context.Context, *v1.RevokeTokensRequest) (*v1.RevokeTokensResponse, error)
 	// ListRevocations returns a page of the revocations that are kept.
 	ListRevocations(context.Context, *v1.ListRevocationsRequest) (*v1.ListRevocationsResponse, error)
+	// KickUser ends the live streams of a user on all nodes, with KICKED, or those of one device,
+	// platform or connection. Clients do not open them again by themselves. The user is offline at
+	// once where no other stream shows them online. It does not keep the user out: revoke the tokens
+	// for that. A stream that is opened during the call may stay. A repeat ends what was opened since.
+	//
+	// Fails with `unavailable` if this node cannot reach any other one because it is cut off; its own
+	// streams have ended then.
+	KickUser(context.Context, *v1.KickUserRequest) (*v1.KickUserResponse, error)
 	// CreateApiKey creates an API key, a credential of a server. Every node accepts it at once.
 	//
 	// Only this response has the secret. If it is lost, repeat the call, and revoke the key that
@@ -186,9 +196,9 @@ type AdminServiceClient interface {
 	CreateApiKey(context.Context, *v1.CreateApiKeyRequest) (*v1.CreateApiKeyResponse, error)
 	// ListApiKeys returns a page of all API keys, ordered by `key_id`, without their secrets.
 	ListApiKeys(context.Context, *v1.ListApiKeysRequest) (*v1.ListApiKeysResponse, error)
-	// RotateApiKey adds a new secret to an API key. The secrets of before stay valid for `overlap`,
-	// so that servers can receive the new one in turn. It ends no stream, and does not change when the
-	// key expires. A repeat adds another secret; at most 5 are valid at the same time.
+	// RotateApiKey adds a new secret to an API key. The secrets of before stay valid for `overlap`, so
+	// that servers can receive the new one in turn. It ends no stream, and does not change when the key
+	// expires. A repeat adds another secret; at most 5 are valid at the same time.
 	RotateApiKey(context.Context, *v1.RotateApiKeyRequest) (*v1.RotateApiKeyResponse, error)
 	// RevokeApiKey revokes an API key with all its secrets, as RevokeTokens revokes tokens.
 	RevokeApiKey(context.Context, *v1.RevokeApiKeyRequest) (*v1.RevokeApiKeyResponse, error)
@@ -351,6 +361,13 @@ func NewAdminServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
+		kickUser: connect.NewClient[v1.KickUserRequest, v1.KickUserResponse](
+			httpClient,
+			baseURL+AdminServiceKickUserProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("KickUser")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
+			connect.WithClientOptions(opts...),
+		),
 		createApiKey: connect.NewClient[v1.CreateApiKeyRequest, v1.CreateApiKeyResponse](
 			httpClient,
 			baseURL+AdminServiceCreateApiKeyProcedure,
@@ -404,6 +421,7 @@ type adminServiceClient struct {
 	listErasures      *connect.Client[v1.ListErasuresRequest, v1.ListErasuresResponse]
 	revokeTokens      *connect.Client[v1.RevokeTokensRequest, v1.RevokeTokensResponse]
 	listRevocations   *connect.Client[v1.ListRevocationsRequest, v1.ListRevocationsResponse]
+	kickUser          *connect.Client[v1.KickUserRequest, v1.KickUserResponse]
 	createApiKey      *connect.Client[v1.CreateApiKeyRequest, v1.CreateApiKeyResponse]
 	listApiKeys       *connect.Client[v1.ListApiKeysRequest, v1.ListApiKeysResponse]
 	rotateApiKey      *connect.Client[v1.RotateApiKeyRequest, v1.RotateApiKeyResponse]
@@ -608,6 +626,15 @@ func (c *adminServiceClient) ListRevocations(ctx context.Context, req *v1.ListRe
 	return nil, err
 }
 
+// KickUser calls parley.v1.AdminService.KickUser.
+func (c *adminServiceClient) KickUser(ctx context.Context, req *v1.KickUserRequest) (*v1.KickUserResponse, error) {
+	response, err := c.kickUser.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // CreateApiKey calls parley.v1.AdminService.CreateApiKey.
 func (c *adminServiceClient) CreateApiKey(ctx context.Context, req *v1.CreateApiKeyRequest) (*v1.CreateApiKeyResponse, error) {
 	response, err := c.createApiKey.CallUnary(ctx, connect.NewRequest(req))
@@ -717,6 +744,14 @@ type AdminServiceHandler interface {
 	RevokeTokens(context.Context, *v1.RevokeTokensRequest) (*v1.RevokeTokensResponse, error)
 	// ListRevocations returns a page of the revocations that are kept.
 	ListRevocations(context.Context, *v1.ListRevocationsRequest) (*v1.ListRevocationsResponse, error)
+	// KickUser ends the live streams of a user on all nodes, with KICKED, or those of one device,
+	// platform or connection. Clients do not open them again by themselves. The user is offline at
+	// once where no other stream shows them online. It does not keep the user out: revoke the tokens
+	// for that. A stream that is opened during the call may stay. A repeat ends what was opened since.
+	//
+	// Fails with `unavailable` if this node cannot reach any other one because it is cut off; its own
+	// streams have ended then.
+	KickUser(context.Context, *v1.KickUserRequest) (*v1.KickUserResponse, error)
 	// CreateApiKey creates an API key, a credential of a server. Every node accepts it at once.
 	//
 	// Only this response has the secret. If it is lost, repeat the call, and revoke the key that
@@ -724,9 +759,9 @@ type AdminServiceHandler interface {
 	CreateApiKey(context.Context, *v1.CreateApiKeyRequest) (*v1.CreateApiKeyResponse, error)
 	// ListApiKeys returns a page of all API keys, ordered by `key_id`, without their secrets.
 	ListApiKeys(context.Context, *v1.ListApiKeysRequest) (*v1.ListApiKeysResponse, error)
-	// RotateApiKey adds a new secret to an API key. The secrets of before stay valid for `overlap`,
-	// so that servers can receive the new one in turn. It ends no stream, and does not change when the
-	// key expires. A repeat adds another secret; at most 5 are valid at the same time.
+	// RotateApiKey adds a new secret to an API key. The secrets of before stay valid for `overlap`, so
+	// that servers can receive the new one in turn. It ends no stream, and does not change when the key
+	// expires. A repeat adds another secret; at most 5 are valid at the same time.
 	RotateApiKey(context.Context, *v1.RotateApiKeyRequest) (*v1.RotateApiKeyResponse, error)
 	// RevokeApiKey revokes an API key with all its secrets, as RevokeTokens revokes tokens.
 	RevokeApiKey(context.Context, *v1.RevokeApiKeyRequest) (*v1.RevokeApiKeyResponse, error)
@@ -885,6 +920,13 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
+	adminServiceKickUserHandler := connect.NewUnaryHandlerSimple(
+		AdminServiceKickUserProcedure,
+		svc.KickUser,
+		connect.WithSchema(adminServiceMethods.ByName("KickUser")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
+		connect.WithHandlerOptions(opts...),
+	)
 	adminServiceCreateApiKeyHandler := connect.NewUnaryHandlerSimple(
 		AdminServiceCreateApiKeyProcedure,
 		svc.CreateApiKey,
@@ -957,6 +999,8 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 			adminServiceRevokeTokensHandler.ServeHTTP(w, r)
 		case AdminServiceListRevocationsProcedure:
 			adminServiceListRevocationsHandler.ServeHTTP(w, r)
+		case AdminServiceKickUserProcedure:
+			adminServiceKickUserHandler.ServeHTTP(w, r)
 		case AdminServiceCreateApiKeyProcedure:
 			adminServiceCreateApiKeyHandler.ServeHTTP(w, r)
 		case AdminServiceListApiKeysProcedure:
@@ -1060,6 +1104,10 @@ func (UnimplementedAdminServiceHandler) RevokeTokens(context.Context, *v1.Revoke
 
 func (UnimplementedAdminServiceHandler) ListRevocations(context.Context, *v1.ListRevocationsRequest) (*v1.ListRevocationsResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.AdminService.ListRevocations is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) KickUser(context.Context, *v1.KickUserRequest) (*v1.KickUserResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.AdminService.KickUser is not implemented"))
 }
 
 func (UnimplementedAdminServiceHandler) CreateApiKey(context.Context, *v1.CreateApiKeyRequest) (*v1.CreateApiKeyResponse, error) {

@@ -71,7 +71,7 @@ export declare type ErrorDetail = Message<"parley.v1.ErrorDetail"> & {
   positions: LastPosition[];
 
   /**
-   * With KICKED: the login that replaced this one.
+   * With KICKED: what ended the stream.
    *
    * @generated from field: parley.v1.Kick kick = 8;
    */
@@ -92,7 +92,7 @@ export declare type ErrorDetail = Message<"parley.v1.ErrorDetail"> & {
 export declare const ErrorDetailSchema: GenMessage<ErrorDetail>;
 
 /**
- * Kick describes what ended a login.
+ * Kick describes what ended a login or a stream.
  *
  * @generated from message parley.v1.Kick
  */
@@ -103,7 +103,8 @@ export declare type Kick = Message<"parley.v1.Kick"> & {
   cause: KickCause;
 
   /**
-   * The device, the platform and the connection that replaced the login.
+   * The device, the platform and the connection that replaced the login. Not set if an operator
+   * ended the stream.
    *
    * @generated from field: string device_id = 2;
    */
@@ -118,6 +119,13 @@ export declare type Kick = Message<"parley.v1.Kick"> & {
    * @generated from field: string connection_id = 4;
    */
   connectionId: string;
+
+  /**
+   * With KICK_CAUSE_ADMIN: what the operator gave as the reason, which may be empty.
+   *
+   * @generated from field: string reason = 5;
+   */
+  reason: string;
 };
 
 /**
@@ -440,8 +448,8 @@ export enum ErrorReason {
   HISTORY_GONE = 32,
 
   /**
-   * The login was replaced under the server's login policy. `kick` says by whom. A client does not
-   * connect again until its user acts.
+   * The login was replaced under the server's login policy, or an operator ended the stream. `kick`
+   * says which. A client does not connect again until its user acts.
    *
    * @generated from enum value: ERROR_REASON_KICKED = 33;
    */
@@ -647,7 +655,7 @@ export enum ErrorReason {
 export declare const ErrorReasonSchema: GenEnum<ErrorReason>;
 
 /**
- * KickCause is why a login ended. More causes will be added.
+ * KickCause is why a login, or a stream without presence, ended. More causes will be added.
  *
  * @generated from enum parley.v1.KickCause
  */
@@ -671,6 +679,13 @@ export enum KickCause {
    * @generated from enum value: KICK_CAUSE_REPLACED = 2;
    */
   REPLACED = 2,
+
+  /**
+   * An operator ended the stream, by KickUser.
+   *
+   * @generated from enum value: KICK_CAUSE_ADMIN = 3;
+   */
+  ADMIN = 3,
 }
 
 /**

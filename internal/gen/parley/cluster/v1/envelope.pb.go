@@ -907,6 +907,128 @@ func (x *Revoked) GetBeforeMs() int64 {
 	return 0
 }
 
+// KickRequest is a revocation.Kick.
+type KickRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	UserId        string                 `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	DeviceId      string                 `protobuf:"bytes,2,opt,name=device_id,json=deviceId,proto3" json:"device_id,omitempty"`
+	Platform      int32                  `protobuf:"varint,3,opt,name=platform,proto3" json:"platform,omitempty"`
+	ConnectionId  string                 `protobuf:"bytes,4,opt,name=connection_id,json=connectionId,proto3" json:"connection_id,omitempty"`
+	Reason        string                 `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KickRequest) Reset() {
+	*x = KickRequest{}
+	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KickRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KickRequest) ProtoMessage() {}
+
+func (x *KickRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KickRequest.ProtoReflect.Descriptor instead.
+func (*KickRequest) Descriptor() ([]byte, []int) {
+	return file_parley_cluster_v1_envelope_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *KickRequest) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *KickRequest) GetDeviceId() string {
+	if x != nil {
+		return x.DeviceId
+	}
+	return ""
+}
+
+func (x *KickRequest) GetPlatform() int32 {
+	if x != nil {
+		return x.Platform
+	}
+	return 0
+}
+
+func (x *KickRequest) GetConnectionId() string {
+	if x != nil {
+		return x.ConnectionId
+	}
+	return ""
+}
+
+func (x *KickRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type KickReply struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How many streams have ended.
+	Ended         int32 `protobuf:"varint,1,opt,name=ended,proto3" json:"ended,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KickReply) Reset() {
+	*x = KickReply{}
+	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KickReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KickReply) ProtoMessage() {}
+
+func (x *KickReply) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KickReply.ProtoReflect.Descriptor instead.
+func (*KickReply) Descriptor() ([]byte, []int) {
+	return file_parley_cluster_v1_envelope_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *KickReply) GetEnded() int32 {
+	if x != nil {
+		return x.Ended
+	}
+	return 0
+}
+
 // Capability allows actions on the channels or sessions that the pattern covers.
 type Capability struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -918,7 +1040,7 @@ type Capability struct {
 
 func (x *Capability) Reset() {
 	*x = Capability{}
-	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[11]
+	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -930,7 +1052,7 @@ func (x *Capability) String() string {
 func (*Capability) ProtoMessage() {}
 
 func (x *Capability) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[11]
+	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -943,7 +1065,7 @@ func (x *Capability) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Capability.ProtoReflect.Descriptor instead.
 func (*Capability) Descriptor() ([]byte, []int) {
-	return file_parley_cluster_v1_envelope_proto_rawDescGZIP(), []int{11}
+	return file_parley_cluster_v1_envelope_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Capability) GetPattern() string {
@@ -977,7 +1099,7 @@ type Position struct {
 
 func (x *Position) Reset() {
 	*x = Position{}
-	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[12]
+	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -989,7 +1111,7 @@ func (x *Position) String() string {
 func (*Position) ProtoMessage() {}
 
 func (x *Position) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[12]
+	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1002,7 +1124,7 @@ func (x *Position) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Position.ProtoReflect.Descriptor instead.
 func (*Position) Descriptor() ([]byte, []int) {
-	return file_parley_cluster_v1_envelope_proto_rawDescGZIP(), []int{12}
+	return file_parley_cluster_v1_envelope_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Position) GetChannelId() string {
@@ -1055,7 +1177,7 @@ type MembershipChange struct {
 
 func (x *MembershipChange) Reset() {
 	*x = MembershipChange{}
-	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[13]
+	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1067,7 +1189,7 @@ func (x *MembershipChange) String() string {
 func (*MembershipChange) ProtoMessage() {}
 
 func (x *MembershipChange) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[13]
+	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1080,7 +1202,7 @@ func (x *MembershipChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MembershipChange.ProtoReflect.Descriptor instead.
 func (*MembershipChange) Descriptor() ([]byte, []int) {
-	return file_parley_cluster_v1_envelope_proto_rawDescGZIP(), []int{13}
+	return file_parley_cluster_v1_envelope_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *MembershipChange) GetChannelId() string {
@@ -1115,7 +1237,7 @@ type RefillRequest struct {
 
 func (x *RefillRequest) Reset() {
 	*x = RefillRequest{}
-	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[14]
+	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1127,7 +1249,7 @@ func (x *RefillRequest) String() string {
 func (*RefillRequest) ProtoMessage() {}
 
 func (x *RefillRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[14]
+	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1140,7 +1262,7 @@ func (x *RefillRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefillRequest.ProtoReflect.Descriptor instead.
 func (*RefillRequest) Descriptor() ([]byte, []int) {
-	return file_parley_cluster_v1_envelope_proto_rawDescGZIP(), []int{14}
+	return file_parley_cluster_v1_envelope_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *RefillRequest) GetRefills() []*Refill {
@@ -1161,7 +1283,7 @@ type Refill struct {
 
 func (x *Refill) Reset() {
 	*x = Refill{}
-	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[15]
+	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1173,7 +1295,7 @@ func (x *Refill) String() string {
 func (*Refill) ProtoMessage() {}
 
 func (x *Refill) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[15]
+	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1186,7 +1308,7 @@ func (x *Refill) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refill.ProtoReflect.Descriptor instead.
 func (*Refill) Descriptor() ([]byte, []int) {
-	return file_parley_cluster_v1_envelope_proto_rawDescGZIP(), []int{15}
+	return file_parley_cluster_v1_envelope_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Refill) GetChannelId() string {
@@ -1281,7 +1403,15 @@ const file_parley_cluster_v1_envelope_proto_rawDesc = "" +
 	"\aRevoked\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x19\n" +
 	"\buntil_ms\x18\x02 \x01(\x03R\auntilMs\x12\x1b\n" +
-	"\tbefore_ms\x18\x03 \x01(\x03R\bbeforeMs\"@\n" +
+	"\tbefore_ms\x18\x03 \x01(\x03R\bbeforeMs\"\x9c\x01\n" +
+	"\vKickRequest\x12\x17\n" +
+	"\auser_id\x18\x01 \x01(\tR\x06userId\x12\x1b\n" +
+	"\tdevice_id\x18\x02 \x01(\tR\bdeviceId\x12\x1a\n" +
+	"\bplatform\x18\x03 \x01(\x05R\bplatform\x12#\n" +
+	"\rconnection_id\x18\x04 \x01(\tR\fconnectionId\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\"!\n" +
+	"\tKickReply\x12\x14\n" +
+	"\x05ended\x18\x01 \x01(\x05R\x05ended\"@\n" +
 	"\n" +
 	"Capability\x12\x18\n" +
 	"\apattern\x18\x01 \x01(\tR\apattern\x12\x18\n" +
@@ -1319,7 +1449,7 @@ func file_parley_cluster_v1_envelope_proto_rawDescGZIP() []byte {
 	return file_parley_cluster_v1_envelope_proto_rawDescData
 }
 
-var file_parley_cluster_v1_envelope_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_parley_cluster_v1_envelope_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_parley_cluster_v1_envelope_proto_goTypes = []any{
 	(*Announcement)(nil),        // 0: parley.cluster.v1.Announcement
 	(*Reply)(nil),               // 1: parley.cluster.v1.Reply
@@ -1332,26 +1462,28 @@ var file_parley_cluster_v1_envelope_proto_goTypes = []any{
 	(*UpdateStreamRequest)(nil), // 8: parley.cluster.v1.UpdateStreamRequest
 	(*Token)(nil),               // 9: parley.cluster.v1.Token
 	(*Revoked)(nil),             // 10: parley.cluster.v1.Revoked
-	(*Capability)(nil),          // 11: parley.cluster.v1.Capability
-	(*Position)(nil),            // 12: parley.cluster.v1.Position
-	(*MembershipChange)(nil),    // 13: parley.cluster.v1.MembershipChange
-	(*RefillRequest)(nil),       // 14: parley.cluster.v1.RefillRequest
-	(*Refill)(nil),              // 15: parley.cluster.v1.Refill
-	nil,                         // 16: parley.cluster.v1.Draft.MetadataEntry
+	(*KickRequest)(nil),         // 11: parley.cluster.v1.KickRequest
+	(*KickReply)(nil),           // 12: parley.cluster.v1.KickReply
+	(*Capability)(nil),          // 13: parley.cluster.v1.Capability
+	(*Position)(nil),            // 14: parley.cluster.v1.Position
+	(*MembershipChange)(nil),    // 15: parley.cluster.v1.MembershipChange
+	(*RefillRequest)(nil),       // 16: parley.cluster.v1.RefillRequest
+	(*Refill)(nil),              // 17: parley.cluster.v1.Refill
+	nil,                         // 18: parley.cluster.v1.Draft.MetadataEntry
 }
 var file_parley_cluster_v1_envelope_proto_depIdxs = []int32{
 	6,  // 0: parley.cluster.v1.Reply.fault:type_name -> parley.cluster.v1.Fault
 	3,  // 1: parley.cluster.v1.AppendRequest.drafts:type_name -> parley.cluster.v1.Draft
-	16, // 2: parley.cluster.v1.Draft.metadata:type_name -> parley.cluster.v1.Draft.MetadataEntry
+	18, // 2: parley.cluster.v1.Draft.metadata:type_name -> parley.cluster.v1.Draft.MetadataEntry
 	5,  // 3: parley.cluster.v1.AppendResponse.outcomes:type_name -> parley.cluster.v1.Outcome
 	6,  // 4: parley.cluster.v1.Outcome.fault:type_name -> parley.cluster.v1.Fault
 	7,  // 5: parley.cluster.v1.Fault.positions:type_name -> parley.cluster.v1.FaultPosition
-	12, // 6: parley.cluster.v1.UpdateStreamRequest.add:type_name -> parley.cluster.v1.Position
+	14, // 6: parley.cluster.v1.UpdateStreamRequest.add:type_name -> parley.cluster.v1.Position
 	9,  // 7: parley.cluster.v1.UpdateStreamRequest.token:type_name -> parley.cluster.v1.Token
-	11, // 8: parley.cluster.v1.Token.channels:type_name -> parley.cluster.v1.Capability
-	11, // 9: parley.cluster.v1.Token.members:type_name -> parley.cluster.v1.Capability
-	11, // 10: parley.cluster.v1.Token.sessions:type_name -> parley.cluster.v1.Capability
-	15, // 11: parley.cluster.v1.RefillRequest.refills:type_name -> parley.cluster.v1.Refill
+	13, // 8: parley.cluster.v1.Token.channels:type_name -> parley.cluster.v1.Capability
+	13, // 9: parley.cluster.v1.Token.members:type_name -> parley.cluster.v1.Capability
+	13, // 10: parley.cluster.v1.Token.sessions:type_name -> parley.cluster.v1.Capability
+	17, // 11: parley.cluster.v1.RefillRequest.refills:type_name -> parley.cluster.v1.Refill
 	12, // [12:12] is the sub-list for method output_type
 	12, // [12:12] is the sub-list for method input_type
 	12, // [12:12] is the sub-list for extension type_name
@@ -1369,14 +1501,14 @@ func file_parley_cluster_v1_envelope_proto_init() {
 		(*Reply_Fault)(nil),
 	}
 	file_parley_cluster_v1_envelope_proto_msgTypes[5].OneofWrappers = []any{}
-	file_parley_cluster_v1_envelope_proto_msgTypes[12].OneofWrappers = []any{}
+	file_parley_cluster_v1_envelope_proto_msgTypes[14].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_parley_cluster_v1_envelope_proto_rawDesc), len(file_parley_cluster_v1_envelope_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   17,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
