@@ -65,7 +65,7 @@ func TestKick(t *testing.T) {
 	if got.stdout != "user ann: 1 streams ended on 1 nodes\n" {
 		t.Errorf("kick says %q", got.stdout)
 	}
-	if code := <-done; code != 1 || !strings.Contains(stderr.String(), "an operator ended the stream (stolen phone)") {
+	if code := <-done; code != 1 || !strings.Contains(stderr.String(), "an operator ended the stream") || !strings.Contains(stderr.String(), "(stolen phone)") {
 		t.Errorf("connect: exit code %d, stderr %q", code, stderr.String())
 	}
 	if got := runWith(t, as("root"), "", "admin", "kick", "ann", "--platform", "toaster"); got.code != 2 {

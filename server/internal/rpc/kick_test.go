@@ -25,7 +25,7 @@ func (f *fakeKicks) Kick(_ context.Context, what revocation.Kick) (ended map[str
 func TestKickUser(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
-	admin := b.adminClient(0, b.token)
+	admin := b.adminClient(0, b.mintAs(operator("ada")))
 	res, err := admin.KickUser(t.Context(), &parleyv1.KickUserRequest{
 		UserId: "ann", DeviceId: "phone", Platform: parleyv1.Platform_PLATFORM_IOS, ConnectionId: strings.Repeat("A", 26), Reason: "stolen",
 	})
