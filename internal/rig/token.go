@@ -22,6 +22,12 @@ var allCapabilities = map[string][]string{
 // `queue:<pattern>`, `admin` and `presence`; the values are the allowed actions. nil allows
 // everything.
 func Token(secret []byte, subject string, ttl time.Duration, capabilities map[string][]string) (string, error) {
+	return LoginToken(secret, subject, "", ttl, capabilities)
+}
+
+// LoginToken returns a token as Token does, of the login ssid: a sign-out or a revocation of it
+// revokes all tokens with the same ssid. An empty ssid means none.
+func LoginToken(secret []byte, subject, ssid string, ttl time.Duration, capabilities map[string][]string) (string, error) {
 	if capabilities == nil {
 		capabilities = allCapabilities
 	}
@@ -33,9 +39,11 @@ func Token(secret []byte, subject string, ttl time.Duration, capabilities map[st
 		claims[name] = actions
 	}
 	now := time.Now()
-	token, err := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.MapClaims{
-		"sub": subject, "iat": now.Unix(), "exp": now.Add(ttl).Unix(), "cap": claims,
-	}).SignedString(secret)
+	content := jwt.MapClaims{"sub": subject, "iat": now.Unix(), "exp": now.Add(ttl).Unix(), "cap": claims}
+	if ssid != "" {
+		content["ssid"] = ssid
+	}
+	token, err := jwt.NewWithClaims(jwt.SigningMethodHS256, content).SignedString(secret)
 	if err != nil {
 		return "", fmt.Errorf("sign a token: %w", err)
 	}

@@ -18,7 +18,7 @@ const listResult = "\x00list"
 
 // agentOps are the commands of sdk/conformance/PROTOCOL.md that steps can use.
 var agentOps = []string{
-	"newClient", "closeClient", "tokenCalls", "send", "sendBatch", "edit", "recall", "get", "history", "channels", "members",
+	"newClient", "closeClient", "tokenCalls", "signOut", "send", "sendBatch", "edit", "recall", "get", "history", "channels", "members",
 	"createChannel", "setMembersOnly", "deleteChannel", "addMembers", "removeMembers", "markRead", "typing", "subscribe", "take",
 	"position", "states", "add", "remove", "closeSub", "connect", "takePresence", "presenceStates", "presenceInfo", "userPresence", "channelPresence", "watch",
 	"unwatch", "watchChannel", "unwatchChannel", "setBackground", "closePresence", "getPresence", "onlineUsers",
@@ -45,7 +45,7 @@ func init() { //nolint:gochecknoinits // the tables and what is in them need eac
 		"await": await, "cancel": cancelCommand, "fault": setFault, "heal": heal, "net": netFault, "server": serverFault,
 		"requests": requests, "forget": forget, "entries": entries, "quiet": quiet, "log": readLog, "write": write,
 		"agent": agentFault, "check": check, "waits": waits, "pause": pause, "longBatch": longBatch, "manyMembers": manyMembers,
-		"presenceQuiet": presenceQuiet, "eraseUser": eraseUser, "expire": expire,
+		"presenceQuiet": presenceQuiet, "eraseUser": eraseUser, "expire": expire, "revoke": revoke,
 	}
 }
 

@@ -201,6 +201,22 @@ func eraseUser(ctx context.Context, r *run, args any) (reply, error) {
 	return reply{}, err
 }
 
+// revoke revokes the tokens of a login (`ssid`) or those that a user has now (`userId`), as an
+// operator does. It returns when every node refuses them or will within a second.
+func revoke(ctx context.Context, r *run, args any) (reply, error) {
+	ssid, err1 := field[string](args, "ssid")
+	user, err2 := field[string](args, "userId")
+	if err := errors.Join(err1, err2); err != nil {
+		return reply{}, err
+	}
+	req := &parleyv1.RevokeTokensRequest{Target: &parleyv1.RevokeTokensRequest_Ssid{Ssid: ssid}}
+	if user != "" {
+		req.Target = &parleyv1.RevokeTokensRequest_UserId{UserId: user}
+	}
+	_, err := r.judge.admin.RevokeTokens(r.judge.authorized(ctx), req)
+	return reply{}, err
+}
+
 // expire makes all but the newest `keep` messages of a channel expire, and waits for it. The server
 // does it only if there are at least 100 more.
 func expire(ctx context.Context, r *run, args any) (reply, error) {

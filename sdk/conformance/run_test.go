@@ -222,7 +222,9 @@ func (r *run) lookup(vars scope) func(name string) (any, error) {
 		case len(words) == 0:
 			return nil, errors.New("an empty variable")
 		case words[0] == "token":
-			return r.token(words[1:])
+			return r.token("", words[1:])
+		case words[0] == "login" && len(words) > 2:
+			return r.token(words[2], append([]string{words[1]}, words[3:]...))
 		case words[0] == "server":
 			return "http://" + r.backend.machines[0].Addr(), nil
 		case words[0] == "node" && len(words) == 2:
@@ -249,12 +251,12 @@ func (r *run) lookup(vars scope) func(name string) (any, error) {
 	}
 }
 
-// token returns a token. words are a user, how long it is valid (default one hour) and actions,
+// token returns a token, of the login ssid unless that is empty. words are a user, how long it is valid (default one hour) and actions,
 // separated by commas: of channels, or connect, watch and list of presence. A fourth word is the
 // pattern of the channels (default *). By default the token of
 // `admin` may do everything, that of any other user all but manage, moderate, send_as and list,
 // also in sessions.
-func (r *run) token(words []string) (string, error) {
+func (r *run) token(ssid string, words []string) (string, error) {
 	if len(words) == 0 {
 		return "", errors.New("token: user is missing")
 	}
@@ -285,7 +287,7 @@ func (r *run) token(words []string) (string, error) {
 			actions[of] = append(actions[of], action)
 		}
 	}
-	return rig.Token(r.backend.secret, words[0], ttl, actions)
+	return rig.LoginToken(r.backend.secret, words[0], ssid, ttl, actions)
 }
 
 func (r *run) node(name string) *node {
@@ -360,7 +362,7 @@ func (r *run) newClient(ctx context.Context, given map[string]any) error {
 	}
 	delete(args, "user")
 	if args["token"] == nil && args["tokens"] == nil {
-		token, err := r.token([]string{user})
+		token, err := r.token("", []string{user})
 		if err != nil {
 			return err
 		}

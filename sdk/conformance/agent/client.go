@@ -86,6 +86,9 @@ var clientOps = map[string]func(ctx context.Context, c *client, args arguments) 
 	"tokenCalls": func(_ context.Context, c *client, _ arguments) (any, error) {
 		return map[string]any{"calls": c.tokenCalls.Load()}, nil
 	},
+	"signOut": func(ctx context.Context, c *client, _ arguments) (any, error) {
+		return nil, c.SignOut(ctx)
+	},
 	"send": func(ctx context.Context, c *client, args arguments) (any, error) {
 		m := args.outgoing.toSDK()
 		return receiptOf(c.Send(ctx, m.ChannelID, m.Content, parley.WithClientMsgID(m.ClientMsgID),

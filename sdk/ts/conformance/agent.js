@@ -125,6 +125,7 @@ async function take(sub, { count = 1, timeoutMs }, signal, events) {
 
 /** The ops on a client. options has the call's signal and its own time limit. */
 const ofClient = {
+  signOut: (c, _, options) => c.signOut(options),
   send: (c, args, options) => {
     const { channelId, content, ...rest } = toOutgoing(args);
     return c.send(channelId, content, { ...rest, ...options });
