@@ -224,7 +224,7 @@ func (r *run) lookup(vars scope) func(name string) (any, error) {
 		case words[0] == "token":
 			return r.token("", words[1:])
 		case words[0] == "login" && len(words) > 2:
-			return r.token(words[2], append([]string{words[1]}, words[3:]...))
+			return r.token(words[1], words[2:])
 		case words[0] == "server":
 			return "http://" + r.backend.machines[0].Addr(), nil
 		case words[0] == "node" && len(words) == 2:
