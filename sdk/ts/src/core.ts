@@ -224,16 +224,10 @@ export class Core implements Line {
    */
   #dropPresence(error: ParleyError | undefined): boolean {
     const presence = this.#onBoard;
-    if (
-      presence === undefined ||
-      error === undefined ||
-      error.retryable ||
-      tokenRefused(error) ||
-      error.reason === "TOKEN_REVOKED"
-    ) {
+    if (presence === undefined || error === undefined || error.retryable || tokenRefused(error)) {
       return false;
     }
-    if (error.reason === "KICKED") {
+    if (error.reason === "KICKED" || error.reason === "TOKEN_REVOKED") {
       presence.release(error);
       return false;
     }
