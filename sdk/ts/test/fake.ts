@@ -41,8 +41,8 @@ export class Fake {
   /** All requests, in order, each with its method. */
   readonly requests: { method: string; token: string; message: unknown }[] = [];
   readonly streams = new Set<FakeStream>();
-  /** Whether the tokens of all calls are revoked. */
-  revoked = false;
+  /** The revoked tokens. */
+  readonly revoked = new Set<string>();
   /** The valid tokens. Undefined means that all are valid. */
   tokens: Set<string> | undefined;
   /**
@@ -169,6 +169,17 @@ export class Fake {
     }
   }
 
+  /** revoke revokes a token, and ends its streams. */
+  revoke(token: string): void {
+    this.revoked.add(token);
+    for (const stream of this.streams) {
+      if (stream.user === token) {
+        stream.end = { error: failure(Code.Unauthenticated, ErrorReason.TOKEN_REVOKED) };
+        stream.wake();
+      }
+    }
+  }
+
   /** advise ends all streams with the advice to reconnect. */
   advise(withinMs: number): void {
     for (const stream of this.streams) {
@@ -215,7 +226,7 @@ export class Fake {
     const token = user(context);
     this.requests.push({ method, token, message });
     const fault = this.fault(method, message);
-    if (this.revoked) {
+    if (this.revoked.has(token)) {
       throw failure(Code.Unauthenticated, ErrorReason.TOKEN_REVOKED);
     }
     if (this.tokens !== undefined && !this.tokens.has(token)) {

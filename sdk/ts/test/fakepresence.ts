@@ -184,8 +184,8 @@ export class Board {
       getPresence: call("GetPresence", (req: pb.GetPresenceRequest) => ({
         presence: req.userIds.map((id) => this.user(id)),
       })),
-      signOut: call("SignOut", () => {
-        this.#server.revoked = true;
+      signOut: call("SignOut", (_: unknown, token) => {
+        this.#server.revoke(token);
         return {};
       }),
       listOnlineUsers: call("ListOnlineUsers", (req: pb.ListOnlineUsersRequest) => {

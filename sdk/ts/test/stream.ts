@@ -20,8 +20,9 @@ export class FakeStream {
   /** The number of frames with events that were read from the stream. */
   said = 0;
 
+  /** The user of the stream, which is also its token. */
+  readonly user: string;
   readonly #server: Fake;
-  readonly #user: string;
   /** The last seq that was sent, by channel. */
   readonly #sent = new Map<string, number>();
   /** The number of bytes of the texts of open messages that were sent, and their attempts. */
@@ -32,7 +33,7 @@ export class FakeStream {
 
   constructor(server: Fake, user: string) {
     this.#server = server;
-    this.#user = user;
+    this.user = user;
   }
 
   wake(): void {
@@ -156,7 +157,7 @@ export class FakeStream {
     this.#pending = [];
     for (const [id, sent] of this.#sent) {
       const log = this.#server.log(id);
-      if (!log.admits(this.#user)) {
+      if (!log.admits(this.user)) {
         this.#sent.delete(id);
         const value = create(pb.ChannelLostSchema, { reason: pb.LostReason.NOT_MEMBER });
         events.push(create(pb.ChannelEventSchema, { channelId: id, event: { case: "lost", value } }));
