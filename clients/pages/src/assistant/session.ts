@@ -1,6 +1,7 @@
 import { effect, signal } from "@preact/signals";
 import { browserClock } from "../connection/clock";
 import { browserPeers } from "../connection/peers";
+import { signOut } from "../connection/sdk";
 import { Session, streamAddress } from "../connection/session";
 import { storage } from "../connection/storage";
 import { onWake } from "../connection/wake";
@@ -18,7 +19,7 @@ export const route = signal<Route>({ show: "list" });
 export const session: Session<Assistant> = new Session<Assistant>({
   keys: ["parley.token"],
   peers: browserPeers(),
-  accepted: (assistant) => assistant.connection.value.state !== "ended",
+  signOut,
   address: streamAddress,
   open: (server, user) => {
     const assistant = new Assistant(connect(server), user, environment(user));

@@ -1,6 +1,7 @@
 import { effect } from "@preact/signals";
 import { browserClock } from "../connection/clock";
 import { browserPeers } from "../connection/peers";
+import { signOut } from "../connection/sdk";
 import { Session, streamAddress } from "../connection/session";
 import { storage } from "../connection/storage";
 import { onWake } from "../connection/wake";
@@ -15,7 +16,7 @@ const tabs = "BroadcastChannel" in globalThis ? new BroadcastChannel("parley.rea
 export const session: Session<Chat> = new Session<Chat>({
   keys: ["parley.token"],
   peers: browserPeers(),
-  accepted: (chat) => chat.connection.value.state !== "ended",
+  signOut,
   address: streamAddress,
   open: (server, user, route) => {
     const chat = new Chat(connect(server), user, environment(user));

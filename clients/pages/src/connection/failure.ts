@@ -31,6 +31,8 @@ const timedOut = "The server did not answer in time.";
 const texts: Partial<Record<Reason, string>> = {
   TOKEN_INVALID: "The token is not valid.",
   TOKEN_EXPIRED: "The token has expired.",
+  TOKEN_REVOKED: "The token was revoked.",
+  REVOCATION_UNKNOWN: "The server can't tell at the moment whether the token is still valid.",
   CAPABILITY_MISSING: "The token does not allow this.",
   NODE_FULL: "The server has reached its limit of connections.",
   RATE_LIMITED: "Too many requests in a short time. Wait a moment, then try again.",

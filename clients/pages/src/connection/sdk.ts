@@ -2,7 +2,7 @@ import { ServerService } from "@parleyhq/api/parley/v1/server_pb.js";
 import { Client } from "@parleyhq/sdk";
 import { browserClock } from "./clock";
 import { answerLimit, Liveness } from "./liveness";
-import { type Server, serviceClient } from "./service";
+import { callLimit, type Server, serviceClient } from "./service";
 
 /**
  * sdkClient returns an SDK client, which is not connected yet, and a function that closes it. Its
@@ -32,4 +32,17 @@ export function sdkClient(server: Server): { client: Client; close: () => void }
       client.close();
     },
   };
+}
+
+/**
+ * signOut revokes the server's token, and with it all other tokens of the same login. It tries for
+ * callLimit, and resolves too if the token was revoked before.
+ */
+export async function signOut({ address, token }: Server): Promise<void> {
+  const client = new Client(address, { token, callTimeout: callLimit });
+  try {
+    await client.signOut();
+  } finally {
+    client.close();
+  }
 }

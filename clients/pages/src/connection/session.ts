@@ -1,18 +1,28 @@
-import { type ReadonlySignal, signal } from "@preact/signals";
+import { effect, type ReadonlySignal, signal } from "@preact/signals";
 import { ownAddress } from "./address";
+import { failure } from "./failure";
 import type { Peers } from "./peers";
 import type { Server } from "./service";
-import { store, stored } from "./storage";
+import type { ConnectionState } from "./state";
+import { forget, storage, store, stored } from "./storage";
 import { splitFragment, subject } from "./token";
 
 /** invalidToken is the message for a text that is not a token. */
 export const invalidToken = "This is not a valid token: it names no user.";
+
+/** SignedInPage is what a session requires of the page that it opens for a user. */
+export interface SignedInPage {
+  readonly connection: ReadonlySignal<ConnectionState>;
+  /** Stops all work of the page. */
+  close(): void;
+}
 
 /** SessionOptions configures the session of a page. P is the page that it opens for a user. */
 export interface SessionOptions<P> {
   /**
    * The session storage keys of the tab's token. A page reads the first key that has a token. A
    * token that the user enters is stored under the first key, and under the others that have none.
+   * An empty text in place of a token says that its user was signed out.
    */
   readonly keys: readonly [string, ...string[]];
   /** Returns the address to call. Called once, at the first sign-in. */
@@ -23,8 +33,8 @@ export interface SessionOptions<P> {
   readonly moved: (route: string) => void;
   /** The tabs from which a tab without a token gets one. The default is none. */
   readonly peers?: Peers | undefined;
-  /** Reports whether the server has not refused the page's token. The default is true. */
-  accepted?(page: P): boolean;
+  /** Revokes a token. It resolves too if the token was revoked before. */
+  readonly signOut: (server: Server) => Promise<void>;
   /** The browser's functions. The default is the real browser; tests replace it. */
   readonly browser?: Browser;
 }
@@ -44,16 +54,22 @@ export interface Browser {
   getItem(key: string): string | null;
   /** Stores a text for the tab. */
   setItem(key: string, value: string): void;
+  /** Removes the text under a key. */
+  removeItem(key: string): void;
+  /** Removes everything that pages have stored for a user, except for tokens. */
+  forget(user: string): void;
 }
 
 /**
  * SessionState is whether a user is signed in. A token moves the session from any state to
  * `opening`, and from there to `open` once the server's address is known. While a new tab asks the
- * others for a token, it is `asking`, and then `opening` or `signed_out`.
+ * others for a token, it is `asking`, and then `opening` or `signed_out`. When its token is revoked,
+ * by a sign-out in this tab or by anybody else, it becomes `signed_out` with left set.
  */
 export type SessionState<P> =
   | { readonly state: "asking" }
-  | { readonly state: "signed_out" }
+  /** left is true if a user was signed in, in this tab and before a reload too. */
+  | { readonly state: "signed_out"; readonly left: boolean }
   | { readonly state: "opening"; readonly user: string }
   | { readonly state: "open"; readonly user: string; readonly page: P };
 
@@ -71,13 +87,14 @@ export interface Offer {
  *
  * A link never replaces a signed-in user: a token of another user becomes an offer.
  */
-export class Session<P extends { close(): void }> {
-  readonly #state = signal<SessionState<P>>({ state: "signed_out" });
+export class Session<P extends SignedInPage> {
+  readonly #state = signal<SessionState<P>>({ state: "signed_out", left: false });
   readonly #refusal = signal("");
   readonly #offer = signal<Offer | null>(null);
   readonly #options: SessionOptions<P>;
   readonly #browser: Browser;
   #address: Promise<string> | null = null;
+  #server: Server | null = null;
   #token = "";
   #route = "";
 
@@ -116,10 +133,16 @@ export class Session<P extends { close(): void }> {
    */
   start(): void {
     this.#browser.onFragment(() => this.#follow());
-    this.#options.peers?.answer((key) => (this.#accepted() ? this.#browser.getItem(key) : null));
+    this.#options.peers?.answer((key) => (this.#accepted() ? this.#browser.getItem(key) || null : null));
+    effect(() => {
+      const { page } = this;
+      if (page !== null && revoked(page)) void this.#revoked(page);
+    });
     if (this.#follow()) return;
     const kept = this.#options.keys.map((key) => this.#browser.getItem(key)).find((token) => token !== null);
     if (kept) this.#use(kept);
+    // Another tab may be that of another login: a reload must not sign in with its token.
+    else if (kept === "") this.#state.value = { state: "signed_out", left: true };
     else if (this.#options.peers) void this.#ask(this.#options.peers);
   }
 
@@ -130,9 +153,27 @@ export class Session<P extends { close(): void }> {
   signIn(token: string): boolean {
     if (!this.#use(token)) return false;
     for (const [i, key] of this.#options.keys.entries()) {
-      if (i === 0 || this.#browser.getItem(key) === null) this.#browser.setItem(key, token);
+      if (i === 0 || !this.#browser.getItem(key)) this.#browser.setItem(key, token);
     }
     return true;
+  }
+
+  /**
+   * Signs out: revokes the token, closes the page, and forgets the token and everything that was
+   * stored for the user. If the token may still be valid, it rejects with an error for the user, and
+   * nothing changes: the user can repeat it.
+   */
+  async signOut(): Promise<void> {
+    const server = this.#server;
+    if (server === null) return;
+    try {
+      await this.#options.signOut(server);
+    } catch (cause) {
+      const { text, remedy } = failure(cause);
+      // A token that the server refuses for another reason cannot be revoked, and need not be.
+      if (remedy !== "token") throw new Error(`${text} You are still signed in: try again.`);
+    }
+    this.#leave(server.token);
   }
 
   /** Opens the page again with the current token. */
@@ -165,12 +206,40 @@ export class Session<P extends { close(): void }> {
     this.#state.value = { state: "asking" };
     const found = await peers.ask(this.#options.keys);
     if (this.#state.value.state !== "asking") return;
-    this.#state.value = { state: "signed_out" };
+    this.#state.value = { state: "signed_out", left: false };
     if (found && this.#use(found.token)) this.#browser.setItem(found.key, found.token);
   }
 
   #accepted(): boolean {
-    return this.page !== null && (this.#options.accepted?.(this.page) ?? true);
+    return this.page !== null && this.page.connection.value.state !== "ended";
+  }
+
+  // The page has just learned that its token is revoked. It may still store what it was doing, so
+  // it is closed when its own work is done.
+  async #revoked(page: P): Promise<void> {
+    const token = this.#token;
+    await Promise.resolve();
+    if (this.page === page && this.#token === token) this.#leave(token);
+  }
+
+  // Closes the page of a revoked token, unless another token has replaced it.
+  #leave(token: string): void {
+    // A reload finds the empty text before any other token. Once the user signs in on a page that
+    // has only the last key, the pages that fall back to it are signed in too.
+    const held = this.#options.keys.filter((key) => this.#browser.getItem(key) === token);
+    for (const key of held.slice(0, -1)) this.#browser.removeItem(key);
+    for (const key of held.slice(-1)) this.#browser.setItem(key, "");
+    if (this.#token !== token) return;
+    const { user } = this;
+    this.page?.close();
+    this.#token = "";
+    this.#server = null;
+    this.#refusal.value = "";
+    this.#offer.value = null;
+    this.#browser.forget(user);
+    this.#state.value = { state: "signed_out", left: true };
+    this.#browser.setFragment("", false);
+    this.#move("");
   }
 
   #move(route: string): void {
@@ -208,15 +277,22 @@ export class Session<P extends { close(): void }> {
     this.#offer.value = null;
     this.page?.close();
     this.#token = token;
+    this.#server = null;
     this.#state.value = { state: "opening", user };
     this.#options.moved(this.#route);
     this.#address ??= this.#options.address();
     void this.#address.then((address) => {
       if (this.#token !== token || this.#state.value.state !== "opening") return;
-      this.#state.value = { state: "open", user, page: this.#options.open({ address, token }, user, this.#route) };
+      this.#server = { address, token };
+      this.#state.value = { state: "open", user, page: this.#options.open(this.#server, user, this.#route) };
     });
     return true;
   }
+}
+
+function revoked({ connection }: SignedInPage): boolean {
+  const now = connection.value;
+  return now.state === "ended" && now.end === "revoked";
 }
 
 /** originAddress returns the page's origin. It is the address for pages without a stream. */
@@ -246,4 +322,6 @@ const thisBrowser: Browser = {
   },
   getItem: (key) => stored("sessionStorage", key),
   setItem: (key, value) => store("sessionStorage", key, value),
+  removeItem: (key) => storage("sessionStorage")?.removeItem(key),
+  forget,
 };

@@ -17,10 +17,11 @@ export type ConnectionState =
   | { readonly state: "ended"; readonly reason: string; readonly end: EndReason };
 
 /**
- * EndReason is why a connection ended: the server refused the token, the token lacks a capability,
- * or another failure that a retry does not fix.
+ * EndReason is why a connection ended: the token was revoked, because its user signed out here or
+ * elsewhere; the server refused the token for another reason; the token lacks a capability; or
+ * another failure that a retry does not fix.
  */
-export type EndReason = "token" | "capability" | "failed";
+export type EndReason = "revoked" | "token" | "capability" | "failed";
 
 type Name = ConnectionState["state"];
 
@@ -40,7 +41,7 @@ const transitions: Readonly<Record<Name, readonly Name[]>> = {
  * | connecting, live, waiting | waiting | an attempt failed, and another one will be made |
  * | live, waiting | connecting | an attempt begins |
  * | connecting, live, waiting | ended | the server refused permanently |
- * | ended (failed) | ended (token, capability) | a call found a cause that the user can remove |
+ * | ended (failed) | ended (revoked, token, capability) | a call found a cause that the user can remove |
  * | ended | connecting | restart |
  *
  * Others are ignored, so that a late event does not reopen a connection that has ended.
@@ -61,8 +62,9 @@ export class Connection {
   }
 
   /** Ends the connection because of a failure. */
-  end({ text, remedy }: Failure): void {
-    this.to({ state: "ended", reason: text, end: remedy === "none" ? "failed" : remedy });
+  end({ reason, text, remedy }: Failure): void {
+    const end = reason === "TOKEN_REVOKED" ? "revoked" : remedy === "none" ? "failed" : remedy;
+    this.to({ state: "ended", reason: text, end });
   }
 
   /** Enters connecting if the connection has ended. Otherwise it does nothing. */

@@ -1,6 +1,7 @@
 import { effect, signal } from "@preact/signals";
 import { browserClock } from "../connection/clock";
 import { browserPeers } from "../connection/peers";
+import { signOut } from "../connection/sdk";
 import { originAddress, Session } from "../connection/session";
 import { onWake } from "../connection/wake";
 import { connect } from "./client";
@@ -18,7 +19,7 @@ export const route = signal<Route>({ topic: null, view: "overview" });
 export const session: Session<Board> = new Session<Board>({
   keys: ["parley.admin-token", "parley.token"],
   peers: browserPeers(),
-  accepted: (board) => board.connection.value.state !== "ended",
+  signOut,
   address: originAddress,
   open: (server) => {
     const board = new Board(connect(server), environment);

@@ -1,5 +1,5 @@
 import type { ReadonlySignal } from "@preact/signals";
-import type { Session } from "../connection/session";
+import type { Session, SignedInPage } from "../connection/session";
 import type { ConnectionState } from "../connection/state";
 import { wake } from "../connection/wake";
 import { Banner, LinkButton } from "./banner";
@@ -11,7 +11,7 @@ import { TokenForm } from "./tokenform";
  * problem it shows nothing.
  */
 export function ConnectionBanner(props: {
-  session: Session<{ close(): void }>;
+  session: Session<SignedInPage>;
   connection: ReadonlySignal<ConnectionState>;
   /** The effect of an interruption on this page, as a sentence. */
   offline: string;
@@ -51,6 +51,8 @@ export function ConnectionBanner(props: {
       </LinkButton>
     );
     switch (now.end) {
+      case "revoked": // the session signs the user out
+        return null;
       case "failed":
         return (
           <Banner kind="bad" testid="disconnected" alert actions={again}>
@@ -111,9 +113,6 @@ export function ConnectionBanner(props: {
  * requiresUser reports whether ConnectionBanner requires an action of the user. A phone must then
  * show the pane with the banner.
  */
-export function requiresUser(
-  session: Session<{ close(): void }>,
-  connection: ReadonlySignal<ConnectionState>,
-): boolean {
+export function requiresUser(session: Session<SignedInPage>, connection: ReadonlySignal<ConnectionState>): boolean {
   return session.offer.value !== null || session.refusal.value !== "" || connection.value.state === "ended";
 }

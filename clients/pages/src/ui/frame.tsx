@@ -1,10 +1,10 @@
-import type { ReadonlySignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
-import type { ConnectionState } from "../connection/state";
+import type { Session, SignedInPage } from "../connection/session";
 import { Avatar } from "./avatar";
 import { ConnectionStatus } from "./connectionstatus";
 import { Icon, type IconName } from "./icon";
 import { userName } from "./name";
+import { SignOutButton } from "./signout";
 import { ThemeButton } from "./theme";
 
 /** The pages, in the order of the navigation. Add a line for a new page. */
@@ -41,11 +41,12 @@ export function Frame({ page, open, children }: { page: PageId; open: boolean; c
 export function Sidebar(props: {
   page: PageId;
   label: string;
-  user: string;
-  connection: ReadonlySignal<ConnectionState>;
+  session: Session<SignedInPage>;
   children: ComponentChildren;
 }) {
-  const { page, label, user, connection, children } = props;
+  const { page, label, session, children } = props;
+  const { user } = session;
+  const connection = session.page?.connection;
   return (
     <div class="sidebar">
       <header class="sidebar-head">
@@ -54,9 +55,10 @@ export function Sidebar(props: {
           <b dir="auto" title={user} data-testid="me">
             {userName(user)}
           </b>
-          <ConnectionStatus connection={connection} />
+          {connection && <ConnectionStatus connection={connection} />}
         </span>
         <ThemeButton />
+        <SignOutButton session={session} />
       </header>
       <nav class="tabs page-tabs" aria-label="Pages">
         {pages.map(({ id, name, path, icon }) => (

@@ -1,6 +1,6 @@
 import type { ComponentChildren } from "preact";
-import { useRef, useState } from "preact/hooks";
-import { invalidToken, type Session } from "../connection/session";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
+import { invalidToken, type Session, type SignedInPage } from "../connection/session";
 import { type IconName, Mark } from "./icon";
 
 /**
@@ -11,10 +11,15 @@ export function TokenForm(props: {
   reason: string;
   enter: (token: string) => boolean;
   submit?: string;
+  /** True if the text field gets the focus when the form appears. */
+  focus?: boolean;
   children?: ComponentChildren;
 }) {
-  const { reason, enter, submit = "Use token", children } = props;
+  const { reason, enter, submit = "Use token", focus = false, children } = props;
   const input = useRef<HTMLInputElement>(null);
+  useLayoutEffect(() => {
+    if (focus) input.current?.focus();
+  }, [focus]);
   const [wrong, setWrong] = useState(false);
   const onSubmit = (event: SubmitEvent) => {
     event.preventDefault();
@@ -52,23 +57,37 @@ export function TokenForm(props: {
 }
 
 /**
- * Welcome fills the page while no user is signed in, and asks for a token. While the page opens, or
+ * Welcome fills the page while no user is signed in, and asks for a token. After a sign-out, in this
+ * tab or elsewhere, it says so. While the page opens, or
  * asks other tabs for a token, it shows nothing.
  */
 export function Welcome(props: {
-  session: Session<{ close(): void }>;
+  session: Session<SignedInPage>;
   icon: IconName;
   title: string;
   children: ComponentChildren;
 }) {
   const { session, icon, title, children } = props;
-  if (session.state.value.state !== "signed_out") return null;
+  const now = session.state.value;
+  if (now.state !== "signed_out") return null;
+  const { left } = now;
   return (
     <main class="empty welcome">
-      <TokenForm reason={session.refusal.value} enter={(token) => session.signIn(token)} submit="Enter">
+      <TokenForm
+        key={left}
+        reason={session.refusal.value}
+        enter={(token) => session.signIn(token)}
+        submit={left ? "Sign in" : "Enter"}
+        focus={left}
+      >
         <Mark icon={icon} />
-        <h1>{title}</h1>
-        <p>{children}</p>
+        <h1>{left ? "You are signed out" : title}</h1>
+        {left && (
+          <p role="status" data-testid="signed-out">
+            Your token no longer works. To sign in again, paste another one.
+          </p>
+        )}
+        {!left && <p>{children}</p>}
       </TokenForm>
     </main>
   );

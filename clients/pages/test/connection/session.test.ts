@@ -1,37 +1,12 @@
 import { beforeEach, describe, expect, test } from "vitest";
+import { failure } from "../../src/connection/failure";
 import type { PeerToken } from "../../src/connection/peers";
-import { type Browser, invalidToken, Session } from "../../src/connection/session";
-
-const token = (sub: string, n = 0) => `h.${Buffer.from(JSON.stringify({ sub, n })).toString("base64url")}.s`;
-
-/** FakeBrowser is a tab with an address bar and a storage. */
-class FakeBrowser implements Browser {
-  hash = "";
-  readonly steps: string[] = [];
-  readonly tab = new Map<string, string>();
-  #changed = () => {};
-
-  fragment = () => this.hash;
-  getItem = (key: string) => this.tab.get(key) ?? null;
-  setItem = (key: string, value: string) => void this.tab.set(key, value);
-  onFragment = (callback: () => void) => {
-    this.#changed = callback;
-  };
-  setFragment = (fragment: string, step: boolean) => {
-    this.hash = fragment;
-    if (step) this.steps.push(fragment);
-  };
-
-  /** Follows a link within the page. */
-  link(hash: string): void {
-    this.hash = hash;
-    this.#changed();
-  }
-}
+import { invalidToken, Session } from "../../src/connection/session";
+import { FakeBrowser, FakePage, token } from "./browser";
 
 describe("session", () => {
   let browser: FakeBrowser;
-  let session: Session<{ close(): void }>;
+  let session: Session<FakePage>;
   let happened: string[];
 
   beforeEach(() => {
@@ -42,8 +17,9 @@ describe("session", () => {
       address: async () => "http://server",
       open: (server, user, route) => {
         happened.push(`open ${user} ${server.address} ${route}`);
-        return { close: () => happened.push(`close ${user}`) };
+        return new FakePage(() => happened.push(`close ${user}`));
       },
+      signOut: async () => {},
       moved: (route) => happened.push(`moved ${route}`),
       browser,
     });
@@ -85,7 +61,7 @@ describe("session", () => {
     expect(browser.hash).toBe("#topic=a");
     expect(session.refusal.value).toBe(invalidToken);
     expect(session.signIn("nonsense")).toBe(false);
-    expect(session.state.value).toEqual({ state: "signed_out" });
+    expect(session.state.value).toEqual({ state: "signed_out", left: false });
     expect(browser.tab.size).toBe(0);
     expect(session.signIn(token("ann"))).toBe(true);
     await opened();
@@ -153,14 +129,13 @@ describe("session", () => {
   describe("with other tabs", () => {
     let give: (found: PeerToken | null) => void;
     let answer: (key: string) => string | null;
-    let accepted: boolean;
 
     beforeEach(() => {
-      accepted = true;
       session = new Session({
         keys: ["own", "shared"],
         address: async () => "http://server",
-        open: (_, user) => ({ close: () => happened.push(`close ${user}`) }),
+        open: (_, user) => new FakePage(() => happened.push(`close ${user}`)),
+        signOut: async () => {},
         moved: () => {},
         peers: {
           ask: () =>
@@ -171,7 +146,6 @@ describe("session", () => {
             answer = token;
           },
         },
-        accepted: () => accepted,
         browser,
       });
     });
@@ -189,7 +163,7 @@ describe("session", () => {
       session.start();
       give(null);
       for (let i = 0; i < 4; i++) await Promise.resolve();
-      expect(session.state.value).toEqual({ state: "signed_out" });
+      expect(session.state.value).toEqual({ state: "signed_out", left: false });
     });
 
     test("an answer does not replace a token of the address", async () => {
@@ -203,7 +177,7 @@ describe("session", () => {
     test("it gives its token to others, but not one that the server refused", async () => {
       await begin(`#token=${token("ann")}`);
       expect(answer("own")).toBe(token("ann"));
-      accepted = false;
+      session.page?.state.end({ ...failure(null), remedy: "token" });
       expect(answer("own")).toBeNull();
     });
   });

@@ -12,7 +12,7 @@ import { editing, maxBytes } from "./ui";
  * keeps an unsent text per conversation, also over a reload.
  */
 export function Composer({ assistant, conversation }: { assistant: Assistant; conversation: Conversation | null }) {
-  const key = `parley.prompt-draft/${assistant.me}/${conversation?.id ?? ""}`;
+  const key = `parley.prompt-draft/${encodeURIComponent(assistant.me)}/${conversation?.id ?? ""}`;
   const field = useRef<HTMLTextAreaElement>(null);
   const [text, setText] = useState(() => stored("sessionStorage", key) ?? "");
   const view = conversation?.view.value;

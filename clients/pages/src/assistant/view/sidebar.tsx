@@ -5,14 +5,14 @@ import { Icon } from "../../ui/icon";
 import { Rows } from "../../ui/rows";
 import type { Assistant } from "../model/assistant";
 import type { SessionView } from "../model/sessions";
-import { go, route } from "../session";
+import { go, route, session } from "../session";
 
 /** SessionList shows the conversations, with a button for a new one. */
 export function SessionList({ assistant }: { assistant: Assistant }) {
   const list = assistant.sessions.list.value;
   const open = route.value.show === "session" ? route.value.id : undefined;
   return (
-    <Sidebar page="assistant" label="Conversations" user={assistant.me} connection={assistant.connection}>
+    <Sidebar page="assistant" label="Conversations" session={session}>
       <div class="side-new">
         <button
           type="button"

@@ -11,7 +11,7 @@ import { editing, maxBytes } from "./ui";
  * Composer is the field for a new message. It keeps an unsent text per channel, also over a reload.
  */
 export function Composer({ chat, conversation }: { chat: Chat; conversation: Conversation }) {
-  const key = `parley.draft/${chat.me}/${conversation.id}`;
+  const key = `parley.draft/${encodeURIComponent(chat.me)}/${conversation.id}`;
   const field = useRef<HTMLTextAreaElement>(null);
   const [text, setText] = useState(() => stored("sessionStorage", key) ?? "");
   const long = text.length > maxBytes / 3 && bytes(text) > maxBytes;

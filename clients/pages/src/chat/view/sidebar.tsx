@@ -6,7 +6,7 @@ import { PresenceDot } from "../../ui/presence";
 import { Rows } from "../../ui/rows";
 import type { ChannelView } from "../model/channels";
 import type { Chat } from "../model/chat";
-import { go } from "../session";
+import { go, session } from "../session";
 import { ChannelName } from "./channelname";
 import { others } from "./members";
 import { ChannelSearch, EnterMark } from "./search";
@@ -21,7 +21,7 @@ export function ChannelList({ chat }: { chat: Chat }) {
     go(id);
   };
   return (
-    <Sidebar page="chat" label="Channels" user={chat.me} connection={chat.connection}>
+    <Sidebar page="chat" label="Channels" session={session}>
       <ChannelSearch chat={chat} />
       {chat.channels.list.value.length === 0 && (
         <p class="items-empty">No channels yet. Enter a name above to open the first one.</p>

@@ -14,7 +14,7 @@ export function TopicList({ board }: { board: Board }) {
   const topics = board.topics.value;
   const { topic, view } = route.value;
   return (
-    <Sidebar page="queues" label="Topics" user={session.user} connection={board.connection}>
+    <Sidebar page="queues" label="Topics" session={session}>
       <div class="side-tools">
         <a
           class="side-all"
