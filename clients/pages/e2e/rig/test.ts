@@ -22,7 +22,7 @@ export interface Room {
 interface Fixtures {
   /**
    * True for tests in which requests fail: the network or the server is broken, or the server
-   * refuses (403). watch then accepts these requests, which Chromium logs as errors.
+   * refuses (401, 403). watch then accepts these requests, which Chromium logs as errors.
    */
   faults: boolean;
   room: Room;
@@ -101,7 +101,8 @@ export const test = base.extend<Fixtures, WorkerFixtures>({
       page.on("console", (message) => {
         const failed = /^Failed to load resource: (?:net::ERR_|.* (?<status>\d{3}) )/.exec(message.text());
         const looksUp = failed?.groups?.status === "404" && lookup(page).test(message.location().url);
-        const expected = looksUp || (faults && failed !== null && [undefined, "403"].includes(failed.groups?.status));
+        const expected =
+          looksUp || (faults && failed !== null && [undefined, "401", "403"].includes(failed.groups?.status));
         if (["error", "warning"].includes(message.type()) && !expected) {
           problems.push(`${message.type()}: ${message.text()} (${message.location().url})`);
         }
