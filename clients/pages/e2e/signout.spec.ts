@@ -173,14 +173,29 @@ test("a revocation by an operator signs out, and nothing connects again", async 
   }
 });
 
-test("a tab that was away during the sign-out learns of it when it comes back", async ({ room, enter, watch }) => {
+test("a browser that was away during the sign-out learns of it when it comes back", async ({
+  browser,
+  room,
+  enter,
+  watch,
+}) => {
   const first = await enter("ann");
-  const second = await open(first.page, room, `/#channel=${room.channel}`, watch);
-  const away = new Chat(second);
-  await second.context().setOffline(true);
-  await expect(away.state).toHaveAttribute("data-state", "waiting");
-  await second.context().setOffline(false);
-  await signOut(first.page);
-  await expectSignedOut(first.page);
-  await expectSignedOut(second);
+  const token = await first.page.evaluate(() => sessionStorage.getItem("parley.token") ?? "");
+  const context = await browser.newContext();
+  try {
+    const away = new Chat(await context.newPage());
+    watch(away.page);
+    await away.page.goto(`${room.url}/#token=${token}&channel=${room.channel}`);
+    await away.live();
+    await context.setOffline(true);
+    await expect(away.state).toHaveAttribute("data-state", "waiting");
+    await away.send("written while away");
+    await signOut(first.page);
+    await expectSignedOut(first.page);
+    await context.setOffline(false);
+    await expectSignedOut(away.page);
+    expect(await room.api.history(room.channel)).toEqual([]);
+  } finally {
+    await context.close();
+  }
 });
