@@ -159,8 +159,8 @@ func (s *Subscription) reopenNow(ctx context.Context, end *streamEnd) bool {
 
 // part separates a presence from the subscription after a final error of their stream, so that it
 // ends only the one that it is about. It returns false if the error is not final, and after KICKED
-// and TOKEN_REVOKED, which end both: the login is over. Any other error may be about the presence: it then gets
-// streams of its own, and the subscription carries none any more.
+// and TOKEN_REVOKED, which end both: the login is over. Any other error may be about the presence:
+// it then gets streams of its own, and the subscription carries none any more.
 func (s *Subscription) part(ctx context.Context, r *rider, err error) bool {
 	switch {
 	case err == nil || s.client.worthRetrying(err) || tokenRefused(err):

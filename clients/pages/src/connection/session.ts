@@ -63,8 +63,8 @@ export interface Browser {
 /**
  * SessionState is whether a user is signed in. A token moves the session from any state to
  * `opening`, and from there to `open` once the server's address is known. While a new tab asks the
- * others for a token, it is `asking`, and then `opening` or `signed_out`. When its token is revoked,
- * by a sign-out in this tab or by anybody else, it becomes `signed_out` with left set.
+ * others for a token, it is `asking`, and then `opening` or `signed_out`. When its token is
+ * revoked, by a sign-out in this tab or by anybody else, it becomes `signed_out` with left set.
  */
 export type SessionState<P> =
   | { readonly state: "asking" }
@@ -160,8 +160,8 @@ export class Session<P extends SignedInPage> {
 
   /**
    * Signs out: revokes the token, closes the page, and forgets the token and everything that was
-   * stored for the user. If the token may still be valid, it rejects with an error for the user, and
-   * nothing changes: the user can repeat it.
+   * stored for the user. If the token may still be valid, it rejects with an error for the user,
+   * and nothing changes: the user can repeat it.
    */
   async signOut(): Promise<void> {
     const server = this.#server;

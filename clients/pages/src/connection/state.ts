@@ -41,7 +41,7 @@ const transitions: Readonly<Record<Name, readonly Name[]>> = {
  * | connecting, live, waiting | waiting | an attempt failed, and another one will be made |
  * | live, waiting | connecting | an attempt begins |
  * | connecting, live, waiting | ended | the server refused permanently |
- * | ended (failed) | ended (revoked, token, capability) | a call found a cause that the user can remove |
+ * | ended (failed) | ended (revoked, token, capability) | a call found the cause |
  * | ended | connecting | restart |
  *
  * Others are ignored, so that a late event does not reopen a connection that has ended.

@@ -57,9 +57,9 @@ export function TokenForm(props: {
 }
 
 /**
- * Welcome fills the page while no user is signed in, and asks for a token. After a sign-out, in this
- * tab or elsewhere, it says so. While the page opens, or
- * asks other tabs for a token, it shows nothing.
+ * Welcome fills the page while no user is signed in, and asks for a token. After a sign-out, in
+ * this tab or elsewhere, it says so. While the page opens, or asks other tabs for a token, it shows
+ * nothing.
  */
 export function Welcome(props: {
   session: Session<SignedInPage>;
