@@ -568,28 +568,3 @@ func TestLifecycle(t *testing.T) {
 		return l
 	})
 }
-
-func BenchmarkCheck(b *testing.B) {
-	store := &revocationtest.Store{}
-	for i := range 100_000 {
-		if err := store.Revoke(b.Context(), revocation.Entry{Key: fmt.Sprintf("s:%d", i), Until: time.Now().Add(time.Hour)}); err != nil {
-			b.Fatal(err)
-		}
-	}
-	if err := store.Revoke(b.Context(), revocation.Entry{Key: "u:bob", Until: time.Now().Add(time.Hour), Before: time.Now()}); err != nil {
-		b.Fatal(err)
-	}
-	l, err := revocation.New(revocation.Config{Store: store})
-	if err != nil {
-		b.Fatal(err)
-	}
-	if err := l.Start(b.Context()); err != nil {
-		b.Fatal(err)
-	}
-	p := user("ann", "phone", time.Now())
-	for b.Loop() {
-		if err := l.Check(b.Context(), p); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
