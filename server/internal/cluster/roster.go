@@ -96,8 +96,10 @@ type peer struct {
 type view struct {
 	// ticked is when the ticker last fired.
 	ticked time.Time
-	// nodes are the sorted ids of the nodes that share the work.
+	// nodes are the sorted ids of the nodes that share the work, and able is whether they are able:
+	// if none is, they are all live ones.
 	nodes []string
+	able  bool
 	// ready is true while this node may work: it has listened for settleAfter and is not leaving.
 	ready bool
 }
@@ -216,6 +218,13 @@ func (r *Roster) Owns(bucket int) bool {
 	return v.ready && !v.stale() && len(v.nodes) > 0 && rendezvous(v.nodes, bucket) == r.id
 }
 
+// AnyAble reports whether any node is able, as far as this one knows. It is true if that is not known
+// because this node was just suspended.
+func (r *Roster) AnyAble() bool {
+	v := r.view.Load()
+	return v.able || v.stale()
+}
+
 // Changed returns a channel that is closed at the next change of the nodes that share the work.
 // Owner and Owns may then return something else.
 func (r *Roster) Changed() <-chan struct{} {
@@ -254,8 +263,8 @@ func (r *Roster) update(now time.Time, ticked bool) {
 	if v.ready {
 		take(r.id, r.able(now))
 	}
-	v.nodes = able
-	if len(able) == 0 {
+	v.nodes, v.able = able, len(able) > 0
+	if !v.able {
 		v.nodes = live
 	}
 	slices.Sort(v.nodes)

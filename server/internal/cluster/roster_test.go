@@ -264,6 +264,9 @@ func TestUnableNodeOwnsNoBuckets(t *testing.T) {
 					if count(shares(t, members...), members[0].ID()) > 0 {
 						t.Fatal("it has work")
 					}
+					if !members[0].AnyAble() {
+						t.Fatal("it does not know of an able node")
+					}
 					pass(cluster.AnnounceEvery)
 				}
 				// If all are sick, the store is away, and no work moves.
@@ -272,6 +275,9 @@ func TestUnableNodeOwnsNoBuckets(t *testing.T) {
 				pass(cluster.AbleFor + cluster.ProbeEvery + 2*cluster.AnnounceEvery)
 				if shares(t, members...) != before {
 					t.Error("work moved although nobody is able")
+				}
+				if members[0].AnyAble() {
+					t.Error("it says that a node is able")
 				}
 				for _, m := range members {
 					m.sick.Store(0)

@@ -2,6 +2,7 @@ package revocation
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -24,7 +25,9 @@ const (
 // of no entry that is not in it. A new owner, and one that finds no declaration, copies everything
 // first.
 //
-// While no node hears from the store, the owner goes on: nobody can acknowledge a revocation then.
+// A node that has not heard from the store for a second declares nothing while another node may hear
+// from it, and acknowledge revocations. While no node does so, the owner goes on: nobody can
+// acknowledge one then.
 type keeper struct {
 	list *List
 	// wake is ready when there are entries to copy.
@@ -126,8 +129,13 @@ func (k *keeper) step(ctx context.Context, filled *bool) error {
 		k.restore(entries, overflow)
 		return err
 	}
+	if owner := k.list.cfg.Owner; owner != nil && owner.AnyAble() && !k.list.current() {
+		return errBehind
+	}
 	return call(func(ctx context.Context) error { return second.Complete(ctx, markerLife) })
 }
+
+var errBehind = errors.New("the store was not heard, so there may be revocations that were not copied")
 
 // put copies entries, each with all that is known of its key, so that none replaces a newer one.
 func (k *keeper) put(ctx context.Context, entries []Entry) error {

@@ -54,7 +54,7 @@ type Config struct {
 	// Announce sends an entry to all other nodes. It must not block. Nil sends nothing.
 	Announce func(Entry)
 	// Owner decides whether this node keeps Second complete. Nil means that it does.
-	Owner interface{ Owns(place int) bool }
+	Owner Owner
 	// FailOpen admits tokens while neither the store nor Second can tell whether they were revoked.
 	FailOpen bool
 	// MaxTokenLife is the longest time for which tokens are issued. The default is 24 h.
@@ -67,6 +67,12 @@ type Config struct {
 	Now    func() time.Time
 	Logger *slog.Logger
 	Meter  metric.Meter
+}
+
+// Owner knows the nodes. *cluster.Roster implements it and documents the methods.
+type Owner interface {
+	Owns(place int) bool
+	AnyAble() bool
 }
 
 // List knows the revocations, and the live streams that they end. Safe for concurrent use.

@@ -82,6 +82,13 @@ func (e *engine) enter(ctx context.Context) error {
 	return nil
 }
 
+// Answers reports whether the engine answers calls, be it slowly.
+func (e *engine) Answers() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.mode == Up || e.mode == Slow
+}
+
 func (e *engine) put(entry revocation.Entry) {
 	if e.entries == nil {
 		e.entries = make(map[string]revocation.Entry)
