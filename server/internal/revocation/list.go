@@ -82,7 +82,9 @@ type List struct {
 	began time.Time
 	// heard is when the newest poll that was answered began, as the time since began; 0 means never.
 	heard atomic.Int64
-	asks  singleflight.Group
+	// asks and answers are the look-ups in Second, those under way and the last ones.
+	asks    singleflight.Group
+	answers answers
 	// reloading is set while all revocations are read after the start.
 	reloading atomic.Bool
 

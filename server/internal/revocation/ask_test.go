@@ -1,0 +1,73 @@
+package revocation_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/revocation"
+	"github.com/parleyhq/parley/server/internal/revocation/revocationtest"
+)
+
+// counted counts the look-ups of a Second.
+type counted struct {
+	revocation.Second
+
+	finds *atomic.Int64
+}
+
+func (c counted) Find(ctx context.Context, keys ...string) (map[string]revocation.Entry, bool, error) {
+	c.finds.Add(1)
+	return c.Second.Find(ctx, keys...)
+}
+
+// TestRedisIsAskedSeldom checks that a node that does not hear the store asks Redis a few times a
+// second for a token, however often it is used, and that it refuses a revoked one soon all the same.
+func TestRedisIsAskedSeldom(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var finds atomic.Int64
+		var cut revocationtest.Store // of the second node
+		f := newFleet(t, 1, nil)
+		node, err := revocation.New(revocation.Config{Store: switched{&cut, &f.store}, Second: counted{&f.second, &finds}, Owner: owner{store: &f.store}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := node.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = node.Stop(context.WithoutCancel(t.Context())) }()
+		time.Sleep(2 * time.Second)
+		cut.Set(revocationtest.Down)
+		time.Sleep(2 * time.Second)
+		p := user("ann", "phone", time.Now())
+		use := func() (last fault.Reason) {
+			for range 1000 {
+				last = reason(t.Context(), node, p)
+				time.Sleep(time.Millisecond)
+			}
+			return last
+		}
+		began := finds.Load()
+		if got := use(); got != "" {
+			t.Errorf("not revoked: %q", got)
+		}
+		if n := finds.Load() - began; n > 6 {
+			t.Errorf("1,000 calls in a second asked Redis %d times", n)
+		}
+		time.Sleep(10 * time.Second)
+		if got := reason(t.Context(), node, p); got != "" { // a new answer
+			t.Errorf("not revoked: %q", got)
+		}
+		if _, err := f.nodes[0].Revoke(t.Context(), revocation.Entry{Key: p.Key}, p); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(251 * time.Millisecond)
+		if got := reason(t.Context(), node, p); got != fault.TokenRevoked {
+			t.Errorf("revoked: %q", got)
+		}
+	})
+}
