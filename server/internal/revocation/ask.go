@@ -19,6 +19,9 @@ func (l *List) ask(ctx context.Context, p *ident.Principal) error {
 		return err
 	}
 	if !l.cfg.FailOpen {
+		if l.refused != nil && ctx.Err() == nil {
+			l.refused.Add(ctx, 1)
+		}
 		return unknown(err)
 	}
 	if l.opened != nil {

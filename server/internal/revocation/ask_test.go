@@ -7,6 +7,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
 	"github.com/parleyhq/parley/server/internal/fault"
 	"github.com/parleyhq/parley/server/internal/revocation"
 	"github.com/parleyhq/parley/server/internal/revocation/revocationtest"
@@ -70,4 +73,51 @@ func TestRedisIsAskedSeldom(t *testing.T) {
 			t.Errorf("revoked: %q", got)
 		}
 	})
+}
+
+// TestUnknownIsCounted checks the metrics of calls that were refused, or admitted, because nobody
+// could tell.
+func TestUnknownIsCounted(t *testing.T) {
+	t.Parallel()
+	for _, open := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			reader := metric.NewManualReader()
+			f := newFleet(t, 1, func(cfg *revocation.Config) {
+				cfg.FailOpen, cfg.Meter = open, metric.NewMeterProvider(metric.WithReader(reader)).Meter("test")
+			})
+			revoked, other := user("ann", "phone", time.Now()), user("bob", "laptop", time.Now())
+			if _, err := f.nodes[0].Revoke(t.Context(), revocation.Entry{Key: revoked.Key}, revoked); err != nil {
+				t.Fatal(err)
+			}
+			_ = f.nodes[0].Check(t.Context(), other) // admitted, because the store answers
+			f.store.Set(revocationtest.Down)
+			f.second.Set(revocationtest.Down)
+			time.Sleep(2 * time.Second)
+			for range 3 {
+				_ = f.nodes[0].Check(t.Context(), other)
+				_ = f.nodes[0].Check(t.Context(), revoked) // known to be revoked
+			}
+			var all metricdata.ResourceMetrics
+			if err := reader.Collect(t.Context(), &all); err != nil {
+				t.Fatal(err)
+			}
+			got := make(map[string]int64)
+			for _, m := range all.ScopeMetrics[0].Metrics {
+				if sum, ok := m.Data.(metricdata.Sum[int64]); ok {
+					for _, p := range sum.DataPoints {
+						got[m.Name] += p.Value
+					}
+				}
+			}
+			want := map[string]int64{"parley.revocation.unknown_refused": 3, "parley.revocation.unknown_admitted": 0}
+			if open {
+				want = map[string]int64{"parley.revocation.unknown_refused": 0, "parley.revocation.unknown_admitted": 3}
+			}
+			for name, n := range want {
+				if got[name] != n {
+					t.Errorf("open %v: %s is %d, want %d", open, name, got[name], n)
+				}
+			}
+		})
+	}
 }

@@ -102,6 +102,8 @@ type List struct {
 	// openedAt is when the last admission under FailOpen was logged.
 	openedAt atomic.Int64
 	opened   metric.Int64Counter
+	// refused counts the calls that were refused because nobody could tell.
+	refused metric.Int64Counter
 }
 
 // known is a revocation in memory. stored is set once the store is known to have it: one that was
@@ -136,6 +138,11 @@ func New(cfg Config) (*List, error) {
 func (l *List) measure(meter metric.Meter) (err error) {
 	l.opened, err = meter.Int64Counter("parley.revocation.unknown_admitted",
 		metric.WithDescription("Calls that were admitted although neither the store nor Redis could tell whether their token was revoked."))
+	if err != nil {
+		return err
+	}
+	l.refused, err = meter.Int64Counter("parley.revocation.unknown_refused",
+		metric.WithDescription("Calls that were refused because neither the store nor Redis could tell whether their token was revoked."))
 	if err != nil {
 		return err
 	}
