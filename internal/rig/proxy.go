@@ -16,6 +16,7 @@ import (
 type Proxy struct {
 	lost   atomic.Int64
 	trips  atomic.Int64
+	late   atomic.Int64 // the delay of Slow, as a time.Duration
 	wg     sync.WaitGroup
 	ctx    context.Context //nolint:containedctx // the proxy's lifetime, which Close ends
 	cancel context.CancelFunc
@@ -122,7 +123,11 @@ func (p *Proxy) Stall() {
 	}
 }
 
-// Restore ends Cut and Stall but not LoseReplies. Stalled bytes are forwarded first.
+// Slow makes every piece of a reply late by that time, until Heal. A piece is what one read from the
+// server returns.
+func (p *Proxy) Slow(by time.Duration) { p.late.Store(int64(by)) }
+
+// Restore ends Cut and Stall but neither Slow nor LoseReplies. Stalled bytes are forwarded first.
 func (p *Proxy) Restore() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -138,11 +143,12 @@ func (p *Proxy) restore() {
 	}
 }
 
-// Heal ends Cut, Stall and LoseReplies.
+// Heal ends Cut, Stall, Slow and LoseReplies.
 func (p *Proxy) Heal() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.every = 0
+	p.late.Store(0)
 	p.restore()
 }
 
@@ -263,6 +269,13 @@ func (p *Proxy) request(l *proxyLink, data []byte) bool {
 // reply reports whether a reply is forwarded to the client.
 func (p *Proxy) reply(l *proxyLink, _ []byte) bool {
 	l.asked.Store(false)
+	if late := time.Duration(p.late.Load()); late > 0 {
+		select {
+		case <-time.After(late):
+		case <-l.ended:
+			return false
+		}
+	}
 	if !l.armed.Swap(false) {
 		return true
 	}
