@@ -130,6 +130,10 @@ sessions: $(if $(filter --help,$(ARGS)),,data) build test-deps ## Replay IRC log
 budgets: test-deps ## Measure every row of docs/budgets.md (ARGS='-run TestCallsStayWithinTheirBudgets/queues' for less)
 	PARLEY_TEST_BUDGETS=all $(GO) test -race -timeout 20m -v -run TestCallsStayWithinTheirBudgets ./server $(ARGS)
 
+.PHONY: revocations
+revocations: test-deps ## Check every state of the engines, and a million racing calls, around the revocation of tokens (ARGS=-race)
+	PARLEY_TEST_REVOCATIONS=all $(GO) test -timeout 30m -v -run 'TestRevocationTable|TestRacingCalls|TestStoppedNode' ./server $(ARGS)
+
 .PHONY: hostile
 hostile: test-deps ## Send hostile input without the race detector, so with exact limits of processor time
 	$(GO) test -timeout 20m -run Hostile ./server $(ARGS)

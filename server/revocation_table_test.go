@@ -189,7 +189,8 @@ func (tb *table) try(n int, s enginesState) {
 		}
 		return err
 	}
-	for time.Now().Before(until) {
+	rounds := 0
+	for ; time.Now().Before(until); rounds++ {
 		_ = settled()
 	}
 	tb.eventually(s, "every token is answered as it must be", settled)
@@ -204,7 +205,7 @@ func (tb *table) try(n int, s enginesState) {
 		}
 		tb.eventually(s, p.name+", after the state", func() error { return tb.says(p, want) })
 	}
-	tb.count(s, probes)
+	tb.count(s, probes, rounds)
 }
 
 // use uses a token on the node that is checked, and returns an error unless it is answered as it
@@ -308,11 +309,14 @@ func (tb *table) revokeUser(p *probe, userID string) {
 	p.revokedAt = time.Now()
 }
 
-// count adds how long after the acknowledgements the tokens were refused.
-func (tb *table) count(s enginesState, probes []*probe) {
+// count logs, and adds, how long after the acknowledgements the tokens were refused.
+func (tb *table) count(s enginesState, probes []*probe, rounds int) {
+	var delays []time.Duration
 	for _, p := range probes {
-		if !p.heard && !p.revokedAt.IsZero() && !p.refusedAt.IsZero() {
-			tb.delays[s.nats != down] = append(tb.delays[s.nats != down], max(0, p.refusedAt.Sub(p.revokedAt)).Round(time.Millisecond))
+		if !p.heard && !p.refusedAt.IsZero() {
+			delays = append(delays, max(0, p.refusedAt.Sub(p.revokedAt)).Round(time.Millisecond))
 		}
 	}
+	tb.t.Logf("%v: %d rounds of calls, refused %v after the acknowledgements", s, rounds, delays)
+	tb.delays[s.nats != down] = append(tb.delays[s.nats != down], delays...)
 }

@@ -19,12 +19,17 @@ const tokenRevoked = parleyv1.ErrorReason_ERROR_REASON_TOKEN_REVOKED
 
 // login returns a token of a user's login, with every capability.
 func login(s *servertest.Server, userID, ssid string) string {
-	return s.MintAs(&ident.Principal{
+	return s.MintAs(principal(userID, ssid), time.Hour)
+}
+
+// principal returns the principal of a user's login, with every capability.
+func principal(userID, ssid string) *ident.Principal {
+	return &ident.Principal{
 		Subject: userID, SSID: ssid,
 		Channels: []ident.Capability{{Pattern: "*", Actions: ident.ChannelActions}},
 		Queues:   []ident.Capability{{Pattern: "*", Actions: ident.QueueActions}},
 		Presence: ident.PresenceActions, Admin: ident.AdminActions,
-	}, time.Hour)
+	}
 }
 
 // ends collects how streams end.

@@ -163,4 +163,10 @@ func TestProxyCutStallAndHeal(t *testing.T) {
 	if err := <-answered; err != nil {
 		t.Fatalf("after Heal: %v", err)
 	}
+	const late = 300 * time.Millisecond
+	p.Slow(late)
+	began := time.Now()
+	if err := ask("e"); err != nil || time.Since(began) < late {
+		t.Errorf("answered slowly after %v: %v", time.Since(began), err)
+	}
 }
