@@ -293,19 +293,32 @@ func (tb *table) probe(name, token string) *probe {
 // signOut revokes a probe on the other node, with a token of its login.
 func (tb *table) signOut(p *probe, token string) {
 	tb.t.Helper()
-	if err := callErr(tb.here.Presence(token).SignOut(tb.t.Context(), &parleyv1.SignOutRequest{})); err != nil {
-		tb.t.Fatalf("sign out: %v", err)
-	}
-	p.revokedAt = time.Now()
+	tb.acknowledge(p, func() error {
+		return callErr(tb.here.Presence(token).SignOut(tb.t.Context(), &parleyv1.SignOutRequest{}))
+	})
 }
 
+// revokeUser revokes a probe on the other node, by its user.
 func (tb *table) revokeUser(p *probe, userID string) {
 	tb.t.Helper()
-	if err := callErr(tb.here.Admin(tb.here.TokenOf("root")).RevokeTokens(tb.t.Context(), &parleyv1.RevokeTokensRequest{
-		Target: &parleyv1.RevokeTokensRequest_UserId{UserId: userID},
-	})); err != nil {
-		tb.t.Fatalf("revoke: %v", err)
-	}
+	tb.acknowledge(p, func() error {
+		return callErr(tb.here.Admin(tb.here.TokenOf("root")).RevokeTokens(tb.t.Context(), &parleyv1.RevokeTokensRequest{
+			Target: &parleyv1.RevokeTokensRequest_UserId{UserId: userID},
+		}))
+	})
+}
+
+// acknowledge makes a call that revokes a probe until it is acknowledged. On a busy machine a slow
+// store may not be heard in time.
+func (tb *table) acknowledge(p *probe, revoke func() error) {
+	tb.t.Helper()
+	testkit.Eventually(tb.t, 20*time.Second, func() error {
+		err := revoke()
+		if reason, _ := reasonOf(err); err != nil && reason != tokenRevoked {
+			return fmt.Errorf("revoke: %w", err)
+		}
+		return nil
+	})
 	p.revokedAt = time.Now()
 }
 
