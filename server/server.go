@@ -31,7 +31,6 @@ import (
 	"github.com/parleyhq/parley/server/internal/page"
 	"github.com/parleyhq/parley/server/internal/retention"
 	"github.com/parleyhq/parley/server/internal/rpc"
-	"github.com/parleyhq/parley/server/internal/rpc/authn"
 	"github.com/parleyhq/parley/server/internal/rpc/limit"
 	"github.com/parleyhq/parley/server/internal/session"
 	"github.com/parleyhq/parley/server/internal/store/redisstore"
@@ -340,16 +339,8 @@ func (s *Server) messageDeps(
 // buildTransport builds the API's handler and its server. It sets deps.Verifier and deps.Page; the
 // caller sets the rest.
 func (s *Server) buildTransport(ctx context.Context, deps rpc.Deps) error {
-	keys, err := authn.ReadPublicKeys(s.cfg.Auth.PublicKeys)
-	if err != nil {
-		return fmt.Errorf("auth.public_keys: %w", err)
-	}
-	s.verifier, err = authn.New(authn.Config{
-		Secret: []byte(s.cfg.Auth.HS256Secret.Reveal()), PublicKeys: keys, JWKSURL: s.cfg.Auth.JWKSURL,
-		Issuer: s.cfg.Auth.Issuer, Audience: s.cfg.Auth.Audience, Keys: s.apiKeys, Logger: s.log,
-	})
-	if err != nil {
-		return fmt.Errorf("auth: %w", err)
+	if err := s.buildVerifier(); err != nil {
+		return err
 	}
 	deps.Verifier = s.verifier
 	l := &s.cfg.Limits

@@ -2,7 +2,8 @@
 // variables.
 //
 // Every key has a variable, named PARLEY_ and the key's path in upper case with `_` for each dot:
-// `redis.pool_size` is PARLEY_REDIS_POOL_SIZE. The items of a list are separated by commas. A key
+// `redis.pool_size` is PARLEY_REDIS_POOL_SIZE. The items of a list of strings are separated by
+// commas. A list whose items have keys, such as auth.jwks, is written in YAML. A key
 // of type Secret or SecretURL has a second variable, whose name ends in `_FILE`, with the path of a
 // file that holds the value. Unknown keys and unknown PARLEY_ variables are errors, except for the
 // variables of Parley's clients and those that Kubernetes sets for its Services. All errors are
@@ -143,24 +144,6 @@ type NATSTLS struct {
 	// NATS. Empty means none.
 	Cert string `yaml:"cert"`
 	Key  string `yaml:"key"`
-}
-
-// Auth configures which tokens are valid. `parleyd serve` requires at least one source of keys:
-// HS256Secret, PublicKeys or JWKSURL.
-type Auth struct {
-	// HS256Secret is the key for HS256 tokens: at least 32 bytes, or empty for none.
-	HS256Secret Secret `yaml:"hs256_secret"`
-	// PublicKeys are the paths of PEM files with RSA, P-256 or Ed25519 public keys.
-	PublicKeys []string `yaml:"public_keys"`
-	// JWKSURL is the http or https URL of a JSON Web Key Set, for keys that rotate.
-	JWKSURL string `yaml:"jwks_url"`
-	// Issuer is the required `iss` claim. Empty accepts any.
-	Issuer string `yaml:"issuer"`
-	// Audience must be one of the values of the `aud` claim. Empty accepts any.
-	Audience string `yaml:"audience"`
-	// MaxTokenLife is the longest time for which the identity provider issues tokens. A revocation of
-	// an ssid or of a user is kept that long, and that of a token at least until it expires.
-	MaxTokenLife time.Duration `yaml:"max_token_life"`
 }
 
 // HTTP configures what the API's address serves besides calls, and which browsers may call.
@@ -371,7 +354,7 @@ func Default() Config {
 			Sentinel: RedisSentinel{Addrs: []string{}}, Cluster: RedisCluster{Addrs: []string{}},
 		},
 		NATS: NATS{URL: "nats://127.0.0.1:4222", Replicas: 1, MaxAge: 24 * time.Hour, MaxBytes: 1 << 30},
-		Auth: Auth{PublicKeys: []string{}, MaxTokenLife: 24 * time.Hour},
+		Auth: Auth{HS256Secrets: []HS256Secret{}, PublicKeys: []string{}, JWKS: []JWKS{}, MaxTokenLife: 24 * time.Hour},
 		HTTP: HTTP{Page: true, Reflection: true, CORSOrigins: []string{}},
 		Limits: Limits{
 			RequestsPerSecond: 20_000, RequestBurst: 40_000,

@@ -126,6 +126,8 @@ func (v variable) parse(text string, def any) (any, error) {
 		return readSecret(text)
 	case reflect.TypeOf(def).Kind() == reflect.String:
 		return text, nil
+	case itemKeys[v.key] != nil:
+		return v.parseYAML(text, def)
 	case reflect.TypeOf(def).Kind() == reflect.Slice:
 		items := []string{}
 		for item := range strings.SplitSeq(text, ",") {
@@ -135,12 +137,15 @@ func (v variable) parse(text string, def any) (any, error) {
 		}
 		return items, nil
 	default:
-		var value any
-		if err := yaml.Unmarshal([]byte(text), &value); err != nil || value == nil {
-			return nil, errors.New("must be " + form(def)) // the YAML error would print the value
-		}
-		return value, nil
+		return v.parseYAML(text, def)
 	}
+}
+
+func (v variable) parseYAML(text string, def any) (value any, err error) {
+	if err := yaml.Unmarshal([]byte(text), &value); err != nil || value == nil {
+		return nil, errors.New("must be " + form(v.key, def)) // the YAML error would print the value
+	}
+	return value, nil
 }
 
 // readSecret returns the content of a file without its final newline.

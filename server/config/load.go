@@ -82,8 +82,11 @@ func parse(base Config, data []byte, environ []string, rules ...func(*Config, *c
 	settings = append(settings, envSettings(environ, known, &c)...)
 	cfg := base
 	for _, s := range settings {
+		if names := itemKeys[s.key]; names != nil && !c.items(s, names) {
+			continue
+		}
 		err := s.decode(&cfg)
-		c.checkf(err == nil, s.source, "must be %s", form(known[s.key])) // the decoder's error would print a secret
+		c.checkf(err == nil, s.source, "must be %s", form(s.key, known[s.key])) // the decoder's error would print a secret
 	}
 	if readable {
 		for _, rule := range rules {
@@ -178,7 +181,10 @@ func strict(from, to reflect.Type, v any) (any, error) {
 }
 
 // form describes, for an error, which values a key accepts. def is the key's default.
-func form(def any) string {
+func form(key string, def any) string {
+	if names := itemKeys[key]; names != nil {
+		return "a list of items with the keys " + strings.Join(names, ", ") + ", whose values are strings"
+	}
 	if _, ok := def.(time.Duration); ok {
 		return "a duration with a unit, as in 30s"
 	}

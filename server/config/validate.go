@@ -121,14 +121,6 @@ func (r *Redis) validateServers(k *checker) {
 		"must be false: redis.addr is a unix socket, which has no TLS")
 }
 
-func (a *Auth) validate(k *checker) {
-	k.checkf(a.HS256Secret == "" || len(a.HS256Secret) >= 32, "auth.hs256_secret", "must be at least 32 bytes")
-	if a.JWKSURL != "" {
-		k.httpURL("auth.jwks_url", a.JWKSURL)
-	}
-	k.lasts("auth.max_token_life", a.MaxTokenLife, time.Minute, 400*24*time.Hour)
-}
-
 func (l *Limits) validate(k *checker) {
 	k.checkf(l.RequestsPerSecond > 0, "limits.requests_per_second", "is %v, must be above 0", l.RequestsPerSecond)
 	k.between("limits.request_burst", l.RequestBurst, 1, 1<<30)
@@ -214,7 +206,6 @@ func (c *Config) validateServe(k *checker) {
 		"must be the name of a database")
 	k.checkf(c.Redis.Addr != "" || len(c.Redis.Sentinel.Addrs)+len(c.Redis.Cluster.Addrs) > 0, "redis.addr", "is empty")
 	k.checkf(c.NATS.URL != "", "nats.url", "is empty")
-	k.checkf(c.Auth.HS256Secret != "" || len(c.Auth.PublicKeys) > 0 || c.Auth.JWKSURL != "", "auth",
-		"one of hs256_secret, public_keys and jwks_url must be set")
+	k.checkf(c.Auth.hasKeys(), "auth", "one of hs256_secret, hs256_secrets, public_keys, jwks_url and jwks must be set")
 	k.checkf(c.DataDir == defaultDataDir, "data_dir", "has no effect, because serve stores nothing on disk: remove it")
 }

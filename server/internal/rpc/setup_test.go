@@ -409,7 +409,7 @@ func setup(t *testing.T, change func(*settings)) *bundle {
 	}
 	b.streams = &fakeStreams{hub: b.hub}
 	keys := apikey.New(apikey.Config{Store: &b.keys, Secret: secret})
-	verifier, err := authn.New(authn.Config{Secret: secret, Keys: keys, Logger: tel.Logger})
+	verifier, err := authn.New(authn.Config{Secrets: []authn.Secret{{Value: secret}}, Keys: keys, Logger: tel.Logger})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@
 package authn
 
 import (
+	"cmp"
 	"context"
 	"crypto"
 	"crypto/ecdsa"
@@ -23,6 +24,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	connectauthn "connectrpc.com/authn"
@@ -39,6 +41,8 @@ const (
 	maxTokenBytes = 8 << 10
 	// leeway is how far the clock of the token's issuer may differ from this server's.
 	leeway = 30 * time.Second
+	// minSecretBytes is the minimum size of an HS256 secret.
+	minSecretBytes = 32
 )
 
 var (
@@ -48,26 +52,36 @@ var (
 	validKeyID = regexp.MustCompile(`^[A-Za-z0-9_.:=+-]{1,128}$`)
 )
 
-// Config sets which tokens are valid. At least one of Secret, PublicKeys and JWKSURL must be set.
+// Config sets which tokens are valid. At least one of Secrets, PublicKeys and KeySets must be set.
 type Config struct {
-	// Secret verifies HS256 tokens. It must have at least 32 bytes. If it is empty, HS256 tokens are
-	// refused.
-	Secret []byte
+	// Secrets verify HS256 tokens. Without any, HS256 tokens are refused.
+	Secrets []Secret
 	// PublicKeys verify RS256, ES256 and EdDSA tokens: *rsa.PublicKey (at least 2048 bits),
-	// *ecdsa.PublicKey (P-256) or ed25519.PublicKey.
+	// *ecdsa.PublicKey (P-256) or ed25519.PublicKey. All of the token's algorithm are tried, whatever
+	// its kid.
 	PublicKeys []crypto.PublicKey
-	// JWKSURL is the URL of a JSON Web Key Set with public keys that rotate. It is fetched every few
-	// minutes, and at most once a minute for unknown keys.
-	JWKSURL string
-	// Issuer must equal a token's `iss`, and Audience must be in its `aud`. Empty accepts any.
+	// KeySets serve public keys that rotate. If several have a key of the same kid, each is tried
+	// whose Issuer and Audience accept the token.
+	KeySets []KeySet
+	// Issuer must equal a token's `iss`, and Audience must be in its `aud`. Empty accepts any. A key
+	// set may have others.
 	Issuer, Audience string
 	// Keys verifies API keys, for which the rest of Config does not matter. Nil means that there are
 	// none.
 	Keys APIKeys
-	// Logger logs failed fetches of the key set. It must not be nil if JWKSURL is set.
+	// Logger logs the ids of the keys at the start, and failed fetches. It must not be nil.
 	Logger *slog.Logger
 	// Now returns the current time; nil means time.Now.
 	Now func() time.Time
+}
+
+// Secret is a key of HS256 tokens.
+type Secret struct {
+	// ID is the kid of the tokens that the secret verifies. A secret without an ID is tried for
+	// tokens of any kid. A token without a kid is tried with every secret.
+	ID string
+	// Value has at least 32 bytes.
+	Value []byte
 }
 
 // APIKeys verifies API keys. *apikey.Keys implements it and documents the method.
@@ -78,26 +92,30 @@ type APIKeys interface {
 // Verifier verifies tokens and API keys. It is safe for concurrent use.
 type Verifier struct {
 	parser     *jwt.Parser
-	secret     []byte
+	secrets    []Secret
 	publicKeys map[string][]jwt.VerificationKey // by algorithm
-	jwks       *keySet                          // nil without a URL
-	methods    []string
+	accepts    claimRule                        // of secrets and publicKeys
+	sets       []*keySet
 	now        func() time.Time
 	keys       APIKeys // may be nil
+	log        *slog.Logger
 	cache      tokenCache
 	life       lifecycle.Base
 }
 
-// New creates a Verifier. If cfg has a JWKSURL, Start must be called before the first Verify.
+// New creates a Verifier. If cfg has KeySets, Start must be called before the first Verify.
 func New(cfg Config) (*Verifier, error) {
-	v := &Verifier{secret: cfg.Secret, publicKeys: make(map[string][]jwt.VerificationKey), keys: cfg.Keys, now: cfg.Now}
+	v := &Verifier{
+		secrets: cfg.Secrets, publicKeys: make(map[string][]jwt.VerificationKey), accepts: claimRule{cfg.Issuer, cfg.Audience},
+		keys: cfg.Keys, now: cfg.Now, log: cfg.Logger,
+	}
 	if v.now == nil {
 		v.now = time.Now
 	}
 	methods := make(map[string]bool)
-	if len(cfg.Secret) > 0 {
-		if len(cfg.Secret) < 32 {
-			return nil, errors.New("the HS256 secret is shorter than 32 bytes")
+	for _, s := range cfg.Secrets {
+		if len(s.Value) < minSecretBytes {
+			return nil, fmt.Errorf("the HS256 secret %q is shorter than %d bytes", s.ID, minSecretBytes)
 		}
 		methods[jwt.SigningMethodHS256.Alg()] = true
 	}
@@ -109,44 +127,57 @@ func New(cfg Config) (*Verifier, error) {
 		v.publicKeys[alg] = append(v.publicKeys[alg], key)
 		methods[alg] = true
 	}
-	if cfg.JWKSURL != "" {
-		v.jwks = newKeySet(cfg.JWKSURL, cfg.Logger)
+	for _, set := range cfg.KeySets {
+		rule := claimRule{cmp.Or(set.Issuer, cfg.Issuer), cmp.Or(set.Audience, cfg.Audience)}
+		v.sets = append(v.sets, newKeySet(set, rule, cfg.Logger))
 		methods["RS256"], methods["ES256"], methods["EdDSA"] = true, true, true
 	}
 	if len(methods) == 0 {
 		return nil, errors.New("no key that verifies tokens is configured")
 	}
-	v.methods = slices.Sorted(maps.Keys(methods))
-	opts := []jwt.ParserOption{
-		jwt.WithValidMethods(v.methods), jwt.WithExpirationRequired(), jwt.WithLeeway(leeway),
+	v.parser = jwt.NewParser(
+		jwt.WithValidMethods(slices.Sorted(maps.Keys(methods))), jwt.WithExpirationRequired(), jwt.WithLeeway(leeway),
 		// Without it a signature's last character may be changed and still be accepted.
 		jwt.WithStrictDecoding(),
 		jwt.WithTimeFunc(v.now),
-	}
-	if cfg.Issuer != "" {
-		opts = append(opts, jwt.WithIssuer(cfg.Issuer))
-	}
-	if cfg.Audience != "" {
-		opts = append(opts, jwt.WithAudience(cfg.Audience))
-	}
-	v.parser = jwt.NewParser(opts...)
+	)
 	return v, nil
 }
 
-// Start fetches the key set of the JWKSURL, and again every few minutes until Stop. It blocks for
-// the first fetch, and must return before the first Verify. A failed fetch is logged and is not an
-// error. Without a JWKSURL it does nothing. See lifecycle.Service.
+// Start logs the ids of the keys, and fetches the key sets, and again every few minutes until Stop.
+// It blocks until each was fetched once or that failed, and must return before the first Verify. A
+// failed fetch is logged and is not an error. See lifecycle.Service.
 func (v *Verifier) Start(ctx context.Context) error {
 	return v.life.Start(ctx, func(ctx context.Context, run *lifecycle.Run) error {
-		if v.jwks == nil {
-			return nil
+		v.logKeys(ctx)
+		var wg sync.WaitGroup
+		fetched := make([]bool, len(v.sets))
+		for i, set := range v.sets {
+			wg.Go(func() { fetched[i] = set.fetch(ctx) })
 		}
-		if err := v.jwks.open(ctx); err != nil {
-			return fmt.Errorf("key set: %w", err)
+		wg.Wait()
+		for i, set := range v.sets {
+			set.open()
+			run.Go(func(ctx context.Context) { set.run(ctx, fetched[i]) })
 		}
-		run.Go(v.jwks.refresh)
-		return nil
+		return ctx.Err()
 	})
+}
+
+// logKeys logs which keys verify tokens, without their values.
+func (v *Verifier) logKeys(ctx context.Context) {
+	static := 0
+	for _, keys := range v.publicKeys {
+		static += len(keys)
+	}
+	secrets, sets := make([]string, len(v.secrets)), make([]string, len(v.sets))
+	for i, s := range v.secrets {
+		secrets[i] = cmp.Or(s.ID, "-")
+	}
+	for i, s := range v.sets {
+		sets[i] = s.source.ID
+	}
+	v.log.InfoContext(ctx, "keys of tokens", "secrets", secrets, "public_keys", static, "key_sets", sets)
 }
 
 // Stop ends the periodic fetches. Verify continues to work with the keys that were fetched.
@@ -241,14 +272,15 @@ func (v *Verifier) Verify(ctx context.Context, token string) (*ident.Principal, 
 
 // verify is Verify without its cache.
 func (v *Verifier) verify(ctx context.Context, token string) (*ident.Principal, error) {
-	var c claims
-	_, err := v.parser.ParseWithClaims(token, &c, func(t *jwt.Token) (any, error) { return v.key(ctx, t) })
+	c, err := v.parseFresh(ctx, token)
 	switch {
 	case err == nil:
 	case errors.Is(err, errNoKeys):
 		return nil, fault.Wrap(err, fault.Unavailable, fault.StoreUnavailable, "the keys that verify tokens could not be fetched: retry later")
-	case errors.Is(err, jwt.ErrTokenInvalidAudience), errors.Is(err, jwt.ErrTokenInvalidIssuer):
+	case errors.Is(err, errOtherIssuer):
 		return nil, invalid(err, "the token's iss or aud does not match this server")
+	case errors.Is(err, errUnknownKey):
+		return nil, invalid(err, "the token's kid names no key of this server for the token's algorithm")
 	case !onlyExpired(err):
 		return nil, invalid(err, "the token is not valid: its format, signature, header or times are wrong")
 	}
@@ -284,29 +316,6 @@ var otherClaimErrors = []error{
 func onlyExpired(err error) bool {
 	return errors.Is(err, jwt.ErrTokenExpired) &&
 		!slices.ContainsFunc(otherClaimErrors, func(other error) bool { return errors.Is(err, other) })
-}
-
-// key returns the keys that may have signed a token. The parser calls it when it has checked only
-// that there are keys for the token's algorithm. A key is only ever used with the algorithm of its
-// own kind.
-func (v *Verifier) key(ctx context.Context, t *jwt.Token) (any, error) {
-	if err := checkHeader(t.Header); err != nil {
-		return nil, err
-	}
-	alg := t.Method.Alg()
-	if alg == jwt.SigningMethodHS256.Alg() {
-		return v.secret, nil
-	}
-	keys := jwt.VerificationKeySet{Keys: slices.Clone(v.publicKeys[alg])}
-	if v.jwks == nil {
-		return keys, nil
-	}
-	served, err := v.jwks.keysOf(ctx, t)
-	if err != nil && len(keys.Keys) == 0 {
-		return nil, err
-	}
-	keys.Keys = append(keys.Keys, served...)
-	return keys, nil
 }
 
 // checkHeader returns an error for the header of a token that is not an access token, such as a

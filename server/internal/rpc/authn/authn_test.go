@@ -115,7 +115,7 @@ func with(name string, value any) jwt.MapClaims {
 func TestVerifyAcceptsValidTokens(t *testing.T) {
 	t.Parallel()
 	k := newKeys(t)
-	v := verifier(t, Config{Secret: secret, PublicKeys: k.public(), Issuer: "idp", Audience: "parley"})
+	v := verifier(t, Config{Secrets: []Secret{{Value: secret}}, PublicKeys: k.public(), Issuer: "idp", Audience: "parley"})
 	hs := func(c jwt.MapClaims, h map[string]any) string { return sign(t, jwt.SigningMethodHS256, secret, c, h) }
 	for name, token := range map[string]string{
 		"HS256":          hs(claimsThatHold(), nil),
@@ -148,7 +148,7 @@ func TestVerifyAcceptsValidTokens(t *testing.T) {
 func TestVerifyRefusesInvalidTokens(t *testing.T) {
 	t.Parallel()
 	k, other := newKeys(t), newKeys(t)
-	v := verifier(t, Config{Secret: secret, PublicKeys: k.public(), Issuer: "idp", Audience: "parley"})
+	v := verifier(t, Config{Secrets: []Secret{{Value: secret}}, PublicKeys: k.public(), Issuer: "idp", Audience: "parley"})
 	hs := func(c jwt.MapClaims) string { return sign(t, jwt.SigningMethodHS256, secret, c, nil) }
 	head := func(name string, value any) string {
 		return sign(t, jwt.SigningMethodHS256, secret, claimsThatHold(), map[string]any{name: value})
@@ -225,7 +225,7 @@ func TestVerifyRefusesInvalidTokens(t *testing.T) {
 func TestVerifyExpiredTokens(t *testing.T) {
 	t.Parallel()
 	k, other := newKeys(t), newKeys(t)
-	v := verifier(t, Config{Secret: secret, PublicKeys: k.public(), Issuer: "idp", Audience: "parley"})
+	v := verifier(t, Config{Secrets: []Secret{{Value: secret}}, PublicKeys: k.public(), Issuer: "idp", Audience: "parley"})
 	old := func(name string, value any) jwt.MapClaims {
 		c := with(name, value)
 		c["exp"] = time.Now().Add(-time.Minute).Unix()
@@ -266,7 +266,7 @@ func swapBody(token, other string) string {
 // not use.
 func TestVerifyRefusesOneFlippedBit(t *testing.T) {
 	t.Parallel()
-	v := verifier(t, Config{Secret: secret})
+	v := verifier(t, Config{Secrets: []Secret{{Value: secret}}})
 	ok := sign(t, jwt.SigningMethodHS256, secret, claimsThatHold(), nil)
 	if _, err := v.Verify(t.Context(), ok); err != nil {
 		t.Fatal(err)
@@ -284,7 +284,7 @@ func TestVerifyRefusesOneFlippedBit(t *testing.T) {
 
 func TestMint(t *testing.T) {
 	t.Parallel()
-	v := verifier(t, Config{Secret: secret})
+	v := verifier(t, Config{Secrets: []Secret{{Value: secret}}})
 	want := &ident.Principal{
 		Subject: "ada@example.org", SSID: "s-1", Admin: []ident.Action{ident.Write}, Presence: []ident.Action{ident.Watch, ident.List},
 		Channels: []ident.Capability{{Pattern: "*", Actions: []ident.Action{ident.Send, ident.SendAs}}, {Pattern: "a", Actions: []ident.Action{ident.History}}},
@@ -344,7 +344,7 @@ func TestMint(t *testing.T) {
 // actions.
 func TestUnknownActionsAllowNothing(t *testing.T) {
 	t.Parallel()
-	v := verifier(t, Config{Secret: secret})
+	v := verifier(t, Config{Secrets: []Secret{{Value: secret}}})
 	for text, want := range map[string][2]bool{
 		`true`: {true, true}, `["read"]`: {true, false}, `["write"]`: {false, true}, `["read","write"]`: {true, true},
 		`["reed"]`: {}, `["all"]`: {}, `["*"]`: {}, `["Read"]`: {}, `[""]`: {}, `["true"]`: {}, `["reed","write"]`: {false, true},
@@ -414,7 +414,7 @@ func TestReadPublicKeys(t *testing.T) {
 
 func TestNewRequiresAKey(t *testing.T) {
 	t.Parallel()
-	for name, cfg := range map[string]Config{"none": {}, "short": {Secret: secret[:16]}, "odd": {PublicKeys: []crypto.PublicKey{5}}} {
+	for name, cfg := range map[string]Config{"none": {}, "short": {Secrets: []Secret{{Value: secret[:16]}}}, "odd": {PublicKeys: []crypto.PublicKey{5}}} {
 		if _, err := New(cfg); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
@@ -462,7 +462,7 @@ func TestTokenKey(t *testing.T) {
 // does not say when: a revocation of its user must not miss it.
 func TestIssuedInTheFuture(t *testing.T) {
 	t.Parallel()
-	v := verifier(t, Config{Secret: secret})
+	v := verifier(t, Config{Secrets: []Secret{{Value: secret}}})
 	for ahead, known := range map[time.Duration]bool{-time.Hour: true, 20 * time.Second: true, time.Hour: false, 1e6 * time.Hour: false} {
 		claims := claimsThatHold()
 		claims["iat"] = time.Now().Add(ahead).Unix()

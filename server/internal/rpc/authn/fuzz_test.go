@@ -27,7 +27,7 @@ func FuzzAuthorization(f *testing.F) {
 	} {
 		f.Add(seed)
 	}
-	v, err := New(Config{Secret: secret})
+	v, err := New(Config{Secrets: []Secret{{Value: secret}}})
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -74,7 +74,7 @@ func TestVerifierStartsAndStops(t *testing.T) {
 	set := newServedKeySet(t)
 	set.serve(t, map[string]*keys{"a": &k})
 	lifecycletest.Stress[*Verifier](t, func(t *testing.T) *Verifier {
-		v, err := New(Config{JWKSURL: set.url, Logger: slog.New(slog.DiscardHandler)})
+		v, err := New(Config{KeySets: []KeySet{{ID: "a", URL: set.url}}, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -92,7 +92,7 @@ func TestKeyForEncryptionVerifiesNothing(t *testing.T) {
 		set.serve(t, nil, map[string]string{
 			"kty": "OKP", "crv": "Ed25519", "kid": "a", "use": use, "x": base64.RawURLEncoding.EncodeToString([]byte(k.ed[32:])),
 		})
-		v := verifier(t, Config{JWKSURL: set.url})
+		v := verifier(t, Config{KeySets: []KeySet{{ID: "a", URL: set.url}}})
 		for _, header := range []map[string]any{{"kid": "a"}, nil} {
 			_, err := v.Verify(t.Context(), sign(t, jwt.SigningMethodEdDSA, k.ed, claimsThatHold(), header))
 			if (err == nil) != ok {
@@ -107,7 +107,7 @@ func TestKeySetRotates(t *testing.T) {
 	old, next := newKeys(t), newKeys(t)
 	set := newServedKeySet(t)
 	set.serve(t, map[string]*keys{"old": &old})
-	v := verifier(t, Config{JWKSURL: set.url})
+	v := verifier(t, Config{KeySets: []KeySet{{ID: "a", URL: set.url}}})
 	token := func(k *keys, kid any) string {
 		return sign(t, jwt.SigningMethodEdDSA, k.ed, claimsThatHold(), map[string]any{"kid": kid})
 	}
@@ -147,7 +147,7 @@ func TestKeySetFetchOutlivesItsCaller(t *testing.T) {
 	old, next := newKeys(t), newKeys(t)
 	set := newServedKeySet(t)
 	set.serve(t, map[string]*keys{"old": &old})
-	v := verifier(t, Config{JWKSURL: set.url})
+	v := verifier(t, Config{KeySets: []KeySet{{ID: "a", URL: set.url}}})
 	set.serve(t, map[string]*keys{"old": &old, "next": &next})
 	token := sign(t, jwt.SigningMethodEdDSA, next.ed, claimsThatHold(), map[string]any{"kid": "next"})
 	ctx, leave := context.WithCancel(t.Context())
@@ -168,7 +168,7 @@ func TestKeySetSymmetricKey(t *testing.T) {
 	set := newServedKeySet(t)
 	set.serve(t, map[string]*keys{"a": &k},
 		map[string]string{"kty": "oct", "kid": "s", "k": base64.RawURLEncoding.EncodeToString(secret), "alg": "HS256"})
-	v := verifier(t, Config{JWKSURL: set.url})
+	v := verifier(t, Config{KeySets: []KeySet{{ID: "a", URL: set.url}}})
 	if _, err := v.Verify(t.Context(), sign(t, jwt.SigningMethodEdDSA, k.ed, claimsThatHold(), map[string]any{"kid": "a"})); err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +189,7 @@ func TestKeySetNeverFetched(t *testing.T) {
 		"away": "", "garbage": "<html>", "huge": `{"pad":"` + strings.Repeat("x", 2<<20) + `",` + good[1:],
 	} {
 		set.body.Store(body)
-		v := verifier(t, Config{JWKSURL: set.url})
+		v := verifier(t, Config{KeySets: []KeySet{{ID: "a", URL: set.url}}})
 		_, err := v.Verify(t.Context(), sign(t, jwt.SigningMethodEdDSA, k.ed, claimsThatHold(), map[string]any{"kid": "a"}))
 		if f, ok := fault.As(err); !ok || f.Kind != fault.Unavailable {
 			t.Errorf("%s: %v", name, err)
@@ -202,7 +202,7 @@ func TestKeySetNeverFetched(t *testing.T) {
 	set.serve(t, map[string]*keys{"a": &k}, map[string]string{
 		"kty": "RSA", "kid": "w", "n": base64.RawURLEncoding.EncodeToString(weak.N.Bytes()), "e": "AQAB",
 	})
-	v := verifier(t, Config{JWKSURL: set.url})
+	v := verifier(t, Config{KeySets: []KeySet{{ID: "a", URL: set.url}}})
 	token := sign(t, jwt.SigningMethodRS256, weak, claimsThatHold(), map[string]any{"kid": "w"})
 	if _, err := v.Verify(t.Context(), token); !fault.Is(err, fault.TokenInvalid) {
 		t.Errorf("a weak key: %v", err)

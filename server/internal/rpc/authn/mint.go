@@ -14,7 +14,7 @@ import (
 // It fails if the secret is shorter than 32 bytes, the subject is invalid, ttl is not positive, or
 // a capability has an action that its kind does not have.
 func Mint(secret []byte, p *ident.Principal, ttl time.Duration) (string, error) {
-	if len(secret) < 32 {
+	if len(secret) < minSecretBytes {
 		return "", errors.New("the HS256 secret is shorter than 32 bytes")
 	}
 	if !ident.ValidUser(p.Subject) {

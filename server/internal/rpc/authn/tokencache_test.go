@@ -18,7 +18,7 @@ func TestTokenCache(t *testing.T) {
 	t.Parallel()
 	began := time.Now().Truncate(time.Second)
 	now := began
-	v := verifier(t, Config{Secret: secret, Now: func() time.Time { return now }})
+	v := verifier(t, Config{Secrets: []Secret{{Value: secret}}, Now: func() time.Time { return now }})
 	token := sign(t, jwt.SigningMethodHS256, secret, with("exp", began.Add(15*time.Second).Unix()), nil)
 	first, err := v.Verify(t.Context(), token)
 	if err != nil {
@@ -55,12 +55,12 @@ func TestTokenCache(t *testing.T) {
 func TestTokenCacheAfterKeyRemoval(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	v := verifier(t, Config{Secret: secret, Now: func() time.Time { return now }})
+	v := verifier(t, Config{Secrets: []Secret{{Value: secret}}, Now: func() time.Time { return now }})
 	token := sign(t, jwt.SigningMethodHS256, secret, claimsThatHold(), nil)
 	if _, err := v.Verify(t.Context(), token); err != nil {
 		t.Fatal(err)
 	}
-	v.secret = []byte("another secret that has 32 bytes")
+	v.secrets[0].Value = []byte("another secret that has 32 bytes")
 	now = now.Add(verifiedTTL)
 	if _, err := v.Verify(t.Context(), token); !fault.Is(err, fault.TokenInvalid) {
 		t.Errorf("after %v: %v", verifiedTTL, err)
@@ -70,7 +70,7 @@ func TestTokenCacheAfterKeyRemoval(t *testing.T) {
 // Refused tokens are never cached, and the size of the cache is bounded.
 func TestTokenCacheIsBounded(t *testing.T) {
 	t.Parallel()
-	v := verifier(t, Config{Secret: secret})
+	v := verifier(t, Config{Secrets: []Secret{{Value: secret}}})
 	if _, err := v.Verify(t.Context(), "a.b.c"); err == nil {
 		t.Fatal("no token is taken for one")
 	}
@@ -96,7 +96,7 @@ func BenchmarkVerify(b *testing.B) {
 	for name, step := range map[string]time.Duration{"known": 0, "new": verifiedTTL} {
 		b.Run(name, func(b *testing.B) {
 			now := time.Now()
-			v, err := New(Config{Secret: secret, Now: func() time.Time { return now }})
+			v, err := New(Config{Secrets: []Secret{{Value: secret}}, Now: func() time.Time { return now }})
 			if err != nil {
 				b.Fatal(err)
 			}
