@@ -35,9 +35,15 @@ type candidates struct {
 	// accepted is set if any source with keys for the algorithm accepts the claims.
 	accepted bool
 	// unknown are the key sets that have no key of the token's kid, or none at all.
-	unknown []*keySet
+	unknown []lacking
 	// empty is set if one of the sets has no keys at all.
 	empty bool
+}
+
+// lacking is a key set that lacks a token's key, and the keys that it had when that was seen.
+type lacking struct {
+	set  *keySet
+	seen *[]servedKey
 }
 
 // candidates returns the keys for a token, all of which are of the kind of its algorithm. So no
@@ -57,14 +63,17 @@ func (v *Verifier) candidates(t *jwt.Token, c *claims) (found candidates) {
 			continue
 		}
 		found.accepted = true
-		keys, known, empty := set.find(kid, alg)
-		for _, key := range keys {
-			found.keys = append(found.keys, key)
+		var served []servedKey
+		seen := set.keys.Load()
+		if seen != nil {
+			served = *seen
 		}
+		keys, known := findKeys(served, kid, alg)
+		found.keys = append(found.keys, keys...)
 		if !known {
-			found.unknown = append(found.unknown, set)
+			found.unknown = append(found.unknown, lacking{set, seen})
 		}
-		found.empty = found.empty || empty
+		found.empty = found.empty || len(served) == 0
 	}
 	return found
 }
@@ -127,7 +136,7 @@ func (v *Verifier) parseFresh(ctx context.Context, token string) (claims, error)
 
 // refetch fetches sets at the same time, within their limits, and reports whether any was fetched.
 // It waits for up to keySetTimeout.
-func refetch(ctx context.Context, sets []*keySet) bool {
+func refetch(ctx context.Context, sets []lacking) bool {
 	if len(sets) == 0 {
 		return false
 	}
@@ -135,9 +144,9 @@ func refetch(ctx context.Context, sets []*keySet) bool {
 	defer cancel()
 	var fetched atomic.Bool
 	var wg sync.WaitGroup
-	for _, set := range sets {
+	for _, l := range sets {
 		wg.Go(func() {
-			if set.refetch(ctx) {
+			if l.set.refetch(ctx, l.seen) {
 				fetched.Store(true)
 			}
 		})

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/MicahParks/jwkset"
+	"github.com/golang-jwt/jwt/v5"
 	"golang.org/x/time/rate"
 )
 
@@ -147,11 +148,16 @@ func (s *keySet) finish() {
 }
 
 // refetch waits for the fetch that is in flight. Without one it asks for a fetch, at most once in
-// keySetUnknown. It reports whether a fetch has ended, successfully or not, before ctx.
-func (s *keySet) refetch(ctx context.Context) bool {
+// keySetUnknown. It reports whether a fetch has ended, successfully or not, before ctx, or since the
+// caller has seen the keys seen: their key may have come in between.
+func (s *keySet) refetch(ctx context.Context, seen *[]servedKey) bool {
 	s.mu.Lock()
 	pending := s.pending
 	if pending == nil {
+		if s.keys.Load() != seen {
+			s.mu.Unlock()
+			return true
+		}
 		if !s.running || !s.unknown.Allow() {
 			s.mu.Unlock()
 			return false
@@ -209,15 +215,10 @@ func (s *keySet) served(ctx context.Context) ([]servedKey, error) {
 	return keys, nil
 }
 
-// find returns up to maxKeysTried keys for an algorithm with the given kid, or with any kid if it is
-// empty. empty reports that the set has no keys at all, because it was never fetched or serves none.
-// known reports that a key has the kid, whatever its algorithm.
-func (s *keySet) find(kid, alg string) (keys []crypto.PublicKey, known, empty bool) {
-	all := s.keys.Load()
-	if all == nil || len(*all) == 0 {
-		return nil, false, true
-	}
-	for _, k := range *all {
+// findKeys returns up to maxKeysTried of the keys for an algorithm that have the given kid, or any
+// kid if it is empty. known reports that a key has the kid, whatever its algorithm.
+func findKeys(all []servedKey, kid, alg string) (keys []jwt.VerificationKey, known bool) {
+	for _, k := range all {
 		if kid != "" && k.kid != kid {
 			continue
 		}
@@ -226,7 +227,7 @@ func (s *keySet) find(kid, alg string) (keys []crypto.PublicKey, known, empty bo
 			keys = append(keys, k.key)
 		}
 	}
-	return keys, known, false
+	return keys, known
 }
 
 // limitedTransport bounds the body of a response to maxKeySetBytes. Reading beyond that fails.
