@@ -17,13 +17,25 @@ import (
 // subjectForm is the form of a user id.
 var subjectForm = regexp.MustCompile(`^[!-~]{1,128}$`)
 
+// ssidForm is the form of a login's id, and kidForm that of a secret's id.
+var (
+	ssidForm = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+	kidForm  = regexp.MustCompile(`^[A-Za-z0-9_.:=+-]{1,64}$`)
+)
+
 // erasedUser is the sender of erased messages. No token may have it as its subject.
 const erasedUser = "~erased"
 
+// minSecretBytes is the minimum size of an HS256 secret, which servers require.
+const minSecretBytes = 32
+
 type tokenCommand struct {
-	Sub string        `help:"The user id of the token's subject." required:"" placeholder:"ID"`
-	TTL time.Duration `name:"ttl" help:"How long the token is valid." default:"24h"`
-	Cap []string      `help:"A capability; may be repeated. 'channel:<pattern>=<action>,...' with the actions send, history, subscribe, moderate, send_as, create, manage; 'member:<pattern>=<action>,...' with the same except send_as, for channels of which the subject is a member; 'session:<pattern>=<action>,...' with append, history, subscribe, send_as, manage; 'queue:<pattern>=<action>,...' with produce, consume; 'presence=<action>,...' with connect, watch, list; 'admin=<action>,...' with read, write; 'presence' and 'admin' alone have all actions." sep:"none" default:"channel:*=send,history,subscribe" placeholder:"CAP"`
+	Sub        string        `help:"The user id of the token's subject." required:"" placeholder:"ID"`
+	SSID       string        `name:"ssid" help:"The id of the login, for signing out: the same in all tokens of one login, unique among all users." placeholder:"ID"`
+	Kid        string        `help:"The id of the secret that signs the token, as in the server's auth.hs256_secrets. Without it a server tries each." placeholder:"ID"`
+	SecretFile string        `help:"A file with the secret that signs the token. Its final newline is dropped." type:"path" placeholder:"FILE"`
+	TTL        time.Duration `name:"ttl" help:"How long the token is valid." default:"24h"`
+	Cap        []string      `help:"A capability; may be repeated. 'channel:<pattern>=<action>,...' with the actions send, history, subscribe, moderate, send_as, create, manage; 'member:<pattern>=<action>,...' with the same except send_as, for channels of which the subject is a member; 'session:<pattern>=<action>,...' with append, history, subscribe, send_as, manage; 'queue:<pattern>=<action>,...' with produce, consume; 'presence=<action>,...' with connect, watch, list; 'admin=<action>,...' with read, write; 'presence' and 'admin' alone have all actions." sep:"none" default:"channel:*=send,history,subscribe" placeholder:"CAP"`
 }
 
 // tokenJSON is the JSON form of a token.
@@ -44,33 +56,48 @@ func (c *tokenCommand) Run(s *session) error {
 	if c.TTL <= 0 {
 		return usagef("--ttl must be positive")
 	}
+	if c.SSID != "" && !ssidForm.MatchString(c.SSID) {
+		return usagef("--ssid: must be 1 to 64 characters of A-Z a-z 0-9 _ -")
+	}
+	if c.Kid != "" && !kidForm.MatchString(c.Kid) {
+		return usagef("--kid: must be 1 to 64 characters of A-Z a-z 0-9 _ . : = + -")
+	}
 	capabilities, err := parseCapabilities(c.Cap)
 	if err != nil {
 		return err
 	}
-	key, err := s.secret()
+	key, err := s.secret(c.SecretFile)
 	if err != nil {
 		return err
 	}
 	now := time.Now()
 	expires := now.Add(c.TTL)
-	token, err := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.MapClaims{
-		"sub": c.Sub, "iat": now.Unix(), "exp": expires.Unix(), "cap": capabilities,
-	}).SignedString([]byte(key))
+	claims := jwt.MapClaims{"sub": c.Sub, "iat": now.Unix(), "exp": expires.Unix(), "cap": capabilities}
+	if c.SSID != "" {
+		claims["ssid"] = c.SSID
+	}
+	unsigned := jwt.NewWithClaims(jwt.SigningMethodHS256, claims)
+	if c.Kid != "" {
+		unsigned.Header["kid"] = c.Kid
+	}
+	token, err := unsigned.SignedString([]byte(key))
 	if err != nil {
 		return fmt.Errorf("sign: %w", err)
 	}
 	return s.printer().print(tokenJSON{Token: token, Subject: c.Sub, ExpiresAt: expires.UTC().Format(time.RFC3339)}, token)
 }
 
-// secret returns $PARLEY_AUTH_HS256_SECRET or the content of the file that
-// $PARLEY_AUTH_HS256_SECRET_FILE names, as a server does. If neither is set, it returns the secret
-// that a local `parleyd dev` wrote.
-func (s *session) secret() (string, error) {
-	if key := s.getenv("PARLEY_AUTH_HS256_SECRET"); key != "" {
-		return key, nil
+// secret returns the content of file. If file is empty, it returns $PARLEY_AUTH_HS256_SECRET or the
+// content of the file that $PARLEY_AUTH_HS256_SECRET_FILE names, as a server does. If neither is
+// set, it returns the secret that a local `parleyd dev` wrote.
+func (s *session) secret(file string) (string, error) {
+	path, hint := file, ""
+	if path == "" {
+		if key := s.getenv("PARLEY_AUTH_HS256_SECRET"); key != "" {
+			return key, nil
+		}
+		path = s.getenv("PARLEY_AUTH_HS256_SECRET_FILE")
 	}
-	path, hint := s.getenv("PARLEY_AUTH_HS256_SECRET_FILE"), ""
 	if path == "" {
 		path, hint = filepath.Join(s.flags.DataDir, access.SecretFile), " (has 'parleyd dev' run with this --data-dir?)"
 	}
@@ -81,6 +108,9 @@ func (s *session) secret() (string, error) {
 	key := strings.TrimSuffix(strings.TrimSuffix(string(secret), "\n"), "\r")
 	if key == "" {
 		return "", fmt.Errorf("read the secret: %s is empty", path)
+	}
+	if len(key) < minSecretBytes {
+		return "", fmt.Errorf("read the secret: %s has %d bytes: at least %d are required", path, len(key), minSecretBytes)
 	}
 	return key, nil
 }
