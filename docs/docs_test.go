@@ -56,6 +56,15 @@ var expected = map[string]expectation{
 	"bin/parley queue dlq replay":                        {output: `1`},
 	"bin/parley queue stats jobs --watch":                {output: `jobs`, endless: true},
 	"bin/parley queue stats jobs":                        {output: `jobs`},
+	"mkdir -p secrets":                                   {output: `^$`},
+	"(umask 077; head -c 32":                             {output: `^$`},
+	"bin/parley token --sub ann":                         {output: `^eyJ`},
+	"bin/parley key create importer":                     {output: `parley_`},
+	"bin/parley key list":                                {output: `importer`},
+	"PARLEY_TOKEN=$(bin/parley":                          {output: ``},
+	"bin/parley admin revoke --ssid":                     {output: `login-2`},
+	"bin/parley admin revoke --user":                     {output: `ann`},
+	"bin/parley admin revoked":                           {output: `(?s)login-1.*login-2|login-2.*login-1`},
 	"bin/parley token --sub ben":                         {output: `.`},
 	"bin/parleyd config default":                         {output: `^$`},
 	"bin/parleyd config check":                           {output: `auth: one of`, fails: true},
@@ -84,7 +93,7 @@ func TestCommands(t *testing.T) {
 			}
 		}
 	})
-	for _, name := range []string{"README.md", "docs/channels.md", "docs/operations.md", "docs/presence.md", "docs/queues.md"} {
+	for _, name := range []string{"README.md", "docs/channels.md", "docs/operations.md", "docs/presence.md", "docs/queues.md", "docs/tokens.md"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			blocks := fenced(t, name, "sh")
@@ -143,8 +152,9 @@ func binaries(t *testing.T) string {
 }
 
 // server starts what `make dev` starts, in a directory that has bin and data, like a reader's. It
-// returns the directory and the API's host:port once the server is ready.
-func server(t *testing.T, bin string) (dir, addr string) {
+// returns the directory and the API's host:port once the server is ready. env is added to its
+// environment.
+func server(t *testing.T, bin string, env ...string) (dir, addr string) {
 	t.Helper()
 	dir = t.TempDir()
 	if err := os.Symlink(bin, filepath.Join(dir, "bin")); err != nil {
@@ -153,6 +163,7 @@ func server(t *testing.T, bin string) (dir, addr string) {
 	var log bytes.Buffer
 	cmd := exec.Command("bin/parleyd", "dev", "--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0", "--data-dir", "data")
 	cmd.Dir, cmd.Stderr = dir, &log
+	cmd.Env = append(os.Environ(), env...)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

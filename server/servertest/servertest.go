@@ -163,6 +163,9 @@ func (s *Server) Start() {
 	go func() { done <- srv.Run(ctx) }()
 }
 
+// Reconfigure changes the configuration for the next Start. The server must be stopped.
+func (s *Server) Reconfigure(f func(*config.Config)) { f(&s.cfg) }
+
 // Stop drains the server as a first SIGTERM does, and fails the test if the drain fails. It does
 // nothing if the server was stopped or Ended was called.
 func (s *Server) Stop() {
