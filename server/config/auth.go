@@ -22,12 +22,12 @@ var keyID = regexp.MustCompile(`^[A-Za-z0-9_.:=+-]{1,64}$`)
 // Auth configures which tokens are valid. All sources of keys are used at the same time. `parleyd
 // serve` requires at least one of HS256Secret, HS256Secrets, PublicKeys, JWKSURL and JWKS.
 type Auth struct {
-	// HS256Secret is a key of HS256 tokens, whatever their kid: at least 32 bytes, or empty for none.
+	// HS256Secret is a key of HS256 tokens of any kid: at least 32 bytes, or empty for none.
 	HS256Secret Secret `yaml:"hs256_secret"`
 	// HS256Secrets are keys of HS256 tokens with ids, at most 8.
 	HS256Secrets []HS256Secret `yaml:"hs256_secrets"`
 	// PublicKeys are the paths of PEM files with RSA, P-256 or Ed25519 public keys. They have no ids:
-	// a token is tried with each of its algorithm, whatever its kid.
+	// a token of any kid is tried with each of its algorithm.
 	PublicKeys []string `yaml:"public_keys"`
 	// JWKSURL is the http or https URL of a JSON Web Key Set, for keys that rotate.
 	JWKSURL string `yaml:"jwks_url"`

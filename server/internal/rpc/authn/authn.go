@@ -57,8 +57,8 @@ type Config struct {
 	// Secrets verify HS256 tokens. Without any, HS256 tokens are refused.
 	Secrets []Secret
 	// PublicKeys verify RS256, ES256 and EdDSA tokens: *rsa.PublicKey (at least 2048 bits),
-	// *ecdsa.PublicKey (P-256) or ed25519.PublicKey. All of the token's algorithm are tried, whatever
-	// its kid.
+	// *ecdsa.PublicKey (P-256) or ed25519.PublicKey. All of the token's algorithm are tried, for
+	// any kid.
 	PublicKeys []crypto.PublicKey
 	// KeySets serve public keys that rotate. If several have a key of the same kid, each is tried
 	// whose Issuer and Audience accept the token.

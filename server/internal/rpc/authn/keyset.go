@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// keySetRefresh is the interval at which a key set is fetched, and keySetRetry the interval after a
-	// failed fetch. keySetUnknown is the minimum time between the additional fetches for unknown keys.
+	// keySetRefresh is the interval at which a key set is fetched, and keySetRetry the interval after
+	// a failed fetch. keySetUnknown is the minimum time between the additional fetches for unknown keys.
 	keySetRefresh = 5 * time.Minute
 	keySetRetry   = 30 * time.Second
 	keySetUnknown = time.Minute
@@ -54,7 +54,7 @@ type servedKey struct {
 	key crypto.PublicKey
 }
 
-// keySet holds the keys that a URL serves. One goroutine, which run is, makes all fetches. It is safe
+// keySet holds the keys that a URL serves. All fetches but the first are made by run. It is safe
 // for concurrent use.
 type keySet struct {
 	source  KeySet
@@ -148,8 +148,8 @@ func (s *keySet) finish() {
 }
 
 // refetch waits for the fetch that is in flight. Without one it asks for a fetch, at most once in
-// keySetUnknown. It reports whether a fetch has ended, successfully or not, before ctx, or since the
-// caller has seen the keys seen: their key may have come in between.
+// keySetUnknown. It reports whether a fetch has ended, successfully or not, before ctx, or since
+// the caller has seen the keys seen: their key may have come in between.
 func (s *keySet) refetch(ctx context.Context, seen *[]servedKey) bool {
 	s.mu.Lock()
 	pending := s.pending
@@ -216,7 +216,7 @@ func (s *keySet) served(ctx context.Context) ([]servedKey, error) {
 }
 
 // findKeys returns up to maxKeysTried of the keys for an algorithm that have the given kid, or any
-// kid if it is empty. known reports that a key has the kid, whatever its algorithm.
+// kid if it is empty. known reports that a key has the kid, of any algorithm.
 func findKeys(all []servedKey, kid, alg string) (keys []jwt.VerificationKey, known bool) {
 	for _, k := range all {
 		if kid != "" && k.kid != kid {

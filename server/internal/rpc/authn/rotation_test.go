@@ -95,7 +95,7 @@ func TestSecretsAreNotLogged(t *testing.T) {
 }
 
 // TestNoKeyServesAnotherAlgorithm checks that neither a public key nor a secret verifies a token of
-// an algorithm other than its own, whatever kid the token has.
+// an algorithm other than its own, for any kid.
 func TestNoKeyServesAnotherAlgorithm(t *testing.T) {
 	t.Parallel()
 	k := newKeys(t)
@@ -238,7 +238,7 @@ func TestKeysOfOneKid(t *testing.T) {
 }
 
 // TestOneKeySetAway checks that a set that cannot be fetched, or that does not answer, changes
-// nothing for the tokens of other keys, and that its own tokens are refused for now and not forever.
+// nothing for the tokens of other keys, and that its own tokens are refused only for now.
 func TestOneKeySetAway(t *testing.T) {
 	t.Parallel()
 	here, away, static := newKeys(t), newKeys(t), newKeys(t)
