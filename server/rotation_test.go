@@ -56,9 +56,9 @@ func tried(t *testing.T, s *servertest.Server, token string) string {
 
 const tokenInvalid = "unauthenticated ERROR_REASON_TOKEN_INVALID"
 
-// TestSecretsRotate rotates an HS256 secret as docs/tokens.md says, a restart of each node at a
-// time: no node ever refuses a token of the old secret before the last step, nor one of the new
-// secret after the first, and in the end all refuse the old one.
+// TestSecretsRotate rotates an HS256 secret as docs/tokens.md says, one restart of a node at a time.
+// Before the last step no node refuses a token of the old secret. Once all nodes have the new
+// secret, none refuses its tokens. In the end all refuse those of the old one.
 func TestSecretsRotate(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

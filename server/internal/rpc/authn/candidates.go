@@ -121,8 +121,8 @@ func unproven(err error) bool {
 }
 
 // parseFresh is parse, and parses again after the key sets that lack the token's key were fetched.
-// No fetch is made for a token that a key of the server verifies. It returns errNoKeys if a set that
-// may have the key has none.
+// No fetch is made for a token that a key of the server verifies. It returns errNoKeys if a set
+// that may have the key has none.
 func (v *Verifier) parseFresh(ctx context.Context, token string) (claims, error) {
 	c, found, err := v.parse(token)
 	if unproven(err) && refetch(ctx, found.unknown) {

@@ -18,7 +18,8 @@ import (
 
 const (
 	// keySetRefresh is the interval at which a key set is fetched, and keySetRetry the interval after
-	// a failed fetch. keySetUnknown is the minimum time between the additional fetches for unknown keys.
+	// a failed fetch. keySetUnknown is the minimum time between the additional fetches for unknown
+	// keys.
 	keySetRefresh = 5 * time.Minute
 	keySetRetry   = 30 * time.Second
 	keySetUnknown = time.Minute
