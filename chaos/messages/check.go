@@ -107,6 +107,7 @@ func check(h *History, t *Truth, limit int) []chaos.Violation {
 	c.checkHarmless()
 	c.checkTrims()
 	c.checkGates()
+	c.checkLogins()
 	c.checkUsage()
 	return c.Violations()
 }

@@ -73,6 +73,7 @@ func newStoryOf(t *testing.T, edited string) *story {
 	for seq := int64(1); seq <= 6; seq++ {
 		s.deliver(2, 13*sec+seq, seq)
 	}
+	s.signOut()
 	return s
 }
 

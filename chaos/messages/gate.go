@@ -18,7 +18,9 @@ func gate(i int) string { return fmt.Sprintf("gate-%d", i) }
 
 // own reports whether a channel has records and a check of its own.
 func own(channel string) bool {
-	return strings.HasPrefix(channel, "gate-") || strings.HasPrefix(channel, "trimmed-") || strings.HasPrefix(channel, gonePrefix)
+	return slices.ContainsFunc([]string{"gate-", "trimmed-", gonePrefix, loginPrefix}, func(prefix string) bool {
+		return strings.HasPrefix(channel, prefix)
+	})
 }
 
 // The users of gated channels. The keeper owns them, with a token that has all capabilities. The

@@ -232,6 +232,7 @@ type History struct {
 	Mines      []channelList
 	Trims      []Trim
 	Gates      []GateCall
+	Logins     []LoginCall
 	Usages     []Usage
 	Costs      []Cost
 	// Generations are in the order of their attempts.
@@ -257,6 +258,7 @@ type line struct {
 	Mine     *channelList `json:"mine,omitempty"`
 	Trim     *Trim        `json:"trim,omitempty"`
 	Gate     *GateCall    `json:"gate,omitempty"`
+	Login    *LoginCall   `json:"login,omitempty"`
 	Usage    *Usage       `json:"usage,omitempty"`
 	Cost     *Cost        `json:"cost,omitempty"`
 
@@ -307,6 +309,8 @@ func (b *builder) add(l *line) {
 		h.Trims = append(h.Trims, *l.Trim)
 	case l.Gate != nil:
 		h.Gates = append(h.Gates, *l.Gate)
+	case l.Login != nil:
+		h.Logins = append(h.Logins, *l.Login)
 	case l.Usage != nil:
 		h.Usages = append(h.Usages, *l.Usage)
 	case l.Cost != nil:

@@ -73,6 +73,7 @@ type run struct {
 	followers []follower
 	trimmers  []*trimmer
 	keepers   []*gatekeeper
+	logins    []*loginClient
 	late      bool
 
 	writing, following *chaos.Group
@@ -198,6 +199,7 @@ func (r *run) start(writeCtx, followCtx context.Context) error {
 	if err := r.startGates(writeCtx, followCtx); err != nil {
 		return err
 	}
+	r.startLogins(writeCtx)
 	r.nemesis.Watch(followCtx, r.following)
 	r.writing.Go(func() { r.fail("short", r.shortSubscribers(writeCtx, r.Seed, "short")) })
 	return nil

@@ -14,7 +14,7 @@ var (
 )
 
 // mutants are the mutants of the harness, by heading.
-var mutants = slices.Concat(writing, edits, nodes, feeding, caching, subscribing, channels, sizes, costs, expiry, sessions)
+var mutants = slices.Concat(writing, edits, nodes, feeding, caching, subscribing, channels, sizes, costs, expiry, sessions, signingOut)
 
 var writing = []chaos.Mutant{
 	{

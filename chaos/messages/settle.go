@@ -42,6 +42,9 @@ func (r *run) settle(ctx context.Context) error {
 	for _, k := range r.keepers {
 		last.Go(func() { k.finish(ctx, r.Size == chaos.Long) })
 	}
+	for _, l := range r.logins {
+		last.Go(func() { l.finish(ctx) })
+	}
 	last.Wait()
 	if r.members {
 		// A node may have died with unacknowledged entries of the change stream, which are

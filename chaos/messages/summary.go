@@ -25,6 +25,7 @@ func summarize(w io.Writer, h *History, t *Truth, r *chaos.Result) {
 	h.summarizeSessions(w, t)
 	p("calls to channels that are closed, opened and deleted:")
 	h.changes().Write(w)
+	h.summarizeLogins(w)
 	for _, cost := range h.Costs {
 		p("%d round trips to %s, of at most %d", cost.RoundTrips, cost.Engine, h.budget(cost.Engine))
 	}

@@ -171,6 +171,11 @@ func (h *History) budget(e rig.Engine) int64 {
 			most += b.call
 		}
 	}
+	for i := range h.Logins {
+		if call := &h.Logins[i]; call.Begin < h.Touched && (call.accepted() || call.Kind == SignOut) {
+			most += b.call
+		}
+	}
 	channels := make(map[string]bool)
 	for i := range h.Lives {
 		if h.Lives[i].Begin < h.Touched {

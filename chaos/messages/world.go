@@ -38,7 +38,7 @@ const hot = "hot"
 
 // defaultLoad is the load of a long run.
 var defaultLoad = load{
-	Channels: 40, Sessions: 6, Generators: 1, Long: 10, Gates: 2,
+	Channels: 40, Sessions: 6, Generators: 1, Long: 10, Gates: 2, Logins: 2,
 	Writers: 2, RawWriters: 1, Readers: 2, WriteEvery: 40 * time.Millisecond, ReadEvery: 60 * time.Millisecond,
 	hostile: hostile{EditEvery: 20 * time.Millisecond, GiantEvery: time.Second, Slow: 1, Withheld: 2, Idle: 2000},
 }
@@ -59,6 +59,8 @@ type load struct {
 	KillFor time.Duration
 	// Gates is the number of gated channels.
 	Gates int
+	// Logins is the number of clients that sign in and out.
+	Logins int
 	// hostile is nothing by default.
 	hostile
 	// WriteEvery and ReadEvery are the mean pauses of one client between two calls.
