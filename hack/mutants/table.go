@@ -9,6 +9,8 @@ const (
 	retentionDir = "server/internal/retention"
 	erasureDir   = "server/internal/erasure"
 	mongoDir     = "server/internal/store/mongostore"
+	revokedDir   = "server/internal/revocation"
+	rpcDir       = "server/internal/rpc"
 )
 
 // edit returns the edits of a mutant that changes one place.
@@ -16,7 +18,8 @@ func edit(file, from, to string) []mutation.Edit {
 	return []mutation.Edit{{File: file, Old: from, New: to}}
 }
 
-// mutants are defects in how data is read, expires, is deleted and erased, and in who may see it.
+// mutants are defects in how data is read, expires, is deleted and erased, in who may see it, and in
+// how tokens are revoked.
 // Others are mutants of chaos/messages.
 var mutants = []mutant{ //nolint:gochecknoglobals // a table
 	// Retention.
@@ -212,5 +215,54 @@ var mutants = []mutant{ //nolint:gochecknoglobals // a table
 		name: "no-last-pass", breaks: "an erasure ends without a look for what was written while it ran",
 		edits: edit(erasureDir+"/runner.go", "now().Before(quiet) {", "now().Before(quiet) && job.UserID == \"\" {"),
 		pkg:   erasureDir, tests: "^TestErasedOnlyAfterSettle$",
+	},
+	// Signing out.
+	{
+		name: "no-marker", breaks: "what Redis does not have counts as not revoked, also if Redis was flushed",
+		edits: edit(revokedDir+"/ask.go", "		if !whole {\n", "		if !whole && len(found) > 0 {\n"),
+		pkg:   revokedDir, tests: "^TestFlush$",
+	},
+	{
+		name: "declared-before-copied", breaks: "the copy in Redis is declared complete before it is",
+		edits: edit(revokedDir+"/keeper.go", "	case !*filled || !whole || overflow:\n", "	case !*filled && !whole || overflow:\n"),
+		pkg:   revokedDir, tests: "^TestFlush$",
+	},
+	{
+		name: "life-of-the-caller", breaks: "a revocation lasts as long as the caller's token, and not as long as any of its login",
+		edits: edit(revokedDir+"/list.go", "		e.Until = latest(e.Until, p.Expires.UTC().Truncate(time.Millisecond))\n", "		e.Until = p.Expires.UTC().Truncate(time.Millisecond)\n"),
+		pkg:   revokedDir, tests: "^TestLife$",
+	},
+	{
+		name: "announced-only", breaks: "nodes know only the revocations that were announced to them",
+		edits: edit(revokedDir+"/list.go", "	l.apply(entries, true)\n	l.mu.Lock()\n	if later(next, l.stamp) {", "	l.mu.Lock()\n	if later(next, l.stamp) {"),
+		pkg:   revokedDir, tests: "^Test(EverybodyRefuses|Streams)$",
+	},
+	{
+		name: "polls-at-start-only", breaks: "nodes ask the store for revocations when they start, and Redis afterwards",
+		edits: edit(revokedDir+"/list.go", "wait = l.cfg.Interval - rand.N(l.cfg.Interval/10+1) {", "wait = time.Hour - rand.N(l.cfg.Interval/10+1) {"),
+		pkg:   revokedDir, tests: "^TestEngines$",
+	},
+	{
+		name: "open-by-default", breaks: "redis.fail_open has the opposite effect",
+		edits: edit(revokedDir+"/ask.go", "	if !l.cfg.FailOpen {\n", "	if l.cfg.FailOpen {\n"),
+		pkg:   revokedDir, tests: "^TestEngines$",
+	},
+	{
+		name: "streams-watched-late", breaks: "a stream is registered after the last check of its token, so that it misses a revocation in between",
+		edits: []mutation.Edit{
+			{
+				File: rpcDir + "/handler.go", Old: "		watch := deps.Revocations.Watch(p, cancel)\n		defer watch.Close()\n		// Once", New: "		// Once",
+			},
+			{
+				File: rpcDir + "/handler.go", Old: "		next.ServeHTTP(w, r.WithContext(context.WithValue(ctx, watchKey{}, watch)))\n",
+				New: "		watch := deps.Revocations.Watch(p, cancel)\n		defer watch.Close()\n		next.ServeHTTP(w, r.WithContext(context.WithValue(ctx, watchKey{}, watch)))\n",
+			},
+		},
+		pkg: rpcDir, tests: "^TestStreamIsWatchedBeforeItsCheck$",
+	},
+	{
+		name: "streams-checked-once", breaks: "the token of a stream is not checked again once the stream is registered",
+		edits: edit(rpcDir+"/handler.go", "		if err := deps.Revocations.Check(ctx, p); err != nil {\n", "		if err := ctx.Err(); err != nil {\n"),
+		pkg:   rpcDir, tests: "^TestStreamIsCheckedOnceWatched$",
 	},
 }
