@@ -15,8 +15,8 @@ import (
 
 // The names of broken promises about signing out.
 const (
-	// RevokedAccepted: a call that began more than a second after its token's sign-out was acknowledged
-	// was accepted, or a stream of that token lived on for longer than it may.
+	// RevokedAccepted: a call that began more than a second after the sign-out of its token was
+	// acknowledged was accepted, or a stream of that token lived on for longer than it may.
 	RevokedAccepted chaos.Name = "revoked-accepted"
 	// UnrevokedRefused: a token that nobody had signed out was refused as if it were, or in another
 	// way that makes clients forget it.
@@ -260,8 +260,8 @@ func (c *checker) reportLogin(name chaos.Name, call *LoginCall, at int64, format
 	c.Reportf(name, call.User, at, "%s with the %s token of %s at %s [%.3fs to %.3fs] "+format, args...)
 }
 
-// summarizeLogins writes how soon tokens were refused, and their streams ended, after the sign-out was
-// acknowledged. That includes nodes that did not have to know of it yet.
+// summarizeLogins writes how soon after the acknowledgement of a sign-out calls with the tokens were
+// refused, and their streams ended. That includes nodes that did not have to know of it yet.
 func (h *History) summarizeLogins(w io.Writer) {
 	acked := make(map[string]int64)
 	for i := range h.Logins {

@@ -82,8 +82,8 @@ type loginKey struct {
 	token string
 }
 
-// mintLogin returns the tokens of a login. Without an ssid there is no Twin: a sign-out then revokes
-// the one token only.
+// mintLogin returns the tokens of a login. Without an ssid there is no Twin, because a sign-out
+// then revokes one token only.
 func mintLogin(secret []byte, user string, ssid bool) ([]loginKey, error) {
 	names := map[LoginToken]string{Phone: user, Twin: user, Laptop: user + "-laptop"}
 	if !ssid {

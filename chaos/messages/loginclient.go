@@ -266,7 +266,7 @@ func (n *loginNode) stream(ctx context.Context, kind Kind, user string) (frames,
 // now and then with one that was not, until ctx ends.
 func (l *loginClient) haunt(ctx context.Context, node *loginNode) {
 	rng := chaos.Source(l.seed, l.name+"-haunts-"+node.Addr)
-	for chaos.Pause(ctx, rng, 150*time.Millisecond) {
+	for chaos.Pause(ctx, rng, 200*time.Millisecond) {
 		key, ok := l.pickOld(rng)
 		if !ok {
 			continue

@@ -8,6 +8,10 @@
 // that does not match the log, or later than promised; no recalled text exists anywhere. Channels
 // whose messages expire, gated channels, and deleted sessions have clients and checks of their own.
 //
+// Some clients sign in and out, and go on with the tokens that they have signed out (loginClient).
+// No node may accept such a token a second after the sign-out was acknowledged, and none may refuse
+// a token that nobody has signed out.
+//
 // Some of the channels are sessions. Generators open messages in them and stream their texts
 // through the faults (generator), and every text that a subscriber was shown is compared with what
 // was appended.

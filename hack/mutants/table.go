@@ -18,8 +18,8 @@ func edit(file, from, to string) []mutation.Edit {
 	return []mutation.Edit{{File: file, Old: from, New: to}}
 }
 
-// mutants are defects in how data is read, expires, is deleted and erased, in who may see it, and in
-// how tokens are revoked.
+// mutants are defects in how data is read, expires, is deleted and erased, in who may see it, and
+// in how tokens are revoked.
 // Others are mutants of chaos/messages.
 var mutants = []mutant{ //nolint:gochecknoglobals // a table
 	// Retention.

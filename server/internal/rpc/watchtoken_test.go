@@ -28,8 +28,8 @@ func (r revokedOnceChecked) Check(ctx context.Context, p *ident.Principal) error
 	return err
 }
 
-// TestStreamIsWatchedBeforeItsCheck checks that a stream ends whose token is revoked right after the
-// last check before it opens.
+// TestStreamIsWatchedBeforeItsCheck checks that a stream ends whose token is revoked right after
+// the last check before it opens.
 func TestStreamIsWatchedBeforeItsCheck(t *testing.T) {
 	t.Parallel()
 	opened := false
