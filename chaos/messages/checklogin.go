@@ -115,7 +115,7 @@ func (c *checker) checkSignOut(call *LoginCall, out *signedOut) {
 	case call.Outcome == chaos.OK, call.Reason == tokenRevoked && call.Begin > out.asked:
 		out.acked = min(out.acked, call.End)
 	default:
-		c.reportLogin(UnrevokedRefused, call, call.End, "was refused: %s %s", call.Code, call.Err)
+		c.reportLoginf(UnrevokedRefused, call, call.End, "was refused: %s %s", call.Code, call.Err)
 	}
 }
 
@@ -125,14 +125,14 @@ func (c *checker) checkRefused(call *LoginCall, out *signedOut) {
 		return
 	}
 	if call.Reason == tokenRevoked || call.Code == unauthenticated {
-		c.reportLogin(UnrevokedRefused, call, call.End, "was refused, though nobody had signed it out: %s %s", call.Code, call.Err)
+		c.reportLoginf(UnrevokedRefused, call, call.End, "was refused, though nobody had signed it out: %s %s", call.Code, call.Err)
 	}
 }
 
 // checkAccepted checks a call that began when the token had to be refused.
 func (c *checker) checkAccepted(call *LoginCall, out *signedOut) {
 	if call.accepted() && !c.unreachable(call.Addr, out, call.End) {
-		c.reportLogin(RevokedAccepted, call, call.End, "was accepted, and began %.3fs after the sign-out was acknowledged",
+		c.reportLoginf(RevokedAccepted, call, call.End, "was accepted, and began %.3fs after the sign-out was acknowledged",
 			seconds(call.Begin-out.acked))
 	}
 }
@@ -155,17 +155,19 @@ func (c *checker) checkStreamEnd(call *LoginCall, out *signedOut) {
 		}
 	}
 	if call.End > from+limit && !c.unreachable(call.Addr, out, call.End) {
-		c.reportLogin(RevokedAccepted, call, call.End, "lived until %.3fs after the sign-out was acknowledged, its last message came after %.3fs: %s %s",
+		c.reportLoginf(RevokedAccepted, call, call.End, "lived until %.3fs after the sign-out was acknowledged, its last message came after %.3fs: %s %s",
 			seconds(call.End-out.acked), seconds(call.Last-out.acked), call.Reason, call.Err)
 	}
 }
 
 // checkFinal checks a call at the end, when every node can tell.
 func (c *checker) checkFinal(call *LoginCall, out *signedOut) {
-	switch {
-	case !call.Final:
-	case call.Token == Laptop && call.Outcome != chaos.OK, call.Token != Laptop && out.acked < call.Begin-refuseLimit && call.Reason != tokenRevoked:
-		c.reportLogin(chaos.Liveness, call, call.End, "had a wrong result though nothing was broken: %s %s", call.Outcome, call.Err)
+	right := call.Outcome == chaos.OK
+	if call.Token != Laptop {
+		right = call.Reason == tokenRevoked || out.acked > call.Begin-refuseLimit
+	}
+	if call.Final && !right {
+		c.reportLoginf(chaos.Liveness, call, call.End, "had a wrong result though nothing was broken: %s %s", call.Outcome, call.Err)
 	}
 }
 
@@ -182,7 +184,7 @@ func (c *checker) checkUnknown() {
 			since[call.Addr] = call.End
 		case call.End-since[call.Addr] > unknownLimit &&
 			!c.anyOf(since[call.Addr]-refuseLimit, call.End, func(f *chaos.Fault) bool { return storeAway(call.Addr)(f) || restarts(f, call.Addr) }):
-			c.reportLogin(RevocationUnknown, call, call.End, "and all before it since %.3fs: %s", seconds(since[call.Addr]), call.Err)
+			c.reportLoginf(RevocationUnknown, call, call.End, "and all before it since %.3fs: %s", seconds(since[call.Addr]), call.Err)
 		}
 	}
 }
@@ -254,14 +256,14 @@ func announcementLost(f *chaos.Fault) bool {
 	return strings.HasPrefix(f.Name, "nats-") || f.Name == string(chaos.CutNATS) || f.Name == string(chaos.StallNATS) || frozen(f)
 }
 
-// reportLogin reports a violation of a call.
-func (c *checker) reportLogin(name chaos.Name, call *LoginCall, at int64, format string, args ...any) {
+// reportLoginf reports a violation of a call.
+func (c *checker) reportLoginf(name chaos.Name, call *LoginCall, at int64, format string, args ...any) {
 	args = append([]any{call.Kind, call.Token, call.User, call.Addr, seconds(call.Begin), seconds(call.End)}, args...)
 	c.Reportf(name, call.User, at, "%s with the %s token of %s at %s [%.3fs to %.3fs] "+format, args...)
 }
 
-// summarizeLogins writes how soon after the acknowledgement of a sign-out calls with the tokens were
-// refused, and their streams ended. That includes nodes that did not have to know of it yet.
+// summarizeLogins writes how soon after the acknowledgement of a sign-out calls with the tokens
+// were refused, and their streams ended. That includes nodes that did not have to know of it yet.
 func (h *History) summarizeLogins(w io.Writer) {
 	acked := make(map[string]int64)
 	for i := range h.Logins {

@@ -145,12 +145,5 @@ func (k *loginKey) authorized(ctx context.Context) context.Context {
 	return ctx
 }
 
-// frames is a stream of any type.
-type frames interface {
-	Receive() bool
-	Err() error
-	Close() error
-}
-
 // errLeft is the cause of a stream's end that the client chose.
 var errLeft = errors.New("the client left")

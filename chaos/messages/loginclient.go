@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"connectrpc.com/connect"
+
 	"github.com/parleyhq/parley/chaos"
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	parley "github.com/parleyhq/parley/sdk/go"
@@ -226,21 +228,17 @@ func (l *loginClient) open(ctx context.Context, key *loginKey, node *loginNode, 
 	watch := time.AfterFunc(deadAfter, func() { cancel(silent) })
 	defer watch.Stop()
 	c := &LoginCall{User: key.user, Token: key.name, Addr: node.Addr, Kind: kind, Begin: l.rec.Now()}
-	stream, err := node.stream(key.authorized(ctx), kind, key.user)
-	if err == nil {
-		for n := 1; stream.Receive(); n++ {
-			watch.Reset(deadAfter)
-			c.Last = l.rec.Now()
-			if n == 1 {
-				c.First = c.Last
-			}
-			if n == most {
-				cancel(errLeft)
-			}
+	n := 0
+	err := node.stream(key.authorized(ctx), kind, key.user, func() {
+		watch.Reset(deadAfter)
+		c.Last = l.rec.Now()
+		if n++; n == 1 {
+			c.First = c.Last
 		}
-		err = stream.Err()
-		defer func() { _ = stream.Close() }()
-	}
+		if n == most {
+			cancel(errLeft)
+		}
+	})
 	c.End = l.rec.Now()
 	if errors.Is(context.Cause(ctx), errLeft) && c.First != 0 {
 		c.Left, c.Outcome = true, chaos.OK
@@ -250,16 +248,32 @@ func (l *loginClient) open(ctx context.Context, key *loginKey, node *loginNode, 
 	l.rec.Write(line{Login: c})
 }
 
-// stream opens a stream of a kind.
-func (n *loginNode) stream(ctx context.Context, kind Kind, user string) (frames, error) {
+// stream opens a stream of a kind, and calls take for each message until the stream ends. It returns
+// why it ended.
+func (n *loginNode) stream(ctx context.Context, kind Kind, user string, take func()) error {
 	switch kind {
 	case Join:
-		return n.presence.Connect(ctx, &parleyv1.ConnectRequest{Platform: parleyv1.Platform_PLATFORM_WEB, DeviceId: user})
+		stream, err := n.presence.Connect(ctx, &parleyv1.ConnectRequest{Platform: parleyv1.Platform_PLATFORM_WEB, DeviceId: user})
+		return receive(stream, err, take)
 	case Consume:
-		return n.queues.Consume(ctx, &parleyv1.ConsumeRequest{Topic: "nothing", Group: "nobody", Consumer: user, MaxMessages: 1})
+		stream, err := n.queues.Consume(ctx, &parleyv1.ConsumeRequest{Topic: "nothing", Group: "nobody", Consumer: user, MaxMessages: 1})
+		return receive(stream, err, take)
 	default:
-		return n.messages.Subscribe(ctx, &parleyv1.SubscribeRequest{Channels: []*parleyv1.ChannelPosition{{ChannelId: hot}}})
+		stream, err := n.messages.Subscribe(ctx, &parleyv1.SubscribeRequest{Channels: []*parleyv1.ChannelPosition{{ChannelId: hot}}})
+		return receive(stream, err, take)
 	}
+}
+
+// receive reads a stream that was opened with err to its end.
+func receive[M any](stream *connect.ServerStreamForClient[M], err error, take func()) error {
+	if err != nil {
+		return err
+	}
+	defer func() { _ = stream.Close() }()
+	for stream.Receive() {
+		take()
+	}
+	return stream.Err()
 }
 
 // haunt calls and opens streams on a node with the tokens of logins that were signed out, and

@@ -12,7 +12,8 @@ const (
 )
 
 // alone returns a step in which a node reaches no engine.
-func alone(node int, hold time.Duration) chaos.Step {
+func alone(node int) chaos.Step {
+	const hold = 8 * time.Second
 	s := step(chaos.CutMongo, node, hold)
 	for _, name := range []chaos.FaultName{chaos.CutRedis, chaos.CutNATS} {
 		s.Faults = append(s.Faults, chaos.Planned{Name: name, Node: node, Hold: hold})
@@ -55,7 +56,7 @@ var signingOut = []chaos.Mutant{
 			File: revocationDir + "/list.go",
 			Old:  "return l.silence() <= trust }", New: "return l.silence() >= 0 }",
 		}},
-		Steps: []chaos.Step{step(chaos.CutNATS, 0, 6*time.Second), step(chaos.CutNATS, 1, 6*time.Second)},
+		Steps: []chaos.Step{alone(0), alone(1)},
 		Shows: []chaos.Name{RevokedAccepted},
 	},
 	{
@@ -73,7 +74,7 @@ var signingOut = []chaos.Mutant{
 			File: revocationDir + "/ask.go",
 			Old:  "	if !l.cfg.FailOpen {\n", New: "	if l.cfg.FailOpen {\n",
 		}},
-		Steps: []chaos.Step{alone(0, 8*time.Second), alone(1, 8*time.Second)},
+		Steps: []chaos.Step{alone(0), alone(1)},
 		Shows: []chaos.Name{RevokedAccepted},
 	},
 	{
@@ -82,7 +83,7 @@ var signingOut = []chaos.Mutant{
 			File: revocationDir + "/list.go",
 			Old:  "fault.Wrap(cause, fault.Unavailable, fault.RevocationUnknown,", New: "fault.Wrap(cause, fault.Unauthenticated, fault.RevocationUnknown,",
 		}},
-		Steps: []chaos.Step{alone(0, 8*time.Second), alone(1, 8*time.Second)},
+		Steps: []chaos.Step{alone(0), alone(1)},
 		Shows: []chaos.Name{UnrevokedRefused},
 	},
 }

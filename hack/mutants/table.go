@@ -19,8 +19,7 @@ func edit(file, from, to string) []mutation.Edit {
 }
 
 // mutants are defects in how data is read, expires, is deleted and erased, in who may see it, and
-// in how tokens are revoked.
-// Others are mutants of chaos/messages.
+// in how tokens are revoked. Others are mutants of chaos/messages.
 var mutants = []mutant{ //nolint:gochecknoglobals // a table
 	// Retention.
 	{
@@ -239,8 +238,9 @@ var mutants = []mutant{ //nolint:gochecknoglobals // a table
 	},
 	{
 		name: "polls-at-start-only", breaks: "nodes ask the store for revocations when they start, and Redis afterwards",
-		edits: edit(revokedDir+"/list.go", "wait = l.cfg.Interval - rand.N(l.cfg.Interval/10+1) {", "wait = time.Hour - rand.N(l.cfg.Interval/10+1) {"),
-		pkg:   revokedDir, tests: "^TestEngines$",
+		edits: edit(revokedDir+"/list.go", "wait = l.cfg.Interval - rand.N(l.cfg.Interval/10+1) {",
+			"wait = time.Hour - rand.N(l.cfg.Interval/10+1) {"),
+		pkg: revokedDir, tests: "^TestEngines$",
 	},
 	{
 		name: "open-by-default", breaks: "redis.fail_open has the opposite effect",
