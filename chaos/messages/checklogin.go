@@ -34,6 +34,8 @@ const (
 	// endByRedis and endUnknown are added while the node does not reach the store: it then asks
 	// Redis about its streams, twice a second. If Redis can't tell either, it ends them within 6 s.
 	endByRedis, endUnknown = int64(1500 * time.Millisecond), 8 * second
+	// unreachableLimit is the life of the declaration that Redis has all revocations, and a second.
+	unreachableLimit = 6 * second
 	// unknownLimit is how long a node that reaches the store may say that it cannot tell. A few
 	// lost replies are enough for a moment without knowledge.
 	unknownLimit = 3 * second
@@ -131,7 +133,7 @@ func (c *checker) checkRefused(call *LoginCall, out *signedOut) {
 
 // checkAccepted checks a call that began when the token had to be refused.
 func (c *checker) checkAccepted(call *LoginCall, out *signedOut) {
-	if call.accepted() && !c.unreachable(call.Addr, out, call.End) {
+	if call.accepted() && !c.unreachable(call.Addr, out, call.Begin) {
 		c.reportLoginf(RevokedAccepted, call, call.End, "was accepted, and began %.3fs after the sign-out was acknowledged",
 			seconds(call.Begin-out.acked))
 	}
@@ -154,7 +156,10 @@ func (c *checker) checkStreamEnd(call *LoginCall, out *signedOut) {
 			limit += endUnknown
 		}
 	}
-	if call.End > from+limit && !c.unreachable(call.Addr, out, call.End) {
+	if c.unreachable(call.Addr, out, out.acked+refuseLimit) {
+		limit += unreachableLimit
+	}
+	if call.End > from+limit {
 		c.reportLoginf(RevokedAccepted, call, call.End, "lived until %.3fs after the sign-out was acknowledged, its last message came after %.3fs: %s %s",
 			seconds(call.End-out.acked), seconds(call.Last-out.acked), call.Reason, call.Err)
 	}
@@ -220,10 +225,11 @@ func (c *checker) checkOthersRefused() {
 
 // unreachable reports whether a node may not know of a sign-out yet at a time. All three ways to it
 // must be broken: the store is away from the node, the announcement was lost, and neither the node
-// that was called nor the keeper could copy the revocation to Redis.
+// that was called nor the keeper could copy the revocation to Redis. Then the node believes the
+// copy until nobody has renewed the declaration that it is complete for unreachableLimit.
 func (c *checker) unreachable(addr string, out *signedOut, at int64) bool {
-	return c.anyOf(out.acked-refuseLimit, at, storeAway(addr)) && c.anyOf(out.asked, out.acked, announcementLost) &&
-		c.anyOf(out.asked, out.acked+aftermath, func(f *chaos.Fault) bool { return redisAway(f) && f.Target != addr })
+	return at <= out.acked+unreachableLimit && c.anyOf(at, at, storeAway(addr)) && c.anyOf(out.asked, out.acked, announcementLost) &&
+		c.anyOf(out.asked, out.acked, func(f *chaos.Fault) bool { return redisAway(f) && f.Target != addr })
 }
 
 // anyOf reports whether a fault of a kind, or its aftermath, overlaps a time.

@@ -252,6 +252,26 @@ func TestCheckOfUnreachableNodes(t *testing.T) {
 			s.expectLogins(tt.want)
 		})
 	}
+	late := map[string]func(s *story){
+		"the declaration of Redis has expired": func(s *story) { s.login(LoginCall{Begin: outAcked + 61*sec/10}) },
+		"all was mended long ago":              func(s *story) { s.login(LoginCall{Begin: 40 * sec}) },
+		"Redis was away only later": func(s *story) {
+			s.h.Faults[len(s.h.Faults)-1].Begin = outAcked + sec
+			s.login(LoginCall{Begin: 7 * sec})
+		},
+		"a stream lives on": func(s *story) { s.held().End = 25 * sec },
+	}
+	for name, change := range late {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStory(t)
+			for _, f := range []fault{store, word, others} {
+				s.broken(f.name, f.target, 4*sec, 8*sec)
+			}
+			change(s)
+			s.expectLogins(RevokedAccepted)
+		})
+	}
 }
 
 // TestCheckOfUnknown checks that a node that reaches the store may say only for a moment that it
