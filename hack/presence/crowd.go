@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -80,6 +81,12 @@ type crowd struct {
 	users  map[string]*user
 	ids    []string // all users
 	faults *faults
+	// ledger knows the logins, and thieves try their tokens.
+	ledger  *ledger
+	thieves *thieves
+	// seed chooses who holds more streams, and more. breaks is the mode of Break.
+	seed   uint64
+	breaks string
 
 	mu sync.Mutex // guards the fields below
 	// changes counts the transitions that were made.
@@ -87,15 +94,16 @@ type crowd struct {
 	// ends counts the streams that ended although the user stays, by reason.
 	ends map[string]int
 	// times are the times until a watcher on another node had a change, by the phase of the change.
-	times map[phase][]time.Duration
-	errs  []error
+	// signOuts are those of sign-outs.
+	times, signOuts map[phase][]time.Duration
+	errs            []error
 }
 
-func newCrowd(fleet *rig.Fleet, r *replay, f *faults) *crowd {
+func newCrowd(fleet *rig.Fleet, r *replay, f *faults, t *thieves) *crowd {
 	c := &crowd{
 		fleet: fleet, http: newHTTP(fleet.Addresses()), addrs: strings.Join(fleet.Addresses(), ","),
-		nodes: make(map[string]int), users: make(map[string]*user), faults: f,
-		ends: make(map[string]int), times: make(map[phase][]time.Duration),
+		nodes: make(map[string]int), users: make(map[string]*user), faults: f, ledger: t.ledger, thieves: t,
+		ends: make(map[string]int), times: make(map[phase][]time.Duration), signOuts: make(map[phase][]time.Duration),
 	}
 	for i, addr := range fleet.Addresses() {
 		c.nodes["http://"+addr] = i
@@ -155,11 +163,12 @@ func (c *crowd) err() error {
 	return errors.Join(c.errs[:min(len(c.errs), 5)]...)
 }
 
-// differs reports how many users have not yet done what they should, with examples, or "".
-func (c *crowd) differs(online map[string]bool) string {
+// differs reports how many users have not yet done what they should, with examples, or "". out are
+// those who should have signed out, even if they came back.
+func (c *crowd) differs(online, out map[string]bool) string {
 	var d difference
 	for id, u := range c.users {
-		if text := u.differs(online[id]); text != "" {
+		if text := u.differs(online[id], out[id]); text != "" {
 			d.addf("%s %s", id, text)
 		}
 	}
@@ -205,20 +214,30 @@ type user struct {
 	// node is the index of the node of the last live stream, -1 before the first.
 	node int
 	last *change
+	// out is set once the user has signed out.
+	out bool
+	// login is the present login. It is used by the goroutine that makes the acts.
+	login *login
+	// logins counts them.
+	logins int
 }
 
 // life is the time from a connect to a disconnect of a user.
 type life struct {
+	login    *login
 	client   *parley.Client
 	presence *parley.Presence
+	// parting is set once the user signs out. It is guarded by user.mu.
+	parting *parting
 }
 
 // change is a connect or a disconnect, and when the watchers on each node had it.
 type change struct {
-	at     time.Time
-	online bool
-	phase  phase
-	seen   [maxNodes]time.Time
+	at      time.Time
+	online  bool
+	signOut bool
+	phase   phase
+	seen    [maxNodes]time.Time
 }
 
 func (u *user) do(ctx context.Context, a act) {
@@ -243,8 +262,15 @@ func (u *user) work(ctx context.Context) {
 		next := u.acts[0]
 		u.acts = u.acts[1:]
 		u.mu.Unlock()
-		if next != connects {
+		switch next {
+		case signsOut:
+			if err := u.signOut(ctx); err != nil {
+				u.crowd.fail(fmt.Errorf("%s: %w", u.id, err))
+			}
+			continue
+		case reconnects, disconnects:
 			u.disconnect()
+		default:
 		}
 		if next != disconnects {
 			if err := u.connect(ctx); err != nil {
@@ -261,15 +287,19 @@ func (u *user) work(ctx context.Context) {
 
 func (u *user) connect(ctx context.Context) error {
 	c := u.crowd
-	token, err := rig.Token(c.fleet.Secret(), u.id, tokenTTL, map[string][]string{"presence": {"connect"}})
+	if u.login == nil || c.ledger.isOver(u.login) {
+		u.logins++
+		u.login = c.ledger.enter(u.id, strconv.Itoa(u.logins))
+	}
+	token, err := c.mint(u.login)
 	if err != nil {
 		return err
 	}
-	l := new(life)
+	l := &life{login: u.login}
 	if l.client, err = parley.New(c.addrs, parley.WithToken(token), parley.WithHTTPClient(c.http)); err != nil {
 		return err
 	}
-	u.change(true)
+	u.change(change{online: true})
 	u.mu.Lock()
 	u.alive = l
 	u.mu.Unlock()
@@ -284,18 +314,19 @@ func (u *user) disconnect() {
 	l := u.alive
 	u.alive, u.liveSince = nil, time.Time{}
 	u.mu.Unlock()
-	u.change(false)
+	u.change(change{})
 	l.presence.Close()
 	l.client.Close()
 }
 
 // change records that a connect or a disconnect begins.
-func (u *user) change(online bool) {
+func (u *user) change(next change) {
 	c := u.crowd
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.settle()
-	u.last = &change{at: time.Now(), online: online, phase: c.faults.current()}
+	next.at, next.phase = time.Now(), c.faults.current()
+	u.last = &next
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.changes++
@@ -313,9 +344,14 @@ func (u *user) settle() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for node, at := range last.seen {
-		if node != u.node && !at.IsZero() && c.faults.worksSince(node, last.at) {
-			c.times[last.phase] = append(c.times[last.phase], at.Sub(last.at))
+		if node == u.node || at.IsZero() || !c.faults.worksSince(node, last.at) {
+			continue
 		}
+		times := c.times
+		if last.signOut {
+			times = c.signOuts
+		}
+		times[last.phase] = append(times[last.phase], at.Sub(last.at))
 	}
 }
 
@@ -326,11 +362,19 @@ func (u *user) state(l *life, s parley.StateChange) {
 	if u.alive != l {
 		return
 	}
+	if l.parting != nil {
+		l.parting.observe(s)
+		return
+	}
 	switch s.State {
 	case parley.StateLive:
 		u.liveSince, u.node = time.Now(), u.crowd.nodes[s.Addr]
 	case parley.StateEnded:
 		u.liveSince = time.Time{}
+		if errors.Is(s.Err, parley.ErrTokenRevoked) {
+			u.crowd.ledger.accuse(refusedValid, 0, fmt.Sprintf("presence of %s on node %d", u.id, u.node))
+			return
+		}
 		go u.crowd.fail(fmt.Errorf("%s: the presence ended: %w", u.id, s.Err))
 	case parley.StateWaiting:
 		u.crowd.ended(!u.liveSince.IsZero(), s.Err)
@@ -357,12 +401,16 @@ func (u *user) surelyOnline(now time.Time) bool {
 }
 
 // differs describes what the user has yet to do, or returns "".
-func (u *user) differs(online bool) string {
+func (u *user) differs(online, out bool) string {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	switch {
 	case u.busy:
 		return "is busy"
+	case out && !u.out:
+		return "did not sign out"
+	case !out && u.out:
+		return "has signed out"
 	case online && u.alive == nil:
 		return "did not connect"
 	case online && u.liveSince.IsZero():

@@ -15,8 +15,9 @@ const maxNodes = 3
 // faults injects faults and records them.
 type faults struct {
 	fleet *rig.Fleet
-	// stop is how long a node is stopped, and lease how long a silent node stays alive.
-	stop, lease time.Duration
+	// stop is how long a node is stopped, lease how long a silent node stays alive, and away how long
+	// there is no NATS.
+	stop, lease, away time.Duration
 
 	mu sync.Mutex // guards the fields below
 	// broken is when each node last stopped working. down is true until it works again.
@@ -42,12 +43,19 @@ type fault struct {
 	inject func(f *faults, ctx context.Context) error
 }
 
+// The faults that are injected twice: before and after most users sign out.
+var (
+	withoutNATS = fault{"no NATS for a while", func(f *faults, ctx context.Context) error { return f.silence(ctx) }}
+	flush       = fault{"FLUSHALL", func(f *faults, ctx context.Context) error { return f.fleet.Redis.FlushAll(ctx) }}
+)
+
 // plan returns the faults by the number of the checkpoint that follows, from 1.
 func plan() map[int]fault {
 	return map[int]fault{
+		1: withoutNATS,
 		3: {"kill -9 of node 1, restarted at once", func(f *faults, ctx context.Context) error { return f.kill(ctx, 1, 0) }},
 		5: {"SIGSTOP of node 2", func(f *faults, ctx context.Context) error { return f.halt(ctx, 2) }},
-		7: {"FLUSHALL", func(f *faults, ctx context.Context) error { return f.fleet.Redis.FlushAll(ctx) }},
+		7: flush,
 		9: {"kill -9 of node 0, restarted after its lease", func(f *faults, ctx context.Context) error {
 			return f.kill(ctx, 0, f.lease+2*time.Second)
 		}},
@@ -90,6 +98,23 @@ func (f *faults) halt(ctx context.Context, node int) error {
 		return err
 	}
 	return f.fleet.Node(node).Ready(ctx)
+}
+
+// silence kills all NATS servers and restarts them after the time away.
+func (f *faults) silence(ctx context.Context) error {
+	f.fleet.NATS.KillAll()
+	if err := sleep(ctx, f.away); err != nil {
+		return err
+	}
+	if err := f.fleet.NATS.StartAll(ctx); err != nil {
+		return err
+	}
+	for _, n := range f.fleet.Nodes() {
+		if err := n.Ready(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (f *faults) set(change func()) {

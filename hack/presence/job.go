@@ -6,11 +6,10 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/parleyhq/parley/bench"
 	"github.com/parleyhq/parley/internal/rig"
@@ -30,6 +29,8 @@ type job struct {
 	fleet   *rig.Fleet
 	faults  *faults
 	crowd   *crowd
+	ledger  *ledger
+	thieves *thieves
 	views   *views
 	readers *readers
 	stalls  *stalls
@@ -48,11 +49,16 @@ type results struct {
 	falseOffline []falseOffline
 	// stalled is the longest time for which this process did not run.
 	stalled time.Duration
+	// offline is the median time from a sign-out to a watcher without faults, 0 if it is unknown.
+	offline time.Duration
 }
 
 // run runs everything on a new fleet, and writes the progress and the verdict to out.
 func run(ctx context.Context, f *flags, options rig.Options, out io.Writer) (*results, error) {
-	j := &job{flags: f, out: out, began: time.Now(), usage: make(map[int]time.Duration)}
+	for f.Seed == 0 {
+		f.Seed = rand.Uint64() //nolint:gosec // chooses who signs out
+	}
+	j := &job{flags: f, out: out, began: time.Now(), usage: make(map[int]time.Duration), ledger: newLedger()}
 	if err := j.read(); err != nil {
 		return nil, err
 	}
@@ -64,9 +70,11 @@ func run(ctx context.Context, f *flags, options rig.Options, out io.Writer) (*re
 	if err := j.verdict(); err != nil {
 		return &j.results, err
 	}
+	revoked, others := j.ledger.tried()
 	j.sayf("verdict: ok: %d transitions and %d at the ends of the days, %d checkpoints, %d faults; nobody was shown offline wrongly or "+
-		"left online; %.0f s", transitions(j.replay.events), len(j.oracle.online(j.oracle.minutes)), j.results.checkpoints, j.results.faults,
-		time.Since(j.began).Seconds())
+		"left online; %d users signed out: all of %d calls and streams with their tokens were refused from 1 s later on, and none of %d with others; "+
+		"%.0f s", transitions(j.replay.events), len(j.oracle.online(j.oracle.minutes)), j.results.checkpoints, j.results.faults,
+		len(j.ledger.signedOut()), revoked, others, time.Since(j.began).Seconds())
 	return &j.results, nil
 }
 
@@ -75,6 +83,7 @@ func (j *job) read() (err error) {
 	if j.replay, err = readReplay(j.Data); err != nil {
 		return err
 	}
+	j.replay.endDays(j.Seed)
 	if j.oracle, err = newOracle(j.Data); err != nil {
 		return err
 	}
@@ -88,6 +97,16 @@ func (j *job) read() (err error) {
 		return fmt.Errorf("the replay has %d users and %d transitions in %d minutes, the independent reader %d, %d and %d",
 			users, got, j.replay.minutes, want.users, want.transitions, j.oracle.minutes)
 	}
+	out := 0
+	for _, e := range j.replay.events {
+		if e.act == signsOut {
+			out++
+		}
+	}
+	if want := len(j.oracle.signedOut(j.Seed, j.oracle.minutes)); out != want {
+		return fmt.Errorf("%d users sign out before their logs end in the replay, and %d for the independent reader", out, want)
+	}
+	j.sayf("%d users sign out before their logs end; --seed %d", out, j.Seed)
 	return nil
 }
 
@@ -99,6 +118,10 @@ func (j *job) verdict() error {
 	}
 	if n := len(j.results.falseOffline); n > 0 {
 		wrong = append(wrong, fmt.Sprintf("users who were online were shown offline %d times", n))
+	}
+	wrong = append(wrong, j.ledger.problems()...)
+	if j.results.offline >= offlineAfter {
+		wrong = append(wrong, fmt.Sprintf("users who signed out were shown offline only after %.1f s (median)", j.results.offline.Seconds()))
 	}
 	if len(wrong) == 0 {
 		return nil
@@ -123,8 +146,11 @@ func (j *job) play(ctx context.Context, options rig.Options) (err error) {
 	if err != nil {
 		return err
 	}
-	j.faults = &faults{fleet: j.fleet, stop: j.Stop, lease: j.Lease}
-	j.crowd = newCrowd(j.fleet, j.replay, j.faults)
+	j.faults = &faults{fleet: j.fleet, stop: j.Stop, lease: j.Lease, away: j.Away}
+	j.thieves = newThieves(j.fleet.Addresses(), j.ledger, j.faults)
+	defer j.thieves.close()
+	j.crowd = newCrowd(j.fleet, j.replay, j.faults, j.thieves)
+	j.crowd.seed, j.crowd.breaks = j.Seed, j.Break
 	defer j.crowd.close()
 	if j.readers, err = newReaders(j.crowd, token); err != nil {
 		return err
@@ -133,13 +159,17 @@ func (j *job) play(ctx context.Context, options rig.Options) (err error) {
 	if err := createChannels(ctx, j.readers.nodes[0], j.replay.days); err != nil {
 		return err
 	}
+	if err := createTopic(ctx, j.thieves.nodes[0], token); err != nil {
+		return err
+	}
 	watching := newHTTP(j.fleet.Addresses())
 	defer watching.CloseIdleConnections()
 	j.views = watch(ctx, j.crowd, watching, token, j.replay.days)
 	defer j.views.close()
-	if err := j.checkpoint(ctx, "before the replay", nil); err != nil {
+	if err := j.checkpoint(ctx, "before the replay", nil, nil); err != nil {
 		return err
 	}
+	j.thieves.start(ctx, j.Thefts)
 	if err := j.replayAll(ctx); err != nil {
 		return err
 	}
@@ -147,36 +177,35 @@ func (j *job) play(ctx context.Context, options rig.Options) (err error) {
 	return nil
 }
 
-// replayAll replays all parts with their faults, and then disconnects everyone.
+// offlineAfter is the default of presence.offline_after, which does not apply to a sign-out.
+const offlineAfter = time.Second
+
+// replayAll replays all parts with their faults, and then ends the days.
 func (j *job) replayAll(ctx context.Context) error {
 	faults := plan()
-	if j.Calm {
-		faults = nil
-	}
 	next, minute := 0, 0
 	for i, last := range j.replay.checkpoints(parts) {
 		n := i + 1
-		work, working := errgroup.WithContext(ctx)
-		if what, ok := faults[n]; ok {
-			j.sayf("  %s", what.name)
-			j.results.faults++
-			work.Go(func() error { return j.faults.run(working, what) })
-		}
 		first := next
 		for next < len(j.replay.events) && j.replay.events[next].at < time.Duration(last+1)*time.Minute {
 			next++
 		}
-		work.Go(func() error { return j.replayPart(working, j.replay.events[first:next], minute, last) })
-		if err := work.Wait(); err != nil {
+		var what *fault
+		if f, ok := faults[n]; ok {
+			what = &f
+		}
+		err := j.during(ctx, what, func(ctx context.Context) error { return j.replayPart(ctx, j.replay.events[first:next], minute, last) })
+		if err != nil {
 			return err
 		}
 		minute = last + 1
-		if err := j.checkpoint(ctx, fmt.Sprintf("checkpoint %d, minute %d", n, last), j.oracle.online(last)); err != nil {
+		name := fmt.Sprintf("checkpoint %d, minute %d", n, last)
+		if err := j.checkpoint(ctx, name, j.oracle.online(last), j.oracle.signedOut(j.Seed, last)); err != nil {
 			return err
 		}
 		j.results.checkpoints++
 	}
-	return j.leave(ctx)
+	return j.night(ctx)
 }
 
 // replayPart replays the events from the beginning of the minute first to the end of the minute
@@ -195,18 +224,9 @@ func (j *job) replayPart(ctx context.Context, events []event, first, last int) e
 	return wait(time.Duration(last+1) * time.Minute)
 }
 
-// leave disconnects everyone at once, as the files end.
-func (j *job) leave(ctx context.Context) error {
-	j.faults.set(func() { j.faults.phase = ending })
-	for id := range j.oracle.online(j.oracle.minutes) {
-		j.crowd.do(ctx, event{user: id, act: disconnects})
-	}
-	return j.checkpoint(ctx, "after the end", nil)
-}
-
-// checkpoint waits until all views show who is online. If they do not within the time Settle, the
+// checkpoint waits until all views show who is online, and those of out have signed out. If they do not within the time Settle, the
 // checkpoint counts as failed, and the replay continues.
-func (j *job) checkpoint(ctx context.Context, name string, online map[string]bool) error {
+func (j *job) checkpoint(ctx context.Context, name string, online, out map[string]bool) error {
 	began := time.Now()
 	settling, cancel := context.WithTimeout(ctx, j.Settle)
 	defer cancel()
@@ -214,7 +234,7 @@ func (j *job) checkpoint(ctx context.Context, name string, online map[string]boo
 		name    string
 		differs func() string
 	}{
-		{"users", func() string { return j.crowd.differs(online) }},
+		{"users", func() string { return j.crowd.differs(online, out) }},
 		{"watchers", func() string { return j.views.differs(online) }},
 		{"reads", func() string { return j.readers.differs(ctx, online) }},
 		{"Redis", func() string { return j.readers.storeDiffers(ctx, online) }},
@@ -278,18 +298,15 @@ func (j *job) nodeUsage(ctx context.Context) string {
 
 // report writes the times of changes, and what was shown wrongly.
 func (j *job) report() {
-	times := func(name string, all []time.Duration) {
-		if len(all) == 0 {
-			return
-		}
-		slices.Sort(all)
-		at := func(q float64) float64 { return all[int(q*float64(len(all)-1))].Seconds() * 1000 }
-		j.sayf("from a transition to a watcher on another node, %s: p50 %.1f ms, p99 %.1f ms, at most %.0f ms (%d times)",
-			name, at(0.5), at(0.99), at(1), len(all))
+	lines := timesOf("from a transition to a watcher on another node", j.crowd.times)
+	lines = append(lines, timesOf("from a sign-out to a watcher on another node", j.crowd.signOuts)...)
+	lines = append(lines, j.ledger.lines()...)
+	for _, line := range lines {
+		j.sayf("%s", line)
 	}
-	times("without faults", j.crowd.times[calm])
-	times("in parts with faults", j.crowd.times[disturbed])
-	times("at the end, when all leave at once", j.crowd.times[ending])
+	if all := j.crowd.signOuts[calm]; len(all) > 0 {
+		j.results.offline = all[len(all)/2] // they are sorted now
+	}
 	j.sayf("the slowest checkpoint took %.1f s", j.results.slowest.Seconds())
 	for _, reason := range slices.Sorted(maps.Keys(j.crowd.ends)) {
 		j.sayf("%d streams ended: %s", j.crowd.ends[reason], reason)

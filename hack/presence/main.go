@@ -31,9 +31,14 @@ type flags struct {
 	Speed  float64       `default:"100" help:"How many times as fast as it was to replay the days."`
 	Stop   time.Duration `default:"20s" help:"How long to stop a node."`
 	Lease  time.Duration `default:"4s" help:"The lease of the nodes: how long a silent one counts as alive."`
+	Away   time.Duration `default:"1m" help:"How long NATS is away."`
+	Out    time.Duration `default:"90s" help:"Over how long those who stay until the end of their day sign out."`
+	Thefts float64       `default:"40" help:"How often a second tokens are tried on each node."`
+	Seed   uint64        `help:"Chooses who signs out, and more; 0 means a random one."`
 	Settle time.Duration `default:"30s" help:"How long all views may take at a checkpoint until they agree."`
 	Wait   time.Duration `default:"20m" help:"How long all of it may take."`
 	Calm   bool          `help:"Inject no faults."`
+	Break  string        `hidden:"" default:"" enum:",unrevoked,untold" help:"What is done wrong, to see that the verdict notices."`
 }
 
 func main() {

@@ -139,6 +139,25 @@ func (o *oracle) online(minute int) map[string]bool {
 	return all
 }
 
+// signedOut returns who has signed out after all lines of a minute: those of the half that does so
+// who are offline from then until their log ends.
+func (o *oracle) signedOut(seed uint64, minute int) map[string]bool {
+	all := make(map[string]bool)
+	for _, l := range o.logs {
+		last := make(map[string]int) // the minutes of the last transitions
+		end := make(map[string]bool)
+		l.walk(l.minutes, func(at int, user string, online bool) {
+			last[user], end[user] = at, online
+		})
+		for user, at := range last {
+			if !end[user] && at <= minute-(o.minutes-l.minutes) && signsOutAtTheEnd(seed, user) {
+				all[user] = true
+			}
+		}
+	}
+	return all
+}
+
 // walk calls move for each connect and disconnect until the end of a minute of the log.
 func (l *oracleLog) walk(last int, move func(minute int, user string, online bool)) {
 	online := make(map[string]bool)

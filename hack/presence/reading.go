@@ -16,11 +16,13 @@ import (
 // act is what a user does at one moment.
 type act int
 
-// The acts. A user who joins while online reconnects: the log has no line for the quit.
+// The acts. A user who joins while online reconnects: the log has no line for the quit. signsOut is
+// a disconnect that also revokes the tokens of the user's login.
 const (
 	connects act = iota + 1
 	reconnects
 	disconnects
+	signsOut
 )
 
 // event is an act of a user, as the log reports it. at counts from the moment at which the first
@@ -54,6 +56,26 @@ var (
 	partForm   = regexp.MustCompile(`^=== (.+?) +\[.*\]  has left #`)
 	renameForm = regexp.MustCompile(`^=== (.+?) is now known as (.+)$`)
 )
+
+// channelOf returns the channel of a user's day.
+func channelOf(user string) string {
+	name, _, _ := strings.Cut(user, "/")
+	return "day-" + name
+}
+
+// endDays makes those who leave for the last time before their log ends sign out, if they are of
+// the half that does.
+func (r *replay) endDays(seed uint64) {
+	last := make(map[string]int)
+	for i, e := range r.events {
+		last[e.user] = i
+	}
+	for user, i := range last {
+		if r.events[i].act == disconnects && signsOutAtTheEnd(seed, user) {
+			r.events[i].act = signsOut
+		}
+	}
+}
 
 // readReplay reads the logs in a directory as presence. A user is `<day>/<nick>`, with the nick
 // encoded as `parley import` encodes it. A join, the first word and the new name of a rename
@@ -103,7 +125,7 @@ func readDay(path, name string) (day, error) {
 		}
 	}
 	offsets := irclog.Offsets(messages)
-	r := &dayReader{day: day{channel: "day-" + name}, name: name, online: make(map[string]bool), known: make(map[string]bool)}
+	r := &dayReader{day: day{channel: channelOf(name)}, name: name, online: make(map[string]bool), known: make(map[string]bool)}
 	next := 0
 	for i, raw := range lines {
 		if next < len(messages) && messages[next].Number == i+1 {

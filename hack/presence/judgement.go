@@ -1,0 +1,116 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// quantiles returns the median, the 99th percentile and the maximum of times, in milliseconds. It
+// sorts them.
+func quantiles(all []time.Duration) string {
+	slices.Sort(all)
+	at := func(q float64) float64 { return all[int(q*float64(len(all)-1))].Seconds() * 1000 }
+	return fmt.Sprintf("p50 %.1f ms, p99 %.1f ms, at most %.0f ms (%d times)", at(0.5), at(0.99), at(1), len(all))
+}
+
+// phaseNames are the phases as they are reported.
+var phaseNames = map[phase]string{calm: "without faults", disturbed: "in parts with faults", ending: "at the end, when all leave at once"}
+
+// timesOf returns a line for each phase that has times.
+func timesOf(name string, all map[phase][]time.Duration) (lines []string) {
+	for _, p := range []phase{calm, disturbed, ending} {
+		if len(all[p]) > 0 {
+			lines = append(lines, fmt.Sprintf("%s, %s: %s", name, phaseNames[p], quantiles(all[p])))
+		}
+	}
+	return lines
+}
+
+// kinds returns the names of all calls and streams that the thieves try.
+func kinds() []string {
+	return append(slices.Sorted(maps.Keys(calls)), slices.Sorted(maps.Keys(openers))...)
+}
+
+// lines describes what was counted and measured.
+func (g *ledger) lines() []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	lines := timesOf("a call of SignOut", g.signOuts)
+	lines = append(lines, timesOf("from its return to the first refusal, on each node", g.refusals)...)
+	lines = append(lines, timesOf("from its return to the end of a live stream", g.ends)...)
+	if len(g.admitted) > 0 {
+		lines = append(lines, fmt.Sprintf("%d calls were admitted after its return; sent after: %s", len(g.admitted), quantiles(g.admitted)))
+	}
+	for _, kind := range kinds() {
+		var parts []string
+		for _, revoked := range []bool{true, false} {
+			name := "other tokens"
+			if revoked {
+				name = "revoked tokens"
+			}
+			for _, a := range []answer{admitted, refused, unknown} {
+				var nodes []string
+				for node := range maxNodes {
+					nodes = append(nodes, fmt.Sprint(g.answers[answerKey{kind, node, revoked, a}]))
+				}
+				parts = append(parts, fmt.Sprintf("%s %s", a, strings.Join(nodes, "+")))
+			}
+			parts[len(parts)-3] = name + " " + parts[len(parts)-3]
+		}
+		lines = append(lines, fmt.Sprintf("%s on the nodes: %s", kind, strings.Join(parts, ", ")))
+	}
+	for _, what := range slices.Sorted(maps.Keys(g.others)) {
+		lines = append(lines, fmt.Sprintf("%d %s", g.others[what], what))
+	}
+	return lines
+}
+
+// tried returns how many calls and streams with revoked tokens were refused, and how many with other
+// tokens were admitted.
+func (g *ledger) tried() (revoked, others int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for key, n := range g.answers {
+		switch {
+		case key.revoked && key.answer == refused:
+			revoked += n
+		case !key.revoked && key.answer == admitted:
+			others += n
+		}
+	}
+	return revoked, others
+}
+
+// problems describes everything that breaks a promise, and what was not tried.
+func (g *ledger) problems() (wrong []string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, o := range slices.Sorted(maps.Keys(g.offences)) {
+		var cases []string
+		for _, c := range g.offences[o].worst {
+			cases = append(cases, c.text)
+		}
+		wrong = append(wrong, fmt.Sprintf("%d %s: %s", g.offences[o].n, o, strings.Join(cases, "; ")))
+	}
+	for _, kind := range kinds() {
+		for node := range maxNodes {
+			if g.answers[answerKey{kind, node, true, refused}] == 0 {
+				wrong = append(wrong, fmt.Sprintf("no %s with a revoked token was refused on node %d", kind, node))
+			}
+			if g.answers[answerKey{kind, node, false, admitted}] == 0 {
+				wrong = append(wrong, fmt.Sprintf("no %s with another token was admitted on node %d", kind, node))
+			}
+		}
+	}
+	ends := 0
+	for _, all := range g.ends {
+		ends += len(all)
+	}
+	if ends == 0 {
+		wrong = append(wrong, "no live stream was ended by a sign-out")
+	}
+	return wrong
+}

@@ -1,0 +1,202 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"connectrpc.com/connect"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
+)
+
+const (
+	// topic and group exist, so that their streams open.
+	topic, group = "jobs", "thieves"
+	// answerWait bounds a call, and the wait for the first frame of a stream.
+	answerWait = 3 * time.Second
+)
+
+// nodeCalls makes calls and opens streams on one node, each with a token of its own.
+type nodeCalls struct {
+	node     int
+	messages parleyv1connect.MessageServiceClient
+	presence parleyv1connect.PresenceServiceClient
+	queues   parleyv1connect.QueueServiceClient
+	admin    parleyv1connect.AdminServiceClient
+}
+
+func newNodeCalls(client *http.Client, node int, addr string) *nodeCalls {
+	url := "http://" + addr
+	return &nodeCalls{
+		node:     node,
+		messages: parleyv1connect.NewMessageServiceClient(client, url, connect.WithGRPC()),
+		presence: parleyv1connect.NewPresenceServiceClient(client, url),
+		queues:   parleyv1connect.NewQueueServiceClient(client, url, connect.WithGRPC()),
+		admin:    parleyv1connect.NewAdminServiceClient(client, url),
+	}
+}
+
+// call is a unary call for a user, and opener opens a stream.
+type (
+	call   func(ctx context.Context, n *nodeCalls, user string) error
+	opener func(ctx context.Context, n *nodeCalls, user string) (stream, error)
+)
+
+// stream is a stream of the server. Close does not wait for its end.
+type stream interface {
+	Receive() bool
+	Err() error
+	Close() error
+}
+
+// calls are unary calls of all services, by name. None changes anything. The tokens lack the
+// capabilities of some: it is refused after the token is admitted.
+var calls = map[string]call{
+	"ListChannels": func(ctx context.Context, n *nodeCalls, _ string) error {
+		_, err := n.messages.ListChannels(ctx, &parleyv1.ListChannelsRequest{})
+		return err
+	},
+	"ListSessions": func(ctx context.Context, n *nodeCalls, _ string) error {
+		_, err := n.messages.ListSessions(ctx, &parleyv1.ListSessionsRequest{})
+		return err
+	},
+	"GetPresence": func(ctx context.Context, n *nodeCalls, user string) error {
+		_, err := n.presence.GetPresence(ctx, &parleyv1.GetPresenceRequest{UserIds: []string{user}})
+		return err
+	},
+	"Leave": func(ctx context.Context, n *nodeCalls, _ string) error {
+		_, err := n.queues.Leave(ctx, &parleyv1.LeaveRequest{Topic: topic, Group: group, StreamId: "none"})
+		return err
+	},
+	"ListTopics": func(ctx context.Context, n *nodeCalls, _ string) error {
+		_, err := n.admin.ListTopics(ctx, &parleyv1.ListTopicsRequest{})
+		return err
+	},
+}
+
+// openers open streams of all services, by name.
+var openers = map[string]opener{
+	"Connect": func(ctx context.Context, n *nodeCalls, user string) (stream, error) {
+		s, err := n.presence.Connect(ctx, &parleyv1.ConnectRequest{Invisible: true, Watch: []string{user}})
+		if err != nil {
+			return nil, err
+		}
+		return s, nil
+	},
+	"Subscribe": func(ctx context.Context, n *nodeCalls, user string) (stream, error) {
+		s, err := n.messages.Subscribe(ctx, &parleyv1.SubscribeRequest{
+			Channels: []*parleyv1.ChannelPosition{{ChannelId: channelOf(user)}},
+		})
+		if err != nil {
+			return nil, err
+		}
+		return s, nil
+	},
+	"Consume": func(ctx context.Context, n *nodeCalls, _ string) (stream, error) {
+		s, err := n.queues.Consume(ctx, consumption)
+		if err != nil {
+			return nil, err
+		}
+		return s, nil
+	},
+	"StreamingConsume": func(ctx context.Context, n *nodeCalls, _ string) (stream, error) {
+		s, err := n.queues.StreamingConsume(ctx)
+		if err != nil {
+			return nil, err
+		}
+		// If the server has ended the stream already, Receive has its error.
+		_ = s.Send(&parleyv1.StreamingConsumeRequest{Request: &parleyv1.StreamingConsumeRequest_Start{Start: consumption}})
+		return &twoWay{stream: s}, nil
+	},
+}
+
+var consumption = &parleyv1.ConsumeRequest{Topic: topic, Group: group, Consumer: "thief", MaxMessages: 1}
+
+// twoWay makes a stream in both directions a stream.
+type twoWay struct {
+	stream *connect.BidiStreamForClientSimple[parleyv1.StreamingConsumeRequest, parleyv1.StreamingConsumeResponse]
+	err    error
+}
+
+// Receive reports whether there was another frame.
+func (t *twoWay) Receive() bool {
+	_, t.err = t.stream.Receive()
+	return t.err == nil
+}
+
+// Err returns the error with which the stream ended.
+func (t *twoWay) Err() error { return t.err }
+
+// Close closes both directions.
+func (t *twoWay) Close() error {
+	_ = t.stream.CloseRequest()
+	return t.stream.CloseResponse()
+}
+
+// as returns a context whose call has a token.
+func as(ctx context.Context, token string) context.Context {
+	ctx, info := connect.NewClientContext(ctx)
+	info.RequestHeader().Set("Authorization", "Bearer "+token)
+	return ctx
+}
+
+// held is an open stream.
+type held struct {
+	trial  trial
+	stream stream
+	cancel context.CancelFunc
+	opened time.Time
+}
+
+// open opens a stream and waits for its first frame. It returns nil and what the error says about
+// the token if there is none.
+func (n *nodeCalls) open(ctx context.Context, t trial, token string) (*held, answer) {
+	ctx, cancel := context.WithCancel(as(ctx, token))
+	timer := time.AfterFunc(answerWait, cancel)
+	s, err := openers[t.kind](ctx, n, t.login.user)
+	if err == nil {
+		if s.Receive() && timer.Stop() {
+			return &held{trial: t, stream: s, cancel: cancel, opened: time.Now()}, admitted
+		}
+		err = s.Err()
+		_ = s.Close()
+	}
+	timer.Stop()
+	cancel()
+	if err == nil {
+		return nil, unknown // the stream ended without a frame
+	}
+	return nil, answerOf(err)
+}
+
+// wait waits until the stream ends, or ends it after a time. It returns what the end says about the
+// token and when it was, or false if it was not the server that ended the stream.
+func (h *held) wait(limit time.Duration) (answer, time.Time, bool) {
+	timer := time.AfterFunc(limit, h.cancel)
+	for h.stream.Receive() {
+	}
+	at := time.Now()
+	byServer := timer.Stop()
+	h.cancel()
+	err := h.stream.Err()
+	_ = h.stream.Close()
+	if err == nil {
+		return unknown, at, byServer // asked to reconnect
+	}
+	return answerOf(err), at, byServer
+}
+
+// createTopic creates the topic and its group.
+func createTopic(ctx context.Context, n *nodeCalls, token string) error {
+	_, err := n.admin.CreateTopic(as(ctx, token), &parleyv1.CreateTopicRequest{Topic: &parleyv1.Topic{Name: topic, Partitions: 1}})
+	if err != nil {
+		return fmt.Errorf("create the topic %s: %w", topic, err)
+	}
+	if _, err := n.admin.CreateGroup(as(ctx, token), &parleyv1.CreateGroupRequest{Topic: topic, Group: group}); err != nil {
+		return fmt.Errorf("create the group %s: %w", group, err)
+	}
+	return nil
+}
