@@ -18,6 +18,8 @@ type faults struct {
 	// stop is how long a node is stopped, lease how long a silent node stays alive, and away how long
 	// there is no NATS.
 	stop, lease, away time.Duration
+	// createTopic creates the topic and its group unless they exist. A flush of Redis takes them along.
+	createTopic func(ctx context.Context) error
 
 	mu sync.Mutex // guards the fields below
 	// broken is when each node last stopped working. down is true until it works again.
@@ -46,7 +48,7 @@ type fault struct {
 // The faults that are injected twice: before and after most users sign out.
 var (
 	withoutNATS = fault{"no NATS for a while", func(f *faults, ctx context.Context) error { return f.silence(ctx) }}
-	flush       = fault{"FLUSHALL", func(f *faults, ctx context.Context) error { return f.fleet.Redis.FlushAll(ctx) }}
+	flush       = fault{"FLUSHALL", func(f *faults, ctx context.Context) error { return f.flush(ctx) }}
 )
 
 // plan returns the faults by the number of the checkpoint that follows, from 1.
@@ -115,6 +117,14 @@ func (f *faults) silence(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// flush flushes Redis and creates the topic again.
+func (f *faults) flush(ctx context.Context) error {
+	if err := f.fleet.Redis.FlushAll(ctx); err != nil {
+		return err
+	}
+	return f.createTopic(ctx)
 }
 
 func (f *faults) set(change func()) {

@@ -159,7 +159,8 @@ func (j *job) play(ctx context.Context, options rig.Options) (err error) {
 	if err := createChannels(ctx, j.readers.nodes[0], j.replay.days); err != nil {
 		return err
 	}
-	if err := createTopic(ctx, j.thieves.nodes[0], token); err != nil {
+	j.faults.createTopic = func(ctx context.Context) error { return createTopic(ctx, j.thieves.nodes[0], token) }
+	if err := j.faults.createTopic(ctx); err != nil {
 		return err
 	}
 	watching := newHTTP(j.fleet.Addresses())

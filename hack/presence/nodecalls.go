@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -143,6 +144,8 @@ func as(ctx context.Context, token string) context.Context {
 	return ctx
 }
 
+var errNoFrame = errors.New("the stream ended without a frame")
+
 // held is an open stream.
 type held struct {
 	trial  trial
@@ -151,15 +154,15 @@ type held struct {
 	opened time.Time
 }
 
-// open opens a stream and waits for its first frame. It returns nil and what the error says about
-// the token if there is none.
-func (n *nodeCalls) open(ctx context.Context, t trial, token string) (*held, answer) {
+// open opens a stream and waits for its first frame. If there is none, it returns nil, what that says
+// about the token, and why.
+func (n *nodeCalls) open(ctx context.Context, t trial, token string) (*held, answer, error) {
 	ctx, cancel := context.WithCancel(as(ctx, token))
 	timer := time.AfterFunc(answerWait, cancel)
 	s, err := openers[t.kind](ctx, n, t.login.user)
 	if err == nil {
 		if s.Receive() && timer.Stop() {
-			return &held{trial: t, stream: s, cancel: cancel, opened: time.Now()}, admitted
+			return &held{trial: t, stream: s, cancel: cancel, opened: time.Now()}, admitted, nil
 		}
 		err = s.Err()
 		_ = s.Close()
@@ -167,9 +170,9 @@ func (n *nodeCalls) open(ctx context.Context, t trial, token string) (*held, ans
 	timer.Stop()
 	cancel()
 	if err == nil {
-		return nil, unknown // the stream ended without a frame
+		return nil, unknown, errNoFrame
 	}
-	return nil, answerOf(err)
+	return nil, answerOf(err), err
 }
 
 // wait waits until the stream ends, or ends it after a time. It returns what the end says about the
@@ -189,14 +192,22 @@ func (h *held) wait(limit time.Duration) (answer, time.Time, bool) {
 	return answerOf(err), at, byServer
 }
 
-// createTopic creates the topic and its group.
+// createTopic creates the topic and its group, unless they exist. While the node is not able to, it
+// tries again.
 func createTopic(ctx context.Context, n *nodeCalls, token string) error {
-	_, err := n.admin.CreateTopic(as(ctx, token), &parleyv1.CreateTopicRequest{Topic: &parleyv1.Topic{Name: topic, Partitions: 1}})
-	if err != nil {
-		return fmt.Errorf("create the topic %s: %w", topic, err)
+	for {
+		_, err := n.admin.CreateTopic(as(ctx, token), &parleyv1.CreateTopicRequest{Topic: &parleyv1.Topic{Name: topic, Partitions: 1}})
+		if err == nil || connect.CodeOf(err) == connect.CodeAlreadyExists {
+			_, err = n.admin.CreateGroup(as(ctx, token), &parleyv1.CreateGroupRequest{Topic: topic, Group: group})
+		}
+		switch {
+		case err == nil || connect.CodeOf(err) == connect.CodeAlreadyExists:
+			return nil
+		case answerOf(err) != unknown && connect.CodeOf(err) != connect.CodeUnavailable:
+			return fmt.Errorf("create the topic %s: %w", topic, err)
+		}
+		if err := sleep(ctx, reopenAfter); err != nil {
+			return err
+		}
 	}
-	if _, err := n.admin.CreateGroup(as(ctx, token), &parleyv1.CreateGroupRequest{Topic: topic, Group: group}); err != nil {
-		return fmt.Errorf("create the group %s: %w", group, err)
-	}
-	return nil
 }

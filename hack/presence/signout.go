@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"connectrpc.com/connect"
+
 	"github.com/parleyhq/parley/internal/rig"
 	parley "github.com/parleyhq/parley/sdk/go"
 )
@@ -184,10 +186,10 @@ func (u *user) holdStreams(ctx context.Context, node int, others *sync.WaitGroup
 		n := c.thieves.nodes[node%maxNodes]
 		node++
 		one := trial{login: l, kind: kind, node: n.node, sent: time.Now()}
-		h, a := n.open(ctx, one, c.ledger.lastToken(l))
+		h, a, err := n.open(ctx, one, c.ledger.lastToken(l))
 		c.ledger.judge(&one, a, time.Now())
 		if h == nil {
-			c.ledger.count("streams that could not be opened before a sign-out")
+			c.ledger.count(fmt.Sprintf("streams of %s could not be opened before a sign-out: %v", kind, connect.CodeOf(err)))
 			return
 		}
 		c.ledger.count(fmt.Sprintf("streams of %s were open before a sign-out", kind))

@@ -14,9 +14,9 @@ const (
 	// workers is the number of thieves of one node, and pursuers of those who try the tokens of users
 	// that have just signed out.
 	workers, pursuers = 6, 4
-	// glance is how long a stream with a valid token is kept open, and chaseFor how long a token is
-	// tried again right after its sign-out.
-	glance, chaseFor = 500 * time.Millisecond, 2 * time.Second
+	// glance is how long a stream with a valid token is kept open, and chaseFor how long, and how
+	// often, a token is tried again right after its sign-out.
+	glance, chaseFor, chaseEvery = 500 * time.Millisecond, 2 * time.Second, 50 * time.Millisecond
 	// newest is the number of the last sign-outs whose tokens are tried more often than others.
 	newest = 50
 	// endWait is how long the end of a stream is waited for: a node may be stopped meanwhile, and the
@@ -150,7 +150,7 @@ func (t *thieves) tryCall(ctx context.Context, n *nodeCalls, l *login, token, ki
 // token is revoked.
 func (t *thieves) tryStream(ctx context.Context, n *nodeCalls, l *login, token, kind string) {
 	one := trial{login: l, kind: kind, node: n.node, sent: time.Now()}
-	h, a := n.open(ctx, one, token)
+	h, a, _ := n.open(ctx, one, token)
 	if ctx.Err() != nil {
 		if h != nil {
 			h.wait(0)
@@ -202,7 +202,7 @@ func (t *thieves) chase(ctx context.Context, n *nodeCalls, c chase) {
 			t.ledger.refusedAfter(c.login, at, c.phase)
 			return
 		}
-		if sleep(ctx, 20*time.Millisecond) != nil {
+		if sleep(ctx, chaseEvery) != nil {
 			return
 		}
 	}
