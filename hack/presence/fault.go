@@ -26,6 +26,8 @@ type faults struct {
 	broken [maxNodes]time.Time
 	down   [maxNodes]bool
 	phase  phase
+	// what is the fault of this part, which may be over; "" if there is none.
+	what string
 }
 
 // phase is a part of a run.
@@ -66,7 +68,7 @@ func plan() map[int]fault {
 
 // run injects a fault and waits until it has ended.
 func (f *faults) run(ctx context.Context, what fault) error {
-	f.set(func() { f.phase = disturbed })
+	f.set(func() { f.phase, f.what = disturbed, what.name })
 	if err := what.inject(f, ctx); err != nil {
 		return fmt.Errorf("%s: %w", what.name, err)
 	}
@@ -138,6 +140,13 @@ func (f *faults) current() phase {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.phase
+}
+
+// present returns the fault of this part of the run, or "".
+func (f *faults) present() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.what
 }
 
 // worksSince reports whether a node works and has worked since a time.

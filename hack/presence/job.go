@@ -70,11 +70,9 @@ func run(ctx context.Context, f *flags, options rig.Options, out io.Writer) (*re
 	if err := j.verdict(); err != nil {
 		return &j.results, err
 	}
-	revoked, others := j.ledger.tried()
 	j.sayf("verdict: ok: %d transitions and %d at the ends of the days, %d checkpoints, %d faults; nobody was shown offline wrongly or "+
-		"left online; %d users signed out: all of %d calls and streams with their tokens were refused from 1 s later on, and none of %d with others; "+
-		"%.0f s", transitions(j.replay.events), len(j.oracle.online(j.oracle.minutes)), j.results.checkpoints, j.results.faults,
-		len(j.ledger.signedOut()), revoked, others, time.Since(j.began).Seconds())
+		"left online; %s; %.0f s", transitions(j.replay.events), len(j.oracle.online(j.oracle.minutes)), j.results.checkpoints, j.results.faults,
+		j.ledger.summary(), time.Since(j.began).Seconds())
 	return &j.results, nil
 }
 
@@ -264,7 +262,7 @@ func (j *job) checkpoint(ctx context.Context, name string, online, out map[strin
 		stalled.Seconds())
 	j.results.falseOffline = wrong
 	j.crowd.settle()
-	j.faults.set(func() { j.faults.phase = calm })
+	j.faults.set(func() { j.faults.phase, j.faults.what = calm, "" })
 	return nil
 }
 

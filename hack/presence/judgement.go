@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -45,22 +46,18 @@ func (g *ledger) lines() []string {
 		lines = append(lines, fmt.Sprintf("%d calls were admitted after its return; sent after: %s", len(g.admitted), quantiles(g.admitted)))
 	}
 	for _, kind := range kinds() {
-		var parts []string
-		for _, revoked := range []bool{true, false} {
-			name := "other tokens"
-			if revoked {
-				name = "revoked tokens"
-			}
-			for _, a := range []answer{admitted, refused, unknown} {
-				var nodes []string
-				for node := range maxNodes {
-					nodes = append(nodes, fmt.Sprint(g.answers[answerKey{kind, node, revoked, a}]))
-				}
-				parts = append(parts, fmt.Sprintf("%s %s", a, strings.Join(nodes, "+")))
-			}
-			parts[len(parts)-3] = name + " " + parts[len(parts)-3]
+		lines = append(lines, g.kindLine(kind))
+	}
+	var faults []string
+	for key := range g.during {
+		if !slices.Contains(faults, key.fault) {
+			faults = append(faults, key.fault)
 		}
-		lines = append(lines, fmt.Sprintf("%s on the nodes: %s", kind, strings.Join(parts, ", ")))
+	}
+	slices.Sort(faults)
+	for _, name := range faults {
+		lines = append(lines, fmt.Sprintf("with revoked tokens in the part of the fault %q: %d refused, %d admitted, %d %v", name,
+			g.during[faultKey{name, refused}], g.during[faultKey{name, admitted}], g.during[faultKey{name, unknown}], unknown))
 	}
 	for _, what := range slices.Sorted(maps.Keys(g.others)) {
 		lines = append(lines, fmt.Sprintf("%d %s", g.others[what], what))
@@ -68,20 +65,36 @@ func (g *ledger) lines() []string {
 	return lines
 }
 
-// tried returns how many calls and streams with revoked tokens were refused, and how many with other
-// tokens were admitted.
-func (g *ledger) tried() (revoked, others int) {
+// kindLine returns how often a call or a stream had each answer, on each node. The caller holds mu.
+func (g *ledger) kindLine(kind string) string {
+	var ages []string
+	for _, is := range []age{unrevoked, fresh, revoked} {
+		var parts []string
+		for _, a := range []answer{admitted, refused, unknown} {
+			var nodes []string
+			for node := range maxNodes {
+				nodes = append(nodes, strconv.Itoa(g.answers[answerKey{kind, node, is, a}]))
+			}
+			parts = append(parts, fmt.Sprintf("%s %s", strings.Join(nodes, "+"), a))
+		}
+		ages = append(ages, fmt.Sprintf("%v: %s", is, strings.Join(parts, ", ")))
+	}
+	return kind + " on the nodes, with " + strings.Join(ages, "; with ")
+}
+
+// summary describes what is right.
+func (g *ledger) summary() string {
+	n := len(g.signedOut())
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	counts := make(map[faultKey]int) // by the text of the age instead of a fault
 	for key, n := range g.answers {
-		switch {
-		case key.revoked && key.answer == refused:
-			revoked += n
-		case !key.revoked && key.answer == admitted:
-			others += n
-		}
+		counts[faultKey{key.age.String(), key.answer}] += n
 	}
-	return revoked, others
+	is, others := revoked.String(), unrevoked.String()
+	return fmt.Sprintf("%d users signed out: of the calls and streams with their tokens from 1 s later on, %d were refused, %d had no answer or one of a "+
+		"node that cannot tell, and none was admitted; %d with other tokens were admitted and none was refused as revoked", n,
+		counts[faultKey{is, refused}], counts[faultKey{is, unknown}], counts[faultKey{others, admitted}])
 }
 
 // problems describes everything that breaks a promise, and what was not tried.
@@ -97,10 +110,10 @@ func (g *ledger) problems() (wrong []string) {
 	}
 	for _, kind := range kinds() {
 		for node := range maxNodes {
-			if g.answers[answerKey{kind, node, true, refused}] == 0 {
+			if g.answers[answerKey{kind, node, revoked, refused}] == 0 {
 				wrong = append(wrong, fmt.Sprintf("no %s with a revoked token was refused on node %d", kind, node))
 			}
-			if g.answers[answerKey{kind, node, false, admitted}] == 0 {
+			if g.answers[answerKey{kind, node, unrevoked, admitted}] == 0 {
 				wrong = append(wrong, fmt.Sprintf("no %s with another token was admitted on node %d", kind, node))
 			}
 		}

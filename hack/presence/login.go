@@ -49,6 +49,8 @@ type ledger struct {
 	logins, revoked []*login
 	// answers counts the answers to calls and streams of the thieves.
 	answers map[answerKey]int
+	// during counts those to trials with revoked tokens in parts with faults.
+	during map[faultKey]int
 	// others counts what is neither right nor wrong, by name.
 	others   map[string]int
 	offences map[offence]*offences
@@ -59,12 +61,40 @@ type ledger struct {
 	admitted                 []time.Duration
 }
 
+// age is the state of a token when a trial with it was sent.
+type age int
+
+// The ages. A token is fresh for the time grace after SignOut has returned.
+const (
+	unrevoked age = iota + 1
+	fresh
+	revoked
+)
+
+// String returns the age in words.
+func (a age) String() string {
+	switch a {
+	case fresh:
+		return "tokens in the second after their sign-out"
+	case revoked:
+		return "tokens later on"
+	default:
+		return "other tokens"
+	}
+}
+
 // answerKey is what answers are counted by.
 type answerKey struct {
-	kind    string
-	node    int
-	revoked bool
-	answer  answer
+	kind   string
+	node   int
+	age    age
+	answer answer
+}
+
+// faultKey is what the answers to trials with revoked tokens are counted by, besides.
+type faultKey struct {
+	fault  string
+	answer answer
 }
 
 // offence is a way to break the promise.
@@ -95,7 +125,8 @@ type offenceCase struct {
 
 func newLedger() *ledger {
 	return &ledger{
-		answers: make(map[answerKey]int), others: make(map[string]int), offences: make(map[offence]*offences),
+		answers: make(map[answerKey]int), during: make(map[faultKey]int),
+		others: make(map[string]int), offences: make(map[offence]*offences),
 		signOuts: make(map[phase][]time.Duration), refusals: make(map[phase][]time.Duration), ends: make(map[phase][]time.Duration),
 	}
 }
@@ -175,25 +206,32 @@ func (t *trial) String() string {
 	return fmt.Sprintf("%s of %s on node %d", t.kind, t.login.user, t.node)
 }
 
-// judge judges the answer to a trial, which came at a time. It reports whether the token was
-// revoked when the trial was sent.
-func (g *ledger) judge(t *trial, a answer, at time.Time) (revoked bool) {
+// judge judges the answer to a trial, which came at a time during a fault or, for "", none.
+func (g *ledger) judge(t *trial, a answer, at time.Time, fault string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	l := t.login
 	after := t.sent.Sub(l.returned)
-	revoked = !l.returned.IsZero() && after >= 0
-	g.answers[answerKey{t.kind, t.node, revoked, a}]++
+	is := unrevoked
+	switch {
+	case l.returned.IsZero() || after < 0:
+	case after < grace:
+		is = fresh
+	default:
+		is = revoked
+	}
+	g.answers[answerKey{t.kind, t.node, is, a}]++
+	if is == revoked && fault != "" {
+		g.during[faultKey{fault, a}]++
+	}
 	switch {
 	case a == refused && (l.began.IsZero() || at.Before(l.began)):
 		g.blame(refusedValid, 0, t.String())
-	case a == admitted && revoked:
+	case a == admitted && is == fresh:
 		g.admitted = append(g.admitted, after)
-		if after >= grace {
-			g.blame(acceptedRevoked, after, fmt.Sprintf("%v, sent %.2f s after its sign-out", t, after.Seconds()))
-		}
+	case a == admitted && is == revoked:
+		g.blame(acceptedRevoked, after, fmt.Sprintf("%v, sent %.2f s after its sign-out", t, after.Seconds()))
 	}
-	return revoked
 }
 
 // refusedAfter records how long after a sign-out a node was first seen to refuse a token.

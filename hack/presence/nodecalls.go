@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"connectrpc.com/connect"
@@ -151,7 +152,8 @@ type held struct {
 	trial  trial
 	stream stream
 	cancel context.CancelFunc
-	opened time.Time
+	// released is set once the client has ended it.
+	released atomic.Bool
 }
 
 // open opens a stream and waits for its first frame. If there is none, it returns nil, what that says
@@ -162,7 +164,7 @@ func (n *nodeCalls) open(ctx context.Context, t trial, token string) (*held, ans
 	s, err := openers[t.kind](ctx, n, t.login.user)
 	if err == nil {
 		if s.Receive() && timer.Stop() {
-			return &held{trial: t, stream: s, cancel: cancel, opened: time.Now()}, admitted, nil
+			return &held{trial: t, stream: s, cancel: cancel}, admitted, nil
 		}
 		err = s.Err()
 		_ = s.Close()
@@ -175,21 +177,27 @@ func (n *nodeCalls) open(ctx context.Context, t trial, token string) (*held, ans
 	return nil, answerOf(err), err
 }
 
-// wait waits until the stream ends, or ends it after a time. It returns what the end says about the
-// token and when it was, or false if it was not the server that ended the stream.
-func (h *held) wait(limit time.Duration) (answer, time.Time, bool) {
-	timer := time.AfterFunc(limit, h.cancel)
+// release ends the stream. It may be called again.
+func (h *held) release() {
+	h.released.Store(true)
+	h.cancel()
+}
+
+// wait waits until the stream ends, and releases it after the limit. It returns what the end says
+// about the token, when it was, and whether the stream was released.
+func (h *held) wait(limit time.Duration) (a answer, at time.Time, released bool) {
+	timer := time.AfterFunc(limit, h.release)
 	for h.stream.Receive() {
 	}
-	at := time.Now()
-	byServer := timer.Stop()
+	at, released = time.Now(), h.released.Load()
+	timer.Stop()
 	h.cancel()
 	err := h.stream.Err()
 	_ = h.stream.Close()
 	if err == nil {
-		return unknown, at, byServer // asked to reconnect
+		return unknown, at, released // asked to reconnect
 	}
-	return answerOf(err), at, byServer
+	return answerOf(err), at, released
 }
 
 // createTopic creates the topic and its group, unless they exist. While the node is not able to, it

@@ -80,10 +80,12 @@ func (p *parting) observe(s parley.StateChange) {
 func (u *user) signOut(ctx context.Context) error {
 	c := u.crowd
 	h := digest(c.seed, "sign-out", u.id)
-	var others sync.WaitGroup
-	defer others.Wait()
+	var waiting sync.WaitGroup
+	defer waiting.Wait()
+	release := func() {}
 	if h%holders == 0 {
-		if err := u.holdStreams(ctx, int(h>>8%maxNodes), &others); err != nil {
+		var err error
+		if release, err = u.holdStreams(ctx, int(h>>8%maxNodes), &waiting); err != nil {
 			return err
 		}
 	}
@@ -108,6 +110,7 @@ func (u *user) signOut(ctx context.Context) error {
 	if h>>16%broken != 0 {
 		wrong = ""
 	}
+	defer func() { time.AfterFunc(grace+grace/2, release) }()
 	if wrong != breakUntold {
 		c.ledger.begin(l.login)
 	}
@@ -176,32 +179,39 @@ func (u *user) awaitEnd(l *life, during phase) {
 }
 
 // holdStreams opens a stream of each service with the user's token, and one with the token of
-// another login of the user, which must go on. It adds to others what waits for their ends.
-func (u *user) holdStreams(ctx context.Context, node int, others *sync.WaitGroup) error {
+// another login of the user, which must go on until the returned function is called. It adds to
+// waiting what waits for their ends.
+func (u *user) holdStreams(ctx context.Context, node int, waiting *sync.WaitGroup) (release func(), err error) {
 	c := u.crowd
 	u.mu.Lock()
 	own := u.alive.login
 	u.mu.Unlock()
-	hold := func(l *login, kind string, limit time.Duration) {
+	hold := func(l *login, kind string) *held {
 		n := c.thieves.nodes[node%maxNodes]
 		node++
 		one := trial{login: l, kind: kind, node: n.node, sent: time.Now()}
 		h, a, err := n.open(ctx, one, c.ledger.lastToken(l))
-		c.ledger.judge(&one, a, time.Now())
+		c.ledger.judge(&one, a, time.Now(), c.faults.present())
 		if h == nil {
 			c.ledger.count(fmt.Sprintf("streams of %s could not be opened before a sign-out: %v", kind, connect.CodeOf(err)))
-			return
+			return nil
 		}
 		c.ledger.count(fmt.Sprintf("streams of %s were open before a sign-out", kind))
-		others.Go(func() { c.thieves.await(ctx, h, limit) })
+		return h
 	}
-	hold(own, "Subscribe", endWait)
-	hold(own, "Consume", endWait)
-	hold(own, "Connect", endWait)
+	for _, kind := range []string{"Subscribe", "Consume", "Connect"} {
+		if h := hold(own, kind); h != nil {
+			waiting.Go(func() { c.thieves.await(ctx, h, endWait) })
+		}
+	}
 	twin := c.ledger.enter(u.id, "other")
 	if _, err := c.mint(twin); err != nil {
-		return err
+		return nil, err
 	}
-	hold(twin, "Subscribe", 2*grace)
-	return nil
+	h := hold(twin, "Subscribe")
+	if h == nil {
+		return func() {}, nil
+	}
+	waiting.Go(func() { c.thieves.await(ctx, h, signOutWait) })
+	return h.release, nil
 }

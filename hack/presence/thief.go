@@ -141,7 +141,7 @@ func (t *thieves) tryCall(ctx context.Context, n *nodeCalls, l *login, token, ki
 	a := answerOf(calls[kind](bounded, n, l.user))
 	at := time.Now()
 	if ctx.Err() == nil {
-		t.ledger.judge(&one, a, at)
+		t.ledger.judge(&one, a, at, t.faults.present())
 	}
 	return a, at
 }
@@ -157,20 +157,22 @@ func (t *thieves) tryStream(ctx context.Context, n *nodeCalls, l *login, token, 
 		}
 		return
 	}
+	t.ledger.judge(&one, a, time.Now(), t.faults.present())
+	if h == nil {
+		return
+	}
 	limit := glance
-	if t.ledger.judge(&one, a, time.Now()) {
+	if t.ledger.isOver(l) {
 		limit = endWait
 	}
-	if h != nil {
-		t.streams.Go(func() { t.await(ctx, h, limit) })
-	}
+	t.streams.Go(func() { t.await(ctx, h, limit) })
 }
 
-// await waits for the end of a stream and has it judged, unless ctx has ended. One that the server
-// has not ended within the limit is judged only if the limit is endWait.
+// await waits for the end of a stream, and releases it after the limit. It has the end judged unless
+// the stream was released before endWait or ctx has ended.
 func (t *thieves) await(ctx context.Context, h *held, limit time.Duration) {
-	a, at, byServer := h.wait(limit)
-	if ctx.Err() != nil || !byServer && limit < endWait {
+	a, at, released := h.wait(limit)
+	if ctx.Err() != nil || released && limit < endWait {
 		return
 	}
 	began, _ := t.ledger.times(h.trial.login)
