@@ -144,7 +144,7 @@ wordindex: $(if $(filter --help,$(ARGS)),,data) build test-deps ## Index IRC log
 	@$(GO) run ./hack/wordindex --binary bin/parleyd --program bin/wordindex '$(DATA)' $(ARGS)
 
 .PHONY: presence
-presence: $(if $(filter --help,$(ARGS)),,data) build test-deps ## Replay who is online in IRC logs on three nodes while nodes and Redis fail (DATA=directory ARGS='--speed 200', or --help)
+presence: $(if $(filter --help,$(ARGS)),,data) build test-deps ## Replay who is online in IRC logs on three nodes, where half of the users sign out, while nodes, Redis and NATS fail (DATA=directory ARGS='--speed 200', or --help)
 	@$(GO) run ./hack/presence --binary bin/parleyd '$(DATA)' $(ARGS)
 
 .PHONY: soak

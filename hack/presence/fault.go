@@ -18,7 +18,8 @@ type faults struct {
 	// stop is how long a node is stopped, lease how long a silent node stays alive, and away how long
 	// there is no NATS.
 	stop, lease, away time.Duration
-	// createTopic creates the topic and its group unless they exist. A flush of Redis takes them along.
+	// createTopic creates the topic and its group unless they exist. A flush of Redis takes them
+	// along.
 	createTopic func(ctx context.Context) error
 
 	mu sync.Mutex // guards the fields below

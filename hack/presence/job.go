@@ -56,7 +56,7 @@ type results struct {
 // run runs everything on a new fleet, and writes the progress and the verdict to out.
 func run(ctx context.Context, f *flags, options rig.Options, out io.Writer) (*results, error) {
 	for f.Seed == 0 {
-		f.Seed = rand.Uint64() //nolint:gosec // chooses who signs out
+		f.Seed = rand.Uint64()
 	}
 	j := &job{flags: f, out: out, began: time.Now(), usage: make(map[int]time.Duration), ledger: newLedger()}
 	if err := j.read(); err != nil {
@@ -223,8 +223,8 @@ func (j *job) replayPart(ctx context.Context, events []event, first, last int) e
 	return wait(time.Duration(last+1) * time.Minute)
 }
 
-// checkpoint waits until all views show who is online, and those of out have signed out. If they do not within the time Settle, the
-// checkpoint counts as failed, and the replay continues.
+// checkpoint waits until all views show who is online, and those of out have signed out. If they do
+// not within the time Settle, the checkpoint counts as failed, and the replay continues.
 func (j *job) checkpoint(ctx context.Context, name string, online, out map[string]bool) error {
 	began := time.Now()
 	settling, cancel := context.WithTimeout(ctx, j.Settle)

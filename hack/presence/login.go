@@ -31,8 +31,8 @@ func digest(seed uint64, what, id string) uint64 {
 	return binary.LittleEndian.Uint64(sum[:])
 }
 
-// signsOutAtTheEnd reports whether a user is of the half that signs out at the end of their day. The
-// others leave without.
+// signsOutAtTheEnd reports whether a user is of the half that signs out at the end of their day.
+// The others only leave.
 func signsOutAtTheEnd(seed uint64, user string) bool { return digest(seed, "half", user)%2 == 0 }
 
 // ssidOf returns the ssid of a login. A nick can have characters that an ssid cannot.

@@ -4,8 +4,14 @@
 // channel of the user's day. The replay pauses at ten checkpoints, where all views must equal what
 // an independent reader of the files says: each watcher's, those of GetPresence and ListOnlineUsers
 // on each node, and Redis. Between the checkpoints two nodes are killed and restarted, one is
-// stopped for a while, and Redis is flushed. Nobody may be shown offline who is surely online. In
-// the end all users leave, and nobody may be left online. `make presence DATA=...` runs it.
+// stopped for a while, Redis is flushed, and NATS is away. Nobody may be shown offline who is
+// surely online.
+//
+// Half of the users sign out at the end of their day: when they leave for the last time, or after
+// the last checkpoint. Thieves try their tokens from then on, by calls and streams of all services
+// on all nodes, while NATS is away again, a node is killed and Redis is flushed. From 1 s after
+// SignOut has returned each must be refused, and none with another token. In the end all users
+// leave, and nobody may be left online. `make presence DATA=...` runs it; README.md says more.
 //
 // The logs are read as follows. A user is `<day>/<nick>`, with the nick encoded as `parley import`
 // encodes it. A join, the first word and the new name of a rename are a connect. A join and a new

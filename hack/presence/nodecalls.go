@@ -156,8 +156,8 @@ type held struct {
 	released atomic.Bool
 }
 
-// open opens a stream and waits for its first frame. If there is none, it returns nil, what that says
-// about the token, and why.
+// open opens a stream and waits for its first frame. If there is none, it returns nil, what that
+// says about the token, and why.
 func (n *nodeCalls) open(ctx context.Context, t trial, token string) (*held, answer, error) {
 	ctx, cancel := context.WithCancel(as(ctx, token))
 	timer := time.AfterFunc(answerWait, cancel)

@@ -128,15 +128,15 @@ func (u *user) signOut(ctx context.Context) error {
 	return nil
 }
 
-// callSignOut calls SignOut, which the SDK repeats until it succeeds, with the client of the presence or with another one,
-// which may use another node.
+// callSignOut calls SignOut, which the SDK repeats until it succeeds, with the client of the
+// presence or with another one, which may use another node.
 func (u *user) callSignOut(ctx context.Context, l *life, same bool) error {
 	ctx, cancel := context.WithTimeout(ctx, signOutWait)
 	defer cancel()
-	client := l.client
+	client, c := l.client, u.crowd
 	if !same {
 		var err error
-		if client, err = parley.New(u.crowd.addrs, parley.WithToken(u.crowd.ledger.lastToken(l.login)), parley.WithHTTPClient(u.crowd.http)); err != nil {
+		if client, err = parley.New(c.addrs, parley.WithToken(c.ledger.lastToken(l.login)), parley.WithHTTPClient(c.http)); err != nil {
 			return err
 		}
 		defer client.Close()

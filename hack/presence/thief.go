@@ -91,7 +91,7 @@ func (t *thieves) signedOut(l *login, p phase) {
 
 // steal tries tokens on a node, one each interval.
 func (t *thieves) steal(ctx context.Context, n *nodeCalls, interval time.Duration) {
-	rng := rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())) //nolint:gosec // chooses what is tried
+	rng := rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	unary, streaming := slices.Sorted(maps.Keys(calls)), slices.Sorted(maps.Keys(openers))
@@ -168,8 +168,8 @@ func (t *thieves) tryStream(ctx context.Context, n *nodeCalls, l *login, token, 
 	t.streams.Go(func() { t.await(ctx, h, limit) })
 }
 
-// await waits for the end of a stream, and releases it after the limit. It has the end judged unless
-// the stream was released before endWait or ctx has ended.
+// await waits for the end of a stream, and releases it after the limit. It has the end judged
+// unless the stream was released before endWait or ctx has ended.
 func (t *thieves) await(ctx context.Context, h *held, limit time.Duration) {
 	a, at, released := h.wait(limit)
 	if ctx.Err() != nil || released && limit < endWait {
