@@ -13,12 +13,17 @@ type answer int
 
 // The answers. An error that a node returns after it has admitted the token, for example because a
 // capability is missing or Redis is down, is admitted: what counts is that the token was not
-// refused. unknown is no answer, and one of a node that cannot tell or is about to end.
+// refused. unsure is that of a node that cannot tell, and unknown is no answer, and that of a node
+// which is about to end.
 const (
 	admitted answer = iota + 1
 	refused
+	unsure
 	unknown
 )
+
+// answers are all of them.
+var answers = []answer{admitted, refused, unsure, unknown}
 
 // String returns the answer in words.
 func (a answer) String() string {
@@ -27,8 +32,10 @@ func (a answer) String() string {
 		return "admitted"
 	case refused:
 		return "refused"
+	case unsure:
+		return "cannot tell"
 	default:
-		return "no answer, or unavailable"
+		return "no answer"
 	}
 }
 
@@ -47,8 +54,9 @@ func answerOf(err error) answer {
 			return refused
 		}
 		return admitted
-	case parleyv1.ErrorReason_ERROR_REASON_REVOCATION_UNKNOWN, parleyv1.ErrorReason_ERROR_REASON_SHUTTING_DOWN,
-		parleyv1.ErrorReason_ERROR_REASON_DEADLINE_EXCEEDED:
+	case parleyv1.ErrorReason_ERROR_REASON_REVOCATION_UNKNOWN:
+		return unsure
+	case parleyv1.ErrorReason_ERROR_REASON_SHUTTING_DOWN, parleyv1.ErrorReason_ERROR_REASON_DEADLINE_EXCEEDED:
 		return unknown
 	case parleyv1.ErrorReason_ERROR_REASON_UNSPECIFIED:
 		switch failed.Code() {

@@ -133,7 +133,7 @@ func (j *job) verdict() error {
 
 // play starts the fleet, replays everything on it, and ends it.
 func (j *job) play(ctx context.Context, options rig.Options) (err error) {
-	options.Env = append(options.Env, "PARLEY_LOG_LEVEL=warn", "PARLEY_PRESENCE_LEASE_TTL="+j.Lease.String())
+	options.Env = append(options.Env, "PARLEY_LOG_LEVEL="+j.Log, "PARLEY_PRESENCE_LEASE_TTL="+j.Lease.String())
 	j.stalls = watchStalls()
 	defer j.stalls.close()
 	if j.fleet, err = rig.Start(ctx, options); err != nil {
@@ -169,11 +169,8 @@ func (j *job) play(ctx context.Context, options rig.Options) (err error) {
 		return err
 	}
 	j.thieves.start(ctx, j.Thefts)
-	if err := j.replayAll(ctx); err != nil {
-		return err
-	}
-	j.report()
-	return nil
+	defer j.report()
+	return j.replayAll(ctx)
 }
 
 // offlineAfter is the default of presence.offline_after, which does not apply to a sign-out.

@@ -56,8 +56,13 @@ func (g *ledger) lines() []string {
 	}
 	slices.Sort(faults)
 	for _, name := range faults {
-		lines = append(lines, fmt.Sprintf("with revoked tokens in the part of the fault %q: %d refused, %d admitted, %d %v", name,
-			g.during[faultKey{name, refused}], g.during[faultKey{name, admitted}], g.during[faultKey{name, unknown}], unknown))
+		for _, is := range []age{unrevoked, revoked} {
+			var parts []string
+			for _, a := range answers {
+				parts = append(parts, fmt.Sprintf("%d %s", g.during[faultKey{name, is, a}], a))
+			}
+			lines = append(lines, fmt.Sprintf("in the part of the fault %q, with %s: %s", name, is, strings.Join(parts, ", ")))
+		}
 	}
 	for _, what := range slices.Sorted(maps.Keys(g.others)) {
 		lines = append(lines, fmt.Sprintf("%d %s", g.others[what], what))
@@ -70,7 +75,7 @@ func (g *ledger) kindLine(kind string) string {
 	var ages []string
 	for _, is := range []age{unrevoked, fresh, revoked} {
 		var parts []string
-		for _, a := range []answer{admitted, refused, unknown} {
+		for _, a := range answers {
 			var nodes []string
 			for node := range maxNodes {
 				nodes = append(nodes, strconv.Itoa(g.answers[answerKey{kind, node, is, a}]))
@@ -87,14 +92,14 @@ func (g *ledger) summary() string {
 	n := len(g.signedOut())
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	counts := make(map[faultKey]int) // by the text of the age instead of a fault
+	counts := make(map[faultKey]int)
 	for key, n := range g.answers {
-		counts[faultKey{key.age.String(), key.answer}] += n
+		counts[faultKey{"", key.age, key.answer}] += n
 	}
-	is, others := revoked.String(), unrevoked.String()
-	return fmt.Sprintf("%d users signed out: of the calls and streams with their tokens from 1 s later on, %d were refused, %d had no answer or one of a "+
-		"node that cannot tell, and none was admitted; %d with other tokens were admitted and none was refused as revoked", n,
-		counts[faultKey{is, refused}], counts[faultKey{is, unknown}], counts[faultKey{others, admitted}])
+	of := func(is age, a answer) int { return counts[faultKey{"", is, a}] }
+	return fmt.Sprintf("%d users signed out: of the calls and streams with their tokens from 1 s later on, %d were refused, none was admitted, for %d a node "+
+		"could not tell, and %d had no answer; with other tokens %d were admitted, none was refused as revoked, for %d a node could not tell, and %d had "+
+		"no answer", n, of(revoked, refused), of(revoked, unsure), of(revoked, unknown), of(unrevoked, admitted), of(unrevoked, unsure), of(unrevoked, unknown))
 }
 
 // problems describes everything that breaks a promise, and what was not tried.

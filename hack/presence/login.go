@@ -49,7 +49,7 @@ type ledger struct {
 	logins, revoked []*login
 	// answers counts the answers to calls and streams of the thieves.
 	answers map[answerKey]int
-	// during counts those to trials with revoked tokens in parts with faults.
+	// during counts those in parts with faults.
 	during map[faultKey]int
 	// others counts what is neither right nor wrong, by name.
 	others   map[string]int
@@ -91,9 +91,10 @@ type answerKey struct {
 	answer answer
 }
 
-// faultKey is what the answers to trials with revoked tokens are counted by, besides.
+// faultKey is what answers are counted by, besides.
 type faultKey struct {
 	fault  string
+	age    age
 	answer answer
 }
 
@@ -221,8 +222,8 @@ func (g *ledger) judge(t *trial, a answer, at time.Time, fault string) {
 		is = revoked
 	}
 	g.answers[answerKey{t.kind, t.node, is, a}]++
-	if is == revoked && fault != "" {
-		g.during[faultKey{fault, a}]++
+	if fault != "" {
+		g.during[faultKey{fault, is, a}]++
 	}
 	switch {
 	case a == refused && (l.began.IsZero() || at.Before(l.began)):

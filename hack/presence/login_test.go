@@ -186,7 +186,7 @@ func TestAnswerOf(t *testing.T) {
 		"none":               {nil, admitted},
 		"revoked":            {failure(t, connect.CodeUnauthenticated, parleyv1.ErrorReason_ERROR_REASON_TOKEN_REVOKED), refused},
 		"revoked, odd code":  {failure(t, connect.CodeUnavailable, parleyv1.ErrorReason_ERROR_REASON_TOKEN_REVOKED), admitted},
-		"cannot tell":        {failure(t, connect.CodeUnavailable, parleyv1.ErrorReason_ERROR_REASON_REVOCATION_UNKNOWN), unknown},
+		"cannot tell":        {failure(t, connect.CodeUnavailable, parleyv1.ErrorReason_ERROR_REASON_REVOCATION_UNKNOWN), unsure},
 		"ends":               {failure(t, connect.CodeUnavailable, parleyv1.ErrorReason_ERROR_REASON_SHUTTING_DOWN), unknown},
 		"unavailable":        {failure(t, connect.CodeUnavailable, 0), unknown},
 		"without the store":  {failure(t, connect.CodeUnavailable, parleyv1.ErrorReason_ERROR_REASON_STORE_UNAVAILABLE), admitted},

@@ -34,6 +34,8 @@ import (
 type flags struct {
 	Data   string        `arg:"" type:"existingdir" help:"Directory of *.raw.txt logs."`
 	Binary string        `type:"existingfile" help:"The parleyd to run; built from this source if empty."`
+	Log    string        `default:"warn" help:"The log level of the nodes."`
+	Dir    string        `help:"Directory for the data and logs of the nodes and engines, which are then kept."`
 	Speed  float64       `default:"100" help:"How many times as fast as it was to replay the days."`
 	Stop   time.Duration `default:"20s" help:"How long to stop a node."`
 	Lease  time.Duration `default:"4s" help:"The lease of the nodes: how long a silent one counts as alive."`
@@ -52,7 +54,7 @@ func main() {
 	os.Exit(command.Run(context.Background(), "presence", os.Args[1:], &f, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, f.Wait)
 		defer cancel()
-		_, err := run(ctx, &f, rig.Options{Binary: f.Binary}, os.Stdout)
+		_, err := run(ctx, &f, rig.Options{Binary: f.Binary, Dir: f.Dir}, os.Stdout)
 		return err
 	}))
 }

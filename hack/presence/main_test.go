@@ -48,7 +48,7 @@ func TestRun(t *testing.T) {
 	f := &flags{
 		Data:  writeLogs(t, map[string]string{"2005-02-08.x": madeUp(rng), "2005-02-09.x": madeUp(rng), "2005-02-10.x": madeUp(rng)}),
 		Speed: 1000, Stop: 6 * time.Second, Lease: 5 * time.Second, Settle: 30 * time.Second,
-		Away: 5 * time.Second, Out: 10 * time.Second, Thefts: 40, Seed: seed,
+		Log: "warn", Away: 5 * time.Second, Out: 10 * time.Second, Thefts: 40, Seed: seed,
 	}
 	out := logtest.New(t)
 	options := rig.Options{MongoMembers: 1, NATSServers: 1, Binary: os.Getenv("PARLEYD")}
