@@ -103,43 +103,85 @@ func (c *Copy) Whole(ctx context.Context) (bool, error) {
 	return store == c.store, nil
 }
 
-// Find implements revocation.Second.
+// Find implements revocation.Second. It asks about the streams of a whole node at once, so it costs
+// few commands: one that reads everything, and one more for each entry that is there.
 func (c *Copy) Find(ctx context.Context, keys ...string) (found map[string]revocation.Entry, whole bool, err error) {
-	values, lives := make([]*redis.StringCmd, len(keys)), make([]*redis.DurationCmd, len(keys))
-	var marker *redis.StringCmd
+	names := make([]string, len(keys)+1)
+	names[0] = c.marker()
+	for i := range keys {
+		names[i+1], _ = c.key(keys[i])
+	}
+	values, err := c.get(ctx, names)
+	if err != nil {
+		return nil, false, fmt.Errorf("look for revocations: %w", err)
+	}
+	found = make(map[string]revocation.Entry)
+	lives := make(map[string]*redis.DurationCmd)
 	_, err = c.client.Pipelined(ctx, func(p redis.Pipeliner) error {
-		marker = p.Get(ctx, c.marker())
-		for i := range keys {
-			key, _ := c.key(keys[i])
-			values[i], lives[i] = p.Get(ctx, key), p.PTTL(ctx, key)
+		for i, key := range keys {
+			if values[i+1] != nil {
+				lives[key] = p.PTTL(ctx, names[i+1])
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, false, fmt.Errorf("look for revocations: %w", err)
+	}
+	for i, key := range keys {
+		life, ok := lives[key]
+		if !ok {
+			continue
+		}
+		e := revocation.Entry{Key: key, Until: time.Now().Add(life.Val())}
+		if life.Val() < 0 {
+			e.Until = time.Now().Add(time.Hour) // somebody made the key persistent, or it is gone now
+		}
+		if _, user := c.key(key); user {
+			before, err := strconv.ParseInt(*values[i+1], 10, 64)
+			if err != nil {
+				return nil, false, fmt.Errorf("the revocation of a user in Redis is %q, not a number", *values[i+1])
+			}
+			e.Before = time.UnixMilli(before).UTC()
+		}
+		found[key] = e
+	}
+	return found, values[0] != nil && *values[0] == c.store, nil
+}
+
+// get returns the values of keys, nil for those that do not exist. A Redis that is no cluster reads
+// them at one moment.
+func (c *Copy) get(ctx context.Context, keys []string) ([]*string, error) {
+	values := make([]*string, len(keys))
+	if _, cluster := c.client.(*redis.ClusterClient); !cluster {
+		all, err := c.client.MGet(ctx, keys...).Result()
+		if err != nil {
+			return nil, err
+		}
+		for i := range all {
+			if text, ok := all[i].(string); ok {
+				values[i] = &text
+			}
+		}
+		return values, nil
+	}
+	commands := make([]*redis.StringCmd, len(keys))
+	_, err := c.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, key := range keys {
+			commands[i] = p.Get(ctx, key)
 		}
 		return nil
 	})
 	if err != nil && !errors.Is(err, redis.Nil) {
-		return nil, false, fmt.Errorf("look for revocations: %w", err)
+		return nil, err
 	}
-	found = make(map[string]revocation.Entry)
-	for i := range keys {
-		value, err := values[i].Result()
-		if errors.Is(err, redis.Nil) {
-			continue
+	for i, command := range commands {
+		text, err := command.Result()
+		if err == nil {
+			values[i] = &text
+		} else if !errors.Is(err, redis.Nil) {
+			return nil, err
 		}
-		if err != nil {
-			return nil, false, fmt.Errorf("look for revocations: %w", err)
-		}
-		life := lives[i].Val()
-		if life < 0 {
-			life = time.Hour // somebody made the key persistent
-		}
-		e := revocation.Entry{Key: keys[i], Until: time.Now().Add(life)}
-		if _, user := c.key(keys[i]); user {
-			before, err := strconv.ParseInt(value, 10, 64)
-			if err != nil {
-				return nil, false, fmt.Errorf("the revocation of a user in Redis is %q, not a number", value)
-			}
-			e.Before = time.UnixMilli(before).UTC()
-		}
-		found[keys[i]] = e
 	}
-	return found, marker.Err() == nil && marker.Val() == c.store, nil
+	return values, nil
 }
