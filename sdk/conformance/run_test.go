@@ -253,9 +253,9 @@ func (r *run) lookup(vars scope) func(name string) (any, error) {
 
 // token returns a token, of the login ssid unless that is empty. words are a user, how long the
 // token is valid (default one hour) and actions, separated by commas: of channels, or connect,
-// watch and list of presence. A fourth word is the pattern of the channels (default *). By default the
-// token of `admin` may do everything, that of any other user all but manage, moderate, send_as and
-// list, also in sessions.
+// watch and list of presence. A fourth word is the pattern of the channels (default *). By default
+// the token of `admin` may do everything, that of any other user all but manage, moderate, send_as
+// and list, also in sessions.
 func (r *run) token(ssid string, words []string) (string, error) {
 	if len(words) == 0 {
 		return "", errors.New("token: user is missing")
