@@ -17,7 +17,7 @@ func (s *Server) buildTokens(b *backends, tel *telemetry.Telemetry) (err error) 
 	s.revocations = remote.NewRevocations(s.endpoint, func(e revocation.Entry) { s.revoked.Heard(e) }, s.log)
 	s.revoked, err = revocation.New(revocation.Config{
 		Store: b.revoked, Second: redisrevoked.New(b.redis, s.cfg.Redis.KeyPrefix, b.store.Identity().Name()),
-		Announce: s.revocations.Publish, Owner: s.roster, FailOpen: s.cfg.Redis.FailOpen, MaxTokenLife: s.cfg.Auth.MaxTokenLife,
+		Announce: s.revocations.Publish, Owner: s.roster, Alone: s.dev, FailOpen: s.cfg.Redis.FailOpen, MaxTokenLife: s.cfg.Auth.MaxTokenLife,
 		Now: s.clock.Now, Logger: s.log, Meter: tel.Meters.Meter(scope),
 	})
 	if err != nil {

@@ -121,3 +121,27 @@ func TestUnknownIsCounted(t *testing.T) {
 		})
 	}
 }
+
+// TestAlone checks that a node that makes all revocations itself asks nobody, however long neither
+// the store nor Redis answers.
+func TestAlone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 1, func(c *revocation.Config) { c.Alone = true })
+		ann, bob := user("ann", "phone", time.Now()), user("bob", "laptop", time.Now())
+		if _, err := f.nodes[0].Revoke(t.Context(), revocation.Entry{Key: ann.Key}, ann); err != nil {
+			t.Fatal(err)
+		}
+		ended := false
+		f.nodes[0].Watch(bob, func(error) { ended = true })
+		f.store.Set(revocationtest.Down)
+		f.second.Set(revocationtest.Down)
+		time.Sleep(time.Minute)
+		if got := reason(t.Context(), f.nodes[0], bob); got != "" || ended {
+			t.Errorf("a token that is not revoked: %s, its stream ended: %v", got, ended)
+		}
+		if got := reason(t.Context(), f.nodes[0], ann); got != fault.TokenRevoked {
+			t.Errorf("a revoked token: %q", got)
+		}
+	})
+}

@@ -55,6 +55,9 @@ type Config struct {
 	Announce func(Entry)
 	// Owner decides whether this node keeps Second complete. Nil means that it does.
 	Owner Owner
+	// Alone means that only this node changes the store, as in dev. It then always knows all
+	// revocations after Start.
+	Alone bool
 	// FailOpen admits tokens while neither the store nor Second can tell whether they were revoked.
 	FailOpen bool
 	// MaxTokenLife is the longest time for which tokens are issued. The default is 24 h.
@@ -312,8 +315,9 @@ func (l *List) hear(began time.Time) {
 	}
 }
 
-// current reports whether the store was heard recently enough to know all revocations.
-func (l *List) current() bool { return l.silence() <= trust }
+// current reports whether the node knows all revocations that were acknowledged: it has heard from
+// the store recently enough, or makes them all itself.
+func (l *List) current() bool { return l.cfg.Alone || l.silence() <= trust }
 
 // silence returns how long ago the newest poll that the store answered began.
 func (l *List) silence() time.Duration {
