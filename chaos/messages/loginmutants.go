@@ -50,11 +50,11 @@ var signingOut = []chaos.Mutant{
 	{
 		Name: "announced-only", Heading: "signing out", Breaks: "nodes know only the revocations that were announced to them",
 		Edits: []chaos.Edit{{
-			File: revocationDir + "/list.go",
+			File: revocationDir + "/poll.go",
 			Old:  "	l.apply(entries, true)\n	l.mu.Lock()\n	if later(next, l.stamp) {", New: "	l.mu.Lock()\n	if later(next, l.stamp) {",
 		}, {
-			File: revocationDir + "/list.go",
-			Old:  "return l.silence() <= trust }", New: "return l.silence() >= 0 }",
+			File: revocationDir + "/poll.go",
+			Old:  "l.silence() <= trust }", New: "l.silence() >= 0 }",
 		}},
 		Steps: []chaos.Step{alone(0), alone(1)},
 		Shows: []chaos.Name{RevokedAccepted},
@@ -62,7 +62,7 @@ var signingOut = []chaos.Mutant{
 	{
 		Name: "polls-at-start-only", Heading: "signing out", Breaks: "nodes ask the store for revocations when they start, and Redis afterwards",
 		Edits: []chaos.Edit{{
-			File: revocationDir + "/list.go",
+			File: revocationDir + "/poll.go",
 			Old:  "wait = l.cfg.Interval - rand.N(l.cfg.Interval/10+1) {", New: "wait = time.Hour - rand.N(l.cfg.Interval/10+1) {",
 		}},
 		Steps: []chaos.Step{calm(3 * time.Second), step(chaos.RedisKill, 0, 8*time.Second)},

@@ -233,12 +233,12 @@ var mutants = []mutant{ //nolint:gochecknoglobals // a table
 	},
 	{
 		name: "announced-only", breaks: "nodes know only the revocations that were announced to them",
-		edits: edit(revokedDir+"/list.go", "	l.apply(entries, true)\n	l.mu.Lock()\n	if later(next, l.stamp) {", "	l.mu.Lock()\n	if later(next, l.stamp) {"),
+		edits: edit(revokedDir+"/poll.go", "	l.apply(entries, true)\n	l.mu.Lock()\n	if later(next, l.stamp) {", "	l.mu.Lock()\n	if later(next, l.stamp) {"),
 		pkg:   revokedDir, tests: "^Test(EverybodyRefuses|Streams)$",
 	},
 	{
 		name: "polls-at-start-only", breaks: "nodes ask the store for revocations when they start, and Redis afterwards",
-		edits: edit(revokedDir+"/list.go", "wait = l.cfg.Interval - rand.N(l.cfg.Interval/10+1) {",
+		edits: edit(revokedDir+"/poll.go", "wait = l.cfg.Interval - rand.N(l.cfg.Interval/10+1) {",
 			"wait = time.Hour - rand.N(l.cfg.Interval/10+1) {"),
 		pkg: revokedDir, tests: "^TestEngines$",
 	},
