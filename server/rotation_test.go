@@ -56,8 +56,8 @@ func tried(t *testing.T, s *servertest.Server, token string) string {
 
 const tokenInvalid = "unauthenticated ERROR_REASON_TOKEN_INVALID"
 
-// TestSecretsRotate rotates an HS256 secret as docs/tokens.md says, one restart of a node at a time.
-// Before the last step no node refuses a token of the old secret. Once all nodes have the new
+// TestSecretsRotate rotates an HS256 secret as docs/tokens.md says, with one node restarted at a
+// time. Before the last step no node refuses a token of the old secret. Once all nodes have the new
 // secret, none refuses its tokens. In the end all refuse those of the old one.
 func TestSecretsRotate(t *testing.T) {
 	t.Parallel()
