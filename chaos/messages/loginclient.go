@@ -248,8 +248,8 @@ func (l *loginClient) open(ctx context.Context, key *loginKey, node *loginNode, 
 	l.rec.Write(line{Login: c})
 }
 
-// stream opens a stream of a kind, and calls take for each message until the stream ends. It returns
-// why it ended.
+// stream opens a stream of a kind, and calls take for each message until the stream ends. It
+// returns why it ended.
 func (n *loginNode) stream(ctx context.Context, kind Kind, user string, take func()) error {
 	switch kind {
 	case Join:

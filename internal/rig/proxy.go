@@ -123,8 +123,8 @@ func (p *Proxy) Stall() {
 	}
 }
 
-// Slow makes every piece of a reply late by that time, until Heal. A piece is what one read from the
-// server returns.
+// Slow makes every piece of a reply late by that time, until Heal. A piece is what one read from
+// the server returns.
 func (p *Proxy) Slow(by time.Duration) { p.late.Store(int64(by)) }
 
 // Restore ends Cut and Stall but neither Slow nor LoseReplies. Stalled bytes are forwarded first.

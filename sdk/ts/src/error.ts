@@ -27,8 +27,8 @@ const firstRetryable = 100;
 export type Reason = "" | Exclude<keyof typeof ErrorReason, "UNSPECIFIED"> | `REASON_${number}`;
 
 /**
- * KickCause is why a login or a stream ended: the name in error.proto without its prefix, or `CAUSE_7` for a
- * number that this SDK does not know.
+ * KickCause is why a login or a stream ended: the name in error.proto without its prefix, or
+ * `CAUSE_7` for a number that this SDK does not know.
  */
 export type KickCause = "" | Exclude<keyof typeof KickCauses, "UNSPECIFIED"> | `CAUSE_${number}`;
 

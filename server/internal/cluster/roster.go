@@ -218,8 +218,8 @@ func (r *Roster) Owns(bucket int) bool {
 	return v.ready && !v.stale() && len(v.nodes) > 0 && rendezvous(v.nodes, bucket) == r.id
 }
 
-// AnyAble reports whether any node is able, as far as this one knows. It is true if that is not known
-// because this node was just suspended.
+// AnyAble reports whether any node is able, as far as this one knows. It is true if that is not
+// known because this node was just suspended.
 func (r *Roster) AnyAble() bool {
 	v := r.view.Load()
 	return v.able || v.stale()

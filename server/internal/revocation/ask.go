@@ -73,8 +73,9 @@ func (l *List) askSecond(ctx context.Context, p *ident.Principal) error {
 }
 
 const (
-	// answerLife is how long after the begin of a look-up its answer is used, so that a node under load
-	// does not ask Redis with every call. It adds to the time in which other nodes refuse a token.
+	// answerLife is how long after the begin of a look-up its answer is used, so that a node under
+	// load does not ask Redis with every call. It adds to the time in which other nodes refuse a
+	// token.
 	answerLife = 250 * time.Millisecond
 	// maxAnswers bounds the answers in memory.
 	maxAnswers = 10_000

@@ -28,7 +28,8 @@ func (c counted) Find(ctx context.Context, keys ...string) (map[string]revocatio
 }
 
 // TestRedisIsAskedSeldom checks that a node that does not hear the store asks Redis a few times a
-// second for a token, however often it is used, and that it refuses a revoked one soon all the same.
+// second for a token, however often it is used, and that it refuses a revoked one soon all the
+// same.
 func TestRedisIsAskedSeldom(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -25,8 +25,8 @@ const (
 // of no entry that is not in it. A new owner, and one that finds no declaration, copies everything
 // first.
 //
-// A node that has not heard from the store for a second declares nothing while another node may hear
-// from it, and acknowledge revocations. While no node does so, the owner goes on: nobody can
+// A node that has not heard from the store for a second declares nothing while another node may
+// hear from it, and acknowledge revocations. While no node does so, the owner goes on: nobody can
 // acknowledge one then.
 type keeper struct {
 	list *List

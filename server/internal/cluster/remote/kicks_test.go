@@ -14,8 +14,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/revocation"
 )
 
-// TestKicksReachAllNodes checks what a kick does on other nodes, and that it names those that do not
-// answer in time.
+// TestKicksReachAllNodes checks what a kick does on other nodes, and that it names those that do
+// not answer in time.
 func TestKicksReachAllNodes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

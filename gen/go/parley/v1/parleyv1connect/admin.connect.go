@@ -182,9 +182,10 @@ type AdminServiceClient interface {
 	// ListRevocations returns a page of the revocations that are kept.
 	ListRevocations(context.Context, *v1.ListRevocationsRequest) (*v1.ListRevocationsResponse, error)
 	// KickUser ends the live streams of a user on all nodes, with KICKED, or those of one device,
-	// platform or connection. Clients do not open them again by themselves. The user is offline at
-	// once where no other stream shows them online. It does not keep the user out: revoke the tokens
-	// for that. A stream that is opened during the call may stay. A repeat ends what was opened since.
+	// platform or connection. Clients do not open them again until their user acts. The user is
+	// offline at once where no other stream shows them online. It does not keep the user out: revoke
+	// the tokens for that. A stream that is opened during the call may stay. A repeat ends what was
+	// opened since.
 	//
 	// Fails with `unavailable` if this node cannot reach any other one because it is cut off; its own
 	// streams have ended then.
@@ -196,9 +197,9 @@ type AdminServiceClient interface {
 	CreateApiKey(context.Context, *v1.CreateApiKeyRequest) (*v1.CreateApiKeyResponse, error)
 	// ListApiKeys returns a page of all API keys, ordered by `key_id`, without their secrets.
 	ListApiKeys(context.Context, *v1.ListApiKeysRequest) (*v1.ListApiKeysResponse, error)
-	// RotateApiKey adds a new secret to an API key. The secrets of before stay valid for `overlap`, so
-	// that servers can receive the new one in turn. It ends no stream, and does not change when the key
-	// expires. A repeat adds another secret; at most 5 are valid at the same time.
+	// RotateApiKey adds a new secret to an API key. The secrets of before stay valid for `overlap`,
+	// so that servers can receive the new one in turn. It ends no stream, and does not change when
+	// the key expires. A repeat adds another secret; at most 5 are valid at the same time.
 	RotateApiKey(context.Context, *v1.RotateApiKeyRequest) (*v1.RotateApiKeyResponse, error)
 	// RevokeApiKey revokes an API key with all its secrets, as RevokeTokens revokes tokens.
 	RevokeApiKey(context.Context, *v1.RevokeApiKeyRequest) (*v1.RevokeApiKeyResponse, error)
@@ -745,9 +746,10 @@ type AdminServiceHandler interface {
 	// ListRevocations returns a page of the revocations that are kept.
 	ListRevocations(context.Context, *v1.ListRevocationsRequest) (*v1.ListRevocationsResponse, error)
 	// KickUser ends the live streams of a user on all nodes, with KICKED, or those of one device,
-	// platform or connection. Clients do not open them again by themselves. The user is offline at
-	// once where no other stream shows them online. It does not keep the user out: revoke the tokens
-	// for that. A stream that is opened during the call may stay. A repeat ends what was opened since.
+	// platform or connection. Clients do not open them again until their user acts. The user is
+	// offline at once where no other stream shows them online. It does not keep the user out: revoke
+	// the tokens for that. A stream that is opened during the call may stay. A repeat ends what was
+	// opened since.
 	//
 	// Fails with `unavailable` if this node cannot reach any other one because it is cut off; its own
 	// streams have ended then.
@@ -759,9 +761,9 @@ type AdminServiceHandler interface {
 	CreateApiKey(context.Context, *v1.CreateApiKeyRequest) (*v1.CreateApiKeyResponse, error)
 	// ListApiKeys returns a page of all API keys, ordered by `key_id`, without their secrets.
 	ListApiKeys(context.Context, *v1.ListApiKeysRequest) (*v1.ListApiKeysResponse, error)
-	// RotateApiKey adds a new secret to an API key. The secrets of before stay valid for `overlap`, so
-	// that servers can receive the new one in turn. It ends no stream, and does not change when the key
-	// expires. A repeat adds another secret; at most 5 are valid at the same time.
+	// RotateApiKey adds a new secret to an API key. The secrets of before stay valid for `overlap`,
+	// so that servers can receive the new one in turn. It ends no stream, and does not change when
+	// the key expires. A repeat adds another secret; at most 5 are valid at the same time.
 	RotateApiKey(context.Context, *v1.RotateApiKeyRequest) (*v1.RotateApiKeyResponse, error)
 	// RevokeApiKey revokes an API key with all its secrets, as RevokeTokens revokes tokens.
 	RevokeApiKey(context.Context, *v1.RevokeApiKeyRequest) (*v1.RevokeApiKeyResponse, error)

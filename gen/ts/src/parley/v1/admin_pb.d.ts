@@ -16,8 +16,8 @@ export declare const file_parley_v1_admin: GenFile;
 
 /**
  * AdminService is for operators. It manages topics and consumer groups, erases users, revokes
- * tokens, ends streams and manages API keys. Calls for other parts of the server will be added under
- * the same capability.
+ * tokens, ends streams and manages API keys. Calls for other parts of the server will be added
+ * under the same capability.
  *
  * Every call requires a bearer token with the capability `admin`: the action `read` for calls
  * without side effects, the action `write` for all others.
@@ -274,9 +274,10 @@ export declare const AdminService: GenService<{
   },
   /**
    * KickUser ends the live streams of a user on all nodes, with KICKED, or those of one device,
-   * platform or connection. Clients do not open them again by themselves. The user is offline at
-   * once where no other stream shows them online. It does not keep the user out: revoke the tokens
-   * for that. A stream that is opened during the call may stay. A repeat ends what was opened since.
+   * platform or connection. Clients do not open them again until their user acts. The user is
+   * offline at once where no other stream shows them online. It does not keep the user out: revoke
+   * the tokens for that. A stream that is opened during the call may stay. A repeat ends what was
+   * opened since.
    *
    * Fails with `unavailable` if this node cannot reach any other one because it is cut off; its own
    * streams have ended then.
@@ -312,9 +313,9 @@ export declare const AdminService: GenService<{
     output: typeof ListApiKeysResponseSchema;
   },
   /**
-   * RotateApiKey adds a new secret to an API key. The secrets of before stay valid for `overlap`, so
-   * that servers can receive the new one in turn. It ends no stream, and does not change when the key
-   * expires. A repeat adds another secret; at most 5 are valid at the same time.
+   * RotateApiKey adds a new secret to an API key. The secrets of before stay valid for `overlap`,
+   * so that servers can receive the new one in turn. It ends no stream, and does not change when
+   * the key expires. A repeat adds another secret; at most 5 are valid at the same time.
    *
    * @generated from rpc parley.v1.AdminService.RotateApiKey
    */

@@ -17,8 +17,8 @@ export const file_parley_v1_admin = /*@__PURE__*/
 
 /**
  * AdminService is for operators. It manages topics and consumer groups, erases users, revokes
- * tokens, ends streams and manages API keys. Calls for other parts of the server will be added under
- * the same capability.
+ * tokens, ends streams and manages API keys. Calls for other parts of the server will be added
+ * under the same capability.
  *
  * Every call requires a bearer token with the capability `admin`: the action `read` for calls
  * without side effects, the action `write` for all others.
