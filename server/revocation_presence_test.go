@@ -9,8 +9,8 @@ import (
 	"github.com/parleyhq/parley/server/servertest"
 )
 
-// TestSignOutEndsPresence checks that the presence of a user who signs out ends at once on all nodes,
-// without the time in which those return who only lost their connection.
+// TestSignOutEndsPresence checks that the presence of a user who signs out ends at once on all
+// nodes, without the time in which those return who only lost their connection.
 func TestSignOutEndsPresence(t *testing.T) {
 	t.Parallel()
 	nodes := fleetOf(t, 2, servertest.With(func(c *config.Config) { c.Presence.OfflineAfter = time.Minute }))

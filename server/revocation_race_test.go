@@ -49,9 +49,10 @@ func (l *latest) log(t *testing.T) {
 	}
 }
 
-// TestRacingCalls makes calls on three nodes, over HTTP/2, around the acknowledgements of sign-outs:
-// a million by `make revocations`, and otherwise fewer. No call that began after the acknowledgement
-// may be accepted on the node that acknowledged it, and none that began a second after it on any.
+// TestRacingCalls makes calls on three nodes, over HTTP/2, around the acknowledgements of
+// sign-outs: a million by `make revocations`, and otherwise fewer. No call that began after the
+// acknowledgement may be accepted on the node that acknowledged it, and none that began a second
+// after it on any.
 func TestRacingCalls(t *testing.T) {
 	t.Parallel()
 	total := int64(20_000)

@@ -155,8 +155,8 @@ func (p *pair) refuses(when, ssid string) {
 }
 
 // TestStoppedNode checks that a node that was halted while a login was signed out on another one
-// accepts no token of it once it goes on, and ends its stream within a second: with all engines, and
-// without the store, NATS, or both.
+// accepts no token of it once it goes on. Its stream ends within a second. All engines are there at
+// that time, or the store, NATS, or both are away.
 func TestStoppedNode(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
@@ -233,9 +233,9 @@ func TestRestartWithoutStore(t *testing.T) {
 	p.ready()
 }
 
-// TestRestoredRedis checks that an older copy of the revocations in Redis, with the declaration that
-// it is complete, brings no token back to life: neither while the store answers, nor when it goes
-// away after the keeper had a second.
+// TestRestoredRedis checks that an older copy of the revocations in Redis, with the declaration
+// that it is complete, brings no token back to life: neither while the store answers, nor when it
+// goes away after the keeper had a second.
 func TestRestoredRedis(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)

@@ -57,8 +57,8 @@ func (l *links) connect(t *testing.T, c *config.Config, natsURL, redisAddr strin
 	c.Redis.Addr = l.redis.Addr()
 }
 
-// set puts the engines into a state. silent is whether those that are down answer nothing instead of
-// refusing.
+// set puts the engines into a state. silent is whether those that are down answer nothing instead
+// of refusing.
 func (l *links) set(s enginesState, silent bool) {
 	for proxy, state := range map[*testkit.Proxy]engineState{l.nats: s.nats, l.mongo: s.mongo, l.redis: s.redis} {
 		switch {
@@ -78,8 +78,8 @@ func (l *links) set(s enginesState, silent bool) {
 type probe struct {
 	name   string
 	client parleyv1connect.ServerServiceClient
-	// revokedAt is when its revocation was acknowledged; zero if it was not revoked. heard is whether
-	// the node had refused it before the state of the engines began.
+	// revokedAt is when its revocation was acknowledged; zero if it was not revoked. heard is
+	// whether the node had refused it before the state of the engines began.
 	revokedAt time.Time
 	heard     bool
 
@@ -112,10 +112,10 @@ func newTable(t *testing.T, open, all bool) *table {
 	return tb
 }
 
-// TestRevocationTable checks what a node says of a token in every state of MongoDB, Redis and NATS,
-// which are real and each up, slow or down, in both fail modes, of tokens that were revoked before
-// the state began, of those that another node revoked while it lasted, and of one that was not
-// revoked; and that all is right once the engines are well again. All states are tried by `make
+// TestRevocationTable checks what a node says of a token in every state of a real MongoDB, Redis
+// and NATS, each up, slow or down, in both fail modes. There are tokens that were revoked before
+// the state began, those that another node revoked while it lasted, and one that was not revoked.
+// It also checks that all is right once the engines are well again. All states are tried by `make
 // revocations`, every third otherwise.
 func TestRevocationTable(t *testing.T) {
 	t.Parallel()
@@ -133,7 +133,8 @@ func TestRevocationTable(t *testing.T) {
 				t.Parallel()
 				tb, cells := newTable(t, open, all), 0
 				for n, s := range states {
-					// Of each three states with the same NATS and MongoDB another one in each of the fleets.
+					// Of each three states with the same NATS and MongoDB another one in each of
+					// the fleets.
 					if os.Getenv("PARLEY_TEST_REVOCATIONS") == "all" || (n+n/3+n/9+2*i+j)%3 == 0 {
 						tb.try(n, s)
 						cells += 2

@@ -25,11 +25,12 @@ const (
 	// settleAfter is how long a node listens before it accepts work: every live node has announced
 	// itself by then.
 	settleAfter = 2 * announceEvery
-	// If the ticker of the announcements has not fired for suspendedAfter, the process was suspended.
+	// If the ticker of the announcements has not fired for suspendedAfter, the process was
+	// suspended.
 	suspendedAfter = time.Second
-	// A probe starts every probeEvery and may take probeWait. A node counts as able for ableFor after
-	// a probe that passed. So a single failure moves no work, yet a probe that hangs makes the node
-	// unable.
+	// A probe starts every probeEvery and may take probeWait. A node counts as able for ableFor
+	// after a probe that passed. So a single failure moves no work, yet a probe that hangs makes
+	// the node unable.
 	probeEvery = 500 * time.Millisecond
 	probeWait  = time.Second
 	ableFor    = 1500 * time.Millisecond
@@ -40,8 +41,8 @@ type RosterConfig struct {
 	// ID is this node's id. Empty means a new one from NewID.
 	ID        string
 	Transport Transport
-	// Probe returns nil if this node can work: its store and NATS answer. It is called about every 500
-	// ms and must return once ctx ends, after 1 s. Nil means always able.
+	// Probe returns nil if this node can work: its store and NATS answer. It is called about every
+	// 500 ms and must return once ctx ends, after 1 s. Nil means always able.
 	Probe func(ctx context.Context) error
 	// Store names the store that this node uses. Announcements of nodes with another store are
 	// ignored.

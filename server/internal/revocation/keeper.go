@@ -34,8 +34,8 @@ type keeper struct {
 	wake chan struct{}
 
 	mu sync.Mutex
-	// unwritten are entries that must be copied before the next declaration. overflow is set if there
-	// were too many of them.
+	// unwritten are entries that must be copied before the next declaration. overflow is set if
+	// there were too many of them.
 	unwritten []Entry
 	overflow  bool
 }
