@@ -294,7 +294,7 @@ func TestCheckOfUnknown(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			s := newStory(t)
-			for _, at := range []int64{7, 8, 9, 10, 11} {
+			for _, at := range []int64{6, 7, 8, 9, 10, 11, 12, 13} {
 				s.refused(at*sec, revocationUnknown)
 			}
 			tt.change(s)
