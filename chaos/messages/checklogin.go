@@ -39,7 +39,7 @@ const (
 	// unknownLimit is how long a node that reaches the store may say that it cannot tell. A few
 	// lost replies are enough for a moment without knowledge, and on a machine without a free core
 	// the engines answered too late for up to 5 s.
-	unknownLimit = 6 * second
+	unknownLimit = 10 * second
 	// aftermath is how long after the end of a fault connections may still be broken.
 	aftermath = 5 * second
 )

@@ -283,18 +283,18 @@ func TestCheckOfUnknown(t *testing.T) {
 		change func(s *story)
 		want   chaos.Name
 	}{
-		{"Redis is away", func(s *story) { s.broken(chaos.RedisKill, "redis", 0, 12*sec) }, RevocationUnknown},
-		{"another node has no store", func(s *story) { s.broken(chaos.CutMongo, "n1", 0, 12*sec) }, RevocationUnknown},
-		{"the node has no store", func(s *story) { s.broken(chaos.CutMongo, "n2", 0, 12*sec) }, ""},
-		{"there is no store", func(s *story) { s.broken(chaos.MongoStop, "mongo-1", 0, 12*sec) }, ""},
+		{"Redis is away", func(s *story) { s.broken(chaos.RedisKill, "redis", 0, 16*sec) }, RevocationUnknown},
+		{"another node has no store", func(s *story) { s.broken(chaos.CutMongo, "n1", 0, 16*sec) }, RevocationUnknown},
+		{"the node has no store", func(s *story) { s.broken(chaos.CutMongo, "n2", 0, 16*sec) }, ""},
+		{"there is no store", func(s *story) { s.broken(chaos.MongoStop, "mongo-1", 0, 16*sec) }, ""},
 		{"the node was killed", func(s *story) { s.broken(chaos.NodeKill, "n2", 8*sec, 9*sec) }, ""},
-		{"the node knows in between", func(s *story) { s.login(LoginCall{Token: Laptop, Begin: 9*sec - sec/2}) }, ""},
-		{"other nodes know", func(s *story) { s.login(LoginCall{Token: Laptop, Addr: "n1", Begin: 9*sec - sec/2}) }, RevocationUnknown},
+		{"the node knows in between", func(s *story) { s.login(LoginCall{Token: Laptop, Begin: 11*sec + sec/2}) }, ""},
+		{"other nodes know", func(s *story) { s.login(LoginCall{Token: Laptop, Addr: "n1", Begin: 11*sec + sec/2}) }, RevocationUnknown},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			s := newStory(t)
-			for _, at := range []int64{6, 7, 8, 9, 10, 11, 12, 13} {
+			for _, at := range []int64{6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17} {
 				s.refused(at*sec, revocationUnknown)
 			}
 			tt.change(s)

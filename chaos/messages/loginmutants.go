@@ -65,7 +65,7 @@ var signingOut = []chaos.Mutant{
 			File: revocationDir + "/poll.go",
 			Old:  "wait = l.cfg.Interval - rand.N(l.cfg.Interval/10+1) {", New: "wait = time.Hour - rand.N(l.cfg.Interval/10+1) {",
 		}},
-		Steps: []chaos.Step{calm(3 * time.Second), step(chaos.RedisKill, 0, 12*time.Second)},
+		Steps: []chaos.Step{calm(3 * time.Second), step(chaos.RedisKill, 0, 16*time.Second)},
 		Shows: []chaos.Name{RevocationUnknown},
 	},
 	{

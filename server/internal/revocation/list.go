@@ -218,10 +218,13 @@ func (l *List) forget() {
 // that is not known, unless Config.FailOpen is set. It takes up to 250 ms if the store has not
 // answered for a second, and no time otherwise.
 func (l *List) Check(ctx context.Context, p *ident.Principal) error {
+	// In this order: a poll that is answered in between would otherwise prove that a revocation is
+	// known which this call has not seen.
+	current := l.current()
 	if l.knows(p) {
 		return Revoked()
 	}
-	if l.current() {
+	if current {
 		return nil
 	}
 	return l.ask(ctx, p)
