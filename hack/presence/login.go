@@ -109,6 +109,8 @@ const (
 	endedLate offence = "streams of revoked tokens lived for too long"
 	// endedOtherwise is a login whose presence did not end with TOKEN_REVOKED.
 	endedOtherwise offence = "presences that were signed out did not end with TOKEN_REVOKED"
+	// failedSignOut is a SignOut that did not succeed.
+	failedSignOut offence = "sign-outs failed"
 	// refusedValid is a call or a stream that was refused with TOKEN_REVOKED before any sign-out.
 	refusedValid offence = "calls and streams with valid tokens were refused as revoked"
 )

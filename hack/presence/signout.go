@@ -116,7 +116,8 @@ func (u *user) signOut(ctx context.Context) error {
 	}
 	if wrong != breakUnrevoked {
 		if err := u.callSignOut(ctx, l, h>>32%2 == 0); err != nil {
-			return err
+			c.ledger.accuse(failedSignOut, 0, fmt.Sprintf("%s, for %v: %v", u.id, signOutWait, err))
+			return nil // the user leaves without
 		}
 	}
 	if wrong == breakUntold {
