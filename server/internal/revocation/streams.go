@@ -14,9 +14,13 @@ const (
 	// streamPatience is how long streams live on while neither the store nor Second can tell whether
 	// their tokens were revoked. They end within streamSpread after it, not all at once.
 	streamPatience, streamSpread = 5 * time.Second, time.Second
-	// askEvery is how often Second is asked about streams while the store does not answer, and
-	// findAtOnce how many keys one call of Second.Find has.
-	askEvery, findAtOnce = 500 * time.Millisecond, 1000
+	// askAfter is the silence of the store after which Second is asked about streams, and askEvery how
+	// often it then is. Both leave time for the answer: a stream ends within a second after its token
+	// was revoked, also if the store answers slowly and the announcement was lost. findAtOnce is how
+	// many keys one call of Second.Find has.
+	askAfter, askEvery, findAtOnce = 600 * time.Millisecond, 350 * time.Millisecond, 1000
+	// lookEvery is how often the silence is looked at.
+	lookEvery = 100 * time.Millisecond
 )
 
 // Stream is a live stream, which a revocation of its token or a Kick ends. Its methods are safe for
@@ -154,23 +158,28 @@ func (a *streams) keys() []string {
 // watchStreams ends streams while the store is not heard: those whose revocation is in Second, and,
 // without Config.FailOpen, all of them if Second cannot tell either.
 func (l *List) watchStreams(ctx context.Context) {
-	ticker := time.NewTicker(askEvery)
+	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
 	told := time.Now() // when the store or Second last told all that was revoked
+	var asked time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
 		}
-		began := time.Now()
-		var err error
-		if !l.current() {
-			err = l.findAll(ctx)
+		if l.silence() <= askAfter {
+			told = time.Now()
+			continue
 		}
+		if time.Since(asked) < askEvery {
+			continue
+		}
+		asked = time.Now()
+		err := l.findAll(ctx)
 		switch {
-		case err == nil:
-			told = began
+		case err == nil || l.current():
+			told = asked
 		case !l.cfg.FailOpen && ctx.Err() == nil && time.Since(told) >= streamPatience:
 			l.endUnknown(err)
 		}
