@@ -134,6 +134,8 @@ func (l *List) Start(ctx context.Context) error {
 		run.Go(func(ctx context.Context) { l.poll(ctx, run) })
 		if l.cfg.Second != nil {
 			run.Go(l.keeper.keep)
+		}
+		if l.cfg.Second != nil && !l.cfg.Alone {
 			run.Go(l.watchStreams)
 		}
 		return nil

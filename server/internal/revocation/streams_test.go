@@ -106,3 +106,32 @@ func TestStreamsOfTheUnknown(t *testing.T) {
 		})
 	}
 }
+
+// TestStreamsWithoutTheStore checks that a stream ends within a second of the acknowledgement also
+// if its node has not heard the announcement and the store does not answer any more, whenever the
+// node's last poll was.
+func TestStreamsWithoutTheStore(t *testing.T) {
+	t.Parallel()
+	for at := time.Duration(0); at < time.Second; at += 50 * time.Millisecond {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFleet(t, 2, nil)
+			f.deaf.Store(true)
+			var ended atomic.Pointer[time.Time]
+			p := user("ann", "phone", time.Now())
+			f.nodes[1].Watch(p, func(error) {
+				now := time.Now()
+				ended.Store(&now)
+			})
+			time.Sleep(2*time.Second + at)
+			if _, err := f.nodes[0].Revoke(t.Context(), revocation.Entry{Key: p.Key}, p); err != nil {
+				t.Fatal(err)
+			}
+			f.store.Set(revocationtest.Hung)
+			acked := time.Now()
+			time.Sleep(5 * time.Second)
+			if got := ended.Load(); got == nil || got.Sub(acked) > time.Second {
+				t.Errorf("revoked %v after the start: ended at %v, acknowledged at %v", 2*time.Second+at, got, acked)
+			}
+		})
+	}
+}
