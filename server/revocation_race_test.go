@@ -110,8 +110,7 @@ func raceRound(t *testing.T, nodes []*servertest.Server, ssid string, l *latest,
 				}
 				accepted.Add(1)
 				passed[node].Add(1)
-				for was := last[node].Load(); began.UnixNano() > was && !last[node].CompareAndSwap(was, began.UnixNano()); was = last[node].Load() {
-				}
+				raise(&last[node], began.UnixNano())
 				if at != nil && (node == 0 || began.Sub(*at) > time.Second) {
 					t.Errorf("node %d accepts a call that began %v after the acknowledgement", node, began.Sub(*at))
 				}
@@ -142,6 +141,15 @@ func raceRound(t *testing.T, nodes []*servertest.Server, ssid string, l *latest,
 		l.add(&l.streams, node, max(0, streams[node].Sub(now)))
 		if late := streams[node].Sub(now); late > time.Second+slowMachine {
 			t.Errorf("the stream on node %d ended %v after the acknowledgement", node, late)
+		}
+	}
+}
+
+// raise sets at to a time, unless it is later already.
+func raise(at *atomic.Int64, nano int64) {
+	for was := at.Load(); nano > was; was = at.Load() {
+		if at.CompareAndSwap(was, nano) {
+			return
 		}
 	}
 }

@@ -171,7 +171,7 @@ func TestStoppedNode(t *testing.T) {
 		p.signal(syscall.SIGSTOP)
 		p.links.set(away, false) // what NATS announces now is lost, if it is away
 		p.signOut(ssid)
-		time.Sleep(1500 * time.Millisecond) // halted for longer than it trusts what it knows
+		<-time.After(1500 * time.Millisecond) // halted for longer than it trusts what it knows
 		p.signal(syscall.SIGCONT)
 		woken := time.Now()
 		ended := make(chan time.Duration, 1)

@@ -84,7 +84,6 @@ type probe struct {
 	heard     bool
 
 	refusedAt time.Time // when it was first refused as revoked
-	last      parleyv1.ErrorReason
 }
 
 // table is a fleet of two nodes: one revokes, the other is checked.

@@ -144,7 +144,13 @@ describe("a presence", () => {
     server.board.kick(kick);
     const err = await rejected(presence.next(), ParleyError);
     expect(err).toMatchObject({ reason: "KICKED", code: Code.FailedPrecondition, retryable: false });
-    expect(err.kick).toEqual({ cause: "LOGIN", deviceId: "phone", platform: "ANDROID", connectionId: "connection-9", reason: "" });
+    expect(err.kick).toEqual({
+      cause: "LOGIN",
+      deviceId: "phone",
+      platform: "ANDROID",
+      connectionId: "connection-9",
+      reason: "",
+    });
     await presence.done;
     expect(presence.error).toBe(err);
     expect(states.names).toEqual(["connecting", "live", "ended"]);
