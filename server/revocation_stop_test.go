@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -72,7 +73,8 @@ func (p *pair) start() {
 		p.t.Fatal(err)
 	}
 	p.cmd = exec.Command(path, "serve")
-	p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = append(os.Environ(), p.env...), log, log
+	inherited := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "PARLEY_") })
+	p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = append(inherited, p.env...), log, log
 	if err := p.cmd.Start(); err != nil {
 		p.t.Fatal(err)
 	}
