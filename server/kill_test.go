@@ -228,3 +228,23 @@ func TestSignalDrainsWithinFiveSeconds(t *testing.T) {
 		t.Errorf("%d redis-servers are left", got)
 	}
 }
+
+// TestKillKeepsASignOut checks that a token is still revoked after kill -9 right after the answer
+// to its SignOut.
+func TestKillKeepsASignOut(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "d")
+	p := startDev(t, dir)
+	token := p.token()
+	presence := parleyv1connect.NewPresenceServiceClient(servertest.HTTPClient(t, token), p.addr)
+	if err := callErr(presence.SignOut(t.Context(), &parleyv1.SignOutRequest{})); err != nil {
+		t.Fatal(err)
+	}
+	p.end(syscall.SIGKILL)
+	p = startDev(t, dir)
+	c := parleyv1connect.NewMessageServiceClient(servertest.HTTPClient(t, token), p.addr)
+	err := callErr(c.ListChannels(t.Context(), &parleyv1.ListChannelsRequest{}))
+	if reason, _ := reasonOf(err); reason != tokenRevoked {
+		t.Errorf("after a restart: %v", err)
+	}
+}

@@ -64,6 +64,16 @@ func (e *ends) watch(name string, stream endingStream, err error, revoked func()
 	})
 }
 
+// bidi is a bidirectional stream as an endingStream.
+type bidi struct {
+	receive func() error
+	err     error
+}
+
+func (b *bidi) Receive() bool { b.err = b.receive(); return b.err == nil }
+
+func (b *bidi) Err() error { return b.err }
+
 // slowMachine is how much more time than promised a test allows.
 const slowMachine = 2 * time.Second
 
@@ -121,6 +131,13 @@ func TestSignOut(t *testing.T) {
 				e.watch(fmt.Sprint("Connect on node ", i), online, err, revoked)
 				consumer, err := s.Queues(twin).Consume(t.Context(), &parleyv1.ConsumeRequest{Topic: "jobs", Group: "g", Consumer: fmt.Sprint("c", i), MaxMessages: 1})
 				e.watch(fmt.Sprint("Consume on node ", i), consumer, err, revoked)
+				both, err := s.Queues(twin).StreamingConsume(t.Context())
+				if err == nil {
+					err = both.Send(&parleyv1.StreamingConsumeRequest{Request: &parleyv1.StreamingConsumeRequest_Start{
+						Start: &parleyv1.ConsumeRequest{Topic: "jobs", Group: "g", Consumer: fmt.Sprint("b", i), MaxMessages: 1},
+					}})
+				}
+				e.watch(fmt.Sprint("StreamingConsume on node ", i), &bidi{receive: func() error { _, err := both.Receive(); return err }}, err, revoked)
 			}
 			going := subscribe(t, nodes[len(nodes)-1].Client(laptop), from("room", 0))
 			going.awaitState("room")

@@ -34,24 +34,25 @@ func testCopy(t *testing.T, client redis.UniversalClient) {
 	token := revocation.Entry{Key: ident.TokenKey("", [32]byte{1, 2, 3}), Until: now.Add(time.Hour)}
 	ssid := revocation.Entry{Key: ident.SSIDKey("complete"), Until: now.Add(2 * time.Hour)}
 	user := revocation.Entry{Key: revocation.UserKey("ann"), Until: now.Add(time.Hour), Before: now}
+	key := revocation.Entry{Key: ident.APIKeyKey("abc"), Until: now.Add(time.Hour)}
 	past := revocation.Entry{Key: ident.SSIDKey("past"), Until: now.Add(-time.Second)}
-	if err := c.Put(ctx, []revocation.Entry{token, ssid, user, past}); err != nil {
+	if err := c.Put(ctx, []revocation.Entry{token, ssid, user, key, past}); err != nil {
 		t.Fatal(err)
 	}
 	if whole, err := c.Whole(ctx); err != nil || whole {
 		t.Errorf("complete before it was declared: %v, %v", whole, err)
 	}
-	found, whole, err := c.Find(ctx, token.Key, ssid.Key, user.Key, past.Key, ident.SSIDKey("other"), revocation.UserKey("complete"))
-	if err != nil || whole || len(found) != 3 {
+	found, whole, err := c.Find(ctx, token.Key, ssid.Key, user.Key, key.Key, past.Key, ident.SSIDKey("other"), revocation.UserKey("complete"))
+	if err != nil || whole || len(found) != 4 {
 		t.Fatalf("found %v, %v, %v", found, whole, err)
 	}
-	for _, want := range []revocation.Entry{token, ssid, user} {
+	for _, want := range []revocation.Entry{token, ssid, user, key} {
 		got := found[want.Key]
 		if got.Key != want.Key || !got.Before.Equal(want.Before) || got.Until.Sub(want.Until).Abs() > 5*time.Second {
 			t.Errorf("found %+v, want %+v", got, want)
 		}
 	}
-	for _, key := range []string{"users:before:ann", "users:ssid:.AQIDAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA", "users:ssid:complete"} {
+	for _, key := range []string{"users:before:ann", "users:ssid:.AQIDAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA", "users:ssid:complete", "users:api-key:abc"} {
 		if n, err := client.Exists(ctx, prefix+key).Result(); err != nil || n != 1 {
 			t.Errorf("there is no key %s, %v", key, err)
 		}
@@ -61,6 +62,13 @@ func testCopy(t *testing.T, client redis.UniversalClient) {
 	}
 	if _, whole, err := c.Find(ctx, ident.SSIDKey("other")); err != nil || !whole {
 		t.Errorf("complete after it was declared: %v, %v", whole, err)
+	}
+	empty := redisrevoked.New(client, "empty:", "store-1")
+	if err := empty.Complete(ctx, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if found, _, err := empty.Find(ctx, ssid.Key); err != nil || len(found) != 0 {
+		t.Errorf("the declaration counts as a revocation: %v, %v", found, err)
 	}
 	if whole, err := redisrevoked.New(client, prefix, "store-2").Whole(ctx); err != nil || whole {
 		t.Errorf("complete for another store: %v, %v", whole, err)
