@@ -76,7 +76,7 @@ func orNever(at string) string {
 
 type keyRotateCommand struct {
 	ID      string        `arg:"" help:"The id of the key."`
-	Overlap time.Duration `help:"How long the old secret stays valid, at most 2160h; 0 ends it at once." default:"24h"`
+	Overlap time.Duration `help:"How long the old secret stays valid, at most 2160h; 0 ends it at once, on nodes that reach the store." default:"24h"`
 }
 
 // Run creates a new secret of an API key.

@@ -111,6 +111,9 @@ const (
 	endedOtherwise offence = "presences that were signed out did not end with TOKEN_REVOKED"
 	// failedSignOut is a SignOut that did not succeed.
 	failedSignOut offence = "sign-outs failed"
+	// unsureValid is a call or a stream with a valid token about which a node could not tell although
+	// nothing was at fault.
+	unsureValid offence = "calls and streams with valid tokens failed without a fault, because a node could not tell whether they were revoked"
 	// refusedValid is a call or a stream that was refused with TOKEN_REVOKED before any sign-out.
 	refusedValid offence = "calls and streams with valid tokens were refused as revoked"
 )
@@ -230,6 +233,8 @@ func (g *ledger) judge(t *trial, a answer, at time.Time, fault string) {
 	switch {
 	case a == refused && (l.began.IsZero() || at.Before(l.began)):
 		g.blame(refusedValid, 0, t.String())
+	case a == unsure && is == unrevoked && fault == "":
+		g.blame(unsureValid, 0, t.String())
 	case a == admitted && is == fresh:
 		g.admitted = append(g.admitted, after)
 	case a == admitted && is == revoked:

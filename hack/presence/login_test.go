@@ -53,6 +53,8 @@ func TestJudge(t *testing.T) {
 		"never signed out, refused":              {false, 0, 1 * ms, refused, refusedValid},
 		"never signed out, admitted":             {false, 0, 1 * ms, admitted, ""},
 		"never signed out, no answer":            {false, 0, 1 * ms, unknown, ""},
+		"never signed out, cannot tell":          {false, 0, 1 * ms, unsure, unsureValid},
+		"revoked, cannot tell":                   {true, 2000 * ms, 2001 * ms, unsure, ""},
 	} {
 		g := complete()
 		l := g.enter("day/ann", "1")

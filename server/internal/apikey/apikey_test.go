@@ -1,7 +1,9 @@
 package apikey_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/base64"
 	"fmt"
 	"slices"
 	"strings"
@@ -50,6 +52,10 @@ func TestVerify(t *testing.T) {
 		if !apikey.Is(text) || !strings.HasPrefix(text, "parley_"+key.ID+"_") || key.Expires.Sub(key.Created) != time.Hour {
 			t.Errorf("%s, %+v", text, key)
 		}
+		tail, err := base64.RawURLEncoding.DecodeString(text[len(text)-43:])
+		if err != nil || len(key.Secrets) != 1 || bytes.Equal(key.Secrets[0].Digest[:], tail) {
+			t.Errorf("the store has the secret itself: %v", err)
+		}
 		for _, keys := range []*apikey.Keys{here, there} {
 			p, err := keys.Verify(t.Context(), text)
 			if err != nil {
@@ -65,7 +71,7 @@ func TestVerify(t *testing.T) {
 			t.Error(err)
 		}
 		time.Sleep(time.Millisecond)
-		_, err := here.Verify(t.Context(), text)
+		_, err = here.Verify(t.Context(), text)
 		wantReason(t, "expired", err, fault.TokenExpired)
 	})
 }
@@ -156,6 +162,41 @@ func TestVerifyWithoutStore(t *testing.T) {
 		if _, err := keys.Verify(t.Context(), text); err != nil {
 			t.Error("with the store again:", err)
 		}
+	})
+}
+
+// TestVerifyWithoutAnswers checks that a known key costs its holder no more than a quarter of a
+// second every five while the store hangs, and that the store is asked again afterwards.
+func TestVerifyWithoutAnswers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &apikeytest.Store{}
+		keys := apikey.New(apikey.Config{Store: store, Secret: secret})
+		key, text := create(t, keys)
+		if _, err := keys.Verify(t.Context(), text); err != nil {
+			t.Fatal(err)
+		}
+		store.SetHung(true)
+		time.Sleep(6 * time.Second)
+		began := time.Now()
+		for range 100 {
+			if _, err := keys.Verify(t.Context(), text); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if took := time.Since(began); took > 250*time.Millisecond {
+			t.Errorf("100 calls waited %v", took)
+		}
+		if p, err := keys.Holder(t.Context(), key.ID); err != nil || p.Key != ident.APIKeyKey(key.ID) || time.Until(p.Expires) < 5*365*24*time.Hour {
+			t.Errorf("for a revocation: %+v, %v", p, err)
+		}
+		store.SetHung(false)
+		if _, _, err := keys.Rotate(t.Context(), key.ID, 0); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(6 * time.Second)
+		_, err := keys.Verify(t.Context(), text)
+		wantReason(t, "replaced", err, fault.TokenExpired)
 	})
 }
 

@@ -35,8 +35,11 @@ const (
 	// freshFor is how long a node uses what it has read of a key. So long may a secret be accepted
 	// after it was replaced.
 	freshFor = 5 * time.Second
-	// staleFor is the same while the store does not answer.
-	staleFor = time.Hour
+	// staleFor is the same while the store does not answer: a call with a key that is known waits for
+	// staleWait, and the next ones for freshFor do not ask.
+	staleFor, staleWait = time.Hour, 250 * time.Millisecond
+	// longestLife is that of the schema, 1830 days.
+	longestLife = 1830 * 24 * time.Hour
 	// getWait bounds the look-up of a key. A rotation repeats changes that meet others.
 	getWait, rotations = 2 * time.Second, 5
 	// useEvery is how often the times of the last uses are stored. A key's time is stored if it is
@@ -73,6 +76,8 @@ type entry struct {
 	at time.Time
 	// used is when the key was last used here, and stored the last use that the store has.
 	used, stored time.Time
+	// missed is when the store last did not answer in time.
+	missed time.Time
 }
 
 // New returns Keys. Without Start the times of last uses are not stored.
@@ -143,13 +148,21 @@ func invalid() error {
 
 // get returns what is known of a key, and reads it if that is not fresh.
 func (k *Keys) get(ctx context.Context, id string) (*entry, error) {
+	now := k.cfg.Now()
+	var late <-chan time.Time // nil if nothing that is known may be used
 	k.mu.Lock()
 	e := k.known[id]
-	k.mu.Unlock()
-	now := k.cfg.Now()
-	if e != nil && now.Sub(e.at).Abs() < freshFor {
-		return e, nil
+	if e != nil {
+		stale := now.Sub(e.at) < staleFor
+		if now.Sub(e.at).Abs() < freshFor || stale && now.Sub(e.missed).Abs() < freshFor {
+			k.mu.Unlock()
+			return e, nil
+		}
+		if stale {
+			late = time.After(staleWait)
+		}
 	}
+	k.mu.Unlock()
 	answer := k.gets.DoChan(id, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), getWait)
 		defer cancel()
@@ -164,11 +177,15 @@ func (k *Keys) get(ctx context.Context, id string) (*entry, error) {
 			return a.Val.(*entry), nil //nolint:forcetypeassert // what read returns
 		}
 		err = a.Err
+	case <-late:
 	}
-	if e != nil && now.Sub(e.at) < staleFor {
-		return e, nil
+	if late == nil {
+		return nil, err
 	}
-	return nil, err
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	e.missed = k.cfg.Now()
+	return e, nil
 }
 
 // read reads a key from the store, and remembers it.
@@ -295,7 +312,7 @@ func checkGrants(grants map[string][]ident.Action) error {
 func (k *Keys) Rotate(ctx context.Context, id string, overlap time.Duration) (Key, string, error) {
 	text, digest := freshSecret()
 	for range rotations {
-		key, err := k.Get(ctx, id)
+		key, err := k.stored(ctx, id)
 		if err != nil {
 			return Key{}, "", err
 		}
@@ -351,8 +368,25 @@ func (k *Keys) forget(id string) {
 	delete(k.known, id)
 }
 
-// Get returns a key. It fails with the fault API_KEY_NOT_FOUND if there is none.
-func (k *Keys) Get(ctx context.Context, id string) (Key, error) {
+// Holder returns what the revocation of a key needs of its principal: the key of the revocation and
+// the expiry. If the store does not answer, so that the expiry is not known, it is that of a key of
+// the longest life: a revocation must not wait. It fails with the fault API_KEY_NOT_FOUND if there
+// is no such key.
+func (k *Keys) Holder(ctx context.Context, id string) (*ident.Principal, error) {
+	ctx, cancel := context.WithTimeout(ctx, getWait)
+	defer cancel()
+	key, err := k.stored(ctx, id)
+	switch {
+	case fault.Is(err, fault.APIKeyNotFound):
+		return nil, err
+	case err != nil:
+		key.Expires = k.cfg.Now().Add(longestLife)
+	}
+	return &ident.Principal{Key: ident.APIKeyKey(id), Expires: key.Expires}, nil
+}
+
+// stored returns a key as the store has it.
+func (k *Keys) stored(ctx context.Context, id string) (Key, error) {
 	if !k.ids.issued(id) {
 		return Key{}, notFound()
 	}

@@ -2,6 +2,8 @@ package revocation_test
 
 import (
 	"context"
+	"log/slog"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -83,7 +85,9 @@ func TestUnknownIsCounted(t *testing.T) {
 	for _, open := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			reader := metric.NewManualReader()
+			var logged strings.Builder
 			f := newFleet(t, 1, func(cfg *revocation.Config) {
+				cfg.Logger = slog.New(slog.NewTextHandler(&logged, nil))
 				cfg.FailOpen, cfg.Meter = open, metric.NewMeterProvider(metric.WithReader(reader)).Meter("test")
 			})
 			revoked, other := user("ann", "phone", time.Now()), user("bob", "laptop", time.Now())
@@ -113,6 +117,13 @@ func TestUnknownIsCounted(t *testing.T) {
 			want := map[string]int64{"parley.revocation.unknown_refused": 3, "parley.revocation.unknown_admitted": 0}
 			if open {
 				want = map[string]int64{"parley.revocation.unknown_refused": 0, "parley.revocation.unknown_admitted": 3}
+			}
+			lines := 0
+			if open {
+				lines = 1 // a second
+			}
+			if n := strings.Count(logged.String(), "tokens are admitted that may have been revoked"); n != lines {
+				t.Errorf("open %v: logged %d times, want %d: %s", open, n, lines, logged.String())
 			}
 			for name, n := range want {
 				if got[name] != n {

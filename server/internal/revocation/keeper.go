@@ -10,7 +10,8 @@ import (
 
 const (
 	// keepEvery is how often the keeper renews its declaration, and markerLife how long that is in
-	// force.
+	// force. It is not longer than the overlap of Store.Changes: if a Redis comes back with the
+	// declaration but without its last entries, the next poll shows them to the keeper again.
 	keepEvery, markerLife = time.Second, 5 * time.Second
 	// keeperPlace is the place whose owner is the keeper.
 	keeperPlace = 0

@@ -302,10 +302,15 @@ func (l *List) Revoke(ctx context.Context, e Entry, p *ident.Principal) (Entry, 
 	l.cfg.Announce(e)
 	if err := l.cfg.Store.Revoke(ctx, e); err != nil {
 		l.mu.Lock()
-		if len(l.unstored) < maxUnstored {
+		l.unstored = slices.DeleteFunc(l.unstored, func(old Entry) bool { return old.Key == e.Key })
+		room := len(l.unstored) < maxUnstored
+		if room {
 			l.unstored = append(l.unstored, e)
 		}
 		l.mu.Unlock()
+		if !room {
+			l.cfg.Logger.WarnContext(ctx, "a revocation is stored only if its caller repeats it: too many wait for the store", "limit", maxUnstored)
+		}
 		return e, fault.Wrap(err, fault.Unavailable, fault.OutcomeUnknown,
 			"the store did not confirm the revocation: repeat the call")
 	}

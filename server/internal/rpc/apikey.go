@@ -20,7 +20,7 @@ import (
 // capability has been checked.
 type APIKeys interface {
 	Create(ctx context.Context, d apikey.Draft) (apikey.Key, string, error)
-	Get(ctx context.Context, id string) (apikey.Key, error)
+	Holder(ctx context.Context, id string) (*ident.Principal, error)
 	List(ctx context.Context, after string, n int) (keys []apikey.Key, more bool, err error)
 	Rotate(ctx context.Context, id string, overlap time.Duration) (apikey.Key, string, error)
 }
@@ -55,7 +55,7 @@ func (s *adminService) CreateApiKey(ctx context.Context, req *parleyv1.CreateApi
 	if err != nil {
 		return nil, err
 	}
-	s.deps.Telemetry.Logger.InfoContext(ctx, "an API key was created", "key_id", key.ID)
+	s.deps.Telemetry.Logger.InfoContext(ctx, "an API key was created", "key_id", key.ID, "subject", key.Subject, "by", p.Subject, "with", p.Key)
 	return &parleyv1.CreateApiKeyResponse{ApiKey: s.apiKeyToWire(&key), Credential: credential}, nil
 }
 
@@ -93,11 +93,15 @@ func (s *adminService) RotateApiKey(ctx context.Context, req *parleyv1.RotateApi
 	if req.GetOverlap() != nil {
 		overlap = req.GetOverlap().AsDuration()
 	}
+	p, err := ident.Caller(ctx)
+	if err != nil {
+		return nil, err
+	}
 	key, credential, err := s.deps.APIKeys.Rotate(ctx, req.GetKeyId(), overlap)
 	if err != nil {
 		return nil, err
 	}
-	s.deps.Telemetry.Logger.InfoContext(ctx, "an API key has a new secret", "key_id", key.ID)
+	s.deps.Telemetry.Logger.InfoContext(ctx, "an API key has a new secret", "key_id", key.ID, "by", p.Subject, "with", p.Key)
 	return &parleyv1.RotateApiKeyResponse{ApiKey: s.apiKeyToWire(&key), Credential: credential}, nil
 }
 
@@ -109,16 +113,15 @@ func (s *adminService) RevokeApiKey(ctx context.Context, req *parleyv1.RevokeApi
 	if err != nil {
 		return nil, err
 	}
-	key, err := s.deps.APIKeys.Get(ctx, req.GetKeyId())
+	holder, err := s.deps.APIKeys.Holder(ctx, req.GetKeyId())
 	if err != nil {
 		return nil, err
 	}
-	holder := &ident.Principal{Key: ident.APIKeyKey(key.ID), Expires: key.Expires}
 	e, err := s.deps.Revocations.Revoke(ctx, revocation.Entry{Key: holder.Key, By: p.Subject, Reason: req.GetReason()}, holder)
 	if err != nil {
 		return nil, err
 	}
-	s.deps.Telemetry.Logger.InfoContext(ctx, "an API key was revoked", "key_id", key.ID)
+	s.deps.Telemetry.Logger.InfoContext(ctx, "an API key was revoked", "key_id", req.GetKeyId(), "by", p.Subject)
 	return &parleyv1.RevokeApiKeyResponse{Revocation: revocationToWire(&e)}, nil
 }
 

@@ -89,6 +89,9 @@ func (s *adminService) ListRevocations(ctx context.Context, req *parleyv1.ListRe
 	}
 	resp := &parleyv1.ListRevocationsResponse{}
 	for i := range entries {
+		if !entries[i].Until.After(time.Now()) {
+			continue // the store has not removed it yet
+		}
 		resp.Revocations = append(resp.Revocations, revocationToWire(&entries[i]))
 	}
 	if len(entries) == limit {

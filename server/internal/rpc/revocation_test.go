@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -58,5 +59,37 @@ func TestNothingIsWrittenToARevokedStream(t *testing.T) {
 	cancel(revocation.Revoked())
 	if err := w.write(ctx, 2); !fault.Is(err, fault.TokenRevoked) || sent != 1 {
 		t.Errorf("after %d frames: %v", sent, err)
+	}
+}
+
+// TestListRevocations reads the revocations page by page. Those that have ended are not there,
+// although the store still has them.
+func TestListRevocations(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	admin := b.adminClient(0, b.mintAs(operator("ada")))
+	now := time.Now()
+	for key, until := range map[string]time.Time{
+		"s:a": now.Add(time.Hour), "s:b": now.Add(-time.Second), "s:c": now.Add(time.Hour), "u:d": now.Add(time.Hour),
+	} {
+		if err := b.revoking.Revoke(t.Context(), revocation.Entry{Key: key, Until: until, At: now, By: "ada"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var got []string
+	for token, pages := "", 0; ; pages++ {
+		page, err := admin.ListRevocations(t.Context(), &parleyv1.ListRevocationsRequest{PageSize: 1, PageToken: token})
+		if err != nil || len(page.GetRevocations()) > 1 || pages > 5 {
+			t.Fatalf("page %d: %v, %v", pages, page, err)
+		}
+		for _, r := range page.GetRevocations() {
+			got = append(got, r.GetSsid()+r.GetUserId())
+		}
+		if token = page.GetNextPageToken(); token == "" {
+			break
+		}
+	}
+	if !slices.Equal(got, []string{"a", "c", "d"}) {
+		t.Errorf("listed %v", got)
 	}
 }

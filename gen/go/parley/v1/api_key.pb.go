@@ -495,7 +495,8 @@ type RotateApiKeyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	KeyId string                 `protobuf:"bytes,1,opt,name=key_id,json=keyId,proto3" json:"key_id,omitempty"`
 	// How long the secrets of before stay valid, at most 90 days. 0 ends them at once; other nodes
-	// may accept them for 5 seconds more. Unset means 24 hours.
+	// may accept them for 5 seconds more, and those that do not reach the store for an hour. So
+	// revoke a key that has leaked. Unset means 24 hours.
 	Overlap       *durationpb.Duration `protobuf:"bytes,2,opt,name=overlap,proto3" json:"overlap,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

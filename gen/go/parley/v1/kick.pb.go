@@ -107,7 +107,7 @@ type KickUserResponse struct {
 	// How many streams each node has ended, ordered by `node_id`. Nodes that had none are not there.
 	Nodes []*KickedStreams `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	// The nodes that did not answer within a second. They may have ended streams or not: repeat the
-	// call.
+	// call. A node that has been cut off from the others for longer is not asked, and not named.
 	UnansweredNodeIds []string `protobuf:"bytes,2,rep,name=unanswered_node_ids,json=unansweredNodeIds,proto3" json:"unanswered_node_ids,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache

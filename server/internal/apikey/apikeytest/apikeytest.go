@@ -20,6 +20,7 @@ type Store struct {
 	mu    sync.Mutex
 	keys  map[string]apikey.Key
 	away  bool
+	hung  bool
 	calls int
 	// BeforeSet is called by SetSecrets first. It may be nil.
 	BeforeSet func()
@@ -32,6 +33,20 @@ func (s *Store) SetAway(away bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.away = away
+}
+
+// SetHung makes the following calls of Get answer nothing before their contexts end, or answer
+// again.
+func (s *Store) SetHung(hung bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hung = hung
+}
+
+func (s *Store) isHung() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.hung
 }
 
 // Calls returns the number of calls.
@@ -69,7 +84,11 @@ func (s *Store) Create(_ context.Context, k apikey.Key, forget time.Time, limit 
 }
 
 // Get implements apikey.Store.
-func (s *Store) Get(_ context.Context, id string) (k apikey.Key, err error) {
+func (s *Store) Get(ctx context.Context, id string) (k apikey.Key, err error) {
+	if s.isHung() {
+		<-ctx.Done()
+		return k, ctx.Err()
+	}
 	err = s.call(func() error {
 		var ok bool
 		if k, ok = s.keys[id]; !ok {

@@ -82,6 +82,24 @@ func TestVerifierStartsAndStops(t *testing.T) {
 	})
 }
 
+// TestUnknownUseFailsNoSet checks that a key of a use that is not registered is skipped, and that
+// the set's other keys are used.
+func TestUnknownUseFailsNoSet(t *testing.T) {
+	t.Parallel()
+	k, other := newKeys(t), newKeys(t)
+	set := newServedKeySet(t)
+	set.serve(t, map[string]*keys{"a": &k}, map[string]string{
+		"kty": "OKP", "crv": "Ed25519", "kid": "b", "use": "jwt-svid", "x": base64.RawURLEncoding.EncodeToString([]byte(other.ed[32:])),
+	})
+	v := verifier(t, Config{KeySets: []KeySet{{ID: "a", URL: set.url}}})
+	if _, err := v.Verify(t.Context(), sign(t, jwt.SigningMethodEdDSA, k.ed, claimsThatHold(), map[string]any{"kid": "a"})); err != nil {
+		t.Error(err)
+	}
+	if _, err := v.Verify(t.Context(), sign(t, jwt.SigningMethodEdDSA, other.ed, claimsThatHold(), map[string]any{"kid": "b"})); err == nil {
+		t.Error("a key of another use verifies a token")
+	}
+}
+
 // TestKeyForEncryptionVerifiesNothing checks that a key of a set verifies signatures only if its
 // use allows that, also for tokens that name no key.
 func TestKeyForEncryptionVerifiesNothing(t *testing.T) {

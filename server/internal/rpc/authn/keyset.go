@@ -194,6 +194,8 @@ func (s *keySet) fetch(ctx context.Context) bool {
 func (s *keySet) served(ctx context.Context) ([]servedKey, error) {
 	storage, err := jwkset.NewStorageFromHTTP(s.source.URL, jwkset.HTTPClientStorageOptions{
 		Client: s.client, Ctx: ctx, HTTPTimeout: keySetTimeout,
+		// A key of another use is skipped below, and does not fail the set (RFC 7517, section 5).
+		ValidateOptions: jwkset.JWKValidateOptions{SkipUse: true, SkipKeyOps: true},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("fetch %s: %w", s.source.ID, err)

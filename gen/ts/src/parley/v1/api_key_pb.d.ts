@@ -236,7 +236,8 @@ export declare type RotateApiKeyRequest = Message<"parley.v1.RotateApiKeyRequest
 
   /**
    * How long the secrets of before stay valid, at most 90 days. 0 ends them at once; other nodes
-   * may accept them for 5 seconds more. Unset means 24 hours.
+   * may accept them for 5 seconds more, and those that do not reach the store for an hour. So
+   * revoke a key that has leaked. Unset means 24 hours.
    *
    * @generated from field: google.protobuf.Duration overlap = 2;
    */

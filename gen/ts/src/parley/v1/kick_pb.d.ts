@@ -67,7 +67,7 @@ export declare type KickUserResponse = Message<"parley.v1.KickUserResponse"> & {
 
   /**
    * The nodes that did not answer within a second. They may have ended streams or not: repeat the
-   * call.
+   * call. A node that has been cut off from the others for longer is not asked, and not named.
    *
    * @generated from field: repeated string unanswered_node_ids = 2;
    */
