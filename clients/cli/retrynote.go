@@ -9,12 +9,13 @@ import (
 	"time"
 )
 
-// noteAfter is how long after its client was made a command tells the user of a retry.
+// noteAfter is how long after its client was made a command tells the user of a retry: of the first
+// one that is made later.
 const noteAfter = 1500 * time.Millisecond
 
 // retryNotes is a handler for the client's log that tells the user once why a command takes long:
 // the error for which a call is retried. It drops everything else. The SDK logs a retry with the
-// message "retrying" and the attribute "error". The handler is safe for concurrent use.
+// message "retrying" and the attributes "error" and "wait". The handler is safe for concurrent use.
 type retryNotes struct {
 	w     io.Writer
 	after time.Time
@@ -32,17 +33,18 @@ func (n *retryNotes) Enabled(_ context.Context, level slog.Level) bool {
 
 // Handle implements slog.Handler.
 func (n *retryNotes) Handle(_ context.Context, r slog.Record) error {
-	if r.Message != "retrying" || r.Time.Before(n.after) {
-		return nil
-	}
 	var cause slog.Value
+	var wait time.Duration
 	r.Attrs(func(a slog.Attr) bool {
-		if a.Key == "error" {
+		switch a.Key {
+		case "error":
 			cause = a.Value
+		case "wait":
+			wait, _ = a.Value.Any().(time.Duration)
 		}
 		return true
 	})
-	if n.noted.Swap(true) {
+	if r.Message != "retrying" || r.Time.Add(wait).Before(n.after) || n.noted.Swap(true) {
 		return nil
 	}
 	_, err := fmt.Fprintf(n.w, "parley: still trying: %s\n", oneLine(cause.String()))
