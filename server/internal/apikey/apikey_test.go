@@ -363,7 +363,7 @@ func TestLastUse(t *testing.T) {
 
 func TestLifecycle(t *testing.T) {
 	t.Parallel()
-	lifecycletest.Stress(t, func(*testing.T) *apikey.Keys {
+	lifecycletest.Stress[*apikey.Keys](t, func(*testing.T) *apikey.Keys {
 		return apikey.New(apikey.Config{Store: &apikeytest.Store{}, Secret: secret})
 	})
 }
