@@ -117,8 +117,8 @@ test("the first Tab stop of a page skips the sidebar", async ({ enter, page: pla
   await expect(page.getByTestId("composer")).toBeFocused();
   await page.evaluate(() => (document.activeElement as HTMLElement).blur());
   await page.getByTestId("to-chat").focus();
-  await page.keyboard.press("Shift+Tab");
-  await page.keyboard.press("Shift+Tab");
+  // Past the buttons that sign out and change the theme.
+  for (let i = 0; i < 3; i++) await page.keyboard.press("Shift+Tab");
   await expect(page.getByTestId("skip")).toBeFocused();
   await expect(page.getByTestId("skip")).toBeInViewport({ ratio: 1 });
   await page.keyboard.press("Enter");

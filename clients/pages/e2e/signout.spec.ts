@@ -128,7 +128,8 @@ test("a sign-out whose answer is lost succeeds", async ({ room, enter }) => {
   });
   await signOut(page);
   await expectSignedOut(page);
-  expect(lost).toBe(2);
+  // Either the repeat or the end of the page's stream tells it.
+  expect(lost).toBeGreaterThanOrEqual(1);
   expect(await room.api.history(room.channel)).toEqual([]);
 });
 
