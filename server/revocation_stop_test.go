@@ -74,7 +74,7 @@ func (p *pair) start() {
 	}
 	p.cmd = exec.Command(path, "serve")
 	inherited := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "PARLEY_") })
-	p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = append(inherited, p.env...), log, log
+	p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = slices.Concat(inherited, p.env), log, log
 	if err := p.cmd.Start(); err != nil {
 		p.t.Fatal(err)
 	}

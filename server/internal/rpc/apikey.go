@@ -55,7 +55,8 @@ func (s *adminService) CreateApiKey(ctx context.Context, req *parleyv1.CreateApi
 	if err != nil {
 		return nil, err
 	}
-	s.deps.Telemetry.Logger.InfoContext(ctx, "an API key was created", "key_id", key.ID, "subject", key.Subject, "by", p.Subject, "with", p.Key)
+	s.deps.Telemetry.Logger.InfoContext(ctx, "an API key was created",
+		"key_id", key.ID, "subject", key.Subject, "by", p.Subject, "with", p.Key)
 	return &parleyv1.CreateApiKeyResponse{ApiKey: s.apiKeyToWire(&key), Credential: credential}, nil
 }
 

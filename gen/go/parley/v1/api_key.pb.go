@@ -258,6 +258,7 @@ func (x *ApiKey) GetOldSecretExpireTime() *timestamppb.Timestamp {
 	return nil
 }
 
+// CreateApiKeyRequest is the request of CreateApiKey.
 type CreateApiKeyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What the key is for: 1 to 128 bytes.
@@ -331,6 +332,7 @@ func (x *CreateApiKeyRequest) GetLife() *durationpb.Duration {
 	return nil
 }
 
+// CreateApiKeyResponse is the response of CreateApiKey.
 type CreateApiKeyResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	ApiKey *ApiKey                `protobuf:"bytes,1,opt,name=api_key,json=apiKey,proto3" json:"api_key,omitempty"`
@@ -384,6 +386,7 @@ func (x *CreateApiKeyResponse) GetCredential() string {
 	return ""
 }
 
+// ListApiKeysRequest is the request of ListApiKeys.
 type ListApiKeysRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The maximum number of keys to return, at most 100. 0 means 100.
@@ -438,6 +441,7 @@ func (x *ListApiKeysRequest) GetPageToken() string {
 	return ""
 }
 
+// ListApiKeysResponse is the response of ListApiKeys.
 type ListApiKeysResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	ApiKeys []*ApiKey              `protobuf:"bytes,1,rep,name=api_keys,json=apiKeys,proto3" json:"api_keys,omitempty"`
@@ -491,6 +495,7 @@ func (x *ListApiKeysResponse) GetNextPageToken() string {
 	return ""
 }
 
+// RotateApiKeyRequest is the request of RotateApiKey.
 type RotateApiKeyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	KeyId string                 `protobuf:"bytes,1,opt,name=key_id,json=keyId,proto3" json:"key_id,omitempty"`
@@ -546,6 +551,7 @@ func (x *RotateApiKeyRequest) GetOverlap() *durationpb.Duration {
 	return nil
 }
 
+// RotateApiKeyResponse is the response of RotateApiKey.
 type RotateApiKeyResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	ApiKey *ApiKey                `protobuf:"bytes,1,opt,name=api_key,json=apiKey,proto3" json:"api_key,omitempty"`
@@ -599,6 +605,7 @@ func (x *RotateApiKeyResponse) GetCredential() string {
 	return ""
 }
 
+// RevokeApiKeyRequest is the request of RevokeApiKey.
 type RevokeApiKeyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	KeyId string                 `protobuf:"bytes,1,opt,name=key_id,json=keyId,proto3" json:"key_id,omitempty"`
@@ -652,6 +659,7 @@ func (x *RevokeApiKeyRequest) GetReason() string {
 	return ""
 }
 
+// RevokeApiKeyResponse is the response of RevokeApiKey.
 type RevokeApiKeyResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Revocation    *Revocation            `protobuf:"bytes,1,opt,name=revocation,proto3" json:"revocation,omitempty"`

@@ -22,6 +22,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// KickUserRequest is the request of KickUser.
 type KickUserRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The user whose streams end: those of tokens with this subject.
@@ -102,6 +103,7 @@ func (x *KickUserRequest) GetReason() string {
 	return ""
 }
 
+// KickUserResponse is the response of KickUser.
 type KickUserResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// How many streams each node has ended, ordered by `node_id`. Nodes that had none are not there.

@@ -23,6 +23,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// SignOutRequest is the request of SignOut.
 type SignOutRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -59,6 +60,7 @@ func (*SignOutRequest) Descriptor() ([]byte, []int) {
 	return file_parley_v1_revocation_proto_rawDescGZIP(), []int{0}
 }
 
+// SignOutResponse is the response of SignOut.
 type SignOutResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -95,6 +97,7 @@ func (*SignOutResponse) Descriptor() ([]byte, []int) {
 	return file_parley_v1_revocation_proto_rawDescGZIP(), []int{1}
 }
 
+// RevokeTokensRequest is the request of RevokeTokens.
 type RevokeTokensRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Target:
@@ -190,6 +193,7 @@ func (*RevokeTokensRequest_Ssid) isRevokeTokensRequest_Target() {}
 
 func (*RevokeTokensRequest_UserId) isRevokeTokensRequest_Target() {}
 
+// RevokeTokensResponse is the response of RevokeTokens.
 type RevokeTokensResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Revocation    *Revocation            `protobuf:"bytes,1,opt,name=revocation,proto3" json:"revocation,omitempty"`
@@ -234,6 +238,7 @@ func (x *RevokeTokensResponse) GetRevocation() *Revocation {
 	return nil
 }
 
+// ListRevocationsRequest is the request of ListRevocations.
 type ListRevocationsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The maximum number of revocations to return, at most 1000. 0 means 100.
@@ -288,6 +293,7 @@ func (x *ListRevocationsRequest) GetPageToken() string {
 	return ""
 }
 
+// ListRevocationsResponse is the response of ListRevocations.
 type ListRevocationsResponse struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	Revocations []*Revocation          `protobuf:"bytes,1,rep,name=revocations,proto3" json:"revocations,omitempty"`

@@ -115,6 +115,8 @@ export declare type ApiKey = Message<"parley.v1.ApiKey"> & {
 export declare const ApiKeySchema: GenMessage<ApiKey>;
 
 /**
+ * CreateApiKeyRequest is the request of CreateApiKey.
+ *
  * @generated from message parley.v1.CreateApiKeyRequest
  */
 export declare type CreateApiKeyRequest = Message<"parley.v1.CreateApiKeyRequest"> & {
@@ -155,6 +157,8 @@ export declare type CreateApiKeyRequest = Message<"parley.v1.CreateApiKeyRequest
 export declare const CreateApiKeyRequestSchema: GenMessage<CreateApiKeyRequest>;
 
 /**
+ * CreateApiKeyResponse is the response of CreateApiKey.
+ *
  * @generated from message parley.v1.CreateApiKeyResponse
  */
 export declare type CreateApiKeyResponse = Message<"parley.v1.CreateApiKeyResponse"> & {
@@ -178,6 +182,8 @@ export declare type CreateApiKeyResponse = Message<"parley.v1.CreateApiKeyRespon
 export declare const CreateApiKeyResponseSchema: GenMessage<CreateApiKeyResponse>;
 
 /**
+ * ListApiKeysRequest is the request of ListApiKeys.
+ *
  * @generated from message parley.v1.ListApiKeysRequest
  */
 export declare type ListApiKeysRequest = Message<"parley.v1.ListApiKeysRequest"> & {
@@ -203,6 +209,8 @@ export declare type ListApiKeysRequest = Message<"parley.v1.ListApiKeysRequest">
 export declare const ListApiKeysRequestSchema: GenMessage<ListApiKeysRequest>;
 
 /**
+ * ListApiKeysResponse is the response of ListApiKeys.
+ *
  * @generated from message parley.v1.ListApiKeysResponse
  */
 export declare type ListApiKeysResponse = Message<"parley.v1.ListApiKeysResponse"> & {
@@ -226,6 +234,8 @@ export declare type ListApiKeysResponse = Message<"parley.v1.ListApiKeysResponse
 export declare const ListApiKeysResponseSchema: GenMessage<ListApiKeysResponse>;
 
 /**
+ * RotateApiKeyRequest is the request of RotateApiKey.
+ *
  * @generated from message parley.v1.RotateApiKeyRequest
  */
 export declare type RotateApiKeyRequest = Message<"parley.v1.RotateApiKeyRequest"> & {
@@ -251,6 +261,8 @@ export declare type RotateApiKeyRequest = Message<"parley.v1.RotateApiKeyRequest
 export declare const RotateApiKeyRequestSchema: GenMessage<RotateApiKeyRequest>;
 
 /**
+ * RotateApiKeyResponse is the response of RotateApiKey.
+ *
  * @generated from message parley.v1.RotateApiKeyResponse
  */
 export declare type RotateApiKeyResponse = Message<"parley.v1.RotateApiKeyResponse"> & {
@@ -274,6 +286,8 @@ export declare type RotateApiKeyResponse = Message<"parley.v1.RotateApiKeyRespon
 export declare const RotateApiKeyResponseSchema: GenMessage<RotateApiKeyResponse>;
 
 /**
+ * RevokeApiKeyRequest is the request of RevokeApiKey.
+ *
  * @generated from message parley.v1.RevokeApiKeyRequest
  */
 export declare type RevokeApiKeyRequest = Message<"parley.v1.RevokeApiKeyRequest"> & {
@@ -297,6 +311,8 @@ export declare type RevokeApiKeyRequest = Message<"parley.v1.RevokeApiKeyRequest
 export declare const RevokeApiKeyRequestSchema: GenMessage<RevokeApiKeyRequest>;
 
 /**
+ * RevokeApiKeyResponse is the response of RevokeApiKey.
+ *
  * @generated from message parley.v1.RevokeApiKeyResponse
  */
 export declare type RevokeApiKeyResponse = Message<"parley.v1.RevokeApiKeyResponse"> & {

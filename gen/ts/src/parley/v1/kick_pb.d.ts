@@ -12,6 +12,8 @@ import type { Platform } from "./platform_pb.js";
 export declare const file_parley_v1_kick: GenFile;
 
 /**
+ * KickUserRequest is the request of KickUser.
+ *
  * @generated from message parley.v1.KickUserRequest
  */
 export declare type KickUserRequest = Message<"parley.v1.KickUserRequest"> & {
@@ -55,6 +57,8 @@ export declare type KickUserRequest = Message<"parley.v1.KickUserRequest"> & {
 export declare const KickUserRequestSchema: GenMessage<KickUserRequest>;
 
 /**
+ * KickUserResponse is the response of KickUser.
+ *
  * @generated from message parley.v1.KickUserResponse
  */
 export declare type KickUserResponse = Message<"parley.v1.KickUserResponse"> & {

@@ -12,6 +12,8 @@ import type { Timestamp } from "@bufbuild/protobuf/wkt";
 export declare const file_parley_v1_revocation: GenFile;
 
 /**
+ * SignOutRequest is the request of SignOut.
+ *
  * @generated from message parley.v1.SignOutRequest
  */
 export declare type SignOutRequest = Message<"parley.v1.SignOutRequest"> & {
@@ -24,6 +26,8 @@ export declare type SignOutRequest = Message<"parley.v1.SignOutRequest"> & {
 export declare const SignOutRequestSchema: GenMessage<SignOutRequest>;
 
 /**
+ * SignOutResponse is the response of SignOut.
+ *
  * @generated from message parley.v1.SignOutResponse
  */
 export declare type SignOutResponse = Message<"parley.v1.SignOutResponse"> & {
@@ -36,6 +40,8 @@ export declare type SignOutResponse = Message<"parley.v1.SignOutResponse"> & {
 export declare const SignOutResponseSchema: GenMessage<SignOutResponse>;
 
 /**
+ * RevokeTokensRequest is the request of RevokeTokens.
+ *
  * @generated from message parley.v1.RevokeTokensRequest
  */
 export declare type RevokeTokensRequest = Message<"parley.v1.RevokeTokensRequest"> & {
@@ -77,6 +83,8 @@ export declare type RevokeTokensRequest = Message<"parley.v1.RevokeTokensRequest
 export declare const RevokeTokensRequestSchema: GenMessage<RevokeTokensRequest>;
 
 /**
+ * RevokeTokensResponse is the response of RevokeTokens.
+ *
  * @generated from message parley.v1.RevokeTokensResponse
  */
 export declare type RevokeTokensResponse = Message<"parley.v1.RevokeTokensResponse"> & {
@@ -93,6 +101,8 @@ export declare type RevokeTokensResponse = Message<"parley.v1.RevokeTokensRespon
 export declare const RevokeTokensResponseSchema: GenMessage<RevokeTokensResponse>;
 
 /**
+ * ListRevocationsRequest is the request of ListRevocations.
+ *
  * @generated from message parley.v1.ListRevocationsRequest
  */
 export declare type ListRevocationsRequest = Message<"parley.v1.ListRevocationsRequest"> & {
@@ -118,6 +128,8 @@ export declare type ListRevocationsRequest = Message<"parley.v1.ListRevocationsR
 export declare const ListRevocationsRequestSchema: GenMessage<ListRevocationsRequest>;
 
 /**
+ * ListRevocationsResponse is the response of ListRevocations.
+ *
  * @generated from message parley.v1.ListRevocationsResponse
  */
 export declare type ListRevocationsResponse = Message<"parley.v1.ListRevocationsResponse"> & {
