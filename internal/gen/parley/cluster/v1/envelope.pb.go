@@ -984,6 +984,7 @@ func (x *KickRequest) GetReason() string {
 	return ""
 }
 
+// KickReply is the answer to a KickRequest.
 type KickReply struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// How many streams have ended.
