@@ -241,7 +241,8 @@ func (x *RevokeTokensResponse) GetRevocation() *Revocation {
 // ListRevocationsRequest is the request of ListRevocations.
 type ListRevocationsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The maximum number of revocations to return, at most 1000. 0 means 100.
+	// The maximum number of revocations to return, at most 1000. 0 means 100. A page may have fewer,
+	// because those that have ended are left out.
 	PageSize int32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// The next_page_token of an earlier response. Empty means the first page.
 	PageToken     string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`

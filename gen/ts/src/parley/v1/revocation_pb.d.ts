@@ -107,7 +107,8 @@ export declare const RevokeTokensResponseSchema: GenMessage<RevokeTokensResponse
  */
 export declare type ListRevocationsRequest = Message<"parley.v1.ListRevocationsRequest"> & {
   /**
-   * The maximum number of revocations to return, at most 1000. 0 means 100.
+   * The maximum number of revocations to return, at most 1000. 0 means 100. A page may have fewer,
+   * because those that have ended are left out.
    *
    * @generated from field: int32 page_size = 1;
    */
