@@ -1,0 +1,2 @@
+// Package consume delivers the messages of work queues to the sessions of consumers.
+package consume
