@@ -1,0 +1,253 @@
+package consume
+
+import (
+	"context"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/stream"
+)
+
+// Bounds of the deliveries of one frame. A single delivery may be larger.
+const (
+	frameBytes    = 1 << 20
+	frameMessages = 1000
+	// frameTokens bounds the tokens of one frame of lost deliveries.
+	frameTokens = 1000
+)
+
+// Delivery is a message that is handed to a session.
+type Delivery struct {
+	Token
+	MessageID string
+	// Body is the encoded message: see qlog.Entry.
+	Body []byte
+	// Attempt is 1 more than the attempts that were charged before.
+	Attempt int
+	// ProducedAt is when the message was accepted, or due.
+	ProducedAt time.Time
+	// Timeout is the longest time that a handler may take.
+	Timeout time.Duration
+}
+
+// Cause says why a session lost deliveries.
+type Cause uint8
+
+// The causes, with the numbers of parley.v1.LostDeliveries.Cause.
+const (
+	CauseAckTimeout Cause = iota + 1
+	CauseMaxRunTime
+	CauseCancelled
+	CauseNoContact
+)
+
+// Lost are deliveries that a session no longer holds.
+type Lost struct {
+	Tokens []Token
+	Cause  Cause
+}
+
+// Assignment are the partitions of a topic that a session of an exclusive group has.
+type Assignment struct {
+	Topic string
+	// Partitions ascend. Total is how many the topic has.
+	Partitions []int
+	Total      int
+}
+
+// Heartbeat is sent when there was nothing to send for a while.
+type Heartbeat struct {
+	// Unconfirmed is how long ago the lease holders of the session's deliveries last confirmed that
+	// they know of the contact.
+	Unconfirmed time.Duration
+}
+
+// Frame is what a stream sends next. One field is set.
+type Frame struct {
+	Deliveries []Delivery
+	Lost       *Lost
+	Assignment *Assignment
+	Heartbeat  *Heartbeat
+}
+
+// errLeft ends the stream of a session that left and holds nothing more.
+var errLeft = fault.New(fault.FailedPrecondition, fault.LeaseLost, "the session left its group")
+
+// Stream is one stream of a session. One goroutine reads it with Next; the other methods are safe
+// for concurrent use.
+type Stream struct {
+	// unconfirmed returns the value of the next heartbeat. It must not block.
+	unconfirmed func() time.Duration
+
+	mu   sync.Mutex // guards the fields below
+	core stream.Core
+	// deliveries wait to be sent; the session's limits bound them. lost and assigned likewise.
+	deliveries []Delivery
+	lost       []Lost
+	assigned   []Assignment
+}
+
+// newStream creates a live stream, which sends a heartbeat after heartbeat without a frame.
+func newStream(id stream.Identity, heartbeat time.Duration, unconfirmed func() time.Duration) *Stream {
+	s := &Stream{unconfirmed: unconfirmed}
+	s.core = stream.NewCore(id, heartbeat, &s.mu, nil)
+	return s
+}
+
+// ID returns the id of the stream's session.
+func (s *Stream) ID() string { return s.core.ID }
+
+// deliver queues deliveries and reports whether it did: a stream that ended takes none.
+func (s *Stream) deliver(deliveries []Delivery) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.core.Ended() {
+		return false
+	}
+	s.deliveries = append(s.deliveries, deliveries...)
+	s.core.Wake()
+	return true
+}
+
+// lose tells the consumer that it lost deliveries. Those that were not sent yet are not sent.
+func (s *Stream) lose(lost Lost) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.core.Ended() {
+		return
+	}
+	gone := make(map[Token]bool, len(lost.Tokens))
+	for _, t := range lost.Tokens {
+		gone[t] = true
+	}
+	kept := s.deliveries[:0]
+	for _, d := range s.deliveries {
+		if gone[d.Token] {
+			delete(gone, d.Token)
+			continue
+		}
+		kept = append(kept, d)
+	}
+	clear(s.deliveries[len(kept):])
+	s.deliveries = kept
+	var sent []Token
+	for _, t := range lost.Tokens {
+		if gone[t] {
+			sent = append(sent, t)
+		}
+	}
+	for len(sent) > 0 {
+		n := min(len(sent), frameTokens)
+		s.lost = append(s.lost, Lost{sent[:n:n], lost.Cause})
+		sent = sent[n:]
+	}
+	s.core.Wake()
+}
+
+// assign tells the consumer of an exclusive group which partitions of a topic it has.
+func (s *Stream) assign(a Assignment) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.assigned {
+		if s.assigned[i].Topic == a.Topic {
+			s.assigned[i] = a
+			return
+		}
+	}
+	s.assigned = append(s.assigned, a)
+	s.core.Wake()
+}
+
+// unsent removes the deliveries that were not sent and returns their tokens.
+func (s *Stream) unsent() []Token {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	tokens := make([]Token, len(s.deliveries))
+	for i := range s.deliveries {
+		tokens[i] = s.deliveries[i].Token
+	}
+	s.deliveries = nil
+	return tokens
+}
+
+// end ends the stream with a cause, unless it has ended.
+func (s *Stream) end(cause *fault.Error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.core.End(cause)
+}
+
+// renew sets when the stream's token expires.
+func (s *Stream) renew(expires time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.core.Renew(expires)
+}
+
+// Next blocks until there is a frame. The end of the stream is a fault, which comes before what is
+// queued: TOKEN_EXPIRED, SHUTTING_DOWN, SESSION_LOST, TOPIC_NOT_FOUND or GROUP_NOT_FOUND; or io.EOF
+// for a session that left. Next returns the error of ctx when that ends, and may be called again.
+func (s *Stream) Next(ctx context.Context) (Frame, error) {
+	for {
+		f, ok, err := s.take(time.Now())
+		if ok || err != nil {
+			return f, err
+		}
+		select {
+		case <-s.core.Wakeup():
+		case <-ctx.Done():
+			return Frame{}, ctx.Err()
+		}
+	}
+}
+
+// take returns the next frame, if there is one now.
+func (s *Stream) take(now time.Time) (f Frame, ok bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.core.Expired(now) {
+		s.core.End(stream.TokenExpired())
+	}
+	switch {
+	case s.core.Ended():
+		if s.core.Cause() == errLeft {
+			return f, false, io.EOF
+		}
+		return f, false, s.core.Cause()
+	case len(s.lost) > 0:
+		// First, so that a consumer cancels a handler before it gets the message again.
+		f.Lost = &s.lost[0]
+		s.lost = s.lost[1:]
+	case len(s.assigned) > 0:
+		f.Assignment = &s.assigned[0]
+		s.assigned = s.assigned[1:]
+	case len(s.deliveries) > 0:
+		f.Deliveries = s.batch()
+	case s.core.HeartbeatDue(now):
+		f.Heartbeat = &Heartbeat{Unconfirmed: s.unconfirmed()}
+	default:
+		s.core.Await(now)
+		return f, false, nil
+	}
+	s.core.Sent(now)
+	return f, true, nil
+}
+
+// batch takes the deliveries of one frame from the queue.
+func (s *Stream) batch() []Delivery {
+	n, bytes := 0, 0
+	for n < len(s.deliveries) && n < frameMessages {
+		if bytes += len(s.deliveries[n].Body); n > 0 && bytes > frameBytes {
+			break
+		}
+		n++
+	}
+	batch := s.deliveries[:n:n]
+	if s.deliveries = s.deliveries[n:]; len(s.deliveries) == 0 {
+		s.deliveries = nil
+	}
+	return batch
+}
+
