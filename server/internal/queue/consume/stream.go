@@ -250,4 +250,3 @@ func (s *Stream) batch() []Delivery {
 	}
 	return batch
 }
-
