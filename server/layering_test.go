@@ -116,8 +116,30 @@ var layers = []layer{
 	{
 		name:     "features never import each other",
 		packages: []string{"server/internal/queue/"},
+		except:   []string{"server/internal/queue/qlog", "server/internal/queue/dispatch", "server/internal/queue/consume"},
 		imports:  []string{"server/internal/fault", "server/internal/lifecycle", "server/internal/stream"},
 		never:    outside,
+	},
+	{
+		name:     "the log of a partition is declared by itself",
+		packages: []string{"server/internal/queue/qlog"},
+		never:    append([]string{"go.opentelemetry.io/"}, outside...),
+	},
+	{
+		name:     "the dispatcher does no I/O",
+		packages: []string{"server/internal/queue/dispatch"},
+		imports:  []string{"server/internal/queue/qlog"},
+		never:    append([]string{"context", "sync", "go.opentelemetry.io/"}, outside...),
+		later:    true,
+	},
+	{
+		name:     "consumers stand on the dispatcher",
+		packages: []string{"server/internal/queue/consume"},
+		imports: []string{
+			"server/internal/queue/qlog", "server/internal/queue/dispatch", "server/internal/fault", "server/internal/lifecycle",
+			"server/internal/stream",
+		},
+		never: outside,
 	},
 	{
 		name:     "features never import each other",

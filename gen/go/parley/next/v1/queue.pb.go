@@ -5,8 +5,8 @@
 // source: parley/next/v1/queue.proto
 
 // The queues' second design. These files are not served yet: they replace parley/v1/queue.proto and
-// the queues' part of parley/v1/admin.proto when the server behind them is complete, and the package
-// parley.next.v1 ends then.
+// the queues' part of parley/v1/admin.proto when the server behind them is complete, and the
+// package parley.next.v1 ends then.
 
 package nextv1
 
@@ -399,9 +399,9 @@ type ProduceRequest struct {
 	// 1 to 64 of A-Z a-z 0-9 _ -, not beginning with two underscores.
 	Topic    string          `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
 	Messages []*QueueMessage `protobuf:"bytes,2,rep,name=messages,proto3" json:"messages,omitempty"`
-	// Identifies a producer whose requests may be repeated. 16 random bytes, which one process chooses
-	// once and does not share; empty for none. The server recognises a repeat within the topic's
-	// `idempotency_window`.
+	// Identifies a producer whose requests may be repeated. 16 random bytes, which one process
+	// chooses once and does not share; empty for none. The server recognises a repeat within the
+	// topic's `idempotency_window`.
 	ProducerId []byte `protobuf:"bytes,3,opt,name=producer_id,json=producerId,proto3" json:"producer_id,omitempty"`
 	// The number of the request: 1 for the producer's first request to this topic, and one more for
 	// each further one. A repeat has the same number and the same messages. The newest number may be
@@ -1067,9 +1067,9 @@ type ConsumeRequest struct {
 	// The largest sum of the sizes of these deliveries (payloads, keys and headers), in bytes. Up to
 	// 67,108,864; 0 means 8 MiB. A message that is larger than what is left is sent alone.
 	MaxInFlightBytes int64 `protobuf:"varint,6,opt,name=max_in_flight_bytes,json=maxInFlightBytes,proto3" json:"max_in_flight_bytes,omitempty"`
-	// The time within which the consumer must settle or extend each delivery. 1 s to 12 h; the default
-	// is the group's. When it passes, the delivery is lost and counts as an attempt; the session goes
-	// on.
+	// The time within which the consumer must settle or extend each delivery. 1 s to 12 h; the
+	// default is the group's. When it passes, the delivery is lost and counts as an attempt; the
+	// session goes on.
 	AckTimeout *durationpb.Duration `protobuf:"bytes,7,opt,name=ack_timeout,json=ackTimeout,proto3" json:"ack_timeout,omitempty"`
 	// The consumer reports when a handler begins a delivery (Extend, Begun). Otherwise a delivery
 	// counts as begun when it is sent.
@@ -1539,8 +1539,8 @@ func (*ConsumeResponse_Heartbeat) isConsumeResponse_Frame() {}
 // SessionStarted is the first frame of a stream: its session.
 type SessionStarted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Identifies the session in unary calls and in Resume. It is a secret of the consumer and bound to
-	// the subject of its token. Up to 128 bytes.
+	// Identifies the session in unary calls and in Resume. It is a secret of the consumer and bound
+	// to the subject of its token. Up to 128 bytes.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// The server sends a frame at least this often. A client treats the stream as dead after 2.5
 	// intervals without a frame.
@@ -1625,8 +1625,8 @@ func (x *SessionStarted) GetUnanswered() []*SettleResult {
 // while deliveries are held.
 type SessionHeartbeat struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// How long ago the nodes that manage the session's deliveries last confirmed that they know of the
-	// contact. The contact of a consumer is confirmed as of this time before the frame.
+	// How long ago the nodes that manage the session's deliveries last confirmed that they know of
+	// the contact. The contact of a consumer is confirmed as of this time before the frame.
 	Unconfirmed   *durationpb.Duration `protobuf:"bytes,1,opt,name=unconfirmed,proto3" json:"unconfirmed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1723,8 +1723,8 @@ func (x *LostDeliveries) GetCause() LostDeliveries_Cause {
 	return LostDeliveries_CAUSE_UNSPECIFIED
 }
 
-// PartitionAssignment lists all partitions of a topic that are assigned to a session of an exclusive
-// group.
+// PartitionAssignment lists all partitions of a topic that are assigned to a session of an
+// exclusive group.
 type PartitionAssignment struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Topic string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
@@ -2112,8 +2112,8 @@ func (x *ReceiveResponse) GetDeliveries() []*Delivery {
 // AckRequest is the request of Ack.
 type AckRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The `session_id` of the SessionStarted or ReceiveResponse. On a StreamingConsume stream it may be
-	// empty and means the stream's session, as in all requests below.
+	// The `session_id` of the SessionStarted or ReceiveResponse. On a StreamingConsume stream it may
+	// be empty and means the stream's session, as in all requests below.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// The tokens of up to 1,000 deliveries.
 	Tokens        []string `protobuf:"bytes,2,rep,name=tokens,proto3" json:"tokens,omitempty"`

@@ -5,8 +5,8 @@
 // source: parley/next/v1/queue_admin.proto
 
 // The queues' second design. These files are not served yet: they replace parley/v1/queue.proto and
-// the queues' part of parley/v1/admin.proto when the server behind them is complete, and the package
-// parley.next.v1 ends then.
+// the queues' part of parley/v1/admin.proto when the server behind them is complete, and the
+// package parley.next.v1 ends then.
 
 package nextv1
 
@@ -392,15 +392,15 @@ type Topic struct {
 	// Cannot be changed.
 	Partitioner Partitioner     `protobuf:"varint,3,opt,name=partitioner,proto3,enum=parley.next.v1.Partitioner" json:"partitioner,omitempty"`
 	Retention   *TopicRetention `protobuf:"bytes,4,opt,name=retention,proto3" json:"retention,omitempty"`
-	// The maximum number of messages of a partition that some group has not settled: those that
-	// wait, run or are retried, and the scheduled ones; 0 means no limit. Beyond it Produce fails with
+	// The maximum number of messages of a partition that some group has not settled: those that wait,
+	// run or are retried, and the scheduled ones; 0 means no limit. Beyond it Produce fails with
 	// `resource_exhausted`, unless `drop_oldest` is set.
 	MaxMessagesPerPartition int64 `protobuf:"varint,5,opt,name=max_messages_per_partition,json=maxMessagesPerPartition,proto3" json:"max_messages_per_partition,omitempty"`
 	// When a partition is full, removes its oldest messages to accept new ones. Those that a group
 	// has not settled count as trimmed.
 	DropOldest bool `protobuf:"varint,6,opt,name=drop_oldest,json=dropOldest,proto3" json:"drop_oldest,omitempty"`
-	// How long repeats of Produce are recognised, after a scheduled message is due. 1 s to 7 days; the
-	// default is 10 minutes.
+	// How long repeats of Produce are recognised, after a scheduled message is due. 1 s to 7 days;
+	// the default is 10 minutes.
 	IdempotencyWindow *durationpb.Duration `protobuf:"bytes,7,opt,name=idempotency_window,json=idempotencyWindow,proto3" json:"idempotency_window,omitempty"`
 	// Output only. When the topic was created.
 	CreateTime *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
@@ -2124,20 +2124,20 @@ type Group struct {
 	Order DeliveryOrder `protobuf:"varint,3,opt,name=order,proto3,enum=parley.next.v1.DeliveryOrder" json:"order,omitempty"`
 	// How failed messages are retried. If it is not set, each of its fields has its default.
 	Retry *RetryPolicy `protobuf:"bytes,4,opt,name=retry,proto3" json:"retry,omitempty"`
-	// The time within which a consumer must settle or extend a delivery, unless it chooses another. 1 s
-	// to 12 h; the default is 30 s.
+	// The time within which a consumer must settle or extend a delivery, unless it chooses another. 1
+	// s to 12 h; the default is 30 s.
 	AckTimeout *durationpb.Duration `protobuf:"bytes,5,opt,name=ack_timeout,json=ackTimeout,proto3" json:"ack_timeout,omitempty"`
 	// The longest time that a handler may take, unless the message says otherwise; SDKs cancel the
 	// handler then. 1 ms to 7 days; the default is 15 minutes.
 	HandlerTimeout *durationpb.Duration `protobuf:"bytes,6,opt,name=handler_timeout,json=handlerTimeout,proto3" json:"handler_timeout,omitempty"`
-	// The time after which the server ends a delivery, even if its consumer extends it. 1 s to 7 days; the
-	// default is 1 hour, or the message's `timeout` and one minute if that is longer.
+	// The time after which the server ends a delivery, even if its consumer extends it. 1 s to 7
+	// days; the default is 1 hour, or the message's `timeout` and one minute if that is longer.
 	MaxRunTime *durationpb.Duration `protobuf:"bytes,7,opt,name=max_run_time,json=maxRunTime,proto3" json:"max_run_time,omitempty"`
 	// How long a session without a stream keeps its deliveries. 1 s to 10 minutes; the default is
 	// 10 s.
 	ResumeGrace *durationpb.Duration `protobuf:"bytes,8,opt,name=resume_grace,json=resumeGrace,proto3" json:"resume_grace,omitempty"`
-	// Where the group starts to read. The default is BEGINNING. Ignored by UpdateGroup; SeekGroup moves
-	// a group.
+	// Where the group starts to read. The default is BEGINNING. Ignored by UpdateGroup; SeekGroup
+	// moves a group.
 	Start *GroupStart `protobuf:"bytes,9,opt,name=start,proto3" json:"start,omitempty"`
 	// Output only. Whether SetGroupPaused paused the deliveries to the group.
 	Paused        bool `protobuf:"varint,10,opt,name=paused,proto3" json:"paused,omitempty"`
@@ -4653,8 +4653,9 @@ type ReplayDeadLettersRequest struct {
 	// The maximum number of dead letters to replay in this call, the oldest of each partition first.
 	// 1 to 10,000; 0 means 1,000.
 	Limit int32 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
-	// The topic to replay to. If it is empty, each dead letter is replayed to the group that it is of,
-	// and to no other. To another topic it is produced as a new message for all groups, then deleted.
+	// The topic to replay to. If it is empty, each dead letter is replayed to the group that it is
+	// of, and to no other. To another topic it is produced as a new message for all groups, then
+	// deleted.
 	ToTopic       string `protobuf:"bytes,4,opt,name=to_topic,json=toTopic,proto3" json:"to_topic,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

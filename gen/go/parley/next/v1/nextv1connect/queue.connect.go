@@ -3,8 +3,8 @@
 // Source: parley/next/v1/queue.proto
 
 // The queues' second design. These files are not served yet: they replace parley/v1/queue.proto and
-// the queues' part of parley/v1/admin.proto when the server behind them is complete, and the package
-// parley.next.v1 ends then.
+// the queues' part of parley/v1/admin.proto when the server behind them is complete, and the
+// package parley.next.v1 ends then.
 package nextv1connect
 
 import (

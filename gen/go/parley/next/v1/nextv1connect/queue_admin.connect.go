@@ -3,8 +3,8 @@
 // Source: parley/next/v1/queue_admin.proto
 
 // The queues' second design. These files are not served yet: they replace parley/v1/queue.proto and
-// the queues' part of parley/v1/admin.proto when the server behind them is complete, and the package
-// parley.next.v1 ends then.
+// the queues' part of parley/v1/admin.proto when the server behind them is complete, and the
+// package parley.next.v1 ends then.
 package nextv1connect
 
 import (
@@ -138,22 +138,22 @@ type QueueAdminServiceClient interface {
 	// CreateGroup creates a consumer group. If the topic has a group with this name, the call fails
 	// with `already_exists` and changes nothing.
 	CreateGroup(context.Context, *v1.CreateGroupRequest) (*v1.CreateGroupResponse, error)
-	// UpdateGroup changes the settings of a consumer group that `update_mask` names. Every node applies
-	// them within two seconds.
+	// UpdateGroup changes the settings of a consumer group that `update_mask` names. Every node
+	// applies them within two seconds.
 	UpdateGroup(context.Context, *v1.UpdateGroupRequest) (*v1.UpdateGroupResponse, error)
 	// GetGroup returns a consumer group.
 	GetGroup(context.Context, *v1.GetGroupRequest) (*v1.GetGroupResponse, error)
 	// ListGroups returns all consumer groups of a topic, ordered by name.
 	ListGroups(context.Context, *v1.ListGroupsRequest) (*v1.ListGroupsResponse, error)
-	// DeleteGroup deletes a consumer group with its deliveries and its retries, and ends its sessions.
-	// Its dead letters are kept. Fails with `failed_precondition` if `confirm` is not the group's
-	// name.
+	// DeleteGroup deletes a consumer group with its deliveries and its retries, and ends its
+	// sessions. Its dead letters are kept. Fails with `failed_precondition` if `confirm` is not the
+	// group's name.
 	DeleteGroup(context.Context, *v1.DeleteGroupRequest) (*v1.DeleteGroupResponse, error)
 	// SetGroupPaused pauses or resumes the deliveries to a group. Deliveries in flight can still be
 	// settled. Other groups are not affected.
 	SetGroupPaused(context.Context, *v1.SetGroupPausedRequest) (*v1.SetGroupPausedResponse, error)
-	// SeekGroup moves a consumer group to another position of the topic. Its deliveries and retries are
-	// dropped and counted as skipped: consumers are told that they lost them.
+	// SeekGroup moves a consumer group to another position of the topic. Its deliveries and retries
+	// are dropped and counted as skipped: consumers are told that they lost them.
 	SeekGroup(context.Context, *v1.SeekGroupRequest) (*v1.SeekGroupResponse, error)
 	// ListPartitions returns the partitions of a topic and, for one group, the node that dispatches
 	// each.
@@ -627,22 +627,22 @@ type QueueAdminServiceHandler interface {
 	// CreateGroup creates a consumer group. If the topic has a group with this name, the call fails
 	// with `already_exists` and changes nothing.
 	CreateGroup(context.Context, *v1.CreateGroupRequest) (*v1.CreateGroupResponse, error)
-	// UpdateGroup changes the settings of a consumer group that `update_mask` names. Every node applies
-	// them within two seconds.
+	// UpdateGroup changes the settings of a consumer group that `update_mask` names. Every node
+	// applies them within two seconds.
 	UpdateGroup(context.Context, *v1.UpdateGroupRequest) (*v1.UpdateGroupResponse, error)
 	// GetGroup returns a consumer group.
 	GetGroup(context.Context, *v1.GetGroupRequest) (*v1.GetGroupResponse, error)
 	// ListGroups returns all consumer groups of a topic, ordered by name.
 	ListGroups(context.Context, *v1.ListGroupsRequest) (*v1.ListGroupsResponse, error)
-	// DeleteGroup deletes a consumer group with its deliveries and its retries, and ends its sessions.
-	// Its dead letters are kept. Fails with `failed_precondition` if `confirm` is not the group's
-	// name.
+	// DeleteGroup deletes a consumer group with its deliveries and its retries, and ends its
+	// sessions. Its dead letters are kept. Fails with `failed_precondition` if `confirm` is not the
+	// group's name.
 	DeleteGroup(context.Context, *v1.DeleteGroupRequest) (*v1.DeleteGroupResponse, error)
 	// SetGroupPaused pauses or resumes the deliveries to a group. Deliveries in flight can still be
 	// settled. Other groups are not affected.
 	SetGroupPaused(context.Context, *v1.SetGroupPausedRequest) (*v1.SetGroupPausedResponse, error)
-	// SeekGroup moves a consumer group to another position of the topic. Its deliveries and retries are
-	// dropped and counted as skipped: consumers are told that they lost them.
+	// SeekGroup moves a consumer group to another position of the topic. Its deliveries and retries
+	// are dropped and counted as skipped: consumers are told that they lost them.
 	SeekGroup(context.Context, *v1.SeekGroupRequest) (*v1.SeekGroupResponse, error)
 	// ListPartitions returns the partitions of a topic and, for one group, the node that dispatches
 	// each.

@@ -3,8 +3,8 @@
 /* eslint-disable */
 
 // The queues' second design. These files are not served yet: they replace parley/v1/queue.proto and
-// the queues' part of parley/v1/admin.proto when the server behind them is complete, and the package
-// parley.next.v1 ends then.
+// the queues' part of parley/v1/admin.proto when the server behind them is complete, and the
+// package parley.next.v1 ends then.
 
 import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
@@ -50,8 +50,8 @@ export declare type Topic = Message<"parley.next.v1.Topic"> & {
   retention?: TopicRetention | undefined;
 
   /**
-   * The maximum number of messages of a partition that some group has not settled: those that
-   * wait, run or are retried, and the scheduled ones; 0 means no limit. Beyond it Produce fails with
+   * The maximum number of messages of a partition that some group has not settled: those that wait,
+   * run or are retried, and the scheduled ones; 0 means no limit. Beyond it Produce fails with
    * `resource_exhausted`, unless `drop_oldest` is set.
    *
    * @generated from field: int64 max_messages_per_partition = 5;
@@ -67,8 +67,8 @@ export declare type Topic = Message<"parley.next.v1.Topic"> & {
   dropOldest: boolean;
 
   /**
-   * How long repeats of Produce are recognised, after a scheduled message is due. 1 s to 7 days; the
-   * default is 10 minutes.
+   * How long repeats of Produce are recognised, after a scheduled message is due. 1 s to 7 days;
+   * the default is 10 minutes.
    *
    * @generated from field: google.protobuf.Duration idempotency_window = 7;
    */
@@ -947,8 +947,8 @@ export declare type Group = Message<"parley.next.v1.Group"> & {
   retry?: RetryPolicy | undefined;
 
   /**
-   * The time within which a consumer must settle or extend a delivery, unless it chooses another. 1 s
-   * to 12 h; the default is 30 s.
+   * The time within which a consumer must settle or extend a delivery, unless it chooses another. 1
+   * s to 12 h; the default is 30 s.
    *
    * @generated from field: google.protobuf.Duration ack_timeout = 5;
    */
@@ -963,8 +963,8 @@ export declare type Group = Message<"parley.next.v1.Group"> & {
   handlerTimeout?: Duration | undefined;
 
   /**
-   * The time after which the server ends a delivery, even if its consumer extends it. 1 s to 7 days; the
-   * default is 1 hour, or the message's `timeout` and one minute if that is longer.
+   * The time after which the server ends a delivery, even if its consumer extends it. 1 s to 7
+   * days; the default is 1 hour, or the message's `timeout` and one minute if that is longer.
    *
    * @generated from field: google.protobuf.Duration max_run_time = 7;
    */
@@ -979,8 +979,8 @@ export declare type Group = Message<"parley.next.v1.Group"> & {
   resumeGrace?: Duration | undefined;
 
   /**
-   * Where the group starts to read. The default is BEGINNING. Ignored by UpdateGroup; SeekGroup moves
-   * a group.
+   * Where the group starts to read. The default is BEGINNING. Ignored by UpdateGroup; SeekGroup
+   * moves a group.
    *
    * @generated from field: parley.next.v1.GroupStart start = 9;
    */
@@ -2216,8 +2216,9 @@ export declare type ReplayDeadLettersRequest = Message<"parley.next.v1.ReplayDea
   limit: number;
 
   /**
-   * The topic to replay to. If it is empty, each dead letter is replayed to the group that it is of,
-   * and to no other. To another topic it is produced as a new message for all groups, then deleted.
+   * The topic to replay to. If it is empty, each dead letter is replayed to the group that it is
+   * of, and to no other. To another topic it is produced as a new message for all groups, then
+   * deleted.
    *
    * @generated from field: string to_topic = 4;
    */
@@ -2668,8 +2669,8 @@ export declare const QueueAdminService: GenService<{
     output: typeof CreateGroupResponseSchema;
   },
   /**
-   * UpdateGroup changes the settings of a consumer group that `update_mask` names. Every node applies
-   * them within two seconds.
+   * UpdateGroup changes the settings of a consumer group that `update_mask` names. Every node
+   * applies them within two seconds.
    *
    * @generated from rpc parley.next.v1.QueueAdminService.UpdateGroup
    */
@@ -2699,9 +2700,9 @@ export declare const QueueAdminService: GenService<{
     output: typeof ListGroupsResponseSchema;
   },
   /**
-   * DeleteGroup deletes a consumer group with its deliveries and its retries, and ends its sessions.
-   * Its dead letters are kept. Fails with `failed_precondition` if `confirm` is not the group's
-   * name.
+   * DeleteGroup deletes a consumer group with its deliveries and its retries, and ends its
+   * sessions. Its dead letters are kept. Fails with `failed_precondition` if `confirm` is not the
+   * group's name.
    *
    * @generated from rpc parley.next.v1.QueueAdminService.DeleteGroup
    */
@@ -2722,8 +2723,8 @@ export declare const QueueAdminService: GenService<{
     output: typeof SetGroupPausedResponseSchema;
   },
   /**
-   * SeekGroup moves a consumer group to another position of the topic. Its deliveries and retries are
-   * dropped and counted as skipped: consumers are told that they lost them.
+   * SeekGroup moves a consumer group to another position of the topic. Its deliveries and retries
+   * are dropped and counted as skipped: consumers are told that they lost them.
    *
    * @generated from rpc parley.next.v1.QueueAdminService.SeekGroup
    */

@@ -3,8 +3,8 @@
 /* eslint-disable */
 
 // The queues' second design. These files are not served yet: they replace parley/v1/queue.proto and
-// the queues' part of parley/v1/admin.proto when the server behind them is complete, and the package
-// parley.next.v1 ends then.
+// the queues' part of parley/v1/admin.proto when the server behind them is complete, and the
+// package parley.next.v1 ends then.
 
 import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
@@ -223,9 +223,9 @@ export declare type ProduceRequest = Message<"parley.next.v1.ProduceRequest"> & 
   messages: QueueMessage[];
 
   /**
-   * Identifies a producer whose requests may be repeated. 16 random bytes, which one process chooses
-   * once and does not share; empty for none. The server recognises a repeat within the topic's
-   * `idempotency_window`.
+   * Identifies a producer whose requests may be repeated. 16 random bytes, which one process
+   * chooses once and does not share; empty for none. The server recognises a repeat within the
+   * topic's `idempotency_window`.
    *
    * @generated from field: bytes producer_id = 3;
    */
@@ -550,9 +550,9 @@ export declare type ConsumeRequest = Message<"parley.next.v1.ConsumeRequest"> & 
   maxInFlightBytes: bigint;
 
   /**
-   * The time within which the consumer must settle or extend each delivery. 1 s to 12 h; the default
-   * is the group's. When it passes, the delivery is lost and counts as an attempt; the session goes
-   * on.
+   * The time within which the consumer must settle or extend each delivery. 1 s to 12 h; the
+   * default is the group's. When it passes, the delivery is lost and counts as an attempt; the
+   * session goes on.
    *
    * @generated from field: google.protobuf.Duration ack_timeout = 7;
    */
@@ -747,8 +747,8 @@ export declare const ConsumeResponseSchema: GenMessage<ConsumeResponse>;
  */
 export declare type SessionStarted = Message<"parley.next.v1.SessionStarted"> & {
   /**
-   * Identifies the session in unary calls and in Resume. It is a secret of the consumer and bound to
-   * the subject of its token. Up to 128 bytes.
+   * Identifies the session in unary calls and in Resume. It is a secret of the consumer and bound
+   * to the subject of its token. Up to 128 bytes.
    *
    * @generated from field: string session_id = 1;
    */
@@ -799,8 +799,8 @@ export declare const SessionStartedSchema: GenMessage<SessionStarted>;
  */
 export declare type SessionHeartbeat = Message<"parley.next.v1.SessionHeartbeat"> & {
   /**
-   * How long ago the nodes that manage the session's deliveries last confirmed that they know of the
-   * contact. The contact of a consumer is confirmed as of this time before the frame.
+   * How long ago the nodes that manage the session's deliveries last confirmed that they know of
+   * the contact. The contact of a consumer is confirmed as of this time before the frame.
    *
    * @generated from field: google.protobuf.Duration unconfirmed = 1;
    */
@@ -883,8 +883,8 @@ export enum LostDeliveries_Cause {
 export declare const LostDeliveries_CauseSchema: GenEnum<LostDeliveries_Cause>;
 
 /**
- * PartitionAssignment lists all partitions of a topic that are assigned to a session of an exclusive
- * group.
+ * PartitionAssignment lists all partitions of a topic that are assigned to a session of an
+ * exclusive group.
  *
  * @generated from message parley.next.v1.PartitionAssignment
  */
@@ -1100,8 +1100,8 @@ export declare const ReceiveResponseSchema: GenMessage<ReceiveResponse>;
  */
 export declare type AckRequest = Message<"parley.next.v1.AckRequest"> & {
   /**
-   * The `session_id` of the SessionStarted or ReceiveResponse. On a StreamingConsume stream it may be
-   * empty and means the stream's session, as in all requests below.
+   * The `session_id` of the SessionStarted or ReceiveResponse. On a StreamingConsume stream it may
+   * be empty and means the stream's session, as in all requests below.
    *
    * @generated from field: string session_id = 1;
    */
