@@ -1,0 +1,285 @@
+package dispatch
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/parleyhq/parley/server/internal/queue/qlog"
+)
+
+// Session is one worker's registration, as the dispatcher sees it.
+type Session struct {
+	ID string
+	// Remote: the session is on another node. It gets what it asks for with Take; Concurrency,
+	// MaxInFlight and MaxBytes are that node's to keep.
+	Remote bool
+	// Concurrency is how many messages it handles at a time, MaxInFlight how many it may hold,
+	// MaxBytes how many bytes of payload. A message that is larger than MaxBytes is sent alone.
+	Concurrency, MaxInFlight int
+	MaxBytes                 int64
+	// ReportsBegun: it reports when a handler begins. Otherwise a delivery begins when it is sent.
+	ReportsBegun bool
+	// Loose: it is one call of Receive. ID is a nonce, and each of its deliveries has a row. It is to
+	// be detached by Leave once it has enough.
+	Loose bool
+}
+
+// sessionState is the state of a session.
+//
+//	attached  gets messages                                   detached (Detach); leaving (Leave)
+//	detached  keeps what it holds, until the holder says more attached (Attach); leaving (Leave)
+//	leaving   keeps what is begun; gets nothing               forgotten when it holds nothing
+//
+// Lost ends a session in any state.
+type sessionState uint8
+
+const (
+	attached sessionState = iota
+	detached
+	leaving
+)
+
+type session struct {
+	Session
+
+	state sessionState
+	held  []*job
+	bytes int64
+	// suspects counts those of held.
+	suspects int
+	// own are the lanes that only this session may take from.
+	own choice
+	// credit is what is left of the latest Take of a remote session, of creditOf bytes.
+	credit                int
+	creditBytes, creditOf int64
+	// mean is the moving average of the time from begun to settled, 0 while it is not known.
+	mean time.Duration
+}
+
+// Attach adds a session, or changes the limits of one; a session that was detached gets messages
+// again.
+func (d *Dispatcher) Attach(cfg Session) {
+	s := d.session(cfg.ID)
+	s.Session, s.state = cfg, attached
+}
+
+// session returns a session, which it adds detached if it is not known.
+func (d *Dispatcher) session(id string) *session {
+	s := d.sessions[id]
+	if s == nil {
+		s = &session{Session: Session{ID: id, ReportsBegun: true}, state: detached}
+		d.sessions[id] = s
+		d.roster = append(d.roster, s)
+	}
+	return s
+}
+
+// Take asks for up to n messages of up to bytes together, or one that is larger, for a remote
+// session. It replaces what is left of an earlier Take.
+func (d *Dispatcher) Take(id string, n int, bytes int64) {
+	if s := d.sessions[id]; s != nil && s.Remote {
+		s.credit, s.creditBytes, s.creditOf = n, bytes, bytes
+	}
+}
+
+// Detach notes that a session's stream ended. It keeps what was sent to it, and gets nothing.
+func (d *Dispatcher) Detach(id string) {
+	if s := d.sessions[id]; s != nil && s.state == attached {
+		s.state = detached
+		d.withdraw(s)
+	}
+}
+
+// Leave ends a session in good order: what it has not begun is given back at once, and it is
+// forgotten when it holds nothing.
+func (d *Dispatcher) Leave(now time.Time, id string) {
+	s := d.sessions[id]
+	if s == nil {
+		return
+	}
+	s.state = leaving
+	d.withdraw(s)
+	for _, j := range s.inOrder() {
+		if j.state == sent && !s.Loose {
+			d.end(j, EndedReleased)
+			d.redeliver(now, j, CodeReleased, "given back too often")
+		}
+	}
+	d.forget(s)
+}
+
+// Lost ends a session whose worker is gone. What was begun is charged and suspect; but if it had a
+// suspect in flight, only that.
+func (d *Dispatcher) Lost(now time.Time, id string) {
+	s := d.sessions[id]
+	if s == nil {
+		return
+	}
+	s.state = leaving
+	d.withdraw(s)
+	begunSuspect := slices.ContainsFunc(s.held, func(j *job) bool { return j.state == begun && j.suspect() })
+	for _, j := range s.inOrder() {
+		charged := j.state == begun && (j.suspect() || !begunSuspect)
+		d.end(j, EndedLost)
+		if charged {
+			d.fail(now, j, CodeLost, reasonLost, 0)
+		} else {
+			d.redeliver(now, j, CodeLost, reasonLost)
+		}
+	}
+	d.forget(s)
+}
+
+// forget removes a session that leaves and holds nothing.
+func (d *Dispatcher) forget(s *session) {
+	if s.state != leaving || len(s.held) > 0 {
+		return
+	}
+	delete(d.sessions, s.ID)
+	d.roster = slices.DeleteFunc(d.roster, func(other *session) bool { return other == s })
+	if d.bound == s {
+		d.bound = nil
+	}
+	if d.next == s {
+		d.next = nil
+	}
+}
+
+// inOrder returns what the session holds, by ID.
+func (s *session) inOrder() []*job {
+	held := slices.Clone(s.held)
+	slices.SortFunc(held, func(a, b *job) int { return cmp.Compare(a.ID, b.ID) })
+	return held
+}
+
+// withdraw takes back what was chosen for a session and not sent.
+func (d *Dispatcher) withdraw(s *session) {
+	for _, j := range s.inOrder() {
+		if j.state == staged {
+			d.leave(j)
+			j.gen--
+			j.state = ready
+			d.bytes += int64(j.size)
+			d.touch(j)
+			d.line(j)
+		}
+	}
+}
+
+// take gives a job to the session.
+func (s *session) take(j *job) {
+	j.session, j.seat = s, len(s.held)
+	s.held = append(s.held, j)
+	s.bytes += int64(j.size)
+	if j.suspect() {
+		s.suspects++
+	}
+}
+
+// drop takes a job from its session.
+func (s *session) drop(j *job) {
+	last := s.held[len(s.held)-1]
+	s.held[j.seat], last.seat = last, j.seat
+	s.held[len(s.held)-1] = nil
+	s.held = s.held[:len(s.held)-1]
+	s.bytes -= int64(j.size)
+	if j.suspect() {
+		s.suspects--
+	}
+	j.session = nil
+}
+
+// pass is a round of handing out messages.
+type pass uint8
+
+const (
+	idleHandlers pass = iota
+	otherNodes
+	prefetch
+	passes
+)
+
+// room returns how many more messages the session may get in a pass.
+func (s *session) room(p pass) int {
+	switch {
+	case s.state != attached:
+		return 0
+	case s.Remote:
+		if p != otherNodes {
+			return 0
+		}
+		return s.credit
+	case p == idleHandlers:
+		return min(s.Concurrency, s.MaxInFlight) - len(s.held)
+	case p == prefetch && s.mean > 0 && s.mean < prefetchBelow:
+		return s.MaxInFlight - len(s.held)
+	}
+	return 0
+}
+
+// fits reports whether a message of the size may be sent now: it is within the limit of bytes, or
+// alone.
+func (s *session) fits(size int) bool {
+	if s.Remote {
+		return int64(size) <= s.creditBytes || s.creditBytes == s.creditOf
+	}
+	return s.bytes+int64(size) <= s.MaxBytes || len(s.held) == 0
+}
+
+// leave takes a job from its session and out of flight in its lane.
+func (d *Dispatcher) leave(j *job) {
+	j.session.drop(j)
+	l := j.lane
+	j.lane = nil
+	if l.inFlight--; l.inFlight == 0 {
+		d.lift(l)
+		l.session = nil
+	}
+	d.place(l)
+}
+
+// end ends a delivery and, unless why is 0, tells its session.
+func (d *Dispatcher) end(j *job, why Why) {
+	s := j.session
+	d.deadlines.remove(j)
+	if why != 0 {
+		d.out.Ended = append(d.out.Ended, Ended{Session: s.ID, ID: j.ID, Gen: j.gen, Why: why})
+	}
+	d.leave(j)
+	d.forget(s)
+}
+
+// Delivery is a message that is to be sent to a session now.
+type Delivery struct {
+	Session string
+	// Entry has no Body: it is in Body. Both must not be changed.
+	Entry *qlog.Entry
+	Body  []byte
+	// Gen is the number of the delivery, which a settlement must repeat. Attempt is what the worker
+	// is told: the charged attempts and this one.
+	Gen, Attempt int
+	// Deadline is when the delivery ends unless it is settled or extended. Timeout is the time that
+	// the handler may take.
+	Deadline time.Time
+	Timeout  time.Duration
+}
+
+// Why says why a delivery ended without its worker's settlement.
+type Why uint8
+
+// The reasons.
+const (
+	EndedLost Why = iota + 1
+	EndedReleased
+	EndedTimeout
+	EndedCancelled
+)
+
+// Ended is a delivery that its session must drop: a later settlement does not count.
+type Ended struct {
+	Session string
+	ID      qlog.ID
+	Gen     int
+	Why     Why
+}
