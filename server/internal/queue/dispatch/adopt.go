@@ -33,6 +33,7 @@ type claim struct {
 // Held notes that a session has a delivery. The answer comes with a later Output.
 func (d *Dispatcher) Held(now time.Time, h Held) {
 	if d.postpone(h.ID, claim{held: &h}) {
+		d.session(h.Session).early++
 		return
 	}
 	j := d.delivery(now, h.Session, Mark{h.ID, h.Gen})
@@ -168,7 +169,7 @@ func (d *Dispatcher) recover(now time.Time, e *qlog.Entry) {
 	if known {
 		j.gen = row.Gen
 	}
-	if d.unfit(j, e) {
+	if d.unfit(j, e) || d.survive(now, j, e) {
 		return
 	}
 	d.jobs[j.ID] = j
@@ -214,7 +215,7 @@ func (d *Dispatcher) finishLoading() {
 
 // postpone keeps a statement about an entry that is still to be read, and reports whether it did.
 func (d *Dispatcher) postpone(id qlog.ID, c claim) bool {
-	if id <= d.known || c.cancel == nil && id > d.loaded.ID {
+	if _, survives := d.survivors[id]; id <= d.known || c.cancel == nil && id > d.loaded.ID && !survives {
 		return false
 	}
 	d.early[id] = append(d.early[id], c)
@@ -243,6 +244,9 @@ func (d *Dispatcher) resolve(now time.Time) {
 			case c.cancel != nil:
 				d.Cancel(now, *c.cancel)
 			default:
+				if s := d.sessions[c.held.Session]; s != nil {
+					s.early--
+				}
 				d.Held(now, *c.held)
 			}
 		}

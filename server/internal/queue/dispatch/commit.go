@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"slices"
 	"time"
 
 	"github.com/parleyhq/parley/server/internal/queue/qlog"
@@ -24,7 +25,7 @@ func (d *Dispatcher) build() *qlog.Commit {
 		b.apply(d.changed[n])
 		n++
 	}
-	d.changed = append(d.changed[:0], d.changed[n:]...)
+	d.changed = slices.Delete(d.changed, 0, n)
 	if len(d.changed) == 0 && d.rebased {
 		// Nothing is left of the ordinals that the log uses again.
 		d.add.Trimmed += d.rebase - d.state.Sent.Ord

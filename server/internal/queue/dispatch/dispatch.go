@@ -1,7 +1,6 @@
 package dispatch
 
 import (
-	"hash/maphash"
 	"time"
 
 	"github.com/parleyhq/parley/server/internal/queue/qlog"
@@ -86,7 +85,6 @@ const (
 type Dispatcher struct {
 	cfg   Config
 	final map[string]bool
-	seed  maphash.Seed
 	mode  mode
 	out   Output
 
@@ -133,6 +131,7 @@ type Dispatcher struct {
 	// early are statements about entries that are not read yet. abandoned: nobody holds entries in
 	// doubt that are still to be read.
 	early     map[qlog.ID][]claim
+	survivors map[qlog.ID]Survivor
 	abandoned bool
 
 	// changed are the jobs whose state the next commits carry, in order; cover is the latest entry
@@ -155,10 +154,11 @@ type Dispatcher struct {
 // all rows. It fails if a chunk cannot be read.
 func New(cfg Config, state qlog.State, chunks map[int64]string, rows map[qlog.ID]qlog.Row, now time.Time) (*Dispatcher, error) {
 	d := &Dispatcher{
-		seed: maphash.MakeSeed(), state: state, loaded: state.Sent, rows: rows, last: state.Last, read: state.Cursor,
+		state: state, loaded: state.Sent, rows: rows, last: state.Last, read: state.Cursor,
 		known: state.Cursor.ID, page: firstPage, largestFrom: state.Sent.Ord + 1, recentSince: now,
 		open: openSet{chunks: map[int64]*chunk{}}, jobs: map[qlog.ID]*job{}, lanes: map[uint64]*lane{},
 		sessions: map[string]*session{}, asked: map[qlog.ID]*lane{}, early: map[qlog.ID][]claim{},
+		survivors: map[qlog.ID]Survivor{},
 	}
 	d.recent[0] = map[qlog.ID]record{}
 	d.Configure(cfg)

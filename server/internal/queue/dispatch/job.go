@@ -126,7 +126,7 @@ func (d *Dispatcher) touch(j *job) {
 		j.queued = true
 		d.changed = append(d.changed, j)
 	}
-	if j.ID > d.cover.ID && (j.state == staged || j.state == settled) {
+	if j.ID > d.cover.ID {
 		d.cover = j.Pos
 	}
 }

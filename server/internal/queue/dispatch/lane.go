@@ -44,12 +44,15 @@ func (l *lane) slot() *int  { return &l.index }
 // choice is a pair of heaps of lanes: those whose first entry is plain, and those where it is a suspect.
 type choice [2]heap[*lane]
 
+// seed is that of the lanes' hashes, the same for all dispatchers of the process.
+var seed = maphash.MakeSeed()
+
 // hash returns the key of an entry's lane, 0 for an entry without order.
 func (d *Dispatcher) hash(key string) uint64 {
 	if key == "" || d.cfg.Order == OrderNone {
 		return 0
 	}
-	return max(maphash.String(d.seed, key), 1)
+	return max(maphash.String(seed, key), 1)
 }
 
 // lane returns the lane of a key, or a new one if the key is 0.

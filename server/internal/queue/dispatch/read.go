@@ -26,10 +26,10 @@ func (d *Dispatcher) Seen(last qlog.Pos) {
 // planRead returns the next page to read, unless one is being read or there is no room.
 func (d *Dispatcher) planRead() Read {
 	switch {
-	case d.reading, d.rebased, d.mode != serving, d.bytes >= d.cfg.MaxBytes:
+	case d.reading, d.rebased, d.mode != serving:
 		return Read{}
-	case d.loading():
-	case d.read.ID >= max(d.last.ID, d.wish), d.open.n >= d.cfg.MaxOpen,
+	case d.loading(), len(d.survivors) > 0:
+	case d.read.ID >= max(d.last.ID, d.wish), d.bytes >= d.cfg.MaxBytes, d.open.n >= d.cfg.MaxOpen,
 		d.read.Ord-d.state.Sent.Ord > maxAhead:
 		return Read{}
 	}
@@ -75,12 +75,13 @@ func (d *Dispatcher) Entries(now time.Time, entries []qlog.Entry) error {
 			break
 		}
 		d.read = e.Pos
-		d.admit(e)
+		d.admit(now, e)
 	}
 	if len(entries) == 0 {
 		d.atEnd(now)
 	}
 	d.known = d.read.ID
+	d.bury()
 	d.resolve(now)
 	return nil
 }
@@ -114,8 +115,12 @@ func (d *Dispatcher) atEnd(now time.Time) {
 			d.cover = d.read
 		}
 	}
+	for id := range d.survivors {
+		d.wish = max(d.wish, id)
+	}
 	if d.wish > 0 {
 		d.known, d.wish = d.wish, 0
+		d.bury()
 		d.resolve(now)
 	}
 }
@@ -152,11 +157,11 @@ func (d *Dispatcher) unfit(j *job, e *qlog.Entry) bool {
 
 // admit adds an entry after the mark Sent. It keeps the payload if the entry can be sent at once, or
 // soon and there is room.
-func (d *Dispatcher) admit(e *qlog.Entry) {
+func (d *Dispatcher) admit(now time.Time, e *qlog.Entry) {
 	d.open.add(e.Ord)
 	d.open.order = append(d.open.order, e.Pos)
 	j := &job{Pos: e.Pos, key: d.hash(e.Key)}
-	if d.unfit(j, e) {
+	if d.unfit(j, e) || d.survive(now, j, e) {
 		return
 	}
 	l := d.lane(j.key)

@@ -48,6 +48,8 @@ type session struct {
 	bytes int64
 	// suspects counts those of held.
 	suspects int
+	// early counts the reports of deliveries that it has of entries that are not read yet.
+	early int
 	// own are the lanes that only this session may take from.
 	own choice
 	// credit is what is left of the latest Take of a remote session, of creditOf bytes.
@@ -203,7 +205,7 @@ const (
 // room returns how many more messages the session may get in a pass.
 func (s *session) room(p pass) int {
 	switch {
-	case s.state != attached:
+	case s.state != attached, s.early > 0:
 		return 0
 	case s.Remote:
 		if p != otherNodes {

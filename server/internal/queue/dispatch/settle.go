@@ -61,6 +61,10 @@ type record struct {
 
 // Settle ends a delivery. The answer comes with a later Output.
 func (d *Dispatcher) Settle(now time.Time, s Settlement) {
+	if d.closed() {
+		d.answer(s.Token, ErrMoved)
+		return
+	}
 	if d.postpone(s.ID, claim{settlement: &s}) {
 		return
 	}
@@ -83,6 +87,11 @@ func (d *Dispatcher) Settle(now time.Time, s Settlement) {
 	default:
 		d.answer(s.Token, d.gone(s.ID))
 	}
+}
+
+// closed reports whether the last commit is built.
+func (d *Dispatcher) closed() bool {
+	return d.mode == released || d.commit != nil && d.commit.Release
 }
 
 // conclude applies a verdict to a delivery that its session holds.
@@ -258,6 +267,10 @@ type Cancellation struct {
 
 // Cancel ends a message. The answer comes with a later Output.
 func (d *Dispatcher) Cancel(now time.Time, c Cancellation) {
+	if d.closed() {
+		d.answer(c.Token, ErrMoved)
+		return
+	}
 	if d.postpone(c.ID, claim{cancel: &c}) {
 		return
 	}
