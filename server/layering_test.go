@@ -129,7 +129,7 @@ var layers = []layer{
 		name:     "the dispatcher does no I/O",
 		packages: []string{"server/internal/queue/dispatch"},
 		imports:  []string{"server/internal/queue/qlog"},
-		never:    append([]string{"context", "sync", "go.opentelemetry.io/"}, outside...),
+		never:    append([]string{"go.opentelemetry.io/", "net/http"}, outside...),
 		later:    true,
 	},
 	{
