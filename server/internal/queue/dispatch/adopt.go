@@ -126,7 +126,7 @@ func (d *Dispatcher) mayClaim(j *job, session string, gen int) bool {
 	return j.gen == gen && (j.claimant == "" || j.claimant == session)
 }
 
-// adopt makes an entry in doubt a delivery of the session.
+// adopt makes an entry in doubt a delivery of the session, in its present state since j.since.
 func (d *Dispatcher) adopt(now time.Time, j *job, s *session, isBegun bool) {
 	l := j.lane
 	if l == nil {
@@ -139,14 +139,11 @@ func (d *Dispatcher) adopt(now time.Time, j *job, s *session, isBegun bool) {
 	s.take(j)
 	j.state = sent
 	j.deadline = d.clock(now).Add(d.cfg.AckTimeout)
-	if isBegun || j.stored == qlog.RowBegun || !s.ReportsBegun {
-		j.state, j.began = begun, d.clock(now)
-		if j.stored == qlog.RowBegun && j.since.Before(now) {
-			j.began = j.began.Add(j.since.Sub(now))
-		}
-	}
-	if j.since.IsZero() {
+	if j.since.IsZero() || j.since.After(now) {
 		j.since = now
+	}
+	if isBegun || !s.ReportsBegun {
+		j.state, j.began = begun, d.clock(now).Add(j.since.Sub(now))
 	}
 	d.watch(j)
 	d.place(l)
@@ -215,7 +212,7 @@ func (d *Dispatcher) finishLoading() {
 
 // postpone keeps a statement about an entry that is still to be read, and reports whether it did.
 func (d *Dispatcher) postpone(id qlog.ID, c claim) bool {
-	if _, survives := d.survivors[id]; id <= d.known || c.cancel == nil && id > d.loaded.ID && !survives {
+	if id <= d.known || c.cancel == nil && !d.mayFollow(id) {
 		return false
 	}
 	d.early[id] = append(d.early[id], c)

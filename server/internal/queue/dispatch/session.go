@@ -66,11 +66,11 @@ func (d *Dispatcher) Attach(cfg Session) {
 	s.Session, s.state = cfg, attached
 }
 
-// session returns a session, which it adds detached if it is not known.
+// session returns a session. One that is not known is added as if it were about to leave.
 func (d *Dispatcher) session(id string) *session {
 	s := d.sessions[id]
 	if s == nil {
-		s = &session{Session: Session{ID: id, ReportsBegun: true}, state: detached}
+		s = &session{Session: Session{ID: id, ReportsBegun: true}, state: leaving}
 		d.sessions[id] = s
 		d.roster = append(d.roster, s)
 	}
@@ -135,7 +135,7 @@ func (d *Dispatcher) Lost(now time.Time, id string) {
 
 // forget removes a session that leaves and holds nothing.
 func (d *Dispatcher) forget(s *session) {
-	if s.state != leaving || len(s.held) > 0 {
+	if s.state != leaving || len(s.held) > 0 || s.early > 0 {
 		return
 	}
 	delete(d.sessions, s.ID)

@@ -173,7 +173,7 @@ type Mark struct {
 func (d *Dispatcher) Begun(now time.Time, session string, m Mark) bool {
 	j := d.delivery(now, session, m)
 	if j == nil {
-		return m.ID > d.read.ID && m.ID <= d.loaded.ID
+		return d.mayFollow(m.ID)
 	}
 	if j.state == sent {
 		d.begin(now, j)
@@ -186,18 +186,25 @@ func (d *Dispatcher) Begun(now time.Time, session string, m Mark) bool {
 func (d *Dispatcher) Extend(now time.Time, session string, m Mark) bool {
 	j := d.delivery(now, session, m)
 	if j == nil {
-		return m.ID > d.read.ID && m.ID <= d.loaded.ID
+		return d.mayFollow(m.ID)
 	}
 	j.deadline = d.clock(now).Add(d.cfg.AckTimeout)
 	d.watch(j)
 	return true
 }
 
+// mayFollow reports whether the entry was delivered by an earlier holder, as far as is known, and is
+// still to be read.
+func (d *Dispatcher) mayFollow(id qlog.ID) bool {
+	_, survives := d.survivors[id]
+	return id > d.known && (id <= d.loaded.ID || survives)
+}
+
 // delivery returns a delivery that the session has.
 func (d *Dispatcher) delivery(now time.Time, session string, m Mark) *job {
 	j := d.jobs[m.ID]
 	if j != nil && j.state == doubt && d.mayClaim(j, session, m.Gen) {
-		d.adopt(now, j, d.session(session), false)
+		d.adopt(now, j, d.session(session), j.stored == qlog.RowBegun)
 	}
 	if j == nil || !j.held() || j.gen != m.Gen || j.session.ID != session {
 		return nil

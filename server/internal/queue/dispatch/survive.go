@@ -79,7 +79,7 @@ func (d *Dispatcher) survive(now time.Time, j *job, e *qlog.Entry) bool {
 		return true
 	}
 	d.unrestore(v)
-	j.gen, j.attempts, j.code = max(v.gen, j.gen), v.attempts, v.code
+	j.gen, j.attempts, j.code, j.since = max(v.gen, j.gen), v.attempts, v.code, now
 	d.adopt(now, j, d.session(v.session), v.begun)
 	d.touch(j)
 	return true
