@@ -275,8 +275,8 @@ func (w *world) checkBounds() {
 		for _, j := range s.held {
 			n += int64(j.size)
 		}
-		if n != s.bytes {
-			w.fatalf("%s has %d bytes, counted %d", s.ID, n, s.bytes)
+		if n != s.Budget.bytes {
+			w.fatalf("%s has %d bytes, counted %d", s.ID, n, s.Budget.bytes)
 		}
 	}
 	if !d.Loading() && d.open.n > w.cfg.MaxOpen+qlog.MaxReadEntries+400 {

@@ -94,7 +94,7 @@ func (d *Dispatcher) give(now time.Time, s *session) bool {
 // first returns the lane with the lowest ID of those that the session may take from.
 func (d *Dispatcher) first(s *session) (best *lane) {
 	kinds := 2
-	if s.suspects > 0 {
+	if s.Budget.suspects > 0 {
 		kinds = 1
 	}
 	for kind := range kinds {

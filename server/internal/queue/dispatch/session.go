@@ -23,7 +23,22 @@ type Session struct {
 	// Loose: it is one call of Receive. ID is a nonce, and each of its deliveries has a row. It is to
 	// be detached by Leave once it has enough.
 	Loose bool
+	// Budget is what the session holds in all dispatchers that it is attached to. Nil means that it has
+	// only this one.
+	Budget *Budget
 }
+
+// Budget counts what one session holds. The dispatchers that share it must be driven by the same
+// goroutine, which calls Step of the others when one of them has ended a delivery.
+type Budget struct {
+	held, suspects int
+	bytes          int64
+	// mean is the moving average of the time from begun to settled, 0 while it is not known.
+	mean time.Duration
+}
+
+// Held returns how many deliveries the session holds.
+func (b *Budget) Held() int { return b.held }
 
 // sessionState is the state of a session.
 //
@@ -44,10 +59,8 @@ type session struct {
 	Session
 
 	state sessionState
-	held  []*job
-	bytes int64
-	// suspects counts those of held.
-	suspects int
+	// held are the session's deliveries in this dispatcher.
+	held []*job
 	// early counts the reports of deliveries that it has of entries that are not read yet.
 	early int
 	// own are the lanes that only this session may take from.
@@ -55,14 +68,21 @@ type session struct {
 	// credit is what is left of the latest Take of a remote session, of creditOf bytes.
 	credit                int
 	creditBytes, creditOf int64
-	// mean is the moving average of the time from begun to settled, 0 while it is not known.
-	mean time.Duration
 }
 
 // Attach adds a session, or changes the limits of one; a session that was detached gets messages
 // again.
 func (d *Dispatcher) Attach(cfg Session) {
 	s := d.session(cfg.ID)
+	if cfg.Budget == nil {
+		cfg.Budget = s.Budget
+	}
+	if cfg.Budget != s.Budget {
+		for _, j := range s.held {
+			s.Budget.count(j, -1)
+			cfg.Budget.count(j, 1)
+		}
+	}
 	s.Session, s.state = cfg, attached
 }
 
@@ -70,7 +90,7 @@ func (d *Dispatcher) Attach(cfg Session) {
 func (d *Dispatcher) session(id string) *session {
 	s := d.sessions[id]
 	if s == nil {
-		s = &session{Session: Session{ID: id, ReportsBegun: true}, state: leaving}
+		s = &session{Session: Session{ID: id, ReportsBegun: true, Budget: &Budget{}}, state: leaving}
 		d.sessions[id] = s
 		d.roster = append(d.roster, s)
 	}
@@ -173,10 +193,7 @@ func (d *Dispatcher) withdraw(s *session) {
 func (s *session) take(j *job) {
 	j.session, j.seat = s, len(s.held)
 	s.held = append(s.held, j)
-	s.bytes += int64(j.size)
-	if j.suspect() {
-		s.suspects++
-	}
+	s.Budget.count(j, 1)
 }
 
 // drop takes a job from its session.
@@ -185,11 +202,17 @@ func (s *session) drop(j *job) {
 	s.held[j.seat], last.seat = last, j.seat
 	s.held[len(s.held)-1] = nil
 	s.held = s.held[:len(s.held)-1]
-	s.bytes -= int64(j.size)
-	if j.suspect() {
-		s.suspects--
-	}
+	s.Budget.count(j, -1)
 	j.session = nil
+}
+
+// count adds a delivery n times.
+func (b *Budget) count(j *job, n int) {
+	b.held += n
+	b.bytes += int64(n * j.size)
+	if j.suspect() {
+		b.suspects += n
+	}
 }
 
 // pass is a round of handing out messages.
@@ -213,9 +236,9 @@ func (s *session) room(p pass) int {
 		}
 		return s.credit
 	case p == idleHandlers:
-		return min(s.Concurrency, s.MaxInFlight) - len(s.held)
-	case p == prefetch && s.mean > 0 && s.mean < prefetchBelow:
-		return s.MaxInFlight - len(s.held)
+		return min(s.Concurrency, s.MaxInFlight) - s.Budget.held
+	case p == prefetch && s.Budget.mean > 0 && s.Budget.mean < prefetchBelow:
+		return s.MaxInFlight - s.Budget.held
 	}
 	return 0
 }
@@ -226,7 +249,7 @@ func (s *session) fits(size int) bool {
 	if s.Remote {
 		return int64(size) <= s.creditBytes || s.creditBytes == s.creditOf
 	}
-	return s.bytes+int64(size) <= s.MaxBytes || len(s.held) == 0
+	return s.Budget.bytes+int64(size) <= s.MaxBytes || s.Budget.held == 0
 }
 
 // leave takes a job from its session and out of flight in its lane.

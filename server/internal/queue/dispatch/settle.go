@@ -98,7 +98,7 @@ func (d *Dispatcher) closed() bool {
 func (d *Dispatcher) conclude(now time.Time, j *job, s *Settlement) {
 	if j.state == begun {
 		took := max(d.clock(now).Sub(j.began), 1)
-		if mean := &j.session.mean; *mean == 0 {
+		if mean := &j.session.Budget.mean; *mean == 0 {
 			*mean = took
 		} else {
 			*mean = max((7**mean+took)/8, 1)

@@ -95,6 +95,9 @@ type Store interface {
 	// also works if the store is out of memory.
 	Commit(ctx context.Context, ref GroupRef, c *Commit) (Committed, error)
 
+	// Last returns the newest position of the log, so that the caller knows whether there is something to
+	// read. ErrNoTopic.
+	Last(ctx context.Context, ref Ref) (Pos, error)
 	// Read returns up to n entries after an ID, in order: fewer if together they have more than
 	// MaxCallBytes. The store reads n all the same, so the caller asks for no more than fit according to
 	// Largest. Anyone may read; it changes nothing.

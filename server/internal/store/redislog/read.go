@@ -127,3 +127,19 @@ func (s *Store) readPage(ctx context.Context, ref qlog.Ref, at []qlog.Pos) ([]ql
 	}
 	return entries, nil
 }
+
+// Last implements qlog.Store.
+func (s *Store) Last(ctx context.Context, ref qlog.Ref) (qlog.Pos, error) {
+	fields, err := s.client.HMGet(ctx, s.keys.meta(ref), "uid", "last", "ord").Result()
+	if err != nil {
+		return qlog.Pos{}, readError(err)
+	}
+	if fields[0] != ref.UID {
+		return qlog.Pos{}, qlog.ErrNoTopic
+	}
+	n, err := numbersOf(fields[1:])
+	if err != nil {
+		return qlog.Pos{}, fmt.Errorf("partition %d of %s: %w", ref.Partition, ref.Topic, err)
+	}
+	return qlog.Pos{ID: qlog.ID(n[0]), Ord: n[1]}, nil
+}
