@@ -164,6 +164,23 @@ func TestTrim(t *testing.T) {
 	trim(qlog.Bounds{}, 4)
 }
 
+// A view of the groups that is not theirs any more deletes nothing.
+func TestTrimOfAStaleView(t *testing.T) {
+	t.Parallel()
+	r := newInputRig(t, nil)
+	r.put(draft("a"))
+	r.settle("work", r.entries()[0].pos)
+	version, _, err := r.s.groups(t.Context(), r.ref)
+	r.check(err)
+	r.check(r.s.MakeGroup(t.Context(), r.group("new"), qlog.Start{}))
+	keys := []string{
+		r.s.keys.main(r.ref), r.s.keys.meta(r.ref), r.s.keys.sizes(r.ref), r.s.keys.moved(r.ref), r.s.keys.state(r.ref, "work"),
+	}
+	if _, err := r.s.write(t.Context(), trimScript, keys, r.ref.UID, version, 1000, 0, 0); !errors.Is(err, qlog.ErrStale) || r.length() != 1 {
+		t.Fatalf("%v, %d entries", err, r.length())
+	}
+}
+
 // A topic without groups keeps everything.
 func TestTrimWithoutGroups(t *testing.T) {
 	t.Parallel()

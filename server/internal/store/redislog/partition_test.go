@@ -154,6 +154,11 @@ func TestAPartitionOfAnotherTopic(t *testing.T) {
 	if r.length() != 1 {
 		t.Error("the other topic's removal removed it")
 	}
+	// Also if it was made anew between the look and the removal.
+	gone, err := r.s.write(t.Context(), dropScript, []string{r.s.keys.meta(r.ref), r.s.keys.main(r.ref)}, other.UID)
+	if err != nil || gone != int64(0) || r.length() != 1 {
+		t.Errorf("removed: %v, %v", gone, err)
+	}
 	ref := r.group("work")
 	ref.UID = other.UID
 	if err := r.s.MakeGroup(t.Context(), ref, qlog.Start{}); !errors.Is(err, qlog.ErrNoTopic) {

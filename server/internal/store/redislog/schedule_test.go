@@ -365,6 +365,8 @@ func TestWakeups(t *testing.T) {
 	overdue.At = time.Now().Add(-time.Hour)
 	r.put(overdue)
 	want("one that is due", 1)
+	r.put(later("after", time.Hour))
+	want("a later one while the first is due", 1)
 }
 
 func TestWakeupsReconnect(t *testing.T) {
