@@ -11,7 +11,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/testkit"
 )
 
-// bounded makes a rig whose partitions hold up to n messages.
+// bounded returns a rig whose partitions hold up to n messages.
 func bounded(t *testing.T, n int64) *inputRig {
 	t.Helper()
 	return newInputRig(t, func(topic *qlog.Topic) { topic.MaxMessages = n })
@@ -58,7 +58,7 @@ func TestFullRefusesASequenceAsAWhole(t *testing.T) {
 	r.wantResults(r.putAs("p", 1, draft("b"), keyed), "new, dup")
 }
 
-// Settled messages never fill a partition, whatever retention says.
+// Settled messages never fill a partition, regardless of the retention.
 func TestSettledMessagesNeverFillATopic(t *testing.T) {
 	t.Parallel()
 	r := newInputRig(t, func(topic *qlog.Topic) { topic.MaxMessages, topic.RetainAge = 10, time.Hour })
@@ -266,8 +266,8 @@ func TestMemoryFull(t *testing.T) {
 	}
 }
 
-// Put is refused before memory is full, so that everything else goes on; at maxmemory Redis refuses it,
-// and everything else still goes on.
+// Put is refused before memory is full, so that everything else goes on; at maxmemory Redis
+// refuses it, and everything else still goes on.
 func TestPutAtMaxmemory(t *testing.T) {
 	t.Parallel()
 	server := testkit.Redis(t)
