@@ -1,0 +1,398 @@
+package consume
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/queue/dispatch"
+	"github.com/parleyhq/parley/server/internal/queue/qlog"
+)
+
+const (
+	// callTimeout bounds one call of the store.
+	callTimeout = 2 * time.Second
+	// Waits after a call of the store that failed.
+	firstBackoff   = 20 * time.Millisecond
+	longestBackoff = time.Second
+	// lookEvery is how often a holder looks for new messages without a hint.
+	lookEvery = 15 * time.Second
+)
+
+// phase is the state of a holder.
+//
+//	loading  the lease is acquired and read     serving; ended (held by another, or an error)
+//	serving  the dispatcher works               loading (the store lost writes); ended (fenced, released)
+//	ended    the node does not hold the lease
+type phase uint8
+
+const (
+	loading phase = iota
+	serving
+	ended
+)
+
+// holder holds the lease of one partition for a group and does the I/O of its dispatcher. Its fields
+// and methods belong to the goroutine of its engine, but for those that say otherwise.
+type holder struct {
+	e     *engine
+	ref   qlog.GroupRef
+	phase phase
+	d     *dispatch.Dispatcher
+	// calls are the settlements that wait for their commit.
+	calls map[*pending]bool
+	// looking: a look for the newest position is under way; again: another one was asked for.
+	looking, again bool
+	nextLook       time.Time
+	// doubtUntil is when entries that no session reported are taken as held by nobody; zero if none
+	// are in doubt.
+	doubtUntil time.Time
+}
+
+// pending is one item of a call that waits for its commit.
+type pending struct {
+	call *call
+	i    int
+}
+
+// acquire begins to acquire the lease, whose epoch was expected, and to read what the group keeps.
+func (h *holder) acquire(expected int64, survivors []dispatch.Survivor) {
+	h.phase, h.d = loading, nil
+	h.e.run.Go(func(ctx context.Context) {
+		state, chunks, rows, err := h.load(ctx, expected)
+		h.e.post(func(now time.Time) { h.loaded(now, state, chunks, rows, survivors, err) })
+	})
+}
+
+// load acquires the lease and reads the state. It is called without the engine's goroutine.
+func (h *holder) load(ctx context.Context, expected int64) (
+	state qlog.State, chunks map[int64]string, rows map[qlog.ID]qlog.Row, err error,
+) {
+	store := h.e.svc.cfg.Store
+	call, cancel := context.WithTimeout(ctx, callTimeout)
+	state, err = store.Acquire(call, h.ref, h.e.svc.cfg.Node, expected)
+	cancel()
+	chunks, rows = map[int64]string{}, map[qlog.ID]qlog.Row{}
+	for cursor, more := uint64(0), true; err == nil && more; more = cursor != 0 {
+		var page map[int64]string
+		call, cancel := context.WithTimeout(ctx, callTimeout)
+		page, cursor, err = store.Open(call, h.ref, cursor)
+		cancel()
+		for k, v := range page {
+			chunks[k] = v
+		}
+	}
+	for cursor, more := uint64(0), true; err == nil && more; more = cursor != 0 {
+		var page map[qlog.ID]qlog.Row
+		call, cancel := context.WithTimeout(ctx, callTimeout)
+		page, cursor, err = store.Rows(call, h.ref, cursor)
+		cancel()
+		for k, v := range page {
+			rows[k] = v
+		}
+	}
+	return state, chunks, rows, err
+}
+
+// loaded begins to serve, or ends: the next look at the leases tries again.
+func (h *holder) loaded(
+	now time.Time, state qlog.State, chunks map[int64]string, rows map[qlog.ID]qlog.Row, survivors []dispatch.Survivor, err error,
+) {
+	if h.phase != loading {
+		return
+	}
+	var d *dispatch.Dispatcher
+	if err == nil {
+		d, err = dispatch.New(h.e.dispatchConfig(h.ref), state, chunks, rows, now)
+	}
+	if err != nil {
+		h.end(err)
+		return
+	}
+	h.d, h.phase, h.nextLook = d, serving, now.Add(lookEvery)
+	d.Restore(survivors)
+	for _, s := range h.e.sessions {
+		for token, held := range s.held {
+			if token.Topic == h.ref.Topic && token.Partition == h.ref.Partition {
+				d.Held(now, dispatch.Held{ID: token.ID, Gen: token.Gen, Session: s.id, Begun: held.begun})
+			}
+		}
+		h.attach(s)
+	}
+	h.doubtUntil = now.Add(h.e.doubtTime(h.ref))
+	h.e.changed(h.ref.Topic)
+}
+
+// attach lets a session have messages of the partition, as far as its state allows.
+func (h *holder) attach(s *session) {
+	if h.phase != serving || !s.hasTopic(h.ref.Topic) || s.stream == nil || s.state != sessionAttached {
+		return
+	}
+	h.d.Attach(dispatch.Session{
+		ID: s.id, Concurrency: s.concurrency, MaxInFlight: s.maxInFlight, MaxBytes: s.maxBytes,
+		ReportsBegun: s.reportsBegun, Budget: &s.budget,
+	})
+}
+
+// step lets the dispatcher work, and does what it asks for. It returns when it is to be called again;
+// zero for never.
+func (h *holder) step(now time.Time) time.Time {
+	if h.phase != serving {
+		return time.Time{}
+	}
+	if !h.doubtUntil.IsZero() && !now.Before(h.doubtUntil) {
+		h.doubtUntil = time.Time{}
+		h.d.NobodyHolds(now)
+	}
+	if !now.Before(h.nextLook) {
+		h.look(now)
+	}
+	out := h.d.Step(now)
+	h.e.deliver(h.ref, out.Deliveries)
+	for _, end := range out.Ended {
+		h.e.lose(h.ref, end)
+	}
+	for _, a := range out.Settled {
+		h.settled(a)
+	}
+	for _, a := range out.Held {
+		h.e.heldAnswer(h.ref, a)
+	}
+	if out.Commit != nil {
+		h.commit(out.Commit)
+	}
+	if out.Read.N > 0 {
+		h.read(out.Read)
+	}
+	if len(out.Reread) > 0 {
+		h.reread(out.Reread)
+	}
+	if out.Released {
+		h.end(nil)
+		return time.Time{}
+	}
+	return earliest(out.Tick, h.nextLook, h.doubtUntil)
+}
+
+// earliest returns the earliest time that is not zero.
+func earliest(times ...time.Time) (first time.Time) {
+	for _, t := range times {
+		if !t.IsZero() && (first.IsZero() || t.Before(first)) {
+			first = t
+		}
+	}
+	return first
+}
+
+// settled answers the call that a settlement is of.
+func (h *holder) settled(a dispatch.Answer) {
+	p, ok := a.Token.(*pending)
+	if !ok {
+		return
+	}
+	delete(h.calls, p)
+	p.call.done(p.i, settleError(a.Err))
+}
+
+// settleError returns what a caller is told.
+func settleError(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, dispatch.ErrLost):
+		return fault.New(fault.FailedPrecondition, fault.LeaseLost, "the session no longer holds the delivery; nothing was changed")
+	case errors.Is(err, dispatch.ErrGone):
+		return fault.New(fault.FailedPrecondition, fault.AlreadySettled, "the delivery was settled before")
+	default:
+		return errMoved
+	}
+}
+
+// commit writes a commit, unchanged until its outcome is known.
+func (h *holder) commit(c *qlog.Commit) {
+	d := h.d
+	h.e.run.Go(func(ctx context.Context) {
+		for failures := 0; ; failures++ {
+			call, cancel := context.WithTimeout(ctx, callTimeout)
+			answer, err := h.e.svc.cfg.Store.Commit(call, h.ref, c)
+			cancel()
+			final := err == nil || errors.Is(err, qlog.ErrFenced) || errors.Is(err, qlog.ErrRolledBack) ||
+				errors.Is(err, qlog.ErrNoTopic) || errors.Is(err, qlog.ErrNoGroup) || errors.Is(err, qlog.ErrTooLarge)
+			h.e.post(func(now time.Time) {
+				if h.phase == serving && h.d == d {
+					h.committed(now, answer, err, final)
+				}
+			})
+			if final || pause(ctx, failures) != nil {
+				return
+			}
+		}
+	})
+}
+
+// committed takes up the answer to a commit. Deadlines stand still while commits fail.
+func (h *holder) committed(now time.Time, answer qlog.Committed, err error, final bool) {
+	switch {
+	case err == nil:
+		h.d.Thaw(now)
+		h.d.Committed(now, answer)
+	case !final:
+		h.d.Freeze(now)
+		h.e.trouble("commit", err)
+	case errors.Is(err, qlog.ErrRolledBack):
+		h.reload()
+	default:
+		h.end(err)
+	}
+}
+
+// reload acquires the lease again, because the store lost writes. What sessions hold they keep.
+func (h *holder) reload() {
+	survivors := h.d.Survivors()
+	h.drop()
+	h.e.run.Go(func(ctx context.Context) {
+		for failures := 0; ; failures++ {
+			call, cancel := context.WithTimeout(ctx, callTimeout)
+			holder, epoch, err := h.e.svc.cfg.Store.Lease(call, h.ref)
+			cancel()
+			if err != nil && !errors.Is(err, qlog.ErrNoGroup) && pause(ctx, failures) == nil {
+				continue
+			}
+			h.e.post(func(time.Time) {
+				if err != nil || holder != "" && holder != h.e.svc.cfg.Node && h.e.svc.cfg.Fleet.Alive(holder) {
+					h.end(cmpErr(err, qlog.ErrHeld))
+					return
+				}
+				h.acquire(epoch, survivors)
+			})
+			return
+		}
+	})
+	h.phase, h.d = loading, nil
+}
+
+func cmpErr(err, other error) error {
+	if err != nil {
+		return err
+	}
+	return other
+}
+
+// read reads a page of the log for the dispatcher.
+func (h *holder) read(r dispatch.Read) {
+	d := h.d
+	h.e.run.Go(func(ctx context.Context) {
+		call, cancel := context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+		entries, err := h.e.svc.cfg.Store.Read(call, h.ref.Ref, r.After, r.N)
+		wait := time.Duration(0)
+		if err != nil {
+			wait = firstBackoff
+		}
+		h.e.postAfter(wait, func(now time.Time) {
+			switch {
+			case h.phase != serving || h.d != d:
+			case err != nil:
+				h.e.trouble("read", err)
+				d.ReadFailed()
+			case d.Entries(now, entries) != nil:
+				h.reload()
+			}
+		})
+	})
+}
+
+// reread reads payloads again that the dispatcher had dropped.
+func (h *holder) reread(at []qlog.Pos) {
+	d := h.d
+	h.e.run.Go(func(ctx context.Context) {
+		call, cancel := context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+		entries, err := h.e.svc.cfg.Store.ReadEntries(call, h.ref.Ref, at)
+		wait := time.Duration(0)
+		if err != nil {
+			wait = firstBackoff
+		}
+		h.e.postAfter(wait, func(time.Time) {
+			switch {
+			case h.phase != serving || h.d != d:
+			case err != nil:
+				h.e.trouble("read", err)
+				d.RereadFailed()
+			default:
+				d.Reread(entries)
+			}
+		})
+	})
+}
+
+// look asks the store for the newest position of the log, after a hint or without one now and then.
+func (h *holder) look(now time.Time) {
+	if h.phase != serving {
+		return
+	}
+	if h.looking {
+		h.again = true
+		return
+	}
+	h.looking, h.again = true, false
+	h.nextLook = now.Add(h.e.lookTime())
+	h.e.run.Go(func(ctx context.Context) {
+		call, cancel := context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+		last, err := h.e.svc.cfg.Store.Last(call, h.ref.Ref)
+		h.e.post(func(now time.Time) {
+			h.looking = false
+			if h.phase != serving {
+				return
+			}
+			if err != nil {
+				h.e.trouble("look", err)
+				h.nextLook = now.Add(longestBackoff)
+				return
+			}
+			h.d.Seen(last)
+			if h.again {
+				h.look(now)
+			}
+		})
+	})
+}
+
+// end ends the holder. The callers of settlements whose commit was not answered ask again.
+func (h *holder) end(err error) {
+	if h.phase == ended {
+		return
+	}
+	if err != nil {
+		h.e.svc.cfg.Logger.Debug("a lease of a queue ended", slog.String("topic", h.ref.Topic),
+			slog.Int("partition", h.ref.Partition), slog.String("group", h.ref.Group), slog.Any("error", err))
+	}
+	h.drop()
+	h.phase, h.d = ended, nil
+	h.e.ended(h)
+}
+
+// drop answers what waits for a commit of the dispatcher.
+func (h *holder) drop() {
+	for p := range h.calls {
+		p.call.done(p.i, errMoved)
+	}
+	clear(h.calls)
+}
+
+// pause waits before a call is repeated. It fails if ctx ends.
+func pause(ctx context.Context, failures int) error {
+	most := min(firstBackoff<<min(failures, 8), longestBackoff)
+	timer := time.NewTimer(most/2 + rand.N(most/2))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
