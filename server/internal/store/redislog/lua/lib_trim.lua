@@ -1,0 +1,23 @@
+-- Shared by the scripts that remove messages from the log.
+
+-- forget_before_log removes what is kept about messages that have left the log at its beginning.
+local function forget_before_log(main, sizes, moved)
+  local length, notes = redis.call('XLEN', main), redis.call('HLEN', sizes)
+  if redis.call('ZCARD', moved) == 0 and notes <= 2 * math.floor(length / 256) + 16 then
+    return
+  end
+  if length == 0 then
+    redis.call('UNLINK', sizes, moved)
+    return
+  end
+  local us, ord = string.match(redis.call('XRANGE', main, '-', '+', 'COUNT', 1)[1][1], '^(%d+)-(%d+)$')
+  redis.call('ZREMRANGEBYSCORE', moved, '-inf', '(' .. us)
+  if notes <= 2 * math.floor(length / 256) + 16 then
+    return
+  end
+  for _, field in ipairs(redis.call('HKEYS', sizes)) do
+    if tonumber(string.match(field, '%d+')) < math.floor(tonumber(ord) / 256) then
+      redis.call('HDEL', sizes, field)
+    end
+  end
+end
