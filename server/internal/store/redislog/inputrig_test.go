@@ -2,6 +2,7 @@ package redislog
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/parleyhq/parley/internal/rig"
 	"github.com/parleyhq/parley/server/internal/queue/qlog"
+	"github.com/parleyhq/parley/server/internal/testkit"
 )
 
 // sharedServer is a server that the tests of producers share, each of which has keys of its own. It ends
@@ -84,7 +86,9 @@ func (r *inputRig) check(err error) {
 func (r *inputRig) group(name string) qlog.GroupRef { return qlog.GroupRef{Ref: r.ref, Group: name} }
 
 // draft makes a message.
-func draft(body string) qlog.Draft { return qlog.Draft{Body: []byte(body), Digest: "digest of " + body} }
+func draft(body string) qlog.Draft {
+	return qlog.Draft{Body: []byte(body), Digest: "digest of " + body}
+}
 
 // drafts makes messages.
 func drafts(bodies ...string) (all []qlog.Draft) {
@@ -166,4 +170,22 @@ func (r *inputRig) length() int64 {
 	n, err := r.c.XLen(r.tb.Context(), r.s.keys.main(r.ref)).Result()
 	r.check(err)
 	return n
+}
+
+// eventually waits until a condition holds.
+func (r *inputRig) eventually(holds func() bool) {
+	r.tb.Helper()
+	testkit.Eventually(r.tb, 10*time.Second, func() error {
+		if !holds() {
+			return errors.New("the condition does not hold")
+		}
+		return nil
+	})
+}
+
+// settle2 is settle for a Redis that is full: it lets the one write through.
+func (r *inputRig) settle2(to qlog.Pos) {
+	r.tb.Helper()
+	const script = "#!lua flags=allow-oom\nreturn redis.call('HSET', KEYS[1], 'cursor', ARGV[1], 'sent', ARGV[1])"
+	r.check(r.c.Eval(r.tb.Context(), script, []string{r.s.keys.state(r.ref, "work")}, to.String()).Err())
 }
