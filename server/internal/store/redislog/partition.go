@@ -37,8 +37,12 @@ func (s *Store) MakePartition(ctx context.Context, t *qlog.Topic, partition int)
 	if err != nil {
 		return fmt.Errorf("make partition %d of %s: %w", partition, t.Name, readError(err))
 	}
-	if n > 0 {
-		return s.register(ctx, ref)
+	if n == 0 {
+		return nil
+	}
+	// A Redis that is full must not prevent the healing of the rest.
+	if err := s.register(ctx, ref); err != nil && !errors.Is(err, qlog.ErrNoMemory) {
+		return fmt.Errorf("make partition %d of %s: %w", partition, t.Name, err)
 	}
 	return nil
 }
