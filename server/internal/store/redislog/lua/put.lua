@@ -74,20 +74,6 @@ if max > 0 then
 end
 next_key = next_key + states
 
--- append writes a message at the end of the log.
-local dirty = false
-local function append(us, record)
-  ord = ord + 1
-  local added = redis.pcall('XADD', main, string.format('%d-%d', us, ord), 'd', record)
-  if added.err then
-    -- A stream that is ahead of its meta: the partition must be made anew.
-    return dirty and error(added.err) or false
-  end
-  dirty = true
-  note_size(sizes, ord, #record)
-  return true
-end
-
 -- drop_oldest removes what is more than the bound, and of an old overhang at most 1,000 a call.
 local function drop_oldest(stored)
   local length = redis.call('XLEN', main)
@@ -101,7 +87,8 @@ end
 local function remember(not_stored, latest)
   redis.call('HSET', producer, slot, string.format('%d %s %d %d %s', sequence, digest, n, base, not_stored))
   local ttl = window + math.max(latest - now_ms, 0)
-  if redis.call('PTTL', producer) < ttl then
+  -- Never shorter than it is. A new hash has no expiry, which GT takes for the longest.
+  if redis.call('PEXPIRE', producer, string.format('%d', ttl), 'GT') == 0 and redis.call('PTTL', producer) < 0 then
     redis.call('PEXPIRE', producer, string.format('%d', ttl))
   end
 end
@@ -111,9 +98,17 @@ if plain then
   if sequence and stored < n then
     return {'0', FULL, 0}
   end
+  -- As append, in place: this is the most frequent path.
+  local call, format = redis.pcall, string.format
   for i = 0, stored - 1 do
-    if not append(base + i, args[first + i]) then
-      return redis.error_reply('NOTOPIC')
+    local record = args[first + i]
+    ord = ord + 1
+    local added = call('XADD', main, format('%d-%d', base + i, ord), 'd', record)
+    if added.err then
+      return i > 0 and error(added.err) or redis.error_reply('NOTOPIC')
+    end
+    if #record > 4096 then
+      note_size(sizes, ord, #record)
     end
   end
   if stored > 0 then
@@ -126,6 +121,20 @@ if plain then
     end
   end
   return {string.format('%d', base), STORED, stored}
+end
+
+-- append writes a message at the end of the log.
+local dirty = false
+local function append(us, record)
+  ord = ord + 1
+  local added = redis.pcall('XADD', main, string.format('%d-%d', us, ord), 'd', record)
+  if added.err then
+    -- A stream that is ahead of its meta: the partition must be made anew.
+    return dirty and error(added.err) or false
+  end
+  dirty = true
+  note_size(sizes, ord, #record)
+  return true
 end
 
 local rows_at = next_key
