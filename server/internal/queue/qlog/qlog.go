@@ -22,7 +22,8 @@ const (
 	MaxCallBytes = 1 << 20
 	// MaxReadEntries bounds the entries of one Read.
 	MaxReadEntries = 256
-	// MaxChanges bounds the changes of one Commit: rows, chunks, dead letters and deletions together.
+	// MaxChanges bounds the changes of one Commit: rows, chunks, dead letters, unique keys
+	// and deletions together.
 	MaxChanges = 1000
 	// ChunkOrdinals is how many ordinals one chunk of the set of open entries covers.
 	ChunkOrdinals = 1024
@@ -47,6 +48,8 @@ var (
 	// ErrStale: the set of groups, or the place of one, changed since the caller read it, so that
 	// entries that were to be deleted may be needed. Nothing was changed.
 	ErrStale = errors.New("the groups of the partition changed meanwhile")
+	// ErrTooLarge: a Commit exceeds a limit. Nothing was changed. A repeat fails again.
+	ErrTooLarge = errors.New("the commit exceeds a limit")
 	// ErrNoMemory: the store has no memory for a write that adds data. Nothing was changed.
 	ErrNoMemory = errors.New("the store is out of memory")
 	// ErrFull: the partition holds as many unsettled messages as it may.
@@ -208,6 +211,8 @@ type State struct {
 	GroupsVersion int64
 	// Last is the newest entry of the log; zero if there never was one.
 	Last Pos
+	// Largest is as in Committed.
+	Largest []int
 	// Now is the store's time.
 	Now time.Time
 }
@@ -237,8 +242,9 @@ type Commit struct {
 	Rows       map[ID]Row
 	DeleteRows []ID
 	Add        Counters
-	// Dead are entries that become dead letters. The entries must still be in the log; the others are
-	// counted as Trimmed.
+	// Dead are entries that become dead letters. Their records have at most MaxCallBytes together,
+	// unless there is only one. Add.Dead counts them; those that are not in the log any more are counted
+	// as Trimmed instead.
 	Dead []DeadLetter
 	// FreeUnique are unique keys whose message, by ID, is settled (or begun, if they are free then).
 	FreeUnique map[string]ID

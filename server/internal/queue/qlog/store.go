@@ -85,17 +85,19 @@ type Store interface {
 	Put(ctx context.Context, ref Ref, bounds Bounds, put Put) ([]PutResult, error)
 
 	// Acquire makes node the holder of the lease, under a new epoch, if the stored epoch is still
-	// expected (as Lease returned it). ErrHeld, ErrNoTopic, ErrNoGroup.
+	// expected (as Lease returned it). ErrHeld, ErrNoTopic, ErrNoGroup. A repeat is ErrHeld if the first call was
+	// executed, also for the holder: it acquires once more, with the epoch that Lease then returns.
 	Acquire(ctx context.Context, ref GroupRef, node string, expected int64) (State, error)
 	// Lease returns the holder and the epoch as stored, without changing anything. Holder is empty
-	// if the lease is free.
+	// if the lease is free. ErrNoGroup.
 	Lease(ctx context.Context, ref GroupRef) (holder string, epoch int64, err error)
-	// Commit applies c: see Commit. ErrFenced, ErrRolledBack, ErrNoTopic, ErrNoGroup. It also works
-	// if the store is out of memory.
+	// Commit applies c: see Commit. ErrFenced, ErrRolledBack, ErrNoTopic, ErrNoGroup, ErrTooLarge. It
+	// also works if the store is out of memory.
 	Commit(ctx context.Context, ref GroupRef, c *Commit) (Committed, error)
 
 	// Read returns up to n entries after an ID, in order: fewer if together they have more than
-	// MaxCallBytes, by the sizes that the caller knows. Anyone may read; it changes nothing.
+	// MaxCallBytes. The store reads n all the same, so the caller asks for no more than fit according to
+	// Largest. Anyone may read; it changes nothing.
 	Read(ctx context.Context, ref Ref, after ID, n int) ([]Entry, error)
 	// ReadEntries returns the entries with these positions, in order, without those that are gone.
 	ReadEntries(ctx context.Context, ref Ref, at []Pos) ([]Entry, error)

@@ -93,6 +93,84 @@ func (x *QueueRecord) GetTraceparent() string {
 	return ""
 }
 
+// QueueRecordOptions is what a producer said about one message. It is stored behind the message's
+// body, as a field of a number that parley.v1.Delivery does not have.
+type QueueRecordOptions struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	MaxAttempts   int32                  `protobuf:"varint,1,opt,name=max_attempts,json=maxAttempts,proto3" json:"max_attempts,omitempty"`
+	TimeoutMs     int64                  `protobuf:"varint,2,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
+	TtlMs         int64                  `protobuf:"varint,3,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
+	UniqueKey     string                 `protobuf:"bytes,4,opt,name=unique_key,json=uniqueKey,proto3" json:"unique_key,omitempty"`
+	UniqueRunning bool                   `protobuf:"varint,5,opt,name=unique_running,json=uniqueRunning,proto3" json:"unique_running,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueueRecordOptions) Reset() {
+	*x = QueueRecordOptions{}
+	mi := &file_parley_cluster_v1_queue_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueueRecordOptions) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueueRecordOptions) ProtoMessage() {}
+
+func (x *QueueRecordOptions) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_cluster_v1_queue_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueueRecordOptions.ProtoReflect.Descriptor instead.
+func (*QueueRecordOptions) Descriptor() ([]byte, []int) {
+	return file_parley_cluster_v1_queue_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *QueueRecordOptions) GetMaxAttempts() int32 {
+	if x != nil {
+		return x.MaxAttempts
+	}
+	return 0
+}
+
+func (x *QueueRecordOptions) GetTimeoutMs() int64 {
+	if x != nil {
+		return x.TimeoutMs
+	}
+	return 0
+}
+
+func (x *QueueRecordOptions) GetTtlMs() int64 {
+	if x != nil {
+		return x.TtlMs
+	}
+	return 0
+}
+
+func (x *QueueRecordOptions) GetUniqueKey() string {
+	if x != nil {
+		return x.UniqueKey
+	}
+	return ""
+}
+
+func (x *QueueRecordOptions) GetUniqueRunning() bool {
+	if x != nil {
+		return x.UniqueRunning
+	}
+	return false
+}
+
 // QueueTopic is the settings of a topic as Redis stores them.
 type QueueTopic struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -125,7 +203,7 @@ type QueueTopic struct {
 
 func (x *QueueTopic) Reset() {
 	*x = QueueTopic{}
-	mi := &file_parley_cluster_v1_queue_proto_msgTypes[1]
+	mi := &file_parley_cluster_v1_queue_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -137,7 +215,7 @@ func (x *QueueTopic) String() string {
 func (*QueueTopic) ProtoMessage() {}
 
 func (x *QueueTopic) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_cluster_v1_queue_proto_msgTypes[1]
+	mi := &file_parley_cluster_v1_queue_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -150,7 +228,7 @@ func (x *QueueTopic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueTopic.ProtoReflect.Descriptor instead.
 func (*QueueTopic) Descriptor() ([]byte, []int) {
-	return file_parley_cluster_v1_queue_proto_rawDescGZIP(), []int{1}
+	return file_parley_cluster_v1_queue_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *QueueTopic) GetName() string {
@@ -313,7 +391,7 @@ type QueueGroup struct {
 
 func (x *QueueGroup) Reset() {
 	*x = QueueGroup{}
-	mi := &file_parley_cluster_v1_queue_proto_msgTypes[2]
+	mi := &file_parley_cluster_v1_queue_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -325,7 +403,7 @@ func (x *QueueGroup) String() string {
 func (*QueueGroup) ProtoMessage() {}
 
 func (x *QueueGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_cluster_v1_queue_proto_msgTypes[2]
+	mi := &file_parley_cluster_v1_queue_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -338,7 +416,7 @@ func (x *QueueGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueGroup.ProtoReflect.Descriptor instead.
 func (*QueueGroup) Descriptor() ([]byte, []int) {
-	return file_parley_cluster_v1_queue_proto_rawDescGZIP(), []int{2}
+	return file_parley_cluster_v1_queue_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *QueueGroup) GetName() string {
@@ -375,7 +453,7 @@ type QueueStream struct {
 
 func (x *QueueStream) Reset() {
 	*x = QueueStream{}
-	mi := &file_parley_cluster_v1_queue_proto_msgTypes[3]
+	mi := &file_parley_cluster_v1_queue_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -387,7 +465,7 @@ func (x *QueueStream) String() string {
 func (*QueueStream) ProtoMessage() {}
 
 func (x *QueueStream) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_cluster_v1_queue_proto_msgTypes[3]
+	mi := &file_parley_cluster_v1_queue_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -400,7 +478,7 @@ func (x *QueueStream) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueStream.ProtoReflect.Descriptor instead.
 func (*QueueStream) Descriptor() ([]byte, []int) {
-	return file_parley_cluster_v1_queue_proto_rawDescGZIP(), []int{3}
+	return file_parley_cluster_v1_queue_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *QueueStream) GetStreamId() string {
@@ -442,7 +520,7 @@ type QueueAckRequest struct {
 
 func (x *QueueAckRequest) Reset() {
 	*x = QueueAckRequest{}
-	mi := &file_parley_cluster_v1_queue_proto_msgTypes[4]
+	mi := &file_parley_cluster_v1_queue_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -454,7 +532,7 @@ func (x *QueueAckRequest) String() string {
 func (*QueueAckRequest) ProtoMessage() {}
 
 func (x *QueueAckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_cluster_v1_queue_proto_msgTypes[4]
+	mi := &file_parley_cluster_v1_queue_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -467,7 +545,7 @@ func (x *QueueAckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueAckRequest.ProtoReflect.Descriptor instead.
 func (*QueueAckRequest) Descriptor() ([]byte, []int) {
-	return file_parley_cluster_v1_queue_proto_rawDescGZIP(), []int{4}
+	return file_parley_cluster_v1_queue_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *QueueAckRequest) GetStream() *QueueStream {
@@ -495,7 +573,7 @@ type QueueNackRequest struct {
 
 func (x *QueueNackRequest) Reset() {
 	*x = QueueNackRequest{}
-	mi := &file_parley_cluster_v1_queue_proto_msgTypes[5]
+	mi := &file_parley_cluster_v1_queue_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -507,7 +585,7 @@ func (x *QueueNackRequest) String() string {
 func (*QueueNackRequest) ProtoMessage() {}
 
 func (x *QueueNackRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_cluster_v1_queue_proto_msgTypes[5]
+	mi := &file_parley_cluster_v1_queue_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -520,7 +598,7 @@ func (x *QueueNackRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueNackRequest.ProtoReflect.Descriptor instead.
 func (*QueueNackRequest) Descriptor() ([]byte, []int) {
-	return file_parley_cluster_v1_queue_proto_rawDescGZIP(), []int{5}
+	return file_parley_cluster_v1_queue_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *QueueNackRequest) GetStream() *QueueStream {
@@ -552,7 +630,7 @@ type QueueNack struct {
 
 func (x *QueueNack) Reset() {
 	*x = QueueNack{}
-	mi := &file_parley_cluster_v1_queue_proto_msgTypes[6]
+	mi := &file_parley_cluster_v1_queue_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -564,7 +642,7 @@ func (x *QueueNack) String() string {
 func (*QueueNack) ProtoMessage() {}
 
 func (x *QueueNack) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_cluster_v1_queue_proto_msgTypes[6]
+	mi := &file_parley_cluster_v1_queue_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -577,7 +655,7 @@ func (x *QueueNack) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueNack.ProtoReflect.Descriptor instead.
 func (*QueueNack) Descriptor() ([]byte, []int) {
-	return file_parley_cluster_v1_queue_proto_rawDescGZIP(), []int{6}
+	return file_parley_cluster_v1_queue_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *QueueNack) GetToken() string {
@@ -635,7 +713,7 @@ type QueueExtendRequest struct {
 
 func (x *QueueExtendRequest) Reset() {
 	*x = QueueExtendRequest{}
-	mi := &file_parley_cluster_v1_queue_proto_msgTypes[7]
+	mi := &file_parley_cluster_v1_queue_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -647,7 +725,7 @@ func (x *QueueExtendRequest) String() string {
 func (*QueueExtendRequest) ProtoMessage() {}
 
 func (x *QueueExtendRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_cluster_v1_queue_proto_msgTypes[7]
+	mi := &file_parley_cluster_v1_queue_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -660,7 +738,7 @@ func (x *QueueExtendRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueExtendRequest.ProtoReflect.Descriptor instead.
 func (*QueueExtendRequest) Descriptor() ([]byte, []int) {
-	return file_parley_cluster_v1_queue_proto_rawDescGZIP(), []int{7}
+	return file_parley_cluster_v1_queue_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *QueueExtendRequest) GetStream() *QueueStream {
@@ -696,7 +774,7 @@ type QueueCreditsRequest struct {
 
 func (x *QueueCreditsRequest) Reset() {
 	*x = QueueCreditsRequest{}
-	mi := &file_parley_cluster_v1_queue_proto_msgTypes[8]
+	mi := &file_parley_cluster_v1_queue_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -708,7 +786,7 @@ func (x *QueueCreditsRequest) String() string {
 func (*QueueCreditsRequest) ProtoMessage() {}
 
 func (x *QueueCreditsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_cluster_v1_queue_proto_msgTypes[8]
+	mi := &file_parley_cluster_v1_queue_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -721,7 +799,7 @@ func (x *QueueCreditsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueCreditsRequest.ProtoReflect.Descriptor instead.
 func (*QueueCreditsRequest) Descriptor() ([]byte, []int) {
-	return file_parley_cluster_v1_queue_proto_rawDescGZIP(), []int{8}
+	return file_parley_cluster_v1_queue_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *QueueCreditsRequest) GetStream() *QueueStream {
@@ -756,7 +834,7 @@ type QueueLeaveRequest struct {
 
 func (x *QueueLeaveRequest) Reset() {
 	*x = QueueLeaveRequest{}
-	mi := &file_parley_cluster_v1_queue_proto_msgTypes[9]
+	mi := &file_parley_cluster_v1_queue_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -768,7 +846,7 @@ func (x *QueueLeaveRequest) String() string {
 func (*QueueLeaveRequest) ProtoMessage() {}
 
 func (x *QueueLeaveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_cluster_v1_queue_proto_msgTypes[9]
+	mi := &file_parley_cluster_v1_queue_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -781,7 +859,7 @@ func (x *QueueLeaveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueLeaveRequest.ProtoReflect.Descriptor instead.
 func (*QueueLeaveRequest) Descriptor() ([]byte, []int) {
-	return file_parley_cluster_v1_queue_proto_rawDescGZIP(), []int{9}
+	return file_parley_cluster_v1_queue_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *QueueLeaveRequest) GetStream() *QueueStream {
@@ -802,7 +880,7 @@ type QueueResults struct {
 
 func (x *QueueResults) Reset() {
 	*x = QueueResults{}
-	mi := &file_parley_cluster_v1_queue_proto_msgTypes[10]
+	mi := &file_parley_cluster_v1_queue_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -814,7 +892,7 @@ func (x *QueueResults) String() string {
 func (*QueueResults) ProtoMessage() {}
 
 func (x *QueueResults) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_cluster_v1_queue_proto_msgTypes[10]
+	mi := &file_parley_cluster_v1_queue_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -827,7 +905,7 @@ func (x *QueueResults) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueResults.ProtoReflect.Descriptor instead.
 func (*QueueResults) Descriptor() ([]byte, []int) {
-	return file_parley_cluster_v1_queue_proto_rawDescGZIP(), []int{10}
+	return file_parley_cluster_v1_queue_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *QueueResults) GetResults() []*Fault {
@@ -849,7 +927,15 @@ const file_parley_cluster_v1_queue_proto_rawDesc = "" +
 	"\vtraceparent\x18\x04 \x01(\tR\vtraceparent\x1a:\n" +
 	"\fHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x81\x06\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb3\x01\n" +
+	"\x12QueueRecordOptions\x12!\n" +
+	"\fmax_attempts\x18\x01 \x01(\x05R\vmaxAttempts\x12\x1d\n" +
+	"\n" +
+	"timeout_ms\x18\x02 \x01(\x03R\ttimeoutMs\x12\x15\n" +
+	"\x06ttl_ms\x18\x03 \x01(\x03R\x05ttlMs\x12\x1d\n" +
+	"\n" +
+	"unique_key\x18\x04 \x01(\tR\tuniqueKey\x12%\n" +
+	"\x0eunique_running\x18\x05 \x01(\bR\runiqueRunning\"\x81\x06\n" +
 	"\n" +
 	"QueueTopic\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
@@ -928,32 +1014,33 @@ func file_parley_cluster_v1_queue_proto_rawDescGZIP() []byte {
 	return file_parley_cluster_v1_queue_proto_rawDescData
 }
 
-var file_parley_cluster_v1_queue_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_parley_cluster_v1_queue_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_parley_cluster_v1_queue_proto_goTypes = []any{
 	(*QueueRecord)(nil),         // 0: parley.cluster.v1.QueueRecord
-	(*QueueTopic)(nil),          // 1: parley.cluster.v1.QueueTopic
-	(*QueueGroup)(nil),          // 2: parley.cluster.v1.QueueGroup
-	(*QueueStream)(nil),         // 3: parley.cluster.v1.QueueStream
-	(*QueueAckRequest)(nil),     // 4: parley.cluster.v1.QueueAckRequest
-	(*QueueNackRequest)(nil),    // 5: parley.cluster.v1.QueueNackRequest
-	(*QueueNack)(nil),           // 6: parley.cluster.v1.QueueNack
-	(*QueueExtendRequest)(nil),  // 7: parley.cluster.v1.QueueExtendRequest
-	(*QueueCreditsRequest)(nil), // 8: parley.cluster.v1.QueueCreditsRequest
-	(*QueueLeaveRequest)(nil),   // 9: parley.cluster.v1.QueueLeaveRequest
-	(*QueueResults)(nil),        // 10: parley.cluster.v1.QueueResults
-	nil,                         // 11: parley.cluster.v1.QueueRecord.HeadersEntry
-	(*Fault)(nil),               // 12: parley.cluster.v1.Fault
+	(*QueueRecordOptions)(nil),  // 1: parley.cluster.v1.QueueRecordOptions
+	(*QueueTopic)(nil),          // 2: parley.cluster.v1.QueueTopic
+	(*QueueGroup)(nil),          // 3: parley.cluster.v1.QueueGroup
+	(*QueueStream)(nil),         // 4: parley.cluster.v1.QueueStream
+	(*QueueAckRequest)(nil),     // 5: parley.cluster.v1.QueueAckRequest
+	(*QueueNackRequest)(nil),    // 6: parley.cluster.v1.QueueNackRequest
+	(*QueueNack)(nil),           // 7: parley.cluster.v1.QueueNack
+	(*QueueExtendRequest)(nil),  // 8: parley.cluster.v1.QueueExtendRequest
+	(*QueueCreditsRequest)(nil), // 9: parley.cluster.v1.QueueCreditsRequest
+	(*QueueLeaveRequest)(nil),   // 10: parley.cluster.v1.QueueLeaveRequest
+	(*QueueResults)(nil),        // 11: parley.cluster.v1.QueueResults
+	nil,                         // 12: parley.cluster.v1.QueueRecord.HeadersEntry
+	(*Fault)(nil),               // 13: parley.cluster.v1.Fault
 }
 var file_parley_cluster_v1_queue_proto_depIdxs = []int32{
-	11, // 0: parley.cluster.v1.QueueRecord.headers:type_name -> parley.cluster.v1.QueueRecord.HeadersEntry
-	2,  // 1: parley.cluster.v1.QueueTopic.groups:type_name -> parley.cluster.v1.QueueGroup
-	3,  // 2: parley.cluster.v1.QueueAckRequest.stream:type_name -> parley.cluster.v1.QueueStream
-	3,  // 3: parley.cluster.v1.QueueNackRequest.stream:type_name -> parley.cluster.v1.QueueStream
-	6,  // 4: parley.cluster.v1.QueueNackRequest.items:type_name -> parley.cluster.v1.QueueNack
-	3,  // 5: parley.cluster.v1.QueueExtendRequest.stream:type_name -> parley.cluster.v1.QueueStream
-	3,  // 6: parley.cluster.v1.QueueCreditsRequest.stream:type_name -> parley.cluster.v1.QueueStream
-	3,  // 7: parley.cluster.v1.QueueLeaveRequest.stream:type_name -> parley.cluster.v1.QueueStream
-	12, // 8: parley.cluster.v1.QueueResults.results:type_name -> parley.cluster.v1.Fault
+	12, // 0: parley.cluster.v1.QueueRecord.headers:type_name -> parley.cluster.v1.QueueRecord.HeadersEntry
+	3,  // 1: parley.cluster.v1.QueueTopic.groups:type_name -> parley.cluster.v1.QueueGroup
+	4,  // 2: parley.cluster.v1.QueueAckRequest.stream:type_name -> parley.cluster.v1.QueueStream
+	4,  // 3: parley.cluster.v1.QueueNackRequest.stream:type_name -> parley.cluster.v1.QueueStream
+	7,  // 4: parley.cluster.v1.QueueNackRequest.items:type_name -> parley.cluster.v1.QueueNack
+	4,  // 5: parley.cluster.v1.QueueExtendRequest.stream:type_name -> parley.cluster.v1.QueueStream
+	4,  // 6: parley.cluster.v1.QueueCreditsRequest.stream:type_name -> parley.cluster.v1.QueueStream
+	4,  // 7: parley.cluster.v1.QueueLeaveRequest.stream:type_name -> parley.cluster.v1.QueueStream
+	13, // 8: parley.cluster.v1.QueueResults.results:type_name -> parley.cluster.v1.Fault
 	9,  // [9:9] is the sub-list for method output_type
 	9,  // [9:9] is the sub-list for method input_type
 	9,  // [9:9] is the sub-list for extension type_name
@@ -967,14 +1054,14 @@ func file_parley_cluster_v1_queue_proto_init() {
 		return
 	}
 	file_parley_cluster_v1_envelope_proto_init()
-	file_parley_cluster_v1_queue_proto_msgTypes[6].OneofWrappers = []any{}
+	file_parley_cluster_v1_queue_proto_msgTypes[7].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_parley_cluster_v1_queue_proto_rawDesc), len(file_parley_cluster_v1_queue_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   12,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
