@@ -167,8 +167,8 @@ var layers = []layer{
 		except:   []string{"server/internal/store/storetest"},
 		imports: []string{
 			"server/internal/message", "server/internal/channel", "server/internal/fault", "server/internal/ident",
-			"server/internal/feed", "server/internal/fanout", "server/internal/queue", "server/internal/presence", "server/internal/cluster",
-			"server/internal/erasure", "server/internal/session", "server/internal/revocation", "server/internal/apikey", "server/internal/lifecycle",
+			"server/internal/feed", "server/internal/fanout", "server/internal/queue", "server/internal/queue/qlog",
+			"server/internal/presence", "server/internal/cluster", "server/internal/erasure", "server/internal/session", "server/internal/revocation", "server/internal/apikey", "server/internal/lifecycle",
 			"server/internal/store/redisscript", "internal/gen/parley/cluster/",
 		},
 		never: []string{"connectrpc.com/", module + "server/config", module + "server/internal/rpc"},

@@ -17,8 +17,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/queue/qlog"
 )
 
-// step is an acquisition or a commit. base are the steps that it was decided upon: a store must apply it
-// to exactly these, or not at all.
+// step is an acquisition or a commit. base are the steps that it was decided upon: a store must
+// apply it to exactly these, or not at all.
 type step struct {
 	// commit is nil for an acquisition.
 	commit *qlog.Commit
@@ -98,8 +98,8 @@ type saved struct {
 	state *groupState
 }
 
-// commitModel runs nodes against one group, with calls that are lost, repeated and late, and a store that
-// loses writes.
+// commitModel runs nodes against one group, with calls that are lost, repeated and late, and a
+// store that loses writes.
 type commitModel struct {
 	*rapid.T
 
@@ -118,7 +118,7 @@ type commitModel struct {
 
 func newCommitModel(t *rapid.T, client redis.UniversalClient, prefix string) *commitModel {
 	m := &commitModel{
-		T: t, ctx: context.Background(), s: NewStore(client, StoreConfig{Prefix: prefix}), //nolint:usetesting // rapid.T ends it too early
+		T: t, ctx: context.Background(), s: NewStore(client, StoreConfig{Prefix: prefix}),
 		ref:   qlog.GroupRef{Ref: qlog.Ref{Topic: "jobs", UID: "AAAAAAAAAAAAA"}, Group: "work"},
 		nodes: []*modelNode{{name: "n1"}, {name: "n2"}}, inLog: map[int64]qlog.Pos{}, at: map[int64]qlog.Pos{},
 		base: qlog.ChunkOrdinals - 5,
@@ -197,8 +197,8 @@ func (m *commitModel) acquireLate() {
 	}
 }
 
-// deliver calls Commit, and checks what must become of it, which only depends on the steps that the store
-// has.
+// deliver calls Commit, and checks what must become of it, which only depends on the steps that the
+// store has.
 func (m *commitModel) deliver(s *step) error {
 	m.Helper()
 	m.save()
@@ -318,8 +318,8 @@ func (m *commitModel) groupKeys() []string {
 	return []string{k.state(r, g), k.open(r, g), k.rows(r, g), k.due(r, g), k.deadLetters(r), k.deadData(r)}
 }
 
-// save keeps the store as it was before a step. Of these the latest are kept, because a store loses what
-// it wrote last.
+// save keeps the store as it was before a step. Of these the latest are kept, because a store loses
+// what it wrote last.
 func (m *commitModel) save() {
 	s := saved{dumps: map[string]string{}, state: m.state.clone()}
 	for _, key := range m.groupKeys() {
@@ -404,8 +404,9 @@ func ordinalOf(pos string) int64 {
 	return p.Ord
 }
 
-// TestCommitModel runs random schedules of two nodes, of calls that are lost, repeated and late, and of a
-// store that loses writes. A commit must be applied to exactly the steps that it was decided upon, once.
+// TestCommitModel runs random schedules of two nodes, of calls that are lost, repeated and late,
+// and of a store that loses writes. A commit must be applied to exactly the steps that it was
+// decided upon, once.
 func TestCommitModel(t *testing.T) {
 	t.Parallel()
 	for i := range 4 {

@@ -75,8 +75,8 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// TestRead reads entries of every kind: plain ones, of a scheduled message, for one group, and what is no
-// message.
+// TestRead reads entries of every kind: plain ones, of a scheduled message, for one group, and what
+// is no message.
 func TestRead(t *testing.T) {
 	t.Parallel()
 	eachEngine(t, func(t *testing.T, r *inputRig) {
