@@ -56,7 +56,14 @@ func newInputRig(tb testing.TB, change func(*qlog.Topic)) *inputRig {
 
 func inputRigOn(tb testing.TB, c redis.UniversalClient, change func(*qlog.Topic)) *inputRig {
 	tb.Helper()
-	s := NewStore(c, StoreConfig{Prefix: fmt.Sprintf("input%d:", inputPrefixes.Add(1))})
+	return inputRigWith(tb, c, StoreConfig{}, change)
+}
+
+// inputRigWith is a rig with a store of a configuration, whose prefix it sets.
+func inputRigWith(tb testing.TB, c redis.UniversalClient, config StoreConfig, change func(*qlog.Topic)) *inputRig {
+	tb.Helper()
+	config.Prefix = fmt.Sprintf("input%d:", inputPrefixes.Add(1))
+	s := NewStore(c, config)
 	topic := &qlog.Topic{
 		Name: "jobs", UID: "AAAAAAAAAAAAA", Version: 1, Partitions: 1, Partitioner: qlog.ConsistentHash,
 		Bounds: qlog.Bounds{Window: 10 * time.Minute}, CreatedAt: time.UnixMilli(1_700_000_000_000),

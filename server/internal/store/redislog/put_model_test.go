@@ -15,9 +15,9 @@ import (
 
 // modelMessage is a message of the model.
 type modelMessage struct {
-	id, body string
-	due      int64 // ms; 0 if it was not scheduled
-	logID    qlog.ID
+	id, record string
+	due        int64 // ms; 0 if it was not scheduled
+	logID      qlog.ID
 }
 
 // modelPut is a request that was put, so that it can be repeated.
@@ -137,7 +137,11 @@ func (m *putModel) apply(t *rapid.T, d *qlog.Draft, w want, got qlog.PutResult) 
 	if !ok || isScheduled != (!d.At.IsZero() || d.Delay > 0) || isScheduled != !got.Due.IsZero() {
 		t.Fatalf("got %+v of %+v", got, d)
 	}
-	msg := modelMessage{id: got.MessageID, body: string(d.Body)}
+	record, err := encodeRecord(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	msg := modelMessage{id: got.MessageID, record: string(record)}
 	if isScheduled {
 		msg.due = got.Due.UnixMilli()
 		m.scheduled = append(m.scheduled, msg)
@@ -207,7 +211,7 @@ func (m *putModel) check(t *rapid.T, r *inputRig) {
 		t.Fatalf("%d entries, want %d", len(all), len(m.log))
 	}
 	for i, e := range all {
-		if e.pos.ID != m.log[i].logID || e.fields["d"] != m.log[i].body {
+		if e.pos.ID != m.log[i].logID || e.fields["d"] != m.log[i].record {
 			t.Fatalf("entry %d is %s %v, want %+v", i, e.pos, e.fields["d"], m.log[i])
 		}
 		if i > 0 && e.pos.Ord != all[i-1].pos.Ord+1 {
@@ -221,7 +225,7 @@ func (m *putModel) check(t *rapid.T, r *inputRig) {
 	}
 	for _, z := range scores {
 		at := m.find(m.scheduled, fmt.Sprint(z.Member))
-		if at < 0 || m.scheduled[at].due != int64(z.Score) || data[m.scheduled[at].id] != m.scheduled[at].body {
+		if at < 0 || m.scheduled[at].due != int64(z.Score) || data[m.scheduled[at].id] != m.scheduled[at].record {
 			t.Fatalf("%v is scheduled at %f", z.Member, z.Score)
 		}
 	}
