@@ -15,14 +15,7 @@ import (
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	"github.com/parleyhq/parley/server/internal/queue/qlog"
-	"github.com/parleyhq/parley/server/internal/store/redisscript/scripttest"
 )
-
-func TestScriptsMatchTheirHeaders(t *testing.T) {
-	t.Parallel()
-	scripttest.MatchHeaders(t, "lua", scripts)
-	scripttest.NoneUnused(t, "lua", scripts, "lib_log", "lib_input", "lib_trim", "lib_group", "lib_state")
-}
 
 // TestTheInProcessRedisParsesNoFlags says why StoreConfig.InProcess exists.
 func TestTheInProcessRedisParsesNoFlags(t *testing.T) {
