@@ -30,8 +30,8 @@
 //	                        <code> <reason>"
 //	S:g:<g>:due      ZSET   µs -> due ms of the rows that are retrying or suspect
 //
-// Field names that begin with n are those of the normal priority. Other priorities will have streams
-// S:h and S:l, fields that begin with h and l, and the marks cursor.h, sent.h and so on.
+// Field names that begin with n are those of the normal priority. Other priorities will have
+// streams S:h and S:l, fields that begin with h and l, and the marks cursor.h, sent.h and so on.
 //
 // # Entries
 //

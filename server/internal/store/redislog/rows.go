@@ -109,7 +109,8 @@ func chunkField(chunk int64) string { return "n" + strconv.FormatInt(chunk, 10) 
 func (s *Store) Open(ctx context.Context, ref qlog.GroupRef, cursor uint64) (chunks map[int64]string, next uint64, err error) {
 	flat, next, err := s.client.HScan(ctx, s.keys.open(ref.Ref, ref.Group), cursor, "", openPage).Result()
 	if err != nil {
-		return nil, 0, fmt.Errorf("read the open entries of group %s in partition %d of %s: %w", ref.Group, ref.Partition, ref.Topic, readError(err))
+		return nil, 0, fmt.Errorf("read the open entries of group %s in partition %d of %s: %w",
+			ref.Group, ref.Partition, ref.Topic, readError(err))
 	}
 	chunks = make(map[int64]string, len(flat)/2)
 	for i := 0; i+1 < len(flat); i += 2 {
@@ -127,7 +128,8 @@ func (s *Store) Open(ctx context.Context, ref qlog.GroupRef, cursor uint64) (chu
 func (s *Store) Rows(ctx context.Context, ref qlog.GroupRef, cursor uint64) (rows map[qlog.ID]qlog.Row, next uint64, err error) {
 	flat, next, err := s.client.HScan(ctx, s.keys.rows(ref.Ref, ref.Group), cursor, "", rowsPage).Result()
 	if err != nil {
-		return nil, 0, fmt.Errorf("read the rows of group %s in partition %d of %s: %w", ref.Group, ref.Partition, ref.Topic, readError(err))
+		return nil, 0, fmt.Errorf("read the rows of group %s in partition %d of %s: %w",
+			ref.Group, ref.Partition, ref.Topic, readError(err))
 	}
 	rows = make(map[qlog.ID]qlog.Row, len(flat)/2)
 	for i := 0; i+1 < len(flat); i += 2 {
@@ -137,8 +139,8 @@ func (s *Store) Rows(ctx context.Context, ref qlog.GroupRef, cursor uint64) (row
 			row, err = decodeRow(flat[i+1])
 		}
 		if err != nil {
-			s.log.WarnContext(ctx, "a row of a consumer group is damaged",
-				slog.String("topic", ref.Topic), slog.Int("partition", ref.Partition), slog.String("group", ref.Group), slog.String("entry", flat[i]), slog.Any("error", err))
+			s.log.WarnContext(ctx, "a row of a consumer group is damaged", slog.String("topic", ref.Topic),
+				slog.Int("partition", ref.Partition), slog.String("group", ref.Group), slog.String("entry", flat[i]), slog.Any("error", err))
 			continue
 		}
 		rows[qlog.ID(id)] = row
