@@ -20,7 +20,9 @@ type call struct {
 	finished chan struct{}
 }
 
-func newCall(n int) *call { return &call{results: make([]error, n), left: n, finished: make(chan struct{})} }
+func newCall(n int) *call {
+	return &call{results: make([]error, n), left: n, finished: make(chan struct{})}
+}
 
 // done sets the result of an item. Each item has one.
 func (c *call) done(i int, err error) {

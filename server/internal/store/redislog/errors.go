@@ -36,7 +36,8 @@ var away = []string{
 	"NOAUTH", "WRONGPASS", "NOPERM",
 }
 
-// writeError converts a driver's error, of a call that may have changed something, to one of qlog.Store.
+// writeError converts a driver's error, of a call that may have changed something, to one of
+// qlog.Store.
 func writeError(err error) error {
 	if sure, known := answered(err); sure {
 		return known

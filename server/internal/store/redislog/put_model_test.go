@@ -157,8 +157,8 @@ func (m *putModel) apply(t *rapid.T, d *qlog.Draft, w want, got qlog.PutResult) 
 	}
 }
 
-// put checks the results of a request. What is refused because the partition is full is judged
-// once more after the settled messages were removed.
+// put checks the results of a request. What is refused because the partition is full is judged once more
+// after the settled messages were removed.
 func (m *putModel) put(t *rapid.T, put qlog.Put, results []qlog.PutResult) {
 	var slot *modelPut
 	if put.ProducerID != "" {
@@ -166,11 +166,10 @@ func (m *putModel) put(t *rapid.T, put qlog.Put, results []qlog.PutResult) {
 			slot = &old
 		}
 	}
-	var all []int
-	for i := range put.Drafts {
-		all = append(all, i)
+	todo := make([]int, len(put.Drafts))
+	for i := range todo {
+		todo[i] = i
 	}
-	todo := all
 	covered := map[int]string{}
 	for pass := range 2 {
 		refused := slot == nil && m.refusesWhole(&put)
@@ -193,7 +192,10 @@ func (m *putModel) put(t *rapid.T, put qlog.Put, results []qlog.PutResult) {
 		m.trim()
 		todo = full
 		if put.ProducerID != "" && slot == nil {
-			todo = all
+			todo = todo[:0]
+			for i := range put.Drafts {
+				todo = append(todo, i)
+			}
 			// The whole request again: what was a duplicate is one still.
 		}
 	}

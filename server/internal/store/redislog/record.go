@@ -21,7 +21,8 @@ const (
 	optionsField protowire.Number = 100
 )
 
-// encodeRecord returns the record of a message: its body and, where the producer set any, its options.
+// encodeRecord returns the record of a message: its body and, where the producer set any, its
+// options.
 func encodeRecord(d *qlog.Draft) ([]byte, error) {
 	options := &clusterv1.QueueRecordOptions{
 		MaxAttempts: int32(d.MaxAttempts), //nolint:gosec // at most 1,000

@@ -26,11 +26,12 @@
 //	                        and the Counters: acked, dead, cancelled, expired, trimmed, skipped,
 //	                        elsewhere, retried, redelivered
 //	S:g:<g>:open     HASH   n<ord div 1024> -> the open ordinals there, "17,30-44"
-//	S:g:<g>:rows     HASH   µs -> "<state> <gen> <attempts> <session> <since ms> <due ms> <code> <reason>"
+//	S:g:<g>:rows     HASH   µs -> "<state> <gen> <attempts> <session> <since ms> <due ms>
+//	                        <code> <reason>"
 //	S:g:<g>:due      ZSET   µs -> due ms of the rows that are retrying or suspect
 //
-// Field names that begin with n are those of the normal priority. Other priorities will have streams
-// S:h and S:l, fields that begin with h and l, and the marks cursor.h, sent.h and so on.
+// Field names that begin with n are those of the normal priority. Other priorities will have
+// streams S:h and S:l, fields that begin with h and l, and the marks cursor.h, sent.h and so on.
 //
 // # Entries
 //

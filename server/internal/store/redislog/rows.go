@@ -25,8 +25,8 @@ var rowStates = map[qlog.RowState]string{
 	qlog.RowSuspect: "suspect",
 }
 
-// encodeRow returns a row as an operator can read it. Session and code are escaped, so that only the
-// reason, which is last, contains spaces.
+// encodeRow returns a row as an operator can read it. Session and code are escaped, so that only
+// the reason, which is last, contains spaces.
 func encodeRow(r *qlog.Row) string {
 	return strings.Join([]string{
 		rowStates[r.State], strconv.Itoa(r.Gen), strconv.Itoa(r.Attempts), encodeWord(r.Session), encodeTime(r.Since),
@@ -82,8 +82,8 @@ func decodeWord(s string) (string, error) {
 	return url.QueryUnescape(s)
 }
 
-// encodeTime returns milliseconds since 1970, rounded up so that nothing is due early; "-" for the zero
-// time.
+// encodeTime returns milliseconds since 1970, rounded up so that nothing is due early; "-" for the
+// zero time.
 func encodeTime(t time.Time) string {
 	if t.IsZero() {
 		return "-"
@@ -109,7 +109,8 @@ func chunkField(chunk int64) string { return "n" + strconv.FormatInt(chunk, 10) 
 func (s *Store) Open(ctx context.Context, ref qlog.GroupRef, cursor uint64) (chunks map[int64]string, next uint64, err error) {
 	flat, next, err := s.client.HScan(ctx, s.keys.open(ref.Ref, ref.Group), cursor, "", openPage).Result()
 	if err != nil {
-		return nil, 0, fmt.Errorf("read the open entries of group %s in partition %d of %s: %w", ref.Group, ref.Partition, ref.Topic, readError(err))
+		return nil, 0, fmt.Errorf("read the open entries of group %s in partition %d of %s: %w",
+			ref.Group, ref.Partition, ref.Topic, readError(err))
 	}
 	chunks = make(map[int64]string, len(flat)/2)
 	for i := 0; i+1 < len(flat); i += 2 {
@@ -122,12 +123,13 @@ func (s *Store) Open(ctx context.Context, ref qlog.GroupRef, cursor uint64) (chu
 	return chunks, next, nil
 }
 
-// Rows implements qlog.Store. A row that cannot be decoded is logged and left out: its entry is open
-// still, and is treated as in its first delivery.
+// Rows implements qlog.Store. A row that cannot be decoded is logged and left out: its entry is
+// open still, and is treated as in its first delivery.
 func (s *Store) Rows(ctx context.Context, ref qlog.GroupRef, cursor uint64) (rows map[qlog.ID]qlog.Row, next uint64, err error) {
 	flat, next, err := s.client.HScan(ctx, s.keys.rows(ref.Ref, ref.Group), cursor, "", rowsPage).Result()
 	if err != nil {
-		return nil, 0, fmt.Errorf("read the rows of group %s in partition %d of %s: %w", ref.Group, ref.Partition, ref.Topic, readError(err))
+		return nil, 0, fmt.Errorf("read the rows of group %s in partition %d of %s: %w",
+			ref.Group, ref.Partition, ref.Topic, readError(err))
 	}
 	rows = make(map[qlog.ID]qlog.Row, len(flat)/2)
 	for i := 0; i+1 < len(flat); i += 2 {
@@ -137,8 +139,8 @@ func (s *Store) Rows(ctx context.Context, ref qlog.GroupRef, cursor uint64) (row
 			row, err = decodeRow(flat[i+1])
 		}
 		if err != nil {
-			s.log.WarnContext(ctx, "a row of a consumer group is damaged", slog.String("topic", ref.Topic), slog.Int("partition", ref.Partition),
-				slog.String("group", ref.Group), slog.String("entry", flat[i]), slog.Any("error", err))
+			s.log.WarnContext(ctx, "a row of a consumer group is damaged", slog.String("topic", ref.Topic),
+				slog.Int("partition", ref.Partition), slog.String("group", ref.Group), slog.String("entry", flat[i]), slog.Any("error", err))
 			continue
 		}
 		rows[qlog.ID(id)] = row

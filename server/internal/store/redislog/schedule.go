@@ -22,8 +22,8 @@ var (
 const (
 	// scheduledBuckets is how many sets hold the partitions that may have scheduled messages.
 	scheduledBuckets = 16
-	// registeredFor is how long a partition counts as registered after this node registered it. It
-	// is less than ForgetScheduled waits for.
+	// registeredFor is how long a partition counts as registered after this node registered it. It is
+	// less than ForgetScheduled waits for.
 	registeredFor = time.Minute
 	// maxDue bounds the messages that one Due moves.
 	maxDue = 500
@@ -97,8 +97,8 @@ func (s *Store) Scheduled(ctx context.Context) ([]qlog.Ref, error) {
 	return refs, nil
 }
 
-// ForgetScheduled implements qlog.InputStore. It looks again after the removal: a message that was
-// put before that, by a node that relied on the registration, is seen.
+// ForgetScheduled implements qlog.InputStore. It looks again after the removal: a message that was put
+// before that, by a node that relied on the registration, is seen.
 func (s *Store) ForgetScheduled(ctx context.Context, ref qlog.Ref) error {
 	member := wakes(ref)
 	set := s.keys.scheduled(bucketOf(member))

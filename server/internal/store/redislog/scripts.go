@@ -20,11 +20,12 @@ var scripts []*redisscript.Script
 // plain maps each script to one without the line of flags, for StoreConfig.InProcess.
 var plain = map[*redisscript.Script]*redisscript.Script{}
 
-// needsMemory are the scripts that Redis refuses, before they change anything, if it is out of memory.
+// needsMemory are the scripts that Redis refuses, before they change anything, if it is out of
+// memory.
 var needsMemory = map[string]bool{"put": true, "replay": true}
 
-// newScript creates the script lua/<name>.lua, with lua/lib_log.lua and further libs in front of it.
-// It is for variables of the package. numKeys is -1 if it varies.
+// newScript creates the script lua/<name>.lua, with lua/lib_log.lua and further libs in front of
+// it. It is for variables of the package. numKeys is -1 if it varies.
 func newScript(name string, numKeys int, libs ...string) *redisscript.Script {
 	var parts []string
 	for _, file := range append(append([]string{"lib_log"}, libs...), name) {

@@ -5,7 +5,11 @@ import (
 	"log/slog"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/parleyhq/parley/server/internal/queue/qlog"
 )
+
+var _ qlog.Store = (*Store)(nil)
 
 // StoreConfig says how a Store keeps logs.
 type StoreConfig struct {

@@ -36,7 +36,7 @@
 --         TOOLARGE.
 --
 -- Safe to repeat byte for byte: what has the version, or an earlier one, was applied before.
-local state, open, rows, due, meta, sizes, main, dlq, dlq_data, moved, keys, uid, partition, group, epoch, acked, version, cursor, sent, release, gv, args = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS, ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7], ARGV[8], ARGV[9] == '1', ARGV[10], ARGV
+local state, open, rows, due, meta, sizes, main, dlq, dlq_data, moved, keys, uid, partition, group, epoch, acked, version, cursor, sent, release, gv, n_counters, n_chunks, n_rows, n_row_deletions, n_dead, n_unique, n_removals, args = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS, ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7], ARGV[8], ARGV[9] == '1', ARGV[10], tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[13]), tonumber(ARGV[14]), tonumber(ARGV[15]), tonumber(ARGV[16]), tonumber(ARGV[17]), ARGV
 
 local head = redis.call('HMGET', meta, 'uid', 'last', 'ord', 'gv')
 if head[1] ~= uid then
@@ -70,8 +70,6 @@ local function take(n)
   at = at + n
   return unpack(args, at - n, at - 1)
 end
-local n_counters, n_chunks, n_rows, n_row_deletions, n_dead, n_unique, n_removals =
-  tonumber(args[11]), tonumber(args[12]), tonumber(args[13]), tonumber(args[14]), tonumber(args[15]), tonumber(args[16]), tonumber(args[17])
 
 -- The records of dead letters are read before anything is written: too many bytes refuse the commit.
 local records, bytes = {}, 0
