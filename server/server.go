@@ -323,12 +323,13 @@ func (s *Server) messageDeps(
 	s.sessions = session.NewService(session.Config{
 		Messages: messages, Channels: s.channels, Generations: s.generations, Peers: s.sessionPeers, Secret: id.Secret,
 	})
+	rate := limit.Config{PerSecond: s.cfg.Limits.RequestsPerSecond, Burst: s.cfg.Limits.RequestBurst}
 	return rpc.Deps{
 		Messages: messages, Channels: s.channels, Sessions: s.sessions,
 		Erasures: erasure.NewService(b.erasures, s.eraser.Wake),
 		Access:   access, Streams: s.streams, Hub: s.hub, Telemetry: calls, Epoch: id.Epoch,
-		Limiter: limit.New(limit.Config{PerSecond: s.cfg.Limits.RequestsPerSecond, Burst: s.cfg.Limits.RequestBurst}),
-		Unread:  s.unread,
+		Limiter: limit.New(rate), Settles: limit.New(rate),
+		Unread: s.unread,
 		Info: rpc.ServerInfo{
 			Version: version, StreamsPerSubject: s.cfg.Limits.StreamsPerSubject,
 			ConsumersPerSubject: s.cfg.Queues.ConsumersPerSubject,

@@ -331,12 +331,35 @@ func anyFailed(results []*parleyv1.SettleResult) bool {
 	return false
 }
 
-// do serves one request and returns the results of its items; nil for credits and leave. It charges
-// the request to the caller's rate limit.
+// settles reports whether a request settles or extends deliveries, like the unary methods that have
+// methodRow.settles.
+func settles(r *parleyv1.StreamingConsumeRequest) bool {
+	return r.GetAck() != nil || r.GetNack() != nil || r.GetExtend() != nil || r.GetLeave() != nil
+}
+
+// do serves one request within the caller's rate limit and returns the results of its items; nil
+// for credits and leave. Deps.Settles documents what is charged for a request that settles or
+// extends; any other is charged to Deps.Limiter as a call.
 func (c *bidiConsumer) do(ctx context.Context, r *parleyv1.StreamingConsumeRequest) ([]*parleyv1.SettleResult, error) {
-	if err := c.service.deps.Limiter.Allow(c.ref.Subject); err != nil {
+	deps := &c.service.deps
+	if !settles(r) {
+		if err := deps.Limiter.Allow(c.ref.Subject); err != nil {
+			return nil, err
+		}
+		return c.doAllowed(ctx, r)
+	}
+	if err := deps.Settles.Check(c.ref.Subject); err != nil {
 		return nil, err
 	}
+	results, err := c.doAllowed(ctx, r)
+	if err != nil {
+		deps.Settles.Charge(c.ref.Subject, 1)
+	}
+	return results, err
+}
+
+// doAllowed is do for a request that is within the rate limit.
+func (c *bidiConsumer) doAllowed(ctx context.Context, r *parleyv1.StreamingConsumeRequest) ([]*parleyv1.SettleResult, error) {
 	if r.GetStart() != nil {
 		return nil, fault.Invalid("start", 0, "start: only the first request of a stream may set it")
 	}

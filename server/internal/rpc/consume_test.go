@@ -363,24 +363,37 @@ func TestStreamingConsumeRecovers(t *testing.T) {
 	})
 }
 
-// The rate limiter counts each request on a StreamingConsume stream as a call. Over the limit the
-// request is answered with an error, and the stream continues.
+// Requests that settle are not charged on a StreamingConsume stream, unless they fail. All others are
+// charged as calls. Over the limit a request is answered with an error, and the stream continues.
 func TestStreamingConsumeIsLimited(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(s *settings) { s.limit = limit.Config{PerSecond: 0.001, Burst: 3} })
 	stream, session := b.openBidi(t, 2)
 	var got []string
-	for i := range int64(4) {
-		if err := stream.Send(acking(i+1, "t")); err != nil {
+	ask := func(r *parleyv1.StreamingConsumeRequest) string {
+		if err := stream.Send(r); err != nil {
 			t.Fatal(err)
 		}
 		m, err := stream.Receive()
 		if err != nil {
 			t.Fatal(err)
 		}
-		got = append(got, told(m.GetAnswer().GetError()))
+		return told(m.GetAnswer().GetError())
 	}
-	if diff := cmp.Diff([]string{"ok", "ok", "resource_exhausted RATE_LIMITED", "resource_exhausted RATE_LIMITED"}, got); diff != "" {
+	credits := &parleyv1.StreamingConsumeRequest{CallId: 1, Request: &parleyv1.StreamingConsumeRequest_Credits{
+		Credits: &parleyv1.StreamingCredits{TotalMessages: 20, TotalBytes: 1 << 20},
+	}}
+	for range 3 { // opening the stream was the first call
+		got = append(got, ask(credits))
+	}
+	for i := range int64(5) {
+		got = append(got, ask(acking(i+1, "t")))
+	}
+	for range 2 {
+		got = append(got, ask(acking(9, "no.token", "no.token", "no.token")))
+	}
+	const limited = "resource_exhausted RATE_LIMITED"
+	if diff := cmp.Diff([]string{"ok", "ok", limited, "ok", "ok", "ok", "ok", "ok", "ok", limited}, got); diff != "" {
 		t.Error(diff)
 	}
 	_ = stream.CloseRequest()

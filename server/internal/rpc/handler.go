@@ -74,7 +74,10 @@ func NewHandler(cfg Config, deps Deps) (*Handler, error) {
 		if m.serverStreams {
 			handler = watchToken(&deps, calls, handler)
 		}
-		mux.Handle(m.procedure, guard(&deps, calls, handler))
+		if m.settles {
+			handler = chargeFailures(&deps, handler)
+		}
+		mux.Handle(m.procedure, guard(&deps, calls, limiterOf(&deps, m), handler))
 	}
 	open := func(path string, handler http.Handler) {
 		mux.Handle(path, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -132,12 +135,31 @@ func setNoStore(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// guard returns a handler that calls next for requests with a valid token that are within the
-// caller's rate limit, and refuses all others. It reads only the header.
-func guard(deps *Deps, calls *intercept.Calls, next http.Handler) http.Handler {
+// limiterOf returns the function that limits the rate of the method's calls by their subjects.
+func limiterOf(deps *Deps, m *method) func(subject string) error {
+	if m.settles {
+		return deps.Settles.Check
+	}
+	return deps.Limiter.Allow
+}
+
+// chargeFailures returns a handler that calls next, and charges the call to Deps.Settles if it
+// fails, also before it reaches a handler.
+func chargeFailures(deps *Deps, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		next.ServeHTTP(w, r)
+		if intercept.Failed(r.Context()) {
+			deps.Settles.Charge(ident.FromContext(r.Context()).Subject, 1)
+		}
+	})
+}
+
+// guard returns a handler that calls next for requests with a valid token whose subject allow
+// admits, and refuses all others. It reads only the header.
+func guard(deps *Deps, calls *intercept.Calls, allow func(subject string) error, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// This function stays on the stack for as long as a stream lives, see intercept.Calls.Wrap.
-		if r := admit(deps, calls, w, r); r != nil {
+		if r := admit(deps, calls, allow, w, r); r != nil {
 			next.ServeHTTP(w, r)
 		}
 	})
@@ -145,7 +167,9 @@ func guard(deps *Deps, calls *intercept.Calls, next http.Handler) http.Handler {
 
 // admit returns the request with the principal of its token in its context. If it refuses the call,
 // it answers it and returns nil.
-func admit(deps *Deps, calls *intercept.Calls, w http.ResponseWriter, r *http.Request) *http.Request {
+func admit(
+	deps *Deps, calls *intercept.Calls, allow func(subject string) error, w http.ResponseWriter, r *http.Request,
+) *http.Request {
 	setNoStore(w, r)
 	p, err := deps.Verifier.Authenticate(r)
 	if err == nil {
@@ -155,7 +179,7 @@ func admit(deps *Deps, calls *intercept.Calls, w http.ResponseWriter, r *http.Re
 			err = nil // the repeat stores what the first call could not
 		}
 		if err == nil {
-			err = deps.Limiter.Allow(p.Subject)
+			err = allow(p.Subject)
 		}
 	}
 	if err != nil {

@@ -49,6 +49,9 @@ type methodRow struct {
 	// chargeItems has the rate limiter charge each item of the request's list of items as one call.
 	// Otherwise the request is charged as one call.
 	chargeItems bool
+	// settles marks a method that settles or extends deliveries. Deps.Settles limits its calls in
+	// place of Deps.Limiter.
+	settles bool
 	// uncompressed turns off the compression of the method's responses, which have a few bytes per
 	// item of a larger request: gzip takes a twentieth of such a call's time. Responses of streams are
 	// never compressed.

@@ -287,20 +287,72 @@ func TestBatchItemsAreCharged(t *testing.T) {
 	if _, err := c.Produce(t.Context(), &parleyv1.ProduceRequest{Topic: "jobs", Messages: make([]*parleyv1.QueueMessage, 1)}); connect.CodeOf(err) != connect.CodeResourceExhausted {
 		t.Errorf("after a batch of the whole burst: %v", err)
 	}
-	c = b.queueClient(1, b.mintAs(operator("diligent")))
+	// The same subject, which is over its limit, still settles and extends.
 	ack := &parleyv1.AckRequest{Topic: "jobs", Group: "g", StreamId: "s", Tokens: []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"}}
 	for i := range 3 {
-		if _, err := c.Ack(t.Context(), ack); err != nil {
-			t.Errorf("ack %d, which settles: %v", i, err)
+		for name, err := range settleEach(t, c, ack) {
+			if err != nil {
+				t.Errorf("%s %d at the limit: %v", name, i, err)
+			}
 		}
 	}
+	// Tokens that are none are charged, and only to calls that settle.
 	for i := range ack.GetTokens() {
 		ack.Tokens[i] = "no.token"
 	}
+	c = b.queueClient(1, b.mintAs(operator("careless")))
 	if _, err := c.Ack(t.Context(), ack); err != nil {
 		t.Error(err)
 	}
-	if _, err := c.Ack(t.Context(), ack); connect.CodeOf(err) != connect.CodeResourceExhausted {
-		t.Errorf("after tokens that are none: %v", err)
+	for name, err := range settleEach(t, c, ack) {
+		if connect.CodeOf(err) != connect.CodeResourceExhausted {
+			t.Errorf("%s after tokens that are none: %v", name, err)
+		}
+	}
+	if _, err := c.Produce(t.Context(), &parleyv1.ProduceRequest{Topic: "jobs", Messages: make([]*parleyv1.QueueMessage, 1)}); err != nil {
+		t.Errorf("produce after tokens that are none: %v", err)
+	}
+}
+
+// settleEach calls each method that settles or extends deliveries, with the tokens of ack, and
+// returns their errors.
+func settleEach(t *testing.T, c parleyv1connect.QueueServiceClient, ack *parleyv1.AckRequest) map[string]error {
+	t.Helper()
+	errs := map[string]error{}
+	_, errs["Ack"] = c.Ack(t.Context(), ack)
+	nack := &parleyv1.NackRequest{Topic: "jobs", Group: "g", StreamId: "s"}
+	for _, token := range ack.GetTokens() {
+		nack.Items = append(nack.Items, &parleyv1.NackItem{Token: token, Outcome: retry()})
+	}
+	_, errs["Nack"] = c.Nack(t.Context(), nack)
+	_, errs["Extend"] = c.Extend(t.Context(), &parleyv1.ExtendRequest{
+		Topic: "jobs", Group: "g", StreamId: "s", AckTimeout: durationpb.New(time.Minute),
+		Target: &parleyv1.ExtendRequest_Deliveries{Deliveries: &parleyv1.DeliveryTokens{Tokens: ack.GetTokens()}},
+	})
+	_, errs["Leave"] = c.Leave(t.Context(), &parleyv1.LeaveRequest{Topic: "jobs", Group: "g", StreamId: "s"})
+	return errs
+}
+
+// A call that settles is charged if it fails as a whole, before or in its handler.
+func TestFailedSettlesAreCharged(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(s *settings) { s.limit = limit.Config{PerSecond: 0.001, Burst: 2} })
+	b.consumers.do = func(*queueCall) ([]error, error) {
+		return nil, fault.New(fault.FailedPrecondition, fault.LeaseLost, "gone")
+	}
+	for name, r := range map[string]*parleyv1.LeaveRequest{
+		"malformed": {Topic: "jobs", Group: "g"}, "gone": {Topic: "jobs", Group: "g", StreamId: "s"},
+	} {
+		for i := range protocols {
+			c := b.queueClient(i, b.mintAs(operator(fmt.Sprint(name, i))))
+			var got []bool
+			for range 3 {
+				_, err := c.Leave(t.Context(), r)
+				got = append(got, connect.CodeOf(err) == connect.CodeResourceExhausted)
+			}
+			if diff := cmp.Diff([]bool{false, false, true}, got); diff != "" {
+				t.Errorf("%s, %s: %s", name, protocols[i].name, diff)
+			}
+		}
 	}
 }

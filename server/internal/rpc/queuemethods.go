@@ -33,12 +33,10 @@ var queueMethods = service{
 		"RescheduleScheduled": {access: onTopic(ident.Produce)},
 		"Consume":             {access: onTopic(ident.Consume)},
 		"StreamingConsume":    {access: onTopic(ident.Consume).in("start.topic"), size: batchRequest},
-		// The handlers of Ack, Nack and Extend charge only the items that fail: the others were delivered
-		// before, which bounds them.
-		"Ack":          {access: onTopic(ident.Consume), size: batchRequest, uncompressed: true},
-		"Nack":         {access: onTopic(ident.Consume), size: batchRequest, uncompressed: true},
-		"Extend":       {access: onTopic(ident.Consume), size: batchRequest},
-		"GrantCredits": {access: onTopic(ident.Consume)},
-		"Leave":        {access: onTopic(ident.Consume)},
+		"Ack":                 {access: onTopic(ident.Consume), size: batchRequest, settles: true, uncompressed: true},
+		"Nack":                {access: onTopic(ident.Consume), size: batchRequest, settles: true, uncompressed: true},
+		"Extend":              {access: onTopic(ident.Consume), size: batchRequest, settles: true},
+		"GrantCredits":        {access: onTopic(ident.Consume)},
+		"Leave":               {access: onTopic(ident.Consume), settles: true},
 	},
 }

@@ -134,8 +134,16 @@ type Deps struct {
 	// Revocations knows which tokens were revoked.
 	Revocations Revocations
 	// Kicks ends streams.
-	Kicks   Kicks
+	Kicks Kicks
+	// Limiter limits the rate of all calls except those that settle or extend deliveries, which
+	// Settles limits.
 	Limiter *limit.Limiter
+	// Settles limits the calls of each subject that settle or extend deliveries. Only what fails is
+	// charged: a call that fails as one, and otherwise each item that fails. What succeeds costs
+	// nothing, for a caller at its rate limit would otherwise lose jobs by ACK_TIMEOUT. It is bounded by
+	// the deliveries that are in flight, which the credits of a stream bound, and the bytes of one call
+	// by BatchReadBytes. It must not be the same as Limiter.
+	Settles *limit.Limiter
 	// Unread bounds the unary responses that their clients do not read.
 	Unread    *unread.Budget
 	Telemetry *telemetry.Telemetry
@@ -147,7 +155,7 @@ type Deps struct {
 func (d *Deps) check() error {
 	if d.Messages == nil || d.Channels == nil || d.Sessions == nil || d.Access == nil || d.Hub == nil || d.Streams == nil ||
 		d.Erasures == nil || d.Queues == nil || d.Consumers == nil || d.ConsumerCalls == nil || d.Admin == nil || d.Presence == nil ||
-		d.PresenceCalls == nil || d.Epoch == "" || len(d.PageSecret) == 0 || d.Verifier == nil || d.Revocations == nil || d.Kicks == nil || d.Limiter == nil || d.Unread == nil ||
+		d.PresenceCalls == nil || d.Epoch == "" || len(d.PageSecret) == 0 || d.Verifier == nil || d.Revocations == nil || d.Kicks == nil || d.Limiter == nil || d.Settles == nil || d.Unread == nil ||
 		d.APIKeys == nil || d.Telemetry == nil {
 		return errors.New("a required field of Deps is not set")
 	}

@@ -179,9 +179,8 @@ func (s *queueService) validTokens(ctx context.Context, r *settleResults, tokens
 }
 
 // settle runs call, which returns one error per valid item, and sets the items' results. It runs
-// call unless all items of the request are invalid. The rate limiter charges each failed item as a
-// call; the request itself has paid for the first. Items that succeed are not charged: each was
-// delivered before, which bounds them.
+// call unless all items of the request are invalid. It charges each failed item to Deps.Settles; the
+// caller charges a request that fails as a whole.
 func (s *queueService) settle(
 	ctx context.Context, r *settleResults, subject string, call func() ([]error, error),
 ) ([]*parleyv1.SettleResult, error) {
@@ -201,7 +200,7 @@ func (s *queueService) settle(
 			r.results[i] = &done[j]
 		}
 	}
-	s.deps.Limiter.Charge(subject, failed-1)
+	s.deps.Settles.Charge(subject, failed)
 	return r.results, nil
 }
 

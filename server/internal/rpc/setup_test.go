@@ -424,7 +424,7 @@ func setup(t *testing.T, change func(*settings)) *bundle {
 		Queues: b.queues, Consumers: b.consumers, ConsumerCalls: b.consumers, Admin: b.admin, Erasures: fakeErasures{}, APIKeys: keys, PageSecret: secret,
 		Presence: b.presence, PresenceCalls: b.presence, Acquaintances: b.presence,
 		Epoch: "e1", Info: ServerInfo{Version: "1.2.3", StreamsPerSubject: 11, ConsumersPerSubject: 12},
-		Verifier: verifier, Revocations: b.revoked, Kicks: &b.kicks, Limiter: limit.New(s.limit), Unread: unread.New(64<<20, 512<<20), Telemetry: tel,
+		Verifier: verifier, Revocations: b.revoked, Kicks: &b.kicks, Limiter: limit.New(s.limit), Settles: limit.New(s.limit), Unread: unread.New(64<<20, 512<<20), Telemetry: tel,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -69,6 +69,8 @@ type call struct {
 	// handled is set once an interceptor has seen the call, or the call's failure has been logged. It
 	// needs no lock: middleware and handler run on one goroutine.
 	handled bool
+	// failed is set when the call's failure has been logged.
+	failed bool
 	// inConnect is set when the call is passed to one of connect's handlers. See EnterConnect.
 	inConnect bool
 	// atEnd is called when the response was written or the call failed; nil for most calls.
@@ -103,6 +105,13 @@ func AtEnd(ctx context.Context, f func()) { callOf(ctx).atEnd = f }
 // its response to a call that no interceptor has seen is discarded and replaced with Explain's
 // error. Responses that exist only in HTTP (405, 415 and 505) are left unchanged.
 func EnterConnect(ctx context.Context) { callOf(ctx).inConnect = true }
+
+// Failed reports whether the call has failed, or has ended before any interceptor has seen it. It is
+// for middleware within Wrap, after its handler has returned.
+func Failed(ctx context.Context) bool {
+	this := callOf(ctx)
+	return this.failed || !this.handled
+}
 
 // Wrap returns next with the middleware around it.
 func (c *Calls) Wrap(next http.Handler) http.Handler {
@@ -220,7 +229,7 @@ func (c *call) attributes() []any {
 // the error that the client gets.
 func logFailure(ctx context.Context, log *slog.Logger, err error, wire *connect.Error) {
 	this := callOf(ctx)
-	this.handled = true
+	this.handled, this.failed = true, true
 	attributes := append(this.attributes(), slog.String("code", wire.Code().String()), slog.String("error", full(err)))
 	level := slog.LevelInfo
 	switch wire.Code() {

@@ -53,20 +53,31 @@ func New(cfg Config) *Limiter {
 // Allow takes one call from the subject's bucket. It does not block. If the bucket is empty, it
 // takes nothing and returns a RATE_LIMITED fault, whose RetryAfter is the time to wait.
 func (l *Limiter) Allow(subject string) error {
+	return l.take(subject, false)
+}
+
+// Check returns the error that Allow would, but takes nothing from the bucket. It is for calls that
+// Charge charges once their outcome is known.
+func (l *Limiter) Check(subject string) error { return l.take(subject, true) }
+
+// take is Allow. With giveBack it returns what it took to the bucket.
+func (l *Limiter) take(subject string, giveBack bool) error {
 	now := l.cfg.Now()
 	r := l.bucket(subject).ReserveN(now, 1)
 	wait := r.DelayFrom(now)
+	if giveBack || wait > 0 {
+		r.CancelAt(now)
+	}
 	if wait == 0 {
 		return nil
 	}
-	r.CancelAt(now)
 	f := fault.New(fault.ResourceExhausted, fault.RateLimited, "rate limit of %g calls per second exceeded", l.cfg.PerSecond)
 	f.RetryAfter = wait.Truncate(time.Millisecond) + time.Millisecond
 	return f
 }
 
-// Charge takes n more calls from the subject's bucket, at most a whole burst, for a call that
-// turned out to be more work than one. It never fails: the bucket may become negative, and later
+// Charge takes n calls from the subject's bucket, at most a whole burst, for a call that turned out
+// to be more work than was taken for it. It never fails: the bucket may become negative, and later
 // calls are refused until it is refilled. It does nothing if n is not positive.
 func (l *Limiter) Charge(subject string, n int) {
 	if n = min(n, l.cfg.Burst); n > 0 {

@@ -38,6 +38,29 @@ func TestAllow(t *testing.T) {
 	}
 }
 
+func TestCheckTakesNothing(t *testing.T) {
+	t.Parallel()
+	l, now := setup(10, 3)
+	for i := range 10 {
+		if err := l.Check("ada"); err != nil {
+			t.Fatalf("check %d of a full bucket: %v", i, err)
+		}
+	}
+	for i := range 3 {
+		if err := l.Allow("ada"); err != nil {
+			t.Errorf("call %d after the checks: %v", i, err)
+		}
+	}
+	f, ok := fault.As(l.Check("ada"))
+	if !ok || f.Reason != fault.RateLimited || f.RetryAfter <= 0 {
+		t.Fatalf("check of an empty bucket: %+v", f)
+	}
+	*now = now.Add(f.RetryAfter)
+	if err := l.Check("ada"); err != nil {
+		t.Errorf("after the wait: %v", err)
+	}
+}
+
 func TestCharge(t *testing.T) {
 	t.Parallel()
 	l, now := setup(10, 10)
