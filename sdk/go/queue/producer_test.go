@@ -132,6 +132,14 @@ func TestProduceIsRefused(t *testing.T) {
 		t.Errorf("no UTF-8: %v", results)
 	}
 	s.AddTopic("jobs", 1, "g")
+	for _, value := range []string{"a\r", "\nb", "\x00"} {
+		results, _ = queue.NewProducer(newClient(t, s.Addr()), "jobs").
+			Produce(testContext(t), queue.Message{Headers: map[string]string{"h": value}})
+		f, ok := errors.AsType[*parley.Error](results[0].Err)
+		if !ok || !errors.Is(f, parley.ErrInvalidField) || !strings.HasSuffix(f.Field, `headers["h"]`) || f.Retryable {
+			t.Errorf("the header %q: %+v", value, results)
+		}
+	}
 	s.FaultTimes(1000, "Produce", parleytest.Fault{
 		Err: parleytest.Error(connect.CodeResourceExhausted, parleyv1.ErrorReason_ERROR_REASON_TOPIC_FULL),
 	})

@@ -141,17 +141,19 @@ func TestProduceRefusesWhatTheProtoCannotSay(t *testing.T) {
 	if f, ok := fault.As(err); !ok || f.Reason != fault.InvalidField || f.Field != "topic" {
 		t.Fatalf("got %v", err)
 	}
-	drafts := keyed("ok", "a\x00b", "a\xffb", "h", "h", "h", "d", "d")
+	drafts := keyed("ok", "a\x00b", "a\xffb", "h", "h", "h", "d", "d", "h", "h")
 	drafts[3].Headers = map[string]string{"Webhook-signature": "x"}
 	drafts[4].Headers = map[string]string{"parley-id": "x"}
 	drafts[5].Headers = map[string]string{"fine": "a\x00"}
 	drafts[6].Delay = MaxDelay + 1
 	drafts[7].At = time.Now().Add(MaxDelay + time.Hour)
+	drafts[8].Headers = map[string]string{"cr": "a\rb"}
+	drafts[9].Headers = map[string]string{"lf": "a\n"}
 	outcomes, err := r.Schedule(t.Context(), "t", drafts)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, field := range []string{"", "key", "key", `headers["Webhook-signature"]`, `headers["parley-id"]`, `headers["fine"]`, "delay", "due_time"} {
+	for i, field := range []string{"", "key", "key", `headers["Webhook-signature"]`, `headers["parley-id"]`, `headers["fine"]`, "delay", "due_time", `headers["cr"]`, `headers["lf"]`} {
 		f, _ := fault.As(outcomes[i].Err)
 		switch {
 		case field == "" && outcomes[i].Err != nil:

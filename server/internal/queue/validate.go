@@ -55,8 +55,9 @@ func (d *Draft) check(now time.Time) error {
 				return fault.Invalid(headerPath(name), 0, "headers: names that begin with %s are reserved", prefix)
 			}
 		}
-		if !text(value) {
-			return fault.Invalid(headerPath(name), 0, "headers: values must be UTF-8 without NUL")
+		// A value with a line break would become another header where headers are forwarded over HTTP.
+		if !text(value) || strings.ContainsAny(value, "\r\n") {
+			return fault.Invalid(headerPath(name), 0, "headers: values must be UTF-8 without CR, LF and NUL")
 		}
 	}
 	return checkDue(d.Delay, d.At, now)

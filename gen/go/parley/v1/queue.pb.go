@@ -33,9 +33,9 @@ type QueueMessage struct {
 	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	// The content, which the server does not interpret. Up to 262,144 bytes.
 	Payload []byte `protobuf:"bytes,2,opt,name=payload,proto3" json:"payload,omitempty"`
-	// Up to 32 headers. Names are 1 to 64 of A-Z a-z 0-9 _ . -, values are up to 1,024 bytes. Names
-	// that begin with `webhook-` or `parley-` are reserved. If the call is traced and the producer
-	// sets no `traceparent`, the server sets it.
+	// Up to 32 headers. Names are 1 to 64 of A-Z a-z 0-9 _ . -, values are up to 1,024 bytes
+	// of UTF-8 without CR, LF and NUL. Names that begin with `webhook-` or `parley-` are reserved. If
+	// the call is traced and the producer sets no `traceparent`, the server sets it.
 	Headers map[string]string `protobuf:"bytes,3,rep,name=headers,proto3" json:"headers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Makes Produce and Schedule idempotent within the topic's `idempotency_window` and the message's
 	// partition. A repeat must have the same `key`. Up to 128 printable ASCII characters without
@@ -2926,11 +2926,11 @@ var File_parley_v1_queue_proto protoreflect.FileDescriptor
 
 const file_parley_v1_queue_proto_rawDesc = "" +
 	"\n" +
-	"\x15parley/v1/queue.proto\x12\tparley.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15parley/v1/error.proto\x1a\x16parley/v1/stream.proto\"\xb8\x02\n" +
+	"\x15parley/v1/queue.proto\x12\tparley.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15parley/v1/error.proto\x1a\x16parley/v1/stream.proto\"\xc8\x02\n" +
 	"\fQueueMessage\x12\x1a\n" +
 	"\x03key\x18\x01 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x03key\x12#\n" +
-	"\apayload\x18\x02 \x01(\fB\t\xbaH\x06z\x04\x18\x80\x80\x10R\apayload\x12k\n" +
-	"\aheaders\x18\x03 \x03(\v2$.parley.v1.QueueMessage.HeadersEntryB+\xbaH(\x9a\x01%\x10 \"\x1ar\x182\x16^[A-Za-z0-9_.-]{1,64}$*\x05r\x03(\x80\bR\aheaders\x12>\n" +
+	"\apayload\x18\x02 \x01(\fB\t\xbaH\x06z\x04\x18\x80\x80\x10R\apayload\x12{\n" +
+	"\aheaders\x18\x03 \x03(\v2$.parley.v1.QueueMessage.HeadersEntryB;\xbaH8\x9a\x015\x10 \"\x1ar\x182\x16^[A-Za-z0-9_.-]{1,64}$*\x15r\x13(\x80\b2\x0e^[^\\r\\n\\x00]*$R\aheaders\x12>\n" +
 	"\x0fidempotency_key\x18\x04 \x01(\tB\x15\xbaH\x12r\x102\x0e^[!-~]{0,128}$R\x0eidempotencyKey\x1a:\n" +
 	"\fHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +

@@ -169,7 +169,7 @@ func produce(e *env) {
 	r, err := e.ann.queues.Produce(e.ctx, &parleyv1.ProduceRequest{Topic: name, Messages: []*parleyv1.QueueMessage{
 		request("k", "once", "other"), request("k", "", "3"),
 		{Key: strings.Repeat("x", 257)},
-		{Headers: map[string]string{"webhook-x": ""}},
+		{Headers: map[string]string{"webhook-x": ""}}, {Headers: map[string]string{"h": "a\r\nb"}},
 	}})
 	e.no(err)
 	results := r.GetResults()
@@ -180,6 +180,7 @@ func produce(e *env) {
 	}
 	e.refusedItem("a long key", results[2].GetError(), invalid("messages[2].key", 256))
 	e.refusedItem("a reserved header", results[3].GetError(), invalid("messages[3].headers[\"webhook-x\"]", 0))
+	e.refusedItem("a header with a line break", results[4].GetError(), invalid("messages[4].headers[\"h\"]", 0))
 	_, err = e.ann.queues.Produce(e.ctx, &parleyv1.ProduceRequest{Topic: name})
 	e.refused("nothing", err, invalid("messages", 1))
 	_, err = e.ann.queues.Produce(e.ctx, &parleyv1.ProduceRequest{Topic: "a b", Messages: []*parleyv1.QueueMessage{{}}})

@@ -36,9 +36,9 @@ export declare type QueueMessage = Message<"parley.v1.QueueMessage"> & {
   payload: Uint8Array;
 
   /**
-   * Up to 32 headers. Names are 1 to 64 of A-Z a-z 0-9 _ . -, values are up to 1,024 bytes. Names
-   * that begin with `webhook-` or `parley-` are reserved. If the call is traced and the producer
-   * sets no `traceparent`, the server sets it.
+   * Up to 32 headers. Names are 1 to 64 of A-Z a-z 0-9 _ . -, values are up to 1,024 bytes
+   * of UTF-8 without CR, LF and NUL. Names that begin with `webhook-` or `parley-` are reserved. If
+   * the call is traced and the producer sets no `traceparent`, the server sets it.
    *
    * @generated from field: map<string, string> headers = 3;
    */
