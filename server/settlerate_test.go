@@ -9,8 +9,8 @@ import (
 	"github.com/parleyhq/parley/server/config"
 )
 
-// TestProducerAtItsLimitSettles checks that a subject whose calls of Produce are refused by the rate
-// limit can still extend and ack what it was delivered, and leave.
+// TestProducerAtItsLimitSettles checks that a subject whose calls of Produce are refused by the
+// rate limit can still extend and ack its deliveries, and leave.
 func TestProducerAtItsLimitSettles(t *testing.T) {
 	t.Parallel()
 	g := attack(t, func(c *config.Config) { c.Limits.RequestsPerSecond, c.Limits.RequestBurst = 0.01, 10 })

@@ -30,8 +30,8 @@ type Message struct {
 	// Payload has up to 262,144 bytes.
 	Payload []byte
 	// Headers are up to 32 short strings: names of 1 to 64 characters of A-Z a-z 0-9 _ . -, values of
-	// up to 1,024 bytes without CR, LF and NUL. The headers of the global OpenTelemetry propagator, for
-	// example traceparent, are added unless the message has them or the limits refuse them.
+	// up to 1,024 bytes without CR, LF and NUL. The headers of the global OpenTelemetry propagator,
+	// for example traceparent, are added unless the message has them or the limits refuse them.
 	Headers map[string]string
 	// IdempotencyKey makes sure that the message is stored once within the topic's window, however
 	// often it is sent. It has up to 128 printable ASCII characters without spaces. If it is empty,

@@ -363,8 +363,9 @@ func TestStreamingConsumeRecovers(t *testing.T) {
 	})
 }
 
-// Requests that settle are not charged on a StreamingConsume stream, unless they fail. All others are
-// charged as calls. Over the limit a request is answered with an error, and the stream continues.
+// Requests that settle are not charged on a StreamingConsume stream, unless they fail. All others
+// are charged as calls. Over the limit a request is answered with an error, and the stream
+// continues.
 func TestStreamingConsumeIsLimited(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(s *settings) { s.limit = limit.Config{PerSecond: 0.001, Burst: 3} })

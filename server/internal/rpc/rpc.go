@@ -140,9 +140,9 @@ type Deps struct {
 	Limiter *limit.Limiter
 	// Settles limits the calls of each subject that settle or extend deliveries. Only what fails is
 	// charged: a call that fails as one, and otherwise each item that fails. What succeeds costs
-	// nothing, for a caller at its rate limit would otherwise lose jobs by ACK_TIMEOUT. It is bounded by
-	// the deliveries that are in flight, which the credits of a stream bound, and the bytes of one call
-	// by BatchReadBytes. It must not be the same as Limiter.
+	// nothing, for a caller at its rate limit would otherwise lose jobs by ACK_TIMEOUT. It is bounded
+	// by the deliveries that are in flight, which the credits of a stream bound, and the bytes of one
+	// call by BatchReadBytes. It must not be the same as Limiter.
 	Settles *limit.Limiter
 	// Unread bounds the unary responses that their clients do not read.
 	Unread    *unread.Budget

@@ -179,8 +179,8 @@ func (s *queueService) validTokens(ctx context.Context, r *settleResults, tokens
 }
 
 // settle runs call, which returns one error per valid item, and sets the items' results. It runs
-// call unless all items of the request are invalid. It charges each failed item to Deps.Settles; the
-// caller charges a request that fails as a whole.
+// call unless all items of the request are invalid. It charges each failed item to Deps.Settles;
+// the caller charges a request that fails as a whole.
 func (s *queueService) settle(
 	ctx context.Context, r *settleResults, subject string, call func() ([]error, error),
 ) ([]*parleyv1.SettleResult, error) {

@@ -106,8 +106,8 @@ func AtEnd(ctx context.Context, f func()) { callOf(ctx).atEnd = f }
 // error. Responses that exist only in HTTP (405, 415 and 505) are left unchanged.
 func EnterConnect(ctx context.Context) { callOf(ctx).inConnect = true }
 
-// Failed reports whether the call has failed, or has ended before any interceptor has seen it. It is
-// for middleware within Wrap, after its handler has returned.
+// Failed reports whether the call has failed, or has ended before any interceptor has seen it. It
+// is for middleware within Wrap, after its handler has returned.
 func Failed(ctx context.Context) bool {
 	this := callOf(ctx)
 	return this.failed || !this.handled
