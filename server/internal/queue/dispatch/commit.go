@@ -37,13 +37,14 @@ func (d *Dispatcher) build() *qlog.Commit {
 		c.Open[number] = d.open.text(number, c.Sent.Ord)
 	}
 	c.Add, d.add = d.add, qlog.Counters{}
-	c.Release = d.mode == releasing && len(d.changed) == 0
+	c.Release = d.mode == releasing && len(d.changed)+len(d.survivors) == 0
 	d.commit = c
 	return c
 }
 
 func (d *Dispatcher) needsCommit() bool {
-	return len(d.changed) > 0 || d.rebased || d.cover.ID > d.state.Sent.ID || d.lagging() || d.mode == releasing
+	return len(d.changed) > 0 || d.rebased || d.cover.ID > d.state.Sent.ID || d.lagging() ||
+		d.mode == releasing && len(d.survivors) == 0
 }
 
 // lagging reports whether the mark Sent is far behind what was read, so that it must follow although

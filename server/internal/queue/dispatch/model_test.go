@@ -117,6 +117,9 @@ func (w *world) step() {
 
 func (w *world) pump() {
 	w.take(w.d.Step(w.now))
+	if len(w.d.survivors)+len(w.d.changed) == 0 && w.commit == nil && w.d.state.Epoch == w.log.state.Epoch && w.d.state.Ver == w.log.state.Ver {
+		w.rolled = false
+	}
 	w.checkIdle()
 	w.checkBounds()
 }
@@ -459,7 +462,6 @@ func (w *world) takeOver(why string) {
 	late, survivors := w.commit, w.d.Survivors()
 	w.load()
 	if w.rolled { // the same process goes on
-		w.rolled = false
 		w.d.Restore(survivors)
 	}
 	if late != nil {

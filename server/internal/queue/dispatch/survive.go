@@ -23,6 +23,7 @@ type Survivor struct {
 
 // Survivors returns what the next dispatcher of the same process must know after the log lost writes:
 // see Restore.
+// Until all that a dispatcher was told by Restore is durable, it must hand it on in the same way.
 func (d *Dispatcher) Survivors() (all []Survivor) {
 	for _, recent := range d.recent {
 		for id, r := range recent {
@@ -30,6 +31,9 @@ func (d *Dispatcher) Survivors() (all []Survivor) {
 				all = append(all, Survivor{id: id, gen: r.gen, session: r.session, acked: true})
 			}
 		}
+	}
+	for _, v := range d.survivors {
+		all = append(all, v)
 	}
 	for _, s := range d.roster {
 		for _, j := range s.held {
@@ -40,7 +44,7 @@ func (d *Dispatcher) Survivors() (all []Survivor) {
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b Survivor) int { return cmp.Compare(a.id, b.id) })
+	slices.SortStableFunc(all, func(a, b Survivor) int { return cmp.Compare(a.id, b.id) })
 	return all
 }
 
@@ -49,6 +53,9 @@ func (d *Dispatcher) Survivors() (all []Survivor) {
 func (d *Dispatcher) Restore(all []Survivor) {
 	for _, v := range all {
 		if v.id <= d.known {
+			continue
+		}
+		if _, known := d.survivors[v.id]; known {
 			continue
 		}
 		d.survivors[v.id] = v
