@@ -337,8 +337,16 @@ func TestModel(t *testing.T) {
 	if seed == 0 {
 		seed = uint64(time.Now().UnixNano()) % 1e9
 	}
+	// These found faults: a message sent while a later one of its key was not read yet, a lost session
+	// whose deliveries were not read yet.
+	seeds := []uint64{888336114, 239790220, 756976634}
+	if *modelSeed != 0 {
+		seeds = nil
+	}
 	for run := range *modelRuns {
-		seed := seed + uint64(run)
+		seeds = append(seeds, seed+uint64(run))
+	}
+	for _, seed := range seeds {
 		order := Order(seed % 3)
 		w := newWorld(t, seed, order)
 		w.note("seed %d order %d config %+v", seed, order, w.cfg)

@@ -13,6 +13,10 @@ func (d *Dispatcher) fill(now time.Time) {
 	if d.cfg.Paused || d.mode != serving {
 		return
 	}
+	if d.loading() && d.cfg.Order != OrderNone {
+		// A session may have a later message of a key, which is not read yet.
+		return
+	}
 	d.bind()
 	if d.turn++; d.turn >= len(d.roster) {
 		d.turn = 0

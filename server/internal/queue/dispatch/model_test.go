@@ -14,7 +14,7 @@ import (
 
 var (
 	modelSteps = flag.Int("model.steps", 3000, "steps of one run of the model test")
-	modelRuns  = flag.Int("model.runs", 60, "runs of the model test")
+	modelRuns  = flag.Int("model.runs", 12, "runs of the model test")
 	modelSeed  = flag.Uint64("model.seed", 0, "seed of the first run; 0 means a random one")
 )
 

@@ -140,6 +140,7 @@ func (d *Dispatcher) Lost(now time.Time, id string) {
 	}
 	s.state = leaving
 	d.withdraw(s)
+	d.disown(s)
 	begunSuspect := slices.ContainsFunc(s.held, func(j *job) bool { return j.state == begun && j.suspect() })
 	for _, j := range s.inOrder() {
 		charged := j.state == begun && (j.suspect() || !begunSuspect)

@@ -123,3 +123,24 @@ func (d *Dispatcher) bury() {
 		d.out.Ended = append(d.out.Ended, Ended{Session: v.session, ID: v.id, Gen: v.gen, Why: EndedLost})
 	}
 }
+
+// disown drops what is known of deliveries of a lost session whose entries are not read yet.
+func (d *Dispatcher) disown(s *session) {
+	for id, claims := range d.early {
+		left := slices.DeleteFunc(claims, func(c claim) bool { return c.held != nil && c.held.Session == s.ID })
+		s.early -= len(claims) - len(left)
+		if d.early[id] = left; len(left) == 0 {
+			delete(d.early, id)
+		}
+	}
+	var disowned []Survivor
+	for _, v := range d.survivors {
+		if !v.acked && v.session == s.ID {
+			disowned = append(disowned, v)
+		}
+	}
+	slices.SortFunc(disowned, func(a, b Survivor) int { return cmp.Compare(a.id, b.id) })
+	for _, v := range disowned {
+		d.unrestore(v)
+	}
+}
