@@ -196,6 +196,7 @@ func (e *engine) lose(ref qlog.GroupRef, end dispatch.Ended) {
 		cause = CauseAckTimeout
 	case dispatch.EndedCancelled:
 		cause = CauseCancelled
+	case dispatch.EndedLost, dispatch.EndedReleased:
 	}
 	s.stream.lose(Lost{[]Token{token}, cause})
 }

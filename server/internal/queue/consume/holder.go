@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"time"
 
@@ -81,18 +82,14 @@ func (h *holder) load(ctx context.Context, expected int64) (
 		call, cancel := context.WithTimeout(ctx, callTimeout)
 		page, cursor, err = store.Open(call, h.ref, cursor)
 		cancel()
-		for k, v := range page {
-			chunks[k] = v
-		}
+		maps.Copy(chunks, page)
 	}
 	for cursor, more := uint64(0), true; err == nil && more; more = cursor != 0 {
 		var page map[qlog.ID]qlog.Row
 		call, cancel := context.WithTimeout(ctx, callTimeout)
 		page, cursor, err = store.Rows(call, h.ref, cursor)
 		cancel()
-		for k, v := range page {
-			rows[k] = v
-		}
+		maps.Copy(rows, page)
 	}
 	return state, chunks, rows, err
 }
@@ -262,23 +259,19 @@ func (h *holder) reload() {
 				continue
 			}
 			h.e.post(func(time.Time) {
-				if err != nil || holder != "" && holder != h.e.svc.cfg.Node && h.e.svc.cfg.Fleet.Alive(holder) {
-					h.end(cmpErr(err, qlog.ErrHeld))
-					return
+				switch {
+				case err != nil:
+					h.end(err)
+				case holder != "" && holder != h.e.svc.cfg.Node && h.e.svc.cfg.Fleet.Alive(holder):
+					h.end(qlog.ErrHeld)
+				default:
+					h.acquire(epoch, survivors)
 				}
-				h.acquire(epoch, survivors)
 			})
 			return
 		}
 	})
 	h.phase, h.d = loading, nil
-}
-
-func cmpErr(err, other error) error {
-	if err != nil {
-		return err
-	}
-	return other
 }
 
 // read reads a page of the log for the dispatcher.

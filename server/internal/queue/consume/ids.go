@@ -100,7 +100,7 @@ func ParseToken(s string) (Token, bool) {
 	if err1 != nil || err2 != nil || err3 != nil || id == 0 || gen == 0 {
 		return Token{}, false
 	}
-	t := Token{parts[0], int(partition), qlog.ID(id), int(gen)} //nolint:gosec // at most 62 bits
+	t := Token{parts[0], int(partition), qlog.ID(id), int(gen)}
 	// Only one text names a delivery: no leading zeros.
 	return t, t.String() == s
 }

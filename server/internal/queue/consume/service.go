@@ -161,20 +161,7 @@ func (e *engine) topic(name string) *topic {
 	if t == nil {
 		t = &topic{e: e, name: name, sessions: map[*session]bool{}}
 		e.topics[name] = t
-		if e.svc.cfg.Hints != nil {
-			cancel, err := e.svc.cfg.Hints.Listen(name, func(p int) {
-				e.post(func(now time.Time) {
-					if h := e.holders[partition{name, p}]; h != nil {
-						h.look(now)
-					}
-				})
-			})
-			if err != nil {
-				e.trouble("listen", err)
-			} else {
-				t.unlisten = cancel
-			}
-		}
+		t.listen()
 	}
 	return t
 }

@@ -11,7 +11,7 @@ import (
 //
 //	attached  has a stream                               detached (the stream ended); leaving (Leave); lost
 //	detached  has none, and keeps what it holds          attached (resume); leaving (Leave); lost (grace passed)
-//	leaving   gets nothing more and settles what it has  gone when it holds nothing; lost
+//	leaving   gets nothing more and settles what it has  gone when it holds nothing; lost.
 //	lost      what it held goes to other sessions        (forgotten)
 type sessionState uint8
 
@@ -30,8 +30,6 @@ type session struct {
 	consumer string
 	topics   []string
 	state    sessionState
-	// resumes counts the streams before the present one.
-	resumes int64
 	// since is when the state began.
 	since time.Time
 
@@ -56,12 +54,3 @@ type heldDelivery struct {
 }
 
 func (s *session) hasTopic(topic string) bool { return slices.Contains(s.topics, topic) }
-
-// tokens returns the tokens of what the session has.
-func (s *session) tokens() []Token {
-	tokens := make([]Token, 0, len(s.held))
-	for t := range s.held {
-		tokens = append(tokens, t)
-	}
-	return tokens
-}

@@ -29,6 +29,26 @@ type topic struct {
 	unlisten  func()
 }
 
+// listen has holders look for messages when a hint arrives.
+func (t *topic) listen() {
+	hints := t.e.svc.cfg.Hints
+	if hints == nil {
+		return
+	}
+	cancel, err := hints.Listen(t.name, func(p int) {
+		t.e.post(func(now time.Time) {
+			if h := t.e.holders[partition{t.name, p}]; h != nil {
+				h.look(now)
+			}
+		})
+	})
+	if err != nil {
+		t.e.trouble("listen", err) // without hints holders look now and then
+		return
+	}
+	t.unlisten = cancel
+}
+
 // join adds a session.
 func (t *topic) join(s *session) {
 	t.sessions[s] = true

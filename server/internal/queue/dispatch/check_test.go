@@ -29,7 +29,7 @@ func (w *world) take(out Output) {
 		w.ended(e)
 	}
 	for _, h := range out.Held {
-		w.note("held %+v", h)
+		w.notef("held %+v", h)
 		if k := w.worker(h.Session); k != nil && !h.Kept {
 			if has := k.has[h.ID]; has != nil && has.gen == h.Gen && has.unanswered == nil {
 				delete(k.has, h.ID)
@@ -57,7 +57,7 @@ func (w *world) worker(session string) *worker {
 }
 
 func (w *world) ended(e Ended) {
-	w.note("ended %+v", e)
+	w.notef("ended %+v", e)
 	if k := w.worker(e.Session); k != nil {
 		if h := k.has[e.ID]; h != nil && h.gen == e.Gen {
 			delete(k.has, e.ID)
@@ -75,7 +75,7 @@ func (w *world) settled(a Answer) {
 		return
 	}
 	s := q.settlement
-	w.note("answer to %s %d gen %d verdict %d: %v", s.Session, s.ID, s.Gen, s.Verdict, a.Err)
+	w.notef("answer to %s %d gen %d verdict %d: %v", s.Session, s.ID, s.Gen, s.Verdict, a.Err)
 	k := w.worker(s.Session)
 	var h *holding
 	if k != nil && k.has[s.ID] != nil && k.has[s.ID].unanswered == s {
@@ -108,7 +108,7 @@ func (w *world) delivery(v *Delivery) {
 	w.t.Helper()
 	id, key := v.Entry.ID, v.Entry.Key
 	row := w.log.rows[id]
-	w.note("deliver %d key %q gen %d to %s %+v", id, key, v.Gen, v.Session, row)
+	w.notef("deliver %d key %q gen %d to %s %+v", id, key, v.Gen, v.Session, row)
 	switch {
 	case id > w.log.state.Sent.ID:
 		w.fatalf("%d is sent and the log does not know it: sent %v", id, w.log.state.Sent)
@@ -239,7 +239,7 @@ func (w *world) checkIdle() {
 		}
 		if e.Key == "" || !busy[e.Key] {
 			if j := w.d.jobs[e.ID]; j != nil {
-				w.note("job state %d session %v stored %d queued %v lane %+v claimant %s", j.state, j.session, j.stored, j.queued, j.lane, j.claimant)
+				w.notef("job state %d session %v stored %d queued %v lane %+v claimant %s", j.state, j.session, j.stored, j.queued, j.lane, j.claimant)
 			}
 			w.fatalf("%s is idle and %d of key %q is ready: row %+v, job %+v, read %v, asked %d, open %d, bytes %d", idle.cfg.ID, e.ID, e.Key, row,
 				w.d.jobs[e.ID], w.d.read, len(w.d.asked), w.d.open.n, w.d.bytes)
@@ -349,7 +349,7 @@ func TestModel(t *testing.T) {
 	for _, seed := range seeds {
 		order := Order(seed % 3)
 		w := newWorld(t, seed, order)
-		w.note("seed %d order %d config %+v", seed, order, w.cfg)
+		w.notef("seed %d order %d config %+v", seed, order, w.cfg)
 		func() {
 			defer func() {
 				if t.Failed() {

@@ -57,7 +57,7 @@ func (d *Dispatcher) cursor() qlog.Pos {
 	if d.read.ID < at.ID {
 		at = d.read
 	}
-	if low, any := d.open.lowest(); any && low.ID <= at.ID {
+	if low, ok := d.open.lowest(); ok && low.ID <= at.ID {
 		at = qlog.Pos{ID: low.ID - 1, Ord: low.Ord - 1}
 	}
 	if at.ID < d.state.Cursor.ID {
@@ -188,7 +188,7 @@ func (b *builder) sweep() {
 	}
 	n := min(len(left), qlog.MaxChanges/2)
 	b.c.Delete = append(b.c.Delete, left[:n]...)
-	d.pinned = append(left[:0], left[n:]...)
+	d.pinned = slices.Delete(left, 0, n)
 }
 
 // Committed reports the answer to the commit under way: it was applied.

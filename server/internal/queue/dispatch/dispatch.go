@@ -70,7 +70,7 @@ type Config struct {
 // mode is what the dispatcher is doing.
 //
 //	serving    hands out messages                                   releasing (Release)
-//	releasing  hands out nothing; the last commit gives the lease back  released
+//	releasing  hands out nothing; the last commit gives the lease back  released.
 //	released   does nothing
 type mode uint8
 

@@ -10,12 +10,12 @@ import (
 // state is where an entry stands.
 //
 //	parked    waits in its lane, without payload      ready when it is read again; settled
-//	ready     waits in its lane, with its payload     staged; parked if memory is short; settled
-//	staged    chosen for a session, not sent          sent when the commit is answered; ready; settled
+//	ready     waits in its lane, with its payload     staged; parked if memory is short; settled.
+//	staged    chosen, its commit is not answered      sent; ready; settled (sent by the answer)
 //	sent      sent to a session                       begun; parked; retrying; settled
 //	begun     a handler works on it                   parked; retrying; settled
 //	retrying  waits for its due time                  parked; settled
-//	doubt     an earlier holder may have sent it      sent or begun (Held); parked; retrying; settled
+//	doubt     an earlier holder may have sent it      sent or begun (Held); parked; retrying; settled.
 //	settled   ended; its commit is not built          (forgotten when the commit is built)
 //
 // An entry that is parked and was not delivered by this dispatcher needs no job.

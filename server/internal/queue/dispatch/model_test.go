@@ -102,7 +102,7 @@ func (w *world) fatalf(format string, args ...any) {
 	w.t.Fatalf(format, args...)
 }
 
-func (w *world) note(format string, args ...any) {
+func (w *world) notef(format string, args ...any) {
 	if len(w.trace) > 1000 && *modelSeed == 0 {
 		w.trace = slices.Delete(w.trace, 0, 900)
 	}
@@ -206,7 +206,7 @@ func (w *world) put(n int) {
 			e.Body = make([]byte, 600)
 		}
 		id := w.log.put(qlog.ID(w.now.UnixMicro()), e)
-		w.note("put %d key %s", id, e.Key)
+		w.notef("put %d key %s", id, e.Key)
 	}
 	w.d.Seen(w.log.last)
 }
@@ -219,14 +219,14 @@ func (w *world) answerCommit() {
 	answer, err := w.log.commit(w.commit)
 	switch {
 	case err != nil:
-		w.note("commit %d: %v", w.commit.Ver, err)
+		w.notef("commit %d: %v", w.commit.Ver, err)
 		w.takeOver(err.Error())
 	case w.r.IntN(5) > 0:
-		w.note("commit %d answered", w.commit.Ver)
+		w.notef("commit %d answered", w.commit.Ver)
 		w.commit = nil
 		w.d.Committed(w.now, answer)
 	default:
-		w.note("commit %d applied, answer lost", w.commit.Ver)
+		w.notef("commit %d applied, answer lost", w.commit.Ver)
 	}
 }
 
@@ -273,7 +273,7 @@ func (w *world) join() {
 	}
 	w.workers = append(w.workers, k)
 	w.d.Attach(k.cfg)
-	w.note("join %+v", k.cfg)
+	w.notef("join %+v", k.cfg)
 }
 
 // fate does something to a worker's session.
@@ -284,11 +284,11 @@ func (w *world) fate() {
 	}
 	switch w.r.IntN(8) {
 	case 0:
-		w.note("%s lost", k.cfg.ID)
+		w.notef("%s lost", k.cfg.ID)
 		w.workers = slices.DeleteFunc(w.workers, func(o *worker) bool { return o == k })
 		w.d.Lost(w.now, k.cfg.ID)
 	case 1:
-		w.note("%s leaves", k.cfg.ID)
+		w.notef("%s leaves", k.cfg.ID)
 		w.d.Leave(w.now, k.cfg.ID)
 		k.attached = false
 		w.take(w.d.Step(w.now))
@@ -298,12 +298,12 @@ func (w *world) fate() {
 		w.take(w.d.Step(w.now))
 		w.workers = slices.DeleteFunc(w.workers, func(o *worker) bool { return o == k })
 	case 2, 3:
-		w.note("%s detached", k.cfg.ID)
+		w.notef("%s detached", k.cfg.ID)
 		k.attached = false
 		w.d.Detach(k.cfg.ID)
 	default:
 		if !k.attached {
-			w.note("%s resumes", k.cfg.ID)
+			w.notef("%s resumes", k.cfg.ID)
 			k.attached = true
 			w.d.Attach(k.cfg)
 			w.present(k)
@@ -355,7 +355,7 @@ func (w *world) report() {
 		}
 	}
 	w.d.NobodyHolds(w.now)
-	w.note("nobody else holds anything")
+	w.notef("nobody else holds anything")
 }
 
 // work has a worker do something with one of its deliveries.
@@ -393,7 +393,7 @@ func (w *world) begin(k *worker, id qlog.ID, h *holding) {
 	h.begun = true
 	w.begun[id]++
 	if !w.d.Begun(w.now, k.cfg.ID, Mark{id, h.gen}) {
-		w.note("%s begins %d gen %d: lost", k.cfg.ID, id, h.gen)
+		w.notef("%s begins %d gen %d: lost", k.cfg.ID, id, h.gen)
 		delete(k.has, id)
 	}
 }
@@ -411,7 +411,7 @@ func (w *world) settle(k *worker, id qlog.ID, h *holding, v Verdict) {
 	}
 	s.Token = asked{settlement: s}
 	h.unanswered = s
-	w.note("%s settles %d gen %d verdict %d", k.cfg.ID, id, h.gen, v)
+	w.notef("%s settles %d gen %d verdict %d", k.cfg.ID, id, h.gen, v)
 	w.d.Settle(w.now, *s)
 }
 
@@ -446,19 +446,19 @@ func (w *world) cancel() {
 		return
 	}
 	e := w.log.entries[w.r.IntN(len(w.log.entries))]
-	w.note("cancel %d", e.ID)
+	w.notef("cancel %d", e.ID)
 	w.d.Cancel(w.now, Cancellation{ID: e.ID, Key: e.Key, Token: asked{cancel: e.ID}})
 }
 
 func (w *world) trim(n int) {
 	n = min(n, len(w.log.entries))
-	w.note("trim %d", n)
+	w.notef("trim %d", n)
 	w.log.entries = slices.Delete(w.log.entries, 0, n)
 }
 
 // takeOver starts a new dispatcher from what the log has. A late copy of a commit changes nothing.
 func (w *world) takeOver(why string) {
-	w.note("takeover: %s", why)
+	w.notef("takeover: %s", why)
 	late, survivors := w.commit, w.d.Survivors()
 	w.load()
 	if w.rolled { // the same process goes on
@@ -476,7 +476,7 @@ func (w *world) rollBack() {
 	if w.adopting || len(w.d.early)+len(w.d.survivors) > 0 {
 		return
 	}
-	w.note("rollback")
+	w.notef("rollback")
 	w.rolled = true
 	epoch, newest := w.log.state.Epoch, w.log.newest
 	w.log = w.old.clone()

@@ -273,7 +273,7 @@ type Cancellation struct {
 }
 
 // Cancel ends a message. The answer comes with a later Output.
-func (d *Dispatcher) Cancel(now time.Time, c Cancellation) {
+func (d *Dispatcher) Cancel(_ time.Time, c Cancellation) {
 	if d.closed() {
 		d.answer(c.Token, ErrMoved)
 		return

@@ -162,7 +162,7 @@ type RetryPolicy struct {
 // TopicStore keeps the settings of topics, and creates and removes their partitions. Topics are found
 // by a registry. Every method that changes something may be repeated. After ErrUnknownOutcome it must
 // be, unless it says otherwise.
-type TopicStore interface {
+type TopicStore interface { //nolint:interfacebloat // one adapter implements it, and each call is one step of a topic
 	// InsertTopic stores a topic that does not exist, with its groups and State Making, and registers
 	// it. If there is one it returns that and ErrTopicExists.
 	InsertTopic(ctx context.Context, t *Topic) (existing *Topic, err error)

@@ -79,7 +79,7 @@ type Bounds struct {
 // Store keeps logs. Safe for concurrent use. Every call touches one partition, in one atomic step
 // unless it says otherwise. A call that certainly did nothing because the store is away fails with
 // a fault of StoreUnavailable.
-type Store interface {
+type Store interface { //nolint:interfacebloat // one adapter implements it, and each call is one step of a log
 	// Put appends messages, or schedules them, in order. It returns one result for each.
 	// ErrPaused, ErrNoTopic, ErrNoMemory.
 	Put(ctx context.Context, ref Ref, bounds Bounds, put Put) ([]PutResult, error)

@@ -58,7 +58,7 @@ func TestFullRefusesASequenceAsAWhole(t *testing.T) {
 	r.wantResults(r.putAs("p", 1, draft("b"), keyed), "new, dup")
 }
 
-// Settled messages never fill a partition, whatever retention says.
+// Settled messages never fill a partition, regardless of the retention.
 func TestSettledMessagesNeverFillATopic(t *testing.T) {
 	t.Parallel()
 	r := newInputRig(t, func(topic *qlog.Topic) { topic.MaxMessages, topic.RetainAge = 10, time.Hour })
@@ -249,8 +249,8 @@ func TestMemoryFull(t *testing.T) {
 	}
 }
 
-// Put is refused before memory is full, so that everything else goes on; at maxmemory Redis refuses it,
-// and everything else still goes on.
+// Put is refused before memory is full, so that everything else goes on; at maxmemory Redis refuses
+// it, and everything else still goes on.
 func TestPutAtMaxmemory(t *testing.T) {
 	t.Parallel()
 	server := testkit.Redis(t)

@@ -10,8 +10,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/testkit"
 )
 
-// Every script of the producer side runs on a cluster, where all its keys must be in one slot, and on the
-// Redis of `parleyd dev`.
+// Every script of the producer side runs on a cluster, where all its keys must be in one slot, and
+// on the Redis of `parleyd dev`.
 func TestProducersOnOtherEngines(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestBeat: a beat returns all nodes with the store's time, a life can be ended, and a node that has
-// been dead for more than an hour is forgotten.
+// TestBeat: a beat returns all nodes with the store's time, a life can be ended, and a node that
+// has been dead for more than an hour is forgotten.
 func TestBeat(t *testing.T) {
 	t.Parallel()
 	r := newInputRig(t, nil)

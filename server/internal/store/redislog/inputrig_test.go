@@ -18,8 +18,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/testkit"
 )
 
-// sharedServer is a server that the tests of producers share, each of which has keys of its own. It ends
-// with the process.
+// sharedServer is a server that the tests of producers share, each of which has keys of its own. It
+// ends with the process.
 var sharedServer = sync.OnceValues(func() (*rig.Redis, error) {
 	dir, err := rig.TempDir("redislog")
 	if err != nil {
@@ -92,7 +92,7 @@ func (r *inputRig) check(err error) {
 // group names a group of the partition.
 func (r *inputRig) group(name string) qlog.GroupRef { return qlog.GroupRef{Ref: r.ref, Group: name} }
 
-// draft makes a message.
+// draft returns a message.
 func draft(body string) qlog.Draft {
 	return qlog.Draft{Body: []byte(body), Digest: "digest of " + body}
 }

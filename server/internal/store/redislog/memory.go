@@ -18,8 +18,9 @@ const (
 	memoryAge = time.Second
 )
 
-// memoryGuard knows which servers have no memory left for new messages. It asks a server at most once
-// in memoryAge, and one caller at a time waits for the answer; the others use the reading before.
+// memoryGuard knows which servers have no memory left for new messages. It asks a server at most
+// once in memoryAge, and one caller at a time waits for the answer; the others use the reading
+// before.
 type memoryGuard struct {
 	mu      sync.Mutex
 	servers map[string]*memoryReading
@@ -31,8 +32,8 @@ type memoryReading struct {
 	full bool
 }
 
-// full reports whether the server of a key has no memory left for new messages. Without an answer it
-// has: then the call itself fails.
+// full reports whether the server of a key has no memory left for new messages. Without an answer
+// it has: then the call itself fails.
 func (g *memoryGuard) full(ctx context.Context, client redis.UniversalClient, key string) bool {
 	server := client
 	addr := ""

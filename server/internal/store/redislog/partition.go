@@ -16,9 +16,9 @@ var (
 	dropScript      = newScript("drop", -1)
 )
 
-// MakePartition implements qlog.TopicStore. A partition whose settings were lost continues after the
-// newest message of its log, or if that was lost too, at Redis' time. If it has scheduled messages, the
-// keepers look at it again.
+// MakePartition implements qlog.TopicStore. A partition whose settings were lost continues after
+// the newest message of its log, or if that was lost too, at Redis' time. If it has scheduled
+// messages, the keepers look at it again.
 func (s *Store) MakePartition(ctx context.Context, t *qlog.Topic, partition int) error {
 	ref := t.Ref(partition)
 	doc, err := encodeCopy(t)

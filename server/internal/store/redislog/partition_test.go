@@ -106,7 +106,8 @@ func TestAPartitionHealsWithoutItsStream(t *testing.T) {
 	}
 }
 
-// A stream that is ahead of its meta, as after a merge of two backups, is found by the first append.
+// A stream that is ahead of its meta, as after a merge of two backups, is found by the first
+// append.
 func TestAMetaBehindItsStreamHeals(t *testing.T) {
 	t.Parallel()
 	r := newInputRig(t, nil)

@@ -35,9 +35,9 @@ var codeErrors = map[int64]error{
 // trimForRoom is how many settled messages a Put removes from a full partition.
 const trimForRoom = 1000
 
-// Put implements qlog.Store. If the partition is full it removes settled messages, regardless of the
-// retention, and puts what was refused once more; then the bound counts only what the slowest group
-// has not settled. The sequence must be below 2^53.
+// Put implements qlog.Store. If the partition is full it removes settled messages, regardless of
+// the retention, and puts what was refused once more; then the bound counts only what the slowest
+// group has not settled. The sequence must be below 2^53.
 func (s *Store) Put(ctx context.Context, ref qlog.Ref, bounds qlog.Bounds, put qlog.Put) ([]qlog.PutResult, error) {
 	if len(put.Drafts) == 0 {
 		return nil, nil
@@ -76,7 +76,8 @@ func (s *Store) put(ctx context.Context, ref qlog.Ref, bounds qlog.Bounds, put q
 	return s.putAgain(ctx, ref, request, results)
 }
 
-// putAgain makes room by removing settled messages, and puts those that were refused for want of it.
+// putAgain makes room by removing settled messages, and puts those that were refused for want of
+// it.
 func (s *Store) putAgain(ctx context.Context, ref qlog.Ref, request *request, results []qlog.PutResult) ([]qlog.PutResult, error) {
 	_, groups, err := s.groups(ctx, ref)
 	if err == nil {
@@ -111,8 +112,8 @@ func (s *Store) putAgain(ctx context.Context, ref qlog.Ref, request *request, re
 	return results, nil
 }
 
-// putOnce calls the script. rows are the groups whose rows a replacing message looks at, bounded those
-// that the bound is computed from.
+// putOnce calls the script. rows are the groups whose rows a replacing message looks at, bounded
+// those that the bound is computed from.
 func (s *Store) putOnce(ctx context.Context, r *request, rows, bounded []string) ([]qlog.PutResult, error) {
 	keys := slices.Clone(r.keys)
 	for _, g := range bounded {
@@ -304,8 +305,8 @@ func decodePut(reply any, r *request) ([]qlog.PutResult, error) {
 	return results, nil
 }
 
-// decodePlain decodes the answer to a request of which every message had the same fate, but for those
-// that found no room behind the others.
+// decodePlain decodes the answer to a request of which every message had the same fate, but for
+// those that found no room behind the others.
 func decodePlain(list []any, r *request) ([]qlog.PutResult, error) {
 	if len(list) != 3 {
 		return nil, fmt.Errorf("a script answered %d parts for a request", len(list))

@@ -157,8 +157,8 @@ func (m *putModel) apply(t *rapid.T, d *qlog.Draft, w want, got qlog.PutResult) 
 	}
 }
 
-// put checks the results of a request. What is refused because the partition is full is judged once more
-// after the settled messages were removed.
+// put checks the results of a request. What is refused because the partition is full is judged once
+// more after the settled messages were removed.
 func (m *putModel) put(t *rapid.T, put qlog.Put, results []qlog.PutResult) {
 	var slot *modelPut
 	if put.ProducerID != "" {
@@ -192,10 +192,11 @@ func (m *putModel) put(t *rapid.T, put qlog.Put, results []qlog.PutResult) {
 		m.trim()
 		todo = full
 		if put.ProducerID != "" && slot == nil {
-			todo = todo[:0]
+			var all []int
 			for i := range put.Drafts {
-				todo = append(todo, i)
+				all = append(all, i)
 			}
+			todo = all
 			// The whole request again: what was a duplicate is one still.
 		}
 	}

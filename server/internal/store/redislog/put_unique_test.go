@@ -8,7 +8,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/queue/qlog"
 )
 
-// unique makes a message with the unique key u.
+// unique returns a message with the unique key u.
 func unique(body string, mode qlog.Conflict) qlog.Draft {
 	d := draft(body)
 	d.UniqueKey, d.OnConflict = "u", mode
@@ -73,7 +73,7 @@ func TestUniqueReplace(t *testing.T) {
 	}
 	// A handler works on it: not replaced.
 	row := r.s.keys.rows(r.ref, "work")
-	_, id, _, _ := qlog.ParseMessageID(second.MessageID)
+	_, id, _, _ := qlog.ParseMessageID(second.MessageID) //nolint:dogsled // the other parts are known
 	r.check(r.c.HSet(t.Context(), row, int64(id), "begun 1 0 s 0 - -").Err())
 	r.wantResults(r.put(unique("c", qlog.ConflictReplace)), qlog.ErrUnique.Error())
 	r.check(r.c.HSet(t.Context(), row, int64(id), "waiting 2 0 - 0 - -").Err())

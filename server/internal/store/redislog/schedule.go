@@ -97,8 +97,8 @@ func (s *Store) Scheduled(ctx context.Context) ([]qlog.Ref, error) {
 	return refs, nil
 }
 
-// ForgetScheduled implements qlog.InputStore. It looks again after the removal: a message that was put
-// before that, by a node that relied on the registration, is seen.
+// ForgetScheduled implements qlog.InputStore. It looks again after the removal: a message that was
+// put before that, by a node that relied on the registration, is seen.
 func (s *Store) ForgetScheduled(ctx context.Context, ref qlog.Ref) error {
 	member := wakes(ref)
 	set := s.keys.scheduled(bucketOf(member))

@@ -14,7 +14,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/testkit"
 )
 
-// later makes a message that is due after a delay.
+// later returns a message that is due after a delay.
 func later(body string, delay time.Duration) qlog.Draft {
 	d := draft(body)
 	d.Delay = delay
@@ -223,7 +223,8 @@ func TestCancelAndReschedule(t *testing.T) {
 	}
 }
 
-// Cancel and Due race: each message is either cancelled or in the log, and who cancels late is told where.
+// Cancel and Due race: each message is either cancelled or in the log, and who cancels late is told
+// where.
 func TestCancelRacesDue(t *testing.T) {
 	t.Parallel()
 	r := newInputRig(t, nil)
@@ -316,7 +317,7 @@ func TestWakeups(t *testing.T) {
 	if _, err := sub.Receive(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	// heard tells how many wake-ups came since it was called before: a mark follows them.
+	// heard returns the number of wake-ups since the previous call: a mark follows them.
 	marks := 0
 	heard := func() (n int) {
 		t.Helper()

@@ -8,9 +8,9 @@ import (
 	"github.com/parleyhq/parley/server/internal/queue/qlog"
 )
 
-// topicDoc is the settings of a topic as Redis stores them. Documents are JSON, so that an operator can
-// read them, and durations are milliseconds. A field that a server does not know is lost when it changes
-// the document.
+// topicDoc is the settings of a topic as Redis stores them. Documents are JSON, so that an operator
+// can read them, and durations are milliseconds. A field that a server does not know is lost when
+// it changes the document.
 type topicDoc struct {
 	State           int   `json:"state,omitempty"`
 	Partitions      int   `json:"partitions"`
@@ -117,7 +117,7 @@ func (d *groupDoc) group(name string) (qlog.Group, error) {
 func indexOf(names []string, name string) (uint8, error) {
 	for i, n := range names {
 		if n == name {
-			return uint8(i), nil //nolint:gosec // at most 3
+			return uint8(i), nil
 		}
 	}
 	return 0, fmt.Errorf("%q is not known", name)

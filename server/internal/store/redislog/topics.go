@@ -18,8 +18,9 @@ var topicScript = newScript("topic", 1)
 // groupField is what the fields of groups' documents begin with.
 const groupField = "g:"
 
-// InsertTopic implements qlog.TopicStore. The settings come first, so that a registered topic has some.
-// A crash between the two is healed by the repeat, which finds the settings and registers them.
+// InsertTopic implements qlog.TopicStore. The settings come first, so that a registered topic has
+// some. A crash between the two is healed by the repeat, which finds the settings and registers
+// them.
 func (s *Store) InsertTopic(ctx context.Context, t *qlog.Topic) (existing *qlog.Topic, err error) {
 	making := *t
 	making.State = qlog.Making
@@ -87,8 +88,9 @@ func (s *Store) setField(ctx context.Context, t *qlog.Topic, field string, doc [
 	return nil
 }
 
-// RemoveTopic implements qlog.TopicStore. The registration goes first, because after a crash in between
-// everybody who knows the name finds the topic. It goes only if no later topic has the name.
+// RemoveTopic implements qlog.TopicStore. The registration goes first, because after a crash in
+// between everybody who knows the name finds the topic. It goes only if no later topic has the
+// name.
 func (s *Store) RemoveTopic(ctx context.Context, t *qlog.Topic) error {
 	there, err := s.read(ctx, t.Name)
 	switch {

@@ -16,8 +16,8 @@ var trimScript = newScript("trim", -1, "lib_trim")
 // trimAtLeast is the least number of messages that Trim works with: those of one node of a stream.
 const trimAtLeast = 200
 
-// Trim implements qlog.Store. ErrNoTopic. n counts as 200 if it is less. Of settled messages that are
-// kept by their number, some may stay until the next call.
+// Trim implements qlog.Store. ErrNoTopic. n counts as 200 if it is less. Of settled messages that
+// are kept by their number, some may stay until the next call.
 func (s *Store) Trim(ctx context.Context, ref qlog.Ref, bounds qlog.Bounds, n int) (int, error) {
 	removed, err := s.trim(ctx, ref, bounds, max(n, trimAtLeast))
 	if err != nil {

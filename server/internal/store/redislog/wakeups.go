@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	// wakeupsQuiet is how long nothing may come before the connection is tried: a network that drops packets says nothing.
+	// wakeupsQuiet is how long nothing may come before the connection is tried: a network that drops
+	// packets says nothing.
 	wakeupsQuiet = 3 * time.Second
 	// wakeupsBackoff is the least and the most time between two connections.
 	wakeupsBackoff, wakeupsBackoffMost = 50 * time.Millisecond, 2 * time.Second
@@ -42,7 +43,8 @@ func (s *Store) Wakeups(ctx context.Context, fn func(topic string, partition int
 	}
 }
 
-// hear subscribes and calls fn until the connection fails or ctx ends. connected tells whether the subscription stood.
+// hear subscribes and calls fn until the connection fails or ctx ends. connected reports whether
+// the subscription stood.
 func (s *Store) hear(ctx context.Context, fn func(topic string, partition int)) (connected bool, err error) {
 	sub := s.client.Subscribe(ctx, s.keys.wakeups())
 	defer func() { _ = sub.Close() }()
