@@ -138,10 +138,12 @@ revocations: test-deps ## Check every state of the engines, and a million racing
 hostile: test-deps ## Send hostile input without the race detector, so with exact limits of processor time
 	$(GO) test -timeout 20m -run Hostile ./server $(ARGS)
 
+MODE ?= --deploys
+SHORT ?=
 .PHONY: wordindex
-wordindex: $(if $(filter --help,$(ARGS)),,data) build test-deps ## Index IRC logs through a queue while workers are killed and stopped (DATA=directory ARGS='--rate 500', or --help)
+wordindex: $(if $(filter --help,$(ARGS)),,data) build test-deps ## Index IRC logs through a queue, with jobs of up to a minute, while the fleet is deployed and Redis stopped (DATA=directory, SHORT=1 for two minutes, ARGS='--seed 7'; MODE= ARGS='--rate 500' kills workers instead; or --help)
 	@$(GO) build -o bin/wordindex ./examples/wordindex
-	@$(GO) run ./hack/wordindex --binary bin/parleyd --program bin/wordindex '$(DATA)' $(ARGS)
+	@$(GO) run ./hack/wordindex --binary bin/parleyd --program bin/wordindex $(MODE) $(if $(SHORT),--short) '$(DATA)' $(ARGS)
 
 .PHONY: presence
 presence: $(if $(filter --help,$(ARGS)),,data) build test-deps ## Replay who is online in IRC logs on three nodes, where half of the users sign out, while nodes, Redis and NATS fail (DATA=directory ARGS='--speed 200', or --help)

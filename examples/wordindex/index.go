@@ -39,6 +39,7 @@ func newIndex(store *redis.Client, topic, group string) *index {
 func (x *index) done() string               { return x.prefix + "done" }
 func (x *index) words() string              { return x.prefix + "words" }
 func (x *index) tally() string              { return x.prefix + "tally" }
+func (x *index) deliveries() string         { return x.prefix + "deliveries" }
 func (x *index) failures() string           { return x.prefix + "failures" }
 func (x *index) order(nick string) string   { return x.prefix + "order:" + nick }
 func (x *index) linesOf(word string) string { return x.prefix + "word:" + word }

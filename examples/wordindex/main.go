@@ -36,6 +36,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"os"
 	"os/signal"
 	"syscall"
@@ -57,9 +58,14 @@ const (
 
 type commands struct {
 	Addr  string `env:"PARLEY_ADDR" default:"127.0.0.1:8080" help:"The server, or the nodes of a fleet, comma-separated."`
-	Token string `env:"PARLEY_TOKEN" required:"" help:"A token with the actions produce and consume and the capability admin."`
-	Topic string `default:"lines" help:"The topic. It is created if it does not exist."`
-	Redis string `env:"WORDINDEX_REDIS" default:"127.0.0.1:6380" help:"The Redis that holds the index: any one, host:port or the path of a socket."`
+	Token string `env:"PARLEY_TOKEN" help:"A token with the actions produce and consume and the capability admin."`
+	// TokenURL replaces Token, so that a worker can run for longer than a token is valid.
+	TokenURL string `env:"WORDINDEX_TOKEN_URL" name:"token-url" placeholder:"URL" help:"Get such tokens from here instead, a new one whenever one has expired."`
+	Topic    string `default:"lines" help:"The topic. It is created if it does not exist."`
+	Redis    string `env:"WORDINDEX_REDIS" default:"127.0.0.1:6380" help:"The Redis that holds the index: any one, host:port or the path of a socket."`
+
+	// Hard must be the same for all commands.
+	Hard hard `embed:"" prefix:"hard-"`
 
 	Produce produceCommand `cmd:"" help:"Put a job for each line into the topic. May be repeated: no line gets a second job."`
 	Work    workCommand    `cmd:"" help:"Index lines, until interrupted. Any number of workers share the topic."`
@@ -101,7 +107,11 @@ func execute(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	client, err := parley.New(flags.Addr, parley.WithToken(flags.Token), parley.WithLogger(log))
+	login := parley.WithToken(flags.Token)
+	if flags.TokenURL != "" {
+		login = parley.WithTokenSource(func(ctx context.Context) (string, error) { return tokenFrom(ctx, flags.TokenURL) })
+	}
+	client, err := parley.New(flags.Addr, login, parley.WithLogger(log))
 	if err != nil {
 		return err
 	}
@@ -109,6 +119,24 @@ func execute(ctx context.Context, args []string, out io.Writer) error {
 	store := redis.NewClient(&redis.Options{Addr: flags.Redis, ContextTimeoutEnabled: true})
 	defer store.Close()
 	return command.Run(&app{ctx: ctx, out: out, flags: &flags, client: client, admin: queue.NewAdmin(client), redis: store})
+}
+
+// tokenFrom gets a new token from a URL, whose answer is the token.
+func tokenFrom(ctx context.Context, url string) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return "", err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	token, err := io.ReadAll(io.LimitReader(resp.Body, 10_000))
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("get a token: %s", resp.Status)
+	}
+	return string(token), err
 }
 
 // printf writes a line. It ignores errors of the output: the exit code reports the result too.

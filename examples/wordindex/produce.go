@@ -20,7 +20,7 @@ type produceCommand struct {
 // Run produces all lines, in order. It can continue an interrupted run: lines that were produced
 // before are duplicates.
 func (c *produceCommand) Run(a *app) error {
-	jobs, err := readJobs(c.Dir)
+	jobs, err := a.readJobs(c.Dir)
 	if err != nil {
 		return err
 	}

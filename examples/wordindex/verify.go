@@ -21,7 +21,7 @@ type verifyCommand struct {
 // Run checks the counts, the dead letters, the index and the order, and returns the first
 // violation.
 func (c *verifyCommand) Run(a *app) error {
-	jobs, err := readJobs(c.Dir)
+	jobs, err := a.readJobs(c.Dir)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -21,6 +22,7 @@ type workCommand struct {
 	Concurrency int           `default:"8" help:"Maximum number of lines in progress."`
 	AckTimeout  time.Duration `default:"30s" help:"If this worker sends nothing for this long, its lines are delivered to other workers."`
 	Takes       time.Duration `help:"How long each line takes, as if the work were harder." placeholder:"TIME"`
+	Record      bool          `help:"Record in the index's Redis when each delivery begins and ends."`
 	Fixed       bool          `help:"Index poison instead of failing."`
 }
 
@@ -33,6 +35,9 @@ func (c *workCommand) Run(a *app) error {
 	x := newIndex(a.redis, a.flags.Topic, indexers)
 	options := []queue.WorkerOption{
 		queue.WithConcurrency(c.Concurrency), queue.WithAckTimeout(c.AckTimeout), queue.WithMiddleware(c.failing(x), c.slow),
+	}
+	if c.Record {
+		options = append(options, queue.WithMiddleware(c.recording(x)))
 	}
 	if c.Name != "" {
 		options = append(options, queue.WithConsumerName(c.Name))
@@ -79,26 +84,56 @@ func (c *workCommand) failing(x *index) queue.Middleware {
 	}
 }
 
-// slow is a middleware that makes every job take time: half of it before the line is indexed, and
+// recording returns a middleware that appends two entries per delivery to a list in the index's
+// Redis: "begin <ms> <worker> <message> <attempt>" before the handler is called, and the same with
+// "ok" or "failed" after it has returned.
+func (c *workCommand) recording(x *index) queue.Middleware {
+	worker := fmt.Sprintf("%s/%d", c.Name, os.Getpid())
+	return func(next queue.Handler) queue.Handler {
+		return func(ctx context.Context, d *queue.Delivery) error {
+			record := func(what string) error {
+				entry := fmt.Sprintf("%s %d %s %s %d", what, time.Now().UnixMilli(), worker, d.MessageID, d.Attempt)
+				return x.redis.RPush(context.WithoutCancel(ctx), x.deliveries(), entry).Err()
+			}
+			if err := record("begin"); err != nil {
+				return err
+			}
+			err := next(ctx, d)
+			if err != nil {
+				return errors.Join(err, record("failed"))
+			}
+			return record("ok")
+		}
+	}
+}
+
+// slow is a middleware that makes every job take its own time, or else that of the flag: half of it before the line is indexed, and
 // half after, so that workers die in both places.
 func (c *workCommand) slow(next queue.Handler) queue.Handler {
 	return func(ctx context.Context, d *queue.Delivery) error {
-		if err := c.pause(ctx); err != nil {
+		takes := c.Takes
+		if own := d.Headers[takesHeader]; own != "" {
+			var err error
+			if takes, err = time.ParseDuration(own); err != nil {
+				return err
+			}
+		}
+		if err := pause(ctx, takes/2); err != nil {
 			return err
 		}
 		if err := next(ctx, d); err != nil {
 			return err
 		}
-		return c.pause(ctx)
+		return pause(ctx, takes/2)
 	}
 }
 
-func (c *workCommand) pause(ctx context.Context) error {
-	if c.Takes == 0 {
+func pause(ctx context.Context, d time.Duration) error {
+	if d == 0 {
 		return nil
 	}
 	select {
-	case <-time.After(c.Takes / 2):
+	case <-time.After(d):
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)

@@ -4,7 +4,12 @@
 // jobs are done. It also kills the producer once, after about half of the jobs, and restarts it.
 // Then the index must equal one built from the files, the order of every nick must be kept, and the
 // dead letters must be exactly the poison messages. After these have been replayed to fixed
-// workers, the index must be complete and no dead letter left. `make wordindex DATA=...` runs it.
+// workers, the index must be complete and no dead letter left.
+//
+// With --deploys it instead runs jobs of up to a minute on 24 workers with short-lived tokens while
+// the fleet is deployed twice, Redis is stopped and one worker is killed. Each delivery is recorded.
+// The index must be exact, and only jobs in flight on the killed worker may have been delivered more
+// than once. The last line is the verdict. `make wordindex DATA=...` runs that.
 package main
 
 import (
@@ -39,6 +44,8 @@ type flags struct {
 	Data    string        `arg:"" type:"existingdir" help:"Directory of *.raw.txt logs."`
 	Binary  string        `type:"existingfile" help:"The parleyd to run; built from this source if empty."`
 	Program string        `type:"existingfile" required:"" help:"The examples/wordindex to run."`
+	Deploys bool          `help:"Run long jobs while the fleet is deployed; of the flags below only --seed counts."`
+	Short   bool          `help:"With --deploys: a run of about two minutes on the first days."`
 	Workers int           `default:"3" help:"How many workers."`
 	Rate    int           `default:"250" help:"How many jobs to produce a second; 0 is as fast as can be."`
 	Takes   time.Duration `default:"50ms" help:"How long each job takes on top of the indexing."`
@@ -51,12 +58,30 @@ type flags struct {
 
 func main() {
 	var f flags
-	os.Exit(command.Run(context.Background(), "wordindex", os.Args[1:], &f, func(ctx context.Context) error {
+	result := ""
+	code := command.Run(context.Background(), "wordindex", os.Args[1:], &f, func(ctx context.Context) (err error) {
+		if f.Deploys {
+			sc := whole
+			if f.Short {
+				sc = short
+			}
+			// The watchdog ends even a harness that hangs. Its processes end with it.
+			time.AfterFunc(sc.limit+time.Minute, func() {
+				sayf(os.Stdout, "verdict: FAILED: it hangs, a minute after the limit of %s", sc.limit)
+				os.Exit(1)
+			})
+			result, err = deploys(ctx, &f, &sc, rig.Options{Binary: f.Binary}, os.Stdout)
+			return err
+		}
 		ctx, cancel := context.WithTimeout(ctx, f.Wait)
 		defer cancel()
-		_, err := job(ctx, &f, rig.Options{Nodes: 2, Binary: f.Binary}, os.Stdout)
+		_, err = job(ctx, &f, rig.Options{Nodes: 2, Binary: f.Binary}, os.Stdout)
 		return err
-	}))
+	})
+	if result != "" {
+		sayf(os.Stdout, "%s", result)
+	}
+	os.Exit(code)
 }
 
 // show is one run of this command.
