@@ -12,7 +12,7 @@ import (
 //	parked    waits in its lane, without payload      ready when it is read again; settled
 //	ready     waits in its lane, with its payload     staged; parked if memory is short; settled.
 //	staged    chosen, its commit is not answered      sent; ready; settled (sent by the answer)
-//	sent      sent to a session                       begun; parked; retrying; settled
+//	sent      a session has it                        begun; parked; retrying; settled
 //	begun     a handler works on it                   parked; retrying; settled
 //	retrying  waits for its due time                  parked; settled
 //	doubt     an earlier holder may have sent it      sent or begun (Held); parked; retrying; settled.
