@@ -46,8 +46,8 @@ type job struct {
 	takes time.Duration
 }
 
-// hard replaces the jobs' delays and faults by work: 99 % of the jobs take up to 20 ms, 1 % take one
-// to five seconds, and a few take Takes.
+// hard replaces the jobs' delays and faults by work: 99 % of the jobs take up to 20 ms, 1 % take
+// one to five seconds, and a few take Takes.
 type hard struct {
 	Seed  uint64        `env:"WORDINDEX_HARD_SEED" help:"Make no job delayed or failing; 99 % take up to 20 ms, 1 % 1 to 5 s, as this number chooses. 0 is off."`
 	Jobs  int           `env:"WORDINDEX_HARD_JOBS" default:"24" help:"How many jobs take the longest time, if a seed is given."`

@@ -107,8 +107,8 @@ func (c *workCommand) recording(x *index) queue.Middleware {
 	}
 }
 
-// slow is a middleware that makes every job take its own time, or else that of the flag: half of it before the line is indexed, and
-// half after, so that workers die in both places.
+// slow is a middleware that makes every job take its own time, or else that of the flag: half of it
+// before the line is indexed, and half after, so that workers die in both places.
 func (c *workCommand) slow(next queue.Handler) queue.Handler {
 	return func(ctx context.Context, d *queue.Delivery) error {
 		takes := c.Takes

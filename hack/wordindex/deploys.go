@@ -47,7 +47,7 @@ func (e *ending) feed(ctx context.Context) error {
 			case <-p.Exited():
 				running = false
 			case <-tick.C:
-				_, _ = e.progress(ctx) // it tells how far the work is
+				_, _ = e.progress(ctx) // it reports how far the work is
 			case <-ctx.Done():
 				return context.Cause(ctx)
 			}

@@ -7,9 +7,9 @@
 // workers, the index must be complete and no dead letter left.
 //
 // With --deploys it instead runs jobs of up to a minute on 24 workers with short-lived tokens while
-// the fleet is deployed twice, Redis is stopped and one worker is killed. Each delivery is recorded.
-// The index must be exact, and only jobs in flight on the killed worker may have been delivered more
-// than once. The last line is the verdict. `make wordindex DATA=...` runs that.
+// the fleet is deployed twice, Redis is stopped and one worker is killed. Each delivery is
+// recorded. The index must be exact, and only jobs in flight on the killed worker may have been
+// delivered more than once. The last line is the verdict. `make wordindex DATA=...` runs that.
 package main
 
 import (

@@ -127,3 +127,11 @@ func TestFleetStress(t *testing.T) {
 		return consume.NewFleet(consume.FleetConfig{Store: &beats{}, Node: "a"})
 	})
 }
+
+// TestServiceStress starts and stops services from many goroutines.
+func TestServiceStress(t *testing.T) {
+	t.Parallel()
+	lifecycletest.Stress[*consume.Service](t, func(*testing.T) *consume.Service {
+		return consume.New(consume.Config{Node: "a", Secret: []byte("secret")})
+	})
+}
