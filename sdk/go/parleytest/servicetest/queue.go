@@ -169,7 +169,8 @@ func produce(e *env) {
 	r, err := e.ann.queues.Produce(e.ctx, &parleyv1.ProduceRequest{Topic: name, Messages: []*parleyv1.QueueMessage{
 		request("k", "once", "other"), request("k", "", "3"),
 		{Key: strings.Repeat("x", 257)},
-		{Headers: map[string]string{"webhook-x": ""}}, {Headers: map[string]string{"h": "a\r\nb"}},
+		{Headers: map[string]string{"webhook-x": ""}},
+		{Headers: map[string]string{"h": "a\r\nb"}},
 	}})
 	e.no(err)
 	results := r.GetResults()
