@@ -8,10 +8,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/parleyhq/parley/server/internal/fault"
 	"github.com/parleyhq/parley/server/internal/lifecycle"
 	"github.com/parleyhq/parley/server/internal/queue/dispatch"
 	"github.com/parleyhq/parley/server/internal/queue/qlog"
+	"github.com/parleyhq/parley/server/internal/stream"
 )
 
 // partition names a partition of a topic.
@@ -116,7 +116,7 @@ func (e *engine) stop() {
 	for _, s := range e.sessions {
 		e.forget(s)
 		if s.stream != nil {
-			s.stream.end(shuttingDown())
+			s.stream.end(stream.ShuttingDown())
 		}
 	}
 	for _, h := range slices.Clone(e.order) {
@@ -325,8 +325,4 @@ func (e *engine) finishLeaving(s *session) {
 	if s.stream != nil {
 		s.stream.end(errLeft)
 	}
-}
-
-func shuttingDown() *fault.Error {
-	return fault.New(fault.Unavailable, fault.ShuttingDown, "this node is shutting down")
 }

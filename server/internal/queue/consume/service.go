@@ -83,7 +83,7 @@ func (s *Service) Start(ctx context.Context) error {
 		s.streams.Open()
 		run.OnStop(func(context.Context) error {
 			for _, st := range s.streams.Refuse() {
-				st.end(shuttingDown())
+				st.end(stream.ShuttingDown())
 			}
 			return nil
 		})
@@ -305,7 +305,7 @@ func (s *Service) of(subject, sessionID string) (*engine, error) {
 	}
 	e := s.engine(group)
 	if e == nil {
-		return nil, shuttingDown()
+		return nil, stream.ShuttingDown()
 	}
 	return e, nil
 }
