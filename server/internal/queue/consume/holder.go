@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/lifecycle"
 	"github.com/parleyhq/parley/server/internal/queue/dispatch"
 	"github.com/parleyhq/parley/server/internal/queue/qlog"
 )
@@ -380,12 +381,5 @@ func (h *holder) drop() {
 // pause waits before a call is repeated. It fails if ctx ends.
 func pause(ctx context.Context, failures int) error {
 	most := min(firstBackoff<<min(failures, 8), longestBackoff)
-	timer := time.NewTimer(most/2 + rand.N(most/2))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return lifecycle.Pause(ctx, most/2+rand.N(most/2))
 }
