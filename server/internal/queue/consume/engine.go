@@ -111,7 +111,7 @@ func (e *engine) step(now time.Time) (next time.Time) {
 	return next
 }
 
-// stop ends all streams and gives up all leases, without giving them back.
+// stop ends all streams and all holders. It does not release the leases.
 func (e *engine) stop() {
 	for _, s := range e.sessions {
 		e.forget(s)
@@ -170,7 +170,7 @@ func (e *engine) deliver(ref qlog.GroupRef, deliveries []dispatch.Delivery) {
 	}
 }
 
-// release gives back a delivery that the consumer never got.
+// release returns a delivery that the consumer never got to the dispatcher.
 func (e *engine) release(s *session, token Token) {
 	delete(s.held, token)
 	if h := e.holders[partition{token.Topic, token.Partition}]; h != nil && h.phase == serving {
@@ -268,25 +268,27 @@ func (e *engine) forget(s *session) {
 
 // settle ends deliveries of a session.
 func (e *engine) settle(now time.Time, sessionID string, items []Settlement, c *call) {
-	s := e.sessions[sessionID]
 	for i := range items {
 		it := &items[i]
-		if s != nil {
-			delete(s.held, it.Token)
-		}
 		h := e.holders[partition{it.Token.Topic, it.Token.Partition}]
 		if h == nil || h.phase != serving {
 			c.done(i, errMoved)
 			continue
 		}
-		p := &pending{c, i}
+		p := &pending{c, i, sessionID, it.Token}
 		h.calls[p] = true
 		h.d.Settle(now, dispatch.Settlement{
 			ID: it.Token.ID, Gen: it.Token.Gen, Session: sessionID, Verdict: it.Verdict, Delay: it.Delay,
 			Code: it.Code, Reason: it.Reason, Token: p,
 		})
 	}
-	if s != nil {
+}
+
+// dropped notes that a session no longer has a delivery. Until a settlement is durable the session has
+// it: the next holder of the lease must be told.
+func (e *engine) dropped(sessionID string, token Token) {
+	if s := e.sessions[sessionID]; s != nil {
+		delete(s.held, token)
 		e.finishLeaving(s)
 	}
 }

@@ -56,8 +56,10 @@ type holder struct {
 
 // pending is one item of a call that waits for its commit.
 type pending struct {
-	call *call
-	i    int
+	call    *call
+	i       int
+	session string
+	token   Token
 }
 
 // acquire begins to acquire the lease, whose epoch was expected, and to read what the group keeps.
@@ -192,6 +194,9 @@ func (h *holder) settled(a dispatch.Answer) {
 		return
 	}
 	delete(h.calls, p)
+	if !errors.Is(a.Err, dispatch.ErrMoved) {
+		h.e.dropped(p.session, p.token)
+	}
 	p.call.done(p.i, settleError(a.Err))
 }
 
