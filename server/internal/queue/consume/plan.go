@@ -17,7 +17,7 @@ type member struct {
 type target struct {
 	// acquire are free partitions that the node should acquire.
 	acquire []int
-	// release is how many of its partitions the node should give back.
+	// release is how many of its leases the node should release.
 	release int
 }
 

@@ -136,7 +136,7 @@ func (t *topic) look(ctx context.Context, told, capacity int) (v view, err error
 	return v, nil
 }
 
-// reviewed acquires and gives back leases according to the plan.
+// reviewed acquires and releases leases according to the plan.
 func (t *topic) reviewed(now time.Time, v view, capacity int, err error) {
 	t.reviewing = false
 	if err != nil {
@@ -174,7 +174,7 @@ func (t *topic) reviewed(now time.Time, v view, capacity int, err error) {
 	}
 }
 
-// release gives n leases back, those first whose sessions hold the least.
+// release releases n leases of the topic.
 func (t *topic) release(n int) {
 	for _, h := range t.e.order {
 		if n == 0 {

@@ -69,8 +69,8 @@ type Config struct {
 
 // mode is what the dispatcher is doing.
 //
-//	serving    hands out messages                                   releasing (Release)
-//	releasing  hands out nothing; the last commit gives the lease back  released.
+//	serving    sends messages                                       releasing (Release)
+//	releasing  sends nothing; the last commit releases the lease    released.
 //	released   does nothing
 type mode uint8
 
@@ -216,7 +216,7 @@ type Output struct {
 	Released bool
 }
 
-// Step looks at the time, hands out messages, and returns what the holder does next. Call it after
+// Step checks the time, assigns messages to sessions, and returns what the holder does next. Call it after
 // reporting anything; several reports may share one Step.
 func (d *Dispatcher) Step(now time.Time) Output {
 	d.wake(now)
@@ -248,7 +248,7 @@ func (d *Dispatcher) wake(now time.Time) {
 	}
 }
 
-// tick returns when something happens by itself.
+// tick returns when something happens on its own.
 func (d *Dispatcher) tick(now time.Time) (at time.Time) {
 	sooner := func(t time.Time) {
 		if at.IsZero() || t.Before(at) {
@@ -305,7 +305,7 @@ func (d *Dispatcher) Bound() string {
 	return d.bound.ID
 }
 
-// Release stops handing out messages, and gives the lease back with the last commit. What sessions
+// Release stops sending messages, and releases the lease with the last commit. What sessions
 // hold they keep, for the next holder.
 func (d *Dispatcher) Release() {
 	if d.mode == serving {

@@ -10,7 +10,7 @@
 // delivery on, writes a row with the number of the delivery, its gen. The commit that carries a
 // settlement is the one whose answer answers the worker. One commit is under way at a time; what
 // happens meanwhile gathers, in order, and makes the next. Because the order is kept, a commit that
-// hands out a message also carries, or follows, the end of the earlier message of its key.
+// sends a message also carries, or follows, the end of the earlier message of its key.
 //
 // # One entry
 //

@@ -7,7 +7,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/queue/qlog"
 )
 
-// fill hands out messages until no session has room or nothing is ready. In each pass the sessions
+// fill assigns messages to sessions until no session has room or nothing is ready. In each pass the sessions
 // take turns; they are in the roster in the order in which they came, from another one each time.
 func (d *Dispatcher) fill(now time.Time) {
 	if d.cfg.Paused || d.mode != serving {

@@ -253,7 +253,7 @@ type Commit struct {
 	// GroupsVersion is still that of the partition; otherwise the commit is applied without.
 	Delete        []Pos
 	GroupsVersion int64
-	// Release gives the lease back with this commit.
+	// Release releases the lease with this commit.
 	Release bool
 }
 
