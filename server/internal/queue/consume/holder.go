@@ -206,9 +206,9 @@ func settleError(err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, dispatch.ErrLost):
-		return fault.New(fault.FailedPrecondition, fault.LeaseLost, "the session no longer holds the delivery; nothing was changed")
+		return fault.New(fault.FailedPrecondition, fault.DeliveryLost, "the session no longer holds the delivery; nothing was changed")
 	case errors.Is(err, dispatch.ErrGone):
-		return fault.New(fault.FailedPrecondition, fault.AlreadySettled, "the delivery was settled before")
+		return fault.New(fault.FailedPrecondition, fault.DeliveryGone, "the message was settled before")
 	default:
 		return errMoved
 	}

@@ -169,7 +169,7 @@ func (e *engine) topic(name string) *topic {
 // Close ends a stream. Its session is kept for the grace time of its group, and what was not sent yet
 // is given back.
 func (s *Service) Close(st *Stream) {
-	st.end(fault.New(fault.FailedPrecondition, fault.LeaseLost, "the stream has ended"))
+	st.end(fault.New(fault.FailedPrecondition, fault.SessionLost, "the stream has ended"))
 	if !s.streams.Remove(st.ID()) {
 		return
 	}
@@ -294,7 +294,7 @@ func (e *engine) leave(now time.Time, sessionID string) error {
 }
 
 func sessionGone() error {
-	return fault.New(fault.FailedPrecondition, fault.LeaseLost, "the session has ended")
+	return fault.New(fault.FailedPrecondition, fault.SessionLost, "the session has ended")
 }
 
 // of returns the engine of a session.

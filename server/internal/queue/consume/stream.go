@@ -73,7 +73,7 @@ type Frame struct {
 }
 
 // errLeft ends the stream of a session that left and holds nothing more.
-var errLeft = fault.New(fault.FailedPrecondition, fault.LeaseLost, "the session left its group")
+var errLeft = fault.New(fault.FailedPrecondition, fault.SessionLost, "the session left its group")
 
 // Stream is one stream of a session. One goroutine reads it with Next; the other methods are safe
 // for concurrent use.
