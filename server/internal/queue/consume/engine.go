@@ -320,7 +320,7 @@ func (e *engine) extend(now time.Time, sessionID string, tokens []Token, begun b
 
 // finishLeaving ends the session of a consumer that left and holds nothing more.
 func (e *engine) finishLeaving(s *session) {
-	if s.state != sessionLeaving || len(s.held) > 0 {
+	if s.state != Leaving || len(s.held) > 0 {
 		return
 	}
 	e.forget(s)

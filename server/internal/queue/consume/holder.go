@@ -128,7 +128,7 @@ func (h *holder) loaded(
 
 // attach lets a session have messages of the partition, as far as its state allows.
 func (h *holder) attach(s *session) {
-	if h.phase != serving || !s.hasTopic(h.ref.Topic) || s.stream == nil || s.state != sessionAttached {
+	if h.phase != serving || !s.hasTopic(h.ref.Topic) || s.stream == nil || s.state != Attached {
 		return
 	}
 	h.d.Attach(dispatch.Session{

@@ -154,7 +154,7 @@ func body(key, payload string) []byte {
 
 func (b *bench) open(n *node, concurrency int) *consume.Stream {
 	b.t.Helper()
-	s, err := n.Open(b.t.Context(), consume.OpenRequest{
+	s, _, err := n.Open(b.t.Context(), consume.OpenRequest{
 		Subject: "alice", Topics: []string{"orders"}, Group: "work", Consumer: "c", Concurrency: concurrency,
 		MaxInFlight: concurrency, MaxBytes: 1 << 20,
 	})

@@ -107,30 +107,16 @@ func (s *Service) engine(group string) *engine {
 	return e
 }
 
-// OpenRequest asks for a stream of a new session.
-type OpenRequest struct {
-	Subject string
-	// Expires is when the stream ends with TOKEN_EXPIRED; the zero time means never.
-	Expires         time.Time
-	Topics          []string
-	Group, Consumer string
-	// Concurrency is how many messages the consumer handles at a time, MaxInFlight how many it holds
-	// at most, MaxBytes their bytes.
-	Concurrency, MaxInFlight int
-	MaxBytes                 int64
-	ReportsBegun             bool
-}
-
-// Open starts a session. It fails with TOPIC_NOT_FOUND, GROUP_NOT_FOUND, NODE_FULL and SHUTTING_DOWN.
-// The caller must Close the stream.
-func (s *Service) Open(ctx context.Context, r OpenRequest) (*Stream, error) {
+// Open starts or resumes a session. It fails with TOPIC_NOT_FOUND, GROUP_NOT_FOUND, SESSION_LOST,
+// NODE_FULL and SHUTTING_DOWN. The caller must Close the stream.
+func (s *Service) Open(ctx context.Context, r OpenRequest) (*Stream, Started, error) {
 	for _, name := range r.Topics {
 		t, err := s.cfg.Topics.Topic(ctx, name)
 		if err != nil {
-			return nil, err
+			return nil, Started{}, err
 		}
 		if t.Group(r.Group) == nil {
-			return nil, fault.New(fault.NotFound, fault.GroupNotFound, "topic %s has no consumer group %s", name, r.Group)
+			return nil, Started{}, fault.New(fault.NotFound, fault.GroupNotFound, "topic %s has no consumer group %s", name, r.Group)
 		}
 	}
 	id := stream.Identity{ID: s.ids.New(r.Subject, r.Group), Subject: r.Subject, Expires: r.Expires}
@@ -138,12 +124,12 @@ func (s *Service) Open(ctx context.Context, r OpenRequest) (*Stream, error) {
 		return newStream(id, s.cfg.Heartbeat, func() time.Duration { return 0 })
 	})
 	if err != nil {
-		return nil, err
+		return nil, Started{}, err
 	}
 	e := s.engine(r.Group)
 	e.post(func(now time.Time) {
 		ses := &session{
-			id: id.ID, subject: r.Subject, consumer: r.Consumer, topics: r.Topics, since: now,
+			id: id.ID, subject: r.Subject, consumer: r.Consumer, topics: r.Topics, state: Attached, since: now,
 			concurrency: r.Concurrency, maxInFlight: max(r.MaxInFlight, r.Concurrency), maxBytes: r.MaxBytes,
 			reportsBegun: r.ReportsBegun, stream: st, held: map[Token]*heldDelivery{},
 		}
@@ -152,7 +138,7 @@ func (s *Service) Open(ctx context.Context, r OpenRequest) (*Stream, error) {
 			e.topic(name).join(ses)
 		}
 	})
-	return st, nil
+	return st, Started{SessionID: id.ID, Heartbeat: s.cfg.Heartbeat}, nil
 }
 
 // topic returns what the engine knows about a topic.
@@ -191,8 +177,8 @@ func (e *engine) detach(now time.Time, st *Stream) {
 		e.release(s, token)
 	}
 	s.stream = nil
-	if s.state == sessionAttached {
-		s.state, s.since = sessionDetached, now
+	if s.state == Attached {
+		s.state, s.since = Detached, now
 	}
 	for _, h := range e.order {
 		if h.phase == serving {
@@ -222,7 +208,7 @@ func (e *engine) lost(now time.Time, s *session) {
 	if e.sessions[s.id] != s || s.stream != nil {
 		return
 	}
-	s.state = sessionLost
+	s.state = Gone
 	for _, h := range e.order {
 		if h.phase == serving {
 			h.d.Lost(now, s.id)
@@ -243,15 +229,30 @@ func (s *Service) Settle(ctx context.Context, subject, sessionID string, items [
 	return c.wait(ctx)
 }
 
-// Extend restarts the ack timeouts of deliveries and, with begun, notes that handlers began them.
-func (s *Service) Extend(ctx context.Context, subject, sessionID string, tokens []Token, begun bool) ([]error, error) {
+// Extend restarts the ack timeouts of deliveries. It returns a result for each token: nil or a fault;
+// none for all deliveries.
+func (s *Service) Extend(ctx context.Context, subject, sessionID string, x Extension) ([]error, error) {
 	e, err := s.of(subject, sessionID)
 	if err != nil {
 		return nil, err
 	}
-	c := newCall(len(tokens))
-	e.post(func(now time.Time) { e.extend(now, sessionID, tokens, begun, c) })
+	c := newCall(len(x.Tokens))
+	e.post(func(now time.Time) { e.extend(now, sessionID, x.Tokens, x.Begun, c) })
 	return c.wait(ctx)
+}
+
+// Update changes the limits of a session, and when its stream ends. It returns when that is now: zero
+// for never, or if there is none. SESSION_LOST.
+func (s *Service) Update(_ context.Context, subject, sessionID string, _ Update) (expires time.Time, err error) {
+	_, err = s.of(subject, sessionID)
+	return expires, err
+}
+
+// Receive returns up to r.Max messages of a topic, as soon as there is one. It fails with
+// TOPIC_NOT_FOUND, GROUP_NOT_FOUND, GROUP_EXCLUSIVE and SHUTTING_DOWN. The deliveries are the
+// caller's even if the answer does not reach it.
+func (s *Service) Receive(_ context.Context, _ ReceiveRequest) (Received, error) {
+	return Received{}, stream.ShuttingDown()
 }
 
 // Leave ends a session gracefully: what no handler began goes to others at once, and the stream ends
@@ -275,10 +276,10 @@ func (e *engine) leave(now time.Time, sessionID string) error {
 	if s == nil {
 		return sessionGone()
 	}
-	if s.state == sessionLeaving {
+	if s.state == Leaving {
 		return nil
 	}
-	s.state, s.since = sessionLeaving, now
+	s.state, s.since = Leaving, now
 	if s.stream != nil {
 		for _, token := range s.stream.unsent() {
 			e.release(s, token)

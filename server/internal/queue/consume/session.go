@@ -7,19 +7,20 @@ import (
 	"github.com/parleyhq/parley/server/internal/queue/dispatch"
 )
 
-// sessionState is the state of a session on the node that its latest stream was on.
+// SessionState is the state of a session on its front node.
 //
-//	attached  has a stream                               detached (the stream ended); leaving (Leave); lost
-//	detached  has none, and keeps what it holds          attached (resume); leaving (Leave); lost (grace passed)
-//	leaving   gets nothing more and settles what it has  gone when it holds nothing; lost.
-//	lost      what it held goes to other sessions        (forgotten)
-type sessionState uint8
+//	Attached  has a stream                               Detached (the stream ended); Leaving (Leave); Gone
+//	Detached  has none, and keeps what it holds          Attached (resume); Leaving (Leave); Gone (grace passed)
+//	Leaving   gets nothing more and settles what it has  Gone when it holds nothing, or the grace passed
+//	Gone      what it held goes to other sessions        (forgotten)
+type SessionState uint8
 
+// The states, with the numbers of parley.v1.SessionState; an operator never sees Gone.
 const (
-	sessionAttached sessionState = iota
-	sessionDetached
-	sessionLeaving
-	sessionLost
+	Attached SessionState = iota + 1
+	Detached
+	Leaving
+	Gone
 )
 
 // session is one consumer's registration, on the node that its latest stream is or was on. It
@@ -29,7 +30,7 @@ type session struct {
 	subject  string
 	consumer string
 	topics   []string
-	state    sessionState
+	state    SessionState
 	// since is when the state began.
 	since time.Time
 

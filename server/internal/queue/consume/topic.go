@@ -83,7 +83,7 @@ func (t *topic) step(now time.Time) time.Time {
 	t.reviewing, t.review = true, now.Add(reviewEvery)
 	capacity := 0
 	for s := range t.sessions {
-		if s.state == sessionAttached || s.state == sessionDetached {
+		if s.state == Attached || s.state == Detached {
 			capacity += s.concurrency
 		}
 	}
