@@ -138,12 +138,15 @@ func (d *Dispatcher) adopt(now time.Time, j *job, s *session, isBegun bool) {
 	l.session, j.lane = s, l
 	s.take(j)
 	j.state = sent
-	j.deadline = d.clock(now).Add(d.cfg.AckTimeout)
+	j.deadline = d.clock(now).Add(d.ackTimeout(s))
 	if j.since.IsZero() || j.since.After(now) {
 		j.since = now
 	}
 	if isBegun || !s.ReportsBegun {
 		j.state, j.began = begun, d.clock(now).Add(j.since.Sub(now))
+	}
+	if d.mode == releasing && j.stored == 0 {
+		d.touch(j)
 	}
 	d.watch(j)
 	d.place(l)
@@ -167,6 +170,13 @@ func (d *Dispatcher) recover(now time.Time, e *qlog.Entry) {
 		j.gen = row.Gen
 	}
 	if d.unfit(j, e) || d.survive(now, j, e) {
+		return
+	}
+	if row.State == 0 && d.state.Released {
+		d.wait(j) // it was only passed over
+		if j.key == 0 {
+			d.jobs[j.ID] = j
+		}
 		return
 	}
 	d.jobs[j.ID] = j

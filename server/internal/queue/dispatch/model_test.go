@@ -58,6 +58,8 @@ type world struct {
 	adopting bool
 	// rolled: the log lost writes since the dispatcher began.
 	rolled bool
+	// clean: the earlier holder released the lease, so that workers keep all that they have.
+	clean bool
 
 	first     map[string]qlog.ID // the latest first delivery of a key
 	delivered map[qlog.ID]int
@@ -383,7 +385,7 @@ func (w *world) work() {
 	case x < 15 && w.r.IntN(3) == 0:
 		w.settle(k, id, h, DeadLetter)
 	case x < 19:
-		if !w.d.Extend(w.now, k.cfg.ID, Mark{id, h.gen}) {
+		if !w.d.Extend(w.now, k.cfg.ID, Mark{id, h.gen}, 0) {
 			delete(k.has, id)
 		}
 	}
@@ -460,6 +462,7 @@ func (w *world) trim(n int) {
 func (w *world) takeOver(why string) {
 	w.notef("takeover: %s", why)
 	late, survivors := w.commit, w.d.Survivors()
+	w.clean = why == "released" && !w.rolled
 	w.load()
 	if w.rolled { // the same process goes on
 		w.d.Restore(survivors)

@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"cmp"
 	"errors"
 	"time"
 
@@ -181,14 +182,14 @@ func (d *Dispatcher) Begun(now time.Time, session string, m Mark) bool {
 	return true
 }
 
-// Extend moves the deadline of a delivery to AckTimeout from now. It reports false if the session
-// does not have it.
-func (d *Dispatcher) Extend(now time.Time, session string, m Mark) bool {
+// Extend moves the deadline of a delivery to timeout from now; 0 means the session's ack timeout. It
+// reports false if the session does not have it.
+func (d *Dispatcher) Extend(now time.Time, session string, m Mark, timeout time.Duration) bool {
 	j := d.delivery(now, session, m)
 	if j == nil {
 		return d.mayFollow(m.ID)
 	}
-	j.deadline = d.clock(now).Add(d.cfg.AckTimeout)
+	j.deadline = d.clock(now).Add(cmp.Or(timeout, d.ackTimeout(j.session)))
 	d.watch(j)
 	return true
 }
@@ -248,7 +249,7 @@ func (d *Dispatcher) look(now time.Time) {
 		}
 		switch {
 		case j.state == begun && !clock.Before(j.began.Add(d.cfg.MaxRunTime)):
-			d.end(j, EndedTimeout)
+			d.end(j, EndedMaxRunTime)
 			d.fail(now, j, CodeMaxRunTime, "it ran for longer than max_run_time", 0)
 		case !clock.Before(j.deadline) && j.state == begun:
 			d.end(j, EndedTimeout)
