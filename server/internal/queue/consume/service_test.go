@@ -97,7 +97,7 @@ func TestLeave(t *testing.T) {
 	}
 	second := b.open(n, 1)
 	if other := next(t, second); other.MessageID == d.MessageID || other.Gen != 1 {
-		t.Errorf("the other consumer got %+v", other)
+		t.Errorf("the other consumer got %+v; the first had %v", other, d.Token)
 	}
 	b.settle(n, first, verdicts([]consume.Delivery{d}, dispatch.Ack))
 	if _, err := first.Next(t.Context()); err == nil {

@@ -173,7 +173,8 @@ func (d *Dispatcher) recover(now time.Time, e *qlog.Entry) {
 		return
 	}
 	if row.State == 0 && d.state.Released {
-		d.wait(j) // it was only passed over
+		j.gen = 0 // it was only passed over
+		d.wait(j)
 		if j.key == 0 {
 			d.jobs[j.ID] = j
 		}
