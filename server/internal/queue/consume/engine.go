@@ -250,7 +250,11 @@ func (e *engine) lose(ref qlog.GroupRef, end dispatch.Ended) {
 
 // heldAnswer takes up what a dispatcher says about a delivery that a session reported.
 func (e *engine) heldAnswer(ref qlog.GroupRef, a dispatch.HeldAnswer) {
-	if !a.Kept {
+	switch {
+	case a.Kept:
+	case a.Settled:
+		e.dropped(a.Session, "", Token{ref.Topic, ref.Partition, a.ID, a.Gen})
+	default:
 		e.lose(ref, dispatch.Ended{Session: a.Session, ID: a.ID, Gen: a.Gen, Why: dispatch.EndedLost})
 	}
 }

@@ -58,8 +58,6 @@ type holder struct {
 	// nodes that have not reported all, and announced is when they were last asked.
 	doubtUntil, deathsUntil, announced time.Time
 	awaited                            map[string]bool
-	// bound is the session of an exclusive partition, as its consumers were told.
-	bound string
 }
 
 // acquire begins to acquire the lease, whose epoch was expected, and to read what the group keeps.

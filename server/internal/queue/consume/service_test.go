@@ -137,6 +137,12 @@ func TestNodeTakesOver(t *testing.T) {
 // next returns the next delivery of a stream with one handler.
 func next(t *testing.T, s *consume.Stream) consume.Delivery {
 	t.Helper()
+	return nextAll(t, s)[0]
+}
+
+// nextAll returns the deliveries of the next frame that has any.
+func nextAll(t *testing.T, s *consume.Stream) []consume.Delivery {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	for {
@@ -145,7 +151,7 @@ func next(t *testing.T, s *consume.Stream) consume.Delivery {
 			t.Fatal(err)
 		}
 		if len(f.Deliveries) > 0 {
-			return f.Deliveries[0]
+			return f.Deliveries
 		}
 	}
 }

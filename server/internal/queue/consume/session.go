@@ -175,34 +175,39 @@ func (e *engine) add(now time.Time, s *session) {
 
 // resume continues a session on another stream. It fails with SESSION_LOST if a later stream has it.
 func (e *engine) resume(now time.Time, s *session, r *Resume) *fault.Error {
+	s.Resumes = r.Resumes
 	old := e.sessions[s.ID]
-	if old != nil {
-		if r.Resumes <= old.Resumes || old.Loose {
-			return superseded()
-		}
-		if old.stream != nil {
-			e.unsend(old)
-			old.stream.end(superseded())
-		}
-		if old.grace != nil {
-			old.grace.Stop()
-		}
-		old.stream, old.Resumes = s.stream, r.Resumes
-		old.concurrency, old.maxInFlight, old.maxBytes = s.concurrency, s.maxInFlight, s.maxBytes
-		old.AckTimeout = s.AckTimeout
-		if old.state == Detached {
-			old.state, old.since = Attached, now
-		}
-		s = old
-	} else {
-		s.Resumes = r.Resumes
+	switch {
+	case old == nil:
 		e.add(now, s)
 		if e.svc.cfg.Peers != nil {
 			e.supersede(s)
 		}
+		e.present(now, s, r)
+	case s.Resumes <= old.Resumes, old.Loose:
+		return superseded()
+	default:
+		e.replace(now, old, s)
+		e.present(now, old, r)
 	}
-	e.present(now, s, r)
 	return nil
+}
+
+// replace gives a session the stream and the limits of its next stream.
+func (e *engine) replace(now time.Time, old, s *session) {
+	if old.stream != nil {
+		e.unsend(old)
+		old.stream.end(superseded())
+	}
+	if old.grace != nil {
+		old.grace.Stop()
+	}
+	old.stream, old.Resumes = s.stream, s.Resumes
+	old.concurrency, old.maxInFlight, old.maxBytes = s.concurrency, s.maxInFlight, s.maxBytes
+	old.AckTimeout = s.AckTimeout
+	if old.state == Detached {
+		old.state, old.since = Attached, now
+	}
 }
 
 // present takes up what a consumer says it has. What else it had never reached it.

@@ -16,11 +16,12 @@ type Held struct {
 	Begun   bool
 }
 
-// HeldAnswer says whether the session keeps the delivery. Otherwise the worker must drop it.
+// HeldAnswer says whether the session keeps the delivery. Otherwise the worker must drop it, unless
+// the session settled it.
 type HeldAnswer struct {
 	Held
 
-	Kept bool
+	Kept, Settled bool
 }
 
 // claim is a statement about an entry that was not read yet. One field is set.
@@ -40,7 +41,9 @@ func (d *Dispatcher) Held(now time.Time, h Held) {
 	if j != nil && h.Begun && j.state == sent {
 		d.begin(now, j)
 	}
-	d.out.Held = append(d.out.Held, HeldAnswer{h, j != nil})
+	r, known := d.recall(h.ID)
+	settled := j == nil && known && r.gen == h.Gen && r.session == h.Session
+	d.out.Held = append(d.out.Held, HeldAnswer{h, j != nil, settled})
 }
 
 // Doubt is an open entry that an earlier holder may have sent to Session, which is empty if it is not
