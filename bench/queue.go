@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -54,7 +53,7 @@ func (t *throughput) take(ctx context.Context, env *Env) (err error) {
 		},
 	}
 	for _, r := range t.rivals {
-		steps = append(steps, func(ctx context.Context) error { return r.take(ctx, env, t.keep) })
+		steps = append(steps, r.step(env, t.keep))
 	}
 	if t.keep == appendOnly {
 		keyed := env.queueLoad()
@@ -101,16 +100,18 @@ func (t *throughput) figures(env *Env) []Figure {
 	})
 	plain := Figure{ID: t.id("rate"), Name: "queue: produced, consumed and acked, no idempotency keys", Unit: "1/s", Setup: setup}.
 		WithFloor(rawName, each(t.plain, queueRun.speed), each(t.floors, queueRun.speed))
-	plain.Notes = []string{"CPU time per message: " + parts(t.plain), "floor's CPU time per message: " + rawParts(t.floors)}
+	plain.Notes = []string{"CPU time per message: " + parts(t.plain), "floor's CPU time per message: " + rawProcesses.costs(t.floors)}
 	// On a shared machine this varies less than messages per second.
 	cost := Figure{ID: t.id("cpu"), Name: "queue: the same, CPU per message of all processes", Unit: "us", Setup: setup}.
 		WithFloor(rawName, each(t.plain, queueRun.total), each(t.floors, queueRun.total))
 	figures := append(t.keyedFigures(setup), plain.WithRatioBar("at least 0.5 of the floor", atLeast(0.5)), cost)
 	for _, r := range t.rivals {
-		figures = append(figures, r.figure(Figure{ID: t.id("rate/" + strings.ToLower(r.name)), Name: plain.Name, Unit: plain.Unit, Setup: setup}, t.plain))
+		figures = append(figures, r.figures(t.keep, Figure{ID: plain.ID, Name: plain.Name, Unit: plain.Unit, Setup: setup},
+			Figure{ID: cost.ID, Name: cost.Name, Unit: cost.Unit, Setup: setup}, t.plain)...)
 	}
-	if t.rivals == nil {
-		figures[0].Notes = append(figures[0].Notes, "rivals were left out: --rivals hack/rivals runs them, once `make rivals` has built them")
+	if env.Rivals == "" {
+		figures[0].Notes = append(figures[0].Notes,
+			"asynq and BullMQ were left out: --rivals hack/rivals runs them, once `make rivals` has built them")
 	}
 	return figures
 }
@@ -125,7 +126,7 @@ func (t *throughput) keyedFigures(setup map[string]string) []Figure {
 		ID: t.id("keyed/rate"), Name: "queue: produced, consumed and acked, an idempotency key for each, as Producer does by default",
 		Unit: "1/s", Setup: setup,
 	}.WithFloor(rawName, each(t.keyed, queueRun.speed), each(t.floors, queueRun.speed))
-	rate.Notes = []string{"CPU time per message: " + parts(t.keyed), "floor's CPU time per message: " + rawParts(t.floors)}
+	rate.Notes = []string{"CPU time per message: " + parts(t.keyed), "floor's CPU time per message: " + rawProcesses.costs(t.floors)}
 	cost := Figure{ID: t.id("keyed/cpu"), Name: "queue: the same, CPU per message of all processes", Unit: "us", Setup: setup}.
 		WithFloor(rawName, each(t.keyed, queueRun.total), each(t.floors, queueRun.total))
 	return []Figure{rate.WithRatioBar("at least 0.35 of the floor", atLeast(0.35)), cost}
