@@ -62,6 +62,20 @@ func floorNATS(ctx context.Context, args []string, out *json.Encoder) (err error
 	return opsServer.Close()
 }
 
+// natsMode is how a work queue of JetStream is used.
+type natsMode string
+
+const (
+	// confirmedAcks waits for the server's answer to each acknowledgement, as Parley's workers and
+	// the floor do.
+	confirmedAcks natsMode = "confirmed"
+	// unconfirmedAcks does not wait: an acknowledgement may be lost, and the message comes again.
+	unconfirmedAcks natsMode = "unconfirmed"
+	// keyedMessages is confirmedAcks, and each message has an id by which the server detects
+	// duplicates.
+	keyedMessages natsMode = "keyed"
+)
+
 // natsQueue is a work queue of JetStream under load: a stream from which acknowledged messages are
 // removed, with one durable consumer.
 type natsQueue struct {
@@ -70,8 +84,7 @@ type natsQueue struct {
 	server   *Target
 	payload  int
 	duration time.Duration
-	// confirmed waits for the server's answer to each acknowledgement.
-	confirmed bool
+	mode     natsMode
 
 	produced, acked atomic.Int64
 	failed          rawFailure
@@ -80,11 +93,11 @@ type natsQueue struct {
 }
 
 // floorJetStream runs the load of the area queue through a work queue of JetStream. Its arguments
-// are the URLs of the server and of its metrics, "file" or "memory", "confirmed" or "unconfirmed"
-// acknowledgements, the bytes of a payload, and the duration. It outputs one rivalRun.
+// are the URLs of the server and of its metrics, "file" or "memory", a natsMode, the bytes of a
+// payload, and the duration. It outputs one rivalRun.
 func floorJetStream(ctx context.Context, args []string, out *json.Encoder) error {
 	if len(args) != 6 {
-		return errors.New("requires the arguments URL, metrics' URL, storage, acknowledgements, bytes, duration")
+		return errors.New("requires the arguments URL, metrics' URL, storage, mode, bytes, duration")
 	}
 	payload, err1 := strconv.Atoi(args[4])
 	duration, err2 := time.ParseDuration(args[5])
@@ -101,7 +114,7 @@ func floorJetStream(ctx context.Context, args []string, out *json.Encoder) error
 	}
 	defer conn.Close()
 	q := &natsQueue{
-		server: &Target{Ops: []string{args[1]}}, payload: payload, duration: duration, confirmed: args[3] == "confirmed",
+		server: &Target{Ops: []string{args[1]}}, payload: payload, duration: duration, mode: natsMode(args[3]),
 		picked: make(chan struct{}, 1),
 	}
 	if err := q.open(ctx, conn, storage); err != nil {
@@ -192,10 +205,10 @@ func (q *natsQueue) handle(ctx context.Context, m jetstream.Msg) {
 	default:
 	}
 	var err error
-	if q.confirmed {
-		err = m.DoubleAck(ctx)
-	} else {
+	if q.mode == unconfirmedAcks {
 		err = m.Ack()
+	} else {
+		err = m.DoubleAck(ctx)
 	}
 	if err != nil {
 		q.failed.set(ctx, err)
@@ -229,6 +242,7 @@ func (q *natsQueue) pickups(ctx context.Context) ([]float64, error) {
 func (q *natsQueue) produce(ctx context.Context, subject string) {
 	payload := make([]byte, q.payload)
 	answers := make([]jetstream.PubAckFuture, 0, queueBatch)
+	prefix, sent := rand.Text()+"-", 0
 	for ctx.Err() == nil {
 		if q.produced.Load()-q.acked.Load() > queueBacklog {
 			pause(ctx, time.Millisecond)
@@ -236,7 +250,12 @@ func (q *natsQueue) produce(ctx context.Context, subject string) {
 		}
 		answers = answers[:0]
 		for range queueBatch {
-			answer, err := q.js.PublishAsync(subject, payload)
+			var options []jetstream.PublishOpt
+			if q.mode == keyedMessages {
+				options = append(options, jetstream.WithMsgID(prefix+strconv.Itoa(sent)))
+			}
+			sent++
+			answer, err := q.js.PublishAsync(subject, payload, options...)
 			if err != nil {
 				q.failed.set(ctx, err)
 				return

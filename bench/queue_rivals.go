@@ -40,7 +40,7 @@ type rival struct {
 
 // rivals returns JetStream and, if Options.Rivals is not empty, those that `make rivals` has built.
 func (e *Env) rivals() ([]*rival, error) {
-	all := []*rival{jetStreamRival(true), jetStreamRival(false)}
+	all := []*rival{jetStreamRival(confirmedAcks), jetStreamRival(unconfirmedAcks)}
 	if e.Rivals == "" {
 		return all, nil
 	}
@@ -81,6 +81,7 @@ func (r *rival) figures(keep persistence, rate, cpu Figure, ours []queueRun) []F
 	for i := range r.runs {
 		theirs[i] = r.runs[i].queueRun
 	}
+	rate.Rival, cpu.Rival = true, true
 	rate.ID, cpu.ID = rate.ID+"/"+r.id, cpu.ID+"/"+r.id
 	rate = rate.WithFloor(r.name, each(ours, queueRun.speed), each(theirs, queueRun.speed))
 	cpu = cpu.WithFloor(r.name, each(ours, queueRun.total), each(theirs, queueRun.total))
@@ -88,9 +89,9 @@ func (r *rival) figures(keep persistence, rate, cpu Figure, ours []queueRun) []F
 		rate = rate.WithRatioBar(fmt.Sprintf("at least %v times %s", r.least, r.name), atLeast(r.least))
 	}
 	rate.Notes = []string{
-		r.name + " keeps: " + r.kept[keep],
-		"its CPU time per message: " + r.processes.costs(theirs),
-		"an idle worker picks a message up after " + Summarize(each(r.runs, rivalRun.pickup)).text("ms") + " at the median",
+		"the rival keeps " + r.kept[keep],
+		"the rival's CPU time per message: " + r.processes.costs(theirs),
+		"an idle worker of the rival picks a message up after " + Summarize(each(r.runs, rivalRun.pickup)).text("ms") + " at the median",
 	}
 	return []Figure{rate, cpu}
 }
@@ -125,20 +126,22 @@ func redisRival(name string, least float64, argv ...string) *rival {
 	}
 }
 
-// jetStreamRival is a work queue of JetStream, on a NATS server of its own. confirmed waits for the
-// server's answer to each acknowledgement, as Parley's workers and the floor do.
-func jetStreamRival(confirmed bool) *rival {
+// jetStreamRival is a work queue of JetStream, on a NATS server of its own.
+func jetStreamRival(mode natsMode) *rival {
 	r := &rival{
-		id: "jetstream", name: "JetStream, a work queue with confirmed acks",
 		processes: processes{server: "nats-server", load: "producers and consumers"},
 		kept: map[persistence]string{
 			appendOnly:  "messages in files, synced every 2 minutes (its default): a power cut loses up to 2 minutes",
 			nothingKept: "messages in the server's memory only",
 		},
 	}
-	acks := "confirmed"
-	if !confirmed {
-		r.id, r.name, acks = "jetstream-unconfirmed", "JetStream, the same with acks that nobody confirms", "unconfirmed"
+	switch mode {
+	case confirmedAcks:
+		r.id, r.name = "jetstream", "JetStream, a work queue, acks confirmed"
+	case unconfirmedAcks:
+		r.id, r.name = "jetstream-unconfirmed", "JetStream, a work queue, acks not confirmed: a lost one redelivers the message"
+	case keyedMessages:
+		r.id, r.name = "jetstream", "JetStream, a work queue, acks confirmed, a Nats-Msg-Id for each (detects repeats for 2 minutes)"
 	}
 	storage := map[persistence]string{appendOnly: "file", nothingKept: "memory"}
 	r.take = func(ctx context.Context, env *Env, keep persistence) (run rivalRun, err error) {
@@ -147,7 +150,7 @@ func jetStreamRival(confirmed bool) *rival {
 			return run, err
 		}
 		defer func() { err = errors.Join(err, server.Close()) }()
-		load, err := env.StartFloor("jetstream", target.Addrs[0], target.Ops[0], storage[keep], acks, strconv.Itoa(env.QueuePayload),
+		load, err := env.StartFloor("jetstream", target.Addrs[0], target.Ops[0], storage[keep], string(mode), strconv.Itoa(env.QueuePayload),
 			env.Duration.String())
 		if err != nil {
 			return run, err
