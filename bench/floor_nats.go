@@ -288,7 +288,7 @@ func (q *natsQueue) measure(ctx context.Context) (queueRun, error) {
 	if err != nil {
 		return queueRun{}, err
 	}
-	pause(ctx, q.duration)
+	awaitRun(ctx, q.duration, before.acked, q.acked.Load)
 	after, err := used()
 	if err != nil {
 		return queueRun{}, err

@@ -271,7 +271,7 @@ func (s *queueServer) run(ctx context.Context, load queueLoad) (run queueRun, er
 	if err != nil {
 		return run, err
 	}
-	pause(ctx, load.duration)
+	awaitRun(ctx, load.duration, before.acked, c.acked)
 	after, err := s.used(ctx, c.acked)
 	if err := errors.Join(context.Cause(ctx), err, c.err(), p.err()); err != nil {
 		return run, err
@@ -377,6 +377,17 @@ func (s *queueServer) used(ctx context.Context, acked func() int64) (queueUsed, 
 	redis, err2 := redisCPU(ctx, s.redis)
 	load, err3 := ownCPU()
 	return queueUsed{at: time.Now(), acked: acked(), server: usage.CPU, redis: redis, load: load}, errors.Join(err1, err2, err3)
+}
+
+// awaitRun waits for the duration of a measurement, and then until more than before messages are
+// acknowledged: on a busy machine a short measurement may pass without one.
+func awaitRun(ctx context.Context, duration time.Duration, before int64, acked func() int64) {
+	pause(ctx, duration)
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	for acked() == before && ctx.Err() == nil {
+		pause(ctx, time.Millisecond)
+	}
 }
 
 // since returns the result of a run that began when before was taken and ended when u was taken. It
