@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	clusterv1 "github.com/parleyhq/parley/internal/gen/parley/cluster/v1"
@@ -21,22 +22,26 @@ import (
 )
 
 var (
-	consumeSettle   = cluster.Method[*clusterv1.ConsumeSettleRequest, *clusterv1.ConsumeResults]{Name: "consume_settle", Timeout: holderWait}
-	consumeExtend   = cluster.Method[*clusterv1.ConsumeExtendRequest, *clusterv1.ConsumeResults]{Name: "consume_extend", Timeout: holderWait}
-	consumeReport   = cluster.Method[*clusterv1.ConsumeReport, *clusterv1.ConsumeReportAnswer]{Name: "consume_report", Timeout: holderWait}
-	consumeTake     = cluster.Method[*clusterv1.ConsumeTakeRequest, *clusterv1.ConsumeTakeAnswer]{Name: "consume_take", Timeout: holderWait}
-	consumeDeliver  = cluster.Method[*clusterv1.ConsumeDeliverRequest, *clusterv1.ConsumeDeliverAnswer]{Name: "consume_deliver", Timeout: holderWait}
-	consumeEnded    = cluster.Method[*clusterv1.ConsumeEndedNotice, *emptypb.Empty]{Name: "consume_ended", Timeout: holderWait}
-	consumeCancel   = cluster.Method[*clusterv1.ConsumeCancelRequest, *clusterv1.ConsumeResults]{Name: "consume_cancel", Timeout: holderWait}
-	consumeRetry    = cluster.Method[*clusterv1.ConsumeRetryRequest, *clusterv1.ConsumeRetryAnswer]{Name: "consume_retry", Timeout: holderWait}
-	consumeSession  = cluster.Method[*clusterv1.ConsumeSessionRequest, *clusterv1.ConsumeSessionAnswer]{Name: "consume_session", Timeout: holderWait}
-	consumeSessions = cluster.Method[*clusterv1.ConsumeSessionsRequest, *clusterv1.ConsumeSessionsAnswer]{Name: "consume_sessions", Timeout: holderWait}
+	consumeSettle   = consumeMethod[*clusterv1.ConsumeSettleRequest, *clusterv1.ConsumeResults]("consume_settle")
+	consumeExtend   = consumeMethod[*clusterv1.ConsumeExtendRequest, *clusterv1.ConsumeResults]("consume_extend")
+	consumeReport   = consumeMethod[*clusterv1.ConsumeReport, *clusterv1.ConsumeReportAnswer]("consume_report")
+	consumeTake     = consumeMethod[*clusterv1.ConsumeTakeRequest, *clusterv1.ConsumeTakeAnswer]("consume_take")
+	consumeDeliver  = consumeMethod[*clusterv1.ConsumeDeliverRequest, *clusterv1.ConsumeDeliverAnswer]("consume_deliver")
+	consumeEnded    = consumeMethod[*clusterv1.ConsumeEndedNotice, *emptypb.Empty]("consume_ended")
+	consumeCancel   = consumeMethod[*clusterv1.ConsumeCancelRequest, *clusterv1.ConsumeResults]("consume_cancel")
+	consumeRetry    = consumeMethod[*clusterv1.ConsumeRetryRequest, *clusterv1.ConsumeRetryAnswer]("consume_retry")
+	consumeSession  = consumeMethod[*clusterv1.ConsumeSessionRequest, *clusterv1.ConsumeSessionAnswer]("consume_session")
+	consumeSessions = consumeMethod[*clusterv1.ConsumeSessionsRequest, *clusterv1.ConsumeSessionsAnswer]("consume_sessions")
 
 	consumeHolder = cluster.Event[*clusterv1.ConsumeHolderNotice]{Name: "consume-holder"}
 	consumeSpare  = cluster.Event[*clusterv1.ConsumeSpareNotice]{Name: "consume-spare"}
 	// consumeProbe has no listeners.
 	consumeProbe = cluster.Event[*emptypb.Empty]{Name: "consume-probe"}
 )
+
+func consumeMethod[Req, Res proto.Message](name string) cluster.Method[Req, Res] {
+	return cluster.Method[Req, Res]{Name: name, Timeout: holderWait}
+}
 
 // QueuePeers implements consume.Peers between the nodes of a fleet. Its handler, which Serve sets,
 // executes what other nodes ask between Start and Stop. A call to this node itself goes through the
@@ -74,9 +79,16 @@ func NewQueuePeers(endpoint *cluster.Endpoint, logger *slog.Logger) *QueuePeers 
 // Serve sets what executes the calls of other nodes. It must be called once, before Start.
 func (p *QueuePeers) Serve(handler consume.PeerHandler) {
 	p.handler = handler
-	p.serveItems()
-	p.serveDeliveries()
-	p.serveSessions()
+	cluster.Handle(p.handlers, consumeSettle, p.answerSettle)
+	cluster.Handle(p.handlers, consumeExtend, p.answerExtend)
+	cluster.Handle(p.handlers, consumeReport, p.answerReport)
+	cluster.Handle(p.handlers, consumeTake, p.answerTake)
+	cluster.Handle(p.handlers, consumeDeliver, p.answerDeliver)
+	cluster.Handle(p.handlers, consumeEnded, p.answerEnded)
+	cluster.Handle(p.handlers, consumeCancel, p.answerCancel)
+	cluster.Handle(p.handlers, consumeRetry, p.answerRetry)
+	cluster.Handle(p.handlers, consumeSession, p.answerSession)
+	cluster.Handle(p.handlers, consumeSessions, p.answerSessions)
 }
 
 // Start begins to answer the other nodes. See lifecycle.Service.
@@ -375,7 +387,7 @@ func callAllError(err error) error {
 		return nil
 	}
 	errs := []error{err}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // CallAll joins, and wraps nothing around
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		errs = joined.Unwrap()
 	}
 	for _, e := range errs {

@@ -12,87 +12,85 @@ import (
 	"github.com/parleyhq/parley/server/internal/queue/qlog"
 )
 
-// serveItems serves the calls with a result for each item.
-func (p *QueuePeers) serveItems() {
-	cluster.Handle(p.handlers, consumeSettle, func(ctx context.Context, w *clusterv1.ConsumeSettleRequest) (*clusterv1.ConsumeResults, error) {
-		in := &consumeReader{topics: w.GetTopics()}
-		r := consume.SettleRequest{
-			Node: w.GetNode(), Group: w.GetGroup(), Session: w.GetSession(), Items: each(w.GetItems(), in.settlement),
-		}
-		if in.err != nil {
-			return nil, in.err
-		}
-		errs, err := p.handler.HandleSettle(ctx, r)
-		return p.results(ctx, consumeSettle.Name, errs), err
-	})
-	cluster.Handle(p.handlers, consumeExtend, func(ctx context.Context, w *clusterv1.ConsumeExtendRequest) (*clusterv1.ConsumeResults, error) {
-		in := &consumeReader{topics: w.GetTopics()}
-		r := consume.ExtendRequest{
-			Node: w.GetNode(), Group: w.GetGroup(), Session: w.GetSession(), Tokens: each(w.GetTokens(), in.token),
-			AckTimeout: time.Duration(w.GetAckTimeoutNs()), Begun: w.GetBegun(),
-		}
-		if in.err != nil {
-			return nil, in.err
-		}
-		errs, err := p.handler.HandleExtend(ctx, r)
-		return p.results(ctx, consumeExtend.Name, errs), err
-	})
-	cluster.Handle(p.handlers, consumeCancel, func(ctx context.Context, w *clusterv1.ConsumeCancelRequest) (*clusterv1.ConsumeResults, error) {
-		var in consumeReader
-		r := consume.CancelRequest{
-			Group: w.GetGroup(), Topic: w.GetTopic(), Partition: in.partition(w.GetPartition()),
-			Items: each(w.GetItems(), cancellationFromWire),
-		}
-		if in.err != nil {
-			return nil, in.err
-		}
-		errs, err := p.handler.HandleCancel(ctx, r)
-		return p.results(ctx, consumeCancel.Name, errs), err
-	})
-	cluster.Handle(p.handlers, consumeRetry, func(ctx context.Context, w *clusterv1.ConsumeRetryRequest) (*clusterv1.ConsumeRetryAnswer, error) {
-		var in consumeReader
-		r := consume.RetryRequest{
-			Group: w.GetGroup(), Topic: w.GetTopic(), Partition: in.partition(w.GetPartition()),
-			IDs: each(w.GetIds(), func(id int64) qlog.ID { return qlog.ID(id) }),
-		}
-		if in.err != nil {
-			return nil, in.err
-		}
-		n, err := p.handler.HandleRetry(ctx, r)
-		return &clusterv1.ConsumeRetryAnswer{Due: int64(n)}, err
-	})
+func (p *QueuePeers) answerSettle(ctx context.Context, w *clusterv1.ConsumeSettleRequest) (*clusterv1.ConsumeResults, error) {
+	in := &consumeReader{topics: w.GetTopics()}
+	r := consume.SettleRequest{
+		Node: w.GetNode(), Group: w.GetGroup(), Session: w.GetSession(), Items: each(w.GetItems(), in.settlement),
+	}
+	if in.err != nil {
+		return nil, in.err
+	}
+	errs, err := p.handler.HandleSettle(ctx, r)
+	return p.results(ctx, consumeSettle.Name, errs), err
 }
 
-// serveDeliveries serves the calls between holders and front nodes.
-func (p *QueuePeers) serveDeliveries() {
-	cluster.Handle(p.handlers, consumeReport, p.answerReport)
-	cluster.Handle(p.handlers, consumeTake, func(ctx context.Context, w *clusterv1.ConsumeTakeRequest) (*clusterv1.ConsumeTakeAnswer, error) {
-		counts, err := p.handler.HandleTake(ctx, consume.TakeRequest{
-			Node: w.GetNode(), Group: w.GetGroup(), Topic: w.GetTopic(), Slots: each(w.GetSlots(), slotFromWire),
-		})
-		return &clusterv1.ConsumeTakeAnswer{Counts: each(counts, func(n int) int64 { return int64(n) })}, err
+func (p *QueuePeers) answerExtend(ctx context.Context, w *clusterv1.ConsumeExtendRequest) (*clusterv1.ConsumeResults, error) {
+	in := &consumeReader{topics: w.GetTopics()}
+	r := consume.ExtendRequest{
+		Node: w.GetNode(), Group: w.GetGroup(), Session: w.GetSession(), Tokens: each(w.GetTokens(), in.token),
+		AckTimeout: time.Duration(w.GetAckTimeoutNs()), Begun: w.GetBegun(),
+	}
+	if in.err != nil {
+		return nil, in.err
+	}
+	errs, err := p.handler.HandleExtend(ctx, r)
+	return p.results(ctx, consumeExtend.Name, errs), err
+}
+
+func (p *QueuePeers) answerCancel(ctx context.Context, w *clusterv1.ConsumeCancelRequest) (*clusterv1.ConsumeResults, error) {
+	var in consumeReader
+	r := consume.CancelRequest{
+		Group: w.GetGroup(), Topic: w.GetTopic(), Partition: in.partition(w.GetPartition()),
+		Items: each(w.GetItems(), cancellationFromWire),
+	}
+	if in.err != nil {
+		return nil, in.err
+	}
+	errs, err := p.handler.HandleCancel(ctx, r)
+	return p.results(ctx, consumeCancel.Name, errs), err
+}
+
+func (p *QueuePeers) answerRetry(ctx context.Context, w *clusterv1.ConsumeRetryRequest) (*clusterv1.ConsumeRetryAnswer, error) {
+	var in consumeReader
+	r := consume.RetryRequest{
+		Group: w.GetGroup(), Topic: w.GetTopic(), Partition: in.partition(w.GetPartition()),
+		IDs: each(w.GetIds(), func(id int64) qlog.ID { return qlog.ID(id) }),
+	}
+	if in.err != nil {
+		return nil, in.err
+	}
+	n, err := p.handler.HandleRetry(ctx, r)
+	return &clusterv1.ConsumeRetryAnswer{Due: int64(n)}, err
+}
+
+func (p *QueuePeers) answerTake(ctx context.Context, w *clusterv1.ConsumeTakeRequest) (*clusterv1.ConsumeTakeAnswer, error) {
+	counts, err := p.handler.HandleTake(ctx, consume.TakeRequest{
+		Node: w.GetNode(), Group: w.GetGroup(), Topic: w.GetTopic(), Slots: each(w.GetSlots(), slotFromWire),
 	})
-	cluster.Handle(p.handlers, consumeDeliver, func(ctx context.Context, w *clusterv1.ConsumeDeliverRequest) (*clusterv1.ConsumeDeliverAnswer, error) {
-		in := &consumeReader{topics: w.GetTopics()}
-		r := consume.DeliverRequest{Node: w.GetNode(), Group: w.GetGroup(), Deliveries: each(w.GetDeliveries(), in.delivery)}
-		if in.err != nil {
-			return nil, in.err
-		}
-		refused, err := p.handler.HandleDeliver(ctx, r)
-		var topics topicList
-		a := &clusterv1.ConsumeDeliverAnswer{Refused: each(refused, topics.token)}
-		a.Topics = topics.topics
-		return a, err
-	})
-	cluster.Handle(p.handlers, consumeEnded, func(_ context.Context, w *clusterv1.ConsumeEndedNotice) (*emptypb.Empty, error) {
-		in := &consumeReader{topics: w.GetTopics()}
-		r := consume.EndedNotice{Group: w.GetGroup(), Deliveries: each(w.GetDeliveries(), in.ended)}
-		if in.err != nil {
-			return nil, in.err
-		}
-		p.handler.HandleEnded(r)
-		return &emptypb.Empty{}, nil
-	})
+	return &clusterv1.ConsumeTakeAnswer{Counts: each(counts, func(n int) int64 { return int64(n) })}, err
+}
+
+func (p *QueuePeers) answerDeliver(ctx context.Context, w *clusterv1.ConsumeDeliverRequest) (*clusterv1.ConsumeDeliverAnswer, error) {
+	in := &consumeReader{topics: w.GetTopics()}
+	r := consume.DeliverRequest{Node: w.GetNode(), Group: w.GetGroup(), Deliveries: each(w.GetDeliveries(), in.delivery)}
+	if in.err != nil {
+		return nil, in.err
+	}
+	refused, err := p.handler.HandleDeliver(ctx, r)
+	var topics topicList
+	a := &clusterv1.ConsumeDeliverAnswer{Refused: each(refused, topics.token)}
+	a.Topics = topics.topics
+	return a, err
+}
+
+func (p *QueuePeers) answerEnded(_ context.Context, w *clusterv1.ConsumeEndedNotice) (*emptypb.Empty, error) {
+	in := &consumeReader{topics: w.GetTopics()}
+	r := consume.EndedNotice{Group: w.GetGroup(), Deliveries: each(w.GetDeliveries(), in.ended)}
+	if in.err != nil {
+		return nil, in.err
+	}
+	p.handler.HandleEnded(r)
+	return &emptypb.Empty{}, nil
 }
 
 func (p *QueuePeers) answerReport(ctx context.Context, w *clusterv1.ConsumeReport) (*clusterv1.ConsumeReportAnswer, error) {
@@ -120,24 +118,22 @@ func (p *QueuePeers) answerReport(ctx context.Context, w *clusterv1.ConsumeRepor
 	return a, nil
 }
 
-// serveSessions serves the calls to all nodes.
-func (p *QueuePeers) serveSessions() {
-	cluster.Handle(p.handlers, consumeSession, func(ctx context.Context, w *clusterv1.ConsumeSessionRequest) (*clusterv1.ConsumeSessionAnswer, error) {
-		var in consumeReader
-		r := in.sessionRequest(w)
-		if in.err != nil {
-			return nil, in.err
-		}
-		a, found := p.handler.HandleSession(ctx, r)
-		if !found {
-			return &clusterv1.ConsumeSessionAnswer{}, nil
-		}
-		p.endpoint.LogHidden(ctx, consumeSession.Name, a.Err)
-		return &clusterv1.ConsumeSessionAnswer{Found: true, ExpiresUs: timeToWire(a.Expires), Fault: cluster.FaultToWire(a.Err)}, nil
-	})
-	cluster.Handle(p.handlers, consumeSessions, func(ctx context.Context, w *clusterv1.ConsumeSessionsRequest) (*clusterv1.ConsumeSessionsAnswer, error) {
-		return sessionsPage(p.handler.HandleSessions(ctx, w.GetTopic(), w.GetGroup()), w.GetAfter()), nil
-	})
+func (p *QueuePeers) answerSession(ctx context.Context, w *clusterv1.ConsumeSessionRequest) (*clusterv1.ConsumeSessionAnswer, error) {
+	var in consumeReader
+	r := in.sessionRequest(w)
+	if in.err != nil {
+		return nil, in.err
+	}
+	a, found := p.handler.HandleSession(ctx, r)
+	if !found {
+		return &clusterv1.ConsumeSessionAnswer{}, nil
+	}
+	p.endpoint.LogHidden(ctx, consumeSession.Name, a.Err)
+	return &clusterv1.ConsumeSessionAnswer{Found: true, ExpiresUs: timeToWire(a.Expires), Fault: cluster.FaultToWire(a.Err)}, nil
+}
+
+func (p *QueuePeers) answerSessions(ctx context.Context, w *clusterv1.ConsumeSessionsRequest) (*clusterv1.ConsumeSessionsAnswer, error) {
+	return sessionsPage(p.handler.HandleSessions(ctx, w.GetTopic(), w.GetGroup()), w.GetAfter()), nil
 }
 
 // hearHolder passes on a notice of another node.

@@ -68,27 +68,27 @@ type consumeReader struct {
 	err    error
 }
 
-func (r *consumeReader) fail(format string, args ...any) {
+func (r *consumeReader) failf(format string, args ...any) {
 	r.err = cmp.Or(r.err, fmt.Errorf(format, args...))
 }
 
 func (r *consumeReader) token(w *clusterv1.ConsumeToken) consume.Token {
 	if int64(w.GetTopic()) >= int64(len(r.topics)) {
-		r.fail("a token has topic %d of %d", w.GetTopic(), len(r.topics))
+		r.failf("a token has topic %d of %d", w.GetTopic(), len(r.topics))
 		return consume.Token{}
 	}
 	t := consume.Token{
 		Topic: r.topics[w.GetTopic()], Partition: r.partition(w.GetPartition()), ID: qlog.ID(w.GetId()), Gen: int(w.GetGen()),
 	}
 	if t.Topic == "" || t.ID <= 0 || t.Gen <= 0 {
-		r.fail("%q is not a token", t)
+		r.failf("%q is not a token", t)
 	}
 	return t
 }
 
 func (r *consumeReader) partition(w int64) int {
 	if w < 0 || w > math.MaxInt32 {
-		r.fail("there is no partition %d", w)
+		r.failf("there is no partition %d", w)
 	}
 	return int(w)
 }
@@ -96,10 +96,10 @@ func (r *consumeReader) partition(w int64) int {
 // enumFromWire decodes a value from low to high.
 func enumFromWire[E ~uint8](r *consumeReader, w uint32, low, high E) E {
 	if w < uint32(low) || w > uint32(high) {
-		r.fail("%d is not a %T", w, low)
+		r.failf("%d is not a %T", w, low)
 		return low
 	}
-	return E(w) //nolint:gosec // at most high
+	return E(w)
 }
 
 func (r *consumeReader) settlement(w *clusterv1.ConsumeSettlement) consume.Settlement {
@@ -239,7 +239,7 @@ func answersFromWire(part *consume.Report, w *clusterv1.ConsumeReportAnswer) ([]
 	})
 	for i := range answers {
 		if got, want := len(answers[i].Unanswered), len(part.Sessions[i].Unanswered); got != want {
-			r.fail("%d results for %d settlements", got, want)
+			r.failf("%d results for %d settlements", got, want)
 		}
 	}
 	return answers, r.err
