@@ -192,15 +192,18 @@ func (f *filler) fill(t *testing.T, v reflect.Value) {
 	}
 }
 
-// sameFault compares errors as nodes see each other's.
-var sameFault = cmp.Comparer(func(a, b error) bool {
+// sameFault is equalFaults for cmp.Diff.
+var sameFault = cmp.Comparer(equalFaults)
+
+// equalFaults compares errors as nodes see each other's.
+func equalFaults(a, b error) bool {
 	x, _ := fault.As(a)
 	y, _ := fault.As(b)
 	if x == nil || y == nil {
 		return a == nil && b == nil
 	}
 	return x.Kind == y.Kind && x.Reason == y.Reason && x.Msg == y.Msg && x.RetryAfter == y.RetryAfter
-})
+}
 
 // trip makes a call whose request and answer have all fields set. Both must arrive as they were.
 func trip[R, A any](t *testing.T, f *filler, h *peerHandler, call func(r R) (A, error)) {
