@@ -245,8 +245,17 @@ func TestHostilePeers(t *testing.T) {
 	ctx, topics := t.Context(), []string{"jobs", ""}
 	good := &clusterv1.ConsumeToken{Partition: 1, Id: 2, Gen: 3}
 	for i, token := range []*clusterv1.ConsumeToken{
-		nil, {}, {Id: 1}, {Gen: 1}, {Topic: 1, Id: 1, Gen: 1}, {Topic: 2, Id: 1, Gen: 1}, {Topic: 1 << 31, Id: 1, Gen: 1},
-		{Partition: -1, Id: 1, Gen: 1}, {Partition: 1 << 40, Id: 1, Gen: 1}, {Id: -1, Gen: 1}, {Id: 1, Gen: -1},
+		nil,
+		{},
+		{Id: 1},
+		{Gen: 1},
+		{Topic: 1, Id: 1, Gen: 1},
+		{Topic: 2, Id: 1, Gen: 1},
+		{Topic: 1 << 31, Id: 1, Gen: 1},
+		{Partition: -1, Id: 1, Gen: 1},
+		{Partition: 1 << 40, Id: 1, Gen: 1},
+		{Id: -1, Gen: 1},
+		{Id: 1, Gen: -1},
 	} {
 		settlement := &clusterv1.ConsumeSettlement{Token: token, Verdict: 1}
 		_, err1 := cluster.Call(ctx, endpoint, nodeB, consumeSettle,

@@ -148,7 +148,7 @@ func TestLargePeerCalls(t *testing.T) {
 		case consume.RetryRequest:
 			return len(r.IDs), nil
 		}
-		return nil, nil
+		return none{}, nil
 	})
 	answer, err := a.Report(ctx, nodeB, report)
 	if err != nil || !slices.EqualFunc(answerToReport(report).Sessions, answer.Sessions, sameAnswer) {
@@ -304,7 +304,7 @@ func laterPieceFails(t *testing.T, fate clustertest.Fate, item fault.Reason) {
 		case consume.DeliverRequest:
 			return refuseOdd(call)
 		}
-		return nil, nil
+		return none{}, nil
 	})
 	items := each(tokens, func(t consume.Token) consume.Settlement { return consume.Settlement{Token: t, Verdict: dispatch.Ack} })
 	cancellations := each(tokens, func(t consume.Token) consume.Cancellation { return consume.Cancellation{ID: t.ID} })
@@ -405,7 +405,7 @@ func TestSplitReport(t *testing.T) {
 		for i := range rapid.IntRange(0, 6).Draw(t, "sessions") {
 			s := consume.SessionReport{SessionProfile: consume.SessionProfile{ID: fmt.Sprint("s", i)}}
 			s.Consumer = strings.Repeat("c", sizes.Draw(t, "consumer"))
-			s.State = consume.SessionState(rapid.IntRange(1, 4).Draw(t, "state")) //nolint:gosec // 1 to 4
+			s.State = consume.SessionState(rapid.IntRange(1, 4).Draw(t, "state"))
 			for k := range rapid.SampledFrom([]int{0, 1, 3, 100, 400}).Draw(t, "deliveries") {
 				s.Deliveries = append(s.Deliveries, consume.HeldDelivery{Token: token(k), Begun: k%2 == 0})
 			}

@@ -29,7 +29,7 @@ type peerHandler struct {
 	on    func(call any) (answer any, err error)
 }
 
-// sessionsOf and foundAnswer are the calls and answers that consume declares no type for.
+// sessionsOf, foundAnswer and none are the calls and answers that consume declares no type for.
 type (
 	sessionsOf  struct{ topic, group string }
 	foundAnswer struct {
@@ -37,6 +37,7 @@ type (
 
 		Found bool
 	}
+	none struct{}
 )
 
 // answered records a call and returns its answer, the zero value if it has none.
@@ -232,7 +233,6 @@ func TestPeerCallsArriveWhole(t *testing.T) {
 	a, atA := servePeers(t, natsNode(t, nats, nodeA))
 	_, atB := servePeers(t, natsNode(t, nats, nodeB))
 	ctx := t.Context()
-	type none struct{}
 	for round := range uint64(16) {
 		f := &filler{rnd: rand.New(rand.NewPCG(round, 0))}
 		trip(t, f, atB, func(r consume.SettleRequest) ([]error, error) { return a.Settle(ctx, nodeB, r) })
