@@ -116,7 +116,9 @@ var layers = []layer{
 	{
 		name:     "features never import each other",
 		packages: []string{"server/internal/queue/"},
-		except:   []string{"server/internal/queue/qlog", "server/internal/queue/dispatch", "server/internal/queue/consume"},
+		except: []string{
+			"server/internal/queue/qlog", "server/internal/queue/dispatch", "server/internal/queue/consume", "server/internal/queue/topics",
+		},
 		imports:  []string{"server/internal/fault", "server/internal/lifecycle", "server/internal/stream"},
 		never:    outside,
 	},
@@ -130,6 +132,13 @@ var layers = []layer{
 		packages: []string{"server/internal/queue/dispatch"},
 		imports:  []string{"server/internal/queue/qlog"},
 		never:    append([]string{"go.opentelemetry.io/", "net/http"}, outside...),
+		later:    true,
+	},
+	{
+		name:     "topics stand on the declaration of the log",
+		packages: []string{"server/internal/queue/topics"},
+		imports:  []string{"server/internal/queue/qlog", "server/internal/fault", "server/internal/lifecycle"},
+		never:    outside,
 		later:    true,
 	},
 	{
