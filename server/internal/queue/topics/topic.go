@@ -77,10 +77,11 @@ func (a *Admin) create(ctx context.Context, t *qlog.Topic) (*qlog.Topic, error) 
 		return nil, nil //nolint:nilnil // see above
 	case !errors.Is(err, qlog.ErrTopicExists):
 		return nil, err
-	case existing.UID == t.UID && existing.State == qlog.Live: // by a first write whose outcome was unknown, and another caller
-		return existing, nil
-	case existing.UID == t.UID && existing.State == qlog.Making:
+	case existing.UID == t.UID && existing.CreatedAt.Equal(t.CreatedAt) && existing.State == qlog.Making:
+		// The first write was made, but had no answer.
 		return a.steps.finish(ctx, existing)
+	case existing.UID == t.UID && existing.CreatedAt.Equal(t.CreatedAt) && existing.State == qlog.Live:
+		return existing, nil // and somebody who found it completed it
 	default:
 		return a.displace(ctx, existing, t)
 	}
@@ -100,7 +101,7 @@ func (a *Admin) displace(ctx context.Context, existing, wanted *qlog.Topic) (*ql
 		// After this write whoever else makes the topic is overtaken, so that only one caller created it.
 		// The store takes an equal write for a repeat, so the writes of two callers must differ; until the
 		// topic is Live the time has no other meaning.
-		next.CreatedAt = now().Add(-rand.N(abandoned / 2))
+		next.CreatedAt = now().Add(-rand.N(abandoned / 2).Truncate(time.Millisecond))
 	case time.Since(existing.CreatedAt) < abandoned:
 		if err := a.awaitMade(ctx, wanted.Name); err != nil {
 			return nil, err
