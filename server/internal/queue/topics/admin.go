@@ -27,12 +27,12 @@ type AdminConfig struct {
 	Logger *slog.Logger
 }
 
-// Admin creates, changes, lists and deletes topics and consumer groups. All its errors that a client
-// may see are faults. Safe for concurrent use, on any number of nodes at once.
+// Admin creates, changes, lists and deletes topics and consumer groups. All its errors that a
+// client may see are faults. Safe for concurrent use, on any number of nodes at once.
 //
 // A change that touches several partitions is not atomic. It can be repeated: the repeat completes
-// what was broken off. After OUTCOME_UNKNOWN, CreateTopic and CreateGroup may fail with TOPIC_EXISTS
-// and GROUP_EXISTS because the first call created it.
+// what was broken off. After OUTCOME_UNKNOWN, CreateTopic and CreateGroup may fail with
+// TOPIC_EXISTS and GROUP_EXISTS because the first call created it.
 type Admin struct {
 	cfg   AdminConfig
 	steps steps
@@ -63,8 +63,8 @@ func (a *Admin) Topic(ctx context.Context, name string) (*qlog.Topic, error) {
 	return nil, contended()
 }
 
-// Topics returns up to n topics ordered by their names, those after a name. more reports whether there
-// are more. The server's own topics, whose names begin with two underscores, are left out.
+// Topics returns up to n topics ordered by their names, those after a name. more reports whether
+// there are more. The server's own topics, whose names begin with two underscores, are left out.
 func (a *Admin) Topics(ctx context.Context, after string, n int) (topics []*qlog.Topic, more bool, err error) {
 	names, err := a.cfg.Store.TopicNames(ctx)
 	if err != nil {
@@ -72,12 +72,13 @@ func (a *Admin) Topics(ctx context.Context, after string, n int) (topics []*qlog
 	}
 	names = names[sort.Search(len(names), func(i int) bool { return names[i] > after }):]
 	for len(names) > 0 {
-		// Topics that are not Live are left out, so it may take more reads than there is room for topics.
+		// Topics that are not Live are left out, so it may take more reads than there is room for
+		// topics.
 		some := names[:min(len(names), n+1-len(topics))]
 		names = names[len(some):]
 		found := make([]*qlog.Topic, len(some))
 		err := each(ctx, len(some), func(ctx context.Context, i int) error {
-			if checkName("topic", some[i]) != nil {
+			if !managed(some[i]) {
 				return nil
 			}
 			t, err := a.steps.find(ctx, some[i])
@@ -111,14 +112,14 @@ func (a *Admin) Group(ctx context.Context, topic, name string) (*qlog.Group, err
 	return g, nil
 }
 
-// change is one write of a topic's settings. It fails with ErrConflict if the topic was changed since
-// it was read.
+// change is one write of a topic's settings. It fails with ErrConflict if the topic was changed
+// since it was read.
 type change func(ctx context.Context) error
 
-// alter changes a topic's settings. It reads them, and plan changes a copy and returns the write that
-// stores what it changed, from the version of the copy on; nil if there is nothing to change. If
-// another change was made in between, it begins again. Then the partitions are brought in line with
-// the settings, also if nothing was changed. It returns the settings that were written.
+// alter changes a topic's settings. It reads them, and plan changes a copy and returns the write
+// that stores what it changed, from the version of the copy on; nil if there is nothing to change.
+// If another change was made in between, it begins again. Then the partitions are brought in line
+// with the settings, also if nothing was changed. It returns the settings that were written.
 func (a *Admin) alter(ctx context.Context, name string, plan func(t *qlog.Topic) (change, error)) (*qlog.Topic, error) {
 	for range maxTries {
 		t, err := a.Topic(ctx, name)

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// freshFor is how long a topic is returned from memory without a read, less up to a fifth. After
-	// that it is read again while the old one is still returned, until staleAfter.
+	// freshFor is how long a topic is returned from memory without a read, less up to a fifth.
+	// After that it is read again while the old one is still returned, until staleAfter.
 	freshFor   = time.Second
 	staleAfter = 2 * time.Second
 	// absentFor is how long a topic that does not exist is remembered as such.
@@ -32,9 +32,9 @@ type CatalogConfig struct {
 	Logger *slog.Logger
 }
 
-// Catalog finds topics by name and remembers them. What it returns is at most two seconds old, counted
-// from when the store was asked; most of it less than one second. Nodes tell each other nothing of
-// changes: each reads the topics that it uses. Safe for concurrent use.
+// Catalog finds topics by name and remembers them. What it returns is at most two seconds old,
+// counted from when the store was asked; most of it less than one second. Nodes tell each other
+// nothing of changes: each reads the topics that it uses. Safe for concurrent use.
 type Catalog struct {
 	steps steps
 
@@ -53,8 +53,8 @@ type entry struct {
 	fresh time.Duration
 }
 
-// flight is a call of the store that several callers wait for. result and err are set before done is
-// closed.
+// flight is a call of the store that several callers wait for. result and err are set before done
+// is closed.
 type flight[T any] struct {
 	done   chan struct{}
 	result T
@@ -71,10 +71,10 @@ func NewCatalog(c CatalogConfig) *Catalog {
 	}
 }
 
-// Topic returns a topic, which must not be changed. It fails with TOPIC_NOT_FOUND unless the topic is
-// Live, and with STORE_UNAVAILABLE if the store does not answer and what is known is too old. Settings
-// that the store lost are restored. If a creation or a deletion of the topic was broken off, it is
-// completed.
+// Topic returns a topic, which must not be changed. It fails with TOPIC_NOT_FOUND unless the topic
+// is Live, and with STORE_UNAVAILABLE if the store does not answer and what is known is too old.
+// Settings that the store lost are restored. If a creation or a deletion of the topic was broken
+// off, it is completed.
 func (c *Catalog) Topic(ctx context.Context, name string) (*qlog.Topic, error) {
 	if !validName(name) {
 		return nil, noTopic()
@@ -95,7 +95,8 @@ func (c *Catalog) Topic(ctx context.Context, name string) (*qlog.Topic, error) {
 	return c.wait(ctx, c.load(ctx, name, false))
 }
 
-// Reload is Topic with a read of the store that begins after the call, or that another Reload began.
+// Reload is Topic with a read of the store that begins after the call, or that another Reload
+// began.
 func (c *Catalog) Reload(ctx context.Context, name string) (*qlog.Topic, error) {
 	if !validName(name) {
 		return nil, noTopic()
@@ -111,11 +112,12 @@ func (c *Catalog) Forget(name string) {
 	delete(c.loads, name)
 }
 
-// Heal brings a partition of a topic in line with the topic's settings. Whoever gets ErrNoTopic or
-// ErrNoGroup from a partition that the topic has, or ErrPaused though the topic is not paused, calls
-// it, and repeats its call once if Heal returns nil: the partition lost its settings or a group, or a
-// change of the topic was broken off. It fails with TOPIC_NOT_FOUND if there is no topic with t's UID
-// any more: then another may have the name, which Topic returns. Calls for the same partition share the work.
+// Heal brings a partition of a topic in line with the topic's settings. A caller of the store that
+// gets ErrNoTopic or ErrNoGroup for a partition and a group that the topic has calls it. So does
+// one that gets ErrPaused though the topic is not paused. The partition lost its settings or a
+// group, or a change of the topic was broken off. If Heal returns nil, the caller repeats its call
+// once. Heal fails with TOPIC_NOT_FOUND if no topic has t's UID any more; another one may have the
+// name, which Topic returns. Calls for the same partition share the work.
 func (c *Catalog) Heal(ctx context.Context, t *qlog.Topic, partition int) error {
 	now, err := c.Reload(ctx, t.Name)
 	if err != nil {
@@ -185,7 +187,7 @@ func (c *Catalog) read(ctx context.Context, name string) (*entry, error) {
 	case errors.Is(err, qlog.ErrNoTopic):
 		e.fresh = absentFor
 	case errors.Is(err, errOvertaken):
-		e.fresh = 0 // it may be Live at any moment, and whoever created it may use it then, on any node
+		e.fresh = 0 // it may be Live at any moment, and its creator may use it then, on any node
 	case err != nil:
 		return nil, readFault(err)
 	default:
@@ -211,8 +213,8 @@ func (c *Catalog) finish(name string, f *flight[*entry]) {
 	c.entries[name] = f.result
 }
 
-// makeRoom forgets what is too old to be returned, and if that is not enough, other names. The caller
-// holds mu.
+// makeRoom forgets what is too old to be returned, and if that is not enough, other names. The
+// caller holds mu.
 func (c *Catalog) makeRoom() {
 	now := time.Now()
 	for name, e := range c.entries {

@@ -93,8 +93,8 @@ func TestATopicIsFreshForASecondAndNeverOlderThanTwo(t *testing.T) {
 			t.Fatalf("%d reads", n)
 		}
 
-		// The store does not answer. What is known is used until it is two seconds old, counted from when
-		// the store was asked for it.
+		// The store does not answer. What is known is used until it is two seconds old, counted
+		// from when the store was asked for it.
 		store.answer(func(ctx context.Context, _ string) (*qlog.Topic, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()

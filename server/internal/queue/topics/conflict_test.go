@@ -109,8 +109,8 @@ func TestOneOfManyCreatesATopic(t *testing.T) {
 	}
 }
 
-// A topic that another caller is making with other settings is waited for; one whose maker is dead is
-// completed if it is the same, and removed after a while if it is not.
+// A topic that another caller is making with other settings is waited for; one whose maker is dead
+// is completed if it is the same, and removed after a while if it is not.
 func TestATopicThatIsBeingMade(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -149,7 +149,7 @@ func TestDeletedWhileItIsChanged(t *testing.T) {
 		f := newFleet(t)
 		f.create(qlog.Topic{Name: "jobs", Partitions: 2}, "work")
 		store := &failing{Store: f.store}
-		store.before = func(n int64, what string) {
+		store.before = func(n int64, _ string) {
 			if n != at {
 				return
 			}

@@ -113,8 +113,8 @@ func brokenChanges() []broken {
 	}
 }
 
-// A change whose node dies before any of its steps is completed by the same call on another node; one
-// of whose steps has no answer completes on its own, or is completed by its repeat.
+// A change whose node dies before any of its steps is completed by the same call on another node;
+// one of whose steps has no answer completes on its own, or is completed by its repeat.
 func TestChangesThatAreBrokenOff(t *testing.T) {
 	t.Parallel()
 	for _, c := range brokenChanges() {
@@ -165,7 +165,7 @@ func (f *fleet) repeated(c broken) {
 	f.must(err)
 }
 
-// A creation or deletion that was broken off is completed by whoever asks for the topic.
+// A creation or deletion that was broken off is completed when somebody asks for the topic.
 func TestTheCatalogCompletesTopics(t *testing.T) {
 	t.Parallel()
 	for at := int64(2); at <= 5; at++ {
@@ -190,7 +190,8 @@ func TestTheCatalogCompletesTopics(t *testing.T) {
 	}
 }
 
-// A deletion that was broken off does not let a new group of the name continue where the old one was.
+// A deletion that was broken off does not let a new group of the name continue where the old one
+// was.
 func TestAGroupIsNewAfterADeletionThatWasBrokenOff(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -208,7 +209,8 @@ func TestAGroupIsNewAfterADeletionThatWasBrokenOff(t *testing.T) {
 	}
 }
 
-// A partition that a call made after its topic had been deleted is not in the way of the next topic.
+// A partition that a call made after its topic had been deleted is not in the way of the next
+// topic.
 func TestAPartitionOfADeletedTopicIsRemoved(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -223,7 +225,8 @@ func TestAPartitionOfADeletedTopicIsRemoved(t *testing.T) {
 	_, err := f.UpdateTopic(t.Context(), "jobs", func(t *qlog.Topic) error { t.Partitions = 5; return nil })
 	f.must(err)
 	f.whole("jobs", 5, "work")
-	// A later topic's partition is not removed by somebody who still thinks that the topic is his.
+	// A later topic's partition is not removed by a caller that still has the earlier topic's
+	// settings.
 	if err := f.steps.clear(t.Context(), late, 0); !errors.Is(err, qlog.ErrNoTopic) {
 		t.Error(err)
 	}

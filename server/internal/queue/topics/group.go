@@ -10,7 +10,8 @@ import (
 )
 
 // CreateGroup creates a consumer group of a topic and returns it. Zero settings get their defaults;
-// Paused is not the caller's to set. It fails with GROUP_EXISTS if the topic has a group of the name.
+// Paused is not the caller's to set. It fails with GROUP_EXISTS if the topic has a group of the
+// name.
 func (a *Admin) CreateGroup(ctx context.Context, topic string, g qlog.Group) (*qlog.Group, error) {
 	g = *cloneGroup(&g)
 	g.Paused = false
@@ -30,8 +31,8 @@ func (a *Admin) CreateGroup(ctx context.Context, topic string, g qlog.Group) (*q
 		t.Groups = append(t.Groups, g)
 		slices.SortFunc(t.Groups, func(x, y qlog.Group) int { return strings.Compare(x.Name, y.Name) })
 		return func(ctx context.Context) error {
-			// A group of the name whose deletion was broken off goes first, or the new one would continue
-			// where it was.
+			// A group of the name whose deletion was broken off goes first, or the new one would
+			// continue where it was.
 			if err := a.steps.align(ctx, before); err != nil {
 				return err
 			}
@@ -50,8 +51,8 @@ func (a *Admin) CreateGroup(ctx context.Context, topic string, g qlog.Group) (*q
 
 // UpdateGroup has fn change a copy of a group's settings, and returns what was stored. Every node
 // applies it within two seconds. Settings that fn sets to zero get their defaults. fn may be called
-// several times, with newer settings; its error is returned as it is. Changes of the name, the mode,
-// the start and Paused are ignored.
+// several times, with newer settings; its error is returned as it is. Changes of the name, the
+// mode, the start and Paused are ignored.
 func (a *Admin) UpdateGroup(ctx context.Context, topic, name string, fn func(g *qlog.Group) error) (*qlog.Group, error) {
 	return a.alterGroup(ctx, topic, name, func(g *qlog.Group) error {
 		was := cloneGroup(g)
@@ -72,10 +73,10 @@ func (a *Admin) SetGroupPaused(ctx context.Context, topic, name string, paused b
 	})
 }
 
-// DeleteGroup deletes a consumer group with its deliveries and retries; its dead letters are kept. The
-// holders of its leases find out by their next commit. It fails with CONFIRMATION_REQUIRED unless
-// confirm is the group's name, and with GROUP_NOT_FOUND if there is none; then it removes what is left
-// of one whose deletion was broken off.
+// DeleteGroup deletes a consumer group with its deliveries and retries; its dead letters are kept.
+// The holders of its leases find out by their next commit. It fails with CONFIRMATION_REQUIRED
+// unless confirm is the group's name, and with GROUP_NOT_FOUND if there is none; then it removes
+// what is left of one whose deletion was broken off.
 func (a *Admin) DeleteGroup(ctx context.Context, topic, name, confirm string) error {
 	if err := confirmed(confirm, name, "group"); err != nil {
 		return err
@@ -95,9 +96,9 @@ func (a *Admin) DeleteGroup(ctx context.Context, topic, name, confirm string) er
 }
 
 // SeekGroup moves a consumer group to another place of the topic and forgets its deliveries and
-// retries. The partitions are moved one after another. The holder of a partition's lease loses it: its
-// next commit fails, and whoever acquires the lease reads from the new place on. A repeat moves the
-// group again.
+// retries. The partitions are moved one after another. The holder of a partition's lease loses it:
+// its next commit fails, and the next holder reads from the new place on. A repeat moves the group
+// again.
 func (a *Admin) SeekGroup(ctx context.Context, topic, name string, start qlog.Start) error {
 	if err := checkStart("start.time", start); err != nil {
 		return err
@@ -151,7 +152,8 @@ func (a *Admin) seek(ctx context.Context, t *qlog.Topic, ref qlog.GroupRef, star
 	return contended()
 }
 
-// healGroup brings a partition that lacks a group in line with the topic's settings, if they have it.
+// healGroup brings a partition that lacks a group in line with the topic's settings, if they have
+// it.
 func (a *Admin) healGroup(ctx context.Context, t *qlog.Topic, ref qlog.GroupRef) error {
 	now, err := a.Topic(ctx, t.Name)
 	switch {

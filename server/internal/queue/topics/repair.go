@@ -9,9 +9,9 @@ import (
 	"github.com/parleyhq/parley/server/internal/queue/qlog"
 )
 
-// RepairTopic creates again what the store lost of a topic, as far as another part of the store has a
-// copy, and completes changes that were broken off. It returns the topic, and what it did in words,
-// one sentence each; none if nothing was missing.
+// RepairTopic creates again what the store lost of a topic, as far as another part of the store has
+// a copy, and completes changes that were broken off. It returns the topic, and what it did in
+// words, one sentence each; none if nothing was missing.
 func (a *Admin) RepairTopic(ctx context.Context, name string) (*qlog.Topic, []string, error) {
 	if err := checkName("topic", name); err != nil {
 		return nil, nil, err
@@ -39,8 +39,8 @@ func (a *Admin) RepairTopic(ctx context.Context, name string) (*qlog.Topic, []st
 	return t, append(found, slices.Concat(partitions...)...), nil
 }
 
-// inspectSettings says in words what is missing of a topic beside its partitions. Reading it completes
-// it: see Topic of qlog.TopicStore, and steps.find.
+// inspectSettings says in words what is missing of a topic beside its partitions. Reading it
+// completes it: see Topic of qlog.TopicStore, and steps.find.
 func (a *Admin) inspectSettings(ctx context.Context, name string) ([]string, error) {
 	names, err := a.cfg.Store.TopicNames(ctx)
 	if err != nil {
@@ -63,8 +63,8 @@ func (a *Admin) inspectSettings(ctx context.Context, name string) ([]string, err
 	return found, nil
 }
 
-// inspect says in words what a partition lacks or has too much. What is there of an earlier topic it
-// removes.
+// inspect says in words what a partition lacks or has too much. What is there of an earlier topic
+// it removes.
 func (a *Admin) inspect(ctx context.Context, t *qlog.Topic, p int) (found []string, err error) {
 	there, err := a.cfg.Store.Partition(ctx, t.Name, p)
 	if err != nil {

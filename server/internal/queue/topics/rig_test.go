@@ -151,8 +151,8 @@ func (f *fleet) unsent(t *qlog.Topic, partition int, group string) int64 {
 	return state.Last.Ord - state.Sent.Ord
 }
 
-// whole fails the test unless the topic is Live and its partitions, and no more, are in line with its
-// settings.
+// whole fails the test unless the topic is Live and its partitions, and no more, are in line with
+// its settings.
 func (f *fleet) whole(name string, partitions int, groups ...string) *qlog.Topic {
 	f.t.Helper()
 	t := f.read(name)
@@ -199,8 +199,8 @@ func (f *fleet) keys() (all []string) {
 	return all
 }
 
-// lose removes the keys that a pattern matches, as a Redis that loses writes does, and fails the test
-// if there are none.
+// lose removes the keys that a pattern matches, as a Redis that loses writes does, and fails the
+// test if there are none.
 func (f *fleet) lose(pattern string) {
 	f.t.Helper()
 	found, err := f.client.Keys(f.t.Context(), f.prefix+pattern).Result()

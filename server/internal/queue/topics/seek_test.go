@@ -91,7 +91,7 @@ func TestASeekThatIsBrokenOffLeavesTheLeaseFree(t *testing.T) {
 	}
 }
 
-// Two nodes acquire the lease and commit all the while. A seek succeeds, and no commit of an epoch
+// Two nodes keep acquiring the lease and committing. A seek succeeds, and no commit of an epoch
 // before it does after it.
 func TestSeekAgainstTwoHolders(t *testing.T) {
 	t.Parallel()

@@ -44,7 +44,8 @@ const (
 	defaultTimeout     = 15 * time.Minute
 	defaultRunTime     = time.Hour
 	defaultGrace       = 10 * time.Second
-	// runTimeOver is how much longer than its handler may take a delivery lasts at least by default.
+	// runTimeOver is how much longer than its handler may take a delivery lasts at least by
+	// default.
 	runTimeOver = time.Minute
 )
 
@@ -58,7 +59,7 @@ var (
 const reserved = "__"
 
 // validName reports whether a name is 1 to 64 of A-Z a-z 0-9 _ -. Names become parts of keys of the
-// store, where a brace would move a key, so they are checked here whatever was checked before.
+// store, where a brace would move a key, so they are checked here even if they were checked before.
 func validName(name string) bool { return len(name) <= 64 && allOf(name, "_-") }
 
 // allOf reports whether s is not empty and has only letters, digits and the others.
@@ -77,14 +78,17 @@ func allOf(s, others string) bool {
 // checkName refuses what cannot be the name of a topic that a client manages.
 func checkName(field, name string) error {
 	switch {
-	case !validName(name):
-		return fault.Invalid(field, 64, "%s: must be 1 to 64 of A-Z a-z 0-9 _ -", field)
-	case strings.HasPrefix(name, reserved):
+	case managed(name):
+		return nil
+	case validName(name):
 		return fault.Invalid(field, 0, "%s: names that begin with %s are reserved", field, reserved)
 	default:
-		return nil
+		return fault.Invalid(field, 64, "%s: must be 1 to 64 of A-Z a-z 0-9 _ -", field)
 	}
 }
+
+// managed reports whether a topic that clients manage can have the name.
+func managed(name string) bool { return validName(name) && !strings.HasPrefix(name, reserved) }
 
 // checkGroupName refuses what cannot be the name of a group.
 func checkGroupName(field, name string) error {
@@ -94,8 +98,8 @@ func checkGroupName(field, name string) error {
 	return nil
 }
 
-// complete replaces zero settings of a topic by their defaults, and rounds times to milliseconds, in
-// which the store keeps them.
+// complete replaces zero settings of a topic by their defaults, and rounds times to milliseconds,
+// in which the store keeps them.
 func complete(t *qlog.Topic) {
 	t.Partitions = cmp.Or(t.Partitions, defaultPartitions)
 	t.Partitioner = cmp.Or(t.Partitioner, qlog.ConsistentHash)
@@ -253,8 +257,8 @@ func checkChange(was, t *qlog.Topic) error {
 	}
 }
 
-// sameSettings reports whether two topics have the settings that a caller of CreateTopic gives in
-// common. The name is not compared.
+// sameSettings reports whether two topics agree in the settings that CreateTopic takes. The name is
+// not compared.
 func sameSettings(a, b *qlog.Topic) bool {
 	return a.Partitions == b.Partitions && a.Partitioner == b.Partitioner && a.Bounds == b.Bounds &&
 		a.DeadLetterAge == b.DeadLetterAge && a.MaxDeadLetters == b.MaxDeadLetters

@@ -30,15 +30,15 @@ const (
 // errOvertaken says that another caller changed a topic that was being made.
 var errOvertaken = errors.New("the topic was changed while it was made")
 
-// steps are the parts of the changes that Catalog and Admin share. Every one of them may be repeated,
-// and be done by several nodes at a time.
+// steps are the parts of the changes that Catalog and Admin share. Every one of them may be
+// repeated, and be done by several nodes at a time.
 type steps struct {
 	store qlog.TopicStore
 	log   *slog.Logger
 }
 
-// find returns a topic that is Live. It restores settings that were lost, and completes a creation or
-// a deletion that is not complete. Its error is ErrNoTopic, errOvertaken or one of the store.
+// find returns a topic that is Live. It restores settings that were lost, and completes a creation
+// or a deletion that is not complete. Its error is ErrNoTopic, errOvertaken or one of the store.
 func (s *steps) find(ctx context.Context, name string) (*qlog.Topic, error) {
 	t, err := s.settings(ctx, name)
 	switch {
@@ -56,7 +56,7 @@ func (s *steps) find(ctx context.Context, name string) (*qlog.Topic, error) {
 	}
 }
 
-// settings returns a topic in whatever state, and restores settings that were lost.
+// settings returns a topic in any state, and restores settings that were lost.
 func (s *steps) settings(ctx context.Context, name string) (*qlog.Topic, error) {
 	t, err := s.store.Topic(ctx, name)
 	if errors.Is(err, qlog.ErrNoTopic) {
@@ -65,9 +65,9 @@ func (s *steps) settings(ctx context.Context, name string) (*qlog.Topic, error) 
 	return t, err
 }
 
-// finish makes the partitions of a topic in the state Making, and then lets it be Live, with the next
-// version. Everybody who does that for the same version does the same. errOvertaken if the topic was
-// changed.
+// finish makes the partitions of a topic in the state Making, and then lets it be Live, with the
+// next version. Everybody who does that for the same version does the same. errOvertaken if the
+// topic was changed.
 func (s *steps) finish(ctx context.Context, t *qlog.Topic) (*qlog.Topic, error) {
 	next := clone(t)
 	next.State = qlog.Live
@@ -96,8 +96,8 @@ func (s *steps) remove(ctx context.Context, t *qlog.Topic) error {
 	return s.write(ctx, func(ctx context.Context) error { return s.store.RemoveTopic(ctx, t) })
 }
 
-// makePartitions makes partitions that are new, and removes what is there in their place of an earlier
-// topic of the name.
+// makePartitions makes partitions that are new, and removes what is there in their place of an
+// earlier topic of the name.
 func (s *steps) makePartitions(ctx context.Context, t *qlog.Topic, from, to int) error {
 	return each(ctx, to-from, func(ctx context.Context, i int) error {
 		err := s.store.MakePartition(ctx, t, from+i)
@@ -111,8 +111,8 @@ func (s *steps) makePartitions(ctx context.Context, t *qlog.Topic, from, to int)
 	})
 }
 
-// clear removes a partition that is left of an earlier topic of the name. A call for that topic that
-// was late can have made it after the topic was deleted.
+// clear removes a partition that is left of an earlier topic of the name. A call for that topic
+// that was late can have made it after the topic was deleted.
 func (s *steps) clear(ctx context.Context, t *qlog.Topic, partition int) error {
 	there, err := s.store.Partition(ctx, t.Name, partition)
 	if err != nil || there.UID == "" || there.UID == t.UID {
@@ -179,9 +179,11 @@ func (s *steps) forward(ctx context.Context, t *qlog.Topic) (*qlog.Topic, error)
 			latest = max(latest, there.Version)
 		}
 	}
-	s.log.WarnContext(ctx, "the settings of a topic are behind those of its partitions", "topic", t.Name, "version", t.Version, "partitions", latest)
+	s.log.WarnContext(ctx, "the settings of a topic are behind those of its partitions",
+		"topic", t.Name, "version", t.Version, "partitions", latest)
 	if latest-t.Version > maxBehind {
-		return nil, fault.New(fault.Unavailable, fault.StoreUnavailable, "the settings are %d versions behind those of a partition", latest-t.Version)
+		return nil, fault.New(fault.Unavailable, fault.StoreUnavailable,
+			"the settings of the topic are %d versions behind those of a partition", latest-t.Version)
 	}
 	t = clone(t)
 	for ; t.Version <= latest; t.Version++ {
@@ -214,7 +216,7 @@ func foreign(t *qlog.Topic, err error) error {
 	return fault.Wrap(err, fault.Unavailable, fault.StoreUnavailable, "a partition of topic %s is that of another topic", t.Name)
 }
 
-// write makes a change, and repeats it if its outcome is unknown.
+// write calls fn, which changes something, and repeats it if its outcome is unknown.
 func (s *steps) write(ctx context.Context, fn func(ctx context.Context) error) error {
 	err := fn(ctx)
 	for range repeats {

@@ -20,11 +20,11 @@ const (
 	uidLength = 13
 )
 
-// CreateTopic creates a topic and returns it. Zero settings get their defaults. UID, Version, State,
-// CreatedAt, ProducePaused and the groups are not the caller's to set. It fails with TOPIC_EXISTS, and
-// changes nothing, if there is a topic of the name. If several callers create the same topic at a
-// time, one succeeds, and the others fail when it can be used. A creation that was broken off is
-// completed if it had the same settings; with others it is undone after 10 s.
+// CreateTopic creates a topic and returns it. Zero settings get their defaults. UID, Version,
+// State, CreatedAt, ProducePaused and the groups are not the caller's to set. It fails with
+// TOPIC_EXISTS, and changes nothing, if there is a topic of the name. If several callers create the
+// same topic at a time, one succeeds, and the others fail when it can be used. A creation that was
+// broken off is completed if it had the same settings; with others it is undone after 10 s.
 func (a *Admin) CreateTopic(ctx context.Context, t qlog.Topic) (*qlog.Topic, error) {
 	t = qlog.Topic{
 		Name: t.Name, Partitions: t.Partitions, Partitioner: t.Partitioner, Bounds: t.Bounds, DeadLetterAge: t.DeadLetterAge,
@@ -44,7 +44,7 @@ func (a *Admin) CreateTopic(ctx context.Context, t qlog.Topic) (*qlog.Topic, err
 		case made != nil:
 			return made, nil
 		case errors.Is(err, errOvertaken):
-			// Either it is Live after this, or whoever makes it is dead, and the next try completes it.
+			// Either it is Live after this, or its maker is dead, and the next try completes it.
 			err = a.awaitMade(ctx, t.Name)
 		case err == nil:
 			err = wait(ctx)
@@ -56,8 +56,8 @@ func (a *Admin) CreateTopic(ctx context.Context, t qlog.Topic) (*qlog.Topic, err
 	return nil, contended()
 }
 
-// create tries to create a topic. It returns neither the topic nor an error if what was in the way is
-// gone, and errOvertaken if another caller makes the topic.
+// create tries to create a topic. It returns neither the topic nor an error if what was in the way
+// is gone, and errOvertaken if another caller makes the topic.
 func (a *Admin) create(ctx context.Context, t *qlog.Topic) (*qlog.Topic, error) {
 	t.CreatedAt = now()
 	var existing *qlog.Topic
@@ -87,8 +87,8 @@ func (a *Admin) create(ctx context.Context, t *qlog.Topic) (*qlog.Topic, error) 
 	}
 }
 
-// displace deals with a topic that is where another one is to be created: see create. TOPIC_EXISTS if
-// it stays.
+// displace deals with a topic that is where another one is to be created: see create. TOPIC_EXISTS
+// if it stays.
 func (a *Admin) displace(ctx context.Context, existing, wanted *qlog.Topic) (*qlog.Topic, error) {
 	next := clone(existing)
 	same := sameSettings(existing, wanted)
@@ -98,9 +98,9 @@ func (a *Admin) displace(ctx context.Context, existing, wanted *qlog.Topic) (*ql
 	case existing.State == qlog.Removing:
 		return nil, a.steps.remove(ctx, existing)
 	case same:
-		// After this write whoever else makes the topic is overtaken, so that only one caller created it.
-		// The store takes an equal write for a repeat, so the writes of two callers must differ; until the
-		// topic is Live the time has no other meaning.
+		// After this write all others that make the topic are overtaken, so that only one caller
+		// created it. The store takes an equal write for a repeat, so the writes of two callers
+		// must differ; until the topic is Live the time has no other meaning.
 		next.CreatedAt = now().Add(-rand.N(abandoned / 2).Truncate(time.Millisecond))
 	case time.Since(existing.CreatedAt) < abandoned:
 		if err := a.awaitMade(ctx, wanted.Name); err != nil {
@@ -148,8 +148,8 @@ func (a *Admin) awaitMade(ctx context.Context, name string) error {
 // UpdateTopic has fn change a copy of the topic's settings, and returns what was stored. Every node
 // applies it within two seconds. Settings that fn sets to zero get their defaults. fn may be called
 // several times, with newer settings; its error is returned as it is. The partitioner cannot be
-// changed. Partitions can only be added, and not with the partitioner Hash. Changes of anything that
-// CreateTopic does not take are ignored.
+// changed. Partitions can only be added, and not with the partitioner Hash. Changes of anything
+// that CreateTopic does not take are ignored.
 func (a *Admin) UpdateTopic(ctx context.Context, name string, fn func(t *qlog.Topic) error) (*qlog.Topic, error) {
 	return a.alter(ctx, name, func(t *qlog.Topic) (change, error) {
 		was := clone(t)
@@ -165,7 +165,7 @@ func (a *Admin) UpdateTopic(ctx context.Context, name string, fn func(t *qlog.To
 			return nil, err
 		}
 		if sameSettings(was, t) {
-			return nil, nil //nolint:nilnil // there is nothing to change
+			return nil, nil // there is nothing to change
 		}
 		return func(ctx context.Context) error {
 			if t.Partitions > was.Partitions {
@@ -178,16 +178,16 @@ func (a *Admin) UpdateTopic(ctx context.Context, name string, fn func(t *qlog.To
 	})
 }
 
-// grow makes the partitions that the next version of a topic's settings adds, before they are stored.
-// Its groups begin at the start of them.
+// grow makes the partitions that the next version of a topic's settings adds, before they are
+// stored. Its groups begin at the start of them.
 func (a *Admin) grow(ctx context.Context, t *qlog.Topic, first int) error {
 	next := clone(t)
 	next.Version++
 	return a.steps.makePartitions(ctx, next, first, t.Partitions)
 }
 
-// DeleteTopic deletes a topic with its messages and groups. It fails with CONFIRMATION_REQUIRED unless
-// confirm is the topic's name, and with TOPIC_NOT_FOUND if there is none.
+// DeleteTopic deletes a topic with its messages and groups. It fails with CONFIRMATION_REQUIRED
+// unless confirm is the topic's name, and with TOPIC_NOT_FOUND if there is none.
 func (a *Admin) DeleteTopic(ctx context.Context, name, confirm string) error {
 	if err := checkName("topic", name); err != nil {
 		return err
@@ -234,7 +234,7 @@ func (a *Admin) DeleteTopic(ctx context.Context, name, confirm string) error {
 func (a *Admin) SetTopicPaused(ctx context.Context, name string, paused bool) (*qlog.Topic, error) {
 	return a.alter(ctx, name, func(t *qlog.Topic) (change, error) {
 		if t.ProducePaused == paused {
-			return nil, nil //nolint:nilnil // there is nothing to change
+			return nil, nil // there is nothing to change
 		}
 		t.ProducePaused = paused
 		return func(ctx context.Context) error { return a.cfg.Store.UpdateTopic(ctx, t) }, nil

@@ -68,7 +68,7 @@ func TestAPartitionLosesTheGroupsOfEarlierSettings(t *testing.T) {
 	}
 }
 
-// A partition that is left of an earlier topic of the name has no say, whatever its version.
+// A partition that is left of an earlier topic of the name does not count, even with a later version.
 func TestSettingsAreRestoredFromTheLatestTopic(t *testing.T) {
 	t.Parallel()
 	r := newInputRig(t, nil)
