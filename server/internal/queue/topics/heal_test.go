@@ -203,3 +203,29 @@ func TestRepair(t *testing.T) {
 	}
 	f.whole("half", 2)
 }
+
+// A topic whose settings were lost is still there for those who create or delete it.
+func TestLostSettingsStayInTheWay(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	ctx := t.Context()
+	topic := f.create(qlog.Topic{Name: "jobs", Partitions: 2}, "work")
+	f.put(topic, 0, 3)
+	f.lose("streaming:mq:topic:jobs:meta")
+	f.want(second(f.CreateTopic(ctx, qlog.Topic{Name: "jobs", Partitions: 2})), fault.TopicExists)
+	if n := f.unsent(f.whole("jobs", 2, "work"), 0, "work"); n != 3 {
+		t.Errorf("%d messages of 3", n)
+	}
+	f.lose("streaming:mq:topic:jobs:meta")
+	f.must(f.DeleteTopic(ctx, "jobs", "jobs"))
+	if keys := f.keys(); len(keys) != 0 {
+		t.Errorf("left: %q", keys)
+	}
+	// A name in the registry is all that is left.
+	f.must(f.client.SAdd(ctx, f.prefix+"streaming:mq:topics:registry", "jobs").Err())
+	f.want(second(f.catalog.Topic(ctx, "jobs")), fault.TopicNotFound)
+	f.want(f.DeleteTopic(ctx, "jobs", "jobs"), fault.TopicNotFound)
+	if keys := f.keys(); len(keys) != 0 {
+		t.Errorf("left: %q", keys)
+	}
+}

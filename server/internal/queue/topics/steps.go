@@ -60,7 +60,7 @@ func (s *steps) find(ctx context.Context, name string) (*qlog.Topic, error) {
 func (s *steps) settings(ctx context.Context, name string) (*qlog.Topic, error) {
 	t, err := s.store.Topic(ctx, name)
 	if errors.Is(err, qlog.ErrNoTopic) {
-		return s.store.RestoreTopic(ctx, name)
+		err = s.write(ctx, func(ctx context.Context) (err error) { t, err = s.store.RestoreTopic(ctx, name); return err })
 	}
 	return t, err
 }
@@ -89,8 +89,7 @@ func (s *steps) finish(ctx context.Context, t *qlog.Topic) (*qlog.Topic, error) 
 // remove deletes a topic in the state Removing.
 func (s *steps) remove(ctx context.Context, t *qlog.Topic) error {
 	// More partitions than the settings have may be left of an update that was broken off.
-	err := each(ctx, MaxPartitions, func(ctx context.Context, p int) error { return s.store.RemovePartition(ctx, t, p) })
-	if err != nil {
+	if err := s.removePartitions(ctx, t, MaxPartitions); err != nil {
 		return err
 	}
 	return s.write(ctx, func(ctx context.Context) error { return s.store.RemoveTopic(ctx, t) })
@@ -100,14 +99,26 @@ func (s *steps) remove(ctx context.Context, t *qlog.Topic) error {
 // earlier topic of the name.
 func (s *steps) makePartitions(ctx context.Context, t *qlog.Topic, from, to int) error {
 	return each(ctx, to-from, func(ctx context.Context, i int) error {
-		err := s.store.MakePartition(ctx, t, from+i)
+		err := s.makePartition(ctx, t, from+i)
 		if !errors.Is(err, qlog.ErrNoTopic) {
 			return err
 		}
 		if err := s.clear(ctx, t, from+i); err != nil {
 			return err
 		}
-		return s.store.MakePartition(ctx, t, from+i)
+		return s.makePartition(ctx, t, from+i)
+	})
+}
+
+// makePartition brings one partition in line with t.
+func (s *steps) makePartition(ctx context.Context, t *qlog.Topic, partition int) error {
+	return s.write(ctx, func(ctx context.Context) error { return s.store.MakePartition(ctx, t, partition) })
+}
+
+// removePartitions removes the first n partitions of a topic.
+func (s *steps) removePartitions(ctx context.Context, t *qlog.Topic, n int) error {
+	return each(ctx, n, func(ctx context.Context, p int) error {
+		return s.write(ctx, func(ctx context.Context) error { return s.store.RemovePartition(ctx, t, p) })
 	})
 }
 
@@ -127,15 +138,19 @@ func (s *steps) clear(ctx context.Context, t *qlog.Topic, partition int) error {
 	if now.UID != t.UID {
 		return qlog.ErrNoTopic
 	}
-	s.log.WarnContext(ctx, "a partition is left of an earlier topic and is removed", "topic", t.Name, "partition", partition, "uid", there.UID)
-	return s.store.RemovePartition(ctx, &qlog.Topic{Name: t.Name, UID: there.UID}, partition)
+	s.log.WarnContext(ctx, "a partition is left of an earlier topic and is removed",
+		"topic", t.Name, "partition", partition, "uid", there.UID)
+	return s.write(ctx, func(ctx context.Context) error {
+		return s.store.RemovePartition(ctx, &qlog.Topic{Name: t.Name, UID: there.UID}, partition)
+	})
 }
 
 // align brings all partitions in line with the settings t, which were the topic's a moment ago, or
-// with later ones. ErrNoTopic if the topic was deleted meanwhile.
+// with later ones. The caller that stored later ones aligns the partitions with those. ErrNoTopic
+// if the topic was deleted meanwhile.
 func (s *steps) align(ctx context.Context, t *qlog.Topic) error {
 	for range maxTries {
-		err := each(ctx, t.Partitions, func(ctx context.Context, p int) error { return s.store.MakePartition(ctx, t, p) })
+		err := each(ctx, t.Partitions, func(ctx context.Context, p int) error { return s.makePartition(ctx, t, p) })
 		if err != nil && !errors.Is(err, qlog.ErrConflict) && !errors.Is(err, qlog.ErrNoTopic) {
 			return err
 		}
@@ -145,11 +160,11 @@ func (s *steps) align(ctx context.Context, t *qlog.Topic) error {
 			return readErr
 		case now.UID != t.UID || now.State == qlog.Removing:
 			// The deletion may have passed the partitions that were made just now.
-			return errors.Join(qlog.ErrNoTopic, s.sweep(ctx, t))
-		case now.Version != t.Version:
-			t = now
+			return errors.Join(qlog.ErrNoTopic, s.removePartitions(ctx, t, t.Partitions))
 		case err == nil:
 			return nil
+		case now.Version != t.Version:
+			t = now
 		case errors.Is(err, qlog.ErrConflict):
 			if t, err = s.forward(ctx, now); err != nil {
 				return err
@@ -159,11 +174,6 @@ func (s *steps) align(ctx context.Context, t *qlog.Topic) error {
 		}
 	}
 	return contended()
-}
-
-// sweep removes the partitions of a topic that was deleted.
-func (s *steps) sweep(ctx context.Context, t *qlog.Topic) error {
-	return each(ctx, t.Partitions, func(ctx context.Context, p int) error { return s.store.RemovePartition(ctx, t, p) })
 }
 
 // forward raises the version of settings that are earlier than those that the partitions have: the
@@ -200,7 +210,7 @@ func (s *steps) forward(ctx context.Context, t *qlog.Topic) (*qlog.Topic, error)
 
 // heal brings one partition in line with the settings t, which were just read.
 func (s *steps) heal(ctx context.Context, t *qlog.Topic, partition int) error {
-	err := s.store.MakePartition(ctx, t, partition)
+	err := s.makePartition(ctx, t, partition)
 	switch {
 	case errors.Is(err, qlog.ErrConflict):
 		return s.align(ctx, t)
