@@ -43,6 +43,8 @@ type holder struct {
 	e     *engine
 	ref   qlog.GroupRef
 	phase phase
+	// epoch is that of the lease in the phase serving.
+	epoch int64
 	d     *dispatch.Dispatcher
 	// calls are the settlements that wait for their commit.
 	calls map[*pending]bool
@@ -112,7 +114,7 @@ func (h *holder) loaded(
 		h.end(err)
 		return
 	}
-	h.d, h.phase, h.nextLook = d, serving, now.Add(lookEvery)
+	h.d, h.phase, h.epoch, h.nextLook = d, serving, state.Epoch, now.Add(lookEvery)
 	d.Restore(survivors)
 	for _, s := range h.e.sessions {
 		for token, held := range s.held {

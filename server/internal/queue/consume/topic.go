@@ -149,6 +149,12 @@ func (t *topic) reviewed(now time.Time, v view, capacity int, err error) {
 	t.alone = len(v.members) == 0 || len(v.members) == 1 && v.members[0].node == cfg.Node
 	for p, node := range v.holders {
 		h := t.e.holders[partition{t.name, p}]
+		if h != nil && h.phase == serving && v.epochs[p] > h.epoch {
+			// Another node has it, or the group was moved. A holder that has nothing to commit would not
+			// find out.
+			h.end(qlog.ErrFenced)
+			h = nil
+		}
 		switch {
 		case h != nil:
 			v.holders[p] = cfg.Node
