@@ -120,15 +120,19 @@ func (a *Admin) SeekGroup(ctx context.Context, topic, name string, start qlog.St
 	return nil
 }
 
-// seek moves a group in one partition. It takes the lease for nobody: if it ends between the two
-// steps, any node can acquire the lease at once, which it could not if a living node that does not
-// serve the group seemed to hold it.
+// nobody is the holder of a lease that is taken for a seek. No node has such a name. So if the seek
+// ends between its two steps, any node may take the lease over as that of a dead node, which keeps in
+// doubt what sessions hold. A lease without a holder would say that they hold nothing.
+const nobody = "(seek)"
+
+// seek moves a group in one partition: it takes the lease from its holder, and then moves the group
+// under the epoch of that lease.
 func (a *Admin) seek(ctx context.Context, t *qlog.Topic, ref qlog.GroupRef, start qlog.Start) error {
 	for range maxTries {
 		_, epoch, err := a.cfg.Leases.Lease(ctx, ref)
 		var state qlog.State
 		if err == nil {
-			state, err = a.cfg.Leases.Acquire(ctx, ref, "", epoch)
+			state, err = a.cfg.Leases.Acquire(ctx, ref, nobody, epoch)
 		}
 		if err == nil {
 			err = a.cfg.Store.SeekGroup(ctx, ref, state.Epoch, start)
