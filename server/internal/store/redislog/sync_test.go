@@ -15,7 +15,8 @@ func (r *inputRig) with(version int64, groups ...qlog.Group) *qlog.Topic {
 	return &t
 }
 
-// A group that the partition never had begins at its start, one that it lost at the start of the log.
+// A group that the partition never had begins at its start, one that it lost at the start of the
+// log.
 func TestAPartitionGetsNewGroupsAtTheirStart(t *testing.T) {
 	t.Parallel()
 	r := newInputRig(t, nil)
@@ -68,7 +69,21 @@ func TestAPartitionLosesTheGroupsOfEarlierSettings(t *testing.T) {
 	}
 }
 
-// A partition that is left of an earlier topic of the name does not count, even with a later version.
+// A group that came after the caller had looked which ones to remove stays known.
+func TestAGroupThatNobodyNamesStays(t *testing.T) {
+	t.Parallel()
+	r := newInputRig(t, nil)
+	r.check(r.s.MakeGroup(t.Context(), r.group("late"), qlog.Start{}))
+	keys := []string{r.s.keys.main(r.ref), r.s.keys.meta(r.ref), r.s.keys.state(r.ref, "new")}
+	_, err := r.s.write(t.Context(), partitionScript, keys, r.topic.UID, 2, "{}", "0", 1, "new", "-")
+	r.check(err)
+	if _, names, err := r.s.groups(t.Context(), r.ref); err != nil || len(names) != 3 || names[0] != "new" {
+		t.Errorf("%q, %v", names, err)
+	}
+}
+
+// A partition that is left of an earlier topic of the name does not count, even with a later
+// version.
 func TestSettingsAreRestoredFromTheLatestTopic(t *testing.T) {
 	t.Parallel()
 	r := newInputRig(t, nil)

@@ -43,28 +43,36 @@ else
   redis.call('HDEL', meta, 'paused')
 end
 
-local groups, changed = head[6] or '', false
+local known, changed = {}, false
+for name in string.gmatch(head[6] or '', '%S+') do
+  known[name] = true
+end
+local names = {}
 for i = 1, n_groups do
   local state, name, start = keys[i + 2], args[4 + 2 * i], args[5 + 2 * i]
-  local all, added = with_name(groups, name)
   if redis.call('HEXISTS', state, 'uid') == 0 then
-    -- The partition had the group before, and lost it, unless it knows others and not this one. The
-    -- holder of a lost group acquires it anew (epoch 0) with what it remembers. The holder of a deleted
-    -- group of the name must not.
-    local created = head[1] and added
+    -- The partition had the group before, and lost it, unless it has its settings and they do not name
+    -- the group. The holder of a lost group acquires it anew (epoch 0) with what it remembers. The
+    -- holder of a deleted group of the name must not.
+    local created = head[1] and not known[name]
     local place, base = place_of(main, last, ord, created and start or '-')
     set_group(state, uid, created and text(now) or '0', place, base)
     changed = true
   end
-  groups, changed = all, changed or added
+  names[i], changed = name, changed or not known[name]
+  known[name] = nil
 end
 for at = 6 + 2 * n_groups, #args do
   local first = 3 + n_groups + 4 * (at - 6 - 2 * n_groups)
   redis.call('UNLINK', keys[first], keys[first + 1], keys[first + 2], keys[first + 3])
-  groups, changed = without_name(groups, args[at]), true
+  changed = true
+  known[args[at]] = nil
+end
+for name in pairs(known) do -- groups that came after the caller had looked for those to remove
+  names[#names + 1] = name
 end
 if changed then
-  redis.call('HSET', meta, 'groups', groups)
+  redis.call('HSET', meta, 'groups', table.concat(names, ' '))
   redis.call('HINCRBY', meta, 'gv', 1)
 end
 return 1
