@@ -198,7 +198,7 @@ func TestAGroupIsNewAfterADeletionThatWasBrokenOff(t *testing.T) {
 	topic := f.create(qlog.Topic{Name: "jobs", Partitions: 2}, "work")
 	f.put(topic, 0, 3)
 	f.must(f.SeekGroup(t.Context(), "jobs", "work", qlog.Start{End: true}))
-	admin, _ := f.node(&failing{Store: f.store, at: 2})
+	admin, _ := f.node(&failing{Store: f.store, at: 4})
 	if err := admin.DeleteGroup(t.Context(), "jobs", "work", "work"); !errors.Is(err, errCrash) {
 		t.Fatal(err)
 	}

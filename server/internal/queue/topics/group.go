@@ -86,8 +86,15 @@ func (a *Admin) DeleteGroup(ctx context.Context, topic, name, confirm string) er
 		if exists = t.Group(name) != nil; !exists {
 			return nil, nil //nolint:nilnil // there is nothing to change
 		}
+		before := clone(t)
 		t.Groups = slices.DeleteFunc(t.Groups, func(g qlog.Group) bool { return g.Name == name })
-		return func(ctx context.Context) error { return a.cfg.Store.DeleteGroup(ctx, t, name) }, nil
+		return func(ctx context.Context) error {
+			// A partition that lost its settings must know that it has the group, to remove it.
+			if err := a.steps.align(ctx, before); err != nil {
+				return err
+			}
+			return a.cfg.Store.DeleteGroup(ctx, t, name)
+		}, nil
 	})
 	if err == nil && !exists {
 		return noGroup()

@@ -168,7 +168,7 @@ func TestRepair(t *testing.T) {
 	f.lose("streaming:mq:topics:registry")
 	repair("the registry of topics lacked the topic")
 
-	admin, _ := f.node(&failing{Store: f.store, at: 2})
+	admin, _ := f.node(&failing{Store: f.store, at: 6})
 	if err := admin.DeleteGroup(ctx, "jobs", "old", "old"); !errors.Is(err, errCrash) {
 		t.Fatal(err)
 	}
@@ -221,6 +221,20 @@ func TestLostSettingsStayInTheWay(t *testing.T) {
 	if keys := f.keys(); len(keys) != 0 {
 		t.Errorf("left: %q", keys)
 	}
+	// A partition that lost its settings is removed too, and its group.
+	topic = f.create(qlog.Topic{Name: "jobs", Partitions: 2}, "old", "work")
+	f.put(topic, 0, 3)
+	f.lose("stream:topic:{jobs:0}:meta")
+	f.must(f.DeleteGroup(ctx, "jobs", "old", "old"))
+	if keys := f.keys(); slices.Contains(keys, "stream:topic:{jobs:0}:g:old") {
+		t.Errorf("left: %q", keys)
+	}
+	f.lose("stream:topic:{jobs:0}:meta")
+	f.must(f.DeleteTopic(ctx, "jobs", "jobs"))
+	if keys := f.keys(); len(keys) != 0 {
+		t.Errorf("left: %q", keys)
+	}
+
 	// A name in the registry is all that is left.
 	f.must(f.client.SAdd(ctx, f.prefix+"streaming:mq:topics:registry", "jobs").Err())
 	f.want(second(f.catalog.Topic(ctx, "jobs")), fault.TopicNotFound)

@@ -89,10 +89,24 @@ func (s *steps) finish(ctx context.Context, t *qlog.Topic) (*qlog.Topic, error) 
 // remove deletes a topic in the state Removing.
 func (s *steps) remove(ctx context.Context, t *qlog.Topic) error {
 	// More partitions than the settings have may be left of an update that was broken off.
-	if err := s.removePartitions(ctx, t, MaxPartitions); err != nil {
+	err := each(ctx, t.Partitions, func(ctx context.Context, p int) error { return s.mark(ctx, t, p) })
+	if err == nil {
+		err = s.removePartitions(ctx, t, MaxPartitions)
+	}
+	if err != nil {
 		return err
 	}
 	return s.write(ctx, func(ctx context.Context) error { return s.store.RemoveTopic(ctx, t) })
+}
+
+// mark makes a partition that lost its settings known as the topic's again, so that what it has left
+// can be removed.
+func (s *steps) mark(ctx context.Context, t *qlog.Topic, partition int) error {
+	there, err := s.store.Partition(ctx, t.Name, partition)
+	if err != nil || there.UID != "" {
+		return err
+	}
+	return s.makePartition(ctx, t, partition)
 }
 
 // makePartitions makes partitions that are new, and removes what is there in their place of an
