@@ -116,9 +116,11 @@ var layers = []layer{
 	{
 		name:     "features never import each other",
 		packages: []string{"server/internal/queue/"},
-		except:   []string{"server/internal/queue/qlog", "server/internal/queue/dispatch", "server/internal/queue/consume"},
-		imports:  []string{"server/internal/fault", "server/internal/lifecycle", "server/internal/stream"},
-		never:    outside,
+		except: []string{
+			"server/internal/queue/qlog", "server/internal/queue/dispatch", "server/internal/queue/consume", "server/internal/queue/topics",
+		},
+		imports: []string{"server/internal/fault", "server/internal/lifecycle", "server/internal/stream"},
+		never:   outside,
 	},
 	{
 		name:     "the log of a partition is declared by itself",
@@ -131,6 +133,12 @@ var layers = []layer{
 		imports:  []string{"server/internal/queue/qlog"},
 		never:    append([]string{"go.opentelemetry.io/", "net/http"}, outside...),
 		later:    true,
+	},
+	{
+		name:     "topics stand on the declaration of the log",
+		packages: []string{"server/internal/queue/topics"},
+		imports:  []string{"server/internal/queue/qlog", "server/internal/fault", "server/internal/lifecycle"},
+		never:    outside,
 	},
 	{
 		name:     "consumers stand on the dispatcher",

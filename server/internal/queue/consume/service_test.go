@@ -8,6 +8,7 @@ import (
 
 	"github.com/parleyhq/parley/server/internal/queue/consume"
 	"github.com/parleyhq/parley/server/internal/queue/dispatch"
+	"github.com/parleyhq/parley/server/internal/queue/qlog"
 )
 
 // TestConsume: three sessions of one node get all messages of four partitions, each once, and each is
@@ -153,5 +154,32 @@ func nextAll(t *testing.T, s *consume.Stream) []consume.Delivery {
 		if len(f.Deliveries) > 0 {
 			return f.Deliveries
 		}
+	}
+}
+
+// TestSeekWhileIdle: when the group is moved back, a holder that has nothing to commit finds out that
+// it lost the lease, and what was settled is delivered again.
+func TestSeekWhileIdle(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 1, 1, nil)
+	n := b.nodes[0]
+	b.put(0, 1, 0)
+	s := b.open(n, 1)
+	d := next(t, s)
+	b.settle(n, s, verdicts([]consume.Delivery{d}, dispatch.Ack))
+	ref := qlog.GroupRef{Ref: b.topic.Ref(0), Group: "work"}
+	_, epoch, err := b.store.Lease(t.Context(), ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	state, err := b.store.Acquire(t.Context(), ref, "", epoch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.store.SeekGroup(t.Context(), ref, state.Epoch, qlog.Start{}); err != nil {
+		t.Fatal(err)
+	}
+	if again := next(t, s); again.MessageID != d.MessageID {
+		t.Errorf("delivered %+v", again)
 	}
 }
