@@ -116,7 +116,7 @@ var layers = []layer{
 	{
 		name:     "features never import each other",
 		packages: []string{"server/internal/queue/"},
-		except:   []string{"server/internal/queue/qlog", "server/internal/queue/dispatch", "server/internal/queue/consume"},
+		except:   []string{"server/internal/queue/qlog", "server/internal/queue/dispatch", "server/internal/queue/consume", "server/internal/queue/produce"},
 		imports:  []string{"server/internal/fault", "server/internal/lifecycle", "server/internal/stream"},
 		never:    outside,
 	},
@@ -131,6 +131,12 @@ var layers = []layer{
 		imports:  []string{"server/internal/queue/qlog"},
 		never:    append([]string{"go.opentelemetry.io/", "net/http"}, outside...),
 		later:    true,
+	},
+	{
+		name:     "producers stand on the log",
+		packages: []string{"server/internal/queue/produce"},
+		imports:  []string{"server/internal/queue/qlog", "server/internal/fault", "server/internal/lifecycle"},
+		never:    outside,
 	},
 	{
 		name:     "consumers stand on the dispatcher",
