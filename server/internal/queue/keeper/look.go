@@ -1,0 +1,100 @@
+package keeper
+
+import (
+	"context"
+	"time"
+
+	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/lifecycle"
+	"github.com/parleyhq/parley/server/internal/queue/qlog"
+)
+
+const (
+	// ageRounds is in how many rounds dead letters are aged once: they live for days.
+	ageRounds = 10
+	// maxAge is how many dead letters one call removes.
+	maxAge = 1000
+)
+
+// lookAround looks at all partitions of this node, in one round after the other, until ctx ends. It
+// spreads a round over its time, so that the store has the same work all the time.
+func (k *Keeper) lookAround(ctx context.Context) {
+	for round := 0; ; round++ {
+		began := time.Now()
+		names, err := k.names(ctx)
+		if err != nil {
+			k.trouble("list topics", err)
+		}
+		for i, name := range names {
+			due := began.Add(k.cfg.times.round * time.Duration(i) / time.Duration(len(names)))
+			if lifecycle.Pause(ctx, max(time.Until(due), 0)) != nil {
+				return
+			}
+			if err := k.lookAt(ctx, name, (round+i)%ageRounds == 0); err != nil && ctx.Err() == nil {
+				k.trouble("look at topic "+name, err)
+				if lifecycle.Pause(ctx, failWait) != nil { // the round becomes longer
+					return
+				}
+			}
+		}
+		if lifecycle.Pause(ctx, max(time.Until(began.Add(k.cfg.times.round)), failWait)) != nil {
+			return
+		}
+	}
+}
+
+func (k *Keeper) names(ctx context.Context) ([]string, error) {
+	call, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return k.cfg.Store.TopicNames(call)
+}
+
+// lookAt looks at this node's partitions of a topic.
+func (k *Keeper) lookAt(ctx context.Context, name string, age bool) error {
+	t, err := k.cfg.Topics.Topic(ctx, name)
+	if fault.Is(err, fault.TopicNotFound) {
+		return nil // it is being created or removed
+	}
+	if err != nil {
+		return err
+	}
+	for p := range t.Partitions {
+		if !k.owner.owns(place{name, p}) {
+			continue
+		}
+		if err := k.lookAtPartition(ctx, t, p, age); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (k *Keeper) lookAtPartition(ctx context.Context, t *qlog.Topic, partition int, age bool) error {
+	// Without a group nothing is settled.
+	if len(t.Groups) > 0 {
+		if err := k.trimTopic(ctx, t, partition); err != nil {
+			return err
+		}
+	}
+	if len(t.Groups) > 1 { // a group that is alone has its holder delete what lies behind an open entry
+		if err := k.sweepPartition(ctx, t, partition); err != nil {
+			return err
+		}
+	}
+	if age && k.cfg.Ager != nil && t.DeadLetterAge > 0 {
+		return k.ageLetters(ctx, t, partition)
+	}
+	return nil
+}
+
+// ageLetters removes old dead letters.
+func (k *Keeper) ageLetters(ctx context.Context, t *qlog.Topic, partition int) error {
+	for {
+		call, cancel := context.WithTimeout(ctx, callTimeout)
+		removed, err := k.cfg.Ager.Age(call, t.Ref(partition), t.DeadLetterAge, 0, maxAge)
+		cancel()
+		if err != nil || removed < maxAge {
+			return err
+		}
+	}
+}
