@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/parleyhq/parley/server/internal/fault"
@@ -15,41 +16,46 @@ import (
 const (
 	// maxJobs is how many calls of the store for scheduled messages are under way at a time.
 	maxJobs = 8
+	// maxChecked is how many partitions one call of a check reads.
+	maxChecked = 256
 	// stuckWait is the wait if the store says that a message is due and moves none.
 	stuckWait = 50 * time.Millisecond
 )
 
-// agenda knows when the scheduled messages of this node's partitions are due, and has them moved. One
-// goroutine owns it, that of work. Calls of the store have goroutines of their own, one at a time for
-// each partition.
+// agenda knows when the scheduled messages of this node's partitions are due, and has them moved.
+// One goroutine owns it, that of work. Calls of the store have goroutines of their own, one at a
+// time for each partition.
 type agenda struct {
-	k       *Keeper
-	run     *lifecycle.Run
-	lines   map[place]*line
-	next    lineHeap // the lines that no job works on
+	k     *Keeper
+	run   *lifecycle.Run
+	lines map[place]*line
+	// next has the lines that are to be looked at, by time.
+	next    lineHeap
 	busy    int
 	results chan func(now time.Time)
-	// refreshAt is when the list of partitions is read again, refreshBegan when the last read began.
-	refreshAt, refreshBegan time.Time
-	refreshing              bool
+	// checkAt is when all lines are checked again, checkBegan when the last check began.
+	checkAt, checkBegan time.Time
+	checking            bool
+	// failures counts the failed checks in a row.
+	failures int
 }
 
 // line is a partition that may have scheduled messages.
 type line struct {
 	place place
-	// at is when the line is looked at next, and index its place in the heap; -1 while a job works on
-	// it. again: it was woken meanwhile.
+	// at is when the line is looked at next. index is its place in the heap, -1 if it is not there.
 	at    time.Time
 	index int
-	again bool
+	// busy: a job works on the line. again: it was to be looked at meanwhile.
+	busy, again bool
 	// failures counts the failed calls in a row.
 	failures int
-	// since is when this node began to look at it. listed: it was in the list when that was read last.
+	// since is when this node began to know it. listed: it was in the list when that was read last.
 	// lost: it should have been, because it has scheduled messages.
 	since        time.Time
 	listed, lost bool
-	// emptySince is since when it has had no scheduled messages; zero if it has some. forgotten is when
-	// it was taken out of the list; zero unless it was.
+	// emptySince is since when it has had no scheduled messages; zero if it has some, or nothing is
+	// known. forgotten is when it was taken out of the list; zero unless it was.
 	emptySince, forgotten time.Time
 }
 
@@ -73,7 +79,7 @@ func (a *agenda) work(ctx context.Context) {
 			done(time.Now())
 		}
 		now := time.Now()
-		a.refresh(now)
+		a.check(now)
 		for a.busy < maxJobs && len(a.next) > 0 && !a.next[0].at.After(now) {
 			a.look(heap.Pop(&a.next).(*line)) //nolint:forcetypeassert // the heap has only lines
 		}
@@ -84,8 +90,8 @@ func (a *agenda) work(ctx context.Context) {
 // until returns how long nothing is to be done.
 func (a *agenda) until(now time.Time) time.Duration {
 	wait := a.k.cfg.times.look
-	if !a.refreshing {
-		wait = min(wait, a.refreshAt.Sub(now))
+	if !a.checking {
+		wait = min(wait, a.checkAt.Sub(now))
 	}
 	if a.busy < maxJobs && len(a.next) > 0 {
 		wait = min(wait, a.next[0].at.Sub(now))
@@ -111,10 +117,7 @@ func (a *agenda) job(fn func(ctx context.Context) (done func(now time.Time))) {
 func (a *agenda) hear(now time.Time) {
 	woken, all := a.k.mail.take()
 	if all {
-		a.refreshAt = now
-		for _, l := range a.lines {
-			a.plan(l, now)
-		}
+		a.checkAt = now
 	}
 	for p := range woken {
 		if a.k.owner.owns(p) {
@@ -124,12 +127,11 @@ func (a *agenda) hear(now time.Time) {
 }
 
 // line returns the line of a partition, which it creates.
-func (a *agenda) line(p place, at time.Time) *line {
+func (a *agenda) line(p place, now time.Time) *line {
 	l := a.lines[p]
 	if l == nil {
-		l = &line{place: p, at: at, since: at}
+		l = &line{place: p, index: -1, since: now}
 		a.lines[p] = l
-		heap.Push(&a.next, l)
 	}
 	return l
 }
@@ -137,116 +139,169 @@ func (a *agenda) line(p place, at time.Time) *line {
 // plan has a line looked at, unless it is before.
 func (a *agenda) plan(l *line, at time.Time) {
 	switch {
-	case l.index < 0:
+	case l.busy:
 		l.again = true
+	case l.index < 0:
+		l.at = at
+		heap.Push(&a.next, l)
 	case at.Before(l.at):
 		l.at = at
 		heap.Fix(&a.next, l.index)
 	}
 }
 
-// refresh reads the list of partitions if it is time.
-func (a *agenda) refresh(now time.Time) {
-	if a.refreshing || now.Before(a.refreshAt) {
+// drop forgets a line on this node.
+func (a *agenda) drop(l *line) {
+	if l.index >= 0 {
+		heap.Remove(&a.next, l.index)
+	}
+	delete(a.lines, l.place)
+}
+
+// check reads the list of partitions and when the first message of each is due, if it is time.
+func (a *agenda) check(now time.Time) {
+	if a.checking || now.Before(a.checkAt) {
 		return
 	}
-	a.refreshing, a.refreshBegan = true, now
+	a.checking, a.checkBegan = true, now
+	known := make([]place, 0, len(a.lines))
+	for p := range a.lines {
+		known = append(known, p)
+	}
 	a.job(func(ctx context.Context) func(time.Time) {
-		refs, err := a.k.cfg.Store.Scheduled(ctx)
-		return func(now time.Time) { a.refreshed(now, refs, err) }
+		listed, next, err := a.k.readList(ctx, known)
+		return func(now time.Time) { a.checked(now, listed, next, err) }
 	})
 }
 
-func (a *agenda) refreshed(now time.Time, refs []qlog.Ref, err error) {
-	look := a.k.cfg.times.look
-	a.refreshing, a.refreshAt = false, now.Add(look-rand.N(look/10))
+// readList returns which partitions of this node are listed, and when the first scheduled message
+// of those and of the known ones is due.
+func (k *Keeper) readList(ctx context.Context, known []place) (listed map[place]bool, next map[place]time.Duration, err error) {
+	all, err := k.cfg.Store.Scheduled(ctx)
 	if err != nil {
-		a.k.trouble("list partitions with scheduled messages", err)
+		return nil, nil, err
+	}
+	listed = make(map[place]bool, len(all))
+	var refs []qlog.Ref
+	for _, ref := range all {
+		if p := (place{ref.Topic, ref.Partition}); k.owner.owns(p) {
+			listed[p] = true
+			refs = append(refs, ref)
+		}
+	}
+	for _, p := range known {
+		if !listed[p] {
+			refs = append(refs, qlog.Ref{Topic: p.topic, Partition: p.partition})
+		}
+	}
+	next = make(map[place]time.Duration, len(refs))
+	for some := range slices.Chunk(refs, maxChecked) {
+		waits, err := k.cfg.Store.Next(ctx, some)
+		if err != nil {
+			return nil, nil, err
+		}
+		for i, ref := range some {
+			next[place{ref.Topic, ref.Partition}] = waits[i]
+		}
+	}
+	return listed, next, nil
+}
+
+// checked plans the looks that a check found necessary.
+func (a *agenda) checked(now time.Time, listed map[place]bool, next map[place]time.Duration, err error) {
+	a.checking = false
+	if err != nil {
+		a.k.trouble("check scheduled messages", err)
+		a.failures++
+		a.checkAt = now.Add(backoff(a.failures))
 		return
 	}
-	for _, l := range a.lines {
-		l.listed = false
-	}
-	for _, ref := range refs {
-		p := place{ref.Topic, ref.Partition}
-		if a.k.owner.owns(p) {
-			a.line(p, now).listed = true
+	a.failures = 0
+	a.checkAt = now.Add(a.k.cfg.times.look - rand.N(a.k.cfg.times.look/10))
+	for p, wait := range next {
+		l := a.line(p, now)
+		l.listed = listed[p]
+		a.note(now, l, wait)
+		// The producer lists the partition before the store sends the wake-up that this line is
+		// from.
+		l.lost = !l.listed && wait != qlog.Never && l.forgotten.IsZero() && l.since.Before(a.checkBegan)
+		switch {
+		case l.busy:
+		case !a.k.owner.owns(p), !l.listed && wait == qlog.Never && l.forgotten.IsZero():
+			a.drop(l)
+		case l.toForget(&a.k.cfg.times):
+			a.plan(l, now)
 		}
 	}
-	for p, l := range a.lines {
-		// The producer registered the partition before the store sent the wake-up that this line is from.
-		l.lost = !l.listed && l.forgotten.IsZero() && l.emptySince.IsZero() && l.since.Before(a.refreshBegan)
-		if l.index >= 0 && (!a.k.owner.owns(p) || !l.listed && l.forgotten.IsZero() && !l.emptySince.IsZero()) {
-			heap.Remove(&a.next, l.index)
-			delete(a.lines, p)
-		}
+}
+
+// note plans the look at a line's first message.
+func (a *agenda) note(now time.Time, l *line, wait time.Duration) {
+	switch {
+	case wait != qlog.Never:
+		l.emptySince = time.Time{}
+		a.plan(l, now.Add(wait))
+	case l.emptySince.IsZero():
+		l.emptySince = now
 	}
 }
 
 // look has the due messages of a line moved.
 func (a *agenda) look(l *line) {
-	forget := a.toForget(l)
+	l.busy = true
+	forget, despite := l.toForget(&a.k.cfg.times), !l.forgotten.IsZero() || l.lost // despite messages
 	a.job(func(ctx context.Context) func(time.Time) {
 		if !a.k.owner.owns(l.place) {
-			return func(time.Time) { delete(a.lines, l.place) }
+			return func(time.Time) { a.drop(l) }
 		}
 		moved, next, err := a.k.due(ctx, l.place)
-		if err == nil && forget && (next == qlog.Never || !l.forgotten.IsZero() || l.lost) {
+		if forget = forget && err == nil && (next == qlog.Never || despite); forget {
 			err = a.k.cfg.Store.ForgetScheduled(ctx, qlog.Ref{Topic: l.place.topic, Partition: l.place.partition})
-		} else {
-			forget = false
 		}
 		return func(now time.Time) { a.looked(now, l, moved, next, forget, err) }
 	})
 }
 
-// toForget reports whether a line is to be taken out of the list: if it has been empty for long, and
-// once more later, because a node that scheduled a message meanwhile could rely on the list. The
-// second time puts it into the list again if it has messages, which is also how a line is listed whose
-// entry was lost.
-func (a *agenda) toForget(l *line) bool {
-	if l.lost {
-		return true
-	}
-	if !l.forgotten.IsZero() {
-		return time.Since(l.forgotten) >= a.k.cfg.times.again
-	}
-	return !l.emptySince.IsZero() && time.Since(l.emptySince) >= a.k.cfg.times.forget
-}
-
 // looked plans a line's next look.
 func (a *agenda) looked(now time.Time, l *line, moved int, next time.Duration, forgot bool, err error) {
-	look := a.k.cfg.times.look
-	wait := look - rand.N(look/10)
+	again := l.again
+	l.busy, l.again = false, false
+	if again {
+		a.plan(l, now)
+	}
 	if err != nil {
 		l.failures++
 		a.k.trouble("move due messages", err)
-		wait = backoff(l.failures)
-	} else {
-		l.failures = 0
-		switch {
-		case forgot && l.lost:
-			l.lost = false
-		case forgot && !l.forgotten.IsZero():
-			l.forgotten, l.emptySince = time.Time{}, time.Time{}
-		case forgot:
-			l.forgotten = now
-		}
-		switch {
-		case next != qlog.Never:
-			l.emptySince = time.Time{}
-		case l.emptySince.IsZero():
-			l.emptySince = now
-		}
-		if wait = min(wait, next); wait <= 0 && moved == 0 {
-			wait = stuckWait
-		}
+		a.plan(l, now.Add(backoff(l.failures)))
+		return
 	}
-	if l.again {
-		l.again, wait = false, 0
+	l.failures = 0
+	switch {
+	case forgot && l.lost:
+		l.lost = false
+	case forgot && !l.forgotten.IsZero():
+		l.forgotten, l.emptySince = time.Time{}, time.Time{}
+	case forgot:
+		l.forgotten = now
 	}
-	l.at = now.Add(wait)
-	heap.Push(&a.next, l)
+	if next == 0 && moved == 0 {
+		next = stuckWait
+	}
+	a.note(now, l, next)
+}
+
+// toForget reports whether a line is to be taken out of the list: if it has been empty for long,
+// and once more later, because a node that scheduled a message meanwhile could rely on the list.
+// The second time puts it into the list again if it has messages, which is also how a line is
+// listed whose entry was lost.
+func (l *line) toForget(t *times) bool {
+	switch {
+	case l.lost:
+		return true
+	case !l.forgotten.IsZero():
+		return time.Since(l.forgotten) >= t.again
+	}
+	return !l.emptySince.IsZero() && time.Since(l.emptySince) >= t.forget
 }
 
 // due moves the due messages of a partition once. A partition whose topic does not exist has none.

@@ -1,18 +1,18 @@
 // Package keeper does what the partitions of work queues need regardless of consumers: it moves
 // scheduled messages that are due to the log, and removes what nobody needs any more.
 //
-// Each partition has one keeper among the living nodes, by rendezvous hashing. Nothing breaks if two
-// nodes consider themselves the keeper, or none for some seconds: every step of the store may be
-// made twice.
+// Each partition has one keeper among the living nodes, by rendezvous hashing. Nothing breaks if
+// two nodes consider themselves the keeper, or none for some seconds: every step of the store may
+// be made twice.
 //
 // Work follows what is used:
 //
 //   - Scheduled messages: the store lists the partitions that may have some. Those are looked at
 //     every two seconds, and when a message is due earlier than the node knew.
-//   - Settled messages: a lease holder says that it settled some (Dirty). The node that is told trims
-//     the partition, whether or not it is its keeper.
-//   - Once a minute the keeper looks at every partition: for messages that retention kept until now,
-//     for settled messages behind an open one, and for old dead letters.
+//   - Settled messages: a lease holder says that it settled some (Dirty). The node that is told
+//     trims the partition, whether or not it is its keeper.
+//   - Once a minute the keeper looks at every partition: for messages that retention kept until
+//     now, for settled messages behind an open one, and for old dead letters.
 package keeper
 
 import (
@@ -30,12 +30,14 @@ import (
 // Store is what a Keeper works with. *redislog.Store implements it and documents the methods.
 type Store interface {
 	Due(ctx context.Context, ref qlog.Ref) (moved int, next time.Duration, err error)
+	Next(ctx context.Context, refs []qlog.Ref) ([]time.Duration, error)
 	Scheduled(ctx context.Context) ([]qlog.Ref, error)
 	ForgetScheduled(ctx context.Context, ref qlog.Ref) error
 	Wakeups(ctx context.Context, fn func(topic string, partition int)) error
 
 	TopicNames(ctx context.Context) ([]string, error)
 	Trim(ctx context.Context, ref qlog.Ref, bounds qlog.Bounds, n int) (int, error)
+	Lengths(ctx context.Context, t *qlog.Topic, partitions []int) ([]int64, error)
 	Marks(ctx context.Context, ref qlog.Ref) (qlog.Marks, error)
 	Open(ctx context.Context, ref qlog.GroupRef, cursor uint64) (chunks map[int64]string, next uint64, err error)
 	Read(ctx context.Context, ref qlog.Ref, after qlog.ID, n int) ([]qlog.Entry, error)
@@ -93,7 +95,8 @@ type Config struct {
 type times struct {
 	// look is how often a listed partition is looked at for scheduled messages.
 	look time.Duration
-	// forget is how long a partition must have had none, and again is when it is forgotten once more.
+	// forget is how long a partition must have had none, and again is when it is forgotten once
+	// more.
 	forget, again time.Duration
 	// dirty is how long a partition waits at most to be trimmed after messages were settled.
 	dirty time.Duration
@@ -181,7 +184,7 @@ func (k *Keeper) trouble(what string, err error) {
 	}
 }
 
-// ready tells consumers that a partition has new messages.
+// ready publishes a hint: a partition has new messages.
 func (k *Keeper) ready(topic string, partition int) {
 	if k.cfg.Hints != nil {
 		k.cfg.Hints.Ready(topic, partition)

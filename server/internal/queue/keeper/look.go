@@ -58,33 +58,52 @@ func (k *Keeper) lookAt(ctx context.Context, name string, age bool) error {
 	if err != nil {
 		return err
 	}
+	var mine []int
 	for p := range t.Partitions {
-		if !k.owner.owns(place{name, p}) {
-			continue
+		if k.owner.owns(place{name, p}) {
+			mine = append(mine, p)
 		}
-		if err := k.lookAtPartition(ctx, t, p, age); err != nil {
+	}
+	if age && k.cfg.Ager != nil && t.DeadLetterAge > 0 {
+		for _, p := range mine {
+			if err := k.ageLetters(ctx, t, p); err != nil {
+				return err
+			}
+		}
+	}
+	if len(t.Groups) == 0 || len(mine) == 0 {
+		return nil // without a group nothing is settled
+	}
+	lengths, err := k.lengths(ctx, t, mine)
+	if err != nil {
+		return err
+	}
+	for i, p := range mine {
+		if err := k.clean(ctx, t, p, lengths[i]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (k *Keeper) lookAtPartition(ctx context.Context, t *qlog.Topic, partition int, age bool) error {
-	// Without a group nothing is settled.
-	if len(t.Groups) > 0 {
-		if err := k.trimTopic(ctx, t, partition); err != nil {
-			return err
-		}
+func (k *Keeper) lengths(ctx context.Context, t *qlog.Topic, partitions []int) ([]int64, error) {
+	call, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return k.cfg.Store.Lengths(call, t, partitions)
+}
+
+// clean removes settled messages of a partition that has so many messages in its log.
+func (k *Keeper) clean(ctx context.Context, t *qlog.Topic, partition int, length int64) error {
+	if length == 0 {
+		return nil
 	}
-	if len(t.Groups) > 1 { // a group that is alone has its holder delete what lies behind an open entry
-		if err := k.sweepPartition(ctx, t, partition); err != nil {
-			return err
-		}
+	if err := k.trimTopic(ctx, t, partition); err != nil {
+		return err
 	}
-	if age && k.cfg.Ager != nil && t.DeadLetterAge > 0 {
-		return k.ageLetters(ctx, t, partition)
+	if len(t.Groups) < 2 || length < sweepAtLeast {
+		return nil // a group that is alone has its holder delete what lies behind an open entry
 	}
-	return nil
+	return k.sweepPartition(ctx, t, partition)
 }
 
 // ageLetters removes old dead letters.

@@ -207,8 +207,8 @@ func (b *bench) eventually(what string, holds func() bool) {
 	})
 }
 
-// settle moves a group's mark to a position of the log, and keeps ordinals open, as the group's holder
-// would.
+// settle moves a group's mark to a position of the log, and keeps ordinals open, as the group's
+// holder would.
 func (b *bench) settle(partition int, group string, sent qlog.Pos, open ...int64) {
 	b.tb.Helper()
 	ref := qlog.GroupRef{Ref: b.topic.Ref(partition), Group: group}

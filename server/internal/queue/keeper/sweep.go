@@ -23,9 +23,9 @@ const (
 	sweepRest = 4
 )
 
-// sweepPartition removes messages that every group has settled, and that Trim does not remove because an
-// older one is open. A group that is the only one has its holder remove them; with several groups no
-// holder knows what the others settled.
+// sweepPartition removes messages that every group has settled, and that Trim does not remove
+// because an older one is open. A group that is the only one has its holder remove them; with
+// several groups no holder knows what the others settled.
 //
 // An entry is settled if each group has it up to its mark Sent, and not in its set of open entries.
 // The marks are read before the sets: an entry up to Sent never becomes open again unless the group
@@ -71,13 +71,14 @@ func pinned(m qlog.Marks) (from qlog.Pos, to int64, worth bool) {
 		to = min(to, g.Sent.Ord)
 		open += g.Open
 	}
-	// What the log has between the two. Retention may keep more before them, so that this is too much.
+	// What the log has between the two. Retention may keep more before them, so that this is too
+	// much.
 	between := min(m.Length-(m.Last.Ord-to), to-from.Ord)
 	return from, to, between-open >= sweepAtLeast
 }
 
-// openSet has the entries that some group has open, by chunk. The chunks of each group are parsed when
-// the sweep reaches them.
+// openSet has the entries that some group has open, by chunk. The chunks of each group are parsed
+// when the sweep reaches them.
 type openSet struct {
 	groups []map[int64]string
 	// chunk is the one that ordinals are of; broken says that it could not be parsed.
@@ -98,7 +99,8 @@ func (k *Keeper) openSets(ctx context.Context, ref qlog.Ref, m qlog.Marks) (*ope
 				return nil, err
 			}
 			for chunk, ranges := range page {
-				// A page may come twice. The later one may have fewer entries, but not the ones that are open.
+				// A page may come twice. The later one may have fewer entries, but not the ones
+				// that are open.
 				bytes += len(ranges) + 16
 				chunks[chunk] = ranges
 			}

@@ -18,8 +18,8 @@ const (
 	dirtySettled = 256
 	// maxTrim is how many messages one call removes.
 	maxTrim = 1000
-	// maxDirty bounds the partitions that are remembered as dirty. What is forgotten is found by the
-	// look at all partitions.
+	// maxDirty bounds the partitions that are remembered as dirty. What is forgotten is found by
+	// the look at all partitions.
 	maxDirty = 100_000
 )
 
@@ -166,7 +166,7 @@ func (k *Keeper) trimTopic(ctx context.Context, t *qlog.Topic, partition int) er
 		removed, err := k.cfg.Store.Trim(call, t.Ref(partition), t.Bounds, maxTrim)
 		cancel()
 		if errors.Is(err, qlog.ErrNoTopic) {
-			// Lost, or removed a moment ago: whoever uses the partition restores it.
+			// Lost, or removed a moment ago. The next call that uses the partition restores it.
 			k.cfg.Topics.Forget(t.Name)
 			return nil
 		}

@@ -87,7 +87,8 @@ func (f *failing) Trim(ctx context.Context, ref qlog.Ref, bounds qlog.Bounds, n 
 	return f.Store.Trim(ctx, ref, bounds, n)
 }
 
-// Messages that retention keeps are removed when they are old enough, although nobody says anything.
+// Messages that retention keeps are removed when they are old enough, although nobody says
+// anything.
 func TestRetentionByAge(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, 4, "work")
@@ -108,7 +109,7 @@ func TestRetentionByAge(t *testing.T) {
 	}
 }
 
-// A sweep must leave exactly what some group has not settled, whatever is open.
+// A sweep must leave exactly the messages that some group has not settled.
 func TestSweep(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(6) {

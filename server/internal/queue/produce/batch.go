@@ -113,7 +113,7 @@ func (b *batch) runPart(ctx context.Context, t *qlog.Topic, p *part) {
 	}
 }
 
-// runPut makes one put. The error says why nothing may be put behind it.
+// runPut puts what one call of the store takes. The error says why nothing may be put behind it.
 func (b *batch) runPut(ctx context.Context, t *qlog.Topic, partition int, p *put) error {
 	request := qlog.Put{Drafts: make([]qlog.Draft, len(p.items)), ProducerID: p.producer, Sequence: b.request.Sequence}
 	repeatable := true
@@ -158,9 +158,9 @@ func (b *batch) put(ctx context.Context, t **qlog.Topic, partition int, request 
 	return stored, err
 }
 
-// healed calls fn, and once more after restoring the partition if fn fails with ErrNoTopic although the
-// topic exists. It sets *t to the newest settings then. ErrNoTopic means that the topic is another one
-// now, or has no such partition.
+// healed calls fn, and once more after restoring the partition if fn fails with ErrNoTopic although
+// the topic exists. It sets *t to the newest settings then. ErrNoTopic means that the topic is
+// another one now, or has no such partition.
 func (s *Service) healed(ctx context.Context, t **qlog.Topic, partition int, fn func(t *qlog.Topic) error) error {
 	err := fn(*t)
 	if !errors.Is(err, qlog.ErrNoTopic) {

@@ -16,8 +16,8 @@ import (
 type Cancelled struct {
 	// Due is the new due time of a message that was rescheduled.
 	Due time.Time
-	// Err is nil or a fault: MESSAGE_NOT_FOUND of Cancel, SCHEDULED_NOT_FOUND of Reschedule, and those
-	// of the Canceller.
+	// Err is nil or a fault: MESSAGE_NOT_FOUND of Cancel, SCHEDULED_NOT_FOUND of Reschedule, and
+	// those of the Canceller.
 	Err error
 }
 
@@ -29,16 +29,16 @@ type target struct {
 	scheduled bool
 }
 
-// Cancel cancels up to qlog.MaxBatch messages of a topic, and returns one result for each. It removes
-// those that are scheduled from the store. Those that are in the log are cancelled by the Canceller.
-// After OUTCOME_UNKNOWN a repeat may find that a message does not exist because it was cancelled. The
-// error is of the whole call.
+// Cancel cancels up to qlog.MaxBatch messages of a topic, and returns one result for each. It
+// removes those that are scheduled from the store. Those that are in the log are cancelled by the
+// Canceller. After OUTCOME_UNKNOWN a repeat may find that a message does not exist because it was
+// cancelled. The error is of the whole call.
 func (s *Service) Cancel(ctx context.Context, topic string, messageIDs []string) ([]Cancelled, error) {
 	return s.change(ctx, topic, messageIDs, messageMissing, s.cancel)
 }
 
-// Reschedule gives up to qlog.MaxBatch scheduled messages another time: at, unless it is zero, else
-// after delay. It returns one result for each.
+// Reschedule changes the due times of up to qlog.MaxBatch scheduled messages: to at, unless it is
+// zero, else to delay from now. It returns one result for each.
 func (s *Service) Reschedule(
 	ctx context.Context, topic string, messageIDs []string, delay time.Duration, at time.Time,
 ) ([]Cancelled, error) {
@@ -185,7 +185,7 @@ func (s *Service) cancelInLog(ctx context.Context, t *qlog.Topic, partition int,
 	}
 }
 
-// reschedule gives messages of one partition another time.
+// reschedule changes the due times of messages of one partition.
 func (s *Service) reschedule(
 	ctx context.Context, t *qlog.Topic, partition int, targets []target, out []Cancelled, delay time.Duration, at time.Time,
 ) error {

@@ -27,7 +27,8 @@ func reservedTopic() error {
 func text(s string) bool { return utf8.ValidString(s) && strings.IndexByte(s, 0) < 0 }
 
 // check refuses a message for what the rules of the proto cannot express. It depends on nothing but
-// the message: a repeat must have the same result. So the store judges a time that is too far ahead.
+// the message: a repeat must have the same result. So the store judges a time that is too far
+// ahead.
 func (m *Message) check() error {
 	switch {
 	case !text(m.Key):
@@ -43,7 +44,8 @@ func (m *Message) check() error {
 				return fault.Invalid(headerPath(name), 0, "headers: names that begin with %s are reserved", prefix)
 			}
 		}
-		// A value with a line break would become another header where headers are forwarded over HTTP.
+		// A value with a line break would become another header where headers are forwarded over
+		// HTTP.
 		if !text(value) || strings.ContainsAny(value, "\r\n") {
 			return fault.Invalid(headerPath(name), 0, "headers: values must be UTF-8 without CR, LF and NUL")
 		}

@@ -36,8 +36,8 @@ const optionsSize = 256
 // defaultUniqueFor is how long a message has its unique key unless it says otherwise.
 const defaultUniqueFor = 24 * time.Hour
 
-// tracing returns the trace headers of ctx if it is sampled, else nil: a trace that is not sampled is
-// recorded nowhere.
+// tracing returns the trace headers of ctx if it is sampled, else nil: a trace that is not sampled
+// is recorded nowhere.
 func tracing(ctx context.Context) map[string]string {
 	if !trace.SpanContextFromContext(ctx).IsSampled() {
 		return nil
@@ -101,7 +101,8 @@ func uvarintLen(n int) int {
 	}
 }
 
-// draft returns the message as the store takes it. repeatable: a repeat must be recognised by content.
+// draft returns the message as the store takes it. repeatable: a repeat must be recognised by
+// content.
 func (m *Message) draft(body []byte, content int, repeatable bool) qlog.Draft {
 	d := qlog.Draft{
 		Key: m.Key, Body: body, IdempotencyKey: m.IdempotencyKey, Delay: m.Delay, At: m.At,

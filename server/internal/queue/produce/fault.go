@@ -14,8 +14,8 @@ import (
 const (
 	// UniqueKeyInUse: another message has the unique key.
 	UniqueKeyInUse fault.Reason = "UNIQUE_KEY_IN_USE"
-	// SequenceTooOld: a later request of the producer has taken the place of this one, so that it is
-	// not known any more whether this one was stored.
+	// SequenceTooOld: a later request of the producer has taken the place of this one, so that it
+	// is not known any more whether this one was stored.
 	SequenceTooOld fault.Reason = "SEQUENCE_TOO_OLD"
 )
 
@@ -43,8 +43,8 @@ func unhealed(err error) error {
 	return fault.Wrap(errors.New(err.Error()), fault.Unavailable, fault.StoreUnavailable, "the store has lost the partition and has not restored it yet")
 }
 
-// undone is the fault of a write that failed. Unless it was refused, it may have been done, or be done
-// later.
+// undone is the fault of a write that failed. Unless it was refused, it may have been done, or be
+// done later.
 func undone(err error) error {
 	if _, ok := fault.As(err); ok {
 		return err
@@ -106,7 +106,8 @@ func behind(err error) error {
 	return fault.Wrap(err, fault.Aborted, fault.BatchAborted, "an earlier message of the partition failed; this one was not stored")
 }
 
-// whole returns the fault that all results share, if it is one of the call rather than of its items.
+// whole returns the fault that all results share, if it is one of the call rather than of its
+// items.
 func whole(results []Result) error {
 	var reason fault.Reason
 	for i := range results {
@@ -124,7 +125,8 @@ func whole(results []Result) error {
 	}
 }
 
-// resultOf tells a refusal, after which nothing was stored, from a failure.
+// resultOf returns the outcome of messages whose call failed: refused only if certainly nothing was
+// stored.
 func resultOf(err error) outcome {
 	if fault.Is(err, fault.TopicPaused) {
 		return resultRefused

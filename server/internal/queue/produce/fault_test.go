@@ -85,7 +85,7 @@ func TestAPutWhoseAnswerWasLost(t *testing.T) {
 			if !c.unknown && (r.Results[0].Err != nil || r.Results[0].Duplicate != c.duplicate) {
 				t.Errorf("%+v", r.Results[0])
 			}
-			// Whoever waits for messages must hear of those whose producer heard nothing.
+			// The messages may be stored, so consumers must look.
 			if n := b.hints.take()[0]; n != 1 {
 				t.Errorf("%d hints", n)
 			}
@@ -135,6 +135,41 @@ func TestNothingIsPutBehindAFailure(t *testing.T) {
 		if store.puts != 2 {
 			t.Errorf("%v: %d puts", c.err, store.puts)
 		}
+	}
+}
+
+// fullOnce is a store whose first put finds no room for its last message, and whose others would.
+type fullOnce struct {
+	*redislog.Store
+
+	puts int
+}
+
+func (f *fullOnce) Put(ctx context.Context, ref qlog.Ref, bounds qlog.Bounds, put qlog.Put) ([]qlog.PutResult, error) {
+	results, err := f.Store.Put(ctx, ref, bounds, put)
+	if f.puts++; f.puts == 1 && err == nil {
+		results[len(results)-1] = qlog.PutResult{Err: qlog.ErrFull}
+	}
+	return results, err
+}
+
+func TestNothingIsPutBehindAFullPartition(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 1, nil)
+	large := make([]produce.Message, 8)
+	for i := range large {
+		large[i].Payload = bytes.Repeat([]byte{byte(i)}, 256<<10)
+	}
+	store := &fullOnce{Store: b.store}
+	r, err := b.service(store).Produce(t.Context(), produce.Request{Topic: "orders", Messages: large})
+	b.check(err)
+	for i, r := range r.Results {
+		if full := reason(r.Err) == fault.TopicFull; full != (i >= 2) {
+			t.Errorf("message %d: %+v", i, r)
+		}
+	}
+	if store.puts != 1 {
+		t.Errorf("%d puts", store.puts)
 	}
 }
 

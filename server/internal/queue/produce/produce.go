@@ -4,10 +4,10 @@
 // # Routing
 //
 // A message's key selects its partition; without a key, its idempotency key does, and without that,
-// its unique key. Messages without any take turns: those of one request stay together, in runs of up
-// to qlog.MaxCallBytes, because each partition costs one call of the store. The runs of a producer
-// with an ID begin at a partition that follows from the ID and the sequence, so that a repeat finds
-// the same partitions.
+// its unique key. Messages without any take turns: those of one request stay together, in runs of
+// up to qlog.MaxCallBytes, because each partition costs one call of the store. The runs of a
+// producer with an ID begin at a partition that follows from the ID and the sequence, so that a
+// repeat finds the same partitions.
 //
 // # Repeats
 //
@@ -21,17 +21,17 @@
 // lack the messages that move: the store would take a part for another request (KEY_REUSED), and
 // store the messages that moved twice. There are two safeguards:
 //
-//   - A Response says by how many partitions the request was routed. A client that sends this number
-//     with its next requests (RoutedBy), and with a repeat the same as with the first attempt, is
-//     always routed by it. Until the next answer, messages go to the partitions that the topic had
-//     before.
-//   - For other clients each node remembers, of the latest producers, which sequences it may have seen
-//     before the growth, and routes those by the earlier number.
+//   - A Response says by how many partitions the request was routed. A client that sends this
+//     number with its next requests (RoutedBy), and with a repeat the same as with the first
+//     attempt, is always routed by it. Until the next answer, messages go to the partitions that
+//     the topic had before.
+//   - For other clients each node remembers, of the latest producers, which sequences it may have
+//     seen before the growth, and routes those by the earlier number.
 //
 // What remains: a client without RoutedBy, whose request is repeated at another node, or after the
 // topic grew twice. Then messages that moved are stored twice, and others are refused with
-// IDEMPOTENCY_KEY_REUSED. A message whose idempotency key or unique key selects the partition has the
-// same limit, also without a sequence.
+// IDEMPOTENCY_KEY_REUSED. A message whose idempotency key or unique key selects the partition has
+// the same limit, also without a sequence.
 package produce
 
 import (
@@ -80,8 +80,8 @@ type Hints interface {
 
 // Canceller cancels messages in the log.
 type Canceller interface {
-	// Cancel cancels the entries in every group that has not settled them, and returns one result per
-	// entry: nil, or a fault. The error is of the call as a whole.
+	// Cancel cancels the entries in every group that has not settled them, and returns one result
+	// per entry: nil, or a fault. The error is of the call as a whole.
 	Cancel(ctx context.Context, t *qlog.Topic, partition int, ids []qlog.ID) ([]error, error)
 }
 
@@ -89,8 +89,8 @@ type Canceller interface {
 type Config struct {
 	Store  Store
 	Topics Topics
-	// Canceller may be nil: messages that are not scheduled are then not cancelled, and a message that
-	// replaces another one leaves that in the log.
+	// Canceller may be nil: messages that are not scheduled are then not cancelled, and a message
+	// that replaces another one leaves that in the log.
 	Canceller Canceller
 	// Hints may be nil: consumers then find messages when they look for them.
 	Hints Hints
@@ -100,8 +100,8 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Service takes messages into topics, and cancels and reschedules them. The transport has checked the
-// rules of single fields, and the caller's capability. Safe for concurrent use.
+// Service takes messages into topics, and cancels and reschedules them. The transport has checked
+// the rules of single fields, and the caller's capability. Safe for concurrent use.
 type Service struct {
 	cfg    Config
 	turns  turns
@@ -175,12 +175,12 @@ type Result struct {
 
 // Produce stores messages, those of one partition in order. A message that cannot be stored has an
 // error in its result and does not affect others, except that nothing is stored behind the first
-// message of its partition that failed with a retryable error. A message without a trace context gets
-// that of ctx if that is sampled.
+// message of its partition that failed with a retryable error. A message without a trace context
+// gets that of ctx if that is sampled.
 //
 // The error is of the whole call, if all messages failed for one of these reasons: TOPIC_NOT_FOUND,
-// TOPIC_PAUSED, STORE_UNAVAILABLE, OUTCOME_UNKNOWN, DEADLINE_EXCEEDED; or INVALID_FIELD for a field of
-// the request itself.
+// TOPIC_PAUSED, STORE_UNAVAILABLE, OUTCOME_UNKNOWN, DEADLINE_EXCEEDED; or INVALID_FIELD for a field
+// of the request itself.
 func (s *Service) Produce(ctx context.Context, r Request) (Response, error) {
 	if err := r.check(); err != nil {
 		return Response{}, err

@@ -180,7 +180,7 @@ func TestARepeatAfterTheTopicGrew(t *testing.T) {
 	}
 }
 
-// A node that has not heard of the growth yet must route as one that has.
+// A node with old settings of the topic must route as one with the new ones.
 func TestARequestThatIsRoutedByMoreThanTheNodeKnows(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, 4, nil)
@@ -327,7 +327,7 @@ func TestFullPartitions(t *testing.T) {
 	if order.String() != "ssssss--" {
 		t.Errorf("stored: %s", order.String())
 	}
-	// Settled messages make room, whatever keeps them.
+	// Settled messages make room, even if retention keeps them.
 	b.settle(0)
 	b.settle(1)
 	b.stored(produce.Request{Messages: append(keyed(5, "c"), keyed(5, "d")...)})
@@ -348,7 +348,7 @@ func (b *bench) settle(partition int) {
 	b.check(err)
 }
 
-// A partition whose keys were lost is restored within the call: a producer never learns of it.
+// A partition whose keys were lost is restored within the call, so that producers see no error.
 func TestALostPartitionIsRestored(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, 4, nil)

@@ -33,7 +33,8 @@ func jump(hash uint64, n int) int {
 	return int(at)
 }
 
-// selects returns the text that selects the message's partition; empty if the partitions take turns.
+// selects returns the text that selects the message's partition; empty if the partitions take
+// turns.
 func (m *Message) selects(p qlog.Partitioner) string {
 	switch {
 	case m.Key != "" && p != qlog.RoundRobin:
@@ -59,8 +60,8 @@ type part struct {
 	puts      []put
 }
 
-// assign returns the parts of the items. first is the partition of the first run of messages without
-// any key.
+// assign returns the parts of the items. first is the partition of the first run of messages
+// without any key.
 func (b *batch) assign(t *qlog.Topic, n int, items []int) []part {
 	turn, run := -1, 0
 	var parts []part

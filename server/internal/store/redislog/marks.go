@@ -75,3 +75,22 @@ func decodeMarks(name string, fields []any) (g qlog.GroupMarks, ok bool) {
 	g.Open, _ = strconv.ParseInt(open, 10, 64) // absent: none
 	return g, err1 == nil && err2 == nil
 }
+
+// Lengths returns how many entries the logs of some partitions have, in one round trip, so that it
+// costs little to find those with something to remove.
+func (s *Store) Lengths(ctx context.Context, t *qlog.Topic, partitions []int) ([]int64, error) {
+	replies := make([]*redis.IntCmd, len(partitions))
+	if _, err := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, partition := range partitions {
+			replies[i] = p.XLen(ctx, s.keys.main(t.Ref(partition)))
+		}
+		return nil
+	}); err != nil {
+		return nil, fmt.Errorf("lengths of %d partitions of %s: %w", len(partitions), t.Name, readError(err))
+	}
+	lengths := make([]int64, len(partitions))
+	for i, r := range replies {
+		lengths[i] = r.Val()
+	}
+	return lengths, nil
+}
