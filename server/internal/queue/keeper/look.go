@@ -2,6 +2,7 @@ package keeper
 
 import (
 	"context"
+	"math/rand/v2"
 	"time"
 
 	"github.com/parleyhq/parley/server/internal/fault"
@@ -19,6 +20,10 @@ const (
 // lookAround looks at all partitions of this node, in one round after the other, until ctx ends. It
 // spreads a round over its time, so that the store has the same work all the time.
 func (k *Keeper) lookAround(ctx context.Context) {
+	// Nodes that start together must not look together, nor a node that starts again and again at once.
+	if lifecycle.Pause(ctx, rand.N(k.cfg.times.round)) != nil {
+		return
+	}
 	for round := 0; ; round++ {
 		began := time.Now()
 		names, err := k.names(ctx)

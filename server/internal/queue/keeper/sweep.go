@@ -73,7 +73,7 @@ func pinned(m qlog.Marks) (from qlog.Pos, to int64, worth bool) {
 	}
 	// What the log has between the two. Retention may keep more before them, so that this is too
 	// much.
-	between := min(m.Length-(m.Last.Ord-to), to-from.Ord)
+	between := min(m.Length-(m.Ord-to), to-from.Ord)
 	return from, to, between-open >= sweepAtLeast
 }
 

@@ -213,18 +213,18 @@ func TestPinned(t *testing.T) {
 	group := func(cursor, sent, open int64) qlog.GroupMarks {
 		return qlog.GroupMarks{Cursor: qlog.Pos{ID: qlog.ID(cursor), Ord: cursor}, Sent: qlog.Pos{ID: qlog.ID(sent), Ord: sent}, Open: open}
 	}
-	last := qlog.Pos{ID: 5000, Ord: 5000}
+	const last = 5000
 	for _, c := range []struct {
 		name     string
 		m        qlog.Marks
 		from, to int64
 		worth    bool
 	}{
-		{"one group", qlog.Marks{Last: last, Length: 5000, Groups: []qlog.GroupMarks{group(0, 4000, 1)}}, 0, 0, false},
-		{"pinned", qlog.Marks{Last: last, Length: 5000, Groups: []qlog.GroupMarks{group(0, 4000, 1), group(4500, 4500, 0)}}, 0, 4000, true},
-		{"all open", qlog.Marks{Last: last, Length: 5000, Groups: []qlog.GroupMarks{group(0, 4000, 3800), group(0, 4500, 0)}}, 0, 4000, false},
-		{"swept before", qlog.Marks{Last: last, Length: 1001, Groups: []qlog.GroupMarks{group(0, 4000, 1), group(0, 4000, 1)}}, 0, 4000, false},
-		{"nothing open", qlog.Marks{Last: last, Length: 1000, Groups: []qlog.GroupMarks{group(4000, 4000, 0), group(5000, 5000, 0)}}, 4000, 4000, false},
+		{"one group", qlog.Marks{Ord: last, Length: 5000, Groups: []qlog.GroupMarks{group(0, 4000, 1)}}, 0, 0, false},
+		{"pinned", qlog.Marks{Ord: last, Length: 5000, Groups: []qlog.GroupMarks{group(0, 4000, 1), group(4500, 4500, 0)}}, 0, 4000, true},
+		{"all open", qlog.Marks{Ord: last, Length: 5000, Groups: []qlog.GroupMarks{group(0, 4000, 3800), group(0, 4500, 0)}}, 0, 4000, false},
+		{"swept before", qlog.Marks{Ord: last, Length: 1001, Groups: []qlog.GroupMarks{group(0, 4000, 1), group(0, 4000, 1)}}, 0, 4000, false},
+		{"nothing open", qlog.Marks{Ord: last, Length: 1000, Groups: []qlog.GroupMarks{group(4000, 4000, 0), group(5000, 5000, 0)}}, 4000, 4000, false},
 	} {
 		from, to, worth := pinned(c.m)
 		if from.Ord != c.from || to != c.to || worth != c.worth {

@@ -233,3 +233,33 @@ func TestPartitionsArePutAtTheSameTimeWithinABound(t *testing.T) {
 		t.Errorf("%d puts at the same time", store.most)
 	}
 }
+
+// away is a store of which one partition does not answer.
+type away struct {
+	*redislog.Store
+
+	partition int
+}
+
+func (a away) Put(ctx context.Context, ref qlog.Ref, bounds qlog.Bounds, put qlog.Put) ([]qlog.PutResult, error) {
+	if ref.Partition == a.partition {
+		return nil, fault.New(fault.Unavailable, fault.StoreUnavailable, "away")
+	}
+	return a.Store.Put(ctx, ref, bounds, put)
+}
+
+// One partition's failure is not the request's, whichever message is the first.
+func TestAPartitionThatFailsAlone(t *testing.T) {
+	t.Parallel()
+	for partition := range 2 {
+		b := newBench(t, 2, nil)
+		all := []produce.Message{{Key: "c"}, {Key: "d"}} // in the partitions 0 and 1
+		r, err := b.service(away{b.store, partition}).Produce(t.Context(), produce.Request{Topic: "orders", Messages: all})
+		b.check(err)
+		for i, r := range r.Results {
+			if failed := reason(r.Err) == fault.StoreUnavailable; r.Partition != i || failed != (i == partition) {
+				t.Errorf("partition %d fails: message %d: %+v", partition, i, r)
+			}
+		}
+	}
+}

@@ -5,8 +5,8 @@ package qlog
 type Marks struct {
 	// Version changes when a group of the partition is created, deleted or moved.
 	Version int64
-	// Last is the newest entry of the log. Length counts the entries that are there.
-	Last   Pos
+	// Ord is the ordinal of the newest entry. Length counts the entries that the log still has.
+	Ord    int64
 	Length int64
 	Groups []GroupMarks
 }

@@ -22,18 +22,18 @@ func (s *Store) Marks(ctx context.Context, ref qlog.Ref) (qlog.Marks, error) {
 }
 
 func (s *Store) marks(ctx context.Context, ref qlog.Ref) (m qlog.Marks, err error) {
-	head, err := s.client.HMGet(ctx, s.keys.meta(ref), "uid", "gv", "groups", "last", "ord").Result()
+	head, err := s.client.HMGet(ctx, s.keys.meta(ref), "uid", "gv", "groups", "ord").Result()
 	if err != nil {
 		return m, readError(err)
 	}
 	if head[0] != ref.UID {
 		return m, qlog.ErrNoTopic
 	}
-	last, err := numbersOf(head[3:])
+	ord, err := numbersOf(head[3:])
 	if err != nil {
 		return m, err
 	}
-	m.Last = qlog.Pos{ID: qlog.ID(last[0]), Ord: last[1]}
+	m.Ord = ord[0]
 	if version, ok := head[1].(string); ok {
 		if m.Version, err = strconv.ParseInt(version, 10, 64); err != nil {
 			return m, fmt.Errorf("gv is %q", version)
