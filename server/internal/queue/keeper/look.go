@@ -15,6 +15,8 @@ const (
 	ageRounds = 10
 	// maxAge is how many dead letters one call removes.
 	maxAge = 1000
+	// trimRounds is in how many rounds a log is trimmed once whose length does not change.
+	trimRounds = 5
 )
 
 // lookAround looks at all partitions of this node, in one round after the other, until ctx ends. It
@@ -24,6 +26,7 @@ func (k *Keeper) lookAround(ctx context.Context) {
 	if lifecycle.Pause(ctx, rand.N(k.cfg.times.round)) != nil {
 		return
 	}
+	lengths := map[place]int64{}
 	for round := 0; ; round++ {
 		began := time.Now()
 		names, err := k.names(ctx)
@@ -35,7 +38,7 @@ func (k *Keeper) lookAround(ctx context.Context) {
 			if lifecycle.Pause(ctx, max(time.Until(due), 0)) != nil {
 				return
 			}
-			if err := k.lookAt(ctx, name, (round+i)%ageRounds == 0); err != nil && ctx.Err() == nil {
+			if err := k.lookAt(ctx, name, round+i, lengths); err != nil && ctx.Err() == nil {
 				k.trouble("look at topic "+name, err)
 				if lifecycle.Pause(ctx, failWait) != nil { // the round becomes longer
 					return
@@ -54,8 +57,10 @@ func (k *Keeper) names(ctx context.Context) ([]string, error) {
 	return k.cfg.Store.TopicNames(call)
 }
 
-// lookAt looks at this node's partitions of a topic.
-func (k *Keeper) lookAt(ctx context.Context, name string, age bool) error {
+// lookAt looks at this node's partitions of a topic. turn counts the looks. lengths has the lengths
+// of the logs at the look before: of a log that is as long as then, and in which no holder settled
+// messages on this node, it is unlikely that anything can be removed.
+func (k *Keeper) lookAt(ctx context.Context, name string, turn int, lengths map[place]int64) error {
 	t, err := k.cfg.Topics.Topic(ctx, name)
 	if fault.Is(err, fault.TopicNotFound) {
 		return nil // it is being created or removed
@@ -69,7 +74,7 @@ func (k *Keeper) lookAt(ctx context.Context, name string, age bool) error {
 			mine = append(mine, p)
 		}
 	}
-	if age && k.cfg.Ager != nil && t.DeadLetterAge > 0 {
+	if turn%ageRounds == 0 && k.cfg.Ager != nil && t.DeadLetterAge > 0 {
 		for _, p := range mine {
 			if err := k.ageLetters(ctx, t, p); err != nil {
 				return err
@@ -79,13 +84,20 @@ func (k *Keeper) lookAt(ctx context.Context, name string, age bool) error {
 	if len(t.Groups) == 0 || len(mine) == 0 {
 		return nil // without a group nothing is settled
 	}
-	lengths, err := k.lengths(ctx, t, mine)
+	now, err := k.lengths(ctx, t, mine)
 	if err != nil {
 		return err
 	}
 	for i, p := range mine {
-		if err := k.clean(ctx, t, p, lengths[i]); err != nil {
+		at := place{name, p}
+		if before, known := lengths[at]; known && before == now[i] && t.RetainAge == 0 && turn%trimRounds != 0 {
+			continue
+		}
+		if err := k.clean(ctx, t, p, now[i]); err != nil {
 			return err
+		}
+		if lengths[at] = now[i]; now[i] == 0 || len(lengths) > maxDirty {
+			delete(lengths, at)
 		}
 	}
 	return nil

@@ -140,7 +140,7 @@ func TestSweep(t *testing.T) {
 			}
 			cfg := b.config(still)
 			k := New(cfg)
-			b.check(k.lookAt(t.Context(), "orders", false))
+			b.check(k.lookAt(t.Context(), "orders", 0, map[place]int64{}))
 			var wrong []qlog.Pos
 			left := b.log(0)
 			for _, e := range left {
@@ -172,7 +172,7 @@ func TestWhatASweepKeeps(t *testing.T) {
 	k := New(b.config(still))
 	look := func(want int) {
 		t.Helper()
-		b.check(k.lookAt(t.Context(), "orders", false))
+		b.check(k.lookAt(t.Context(), "orders", 0, map[place]int64{}))
 		if n := b.length(0); n != want {
 			t.Errorf("%d messages in the log, want %d", n, want)
 		}
@@ -206,6 +206,40 @@ func (r *regrouped) Open(ctx context.Context, ref qlog.GroupRef, cursor uint64) 
 		}
 	}
 	return r.Store.Open(ctx, ref, cursor)
+}
+
+// trims counts the calls of Trim.
+type trims struct {
+	*redislog.Store
+
+	n int
+}
+
+func (s *trims) Trim(ctx context.Context, ref qlog.Ref, bounds qlog.Bounds, n int) (int, error) {
+	s.n++
+	return s.Store.Trim(ctx, ref, bounds, n)
+}
+
+// A log in which nothing happens is trimmed in one round of five.
+func TestLogsThatDoNotChange(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 3, "work")
+	b.put(0, drafts(5, 0)...)
+	b.put(1, drafts(5, 0)...)
+	store := &trims{Store: b.store}
+	cfg := b.config(still)
+	cfg.Store = store
+	k, lengths := New(cfg), map[place]int64{}
+	for turn, want := range []int{2, 0, 1, 0, 0, 2, 0} {
+		if turn == 2 {
+			b.put(1, drafts(1, 0)...)
+		}
+		store.n = 0
+		b.check(k.lookAt(t.Context(), "orders", turn, lengths))
+		if store.n != want {
+			t.Errorf("look %d: %d partitions were trimmed, want %d", turn, store.n, want)
+		}
+	}
 }
 
 func TestPinned(t *testing.T) {
