@@ -29,18 +29,27 @@ import (
 
 // Store is what a Keeper works with. *redislog.Store implements it and documents the methods.
 type Store interface {
+	ScheduleStore
+	LogStore
+}
+
+// ScheduleStore keeps scheduled messages.
+type ScheduleStore interface {
 	Due(ctx context.Context, ref qlog.Ref) (moved int, next time.Duration, err error)
 	Next(ctx context.Context, refs []qlog.Ref) ([]time.Duration, error)
 	Scheduled(ctx context.Context) ([]qlog.Ref, error)
 	ForgetScheduled(ctx context.Context, ref qlog.Ref) error
 	Wakeups(ctx context.Context, fn func(topic string, partition int)) error
+}
 
+// LogStore keeps logs, from which settled messages are removed.
+type LogStore interface {
 	TopicNames(ctx context.Context) ([]string, error)
-	Trim(ctx context.Context, ref qlog.Ref, bounds qlog.Bounds, n int) (int, error)
 	Lengths(ctx context.Context, t *qlog.Topic, partitions []int) ([]int64, error)
 	Marks(ctx context.Context, ref qlog.Ref) (qlog.Marks, error)
 	Open(ctx context.Context, ref qlog.GroupRef, cursor uint64) (chunks map[int64]string, next uint64, err error)
 	Read(ctx context.Context, ref qlog.Ref, after qlog.ID, n int) ([]qlog.Entry, error)
+	Trim(ctx context.Context, ref qlog.Ref, bounds qlog.Bounds, n int) (int, error)
 	Sweep(ctx context.Context, ref qlog.Ref, version int64, entries []qlog.Pos) (int, error)
 }
 

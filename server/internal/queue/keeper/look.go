@@ -22,7 +22,8 @@ const (
 // lookAround looks at all partitions of this node, in one round after the other, until ctx ends. It
 // spreads a round over its time, so that the store has the same work all the time.
 func (k *Keeper) lookAround(ctx context.Context) {
-	// Nodes that start together must not look together, nor a node that starts again and again at once.
+	// Nodes that start together must not look together, nor a node that starts again and again at
+	// once.
 	if lifecycle.Pause(ctx, rand.N(k.cfg.times.round)) != nil {
 		return
 	}

@@ -15,9 +15,15 @@ import (
 	"github.com/parleyhq/parley/internal/rig"
 	"github.com/parleyhq/parley/server/internal/fault"
 	"github.com/parleyhq/parley/server/internal/lifecycle/lifecycletest"
+	"github.com/parleyhq/parley/server/internal/queue/consume"
 	"github.com/parleyhq/parley/server/internal/queue/qlog"
 	"github.com/parleyhq/parley/server/internal/store/redislog"
 	"github.com/parleyhq/parley/server/internal/testkit"
+)
+
+var (
+	_ Store = (*redislog.Store)(nil)
+	_ Fleet = (*consume.Fleet)(nil)
 )
 
 // sharedRedis is a server that the tests share, each of which has keys of its own. It ends with the

@@ -115,7 +115,7 @@ func TestSweep(t *testing.T) {
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
-			random := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a test
+			random := rand.New(rand.NewPCG(seed, 1))
 			groups := []string{"audit", "mail", "work"}[:2+seed%2]
 			b := newBench(t, 1, groups...)
 			const n = 2500

@@ -31,7 +31,7 @@ func TestMetrics(t *testing.T) {
 	got := map[string]int64{}
 	for _, scope := range data.ScopeMetrics {
 		for _, m := range scope.Metrics {
-			for _, point := range m.Data.(metricdata.Sum[int64]).DataPoints { //nolint:forcetypeassert // a counter
+			for _, point := range m.Data.(metricdata.Sum[int64]).DataPoints {
 				topic, _ := point.Attributes.Value("topic")
 				partition, _ := point.Attributes.Value("partition")
 				result, _ := point.Attributes.Value("result")
