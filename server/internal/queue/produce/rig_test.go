@@ -35,7 +35,7 @@ var prefixes atomic.Int64
 type bench struct {
 	*produce.Service
 
-	t      *testing.T
+	t      testing.TB
 	client *redis.Client
 	prefix string
 	store  *redislog.Store
@@ -128,17 +128,17 @@ func (c *canceller) Cancel(_ context.Context, _ *qlog.Topic, partition int, ids 
 	return errs, nil
 }
 
-func newBench(t *testing.T, partitions int, change func(*qlog.Topic)) *bench {
-	t.Helper()
+func newBench(tb testing.TB, partitions int, change func(*qlog.Topic)) *bench {
+	tb.Helper()
 	server, err := sharedRedis()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	client := redis.NewClient(&redis.Options{
 		Network: "unix", Addr: server.Addr(), MaxRetries: -1, ContextTimeoutEnabled: true, DialerRetries: 1,
 	})
-	t.Cleanup(func() { _ = client.Close() })
-	b := &bench{t: t, client: client, prefix: fmt.Sprintf("produce%d:", prefixes.Add(1))}
+	tb.Cleanup(func() { _ = client.Close() })
+	b := &bench{t: tb, client: client, prefix: fmt.Sprintf("produce%d:", prefixes.Add(1))}
 	b.store = redislog.NewStore(client, redislog.StoreConfig{Prefix: b.prefix})
 	b.topics = &topics{store: b.store, known: map[string]*qlog.Topic{}}
 	b.hints = &hints{ready: map[int]int{}}
