@@ -8,8 +8,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/queue/produce"
 )
 
-// BenchmarkProduce stores requests of 100 messages of 1 KiB in a topic of 8 partitions, one after the
-// other.
+// BenchmarkProduce stores requests of 100 messages of 1 KiB in a topic of 8 partitions, one after
+// the other.
 func BenchmarkProduce(b *testing.B) {
 	for _, keys := range []int{0, 50} {
 		for _, numbered := range []bool{false, true} {
