@@ -118,6 +118,7 @@ var layers = []layer{
 		packages: []string{"server/internal/queue/"},
 		except: []string{
 			"server/internal/queue/qlog", "server/internal/queue/dispatch", "server/internal/queue/consume", "server/internal/queue/topics",
+			"server/internal/queue/produce", "server/internal/queue/keeper",
 		},
 		imports: []string{"server/internal/fault", "server/internal/lifecycle", "server/internal/stream"},
 		never:   outside,
@@ -137,6 +138,13 @@ var layers = []layer{
 	{
 		name:     "topics stand on the declaration of the log",
 		packages: []string{"server/internal/queue/topics"},
+		imports:  []string{"server/internal/queue/qlog", "server/internal/fault", "server/internal/lifecycle"},
+		never:    outside,
+		later:    true,
+	},
+	{
+		name:     "producers and the keeper stand on the log",
+		packages: []string{"server/internal/queue/produce", "server/internal/queue/keeper"},
 		imports:  []string{"server/internal/queue/qlog", "server/internal/fault", "server/internal/lifecycle"},
 		never:    outside,
 	},

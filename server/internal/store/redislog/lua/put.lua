@@ -24,8 +24,8 @@
 -- ARGV[12] rows    how many groups' rows a message that replaces another must look at
 -- ARGV[13] plain   1 if no message is scheduled or has a key
 -- ARGV[14...] of each message: 'd<ms>' (a delay), 'a<ms>' (a time) or empty; the digest if it has an
---         idempotency key; 'r<ms>' (reject), 'k<ms>' (keep) or 'p<ms>' (replace) and how long its
---         unique key is kept, or empty; and the record. If plain, only the record.
+--         idempotency key; 'r<ms>' (reject), 'k<ms>' (keep) or 'p<ms>' (replace) and how long after
+--         its due time its unique key is kept, or empty; and the record. If plain, only the record.
 -- RETURNS the µs of the first message; a code for all messages, and how many of them were stored
 --         first, if plain; else for each {code, µs, due ms or 0, µs in the log of the message that it
 --         replaces or 0}. A message i that is stored has the first µs + i - 1.
@@ -290,7 +290,7 @@ local function put(i, when, its_digest, unique, record, idem, uniq)
     redis.call('SET', idem, its_digest .. ' ' .. text(us) .. ' ' .. text(due), 'PX', text(window + math.max(due - now_ms, 0)))
   end
   if uniq then
-    redis.call('SET', uniq, text(us) .. ' ' .. group_count(), 'PX', string.sub(unique, 2))
+    redis.call('SET', uniq, text(us) .. ' ' .. group_count(), 'PX', text(tonumber(string.sub(unique, 2)) + math.max(due - now_ms, 0)))
   end
   return {STORED, text(us), text(due), replaced}
 end
