@@ -21,7 +21,7 @@
 //	S:delayed, :data ZSET, HASH  scheduled message -> due ms; -> record
 //	S:moved          ZSET   ID of a scheduled message -> µs in the log
 //	S:dlq, :dlq:data STREAM, HASH  headers of dead letters; their ID in S:dlq -> record, and
-//	                        "<g> <message ID>" -> their ID
+//	                        "<g> <message ID>" -> ID of the latest
 //	S:replayed       ZSET   the entries that are for one group only (lib_replayed.lua)
 //	S:idem:<uid>:<k> STRING "<digest> <µs> <due>", expires
 //	S:uniq:<k>       STRING "<µs> <groups that have not settled it>", expires

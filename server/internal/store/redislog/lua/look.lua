@@ -45,7 +45,7 @@ first_us, first_ord = first_us or last + 1, first_ord or ord + 1
 local looked, bytes = {}, 0
 local function first_after(us)
   if us < first_us then
-    return first_us
+    return first_us <= last and first_us or 0
   end
   if not looked[us] and bytes < 1048576 then
     local entry = redis.call('XRANGE', main, text(us + 1), '+', 'COUNT', 1)[1]
