@@ -158,11 +158,79 @@ type Cut struct {
 	Age  time.Duration
 }
 
+// DuePlace is a place in a list that is ordered by due times, and by IDs among those of one time. Zero is
+// its beginning.
+type DuePlace struct {
+	Due time.Time
+	// ID is that of the scheduled message, or of the entry in digits.
+	ID string
+}
+
+// ScheduledMessage is a message that is not due yet. It has no Pos; its ProducedAt is when Put accepted it.
+type ScheduledMessage struct {
+	Entry
+
+	Due time.Time
+}
+
+// Place returns where the message is in the list of scheduled messages.
+func (m *ScheduledMessage) Place() DuePlace { return DuePlace{m.Due, m.MessageID} }
+
+// RowOf is a row and the entry that it is of.
+type RowOf struct {
+	ID ID
+	Row
+}
+
+// Place returns where a row that is retrying or suspect is in the list of those.
+func (r *RowOf) Place() DuePlace { return DuePlace{r.Due, strconv.FormatInt(int64(r.ID), 10)} }
+
+// EntryStates is what a group keeps about some entries, at one moment.
+type EntryStates struct {
+	// Cursor and Sent are as in State. Entries between them are settled unless they are in Open.
+	Cursor, Sent Pos
+	Open         map[ID]bool
+	// Rows are those of the open entries that have one.
+	Rows map[ID]Row
+}
+
+// Found is what is stored of a message, at one moment.
+type Found struct {
+	// Entry is the message. Its Pos is where it is in the log for all groups; zero if it is not there.
+	Entry Entry
+	// Due is when a scheduled message is due, zero if it is not scheduled any more.
+	Due time.Time
+	// Replayed are the places of its latest replayed dead letters, by group.
+	Replayed map[string]Pos
+	// Letters are its latest dead letters, by group.
+	Letters map[string]Letter
+}
+
 // LookStore counts and lists what a log holds, and handles dead letters. Every call touches one
 // partition, in one atomic step. All but Replay also work if the store is out of memory. ErrNoTopic.
 type LookStore interface {
 	// Look counts the partition, without reading payloads into this process.
 	Look(ctx context.Context, ref Ref) (Counts, error)
+
+	// ListScheduled returns up to n scheduled messages after a place, in the order of DuePlace. Their records
+	// have at most MaxCallBytes, unless a single one is larger. more tells that there are further ones.
+	ListScheduled(ctx context.Context, ref Ref, after DuePlace, n int) (messages []ScheduledMessage, more bool, err error)
+	// FindMessage finds a message by the ID that its producer was told. groups are those whose dead letters
+	// are looked for. ErrNoMessage.
+	FindMessage(ctx context.Context, ref Ref, messageID string, groups []string) (Found, error)
+	// EntriesAt returns the entries with IDs, in their order, without those that are gone. It ends early
+	// after MaxCallBytes, unless a single one is larger: it tells for how many of the IDs it looked. At most
+	// MaxReadEntries IDs.
+	EntriesAt(ctx context.Context, ref Ref, ids []ID) (entries []Entry, looked int, err error)
+	// States returns what a group keeps about entries. At most MaxReadEntries. ErrNoGroup.
+	States(ctx context.Context, ref GroupRef, at []Pos) (EntryStates, error)
+	// RowsIn returns the up to n lowest rows in one of the states whose ID is greater than after, by ID. It
+	// reads all rows of the group, in several steps that are no snapshot: a row that is there in that state
+	// all the while is returned.
+	RowsIn(ctx context.Context, ref GroupRef, states []RowState, after ID, n int) ([]RowOf, error)
+	// ListRetrying returns up to n rows that are retrying or suspect after a place, in the order of DuePlace.
+	// They have at most MaxCallBytes. more tells that there are further ones.
+	ListRetrying(ctx context.Context, ref GroupRef, after DuePlace, n int) (rows []RowOf, more bool, err error)
 
 	// Letters lists dead letters. The headers that it looks at, or the records of full letters, have at
 	// most MaxCallBytes, unless a single record is larger.

@@ -60,6 +60,8 @@ var (
 	ErrUnique = errors.New("another message has the unique key")
 	// ErrSequenceOld: the sequence is so old that the answer to it is no longer known.
 	ErrSequenceOld = errors.New("the sequence is too old")
+	// ErrNoMessage: no such message is stored.
+	ErrNoMessage = errors.New("no such message")
 	// ErrUnknownOutcome: the call may have been executed. Every call of a Store but Put of messages
 	// without any key may be repeated.
 	ErrUnknownOutcome = errors.New("the outcome is not known")

@@ -74,7 +74,7 @@ local function replay(id, fields)
   redis.call('HSET', meta, 'last', text(us), 'ord', text(ord))
   redis.call('HINCRBY', meta, 'replayed', 1)
   redis.call('HINCRBY', state, 'replayed', 1)
-  local a, b, c = replayed_members(us, fields.g, message)
+  local a, b, c = replayed_members(us, ord, fields.g, message)
   redis.call('ZADD', replayed, 0, a, 0, b, 0, c)
   note_size(sizes, ord, size)
   us, count, bytes = us + 1, count + 1, bytes + size
