@@ -130,7 +130,7 @@ type LetterPage struct {
 	More bool
 }
 
-// LetterSelection selects dead letters to replay or purge.
+// LetterSelection selects dead letters to read, replay or purge.
 type LetterSelection struct {
 	// IDs are the letters, in any order, up to MaxLetters. If it is empty, all are selected that follow
 	// After, the oldest first.
@@ -140,9 +140,9 @@ type LetterSelection struct {
 	Group string
 }
 
-// LetterStep is what a step of Replay or Purge did.
+// LetterStep is what a step of TakeLetters, Replay or Purge did.
 type LetterStep struct {
-	// Done is how many letters were replayed or purged.
+	// Done is how many letters were read, replayed or purged.
 	Done int
 	// Rest is what remains of the selection, if More is true.
 	Rest LetterSelection
@@ -208,7 +208,7 @@ type Found struct {
 
 // LookStore counts and lists what a log holds, and handles dead letters. Every call touches one
 // partition, in one atomic step. All but Replay also work if the store is out of memory. ErrNoTopic.
-type LookStore interface {
+type LookStore interface { //nolint:interfacebloat // one adapter implements it, and each call is one step
 	// Look counts the partition, without reading payloads into this process.
 	Look(ctx context.Context, ref Ref) (Counts, error)
 
@@ -222,6 +222,12 @@ type LookStore interface {
 	// after MaxCallBytes, unless a single one is larger: it tells for how many of the IDs it looked. At most
 	// MaxReadEntries IDs.
 	EntriesAt(ctx context.Context, ref Ref, ids []ID) (entries []Entry, looked int, err error)
+	// Walk returns up to n entries after an ID, as Read does, but also reads no more than MaxCallBytes in the
+	// store, unless a single record is larger.
+	Walk(ctx context.Context, ref Ref, after ID, n int) ([]Entry, error)
+	// Places returns the IDs in the log of up to MaxBatch messages of a group, by the IDs that their
+	// producers were told; 0 for those that are not in the log as far as is known. Others may be gone too.
+	Places(ctx context.Context, ref GroupRef, messageIDs []string) ([]ID, error)
 	// States returns what a group keeps about entries. At most MaxReadEntries. ErrNoGroup.
 	States(ctx context.Context, ref GroupRef, at []Pos) (EntryStates, error)
 	// RowsIn returns the up to n lowest rows in one of the states whose ID is greater than after, by ID. It
@@ -235,6 +241,9 @@ type LookStore interface {
 	// Letters lists dead letters. The headers that it looks at, or the records of full letters, have at
 	// most MaxCallBytes, unless a single record is larger.
 	Letters(ctx context.Context, ref Ref, q LetterQuery) (LetterPage, error)
+	// TakeLetters reads up to n full dead letters and leaves them, in the order of the selection. Done counts
+	// them. Their records have at most MaxCallBytes, unless there is only one.
+	TakeLetters(ctx context.Context, ref Ref, sel LetterSelection, n int) ([]Letter, LetterStep, error)
 	// Replay appends up to n dead letters to the log again, for their groups only, and removes them from
 	// the dead letters in the same step: each is replayed at most once. Their records have at most
 	// MaxCallBytes, unless there is only one. Letters of groups that do not exist, and those without a

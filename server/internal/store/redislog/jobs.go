@@ -21,6 +21,7 @@ var (
 	rowsInScript    = newScript("rowsin", 1)
 	entriesScript   = newScript("entries", 2)
 	findScript      = newScript("find", 8, "lib_letters")
+	placesScript    = newScript("places", 3)
 )
 
 // rowsLook is how many rows one step of RowsIn looks at.
@@ -72,7 +73,7 @@ func (s *Store) listAfter(
 	if after != (qlog.DuePlace{}) {
 		due = after.Due.UnixMilli()
 	}
-	reply, err := s.write(ctx, script, keys, uid, due, after.ID, clamp(n, qlog.MaxLetters), qlog.MaxCallBytes)
+	reply, err := s.write(ctx, script, keys, uid, due, after.ID, letterCount(n), qlog.MaxCallBytes)
 	if err != nil {
 		return nil, false, err
 	}
@@ -199,6 +200,50 @@ func (s *Store) EntriesAt(ctx context.Context, ref qlog.Ref, ids []qlog.ID) (ent
 		return nil, 0, fmt.Errorf("read %d entries of partition %d of %s: %w", len(ids), ref.Partition, ref.Topic, err)
 	}
 	return entries, looked, nil
+}
+
+// Walk implements qlog.LookStore, in up to three round trips.
+func (s *Store) Walk(ctx context.Context, ref qlog.Ref, after qlog.ID, n int) ([]qlog.Entry, error) {
+	first, err := s.Read(ctx, ref, after, 1)
+	if err != nil || len(first) == 0 || n <= 1 {
+		return first, err
+	}
+	at := first[0].Pos
+	sizes, err := s.sizesOf(ctx, ref, []qlog.Pos{at, {Ord: at.Ord + qlog.MaxReadEntries}})
+	if err != nil {
+		return nil, fmt.Errorf("read partition %d of %s: %w", ref.Partition, ref.Topic, err)
+	}
+	fit := qlog.MaxCallBytes / max(slices.Max(sizes), 1)
+	return s.Read(ctx, ref, after, max(min(n, fit), 1))
+}
+
+// Places implements qlog.LookStore.
+func (s *Store) Places(ctx context.Context, ref qlog.GroupRef, messageIDs []string) ([]qlog.ID, error) {
+	if len(messageIDs) > qlog.MaxBatch {
+		return nil, fmt.Errorf("places of %d messages: more than %d", len(messageIDs), qlog.MaxBatch)
+	}
+	args := []any{ref.UID, ref.Group}
+	for _, id := range messageIDs {
+		us := qlog.ID(0)
+		if _, its, scheduled, ok := qlog.ParseMessageID(id); ok && !scheduled {
+			us = its
+		}
+		args = append(args, id, int64(us))
+	}
+	reply, err := s.write(ctx, placesScript, []string{s.keys.meta(ref.Ref), s.keys.moved(ref.Ref), s.keys.replayed(ref.Ref)}, args...)
+	if err != nil {
+		return nil, fmt.Errorf("places of messages in partition %d of %s: %w", ref.Partition, ref.Topic, err)
+	}
+	list, _ := reply.([]any)
+	n, err := numbersOf(list)
+	if err != nil || len(n) != len(messageIDs) {
+		return nil, fmt.Errorf("places.lua answered %v", reply)
+	}
+	ids := make([]qlog.ID, len(n))
+	for i := range n {
+		ids[i] = qlog.ID(n[i])
+	}
+	return ids, nil
 }
 
 // States implements qlog.LookStore.

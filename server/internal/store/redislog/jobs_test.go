@@ -106,6 +106,35 @@ func TestEntriesAt(t *testing.T) {
 	}
 }
 
+// Walk reads no more than fit, and every entry once.
+func TestWalk(t *testing.T) {
+	t.Parallel()
+	r := newInputRig(t, nil)
+	for i := range 300 {
+		d := draft("")
+		if d.Body = messageBody("", "x"); i >= 280 {
+			d.Body = messageBody("", strings.Repeat("x", 200<<10))
+		}
+		r.put(d)
+	}
+	var pages []int
+	for after := qlog.ID(0); ; {
+		entries, err := r.s.Walk(t.Context(), r.ref, after, 300)
+		if r.check(err); len(entries) == 0 {
+			break
+		}
+		pages, after = append(pages, len(entries)), entries[len(entries)-1].ID
+	}
+	total := 0
+	for _, n := range pages {
+		total += n
+	}
+	// No run of 256 is read with those that are large behind it.
+	if total != 300 || slices.Max(pages) > 5 {
+		t.Errorf("pages of %v", pages)
+	}
+}
+
 // States, rows by state, and rows by due time agree with what was committed.
 func TestStatesAndRows(t *testing.T) {
 	t.Parallel()
@@ -235,6 +264,14 @@ func TestFindMessage(t *testing.T) {
 				t.Errorf("%+v", f)
 			}
 			none(qlog.MessageID(0, step.Last.ID, false))
+			places, err := r.s.Places(t.Context(), r.group("work"), []string{"x", id, qlog.MessageID(0, 7, false)})
+			if r.check(err); !slices.Equal(places, []qlog.ID{0, step.Last.ID, 7}) {
+				t.Errorf("places %v", places)
+			}
+			places, err = r.s.Places(t.Context(), r.group("other"), []string{id})
+			if r.check(err); places[0] != first.ID {
+				t.Errorf("place %v", places)
+			}
 			r.kill("work", "")
 		}
 		r.kill("other", "")

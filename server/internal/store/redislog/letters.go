@@ -16,6 +16,7 @@ var (
 	replayScript  = newScript("replay", -1, "lib_letters", "lib_replayed", "lib_input")
 	purgeScript   = newScript("purge", 3, "lib_letters")
 	ageScript     = newScript("age", 3, "lib_letters")
+	takeScript    = newScript("take", 3, "lib_letters")
 )
 
 // Letters implements qlog.LookStore.
@@ -33,7 +34,7 @@ func (s *Store) letters(ctx context.Context, ref qlog.Ref, q qlog.LetterQuery) (
 		before = "(" + q.Before.String()
 	}
 	reply, err := s.write(ctx, lettersScript, s.letterKeys(ref),
-		ref.UID, before, q.Group, q.Code, clamp(q.N, qlog.MaxLetters), flag(q.Full), qlog.MaxCallBytes)
+		ref.UID, before, q.Group, q.Code, letterCount(q.N), flag(q.Full), qlog.MaxCallBytes)
 	if err != nil {
 		return qlog.LetterPage{}, err
 	}
@@ -47,28 +48,56 @@ func (s *Store) letters(ctx context.Context, ref qlog.Ref, q qlog.LetterQuery) (
 			return qlog.LetterPage{}, err
 		}
 	}
-	for _, item := range list[2:] {
+	page.Letters, err = decodeLetters(list[2:], q.Full)
+	return page, err
+}
+
+// decodeLetters decodes a list of IDs, headers and, if full, records.
+func decodeLetters(list []any, full bool) (letters []qlog.Letter, err error) {
+	for _, item := range list {
 		parts, ok := item.([]any)
 		if !ok || len(parts) != 3 {
-			return qlog.LetterPage{}, fmt.Errorf("letters.lua answered %T for a dead letter", item)
+			return nil, fmt.Errorf("a script answered %T for a dead letter", item)
 		}
 		letter, err := decodeLetter(parts[0], parts[1])
 		if err != nil {
-			return qlog.LetterPage{}, err
+			return nil, err
 		}
-		if q.Full {
+		if full {
 			letter.decodeRecord(parts[2])
 		}
-		page.Letters = append(page.Letters, letter.Letter)
+		letters = append(letters, letter.Letter)
 	}
-	return page, nil
+	return letters, nil
+}
+
+// TakeLetters implements qlog.LookStore.
+func (s *Store) TakeLetters(ctx context.Context, ref qlog.Ref, sel qlog.LetterSelection, n int) ([]qlog.Letter, qlog.LetterStep, error) {
+	if len(sel.IDs) > qlog.MaxLetters {
+		return nil, qlog.LetterStep{}, fmt.Errorf("read %d dead letters: at most %d", len(sel.IDs), qlog.MaxLetters)
+	}
+	args := append([]any{ref.UID, sel.After.String(), sel.Group, letterCount(n), qlog.MaxCallBytes}, letterArgs(sel)...)
+	reply, err := s.write(ctx, takeScript, s.letterKeys(ref), args...)
+	var step qlog.LetterStep
+	var letters []qlog.Letter
+	if err == nil {
+		list, _ := reply.([]any)
+		if step, err = decodeStep(list, sel); err == nil {
+			letters, err = decodeLetters(list[4:], true)
+		}
+	}
+	if err != nil {
+		return nil, qlog.LetterStep{}, fmt.Errorf("read dead letters of partition %d of %s: %w", ref.Partition, ref.Topic, err)
+	}
+	return letters, step, nil
 }
 
 func (s *Store) letterKeys(ref qlog.Ref) []string {
 	return []string{s.keys.meta(ref), s.keys.deadLetters(ref), s.keys.deadData(ref)}
 }
 
-func clamp(n, most int) int { return min(max(n, 1), most) }
+// letterCount bounds how many items one call handles.
+func letterCount(n int) int { return min(max(n, 1), qlog.MaxLetters) }
 
 // letter is a dead letter that is being decoded.
 type letter struct{ qlog.Letter }
@@ -139,7 +168,7 @@ func (s *Store) replay(
 		}
 		args := []any{
 			ref.UID, version, strings.Join(groups, " "), bounds.MaxMessages, flag(bounds.DropOldest), qlog.MaxCallBytes,
-			sel.After.String(), sel.Group, clamp(n, qlog.MaxLetters),
+			sel.After.String(), sel.Group, letterCount(n),
 		}
 		return s.write(ctx, replayScript, keys, append(args, letterArgs(sel)...)...)
 	})
@@ -199,7 +228,7 @@ func (s *Store) Purge(ctx context.Context, ref qlog.Ref, sel qlog.LetterSelectio
 	if len(sel.IDs) > qlog.MaxLetters {
 		return qlog.LetterStep{}, fmt.Errorf("purge %d dead letters: at most %d", len(sel.IDs), qlog.MaxLetters)
 	}
-	args := append([]any{ref.UID, sel.After.String(), sel.Group, clamp(n, qlog.MaxLetters)}, letterArgs(sel)...)
+	args := append([]any{ref.UID, sel.After.String(), sel.Group, letterCount(n)}, letterArgs(sel)...)
 	reply, err := s.write(ctx, purgeScript, s.letterKeys(ref), args...)
 	var step qlog.LetterStep
 	if err == nil {
@@ -217,7 +246,7 @@ func (s *Store) Age(ctx context.Context, ref qlog.Ref, age time.Duration, count 
 	if age <= 0 && count <= 0 {
 		return 0, nil
 	}
-	reply, err := s.write(ctx, ageScript, s.letterKeys(ref), ref.UID, max(age, 0).Milliseconds(), max(count, 0), clamp(n, qlog.MaxLetters))
+	reply, err := s.write(ctx, ageScript, s.letterKeys(ref), ref.UID, max(age, 0).Milliseconds(), max(count, 0), letterCount(n))
 	if err != nil {
 		return 0, fmt.Errorf("remove old dead letters of partition %d of %s: %w", ref.Partition, ref.Topic, err)
 	}

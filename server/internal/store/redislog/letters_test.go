@@ -284,6 +284,24 @@ func TestLettersAreBoundedByBytes(t *testing.T) {
 	}
 	steps := []int{}
 	for sel := (qlog.LetterSelection{}); ; {
+		letters, step, err := r.s.TakeLetters(t.Context(), r.ref, sel, 100)
+		if r.check(err); len(letters) != step.Done || letters[0].ID != full[9-3*len(steps)].ID || len(letters[0].Body) != len(full[0].Body) {
+			t.Fatalf("%+v", step)
+		}
+		steps = append(steps, step.Done)
+		if sel = step.Rest; !step.More {
+			break
+		}
+	}
+	if fmt.Sprint(steps) != "[3 3 3 1]" {
+		t.Errorf("read %v", steps)
+	}
+	letters, step, err := r.s.TakeLetters(t.Context(), r.ref, qlog.LetterSelection{IDs: []qlog.LetterID{full[3].ID, full[1].ID}}, 1)
+	if r.check(err); len(letters) != 1 || letters[0].ID != full[3].ID || !step.More || step.Rest.IDs[0] != full[1].ID {
+		t.Errorf("%+v", step)
+	}
+	steps = nil
+	for sel := (qlog.LetterSelection{}); ; {
 		step, err := r.s.Replay(t.Context(), r.ref, r.bounds, sel, 100)
 		r.check(err)
 		steps = append(steps, step.Done)
