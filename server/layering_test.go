@@ -116,7 +116,9 @@ var layers = []layer{
 	{
 		name:     "features never import each other",
 		packages: []string{"server/internal/queue/"},
-		except:   []string{"server/internal/queue/qlog", "server/internal/queue/dispatch", "server/internal/queue/consume"},
+		except: []string{
+			"server/internal/queue/qlog", "server/internal/queue/dispatch", "server/internal/queue/consume", "server/internal/queue/inspect",
+		},
 		imports:  []string{"server/internal/fault", "server/internal/lifecycle", "server/internal/stream"},
 		never:    outside,
 	},
@@ -140,6 +142,13 @@ var layers = []layer{
 			"server/internal/stream",
 		},
 		never: outside,
+	},
+	{
+		name:     "what looks into queues stands on their log",
+		packages: []string{"server/internal/queue/inspect"},
+		imports:  []string{"server/internal/queue/qlog", "server/internal/fault", "server/internal/lifecycle"},
+		never:    outside,
+		later:    true,
 	},
 	{
 		name:     "features never import each other",
