@@ -119,8 +119,8 @@ var layers = []layer{
 		except: []string{
 			"server/internal/queue/qlog", "server/internal/queue/dispatch", "server/internal/queue/consume", "server/internal/queue/inspect",
 		},
-		imports:  []string{"server/internal/fault", "server/internal/lifecycle", "server/internal/stream"},
-		never:    outside,
+		imports: []string{"server/internal/fault", "server/internal/lifecycle", "server/internal/stream"},
+		never:   outside,
 	},
 	{
 		name:     "the log of a partition is declared by itself",
@@ -148,7 +148,6 @@ var layers = []layer{
 		packages: []string{"server/internal/queue/inspect"},
 		imports:  []string{"server/internal/queue/qlog", "server/internal/fault", "server/internal/lifecycle"},
 		never:    outside,
-		later:    true,
 	},
 	{
 		name:     "features never import each other",
