@@ -9,8 +9,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/parleyhq/parley/server/internal/queue/qlog"
 	"github.com/parleyhq/parley/server/internal/store/redisscript"
 )
@@ -22,6 +20,7 @@ var (
 	entriesScript   = newScript("entries", 2)
 	findScript      = newScript("find", 8, "lib_letters")
 	placesScript    = newScript("places", 3)
+	statesScript    = newScript("states", 3)
 )
 
 // rowsLook is how many rows one step of RowsIn looks at.
@@ -257,43 +256,52 @@ func (s *Store) States(ctx context.Context, ref qlog.GroupRef, at []qlog.Pos) (q
 }
 
 func (s *Store) states(ctx context.Context, ref qlog.GroupRef, at []qlog.Pos) (qlog.EntryStates, error) {
-	var marks, chunks, rows *redis.SliceCmd
-	var fields, ids []string
+	fields := make([]string, len(at))
+	for i, pos := range at {
+		fields[i] = chunkField(pos.Ord / qlog.ChunkOrdinals)
+	}
+	slices.Sort(fields)
+	fields = slices.Compact(fields)
+	args := []any{ref.UID, len(fields)}
+	for _, field := range fields {
+		args = append(args, field)
+	}
 	for _, pos := range at {
-		fields, ids = append(fields, chunkField(pos.Ord/qlog.ChunkOrdinals)), append(ids, strconv.FormatInt(int64(pos.ID), 10))
+		args = append(args, int64(pos.ID))
 	}
-	names := slices.Compact(slices.Sorted(slices.Values(fields)))
-	_, err := s.client.TxPipelined(ctx, func(p redis.Pipeliner) error {
-		marks = p.HMGet(ctx, s.keys.state(ref.Ref, ref.Group), "uid", "cursor", "sent")
-		if len(at) > 0 {
-			chunks = p.HMGet(ctx, s.keys.open(ref.Ref, ref.Group), names...)
-			rows = p.HMGet(ctx, s.keys.rows(ref.Ref, ref.Group), ids...)
-		}
-		return nil
-	})
+	keys := []string{s.keys.state(ref.Ref, ref.Group), s.keys.open(ref.Ref, ref.Group), s.keys.rows(ref.Ref, ref.Group)}
+	reply, err := s.write(ctx, statesScript, keys, args...)
 	if err != nil {
-		return qlog.EntryStates{}, readError(err)
+		return qlog.EntryStates{}, err
 	}
+	list, _ := reply.([]any)
+	texts := make([]string, len(list))
+	for i := range list {
+		texts[i], _ = list[i].(string)
+	}
+	if len(texts) != len(args) {
+		return qlog.EntryStates{}, fmt.Errorf("states.lua answered %v", reply)
+	}
+	return decodeStates(at, fields, texts)
+}
+
+// decodeStates decodes the marks, the chunks of open entries in the fields, and the rows of entries. A row
+// that is damaged is left out, as Rows does.
+func decodeStates(at []qlog.Pos, fields, texts []string) (qlog.EntryStates, error) {
 	states := qlog.EntryStates{Open: map[qlog.ID]bool{}, Rows: map[qlog.ID]qlog.Row{}}
-	if marks.Val()[0] != ref.UID {
-		return qlog.EntryStates{}, qlog.ErrNoGroup
-	}
-	cursor, _ := marks.Val()[1].(string)
-	sent, _ := marks.Val()[2].(string)
 	var err1, err2 error
-	states.Cursor, err1 = qlog.ParsePos(cursor)
-	states.Sent, err2 = qlog.ParsePos(sent)
-	if err := errors.Join(err1, err2); err != nil || len(at) == 0 {
+	states.Cursor, err1 = qlog.ParsePos(texts[0])
+	states.Sent, err2 = qlog.ParsePos(texts[1])
+	if err := errors.Join(err1, err2); err != nil {
 		return states, err
 	}
 	open := map[int64]bool{}
-	for i, name := range names {
-		text, _ := chunks.Val()[i].(string)
-		chunk, err := strconv.ParseInt(name[1:], 10, 64)
+	for i, field := range fields {
+		chunk, err := strconv.ParseInt(field[1:], 10, 64)
 		if err != nil {
 			return states, err
 		}
-		ordinals, err := qlog.ParseRanges(chunk, text)
+		ordinals, err := qlog.ParseRanges(chunk, texts[2+i])
 		if err != nil {
 			return states, err
 		}
@@ -306,10 +314,8 @@ func (s *Store) states(ctx context.Context, ref qlog.GroupRef, at []qlog.Pos) (q
 			continue
 		}
 		states.Open[pos.ID] = true
-		if text, ok := rows.Val()[i].(string); ok {
-			if row, err := decodeRow(text); err == nil {
-				states.Rows[pos.ID] = row
-			}
+		if row, err := decodeRow(texts[2+len(fields)+i]); err == nil {
+			states.Rows[pos.ID] = row
 		}
 	}
 	return states, nil
