@@ -94,8 +94,10 @@ type Consumer struct {
 
 // Consumers returns up to n sessions of a group that have the topic, in the order of their digests, from
 // behind the cursor, and the nodes that did not answer.
-func (s *Service) Consumers(ctx context.Context, topic, group, cursor string, n int) (page []Consumer, next string, missing []string, err error) {
-	if _, _, err := s.group(ctx, topic, group); err != nil {
+func (s *Service) Consumers(ctx context.Context, topic, group, cursor string, n int) (
+	page []Consumer, next string, missing []string, err error,
+) {
+	if _, err := s.group(ctx, topic, group); err != nil {
 		return nil, "", nil, err
 	}
 	sessions, missing, err := s.cfg.Consumers.Sessions(ctx, topic, group)

@@ -168,11 +168,11 @@ func (s *Service) sample(ctx context.Context, now time.Time) {
 		defer cancel()
 		t, err := s.topic(ctx, names[i])
 		if err != nil {
-			return nil //nolint:nilerr // the next sample tries again, or the topic is gone
+			return nil // the next sample tries again, or the topic is gone
 		}
 		stats, err := s.stats(ctx, t, func(g qlog.GroupCounts) bool { return g.Open > g.Retrying })
 		if err != nil {
-			return nil //nolint:nilerr // a gap in the history
+			return nil // a gap in the history
 		}
 		s.history.add(t, sampleOf(now, &stats.Total))
 		return nil

@@ -26,8 +26,10 @@ import (
 const (
 	// maxCalls is how many partitions one call works on at once.
 	maxCalls = 8
-	// DefaultPage and MaxPage bound the items of a page.
-	DefaultPage, MaxPage = 100, 1000
+	// DefaultPage is how many items a page has unless the caller says otherwise.
+	DefaultPage = 100
+	// MaxPage bounds them.
+	MaxPage = 1000
 	// repeats is how often a write is repeated whose outcome is not known.
 	repeats = 2
 )
@@ -118,16 +120,15 @@ func (s *Service) topic(ctx context.Context, name string) (*qlog.Topic, error) {
 }
 
 // group returns a topic that has a group. TOPIC_NOT_FOUND, GROUP_NOT_FOUND.
-func (s *Service) group(ctx context.Context, topic, group string) (*qlog.Topic, *qlog.Group, error) {
+func (s *Service) group(ctx context.Context, topic, group string) (*qlog.Topic, error) {
 	t, err := s.topic(ctx, topic)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	g := t.Group(group)
-	if g == nil {
-		return nil, nil, noGroup()
+	if t.Group(group) == nil {
+		return nil, noGroup()
 	}
-	return t, g, nil
+	return t, nil
 }
 
 func noTopic(field string) error {

@@ -231,7 +231,7 @@ func (s *Service) jobInGroup(ctx context.Context, ref qlog.GroupRef, found *qlog
 // Retry makes messages of a group due now that wait for a retry. It returns for how many it did; the
 // others did not wait for one.
 func (s *Service) Retry(ctx context.Context, topic, group string, messageIDs []string) (int, error) {
-	t, _, err := s.group(ctx, topic, group)
+	t, err := s.group(ctx, topic, group)
 	if err != nil {
 		return 0, err
 	}

@@ -17,8 +17,10 @@ const (
 	// letterReads is about how many headers are read ahead of all partitions, maxLetterLooks how many reads a
 	// page takes at most: letters that are not selected are skipped.
 	letterReads, maxLetterLooks = 256, 4096
-	// DefaultReplay and MaxReplay are how many dead letters a Replay replays.
-	DefaultReplay, MaxReplay = 1000, 10_000
+	// DefaultReplay is how many dead letters a Replay replays unless the caller says otherwise.
+	DefaultReplay = 1000
+	// MaxReplay bounds them.
+	MaxReplay = 10_000
 	// replayStep is how many one step of the store replays.
 	replayStep = 100
 )

@@ -197,7 +197,10 @@ func total(partitions []PartitionStats) PartitionStats {
 
 // takenAt returns when a message was accepted, by its ID.
 func takenAt(messageID string) qlog.ID {
-	_, id, _, _ := qlog.ParseMessageID(messageID)
+	_, id, _, ok := qlog.ParseMessageID(messageID)
+	if !ok {
+		return 0
+	}
 	return id
 }
 
