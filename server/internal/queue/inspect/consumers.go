@@ -13,7 +13,8 @@ import (
 // Partition says which node dispatches a partition to a group.
 type Partition struct {
 	Partition int
-	// Node is the holder of the lease, empty if there is none. Epoch increases with every change of it.
+	// Node is the holder of the lease, empty if there is none. Epoch increases with every change of
+	// it.
 	Node  string
 	Epoch int64
 	// Consumer is the consumer that gets the messages, in an exclusive group.
@@ -22,8 +23,8 @@ type Partition struct {
 	Cursor, Sent string
 }
 
-// Partitions returns a topic's partitions by number, and, if group is not empty, what the group has of
-// each.
+// Partitions returns a topic's partitions by number, and, if group is not empty, what the group has
+// of each.
 func (s *Service) Partitions(ctx context.Context, topic, group string) ([]Partition, error) {
 	t, err := s.topic(ctx, topic)
 	if err != nil {
@@ -92,8 +93,8 @@ type Consumer struct {
 	Oldest *qlog.HeldInfo
 }
 
-// Consumers returns up to n sessions of a group that have the topic, in the order of their digests, from
-// behind the cursor, and the nodes that did not answer.
+// Consumers returns up to n sessions of a group that have the topic, in the order of their digests,
+// from behind the cursor, and the nodes that did not answer.
 func (s *Service) Consumers(ctx context.Context, topic, group, cursor string, n int) (
 	page []Consumer, next string, missing []string, err error,
 ) {

@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	// countEvery is how old the gauges' numbers may be, countTimeout how long it may take to count anew.
+	// countEvery is how old the gauges' numbers may be, countTimeout how long it may take to count
+	// anew.
 	countEvery   = 10 * time.Second
 	countTimeout = 2 * time.Second
 )
@@ -25,8 +26,8 @@ type Looker interface {
 	Look(ctx context.Context, ref qlog.Ref) (qlog.Counts, error)
 }
 
-// gauges report what the partitions hold of which this node is the keeper, so that each is reported once.
-// Nothing is counted unless somebody collects.
+// gauges report what the partitions hold of which this node is the keeper, so that each is reported
+// once. Nothing is counted unless somebody collects.
 type gauges struct {
 	store Looker
 	owned func() []qlog.Ref
@@ -45,9 +46,10 @@ type gauge struct {
 	group      func(g *qlog.GroupCounts, now time.Time) int64
 }
 
-// NewGauges registers the gauges parley.queue.*: depth, delayed and dead_letters of each partition; unread
-// (not looked at), open (delivered or waiting for their key, not settled), retrying, and oldest_age in
-// seconds of each group in it. owned returns the partitions to report. The caller unregisters.
+// NewGauges registers the gauges parley.queue.*: depth, delayed and dead_letters of each partition;
+// unread (not looked at), open (delivered or waiting for their key, not settled), retrying, and
+// oldest_age in seconds of each group in it. owned returns the partitions to report. The caller
+// unregisters.
 func NewGauges(meter metric.Meter, store Looker, owned func() []qlog.Ref) (metric.Registration, error) {
 	g := &gauges{store: store, owned: owned}
 	var errs []error
@@ -115,8 +117,8 @@ func (g *gauges) observe(ctx context.Context, to metric.Observer) {
 	}
 }
 
-// count returns numbers that are at most countEvery old. Partitions that cannot be counted, or not in time,
-// are missing.
+// count returns numbers that are at most countEvery old. Partitions that cannot be counted, or not
+// in time, are missing.
 func (g *gauges) count(ctx context.Context, refs []qlog.Ref) map[qlog.Ref]qlog.Counts {
 	g.mu.Lock()
 	defer g.mu.Unlock()

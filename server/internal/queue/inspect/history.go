@@ -19,7 +19,8 @@ const (
 	watchFor = time.Hour
 	// maxLocal bounds the partitions of topics that are recorded although nobody looked at them.
 	maxLocal = 256
-	// maxHistory bounds the bytes of all samples, of which one has sampleBytes and groupBytes for each group.
+	// maxHistory bounds the bytes of all samples, of which one has sampleBytes and groupBytes for
+	// each group.
 	maxHistory              = 16 << 20
 	sampleBytes, groupBytes = 56, 64
 	// sampleTimeout bounds the time to count one topic.
@@ -41,12 +42,13 @@ type GroupSample struct {
 	Acked, Dead, Retried       int64
 }
 
-// history records samples of topics on this node, in memory, for an hour. A sample costs one look per
-// partition. So only topics are recorded at which somebody looked here within the last hour, and, so
-// that a first look finds a history in a small installation, topics that have consumers here, up to 256
-// partitions in all: that is 51 looks a second, about 0.1 % of the time of one Redis. Nodes do not ask
-// each other for sessions if a group has nothing that could run. The samples of all topics have up to 16
-// MiB; topics for which there is no room are not recorded, those that were looked at last come first.
+// history records samples of topics on this node, in memory, for an hour. A sample costs one look
+// per partition. So only topics are recorded at which somebody looked here within the last hour,
+// and topics that have consumers here, up to 256 partitions in all. These are recorded so that in a
+// small installation a first look finds a history; they cost up to 51 looks a second. Nodes do not
+// ask each other for sessions if a group has nothing that could run. The samples of all topics have
+// up to 16 MiB; topics for which there is no room are not recorded,
+// those that were looked at last come first.
 type history struct {
 	mu     sync.Mutex // guards topics
 	topics map[string]*record
@@ -55,7 +57,8 @@ type history struct {
 // record is the history of a topic.
 type record struct {
 	uid string
-	// looked is when somebody looked at the topic last, zero if it is recorded because it has consumers.
+	// looked is when somebody looked at the topic last, zero if it is recorded because it has
+	// consumers.
 	looked     time.Time
 	partitions int
 	groups     int
@@ -74,7 +77,8 @@ func (h *history) look(now time.Time, t *qlog.Topic) []Sample {
 	return slices.Clone(r.samples)
 }
 
-// record returns the record of a topic, a new one if there is none, or one of an earlier topic of the name.
+// record returns the record of a topic, a new one if there is none, or one of an earlier topic of
+// the name.
 func (h *history) record(t *qlog.Topic) *record {
 	r := h.topics[t.Name]
 	if r == nil || r.uid != t.UID {
@@ -88,7 +92,8 @@ func (h *history) record(t *qlog.Topic) *record {
 	return r
 }
 
-// choose returns the topics to sample, and forgets the others. local are topics with consumers here.
+// choose returns the topics to sample, and forgets the others. local are topics with consumers
+// here.
 func (h *history) choose(now time.Time, local []*qlog.Topic) []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -1,13 +1,14 @@
-// Package inspect looks into topics and handles what needs a hand: counts and their history, lists of
-// messages, partitions, consumers and dead letters; replaying, purging, trimming, retrying.
+// Package inspect looks into topics and handles what needs a hand: counts and their history, lists
+// of messages, partitions, consumers and dead letters; replaying, purging, trimming, retrying.
 //
 // What a group keeps about its messages is in the store and is read there. Two things only living
-// nodes know: which sessions there are, and which deliveries they hold that have no row yet. They come
-// from Consumers. If a node does not answer, its messages that have no row are listed as waiting.
+// nodes know: which sessions there are, and which deliveries they hold that have no row yet. They
+// come from Consumers. If a node does not answer, its messages that have no row are listed as
+// waiting.
 //
-// Lists go on from a cursor, an opaque text that the caller may seal into a page token. A list neither
-// repeats nor leaves out what stays as it is all the while. Pages may be empty although more follow:
-// only an empty cursor means the end.
+// Lists go on from a cursor, an opaque text that the caller may seal into a page token. A list
+// neither repeats nor leaves out what does not change meanwhile. Pages may be empty although
+// more follow: only an empty cursor means the end.
 package inspect
 
 import (
@@ -50,15 +51,16 @@ type Topics interface {
 type Consumers interface {
 	// Sessions returns the sessions of a group that have the topic, and the nodes that did not answer.
 	Sessions(ctx context.Context, topic, group string) (sessions []qlog.SessionInfo, missing []string, err error)
-	// Retry has the holder of the lease make entries due now that wait for a retry, and returns for how many
-	// it did. A caller that finds no holder becomes it.
+	// Retry has the holder of the lease make entries due now that wait for a retry, and returns for
+	// how many it did. A caller that finds no holder becomes it.
 	Retry(ctx context.Context, ref qlog.GroupRef, ids []qlog.ID) (int, error)
 }
 
 // Producer produces dead letters to another topic.
 type Producer interface {
-	// ProduceLetters stores dead letters as new messages of a topic, for all of its groups. It returns an
-	// error for each, nil if the message is stored, by this call or an earlier one with the same key.
+	// ProduceLetters stores dead letters as new messages of a topic, for all of its groups. It
+	// returns an error for each, nil if the message is stored, by this call or an earlier one with
+	// the same key.
 	ProduceLetters(ctx context.Context, topic string, letters []KeyedLetter) ([]error, error)
 }
 
@@ -68,7 +70,7 @@ type KeyedLetter struct {
 	qlog.Letter
 }
 
-// Hints tells consumers where there may be something again. It must not block.
+// Hints notifies consumers where there may be something again. It must not block.
 type Hints interface {
 	Ready(topic string, partition int)
 }
@@ -90,8 +92,9 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Service looks into topics, and records their history while it runs. All its errors that a client may see
-// are faults. Safe for concurrent use. It is a lifecycle.Service; its other methods also work before Start.
+// Service looks into topics, and records their history while it runs. All its errors that a client
+// may see are faults. Safe for concurrent use. It is a lifecycle.Service; its other methods also
+// work before Start.
 type Service struct {
 	cfg     Config
 	life    lifecycle.Base
@@ -155,7 +158,7 @@ func badCursor() error {
 	return e
 }
 
-// confirmed refuses what removes things for good unless confirm is the topic's name.
+// confirmed refuses what removes things permanently unless confirm is the topic's name.
 func confirmed(confirm, topic string) error {
 	if confirm == topic {
 		return nil
@@ -231,7 +234,7 @@ func pageSize(n int) int {
 	return min(n, MaxPage)
 }
 
-// ready tells consumers to look into a partition.
+// ready asks consumers to look into a partition.
 func (s *Service) ready(topic string, partition int) {
 	if s.cfg.Hints != nil {
 		s.cfg.Hints.Ready(topic, partition)

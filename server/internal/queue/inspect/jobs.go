@@ -45,8 +45,8 @@ type JobInGroup struct {
 	State JobState
 	// Attempts were charged, Deliveries are all.
 	Attempts, Deliveries int
-	// Consumer, Session (a digest) and Node are of the session that has it. Consumer and Node are empty if
-	// the session's node did not answer.
+	// Consumer, Session (a digest) and Node are of the session that has it. Consumer and Node are
+	// empty if the session's node did not answer.
 	Consumer, Session, Node string
 	// Since is when the state began, RetryAt when it is retried; zero if it is not known.
 	Since, RetryAt time.Time
@@ -228,8 +228,8 @@ func (s *Service) jobInGroup(ctx context.Context, ref qlog.GroupRef, found *qlog
 	return j, nil
 }
 
-// Retry makes messages of a group due now that wait for a retry. It returns for how many it did; the
-// others did not wait for one.
+// Retry makes messages of a group due now that wait for a retry. It returns for how many it did;
+// the others did not wait for one.
 func (s *Service) Retry(ctx context.Context, topic, group string, messageIDs []string) (int, error) {
 	t, err := s.group(ctx, topic, group)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// letterReads is about how many headers are read ahead of all partitions, maxLetterLooks how many reads a
-	// page takes at most: letters that are not selected are skipped.
+	// letterReads is about how many headers are read ahead of all partitions, maxLetterLooks how
+	// many reads a page takes at most: letters that are not selected are skipped.
 	letterReads, maxLetterLooks = 256, 4096
 	// DefaultReplay is how many dead letters a Replay replays unless the caller says otherwise.
 	DefaultReplay = 1000
@@ -49,7 +49,8 @@ func parseLetterID(s string) (partition int, id qlog.LetterID, err error) {
 	return partition, id, nil
 }
 
-// letterPlace is a place in the list of a topic's dead letters, newest first, and of one ID by partition.
+// letterPlace is a place in the list of a topic's dead letters, newest first, and of one ID by
+// partition.
 type letterPlace struct {
 	partition int
 	id        qlog.LetterID
@@ -83,8 +84,9 @@ type LetterQuery struct {
 	N      int
 }
 
-// Letters lists dead letters, the newest first. Full ones have at most 1 MiB a page, or one does. next is
-// the cursor of the next page. GROUP_NOT_FOUND if the group does not exist and has no dead letters.
+// Letters lists dead letters, the newest first. Full ones have at most 1 MiB a page, or one does.
+// next is the cursor of the next page. GROUP_NOT_FOUND if the group does not exist and has no dead
+// letters.
 func (s *Service) Letters(ctx context.Context, q LetterQuery) (letters []Letter, next string, err error) {
 	t, err := s.topic(ctx, q.Topic)
 	if err != nil {
@@ -214,7 +216,8 @@ func (l *letterList) page(ctx context.Context) error {
 	}
 }
 
-// read reads on in the partitions of which nothing is at hand, until something is or enough was read.
+// read reads on in the partitions of which nothing is at hand, until something is or enough was
+// read.
 func (l *letterList) read(ctx context.Context) error {
 	n := min(max(letterReads/len(l.runs), 1), l.n)
 	for {
@@ -275,10 +278,10 @@ func (sel *Selection) byPartition(t *qlog.Topic) (map[int]qlog.LetterSelection, 
 	return all, nil
 }
 
-// Replay replays up to limit (0: DefaultReplay) dead letters, each once, however often it is called: to
-// their groups, or if to is not empty to all groups of another topic. more reports whether there may be
-// more. Without IDs the oldest of each partition are first. GROUP_NOT_FOUND if the selected group does not
-// exist. If it fails, what it replayed before stays so.
+// Replay replays up to limit (0: DefaultReplay) dead letters, each once, however often it is
+// called: to their groups, or if to is not empty to all groups of another topic. more reports
+// whether there may be more. Without IDs the oldest of each partition are first. GROUP_NOT_FOUND if
+// the selected group does not exist. If it fails, what it replayed before stays so.
 func (s *Service) Replay(ctx context.Context, topic string, sel Selection, limit int, to string) (replayed int, more bool, err error) {
 	t, err := s.topic(ctx, topic)
 	if err != nil {
@@ -361,8 +364,8 @@ func (r *replay) run(ctx context.Context, sel qlog.LetterSelection, limit int) (
 	return replayed, more, nil
 }
 
-// move produces dead letters to another topic, and then removes those that are stored there. A repeat finds
-// them stored under their keys.
+// move produces dead letters to another topic, and then removes those that are stored there. A
+// repeat finds them stored under their keys.
 func (r *replay) move(ctx context.Context, sel qlog.LetterSelection, n int) (qlog.LetterStep, error) {
 	ref, store := r.t.Ref(r.partition), r.s.cfg.Store
 	letters, step, err := store.TakeLetters(ctx, ref, sel, n)
@@ -403,7 +406,7 @@ func (r *replay) move(ctx context.Context, sel qlog.LetterSelection, n int) (qlo
 	return step, nil
 }
 
-// Purge removes dead letters for good, and returns how many. confirm must be the topic's name.
+// Purge removes dead letters permanently, and returns how many. confirm must be the topic's name.
 // GROUP_NOT_FOUND if the selected group does not exist and has none.
 func (s *Service) Purge(ctx context.Context, topic string, sel Selection, confirm string) (int, error) {
 	t, err := s.topic(ctx, topic)

@@ -37,7 +37,8 @@ func (r *rig) allLetters(q LetterQuery) (letters []Letter, pages int) {
 	}
 }
 
-// letterIDs returns the IDs, and fails the test if one is there twice or they are not the newest first.
+// letterIDs returns the IDs, and fails the test if one is there twice or they are not the newest
+// first.
 func (r *rig) letterIDs(letters []Letter) (ids []string) {
 	r.tb.Helper()
 	for i := range letters {
@@ -152,8 +153,8 @@ func TestReplayIsOnce(t *testing.T) {
 	}
 }
 
-// A replay to another topic stores each message there once and removes the dead letter, also if the answer
-// of the store is lost.
+// A replay to another topic stores each message there once and removes the dead letter, also if the
+// answer of the store is lost.
 func TestReplayToAnotherTopic(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 2, nil)

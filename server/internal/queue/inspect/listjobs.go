@@ -110,9 +110,10 @@ func parseJobPlace(cursor string, lists []string) (jobPlace, error) {
 	return p, nil
 }
 
-// Jobs lists a group's messages in a state, or all that it has not settled, partition by partition. In
-// each, they are listed by ID; those that are scheduled, at the end, and those that wait for a retry by
-// the time when they are due. A page reads at most 1 MiB of records, or one record, and next is its cursor.
+// Jobs lists a group's messages in a state, or all that it has not settled, partition by partition.
+// In each, they are listed by ID; those that are scheduled, at the end, and those that wait for a
+// retry by the time when they are due. A page reads at most 1 MiB of records, or one record, and
+// next is its cursor.
 func (s *Service) Jobs(ctx context.Context, q JobQuery) (jobs []Job, next string, err error) {
 	t, err := s.topic(ctx, q.Topic)
 	if err != nil {
@@ -212,8 +213,8 @@ func (l *jobList) ref() qlog.GroupRef {
 	return qlog.GroupRef{Ref: l.t.Ref(l.place.partition), Group: l.q.Group}
 }
 
-// fits counts a record that was read. It reports false if the page has no room for it: then the page ends
-// before it.
+// fits counts a record that was read. It reports false if the page has no room for it: then the
+// page ends before it.
 func (l *jobList) fits(e *qlog.Entry) bool {
 	if l.full = l.full || len(l.jobs) >= l.n || l.bytes > 0 && l.bytes+len(e.Body) > maxPageBytes; l.full {
 		return false

@@ -141,7 +141,8 @@ func (r *rig) draft(key string, size int) qlog.Draft {
 	return qlog.Draft{Body: body, Digest: key}
 }
 
-// put puts n messages of a size to a partition, with the keys k0, k1 and so on, and returns their IDs.
+// put puts n messages of a size to a partition, with the keys k0, k1 and so on, and returns their
+// IDs.
 func (r *rig) put(partition, n, size int, change func(*qlog.Draft)) (ids []string) {
 	r.tb.Helper()
 	for len(ids) < n {
@@ -161,8 +162,8 @@ func (r *rig) group(partition int, name string) qlog.GroupRef {
 	return qlog.GroupRef{Ref: r.topic.Ref(partition), Group: name}
 }
 
-// fates say what becomes of the entries that a group was not sent, in order: 'a'cked, 'd'ead, 'o'pen
-// without a row, 'w'aiting, 's'ent, 'b'egun, 'l'oose, 'r'etrying, s'u'spect.
+// fates say what becomes of the entries that a group was not sent, in order: 'a'cked, 'd'ead,
+// 'o'pen without a row, 'w'aiting, 's'ent, 'b'egun, 'l'oose, 'r'etrying, s'u'spect.
 func (r *rig) settle(partition int, group, fates string) (at []qlog.Pos) {
 	r.tb.Helper()
 	ctx, ref := r.tb.Context(), r.group(partition, group)

@@ -9,7 +9,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/queue/qlog"
 )
 
-// TopicStats counts what a topic holds: each partition at one moment, the partitions one after another.
+// TopicStats counts what a topic holds: each partition at one moment, the partitions one after
+// another.
 type TopicStats struct {
 	Total      PartitionStats
 	Partitions []PartitionStats
@@ -25,10 +26,11 @@ type PartitionStats struct {
 	Groups                                              []GroupStats
 }
 
-// GroupStats counts the messages of a group in a partition, or in a whole topic. Appended are those that
-// were appended since the group's start:
+// GroupStats counts the messages of a group in a partition, or in a whole topic. Appended are those
+// that were appended since the group's start:
 //
-//	Appended = Acked + Dead + Cancelled + Expired + Trimmed + Elsewhere + Waiting + Running + Retrying
+//	Appended = Acked + Dead + Cancelled + Expired + Trimmed + Elsewhere + Waiting + Running +
+//		Retrying
 type GroupStats struct {
 	Group string
 	qlog.Counters
@@ -37,8 +39,8 @@ type GroupStats struct {
 	Replayed                   int64
 	// OldestAge is the age of the oldest message that is not settled, 0 if there is none.
 	OldestAge time.Duration
-	// Sessions is how many sessions the group has, in a total. Dispatched is how many partitions have a
-	// lease holder.
+	// Sessions is how many sessions the group has, in a total. Dispatched is how many partitions
+	// have a lease holder.
 	Sessions, Dispatched int
 }
 
@@ -162,8 +164,8 @@ func groupStats(c *qlog.GroupCounts, running int64, now time.Time) GroupStats {
 	return g
 }
 
-// total adds partitions up. Its IDs are those of the oldest and the newest message, its OldestAge is the
-// greatest.
+// total adds partitions up. Its IDs are those of the oldest and the newest message, its OldestAge
+// is the greatest.
 func total(partitions []PartitionStats) PartitionStats {
 	var sum PartitionStats
 	groups := map[string]*GroupStats{}

@@ -71,7 +71,8 @@ func TestStats(t *testing.T) {
 	}
 }
 
-// An hour of samples is kept of a topic that somebody looked at within an hour, or that has consumers here.
+// An hour of samples is kept of a topic that somebody looked at within an hour, or that has
+// consumers here.
 func TestHistory(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 1, nil)

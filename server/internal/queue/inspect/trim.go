@@ -14,9 +14,9 @@ const (
 	forever = qlog.MaxDelay
 )
 
-// Trim removes the oldest messages of a topic that keep does not keep, in each partition. Without force
-// those that a group has not settled are kept too. lost counts removed messages once for each group that
-// had not settled them.
+// Trim removes the oldest messages of a topic that keep does not keep, in each partition. Without
+// force those that a group has not settled are kept too. lost counts removed messages once for each
+// group that had not settled them.
 func (s *Service) Trim(ctx context.Context, topic string, keep qlog.Cut, force bool) (removed, lost int, err error) {
 	t, err := s.topic(ctx, topic)
 	if err != nil {

@@ -16,8 +16,8 @@ const MaxLetters = 1000
 type Counts struct {
 	// Length is how many messages the log holds, settled or not. Scheduled messages are not due yet.
 	Length, Scheduled int64
-	// Produced counts messages that Put accepted, Cancelled those of them that were removed before they
-	// were due.
+	// Produced counts messages that Put accepted, Cancelled those of them that were removed before
+	// they were due.
 	Produced, Cancelled int64
 	DeadLetters         int64
 	// First and Last are the oldest and the newest message of the log, by the IDs that their producers
@@ -44,9 +44,9 @@ type GroupCounts struct {
 	Counters
 	// Replayed counts dead letters that were given back to the group.
 	Replayed int64
-	// Appended counts entries since the group's start. Of those, Open are delivered or were passed over,
-	// and Unsent were not looked at. Retrying are the open ones that wait for their next attempt,
-	// suspects included.
+	// Appended counts entries since the group's start. Of those, Open are delivered or were passed
+	// over, and Unsent were not looked at. Retrying are the open ones that wait for their next
+	// attempt, suspects included.
 	Appended, Open, Unsent, Retrying int64
 	Cursor, Sent                     Pos
 	Holder                           string
@@ -124,16 +124,16 @@ type LetterQuery struct {
 // LetterPage is a page of dead letters, the newest first.
 type LetterPage struct {
 	Letters []Letter
-	// Next is the Before of the next page. If More is false there is none. A page may be empty and have
-	// a next one, because it looks at a bounded number of letters.
+	// Next is the Before of the next page. If More is false there is none. A page may be empty and
+	// have a next one, because it looks at a bounded number of letters.
 	Next LetterID
 	More bool
 }
 
 // LetterSelection selects dead letters to read, replay or purge.
 type LetterSelection struct {
-	// IDs are the letters, in any order, up to MaxLetters. If it is empty, all are selected that follow
-	// After, the oldest first.
+	// IDs are the letters, in any order, up to MaxLetters. If it is empty, all are selected that
+	// follow After, the oldest first.
 	IDs   []LetterID
 	After LetterID
 	// Group, if it is not empty, selects letters of one group, also among IDs.
@@ -158,15 +158,16 @@ type Cut struct {
 	Age  time.Duration
 }
 
-// DuePlace is a place in a list that is ordered by due times, and by IDs among those of one time. Zero is
-// its beginning.
+// DuePlace is a place in a list that is ordered by due times, and by IDs among those of one time.
+// Zero is its beginning.
 type DuePlace struct {
 	Due time.Time
 	// ID is that of the scheduled message, or of the entry in digits.
 	ID string
 }
 
-// ScheduledMessage is a message that is not due yet. It has no Pos; its ProducedAt is when Put accepted it.
+// ScheduledMessage is a message that is not due yet. It has no Pos; its ProducedAt is when Put
+// accepted it.
 type ScheduledMessage struct {
 	Entry
 
@@ -207,57 +208,61 @@ type Found struct {
 }
 
 // LookStore counts and lists what a log holds, and handles dead letters. Every call touches one
-// partition, in one atomic step. All but Replay also work if the store is out of memory. ErrNoTopic.
+// partition, in one atomic step. All but Replay also work if the store is out of memory.
+// ErrNoTopic.
 type LookStore interface { //nolint:interfacebloat // one adapter implements it, and each call is one step
 	// Look counts the partition, without reading payloads into this process.
 	Look(ctx context.Context, ref Ref) (Counts, error)
 
-	// ListScheduled returns up to n scheduled messages after a place, in the order of DuePlace. Their records
-	// have at most MaxCallBytes, unless a single one is larger. more tells that there are further ones.
+	// ListScheduled returns up to n scheduled messages after a place, in the order of DuePlace.
+	// Their records have at most MaxCallBytes, unless a single one is larger. more reports whether
+	// there are further ones.
 	ListScheduled(ctx context.Context, ref Ref, after DuePlace, n int) (messages []ScheduledMessage, more bool, err error)
-	// FindMessage finds a message by the ID that its producer was told. groups are those whose dead letters
-	// are looked for. ErrNoMessage.
+	// FindMessage finds a message by the ID that its producer was told. groups are those whose dead
+	// letters are looked for. ErrNoMessage.
 	FindMessage(ctx context.Context, ref Ref, messageID string, groups []string) (Found, error)
-	// EntriesAt returns the entries with IDs, in their order, without those that are gone. It ends early
-	// after MaxCallBytes, unless a single one is larger: it tells for how many of the IDs it looked. At most
-	// MaxReadEntries IDs.
+	// EntriesAt returns the entries with IDs, in their order, without those that are gone. It ends
+	// early after MaxCallBytes, unless a single one is larger: it tells for how many of the IDs it
+	// looked. At most MaxReadEntries IDs.
 	EntriesAt(ctx context.Context, ref Ref, ids []ID) (entries []Entry, looked int, err error)
-	// Walk returns up to n entries after an ID, as Read does, but also reads no more than MaxCallBytes in the
-	// store, unless a single record is larger.
+	// Walk returns up to n entries after an ID, as Read does, but also reads no more than
+	// MaxCallBytes in the store, unless a single record is larger.
 	Walk(ctx context.Context, ref Ref, after ID, n int) ([]Entry, error)
-	// Places returns the IDs in the log of up to MaxBatch messages of a group, by the IDs that their
-	// producers were told; 0 for those that are not in the log as far as is known. Others may be gone too.
+	// Places returns the IDs in the log of up to MaxBatch messages of a group, by the IDs that
+	// their producers were told; 0 for those that are not in the log as far as is known. Others may
+	// be gone too.
 	Places(ctx context.Context, ref GroupRef, messageIDs []string) ([]ID, error)
 	// States returns what a group keeps about entries. At most MaxReadEntries. ErrNoGroup.
 	States(ctx context.Context, ref GroupRef, at []Pos) (EntryStates, error)
-	// RowsIn returns the up to n lowest rows in one of the states whose ID is greater than after, by ID. It
-	// reads all rows of the group, in several steps that are no snapshot: a row that is there in that state
-	// all the while is returned.
+	// RowsIn returns the up to n lowest rows in one of the states whose ID is greater than after,
+	// by ID. It reads all rows of the group, in several steps that are no snapshot: a row that does
+	// not change meanwhile is returned.
 	RowsIn(ctx context.Context, ref GroupRef, states []RowState, after ID, n int) ([]RowOf, error)
-	// ListRetrying returns up to n rows that are retrying or suspect after a place, in the order of DuePlace.
-	// They have at most MaxCallBytes. more tells that there are further ones.
+	// ListRetrying returns up to n rows that are retrying or suspect after a place, in the order of
+	// DuePlace. They have at most MaxCallBytes. more reports whether there are further ones.
 	ListRetrying(ctx context.Context, ref GroupRef, after DuePlace, n int) (rows []RowOf, more bool, err error)
 
-	// Letters lists dead letters. The headers that it looks at, or the records of full letters, have at
-	// most MaxCallBytes, unless a single record is larger.
+	// Letters lists dead letters. The headers that it looks at, or the records of full letters,
+	// have at most MaxCallBytes, unless a single record is larger.
 	Letters(ctx context.Context, ref Ref, q LetterQuery) (LetterPage, error)
-	// TakeLetters reads up to n full dead letters and leaves them, in the order of the selection. Done counts
-	// them. Their records have at most MaxCallBytes, unless there is only one.
+	// TakeLetters reads up to n full dead letters and leaves them, in the order of the selection.
+	// Done counts them. Their records have at most MaxCallBytes, unless there is only one.
 	TakeLetters(ctx context.Context, ref Ref, sel LetterSelection, n int) ([]Letter, LetterStep, error)
-	// Replay appends up to n dead letters to the log again, for their groups only, and removes them from
-	// the dead letters in the same step: each is replayed at most once. Their records have at most
-	// MaxCallBytes, unless there is only one. Letters of groups that do not exist, and those without a
-	// record, stay. ErrFull if nothing can be replayed because the partition is full, as in Put. ErrNoMemory.
+	// Replay appends up to n dead letters to the log again, for their groups only, and removes them
+	// from the dead letters in the same step: each is replayed at most once. Their records have at
+	// most MaxCallBytes, unless there is only one. Letters of groups that do not exist, and those
+	// without a record, stay. ErrFull if nothing can be replayed because the partition is full, as
+	// in Put. ErrNoMemory.
 	Replay(ctx context.Context, ref Ref, bounds Bounds, sel LetterSelection, n int) (LetterStep, error)
 	// Purge removes up to n dead letters, up to MaxLetters.
 	Purge(ctx context.Context, ref Ref, sel LetterSelection, n int) (LetterStep, error)
-	// Age removes up to n of the oldest dead letters, up to MaxLetters: those older than age, and while
-	// there are more than count. An age or count of 0 is no bound. It returns how many it removed; less
-	// than n means that the rest stays.
+	// Age removes up to n of the oldest dead letters, up to MaxLetters: those older than age, and
+	// while there are more than count. An age or count of 0 is no bound. It returns how many it
+	// removed; less than n means that the rest stays.
 	Age(ctx context.Context, ref Ref, age time.Duration, count int64, n int) (int, error)
-	// ForceTrim removes up to n of the oldest messages of the log, from 200 on, that cut does not keep,
-	// settled or not. lost counts those that a group had not settled, once for each group. What a session
-	// holds can still be settled. more tells that another
+	// ForceTrim removes up to n of the oldest messages of the log, from 200 on, that cut does not
+	// keep, settled or not. lost counts those that a group had not settled, once for each group.
+	// What a session holds can still be settled. more reports whether another
 	// call may remove more.
 	ForceTrim(ctx context.Context, ref Ref, cut Cut, n int) (removed, lost int, more bool, err error)
 }

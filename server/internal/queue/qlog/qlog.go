@@ -152,8 +152,8 @@ type Entry struct {
 	Unreadable error
 }
 
-// Expires returns when the message expires unless a handler begins it; zero for never. A replayed dead
-// letter has its whole TTL once more.
+// Expires returns when the message expires unless a handler begins it; zero for never. A replayed
+// dead letter has its whole TTL once more.
 func (e *Entry) Expires() time.Time {
 	switch {
 	case e.TTL <= 0:

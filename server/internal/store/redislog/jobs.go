@@ -285,8 +285,8 @@ func (s *Store) states(ctx context.Context, ref qlog.GroupRef, at []qlog.Pos) (q
 	return decodeStates(at, fields, texts)
 }
 
-// decodeStates decodes the marks, the chunks of open entries in the fields, and the rows of entries. A row
-// that is damaged is left out, as Rows does.
+// decodeStates decodes the marks, the chunks of open entries in the fields, and the rows of
+// entries. A row that is damaged is left out, as Rows does.
 func decodeStates(at []qlog.Pos, fields, texts []string) (qlog.EntryStates, error) {
 	states := qlog.EntryStates{Open: map[qlog.ID]bool{}, Rows: map[qlog.ID]qlog.Row{}}
 	var err1, err2 error

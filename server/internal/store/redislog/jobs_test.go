@@ -11,8 +11,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/queue/qlog"
 )
 
-// Scheduled messages are listed by due time and ID in pages, each once, also where messages of a page
-// are gone, and within the budget.
+// Scheduled messages are listed by due time and ID in pages, each once, also where messages of a
+// page are gone, and within the budget.
 func TestListScheduled(t *testing.T) {
 	t.Parallel()
 	eachEngine(t, func(t *testing.T, r *inputRig) {
@@ -214,8 +214,8 @@ func TestRowsInOfMany(t *testing.T) {
 	}
 }
 
-// A message is found while it is scheduled, in the log, as a dead letter, and replayed, also when its
-// first entry is gone.
+// A message is found while it is scheduled, in the log, as a dead letter, and replayed, also when
+// its first entry is gone.
 func TestFindMessage(t *testing.T) {
 	t.Parallel()
 	eachEngine(t, func(t *testing.T, r *inputRig) {

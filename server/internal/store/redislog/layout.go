@@ -12,17 +12,17 @@ import (
 	"github.com/parleyhq/parley/server/internal/queue/qlog"
 )
 
-// layoutVersion is the version of the keys and values that the package comment describes. It changes
-// when a server that does not know the change would read them wrongly. Version 1 is that of package
-// redisqueue.
+// layoutVersion is the version of the keys and values that the package comment describes. It
+// changes when a server that does not know the change would read them wrongly. Version 1 is that of
+// package redisqueue.
 const layoutVersion = "2"
 
 // ErrOtherLayout is wrapped by CheckLayout's error about queues in another layout.
 var ErrOtherLayout = errors.New("the queues in this Redis have layout")
 
-// CheckLayout returns ErrOtherLayout if queues in this Redis have another layout than this package's.
-// It records the layout in a Redis that has none recorded and no queues of layout 1, which an old
-// server did not record. It must be called before anything else.
+// CheckLayout returns ErrOtherLayout if queues in this Redis have another layout than this
+// package's. It records the layout in a Redis that has none recorded and no queues of layout 1,
+// which an old server did not record. It must be called before anything else.
 func (s *Store) CheckLayout(ctx context.Context) error {
 	version, err := s.client.Get(ctx, s.keys.layout()).Result()
 	if errors.Is(err, redis.Nil) {
@@ -40,7 +40,8 @@ func (s *Store) CheckLayout(ctx context.Context) error {
 	}
 }
 
-// recordLayout records the layout unless the store has queues of layout 1, and returns what is stored.
+// recordLayout records the layout unless the store has queues of layout 1, and returns what is
+// stored.
 func (s *Store) recordLayout(ctx context.Context) (version string, err error) {
 	old, err := s.hasFirstLayout(ctx)
 	if err != nil {
@@ -64,8 +65,8 @@ func (s *Store) recordLayout(ctx context.Context) (version string, err error) {
 	}
 }
 
-// hasFirstLayout reports whether a registered topic has settings of layout 1, which are not JSON, or a
-// partition of layout 1, which has no version of its groups.
+// hasFirstLayout reports whether a registered topic has settings of layout 1, which are not JSON,
+// or a partition of layout 1, which has no version of its groups.
 func (s *Store) hasFirstLayout(ctx context.Context) (bool, error) {
 	names, err := s.client.SMembers(ctx, s.keys.registry()).Result()
 	if err != nil {

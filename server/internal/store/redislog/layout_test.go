@@ -11,8 +11,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/testkit"
 )
 
-// A fresh Redis gets the version, and so does one that has only topics of this layout. Queues of the
-// first layout, with its version or from before it was recorded, are refused and left alone.
+// A fresh Redis gets the version, and so does one that has only topics of this layout. Queues of
+// the first layout, with its version or from before it was recorded, are refused and left alone.
 func TestLayout(t *testing.T) {
 	t.Parallel()
 	for name, client := range map[string]redis.UniversalClient{

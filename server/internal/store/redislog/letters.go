@@ -102,8 +102,8 @@ func letterCount(n int) int { return min(max(n, 1), qlog.MaxLetters) }
 // letter is a dead letter that is being decoded.
 type letter struct{ qlog.Letter }
 
-// decodeLetter reads a header. What is damaged in it is left out, so that the dead letter can still be
-// listed and purged.
+// decodeLetter reads a header. What is damaged in it is left out, so that the dead letter can still
+// be listed and purged.
 func decodeLetter(id, header any) (letter, error) {
 	var l letter
 	text, _ := id.(string)

@@ -65,8 +65,8 @@ func (s *Store) look(ctx context.Context, ref qlog.Ref) (qlog.Counts, error) {
 	return counts, nil
 }
 
-// withGroups calls a script that takes keys of all groups of a partition, again if a group came or went
-// in between.
+// withGroups calls a script that takes keys of all groups of a partition, again if a group came or
+// went in between.
 func (s *Store) withGroups(
 	ctx context.Context, ref qlog.Ref, call func(version string, groups []string) (any, error),
 ) (any, error) {

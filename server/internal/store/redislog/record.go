@@ -119,8 +119,8 @@ func decodeEntries(partition int, reply any) ([]qlog.Entry, error) {
 	return entries, nil
 }
 
-// decodeFields reads all fields, also if the record cannot be decoded: which group the entry is for does
-// not depend on it.
+// decodeFields reads all fields, also if the record cannot be decoded: which group the entry is for
+// does not depend on it.
 func decodeFields(fields []any, e *qlog.Entry) error {
 	unreadable := errors.New("there is no field d")
 	var damaged error

@@ -40,10 +40,10 @@
 // # Entries
 //
 // An entry has the fields d (the record) and, where they are needed, i (the message's ID, if it was
-// scheduled or is replayed), t (ms when it was due, or first produced) and g (the only group
-// that it is for: a replayed dead letter). A record is the body of
-// the message, which consists of fields of parley.v1.Delivery, followed by its options as one more
-// field (QueueRecordOptions). So scripts move a record as one value, and never look into it.
+// scheduled or is replayed), t (ms when it was due, or first produced) and g. g is the only group
+// that the entry is for: it is a replayed dead letter then. A record is the body of the message,
+// which consists of fields of parley.v1.Delivery, followed by its options as one more field
+// (QueueRecordOptions). So scripts move a record as one value, and never look into it.
 //
 // A dead letter's header has the fields i (message ID), e (its entry in the log), g (group), a
 // (attempts), r (reason), c (code), k (key), s (bytes of the payload), and t if its entry has it.
