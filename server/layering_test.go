@@ -118,7 +118,7 @@ var layers = []layer{
 		packages: []string{"server/internal/queue/"},
 		except: []string{
 			"server/internal/queue/qlog", "server/internal/queue/dispatch", "server/internal/queue/consume", "server/internal/queue/topics",
-			"server/internal/queue/produce", "server/internal/queue/keeper",
+			"server/internal/queue/produce", "server/internal/queue/keeper", "server/internal/queue/inspect",
 		},
 		imports: []string{"server/internal/fault", "server/internal/lifecycle", "server/internal/stream"},
 		never:   outside,
@@ -156,6 +156,12 @@ var layers = []layer{
 			"server/internal/stream",
 		},
 		never: outside,
+	},
+	{
+		name:     "what looks into queues stands on their log",
+		packages: []string{"server/internal/queue/inspect"},
+		imports:  []string{"server/internal/queue/qlog", "server/internal/fault", "server/internal/lifecycle"},
+		never:    outside,
 	},
 	{
 		name:     "features never import each other",

@@ -151,6 +151,7 @@ func (b *builder) settle(j *job) {
 		b.bytes += j.size
 		b.c.Dead = append(b.c.Dead, qlog.DeadLetter{
 			Pos: j.Pos, MessageID: j.entry.MessageID, Attempts: j.attempts, Reason: j.reason, Code: j.code,
+			Key: j.entry.Key, PayloadBytes: j.entry.PayloadBytes,
 		})
 	case cancelled:
 		add.Cancelled++

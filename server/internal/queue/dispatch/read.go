@@ -132,8 +132,8 @@ func (d *Dispatcher) fresh(j *job, e *qlog.Entry) {
 	kept.Body = nil
 	j.entry, j.state = &kept, ready
 	d.bytes += int64(j.size)
-	if e.TTL > 0 && j.attempts == 0 {
-		j.when = e.ProducedAt.Add(e.TTL).UnixNano()
+	if expires := e.Expires(); !expires.IsZero() && j.attempts == 0 {
+		j.when = expires.UnixNano()
 		d.timers.fix(j)
 	}
 	d.jobs[j.ID] = j

@@ -121,7 +121,7 @@ func (s *Store) RemovePartition(ctx context.Context, t *qlog.Topic, partition in
 	slices.Sort(names)
 	keys := []string{
 		s.keys.meta(ref), s.keys.main(ref), s.keys.sizes(ref), s.keys.delayed(ref), s.keys.delayedData(ref), s.keys.moved(ref),
-		s.keys.deadLetters(ref), s.keys.deadData(ref),
+		s.keys.deadLetters(ref), s.keys.deadData(ref), s.keys.replayed(ref),
 	}
 	for _, g := range slices.Compact(names) {
 		keys = append(keys, s.groupKeys(qlog.GroupRef{Ref: ref, Group: g})...)

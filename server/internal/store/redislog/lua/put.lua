@@ -74,15 +74,6 @@ if max > 0 then
 end
 next_key = next_key + states
 
--- drop_oldest removes what is more than the bound, and of an old overhang at most 1,000 a call.
-local function drop_oldest(stored)
-  local length = redis.call('XLEN', main)
-  local over = math.min(length + redis.call('ZCARD', delayed) - max, stored + 1000, length)
-  if over > 0 then
-    redis.call('XTRIM', main, 'MAXLEN', '=', length - over)
-  end
-end
-
 -- remember stores what became of the request, for repeats. A slot lives as long as its hash.
 local function remember(not_stored, latest)
   redis.call('HSET', producer, slot, string.format('%d %s %d %d %s', sequence, digest, n, base, not_stored))
@@ -117,7 +108,7 @@ if plain then
       remember('', 0)
     end
     if max > 0 and drop then
-      drop_oldest(stored)
+      drop_oldest(main, delayed, max, stored)
     end
   end
   return {string.format('%d', base), STORED, stored}
@@ -213,6 +204,7 @@ local function claim(key, unique)
   end
   redis.call('ZREM', delayed, scheduled_id(partition, us))
   redis.call('HDEL', data, scheduled_id(partition, us))
+  redis.call('HINCRBY', meta, 'cancelled', 1)
   dirty, free, scheduled = true, free + 1, scheduled - 1
   return nil, '0'
 end
@@ -322,7 +314,7 @@ if stored > 0 then
     remember(table.concat(not_stored, ','), latest)
   end
   if max > 0 and drop then
-    drop_oldest(stored)
+    drop_oldest(main, delayed, max, stored)
   end
 end
 if later > 0 then
