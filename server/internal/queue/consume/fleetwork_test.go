@@ -395,17 +395,14 @@ func TestCancel(t *testing.T) {
 	if err != nil || len(entries) != 2 {
 		t.Fatal(entries, err)
 	}
-	var items []consume.Cancellation
-	for _, e := range entries {
-		items = append(items, consume.Cancellation{ID: e.ID, Key: e.Key})
-	}
-	errs, err := b.nodes[1].Cancel(t.Context(), "work", "orders", 0, items)
-	if err != nil || !fault.Is(errs[0], fault.MessageRunning) || errs[1] != nil {
+	ids := []qlog.ID{entries[0].ID, entries[1].ID, 7}
+	errs, err := b.nodes[1].Cancel(t.Context(), b.topic, 0, ids)
+	if err != nil || !fault.Is(errs[0], fault.MessageRunning) || errs[1] != nil || !fault.Is(errs[2], fault.MessageNotFound) {
 		t.Fatalf("cancelled with %v, %v", errs, err)
 	}
 	b.settle(b.nodes[0], s, verdicts([]consume.Delivery{d}, dispatch.Ack))
-	errs, err = b.nodes[1].Cancel(t.Context(), "work", "orders", 0, items[:1])
-	if err != nil || !fault.Is(errs[0], fault.DeliveryGone) {
+	errs, err = b.nodes[1].Cancel(t.Context(), b.topic, 0, ids[:1])
+	if err != nil || !fault.Is(errs[0], fault.MessageNotFound) {
 		t.Errorf("a settled message: %v, %v", errs, err)
 	}
 }

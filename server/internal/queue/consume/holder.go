@@ -215,7 +215,7 @@ func (h *holder) commit(c *qlog.Commit) {
 				errors.Is(err, qlog.ErrNoTopic) || errors.Is(err, qlog.ErrNoGroup) || errors.Is(err, qlog.ErrTooLarge)
 			h.e.post(func(now time.Time) {
 				if h.phase == serving && h.d == d {
-					h.committed(now, answer, err, final)
+					h.committed(now, c, answer, err, final)
 				}
 			})
 			if final || pause(ctx, failures) != nil {
@@ -226,11 +226,14 @@ func (h *holder) commit(c *qlog.Commit) {
 }
 
 // committed takes up the answer to a commit. Deadlines stand still while commits fail.
-func (h *holder) committed(now time.Time, answer qlog.Committed, err error, final bool) {
+func (h *holder) committed(now time.Time, c *qlog.Commit, answer qlog.Committed, err error, final bool) {
 	switch {
 	case err == nil:
 		h.d.Thaw(now)
 		h.d.Committed(now, answer)
+		if n := c.Add.Acked + c.Add.Dead + c.Add.Cancelled + c.Add.Expired; n > 0 && h.e.svc.cfg.Dirty != nil {
+			h.e.svc.cfg.Dirty(h.ref.Ref, int(n))
+		}
 	case !final:
 		h.d.Freeze(now)
 		h.e.trouble("commit", err)

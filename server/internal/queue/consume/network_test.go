@@ -6,6 +6,7 @@ import (
 
 	"github.com/parleyhq/parley/server/internal/fault"
 	"github.com/parleyhq/parley/server/internal/queue/consume"
+	"github.com/parleyhq/parley/server/internal/queue/qlog"
 )
 
 // network carries messages between nodes of one process: a fake of package cluster/remote, whose own
@@ -142,7 +143,7 @@ func (p *peers) Session(ctx context.Context, r consume.SessionRequest) (consume.
 	return consume.SessionAnswer{}, false, nil
 }
 
-func (p *peers) Sessions(ctx context.Context, topic, group string) (list []consume.SessionInfo, _ []string, _ error) {
+func (p *peers) Sessions(ctx context.Context, topic, group string) (list []qlog.SessionInfo, _ []string, _ error) {
 	for _, n := range p.net.others(p.name) {
 		list = append(list, n.HandleSessions(ctx, topic, group)...)
 	}

@@ -36,7 +36,7 @@ type Peers interface { //nolint:interfacebloat // one adapter implements it, and
 	// if none of those that answered is.
 	Session(ctx context.Context, r SessionRequest) (a SessionAnswer, found bool, err error)
 	// Sessions returns the sessions of a group on all other nodes, and the nodes that did not answer.
-	Sessions(ctx context.Context, topic, group string) (sessions []SessionInfo, missing []string, err error)
+	Sessions(ctx context.Context, topic, group string) (sessions []qlog.SessionInfo, missing []string, err error)
 	// AnnounceHolder tells all nodes who holds a lease, and OfferSpare that a holder has more ready
 	// messages than idle handlers. They may be lost.
 	AnnounceHolder(n HolderNotice) error
@@ -219,18 +219,6 @@ type SessionAnswer struct {
 	Err error
 }
 
-// SessionInfo describes a session to operators.
-type SessionInfo struct {
-	// Digest names the session, see Digest.
-	Consumer, Digest, Node, Subject string
-	State                           SessionState
-	Since                           time.Time
-	Concurrency, Running, InFlight  int
-	// OldestID is the message of the oldest delivery that it has, since OldestSince.
-	OldestID    string
-	OldestSince time.Time
-}
-
 // HolderNotice says who holds a lease.
 type HolderNotice struct {
 	Lease
@@ -256,7 +244,7 @@ type PeerHandler interface { //nolint:interfacebloat // as Peers
 	HandleRetry(ctx context.Context, r RetryRequest) (int, error)
 	// HandleSession reports false if the node is not the front node of the session.
 	HandleSession(ctx context.Context, r SessionRequest) (SessionAnswer, bool)
-	HandleSessions(ctx context.Context, topic, group string) []SessionInfo
+	HandleSessions(ctx context.Context, topic, group string) []qlog.SessionInfo
 	HandleHolder(n HolderNotice)
 	HandleSpare(n SpareNotice)
 }

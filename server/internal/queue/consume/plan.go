@@ -26,8 +26,8 @@ type target struct {
 //
 // Every node computes plan from the same data, so that the results fit together without a
 // coordinator; where the data differ, the lease decides. Quotas are in proportion to the
-// capacities, and the remainder goes to the nodes that hold the most already, so that few leases
-// move. A node keeps what it holds within its quota.
+// capacities, and the remainder goes to nodes that hold more already, so that few leases move. A
+// node keeps what it holds within its quota.
 func plan(holders []string, members []member, node string) target {
 	held := make(map[string]int, len(members))
 	for _, h := range holders {
@@ -80,11 +80,14 @@ func quotas(n int, members []member, held map[string]int) map[string]int {
 		quota[m.node] = n * m.capacity / total
 		left -= quota[m.node]
 	}
+	// Of equal remainders, that of a node that would have to release a lease is rounded up. That stays
+	// so while leases move.
+	surplus := func(m member) int { return min(1, max(0, held[m.node]-n*m.capacity/total)) }
 	order := slices.Clone(members)
 	slices.SortFunc(order, func(a, b member) int {
 		return cmp.Or(
 			cmp.Compare(n*b.capacity%total, n*a.capacity%total),
-			cmp.Compare(held[b.node], held[a.node]),
+			cmp.Compare(surplus(b), surplus(a)),
 			cmp.Compare(a.node, b.node),
 		)
 	})

@@ -434,15 +434,15 @@ func (e *engine) atFront(now time.Time, r *SessionRequest) (a frontAnswer) {
 }
 
 // HandleSessions implements PeerHandler.
-func (s *Service) HandleSessions(ctx context.Context, topic, group string) (list []SessionInfo) {
+func (s *Service) HandleSessions(ctx context.Context, topic, group string) (list []qlog.SessionInfo) {
 	e := s.existing(group)
 	if e == nil {
 		return nil
 	}
-	list, _ = ask(ctx, e, func(time.Time) (found []SessionInfo) {
+	list, _ = ask(ctx, e, func(time.Time) (found []qlog.SessionInfo) {
 		for _, s := range e.sessions {
 			if s.hasTopic(topic) && !s.Loose {
-				found = append(found, s.info(e.svc.cfg.Node))
+				found = append(found, e.info(s, topic))
 			}
 		}
 		return found
@@ -480,13 +480,6 @@ func (s *Service) HandleSpare(n SpareNotice) {
 }
 
 var _ PeerHandler = (*Service)(nil)
-
-// Cancel cancels messages of a partition in a group that no handler has begun. It returns a result
-// for each: nil, MESSAGE_RUNNING, DELIVERY_GONE if it is settled, or STORE_UNAVAILABLE.
-func (s *Service) Cancel(ctx context.Context, group, topic string, number int, items []Cancellation) ([]error, error) {
-	t := &cancelTask{topic: topic, partition: number, items: items}
-	return s.call(ctx, group, t, len(items), func(int) partition { return partition{topic, number} })
-}
 
 // Retry makes messages of a partition that wait for a retry due now. It returns how many there were.
 func (s *Service) Retry(ctx context.Context, ref qlog.GroupRef, ids []qlog.ID) (n int, err error) {

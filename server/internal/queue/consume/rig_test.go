@@ -112,7 +112,7 @@ func (b *bench) start(name string) *node {
 	b.t.Helper()
 	fleet := consume.NewFleet(consume.FleetConfig{Store: b.store, Node: name})
 	n := &node{name: name, fleet: fleet, Service: consume.New(consume.Config{
-		Peers: &peers{&b.net, name}, Store: b.store, Topics: topics{b.store}, Nodes: b.store, Fleet: fleet, Node: name, Secret: []byte("secret"), Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Peers: &peers{&b.net, name}, Entries: b.store, Store: b.store, Topics: topics{b.store}, Nodes: b.store, Fleet: fleet, Node: name, Secret: []byte("secret"), Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})}
 	for _, s := range []interface{ Start(context.Context) error }{fleet, n.Service} {
 		if err := s.Start(b.t.Context()); err != nil {

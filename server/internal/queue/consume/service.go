@@ -47,6 +47,11 @@ type Config struct {
 	Peers Peers
 	// Hints may be nil: holders then look for messages four times a second.
 	Hints Hints
+	// Entries finds messages for Cancel; nil if Cancel is not called.
+	Entries Entries
+	// Dirty is called after messages of a partition were settled, so that they are removed soon. It must
+	// not block. Nil does nothing.
+	Dirty func(ref qlog.Ref, settled int)
 	// Heartbeat is the longest time without a frame. Default 15 s.
 	Heartbeat time.Duration
 	// MaxStreams and MaxPerSubject bound the streams of this node; 0 means no bound.
@@ -332,7 +337,7 @@ func (s *Service) session(ctx context.Context, subject string, r SessionRequest)
 }
 
 // Sessions returns the sessions of a group on all nodes, and the nodes that did not answer.
-func (s *Service) Sessions(ctx context.Context, topic, group string) (list []SessionInfo, missing []string, err error) {
+func (s *Service) Sessions(ctx context.Context, topic, group string) (list []qlog.SessionInfo, missing []string, err error) {
 	if s.cfg.Peers != nil {
 		if list, missing, err = s.cfg.Peers.Sessions(ctx, topic, group); err != nil && len(missing) == 0 {
 			return nil, nil, err

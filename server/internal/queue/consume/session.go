@@ -7,6 +7,7 @@ import (
 
 	"github.com/parleyhq/parley/server/internal/fault"
 	"github.com/parleyhq/parley/server/internal/queue/dispatch"
+	"github.com/parleyhq/parley/server/internal/queue/qlog"
 )
 
 // SessionState is the state of a session on its front node.
@@ -17,12 +18,12 @@ import (
 //	Gone      what it held goes to others        (forgotten)
 type SessionState uint8
 
-// The states, with the numbers of parley.v1.SessionState; an operator never sees Gone.
+// The states; an operator never sees Gone.
 const (
-	Attached SessionState = iota + 1
-	Detached
-	Leaving
-	Gone
+	Attached = SessionState(qlog.Attached)
+	Detached = SessionState(qlog.Detached)
+	Leaving  = SessionState(qlog.Leaving)
+	Gone     = Leaving + 1
 )
 
 // reservedFor is how long room is kept for deliveries that another node promised.
@@ -367,20 +368,43 @@ func (e *engine) update(s *session, u Update) (expires time.Time) {
 	return s.stream.expires()
 }
 
-// info describes a session to operators.
-func (s *session) info(node string) SessionInfo {
-	i := SessionInfo{
-		Consumer: s.Consumer, Digest: Digest(s.ID), Node: node, Subject: s.subject, State: s.state, Since: s.since,
-		Concurrency: s.concurrency, InFlight: len(s.held),
+// info describes a session and what it has of a topic to operators.
+func (e *engine) info(s *session, topic string) qlog.SessionInfo {
+	i := qlog.SessionInfo{
+		Session: Digest(s.ID), Consumer: s.Consumer, Node: e.svc.cfg.Node, Subject: s.subject, State: qlog.SessionState(s.state),
+		Since: s.since, Concurrency: s.concurrency,
 	}
-	for _, held := range s.held {
-		if held.begun {
-			i.Running++
+	loads := map[int]*qlog.PartitionLoad{}
+	load := func(number int) *qlog.PartitionLoad {
+		if loads[number] == nil {
+			loads[number] = &qlog.PartitionLoad{Partition: number}
 		}
-		if i.OldestSince.IsZero() || held.since.Before(i.OldestSince) {
-			i.OldestID, i.OldestSince = held.messageID, held.since
+		return loads[number]
+	}
+	if t := e.topics[topic]; t != nil {
+		for _, number := range t.assigned[s.ID] {
+			load(number).Assigned = true
 		}
 	}
+	for token, held := range s.held {
+		if token.Topic != topic {
+			continue
+		}
+		if l := load(token.Partition); held.begun {
+			l.Running++
+		} else {
+			l.Sent++
+		}
+		i.Held = append(i.Held, qlog.HeldInfo{
+			Partition: token.Partition, ID: token.ID, MessageID: held.messageID, Gen: token.Gen, Begun: held.begun, Since: held.since,
+		})
+	}
+	for _, l := range loads {
+		i.Loads = append(i.Loads, *l)
+	}
+	slices.SortFunc(i.Loads, func(a, b qlog.PartitionLoad) int { return cmp.Compare(a.Partition, b.Partition) })
+	slices.SortFunc(i.Held, func(a, b qlog.HeldInfo) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.ID, b.ID)) })
+	i.Held = i.Held[:min(len(i.Held), qlog.MaxHeld)]
 	return i
 }
 
