@@ -187,10 +187,15 @@ func TestOvertakenByAChangeThatIsBrokenOff(t *testing.T) {
 	f := newFleet(t)
 	f.create(qlog.Topic{Name: "jobs", Partitions: 20})
 	store := &failing{Store: f.store}
+	overtaken := make(chan struct{})
 	store.before = func(n int64, _ string) {
+		if n > 2 {
+			<-overtaken
+		}
 		if n != 2 {
 			return
 		}
+		defer close(overtaken)
 		other, _ := f.node(&failing{Store: f.store, at: 2})
 		_, err := other.UpdateTopic(t.Context(), "jobs", func(t *qlog.Topic) error { t.MaxMessages = 7; return nil })
 		if !errors.Is(err, errCrash) {
