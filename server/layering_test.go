@@ -186,7 +186,8 @@ var layers = []layer{
 		packages: []string{"server/internal/cluster/remote"},
 		imports: []string{
 			"server/internal/cluster", "server/internal/message", "server/internal/channel", "server/internal/fanout",
-			"server/internal/queue", "server/internal/presence", "server/internal/session", "server/internal/fault", "server/internal/ident",
+			"server/internal/queue", "server/internal/queue/consume", "server/internal/queue/dispatch", "server/internal/queue/qlog",
+			"server/internal/presence", "server/internal/session", "server/internal/fault", "server/internal/ident",
 			"server/internal/revocation", "server/internal/lifecycle", "server/internal/stream", "internal/gen/parley/cluster/",
 		},
 		never: betweenNodes,

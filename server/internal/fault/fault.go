@@ -80,6 +80,13 @@ const (
 	ErasureNotFound      Reason = "ERASURE_NOT_FOUND"
 	TokenRevoked         Reason = "TOKEN_REVOKED"
 	APIKeyNotFound       Reason = "API_KEY_NOT_FOUND" //nolint:gosec // no credential
+	DeliveryLost         Reason = "DELIVERY_LOST"
+	SessionLost          Reason = "SESSION_LOST"
+	DeliveryGone         Reason = "DELIVERY_GONE"
+	UniqueKeyInUse       Reason = "UNIQUE_KEY_IN_USE"
+	MessageRunning       Reason = "MESSAGE_RUNNING"
+	SequenceTooOld       Reason = "SEQUENCE_TOO_OLD"
+	GroupExclusive       Reason = "GROUP_EXCLUSIVE"
 	RateLimited          Reason = "RATE_LIMITED"
 	StoreUnavailable     Reason = "STORE_UNAVAILABLE"
 	OutcomeUnknown       Reason = "OUTCOME_UNKNOWN"

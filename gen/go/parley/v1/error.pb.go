@@ -132,6 +132,23 @@ const (
 	ErrorReason_ERROR_REASON_TOKEN_REVOKED ErrorReason = 42
 	// No API key has this id.
 	ErrorReason_ERROR_REASON_API_KEY_NOT_FOUND ErrorReason = 43
+	// The session no longer holds the delivery: another session has the message, its ack timeout
+	// passed, or it was cancelled. Nothing was changed.
+	ErrorReason_ERROR_REASON_DELIVERY_LOST ErrorReason = 44
+	// The session has ended, another stream resumed it, or it is not one of the caller. What it held
+	// is delivered to other sessions.
+	ErrorReason_ERROR_REASON_SESSION_LOST ErrorReason = 45
+	// The message was settled before, and the server no longer knows by whom. A consumer whose own
+	// ack had no answer may take it as done.
+	ErrorReason_ERROR_REASON_DELIVERY_GONE ErrorReason = 46
+	// Another message has the unique key.
+	ErrorReason_ERROR_REASON_UNIQUE_KEY_IN_USE ErrorReason = 47
+	// A handler has begun the message, so it is not cancelled.
+	ErrorReason_ERROR_REASON_MESSAGE_RUNNING ErrorReason = 48
+	// The producer's sequence is so old that the result of its request is no longer known.
+	ErrorReason_ERROR_REASON_SEQUENCE_TOO_OLD ErrorReason = 49
+	// The group is exclusive, so its messages cannot be received without a stream.
+	ErrorReason_ERROR_REASON_GROUP_EXCLUSIVE ErrorReason = 50
 	// The caller is over its rate limit, the server has too many pending writes, or too many bytes of
 	// earlier responses are not read yet. `retry_after` says how long to wait. Nothing was changed.
 	ErrorReason_ERROR_REASON_RATE_LIMITED ErrorReason = 100
@@ -223,6 +240,13 @@ var (
 		41:  "ERROR_REASON_APPEND_SUPERSEDED",
 		42:  "ERROR_REASON_TOKEN_REVOKED",
 		43:  "ERROR_REASON_API_KEY_NOT_FOUND",
+		44:  "ERROR_REASON_DELIVERY_LOST",
+		45:  "ERROR_REASON_SESSION_LOST",
+		46:  "ERROR_REASON_DELIVERY_GONE",
+		47:  "ERROR_REASON_UNIQUE_KEY_IN_USE",
+		48:  "ERROR_REASON_MESSAGE_RUNNING",
+		49:  "ERROR_REASON_SEQUENCE_TOO_OLD",
+		50:  "ERROR_REASON_GROUP_EXCLUSIVE",
 		100: "ERROR_REASON_RATE_LIMITED",
 		101: "ERROR_REASON_STORE_UNAVAILABLE",
 		102: "ERROR_REASON_OUTCOME_UNKNOWN",
@@ -285,6 +309,13 @@ var (
 		"ERROR_REASON_APPEND_SUPERSEDED":      41,
 		"ERROR_REASON_TOKEN_REVOKED":          42,
 		"ERROR_REASON_API_KEY_NOT_FOUND":      43,
+		"ERROR_REASON_DELIVERY_LOST":          44,
+		"ERROR_REASON_SESSION_LOST":           45,
+		"ERROR_REASON_DELIVERY_GONE":          46,
+		"ERROR_REASON_UNIQUE_KEY_IN_USE":      47,
+		"ERROR_REASON_MESSAGE_RUNNING":        48,
+		"ERROR_REASON_SEQUENCE_TOO_OLD":       49,
+		"ERROR_REASON_GROUP_EXCLUSIVE":        50,
 		"ERROR_REASON_RATE_LIMITED":           100,
 		"ERROR_REASON_STORE_UNAVAILABLE":      101,
 		"ERROR_REASON_OUTCOME_UNKNOWN":        102,
@@ -839,7 +870,7 @@ const file_parley_v1_error_proto_rawDesc = "" +
 	"\tItemError\x12)\n" +
 	"\x04code\x18\x01 \x01(\x0e2\x15.parley.v1.StatusCodeR\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12.\n" +
-	"\x06detail\x18\x03 \x01(\v2\x16.parley.v1.ErrorDetailR\x06detail*\xda\x0f\n" +
+	"\x06detail\x18\x03 \x01(\v2\x16.parley.v1.ErrorDetailR\x06detail*\xc4\x11\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x1e\n" +
 	"\x1aERROR_REASON_INVALID_FIELD\x10\x01\x12\"\n" +
@@ -885,7 +916,14 @@ const file_parley_v1_error_proto_rawDesc = "" +
 	"\x1eERROR_REASON_ERASURE_NOT_FOUND\x10(\x12\"\n" +
 	"\x1eERROR_REASON_APPEND_SUPERSEDED\x10)\x12\x1e\n" +
 	"\x1aERROR_REASON_TOKEN_REVOKED\x10*\x12\"\n" +
-	"\x1eERROR_REASON_API_KEY_NOT_FOUND\x10+\x12\x1d\n" +
+	"\x1eERROR_REASON_API_KEY_NOT_FOUND\x10+\x12\x1e\n" +
+	"\x1aERROR_REASON_DELIVERY_LOST\x10,\x12\x1d\n" +
+	"\x19ERROR_REASON_SESSION_LOST\x10-\x12\x1e\n" +
+	"\x1aERROR_REASON_DELIVERY_GONE\x10.\x12\"\n" +
+	"\x1eERROR_REASON_UNIQUE_KEY_IN_USE\x10/\x12 \n" +
+	"\x1cERROR_REASON_MESSAGE_RUNNING\x100\x12!\n" +
+	"\x1dERROR_REASON_SEQUENCE_TOO_OLD\x101\x12 \n" +
+	"\x1cERROR_REASON_GROUP_EXCLUSIVE\x102\x12\x1d\n" +
 	"\x19ERROR_REASON_RATE_LIMITED\x10d\x12\"\n" +
 	"\x1eERROR_REASON_STORE_UNAVAILABLE\x10e\x12 \n" +
 	"\x1cERROR_REASON_OUTCOME_UNKNOWN\x10f\x12\x1e\n" +

@@ -21,6 +21,11 @@ func TestServicesStartAndStop(t *testing.T) {
 	lifecycletest.Stress[*QueueStreams](t, func(*testing.T) *QueueStreams {
 		return NewQueueStreams(endpointOf(net, nodeA), &consumers{})
 	})
+	lifecycletest.Stress[*QueuePeers](t, func(*testing.T) *QueuePeers {
+		p := NewQueuePeers(endpointOf(net, nodeA), nil)
+		p.Serve(&peerHandler{})
+		return p
+	})
 	lifecycletest.Stress[*PresenceBus](t, func(*testing.T) *PresenceBus { return NewPresenceBus(endpointOf(net, nodeA), nil) })
 	lifecycletest.Stress[*PresenceStreams](t, func(*testing.T) *PresenceStreams {
 		return NewPresenceStreams(endpointOf(net, nodeA), &presenceHub{})

@@ -138,6 +138,14 @@ func (f *Fleet) Alive(node string) bool {
 	return time.Now().Before(f.until[node])
 }
 
+// Until returns when the node's beat ends or ended. It is zero for a node that did not beat within the
+// last hour.
+func (f *Fleet) Until(node string) time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.until[node]
+}
+
 // MayTakeOver reports whether this node may acquire leases of nodes whose beat ended. After the
 // store was away all beats are over, also those of nodes that live. So a node first waits until every
 // living node had the time to beat.

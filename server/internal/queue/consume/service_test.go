@@ -98,7 +98,7 @@ func TestLeave(t *testing.T) {
 	}
 	second := b.open(n, 1)
 	if other := next(t, second); other.MessageID == d.MessageID || other.Gen != 1 {
-		t.Errorf("the other consumer got %+v", other)
+		t.Errorf("the other consumer got %+v; the first had %v", other, d.Token)
 	}
 	b.settle(n, first, verdicts([]consume.Delivery{d}, dispatch.Ack))
 	if _, err := first.Next(t.Context()); err == nil {
@@ -138,6 +138,12 @@ func TestNodeTakesOver(t *testing.T) {
 // next returns the next delivery of a stream with one handler.
 func next(t *testing.T, s *consume.Stream) consume.Delivery {
 	t.Helper()
+	return nextAll(t, s)[0]
+}
+
+// nextAll returns the deliveries of the next frame that has any.
+func nextAll(t *testing.T, s *consume.Stream) []consume.Delivery {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	for {
@@ -146,7 +152,7 @@ func next(t *testing.T, s *consume.Stream) consume.Delivery {
 			t.Fatal(err)
 		}
 		if len(f.Deliveries) > 0 {
-			return f.Deliveries[0]
+			return f.Deliveries
 		}
 	}
 }

@@ -133,7 +133,7 @@ func (d *Dispatcher) stage(now time.Time, s *session, l *lane, j *job) {
 		}
 	}
 	if s.Loose {
-		j.due = now.Add(d.cfg.AckTimeout)
+		j.due = now.Add(d.ackTimeout(s))
 	}
 	d.touch(j)
 	if len(l.queue) > 0 {

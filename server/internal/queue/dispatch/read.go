@@ -26,7 +26,7 @@ func (d *Dispatcher) Seen(last qlog.Pos) {
 // planRead returns the next page to read, unless one is being read or there is no room.
 func (d *Dispatcher) planRead() Read {
 	switch {
-	case d.reading, d.rebased, d.mode != serving && len(d.survivors) == 0:
+	case d.reading, d.rebased, d.mode != serving && len(d.survivors) == 0 && !d.loading():
 		return Read{}
 	case d.loading(), len(d.survivors) > 0:
 	case d.read.ID >= max(d.last.ID, d.wish), d.bytes >= d.cfg.MaxBytes, d.open.n >= d.cfg.MaxOpen,

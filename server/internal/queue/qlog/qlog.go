@@ -215,6 +215,8 @@ type State struct {
 	Largest []int
 	// Now is the store's time.
 	Now time.Time
+	// Released: nobody held the lease, so that each delivery that a session may have has a row.
+	Released bool
 }
 
 // DeadLetter ends a message in a Commit: it goes to the partition's dead letters.
@@ -253,7 +255,8 @@ type Commit struct {
 	// GroupsVersion is still that of the partition; otherwise the commit is applied without.
 	Delete        []Pos
 	GroupsVersion int64
-	// Release releases the lease with this commit.
+	// Release releases the lease with this commit. Each delivery that a session may have must have a
+	// row then.
 	Release bool
 }
 

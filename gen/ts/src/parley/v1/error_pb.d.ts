@@ -527,6 +527,58 @@ export enum ErrorReason {
   API_KEY_NOT_FOUND = 43,
 
   /**
+   * The session no longer holds the delivery: another session has the message, its ack timeout
+   * passed, or it was cancelled. Nothing was changed.
+   *
+   * @generated from enum value: ERROR_REASON_DELIVERY_LOST = 44;
+   */
+  DELIVERY_LOST = 44,
+
+  /**
+   * The session has ended, another stream resumed it, or it is not one of the caller. What it held
+   * is delivered to other sessions.
+   *
+   * @generated from enum value: ERROR_REASON_SESSION_LOST = 45;
+   */
+  SESSION_LOST = 45,
+
+  /**
+   * The message was settled before, and the server no longer knows by whom. A consumer whose own
+   * ack had no answer may take it as done.
+   *
+   * @generated from enum value: ERROR_REASON_DELIVERY_GONE = 46;
+   */
+  DELIVERY_GONE = 46,
+
+  /**
+   * Another message has the unique key.
+   *
+   * @generated from enum value: ERROR_REASON_UNIQUE_KEY_IN_USE = 47;
+   */
+  UNIQUE_KEY_IN_USE = 47,
+
+  /**
+   * A handler has begun the message, so it is not cancelled.
+   *
+   * @generated from enum value: ERROR_REASON_MESSAGE_RUNNING = 48;
+   */
+  MESSAGE_RUNNING = 48,
+
+  /**
+   * The producer's sequence is so old that the result of its request is no longer known.
+   *
+   * @generated from enum value: ERROR_REASON_SEQUENCE_TOO_OLD = 49;
+   */
+  SEQUENCE_TOO_OLD = 49,
+
+  /**
+   * The group is exclusive, so its messages cannot be received without a stream.
+   *
+   * @generated from enum value: ERROR_REASON_GROUP_EXCLUSIVE = 50;
+   */
+  GROUP_EXCLUSIVE = 50,
+
+  /**
    * The caller is over its rate limit, the server has too many pending writes, or too many bytes of
    * earlier responses are not read yet. `retry_after` says how long to wait. Nothing was changed.
    *
