@@ -180,3 +180,60 @@ func TestDeletedWhileItIsChanged(t *testing.T) {
 		}
 	}
 }
+
+// A later change that was broken off does not keep an earlier one from all partitions.
+func TestOvertakenByAChangeThatIsBrokenOff(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	f.create(qlog.Topic{Name: "jobs", Partitions: 20})
+	store := &failing{Store: f.store}
+	overtaken := make(chan struct{})
+	store.before = func(n int64, _ string) {
+		if n > 2 {
+			<-overtaken
+		}
+		if n != 2 {
+			return
+		}
+		defer close(overtaken)
+		other, _ := f.node(&failing{Store: f.store, at: 2})
+		_, err := other.UpdateTopic(t.Context(), "jobs", func(t *qlog.Topic) error { t.MaxMessages = 7; return nil })
+		if !errors.Is(err, errCrash) {
+			t.Error(err)
+		}
+		if err := f.store.MakePartition(t.Context(), f.read("jobs"), 5); err != nil {
+			t.Error(err)
+		}
+	}
+	admin, _ := f.node(store)
+	f.must(second(admin.SetTopicPaused(t.Context(), "jobs", true)))
+	if got := f.whole("jobs", 20); !got.ProducePaused || got.MaxMessages != 7 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// A topic that another one replaces while it is changed leaves no partition behind.
+func TestReplacedWhileItIsChanged(t *testing.T) {
+	t.Parallel()
+	for at := int64(1); at <= 3; at++ {
+		f := newFleet(t)
+		f.create(qlog.Topic{Name: "jobs", Partitions: 2}, "work")
+		store := &failing{Store: f.store}
+		store.before = func(n int64, _ string) {
+			if n == at {
+				f.must(f.DeleteTopic(t.Context(), "jobs", "jobs"))
+				f.create(qlog.Topic{Name: "jobs", Partitions: 1})
+			}
+		}
+		admin, _ := f.node(store)
+		_, err := admin.SetTopicPaused(t.Context(), "jobs", true)
+		if at == 1 { // before anything was written: the new topic is paused
+			f.must(err)
+		} else {
+			f.want(err, fault.TopicNotFound)
+		}
+		if got := f.whole("jobs", 1); got.ProducePaused != (at == 1) {
+			t.Errorf("step %d: %+v", at, got)
+		}
+	}
+}

@@ -233,7 +233,7 @@ func TestAPartitionOfADeletedTopicIsRemoved(t *testing.T) {
 	f.whole("jobs", 5, "work")
 }
 
-// Nobody is told of a partition before it is there.
+// A partition is there before anybody looks for it.
 func TestPartitionsAreThereBeforeTheSettingsSaySo(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)

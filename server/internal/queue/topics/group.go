@@ -128,8 +128,8 @@ func (a *Admin) SeekGroup(ctx context.Context, topic, name string, start qlog.St
 }
 
 // nobody is the holder of a lease that is taken for a seek. No node has such a name. So if the seek
-// ends between its two steps, any node may take the lease over as that of a dead node, which keeps in
-// doubt what sessions hold. A lease without a holder would say that they hold nothing.
+// ends between its two steps, any node may take the lease over as that of a dead node, which keeps
+// in doubt what sessions hold. A lease without a holder would say that they hold nothing.
 const nobody = "(seek)"
 
 // seek moves a group in one partition: it takes the lease from its holder, and then moves the group

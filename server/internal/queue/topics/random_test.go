@@ -15,15 +15,15 @@ import (
 
 var _ consume.Topics = (*Catalog)(nil)
 
-// TestRandomChanges makes random changes of a topic, many of which are broken off or lose an
-// answer, and loses keys. Whatever happened, a repair brings the partitions in line with the
-// settings, these are what some changes made them, and a deletion leaves nothing.
+// TestRandomChanges: after random changes of a topic, of which many are broken off or get no
+// answer, and after losses of keys, a repair brings the partitions in line with the settings, and a
+// deletion leaves nothing.
 func TestRandomChanges(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(12) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
-			f, r := newFleet(t), rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test that can be repeated
+			f, r := newFleet(t), rand.New(rand.NewPCG(seed, 0))
 			for range 40 {
 				f.randomChange(t, r)
 				if r.IntN(4) == 0 {
@@ -59,7 +59,7 @@ func (f *fleet) settled(t *testing.T) {
 	}
 }
 
-// randomChange makes a change on a node that may die in it, or loses a key.
+// randomChange calls for a change on a node that may die in it, or loses a key.
 func (f *fleet) randomChange(t *testing.T, r *rand.Rand) {
 	t.Helper()
 	store := &failing{Store: f.store, at: int64(r.IntN(12)), unknown: r.IntN(2) == 0}
@@ -103,7 +103,8 @@ func (f *fleet) loseOne(r *rand.Rand) {
 	}
 	keys := slices.DeleteFunc(f.keys(), func(k string) bool {
 		var p int
-		// One copy of the settings must stay, and nobody looks for what a growth that was broken off left.
+		// One copy of the settings must stay, and nobody looks for what a growth that was broken
+		// off left.
 		_, err := fmt.Sscanf(k, "stream:topic:{jobs:%d}", &p)
 		return k == "stream:topic:{jobs:0}:meta" || err == nil && p >= topic.Partitions
 	})

@@ -70,8 +70,8 @@ func TestSeekTakesTheLease(t *testing.T) {
 	f.want(f.SeekGroup(ctx, "none", "work", qlog.Start{}), fault.TopicNotFound)
 }
 
-// A seek that ends between its two steps leaves the lease to any node, but does not say that sessions
-// hold nothing.
+// A seek that ends between its two steps leaves the lease to any node, but does not say that
+// sessions hold nothing.
 func TestASeekThatIsBrokenOffLeavesTheLease(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)

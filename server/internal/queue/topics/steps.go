@@ -99,7 +99,7 @@ func (s *steps) remove(ctx context.Context, t *qlog.Topic) error {
 	return s.write(ctx, func(ctx context.Context) error { return s.store.RemoveTopic(ctx, t) })
 }
 
-// mark makes a partition that lost its settings known as the topic's again, so that what it has left
+// mark writes the settings of the topic to a partition that lost them, so that what it has left
 // can be removed.
 func (s *steps) mark(ctx context.Context, t *qlog.Topic, partition int) error {
 	there, err := s.store.Partition(ctx, t.Name, partition)

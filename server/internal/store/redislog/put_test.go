@@ -56,7 +56,9 @@ func TestPutWhilePaused(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A late call with the settings of before changes nothing.
-	r.check(r.s.MakePartition(t.Context(), r.topic, 0))
+	if err := r.s.MakePartition(t.Context(), r.topic, 0); !errors.Is(err, qlog.ErrConflict) {
+		t.Fatal(err)
+	}
 	if _, err = r.s.Put(t.Context(), r.ref, r.bounds, qlog.Put{Drafts: drafts("a")}); !errors.Is(err, qlog.ErrPaused) {
 		t.Fatal(err)
 	}
