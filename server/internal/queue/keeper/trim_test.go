@@ -289,16 +289,16 @@ func TestDeadLettersAge(t *testing.T) {
 	b.update(func(t *qlog.Topic) { t.DeadLetterAge = 24 * time.Hour })
 	letters := &ager{left: map[int]int{0: 2500, 1: 10}}
 	cfg := b.config(still)
-	cfg.times.round = 10 * time.Millisecond
 	cfg.Ager = letters
-	b.start(cfg)
-	b.eventually("dead letters are left", func() bool {
-		letters.mu.Lock()
-		defer letters.mu.Unlock()
-		return letters.left[0]+letters.left[1] == 0
-	})
-	letters.mu.Lock()
-	defer letters.mu.Unlock()
+	k := New(cfg)
+	b.check(k.lookAt(t.Context(), "orders", 1, map[place]int64{}))
+	if len(letters.calls) != 0 {
+		t.Errorf("dead letters are looked at in every round: %v", letters.calls)
+	}
+	b.check(k.lookAt(t.Context(), "orders", ageRounds, map[place]int64{}))
+	if left := letters.left[0] + letters.left[1]; left != 0 {
+		t.Errorf("%d dead letters are left", left)
+	}
 	if slices.ContainsFunc(letters.calls, func(d time.Duration) bool { return d != 24*time.Hour }) {
 		t.Errorf("ages %v", letters.calls)
 	}

@@ -73,11 +73,12 @@ func (r *inputRig) marks(log []entry) {
 	if _, err := r.s.Marks(r.tb.Context(), other); !errors.Is(err, qlog.ErrNoTopic) {
 		r.tb.Errorf("marks of another topic: %v", err)
 	}
-	state := r.s.keys.state(r.ref, "work")
-	saved := r.c.HGet(r.tb.Context(), state, "sent").Val()
-	r.check(r.c.HDel(r.tb.Context(), state, "sent").Err())
-	if m, err := r.s.Marks(r.tb.Context(), r.ref); err != nil || m.Groups != nil {
-		r.tb.Errorf("marks although a state is lost: %+v, %v", m, err)
+	for _, g := range m.Groups {
+		state := r.s.keys.state(r.ref, g.Group)
+		r.check(r.c.HDel(r.tb.Context(), state, "sent").Err())
+		if m, err := r.s.Marks(r.tb.Context(), r.ref); err != nil || m.Groups != nil {
+			r.tb.Errorf("marks although the state of %s is lost: %+v, %v", g.Group, m, err)
+		}
+		r.check(r.c.HSet(r.tb.Context(), state, "sent", g.Sent.String()).Err())
 	}
-	r.check(r.c.HSet(r.tb.Context(), state, "sent", saved).Err())
 }
