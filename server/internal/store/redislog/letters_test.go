@@ -411,12 +411,25 @@ func TestLettersAtMaxmemory(t *testing.T) {
 	r.put(drafts("a", "b", "c", "d")...)
 	r.kill("work", "")
 	r.put(drafts("e", "f")...)
-	r.check(c.ConfigSet(t.Context(), "maxmemory", "1").Err())
 	replay := func() error {
 		_, err := r.s.Replay(t.Context(), r.ref, r.bounds, qlog.LetterSelection{}, 10)
 		return err
 	}
-	r.eventually(func() bool { return errors.Is(replay(), qlog.ErrNoMemory) })
+	// Before memory is full, only the guard refuses it.
+	info := c.Info(t.Context(), "memory").Val()
+	_, info, _ = strings.Cut(info, "used_memory:")
+	var used int64
+	_, err := fmt.Sscan(info, &used)
+	r.check(err)
+	r.check(c.ConfigSet(t.Context(), "maxmemory", fmt.Sprint(used*100/97)).Err())
+	r.s.input.memory = memoryGuard{}
+	if err := replay(); !errors.Is(err, qlog.ErrNoMemory) {
+		t.Fatal(err)
+	}
+	if err := c.Set(t.Context(), "x", "y", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	r.check(c.ConfigSet(t.Context(), "maxmemory", "1").Err())
 	r.s.input.memory = memoryGuard{servers: map[string]*memoryReading{"": {at: time.Now().Add(time.Hour)}}}
 	if err := replay(); !errors.Is(err, qlog.ErrNoMemory) || r.length() != 6 {
 		t.Fatal(err, r.length())
@@ -433,5 +446,37 @@ func TestLettersAtMaxmemory(t *testing.T) {
 	}
 	if removed, lost, _, err := r.s.ForceTrim(t.Context(), r.ref, qlog.Cut{Keep: 1, Age: -1}, 1000); err != nil || removed != 5 || lost != 1 {
 		t.Fatal(removed, lost, err)
+	}
+}
+
+// What is kept about replayed dead letters leaves with them.
+func TestReplayedIsForgotten(t *testing.T) {
+	t.Parallel()
+	r := newInputRig(t, nil)
+	r.put(drafts("a", "b")...)
+	r.kill("work", "")
+	step, err := r.s.Replay(t.Context(), r.ref, r.bounds, qlog.LetterSelection{}, 10)
+	if r.check(err); step.Done != 2 {
+		t.Fatal(step)
+	}
+	r.settle("work", r.read()[3])
+	id := r.put(draft("c"))[0].MessageID
+	_, err = r.s.Trim(t.Context(), r.ref, qlog.Bounds{}, 1000)
+	if r.check(err); r.length() != 1 {
+		t.Fatal(r.read())
+	}
+	if n := r.c.ZCard(t.Context(), r.s.keys.replayed(r.ref)).Val(); n != 0 {
+		t.Errorf("%d members are left", n)
+	}
+	// Dropped for a new message, before a trim forgets it.
+	r.kill("work", "")
+	step, err = r.s.Replay(t.Context(), r.ref, r.bounds, qlog.LetterSelection{}, 10)
+	if r.check(err); step.Done != 1 {
+		t.Fatal(step)
+	}
+	r.bounds.MaxMessages, r.bounds.DropOldest = 1, true
+	r.put(draft("d"))
+	if _, err := r.s.FindMessage(t.Context(), r.ref, id, []string{"work"}); !errors.Is(err, qlog.ErrNoMessage) {
+		t.Error(err)
 	}
 }
