@@ -28,9 +28,8 @@ const (
 	maxBatchBytes = 3 << 19
 	maxPayload    = 256 << 10
 	maxMessage    = 2 * maxPayload
-	// maxUnanswered is the number of sequences that a producer may have in use: the newest is at
-	// most 63 higher than the oldest.
-	maxUnanswered = 63
+	// maxAhead is how much higher than the oldest sequence without an answer the newest may be.
+	maxAhead = 63
 )
 
 // ErrClosed is the error of Producer.Send after Close.
@@ -65,10 +64,10 @@ func WithLinger(d time.Duration) ProducerOption {
 }
 
 // WithBatching sets the maximum number of messages in a batch of Send (default 100, maximum 1,000)
-// and of batches in flight (default 8, maximum 63).
+// and of batches in flight (default 8, maximum 64). When both limits are reached, Send blocks.
 func WithBatching(messages, batches int) ProducerOption {
 	return func(c *producerConfig) {
-		c.messages, c.batches = min(max(messages, 1), maxBatchItems), min(max(batches, 1), maxUnanswered)
+		c.messages, c.batches = min(max(messages, 1), maxBatchItems), min(max(batches, 1), maxAhead+1)
 	}
 }
 
@@ -101,7 +100,9 @@ func (p *Producer) Produce(ctx context.Context, messages ...Message) ([]Result, 
 			return
 		}
 		if failed == nil {
-			failed = p.request(ctx, p.link.Call, requests, func(i int, r Result) { results[part[i]] = r })
+			failed = p.request(ctx, &produceCall{
+				make: p.link.Call, messages: requests, settled: func(i int, r Result) { results[part[i]] = r },
+			})
 		} else {
 			for _, i := range part {
 				results[i].Err = failed
@@ -125,7 +126,8 @@ func (p *Producer) Produce(ctx context.Context, messages ...Message) ([]Result, 
 }
 
 // Send stores one message. Messages of concurrent callers are joined into batches (see WithBatching
-// and WithLinger). If ctx or the call's deadline ends first, the outcome is unknown.
+// and WithLinger). After a retryable failure their request is repeated. If ctx or the call's
+// deadline ends first, the error wraps the last failure, and the outcome is unknown.
 func (p *Producer) Send(ctx context.Context, m Message) (Receipt, error) {
 	// The message is copied, because the batch may be sent after the caller has returned.
 	m.Payload, m.Headers = bytes.Clone(m.Payload), maps.Clone(m.Headers)
@@ -157,37 +159,67 @@ func (p *Producer) sendJoined(ctx context.Context, b *joinedBatch) {
 			}
 		}
 		start := from
-		_ = p.request(ctx, p.link.Retry, b.requests[from:to], func(i int, r Result) { b.answer(start+i, r.Receipt, r.Err) })
+		_ = p.request(ctx, &produceCall{
+			make: p.link.Retry, messages: b.requests[from:to],
+			failed:  func(i int, err error) { b.fail(start+i, err) },
+			settled: func(i int, r Result) { b.answer(start+i, r.Receipt, r.Err) },
+		})
 		from = to
 	}
 }
 
-// request makes one Produce request and repeats it unchanged until no failure is retryable or ctx
-// ends. It settles each message once, and returns the error of the request as a whole.
-func (p *Producer) request(
-	ctx context.Context, call func(context.Context, string, link.Attempt) error, messages []*nextv1.QueueMessage,
-	settle func(i int, r Result),
-) error {
-	results := make([]Result, len(messages))
+// produceCall is one Produce request and what becomes of its messages.
+type produceCall struct {
+	// make is Call or Retry of the link.
+	make     func(ctx context.Context, name string, attempt link.Attempt) error
+	messages []*nextv1.QueueMessage
+	// failed, if set, is called with each failure after which the request is repeated, for each
+	// message without a final result.
+	failed func(i int, err error)
+	// settled is called once for each message.
+	settled func(i int, r Result)
+}
+
+// request makes a Produce request and repeats it unchanged until no failure is retryable or ctx
+// ends. It returns the error of the request as a whole.
+func (p *Producer) request(ctx context.Context, c *produceCall) error {
+	results := make([]Result, len(c.messages))
 	sequence, err := p.begin(ctx)
 	if err == nil {
 		defer p.end(sequence)
-		req := &nextv1.ProduceRequest{Topic: p.topic, Messages: messages, ProducerId: p.id, Sequence: sequence}
-		err = call(ctx, "Produce", func(ctx context.Context, s *link.Services) error {
+		req := &nextv1.ProduceRequest{Topic: p.topic, Messages: c.messages, ProducerId: p.id, Sequence: sequence}
+		err = c.make(ctx, "Produce", func(ctx context.Context, s *link.Services) error {
 			res, err := s.NextQueue.Produce(ctx, req)
-			if err != nil {
-				return err
+			if err == nil {
+				err = p.read(res.GetResults(), results)
 			}
-			return p.read(res.GetResults(), results)
+			c.fail(results, p.link.Error(err))
+			return err
 		})
 	}
 	for i, r := range results {
 		if r.Receipt == nil && r.Err == nil {
 			r.Err = err
 		}
-		settle(i, r)
+		c.settled(i, r)
 	}
 	return err
+}
+
+// fail calls failed for the messages that are not stored. err is the failure of an attempt, or nil.
+func (c *produceCall) fail(results []Result, err error) {
+	if err == nil || c.failed == nil {
+		return
+	}
+	for i, r := range results {
+		switch {
+		case r.Receipt != nil:
+		case r.Err != nil:
+			c.failed(i, r.Err)
+		default:
+			c.failed(i, err)
+		}
+	}
 }
 
 // read writes the answers into the results. It returns the first retryable failure.
@@ -219,7 +251,8 @@ func (p *Producer) read(answers []*nextv1.ProduceResult, results []Result) error
 	return again
 }
 
-// begin takes the next sequence. It blocks while that would be more than 63 requests in use.
+// begin returns the next sequence. It blocks while that would be more than maxAhead higher than the
+// oldest without an answer.
 func (p *Producer) begin(ctx context.Context) (int64, error) {
 	for {
 		p.mu.Lock()
@@ -227,7 +260,7 @@ func (p *Producer) begin(ctx context.Context) (int64, error) {
 		for s := range p.open {
 			oldest = min(oldest, s)
 		}
-		if p.newest+1-oldest < maxUnanswered {
+		if p.newest+1-oldest <= maxAhead {
 			p.newest++
 			p.open[p.newest] = true
 			defer p.mu.Unlock()
@@ -252,8 +285,10 @@ func (p *Producer) end(sequence int64) {
 	p.freed = make(chan struct{})
 }
 
-// Cancel cancels messages that no handler has begun and returns one error per id, in order, nil if
-// it is cancelled. The second result is the error of the call as a whole.
+// Cancel cancels messages that no handler has begun and returns one error per id, in order: nil for
+// a cancelled message, parley.ErrMessageNotFound for one that does not exist or was cancelled
+// before, also by an earlier attempt of this call. The second result is the error of the call as a
+// whole.
 func (p *Producer) Cancel(ctx context.Context, ids ...string) ([]error, error) {
 	all := make([]error, len(ids))
 	for from := 0; from < len(ids); from += maxBatchItems {
@@ -281,10 +316,12 @@ func (p *Producer) Cancel(ctx context.Context, ids ...string) ([]error, error) {
 	return all, nil
 }
 
-// Rescheduled is the result of rescheduling one message: its new due time, or an error.
+// Rescheduled is the result of rescheduling one message.
 type Rescheduled struct {
+	// DueTime is when the message is due now, by the server's clock. It is zero if Err is set.
 	DueTime time.Time
-	Err     error
+	// Err is set if the message was not rescheduled.
+	Err error
 }
 
 // Reschedule changes when scheduled messages are due, to delay from now by the server's clock. It
@@ -304,7 +341,10 @@ func (p *Producer) Reschedule(ctx context.Context, delay time.Duration, ids ...s
 				return err
 			}
 			for i, r := range res.GetResults() {
-				all[from+i] = Rescheduled{DueTime: r.GetDueTime().AsTime(), Err: p.link.ItemError(r.GetError())}
+				all[from+i] = Rescheduled{Err: p.link.ItemError(r.GetError())}
+				if all[from+i].Err == nil {
+					all[from+i].DueTime = r.GetDueTime().AsTime()
+				}
 			}
 			return nil
 		})

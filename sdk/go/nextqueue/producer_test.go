@@ -1,6 +1,7 @@
 package queue_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -91,12 +92,12 @@ func TestErrorsNameTheMessage(t *testing.T) {
 	}
 }
 
-// TestAtMost63Unanswered makes more requests than a producer may have unanswered.
-func TestAtMost63Unanswered(t *testing.T) {
+// TestAtMost64Unanswered makes more requests than a producer may have unanswered.
+func TestAtMost64Unanswered(t *testing.T) {
 	t.Parallel()
 	full, release := make(chan struct{}), make(chan struct{})
 	f := &fake{answer: func(n int, req *nextv1.ProduceRequest) (*nextv1.ProduceResponse, error) {
-		if n == 62 {
+		if n == 63 {
 			close(full)
 		}
 		<-release
@@ -114,7 +115,7 @@ func TestAtMost63Unanswered(t *testing.T) {
 	<-full
 	f.mu.Lock()
 	for _, req := range f.produced {
-		if req.GetSequence() > 63 {
+		if req.GetSequence() > 64 {
 			t.Errorf("sequence %d while none is answered", req.GetSequence())
 		}
 	}
@@ -126,12 +127,30 @@ func TestAtMost63Unanswered(t *testing.T) {
 // TestCancel cancels two messages, one of which is being handled.
 func TestCancel(t *testing.T) {
 	t.Parallel()
-	f := &fake{cancel: func(req *nextv1.CancelMessagesRequest) *nextv1.CancelMessagesResponse {
+	f := &fake{cancel: func(*nextv1.CancelMessagesRequest) *nextv1.CancelMessagesResponse {
 		return &nextv1.CancelMessagesResponse{Results: []*nextv1.CancelResult{{}, {Error: itemError(
 			parleyv1.StatusCode_STATUS_CODE_NOT_FOUND, parleyv1.ErrorReason_ERROR_REASON_MESSAGE_NOT_FOUND)}}}
 	}}
 	errs, err := queue.NewProducer(f.start(t), "jobs").Cancel(t.Context(), "a", "b")
 	if err != nil || errs[0] != nil || !errors.Is(errs[1], parley.ErrMessageNotFound) {
 		t.Errorf("%v, %v", errs, err)
+	}
+}
+
+// TestSendTellsTheLastFailure ends the context of a Send while its topic is full. The error must
+// wrap both.
+func TestSendTellsTheLastFailure(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	f := &fake{answer: func(n int, _ *nextv1.ProduceRequest) (*nextv1.ProduceResponse, error) {
+		if n == 3 {
+			cancel()
+		}
+		return &nextv1.ProduceResponse{Results: []*nextv1.ProduceResult{{Result: &nextv1.ProduceResult_Error{Error: itemError(
+			parleyv1.StatusCode_STATUS_CODE_RESOURCE_EXHAUSTED, parleyv1.ErrorReason_ERROR_REASON_TOPIC_FULL)}}}}, nil
+	}}
+	_, err := queue.NewProducer(f.start(t), "jobs").Send(ctx, queue.Message{})
+	if !errors.Is(err, context.Canceled) || !errors.Is(err, parley.ErrTopicFull) {
+		t.Errorf("%v", err)
 	}
 }

@@ -71,7 +71,7 @@ type Receipt struct {
 	// MessageID is the message's id. It never changes.
 	MessageID string
 	Partition int
-	// Duplicate is true if an earlier call stored the message.
+	// Duplicate is true if an earlier attempt or call stored the message.
 	Duplicate bool
 	// DueTime is when a scheduled message is due. It is zero for other messages.
 	DueTime time.Time

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"regexp"
+	"strings"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/propagation"
@@ -25,7 +26,8 @@ func traced(ctx context.Context, headers map[string]string) map[string]string {
 	all := headers
 	for name, value := range carrier {
 		_, has := headers[name]
-		if has || len(all) >= maxHeaders || len(value) > maxHeaderValue || !headerName.MatchString(name) {
+		if has || len(all) >= maxHeaders || len(value) > maxHeaderValue || strings.ContainsAny(value, "\r\n\x00") ||
+			!headerName.MatchString(name) {
 			continue
 		}
 		if len(all) == len(headers) {
