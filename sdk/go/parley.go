@@ -71,6 +71,7 @@ func New(addr string, opts ...Option) (*Client, error) {
 				Message:   parleyv1connect.NewMessageServiceClient(httpClient, addr, clientOpts...),
 				Queue:     parleyv1connect.NewQueueServiceClient(httpClient, addr, clientOpts...),
 				NextQueue: nextv1connect.NewQueueServiceClient(httpClient, addr, clientOpts...),
+				NextAdmin: nextv1connect.NewQueueAdminServiceClient(httpClient, addr, clientOpts...),
 				Admin:     parleyv1connect.NewAdminServiceClient(httpClient, addr, clientOpts...),
 				Presence:  parleyv1connect.NewPresenceServiceClient(httpClient, addr, clientOpts...),
 				Server:    parleyv1connect.NewServerServiceClient(httpClient, addr, clientOpts...),
