@@ -31,8 +31,10 @@ type rig struct {
 	t     *testing.T
 	conns chan *conn
 	// script answers a request. nil answers success for each delivery; no answer at all if it returns
-	// false.
+	// false. It is called under a lock.
 	script func(c *conn, req *nextv1.StreamingConsumeRequest) (*nextv1.RequestResults, bool)
+
+	scripting sync.Mutex // held to call script
 
 	mu     sync.Mutex // guards the fields below
 	all    []*conn
@@ -46,9 +48,11 @@ type conn struct {
 	rig   *rig
 	node  string
 	token string
-	start *nextv1.ConsumeRequest
-	send  func(*nextv1.StreamingConsumeResponse) error
-	over  chan error
+	// opened is when the stream was requested.
+	opened time.Time
+	start  *nextv1.ConsumeRequest
+	send   func(*nextv1.StreamingConsumeResponse) error
+	over   chan error
 	// gone is closed when the stream is over on the server.
 	gone chan struct{}
 
@@ -261,8 +265,11 @@ func (c *conn) lost(cause nextv1.LostDeliveries_Cause, tokens ...string) {
 
 // end ends the stream on the server.
 func (c *conn) end(err error) {
-	c.over <- err
-	<-c.gone
+	select {
+	case c.over <- err:
+		<-c.gone
+	case <-c.gone:
+	}
 }
 
 // hush stops the heartbeats.

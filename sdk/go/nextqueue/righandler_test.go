@@ -48,7 +48,7 @@ func (g *rig) open(ctx context.Context, start *nextv1.ConsumeRequest, send func(
 	info, _ := connect.CallInfoForHandlerContext(ctx)
 	node, _ := ctx.Value(nodeKey{}).(string)
 	c := &conn{
-		rig: g, node: node, token: info.RequestHeader().Get("Authorization"), start: start, send: send,
+		rig: g, node: node, token: info.RequestHeader().Get("Authorization"), start: start, send: send, opened: time.Now(),
 		over: make(chan error), gone: make(chan struct{}),
 	}
 	g.mu.Lock()
@@ -91,9 +91,11 @@ func (c *conn) request(req *nextv1.StreamingConsumeRequest) *nextv1.RequestResul
 	c.requests = append(c.requests, req)
 	c.mu.Unlock()
 	res, ok := (*nextv1.RequestResults)(nil), true
+	c.rig.scripting.Lock()
 	if c.rig.script != nil {
 		res, ok = c.rig.script(c, req)
 	}
+	c.rig.scripting.Unlock()
 	if !ok || res == nil && req.GetExtend().GetBegun() {
 		return nil
 	}

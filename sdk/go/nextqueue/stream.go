@@ -143,13 +143,14 @@ func (s *stream) begin(first *nextv1.SessionStarted) error {
 	r.w.counts.streams.Add(1)
 	r.w.cfg.onState(parley.StateChange{State: parley.StateLive, Addr: s.watch.Addr()})
 	r.spawn(s.keepExtending)
-	r.spawn(r.sendMarks)
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.goLocked()
-	stopping := r.stopping
-	r.mu.Unlock()
-	if stopping {
-		r.spawn(s.leave)
+	if len(r.marks.pending) > 0 {
+		r.spawnLocked(r.sendMarks)
+	}
+	if r.stopping {
+		r.spawnLocked(s.leave)
 	}
 	return nil
 }
@@ -186,6 +187,12 @@ func (s *stream) retire() {
 // ended records that a stream has ended, and returns the error with which the next one is opened.
 func (r *run) ended(s *stream, err error) error {
 	graceful := errors.Is(err, io.EOF)
+	if graceful {
+		// The server has answered all verdicts, but the answers may arrive on other connections.
+		ctx, cancel := context.WithTimeout(s.ctx, haste)
+		r.until(ctx, func() bool { return r.session == nil || r.session != s.session || len(r.session.tasks) == 0 })
+		cancel()
+	}
 	err = r.w.link.Error(err)
 	s.close(err)
 	r.mu.Lock()
