@@ -105,6 +105,10 @@ func (r *run) send(s *stream, part []*task) {
 	if err != nil && (s.ctx.Err() != nil || r.current != s) {
 		err = errStreamOver // whatever it says: another stream has the session
 	}
+	if errors.Is(err, errStreamOver) && r.current == s {
+		r.current = nil // the goroutine that receives has not noticed it yet
+		r.notifyLocked()
+	}
 	r.mu.Unlock()
 	again, failure := r.answered(part, results, err)
 	r.mu.Lock()

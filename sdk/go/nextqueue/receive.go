@@ -43,7 +43,7 @@ func Receive(ctx context.Context, c *parley.Client, req ReceiveRequest) (*Receiv
 	l := link.Of(c)
 	wire := &nextv1.ReceiveRequest{
 		Topic: req.Topic, Group: req.Group, Consumer: req.Consumer, Wait: durationpb.New(req.Wait), AckTimeout: optional(req.AckTimeout),
-		MaxMessages: int32(min(max(req.MaxMessages, -1), 1<<20)), //nolint:gosec // bounded
+		MaxMessages: int32(min(max(req.MaxMessages, -1), 1<<20)),
 	}
 	r := &Received{link: l, tokens: make(map[*Delivery]string)}
 	err := l.Once(ctx, req.Wait, func(ctx context.Context, s *link.Services) error {

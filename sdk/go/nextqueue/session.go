@@ -104,7 +104,7 @@ func (r *run) started(s *stream, first *nextv1.SessionStarted) bool {
 		return false
 	}
 	r.lose(s.session, first.GetLost())
-	r.answered(s.verdicts, first.GetUnanswered(), nil)
+	_, _ = r.answered(s.verdicts, first.GetUnanswered(), nil) // the outbox repeats those without a final answer
 	r.mu.Lock()
 	if r.session != s.session {
 		r.mu.Unlock()

@@ -39,10 +39,10 @@ func TestUnansweredVerdicts(t *testing.T) {
 				return queue.Code(errors.New("boom"), "c")
 			}
 			return nil
-		}, queue.WithConcurrency(10), queue.WithOnLost(func(d *queue.Delivery, err error) { lost <- d.MessageID }))
+		}, queue.WithConcurrency(10), queue.WithOnLost(func(d *queue.Delivery, _ error) { lost <- d.MessageID }))
 		c := g.live()
 		c.deliver("done", "gone", "taken", "failed", "again")
-		time.Sleep(10 * time.Millisecond) // the first is sent at once, the others together
+		<-time.After(10 * time.Millisecond) // the first is sent at once, the others together
 		equal(t, "verdicts", []string{"ack again", "ack done", "ack gone", "ack taken", "retry failed c"}, sorted(c.verdicts()...))
 		c.end(errCut)
 		c = g.next()
@@ -174,11 +174,11 @@ func TestBegunMarks(t *testing.T) {
 		c.deliver("a", "quick", "b")
 		<-h.begun
 		<-h.begun
-		time.Sleep(time.Millisecond)
+		<-time.After(time.Millisecond)
 		if _, marks := c.got(); len(marks) > 0 {
 			t.Errorf("marks %v after 1 ms", marks)
 		}
-		time.Sleep(5 * time.Millisecond)
+		<-time.After(5 * time.Millisecond)
 		_, marks := c.got()
 		if len(marks) != 1 || marks[0].GetRequestId() != 0 {
 			t.Fatalf("marks %v", marks)
@@ -198,10 +198,10 @@ func TestExtension(t *testing.T) {
 		if got := c.start.GetAckTimeout().AsDuration(); got != 6*time.Second {
 			t.Errorf("ack timeout %s", got)
 		}
-		time.Sleep(5 * time.Second) // nothing to extend
+		<-time.After(5 * time.Second) // nothing to extend
 		c.deliver("a", "b")
 		<-h.begun
-		time.Sleep(6*time.Second + 100*time.Millisecond)
+		<-time.After(6*time.Second + 100*time.Millisecond)
 		requests, _ := c.got()
 		for _, r := range requests {
 			if r.GetExtend().GetAll() == nil {
@@ -274,14 +274,14 @@ func TestHandlerIgnoresItsTimeout(t *testing.T) {
 		c.deliverAll(&nextv1.Delivery{Token: "deaf", Topic: "jobs", Payload: []byte("deaf"), Timeout: durationpb.New(10 * time.Second)},
 			&nextv1.Delivery{Token: "a", Topic: "jobs"})
 		<-h.begun
-		time.Sleep(19*time.Second + 500*time.Millisecond)
+		<-time.After(19*time.Second + 500*time.Millisecond)
 		requests, _ := c.got()
 		for _, r := range requests {
 			if r.GetExtend().GetAll() == nil {
 				t.Errorf("request %v before the handler counts as stuck", r)
 			}
 		}
-		time.Sleep(3 * time.Second)
+		<-time.After(3 * time.Second)
 		all, _ := c.got()
 		for _, r := range all[len(requests)+1:] {
 			if !slices.Equal(r.GetExtend().GetDeliveries().GetTokens(), []string{"a"}) {
@@ -345,9 +345,8 @@ func TestAcksShareRequests(t *testing.T) {
 			tokens = append(tokens, fmt.Sprint("t", i))
 		}
 		c.deliver(tokens...)
+		<-time.After(10 * time.Millisecond)
 		requests, _ := c.got()
-		time.Sleep(10 * time.Millisecond)
-		requests, _ = c.got()
 		if len(requests) > 100 || w.Stats().Acked != 1000 {
 			t.Errorf("%d requests, stats %+v", len(requests), w.Stats())
 		}

@@ -42,7 +42,7 @@ type bidi struct {
 }
 
 // dialBidi opens a StreamingConsume stream, which ends with ctx.
-func dialBidi(ctx context.Context, s *stream, start *nextv1.ConsumeRequest) (wire, error) { //nolint:ireturn // so that an error has no wire
+func dialBidi(ctx context.Context, s *stream, start *nextv1.ConsumeRequest) (wire, error) { //nolint:ireturn // nil for an error
 	stream, err := s.watch.Services().NextQueue.StreamingConsume(ctx)
 	if err != nil {
 		return nil, err
@@ -149,7 +149,7 @@ type unary struct {
 }
 
 // dialUnary opens a Consume stream, which ends with ctx.
-func dialUnary(ctx context.Context, s *stream, start *nextv1.ConsumeRequest) (wire, error) { //nolint:ireturn // so that an error has no wire
+func dialUnary(ctx context.Context, s *stream, start *nextv1.ConsumeRequest) (wire, error) { //nolint:ireturn // nil for an error
 	stream, err := s.watch.Services().NextQueue.Consume(ctx, start)
 	if err != nil {
 		return nil, err

@@ -131,7 +131,7 @@ func TestReconnect(t *testing.T) {
 		for range 3 {
 			<-h.begun
 		}
-		time.Sleep(2 * time.Second) // so that the stream counts as stable
+		<-time.After(2 * time.Second) // so that the stream counts as stable
 		old.hush()
 		old.frame(&nextv1.ConsumeResponse{Frame: &nextv1.ConsumeResponse_Reconnect{Reconnect: &parleyv1.Reconnect{}}})
 		next := g.next()
@@ -229,7 +229,7 @@ func TestNoContact(t *testing.T) {
 				c := g.live()
 				c.deliver("a")
 				<-h.begun
-				time.Sleep(time.Minute) // with contact
+				<-time.After(time.Minute) // with contact
 				began := time.Now()
 				cut(c)
 				if cause := <-h.ended; !errors.Is(cause, queue.ErrSessionLost) {
@@ -265,7 +265,7 @@ func TestIdleSessionNeedsNoContact(t *testing.T) {
 		w := g.run(h.handle)
 		c := g.live()
 		c.hush()
-		time.Sleep(14 * time.Second)
+		<-time.After(14 * time.Second)
 		c.deliver("a")
 		<-h.begun
 		h.pass <- nil
