@@ -25,8 +25,8 @@ func (r *run) markLocked(t *task) {
 // sendMarks reports the deliveries that handlers have begun. If no stream is live, the request for
 // the next one does. There is no answer: lost deliveries are reported anyway.
 func (r *run) sendMarks() {
-	r.marking.Lock()
-	defer r.marking.Unlock()
+	r.marking <- struct{}{}
+	defer func() { <-r.marking }()
 	r.mu.Lock()
 	s := r.current
 	r.marks.timed = false

@@ -35,6 +35,8 @@ type rig struct {
 	script func(c *conn, req *nextv1.StreamingConsumeRequest) (*nextv1.RequestResults, bool)
 
 	scripting sync.Mutex // held to call script
+	// slow is how long the answers to unary calls are under way.
+	slow time.Duration
 
 	mu     sync.Mutex // guards the fields below
 	all    []*conn

@@ -118,6 +118,7 @@ func (g *rig) call(ctx context.Context, req *nextv1.StreamingConsumeRequest) (*n
 	g.called = append(g.called, req)
 	g.mu.Unlock()
 	res := c.request(req)
+	<-time.After(g.slow)
 	if res == nil && !req.GetExtend().GetBegun() {
 		<-ctx.Done()
 		return nil, connect.NewError(connect.CodeUnavailable, io.ErrUnexpectedEOF)

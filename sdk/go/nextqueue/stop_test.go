@@ -8,6 +8,7 @@ import (
 	"time"
 
 	nextv1 "github.com/parleyhq/parley/gen/go/parley/next/v1"
+	parley "github.com/parleyhq/parley/sdk/go"
 	queue "github.com/parleyhq/parley/sdk/go/nextqueue"
 )
 
@@ -32,12 +33,14 @@ func TestStop(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, g *rig) {
 		leaving(g, 1)
+		g.slow = 10 * time.Millisecond // so that they arrive after the end of the stream
 		h := newGate()
 		w := g.run(h.handle, queue.WithConcurrency(1))
 		c := g.live()
 		c.deliver("a", "b")
 		<-h.begun
 		w.stop() // before the mark of a is due
+		<-time.After(2 * g.slow)
 		equal(t, "verdicts", []string{"leave"}, c.verdicts())
 		c.mu.Lock()
 		if first := c.requests[0]; !first.GetExtend().GetBegun() {
@@ -73,7 +76,7 @@ func TestStopTimeout(t *testing.T) {
 		synctest.Wait()
 		began := time.Now()
 		err := w.finish()
-		if took := time.Since(began); !errors.Is(err, queue.ErrStopTimeout) || took != time.Minute+time.Second {
+		if took := time.Since(began); !errors.Is(err, queue.ErrStopTimeout) || took.Round(time.Second) != time.Minute+time.Second {
 			t.Errorf("run: %v after %s", err, took)
 		}
 		if cause := <-h.ended; !errors.Is(cause, queue.ErrStopTimeout) {
@@ -110,18 +113,46 @@ func TestStopWhileDisconnected(t *testing.T) {
 		}
 		equal(t, "verdicts", []string{"leave", "ack a"}, c.verdicts())
 
-		w = g.run(h.handle)
+		never := parley.WithBackoff(parley.Backoff{Base: time.Hour, Max: time.Hour})
+		w = g.runWith(g.client(never), h.handle)
 		c = g.live()
 		c.end(errCut)
-		c = g.next() // it is never live
+		<-time.After(time.Second)
 		began := time.Now()
 		if err := w.finish(); err != nil {
 			t.Errorf("run: %v", err)
 		}
-		c.end(errCut)
-		if took := time.Since(began); took > 10*time.Second {
+		equal(t, "verdicts", []string{"leave"}, c.verdicts())
+		if took := time.Since(began); took > 0 {
 			t.Errorf("it took %s to stop", took)
 		}
+	})
+}
+
+// TestStopWithoutAnAnswer ends the stream of a worker that is stopping before its last verdict is
+// answered.
+func TestStopWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, g *rig) {
+		h := newGate()
+		w := g.run(h.handle)
+		c := g.live()
+		c.deliver("a")
+		<-h.begun
+		g.script = func(c *conn, req *nextv1.StreamingConsumeRequest) (*nextv1.RequestResults, bool) {
+			if req.GetAck() != nil {
+				time.AfterFunc(0, func() { c.end(nil) })
+				return nil, false
+			}
+			return nil, true
+		}
+		w.stop()
+		synctest.Wait()
+		h.pass <- nil
+		if err := w.finish(); err != nil {
+			t.Errorf("run: %v", err)
+		}
+		equal(t, "stats", queue.Stats{Delivered: 1, Lost: 1, Streams: 1, Sessions: 1}, w.Stats())
 	})
 }
 

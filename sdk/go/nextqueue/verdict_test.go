@@ -347,7 +347,7 @@ func TestAcksShareRequests(t *testing.T) {
 		c.deliver(tokens...)
 		<-time.After(10 * time.Millisecond)
 		requests, _ := c.got()
-		if len(requests) > 100 || w.Stats().Acked != 1000 {
+		if len(requests) > 20 || w.Stats().Acked != 1000 {
 			t.Errorf("%d requests, stats %+v", len(requests), w.Stats())
 		}
 	})

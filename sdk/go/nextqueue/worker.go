@@ -105,7 +105,10 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
-	r := &run{w: w, topics: slices.Sorted(maps.Keys(w.handlers)), asked: ctx, life: life, changed: make(chan struct{})}
+	r := &run{
+		w: w, topics: slices.Sorted(maps.Keys(w.handlers)), asked: ctx, life: life,
+		marking: make(chan struct{}, 1), changed: make(chan struct{}),
+	}
 	r.pool = newPool(w.cfg.concurrency, r.handle)
 	stopped := make(chan error, 1)
 	halt := context.AfterFunc(ctx, func() {
@@ -139,8 +142,8 @@ type run struct {
 	pool  *pool
 	// work tracks the run's goroutines, except handlers. See spawn.
 	work sync.WaitGroup
-	// marking is held while begun marks are sent, so that Leave comes after them.
-	marking sync.Mutex
+	// marking holds a value while begun marks are sent, so that Leave comes after them.
+	marking chan struct{}
 
 	mu sync.Mutex // guards the fields below, the session and the tasks
 	// session is nil before the first stream is live and after the session was lost.

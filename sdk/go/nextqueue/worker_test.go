@@ -268,6 +268,9 @@ func TestIdleSessionNeedsNoContact(t *testing.T) {
 		<-time.After(14 * time.Second)
 		c.deliver("a")
 		<-h.begun
+		<-time.After(grace / 2)
+		c.heartbeat(0)
+		<-time.After(grace - time.Second)
 		h.pass <- nil
 		equal(t, "verdicts", []string{"ack a"}, c.verdicts())
 		equal(t, "stats", queue.Stats{Delivered: 1, Acked: 1, Streams: 1, Sessions: 1}, w.Stats())
