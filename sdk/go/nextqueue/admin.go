@@ -48,7 +48,8 @@ func startAt(p nextv1.StartPosition) Start {
 
 // Admin manages topics and consumer groups. Every call requires the capability `admin`: the action
 // `read` for calls that change nothing, the action `write` for all other calls. Calls are retried
-// until ctx or the call's deadline ends (see parley.WithCallTimeout). It is safe for concurrent use.
+// until ctx or the call's deadline ends (see parley.WithCallTimeout). It is safe for concurrent
+// use.
 type Admin struct{ link link.Link }
 
 // NewAdmin returns an Admin that uses the client.
@@ -66,8 +67,8 @@ func adminCall[Req, Res any](
 	return res, err
 }
 
-// EnsureTopic creates a topic, or if it exists changes the named fields of its settings, and returns
-// it. Without fields an existing topic is not changed.
+// EnsureTopic creates a topic, or if it exists changes the named fields of its settings, and
+// returns it. Without fields an existing topic is not changed.
 func (a *Admin) EnsureTopic(ctx context.Context, t *Topic, fields ...string) (*Topic, error) {
 	topic, err := a.CreateTopic(ctx, t)
 	switch {

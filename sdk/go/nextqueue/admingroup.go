@@ -95,8 +95,8 @@ func (a *Admin) setGroupPaused(ctx context.Context, topic, group string, paused 
 }
 
 // SeekGroup moves a consumer group to another position of the topic. The messages in flight are
-// cancelled for their handlers, and retries are dropped. It returns parley.ErrInvalidField for a nil
-// Start.
+// cancelled for their handlers, and retries are dropped. It returns parley.ErrInvalidField for a
+// nil Start.
 func (a *Admin) SeekGroup(ctx context.Context, topic, group string, start Start) error {
 	_, err := adminCall(ctx, a, "SeekGroup",
 		func(s *link.Services) func(context.Context, *nextv1.SeekGroupRequest) (*nextv1.SeekGroupResponse, error) {

@@ -11,8 +11,8 @@ import (
 )
 
 // The reasons that ErrorReason does not have until parley.next.v1 replaces parley.v1, and what
-// stands for them. Then they become DELIVERY_LOST, SESSION_LOST and DELIVERY_GONE, with sentinels in
-// package parley. This file is the only one that knows the mapping.
+// stands for them. Then they become DELIVERY_LOST, SESSION_LOST and DELIVERY_GONE, with sentinels
+// in package parley. This file is the only one that knows the mapping.
 var (
 	// ErrDeliveryLost is the reason for which a session no longer holds a delivery.
 	ErrDeliveryLost = parley.ErrLeaseLost

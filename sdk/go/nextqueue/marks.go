@@ -6,8 +6,8 @@ import (
 	nextv1 "github.com/parleyhq/parley/gen/go/parley/next/v1"
 )
 
-// marks are the deliveries that handlers have begun and the server was not told of. Guarded by the
-// run's lock.
+// marks are the deliveries that handlers have begun and that were not reported to the server.
+// Guarded by the run's lock.
 type marks struct {
 	pending []*task
 	timed   bool

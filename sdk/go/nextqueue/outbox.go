@@ -8,15 +8,15 @@ import (
 )
 
 const (
-	// maxItems bounds the settlements, or the extended deliveries, of one request. It is the server's
-	// limit.
+	// maxItems bounds the settlements, or the extended deliveries, of one request. It is the
+	// server's limit.
 	maxItems = 1000
-	// gatherItems and gatherFor bound the number and the age of verdicts that wait while a batch is in
-	// flight.
+	// gatherItems and gatherFor bound the number and the age of verdicts that wait while a batch is
+	// in flight.
 	gatherItems = 256
 	gatherFor   = 5 * time.Millisecond
-	// maxBatches is the number of batches in flight from which on verdicts wait. A batch is a request,
-	// of acks or of nacks.
+	// maxBatches is the number of batches in flight from which on verdicts wait. A batch is a
+	// request, of acks or of nacks.
 	maxBatches = 8
 )
 
@@ -103,7 +103,7 @@ func (r *run) send(s *stream, part []*task) {
 	results, err := s.wire.do(s.ctx, settleRequest(part))
 	r.mu.Lock()
 	if err != nil && (s.ctx.Err() != nil || r.current != s) {
-		err = errStreamOver // whatever it says: another stream has the session
+		err = errStreamOver // another stream has the session
 	}
 	if errors.Is(err, errStreamOver) && r.current == s {
 		r.current = nil // the goroutine that receives has not noticed it yet

@@ -23,8 +23,8 @@ type Message struct {
 	// Headers are up to 32 short strings. The headers of the global OpenTelemetry propagator are
 	// added unless the message has them or they do not fit.
 	Headers map[string]string
-	// IdempotencyKey makes sure that the message is stored once within the topic's window, by
-	// whatever producer it is sent. It is not needed for the repeats that a Producer makes itself.
+	// IdempotencyKey makes sure that the message is stored once within the topic's window, also
+	// if several producers send it. It is not needed for the repeats that a Producer makes itself.
 	IdempotencyKey string
 	// Delay is the time until the message is delivered, counted from when the server accepts it.
 	// At most 366 days. DeliverAt is a time by the server's clock instead; with both, Delay

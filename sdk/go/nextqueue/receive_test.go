@@ -18,8 +18,8 @@ import (
 	queue "github.com/parleyhq/parley/sdk/go/nextqueue"
 )
 
-// plain is a fake of the calls that need no stream: Receive and its settlements, and the settings of
-// topics and groups.
+// plain is a fake of the calls that need no stream: Receive and its settlements, and the settings
+// of topics and groups.
 type plain struct {
 	nextv1connect.UnimplementedQueueServiceHandler
 	nextv1connect.UnimplementedQueueAdminServiceHandler

@@ -30,8 +30,8 @@ type rig struct {
 
 	t     *testing.T
 	conns chan *conn
-	// script answers a request. nil answers success for each delivery; no answer at all if it returns
-	// false. It is called under a lock.
+	// script answers a request. nil answers success for each delivery; no answer at all if it
+	// returns false. It is called under a lock.
 	script func(c *conn, req *nextv1.StreamingConsumeRequest) (*nextv1.RequestResults, bool)
 
 	scripting sync.Mutex // held to call script

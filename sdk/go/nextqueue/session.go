@@ -41,8 +41,8 @@ func (r *run) heldLocked() []*task {
 	return all
 }
 
-// requestLocked returns the request for the next stream: to resume the session if there is one, else
-// to start one. verdicts are the tasks of the request's unanswered verdicts, in order.
+// requestLocked returns the request for the next stream: to resume the session if there is one,
+// else to start one. verdicts are the tasks of the request's unanswered verdicts, in order.
 func (r *run) requestLocked() (req *nextv1.ConsumeRequest, verdicts []*task) {
 	cfg := &r.w.cfg
 	req = &nextv1.ConsumeRequest{
@@ -119,8 +119,8 @@ func (r *run) started(s *stream, first *nextv1.SessionStarted) bool {
 	return true
 }
 
-// confirm records that contact was confirmed some time ago. If none was confirmed for the grace time
-// before, it gives the session up, because the server may have done so, and returns false: a
+// confirm records that contact was confirmed some time ago. If none was confirmed for the grace
+// time before, the server may have ended the session. Then confirm ends it too and returns false: a
 // process that was suspended may read a frame that was sent long ago.
 func (r *run) confirm(s *session, ago time.Duration) bool {
 	now := time.Now()
@@ -177,7 +177,7 @@ func (r *run) hold(s *session, deliveries []*nextv1.Delivery) ([]*task, bool) {
 	return tasks, true
 }
 
-// checkContact gives the session up if no contact was confirmed for its grace time.
+// checkContact ends the session if no contact was confirmed for its grace time.
 func (r *run) checkContact(s *session) {
 	r.mu.Lock()
 	if r.session != s || len(s.tasks) == 0 {
@@ -195,7 +195,7 @@ func (r *run) checkContact(s *session) {
 }
 
 // lose ends the tasks of deliveries that the server says are lost. A task that is settling goes on:
-// the answer to its verdict tells what became of it.
+// the answer to its verdict reports the outcome.
 func (r *run) lose(s *session, l *nextv1.LostDeliveries) {
 	if len(l.GetTokens()) > 0 {
 		r.loseTokens(s, l.GetTokens(), lostBy(l.GetCause()))

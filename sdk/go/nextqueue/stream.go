@@ -170,7 +170,8 @@ func (s *stream) accept(deliveries []*nextv1.Delivery) error {
 	return nil
 }
 
-// retire receives what still arrives on a stream that is to be replaced, until the next one is live.
+// retire receives what still arrives on a stream that is to be replaced, until the next one is
+// live.
 func (s *stream) retire() {
 	s.r.mu.Lock()
 	current := s.r.current == s
@@ -249,7 +250,7 @@ func (s *stream) close(err error) {
 	r.notifyLocked()
 }
 
-// leave tells the server that the worker wants no more deliveries.
+// leave makes the call Leave: the server sends no more deliveries.
 func (s *stream) leave() {
 	s.r.sendMarks() // so that the server returns only what no handler has begun
 	_, err := s.wire.do(s.ctx, &nextv1.StreamingConsumeRequest{

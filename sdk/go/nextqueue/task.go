@@ -40,8 +40,8 @@ type task struct {
 	cancel context.CancelCauseFunc
 	// stuck is true for a handler that ignores the end of its context.
 	stuck bool
-	// nack is the verdict of a task that is settling or over; nil means an ack. sent counts how often
-	// it was sent.
+	// nack is the verdict of a task that is settling or over; nil means an ack. sent counts how
+	// often it was sent.
 	nack *nextv1.NackItem
 	sent int
 }
@@ -84,8 +84,8 @@ func (r *run) handle(t *task) {
 	}
 }
 
-// verdict returns the nack for the error of a handler, or nil for an ack. cause is why the handler's
-// context ended, or nil.
+// verdict returns the nack for the error of a handler, or nil for an ack. cause is why the
+// handler's context ended, or nil.
 func verdict(token string, err, cause error) *nextv1.NackItem {
 	switch {
 	case err == nil:
@@ -168,7 +168,7 @@ func (r *run) endLocked(t *task, err error) {
 	r.notifyLocked()
 }
 
-// report tells the program about lost deliveries.
+// report passes lost deliveries to the log and to the program.
 func (r *run) report(tasks []*task, err error) {
 	for _, t := range tasks {
 		r.w.link.Log().WarnContext(r.life, "delivery lost",

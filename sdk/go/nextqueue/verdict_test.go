@@ -76,8 +76,8 @@ func TestUnansweredVerdicts(t *testing.T) {
 	})
 }
 
-// TestVerdictsAreRepeated refuses an ack for now, then for good, and another one because the message
-// was settled before.
+// TestVerdictsAreRepeated refuses an ack temporarily, then permanently, and another one because the
+// message was settled before.
 func TestVerdictsAreRepeated(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, g *rig) {
@@ -187,8 +187,8 @@ func TestBegunMarks(t *testing.T) {
 	})
 }
 
-// TestExtension runs a handler for longer than the ack timeout. All deliveries must be extended every
-// third of it.
+// TestExtension runs a handler for longer than the ack timeout. All deliveries must be extended
+// every third of it.
 func TestExtension(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, g *rig) {
@@ -214,8 +214,8 @@ func TestExtension(t *testing.T) {
 	})
 }
 
-// TestHandlerTimeout lets the timeouts of handlers pass: that of the message, and that of the worker
-// if it is shorter. A handler that finishes its work nevertheless acknowledges it.
+// TestHandlerTimeout lets the timeouts of handlers pass: that of the message, and that of the
+// worker if it is shorter. A handler that finishes its work nevertheless acknowledges it.
 func TestHandlerTimeout(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, g *rig) {

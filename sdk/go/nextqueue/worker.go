@@ -72,8 +72,8 @@ func NewWorker(c *parley.Client, group string, opts ...WorkerOption) *Worker {
 	return &Worker{link: link.Of(c), group: group, handlers: make(map[string]Handler), cfg: cfg}
 }
 
-// Handle sets the handler of a topic and returns the worker. A worker has up to 16 topics. Each must
-// exist and have the group when the worker runs. Handle must not be called after Run.
+// Handle sets the handler of a topic and returns the worker. A worker has up to 16 topics. Each
+// must exist and have the group when the worker runs. Handle must not be called after Run.
 func (w *Worker) Handle(topic string, h Handler) *Worker {
 	for _, m := range slices.Backward(w.cfg.middleware) {
 		h = m(h)

@@ -199,8 +199,8 @@ func errorText(err error) string {
 }
 
 // TestNoContact makes the session lose its contact in several ways. At the end of the grace time,
-// counted from the last confirmed contact, the contexts of handlers must end, and a new session must
-// start.
+// counted from the last confirmed contact, the contexts of handlers must end, and a new session
+// must start.
 func TestNoContact(t *testing.T) {
 	t.Parallel()
 	for name, cut := range map[string]func(c *conn){
