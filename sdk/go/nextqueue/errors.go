@@ -10,33 +10,11 @@ import (
 	parley "github.com/parleyhq/parley/sdk/go"
 )
 
-// The reasons that ErrorReason does not have until parley.next.v1 replaces parley.v1, and what
-// stands for them. Then they become DELIVERY_LOST, SESSION_LOST and DELIVERY_GONE, with sentinels
-// in package parley. This file is the only one that knows the mapping.
-var (
-	// ErrDeliveryLost is the reason for which a session no longer holds a delivery.
-	ErrDeliveryLost = parley.ErrLeaseLost
-	// ErrSessionLost is the reason of calls and streams of a session that has ended.
-	ErrSessionLost = parley.ErrLeaseLost
-	// ErrDeliveryGone is the reason of a settlement of a delivery that was settled before.
-	ErrDeliveryGone = parley.ErrAlreadySettled
-)
-
-const reasonLost = parleyv1.ErrorReason_ERROR_REASON_LEASE_LOST
-
-// deliveryLost reports whether the error of a delivery says that the session no longer holds it.
-func deliveryLost(err error) bool { return errors.Is(err, ErrDeliveryLost) }
-
-// sessionLost reports whether the error of a call or a stream, rather than of one delivery, says
-// that the session has ended.
-func sessionLost(err error) bool { return errors.Is(err, ErrSessionLost) }
-
-// deliveryGone reports whether the error of a delivery says that it was settled before.
-func deliveryGone(err error) bool { return errors.Is(err, ErrDeliveryGone) }
-
-// lost returns the error for deliveries that the worker has lost.
+// lost returns the error for deliveries that the worker has lost, with the reason DELIVERY_LOST.
 func lost(message string) *parley.Error {
-	return &parley.Error{Code: connect.CodeFailedPrecondition, Reason: reasonLost, Message: message}
+	return &parley.Error{
+		Code: connect.CodeFailedPrecondition, Reason: parleyv1.ErrorReason_ERROR_REASON_DELIVERY_LOST, Message: message,
+	}
 }
 
 // lostBy returns the error for deliveries that the server has reported as lost.

@@ -29,8 +29,8 @@ var failureCode = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
 //
 // ctx carries the values of Run's context and the trace of the producer. It does not end with the
 // worker's stream. It ends at the handler timeout, at the stop timeout of a stopping worker, and
-// when the delivery is lost. In the last case errors.Is(context.Cause(ctx), ErrDeliveryLost) holds,
-// and another worker may handle the same message.
+// when the delivery is lost. In the last case errors.Is(context.Cause(ctx), parley.ErrDeliveryLost)
+// holds, and another worker may handle the same message.
 //
 // A handler that returns an error after the handler timeout gets the code CodeTimeout. One that
 // returns an error after the stop timeout has its message released.

@@ -1,9 +1,11 @@
 package queue
 
 import (
+	"errors"
 	"time"
 
 	nextv1 "github.com/parleyhq/parley/gen/go/parley/next/v1"
+	parley "github.com/parleyhq/parley/sdk/go"
 )
 
 // marks are the deliveries that handlers have begun and that were not reported to the server.
@@ -68,7 +70,7 @@ func (s *stream) extend() {
 			s.r.w.link.Log().WarnContext(s.ctx, "extend deliveries failed", "group", s.r.w.group, "error", err)
 		}
 		for i, result := range results[:min(len(results), len(part))] {
-			if err := s.r.w.link.ItemError(result.GetError()); deliveryLost(err) {
+			if err := s.r.w.link.ItemError(result.GetError()); errors.Is(err, parley.ErrDeliveryLost) {
 				s.r.loseTokens(s.session, part[i:i+1], err)
 			}
 		}

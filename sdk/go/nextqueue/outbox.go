@@ -5,6 +5,7 @@ import (
 	"time"
 
 	nextv1 "github.com/parleyhq/parley/gen/go/parley/next/v1"
+	parley "github.com/parleyhq/parley/sdk/go"
 )
 
 const (
@@ -123,8 +124,8 @@ func (r *run) send(s *stream, part []*task) {
 	r.out.batches--
 	r.goLocked()
 	r.mu.Unlock()
-	if sessionLost(err) {
-		r.giveUp(s.session, err)
+	if errors.Is(err, parley.ErrSessionLost) {
+		r.giveUp(s.session, lost("the session has ended: "+err.Error()))
 		return
 	}
 	if len(again) == 0 {
@@ -145,7 +146,7 @@ func (r *run) send(s *stream, part []*task) {
 // answered handles the results of verdicts, or the error of their request as a whole. It returns
 // the tasks without a final answer and one of their failures.
 func (r *run) answered(part []*task, results []*nextv1.SettleResult, err error) (again []*task, failure error) {
-	if sessionLost(err) {
+	if errors.Is(err, parley.ErrSessionLost) {
 		return nil, err // the caller gives up the session
 	}
 	var gone []*task
@@ -160,7 +161,7 @@ func (r *run) answered(part []*task, results []*nextv1.SettleResult, err error) 
 		}
 		switch {
 		case t.stage != settling:
-		case itemErr == nil, deliveryGone(itemErr) && t.sent > 1:
+		case itemErr == nil, errors.Is(itemErr, parley.ErrDeliveryGone) && t.sent > 1:
 			// An earlier verdict without an answer has arrived.
 			r.endLocked(t, nil)
 		case errors.Is(itemErr, errStreamOver), r.w.link.WorthRetrying(itemErr):

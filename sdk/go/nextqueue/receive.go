@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -61,8 +62,8 @@ func Receive(ctx context.Context, c *parley.Client, req ReceiveRequest) (*Receiv
 	return r, nil
 }
 
-// Ack acknowledges deliveries and returns one error per delivery, in order: nil, or ErrDeliveryLost
-// for one that is no longer held. The second result is the error of the call as a whole.
+// Ack acknowledges deliveries and returns one error per delivery, in order: nil, or
+// parley.ErrDeliveryLost for one that is no longer held. The second result is the error of the call as a whole.
 func (r *Received) Ack(ctx context.Context, deliveries ...*Delivery) ([]error, error) {
 	tokens := r.tokensOf(deliveries)
 	return r.settle(ctx, "Ack", len(tokens), func(ctx context.Context, s *link.Services) ([]*nextv1.SettleResult, error) {
@@ -126,7 +127,7 @@ func (r *Received) settle(
 				errs[i] = r.link.ItemError(results[i].GetError())
 			}
 			switch {
-			case deliveryGone(errs[i]) && attempts > 1:
+			case errors.Is(errs[i], parley.ErrDeliveryGone) && attempts > 1:
 				errs[i] = nil
 			case errs[i] != nil && r.link.WorthRetrying(errs[i]):
 				again = errs[i]

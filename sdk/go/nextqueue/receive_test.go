@@ -48,7 +48,7 @@ func (p *plain) Ack(_ context.Context, req *nextv1.AckRequest) (*nextv1.AckRespo
 	if req.GetSessionId() != sessionID {
 		return nil, connect.NewError(connect.CodeInvalidArgument, errors.New("session"))
 	}
-	return &nextv1.AckResponse{Results: []*nextv1.SettleResult{refused(alreadySettled), refused(leaseLost)}}, nil
+	return &nextv1.AckResponse{Results: []*nextv1.SettleResult{refused(deliveryGone), refused(deliveryLost)}}, nil
 }
 
 func (p *plain) Nack(_ context.Context, req *nextv1.NackRequest) (*nextv1.NackResponse, error) {
@@ -114,7 +114,7 @@ func TestReceive(t *testing.T) {
 		t.Errorf("extend: %v, %v", errs, err)
 	}
 	errs, err := got.Ack(t.Context(), got.Deliveries...)
-	if err != nil || errs[0] != nil || !errors.Is(errs[1], queue.ErrDeliveryLost) {
+	if err != nil || errs[0] != nil || !errors.Is(errs[1], parley.ErrDeliveryLost) {
 		t.Errorf("ack: %v, %v", errs, err)
 	}
 	equal(t, "acks", [][]string{{"a", "b"}, {"a", "b"}}, p.acks)

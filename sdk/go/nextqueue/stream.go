@@ -203,9 +203,9 @@ func (r *run) ended(s *stream, err error) error {
 		r.notifyLocked()
 	}
 	r.mu.Unlock()
-	if sessionLost(err) {
+	if errors.Is(err, parley.ErrSessionLost) {
 		if own {
-			r.giveUp(s.session, err)
+			r.giveUp(s.session, lost("the session has ended: "+err.Error()))
 		}
 		err = retryable(err.Error())
 	}

@@ -18,12 +18,13 @@ import (
 
 	nextv1 "github.com/parleyhq/parley/gen/go/parley/next/v1"
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	parley "github.com/parleyhq/parley/sdk/go"
 	queue "github.com/parleyhq/parley/sdk/go/nextqueue"
 )
 
 const (
-	leaseLost      = parleyv1.ErrorReason_ERROR_REASON_LEASE_LOST
-	alreadySettled = parleyv1.ErrorReason_ERROR_REASON_ALREADY_SETTLED
+	deliveryLost = parleyv1.ErrorReason_ERROR_REASON_DELIVERY_LOST
+	deliveryGone = parleyv1.ErrorReason_ERROR_REASON_DELIVERY_GONE
 )
 
 // TestUnansweredVerdicts cuts the stream before verdicts are answered. The next stream must present
@@ -57,9 +58,9 @@ func TestUnansweredVerdicts(t *testing.T) {
 			case "":
 				what = nacked(v.GetNack())
 			case "gone":
-				result = refused(alreadySettled)
+				result = refused(deliveryGone)
 			case "taken":
-				result = refused(leaseLost)
+				result = refused(deliveryLost)
 			case "again":
 				result.Error = itemError(parleyv1.StatusCode_STATUS_CODE_UNAVAILABLE, parleyv1.ErrorReason_ERROR_REASON_STORE_UNAVAILABLE)
 			}
@@ -88,13 +89,13 @@ func TestVerdictsAreRepeated(t *testing.T) {
 			case len(tokens) == 0:
 				return nil, true
 			case tokens[0] == "gone":
-				return &nextv1.RequestResults{Results: []*nextv1.SettleResult{refused(alreadySettled)}}, true
+				return &nextv1.RequestResults{Results: []*nextv1.SettleResult{refused(deliveryGone)}}, true
 			case n < 4:
 				return &nextv1.RequestResults{Results: []*nextv1.SettleResult{{
 					Error: itemError(parleyv1.StatusCode_STATUS_CODE_UNAVAILABLE, parleyv1.ErrorReason_ERROR_REASON_STORE_UNAVAILABLE),
 				}}}, true
 			default:
-				return &nextv1.RequestResults{Results: []*nextv1.SettleResult{refused(leaseLost)}}, true
+				return &nextv1.RequestResults{Results: []*nextv1.SettleResult{refused(deliveryLost)}}, true
 			}
 		}
 		lost := make(chan error, 10)
@@ -102,12 +103,12 @@ func TestVerdictsAreRepeated(t *testing.T) {
 			queue.WithOnLost(func(_ *queue.Delivery, err error) { lost <- err }))
 		c := g.live()
 		c.deliver("a")
-		if err := <-lost; !errors.Is(err, queue.ErrDeliveryLost) {
+		if err := <-lost; !errors.Is(err, parley.ErrDeliveryLost) {
 			t.Errorf("lost: %v", err)
 		}
 		equal(t, "verdicts", []string{"ack a", "ack a", "ack a", "ack a"}, c.verdicts())
 		c.deliver("gone") // by somebody else: this was the only verdict of the worker
-		if err := <-lost; !errors.Is(err, queue.ErrDeliveryGone) {
+		if err := <-lost; !errors.Is(err, parley.ErrDeliveryGone) {
 			t.Errorf("lost: %v", err)
 		}
 		equal(t, "stats", queue.Stats{Delivered: 2, Lost: 2, Streams: 1, Sessions: 1}, w.Stats())

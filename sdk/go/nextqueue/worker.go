@@ -278,7 +278,7 @@ func (r *run) leaveSession(ctx context.Context) {
 		_, err := s.NextQueue.Leave(ctx, &nextv1.LeaveRequest{SessionId: left.id})
 		return err
 	})
-	if err != nil && !sessionLost(err) {
+	if err != nil && !errors.Is(err, parley.ErrSessionLost) {
 		r.w.link.Log().WarnContext(r.life, "leave group failed", "group", r.w.group, "error", err)
 	}
 }

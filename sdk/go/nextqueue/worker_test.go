@@ -174,14 +174,14 @@ func TestLostDeliveries(t *testing.T) {
 		<-h.begun
 		<-h.begun
 		c.lost(nextv1.LostDeliveries_CAUSE_ACK_TIMEOUT, "a", "c", "unknown")
-		if cause := <-h.ended; !errors.Is(cause, queue.ErrDeliveryLost) {
+		if cause := <-h.ended; !errors.Is(cause, parley.ErrDeliveryLost) {
 			t.Errorf("cause %v", cause)
 		}
-		equal(t, "lost", []string{"id-a LEASE_LOST", "id-c LEASE_LOST"}, sorted(<-lost, <-lost))
+		equal(t, "lost", []string{"id-a DELIVERY_LOST", "id-c DELIVERY_LOST"}, sorted(<-lost, <-lost))
 		c.end(errCut)
 		c = g.next()
 		c.live(&nextv1.SessionStarted{Lost: &nextv1.LostDeliveries{Tokens: []string{"b"}}})
-		if cause := <-h.ended; !errors.Is(cause, queue.ErrDeliveryLost) {
+		if cause := <-h.ended; !errors.Is(cause, parley.ErrDeliveryLost) {
 			t.Errorf("cause %v", cause)
 		}
 		equal(t, "verdicts", []string(nil), c.verdicts())
@@ -192,8 +192,8 @@ func TestLostDeliveries(t *testing.T) {
 func sorted(s ...string) []string { return slices.Sorted(slices.Values(s)) }
 
 func errorText(err error) string {
-	if errors.Is(err, queue.ErrDeliveryLost) {
-		return "LEASE_LOST"
+	if errors.Is(err, parley.ErrDeliveryLost) {
+		return "DELIVERY_LOST"
 	}
 	return err.Error()
 }
@@ -232,7 +232,7 @@ func TestNoContact(t *testing.T) {
 				<-time.After(time.Minute) // with contact
 				began := time.Now()
 				cut(c)
-				if cause := <-h.ended; !errors.Is(cause, queue.ErrSessionLost) {
+				if cause := <-h.ended; !errors.Is(cause, parley.ErrDeliveryLost) {
 					t.Errorf("cause %v", cause)
 				}
 				if took := time.Since(began); took > grace || took < grace-grace/4 {
@@ -286,8 +286,8 @@ func TestSessionLost(t *testing.T) {
 		c := g.live()
 		c.deliver("a")
 		<-h.begun
-		c.end(statusError(connect.CodeFailedPrecondition, parleyv1.ErrorReason_ERROR_REASON_LEASE_LOST))
-		if cause := <-h.ended; !errors.Is(cause, queue.ErrSessionLost) {
+		c.end(statusError(connect.CodeFailedPrecondition, parleyv1.ErrorReason_ERROR_REASON_SESSION_LOST))
+		if cause := <-h.ended; !errors.Is(cause, parley.ErrDeliveryLost) {
 			t.Errorf("cause %v", cause)
 		}
 		if next := g.live(); next.start.GetResume() != nil {
