@@ -153,6 +153,9 @@ func (s *streamCall) Busy() { s.watch.Stop() }
 // Idle implements link.Stream.
 func (s *streamCall) Idle() { s.watch.Reset(s.patience) }
 
+// Advise implements link.Stream.
+func (s *streamCall) Advise(within time.Duration) { s.advice = &within }
+
 // Leave implements link.Stream.
 func (s *streamCall) Leave(err error) { s.cancel(err) }
 

@@ -27,6 +27,15 @@ func (l linked) Retry(ctx context.Context, name string, attempt link.Attempt) er
 	return l.c.retry(ctx, name, onServices(attempt))
 }
 
+// Once implements link.Link.
+func (l linked) Once(ctx context.Context, wait time.Duration, attempt link.Attempt) error {
+	_, err := l.c.try(ctx, l.c.attemptTimeout+wait, onServices(attempt))
+	if err != nil && ctx.Err() != nil {
+		return interrupted(ctx, failureBefore(ctx, nil, err))
+	}
+	return err
+}
+
 func onServices(attempt link.Attempt) attemptFunc {
 	return func(ctx context.Context, n *endpoint) error { return attempt(ctx, &n.Services) }
 }

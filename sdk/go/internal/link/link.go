@@ -7,17 +7,22 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/parleyhq/parley/gen/go/parley/next/v1/nextv1connect"
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 )
 
 // Services are the services of one node.
 type Services struct {
-	Message  parleyv1connect.MessageServiceClient
-	Queue    parleyv1connect.QueueServiceClient
-	Admin    parleyv1connect.AdminServiceClient
-	Presence parleyv1connect.PresenceServiceClient
-	Server   parleyv1connect.ServerServiceClient
+	Message parleyv1connect.MessageServiceClient
+	Queue   parleyv1connect.QueueServiceClient
+	// NextQueue and NextAdmin are the second design of Queue and of the queues' part of Admin, which
+	// they replace.
+	NextQueue nextv1connect.QueueServiceClient
+	NextAdmin nextv1connect.QueueAdminServiceClient
+	Admin     parleyv1connect.AdminServiceClient
+	Presence  parleyv1connect.PresenceServiceClient
+	Server    parleyv1connect.ServerServiceClient
 }
 
 // Attempt makes one attempt of a call. It may be called several times.
@@ -31,6 +36,9 @@ type Link interface { //nolint:interfacebloat // all that the packages share of 
 	Call(ctx context.Context, name string, attempt Attempt) error
 	// Retry is Call without the client's call timeout.
 	Retry(ctx context.Context, name string, attempt Attempt) error
+	// Once makes one attempt, for a call that the server may answer after a wait. The attempt may take
+	// that much longer than usual. If the token was refused, it makes another attempt with a new one.
+	Once(ctx context.Context, wait time.Duration, attempt Attempt) error
 	// Deadline returns the context of a call: ctx if it has a deadline, else one that ends after
 	// the client's call timeout.
 	Deadline(ctx context.Context) (context.Context, context.CancelFunc)
@@ -116,6 +124,9 @@ type Stream interface {
 	// calls does not count as silence.
 	Busy()
 	Idle()
+	// Advise records that the server asked to reconnect within a time. Follow returns then, and its
+	// error does not matter.
+	Advise(within time.Duration)
 	// Leave ends the stream for the given reason.
 	Leave(err error)
 }
