@@ -48,8 +48,8 @@ func consumeMethod[Req, Res proto.Message](name string) cluster.Method[Req, Res]
 // transport too; the notices that name this node are not passed to its handler. Safe for concurrent
 // use.
 //
-// A large call is sent in pieces, one after another. If a later piece fails, those behind it are not
-// sent:
+// A large call is sent in pieces, one after another. If a later piece fails, those behind it are
+// not sent:
 //   - In Settle, Extend and Cancel, its items and all after it get the error as their result.
 //   - The other calls fail with OUTCOME_UNKNOWN, because the earlier pieces were executed. With the
 //     error, Take returns the counts of the earlier pieces and 0 for the other slots, Retry the
@@ -149,8 +149,8 @@ func (p *QueuePeers) Cancel(ctx context.Context, node string, r consume.CancelRe
 	})
 }
 
-// Report implements consume.Peers. The leases of r.Complete are in the last piece. If the holder did
-// not know a delivery in an earlier one, the lease of its partition is left out.
+// Report implements consume.Peers. The leases of r.Complete are in the last piece. If the holder
+// did not know a delivery in an earlier one, the lease of its partition is left out.
 func (p *QueuePeers) Report(ctx context.Context, node string, r consume.Report) (consume.ReportAnswer, error) {
 	joiner := newReportJoiner(len(r.Sessions))
 	for n, part := range splitReport(&r) {
@@ -243,8 +243,8 @@ func (p *QueuePeers) Retry(ctx context.Context, node string, r consume.RetryRequ
 	return due, callError(done, err)
 }
 
-// Session implements consume.Peers. It succeeds if a node executed the request, whatever became of
-// the other nodes.
+// Session implements consume.Peers. It succeeds if a node executed the request, also if
+// other nodes did not answer.
 func (p *QueuePeers) Session(ctx context.Context, r consume.SessionRequest) (consume.SessionAnswer, bool, error) {
 	answers, _, err := cluster.CallAll(ctx, p.endpoint, consumeSession, sessionRequestToWire(&r))
 	var found *clusterv1.ConsumeSessionAnswer
@@ -262,8 +262,8 @@ func (p *QueuePeers) Session(ctx context.Context, r consume.SessionRequest) (con
 	}, true, nil
 }
 
-// Sessions implements consume.Peers. A missing node may have answered in part. It fails if this node
-// may not know all others at present; what it returns then is valid.
+// Sessions implements consume.Peers. A missing node may have answered in part. It fails if this
+// node may not know all others at present; what it returns then is valid.
 func (p *QueuePeers) Sessions(ctx context.Context, topic, group string) ([]consume.SessionInfo, []string, error) {
 	w := &clusterv1.ConsumeSessionsRequest{Topic: topic, Group: group}
 	answers, missing, err := cluster.CallAll(ctx, p.endpoint, consumeSessions, w)
@@ -366,8 +366,8 @@ func resultsOf[T any](
 	return results, nil
 }
 
-// callError is the error of a call of which done pieces or items were executed before it failed with
-// err.
+// callError is the error of a call of which done pieces or items were executed before it failed
+// with err.
 func callError(done int, err error) error {
 	switch {
 	case err == nil:

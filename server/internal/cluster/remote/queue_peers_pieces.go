@@ -58,8 +58,8 @@ func fitting[T any](items []T, size func(T) int) (n int) {
 	return n
 }
 
-// eachPiece calls do with as many items at a time as fit into one request, in order, until it fails.
-// It returns for how many it did not. Without items it does not call do.
+// eachPiece calls do with as many items at a time as fit into one request, in order, until it
+// fails. It returns for how many it did not. Without items it does not call do.
 func eachPiece[T any](items []T, size func(T) int, do func(piece []T) error) (done int, err error) {
 	for done < len(items) {
 		n := fitting(items[done:], size)
@@ -161,7 +161,8 @@ func fit[T any](s *reportSplitter, items []T, size func(T) int) (n int) {
 // reportJoiner joins the answers to the parts of a report.
 type reportJoiner struct {
 	answers []consume.SessionReportAnswer
-	// unread are the partitions of tokens that the holder did not know, or could not settle at present.
+	// unread are the partitions of tokens that the holder did not know, or could not settle at
+	// present.
 	unread map[partitionName]struct{}
 }
 

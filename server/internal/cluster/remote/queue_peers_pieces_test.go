@@ -350,8 +350,8 @@ func laterPieceFails(t *testing.T, fate clustertest.Fate, item fault.Reason) {
 	}
 }
 
-// TestCompleteOnlyIfAllIsKnown: the holder acquires the lease between two parts of a report. It must
-// not take the second one for all that the node has.
+// TestCompleteOnlyIfAllIsKnown: the holder acquires the lease between two parts of a report. It
+// must not take the second one for all that the node has.
 func TestCompleteOnlyIfAllIsKnown(t *testing.T) {
 	t.Parallel()
 	net := clustertest.NewNet()

@@ -61,8 +61,8 @@ func (l *topicList) ended(d consume.EndedDelivery) *clusterv1.ConsumeEnded {
 	return &clusterv1.ConsumeEnded{Session: d.Session, Token: l.token(d.Token), Cause: uint32(d.Cause)}
 }
 
-// consumeReader decodes the parts of a message with tokens. Its err is what was wrong first; then the
-// message must not be used.
+// consumeReader decodes the parts of a message with tokens. Its err is what was wrong first; then
+// the message must not be used.
 type consumeReader struct {
 	topics []string
 	err    error

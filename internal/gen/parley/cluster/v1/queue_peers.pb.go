@@ -637,8 +637,8 @@ func (x *ConsumeLease) GetEpoch() int64 {
 	return 0
 }
 
-// ConsumeReport tells a holder about the sessions of a node. A large report is sent as several. They
-// have its sessions in order, and one session may be in two of them, with a part of its items in
+// ConsumeReport tells a holder about the sessions of a node. A large report is sent as several.
+// They have its sessions in order, and one session may be in two of them, with a part of its items in
 // each.
 type ConsumeReport struct {
 	state         protoimpl.MessageState  `protogen:"open.v1"`
@@ -1314,7 +1314,7 @@ func (x *ConsumeDeliverAnswer) GetRefused() []*ConsumeToken {
 	return nil
 }
 
-// ConsumeEndedNotice tells that deliveries ended.
+// ConsumeEndedNotice names deliveries that ended.
 type ConsumeEndedNotice struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Group         string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
