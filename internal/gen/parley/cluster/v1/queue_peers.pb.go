@@ -638,8 +638,8 @@ func (x *ConsumeLease) GetEpoch() int64 {
 }
 
 // ConsumeReport tells a holder about the sessions of a node. A large report is sent as several.
-// They have its sessions in order, and one session may be in two of them, with a part of its items in
-// each.
+// They have its sessions in order, and one session may be in two of them, with a part of its items
+// in each.
 type ConsumeReport struct {
 	state         protoimpl.MessageState  `protogen:"open.v1"`
 	Node          string                  `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
