@@ -58,7 +58,9 @@ type Figure struct {
 	// too small to measure.
 	Floor     *Summary `json:"floor,omitempty"`
 	FloorName string   `json:"floor_name,omitempty"`
-	Ratio     *Summary `json:"ratio,omitempty"`
+	// Rival is true if the floor is another product that does the same, not a minimal program.
+	Rival bool     `json:"rival,omitempty"`
+	Ratio *Summary `json:"ratio,omitempty"`
 	// Bar is the condition that the figure must meet, or "" for none, and BarMet whether it does.
 	// BarMet is nil if Bar is empty or a round gave too little to measure.
 	Bar    string `json:"bar,omitempty"`
@@ -99,14 +101,17 @@ func (f Figure) WithBar(bar string, met bool) Figure {
 // text formats the figure as lines for people, with an empty line at the end.
 func (f Figure) text() string {
 	var b strings.Builder
-	width := 60
+	width, floor := 60, "floor: "+f.FloorName
+	if f.Rival {
+		floor = "rival: " + f.FloorName
+	}
 	if f.Floor != nil {
-		width = max(width, len(f.FloorName)+len("floor: "))
+		width = max(width, len(floor))
 	}
 	width = max(width, len(f.Name))
 	fmt.Fprintf(&b, "%-*s %s\n", width+2, f.Name, f.Value.text(f.Unit))
 	if f.Floor != nil {
-		fmt.Fprintf(&b, "  %-*s %s\n", width, "floor: "+f.FloorName, f.Floor.text(f.Unit))
+		fmt.Fprintf(&b, "  %-*s %s\n", width, floor, f.Floor.text(f.Unit))
 	}
 	if f.Ratio != nil {
 		fmt.Fprintf(&b, "  %-*s %s\n", width, "ratio", f.Ratio.text(""))

@@ -23,6 +23,8 @@ type floorFunc func(ctx context.Context, args []string, out *json.Encoder) error
 func floors() map[string]floorFunc {
 	return map[string]floorFunc{
 		"fanout":        floorFanout,
+		"jetstream":     floorJetStream,
+		"nats":          floorNATS,
 		"commits":       floorCommits,
 		"inserts":       floorInserts,
 		"reads":         floorReads,
@@ -64,12 +66,10 @@ type floorAddrs struct {
 // serveFloor serves a floor's API and, on another address, its process metrics, until ctx ends. It
 // first writes both URLs to out.
 func serveFloor(ctx context.Context, api http.Handler, out *json.Encoder) error {
-	registry := prometheus.NewRegistry()
-	if err := registry.Register(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})); err != nil {
+	ops, err := metricsHandler()
+	if err != nil {
 		return err
 	}
-	ops := http.NewServeMux()
-	ops.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	apiURL, apiServer, err := listen(ctx, api)
 	if err != nil {
 		return err
@@ -83,6 +83,18 @@ func serveFloor(ctx context.Context, api http.Handler, out *json.Encoder) error 
 	}
 	<-ctx.Done()
 	return errors.Join(apiServer.Close(), opsServer.Close())
+}
+
+// metricsHandler returns the handler of a floor's ops address. It serves the metrics of this
+// process.
+func metricsHandler() (http.Handler, error) {
+	registry := prometheus.NewRegistry()
+	if err := registry.Register(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})); err != nil {
+		return nil, err
+	}
+	ops := http.NewServeMux()
+	ops.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	return ops, nil
 }
 
 // listen serves h on a free loopback port, with HTTP/1 and unencrypted HTTP/2, until server.Close.

@@ -162,7 +162,7 @@ func (q *rawQueue) measure(ctx context.Context, acked *atomic.Int64) (queueRun, 
 	if err != nil {
 		return queueRun{}, err
 	}
-	pause(ctx, q.duration)
+	awaitRun(ctx, q.duration, before.acked, acked.Load)
 	after, err := used()
 	if err != nil {
 		return queueRun{}, err

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -18,6 +17,8 @@ type throughput struct {
 	keep                 persistence
 	plain, keyed, floors []queueRun
 	rivals               []*rival
+	// keyedRival is the rival that detects duplicates, as Parley does with idempotency keys.
+	keyedRival *rival
 }
 
 // measureQueue measures messages that are produced, consumed and acknowledged concurrently, with
@@ -29,7 +30,7 @@ func measureQueue(ctx context.Context, env *Env) ([]Figure, error) {
 		if err != nil {
 			return nil, err
 		}
-		t := &throughput{keep: keep, rivals: rivals}
+		t := &throughput{keep: keep, rivals: rivals, keyedRival: jetStreamRival(keyedMessages)}
 		if err := t.take(ctx, env); err != nil {
 			return nil, err
 		}
@@ -54,12 +55,12 @@ func (t *throughput) take(ctx context.Context, env *Env) (err error) {
 		},
 	}
 	for _, r := range t.rivals {
-		steps = append(steps, func(ctx context.Context) error { return r.take(ctx, env, t.keep) })
+		steps = append(steps, r.step(env, t.keep))
 	}
 	if t.keep == appendOnly {
 		keyed := env.queueLoad()
 		keyed.idempotent = true
-		steps = append(steps, func(ctx context.Context) error { return s.takeRun(ctx, keyed, &t.keyed) })
+		steps = append(steps, func(ctx context.Context) error { return s.takeRun(ctx, keyed, &t.keyed) }, t.keyedRival.step(env, t.keep))
 	}
 	return env.Each(ctx, steps...)
 }
@@ -97,22 +98,32 @@ func (t *throughput) id(measured string) string { return "queue/" + string(t.kee
 
 func (t *throughput) figures(env *Env) []Figure {
 	setup := env.queueSetup(map[string]string{
-		"redis": t.keep.text(), "rate": fmt.Sprintf("what is consumed, %d messages ahead at most", queueBacklog),
+		"redis": t.keep.text(), "rate": fmt.Sprintf("what is consumed, %d messages ahead at most", queueBacklog), "server": "parleyd dev",
 	})
 	plain := Figure{ID: t.id("rate"), Name: "queue: produced, consumed and acked, no idempotency keys", Unit: "1/s", Setup: setup}.
 		WithFloor(rawName, each(t.plain, queueRun.speed), each(t.floors, queueRun.speed))
-	plain.Notes = []string{"CPU time per message: " + parts(t.plain), "floor's CPU time per message: " + rawParts(t.floors)}
+	plain.Notes = t.notes(t.plain)
 	// On a shared machine this varies less than messages per second.
-	cost := Figure{ID: t.id("cpu"), Name: "queue: the same, CPU per message of all processes", Unit: "us", Setup: setup}.
+	cost := Figure{ID: t.id("cpu"), Name: "queue: CPU per message of all processes, no idempotency keys", Unit: "us", Setup: setup}.
 		WithFloor(rawName, each(t.plain, queueRun.total), each(t.floors, queueRun.total))
 	figures := append(t.keyedFigures(setup), plain.WithRatioBar("at least 0.5 of the floor", atLeast(0.5)), cost)
 	for _, r := range t.rivals {
-		figures = append(figures, r.figure(Figure{ID: t.id("rate/" + strings.ToLower(r.name)), Name: plain.Name, Unit: plain.Unit, Setup: setup}, t.plain))
+		figures = append(figures, r.figures(t.keep, plain, cost, t.plain)...)
 	}
-	if t.rivals == nil {
-		figures[0].Notes = append(figures[0].Notes, "rivals were left out: --rivals hack/rivals runs them, once `make rivals` has built them")
+	if env.Rivals == "" {
+		figures[0].Notes = append(figures[0].Notes,
+			"asynq and BullMQ were left out: --rivals hack/rivals runs them, once `make rivals` has built them")
 	}
 	return figures
+}
+
+// notes returns the notes on a rate of Parley's, with its rounds.
+func (t *throughput) notes(ours []queueRun) []string {
+	return []string{
+		"Parley and the floor keep " + redisKept[t.keep],
+		"CPU time per message: " + parts(ours),
+		"the floor's CPU time per message: " + rawProcesses.costs(t.floors),
+	}
 }
 
 // keyedFigures returns the figures of what users get by default: the rate and the CPU time per
@@ -125,10 +136,11 @@ func (t *throughput) keyedFigures(setup map[string]string) []Figure {
 		ID: t.id("keyed/rate"), Name: "queue: produced, consumed and acked, an idempotency key for each, as Producer does by default",
 		Unit: "1/s", Setup: setup,
 	}.WithFloor(rawName, each(t.keyed, queueRun.speed), each(t.floors, queueRun.speed))
-	rate.Notes = []string{"CPU time per message: " + parts(t.keyed), "floor's CPU time per message: " + rawParts(t.floors)}
-	cost := Figure{ID: t.id("keyed/cpu"), Name: "queue: the same, CPU per message of all processes", Unit: "us", Setup: setup}.
+	rate.Notes = t.notes(t.keyed)
+	cost := Figure{ID: t.id("keyed/cpu"), Name: "queue: CPU per message of all processes, an idempotency key for each", Unit: "us", Setup: setup}.
 		WithFloor(rawName, each(t.keyed, queueRun.total), each(t.floors, queueRun.total))
-	return []Figure{rate.WithRatioBar("at least 0.35 of the floor", atLeast(0.35)), cost}
+	return append([]Figure{rate.WithRatioBar("at least 0.35 of the floor", atLeast(0.35)), cost},
+		t.keyedRival.figures(t.keep, rate, cost, t.keyed)...)
 }
 
 // queueSetup returns the conditions that the figures on queues share, with more as Setup takes it.

@@ -284,10 +284,10 @@ func measureQueueLatency(ctx context.Context, env *Env) (figures []Figure, err e
 			WithFloor(rawLatencyName, each(values, number), each(floors, number))
 	}
 	return []Figure{
-		figure("paced/p99", "queue, paced: from Produce's call to the handler, p99", setup, paced(delays.tail)).withMostBar(5),
+		figure("paced/p99", "queue, paced: from Produce's call to the handler, p99", setup, paced(delays.tail)).withMostBar(3),
 		figure("paced/p50", "queue, paced: from Produce's call to the handler, p50", setup, paced(delays.middle)),
 		figure("paced/max", "queue, paced: from Produce's call to the handler, longest", setup, paced(delays.worst)),
-		figure("idle/p99", "queue: pick-up by an idle worker, p99", idle, pickup(delays.tail)).withMostBar(5),
+		figure("idle/p99", "queue: pick-up by an idle worker, p99", idle, pickup(delays.tail)).withMostBar(2),
 		figure("idle/p50", "queue: pick-up by an idle worker, p50", idle, pickup(delays.middle)),
 	}, nil
 }

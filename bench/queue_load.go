@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -55,8 +56,8 @@ type queueLoad struct {
 type queueRun struct {
 	// Rate is messages acknowledged per second.
 	Rate float64 `json:"rate"`
-	// Server, Redis and Load are CPU time per message in microseconds: of parleyd, which a floor
-	// does not have, of its redis-server, and of producers and consumers.
+	// Server, Redis and Load are CPU time per message in microseconds: of parleyd or a rival's server,
+	// of a redis-server, and of producers and consumers. A process that a queue lacks has 0.
 	Server float64 `json:"server"`
 	Redis  float64 `json:"redis"`
 	Load   float64 `json:"load"`
@@ -68,24 +69,40 @@ func (r queueRun) speed() float64 { return r.Rate }
 func (r queueRun) cost() float64  { return r.Server + r.Redis }
 func (r queueRun) total() float64 { return r.Server + r.Redis + r.Load }
 
-// parts formats the CPU time of several runs by process.
+// processes are the names of a queue's processes under load. A process that it lacks has no name.
+type processes struct{ server, redis, load string }
+
+// The processes of Parley and of the floor.
+var (
+	parleyProcesses = processes{server: "parleyd", redis: "its redis-server", load: "producers and consumers"}
+	rawProcesses    = processes{redis: "its redis-server", load: "producers and consumers"}
+)
+
+// costs formats the CPU time per message of several runs by process.
+func (p processes) costs(runs []queueRun) string {
+	var parts []string
+	for _, one := range []struct {
+		name string
+		of   func(queueRun) float64
+	}{
+		{p.server, func(r queueRun) float64 { return r.Server }},
+		{p.redis, func(r queueRun) float64 { return r.Redis }},
+		{p.load, func(r queueRun) float64 { return r.Load }},
+	} {
+		if one.name != "" {
+			parts = append(parts, one.name+" "+Summarize(each(runs, one.of)).microseconds())
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// parts formats the CPU time of several runs of Parley by process.
 func parts(runs []queueRun) string {
-	server := each(runs, func(r queueRun) float64 { return r.Server })
-	redis := each(runs, func(r queueRun) float64 { return r.Redis })
-	load := each(runs, func(r queueRun) float64 { return r.Load })
-	text := fmt.Sprintf("parleyd %s, its redis-server %s, producers and consumers %s", Summarize(server).microseconds(),
-		Summarize(redis).microseconds(), Summarize(load).microseconds())
+	text := parleyProcesses.costs(runs)
 	if lost := slices.MaxFunc(runs, func(a, b queueRun) int { return cmp.Compare(a.Lost, b.Lost) }).Lost; lost > 0 {
 		text += fmt.Sprintf("; up to %d deliveries of a round were lost with their streams, and redelivered", lost)
 	}
 	return text
-}
-
-// rawParts is parts for a floor, which has no parleyd.
-func rawParts(runs []queueRun) string {
-	redis := each(runs, func(r queueRun) float64 { return r.Redis })
-	load := each(runs, func(r queueRun) float64 { return r.Load })
-	return fmt.Sprintf("its redis-server %s, producers and consumers %s", Summarize(redis).microseconds(), Summarize(load).microseconds())
 }
 
 // queueServer is a server of the bench whose queues are measured.
@@ -254,7 +271,7 @@ func (s *queueServer) run(ctx context.Context, load queueLoad) (run queueRun, er
 	if err != nil {
 		return run, err
 	}
-	pause(ctx, load.duration)
+	awaitRun(ctx, load.duration, before.acked, c.acked)
 	after, err := s.used(ctx, c.acked)
 	if err := errors.Join(context.Cause(ctx), err, c.err(), p.err()); err != nil {
 		return run, err
@@ -360,6 +377,17 @@ func (s *queueServer) used(ctx context.Context, acked func() int64) (queueUsed, 
 	redis, err2 := redisCPU(ctx, s.redis)
 	load, err3 := ownCPU()
 	return queueUsed{at: time.Now(), acked: acked(), server: usage.CPU, redis: redis, load: load}, errors.Join(err1, err2, err3)
+}
+
+// awaitRun waits for the duration of a measurement, and then until more than before messages are
+// acknowledged: on a busy machine a short measurement may pass without one.
+func awaitRun(ctx context.Context, duration time.Duration, before int64, acked func() int64) {
+	pause(ctx, duration)
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	for acked() == before && ctx.Err() == nil {
+		pause(ctx, time.Millisecond)
+	}
 }
 
 // since returns the result of a run that began when before was taken and ended when u was taken. It

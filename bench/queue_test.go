@@ -13,27 +13,39 @@ import (
 func TestQueue(t *testing.T) {
 	t.Parallel()
 	figures := measure(t, "queue", tiny(t))
-	if diff := cmp.Diff([]string{"queue/aof/keyed/rate", "queue/aof/keyed/cpu", "queue/aof/rate", "queue/aof/cpu", "queue/none/rate", "queue/none/cpu"}, ids(figures)); diff != "" {
+	if diff := cmp.Diff([]string{
+		"queue/aof/keyed/rate", "queue/aof/keyed/cpu", "queue/aof/keyed/rate/jetstream", "queue/aof/keyed/cpu/jetstream",
+		"queue/aof/rate", "queue/aof/cpu",
+		"queue/aof/rate/jetstream", "queue/aof/cpu/jetstream", "queue/aof/rate/jetstream-unconfirmed", "queue/aof/cpu/jetstream-unconfirmed",
+		"queue/none/rate", "queue/none/cpu",
+		"queue/none/rate/jetstream", "queue/none/cpu/jetstream", "queue/none/rate/jetstream-unconfirmed", "queue/none/cpu/jetstream-unconfirmed",
+	}, ids(figures)); diff != "" {
 		t.Fatalf("figures (-want +got):\n%s", diff)
 	}
-	const durable, forgetful = "append-only file", "no persistence"
-	for i, redis := range []string{durable, durable, durable, durable, forgetful, forgetful} {
-		f := figures[i]
+	bars := map[string]float64{"queue/aof/keyed/rate": 0.35, "queue/aof/rate": 0.5, "queue/none/rate": 0.5}
+	for _, f := range figures {
 		if f.Value.Median <= 0 || f.Floor == nil || f.Floor.Median <= 0 || f.Ratio == nil {
-			t.Errorf("%s: %v against %v", f.Name, f.Value, f.Floor)
+			t.Errorf("%s: %v against %v", f.ID, f.Value, f.Floor)
 		}
-		if !strings.Contains(f.Setup["redis"], redis) {
-			t.Errorf("%s: redis %q, want %q", f.Name, f.Setup["redis"], redis)
+		kept, jetStream := "append-only file", "messages in files"
+		if strings.HasPrefix(f.ID, "queue/none/") {
+			kept, jetStream = "no persistence", "memory only"
 		}
-	}
-	f := figures[0]
-	for i, least := range map[int]float64{0: 0.35, 2: 0.5} {
-		if f := figures[i]; f.BarMet == nil || *f.BarMet != (f.Ratio.Median >= least) {
+		if !strings.Contains(f.Setup["redis"], kept) {
+			t.Errorf("%s: redis %q, want %q", f.ID, f.Setup["redis"], kept)
+		}
+		least, barred := bars[f.ID]
+		if barred != (f.BarMet != nil) || barred && *f.BarMet != (f.Ratio.Median >= least) {
 			t.Errorf("%s: ratio %v, bar met: %v", f.ID, f.Ratio, f.BarMet)
 		}
+		notes := strings.Join(f.Notes, "\n")
+		told := strings.Contains(notes, jetStream) && strings.Contains(notes, "nats-server ")
+		if strings.Contains(f.ID, "/rate/jetstream") && !told {
+			t.Errorf("%s: the notes do not say what JetStream keeps and what its server costs: %q", f.ID, notes)
+		}
 	}
-	if !strings.Contains(strings.Join(f.Notes, "\n"), "rivals were left out") {
-		t.Errorf("nobody is told that rivals were left out: %q", f.Notes)
+	if notes := figures[0].Notes; !strings.Contains(strings.Join(notes, "\n"), "asynq and BullMQ were left out") {
+		t.Errorf("nobody is told that rivals were left out: %q", notes)
 	}
 }
 

@@ -27,12 +27,18 @@ const (
 	nothingKept persistence = "none"
 )
 
-// text describes the persistence for people.
+// redisKept says for people what a redis-server keeps with each persistence.
+var redisKept = map[persistence]string{
+	appendOnly:  "messages in an append-only file, synced each second: a power cut loses about a second",
+	nothingKept: "messages in the memory of redis-server only",
+}
+
+// text describes the persistence of Parley's Redis and of those that it is compared with.
 func (p persistence) text() string {
 	if p == appendOnly {
-		return "append-only file, synced each second, on both sides"
+		return "append-only file, synced each second, for Parley, the floor and rivals on Redis"
 	}
-	return "no persistence, on both sides"
+	return "no persistence, for Parley, the floor and rivals on Redis"
 }
 
 // startRedis starts a redis-server on a socket in dir, whose path must be short enough for a

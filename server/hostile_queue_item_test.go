@@ -28,6 +28,8 @@ type itemLine struct {
 	// field is the path, within the message or the scheduled message, that the error must name.
 	field string
 	limit int64
+	// text is what the error must say besides the field; empty for any.
+	text string
 }
 
 func itemLines() []itemLine {
@@ -39,6 +41,7 @@ func itemLines() []itemLine {
 		}
 		return m
 	}
+	const valueText = ": the value must not contain CR, LF or NUL"
 	header := func(name, value string) *message { return &message{Headers: map[string]string{name: value}} }
 	due := func(d *durationpb.Duration) *parleyv1.ScheduledMessage {
 		return &parleyv1.ScheduledMessage{Message: &message{}, Due: &parleyv1.ScheduledMessage_Delay{Delay: d}}
@@ -58,13 +61,13 @@ func itemLines() []itemLine {
 		{name: "header Webhook-Id", message: header("Webhook-Id", "x"), field: `headers["Webhook-Id"]`},
 		{name: "header parley-attempt", message: header("parley-attempt", "1"), field: `headers["parley-attempt"]`},
 		{name: "header of nothing", message: header("", "x"), field: `headers[""]`},
-		{name: "header with a newline", message: header("a\r\nb", "x"), field: `headers["a\r\nb"]`},
+		{name: "header with a newline", message: header("a\r\nb", "x"), field: `headers["a\r\nb"]`, text: ": the name must be 1 to 64 of A-Z a-z 0-9 _ . -"},
 		{name: "header of 65 letters", message: header(strings.Repeat("h", 65), "x"), field: `headers["` + strings.Repeat("h", 65) + `"]`},
 		{name: "header's value of 1,025 bytes", message: header("h", strings.Repeat("v", 1025)), field: `headers["h"]`, limit: 1024},
 		{name: "NUL in a header", message: header("h", "\x00"), field: `headers["h"]`},
-		{name: "CR in a header", message: header("h", "a\rSet-Cookie: b"), field: `headers["h"]`},
-		{name: "LF in a header", message: header("h", "a\n"), field: `headers["h"]`},
-		{name: "CR and LF in a header", message: header("h", "\r\nb"), field: `headers["h"]`},
+		{name: "CR in a header", message: header("h", "a\rSet-Cookie: b"), field: `headers["h"]`, text: valueText},
+		{name: "LF in a header", message: header("h", "a\n"), field: `headers["h"]`, text: valueText},
+		{name: "CR and LF in a header", message: header("h", "\r\nb"), field: `headers["h"]`, text: valueText},
 		{name: "idempotency key of 129", message: &message{IdempotencyKey: strings.Repeat("i", 129)}, field: "idempotency_key"},
 		{name: "idempotency key with a space", message: &message{IdempotencyKey: "a b"}, field: "idempotency_key"},
 		{name: "idempotency key that ends with a newline", message: &message{IdempotencyKey: "a\n"}, field: "idempotency_key"},
@@ -172,6 +175,9 @@ func TestHostileQueueItems(t *testing.T) { //nolint:paralleltest // it measures 
 					}
 					if !strings.Contains(errs[1].GetMessage(), strings.Split(l.field, "[")[0]) {
 						t.Errorf("%s, %s: the text names no field: %q", d.name, procedure, errs[1].GetMessage())
+					}
+					if !strings.HasSuffix(errs[1].GetMessage(), l.text) {
+						t.Errorf("%s, %s: the text is %q, want it to end in %q", d.name, procedure, errs[1].GetMessage(), l.text)
 					}
 					now, waiting := g.topicCounts("jobs")
 					if procedure == produce {

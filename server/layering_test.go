@@ -116,9 +116,12 @@ var layers = []layer{
 	{
 		name:     "features never import each other",
 		packages: []string{"server/internal/queue/"},
-		except:   []string{"server/internal/queue/qlog", "server/internal/queue/dispatch", "server/internal/queue/consume"},
-		imports:  []string{"server/internal/fault", "server/internal/lifecycle", "server/internal/stream"},
-		never:    outside,
+		except: []string{
+			"server/internal/queue/qlog", "server/internal/queue/dispatch", "server/internal/queue/consume", "server/internal/queue/topics",
+			"server/internal/queue/produce", "server/internal/queue/keeper", "server/internal/queue/inspect",
+		},
+		imports: []string{"server/internal/fault", "server/internal/lifecycle", "server/internal/stream"},
+		never:   outside,
 	},
 	{
 		name:     "the log of a partition is declared by itself",
@@ -133,6 +136,19 @@ var layers = []layer{
 		later:    true,
 	},
 	{
+		name:     "topics stand on the declaration of the log",
+		packages: []string{"server/internal/queue/topics"},
+		imports:  []string{"server/internal/queue/qlog", "server/internal/fault", "server/internal/lifecycle"},
+		never:    outside,
+		later:    true,
+	},
+	{
+		name:     "producers and the keeper stand on the log",
+		packages: []string{"server/internal/queue/produce", "server/internal/queue/keeper"},
+		imports:  []string{"server/internal/queue/qlog", "server/internal/fault", "server/internal/lifecycle"},
+		never:    outside,
+	},
+	{
 		name:     "consumers stand on the dispatcher",
 		packages: []string{"server/internal/queue/consume"},
 		imports: []string{
@@ -140,6 +156,12 @@ var layers = []layer{
 			"server/internal/stream",
 		},
 		never: outside,
+	},
+	{
+		name:     "what looks into queues stands on their log",
+		packages: []string{"server/internal/queue/inspect"},
+		imports:  []string{"server/internal/queue/qlog", "server/internal/fault", "server/internal/lifecycle"},
+		never:    outside,
 	},
 	{
 		name:     "features never import each other",

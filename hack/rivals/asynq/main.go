@@ -11,8 +11,11 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -29,10 +32,12 @@ type options struct {
 
 // result is the result of one run.
 type result struct {
-	// PerSecond is tasks processed per second, over the time until all enqueued tasks are
-	// processed.
-	PerSecond float64 `json:"per_second"`
-	Tasks     int64   `json:"tasks"`
+	// Rate is tasks processed per second, over the time until all enqueued tasks are processed.
+	Rate float64 `json:"rate"`
+	// Redis and Load are CPU time per task in that time, in microseconds: of the redis-server, and of
+	// this process.
+	Redis float64 `json:"redis"`
+	Load  float64 `json:"load"`
 	// PickupMS are the times in milliseconds from enqueuing to processing on an idle server,
 	// sorted.
 	PickupMS []float64 `json:"pickup_ms"`
@@ -96,6 +101,10 @@ func run(ctx context.Context, o options) (result, error) {
 	}
 	slices.Sort(res.PickupMS)
 
+	redisBefore, loadBefore, err := used(ctx, admin)
+	if err != nil {
+		return res, err
+	}
 	began := time.Now()
 	enqueued, err := enqueue(ctx, client, o)
 	if err != nil {
@@ -106,8 +115,35 @@ func run(ctx context.Context, o options) (result, error) {
 	for processed.Load() < enqueued {
 		<-tick.C
 	}
-	res.Tasks, res.PerSecond = enqueued, float64(enqueued)/time.Since(began).Seconds()
-	return res, nil
+	res.Rate = float64(enqueued) / time.Since(began).Seconds()
+	redisAfter, loadAfter, err := used(ctx, admin)
+	res.Redis = (redisAfter - redisBefore) * 1e6 / float64(enqueued)
+	res.Load = (loadAfter - loadBefore) * 1e6 / float64(enqueued)
+	return res, err
+}
+
+// used returns the CPU time in seconds that the redis-server and this process have used so far.
+func used(ctx context.Context, admin *redis.Client) (server, own float64, err error) {
+	info, err := admin.Info(ctx, "cpu").Result()
+	if err != nil {
+		return 0, 0, err
+	}
+	for line := range strings.Lines(info) {
+		name, text, _ := strings.Cut(strings.TrimSpace(line), ":")
+		if name != "used_cpu_sys" && name != "used_cpu_user" {
+			continue
+		}
+		seconds, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			return 0, 0, err
+		}
+		server += seconds
+	}
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		return 0, 0, err
+	}
+	return server, float64(usage.Utime.Nano()+usage.Stime.Nano()) / 1e9, nil
 }
 
 // enqueue enqueues tasks as fast as possible for the configured time, and returns their number.

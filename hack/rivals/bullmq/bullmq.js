@@ -48,7 +48,16 @@ for (let i = 0; i < Number(values.pickups); i++) {
 }
 pickupMS.sort((a, b) => a - b);
 
+// used returns the CPU time in microseconds that the redis-server and this process have used so far.
+const used = async () => {
+  const info = await admin.info("cpu");
+  const seconds = (name) => Number(new RegExp(`^${name}:([0-9.]+)`, "m").exec(info)[1]);
+  const own = process.cpuUsage();
+  return { redis: (seconds("used_cpu_sys") + seconds("used_cpu_user")) * 1e6, load: own.user + own.system };
+};
+
 const job = { name: "load", data: { text: "x".repeat(Number(values.payload)) }, opts: { removeOnComplete: true } };
+const before = await used();
 const began = performance.now();
 const end = began + Number(values.seconds) * 1000;
 let added = 0;
@@ -58,8 +67,16 @@ while (performance.now() < end) {
 }
 while (done < added) await new Promise((resolve) => setTimeout(resolve, 5));
 const seconds = (performance.now() - began) / 1000;
+const after = await used();
 
 await worker.close();
 await queue.close();
 admin.disconnect();
-console.log(JSON.stringify({ per_second: added / seconds, tasks: added, pickup_ms: pickupMS }));
+console.log(
+  JSON.stringify({
+    rate: added / seconds,
+    redis: (after.redis - before.redis) / added,
+    load: (after.load - before.load) / added,
+    pickup_ms: pickupMS,
+  }),
+);

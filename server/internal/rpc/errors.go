@@ -92,6 +92,7 @@ func faultOf(ctx context.Context, err error) (*fault.Error, proto.Message) {
 		return f, nil
 	}
 	if invalid, ok := errors.AsType[*protovalidate.ValidationError](err); ok && len(invalid.Violations) > 0 {
+		explainPatterns(invalid)
 		return violationFault(invalid), invalid.ToProto()
 	}
 	if callerGone(ctx, err) {

@@ -102,6 +102,10 @@ func (c *Core) End(cause *fault.Error) bool {
 // the last Renew. The stream must then call End with TokenExpired.
 func (c *Core) Expired(now time.Time) bool { return !c.expires.IsZero() && !now.Before(c.expires) }
 
+// ExpiresAt returns when the token of the stream expires: that of the last Renew, if there was one.
+// The zero time means never.
+func (c *Core) ExpiresAt() time.Time { return c.expires }
+
 // Renew sets when the token of the stream expires. The zero time means never.
 func (c *Core) Renew(expires time.Time) {
 	c.expires = expires

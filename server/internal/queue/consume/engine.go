@@ -28,6 +28,8 @@ type engine struct {
 	svc   *Service
 	group string
 	run   *lifecycle.Run
+	// asked is when the service last returned the engine. The service's mutex guards it.
+	asked time.Time
 
 	mu   sync.Mutex // guards mail
 	mail []func(now time.Time)
@@ -35,17 +37,27 @@ type engine struct {
 
 	// The engine's goroutine owns the fields below.
 	sessions map[string]*session
+	// remotes are sessions of other nodes, peers the nodes, seen the deliveries that came from them.
+	remotes  map[string]*remoteSession
+	peers    map[string]*peer
+	seen     seenDeliveries
+	nextTick time.Time
 	holders  map[partition]*holder
 	// order is the order in which holders step; it rotates.
 	order  []*holder
 	topics map[string]*topic
 	logged time.Time
+	// draining: the node stops, so that leases are released and none is acquired.
+	draining bool
+	// idleSince is since when it has had nothing to do, zero if it has.
+	idleSince time.Time
 }
 
 func newEngine(svc *Service, group string, run *lifecycle.Run) *engine {
 	return &engine{
 		svc: svc, group: group, run: run, wake: make(chan struct{}, 1),
-		sessions: map[string]*session{}, holders: map[partition]*holder{}, topics: map[string]*topic{},
+		sessions: map[string]*session{}, remotes: map[string]*remoteSession{}, peers: map[string]*peer{},
+		holders: map[partition]*holder{}, topics: map[string]*topic{},
 	}
 }
 
@@ -69,6 +81,19 @@ func (e *engine) postAfter(wait time.Duration, fn func(now time.Time)) {
 	time.AfterFunc(wait, func() { e.post(fn) })
 }
 
+// ask has fn called on the engine's goroutine, and returns its result.
+func ask[T any](ctx context.Context, e *engine, fn func(now time.Time) T) (T, error) {
+	answer := make(chan T, 1)
+	e.post(func(now time.Time) { answer <- fn(now) })
+	select {
+	case a := <-answer:
+		return a, nil
+	case <-ctx.Done():
+		var none T
+		return none, outcomeUnknown(ctx.Err())
+	}
+}
+
 // work runs the engine until ctx ends.
 func (e *engine) work(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
@@ -88,11 +113,14 @@ func (e *engine) work(ctx context.Context) {
 		for _, fn := range mail {
 			fn(time.Now())
 		}
-		if next := e.step(time.Now()); !next.IsZero() {
-			timer.Reset(max(0, time.Until(next)))
-		} else {
-			timer.Reset(time.Hour)
+		next := e.step(time.Now())
+		if e.mayRetire(time.Now()) && e.svc.retire(e) {
+			return
 		}
+		if next.IsZero() {
+			next = time.Now().Add(lingerFor)
+		}
+		timer.Reset(max(0, time.Until(next)))
 	}
 }
 
@@ -108,13 +136,15 @@ func (e *engine) step(now time.Time) (next time.Time) {
 	for _, t := range e.topics {
 		next = earliest(next, t.step(now))
 	}
+	next = earliest(next, e.tick(now))
+	e.flush()
 	return next
 }
 
 // stop ends all streams and all holders. It does not release the leases.
 func (e *engine) stop() {
 	for _, s := range e.sessions {
-		e.forget(s)
+		e.forget(time.Now(), s)
 		if s.stream != nil {
 			s.stream.end(stream.ShuttingDown())
 		}
@@ -145,21 +175,28 @@ func (e *engine) dispatchConfig(ref qlog.GroupRef) dispatch.Config {
 	}
 }
 
-// deliver hands deliveries to their sessions' streams.
-func (e *engine) deliver(ref qlog.GroupRef, deliveries []dispatch.Delivery) {
+// deliver hands deliveries to their sessions' streams, or to the front nodes of the sessions.
+func (e *engine) deliver(h *holder, deliveries []dispatch.Delivery) {
 	bySession := map[*session][]Delivery{}
+	now := time.Now()
 	for i := range deliveries {
 		d := &deliveries[i]
-		token := Token{ref.Topic, ref.Partition, d.Entry.ID, d.Gen}
+		token := Token{h.ref.Topic, h.ref.Partition, d.Entry.ID, d.Gen}
+		out := Delivery{
+			Token: token, MessageID: d.Entry.MessageID, Body: d.Body, Attempt: d.Attempt,
+			ProducedAt: d.Entry.ProducedAt, Timeout: d.Timeout, Suspect: d.Suspect,
+		}
 		s := e.sessions[d.Session]
 		if s == nil {
-			continue // its grace runs in the dispatcher
+			if !e.sendRemote(d.Session, h.epoch, out) {
+				h.release(d.Session, token)
+			}
+			continue
 		}
-		s.held[token] = &heldDelivery{messageID: d.Entry.MessageID, since: time.Now(), begun: !s.reportsBegun}
-		bySession[s] = append(bySession[s], Delivery{
-			Token: token, MessageID: d.Entry.MessageID, Body: d.Body, Attempt: d.Attempt,
-			ProducedAt: d.Entry.ProducedAt, Timeout: d.Timeout,
-		})
+		s.held[token] = &heldDelivery{
+			messageID: d.Entry.MessageID, since: now, size: int64(len(d.Body)), begun: !s.ReportsBegun, suspect: d.Suspect,
+		}
+		bySession[s] = append(bySession[s], out)
 	}
 	for s, batch := range bySession {
 		if s.stream == nil || !s.stream.deliver(batch) {
@@ -170,55 +207,56 @@ func (e *engine) deliver(ref qlog.GroupRef, deliveries []dispatch.Delivery) {
 	}
 }
 
-// release returns a delivery that the consumer never got to the dispatcher.
+// release returns a delivery that the consumer never got to its dispatcher.
 func (e *engine) release(s *session, token Token) {
-	delete(s.held, token)
-	if h := e.holders[partition{token.Topic, token.Partition}]; h != nil && h.phase == serving {
-		h.d.Settle(time.Now(), dispatch.Settlement{ID: token.ID, Gen: token.Gen, Session: s.id, Verdict: dispatch.Release})
-		e.post(func(time.Time) {}) // another step
+	s.drop(token)
+	if h := e.holders[token.partition()]; h != nil && h.phase == serving {
+		h.release(s.ID, token)
+		return
+	}
+	// The holder is elsewhere, or is not known yet.
+	t := &settleTask{session: s.ID, from: e.svc.cfg.Node, items: []Settlement{{Token: token, Verdict: dispatch.Release}}}
+	now := time.Now()
+	for _, x := range errands(now, newCall(1), t, 1, func(int) partition { return token.partition() }) {
+		e.route(now, x)
 	}
 }
 
 // lose tells a session about a delivery that it no longer has.
 func (e *engine) lose(ref qlog.GroupRef, end dispatch.Ended) {
-	s := e.sessions[end.Session]
-	if s == nil {
-		return
-	}
 	token := Token{ref.Topic, ref.Partition, end.ID, end.Gen}
-	delete(s.held, token)
-	if s.stream == nil || end.Why == dispatch.EndedReleased {
-		return
-	}
 	cause := CauseNoContact
 	switch end.Why {
 	case dispatch.EndedTimeout:
 		cause = CauseAckTimeout
+	case dispatch.EndedMaxRunTime:
+		cause = CauseMaxRunTime
 	case dispatch.EndedCancelled:
 		cause = CauseCancelled
-	case dispatch.EndedLost, dispatch.EndedReleased:
+	case dispatch.EndedReleased:
+		cause = 0
+	case dispatch.EndedLost:
 	}
-	s.stream.lose(Lost{[]Token{token}, cause})
+	s := e.sessions[end.Session]
+	if s == nil {
+		e.endRemote(end.Session, token, cause)
+		return
+	}
+	s.drop(token)
+	if s.stream != nil && cause != 0 {
+		s.stream.lose(Lost{[]Token{token}, cause})
+	}
 }
 
 // heldAnswer takes up what a dispatcher says about a delivery that a session reported.
 func (e *engine) heldAnswer(ref qlog.GroupRef, a dispatch.HeldAnswer) {
-	if !a.Kept {
+	switch {
+	case a.Kept:
+	case a.Settled:
+		e.dropped(a.Session, "", Token{ref.Topic, ref.Partition, a.ID, a.Gen})
+	default:
 		e.lose(ref, dispatch.Ended{Session: a.Session, ID: a.ID, Gen: a.Gen, Why: dispatch.EndedLost})
 	}
-}
-
-// doubtTime is how long entries in doubt wait for a session to report them: not at all if no other
-// node can have one.
-func (e *engine) doubtTime(ref qlog.GroupRef) time.Duration {
-	t := e.topics[ref.Topic]
-	if t == nil || t.settings == nil || t.alone {
-		return 0
-	}
-	if g := t.settings.Group(ref.Group); g != nil {
-		return g.ResumeGrace + 5*time.Second
-	}
-	return 0
 }
 
 // lookTime is how often holders look for messages without a hint.
@@ -230,16 +268,16 @@ func (e *engine) lookTime() time.Duration {
 }
 
 // ended removes a holder that has ended.
-func (e *engine) ended(h *holder) {
-	delete(e.holders, partition{h.ref.Topic, h.ref.Partition})
+func (e *engine) ended(now time.Time, h *holder, err error) {
+	delete(e.holders, h.at())
 	e.order = slices.DeleteFunc(e.order, func(other *holder) bool { return other == h })
-	e.changed(h.ref.Topic)
-}
-
-// changed has the leases of a topic looked at soon.
-func (e *engine) changed(name string) {
-	if t := e.topics[name]; t != nil {
-		t.review = time.Now()
+	t := e.topics[h.ref.Topic]
+	if t == nil {
+		return
+	}
+	t.doubtHolder(now, h.ref.Partition, e.svc.cfg.Node)
+	if err != nil || !e.draining {
+		t.reviewSoon(now)
 	}
 }
 
@@ -253,78 +291,22 @@ func (e *engine) trouble(what string, err error) {
 	}
 }
 
-// forget removes a session.
-func (e *engine) forget(s *session) {
-	delete(e.sessions, s.id)
-	if s.grace != nil {
-		s.grace.Stop()
-	}
-	for _, name := range s.topics {
-		if t := e.topics[name]; t != nil {
-			t.leave(s)
-		}
+// do begins to execute a task for n items, each at the partition that at returns.
+func (e *engine) do(now time.Time, c *call, t task, n int, at func(i int) partition) {
+	for _, x := range errands(now, c, t, n, at) {
+		e.route(now, x)
 	}
 }
 
-// settle ends deliveries of a session.
-func (e *engine) settle(now time.Time, sessionID string, items []Settlement, c *call) {
-	for i := range items {
-		it := &items[i]
-		h := e.holders[partition{it.Token.Topic, it.Token.Partition}]
-		if h == nil || h.phase != serving {
-			c.done(i, errMoved)
-			continue
-		}
-		p := &pending{c, i, sessionID, it.Token}
-		h.calls[p] = true
-		h.d.Settle(now, dispatch.Settlement{
-			ID: it.Token.ID, Gen: it.Token.Gen, Session: sessionID, Verdict: it.Verdict, Delay: it.Delay,
-			Code: it.Code, Reason: it.Reason, Token: p,
-		})
-	}
-}
-
-// dropped notes that a session no longer has a delivery. Until a settlement is durable the session has
-// it: the next holder of the lease must be told.
-func (e *engine) dropped(sessionID string, token Token) {
+// dropped notes that a session no longer has a delivery, because it was settled. From is the node that
+// the settlement came to.
+func (e *engine) dropped(sessionID, from string, token Token) {
 	if s := e.sessions[sessionID]; s != nil {
-		delete(s.held, token)
-		e.finishLeaving(s)
-	}
-}
-
-// extend restarts the ack timeouts of deliveries, and notes that handlers began them.
-func (e *engine) extend(now time.Time, sessionID string, tokens []Token, begun bool, c *call) {
-	s := e.sessions[sessionID]
-	for i, token := range tokens {
-		h := e.holders[partition{token.Topic, token.Partition}]
-		if h == nil || h.phase != serving {
-			c.done(i, errMoved)
-			continue
-		}
-		m := dispatch.Mark{ID: token.ID, Gen: token.Gen}
-		ok := h.d.Extend(now, sessionID, m)
-		if begun {
-			ok = h.d.Begun(now, sessionID, m)
-			if s != nil && s.held[token] != nil {
-				s.held[token].begun = true
-			}
-		}
-		if ok {
-			c.done(i, nil)
-		} else {
-			c.done(i, settleError(dispatch.ErrLost))
-		}
-	}
-}
-
-// finishLeaving ends the session of a consumer that left and holds nothing more.
-func (e *engine) finishLeaving(s *session) {
-	if s.state != Leaving || len(s.held) > 0 {
+		s.drop(token)
+		e.finishLeaving(time.Now(), s)
 		return
 	}
-	e.forget(s)
-	if s.stream != nil {
-		s.stream.end(errLeft)
+	if rs := e.remotes[sessionID]; rs != nil && rs.node != from && !rs.Loose {
+		e.endRemote(sessionID, token, 0)
 	}
 }

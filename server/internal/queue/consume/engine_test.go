@@ -12,12 +12,15 @@ import (
 // the next holder is told of it.
 func TestUnsettledStaysHeld(t *testing.T) {
 	t.Parallel()
-	e := newEngine(nil, "work", nil)
+	e := newEngine(New(Config{}), "work", nil)
 	token := Token{"orders", 0, 1, 1}
-	s := &session{id: "s", held: map[Token]*heldDelivery{token: {}}}
-	e.sessions[s.id] = s
+	s := &session{SessionProfile: SessionProfile{ID: "s"}, held: map[Token]*heldDelivery{token: {}}}
+	e.sessions[s.ID] = s
 	c := newCall(1)
-	e.settle(time.Now(), s.id, []Settlement{{Token: token, Verdict: dispatch.Ack}}, c)
+	now := time.Now()
+	e.settle(now, s.ID, "", []Settlement{{Token: token, Verdict: dispatch.Ack}}, c)
+	later := now.Add(routeTime)
+	e.topic("orders").wake(later) // its time is over
 	results, err := c.wait(t.Context())
 	if err != nil || !fault.Is(results[0], fault.StoreUnavailable) {
 		t.Fatalf("without a holder: %v, %v", results, err)

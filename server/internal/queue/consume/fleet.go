@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -136,6 +137,30 @@ func (f *Fleet) Alive(node string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return time.Now().Before(f.until[node])
+}
+
+// Until returns when the node's beat ends or ended. It is zero for a node that did not beat within the
+// last hour.
+func (f *Fleet) Until(node string) time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.until[node]
+}
+
+// Living returns the nodes whose beat has not ended as far as this node knows, sorted. This node is
+// missing while its own beats fail.
+func (f *Fleet) Living() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := time.Now()
+	var nodes []string
+	for node, until := range f.until {
+		if now.Before(until) {
+			nodes = append(nodes, node)
+		}
+	}
+	slices.Sort(nodes)
+	return nodes
 }
 
 // MayTakeOver reports whether this node may acquire leases of nodes whose beat ended. After the

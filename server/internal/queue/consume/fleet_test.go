@@ -135,3 +135,27 @@ func TestServiceStress(t *testing.T) {
 		return consume.New(consume.Config{Node: "a", Secret: []byte("secret")})
 	})
 }
+
+// TestLiving checks which nodes count as living: this one and others, until their beats end.
+func TestLiving(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &beats{}
+		a, b := start(t, store, "a"), start(t, store, "b")
+		defer stop(t, a)
+		time.Sleep(time.Second) // by synctest's clock: each has read the other's beat
+		if got := a.Living(); !slices.Equal(got, []string{"a", "b"}) {
+			t.Errorf("living: %v", got)
+		}
+		stop(t, b)
+		time.Sleep(time.Second)
+		if got := a.Living(); !slices.Equal(got, []string{"a"}) {
+			t.Errorf("living after a node stopped: %v", got)
+		}
+		store.set(true)
+		time.Sleep(4 * time.Second)
+		if got := a.Living(); len(got) != 0 {
+			t.Errorf("living without a store: %v", got)
+		}
+	})
+}

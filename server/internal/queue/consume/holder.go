@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/parleyhq/parley/server/internal/fault"
 	"github.com/parleyhq/parley/server/internal/lifecycle"
 	"github.com/parleyhq/parley/server/internal/queue/dispatch"
 	"github.com/parleyhq/parley/server/internal/queue/qlog"
@@ -43,23 +42,22 @@ type holder struct {
 	e     *engine
 	ref   qlog.GroupRef
 	phase phase
+	epoch int64
 	d     *dispatch.Dispatcher
 	// calls are the settlements that wait for their commit.
 	calls map[*pending]bool
 	// looking: a look for the newest position is under way; again: another one was asked for.
 	looking, again bool
 	nextLook       time.Time
+	// spare is how many messages other nodes could have.
+	spare int
+	// waiting are errands that came while the state was read.
+	waiting []*errand
 	// doubtUntil is when entries that no session reported are taken as held by nobody; zero if none
-	// are in doubt.
-	doubtUntil time.Time
-}
-
-// pending is one item of a call that waits for its commit.
-type pending struct {
-	call    *call
-	i       int
-	session string
-	token   Token
+	// are in doubt. deathsUntil is until when consumers of nodes that died may report. awaited are the
+	// nodes that have not reported all, and announced is when they were last asked.
+	doubtUntil, deathsUntil, announced time.Time
+	awaited                            map[string]bool
 }
 
 // acquire begins to acquire the lease, whose epoch was expected, and to read what the group keeps.
@@ -112,29 +110,35 @@ func (h *holder) loaded(
 		h.end(err)
 		return
 	}
-	h.d, h.phase, h.nextLook = d, serving, now.Add(lookEvery)
+	h.d, h.phase, h.epoch, h.nextLook = d, serving, state.Epoch, now.Add(h.e.lookTime())
+	h.e.topic(h.ref.Topic).learn(now, h.ref.Partition, h.e.svc.cfg.Node, state.Epoch)
 	d.Restore(survivors)
 	for _, s := range h.e.sessions {
 		for token, held := range s.held {
-			if token.Topic == h.ref.Topic && token.Partition == h.ref.Partition {
-				d.Held(now, dispatch.Held{ID: token.ID, Gen: token.Gen, Session: s.id, Begun: held.begun})
+			if token.partition() == h.at() {
+				s.uncount(held)
+				d.Held(now, dispatch.Held{ID: token.ID, Gen: token.Gen, Session: s.ID, Begun: held.begun})
 			}
 		}
 		h.attach(s)
 	}
-	h.doubtUntil = now.Add(h.e.doubtTime(h.ref))
-	h.e.changed(h.ref.Topic)
+	h.beginDoubt(now)
+	h.announce(now)
+	for _, x := range h.waiting {
+		h.e.route(now, x)
+	}
+	h.waiting = nil
+	if h.e.draining {
+		h.d.Release()
+	}
 }
 
-// attach lets a session have messages of the partition, as far as its state allows.
-func (h *holder) attach(s *session) {
-	if h.phase != serving || !s.hasTopic(h.ref.Topic) || s.stream == nil || s.state != Attached {
-		return
-	}
-	h.d.Attach(dispatch.Session{
-		ID: s.id, Concurrency: s.concurrency, MaxInFlight: s.maxInFlight, MaxBytes: s.maxBytes,
-		ReportsBegun: s.reportsBegun, Budget: &s.budget,
-	})
+func (h *holder) at() partition { return partition{h.ref.Topic, h.ref.Partition} }
+
+// release returns a delivery to the dispatcher that its consumer never got.
+func (h *holder) release(session string, token Token) {
+	h.d.Settle(time.Now(), dispatch.Settlement{ID: token.ID, Gen: token.Gen, Session: session, Verdict: dispatch.Release})
+	h.e.post(func(time.Time) {}) // another step
 }
 
 // step lets the dispatcher work, and does what it asks for. It returns when it is to be called again;
@@ -143,20 +147,18 @@ func (h *holder) step(now time.Time) time.Time {
 	if h.phase != serving {
 		return time.Time{}
 	}
-	if !h.doubtUntil.IsZero() && !now.Before(h.doubtUntil) {
-		h.doubtUntil = time.Time{}
-		h.d.NobodyHolds(now)
-	}
+	h.endDoubt(now)
 	if !now.Before(h.nextLook) {
 		h.look(now)
 	}
 	out := h.d.Step(now)
-	h.e.deliver(h.ref, out.Deliveries)
+	h.spare = out.Spare
+	h.e.deliver(h, out.Deliveries)
 	for _, end := range out.Ended {
 		h.e.lose(h.ref, end)
 	}
 	for _, a := range out.Settled {
-		h.settled(a)
+		h.settled(now, a)
 	}
 	for _, a := range out.Held {
 		h.e.heldAnswer(h.ref, a)
@@ -174,7 +176,7 @@ func (h *holder) step(now time.Time) time.Time {
 		h.end(nil)
 		return time.Time{}
 	}
-	return earliest(out.Tick, h.nextLook, h.doubtUntil)
+	return earliest(out.Tick, h.nextLook, h.nextDoubt(now))
 }
 
 // earliest returns the earliest time that is not zero.
@@ -188,30 +190,17 @@ func earliest(times ...time.Time) (first time.Time) {
 }
 
 // settled answers the call that a settlement is of.
-func (h *holder) settled(a dispatch.Answer) {
+func (h *holder) settled(now time.Time, a dispatch.Answer) {
 	p, ok := a.Token.(*pending)
 	if !ok {
 		return
 	}
 	delete(h.calls, p)
-	if !errors.Is(a.Err, dispatch.ErrMoved) {
-		h.e.dropped(p.session, p.token)
+	if errors.Is(a.Err, dispatch.ErrMoved) {
+		h.e.again(now, p.x, errMoved, p.i)
+		return
 	}
-	p.call.done(p.i, settleError(a.Err))
-}
-
-// settleError returns what a caller is told.
-func settleError(err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, dispatch.ErrLost):
-		return fault.New(fault.FailedPrecondition, fault.DeliveryLost, "the session no longer holds the delivery; nothing was changed")
-	case errors.Is(err, dispatch.ErrGone):
-		return fault.New(fault.FailedPrecondition, fault.DeliveryGone, "the message was settled before")
-	default:
-		return errMoved
-	}
+	h.e.answer(p.x, p.i, settleError(a.Err))
 }
 
 // commit writes a commit, unchanged until its outcome is known.
@@ -255,7 +244,7 @@ func (h *holder) committed(now time.Time, answer qlog.Committed, err error, fina
 // reload acquires the lease again, because the store lost writes. What sessions hold they keep.
 func (h *holder) reload() {
 	survivors := h.d.Survivors()
-	h.drop()
+	h.drop(time.Now())
 	h.e.run.Go(func(ctx context.Context) {
 		for failures := 0; ; failures++ {
 			call, cancel := context.WithTimeout(ctx, callTimeout)
@@ -361,7 +350,7 @@ func (h *holder) look(now time.Time) {
 	})
 }
 
-// end ends the holder. The callers of settlements whose commit was not answered ask again.
+// end ends the holder. What waits for it asks the next one.
 func (h *holder) end(err error) {
 	if h.phase == ended {
 		return
@@ -370,17 +359,34 @@ func (h *holder) end(err error) {
 		h.e.svc.cfg.Logger.Debug("a lease of a queue ended", slog.String("topic", h.ref.Topic),
 			slog.Int("partition", h.ref.Partition), slog.String("group", h.ref.Group), slog.Any("error", err))
 	}
-	h.drop()
+	now := time.Now()
+	waiting := h.waiting
+	h.waiting = nil
+	h.drop(now)
 	h.phase, h.d = ended, nil
-	h.e.ended(h)
+	h.e.ended(now, h, err)
+	for _, x := range waiting {
+		h.e.again(now, x, errMoved, x.items...)
+	}
 }
 
-// drop answers what waits for a commit of the dispatcher.
-func (h *holder) drop() {
+// drop has what waits for a commit of the dispatcher ask again. What sessions have they keep.
+func (h *holder) drop(now time.Time) {
 	for p := range h.calls {
-		p.call.done(p.i, errMoved)
+		h.e.again(now, p.x, errMoved, p.i)
 	}
 	clear(h.calls)
+	if h.d == nil {
+		return
+	}
+	h.d.Close()
+	for _, s := range h.e.sessions {
+		for token, held := range s.held {
+			if token.partition() == h.at() {
+				s.count(held)
+			}
+		}
+	}
 }
 
 // pause waits before a call is repeated. It fails if ctx ends.

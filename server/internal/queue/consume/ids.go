@@ -79,6 +79,8 @@ type Token struct {
 	Gen int
 }
 
+func (t Token) partition() partition { return partition{t.Topic, t.Partition} }
+
 // String returns the token as a consumer is given it: "<topic>.<partition>.<µs>.<gen>".
 func (t Token) String() string {
 	b := make([]byte, 0, maxIDBytes)

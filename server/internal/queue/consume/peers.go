@@ -103,9 +103,9 @@ type SessionReport struct {
 	State SessionState
 	// ContactAge is how long ago the node last had contact with the consumer.
 	ContactAge time.Duration
+	// Deliveries are what the consumer has of the holder's partitions: of each partition that is
+	// among them, everything.
 	Deliveries []HeldDelivery
-	// Unanswered are what the consumer decided without an answer.
-	Unanswered []Settlement
 }
 
 // ReportAnswer is the answer to a Report.
@@ -114,15 +114,13 @@ type ReportAnswer struct {
 	Sessions []SessionReportAnswer
 }
 
-// SessionReportAnswer answers one session of a Report. It confirms the contact.
+// SessionReportAnswer answers one session of a Report. It confirms the contact. What the session no
+// longer has follows by Ended.
 type SessionReportAnswer struct {
 	// Superseded: a later stream on another node has the session.
 	Superseded bool
-	// Lost are deliveries that the session no longer has, Unknown those whose partition the node does
-	// not hold or has not read yet.
-	Lost, Unknown []Token
-	// Unanswered are the results, in order.
-	Unanswered []error
+	// Unknown are deliveries whose partition the node does not hold at present.
+	Unknown []Token
 }
 
 // TakeRequest asks for messages of a topic.
@@ -137,6 +135,8 @@ type Slot struct {
 
 	N     int
 	Bytes int64
+	// Suspect: the session has a suspect, so it gets no other.
+	Suspect bool
 }
 
 // DeliverRequest hands deliveries to sessions.
@@ -178,8 +178,6 @@ type CancelRequest struct {
 type Cancellation struct {
 	ID             qlog.ID
 	Key, UniqueKey string
-	// EvenRunning also cancels what a handler has begun.
-	EvenRunning bool
 }
 
 // RetryRequest makes retries due now.
@@ -200,6 +198,8 @@ const (
 	UpdateLimits
 	// LeaveGroup ends it gracefully.
 	LeaveGroup
+	// Supersede ends its stream, because another node resumed it with the number Resumes.
+	Supersede
 )
 
 // SessionRequest is a call about a session.
@@ -208,6 +208,7 @@ type SessionRequest struct {
 	Call           SessionCall
 	AckTimeout     time.Duration
 	Update         Update
+	Resumes        int64
 }
 
 // SessionAnswer is the answer of the session's front node.

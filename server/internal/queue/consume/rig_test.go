@@ -2,6 +2,7 @@ package consume_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/parleyhq/parley/internal/rig"
+	"github.com/parleyhq/parley/server/internal/fault"
 	"github.com/parleyhq/parley/server/internal/queue/consume"
 	"github.com/parleyhq/parley/server/internal/queue/dispatch"
 	"github.com/parleyhq/parley/server/internal/queue/qlog"
@@ -37,7 +39,15 @@ var prefixes atomic.Int64
 type topics struct{ store *redislog.Store }
 
 func (s topics) Topic(ctx context.Context, name string) (*qlog.Topic, error) {
-	return s.store.Topic(ctx, name)
+	t, err := s.store.Topic(ctx, name)
+	if errors.Is(err, qlog.ErrNoTopic) {
+		return nil, fault.New(fault.NotFound, fault.TopicNotFound, "there is no topic %s", name)
+	}
+	return t, err
+}
+
+func (s topics) Heal(ctx context.Context, t *qlog.Topic, partition int) error {
+	return s.store.MakePartition(ctx, t, partition)
 }
 
 // bench is a topic with a group on a real Redis, and the nodes that work on it.
@@ -46,12 +56,14 @@ type bench struct {
 	store *redislog.Store
 	topic *qlog.Topic
 	nodes []*node
+	net   network
 }
 
 // node is one node of the fleet, without a transport.
 type node struct {
 	*consume.Service
 
+	name  string
 	fleet *consume.Fleet
 }
 
@@ -99,8 +111,8 @@ func newBench(t *testing.T, partitions, nodes int, change func(*qlog.Group)) *be
 func (b *bench) start(name string) *node {
 	b.t.Helper()
 	fleet := consume.NewFleet(consume.FleetConfig{Store: b.store, Node: name})
-	n := &node{fleet: fleet, Service: consume.New(consume.Config{
-		Store: b.store, Topics: topics{b.store}, Nodes: b.store, Fleet: fleet, Node: name, Secret: []byte("secret"), Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	n := &node{name: name, fleet: fleet, Service: consume.New(consume.Config{
+		Peers: &peers{&b.net, name}, Store: b.store, Topics: topics{b.store}, Nodes: b.store, Fleet: fleet, Node: name, Secret: []byte("secret"), Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})}
 	for _, s := range []interface{ Start(context.Context) error }{fleet, n.Service} {
 		if err := s.Start(b.t.Context()); err != nil {
@@ -108,6 +120,7 @@ func (b *bench) start(name string) *node {
 		}
 	}
 	<-fleet.Ready()
+	b.net.add(n)
 	b.t.Cleanup(func() {
 		for _, s := range []interface{ Stop(context.Context) error }{n.Service, fleet} {
 			if err := s.Stop(context.WithoutCancel(b.t.Context())); err != nil {

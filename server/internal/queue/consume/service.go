@@ -9,6 +9,7 @@ import (
 
 	"github.com/parleyhq/parley/server/internal/fault"
 	"github.com/parleyhq/parley/server/internal/lifecycle"
+	"github.com/parleyhq/parley/server/internal/queue/dispatch"
 	"github.com/parleyhq/parley/server/internal/queue/qlog"
 	"github.com/parleyhq/parley/server/internal/stream"
 )
@@ -21,6 +22,8 @@ const lostAfter = 2 * time.Second
 type Topics interface {
 	// Topic returns a topic as it was at most two seconds ago. TOPIC_NOT_FOUND, STORE_UNAVAILABLE.
 	Topic(ctx context.Context, name string) (*qlog.Topic, error)
+	// Heal creates again what the store lost of a partition of the topic.
+	Heal(ctx context.Context, t *qlog.Topic, partition int) error
 }
 
 // Hints tells nodes that a partition has new messages. A hint may be lost. Safe for concurrent use.
@@ -40,6 +43,8 @@ type Config struct {
 	Node   string
 	// Secret is the fleet's; it protects the ids of sessions.
 	Secret []byte
+	// Peers carries messages to the Services of the other nodes; nil if there is no other node.
+	Peers Peers
 	// Hints may be nil: holders then look for messages four times a second.
 	Hints Hints
 	// Heartbeat is the longest time without a frame. Default 15 s.
@@ -58,7 +63,7 @@ type Service struct {
 	life    lifecycle.Base
 
 	mu      sync.Mutex     // guards the fields below
-	run     *lifecycle.Run // nil before Start
+	run     *lifecycle.Run // nil before Start and after Stop has begun
 	engines map[string]*engine
 }
 
@@ -81,20 +86,16 @@ func (s *Service) Start(ctx context.Context) error {
 		s.run = run
 		s.mu.Unlock()
 		s.streams.Open()
-		run.OnStop(func(context.Context) error {
-			for _, st := range s.streams.Refuse() {
-				st.end(stream.ShuttingDown())
-			}
-			return nil
-		})
+		run.OnStop(s.drain)
 		return nil
 	})
 }
 
-// Stop ends all streams. Leases end when the beat of the node does.
+// Stop releases the leases of the node, so that others serve the partitions at once, and ends all
+// streams: their consumers resume their sessions on other nodes. Fleet must be stopped after.
 func (s *Service) Stop(ctx context.Context) error { return s.life.Stop(ctx) }
 
-// engine returns the engine of a group name, which it creates. It is nil before Start.
+// engine returns the engine of a group name, which it creates. It is nil before Start and after Stop.
 func (s *Service) engine(group string) *engine {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,209 +105,238 @@ func (s *Service) engine(group string) *engine {
 		s.engines[group] = e
 		s.run.Go(e.work)
 	}
+	if e != nil {
+		e.asked = time.Now()
+	}
 	return e
+}
+
+// existing returns the engine of a group name if there is one.
+func (s *Service) existing(group string) *engine {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.engines[group]
+	if e != nil {
+		e.asked = time.Now()
+	}
+	return e
+}
+
+// retire removes an engine that has nothing to do and that nobody asked for within lingerFor, so that
+// nobody is about to post something. It reports whether it did.
+func (s *Service) retire(e *engine) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.mail) > 0 || time.Since(e.asked) < lingerFor {
+		return false
+	}
+	delete(s.engines, e.group)
+	return true
+}
+
+// checkTopics checks that the topics exist and have the group.
+func (s *Service) checkTopics(ctx context.Context, group string, names ...string) (shortest time.Duration, exclusive bool, err error) {
+	for _, name := range names {
+		t, err := s.cfg.Topics.Topic(ctx, name)
+		if err != nil {
+			return 0, false, err
+		}
+		g := t.Group(group)
+		if g == nil {
+			return 0, false, groupGone(name, group)
+		}
+		exclusive = exclusive || g.Mode == qlog.Exclusive
+		if shortest == 0 || g.ResumeGrace < shortest {
+			shortest = g.ResumeGrace
+		}
+	}
+	return shortest, exclusive, nil
 }
 
 // Open starts or resumes a session. It fails with TOPIC_NOT_FOUND, GROUP_NOT_FOUND, SESSION_LOST,
 // NODE_FULL and SHUTTING_DOWN. The caller must Close the stream.
 func (s *Service) Open(ctx context.Context, r OpenRequest) (*Stream, Started, error) {
-	for _, name := range r.Topics {
-		t, err := s.cfg.Topics.Topic(ctx, name)
-		if err != nil {
-			return nil, Started{}, err
-		}
-		if t.Group(r.Group) == nil {
-			return nil, Started{}, fault.New(fault.NotFound, fault.GroupNotFound, "topic %s has no consumer group %s", name, r.Group)
-		}
+	grace, _, err := s.checkTopics(ctx, r.Group, r.Topics...)
+	if err != nil {
+		return nil, Started{}, err
 	}
-	id := stream.Identity{ID: s.ids.New(r.Subject, r.Group), Subject: r.Subject, Expires: r.Expires}
-	st, err := s.streams.AdmitAs(id, func(id stream.Identity) *Stream {
-		return newStream(id, s.cfg.Heartbeat, func() time.Duration { return 0 })
+	started := Started{Heartbeat: min(s.cfg.Heartbeat, grace/4), Grace: grace}
+	if r.Resume != nil {
+		if group, ok := s.ids.Group(r.Resume.SessionID, r.Subject); !ok || group != r.Group {
+			return nil, Started{}, sessionGone()
+		}
+		started.SessionID = r.Resume.SessionID
+	} else {
+		started.SessionID = s.ids.New(r.Subject, r.Group)
+	}
+	st, err := s.streams.Admit(r.Subject, r.Expires, func(id stream.Identity) *Stream {
+		return newStream(id, started.SessionID, started.Heartbeat)
 	})
 	if err != nil {
 		return nil, Started{}, err
 	}
-	e := s.engine(r.Group)
-	e.post(func(now time.Time) {
-		ses := &session{
-			id: id.ID, subject: r.Subject, consumer: r.Consumer, topics: r.Topics, state: Attached, since: now,
-			concurrency: r.Concurrency, maxInFlight: max(r.MaxInFlight, r.Concurrency), maxBytes: r.MaxBytes,
-			reportsBegun: r.ReportsBegun, stream: st, held: map[Token]*heldDelivery{},
-		}
-		e.sessions[ses.id] = ses
-		for _, name := range r.Topics {
-			e.topic(name).join(ses)
-		}
-	})
-	return st, Started{SessionID: id.ID, Heartbeat: s.cfg.Heartbeat}, nil
+	if err := s.begin(ctx, &r, st, &started); err != nil {
+		s.Close(st)
+		return nil, Started{}, err
+	}
+	return st, started, nil
 }
 
-// topic returns what the engine knows about a topic.
-func (e *engine) topic(name string) *topic {
-	t := e.topics[name]
-	if t == nil {
-		t = &topic{e: e, name: name, sessions: map[*session]bool{}}
-		e.topics[name] = t
-		t.listen()
+// begin adds the session of a stream, or continues one.
+func (s *Service) begin(ctx context.Context, r *OpenRequest, st *Stream, started *Started) error {
+	e := s.engine(r.Group)
+	if e == nil {
+		return stream.ShuttingDown()
 	}
-	return t
+	ses := &session{
+		SessionProfile: SessionProfile{
+			ID: started.SessionID, Consumer: r.Consumer, ReportsBegun: r.ReportsBegun, AckTimeout: r.AckTimeout, Grace: started.Grace,
+		},
+		subject: r.Subject, topics: r.Topics, state: Attached, stream: st, held: map[Token]*heldDelivery{},
+		concurrency: r.Concurrency, maxInFlight: max(r.MaxInFlight, r.Concurrency), maxBytes: r.MaxBytes,
+	}
+	if r.Resume == nil {
+		e.post(func(now time.Time) { e.add(now, ses) })
+		return nil
+	}
+	c := newCall(len(r.Resume.Unanswered))
+	refused, err := ask(ctx, e, func(now time.Time) *fault.Error {
+		if f := e.resume(now, ses, r.Resume); f != nil {
+			return f
+		}
+		e.settle(now, ses.ID, s.cfg.Node, r.Resume.Unanswered, c)
+		return nil
+	})
+	switch {
+	case err != nil:
+		return err
+	case refused != nil:
+		return refused
+	}
+	started.Unanswered = c.within(ctx, resumeWait)
+	return nil
 }
 
 // Close ends a stream. Its session is kept for the grace time of its group, and what was not sent yet
 // is given back.
 func (s *Service) Close(st *Stream) {
 	st.end(fault.New(fault.FailedPrecondition, fault.SessionLost, "the stream has ended"))
-	if !s.streams.Remove(st.ID()) {
+	if !s.streams.Remove(st.core.ID) {
 		return
 	}
 	group, ok := s.ids.Group(st.ID(), st.core.Subject)
 	if !ok {
 		return
 	}
-	e := s.engine(group)
-	e.post(func(now time.Time) { e.detach(now, st) })
-}
-
-// detach notes that the stream of a session ended.
-func (e *engine) detach(now time.Time, st *Stream) {
-	s := e.sessions[st.ID()]
-	if s == nil || s.stream != st {
-		return
+	if e := s.existing(group); e != nil {
+		e.post(func(now time.Time) { e.detach(now, st) })
 	}
-	for _, token := range st.unsent() {
-		e.release(s, token)
-	}
-	s.stream = nil
-	if s.state == Attached {
-		s.state, s.since = Detached, now
-	}
-	for _, h := range e.order {
-		if h.phase == serving {
-			h.d.Detach(s.id)
-		}
-	}
-	grace := e.grace(s)
-	s.grace = time.AfterFunc(grace+lostAfter, func() {
-		e.post(func(now time.Time) { e.lost(now, s) })
-	})
-}
-
-// grace is how long the session keeps what it holds: the longest of its topics' groups.
-func (e *engine) grace(s *session) (longest time.Duration) {
-	for _, name := range s.topics {
-		if t := e.topics[name]; t != nil && t.settings != nil {
-			if g := t.settings.Group(e.group); g != nil {
-				longest = max(longest, g.ResumeGrace)
-			}
-		}
-	}
-	return longest
-}
-
-// lost ends a session whose grace time has passed.
-func (e *engine) lost(now time.Time, s *session) {
-	if e.sessions[s.id] != s || s.stream != nil {
-		return
-	}
-	s.state = Gone
-	for _, h := range e.order {
-		if h.phase == serving {
-			h.d.Lost(now, s.id)
-		}
-	}
-	e.forget(s)
 }
 
 // Settle ends deliveries of a session. It returns a result for each: nil, or a fault. It returns after
 // the results are durable. The error of the call is OUTCOME_UNKNOWN if ctx ends before.
 func (s *Service) Settle(ctx context.Context, subject, sessionID string, items []Settlement) ([]error, error) {
-	e, err := s.of(subject, sessionID)
-	if err != nil {
-		return nil, err
+	group, ok := s.ids.Group(sessionID, subject)
+	if !ok {
+		return nil, sessionGone()
 	}
-	c := newCall(len(items))
-	e.post(func(now time.Time) { e.settle(now, sessionID, items, c) })
+	t := &settleTask{session: sessionID, from: s.cfg.Node, items: items}
+	return s.call(ctx, group, t, len(items), func(i int) partition { return items[i].Token.partition() })
+}
+
+// settle begins to settle deliveries of a session.
+func (e *engine) settle(now time.Time, sessionID, from string, items []Settlement, c *call) {
+	t := &settleTask{session: sessionID, from: from, items: items}
+	e.do(now, c, t, len(items), func(i int) partition { return items[i].Token.partition() })
+}
+
+// call executes a task for n items at the holders of their partitions, wherever those are.
+func (s *Service) call(ctx context.Context, group string, t task, n int, at func(i int) partition) ([]error, error) {
+	e := s.engine(group)
+	if e == nil {
+		return nil, stream.ShuttingDown()
+	}
+	// A token can name any topic. Engines keep something of each topic that a call is about.
+	known := map[string]error{}
+	for i := range n {
+		name := at(i).topic
+		if _, checked := known[name]; !checked {
+			_, _, known[name] = s.checkTopics(ctx, group, name)
+		}
+	}
+	c := newCall(n)
+	e.post(func(now time.Time) {
+		for _, x := range errands(now, c, t, n, at) {
+			err := known[x.at.topic]
+			switch {
+			case err == nil:
+				e.route(now, x)
+			case unsettled(err):
+				e.giveUp(x, err)
+			default:
+				e.giveUp(x, settleError(dispatch.ErrLost))
+			}
+		}
+	})
 	return c.wait(ctx)
 }
 
 // Extend restarts the ack timeouts of deliveries. It returns a result for each token: nil or a fault;
 // none for all deliveries.
 func (s *Service) Extend(ctx context.Context, subject, sessionID string, x Extension) ([]error, error) {
-	e, err := s.of(subject, sessionID)
-	if err != nil {
+	if x.All {
+		_, err := s.session(ctx, subject, SessionRequest{Session: sessionID, Call: ExtendAll, AckTimeout: x.AckTimeout})
 		return nil, err
 	}
-	c := newCall(len(x.Tokens))
-	e.post(func(now time.Time) { e.extend(now, sessionID, x.Tokens, x.Begun, c) })
-	return c.wait(ctx)
-}
-
-// Update changes the limits of a session, and when its stream ends. It returns when that is now: zero
-// for never, or if there is none. SESSION_LOST.
-func (s *Service) Update(_ context.Context, subject, sessionID string, _ Update) (expires time.Time, err error) {
-	_, err = s.of(subject, sessionID)
-	return expires, err
-}
-
-// Receive returns up to r.Max messages of a topic, as soon as there is one. It fails with
-// TOPIC_NOT_FOUND, GROUP_NOT_FOUND, GROUP_EXCLUSIVE and SHUTTING_DOWN. The deliveries are the
-// caller's even if the answer does not reach it.
-func (s *Service) Receive(_ context.Context, _ ReceiveRequest) (Received, error) {
-	return Received{}, stream.ShuttingDown()
-}
-
-// Leave ends a session gracefully: what no handler began goes to others at once, and the stream ends
-// when the rest is settled.
-func (s *Service) Leave(ctx context.Context, subject, sessionID string) error {
-	e, err := s.of(subject, sessionID)
-	if err != nil {
-		return err
-	}
-	c := newCall(1)
-	e.post(func(now time.Time) { c.done(0, e.leave(now, sessionID)) })
-	results, err := c.wait(ctx)
-	if err != nil {
-		return err
-	}
-	return results[0]
-}
-
-func (e *engine) leave(now time.Time, sessionID string) error {
-	s := e.sessions[sessionID]
-	if s == nil {
-		return sessionGone()
-	}
-	if s.state == Leaving {
-		return nil
-	}
-	s.state, s.since = Leaving, now
-	if s.stream != nil {
-		for _, token := range s.stream.unsent() {
-			e.release(s, token)
-		}
-	}
-	for _, h := range e.order {
-		if h.phase == serving {
-			h.d.Leave(now, s.id)
-		}
-	}
-	e.post(func(time.Time) { e.finishLeaving(s) }) // after what is not begun was given back
-	return nil
-}
-
-func sessionGone() error {
-	return fault.New(fault.FailedPrecondition, fault.SessionLost, "the session has ended")
-}
-
-// of returns the engine of a session.
-func (s *Service) of(subject, sessionID string) (*engine, error) {
 	group, ok := s.ids.Group(sessionID, subject)
 	if !ok {
 		return nil, sessionGone()
 	}
-	e := s.engine(group)
-	if e == nil {
-		return nil, stream.ShuttingDown()
+	t := &extendTask{session: sessionID, tokens: x.Tokens, timeout: x.AckTimeout, begun: x.Begun}
+	return s.call(ctx, group, t, len(x.Tokens), func(i int) partition { return x.Tokens[i].partition() })
+}
+
+// Update changes the limits of a session, and when its stream ends. It returns when that is now: zero
+// for never, or if there is none. SESSION_LOST.
+func (s *Service) Update(ctx context.Context, subject, sessionID string, u Update) (expires time.Time, err error) {
+	a, err := s.session(ctx, subject, SessionRequest{Session: sessionID, Call: UpdateLimits, Update: u})
+	return a.Expires, err
+}
+
+// Leave ends a session gracefully: what no handler began goes to others at once, and the stream ends
+// when the rest is settled. SESSION_LOST.
+func (s *Service) Leave(ctx context.Context, subject, sessionID string) error {
+	_, err := s.session(ctx, subject, SessionRequest{Session: sessionID, Call: LeaveGroup})
+	return err
+}
+
+// session has the front node of a session execute a call.
+func (s *Service) session(ctx context.Context, subject string, r SessionRequest) (a SessionAnswer, err error) {
+	group, ok := s.ids.Group(r.Session, subject)
+	if !ok {
+		return a, sessionGone()
 	}
-	return e, nil
+	r.Group = group
+	a, found := s.HandleSession(ctx, r)
+	if !found && s.cfg.Peers != nil {
+		if a, found, err = s.cfg.Peers.Session(ctx, r); err != nil {
+			return a, err
+		}
+	}
+	if !found {
+		return a, sessionGone()
+	}
+	return a, a.Err
+}
+
+// Sessions returns the sessions of a group on all nodes, and the nodes that did not answer.
+func (s *Service) Sessions(ctx context.Context, topic, group string) (list []SessionInfo, missing []string, err error) {
+	if s.cfg.Peers != nil {
+		if list, missing, err = s.cfg.Peers.Sessions(ctx, topic, group); err != nil && len(missing) == 0 {
+			return nil, nil, err
+		}
+	}
+	return append(list, s.HandleSessions(ctx, topic, group)...), missing, nil
 }

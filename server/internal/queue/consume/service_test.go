@@ -8,6 +8,7 @@ import (
 
 	"github.com/parleyhq/parley/server/internal/queue/consume"
 	"github.com/parleyhq/parley/server/internal/queue/dispatch"
+	"github.com/parleyhq/parley/server/internal/queue/qlog"
 )
 
 // TestConsume: three sessions of one node get all messages of four partitions, each once, and each is
@@ -97,7 +98,7 @@ func TestLeave(t *testing.T) {
 	}
 	second := b.open(n, 1)
 	if other := next(t, second); other.MessageID == d.MessageID || other.Gen != 1 {
-		t.Errorf("the other consumer got %+v", other)
+		t.Errorf("the other consumer got %+v; the first had %v", other, d.Token)
 	}
 	b.settle(n, first, verdicts([]consume.Delivery{d}, dispatch.Ack))
 	if _, err := first.Next(t.Context()); err == nil {
@@ -137,6 +138,12 @@ func TestNodeTakesOver(t *testing.T) {
 // next returns the next delivery of a stream with one handler.
 func next(t *testing.T, s *consume.Stream) consume.Delivery {
 	t.Helper()
+	return nextAll(t, s)[0]
+}
+
+// nextAll returns the deliveries of the next frame that has any.
+func nextAll(t *testing.T, s *consume.Stream) []consume.Delivery {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	for {
@@ -145,7 +152,34 @@ func next(t *testing.T, s *consume.Stream) consume.Delivery {
 			t.Fatal(err)
 		}
 		if len(f.Deliveries) > 0 {
-			return f.Deliveries[0]
+			return f.Deliveries
 		}
+	}
+}
+
+// TestSeekWhileIdle: when the group is moved back, a holder that has nothing to commit finds out that
+// it lost the lease, and what was settled is delivered again.
+func TestSeekWhileIdle(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 1, 1, nil)
+	n := b.nodes[0]
+	b.put(0, 1, 0)
+	s := b.open(n, 1)
+	d := next(t, s)
+	b.settle(n, s, verdicts([]consume.Delivery{d}, dispatch.Ack))
+	ref := qlog.GroupRef{Ref: b.topic.Ref(0), Group: "work"}
+	_, epoch, err := b.store.Lease(t.Context(), ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	state, err := b.store.Acquire(t.Context(), ref, "", epoch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.store.SeekGroup(t.Context(), ref, state.Epoch, qlog.Start{}); err != nil {
+		t.Fatal(err)
+	}
+	if again := next(t, s); again.MessageID != d.MessageID {
+		t.Errorf("delivered %+v", again)
 	}
 }

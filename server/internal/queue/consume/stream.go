@@ -30,6 +30,8 @@ type Delivery struct {
 	ProducedAt time.Time
 	// Timeout is the longest time that a handler may take.
 	Timeout time.Duration
+	// Suspect: its worker was lost while it had the message.
+	Suspect bool
 }
 
 // Cause says why a session lost deliveries.
@@ -78,11 +80,13 @@ var errLeft = fault.New(fault.FailedPrecondition, fault.SessionLost, "the sessio
 // Stream is one stream of a session. One goroutine reads it with Next; the other methods are safe
 // for concurrent use.
 type Stream struct {
-	// unconfirmed returns the value of the next heartbeat. It must not block.
-	unconfirmed func() time.Duration
+	session string
 
 	mu   sync.Mutex // guards the fields below
 	core stream.Core
+	// confirmed is as of when the holders of the session's deliveries confirmed the contact; zero if
+	// it needs no confirmation.
+	confirmed time.Time
 	// deliveries wait to be sent; the session's limits bound them. lost and assigned likewise.
 	deliveries []Delivery
 	lost       []Lost
@@ -90,14 +94,28 @@ type Stream struct {
 }
 
 // newStream creates a live stream, which sends a heartbeat after heartbeat without a frame.
-func newStream(id stream.Identity, heartbeat time.Duration, unconfirmed func() time.Duration) *Stream {
-	s := &Stream{unconfirmed: unconfirmed}
+func newStream(id stream.Identity, session string, heartbeat time.Duration) *Stream {
+	s := &Stream{session: session}
 	s.core = stream.NewCore(id, heartbeat, &s.mu, nil)
 	return s
 }
 
 // ID returns the id of the stream's session.
-func (s *Stream) ID() string { return s.core.ID }
+func (s *Stream) ID() string { return s.session }
+
+// confirm sets as of when the contact with the consumer is confirmed.
+func (s *Stream) confirm(at time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.confirmed = at
+}
+
+// expires returns when the stream's token expires, zero for never.
+func (s *Stream) expires() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.core.ExpiresAt()
+}
 
 // deliver queues deliveries and reports whether it did: a stream that ended takes none.
 func (s *Stream) deliver(deliveries []Delivery) bool {
@@ -153,7 +171,7 @@ func (s *Stream) assign(a Assignment) {
 	for i := range s.assigned {
 		if s.assigned[i].Topic == a.Topic {
 			s.assigned[i] = a
-			return
+			return // the reader is awake already
 		}
 	}
 	s.assigned = append(s.assigned, a)
@@ -226,13 +244,21 @@ func (s *Stream) take(now time.Time) (f Frame, ok bool, err error) {
 	case len(s.deliveries) > 0:
 		f.Deliveries = s.batch()
 	case s.core.HeartbeatDue(now):
-		f.Heartbeat = &Heartbeat{Unconfirmed: s.unconfirmed()}
+		f.Heartbeat = s.heartbeat(now)
 	default:
 		s.core.Await(now)
 		return f, false, nil
 	}
 	s.core.Sent(now)
 	return f, true, nil
+}
+
+// heartbeat returns the next heartbeat.
+func (s *Stream) heartbeat(now time.Time) *Heartbeat {
+	if s.confirmed.IsZero() {
+		return &Heartbeat{}
+	}
+	return &Heartbeat{Unconfirmed: max(0, now.Sub(s.confirmed))}
 }
 
 // batch takes the deliveries of one frame from the queue.

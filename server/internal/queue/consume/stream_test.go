@@ -13,7 +13,7 @@ import (
 )
 
 func testStream(expires time.Time) *Stream {
-	return newStream(stream.Identity{ID: "s", Subject: "alice", Expires: expires}, time.Second, func() time.Duration { return 7 })
+	return newStream(stream.Identity{ID: "s", Subject: "alice", Expires: expires}, "s", time.Second)
 }
 
 func delivery(id, bytes int) Delivery {
@@ -52,7 +52,7 @@ func TestStreamEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := testStream(time.Now().Add(1500 * time.Millisecond))
 		f, err := s.Next(t.Context())
-		if err != nil || f.Heartbeat == nil || f.Heartbeat.Unconfirmed != 7 {
+		if err != nil || f.Heartbeat == nil || f.Heartbeat.Unconfirmed != 0 {
 			t.Fatalf("after a second: %+v, %v", f, err)
 		}
 		s.renew(time.Now().Add(10 * time.Second))

@@ -2,31 +2,67 @@ package consume
 
 import (
 	"context"
+	"errors"
 	"time"
 
+	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/queue/dispatch"
 	"github.com/parleyhq/parley/server/internal/queue/qlog"
 )
 
 const (
 	// reviewEvery is how often the leases of a topic are compared with what they should be.
 	reviewEvery = 2 * time.Second
+	// neededFor is how long a topic without sessions is kept after a call was about it, and its leases
+	// if no node with sessions has them.
+	neededFor = 30 * time.Second
 )
 
-// topic is what an engine knows about one topic of its sessions. It belongs to the engine's
-// goroutine.
+// lease is what an engine knows about who holds a lease.
+type lease struct {
+	node  string
+	epoch int64
+}
+
+// topic is what an engine knows about one topic. It belongs to the engine's goroutine.
 type topic struct {
 	e    *engine
 	name string
 	// settings are the latest that were read, at most two seconds old.
 	settings *qlog.Topic
 	sessions map[*session]bool
-	// alone: no other living node has sessions of the group.
-	alone bool
+	// members are the nodes with sessions of the group, also those that died within the last hour.
+	// alone: no other living node is among them.
+	members []member
+	alone   bool
+	// leases are the holders of the partitions as far as is known.
+	leases []lease
+	// waiting are errands for partitions without a holder. needed is when a call last was about the
+	// topic, and claimed until when the node holds leases for such calls.
+	waiting         []*errand
+	needed, claimed time.Time
 	// capacity is what the store has been told.
 	capacity  int
 	review    time.Time
 	reviewing bool
 	unlisten  func()
+
+	offer offer
+	// answered: another node took of the latest offer.
+	answered bool
+	// assigned are the partitions of sessions of an exclusive group, as they were told.
+	assigned map[string][]int
+}
+
+// topic returns what the engine knows about a topic.
+func (e *engine) topic(name string) *topic {
+	t := e.topics[name]
+	if t == nil {
+		t = &topic{e: e, name: name, sessions: map[*session]bool{}, assigned: map[string][]int{}}
+		e.topics[name] = t
+		t.listen()
+	}
+	return t
 }
 
 // listen has holders look for messages when a hint arrives.
@@ -50,20 +86,26 @@ func (t *topic) listen() {
 }
 
 // join adds a session.
-func (t *topic) join(s *session) {
+func (t *topic) join(now time.Time, s *session) {
 	t.sessions[s] = true
-	t.review = time.Now()
-	for _, h := range t.e.holders {
+	t.needed = now
+	if !s.Loose {
+		t.reviewSoon(now)
+	}
+	t.e.serving(func(h *holder) {
 		if h.ref.Topic == t.name {
 			h.attach(s)
 		}
-	}
+	})
 }
 
 // leave removes a session.
-func (t *topic) leave(s *session) {
+func (t *topic) leave(now time.Time, s *session) {
 	delete(t.sessions, s)
-	t.review = time.Now()
+	delete(t.assigned, s.ID)
+	if !s.Loose {
+		t.reviewSoon(now)
+	}
 }
 
 func (t *topic) close() {
@@ -72,48 +114,128 @@ func (t *topic) close() {
 	}
 }
 
-// step begins a review of the leases if one is due, and returns when the next one is.
-func (t *topic) step(now time.Time) time.Time {
-	if t.reviewing {
-		return time.Time{}
-	}
+// reviewSoon has the leases looked at now.
+func (t *topic) reviewSoon(now time.Time) {
 	if now.Before(t.review) {
-		return t.review
+		t.review = now
 	}
-	t.reviewing, t.review = true, now.Add(reviewEvery)
-	capacity := 0
+}
+
+// holder returns the other node that holds the lease of a partition, empty if none is known to live.
+func (t *topic) holder(p int) string {
+	if p >= len(t.leases) || t.e.svc.cfg.Peers == nil {
+		return ""
+	}
+	node := t.leases[p].node
+	if node == t.e.svc.cfg.Node || !t.e.svc.cfg.Fleet.Alive(node) {
+		return ""
+	}
+	return node
+}
+
+// learn notes who holds a lease. It reports false if a later holder is known.
+func (t *topic) learn(now time.Time, p int, node string, epoch int64) bool {
+	if p >= len(t.leases) {
+		t.reviewSoon(now)
+		return true
+	}
+	if epoch < t.leases[p].epoch {
+		return false
+	}
+	if t.leases[p] != (lease{node, epoch}) {
+		t.leases[p] = lease{node, epoch}
+		t.wake(now)
+	}
+	return true
+}
+
+// doubtHolder notes that a node says it does not hold a lease, or did not answer.
+func (t *topic) doubtHolder(now time.Time, p int, node string) {
+	if p < len(t.leases) && t.leases[p].node == node {
+		t.leases[p].node = ""
+		t.reviewSoon(now)
+	}
+}
+
+// wake routes what waited for a holder.
+func (t *topic) wake(now time.Time) {
+	waiting := t.waiting
+	t.waiting = nil
+	for _, x := range waiting {
+		t.e.route(now, x)
+	}
+}
+
+// demand is how many messages the topic's sessions handle at a time, or how many sessions there are if
+// each has partitions of its own.
+func (t *topic) demand(now time.Time) (n int) {
+	exclusive := t.exclusive()
 	for s := range t.sessions {
-		if s.state == Attached || s.state == Detached {
-			capacity += s.concurrency
+		switch {
+		case s.Loose || s.state == Leaving && len(s.held) == 0:
+		case exclusive:
+			n++
+		default:
+			n += s.concurrency
 		}
 	}
-	told := t.capacity
+	if n == 0 && now.Before(t.claimed) {
+		return 1
+	}
+	if t.e.draining {
+		return 0
+	}
+	return n
+}
+
+func (t *topic) exclusive() bool {
+	if t.settings == nil {
+		return false
+	}
+	g := t.settings.Group(t.e.group)
+	return g != nil && g.Mode == qlog.Exclusive
+}
+
+// step begins a review of the leases if one is due, and returns when it is to be called again.
+func (t *topic) step(now time.Time) time.Time {
+	next := t.offerSpare(now)
+	t.assign()
+	if t.reviewing {
+		return next
+	}
+	if now.Before(t.review) {
+		return earliest(next, t.review)
+	}
+	t.reviewing, t.review = true, now.Add(reviewEvery)
+	demand, told := t.demand(now), t.capacity
 	t.e.run.Go(func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, callTimeout)
 		defer cancel()
-		v, err := t.look(ctx, told, capacity)
-		t.e.post(func(now time.Time) { t.reviewed(now, v, capacity, err) })
+		v, err := t.look(ctx, told, demand)
+		t.e.post(func(now time.Time) { t.reviewed(now, v, demand, err) })
 	})
-	return time.Time{}
+	return next
 }
 
 // view is what a review found.
 type view struct {
 	settings *qlog.Topic
-	holders  []string
-	epochs   []int64
+	leases   []lease
 	members  []member
 }
 
 // look reads the topic, the holders of its leases and the nodes of the group. It is called without
 // the engine's goroutine.
-func (t *topic) look(ctx context.Context, told, capacity int) (v view, err error) {
+func (t *topic) look(ctx context.Context, told, demand int) (v view, err error) {
 	cfg := &t.e.svc.cfg
 	if v.settings, err = cfg.Topics.Topic(ctx, t.name); err != nil {
 		return v, err
 	}
-	if told != capacity {
-		if err = cfg.Nodes.SetCapacity(ctx, t.name, t.e.group, cfg.Node, capacity); err != nil {
+	if v.settings.Group(t.e.group) == nil {
+		return v, groupGone(t.name, t.e.group)
+	}
+	if told != demand && (demand > 0 || !t.e.draining) {
+		if err = cfg.Nodes.SetCapacity(ctx, t.name, t.e.group, cfg.Node, demand); err != nil {
 			return v, err
 		}
 	}
@@ -121,56 +243,170 @@ func (t *topic) look(ctx context.Context, told, capacity int) (v view, err error
 	if err != nil {
 		return v, err
 	}
-	for node, n := range capacities {
-		if node == cfg.Node || cfg.Fleet.Alive(node) {
-			v.members = append(v.members, member{node, n})
+	if demand > 0 && capacities[cfg.Node] != demand { // another node removed it before it heard of this one
+		if err = cfg.Nodes.SetCapacity(ctx, t.name, t.e.group, cfg.Node, demand); err != nil {
+			return v, err
 		}
+		capacities[cfg.Node] = demand
 	}
-	v.holders, v.epochs = make([]string, v.settings.Partitions), make([]int64, v.settings.Partitions)
+	for node, n := range capacities {
+		if node != cfg.Node && cfg.Fleet.Until(node).IsZero() {
+			// It died long ago. If it was only not heard of yet it writes its capacity again.
+			if cfg.Fleet.MayTakeOver() {
+				if err = cfg.Nodes.SetCapacity(ctx, t.name, t.e.group, node, 0); err != nil {
+					return v, err
+				}
+			}
+			continue
+		}
+		v.members = append(v.members, member{node, n})
+	}
+	v.leases = make([]lease, v.settings.Partitions)
 	for p := range v.settings.Partitions {
 		ref := qlog.GroupRef{Ref: v.settings.Ref(p), Group: t.e.group}
-		if v.holders[p], v.epochs[p], err = cfg.Store.Lease(ctx, ref); err != nil {
+		l := &v.leases[p]
+		l.node, l.epoch, err = cfg.Store.Lease(ctx, ref)
+		if errors.Is(err, qlog.ErrNoGroup) || errors.Is(err, qlog.ErrNoTopic) {
+			if err = cfg.Topics.Heal(ctx, v.settings, p); err == nil {
+				l.node, l.epoch, err = cfg.Store.Lease(ctx, ref)
+			}
+		}
+		if err != nil {
 			return v, err
 		}
 	}
 	return v, nil
 }
 
+func groupGone(topic, group string) *fault.Error {
+	return fault.New(fault.NotFound, fault.GroupNotFound, "topic %s has no consumer group %s", topic, group)
+}
+
 // reviewed acquires and releases leases according to the plan.
-func (t *topic) reviewed(now time.Time, v view, capacity int, err error) {
+func (t *topic) reviewed(now time.Time, v view, demand int, err error) {
 	t.reviewing = false
 	if err != nil {
+		t.reviewFailed(now, err)
+		return
+	}
+	t.settings, t.capacity, t.members = v.settings, demand, v.members
+	t.merge(now, v)
+	todo := t.plan(v)
+	if !t.e.draining {
+		for _, p := range todo.acquire {
+			t.acquire(p, v.leases[p].epoch)
+		}
+	}
+	t.release(todo.release)
+	t.wake(now)
+	t.claim(now)
+	idle := len(t.sessions)+len(t.waiting) == 0 && now.Sub(t.needed) > neededFor
+	if idle && demand == 0 && !t.holds() {
+		t.close()
+		delete(t.e.topics, t.name)
+	}
+}
+
+// reviewFailed takes up a failed review. The sessions of a topic or group that was deleted end.
+func (t *topic) reviewFailed(now time.Time, err error) {
+	f, ok := errors.AsType[*fault.Error](err)
+	if !ok || f.Reason != fault.TopicNotFound && f.Reason != fault.GroupNotFound {
 		t.e.trouble("review", err)
 		t.review = now.Add(longestBackoff)
 		return
 	}
-	cfg := &t.e.svc.cfg
-	t.settings, t.capacity = v.settings, capacity
-	t.alone = len(v.members) == 0 || len(v.members) == 1 && v.members[0].node == cfg.Node
-	for p, node := range v.holders {
-		h := t.e.holders[partition{t.name, p}]
-		switch {
-		case h != nil:
-			v.holders[p] = cfg.Node
-			if h.phase == serving {
-				h.d.Configure(t.e.dispatchConfig(h.ref))
-			}
-		case node == cfg.Node, node != "" && cfg.Fleet.MayTakeOver() && !cfg.Fleet.Alive(node):
-			// A lease of this node without a holder is one whose acquisition had no answer.
-			v.holders[p] = ""
+	for s := range t.sessions {
+		if s.stream != nil {
+			s.stream.end(f)
 		}
+		t.e.lost(now, s)
 	}
-	todo := plan(v.holders, v.members, cfg.Node)
-	for _, p := range todo.acquire {
-		h := &holder{e: t.e, ref: qlog.GroupRef{Ref: v.settings.Ref(p), Group: t.e.group}, calls: map[*pending]bool{}}
-		t.e.holders[partition{t.name, p}] = h
-		t.e.order = append(t.e.order, h)
-		h.acquire(v.epochs[p], nil)
+	for _, x := range t.waiting {
+		t.e.giveUp(x, settleError(dispatch.ErrLost))
 	}
-	t.release(todo.release)
-	if len(t.sessions) == 0 && capacity == 0 && !t.holds() {
+	t.waiting = nil
+	t.e.serving(func(h *holder) {
+		if h.ref.Topic == t.name {
+			h.end(err)
+		}
+	})
+	if !t.holds() {
 		t.close()
 		delete(t.e.topics, t.name)
+	}
+}
+
+// merge notes the holders that a review found, unless later ones are known meanwhile.
+func (t *topic) merge(now time.Time, v view) {
+	known := t.leases
+	t.leases = v.leases
+	for p := range known {
+		if p < len(t.leases) && known[p].epoch > t.leases[p].epoch {
+			t.leases[p] = known[p]
+		}
+	}
+	t.alone = true
+	for _, m := range t.members {
+		if m.node != t.e.svc.cfg.Node && t.e.svc.cfg.Fleet.Until(m.node).After(now) {
+			t.alone = false
+		}
+	}
+	for p := range v.leases {
+		h := t.e.holders[partition{t.name, p}]
+		switch {
+		case h == nil || h.phase != serving:
+		case t.leases[p].epoch > h.epoch:
+			h.end(qlog.ErrFenced) // the group was moved, or another node has it
+		default:
+			h.d.Configure(t.e.dispatchConfig(h.ref))
+		}
+	}
+}
+
+// plan returns what the node should do about the leases.
+func (t *topic) plan(v view) target {
+	cfg := &t.e.svc.cfg
+	holders := make([]string, len(v.leases))
+	for p, l := range t.leases {
+		switch {
+		case t.e.holders[partition{t.name, p}] != nil:
+			holders[p] = cfg.Node
+		case l.node == cfg.Node, l.node != "" && cfg.Fleet.MayTakeOver() && !cfg.Fleet.Alive(l.node):
+			// A lease of this node without a holder is one whose acquisition had no answer.
+		default:
+			holders[p] = l.node
+		}
+	}
+	var living []member
+	for _, m := range t.members {
+		if m.node == cfg.Node && !t.e.draining || m.node != cfg.Node && cfg.Fleet.Alive(m.node) {
+			living = append(living, m)
+		}
+	}
+	return plan(holders, living, cfg.Node)
+}
+
+func (t *topic) acquire(p int, epoch int64) {
+	h := &holder{e: t.e, ref: qlog.GroupRef{Ref: t.settings.Ref(p), Group: t.e.group}, calls: map[*pending]bool{}}
+	t.e.holders[h.at()] = h
+	t.e.order = append(t.e.order, h)
+	h.acquire(epoch, nil)
+}
+
+// claim makes the node a holder although it has no sessions, because calls need one and no other node
+// has any.
+func (t *topic) claim(now time.Time) {
+	if len(t.waiting) == 0 || !t.alone || t.e.draining {
+		return
+	}
+	for _, x := range t.waiting {
+		if h := t.e.holders[x.at]; h != nil {
+			continue
+		}
+		t.claimed = now.Add(neededFor)
+		if t.capacity == 0 {
+			t.reviewSoon(now)
+		}
 	}
 }
 

@@ -16,11 +16,12 @@ type Held struct {
 	Begun   bool
 }
 
-// HeldAnswer says whether the session keeps the delivery. Otherwise the worker must drop it.
+// HeldAnswer says whether the session keeps the delivery. Otherwise the worker must drop it, unless
+// the session settled it.
 type HeldAnswer struct {
 	Held
 
-	Kept bool
+	Kept, Settled bool
 }
 
 // claim is a statement about an entry that was not read yet. One field is set.
@@ -40,7 +41,9 @@ func (d *Dispatcher) Held(now time.Time, h Held) {
 	if j != nil && h.Begun && j.state == sent {
 		d.begin(now, j)
 	}
-	d.out.Held = append(d.out.Held, HeldAnswer{h, j != nil})
+	r, known := d.recall(h.ID)
+	settled := j == nil && known && r.gen == h.Gen && r.session == h.Session
+	d.out.Held = append(d.out.Held, HeldAnswer{h, j != nil, settled})
 }
 
 // Doubt is an open entry that an earlier holder may have sent to Session, which is empty if it is not
@@ -138,12 +141,15 @@ func (d *Dispatcher) adopt(now time.Time, j *job, s *session, isBegun bool) {
 	l.session, j.lane = s, l
 	s.take(j)
 	j.state = sent
-	j.deadline = d.clock(now).Add(d.cfg.AckTimeout)
+	j.deadline = d.clock(now).Add(d.ackTimeout(s))
 	if j.since.IsZero() || j.since.After(now) {
 		j.since = now
 	}
 	if isBegun || !s.ReportsBegun {
 		j.state, j.began = begun, d.clock(now).Add(j.since.Sub(now))
+	}
+	if d.mode == releasing && j.stored == 0 {
+		d.touch(j)
 	}
 	d.watch(j)
 	d.place(l)
@@ -167,6 +173,14 @@ func (d *Dispatcher) recover(now time.Time, e *qlog.Entry) {
 		j.gen = row.Gen
 	}
 	if d.unfit(j, e) || d.survive(now, j, e) {
+		return
+	}
+	if row.State == 0 && d.state.Released {
+		j.gen = 0 // it was only passed over
+		d.wait(j)
+		if j.key == 0 {
+			d.jobs[j.ID] = j
+		}
 		return
 	}
 	d.jobs[j.ID] = j

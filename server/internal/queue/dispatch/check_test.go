@@ -30,8 +30,11 @@ func (w *world) take(out Output) {
 	}
 	for _, h := range out.Held {
 		w.notef("held %+v", h)
-		if k := w.worker(h.Session); k != nil && !h.Kept {
+		if k := w.worker(h.Session); k != nil && !h.Kept && !h.Settled {
 			if has := k.has[h.ID]; has != nil && has.gen == h.Gen && has.unanswered == nil {
+				if w.clean && !w.rolled && !w.cancelled[h.ID] && w.log.find(h.ID) != nil {
+					w.fatalf("%s had %d gen %d when the lease was released, and lost it", h.Session, h.ID, h.Gen)
+				}
 				delete(k.has, h.ID)
 			}
 		}

@@ -37,14 +37,14 @@ func (d *Dispatcher) build() *qlog.Commit {
 		c.Open[number] = d.open.text(number, c.Sent.Ord)
 	}
 	c.Add, d.add = d.add, qlog.Counters{}
-	c.Release = d.mode == releasing && len(d.changed)+len(d.survivors) == 0
+	c.Release = d.mayRelease()
 	d.commit = c
 	return c
 }
 
 func (d *Dispatcher) needsCommit() bool {
 	return len(d.changed) > 0 || d.rebased || d.cover.ID > d.state.Sent.ID || d.lagging() ||
-		d.mode == releasing && len(d.survivors) == 0
+		d.mayRelease()
 }
 
 // lagging reports whether the mark Sent is far behind what was read, so that it must follow although
@@ -109,7 +109,7 @@ func (b *builder) apply(j *job) {
 		b.settle(j)
 		return
 	}
-	switch r, needed := j.row(); {
+	switch r, needed := j.row(b.d.mode == releasing); {
 	case needed:
 		b.c.Rows[j.ID] = r
 		j.stored = r.State
@@ -151,6 +151,7 @@ func (b *builder) settle(j *job) {
 		b.bytes += j.size
 		b.c.Dead = append(b.c.Dead, qlog.DeadLetter{
 			Pos: j.Pos, MessageID: j.entry.MessageID, Attempts: j.attempts, Reason: j.reason, Code: j.code,
+			Key: j.entry.Key, PayloadBytes: j.entry.PayloadBytes,
 		})
 	case cancelled:
 		add.Cancelled++
@@ -223,11 +224,11 @@ func (d *Dispatcher) send(now time.Time, j *job) {
 	s := j.session
 	d.out.Deliveries = append(d.out.Deliveries, Delivery{
 		Session: s.ID, Entry: j.entry, Body: j.body, Gen: j.gen, Attempt: j.attempts + 1,
-		Deadline: now.Add(d.cfg.AckTimeout), Timeout: d.timeout(j),
+		Deadline: now.Add(d.ackTimeout(s)), Timeout: d.timeout(j), Suspect: j.suspect(),
 	})
 	j.body = nil
 	j.state, j.since = sent, now
-	j.deadline = d.clock(now).Add(d.cfg.AckTimeout)
+	j.deadline = d.clock(now).Add(d.ackTimeout(s))
 	if s.ReportsBegun {
 		d.watch(j)
 	} else {

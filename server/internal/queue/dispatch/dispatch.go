@@ -1,6 +1,9 @@
 package dispatch
 
 import (
+	"cmp"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/parleyhq/parley/server/internal/queue/qlog"
@@ -305,13 +308,48 @@ func (d *Dispatcher) Bound() string {
 	return d.bound.ID
 }
 
-// Release stops sending messages, and releases the lease with the last commit. What sessions
-// hold they keep, for the next holder.
+// Release stops sending messages, and releases the lease with the last commit, when no entry is in
+// doubt any more. What sessions hold they keep, for the next holder: each of their deliveries gets a row.
 func (d *Dispatcher) Release() {
-	if d.mode == serving {
-		d.mode = releasing
-		for _, s := range d.roster {
-			d.withdraw(s)
+	if d.mode != serving {
+		return
+	}
+	d.mode = releasing
+	for _, s := range d.roster {
+		d.withdraw(s)
+	}
+	for _, j := range d.inOrder() {
+		if j.held() && j.stored == 0 {
+			d.touch(j)
+		}
+	}
+}
+
+// mayRelease reports whether the lease is to be released and the log has all that the next holder must
+// know.
+func (d *Dispatcher) mayRelease() bool {
+	if d.mode != releasing || d.loading() || len(d.changed)+len(d.survivors) > 0 {
+		return false
+	}
+	for _, j := range d.jobs {
+		if j.state == doubt {
+			return false
+		}
+	}
+	return true
+}
+
+// inOrder returns all jobs by ID.
+func (d *Dispatcher) inOrder() []*job {
+	return slices.SortedFunc(maps.Values(d.jobs), func(a, b *job) int { return cmp.Compare(a.ID, b.ID) })
+}
+
+// Close takes what the sessions hold out of their Budgets, because another holder counts it now. The
+// Dispatcher must not be used any more.
+func (d *Dispatcher) Close() {
+	for _, s := range d.roster {
+		for _, j := range s.held {
+			s.Budget.count(j, -1)
 		}
 	}
 }

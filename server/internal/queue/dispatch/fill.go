@@ -133,7 +133,7 @@ func (d *Dispatcher) stage(now time.Time, s *session, l *lane, j *job) {
 		}
 	}
 	if s.Loose {
-		j.due = now.Add(d.cfg.AckTimeout)
+		j.due = now.Add(d.ackTimeout(s))
 	}
 	d.touch(j)
 	if len(l.queue) > 0 {
@@ -145,7 +145,11 @@ func (d *Dispatcher) stage(now time.Time, s *session, l *lane, j *job) {
 // expired reports whether the message's time to live is over. It ends when a handler begins, which is
 // known of charged attempts.
 func (j *job) expired(now time.Time) bool {
-	return j.attempts == 0 && j.entry.TTL > 0 && !now.Before(j.entry.ProducedAt.Add(j.entry.TTL))
+	if j.attempts > 0 {
+		return false
+	}
+	expires := j.entry.Expires()
+	return !expires.IsZero() && !now.Before(expires)
 }
 
 // ask has the payloads of a lane's first entries read again. The lane waits for them. It reports

@@ -93,8 +93,9 @@ func (j *job) held() bool { return j.state == sent || j.state == begun }
 // suspect reports whether the entry may have caused the loss of a session, as far as is known.
 func (j *job) suspect() bool { return j.code == CodeLost }
 
-// row returns the row that the log must have for the job.
-func (j *job) row() (r qlog.Row, needed bool) {
+// row returns the row that the log must have for the job. When the lease is released, each delivery
+// that a session may have needs one.
+func (j *job) row(releasing bool) (r qlog.Row, needed bool) {
 	r = qlog.Row{Gen: j.gen, Attempts: j.attempts, Since: j.since, Code: j.code, Reason: j.reason}
 	switch j.state {
 	case parked, ready:
@@ -108,7 +109,7 @@ func (j *job) row() (r qlog.Row, needed bool) {
 		if j.session.Loose {
 			r.State, r.Due = qlog.RowLoose, j.due
 		}
-		return r, j.gen > 1 || j.session.Loose || j.state == begun || j.stored != 0
+		return r, releasing || j.gen > 1 || j.session.Loose || j.state == begun || j.stored != 0
 	case retrying:
 		r.State, r.Due = qlog.RowRetrying, j.due
 		if j.suspect() {

@@ -169,7 +169,7 @@ func (d *Dispatcher) park(j *job) {
 
 // earlier returns how many deliveries an entry without a row may have had.
 func (d *Dispatcher) earlier(id qlog.ID) int {
-	if id <= d.loaded.ID {
+	if id <= d.loaded.ID && !d.state.Released {
 		return 1
 	}
 	return 0

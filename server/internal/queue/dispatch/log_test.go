@@ -44,7 +44,9 @@ func (f *fakeLog) put(id qlog.ID, e qlog.Entry) qlog.ID {
 func (f *fakeLog) acquire() (qlog.State, map[int64]string, map[qlog.ID]qlog.Row) {
 	f.state.Epoch++
 	f.state.Last = f.last
-	return f.state, maps.Clone(f.chunks), maps.Clone(f.rows)
+	state := f.state
+	f.state.Released = false
+	return state, maps.Clone(f.chunks), maps.Clone(f.rows)
 }
 
 func (f *fakeLog) openOrdinals() map[int64]bool {
@@ -114,7 +116,7 @@ func (f *fakeLog) commit(c *qlog.Commit) (qlog.Committed, error) {
 	for _, id := range c.DeleteRows {
 		delete(f.rows, id)
 	}
-	f.state.Ver, f.state.Cursor, f.state.Sent = c.Ver, c.Cursor, c.Sent
+	f.state.Ver, f.state.Cursor, f.state.Sent, f.state.Released = c.Ver, c.Cursor, c.Sent, c.Release
 	f.letters = append(f.letters, c.Dead...)
 	f.checkOutcome(c, before, sent)
 	for _, p := range c.Delete {

@@ -58,6 +58,10 @@ type world struct {
 	adopting bool
 	// rolled: the log lost writes since the dispatcher began.
 	rolled bool
+	// clean: the earlier holder released the lease, so that workers keep all that they have.
+	clean bool
+	// cancelled are the entries that were cancelled since the dispatcher began.
+	cancelled map[qlog.ID]bool
 
 	first     map[string]qlog.ID // the latest first delivery of a key
 	delivered map[qlog.ID]int
@@ -68,7 +72,7 @@ type world struct {
 
 func newWorld(t testing.TB, seed uint64, order Order) *world {
 	w := &world{
-		t: t, r: rand.New(rand.NewPCG(seed, uint64(order))), log: newFakeLog(t), now: at(0),
+		t: t, r: rand.New(rand.NewPCG(seed, uint64(order))), log: newFakeLog(t), now: at(0), cancelled: map[qlog.ID]bool{},
 		first: map[string]qlog.ID{}, delivered: map[qlog.ID]int{}, begun: map[qlog.ID]int{}, accepted: map[qlog.ID]string{},
 	}
 	w.cfg = Config{
@@ -383,7 +387,7 @@ func (w *world) work() {
 	case x < 15 && w.r.IntN(3) == 0:
 		w.settle(k, id, h, DeadLetter)
 	case x < 19:
-		if !w.d.Extend(w.now, k.cfg.ID, Mark{id, h.gen}) {
+		if !w.d.Extend(w.now, k.cfg.ID, Mark{id, h.gen}, 0) {
 			delete(k.has, id)
 		}
 	}
@@ -447,6 +451,7 @@ func (w *world) cancel() {
 	}
 	e := w.log.entries[w.r.IntN(len(w.log.entries))]
 	w.notef("cancel %d", e.ID)
+	w.cancelled[e.ID] = true
 	w.d.Cancel(w.now, Cancellation{ID: e.ID, Key: e.Key, Token: asked{cancel: e.ID}})
 }
 
@@ -460,6 +465,7 @@ func (w *world) trim(n int) {
 func (w *world) takeOver(why string) {
 	w.notef("takeover: %s", why)
 	late, survivors := w.commit, w.d.Survivors()
+	w.clean, w.cancelled = why == "released" && !w.rolled, map[qlog.ID]bool{}
 	w.load()
 	if w.rolled { // the same process goes on
 		w.d.Restore(survivors)

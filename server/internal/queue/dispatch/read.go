@@ -26,7 +26,7 @@ func (d *Dispatcher) Seen(last qlog.Pos) {
 // planRead returns the next page to read, unless one is being read or there is no room.
 func (d *Dispatcher) planRead() Read {
 	switch {
-	case d.reading, d.rebased, d.mode != serving && len(d.survivors) == 0:
+	case d.reading, d.rebased, d.mode != serving && len(d.survivors) == 0 && !d.loading():
 		return Read{}
 	case d.loading(), len(d.survivors) > 0:
 	case d.read.ID >= max(d.last.ID, d.wish), d.bytes >= d.cfg.MaxBytes, d.open.n >= d.cfg.MaxOpen,
@@ -132,8 +132,8 @@ func (d *Dispatcher) fresh(j *job, e *qlog.Entry) {
 	kept.Body = nil
 	j.entry, j.state = &kept, ready
 	d.bytes += int64(j.size)
-	if e.TTL > 0 && j.attempts == 0 {
-		j.when = e.ProducedAt.Add(e.TTL).UnixNano()
+	if expires := e.Expires(); !expires.IsZero() && j.attempts == 0 {
+		j.when = expires.UnixNano()
 		d.timers.fix(j)
 	}
 	d.jobs[j.ID] = j

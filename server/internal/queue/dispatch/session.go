@@ -18,6 +18,8 @@ type Session struct {
 	// MaxBytes how many bytes of payload. A message that is larger than MaxBytes is sent alone.
 	Concurrency, MaxInFlight int
 	MaxBytes                 int64
+	// AckTimeout is how long its deliveries last unless they are extended; 0 means the group's.
+	AckTimeout time.Duration
 	// ReportsBegun: it reports when a handler begins. Otherwise a delivery begins when it is sent.
 	ReportsBegun bool
 	// Loose: it is one call of Receive. ID is a nonce, and each of its deliveries has a row. It is to
@@ -39,6 +41,19 @@ type Budget struct {
 
 // Held returns how many deliveries the session holds.
 func (b *Budget) Held() int { return b.held }
+
+// Bytes returns how many bytes of payload the session holds.
+func (b *Budget) Bytes() int64 { return b.bytes }
+
+// Add counts n more deliveries of other nodes, of so many bytes and suspects together.
+func (b *Budget) Add(n int, bytes int64, suspects int) {
+	b.held += n
+	b.bytes += bytes
+	b.suspects += suspects
+}
+
+// Suspects returns how many suspects the session holds.
+func (b *Budget) Suspects() int { return b.suspects }
 
 // sessionState is the state of a session.
 //
@@ -84,6 +99,23 @@ func (d *Dispatcher) Attach(cfg Session) {
 		}
 	}
 	s.Session, s.state = cfg, attached
+}
+
+// ackTimeout returns how long a delivery to the session lasts.
+func (d *Dispatcher) ackTimeout(s *session) time.Duration {
+	return cmp.Or(s.AckTimeout, d.cfg.AckTimeout)
+}
+
+// Holds returns what a session holds, as far as the entries are read.
+func (d *Dispatcher) Holds(id string) (marks []Mark) {
+	s := d.sessions[id]
+	if s == nil {
+		return nil
+	}
+	for _, j := range s.held {
+		marks = append(marks, Mark{j.ID, j.gen})
+	}
+	return marks
 }
 
 // session returns a session. One that is not known is added as if it were about to leave.
@@ -289,6 +321,8 @@ type Delivery struct {
 	// the handler may take.
 	Deadline time.Time
 	Timeout  time.Duration
+	// Suspect: its worker was lost while it had the message.
+	Suspect bool
 }
 
 // Why says why a delivery ended without its worker's settlement.
@@ -299,6 +333,7 @@ const (
 	EndedLost Why = iota + 1
 	EndedReleased
 	EndedTimeout
+	EndedMaxRunTime
 	EndedCancelled
 )
 

@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"cmp"
 	"errors"
 	"time"
 
@@ -13,6 +14,8 @@ var (
 	ErrLost = errors.New("the delivery was lost")
 	// ErrGone: the message was settled, by whom is not known any more.
 	ErrGone = errors.New("the message was settled before")
+	// ErrBegun: a handler has begun the message, so it was not cancelled.
+	ErrBegun = errors.New("a handler has begun the message")
 	// ErrMoved: the dispatcher gave up the lease; ask the next holder.
 	ErrMoved = errors.New("the lease was given back")
 )
@@ -48,7 +51,7 @@ type Settlement struct {
 // Answer is the answer to a Settlement or Cancel.
 type Answer struct {
 	Token any
-	// Err is nil, ErrLost, ErrGone or ErrMoved.
+	// Err is nil, ErrLost, ErrGone, ErrBegun or ErrMoved.
 	Err error
 }
 
@@ -181,14 +184,14 @@ func (d *Dispatcher) Begun(now time.Time, session string, m Mark) bool {
 	return true
 }
 
-// Extend moves the deadline of a delivery to AckTimeout from now. It reports false if the session
-// does not have it.
-func (d *Dispatcher) Extend(now time.Time, session string, m Mark) bool {
+// Extend moves the deadline of a delivery to timeout from now; 0 means the session's ack timeout. It
+// reports false if the session does not have it.
+func (d *Dispatcher) Extend(now time.Time, session string, m Mark, timeout time.Duration) bool {
 	j := d.delivery(now, session, m)
 	if j == nil {
 		return d.mayFollow(m.ID)
 	}
-	j.deadline = d.clock(now).Add(d.cfg.AckTimeout)
+	j.deadline = d.clock(now).Add(cmp.Or(timeout, d.ackTimeout(j.session)))
 	d.watch(j)
 	return true
 }
@@ -248,7 +251,7 @@ func (d *Dispatcher) look(now time.Time) {
 		}
 		switch {
 		case j.state == begun && !clock.Before(j.began.Add(d.cfg.MaxRunTime)):
-			d.end(j, EndedTimeout)
+			d.end(j, EndedMaxRunTime)
 			d.fail(now, j, CodeMaxRunTime, "it ran for longer than max_run_time", 0)
 		case !clock.Before(j.deadline) && j.state == begun:
 			d.end(j, EndedTimeout)
@@ -268,6 +271,8 @@ type Cancellation struct {
 	ID qlog.ID
 	// Key and UniqueKey are the message's.
 	Key, UniqueKey string
+	// UnlessBegun does nothing to a message that a handler has begun.
+	UnlessBegun bool
 	// Token is given back in Output.Settled; with ErrGone if the message is settled already.
 	Token any
 }
@@ -287,6 +292,10 @@ func (d *Dispatcher) Cancel(_ time.Time, c Cancellation) {
 		d.answer(c.Token, ErrGone)
 		return
 	}
+	if c.UnlessBegun && j != nil && (j.state == begun || j.state == doubt && j.stored == qlog.RowBegun) {
+		d.answer(c.Token, ErrBegun)
+		return
+	}
 	if j == nil {
 		j = &job{Pos: pos, key: d.hash(c.Key), gen: d.earlier(c.ID)}
 		if l := d.lanes[j.key]; l == nil || !d.dequeue(l, c.ID) {
@@ -303,6 +312,19 @@ func (d *Dispatcher) Cancel(_ time.Time, c Cancellation) {
 	}
 	j.tokens = append(j.tokens, c.Token)
 	d.settle(j, cancelled)
+}
+
+// Retry makes a message that waits for a retry due now, and reports whether it did.
+func (d *Dispatcher) Retry(now time.Time, id qlog.ID) bool {
+	j := d.jobs[id]
+	if j == nil || j.state != retrying || d.mode != serving {
+		return false
+	}
+	d.takeOut(j)
+	j.since = now
+	d.touch(j)
+	d.wait(j)
+	return true
 }
 
 // takeOut takes a job out of its lane or away from its session.

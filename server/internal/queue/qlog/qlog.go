@@ -60,6 +60,8 @@ var (
 	ErrUnique = errors.New("another message has the unique key")
 	// ErrSequenceOld: the sequence is so old that the answer to it is no longer known.
 	ErrSequenceOld = errors.New("the sequence is too old")
+	// ErrNoMessage: no such message is stored.
+	ErrNoMessage = errors.New("no such message")
 	// ErrUnknownOutcome: the call may have been executed. Every call of a Store but Put of messages
 	// without any key may be repeated.
 	ErrUnknownOutcome = errors.New("the outcome is not known")
@@ -137,14 +139,30 @@ type Entry struct {
 	// Body is the encoded message: key, payload and headers as fields of parley.v1.Delivery. It is
 	// nil where it was not read or was dropped.
 	Body []byte
+	// PayloadBytes is the size of the payload, of an entry that was read.
+	PayloadBytes int
 	Options
 	// ProducedAt is when the store accepted the message; for a scheduled message, when it was due.
+	// Of a replayed dead letter it is that of the first time.
 	ProducedAt time.Time
 	// Only is the group that the entry is for, empty for all. Replayed dead letters have one.
 	Only string
 	// Unreadable says why the record can't be decoded; then Key, Body and Options may be missing and
 	// the message can only become a dead letter.
 	Unreadable error
+}
+
+// Expires returns when the message expires unless a handler begins it; zero for never. A replayed
+// dead letter has its whole TTL once more.
+func (e *Entry) Expires() time.Time {
+	switch {
+	case e.TTL <= 0:
+		return time.Time{}
+	case e.Only != "":
+		return e.ID.Time().Add(e.TTL)
+	default:
+		return e.ProducedAt.Add(e.TTL)
+	}
 }
 
 // RowState is the state of a Row.
@@ -215,6 +233,8 @@ type State struct {
 	Largest []int
 	// Now is the store's time.
 	Now time.Time
+	// Released: nobody held the lease, so that each delivery that a session may have has a row.
+	Released bool
 }
 
 // DeadLetter ends a message in a Commit: it goes to the partition's dead letters.
@@ -224,6 +244,9 @@ type DeadLetter struct {
 	MessageID    string
 	Attempts     int
 	Reason, Code string
+	// Key and PayloadBytes are those of the entry, for lists that do not read the record.
+	Key          string
+	PayloadBytes int
 }
 
 // Commit is one durable step of a lease holder. It is applied whole or not at all, and once: a copy
@@ -253,7 +276,8 @@ type Commit struct {
 	// GroupsVersion is still that of the partition; otherwise the commit is applied without.
 	Delete        []Pos
 	GroupsVersion int64
-	// Release releases the lease with this commit.
+	// Release releases the lease with this commit. Each delivery that a session may have must have a
+	// row then.
 	Release bool
 }
 

@@ -82,8 +82,10 @@ type Topic struct {
 
 	Bounds
 
-	// DeadLetterAge is how long dead letters are kept. 0: forever.
-	DeadLetterAge time.Duration
+	// DeadLetterAge is how long dead letters are kept. 0: forever. MaxDeadLetters bounds those of a
+	// partition.
+	DeadLetterAge  time.Duration
+	MaxDeadLetters int64
 	// ProducePaused refuses new messages.
 	ProducePaused bool
 	CreatedAt     time.Time
@@ -159,6 +161,18 @@ type RetryPolicy struct {
 	NonRetryable           []string
 }
 
+// PartitionInfo is what a partition has of its topic.
+type PartitionInfo struct {
+	// UID and Version are those of its copy of the settings, CreatedAt the time when that topic was
+	// created. UID is empty if there is no partition, or its settings were lost.
+	UID       string
+	Version   int64
+	CreatedAt time.Time
+	// Groups are the names of the groups that it has, sorted; Lost are those of them whose state is
+	// missing.
+	Groups, Lost []string
+}
+
 // TopicStore keeps the settings of topics, and creates and removes their partitions. Topics are found
 // by a registry. Every method that changes something may be repeated. After ErrUnknownOutcome it must
 // be, unless it says otherwise.
@@ -186,10 +200,15 @@ type TopicStore interface { //nolint:interfacebloat // one adapter implements it
 	// topic is not registered.
 	RestoreTopic(ctx context.Context, name string) (*Topic, error)
 
-	// MakePartition creates the partition if it is absent, and what is absent of it. It stores the
-	// partition's copy of t. A group without a state there begins at the start of the log.
-	// ErrNoTopic if the partition is that of another topic of the name.
+	// MakePartition brings the partition in line with t: it creates the partition and the groups that
+	// it lacks, removes the groups that t lacks, but not their dead letters, pauses or resumes it, and
+	// stores its copy of t. A group that the partition never had begins at its Start. One whose state
+	// was lost, and every group of a partition that is new, begins at the start of the log.
+	// ErrNoTopic if the partition is that of another topic of the name. ErrConflict if it is in line
+	// with a later version of t; nothing was changed.
 	MakePartition(ctx context.Context, t *Topic, partition int) error
+	// Partition returns what the partition of a topic's name has at present.
+	Partition(ctx context.Context, topic string, partition int) (PartitionInfo, error)
 	// RemovePartition removes everything of the partition if it is of t's UID. Idempotency keys and
 	// the like are left to expire.
 	RemovePartition(ctx context.Context, t *Topic, partition int) error

@@ -19,7 +19,8 @@ type Draft struct {
 	// Finer times than milliseconds are rounded up.
 	Delay time.Duration
 	At    time.Time
-	// OnConflict decides what happens if UniqueKey is in use; UniqueFor bounds how long it is.
+	// OnConflict decides what happens if UniqueKey is in use. UniqueFor bounds how long it is, from
+	// the due time on.
 	OnConflict Conflict
 	UniqueFor  time.Duration
 }

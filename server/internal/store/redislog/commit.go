@@ -11,7 +11,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/queue/qlog"
 )
 
-var commitScript = newScript("commit", -1, "lib_state")
+var commitScript = newScript("commit", -1, "lib_state", "lib_letters")
 
 // Commit implements qlog.Store.
 func (s *Store) Commit(ctx context.Context, ref qlog.GroupRef, c *qlog.Commit) (qlog.Committed, error) {
@@ -87,7 +87,7 @@ func (s *Store) commitArgs(ref qlog.GroupRef, c *qlog.Commit) (keys []string, ar
 	}
 	for i := range c.Dead {
 		d := &c.Dead[i]
-		args = append(args, d.Pos.String(), d.MessageID, d.Attempts, d.Reason, d.Code)
+		args = append(args, d.Pos.String(), d.MessageID, d.Attempts, d.Reason, d.Code, d.Key, d.PayloadBytes)
 	}
 	for _, key := range slices.Sorted(maps.Keys(c.FreeUnique)) {
 		keys = append(keys, s.keys.unique(ref.Ref, key))

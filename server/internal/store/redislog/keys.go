@@ -12,6 +12,8 @@ type keys struct {
 	prefix string
 }
 
+// layout has the version of the layout.
+func (k keys) layout() string           { return k.prefix + "streaming:mq:layout" }
 func (k keys) registry() string         { return k.prefix + "streaming:mq:topics:registry" }
 func (k keys) topic(name string) string { return k.prefix + "streaming:mq:topic:" + name + ":meta" }
 
@@ -33,6 +35,7 @@ func (k keys) delayed(r qlog.Ref) string     { return k.main(r) + ":delayed" }
 func (k keys) delayedData(r qlog.Ref) string { return k.main(r) + ":delayed:data" }
 func (k keys) moved(r qlog.Ref) string       { return k.main(r) + ":moved" }
 func (k keys) deadLetters(r qlog.Ref) string { return k.main(r) + ":dlq" }
+func (k keys) replayed(r qlog.Ref) string    { return k.main(r) + ":replayed" }
 func (k keys) deadData(r qlog.Ref) string    { return k.main(r) + ":dlq:data" }
 
 func (k keys) idempotency(r qlog.Ref, key string) string {

@@ -27,7 +27,7 @@ func (s *Store) Acquire(ctx context.Context, ref qlog.GroupRef, node string, exp
 
 func decodeState(reply any) (qlog.State, error) {
 	list, ok := reply.([]any)
-	if !ok || len(list) != 7 {
+	if !ok || len(list) != 8 {
 		return qlog.State{}, fmt.Errorf("acquire.lua returned %v", reply)
 	}
 	n, err := numbersOf(list[:5])
@@ -41,7 +41,7 @@ func decodeState(reply any) (qlog.State, error) {
 	}
 	state := qlog.State{
 		Epoch: n[0], Now: time.UnixMicro(n[1]), Last: qlog.Pos{ID: qlog.ID(n[2]), Ord: n[3]}, GroupsVersion: n[4],
-		Largest: largest(largestOf),
+		Largest: largest(largestOf), Released: list[7] == int64(1),
 	}
 	flat, _ := list[5].([]any)
 	fields := make(map[string]string, len(flat)/2)

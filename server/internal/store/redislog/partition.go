@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/parleyhq/parley/server/internal/queue/qlog"
 )
@@ -19,6 +22,9 @@ var (
 // MakePartition implements qlog.TopicStore. A partition whose settings were lost continues after
 // the newest message of its log, or if that was lost too, at Redis' time. If it has scheduled
 // messages, the keepers look at it again.
+//
+// The groups to remove are read before. One that appears in between is of a later version of the
+// settings, so that nothing is removed.
 func (s *Store) MakePartition(ctx context.Context, t *qlog.Topic, partition int) error {
 	ref := t.Ref(partition)
 	doc, err := encodeCopy(t)
@@ -26,9 +32,19 @@ func (s *Store) MakePartition(ctx context.Context, t *qlog.Topic, partition int)
 		return err
 	}
 	keys := []string{s.keys.main(ref), s.keys.meta(ref)}
-	args := []any{t.UID, t.Version, doc, flag(t.ProducePaused)}
+	args := []any{t.UID, t.Version, doc, flag(t.ProducePaused), len(t.Groups)}
 	for i := range t.Groups {
-		keys, args = append(keys, s.keys.state(ref, t.Groups[i].Name)), append(args, t.Groups[i].Name)
+		g := &t.Groups[i]
+		keys, args = append(keys, s.keys.state(ref, g.Name)), append(args, g.Name, startOf(g.Start))
+	}
+	_, names, err := s.groups(ctx, ref)
+	if err != nil && !errors.Is(err, qlog.ErrNoTopic) {
+		return fmt.Errorf("make partition %d of %s: %w", partition, t.Name, err)
+	}
+	for _, name := range names {
+		if t.Group(name) == nil {
+			keys, args = append(keys, s.groupKeys(qlog.GroupRef{Ref: ref, Group: name})...), append(args, name)
+		}
 	}
 	if _, err := s.write(ctx, partitionScript, keys, args...); err != nil {
 		return fmt.Errorf("make partition %d of %s: %w", partition, t.Name, err)
@@ -47,6 +63,48 @@ func (s *Store) MakePartition(ctx context.Context, t *qlog.Topic, partition int)
 	return nil
 }
 
+// Partition implements qlog.TopicStore.
+func (s *Store) Partition(ctx context.Context, topic string, partition int) (qlog.PartitionInfo, error) {
+	ref := qlog.Ref{Topic: topic, Partition: partition}
+	fail := func(err error) (qlog.PartitionInfo, error) {
+		return qlog.PartitionInfo{}, fmt.Errorf("look at partition %d of %s: %w", partition, topic, readError(err))
+	}
+	fields, err := s.client.HMGet(ctx, s.keys.meta(ref), "uid", "version", "groups", "doc").Result()
+	if err != nil {
+		return fail(err)
+	}
+	var info qlog.PartitionInfo
+	info.UID, _ = fields[0].(string)
+	version, _ := fields[1].(string)
+	info.Version, _ = strconv.ParseInt(version, 10, 64)
+	list, _ := fields[2].(string)
+	info.Groups = strings.Fields(list)
+	slices.Sort(info.Groups)
+	if doc, ok := fields[3].(string); ok {
+		if t, err := decodeCopy(doc); err == nil { // an unreadable copy is as good as none
+			info.CreatedAt = t.CreatedAt
+		}
+	}
+	if len(info.Groups) == 0 {
+		return info, nil
+	}
+	states := make([]*redis.BoolCmd, len(info.Groups))
+	if _, err := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, g := range info.Groups {
+			states[i] = p.HExists(ctx, s.keys.state(ref, g), "uid")
+		}
+		return nil
+	}); err != nil {
+		return fail(err)
+	}
+	for i, g := range info.Groups {
+		if !states[i].Val() {
+			info.Lost = append(info.Lost, g)
+		}
+	}
+	return info, nil
+}
+
 // RemovePartition implements qlog.TopicStore.
 func (s *Store) RemovePartition(ctx context.Context, t *qlog.Topic, partition int) error {
 	ref := t.Ref(partition)
@@ -63,7 +121,7 @@ func (s *Store) RemovePartition(ctx context.Context, t *qlog.Topic, partition in
 	slices.Sort(names)
 	keys := []string{
 		s.keys.meta(ref), s.keys.main(ref), s.keys.sizes(ref), s.keys.delayed(ref), s.keys.delayedData(ref), s.keys.moved(ref),
-		s.keys.deadLetters(ref), s.keys.deadData(ref),
+		s.keys.deadLetters(ref), s.keys.deadData(ref), s.keys.replayed(ref),
 	}
 	for _, g := range slices.Compact(names) {
 		keys = append(keys, s.groupKeys(qlog.GroupRef{Ref: ref, Group: g})...)

@@ -199,7 +199,8 @@ func (s *Store) newRequest(ref qlog.Ref, bounds qlog.Bounds, put qlog.Put) (*req
 	return r, nil
 }
 
-// uniqueFor is how long a unique key is kept at most, unless a draft says less.
+// uniqueFor is how long after its due time a message keeps its unique key at most, unless the draft
+// says less.
 const uniqueFor = 7 * 24 * time.Hour
 
 // uniqueSpec returns what put.lua takes of a unique key.

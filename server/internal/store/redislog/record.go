@@ -1,6 +1,7 @@
 package redislog
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
@@ -16,6 +17,8 @@ import (
 const (
 	// keyField is the number of the field key of parley.v1.Delivery, which a body contains.
 	keyField protowire.Number = 4
+	// payloadField is that of its field payload.
+	payloadField protowire.Number = 5
 	// optionsField is the number of the field of a record that contains its options. It is the last
 	// field, and parley.v1.Delivery has none of the number.
 	optionsField protowire.Number = 100
@@ -56,6 +59,9 @@ func decodeRecord(record []byte, e *qlog.Entry) error {
 		case number == keyField && kind == protowire.BytesType:
 			key, _ := protowire.ConsumeBytes(value)
 			e.Key = string(key)
+		case number == payloadField && kind == protowire.BytesType:
+			payload, _ := protowire.ConsumeBytes(value)
+			e.PayloadBytes = len(payload)
 		case number == optionsField && kind == protowire.BytesType:
 			if at+n+size != len(record) {
 				return errors.New("decode a record: its options are not its last field")
@@ -113,25 +119,27 @@ func decodeEntries(partition int, reply any) ([]qlog.Entry, error) {
 	return entries, nil
 }
 
+// decodeFields reads all fields, also if the record cannot be decoded: which group the entry is for
+// does not depend on it.
 func decodeFields(fields []any, e *qlog.Entry) error {
-	found := false
+	unreadable := errors.New("there is no field d")
+	var damaged error
 	for i := 0; i+1 < len(fields); i += 2 {
 		value, _ := fields[i+1].(string)
 		switch fields[i] {
 		case "d":
-			found = true
-			if err := decodeRecord([]byte(value), e); err != nil {
-				return err
-			}
+			unreadable = decodeRecord([]byte(value), e)
 		case "i":
 			if _, _, _, ok := qlog.ParseMessageID(value); !ok {
-				return fmt.Errorf("field i is %q", value)
+				damaged = fmt.Errorf("field i is %q", value)
+				continue
 			}
 			e.MessageID = value
 		case "t":
 			ms, err := strconv.ParseInt(value, 10, 64)
 			if err != nil {
-				return fmt.Errorf("field t is %q", value)
+				damaged = fmt.Errorf("field t is %q", value)
+				continue
 			}
 			e.ProducedAt = time.UnixMilli(ms)
 		case "g":
@@ -139,10 +147,7 @@ func decodeFields(fields []any, e *qlog.Entry) error {
 		default:
 		}
 	}
-	if !found {
-		return errors.New("there is no field d")
-	}
-	return nil
+	return cmp.Or(unreadable, damaged)
 }
 
 // sizeOf returns the bytes of an entry that count towards MaxCallBytes.

@@ -9,7 +9,10 @@ import (
 	"github.com/parleyhq/parley/server/internal/queue/qlog"
 )
 
-var _ qlog.Store = (*Store)(nil)
+var (
+	_ qlog.Store     = (*Store)(nil)
+	_ qlog.LookStore = (*Store)(nil)
+)
 
 // StoreConfig says how a Store keeps logs.
 type StoreConfig struct {

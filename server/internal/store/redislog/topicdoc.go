@@ -21,6 +21,7 @@ type topicDoc struct {
 	RetainAgeMS     int64 `json:"retain_age_ms,omitempty"`
 	RetainMessages  int64 `json:"retain_messages,omitempty"`
 	DeadLetterAgeMS int64 `json:"dead_letter_age_ms,omitempty"`
+	MaxDeadLetters  int64 `json:"max_dead_letters,omitempty"`
 	ProducePaused   bool  `json:"produce_paused,omitempty"`
 	CreatedAtMS     int64 `json:"created_at_ms"`
 }
@@ -61,7 +62,8 @@ func topicDocOf(t *qlog.Topic) topicDoc {
 		State: int(t.State), Partitions: t.Partitions, Partitioner: int(t.Partitioner),
 		MaxMessages: t.MaxMessages, DropOldest: t.DropOldest, WindowMS: t.Window.Milliseconds(),
 		RetainAgeMS: t.RetainAge.Milliseconds(), RetainMessages: t.RetainMessages,
-		DeadLetterAgeMS: t.DeadLetterAge.Milliseconds(), ProducePaused: t.ProducePaused, CreatedAtMS: t.CreatedAt.UnixMilli(),
+		DeadLetterAgeMS: t.DeadLetterAge.Milliseconds(), MaxDeadLetters: t.MaxDeadLetters,
+		ProducePaused: t.ProducePaused, CreatedAtMS: t.CreatedAt.UnixMilli(),
 	}
 }
 
@@ -73,7 +75,8 @@ func (d *topicDoc) topic() *qlog.Topic {
 			MaxMessages: d.MaxMessages, DropOldest: d.DropOldest, Window: millis(d.WindowMS),
 			RetainAge: millis(d.RetainAgeMS), RetainMessages: d.RetainMessages,
 		},
-		DeadLetterAge: millis(d.DeadLetterAgeMS), ProducePaused: d.ProducePaused, CreatedAt: time.UnixMilli(d.CreatedAtMS),
+		DeadLetterAge: millis(d.DeadLetterAgeMS), MaxDeadLetters: d.MaxDeadLetters,
+		ProducePaused: d.ProducePaused, CreatedAt: time.UnixMilli(d.CreatedAtMS),
 	}
 }
 

@@ -231,7 +231,8 @@ func (s *Store) newestCopy(ctx context.Context, name string) (*qlog.Topic, error
 			s.log.WarnContext(ctx, "a partition's copy of its topic's settings cannot be read", "topic", name, "error", err)
 			continue
 		}
-		if newest == nil || t.Version > newest.Version {
+		// A partition may be left over from an earlier topic of the name.
+		if newest == nil || t.CreatedAt.After(newest.CreatedAt) || t.UID == newest.UID && t.Version > newest.Version {
 			newest = t
 		}
 	}

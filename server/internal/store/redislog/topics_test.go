@@ -17,7 +17,7 @@ func fullTopic(topic *qlog.Topic) {
 	topic.Bounds = qlog.Bounds{
 		MaxMessages: 1, DropOldest: true, Window: time.Hour, RetainAge: time.Minute, RetainMessages: 2,
 	}
-	topic.DeadLetterAge = 24 * time.Hour
+	topic.DeadLetterAge, topic.MaxDeadLetters = 24*time.Hour, 3
 	topic.Groups = []qlog.Group{
 		{Name: "default"},
 		{

@@ -11,7 +11,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/queue/qlog"
 )
 
-var trimScript = newScript("trim", -1, "lib_trim")
+var trimScript = newScript("trim", -1, "lib_replayed", "lib_trim")
 
 // trimAtLeast is the least number of messages that Trim works with: those of one node of a stream.
 const trimAtLeast = 200
@@ -32,7 +32,7 @@ func (s *Store) trim(ctx context.Context, ref qlog.Ref, bounds qlog.Bounds, n in
 		if err != nil || len(groups) == 0 {
 			return 0, err
 		}
-		keys := []string{s.keys.main(ref), s.keys.meta(ref), s.keys.sizes(ref), s.keys.moved(ref)}
+		keys := []string{s.keys.main(ref), s.keys.meta(ref), s.keys.sizes(ref), s.keys.moved(ref), s.keys.replayed(ref)}
 		for _, g := range groups {
 			keys = append(keys, s.keys.state(ref, g))
 		}

@@ -28,6 +28,7 @@ local function change(id, when)
   if when == '' then
     redis.call('ZREM', delayed, id)
     redis.call('HDEL', data, id)
+    redis.call('HINCRBY', meta, 'cancelled', 1)
     return {0, '0'}
   end
   local due = due_at(when, now_ms)

@@ -29,7 +29,8 @@
 -- ARGV[16] unique keys
 -- ARGV[17] removals
 -- ARGV[18...] counters: name, addend; chunks: field, ranges; rows: µs, row, due ms or empty; row
---         deletions: µs; dead letters: ID in the stream, message ID, attempts, reason, code; unique
+--         deletions: µs; dead letters: ID in the stream, message ID, attempts, reason, code, key,
+--         bytes of the payload; unique
 --         keys: µs of the message; removals: ID in the stream
 -- RETURNS {last µs, last ord, gv, sizes of the largest record in each of the four runs of 256 ordinals
 --         from the one after sent on, 0 for up to 4 KiB}. Errors: NOTOPIC, NOGROUP, FENCED, ROLLEDBACK,
@@ -75,7 +76,7 @@ end
 local records, bytes = {}, 0
 local dead_at = at + 2 * n_counters + 2 * n_chunks + 3 * n_rows + n_row_deletions
 for i = 0, n_dead - 1 do
-  local id = args[dead_at + 5 * i]
+  local id = args[dead_at + 7 * i]
   local entry = redis.call('XRANGE', main, id, id)[1]
   records[i + 1] = entry and named(entry[2]) or false
   bytes = bytes + (entry and #(records[i + 1].d or '') or 0)
@@ -128,14 +129,15 @@ end
 
 local gone = 0
 for i = 1, n_dead do
-  local id, message, attempts, reason, code = take(5)
+  local id, message, attempts, reason, code, key, size = take(7)
   local fields = records[i]
   if fields then
-    local header = {'i', message, 'e', id, 'g', group, 'a', attempts, 'r', reason, 'c', code}
+    local header = {'i', message, 'e', id, 'g', group, 'a', attempts, 'r', reason, 'c', code, 'k', key, 's', size}
     if fields.t then
-      header[13], header[14] = 't', fields.t
+      header[17], header[18] = 't', fields.t
     end
     local letter = redis.call('XADD', dlq, '*', unpack(header))
+    redis.call('HSET', dlq_data, letter_index(group, message), letter)
     if fields.d then
       redis.call('HSET', dlq_data, letter, fields.d)
     end

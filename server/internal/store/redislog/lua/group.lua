@@ -24,15 +24,11 @@ end
 local groups = head[4] or ''
 
 if what == 'remove' then
-  local left, found = {}, false
-  for name in string.gmatch(groups, '%S+') do
-    found = found or name == group
-    left[#left + 1] = name ~= group and name or nil
-  end
-  if redis.call('UNLINK', state, open, rows, due) == 0 and not found then
+  local left = without_name(groups, group)
+  if redis.call('UNLINK', state, open, rows, due) == 0 and left == groups then
     return 0
   end
-  redis.call('HSET', meta, 'groups', table.concat(left, ' '))
+  redis.call('HSET', meta, 'groups', left)
   redis.call('HINCRBY', meta, 'gv', 1)
   return 1
 end

@@ -16,6 +16,15 @@ local function set_group(state, uid, epoch, place, base)
   redis.call('HSET', state, 'uid', uid, 'epoch', epoch, 'ver', 0, 'cursor', place, 'sent', place, 'open', 0, 'base', text(base))
 end
 
+-- without_name returns the list of groups without a name.
+local function without_name(groups, name)
+  local left = {}
+  for known in string.gmatch(groups, '%S+') do
+    left[#left + 1] = known ~= name and known or nil
+  end
+  return table.concat(left, ' ')
+end
+
 -- with_name returns the list of groups with a name in it, and whether it was not there.
 local function with_name(groups, name)
   for known in string.gmatch(groups, '%S+') do

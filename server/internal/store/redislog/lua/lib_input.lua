@@ -47,3 +47,12 @@ local function unsettled(keys, at, n, ord)
   end
   return most
 end
+
+-- drop_oldest removes what is more than the bound, and of an old overhang at most 1,000 a call.
+local function drop_oldest(main, delayed, max, stored)
+  local length = redis.call('XLEN', main)
+  local over = math.min(length + redis.call('ZCARD', delayed) - max, stored + 1000, length)
+  if over > 0 then
+    redis.call('XTRIM', main, 'MAXLEN', '=', length - over)
+  end
+end

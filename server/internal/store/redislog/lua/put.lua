@@ -24,8 +24,8 @@
 -- ARGV[12] rows    how many groups' rows a message that replaces another must look at
 -- ARGV[13] plain   1 if no message is scheduled or has a key
 -- ARGV[14...] of each message: 'd<ms>' (a delay), 'a<ms>' (a time) or empty; the digest if it has an
---         idempotency key; 'r<ms>' (reject), 'k<ms>' (keep) or 'p<ms>' (replace) and how long its
---         unique key is kept, or empty; and the record. If plain, only the record.
+--         idempotency key; 'r<ms>' (reject), 'k<ms>' (keep) or 'p<ms>' (replace) and how long after
+--         its due time its unique key is kept, or empty; and the record. If plain, only the record.
 -- RETURNS the µs of the first message; a code for all messages, and how many of them were stored
 --         first, if plain; else for each {code, µs, due ms or 0, µs in the log of the message that it
 --         replaces or 0}. A message i that is stored has the first µs + i - 1.
@@ -74,15 +74,6 @@ if max > 0 then
 end
 next_key = next_key + states
 
--- drop_oldest removes what is more than the bound, and of an old overhang at most 1,000 a call.
-local function drop_oldest(stored)
-  local length = redis.call('XLEN', main)
-  local over = math.min(length + redis.call('ZCARD', delayed) - max, stored + 1000, length)
-  if over > 0 then
-    redis.call('XTRIM', main, 'MAXLEN', '=', length - over)
-  end
-end
-
 -- remember stores what became of the request, for repeats. A slot lives as long as its hash.
 local function remember(not_stored, latest)
   redis.call('HSET', producer, slot, string.format('%d %s %d %d %s', sequence, digest, n, base, not_stored))
@@ -117,7 +108,7 @@ if plain then
       remember('', 0)
     end
     if max > 0 and drop then
-      drop_oldest(stored)
+      drop_oldest(main, delayed, max, stored)
     end
   end
   return {string.format('%d', base), STORED, stored}
@@ -213,6 +204,7 @@ local function claim(key, unique)
   end
   redis.call('ZREM', delayed, scheduled_id(partition, us))
   redis.call('HDEL', data, scheduled_id(partition, us))
+  redis.call('HINCRBY', meta, 'cancelled', 1)
   dirty, free, scheduled = true, free + 1, scheduled - 1
   return nil, '0'
 end
@@ -290,7 +282,7 @@ local function put(i, when, its_digest, unique, record, idem, uniq)
     redis.call('SET', idem, its_digest .. ' ' .. text(us) .. ' ' .. text(due), 'PX', text(window + math.max(due - now_ms, 0)))
   end
   if uniq then
-    redis.call('SET', uniq, text(us) .. ' ' .. group_count(), 'PX', string.sub(unique, 2))
+    redis.call('SET', uniq, text(us) .. ' ' .. group_count(), 'PX', text(tonumber(string.sub(unique, 2)) + math.max(due - now_ms, 0)))
   end
   return {STORED, text(us), text(due), replaced}
 end
@@ -322,7 +314,7 @@ if stored > 0 then
     remember(table.concat(not_stored, ','), latest)
   end
   if max > 0 and drop then
-    drop_oldest(stored)
+    drop_oldest(main, delayed, max, stored)
   end
 end
 if later > 0 then

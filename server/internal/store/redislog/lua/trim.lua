@@ -4,7 +4,8 @@
 -- KEYS[2] S:meta   HASH
 -- KEYS[3] S:sizes  HASH
 -- KEYS[4] S:moved  ZSET message id -> µs in the log
--- KEYS[5...] S:g:<group>  HASH of each group of the partition
+-- KEYS[5] S:replayed  ZSET
+-- KEYS[6...] S:g:<group>  HASH of each group of the partition
 -- ARGV[1] uid
 -- ARGV[2] gv        the version of the set of groups that the keys are from
 -- ARGV[3] n         how many messages at most, from 100 on
@@ -13,7 +14,7 @@
 -- RETURNS how many messages were removed. Errors: NOTOPIC, STALE.
 --
 -- Safe to repeat.
-local main, meta, sizes, moved, keys, uid, gv, n, age, messages = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS, ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local main, meta, sizes, moved, replayed, keys, uid, gv, n, age, messages = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS, ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 
 local head = redis.call('HMGET', meta, 'uid', 'gv')
 if head[1] ~= uid then
@@ -26,7 +27,7 @@ end
 -- The first µs that some group may still need. Nothing is removed without groups, nor while the state
 -- of one is lost.
 local floor
-for i = 5, #keys do
+for i = 6, #keys do
   local cursor = string.match(redis.call('HGET', keys[i], 'cursor') or '', '^(%d+)')
   if not cursor then
     return 0
@@ -35,16 +36,6 @@ for i = 5, #keys do
 end
 if not floor then
   return 0
-end
-
--- trim_below removes up to about `most` messages below a µs: whole nodes of the stream, and then the
--- rest of a node (100 messages) if that is not too many. It reads no message.
-local function trim_below(us, most)
-  local removed = redis.call('XTRIM', main, 'MINID', '~', text(us), 'LIMIT', most)
-  if removed + 100 <= most then
-    removed = removed + redis.call('XTRIM', main, 'MINID', '=', text(us))
-  end
-  return removed
 end
 
 -- trim_oldest removes `count` of the messages below a µs. The last few are read to find where they end,
@@ -68,9 +59,9 @@ end
 
 local removed
 if age == 0 then
-  removed = trim_below(floor, n)
+  removed = trim_below(main, floor, n)
 else
-  removed = trim_below(math.min(floor, math.max(now_us() - age * 1000, 0)), n)
+  removed = trim_below(main, math.min(floor, math.max(now_us() - age * 1000, 0)), n)
   if messages > 0 then
     local over = redis.call('XLEN', main) - messages
     if over > 0 and removed < n then
@@ -79,6 +70,6 @@ else
   end
 end
 if removed > 0 then
-  forget_before_log(main, sizes, moved)
+  forget_before_log(main, sizes, moved, replayed)
 end
 return removed
