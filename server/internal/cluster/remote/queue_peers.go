@@ -55,6 +55,8 @@ func consumeMethod[Req, Res proto.Message](name string) cluster.Method[Req, Res]
 //     error, Take returns the counts of the earlier pieces and 0 for the other slots, Retry the
 //     retries that were made due, and Deliver the refused tokens of the earlier pieces. The caller
 //     repeats a Deliver with all others.
+//
+// A session of a Report is never in two pieces.
 type QueuePeers struct {
 	endpoint *cluster.Endpoint
 	handlers *cluster.Handlers
@@ -152,9 +154,9 @@ func (p *QueuePeers) Cancel(ctx context.Context, node string, r consume.CancelRe
 // Report implements consume.Peers. The leases of r.Complete are in the last piece. If the holder
 // did not know a delivery in an earlier one, the lease of its partition is left out.
 func (p *QueuePeers) Report(ctx context.Context, node string, r consume.Report) (consume.ReportAnswer, error) {
-	joiner := newReportJoiner(len(r.Sessions))
+	joined := joinedAnswer{unknown: map[partitionName]struct{}{}}
 	for n, part := range splitReport(&r) {
-		part.Complete = joiner.complete(part.Complete)
+		part.Complete = joined.complete(part.Complete)
 		var topics topicList
 		w := &clusterv1.ConsumeReport{
 			Node: r.Node, Group: r.Group, Sessions: each(part.Sessions, topics.sessionReport), Complete: each(part.Complete, leaseToWire),
@@ -164,13 +166,13 @@ func (p *QueuePeers) Report(ctx context.Context, node string, r consume.Report) 
 		if err != nil {
 			return consume.ReportAnswer{}, callError(n, err)
 		}
-		answers, err := answersFromWire(&part.Report, res)
+		answers, err := answersFromWire(&part, res)
 		if err != nil {
 			return consume.ReportAnswer{}, cluster.OutcomeUnknown(err)
 		}
-		joiner.add(&part, answers)
+		joined.add(answers)
 	}
-	return consume.ReportAnswer{Sessions: joiner.answers}, nil
+	return consume.ReportAnswer{Sessions: joined.sessions}, nil
 }
 
 // Take implements consume.Peers.
