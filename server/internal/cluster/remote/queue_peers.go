@@ -48,13 +48,15 @@ func consumeMethod[Req, Res proto.Message](name string) cluster.Method[Req, Res]
 // transport too; the notices that name this node are not passed to its handler. Safe for concurrent
 // use.
 //
-// A large call is sent in pieces, one after another. If a later piece fails, those behind it are not
-// sent:
+// A large call is sent in pieces, one after another. If a later piece fails, those behind it are
+// not sent:
 //   - In Settle, Extend and Cancel, its items and all after it get the error as their result.
 //   - The other calls fail with OUTCOME_UNKNOWN, because the earlier pieces were executed. With the
 //     error, Take returns the counts of the earlier pieces and 0 for the other slots, Retry the
 //     retries that were made due, and Deliver the refused tokens of the earlier pieces. The caller
 //     repeats a Deliver with all others.
+//
+// A session of a Report is never in two pieces.
 type QueuePeers struct {
 	endpoint *cluster.Endpoint
 	handlers *cluster.Handlers
@@ -149,12 +151,12 @@ func (p *QueuePeers) Cancel(ctx context.Context, node string, r consume.CancelRe
 	})
 }
 
-// Report implements consume.Peers. The leases of r.Complete are in the last piece. If the holder did
-// not know a delivery in an earlier one, the lease of its partition is left out.
+// Report implements consume.Peers. The leases of r.Complete are in the last piece. If the holder
+// did not know a delivery in an earlier one, the lease of its partition is left out.
 func (p *QueuePeers) Report(ctx context.Context, node string, r consume.Report) (consume.ReportAnswer, error) {
-	joiner := newReportJoiner(len(r.Sessions))
+	joined := joinedAnswer{unknown: map[partitionName]struct{}{}}
 	for n, part := range splitReport(&r) {
-		part.Complete = joiner.complete(part.Complete)
+		part.Complete = joined.complete(part.Complete)
 		var topics topicList
 		w := &clusterv1.ConsumeReport{
 			Node: r.Node, Group: r.Group, Sessions: each(part.Sessions, topics.sessionReport), Complete: each(part.Complete, leaseToWire),
@@ -164,13 +166,13 @@ func (p *QueuePeers) Report(ctx context.Context, node string, r consume.Report) 
 		if err != nil {
 			return consume.ReportAnswer{}, callError(n, err)
 		}
-		answers, err := answersFromWire(&part.Report, res)
+		answers, err := answersFromWire(&part, res)
 		if err != nil {
 			return consume.ReportAnswer{}, cluster.OutcomeUnknown(err)
 		}
-		joiner.add(&part, answers)
+		joined.add(answers)
 	}
-	return consume.ReportAnswer{Sessions: joiner.answers}, nil
+	return consume.ReportAnswer{Sessions: joined.sessions}, nil
 }
 
 // Take implements consume.Peers.
@@ -243,8 +245,8 @@ func (p *QueuePeers) Retry(ctx context.Context, node string, r consume.RetryRequ
 	return due, callError(done, err)
 }
 
-// Session implements consume.Peers. It succeeds if a node executed the request, whatever became of
-// the other nodes.
+// Session implements consume.Peers. It succeeds if a node executed the request, also if
+// other nodes did not answer.
 func (p *QueuePeers) Session(ctx context.Context, r consume.SessionRequest) (consume.SessionAnswer, bool, error) {
 	answers, _, err := cluster.CallAll(ctx, p.endpoint, consumeSession, sessionRequestToWire(&r))
 	var found *clusterv1.ConsumeSessionAnswer
@@ -262,8 +264,8 @@ func (p *QueuePeers) Session(ctx context.Context, r consume.SessionRequest) (con
 	}, true, nil
 }
 
-// Sessions implements consume.Peers. A missing node may have answered in part. It fails if this node
-// may not know all others at present; what it returns then is valid.
+// Sessions implements consume.Peers. A missing node may have answered in part. It fails if this
+// node may not know all others at present; what it returns then is valid.
 func (p *QueuePeers) Sessions(ctx context.Context, topic, group string) ([]consume.SessionInfo, []string, error) {
 	w := &clusterv1.ConsumeSessionsRequest{Topic: topic, Group: group}
 	answers, missing, err := cluster.CallAll(ctx, p.endpoint, consumeSessions, w)
@@ -366,8 +368,8 @@ func resultsOf[T any](
 	return results, nil
 }
 
-// callError is the error of a call of which done pieces or items were executed before it failed with
-// err.
+// callError is the error of a call of which done pieces or items were executed before it failed
+// with err.
 func callError(done int, err error) error {
 	switch {
 	case err == nil:

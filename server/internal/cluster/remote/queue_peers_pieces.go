@@ -1,9 +1,6 @@
 package remote
 
-import (
-	"github.com/parleyhq/parley/server/internal/fault"
-	"github.com/parleyhq/parley/server/internal/queue/consume"
-)
+import "github.com/parleyhq/parley/server/internal/queue/consume"
 
 const (
 	// consumePieceBytes bounds the items of one request to another node, in bytes. A call with more is
@@ -22,13 +19,19 @@ func tokenBytes(t *consume.Token) int { return len(t.Topic) + 48 }
 
 func tokenOrFaultBytes(t consume.Token) int { return max(tokenBytes(&t), faultBytes) }
 
-func heldBytes(d consume.HeldDelivery) int { return tokenBytes(&d.Token) + 8 }
-
 func settlementBytes(s consume.Settlement) int {
 	return max(tokenBytes(&s.Token)+len(s.Reason)+len(s.Code)+numberBytes, faultBytes)
 }
 
 func profileBytes(p *consume.SessionProfile) int { return len(p.ID) + len(p.Consumer) + numberBytes }
+
+func sessionReportBytes(s consume.SessionReport) int {
+	bytes := profileBytes(&s.SessionProfile) + numberBytes
+	for i := range s.Deliveries {
+		bytes += tokenBytes(&s.Deliveries[i].Token) + 8
+	}
+	return bytes
+}
 
 func slotBytes(s consume.Slot) int { return profileBytes(&s.SessionProfile) + numberBytes }
 
@@ -49,17 +52,21 @@ func sessionInfoBytes(s consume.SessionInfo) int {
 }
 
 // fitting returns how many of the items fit into one request: at least one, if there is any.
-func fitting[T any](items []T, size func(T) int) (n int) {
-	for bytes := 0; n < len(items); n++ {
-		if bytes += size(items[n]); n > 0 && bytes > consumePieceBytes {
+func fitting[T any](items []T, size func(T) int) int { return fittingBehind(0, items, size) }
+
+// fittingBehind returns how many of the items fit into a request that has used bytes already: at
+// least one, if there is any and used is 0.
+func fittingBehind[T any](used int, items []T, size func(T) int) (n int) {
+	for bytes := used; n < len(items); n++ {
+		if bytes += size(items[n]); n+used > 0 && bytes > consumePieceBytes {
 			break
 		}
 	}
 	return n
 }
 
-// eachPiece calls do with as many items at a time as fit into one request, in order, until it fails.
-// It returns for how many it did not. Without items it does not call do.
+// eachPiece calls do with as many items at a time as fit into one request, in order, until it
+// fails. It returns for how many it did not. Without items it does not call do.
 func eachPiece[T any](items []T, size func(T) int, do func(piece []T) error) (done int, err error) {
 	for done < len(items) {
 		n := fitting(items[done:], size)
@@ -71,98 +78,39 @@ func eachPiece[T any](items []T, size func(T) int, do func(piece []T) error) (do
 	return done, nil
 }
 
-// reportPart is a part of a report. Its sessions are those of the report from number first on. The
-// first of them may be the last one of the part before, with other deliveries and settlements.
-type reportPart struct {
-	consume.Report
-
-	first int
-}
-
 // splitReport splits a report into parts that fit into one request each, at least one. Complete is
 // in the last part, after all sessions; if it is too large, in parts behind it.
-func splitReport(r *consume.Report) []reportPart {
-	s := &reportSplitter{report: r}
-	s.next(0)
-	for i := range r.Sessions {
-		s.add(i)
-	}
-	for rest := r.Complete; len(rest) > 0; {
-		n := fit(s, rest, leaseBytes)
-		s.part().Complete = rest[:n]
-		if rest = rest[n:]; len(rest) > 0 {
-			s.next(len(r.Sessions))
+//
+// A session is in one part, with all its deliveries. After a resume, the holder takes the first part
+// with the session for all that its consumer has of the partitions there, and releases the rest. A
+// second part would come too late: of a partition that is in both, the holder would have released
+// what the consumer has; of others it would not release what the consumer never got. A session has
+// at most 10,000 deliveries of 16 topics. These fit into one message, alone, also if they have more
+// than consumePieceBytes.
+func splitReport(r *consume.Report) (parts []consume.Report) {
+	rest, leases := r.Sessions, r.Complete
+	for len(parts) == 0 || len(rest)+len(leases) > 0 {
+		part := consume.Report{Node: r.Node, Group: r.Group}
+		n := fitting(rest, sessionReportBytes)
+		part.Sessions, rest = rest[:n], rest[n:]
+		if len(rest) == 0 {
+			used := 0
+			for _, s := range part.Sessions {
+				used += sessionReportBytes(s)
+			}
+			n = fittingBehind(used, leases, leaseBytes)
+			part.Complete, leases = leases[:n], leases[n:]
 		}
+		parts = append(parts, part)
 	}
-	return s.parts
+	return parts
 }
 
-// reportSplitter adds to the last of its parts.
-type reportSplitter struct {
-	report *consume.Report
-	parts  []reportPart
-	// bytes and items are those of the last part.
-	bytes, items int
-}
-
-func (s *reportSplitter) part() *reportPart { return &s.parts[len(s.parts)-1] }
-
-// next begins another part with session number first.
-func (s *reportSplitter) next(first int) {
-	s.parts = append(s.parts, reportPart{consume.Report{Node: s.report.Node, Group: s.report.Group}, first})
-	s.bytes, s.items = 0, 0
-}
-
-// add adds a session, or pieces of it to several parts.
-func (s *reportSplitter) add(i int) {
-	rest := s.report.Sessions[i]
-	size := profileBytes(&rest.SessionProfile) + numberBytes
-	if len(s.part().Sessions) > 0 && s.bytes+size > consumePieceBytes {
-		s.next(i)
-	}
-	for {
-		s.bytes += size
-		piece := rest
-		// A settlement is of a delivery that the session has, so it must not arrive before.
-		n := fit(s, rest.Deliveries, heldBytes)
-		piece.Deliveries, rest.Deliveries = rest.Deliveries[:n], rest.Deliveries[n:]
-		m := 0
-		if len(rest.Deliveries) == 0 {
-			m = fit(s, rest.Unanswered, settlementBytes)
-		}
-		piece.Unanswered, rest.Unanswered = rest.Unanswered[:m], rest.Unanswered[m:]
-		ended := len(rest.Deliveries) == 0 && len(rest.Unanswered) == 0
-		if !ended && piece.State == consume.Gone {
-			// Otherwise the session would lose what the later parts have.
-			piece.State = consume.Leaving
-		}
-		s.part().Sessions = append(s.part().Sessions, piece)
-		if ended {
-			return
-		}
-		s.next(i)
-	}
-}
-
-// fit returns how many of the items fit into the last part, at least one if it has none.
-func fit[T any](s *reportSplitter, items []T, size func(T) int) (n int) {
-	for n < len(items) {
-		bytes := size(items[n])
-		if s.items > 0 && s.bytes+bytes > consumePieceBytes {
-			break
-		}
-		s.bytes += bytes
-		s.items++
-		n++
-	}
-	return n
-}
-
-// reportJoiner joins the answers to the parts of a report.
-type reportJoiner struct {
-	answers []consume.SessionReportAnswer
-	// unread are the partitions of tokens that the holder did not know, or could not settle at present.
-	unread map[partitionName]struct{}
+// joinedAnswer joins the answers to the parts of a report.
+type joinedAnswer struct {
+	sessions []consume.SessionReportAnswer
+	// unknown are the partitions of deliveries that the holder did not know.
+	unknown map[partitionName]struct{}
 }
 
 type partitionName struct {
@@ -170,34 +118,21 @@ type partitionName struct {
 	partition int
 }
 
-func newReportJoiner(sessions int) *reportJoiner {
-	return &reportJoiner{answers: make([]consume.SessionReportAnswer, sessions), unread: map[partitionName]struct{}{}}
-}
-
-func (j *reportJoiner) add(part *reportPart, answers []consume.SessionReportAnswer) {
-	for i, a := range answers {
-		joined := &j.answers[part.first+i]
-		joined.Superseded = joined.Superseded || a.Superseded
-		joined.Lost, joined.Unknown = append(joined.Lost, a.Lost...), append(joined.Unknown, a.Unknown...)
-		joined.Unanswered = append(joined.Unanswered, a.Unanswered...)
+func (j *joinedAnswer) add(answers []consume.SessionReportAnswer) {
+	j.sessions = append(j.sessions, answers...)
+	for _, a := range answers {
 		for _, t := range a.Unknown {
-			j.unread[partitionName{t.Topic, t.Partition}] = struct{}{}
-		}
-		for k, err := range a.Unanswered {
-			if f, ok := fault.As(err); ok && f.Retryable() {
-				t := part.Sessions[i].Unanswered[k].Token
-				j.unread[partitionName{t.Topic, t.Partition}] = struct{}{}
-			}
+			j.unknown[partitionName{t.Topic, t.Partition}] = struct{}{}
 		}
 	}
 }
 
-// complete returns the leases for which the holder has the whole report. It has not if tokens of an
-// earlier part were unknown because it did not hold the partition yet.
-func (j *reportJoiner) complete(leases []consume.Lease) []consume.Lease {
+// complete returns the leases for which the holder has the whole report. It has not if deliveries of
+// an earlier part were unknown because it did not hold the partition yet.
+func (j *joinedAnswer) complete(leases []consume.Lease) []consume.Lease {
 	var complete []consume.Lease
 	for _, l := range leases {
-		if _, unread := j.unread[partitionName{l.Topic, l.Partition}]; !unread {
+		if _, unknown := j.unknown[partitionName{l.Topic, l.Partition}]; !unknown {
 			complete = append(complete, l)
 		}
 	}

@@ -3,6 +3,7 @@ package remote
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -33,6 +34,10 @@ func manyTokens(n int) []consume.Token {
 	return tokens
 }
 
+func ackOf(t consume.Token) consume.Settlement {
+	return consume.Settlement{Token: t, Verdict: dispatch.Ack}
+}
+
 func goneFault(i int) error {
 	return fault.New(fault.NotFound, fault.DeliveryGone, "message %d is gone", i)
 }
@@ -49,21 +54,7 @@ func reports(t *testing.T, calls []any) (joined consume.Report) {
 			t.Errorf("part %d of %d has complete leases", i+1, len(calls))
 		}
 		joined.Node, joined.Group, joined.Complete = r.Node, r.Group, r.Complete
-		joined.Sessions = appendSessions(joined.Sessions, r.Sessions)
-	}
-	return joined
-}
-
-// appendSessions appends the sessions of a part of a report.
-func appendSessions(joined, sessions []consume.SessionReport) []consume.SessionReport {
-	for _, s := range sessions {
-		if n := len(joined) - 1; n >= 0 && joined[n].ID == s.ID {
-			s.Deliveries = slices.Concat(joined[n].Deliveries, s.Deliveries)
-			s.Unanswered = slices.Concat(joined[n].Unanswered, s.Unanswered)
-			joined[n] = s
-			continue
-		}
-		joined = append(joined, s)
+		joined.Sessions = append(joined.Sessions, r.Sessions...)
 	}
 	return joined
 }
@@ -71,17 +62,16 @@ func appendSessions(joined, sessions []consume.SessionReport) []consume.SessionR
 // sameReport and sameAnswer are much faster than cmp.Diff for many tokens.
 func sameReport(a, b consume.SessionReport) bool {
 	return a.SessionProfile == b.SessionProfile && a.State == b.State && a.ContactAge == b.ContactAge &&
-		slices.Equal(a.Deliveries, b.Deliveries) && slices.Equal(a.Unanswered, b.Unanswered)
+		slices.Equal(a.Deliveries, b.Deliveries)
 }
 
 func sameAnswer(a, b consume.SessionReportAnswer) bool {
-	return a.Superseded == b.Superseded && slices.Equal(a.Lost, b.Lost) && slices.Equal(a.Unknown, b.Unknown) &&
-		slices.EqualFunc(a.Unanswered, b.Unanswered, equalFaults)
+	return a.Superseded == b.Superseded && slices.Equal(a.Unknown, b.Unknown)
 }
 
-// largeReport has 10,000 deliveries and 4,000 settlements of three sessions.
+// largeReport has 15,000 deliveries of three sessions.
 func largeReport() consume.Report {
-	tokens := manyTokens(10_000)
+	tokens := manyTokens(15_000)
 	r := consume.Report{Node: nodeA, Group: "g", Complete: []consume.Lease{{Topic: tokens[0].Topic, Partition: 1, Epoch: 2}}}
 	for i := range 3 {
 		s := consume.SessionReport{
@@ -92,33 +82,20 @@ func largeReport() consume.Report {
 			if k%3 == i {
 				s.Deliveries = append(s.Deliveries, consume.HeldDelivery{Token: token, Begun: k%2 == 0})
 			}
-			if k%3 == i && k < 4000 {
-				s.Unanswered = append(s.Unanswered, consume.Settlement{Token: token, Verdict: dispatch.Retry, Reason: strings.Repeat("r", k%50)})
-			}
 		}
 		r.Sessions = append(r.Sessions, s)
 	}
 	return r
 }
 
-// answerToReport loses and does not know some deliveries, and fails half of the settlements.
+// answerToReport does not know some deliveries, and says of one session that it is superseded.
 func answerToReport(r consume.Report) (a consume.ReportAnswer) {
 	for _, s := range r.Sessions {
-		out := consume.SessionReportAnswer{}
+		out := consume.SessionReportAnswer{Superseded: s.Resumes == 1}
 		for _, d := range s.Deliveries {
-			switch d.Token.ID % 7 {
-			case 0:
-				out.Lost = append(out.Lost, d.Token)
-			case 1:
+			if d.Token.ID%7 == 1 {
 				out.Unknown = append(out.Unknown, d.Token)
 			}
-		}
-		for _, u := range s.Unanswered {
-			var err error
-			if u.Token.ID%2 == 0 {
-				err = goneFault(int(u.Token.ID))
-			}
-			out.Unanswered = append(out.Unanswered, err)
 		}
 		a.Sessions = append(a.Sessions, out)
 	}
@@ -163,7 +140,7 @@ func TestLargePeerCalls(t *testing.T) {
 		t.Error("the report changed")
 	}
 
-	settle := consume.SettleRequest{Node: nodeA, Group: "g", Session: "s", Items: report.Sessions[0].Unanswered}
+	settle := consume.SettleRequest{Node: nodeA, Group: "g", Session: "s", Items: each(manyTokens(4000), ackOf)}
 	results, err := a.Settle(ctx, nodeB, settle)
 	want := each(settle.Items, func(s consume.Settlement) error { return goneFault(int(s.Token.ID)) })
 	if err != nil || !slices.EqualFunc(want, results, equalFaults) {
@@ -306,7 +283,7 @@ func laterPieceFails(t *testing.T, fate clustertest.Fate, item fault.Reason) {
 		}
 		return none{}, nil
 	})
-	items := each(tokens, func(t consume.Token) consume.Settlement { return consume.Settlement{Token: t, Verdict: dispatch.Ack} })
+	items := each(tokens, ackOf)
 	cancellations := each(tokens, func(t consume.Token) consume.Cancellation { return consume.Cancellation{ID: t.ID} })
 	for method, call := range map[string]func() ([]error, error){
 		"settle": func() ([]error, error) { return a.Settle(ctx, nodeB, consume.SettleRequest{Items: items}) },
@@ -350,8 +327,8 @@ func laterPieceFails(t *testing.T, fate clustertest.Fate, item fault.Reason) {
 	}
 }
 
-// TestCompleteOnlyIfAllIsKnown: the holder acquires the lease between two parts of a report. It must
-// not take the second one for all that the node has.
+// TestCompleteOnlyIfAllIsKnown: the holder acquires the lease between two parts of a report. It
+// must not take the second one for all that the node has.
 func TestCompleteOnlyIfAllIsKnown(t *testing.T) {
 	t.Parallel()
 	net := clustertest.NewNet()
@@ -368,12 +345,6 @@ func TestCompleteOnlyIfAllIsKnown(t *testing.T) {
 		r, _ := call.(consume.Report)
 		a := consume.ReportAnswer{Sessions: make([]consume.SessionReportAnswer, len(r.Sessions))}
 		for i, s := range r.Sessions {
-			a.Sessions[i].Unanswered = make([]error, len(s.Unanswered))
-			for k, u := range s.Unanswered {
-				if u.Token.Partition == 9 {
-					a.Sessions[i].Unanswered[k] = fault.New(fault.Unavailable, fault.StoreUnavailable, "not here")
-				}
-			}
 			for _, d := range s.Deliveries {
 				if first && d.Token.Partition == 5 {
 					a.Sessions[i].Unknown = append(a.Sessions[i].Unknown, d.Token)
@@ -386,7 +357,7 @@ func TestCompleteOnlyIfAllIsKnown(t *testing.T) {
 	if _, err := a.Report(t.Context(), nodeB, report); err != nil {
 		t.Fatal(err)
 	}
-	want := slices.DeleteFunc(slices.Clone(report.Complete), func(l consume.Lease) bool { return l.Partition == 5 || l.Partition == 9 })
+	want := slices.DeleteFunc(slices.Clone(report.Complete), func(l consume.Lease) bool { return l.Partition == 5 })
 	if diff := cmp.Diff(want, reports(t, atB.take()).Complete); diff != "" {
 		t.Error(diff)
 	}
@@ -409,13 +380,6 @@ func TestSplitReport(t *testing.T) {
 			for k := range rapid.SampledFrom([]int{0, 1, 3, 100, 400}).Draw(t, "deliveries") {
 				s.Deliveries = append(s.Deliveries, consume.HeldDelivery{Token: token(k), Begun: k%2 == 0})
 			}
-			for k := range rapid.SampledFrom([]int{0, 1, 5, 200}).Draw(t, "unanswered") {
-				reason := ""
-				if k < 5 {
-					reason = strings.Repeat("r", sizes.Draw(t, "reason"))
-				}
-				s.Unanswered = append(s.Unanswered, consume.Settlement{Token: token(k), Verdict: dispatch.Retry, Reason: reason})
-			}
 			r.Sessions = append(r.Sessions, s)
 		}
 		for i := range rapid.SampledFrom([]int{0, 1, 100, 400}).Draw(t, "leases") {
@@ -425,8 +389,40 @@ func TestSplitReport(t *testing.T) {
 	})
 }
 
-// checkParts checks that parts have a whole report, in order, and are not too large.
-func checkParts(t *rapid.T, r *consume.Report, parts []reportPart) {
+// TestLargestSessionReport: a session is not split, so the largest one must fit into one message, as
+// must the answer that nothing of it is known.
+func TestLargestSessionReport(t *testing.T) {
+	t.Parallel()
+	const smallestNATSLimit = 832 << 10 // natsbus.minPayload
+	s := consume.SessionReport{SessionProfile: consume.SessionProfile{ID: strings.Repeat("s", 128), Consumer: strings.Repeat("c", 64)}}
+	var answer topicList
+	var unknown []*clusterv1.ConsumeToken
+	for i := range 10_000 {
+		token := consume.Token{
+			Topic: fmt.Sprintf("%064d", i%16), Partition: math.MaxUint16 - i, ID: math.MaxInt64 - qlog.ID(i), Gen: math.MaxInt32,
+		}
+		s.Deliveries = append(s.Deliveries, consume.HeldDelivery{Token: token, Begun: true})
+		unknown = append(unknown, answer.token(token))
+	}
+	small := consume.SessionReport{SessionProfile: consume.SessionProfile{ID: "small"}}
+	parts := splitReport(&consume.Report{Sessions: []consume.SessionReport{small, s, small}})
+	if len(parts) != 3 || !sameReport(parts[1].Sessions[0], s) {
+		t.Fatalf("%d parts, or another session in the second one", len(parts))
+	}
+	var topics topicList
+	w := &clusterv1.ConsumeReport{Sessions: each(parts[1].Sessions, topics.sessionReport)}
+	w.Topics = topics.topics
+	a := &clusterv1.ConsumeReportAnswer{Topics: answer.topics, Sessions: []*clusterv1.ConsumeSessionAnswers{{Unknown: unknown}}}
+	if request, answer := proto.Size(w), proto.Size(a); max(request, answer) > smallestNATSLimit {
+		t.Errorf("the request has %d bytes, the answer %d", request, answer)
+	} else {
+		t.Logf("the request has %d bytes, the answer %d", request, answer)
+	}
+}
+
+// checkParts checks that parts have a whole report, in order, with each session in one part, and
+// are not too large.
+func checkParts(t *rapid.T, r *consume.Report, parts []consume.Report) {
 	joined := consume.Report{Node: nodeA, Group: "g"}
 	for n, p := range parts {
 		var topics topicList
@@ -435,31 +431,13 @@ func checkParts(t *rapid.T, r *consume.Report, parts []reportPart) {
 		if size := proto.Size(w); size > 900<<10 {
 			t.Errorf("part %d has %d bytes", n, size)
 		}
-		settlements := 0
-		for i, s := range p.Sessions {
-			settlements += len(s.Unanswered)
-			if r.Sessions[p.first+i].ID != s.ID {
-				t.Errorf("session %d of part %d is not number %d", i, n, p.first+i)
-			}
-			// Only the last part of a session may say that it is gone.
-			want := r.Sessions[p.first+i].State
-			if want == consume.Gone && n+1 < len(parts) && len(parts[n+1].Sessions) > 0 && parts[n+1].Sessions[0].ID == s.ID {
-				want = consume.Leaving
-			}
-			if s.State != want {
-				t.Errorf("session %s is %d in part %d, want %d", s.ID, s.State, n, want)
-			}
-		}
-		if settlements > 1100 {
-			t.Errorf("the answer to part %d has %d faults", n, settlements)
-		}
 		if len(joined.Complete) > 0 && len(p.Sessions) > 0 {
 			t.Errorf("part %d has sessions behind complete leases", n)
 		}
 		if n > 0 && len(p.Sessions) == 0 && len(p.Complete) == 0 {
 			t.Errorf("part %d is empty", n)
 		}
-		joined.Sessions = appendSessions(joined.Sessions, p.Sessions)
+		joined.Sessions = append(joined.Sessions, p.Sessions...)
 		joined.Complete = append(joined.Complete, p.Complete...)
 	}
 	if !slices.EqualFunc(r.Sessions, joined.Sessions, sameReport) || !slices.Equal(r.Complete, joined.Complete) {

@@ -108,10 +108,7 @@ func (p *QueuePeers) answerReport(ctx context.Context, w *clusterv1.ConsumeRepor
 	var topics topicList
 	a := &clusterv1.ConsumeReportAnswer{
 		Sessions: each(answer.Sessions, func(s consume.SessionReportAnswer) *clusterv1.ConsumeSessionAnswers {
-			return &clusterv1.ConsumeSessionAnswers{
-				Superseded: s.Superseded, Lost: each(s.Lost, topics.token), Unknown: each(s.Unknown, topics.token),
-				Unanswered: p.results(ctx, consumeReport.Name, s.Unanswered).GetResults(),
-			}
+			return &clusterv1.ConsumeSessionAnswers{Superseded: s.Superseded, Unknown: each(s.Unknown, topics.token)}
 		}),
 	}
 	a.Topics = topics.topics

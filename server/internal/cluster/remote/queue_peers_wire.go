@@ -46,14 +46,15 @@ func (l *topicList) held(d consume.HeldDelivery) *clusterv1.ConsumeHeld {
 func (l *topicList) sessionReport(s consume.SessionReport) *clusterv1.ConsumeSessionReport {
 	return &clusterv1.ConsumeSessionReport{
 		Profile: profileToWire(&s.SessionProfile), State: uint32(s.State), ContactAgeNs: int64(s.ContactAge),
-		Deliveries: each(s.Deliveries, l.held), Unanswered: each(s.Unanswered, l.settlement),
+		Deliveries: each(s.Deliveries, l.held),
 	}
 }
 
 func (l *topicList) delivery(d consume.RemoteDelivery) *clusterv1.ConsumeDelivery {
 	return &clusterv1.ConsumeDelivery{
 		Token: l.token(d.Token), MessageId: d.MessageID, Body: d.Body, Attempt: int64(d.Attempt),
-		ProducedAtUs: timeToWire(d.ProducedAt), TimeoutNs: int64(d.Timeout), Session: d.Session, Epoch: d.Epoch,
+		ProducedAtUs: timeToWire(d.ProducedAt), TimeoutNs: int64(d.Timeout), Suspect: d.Suspect,
+		Session: d.Session, Epoch: d.Epoch,
 	}
 }
 
@@ -61,8 +62,8 @@ func (l *topicList) ended(d consume.EndedDelivery) *clusterv1.ConsumeEnded {
 	return &clusterv1.ConsumeEnded{Session: d.Session, Token: l.token(d.Token), Cause: uint32(d.Cause)}
 }
 
-// consumeReader decodes the parts of a message with tokens. Its err is what was wrong first; then the
-// message must not be used.
+// consumeReader decodes the parts of a message with tokens. Its err is what was wrong first; then
+// the message must not be used.
 type consumeReader struct {
 	topics []string
 	err    error
@@ -120,8 +121,7 @@ func (r *consumeReader) state(w uint32) consume.SessionState {
 func (r *consumeReader) sessionReport(w *clusterv1.ConsumeSessionReport) consume.SessionReport {
 	return consume.SessionReport{
 		SessionProfile: profileFromWire(w.GetProfile()), State: r.state(w.GetState()),
-		ContactAge: time.Duration(w.GetContactAgeNs()),
-		Deliveries: each(w.GetDeliveries(), r.held), Unanswered: each(w.GetUnanswered(), r.settlement),
+		ContactAge: time.Duration(w.GetContactAgeNs()), Deliveries: each(w.GetDeliveries(), r.held),
 	}
 }
 
@@ -130,6 +130,7 @@ func (r *consumeReader) delivery(w *clusterv1.ConsumeDelivery) consume.RemoteDel
 		Delivery: consume.Delivery{
 			Token: r.token(w.GetToken()), MessageID: w.GetMessageId(), Body: w.GetBody(), Attempt: int(w.GetAttempt()),
 			ProducedAt: timeFromWire(w.GetProducedAtUs()), Timeout: time.Duration(w.GetTimeoutNs()),
+			Suspect: w.GetSuspect(),
 		},
 		Session: w.GetSession(), Epoch: w.GetEpoch(),
 	}
@@ -158,12 +159,13 @@ func (r *consumeReader) sessionRequest(w *clusterv1.ConsumeSessionRequest) consu
 	u := w.GetUpdate()
 	return consume.SessionRequest{
 		Group: w.GetGroup(), Session: w.GetSession(),
-		Call:       enumFromWire(r, w.GetCall(), consume.ExtendAll, consume.LeaveGroup),
+		Call:       enumFromWire(r, w.GetCall(), consume.ExtendAll, consume.Supersede),
 		AckTimeout: time.Duration(w.GetAckTimeoutNs()),
 		Update: consume.Update{
 			Concurrency: int(u.GetConcurrency()), MaxInFlight: int(u.GetMaxInFlight()), MaxBytes: u.GetMaxBytes(),
 			Renew: u.GetRenew(), Expires: timeFromWire(u.GetExpiresUs()),
 		},
+		Resumes: w.GetResumes(),
 	}
 }
 
@@ -175,6 +177,7 @@ func sessionRequestToWire(r *consume.SessionRequest) *clusterv1.ConsumeSessionRe
 			Concurrency: int64(u.Concurrency), MaxInFlight: int64(u.MaxInFlight), MaxBytes: u.MaxBytes,
 			Renew: u.Renew, ExpiresUs: timeToWire(u.Expires),
 		},
+		Resumes: r.Resumes,
 	}
 }
 
@@ -202,11 +205,13 @@ func profileFromWire(w *clusterv1.ConsumeProfile) consume.SessionProfile {
 }
 
 func slotToWire(s consume.Slot) *clusterv1.ConsumeSlot {
-	return &clusterv1.ConsumeSlot{Profile: profileToWire(&s.SessionProfile), N: int64(s.N), Bytes: s.Bytes}
+	return &clusterv1.ConsumeSlot{Profile: profileToWire(&s.SessionProfile), N: int64(s.N), Bytes: s.Bytes, Suspect: s.Suspect}
 }
 
 func slotFromWire(w *clusterv1.ConsumeSlot) consume.Slot {
-	return consume.Slot{SessionProfile: profileFromWire(w.GetProfile()), N: int(w.GetN()), Bytes: w.GetBytes()}
+	return consume.Slot{
+		SessionProfile: profileFromWire(w.GetProfile()), N: int(w.GetN()), Bytes: w.GetBytes(), Suspect: w.GetSuspect(),
+	}
 }
 
 func leaseToWire(l consume.Lease) *clusterv1.ConsumeLease {
@@ -214,34 +219,24 @@ func leaseToWire(l consume.Lease) *clusterv1.ConsumeLease {
 }
 
 func cancellationToWire(c consume.Cancellation) *clusterv1.ConsumeCancellation {
-	return &clusterv1.ConsumeCancellation{Id: int64(c.ID), Key: c.Key, UniqueKey: c.UniqueKey, EvenRunning: c.EvenRunning}
+	return &clusterv1.ConsumeCancellation{Id: int64(c.ID), Key: c.Key, UniqueKey: c.UniqueKey}
 }
 
 func cancellationFromWire(w *clusterv1.ConsumeCancellation) consume.Cancellation {
-	return consume.Cancellation{
-		ID: qlog.ID(w.GetId()), Key: w.GetKey(), UniqueKey: w.GetUniqueKey(), EvenRunning: w.GetEvenRunning(),
-	}
+	return consume.Cancellation{ID: qlog.ID(w.GetId()), Key: w.GetKey(), UniqueKey: w.GetUniqueKey()}
 }
 
 func resultFromWire(w *clusterv1.ConsumeResult) error { return cluster.FaultFromWire(w.GetFault()) }
 
-// answersFromWire decodes the answer to a part of a report, of which it must have everything.
+// answersFromWire decodes the answer to a part of a report. It must have an answer for each session.
 func answersFromWire(part *consume.Report, w *clusterv1.ConsumeReportAnswer) ([]consume.SessionReportAnswer, error) {
 	if len(w.GetSessions()) != len(part.Sessions) {
 		return nil, fmt.Errorf("answers for %d of %d sessions", len(w.GetSessions()), len(part.Sessions))
 	}
 	r := &consumeReader{topics: w.GetTopics()}
 	answers := each(w.GetSessions(), func(s *clusterv1.ConsumeSessionAnswers) consume.SessionReportAnswer {
-		return consume.SessionReportAnswer{
-			Superseded: s.GetSuperseded(), Lost: each(s.GetLost(), r.token), Unknown: each(s.GetUnknown(), r.token),
-			Unanswered: each(s.GetUnanswered(), resultFromWire),
-		}
+		return consume.SessionReportAnswer{Superseded: s.GetSuperseded(), Unknown: each(s.GetUnknown(), r.token)}
 	})
-	for i := range answers {
-		if got, want := len(answers[i].Unanswered), len(part.Sessions[i].Unanswered); got != want {
-			r.failf("%d results for %d settlements", got, want)
-		}
-	}
 	return answers, r.err
 }
 

@@ -637,9 +637,8 @@ func (x *ConsumeLease) GetEpoch() int64 {
 	return 0
 }
 
-// ConsumeReport tells a holder about the sessions of a node. A large report is sent as several. They
-// have its sessions in order, and one session may be in two of them, with a part of its items in
-// each.
+// ConsumeReport tells a holder about the sessions of a node. A large report is sent as several, each
+// with some of the sessions, in order.
 type ConsumeReport struct {
 	state         protoimpl.MessageState  `protogen:"open.v1"`
 	Node          string                  `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
@@ -721,10 +720,9 @@ type ConsumeSessionReport struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Profile *ConsumeProfile        `protobuf:"bytes,1,opt,name=profile,proto3" json:"profile,omitempty"`
 	// consume.SessionState.
-	State         uint32               `protobuf:"varint,2,opt,name=state,proto3" json:"state,omitempty"`
-	ContactAgeNs  int64                `protobuf:"varint,3,opt,name=contact_age_ns,json=contactAgeNs,proto3" json:"contact_age_ns,omitempty"`
-	Deliveries    []*ConsumeHeld       `protobuf:"bytes,4,rep,name=deliveries,proto3" json:"deliveries,omitempty"`
-	Unanswered    []*ConsumeSettlement `protobuf:"bytes,5,rep,name=unanswered,proto3" json:"unanswered,omitempty"`
+	State         uint32         `protobuf:"varint,2,opt,name=state,proto3" json:"state,omitempty"`
+	ContactAgeNs  int64          `protobuf:"varint,3,opt,name=contact_age_ns,json=contactAgeNs,proto3" json:"contact_age_ns,omitempty"`
+	Deliveries    []*ConsumeHeld `protobuf:"bytes,4,rep,name=deliveries,proto3" json:"deliveries,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -787,13 +785,6 @@ func (x *ConsumeSessionReport) GetDeliveries() []*ConsumeHeld {
 	return nil
 }
 
-func (x *ConsumeSessionReport) GetUnanswered() []*ConsumeSettlement {
-	if x != nil {
-		return x.Unanswered
-	}
-	return nil
-}
-
 // ConsumeReportAnswer answers a ConsumeReport, with an answer for each session, in order.
 type ConsumeReportAnswer struct {
 	state         protoimpl.MessageState   `protogen:"open.v1"`
@@ -851,9 +842,7 @@ func (x *ConsumeReportAnswer) GetSessions() []*ConsumeSessionAnswers {
 type ConsumeSessionAnswers struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Superseded    bool                   `protobuf:"varint,1,opt,name=superseded,proto3" json:"superseded,omitempty"`
-	Lost          []*ConsumeToken        `protobuf:"bytes,2,rep,name=lost,proto3" json:"lost,omitempty"`
-	Unknown       []*ConsumeToken        `protobuf:"bytes,3,rep,name=unknown,proto3" json:"unknown,omitempty"`
-	Unanswered    []*ConsumeResult       `protobuf:"bytes,4,rep,name=unanswered,proto3" json:"unanswered,omitempty"`
+	Unknown       []*ConsumeToken        `protobuf:"bytes,2,rep,name=unknown,proto3" json:"unknown,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -895,23 +884,9 @@ func (x *ConsumeSessionAnswers) GetSuperseded() bool {
 	return false
 }
 
-func (x *ConsumeSessionAnswers) GetLost() []*ConsumeToken {
-	if x != nil {
-		return x.Lost
-	}
-	return nil
-}
-
 func (x *ConsumeSessionAnswers) GetUnknown() []*ConsumeToken {
 	if x != nil {
 		return x.Unknown
-	}
-	return nil
-}
-
-func (x *ConsumeSessionAnswers) GetUnanswered() []*ConsumeResult {
-	if x != nil {
-		return x.Unanswered
 	}
 	return nil
 }
@@ -991,6 +966,7 @@ type ConsumeSlot struct {
 	Profile       *ConsumeProfile        `protobuf:"bytes,1,opt,name=profile,proto3" json:"profile,omitempty"`
 	N             int64                  `protobuf:"varint,2,opt,name=n,proto3" json:"n,omitempty"`
 	Bytes         int64                  `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	Suspect       bool                   `protobuf:"varint,4,opt,name=suspect,proto3" json:"suspect,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1044,6 +1020,13 @@ func (x *ConsumeSlot) GetBytes() int64 {
 		return x.Bytes
 	}
 	return 0
+}
+
+func (x *ConsumeSlot) GetSuspect() bool {
+	if x != nil {
+		return x.Suspect
+	}
+	return false
 }
 
 // ConsumeTakeAnswer says how many messages each slot will get.
@@ -1169,8 +1152,9 @@ type ConsumeDelivery struct {
 	Attempt       int64                  `protobuf:"varint,4,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	ProducedAtUs  int64                  `protobuf:"varint,5,opt,name=produced_at_us,json=producedAtUs,proto3" json:"produced_at_us,omitempty"`
 	TimeoutNs     int64                  `protobuf:"varint,6,opt,name=timeout_ns,json=timeoutNs,proto3" json:"timeout_ns,omitempty"`
-	Session       string                 `protobuf:"bytes,7,opt,name=session,proto3" json:"session,omitempty"`
-	Epoch         int64                  `protobuf:"varint,8,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Suspect       bool                   `protobuf:"varint,7,opt,name=suspect,proto3" json:"suspect,omitempty"`
+	Session       string                 `protobuf:"bytes,8,opt,name=session,proto3" json:"session,omitempty"`
+	Epoch         int64                  `protobuf:"varint,9,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1247,6 +1231,13 @@ func (x *ConsumeDelivery) GetTimeoutNs() int64 {
 	return 0
 }
 
+func (x *ConsumeDelivery) GetSuspect() bool {
+	if x != nil {
+		return x.Suspect
+	}
+	return false
+}
+
 func (x *ConsumeDelivery) GetSession() string {
 	if x != nil {
 		return x.Session
@@ -1314,7 +1305,7 @@ func (x *ConsumeDeliverAnswer) GetRefused() []*ConsumeToken {
 	return nil
 }
 
-// ConsumeEndedNotice tells that deliveries ended.
+// ConsumeEndedNotice names deliveries that ended.
 type ConsumeEndedNotice struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Group         string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
@@ -1512,7 +1503,6 @@ type ConsumeCancellation struct {
 	Id            int64                  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
 	Key           string                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
 	UniqueKey     string                 `protobuf:"bytes,3,opt,name=unique_key,json=uniqueKey,proto3" json:"unique_key,omitempty"`
-	EvenRunning   bool                   `protobuf:"varint,4,opt,name=even_running,json=evenRunning,proto3" json:"even_running,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1566,13 +1556,6 @@ func (x *ConsumeCancellation) GetUniqueKey() string {
 		return x.UniqueKey
 	}
 	return ""
-}
-
-func (x *ConsumeCancellation) GetEvenRunning() bool {
-	if x != nil {
-		return x.EvenRunning
-	}
-	return false
 }
 
 // ConsumeRetryRequest makes retries due now.
@@ -1698,6 +1681,7 @@ type ConsumeSessionRequest struct {
 	Call          uint32         `protobuf:"varint,3,opt,name=call,proto3" json:"call,omitempty"`
 	AckTimeoutNs  int64          `protobuf:"varint,4,opt,name=ack_timeout_ns,json=ackTimeoutNs,proto3" json:"ack_timeout_ns,omitempty"`
 	Update        *ConsumeUpdate `protobuf:"bytes,5,opt,name=update,proto3" json:"update,omitempty"`
+	Resumes       int64          `protobuf:"varint,6,opt,name=resumes,proto3" json:"resumes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1765,6 +1749,13 @@ func (x *ConsumeSessionRequest) GetUpdate() *ConsumeUpdate {
 		return x.Update
 	}
 	return nil
+}
+
+func (x *ConsumeSessionRequest) GetResumes() int64 {
+	if x != nil {
+		return x.Resumes
+	}
+	return 0
 }
 
 // ConsumeUpdate changes the limits of a session.
@@ -2334,38 +2325,32 @@ const file_parley_cluster_v1_queue_peers_proto_rawDesc = "" +
 	"\x05group\x18\x02 \x01(\tR\x05group\x12\x16\n" +
 	"\x06topics\x18\x03 \x03(\tR\x06topics\x12C\n" +
 	"\bsessions\x18\x04 \x03(\v2'.parley.cluster.v1.ConsumeSessionReportR\bsessions\x12;\n" +
-	"\bcomplete\x18\x05 \x03(\v2\x1f.parley.cluster.v1.ConsumeLeaseR\bcomplete\"\x95\x02\n" +
+	"\bcomplete\x18\x05 \x03(\v2\x1f.parley.cluster.v1.ConsumeLeaseR\bcomplete\"\xcf\x01\n" +
 	"\x14ConsumeSessionReport\x12;\n" +
 	"\aprofile\x18\x01 \x01(\v2!.parley.cluster.v1.ConsumeProfileR\aprofile\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\rR\x05state\x12$\n" +
 	"\x0econtact_age_ns\x18\x03 \x01(\x03R\fcontactAgeNs\x12>\n" +
 	"\n" +
 	"deliveries\x18\x04 \x03(\v2\x1e.parley.cluster.v1.ConsumeHeldR\n" +
-	"deliveries\x12D\n" +
-	"\n" +
-	"unanswered\x18\x05 \x03(\v2$.parley.cluster.v1.ConsumeSettlementR\n" +
-	"unanswered\"s\n" +
+	"deliveries\"s\n" +
 	"\x13ConsumeReportAnswer\x12\x16\n" +
 	"\x06topics\x18\x01 \x03(\tR\x06topics\x12D\n" +
-	"\bsessions\x18\x02 \x03(\v2(.parley.cluster.v1.ConsumeSessionAnswersR\bsessions\"\xe9\x01\n" +
+	"\bsessions\x18\x02 \x03(\v2(.parley.cluster.v1.ConsumeSessionAnswersR\bsessions\"r\n" +
 	"\x15ConsumeSessionAnswers\x12\x1e\n" +
 	"\n" +
 	"superseded\x18\x01 \x01(\bR\n" +
-	"superseded\x123\n" +
-	"\x04lost\x18\x02 \x03(\v2\x1f.parley.cluster.v1.ConsumeTokenR\x04lost\x129\n" +
-	"\aunknown\x18\x03 \x03(\v2\x1f.parley.cluster.v1.ConsumeTokenR\aunknown\x12@\n" +
-	"\n" +
-	"unanswered\x18\x04 \x03(\v2 .parley.cluster.v1.ConsumeResultR\n" +
-	"unanswered\"\x8a\x01\n" +
+	"superseded\x129\n" +
+	"\aunknown\x18\x02 \x03(\v2\x1f.parley.cluster.v1.ConsumeTokenR\aunknown\"\x8a\x01\n" +
 	"\x12ConsumeTakeRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x14\n" +
 	"\x05group\x18\x02 \x01(\tR\x05group\x12\x14\n" +
 	"\x05topic\x18\x03 \x01(\tR\x05topic\x124\n" +
-	"\x05slots\x18\x04 \x03(\v2\x1e.parley.cluster.v1.ConsumeSlotR\x05slots\"n\n" +
+	"\x05slots\x18\x04 \x03(\v2\x1e.parley.cluster.v1.ConsumeSlotR\x05slots\"\x88\x01\n" +
 	"\vConsumeSlot\x12;\n" +
 	"\aprofile\x18\x01 \x01(\v2!.parley.cluster.v1.ConsumeProfileR\aprofile\x12\f\n" +
 	"\x01n\x18\x02 \x01(\x03R\x01n\x12\x14\n" +
-	"\x05bytes\x18\x03 \x01(\x03R\x05bytes\"+\n" +
+	"\x05bytes\x18\x03 \x01(\x03R\x05bytes\x12\x18\n" +
+	"\asuspect\x18\x04 \x01(\bR\asuspect\"+\n" +
 	"\x11ConsumeTakeAnswer\x12\x16\n" +
 	"\x06counts\x18\x01 \x03(\x03R\x06counts\"\x9d\x01\n" +
 	"\x15ConsumeDeliverRequest\x12\x12\n" +
@@ -2374,7 +2359,7 @@ const file_parley_cluster_v1_queue_peers_proto_rawDesc = "" +
 	"\x06topics\x18\x03 \x03(\tR\x06topics\x12B\n" +
 	"\n" +
 	"deliveries\x18\x04 \x03(\v2\".parley.cluster.v1.ConsumeDeliveryR\n" +
-	"deliveries\"\x8a\x02\n" +
+	"deliveries\"\xa4\x02\n" +
 	"\x0fConsumeDelivery\x125\n" +
 	"\x05token\x18\x01 \x01(\v2\x1f.parley.cluster.v1.ConsumeTokenR\x05token\x12\x1d\n" +
 	"\n" +
@@ -2384,8 +2369,9 @@ const file_parley_cluster_v1_queue_peers_proto_rawDesc = "" +
 	"\x0eproduced_at_us\x18\x05 \x01(\x03R\fproducedAtUs\x12\x1d\n" +
 	"\n" +
 	"timeout_ns\x18\x06 \x01(\x03R\ttimeoutNs\x12\x18\n" +
-	"\asession\x18\a \x01(\tR\asession\x12\x14\n" +
-	"\x05epoch\x18\b \x01(\x03R\x05epoch\"i\n" +
+	"\asuspect\x18\a \x01(\bR\asuspect\x12\x18\n" +
+	"\asession\x18\b \x01(\tR\asession\x12\x14\n" +
+	"\x05epoch\x18\t \x01(\x03R\x05epoch\"i\n" +
 	"\x14ConsumeDeliverAnswer\x12\x16\n" +
 	"\x06topics\x18\x01 \x03(\tR\x06topics\x129\n" +
 	"\arefused\x18\x02 \x03(\v2\x1f.parley.cluster.v1.ConsumeTokenR\arefused\"\x83\x01\n" +
@@ -2403,26 +2389,26 @@ const file_parley_cluster_v1_queue_peers_proto_rawDesc = "" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x14\n" +
 	"\x05topic\x18\x02 \x01(\tR\x05topic\x12\x1c\n" +
 	"\tpartition\x18\x03 \x01(\x03R\tpartition\x12<\n" +
-	"\x05items\x18\x04 \x03(\v2&.parley.cluster.v1.ConsumeCancellationR\x05items\"y\n" +
+	"\x05items\x18\x04 \x03(\v2&.parley.cluster.v1.ConsumeCancellationR\x05items\"V\n" +
 	"\x13ConsumeCancellation\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x12\x1d\n" +
 	"\n" +
-	"unique_key\x18\x03 \x01(\tR\tuniqueKey\x12!\n" +
-	"\feven_running\x18\x04 \x01(\bR\vevenRunning\"q\n" +
+	"unique_key\x18\x03 \x01(\tR\tuniqueKey\"q\n" +
 	"\x13ConsumeRetryRequest\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x14\n" +
 	"\x05topic\x18\x02 \x01(\tR\x05topic\x12\x1c\n" +
 	"\tpartition\x18\x03 \x01(\x03R\tpartition\x12\x10\n" +
 	"\x03ids\x18\x04 \x03(\x03R\x03ids\"&\n" +
 	"\x12ConsumeRetryAnswer\x12\x10\n" +
-	"\x03due\x18\x01 \x01(\x03R\x03due\"\xbb\x01\n" +
+	"\x03due\x18\x01 \x01(\x03R\x03due\"\xd5\x01\n" +
 	"\x15ConsumeSessionRequest\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x18\n" +
 	"\asession\x18\x02 \x01(\tR\asession\x12\x12\n" +
 	"\x04call\x18\x03 \x01(\rR\x04call\x12$\n" +
 	"\x0eack_timeout_ns\x18\x04 \x01(\x03R\fackTimeoutNs\x128\n" +
-	"\x06update\x18\x05 \x01(\v2 .parley.cluster.v1.ConsumeUpdateR\x06update\"\xa7\x01\n" +
+	"\x06update\x18\x05 \x01(\v2 .parley.cluster.v1.ConsumeUpdateR\x06update\x12\x18\n" +
+	"\aresumes\x18\x06 \x01(\x03R\aresumes\"\xa7\x01\n" +
 	"\rConsumeUpdate\x12 \n" +
 	"\vconcurrency\x18\x01 \x01(\x03R\vconcurrency\x12\"\n" +
 	"\rmax_in_flight\x18\x02 \x01(\x03R\vmaxInFlight\x12\x1b\n" +
@@ -2525,28 +2511,25 @@ var file_parley_cluster_v1_queue_peers_proto_depIdxs = []int32{
 	8,  // 7: parley.cluster.v1.ConsumeReport.complete:type_name -> parley.cluster.v1.ConsumeLease
 	6,  // 8: parley.cluster.v1.ConsumeSessionReport.profile:type_name -> parley.cluster.v1.ConsumeProfile
 	7,  // 9: parley.cluster.v1.ConsumeSessionReport.deliveries:type_name -> parley.cluster.v1.ConsumeHeld
-	3,  // 10: parley.cluster.v1.ConsumeSessionReport.unanswered:type_name -> parley.cluster.v1.ConsumeSettlement
-	12, // 11: parley.cluster.v1.ConsumeReportAnswer.sessions:type_name -> parley.cluster.v1.ConsumeSessionAnswers
-	0,  // 12: parley.cluster.v1.ConsumeSessionAnswers.lost:type_name -> parley.cluster.v1.ConsumeToken
-	0,  // 13: parley.cluster.v1.ConsumeSessionAnswers.unknown:type_name -> parley.cluster.v1.ConsumeToken
-	1,  // 14: parley.cluster.v1.ConsumeSessionAnswers.unanswered:type_name -> parley.cluster.v1.ConsumeResult
-	14, // 15: parley.cluster.v1.ConsumeTakeRequest.slots:type_name -> parley.cluster.v1.ConsumeSlot
-	6,  // 16: parley.cluster.v1.ConsumeSlot.profile:type_name -> parley.cluster.v1.ConsumeProfile
-	17, // 17: parley.cluster.v1.ConsumeDeliverRequest.deliveries:type_name -> parley.cluster.v1.ConsumeDelivery
-	0,  // 18: parley.cluster.v1.ConsumeDelivery.token:type_name -> parley.cluster.v1.ConsumeToken
-	0,  // 19: parley.cluster.v1.ConsumeDeliverAnswer.refused:type_name -> parley.cluster.v1.ConsumeToken
-	20, // 20: parley.cluster.v1.ConsumeEndedNotice.deliveries:type_name -> parley.cluster.v1.ConsumeEnded
-	0,  // 21: parley.cluster.v1.ConsumeEnded.token:type_name -> parley.cluster.v1.ConsumeToken
-	22, // 22: parley.cluster.v1.ConsumeCancelRequest.items:type_name -> parley.cluster.v1.ConsumeCancellation
-	26, // 23: parley.cluster.v1.ConsumeSessionRequest.update:type_name -> parley.cluster.v1.ConsumeUpdate
-	33, // 24: parley.cluster.v1.ConsumeSessionAnswer.fault:type_name -> parley.cluster.v1.Fault
-	30, // 25: parley.cluster.v1.ConsumeSessionsAnswer.sessions:type_name -> parley.cluster.v1.ConsumeSessionInfo
-	8,  // 26: parley.cluster.v1.ConsumeHolderNotice.lease:type_name -> parley.cluster.v1.ConsumeLease
-	27, // [27:27] is the sub-list for method output_type
-	27, // [27:27] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	12, // 10: parley.cluster.v1.ConsumeReportAnswer.sessions:type_name -> parley.cluster.v1.ConsumeSessionAnswers
+	0,  // 11: parley.cluster.v1.ConsumeSessionAnswers.unknown:type_name -> parley.cluster.v1.ConsumeToken
+	14, // 12: parley.cluster.v1.ConsumeTakeRequest.slots:type_name -> parley.cluster.v1.ConsumeSlot
+	6,  // 13: parley.cluster.v1.ConsumeSlot.profile:type_name -> parley.cluster.v1.ConsumeProfile
+	17, // 14: parley.cluster.v1.ConsumeDeliverRequest.deliveries:type_name -> parley.cluster.v1.ConsumeDelivery
+	0,  // 15: parley.cluster.v1.ConsumeDelivery.token:type_name -> parley.cluster.v1.ConsumeToken
+	0,  // 16: parley.cluster.v1.ConsumeDeliverAnswer.refused:type_name -> parley.cluster.v1.ConsumeToken
+	20, // 17: parley.cluster.v1.ConsumeEndedNotice.deliveries:type_name -> parley.cluster.v1.ConsumeEnded
+	0,  // 18: parley.cluster.v1.ConsumeEnded.token:type_name -> parley.cluster.v1.ConsumeToken
+	22, // 19: parley.cluster.v1.ConsumeCancelRequest.items:type_name -> parley.cluster.v1.ConsumeCancellation
+	26, // 20: parley.cluster.v1.ConsumeSessionRequest.update:type_name -> parley.cluster.v1.ConsumeUpdate
+	33, // 21: parley.cluster.v1.ConsumeSessionAnswer.fault:type_name -> parley.cluster.v1.Fault
+	30, // 22: parley.cluster.v1.ConsumeSessionsAnswer.sessions:type_name -> parley.cluster.v1.ConsumeSessionInfo
+	8,  // 23: parley.cluster.v1.ConsumeHolderNotice.lease:type_name -> parley.cluster.v1.ConsumeLease
+	24, // [24:24] is the sub-list for method output_type
+	24, // [24:24] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_parley_cluster_v1_queue_peers_proto_init() }
