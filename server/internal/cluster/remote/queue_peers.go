@@ -266,7 +266,7 @@ func (p *QueuePeers) Session(ctx context.Context, r consume.SessionRequest) (con
 
 // Sessions implements consume.Peers. A missing node may have answered in part. It fails if this
 // node may not know all others at present; what it returns then is valid.
-func (p *QueuePeers) Sessions(ctx context.Context, topic, group string) ([]consume.SessionInfo, []string, error) {
+func (p *QueuePeers) Sessions(ctx context.Context, topic, group string) ([]qlog.SessionInfo, []string, error) {
 	w := &clusterv1.ConsumeSessionsRequest{Topic: topic, Group: group}
 	answers, missing, err := cluster.CallAll(ctx, p.endpoint, consumeSessions, w)
 	if errors.Is(err, cluster.ErrDisconnected) {
@@ -274,7 +274,7 @@ func (p *QueuePeers) Sessions(ctx context.Context, topic, group string) ([]consu
 	} else {
 		err = nil // missing says it
 	}
-	var sessions []consume.SessionInfo
+	var sessions []qlog.SessionInfo
 	for node, answer := range answers {
 		all, err := p.sessionsOf(ctx, node, w, answer)
 		if err != nil {
@@ -290,7 +290,7 @@ func (p *QueuePeers) Sessions(ctx context.Context, topic, group string) ([]consu
 // sessionsOf returns the sessions in a node's first answer, and asks the node for the others.
 func (p *QueuePeers) sessionsOf(
 	ctx context.Context, node string, w *clusterv1.ConsumeSessionsRequest, answer *clusterv1.ConsumeSessionsAnswer,
-) (all []consume.SessionInfo, err error) {
+) (all []qlog.SessionInfo, err error) {
 	for {
 		var in consumeReader
 		sessions := each(answer.GetSessions(), in.sessionInfo)
@@ -305,7 +305,7 @@ func (p *QueuePeers) sessionsOf(
 			return all, errNoProgress
 		}
 		answer, err = cluster.Call(ctx, p.endpoint, node, consumeSessions, &clusterv1.ConsumeSessionsRequest{
-			Topic: w.GetTopic(), Group: w.GetGroup(), After: sessions[len(sessions)-1].Digest,
+			Topic: w.GetTopic(), Group: w.GetGroup(), After: sessions[len(sessions)-1].Session,
 		})
 		if errors.Is(err, cluster.ErrNodeGone) {
 			return all, nil

@@ -206,15 +206,15 @@ func TestManySessions(t *testing.T) {
 	net := clustertest.NewNet()
 	a, _ := servePeers(t, endpointOf(net, nodeA))
 	_, atB := servePeers(t, endpointOf(net, nodeB))
-	var infos []consume.SessionInfo
+	var infos []qlog.SessionInfo
 	for i := range 5000 {
-		infos = append(infos, consume.SessionInfo{
-			Digest: fmt.Sprint("digest-", i), Consumer: strings.Repeat("c", 300), Node: nodeB, State: consume.Attached,
+		infos = append(infos, qlog.SessionInfo{
+			Session: fmt.Sprint("digest-", i), Consumer: strings.Repeat("c", 300), Node: nodeB, State: consume.Attached,
 		})
 	}
 	atB.answer(func(any) (any, error) { return infos, nil })
 	got, missing, err := a.Sessions(t.Context(), "jobs", "g")
-	slices.SortFunc(infos, func(a, b consume.SessionInfo) int { return strings.Compare(a.Digest, b.Digest) })
+	slices.SortFunc(infos, func(a, b qlog.SessionInfo) int { return strings.Compare(a.Session, b.Session) })
 	if err != nil || len(missing) > 0 || !slices.Equal(got, infos) || len(atB.take()) < 3 {
 		t.Errorf("got %d sessions of %d, missing %v, %v", len(got), len(infos), missing, err)
 	}

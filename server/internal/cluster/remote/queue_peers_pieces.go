@@ -47,8 +47,8 @@ func cancellationBytes(c consume.Cancellation) int {
 	return max(len(c.Key)+len(c.UniqueKey)+numberBytes, faultBytes)
 }
 
-func sessionInfoBytes(s consume.SessionInfo) int {
-	return len(s.Consumer) + len(s.Digest) + len(s.Node) + len(s.Subject) + len(s.OldestID) + 2*numberBytes
+func sessionInfoBytes(s qlog.SessionInfo) int {
+	return len(s.Consumer) + len(s.Session) + len(s.Node) + len(s.Subject) + len(s.OldestID) + 2*numberBytes
 }
 
 // fitting returns how many of the items fit into one request: at least one, if there is any.

@@ -103,8 +103,8 @@ func (h *peerHandler) HandleSession(_ context.Context, r consume.SessionRequest)
 	return a.SessionAnswer, a.Found
 }
 
-func (h *peerHandler) HandleSessions(_ context.Context, topic, group string) []consume.SessionInfo {
-	a, _ := answered[[]consume.SessionInfo](h, sessionsOf{topic, group})
+func (h *peerHandler) HandleSessions(_ context.Context, topic, group string) []qlog.SessionInfo {
+	a, _ := answered[[]qlog.SessionInfo](h, sessionsOf{topic, group})
 	return a
 }
 
@@ -246,10 +246,10 @@ func TestPeerCallsArriveWhole(t *testing.T) {
 		})
 		trip(t, f, atB, func(r consume.HolderNotice) (none, error) { return none{}, waitFor(t, atB, a.AnnounceHolder(r)) })
 		trip(t, f, atB, func(r consume.SpareNotice) (none, error) { return none{}, waitFor(t, atB, a.OfferSpare(r)) })
-		infos := filled[[]consume.SessionInfo](t, f)
+		infos := filled[[]qlog.SessionInfo](t, f)
 		atB.answer(func(any) (any, error) { return infos, nil })
 		got, missing, err := a.Sessions(ctx, "jobs", "g")
-		byDigest := cmpopts.SortSlices(func(a, b consume.SessionInfo) bool { return a.Digest < b.Digest })
+		byDigest := cmpopts.SortSlices(func(a, b qlog.SessionInfo) bool { return a.Session < b.Session })
 		if diff := cmp.Diff(infos, got, byDigest); diff != "" || len(missing) > 0 || err != nil {
 			t.Errorf("sessions: %s, %v, %v", diff, missing, err)
 		}

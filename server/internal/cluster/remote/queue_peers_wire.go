@@ -146,12 +146,24 @@ func (r *consumeReader) lease(w *clusterv1.ConsumeLease) consume.Lease {
 	return consume.Lease{Topic: w.GetTopic(), Partition: r.partition(w.GetPartition()), Epoch: w.GetEpoch()}
 }
 
-func (r *consumeReader) sessionInfo(w *clusterv1.ConsumeSessionInfo) consume.SessionInfo {
-	return consume.SessionInfo{
-		Consumer: w.GetConsumer(), Digest: w.GetDigest(), Node: w.GetNode(), Subject: w.GetSubject(),
-		State: r.state(w.GetState()), Since: timeFromWire(w.GetSinceUs()),
-		Concurrency: int(w.GetConcurrency()), Running: int(w.GetRunning()), InFlight: int(w.GetInFlight()),
-		OldestID: w.GetOldestId(), OldestSince: timeFromWire(w.GetOldestSinceUs()),
+func (r *consumeReader) sessionInfo(w *clusterv1.ConsumeSessionInfo) qlog.SessionInfo {
+	return qlog.SessionInfo{
+		Session: w.GetDigest(), Consumer: w.GetConsumer(), Node: w.GetNode(), Subject: w.GetSubject(),
+		State: qlog.SessionState(r.state(w.GetState())), Since: timeFromWire(w.GetSinceUs()), Concurrency: int(w.GetConcurrency()),
+		Loads: each(w.GetLoads(), loadFromWire), Held: each(w.GetHeld(), heldInfoFromWire),
+	}
+}
+
+func loadFromWire(w *clusterv1.ConsumeLoad) qlog.PartitionLoad {
+	return qlog.PartitionLoad{
+		Partition: int(w.GetPartition()), Sent: int(w.GetSent()), Running: int(w.GetRunning()), Assigned: w.GetAssigned(),
+	}
+}
+
+func heldInfoFromWire(w *clusterv1.ConsumeHeldInfo) qlog.HeldInfo {
+	return qlog.HeldInfo{
+		Partition: int(w.GetPartition()), ID: qlog.ID(w.GetId()), MessageID: w.GetMessageId(), Gen: int(w.GetGen()),
+		Begun: w.GetBegun(), Since: timeFromWire(w.GetSinceUs()),
 	}
 }
 
@@ -181,12 +193,24 @@ func sessionRequestToWire(r *consume.SessionRequest) *clusterv1.ConsumeSessionRe
 	}
 }
 
-func sessionInfoToWire(s consume.SessionInfo) *clusterv1.ConsumeSessionInfo {
+func sessionInfoToWire(s qlog.SessionInfo) *clusterv1.ConsumeSessionInfo {
 	return &clusterv1.ConsumeSessionInfo{
-		Consumer: s.Consumer, Digest: s.Digest, Node: s.Node, Subject: s.Subject,
-		State: uint32(s.State), SinceUs: timeToWire(s.Since),
-		Concurrency: int64(s.Concurrency), Running: int64(s.Running), InFlight: int64(s.InFlight),
-		OldestId: s.OldestID, OldestSinceUs: timeToWire(s.OldestSince),
+		Consumer: s.Consumer, Digest: s.Session, Node: s.Node, Subject: s.Subject,
+		State: uint32(s.State), SinceUs: timeToWire(s.Since), Concurrency: int64(s.Concurrency),
+		Loads: each(s.Loads, loadToWire), Held: each(s.Held, heldInfoToWire),
+	}
+}
+
+func loadToWire(l qlog.PartitionLoad) *clusterv1.ConsumeLoad {
+	return &clusterv1.ConsumeLoad{
+		Partition: int64(l.Partition), Sent: int64(l.Sent), Running: int64(l.Running), Assigned: l.Assigned,
+	}
+}
+
+func heldInfoToWire(h qlog.HeldInfo) *clusterv1.ConsumeHeldInfo {
+	return &clusterv1.ConsumeHeldInfo{
+		Partition: int64(h.Partition), Id: int64(h.ID), MessageId: h.MessageID, Gen: int64(h.Gen), Begun: h.Begun,
+		SinceUs: timeToWire(h.Since),
 	}
 }
 
@@ -241,10 +265,10 @@ func answersFromWire(part *consume.Report, w *clusterv1.ConsumeReportAnswer) ([]
 }
 
 // sessionsPage returns those of a node's sessions that one answer carries, after the digest after.
-func sessionsPage(sessions []consume.SessionInfo, after string) *clusterv1.ConsumeSessionsAnswer {
-	byDigest := func(a, b consume.SessionInfo) int { return cmp.Compare(a.Digest, b.Digest) }
+func sessionsPage(sessions []qlog.SessionInfo, after string) *clusterv1.ConsumeSessionsAnswer {
+	byDigest := func(a, b qlog.SessionInfo) int { return cmp.Compare(a.Session, b.Session) }
 	sessions = slices.SortedFunc(slices.Values(sessions), byDigest)
-	sessions = slices.DeleteFunc(sessions, func(s consume.SessionInfo) bool { return s.Digest <= after })
+	sessions = slices.DeleteFunc(sessions, func(s qlog.SessionInfo) bool { return s.Session <= after })
 	n := fitting(sessions, sessionInfoBytes)
 	return &clusterv1.ConsumeSessionsAnswer{Sessions: each(sessions[:n], sessionInfoToWire), More: n < len(sessions)}
 }

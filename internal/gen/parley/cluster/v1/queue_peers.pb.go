@@ -2023,13 +2023,11 @@ type ConsumeSessionInfo struct {
 	Node     string                 `protobuf:"bytes,3,opt,name=node,proto3" json:"node,omitempty"`
 	Subject  string                 `protobuf:"bytes,4,opt,name=subject,proto3" json:"subject,omitempty"`
 	// consume.SessionState.
-	State         uint32 `protobuf:"varint,5,opt,name=state,proto3" json:"state,omitempty"`
-	SinceUs       int64  `protobuf:"varint,6,opt,name=since_us,json=sinceUs,proto3" json:"since_us,omitempty"`
-	Concurrency   int64  `protobuf:"varint,7,opt,name=concurrency,proto3" json:"concurrency,omitempty"`
-	Running       int64  `protobuf:"varint,8,opt,name=running,proto3" json:"running,omitempty"`
-	InFlight      int64  `protobuf:"varint,9,opt,name=in_flight,json=inFlight,proto3" json:"in_flight,omitempty"`
-	OldestId      string `protobuf:"bytes,10,opt,name=oldest_id,json=oldestId,proto3" json:"oldest_id,omitempty"`
-	OldestSinceUs int64  `protobuf:"varint,11,opt,name=oldest_since_us,json=oldestSinceUs,proto3" json:"oldest_since_us,omitempty"`
+	State         uint32             `protobuf:"varint,5,opt,name=state,proto3" json:"state,omitempty"`
+	SinceUs       int64              `protobuf:"varint,6,opt,name=since_us,json=sinceUs,proto3" json:"since_us,omitempty"`
+	Concurrency   int64              `protobuf:"varint,7,opt,name=concurrency,proto3" json:"concurrency,omitempty"`
+	Loads         []*ConsumeLoad     `protobuf:"bytes,8,rep,name=loads,proto3" json:"loads,omitempty"`
+	Held          []*ConsumeHeldInfo `protobuf:"bytes,9,rep,name=held,proto3" json:"held,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2113,30 +2111,170 @@ func (x *ConsumeSessionInfo) GetConcurrency() int64 {
 	return 0
 }
 
-func (x *ConsumeSessionInfo) GetRunning() int64 {
+func (x *ConsumeSessionInfo) GetLoads() []*ConsumeLoad {
+	if x != nil {
+		return x.Loads
+	}
+	return nil
+}
+
+func (x *ConsumeSessionInfo) GetHeld() []*ConsumeHeldInfo {
+	if x != nil {
+		return x.Held
+	}
+	return nil
+}
+
+// ConsumeLoad is a qlog.PartitionLoad.
+type ConsumeLoad struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Partition     int64                  `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
+	Sent          int64                  `protobuf:"varint,2,opt,name=sent,proto3" json:"sent,omitempty"`
+	Running       int64                  `protobuf:"varint,3,opt,name=running,proto3" json:"running,omitempty"`
+	Assigned      bool                   `protobuf:"varint,4,opt,name=assigned,proto3" json:"assigned,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConsumeLoad) Reset() {
+	*x = ConsumeLoad{}
+	mi := &file_parley_cluster_v1_queue_peers_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConsumeLoad) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConsumeLoad) ProtoMessage() {}
+
+func (x *ConsumeLoad) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_cluster_v1_queue_peers_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConsumeLoad.ProtoReflect.Descriptor instead.
+func (*ConsumeLoad) Descriptor() ([]byte, []int) {
+	return file_parley_cluster_v1_queue_peers_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *ConsumeLoad) GetPartition() int64 {
+	if x != nil {
+		return x.Partition
+	}
+	return 0
+}
+
+func (x *ConsumeLoad) GetSent() int64 {
+	if x != nil {
+		return x.Sent
+	}
+	return 0
+}
+
+func (x *ConsumeLoad) GetRunning() int64 {
 	if x != nil {
 		return x.Running
 	}
 	return 0
 }
 
-func (x *ConsumeSessionInfo) GetInFlight() int64 {
+func (x *ConsumeLoad) GetAssigned() bool {
 	if x != nil {
-		return x.InFlight
+		return x.Assigned
+	}
+	return false
+}
+
+// ConsumeHeldInfo is a qlog.HeldInfo.
+type ConsumeHeldInfo struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Partition     int64                  `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
+	Id            int64                  `protobuf:"varint,2,opt,name=id,proto3" json:"id,omitempty"`
+	MessageId     string                 `protobuf:"bytes,3,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
+	Gen           int64                  `protobuf:"varint,4,opt,name=gen,proto3" json:"gen,omitempty"`
+	Begun         bool                   `protobuf:"varint,5,opt,name=begun,proto3" json:"begun,omitempty"`
+	SinceUs       int64                  `protobuf:"varint,6,opt,name=since_us,json=sinceUs,proto3" json:"since_us,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConsumeHeldInfo) Reset() {
+	*x = ConsumeHeldInfo{}
+	mi := &file_parley_cluster_v1_queue_peers_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConsumeHeldInfo) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConsumeHeldInfo) ProtoMessage() {}
+
+func (x *ConsumeHeldInfo) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_cluster_v1_queue_peers_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConsumeHeldInfo.ProtoReflect.Descriptor instead.
+func (*ConsumeHeldInfo) Descriptor() ([]byte, []int) {
+	return file_parley_cluster_v1_queue_peers_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *ConsumeHeldInfo) GetPartition() int64 {
+	if x != nil {
+		return x.Partition
 	}
 	return 0
 }
 
-func (x *ConsumeSessionInfo) GetOldestId() string {
+func (x *ConsumeHeldInfo) GetId() int64 {
 	if x != nil {
-		return x.OldestId
+		return x.Id
+	}
+	return 0
+}
+
+func (x *ConsumeHeldInfo) GetMessageId() string {
+	if x != nil {
+		return x.MessageId
 	}
 	return ""
 }
 
-func (x *ConsumeSessionInfo) GetOldestSinceUs() int64 {
+func (x *ConsumeHeldInfo) GetGen() int64 {
 	if x != nil {
-		return x.OldestSinceUs
+		return x.Gen
+	}
+	return 0
+}
+
+func (x *ConsumeHeldInfo) GetBegun() bool {
+	if x != nil {
+		return x.Begun
+	}
+	return false
+}
+
+func (x *ConsumeHeldInfo) GetSinceUs() int64 {
+	if x != nil {
+		return x.SinceUs
 	}
 	return 0
 }
@@ -2153,7 +2291,7 @@ type ConsumeHolderNotice struct {
 
 func (x *ConsumeHolderNotice) Reset() {
 	*x = ConsumeHolderNotice{}
-	mi := &file_parley_cluster_v1_queue_peers_proto_msgTypes[31]
+	mi := &file_parley_cluster_v1_queue_peers_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2165,7 +2303,7 @@ func (x *ConsumeHolderNotice) String() string {
 func (*ConsumeHolderNotice) ProtoMessage() {}
 
 func (x *ConsumeHolderNotice) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_cluster_v1_queue_peers_proto_msgTypes[31]
+	mi := &file_parley_cluster_v1_queue_peers_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2178,7 +2316,7 @@ func (x *ConsumeHolderNotice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConsumeHolderNotice.ProtoReflect.Descriptor instead.
 func (*ConsumeHolderNotice) Descriptor() ([]byte, []int) {
-	return file_parley_cluster_v1_queue_peers_proto_rawDescGZIP(), []int{31}
+	return file_parley_cluster_v1_queue_peers_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ConsumeHolderNotice) GetLease() *ConsumeLease {
@@ -2215,7 +2353,7 @@ type ConsumeSpareNotice struct {
 
 func (x *ConsumeSpareNotice) Reset() {
 	*x = ConsumeSpareNotice{}
-	mi := &file_parley_cluster_v1_queue_peers_proto_msgTypes[32]
+	mi := &file_parley_cluster_v1_queue_peers_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2227,7 +2365,7 @@ func (x *ConsumeSpareNotice) String() string {
 func (*ConsumeSpareNotice) ProtoMessage() {}
 
 func (x *ConsumeSpareNotice) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_cluster_v1_queue_peers_proto_msgTypes[32]
+	mi := &file_parley_cluster_v1_queue_peers_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2240,7 +2378,7 @@ func (x *ConsumeSpareNotice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConsumeSpareNotice.ProtoReflect.Descriptor instead.
 func (*ConsumeSpareNotice) Descriptor() ([]byte, []int) {
-	return file_parley_cluster_v1_queue_peers_proto_rawDescGZIP(), []int{32}
+	return file_parley_cluster_v1_queue_peers_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ConsumeSpareNotice) GetGroup() string {
@@ -2427,7 +2565,7 @@ const file_parley_cluster_v1_queue_peers_proto_rawDesc = "" +
 	"\x05after\x18\x03 \x01(\tR\x05after\"n\n" +
 	"\x15ConsumeSessionsAnswer\x12A\n" +
 	"\bsessions\x18\x01 \x03(\v2%.parley.cluster.v1.ConsumeSessionInfoR\bsessions\x12\x12\n" +
-	"\x04more\x18\x02 \x01(\bR\x04more\"\xc5\x02\n" +
+	"\x04more\x18\x02 \x01(\bR\x04more\"\xb7\x02\n" +
 	"\x12ConsumeSessionInfo\x12\x1a\n" +
 	"\bconsumer\x18\x01 \x01(\tR\bconsumer\x12\x16\n" +
 	"\x06digest\x18\x02 \x01(\tR\x06digest\x12\x12\n" +
@@ -2435,12 +2573,22 @@ const file_parley_cluster_v1_queue_peers_proto_rawDesc = "" +
 	"\asubject\x18\x04 \x01(\tR\asubject\x12\x14\n" +
 	"\x05state\x18\x05 \x01(\rR\x05state\x12\x19\n" +
 	"\bsince_us\x18\x06 \x01(\x03R\asinceUs\x12 \n" +
-	"\vconcurrency\x18\a \x01(\x03R\vconcurrency\x12\x18\n" +
-	"\arunning\x18\b \x01(\x03R\arunning\x12\x1b\n" +
-	"\tin_flight\x18\t \x01(\x03R\binFlight\x12\x1b\n" +
-	"\toldest_id\x18\n" +
-	" \x01(\tR\boldestId\x12&\n" +
-	"\x0foldest_since_us\x18\v \x01(\x03R\roldestSinceUs\"v\n" +
+	"\vconcurrency\x18\a \x01(\x03R\vconcurrency\x124\n" +
+	"\x05loads\x18\b \x03(\v2\x1e.parley.cluster.v1.ConsumeLoadR\x05loads\x126\n" +
+	"\x04held\x18\t \x03(\v2\".parley.cluster.v1.ConsumeHeldInfoR\x04held\"u\n" +
+	"\vConsumeLoad\x12\x1c\n" +
+	"\tpartition\x18\x01 \x01(\x03R\tpartition\x12\x12\n" +
+	"\x04sent\x18\x02 \x01(\x03R\x04sent\x12\x18\n" +
+	"\arunning\x18\x03 \x01(\x03R\arunning\x12\x1a\n" +
+	"\bassigned\x18\x04 \x01(\bR\bassigned\"\xa1\x01\n" +
+	"\x0fConsumeHeldInfo\x12\x1c\n" +
+	"\tpartition\x18\x01 \x01(\x03R\tpartition\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\x03R\x02id\x12\x1d\n" +
+	"\n" +
+	"message_id\x18\x03 \x01(\tR\tmessageId\x12\x10\n" +
+	"\x03gen\x18\x04 \x01(\x03R\x03gen\x12\x14\n" +
+	"\x05begun\x18\x05 \x01(\bR\x05begun\x12\x19\n" +
+	"\bsince_us\x18\x06 \x01(\x03R\asinceUs\"v\n" +
 	"\x13ConsumeHolderNotice\x125\n" +
 	"\x05lease\x18\x01 \x01(\v2\x1f.parley.cluster.v1.ConsumeLeaseR\x05lease\x12\x14\n" +
 	"\x05group\x18\x02 \x01(\tR\x05group\x12\x12\n" +
@@ -2463,7 +2611,7 @@ func file_parley_cluster_v1_queue_peers_proto_rawDescGZIP() []byte {
 	return file_parley_cluster_v1_queue_peers_proto_rawDescData
 }
 
-var file_parley_cluster_v1_queue_peers_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
+var file_parley_cluster_v1_queue_peers_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_parley_cluster_v1_queue_peers_proto_goTypes = []any{
 	(*ConsumeToken)(nil),           // 0: parley.cluster.v1.ConsumeToken
 	(*ConsumeResult)(nil),          // 1: parley.cluster.v1.ConsumeResult
@@ -2496,12 +2644,14 @@ var file_parley_cluster_v1_queue_peers_proto_goTypes = []any{
 	(*ConsumeSessionsRequest)(nil), // 28: parley.cluster.v1.ConsumeSessionsRequest
 	(*ConsumeSessionsAnswer)(nil),  // 29: parley.cluster.v1.ConsumeSessionsAnswer
 	(*ConsumeSessionInfo)(nil),     // 30: parley.cluster.v1.ConsumeSessionInfo
-	(*ConsumeHolderNotice)(nil),    // 31: parley.cluster.v1.ConsumeHolderNotice
-	(*ConsumeSpareNotice)(nil),     // 32: parley.cluster.v1.ConsumeSpareNotice
-	(*Fault)(nil),                  // 33: parley.cluster.v1.Fault
+	(*ConsumeLoad)(nil),            // 31: parley.cluster.v1.ConsumeLoad
+	(*ConsumeHeldInfo)(nil),        // 32: parley.cluster.v1.ConsumeHeldInfo
+	(*ConsumeHolderNotice)(nil),    // 33: parley.cluster.v1.ConsumeHolderNotice
+	(*ConsumeSpareNotice)(nil),     // 34: parley.cluster.v1.ConsumeSpareNotice
+	(*Fault)(nil),                  // 35: parley.cluster.v1.Fault
 }
 var file_parley_cluster_v1_queue_peers_proto_depIdxs = []int32{
-	33, // 0: parley.cluster.v1.ConsumeResult.fault:type_name -> parley.cluster.v1.Fault
+	35, // 0: parley.cluster.v1.ConsumeResult.fault:type_name -> parley.cluster.v1.Fault
 	1,  // 1: parley.cluster.v1.ConsumeResults.results:type_name -> parley.cluster.v1.ConsumeResult
 	0,  // 2: parley.cluster.v1.ConsumeSettlement.token:type_name -> parley.cluster.v1.ConsumeToken
 	3,  // 3: parley.cluster.v1.ConsumeSettleRequest.items:type_name -> parley.cluster.v1.ConsumeSettlement
@@ -2522,14 +2672,16 @@ var file_parley_cluster_v1_queue_peers_proto_depIdxs = []int32{
 	0,  // 18: parley.cluster.v1.ConsumeEnded.token:type_name -> parley.cluster.v1.ConsumeToken
 	22, // 19: parley.cluster.v1.ConsumeCancelRequest.items:type_name -> parley.cluster.v1.ConsumeCancellation
 	26, // 20: parley.cluster.v1.ConsumeSessionRequest.update:type_name -> parley.cluster.v1.ConsumeUpdate
-	33, // 21: parley.cluster.v1.ConsumeSessionAnswer.fault:type_name -> parley.cluster.v1.Fault
+	35, // 21: parley.cluster.v1.ConsumeSessionAnswer.fault:type_name -> parley.cluster.v1.Fault
 	30, // 22: parley.cluster.v1.ConsumeSessionsAnswer.sessions:type_name -> parley.cluster.v1.ConsumeSessionInfo
-	8,  // 23: parley.cluster.v1.ConsumeHolderNotice.lease:type_name -> parley.cluster.v1.ConsumeLease
-	24, // [24:24] is the sub-list for method output_type
-	24, // [24:24] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	31, // 23: parley.cluster.v1.ConsumeSessionInfo.loads:type_name -> parley.cluster.v1.ConsumeLoad
+	32, // 24: parley.cluster.v1.ConsumeSessionInfo.held:type_name -> parley.cluster.v1.ConsumeHeldInfo
+	8,  // 25: parley.cluster.v1.ConsumeHolderNotice.lease:type_name -> parley.cluster.v1.ConsumeLease
+	26, // [26:26] is the sub-list for method output_type
+	26, // [26:26] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_parley_cluster_v1_queue_peers_proto_init() }
@@ -2544,7 +2696,7 @@ func file_parley_cluster_v1_queue_peers_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_parley_cluster_v1_queue_peers_proto_rawDesc), len(file_parley_cluster_v1_queue_peers_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   33,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
