@@ -81,12 +81,12 @@ func eachPiece[T any](items []T, size func(T) int, do func(piece []T) error) (do
 // splitReport splits a report into parts that fit into one request each, at least one. Complete is
 // in the last part, after all sessions; if it is too large, in parts behind it.
 //
-// A session is in one part, with all its deliveries. After a resume, the holder takes the first part
-// with the session for all that its consumer has of the partitions there, and releases the rest. A
-// second part would come too late: of a partition that is in both, the holder would have released
-// what the consumer has; of others it would not release what the consumer never got. A session has
-// at most 10,000 deliveries of 16 topics. These fit into one message, alone, also if they have more
-// than consumePieceBytes.
+// A session is in one part, with all its deliveries. After a resume, the holder takes the first
+// part with the session for all that its consumer has of the partitions there, and releases the
+// rest. A second part would come too late: of a partition that is in both, the holder would have
+// released what the consumer has; of others it would not release what the consumer never got. A
+// session has at most 10,000 deliveries of 16 topics. These fit into one message, alone, also if
+// they have more than consumePieceBytes.
 func splitReport(r *consume.Report) (parts []consume.Report) {
 	rest, leases := r.Sessions, r.Complete
 	for len(parts) == 0 || len(rest)+len(leases) > 0 {
@@ -127,8 +127,8 @@ func (j *joinedAnswer) add(answers []consume.SessionReportAnswer) {
 	}
 }
 
-// complete returns the leases for which the holder has the whole report. It has not if deliveries of
-// an earlier part were unknown because it did not hold the partition yet.
+// complete returns the leases for which the holder has the whole report. It has not if deliveries
+// of an earlier part were unknown because it did not hold the partition yet.
 func (j *joinedAnswer) complete(leases []consume.Lease) []consume.Lease {
 	var complete []consume.Lease
 	for _, l := range leases {

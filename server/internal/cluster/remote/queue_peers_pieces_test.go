@@ -389,8 +389,8 @@ func TestSplitReport(t *testing.T) {
 	})
 }
 
-// TestLargestSessionReport: a session is not split, so the largest one must fit into one message, as
-// must the answer that nothing of it is known.
+// TestLargestSessionReport: a session is not split, so the largest one must fit into one message,
+// as must the answer that nothing of it is known.
 func TestLargestSessionReport(t *testing.T) {
 	t.Parallel()
 	const smallestNATSLimit = 832 << 10 // natsbus.minPayload

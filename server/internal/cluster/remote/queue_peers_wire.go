@@ -252,7 +252,7 @@ func cancellationFromWire(w *clusterv1.ConsumeCancellation) consume.Cancellation
 
 func resultFromWire(w *clusterv1.ConsumeResult) error { return cluster.FaultFromWire(w.GetFault()) }
 
-// answersFromWire decodes the answer to a part of a report. It must have an answer for each session.
+// answersFromWire decodes the answer to a part of a report. It must answer each session.
 func answersFromWire(part *consume.Report, w *clusterv1.ConsumeReportAnswer) ([]consume.SessionReportAnswer, error) {
 	if len(w.GetSessions()) != len(part.Sessions) {
 		return nil, fmt.Errorf("answers for %d of %d sessions", len(w.GetSessions()), len(part.Sessions))

@@ -637,8 +637,8 @@ func (x *ConsumeLease) GetEpoch() int64 {
 	return 0
 }
 
-// ConsumeReport tells a holder about the sessions of a node. A large report is sent as several, each
-// with some of the sessions, in order.
+// ConsumeReport tells a holder about the sessions of a node. A large report is sent as several,
+// each with some of the sessions, in order.
 type ConsumeReport struct {
 	state         protoimpl.MessageState  `protogen:"open.v1"`
 	Node          string                  `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
