@@ -1,6 +1,9 @@
 package remote
 
-import "github.com/parleyhq/parley/server/internal/queue/consume"
+import (
+	"github.com/parleyhq/parley/server/internal/queue/consume"
+	"github.com/parleyhq/parley/server/internal/queue/qlog"
+)
 
 const (
 	// consumePieceBytes bounds the items of one request to another node, in bytes. A call with more is
@@ -48,7 +51,11 @@ func cancellationBytes(c consume.Cancellation) int {
 }
 
 func sessionInfoBytes(s qlog.SessionInfo) int {
-	return len(s.Consumer) + len(s.Session) + len(s.Node) + len(s.Subject) + len(s.OldestID) + 2*numberBytes
+	held := 0
+	for i := range s.Held {
+		held += len(s.Held[i].MessageID) + numberBytes
+	}
+	return len(s.Consumer) + len(s.Session) + len(s.Node) + len(s.Subject) + 2*numberBytes + len(s.Loads)*numberBytes + held
 }
 
 // fitting returns how many of the items fit into one request: at least one, if there is any.

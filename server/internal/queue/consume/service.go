@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -172,6 +173,9 @@ func (s *Service) Open(ctx context.Context, r OpenRequest) (*Stream, Started, er
 		if group, ok := s.ids.Group(r.Resume.SessionID, r.Subject); !ok || group != r.Group {
 			return nil, Started{}, sessionGone()
 		}
+		if err := r.checkResume(); err != nil {
+			return nil, Started{}, err
+		}
 		started.SessionID = r.Resume.SessionID
 	} else {
 		started.SessionID = s.ids.New(r.Subject, r.Group)
@@ -187,6 +191,28 @@ func (s *Service) Open(ctx context.Context, r OpenRequest) (*Stream, Started, er
 		return nil, Started{}, err
 	}
 	return st, started, nil
+}
+
+// maxResumed bounds the deliveries that a consumer can have, and so those that a Resume names.
+const maxResumed = 10_000
+
+// checkResume checks that the deliveries of a Resume are of the request's topics, and how many they
+// are.
+func (r *OpenRequest) checkResume() error {
+	if n := len(r.Resume.Held) + len(r.Resume.Unanswered); n > maxResumed {
+		return fault.Invalid("resume", maxResumed, "resume: held and unanswered must have at most %d deliveries together", maxResumed)
+	}
+	for _, held := range r.Resume.Held {
+		if !slices.Contains(r.Topics, held.Token.Topic) {
+			return fault.Invalid("resume.held", 0, "resume.held: a delivery must be of one of the session's topics")
+		}
+	}
+	for i := range r.Resume.Unanswered {
+		if !slices.Contains(r.Topics, r.Resume.Unanswered[i].Token.Topic) {
+			return fault.Invalid("resume.unanswered", 0, "resume.unanswered: a delivery must be of one of the session's topics")
+		}
+	}
+	return nil
 }
 
 // begin adds the session of a stream, or continues one.
