@@ -102,10 +102,13 @@ func TestJobsThatSessionsHold(t *testing.T) {
 	at := r.settle(0, "g1", "oobsro")
 	since := time.UnixMilli(5)
 	r.sessions["g1"] = []qlog.SessionInfo{
+		// It does not know yet what it lost.
+		{Session: "digest of s2", Consumer: "w2", Node: "n2", Held: []qlog.HeldInfo{
+			{ID: at[0].ID, Gen: 1}, {ID: at[2].ID, Gen: 1}, {ID: at[3].ID, Gen: 1}, {ID: 77},
+		}},
 		{Session: "digest of s1", Consumer: "w1", Node: "n1", Held: []qlog.HeldInfo{
 			{ID: at[1].ID, Gen: 1, Begun: true, Since: since}, {ID: at[3].ID, Gen: 2, Begun: true, Since: since}, {ID: at[4].ID, Gen: 2},
 		}},
-		{Session: "digest of s2", Consumer: "w2", Node: "n2", Held: []qlog.HeldInfo{{ID: at[0].ID, Gen: 1}, {ID: at[3].ID, Gen: 1}, {ID: 77}}},
 	}
 	expect := func(state JobState, want ...string) []Job {
 		t.Helper()
@@ -134,6 +137,32 @@ func TestJobsThatSessionsHold(t *testing.T) {
 		t.Errorf("%+v", g)
 	}
 	expect(Waiting, ids[0], ids[1], ids[5])
+}
+
+// Of what only sessions know, everything is listed, and nothing that is for another group.
+func TestJobsInFirstDelivery(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 1, nil)
+	ids := r.put(0, 4, 10, nil)
+	r.settle(0, "g2", "d")
+	_, _, err := r.s.Replay(t.Context(), "jobs", Selection{}, 0, "")
+	r.check(err)
+	var held []qlog.HeldInfo
+	for _, pos := range r.settle(0, "g1", "oooo") {
+		held = append(held, qlog.HeldInfo{ID: pos.ID, Gen: 1})
+	}
+	r.sessions["g1"] = []qlog.SessionInfo{{Session: "s", Held: held}}
+	for _, n := range []int{1, 2, 9} {
+		if jobs, _ := r.all(JobQuery{Topic: "jobs", Group: "g1", State: Sent, N: n}); !slices.Equal(idsOf(jobs), ids) {
+			t.Errorf("in pages of %d: %v, want %v", n, idsOf(jobs), ids)
+		}
+	}
+	if jobs, _ := r.all(JobQuery{Topic: "jobs", Group: "g1"}); !slices.Equal(idsOf(jobs), ids) {
+		t.Errorf("all: %v, want %v", idsOf(jobs), ids)
+	}
+	if jobs, _ := r.all(JobQuery{Topic: "jobs", Group: "g2"}); len(jobs) != 4 || jobs[3].MessageID != ids[0] {
+		t.Errorf("of g2: %v", idsOf(jobs))
+	}
 }
 
 // A page returns at most 1 MiB, or one message.

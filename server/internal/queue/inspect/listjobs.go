@@ -173,7 +173,7 @@ func (l *jobList) page(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if !more && !l.full {
+		if !more {
 			l.nextList()
 		}
 	}

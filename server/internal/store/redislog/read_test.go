@@ -105,7 +105,9 @@ func TestRead(t *testing.T) {
 		if len(all) != 6 || !slices.Equal(bad, []int64{3, 4, 6}) || all[4].Only != "work" {
 			t.Fatalf("read %+v", all)
 		}
-		want := qlog.Entry{Pos: at[0], MessageID: ids[0].MessageID, Key: "k", Body: plain.Body, Options: plain.Options, ProducedAt: at[0].ID.Time()}
+		want := qlog.Entry{
+			Pos: at[0], MessageID: ids[0].MessageID, Key: "k", Body: plain.Body, PayloadBytes: 1, Options: plain.Options, ProducedAt: at[0].ID.Time(),
+		}
 		if diff := cmp.Diff(want, all[0]); diff != "" {
 			t.Error(diff)
 		}
