@@ -1,4 +1,4 @@
-// Package rpc serves parley.v1 over Connect, gRPC and gRPC-Web on one port, with reflection and
+// Package rpc serves parley.v1, and parley.next.v1 if it is enabled, over Connect, gRPC and gRPC-Web on one port, with reflection and
 // health checks.
 //
 // A request passes these parts, from the outside in:
@@ -102,7 +102,7 @@ type Config struct {
 }
 
 // Deps holds the parts of the server that the handlers call. Every field but Acquaintances,
-// Info and Page must be set.
+// Info, NextConsumers and Page must be set.
 type Deps struct {
 	Messages Messages
 	Channels Channels
@@ -116,6 +116,8 @@ type Deps struct {
 	ConsumerCalls ConsumerCalls
 	Admin         Admin
 	Erasures      Erasures
+	// NextConsumers is for parley.next.v1.QueueService. Nil means that parley.next.v1 is not served.
+	NextConsumers NextConsumers
 	// APIKeys manages the API keys, which Verifier accepts.
 	APIKeys APIKeys
 	// Presence and PresenceCalls are for PresenceService. Acquaintances limits who may watch whom; nil
