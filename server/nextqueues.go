@@ -21,9 +21,9 @@ type nextQueues struct {
 	consumers *consume.Service
 }
 
-// buildNextQueues creates the parts of the queues' second design, without starting them, if it is to
-// be served. It must come after buildQueues, whose hints they share: hints about topics of the first
-// design with the same name only cause needless looks.
+// buildNextQueues creates the parts of the queues' second design, without starting them, if it is
+// to be served. It must come after buildQueues, whose hints they share: hints about topics of the
+// first design with the same name only cause needless looks.
 func (s *Server) buildNextQueues(b *backends) {
 	if !s.cfg.Queues.Next {
 		return
@@ -58,8 +58,8 @@ func (q *nextQueues) services() []namedService {
 	return []namedService{{"beat of the node", q.fleet}, {"sessions of consumers", q.consumers}}
 }
 
-// drain ends the streams of consumers, whose sessions continue on other nodes, and then the beat of the
-// node, so that these take over its leases at once.
+// drain ends the streams of consumers, whose sessions continue on other nodes, and then the beat of
+// the node, so that these take over its leases at once.
 func (q *nextQueues) drain(ctx context.Context) error {
 	if q == nil {
 		return nil

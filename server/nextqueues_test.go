@@ -20,8 +20,8 @@ func nextQueues(t *testing.T, s *servertest.Server) nextv1connect.QueueServiceCl
 	return nextv1connect.NewQueueServiceClient(servertest.HTTPClient(t, s.Token), s.URL)
 }
 
-// TestNextQueuesAreOffByDefault checks that a server without `queues.next` does not know the queues'
-// second design.
+// TestNextQueuesAreOffByDefault checks that a server without `queues.next` does not know the
+// queues' second design.
 func TestNextQueuesAreOffByDefault(t *testing.T) {
 	t.Parallel()
 	s := servertest.Dev(t)

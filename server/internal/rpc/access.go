@@ -70,10 +70,10 @@ func onTopic(action ident.Action) accessRule {
 // onTopics requires the action on each of the topics that the request's field topics names.
 func onTopics(action ident.Action) accessRule { return onTopic(action).in("topics") }
 
-// onAnyTopic requires the action on at least one topic. It is for requests that do not name one in a
-// field of their own: the handler checks the topics of their items.
-func onAnyTopic(action ident.Action) accessRule {
-	return accessRule{scope: queueScope, actions: []ident.Action{action}}
+// onAnyTopic requires the action consume on at least one topic. It is for requests that do not name
+// one in a field of their own: the handler checks the topics of their items.
+func onAnyTopic() accessRule {
+	return accessRule{scope: queueScope, actions: []ident.Action{ident.Consume}}
 }
 
 // onPresence requires one of the actions of the capability presence.
@@ -197,8 +197,8 @@ func (m *method) authorize(p *ident.Principal, request any) error {
 	return refused
 }
 
-// forAll returns a CAPABILITY_MISSING fault unless the token allows one of the actions on all names of
-// the list at the end of a path.
+// forAll returns a CAPABILITY_MISSING fault unless the token allows one of the actions on all names
+// of the list at the end of a path.
 func (a accessRule) forAll(p *ident.Principal, m protoreflect.Message, path []protoreflect.FieldDescriptor) error {
 	for ; len(path) > 1; path = path[1:] {
 		if !m.Has(path[0]) {

@@ -48,7 +48,7 @@ func (h *nodeHints) Listen(topic string, fn func(partition int)) (cancel func(),
 
 func (h *nodeHints) Connected() bool { return true }
 
-// Ready tells the listeners of a topic.
+// Ready calls the listeners of a topic.
 func (h *nodeHints) Ready(topic string, partition int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -137,8 +137,8 @@ func (b *nextBundle) client(protocol int, token string) nextv1connect.QueueServi
 	return nextv1connect.NewQueueServiceClient(hc, url, opts...)
 }
 
-// each runs a subtest for every protocol, with a client of a subject of its own that may do everything
-// with queues, and with a topic of its own.
+// each runs a subtest for every protocol, with a client that may do everything with queues, and
+// with a topic of its own.
 func (b *nextBundle) each(f func(t *testing.T, protocol int, topic string, c nextv1connect.QueueServiceClient)) {
 	for i, p := range protocols {
 		b.t.Run(p.name, func(t *testing.T) {
@@ -188,18 +188,6 @@ func (s *nextStream) next() *nextv1.Delivery {
 	d := s.waiting[0]
 	s.waiting = s.waiting[1:]
 	return d
-}
-
-// lost receives until a frame says that deliveries are lost.
-func (s *nextStream) lost() *nextv1.LostDeliveries {
-	s.t.Helper()
-	for s.Receive() {
-		if l := s.Msg().GetLost(); l != nil {
-			return l
-		}
-	}
-	s.t.Fatal(s.Err())
-	return nil
 }
 
 // toldOf returns the results of a call, as told does.

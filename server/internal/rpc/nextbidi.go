@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net/http"
 	"sync"
 	"time"
 
@@ -14,7 +13,6 @@ import (
 	"github.com/parleyhq/parley/server/internal/fault"
 	"github.com/parleyhq/parley/server/internal/ident"
 	"github.com/parleyhq/parley/server/internal/queue/consume"
-	"github.com/parleyhq/parley/server/internal/rpc/intercept"
 )
 
 type sessionBidi = connect.BidiStream[nextv1.StreamingConsumeRequest, nextv1.StreamingConsumeResponse]
@@ -39,10 +37,11 @@ func (s *nextQueueService) StreamingConsume(ctx context.Context, stream *session
 	if err := control.SetReadDeadline(time.Time{}); err != nil {
 		return err
 	}
-	return s.serveBidi(ctx, stream, &sessionStream{
+	c := &sessionStream{
 		service: s, out: newFrameWriter[any](ctx, stream.Conn(), s.cfg.FrameTimeout, s.cfg.live),
-		control: control, live: live, started: started, principal: p,
-	})
+		live: live, started: started, principal: p,
+	}
+	return serveBidi(ctx, control, &c.serving, c.write, func(ctx context.Context) error { return c.serve(ctx, stream) })
 }
 
 // receiveStart blocks until the first request of a stream and returns its `start`, which it must
@@ -76,42 +75,6 @@ func (s *nextQueueService) checkRequest(r *nextv1.StreamingConsumeRequest) error
 	return s.validator.Validate(r)
 }
 
-// serveBidi writes the session's frames and serves the client's requests. It blocks until the
-// session or the stream ends, or the client closes its half of the stream.
-func (s *nextQueueService) serveBidi(ctx context.Context, stream *sessionBidi, c *sessionStream) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	done := make(chan struct{})
-	var served error
-	go func() {
-		defer close(done)
-		served = intercept.Catch(func() error { return c.serve(ctx, stream) })
-		cancel(served)
-	}()
-	err := c.write(ctx)
-	if ctx.Err() == nil {
-		// If a settlement lets the session end, the settlement is answered before the stream ends.
-		c.serving.Lock()
-		c.serving.Unlock() //nolint:staticcheck // it was waited for
-	}
-	ended := context.Cause(ctx)
-	cancel(nil)
-	// This unblocks the pending Receive; the stream is over.
-	_ = c.control.SetReadDeadline(time.Now().Add(-time.Second))
-	<-done
-	if _, ok := errors.AsType[*intercept.PanicError](served); ok {
-		return served // also if the stream ended before: a panic must be logged
-	}
-	switch {
-	case errors.Is(ended, errClientClosed):
-		return nil
-	case ended != nil && errors.Is(ended, served):
-		return served
-	default:
-		return err
-	}
-}
-
 // sessionStream is the state of one StreamingConsume that its two goroutines share: one writes
 // frames, the other serves requests, one at a time. So the server holds one request of a stream
 // without an answer, of up to Config.BatchReadBytes; more wait in the transport, whose flow control
@@ -119,7 +82,6 @@ func (s *nextQueueService) serveBidi(ctx context.Context, stream *sessionBidi, c
 type sessionStream struct {
 	service   *nextQueueService
 	out       *frameWriter[any]
-	control   *http.ResponseController
 	live      *consume.Stream
 	started   *nextv1.ConsumeResponse
 	principal *ident.Principal
@@ -161,17 +123,17 @@ func (c *sessionStream) serveOne(ctx context.Context, r *nextv1.StreamingConsume
 	c.serving.Lock()
 	defer c.serving.Unlock()
 	results, err := c.do(ctx, r)
-	if err != nil && ctx.Err() != nil {
+	switch {
+	case err != nil && ctx.Err() != nil:
 		return err
-	}
-	if err == nil && r.GetRequestId() == 0 && !anyRefused(results) {
+	case err == nil && r.GetRequestId() == 0 && !anyRefused(results):
 		return nil
 	}
-	answer := &nextv1.RequestResults{RequestId: r.GetRequestId(), Results: results}
+	out := &nextv1.RequestResults{RequestId: r.GetRequestId(), Results: results}
 	if err != nil {
-		answer.Error = loggedItemError(ctx, c.service.deps.Telemetry.Logger, func(field string) string { return field }, err)
+		out.Error = loggedItemError(ctx, c.service.deps.Telemetry.Logger, func(field string) string { return field }, err)
 	}
-	return c.out.write(ctx, &nextv1.StreamingConsumeResponse{Frame: &nextv1.StreamingConsumeResponse_Results{Results: answer}})
+	return c.out.write(ctx, &nextv1.StreamingConsumeResponse{Frame: &nextv1.StreamingConsumeResponse_Results{Results: out}})
 }
 
 func anyRefused(results []*nextv1.SettleResult) bool {

@@ -265,7 +265,8 @@ func TestNextStreamingConsume(t *testing.T) {
 		requests := []*request{
 			ack(1, tokens[0], "a.b"), ack(0, tokens[1]), ack(0, "a.b"),
 			{RequestId: 2, Request: &nextv1.StreamingConsumeRequest_Nack{Nack: &nextv1.NackRequest{Items: []*nextv1.NackItem{{Token: "a.b"}, {Token: tokens[0]}}}}},
-			again, many, ack(5), {RequestId: 6},
+			again, many, ack(5),
+			{RequestId: 6},
 			extend(7, &nextv1.ExtendRequest{Target: all, Begun: true}),
 			extend(8, &nextv1.ExtendRequest{Target: all, AckTimeout: durationpb.New(time.Millisecond)}),
 			{RequestId: 9, Request: &nextv1.StreamingConsumeRequest_Update{Update: &nextv1.UpdateSessionRequest{Concurrency: -1}}},

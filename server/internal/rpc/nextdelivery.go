@@ -12,8 +12,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/queue/consume"
 )
 
-// The numbers of the fields that lead to a delivery in StreamingConsumeResponse, ConsumeResponse and
-// DeliveryBatch, and those of Delivery except key, payload and headers.
+// The numbers of the fields that lead to a delivery in StreamingConsumeResponse, ConsumeResponse
+// and DeliveryBatch, and those of Delivery except key, payload and headers.
 const (
 	streamedField   protowire.Number = 1
 	deliveriesField protowire.Number = 2
@@ -86,7 +86,7 @@ func (f *deliveryFrame) appendTo(dst []byte) []byte {
 }
 
 // message decodes the frame, for codecs that are not binary.
-func (f *deliveryFrame) message() (proto.Message, error) { //nolint:ireturn // one of two
+func (f *deliveryFrame) message() (proto.Message, error) {
 	var m proto.Message = &nextv1.ConsumeResponse{}
 	if f.streamed {
 		m = &nextv1.StreamingConsumeResponse{}

@@ -15,20 +15,21 @@ const nextPackage = "parley.next.v1"
 func (m *method) isNext() bool { return m.descriptor.ParentFile().Package() == nextPackage }
 
 // produceElements bounds the fields and values of one Produce request. It admits the largest batch
-// that the schema allows: a header is a field with two values, and a message has up to 24 fields and
-// values besides its headers.
+// that the schema allows: a header is a field with two values, and a message has up to 24 fields
+// and values besides its headers.
 var produceElements = func() int {
 	batch := rulesOf((&nextv1.ProduceRequest{}).ProtoReflect().Descriptor(), "messages").GetRepeated().GetMaxItems()
 	headers := rulesOf((&nextv1.QueueMessage{}).ProtoReflect().Descriptor(), "headers").GetMap().GetMaxPairs()
-	return int(batch * (3*headers + 24)) //nolint:gosec // the schema's are small
+	return int(batch * (3*headers + 24))
 }()
 
-// resumeElements bounds the fields and values of a request that resumes a session. It admits as many
-// deliveries and verdicts as the schema: a delivery has 3 fields and values, a verdict up to 9.
+// resumeElements bounds the fields and values of a request that resumes a session. It admits as
+// many deliveries and verdicts as the schema: a delivery has 3 fields and values, a verdict up to
+// 9.
 var resumeElements = func() int {
 	resume := (&nextv1.Resume{}).ProtoReflect().Descriptor()
 	held, unanswered := rulesOf(resume, "held").GetRepeated().GetMaxItems(), rulesOf(resume, "unanswered").GetRepeated().GetMaxItems()
-	return int(3*held + 9*unanswered + 100) //nolint:gosec // the schema's are small
+	return int(3*held + 9*unanswered + 100)
 }()
 
 // nextQueueMethods is the method table of parley.next.v1.QueueService. A call about a session names
@@ -46,11 +47,11 @@ var nextQueueMethods = service{
 			access: onTopics(ident.Consume).in("start.topics"), size: batchRequest, maxElements: resumeElements,
 		},
 		"Receive":       {access: onTopic(ident.Consume)},
-		"Ack":           {access: onAnyTopic(ident.Consume), size: batchRequest, settles: true, uncompressed: true},
-		"Nack":          {access: onAnyTopic(ident.Consume), size: batchRequest, settles: true, uncompressed: true},
-		"Extend":        {access: onAnyTopic(ident.Consume), size: batchRequest, settles: true, uncompressed: true},
-		"UpdateSession": {access: onAnyTopic(ident.Consume)},
-		"Leave":         {access: onAnyTopic(ident.Consume), settles: true},
+		"Ack":           {access: onAnyTopic(), size: batchRequest, settles: true, uncompressed: true},
+		"Nack":          {access: onAnyTopic(), size: batchRequest, settles: true, uncompressed: true},
+		"Extend":        {access: onAnyTopic(), size: batchRequest, settles: true, uncompressed: true},
+		"UpdateSession": {access: onAnyTopic()},
+		"Leave":         {access: onAnyTopic(), settles: true},
 	},
 }
 

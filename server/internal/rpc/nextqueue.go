@@ -26,8 +26,8 @@ type NextConsumers interface {
 
 var _ NextConsumers = (*consume.Service)(nil)
 
-// nextQueueService implements parley.next.v1.QueueService. Interceptors have validated the requests,
-// except for the items of batches.
+// nextQueueService implements parley.next.v1.QueueService. Interceptors have validated the
+// requests, except for the items of batches.
 type nextQueueService struct {
 	nextv1connect.UnimplementedQueueServiceHandler
 

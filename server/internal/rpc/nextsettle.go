@@ -189,14 +189,14 @@ func (c *consumable) check(topic string) error {
 		return nil
 	}
 	if !c.principal.CanQueue(ident.Consume, topic) {
-		return onAnyTopic(ident.Consume).refusal()
+		return onAnyTopic().refusal()
 	}
 	c.last = topic
 	return nil
 }
 
-// settlements collects what one call says about deliveries, and the results. Items that are not valid
-// have an error as their result and are not in items.
+// settlements collects what one call says about deliveries, and the results. Items that are not
+// valid have an error as their result and are not in items.
 type settlements struct {
 	items   []consume.Settlement
 	results []*nextv1.SettleResult

@@ -1,5 +1,5 @@
-// Package rpc serves parley.v1, and parley.next.v1 if it is enabled, over Connect, gRPC and gRPC-Web on one port, with reflection and
-// health checks.
+// Package rpc serves parley.v1, and parley.next.v1 if it is enabled, over Connect, gRPC and
+// gRPC-Web on one port, with reflection and health checks.
 //
 // A request passes these parts, from the outside in:
 //   - before its body is read: request id, log and recovery; the limit on abandoned calls; the
