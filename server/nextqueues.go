@@ -78,3 +78,8 @@ func (t storedTopics) Topic(ctx context.Context, name string) (*qlog.Topic, erro
 	}
 	return topic, err
 }
+
+// Heal implements consume.Topics.
+func (t storedTopics) Heal(ctx context.Context, topic *qlog.Topic, partition int) error {
+	return t.store.MakePartition(ctx, topic, partition)
+}

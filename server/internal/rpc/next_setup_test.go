@@ -30,6 +30,10 @@ func (s storeTopics) Topic(ctx context.Context, name string) (*qlog.Topic, error
 	return t, nil
 }
 
+func (s storeTopics) Heal(ctx context.Context, t *qlog.Topic, partition int) error {
+	return s.store.MakePartition(ctx, t, partition)
+}
+
 // nodeHints passes hints on within one node.
 type nodeHints struct {
 	mu        sync.Mutex
