@@ -120,7 +120,8 @@ func handlersOf(
 	_, about := parleyv1connect.NewServerServiceHandler(&serverService{cfg: *cfg, deps: *deps}, opts...)
 	_, nextQueues := nextv1connect.NewQueueServiceHandler(
 		&nextQueueService{cfg: *cfg, deps: *deps, validator: validator}, opts...)
-	_, nextAdmin := nextv1connect.NewQueueAdminServiceHandler(nextv1connect.UnimplementedQueueAdminServiceHandler{}, opts...)
+	_, nextAdmin := nextv1connect.NewQueueAdminServiceHandler(
+		&nextAdminService{deps: *deps, pages: pagetoken.New(deps.PageSecret)}, opts...)
 	return map[protoreflect.FullName]http.Handler{
 		nextQueueMethods.name: nextQueues, nextAdminMethods.name: nextAdmin,
 		messageMethods.name: messages, queueMethods.name: queues, presenceMethods.name: presence, adminMethods.name: admin,

@@ -11,28 +11,13 @@ import (
 
 	nextv1 "github.com/parleyhq/parley/gen/go/parley/next/v1"
 	"github.com/parleyhq/parley/gen/go/parley/next/v1/nextv1connect"
-	"github.com/parleyhq/parley/server/internal/fault"
 	"github.com/parleyhq/parley/server/internal/lifecycle/lifecycletest"
 	"github.com/parleyhq/parley/server/internal/queue/consume"
 	"github.com/parleyhq/parley/server/internal/queue/qlog"
+	"github.com/parleyhq/parley/server/internal/queue/topics"
 	"github.com/parleyhq/parley/server/internal/store/redislog"
 	"github.com/parleyhq/parley/server/internal/testkit"
 )
-
-// storeTopics finds topics in a store.
-type storeTopics struct{ store *redislog.Store }
-
-func (s storeTopics) Topic(ctx context.Context, name string) (*qlog.Topic, error) {
-	t, err := s.store.Topic(ctx, name)
-	if err != nil {
-		return nil, fault.Wrap(err, fault.NotFound, fault.TopicNotFound, "topic %s does not exist", name)
-	}
-	return t, nil
-}
-
-func (s storeTopics) Heal(ctx context.Context, t *qlog.Topic, partition int) error {
-	return s.store.MakePartition(ctx, t, partition)
-}
 
 // nodeHints passes hints on within one node.
 type nodeHints struct {
@@ -65,27 +50,30 @@ func (h *nodeHints) Ready(topic string, partition int) {
 type nextBundle struct {
 	*bundle
 
-	store  *redislog.Store
-	hints  *nodeHints
-	topics map[string]*qlog.Topic
+	store *redislog.Store
+	hints *nodeHints
+	admin *topics.Admin
 }
 
 // nextSetup starts a server with these topics, each of which has 2 partitions and the group "work".
 func nextSetup(t *testing.T, change func(*settings), names ...string) *nextBundle {
 	t.Helper()
 	store := redislog.NewStore(testkit.Redis(t).Client(t), redislog.StoreConfig{Prefix: "next:"})
-	b := &nextBundle{store: store, hints: &nodeHints{}, topics: map[string]*qlog.Topic{}}
+	catalog := topics.NewCatalog(topics.CatalogConfig{Store: store})
+	b := &nextBundle{
+		store: store, hints: &nodeHints{}, admin: topics.NewAdmin(topics.AdminConfig{Store: store, Leases: store, Catalog: catalog}),
+	}
 	for _, name := range names {
 		b.create(t, name)
 	}
 	fleet := consume.NewFleet(consume.FleetConfig{Store: store, Node: "node"})
 	service := consume.New(consume.Config{
-		Store: store, Topics: storeTopics{store}, Nodes: store, Fleet: fleet, Node: "node", Secret: secret, Hints: b.hints, MaxPerSubject: 100,
+		Store: store, Topics: catalog, Nodes: store, Fleet: fleet, Node: "node", Secret: secret, Hints: b.hints, MaxPerSubject: 100,
 	})
 	lifecycletest.Start(t, fleet)
 	lifecycletest.Start(t, service)
 	b.bundle = setup(t, func(s *settings) {
-		s.next = service
+		s.next, s.nextTopics = service, b.admin
 		if change != nil {
 			change(s)
 		}
@@ -93,28 +81,19 @@ func nextSetup(t *testing.T, change func(*settings), names ...string) *nextBundl
 	return b
 }
 
-// create creates a topic in the store.
+// create creates a topic.
 func (b *nextBundle) create(t *testing.T, name string) {
 	t.Helper()
-	topic := &qlog.Topic{
-		Name: name, UID: "AAAAAAAAAAAAA", Version: 1, State: qlog.Making, Partitions: 2, Partitioner: qlog.ConsistentHash,
-		Bounds: qlog.Bounds{Window: time.Minute}, CreatedAt: time.Now(), Groups: []qlog.Group{{
+	_, err := b.admin.CreateTopic(t.Context(), qlog.Topic{Name: name, Partitions: 2})
+	if err == nil {
+		_, err = b.admin.CreateGroup(t.Context(), name, qlog.Group{
 			Name: "work", AckTimeout: 30 * time.Second, Timeout: time.Minute, MaxRunTime: time.Hour, ResumeGrace: time.Minute,
 			Retry: qlog.RetryPolicy{MaxAttempts: 3, MinBackoff: time.Millisecond, MaxBackoff: time.Millisecond},
-		}},
-	}
-	_, err := b.store.InsertTopic(t.Context(), topic)
-	for p := 0; p < topic.Partitions && err == nil; p++ {
-		err = b.store.MakePartition(t.Context(), topic, p)
-	}
-	topic.State = qlog.Live
-	if err == nil {
-		err = b.store.UpdateTopic(t.Context(), topic)
+		})
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.topics[name] = topic
 }
 
 // put puts n messages with the key "k" into partition 1 of a topic.
@@ -124,7 +103,11 @@ func (b *nextBundle) put(t *testing.T, topic string, n int) {
 	for i := range drafts {
 		drafts[i] = qlog.Draft{Key: "k", Body: bodyOf(t, "k", fmt.Sprint(topic, i), map[string]string{"h": "v"})}
 	}
-	results, err := b.store.Put(t.Context(), b.topics[topic].Ref(1), b.topics[topic].Bounds, qlog.Put{Drafts: drafts})
+	to, err := b.admin.Topic(t.Context(), topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	results, err := b.store.Put(t.Context(), to.Ref(1), to.Bounds, qlog.Put{Drafts: drafts})
 	for _, r := range results {
 		if err == nil {
 			err = r.Err

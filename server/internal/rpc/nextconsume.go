@@ -57,7 +57,7 @@ func (s *nextQueueService) open(
 	}
 	live, started, err := s.deps.NextConsumers.Open(ctx, r)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, renamed(err, "topic", prefix+"topics")
 	}
 	first := &nextv1.SessionStarted{
 		SessionId: started.SessionID, HeartbeatInterval: durationpb.New(started.Heartbeat), ResumeGrace: durationpb.New(started.Grace),
@@ -66,6 +66,17 @@ func (s *nextQueueService) open(
 		resumed.answer(s.loggerOf(ctx), &started, first)
 	}
 	return live, &nextv1.ConsumeResponse{Frame: &nextv1.ConsumeResponse_Started{Started: first}}, nil
+}
+
+// renamed returns err with another name of its field, if it is a fault about that field.
+func renamed(err error, from, to string) error {
+	f, ok := fault.As(err)
+	if !ok || f.Field != from {
+		return err
+	}
+	out := *f
+	out.Field = to
+	return &out
 }
 
 // openRequestOf converts a request without its resume, and completes it with the schema's defaults.

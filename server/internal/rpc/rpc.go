@@ -102,7 +102,7 @@ type Config struct {
 }
 
 // Deps holds the parts of the server that the handlers call. Every field but Acquaintances,
-// Info, NextConsumers and Page must be set.
+// Info, Page and those of parley.next.v1 must be set.
 type Deps struct {
 	Messages Messages
 	Channels Channels
@@ -116,8 +116,10 @@ type Deps struct {
 	ConsumerCalls ConsumerCalls
 	Admin         Admin
 	Erasures      Erasures
-	// NextConsumers is for parley.next.v1.QueueService. Nil means that parley.next.v1 is not served.
+	// NextConsumers is for parley.next.v1.QueueService, NextTopics for its QueueAdminService. A nil
+	// NextConsumers means that parley.next.v1 is not served; otherwise all must be set.
 	NextConsumers NextConsumers
+	NextTopics    NextTopics
 	// APIKeys manages the API keys, which Verifier accepts.
 	APIKeys APIKeys
 	// Presence and PresenceCalls are for PresenceService. Acquaintances limits who may watch whom; nil
