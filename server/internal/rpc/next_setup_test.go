@@ -13,6 +13,7 @@ import (
 	"github.com/parleyhq/parley/gen/go/parley/next/v1/nextv1connect"
 	"github.com/parleyhq/parley/server/internal/lifecycle/lifecycletest"
 	"github.com/parleyhq/parley/server/internal/queue/consume"
+	"github.com/parleyhq/parley/server/internal/queue/produce"
 	"github.com/parleyhq/parley/server/internal/queue/qlog"
 	"github.com/parleyhq/parley/server/internal/queue/topics"
 	"github.com/parleyhq/parley/server/internal/store/redislog"
@@ -74,6 +75,7 @@ func nextSetup(t *testing.T, change func(*settings), names ...string) *nextBundl
 	lifecycletest.Start(t, service)
 	b.bundle = setup(t, func(s *settings) {
 		s.next, s.nextTopics = service, b.admin
+		s.producers = produce.New(produce.Config{Store: store, Topics: catalog, Hints: b.hints})
 		if change != nil {
 			change(s)
 		}

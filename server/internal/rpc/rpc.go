@@ -116,9 +116,11 @@ type Deps struct {
 	ConsumerCalls ConsumerCalls
 	Admin         Admin
 	Erasures      Erasures
-	// NextConsumers is for parley.next.v1.QueueService, NextTopics for its QueueAdminService. A nil
-	// NextConsumers means that parley.next.v1 is not served; otherwise all must be set.
+	// NextConsumers and NextProducers are for parley.next.v1.QueueService, NextTopics for its
+	// QueueAdminService. A nil NextConsumers means that parley.next.v1 is not served; otherwise all
+	// must be set.
 	NextConsumers NextConsumers
+	NextProducers NextProducers
 	NextTopics    NextTopics
 	// APIKeys manages the API keys, which Verifier accepts.
 	APIKeys APIKeys
