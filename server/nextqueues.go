@@ -4,9 +4,10 @@ import (
 	"context"
 	"errors"
 
-	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/cluster/remote"
 	"github.com/parleyhq/parley/server/internal/queue/consume"
-	"github.com/parleyhq/parley/server/internal/queue/qlog"
+	"github.com/parleyhq/parley/server/internal/queue/produce"
+	"github.com/parleyhq/parley/server/internal/queue/topics"
 	"github.com/parleyhq/parley/server/internal/rpc"
 	"github.com/parleyhq/parley/server/internal/store/redislog"
 )
@@ -19,6 +20,10 @@ const nextPrefix = "next:"
 type nextQueues struct {
 	fleet     *consume.Fleet
 	consumers *consume.Service
+	// peers carries calls between the consumers of the fleet's nodes.
+	peers  *remote.QueuePeers
+	intake *produce.Service
+	topics *topics.Admin
 }
 
 // buildNextQueues creates the parts of the queues' second design, without starting them, if it is
@@ -32,21 +37,27 @@ func (s *Server) buildNextQueues(b *backends) {
 		Prefix: s.cfg.Redis.KeyPrefix + nextPrefix, InProcess: b.inProcess, Logger: s.log,
 	})
 	node := s.roster.ID()
+	catalog := topics.NewCatalog(topics.CatalogConfig{Store: store, Logger: s.log})
+	peers := remote.NewQueuePeers(s.endpoint, s.log)
 	fleet := consume.NewFleet(consume.FleetConfig{Store: store, Node: node, Logger: s.log})
 	s.next = &nextQueues{
-		fleet: fleet,
+		fleet: fleet, peers: peers,
+		topics: topics.NewAdmin(topics.AdminConfig{Store: store, Leases: store, Catalog: catalog, Logger: s.log}),
+		// A message that is not scheduled any more is not cancelled yet: that requires a Canceller.
+		intake: produce.New(produce.Config{Store: store, Topics: catalog, Hints: s.hints, Logger: s.log}),
 		consumers: consume.New(consume.Config{
-			Store: store, Topics: storedTopics{store}, Nodes: store, Fleet: fleet, Node: node, Secret: b.store.Identity().Secret,
+			Store: store, Topics: catalog, Nodes: store, Fleet: fleet, Node: node, Peers: peers, Secret: b.store.Identity().Secret,
 			Hints: s.hints, Heartbeat: s.cfg.Limits.HeartbeatInterval, MaxStreams: s.cfg.Queues.Consumers,
 			MaxPerSubject: s.cfg.Queues.ConsumersPerSubject, Logger: s.log,
 		}),
 	}
+	peers.Serve(s.next.consumers)
 }
 
 // addTo sets the fields of deps that serve calls about the queues of the second design.
 func (q *nextQueues) addTo(deps *rpc.Deps) {
 	if q != nil {
-		deps.NextConsumers = q.consumers
+		deps.NextConsumers, deps.NextProducers, deps.NextTopics = q.consumers, q.intake, q.topics
 	}
 }
 
@@ -55,7 +66,7 @@ func (q *nextQueues) services() []namedService {
 	if q == nil {
 		return nil
 	}
-	return []namedService{{"beat of the node", q.fleet}, {"sessions of consumers", q.consumers}}
+	return []namedService{{"beat of the node", q.fleet}, {"calls between consumers", q.peers}, {"sessions of consumers", q.consumers}}
 }
 
 // drain ends the streams of consumers, whose sessions continue on other nodes, and then the beat of
@@ -65,21 +76,4 @@ func (q *nextQueues) drain(ctx context.Context) error {
 		return nil
 	}
 	return errors.Join(q.consumers.Stop(ctx), q.fleet.Stop(ctx))
-}
-
-// storedTopics reads topics from the store.
-type storedTopics struct{ store qlog.TopicStore }
-
-// Topic implements consume.Topics.
-func (t storedTopics) Topic(ctx context.Context, name string) (*qlog.Topic, error) {
-	topic, err := t.store.Topic(ctx, name)
-	if errors.Is(err, qlog.ErrNoTopic) {
-		return nil, fault.New(fault.NotFound, fault.TopicNotFound, "topic %s does not exist", name)
-	}
-	return topic, err
-}
-
-// Heal implements consume.Topics.
-func (t storedTopics) Heal(ctx context.Context, topic *qlog.Topic, partition int) error {
-	return t.store.MakePartition(ctx, topic, partition)
 }

@@ -2,7 +2,6 @@ package server_test
 
 import (
 	"testing"
-	"time"
 
 	"connectrpc.com/connect"
 
@@ -10,8 +9,6 @@ import (
 	"github.com/parleyhq/parley/gen/go/parley/next/v1/nextv1connect"
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	"github.com/parleyhq/parley/server/config"
-	"github.com/parleyhq/parley/server/internal/queue/qlog"
-	"github.com/parleyhq/parley/server/internal/store/redislog"
 	"github.com/parleyhq/parley/server/servertest"
 )
 
@@ -31,54 +28,69 @@ func TestNextQueuesAreOffByDefault(t *testing.T) {
 	}
 }
 
-// TestNextQueuesAreServed checks that a server with `queues.next` delivers messages of the second
-// design, and that its consumers are told to go elsewhere when it stops.
+// TestNextQueuesAreServed checks that the nodes of a fleet with `queues.next` deliver messages of the
+// second design, that any node accepts what a consumer says, and that consumers are told to go
+// elsewhere when their node stops, where their session goes on.
 func TestNextQueuesAreServed(t *testing.T) {
 	t.Parallel()
 	s := servertest.Serve(t, servertest.With(func(c *config.Config) { c.Queues.Next, c.Redis.KeyPrefix = true, "p:" }))
-	store := redislog.NewStore(s.Redis.Client(t), redislog.StoreConfig{Prefix: "p:next:"})
-	topic := &qlog.Topic{
-		Name: "jobs", UID: "AAAAAAAAAAAAA", Version: 1, State: qlog.Making, Partitions: 1, Partitioner: qlog.ConsistentHash,
-		Bounds: qlog.Bounds{Window: time.Minute}, CreatedAt: time.Now(), Groups: []qlog.Group{{
-			Name: "g", AckTimeout: time.Minute, Timeout: time.Minute, MaxRunTime: time.Hour, ResumeGrace: time.Minute,
-			Retry: qlog.RetryPolicy{MaxAttempts: 3, MinBackoff: time.Millisecond, MaxBackoff: time.Millisecond},
-		}},
-	}
+	other := s.Join()
+	admin := nextv1connect.NewQueueAdminServiceClient(servertest.HTTPClient(t, s.Token), s.URL)
 	must := func(_ any, err error) {
 		t.Helper()
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	must(store.InsertTopic(t.Context(), topic))
-	must(nil, store.MakePartition(t.Context(), topic, 0))
-	topic.State = qlog.Live
-	must(nil, store.UpdateTopic(t.Context(), topic))
-	must(store.Put(t.Context(), topic.Ref(0), topic.Bounds, qlog.Put{Drafts: []qlog.Draft{{Key: "k"}}}))
+	must(admin.CreateTopic(t.Context(), &nextv1.CreateTopicRequest{Topic: &nextv1.Topic{Name: "jobs", Partitions: 2}}))
+	must(admin.CreateGroup(t.Context(), &nextv1.CreateGroupRequest{Topic: "jobs", Group: &nextv1.Group{Name: "g"}}))
+	here, there := nextQueues(t, s), nextQueues(t, other)
+	must(there.Produce(t.Context(), &nextv1.ProduceRequest{Topic: "jobs", Messages: []*nextv1.QueueMessage{{Key: "a"}, {Key: "b"}, {Key: "c"}}}))
 
-	c := nextQueues(t, s)
-	stream, err := c.Consume(t.Context(), &nextv1.ConsumeRequest{Topics: []string{"jobs"}, Group: "g", Consumer: "c"})
+	request := &nextv1.ConsumeRequest{Topics: []string{"jobs"}, Group: "g", Consumer: "c", Concurrency: 3}
+	var session string
+	var tokens []string
+	read := func(stream *connect.ServerStreamForClient[nextv1.ConsumeResponse], until func() bool) {
+		t.Helper()
+		for !until() {
+			if !stream.Receive() {
+				t.Fatal(stream.Err())
+			}
+			if started := stream.Msg().GetStarted(); started != nil {
+				session = started.GetSessionId()
+			}
+			for _, d := range stream.Msg().GetDeliveries().GetDeliveries() {
+				tokens = append(tokens, d.GetToken())
+			}
+		}
+	}
+	stream, err := here.Consume(t.Context(), request)
 	must(nil, err)
-	var session, token string
-	for token == "" {
-		if !stream.Receive() {
-			t.Fatal(stream.Err())
-		}
-		if started := stream.Msg().GetStarted(); started != nil {
-			session = started.GetSessionId()
-		}
-		for _, d := range stream.Msg().GetDeliveries().GetDeliveries() {
-			token = d.GetToken()
+	read(stream, func() bool { return len(tokens) == 3 })
+	for i, c := range []nextv1connect.QueueServiceClient{here, there} {
+		r, err := c.Ack(t.Context(), &nextv1.AckRequest{SessionId: session, Tokens: tokens[i : i+1]})
+		if err != nil || r.GetResults()[0].GetError() != nil {
+			t.Fatal(r, err)
 		}
 	}
-	r, err := c.Ack(t.Context(), &nextv1.AckRequest{SessionId: session, Tokens: []string{token}})
-	if err != nil || r.GetResults()[0].GetError() != nil {
-		t.Fatal(r, err)
-	}
+	must(there.UpdateSession(t.Context(), &nextv1.UpdateSessionRequest{SessionId: session, Concurrency: 4, MaxInFlight: 4}))
 	s.Stop()
 	for stream.Receive() {
 	}
 	if err := stream.Err(); connect.CodeOf(err) != connect.CodeUnavailable || detailOf(t, err).GetReason() != parleyv1.ErrorReason_ERROR_REASON_SHUTTING_DOWN {
 		t.Errorf("the end: %v", err)
+	}
+	before := session
+	request.Resume = &nextv1.Resume{SessionId: session, Resumes: 1, Held: []*nextv1.HeldDelivery{{Token: tokens[2], Begun: true}}}
+	resumed, err := there.Consume(t.Context(), request)
+	must(nil, err)
+	session = ""
+	read(resumed, func() bool { return session != "" })
+	if session != before {
+		t.Errorf("resumed %s as %s", before, session)
+	}
+	r, err := there.Ack(t.Context(), &nextv1.AckRequest{SessionId: session, Tokens: tokens[2:]})
+	if err != nil || r.GetResults()[0].GetError() != nil {
+		t.Error(r, err)
 	}
 }
