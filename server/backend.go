@@ -43,7 +43,9 @@ type backends struct {
 	revoked  revocation.Store
 	keys     apikey.Store
 	redis    redis.UniversalClient
-	bus      *natsbus.Bus
+	// inProcess says that redis is a redisproc.InProcess.
+	inProcess bool
+	bus       *natsbus.Bus
 	// failed is closed when the store has failed permanently and the process must end. It is nil
 	// for a store that never does so.
 	failed <-chan struct{}
@@ -119,7 +121,7 @@ func (b *backends) openDevRedis(ctx context.Context, dir string, log *slog.Logge
 		}
 		// The in-process Redis has no network or disk that could hang, but its scripts are slow and
 		// run one at a time: the largest batch takes a second on a busy machine.
-		client.Addrs = []string{memory.Addr()}
+		client.Addrs, b.inProcess = []string{memory.Addr()}, true
 		client.ReadTimeout, client.WriteTimeout, client.PoolTimeout = slowTimeout, slowTimeout, slowTimeout
 		b.notes = append(b.notes, "cache, queues and presence: in-process Redis, because no redis-server is on PATH; a restart loses every topic, its messages "+
 			"and its dead letters, and no chat message")

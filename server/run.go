@@ -82,6 +82,7 @@ func (s *Server) drainStreams(ctx context.Context) error {
 			within := s.cfg.Limits.DrainTimeout / 2
 			return s.drainOrCut(ctx, within+reconnectWithin, func(ctx context.Context) error { return s.consumers.Drain(ctx, within) })
 		},
+		func() error { return s.next.drain(ctx) },
 	)
 }
 

@@ -57,21 +57,26 @@ type services struct {
 	calls     *remote.QueueStreams
 	scheduler *queue.Scheduler
 	layout    *layoutWatcher
-	verifier  *authn.Verifier
-	apiKeys   *apikey.Keys
+	// next are the parts of the queues' second design; nil unless it is served.
+	next     *nextQueues
+	verifier *authn.Verifier
+	apiKeys  *apikey.Keys
 	// presence holds the streams with presence.
 	presenceBus   *remote.PresenceBus
 	presence      *presence.Hub
 	presenceCalls *remote.PresenceStreams
 }
 
+// namedService is a service with its name in the log.
+type namedService struct {
+	name    string
+	service lifecycle.Service
+}
+
 // start starts the services in the order of its list. They stop in reverse order, each before the
 // services that it uses.
 func (s *Server) start(ctx context.Context) error {
-	for _, next := range []struct {
-		name    string
-		service lifecycle.Service
-	}{
+	for _, next := range append([]namedService{
 		{"epoch watcher", s.epoch},
 		{"clock", s.clock},
 		{"feeder", s.feeder},
@@ -103,7 +108,7 @@ func (s *Server) start(ctx context.Context) error {
 		{"calls that end streams", s.kicks},
 		{"token keys", s.verifier},
 		{"API keys", s.apiKeys},
-	} {
+	}, s.next.services()...) {
 		if err := s.done.Start(ctx, next.name, next.service); err != nil {
 			return err
 		}

@@ -244,6 +244,9 @@ type Queues struct {
 	// subject on it.
 	Consumers           int `yaml:"consumers"`
 	ConsumersPerSubject int `yaml:"consumers_per_subject"`
+	// Next also serves the queues' second design, parley.next.v1. It ends when that replaces the
+	// first.
+	Next bool `yaml:"next"`
 }
 
 // Sessions configures the conversations of users with assistants.

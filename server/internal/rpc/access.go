@@ -20,8 +20,9 @@ import (
 type accessRule struct {
 	scope scope
 	// field is the path of the field that names the channel, the session or the topic. If the path
-	// begins with a list, the call requires the capability for every item. If a message on the path is
-	// not set, the request names nothing and requires nothing.
+	// begins with a list of channels, or ends with a list of topics, the call requires the capability
+	// for every item. If a message on the path is not set, the request names nothing and requires
+	// nothing.
 	field string
 	// actions are alternatives: the token must allow one of them. A refusal names the first.
 	actions []ident.Action
@@ -35,7 +36,8 @@ const (
 	tokenScope                 // no capability: any valid token is enough
 	channelScope               // a channel
 	sessionScope               // a session
-	topicScope                 // a topic
+	topicScope                 // a topic, or several
+	queueScope                 // any topic
 	presenceScope              // PresenceService
 	adminScope                 // AdminService
 	itemScope                  // each item of the request, checked like the request of a call of its own
@@ -63,6 +65,15 @@ func onSession(actions ...ident.Action) accessRule {
 // onTopic requires the action on the topic that the request's field topic names.
 func onTopic(action ident.Action) accessRule {
 	return accessRule{scope: topicScope, field: "topic", actions: []ident.Action{action}}
+}
+
+// onTopics requires the action on each of the topics that the request's field topics names.
+func onTopics(action ident.Action) accessRule { return onTopic(action).in("topics") }
+
+// onAnyTopic requires the action consume on at least one topic. It is for requests that do not name
+// one in a field of their own: the handler checks the topics of their items.
+func onAnyTopic() accessRule {
+	return accessRule{scope: queueScope, actions: []ident.Action{ident.Consume}}
 }
 
 // onPresence requires one of the actions of the capability presence.
@@ -97,7 +108,7 @@ func (m *method) bindAccess() error {
 		}
 		m.access.actions = []ident.Action{action}
 		return nil
-	case presenceScope:
+	case presenceScope, queueScope:
 		if len(m.access.actions) == 0 {
 			return errors.New("the access rule has no action")
 		}
@@ -120,12 +131,13 @@ func (m *method) bindAccess() error {
 			return fmt.Errorf("the request has no field %s", m.access.field)
 		}
 		fd := md.Fields().ByName(protoreflect.Name(name))
-		if fd == nil || fd.IsMap() || fd.IsList() && (i > 0 || m.access.scope != channelScope) {
+		if fd == nil || fd.IsMap() || fd.IsList() && m.access.scope != topicScope && (i > 0 || m.access.scope != channelScope) {
 			return fmt.Errorf("the request has no field %s", m.access.field)
 		}
 		m.target, md = append(m.target, fd), fd.Message()
 	}
-	if last := m.target[len(m.target)-1]; last.Kind() != protoreflect.StringKind || last.IsList() {
+	last := m.target[len(m.target)-1]
+	if last.Kind() != protoreflect.StringKind || last.IsList() && m.access.scope != topicScope {
 		return fmt.Errorf("the request's field %s is not a single string", m.access.field)
 	}
 	return nil
@@ -145,6 +157,11 @@ func (m *method) authorize(p *ident.Principal, request any) error {
 		return nil
 	case presenceScope:
 		return checkPresence(p, m.access.actions...)
+	case queueScope:
+		if !canQueueSomewhere(p, m.access.actions[0]) {
+			return m.access.refusal()
+		}
+		return nil
 	case channelScope, sessionScope, topicScope:
 	default:
 		return fmt.Errorf("%s has no access rule", m.procedure)
@@ -154,6 +171,9 @@ func (m *method) authorize(p *ident.Principal, request any) error {
 		return errNotMessage(request)
 	}
 	first := m.target[0]
+	if m.target[len(m.target)-1].IsList() {
+		return m.access.forAll(p, r.ProtoReflect(), m.target)
+	}
 	if !first.IsList() {
 		if name, ok := nameAt(r.ProtoReflect(), m.target); ok && !m.access.allows(p, name) {
 			return m.access.refusal()
@@ -175,6 +195,28 @@ func (m *method) authorize(p *ident.Principal, request any) error {
 		return nil
 	}
 	return refused
+}
+
+// forAll returns a CAPABILITY_MISSING fault unless the token allows one of the actions on all names
+// of the list at the end of a path.
+func (a accessRule) forAll(p *ident.Principal, m protoreflect.Message, path []protoreflect.FieldDescriptor) error {
+	for ; len(path) > 1; path = path[1:] {
+		if !m.Has(path[0]) {
+			return nil
+		}
+		m = m.Get(path[0]).Message()
+	}
+	for i, list := 0, m.Get(path[0]).List(); i < list.Len(); i++ {
+		if !a.allows(p, list.Get(i).String()) {
+			return a.refusal()
+		}
+	}
+	return nil
+}
+
+// canQueueSomewhere reports whether the token allows the action on at least one topic.
+func canQueueSomewhere(p *ident.Principal, action ident.Action) bool {
+	return slices.ContainsFunc(p.Queues, func(c ident.Capability) bool { return slices.Contains(c.Actions, action) })
 }
 
 // checkPresence returns a CAPABILITY_MISSING fault, which names the first of the actions, if the
@@ -222,7 +264,7 @@ func (a accessRule) allows(p *ident.Principal, name string) bool {
 func (a accessRule) refusal() error {
 	what := "for this channel"
 	switch a.scope {
-	case topicScope:
+	case topicScope, queueScope:
 		what = "for the topic"
 	case sessionScope:
 		what = "for this session"

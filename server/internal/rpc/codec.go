@@ -37,6 +37,15 @@ func (f *frame) appendTo(dst []byte) []byte {
 	return dst
 }
 
+// preEncoded is a message that is encoded without reflection. The codecs here accept it.
+type preEncoded interface {
+	size() int
+	// appendTo appends the binary encoding.
+	appendTo(dst []byte) []byte
+	// message returns the message itself, for JSON.
+	message() (proto.Message, error)
+}
+
 // protoCodec is the binary codec for messages and frames. It replaces connect's codec of that name,
 // also for the status messages that connect itself sends.
 type protoCodec struct{}
@@ -58,6 +67,8 @@ func (c protoCodec) Marshal(m any) ([]byte, error) {
 func (protoCodec) MarshalAppend(dst []byte, m any) ([]byte, error) {
 	switch m := m.(type) {
 	case *frame:
+		return m.appendTo(dst), nil
+	case preEncoded:
 		return m.appendTo(dst), nil
 	case proto.Message:
 		return proto.MarshalOptions{}.MarshalAppend(dst, m)
@@ -131,6 +142,12 @@ func (c jsonCodec) MarshalAppend(dst []byte, m any) ([]byte, error) {
 	switch m := m.(type) {
 	case *frame:
 		return c.events.appendFrame(dst, m)
+	case preEncoded:
+		decoded, err := m.message()
+		if err != nil {
+			return nil, err
+		}
+		return protojson.MarshalOptions{}.MarshalAppend(dst, decoded)
 	case proto.Message:
 		return protojson.MarshalOptions{}.MarshalAppend(dst, m)
 	default:

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net/http"
 	"sync"
 	"time"
 
@@ -14,7 +13,6 @@ import (
 	"github.com/parleyhq/parley/server/internal/fault"
 	"github.com/parleyhq/parley/server/internal/ident"
 	"github.com/parleyhq/parley/server/internal/queue"
-	"github.com/parleyhq/parley/server/internal/rpc/intercept"
 )
 
 // frameBytes bounds the deliveries of one frame of Consume in bytes. A single delivery may be
@@ -170,11 +168,12 @@ func (s *queueService) StreamingConsume(ctx context.Context, stream *bidi) error
 	if err := control.SetReadDeadline(time.Time{}); err != nil {
 		return err
 	}
-	return s.serveBidi(ctx, stream, &bidiConsumer{
+	c := &bidiConsumer{
 		service: s, out: newFrameWriter[*parleyv1.StreamingConsumeResponse](ctx, stream.Conn(), s.cfg.FrameTimeout, s.cfg.live),
-		control: control, session: session,
-		ref: queue.StreamRef{StreamID: session.ID(), Subject: p.Subject, Topic: start.GetTopic(), Group: start.GetGroup()},
-	})
+		session: session,
+		ref:     queue.StreamRef{StreamID: session.ID(), Subject: p.Subject, Topic: start.GetTopic(), Group: start.GetGroup()},
+	}
+	return serveBidi(ctx, control, &c.serving, c.write, func(ctx context.Context) error { return c.serve(ctx, stream) })
 }
 
 // receiveStart blocks until the first request of a stream and returns its `start`, which it must
@@ -222,51 +221,11 @@ func (s *queueService) checkExtend(r *parleyv1.StreamingExtend) error {
 	return err
 }
 
-// serveBidi writes the session's frames and serves the client's requests. It blocks until the
-// session or the stream ends, or the client closes its half of the stream.
-func (s *queueService) serveBidi(ctx context.Context, stream *bidi, c *bidiConsumer) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	done := make(chan struct{})
-	var served error
-	go func() {
-		defer close(done)
-		served = intercept.Catch(func() error { return c.serve(ctx, stream) })
-		cancel(served)
-	}()
-	err := c.write(ctx)
-	if ctx.Err() == nil {
-		// If a settlement lets the session end, the settlement is answered before the stream ends.
-		c.serving.Lock()
-		c.serving.Unlock() //nolint:staticcheck // it was waited for
-	}
-	ended := context.Cause(ctx)
-	cancel(nil)
-	// This unblocks the pending Receive; the stream is over.
-	_ = c.control.SetReadDeadline(time.Now().Add(-time.Second))
-	<-done
-	if _, ok := errors.AsType[*intercept.PanicError](served); ok {
-		return served // also if the stream ended before: a panic must be logged
-	}
-	switch {
-	case errors.Is(ended, errClientClosed):
-		return nil
-	case ended != nil && errors.Is(ended, served):
-		return served
-	default:
-		return err
-	}
-}
-
-// errClientClosed reports that the client has closed its half of the stream.
-var errClientClosed = errors.New("the client closed its half of the stream")
-
 // bidiConsumer is the state of one StreamingConsume that its two goroutines share: one writes
 // frames, the other serves requests.
 type bidiConsumer struct {
 	service *queueService
 	out     *frameWriter[*parleyv1.StreamingConsumeResponse]
-	control *http.ResponseController
 	session ConsumerStream
 	// ref identifies the session in calls of ConsumerCalls.
 	ref queue.StreamRef

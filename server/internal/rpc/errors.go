@@ -232,6 +232,9 @@ func itemPath(list string, index int) func(field string) string {
 	return func(field string) string { return fmt.Sprintf("%s[%d].%s", list, index, field) }
 }
 
+// indexed returns the path of an item of a list: list[index].
+func indexed(list string, index int) string { return fmt.Sprintf("%s[%d]", list, index) }
+
 // loggedItemError returns itemError's result. It also logs an internal error: the client does not
 // get its text, and the call itself succeeds and is not logged.
 func loggedItemError(

@@ -5,8 +5,6 @@ import (
 	"time"
 
 	"buf.build/go/protovalidate"
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
@@ -139,13 +137,6 @@ func (s *queueService) RescheduleScheduled(
 		return nil, err
 	}
 	return &parleyv1.RescheduleScheduledResponse{DueTime: timestamppb.New(due)}, nil
-}
-
-// traceBatch adds a batch's topic and number of messages to the call's span.
-func traceBatch(ctx context.Context, topic string, items int) {
-	trace.SpanFromContext(ctx).SetAttributes(
-		attribute.String("messaging.system", "parley"), attribute.String("messaging.destination.name", topic),
-		attribute.Int("messaging.batch.message_count", items))
 }
 
 // draftOf converts a message of a request to a draft without a due time.

@@ -27,20 +27,6 @@ func dueOf(d due) (delay time.Duration, at time.Time) {
 	return millis(d.GetDelay()), time.Time{}
 }
 
-// millis returns d, rounded up to milliseconds.
-func millis(d *durationpb.Duration) time.Duration {
-	return (d.AsDuration() + time.Millisecond - 1).Truncate(time.Millisecond)
-}
-
-// millisAt returns t, rounded up to milliseconds.
-func millisAt(t *timestamppb.Timestamp) time.Time {
-	at := t.AsTime()
-	if cut := at.Truncate(time.Millisecond); !cut.Equal(at) {
-		return cut.Add(time.Millisecond)
-	}
-	return at
-}
-
 // scheduledPath returns a function that converts a field of scheduled item i to its path in the
 // request. Fields of the message itself are nested in `message`.
 func scheduledPath(i int) func(field string) string {

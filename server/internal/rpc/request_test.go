@@ -49,7 +49,7 @@ func TestPageSizes(t *testing.T) {
 			}
 		}
 	}
-	if lists != 12 {
+	if lists != 16 {
 		t.Errorf("%d lists have pages", lists)
 	}
 }

@@ -1,5 +1,5 @@
-// Package rpc serves parley.v1 over Connect, gRPC and gRPC-Web on one port, with reflection and
-// health checks.
+// Package rpc serves parley.v1, and parley.next.v1 if it is enabled, over Connect, gRPC and
+// gRPC-Web on one port, with reflection and health checks.
 //
 // A request passes these parts, from the outside in:
 //   - before its body is read: request id, log and recovery; the limit on abandoned calls; the
@@ -102,7 +102,7 @@ type Config struct {
 }
 
 // Deps holds the parts of the server that the handlers call. Every field but Acquaintances,
-// Info and Page must be set.
+// Info, Page and those of parley.next.v1 must be set.
 type Deps struct {
 	Messages Messages
 	Channels Channels
@@ -116,6 +116,12 @@ type Deps struct {
 	ConsumerCalls ConsumerCalls
 	Admin         Admin
 	Erasures      Erasures
+	// NextConsumers and NextProducers are for parley.next.v1.QueueService, NextTopics for its
+	// QueueAdminService. A nil NextConsumers means that parley.next.v1 is not served; otherwise all
+	// must be set.
+	NextConsumers NextConsumers
+	NextProducers NextProducers
+	NextTopics    NextTopics
 	// APIKeys manages the API keys, which Verifier accepts.
 	APIKeys APIKeys
 	// Presence and PresenceCalls are for PresenceService. Acquaintances limits who may watch whom; nil

@@ -374,6 +374,10 @@ type settings struct {
 	hub   fanout.Config
 	limit limit.Config
 	tweak func(*http.Server)
+	// next serves parley.next.v1 if it is set.
+	next       NextConsumers
+	nextTopics NextTopics
+	producers  NextProducers
 }
 
 // testConfig returns limits like those of an empty configuration file.
@@ -422,6 +426,7 @@ func setup(t *testing.T, change func(*settings)) *bundle {
 			Messages: b.messages, Channels: b.channels, Generations: session.NewGenerations(session.GenerationsConfig{}), Secret: secret,
 		}), Access: b.access, Hub: b.hub, Streams: b.streams,
 		Queues: b.queues, Consumers: b.consumers, ConsumerCalls: b.consumers, Admin: b.admin, Erasures: fakeErasures{}, APIKeys: keys, PageSecret: secret,
+		NextConsumers: s.next, NextTopics: s.nextTopics, NextProducers: s.producers,
 		Presence: b.presence, PresenceCalls: b.presence, Acquaintances: b.presence,
 		Epoch: "e1", Info: ServerInfo{Version: "1.2.3", StreamsPerSubject: 11, ConsumersPerSubject: 12},
 		Verifier: verifier, Revocations: b.revoked, Kicks: &b.kicks, Limiter: limit.New(s.limit), Settles: limit.New(s.limit), Unread: unread.New(64<<20, 512<<20), Telemetry: tel,

@@ -1,0 +1,147 @@
+package rpc
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	nextv1 "github.com/parleyhq/parley/gen/go/parley/next/v1"
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/server/internal/queue/produce"
+	"github.com/parleyhq/parley/server/internal/queue/qlog"
+)
+
+// NextProducers takes messages into topics, and cancels and reschedules them. *produce.Service
+// implements it and documents the methods. The caller's capability has been checked.
+type NextProducers interface {
+	Produce(ctx context.Context, r produce.Request) (produce.Response, error)
+	Cancel(ctx context.Context, topic string, messageIDs []string) ([]produce.Cancelled, error)
+	Reschedule(ctx context.Context, topic string, messageIDs []string, delay time.Duration, at time.Time) ([]produce.Cancelled, error)
+}
+
+var _ NextProducers = (*produce.Service)(nil)
+
+// Produce implements nextv1connect.QueueServiceHandler. Messages that are not valid are left out.
+// They are left out of a repeat too, so it is recognized.
+func (s *nextQueueService) Produce(ctx context.Context, req *nextv1.ProduceRequest) (*nextv1.ProduceResponse, error) {
+	items := req.GetMessages()
+	traceBatch(ctx, req.GetTopic(), len(items))
+	results := make([]*nextv1.ProduceResult, len(items))
+	fail := func(i int, err error) {
+		results[i] = &nextv1.ProduceResult{Result: &nextv1.ProduceResult_Error{
+			Error: loggedItemError(ctx, s.deps.Telemetry.Logger, itemPath("messages", i), err),
+		}}
+	}
+	r := produce.Request{
+		Topic: req.GetTopic(), Messages: make([]produce.Message, 0, len(items)), ProducerID: req.GetProducerId(), Sequence: req.GetSequence(),
+	}
+	at := make([]int, 0, len(items))
+	for i, item := range items {
+		if err := checkItem(s.validator, item); err != nil {
+			fail(i, err)
+			continue
+		}
+		r.Messages, at = append(r.Messages, producedMessage(item)), append(at, i)
+	}
+	if len(r.Messages) == 0 {
+		return &nextv1.ProduceResponse{Results: results}, nil
+	}
+	out, err := s.deps.NextProducers.Produce(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	for j := range out.Results {
+		i, result := at[j], &out.Results[j]
+		if result.Err != nil {
+			fail(i, result.Err)
+			continue
+		}
+		m := &nextv1.ProducedMessage{
+			MessageId: result.MessageID, Partition: int32(result.Partition), Duplicate: result.Duplicate, //nolint:gosec // below 256
+		}
+		if !result.Due.IsZero() {
+			m.DueTime = timestamppb.New(result.Due)
+		}
+		results[i] = &nextv1.ProduceResult{Result: &nextv1.ProduceResult_Produced{Produced: m}}
+	}
+	return &nextv1.ProduceResponse{Results: results}, nil
+}
+
+func producedMessage(m *nextv1.QueueMessage) produce.Message {
+	out := produce.Message{
+		Key: m.GetKey(), Payload: m.GetPayload(), Headers: m.GetHeaders(), IdempotencyKey: m.GetIdempotencyKey(),
+		MaxAttempts: int(m.GetMaxAttempts()), Timeout: millis(m.GetTimeout()), TTL: millis(m.GetTtl()),
+	}
+	out.Delay, out.At = whenDue(m)
+	if u := m.GetUnique(); u != nil {
+		out.Unique = &produce.Unique{
+			Key: u.GetKey(), WhileRunning: u.GetWhileRunning(), AtMost: millis(u.GetAtMost()),
+			// The schema's numbers are one higher: its 0 means the default, which is qlog's 0.
+			OnConflict: qlog.Conflict(max(0, u.GetOnConflict()-1)), //nolint:gosec // one of the enum's, which are few
+		}
+	}
+	return out
+}
+
+// whenDue returns the due time with a zero delay, or the delay with a zero time. Both are rounded
+// up to milliseconds.
+func whenDue(d interface {
+	GetDelay() *durationpb.Duration
+	GetDeliverAt() *timestamppb.Timestamp
+},
+) (delay time.Duration, at time.Time) {
+	if d.GetDeliverAt() != nil {
+		return 0, millisAt(d.GetDeliverAt())
+	}
+	return millis(d.GetDelay()), time.Time{}
+}
+
+// CancelMessages implements nextv1connect.QueueServiceHandler.
+func (s *nextQueueService) CancelMessages(
+	ctx context.Context, req *nextv1.CancelMessagesRequest,
+) (*nextv1.CancelMessagesResponse, error) {
+	done, err := s.deps.NextProducers.Cancel(ctx, req.GetTopic(), req.GetMessageIds())
+	if err != nil {
+		return nil, err
+	}
+	results := make([]*nextv1.CancelResult, len(done))
+	for i := range done {
+		results[i] = &nextv1.CancelResult{}
+		if done[i].Err != nil {
+			results[i].Error = s.messageError(ctx, i, done[i].Err)
+		}
+	}
+	return &nextv1.CancelMessagesResponse{Results: results}, nil
+}
+
+// RescheduleMessages implements nextv1connect.QueueServiceHandler.
+func (s *nextQueueService) RescheduleMessages(
+	ctx context.Context, req *nextv1.RescheduleMessagesRequest,
+) (*nextv1.RescheduleMessagesResponse, error) {
+	delay, at := whenDue(req)
+	done, err := s.deps.NextProducers.Reschedule(ctx, req.GetTopic(), req.GetMessageIds(), delay, at)
+	if err != nil {
+		return nil, err
+	}
+	results := make([]*nextv1.RescheduleResult, len(done))
+	for i := range done {
+		if done[i].Err != nil {
+			results[i] = &nextv1.RescheduleResult{Result: &nextv1.RescheduleResult_Error{Error: s.messageError(ctx, i, done[i].Err)}}
+			continue
+		}
+		results[i] = &nextv1.RescheduleResult{Result: &nextv1.RescheduleResult_DueTime{DueTime: timestamppb.New(done[i].Due)}}
+	}
+	return &nextv1.RescheduleMessagesResponse{Results: results}, nil
+}
+
+// messageError returns the error of the message that item i of message_ids names.
+func (s *nextQueueService) messageError(ctx context.Context, i int, err error) *parleyv1.ItemError {
+	return loggedItemError(ctx, s.deps.Telemetry.Logger, func(field string) string {
+		if field == "message_id" {
+			return indexed("message_ids", i)
+		}
+		return field
+	}, err)
+}

@@ -1,0 +1,79 @@
+package server
+
+import (
+	"context"
+	"errors"
+
+	"github.com/parleyhq/parley/server/internal/cluster/remote"
+	"github.com/parleyhq/parley/server/internal/queue/consume"
+	"github.com/parleyhq/parley/server/internal/queue/produce"
+	"github.com/parleyhq/parley/server/internal/queue/topics"
+	"github.com/parleyhq/parley/server/internal/rpc"
+	"github.com/parleyhq/parley/server/internal/store/redislog"
+)
+
+// nextPrefix keeps the keys of the queues' second design apart from those of the first. It follows
+// the configured prefix.
+const nextPrefix = "next:"
+
+// nextQueues are the parts of the queues' second design. A nil one has no parts.
+type nextQueues struct {
+	fleet     *consume.Fleet
+	consumers *consume.Service
+	// peers carries calls between the consumers of the fleet's nodes.
+	peers  *remote.QueuePeers
+	intake *produce.Service
+	topics *topics.Admin
+}
+
+// buildNextQueues creates the parts of the queues' second design, without starting them, if it is
+// to be served. It must come after buildQueues, whose hints they share: hints about topics of the
+// first design with the same name only cause needless looks.
+func (s *Server) buildNextQueues(b *backends) {
+	if !s.cfg.Queues.Next {
+		return
+	}
+	store := redislog.NewStore(b.redis, redislog.StoreConfig{
+		Prefix: s.cfg.Redis.KeyPrefix + nextPrefix, InProcess: b.inProcess, Logger: s.log,
+	})
+	node := s.roster.ID()
+	catalog := topics.NewCatalog(topics.CatalogConfig{Store: store, Logger: s.log})
+	peers := remote.NewQueuePeers(s.endpoint, s.log)
+	fleet := consume.NewFleet(consume.FleetConfig{Store: store, Node: node, Logger: s.log})
+	s.next = &nextQueues{
+		fleet: fleet, peers: peers,
+		topics: topics.NewAdmin(topics.AdminConfig{Store: store, Leases: store, Catalog: catalog, Logger: s.log}),
+		// A message that is not scheduled any more is not cancelled yet: that requires a Canceller.
+		intake: produce.New(produce.Config{Store: store, Topics: catalog, Hints: s.hints, Logger: s.log}),
+		consumers: consume.New(consume.Config{
+			Store: store, Topics: catalog, Nodes: store, Fleet: fleet, Node: node, Peers: peers, Secret: b.store.Identity().Secret,
+			Hints: s.hints, Heartbeat: s.cfg.Limits.HeartbeatInterval, MaxStreams: s.cfg.Queues.Consumers,
+			MaxPerSubject: s.cfg.Queues.ConsumersPerSubject, Logger: s.log,
+		}),
+	}
+	peers.Serve(s.next.consumers)
+}
+
+// addTo sets the fields of deps that serve calls about the queues of the second design.
+func (q *nextQueues) addTo(deps *rpc.Deps) {
+	if q != nil {
+		deps.NextConsumers, deps.NextProducers, deps.NextTopics = q.consumers, q.intake, q.topics
+	}
+}
+
+// services returns the services in the order of their start.
+func (q *nextQueues) services() []namedService {
+	if q == nil {
+		return nil
+	}
+	return []namedService{{"beat of the node", q.fleet}, {"calls between consumers", q.peers}, {"sessions of consumers", q.consumers}}
+}
+
+// drain ends the streams of consumers, whose sessions continue on other nodes, and then the beat of
+// the node, so that these take over its leases at once.
+func (q *nextQueues) drain(ctx context.Context) error {
+	if q == nil {
+		return nil
+	}
+	return errors.Join(q.consumers.Stop(ctx), q.fleet.Stop(ctx))
+}

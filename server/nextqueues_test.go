@@ -1,0 +1,96 @@
+package server_test
+
+import (
+	"testing"
+
+	"connectrpc.com/connect"
+
+	nextv1 "github.com/parleyhq/parley/gen/go/parley/next/v1"
+	"github.com/parleyhq/parley/gen/go/parley/next/v1/nextv1connect"
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/server/config"
+	"github.com/parleyhq/parley/server/servertest"
+)
+
+func nextQueues(t *testing.T, s *servertest.Server) nextv1connect.QueueServiceClient {
+	t.Helper()
+	return nextv1connect.NewQueueServiceClient(servertest.HTTPClient(t, s.Token), s.URL)
+}
+
+// TestNextQueuesAreOffByDefault checks that a server without `queues.next` does not know the
+// queues' second design.
+func TestNextQueuesAreOffByDefault(t *testing.T) {
+	t.Parallel()
+	s := servertest.Dev(t)
+	_, err := nextQueues(t, s).Ack(t.Context(), &nextv1.AckRequest{Tokens: []string{"t"}})
+	if connect.CodeOf(err) != connect.CodeUnimplemented {
+		t.Error(err)
+	}
+}
+
+// TestNextQueuesAreServed checks that the nodes of a fleet with `queues.next` deliver messages of the
+// second design, that any node accepts what a consumer says, and that consumers are told to go
+// elsewhere when their node stops, where their session goes on.
+func TestNextQueuesAreServed(t *testing.T) {
+	t.Parallel()
+	s := servertest.Serve(t, servertest.With(func(c *config.Config) { c.Queues.Next, c.Redis.KeyPrefix = true, "p:" }))
+	other := s.Join()
+	admin := nextv1connect.NewQueueAdminServiceClient(servertest.HTTPClient(t, s.Token), s.URL)
+	must := func(_ any, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(admin.CreateTopic(t.Context(), &nextv1.CreateTopicRequest{Topic: &nextv1.Topic{Name: "jobs", Partitions: 2}}))
+	must(admin.CreateGroup(t.Context(), &nextv1.CreateGroupRequest{Topic: "jobs", Group: &nextv1.Group{Name: "g"}}))
+	here, there := nextQueues(t, s), nextQueues(t, other)
+	must(there.Produce(t.Context(), &nextv1.ProduceRequest{Topic: "jobs", Messages: []*nextv1.QueueMessage{{Key: "a"}, {Key: "b"}, {Key: "c"}}}))
+
+	request := &nextv1.ConsumeRequest{Topics: []string{"jobs"}, Group: "g", Consumer: "c", Concurrency: 3}
+	var session string
+	var tokens []string
+	read := func(stream *connect.ServerStreamForClient[nextv1.ConsumeResponse], until func() bool) {
+		t.Helper()
+		for !until() {
+			if !stream.Receive() {
+				t.Fatal(stream.Err())
+			}
+			if started := stream.Msg().GetStarted(); started != nil {
+				session = started.GetSessionId()
+			}
+			for _, d := range stream.Msg().GetDeliveries().GetDeliveries() {
+				tokens = append(tokens, d.GetToken())
+			}
+		}
+	}
+	stream, err := here.Consume(t.Context(), request)
+	must(nil, err)
+	read(stream, func() bool { return len(tokens) == 3 })
+	for i, c := range []nextv1connect.QueueServiceClient{here, there} {
+		r, err := c.Ack(t.Context(), &nextv1.AckRequest{SessionId: session, Tokens: tokens[i : i+1]})
+		if err != nil || r.GetResults()[0].GetError() != nil {
+			t.Fatal(r, err)
+		}
+	}
+	must(there.UpdateSession(t.Context(), &nextv1.UpdateSessionRequest{SessionId: session, Concurrency: 4, MaxInFlight: 4}))
+	s.Stop()
+	for stream.Receive() {
+	}
+	if err := stream.Err(); connect.CodeOf(err) != connect.CodeUnavailable || detailOf(t, err).GetReason() != parleyv1.ErrorReason_ERROR_REASON_SHUTTING_DOWN {
+		t.Errorf("the end: %v", err)
+	}
+	before := session
+	request.Resume = &nextv1.Resume{SessionId: session, Resumes: 1, Held: []*nextv1.HeldDelivery{{Token: tokens[2], Begun: true}}}
+	resumed, err := there.Consume(t.Context(), request)
+	must(nil, err)
+	session = ""
+	read(resumed, func() bool { return session != "" })
+	if session != before {
+		t.Errorf("resumed %s as %s", before, session)
+	}
+	r, err := there.Ack(t.Context(), &nextv1.AckRequest{SessionId: session, Tokens: tokens[2:]})
+	if err != nil || r.GetResults()[0].GetError() != nil {
+		t.Error(r, err)
+	}
+}
