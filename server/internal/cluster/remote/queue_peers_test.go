@@ -158,7 +158,7 @@ func (f *filler) fill(t *testing.T, v reflect.Value) {
 	case time.Time:
 		v.Set(reflect.ValueOf(time.UnixMicro(1_700_000_000_123_456 + f.n)))
 		return
-	case consume.SessionState, dispatch.Verdict, consume.Cause, consume.SessionCall:
+	case consume.SessionState, qlog.SessionState, dispatch.Verdict, consume.Cause, consume.SessionCall:
 		v.SetUint(1 + f.rnd.Uint64N(4))
 		return
 	}
