@@ -6,6 +6,7 @@ import (
 
 	"github.com/parleyhq/parley/server/internal/cluster/remote"
 	"github.com/parleyhq/parley/server/internal/queue/consume"
+	"github.com/parleyhq/parley/server/internal/queue/keeper"
 	"github.com/parleyhq/parley/server/internal/queue/produce"
 	"github.com/parleyhq/parley/server/internal/queue/topics"
 	"github.com/parleyhq/parley/server/internal/rpc"
@@ -24,6 +25,7 @@ type nextQueues struct {
 	peers  *remote.QueuePeers
 	intake *produce.Service
 	topics *topics.Admin
+	keeper *keeper.Keeper
 }
 
 // buildNextQueues creates the parts of the queues' second design, without starting them, if it is
@@ -38,18 +40,20 @@ func (s *Server) buildNextQueues(b *backends) {
 	})
 	node := s.roster.ID()
 	catalog := topics.NewCatalog(topics.CatalogConfig{Store: store, Logger: s.log})
-	peers := remote.NewQueuePeers(s.endpoint, s.log)
 	fleet := consume.NewFleet(consume.FleetConfig{Store: store, Node: node, Logger: s.log})
+	peers := remote.NewQueuePeers(s.endpoint, fleet.Living, s.log)
+	keep := keeper.New(keeper.Config{
+		Store: store, Topics: catalog, Fleet: fleet, Node: node, Ager: store, Hints: s.hints, Logger: s.log,
+	})
+	consumers := consume.New(consume.Config{
+		Store: store, Topics: catalog, Nodes: store, Fleet: fleet, Node: node, Peers: peers, Secret: b.store.Identity().Secret,
+		Hints: s.hints, Entries: store, Dirty: keep.Dirty, Heartbeat: s.cfg.Limits.HeartbeatInterval,
+		MaxStreams: s.cfg.Queues.Consumers, MaxPerSubject: s.cfg.Queues.ConsumersPerSubject, Logger: s.log,
+	})
 	s.next = &nextQueues{
-		fleet: fleet, peers: peers,
+		fleet: fleet, peers: peers, consumers: consumers, keeper: keep,
 		topics: topics.NewAdmin(topics.AdminConfig{Store: store, Leases: store, Catalog: catalog, Logger: s.log}),
-		// A message that is not scheduled any more is not cancelled yet: that requires a Canceller.
-		intake: produce.New(produce.Config{Store: store, Topics: catalog, Hints: s.hints, Logger: s.log}),
-		consumers: consume.New(consume.Config{
-			Store: store, Topics: catalog, Nodes: store, Fleet: fleet, Node: node, Peers: peers, Secret: b.store.Identity().Secret,
-			Hints: s.hints, Heartbeat: s.cfg.Limits.HeartbeatInterval, MaxStreams: s.cfg.Queues.Consumers,
-			MaxPerSubject: s.cfg.Queues.ConsumersPerSubject, Logger: s.log,
-		}),
+		intake: produce.New(produce.Config{Store: store, Topics: catalog, Canceller: consumers, Hints: s.hints, Logger: s.log}),
 	}
 	peers.Serve(s.next.consumers)
 }
@@ -66,7 +70,10 @@ func (q *nextQueues) services() []namedService {
 	if q == nil {
 		return nil
 	}
-	return []namedService{{"beat of the node", q.fleet}, {"calls between consumers", q.peers}, {"sessions of consumers", q.consumers}}
+	return []namedService{
+		{"beat of the node", q.fleet}, {"calls between consumers", q.peers}, {"keeper of queues", q.keeper},
+		{"sessions of consumers", q.consumers},
+	}
 }
 
 // drain ends the streams of consumers, whose sessions continue on other nodes, and then the beat of

@@ -62,7 +62,14 @@ func Call[Req, Res proto.Message](ctx context.Context, e *Endpoint, node string,
 func CallAll[Req, Res proto.Message](
 	ctx context.Context, e *Endpoint, m Method[Req, Res], req Req,
 ) (answers map[string]Res, missing []string, err error) {
-	nodes := e.peers.Others()
+	return CallNodes(ctx, e, e.peers.Others(), m, req)
+}
+
+// CallNodes is CallAll for the given nodes, sorted, which must not include this one. Those that this
+// node does not know and cannot reach count as gone.
+func CallNodes[Req, Res proto.Message](
+	ctx context.Context, e *Endpoint, nodes []string, m Method[Req, Res], req Req,
+) (answers map[string]Res, missing []string, err error) {
 	payload, err := encode(req)
 	if err != nil {
 		return nil, nodes, fmt.Errorf("call %s on all nodes: %w: %w", m.Name, err, ErrNoResponder)

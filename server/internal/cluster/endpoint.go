@@ -45,6 +45,9 @@ func NewEndpoint(peers Peers, transport Transport, logger *slog.Logger) *Endpoin
 // ID returns this node's id.
 func (e *Endpoint) ID() string { return e.peers.ID() }
 
+// Others returns the sorted ids of the other nodes that this one knows and that may answer a call.
+func (e *Endpoint) Others() []string { return e.peers.Others() }
+
 // Handlers returns a new, empty set of methods for this node.
 func (e *Endpoint) Handlers() *Handlers { return &Handlers{endpoint: e} }
 

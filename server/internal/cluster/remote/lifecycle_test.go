@@ -22,7 +22,7 @@ func TestServicesStartAndStop(t *testing.T) {
 		return NewQueueStreams(endpointOf(net, nodeA), &consumers{})
 	})
 	lifecycletest.Stress[*QueuePeers](t, func(*testing.T) *QueuePeers {
-		p := NewQueuePeers(endpointOf(net, nodeA), nil)
+		p := NewQueuePeers(endpointOf(net, nodeA), nil, nil)
 		p.Serve(&peerHandler{})
 		return p
 	})

@@ -60,6 +60,7 @@ func consumeMethod[Req, Res proto.Message](name string) cluster.Method[Req, Res]
 type QueuePeers struct {
 	endpoint *cluster.Endpoint
 	handlers *cluster.Handlers
+	living   func() []string
 	log      *slog.Logger
 	life     lifecycle.Base
 	// handler is set before Start.
@@ -73,9 +74,11 @@ type QueuePeers struct {
 
 var _ consume.Peers = (*QueuePeers)(nil)
 
-// NewQueuePeers returns the QueuePeers of a node. A nil logger means slog.Default.
-func NewQueuePeers(endpoint *cluster.Endpoint, logger *slog.Logger) *QueuePeers {
-	return &QueuePeers{endpoint: endpoint, handlers: endpoint.Handlers(), log: cmp.Or(logger, slog.Default())}
+// NewQueuePeers returns the QueuePeers of a node. Living returns the nodes that are known to live
+// otherwise, because a node that has just started does not hear of the others at once; nil for none.
+// A nil logger means slog.Default.
+func NewQueuePeers(endpoint *cluster.Endpoint, living func() []string, logger *slog.Logger) *QueuePeers {
+	return &QueuePeers{endpoint: endpoint, living: living, handlers: endpoint.Handlers(), log: cmp.Or(logger, slog.Default())}
 }
 
 // Serve sets what executes the calls of other nodes. It must be called once, before Start.
@@ -245,10 +248,21 @@ func (p *QueuePeers) Retry(ctx context.Context, node string, r consume.RetryRequ
 	return due, callError(done, err)
 }
 
+// others returns the sorted ids of all other nodes that may live.
+func (p *QueuePeers) others() []string {
+	nodes := p.endpoint.Others()
+	if p.living != nil {
+		nodes = append(slices.Clone(nodes), p.living()...)
+	}
+	nodes = slices.DeleteFunc(nodes, func(node string) bool { return node == p.endpoint.ID() })
+	slices.Sort(nodes)
+	return slices.Compact(nodes)
+}
+
 // Session implements consume.Peers. It succeeds if a node executed the request, also if
 // other nodes did not answer.
 func (p *QueuePeers) Session(ctx context.Context, r consume.SessionRequest) (consume.SessionAnswer, bool, error) {
-	answers, _, err := cluster.CallAll(ctx, p.endpoint, consumeSession, sessionRequestToWire(&r))
+	answers, _, err := cluster.CallNodes(ctx, p.endpoint, p.others(), consumeSession, sessionRequestToWire(&r))
 	var found *clusterv1.ConsumeSessionAnswer
 	for _, a := range answers {
 		// After a resume, the node before may still consider itself the front node.
@@ -268,7 +282,7 @@ func (p *QueuePeers) Session(ctx context.Context, r consume.SessionRequest) (con
 // node may not know all others at present; what it returns then is valid.
 func (p *QueuePeers) Sessions(ctx context.Context, topic, group string) ([]qlog.SessionInfo, []string, error) {
 	w := &clusterv1.ConsumeSessionsRequest{Topic: topic, Group: group}
-	answers, missing, err := cluster.CallAll(ctx, p.endpoint, consumeSessions, w)
+	answers, missing, err := cluster.CallNodes(ctx, p.endpoint, p.others(), consumeSessions, w)
 	if errors.Is(err, cluster.ErrDisconnected) {
 		err = nothingDone(err)
 	} else {

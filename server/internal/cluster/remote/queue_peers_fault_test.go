@@ -343,7 +343,7 @@ func TestHostileAnswers(t *testing.T) {
 
 func TestPeersWithoutHandler(t *testing.T) {
 	t.Parallel()
-	p := NewQueuePeers(endpointOf(clustertest.NewNet(), nodeA), nil)
+	p := NewQueuePeers(endpointOf(clustertest.NewNet(), nodeA), nil, nil)
 	if err := p.Start(t.Context()); err == nil {
 		t.Error("it started")
 	}

@@ -117,7 +117,7 @@ func (h *peerHandler) HandleSpare(n consume.SpareNotice) { _, _ = answered[any](
 func servePeers(t *testing.T, endpoint *cluster.Endpoint) (*QueuePeers, *peerHandler) {
 	t.Helper()
 	h := &peerHandler{}
-	p := NewQueuePeers(endpoint, nil)
+	p := NewQueuePeers(endpoint, nil, nil)
 	p.Serve(h)
 	lifecycletest.Start(t, p)
 	return p, h
