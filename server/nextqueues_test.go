@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/parleyhq/parley/gen/go/parley/next/v1/nextv1connect"
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	"github.com/parleyhq/parley/server/config"
+	"github.com/parleyhq/parley/server/internal/testkit"
 	"github.com/parleyhq/parley/server/servertest"
 )
 
@@ -73,7 +75,9 @@ func TestNextQueuesAreServed(t *testing.T) {
 			t.Fatal(r, err)
 		}
 	}
-	must(there.UpdateSession(t.Context(), &nextv1.UpdateSessionRequest{SessionId: session, Concurrency: 4, MaxInFlight: 4}))
+	testkit.Eventually(t, 20*time.Second, func() error { // once the nodes know each other
+		return callErr(there.UpdateSession(t.Context(), &nextv1.UpdateSessionRequest{SessionId: session, Concurrency: 4, MaxInFlight: 4}))
+	})
 	s.Stop()
 	for stream.Receive() {
 	}

@@ -18,6 +18,8 @@ var goStatements = map[string]string{
 	"cmd/parleyd.run": "they end with the process",
 	"internal/cluster/remote.Writer.cancelIfSilent": "ends with the forward",
 	"internal/queue.Catalog.load":                   "ends within loadTimeout; it serves all who wait, so it outlives its caller",
+	"internal/queue/topics.Catalog.heal":            "ends within loadTimeout; it serves all who wait, so it outlives its caller",
+	"internal/queue/topics.Catalog.load":            "ends within loadTimeout; it serves all who wait, so it outlives its caller",
 	"internal/rpc.serveBidi":                        "ends with the stream",
 	"internal/store/embedded.committer.start":       "ends with the store; a disk that fails may stop it for good, so Close can't always wait",
 	"internal/store/mongostore.Store.disconnect":    "ends within the driver's connect timeout, which Close does not wait for",
