@@ -30,9 +30,9 @@ func TestNextQueuesAreOffByDefault(t *testing.T) {
 	}
 }
 
-// TestNextQueuesAreServed checks that the nodes of a fleet with `queues.next` deliver messages of the
-// second design, that any node accepts what a consumer says, and that consumers are told to go
-// elsewhere when their node stops, where their session goes on.
+// TestNextQueuesAreServed checks that the nodes of a fleet with `queues.next` deliver messages of
+// the second design, and that any node accepts what a consumer says. Consumers are told to go
+// elsewhere when their node stops, and there their session goes on.
 func TestNextQueuesAreServed(t *testing.T) {
 	t.Parallel()
 	s := servertest.Serve(t, servertest.With(func(c *config.Config) { c.Queues.Next, c.Redis.KeyPrefix = true, "p:" }))
