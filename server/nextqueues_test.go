@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/parleyhq/parley/gen/go/parley/next/v1/nextv1connect"
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	"github.com/parleyhq/parley/server/config"
+	"github.com/parleyhq/parley/server/internal/testkit"
 	"github.com/parleyhq/parley/server/servertest"
 )
 
@@ -28,9 +30,9 @@ func TestNextQueuesAreOffByDefault(t *testing.T) {
 	}
 }
 
-// TestNextQueuesAreServed checks that the nodes of a fleet with `queues.next` deliver messages of the
-// second design, that any node accepts what a consumer says, and that consumers are told to go
-// elsewhere when their node stops, where their session goes on.
+// TestNextQueuesAreServed checks that the nodes of a fleet with `queues.next` deliver messages of
+// the second design, and that any node accepts what a consumer says. Consumers are told to go
+// elsewhere when their node stops, and there their session goes on.
 func TestNextQueuesAreServed(t *testing.T) {
 	t.Parallel()
 	s := servertest.Serve(t, servertest.With(func(c *config.Config) { c.Queues.Next, c.Redis.KeyPrefix = true, "p:" }))
@@ -73,7 +75,9 @@ func TestNextQueuesAreServed(t *testing.T) {
 			t.Fatal(r, err)
 		}
 	}
-	must(there.UpdateSession(t.Context(), &nextv1.UpdateSessionRequest{SessionId: session, Concurrency: 4, MaxInFlight: 4}))
+	testkit.Eventually(t, 20*time.Second, func() error { // once the nodes know each other
+		return callErr(there.UpdateSession(t.Context(), &nextv1.UpdateSessionRequest{SessionId: session, Concurrency: 4, MaxInFlight: 4}))
+	})
 	s.Stop()
 	for stream.Receive() {
 	}
