@@ -20,6 +20,7 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	parley "github.com/parleyhq/parley/sdk/go"
 	"github.com/parleyhq/parley/sdk/go/internal/link"
+	"github.com/parleyhq/parley/sdk/go/internal/trace"
 )
 
 const (
@@ -360,7 +361,7 @@ func (p *Producer) Reschedule(ctx context.Context, delay time.Duration, ids ...s
 
 // wireMessage returns the wire form of a message, with the trace of ctx.
 func wireMessage(ctx context.Context, m *Message) *nextv1.QueueMessage {
-	w := &nextv1.QueueMessage{Key: m.Key, Payload: m.Payload, Headers: traced(ctx, m.Headers), IdempotencyKey: m.IdempotencyKey}
+	w := &nextv1.QueueMessage{Key: m.Key, Payload: m.Payload, Headers: trace.Inject(ctx, m.Headers), IdempotencyKey: m.IdempotencyKey}
 	switch {
 	case m.Delay != 0:
 		w.Due = &nextv1.QueueMessage_Delay{Delay: durationpb.New(m.Delay)}

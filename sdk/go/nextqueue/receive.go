@@ -63,7 +63,8 @@ func Receive(ctx context.Context, c *parley.Client, req ReceiveRequest) (*Receiv
 }
 
 // Ack acknowledges deliveries and returns one error per delivery, in order: nil, or
-// parley.ErrDeliveryLost for one that is no longer held. The second result is the error of the call as a whole.
+// parley.ErrDeliveryLost for one that is no longer held. The second result is the error of the call
+// as a whole.
 func (r *Received) Ack(ctx context.Context, deliveries ...*Delivery) ([]error, error) {
 	tokens := r.tokensOf(deliveries)
 	return r.settle(ctx, "Ack", len(tokens), func(ctx context.Context, s *link.Services) ([]*nextv1.SettleResult, error) {

@@ -95,10 +95,7 @@ func (r *run) started(s *stream, first *nextv1.SessionStarted) bool {
 		r.mu.Unlock()
 		return false
 	}
-	s.session.grace = first.GetResumeGrace().AsDuration()
-	if s.session.grace <= 0 {
-		s.session.grace = defaultGrace
-	}
+	s.session.grace = s.grace
 	r.mu.Unlock()
 	if !r.confirm(s.session, 0) {
 		return false

@@ -29,6 +29,12 @@ type stream struct {
 	// verdicts are the tasks of the unanswered verdicts in the stream's request, in order.
 	verdicts []*task
 	live     bool
+	// grace is the resume grace that the first frame contained.
+	grace time.Duration
+	// beat is when the stream last confirmed contact with a heartbeat or its first frame, and
+	// unconfirmed how long before that the contact was confirmed.
+	beat        time.Time
+	unconfirmed time.Duration
 }
 
 // errReplace is the end of a stream that the server asked to replace. It stays open until the next
@@ -113,13 +119,12 @@ func (s *stream) handle(frame *nextv1.ConsumeResponse) error {
 	if !s.live {
 		return nil
 	}
+	if !s.confirm(frame.GetHeartbeat()) {
+		return retryable(noContact)
+	}
 	switch {
 	case frame.GetDeliveries() != nil:
 		return s.accept(frame.GetDeliveries().GetDeliveries())
-	case frame.GetHeartbeat() != nil:
-		if !s.r.confirm(s.session, frame.GetHeartbeat().GetUnconfirmed().AsDuration()) {
-			return retryable(noContact)
-		}
 	case frame.GetLost() != nil:
 		s.r.lose(s.session, frame.GetLost())
 	case frame.GetReconnect() != nil && s.watched:
@@ -132,10 +137,31 @@ func (s *stream) handle(frame *nextv1.ConsumeResponse) error {
 	return nil
 }
 
+// confirm records the contact that a frame confirms. It returns false if the session is over.
+//
+// Only a heartbeat says since when the contact is not confirmed. A server may send none while it
+// sends other frames, so these stand for a heartbeat with the last known value once there was none
+// for half of the grace time.
+func (s *stream) confirm(beat *nextv1.SessionHeartbeat) bool {
+	switch {
+	case beat != nil:
+		s.beat, s.unconfirmed = time.Now(), beat.GetUnconfirmed().AsDuration()
+	case s.beat.IsZero():
+		s.beat = time.Now() // the first frame, which confirms the contact itself
+		return true
+	case time.Since(s.beat) < s.grace/2:
+		return true
+	}
+	return s.r.confirm(s.session, s.unconfirmed)
+}
+
 // begin handles the first frame.
 func (s *stream) begin(first *nextv1.SessionStarted) error {
 	r := s.r
 	s.watch.Live(first.GetHeartbeatInterval().AsDuration())
+	if s.grace = first.GetResumeGrace().AsDuration(); s.grace <= 0 {
+		s.grace = defaultGrace
+	}
 	if !r.started(s, first) {
 		return retryable("the session has ended")
 	}

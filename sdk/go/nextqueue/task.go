@@ -7,6 +7,7 @@ import (
 	"time"
 
 	nextv1 "github.com/parleyhq/parley/gen/go/parley/next/v1"
+	"github.com/parleyhq/parley/sdk/go/internal/trace"
 )
 
 // patience is how long a handler may run after its context has ended at its timeout. Then its
@@ -77,7 +78,7 @@ func (r *run) handle(t *task) {
 		t.cancel(nil)
 		r.finish(t, verdict(t.token, err, cause))
 	}()
-	err = r.w.handlers[t.d.Topic].call(tracing(ctx, t.d), t.d)
+	err = r.w.handlers[t.d.Topic].call(trace.Extract(ctx, t.d.Headers), t.d)
 	if p, ok := errors.AsType[*panicError](err); ok {
 		r.w.counts.panicked.Add(1)
 		r.w.link.Log().ErrorContext(ctx, "a handler panicked", "message_id", t.d.MessageID, "panic", p.value, "stack", string(p.stack))

@@ -3,6 +3,7 @@ package queue_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -274,6 +275,32 @@ func TestIdleSessionNeedsNoContact(t *testing.T) {
 		h.pass <- nil
 		equal(t, "verdicts", []string{"ack a"}, c.verdicts())
 		equal(t, "stats", queue.Stats{Delivered: 1, Acked: 1, Streams: 1, Sessions: 1}, w.Stats())
+	})
+}
+
+// TestBusyStreamWithoutHeartbeats sends a delivery every second, and no heartbeats, for longer than
+// the grace time. The session must go on.
+func TestBusyStreamWithoutHeartbeats(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, g *rig) {
+		h := newGate()
+		w := g.run(func(ctx context.Context, d *queue.Delivery) error {
+			if string(d.Payload) == "long" {
+				return h.handle(ctx, d)
+			}
+			return nil
+		})
+		c := g.live()
+		c.hush()
+		c.deliver("long")
+		<-h.begun
+		for i := range 60 {
+			<-time.After(time.Second)
+			c.deliver(fmt.Sprint("t", i))
+		}
+		h.pass <- nil
+		synctest.Wait()
+		equal(t, "stats", queue.Stats{Delivered: 61, Acked: 61, Streams: 1, Sessions: 1}, w.Stats())
 	})
 }
 

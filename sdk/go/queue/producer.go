@@ -17,6 +17,7 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	parley "github.com/parleyhq/parley/sdk/go"
 	"github.com/parleyhq/parley/sdk/go/internal/link"
+	"github.com/parleyhq/parley/sdk/go/internal/trace"
 )
 
 const (
@@ -198,7 +199,7 @@ func (p *Producer) message(ctx context.Context, m *Message) *parleyv1.QueueMessa
 	if key == "" && p.keys {
 		key = rand.Text()
 	}
-	return &parleyv1.QueueMessage{Key: m.Key, Payload: m.Payload, Headers: traced(ctx, m.Headers), IdempotencyKey: key}
+	return &parleyv1.QueueMessage{Key: m.Key, Payload: m.Payload, Headers: trace.Inject(ctx, m.Headers), IdempotencyKey: key}
 }
 
 // maxPayload is the server's limit for a payload. The server accepts no message larger than

@@ -10,6 +10,7 @@ import (
 
 	parley "github.com/parleyhq/parley/sdk/go"
 	"github.com/parleyhq/parley/sdk/go/internal/link"
+	"github.com/parleyhq/parley/sdk/go/internal/trace"
 )
 
 // haste is how long a worker that stops waits for handlers whose contexts have ended, and for the
@@ -211,7 +212,7 @@ func (r *run) handle(t *task) {
 	}
 	err := errGoexit
 	defer func() { t.settle(err) }()
-	err = r.w.handler.call(tracing(ctx, t.d), t.d)
+	err = r.w.handler.call(trace.Extract(ctx, t.d.Headers), t.d)
 	if p, ok := errors.AsType[*panicError](err); ok {
 		r.w.counts.panicked.Add(1)
 		r.w.link.Log().ErrorContext(ctx, "a handler panicked", "message_id", t.d.MessageID, "panic", p.value, "stack", string(p.stack))

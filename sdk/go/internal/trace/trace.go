@@ -1,4 +1,6 @@
-package queue
+// Package trace carries the trace of a context in the headers of queue messages. Programs do not
+// use it.
+package trace
 
 import (
 	"context"
@@ -18,9 +20,9 @@ const (
 
 var headerName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
 
-// traced returns the headers with the headers of the context's trace added, as far as the server's
+// Inject returns the headers with the headers of the context's trace added, as far as the server's
 // limits allow. It does not change the given map.
-func traced(ctx context.Context, headers map[string]string) map[string]string {
+func Inject(ctx context.Context, headers map[string]string) map[string]string {
 	carrier := propagation.MapCarrier{}
 	otel.GetTextMapPropagator().Inject(ctx, carrier)
 	all := headers
@@ -41,7 +43,7 @@ func traced(ctx context.Context, headers map[string]string) map[string]string {
 	return all
 }
 
-// tracing returns a context with the trace of a delivery's headers.
-func tracing(ctx context.Context, d *Delivery) context.Context {
-	return otel.GetTextMapPropagator().Extract(ctx, propagation.MapCarrier(d.Headers))
+// Extract returns a context with the trace of a message's headers.
+func Extract(ctx context.Context, headers map[string]string) context.Context {
+	return otel.GetTextMapPropagator().Extract(ctx, propagation.MapCarrier(headers))
 }
