@@ -71,7 +71,9 @@ func (q *nextQueues) services() []namedService {
 		return nil
 	}
 	return []namedService{
-		{"beat of the node", q.fleet}, {"calls between consumers", q.peers}, {"keeper of queues", q.keeper},
+		{"beat of the node", q.fleet},
+		{"calls between consumers", q.peers},
+		{"keeper of queues", q.keeper},
 		{"sessions of consumers", q.consumers},
 	}
 }

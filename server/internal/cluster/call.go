@@ -65,8 +65,8 @@ func CallAll[Req, Res proto.Message](
 	return CallNodes(ctx, e, e.peers.Others(), m, req)
 }
 
-// CallNodes is CallAll for the given nodes, sorted, which must not include this one. Those that this
-// node does not know and cannot reach count as gone.
+// CallNodes is CallAll for the given nodes, sorted, which must not include this one. Those that
+// this node does not know and cannot reach count as gone.
 func CallNodes[Req, Res proto.Message](
 	ctx context.Context, e *Endpoint, nodes []string, m Method[Req, Res], req Req,
 ) (answers map[string]Res, missing []string, err error) {

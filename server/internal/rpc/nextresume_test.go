@@ -111,7 +111,7 @@ func TestNextReceive(t *testing.T) {
 		return status
 	}
 	type received struct {
-		SessionID  string `json:"sessionId"`
+		SessionID  string `json:"sessionId"` //nolint:tagliatelle // as Connect writes it
 		Deliveries []struct {
 			Token, Topic, Key string
 			Payload           []byte

@@ -74,9 +74,9 @@ type QueuePeers struct {
 
 var _ consume.Peers = (*QueuePeers)(nil)
 
-// NewQueuePeers returns the QueuePeers of a node. Living returns the nodes that are known to live
-// otherwise, because a node that has just started does not hear of the others at once; nil for none.
-// A nil logger means slog.Default.
+// NewQueuePeers returns the QueuePeers of a node. Living returns nodes that are known to live from
+// another source, because a node that has just started does not know all others from the endpoint;
+// nil for none. A nil logger means slog.Default.
 func NewQueuePeers(endpoint *cluster.Endpoint, living func() []string, logger *slog.Logger) *QueuePeers {
 	return &QueuePeers{endpoint: endpoint, living: living, handlers: endpoint.Handlers(), log: cmp.Or(logger, slog.Default())}
 }

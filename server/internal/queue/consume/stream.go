@@ -84,6 +84,9 @@ type Stream struct {
 
 	mu   sync.Mutex // guards the fields below
 	core stream.Core
+	// every is the time between two heartbeats, and beat when the latest was sent.
+	every time.Duration
+	beat  time.Time
 	// confirmed is as of when the holders of the session's deliveries confirmed the contact; zero if
 	// it needs no confirmation.
 	confirmed time.Time
@@ -93,9 +96,10 @@ type Stream struct {
 	assigned   []Assignment
 }
 
-// newStream creates a live stream, which sends a heartbeat after heartbeat without a frame.
+// newStream creates a live stream. It sends a heartbeat within twice the given time, also if it sends
+// other frames: those do not confirm the contact.
 func newStream(id stream.Identity, session string, heartbeat time.Duration) *Stream {
-	s := &Stream{session: session}
+	s := &Stream{session: session, every: heartbeat, beat: time.Now()}
 	s.core = stream.NewCore(id, heartbeat, &s.mu, nil)
 	return s
 }
@@ -234,6 +238,9 @@ func (s *Stream) take(now time.Time) (f Frame, ok bool, err error) {
 			return f, false, io.EOF
 		}
 		return f, false, s.core.Cause()
+	case now.Sub(s.beat) >= s.every:
+		f.Heartbeat = s.heartbeat(now)
+		s.beat = now
 	case len(s.lost) > 0:
 		// First, so that a consumer cancels a handler before it gets the message again.
 		f.Lost = &s.lost[0]
@@ -243,8 +250,6 @@ func (s *Stream) take(now time.Time) (f Frame, ok bool, err error) {
 		s.assigned = s.assigned[1:]
 	case len(s.deliveries) > 0:
 		f.Deliveries = s.batch()
-	case s.core.HeartbeatDue(now):
-		f.Heartbeat = s.heartbeat(now)
 	default:
 		s.core.Await(now)
 		return f, false, nil

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/parleyhq/parley/server/internal/fault"
-	"github.com/parleyhq/parley/server/internal/lifecycle"
 	"github.com/parleyhq/parley/server/internal/lifecycle/lifecycletest"
 	"github.com/parleyhq/parley/server/internal/queue/qlog"
 )
@@ -159,7 +158,7 @@ func TestHistoryIsBounded(t *testing.T) {
 func TestLifecycle(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 1, nil)
-	lifecycletest.Stress(t, func(*testing.T) lifecycle.Service { return New(r.s.cfg) })
+	lifecycletest.Stress[*Service](t, func(*testing.T) *Service { return New(r.s.cfg) })
 }
 
 func TestPartitionsAndConsumers(t *testing.T) {

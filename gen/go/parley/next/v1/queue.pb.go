@@ -1621,8 +1621,8 @@ func (x *SessionStarted) GetUnanswered() []*SettleResult {
 	return nil
 }
 
-// SessionHeartbeat is sent when nothing else was sent for the heartbeat interval, and more often
-// while deliveries are held.
+// SessionHeartbeat is sent within twice the heartbeat interval, also between other frames. It and
+// the SessionStarted of a new session are the frames that confirm the contact.
 type SessionHeartbeat struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// How long ago the nodes that manage the session's deliveries last confirmed that they know of

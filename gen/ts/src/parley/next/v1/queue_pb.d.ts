@@ -792,8 +792,8 @@ export declare type SessionStarted = Message<"parley.next.v1.SessionStarted"> & 
 export declare const SessionStartedSchema: GenMessage<SessionStarted>;
 
 /**
- * SessionHeartbeat is sent when nothing else was sent for the heartbeat interval, and more often
- * while deliveries are held.
+ * SessionHeartbeat is sent within twice the heartbeat interval, also between other frames. It and
+ * the SessionStarted of a new session are the frames that confirm the contact.
  *
  * @generated from message parley.next.v1.SessionHeartbeat
  */
