@@ -99,6 +99,7 @@ func (p *page) seal(last string) string {
 }
 
 // ListTopics implements parleyv1connect.AdminServiceHandler.
+//
 //nolint:dupl // that of the second design takes its place
 func (s *adminService) ListTopics(ctx context.Context, req *parleyv1.ListTopicsRequest) (*parleyv1.ListTopicsResponse, error) {
 	page, err := s.page(ctx, "topics", nil)

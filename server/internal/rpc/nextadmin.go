@@ -141,6 +141,7 @@ func (s *nextAdminService) GetTopic(ctx context.Context, req *nextv1.GetTopicReq
 }
 
 // ListTopics implements nextv1connect.QueueAdminServiceHandler.
+//
 //nolint:dupl // the first design's goes away
 func (s *nextAdminService) ListTopics(ctx context.Context, req *nextv1.ListTopicsRequest) (*nextv1.ListTopicsResponse, error) {
 	page, err := s.page(ctx, "topics", nil)
