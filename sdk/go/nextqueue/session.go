@@ -82,7 +82,9 @@ func (r *run) requestLocked() (req *nextv1.ConsumeRequest, verdicts []*task) {
 // false if the stream's session is not the run's any more.
 func (r *run) started(s *stream, first *nextv1.SessionStarted) bool {
 	r.mu.Lock()
+	ago := unconfirmed // a resumed session's contact is confirmed by the heartbeats
 	if s.session == nil && r.session == nil && !r.closed {
+		ago = 0
 		s.session = &session{id: first.GetSessionId(), tasks: make(map[string]*task)}
 		r.session = s.session
 		r.w.counts.sessions.Add(1)
@@ -97,7 +99,7 @@ func (r *run) started(s *stream, first *nextv1.SessionStarted) bool {
 	}
 	s.session.grace = s.grace
 	r.mu.Unlock()
-	if !r.confirm(s.session, 0) {
+	if !r.confirm(s.session, ago) {
 		return false
 	}
 	r.lose(s.session, first.GetLost())
@@ -115,6 +117,10 @@ func (r *run) started(s *stream, first *nextv1.SessionStarted) bool {
 	}
 	return true
 }
+
+// unconfirmed is how long ago contact was confirmed as far as the first frame of a resumed stream
+// tells: no grace time is as long.
+const unconfirmed = 24 * time.Hour
 
 // confirm records that contact was confirmed some time ago. If none was confirmed for the grace
 // time before, the server may have ended the session. Then confirm ends it too and returns false: a

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/lifecycle"
 	"github.com/parleyhq/parley/server/internal/queue/dispatch"
 	"github.com/parleyhq/parley/server/internal/queue/qlog"
 )
@@ -56,11 +57,13 @@ func (c *call) done(i int, err error) {
 	}
 }
 
-// wait waits for all results. If ctx ends before, the outcome of all is unknown.
-func (c *call) wait(ctx context.Context) ([]error, error) {
+// wait waits for all results. If ctx or the engine ends before, the outcome of all is unknown.
+func (c *call) wait(ctx context.Context, e *engine) ([]error, error) {
 	select {
 	case <-c.finished:
 		return c.results, nil
+	case <-e.run.Context().Done():
+		return nil, outcomeUnknown(lifecycle.ErrStopped)
 	case <-ctx.Done():
 		return nil, outcomeUnknown(ctx.Err())
 	}
@@ -123,6 +126,8 @@ type errand struct {
 	// until is when it is given up. Here: it must not be sent to another node.
 	until time.Time
 	here  bool
+	// tried: a holder was asked and did not answer, so that the errand may have been executed.
+	tried bool
 }
 
 // errands divides the items of a call by their partitions.
@@ -157,6 +162,10 @@ func (e *engine) route(now time.Time, x *errand) {
 	default:
 		t := e.topic(x.at.topic)
 		t.needed = now
+		if t.settings != nil && x.at.number >= t.settings.Partitions {
+			e.giveUp(x, settleError(dispatch.ErrLost))
+			return
+		}
 		if node := t.holder(x.at.number); node != "" {
 			e.send(x, node)
 			return
@@ -211,7 +220,7 @@ func (e *engine) again(now time.Time, x *errand, err error, items ...int) {
 		err = errMoved
 	}
 	next := *x
-	next.items = items
+	next.items, next.tried = items, true
 	if x.here || !now.Add(routeAgain).Before(x.until) {
 		e.giveUp(&next, err)
 		return
@@ -227,6 +236,9 @@ func (e *engine) giveUp(x *errand, err error) {
 
 // answer sets the final result of an item.
 func (e *engine) answer(x *errand, i int, err error) {
+	if s, ok := x.task.(*settleTask); ok && x.tried && s.items[i].Verdict == dispatch.Ack && fault.Is(err, fault.DeliveryGone) {
+		err = nil // the earlier holder took it
+	}
 	x.task.over(e, i, err)
 	x.call.done(i, err)
 }

@@ -3,7 +3,7 @@ package consume
 import "time"
 
 const (
-	// announceEvery is how often nodes are asked that did not report what their sessions have.
+	// announceEvery is how often nodes are told who holds a lease while entries are in doubt.
 	announceEvery = 250 * time.Millisecond
 	// recently is how long after a node's death its consumers may still resume, at least.
 	recently = time.Minute
@@ -49,10 +49,12 @@ func (h *holder) endDoubt(now time.Time) {
 		return
 	}
 	if len(h.awaited) == 0 && h.deathsUntil.Before(h.doubtUntil) {
-		h.doubtUntil = h.deathsUntil
+		if h.doubtUntil = h.deathsUntil; h.doubtUntil.Before(now) {
+			h.doubtUntil = now // not zero: it ends when all is read
+		}
 	}
 	if now.Before(h.doubtUntil) || h.d.Loading() {
-		if now.Sub(h.announced) >= announceEvery && len(h.awaited) > 0 {
+		if now.Sub(h.announced) >= announceEvery {
 			h.announce(now)
 		}
 		return
@@ -66,10 +68,8 @@ func (h *holder) nextDoubt(now time.Time) time.Time {
 	switch {
 	case h.doubtUntil.IsZero(), !now.Before(h.doubtUntil): // what is read goes on with it
 		return time.Time{}
-	case len(h.awaited) > 0:
-		return earliest(h.doubtUntil, h.announced.Add(announceEvery))
 	default:
-		return h.doubtUntil
+		return earliest(h.doubtUntil, h.announced.Add(announceEvery))
 	}
 }
 
@@ -80,6 +80,17 @@ func (h *holder) announce(now time.Time) {
 		return
 	}
 	n := HolderNotice{Lease{h.ref.Topic, h.ref.Partition, h.epoch}, h.ref.Group, h.e.svc.cfg.Node}
+	if err := h.e.svc.cfg.Peers.AnnounceHolder(n); err != nil {
+		h.e.trouble("announce", err)
+	}
+}
+
+// announceRelease tells the other nodes that the lease is free.
+func (h *holder) announceRelease() {
+	if h.e.svc.cfg.Peers == nil {
+		return
+	}
+	n := HolderNotice{Lease: Lease{h.ref.Topic, h.ref.Partition, h.epoch}, Group: h.ref.Group}
 	if err := h.e.svc.cfg.Peers.AnnounceHolder(n); err != nil {
 		h.e.trouble("announce", err)
 	}

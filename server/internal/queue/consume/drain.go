@@ -24,6 +24,7 @@ const (
 func (s *Service) drain(ctx context.Context) error {
 	streams := s.streams.Refuse()
 	s.mu.Lock()
+	s.draining = true
 	engines := make([]*engine, 0, len(s.engines))
 	for _, e := range s.engines {
 		engines = append(engines, e)
@@ -58,12 +59,12 @@ func (s *Service) await(ctx context.Context, most time.Duration, engines []*engi
 	}
 }
 
-// drain begins to release all leases. None is acquired any more.
+// drain begins to release all leases. None is acquired any more. The other nodes must know first that
+// this one takes none, or they would leave them to it: see topic.reviewed.
 func (e *engine) drain(now time.Time) {
 	e.draining = true
-	e.serving(func(h *holder) { h.d.Release() })
 	for _, t := range e.topics {
-		t.reviewSoon(now)
+		t.review = now
 	}
 }
 

@@ -49,6 +49,8 @@ type engine struct {
 	logged time.Time
 	// draining: the node stops, so that leases are released and none is acquired.
 	draining bool
+	// cutOff is since when this node may have lost its leases without knowing; zero if it would know.
+	cutOff time.Time
 	// idleSince is since when it has had nothing to do, zero if it has.
 	idleSince time.Time
 }
@@ -88,6 +90,9 @@ func ask[T any](ctx context.Context, e *engine, fn func(now time.Time) T) (T, er
 	select {
 	case a := <-answer:
 		return a, nil
+	case <-e.run.Context().Done():
+		var none T
+		return none, outcomeUnknown(lifecycle.ErrStopped)
 	case <-ctx.Done():
 		var none T
 		return none, outcomeUnknown(ctx.Err())

@@ -30,7 +30,7 @@ type FleetStore interface {
 	// hour, with the store's time. A ttl of 0 ends the node's life now.
 	Beat(ctx context.Context, node string, ttl time.Duration) (now time.Time, beats []Beat, err error)
 	// SetCapacity records how many messages the node's sessions of a group handle at the same time;
-	// 0 removes the node from the group.
+	// 0 removes the node from the group, and less than 0 says that it stops.
 	SetCapacity(ctx context.Context, topic, group, node string, capacity int) error
 	// Capacities returns the nodes of a group. Those of nodes that died may be among them.
 	Capacities(ctx context.Context, topic, group string) (map[string]int, error)

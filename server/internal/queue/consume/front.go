@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"github.com/parleyhq/parley/server/internal/queue/qlog"
 )
 
 const (
@@ -50,9 +52,9 @@ func (e *engine) tick(now time.Time) time.Time {
 		return e.nextTick
 	}
 	e.nextTick = now.Add(tickEvery)
+	e.lookWhetherCutOff()
 	for _, s := range e.sessions {
-		if s.promised > 0 && !now.Before(s.promisedUntil) {
-			s.unpromise(s.promised)
+		if s.expirePromises(now) {
 			e.post(func(time.Time) {}) // the room is free for others
 		}
 		e.confirm(now, s)
@@ -71,6 +73,16 @@ func (p *peer) idle() bool {
 	return !p.reporting && !p.delivering && len(p.complete)+len(p.gone)+len(p.outbox)+len(p.ended) == 0
 }
 
+// lookWhetherCutOff finds out whether this node may have lost its leases without knowing: others take
+// them when its beat has ended, and say so.
+func (e *engine) lookWhetherCutOff() {
+	e.cutOff = time.Time{}
+	fleet, self := e.svc.cfg.Fleet, e.svc.cfg.Node
+	if !fleet.Alive(self) && !e.svc.cfg.Peers.Connected() {
+		e.cutOff = fleet.Until(self)
+	}
+}
+
 // confirm tells the stream of a session as of when its contact is confirmed by all holders of what the
 // session has.
 func (e *engine) confirm(now time.Time, s *session) {
@@ -78,6 +90,9 @@ func (e *engine) confirm(now time.Time, s *session) {
 		return
 	}
 	oldest := time.Time{}
+	if len(s.held) > s.elsewhere && !e.cutOff.IsZero() {
+		oldest = e.cutOff
+	}
 	if s.elsewhere > 0 {
 		for token, held := range s.held {
 			if !held.counted {
@@ -110,13 +125,19 @@ func (e *engine) report(now time.Time, p *peer) {
 	r.Sessions = append(r.Sessions, p.gone...)
 	var sessions []*session
 	due := len(p.complete)+len(p.gone) > 0
+	complete := map[partition]bool{}
+	for _, l := range p.complete {
+		complete[partition{l.Topic, l.Partition}] = true
+	}
 	for _, s := range e.sessions {
 		if s.Loose || s.elsewhere == 0 && !s.tell[p.node] {
 			continue
 		}
 		var held []HeldDelivery
+		// The first report after a resume names all that the consumer has.
+		all := s.Resumes > 0 && s.confirmed[p.node].IsZero()
 		for token, d := range s.held {
-			if t := e.topics[token.Topic]; t != nil && d.counted && t.holder(token.Partition) == p.node {
+			if all || d.counted && (complete[token.partition()] || e.heldBy(token) == p.node) {
 				held = append(held, HeldDelivery{token, d.begun})
 			}
 		}
@@ -134,7 +155,7 @@ func (e *engine) report(now time.Time, p *peer) {
 	if !due || now.Sub(p.asked) < tickEvery/2 && len(p.complete) == 0 {
 		return
 	}
-	gone, complete := len(p.gone), len(p.complete)
+	gone, leases := len(p.gone), len(p.complete)
 	p.reporting, p.asked = true, now
 	for _, s := range sessions {
 		delete(s.tell, p.node)
@@ -153,10 +174,18 @@ func (e *engine) report(now time.Time, p *peer) {
 				return
 			}
 			p.reported = p.asked
-			p.gone, p.complete = p.gone[gone:], p.complete[complete:]
+			p.gone, p.complete = p.gone[gone:], p.complete[leases:]
 			e.reported(now, p, sessions, answer.Sessions[gone:])
 		})
 	})
+}
+
+// heldBy returns the other node that holds the lease of a delivery's partition, as far as is known.
+func (e *engine) heldBy(token Token) string {
+	if t := e.topics[token.Topic]; t != nil {
+		return t.holder(token.Partition)
+	}
+	return ""
 }
 
 // reported takes up the answer to a report.
@@ -170,13 +199,15 @@ func (e *engine) reported(now time.Time, p *peer, sessions []*session, answers [
 			e.handOver(now, s)
 			continue
 		}
-		if len(a.Unknown) == 0 {
-			s.confirmed[p.node] = p.reported
-		}
+		wrong := false
 		for _, token := range a.Unknown {
-			if t := e.topics[token.Topic]; t != nil {
-				t.doubtHolder(now, token.Partition, p.node)
+			if e.heldBy(token) == p.node {
+				wrong = true
+				e.topics[token.Topic].doubtHolder(now, token.Partition, p.node)
 			}
+		}
+		if !wrong {
+			s.confirmed[p.node] = p.reported
 		}
 		e.confirm(now, s)
 	}
@@ -185,6 +216,7 @@ func (e *engine) reported(now time.Time, p *peer, sessions []*session, answers [
 // handOver ends the stream of a session that a later stream on another node has. That node reports
 // what it holds.
 func (e *engine) handOver(now time.Time, s *session) {
+	e.unsend(s)
 	if s.stream != nil {
 		s.stream.end(superseded())
 	}
@@ -208,8 +240,18 @@ func (e *engine) supersede(s *session) {
 // announced notes who holds a lease, and has that node told what sessions of this node have there.
 func (e *engine) announced(now time.Time, n HolderNotice) {
 	t := e.topics[n.Topic]
+	if n.Node == "" {
+		if t != nil && n.Partition < len(t.leases) && t.leases[n.Partition].epoch <= n.Epoch {
+			t.leases[n.Partition].node = ""
+			t.reviewSoon(now)
+		}
+		return
+	}
 	if t != nil && !t.learn(now, n.Partition, n.Node, n.Epoch) {
 		return // an earlier holder
+	}
+	if h := e.holders[partition{n.Topic, n.Partition}]; h != nil && h.phase == serving && h.epoch < n.Epoch {
+		h.end(qlog.ErrFenced)
 	}
 	p := e.peer(n.Node)
 	if !slices.Contains(p.complete, n.Lease) {
@@ -254,7 +296,7 @@ func (e *engine) offered(now time.Time, n SpareNotice) {
 			r.Slots = append(r.Slots, Slot{
 				SessionProfile: s.SessionProfile, N: n, Bytes: min(bytes, takeBytes), Suspect: s.budget.Suspects() > 0,
 			})
-			s.promise(now, n)
+			s.promise(now, n, min(bytes, takeBytes))
 			takers = append(takers, s)
 			left -= n
 		}
@@ -283,7 +325,11 @@ func (e *engine) offered(now time.Time, n SpareNotice) {
 func (e *engine) endedElsewhere(now time.Time, list []EndedDelivery) {
 	for _, d := range list {
 		s := e.sessions[d.Session]
-		if s == nil || !s.drop(d.Token) {
+		if s == nil {
+			continue
+		}
+		if !s.drop(d.Token) {
+			e.seen.add(d.Session, d.Token) // it may be on its way
 			continue
 		}
 		if s.stream != nil && d.Cause != 0 {

@@ -121,6 +121,14 @@ func (h *holder) loaded(
 			}
 		}
 		h.attach(s)
+		if s.state == Leaving {
+			d.Leave(now, s.ID)
+		}
+	}
+	for _, rs := range h.e.remotes {
+		if d.Knows(rs.ID) {
+			h.attachRemote(rs)
+		}
 	}
 	h.beginDoubt(now)
 	h.announce(now)
@@ -173,6 +181,7 @@ func (h *holder) step(now time.Time) time.Time {
 		h.reread(out.Reread)
 	}
 	if out.Released {
+		h.announceRelease()
 		h.end(nil)
 		return time.Time{}
 	}

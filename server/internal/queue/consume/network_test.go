@@ -164,4 +164,4 @@ func (p *peers) OfferSpare(r consume.SpareNotice) error {
 	return nil
 }
 
-func (p *peers) Connected() bool { return true }
+func (p *peers) Connected() bool { return len(p.net.others(p.name)) > 0 }

@@ -219,7 +219,7 @@ type SessionAnswer struct {
 	Err error
 }
 
-// HolderNotice says who holds a lease.
+// HolderNotice says who holds a lease. Node is empty if it was released.
 type HolderNotice struct {
 	Lease
 

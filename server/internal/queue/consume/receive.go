@@ -98,7 +98,7 @@ func next(ctx context.Context, st *Stream, wait time.Duration) (Frame, error) {
 // ack timeout passes.
 func (e *engine) finishReceive(now time.Time, s *session) {
 	s.state = Gone
-	s.unpromise(s.promised)
+	s.promises = nil
 	e.serving(func(h *holder) { h.d.Leave(now, s.ID) })
 	e.forget(now, s)
 }

@@ -23,35 +23,38 @@ type remoteSession struct {
 
 	node  string
 	state SessionState
+	// unreported: the node is new to the session and has not reported what the consumer has. It gets
+	// nothing before.
+	unreported bool
 	// contact is when the front node last had contact with the consumer.
 	contact time.Time
 	budget  dispatch.Budget
 }
 
 // meet notes what a front node says about one of its sessions. It returns nil if a later stream, on
-// another node, has the session. Resumed: this node is new to the session.
-func (e *engine) meet(now time.Time, node string, profile SessionProfile, contact time.Time) (rs *remoteSession, resumed bool) {
+// another node, has the session.
+func (e *engine) meet(now time.Time, node string, profile SessionProfile, contact time.Time) *remoteSession {
 	if local := e.sessions[profile.ID]; local != nil {
 		if profile.Resumes <= local.Resumes {
-			return nil, false
+			return nil
 		}
 		e.handOver(now, local)
 	}
-	rs = e.remotes[profile.ID]
+	rs := e.remotes[profile.ID]
 	switch {
 	case rs == nil:
 		rs = &remoteSession{state: Attached}
 		e.remotes[profile.ID] = rs
 	case profile.Resumes < rs.Resumes, profile.Resumes == rs.Resumes && rs.node != node:
-		return nil, false
-	default:
-		resumed = profile.Resumes > rs.Resumes
+		return nil
+	case profile.Resumes > rs.Resumes:
+		rs.unreported = true
 	}
 	rs.SessionProfile, rs.node = profile, node
 	if contact.After(rs.contact) {
 		rs.contact = contact
 	}
-	return rs, resumed
+	return rs
 }
 
 // attachRemote lets a session of another node have messages that it asks for.
@@ -69,12 +72,13 @@ func (e *engine) heard(now time.Time, r *Report) ReportAnswer {
 	answer := ReportAnswer{Sessions: make([]SessionReportAnswer, len(r.Sessions))}
 	for i := range r.Sessions {
 		sr, a := &r.Sessions[i], &answer.Sessions[i]
-		rs, resumed := e.meet(now, r.Node, sr.SessionProfile, now.Add(-sr.ContactAge))
+		rs := e.meet(now, r.Node, sr.SessionProfile, now.Add(-sr.ContactAge))
 		if rs == nil {
 			a.Superseded = true
 			continue
 		}
-		if resumed {
+		if rs.unreported {
+			rs.unreported = false
 			e.reconcile(now, rs, sr)
 		}
 		a.Unknown = e.heardOf(now, rs, sr)
@@ -97,8 +101,8 @@ func (e *engine) heardOf(now time.Time, rs *remoteSession, sr *SessionReport) (u
 			unknown = append(unknown, d.Token)
 			continue
 		}
+		h.attachRemote(rs) // with its ack timeout
 		h.d.Held(now, dispatch.Held{ID: d.Token.ID, Gen: d.Token.Gen, Session: rs.ID, Begun: d.Begun})
-		h.attachRemote(rs)
 	}
 	e.serving(func(h *holder) {
 		switch sr.State {
@@ -117,17 +121,14 @@ func (e *engine) heardOf(now time.Time, rs *remoteSession, sr *SessionReport) (u
 	return unknown
 }
 
-// reconcile releases what a session has according to the dispatchers and its consumer never got.
+// reconcile releases what a session has according to the dispatchers and its consumer never got: the
+// first report after a stream was resumed on another node names all that the consumer has.
 func (e *engine) reconcile(now time.Time, rs *remoteSession, sr *SessionReport) {
-	has, of := make(map[Token]bool, len(sr.Deliveries)), map[partition]bool{}
+	has := make(map[Token]bool, len(sr.Deliveries))
 	for _, d := range sr.Deliveries {
-		has[d.Token], of[d.Token.partition()] = true, true
+		has[d.Token] = true
 	}
-	for at := range of {
-		if h := e.holders[at]; h != nil && h.phase == serving {
-			h.keepOnly(now, rs.ID, has)
-		}
-	}
+	e.serving(func(h *holder) { h.keepOnly(now, rs.ID, has) })
 }
 
 // losePeersSessions ends sessions of other nodes that were without contact for too long. If a node
@@ -141,12 +142,16 @@ func (e *engine) losePeersSessions(now time.Time) {
 		if now.Sub(rs.contact) < wait {
 			continue
 		}
-		if !rs.Loose {
-			if now.Sub(e.peer(rs.node).heard) >= wait && e.svc.cfg.Fleet.Alive(rs.node) {
-				continue
-			}
-			e.serving(func(h *holder) { h.d.Lost(now, id) })
+		if p := e.peers[rs.node]; !rs.Loose && e.svc.cfg.Fleet.Alive(rs.node) && (p == nil || now.Sub(p.heard) >= wait) {
+			continue
 		}
+		e.serving(func(h *holder) {
+			if rs.Loose {
+				h.d.Leave(now, id) // what it has it keeps until its ack timeout
+			} else {
+				h.d.Lost(now, id)
+			}
+		})
 		delete(e.remotes, id)
 	}
 }
@@ -154,13 +159,10 @@ func (e *engine) losePeersSessions(now time.Time) {
 // taken gives messages of the topic to sessions of another node. It returns how many each gets.
 func (e *engine) taken(now time.Time, r *TakeRequest) []int {
 	got := make([]int, len(r.Slots))
-	if t := e.topics[r.Topic]; t != nil {
-		t.answered = true
-	}
 	for i := range r.Slots {
 		slot := &r.Slots[i]
-		rs, _ := e.meet(now, r.Node, slot.SessionProfile, now)
-		if rs == nil {
+		rs := e.meet(now, r.Node, slot.SessionProfile, now)
+		if rs == nil || rs.unreported {
 			continue
 		}
 		rs.state = Attached
@@ -169,13 +171,14 @@ func (e *engine) taken(now time.Time, r *TakeRequest) []int {
 			suspects = 1
 		}
 		rs.budget.Add(0, 0, suspects)
+		bytes := rs.budget.Bytes()
 		for _, h := range slices.Clone(e.order) {
-			if h.phase != serving || h.ref.Topic != r.Topic || got[i] >= slot.N {
+			if h.phase != serving || h.ref.Topic != r.Topic || got[i] >= slot.N || rs.budget.Bytes()-bytes >= slot.Bytes {
 				continue
 			}
 			h.attachRemote(rs)
 			before := len(h.d.Holds(rs.ID))
-			h.d.Take(rs.ID, slot.N-got[i], slot.Bytes)
+			h.d.Take(rs.ID, slot.N-got[i], slot.Bytes-(rs.budget.Bytes()-bytes))
 			h.step(now)
 			if h.phase == serving {
 				got[i] += len(h.d.Holds(rs.ID)) - before
@@ -183,6 +186,9 @@ func (e *engine) taken(now time.Time, r *TakeRequest) []int {
 			}
 		}
 		rs.budget.Add(0, 0, -suspects)
+		if t := e.topics[r.Topic]; t != nil && got[i] > 0 {
+			t.answered = true
+		}
 	}
 	return got
 }
@@ -334,7 +340,7 @@ func (s *Service) here(ctx context.Context, group string, t task, n int, at func
 			e.route(now, x)
 		}
 	})
-	return c.wait(ctx)
+	return c.wait(ctx, e)
 }
 
 // HandleReport implements PeerHandler.
@@ -388,7 +394,7 @@ func (s *Service) HandleSession(ctx context.Context, r SessionRequest) (answer S
 	}
 	front, err := ask(ctx, e, func(now time.Time) frontAnswer { return e.atFront(now, &r) })
 	if err == nil && front.all != nil {
-		_, err = front.all.wait(ctx)
+		_, err = front.all.wait(ctx, e)
 	}
 	if err != nil {
 		front.Err = err
@@ -462,7 +468,7 @@ func (s *Service) HandleHolder(n HolderNotice) {
 	s.mu.Lock()
 	run := s.run
 	s.mu.Unlock()
-	if run == nil {
+	if run == nil || n.Node == "" {
 		return
 	}
 	run.Go(func(ctx context.Context) { // a node without sessions of the group has nothing

@@ -54,9 +54,12 @@ func (s topics) Heal(ctx context.Context, t *qlog.Topic, partition int) error {
 type bench struct {
 	t     *testing.T
 	store *redislog.Store
-	topic *qlog.Topic
-	nodes []*node
-	net   network
+	redis *redis.Client
+	// prefix is that of the keys.
+	prefix string
+	topic  *qlog.Topic
+	nodes  []*node
+	net    network
 }
 
 // node is one node of the fleet, without a transport.
@@ -65,6 +68,37 @@ type node struct {
 
 	name  string
 	fleet *consume.Fleet
+	store *flakyStore
+}
+
+// flakyStore is a store that can be away for one node.
+type flakyStore struct {
+	*redislog.Store
+
+	away atomic.Bool
+}
+
+var errAway = fault.New(fault.Unavailable, fault.StoreUnavailable, "the store is away")
+
+func (s *flakyStore) Commit(ctx context.Context, ref qlog.GroupRef, c *qlog.Commit) (qlog.Committed, error) {
+	if s.away.Load() {
+		return qlog.Committed{}, errAway
+	}
+	return s.Store.Commit(ctx, ref, c)
+}
+
+func (s *flakyStore) Lease(ctx context.Context, ref qlog.GroupRef) (string, int64, error) {
+	if s.away.Load() {
+		return "", 0, errAway
+	}
+	return s.Store.Lease(ctx, ref)
+}
+
+func (s *flakyStore) Beat(ctx context.Context, node string, ttl time.Duration) (time.Time, []consume.Beat, error) {
+	if s.away.Load() {
+		return time.Time{}, nil, errAway
+	}
+	return s.Store.Beat(ctx, node, ttl)
 }
 
 func newBench(t *testing.T, partitions, nodes int, change func(*qlog.Group)) *bench {
@@ -77,7 +111,8 @@ func newBench(t *testing.T, partitions, nodes int, change func(*qlog.Group)) *be
 		Network: "unix", Addr: server.Addr(), MaxRetries: -1, ContextTimeoutEnabled: true, DialerRetries: 1,
 	})
 	t.Cleanup(func() { _ = client.Close() })
-	b := &bench{t: t, store: redislog.NewStore(client, redislog.StoreConfig{Prefix: fmt.Sprintf("consume%d:", prefixes.Add(1))})}
+	b := &bench{t: t, redis: client, prefix: fmt.Sprintf("consume%d:", prefixes.Add(1))}
+	b.store = redislog.NewStore(client, redislog.StoreConfig{Prefix: b.prefix})
 	group := qlog.Group{
 		Name: "work", Retry: qlog.RetryPolicy{MaxAttempts: 3, MinBackoff: 10 * time.Millisecond, MaxBackoff: 100 * time.Millisecond},
 		AckTimeout: 30 * time.Second, Timeout: time.Minute, MaxRunTime: time.Hour, ResumeGrace: time.Second,
@@ -110,9 +145,10 @@ func newBench(t *testing.T, partitions, nodes int, change func(*qlog.Group)) *be
 
 func (b *bench) start(name string) *node {
 	b.t.Helper()
-	fleet := consume.NewFleet(consume.FleetConfig{Store: b.store, Node: name})
-	n := &node{name: name, fleet: fleet, Service: consume.New(consume.Config{
-		Peers: &peers{&b.net, name}, Entries: b.store, Store: b.store, Topics: topics{b.store}, Nodes: b.store, Fleet: fleet, Node: name, Secret: []byte("secret"), Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	store := &flakyStore{Store: b.store}
+	fleet := consume.NewFleet(consume.FleetConfig{Store: store, Node: name})
+	n := &node{name: name, fleet: fleet, store: store, Service: consume.New(consume.Config{
+		Peers: &peers{&b.net, name}, Entries: b.store, Store: store, Topics: topics{b.store}, Nodes: b.store, Fleet: fleet, Node: name, Secret: []byte("secret"), Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})}
 	for _, s := range []interface{ Start(context.Context) error }{fleet, n.Service} {
 		if err := s.Start(b.t.Context()); err != nil {

@@ -69,8 +69,10 @@ type Service struct {
 	life    lifecycle.Base
 
 	mu      sync.Mutex     // guards the fields below
-	run     *lifecycle.Run // nil before Start and after Stop has begun
+	run     *lifecycle.Run // nil before Start and once the streams have ended
 	engines map[string]*engine
+	// draining: Stop has begun, so that there are no new engines.
+	draining bool
 }
 
 // New creates a Service, which refuses streams until Start.
@@ -105,8 +107,11 @@ func (s *Service) Stop(ctx context.Context) error { return s.life.Stop(ctx) }
 func (s *Service) engine(group string) *engine {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.run == nil {
+		return nil
+	}
 	e := s.engines[group]
-	if e == nil && s.run != nil {
+	if e == nil && !s.draining {
 		e = newEngine(s, group, s.run)
 		s.engines[group] = e
 		s.run.Go(e.work)
@@ -122,6 +127,9 @@ func (s *Service) existing(group string) *engine {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.engines[group]
+	if s.run == nil {
+		return nil
+	}
 	if e != nil {
 		e.asked = time.Now()
 	}
@@ -311,7 +319,7 @@ func (s *Service) call(ctx context.Context, group string, t task, n int, at func
 			}
 		}
 	})
-	return c.wait(ctx)
+	return c.wait(ctx, e)
 }
 
 // Extend restarts the ack timeouts of deliveries. It returns a result for each token: nil or a fault;

@@ -49,9 +49,8 @@ type session struct {
 	stream *Stream
 	// held are the deliveries that the session has, as far as this node knows.
 	held map[Token]*heldDelivery
-	// promised are deliveries that other nodes will send, until promisedUntil.
-	promised      int
-	promisedUntil time.Time
+	// promises is the room kept for deliveries that other nodes will send, the oldest first.
+	promises []promise
 	// confirmed is when each holder of deliveries last confirmed that it knows of the contact. tell are
 	// those that must be told of a change.
 	confirmed map[string]time.Time
@@ -87,18 +86,40 @@ func (s *session) free() (n int, bytes int64) {
 	return n, bytes
 }
 
+// promise is room for n deliveries of so many bytes together, until a time.
+type promise struct {
+	n     int
+	bytes int64
+	until time.Time
+}
+
 // promise keeps room for n deliveries of another node.
-func (s *session) promise(now time.Time, n int) {
-	s.promised += n
-	s.budget.Add(n, 0, 0)
-	s.promisedUntil = now.Add(reservedFor)
+func (s *session) promise(now time.Time, n int, bytes int64) {
+	s.promises = append(s.promises, promise{n, bytes, now.Add(reservedFor)})
+	s.budget.Add(n, bytes, 0)
 }
 
 // unpromise gives up the room for up to n deliveries.
 func (s *session) unpromise(n int) {
-	n = min(n, s.promised)
-	s.promised -= n
-	s.budget.Add(-n, 0, 0)
+	for n > 0 && len(s.promises) > 0 {
+		p := &s.promises[0]
+		some := min(n, p.n)
+		p.n, n = p.n-some, n-some
+		s.budget.Add(-some, 0, 0)
+		if p.n == 0 {
+			s.budget.Add(0, -p.bytes, 0)
+			s.promises = s.promises[1:]
+		}
+	}
+}
+
+// expirePromises gives up room that was kept for too long, and reports whether there was any.
+func (s *session) expirePromises(now time.Time) (expired bool) {
+	for len(s.promises) > 0 && !now.Before(s.promises[0].until) {
+		s.unpromise(s.promises[0].n)
+		expired = true
+	}
+	return expired
 }
 
 // count counts a delivery in the budget, because no dispatcher of this node does.
@@ -183,6 +204,13 @@ func (e *engine) resume(now time.Time, s *session, r *Resume) *fault.Error {
 		e.add(now, s)
 		if e.svc.cfg.Peers != nil {
 			e.supersede(s)
+			// Any node may have deliveries that never reached the consumer.
+			for _, node := range e.svc.cfg.Fleet.Living() {
+				if node != e.svc.cfg.Node {
+					s.tell[node] = true
+					e.peer(node)
+				}
+			}
 		}
 		e.present(now, s, r)
 	case s.Resumes <= old.Resumes, old.Loose:
@@ -206,6 +234,9 @@ func (e *engine) replace(now time.Time, old, s *session) {
 	old.stream, old.Resumes = s.stream, s.Resumes
 	old.concurrency, old.maxInFlight, old.maxBytes = s.concurrency, s.maxInFlight, s.maxBytes
 	old.AckTimeout = s.AckTimeout
+	for _, name := range old.topics {
+		delete(e.topic(name).assigned, old.ID) // its consumer is told again
+	}
 	if old.state == Detached {
 		old.state, old.since = Attached, now
 	}
@@ -240,6 +271,10 @@ func (e *engine) present(now time.Time, s *session, r *Resume) {
 
 // claim notes a delivery that a consumer says it has, and asks the holder.
 func (e *engine) claim(now time.Time, s *session, c HeldDelivery) {
+	if t := e.topic(c.Token.Topic); t.settings != nil && c.Token.Partition >= t.settings.Partitions {
+		s.stream.lose(Lost{[]Token{c.Token}, CauseNoContact})
+		return
+	}
 	held := s.held[c.Token]
 	if held == nil {
 		held = &heldDelivery{since: now}
@@ -294,7 +329,7 @@ func (e *engine) detach(now time.Time, st *Stream) {
 	s.tellAll()
 	s.grace = time.AfterFunc(s.Grace+lostAfter, func() {
 		e.post(func(now time.Time) {
-			if s.stream == nil {
+			if s.stream == nil && now.Sub(s.contact) >= s.Grace+lostAfter {
 				e.lost(now, s)
 			}
 		})
@@ -308,11 +343,16 @@ func (e *engine) lost(now time.Time, s *session) {
 	}
 	s.state = Gone
 	e.serving(func(h *holder) { h.d.Lost(now, s.ID) })
+	e.tellGone(s)
+	e.forget(now, s)
+}
+
+// tellGone has the holders that know the session told that it has ended.
+func (e *engine) tellGone(s *session) {
 	for node := range s.confirmed {
 		p := e.peer(node)
 		p.gone = append(p.gone, SessionReport{SessionProfile: s.SessionProfile, State: Gone})
 	}
-	e.forget(now, s)
 }
 
 // forget removes a session.
@@ -349,6 +389,7 @@ func (e *engine) finishLeaving(now time.Time, s *session) {
 		return
 	}
 	s.state = Gone
+	e.tellGone(s)
 	e.forget(now, s)
 	if s.stream != nil {
 		s.stream.end(errLeft)

@@ -3,6 +3,7 @@ package consume
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/parleyhq/parley/server/internal/fault"
@@ -13,6 +14,10 @@ import (
 const (
 	// reviewEvery is how often the leases of a topic are compared with what they should be.
 	reviewEvery = 2 * time.Second
+	// reviewPause is the time between two reviews at least.
+	reviewPause = 50 * time.Millisecond
+	// trustFor is how long a node that announced that it holds a lease is taken to live.
+	trustFor = 10 * time.Second
 	// neededFor is how long a topic without sessions is kept after a call was about it, and its leases
 	// if no node with sessions has them.
 	neededFor = 30 * time.Second
@@ -22,6 +27,8 @@ const (
 type lease struct {
 	node  string
 	epoch int64
+	// learnt is when another node said so; zero if the store did.
+	learnt time.Time
 }
 
 // topic is what an engine knows about one topic. It belongs to the engine's goroutine.
@@ -45,7 +52,9 @@ type topic struct {
 	capacity  int
 	review    time.Time
 	reviewing bool
-	unlisten  func()
+	// looked is when the latest review began.
+	looked   time.Time
+	unlisten func()
 
 	offer offer
 	// answered: another node took of the latest offer.
@@ -114,10 +123,14 @@ func (t *topic) close() {
 	}
 }
 
-// reviewSoon has the leases looked at now.
+// reviewSoon has the leases looked at now, or a little later if they have just been.
 func (t *topic) reviewSoon(now time.Time) {
-	if now.Before(t.review) {
-		t.review = now
+	at := now
+	if earliest := t.looked.Add(reviewPause); earliest.After(at) {
+		at = earliest
+	}
+	if at.Before(t.review) {
+		t.review = at
 	}
 }
 
@@ -127,7 +140,9 @@ func (t *topic) holder(p int) string {
 		return ""
 	}
 	node := t.leases[p].node
-	if node == t.e.svc.cfg.Node || !t.e.svc.cfg.Fleet.Alive(node) {
+	l := &t.leases[p]
+	// What a node announced of itself is news also if the beats cannot be read.
+	if node == t.e.svc.cfg.Node || !t.e.svc.cfg.Fleet.Alive(node) && time.Since(l.learnt) > trustFor {
 		return ""
 	}
 	return node
@@ -142,8 +157,8 @@ func (t *topic) learn(now time.Time, p int, node string, epoch int64) bool {
 	if epoch < t.leases[p].epoch {
 		return false
 	}
-	if t.leases[p] != (lease{node, epoch}) {
-		t.leases[p] = lease{node, epoch}
+	if t.leases[p].node != node || t.leases[p].epoch != epoch {
+		t.leases[p] = lease{node, epoch, now}
 		t.wake(now)
 	}
 	return true
@@ -166,6 +181,10 @@ func (t *topic) wake(now time.Time) {
 	}
 }
 
+// draining is the capacity of a node that stops. It gets no leases, and is still waited for: its
+// sessions have deliveries.
+const draining = -1
+
 // demand is how many messages the topic's sessions handle at a time, or how many sessions there are if
 // each has partitions of its own.
 func (t *topic) demand(now time.Time) (n int) {
@@ -179,11 +198,11 @@ func (t *topic) demand(now time.Time) (n int) {
 			n += s.concurrency
 		}
 	}
-	if n == 0 && now.Before(t.claimed) {
+	switch {
+	case t.e.draining && (n > 0 || t.capacity != 0):
+		return draining
+	case n == 0 && now.Before(t.claimed) && !t.e.draining:
 		return 1
-	}
-	if t.e.draining {
-		return 0
 	}
 	return n
 }
@@ -206,12 +225,13 @@ func (t *topic) step(now time.Time) time.Time {
 	if now.Before(t.review) {
 		return earliest(next, t.review)
 	}
-	t.reviewing, t.review = true, now.Add(reviewEvery)
+	t.reviewing, t.looked, t.review = true, now, now.Add(reviewEvery)
 	demand, told := t.demand(now), t.capacity
 	t.e.run.Go(func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, callTimeout)
 		defer cancel()
 		v, err := t.look(ctx, told, demand)
+		v.began = now
 		t.e.post(func(now time.Time) { t.reviewed(now, v, demand, err) })
 	})
 	return next
@@ -219,6 +239,7 @@ func (t *topic) step(now time.Time) time.Time {
 
 // view is what a review found.
 type view struct {
+	began    time.Time
 	settings *qlog.Topic
 	leases   []lease
 	members  []member
@@ -234,7 +255,7 @@ func (t *topic) look(ctx context.Context, told, demand int) (v view, err error) 
 	if v.settings.Group(t.e.group) == nil {
 		return v, groupGone(t.name, t.e.group)
 	}
-	if told != demand && (demand > 0 || !t.e.draining) {
+	if told != demand {
 		if err = cfg.Nodes.SetCapacity(ctx, t.name, t.e.group, cfg.Node, demand); err != nil {
 			return v, err
 		}
@@ -243,7 +264,7 @@ func (t *topic) look(ctx context.Context, told, demand int) (v view, err error) 
 	if err != nil {
 		return v, err
 	}
-	if demand > 0 && capacities[cfg.Node] != demand { // another node removed it before it heard of this one
+	if demand != 0 && capacities[cfg.Node] != demand { // another node removed it before it heard of this one
 		if err = cfg.Nodes.SetCapacity(ctx, t.name, t.e.group, cfg.Node, demand); err != nil {
 			return v, err
 		}
@@ -291,6 +312,7 @@ func (t *topic) reviewed(now time.Time, v view, demand int, err error) {
 	}
 	t.settings, t.capacity, t.members = v.settings, demand, v.members
 	t.merge(now, v)
+	t.dropForeign()
 	todo := t.plan(v)
 	if !t.e.draining {
 		for _, p := range todo.acquire {
@@ -298,6 +320,13 @@ func (t *topic) reviewed(now time.Time, v view, demand int, err error) {
 		}
 	}
 	t.release(todo.release)
+	if t.e.draining {
+		if demand == t.demand(now) {
+			t.release(len(t.leases))
+		} else {
+			t.review = now // the review began before
+		}
+	}
 	t.wake(now)
 	t.claim(now)
 	idle := len(t.sessions)+len(t.waiting) == 0 && now.Sub(t.needed) > neededFor
@@ -313,6 +342,7 @@ func (t *topic) reviewFailed(now time.Time, err error) {
 	if !ok || f.Reason != fault.TopicNotFound && f.Reason != fault.GroupNotFound {
 		t.e.trouble("review", err)
 		t.review = now.Add(longestBackoff)
+		t.wake(now) // those whose time is over are given up
 		return
 	}
 	for s := range t.sessions {
@@ -336,12 +366,12 @@ func (t *topic) reviewFailed(now time.Time, err error) {
 	}
 }
 
-// merge notes the holders that a review found, unless later ones are known meanwhile.
+// merge notes the holders that a review found. What other nodes said after it began is newer.
 func (t *topic) merge(now time.Time, v view) {
 	known := t.leases
-	t.leases = v.leases
+	t.leases = slices.Clone(v.leases)
 	for p := range known {
-		if p < len(t.leases) && known[p].epoch > t.leases[p].epoch {
+		if p < len(t.leases) && known[p].learnt.After(v.began) && known[p].epoch > t.leases[p].epoch {
 			t.leases[p] = known[p]
 		}
 	}
@@ -351,14 +381,30 @@ func (t *topic) merge(now time.Time, v view) {
 			t.alone = false
 		}
 	}
-	for p := range v.leases {
-		h := t.e.holders[partition{t.name, p}]
+	t.e.serving(func(h *holder) {
 		switch {
-		case h == nil || h.phase != serving:
-		case t.leases[p].epoch > h.epoch:
+		case h.ref.Topic != t.name:
+		case h.ref.UID != t.settings.UID, h.ref.Partition >= len(t.leases):
+			h.end(qlog.ErrNoTopic) // it was of an earlier topic of the name
+		case t.leases[h.ref.Partition].epoch > h.epoch:
 			h.end(qlog.ErrFenced) // the group was moved, or another node has it
 		default:
 			h.d.Configure(t.e.dispatchConfig(h.ref))
+		}
+	})
+}
+
+// dropForeign drops deliveries of partitions that the topic does not have: a consumer made them up, or
+// the topic is another one now.
+func (t *topic) dropForeign() {
+	for s := range t.sessions {
+		for token := range s.held {
+			if token.Topic == t.name && token.Partition >= t.settings.Partitions {
+				s.drop(token)
+				if s.stream != nil {
+					s.stream.lose(Lost{[]Token{token}, CauseNoContact})
+				}
+			}
 		}
 	}
 }
@@ -379,7 +425,7 @@ func (t *topic) plan(v view) target {
 	}
 	var living []member
 	for _, m := range t.members {
-		if m.node == cfg.Node && !t.e.draining || m.node != cfg.Node && cfg.Fleet.Alive(m.node) {
+		if m.capacity > 0 && (m.node == cfg.Node || cfg.Fleet.Alive(m.node)) {
 			living = append(living, m)
 		}
 	}
@@ -410,13 +456,15 @@ func (t *topic) claim(now time.Time) {
 	}
 }
 
-// release releases n leases of the topic.
+// release releases n leases of the topic, those included that are being released.
 func (t *topic) release(n int) {
 	for _, h := range t.e.order {
-		if n == 0 {
-			return
+		if h.ref.Topic == t.name && h.phase == serving && h.d.Releasing() {
+			n--
 		}
-		if h.ref.Topic == t.name && h.phase == serving {
+	}
+	for _, h := range t.e.order {
+		if n > 0 && h.ref.Topic == t.name && h.phase == serving && !h.d.Releasing() {
 			h.d.Release()
 			n--
 		}

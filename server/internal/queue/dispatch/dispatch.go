@@ -325,6 +325,9 @@ func (d *Dispatcher) Release() {
 	}
 }
 
+// Releasing reports whether Release was called.
+func (d *Dispatcher) Releasing() bool { return d.mode != serving }
+
 // mayRelease reports whether the lease is to be released and the log has all that the next holder must
 // know.
 func (d *Dispatcher) mayRelease() bool {

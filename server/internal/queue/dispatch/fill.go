@@ -68,7 +68,7 @@ func (d *Dispatcher) spare() int {
 
 // give hands the session its next message. It reports whether it did.
 func (d *Dispatcher) give(now time.Time, s *session) bool {
-	if s == d.bound && d.next != nil && d.next != s {
+	if s == d.bound && d.next != nil && d.next != s && d.next.state == attached {
 		return false // the partition is about to be bound to another one
 	}
 	for {

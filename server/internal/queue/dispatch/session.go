@@ -98,13 +98,23 @@ func (d *Dispatcher) Attach(cfg Session) {
 			cfg.Budget.count(j, 1)
 		}
 	}
+	moved := cmp.Or(cfg.AckTimeout, d.cfg.AckTimeout) - d.ackTimeout(s)
 	s.Session, s.state = cfg, attached
+	if moved != 0 {
+		for _, j := range s.held {
+			j.deadline = j.deadline.Add(moved)
+			d.watch(j)
+		}
+	}
 }
 
 // ackTimeout returns how long a delivery to the session lasts.
 func (d *Dispatcher) ackTimeout(s *session) time.Duration {
 	return cmp.Or(s.AckTimeout, d.cfg.AckTimeout)
 }
+
+// Knows reports whether the session was attached, or something is known of it.
+func (d *Dispatcher) Knows(id string) bool { return d.sessions[id] != nil }
 
 // Holds returns what a session holds, as far as the entries are read.
 func (d *Dispatcher) Holds(id string) (marks []Mark) {

@@ -77,7 +77,7 @@ func (s *Store) Capacities(ctx context.Context, topic, group string) (map[string
 	capacities := make(map[string]int, len(all))
 	for node, text := range all {
 		n, err := strconv.Atoi(text)
-		if err != nil || n < 1 {
+		if err != nil || n == 0 {
 			continue // another version's, or damaged: the node says it again
 		}
 		capacities[node] = n
