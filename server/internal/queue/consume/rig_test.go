@@ -57,6 +57,8 @@ type bench struct {
 	topic *qlog.Topic
 	nodes []*node
 	net   network
+	// metrics are those of the nodes that are started next; nil for none.
+	metrics *consume.Metrics
 }
 
 // node is one node of the fleet, without a transport.
@@ -112,7 +114,7 @@ func (b *bench) start(name string) *node {
 	b.t.Helper()
 	fleet := consume.NewFleet(consume.FleetConfig{Store: b.store, Node: name})
 	n := &node{name: name, fleet: fleet, Service: consume.New(consume.Config{
-		Peers: &peers{&b.net, name}, Entries: b.store, Store: b.store, Topics: topics{b.store}, Nodes: b.store, Fleet: fleet, Node: name, Secret: []byte("secret"), Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Metrics: b.metrics, Peers: &peers{&b.net, name}, Entries: b.store, Store: b.store, Topics: topics{b.store}, Nodes: b.store, Fleet: fleet, Node: name, Secret: []byte("secret"), Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})}
 	for _, s := range []interface{ Start(context.Context) error }{fleet, n.Service} {
 		if err := s.Start(b.t.Context()); err != nil {

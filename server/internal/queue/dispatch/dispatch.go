@@ -213,7 +213,7 @@ type Output struct {
 	Reread []qlog.Pos
 	// Spare is how many messages could be offered to other nodes.
 	Spare int
-	// InFlight is how many deliveries are not settled.
+	// InFlight is how many messages sessions have or are about to get.
 	InFlight int
 	// Tick is when Step must be called again if nothing else happens; zero for never.
 	Tick time.Time
