@@ -55,6 +55,8 @@ type nextBundle struct {
 	store *redislog.Store
 	hints *nodeHints
 	admin *topics.Admin
+	// producers is what the server's handlers use.
+	producers *produce.Service
 }
 
 // nextSetup starts a server with these topics, each of which has 2 partitions and the group "work".
@@ -74,14 +76,14 @@ func nextSetup(t *testing.T, change func(*settings), names ...string) *nextBundl
 	})
 	lifecycletest.Start(t, fleet)
 	lifecycletest.Start(t, service)
-	producers := produce.New(produce.Config{Store: store, Topics: catalog, Hints: b.hints})
+	b.producers = produce.New(produce.Config{Store: store, Topics: catalog, Hints: b.hints})
 	inspector := inspect.New(inspect.Config{
-		Store: store, Topics: catalog, Consumers: service, Digest: consume.Digest, Producer: LetterProducer{producers}, Hints: b.hints,
+		Store: store, Topics: catalog, Consumers: service, Digest: consume.Digest, Producer: LetterProducer{b.producers}, Hints: b.hints,
 		Local: service.LocalTopics,
 	})
 	lifecycletest.Start(t, inspector)
 	b.bundle = setup(t, func(s *settings) {
-		s.next, s.nextTopics, s.producers, s.inspector = service, b.admin, producers, inspector
+		s.next, s.nextTopics, s.producers, s.inspector = service, b.admin, b.producers, inspector
 		if change != nil {
 			change(s)
 		}

@@ -3,8 +3,12 @@ package rpc
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	nextv1 "github.com/parleyhq/parley/gen/go/parley/next/v1"
+	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/queue/inspect"
+	"github.com/parleyhq/parley/server/internal/queue/qlog"
 )
 
 func selectedIDs(ids ...string) *nextv1.DeadLetterSelection {
@@ -139,4 +143,52 @@ func TestNextReplay(t *testing.T) {
 			s.t.Errorf("left %v", left)
 		}
 	})
+}
+
+// A dead letter that is produced again with the same key, because nobody knows whether it was, is
+// stored once.
+func TestLetterProducer(t *testing.T) {
+	t.Parallel()
+	b := nextSetup(t, nil, "jobs")
+	p := LetterProducer{b.producers}
+	letter := qlog.Letter{
+		Body:    bodyOf(t, "k", "payload", map[string]string{"h": "v"}),
+		Options: qlog.Options{MaxAttempts: 7, Timeout: time.Second, TTL: time.Hour, UniqueKey: "u"},
+	}
+	letters := []inspect.KeyedLetter{{Key: "replay:1", Letter: letter}, {Key: "replay:2", Letter: letter}}
+	for range 2 {
+		if errs, err := p.ProduceLetters(t.Context(), "jobs", letters); err != nil || len(errs) != 2 || errs[0] != nil || errs[1] != nil {
+			t.Fatal(errs, err)
+		}
+	}
+	topic, err := b.admin.Topic(t.Context(), "jobs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored := 0
+	for partition := range 2 {
+		entries, err := b.store.Walk(t.Context(), topic.Ref(partition), 0, 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range entries {
+			stored++
+			want := qlog.Options{MaxAttempts: 7, Timeout: time.Second, TTL: time.Hour}
+			if e := &entries[i]; e.Options != want || e.Key != "k" || string(bodyFields(e.Body).GetPayload()) != "payload" {
+				t.Errorf("stored %+v", e)
+			}
+		}
+	}
+	if stored != 2 {
+		t.Errorf("%d messages are stored", stored)
+	}
+	if _, err := p.ProduceLetters(t.Context(), "none", letters); !fault.Is(err, fault.TopicNotFound) || refusedField(err) != "to_topic" {
+		t.Errorf("to no topic: %v", err)
+	}
+}
+
+// refusedField returns the field of a fault.
+func refusedField(err error) string {
+	f, _ := fault.As(err)
+	return f.Field
 }
