@@ -61,3 +61,32 @@ func TestGauges(t *testing.T) {
 	}
 	r.check(registration.Unregister())
 }
+
+// A Service reports gauges while it runs.
+func TestGaugesOfService(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 1, nil)
+	reader := sdkmetric.NewManualReader()
+	c := r.s.cfg
+	c.Meter = sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)).Meter("test")
+	c.Owned = func(context.Context) []qlog.Ref { return []qlog.Ref{r.topic.Ref(0)} }
+	s := New(c)
+	collected := func() int {
+		t.Helper()
+		var got metricdata.ResourceMetrics
+		r.check(reader.Collect(t.Context(), &got))
+		n := 0
+		for _, scope := range got.ScopeMetrics {
+			n += len(scope.Metrics)
+		}
+		return n
+	}
+	r.check(s.Start(t.Context()))
+	if n := collected(); n != 7 {
+		t.Errorf("%d gauges", n)
+	}
+	r.check(s.Stop(t.Context()))
+	if n := collected(); n != 0 {
+		t.Errorf("%d gauges after Stop", n)
+	}
+}
