@@ -20,7 +20,7 @@ import (
 )
 
 // TestNextMetrics checks that a server reports the metrics of the queues' second design, also if a
-// topic of the first has the same name, and that one node tells about the consumers of another.
+// topic of the first has the same name, and that one node lists the consumers of another.
 func TestNextMetrics(t *testing.T) {
 	t.Parallel()
 	s := servertest.Serve(t, servertest.With(func(c *config.Config) { c.Queues.Next, c.Redis.KeyPrefix = true, "p:" }))

@@ -34,9 +34,9 @@ type nextQueues struct {
 }
 
 // buildNextQueues creates the parts of the queues' second design, without starting them, if it is
-// to be served. It must come after buildQueues, whose hints they share: hints about topics of the
+// to be served, and sets the fields of deps. It must come after buildQueues, whose hints they share: hints about topics of the
 // first design with the same name only cause needless looks.
-func (s *Server) buildNextQueues(b *backends, tel *telemetry.Telemetry) error {
+func (s *Server) buildNextQueues(b *backends, tel *telemetry.Telemetry, deps *rpc.Deps) error {
 	if !s.cfg.Queues.Next {
 		return nil
 	}
@@ -78,15 +78,14 @@ func (s *Server) buildNextQueues(b *backends, tel *telemetry.Telemetry) error {
 		}),
 	}
 	peers.Serve(s.next.consumers)
+	s.next.addTo(deps)
 	return nil
 }
 
 // addTo sets the fields of deps that serve calls about the queues of the second design.
 func (q *nextQueues) addTo(deps *rpc.Deps) {
-	if q != nil {
-		deps.NextConsumers, deps.NextProducers = q.consumers, q.intake
-		deps.NextTopics, deps.NextInspector = q.topics, q.inspector
-	}
+	deps.NextConsumers, deps.NextProducers = q.consumers, q.intake
+	deps.NextTopics, deps.NextInspector = q.topics, q.inspector
 }
 
 // services returns the services in the order of their start.

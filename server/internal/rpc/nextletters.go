@@ -9,7 +9,9 @@ import (
 )
 
 // ListDeadLetters implements nextv1connect.QueueAdminServiceHandler.
-func (s *nextAdminService) ListDeadLetters(ctx context.Context, req *nextv1.ListDeadLettersRequest) (*nextv1.ListDeadLettersResponse, error) {
+func (s *nextAdminService) ListDeadLetters(
+	ctx context.Context, req *nextv1.ListDeadLettersRequest,
+) (*nextv1.ListDeadLettersResponse, error) {
 	page, err := s.page(ctx, "dead letters", []any{req.GetTopic(), req.GetGroup(), req.GetCode(), req.GetFull()})
 	if err != nil {
 		return nil, err
@@ -37,7 +39,8 @@ func wireLetter(l *inspect.Letter) *nextv1.DeadLetter {
 	body := bodyFields(l.Body)
 	return &nextv1.DeadLetter{
 		DeadLetterId: l.ID, MessageId: l.MessageID, Partition: int32(l.Partition), Group: l.Group, Key: l.Key, //nolint:gosec // below 256
-		Payload: body.GetPayload(), Headers: body.GetHeaders(), Attempts: int32(l.Attempts), Reason: l.Reason, Code: l.Code, //nolint:gosec // a count
+		Payload: body.GetPayload(), Headers: body.GetHeaders(), Reason: l.Reason, Code: l.Code,
+		Attempts:    int32(l.Attempts), //nolint:gosec // a count
 		ProduceTime: timeToWire(l.ProducedAt), DeadLetterTime: timeToWire(l.Letter.ID.Time()),
 		PayloadBytes: int32(l.PayloadBytes), //nolint:gosec // the store's records are small
 	}
@@ -53,7 +56,9 @@ func inLetters(err error) error {
 }
 
 // ReplayDeadLetters implements nextv1connect.QueueAdminServiceHandler.
-func (s *nextAdminService) ReplayDeadLetters(ctx context.Context, req *nextv1.ReplayDeadLettersRequest) (*nextv1.ReplayDeadLettersResponse, error) {
+func (s *nextAdminService) ReplayDeadLetters(
+	ctx context.Context, req *nextv1.ReplayDeadLettersRequest,
+) (*nextv1.ReplayDeadLettersResponse, error) {
 	replayed, more, err := s.deps.NextInspector.Replay(
 		ctx, req.GetTopic(), selectionOf(req.GetSelection()), orDefault(req.GetLimit(), defaultReplay), req.GetToTopic())
 	if err != nil {
@@ -63,7 +68,9 @@ func (s *nextAdminService) ReplayDeadLetters(ctx context.Context, req *nextv1.Re
 }
 
 // PurgeDeadLetters implements nextv1connect.QueueAdminServiceHandler.
-func (s *nextAdminService) PurgeDeadLetters(ctx context.Context, req *nextv1.PurgeDeadLettersRequest) (*nextv1.PurgeDeadLettersResponse, error) {
+func (s *nextAdminService) PurgeDeadLetters(
+	ctx context.Context, req *nextv1.PurgeDeadLettersRequest,
+) (*nextv1.PurgeDeadLettersResponse, error) {
 	purged, err := s.deps.NextInspector.Purge(ctx, req.GetTopic(), selectionOf(req.GetSelection()), req.GetConfirm())
 	if err != nil {
 		return nil, inLetters(err)

@@ -14,7 +14,7 @@ import (
 
 // NextInspector looks into topics, and replays, purges, trims and retries. *inspect.Service
 // implements it and documents the methods. The caller's capability has been checked.
-type NextInspector interface { //nolint:interfacebloat // one method for each call of the service
+type NextInspector interface {
 	Stats(ctx context.Context, topic string, withHistory bool) (inspect.TopicStats, error)
 	Partitions(ctx context.Context, topic, group string) ([]inspect.Partition, error)
 	Job(ctx context.Context, topic, messageID string) (inspect.Job, error)
@@ -54,8 +54,9 @@ func wireTotal(s *inspect.PartitionStats) *nextv1.TopicStats {
 
 func wirePartition(s *inspect.PartitionStats) *nextv1.PartitionStats {
 	return &nextv1.PartitionStats{
-		Partition: int32(s.Partition), Length: s.Length, Scheduled: s.Scheduled, Produced: s.Produced, Cancelled: s.Cancelled, //nolint:gosec // below 256
-		DeadLetters: s.DeadLetters, FirstId: s.First, LastId: s.Last, Groups: wireGroupStats(s.Groups),
+		Partition: int32(s.Partition), //nolint:gosec // below 256
+		Length:    s.Length, Scheduled: s.Scheduled, Produced: s.Produced, Cancelled: s.Cancelled, DeadLetters: s.DeadLetters,
+		FirstId: s.First, LastId: s.Last, Groups: wireGroupStats(s.Groups),
 	}
 }
 
@@ -94,7 +95,8 @@ func (s *nextAdminService) ListPartitions(ctx context.Context, req *nextv1.ListP
 	for i := range partitions {
 		p := &partitions[i]
 		resp.Partitions = append(resp.Partitions, &nextv1.PartitionLease{
-			Partition: int32(p.Partition), NodeId: p.Node, Epoch: p.Epoch, Consumer: p.Consumer, Cursor: p.Cursor, Sent: p.Sent, //nolint:gosec // below 256
+			Partition: int32(p.Partition), //nolint:gosec // below 256
+			NodeId:    p.Node, Epoch: p.Epoch, Consumer: p.Consumer, Cursor: p.Cursor, Sent: p.Sent,
 		})
 	}
 	return resp, nil
@@ -113,13 +115,15 @@ func (s *nextAdminService) GetJob(ctx context.Context, req *nextv1.GetJobRequest
 func wireJob(j *inspect.Job) *nextv1.Job {
 	body := bodyFields(j.Body)
 	w := &nextv1.Job{
-		MessageId: j.MessageID, Partition: int32(j.Partition), Key: j.Key, Payload: body.GetPayload(), Headers: body.GetHeaders(), //nolint:gosec // below 256
-		PayloadBytes: int32(j.PayloadBytes), ProduceTime: timeToWire(j.ProducedAt), DueTime: timeToWire(j.Due), //nolint:gosec // the store's records are small
+		MessageId: j.MessageID, Key: j.Key, Payload: body.GetPayload(), Headers: body.GetHeaders(),
+		Partition: int32(j.Partition), PayloadBytes: int32(j.PayloadBytes), //nolint:gosec // below 256; records are small
+		ProduceTime: timeToWire(j.ProducedAt), DueTime: timeToWire(j.Due),
 	}
 	for i := range j.Groups {
 		g := &j.Groups[i]
 		w.Groups = append(w.Groups, &nextv1.JobInGroup{
-			Group: g.Group, State: nextv1.JobState(g.State), Attempts: int32(g.Attempts), Deliveries: int32(g.Deliveries), //nolint:gosec // counts of deliveries
+			Group: g.Group, State: nextv1.JobState(g.State),
+			Attempts: int32(g.Attempts), Deliveries: int32(g.Deliveries), //nolint:gosec // counts of deliveries
 			Consumer: g.Consumer, Session: g.Session, NodeId: g.Node, SinceTime: timeToWire(g.Since), RetryTime: timeToWire(g.RetryAt),
 			Reason: g.Reason, Code: g.Code, Suspect: g.Suspect,
 		})
@@ -127,8 +131,8 @@ func wireJob(j *inspect.Job) *nextv1.Job {
 	return w
 }
 
-// bodyFields decodes a message's body, which has the fields key, payload and headers of Delivery. The result
-// is empty if there is no body; the store returns none that cannot be decoded.
+// bodyFields decodes a message's body, which has the fields key, payload and headers of Delivery.
+// The result is empty if there is no body; the store returns none that cannot be decoded.
 func bodyFields(body []byte) *nextv1.Delivery {
 	var m nextv1.Delivery
 	if err := proto.Unmarshal(body, &m); err != nil {

@@ -16,8 +16,8 @@ import (
 )
 
 // scene is a topic of one scheduled message and six others, which a consumer was given. Of these
-// it acknowledged the first, made the second a dead letter with the code "bad", wants to retry the third in
-// an hour, and works on the others.
+// it acknowledged the first, made the second a dead letter with the code "bad", returned the third
+// to be retried in an hour, and works on the others.
 type scene struct {
 	*nextBundle
 

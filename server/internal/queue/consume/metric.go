@@ -71,7 +71,9 @@ func NewMetrics(meter metric.Meter) (*Metrics, error) {
 }
 
 // results are the outcomes of settlements, as metrics name them.
-var results = [...]string{dispatch.Ack: "acked", dispatch.Retry: "retried", dispatch.DeadLetter: "dead_lettered", dispatch.Release: "released"}
+var results = [...]string{
+	dispatch.Ack: "acked", dispatch.Retry: "retried", dispatch.DeadLetter: "dead_lettered", dispatch.Release: "released",
+}
 
 // holding counts what happens in a partition while a holder has it. It belongs to the holder's
 // goroutine. A nil one counts nothing.
