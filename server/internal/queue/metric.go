@@ -66,16 +66,16 @@ func NewMetrics(meter metric.Meter) (*Metrics, error) {
 	}
 	m := &Metrics{
 		meter:    meter,
-		produced: counter("produced", "Messages that producers gave, by what became of them."),
+		produced: counter("produced", "Messages that producers sent, by outcome."),
 		consumed: counter("consumed", "Deliveries to consumers, repeats included."),
 		acked:    counter("acked", "Deliveries that were acknowledged."),
-		retried:  counter("retried", "Deliveries that were given back to be tried again."),
+		retried:  counter("retried", "Attempts that failed and are followed by another one."),
 		dead:     counter("dead_lettered", "Deliveries that became dead letters."),
-		released: counter("released", "Deliveries that were given back unhandled."),
-		handled:  seconds("handle.duration", "Time from a delivery to its settlement."),
+		released: counter("released", "Deliveries that consumers returned unprocessed."),
+		handled:  seconds("handle.duration", "Time from a delivery, or from when a handler began it if that is known, to its settlement."),
 		ackTook:  seconds("ack.duration", "Time that the store took for a batch of settlements."),
-		inFlight: updown("in_flight", "Deliveries that consumers of this node have not settled."),
-		owned:    updown("partitions_owned", "Partitions that consumers of this node hold."),
+		inFlight: updown("in_flight", "Deliveries that are not settled."),
+		owned:    updown("partitions_owned", "Leases of partitions that this node holds."),
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("queue metrics: %w", err)

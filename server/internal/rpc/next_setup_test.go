@@ -13,6 +13,7 @@ import (
 	"github.com/parleyhq/parley/gen/go/parley/next/v1/nextv1connect"
 	"github.com/parleyhq/parley/server/internal/lifecycle/lifecycletest"
 	"github.com/parleyhq/parley/server/internal/queue/consume"
+	"github.com/parleyhq/parley/server/internal/queue/inspect"
 	"github.com/parleyhq/parley/server/internal/queue/produce"
 	"github.com/parleyhq/parley/server/internal/queue/qlog"
 	"github.com/parleyhq/parley/server/internal/queue/topics"
@@ -54,6 +55,8 @@ type nextBundle struct {
 	store *redislog.Store
 	hints *nodeHints
 	admin *topics.Admin
+	// producers is what the server's handlers use.
+	producers *produce.Service
 }
 
 // nextSetup starts a server with these topics, each of which has 2 partitions and the group "work".
@@ -73,9 +76,14 @@ func nextSetup(t *testing.T, change func(*settings), names ...string) *nextBundl
 	})
 	lifecycletest.Start(t, fleet)
 	lifecycletest.Start(t, service)
+	b.producers = produce.New(produce.Config{Store: store, Topics: catalog, Hints: b.hints})
+	inspector := inspect.New(inspect.Config{
+		Store: store, Topics: catalog, Consumers: service, Digest: consume.Digest, Producer: LetterProducer{b.producers}, Hints: b.hints,
+		Local: service.LocalTopics,
+	})
+	lifecycletest.Start(t, inspector)
 	b.bundle = setup(t, func(s *settings) {
-		s.next, s.nextTopics = service, b.admin
-		s.producers = produce.New(produce.Config{Store: store, Topics: catalog, Hints: b.hints})
+		s.next, s.nextTopics, s.producers, s.inspector = service, b.admin, b.producers, inspector
 		if change != nil {
 			change(s)
 		}

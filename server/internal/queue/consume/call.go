@@ -317,8 +317,8 @@ func (t *extendTask) remote(ctx context.Context, e *engine, node string, items [
 
 func (t *extendTask) over(e *engine, i int, err error) {
 	if s := e.sessions[t.session]; s != nil && t.begun && err == nil {
-		if held := s.held[t.tokens[i]]; held != nil {
-			held.begun = true
+		if held := s.held[t.tokens[i]]; held != nil && !held.begun {
+			held.begun, held.since = true, time.Now()
 		}
 	}
 }

@@ -60,6 +60,8 @@ type bench struct {
 	topic  *qlog.Topic
 	nodes  []*node
 	net    network
+	// metrics are those of the nodes that are started next; nil for none.
+	metrics *consume.Metrics
 }
 
 // node is one node of the fleet, without a transport.
@@ -148,7 +150,7 @@ func (b *bench) start(name string) *node {
 	store := &flakyStore{Store: b.store}
 	fleet := consume.NewFleet(consume.FleetConfig{Store: store, Node: name})
 	n := &node{name: name, fleet: fleet, store: store, Service: consume.New(consume.Config{
-		Peers: &peers{&b.net, name}, Entries: b.store, Store: store, Topics: topics{b.store}, Nodes: b.store, Fleet: fleet, Node: name, Secret: []byte("secret"), Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Metrics: b.metrics, Peers: &peers{&b.net, name}, Entries: b.store, Store: store, Topics: topics{b.store}, Nodes: b.store, Fleet: fleet, Node: name, Secret: []byte("secret"), Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})}
 	for _, s := range []interface{ Start(context.Context) error }{fleet, n.Service} {
 		if err := s.Start(b.t.Context()); err != nil {

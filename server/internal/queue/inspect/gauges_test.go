@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -23,7 +24,7 @@ func TestGauges(t *testing.T) {
 	reader := sdkmetric.NewManualReader()
 	provider := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
 	owned := []qlog.Ref{r.topic.Ref(1), {Topic: "gone", UID: "X"}}
-	registration, err := NewGauges(provider.Meter("test"), r.store, func() []qlog.Ref { return owned })
+	registration, err := NewGauges(provider.Meter("test"), r.store, func(context.Context) []qlog.Ref { return owned })
 	r.check(err)
 	collect := func() (all []string) {
 		t.Helper()
@@ -59,4 +60,33 @@ func TestGauges(t *testing.T) {
 		t.Errorf("of another node: %q", got)
 	}
 	r.check(registration.Unregister())
+}
+
+// A Service reports gauges while it runs.
+func TestGaugesOfService(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 1, nil)
+	reader := sdkmetric.NewManualReader()
+	c := r.s.cfg
+	c.Meter = sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)).Meter("test")
+	c.Owned = func(context.Context) []qlog.Ref { return []qlog.Ref{r.topic.Ref(0)} }
+	s := New(c)
+	collected := func() int {
+		t.Helper()
+		var got metricdata.ResourceMetrics
+		r.check(reader.Collect(t.Context(), &got))
+		n := 0
+		for _, scope := range got.ScopeMetrics {
+			n += len(scope.Metrics)
+		}
+		return n
+	}
+	r.check(s.Start(t.Context()))
+	if n := collected(); n != 7 {
+		t.Errorf("%d gauges", n)
+	}
+	r.check(s.Stop(t.Context()))
+	if n := collected(); n != 0 {
+		t.Errorf("%d gauges after Stop", n)
+	}
 }

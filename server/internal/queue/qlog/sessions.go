@@ -24,7 +24,7 @@ type SessionInfo struct {
 	Session                 string
 	Consumer, Node, Subject string
 	State                   SessionState
-	// Since is when the session began.
+	// Since is when its state began.
 	Since       time.Time
 	Concurrency int
 	// Loads are the partitions of the topic of which it holds messages, or which are assigned to it.

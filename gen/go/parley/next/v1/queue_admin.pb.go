@@ -263,7 +263,7 @@ const (
 	JobState_JOB_STATE_WAITING JobState = 2
 	// A session has it and no handler has begun it.
 	JobState_JOB_STATE_SENT JobState = 3
-	// A handler has begun it.
+	// A handler has begun it, or Receive returned it.
 	JobState_JOB_STATE_RUNNING JobState = 4
 	// It waits for its next attempt.
 	JobState_JOB_STATE_RETRYING JobState = 5
@@ -1399,7 +1399,8 @@ func (x *GetTopicStatsRequest) GetHistory() bool {
 }
 
 // GetTopicStatsResponse is the response of GetTopicStats. The counts of one partition are of one
-// moment. The partitions are counted at different moments.
+// moment, except for what the nodes are asked: see GroupStats. The partitions are counted at
+// different moments.
 type GetTopicStatsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The sums over all partitions.
@@ -1840,15 +1841,18 @@ func (x *PartitionStats) GetGroups() []*GroupStats {
 // `running`, `retrying` and `oldest_age` are current. The other counts of messages are totals since
 // the group was created or last moved by SeekGroup.
 //
+// How many messages run, the nodes are asked. So `running` is of another moment than the rest, and
+// messages of a node that did not answer count as waiting.
+//
 // The messages appended since the group's start = acked + dead + cancelled + expired + trimmed +
 // elsewhere + waiting + running + retrying.
 type GroupStats struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Group string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
-	// Messages that can be delivered, or that wait for an earlier message of their key. In an
-	// exclusive group also those that were sent and not begun.
+	// Messages that can be delivered, that wait for an earlier message of their key, or that Receive
+	// returned. In an exclusive group also those that were sent and not begun.
 	Waiting int64 `protobuf:"varint,2,opt,name=waiting,proto3" json:"waiting,omitempty"`
-	// Deliveries that are not settled.
+	// Deliveries that sessions hold. In an exclusive group, those that a handler began.
 	Running int64 `protobuf:"varint,3,opt,name=running,proto3" json:"running,omitempty"`
 	// Messages that wait for their next attempt.
 	Retrying int64 `protobuf:"varint,4,opt,name=retrying,proto3" json:"retrying,omitempty"`
@@ -1863,7 +1867,7 @@ type GroupStats struct {
 	Trimmed int64 `protobuf:"varint,9,opt,name=trimmed,proto3" json:"trimmed,omitempty"`
 	// Messages that were for another group: replayed dead letters.
 	Elsewhere int64 `protobuf:"varint,10,opt,name=elsewhere,proto3" json:"elsewhere,omitempty"`
-	// Messages that SeekGroup skipped.
+	// Always 0: the messages before the group's start are not counted.
 	Skipped int64 `protobuf:"varint,11,opt,name=skipped,proto3" json:"skipped,omitempty"`
 	// Attempts that failed and were followed by another one.
 	Retried int64 `protobuf:"varint,12,opt,name=retried,proto3" json:"retried,omitempty"`
@@ -1873,9 +1877,9 @@ type GroupStats struct {
 	Replayed int64 `protobuf:"varint,14,opt,name=replayed,proto3" json:"replayed,omitempty"`
 	// The age of the oldest message that is not settled. 0 if there is none.
 	OldestAge *durationpb.Duration `protobuf:"bytes,15,opt,name=oldest_age,json=oldestAge,proto3" json:"oldest_age,omitempty"`
-	// The sessions of the group, on all nodes. Only in a TopicStats.
+	// The sessions of the group, on all nodes that answered. Only in a TopicStats.
 	Sessions int32 `protobuf:"varint,16,opt,name=sessions,proto3" json:"sessions,omitempty"`
-	// Whether a node dispatches the messages; in a TopicStats, of how many partitions.
+	// 1 if a node dispatches the messages; in a TopicStats, of how many partitions one does.
 	DispatchedPartitions int32 `protobuf:"varint,17,opt,name=dispatched_partitions,json=dispatchedPartitions,proto3" json:"dispatched_partitions,omitempty"`
 	unknownFields        protoimpl.UnknownFields
 	sizeCache            protoimpl.SizeCache
@@ -3055,7 +3059,7 @@ type PartitionLease struct {
 	// In an exclusive group, the name of the consumer that gets the messages.
 	Consumer string `protobuf:"bytes,4,opt,name=consumer,proto3" json:"consumer,omitempty"`
 	// The messages up to the cursor are settled; those between it and `sent` are settled or open. Ids
-	// of messages.
+	// of messages, which need not exist any more. Empty if no lease was requested.
 	Cursor        string `protobuf:"bytes,5,opt,name=cursor,proto3" json:"cursor,omitempty"`
 	Sent          string `protobuf:"bytes,6,opt,name=sent,proto3" json:"sent,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -3146,9 +3150,10 @@ type Job struct {
 	// The size of the payload in bytes.
 	PayloadBytes int32                  `protobuf:"varint,6,opt,name=payload_bytes,json=payloadBytes,proto3" json:"payload_bytes,omitempty"`
 	ProduceTime  *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=produce_time,json=produceTime,proto3" json:"produce_time,omitempty"`
-	// When a scheduled message is due.
+	// When a scheduled message is due, or was.
 	DueTime *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=due_time,json=dueTime,proto3" json:"due_time,omitempty"`
-	// In the order of the groups' names. Only the group of the request, if it names one.
+	// In the order of the groups' names. Only the group of the request, if it names one; none if it
+	// lists scheduled messages without naming a group.
 	Groups        []*JobInGroup `protobuf:"bytes,9,rep,name=groups,proto3" json:"groups,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3256,12 +3261,12 @@ type JobInGroup struct {
 	Attempts   int32 `protobuf:"varint,3,opt,name=attempts,proto3" json:"attempts,omitempty"`
 	Deliveries int32 `protobuf:"varint,4,opt,name=deliveries,proto3" json:"deliveries,omitempty"`
 	// The session that has it, in the states SENT and RUNNING, by the name of its consumer and by a
-	// digest that cannot be used in calls.
+	// digest that cannot be used in calls. Empty if Receive returned it.
 	Consumer string `protobuf:"bytes,5,opt,name=consumer,proto3" json:"consumer,omitempty"`
 	Session  string `protobuf:"bytes,6,opt,name=session,proto3" json:"session,omitempty"`
-	// The node that its stream is on; empty if it has none at present.
+	// The node that the session is on. It and `consumer` are empty if the node did not answer.
 	NodeId string `protobuf:"bytes,7,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
-	// Since when it has been in this state.
+	// Since when it has been in this state. Unset if that is not known.
 	SinceTime *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=since_time,json=sinceTime,proto3" json:"since_time,omitempty"`
 	// When it is retried.
 	RetryTime *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=retry_time,json=retryTime,proto3" json:"retry_time,omitempty"`
@@ -3491,14 +3496,15 @@ type ListJobsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Topic string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
 	// The group whose view is returned. Required unless `state` is SCHEDULED.
-	Group string   `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
+	Group string `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
+	// Any state but SETTLED and DEAD.
 	State JobState `protobuf:"varint,3,opt,name=state,proto3,enum=parley.next.v1.JobState" json:"state,omitempty"`
 	// Only messages with this key.
 	Key string `protobuf:"bytes,4,opt,name=key,proto3" json:"key,omitempty"`
 	// Also returns payloads and headers.
 	Full bool `protobuf:"varint,5,opt,name=full,proto3" json:"full,omitempty"`
-	// The default is 100, the maximum 1,000; a larger value means 1,000. A page may be shorter: it
-	// reads at most 1 MiB.
+	// The default is 100, the maximum 1,000; a larger value means 1,000. A page may be shorter, or
+	// empty, although more follow: it reads at most 1 MiB.
 	PageSize int32 `protobuf:"varint,6,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// The `next_page_token` of the previous page.
 	PageToken     string `protobuf:"bytes,7,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
@@ -3886,13 +3892,14 @@ type ConsumerInfo struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Consumer string                 `protobuf:"bytes,1,opt,name=consumer,proto3" json:"consumer,omitempty"`
 	// A digest of the session's id, which cannot be used in calls.
-	Session     string                 `protobuf:"bytes,2,opt,name=session,proto3" json:"session,omitempty"`
-	NodeId      string                 `protobuf:"bytes,3,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
-	Subject     string                 `protobuf:"bytes,4,opt,name=subject,proto3" json:"subject,omitempty"`
-	State       SessionState           `protobuf:"varint,5,opt,name=state,proto3,enum=parley.next.v1.SessionState" json:"state,omitempty"`
+	Session string       `protobuf:"bytes,2,opt,name=session,proto3" json:"session,omitempty"`
+	NodeId  string       `protobuf:"bytes,3,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	Subject string       `protobuf:"bytes,4,opt,name=subject,proto3" json:"subject,omitempty"`
+	State   SessionState `protobuf:"varint,5,opt,name=state,proto3,enum=parley.next.v1.SessionState" json:"state,omitempty"`
+	// Since when it has been in this state.
 	SinceTime   *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=since_time,json=sinceTime,proto3" json:"since_time,omitempty"`
 	Concurrency int32                  `protobuf:"varint,7,opt,name=concurrency,proto3" json:"concurrency,omitempty"`
-	// Deliveries that a handler began, and all that the session holds.
+	// Deliveries of the topic that a handler began, and all of them that the session holds.
 	Running  int32 `protobuf:"varint,8,opt,name=running,proto3" json:"running,omitempty"`
 	InFlight int32 `protobuf:"varint,9,opt,name=in_flight,json=inFlight,proto3" json:"in_flight,omitempty"`
 	// The message of the oldest delivery that it holds, and since when.
@@ -4321,7 +4328,8 @@ type ListDeadLettersRequest struct {
 	// If it is empty, the dead letters of all groups are returned. Fails with `not_found` if the
 	// group does not exist and has no dead letters.
 	Group string `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
-	// The default is 100, the maximum 1,000; a larger value means 1,000.
+	// The default is 100, the maximum 1,000; a larger value means 1,000. A page may be shorter, or
+	// empty, although more follow: dead letters that are not selected are read too.
 	PageSize int32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// The `next_page_token` of the previous page.
 	PageToken string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
@@ -4654,8 +4662,8 @@ type ReplayDeadLettersRequest struct {
 	// 1 to 10,000; 0 means 1,000.
 	Limit int32 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
 	// The topic to replay to. If it is empty, each dead letter is replayed to the group that it is
-	// of, and to no other. To another topic it is produced as a new message for all groups, then
-	// deleted.
+	// of, and to no other. To another topic it is produced as a new message for all groups, without
+	// its unique key, then deleted.
 	ToTopic       string `protobuf:"bytes,4,opt,name=to_topic,json=toTopic,proto3" json:"to_topic,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

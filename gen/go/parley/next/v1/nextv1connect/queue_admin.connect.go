@@ -153,7 +153,7 @@ type QueueAdminServiceClient interface {
 	// settled. Other groups are not affected.
 	SetGroupPaused(context.Context, *v1.SetGroupPausedRequest) (*v1.SetGroupPausedResponse, error)
 	// SeekGroup moves a consumer group to another position of the topic. Its deliveries and retries
-	// are dropped and counted as skipped: consumers are told that they lost them.
+	// are dropped: consumers are told that they lost them. The group's counts begin anew.
 	SeekGroup(context.Context, *v1.SeekGroupRequest) (*v1.SeekGroupResponse, error)
 	// ListPartitions returns the partitions of a topic and, for one group, the node that dispatches
 	// each.
@@ -162,7 +162,9 @@ type QueueAdminServiceClient interface {
 	// does not exist or is no longer stored.
 	GetJob(context.Context, *v1.GetJobRequest) (*v1.GetJobResponse, error)
 	// ListJobs returns a page of a group's messages in one state or in all: those that are scheduled,
-	// wait, run or are retried. The oldest of each partition are first.
+	// wait, run or are retried. One partition follows the other. In each the oldest are first, and
+	// scheduled messages follow in the order of their due times. If only those that are retried are
+	// listed, they are in the order of their retry times.
 	ListJobs(context.Context, *v1.ListJobsRequest) (*v1.ListJobsResponse, error)
 	// RetryJobs makes messages that wait for a retry due now.
 	RetryJobs(context.Context, *v1.RetryJobsRequest) (*v1.RetryJobsResponse, error)
@@ -642,7 +644,7 @@ type QueueAdminServiceHandler interface {
 	// settled. Other groups are not affected.
 	SetGroupPaused(context.Context, *v1.SetGroupPausedRequest) (*v1.SetGroupPausedResponse, error)
 	// SeekGroup moves a consumer group to another position of the topic. Its deliveries and retries
-	// are dropped and counted as skipped: consumers are told that they lost them.
+	// are dropped: consumers are told that they lost them. The group's counts begin anew.
 	SeekGroup(context.Context, *v1.SeekGroupRequest) (*v1.SeekGroupResponse, error)
 	// ListPartitions returns the partitions of a topic and, for one group, the node that dispatches
 	// each.
@@ -651,7 +653,9 @@ type QueueAdminServiceHandler interface {
 	// does not exist or is no longer stored.
 	GetJob(context.Context, *v1.GetJobRequest) (*v1.GetJobResponse, error)
 	// ListJobs returns a page of a group's messages in one state or in all: those that are scheduled,
-	// wait, run or are retried. The oldest of each partition are first.
+	// wait, run or are retried. One partition follows the other. In each the oldest are first, and
+	// scheduled messages follow in the order of their due times. If only those that are retried are
+	// listed, they are in the order of their retry times.
 	ListJobs(context.Context, *v1.ListJobsRequest) (*v1.ListJobsResponse, error)
 	// RetryJobs makes messages that wait for a retry due now.
 	RetryJobs(context.Context, *v1.RetryJobsRequest) (*v1.RetryJobsResponse, error)

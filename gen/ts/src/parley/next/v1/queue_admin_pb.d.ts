@@ -511,7 +511,8 @@ export declare const GetTopicStatsRequestSchema: GenMessage<GetTopicStatsRequest
 
 /**
  * GetTopicStatsResponse is the response of GetTopicStats. The counts of one partition are of one
- * moment. The partitions are counted at different moments.
+ * moment, except for what the nodes are asked: see GroupStats. The partitions are counted at
+ * different moments.
  *
  * @generated from message parley.next.v1.GetTopicStatsResponse
  */
@@ -754,6 +755,9 @@ export declare const PartitionStatsSchema: GenMessage<PartitionStats>;
  * `running`, `retrying` and `oldest_age` are current. The other counts of messages are totals since
  * the group was created or last moved by SeekGroup.
  *
+ * How many messages run, the nodes are asked. So `running` is of another moment than the rest, and
+ * messages of a node that did not answer count as waiting.
+ *
  * The messages appended since the group's start = acked + dead + cancelled + expired + trimmed +
  * elsewhere + waiting + running + retrying.
  *
@@ -766,15 +770,15 @@ export declare type GroupStats = Message<"parley.next.v1.GroupStats"> & {
   group: string;
 
   /**
-   * Messages that can be delivered, or that wait for an earlier message of their key. In an
-   * exclusive group also those that were sent and not begun.
+   * Messages that can be delivered, that wait for an earlier message of their key, or that Receive
+   * returned. In an exclusive group also those that were sent and not begun.
    *
    * @generated from field: int64 waiting = 2;
    */
   waiting: bigint;
 
   /**
-   * Deliveries that are not settled.
+   * Deliveries that sessions hold. In an exclusive group, those that a handler began.
    *
    * @generated from field: int64 running = 3;
    */
@@ -828,7 +832,7 @@ export declare type GroupStats = Message<"parley.next.v1.GroupStats"> & {
   elsewhere: bigint;
 
   /**
-   * Messages that SeekGroup skipped.
+   * Always 0: the messages before the group's start are not counted.
    *
    * @generated from field: int64 skipped = 11;
    */
@@ -863,14 +867,14 @@ export declare type GroupStats = Message<"parley.next.v1.GroupStats"> & {
   oldestAge?: Duration | undefined;
 
   /**
-   * The sessions of the group, on all nodes. Only in a TopicStats.
+   * The sessions of the group, on all nodes that answered. Only in a TopicStats.
    *
    * @generated from field: int32 sessions = 16;
    */
   sessions: number;
 
   /**
-   * Whether a node dispatches the messages; in a TopicStats, of how many partitions.
+   * 1 if a node dispatches the messages; in a TopicStats, of how many partitions one does.
    *
    * @generated from field: int32 dispatched_partitions = 17;
    */
@@ -1382,7 +1386,7 @@ export declare type PartitionLease = Message<"parley.next.v1.PartitionLease"> & 
 
   /**
    * The messages up to the cursor are settled; those between it and `sent` are settled or open. Ids
-   * of messages.
+   * of messages, which need not exist any more. Empty if no lease was requested.
    *
    * @generated from field: string cursor = 5;
    */
@@ -1446,14 +1450,15 @@ export declare type Job = Message<"parley.next.v1.Job"> & {
   produceTime?: Timestamp | undefined;
 
   /**
-   * When a scheduled message is due.
+   * When a scheduled message is due, or was.
    *
    * @generated from field: google.protobuf.Timestamp due_time = 8;
    */
   dueTime?: Timestamp | undefined;
 
   /**
-   * In the order of the groups' names. Only the group of the request, if it names one.
+   * In the order of the groups' names. Only the group of the request, if it names one; none if it
+   * lists scheduled messages without naming a group.
    *
    * @generated from field: repeated parley.next.v1.JobInGroup groups = 9;
    */
@@ -1496,7 +1501,7 @@ export declare type JobInGroup = Message<"parley.next.v1.JobInGroup"> & {
 
   /**
    * The session that has it, in the states SENT and RUNNING, by the name of its consumer and by a
-   * digest that cannot be used in calls.
+   * digest that cannot be used in calls. Empty if Receive returned it.
    *
    * @generated from field: string consumer = 5;
    */
@@ -1508,14 +1513,14 @@ export declare type JobInGroup = Message<"parley.next.v1.JobInGroup"> & {
   session: string;
 
   /**
-   * The node that its stream is on; empty if it has none at present.
+   * The node that the session is on. It and `consumer` are empty if the node did not answer.
    *
    * @generated from field: string node_id = 7;
    */
   nodeId: string;
 
   /**
-   * Since when it has been in this state.
+   * Since when it has been in this state. Unset if that is not known.
    *
    * @generated from field: google.protobuf.Timestamp since_time = 8;
    */
@@ -1614,6 +1619,8 @@ export declare type ListJobsRequest = Message<"parley.next.v1.ListJobsRequest"> 
   group: string;
 
   /**
+   * Any state but SETTLED and DEAD.
+   *
    * @generated from field: parley.next.v1.JobState state = 3;
    */
   state: JobState;
@@ -1633,8 +1640,8 @@ export declare type ListJobsRequest = Message<"parley.next.v1.ListJobsRequest"> 
   full: boolean;
 
   /**
-   * The default is 100, the maximum 1,000; a larger value means 1,000. A page may be shorter: it
-   * reads at most 1 MiB.
+   * The default is 100, the maximum 1,000; a larger value means 1,000. A page may be shorter, or
+   * empty, although more follow: it reads at most 1 MiB.
    *
    * @generated from field: int32 page_size = 6;
    */
@@ -1832,6 +1839,8 @@ export declare type ConsumerInfo = Message<"parley.next.v1.ConsumerInfo"> & {
   state: SessionState;
 
   /**
+   * Since when it has been in this state.
+   *
    * @generated from field: google.protobuf.Timestamp since_time = 6;
    */
   sinceTime?: Timestamp | undefined;
@@ -1842,7 +1851,7 @@ export declare type ConsumerInfo = Message<"parley.next.v1.ConsumerInfo"> & {
   concurrency: number;
 
   /**
-   * Deliveries that a handler began, and all that the session holds.
+   * Deliveries of the topic that a handler began, and all of them that the session holds.
    *
    * @generated from field: int32 running = 8;
    */
@@ -2055,7 +2064,8 @@ export declare type ListDeadLettersRequest = Message<"parley.next.v1.ListDeadLet
   group: string;
 
   /**
-   * The default is 100, the maximum 1,000; a larger value means 1,000.
+   * The default is 100, the maximum 1,000; a larger value means 1,000. A page may be shorter, or
+   * empty, although more follow: dead letters that are not selected are read too.
    *
    * @generated from field: int32 page_size = 3;
    */
@@ -2217,8 +2227,8 @@ export declare type ReplayDeadLettersRequest = Message<"parley.next.v1.ReplayDea
 
   /**
    * The topic to replay to. If it is empty, each dead letter is replayed to the group that it is
-   * of, and to no other. To another topic it is produced as a new message for all groups, then
-   * deleted.
+   * of, and to no other. To another topic it is produced as a new message for all groups, without
+   * its unique key, then deleted.
    *
    * @generated from field: string to_topic = 4;
    */
@@ -2490,7 +2500,7 @@ export enum JobState {
   SENT = 3,
 
   /**
-   * A handler has begun it.
+   * A handler has begun it, or Receive returned it.
    *
    * @generated from enum value: JOB_STATE_RUNNING = 4;
    */
@@ -2724,7 +2734,7 @@ export declare const QueueAdminService: GenService<{
   },
   /**
    * SeekGroup moves a consumer group to another position of the topic. Its deliveries and retries
-   * are dropped and counted as skipped: consumers are told that they lost them.
+   * are dropped: consumers are told that they lost them. The group's counts begin anew.
    *
    * @generated from rpc parley.next.v1.QueueAdminService.SeekGroup
    */
@@ -2757,7 +2767,9 @@ export declare const QueueAdminService: GenService<{
   },
   /**
    * ListJobs returns a page of a group's messages in one state or in all: those that are scheduled,
-   * wait, run or are retried. The oldest of each partition are first.
+   * wait, run or are retried. One partition follows the other. In each the oldest are first, and
+   * scheduled messages follow in the order of their due times. If only those that are retried are
+   * listed, they are in the order of their retry times.
    *
    * @generated from rpc parley.next.v1.QueueAdminService.ListJobs
    */
