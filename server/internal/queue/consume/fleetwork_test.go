@@ -189,6 +189,40 @@ func TestResumeElsewhere(t *testing.T) {
 	}
 }
 
+// TestResumeIsConfirmed: a consumer that resumes learns at once whether the holder of its delivery
+// knows of it.
+func TestResumeIsConfirmed(t *testing.T) {
+	t.Parallel()
+	for _, cut := range []bool{false, true} {
+		t.Run(fmt.Sprint("cut=", cut), func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, 1, 2, func(g *qlog.Group) { g.ResumeGrace = time.Minute })
+			b.put(0, 1, 0)
+			s := b.open(b.nodes[0], 1)
+			held := nextAll(t, s)
+			b.open(b.nodes[0], 100) // so that the lease stays there
+			b.net.setCut("node0", "node1", cut)
+			resumed, started := b.resume(b.nodes[1], s.ID(), 1, held)
+			ctx, cancel := context.WithTimeout(t.Context(), started.Heartbeat/4)
+			defer cancel()
+			least := time.Hour
+			for least > time.Second {
+				f, err := resumed.Next(ctx)
+				if err != nil {
+					break
+				}
+				if f.Heartbeat == nil {
+					t.Fatalf("frame %+v", f)
+				}
+				least = min(least, f.Heartbeat.Unconfirmed)
+			}
+			if cut && least < time.Hour || !cut && least > time.Second {
+				t.Errorf("the contact is confirmed as of %v ago", least)
+			}
+		})
+	}
+}
+
 // resume continues a session on a node.
 func (b *bench) resume(n *node, id string, resumes int64, held []consume.Delivery) (*consume.Stream, consume.Started) {
 	b.t.Helper()

@@ -86,12 +86,12 @@ func (e *engine) confirm(now time.Time, s *session) {
 			t := e.topic(token.Topic)
 			t.needed = now
 			node := t.holder(token.Partition)
-			at := s.confirmed[node]
 			if node != "" {
 				e.peer(node)
 			}
-			if at.Before(s.since) {
-				at = s.since // since the session is here
+			at := s.confirmed[node]
+			if at.IsZero() {
+				at = unconfirmedAt
 			}
 			if oldest.IsZero() || at.Before(oldest) {
 				oldest = at

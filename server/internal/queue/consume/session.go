@@ -234,6 +234,8 @@ func (e *engine) present(now time.Time, s *session, r *Resume) {
 		}
 	})
 	s.tellAll()
+	s.stream.confirm(unconfirmedAt) // so that the consumer is told at once
+	e.confirm(now, s)
 }
 
 // claim notes a delivery that a consumer says it has, and asks the holder.

@@ -14,6 +14,9 @@ import (
 const (
 	frameBytes    = 1 << 20
 	frameMessages = 1000
+	// longUnconfirmed is what a heartbeat says of a contact that was never confirmed. No grace time is
+	// as long.
+	longUnconfirmed = 24 * time.Hour
 	// frameTokens bounds the tokens of one frame of lost deliveries.
 	frameTokens = 1000
 )
@@ -107,12 +110,21 @@ func newStream(id stream.Identity, session string, heartbeat time.Duration) *Str
 // ID returns the id of the stream's session.
 func (s *Stream) ID() string { return s.session }
 
-// confirm sets as of when the contact with the consumer is confirmed.
+// confirm sets as of when the contact with the consumer is confirmed: zero if it needs no
+// confirmation, unconfirmedAt if it never was. The consumer learns of news soon.
 func (s *Stream) confirm(at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	was := s.confirmed
 	s.confirmed = at
+	if !was.IsZero() && (at.IsZero() || at.Sub(was) >= s.every/2) {
+		s.beat = time.Time{}
+		s.core.Wake()
+	}
 }
+
+// unconfirmedAt stands for a contact that was never confirmed.
+var unconfirmedAt = time.Unix(0, 0)
 
 // expires returns when the stream's token expires, zero for never.
 func (s *Stream) expires() time.Time {
@@ -263,7 +275,7 @@ func (s *Stream) heartbeat(now time.Time) *Heartbeat {
 	if s.confirmed.IsZero() {
 		return &Heartbeat{}
 	}
-	return &Heartbeat{Unconfirmed: max(0, now.Sub(s.confirmed))}
+	return &Heartbeat{Unconfirmed: min(max(0, now.Sub(s.confirmed)), longUnconfirmed)}
 }
 
 // batch takes the deliveries of one frame from the queue.
