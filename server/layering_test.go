@@ -225,7 +225,7 @@ var layers = []layer{
 		imports: []string{
 			"gen/", "server/internal/rpc/", "server/internal/message", "server/internal/channel", "server/internal/fault",
 			"server/internal/ident", "server/internal/fanout", "server/internal/queue", "server/internal/presence",
-			"server/internal/queue/consume", "server/internal/queue/dispatch", "server/internal/queue/qlog", "server/internal/queue/topics", "server/internal/queue/produce", "server/internal/pagetoken", "server/internal/stream", "server/internal/telemetry", "server/internal/lifecycle",
+			"server/internal/queue/consume", "server/internal/queue/dispatch", "server/internal/queue/qlog", "server/internal/queue/topics", "server/internal/queue/produce", "server/internal/queue/inspect", "server/internal/pagetoken", "server/internal/stream", "server/internal/telemetry", "server/internal/lifecycle",
 			"server/internal/unread", "server/internal/erasure", "server/internal/session", "server/internal/revocation",
 			"server/internal/apikey",
 		},

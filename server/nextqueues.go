@@ -3,14 +3,17 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/parleyhq/parley/server/internal/cluster/remote"
 	"github.com/parleyhq/parley/server/internal/queue/consume"
+	"github.com/parleyhq/parley/server/internal/queue/inspect"
 	"github.com/parleyhq/parley/server/internal/queue/keeper"
 	"github.com/parleyhq/parley/server/internal/queue/produce"
 	"github.com/parleyhq/parley/server/internal/queue/topics"
 	"github.com/parleyhq/parley/server/internal/rpc"
 	"github.com/parleyhq/parley/server/internal/store/redislog"
+	"github.com/parleyhq/parley/server/internal/telemetry"
 )
 
 // nextPrefix keeps the keys of the queues' second design apart from those of the first. It follows
@@ -26,14 +29,25 @@ type nextQueues struct {
 	intake *produce.Service
 	topics *topics.Admin
 	keeper *keeper.Keeper
+	// inspector looks into topics, and records their history.
+	inspector *inspect.Service
 }
 
 // buildNextQueues creates the parts of the queues' second design, without starting them, if it is
 // to be served. It must come after buildQueues, whose hints they share: hints about topics of the
 // first design with the same name only cause needless looks.
-func (s *Server) buildNextQueues(b *backends) {
+func (s *Server) buildNextQueues(b *backends, tel *telemetry.Telemetry) error {
 	if !s.cfg.Queues.Next {
-		return
+		return nil
+	}
+	meter := tel.Meters.Meter(scope)
+	produced, err := produce.NewMetrics(meter)
+	if err != nil {
+		return fmt.Errorf("make metrics of queues: %w", err)
+	}
+	consumed, err := consume.NewMetrics(meter)
+	if err != nil {
+		return fmt.Errorf("make metrics of queues: %w", err)
 	}
 	store := redislog.NewStore(b.redis, redislog.StoreConfig{
 		Prefix: s.cfg.Redis.KeyPrefix + nextPrefix, InProcess: b.inProcess, Logger: s.log,
@@ -48,20 +62,30 @@ func (s *Server) buildNextQueues(b *backends) {
 	consumers := consume.New(consume.Config{
 		Store: store, Topics: catalog, Nodes: store, Fleet: fleet, Node: node, Peers: peers, Secret: b.store.Identity().Secret,
 		Hints: s.hints, Entries: store, Dirty: keep.Dirty, Heartbeat: s.cfg.Limits.HeartbeatInterval,
-		MaxStreams: s.cfg.Queues.Consumers, MaxPerSubject: s.cfg.Queues.ConsumersPerSubject, Logger: s.log,
+		MaxStreams: s.cfg.Queues.Consumers, MaxPerSubject: s.cfg.Queues.ConsumersPerSubject,
+		Metrics: consumed, Logger: s.log,
+	})
+	intake := produce.New(produce.Config{
+		Store: store, Topics: catalog, Canceller: consumers, Hints: s.hints, Metrics: produced, Logger: s.log,
 	})
 	s.next = &nextQueues{
 		fleet: fleet, peers: peers, consumers: consumers, keeper: keep,
 		topics: topics.NewAdmin(topics.AdminConfig{Store: store, Leases: store, Catalog: catalog, Logger: s.log}),
-		intake: produce.New(produce.Config{Store: store, Topics: catalog, Canceller: consumers, Hints: s.hints, Logger: s.log}),
+		intake: intake,
+		inspector: inspect.New(inspect.Config{
+			Store: store, Topics: catalog, Consumers: consumers, Digest: consume.Digest, Producer: rpc.LetterProducer{Producers: intake},
+			Hints: s.hints, Local: consumers.LocalTopics, Meter: meter, Owned: keep.Owned, Logger: s.log,
+		}),
 	}
 	peers.Serve(s.next.consumers)
+	return nil
 }
 
 // addTo sets the fields of deps that serve calls about the queues of the second design.
 func (q *nextQueues) addTo(deps *rpc.Deps) {
 	if q != nil {
-		deps.NextConsumers, deps.NextProducers, deps.NextTopics = q.consumers, q.intake, q.topics
+		deps.NextConsumers, deps.NextProducers = q.consumers, q.intake
+		deps.NextTopics, deps.NextInspector = q.topics, q.inspector
 	}
 }
 
@@ -75,6 +99,7 @@ func (q *nextQueues) services() []namedService {
 		{"calls between consumers", q.peers},
 		{"keeper of queues", q.keeper},
 		{"sessions of consumers", q.consumers},
+		{"history of queues", q.inspector},
 	}
 }
 

@@ -291,7 +291,9 @@ func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.
 	calls.Logger = telemetry.Limit(s.log, s.cfg.Log.CallsPerSecond)
 	deps := s.messageDeps(b, reader, access, &calls, version)
 	q.addTo(&deps, s.consumers, id.Secret)
-	s.buildNextQueues(b)
+	if err := s.buildNextQueues(b, tel); err != nil {
+		return err
+	}
 	s.next.addTo(&deps)
 	s.addPresence(&deps, access)
 	if err := s.buildTokens(b, tel); err != nil {

@@ -39,8 +39,6 @@ var _ NextTopics = (*topics.Admin)(nil)
 // nextAdminService implements parley.next.v1.QueueAdminService. Interceptors have validated the
 // requests, and checked that the caller has the capability admin.
 type nextAdminService struct {
-	nextv1connect.UnimplementedQueueAdminServiceHandler
-
 	deps  Deps
 	pages pagetoken.Sealer
 }

@@ -116,12 +116,13 @@ type Deps struct {
 	ConsumerCalls ConsumerCalls
 	Admin         Admin
 	Erasures      Erasures
-	// NextConsumers and NextProducers are for parley.next.v1.QueueService, NextTopics for its
-	// QueueAdminService. A nil NextConsumers means that parley.next.v1 is not served; otherwise all
-	// must be set.
+	// NextConsumers and NextProducers are for parley.next.v1.QueueService, NextTopics and
+	// NextInspector for its QueueAdminService. A nil NextConsumers means that parley.next.v1 is not
+	// served; otherwise all must be set.
 	NextConsumers NextConsumers
 	NextProducers NextProducers
 	NextTopics    NextTopics
+	NextInspector NextInspector
 	// APIKeys manages the API keys, which Verifier accepts.
 	APIKeys APIKeys
 	// Presence and PresenceCalls are for PresenceService. Acquaintances limits who may watch whom; nil

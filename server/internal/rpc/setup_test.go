@@ -378,6 +378,7 @@ type settings struct {
 	next       NextConsumers
 	nextTopics NextTopics
 	producers  NextProducers
+	inspector  NextInspector
 }
 
 // testConfig returns limits like those of an empty configuration file.
@@ -426,7 +427,7 @@ func setup(t *testing.T, change func(*settings)) *bundle {
 			Messages: b.messages, Channels: b.channels, Generations: session.NewGenerations(session.GenerationsConfig{}), Secret: secret,
 		}), Access: b.access, Hub: b.hub, Streams: b.streams,
 		Queues: b.queues, Consumers: b.consumers, ConsumerCalls: b.consumers, Admin: b.admin, Erasures: fakeErasures{}, APIKeys: keys, PageSecret: secret,
-		NextConsumers: s.next, NextTopics: s.nextTopics, NextProducers: s.producers,
+		NextConsumers: s.next, NextTopics: s.nextTopics, NextProducers: s.producers, NextInspector: s.inspector,
 		Presence: b.presence, PresenceCalls: b.presence, Acquaintances: b.presence,
 		Epoch: "e1", Info: ServerInfo{Version: "1.2.3", StreamsPerSubject: 11, ConsumersPerSubject: 12},
 		Verifier: verifier, Revocations: b.revoked, Kicks: &b.kicks, Limiter: limit.New(s.limit), Settles: limit.New(s.limit), Unread: unread.New(64<<20, 512<<20), Telemetry: tel,

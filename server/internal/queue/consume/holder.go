@@ -46,6 +46,8 @@ type holder struct {
 	d     *dispatch.Dispatcher
 	// calls are the settlements that wait for their commit.
 	calls map[*pending]bool
+	// counts is nil if nothing is counted.
+	counts *holding
 	// looking: a look for the newest position is under way; again: another one was asked for.
 	looking, again bool
 	nextLook       time.Time
@@ -111,6 +113,7 @@ func (h *holder) loaded(
 		return
 	}
 	h.d, h.phase, h.epoch, h.nextLook = d, serving, state.Epoch, now.Add(h.e.lookTime())
+	h.counts.hold(true)
 	h.e.topic(h.ref.Topic).learn(now, h.ref.Partition, h.e.svc.cfg.Node, state.Epoch)
 	d.Restore(survivors)
 	for _, s := range h.e.sessions {
@@ -153,6 +156,8 @@ func (h *holder) step(now time.Time) time.Time {
 	}
 	out := h.d.Step(now)
 	h.spare = out.Spare
+	h.counts.delivered(len(out.Deliveries))
+	h.counts.flying(out.InFlight)
 	h.e.deliver(h, out.Deliveries)
 	for _, end := range out.Ended {
 		h.e.lose(h.ref, end)
@@ -191,6 +196,7 @@ func earliest(times ...time.Time) (first time.Time) {
 
 // settled answers the call that a settlement is of.
 func (h *holder) settled(now time.Time, a dispatch.Answer) {
+	h.counts.settled(&a)
 	p, ok := a.Token.(*pending)
 	if !ok {
 		return
@@ -209,11 +215,16 @@ func (h *holder) commit(c *qlog.Commit) {
 	h.e.run.Go(func(ctx context.Context) {
 		for failures := 0; ; failures++ {
 			call, cancel := context.WithTimeout(ctx, callTimeout)
+			began := time.Now()
 			answer, err := h.e.svc.cfg.Store.Commit(call, h.ref, c)
+			took := time.Since(began)
 			cancel()
 			final := err == nil || errors.Is(err, qlog.ErrFenced) || errors.Is(err, qlog.ErrRolledBack) ||
 				errors.Is(err, qlog.ErrNoTopic) || errors.Is(err, qlog.ErrNoGroup) || errors.Is(err, qlog.ErrTooLarge)
 			h.e.post(func(now time.Time) {
+				if err == nil {
+					h.counts.committed(&c.Add, took)
+				}
 				if h.phase == serving && h.d == d {
 					h.committed(now, c, answer, err, final)
 				}
@@ -379,6 +390,7 @@ func (h *holder) drop(now time.Time) {
 		h.e.again(now, p.x, errMoved, p.i)
 	}
 	clear(h.calls)
+	h.counts.hold(false)
 	if h.d == nil {
 		return
 	}

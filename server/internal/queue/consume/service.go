@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -57,6 +58,8 @@ type Config struct {
 	Heartbeat time.Duration
 	// MaxStreams and MaxPerSubject bound the streams of this node; 0 means no bound.
 	MaxStreams, MaxPerSubject int
+	// Metrics may be nil.
+	Metrics *Metrics
 	// Logger defaults to none.
 	Logger *slog.Logger
 }
@@ -71,6 +74,8 @@ type Service struct {
 	mu      sync.Mutex     // guards the fields below
 	run     *lifecycle.Run // nil before Start and after Stop has begun
 	engines map[string]*engine
+	// local counts the sessions by topic, without those of Receive.
+	local map[string]int
 }
 
 // New creates a Service, which refuses streams until Start.
@@ -80,7 +85,7 @@ func New(cfg Config) *Service {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	return &Service{
-		cfg: cfg, ids: NewSessionIDs(cfg.Secret), engines: map[string]*engine{},
+		cfg: cfg, ids: NewSessionIDs(cfg.Secret), engines: map[string]*engine{}, local: map[string]int{},
 		streams: stream.NewRegistry[*Stream](stream.Config{MaxStreams: cfg.MaxStreams, MaxPerSubject: cfg.MaxPerSubject, Plural: "consumers"}),
 	}
 }
@@ -140,6 +145,22 @@ func (s *Service) retire(e *engine) bool {
 	}
 	delete(s.engines, e.group)
 	return true
+}
+
+// counted notes that a session with the topic was added (by is 1) or removed (-1).
+func (s *Service) counted(topic string, by int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.local[topic] += by; s.local[topic] <= 0 {
+		delete(s.local, topic)
+	}
+}
+
+// LocalTopics returns the topics that sessions of this node have, in no order.
+func (s *Service) LocalTopics() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Keys(s.local))
 }
 
 // checkTopics checks that the topics exist and have the group.

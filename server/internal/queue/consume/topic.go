@@ -87,6 +87,9 @@ func (t *topic) listen() {
 
 // join adds a session.
 func (t *topic) join(now time.Time, s *session) {
+	if !t.sessions[s] && !s.Loose {
+		t.counted(1)
+	}
 	t.sessions[s] = true
 	t.needed = now
 	if !s.Loose {
@@ -101,11 +104,20 @@ func (t *topic) join(now time.Time, s *session) {
 
 // leave removes a session.
 func (t *topic) leave(now time.Time, s *session) {
+	if t.sessions[s] && !s.Loose {
+		t.counted(-1)
+	}
 	delete(t.sessions, s)
 	delete(t.assigned, s.ID)
 	if !s.Loose {
 		t.reviewSoon(now)
 	}
+}
+
+// counted notes that a session was added (by is 1) or removed (-1).
+func (t *topic) counted(by int) {
+	t.e.svc.counted(t.name, by)
+	t.e.svc.cfg.Metrics.session(t.name, t.e.group, by)
 }
 
 func (t *topic) close() {
@@ -387,7 +399,8 @@ func (t *topic) plan(v view) target {
 }
 
 func (t *topic) acquire(p int, epoch int64) {
-	h := &holder{e: t.e, ref: qlog.GroupRef{Ref: t.settings.Ref(p), Group: t.e.group}, calls: map[*pending]bool{}}
+	ref := qlog.GroupRef{Ref: t.settings.Ref(p), Group: t.e.group}
+	h := &holder{e: t.e, ref: ref, calls: map[*pending]bool{}, counts: t.e.svc.cfg.Metrics.holding(ref)}
 	t.e.holders[h.at()] = h
 	t.e.order = append(t.e.order, h)
 	h.acquire(epoch, nil)

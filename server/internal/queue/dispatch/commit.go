@@ -103,8 +103,8 @@ func (b *builder) advance() {
 func (b *builder) apply(j *job) {
 	j.queued = false
 	j.covered = b.c.Ver
-	b.d.owed = append(b.d.owed, j.tokens...)
-	j.tokens = nil
+	b.d.owed = append(b.d.owed, j.answers...)
+	j.answers = nil
 	if j.state == settled {
 		b.settle(j)
 		return
@@ -205,8 +205,8 @@ func (d *Dispatcher) Committed(now time.Time, answer qlog.Committed) {
 	d.commit = nil
 	d.largest, d.largestFrom = answer.Largest, d.state.Sent.Ord+1
 	d.Seen(answer.Last)
-	for _, token := range d.owed {
-		d.answer(token, nil)
+	for _, a := range d.owed {
+		d.reply(a)
 	}
 	clear(d.owed)
 	d.owed = d.owed[:0]

@@ -143,11 +143,11 @@ type Dispatcher struct {
 	cover   qlog.Pos
 	add     qlog.Counters
 	pinned  []qlog.Pos
-	// commit is under way; leaving are the jobs that are sent, and owed the tokens that are answered,
+	// commit is under way; leaving are the jobs that are sent, and owed the answers that are given
 	// with its answer.
 	commit  *qlog.Commit
 	leaving []*job
-	owed    []any
+	owed    []Answer
 	// recent are settlements that were accepted, the newer ones first.
 	recent      [2]map[qlog.ID]record
 	recentSince time.Time
@@ -213,6 +213,8 @@ type Output struct {
 	Reread []qlog.Pos
 	// Spare is how many messages could be offered to other nodes.
 	Spare int
+	// InFlight is how many deliveries are not settled.
+	InFlight int
 	// Tick is when Step must be called again if nothing else happens; zero for never.
 	Tick time.Time
 	// Released: the lease was given back, and the dispatcher is done.
@@ -230,6 +232,9 @@ func (d *Dispatcher) Step(now time.Time) Output {
 	d.out.Reread = d.planReread()
 	d.out.Tick = d.tick(now)
 	d.out.Released = d.mode == released
+	for _, s := range d.roster {
+		d.out.InFlight += len(s.held)
+	}
 	out := d.out
 	d.out = Output{}
 	return out

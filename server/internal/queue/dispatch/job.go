@@ -80,8 +80,8 @@ type job struct {
 	began, deadline time.Time
 	when            int64
 	index           int
-	// tokens are those of the settlements that the next commit answers.
-	tokens []any
+	// answers are those to the settlements that the next commit makes durable.
+	answers []Answer
 }
 
 func (j *job) rank() int64 { return j.when }

@@ -53,6 +53,11 @@ type Answer struct {
 	Token any
 	// Err is nil, ErrLost, ErrGone, ErrBegun or ErrMoved.
 	Err error
+	// Verdict is what became of the delivery, 0 in the answer to anything but its first settlement: a
+	// Retry without attempts left is a DeadLetter, a Release too many a Retry. Took is the time since a
+	// handler began it, or since it was sent if that is not known.
+	Verdict Verdict
+	Took    time.Duration
 }
 
 // record is a settlement that was accepted: its repeat is accepted too.
@@ -77,8 +82,9 @@ func (d *Dispatcher) Settle(now time.Time, s Settlement) {
 	}
 	if j != nil && j.held() && j.gen == s.Gen && j.session.ID == s.Session {
 		d.remember(now, s)
-		j.tokens = append(j.tokens, s.Token)
-		d.conclude(now, j, &s)
+		a := Answer{Token: s.Token, Took: d.took(now, j)}
+		a.Verdict = d.conclude(now, j, &s)
+		j.answers = append(j.answers, a)
 		return
 	}
 	r, known := d.recall(s.ID)
@@ -97,8 +103,16 @@ func (d *Dispatcher) closed() bool {
 	return d.mode == released || d.commit != nil && d.commit.Release
 }
 
-// conclude applies a verdict to a delivery that its session holds.
-func (d *Dispatcher) conclude(now time.Time, j *job, s *Settlement) {
+// took returns how long a handler has had a delivery, as far as is known.
+func (d *Dispatcher) took(now time.Time, j *job) time.Duration {
+	if j.state == begun {
+		return max(d.clock(now).Sub(j.began), 0)
+	}
+	return max(now.Sub(j.since), 0)
+}
+
+// conclude applies a verdict to a delivery that its session holds, and returns what became of it.
+func (d *Dispatcher) conclude(now time.Time, j *job, s *Settlement) Verdict {
 	if j.state == begun {
 		took := max(d.clock(now).Sub(j.began), 1)
 		if mean := &j.session.Budget.mean; *mean == 0 {
@@ -120,6 +134,16 @@ func (d *Dispatcher) conclude(now time.Time, j *job, s *Settlement) {
 	default:
 		d.redeliver(now, j, CodeReleased, "given back too often")
 	}
+	switch {
+	case s.Verdict == Ack:
+		return Ack
+	case j.state == settled:
+		return DeadLetter
+	case j.state == retrying:
+		return Retry
+	default:
+		return Release
+	}
 }
 
 // gone returns the error for an entry of which no delivery is known.
@@ -134,17 +158,20 @@ func (d *Dispatcher) gone(id qlog.ID) error {
 func (d *Dispatcher) repeat(j *job, token any) {
 	switch {
 	case j != nil && j.queued:
-		j.tokens = append(j.tokens, token)
+		j.answers = append(j.answers, Answer{Token: token})
 	case d.commit != nil:
-		d.owed = append(d.owed, token)
+		d.owed = append(d.owed, Answer{Token: token})
 	default:
 		d.answer(token, nil)
 	}
 }
 
-func (d *Dispatcher) answer(token any, err error) {
-	if token != nil {
-		d.out.Settled = append(d.out.Settled, Answer{token, err})
+func (d *Dispatcher) answer(token any, err error) { d.reply(Answer{Token: token, Err: err}) }
+
+// reply gives an answer, unless nobody wants one.
+func (d *Dispatcher) reply(a Answer) {
+	if a.Token != nil {
+		d.out.Settled = append(d.out.Settled, a)
 	}
 }
 
@@ -310,7 +337,7 @@ func (d *Dispatcher) Cancel(_ time.Time, c Cancellation) {
 	if c.UniqueKey != "" {
 		j.entry = &qlog.Entry{Pos: pos, Options: qlog.Options{UniqueKey: c.UniqueKey}}
 	}
-	j.tokens = append(j.tokens, c.Token)
+	j.answers = append(j.answers, Answer{Token: c.Token})
 	d.settle(j, cancelled)
 }
 

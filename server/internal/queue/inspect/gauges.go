@@ -30,7 +30,7 @@ type Looker interface {
 // once. Nothing is counted unless somebody collects.
 type gauges struct {
 	store Looker
-	owned func() []qlog.Ref
+	owned func(ctx context.Context) []qlog.Ref
 	all   []gauge
 
 	mu sync.Mutex // guards the fields below; it is held while partitions are counted, so that collectors share it
@@ -50,7 +50,7 @@ type gauge struct {
 // unread (not looked at), open (delivered or waiting for their key, not settled), retrying, and
 // oldest_age in seconds of each group in it. owned returns the partitions to report. The caller
 // unregisters.
-func NewGauges(meter metric.Meter, store Looker, owned func() []qlog.Ref) (metric.Registration, error) {
+func NewGauges(meter metric.Meter, store Looker, owned func(ctx context.Context) []qlog.Ref) (metric.Registration, error) {
 	g := &gauges{store: store, owned: owned}
 	var errs []error
 	add := func(name, text string, partition func(*qlog.Counts) int64, group func(*qlog.GroupCounts, time.Time) int64) {
@@ -91,7 +91,9 @@ func NewGauges(meter metric.Meter, store Looker, owned func() []qlog.Ref) (metri
 
 // observe reports the numbers of the partitions that are still this node's.
 func (g *gauges) observe(ctx context.Context, to metric.Observer) {
-	refs := g.owned()
+	ctx, cancel := context.WithTimeout(ctx, 2*countTimeout)
+	defer cancel()
+	refs := g.owned(ctx)
 	counted := g.count(ctx, refs)
 	for _, ref := range refs {
 		counts, ok := counted[ref]

@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -23,7 +24,7 @@ func TestGauges(t *testing.T) {
 	reader := sdkmetric.NewManualReader()
 	provider := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
 	owned := []qlog.Ref{r.topic.Ref(1), {Topic: "gone", UID: "X"}}
-	registration, err := NewGauges(provider.Meter("test"), r.store, func() []qlog.Ref { return owned })
+	registration, err := NewGauges(provider.Meter("test"), r.store, func(context.Context) []qlog.Ref { return owned })
 	r.check(err)
 	collect := func() (all []string) {
 		t.Helper()

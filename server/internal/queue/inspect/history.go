@@ -142,9 +142,16 @@ func (h *history) add(t *qlog.Topic, s Sample) {
 	}
 }
 
-// Start implements lifecycle.Service: it begins to record history.
+// Start implements lifecycle.Service: it begins to record history, and to report gauges.
 func (s *Service) Start(ctx context.Context) error {
 	return s.life.Start(ctx, func(_ context.Context, run *lifecycle.Run) error {
+		if s.cfg.Meter != nil {
+			gauges, err := NewGauges(s.cfg.Meter, s.cfg.Store, s.cfg.Owned)
+			if err != nil {
+				return err
+			}
+			run.OnStop(func(context.Context) error { return gauges.Unregister() })
+		}
 		run.Go(func(ctx context.Context) {
 			for lifecycle.Pause(ctx, sampleEvery) == nil {
 				s.sample(ctx, time.Now())

@@ -17,6 +17,7 @@ import (
 	"errors"
 	"log/slog"
 
+	"go.opentelemetry.io/otel/metric"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/parleyhq/parley/server/internal/fault"
@@ -42,7 +43,7 @@ type Store interface {
 	Trim(ctx context.Context, ref qlog.Ref, bounds qlog.Bounds, n int) (int, error)
 }
 
-// Topics finds topics. ErrNoTopic.
+// Topics finds topics. ErrNoTopic or TOPIC_NOT_FOUND.
 type Topics interface {
 	Topic(ctx context.Context, name string) (*qlog.Topic, error)
 }
@@ -88,6 +89,10 @@ type Config struct {
 	Hints Hints
 	// Local returns the topics of which this node has sessions; may be nil.
 	Local func() []string
+	// Meter and Owned are for the gauges (see NewGauges), which exist while the Service runs; a nil
+	// Meter has none.
+	Meter metric.Meter
+	Owned func(ctx context.Context) []qlog.Ref
 	// Logger is slog.Default if nil.
 	Logger *slog.Logger
 }

@@ -324,7 +324,7 @@ func (s *Service) destination(ctx context.Context, topic, to string) error {
 	}
 	t, err := s.cfg.Topics.Topic(ctx, to)
 	switch {
-	case errors.Is(err, qlog.ErrNoTopic), err == nil && t.State != qlog.Live:
+	case errors.Is(err, qlog.ErrNoTopic), fault.Is(err, fault.TopicNotFound), err == nil && t.State != qlog.Live:
 		return noTopic("to_topic")
 	default:
 		return lookFault(err)

@@ -131,6 +131,7 @@ type Keeper struct {
 	mail  mail
 	dirt  dirt
 	owner owner
+	owned ownedTopics
 
 	mu     sync.Mutex // guards logged
 	logged time.Time

@@ -1,0 +1,230 @@
+package rpc
+
+import (
+	"context"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	nextv1 "github.com/parleyhq/parley/gen/go/parley/next/v1"
+	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/queue/inspect"
+	"github.com/parleyhq/parley/server/internal/queue/qlog"
+)
+
+// NextInspector looks into topics, and replays, purges, trims and retries. *inspect.Service
+// implements it and documents the methods. The caller's capability has been checked.
+type NextInspector interface { //nolint:interfacebloat // one method for each call of the service
+	Stats(ctx context.Context, topic string, withHistory bool) (inspect.TopicStats, error)
+	Partitions(ctx context.Context, topic, group string) ([]inspect.Partition, error)
+	Job(ctx context.Context, topic, messageID string) (inspect.Job, error)
+	Jobs(ctx context.Context, q inspect.JobQuery) (jobs []inspect.Job, next string, err error)
+	Retry(ctx context.Context, topic, group string, messageIDs []string) (int, error)
+	Consumers(ctx context.Context, topic, group, cursor string, n int) (page []inspect.Consumer, next string, missing []string, err error)
+	Trim(ctx context.Context, topic string, keep qlog.Cut, force bool) (removed, lost int, err error)
+	Letters(ctx context.Context, q inspect.LetterQuery) (letters []inspect.Letter, next string, err error)
+	Replay(ctx context.Context, topic string, sel inspect.Selection, limit int, to string) (replayed int, more bool, err error)
+	Purge(ctx context.Context, topic string, sel inspect.Selection, confirm string) (int, error)
+}
+
+var _ NextInspector = (*inspect.Service)(nil)
+
+// GetTopicStats implements nextv1connect.QueueAdminServiceHandler.
+func (s *nextAdminService) GetTopicStats(ctx context.Context, req *nextv1.GetTopicStatsRequest) (*nextv1.GetTopicStatsResponse, error) {
+	stats, err := s.deps.NextInspector.Stats(ctx, req.GetTopic(), req.GetHistory())
+	if err != nil {
+		return nil, err
+	}
+	resp := &nextv1.GetTopicStatsResponse{Total: wireTotal(&stats.Total)}
+	for i := range stats.Partitions {
+		resp.Partitions = append(resp.Partitions, wirePartition(&stats.Partitions[i]))
+	}
+	for i := range stats.History {
+		resp.History = append(resp.History, wireSample(&stats.History[i]))
+	}
+	return resp, nil
+}
+
+func wireTotal(s *inspect.PartitionStats) *nextv1.TopicStats {
+	return &nextv1.TopicStats{
+		Length: s.Length, Scheduled: s.Scheduled, Produced: s.Produced, Cancelled: s.Cancelled, DeadLetters: s.DeadLetters,
+		FirstId: s.First, LastId: s.Last, Groups: wireGroupStats(s.Groups),
+	}
+}
+
+func wirePartition(s *inspect.PartitionStats) *nextv1.PartitionStats {
+	return &nextv1.PartitionStats{
+		Partition: int32(s.Partition), Length: s.Length, Scheduled: s.Scheduled, Produced: s.Produced, Cancelled: s.Cancelled, //nolint:gosec // below 256
+		DeadLetters: s.DeadLetters, FirstId: s.First, LastId: s.Last, Groups: wireGroupStats(s.Groups),
+	}
+}
+
+func wireGroupStats(groups []inspect.GroupStats) []*nextv1.GroupStats {
+	out := make([]*nextv1.GroupStats, len(groups))
+	for i := range groups {
+		g := &groups[i]
+		out[i] = &nextv1.GroupStats{
+			Group: g.Group, Waiting: g.Waiting, Running: g.Running, Retrying: g.Retrying, Acked: g.Acked, Dead: g.Dead,
+			Cancelled: g.Cancelled, Expired: g.Expired, Trimmed: g.Trimmed, Elsewhere: g.Elsewhere, Skipped: g.Skipped,
+			Retried: g.Retried, Redelivered: g.Redelivered, Replayed: g.Replayed, OldestAge: durationpb.New(g.OldestAge),
+			Sessions: int32(g.Sessions), DispatchedPartitions: int32(g.Dispatched), //nolint:gosec // counts of streams and partitions
+		}
+	}
+	return out
+}
+
+func wireSample(s *inspect.Sample) *nextv1.TopicSample {
+	w := &nextv1.TopicSample{Time: timeToWire(s.Time), Produced: s.Produced}
+	for i := range s.Groups {
+		g := &s.Groups[i]
+		w.Groups = append(w.Groups, &nextv1.GroupSample{
+			Group: g.Group, Waiting: g.Waiting, Running: g.Running, Retrying: g.Retrying, Acked: g.Acked, Dead: g.Dead, Retried: g.Retried,
+		})
+	}
+	return w
+}
+
+// ListPartitions implements nextv1connect.QueueAdminServiceHandler.
+func (s *nextAdminService) ListPartitions(ctx context.Context, req *nextv1.ListPartitionsRequest) (*nextv1.ListPartitionsResponse, error) {
+	partitions, err := s.deps.NextInspector.Partitions(ctx, req.GetTopic(), req.GetGroup())
+	if err != nil {
+		return nil, err
+	}
+	resp := &nextv1.ListPartitionsResponse{}
+	for i := range partitions {
+		p := &partitions[i]
+		resp.Partitions = append(resp.Partitions, &nextv1.PartitionLease{
+			Partition: int32(p.Partition), NodeId: p.Node, Epoch: p.Epoch, Consumer: p.Consumer, Cursor: p.Cursor, Sent: p.Sent, //nolint:gosec // below 256
+		})
+	}
+	return resp, nil
+}
+
+// GetJob implements nextv1connect.QueueAdminServiceHandler.
+func (s *nextAdminService) GetJob(ctx context.Context, req *nextv1.GetJobRequest) (*nextv1.GetJobResponse, error) {
+	j, err := s.deps.NextInspector.Job(ctx, req.GetTopic(), req.GetMessageId())
+	if err != nil {
+		return nil, err
+	}
+	return &nextv1.GetJobResponse{Job: wireJob(&j)}, nil
+}
+
+// wireJob converts a job. It has a payload and headers if the job has its body.
+func wireJob(j *inspect.Job) *nextv1.Job {
+	body := bodyFields(j.Body)
+	w := &nextv1.Job{
+		MessageId: j.MessageID, Partition: int32(j.Partition), Key: j.Key, Payload: body.GetPayload(), Headers: body.GetHeaders(), //nolint:gosec // below 256
+		PayloadBytes: int32(j.PayloadBytes), ProduceTime: timeToWire(j.ProducedAt), DueTime: timeToWire(j.Due), //nolint:gosec // the store's records are small
+	}
+	for i := range j.Groups {
+		g := &j.Groups[i]
+		w.Groups = append(w.Groups, &nextv1.JobInGroup{
+			Group: g.Group, State: nextv1.JobState(g.State), Attempts: int32(g.Attempts), Deliveries: int32(g.Deliveries), //nolint:gosec // counts of deliveries
+			Consumer: g.Consumer, Session: g.Session, NodeId: g.Node, SinceTime: timeToWire(g.Since), RetryTime: timeToWire(g.RetryAt),
+			Reason: g.Reason, Code: g.Code, Suspect: g.Suspect,
+		})
+	}
+	return w
+}
+
+// bodyFields decodes a message's body, which has the fields key, payload and headers of Delivery. The result
+// is empty if there is no body; the store returns none that cannot be decoded.
+func bodyFields(body []byte) *nextv1.Delivery {
+	var m nextv1.Delivery
+	if err := proto.Unmarshal(body, &m); err != nil {
+		return &nextv1.Delivery{}
+	}
+	return &m
+}
+
+// ListJobs implements nextv1connect.QueueAdminServiceHandler.
+func (s *nextAdminService) ListJobs(ctx context.Context, req *nextv1.ListJobsRequest) (*nextv1.ListJobsResponse, error) {
+	page, err := s.page(ctx, "jobs", []any{req.GetTopic(), req.GetGroup(), req.GetState(), req.GetKey(), req.GetFull()})
+	if err != nil {
+		return nil, err
+	}
+	cursor, err := page.open(req.GetPageToken())
+	if err != nil {
+		return nil, err
+	}
+	jobs, next, err := s.deps.NextInspector.Jobs(ctx, inspect.JobQuery{
+		Topic: req.GetTopic(), Group: req.GetGroup(), State: inspect.JobState(req.GetState()), //nolint:gosec // one of the enum's, which are few
+		Key: req.GetKey(), Full: req.GetFull(), Cursor: cursor, N: orDefault(req.GetPageSize(), defaultPage),
+	})
+	if err != nil {
+		return nil, err
+	}
+	resp := &nextv1.ListJobsResponse{Jobs: make([]*nextv1.Job, len(jobs)), NextPageToken: page.seal(next)}
+	for i := range jobs {
+		resp.Jobs[i] = wireJob(&jobs[i])
+	}
+	return resp, nil
+}
+
+// RetryJobs implements nextv1connect.QueueAdminServiceHandler.
+func (s *nextAdminService) RetryJobs(ctx context.Context, req *nextv1.RetryJobsRequest) (*nextv1.RetryJobsResponse, error) {
+	n, err := s.deps.NextInspector.Retry(ctx, req.GetTopic(), req.GetGroup(), req.GetMessageIds())
+	if err != nil {
+		return nil, err
+	}
+	return &nextv1.RetryJobsResponse{Retried: int64(n)}, nil
+}
+
+// ListConsumers implements nextv1connect.QueueAdminServiceHandler.
+func (s *nextAdminService) ListConsumers(ctx context.Context, req *nextv1.ListConsumersRequest) (*nextv1.ListConsumersResponse, error) {
+	page, err := s.page(ctx, "consumers", []any{req.GetTopic(), req.GetGroup()})
+	if err != nil {
+		return nil, err
+	}
+	cursor, err := page.open(req.GetPageToken())
+	if err != nil {
+		return nil, err
+	}
+	consumers, next, missing, err := s.deps.NextInspector.Consumers(
+		ctx, req.GetTopic(), req.GetGroup(), cursor, orDefault(req.GetPageSize(), defaultPage))
+	if err != nil {
+		return nil, err
+	}
+	resp := &nextv1.ListConsumersResponse{NextPageToken: page.seal(next), MissingNodes: missing}
+	for i := range consumers {
+		resp.Consumers = append(resp.Consumers, wireConsumer(&consumers[i]))
+	}
+	return resp, nil
+}
+
+func wireConsumer(c *inspect.Consumer) *nextv1.ConsumerInfo {
+	w := &nextv1.ConsumerInfo{
+		Consumer: c.Consumer, Session: c.Session, NodeId: c.Node, Subject: c.Subject, State: nextv1.SessionState(c.State),
+		SinceTime: timeToWire(c.Since), Concurrency: int32(c.Concurrency), //nolint:gosec // at most 10,000
+		Running: int32(c.Running), InFlight: int32(c.InFlight), //nolint:gosec // at most 10,000
+	}
+	if c.Oldest != nil {
+		w.OldestMessageId, w.OldestTime = c.Oldest.MessageID, timeToWire(c.Oldest.Since)
+	}
+	return w
+}
+
+// TrimTopic implements nextv1connect.QueueAdminServiceHandler.
+func (s *nextAdminService) TrimTopic(ctx context.Context, req *nextv1.TrimTopicRequest) (*nextv1.TrimTopicResponse, error) {
+	keep := qlog.Cut{Keep: req.GetMaxMessages(), Age: -1}
+	if req.GetMaxAge() != nil {
+		keep = qlog.Cut{Age: millis(req.GetMaxAge())}
+	}
+	removed, lost, err := s.deps.NextInspector.Trim(ctx, req.GetTopic(), keep, req.GetForce())
+	if err != nil {
+		return nil, err
+	}
+	return &nextv1.TrimTopicResponse{Removed: int64(removed), Lost: int64(lost)}, nil
+}
+
+// movedTo returns err; if it is a fault about the field from, with the field to instead, which is
+// that field's path in the request.
+func movedTo(err error, from, to string) error {
+	f, ok := fault.As(err)
+	if !ok || f.Field != from {
+		return err
+	}
+	mapped := *f
+	mapped.Field = to
+	return &mapped
+}
