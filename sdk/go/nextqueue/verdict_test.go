@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -212,6 +213,42 @@ func TestExtension(t *testing.T) {
 		if len(requests) != 3 {
 			t.Errorf("%d extensions, want 3", len(requests))
 		}
+	})
+}
+
+// TestExtensionOnShortStreams runs a handler for longer than the ack timeout, on streams that end
+// before a third of it has passed. The delivery must be extended every third of it nevertheless,
+// and again on the next stream if the answer is missing.
+func TestExtensionOnShortStreams(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, g *rig) {
+		h := newGate()
+		tokens := parley.WithTokenSource(func(context.Context) (string, error) { return "t", nil })
+		g.runWith(g.client(tokens), h.handle, queue.WithAckTimeout(6*time.Second))
+		began := time.Now()
+		c := g.live()
+		c.deliver("a")
+		<-h.begun
+		g.scripting.Lock()
+		g.script = func(_ *conn, r *nextv1.StreamingConsumeRequest) (*nextv1.RequestResults, bool) {
+			return nil, r.GetExtend().GetBegun() || time.Since(began) > 3*time.Second
+		}
+		g.scripting.Unlock()
+		var extended []string
+		for range 5 {
+			<-time.After(1900 * time.Millisecond)
+			requests, _ := c.got()
+			for _, r := range requests {
+				if r.GetExtend().GetAll() == nil {
+					t.Errorf("request %v", r)
+				}
+				extended = append(extended, time.Since(began).Round(100*time.Millisecond).String())
+			}
+			c.end(statusError(connect.CodeUnauthenticated, parleyv1.ErrorReason_ERROR_REASON_TOKEN_EXPIRED))
+			c = g.live()
+		}
+		// One without an answer after 2 s, and its repetition after 3.8 s; then after 5.8 s and 7.8 s.
+		equal(t, "extended on the streams that ended after", []string{"3.8s", "5.7s", "7.6s", "9.5s"}, extended)
 	})
 }
 
