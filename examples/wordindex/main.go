@@ -144,8 +144,8 @@ func tokenFrom(ctx context.Context, url string) (string, error) {
 // printf writes a line. It ignores errors of the output: the exit code reports the result too.
 func (a *app) printf(format string, args ...any) { _, _ = fmt.Fprintf(a.out, format+"\n", args...) }
 
-// retries is the policy of the groups. Each worker that dies with a job uses up one of its attempts.
-// There must be more attempts than workers that die in a row.
+// retries is the policy of the groups. Each worker that dies with a job uses up one of its
+// attempts. There must be more attempts than workers that die in a row.
 var retries = &queue.RetryPolicy{
 	MaxAttempts: new(int32(10)), MinBackoff: durationpb.New(20 * time.Millisecond), MaxBackoff: durationpb.New(time.Second),
 }

@@ -93,10 +93,10 @@ func (e *ending) judge(ctx context.Context) error {
 	return nil
 }
 
-// stories is how many messages are told of.
+// stories is how many wrong messages are printed.
 const stories = 20
 
-// story tells all deliveries of a message.
+// story returns all deliveries of a message as text.
 func story(all []*delivery) string {
 	var text strings.Builder
 	text.WriteString(all[0].message)
