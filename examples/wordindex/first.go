@@ -47,7 +47,9 @@ func (a *app) newProducer() producer { //nolint:ireturn // one of two
 
 // newWorker returns a worker of the topic. An empty name leaves its name to the SDK, and an
 // ackTimeout of 0 the timeout.
-func (a *app) newWorker(group, name string, concurrency int, ackTimeout time.Duration, h queue.Handler) worker { //nolint:ireturn // one of two
+func (a *app) newWorker( //nolint:ireturn // one of two
+	group, name string, concurrency int, ackTimeout time.Duration, h queue.Handler,
+) worker {
 	if a.flags.Next {
 		options := []queue.WorkerOption{queue.WithConcurrency(concurrency)}
 		if name != "" {
