@@ -11,7 +11,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/parleyhq/parley/clients/cli/irclog"
-	"github.com/parleyhq/parley/sdk/go/queue"
+	queue "github.com/parleyhq/parley/sdk/go/nextqueue"
 )
 
 // Headers of a job's message.
@@ -134,7 +134,7 @@ func (j *job) message() queue.Message {
 	if j.takes != 0 {
 		headers[takesHeader] = j.takes.String()
 	}
-	return queue.Message{Key: j.nick, Payload: []byte(j.text), Headers: headers, IdempotencyKey: j.line}
+	return queue.Message{Key: j.nick, Payload: []byte(j.text), Headers: headers, Delay: j.delay, IdempotencyKey: j.line}
 }
 
 // wordsOf counts the words of a text: runs of letters and digits, in lower case.

@@ -46,8 +46,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	nextv1 "github.com/parleyhq/parley/gen/go/parley/next/v1"
 	parley "github.com/parleyhq/parley/sdk/go"
-	"github.com/parleyhq/parley/sdk/go/queue"
+	queue "github.com/parleyhq/parley/sdk/go/nextqueue"
 )
 
 // The consumer groups of the topic.
@@ -62,6 +63,7 @@ type commands struct {
 	// TokenURL replaces Token, so that a worker can run for longer than a token is valid.
 	TokenURL string `env:"WORDINDEX_TOKEN_URL" name:"token-url" placeholder:"URL" help:"Get such tokens from here instead, a new one whenever one has expired."`
 	Topic    string `default:"lines" help:"The topic. It is created if it does not exist."`
+	Next     bool   `env:"WORDINDEX_NEXT" help:"Use the queues' second design, which the server must serve: its setting queues.next."`
 	Redis    string `env:"WORDINDEX_REDIS" default:"127.0.0.1:6380" help:"The Redis that holds the index: any one, host:port or the path of a socket."`
 
 	// Hard must be the same for all commands.
@@ -79,7 +81,7 @@ type app struct {
 	out    io.Writer
 	flags  *commands
 	client *parley.Client
-	admin  *queue.Admin
+	admin  admin
 	redis  *redis.Client
 }
 
@@ -118,7 +120,7 @@ func execute(ctx context.Context, args []string, out io.Writer) error {
 	defer client.Close()
 	store := redis.NewClient(&redis.Options{Addr: flags.Redis, ContextTimeoutEnabled: true})
 	defer store.Close()
-	return command.Run(&app{ctx: ctx, out: out, flags: &flags, client: client, admin: queue.NewAdmin(client), redis: store})
+	return command.Run(&app{ctx: ctx, out: out, flags: &flags, client: client, admin: newAdmin(client, flags.Next), redis: store})
 }
 
 // tokenFrom gets a new token from a URL, whose answer is the token.
@@ -142,25 +144,28 @@ func tokenFrom(ctx context.Context, url string) (string, error) {
 // printf writes a line. It ignores errors of the output: the exit code reports the result too.
 func (a *app) printf(format string, args ...any) { _, _ = fmt.Fprintf(a.out, format+"\n", args...) }
 
+// retries is the policy of the groups. Each worker that dies with a job uses up one of its
+// attempts. There must be more attempts than workers that die in a row.
+var retries = &queue.RetryPolicy{
+	MaxAttempts: new(int32(10)), MinBackoff: durationpb.New(20 * time.Millisecond), MaxBackoff: durationpb.New(time.Second),
+}
+
 // prepare creates the topic and its groups, unless they exist. It creates the witness first:
 // messages that every group has settled are dropped, so a group that was created later would miss
 // them.
 func (a *app) prepare() error {
 	_, err := a.admin.CreateTopic(a.ctx, &queue.Topic{
-		Name: a.flags.Topic, Partitions: 8, StrictOrder: true,
+		Name: a.flags.Topic, Partitions: 8,
 		// The command produce can be repeated for this long without storing a line's job twice.
 		IdempotencyWindow: durationpb.New(24 * time.Hour),
-		// Each worker that dies with a job uses up one of its attempts. There must be more attempts
-		// than workers that die in a row.
-		Retry: &queue.RetryPolicy{
-			MaxAttempts: new(int32(10)), MinBackoff: durationpb.New(20 * time.Millisecond), MaxBackoff: durationpb.New(time.Second),
-		},
 	})
 	if err != nil && !errors.Is(err, parley.ErrTopicExists) {
 		return err
 	}
 	for _, group := range []string{witness, indexers} {
-		err := a.admin.CreateGroup(a.ctx, a.flags.Topic, group, queue.FromBeginning())
+		_, err := a.admin.CreateGroup(a.ctx, a.flags.Topic, &queue.Group{
+			Name: group, Order: nextv1.DeliveryOrder_DELIVERY_ORDER_STRICT, Retry: retries, Start: queue.FromBeginning(),
+		})
 		if err != nil && !errors.Is(err, parley.ErrGroupExists) {
 			return err
 		}

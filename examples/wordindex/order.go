@@ -7,16 +7,16 @@ import (
 	"slices"
 	"time"
 
-	"github.com/parleyhq/parley/sdk/go/queue"
+	queue "github.com/parleyhq/parley/sdk/go/nextqueue"
 )
 
 // runWitness makes the witness group read the topic, with one undisturbed worker, and records the
 // order of the messages. Messages of an earlier run are recorded already.
 func (j *judge) runWitness(ctx context.Context) error {
 	working, stop := context.WithCancel(ctx)
-	worker := queue.NewWorker(j.client, j.flags.Topic, witness, func(ctx context.Context, d *queue.Delivery) error {
+	worker := j.newWorker(witness, "witness", 64, 0, func(ctx context.Context, d *queue.Delivery) error {
 		return j.seen.add(ctx, d, nil)
-	}, queue.WithConcurrency(64), queue.WithConsumerName("witness"))
+	})
 	ended := make(chan error, 1)
 	go func() { ended <- worker.Run(working) }()
 	err := j.untilRead(ctx, ended)

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/parleyhq/parley/sdk/go/queue"
+	queue "github.com/parleyhq/parley/sdk/go/nextqueue"
 )
 
 // produceBatch is the number of lines that one call of the function produce stores.
@@ -27,7 +27,7 @@ func (c *produceCommand) Run(a *app) error {
 	if err := a.prepare(); err != nil {
 		return err
 	}
-	p := queue.NewProducer(a.client, a.flags.Topic)
+	p := a.newProducer()
 	began, fresh, delayed := time.Now(), 0, 0
 	for batch := range slices.Chunk(jobs, produceBatch) {
 		n, later, err := produce(a.ctx, p, batch)
@@ -49,27 +49,17 @@ func (c *produceCommand) Run(a *app) error {
 
 // produce stores jobs in the topic. It returns how many of them were not stored before, and how
 // many are delayed.
-func produce(ctx context.Context, p *queue.Producer, jobs []job) (fresh, delayed int, err error) {
-	var direct []queue.Message
+func produce(ctx context.Context, p producer, jobs []job) (fresh, delayed int, err error) {
+	messages := make([]queue.Message, len(jobs))
 	for i := range jobs {
-		if jobs[i].delay == 0 {
-			direct = append(direct, jobs[i].message())
+		messages[i] = jobs[i].message()
+		if jobs[i].delay > 0 {
+			delayed++
 		}
 	}
-	results, err := p.Produce(ctx, direct...)
+	results, err := p.Produce(ctx, messages...)
 	if err != nil {
 		return 0, 0, err
-	}
-	for i := range jobs {
-		if jobs[i].delay == 0 {
-			continue
-		}
-		later, err := p.Schedule(ctx, jobs[i].delay, jobs[i].message())
-		if err != nil {
-			return 0, 0, err
-		}
-		results = append(results, later...)
-		delayed++
 	}
 	for _, r := range results {
 		if r.Err != nil {

@@ -8,8 +8,7 @@ import (
 	"slices"
 	"time"
 
-	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
-	"github.com/parleyhq/parley/sdk/go/queue"
+	queue "github.com/parleyhq/parley/sdk/go/nextqueue"
 )
 
 type verifyCommand struct {
@@ -95,7 +94,7 @@ func (a *app) groupStats(ctx context.Context, group string) (*queue.TopicStats, 
 // unsettled returns the number of messages that a group has not settled, including those that have
 // not appeared yet.
 func unsettled(total *queue.TopicStats, g *queue.GroupStats) int64 {
-	return total.GetDelayed() + g.GetUnread() + g.GetPending() + g.GetRetrying() + g.GetParked()
+	return total.GetScheduled() + g.GetWaiting() + g.GetRunning() + g.GetRetrying()
 }
 
 // settled checks that every job was produced once, and was acknowledged or became a dead letter
@@ -114,7 +113,7 @@ func (j *judge) settled() error {
 	case total.GetProduced() != int64(len(j.jobs)):
 		return fmt.Errorf("%d jobs were produced, of %d lines", total.GetProduced(), len(j.jobs))
 	case unsettled(total, g) != 0:
-		return fmt.Errorf("not all jobs are done with: %d delayed, and %v", total.GetDelayed(), g)
+		return fmt.Errorf("not all jobs are done with: %d delayed, and %v", total.GetScheduled(), g)
 	case g.GetAcked() != acked || g.GetDead() != dead || g.GetReplayed() != replayed || g.GetTrimmed()+g.GetSkipped() != 0:
 		return fmt.Errorf("%v; want %d acked, %d dead, %d replayed, and none trimmed or skipped", g, acked, dead, replayed)
 	}
@@ -160,7 +159,7 @@ func (j *judge) deadLetters() error {
 	return nil
 }
 
-func same(letter *parleyv1.DeadLetter, one *job) error {
+func same(letter *queue.DeadMessage, one *job) error {
 	switch {
 	case letter.GetGroup() != indexers:
 		return fmt.Errorf("it is of the group %s", letter.GetGroup())

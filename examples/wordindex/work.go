@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/parleyhq/parley/sdk/go/queue"
+	queue "github.com/parleyhq/parley/sdk/go/nextqueue"
 )
 
 var (
@@ -33,18 +33,14 @@ func (c *workCommand) Run(a *app) error {
 		return err
 	}
 	x := newIndex(a.redis, a.flags.Topic, indexers)
-	options := []queue.WorkerOption{
-		queue.WithConcurrency(c.Concurrency), queue.WithAckTimeout(c.AckTimeout), queue.WithMiddleware(c.failing(x), c.slow),
-	}
-	if c.Record {
-		options = append(options, queue.WithMiddleware(c.recording(x)))
-	}
-	if c.Name != "" {
-		options = append(options, queue.WithConsumerName(c.Name))
-	}
-	worker := queue.NewWorker(a.client, a.flags.Topic, indexers, func(ctx context.Context, d *queue.Delivery) error {
+	handler := c.failing(x)(c.slow(func(ctx context.Context, d *queue.Delivery) error {
 		return x.add(ctx, d, wordsOf(string(d.Payload)))
-	}, options...)
+	}))
+	if c.Record {
+		// The outermost, so that a delivery is recorded for as long as it takes.
+		handler = c.recording(x)(handler)
+	}
+	worker := a.newWorker(indexers, c.Name, c.Concurrency, c.AckTimeout, handler)
 	err := worker.Run(a.ctx)
 	s := worker.Stats()
 	a.printf("%d lines delivered: %d indexed, %d failed, %d released, %d lost", s.Delivered, s.Acked, s.Nacked, s.Released, s.Lost)

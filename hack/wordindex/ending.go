@@ -19,7 +19,6 @@ import (
 	"github.com/parleyhq/parley/hack/internal/verdict"
 	"github.com/parleyhq/parley/internal/rig"
 	parley "github.com/parleyhq/parley/sdk/go"
-	"github.com/parleyhq/parley/sdk/go/queue"
 )
 
 // scale is the size of the run with deploys.
@@ -137,11 +136,11 @@ func (e *ending) run(ctx context.Context, f *flags, options rig.Options, out io.
 	sayf(out, "%d jobs, %d workers on 8 partitions, seed %d: 1 %% of 1-5 s, %d of %s", jobs, own.Workers, f.Seed, e.scale.longest, e.scale.longestTakes)
 	e.fleet, e.index = fleet, index
 	e.show = &show{
-		flags: &own, out: out, dir: fleet.Dir, jobs: jobs, addrs: fleet.Addresses(), admin: queue.NewAdmin(client),
-		env: []string{
-			"WORDINDEX_TOKEN_URL=" + login.URL, "WORDINDEX_REDIS=" + index.Addr(), "WORDINDEX_HARD_SEED=" + strconv.FormatUint(f.Seed, 10),
-			"WORDINDEX_HARD_JOBS=" + strconv.Itoa(e.scale.longest), "WORDINDEX_HARD_TAKES=" + e.scale.longestTakes.String(),
-		},
+		flags: &own, out: out, dir: fleet.Dir, jobs: jobs, addrs: fleet.Addresses(), client: client,
+		env: f.programEnv(
+			"WORDINDEX_TOKEN_URL="+login.URL, "WORDINDEX_REDIS="+index.Addr(), "WORDINDEX_HARD_SEED="+strconv.FormatUint(f.Seed, 10),
+			"WORDINDEX_HARD_JOBS="+strconv.Itoa(e.scale.longest), "WORDINDEX_HARD_TAKES="+e.scale.longestTakes.String(),
+		),
 		rand: rand.New(rand.NewPCG(f.Seed, 0)),
 	}
 	return e.play(ctx)

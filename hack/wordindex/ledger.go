@@ -87,19 +87,43 @@ func (e *ending) judge(ctx context.Context) error {
 	if n := e.jobs - len(l); n != 0 {
 		e.Wrongf("%d jobs were never begun, of %d", n, e.jobs)
 	}
-	l.judge(e)
+	for _, story := range l.judge(e) {
+		e.sayf("wrong: %s", story)
+	}
 	return nil
 }
 
+// stories is how many wrong messages are printed.
+const stories = 20
+
+// story returns all deliveries of a message as text.
+func story(all []*delivery) string {
+	var text strings.Builder
+	text.WriteString(all[0].message)
+	for _, d := range all {
+		fmt.Fprintf(&text, "; attempt %d by %s from %s", d.attempt, d.run, d.began.Format(clock))
+		if d.ended.IsZero() {
+			text.WriteString(" without an end")
+		} else {
+			text.WriteString(" to " + d.ended.Format(clock))
+		}
+	}
+	return text.String()
+}
+
+const clock = "15:04:05.000"
+
 // judge records deliveries that should not have been: more than one of a message, unless a killed
-// worker had the earlier one in flight, and attempts that count more deliveries than began.
-func (l ledger) judge(e *ending) {
+// worker had the earlier one in flight, and attempts that count more deliveries than began. It
+// returns the stories of the first such messages.
+func (l ledger) judge(e *ending) (wrong []string) {
 	again, charged := make(map[string]int), 0
 	for _, all := range l {
-		excused := 0
+		excused, right := 0, true
 		for i, d := range all {
 			if i > excused {
 				again[e.during(d.began)]++
+				right = false
 			}
 			if died, ok := e.killed[d.run]; ok && (d.ended.IsZero() || died.Sub(d.ended) < settling) {
 				excused++
@@ -109,6 +133,10 @@ func (l ledger) judge(e *ending) {
 		e.Add("deliveries", len(all))
 		if all[len(all)-1].attempt > len(all) {
 			charged++
+			right = false
+		}
+		if !right && len(wrong) < stories {
+			wrong = append(wrong, story(all))
 		}
 	}
 	if len(again) > 0 {
@@ -123,6 +151,7 @@ func (l ledger) judge(e *ending) {
 	if charged > 0 {
 		e.Wrongf("%d jobs were charged an attempt that no handler began", charged)
 	}
+	return wrong
 }
 
 // during names the fault that was going on, or the last one before.

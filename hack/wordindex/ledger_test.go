@@ -25,7 +25,10 @@ func TestLedger(t *testing.T) {
 		}
 		at := time.UnixMilli(5000)
 		e := &ending{killed: map[string]time.Time{"k/1": at}, phases: []phase{{"the kill", at}, {calm, at.Add(time.Second)}}}
-		l.judge(e)
+		wrong := l.judge(e)
+		if (len(wrong) == 1) != (c.want != "") || len(wrong) > 0 && !strings.HasPrefix(wrong[0], "m; attempt ") {
+			t.Errorf("%s: the stories are %q", name, wrong)
+		}
 		if err := e.Problems(); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}

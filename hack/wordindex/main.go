@@ -31,7 +31,7 @@ import (
 	"github.com/parleyhq/parley/hack/internal/command"
 	"github.com/parleyhq/parley/internal/rig"
 	parley "github.com/parleyhq/parley/sdk/go"
-	"github.com/parleyhq/parley/sdk/go/queue"
+	queue "github.com/parleyhq/parley/sdk/go/nextqueue"
 )
 
 // The topic and the consumer group that examples/wordindex uses.
@@ -40,11 +40,14 @@ const (
 	group = "index"
 )
 
+var errNoGroup = errors.New("no group " + group)
+
 type flags struct {
 	Data    string        `arg:"" type:"existingdir" help:"Directory of *.raw.txt logs."`
 	Binary  string        `type:"existingfile" help:"The parleyd to run; built from this source if empty."`
 	Program string        `type:"existingfile" required:"" help:"The examples/wordindex to run."`
-	Deploys bool          `help:"Run long jobs while the fleet is deployed; of the flags below only --seed counts."`
+	Deploys bool          `help:"Run long jobs while the fleet is deployed; of the flags below only --next, --short and --seed count."`
+	Next    bool          `help:"Use the queues' second design."`
 	Short   bool          `help:"With --deploys: a run of about two minutes on the first days."`
 	Workers int           `default:"3" help:"How many workers."`
 	Rate    int           `default:"250" help:"How many jobs to produce a second; 0 is as fast as can be."`
@@ -70,12 +73,12 @@ func main() {
 				sayf(os.Stdout, "verdict: FAILED: it hangs, a minute after the limit of %s", sc.limit)
 				os.Exit(1)
 			})
-			result, err = deploys(ctx, &f, &sc, rig.Options{Binary: f.Binary}, os.Stdout)
+			result, err = deploys(ctx, &f, &sc, rig.Options{Binary: f.Binary, Env: f.nodeEnv()}, os.Stdout)
 			return err
 		}
 		ctx, cancel := context.WithTimeout(ctx, f.Wait)
 		defer cancel()
-		_, err = job(ctx, &f, rig.Options{Nodes: 2, Binary: f.Binary}, os.Stdout)
+		_, err = job(ctx, &f, rig.Options{Nodes: 2, Binary: f.Binary, Env: f.nodeEnv()}, os.Stdout)
 		return err
 	})
 	if result != "" {
@@ -94,7 +97,7 @@ type show struct {
 	addrs   []string
 	env     []string
 	workers []*worker
-	admin   *queue.Admin
+	client  *parley.Client
 	rand    *rand.Rand
 	counts  faults
 }
@@ -130,8 +133,8 @@ func job(ctx context.Context, f *flags, options rig.Options, out io.Writer) (cou
 	}
 	defer client.Close()
 	s := &show{
-		flags: f, out: out, dir: fleet.Dir, jobs: jobs, addrs: fleet.Addresses(), admin: queue.NewAdmin(client),
-		env:  []string{"PARLEY_TOKEN=" + token, "WORDINDEX_REDIS=" + index.Addr()},
+		flags: f, out: out, dir: fleet.Dir, jobs: jobs, addrs: fleet.Addresses(), client: client,
+		env:  f.programEnv("PARLEY_TOKEN="+token, "WORDINDEX_REDIS="+index.Addr()),
 		rand: rand.New(rand.NewPCG(f.Seed, 0)),
 	}
 	return &s.counts, s.play(ctx)
@@ -253,21 +256,31 @@ func (s *show) settle(ctx context.Context) error {
 type progress struct{ produced, acked, dead, left int64 }
 
 func (s *show) progress(ctx context.Context) (progress, error) {
-	total, _, err := s.admin.Stats(ctx, topic)
+	count := nextProgress
+	if !s.Next {
+		count = firstProgress
+	}
+	p, err := count(ctx, s.client)
+	if err == nil {
+		s.tell(p)
+	}
+	return p, err
+}
+
+func nextProgress(ctx context.Context, c *parley.Client) (progress, error) {
+	total, _, err := queue.NewAdmin(c).Stats(ctx, topic)
 	if err != nil {
 		return progress{}, err
 	}
 	for _, g := range total.GetGroups() {
 		if g.GetGroup() == group {
-			p := progress{
+			return progress{
 				produced: total.GetProduced(), acked: g.GetAcked(), dead: g.GetDead(),
-				left: total.GetDelayed() + g.GetUnread() + g.GetPending() + g.GetRetrying() + g.GetParked(),
-			}
-			s.tell(p)
-			return p, nil
+				left: total.GetScheduled() + g.GetWaiting() + g.GetRunning() + g.GetRetrying(),
+			}, nil
 		}
 	}
-	return progress{}, fmt.Errorf("no group %s", group)
+	return progress{}, errNoGroup
 }
 
 // tellEvery is the time between two reports of the progress.

@@ -52,6 +52,7 @@ func (r *run) sendMarks() {
 // extend extends all deliveries of the session by the ack timeout, except those whose handler
 // ignores its timeout.
 func (s *stream) extend() {
+	began, answered := time.Now(), true
 	tokens, all := s.toExtend()
 	for len(tokens) > 0 {
 		n := min(len(tokens), maxItems)
@@ -65,6 +66,7 @@ func (s *stream) extend() {
 		results, err := s.wire.do(s.ctx, &nextv1.StreamingConsumeRequest{
 			Request: &nextv1.StreamingConsumeRequest_Extend{Extend: req},
 		})
+		answered = answered && err == nil
 		if err != nil && s.ctx.Err() == nil {
 			// The next extension follows after a third of the ack timeout.
 			s.r.w.link.Log().WarnContext(s.ctx, "extend deliveries failed", "group", s.r.w.group, "error", err)
@@ -74,6 +76,11 @@ func (s *stream) extend() {
 				s.r.loseTokens(s.session, part[i:i+1], err)
 			}
 		}
+	}
+	if answered {
+		s.r.mu.Lock()
+		s.session.extended = began
+		s.r.mu.Unlock()
 	}
 }
 

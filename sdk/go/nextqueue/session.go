@@ -23,6 +23,8 @@ type session struct {
 	// at which contact is known to have been confirmed.
 	grace   time.Duration
 	contact time.Time
+	// extended is when the deliveries were last extended: those that came later need it later.
+	extended time.Time
 	// watch checks the contact when the grace may have passed. armed is false while nothing is held
 	// and watch is not running.
 	watch *time.Timer
@@ -85,7 +87,7 @@ func (r *run) started(s *stream, first *nextv1.SessionStarted) bool {
 	ago := unconfirmed // a resumed session's contact is confirmed by the heartbeats
 	if s.session == nil && r.session == nil && !r.closed {
 		ago = 0
-		s.session = &session{id: first.GetSessionId(), tasks: make(map[string]*task)}
+		s.session = &session{id: first.GetSessionId(), tasks: make(map[string]*task), extended: time.Now()}
 		r.session = s.session
 		r.w.counts.sessions.Add(1)
 	}

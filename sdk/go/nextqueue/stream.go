@@ -288,15 +288,20 @@ func (s *stream) leave() {
 }
 
 // keepExtending extends all deliveries at intervals of a third of the ack timeout, until the stream
-// ends.
+// ends. The first interval began on an earlier stream, if there was one: streams may be shorter
+// than an interval.
 func (s *stream) keepExtending() {
-	ticker := time.NewTicker(s.r.w.cfg.ackTimeout / 3)
-	defer ticker.Stop()
+	every := s.r.w.cfg.ackTimeout / 3
+	s.r.mu.Lock()
+	timer := time.NewTimer(every - time.Since(s.session.extended))
+	s.r.mu.Unlock()
+	defer timer.Stop()
 	for {
 		select {
 		case <-s.ctx.Done():
 			return
-		case <-ticker.C:
+		case <-timer.C:
+			timer.Reset(every)
 			s.extend()
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -212,6 +213,40 @@ func TestExtension(t *testing.T) {
 		if len(requests) != 3 {
 			t.Errorf("%d extensions, want 3", len(requests))
 		}
+	})
+}
+
+// TestExtensionOnShortStreams runs a handler for longer than the ack timeout, on streams that end
+// before a third of it has passed. The delivery must be extended every third of it nevertheless,
+// and again on the next stream if the answer is missing.
+func TestExtensionOnShortStreams(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, g *rig) {
+		h := newGate()
+		tokens := parley.WithTokenSource(func(context.Context) (string, error) { return "t", nil })
+		g.runWith(g.client(tokens), h.handle, queue.WithAckTimeout(6*time.Second))
+		began := time.Now()
+		c := g.live()
+		c.deliver("a")
+		<-h.begun
+		var extended []string
+		g.scripting.Lock()
+		g.script = func(_ *conn, r *nextv1.StreamingConsumeRequest) (*nextv1.RequestResults, bool) {
+			if r.GetExtend().GetAll() == nil {
+				return nil, true
+			}
+			extended = append(extended, time.Since(began).String())
+			return nil, len(extended) > 1
+		}
+		g.scripting.Unlock()
+		for range 5 {
+			<-time.After(1900 * time.Millisecond)
+			c.end(statusError(connect.CodeUnauthenticated, parleyv1.ErrorReason_ERROR_REASON_TOKEN_EXPIRED))
+			c = g.live()
+		}
+		g.scripting.Lock()
+		defer g.scripting.Unlock()
+		equal(t, "extended after", []string{"2s", "3.8s", "5.8s", "7.8s"}, extended)
 	})
 }
 
