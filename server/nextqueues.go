@@ -34,8 +34,8 @@ type nextQueues struct {
 }
 
 // buildNextQueues creates the parts of the queues' second design, without starting them, if it is
-// to be served, and sets the fields of deps. It must come after buildQueues, whose hints they share:
-// hints about topics of the first design with the same name only cause needless looks.
+// to be served, and sets the fields of deps. It must come after buildQueues, whose hints they
+// share: hints about topics of the first design with the same name only cause needless looks.
 func (s *Server) buildNextQueues(b *backends, tel *telemetry.Telemetry, deps *rpc.Deps) error {
 	if !s.cfg.Queues.Next {
 		return nil
