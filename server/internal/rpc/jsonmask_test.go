@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	nextv1 "github.com/parleyhq/parley/gen/go/parley/next/v1"
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
@@ -58,12 +59,15 @@ func TestFieldMasks(t *testing.T) {
 // TestRequestsWithFieldMasks checks that masks has every request with a field mask.
 func TestRequestsWithFieldMasks(t *testing.T) {
 	t.Parallel()
-	for _, m := range []proto.Message{&parleyv1.UpdateTopicRequest{}, &parleyv1.UpdateChannelRequest{}} {
+	requests := []proto.Message{
+		&parleyv1.UpdateTopicRequest{}, &parleyv1.UpdateChannelRequest{}, &nextv1.UpdateTopicRequest{}, &nextv1.UpdateGroupRequest{},
+	}
+	for _, m := range requests {
 		if masks[m.ProtoReflect().Descriptor().FullName()] == nil {
 			t.Errorf("%T has a mask that is not known", m)
 		}
 	}
-	if len(masks) != 2 {
+	if len(masks) != len(requests) {
 		t.Errorf("%d requests have masks", len(masks))
 	}
 }
