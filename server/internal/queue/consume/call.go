@@ -112,8 +112,8 @@ type task interface {
 	local(now time.Time, h *holder, x *errand)
 	// remote asks another node for the items. It is called without the engine's goroutine.
 	remote(ctx context.Context, e *engine, node string, items []int) ([]error, error)
-	// over is called with the final result of an item.
-	over(e *engine, i int, err error)
+	// over is called with the final result of an item of x. It returns what the caller is told.
+	over(e *engine, x *errand, i int, err error) error
 }
 
 // errand is the part of a call that concerns one partition. It goes to the holder, wherever that is,
@@ -123,10 +123,11 @@ type errand struct {
 	task  task
 	at    partition
 	items []int
-	// until is when it is given up. Here: it must not be sent to another node.
+	// until is when its caller is told that there is no holder. Here: it must not be sent to another
+	// node.
 	until time.Time
 	here  bool
-	// tried: a holder was asked and did not answer, so that the errand may have been executed.
+	// tried: an earlier holder may have executed it without an answer.
 	tried bool
 }
 
@@ -147,23 +148,23 @@ func errands(now time.Time, c *call, t task, n int, at func(i int) partition) []
 	return list
 }
 
-// run has the holder of the partition execute an errand.
+// route has the holder of the partition execute an errand.
 func (e *engine) route(now time.Time, x *errand) {
 	h := e.holders[x.at]
 	switch {
 	case h != nil && h.phase == serving:
 		x.task.local(now, h, x)
 	case x.here:
-		e.giveUp(x, errMoved)
+		e.fail(x, errMoved)
 	case h != nil:
 		h.waiting = append(h.waiting, x)
 	case !now.Before(x.until):
-		e.giveUp(x, errMoved)
+		e.fail(x, errMoved)
 	default:
 		t := e.topic(x.at.topic)
 		t.needed = now
 		if t.settings != nil && x.at.number >= t.settings.Partitions {
-			e.giveUp(x, settleError(dispatch.ErrLost))
+			e.fail(x, settleError(dispatch.ErrLost))
 			return
 		}
 		if node := t.holder(x.at.number); node != "" {
@@ -185,25 +186,22 @@ func (e *engine) send(x *errand, node string) {
 			err = outcomeUnknown(nil)
 		}
 		e.post(func(now time.Time) {
-			var again []int
+			moved := false
 			for k, i := range x.items {
 				result := err
 				if err == nil {
 					result = results[k]
 				}
-				if unsettled(result) {
-					again = append(again, i)
-				} else {
+				if !unsettled(result) {
 					e.answer(x, i, result)
+					continue
 				}
+				moved = true
+				e.again(now, x, result, fault.Is(result, fault.OutcomeUnknown), i)
 			}
-			if len(again) == 0 {
-				return
-			}
-			if t := e.topics[x.at.topic]; t != nil {
+			if t := e.topics[x.at.topic]; moved && t != nil {
 				t.doubtHolder(now, x.at.number, node)
 			}
-			e.again(now, x, err, again...)
 		})
 	})
 }
@@ -214,21 +212,19 @@ func unsettled(err error) bool {
 	return err != nil && (!ok || f.Kind == fault.Unavailable)
 }
 
-// again routes items of an errand anew, a little later.
-func (e *engine) again(now time.Time, x *errand, err error, items ...int) {
-	if err == nil {
-		err = errMoved
-	}
+// again routes items of an errand anew, a little later. Tried: they may have been executed.
+func (e *engine) again(now time.Time, x *errand, err error, tried bool, items ...int) {
 	next := *x
-	next.items, next.tried = items, true
+	next.items, next.tried = items, x.tried || tried
 	if x.here || !now.Add(routeAgain).Before(x.until) {
-		e.giveUp(&next, err)
+		e.fail(&next, err)
 		return
 	}
 	e.postAfter(routeAgain, func(now time.Time) { e.route(now, &next) })
 }
 
-func (e *engine) giveUp(x *errand, err error) {
+// fail ends an errand with an error for each item.
+func (e *engine) fail(x *errand, err error) {
 	for _, i := range x.items {
 		e.answer(x, i, err)
 	}
@@ -236,11 +232,7 @@ func (e *engine) giveUp(x *errand, err error) {
 
 // answer sets the final result of an item.
 func (e *engine) answer(x *errand, i int, err error) {
-	if s, ok := x.task.(*settleTask); ok && x.tried && s.items[i].Verdict == dispatch.Ack && fault.Is(err, fault.DeliveryGone) {
-		err = nil // the earlier holder took it
-	}
-	x.task.over(e, i, err)
-	x.call.done(i, err)
+	x.call.done(i, x.task.over(e, x, i, err))
 }
 
 // pending is an item that waits for a commit.
@@ -276,12 +268,15 @@ func (t *settleTask) remote(ctx context.Context, e *engine, node string, items [
 }
 
 // over: until a settlement is durable the session has the delivery, because the next holder of the
-// lease must be told of it.
-func (t *settleTask) over(e *engine, i int, err error) {
-	if unsettled(err) {
-		return
+// lease must be told of it. An ack that an earlier holder may have taken is done if the message is.
+func (t *settleTask) over(e *engine, x *errand, i int, err error) error {
+	if x.tried && t.items[i].Verdict == dispatch.Ack && fault.Is(err, fault.DeliveryGone) {
+		err = nil
 	}
-	e.dropped(t.session, t.from, t.items[i].Token)
+	if !unsettled(err) {
+		e.dropped(t.session, t.from, t.items[i].Token)
+	}
+	return err
 }
 
 // extendTask restarts the ack timeouts of deliveries of a session.
@@ -315,12 +310,13 @@ func (t *extendTask) remote(ctx context.Context, e *engine, node string, items [
 	return e.svc.cfg.Peers.Extend(ctx, node, r)
 }
 
-func (t *extendTask) over(e *engine, i int, err error) {
+func (t *extendTask) over(e *engine, _ *errand, i int, err error) error {
 	if s := e.sessions[t.session]; s != nil && t.begun && err == nil {
 		if held := s.held[t.tokens[i]]; held != nil && !held.begun {
 			held.begun, held.since = true, time.Now()
 		}
 	}
+	return err
 }
 
 // cancelTask cancels messages that no handler has begun.
@@ -347,7 +343,7 @@ func (t *cancelTask) remote(ctx context.Context, e *engine, node string, items [
 	return e.svc.cfg.Peers.Cancel(ctx, node, r)
 }
 
-func (t *cancelTask) over(*engine, int, error) {}
+func (t *cancelTask) over(_ *engine, _ *errand, _ int, err error) error { return err }
 
 // errNotRetrying is the result for a message that does not wait for a retry.
 var errNotRetrying = fault.New(fault.FailedPrecondition, fault.MessageNotFound, "the message does not wait for a retry")
@@ -385,4 +381,4 @@ func (t *retryTask) remote(ctx context.Context, e *engine, node string, items []
 	return results, nil
 }
 
-func (t *retryTask) over(*engine, int, error) {}
+func (t *retryTask) over(_ *engine, _ *errand, _ int, err error) error { return err }

@@ -165,11 +165,11 @@ func (e *engine) stop() {
 // dispatchConfig returns the settings of a dispatcher.
 func (e *engine) dispatchConfig(ref qlog.GroupRef) dispatch.Config {
 	t := e.topics[ref.Topic]
-	if t == nil || t.settings == nil {
-		return dispatch.Config{Group: ref.Group, Paused: true, Random: rand.Int64N}
+	var g *qlog.Group
+	if t != nil && t.settings != nil {
+		g = t.settings.Group(ref.Group)
 	}
-	g := t.settings.Group(ref.Group)
-	if g == nil {
+	if g == nil { // it is being deleted
 		return dispatch.Config{Group: ref.Group, Paused: true, Random: rand.Int64N}
 	}
 	return dispatch.Config{
@@ -220,11 +220,7 @@ func (e *engine) release(s *session, token Token) {
 		return
 	}
 	// The holder is elsewhere, or is not known yet.
-	t := &settleTask{session: s.ID, from: e.svc.cfg.Node, items: []Settlement{{Token: token, Verdict: dispatch.Release}}}
-	now := time.Now()
-	for _, x := range errands(now, newCall(1), t, 1, func(int) partition { return token.partition() }) {
-		e.route(now, x)
-	}
+	e.settle(time.Now(), s.ID, e.svc.cfg.Node, []Settlement{{Token: token, Verdict: dispatch.Release}}, newCall(1))
 }
 
 // lose tells a session about a delivery that it no longer has.

@@ -29,3 +29,22 @@ func TestUnsettledStaysHeld(t *testing.T) {
 		t.Error("the session does not have the delivery any more")
 	}
 }
+
+// TestGoneAfterATry: an ack of a message that is settled already succeeds only if an earlier holder may
+// have taken it.
+func TestGoneAfterATry(t *testing.T) {
+	t.Parallel()
+	e := newEngine(New(Config{}), "work", nil)
+	gone := settleError(dispatch.ErrGone)
+	for _, test := range []struct {
+		tried   bool
+		verdict dispatch.Verdict
+		done    bool
+	}{{false, dispatch.Ack, false}, {true, dispatch.Ack, true}, {true, dispatch.Retry, false}} {
+		task := &settleTask{session: "s", items: []Settlement{{Token: Token{"orders", 0, 1, 1}, Verdict: test.verdict}}}
+		x := &errand{task: task, tried: test.tried}
+		if err := task.over(e, x, 0, gone); (err == nil) != test.done {
+			t.Errorf("%+v: %v", test, err)
+		}
+	}
+}

@@ -11,7 +11,7 @@ import (
 )
 
 // TestCutOff: a node that reaches neither the store nor the other nodes tells its consumers that their
-// contact is not confirmed, before another node gives away what they have.
+// contact is not confirmed, before another node delivers what they have to others.
 func TestCutOff(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, 1, 2, func(g *qlog.Group) { g.ResumeGrace = 3 * time.Second })

@@ -212,7 +212,7 @@ func (h *holder) settled(now time.Time, a dispatch.Answer) {
 	}
 	delete(h.calls, p)
 	if errors.Is(a.Err, dispatch.ErrMoved) {
-		h.e.again(now, p.x, errMoved, p.i)
+		h.e.again(now, p.x, errMoved, false, p.i)
 		return
 	}
 	h.e.answer(p.x, p.i, settleError(a.Err))
@@ -389,14 +389,14 @@ func (h *holder) end(err error) {
 	h.phase, h.d = ended, nil
 	h.e.ended(now, h, err)
 	for _, x := range waiting {
-		h.e.again(now, x, errMoved, x.items...)
+		h.e.again(now, x, errMoved, false, x.items...)
 	}
 }
 
 // drop has what waits for a commit of the dispatcher ask again. What sessions have they keep.
 func (h *holder) drop(now time.Time) {
 	for p := range h.calls {
-		h.e.again(now, p.x, errMoved, p.i)
+		h.e.again(now, p.x, errMoved, true, p.i)
 	}
 	clear(h.calls)
 	h.counts.hold(false)

@@ -156,7 +156,7 @@ func (e *engine) losePeersSessions(now time.Time) {
 	}
 }
 
-// taken gives messages of the topic to sessions of another node. It returns how many each gets.
+// taken chooses messages of the topic for sessions of another node. It returns how many each gets.
 func (e *engine) taken(now time.Time, r *TakeRequest) []int {
 	got := make([]int, len(r.Slots))
 	for i := range r.Slots {

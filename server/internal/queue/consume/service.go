@@ -334,9 +334,9 @@ func (s *Service) call(ctx context.Context, group string, t task, n int, at func
 			case err == nil:
 				e.route(now, x)
 			case unsettled(err):
-				e.giveUp(x, err)
+				e.fail(x, err)
 			default:
-				e.giveUp(x, settleError(dispatch.ErrLost))
+				e.fail(x, settleError(dispatch.ErrLost))
 			}
 		}
 	})

@@ -99,7 +99,7 @@ func (s *session) promise(now time.Time, n int, bytes int64) {
 	s.budget.Add(n, bytes, 0)
 }
 
-// unpromise gives up the room for up to n deliveries.
+// unpromise frees the room for up to n deliveries, of the oldest promises first.
 func (s *session) unpromise(n int) {
 	for n > 0 && len(s.promises) > 0 {
 		p := &s.promises[0]
@@ -113,7 +113,7 @@ func (s *session) unpromise(n int) {
 	}
 }
 
-// expirePromises gives up room that was kept for too long, and reports whether there was any.
+// expirePromises frees room that was kept for too long, and reports whether there was any.
 func (s *session) expirePromises(now time.Time) (expired bool) {
 	for len(s.promises) > 0 && !now.Before(s.promises[0].until) {
 		s.unpromise(s.promises[0].n)
@@ -176,7 +176,7 @@ func (h *holder) attach(s *session) {
 	})
 }
 
-// serving calls fn with every serving holder of the session's topics.
+// serving calls fn with every holder in the phase serving.
 func (e *engine) serving(fn func(h *holder)) {
 	for _, h := range slices.Clone(e.order) {
 		if h.phase == serving {
@@ -380,7 +380,7 @@ func (e *engine) leave(now time.Time, s *session) {
 		e.topic(name).reviewSoon(now)
 	}
 	s.tellAll()
-	e.post(func(now time.Time) { e.finishLeaving(now, s) }) // after what is not begun was given back
+	e.post(func(now time.Time) { e.finishLeaving(now, s) }) // after what is not begun was released
 }
 
 // finishLeaving ends the session of a consumer that left and holds nothing more.

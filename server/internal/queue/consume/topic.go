@@ -354,7 +354,7 @@ func (t *topic) reviewFailed(now time.Time, err error) {
 	if !ok || f.Reason != fault.TopicNotFound && f.Reason != fault.GroupNotFound {
 		t.e.trouble("review", err)
 		t.review = now.Add(longestBackoff)
-		t.wake(now) // those whose time is over are given up
+		t.wake(now) // those whose time is over fail
 		return
 	}
 	for s := range t.sessions {
@@ -364,7 +364,7 @@ func (t *topic) reviewFailed(now time.Time, err error) {
 		t.e.lost(now, s)
 	}
 	for _, x := range t.waiting {
-		t.e.giveUp(x, settleError(dispatch.ErrLost))
+		t.e.fail(x, settleError(dispatch.ErrLost))
 	}
 	t.waiting = nil
 	t.e.serving(func(h *holder) {

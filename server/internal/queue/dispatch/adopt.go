@@ -46,22 +46,6 @@ func (d *Dispatcher) Held(now time.Time, h Held) {
 	d.out.Held = append(d.out.Held, HeldAnswer{h, j != nil, settled})
 }
 
-// Doubt is an open entry that an earlier holder may have sent to Session, which is empty if it is not
-// known.
-type Doubt struct {
-	ID      qlog.ID
-	Gen     int
-	Session string
-}
-
-// InDoubt returns the entries in doubt, by ID. More may follow while Loading.
-func (d *Dispatcher) InDoubt() (doubts []Doubt) {
-	for _, j := range d.doubts(nil) {
-		doubts = append(doubts, Doubt{j.ID, j.gen, j.claimant})
-	}
-	return doubts
-}
-
 // Loading reports whether entries that may be in doubt are still to be read.
 func (d *Dispatcher) Loading() bool { return d.loading() }
 
