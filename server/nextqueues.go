@@ -55,7 +55,7 @@ func (s *Server) buildNextQueues(b *backends, tel *telemetry.Telemetry, deps *rp
 	node := s.roster.ID()
 	catalog := topics.NewCatalog(topics.CatalogConfig{Store: store, Logger: s.log})
 	fleet := consume.NewFleet(consume.FleetConfig{Store: store, Node: node, Logger: s.log})
-	peers := remote.NewQueuePeers(s.endpoint, fleet.Living, s.log)
+	peers := remote.NewQueuePeers(s.endpoint, fleet.Others, s.log)
 	keep := keeper.New(keeper.Config{
 		Store: store, Topics: catalog, Fleet: fleet, Node: node, Ager: store, Hints: s.hints, Logger: s.log,
 	})

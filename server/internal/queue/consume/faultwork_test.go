@@ -54,6 +54,47 @@ func TestCutOff(t *testing.T) {
 	}
 }
 
+// TestStoreAway: while the store is away for longer than beats and grace last, a consumer keeps what it
+// has of another node's partition, also through a new stream, and nothing comes again.
+func TestStoreAway(t *testing.T) {
+	t.Parallel()
+	const grace = 2 * time.Second
+	b := newBench(t, 1, 2, func(g *qlog.Group) { g.ResumeGrace = grace })
+	b.open(b.nodes[0], 100) // so that the lease stays there
+	s := b.open(b.nodes[1], 1)
+	waitUntil(t, func() bool { return b.nodes[1].fleet.MayTakeOver() })
+	b.put(0, 101, 0) // one more than the first consumer takes
+	held := nextAll(t, s)
+	for _, n := range b.nodes {
+		n.store.away.Store(true)
+	}
+	outage := time.Now().Add(8 * time.Second)
+	for resumes := int64(1); time.Now().Before(outage); resumes++ {
+		b.nodes[1].Close(s)
+		s, _ = b.resume(b.nodes[1], s.ID(), resumes, held)
+		ctx, cancel := context.WithTimeout(t.Context(), grace)
+		best := time.Hour
+		for {
+			f, err := s.Next(ctx)
+			if err != nil {
+				break
+			}
+			if f.Heartbeat == nil {
+				t.Fatalf("frame %+v", f)
+			}
+			best = min(best, f.Heartbeat.Unconfirmed)
+		}
+		cancel()
+		if best > grace/2 {
+			t.Fatalf("stream %d: the contact was confirmed %v ago", resumes, best)
+		}
+	}
+	for _, n := range b.nodes {
+		n.store.away.Store(false)
+	}
+	b.settleSoon(b.nodes[1], s, held)
+}
+
 func waitUntil(t *testing.T, fn func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(20 * time.Second)

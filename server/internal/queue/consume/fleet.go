@@ -131,12 +131,35 @@ func (f *Fleet) beat(ctx context.Context) {
 	}
 }
 
-// Alive reports whether a node's beat has not ended as far as this node knows. A node that was never
-// heard of is not alive.
+// Alive reports whether a node's beat has not ended as far as this node knows. While this node's own
+// beat is over it cannot know what became of the others: they are then as they were at its last beat. A
+// node that is not known is not alive.
 func (f *Fleet) Alive(node string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return time.Now().Before(f.until[node])
+	return f.alive(node, time.Now())
+}
+
+// alive is Alive with mu held.
+func (f *Fleet) alive(node string, now time.Time) bool {
+	if own := f.until[f.cfg.Node]; node != f.cfg.Node && now.After(own) {
+		now = own.Add(-beatTTL)
+	}
+	return now.Before(f.until[node])
+}
+
+// Others returns the other nodes that are alive, sorted; see Alive.
+func (f *Fleet) Others() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var nodes []string
+	for node := range f.until {
+		if node != f.cfg.Node && f.alive(node, time.Now()) {
+			nodes = append(nodes, node)
+		}
+	}
+	slices.Sort(nodes)
+	return nodes
 }
 
 // Until returns when the node's beat ends or ended. It is zero for a node that did not beat within the

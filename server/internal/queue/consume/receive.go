@@ -24,7 +24,7 @@ const (
 // TOPIC_NOT_FOUND, GROUP_NOT_FOUND, GROUP_EXCLUSIVE, NODE_FULL and SHUTTING_DOWN. The deliveries are
 // the caller's even if the answer does not reach it.
 func (s *Service) Receive(ctx context.Context, r ReceiveRequest) (received Received, err error) {
-	grace, exclusive, err := s.checkTopics(ctx, r.Group, r.Topic)
+	grace, exclusive, err := s.checkTopics(ctx, false, r.Group, r.Topic)
 	if err != nil {
 		return received, err
 	}

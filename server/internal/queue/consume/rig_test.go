@@ -35,18 +35,33 @@ var sharedRedis = sync.OnceValues(func() (*rig.Redis, error) {
 
 var prefixes atomic.Int64
 
-// topics is a source of topics that reads the store.
-type topics struct{ store *redislog.Store }
+// topics is a source of topics that reads the store, and remembers what it read.
+type topics struct {
+	store *flakyStore
+	known sync.Map
+}
 
-func (s topics) Topic(ctx context.Context, name string) (*qlog.Topic, error) {
+func (s *topics) Topic(ctx context.Context, name string) (*qlog.Topic, error) {
+	if s.store.away.Load() {
+		return nil, errAway
+	}
 	t, err := s.store.Topic(ctx, name)
 	if errors.Is(err, qlog.ErrNoTopic) {
 		return nil, fault.New(fault.NotFound, fault.TopicNotFound, "there is no topic %s", name)
 	}
+	if err == nil {
+		s.known.Store(name, t)
+	}
 	return t, err
 }
 
-func (s topics) Heal(ctx context.Context, t *qlog.Topic, partition int) error {
+func (s *topics) Known(name string) *qlog.Topic {
+	t, _ := s.known.Load(name)
+	known, _ := t.(*qlog.Topic)
+	return known
+}
+
+func (s *topics) Heal(ctx context.Context, t *qlog.Topic, partition int) error {
 	return s.store.MakePartition(ctx, t, partition)
 }
 
@@ -150,7 +165,7 @@ func (b *bench) start(name string) *node {
 	store := &flakyStore{Store: b.store}
 	fleet := consume.NewFleet(consume.FleetConfig{Store: store, Node: name})
 	n := &node{name: name, fleet: fleet, store: store, Service: consume.New(consume.Config{
-		Metrics: b.metrics, Peers: &peers{&b.net, name}, Entries: b.store, Store: store, Topics: topics{b.store}, Nodes: b.store, Fleet: fleet, Node: name, Secret: []byte("secret"), Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Metrics: b.metrics, Peers: &peers{&b.net, name}, Entries: b.store, Store: store, Topics: &topics{store: store}, Nodes: b.store, Fleet: fleet, Node: name, Secret: []byte("secret"), Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})}
 	for _, s := range []interface{ Start(context.Context) error }{fleet, n.Service} {
 		if err := s.Start(b.t.Context()); err != nil {

@@ -24,6 +24,8 @@ const lostAfter = 2 * time.Second
 type Topics interface {
 	// Topic returns a topic as it was at most two seconds ago. TOPIC_NOT_FOUND, STORE_UNAVAILABLE.
 	Topic(ctx context.Context, name string) (*qlog.Topic, error)
+	// Known returns a topic as it was last read, however long ago; nil if it is not known.
+	Known(name string) *qlog.Topic
 	// Heal creates again what the store lost of a partition of the topic.
 	Heal(ctx context.Context, t *qlog.Topic, partition int) error
 }
@@ -171,16 +173,25 @@ func (s *Service) LocalTopics() []string {
 	return slices.Collect(maps.Keys(s.local))
 }
 
-// checkTopics checks that the topics exist and have the group.
-func (s *Service) checkTopics(ctx context.Context, group string, names ...string) (shortest time.Duration, exclusive bool, err error) {
+// checkTopics checks that the topics exist and have the group. Calls about deliveries that exist pass
+// known: what was read earlier is enough for them, so that they work while the store is away. Reviews
+// end the sessions of a topic that is gone.
+func (s *Service) checkTopics(
+	ctx context.Context, known bool, group string, names ...string,
+) (shortest time.Duration, exclusive bool, err error) {
 	for _, name := range names {
-		t, err := s.cfg.Topics.Topic(ctx, name)
-		if err != nil {
-			return 0, false, err
+		var g *qlog.Group
+		if t := s.cfg.Topics.Known(name); known && t != nil {
+			g = t.Group(group)
 		}
-		g := t.Group(group)
 		if g == nil {
-			return 0, false, groupGone(name, group)
+			t, err := s.cfg.Topics.Topic(ctx, name)
+			if err != nil {
+				return 0, false, err
+			}
+			if g = t.Group(group); g == nil {
+				return 0, false, groupGone(name, group)
+			}
 		}
 		exclusive = exclusive || g.Mode == qlog.Exclusive
 		if shortest == 0 || g.ResumeGrace < shortest {
@@ -193,7 +204,7 @@ func (s *Service) checkTopics(ctx context.Context, group string, names ...string
 // Open starts or resumes a session. It fails with TOPIC_NOT_FOUND, GROUP_NOT_FOUND, SESSION_LOST,
 // NODE_FULL and SHUTTING_DOWN. The caller must Close the stream.
 func (s *Service) Open(ctx context.Context, r OpenRequest) (*Stream, Started, error) {
-	grace, _, err := s.checkTopics(ctx, r.Group, r.Topics...)
+	grace, _, err := s.checkTopics(ctx, r.Resume != nil, r.Group, r.Topics...)
 	if err != nil {
 		return nil, Started{}, err
 	}
@@ -323,7 +334,7 @@ func (s *Service) call(ctx context.Context, group string, t task, n int, at func
 	for i := range n {
 		name := at(i).topic
 		if _, checked := known[name]; !checked {
-			_, _, known[name] = s.checkTopics(ctx, group, name)
+			_, _, known[name] = s.checkTopics(ctx, true, group, name)
 		}
 	}
 	c := newCall(n)

@@ -205,11 +205,9 @@ func (e *engine) resume(now time.Time, s *session, r *Resume) *fault.Error {
 		if e.svc.cfg.Peers != nil {
 			e.supersede(s)
 			// Any node may have deliveries that never reached the consumer.
-			for _, node := range e.svc.cfg.Fleet.Living() {
-				if node != e.svc.cfg.Node {
-					s.tell[node] = true
-					e.peer(node)
-				}
+			for _, node := range e.svc.cfg.Fleet.Others() {
+				s.tell[node] = true
+				e.peer(node)
 			}
 		}
 		e.present(now, s, r)

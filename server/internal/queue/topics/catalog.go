@@ -95,6 +95,17 @@ func (c *Catalog) Topic(ctx context.Context, name string) (*qlog.Topic, error) {
 	return c.wait(ctx, c.load(ctx, name, false))
 }
 
+// Known returns a topic as it was last read, however long ago that was, also while the store is away.
+// It is nil if the topic was never read, or did not exist then.
+func (c *Catalog) Known(name string) *qlog.Topic {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if e := c.entries[name]; e != nil {
+		return e.topic
+	}
+	return nil
+}
+
 // Reload is Topic with a read of the store that begins after the call, or that another Reload
 // began.
 func (c *Catalog) Reload(ctx context.Context, name string) (*qlog.Topic, error) {

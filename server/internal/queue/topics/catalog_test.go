@@ -188,6 +188,33 @@ func TestReloadReadsTheStore(t *testing.T) {
 	})
 }
 
+// TestKnownOutlivesTheStore: what was read once is known while the store is away, until the store says
+// that the topic is gone.
+func TestKnownOutlivesTheStore(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, c := newStub(version(1))
+		if c.Known("jobs") != nil {
+			t.Error("a topic is known that was never read")
+		}
+		if _, err := c.Topic(t.Context(), "jobs"); err != nil {
+			t.Fatal(err)
+		}
+		s.answer(func(context.Context, string) (*qlog.Topic, error) { return nil, errors.New("away") })
+		time.Sleep(time.Minute)
+		if _, err := c.Topic(t.Context(), "jobs"); !fault.Is(err, fault.StoreUnavailable) {
+			t.Errorf("Topic: %v", err)
+		}
+		if known := c.Known("jobs"); known == nil || known.Version != 1 {
+			t.Errorf("Known: %v", known)
+		}
+		s.answer(absent)
+		if _, err := c.Topic(t.Context(), "jobs"); !fault.Is(err, fault.TopicNotFound) || c.Known("jobs") != nil {
+			t.Errorf("a topic that is gone: %v, known %v", err, c.Known("jobs"))
+		}
+	})
+}
+
 func TestTheCatalogIsBounded(t *testing.T) {
 	t.Parallel()
 	_, c := newStub(func(ctx context.Context, name string) (*qlog.Topic, error) {
