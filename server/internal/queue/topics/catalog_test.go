@@ -200,7 +200,9 @@ func TestKnownOutlivesTheStore(t *testing.T) {
 		if _, err := c.Topic(t.Context(), "jobs"); err != nil {
 			t.Fatal(err)
 		}
-		s.answer(func(context.Context, string) (*qlog.Topic, error) { return nil, fault.New(fault.Unavailable, fault.StoreUnavailable, "away") })
+		s.answer(func(context.Context, string) (*qlog.Topic, error) {
+			return nil, fault.New(fault.Unavailable, fault.StoreUnavailable, "away")
+		})
 		time.Sleep(time.Minute)
 		if _, err := c.Topic(t.Context(), "jobs"); !fault.Is(err, fault.StoreUnavailable) {
 			t.Errorf("Topic: %v", err)
