@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 
@@ -41,6 +42,19 @@ type Redis struct {
 	dir, addr string // dir is that of the data
 	disk      *Disk  // nil without RedisConfig.Disk
 	clock     *clock // nil without RedisConfig.MovableClock
+}
+
+// SharedRedis returns a function that returns one server with a socket, which the first call starts.
+// The tests of a package share it, each with keys of its own. The server ends with the process. name
+// is part of the name of its directory.
+func SharedRedis(name string) func() (*Redis, error) {
+	return sync.OnceValues(func() (*Redis, error) {
+		dir, err := TempDir(name)
+		if err != nil {
+			return nil, err
+		}
+		return StartRedis(context.Background(), RedisConfig{Dir: dir, Addr: filepath.Join(dir, "redis.sock")})
+	})
 }
 
 // StartRedis starts a server and waits until it answers. After an error nothing is left running.

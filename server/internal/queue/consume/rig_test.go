@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -25,13 +24,7 @@ import (
 
 // sharedRedis is a server that the tests share, each of which has keys of its own. It ends with the
 // process.
-var sharedRedis = sync.OnceValues(func() (*rig.Redis, error) {
-	dir, err := rig.TempDir("consume")
-	if err != nil {
-		return nil, err
-	}
-	return rig.StartRedis(context.Background(), rig.RedisConfig{Dir: dir, Addr: filepath.Join(dir, "redis.sock")})
-})
+var sharedRedis = rig.SharedRedis("consume")
 
 var prefixes atomic.Int64
 

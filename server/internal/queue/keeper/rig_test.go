@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -28,13 +27,7 @@ var (
 
 // sharedRedis is a server that the tests share, each of which has keys of its own. It ends with the
 // process.
-var sharedRedis = sync.OnceValues(func() (*rig.Redis, error) {
-	dir, err := rig.TempDir("keeper")
-	if err != nil {
-		return nil, err
-	}
-	return rig.StartRedis(context.Background(), rig.RedisConfig{Dir: dir, Addr: filepath.Join(dir, "redis.sock")})
-})
+var sharedRedis = rig.SharedRedis("keeper")
 
 var prefixes atomic.Int64
 

@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -38,13 +36,7 @@ func (m withRedis) Run() int {
 
 // sharedRedis is a server that the tests share, each of which has keys of its own. It ends with the
 // process.
-var sharedRedis = sync.OnceValues(func() (*rig.Redis, error) {
-	dir, err := rig.TempDir("topics")
-	if err != nil {
-		return nil, err
-	}
-	return rig.StartRedis(context.Background(), rig.RedisConfig{Dir: dir, Addr: filepath.Join(dir, "redis.sock")})
-})
+var sharedRedis = rig.SharedRedis("topics")
 
 var prefixes atomic.Int64
 

@@ -1,12 +1,9 @@
 package redislog
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -20,13 +17,7 @@ import (
 
 // sharedServer is a server that the tests of producers share, each of which has keys of its own. It
 // ends with the process.
-var sharedServer = sync.OnceValues(func() (*rig.Redis, error) {
-	dir, err := rig.TempDir("redislog")
-	if err != nil {
-		return nil, err
-	}
-	return rig.StartRedis(context.Background(), rig.RedisConfig{Dir: dir, Addr: filepath.Join(dir, "redis.sock")})
-})
+var sharedServer = rig.SharedRedis("redislog")
 
 // inputPrefixes numbers the prefixes of the tests' keys.
 var inputPrefixes atomic.Int64

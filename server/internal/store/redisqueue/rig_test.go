@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -20,13 +19,7 @@ import (
 )
 
 // sharedRedis is a server that all tests of the package share, each of which has keys of its own. It ends with the process.
-var sharedRedis = sync.OnceValues(func() (*rig.Redis, error) {
-	dir, err := rig.TempDir("redisqueue")
-	if err != nil {
-		return nil, err
-	}
-	return rig.StartRedis(context.Background(), rig.RedisConfig{Dir: dir, Addr: filepath.Join(dir, "redis.sock")})
-})
+var sharedRedis = rig.SharedRedis("redisqueue")
 
 // eachRedis runs test against one server and against a cluster of three masters. The keys of its stores begin with a prefix
 // of their own, which newStore gives.
