@@ -44,16 +44,16 @@ type Redis struct {
 	clock     *clock // nil without RedisConfig.MovableClock
 }
 
-// SharedRedis returns a function that returns one server with a socket, which the first call starts.
-// The tests of a package share it, each with keys of its own. The server ends with the process. name
-// is part of the name of its directory.
+// SharedRedis returns a function that returns one server with a socket, which the first call
+// starts. The tests of a package share it, each with keys of its own. The server ends with the
+// process. name is part of the name of its directory.
 func SharedRedis(name string) func() (*Redis, error) {
 	return sync.OnceValues(func() (*Redis, error) {
 		dir, err := TempDir(name)
 		if err != nil {
 			return nil, err
 		}
-		return StartRedis(context.Background(), RedisConfig{Dir: dir, Addr: filepath.Join(dir, "redis.sock")})
+		return StartRedis(context.Background(), RedisConfig{Dir: dir, Addr: filepath.Join(dir, "redis.sock")}) //nolint:forbidigo // it ends with the process
 	})
 }
 
