@@ -53,7 +53,8 @@ func SharedRedis(name string) func() (*Redis, error) {
 		if err != nil {
 			return nil, err
 		}
-		return StartRedis(context.Background(), RedisConfig{Dir: dir, Addr: filepath.Join(dir, "redis.sock")}) //nolint:forbidigo // it ends with the process
+		c := RedisConfig{Dir: dir, Addr: filepath.Join(dir, "redis.sock")}
+		return StartRedis(context.Background(), c) //nolint:forbidigo // it ends with the process
 	})
 }
 
