@@ -47,8 +47,8 @@ func (e *engine) meet(now time.Time, node string, profile SessionProfile, contac
 		e.remotes[profile.ID] = rs
 	case profile.Resumes < rs.Resumes, profile.Resumes == rs.Resumes && rs.node != node:
 		return nil
-	case profile.Resumes > rs.Resumes:
-		rs.unreported = true
+	case rs.node != node:
+		rs.unreported = true // what the new front node reports first is all that the consumer has
 	}
 	rs.SessionProfile, rs.node = profile, node
 	if contact.After(rs.contact) {
