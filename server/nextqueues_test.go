@@ -19,6 +19,17 @@ func nextQueues(t *testing.T, s *servertest.Server) nextv1connect.QueueServiceCl
 	return nextv1connect.NewQueueServiceClient(servertest.HTTPClient(t, s.Token), s.URL)
 }
 
+// TestNextQueuesAreOffByDefault checks that a server without `queues.next` does not know the
+// queues' second design.
+func TestNextQueuesAreOffByDefault(t *testing.T) {
+	t.Parallel()
+	s := servertest.Dev(t)
+	_, err := nextQueues(t, s).Ack(t.Context(), &nextv1.AckRequest{Tokens: []string{"t"}})
+	if connect.CodeOf(err) != connect.CodeUnimplemented {
+		t.Error(err)
+	}
+}
+
 // TestNextQueuesAreServed checks that the nodes of a fleet with `queues.next` deliver messages of
 // the second design, and that any node accepts what a consumer says. Consumers are told to go
 // elsewhere when their node stops, and there their session goes on.

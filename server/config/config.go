@@ -372,7 +372,7 @@ func Default() Config {
 		},
 		Channels:  Channels{CreateOnSend: true},
 		Retention: Retention{IdempotencyWindow: 7 * 24 * time.Hour},
-		Queues:    Queues{LeaseTTL: 10 * time.Second, Consumers: 1000, ConsumersPerSubject: 1000, Next: true},
+		Queues:    Queues{LeaseTTL: 10 * time.Second, Consumers: 1000, ConsumersPerSubject: 1000},
 		Sessions:  Sessions{OpenTimeout: time.Minute},
 		Presence: Presence{
 			TTL: 30 * time.Minute, LeaseTTL: 4 * time.Second, OfflineAfter: time.Second,
