@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/parleyhq/parley/server/internal/lifecycle"
-	"github.com/parleyhq/parley/server/internal/store/redisqueue"
+	"github.com/parleyhq/parley/server/internal/store/redislog"
 )
 
 const (
@@ -44,7 +44,7 @@ func (w *layoutWatcher) checkNow(ctx context.Context) error {
 	switch {
 	case err == nil:
 		w.known = true
-	case errors.Is(err, redisqueue.ErrOtherLayout):
+	case errors.Is(err, redislog.ErrOtherLayout):
 		return err
 	case ctx.Err() != nil:
 		return ctx.Err()
@@ -80,7 +80,7 @@ func (w *layoutWatcher) watch(ctx context.Context) {
 		case err == nil:
 			w.log.InfoContext(ctx, "Redis is used from now on")
 			return true
-		case errors.Is(err, redisqueue.ErrOtherLayout):
+		case errors.Is(err, redislog.ErrOtherLayout):
 			w.refused <- err
 			return true
 		}

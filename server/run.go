@@ -78,11 +78,7 @@ func (s *Server) drainStreams(ctx context.Context) error {
 		func() error {
 			return s.drainOrCut(ctx, 2*reconnectWithin, func(ctx context.Context) error { return s.presence.Drain(ctx, reconnectWithin) })
 		},
-		func() error {
-			within := s.cfg.Limits.DrainTimeout / 2
-			return s.drainOrCut(ctx, within+reconnectWithin, func(ctx context.Context) error { return s.consumers.Drain(ctx, within) })
-		},
-		func() error { return s.next.drain(ctx) },
+		func() error { return s.queues.drain(ctx) },
 	)
 }
 

@@ -283,17 +283,14 @@ func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.
 		EndSession: s.endSession,
 		Notify:     s.changes.Publish, EventsMaxAge: s.cfg.NATS.MaxAge, Settle: s.eraseSettle, Logger: s.log,
 	})
-	q, err := s.buildQueues(ctx, b, tel)
-	if err != nil {
+	if err := s.buildQueues(ctx, b, tel); err != nil {
 		return err
 	}
 	calls := *tel
 	calls.Logger = telemetry.Limit(s.log, s.cfg.Log.CallsPerSecond)
 	deps := s.messageDeps(b, reader, access, &calls, version)
-	q.addTo(&deps, s.consumers, id.Secret)
-	if err := s.buildNextQueues(b, tel, &deps); err != nil {
-		return err
-	}
+	s.queues.addTo(&deps)
+	deps.PageSecret = id.Secret
 	s.addPresence(&deps, access)
 	if err := s.buildTokens(b, tel); err != nil {
 		return err

@@ -13,7 +13,6 @@ import (
 	"github.com/parleyhq/parley/server/internal/lifecycle"
 	"github.com/parleyhq/parley/server/internal/message"
 	"github.com/parleyhq/parley/server/internal/presence"
-	"github.com/parleyhq/parley/server/internal/queue"
 	"github.com/parleyhq/parley/server/internal/retention"
 	"github.com/parleyhq/parley/server/internal/revocation"
 	"github.com/parleyhq/parley/server/internal/rpc/authn"
@@ -52,13 +51,8 @@ type services struct {
 	// kicks ends streams for operators, on all nodes.
 	kicks *remote.Kicks
 	hints *remote.QueueHints
-	// consumers holds the streams of queue consumers.
-	consumers *queue.Hub
-	calls     *remote.QueueStreams
-	scheduler *queue.Scheduler
-	layout    *layoutWatcher
-	// next are the parts of the queues' second design; nil unless it is served.
-	next     *nextQueues
+	layout *layoutWatcher
+	queues *queues
 	verifier *authn.Verifier
 	apiKeys  *apikey.Keys
 	// presence holds the streams with presence.
@@ -99,16 +93,13 @@ func (s *Server) start(ctx context.Context) error {
 		{"calls about presence", s.presenceCalls},
 		{"roster", s.roster},
 		{"hints of queues", s.hints},
-		{"consumers of queues", s.consumers},
-		{"calls about consumers", s.calls},
-		{"scheduler of queues", s.scheduler},
 		{"layout of queues", s.layout},
 		{"revocations", s.revoked},
 		{"announcements of revocations", s.revocations},
 		{"calls that end streams", s.kicks},
 		{"token keys", s.verifier},
 		{"API keys", s.apiKeys},
-	}, s.next.services()...) {
+	}, s.queues.services()...) {
 		if err := s.done.Start(ctx, next.name, next.service); err != nil {
 			return err
 		}

@@ -5,9 +5,9 @@ import (
 	"iter"
 	"time"
 
-	nextv1 "github.com/parleyhq/parley/gen/go/parley/next/v1"
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	parley "github.com/parleyhq/parley/sdk/go"
-	queue "github.com/parleyhq/parley/sdk/go/nextqueue"
+	queue "github.com/parleyhq/parley/sdk/go/queue"
 	first "github.com/parleyhq/parley/sdk/go/queue"
 )
 
@@ -144,7 +144,7 @@ func (a firstAdmin) Stats(ctx context.Context, topic string) (*queue.TopicStats,
 	}
 	stats := &queue.TopicStats{Scheduled: total.GetDelayed(), Produced: total.GetProduced()}
 	for _, g := range total.GetGroups() {
-		stats.Groups = append(stats.Groups, &nextv1.GroupStats{
+		stats.Groups = append(stats.Groups, &parleyv1.GroupStats{
 			Group: g.GetGroup(), Waiting: g.GetUnread() + g.GetParked(), Running: g.GetPending(), Retrying: g.GetRetrying(),
 			Acked: g.GetAcked(), Dead: g.GetDead(), Trimmed: g.GetTrimmed(), Skipped: g.GetSkipped(),
 			Retried: g.GetRetried(), Replayed: g.GetReplayed(),

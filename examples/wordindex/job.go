@@ -11,7 +11,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/parleyhq/parley/clients/cli/irclog"
-	queue "github.com/parleyhq/parley/sdk/go/nextqueue"
+	queue "github.com/parleyhq/parley/sdk/go/queue"
 )
 
 // Headers of a job's message.

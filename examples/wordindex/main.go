@@ -46,9 +46,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	nextv1 "github.com/parleyhq/parley/gen/go/parley/next/v1"
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	parley "github.com/parleyhq/parley/sdk/go"
-	queue "github.com/parleyhq/parley/sdk/go/nextqueue"
+	queue "github.com/parleyhq/parley/sdk/go/queue"
 )
 
 // The consumer groups of the topic.
@@ -164,7 +164,7 @@ func (a *app) prepare() error {
 	}
 	for _, group := range []string{witness, indexers} {
 		_, err := a.admin.CreateGroup(a.ctx, a.flags.Topic, &queue.Group{
-			Name: group, Order: nextv1.DeliveryOrder_DELIVERY_ORDER_STRICT, Retry: retries, Start: queue.FromBeginning(),
+			Name: group, Order: parleyv1.DeliveryOrder_DELIVERY_ORDER_STRICT, Retry: retries, Start: queue.FromBeginning(),
 		})
 		if err != nil && !errors.Is(err, parley.ErrGroupExists) {
 			return err

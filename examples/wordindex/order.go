@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	queue "github.com/parleyhq/parley/sdk/go/nextqueue"
+	queue "github.com/parleyhq/parley/sdk/go/queue"
 )
 
 // runWitness makes the witness group read the topic, with one undisturbed worker, and records the

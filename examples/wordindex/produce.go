@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	queue "github.com/parleyhq/parley/sdk/go/nextqueue"
+	queue "github.com/parleyhq/parley/sdk/go/queue"
 )
 
 // produceBatch is the number of lines that one call of the function produce stores.

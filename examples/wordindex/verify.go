@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	queue "github.com/parleyhq/parley/sdk/go/nextqueue"
+	queue "github.com/parleyhq/parley/sdk/go/queue"
 )
 
 type verifyCommand struct {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	queue "github.com/parleyhq/parley/sdk/go/nextqueue"
+	queue "github.com/parleyhq/parley/sdk/go/queue"
 )
 
 var (

@@ -31,7 +31,7 @@ import (
 	"github.com/parleyhq/parley/hack/internal/command"
 	"github.com/parleyhq/parley/internal/rig"
 	parley "github.com/parleyhq/parley/sdk/go"
-	queue "github.com/parleyhq/parley/sdk/go/nextqueue"
+	queue "github.com/parleyhq/parley/sdk/go/queue"
 )
 
 // The topic and the consumer group that examples/wordindex uses.

@@ -22,7 +22,6 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/parleyhq/parley/gen/go/parley/next/v1/nextv1connect"
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 	"github.com/parleyhq/parley/sdk/go/internal/link"
 )
@@ -70,8 +69,8 @@ func New(addr string, opts ...Option) (*Client, error) {
 			return link.Services{
 				Message:   parleyv1connect.NewMessageServiceClient(httpClient, addr, clientOpts...),
 				Queue:     parleyv1connect.NewQueueServiceClient(httpClient, addr, clientOpts...),
-				NextQueue: nextv1connect.NewQueueServiceClient(httpClient, addr, clientOpts...),
-				NextAdmin: nextv1connect.NewQueueAdminServiceClient(httpClient, addr, clientOpts...),
+				NextQueue: parleyv1connect.NewQueueServiceClient(httpClient, addr, clientOpts...),
+				NextAdmin: parleyv1connect.NewAdminServiceClient(httpClient, addr, clientOpts...),
 				Admin:     parleyv1connect.NewAdminServiceClient(httpClient, addr, clientOpts...),
 				Presence:  parleyv1connect.NewPresenceServiceClient(httpClient, addr, clientOpts...),
 				Server:    parleyv1connect.NewServerServiceClient(httpClient, addr, clientOpts...),

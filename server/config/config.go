@@ -238,15 +238,10 @@ type Retention struct {
 
 // Queues configures the consumers of work queues.
 type Queues struct {
-	// LeaseTTL is how long a partition stays with a consumer whose node has died: 1 s to 10 min.
-	LeaseTTL time.Duration `yaml:"lease_ttl"`
 	// Consumers and ConsumersPerSubject limit the live consumer streams of the node and of one
 	// subject on it.
 	Consumers           int `yaml:"consumers"`
 	ConsumersPerSubject int `yaml:"consumers_per_subject"`
-	// Next also serves the queues' second design, parley.next.v1. It ends when that replaces the
-	// first.
-	Next bool `yaml:"next"`
 }
 
 // Sessions configures the conversations of users with assistants.
@@ -372,7 +367,7 @@ func Default() Config {
 		},
 		Channels:  Channels{CreateOnSend: true},
 		Retention: Retention{IdempotencyWindow: 7 * 24 * time.Hour},
-		Queues:    Queues{LeaseTTL: 10 * time.Second, Consumers: 1000, ConsumersPerSubject: 1000, Next: true},
+		Queues:    Queues{Consumers: 1000, ConsumersPerSubject: 1000},
 		Sessions:  Sessions{OpenTimeout: time.Minute},
 		Presence: Presence{
 			TTL: 30 * time.Minute, LeaseTTL: 4 * time.Second, OfflineAfter: time.Second,

@@ -165,8 +165,6 @@ func (r *Retention) validate(k *checker) {
 }
 
 func (q *Queues) validate(k *checker) {
-	// A lease is renewed at a third of its TTL, so the TTL must allow for a few slow answers.
-	k.lasts("queues.lease_ttl", q.LeaseTTL, time.Second, 10*time.Minute)
 	k.between("queues.consumers", q.Consumers, 1, 1<<20)
 	k.between("queues.consumers_per_subject", q.ConsumersPerSubject, 1, 1<<20)
 }

@@ -25,13 +25,24 @@ const (
 var failureCode = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
 
 // Handler handles one delivery. A nil error acknowledges it. An error or a panic nacks it: the
-// message is retried after the topic's backoff, or according to RetryAfter, DeadLetter and Code.
+// message is retried after the group's backoff, or according to RetryAfter, DeadLetter and Code.
 //
-// ctx carries the values of Run's context and the trace of the producer. It ends at the handler
-// timeout, at the stop timeout of a stopping worker, and when the delivery is lost. In the last
-// case errors.Is(context.Cause(ctx), parley.ErrLeaseLost) holds, and another worker may handle the
-// same message.
+// ctx carries the values of Run's context and the trace of the producer. It does not end with the
+// worker's stream. It ends at the handler timeout, at the stop timeout of a stopping worker, and
+// when the delivery is lost. In the last case errors.Is(context.Cause(ctx), parley.ErrDeliveryLost)
+// holds, and another worker may handle the same message.
+//
+// A handler that returns an error after the handler timeout gets the code CodeTimeout. One that
+// returns an error after the stop timeout has its message released.
 type Handler func(ctx context.Context, d *Delivery) error
+
+// The failure codes that a Worker sets itself.
+const (
+	// CodeTimeout is the code of a handler that failed after its timeout.
+	CodeTimeout = "timeout"
+	// CodeDecode is the code of a message that a handler of Handle could not decode.
+	CodeDecode = "decode"
+)
 
 // Middleware wraps a Handler.
 type Middleware func(next Handler) Handler
@@ -49,10 +60,10 @@ type HandlerError struct {
 	// Err is the cause.
 	Err error
 	// Delay is the time until the next attempt. nil means the Delay of a wrapped HandlerError, or
-	// else the topic's backoff.
+	// else the group's backoff.
 	Delay *time.Duration
 	// Code is the application's failure code: up to 64 characters of A-Z a-z 0-9 _ . -. An invalid
-	// code is ignored, and an empty one means none. With one of the topic's non-retryable codes the
+	// code is ignored, and an empty one means none. With one of the group's non-retryable codes the
 	// message becomes a dead letter at once.
 	Code string
 	// DeadLetter makes the message a dead letter, regardless of the attempts left.

@@ -1,253 +1,194 @@
 package queue
 
 import (
-	"context"
-	"sync"
+	"errors"
 	"time"
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	parley "github.com/parleyhq/parley/sdk/go"
 )
 
 const (
-	// gatherItems and gatherFor bound the number and the age of settlements that wait while a batch is
+	// maxItems bounds the settlements, or the extended deliveries, of one request. It is the
+	// server's limit.
+	maxItems = 1000
+	// gatherItems and gatherFor bound the number and the age of verdicts that wait while a batch is
 	// in flight.
 	gatherItems = 256
 	gatherFor   = 5 * time.Millisecond
-	// maxUnanswered is the maximum number of batches in flight. A batch is up to two requests: one of
-	// acks, one of nacks.
-	maxUnanswered = 8
+	// maxBatches is the number of batches in flight from which on verdicts wait. A batch is a
+	// request, of acks or of nacks.
+	maxBatches = 8
 )
 
-// settlement is the ack or nack of a task. A nil nack means an ack.
-type settlement struct {
-	t    *task
-	nack *parleyv1.NackItem
-}
-
-// credits counts how much the server may send. Grants contain running totals, so a lost or late one
-// does no harm.
-type credits struct {
-	window, windowBytes int64
-	// freed and freedBytes count the messages that were settled or lost since the stream began.
-	// granted and grantedBytes are their values at the last grant to the server.
-	freed, freedBytes, granted, grantedBytes int64
-}
-
-func newCredits(messages, bytes int64) credits { return credits{window: messages, windowBytes: bytes} }
-
-// free records that a message of size credit bytes is settled or lost.
-func (c *credits) free(size int64) {
-	c.freed++
-	c.freedBytes += size
-}
-
-// grant returns the totals to send. It returns nil if less than a quarter of the window was freed
-// since the last grant.
-func (c *credits) grant() *parleyv1.StreamingCredits {
-	if 4*(c.freed-c.granted) < c.window && 4*(c.freedBytes-c.grantedBytes) < c.windowBytes {
-		return nil
-	}
-	c.granted, c.grantedBytes = c.freed, c.freedBytes
-	return &parleyv1.StreamingCredits{TotalMessages: c.window + c.freed, TotalBytes: c.windowBytes + c.freedBytes}
-}
-
-// outbox gathers settlements into batches. While no batch is in flight, a settlement is sent at
-// once. Otherwise it waits until there are 256 of them, or for 5 ms, and while 8 batches are in
-// flight. Safe for concurrent use.
+// outbox gathers verdicts into batches. While no batch is in flight, a verdict is sent at once.
+// Otherwise it waits until there are 256 of them, or for 5 ms, and while 8 batches are in flight.
+// While no stream is live, verdicts wait for the next one, whose request has them too.
+//
+// A task that is settling is in pending, in a batch in flight, or waits for its repetition. Guarded
+// by the run's lock.
 type outbox struct {
-	s *stream
-	// work tracks the stream's goroutines. Each is added under mu while the outbox is not closed.
-	work sync.WaitGroup
-
-	mu      sync.Mutex // guards the fields below
-	pending []settlement
+	pending []*task
 	timer   *time.Timer
-	// overdue is true once the pending settlements have waited for gatherFor.
-	overdue  bool
-	closed   bool
-	underWay int
-	// idle is closed while nothing is pending or in flight.
-	idle chan struct{}
+	// overdue is true once the pending verdicts have waited for gatherFor.
+	overdue bool
+	batches int
+	// failures counts the batches in a row that had retryable failures.
+	failures int
 }
 
-func newOutbox(s *stream) *outbox {
-	o := &outbox{s: s, idle: make(chan struct{})}
-	close(o.idle)
-	return o
-}
-
-// add queues a settlement and sends it soon. After close it does nothing.
-func (o *outbox) add(one settlement) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.closed {
-		return // the end of the stream counts its delivery as lost
-	}
-	if len(o.pending) == 0 && o.underWay == 0 {
-		o.idle = make(chan struct{})
-	}
-	o.pending = append(o.pending, one)
-	if len(o.pending) == 1 && o.underWay > 0 {
-		o.timer = time.AfterFunc(gatherFor, func() {
-			o.mu.Lock()
-			defer o.mu.Unlock()
-			o.overdue = true
-			o.goLocked()
-		})
-	}
-	o.goLocked()
-}
-
-// goLocked starts a batch of pending settlements, if it is time.
-func (o *outbox) goLocked() {
-	if len(o.pending) == 0 || o.closed || o.underWay == maxUnanswered ||
-		(o.underWay > 0 && !o.overdue && len(o.pending) < gatherItems) {
+// addLocked queues the verdict of a task and sends it soon.
+func (r *run) addLocked(tasks ...*task) {
+	if r.closed {
 		return
 	}
-	n := min(len(o.pending), maxItems)
-	batch := o.pending[:n:n]
-	o.pending = o.pending[n:]
-	if len(o.pending) == 0 {
-		o.overdue = false
-		if o.timer != nil {
-			o.timer.Stop()
-		}
+	o := &r.out
+	if len(o.pending) == 0 && o.batches > 0 {
+		o.timer = time.AfterFunc(gatherFor, func() {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			o.overdue = true
+			r.goLocked()
+		})
 	}
-	o.underWay++
-	o.work.Go(func() {
-		o.s.settleAll(batch)
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		o.underWay--
-		o.goLocked()
-		if len(o.pending) == 0 && o.underWay == 0 {
-			close(o.idle)
-		}
-	})
+	o.pending = append(o.pending, tasks...)
+	r.goLocked()
 }
 
-// run starts a goroutine of the stream, unless the outbox is closed.
-func (o *outbox) run(what func()) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if !o.closed {
-		o.work.Go(what)
-	}
-}
-
-// close waits until no goroutine of the stream runs. It does not send pending settlements.
-func (o *outbox) close() {
-	o.mu.Lock()
-	o.closed = true
+// stopLocked stops the outbox: nothing is sent any more.
+func (o *outbox) stopLocked() {
+	o.pending = nil
 	if o.timer != nil {
 		o.timer.Stop()
 	}
-	o.mu.Unlock()
-	o.work.Wait()
 }
 
-// flush waits until no settlement is pending or in flight, or until ctx or the stream ends.
-func (o *outbox) flush(ctx context.Context) {
-	o.mu.Lock()
-	idle := o.idle
-	o.mu.Unlock()
-	select {
-	case <-idle:
-	case <-ctx.Done():
-	case <-o.s.ctx.Done():
-	}
-}
-
-// settleAll sends settlements until each has a final answer or the stream ends. It also sends the
-// credits that they free.
-func (s *stream) settleAll(batch []settlement) {
-	var acks, nacks []settlement
-	tasks := make([]*task, len(batch))
-	for i, one := range batch {
-		tasks[i] = one.t
-		if one.nack == nil {
-			acks = append(acks, one)
-		} else {
-			nacks = append(nacks, one)
-		}
-	}
-	s.mu.Lock()
-	more := s.freeLocked(tasks...)
-	s.mu.Unlock()
-	var all sync.WaitGroup
-	if more != nil {
-		all.Go(func() { s.wire.grant(s.ctx, more) })
-	}
-	for _, part := range [][]settlement{acks, nacks} {
-		if len(part) > 0 {
-			all.Go(func() { s.settlePart(part) })
-		}
-	}
-	all.Wait()
-}
-
-// settlePart sends settlements that are either all acks or all nacks. Those with retryable failures
-// are sent again as long as the stream lives.
-func (s *stream) settlePart(part []settlement) {
-	for failures := 0; ; failures++ {
-		results, err := s.wire.do(s.ctx, settleRequest(part))
-		var again []settlement
-		var failure error
-		for i, one := range part {
-			itemErr := err
-			if err == nil && i < len(results) {
-				itemErr = s.r.w.link.ItemError(results[i].GetError())
-			} else if err == nil {
-				itemErr = errUnanswered
-			}
-			if itemErr != nil && s.ctx.Err() == nil && s.r.w.link.WorthRetrying(itemErr) {
-				again, failure = append(again, one), itemErr
-				continue
-			}
-			s.settled(one, itemErr)
-		}
-		if len(again) == 0 {
+// goLocked sends a batch of pending verdicts, if it is time and a stream is live.
+func (r *run) goLocked() {
+	o := &r.out
+	for s := r.current; s != nil && !r.closed && len(o.pending) > 0; {
+		if o.batches == maxBatches || o.batches > 0 && !o.overdue && len(o.pending) < gatherItems {
 			return
 		}
-		part = again
-		wait := time.NewTimer(s.r.w.link.Wait(failures, failure))
-		select {
-		case <-wait.C:
-		case <-s.ctx.Done():
-			wait.Stop()
-			return // the end of the stream counts their deliveries as lost
+		n := min(len(o.pending), maxItems)
+		var acks, nacks []*task
+		for _, t := range o.pending[:n] {
+			switch {
+			case t.stage != settling: // over meanwhile
+				continue
+			case t.nack == nil:
+				acks = append(acks, t)
+			default:
+				nacks = append(nacks, t)
+			}
+			t.sent++
+		}
+		if o.pending = o.pending[n:]; len(o.pending) == 0 {
+			o.pending, o.overdue = nil, false
+			if o.timer != nil {
+				o.timer.Stop()
+			}
+		}
+		for _, part := range [][]*task{acks, nacks} {
+			if len(part) > 0 {
+				o.batches++
+				r.work.Go(func() { r.send(s, part) })
+			}
 		}
 	}
 }
 
-// settled removes the task of a settlement and counts it in the worker's Stats. If err is not nil,
-// the delivery is lost.
-func (s *stream) settled(one settlement, err error) {
-	if !s.remove(one.t, err) || err != nil {
+// send sends verdicts that are either all acks or all nacks, and queues those again that have no
+// final answer.
+func (r *run) send(s *stream, part []*task) {
+	results, err := s.wire.do(s.ctx, settleRequest(part))
+	r.mu.Lock()
+	if err != nil && (s.ctx.Err() != nil || r.current != s) {
+		err = errStreamOver // another stream has the session
+	}
+	if errors.Is(err, errStreamOver) && r.current == s {
+		r.current = nil // the goroutine that receives has not noticed it yet
+		r.notifyLocked()
+	}
+	r.mu.Unlock()
+	again, failure := r.answered(part, results, err)
+	r.mu.Lock()
+	wait := time.Duration(0)
+	switch {
+	case len(again) == 0:
+		r.out.failures = 0
+	case !errors.Is(failure, errStreamOver): // after which the next stream is waited for
+		wait = r.w.link.Wait(r.out.failures, failure)
+		r.out.failures++
+	}
+	r.out.batches--
+	r.goLocked()
+	r.mu.Unlock()
+	if errors.Is(err, parley.ErrSessionLost) {
+		r.giveUp(s.session, lost("the session has ended: "+err.Error()))
 		return
 	}
-	c := &s.r.w.counts
-	switch {
-	case one.nack == nil:
-		c.acked.Add(1)
-	case one.nack.GetRelease() != nil:
-		c.released.Add(1)
-	default:
-		c.nacked.Add(1)
+	if len(again) == 0 {
+		return
 	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-r.life.Done():
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.addLocked(again...)
 }
 
-func settleRequest(part []settlement) *parleyv1.StreamingConsumeRequest {
+// answered handles the results of verdicts, or the error of their request as a whole. It returns
+// the tasks without a final answer and one of their failures.
+func (r *run) answered(part []*task, results []*parleyv1.SettleResult, err error) (again []*task, failure error) {
+	if errors.Is(err, parley.ErrSessionLost) {
+		return nil, err // the caller gives up the session
+	}
+	var gone []*task
+	var errs []error
+	r.mu.Lock()
+	for i, t := range part {
+		itemErr := err
+		if err == nil && i < len(results) {
+			itemErr = r.w.link.ItemError(results[i].GetError())
+		} else if err == nil {
+			itemErr = errUnanswered
+		}
+		switch {
+		case t.stage != settling:
+		case itemErr == nil, errors.Is(itemErr, parley.ErrDeliveryGone) && t.sent > 1:
+			// An earlier verdict without an answer has arrived.
+			r.endLocked(t, nil)
+		case errors.Is(itemErr, errStreamOver), r.w.link.WorthRetrying(itemErr):
+			again, failure = append(again, t), itemErr
+		default:
+			r.endLocked(t, itemErr)
+			gone, errs = append(gone, t), append(errs, itemErr)
+		}
+	}
+	r.mu.Unlock()
+	for i, t := range gone {
+		r.report([]*task{t}, errs[i])
+	}
+	return again, failure
+}
+
+func settleRequest(part []*task) *parleyv1.StreamingConsumeRequest {
 	if part[0].nack == nil {
-		ack := &parleyv1.StreamingAck{Tokens: make([]string, len(part))}
-		for i, one := range part {
-			ack.Tokens[i] = one.t.token
+		ack := &parleyv1.AckRequest{Tokens: make([]string, len(part))}
+		for i, t := range part {
+			ack.Tokens[i] = t.token
 		}
 		return &parleyv1.StreamingConsumeRequest{Request: &parleyv1.StreamingConsumeRequest_Ack{Ack: ack}}
 	}
-	nack := &parleyv1.StreamingNack{Items: make([]*parleyv1.NackItem, len(part))}
-	for i, one := range part {
-		nack.Items[i] = one.nack
+	nack := &parleyv1.NackRequest{Items: make([]*parleyv1.NackItem, len(part))}
+	for i, t := range part {
+		nack.Items[i] = t.nack
 	}
 	return &parleyv1.StreamingConsumeRequest{Request: &parleyv1.StreamingConsumeRequest_Nack{Nack: nack}}
 }

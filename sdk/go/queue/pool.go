@@ -3,15 +3,16 @@ package queue
 import "sync"
 
 // lane identifies messages that must be handled one after another: those of one key in one
-// partition.
+// partition of a topic.
 type lane struct {
+	topic     string
 	partition int
 	key       string
 }
 
-// pool runs tasks, at most limit at once. Tasks of one lane run in order and one at a time. The
-// pool outlives streams: a task of a lost stream that still runs keeps its lane. Safe for
-// concurrent use.
+// pool runs tasks, at most limit at once. Tasks of one lane run in order and one at a time. A
+// task keeps its lane until its handler has returned, also if its delivery is lost meanwhile. Safe
+// for concurrent use.
 type pool struct {
 	limit int
 	run   func(t *task)

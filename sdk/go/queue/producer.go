@@ -5,7 +5,9 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"maps"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -21,37 +23,39 @@ import (
 )
 
 const (
-	// maxBatchItems and maxBatchBytes bound one request of Produce or Schedule. The server accepts up
-	// to 1,000 items and 2 MiB.
+	// maxBatchItems and maxBatchBytes bound one request of Produce.
 	maxBatchItems = 1000
 	maxBatchBytes = 3 << 19
+	maxPayload    = 256 << 10
+	maxMessage    = 2 * maxPayload
+	// maxAhead is how much higher than the oldest sequence without an answer the newest may be.
+	maxAhead = 63
 )
 
 // ErrClosed is the error of Producer.Send after Close.
 var ErrClosed = errors.New("parley: producer closed")
 
-// Producer stores messages in one topic. It is safe for concurrent use; a program needs one per
-// topic. Close it after use.
+// Producer stores messages in one topic. It numbers its requests, so that the server recognises a
+// repeat and stores nothing twice. It is safe for concurrent use. Close it after use.
 type Producer struct {
 	link   link.Link
 	topic  string
-	keys   bool
+	id     []byte
 	joined *joiner
+
+	mu     sync.Mutex // guards the fields below
+	newest int64
+	open   map[int64]bool
+	freed  chan struct{} // is closed and replaced when a sequence is answered
 }
 
 // ProducerOption sets a property of a Producer.
 type ProducerOption func(*producerConfig)
 
 type producerConfig struct {
-	keys     bool
-	linger   time.Duration
-	messages int
-	batches  int
+	linger            time.Duration
+	messages, batches int
 }
-
-// WithoutIdempotency disables the generation of idempotency keys. A message without a key whose
-// answer was lost may then be stored twice. In return, the server has no keys to remember.
-func WithoutIdempotency() ProducerOption { return func(c *producerConfig) { c.keys = false } }
 
 // WithLinger sets how long Send waits for other messages to join its batch while another batch is
 // in flight. The default is 5 ms; 0 or less means no wait.
@@ -60,114 +64,74 @@ func WithLinger(d time.Duration) ProducerOption {
 }
 
 // WithBatching sets the maximum number of messages in a batch of Send (default 100, maximum 1,000)
-// and of batches in flight (default 8). When both limits are reached, Send blocks. A batch is in
-// flight until its last message is stored or refused, so one message for a full partition keeps a
-// whole batch in flight.
+// and of batches in flight (default 8, maximum 64). When both limits are reached, Send blocks.
 func WithBatching(messages, batches int) ProducerOption {
 	return func(c *producerConfig) {
-		c.messages, c.batches = min(max(messages, 1), maxBatchItems), max(batches, 1)
+		c.messages, c.batches = min(max(messages, 1), maxBatchItems), min(max(batches, 1), maxAhead+1)
 	}
 }
 
-// NewProducer returns a producer for a topic. The topic must exist when the producer is used.
-// NewProducer does not connect; the first call does.
+// NewProducer returns a producer for a topic. It does not connect; the first call does.
 func NewProducer(c *parley.Client, topic string, opts ...ProducerOption) *Producer {
-	cfg := producerConfig{keys: true, linger: 5 * time.Millisecond, messages: 100, batches: 8}
+	cfg := producerConfig{linger: 5 * time.Millisecond, messages: 100, batches: 8}
 	for _, opt := range opts {
 		opt(&cfg)
 	}
-	p := &Producer{link: link.Of(c), topic: topic, keys: cfg.keys}
-	p.joined = newJoiner(cfg, p.send)
+	p := &Producer{link: link.Of(c), topic: topic, id: make([]byte, 16), open: make(map[int64]bool), freed: make(chan struct{})}
+	_, _ = rand.Read(p.id) // never fails
+	p.joined = newJoiner(cfg, p.sendJoined)
 	return p
 }
 
-// Produce stores any number of messages and returns one result per message, in order. Retryable
-// failures, for example of a full or paused topic, are retried until ctx or the call's deadline
-// ends. The deadline starts again whenever a request made progress (see parley.WithCallTimeout).
-// Each message keeps its idempotency key, so it is stored once, however often it was sent.
+// Produce stores any number of messages and returns one result per message, in order. Requests of
+// up to 1,000 messages or 1.5 MiB are sent one after another. After a retryable failure, a request
+// is repeated unchanged until ctx or the call's deadline ends, which starts again with each request
+// (see parley.WithCallTimeout).
 //
-// Up to 1,000 messages or 1.5 MiB are sent in one request, one request at a time. Failed messages
-// are sent again in order, before later ones that were not sent yet. If the server cannot store a
-// message for now, it does not store later ones of the same request and partition either. So the
-// messages of one key are stored in the given order, unless the topic's store failed for one of
-// several in a way that the server cannot detect.
-//
-// The error is nil if every message was either stored or permanently refused. Otherwise it is the
-// reason for which the call ended: ctx, the call's deadline, or a refusal of the whole call. The
-// results are valid in any case: a Result has either a Receipt or an Err.
+// The error is nil if every message was either stored or permanently refused. The results are valid
+// in any case: see Errors.
 func (p *Producer) Produce(ctx context.Context, messages ...Message) ([]Result, error) {
-	return p.run(ctx, p.produceCall(ctx, messages))
-}
-
-// Schedule stores messages that appear in the topic after a delay of up to 366 days, never earlier.
-// The delay starts when the server accepts the message. The ids of the messages never change;
-// Cancel and Reschedule accept them. Otherwise it works like Produce.
-func (p *Producer) Schedule(ctx context.Context, delay time.Duration, messages ...Message) ([]Result, error) {
-	return p.schedule(ctx, messages, func(m *parleyv1.ScheduledMessage) {
-		m.Due = &parleyv1.ScheduledMessage_Delay{Delay: durationpb.New(delay)}
-	})
-}
-
-// ScheduleAt is Schedule with a time by the server's clock. A message whose time has passed is due
-// at once.
-func (p *Producer) ScheduleAt(ctx context.Context, at time.Time, messages ...Message) ([]Result, error) {
-	return p.schedule(ctx, messages, func(m *parleyv1.ScheduledMessage) {
-		m.Due = &parleyv1.ScheduledMessage_DueTime{DueTime: timestamppb.New(at)}
-	})
-}
-
-// Cancel cancels a scheduled message. It returns parley.ErrScheduledNotFound for a message that has
-// appeared in the topic or was cancelled. If an earlier attempt of this call may have cancelled it,
-// the error's text says so.
-func (p *Producer) Cancel(ctx context.Context, messageID string) error {
-	attempts := 0
-	err := p.link.Call(ctx, "CancelScheduled", func(ctx context.Context, s *link.Services) error {
-		attempts++
-		_, err := s.Queue.CancelScheduled(ctx, &parleyv1.CancelScheduledRequest{Topic: p.topic, MessageId: messageID})
-		return err
-	})
-	return mayBeOurs(err, attempts, parley.ErrScheduledNotFound)
-}
-
-// Reschedule changes when a scheduled message is due, to delay from now, and returns that time. It
-// returns parley.ErrScheduledNotFound for a message that has appeared in the topic or was
-// cancelled.
-func (p *Producer) Reschedule(ctx context.Context, messageID string, delay time.Duration) (time.Time, error) {
-	return p.reschedule(ctx, &parleyv1.RescheduleScheduledRequest{
-		MessageId: messageID, Due: &parleyv1.RescheduleScheduledRequest_Delay{Delay: durationpb.New(delay)},
-	})
-}
-
-// RescheduleAt is Reschedule with a time by the server's clock. A message whose time has passed is
-// due at once.
-func (p *Producer) RescheduleAt(ctx context.Context, messageID string, at time.Time) (time.Time, error) {
-	return p.reschedule(ctx, &parleyv1.RescheduleScheduledRequest{
-		MessageId: messageID, Due: &parleyv1.RescheduleScheduledRequest_DueTime{DueTime: timestamppb.New(at)},
-	})
-}
-
-func (p *Producer) reschedule(ctx context.Context, req *parleyv1.RescheduleScheduledRequest) (time.Time, error) {
-	req.Topic = p.topic
-	var res *parleyv1.RescheduleScheduledResponse
-	err := p.link.Call(ctx, "RescheduleScheduled", func(ctx context.Context, s *link.Services) (err error) {
-		res, err = s.Queue.RescheduleScheduled(ctx, req)
-		return err
-	})
-	if err != nil {
-		return time.Time{}, err
+	results := make([]Result, len(messages))
+	var part []int
+	var requests []*parleyv1.QueueMessage
+	size, failed := 0, error(nil)
+	flush := func() {
+		if len(part) == 0 {
+			return
+		}
+		if failed == nil {
+			failed = p.request(ctx, &produceCall{
+				make: p.link.Call, messages: requests, settled: func(i int, r Result) { results[part[i]] = r },
+			})
+		} else {
+			for _, i := range part {
+				results[i].Err = failed
+			}
+		}
+		part, requests, size = nil, nil, 0
 	}
-	return res.GetDueTime().AsTime(), nil
+	for i := range messages {
+		req := wireMessage(ctx, &messages[i])
+		if results[i].Err = checkMessage(req); results[i].Err != nil {
+			continue
+		}
+		n := proto.Size(req) + 8
+		if len(part) == maxBatchItems || size+n > maxBatchBytes {
+			flush()
+		}
+		part, requests, size = append(part, i), append(requests, req), size+n
+	}
+	flush()
+	return results, failed
 }
 
-// Send stores one message. Messages of concurrent callers are joined into batches: a message is
-// sent at once if no batch is in flight, otherwise with other messages when the batch is full (see
-// WithBatching) or after the linger time (see WithLinger). Send returns when the message is stored
-// or refused, and retries like Produce. If ctx or the call's deadline ends first, the outcome is
-// unknown. Send blocks while too many batches are in flight.
+// Send stores one message. Messages of concurrent callers are joined into batches (see WithBatching
+// and WithLinger). After a retryable failure their request is repeated. If ctx or the call's
+// deadline ends first, the error wraps the last failure, and the outcome is unknown.
 func (p *Producer) Send(ctx context.Context, m Message) (Receipt, error) {
 	// The message is copied, because the batch may be sent after the caller has returned.
 	m.Payload, m.Headers = bytes.Clone(m.Payload), maps.Clone(m.Headers)
-	req := p.message(ctx, &m)
+	req := wireMessage(ctx, &m)
 	if err := checkMessage(req); err != nil {
 		return Receipt{}, err
 	}
@@ -181,188 +145,259 @@ func (p *Producer) Send(ctx context.Context, m Message) (Receipt, error) {
 }
 
 // Close makes further Sends fail with ErrClosed and waits until those in flight are answered. If
-// ctx ends first, it cancels them and returns the error of ctx. It may be called more than once.
+// ctx ends first, it cancels them and returns the error of ctx.
 func (p *Producer) Close(ctx context.Context) error { return p.joined.close(ctx) }
 
-// mayBeOurs adds a note to err if it is reason and the call made several attempts: an earlier one
-// may have succeeded and so caused it.
-func mayBeOurs(err error, attempts int, reason error) error {
-	if e, ok := errors.AsType[*parley.Error](err); ok && attempts > 1 && errors.Is(e, reason) {
-		e.Message += " (an earlier attempt of this call may have succeeded)"
+// sendJoined sends a batch of Send, in several requests if it is large.
+func (p *Producer) sendJoined(ctx context.Context, b *joinedBatch) {
+	for from := 0; from < len(b.requests); {
+		to, size := from, 0
+		for ; to < len(b.requests); to++ {
+			size += proto.Size(b.requests[to]) + 8
+			if to > from && size > maxBatchBytes {
+				break
+			}
+		}
+		start := from
+		_ = p.request(ctx, &produceCall{
+			make: p.link.Retry, messages: b.requests[from:to],
+			failed:  func(i int, err error) { b.fail(start+i, err) },
+			settled: func(i int, r Result) { b.answer(start+i, r.Receipt, r.Err) },
+		})
+		from = to
+	}
+}
+
+// produceCall is one Produce request and what becomes of its messages.
+type produceCall struct {
+	// make is Call or Retry of the link.
+	make     func(ctx context.Context, name string, attempt link.Attempt) error
+	messages []*parleyv1.QueueMessage
+	// failed, if set, is called with each failure after which the request is repeated, for each
+	// message without a final result.
+	failed func(i int, err error)
+	// settled is called once for each message.
+	settled func(i int, r Result)
+}
+
+// request makes a Produce request and repeats it unchanged until no failure is retryable or ctx
+// ends. It returns the error of the request as a whole.
+func (p *Producer) request(ctx context.Context, c *produceCall) error {
+	results := make([]Result, len(c.messages))
+	sequence, err := p.begin(ctx)
+	if err == nil {
+		defer p.end(sequence)
+		req := &parleyv1.ProduceRequest{Topic: p.topic, Messages: c.messages, ProducerId: p.id, Sequence: sequence}
+		err = c.make(ctx, "Produce", func(ctx context.Context, s *link.Services) error {
+			res, err := s.NextQueue.Produce(ctx, req)
+			if err == nil {
+				err = p.read(res.GetResults(), results)
+			}
+			c.fail(results, p.link.Error(err))
+			return err
+		})
+	}
+	for i, r := range results {
+		if r.Receipt == nil && r.Err == nil {
+			r.Err = err
+		}
+		c.settled(i, r)
 	}
 	return err
 }
 
-// message returns the wire form of a message, with its idempotency key and the trace of ctx.
-func (p *Producer) message(ctx context.Context, m *Message) *parleyv1.QueueMessage {
-	key := m.IdempotencyKey
-	if key == "" && p.keys {
-		key = rand.Text()
+// fail calls failed for the messages that are not stored. err is the failure of an attempt, or nil.
+func (c *produceCall) fail(results []Result, err error) {
+	if err == nil || c.failed == nil {
+		return
 	}
-	return &parleyv1.QueueMessage{Key: m.Key, Payload: m.Payload, Headers: trace.Inject(ctx, m.Headers), IdempotencyKey: key}
-}
-
-// maxPayload is the server's limit for a payload. The server accepts no message larger than
-// maxMessage.
-const (
-	maxPayload = 256 << 10
-	maxMessage = 2 * maxPayload
-)
-
-// checkMessage returns an error for messages for which the server would refuse the whole batch:
-// those with text that protobuf cannot encode, and those that are too large.
-func checkMessage(m *parleyv1.QueueMessage) error {
-	if len(m.GetPayload()) > maxPayload || proto.Size(m) > maxMessage {
-		return &parley.Error{
-			Code: connect.CodeInvalidArgument, Reason: parleyv1.ErrorReason_ERROR_REASON_INVALID_FIELD,
-			Field: "messages", Limit: maxPayload, Message: "messages: payload, or key and headers, larger than 262,144 bytes",
+	for i, r := range results {
+		switch {
+		case r.Receipt != nil:
+		case r.Err != nil:
+			c.failed(i, r.Err)
+		default:
+			c.failed(i, err)
 		}
 	}
-	ok := utf8.ValidString(m.GetKey()) && utf8.ValidString(m.GetIdempotencyKey())
+}
+
+// read writes the answers into the results. It returns the first retryable failure.
+func (p *Producer) read(answers []*parleyv1.ProduceResult, results []Result) error {
+	if len(answers) != len(results) {
+		return &parley.Error{Code: connect.CodeInternal, Retryable: true, Message: "the number of results differs from that of the messages"}
+	}
+	var again error
+	for i, a := range answers {
+		done := a.GetProduced()
+		switch {
+		case done != nil:
+			r := &Receipt{MessageID: done.GetMessageId(), Partition: int(done.GetPartition()), Duplicate: done.GetDuplicate()}
+			if done.GetDueTime() != nil {
+				r.DueTime = done.GetDueTime().AsTime()
+			}
+			results[i] = Result{Receipt: r}
+		case results[i].Receipt == nil:
+			err := p.link.ItemError(a.GetError())
+			if err == nil {
+				err = &parley.Error{Code: connect.CodeInternal, Message: "the response has neither a result nor an error for the item"}
+			}
+			results[i].Err = err
+			if again == nil && p.link.WorthRetrying(err) {
+				again = err
+			}
+		}
+	}
+	return again
+}
+
+// begin returns the next sequence. It blocks while that would be more than maxAhead higher than the
+// oldest without an answer.
+func (p *Producer) begin(ctx context.Context) (int64, error) {
+	for {
+		p.mu.Lock()
+		oldest := p.newest + 1
+		for s := range p.open {
+			oldest = min(oldest, s)
+		}
+		if p.newest+1-oldest <= maxAhead {
+			p.newest++
+			p.open[p.newest] = true
+			defer p.mu.Unlock()
+			return p.newest, nil
+		}
+		freed := p.freed
+		p.mu.Unlock()
+		select {
+		case <-freed:
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
+}
+
+// end records that a sequence is answered, or given up and never repeated.
+func (p *Producer) end(sequence int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.open, sequence)
+	close(p.freed)
+	p.freed = make(chan struct{})
+}
+
+// Cancel cancels messages that no handler has begun and returns one error per id, in order: nil for
+// a cancelled message, parley.ErrMessageNotFound for one that does not exist or was cancelled
+// before, also by an earlier attempt of this call. The second result is the error of the call as a
+// whole.
+func (p *Producer) Cancel(ctx context.Context, ids ...string) ([]error, error) {
+	all := make([]error, len(ids))
+	for from := 0; from < len(ids); from += maxBatchItems {
+		part := ids[from:min(from+maxBatchItems, len(ids))]
+		err := p.link.Call(ctx, "CancelMessages", func(ctx context.Context, s *link.Services) error {
+			res, err := s.NextQueue.CancelMessages(ctx, &parleyv1.CancelMessagesRequest{Topic: p.topic, MessageIds: part})
+			if err == nil && len(res.GetResults()) != len(part) {
+				err = fmt.Errorf("%d results for %d ids", len(res.GetResults()), len(part))
+			}
+			if err != nil {
+				return err
+			}
+			for i, r := range res.GetResults() {
+				all[from+i] = p.link.ItemError(r.GetError())
+			}
+			return nil
+		})
+		if err != nil {
+			for i := from; i < len(ids); i++ {
+				all[i] = err
+			}
+			return all, err
+		}
+	}
+	return all, nil
+}
+
+// Rescheduled is the result of rescheduling one message.
+type Rescheduled struct {
+	// DueTime is when the message is due now, by the server's clock. It is zero if Err is set.
+	DueTime time.Time
+	// Err is set if the message was not rescheduled.
+	Err error
+}
+
+// Reschedule changes when scheduled messages are due, to delay from now by the server's clock. It
+// returns one result per id, in order, and the error of the call as a whole.
+func (p *Producer) Reschedule(ctx context.Context, delay time.Duration, ids ...string) ([]Rescheduled, error) {
+	all := make([]Rescheduled, len(ids))
+	for from := 0; from < len(ids); from += maxBatchItems {
+		part := ids[from:min(from+maxBatchItems, len(ids))]
+		err := p.link.Call(ctx, "RescheduleMessages", func(ctx context.Context, s *link.Services) error {
+			res, err := s.NextQueue.RescheduleMessages(ctx, &parleyv1.RescheduleMessagesRequest{
+				Topic: p.topic, MessageIds: part, Due: &parleyv1.RescheduleMessagesRequest_Delay{Delay: durationpb.New(delay)},
+			})
+			if err == nil && len(res.GetResults()) != len(part) {
+				err = fmt.Errorf("%d results for %d ids", len(res.GetResults()), len(part))
+			}
+			if err != nil {
+				return err
+			}
+			for i, r := range res.GetResults() {
+				all[from+i] = Rescheduled{Err: p.link.ItemError(r.GetError())}
+				if all[from+i].Err == nil {
+					all[from+i].DueTime = r.GetDueTime().AsTime()
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			for i := from; i < len(ids); i++ {
+				all[i].Err = err
+			}
+			return all, err
+		}
+	}
+	return all, nil
+}
+
+// wireMessage returns the wire form of a message, with the trace of ctx.
+func wireMessage(ctx context.Context, m *Message) *parleyv1.QueueMessage {
+	w := &parleyv1.QueueMessage{Key: m.Key, Payload: m.Payload, Headers: trace.Inject(ctx, m.Headers), IdempotencyKey: m.IdempotencyKey}
+	switch {
+	case m.Delay != 0:
+		w.Due = &parleyv1.QueueMessage_Delay{Delay: durationpb.New(m.Delay)}
+	case !m.DeliverAt.IsZero():
+		w.Due = &parleyv1.QueueMessage_DeliverAt{DeliverAt: timestamppb.New(m.DeliverAt)}
+	}
+	if m.MaxAttempts != 0 {
+		w.MaxAttempts = proto.Int32(int32(min(m.MaxAttempts, 1<<30))) //nolint:gosec // bounded
+	}
+	w.Timeout, w.Ttl = optional(m.Timeout), optional(m.TTL)
+	if u := m.Unique; u != nil {
+		w.Unique = &parleyv1.Unique{Key: u.Key, OnConflict: u.OnConflict, WhileRunning: u.WhileRunning, AtMost: optional(u.AtMost)}
+	}
+	return w
+}
+
+func optional(d time.Duration) *durationpb.Duration {
+	if d == 0 {
+		return nil
+	}
+	return durationpb.New(d)
+}
+
+// checkMessage returns an error for messages for which the server would refuse the whole request.
+func checkMessage(m *parleyv1.QueueMessage) error {
+	e := &parley.Error{Code: connect.CodeInvalidArgument, Reason: parleyv1.ErrorReason_ERROR_REASON_INVALID_FIELD, Field: "messages"}
+	if len(m.GetPayload()) > maxPayload || proto.Size(m) > maxMessage {
+		e.Limit, e.Message = maxPayload, "messages: payload, or key and headers, larger than 262,144 bytes"
+		return e
+	}
+	ok := utf8.ValidString(m.GetKey()) && utf8.ValidString(m.GetIdempotencyKey()) && utf8.ValidString(m.GetUnique().GetKey())
 	for k, v := range m.GetHeaders() {
 		ok = ok && utf8.ValidString(k) && utf8.ValidString(v)
 	}
 	if ok {
 		return nil
 	}
-	return &parley.Error{
-		Code: connect.CodeInvalidArgument, Reason: parleyv1.ErrorReason_ERROR_REASON_INVALID_FIELD,
-		Field: "messages", Message: "messages: a key or a header is not valid UTF-8",
-	}
-}
-
-// call is a Produce or Schedule call of a batch: the indices of the items to send, and the results
-// of all items.
-type call struct {
-	link.Batch
-
-	items   []int
-	results []Result
-}
-
-func (p *Producer) run(ctx context.Context, c *call) ([]Result, error) {
-	return c.results, p.link.Batch(ctx, &c.Batch, c.items)
-}
-
-func newCall(name string, results []Result, size func(i int) int) *call {
-	c := &call{results: results}
-	c.Batch = link.Batch{
-		Name: name, MaxItems: maxBatchItems, MaxBytes: maxBatchBytes,
-		// The 8 bytes cover the tag and the length that precede each item in the encoded request.
-		Size:    func(i int) int { return size(i) + 8 },
-		Settled: func(i int, err error) { results[i].Err = err },
-	}
-	return c
-}
-
-func (p *Producer) produceCall(ctx context.Context, messages []Message) *call {
-	requests := make([]*parleyv1.QueueMessage, len(messages))
-	for i := range messages {
-		requests[i] = p.message(ctx, &messages[i])
-	}
-	return p.produceRequests(requests)
-}
-
-func (p *Producer) produceRequests(requests []*parleyv1.QueueMessage) *call {
-	c := newCall("Produce", make([]Result, len(requests)), func(i int) int { return proto.Size(requests[i]) })
-	for i, req := range requests {
-		c.accept(i, req)
-	}
-	c.Send = func(ctx context.Context, s *link.Services, items []int) ([]*parleyv1.ItemError, error) {
-		req := &parleyv1.ProduceRequest{Topic: p.topic, Messages: make([]*parleyv1.QueueMessage, 0, len(items))}
-		for _, i := range items {
-			req.Messages = append(req.Messages, requests[i])
-		}
-		res, err := s.Queue.Produce(ctx, req)
-		if err != nil {
-			return nil, err
-		}
-		answers := make([]*parleyv1.ItemError, len(res.GetResults()))
-		for n, one := range res.GetResults() {
-			done := one.GetProduced()
-			if done == nil {
-				answers[n] = orUnset(one.GetError())
-			} else if n < len(items) {
-				c.results[items[n]].Receipt = &Receipt{
-					MessageID: done.GetMessageId(), Partition: int(done.GetPartition()), Duplicate: done.GetDuplicate(),
-					IdempotencyKey: requests[items[n]].GetIdempotencyKey(),
-				}
-			}
-		}
-		return answers, nil
-	}
-	return c
-}
-
-// accept adds item i to those to send or, if the client refuses m, records the error as the item's
-// result.
-func (c *call) accept(i int, m *parleyv1.QueueMessage) {
-	if err := checkMessage(m); err != nil {
-		c.results[i].Err = err
-		return
-	}
-	c.items = append(c.items, i)
-}
-
-// orUnset returns e, or an error for an item that has neither a result nor an error.
-func orUnset(e *parleyv1.ItemError) *parleyv1.ItemError {
-	if e == nil {
-		return &parleyv1.ItemError{
-			Code: parleyv1.StatusCode_STATUS_CODE_INTERNAL, Message: "the response has neither a result nor an error for the item",
-		}
-	}
+	e.Message = "messages: a key or a header is not valid UTF-8"
 	return e
-}
-
-func (p *Producer) schedule(ctx context.Context, messages []Message, due func(*parleyv1.ScheduledMessage)) ([]Result, error) {
-	requests := make([]*parleyv1.ScheduledMessage, len(messages))
-	c := newCall("Schedule", make([]Result, len(messages)), func(i int) int { return proto.Size(requests[i]) })
-	for i := range messages {
-		requests[i] = &parleyv1.ScheduledMessage{Message: p.message(ctx, &messages[i])}
-		due(requests[i])
-		c.accept(i, requests[i].GetMessage())
-	}
-	c.Send = func(ctx context.Context, s *link.Services, items []int) ([]*parleyv1.ItemError, error) {
-		req := &parleyv1.ScheduleRequest{Topic: p.topic, Messages: make([]*parleyv1.ScheduledMessage, 0, len(items))}
-		for _, i := range items {
-			req.Messages = append(req.Messages, requests[i])
-		}
-		res, err := s.Queue.Schedule(ctx, req)
-		if err != nil {
-			return nil, err
-		}
-		answers := make([]*parleyv1.ItemError, len(res.GetResults()))
-		for n, one := range res.GetResults() {
-			done := one.GetScheduled()
-			if done == nil {
-				answers[n] = orUnset(one.GetError())
-			} else if n < len(items) {
-				c.results[items[n]].Receipt = &Receipt{
-					MessageID: done.GetMessageId(), Partition: int(done.GetPartition()), Duplicate: done.GetDuplicate(),
-					DueTime: done.GetDueTime().AsTime(), IdempotencyKey: requests[items[n]].GetMessage().GetIdempotencyKey(),
-				}
-			}
-		}
-		return answers, nil
-	}
-	return p.run(ctx, c)
-}
-
-// send stores a batch of Send's messages and answers each one as soon as its result is known. It
-// has no deadline of its own: ctx ends when all callers have left.
-func (p *Producer) send(ctx context.Context, b *joinedBatch) {
-	c := p.produceRequests(b.requests)
-	c.Unbounded = true
-	c.Failed = b.fail
-	answered := make([]bool, len(b.requests))
-	c.Settled = func(i int, err error) {
-		answered[i] = true
-		b.answer(i, c.results[i].Receipt, err)
-	}
-	_, err := p.run(ctx, c)
-	for i := range answered {
-		if !answered[i] {
-			b.answer(i, nil, err)
-		}
-	}
 }

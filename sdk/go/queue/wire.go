@@ -11,7 +11,6 @@ import (
 	"connectrpc.com/connect"
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
-	parley "github.com/parleyhq/parley/sdk/go"
 	"github.com/parleyhq/parley/sdk/go/internal/link"
 )
 
@@ -22,52 +21,33 @@ type wire interface {
 	// do makes a request, waits for the answer and returns its results, one per item. The error is
 	// that of the whole request. On a unary stream do retries; on a bidi stream it does not.
 	do(ctx context.Context, req *parleyv1.StreamingConsumeRequest) ([]*parleyv1.SettleResult, error)
-	// grant sends the totals of credits that the server was granted since the stream began.
-	grant(ctx context.Context, credits *parleyv1.StreamingCredits)
+	// tell extends deliveries and does not return the results. The request is under way when it
+	// returns; on a unary stream it is answered, or ctx has ended.
+	tell(ctx context.Context, req *parleyv1.ExtendRequest)
 	// close ends the client's side of the stream.
 	close()
 }
 
-// errUnanswered is the error of a stream that accepts requests but does not answer them.
-var errUnanswered = &parley.Error{
-	Code: connect.CodeUnavailable, Retryable: true, Message: "a request on the stream was not answered in time",
-}
-
-// errStreamOver is the error of a request on a stream that has ended.
-var errStreamOver = &parley.Error{
-	Code: connect.CodeUnavailable, Retryable: true, Message: "the stream ended before the answer",
-}
-
-// retryable returns an error for a stream that has ended, or is left, after which another stream
-// may work.
-func retryable(message string) error {
-	return &parley.Error{Code: connect.CodeAborted, Retryable: true, Message: message}
-}
-
-// creditsRefused returns the error for a stream whose credits were permanently refused. The client
-// leaves the stream: it would run out of credits, or it has ended on the server.
-func creditsRefused(err error) error { return retryable("credits were refused: " + err.Error()) }
-
 // bidi is a StreamingConsume stream.
 type bidi struct {
 	stream *connect.BidiStreamForClientSimple[parleyv1.StreamingConsumeRequest, parleyv1.StreamingConsumeResponse]
-	link   link.Link
-	watch  link.Stream
+	s      *stream
 
 	sending sync.Mutex // held to send
 
 	mu      sync.Mutex // guards the fields below
 	last    int64
-	waiting map[int64]chan *parleyv1.StreamingAnswer
+	waiting map[int64]chan *parleyv1.RequestResults
 	over    bool
 }
 
-func dialBidi(ctx context.Context, l link.Link, watch link.Stream, start *parleyv1.ConsumeRequest) (*bidi, error) {
-	stream, err := watch.Services().Queue.StreamingConsume(ctx)
+// dialBidi opens a StreamingConsume stream, which ends with ctx.
+func dialBidi(ctx context.Context, s *stream, start *parleyv1.ConsumeRequest) (wire, error) { //nolint:ireturn // nil for an error
+	stream, err := s.watch.Services().NextQueue.StreamingConsume(ctx)
 	if err != nil {
 		return nil, err
 	}
-	b := &bidi{stream: stream, link: l, watch: watch, waiting: make(map[int64]chan *parleyv1.StreamingAnswer)}
+	b := &bidi{stream: stream, s: s, waiting: make(map[int64]chan *parleyv1.RequestResults)}
 	// While the request's body is open, net/http does not notice that its context has ended.
 	context.AfterFunc(ctx, func() { _ = stream.CloseRequest() })
 	err = stream.Send(&parleyv1.StreamingConsumeRequest{Request: &parleyv1.StreamingConsumeRequest_Start{Start: start}})
@@ -77,7 +57,7 @@ func dialBidi(ctx context.Context, l link.Link, watch link.Stream, start *parley
 	return b, nil
 }
 
-// receive implements wire. It passes answers to the calls of do that wait for them.
+// receive implements wire. It passes results to the calls of do that wait for them.
 func (b *bidi) receive() (*parleyv1.ConsumeResponse, error) {
 	for {
 		res, err := b.stream.Receive()
@@ -85,26 +65,22 @@ func (b *bidi) receive() (*parleyv1.ConsumeResponse, error) {
 			b.end()
 			return nil, err
 		}
-		b.watch.Busy()
+		b.s.busy()
 		if frame := res.GetConsume(); frame != nil {
 			return frame, nil
 		}
-		b.answer(res.GetAnswer())
-		b.watch.Idle()
+		b.answer(res.GetResults())
+		b.s.idle()
 	}
 }
 
-func (b *bidi) answer(a *parleyv1.StreamingAnswer) {
+func (b *bidi) answer(a *parleyv1.RequestResults) {
 	b.mu.Lock()
-	waiter := b.waiting[a.GetCallId()]
-	delete(b.waiting, a.GetCallId())
+	waiter := b.waiting[a.GetRequestId()]
+	delete(b.waiting, a.GetRequestId())
 	b.mu.Unlock()
-	switch {
-	case waiter != nil:
+	if waiter != nil {
 		waiter <- a
-	case a.GetError() != nil:
-		// Only a grant of credits has no call id.
-		b.watch.Leave(creditsRefused(b.link.ItemError(a.GetError())))
 	}
 }
 
@@ -121,18 +97,18 @@ func (b *bidi) end() {
 
 // do implements wire.
 func (b *bidi) do(ctx context.Context, req *parleyv1.StreamingConsumeRequest) ([]*parleyv1.SettleResult, error) {
-	waiter := make(chan *parleyv1.StreamingAnswer, 1)
+	waiter := make(chan *parleyv1.RequestResults, 1)
 	b.mu.Lock()
 	if b.over {
 		b.mu.Unlock()
 		return nil, errStreamOver
 	}
 	b.last++
-	req.CallId = b.last
-	b.waiting[req.GetCallId()] = waiter
+	req.RequestId = b.last
+	b.waiting[req.GetRequestId()] = waiter
 	b.mu.Unlock()
-	patience := time.AfterFunc(4*b.link.AttemptTimeout(), func() { b.watch.Leave(errUnanswered) })
-	defer patience.Stop()
+	limit := time.AfterFunc(4*b.s.r.w.link.AttemptTimeout(), func() { b.s.abandon(errUnanswered) })
+	defer limit.Stop()
 	if err := b.send(req); err != nil {
 		return nil, errStreamOver
 	}
@@ -143,8 +119,13 @@ func (b *bidi) do(ctx context.Context, req *parleyv1.StreamingConsumeRequest) ([
 		if a == nil {
 			return nil, errStreamOver
 		}
-		return a.GetResults(), b.link.ItemError(a.GetError())
+		return a.GetResults(), b.s.r.w.link.ItemError(a.GetError())
 	}
+}
+
+// tell implements wire. The server answers a request without an id only if it fails.
+func (b *bidi) tell(_ context.Context, req *parleyv1.ExtendRequest) {
+	_ = b.send(&parleyv1.StreamingConsumeRequest{Request: &parleyv1.StreamingConsumeRequest_Extend{Extend: req}})
 }
 
 // send sends a request. If the stream has ended, receive returns the reason.
@@ -154,13 +135,9 @@ func (b *bidi) send(req *parleyv1.StreamingConsumeRequest) error {
 	return b.stream.Send(req)
 }
 
-// grant implements wire.
-func (b *bidi) grant(_ context.Context, credits *parleyv1.StreamingCredits) {
-	_ = b.send(&parleyv1.StreamingConsumeRequest{Request: &parleyv1.StreamingConsumeRequest_Credits{Credits: credits}})
-}
-
 // close implements wire.
 func (b *bidi) close() {
+	b.end()
 	_ = b.stream.CloseRequest()
 	_ = b.stream.CloseResponse()
 }
@@ -168,21 +145,16 @@ func (b *bidi) close() {
 // unary is a Consume stream, with a unary call for each request.
 type unary struct {
 	stream *connect.ServerStreamForClient[parleyv1.ConsumeResponse]
-	link   link.Link
-	watch  link.Stream
-	topic  string
-	group  string
-
-	mu       sync.Mutex // guards streamID
-	streamID string
+	s      *stream
 }
 
-func dialUnary(ctx context.Context, l link.Link, watch link.Stream, start *parleyv1.ConsumeRequest) (*unary, error) {
-	stream, err := watch.Services().Queue.Consume(ctx, start)
+// dialUnary opens a Consume stream, which ends with ctx.
+func dialUnary(ctx context.Context, s *stream, start *parleyv1.ConsumeRequest) (wire, error) { //nolint:ireturn // nil for an error
+	stream, err := s.watch.Services().NextQueue.Consume(ctx, start)
 	if err != nil {
 		return nil, err
 	}
-	return &unary{stream: stream, link: l, watch: watch, topic: start.GetTopic(), group: start.GetGroup()}, nil
+	return &unary{stream: stream, s: s}, nil
 }
 
 // receive implements wire.
@@ -190,53 +162,40 @@ func (u *unary) receive() (*parleyv1.ConsumeResponse, error) {
 	if !u.stream.Receive() {
 		return nil, cmp.Or(u.stream.Err(), io.EOF)
 	}
-	u.watch.Busy()
-	frame := u.stream.Msg()
-	if first := frame.GetInfo(); first != nil {
-		u.mu.Lock()
-		u.streamID = first.GetStreamId()
-		u.mu.Unlock()
-	}
-	return frame, nil
+	u.s.busy()
+	return u.stream.Msg(), nil
 }
 
-func (u *unary) id() string {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return u.streamID
-}
-
-// do implements wire. It retries the call until ctx ends.
+// do implements wire. It retries the call until ctx ends. The first frame was received, so that the
+// stream has a session.
 func (u *unary) do(ctx context.Context, req *parleyv1.StreamingConsumeRequest) (results []*parleyv1.SettleResult, err error) {
+	id, l := u.s.session.id, u.s.r.w.link
 	switch r := req.GetRequest().(type) {
 	case *parleyv1.StreamingConsumeRequest_Ack:
-		err = u.link.Retry(ctx, "Ack", func(ctx context.Context, s *link.Services) error {
-			res, err := s.Queue.Ack(ctx, &parleyv1.AckRequest{
-				Topic: u.topic, Group: u.group, StreamId: u.id(), Tokens: r.Ack.GetTokens(),
-			})
+		r.Ack.SessionId = id
+		err = l.Retry(ctx, "Ack", func(ctx context.Context, s *link.Services) error {
+			res, err := s.NextQueue.Ack(ctx, r.Ack)
 			results = res.GetResults()
 			return err
 		})
 	case *parleyv1.StreamingConsumeRequest_Nack:
-		err = u.link.Retry(ctx, "Nack", func(ctx context.Context, s *link.Services) error {
-			res, err := s.Queue.Nack(ctx, &parleyv1.NackRequest{
-				Topic: u.topic, Group: u.group, StreamId: u.id(), Items: r.Nack.GetItems(),
-			})
+		r.Nack.SessionId = id
+		err = l.Retry(ctx, "Nack", func(ctx context.Context, s *link.Services) error {
+			res, err := s.NextQueue.Nack(ctx, r.Nack)
 			results = res.GetResults()
 			return err
 		})
 	case *parleyv1.StreamingConsumeRequest_Extend:
-		err = u.link.Retry(ctx, "Extend", func(ctx context.Context, s *link.Services) error {
-			res, err := s.Queue.Extend(ctx, &parleyv1.ExtendRequest{
-				Topic: u.topic, Group: u.group, StreamId: u.id(), AckTimeout: r.Extend.GetAckTimeout(),
-				Target: &parleyv1.ExtendRequest_Deliveries{Deliveries: r.Extend.GetDeliveries()},
-			})
+		r.Extend.SessionId = id
+		err = l.Retry(ctx, "Extend", func(ctx context.Context, s *link.Services) error {
+			res, err := s.NextQueue.Extend(ctx, r.Extend)
 			results = res.GetResults()
 			return err
 		})
 	case *parleyv1.StreamingConsumeRequest_Leave:
-		err = u.link.Retry(ctx, "Leave", func(ctx context.Context, s *link.Services) error {
-			_, err := s.Queue.Leave(ctx, &parleyv1.LeaveRequest{Topic: u.topic, Group: u.group, StreamId: u.id()})
+		r.Leave.SessionId = id
+		err = l.Retry(ctx, "Leave", func(ctx context.Context, s *link.Services) error {
+			_, err := s.NextQueue.Leave(ctx, r.Leave)
 			return err
 		})
 	default:
@@ -245,19 +204,9 @@ func (u *unary) do(ctx context.Context, req *parleyv1.StreamingConsumeRequest) (
 	return results, err
 }
 
-// grant implements wire. A lost grant does no harm, because the next one carries running totals. If
-// a grant is permanently refused, the stream would run out of credits, so it is left.
-func (u *unary) grant(ctx context.Context, credits *parleyv1.StreamingCredits) {
-	err := u.link.Retry(ctx, "GrantCredits", func(ctx context.Context, s *link.Services) error {
-		_, err := s.Queue.GrantCredits(ctx, &parleyv1.GrantCreditsRequest{
-			Topic: u.topic, Group: u.group, StreamId: u.id(),
-			TotalMessages: credits.GetTotalMessages(), TotalBytes: credits.GetTotalBytes(),
-		})
-		return err
-	})
-	if err != nil && ctx.Err() == nil {
-		u.watch.Leave(creditsRefused(err))
-	}
+// tell implements wire.
+func (u *unary) tell(ctx context.Context, req *parleyv1.ExtendRequest) {
+	_, _ = u.do(ctx, &parleyv1.StreamingConsumeRequest{Request: &parleyv1.StreamingConsumeRequest_Extend{Extend: req}})
 }
 
 // close implements wire.

@@ -4,475 +4,334 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"runtime"
 	"slices"
-	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"connectrpc.com/connect"
 	"github.com/google/go-cmp/cmp"
-	"google.golang.org/protobuf/proto"
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	parley "github.com/parleyhq/parley/sdk/go"
-	"github.com/parleyhq/parley/sdk/go/parleytest"
-	"github.com/parleyhq/parley/sdk/go/queue"
+	queue "github.com/parleyhq/parley/sdk/go/queue"
 )
 
-// both runs a test twice: with the bidirectional stream StreamingConsume, and with WithUnaryCalls.
-func both(t *testing.T, test func(t *testing.T, opts ...queue.WorkerOption)) {
+var errCut = connect.NewError(connect.CodeUnavailable, errors.New("the connection broke"))
+
+// gate is a handler that blocks until its message is let through.
+type gate struct {
+	begun chan *queue.Delivery
+	pass  chan error
+	// ended gets the causes of contexts that end before the message is let through.
+	ended chan error
+}
+
+func newGate() *gate {
+	return &gate{begun: make(chan *queue.Delivery, 100), pass: make(chan error), ended: make(chan error, 100)}
+}
+
+func (g *gate) handle(ctx context.Context, d *queue.Delivery) error {
+	g.begun <- d
+	select {
+	case err := <-g.pass:
+		return err
+	case <-ctx.Done():
+		g.ended <- context.Cause(ctx)
+		return ctx.Err()
+	}
+}
+
+func equal(t *testing.T, what string, want, got any) {
 	t.Helper()
-	t.Run("bidi", func(t *testing.T) { t.Parallel(); test(t) })
-	t.Run("unary", func(t *testing.T) { t.Parallel(); test(t, queue.WithUnaryCalls()) })
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
 }
 
-// TestOrderPerKey runs many handlers at once. Messages of one key must be handled in order and one
-// at a time, those of different keys concurrently.
-func TestOrderPerKey(t *testing.T) {
+// TestStreamIsCutInAHandler cuts the stream twice while a handler runs. The worker must resume the
+// session, the handler must not notice, and its ack must count once.
+func TestStreamIsCutInAHandler(t *testing.T) {
 	t.Parallel()
-	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
-		s := parleytest.Start(t)
-		s.AddTopic("jobs", 4, "g")
-		c := newClient(t, s.Addr())
-		const keys, each = 7, 60
-		var want []string
-		for i := range each {
-			want = append(want, fmt.Sprintf("%d", i))
-			var round []queue.Message
-			for k := range keys {
-				round = append(round, queue.Message{Key: fmt.Sprintf("key-%d", k), Payload: fmt.Appendf(nil, "%d", i)})
-			}
-			produce(t, c, "jobs", round...)
+	inBubble(t, func(t *testing.T, g *rig) {
+		h := newGate()
+		w := g.run(h.handle, queue.WithConcurrency(1))
+		c := g.live()
+		if c.start.GetResume() != nil || !c.start.GetReportsBegun() || c.start.GetConcurrency() != 1 ||
+			!slices.Equal(c.start.GetTopics(), []string{"jobs"}) || c.start.GetGroup() != "g" {
+			t.Errorf("start %v", c.start)
 		}
-		var got record
-		var mu sync.Mutex
-		var meet sync.Once
-		busy, together := make(map[string]bool), make(chan struct{})
-		w := work(t, c, "jobs", "g", func(ctx context.Context, d *queue.Delivery) error {
-			mu.Lock()
-			if busy[d.Key] {
-				t.Errorf("two of %s at once", d.Key)
+		c.deliver("a", "b")
+		<-h.begun
+		for n := range int64(2) {
+			c.end(errCut)
+			c = g.next()
+			r := c.start.GetResume()
+			if r.GetSessionId() != sessionID || r.GetResumes() != n+1 || len(r.GetUnanswered()) != 0 {
+				t.Errorf("resume %v", r)
 			}
-			busy[d.Key] = true
-			if len(busy) == 2 {
-				meet.Do(func() { close(together) })
+			held := make(map[string]bool)
+			for _, d := range r.GetHeld() {
+				held[d.GetToken()] = d.GetBegun()
 			}
-			mu.Unlock()
-			select { // the first waits for one of another key
-			case <-together:
-			case <-ctx.Done():
-			}
-			for range 10 { // so that another of its key would be handled meanwhile, if one could
-				runtime.Gosched()
-			}
-			mu.Lock()
-			delete(busy, d.Key)
-			mu.Unlock()
-			return got.handle(ctx, d)
-		}, append(opts, queue.WithConcurrency(8), queue.WithWindow(64, 0))...)
-		settledAll(t, s, "jobs", "g", keys*each)
-		for k := range keys {
-			if diff := cmp.Diff(want, got.payloads(fmt.Sprintf("key-%d", k))); diff != "" {
-				t.Errorf("key %d (-want +got):\n%s", k, diff)
-			}
+			equal(t, "held", map[string]bool{"a": true, "b": false}, held)
+			c.live(&parleyv1.SessionStarted{})
 		}
-		if err := w.finish(); err != nil {
-			t.Errorf("run: %v", err)
-		}
-		if got := w.Stats(); got != (queue.Stats{Delivered: keys * each, Acked: keys * each, Streams: 1}) {
-			t.Errorf("stats %+v", got)
+		h.pass <- nil
+		<-h.begun
+		h.pass <- nil
+		equal(t, "verdicts", []string{"ack a", "ack b"}, c.verdicts())
+		equal(t, "stats", queue.Stats{Delivered: 2, Acked: 2, Streams: 3, Sessions: 1}, w.Stats())
+		if len(h.ended) > 0 {
+			t.Error("the context of a handler ended")
 		}
 	})
 }
 
-// TestAcksAreBatched handles many quick messages. Acks must share requests, and credits must be
-// granted a quarter of the window or more at a time.
-func TestAcksAreBatched(t *testing.T) {
+// TestTokenExpires ends the stream with TOKEN_EXPIRED. The worker must resume at once with another
+// token.
+func TestTokenExpires(t *testing.T) {
 	t.Parallel()
-	s := parleytest.Start(t)
-	s.AddTopic("jobs", 4, "g")
-	c := newClient(t, s.Addr())
-	produce(t, c, "jobs", keyed("", 0, 2000)...)
-	var got record
-	work(t, c, "jobs", "g", got.handle, queue.WithWindow(500, 0))
-	settledAll(t, s, "jobs", "g", 2000)
-	acks, top, inOrder := 0, int64(0), 0
-	for _, r := range parleytest.RequestsOf[*parleyv1.StreamingConsumeRequest](s) {
-		if r.GetAck() != nil {
-			acks++
-		}
-		if n := r.GetCredits().GetTotalMessages(); n > top {
-			top = n
-			inOrder++
-		}
-	}
-	if acks > 1000 {
-		t.Errorf("%d requests for 2000 acks", acks)
-	}
-	if top < 2000 || top > 2500 || inOrder > 20 {
-		t.Errorf("credits went up to %d in %d grants; want up to 2500, each time a quarter of the window", top, inOrder)
-	}
-}
-
-func TestFailuresBecomeNacks(t *testing.T) {
-	t.Parallel()
-	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
-		s := parleytest.Start(t)
-		s.AddTopic("jobs", 1, "g")
-		c := newClient(t, s.Addr())
-		for _, p := range []string{"panic", "error", "later", "dead", "coded", "long", "fine"} {
-			produce(t, c, "jobs", queue.Message{Payload: []byte(p)})
-		}
-		boom := errors.New("boom")
-		w := work(t, c, "jobs", "g", func(_ context.Context, d *queue.Delivery) error {
-			if d.Attempt > 1 {
-				return nil
-			}
-			switch string(d.Payload) {
-			case "panic":
-				panic("at the disco")
-			case "error":
-				return boom
-			case "later":
-				return queue.RetryAfter(boom, 30*time.Millisecond)
-			case "dead":
-				return queue.DeadLetter(fmt.Errorf("hopeless: %w", queue.RetryAfter(boom, time.Hour)))
-			case "coded":
-				return queue.Code(queue.DeadLetter(boom), "bad.input")
-			case "long":
-				return queue.Code(errors.New(strings.Repeat("ä", 2000)+"\xff"), "not a code")
-			}
-			return nil
-		}, opts...)
-		settledAll(t, s, "jobs", "g", 5)
-		var dead []string
-		for _, l := range s.DeadLetters("jobs", "g") {
-			dead = append(dead, fmt.Sprintf("%s %q %q", l.GetPayload(), l.GetReason(), l.GetCode()))
-		}
-		slices.Sort(dead)
-		if diff := cmp.Diff([]string{`coded "boom" "bad.input"`, `dead "hopeless: boom" ""`}, dead); diff != "" {
-			t.Errorf("dead letters (-want +got):\n%s", diff)
-		}
-		if err := w.finish(); err != nil {
-			t.Errorf("run: %v", err)
-		}
-		if got := w.Stats(); got.Nacked != 6 || got.Panicked != 1 || got.Lost != 0 {
-			t.Errorf("stats %+v", got)
-		}
-	})
-}
-
-// TestFailuresAreErrors checks errors.Is and errors.As on errors from RetryAfter and Code, and that
-// all wrappers return nil for nil.
-func TestFailuresAreErrors(t *testing.T) {
-	t.Parallel()
-	boom := errors.New("boom")
-	err := queue.RetryAfter(queue.Code(boom, "c"), time.Second)
-	var f *queue.HandlerError
-	if !errors.Is(err, boom) || !errors.As(err, &f) || *f.Delay != time.Second || err.Error() != "boom" {
-		t.Errorf("wrapped: %v, %+v", err, f)
-	}
-	if queue.RetryAfter(nil, 0) != nil || queue.DeadLetter(nil) != nil || queue.Code(nil, "c") != nil {
-		t.Error("nil becomes an error")
-	}
-}
-
-// TestLongHandlerExtendsDelivery runs a handler for three times the ack timeout. The worker must
-// extend its delivery, so that the message is not delivered again.
-func TestLongHandlerExtendsDelivery(t *testing.T) {
-	t.Parallel()
-	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
-		s := parleytest.Start(t)
-		s.AddTopic("jobs", 1, "g")
-		c := newClient(t, s.Addr())
-		produce(t, c, "jobs", queue.Message{}, queue.Message{Key: "k"}, queue.Message{Key: "k"})
-		w := work(t, c, "jobs", "g", func(ctx context.Context, d *queue.Delivery) error {
-			if d.Attempt > 1 {
-				t.Error("it was delivered again")
-			}
-			if d.Key == "k" {
-				return nil
-			}
-			select {
-			case <-ctx.Done():
-				t.Errorf("its context ended: %v", context.Cause(ctx))
-			case <-time.After(3 * time.Second):
-			}
-			return nil
-		}, append(opts, queue.WithAckTimeout(time.Second), queue.WithConcurrency(2))...)
-		settledAll(t, s, "jobs", "g", 3)
-		if got := w.Stats(); got.Streams != 1 || got.Lost != 0 {
-			t.Errorf("stats %+v", got)
-		}
-	})
-}
-
-func TestHandlerTimeout(t *testing.T) {
-	t.Parallel()
-	s := parleytest.Start(t)
-	s.AddTopic("jobs", 1, "g")
-	c := newClient(t, s.Addr())
-	produce(t, c, "jobs", queue.Message{})
-	release := make(chan struct{})
-	w := work(t, c, "jobs", "g", func(ctx context.Context, d *queue.Delivery) error {
-		if d.Attempt == 1 {
-			<-ctx.Done()
-			<-release // and ignores its context
-		}
-		return nil
-	}, queue.WithHandlerTimeout(20*time.Millisecond))
-	settledAll(t, s, "jobs", "g", 1)
-	close(release)
-	if err := w.finish(); err != nil {
-		t.Errorf("run: %v", err)
-	}
-	if got := w.Stats(); got.Nacked != 1 || got.Acked != 1 {
-		t.Errorf("stats %+v", got)
-	}
-}
-
-// TestLeaseIsLost makes a worker lose its deliveries on the server. The handler's context must end,
-// its result must have no effect and cause no error of Run, and the message must be delivered
-// again.
-func TestLeaseIsLost(t *testing.T) {
-	t.Parallel()
-	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
-		s := parleytest.Start(t)
-		s.AddTopic("jobs", 1, "g")
-		c := newClient(t, s.Addr())
-		produce(t, c, "jobs", queue.Message{Payload: []byte("told")}, queue.Message{Payload: []byte("untold")})
-		var started sync.WaitGroup
-		started.Add(2)
-		untold := make(chan struct{})
-		var lost atomic.Int32
-		w := work(t, c, "jobs", "g", func(ctx context.Context, d *queue.Delivery) error {
-			if d.Attempt > 1 {
-				return nil
-			}
-			started.Done()
-			if string(d.Payload) == "untold" {
-				<-untold // it returns before it is notified
-				return nil
-			}
-			<-ctx.Done()
-			if !errors.Is(context.Cause(ctx), parley.ErrLeaseLost) {
-				t.Errorf("its context ended with %v", context.Cause(ctx))
-			}
-			return nil
-		}, append(opts, queue.WithAckTimeout(time.Second), queue.WithOnLost(func(d *queue.Delivery, err error) {
-			if d.Attempt != 1 || !errors.Is(err, parley.ErrLeaseLost) {
-				t.Errorf("lost %+v: %v", d, err)
-			}
-			lost.Add(1)
-		}))...)
-		started.Wait()
-		s.LoseLeases("jobs", "g")
-		close(untold)
-		settledAll(t, s, "jobs", "g", 2)
-		eventually(t, func() error {
-			if n := lost.Load(); n != 2 {
-				return fmt.Errorf("%d lost", n)
-			}
-			return nil
+	inBubble(t, func(t *testing.T, g *rig) {
+		tokens := []string{"first", "second"}
+		source := parley.WithTokenSource(func(context.Context) (string, error) {
+			token := tokens[0]
+			tokens = tokens[1:]
+			return token, nil
 		})
-		if err := w.finish(); err != nil {
-			t.Errorf("run: %v", err)
+		h := newGate()
+		g.runWith(g.client(source), h.handle)
+		c := g.live()
+		c.deliver("a")
+		<-h.begun
+		began := time.Now()
+		c.end(statusError(connect.CodeUnauthenticated, parleyv1.ErrorReason_ERROR_REASON_TOKEN_EXPIRED))
+		next := g.live()
+		if c.token != "Bearer first" || next.token != "Bearer second" || next.start.GetResume().GetSessionId() != sessionID {
+			t.Errorf("tokens %q, %q; resume %v", c.token, next.token, next.start.GetResume())
 		}
-		if got := w.Stats(); got.Lost != 2 || got.Acked != 2 || got.Streams != 1 {
-			t.Errorf("stats %+v", got)
+		if waited := time.Since(began); waited != 0 {
+			t.Errorf("the worker waited %s", waited)
 		}
+		h.pass <- nil
+		equal(t, "verdicts", []string{"ack a"}, next.verdicts())
 	})
 }
 
-// TestLostFreesCredits loses all deliveries of a worker's window while its stream stays open. The
-// worker must grant new credits, so that the messages are delivered again.
-func TestLostFreesCredits(t *testing.T) {
+// TestReconnect asks the worker to reconnect. It must open the new stream before it closes the old
+// one, on which it settles meanwhile.
+func TestReconnect(t *testing.T) {
 	t.Parallel()
-	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
-		s := parleytest.Start(t)
-		s.AddTopic("jobs", 1, "g")
-		c := newClient(t, s.Addr())
-		produce(t, c, "jobs", keyed("", 0, 2)...)
-		var started sync.WaitGroup
-		started.Add(2)
-		w := work(t, c, "jobs", "g", func(ctx context.Context, d *queue.Delivery) error {
-			if d.Attempt == 1 {
-				started.Done()
-				<-ctx.Done()
-			}
-			return nil
-		}, append(opts, queue.WithWindow(2, 0), queue.WithAckTimeout(time.Second))...)
-		started.Wait()
-		s.LoseLeases("jobs", "g")
-		settledAll(t, s, "jobs", "g", 2)
-		eventually(t, func() error { // a loss is counted after its context is canceled
-			if got := w.Stats(); got.Lost != 2 || got.Streams != 1 {
-				return fmt.Errorf("stats %+v", got)
-			}
-			return nil
-		})
-	})
-}
-
-// TestSettlementsAreRepeated fails every other Ack and Nack as unavailable, half of them after they
-// took effect. The worker must repeat them and keep its stream.
-func TestSettlementsAreRepeated(t *testing.T) {
-	t.Parallel()
-	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
-		s := parleytest.Start(t)
-		s.AddTopic("jobs", 1, "g")
-		n := 0
-		s.Fault(func(method string, _ proto.Message) *parleytest.Fault {
-			if method != "Ack" && method != "Nack" {
-				return nil
-			}
-			if n++; n%2 == 0 {
-				return nil
-			}
-			return &parleytest.Fault{
-				Err:     parleytest.Error(connect.CodeUnavailable, parleyv1.ErrorReason_ERROR_REASON_STORE_UNAVAILABLE),
-				Applied: n%4 == 1,
-			}
-		})
-		c := newClient(t, s.Addr())
-		produce(t, c, "jobs", keyed("", 0, 50)...)
-		w := work(t, c, "jobs", "g", func(_ context.Context, d *queue.Delivery) error {
-			if d.Attempt == 1 {
-				return errors.New("once more")
-			}
-			return nil
-		}, opts...)
-		settledAll(t, s, "jobs", "g", 50)
-		eventually(t, func() error {
-			if got := w.Stats(); got.Acked != 50 || got.Nacked != 50 || got.Lost != 0 || got.Streams != 1 {
-				return fmt.Errorf("stats %+v", got)
-			}
-			return nil
-		})
-	})
-}
-
-// TestGracefulStop ends the context of Run while handlers run and deliveries wait for a handler.
-// The handlers must finish and be acknowledged, the waiting messages must be released, and no
-// handler may start.
-func TestGracefulStop(t *testing.T) {
-	t.Parallel()
-	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
-		s := parleytest.Start(t)
-		s.AddTopic("jobs", 1, "g")
-		c := newClient(t, s.Addr())
-		produce(t, c, "jobs", keyed("", 0, 30)...)
-		var started atomic.Int32
-		finish := make(chan struct{})
-		w := work(t, c, "jobs", "g", func(ctx context.Context, _ *queue.Delivery) error {
-			started.Add(1)
-			<-finish
-			return ctx.Err()
-		}, append(opts, queue.WithConcurrency(3), queue.WithWindow(10, 0))...)
-		eventually(t, func() error {
-			if w.Stats().Delivered < 10 || started.Load() < 3 {
-				return fmt.Errorf("stats %+v", w.Stats())
-			}
-			return nil
-		})
-		w.stop()
+	synctest.Test(t, func(t *testing.T) {
+		g := newRig(t, false, "a.test:80", "b.test:80")
+		h := newGate()
+		w := g.run(h.handle)
+		old := g.live()
+		old.deliver("a", "b", "c")
+		for range 3 {
+			<-h.begun
+		}
+		<-time.After(2 * time.Second) // so that the stream counts as stable
+		old.hush()
+		old.frame(&parleyv1.ConsumeResponse{Frame: &parleyv1.ConsumeResponse_Reconnect{Reconnect: &parleyv1.Reconnect{}}})
+		next := g.next()
+		if next.node == old.node || next.start.GetResume().GetSessionId() != sessionID {
+			t.Errorf("nodes %s, %s; resume %v", old.node, next.node, next.start.GetResume())
+		}
+		h.pass <- nil
+		if got := old.verdicts(); len(got) != 1 {
+			t.Errorf("verdicts before the new stream is live: %v", got)
+		}
+		old.deliver("late") // after its last frame: no delivery of the session
 		select {
-		case err := <-w.done:
-			t.Fatalf("it did not wait: %v", err)
-		case <-time.After(50 * time.Millisecond):
+		case <-old.gone:
+			t.Error("the old stream was closed before the new one was live")
+		default:
 		}
-		close(finish)
-		if err := w.finish(); err != nil {
-			t.Errorf("run: %v", err)
+		next.live(&parleyv1.SessionStarted{})
+		<-old.gone
+		h.pass <- nil
+		h.pass <- nil
+		if got := next.verdicts(); len(got) != 2 {
+			t.Errorf("verdicts on the new stream: %v", got)
 		}
-		if got := w.Stats(); started.Load() != 3 || got.Acked != 3 || got.Released != 7 || got.Lost != 0 {
-			t.Errorf("%d began, stats %+v", started.Load(), got)
+		equal(t, "stats", queue.Stats{Delivered: 3, Acked: 3, Streams: 2, Sessions: 1}, w.Stats())
+	})
+}
+
+// TestLostDeliveries loses a delivery that is handled, one that waits, and one at a resume. The
+// handlers' contexts must end, the lost ones must not be settled.
+func TestLostDeliveries(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, g *rig) {
+		h := newGate()
+		lost := make(chan string, 10)
+		w := g.run(h.handle, queue.WithConcurrency(2), queue.WithOnLost(func(d *queue.Delivery, err error) {
+			lost <- d.MessageID + " " + errorText(err)
+		}))
+		c := g.live()
+		c.deliver("a", "b", "c")
+		<-h.begun
+		<-h.begun
+		c.lost(parleyv1.LostDeliveries_CAUSE_ACK_TIMEOUT, "a", "c", "unknown")
+		if cause := <-h.ended; !errors.Is(cause, parley.ErrDeliveryLost) {
+			t.Errorf("cause %v", cause)
 		}
-		work(t, c, "jobs", "g", func(_ context.Context, d *queue.Delivery) error {
-			if d.Attempt != 1 {
-				t.Errorf("%s: attempt %d", d.Payload, d.Attempt)
+		equal(t, "lost", []string{"id-a DELIVERY_LOST", "id-c DELIVERY_LOST"}, sorted(<-lost, <-lost))
+		c.end(errCut)
+		c = g.next()
+		c.live(&parleyv1.SessionStarted{Lost: &parleyv1.LostDeliveries{Tokens: []string{"b"}}})
+		if cause := <-h.ended; !errors.Is(cause, parley.ErrDeliveryLost) {
+			t.Errorf("cause %v", cause)
+		}
+		equal(t, "verdicts", []string(nil), c.verdicts())
+		equal(t, "stats", queue.Stats{Delivered: 3, Lost: 3, Streams: 2, Sessions: 1}, w.Stats())
+	})
+}
+
+func sorted(s ...string) []string { return slices.Sorted(slices.Values(s)) }
+
+func errorText(err error) string {
+	if errors.Is(err, parley.ErrDeliveryLost) {
+		return "DELIVERY_LOST"
+	}
+	return err.Error()
+}
+
+// TestNoContact makes the session lose its contact in several ways. At the end of the grace time,
+// counted from the last confirmed contact, the contexts of handlers must end, and a new session
+// must start.
+func TestNoContact(t *testing.T) {
+	t.Parallel()
+	for name, cut := range map[string]func(c *conn){
+		"silence": func(c *conn) { c.hush() },
+		"unconfirmed": func(c *conn) {
+			c.hush()
+			go func() {
+				for since := time.Now(); ; c.heartbeat(time.Since(since)) {
+					select {
+					case <-time.After(time.Second):
+					case <-c.gone:
+						return
+					}
+				}
+			}()
+		},
+		"node away": func(c *conn) {
+			c.end(errCut) // no stream that resumes is ever live
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T, g *rig) {
+				h := newGate()
+				w := g.run(h.handle)
+				c := g.live()
+				c.deliver("a")
+				<-h.begun
+				<-time.After(time.Minute) // with contact
+				began := time.Now()
+				cut(c)
+				if cause := <-h.ended; !errors.Is(cause, parley.ErrDeliveryLost) {
+					t.Errorf("cause %v", cause)
+				}
+				if took := time.Since(began); took > grace || took < grace-grace/4 {
+					t.Errorf("the context ended %s after the contact", took)
+				}
+				next := g.next()
+				for next.start.GetResume() != nil {
+					if next.opened.Sub(began) >= grace {
+						t.Errorf("resumed after %s", next.opened.Sub(began))
+					}
+					next = g.next()
+				}
+				next.live(&parleyv1.SessionStarted{SessionId: "session-2"})
+				next.deliver("b")
+				<-h.begun
+				h.pass <- nil
+				equal(t, "verdicts", []string{"ack b"}, next.verdicts())
+				equal(t, "stats", queue.Stats{Delivered: 2, Acked: 1, Lost: 1, Streams: 2, Sessions: 2}, w.Stats())
+			})
+		})
+	}
+}
+
+// TestIdleSessionNeedsNoContact leaves a session without deliveries alone for longer than its grace
+// time. Its next delivery must be handled.
+func TestIdleSessionNeedsNoContact(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, g *rig) {
+		h := newGate()
+		w := g.run(h.handle)
+		c := g.live()
+		c.hush()
+		<-time.After(14 * time.Second)
+		c.deliver("a")
+		<-h.begun
+		<-time.After(grace / 2)
+		c.heartbeat(0)
+		<-time.After(grace - time.Second)
+		h.pass <- nil
+		equal(t, "verdicts", []string{"ack a"}, c.verdicts())
+		equal(t, "stats", queue.Stats{Delivered: 1, Acked: 1, Streams: 1, Sessions: 1}, w.Stats())
+	})
+}
+
+// TestBusyStreamWithoutHeartbeats sends a delivery every second, and no heartbeats, for longer than
+// the grace time. The session must go on.
+func TestBusyStreamWithoutHeartbeats(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, g *rig) {
+		h := newGate()
+		w := g.run(func(ctx context.Context, d *queue.Delivery) error {
+			if string(d.Payload) == "long" {
+				return h.handle(ctx, d)
 			}
 			return nil
-		}, opts...)
-		settledAll(t, s, "jobs", "g", 30)
+		})
+		c := g.live()
+		c.hush()
+		c.deliver("long")
+		<-h.begun
+		for i := range 60 {
+			<-time.After(time.Second)
+			c.deliver(fmt.Sprint("t", i))
+		}
+		h.pass <- nil
+		synctest.Wait()
+		equal(t, "stats", queue.Stats{Delivered: 61, Acked: 61, Streams: 1, Sessions: 1}, w.Stats())
 	})
 }
 
-// TestHardStop reaches the stop timeout with two handlers. One returns when its context ends and
-// must be acknowledged, the other one must be counted as lost.
-func TestHardStop(t *testing.T) {
+// TestSessionLost ends the stream with SESSION_LOST.
+func TestSessionLost(t *testing.T) {
 	t.Parallel()
-	s := parleytest.Start(t)
-	s.AddTopic("jobs", 1, "g")
-	c := newClient(t, s.Addr())
-	produce(t, c, "jobs", queue.Message{Payload: []byte("good")}, queue.Message{Payload: []byte("deaf")})
-	release := make(chan struct{})
-	var started sync.WaitGroup
-	started.Add(2)
-	w := work(t, c, "jobs", "g", func(ctx context.Context, d *queue.Delivery) error {
-		started.Done()
-		<-ctx.Done()
-		if !errors.Is(context.Cause(ctx), queue.ErrStopTimeout) {
-			t.Errorf("its context ended with %v", context.Cause(ctx))
+	inBubble(t, func(t *testing.T, g *rig) {
+		h := newGate()
+		g.run(h.handle)
+		c := g.live()
+		c.deliver("a")
+		<-h.begun
+		c.end(statusError(connect.CodeFailedPrecondition, parleyv1.ErrorReason_ERROR_REASON_SESSION_LOST))
+		if cause := <-h.ended; !errors.Is(cause, parley.ErrDeliveryLost) {
+			t.Errorf("cause %v", cause)
 		}
-		if string(d.Payload) == "deaf" {
-			<-release
+		if next := g.live(); next.start.GetResume() != nil {
+			t.Errorf("resume %v", next.start.GetResume())
 		}
-		return nil
-	}, queue.WithStopTimeout(10*time.Millisecond))
-	started.Wait()
-	if err := w.finish(); !errors.Is(err, queue.ErrStopTimeout) {
-		t.Errorf("run: %v", err)
-	}
-	close(release)
-	if got := w.Stats(); got.Acked != 1 || got.Lost != 1 {
-		t.Errorf("stats %+v", got)
-	}
+	})
 }
 
-// TestRetriesAreLoggedByCall fails the first call of each kind that a worker with unary calls
-// makes. The log must name each call.
-func TestRetriesAreLoggedByCall(t *testing.T) {
+// TestFinalErrorsEndRun refuses the stream because there is no such group.
+func TestFinalErrorsEndRun(t *testing.T) {
 	t.Parallel()
-	s := parleytest.Start(t)
-	s.AddTopic("jobs", 1, "g")
-	calls := []string{"Ack", "Nack", "Extend", "Leave"}
-	var mu sync.Mutex
-	made := make(map[string]int)
-	extended := make(chan struct{})
-	s.Fault(func(method string, _ proto.Message) *parleytest.Fault {
-		mu.Lock()
-		defer mu.Unlock()
-		made[method]++
-		if method == "Extend" && made[method] == 2 {
-			close(extended)
+	inBubble(t, func(t *testing.T, g *rig) {
+		w := g.run(newGate().handle)
+		c := g.next()
+		c.end(statusError(connect.CodeNotFound, parleyv1.ErrorReason_ERROR_REASON_GROUP_NOT_FOUND))
+		<-w.done
+		if !errors.Is(w.err, parley.ErrGroupNotFound) {
+			t.Errorf("run: %v", w.err)
 		}
-		if made[method] > 1 || !slices.Contains(calls, method) {
-			return nil
-		}
-		return &parleytest.Fault{Err: parleytest.Error(connect.CodeUnavailable, parleyv1.ErrorReason_ERROR_REASON_STORE_UNAVAILABLE)}
 	})
-	var out strings.Builder // slog's handlers write one line at a time
-	c := newClient(t, s.Addr(), parley.WithLogger(slog.New(slog.NewTextHandler(&out, nil))))
-	produce(t, c, "jobs", queue.Message{Payload: []byte("ack")}, queue.Message{Payload: []byte("nack")})
-	w := work(t, c, "jobs", "g", func(_ context.Context, d *queue.Delivery) error {
-		if string(d.Payload) == "nack" && d.Attempt == 1 {
-			<-extended
-			return errors.New("once more")
-		}
-		return nil
-	}, queue.WithUnaryCalls(), queue.WithAckTimeout(time.Second))
-	settledAll(t, s, "jobs", "g", 2)
-	if err := w.finish(); err != nil {
-		t.Errorf("run: %v", err)
-	}
-	for _, call := range calls {
-		if !strings.Contains(out.String(), "msg=retrying call="+call+" ") {
-			t.Errorf("no retry of %s in the log:\n%s", call, &out)
-		}
-	}
 }

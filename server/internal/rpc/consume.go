@@ -2,49 +2,22 @@ package rpc
 
 import (
 	"context"
-	"errors"
-	"io"
-	"sync"
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	"github.com/parleyhq/parley/server/internal/fault"
 	"github.com/parleyhq/parley/server/internal/ident"
-	"github.com/parleyhq/parley/server/internal/queue"
+	"github.com/parleyhq/parley/server/internal/queue/consume"
 )
 
-// frameBytes bounds the deliveries of one frame of Consume in bytes. A single delivery may be
-// larger.
-const frameBytes = 1 << 20
-
-// ConsumerStream is the session of one Consume stream. *queue.Session implements it.
-type ConsumerStream interface {
-	ID() string
-	// Next blocks until there is a frame. Any error ends the stream; with io.EOF the stream ends
-	// without a failure.
-	Next(ctx context.Context) (queue.Frame, error)
-	Close()
-}
-
-// Consumers opens consumer streams on this node. HubConsumers implements it.
-type Consumers interface {
-	// Open joins a consumer group and returns the session, which the caller must close.
-	Open(ctx context.Context, r queue.OpenRequest) (ConsumerStream, error)
-}
-
-// HubConsumers implements Consumers with a queue.Hub.
-type HubConsumers struct{ Hub *queue.Hub }
-
-// Open implements Consumers.
-func (c HubConsumers) Open(ctx context.Context, r queue.OpenRequest) (ConsumerStream, error) { //nolint:ireturn // Consumers requires it
-	s, err := c.Hub.Open(ctx, r)
-	if err != nil {
-		return nil, err // s is nil, which must not become a non-nil ConsumerStream
-	}
-	return s, nil
-}
+const (
+	defaultInFlightBytes = 8 << 20
+	// maxInFlight is the schema's limit for ConsumeRequest.max_in_flight.
+	maxInFlight = 10_000
+)
 
 // Consume implements parleyv1connect.QueueServiceHandler.
 func (s *queueService) Consume(
@@ -54,290 +27,217 @@ func (s *queueService) Consume(
 	if err != nil {
 		return err
 	}
-	session, err := s.open(ctx, p, req)
+	live, started, err := s.open(ctx, p, "", req)
 	if err != nil {
 		return err
 	}
-	defer session.Close()
-	out := newFrameWriter[*parleyv1.ConsumeResponse](ctx, stream.Conn(), s.cfg.FrameTimeout, s.cfg.live)
-	if err := out.write(ctx, s.infoFrame(session)); err != nil {
+	defer s.deps.Consumers.Close(live)
+	out := newFrameWriter[any](ctx, stream.Conn(), s.cfg.FrameTimeout, s.cfg.live)
+	if err := out.write(ctx, started); err != nil {
 		return err
 	}
-	return writeFrames(ctx, out, session, writeConsumeFrame)
+	return writeFrames(ctx, out, live, writeSessionFrame)
 }
 
-// open opens a consumer session of p. The caller of open must close it.
-//
-//nolint:ireturn // as Consumers
-func (s *queueService) open(ctx context.Context, p *ident.Principal, req *parleyv1.ConsumeRequest) (ConsumerStream, error) {
-	return s.deps.Consumers.Open(ctx, queue.OpenRequest{
-		Subject: p.Subject, Expires: p.Expires, Topic: req.GetTopic(), Group: req.GetGroup(), Consumer: req.GetConsumer(),
-		MaxMessages: req.GetMaxMessages(), MaxBytes: creditBytesOf(req), AckTimeout: ackTimeoutOrDefault(req),
-	})
-}
-
-func creditBytesOf(req *parleyv1.ConsumeRequest) int64 {
-	if req.MaxBytes == nil {
-		return queue.DefaultCreditBytes
+// open starts or resumes a session of p, and returns its stream with the first frame. The caller
+// must close the stream. prefix is the path of req in the request, with a dot at its end.
+func (s *queueService) open(
+	ctx context.Context, p *ident.Principal, prefix string, req *parleyv1.ConsumeRequest,
+) (*consume.Stream, *parleyv1.ConsumeResponse, error) {
+	r, err := openRequestOf(prefix, req)
+	if err != nil {
+		return nil, nil, err
 	}
-	return req.GetMaxBytes()
-}
-
-func ackTimeoutOrDefault(req *parleyv1.ConsumeRequest) time.Duration {
-	if req.GetAckTimeout() == nil {
-		return queue.DefaultAckTimeout
+	r.Subject, r.Expires = p.Subject, p.Expires
+	var resumed *resumption
+	if req.GetResume() != nil {
+		if r.Resume, resumed, err = s.resumeOf(ctx, p, prefix+"resume.", req.GetResume()); err != nil {
+			return nil, nil, err
+		}
 	}
-	return millis(req.GetAckTimeout())
+	live, started, err := s.deps.Consumers.Open(ctx, r)
+	if err != nil {
+		return nil, nil, renamed(err, "topic", prefix+"topics")
+	}
+	first := &parleyv1.SessionStarted{
+		SessionId: started.SessionID, HeartbeatInterval: durationpb.New(started.Heartbeat), ResumeGrace: durationpb.New(started.Grace),
+	}
+	if resumed != nil {
+		resumed.answer(s.loggerOf(ctx), &started, first)
+	}
+	return live, &parleyv1.ConsumeResponse{Frame: &parleyv1.ConsumeResponse_Started{Started: first}}, nil
 }
 
-func (s *queueService) infoFrame(session ConsumerStream) *parleyv1.ConsumeResponse {
-	return &parleyv1.ConsumeResponse{Frame: &parleyv1.ConsumeResponse_Info{Info: streamInfo(session.ID(), &s.cfg)}}
+// renamed returns err with another name of its field, if it is a fault about that field.
+func renamed(err error, from, to string) error {
+	f, ok := fault.As(err)
+	if !ok || f.Field != from {
+		return err
+	}
+	out := *f
+	out.Field = to
+	return &out
 }
 
-func writeConsumeFrame(ctx context.Context, out *frameWriter[*parleyv1.ConsumeResponse], f queue.Frame) error {
-	return writeDeliveries(&f, func(m *parleyv1.ConsumeResponse) error { return out.write(ctx, m) })
+// openRequestOf converts a request without its resume, and completes it with the schema's defaults.
+func openRequestOf(prefix string, req *parleyv1.ConsumeRequest) (r consume.OpenRequest, err error) {
+	if err := checkTopics(prefix+"topics", req.GetTopics()); err != nil {
+		return r, err
+	}
+	r = consume.OpenRequest{
+		Topics: req.GetTopics(), Group: req.GetGroup(), Consumer: req.GetConsumer(),
+		Concurrency: max(1, int(req.GetConcurrency())), MaxInFlight: int(req.GetMaxInFlight()), MaxBytes: req.GetMaxInFlightBytes(),
+		AckTimeout: millis(req.GetAckTimeout()), ReportsBegun: req.GetReportsBegun(),
+	}
+	switch {
+	case r.MaxInFlight == 0:
+		r.MaxInFlight = min(2*r.Concurrency, maxInFlight)
+	case r.MaxInFlight < r.Concurrency:
+		return r, fault.Invalid(prefix+"max_in_flight", int64(r.Concurrency), "%smax_in_flight: must be at least concurrency", prefix)
+	}
+	if r.MaxBytes == 0 {
+		r.MaxBytes = defaultInFlightBytes
+	}
+	return r, nil
 }
 
-func writeStreamingFrame(ctx context.Context, out *frameWriter[*parleyv1.StreamingConsumeResponse], f queue.Frame) error {
-	return writeDeliveries(&f, func(m *parleyv1.ConsumeResponse) error { return out.write(ctx, streamingConsume(m)) })
+// resumption is what the first frame of a resumed session says beside the service's answer.
+type resumption struct {
+	// malformed are the texts of the request that are no tokens: the session does not hold them.
+	malformed  []string
+	unanswered *settlements
 }
 
-// streamingConsume wraps a response of Consume in one of StreamingConsume.
-func streamingConsume(m *parleyv1.ConsumeResponse) *parleyv1.StreamingConsumeResponse {
+// resumeOf converts a Resume. prefix is the path of its fields in the request.
+func (s *queueService) resumeOf(
+	ctx context.Context, p *ident.Principal, prefix string, req *parleyv1.Resume,
+) (*consume.Resume, *resumption, error) {
+	r := &consume.Resume{SessionID: req.GetSessionId(), Resumes: req.GetResumes()}
+	out := &resumption{}
+	topics := consumable{principal: p}
+	for _, h := range req.GetHeld() {
+		token, ok := consume.ParseToken(h.GetToken())
+		if !ok {
+			out.malformed = append(out.malformed, h.GetToken())
+			continue
+		}
+		if err := topics.check(token.Topic); err != nil {
+			return nil, nil, err
+		}
+		r.Held = append(r.Held, consume.HeldDelivery{Token: token, Begun: h.GetBegun()})
+	}
+	verdicts := req.GetUnanswered()
+	out.unanswered = s.newSettlements(ctx, p, len(verdicts), func(i int) func(string) string { return itemPath(prefix+"unanswered", i) })
+	for i, v := range verdicts {
+		var err error
+		if nack := v.GetNack(); nack != nil {
+			err = out.unanswered.addNack(i, nack)
+		} else {
+			err = out.unanswered.addAck(i, v.GetAck())
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+	r.Unanswered = out.unanswered.items
+	return r, out, nil
+}
+
+// answer completes the first frame of a resumed session.
+func (r *resumption) answer(log itemLogger, started *consume.Started, first *parleyv1.SessionStarted) {
+	if len(r.malformed)+len(started.Lost) > 0 {
+		first.Lost = &parleyv1.LostDeliveries{Tokens: append(r.malformed, textsOf(started.Lost)...)}
+	}
+	r.unanswered.fill(log, started.Unanswered)
+	first.Unanswered = r.unanswered.results
+}
+
+// writeSessionFrame writes a frame of a session to a Consume stream.
+func writeSessionFrame(ctx context.Context, out *frameWriter[any], f consume.Frame) error {
+	if len(f.Deliveries) > 0 {
+		return out.write(ctx, newDeliveryFrame(f.Deliveries, false))
+	}
+	return out.write(ctx, sessionFrame(&f))
+}
+
+// writeStreamedFrame writes a frame of a session to a StreamingConsume stream.
+func writeStreamedFrame(ctx context.Context, out *frameWriter[any], f consume.Frame) error {
+	if len(f.Deliveries) > 0 {
+		return out.write(ctx, newDeliveryFrame(f.Deliveries, true))
+	}
+	return out.write(ctx, streamed(sessionFrame(&f)))
+}
+
+// streamed wraps a response of Consume in one of StreamingConsume.
+func streamed(m *parleyv1.ConsumeResponse) *parleyv1.StreamingConsumeResponse {
 	return &parleyv1.StreamingConsumeResponse{Frame: &parleyv1.StreamingConsumeResponse_Consume{Consume: m}}
 }
 
-// writeDeliveries converts a session's frame to responses and passes them to write. Deliveries of
-// more than frameBytes are split into several responses.
-func writeDeliveries(f *queue.Frame, write func(m *parleyv1.ConsumeResponse) error) error {
-	if f.Assignment != nil {
-		m := &parleyv1.ConsumeResponse{Frame: &parleyv1.ConsumeResponse_Assignment{Assignment: assignmentToWire(f)}}
-		if err := write(m); err != nil {
-			return err
+// sessionFrame converts a frame without deliveries.
+func sessionFrame(f *consume.Frame) *parleyv1.ConsumeResponse {
+	switch {
+	case f.Lost != nil:
+		return &parleyv1.ConsumeResponse{Frame: &parleyv1.ConsumeResponse_Lost{Lost: &parleyv1.LostDeliveries{
+			Tokens: textsOf(f.Lost.Tokens), Cause: parleyv1.LostDeliveries_Cause(f.Lost.Cause),
+		}}}
+	case f.Assignment != nil:
+		return &parleyv1.ConsumeResponse{Frame: &parleyv1.ConsumeResponse_Assignment{Assignment: assigned(f.Assignment)}}
+	default:
+		beat := &parleyv1.SessionHeartbeat{}
+		if f.Heartbeat != nil {
+			beat.Unconfirmed = durationpb.New(f.Heartbeat.Unconfirmed)
 		}
+		return &parleyv1.ConsumeResponse{Frame: &parleyv1.ConsumeResponse_Heartbeat{Heartbeat: beat}}
 	}
-	for rest := f.Deliveries; len(rest) > 0; {
-		n := fitCount(rest)
-		m := &parleyv1.ConsumeResponse{Frame: &parleyv1.ConsumeResponse_Deliveries{
-			Deliveries: &parleyv1.DeliveryBatch{Deliveries: deliveriesToWire(rest[:n])},
-		}}
-		if err := write(m); err != nil {
-			return err
-		}
-		rest = rest[n:]
-	}
-	if !f.Heartbeat {
-		return nil
-	}
-	return write(&parleyv1.ConsumeResponse{
-		Frame: &parleyv1.ConsumeResponse_Heartbeat{Heartbeat: &parleyv1.Heartbeat{}},
-	})
 }
 
-// fitCount returns how many of the first deliveries fit into frameBytes; at least one if there are
-// any.
-func fitCount(ds []queue.Delivery) int {
-	size := 0
-	for i := range ds {
-		if size += ds[i].Size(); i > 0 && size > frameBytes {
-			return i
-		}
+func assigned(a *consume.Assignment) *parleyv1.PartitionAssignment {
+	out := &parleyv1.PartitionAssignment{
+		Topic: a.Topic, Partitions: make([]int32, len(a.Partitions)), Total: int32(a.Total), //nolint:gosec // at most 256
 	}
-	return len(ds)
+	for i, p := range a.Partitions {
+		out.Partitions[i] = int32(p) //nolint:gosec // below 256
+	}
+	return out
 }
 
-type bidi = connect.BidiStream[parleyv1.StreamingConsumeRequest, parleyv1.StreamingConsumeResponse]
-
-// StreamingConsume implements parleyv1connect.QueueServiceHandler.
-func (s *queueService) StreamingConsume(ctx context.Context, stream *bidi) error {
-	start, err := s.receiveStart(stream)
-	if err != nil {
-		return err
+func textsOf(tokens []consume.Token) []string {
+	out := make([]string, len(tokens))
+	for i := range tokens {
+		out[i] = tokens[i].String()
 	}
+	return out
+}
+
+// receiveSlack is how much earlier than the call's deadline a Receive stops waiting, so that its
+// answer is in time: messages of an answer that is late count as attempts.
+const receiveSlack = time.Second
+
+// Receive implements parleyv1connect.QueueServiceHandler.
+func (s *queueService) Receive(ctx context.Context, req *parleyv1.ReceiveRequest) (*parleyv1.ReceiveResponse, error) {
 	p, err := ident.Caller(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	session, err := s.open(ctx, p, start)
-	if err != nil {
-		return err
+	r := consume.ReceiveRequest{
+		Subject: p.Subject, Topic: req.GetTopic(), Group: req.GetGroup(), Consumer: req.GetConsumer(),
+		Max: max(1, int(req.GetMaxMessages())), Wait: millis(req.GetWait()), AckTimeout: millis(req.GetAckTimeout()),
 	}
-	defer session.Close()
-	control := controllerOf(ctx)
-	// The read deadline was for the first request. Later ones may come as long as the stream lives.
-	if err := control.SetReadDeadline(time.Time{}); err != nil {
-		return err
+	if r.Consumer == "" {
+		r.Consumer = "receive"
 	}
-	c := &bidiConsumer{
-		service: s, out: newFrameWriter[*parleyv1.StreamingConsumeResponse](ctx, stream.Conn(), s.cfg.FrameTimeout, s.cfg.live),
-		session: session,
-		ref:     queue.StreamRef{StreamID: session.ID(), Subject: p.Subject, Topic: start.GetTopic(), Group: start.GetGroup()},
+	if deadline, ok := ctx.Deadline(); ok {
+		r.Wait = max(0, min(r.Wait, time.Until(deadline)-receiveSlack))
 	}
-	return serveBidi(ctx, control, &c.serving, c.write, func(ctx context.Context) error { return c.serve(ctx, stream) })
-}
-
-// receiveStart blocks until the first request of a stream and returns its `start`, which it must
-// be.
-func (s *queueService) receiveStart(stream *bidi) (*parleyv1.ConsumeRequest, error) {
-	first, err := stream.Receive()
-	if errors.Is(err, io.EOF) {
-		return nil, fault.New(fault.InvalidArgument, fault.MalformedRequest, "the stream ended before its first request")
-	}
+	received, err := s.deps.Consumers.Receive(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.checkRequest(first); err != nil {
-		return nil, err
-	}
-	if first.GetStart() == nil {
-		return nil, fault.Invalid("start", 0, "start: the first request of a stream must set it")
-	}
-	return first.GetStart(), nil
-}
-
-// checkRequest validates one request of a StreamingConsume stream, as the gate validates the
-// request of a unary call.
-func (s *queueService) checkRequest(r *parleyv1.StreamingConsumeRequest) error {
-	if start := r.GetStart(); start != nil {
-		if err := checkItem(s.validator, r); err != nil {
-			return err
-		}
-		return checkNotReserved("start.topic", start.GetTopic())
-	}
-	if err := checkLists(r, api.forRequest(r.ProtoReflect().Descriptor().FullName()).lists); err != nil {
-		return err
-	}
-	if err := s.checkExtend(r.GetExtend()); err != nil {
-		return err
-	}
-	return s.validator.Validate(r)
-}
-
-func (s *queueService) checkExtend(r *parleyv1.StreamingExtend) error {
-	_, err := ackTimeoutOf(r.GetAckTimeout())
-	if f, ok := fault.As(err); ok {
-		f.Field = "extend." + f.Field
-	}
-	return err
-}
-
-// bidiConsumer is the state of one StreamingConsume that its two goroutines share: one writes
-// frames, the other serves requests.
-type bidiConsumer struct {
-	service *queueService
-	out     *frameWriter[*parleyv1.StreamingConsumeResponse]
-	session ConsumerStream
-	// ref identifies the session in calls of ConsumerCalls.
-	ref queue.StreamRef
-	// serving is locked from the start of a request until its answer is written.
-	serving sync.Mutex
-}
-
-// write writes the first message, and then the session's frames. It blocks until the session or the
-// stream ends.
-func (c *bidiConsumer) write(ctx context.Context) error {
-	if err := c.out.write(ctx, streamingConsume(c.service.infoFrame(c.session))); err != nil {
-		return err
-	}
-	return writeFrames(ctx, c.out, c.session, writeStreamingFrame)
-}
-
-// serve serves the client's requests in order, until receiving or answering one fails. It returns
-// errClientClosed if the client has closed its half of the stream.
-func (c *bidiConsumer) serve(ctx context.Context, stream *bidi) error {
-	for {
-		r, err := stream.Receive()
-		if errors.Is(err, io.EOF) {
-			return errClientClosed
-		}
-		if err != nil {
-			return err
-		}
-		if err := c.serveOne(ctx, r); err != nil {
-			return err
-		}
-	}
-}
-
-// serveOne serves one request and answers it. A request without a call_id is answered only if it,
-// or one of its items, fails. The failure of a request does not end the stream; an error that
-// serveOne returns does.
-func (c *bidiConsumer) serveOne(ctx context.Context, r *parleyv1.StreamingConsumeRequest) error {
-	c.serving.Lock()
-	defer c.serving.Unlock()
-	results, err := c.do(ctx, r)
-	if err != nil && ctx.Err() != nil {
-		return err
-	}
-	if err == nil && r.GetCallId() == 0 && !anyFailed(results) {
-		return nil
-	}
-	answer := &parleyv1.StreamingAnswer{CallId: r.GetCallId(), Results: results}
-	if err != nil {
-		answer.Error = loggedItemError(ctx, c.service.deps.Telemetry.Logger, func(field string) string { return field }, err)
-	}
-	return c.out.write(ctx, &parleyv1.StreamingConsumeResponse{
-		Frame: &parleyv1.StreamingConsumeResponse_Answer{Answer: answer},
-	})
-}
-
-func anyFailed(results []*parleyv1.SettleResult) bool {
-	for _, r := range results {
-		if r.GetError() != nil {
-			return true
-		}
-	}
-	return false
-}
-
-// settles reports whether a request settles or extends deliveries, like the unary methods that have
-// methodRow.settles.
-func settles(r *parleyv1.StreamingConsumeRequest) bool {
-	return r.GetAck() != nil || r.GetNack() != nil || r.GetExtend() != nil || r.GetLeave() != nil
-}
-
-// do serves one request within the caller's rate limit and returns the results of its items; nil
-// for credits and leave. Deps.Settles documents what is charged for a request that settles or
-// extends; any other is charged to Deps.Limiter as a call.
-func (c *bidiConsumer) do(ctx context.Context, r *parleyv1.StreamingConsumeRequest) ([]*parleyv1.SettleResult, error) {
-	deps := &c.service.deps
-	if !settles(r) {
-		if err := deps.Limiter.Allow(c.ref.Subject); err != nil {
+	out := &parleyv1.ReceiveResponse{SessionId: received.SessionID, Deliveries: make([]*parleyv1.Delivery, len(received.Deliveries))}
+	for i := range received.Deliveries {
+		if out.Deliveries[i], err = deliveryOf(&received.Deliveries[i]); err != nil {
 			return nil, err
 		}
-		return c.doAllowed(ctx, r)
 	}
-	if err := deps.Settles.Check(c.ref.Subject); err != nil {
-		return nil, err
-	}
-	results, err := c.doAllowed(ctx, r)
-	if err != nil {
-		deps.Settles.Charge(c.ref.Subject, 1)
-	}
-	return results, err
-}
-
-// doAllowed is do for a request that is within the rate limit.
-func (c *bidiConsumer) doAllowed(ctx context.Context, r *parleyv1.StreamingConsumeRequest) ([]*parleyv1.SettleResult, error) {
-	if r.GetStart() != nil {
-		return nil, fault.Invalid("start", 0, "start: only the first request of a stream may set it")
-	}
-	if err := c.service.checkRequest(r); err != nil {
-		return nil, err
-	}
-	// The same limit as for a unary call.
-	ctx, cancel := context.WithTimeout(ctx, c.service.cfg.UnaryTimeout)
-	defer cancel()
-	switch {
-	case r.GetAck() != nil:
-		return c.service.ack(ctx, c.ref, r.GetAck().GetTokens())
-	case r.GetNack() != nil:
-		return c.service.nack(ctx, c.ref, r.GetNack().GetItems())
-	case r.GetExtend() != nil:
-		return c.service.extend(ctx, c.ref, r.GetExtend().GetDeliveries().GetTokens(), millis(r.GetExtend().GetAckTimeout()))
-	case r.GetLeave() != nil:
-		return nil, c.service.deps.ConsumerCalls.Leave(ctx, c.ref)
-	default:
-		return nil, c.service.deps.ConsumerCalls.Grant(ctx, c.ref, r.GetCredits().GetTotalMessages(), r.GetCredits().GetTotalBytes())
-	}
+	return out, nil
 }

@@ -139,3 +139,11 @@ func (s *messageService) userChannelToWire(m *channel.UserChannel) *parleyv1.Use
 	}
 	return out
 }
+
+// timeToWire converts a time. The zero time becomes nil.
+func timeToWire(t time.Time) *timestamppb.Timestamp {
+	if t.IsZero() {
+		return nil
+	}
+	return timestamppb.New(t)
+}

@@ -74,26 +74,28 @@ func largestOfQueues() []proto.Message {
 	for i := range 32 {
 		headers["h"+strconv.Itoa(i)] = "{"
 	}
-	m := &parleyv1.QueueMessage{Key: "k", Payload: []byte("p"), Headers: headers, IdempotencyKey: "i"}
-	produce, schedule := &parleyv1.ProduceRequest{Topic: "t"}, &parleyv1.ScheduleRequest{Topic: "t"}
-	nack := &parleyv1.NackRequest{Topic: "t", Group: "g", StreamId: "s"}
-	ack := &parleyv1.AckRequest{Topic: "t", Group: "g", StreamId: "s", Tokens: make([]string, mostItems)}
+	second := &durationpb.Duration{Seconds: 1, Nanos: 1}
+	m := &parleyv1.QueueMessage{
+		Key: "k", Payload: []byte("p"), Headers: headers, IdempotencyKey: "i", MaxAttempts: proto.Int32(1), Timeout: second, Ttl: second,
+		Due:    &parleyv1.QueueMessage_Delay{Delay: second},
+		Unique: &parleyv1.Unique{Key: "u", OnConflict: parleyv1.Unique_ON_CONFLICT_KEEP, WhileRunning: true, AtMost: second},
+	}
+	produce := &parleyv1.ProduceRequest{Topic: "t"}
+	nack := &parleyv1.NackRequest{SessionId: "s"}
+	ack := &parleyv1.AckRequest{SessionId: "s", Tokens: make([]string, mostItems)}
 	replay := &parleyv1.ReplayDeadLettersRequest{Topic: "t", Selection: &parleyv1.DeadLetterSelection{
 		Selection: &parleyv1.DeadLetterSelection_Ids{Ids: &parleyv1.DeadLetterIds{DeadLetterIds: make([]string, mostItems)}},
 	}}
 	for range mostItems {
 		produce.Messages = append(produce.Messages, m)
-		schedule.Messages = append(schedule.Messages, &parleyv1.ScheduledMessage{
-			Message: m, Due: &parleyv1.ScheduledMessage_Delay{Delay: &durationpb.Duration{Seconds: 1, Nanos: 1}},
-		})
 		nack.Items = append(nack.Items, &parleyv1.NackItem{
 			Token: "t", Reason: ",", Code: "c",
-			Outcome: &parleyv1.NackItem_Retry{Retry: &parleyv1.NackRetry{Delay: &durationpb.Duration{Seconds: 1, Nanos: 1}}},
+			Outcome: &parleyv1.NackItem_Retry{Retry: &parleyv1.NackRetry{Delay: second}},
 		})
 	}
 	return []proto.Message{
-		produce, schedule, nack, ack, replay,
-		&parleyv1.StreamingConsumeRequest{Request: &parleyv1.StreamingConsumeRequest_Nack{Nack: &parleyv1.StreamingNack{Items: nack.GetItems()}}},
+		produce, nack, ack, replay,
+		&parleyv1.StreamingConsumeRequest{Request: &parleyv1.StreamingConsumeRequest_Nack{Nack: nack}},
 	}
 }
 

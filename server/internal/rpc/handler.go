@@ -15,8 +15,6 @@ import (
 	"github.com/rs/cors"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	nextv1 "github.com/parleyhq/parley/gen/go/parley/next/v1"
-	"github.com/parleyhq/parley/gen/go/parley/next/v1/nextv1connect"
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 	"github.com/parleyhq/parley/server/internal/fault"
@@ -48,10 +46,8 @@ func NewHandler(cfg Config, deps Deps) (*Handler, error) {
 		return nil, err
 	}
 	validator, err := protovalidate.New(protovalidate.WithMessages(
-		&parleyv1.SendMessageRequest{}, &parleyv1.SubscribeRequest{}, &parleyv1.QueueMessage{}, &parleyv1.ScheduledMessage{},
-		&parleyv1.NackItem{}, &parleyv1.AckRequest{}, &parleyv1.ConsumeRequest{}, &parleyv1.StreamingConsumeRequest{},
-		&parleyv1.ConnectRequest{}, &nextv1.QueueMessage{}, &nextv1.NackItem{}, &nextv1.AckRequest{},
-		&nextv1.ConsumeRequest{}, &nextv1.StreamingConsumeRequest{}))
+		&parleyv1.SendMessageRequest{}, &parleyv1.SubscribeRequest{}, &parleyv1.QueueMessage{}, &parleyv1.NackItem{},
+		&parleyv1.AckRequest{}, &parleyv1.ConsumeRequest{}, &parleyv1.StreamingConsumeRequest{}, &parleyv1.ConnectRequest{}))
 	if err != nil {
 		return nil, fmt.Errorf("rules of the schema: %w", err)
 	}
@@ -67,9 +63,6 @@ func NewHandler(cfg Config, deps Deps) (*Handler, error) {
 	mux := http.NewServeMux()
 	handlers := handlersOf(&cfg, &deps, validator, opts)
 	for _, m := range api.all {
-		if m.isNext() && deps.NextConsumers == nil {
-			continue
-		}
 		handler := handlers[m.descriptor.Parent().FullName()]
 		if handler == nil {
 			return nil, fmt.Errorf("no handler for %s", m.procedure)
@@ -94,7 +87,7 @@ func NewHandler(cfg Config, deps Deps) (*Handler, error) {
 	open(health.checkHandler(opts...))
 	open(health.watchHandler(opts...))
 	if cfg.Reflection {
-		reflector := grpcreflect.NewStaticReflector(append(reflected(&deps), healthService)...)
+		reflector := grpcreflect.NewStaticReflector(append(serviceNames(), healthService)...)
 		open(grpcreflect.NewHandlerV1(reflector, opts...))
 		open(grpcreflect.NewHandlerV1Alpha(reflector, opts...))
 	}
@@ -118,33 +111,17 @@ func handlersOf(
 		&adminService{deps: *deps, pages: pagetoken.New(deps.PageSecret)}, opts...)
 	_, presence := parleyv1connect.NewPresenceServiceHandler(newPresenceService(cfg, deps), opts...)
 	_, about := parleyv1connect.NewServerServiceHandler(&serverService{cfg: *cfg, deps: *deps}, opts...)
-	_, nextQueues := nextv1connect.NewQueueServiceHandler(
-		&nextQueueService{cfg: *cfg, deps: *deps, validator: validator}, opts...)
-	_, nextAdmin := nextv1connect.NewQueueAdminServiceHandler(
-		&nextAdminService{deps: *deps, pages: pagetoken.New(deps.PageSecret)}, opts...)
 	return map[protoreflect.FullName]http.Handler{
-		nextQueueMethods.name: nextQueues, nextAdminMethods.name: nextAdmin,
 		messageMethods.name: messages, queueMethods.name: queues, presenceMethods.name: presence, adminMethods.name: admin,
 		serverMethods.name: about,
 	}
 }
 
-// serviceNames returns the names of the services of parley.v1.
+// serviceNames returns the names of the services of the API.
 func serviceNames() []string {
 	names := make([]string, 0, len(services))
 	for i := range services {
-		if services[i].name.Parent() != nextPackage {
-			names = append(names, string(services[i].name))
-		}
-	}
-	return names
-}
-
-// reflected returns the names of the API's services, for reflection.
-func reflected(deps *Deps) []string {
-	names := serviceNames()
-	if deps.NextConsumers != nil {
-		names = append(names, string(nextQueueMethods.name), string(nextAdminMethods.name))
+		names = append(names, string(services[i].name))
 	}
 	return names
 }

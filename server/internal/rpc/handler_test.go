@@ -323,7 +323,7 @@ func TestReflection(t *testing.T) {
 	stream := grpcreflect.NewClient(b.h2, b.url(), connect.WithGRPC()).NewStream(t.Context())
 	defer func() { _, _ = stream.Close() }()
 	names, err := stream.ListServices()
-	if err != nil || len(names) != len(reflected(&Deps{}))+1 {
+	if err != nil || len(names) != len(serviceNames())+1 {
 		t.Fatalf("%v, %v", names, err)
 	}
 	for _, name := range names {

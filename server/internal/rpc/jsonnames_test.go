@@ -55,9 +55,9 @@ func TestUnknownNames(t *testing.T) {
 		// want is the expected error; empty if the request is accepted.
 		want string
 	}{
-		{"a member", `{"topic":"jobs","order":"OLDEST"}`, &parleyv1.ListPendingRequest{}, `order: PendingOrder has no value "OLDEST"`},
+		{"a member", `{"topic":"jobs","state":"OLDEST"}`, &parleyv1.ListJobsRequest{}, `state: JobState has no value "OLDEST"`},
 		{"inside", `{"topic":{"name":"a","partitioner":"HASH"}}`, &parleyv1.CreateTopicRequest{}, `topic.partitioner: Partitioner has no value "HASH"`},
-		{"behind an unknown field", `{"a":{},"order":""}`, &parleyv1.ListPendingRequest{}, `order: PendingOrder has no value ""`},
+		{"behind an unknown field", `{"a":{},"state":""}`, &parleyv1.ListJobsRequest{}, `state: JobState has no value ""`},
 		{
 			"in a list of messages, by the schema's name", `{"events":{"events":[{"seq":"1"},{"channel_id":"a","gap":{"reason":"NEW"}}]}}`,
 			&parleyv1.SubscribeResponse{}, `events.events[1].gap.reason: GapReason has no value "NEW"`,
@@ -66,21 +66,21 @@ func TestUnknownNames(t *testing.T) {
 			"in a list", `{"targets":["TARGET_TYPE_FILE","TARGET_TYPE_DOG"]}`, &descriptorpb.FieldOptions{},
 			`targets[1]: OptionTargetType has no value "TARGET_TYPE_DOG"`,
 		},
-		{"known", `{"order":"PENDING_ORDER_IDLE","new":[{"x":"y"}]}`, &parleyv1.ListPendingRequest{}, ""},
-		{"a number", `{"order":9,"new":1}`, &parleyv1.ListPendingRequest{}, ""}, // the schema's rules check it
-		{"null", `{"order":null,"partitioner":"X"}`, &parleyv1.ListPendingRequest{}, ""},
-		{"of a change", `{"topic":{"partitioner":null,"retention":{"maxAge":"3s"}},"updateMask":"retry"}`, &parleyv1.UpdateTopicRequest{}, ""},
+		{"known", `{"state":"JOB_STATE_DEAD","new":[{"x":"y"}]}`, &parleyv1.ListJobsRequest{}, ""},
+		{"a number", `{"state":9,"new":1}`, &parleyv1.ListJobsRequest{}, ""}, // the schema's rules check it
+		{"null", `{"state":null,"partitioner":"X"}`, &parleyv1.ListJobsRequest{}, ""},
+		{"of a change", `{"topic":{"partitioner":null,"retention":{"maxAge":"3s"}},"updateMask":"retention"}`, &parleyv1.UpdateTopicRequest{}, ""},
 		{"a field of a change", `{"confirm":"dl","deadLetterId":["x"]}`, &parleyv1.PurgeDeadLettersRequest{}, "deadLetterId: unknown field"},
 		{"a field that is null", `{"isAdmin":null}`, &parleyv1.SendMessageRequest{}, "isAdmin: unknown field"},
 		{"another case of letters", `{"Content":"x"}`, &parleyv1.SendMessageRequest{}, "Content: unknown field"},
-		{"a field inside", `{"topic":{"name":"a","retry":{"max_attempt":1}}}`, &parleyv1.CreateTopicRequest{}, "topic.retry.max_attempt: unknown field"},
+		{"a field inside", `{"topic":{"name":"a","retention":{"max_ages":1}}}`, &parleyv1.CreateTopicRequest{}, "topic.retention.max_ages: unknown field"},
 		{"a field in a list", `{"messages":[{"content":"x"},{"contents":"x"}]}`, &parleyv1.SendMessagesRequest{}, "messages[1].contents: unknown field"},
-		{"a field of a stream's request", `{"callId":1,"nack":{"items":[{"token":"t","retry":{"delays":"1s"}}]}}`, &parleyv1.StreamingConsumeRequest{}, "nack.items[0].retry.delays: unknown field"},
-		{"a field of Consume", `{"topics":"a"}`, &parleyv1.ConsumeRequest{}, "topics: unknown field"},
+		{"a field of a stream's request", `{"requestId":1,"nack":{"items":[{"token":"t","retry":{"delays":"1s"}}]}}`, &parleyv1.StreamingConsumeRequest{}, "nack.items[0].retry.delays: unknown field"},
+		{"a field of Consume", `{"topic":"a"}`, &parleyv1.ConsumeRequest{}, "topic: unknown field"},
 		{"a field of Subscribe", `{"channel":"a"}`, &parleyv1.SubscribeRequest{}, ""},
 		{"a field of a read", `{"topic":"a","topics":["b"]}`, &parleyv1.GetTopicRequest{}, ""},
 		{"a long name", `{"` + long + `":1}`, &parleyv1.SendMessageRequest{}, strings.Repeat("ü", 32) + "…: unknown field"},
-		{"a long name of a value", `{"order":"` + long + `"}`, &parleyv1.ListPendingRequest{}, `order: PendingOrder has no value "` + strings.Repeat("ü", 32) + `…"`},
+		{"a long name of a value", `{"state":"` + long + `"}`, &parleyv1.ListJobsRequest{}, `state: JobState has no value "` + strings.Repeat("ü", 32) + `…"`},
 		{"a field that is not one of the JSON form's", `{"updateMask":{"paths":["retry"]}}`, &parleyv1.UpdateTopicRequest{}, "malformed JSON: line 1, column 15: syntax error"},
 		{"in a map", `{"levels":{"value":"LOW","a":"HIGH"}}`, mappedMessage(t), `levels["a"]: Level has no value "HIGH"`},
 		{"in what may be anything", `{"any":{"nullValue":"X","structValue":{"a":1}},"new":1}`, mappedMessage(t), ""},

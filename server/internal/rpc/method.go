@@ -24,7 +24,7 @@ type service struct {
 
 // services are the method tables of all services. Every call of them requires a token.
 var services = []service{
-	messageMethods, queueMethods, presenceMethods, adminMethods, serverMethods, nextQueueMethods, nextAdminMethods,
+	messageMethods, queueMethods, presenceMethods, adminMethods, serverMethods,
 }
 
 // methodRow is a row of a service's method table: what the schema does not state about a method.
@@ -132,7 +132,7 @@ type methodSet struct {
 
 // api holds the methods of the API. errTables is the error of method tables that do not fit the
 // schema. If it is not nil, NewHandler fails.
-var api, errTables = newMethodSet(services, append(servicesOf("parley.v1"), servicesOf(nextPackage)...))
+var api, errTables = newMethodSet(services, servicesOf("parley.v1"))
 
 // otherMethod stands for all procedures outside of the API except healthWatch, which is health's
 // Watch: its stream lives as long as its client keeps it.

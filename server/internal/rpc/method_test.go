@@ -24,7 +24,7 @@ func TestEveryMethodHasARow(t *testing.T) {
 		t.Fatal(errTables)
 	}
 	methods := 0
-	for _, s := range append(servicesOf("parley.v1"), servicesOf(nextPackage)...) {
+	for _, s := range servicesOf("parley.v1") {
 		methods += s.Methods().Len()
 	}
 	if methods == 0 || len(api.all) != methods || len(api.byProcedure) != methods || len(api.byRequest) != methods {

@@ -11,7 +11,6 @@ var patternTexts = map[string]string{
 	`^[A-Za-z0-9_-]{1,64}$`:                         "must be 1 to 64 of A-Z a-z 0-9 _ -",
 	`^[A-Za-z0-9_-]{0,64}$`:                         "must be at most 64 of A-Z a-z 0-9 _ -",
 	`^[A-Za-z0-9_-]{1,128}$`:                        "must be 1 to 128 of A-Z a-z 0-9 _ -",
-	`^[A-Za-z0-9_-]{1,512}$`:                        "must be 1 to 512 of A-Z a-z 0-9 _ -",
 	`^[A-Za-z0-9_.-]{1,64}$`:                        "must be 1 to 64 of A-Z a-z 0-9 _ . -",
 	`^[A-Za-z0-9_.-]{0,64}$`:                        "must be at most 64 of A-Z a-z 0-9 _ . -",
 	`^[A-Za-z0-9_.-]{0,32}$`:                        "must be at most 32 of A-Z a-z 0-9 _ . -",
@@ -21,8 +20,6 @@ var patternTexts = map[string]string{
 	`^[!-~]{1,128}$`:                                "must be 1 to 128 printable ASCII characters without spaces",
 	`^[!-~]{0,128}$`:                                "must be at most 128 printable ASCII characters without spaces",
 	`^[^\r\n\x00]*$`:                                "must not contain CR, LF or NUL",
-	"^[0-9]{1,4}-[0-9]{13}-[0-9]{1,10}d?$":          "must be the id of a message, such as 0-1700000000000-1",
-	"^[0-9]{1,4}-[0-9]{1,16}-[0-9]{1,10}$":          "must be the id of a dead letter, such as 0-1700000000000-1",
 	"^(~[A-Za-z0-9_-]{1,64}|[A-Za-z0-9_-]{1,128})$": "must be 1 to 128 of A-Z a-z 0-9 _ -, or ~ and 1 to 64 of them",
 	"^((channel|member|session|queue):([A-Za-z0-9_-]{1,128}|[A-Za-z0-9_-]{0,128}[*])|presence|admin)$": "must be presence, admin, or one of " +
 		"channel: member: session: queue: and 1 to 128 of A-Z a-z 0-9 _ - with * at the end for a prefix",

@@ -2,297 +2,196 @@ package rpc
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
 
 	"connectrpc.com/connect"
 
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
-	"github.com/parleyhq/parley/server/internal/ident"
-	"github.com/parleyhq/parley/server/internal/queue"
-	"github.com/parleyhq/parley/server/internal/rpc/authn"
+	"github.com/parleyhq/parley/server/internal/lifecycle/lifecycletest"
+	"github.com/parleyhq/parley/server/internal/queue/consume"
+	"github.com/parleyhq/parley/server/internal/queue/inspect"
+	"github.com/parleyhq/parley/server/internal/queue/produce"
+	"github.com/parleyhq/parley/server/internal/queue/qlog"
+	"github.com/parleyhq/parley/server/internal/queue/topics"
+	"github.com/parleyhq/parley/server/internal/store/redislog"
+	"github.com/parleyhq/parley/server/internal/testkit"
 )
 
-// fakeQueues is a Queues whose methods call the functions that the test sets. A nil function
-// panics; the panic must not reach a client.
-type fakeQueues struct {
-	produce    func(ctx context.Context, topic string, drafts []queue.Draft) ([]queue.Outcome, error)
-	schedule   func(ctx context.Context, topic string, drafts []queue.Draft) ([]queue.Outcome, error)
-	cancel     func(topic, messageID string) error
-	reschedule func(topic, messageID string, delay time.Duration, at time.Time) (time.Time, error)
+// nodeHints passes hints on within one node.
+type nodeHints struct {
+	mu        sync.Mutex
+	listeners map[string][]func(partition int)
 }
 
-func (f *fakeQueues) Produce(ctx context.Context, topic string, drafts []queue.Draft) ([]queue.Outcome, error) {
-	return f.produce(ctx, topic, drafts)
+func (h *nodeHints) Listen(topic string, fn func(partition int)) (cancel func(), err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.listeners == nil {
+		h.listeners = map[string][]func(int){}
+	}
+	h.listeners[topic] = append(h.listeners[topic], fn)
+	return func() {}, nil
 }
 
-func (f *fakeQueues) Schedule(ctx context.Context, topic string, drafts []queue.Draft) ([]queue.Outcome, error) {
-	return f.schedule(ctx, topic, drafts)
-}
+func (h *nodeHints) Connected() bool { return true }
 
-func (f *fakeQueues) Cancel(_ context.Context, topic, messageID string) error {
-	return f.cancel(topic, messageID)
-}
-
-func (f *fakeQueues) Reschedule(
-	_ context.Context, topic, messageID string, delay time.Duration, at time.Time,
-) (time.Time, error) {
-	return f.reschedule(topic, messageID, delay, at)
-}
-
-// fakeConsumer is a ConsumerStream whose frames the test sends to the channel frames. Close closes
-// the channel closed.
-type fakeConsumer struct {
-	id     string
-	frames chan queue.Frame
-	fail   chan error
-	closed chan struct{}
-}
-
-func newFakeConsumer(id string) *fakeConsumer {
-	return &fakeConsumer{id: id, frames: make(chan queue.Frame, 16), fail: make(chan error, 1), closed: make(chan struct{})}
-}
-
-func (f *fakeConsumer) ID() string { return f.id }
-
-func (f *fakeConsumer) Next(ctx context.Context) (queue.Frame, error) {
-	select {
-	case frame := <-f.frames:
-		return frame, nil
-	case err := <-f.fail:
-		return queue.Frame{}, err
-	case <-ctx.Done():
-		return queue.Frame{}, ctx.Err()
+// Ready calls the listeners of a topic.
+func (h *nodeHints) Ready(topic string, partition int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, fn := range h.listeners[topic] {
+		fn(partition)
 	}
 }
 
-func (f *fakeConsumer) Close() { close(f.closed) }
+// queueBundle is a server of parley.v1 with a real store and consumers.
+type queueBundle struct {
+	*bundle
 
-// fakeConsumers is a Consumers that opens the session that the test sets, and a ConsumerCalls that
-// records its calls. do returns their results; nil means success.
-type fakeConsumers struct {
-	mu    sync.Mutex
-	open  func(r queue.OpenRequest) (ConsumerStream, error)
-	do    func(c *queueCall) ([]error, error)
-	calls []queueCall
+	store *redislog.Store
+	hints *nodeHints
+	admin *topics.Admin
+	// producers is what the server's handlers use.
+	producers *produce.Service
 }
 
-func (f *fakeConsumers) Open(_ context.Context, r queue.OpenRequest) (ConsumerStream, error) {
-	f.mu.Lock()
-	open := f.open
-	f.mu.Unlock()
-	return open(r)
-}
-
-// queueCall is a call of ConsumerCalls that fakeConsumers recorded.
-type queueCall struct {
-	Method                    string
-	Ref                       queue.StreamRef
-	Items                     []queue.Nack
-	AckTimeout                time.Duration
-	TotalMessages, TotalBytes int64
-}
-
-func (f *fakeConsumers) call(c *queueCall) ([]error, error) {
-	f.mu.Lock()
-	f.calls = append(f.calls, *c)
-	do := f.do
-	f.mu.Unlock()
-	if do == nil {
-		return make([]error, len(c.Items)), nil
+// queueSetup starts a server with these topics, each of which has 2 partitions and the group "work".
+func queueSetup(t *testing.T, change func(*settings), names ...string) *queueBundle {
+	t.Helper()
+	store := redislog.NewStore(testkit.Redis(t).Client(t), redislog.StoreConfig{Prefix: "next:"})
+	catalog := topics.NewCatalog(topics.CatalogConfig{Store: store})
+	b := &queueBundle{
+		store: store, hints: &nodeHints{}, admin: topics.NewAdmin(topics.AdminConfig{Store: store, Leases: store, Catalog: catalog}),
 	}
-	return do(c)
-}
-
-func nacksOf(tokens []string) (items []queue.Nack) {
-	for _, token := range tokens {
-		items = append(items, queue.Nack{Token: token})
+	for _, name := range names {
+		b.create(t, name)
 	}
-	return items
+	fleet := consume.NewFleet(consume.FleetConfig{Store: store, Node: "node"})
+	service := consume.New(consume.Config{
+		Store: store, Topics: catalog, Nodes: store, Fleet: fleet, Node: "node", Secret: secret, Hints: b.hints, MaxPerSubject: 100,
+	})
+	lifecycletest.Start(t, fleet)
+	lifecycletest.Start(t, service)
+	b.producers = produce.New(produce.Config{Store: store, Topics: catalog, Hints: b.hints})
+	inspector := inspect.New(inspect.Config{
+		Store: store, Topics: catalog, Consumers: service, Digest: consume.Digest, Producer: LetterProducer{b.producers}, Hints: b.hints,
+		Local: service.LocalTopics,
+	})
+	lifecycletest.Start(t, inspector)
+	b.bundle = setup(t, func(s *settings) {
+		s.consumers, s.topics, s.producers, s.inspector = service, b.admin, b.producers, inspector
+		if change != nil {
+			change(s)
+		}
+	})
+	return b
 }
 
-func (f *fakeConsumers) Ack(_ context.Context, ref queue.StreamRef, tokens []string) ([]error, error) {
-	return f.call(&queueCall{Method: "ack", Ref: ref, Items: nacksOf(tokens)})
-}
-
-func (f *fakeConsumers) Nack(_ context.Context, ref queue.StreamRef, items []queue.Nack) ([]error, error) {
-	return f.call(&queueCall{Method: "nack", Ref: ref, Items: items})
-}
-
-func (f *fakeConsumers) Extend(_ context.Context, ref queue.StreamRef, tokens []string, timeout time.Duration) ([]error, error) {
-	return f.call(&queueCall{Method: "extend", Ref: ref, Items: nacksOf(tokens), AckTimeout: timeout})
-}
-
-func (f *fakeConsumers) Grant(_ context.Context, ref queue.StreamRef, totalMessages, totalBytes int64) error {
-	_, err := f.call(&queueCall{Method: "grant", Ref: ref, TotalMessages: totalMessages, TotalBytes: totalBytes})
-	return err
-}
-
-func (f *fakeConsumers) Leave(_ context.Context, ref queue.StreamRef) error {
-	_, err := f.call(&queueCall{Method: "leave", Ref: ref})
-	return err
-}
-
-// taken returns the recorded calls since the last call of taken.
-func (f *fakeConsumers) taken() []queueCall {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	calls := f.calls
-	f.calls = nil
-	return calls
-}
-
-// fakeAdmin is an Admin whose methods call the functions that the test sets. A nil function panics.
-type fakeAdmin struct {
-	Admin
-
-	create func(t queue.Topic) (*queue.Topic, error)
-	update func(name string, change func(*queue.Topic) error) (*queue.Topic, error)
-	topic  func(name string) (*queue.Topic, error)
-	topics func(after string, n int) ([]*queue.Topic, bool, error)
-	// pause implements Pause, resume implements Resume. The other functions implement the methods of
-	// similar names; group implements CreateGroup and SeekGroup.
-	pause   func(name string, produce, consume bool) (*queue.Topic, error)
-	resume  func(name string, produce, consume bool) (*queue.Topic, error)
-	group   func(topic string, g queue.Group) error
-	stats   func(topic string) (queue.TopicStats, error)
-	owners  func(topic, group string) ([]queue.Owner, error)
-	pending func(topic, group string, byAttempts bool, offset, n int) ([]queue.PendingEntry, int, error)
-	trim    func(topic string, c queue.Cut) (int64, int64, error)
-	letters func(topic, group, cursor string, n int) ([]queue.DeadLetter, string, error)
-	replay  func(topic, group string, ids []string, limit int, to *int) (int64, bool, error)
-	// remove implements DeleteTopic, DeleteGroup and Purge; call is the name of the method.
-	remove func(call, topic, group, confirm string, ids []string) error
-}
-
-func (f *fakeAdmin) DeleteTopic(_ context.Context, name, confirm string) error {
-	return f.remove("DeleteTopic", name, "", confirm, nil)
-}
-
-func (f *fakeAdmin) DeleteGroup(_ context.Context, topic, group, confirm string) error {
-	return f.remove("DeleteGroup", topic, group, confirm, nil)
-}
-
-func (f *fakeAdmin) Purge(_ context.Context, topic, group string, ids []string, confirm string) (int64, error) {
-	return int64(len(ids)), f.remove("Purge", topic, group, confirm, ids)
-}
-
-func (f *fakeAdmin) Resume(_ context.Context, name string, produce, consume bool) (*queue.Topic, error) {
-	return f.resume(name, produce, consume)
-}
-
-func (f *fakeAdmin) CreateTopic(_ context.Context, t queue.Topic) (*queue.Topic, error) {
-	return f.create(t)
-}
-
-func (f *fakeAdmin) UpdateTopic(_ context.Context, name string, change func(*queue.Topic) error) (*queue.Topic, error) {
-	return f.update(name, change)
-}
-
-func (f *fakeAdmin) Topic(_ context.Context, name string) (*queue.Topic, error) { return f.topic(name) }
-
-func (f *fakeAdmin) Topics(_ context.Context, after string, n int) ([]*queue.Topic, bool, error) {
-	return f.topics(after, n)
-}
-
-func (f *fakeAdmin) Pause(_ context.Context, name string, produce, consume bool) (*queue.Topic, error) {
-	return f.pause(name, produce, consume)
-}
-
-func (f *fakeAdmin) CreateGroup(_ context.Context, topic string, g queue.Group) error {
-	return f.group(topic, g)
-}
-
-func (f *fakeAdmin) SeekGroup(_ context.Context, topic string, g queue.Group) error {
-	return f.group(topic, g)
-}
-
-func (f *fakeAdmin) Stats(_ context.Context, topic string) (queue.TopicStats, error) {
-	return f.stats(topic)
-}
-
-func (f *fakeAdmin) Partitions(_ context.Context, topic, group string) ([]queue.Owner, error) {
-	return f.owners(topic, group)
-}
-
-func (f *fakeAdmin) Pending(
-	_ context.Context, topic, group string, byAttempts bool, offset, n int,
-) ([]queue.PendingEntry, int, error) {
-	return f.pending(topic, group, byAttempts, offset, n)
-}
-
-func (f *fakeAdmin) Trim(_ context.Context, topic string, c queue.Cut) (int64, int64, error) {
-	return f.trim(topic, c)
-}
-
-func (f *fakeAdmin) DeadLetters(
-	_ context.Context, topic, group, cursor string, n int,
-) ([]queue.DeadLetter, string, error) {
-	return f.letters(topic, group, cursor, n)
-}
-
-func (f *fakeAdmin) Replay(
-	_ context.Context, topic, group string, ids []string, limit int, to *int,
-) (int64, bool, error) {
-	return f.replay(topic, group, ids, limit, to)
-}
-
-// operator returns a principal with all actions on all queues and the capability admin.
-func operator(subject string) *ident.Principal {
-	return &ident.Principal{
-		Subject: subject, Admin: ident.AdminActions,
-		Queues: []ident.Capability{{Pattern: "*", Actions: []ident.Action{ident.Produce, ident.Consume}}},
+// create creates a topic.
+func (b *queueBundle) create(t *testing.T, name string) {
+	t.Helper()
+	_, err := b.admin.CreateTopic(t.Context(), qlog.Topic{Name: name, Partitions: 2})
+	if err == nil {
+		_, err = b.admin.CreateGroup(t.Context(), name, qlog.Group{
+			Name: "work", AckTimeout: 30 * time.Second, Timeout: time.Minute, MaxRunTime: time.Hour, ResumeGrace: time.Minute,
+			Retry: qlog.RetryPolicy{MaxAttempts: 3, MinBackoff: time.Millisecond, MaxBackoff: time.Millisecond},
+		})
 	}
-}
-
-func (b *bundle) mintAs(p *ident.Principal) string {
-	b.t.Helper()
-	token, err := authn.Mint(secret, p, time.Hour)
 	if err != nil {
-		b.t.Fatal(err)
+		t.Fatal(err)
 	}
-	return token
 }
 
-// over returns the arguments of a generated client's constructor, for a client with this protocol
-// and token. protocol is an index into protocols.
-func (b *bundle) over(protocol int, token string) (connect.HTTPClient, string, []connect.ClientOption) {
-	p := protocols[protocol]
-	hc := b.h1
-	if p.h2 {
-		hc = b.h2
+// put puts n messages with the key "k" into partition 1 of a topic.
+func (b *queueBundle) put(t *testing.T, topic string, n int) {
+	t.Helper()
+	drafts := make([]qlog.Draft, n)
+	for i := range drafts {
+		drafts[i] = qlog.Draft{Key: "k", Body: bodyOf(t, "k", fmt.Sprint(topic, i), map[string]string{"h": "v"})}
 	}
-	opts := append([]connect.ClientOption{}, p.opts...)
-	if token != "" {
-		opts = append(opts, connect.WithInterceptors(bearer{token}))
+	to, err := b.admin.Topic(t.Context(), topic)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return hc, b.url(), opts
+	results, err := b.store.Put(t.Context(), to.Ref(1), to.Bounds, qlog.Put{Drafts: drafts})
+	for _, r := range results {
+		if err == nil {
+			err = r.Err
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.hints.Ready(topic, 1)
 }
 
-func (b *bundle) queueClient(protocol int, token string) parleyv1connect.QueueServiceClient {
+func (b *queueBundle) client(protocol int, token string) parleyv1connect.QueueServiceClient {
 	hc, url, opts := b.over(protocol, token)
 	return parleyv1connect.NewQueueServiceClient(hc, url, opts...)
 }
 
-func (b *bundle) adminClient(protocol int, token string, more ...connect.ClientOption) parleyv1connect.AdminServiceClient {
-	hc, url, opts := b.over(protocol, token)
-	return parleyv1connect.NewAdminServiceClient(hc, url, append(opts, more...)...)
-}
-
-// eachAdmin runs a subtest for every protocol, with a client that has all actions of the capability
-// admin.
-func (b *bundle) eachAdmin(f func(t *testing.T, c parleyv1connect.AdminServiceClient)) {
-	token := b.mintAs(operator("ada"))
+// each runs a subtest for every protocol, with a client that may do everything with queues, and
+// with a topic of its own.
+func (b *queueBundle) each(f func(t *testing.T, protocol int, topic string, c parleyv1connect.QueueServiceClient)) {
 	for i, p := range protocols {
-		b.t.Run(p.name, func(t *testing.T) { f(t, b.adminClient(i, token)) })
+		b.t.Run(p.name, func(t *testing.T) {
+			topic := "of-" + p.name
+			b.create(t, topic)
+			f(t, i, topic, b.client(i, b.mintAs(operator("ada"))))
+		})
 	}
 }
 
-// eachQueue runs a subtest for every protocol, with a client that may do everything with queues.
-func (b *bundle) eachQueue(f func(t *testing.T, c parleyv1connect.QueueServiceClient)) {
-	token := b.mintAs(operator("ada"))
-	for i, p := range protocols {
-		b.t.Run(p.name, func(t *testing.T) { f(t, b.queueClient(i, token)) })
+func consumes(topics ...string) *parleyv1.ConsumeRequest {
+	return &parleyv1.ConsumeRequest{Topics: topics, Group: "work", Consumer: "c", Concurrency: 10}
+}
+
+// openedSession is a Consume stream whose first frame was received.
+type openedSession struct {
+	*connect.ServerStreamForClient[parleyv1.ConsumeResponse]
+
+	t       *testing.T
+	started *parleyv1.SessionStarted
+	waiting []*parleyv1.Delivery
+}
+
+func openSession(t *testing.T, c parleyv1connect.QueueServiceClient, r *parleyv1.ConsumeRequest) *openedSession {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	s, err := c.Consume(ctx, r)
+	if err != nil {
+		t.Fatal(err)
 	}
+	if !s.Receive() || s.Msg().GetStarted().GetSessionId() == "" {
+		t.Fatalf("first frame %v, %v", s.Msg(), s.Err())
+	}
+	return &openedSession{ServerStreamForClient: s, t: t, started: s.Msg().GetStarted()}
+}
+
+// next returns the next delivery.
+func (s *openedSession) next() *parleyv1.Delivery {
+	s.t.Helper()
+	for len(s.waiting) == 0 {
+		if !s.Receive() {
+			s.t.Fatal(s.Err())
+		}
+		s.waiting = s.Msg().GetDeliveries().GetDeliveries()
+	}
+	d := s.waiting[0]
+	s.waiting = s.waiting[1:]
+	return d
+}
+
+// toldOf returns the results of a call, as told does.
+func toldOf(results []*parleyv1.SettleResult) []string {
+	out := make([]string, len(results))
+	for i, r := range results {
+		out[i] = told(r.GetError())
+	}
+	return out
 }

@@ -8,35 +8,43 @@ import (
 	"github.com/parleyhq/parley/server/internal/ident"
 )
 
-// queueElements bounds the fields and values of one Produce or Schedule request. It admits the
-// largest batch that the schema allows: a header is a field with two values, and a scheduled
-// message has 8 fields and values besides its headers.
-var queueElements = func() int {
-	batch := rulesOf((&parleyv1.ScheduleRequest{}).ProtoReflect().Descriptor(), "messages").GetRepeated().GetMaxItems()
+// produceElements bounds the fields and values of one Produce request. It admits the largest batch
+// that the schema allows: a header is a field with two values, and a message has up to 24 fields
+// and values besides its headers.
+var produceElements = func() int {
+	batch := rulesOf((&parleyv1.ProduceRequest{}).ProtoReflect().Descriptor(), "messages").GetRepeated().GetMaxItems()
 	headers := rulesOf((&parleyv1.QueueMessage{}).ProtoReflect().Descriptor(), "headers").GetMap().GetMaxPairs()
-	return int(batch * (3*headers + 10))
+	return int(batch * (3*headers + 24))
 }()
 
-// queueMethods is the method table of QueueService.
+// resumeElements bounds the fields and values of a request that resumes a session. It admits as
+// many deliveries and verdicts as the schema: a delivery has 3 fields and values, a verdict up to
+// 9.
+var resumeElements = func() int {
+	resume := (&parleyv1.Resume{}).ProtoReflect().Descriptor()
+	held, unanswered := rulesOf(resume, "held").GetRepeated().GetMaxItems(), rulesOf(resume, "unanswered").GetRepeated().GetMaxItems()
+	return int(3*held + 9*unanswered + 100)
+}()
+
+// queueMethods is the method table of QueueService. A call about a session names
+// no topic but in its delivery tokens, which the handler checks.
 var queueMethods = service{
 	name: parleyv1connect.QueueServiceName,
 	methods: map[protoreflect.Name]methodRow{
 		"Produce": {
-			access: onTopic(ident.Produce), size: batchRequest, maxElements: queueElements, chargeItems: true,
-			uncompressed: true,
+			access: onTopic(ident.Produce), size: batchRequest, maxElements: produceElements, chargeItems: true, uncompressed: true,
 		},
-		"Schedule": {
-			access: onTopic(ident.Produce), size: batchRequest, maxElements: queueElements, chargeItems: true,
-			uncompressed: true,
+		"CancelMessages":     {access: onTopic(ident.Produce), size: batchRequest, chargeItems: true, uncompressed: true},
+		"RescheduleMessages": {access: onTopic(ident.Produce), size: batchRequest, chargeItems: true, uncompressed: true},
+		"Consume":            {access: onTopics(ident.Consume), size: batchRequest, maxElements: resumeElements},
+		"StreamingConsume": {
+			access: onTopics(ident.Consume).in("start.topics"), size: batchRequest, maxElements: resumeElements,
 		},
-		"CancelScheduled":     {access: onTopic(ident.Produce)},
-		"RescheduleScheduled": {access: onTopic(ident.Produce)},
-		"Consume":             {access: onTopic(ident.Consume)},
-		"StreamingConsume":    {access: onTopic(ident.Consume).in("start.topic"), size: batchRequest},
-		"Ack":                 {access: onTopic(ident.Consume), size: batchRequest, settles: true, uncompressed: true},
-		"Nack":                {access: onTopic(ident.Consume), size: batchRequest, settles: true, uncompressed: true},
-		"Extend":              {access: onTopic(ident.Consume), size: batchRequest, settles: true},
-		"GrantCredits":        {access: onTopic(ident.Consume)},
-		"Leave":               {access: onTopic(ident.Consume), settles: true},
+		"Receive":       {access: onTopic(ident.Consume)},
+		"Ack":           {access: onAnyTopic(), size: batchRequest, settles: true, uncompressed: true},
+		"Nack":          {access: onAnyTopic(), size: batchRequest, settles: true, uncompressed: true},
+		"Extend":        {access: onAnyTopic(), size: batchRequest, settles: true, uncompressed: true},
+		"UpdateSession": {access: onAnyTopic()},
+		"Leave":         {access: onAnyTopic(), settles: true},
 	},
 }

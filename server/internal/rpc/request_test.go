@@ -10,7 +10,8 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	"github.com/parleyhq/parley/server/internal/channel"
 	"github.com/parleyhq/parley/server/internal/message"
-	"github.com/parleyhq/parley/server/internal/queue"
+	"github.com/parleyhq/parley/server/internal/queue/inspect"
+	"github.com/parleyhq/parley/server/internal/queue/qlog"
 )
 
 // Every list call lowers a page_size above its maximum and keeps a smaller one. It also keeps a
@@ -49,7 +50,7 @@ func TestPageSizes(t *testing.T) {
 			}
 		}
 	}
-	if lists != 16 {
+	if lists != 13 {
 		t.Errorf("%d lists have pages", lists)
 	}
 }
@@ -71,17 +72,21 @@ func TestPageSizeIsLowered(t *testing.T) {
 		sizes <- n
 		return channel.UserChannelPage{}, nil
 	}
-	b.admin.topics = func(_ string, n int) ([]*queue.Topic, bool, error) {
+	b.topics.list = func(n int) ([]*qlog.Topic, bool, error) {
 		sizes <- n
 		return nil, false, nil
 	}
-	b.admin.pending = func(_, _ string, _ bool, _, n int) ([]queue.PendingEntry, int, error) {
+	b.inspector.jobs = func(n int) ([]inspect.Job, string, error) {
 		sizes <- n
-		return nil, 0, nil
+		return nil, "", nil
 	}
-	// ListDeadLetters is the only list that is read in several steps, which add up to the page.
-	b.admin.letters = func(_, _, _ string, n int) ([]queue.DeadLetter, string, error) {
-		return make([]queue.DeadLetter, n), "more", nil
+	b.inspector.letters = func(n int) ([]inspect.Letter, string, error) {
+		sizes <- n
+		return nil, "", nil
+	}
+	b.inspector.consumers = func(n int) ([]inspect.Consumer, string, []string, error) {
+		sizes <- n
+		return nil, "", nil, nil
 	}
 	token := b.mintAs(operator("ada"))
 	const most = 100_000
@@ -103,13 +108,16 @@ func TestPageSizeIsLowered(t *testing.T) {
 			"ListTopics": {1000, func() error {
 				return second(admin.ListTopics(ctx, &parleyv1.ListTopicsRequest{PageSize: most}))
 			}},
-			"ListPending": {1000, func() error {
-				return second(admin.ListPending(ctx, &parleyv1.ListPendingRequest{Topic: "t", Group: "g", PageSize: most}))
+			"ListJobs": {1000, func() error {
+				return second(admin.ListJobs(ctx, &parleyv1.ListJobsRequest{
+					Topic: "t", Group: "g", State: parleyv1.JobState_JOB_STATE_WAITING, PageSize: most,
+				}))
+			}},
+			"ListConsumers": {1000, func() error {
+				return second(admin.ListConsumers(ctx, &parleyv1.ListConsumersRequest{Topic: "t", Group: "g", PageSize: most}))
 			}},
 			"ListDeadLetters": {1000, func() error {
-				resp, err := admin.ListDeadLetters(ctx, &parleyv1.ListDeadLettersRequest{Topic: "t", PageSize: most})
-				sizes <- len(resp.GetDeadLetters())
-				return err
+				return second(admin.ListDeadLetters(ctx, &parleyv1.ListDeadLettersRequest{Topic: "t", PageSize: most}))
 			}},
 		} {
 			if err := row.call(); err != nil {

@@ -1,4 +1,4 @@
-// Package rpc serves parley.v1, and parley.next.v1 if it is enabled, over Connect, gRPC and
+// Package rpc serves parley.v1 over Connect, gRPC and
 // gRPC-Web on one port, with reflection and health checks.
 //
 // A request passes these parts, from the outside in:
@@ -102,7 +102,7 @@ type Config struct {
 }
 
 // Deps holds the parts of the server that the handlers call. Every field but Acquaintances,
-// Info, Page and those of parley.next.v1 must be set.
+// Info, Page and those of parley.v1 must be set.
 type Deps struct {
 	Messages Messages
 	Channels Channels
@@ -110,19 +110,12 @@ type Deps struct {
 	Access   Access
 	Hub      *fanout.Hub
 	Streams  Streams
-	// Queues, Consumers and ConsumerCalls are for QueueService, Admin and Erasures for AdminService.
-	Queues        Queues
-	Consumers     Consumers
-	ConsumerCalls ConsumerCalls
-	Admin         Admin
-	Erasures      Erasures
-	// NextConsumers and NextProducers are for parley.next.v1.QueueService, NextTopics and
-	// NextInspector for its QueueAdminService. A nil NextConsumers means that parley.next.v1 is not
-	// served; otherwise all must be set.
-	NextConsumers NextConsumers
-	NextProducers NextProducers
-	NextTopics    NextTopics
-	NextInspector NextInspector
+	// Consumers and Producers are for QueueService; Topics, Inspector and Erasures for AdminService.
+	Consumers Consumers
+	Producers Producers
+	Topics    Topics
+	Inspector Inspector
+	Erasures  Erasures
 	// APIKeys manages the API keys, which Verifier accepts.
 	APIKeys APIKeys
 	// Presence and PresenceCalls are for PresenceService. Acquaintances limits who may watch whom; nil
@@ -147,8 +140,8 @@ type Deps struct {
 	Limiter *limit.Limiter
 	// Settles limits the calls of each subject that settle or extend deliveries. Only what fails is
 	// charged: a call that fails as one, and otherwise each item that fails. What succeeds costs
-	// nothing, for a caller at its rate limit would otherwise lose jobs by ACK_TIMEOUT. It is bounded
-	// by the deliveries that are in flight, which the credits of a stream bound, and the bytes of one
+	// nothing, for a caller at its rate limit would otherwise lose jobs whose acks are late. It is
+	// bounded by the deliveries that are in flight, which a session bounds, and the bytes of one
 	// call by BatchReadBytes. It must not be the same as Limiter.
 	Settles *limit.Limiter
 	// Unread bounds the unary responses that their clients do not read.
@@ -161,7 +154,7 @@ type Deps struct {
 
 func (d *Deps) check() error {
 	if d.Messages == nil || d.Channels == nil || d.Sessions == nil || d.Access == nil || d.Hub == nil || d.Streams == nil ||
-		d.Erasures == nil || d.Queues == nil || d.Consumers == nil || d.ConsumerCalls == nil || d.Admin == nil || d.Presence == nil ||
+		d.Erasures == nil || d.Consumers == nil || d.Producers == nil || d.Topics == nil || d.Inspector == nil || d.Presence == nil ||
 		d.PresenceCalls == nil || d.Epoch == "" || len(d.PageSecret) == 0 || d.Verifier == nil || d.Revocations == nil || d.Kicks == nil || d.Limiter == nil || d.Settles == nil || d.Unread == nil ||
 		d.APIKeys == nil || d.Telemetry == nil {
 		return errors.New("a required field of Deps is not set")

@@ -19,7 +19,7 @@ import (
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 	"github.com/parleyhq/parley/server/internal/fault"
 	"github.com/parleyhq/parley/server/internal/ident"
-	"github.com/parleyhq/parley/server/internal/queue"
+	"github.com/parleyhq/parley/server/internal/queue/qlog"
 )
 
 // ruleOf returns the schema's maximum for a field: bytes of a string or bytes field, items of a
@@ -65,9 +65,6 @@ func TestGetServerInfo(t *testing.T) {
 		},
 		Features: []parleyv1.ServerFeature{parleyv1.ServerFeature_SERVER_FEATURE_QUEUES, parleyv1.ServerFeature_SERVER_FEATURE_REFLECTION},
 	}
-	if one := ruleOf(t, &parleyv1.ScheduleRequest{}, "messages"); one != want.GetLimits().GetMaxProduceMessages() {
-		t.Errorf("Schedule takes %d messages, Produce %d", one, want.GetLimits().GetMaxProduceMessages())
-	}
 	token := b.mintAs(&ident.Principal{Subject: "eve"}) // without capabilities
 	for i, p := range protocols {
 		got, err := b.serverClient(i, token).GetServerInfo(t.Context(), &parleyv1.GetServerInfoRequest{})
@@ -100,9 +97,9 @@ func TestGetServerInfoWithoutReflection(t *testing.T) {
 func TestAdminActions(t *testing.T) {
 	t.Parallel()
 	admit := func(method protoreflect.MethodDescriptor, actions ...ident.Action) error {
-		return api.forProcedure(procedureFor(method)).authorize(&ident.Principal{Subject: "a", Admin: actions}, nil)
+		return api.forProcedure("/"+string(method.Parent().FullName())+"/"+string(method.Name())).authorize(&ident.Principal{Subject: "a", Admin: actions}, nil)
 	}
-	reads := []string{"GetTopic", "ListTopics", "GetTopicStats", "ListPartitions", "ListPending", "ListDeadLetters", "GetErasure", "ListErasures", "ListRevocations", "ListApiKeys"}
+	reads := []string{"GetTopic", "ListTopics", "GetTopicStats", "GetGroup", "ListGroups", "ListPartitions", "GetJob", "ListJobs", "ListConsumers", "ListDeadLetters", "GetErasure", "ListErasures", "ListRevocations", "ListApiKeys"}
 	methods := parleyv1.File_parley_v1_admin_proto.Services().ByName("AdminService").Methods()
 	for i := range methods.Len() {
 		m := methods.Get(i)
@@ -132,8 +129,8 @@ func TestAdminActions(t *testing.T) {
 func TestReadOnlyOperator(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
-	b.admin.topic = func(name string) (*queue.Topic, error) { return &queue.Topic{Name: name}, nil }
-	b.admin.remove = func(string, string, string, string, []string) error { return nil }
+	b.topics.get = func(name string) (*qlog.Topic, error) { return &qlog.Topic{Name: name}, nil }
+	b.topics.remove = func(string) error { return nil }
 	read := b.mintAs(&ident.Principal{Subject: "ada", Admin: []ident.Action{ident.Read}})
 	write := b.mintAs(&ident.Principal{Subject: "ada", Admin: []ident.Action{ident.Write}})
 	for i, p := range protocols {

@@ -2,41 +2,22 @@ package rpc
 
 import (
 	"context"
-	"fmt"
+	"log/slog"
 	"time"
 
-	"google.golang.org/protobuf/types/known/durationpb"
+	"buf.build/go/protovalidate"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	"github.com/parleyhq/parley/server/internal/fault"
 	"github.com/parleyhq/parley/server/internal/ident"
-	"github.com/parleyhq/parley/server/internal/queue"
+	"github.com/parleyhq/parley/server/internal/queue/consume"
+	"github.com/parleyhq/parley/server/internal/queue/dispatch"
 )
-
-// ConsumerCalls settles and extends deliveries of live consumer streams, grants them credits and
-// ends them, on whichever node they are. The methods of *queue.Hub with these names document them.
-type ConsumerCalls interface {
-	Ack(ctx context.Context, ref queue.StreamRef, tokens []string) ([]error, error)
-	Nack(ctx context.Context, ref queue.StreamRef, items []queue.Nack) ([]error, error)
-	Extend(ctx context.Context, ref queue.StreamRef, tokens []string, timeout time.Duration) ([]error, error)
-	Grant(ctx context.Context, ref queue.StreamRef, totalMessages, totalBytes int64) error
-	Leave(ctx context.Context, ref queue.StreamRef) error
-}
-
-// streamRequest is a unary request that names a live consumer stream.
-type streamRequest interface {
-	GetTopic() string
-	GetGroup() string
-	GetStreamId() string
-}
 
 // Ack implements parleyv1connect.QueueServiceHandler.
 func (s *queueService) Ack(ctx context.Context, req *parleyv1.AckRequest) (*parleyv1.AckResponse, error) {
-	ref, err := streamRef(ctx, req)
-	if err != nil {
-		return nil, err
-	}
-	results, err := s.ack(ctx, ref, req.GetTokens())
+	results, err := inCall(ctx, req, s.ack)
 	if err != nil {
 		return nil, err
 	}
@@ -45,11 +26,7 @@ func (s *queueService) Ack(ctx context.Context, req *parleyv1.AckRequest) (*parl
 
 // Nack implements parleyv1connect.QueueServiceHandler.
 func (s *queueService) Nack(ctx context.Context, req *parleyv1.NackRequest) (*parleyv1.NackResponse, error) {
-	ref, err := streamRef(ctx, req)
-	if err != nil {
-		return nil, err
-	}
-	results, err := s.nack(ctx, ref, req.GetItems())
+	results, err := inCall(ctx, req, s.nack)
 	if err != nil {
 		return nil, err
 	}
@@ -58,177 +35,256 @@ func (s *queueService) Nack(ctx context.Context, req *parleyv1.NackRequest) (*pa
 
 // Extend implements parleyv1connect.QueueServiceHandler.
 func (s *queueService) Extend(ctx context.Context, req *parleyv1.ExtendRequest) (*parleyv1.ExtendResponse, error) {
-	ref, err := streamRef(ctx, req)
-	if err != nil {
-		return nil, err
-	}
-	timeout, err := ackTimeoutOf(req.GetAckTimeout())
-	if err != nil {
-		return nil, err
-	}
-	results, err := s.extend(ctx, ref, req.GetDeliveries().GetTokens(), timeout)
+	results, err := inCall(ctx, req, s.extend)
 	if err != nil {
 		return nil, err
 	}
 	return &parleyv1.ExtendResponse{Results: results}, nil
 }
 
-// GrantCredits implements parleyv1connect.QueueServiceHandler.
-func (s *queueService) GrantCredits(
-	ctx context.Context, req *parleyv1.GrantCreditsRequest,
-) (*parleyv1.GrantCreditsResponse, error) {
-	ref, err := streamRef(ctx, req)
+// UpdateSession implements parleyv1connect.QueueServiceHandler.
+func (s *queueService) UpdateSession(
+	ctx context.Context, req *parleyv1.UpdateSessionRequest,
+) (*parleyv1.UpdateSessionResponse, error) {
+	p, err := ident.Caller(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.deps.ConsumerCalls.Grant(ctx, ref, req.GetTotalMessages(), req.GetTotalBytes()); err != nil {
+	u := updateOf(req)
+	u.Renew, u.Expires = true, p.Expires
+	expires, err := s.deps.Consumers.Update(ctx, p.Subject, req.GetSessionId(), u)
+	if err != nil {
 		return nil, err
 	}
-	return &parleyv1.GrantCreditsResponse{}, nil
+	out := &parleyv1.UpdateSessionResponse{}
+	if !expires.IsZero() {
+		out.ExpireTime = timestamppb.New(expires)
+	}
+	return out, nil
+}
+
+func updateOf(req *parleyv1.UpdateSessionRequest) consume.Update {
+	return consume.Update{
+		Concurrency: int(req.GetConcurrency()), MaxInFlight: int(req.GetMaxInFlight()), MaxBytes: req.GetMaxInFlightBytes(),
+	}
 }
 
 // Leave implements parleyv1connect.QueueServiceHandler.
 func (s *queueService) Leave(ctx context.Context, req *parleyv1.LeaveRequest) (*parleyv1.LeaveResponse, error) {
-	ref, err := streamRef(ctx, req)
+	p, err := ident.Caller(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.deps.ConsumerCalls.Leave(ctx, ref); err != nil {
+	if err := s.deps.Consumers.Leave(ctx, p.Subject, req.GetSessionId()); err != nil {
 		return nil, err
 	}
 	return &parleyv1.LeaveResponse{}, nil
 }
 
-func streamRef(ctx context.Context, r streamRequest) (ref queue.StreamRef, err error) {
+// sessionCall is a call that settles or extends deliveries of a session. prefix is the path of the
+// request's fields, with a dot at its end.
+type sessionCall[R any] func(
+	ctx context.Context, p *ident.Principal, session, prefix string, req R,
+) ([]*parleyv1.SettleResult, error)
+
+// inCall makes a unary call.
+func inCall[R interface{ GetSessionId() string }](ctx context.Context, req R, do sessionCall[R]) ([]*parleyv1.SettleResult, error) {
 	p, err := ident.Caller(ctx)
 	if err != nil {
-		return ref, err
+		return nil, err
 	}
-	return queue.StreamRef{StreamID: r.GetStreamId(), Subject: p.Subject, Topic: r.GetTopic(), Group: r.GetGroup()}, nil
+	return do(ctx, p, req.GetSessionId(), "", req)
 }
 
-func (s *queueService) ack(ctx context.Context, ref queue.StreamRef, tokens []string) ([]*parleyv1.SettleResult, error) {
-	r := newSettleResults(len(tokens), tokenPath("tokens"))
-	valid := s.validTokens(ctx, r, tokens)
-	return s.settle(ctx, r, ref.Subject, func() ([]error, error) { return s.deps.ConsumerCalls.Ack(ctx, ref, valid) })
-}
-
-func (s *queueService) nack(ctx context.Context, ref queue.StreamRef, items []*parleyv1.NackItem) ([]*parleyv1.SettleResult, error) {
-	r := newSettleResults(len(items), func(i int) func(string) string { return itemPath("items", i) })
-	valid := make([]queue.Nack, 0, len(items))
-	for i, item := range items {
-		if err := s.checkNack(item); err != nil {
-			s.refuse(ctx, r, i, err)
-			continue
+func (s *queueService) ack(
+	ctx context.Context, p *ident.Principal, session, prefix string, req *parleyv1.AckRequest,
+) ([]*parleyv1.SettleResult, error) {
+	c := s.newSettlements(ctx, p, len(req.GetTokens()), tokenAt(prefix+"tokens"))
+	for i, token := range req.GetTokens() {
+		if err := c.addAck(i, token); err != nil {
+			return nil, err
 		}
-		valid, r.at = append(valid, nackOf(item)), append(r.at, i)
 	}
-	return s.settle(ctx, r, ref.Subject, func() ([]error, error) { return s.deps.ConsumerCalls.Nack(ctx, ref, valid) })
+	return s.settle(ctx, session, c)
 }
 
-// extend restarts the ack timeout of the deliveries with these tokens. Without tokens it does so
-// for all deliveries of the stream; the schema ensures that no request asks for that by omitting a
-// field. timeout is 0 for the stream's own.
+func (s *queueService) nack(
+	ctx context.Context, p *ident.Principal, session, prefix string, req *parleyv1.NackRequest,
+) ([]*parleyv1.SettleResult, error) {
+	c := s.newSettlements(ctx, p, len(req.GetItems()), func(i int) func(string) string { return itemPath(prefix+"items", i) })
+	for i, item := range req.GetItems() {
+		if err := c.addNack(i, item); err != nil {
+			return nil, err
+		}
+	}
+	return s.settle(ctx, session, c)
+}
+
+// settle ends deliveries of a session. The caller charges a call that fails as a whole.
+func (s *queueService) settle(ctx context.Context, session string, c *settlements) ([]*parleyv1.SettleResult, error) {
+	var errs []error
+	if len(c.items) > 0 {
+		var err error
+		if errs, err = s.deps.Consumers.Settle(ctx, c.topics.principal.Subject, session, c.items); err != nil {
+			return nil, err
+		}
+	}
+	return s.answered(ctx, c, errs), nil
+}
+
+// answered completes the results of a call, and charges the items that failed to Deps.Settles.
+func (s *queueService) answered(ctx context.Context, c *settlements, errs []error) []*parleyv1.SettleResult {
+	failed := c.fill(s.loggerOf(ctx), errs)
+	s.deps.Settles.Charge(c.topics.principal.Subject, failed)
+	return c.results
+}
+
 func (s *queueService) extend(
-	ctx context.Context, ref queue.StreamRef, tokens []string, timeout time.Duration,
+	ctx context.Context, p *ident.Principal, session, prefix string, req *parleyv1.ExtendRequest,
 ) ([]*parleyv1.SettleResult, error) {
-	r := newSettleResults(len(tokens), tokenPath("deliveries.tokens"))
-	valid := s.validTokens(ctx, r, tokens)
-	return s.settle(ctx, r, ref.Subject, func() ([]error, error) { return s.deps.ConsumerCalls.Extend(ctx, ref, valid, timeout) })
-}
-
-// settleResults collects the results of the tokens or Nacks of one request. It belongs to one
-// goroutine.
-type settleResults struct {
-	results []*parleyv1.SettleResult
-	// at holds, for each valid item in order, its index in the request.
-	at []int
-	// path returns, for item i, the function that converts a field of the item to its path in the
-	// request.
-	path func(i int) func(field string) string
-}
-
-func newSettleResults(items int, path func(i int) func(field string) string) *settleResults {
-	return &settleResults{results: make([]*parleyv1.SettleResult, items), at: make([]int, 0, items), path: path}
-}
-
-// tokenPath returns the settleResults.path of a request's list of tokens. Its paths have the form
-// field[i].
-func tokenPath(field string) func(i int) func(string) string {
-	return func(i int) func(string) string {
-		return func(string) string { return fmt.Sprintf("%s[%d]", field, i) }
+	x := consume.Extension{All: req.GetAll() != nil, AckTimeout: millis(req.GetAckTimeout()), Begun: req.GetBegun()}
+	if x.All && x.Begun {
+		return nil, fault.Invalid(prefix+"begun", 0, "%sbegun: must not be set with all", prefix)
 	}
-}
-
-func (s *queueService) refuse(ctx context.Context, r *settleResults, i int, err error) {
-	r.results[i] = &parleyv1.SettleResult{Error: loggedItemError(ctx, s.deps.Telemetry.Logger, r.path(i), err)}
-}
-
-// validTokens returns the well-formed tokens, and sets an error as the result of each of the
-// others.
-func (s *queueService) validTokens(ctx context.Context, r *settleResults, tokens []string) []string {
-	valid := make([]string, 0, len(tokens))
-	for i, token := range tokens {
-		if err := checkToken(token); err != nil {
-			s.refuse(ctx, r, i, err)
-			continue
-		}
-		valid, r.at = append(valid, token), append(r.at, i)
-	}
-	return valid
-}
-
-// settle runs call, which returns one error per valid item, and sets the items' results. It runs
-// call unless all items of the request are invalid. It charges each failed item to Deps.Settles;
-// the caller charges a request that fails as a whole.
-func (s *queueService) settle(
-	ctx context.Context, r *settleResults, subject string, call func() ([]error, error),
-) ([]*parleyv1.SettleResult, error) {
-	failed := len(r.results) - len(r.at)
-	if len(r.at) > 0 || len(r.results) == 0 {
-		errs, err := call()
+	tokens := req.GetDeliveries().GetTokens()
+	c := s.newSettlements(ctx, p, len(tokens), tokenAt(prefix+"deliveries.tokens"))
+	for i, text := range tokens {
+		token, ok, err := c.token(i, text)
 		if err != nil {
 			return nil, err
 		}
-		done := make([]parleyv1.SettleResult, len(r.at)) // one allocation for all
-		for j, i := range r.at {
-			if j < len(errs) && errs[j] != nil {
-				s.refuse(ctx, r, i, errs[j])
-				failed++
-				continue
-			}
-			r.results[i] = &done[j]
+		if ok {
+			x.Tokens, c.at = append(x.Tokens, token), append(c.at, i)
 		}
 	}
-	s.deps.Settles.Charge(subject, failed)
-	return r.results, nil
+	var errs []error
+	if x.All || len(x.Tokens) > 0 {
+		var err error
+		if errs, err = s.deps.Consumers.Extend(ctx, p.Subject, session, x); err != nil {
+			return nil, err
+		}
+	}
+	return s.answered(ctx, c, errs), nil
 }
 
-const maxTokenBytes = 512
+// itemLogger converts the error of an item, and logs an internal one. See loggedItemError.
+type itemLogger struct {
+	ctx context.Context //nolint:containedctx // of the call that it lives in
+	log *slog.Logger
+}
 
-// checkToken returns a fault for a malformed delivery token. The rule is that of NackItem.token in
-// the schema.
-func checkToken(token string) error {
-	if !validToken(token) {
-		return fault.Invalid("token", maxTokenBytes, "token: must be 1 to %d characters of A-Z a-z 0-9 _ -", maxTokenBytes)
+func (s *queueService) loggerOf(ctx context.Context) itemLogger {
+	return itemLogger{ctx, s.deps.Telemetry.Logger}
+}
+
+// consumable checks that the token of a caller allows to consume topics. It remembers the last one:
+// most deliveries of a call are of the same topic.
+type consumable struct {
+	principal *ident.Principal
+	last      string
+}
+
+func (c *consumable) check(topic string) error {
+	if topic == c.last {
+		return nil
 	}
+	if !c.principal.CanQueue(ident.Consume, topic) {
+		return onAnyTopic().refusal()
+	}
+	c.last = topic
 	return nil
 }
 
-// validToken reports whether token matches ^[A-Za-z0-9_-]{1,512}$. It avoids a regular expression,
-// which would take a tenth of the total cost of a message.
-func validToken(token string) bool {
-	for i := range len(token) {
-		c := token[i]
-		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '_' && c != '-' {
-			return false
-		}
-	}
-	return token != "" && len(token) <= maxTokenBytes
+// settlements collects what one call says about deliveries, and the results. Items that are not
+// valid have an error as their result and are not in items.
+type settlements struct {
+	items   []consume.Settlement
+	results []*parleyv1.SettleResult
+
+	// at holds, for each valid item in order, its index in the request.
+	at     []int
+	topics consumable
+	log    itemLogger
+	// path returns, for item i, the function that converts a field of the item to its path in the
+	// request.
+	path      func(i int) func(field string) string
+	validator protovalidate.Validator
 }
 
-func (s *queueService) checkNack(m *parleyv1.NackItem) error {
-	if err := checkItem(s.validator, m); err != nil {
+func (s *queueService) newSettlements(
+	ctx context.Context, p *ident.Principal, n int, path func(i int) func(field string) string,
+) *settlements {
+	return &settlements{
+		items: make([]consume.Settlement, 0, n), results: make([]*parleyv1.SettleResult, n), at: make([]int, 0, n),
+		topics: consumable{principal: p}, log: s.loggerOf(ctx), path: path, validator: s.validator,
+	}
+}
+
+// tokenAt returns the settlements.path of a list of tokens, whose paths have the form field[i].
+func tokenAt(field string) func(i int) func(string) string {
+	return func(i int) func(string) string {
+		return func(string) string { return indexed(field, i) }
+	}
+}
+
+// refuse sets an error as the result of item i.
+func (c *settlements) refuse(i int, err error) {
+	c.results[i] = &parleyv1.SettleResult{Error: loggedItemError(c.log.ctx, c.log.log, c.path(i), err)}
+}
+
+// token parses the token of item i. ok is false if it is malformed; its result then says so. The
+// error is of the whole call: the caller may not consume the topic.
+func (c *settlements) token(i int, text string) (token consume.Token, ok bool, err error) {
+	if token, ok = consume.ParseToken(text); !ok {
+		f := fault.New(fault.InvalidArgument, fault.DeliveryTokenInvalid, "the token is not one of a delivery")
+		f.Field = "token"
+		c.refuse(i, f)
+		return token, false, nil
+	}
+	return token, true, c.topics.check(token.Topic)
+}
+
+// addAck adds the acknowledgement that is item i.
+func (c *settlements) addAck(i int, text string) error {
+	token, ok, err := c.token(i, text)
+	if ok && err == nil {
+		c.items, c.at = append(c.items, consume.Settlement{Token: token, Verdict: dispatch.Ack}), append(c.at, i)
+	}
+	return err
+}
+
+// addNack adds the NackItem that is item i.
+func (c *settlements) addNack(i int, item *parleyv1.NackItem) error {
+	if err := checkNackItem(c.validator, item); err != nil {
+		c.refuse(i, err)
+		return nil
+	}
+	token, ok, err := c.token(i, item.GetToken())
+	if ok && err == nil {
+		c.items, c.at = append(c.items, settlementOf(token, item)), append(c.at, i)
+	}
+	return err
+}
+
+// fill sets the results of the valid items from their errors, which may be fewer, and returns how
+// many items of the request failed.
+func (c *settlements) fill(log itemLogger, errs []error) (failed int) {
+	c.log = log
+	failed = len(c.results) - len(c.at)
+	done := make([]parleyv1.SettleResult, len(c.at)) // one allocation for all
+	for j, i := range c.at {
+		if j < len(errs) && errs[j] != nil {
+			c.refuse(i, errs[j])
+			failed++
+			continue
+		}
+		c.results[i] = &done[j]
+	}
+	return failed
+}
+
+func checkNackItem(validator protovalidate.Validator, m *parleyv1.NackItem) error {
+	if err := checkItem(validator, m); err != nil {
 		return err
 	}
 	if m.GetRelease() != nil && (m.GetReason() != "" || m.GetCode() != "") {
@@ -237,34 +293,19 @@ func (s *queueService) checkNack(m *parleyv1.NackItem) error {
 	return nil
 }
 
-func nackOf(m *parleyv1.NackItem) queue.Nack {
-	it := queue.Nack{
-		Token: m.GetToken(), Reason: m.GetReason(), Code: m.GetCode(),
-		DeadLetter: m.GetDeadLetter() != nil, Release: m.GetRelease() != nil,
+func settlementOf(token consume.Token, m *parleyv1.NackItem) consume.Settlement {
+	out := consume.Settlement{Token: token, Reason: m.GetReason(), Code: m.GetCode()}
+	switch {
+	case m.GetDeadLetter() != nil:
+		out.Verdict = dispatch.DeadLetter
+	case m.GetRelease() != nil:
+		out.Verdict = dispatch.Release
+	default:
+		out.Verdict = dispatch.Retry
+		if delay := m.GetRetry().GetDelay(); delay != nil {
+			// 0 would mean the group's backoff.
+			out.Delay = max(millis(delay), time.Millisecond)
+		}
 	}
-	if delay := m.GetRetry().GetDelay(); delay != nil {
-		d := millis(delay)
-		it.Delay = &d
-	}
-	return it
-}
-
-// ackTimeouts is the schema's rule for ExtendRequest.ack_timeout: the minimum and the maximum.
-var ackTimeouts = rulesOf((&parleyv1.ExtendRequest{}).ProtoReflect().Descriptor(), "ack_timeout").GetDuration()
-
-// ackTimeoutOf returns the ack timeout of an Extend, rounded up to milliseconds; 0 if d is nil. It
-// returns a fault if the timeout breaks the schema's rule.
-func ackTimeoutOf(d *durationpb.Duration) (time.Duration, error) {
-	if d == nil {
-		return 0, nil
-	}
-	least, most := ackTimeouts.GetGte().AsDuration(), ackTimeouts.GetLte().AsDuration()
-	if out := millis(d); d.IsValid() && out >= least && out <= most {
-		return out, nil
-	}
-	limit := least
-	if millis(d) > limit {
-		limit = most
-	}
-	return 0, fault.Invalid("ack_timeout", int64(limit/time.Second), "ack_timeout: must be %v to %v", least, most)
+	return out
 }

@@ -350,9 +350,8 @@ type bundle struct {
 	channels  *fakeChannels
 	access    *fakeAccess
 	streams   *fakeStreams
-	queues    *fakeQueues
-	consumers *fakeConsumers
-	admin     *fakeAdmin
+	topics    *fakeTopics
+	inspector *fakeInspector
 	presence  *fakePresence
 	log       *fakeLog
 	hub       *fanout.Hub
@@ -374,11 +373,11 @@ type settings struct {
 	hub   fanout.Config
 	limit limit.Config
 	tweak func(*http.Server)
-	// next serves parley.next.v1 if it is set.
-	next       NextConsumers
-	nextTopics NextTopics
-	producers  NextProducers
-	inspector  NextInspector
+	// A test of queues sets all of these, or none.
+	consumers Consumers
+	topics    Topics
+	producers Producers
+	inspector Inspector
 }
 
 // testConfig returns limits like those of an empty configuration file.
@@ -400,8 +399,11 @@ func setup(t *testing.T, change func(*settings)) *bundle {
 	}
 	b := &bundle{
 		t: t, cfg: s.cfg, messages: &fakeMessages{}, channels: &fakeChannels{}, access: &fakeAccess{}, log: newFakeLog(),
-		queues: &fakeQueues{}, consumers: &fakeConsumers{}, admin: &fakeAdmin{}, presence: &fakePresence{},
+		topics: &fakeTopics{}, inspector: &fakeInspector{}, presence: &fakePresence{},
 		logged: &logBuffer{}, spans: tracetest.NewInMemoryExporter(),
+	}
+	if s.consumers == nil {
+		s.consumers, s.topics, s.producers, s.inspector = struct{ Consumers }{}, b.topics, struct{ Producers }{}, b.inspector
 	}
 	tel, err := telemetry.Setup(t.Context(), telemetry.Config{Output: b.logged, TraceRatio: 1, Spans: b.spans, Level: slog.LevelDebug})
 	if err != nil {
@@ -426,8 +428,8 @@ func setup(t *testing.T, change func(*settings)) *bundle {
 		Messages: b.messages, Channels: b.channels, Sessions: session.NewService(session.Config{
 			Messages: b.messages, Channels: b.channels, Generations: session.NewGenerations(session.GenerationsConfig{}), Secret: secret,
 		}), Access: b.access, Hub: b.hub, Streams: b.streams,
-		Queues: b.queues, Consumers: b.consumers, ConsumerCalls: b.consumers, Admin: b.admin, Erasures: fakeErasures{}, APIKeys: keys, PageSecret: secret,
-		NextConsumers: s.next, NextTopics: s.nextTopics, NextProducers: s.producers, NextInspector: s.inspector,
+		Consumers: s.consumers, Topics: s.topics, Producers: s.producers, Inspector: s.inspector,
+		Erasures: fakeErasures{}, APIKeys: keys, PageSecret: secret,
 		Presence: b.presence, PresenceCalls: b.presence, Acquaintances: b.presence,
 		Epoch: "e1", Info: ServerInfo{Version: "1.2.3", StreamsPerSubject: 11, ConsumersPerSubject: 12},
 		Verifier: verifier, Revocations: b.revoked, Kicks: &b.kicks, Limiter: limit.New(s.limit), Settles: limit.New(s.limit), Unread: unread.New(64<<20, 512<<20), Telemetry: tel,

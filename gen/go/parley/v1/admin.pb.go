@@ -24,23 +24,30 @@ var File_parley_v1_admin_proto protoreflect.FileDescriptor
 
 const file_parley_v1_admin_proto_rawDesc = "" +
 	"\n" +
-	"\x15parley/v1/admin.proto\x12\tparley.v1\x1a\x1bparley/v1/admin_queue.proto\x1a\x17parley/v1/api_key.proto\x1a\x17parley/v1/erasure.proto\x1a\x14parley/v1/kick.proto\x1a\x1aparley/v1/revocation.proto2\xc7\x11\n" +
+	"\x15parley/v1/admin.proto\x12\tparley.v1\x1a\x1bparley/v1/admin_queue.proto\x1a\x17parley/v1/api_key.proto\x1a\x17parley/v1/erasure.proto\x1a\x14parley/v1/kick.proto\x1a\x1aparley/v1/revocation.proto2\xfd\x15\n" +
 	"\fAdminService\x12L\n" +
 	"\vCreateTopic\x12\x1d.parley.v1.CreateTopicRequest\x1a\x1e.parley.v1.CreateTopicResponse\x12Q\n" +
 	"\vUpdateTopic\x12\x1d.parley.v1.UpdateTopicRequest\x1a\x1e.parley.v1.UpdateTopicResponse\"\x03\x90\x02\x02\x12L\n" +
 	"\vDeleteTopic\x12\x1d.parley.v1.DeleteTopicRequest\x1a\x1e.parley.v1.DeleteTopicResponse\x12H\n" +
 	"\bGetTopic\x12\x1a.parley.v1.GetTopicRequest\x1a\x1b.parley.v1.GetTopicResponse\"\x03\x90\x02\x01\x12N\n" +
 	"\n" +
-	"ListTopics\x12\x1c.parley.v1.ListTopicsRequest\x1a\x1d.parley.v1.ListTopicsResponse\"\x03\x90\x02\x01\x12N\n" +
-	"\n" +
-	"PauseTopic\x12\x1c.parley.v1.PauseTopicRequest\x1a\x1d.parley.v1.PauseTopicResponse\"\x03\x90\x02\x02\x12Q\n" +
-	"\vResumeTopic\x12\x1d.parley.v1.ResumeTopicRequest\x1a\x1e.parley.v1.ResumeTopicResponse\"\x03\x90\x02\x02\x12W\n" +
+	"ListTopics\x12\x1c.parley.v1.ListTopicsRequest\x1a\x1d.parley.v1.ListTopicsResponse\"\x03\x90\x02\x01\x12Z\n" +
+	"\x0eSetTopicPaused\x12 .parley.v1.SetTopicPausedRequest\x1a!.parley.v1.SetTopicPausedResponse\"\x03\x90\x02\x02\x12Q\n" +
+	"\vRepairTopic\x12\x1d.parley.v1.RepairTopicRequest\x1a\x1e.parley.v1.RepairTopicResponse\"\x03\x90\x02\x02\x12W\n" +
 	"\rGetTopicStats\x12\x1f.parley.v1.GetTopicStatsRequest\x1a .parley.v1.GetTopicStatsResponse\"\x03\x90\x02\x01\x12L\n" +
-	"\vCreateGroup\x12\x1d.parley.v1.CreateGroupRequest\x1a\x1e.parley.v1.CreateGroupResponse\x12L\n" +
-	"\vDeleteGroup\x12\x1d.parley.v1.DeleteGroupRequest\x1a\x1e.parley.v1.DeleteGroupResponse\x12F\n" +
+	"\vCreateGroup\x12\x1d.parley.v1.CreateGroupRequest\x1a\x1e.parley.v1.CreateGroupResponse\x12Q\n" +
+	"\vUpdateGroup\x12\x1d.parley.v1.UpdateGroupRequest\x1a\x1e.parley.v1.UpdateGroupResponse\"\x03\x90\x02\x02\x12H\n" +
+	"\bGetGroup\x12\x1a.parley.v1.GetGroupRequest\x1a\x1b.parley.v1.GetGroupResponse\"\x03\x90\x02\x01\x12N\n" +
+	"\n" +
+	"ListGroups\x12\x1c.parley.v1.ListGroupsRequest\x1a\x1d.parley.v1.ListGroupsResponse\"\x03\x90\x02\x01\x12L\n" +
+	"\vDeleteGroup\x12\x1d.parley.v1.DeleteGroupRequest\x1a\x1e.parley.v1.DeleteGroupResponse\x12Z\n" +
+	"\x0eSetGroupPaused\x12 .parley.v1.SetGroupPausedRequest\x1a!.parley.v1.SetGroupPausedResponse\"\x03\x90\x02\x02\x12F\n" +
 	"\tSeekGroup\x12\x1b.parley.v1.SeekGroupRequest\x1a\x1c.parley.v1.SeekGroupResponse\x12Z\n" +
-	"\x0eListPartitions\x12 .parley.v1.ListPartitionsRequest\x1a!.parley.v1.ListPartitionsResponse\"\x03\x90\x02\x01\x12Q\n" +
-	"\vListPending\x12\x1d.parley.v1.ListPendingRequest\x1a\x1e.parley.v1.ListPendingResponse\"\x03\x90\x02\x01\x12F\n" +
+	"\x0eListPartitions\x12 .parley.v1.ListPartitionsRequest\x1a!.parley.v1.ListPartitionsResponse\"\x03\x90\x02\x01\x12B\n" +
+	"\x06GetJob\x12\x18.parley.v1.GetJobRequest\x1a\x19.parley.v1.GetJobResponse\"\x03\x90\x02\x01\x12H\n" +
+	"\bListJobs\x12\x1a.parley.v1.ListJobsRequest\x1a\x1b.parley.v1.ListJobsResponse\"\x03\x90\x02\x01\x12K\n" +
+	"\tRetryJobs\x12\x1b.parley.v1.RetryJobsRequest\x1a\x1c.parley.v1.RetryJobsResponse\"\x03\x90\x02\x02\x12W\n" +
+	"\rListConsumers\x12\x1f.parley.v1.ListConsumersRequest\x1a .parley.v1.ListConsumersResponse\"\x03\x90\x02\x01\x12F\n" +
 	"\tTrimTopic\x12\x1b.parley.v1.TrimTopicRequest\x1a\x1c.parley.v1.TrimTopicResponse\x12]\n" +
 	"\x0fListDeadLetters\x12!.parley.v1.ListDeadLettersRequest\x1a\".parley.v1.ListDeadLettersResponse\"\x03\x90\x02\x01\x12^\n" +
 	"\x11ReplayDeadLetters\x12#.parley.v1.ReplayDeadLettersRequest\x1a$.parley.v1.ReplayDeadLettersResponse\x12[\n" +
@@ -65,55 +72,69 @@ var file_parley_v1_admin_proto_goTypes = []any{
 	(*DeleteTopicRequest)(nil),        // 2: parley.v1.DeleteTopicRequest
 	(*GetTopicRequest)(nil),           // 3: parley.v1.GetTopicRequest
 	(*ListTopicsRequest)(nil),         // 4: parley.v1.ListTopicsRequest
-	(*PauseTopicRequest)(nil),         // 5: parley.v1.PauseTopicRequest
-	(*ResumeTopicRequest)(nil),        // 6: parley.v1.ResumeTopicRequest
+	(*SetTopicPausedRequest)(nil),     // 5: parley.v1.SetTopicPausedRequest
+	(*RepairTopicRequest)(nil),        // 6: parley.v1.RepairTopicRequest
 	(*GetTopicStatsRequest)(nil),      // 7: parley.v1.GetTopicStatsRequest
 	(*CreateGroupRequest)(nil),        // 8: parley.v1.CreateGroupRequest
-	(*DeleteGroupRequest)(nil),        // 9: parley.v1.DeleteGroupRequest
-	(*SeekGroupRequest)(nil),          // 10: parley.v1.SeekGroupRequest
-	(*ListPartitionsRequest)(nil),     // 11: parley.v1.ListPartitionsRequest
-	(*ListPendingRequest)(nil),        // 12: parley.v1.ListPendingRequest
-	(*TrimTopicRequest)(nil),          // 13: parley.v1.TrimTopicRequest
-	(*ListDeadLettersRequest)(nil),    // 14: parley.v1.ListDeadLettersRequest
-	(*ReplayDeadLettersRequest)(nil),  // 15: parley.v1.ReplayDeadLettersRequest
-	(*PurgeDeadLettersRequest)(nil),   // 16: parley.v1.PurgeDeadLettersRequest
-	(*EraseUserRequest)(nil),          // 17: parley.v1.EraseUserRequest
-	(*GetErasureRequest)(nil),         // 18: parley.v1.GetErasureRequest
-	(*ListErasuresRequest)(nil),       // 19: parley.v1.ListErasuresRequest
-	(*RevokeTokensRequest)(nil),       // 20: parley.v1.RevokeTokensRequest
-	(*ListRevocationsRequest)(nil),    // 21: parley.v1.ListRevocationsRequest
-	(*KickUserRequest)(nil),           // 22: parley.v1.KickUserRequest
-	(*CreateApiKeyRequest)(nil),       // 23: parley.v1.CreateApiKeyRequest
-	(*ListApiKeysRequest)(nil),        // 24: parley.v1.ListApiKeysRequest
-	(*RotateApiKeyRequest)(nil),       // 25: parley.v1.RotateApiKeyRequest
-	(*RevokeApiKeyRequest)(nil),       // 26: parley.v1.RevokeApiKeyRequest
-	(*CreateTopicResponse)(nil),       // 27: parley.v1.CreateTopicResponse
-	(*UpdateTopicResponse)(nil),       // 28: parley.v1.UpdateTopicResponse
-	(*DeleteTopicResponse)(nil),       // 29: parley.v1.DeleteTopicResponse
-	(*GetTopicResponse)(nil),          // 30: parley.v1.GetTopicResponse
-	(*ListTopicsResponse)(nil),        // 31: parley.v1.ListTopicsResponse
-	(*PauseTopicResponse)(nil),        // 32: parley.v1.PauseTopicResponse
-	(*ResumeTopicResponse)(nil),       // 33: parley.v1.ResumeTopicResponse
-	(*GetTopicStatsResponse)(nil),     // 34: parley.v1.GetTopicStatsResponse
-	(*CreateGroupResponse)(nil),       // 35: parley.v1.CreateGroupResponse
-	(*DeleteGroupResponse)(nil),       // 36: parley.v1.DeleteGroupResponse
-	(*SeekGroupResponse)(nil),         // 37: parley.v1.SeekGroupResponse
-	(*ListPartitionsResponse)(nil),    // 38: parley.v1.ListPartitionsResponse
-	(*ListPendingResponse)(nil),       // 39: parley.v1.ListPendingResponse
-	(*TrimTopicResponse)(nil),         // 40: parley.v1.TrimTopicResponse
-	(*ListDeadLettersResponse)(nil),   // 41: parley.v1.ListDeadLettersResponse
-	(*ReplayDeadLettersResponse)(nil), // 42: parley.v1.ReplayDeadLettersResponse
-	(*PurgeDeadLettersResponse)(nil),  // 43: parley.v1.PurgeDeadLettersResponse
-	(*EraseUserResponse)(nil),         // 44: parley.v1.EraseUserResponse
-	(*GetErasureResponse)(nil),        // 45: parley.v1.GetErasureResponse
-	(*ListErasuresResponse)(nil),      // 46: parley.v1.ListErasuresResponse
-	(*RevokeTokensResponse)(nil),      // 47: parley.v1.RevokeTokensResponse
-	(*ListRevocationsResponse)(nil),   // 48: parley.v1.ListRevocationsResponse
-	(*KickUserResponse)(nil),          // 49: parley.v1.KickUserResponse
-	(*CreateApiKeyResponse)(nil),      // 50: parley.v1.CreateApiKeyResponse
-	(*ListApiKeysResponse)(nil),       // 51: parley.v1.ListApiKeysResponse
-	(*RotateApiKeyResponse)(nil),      // 52: parley.v1.RotateApiKeyResponse
-	(*RevokeApiKeyResponse)(nil),      // 53: parley.v1.RevokeApiKeyResponse
+	(*UpdateGroupRequest)(nil),        // 9: parley.v1.UpdateGroupRequest
+	(*GetGroupRequest)(nil),           // 10: parley.v1.GetGroupRequest
+	(*ListGroupsRequest)(nil),         // 11: parley.v1.ListGroupsRequest
+	(*DeleteGroupRequest)(nil),        // 12: parley.v1.DeleteGroupRequest
+	(*SetGroupPausedRequest)(nil),     // 13: parley.v1.SetGroupPausedRequest
+	(*SeekGroupRequest)(nil),          // 14: parley.v1.SeekGroupRequest
+	(*ListPartitionsRequest)(nil),     // 15: parley.v1.ListPartitionsRequest
+	(*GetJobRequest)(nil),             // 16: parley.v1.GetJobRequest
+	(*ListJobsRequest)(nil),           // 17: parley.v1.ListJobsRequest
+	(*RetryJobsRequest)(nil),          // 18: parley.v1.RetryJobsRequest
+	(*ListConsumersRequest)(nil),      // 19: parley.v1.ListConsumersRequest
+	(*TrimTopicRequest)(nil),          // 20: parley.v1.TrimTopicRequest
+	(*ListDeadLettersRequest)(nil),    // 21: parley.v1.ListDeadLettersRequest
+	(*ReplayDeadLettersRequest)(nil),  // 22: parley.v1.ReplayDeadLettersRequest
+	(*PurgeDeadLettersRequest)(nil),   // 23: parley.v1.PurgeDeadLettersRequest
+	(*EraseUserRequest)(nil),          // 24: parley.v1.EraseUserRequest
+	(*GetErasureRequest)(nil),         // 25: parley.v1.GetErasureRequest
+	(*ListErasuresRequest)(nil),       // 26: parley.v1.ListErasuresRequest
+	(*RevokeTokensRequest)(nil),       // 27: parley.v1.RevokeTokensRequest
+	(*ListRevocationsRequest)(nil),    // 28: parley.v1.ListRevocationsRequest
+	(*KickUserRequest)(nil),           // 29: parley.v1.KickUserRequest
+	(*CreateApiKeyRequest)(nil),       // 30: parley.v1.CreateApiKeyRequest
+	(*ListApiKeysRequest)(nil),        // 31: parley.v1.ListApiKeysRequest
+	(*RotateApiKeyRequest)(nil),       // 32: parley.v1.RotateApiKeyRequest
+	(*RevokeApiKeyRequest)(nil),       // 33: parley.v1.RevokeApiKeyRequest
+	(*CreateTopicResponse)(nil),       // 34: parley.v1.CreateTopicResponse
+	(*UpdateTopicResponse)(nil),       // 35: parley.v1.UpdateTopicResponse
+	(*DeleteTopicResponse)(nil),       // 36: parley.v1.DeleteTopicResponse
+	(*GetTopicResponse)(nil),          // 37: parley.v1.GetTopicResponse
+	(*ListTopicsResponse)(nil),        // 38: parley.v1.ListTopicsResponse
+	(*SetTopicPausedResponse)(nil),    // 39: parley.v1.SetTopicPausedResponse
+	(*RepairTopicResponse)(nil),       // 40: parley.v1.RepairTopicResponse
+	(*GetTopicStatsResponse)(nil),     // 41: parley.v1.GetTopicStatsResponse
+	(*CreateGroupResponse)(nil),       // 42: parley.v1.CreateGroupResponse
+	(*UpdateGroupResponse)(nil),       // 43: parley.v1.UpdateGroupResponse
+	(*GetGroupResponse)(nil),          // 44: parley.v1.GetGroupResponse
+	(*ListGroupsResponse)(nil),        // 45: parley.v1.ListGroupsResponse
+	(*DeleteGroupResponse)(nil),       // 46: parley.v1.DeleteGroupResponse
+	(*SetGroupPausedResponse)(nil),    // 47: parley.v1.SetGroupPausedResponse
+	(*SeekGroupResponse)(nil),         // 48: parley.v1.SeekGroupResponse
+	(*ListPartitionsResponse)(nil),    // 49: parley.v1.ListPartitionsResponse
+	(*GetJobResponse)(nil),            // 50: parley.v1.GetJobResponse
+	(*ListJobsResponse)(nil),          // 51: parley.v1.ListJobsResponse
+	(*RetryJobsResponse)(nil),         // 52: parley.v1.RetryJobsResponse
+	(*ListConsumersResponse)(nil),     // 53: parley.v1.ListConsumersResponse
+	(*TrimTopicResponse)(nil),         // 54: parley.v1.TrimTopicResponse
+	(*ListDeadLettersResponse)(nil),   // 55: parley.v1.ListDeadLettersResponse
+	(*ReplayDeadLettersResponse)(nil), // 56: parley.v1.ReplayDeadLettersResponse
+	(*PurgeDeadLettersResponse)(nil),  // 57: parley.v1.PurgeDeadLettersResponse
+	(*EraseUserResponse)(nil),         // 58: parley.v1.EraseUserResponse
+	(*GetErasureResponse)(nil),        // 59: parley.v1.GetErasureResponse
+	(*ListErasuresResponse)(nil),      // 60: parley.v1.ListErasuresResponse
+	(*RevokeTokensResponse)(nil),      // 61: parley.v1.RevokeTokensResponse
+	(*ListRevocationsResponse)(nil),   // 62: parley.v1.ListRevocationsResponse
+	(*KickUserResponse)(nil),          // 63: parley.v1.KickUserResponse
+	(*CreateApiKeyResponse)(nil),      // 64: parley.v1.CreateApiKeyResponse
+	(*ListApiKeysResponse)(nil),       // 65: parley.v1.ListApiKeysResponse
+	(*RotateApiKeyResponse)(nil),      // 66: parley.v1.RotateApiKeyResponse
+	(*RevokeApiKeyResponse)(nil),      // 67: parley.v1.RevokeApiKeyResponse
 }
 var file_parley_v1_admin_proto_depIdxs = []int32{
 	0,  // 0: parley.v1.AdminService.CreateTopic:input_type -> parley.v1.CreateTopicRequest
@@ -121,57 +142,71 @@ var file_parley_v1_admin_proto_depIdxs = []int32{
 	2,  // 2: parley.v1.AdminService.DeleteTopic:input_type -> parley.v1.DeleteTopicRequest
 	3,  // 3: parley.v1.AdminService.GetTopic:input_type -> parley.v1.GetTopicRequest
 	4,  // 4: parley.v1.AdminService.ListTopics:input_type -> parley.v1.ListTopicsRequest
-	5,  // 5: parley.v1.AdminService.PauseTopic:input_type -> parley.v1.PauseTopicRequest
-	6,  // 6: parley.v1.AdminService.ResumeTopic:input_type -> parley.v1.ResumeTopicRequest
+	5,  // 5: parley.v1.AdminService.SetTopicPaused:input_type -> parley.v1.SetTopicPausedRequest
+	6,  // 6: parley.v1.AdminService.RepairTopic:input_type -> parley.v1.RepairTopicRequest
 	7,  // 7: parley.v1.AdminService.GetTopicStats:input_type -> parley.v1.GetTopicStatsRequest
 	8,  // 8: parley.v1.AdminService.CreateGroup:input_type -> parley.v1.CreateGroupRequest
-	9,  // 9: parley.v1.AdminService.DeleteGroup:input_type -> parley.v1.DeleteGroupRequest
-	10, // 10: parley.v1.AdminService.SeekGroup:input_type -> parley.v1.SeekGroupRequest
-	11, // 11: parley.v1.AdminService.ListPartitions:input_type -> parley.v1.ListPartitionsRequest
-	12, // 12: parley.v1.AdminService.ListPending:input_type -> parley.v1.ListPendingRequest
-	13, // 13: parley.v1.AdminService.TrimTopic:input_type -> parley.v1.TrimTopicRequest
-	14, // 14: parley.v1.AdminService.ListDeadLetters:input_type -> parley.v1.ListDeadLettersRequest
-	15, // 15: parley.v1.AdminService.ReplayDeadLetters:input_type -> parley.v1.ReplayDeadLettersRequest
-	16, // 16: parley.v1.AdminService.PurgeDeadLetters:input_type -> parley.v1.PurgeDeadLettersRequest
-	17, // 17: parley.v1.AdminService.EraseUser:input_type -> parley.v1.EraseUserRequest
-	18, // 18: parley.v1.AdminService.GetErasure:input_type -> parley.v1.GetErasureRequest
-	19, // 19: parley.v1.AdminService.ListErasures:input_type -> parley.v1.ListErasuresRequest
-	20, // 20: parley.v1.AdminService.RevokeTokens:input_type -> parley.v1.RevokeTokensRequest
-	21, // 21: parley.v1.AdminService.ListRevocations:input_type -> parley.v1.ListRevocationsRequest
-	22, // 22: parley.v1.AdminService.KickUser:input_type -> parley.v1.KickUserRequest
-	23, // 23: parley.v1.AdminService.CreateApiKey:input_type -> parley.v1.CreateApiKeyRequest
-	24, // 24: parley.v1.AdminService.ListApiKeys:input_type -> parley.v1.ListApiKeysRequest
-	25, // 25: parley.v1.AdminService.RotateApiKey:input_type -> parley.v1.RotateApiKeyRequest
-	26, // 26: parley.v1.AdminService.RevokeApiKey:input_type -> parley.v1.RevokeApiKeyRequest
-	27, // 27: parley.v1.AdminService.CreateTopic:output_type -> parley.v1.CreateTopicResponse
-	28, // 28: parley.v1.AdminService.UpdateTopic:output_type -> parley.v1.UpdateTopicResponse
-	29, // 29: parley.v1.AdminService.DeleteTopic:output_type -> parley.v1.DeleteTopicResponse
-	30, // 30: parley.v1.AdminService.GetTopic:output_type -> parley.v1.GetTopicResponse
-	31, // 31: parley.v1.AdminService.ListTopics:output_type -> parley.v1.ListTopicsResponse
-	32, // 32: parley.v1.AdminService.PauseTopic:output_type -> parley.v1.PauseTopicResponse
-	33, // 33: parley.v1.AdminService.ResumeTopic:output_type -> parley.v1.ResumeTopicResponse
-	34, // 34: parley.v1.AdminService.GetTopicStats:output_type -> parley.v1.GetTopicStatsResponse
-	35, // 35: parley.v1.AdminService.CreateGroup:output_type -> parley.v1.CreateGroupResponse
-	36, // 36: parley.v1.AdminService.DeleteGroup:output_type -> parley.v1.DeleteGroupResponse
-	37, // 37: parley.v1.AdminService.SeekGroup:output_type -> parley.v1.SeekGroupResponse
-	38, // 38: parley.v1.AdminService.ListPartitions:output_type -> parley.v1.ListPartitionsResponse
-	39, // 39: parley.v1.AdminService.ListPending:output_type -> parley.v1.ListPendingResponse
-	40, // 40: parley.v1.AdminService.TrimTopic:output_type -> parley.v1.TrimTopicResponse
-	41, // 41: parley.v1.AdminService.ListDeadLetters:output_type -> parley.v1.ListDeadLettersResponse
-	42, // 42: parley.v1.AdminService.ReplayDeadLetters:output_type -> parley.v1.ReplayDeadLettersResponse
-	43, // 43: parley.v1.AdminService.PurgeDeadLetters:output_type -> parley.v1.PurgeDeadLettersResponse
-	44, // 44: parley.v1.AdminService.EraseUser:output_type -> parley.v1.EraseUserResponse
-	45, // 45: parley.v1.AdminService.GetErasure:output_type -> parley.v1.GetErasureResponse
-	46, // 46: parley.v1.AdminService.ListErasures:output_type -> parley.v1.ListErasuresResponse
-	47, // 47: parley.v1.AdminService.RevokeTokens:output_type -> parley.v1.RevokeTokensResponse
-	48, // 48: parley.v1.AdminService.ListRevocations:output_type -> parley.v1.ListRevocationsResponse
-	49, // 49: parley.v1.AdminService.KickUser:output_type -> parley.v1.KickUserResponse
-	50, // 50: parley.v1.AdminService.CreateApiKey:output_type -> parley.v1.CreateApiKeyResponse
-	51, // 51: parley.v1.AdminService.ListApiKeys:output_type -> parley.v1.ListApiKeysResponse
-	52, // 52: parley.v1.AdminService.RotateApiKey:output_type -> parley.v1.RotateApiKeyResponse
-	53, // 53: parley.v1.AdminService.RevokeApiKey:output_type -> parley.v1.RevokeApiKeyResponse
-	27, // [27:54] is the sub-list for method output_type
-	0,  // [0:27] is the sub-list for method input_type
+	9,  // 9: parley.v1.AdminService.UpdateGroup:input_type -> parley.v1.UpdateGroupRequest
+	10, // 10: parley.v1.AdminService.GetGroup:input_type -> parley.v1.GetGroupRequest
+	11, // 11: parley.v1.AdminService.ListGroups:input_type -> parley.v1.ListGroupsRequest
+	12, // 12: parley.v1.AdminService.DeleteGroup:input_type -> parley.v1.DeleteGroupRequest
+	13, // 13: parley.v1.AdminService.SetGroupPaused:input_type -> parley.v1.SetGroupPausedRequest
+	14, // 14: parley.v1.AdminService.SeekGroup:input_type -> parley.v1.SeekGroupRequest
+	15, // 15: parley.v1.AdminService.ListPartitions:input_type -> parley.v1.ListPartitionsRequest
+	16, // 16: parley.v1.AdminService.GetJob:input_type -> parley.v1.GetJobRequest
+	17, // 17: parley.v1.AdminService.ListJobs:input_type -> parley.v1.ListJobsRequest
+	18, // 18: parley.v1.AdminService.RetryJobs:input_type -> parley.v1.RetryJobsRequest
+	19, // 19: parley.v1.AdminService.ListConsumers:input_type -> parley.v1.ListConsumersRequest
+	20, // 20: parley.v1.AdminService.TrimTopic:input_type -> parley.v1.TrimTopicRequest
+	21, // 21: parley.v1.AdminService.ListDeadLetters:input_type -> parley.v1.ListDeadLettersRequest
+	22, // 22: parley.v1.AdminService.ReplayDeadLetters:input_type -> parley.v1.ReplayDeadLettersRequest
+	23, // 23: parley.v1.AdminService.PurgeDeadLetters:input_type -> parley.v1.PurgeDeadLettersRequest
+	24, // 24: parley.v1.AdminService.EraseUser:input_type -> parley.v1.EraseUserRequest
+	25, // 25: parley.v1.AdminService.GetErasure:input_type -> parley.v1.GetErasureRequest
+	26, // 26: parley.v1.AdminService.ListErasures:input_type -> parley.v1.ListErasuresRequest
+	27, // 27: parley.v1.AdminService.RevokeTokens:input_type -> parley.v1.RevokeTokensRequest
+	28, // 28: parley.v1.AdminService.ListRevocations:input_type -> parley.v1.ListRevocationsRequest
+	29, // 29: parley.v1.AdminService.KickUser:input_type -> parley.v1.KickUserRequest
+	30, // 30: parley.v1.AdminService.CreateApiKey:input_type -> parley.v1.CreateApiKeyRequest
+	31, // 31: parley.v1.AdminService.ListApiKeys:input_type -> parley.v1.ListApiKeysRequest
+	32, // 32: parley.v1.AdminService.RotateApiKey:input_type -> parley.v1.RotateApiKeyRequest
+	33, // 33: parley.v1.AdminService.RevokeApiKey:input_type -> parley.v1.RevokeApiKeyRequest
+	34, // 34: parley.v1.AdminService.CreateTopic:output_type -> parley.v1.CreateTopicResponse
+	35, // 35: parley.v1.AdminService.UpdateTopic:output_type -> parley.v1.UpdateTopicResponse
+	36, // 36: parley.v1.AdminService.DeleteTopic:output_type -> parley.v1.DeleteTopicResponse
+	37, // 37: parley.v1.AdminService.GetTopic:output_type -> parley.v1.GetTopicResponse
+	38, // 38: parley.v1.AdminService.ListTopics:output_type -> parley.v1.ListTopicsResponse
+	39, // 39: parley.v1.AdminService.SetTopicPaused:output_type -> parley.v1.SetTopicPausedResponse
+	40, // 40: parley.v1.AdminService.RepairTopic:output_type -> parley.v1.RepairTopicResponse
+	41, // 41: parley.v1.AdminService.GetTopicStats:output_type -> parley.v1.GetTopicStatsResponse
+	42, // 42: parley.v1.AdminService.CreateGroup:output_type -> parley.v1.CreateGroupResponse
+	43, // 43: parley.v1.AdminService.UpdateGroup:output_type -> parley.v1.UpdateGroupResponse
+	44, // 44: parley.v1.AdminService.GetGroup:output_type -> parley.v1.GetGroupResponse
+	45, // 45: parley.v1.AdminService.ListGroups:output_type -> parley.v1.ListGroupsResponse
+	46, // 46: parley.v1.AdminService.DeleteGroup:output_type -> parley.v1.DeleteGroupResponse
+	47, // 47: parley.v1.AdminService.SetGroupPaused:output_type -> parley.v1.SetGroupPausedResponse
+	48, // 48: parley.v1.AdminService.SeekGroup:output_type -> parley.v1.SeekGroupResponse
+	49, // 49: parley.v1.AdminService.ListPartitions:output_type -> parley.v1.ListPartitionsResponse
+	50, // 50: parley.v1.AdminService.GetJob:output_type -> parley.v1.GetJobResponse
+	51, // 51: parley.v1.AdminService.ListJobs:output_type -> parley.v1.ListJobsResponse
+	52, // 52: parley.v1.AdminService.RetryJobs:output_type -> parley.v1.RetryJobsResponse
+	53, // 53: parley.v1.AdminService.ListConsumers:output_type -> parley.v1.ListConsumersResponse
+	54, // 54: parley.v1.AdminService.TrimTopic:output_type -> parley.v1.TrimTopicResponse
+	55, // 55: parley.v1.AdminService.ListDeadLetters:output_type -> parley.v1.ListDeadLettersResponse
+	56, // 56: parley.v1.AdminService.ReplayDeadLetters:output_type -> parley.v1.ReplayDeadLettersResponse
+	57, // 57: parley.v1.AdminService.PurgeDeadLetters:output_type -> parley.v1.PurgeDeadLettersResponse
+	58, // 58: parley.v1.AdminService.EraseUser:output_type -> parley.v1.EraseUserResponse
+	59, // 59: parley.v1.AdminService.GetErasure:output_type -> parley.v1.GetErasureResponse
+	60, // 60: parley.v1.AdminService.ListErasures:output_type -> parley.v1.ListErasuresResponse
+	61, // 61: parley.v1.AdminService.RevokeTokens:output_type -> parley.v1.RevokeTokensResponse
+	62, // 62: parley.v1.AdminService.ListRevocations:output_type -> parley.v1.ListRevocationsResponse
+	63, // 63: parley.v1.AdminService.KickUser:output_type -> parley.v1.KickUserResponse
+	64, // 64: parley.v1.AdminService.CreateApiKey:output_type -> parley.v1.CreateApiKeyResponse
+	65, // 65: parley.v1.AdminService.ListApiKeys:output_type -> parley.v1.ListApiKeysResponse
+	66, // 66: parley.v1.AdminService.RotateApiKey:output_type -> parley.v1.RotateApiKeyResponse
+	67, // 67: parley.v1.AdminService.RevokeApiKey:output_type -> parley.v1.RevokeApiKeyResponse
+	34, // [34:68] is the sub-list for method output_type
+	0,  // [0:34] is the sub-list for method input_type
 	0,  // [0:0] is the sub-list for extension type_name
 	0,  // [0:0] is the sub-list for extension extendee
 	0,  // [0:0] is the sub-list for field type_name

@@ -83,58 +83,6 @@ func (Partitioner) EnumDescriptor() ([]byte, []int) {
 	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{0}
 }
 
-// TopicOperation is an operation on a topic that an operator can pause.
-type TopicOperation int32
-
-const (
-	TopicOperation_TOPIC_OPERATION_UNSPECIFIED TopicOperation = 0
-	// Produce and Schedule.
-	TopicOperation_TOPIC_OPERATION_PRODUCE TopicOperation = 1
-	// Deliveries to consumers.
-	TopicOperation_TOPIC_OPERATION_CONSUME TopicOperation = 2
-)
-
-// Enum value maps for TopicOperation.
-var (
-	TopicOperation_name = map[int32]string{
-		0: "TOPIC_OPERATION_UNSPECIFIED",
-		1: "TOPIC_OPERATION_PRODUCE",
-		2: "TOPIC_OPERATION_CONSUME",
-	}
-	TopicOperation_value = map[string]int32{
-		"TOPIC_OPERATION_UNSPECIFIED": 0,
-		"TOPIC_OPERATION_PRODUCE":     1,
-		"TOPIC_OPERATION_CONSUME":     2,
-	}
-)
-
-func (x TopicOperation) Enum() *TopicOperation {
-	p := new(TopicOperation)
-	*p = x
-	return p
-}
-
-func (x TopicOperation) String() string {
-	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
-}
-
-func (TopicOperation) Descriptor() protoreflect.EnumDescriptor {
-	return file_parley_v1_admin_queue_proto_enumTypes[1].Descriptor()
-}
-
-func (TopicOperation) Type() protoreflect.EnumType {
-	return &file_parley_v1_admin_queue_proto_enumTypes[1]
-}
-
-func (x TopicOperation) Number() protoreflect.EnumNumber {
-	return protoreflect.EnumNumber(x)
-}
-
-// Deprecated: Use TopicOperation.Descriptor instead.
-func (TopicOperation) EnumDescriptor() ([]byte, []int) {
-	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{1}
-}
-
 // StartPosition is the beginning or the end of a topic's log.
 type StartPosition int32
 
@@ -171,11 +119,11 @@ func (x StartPosition) String() string {
 }
 
 func (StartPosition) Descriptor() protoreflect.EnumDescriptor {
-	return file_parley_v1_admin_queue_proto_enumTypes[2].Descriptor()
+	return file_parley_v1_admin_queue_proto_enumTypes[1].Descriptor()
 }
 
 func (StartPosition) Type() protoreflect.EnumType {
-	return &file_parley_v1_admin_queue_proto_enumTypes[2]
+	return &file_parley_v1_admin_queue_proto_enumTypes[1]
 }
 
 func (x StartPosition) Number() protoreflect.EnumNumber {
@@ -184,60 +132,248 @@ func (x StartPosition) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use StartPosition.Descriptor instead.
 func (StartPosition) EnumDescriptor() ([]byte, []int) {
-	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{2}
+	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{1}
 }
 
-// PendingOrder is the order of ListPending.
-type PendingOrder int32
+// GroupMode defines how the sessions of a group share its messages.
+type GroupMode int32
 
 const (
-	// In a request it means IDLE.
-	PendingOrder_PENDING_ORDER_UNSPECIFIED PendingOrder = 0
-	// Deliveries with the longest `idle` first.
-	PendingOrder_PENDING_ORDER_IDLE PendingOrder = 1
-	// Deliveries with the highest `attempt` first.
-	PendingOrder_PENDING_ORDER_ATTEMPTS PendingOrder = 2
+	// In a request it means SHARED.
+	GroupMode_GROUP_MODE_UNSPECIFIED GroupMode = 0
+	// Any session may get any message of any partition.
+	GroupMode_GROUP_MODE_SHARED GroupMode = 1
+	// The messages of a partition go to one session at a time.
+	GroupMode_GROUP_MODE_EXCLUSIVE GroupMode = 2
 )
 
-// Enum value maps for PendingOrder.
+// Enum value maps for GroupMode.
 var (
-	PendingOrder_name = map[int32]string{
-		0: "PENDING_ORDER_UNSPECIFIED",
-		1: "PENDING_ORDER_IDLE",
-		2: "PENDING_ORDER_ATTEMPTS",
+	GroupMode_name = map[int32]string{
+		0: "GROUP_MODE_UNSPECIFIED",
+		1: "GROUP_MODE_SHARED",
+		2: "GROUP_MODE_EXCLUSIVE",
 	}
-	PendingOrder_value = map[string]int32{
-		"PENDING_ORDER_UNSPECIFIED": 0,
-		"PENDING_ORDER_IDLE":        1,
-		"PENDING_ORDER_ATTEMPTS":    2,
+	GroupMode_value = map[string]int32{
+		"GROUP_MODE_UNSPECIFIED": 0,
+		"GROUP_MODE_SHARED":      1,
+		"GROUP_MODE_EXCLUSIVE":   2,
 	}
 )
 
-func (x PendingOrder) Enum() *PendingOrder {
-	p := new(PendingOrder)
+func (x GroupMode) Enum() *GroupMode {
+	p := new(GroupMode)
 	*p = x
 	return p
 }
 
-func (x PendingOrder) String() string {
+func (x GroupMode) String() string {
 	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
 }
 
-func (PendingOrder) Descriptor() protoreflect.EnumDescriptor {
-	return file_parley_v1_admin_queue_proto_enumTypes[3].Descriptor()
+func (GroupMode) Descriptor() protoreflect.EnumDescriptor {
+	return file_parley_v1_admin_queue_proto_enumTypes[2].Descriptor()
 }
 
-func (PendingOrder) Type() protoreflect.EnumType {
-	return &file_parley_v1_admin_queue_proto_enumTypes[3]
+func (GroupMode) Type() protoreflect.EnumType {
+	return &file_parley_v1_admin_queue_proto_enumTypes[2]
 }
 
-func (x PendingOrder) Number() protoreflect.EnumNumber {
+func (x GroupMode) Number() protoreflect.EnumNumber {
 	return protoreflect.EnumNumber(x)
 }
 
-// Deprecated: Use PendingOrder.Descriptor instead.
-func (PendingOrder) EnumDescriptor() ([]byte, []int) {
+// Deprecated: Use GroupMode.Descriptor instead.
+func (GroupMode) EnumDescriptor() ([]byte, []int) {
+	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{2}
+}
+
+// DeliveryOrder defines which messages of a key may be delivered.
+type DeliveryOrder int32
+
+const (
+	// In a request it means KEY.
+	DeliveryOrder_DELIVERY_ORDER_UNSPECIFIED DeliveryOrder = 0
+	// Messages of a key are delivered in order. While one of them is in flight, later ones go only to
+	// the same session. A message that is retried does not hold up the later ones.
+	DeliveryOrder_DELIVERY_ORDER_KEY DeliveryOrder = 1
+	// At most one message of a key is unsettled at a time: the next one waits until the previous one
+	// is acknowledged or becomes a dead letter, also while that one is retried.
+	DeliveryOrder_DELIVERY_ORDER_STRICT DeliveryOrder = 2
+	// Messages may be delivered in any order.
+	DeliveryOrder_DELIVERY_ORDER_NONE DeliveryOrder = 3
+)
+
+// Enum value maps for DeliveryOrder.
+var (
+	DeliveryOrder_name = map[int32]string{
+		0: "DELIVERY_ORDER_UNSPECIFIED",
+		1: "DELIVERY_ORDER_KEY",
+		2: "DELIVERY_ORDER_STRICT",
+		3: "DELIVERY_ORDER_NONE",
+	}
+	DeliveryOrder_value = map[string]int32{
+		"DELIVERY_ORDER_UNSPECIFIED": 0,
+		"DELIVERY_ORDER_KEY":         1,
+		"DELIVERY_ORDER_STRICT":      2,
+		"DELIVERY_ORDER_NONE":        3,
+	}
+)
+
+func (x DeliveryOrder) Enum() *DeliveryOrder {
+	p := new(DeliveryOrder)
+	*p = x
+	return p
+}
+
+func (x DeliveryOrder) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (DeliveryOrder) Descriptor() protoreflect.EnumDescriptor {
+	return file_parley_v1_admin_queue_proto_enumTypes[3].Descriptor()
+}
+
+func (DeliveryOrder) Type() protoreflect.EnumType {
+	return &file_parley_v1_admin_queue_proto_enumTypes[3]
+}
+
+func (x DeliveryOrder) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use DeliveryOrder.Descriptor instead.
+func (DeliveryOrder) EnumDescriptor() ([]byte, []int) {
 	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{3}
+}
+
+// JobState is the state of a message in a group.
+type JobState int32
+
+const (
+	// In a ListJobsRequest it means all states.
+	JobState_JOB_STATE_UNSPECIFIED JobState = 0
+	// Not due yet. The state is the same in all groups.
+	JobState_JOB_STATE_SCHEDULED JobState = 1
+	// It can be delivered, or waits for an earlier message of its key.
+	JobState_JOB_STATE_WAITING JobState = 2
+	// A session has it and no handler has begun it.
+	JobState_JOB_STATE_SENT JobState = 3
+	// A handler has begun it, or Receive returned it.
+	JobState_JOB_STATE_RUNNING JobState = 4
+	// It waits for its next attempt.
+	JobState_JOB_STATE_RETRYING JobState = 5
+	// It is acknowledged, cancelled or expired. Only while the topic's retention keeps it.
+	JobState_JOB_STATE_SETTLED JobState = 6
+	// It is a dead letter.
+	JobState_JOB_STATE_DEAD JobState = 7
+)
+
+// Enum value maps for JobState.
+var (
+	JobState_name = map[int32]string{
+		0: "JOB_STATE_UNSPECIFIED",
+		1: "JOB_STATE_SCHEDULED",
+		2: "JOB_STATE_WAITING",
+		3: "JOB_STATE_SENT",
+		4: "JOB_STATE_RUNNING",
+		5: "JOB_STATE_RETRYING",
+		6: "JOB_STATE_SETTLED",
+		7: "JOB_STATE_DEAD",
+	}
+	JobState_value = map[string]int32{
+		"JOB_STATE_UNSPECIFIED": 0,
+		"JOB_STATE_SCHEDULED":   1,
+		"JOB_STATE_WAITING":     2,
+		"JOB_STATE_SENT":        3,
+		"JOB_STATE_RUNNING":     4,
+		"JOB_STATE_RETRYING":    5,
+		"JOB_STATE_SETTLED":     6,
+		"JOB_STATE_DEAD":        7,
+	}
+)
+
+func (x JobState) Enum() *JobState {
+	p := new(JobState)
+	*p = x
+	return p
+}
+
+func (x JobState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (JobState) Descriptor() protoreflect.EnumDescriptor {
+	return file_parley_v1_admin_queue_proto_enumTypes[4].Descriptor()
+}
+
+func (JobState) Type() protoreflect.EnumType {
+	return &file_parley_v1_admin_queue_proto_enumTypes[4]
+}
+
+func (x JobState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use JobState.Descriptor instead.
+func (JobState) EnumDescriptor() ([]byte, []int) {
+	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{4}
+}
+
+// SessionState is the state of a consumer's session.
+type SessionState int32
+
+const (
+	SessionState_SESSION_STATE_UNSPECIFIED SessionState = 0
+	// It has a stream.
+	SessionState_SESSION_STATE_ATTACHED SessionState = 1
+	// It has no stream, and its grace time has not passed.
+	SessionState_SESSION_STATE_DETACHED SessionState = 2
+	// It left and still holds deliveries.
+	SessionState_SESSION_STATE_LEAVING SessionState = 3
+)
+
+// Enum value maps for SessionState.
+var (
+	SessionState_name = map[int32]string{
+		0: "SESSION_STATE_UNSPECIFIED",
+		1: "SESSION_STATE_ATTACHED",
+		2: "SESSION_STATE_DETACHED",
+		3: "SESSION_STATE_LEAVING",
+	}
+	SessionState_value = map[string]int32{
+		"SESSION_STATE_UNSPECIFIED": 0,
+		"SESSION_STATE_ATTACHED":    1,
+		"SESSION_STATE_DETACHED":    2,
+		"SESSION_STATE_LEAVING":     3,
+	}
+)
+
+func (x SessionState) Enum() *SessionState {
+	p := new(SessionState)
+	*p = x
+	return p
+}
+
+func (x SessionState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (SessionState) Descriptor() protoreflect.EnumDescriptor {
+	return file_parley_v1_admin_queue_proto_enumTypes[5].Descriptor()
+}
+
+func (SessionState) Type() protoreflect.EnumType {
+	return &file_parley_v1_admin_queue_proto_enumTypes[5]
+}
+
+func (x SessionState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use SessionState.Descriptor instead.
+func (SessionState) EnumDescriptor() ([]byte, []int) {
+	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{5}
 }
 
 // Topic is a topic and its settings.
@@ -245,36 +381,29 @@ type Topic struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1 to 64 of A-Z a-z 0-9 _ -, not beginning with two underscores.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// 1 to 256; 0 means 8. The number can only grow; with the partitioner HASH or with strict order
-	// it cannot change. Growing moves some keys to new partitions. For these keys, messages from
-	// before and after the change are not in order and do not share idempotency keys.
+	// 1 to 256; 0 means 8. The number can only grow; with the partitioner HASH it cannot change.
+	// Growing moves some keys to new partitions. For these keys, messages from before and after the
+	// change are not in order and do not share idempotency keys and unique keys.
 	Partitions int32 `protobuf:"varint,2,opt,name=partitions,proto3" json:"partitions,omitempty"`
 	// Cannot be changed.
-	Partitioner Partitioner `protobuf:"varint,3,opt,name=partitioner,proto3,enum=parley.v1.Partitioner" json:"partitioner,omitempty"`
-	// Delivers one message of a key at a time to each group: the next one waits until the previous
-	// one is acknowledged or becomes a dead letter, also while that one is retried. Cannot be
-	// changed.
-	StrictOrder bool `protobuf:"varint,4,opt,name=strict_order,json=strictOrder,proto3" json:"strict_order,omitempty"`
-	// How failed messages are retried. If it is not set, each of its fields has its default.
-	Retry     *RetryPolicy    `protobuf:"bytes,5,opt,name=retry,proto3" json:"retry,omitempty"`
-	Retention *TopicRetention `protobuf:"bytes,6,opt,name=retention,proto3" json:"retention,omitempty"`
-	// The maximum number of messages in a partition, settled or not, scheduled ones included; 0 means
-	// no limit. Beyond it Produce and Schedule fail with `resource_exhausted`, unless `drop_oldest`
-	// is set. Messages that wait for a retry do not count.
-	MaxMessagesPerPartition int64 `protobuf:"varint,7,opt,name=max_messages_per_partition,json=maxMessagesPerPartition,proto3" json:"max_messages_per_partition,omitempty"`
+	Partitioner Partitioner     `protobuf:"varint,3,opt,name=partitioner,proto3,enum=parley.v1.Partitioner" json:"partitioner,omitempty"`
+	Retention   *TopicRetention `protobuf:"bytes,4,opt,name=retention,proto3" json:"retention,omitempty"`
+	// The maximum number of messages of a partition that some group has not settled: those that wait,
+	// run or are retried, and the scheduled ones; 0 means no limit. Beyond it Produce fails with
+	// `resource_exhausted`, unless `drop_oldest` is set.
+	MaxMessagesPerPartition int64 `protobuf:"varint,5,opt,name=max_messages_per_partition,json=maxMessagesPerPartition,proto3" json:"max_messages_per_partition,omitempty"`
 	// When a partition is full, removes its oldest messages to accept new ones. Those that a group
 	// has not settled count as trimmed.
-	DropOldest bool `protobuf:"varint,8,opt,name=drop_oldest,json=dropOldest,proto3" json:"drop_oldest,omitempty"`
-	// How long idempotency keys are remembered. 1 s to 7 days; the default is 10 minutes.
-	IdempotencyWindow *durationpb.Duration `protobuf:"bytes,9,opt,name=idempotency_window,json=idempotencyWindow,proto3" json:"idempotency_window,omitempty"`
+	DropOldest bool `protobuf:"varint,6,opt,name=drop_oldest,json=dropOldest,proto3" json:"drop_oldest,omitempty"`
+	// How long repeats of Produce are recognised, after a scheduled message is due. 1 s to 7 days;
+	// the default is 10 minutes.
+	IdempotencyWindow *durationpb.Duration `protobuf:"bytes,7,opt,name=idempotency_window,json=idempotencyWindow,proto3" json:"idempotency_window,omitempty"`
 	// Output only. When the topic was created.
-	CreateTime *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
-	// Output only. Whether PauseTopic paused Produce and Schedule.
-	ProducePaused bool `protobuf:"varint,11,opt,name=produce_paused,json=producePaused,proto3" json:"produce_paused,omitempty"`
-	// Output only. Whether PauseTopic paused the deliveries to consumers.
-	ConsumePaused bool `protobuf:"varint,12,opt,name=consume_paused,json=consumePaused,proto3" json:"consume_paused,omitempty"`
+	CreateTime *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
+	// Output only. Whether SetTopicPaused paused Produce.
+	Paused bool `protobuf:"varint,9,opt,name=paused,proto3" json:"paused,omitempty"`
 	// Output only. The names of the topic's consumer groups, ordered by name.
-	Groups        []string `protobuf:"bytes,13,rep,name=groups,proto3" json:"groups,omitempty"`
+	Groups        []string `protobuf:"bytes,10,rep,name=groups,proto3" json:"groups,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -330,20 +459,6 @@ func (x *Topic) GetPartitioner() Partitioner {
 	return Partitioner_PARTITIONER_UNSPECIFIED
 }
 
-func (x *Topic) GetStrictOrder() bool {
-	if x != nil {
-		return x.StrictOrder
-	}
-	return false
-}
-
-func (x *Topic) GetRetry() *RetryPolicy {
-	if x != nil {
-		return x.Retry
-	}
-	return nil
-}
-
 func (x *Topic) GetRetention() *TopicRetention {
 	if x != nil {
 		return x.Retention
@@ -379,16 +494,9 @@ func (x *Topic) GetCreateTime() *timestamppb.Timestamp {
 	return nil
 }
 
-func (x *Topic) GetProducePaused() bool {
+func (x *Topic) GetPaused() bool {
 	if x != nil {
-		return x.ProducePaused
-	}
-	return false
-}
-
-func (x *Topic) GetConsumePaused() bool {
-	if x != nil {
-		return x.ConsumePaused
+		return x.Paused
 	}
 	return false
 }
@@ -405,8 +513,9 @@ func (x *Topic) GetGroups() []string {
 // jitter.
 type RetryPolicy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The number of deliveries after which a message becomes a dead letter. 1 to 1,000; the default
-	// is 16.
+	// The number of attempts after which a message becomes a dead letter. A delivery counts as an
+	// attempt if a handler began it and failed, exceeded a timeout or was lost with its worker. 1 to
+	// 1,000; the default is 16.
 	MaxAttempts *int32 `protobuf:"varint,1,opt,name=max_attempts,json=maxAttempts,proto3,oneof" json:"max_attempts,omitempty"`
 	// The upper bound of the backoff before the first retry. 1 ms to 24 h. The default is 1 s.
 	MinBackoff *durationpb.Duration `protobuf:"bytes,2,opt,name=min_backoff,json=minBackoff,proto3" json:"min_backoff,omitempty"`
@@ -489,8 +598,10 @@ type TopicRetention struct {
 	MaxMessages int64 `protobuf:"varint,2,opt,name=max_messages,json=maxMessages,proto3" json:"max_messages,omitempty"`
 	// How long dead letters are kept. 0 to 366 days; 0, the default, means forever.
 	DeadLetterMaxAge *durationpb.Duration `protobuf:"bytes,3,opt,name=dead_letter_max_age,json=deadLetterMaxAge,proto3" json:"dead_letter_max_age,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// The maximum number of dead letters in a partition; the oldest are removed. 0 means 100,000.
+	MaxDeadLetters int64 `protobuf:"varint,4,opt,name=max_dead_letters,json=maxDeadLetters,proto3" json:"max_dead_letters,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *TopicRetention) Reset() {
@@ -542,6 +653,13 @@ func (x *TopicRetention) GetDeadLetterMaxAge() *durationpb.Duration {
 		return x.DeadLetterMaxAge
 	}
 	return nil
+}
+
+func (x *TopicRetention) GetMaxDeadLetters() int64 {
+	if x != nil {
+		return x.MaxDeadLetters
+	}
+	return 0
 }
 
 // CreateTopicRequest is the request of CreateTopic.
@@ -638,9 +756,9 @@ func (x *CreateTopicResponse) GetTopic() *Topic {
 type UpdateTopicRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Topic *Topic                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
-	// The settings to change: `partitions`, `retry`, `retention`, `max_messages_per_partition`,
-	// `drop_oldest`, `idempotency_window`. A named setting that `topic` does not set gets its
-	// default. JSON accepts snake case and lower camel case.
+	// The settings to change: `partitions`, `retention`, `max_messages_per_partition`, `drop_oldest`,
+	// `idempotency_window`. A named setting that `topic` does not set gets its default. JSON accepts
+	// snake case and lower camel case.
 	UpdateMask    *fieldmaskpb.FieldMask `protobuf:"bytes,2,opt,name=update_mask,json=updateMask,proto3" json:"update_mask,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1024,30 +1142,30 @@ func (x *ListTopicsResponse) GetNextPageToken() string {
 	return ""
 }
 
-// PauseTopicRequest is the request of PauseTopic.
-type PauseTopicRequest struct {
+// SetTopicPausedRequest is the request of SetTopicPaused.
+type SetTopicPausedRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Topic string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
-	// The operations to pause, at least one. The others do not change.
-	Operations    []TopicOperation `protobuf:"varint,2,rep,packed,name=operations,proto3,enum=parley.v1.TopicOperation" json:"operations,omitempty"`
+	// True to pause Produce, false to resume it.
+	Paused        bool `protobuf:"varint,2,opt,name=paused,proto3" json:"paused,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *PauseTopicRequest) Reset() {
-	*x = PauseTopicRequest{}
+func (x *SetTopicPausedRequest) Reset() {
+	*x = SetTopicPausedRequest{}
 	mi := &file_parley_v1_admin_queue_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *PauseTopicRequest) String() string {
+func (x *SetTopicPausedRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*PauseTopicRequest) ProtoMessage() {}
+func (*SetTopicPausedRequest) ProtoMessage() {}
 
-func (x *PauseTopicRequest) ProtoReflect() protoreflect.Message {
+func (x *SetTopicPausedRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_parley_v1_admin_queue_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1059,47 +1177,47 @@ func (x *PauseTopicRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use PauseTopicRequest.ProtoReflect.Descriptor instead.
-func (*PauseTopicRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use SetTopicPausedRequest.ProtoReflect.Descriptor instead.
+func (*SetTopicPausedRequest) Descriptor() ([]byte, []int) {
 	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{13}
 }
 
-func (x *PauseTopicRequest) GetTopic() string {
+func (x *SetTopicPausedRequest) GetTopic() string {
 	if x != nil {
 		return x.Topic
 	}
 	return ""
 }
 
-func (x *PauseTopicRequest) GetOperations() []TopicOperation {
+func (x *SetTopicPausedRequest) GetPaused() bool {
 	if x != nil {
-		return x.Operations
+		return x.Paused
 	}
-	return nil
+	return false
 }
 
-// PauseTopicResponse is the response of PauseTopic.
-type PauseTopicResponse struct {
+// SetTopicPausedResponse is the response of SetTopicPaused.
+type SetTopicPausedResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Topic         *Topic                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *PauseTopicResponse) Reset() {
-	*x = PauseTopicResponse{}
+func (x *SetTopicPausedResponse) Reset() {
+	*x = SetTopicPausedResponse{}
 	mi := &file_parley_v1_admin_queue_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *PauseTopicResponse) String() string {
+func (x *SetTopicPausedResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*PauseTopicResponse) ProtoMessage() {}
+func (*SetTopicPausedResponse) ProtoMessage() {}
 
-func (x *PauseTopicResponse) ProtoReflect() protoreflect.Message {
+func (x *SetTopicPausedResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_parley_v1_admin_queue_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1111,42 +1229,40 @@ func (x *PauseTopicResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use PauseTopicResponse.ProtoReflect.Descriptor instead.
-func (*PauseTopicResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use SetTopicPausedResponse.ProtoReflect.Descriptor instead.
+func (*SetTopicPausedResponse) Descriptor() ([]byte, []int) {
 	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{14}
 }
 
-func (x *PauseTopicResponse) GetTopic() *Topic {
+func (x *SetTopicPausedResponse) GetTopic() *Topic {
 	if x != nil {
 		return x.Topic
 	}
 	return nil
 }
 
-// ResumeTopicRequest is the request of ResumeTopic.
-type ResumeTopicRequest struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	Topic string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
-	// The operations to resume, at least one. The others do not change.
-	Operations    []TopicOperation `protobuf:"varint,2,rep,packed,name=operations,proto3,enum=parley.v1.TopicOperation" json:"operations,omitempty"`
+// RepairTopicRequest is the request of RepairTopic.
+type RepairTopicRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Topic         string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ResumeTopicRequest) Reset() {
-	*x = ResumeTopicRequest{}
+func (x *RepairTopicRequest) Reset() {
+	*x = RepairTopicRequest{}
 	mi := &file_parley_v1_admin_queue_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ResumeTopicRequest) String() string {
+func (x *RepairTopicRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ResumeTopicRequest) ProtoMessage() {}
+func (*RepairTopicRequest) ProtoMessage() {}
 
-func (x *ResumeTopicRequest) ProtoReflect() protoreflect.Message {
+func (x *RepairTopicRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_parley_v1_admin_queue_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1158,47 +1274,42 @@ func (x *ResumeTopicRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ResumeTopicRequest.ProtoReflect.Descriptor instead.
-func (*ResumeTopicRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use RepairTopicRequest.ProtoReflect.Descriptor instead.
+func (*RepairTopicRequest) Descriptor() ([]byte, []int) {
 	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{15}
 }
 
-func (x *ResumeTopicRequest) GetTopic() string {
+func (x *RepairTopicRequest) GetTopic() string {
 	if x != nil {
 		return x.Topic
 	}
 	return ""
 }
 
-func (x *ResumeTopicRequest) GetOperations() []TopicOperation {
-	if x != nil {
-		return x.Operations
-	}
-	return nil
-}
-
-// ResumeTopicResponse is the response of ResumeTopic.
-type ResumeTopicResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Topic         *Topic                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+// RepairTopicResponse is the response of RepairTopic.
+type RepairTopicResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Topic *Topic                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	// What was missing in the queue store and was created again, for people. Empty if nothing was.
+	Repaired      []string `protobuf:"bytes,2,rep,name=repaired,proto3" json:"repaired,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ResumeTopicResponse) Reset() {
-	*x = ResumeTopicResponse{}
+func (x *RepairTopicResponse) Reset() {
+	*x = RepairTopicResponse{}
 	mi := &file_parley_v1_admin_queue_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ResumeTopicResponse) String() string {
+func (x *RepairTopicResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ResumeTopicResponse) ProtoMessage() {}
+func (*RepairTopicResponse) ProtoMessage() {}
 
-func (x *ResumeTopicResponse) ProtoReflect() protoreflect.Message {
+func (x *RepairTopicResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_parley_v1_admin_queue_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1210,22 +1321,31 @@ func (x *ResumeTopicResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ResumeTopicResponse.ProtoReflect.Descriptor instead.
-func (*ResumeTopicResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use RepairTopicResponse.ProtoReflect.Descriptor instead.
+func (*RepairTopicResponse) Descriptor() ([]byte, []int) {
 	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{16}
 }
 
-func (x *ResumeTopicResponse) GetTopic() *Topic {
+func (x *RepairTopicResponse) GetTopic() *Topic {
 	if x != nil {
 		return x.Topic
+	}
+	return nil
+}
+
+func (x *RepairTopicResponse) GetRepaired() []string {
+	if x != nil {
+		return x.Repaired
 	}
 	return nil
 }
 
 // GetTopicStatsRequest is the request of GetTopicStats.
 type GetTopicStatsRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Topic         string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Topic string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	// Also returns the history of the topic.
+	History       bool `protobuf:"varint,2,opt,name=history,proto3" json:"history,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1267,14 +1387,24 @@ func (x *GetTopicStatsRequest) GetTopic() string {
 	return ""
 }
 
+func (x *GetTopicStatsRequest) GetHistory() bool {
+	if x != nil {
+		return x.History
+	}
+	return false
+}
+
 // GetTopicStatsResponse is the response of GetTopicStats. The counts of one partition are of one
-// moment. The partitions are counted at different moments.
+// moment, except for what the nodes are asked: see GroupStats. The partitions are counted at
+// different moments.
 type GetTopicStatsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The sums over all partitions.
 	Total *TopicStats `protobuf:"bytes,1,opt,name=total,proto3" json:"total,omitempty"`
 	// In the order of the partitions' numbers.
-	Partitions    []*PartitionStats `protobuf:"bytes,2,rep,name=partitions,proto3" json:"partitions,omitempty"`
+	Partitions []*PartitionStats `protobuf:"bytes,2,rep,name=partitions,proto3" json:"partitions,omitempty"`
+	// The last hour in steps of 5 s, oldest first, as far as this node has recorded it.
+	History       []*TopicSample `protobuf:"bytes,3,rep,name=history,proto3" json:"history,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1323,14 +1453,177 @@ func (x *GetTopicStatsResponse) GetPartitions() []*PartitionStats {
 	return nil
 }
 
+func (x *GetTopicStatsResponse) GetHistory() []*TopicSample {
+	if x != nil {
+		return x.History
+	}
+	return nil
+}
+
+// TopicSample counts a topic's messages at one time.
+type TopicSample struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Time  *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=time,proto3" json:"time,omitempty"`
+	// Messages ever accepted by Produce.
+	Produced int64 `protobuf:"varint,2,opt,name=produced,proto3" json:"produced,omitempty"`
+	// In the order of the groups' names.
+	Groups        []*GroupSample `protobuf:"bytes,3,rep,name=groups,proto3" json:"groups,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TopicSample) Reset() {
+	*x = TopicSample{}
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TopicSample) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TopicSample) ProtoMessage() {}
+
+func (x *TopicSample) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TopicSample.ProtoReflect.Descriptor instead.
+func (*TopicSample) Descriptor() ([]byte, []int) {
+	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *TopicSample) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+func (x *TopicSample) GetProduced() int64 {
+	if x != nil {
+		return x.Produced
+	}
+	return 0
+}
+
+func (x *TopicSample) GetGroups() []*GroupSample {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
+}
+
+// GroupSample counts a group's messages at one time. See GroupStats.
+type GroupSample struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Group         string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	Waiting       int64                  `protobuf:"varint,2,opt,name=waiting,proto3" json:"waiting,omitempty"`
+	Running       int64                  `protobuf:"varint,3,opt,name=running,proto3" json:"running,omitempty"`
+	Retrying      int64                  `protobuf:"varint,4,opt,name=retrying,proto3" json:"retrying,omitempty"`
+	Acked         int64                  `protobuf:"varint,5,opt,name=acked,proto3" json:"acked,omitempty"`
+	Dead          int64                  `protobuf:"varint,6,opt,name=dead,proto3" json:"dead,omitempty"`
+	Retried       int64                  `protobuf:"varint,7,opt,name=retried,proto3" json:"retried,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupSample) Reset() {
+	*x = GroupSample{}
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupSample) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupSample) ProtoMessage() {}
+
+func (x *GroupSample) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupSample.ProtoReflect.Descriptor instead.
+func (*GroupSample) Descriptor() ([]byte, []int) {
+	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *GroupSample) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *GroupSample) GetWaiting() int64 {
+	if x != nil {
+		return x.Waiting
+	}
+	return 0
+}
+
+func (x *GroupSample) GetRunning() int64 {
+	if x != nil {
+		return x.Running
+	}
+	return 0
+}
+
+func (x *GroupSample) GetRetrying() int64 {
+	if x != nil {
+		return x.Retrying
+	}
+	return 0
+}
+
+func (x *GroupSample) GetAcked() int64 {
+	if x != nil {
+		return x.Acked
+	}
+	return 0
+}
+
+func (x *GroupSample) GetDead() int64 {
+	if x != nil {
+		return x.Dead
+	}
+	return 0
+}
+
+func (x *GroupSample) GetRetried() int64 {
+	if x != nil {
+		return x.Retried
+	}
+	return 0
+}
+
 // TopicStats counts the messages of a whole topic.
 type TopicStats struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Stored messages, whether groups have read them or not.
+	// Stored messages, settled or not.
 	Length int64 `protobuf:"varint,1,opt,name=length,proto3" json:"length,omitempty"`
 	// Scheduled messages that are not due yet.
-	Delayed int64 `protobuf:"varint,2,opt,name=delayed,proto3" json:"delayed,omitempty"`
-	// Messages ever accepted by Produce and Schedule.
+	Scheduled int64 `protobuf:"varint,2,opt,name=scheduled,proto3" json:"scheduled,omitempty"`
+	// Messages ever accepted by Produce.
 	Produced int64 `protobuf:"varint,3,opt,name=produced,proto3" json:"produced,omitempty"`
 	// Scheduled messages that were cancelled.
 	Cancelled int64 `protobuf:"varint,4,opt,name=cancelled,proto3" json:"cancelled,omitempty"`
@@ -1347,7 +1640,7 @@ type TopicStats struct {
 
 func (x *TopicStats) Reset() {
 	*x = TopicStats{}
-	mi := &file_parley_v1_admin_queue_proto_msgTypes[19]
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1359,7 +1652,7 @@ func (x *TopicStats) String() string {
 func (*TopicStats) ProtoMessage() {}
 
 func (x *TopicStats) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_admin_queue_proto_msgTypes[19]
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1372,7 +1665,7 @@ func (x *TopicStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopicStats.ProtoReflect.Descriptor instead.
 func (*TopicStats) Descriptor() ([]byte, []int) {
-	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{19}
+	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *TopicStats) GetLength() int64 {
@@ -1382,9 +1675,9 @@ func (x *TopicStats) GetLength() int64 {
 	return 0
 }
 
-func (x *TopicStats) GetDelayed() int64 {
+func (x *TopicStats) GetScheduled() int64 {
 	if x != nil {
-		return x.Delayed
+		return x.Scheduled
 	}
 	return 0
 }
@@ -1431,32 +1724,25 @@ func (x *TopicStats) GetGroups() []*GroupStats {
 	return nil
 }
 
-// PartitionStats counts the messages of one partition.
+// PartitionStats counts the messages of one partition. The fields are those of TopicStats.
 type PartitionStats struct {
-	state     protoimpl.MessageState `protogen:"open.v1"`
-	Partition int32                  `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
-	// Stored messages, whether groups have read them or not.
-	Length int64 `protobuf:"varint,2,opt,name=length,proto3" json:"length,omitempty"`
-	// Scheduled messages that are not due yet.
-	Delayed int64 `protobuf:"varint,3,opt,name=delayed,proto3" json:"delayed,omitempty"`
-	// Messages ever accepted by Produce and Schedule.
-	Produced int64 `protobuf:"varint,4,opt,name=produced,proto3" json:"produced,omitempty"`
-	// Scheduled messages that were cancelled.
-	Cancelled int64 `protobuf:"varint,5,opt,name=cancelled,proto3" json:"cancelled,omitempty"`
-	// Stored dead letters of all groups.
-	DeadLetters int64 `protobuf:"varint,6,opt,name=dead_letters,json=deadLetters,proto3" json:"dead_letters,omitempty"`
-	// The id of the first message, and of the last in `last_id`. Empty if there is none.
-	FirstId string `protobuf:"bytes,7,opt,name=first_id,json=firstId,proto3" json:"first_id,omitempty"`
-	LastId  string `protobuf:"bytes,8,opt,name=last_id,json=lastId,proto3" json:"last_id,omitempty"`
-	// In the order of the groups' names.
-	Groups        []*GroupStats `protobuf:"bytes,9,rep,name=groups,proto3" json:"groups,omitempty"`
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Partition     int32                  `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
+	Length        int64                  `protobuf:"varint,2,opt,name=length,proto3" json:"length,omitempty"`
+	Scheduled     int64                  `protobuf:"varint,3,opt,name=scheduled,proto3" json:"scheduled,omitempty"`
+	Produced      int64                  `protobuf:"varint,4,opt,name=produced,proto3" json:"produced,omitempty"`
+	Cancelled     int64                  `protobuf:"varint,5,opt,name=cancelled,proto3" json:"cancelled,omitempty"`
+	DeadLetters   int64                  `protobuf:"varint,6,opt,name=dead_letters,json=deadLetters,proto3" json:"dead_letters,omitempty"`
+	FirstId       string                 `protobuf:"bytes,7,opt,name=first_id,json=firstId,proto3" json:"first_id,omitempty"`
+	LastId        string                 `protobuf:"bytes,8,opt,name=last_id,json=lastId,proto3" json:"last_id,omitempty"`
+	Groups        []*GroupStats          `protobuf:"bytes,9,rep,name=groups,proto3" json:"groups,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PartitionStats) Reset() {
 	*x = PartitionStats{}
-	mi := &file_parley_v1_admin_queue_proto_msgTypes[20]
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1468,7 +1754,7 @@ func (x *PartitionStats) String() string {
 func (*PartitionStats) ProtoMessage() {}
 
 func (x *PartitionStats) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_admin_queue_proto_msgTypes[20]
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1481,7 +1767,7 @@ func (x *PartitionStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionStats.ProtoReflect.Descriptor instead.
 func (*PartitionStats) Descriptor() ([]byte, []int) {
-	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{20}
+	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *PartitionStats) GetPartition() int32 {
@@ -1498,9 +1784,9 @@ func (x *PartitionStats) GetLength() int64 {
 	return 0
 }
 
-func (x *PartitionStats) GetDelayed() int64 {
+func (x *PartitionStats) GetScheduled() int64 {
 	if x != nil {
-		return x.Delayed
+		return x.Scheduled
 	}
 	return 0
 }
@@ -1547,49 +1833,57 @@ func (x *PartitionStats) GetGroups() []*GroupStats {
 	return nil
 }
 
-// GroupStats counts the messages of a group in a partition, or in a whole topic. `unread`,
-// `pending`, `retrying`, `parked` and `oldest_age` are current. The other counts of messages are
-// totals since the group was created or last moved by SeekGroup.
+// GroupStats counts the messages of a group in a partition, or in a whole topic. `waiting`,
+// `running`, `retrying` and `oldest_age` are current. The other counts of messages are totals since
+// the group was created or last moved by SeekGroup.
 //
-// The messages produced since the group's start = acked + dead - replayed + unread + pending +
-// retrying + parked + delayed + trimmed.
+// How many messages run, the nodes are asked. So `running` is of another moment than the rest, and
+// messages of a node that did not answer count as waiting.
+//
+// The messages appended since the group's start = acked + dead + cancelled + expired + trimmed +
+// elsewhere + waiting + running + retrying.
 type GroupStats struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Group string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
-	// Messages that were never delivered to the group. The count is exact.
-	Unread int64 `protobuf:"varint,2,opt,name=unread,proto3" json:"unread,omitempty"`
-	// Deliveries that are not settled.
-	Pending int64 `protobuf:"varint,3,opt,name=pending,proto3" json:"pending,omitempty"`
-	// Messages that wait for their next attempt, or are ready for it.
+	// Messages that can be delivered, that wait for an earlier message of their key, or that Receive
+	// returned. In an exclusive group also those that were sent and not begun.
+	Waiting int64 `protobuf:"varint,2,opt,name=waiting,proto3" json:"waiting,omitempty"`
+	// Deliveries that sessions hold. In an exclusive group, those that a handler began.
+	Running int64 `protobuf:"varint,3,opt,name=running,proto3" json:"running,omitempty"`
+	// Messages that wait for their next attempt.
 	Retrying int64 `protobuf:"varint,4,opt,name=retrying,proto3" json:"retrying,omitempty"`
-	// Messages that wait for an earlier message of their key, in topics with strict order.
-	Parked int64 `protobuf:"varint,5,opt,name=parked,proto3" json:"parked,omitempty"`
 	// Messages that were acknowledged.
-	Acked int64 `protobuf:"varint,6,opt,name=acked,proto3" json:"acked,omitempty"`
+	Acked int64 `protobuf:"varint,5,opt,name=acked,proto3" json:"acked,omitempty"`
 	// Messages that became dead letters.
-	Dead int64 `protobuf:"varint,7,opt,name=dead,proto3" json:"dead,omitempty"`
-	// Retries that were scheduled.
-	Retried int64 `protobuf:"varint,8,opt,name=retried,proto3" json:"retried,omitempty"`
-	// Dead letters that were replayed.
-	Replayed int64 `protobuf:"varint,9,opt,name=replayed,proto3" json:"replayed,omitempty"`
+	Dead int64 `protobuf:"varint,6,opt,name=dead,proto3" json:"dead,omitempty"`
+	// Messages that were cancelled, or expired, before a handler began them.
+	Cancelled int64 `protobuf:"varint,7,opt,name=cancelled,proto3" json:"cancelled,omitempty"`
+	Expired   int64 `protobuf:"varint,8,opt,name=expired,proto3" json:"expired,omitempty"`
 	// Messages that a forced trim or `drop_oldest` removed before the group had settled them.
-	Trimmed int64 `protobuf:"varint,10,opt,name=trimmed,proto3" json:"trimmed,omitempty"`
-	// The age of the oldest unsettled message. 0 if there is none.
-	OldestAge *durationpb.Duration `protobuf:"bytes,11,opt,name=oldest_age,json=oldestAge,proto3" json:"oldest_age,omitempty"`
-	// The group's connected consumers. In a PartitionStats: 1 if one of them owns the partition,
-	// otherwise 0.
-	Consumers int32 `protobuf:"varint,12,opt,name=consumers,proto3" json:"consumers,omitempty"`
-	// The partitions that a consumer of the group owns.
-	OwnedPartitions int32 `protobuf:"varint,13,opt,name=owned_partitions,json=ownedPartitions,proto3" json:"owned_partitions,omitempty"`
-	// Messages that SeekGroup skipped, including the ones that it dropped.
-	Skipped       int64 `protobuf:"varint,14,opt,name=skipped,proto3" json:"skipped,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Trimmed int64 `protobuf:"varint,9,opt,name=trimmed,proto3" json:"trimmed,omitempty"`
+	// Messages that were for another group: replayed dead letters.
+	Elsewhere int64 `protobuf:"varint,10,opt,name=elsewhere,proto3" json:"elsewhere,omitempty"`
+	// Always 0: the messages before the group's start are not counted.
+	Skipped int64 `protobuf:"varint,11,opt,name=skipped,proto3" json:"skipped,omitempty"`
+	// Attempts that failed and were followed by another one.
+	Retried int64 `protobuf:"varint,12,opt,name=retried,proto3" json:"retried,omitempty"`
+	// Deliveries that were repeated and did not count as an attempt.
+	Redelivered int64 `protobuf:"varint,13,opt,name=redelivered,proto3" json:"redelivered,omitempty"`
+	// Dead letters of the group that were replayed.
+	Replayed int64 `protobuf:"varint,14,opt,name=replayed,proto3" json:"replayed,omitempty"`
+	// The age of the oldest message that is not settled. 0 if there is none.
+	OldestAge *durationpb.Duration `protobuf:"bytes,15,opt,name=oldest_age,json=oldestAge,proto3" json:"oldest_age,omitempty"`
+	// The sessions of the group, on all nodes that answered. Only in a TopicStats.
+	Sessions int32 `protobuf:"varint,16,opt,name=sessions,proto3" json:"sessions,omitempty"`
+	// 1 if a node dispatches the messages; in a TopicStats, of how many partitions one does.
+	DispatchedPartitions int32 `protobuf:"varint,17,opt,name=dispatched_partitions,json=dispatchedPartitions,proto3" json:"dispatched_partitions,omitempty"`
+	unknownFields        protoimpl.UnknownFields
+	sizeCache            protoimpl.SizeCache
 }
 
 func (x *GroupStats) Reset() {
 	*x = GroupStats{}
-	mi := &file_parley_v1_admin_queue_proto_msgTypes[21]
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1601,7 +1895,7 @@ func (x *GroupStats) String() string {
 func (*GroupStats) ProtoMessage() {}
 
 func (x *GroupStats) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_admin_queue_proto_msgTypes[21]
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1614,7 +1908,7 @@ func (x *GroupStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupStats.ProtoReflect.Descriptor instead.
 func (*GroupStats) Descriptor() ([]byte, []int) {
-	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{21}
+	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GroupStats) GetGroup() string {
@@ -1624,16 +1918,16 @@ func (x *GroupStats) GetGroup() string {
 	return ""
 }
 
-func (x *GroupStats) GetUnread() int64 {
+func (x *GroupStats) GetWaiting() int64 {
 	if x != nil {
-		return x.Unread
+		return x.Waiting
 	}
 	return 0
 }
 
-func (x *GroupStats) GetPending() int64 {
+func (x *GroupStats) GetRunning() int64 {
 	if x != nil {
-		return x.Pending
+		return x.Running
 	}
 	return 0
 }
@@ -1641,13 +1935,6 @@ func (x *GroupStats) GetPending() int64 {
 func (x *GroupStats) GetRetrying() int64 {
 	if x != nil {
 		return x.Retrying
-	}
-	return 0
-}
-
-func (x *GroupStats) GetParked() int64 {
-	if x != nil {
-		return x.Parked
 	}
 	return 0
 }
@@ -1666,16 +1953,16 @@ func (x *GroupStats) GetDead() int64 {
 	return 0
 }
 
-func (x *GroupStats) GetRetried() int64 {
+func (x *GroupStats) GetCancelled() int64 {
 	if x != nil {
-		return x.Retried
+		return x.Cancelled
 	}
 	return 0
 }
 
-func (x *GroupStats) GetReplayed() int64 {
+func (x *GroupStats) GetExpired() int64 {
 	if x != nil {
-		return x.Replayed
+		return x.Expired
 	}
 	return 0
 }
@@ -1687,23 +1974,9 @@ func (x *GroupStats) GetTrimmed() int64 {
 	return 0
 }
 
-func (x *GroupStats) GetOldestAge() *durationpb.Duration {
+func (x *GroupStats) GetElsewhere() int64 {
 	if x != nil {
-		return x.OldestAge
-	}
-	return nil
-}
-
-func (x *GroupStats) GetConsumers() int32 {
-	if x != nil {
-		return x.Consumers
-	}
-	return 0
-}
-
-func (x *GroupStats) GetOwnedPartitions() int32 {
-	if x != nil {
-		return x.OwnedPartitions
+		return x.Elsewhere
 	}
 	return 0
 }
@@ -1711,6 +1984,48 @@ func (x *GroupStats) GetOwnedPartitions() int32 {
 func (x *GroupStats) GetSkipped() int64 {
 	if x != nil {
 		return x.Skipped
+	}
+	return 0
+}
+
+func (x *GroupStats) GetRetried() int64 {
+	if x != nil {
+		return x.Retried
+	}
+	return 0
+}
+
+func (x *GroupStats) GetRedelivered() int64 {
+	if x != nil {
+		return x.Redelivered
+	}
+	return 0
+}
+
+func (x *GroupStats) GetReplayed() int64 {
+	if x != nil {
+		return x.Replayed
+	}
+	return 0
+}
+
+func (x *GroupStats) GetOldestAge() *durationpb.Duration {
+	if x != nil {
+		return x.OldestAge
+	}
+	return nil
+}
+
+func (x *GroupStats) GetSessions() int32 {
+	if x != nil {
+		return x.Sessions
+	}
+	return 0
+}
+
+func (x *GroupStats) GetDispatchedPartitions() int32 {
+	if x != nil {
+		return x.DispatchedPartitions
 	}
 	return 0
 }
@@ -1729,7 +2044,7 @@ type GroupStart struct {
 
 func (x *GroupStart) Reset() {
 	*x = GroupStart{}
-	mi := &file_parley_v1_admin_queue_proto_msgTypes[22]
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1741,7 +2056,7 @@ func (x *GroupStart) String() string {
 func (*GroupStart) ProtoMessage() {}
 
 func (x *GroupStart) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_admin_queue_proto_msgTypes[22]
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1754,7 +2069,7 @@ func (x *GroupStart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupStart.ProtoReflect.Descriptor instead.
 func (*GroupStart) Descriptor() ([]byte, []int) {
-	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{22}
+	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *GroupStart) GetStart() isGroupStart_Start {
@@ -1800,20 +2115,148 @@ func (*GroupStart_Position) isGroupStart_Start() {}
 
 func (*GroupStart_Time) isGroupStart_Start() {}
 
+// Group is a consumer group of a topic and its settings.
+type Group struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Cannot be changed.
+	Mode  GroupMode     `protobuf:"varint,2,opt,name=mode,proto3,enum=parley.v1.GroupMode" json:"mode,omitempty"`
+	Order DeliveryOrder `protobuf:"varint,3,opt,name=order,proto3,enum=parley.v1.DeliveryOrder" json:"order,omitempty"`
+	// How failed messages are retried. If it is not set, each of its fields has its default.
+	Retry *RetryPolicy `protobuf:"bytes,4,opt,name=retry,proto3" json:"retry,omitempty"`
+	// The time within which a consumer must settle or extend a delivery, unless it chooses another. 1
+	// s to 12 h; the default is 30 s.
+	AckTimeout *durationpb.Duration `protobuf:"bytes,5,opt,name=ack_timeout,json=ackTimeout,proto3" json:"ack_timeout,omitempty"`
+	// The longest time that a handler may take, unless the message says otherwise; SDKs cancel the
+	// handler then. 1 ms to 7 days; the default is 15 minutes.
+	HandlerTimeout *durationpb.Duration `protobuf:"bytes,6,opt,name=handler_timeout,json=handlerTimeout,proto3" json:"handler_timeout,omitempty"`
+	// The time after which the server ends a delivery, even if its consumer extends it. 1 s to 7
+	// days; the default is 1 hour, or the message's `timeout` and one minute if that is longer.
+	MaxRunTime *durationpb.Duration `protobuf:"bytes,7,opt,name=max_run_time,json=maxRunTime,proto3" json:"max_run_time,omitempty"`
+	// How long a session without a stream keeps its deliveries. 1 s to 10 minutes; the default is
+	// 10 s.
+	ResumeGrace *durationpb.Duration `protobuf:"bytes,8,opt,name=resume_grace,json=resumeGrace,proto3" json:"resume_grace,omitempty"`
+	// Where the group starts to read. The default is BEGINNING. Ignored by UpdateGroup; SeekGroup
+	// moves a group.
+	Start *GroupStart `protobuf:"bytes,9,opt,name=start,proto3" json:"start,omitempty"`
+	// Output only. Whether SetGroupPaused paused the deliveries to the group.
+	Paused        bool `protobuf:"varint,10,opt,name=paused,proto3" json:"paused,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Group) Reset() {
+	*x = Group{}
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Group) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Group) ProtoMessage() {}
+
+func (x *Group) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Group.ProtoReflect.Descriptor instead.
+func (*Group) Descriptor() ([]byte, []int) {
+	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *Group) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Group) GetMode() GroupMode {
+	if x != nil {
+		return x.Mode
+	}
+	return GroupMode_GROUP_MODE_UNSPECIFIED
+}
+
+func (x *Group) GetOrder() DeliveryOrder {
+	if x != nil {
+		return x.Order
+	}
+	return DeliveryOrder_DELIVERY_ORDER_UNSPECIFIED
+}
+
+func (x *Group) GetRetry() *RetryPolicy {
+	if x != nil {
+		return x.Retry
+	}
+	return nil
+}
+
+func (x *Group) GetAckTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.AckTimeout
+	}
+	return nil
+}
+
+func (x *Group) GetHandlerTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.HandlerTimeout
+	}
+	return nil
+}
+
+func (x *Group) GetMaxRunTime() *durationpb.Duration {
+	if x != nil {
+		return x.MaxRunTime
+	}
+	return nil
+}
+
+func (x *Group) GetResumeGrace() *durationpb.Duration {
+	if x != nil {
+		return x.ResumeGrace
+	}
+	return nil
+}
+
+func (x *Group) GetStart() *GroupStart {
+	if x != nil {
+		return x.Start
+	}
+	return nil
+}
+
+func (x *Group) GetPaused() bool {
+	if x != nil {
+		return x.Paused
+	}
+	return false
+}
+
 // CreateGroupRequest is the request of CreateGroup.
 type CreateGroupRequest struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	Topic string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
-	Group string                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
-	// The default is BEGINNING.
-	Start         *GroupStart `protobuf:"bytes,3,opt,name=start,proto3" json:"start,omitempty"`
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Topic         string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	Group         *Group                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CreateGroupRequest) Reset() {
 	*x = CreateGroupRequest{}
-	mi := &file_parley_v1_admin_queue_proto_msgTypes[23]
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1825,7 +2268,7 @@ func (x *CreateGroupRequest) String() string {
 func (*CreateGroupRequest) ProtoMessage() {}
 
 func (x *CreateGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_admin_queue_proto_msgTypes[23]
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1838,7 +2281,7 @@ func (x *CreateGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateGroupRequest.ProtoReflect.Descriptor instead.
 func (*CreateGroupRequest) Descriptor() ([]byte, []int) {
-	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{23}
+	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *CreateGroupRequest) GetTopic() string {
@@ -1848,16 +2291,9 @@ func (x *CreateGroupRequest) GetTopic() string {
 	return ""
 }
 
-func (x *CreateGroupRequest) GetGroup() string {
+func (x *CreateGroupRequest) GetGroup() *Group {
 	if x != nil {
 		return x.Group
-	}
-	return ""
-}
-
-func (x *CreateGroupRequest) GetStart() *GroupStart {
-	if x != nil {
-		return x.Start
 	}
 	return nil
 }
@@ -1865,13 +2301,14 @@ func (x *CreateGroupRequest) GetStart() *GroupStart {
 // CreateGroupResponse is the response of CreateGroup.
 type CreateGroupResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	Group         *Group                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CreateGroupResponse) Reset() {
 	*x = CreateGroupResponse{}
-	mi := &file_parley_v1_admin_queue_proto_msgTypes[24]
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1883,7 +2320,7 @@ func (x *CreateGroupResponse) String() string {
 func (*CreateGroupResponse) ProtoMessage() {}
 
 func (x *CreateGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_admin_queue_proto_msgTypes[24]
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1896,22 +2333,327 @@ func (x *CreateGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateGroupResponse.ProtoReflect.Descriptor instead.
 func (*CreateGroupResponse) Descriptor() ([]byte, []int) {
-	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{24}
+	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *CreateGroupResponse) GetGroup() *Group {
+	if x != nil {
+		return x.Group
+	}
+	return nil
+}
+
+// UpdateGroupRequest is the request of UpdateGroup.
+type UpdateGroupRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Topic string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	Group *Group                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
+	// The settings to change: `order`, `retry`, `ack_timeout`, `handler_timeout`, `max_run_time`,
+	// `resume_grace`. A named setting that `group` does not set gets its default.
+	UpdateMask    *fieldmaskpb.FieldMask `protobuf:"bytes,3,opt,name=update_mask,json=updateMask,proto3" json:"update_mask,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateGroupRequest) Reset() {
+	*x = UpdateGroupRequest{}
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateGroupRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateGroupRequest) ProtoMessage() {}
+
+func (x *UpdateGroupRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateGroupRequest.ProtoReflect.Descriptor instead.
+func (*UpdateGroupRequest) Descriptor() ([]byte, []int) {
+	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *UpdateGroupRequest) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *UpdateGroupRequest) GetGroup() *Group {
+	if x != nil {
+		return x.Group
+	}
+	return nil
+}
+
+func (x *UpdateGroupRequest) GetUpdateMask() *fieldmaskpb.FieldMask {
+	if x != nil {
+		return x.UpdateMask
+	}
+	return nil
+}
+
+// UpdateGroupResponse is the response of UpdateGroup.
+type UpdateGroupResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Group         *Group                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateGroupResponse) Reset() {
+	*x = UpdateGroupResponse{}
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateGroupResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateGroupResponse) ProtoMessage() {}
+
+func (x *UpdateGroupResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateGroupResponse.ProtoReflect.Descriptor instead.
+func (*UpdateGroupResponse) Descriptor() ([]byte, []int) {
+	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *UpdateGroupResponse) GetGroup() *Group {
+	if x != nil {
+		return x.Group
+	}
+	return nil
+}
+
+// GetGroupRequest is the request of GetGroup.
+type GetGroupRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Topic         string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	Group         string                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetGroupRequest) Reset() {
+	*x = GetGroupRequest{}
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetGroupRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetGroupRequest) ProtoMessage() {}
+
+func (x *GetGroupRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetGroupRequest.ProtoReflect.Descriptor instead.
+func (*GetGroupRequest) Descriptor() ([]byte, []int) {
+	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *GetGroupRequest) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *GetGroupRequest) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+// GetGroupResponse is the response of GetGroup.
+type GetGroupResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Group         *Group                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetGroupResponse) Reset() {
+	*x = GetGroupResponse{}
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetGroupResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetGroupResponse) ProtoMessage() {}
+
+func (x *GetGroupResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetGroupResponse.ProtoReflect.Descriptor instead.
+func (*GetGroupResponse) Descriptor() ([]byte, []int) {
+	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *GetGroupResponse) GetGroup() *Group {
+	if x != nil {
+		return x.Group
+	}
+	return nil
+}
+
+// ListGroupsRequest is the request of ListGroups.
+type ListGroupsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Topic         string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListGroupsRequest) Reset() {
+	*x = ListGroupsRequest{}
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListGroupsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListGroupsRequest) ProtoMessage() {}
+
+func (x *ListGroupsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListGroupsRequest.ProtoReflect.Descriptor instead.
+func (*ListGroupsRequest) Descriptor() ([]byte, []int) {
+	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *ListGroupsRequest) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+// ListGroupsResponse is the response of ListGroups.
+type ListGroupsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In the order of their names. A topic has at most 256.
+	Groups        []*Group `protobuf:"bytes,1,rep,name=groups,proto3" json:"groups,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListGroupsResponse) Reset() {
+	*x = ListGroupsResponse{}
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListGroupsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListGroupsResponse) ProtoMessage() {}
+
+func (x *ListGroupsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListGroupsResponse.ProtoReflect.Descriptor instead.
+func (*ListGroupsResponse) Descriptor() ([]byte, []int) {
+	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *ListGroupsResponse) GetGroups() []*Group {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
 }
 
 // DeleteGroupRequest is the request of DeleteGroup.
 type DeleteGroupRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Topic         string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
-	Group         string                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
-	Confirm       string                 `protobuf:"bytes,3,opt,name=confirm,proto3" json:"confirm,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Topic string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	Group string                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
+	// Must be the name of the group.
+	Confirm       string `protobuf:"bytes,3,opt,name=confirm,proto3" json:"confirm,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *DeleteGroupRequest) Reset() {
 	*x = DeleteGroupRequest{}
-	mi := &file_parley_v1_admin_queue_proto_msgTypes[25]
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1923,7 +2665,7 @@ func (x *DeleteGroupRequest) String() string {
 func (*DeleteGroupRequest) ProtoMessage() {}
 
 func (x *DeleteGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_admin_queue_proto_msgTypes[25]
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1936,7 +2678,7 @@ func (x *DeleteGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteGroupRequest.ProtoReflect.Descriptor instead.
 func (*DeleteGroupRequest) Descriptor() ([]byte, []int) {
-	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{25}
+	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *DeleteGroupRequest) GetTopic() string {
@@ -1969,7 +2711,7 @@ type DeleteGroupResponse struct {
 
 func (x *DeleteGroupResponse) Reset() {
 	*x = DeleteGroupResponse{}
-	mi := &file_parley_v1_admin_queue_proto_msgTypes[26]
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1981,7 +2723,7 @@ func (x *DeleteGroupResponse) String() string {
 func (*DeleteGroupResponse) ProtoMessage() {}
 
 func (x *DeleteGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_admin_queue_proto_msgTypes[26]
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1994,7 +2736,114 @@ func (x *DeleteGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteGroupResponse.ProtoReflect.Descriptor instead.
 func (*DeleteGroupResponse) Descriptor() ([]byte, []int) {
-	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{26}
+	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{35}
+}
+
+// SetGroupPausedRequest is the request of SetGroupPaused.
+type SetGroupPausedRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Topic string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	Group string                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
+	// True to pause the deliveries to the group, false to resume them.
+	Paused        bool `protobuf:"varint,3,opt,name=paused,proto3" json:"paused,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetGroupPausedRequest) Reset() {
+	*x = SetGroupPausedRequest{}
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetGroupPausedRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetGroupPausedRequest) ProtoMessage() {}
+
+func (x *SetGroupPausedRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetGroupPausedRequest.ProtoReflect.Descriptor instead.
+func (*SetGroupPausedRequest) Descriptor() ([]byte, []int) {
+	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *SetGroupPausedRequest) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *SetGroupPausedRequest) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *SetGroupPausedRequest) GetPaused() bool {
+	if x != nil {
+		return x.Paused
+	}
+	return false
+}
+
+// SetGroupPausedResponse is the response of SetGroupPaused.
+type SetGroupPausedResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Group         *Group                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetGroupPausedResponse) Reset() {
+	*x = SetGroupPausedResponse{}
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetGroupPausedResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetGroupPausedResponse) ProtoMessage() {}
+
+func (x *SetGroupPausedResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetGroupPausedResponse.ProtoReflect.Descriptor instead.
+func (*SetGroupPausedResponse) Descriptor() ([]byte, []int) {
+	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *SetGroupPausedResponse) GetGroup() *Group {
+	if x != nil {
+		return x.Group
+	}
+	return nil
 }
 
 // SeekGroupRequest is the request of SeekGroup.
@@ -2009,7 +2858,7 @@ type SeekGroupRequest struct {
 
 func (x *SeekGroupRequest) Reset() {
 	*x = SeekGroupRequest{}
-	mi := &file_parley_v1_admin_queue_proto_msgTypes[27]
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2021,7 +2870,7 @@ func (x *SeekGroupRequest) String() string {
 func (*SeekGroupRequest) ProtoMessage() {}
 
 func (x *SeekGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_admin_queue_proto_msgTypes[27]
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2034,7 +2883,7 @@ func (x *SeekGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeekGroupRequest.ProtoReflect.Descriptor instead.
 func (*SeekGroupRequest) Descriptor() ([]byte, []int) {
-	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{27}
+	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *SeekGroupRequest) GetTopic() string {
@@ -2067,7 +2916,7 @@ type SeekGroupResponse struct {
 
 func (x *SeekGroupResponse) Reset() {
 	*x = SeekGroupResponse{}
-	mi := &file_parley_v1_admin_queue_proto_msgTypes[28]
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2079,7 +2928,7 @@ func (x *SeekGroupResponse) String() string {
 func (*SeekGroupResponse) ProtoMessage() {}
 
 func (x *SeekGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_admin_queue_proto_msgTypes[28]
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2092,14 +2941,14 @@ func (x *SeekGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeekGroupResponse.ProtoReflect.Descriptor instead.
 func (*SeekGroupResponse) Descriptor() ([]byte, []int) {
-	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{28}
+	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{39}
 }
 
 // ListPartitionsRequest is the request of ListPartitions.
 type ListPartitionsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Topic string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
-	// The group whose owners are returned. If it is empty, the owners are not set.
+	// The group whose leases are returned. If it is empty, the leases are not set.
 	Group         string `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2107,7 +2956,7 @@ type ListPartitionsRequest struct {
 
 func (x *ListPartitionsRequest) Reset() {
 	*x = ListPartitionsRequest{}
-	mi := &file_parley_v1_admin_queue_proto_msgTypes[29]
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2119,7 +2968,7 @@ func (x *ListPartitionsRequest) String() string {
 func (*ListPartitionsRequest) ProtoMessage() {}
 
 func (x *ListPartitionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_admin_queue_proto_msgTypes[29]
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2132,7 +2981,7 @@ func (x *ListPartitionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPartitionsRequest.ProtoReflect.Descriptor instead.
 func (*ListPartitionsRequest) Descriptor() ([]byte, []int) {
-	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{29}
+	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ListPartitionsRequest) GetTopic() string {
@@ -2153,14 +3002,14 @@ func (x *ListPartitionsRequest) GetGroup() string {
 type ListPartitionsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// In the order of their numbers. A topic has at most 256.
-	Partitions    []*PartitionOwner `protobuf:"bytes,1,rep,name=partitions,proto3" json:"partitions,omitempty"`
+	Partitions    []*PartitionLease `protobuf:"bytes,1,rep,name=partitions,proto3" json:"partitions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListPartitionsResponse) Reset() {
 	*x = ListPartitionsResponse{}
-	mi := &file_parley_v1_admin_queue_proto_msgTypes[30]
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2172,7 +3021,7 @@ func (x *ListPartitionsResponse) String() string {
 func (*ListPartitionsResponse) ProtoMessage() {}
 
 func (x *ListPartitionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_admin_queue_proto_msgTypes[30]
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2185,49 +3034,49 @@ func (x *ListPartitionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPartitionsResponse.ProtoReflect.Descriptor instead.
 func (*ListPartitionsResponse) Descriptor() ([]byte, []int) {
-	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{30}
+	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{41}
 }
 
-func (x *ListPartitionsResponse) GetPartitions() []*PartitionOwner {
+func (x *ListPartitionsResponse) GetPartitions() []*PartitionLease {
 	if x != nil {
 		return x.Partitions
 	}
 	return nil
 }
 
-// PartitionOwner is a partition and its owner.
-type PartitionOwner struct {
+// PartitionLease says which node dispatches a partition to a group.
+type PartitionLease struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Partition int32                  `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
-	// The stream of the consumer that owns the partition; `consumer` is the consumer's name,
-	// `node_id` the node of the stream. All three are empty if the partition has no owner. Only
-	// `stream_id` is set if the stream has ended and its lease has not expired yet.
-	StreamId string `protobuf:"bytes,2,opt,name=stream_id,json=streamId,proto3" json:"stream_id,omitempty"`
-	Consumer string `protobuf:"bytes,3,opt,name=consumer,proto3" json:"consumer,omitempty"`
-	NodeId   string `protobuf:"bytes,4,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
-	// Increases with every change of the partition's owner.
-	Epoch int64 `protobuf:"varint,5,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	// The time until the owner's lease expires if it is not renewed.
-	LeaseLeft     *durationpb.Duration `protobuf:"bytes,6,opt,name=lease_left,json=leaseLeft,proto3" json:"lease_left,omitempty"`
+	// The node that holds the lease. Empty if none does.
+	NodeId string `protobuf:"bytes,2,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// Increases with every change of the holder.
+	Epoch int64 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// In an exclusive group, the name of the consumer that gets the messages.
+	Consumer string `protobuf:"bytes,4,opt,name=consumer,proto3" json:"consumer,omitempty"`
+	// The messages up to the cursor are settled; those between it and `sent` are settled or open. Ids
+	// of messages, which need not exist any more. Empty if no lease was requested.
+	Cursor        string `protobuf:"bytes,5,opt,name=cursor,proto3" json:"cursor,omitempty"`
+	Sent          string `protobuf:"bytes,6,opt,name=sent,proto3" json:"sent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *PartitionOwner) Reset() {
-	*x = PartitionOwner{}
-	mi := &file_parley_v1_admin_queue_proto_msgTypes[31]
+func (x *PartitionLease) Reset() {
+	*x = PartitionLease{}
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *PartitionOwner) String() string {
+func (x *PartitionLease) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*PartitionOwner) ProtoMessage() {}
+func (*PartitionLease) ProtoMessage() {}
 
-func (x *PartitionOwner) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_admin_queue_proto_msgTypes[31]
+func (x *PartitionLease) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2238,278 +3087,927 @@ func (x *PartitionOwner) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use PartitionOwner.ProtoReflect.Descriptor instead.
-func (*PartitionOwner) Descriptor() ([]byte, []int) {
-	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{31}
+// Deprecated: Use PartitionLease.ProtoReflect.Descriptor instead.
+func (*PartitionLease) Descriptor() ([]byte, []int) {
+	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{42}
 }
 
-func (x *PartitionOwner) GetPartition() int32 {
+func (x *PartitionLease) GetPartition() int32 {
 	if x != nil {
 		return x.Partition
 	}
 	return 0
 }
 
-func (x *PartitionOwner) GetStreamId() string {
-	if x != nil {
-		return x.StreamId
-	}
-	return ""
-}
-
-func (x *PartitionOwner) GetConsumer() string {
-	if x != nil {
-		return x.Consumer
-	}
-	return ""
-}
-
-func (x *PartitionOwner) GetNodeId() string {
+func (x *PartitionLease) GetNodeId() string {
 	if x != nil {
 		return x.NodeId
 	}
 	return ""
 }
 
-func (x *PartitionOwner) GetEpoch() int64 {
+func (x *PartitionLease) GetEpoch() int64 {
 	if x != nil {
 		return x.Epoch
 	}
 	return 0
 }
 
-func (x *PartitionOwner) GetLeaseLeft() *durationpb.Duration {
-	if x != nil {
-		return x.LeaseLeft
-	}
-	return nil
-}
-
-// ListPendingRequest is the request of ListPending.
-type ListPendingRequest struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	Topic string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
-	Group string                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
-	Order PendingOrder           `protobuf:"varint,3,opt,name=order,proto3,enum=parley.v1.PendingOrder" json:"order,omitempty"`
-	// The default is 100, the maximum 1,000; a larger value means 1,000.
-	PageSize int32 `protobuf:"varint,4,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// The `next_page_token` of the previous page. Deliveries that were settled since are not on later
-	// pages.
-	PageToken     string `protobuf:"bytes,5,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ListPendingRequest) Reset() {
-	*x = ListPendingRequest{}
-	mi := &file_parley_v1_admin_queue_proto_msgTypes[32]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ListPendingRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ListPendingRequest) ProtoMessage() {}
-
-func (x *ListPendingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_admin_queue_proto_msgTypes[32]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ListPendingRequest.ProtoReflect.Descriptor instead.
-func (*ListPendingRequest) Descriptor() ([]byte, []int) {
-	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{32}
-}
-
-func (x *ListPendingRequest) GetTopic() string {
-	if x != nil {
-		return x.Topic
-	}
-	return ""
-}
-
-func (x *ListPendingRequest) GetGroup() string {
-	if x != nil {
-		return x.Group
-	}
-	return ""
-}
-
-func (x *ListPendingRequest) GetOrder() PendingOrder {
-	if x != nil {
-		return x.Order
-	}
-	return PendingOrder_PENDING_ORDER_UNSPECIFIED
-}
-
-func (x *ListPendingRequest) GetPageSize() int32 {
-	if x != nil {
-		return x.PageSize
-	}
-	return 0
-}
-
-func (x *ListPendingRequest) GetPageToken() string {
-	if x != nil {
-		return x.PageToken
-	}
-	return ""
-}
-
-// ListPendingResponse is the response of ListPending.
-type ListPendingResponse struct {
-	state   protoimpl.MessageState `protogen:"open.v1"`
-	Pending []*PendingDelivery     `protobuf:"bytes,1,rep,name=pending,proto3" json:"pending,omitempty"`
-	// Empty on the last page, and only there.
-	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
-	// The number of pending deliveries on all pages.
-	Total         int64 `protobuf:"varint,3,opt,name=total,proto3" json:"total,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ListPendingResponse) Reset() {
-	*x = ListPendingResponse{}
-	mi := &file_parley_v1_admin_queue_proto_msgTypes[33]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ListPendingResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ListPendingResponse) ProtoMessage() {}
-
-func (x *ListPendingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_admin_queue_proto_msgTypes[33]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ListPendingResponse.ProtoReflect.Descriptor instead.
-func (*ListPendingResponse) Descriptor() ([]byte, []int) {
-	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{33}
-}
-
-func (x *ListPendingResponse) GetPending() []*PendingDelivery {
-	if x != nil {
-		return x.Pending
-	}
-	return nil
-}
-
-func (x *ListPendingResponse) GetNextPageToken() string {
-	if x != nil {
-		return x.NextPageToken
-	}
-	return ""
-}
-
-func (x *ListPendingResponse) GetTotal() int64 {
-	if x != nil {
-		return x.Total
-	}
-	return 0
-}
-
-// PendingDelivery is a delivery that is not settled.
-type PendingDelivery struct {
-	state     protoimpl.MessageState `protogen:"open.v1"`
-	MessageId string                 `protobuf:"bytes,1,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
-	Partition int32                  `protobuf:"varint,2,opt,name=partition,proto3" json:"partition,omitempty"`
-	Consumer  string                 `protobuf:"bytes,3,opt,name=consumer,proto3" json:"consumer,omitempty"`
-	StreamId  string                 `protobuf:"bytes,4,opt,name=stream_id,json=streamId,proto3" json:"stream_id,omitempty"`
-	Attempt   int32                  `protobuf:"varint,5,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// The time since the message was delivered.
-	Idle          *durationpb.Duration `protobuf:"bytes,6,opt,name=idle,proto3" json:"idle,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *PendingDelivery) Reset() {
-	*x = PendingDelivery{}
-	mi := &file_parley_v1_admin_queue_proto_msgTypes[34]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *PendingDelivery) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*PendingDelivery) ProtoMessage() {}
-
-func (x *PendingDelivery) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_admin_queue_proto_msgTypes[34]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use PendingDelivery.ProtoReflect.Descriptor instead.
-func (*PendingDelivery) Descriptor() ([]byte, []int) {
-	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{34}
-}
-
-func (x *PendingDelivery) GetMessageId() string {
-	if x != nil {
-		return x.MessageId
-	}
-	return ""
-}
-
-func (x *PendingDelivery) GetPartition() int32 {
-	if x != nil {
-		return x.Partition
-	}
-	return 0
-}
-
-func (x *PendingDelivery) GetConsumer() string {
+func (x *PartitionLease) GetConsumer() string {
 	if x != nil {
 		return x.Consumer
 	}
 	return ""
 }
 
-func (x *PendingDelivery) GetStreamId() string {
+func (x *PartitionLease) GetCursor() string {
 	if x != nil {
-		return x.StreamId
+		return x.Cursor
 	}
 	return ""
 }
 
-func (x *PendingDelivery) GetAttempt() int32 {
+func (x *PartitionLease) GetSent() string {
 	if x != nil {
-		return x.Attempt
+		return x.Sent
+	}
+	return ""
+}
+
+// Job is a message and what each group did with it.
+type Job struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	MessageId string                 `protobuf:"bytes,1,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
+	Partition int32                  `protobuf:"varint,2,opt,name=partition,proto3" json:"partition,omitempty"`
+	Key       string                 `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
+	// Unset in a summary.
+	Payload []byte            `protobuf:"bytes,4,opt,name=payload,proto3" json:"payload,omitempty"`
+	Headers map[string]string `protobuf:"bytes,5,rep,name=headers,proto3" json:"headers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// The size of the payload in bytes.
+	PayloadBytes int32                  `protobuf:"varint,6,opt,name=payload_bytes,json=payloadBytes,proto3" json:"payload_bytes,omitempty"`
+	ProduceTime  *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=produce_time,json=produceTime,proto3" json:"produce_time,omitempty"`
+	// When a scheduled message is due, or was.
+	DueTime *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=due_time,json=dueTime,proto3" json:"due_time,omitempty"`
+	// In the order of the groups' names. Only the group of the request, if it names one; none if it
+	// lists scheduled messages without naming a group.
+	Groups        []*JobInGroup `protobuf:"bytes,9,rep,name=groups,proto3" json:"groups,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Job) Reset() {
+	*x = Job{}
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Job) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Job) ProtoMessage() {}
+
+func (x *Job) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Job.ProtoReflect.Descriptor instead.
+func (*Job) Descriptor() ([]byte, []int) {
+	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *Job) GetMessageId() string {
+	if x != nil {
+		return x.MessageId
+	}
+	return ""
+}
+
+func (x *Job) GetPartition() int32 {
+	if x != nil {
+		return x.Partition
 	}
 	return 0
 }
 
-func (x *PendingDelivery) GetIdle() *durationpb.Duration {
+func (x *Job) GetKey() string {
 	if x != nil {
-		return x.Idle
+		return x.Key
+	}
+	return ""
+}
+
+func (x *Job) GetPayload() []byte {
+	if x != nil {
+		return x.Payload
+	}
+	return nil
+}
+
+func (x *Job) GetHeaders() map[string]string {
+	if x != nil {
+		return x.Headers
+	}
+	return nil
+}
+
+func (x *Job) GetPayloadBytes() int32 {
+	if x != nil {
+		return x.PayloadBytes
+	}
+	return 0
+}
+
+func (x *Job) GetProduceTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ProduceTime
+	}
+	return nil
+}
+
+func (x *Job) GetDueTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.DueTime
+	}
+	return nil
+}
+
+func (x *Job) GetGroups() []*JobInGroup {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
+}
+
+// JobInGroup is the state of a message in one group.
+type JobInGroup struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Group string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	State JobState               `protobuf:"varint,2,opt,name=state,proto3,enum=parley.v1.JobState" json:"state,omitempty"`
+	// Attempts that were charged, and deliveries in all.
+	Attempts   int32 `protobuf:"varint,3,opt,name=attempts,proto3" json:"attempts,omitempty"`
+	Deliveries int32 `protobuf:"varint,4,opt,name=deliveries,proto3" json:"deliveries,omitempty"`
+	// The session that has it, in the states SENT and RUNNING, by the name of its consumer and by a
+	// digest that cannot be used in calls. Empty if Receive returned it.
+	Consumer string `protobuf:"bytes,5,opt,name=consumer,proto3" json:"consumer,omitempty"`
+	Session  string `protobuf:"bytes,6,opt,name=session,proto3" json:"session,omitempty"`
+	// The node that the session is on. It and `consumer` are empty if the node did not answer.
+	NodeId string `protobuf:"bytes,7,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// Since when it has been in this state. Unset if that is not known.
+	SinceTime *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=since_time,json=sinceTime,proto3" json:"since_time,omitempty"`
+	// When it is retried.
+	RetryTime *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=retry_time,json=retryTime,proto3" json:"retry_time,omitempty"`
+	// Of the last failure.
+	Reason string `protobuf:"bytes,10,opt,name=reason,proto3" json:"reason,omitempty"`
+	Code   string `protobuf:"bytes,11,opt,name=code,proto3" json:"code,omitempty"`
+	// The worker was lost while it handled the message, so the message is delivered alone.
+	Suspect       bool `protobuf:"varint,12,opt,name=suspect,proto3" json:"suspect,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JobInGroup) Reset() {
+	*x = JobInGroup{}
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JobInGroup) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JobInGroup) ProtoMessage() {}
+
+func (x *JobInGroup) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JobInGroup.ProtoReflect.Descriptor instead.
+func (*JobInGroup) Descriptor() ([]byte, []int) {
+	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *JobInGroup) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *JobInGroup) GetState() JobState {
+	if x != nil {
+		return x.State
+	}
+	return JobState_JOB_STATE_UNSPECIFIED
+}
+
+func (x *JobInGroup) GetAttempts() int32 {
+	if x != nil {
+		return x.Attempts
+	}
+	return 0
+}
+
+func (x *JobInGroup) GetDeliveries() int32 {
+	if x != nil {
+		return x.Deliveries
+	}
+	return 0
+}
+
+func (x *JobInGroup) GetConsumer() string {
+	if x != nil {
+		return x.Consumer
+	}
+	return ""
+}
+
+func (x *JobInGroup) GetSession() string {
+	if x != nil {
+		return x.Session
+	}
+	return ""
+}
+
+func (x *JobInGroup) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *JobInGroup) GetSinceTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.SinceTime
+	}
+	return nil
+}
+
+func (x *JobInGroup) GetRetryTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.RetryTime
+	}
+	return nil
+}
+
+func (x *JobInGroup) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *JobInGroup) GetCode() string {
+	if x != nil {
+		return x.Code
+	}
+	return ""
+}
+
+func (x *JobInGroup) GetSuspect() bool {
+	if x != nil {
+		return x.Suspect
+	}
+	return false
+}
+
+// GetJobRequest is the request of GetJob.
+type GetJobRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Topic         string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	MessageId     string                 `protobuf:"bytes,2,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetJobRequest) Reset() {
+	*x = GetJobRequest{}
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetJobRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetJobRequest) ProtoMessage() {}
+
+func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetJobRequest.ProtoReflect.Descriptor instead.
+func (*GetJobRequest) Descriptor() ([]byte, []int) {
+	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *GetJobRequest) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *GetJobRequest) GetMessageId() string {
+	if x != nil {
+		return x.MessageId
+	}
+	return ""
+}
+
+// GetJobResponse is the response of GetJob.
+type GetJobResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Job           *Job                   `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetJobResponse) Reset() {
+	*x = GetJobResponse{}
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetJobResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetJobResponse) ProtoMessage() {}
+
+func (x *GetJobResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetJobResponse.ProtoReflect.Descriptor instead.
+func (*GetJobResponse) Descriptor() ([]byte, []int) {
+	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *GetJobResponse) GetJob() *Job {
+	if x != nil {
+		return x.Job
+	}
+	return nil
+}
+
+// ListJobsRequest is the request of ListJobs.
+type ListJobsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Topic string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	// The group whose view is returned. Required unless `state` is SCHEDULED.
+	Group string `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
+	// Any state but SETTLED and DEAD.
+	State JobState `protobuf:"varint,3,opt,name=state,proto3,enum=parley.v1.JobState" json:"state,omitempty"`
+	// Only messages with this key.
+	Key string `protobuf:"bytes,4,opt,name=key,proto3" json:"key,omitempty"`
+	// Also returns payloads and headers.
+	Full bool `protobuf:"varint,5,opt,name=full,proto3" json:"full,omitempty"`
+	// The default is 100, the maximum 1,000; a larger value means 1,000. A page may be shorter, or
+	// empty, although more follow: it reads at most 1 MiB.
+	PageSize int32 `protobuf:"varint,6,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// The `next_page_token` of the previous page.
+	PageToken     string `protobuf:"bytes,7,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListJobsRequest) Reset() {
+	*x = ListJobsRequest{}
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListJobsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListJobsRequest) ProtoMessage() {}
+
+func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListJobsRequest.ProtoReflect.Descriptor instead.
+func (*ListJobsRequest) Descriptor() ([]byte, []int) {
+	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *ListJobsRequest) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *ListJobsRequest) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *ListJobsRequest) GetState() JobState {
+	if x != nil {
+		return x.State
+	}
+	return JobState_JOB_STATE_UNSPECIFIED
+}
+
+func (x *ListJobsRequest) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *ListJobsRequest) GetFull() bool {
+	if x != nil {
+		return x.Full
+	}
+	return false
+}
+
+func (x *ListJobsRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListJobsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+// ListJobsResponse is the response of ListJobs.
+type ListJobsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Jobs  []*Job                 `protobuf:"bytes,1,rep,name=jobs,proto3" json:"jobs,omitempty"`
+	// Empty on the last page, and only there.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListJobsResponse) Reset() {
+	*x = ListJobsResponse{}
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListJobsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListJobsResponse) ProtoMessage() {}
+
+func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListJobsResponse.ProtoReflect.Descriptor instead.
+func (*ListJobsResponse) Descriptor() ([]byte, []int) {
+	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *ListJobsResponse) GetJobs() []*Job {
+	if x != nil {
+		return x.Jobs
+	}
+	return nil
+}
+
+func (x *ListJobsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+// RetryJobsRequest is the request of RetryJobs.
+type RetryJobsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Topic string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	Group string                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
+	// 1 to 1,000 ids of messages that wait for a retry.
+	MessageIds    []string `protobuf:"bytes,3,rep,name=message_ids,json=messageIds,proto3" json:"message_ids,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RetryJobsRequest) Reset() {
+	*x = RetryJobsRequest{}
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RetryJobsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RetryJobsRequest) ProtoMessage() {}
+
+func (x *RetryJobsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RetryJobsRequest.ProtoReflect.Descriptor instead.
+func (*RetryJobsRequest) Descriptor() ([]byte, []int) {
+	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *RetryJobsRequest) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *RetryJobsRequest) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *RetryJobsRequest) GetMessageIds() []string {
+	if x != nil {
+		return x.MessageIds
+	}
+	return nil
+}
+
+// RetryJobsResponse is the response of RetryJobs.
+type RetryJobsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The number of messages that are due now. The others did not wait for a retry.
+	Retried       int64 `protobuf:"varint,1,opt,name=retried,proto3" json:"retried,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RetryJobsResponse) Reset() {
+	*x = RetryJobsResponse{}
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RetryJobsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RetryJobsResponse) ProtoMessage() {}
+
+func (x *RetryJobsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RetryJobsResponse.ProtoReflect.Descriptor instead.
+func (*RetryJobsResponse) Descriptor() ([]byte, []int) {
+	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *RetryJobsResponse) GetRetried() int64 {
+	if x != nil {
+		return x.Retried
+	}
+	return 0
+}
+
+// ListConsumersRequest is the request of ListConsumers.
+type ListConsumersRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Topic string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	Group string                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
+	// The default is 100, the maximum 1,000; a larger value means 1,000.
+	PageSize int32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// The `next_page_token` of the previous page.
+	PageToken     string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListConsumersRequest) Reset() {
+	*x = ListConsumersRequest{}
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListConsumersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListConsumersRequest) ProtoMessage() {}
+
+func (x *ListConsumersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListConsumersRequest.ProtoReflect.Descriptor instead.
+func (*ListConsumersRequest) Descriptor() ([]byte, []int) {
+	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *ListConsumersRequest) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *ListConsumersRequest) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *ListConsumersRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListConsumersRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+// ListConsumersResponse is the response of ListConsumers.
+type ListConsumersResponse struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Consumers []*ConsumerInfo        `protobuf:"bytes,1,rep,name=consumers,proto3" json:"consumers,omitempty"`
+	// Empty on the last page, and only there.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	// The nodes that did not answer; their sessions are missing.
+	MissingNodes  []string `protobuf:"bytes,3,rep,name=missing_nodes,json=missingNodes,proto3" json:"missing_nodes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListConsumersResponse) Reset() {
+	*x = ListConsumersResponse{}
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListConsumersResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListConsumersResponse) ProtoMessage() {}
+
+func (x *ListConsumersResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListConsumersResponse.ProtoReflect.Descriptor instead.
+func (*ListConsumersResponse) Descriptor() ([]byte, []int) {
+	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *ListConsumersResponse) GetConsumers() []*ConsumerInfo {
+	if x != nil {
+		return x.Consumers
+	}
+	return nil
+}
+
+func (x *ListConsumersResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+func (x *ListConsumersResponse) GetMissingNodes() []string {
+	if x != nil {
+		return x.MissingNodes
+	}
+	return nil
+}
+
+// ConsumerInfo is one session of a group.
+type ConsumerInfo struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Consumer string                 `protobuf:"bytes,1,opt,name=consumer,proto3" json:"consumer,omitempty"`
+	// A digest of the session's id, which cannot be used in calls.
+	Session string       `protobuf:"bytes,2,opt,name=session,proto3" json:"session,omitempty"`
+	NodeId  string       `protobuf:"bytes,3,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	Subject string       `protobuf:"bytes,4,opt,name=subject,proto3" json:"subject,omitempty"`
+	State   SessionState `protobuf:"varint,5,opt,name=state,proto3,enum=parley.v1.SessionState" json:"state,omitempty"`
+	// Since when it has been in this state.
+	SinceTime   *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=since_time,json=sinceTime,proto3" json:"since_time,omitempty"`
+	Concurrency int32                  `protobuf:"varint,7,opt,name=concurrency,proto3" json:"concurrency,omitempty"`
+	// Deliveries of the topic that a handler began, and all of them that the session holds.
+	Running  int32 `protobuf:"varint,8,opt,name=running,proto3" json:"running,omitempty"`
+	InFlight int32 `protobuf:"varint,9,opt,name=in_flight,json=inFlight,proto3" json:"in_flight,omitempty"`
+	// The message of the oldest delivery that it holds, and since when.
+	OldestMessageId string                 `protobuf:"bytes,10,opt,name=oldest_message_id,json=oldestMessageId,proto3" json:"oldest_message_id,omitempty"`
+	OldestTime      *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=oldest_time,json=oldestTime,proto3" json:"oldest_time,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *ConsumerInfo) Reset() {
+	*x = ConsumerInfo{}
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConsumerInfo) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConsumerInfo) ProtoMessage() {}
+
+func (x *ConsumerInfo) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConsumerInfo.ProtoReflect.Descriptor instead.
+func (*ConsumerInfo) Descriptor() ([]byte, []int) {
+	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *ConsumerInfo) GetConsumer() string {
+	if x != nil {
+		return x.Consumer
+	}
+	return ""
+}
+
+func (x *ConsumerInfo) GetSession() string {
+	if x != nil {
+		return x.Session
+	}
+	return ""
+}
+
+func (x *ConsumerInfo) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *ConsumerInfo) GetSubject() string {
+	if x != nil {
+		return x.Subject
+	}
+	return ""
+}
+
+func (x *ConsumerInfo) GetState() SessionState {
+	if x != nil {
+		return x.State
+	}
+	return SessionState_SESSION_STATE_UNSPECIFIED
+}
+
+func (x *ConsumerInfo) GetSinceTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.SinceTime
+	}
+	return nil
+}
+
+func (x *ConsumerInfo) GetConcurrency() int32 {
+	if x != nil {
+		return x.Concurrency
+	}
+	return 0
+}
+
+func (x *ConsumerInfo) GetRunning() int32 {
+	if x != nil {
+		return x.Running
+	}
+	return 0
+}
+
+func (x *ConsumerInfo) GetInFlight() int32 {
+	if x != nil {
+		return x.InFlight
+	}
+	return 0
+}
+
+func (x *ConsumerInfo) GetOldestMessageId() string {
+	if x != nil {
+		return x.OldestMessageId
+	}
+	return ""
+}
+
+func (x *ConsumerInfo) GetOldestTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.OldestTime
 	}
 	return nil
 }
@@ -2531,7 +4029,7 @@ type TrimTopicRequest struct {
 
 func (x *TrimTopicRequest) Reset() {
 	*x = TrimTopicRequest{}
-	mi := &file_parley_v1_admin_queue_proto_msgTypes[35]
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2543,7 +4041,7 @@ func (x *TrimTopicRequest) String() string {
 func (*TrimTopicRequest) ProtoMessage() {}
 
 func (x *TrimTopicRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_admin_queue_proto_msgTypes[35]
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2556,7 +4054,7 @@ func (x *TrimTopicRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrimTopicRequest.ProtoReflect.Descriptor instead.
 func (*TrimTopicRequest) Descriptor() ([]byte, []int) {
-	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{35}
+	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *TrimTopicRequest) GetTopic() string {
@@ -2630,7 +4128,7 @@ type TrimTopicResponse struct {
 
 func (x *TrimTopicResponse) Reset() {
 	*x = TrimTopicResponse{}
-	mi := &file_parley_v1_admin_queue_proto_msgTypes[36]
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2642,7 +4140,7 @@ func (x *TrimTopicResponse) String() string {
 func (*TrimTopicResponse) ProtoMessage() {}
 
 func (x *TrimTopicResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_admin_queue_proto_msgTypes[36]
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2655,7 +4153,7 @@ func (x *TrimTopicResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrimTopicResponse.ProtoReflect.Descriptor instead.
 func (*TrimTopicResponse) Descriptor() ([]byte, []int) {
-	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{36}
+	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *TrimTopicResponse) GetRemoved() int64 {
@@ -2692,13 +4190,15 @@ type DeadLetter struct {
 	Code           string                 `protobuf:"bytes,10,opt,name=code,proto3" json:"code,omitempty"`
 	ProduceTime    *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=produce_time,json=produceTime,proto3" json:"produce_time,omitempty"`
 	DeadLetterTime *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=dead_letter_time,json=deadLetterTime,proto3" json:"dead_letter_time,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// The size of the payload in bytes.
+	PayloadBytes  int32 `protobuf:"varint,13,opt,name=payload_bytes,json=payloadBytes,proto3" json:"payload_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *DeadLetter) Reset() {
 	*x = DeadLetter{}
-	mi := &file_parley_v1_admin_queue_proto_msgTypes[37]
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2710,7 +4210,7 @@ func (x *DeadLetter) String() string {
 func (*DeadLetter) ProtoMessage() {}
 
 func (x *DeadLetter) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_admin_queue_proto_msgTypes[37]
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2723,7 +4223,7 @@ func (x *DeadLetter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeadLetter.ProtoReflect.Descriptor instead.
 func (*DeadLetter) Descriptor() ([]byte, []int) {
-	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{37}
+	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *DeadLetter) GetDeadLetterId() string {
@@ -2810,6 +4310,13 @@ func (x *DeadLetter) GetDeadLetterTime() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *DeadLetter) GetPayloadBytes() int32 {
+	if x != nil {
+		return x.PayloadBytes
+	}
+	return 0
+}
+
 // ListDeadLettersRequest is the request of ListDeadLetters.
 type ListDeadLettersRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2817,17 +4324,22 @@ type ListDeadLettersRequest struct {
 	// If it is empty, the dead letters of all groups are returned. Fails with `not_found` if the
 	// group does not exist and has no dead letters.
 	Group string `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
-	// The default is 100, the maximum 1,000; a larger value means 1,000.
+	// The default is 100, the maximum 1,000; a larger value means 1,000. A page may be shorter, or
+	// empty, although more follow: dead letters that are not selected are read too.
 	PageSize int32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// The `next_page_token` of the previous page.
-	PageToken     string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	PageToken string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// Also returns payloads and headers. A page then has at most 1 MiB, or one dead letter.
+	Full bool `protobuf:"varint,5,opt,name=full,proto3" json:"full,omitempty"`
+	// Only dead letters with this code.
+	Code          string `protobuf:"bytes,6,opt,name=code,proto3" json:"code,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListDeadLettersRequest) Reset() {
 	*x = ListDeadLettersRequest{}
-	mi := &file_parley_v1_admin_queue_proto_msgTypes[38]
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2839,7 +4351,7 @@ func (x *ListDeadLettersRequest) String() string {
 func (*ListDeadLettersRequest) ProtoMessage() {}
 
 func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_admin_queue_proto_msgTypes[38]
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2852,7 +4364,7 @@ func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{38}
+	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ListDeadLettersRequest) GetTopic() string {
@@ -2883,6 +4395,20 @@ func (x *ListDeadLettersRequest) GetPageToken() string {
 	return ""
 }
 
+func (x *ListDeadLettersRequest) GetFull() bool {
+	if x != nil {
+		return x.Full
+	}
+	return false
+}
+
+func (x *ListDeadLettersRequest) GetCode() string {
+	if x != nil {
+		return x.Code
+	}
+	return ""
+}
+
 // ListDeadLettersResponse is the response of ListDeadLetters.
 type ListDeadLettersResponse struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
@@ -2895,7 +4421,7 @@ type ListDeadLettersResponse struct {
 
 func (x *ListDeadLettersResponse) Reset() {
 	*x = ListDeadLettersResponse{}
-	mi := &file_parley_v1_admin_queue_proto_msgTypes[39]
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2907,7 +4433,7 @@ func (x *ListDeadLettersResponse) String() string {
 func (*ListDeadLettersResponse) ProtoMessage() {}
 
 func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_admin_queue_proto_msgTypes[39]
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2920,7 +4446,7 @@ func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{39}
+	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ListDeadLettersResponse) GetDeadLetters() []*DeadLetter {
@@ -2953,7 +4479,7 @@ type DeadLetterSelection struct {
 
 func (x *DeadLetterSelection) Reset() {
 	*x = DeadLetterSelection{}
-	mi := &file_parley_v1_admin_queue_proto_msgTypes[40]
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2965,7 +4491,7 @@ func (x *DeadLetterSelection) String() string {
 func (*DeadLetterSelection) ProtoMessage() {}
 
 func (x *DeadLetterSelection) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_admin_queue_proto_msgTypes[40]
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2978,7 +4504,7 @@ func (x *DeadLetterSelection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeadLetterSelection.ProtoReflect.Descriptor instead.
 func (*DeadLetterSelection) Descriptor() ([]byte, []int) {
-	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{40}
+	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *DeadLetterSelection) GetSelection() isDeadLetterSelection_Selection {
@@ -3050,7 +4576,7 @@ type DeadLetterIds struct {
 
 func (x *DeadLetterIds) Reset() {
 	*x = DeadLetterIds{}
-	mi := &file_parley_v1_admin_queue_proto_msgTypes[41]
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3062,7 +4588,7 @@ func (x *DeadLetterIds) String() string {
 func (*DeadLetterIds) ProtoMessage() {}
 
 func (x *DeadLetterIds) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_admin_queue_proto_msgTypes[41]
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3075,7 +4601,7 @@ func (x *DeadLetterIds) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeadLetterIds.ProtoReflect.Descriptor instead.
 func (*DeadLetterIds) Descriptor() ([]byte, []int) {
-	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{41}
+	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *DeadLetterIds) GetDeadLetterIds() []string {
@@ -3094,7 +4620,7 @@ type AllDeadLetters struct {
 
 func (x *AllDeadLetters) Reset() {
 	*x = AllDeadLetters{}
-	mi := &file_parley_v1_admin_queue_proto_msgTypes[42]
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3106,7 +4632,7 @@ func (x *AllDeadLetters) String() string {
 func (*AllDeadLetters) ProtoMessage() {}
 
 func (x *AllDeadLetters) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_admin_queue_proto_msgTypes[42]
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3119,7 +4645,7 @@ func (x *AllDeadLetters) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllDeadLetters.ProtoReflect.Descriptor instead.
 func (*AllDeadLetters) Descriptor() ([]byte, []int) {
-	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{42}
+	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{61}
 }
 
 // ReplayDeadLettersRequest is the request of ReplayDeadLetters.
@@ -3131,16 +4657,17 @@ type ReplayDeadLettersRequest struct {
 	// The maximum number of dead letters to replay in this call, the oldest of each partition first.
 	// 1 to 10,000; 0 means 1,000.
 	Limit int32 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
-	// The partition to replay to. The default is the dead letter's own. In another partition messages
-	// of one key may be out of order.
-	Partition     *int32 `protobuf:"varint,4,opt,name=partition,proto3,oneof" json:"partition,omitempty"`
+	// The topic to replay to. If it is empty, each dead letter is replayed to the group that it is
+	// of, and to no other. To another topic it is produced as a new message for all groups, without
+	// its unique key, then deleted.
+	ToTopic       string `protobuf:"bytes,4,opt,name=to_topic,json=toTopic,proto3" json:"to_topic,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReplayDeadLettersRequest) Reset() {
 	*x = ReplayDeadLettersRequest{}
-	mi := &file_parley_v1_admin_queue_proto_msgTypes[43]
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3152,7 +4679,7 @@ func (x *ReplayDeadLettersRequest) String() string {
 func (*ReplayDeadLettersRequest) ProtoMessage() {}
 
 func (x *ReplayDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_admin_queue_proto_msgTypes[43]
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3165,7 +4692,7 @@ func (x *ReplayDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplayDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*ReplayDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{43}
+	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ReplayDeadLettersRequest) GetTopic() string {
@@ -3189,11 +4716,11 @@ func (x *ReplayDeadLettersRequest) GetLimit() int32 {
 	return 0
 }
 
-func (x *ReplayDeadLettersRequest) GetPartition() int32 {
-	if x != nil && x.Partition != nil {
-		return *x.Partition
+func (x *ReplayDeadLettersRequest) GetToTopic() string {
+	if x != nil {
+		return x.ToTopic
 	}
-	return 0
+	return ""
 }
 
 // ReplayDeadLettersResponse is the response of ReplayDeadLetters.
@@ -3209,7 +4736,7 @@ type ReplayDeadLettersResponse struct {
 
 func (x *ReplayDeadLettersResponse) Reset() {
 	*x = ReplayDeadLettersResponse{}
-	mi := &file_parley_v1_admin_queue_proto_msgTypes[44]
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3221,7 +4748,7 @@ func (x *ReplayDeadLettersResponse) String() string {
 func (*ReplayDeadLettersResponse) ProtoMessage() {}
 
 func (x *ReplayDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_admin_queue_proto_msgTypes[44]
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3234,7 +4761,7 @@ func (x *ReplayDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplayDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*ReplayDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{44}
+	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ReplayDeadLettersResponse) GetReplayed() int64 {
@@ -3265,7 +4792,7 @@ type PurgeDeadLettersRequest struct {
 
 func (x *PurgeDeadLettersRequest) Reset() {
 	*x = PurgeDeadLettersRequest{}
-	mi := &file_parley_v1_admin_queue_proto_msgTypes[45]
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3277,7 +4804,7 @@ func (x *PurgeDeadLettersRequest) String() string {
 func (*PurgeDeadLettersRequest) ProtoMessage() {}
 
 func (x *PurgeDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_admin_queue_proto_msgTypes[45]
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3290,7 +4817,7 @@ func (x *PurgeDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*PurgeDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{45}
+	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *PurgeDeadLettersRequest) GetTopic() string {
@@ -3324,7 +4851,7 @@ type PurgeDeadLettersResponse struct {
 
 func (x *PurgeDeadLettersResponse) Reset() {
 	*x = PurgeDeadLettersResponse{}
-	mi := &file_parley_v1_admin_queue_proto_msgTypes[46]
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3336,7 +4863,7 @@ func (x *PurgeDeadLettersResponse) String() string {
 func (*PurgeDeadLettersResponse) ProtoMessage() {}
 
 func (x *PurgeDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_admin_queue_proto_msgTypes[46]
+	mi := &file_parley_v1_admin_queue_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3349,7 +4876,7 @@ func (x *PurgeDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*PurgeDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{46}
+	return file_parley_v1_admin_queue_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *PurgeDeadLettersResponse) GetPurged() int64 {
@@ -3363,29 +4890,26 @@ var File_parley_v1_admin_queue_proto protoreflect.FileDescriptor
 
 const file_parley_v1_admin_queue_proto_rawDesc = "" +
 	"\n" +
-	"\x1bparley/v1/admin_queue.proto\x12\tparley.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9f\x05\n" +
+	"\x1bparley/v1/admin_queue.proto\x12\tparley.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x98\x04\n" +
 	"\x05Topic\x120\n" +
 	"\x04name\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x04name\x12*\n" +
 	"\n" +
 	"partitions\x18\x02 \x01(\x05B\n" +
 	"\xbaH\a\x1a\x05\x18\x80\x02(\x00R\n" +
 	"partitions\x12B\n" +
-	"\vpartitioner\x18\x03 \x01(\x0e2\x16.parley.v1.PartitionerB\b\xbaH\x05\x82\x01\x02\x10\x01R\vpartitioner\x12!\n" +
-	"\fstrict_order\x18\x04 \x01(\bR\vstrictOrder\x12,\n" +
-	"\x05retry\x18\x05 \x01(\v2\x16.parley.v1.RetryPolicyR\x05retry\x127\n" +
-	"\tretention\x18\x06 \x01(\v2\x19.parley.v1.TopicRetentionR\tretention\x12J\n" +
-	"\x1amax_messages_per_partition\x18\a \x01(\x03B\r\xbaH\n" +
+	"\vpartitioner\x18\x03 \x01(\x0e2\x16.parley.v1.PartitionerB\b\xbaH\x05\x82\x01\x02\x10\x01R\vpartitioner\x127\n" +
+	"\tretention\x18\x04 \x01(\v2\x19.parley.v1.TopicRetentionR\tretention\x12J\n" +
+	"\x1amax_messages_per_partition\x18\x05 \x01(\x03B\r\xbaH\n" +
 	"\"\b\x18\x80\x94\xeb\xdc\x03(\x00R\x17maxMessagesPerPartition\x12\x1f\n" +
-	"\vdrop_oldest\x18\b \x01(\bR\n" +
+	"\vdrop_oldest\x18\x06 \x01(\bR\n" +
 	"dropOldest\x12Z\n" +
-	"\x12idempotency_window\x18\t \x01(\v2\x19.google.protobuf.DurationB\x10\xbaH\r\xaa\x01\n" +
+	"\x12idempotency_window\x18\a \x01(\v2\x19.google.protobuf.DurationB\x10\xbaH\r\xaa\x01\n" +
 	"\"\x04\b\x80\xf5$2\x02\b\x01R\x11idempotencyWindow\x12;\n" +
-	"\vcreate_time\x18\n" +
-	" \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"createTime\x12%\n" +
-	"\x0eproduce_paused\x18\v \x01(\bR\rproducePaused\x12%\n" +
-	"\x0econsume_paused\x18\f \x01(\bR\rconsumePaused\x12\x16\n" +
-	"\x06groups\x18\r \x03(\tR\x06groups\"\xc8\x02\n" +
+	"\vcreate_time\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"createTime\x12\x16\n" +
+	"\x06paused\x18\t \x01(\bR\x06paused\x12\x16\n" +
+	"\x06groups\x18\n" +
+	" \x03(\tR\x06groups\"\xc8\x02\n" +
 	"\vRetryPolicy\x122\n" +
 	"\fmax_attempts\x18\x01 \x01(\x05B\n" +
 	"\xbaH\a\x1a\x05\x18\xe8\a(\x01H\x00R\vmaxAttempts\x88\x01\x01\x12N\n" +
@@ -3394,12 +4918,14 @@ const file_parley_v1_admin_queue_proto_rawDesc = "" +
 	"\vmax_backoff\x18\x03 \x01(\v2\x19.google.protobuf.DurationB\x12\xbaH\x0f\xaa\x01\f\"\x04\b\x80\xa3\x052\x04\x10\xc0\x84=R\n" +
 	"maxBackoff\x12T\n" +
 	"\x13non_retryable_codes\x18\x04 \x03(\tB$\xbaH!\x92\x01\x1e\x10 \"\x1ar\x182\x16^[A-Za-z0-9_.-]{1,64}$R\x11nonRetryableCodesB\x0f\n" +
-	"\r_max_attempts\"\xe2\x01\n" +
+	"\r_max_attempts\"\x9b\x02\n" +
 	"\x0eTopicRetention\x12C\n" +
 	"\amax_age\x18\x01 \x01(\v2\x19.google.protobuf.DurationB\x0f\xbaH\f\xaa\x01\t\"\x05\b\x80\x8a\x8a\x0f2\x00R\x06maxAge\x120\n" +
 	"\fmax_messages\x18\x02 \x01(\x03B\r\xbaH\n" +
 	"\"\b\x18\x80\x94\xeb\xdc\x03(\x00R\vmaxMessages\x12Y\n" +
-	"\x13dead_letter_max_age\x18\x03 \x01(\v2\x19.google.protobuf.DurationB\x0f\xbaH\f\xaa\x01\t\"\x05\b\x80\x8a\x8a\x0f2\x00R\x10deadLetterMaxAge\"D\n" +
+	"\x13dead_letter_max_age\x18\x03 \x01(\v2\x19.google.protobuf.DurationB\x0f\xbaH\f\xaa\x01\t\"\x05\b\x80\x8a\x8a\x0f2\x00R\x10deadLetterMaxAge\x127\n" +
+	"\x10max_dead_letters\x18\x04 \x01(\x03B\r\xbaH\n" +
+	"\"\b\x18\x80\x94\xeb\xdc\x03(\x00R\x0emaxDeadLetters\"D\n" +
 	"\x12CreateTopicRequest\x12.\n" +
 	"\x05topic\x18\x01 \x01(\v2\x10.parley.v1.TopicB\x06\xbaH\x03\xc8\x01\x01R\x05topic\"=\n" +
 	"\x13CreateTopicResponse\x12&\n" +
@@ -3424,82 +4950,133 @@ const file_parley_v1_admin_queue_proto_rawDesc = "" +
 	"page_token\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80\bR\tpageToken\"f\n" +
 	"\x12ListTopicsResponse\x12(\n" +
 	"\x06topics\x18\x01 \x03(\v2\x10.parley.v1.TopicR\x06topics\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x99\x01\n" +
-	"\x11PauseTopicRequest\x122\n" +
-	"\x05topic\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05topic\x12P\n" +
-	"\n" +
-	"operations\x18\x02 \x03(\x0e2\x19.parley.v1.TopicOperationB\x15\xbaH\x12\x92\x01\x0f\b\x01\x10\x02\x18\x01\"\a\x82\x01\x04\x10\x01 \x00R\n" +
-	"operations\"<\n" +
-	"\x12PauseTopicResponse\x12&\n" +
-	"\x05topic\x18\x01 \x01(\v2\x10.parley.v1.TopicR\x05topic\"\x9a\x01\n" +
-	"\x12ResumeTopicRequest\x122\n" +
-	"\x05topic\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05topic\x12P\n" +
-	"\n" +
-	"operations\x18\x02 \x03(\x0e2\x19.parley.v1.TopicOperationB\x15\xbaH\x12\x92\x01\x0f\b\x01\x10\x02\x18\x01\"\a\x82\x01\x04\x10\x01 \x00R\n" +
-	"operations\"=\n" +
-	"\x13ResumeTopicResponse\x12&\n" +
-	"\x05topic\x18\x01 \x01(\v2\x10.parley.v1.TopicR\x05topic\"J\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"c\n" +
+	"\x15SetTopicPausedRequest\x122\n" +
+	"\x05topic\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05topic\x12\x16\n" +
+	"\x06paused\x18\x02 \x01(\bR\x06paused\"@\n" +
+	"\x16SetTopicPausedResponse\x12&\n" +
+	"\x05topic\x18\x01 \x01(\v2\x10.parley.v1.TopicR\x05topic\"H\n" +
+	"\x12RepairTopicRequest\x122\n" +
+	"\x05topic\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05topic\"Y\n" +
+	"\x13RepairTopicResponse\x12&\n" +
+	"\x05topic\x18\x01 \x01(\v2\x10.parley.v1.TopicR\x05topic\x12\x1a\n" +
+	"\brepaired\x18\x02 \x03(\tR\brepaired\"d\n" +
 	"\x14GetTopicStatsRequest\x122\n" +
-	"\x05topic\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05topic\"\x7f\n" +
+	"\x05topic\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05topic\x12\x18\n" +
+	"\ahistory\x18\x02 \x01(\bR\ahistory\"\xb1\x01\n" +
 	"\x15GetTopicStatsResponse\x12+\n" +
 	"\x05total\x18\x01 \x01(\v2\x15.parley.v1.TopicStatsR\x05total\x129\n" +
 	"\n" +
 	"partitions\x18\x02 \x03(\v2\x19.parley.v1.PartitionStatsR\n" +
-	"partitions\"\xfe\x01\n" +
+	"partitions\x120\n" +
+	"\ahistory\x18\x03 \x03(\v2\x16.parley.v1.TopicSampleR\ahistory\"\x89\x01\n" +
+	"\vTopicSample\x12.\n" +
+	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x1a\n" +
+	"\bproduced\x18\x02 \x01(\x03R\bproduced\x12.\n" +
+	"\x06groups\x18\x03 \x03(\v2\x16.parley.v1.GroupSampleR\x06groups\"\xb7\x01\n" +
+	"\vGroupSample\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\tR\x05group\x12\x18\n" +
+	"\awaiting\x18\x02 \x01(\x03R\awaiting\x12\x18\n" +
+	"\arunning\x18\x03 \x01(\x03R\arunning\x12\x1a\n" +
+	"\bretrying\x18\x04 \x01(\x03R\bretrying\x12\x14\n" +
+	"\x05acked\x18\x05 \x01(\x03R\x05acked\x12\x12\n" +
+	"\x04dead\x18\x06 \x01(\x03R\x04dead\x12\x18\n" +
+	"\aretried\x18\a \x01(\x03R\aretried\"\x82\x02\n" +
 	"\n" +
 	"TopicStats\x12\x16\n" +
-	"\x06length\x18\x01 \x01(\x03R\x06length\x12\x18\n" +
-	"\adelayed\x18\x02 \x01(\x03R\adelayed\x12\x1a\n" +
+	"\x06length\x18\x01 \x01(\x03R\x06length\x12\x1c\n" +
+	"\tscheduled\x18\x02 \x01(\x03R\tscheduled\x12\x1a\n" +
 	"\bproduced\x18\x03 \x01(\x03R\bproduced\x12\x1c\n" +
 	"\tcancelled\x18\x04 \x01(\x03R\tcancelled\x12!\n" +
 	"\fdead_letters\x18\x05 \x01(\x03R\vdeadLetters\x12\x19\n" +
 	"\bfirst_id\x18\x06 \x01(\tR\afirstId\x12\x17\n" +
 	"\alast_id\x18\a \x01(\tR\x06lastId\x12-\n" +
-	"\x06groups\x18\b \x03(\v2\x15.parley.v1.GroupStatsR\x06groups\"\xa0\x02\n" +
+	"\x06groups\x18\b \x03(\v2\x15.parley.v1.GroupStatsR\x06groups\"\xa4\x02\n" +
 	"\x0ePartitionStats\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\x05R\tpartition\x12\x16\n" +
-	"\x06length\x18\x02 \x01(\x03R\x06length\x12\x18\n" +
-	"\adelayed\x18\x03 \x01(\x03R\adelayed\x12\x1a\n" +
+	"\x06length\x18\x02 \x01(\x03R\x06length\x12\x1c\n" +
+	"\tscheduled\x18\x03 \x01(\x03R\tscheduled\x12\x1a\n" +
 	"\bproduced\x18\x04 \x01(\x03R\bproduced\x12\x1c\n" +
 	"\tcancelled\x18\x05 \x01(\x03R\tcancelled\x12!\n" +
 	"\fdead_letters\x18\x06 \x01(\x03R\vdeadLetters\x12\x19\n" +
 	"\bfirst_id\x18\a \x01(\tR\afirstId\x12\x17\n" +
 	"\alast_id\x18\b \x01(\tR\x06lastId\x12-\n" +
-	"\x06groups\x18\t \x03(\v2\x15.parley.v1.GroupStatsR\x06groups\"\x9f\x03\n" +
+	"\x06groups\x18\t \x03(\v2\x15.parley.v1.GroupStatsR\x06groups\"\x89\x04\n" +
 	"\n" +
 	"GroupStats\x12\x14\n" +
-	"\x05group\x18\x01 \x01(\tR\x05group\x12\x16\n" +
-	"\x06unread\x18\x02 \x01(\x03R\x06unread\x12\x18\n" +
-	"\apending\x18\x03 \x01(\x03R\apending\x12\x1a\n" +
-	"\bretrying\x18\x04 \x01(\x03R\bretrying\x12\x16\n" +
-	"\x06parked\x18\x05 \x01(\x03R\x06parked\x12\x14\n" +
-	"\x05acked\x18\x06 \x01(\x03R\x05acked\x12\x12\n" +
-	"\x04dead\x18\a \x01(\x03R\x04dead\x12\x18\n" +
-	"\aretried\x18\b \x01(\x03R\aretried\x12\x1a\n" +
-	"\breplayed\x18\t \x01(\x03R\breplayed\x12\x18\n" +
-	"\atrimmed\x18\n" +
-	" \x01(\x03R\atrimmed\x128\n" +
+	"\x05group\x18\x01 \x01(\tR\x05group\x12\x18\n" +
+	"\awaiting\x18\x02 \x01(\x03R\awaiting\x12\x18\n" +
+	"\arunning\x18\x03 \x01(\x03R\arunning\x12\x1a\n" +
+	"\bretrying\x18\x04 \x01(\x03R\bretrying\x12\x14\n" +
+	"\x05acked\x18\x05 \x01(\x03R\x05acked\x12\x12\n" +
+	"\x04dead\x18\x06 \x01(\x03R\x04dead\x12\x1c\n" +
+	"\tcancelled\x18\a \x01(\x03R\tcancelled\x12\x18\n" +
+	"\aexpired\x18\b \x01(\x03R\aexpired\x12\x18\n" +
+	"\atrimmed\x18\t \x01(\x03R\atrimmed\x12\x1c\n" +
+	"\telsewhere\x18\n" +
+	" \x01(\x03R\telsewhere\x12\x18\n" +
+	"\askipped\x18\v \x01(\x03R\askipped\x12\x18\n" +
+	"\aretried\x18\f \x01(\x03R\aretried\x12 \n" +
+	"\vredelivered\x18\r \x01(\x03R\vredelivered\x12\x1a\n" +
+	"\breplayed\x18\x0e \x01(\x03R\breplayed\x128\n" +
 	"\n" +
-	"oldest_age\x18\v \x01(\v2\x19.google.protobuf.DurationR\toldestAge\x12\x1c\n" +
-	"\tconsumers\x18\f \x01(\x05R\tconsumers\x12)\n" +
-	"\x10owned_partitions\x18\r \x01(\x05R\x0fownedPartitions\x12\x18\n" +
-	"\askipped\x18\x0e \x01(\x03R\askipped\"\xab\x01\n" +
+	"oldest_age\x18\x0f \x01(\v2\x19.google.protobuf.DurationR\toldestAge\x12\x1a\n" +
+	"\bsessions\x18\x10 \x01(\x05R\bsessions\x123\n" +
+	"\x15dispatched_partitions\x18\x11 \x01(\x05R\x14dispatchedPartitions\"\xab\x01\n" +
 	"\n" +
 	"GroupStart\x12B\n" +
 	"\bposition\x18\x01 \x01(\x0e2\x18.parley.v1.StartPositionB\n" +
 	"\xbaH\a\x82\x01\x04\x10\x01 \x00H\x00R\bposition\x12I\n" +
 	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampB\x17\xbaH\x14\xb2\x01\x11\"\a\b\xff\x82\xd1\xff\xaf\a2\x06\b\x80\x87\xb5\xc3\x03H\x00R\x04timeB\x0e\n" +
-	"\x05start\x12\x05\xbaH\x02\b\x01\"\xa9\x01\n" +
+	"\x05start\x12\x05\xbaH\x02\b\x01\"\xde\x04\n" +
+	"\x05Group\x120\n" +
+	"\x04name\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x04name\x122\n" +
+	"\x04mode\x18\x02 \x01(\x0e2\x14.parley.v1.GroupModeB\b\xbaH\x05\x82\x01\x02\x10\x01R\x04mode\x128\n" +
+	"\x05order\x18\x03 \x01(\x0e2\x18.parley.v1.DeliveryOrderB\b\xbaH\x05\x82\x01\x02\x10\x01R\x05order\x12,\n" +
+	"\x05retry\x18\x04 \x01(\v2\x16.parley.v1.RetryPolicyR\x05retry\x12L\n" +
+	"\vack_timeout\x18\x05 \x01(\v2\x19.google.protobuf.DurationB\x10\xbaH\r\xaa\x01\n" +
+	"\"\x04\b\xc0\xd1\x022\x02\b\x01R\n" +
+	"ackTimeout\x12V\n" +
+	"\x0fhandler_timeout\x18\x06 \x01(\v2\x19.google.protobuf.DurationB\x12\xbaH\x0f\xaa\x01\f\"\x04\b\x80\xf5$2\x04\x10\xc0\x84=R\x0ehandlerTimeout\x12M\n" +
+	"\fmax_run_time\x18\a \x01(\v2\x19.google.protobuf.DurationB\x10\xbaH\r\xaa\x01\n" +
+	"\"\x04\b\x80\xf5$2\x02\b\x01R\n" +
+	"maxRunTime\x12M\n" +
+	"\fresume_grace\x18\b \x01(\v2\x19.google.protobuf.DurationB\x0f\xbaH\f\xaa\x01\t\"\x03\b\xd8\x042\x02\b\x01R\vresumeGrace\x12+\n" +
+	"\x05start\x18\t \x01(\v2\x15.parley.v1.GroupStartR\x05start\x12\x16\n" +
+	"\x06paused\x18\n" +
+	" \x01(\bR\x06paused\"x\n" +
 	"\x12CreateGroupRequest\x122\n" +
+	"\x05topic\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05topic\x12.\n" +
+	"\x05group\x18\x02 \x01(\v2\x10.parley.v1.GroupB\x06\xbaH\x03\xc8\x01\x01R\x05group\"=\n" +
+	"\x13CreateGroupResponse\x12&\n" +
+	"\x05group\x18\x01 \x01(\v2\x10.parley.v1.GroupR\x05group\"\xbd\x01\n" +
+	"\x12UpdateGroupRequest\x122\n" +
+	"\x05topic\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05topic\x12.\n" +
+	"\x05group\x18\x02 \x01(\v2\x10.parley.v1.GroupB\x06\xbaH\x03\xc8\x01\x01R\x05group\x12C\n" +
+	"\vupdate_mask\x18\x03 \x01(\v2\x1a.google.protobuf.FieldMaskB\x06\xbaH\x03\xc8\x01\x01R\n" +
+	"updateMask\"=\n" +
+	"\x13UpdateGroupResponse\x12&\n" +
+	"\x05group\x18\x01 \x01(\v2\x10.parley.v1.GroupR\x05group\"y\n" +
+	"\x0fGetGroupRequest\x122\n" +
 	"\x05topic\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05topic\x122\n" +
-	"\x05group\x18\x02 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05group\x12+\n" +
-	"\x05start\x18\x03 \x01(\v2\x15.parley.v1.GroupStartR\x05start\"\x15\n" +
-	"\x13CreateGroupResponse\"\x9f\x01\n" +
+	"\x05group\x18\x02 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05group\":\n" +
+	"\x10GetGroupResponse\x12&\n" +
+	"\x05group\x18\x01 \x01(\v2\x10.parley.v1.GroupR\x05group\"G\n" +
+	"\x11ListGroupsRequest\x122\n" +
+	"\x05topic\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05topic\">\n" +
+	"\x12ListGroupsResponse\x12(\n" +
+	"\x06groups\x18\x01 \x03(\v2\x10.parley.v1.GroupR\x06groups\"\x9f\x01\n" +
 	"\x12DeleteGroupRequest\x122\n" +
 	"\x05topic\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05topic\x122\n" +
 	"\x05group\x18\x02 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05group\x12!\n" +
 	"\aconfirm\x18\x03 \x01(\tB\a\xbaH\x04r\x02(@R\aconfirm\"\x15\n" +
-	"\x13DeleteGroupResponse\"\xaf\x01\n" +
+	"\x13DeleteGroupResponse\"\x97\x01\n" +
+	"\x15SetGroupPausedRequest\x122\n" +
+	"\x05topic\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05topic\x122\n" +
+	"\x05group\x18\x02 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05group\x12\x16\n" +
+	"\x06paused\x18\x03 \x01(\bR\x06paused\"@\n" +
+	"\x16SetGroupPausedResponse\x12&\n" +
+	"\x05group\x18\x01 \x01(\v2\x10.parley.v1.GroupR\x05group\"\xaf\x01\n" +
 	"\x10SeekGroupRequest\x122\n" +
 	"\x05topic\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05topic\x122\n" +
 	"\x05group\x18\x02 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05group\x123\n" +
@@ -3510,35 +5087,99 @@ const file_parley_v1_admin_queue_proto_rawDesc = "" +
 	"\x05group\x18\x02 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{0,64}$R\x05group\"S\n" +
 	"\x16ListPartitionsResponse\x129\n" +
 	"\n" +
-	"partitions\x18\x01 \x03(\v2\x19.parley.v1.PartitionOwnerR\n" +
-	"partitions\"\xd0\x01\n" +
-	"\x0ePartitionOwner\x12\x1c\n" +
-	"\tpartition\x18\x01 \x01(\x05R\tpartition\x12\x1b\n" +
-	"\tstream_id\x18\x02 \x01(\tR\bstreamId\x12\x1a\n" +
-	"\bconsumer\x18\x03 \x01(\tR\bconsumer\x12\x17\n" +
-	"\anode_id\x18\x04 \x01(\tR\x06nodeId\x12\x14\n" +
-	"\x05epoch\x18\x05 \x01(\x03R\x05epoch\x128\n" +
-	"\n" +
-	"lease_left\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\tleaseLeft\"\x84\x02\n" +
-	"\x12ListPendingRequest\x122\n" +
-	"\x05topic\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05topic\x122\n" +
-	"\x05group\x18\x02 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05group\x127\n" +
-	"\x05order\x18\x03 \x01(\x0e2\x17.parley.v1.PendingOrderB\b\xbaH\x05\x82\x01\x02\x10\x01R\x05order\x12$\n" +
-	"\tpage_size\x18\x04 \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\bpageSize\x12'\n" +
-	"\n" +
-	"page_token\x18\x05 \x01(\tB\b\xbaH\x05r\x03(\x80\bR\tpageToken\"\x89\x01\n" +
-	"\x13ListPendingResponse\x124\n" +
-	"\apending\x18\x01 \x03(\v2\x1a.parley.v1.PendingDeliveryR\apending\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x14\n" +
-	"\x05total\x18\x03 \x01(\x03R\x05total\"\xd0\x01\n" +
-	"\x0fPendingDelivery\x12\x1d\n" +
+	"partitions\x18\x01 \x03(\v2\x19.parley.v1.PartitionLeaseR\n" +
+	"partitions\"\xa5\x01\n" +
+	"\x0ePartitionLease\x12\x1c\n" +
+	"\tpartition\x18\x01 \x01(\x05R\tpartition\x12\x17\n" +
+	"\anode_id\x18\x02 \x01(\tR\x06nodeId\x12\x14\n" +
+	"\x05epoch\x18\x03 \x01(\x03R\x05epoch\x12\x1a\n" +
+	"\bconsumer\x18\x04 \x01(\tR\bconsumer\x12\x16\n" +
+	"\x06cursor\x18\x05 \x01(\tR\x06cursor\x12\x12\n" +
+	"\x04sent\x18\x06 \x01(\tR\x04sent\"\xab\x03\n" +
+	"\x03Job\x12\x1d\n" +
 	"\n" +
 	"message_id\x18\x01 \x01(\tR\tmessageId\x12\x1c\n" +
-	"\tpartition\x18\x02 \x01(\x05R\tpartition\x12\x1a\n" +
-	"\bconsumer\x18\x03 \x01(\tR\bconsumer\x12\x1b\n" +
-	"\tstream_id\x18\x04 \x01(\tR\bstreamId\x12\x18\n" +
-	"\aattempt\x18\x05 \x01(\x05R\aattempt\x12-\n" +
-	"\x04idle\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x04idle\"\xe6\x01\n" +
+	"\tpartition\x18\x02 \x01(\x05R\tpartition\x12\x10\n" +
+	"\x03key\x18\x03 \x01(\tR\x03key\x12\x18\n" +
+	"\apayload\x18\x04 \x01(\fR\apayload\x125\n" +
+	"\aheaders\x18\x05 \x03(\v2\x1b.parley.v1.Job.HeadersEntryR\aheaders\x12#\n" +
+	"\rpayload_bytes\x18\x06 \x01(\x05R\fpayloadBytes\x12=\n" +
+	"\fproduce_time\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\vproduceTime\x125\n" +
+	"\bdue_time\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\adueTime\x12-\n" +
+	"\x06groups\x18\t \x03(\v2\x15.parley.v1.JobInGroupR\x06groups\x1a:\n" +
+	"\fHeadersEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x94\x03\n" +
+	"\n" +
+	"JobInGroup\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\tR\x05group\x12)\n" +
+	"\x05state\x18\x02 \x01(\x0e2\x13.parley.v1.JobStateR\x05state\x12\x1a\n" +
+	"\battempts\x18\x03 \x01(\x05R\battempts\x12\x1e\n" +
+	"\n" +
+	"deliveries\x18\x04 \x01(\x05R\n" +
+	"deliveries\x12\x1a\n" +
+	"\bconsumer\x18\x05 \x01(\tR\bconsumer\x12\x18\n" +
+	"\asession\x18\x06 \x01(\tR\asession\x12\x17\n" +
+	"\anode_id\x18\a \x01(\tR\x06nodeId\x129\n" +
+	"\n" +
+	"since_time\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\tsinceTime\x129\n" +
+	"\n" +
+	"retry_time\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\tretryTime\x12\x16\n" +
+	"\x06reason\x18\n" +
+	" \x01(\tR\x06reason\x12\x12\n" +
+	"\x04code\x18\v \x01(\tR\x04code\x12\x18\n" +
+	"\asuspect\x18\f \x01(\bR\asuspect\"n\n" +
+	"\rGetJobRequest\x122\n" +
+	"\x05topic\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05topic\x12)\n" +
+	"\n" +
+	"message_id\x18\x02 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01(\x80\x01R\tmessageId\"2\n" +
+	"\x0eGetJobResponse\x12 \n" +
+	"\x03job\x18\x01 \x01(\v2\x0e.parley.v1.JobR\x03job\"\xad\x02\n" +
+	"\x0fListJobsRequest\x122\n" +
+	"\x05topic\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05topic\x122\n" +
+	"\x05group\x18\x02 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{0,64}$R\x05group\x123\n" +
+	"\x05state\x18\x03 \x01(\x0e2\x13.parley.v1.JobStateB\b\xbaH\x05\x82\x01\x02\x10\x01R\x05state\x12\x1a\n" +
+	"\x03key\x18\x04 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x03key\x12\x12\n" +
+	"\x04full\x18\x05 \x01(\bR\x04full\x12$\n" +
+	"\tpage_size\x18\x06 \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\bpageSize\x12'\n" +
+	"\n" +
+	"page_token\x18\a \x01(\tB\b\xbaH\x05r\x03(\x80@R\tpageToken\"^\n" +
+	"\x10ListJobsResponse\x12\"\n" +
+	"\x04jobs\x18\x01 \x03(\v2\x0e.parley.v1.JobR\x04jobs\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xb1\x01\n" +
+	"\x10RetryJobsRequest\x122\n" +
+	"\x05topic\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05topic\x122\n" +
+	"\x05group\x18\x02 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05group\x125\n" +
+	"\vmessage_ids\x18\x03 \x03(\tB\x14\xbaH\x11\x92\x01\x0e\b\x01\x10\xe8\a\"\ar\x05\x10\x01(\x80\x01R\n" +
+	"messageIds\"-\n" +
+	"\x11RetryJobsResponse\x12\x18\n" +
+	"\aretried\x18\x01 \x01(\x03R\aretried\"\xcd\x01\n" +
+	"\x14ListConsumersRequest\x122\n" +
+	"\x05topic\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05topic\x122\n" +
+	"\x05group\x18\x02 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05group\x12$\n" +
+	"\tpage_size\x18\x03 \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\bpageSize\x12'\n" +
+	"\n" +
+	"page_token\x18\x04 \x01(\tB\b\xbaH\x05r\x03(\x80\bR\tpageToken\"\x9b\x01\n" +
+	"\x15ListConsumersResponse\x125\n" +
+	"\tconsumers\x18\x01 \x03(\v2\x17.parley.v1.ConsumerInfoR\tconsumers\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12#\n" +
+	"\rmissing_nodes\x18\x03 \x03(\tR\fmissingNodes\"\xa3\x03\n" +
+	"\fConsumerInfo\x12\x1a\n" +
+	"\bconsumer\x18\x01 \x01(\tR\bconsumer\x12\x18\n" +
+	"\asession\x18\x02 \x01(\tR\asession\x12\x17\n" +
+	"\anode_id\x18\x03 \x01(\tR\x06nodeId\x12\x18\n" +
+	"\asubject\x18\x04 \x01(\tR\asubject\x12-\n" +
+	"\x05state\x18\x05 \x01(\x0e2\x17.parley.v1.SessionStateR\x05state\x129\n" +
+	"\n" +
+	"since_time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\tsinceTime\x12 \n" +
+	"\vconcurrency\x18\a \x01(\x05R\vconcurrency\x12\x18\n" +
+	"\arunning\x18\b \x01(\x05R\arunning\x12\x1b\n" +
+	"\tin_flight\x18\t \x01(\x05R\binFlight\x12*\n" +
+	"\x11oldest_message_id\x18\n" +
+	" \x01(\tR\x0foldestMessageId\x12;\n" +
+	"\voldest_time\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"oldestTime\"\xe6\x01\n" +
 	"\x10TrimTopicRequest\x122\n" +
 	"\x05topic\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05topic\x122\n" +
 	"\fmax_messages\x18\x02 \x01(\x03B\r\xbaH\n" +
@@ -3548,7 +5189,7 @@ const file_parley_v1_admin_queue_proto_rawDesc = "" +
 	"\x04keep\x12\x05\xbaH\x02\b\x01\"A\n" +
 	"\x11TrimTopicResponse\x12\x18\n" +
 	"\aremoved\x18\x01 \x01(\x03R\aremoved\x12\x12\n" +
-	"\x04lost\x18\x02 \x01(\x03R\x04lost\"\xf8\x03\n" +
+	"\x04lost\x18\x02 \x01(\x03R\x04lost\"\x9d\x04\n" +
 	"\n" +
 	"DeadLetter\x12$\n" +
 	"\x0edead_letter_id\x18\x01 \x01(\tR\fdeadLetterId\x12\x1d\n" +
@@ -3564,16 +5205,19 @@ const file_parley_v1_admin_queue_proto_rawDesc = "" +
 	"\x04code\x18\n" +
 	" \x01(\tR\x04code\x12=\n" +
 	"\fproduce_time\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\vproduceTime\x12D\n" +
-	"\x10dead_letter_time\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\x0edeadLetterTime\x1a:\n" +
+	"\x10dead_letter_time\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\x0edeadLetterTime\x12#\n" +
+	"\rpayload_bytes\x18\r \x01(\x05R\fpayloadBytes\x1a:\n" +
 	"\fHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xcf\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x96\x02\n" +
 	"\x16ListDeadLettersRequest\x122\n" +
 	"\x05topic\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05topic\x122\n" +
 	"\x05group\x18\x02 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{0,64}$R\x05group\x12$\n" +
 	"\tpage_size\x18\x03 \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\bpageSize\x12'\n" +
 	"\n" +
-	"page_token\x18\x04 \x01(\tB\b\xbaH\x05r\x03(\x80@R\tpageToken\"{\n" +
+	"page_token\x18\x04 \x01(\tB\b\xbaH\x05r\x03(\x80@R\tpageToken\x12\x12\n" +
+	"\x04full\x18\x05 \x01(\bR\x04full\x121\n" +
+	"\x04code\x18\x06 \x01(\tB\x1d\xbaH\x1ar\x182\x16^[A-Za-z0-9_.-]{0,64}$R\x04code\"{\n" +
 	"\x17ListDeadLettersResponse\x128\n" +
 	"\fdead_letters\x18\x01 \x03(\v2\x15.parley.v1.DeadLetterR\vdeadLetters\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xbc\x01\n" +
@@ -3581,19 +5225,16 @@ const file_parley_v1_admin_queue_proto_rawDesc = "" +
 	"\x03ids\x18\x01 \x01(\v2\x18.parley.v1.DeadLetterIdsH\x00R\x03ids\x124\n" +
 	"\x05group\x18\x02 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$H\x00R\x05group\x12-\n" +
 	"\x03all\x18\x03 \x01(\v2\x19.parley.v1.AllDeadLettersH\x00R\x03allB\x12\n" +
-	"\tselection\x12\x05\xbaH\x02\b\x01\"n\n" +
-	"\rDeadLetterIds\x12]\n" +
-	"\x0fdead_letter_ids\x18\x01 \x03(\tB5\xbaH2\x92\x01/\b\x01\x10\xe8\a\"(r&2$^[0-9]{1,4}-[0-9]{1,16}-[0-9]{1,10}$R\rdeadLetterIds\"\x10\n" +
-	"\x0eAllDeadLetters\"\xf3\x01\n" +
+	"\tselection\x12\x05\xbaH\x02\b\x01\"M\n" +
+	"\rDeadLetterIds\x12<\n" +
+	"\x0fdead_letter_ids\x18\x01 \x03(\tB\x14\xbaH\x11\x92\x01\x0e\b\x01\x10\xe8\a\"\ar\x05\x10\x01(\x80\x01R\rdeadLetterIds\"\x10\n" +
+	"\x0eAllDeadLetters\"\xef\x01\n" +
 	"\x18ReplayDeadLettersRequest\x122\n" +
 	"\x05topic\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05topic\x12D\n" +
 	"\tselection\x18\x02 \x01(\v2\x1e.parley.v1.DeadLetterSelectionB\x06\xbaH\x03\xc8\x01\x01R\tselection\x12 \n" +
 	"\x05limit\x18\x03 \x01(\x05B\n" +
-	"\xbaH\a\x1a\x05\x18\x90N(\x00R\x05limit\x12-\n" +
-	"\tpartition\x18\x04 \x01(\x05B\n" +
-	"\xbaH\a\x1a\x05\x18\xff\x01(\x00H\x00R\tpartition\x88\x01\x01B\f\n" +
-	"\n" +
-	"_partition\"K\n" +
+	"\xbaH\a\x1a\x05\x18\x90N(\x00R\x05limit\x127\n" +
+	"\bto_topic\x18\x04 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{0,64}$R\atoTopic\"K\n" +
 	"\x19ReplayDeadLettersResponse\x12\x1a\n" +
 	"\breplayed\x18\x01 \x01(\x03R\breplayed\x12\x12\n" +
 	"\x04more\x18\x02 \x01(\bR\x04more\"\xb6\x01\n" +
@@ -3607,19 +5248,34 @@ const file_parley_v1_admin_queue_proto_rawDesc = "" +
 	"\x17PARTITIONER_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10PARTITIONER_HASH\x10\x01\x12\x1f\n" +
 	"\x1bPARTITIONER_CONSISTENT_HASH\x10\x02\x12\x1b\n" +
-	"\x17PARTITIONER_ROUND_ROBIN\x10\x03*k\n" +
-	"\x0eTopicOperation\x12\x1f\n" +
-	"\x1bTOPIC_OPERATION_UNSPECIFIED\x10\x00\x12\x1b\n" +
-	"\x17TOPIC_OPERATION_PRODUCE\x10\x01\x12\x1b\n" +
-	"\x17TOPIC_OPERATION_CONSUME\x10\x02*e\n" +
+	"\x17PARTITIONER_ROUND_ROBIN\x10\x03*e\n" +
 	"\rStartPosition\x12\x1e\n" +
 	"\x1aSTART_POSITION_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18START_POSITION_BEGINNING\x10\x01\x12\x16\n" +
-	"\x12START_POSITION_END\x10\x02*a\n" +
-	"\fPendingOrder\x12\x1d\n" +
-	"\x19PENDING_ORDER_UNSPECIFIED\x10\x00\x12\x16\n" +
-	"\x12PENDING_ORDER_IDLE\x10\x01\x12\x1a\n" +
-	"\x16PENDING_ORDER_ATTEMPTS\x10\x02BX\n" +
+	"\x12START_POSITION_END\x10\x02*X\n" +
+	"\tGroupMode\x12\x1a\n" +
+	"\x16GROUP_MODE_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11GROUP_MODE_SHARED\x10\x01\x12\x18\n" +
+	"\x14GROUP_MODE_EXCLUSIVE\x10\x02*{\n" +
+	"\rDeliveryOrder\x12\x1e\n" +
+	"\x1aDELIVERY_ORDER_UNSPECIFIED\x10\x00\x12\x16\n" +
+	"\x12DELIVERY_ORDER_KEY\x10\x01\x12\x19\n" +
+	"\x15DELIVERY_ORDER_STRICT\x10\x02\x12\x17\n" +
+	"\x13DELIVERY_ORDER_NONE\x10\x03*\xc3\x01\n" +
+	"\bJobState\x12\x19\n" +
+	"\x15JOB_STATE_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13JOB_STATE_SCHEDULED\x10\x01\x12\x15\n" +
+	"\x11JOB_STATE_WAITING\x10\x02\x12\x12\n" +
+	"\x0eJOB_STATE_SENT\x10\x03\x12\x15\n" +
+	"\x11JOB_STATE_RUNNING\x10\x04\x12\x16\n" +
+	"\x12JOB_STATE_RETRYING\x10\x05\x12\x15\n" +
+	"\x11JOB_STATE_SETTLED\x10\x06\x12\x12\n" +
+	"\x0eJOB_STATE_DEAD\x10\a*\x80\x01\n" +
+	"\fSessionState\x12\x1d\n" +
+	"\x19SESSION_STATE_UNSPECIFIED\x10\x00\x12\x1a\n" +
+	"\x16SESSION_STATE_ATTACHED\x10\x01\x12\x1a\n" +
+	"\x16SESSION_STATE_DETACHED\x10\x02\x12\x19\n" +
+	"\x15SESSION_STATE_LEAVING\x10\x03BX\n" +
 	"\rdev.parley.v1B\x0fAdminQueueProtoP\x01Z4github.com/parleyhq/parley/gen/go/parley/v1;parleyv1b\x06proto3"
 
 var (
@@ -3634,114 +5290,161 @@ func file_parley_v1_admin_queue_proto_rawDescGZIP() []byte {
 	return file_parley_v1_admin_queue_proto_rawDescData
 }
 
-var file_parley_v1_admin_queue_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_parley_v1_admin_queue_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
+var file_parley_v1_admin_queue_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
+var file_parley_v1_admin_queue_proto_msgTypes = make([]protoimpl.MessageInfo, 68)
 var file_parley_v1_admin_queue_proto_goTypes = []any{
 	(Partitioner)(0),                  // 0: parley.v1.Partitioner
-	(TopicOperation)(0),               // 1: parley.v1.TopicOperation
-	(StartPosition)(0),                // 2: parley.v1.StartPosition
-	(PendingOrder)(0),                 // 3: parley.v1.PendingOrder
-	(*Topic)(nil),                     // 4: parley.v1.Topic
-	(*RetryPolicy)(nil),               // 5: parley.v1.RetryPolicy
-	(*TopicRetention)(nil),            // 6: parley.v1.TopicRetention
-	(*CreateTopicRequest)(nil),        // 7: parley.v1.CreateTopicRequest
-	(*CreateTopicResponse)(nil),       // 8: parley.v1.CreateTopicResponse
-	(*UpdateTopicRequest)(nil),        // 9: parley.v1.UpdateTopicRequest
-	(*UpdateTopicResponse)(nil),       // 10: parley.v1.UpdateTopicResponse
-	(*DeleteTopicRequest)(nil),        // 11: parley.v1.DeleteTopicRequest
-	(*DeleteTopicResponse)(nil),       // 12: parley.v1.DeleteTopicResponse
-	(*GetTopicRequest)(nil),           // 13: parley.v1.GetTopicRequest
-	(*GetTopicResponse)(nil),          // 14: parley.v1.GetTopicResponse
-	(*ListTopicsRequest)(nil),         // 15: parley.v1.ListTopicsRequest
-	(*ListTopicsResponse)(nil),        // 16: parley.v1.ListTopicsResponse
-	(*PauseTopicRequest)(nil),         // 17: parley.v1.PauseTopicRequest
-	(*PauseTopicResponse)(nil),        // 18: parley.v1.PauseTopicResponse
-	(*ResumeTopicRequest)(nil),        // 19: parley.v1.ResumeTopicRequest
-	(*ResumeTopicResponse)(nil),       // 20: parley.v1.ResumeTopicResponse
-	(*GetTopicStatsRequest)(nil),      // 21: parley.v1.GetTopicStatsRequest
-	(*GetTopicStatsResponse)(nil),     // 22: parley.v1.GetTopicStatsResponse
-	(*TopicStats)(nil),                // 23: parley.v1.TopicStats
-	(*PartitionStats)(nil),            // 24: parley.v1.PartitionStats
-	(*GroupStats)(nil),                // 25: parley.v1.GroupStats
-	(*GroupStart)(nil),                // 26: parley.v1.GroupStart
-	(*CreateGroupRequest)(nil),        // 27: parley.v1.CreateGroupRequest
-	(*CreateGroupResponse)(nil),       // 28: parley.v1.CreateGroupResponse
-	(*DeleteGroupRequest)(nil),        // 29: parley.v1.DeleteGroupRequest
-	(*DeleteGroupResponse)(nil),       // 30: parley.v1.DeleteGroupResponse
-	(*SeekGroupRequest)(nil),          // 31: parley.v1.SeekGroupRequest
-	(*SeekGroupResponse)(nil),         // 32: parley.v1.SeekGroupResponse
-	(*ListPartitionsRequest)(nil),     // 33: parley.v1.ListPartitionsRequest
-	(*ListPartitionsResponse)(nil),    // 34: parley.v1.ListPartitionsResponse
-	(*PartitionOwner)(nil),            // 35: parley.v1.PartitionOwner
-	(*ListPendingRequest)(nil),        // 36: parley.v1.ListPendingRequest
-	(*ListPendingResponse)(nil),       // 37: parley.v1.ListPendingResponse
-	(*PendingDelivery)(nil),           // 38: parley.v1.PendingDelivery
-	(*TrimTopicRequest)(nil),          // 39: parley.v1.TrimTopicRequest
-	(*TrimTopicResponse)(nil),         // 40: parley.v1.TrimTopicResponse
-	(*DeadLetter)(nil),                // 41: parley.v1.DeadLetter
-	(*ListDeadLettersRequest)(nil),    // 42: parley.v1.ListDeadLettersRequest
-	(*ListDeadLettersResponse)(nil),   // 43: parley.v1.ListDeadLettersResponse
-	(*DeadLetterSelection)(nil),       // 44: parley.v1.DeadLetterSelection
-	(*DeadLetterIds)(nil),             // 45: parley.v1.DeadLetterIds
-	(*AllDeadLetters)(nil),            // 46: parley.v1.AllDeadLetters
-	(*ReplayDeadLettersRequest)(nil),  // 47: parley.v1.ReplayDeadLettersRequest
-	(*ReplayDeadLettersResponse)(nil), // 48: parley.v1.ReplayDeadLettersResponse
-	(*PurgeDeadLettersRequest)(nil),   // 49: parley.v1.PurgeDeadLettersRequest
-	(*PurgeDeadLettersResponse)(nil),  // 50: parley.v1.PurgeDeadLettersResponse
-	nil,                               // 51: parley.v1.DeadLetter.HeadersEntry
-	(*durationpb.Duration)(nil),       // 52: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),     // 53: google.protobuf.Timestamp
-	(*fieldmaskpb.FieldMask)(nil),     // 54: google.protobuf.FieldMask
+	(StartPosition)(0),                // 1: parley.v1.StartPosition
+	(GroupMode)(0),                    // 2: parley.v1.GroupMode
+	(DeliveryOrder)(0),                // 3: parley.v1.DeliveryOrder
+	(JobState)(0),                     // 4: parley.v1.JobState
+	(SessionState)(0),                 // 5: parley.v1.SessionState
+	(*Topic)(nil),                     // 6: parley.v1.Topic
+	(*RetryPolicy)(nil),               // 7: parley.v1.RetryPolicy
+	(*TopicRetention)(nil),            // 8: parley.v1.TopicRetention
+	(*CreateTopicRequest)(nil),        // 9: parley.v1.CreateTopicRequest
+	(*CreateTopicResponse)(nil),       // 10: parley.v1.CreateTopicResponse
+	(*UpdateTopicRequest)(nil),        // 11: parley.v1.UpdateTopicRequest
+	(*UpdateTopicResponse)(nil),       // 12: parley.v1.UpdateTopicResponse
+	(*DeleteTopicRequest)(nil),        // 13: parley.v1.DeleteTopicRequest
+	(*DeleteTopicResponse)(nil),       // 14: parley.v1.DeleteTopicResponse
+	(*GetTopicRequest)(nil),           // 15: parley.v1.GetTopicRequest
+	(*GetTopicResponse)(nil),          // 16: parley.v1.GetTopicResponse
+	(*ListTopicsRequest)(nil),         // 17: parley.v1.ListTopicsRequest
+	(*ListTopicsResponse)(nil),        // 18: parley.v1.ListTopicsResponse
+	(*SetTopicPausedRequest)(nil),     // 19: parley.v1.SetTopicPausedRequest
+	(*SetTopicPausedResponse)(nil),    // 20: parley.v1.SetTopicPausedResponse
+	(*RepairTopicRequest)(nil),        // 21: parley.v1.RepairTopicRequest
+	(*RepairTopicResponse)(nil),       // 22: parley.v1.RepairTopicResponse
+	(*GetTopicStatsRequest)(nil),      // 23: parley.v1.GetTopicStatsRequest
+	(*GetTopicStatsResponse)(nil),     // 24: parley.v1.GetTopicStatsResponse
+	(*TopicSample)(nil),               // 25: parley.v1.TopicSample
+	(*GroupSample)(nil),               // 26: parley.v1.GroupSample
+	(*TopicStats)(nil),                // 27: parley.v1.TopicStats
+	(*PartitionStats)(nil),            // 28: parley.v1.PartitionStats
+	(*GroupStats)(nil),                // 29: parley.v1.GroupStats
+	(*GroupStart)(nil),                // 30: parley.v1.GroupStart
+	(*Group)(nil),                     // 31: parley.v1.Group
+	(*CreateGroupRequest)(nil),        // 32: parley.v1.CreateGroupRequest
+	(*CreateGroupResponse)(nil),       // 33: parley.v1.CreateGroupResponse
+	(*UpdateGroupRequest)(nil),        // 34: parley.v1.UpdateGroupRequest
+	(*UpdateGroupResponse)(nil),       // 35: parley.v1.UpdateGroupResponse
+	(*GetGroupRequest)(nil),           // 36: parley.v1.GetGroupRequest
+	(*GetGroupResponse)(nil),          // 37: parley.v1.GetGroupResponse
+	(*ListGroupsRequest)(nil),         // 38: parley.v1.ListGroupsRequest
+	(*ListGroupsResponse)(nil),        // 39: parley.v1.ListGroupsResponse
+	(*DeleteGroupRequest)(nil),        // 40: parley.v1.DeleteGroupRequest
+	(*DeleteGroupResponse)(nil),       // 41: parley.v1.DeleteGroupResponse
+	(*SetGroupPausedRequest)(nil),     // 42: parley.v1.SetGroupPausedRequest
+	(*SetGroupPausedResponse)(nil),    // 43: parley.v1.SetGroupPausedResponse
+	(*SeekGroupRequest)(nil),          // 44: parley.v1.SeekGroupRequest
+	(*SeekGroupResponse)(nil),         // 45: parley.v1.SeekGroupResponse
+	(*ListPartitionsRequest)(nil),     // 46: parley.v1.ListPartitionsRequest
+	(*ListPartitionsResponse)(nil),    // 47: parley.v1.ListPartitionsResponse
+	(*PartitionLease)(nil),            // 48: parley.v1.PartitionLease
+	(*Job)(nil),                       // 49: parley.v1.Job
+	(*JobInGroup)(nil),                // 50: parley.v1.JobInGroup
+	(*GetJobRequest)(nil),             // 51: parley.v1.GetJobRequest
+	(*GetJobResponse)(nil),            // 52: parley.v1.GetJobResponse
+	(*ListJobsRequest)(nil),           // 53: parley.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),          // 54: parley.v1.ListJobsResponse
+	(*RetryJobsRequest)(nil),          // 55: parley.v1.RetryJobsRequest
+	(*RetryJobsResponse)(nil),         // 56: parley.v1.RetryJobsResponse
+	(*ListConsumersRequest)(nil),      // 57: parley.v1.ListConsumersRequest
+	(*ListConsumersResponse)(nil),     // 58: parley.v1.ListConsumersResponse
+	(*ConsumerInfo)(nil),              // 59: parley.v1.ConsumerInfo
+	(*TrimTopicRequest)(nil),          // 60: parley.v1.TrimTopicRequest
+	(*TrimTopicResponse)(nil),         // 61: parley.v1.TrimTopicResponse
+	(*DeadLetter)(nil),                // 62: parley.v1.DeadLetter
+	(*ListDeadLettersRequest)(nil),    // 63: parley.v1.ListDeadLettersRequest
+	(*ListDeadLettersResponse)(nil),   // 64: parley.v1.ListDeadLettersResponse
+	(*DeadLetterSelection)(nil),       // 65: parley.v1.DeadLetterSelection
+	(*DeadLetterIds)(nil),             // 66: parley.v1.DeadLetterIds
+	(*AllDeadLetters)(nil),            // 67: parley.v1.AllDeadLetters
+	(*ReplayDeadLettersRequest)(nil),  // 68: parley.v1.ReplayDeadLettersRequest
+	(*ReplayDeadLettersResponse)(nil), // 69: parley.v1.ReplayDeadLettersResponse
+	(*PurgeDeadLettersRequest)(nil),   // 70: parley.v1.PurgeDeadLettersRequest
+	(*PurgeDeadLettersResponse)(nil),  // 71: parley.v1.PurgeDeadLettersResponse
+	nil,                               // 72: parley.v1.Job.HeadersEntry
+	nil,                               // 73: parley.v1.DeadLetter.HeadersEntry
+	(*durationpb.Duration)(nil),       // 74: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),     // 75: google.protobuf.Timestamp
+	(*fieldmaskpb.FieldMask)(nil),     // 76: google.protobuf.FieldMask
 }
 var file_parley_v1_admin_queue_proto_depIdxs = []int32{
 	0,  // 0: parley.v1.Topic.partitioner:type_name -> parley.v1.Partitioner
-	5,  // 1: parley.v1.Topic.retry:type_name -> parley.v1.RetryPolicy
-	6,  // 2: parley.v1.Topic.retention:type_name -> parley.v1.TopicRetention
-	52, // 3: parley.v1.Topic.idempotency_window:type_name -> google.protobuf.Duration
-	53, // 4: parley.v1.Topic.create_time:type_name -> google.protobuf.Timestamp
-	52, // 5: parley.v1.RetryPolicy.min_backoff:type_name -> google.protobuf.Duration
-	52, // 6: parley.v1.RetryPolicy.max_backoff:type_name -> google.protobuf.Duration
-	52, // 7: parley.v1.TopicRetention.max_age:type_name -> google.protobuf.Duration
-	52, // 8: parley.v1.TopicRetention.dead_letter_max_age:type_name -> google.protobuf.Duration
-	4,  // 9: parley.v1.CreateTopicRequest.topic:type_name -> parley.v1.Topic
-	4,  // 10: parley.v1.CreateTopicResponse.topic:type_name -> parley.v1.Topic
-	4,  // 11: parley.v1.UpdateTopicRequest.topic:type_name -> parley.v1.Topic
-	54, // 12: parley.v1.UpdateTopicRequest.update_mask:type_name -> google.protobuf.FieldMask
-	4,  // 13: parley.v1.UpdateTopicResponse.topic:type_name -> parley.v1.Topic
-	4,  // 14: parley.v1.GetTopicResponse.topic:type_name -> parley.v1.Topic
-	4,  // 15: parley.v1.ListTopicsResponse.topics:type_name -> parley.v1.Topic
-	1,  // 16: parley.v1.PauseTopicRequest.operations:type_name -> parley.v1.TopicOperation
-	4,  // 17: parley.v1.PauseTopicResponse.topic:type_name -> parley.v1.Topic
-	1,  // 18: parley.v1.ResumeTopicRequest.operations:type_name -> parley.v1.TopicOperation
-	4,  // 19: parley.v1.ResumeTopicResponse.topic:type_name -> parley.v1.Topic
-	23, // 20: parley.v1.GetTopicStatsResponse.total:type_name -> parley.v1.TopicStats
-	24, // 21: parley.v1.GetTopicStatsResponse.partitions:type_name -> parley.v1.PartitionStats
-	25, // 22: parley.v1.TopicStats.groups:type_name -> parley.v1.GroupStats
-	25, // 23: parley.v1.PartitionStats.groups:type_name -> parley.v1.GroupStats
-	52, // 24: parley.v1.GroupStats.oldest_age:type_name -> google.protobuf.Duration
-	2,  // 25: parley.v1.GroupStart.position:type_name -> parley.v1.StartPosition
-	53, // 26: parley.v1.GroupStart.time:type_name -> google.protobuf.Timestamp
-	26, // 27: parley.v1.CreateGroupRequest.start:type_name -> parley.v1.GroupStart
-	26, // 28: parley.v1.SeekGroupRequest.start:type_name -> parley.v1.GroupStart
-	35, // 29: parley.v1.ListPartitionsResponse.partitions:type_name -> parley.v1.PartitionOwner
-	52, // 30: parley.v1.PartitionOwner.lease_left:type_name -> google.protobuf.Duration
-	3,  // 31: parley.v1.ListPendingRequest.order:type_name -> parley.v1.PendingOrder
-	38, // 32: parley.v1.ListPendingResponse.pending:type_name -> parley.v1.PendingDelivery
-	52, // 33: parley.v1.PendingDelivery.idle:type_name -> google.protobuf.Duration
-	52, // 34: parley.v1.TrimTopicRequest.max_age:type_name -> google.protobuf.Duration
-	51, // 35: parley.v1.DeadLetter.headers:type_name -> parley.v1.DeadLetter.HeadersEntry
-	53, // 36: parley.v1.DeadLetter.produce_time:type_name -> google.protobuf.Timestamp
-	53, // 37: parley.v1.DeadLetter.dead_letter_time:type_name -> google.protobuf.Timestamp
-	41, // 38: parley.v1.ListDeadLettersResponse.dead_letters:type_name -> parley.v1.DeadLetter
-	45, // 39: parley.v1.DeadLetterSelection.ids:type_name -> parley.v1.DeadLetterIds
-	46, // 40: parley.v1.DeadLetterSelection.all:type_name -> parley.v1.AllDeadLetters
-	44, // 41: parley.v1.ReplayDeadLettersRequest.selection:type_name -> parley.v1.DeadLetterSelection
-	44, // 42: parley.v1.PurgeDeadLettersRequest.selection:type_name -> parley.v1.DeadLetterSelection
-	43, // [43:43] is the sub-list for method output_type
-	43, // [43:43] is the sub-list for method input_type
-	43, // [43:43] is the sub-list for extension type_name
-	43, // [43:43] is the sub-list for extension extendee
-	0,  // [0:43] is the sub-list for field type_name
+	8,  // 1: parley.v1.Topic.retention:type_name -> parley.v1.TopicRetention
+	74, // 2: parley.v1.Topic.idempotency_window:type_name -> google.protobuf.Duration
+	75, // 3: parley.v1.Topic.create_time:type_name -> google.protobuf.Timestamp
+	74, // 4: parley.v1.RetryPolicy.min_backoff:type_name -> google.protobuf.Duration
+	74, // 5: parley.v1.RetryPolicy.max_backoff:type_name -> google.protobuf.Duration
+	74, // 6: parley.v1.TopicRetention.max_age:type_name -> google.protobuf.Duration
+	74, // 7: parley.v1.TopicRetention.dead_letter_max_age:type_name -> google.protobuf.Duration
+	6,  // 8: parley.v1.CreateTopicRequest.topic:type_name -> parley.v1.Topic
+	6,  // 9: parley.v1.CreateTopicResponse.topic:type_name -> parley.v1.Topic
+	6,  // 10: parley.v1.UpdateTopicRequest.topic:type_name -> parley.v1.Topic
+	76, // 11: parley.v1.UpdateTopicRequest.update_mask:type_name -> google.protobuf.FieldMask
+	6,  // 12: parley.v1.UpdateTopicResponse.topic:type_name -> parley.v1.Topic
+	6,  // 13: parley.v1.GetTopicResponse.topic:type_name -> parley.v1.Topic
+	6,  // 14: parley.v1.ListTopicsResponse.topics:type_name -> parley.v1.Topic
+	6,  // 15: parley.v1.SetTopicPausedResponse.topic:type_name -> parley.v1.Topic
+	6,  // 16: parley.v1.RepairTopicResponse.topic:type_name -> parley.v1.Topic
+	27, // 17: parley.v1.GetTopicStatsResponse.total:type_name -> parley.v1.TopicStats
+	28, // 18: parley.v1.GetTopicStatsResponse.partitions:type_name -> parley.v1.PartitionStats
+	25, // 19: parley.v1.GetTopicStatsResponse.history:type_name -> parley.v1.TopicSample
+	75, // 20: parley.v1.TopicSample.time:type_name -> google.protobuf.Timestamp
+	26, // 21: parley.v1.TopicSample.groups:type_name -> parley.v1.GroupSample
+	29, // 22: parley.v1.TopicStats.groups:type_name -> parley.v1.GroupStats
+	29, // 23: parley.v1.PartitionStats.groups:type_name -> parley.v1.GroupStats
+	74, // 24: parley.v1.GroupStats.oldest_age:type_name -> google.protobuf.Duration
+	1,  // 25: parley.v1.GroupStart.position:type_name -> parley.v1.StartPosition
+	75, // 26: parley.v1.GroupStart.time:type_name -> google.protobuf.Timestamp
+	2,  // 27: parley.v1.Group.mode:type_name -> parley.v1.GroupMode
+	3,  // 28: parley.v1.Group.order:type_name -> parley.v1.DeliveryOrder
+	7,  // 29: parley.v1.Group.retry:type_name -> parley.v1.RetryPolicy
+	74, // 30: parley.v1.Group.ack_timeout:type_name -> google.protobuf.Duration
+	74, // 31: parley.v1.Group.handler_timeout:type_name -> google.protobuf.Duration
+	74, // 32: parley.v1.Group.max_run_time:type_name -> google.protobuf.Duration
+	74, // 33: parley.v1.Group.resume_grace:type_name -> google.protobuf.Duration
+	30, // 34: parley.v1.Group.start:type_name -> parley.v1.GroupStart
+	31, // 35: parley.v1.CreateGroupRequest.group:type_name -> parley.v1.Group
+	31, // 36: parley.v1.CreateGroupResponse.group:type_name -> parley.v1.Group
+	31, // 37: parley.v1.UpdateGroupRequest.group:type_name -> parley.v1.Group
+	76, // 38: parley.v1.UpdateGroupRequest.update_mask:type_name -> google.protobuf.FieldMask
+	31, // 39: parley.v1.UpdateGroupResponse.group:type_name -> parley.v1.Group
+	31, // 40: parley.v1.GetGroupResponse.group:type_name -> parley.v1.Group
+	31, // 41: parley.v1.ListGroupsResponse.groups:type_name -> parley.v1.Group
+	31, // 42: parley.v1.SetGroupPausedResponse.group:type_name -> parley.v1.Group
+	30, // 43: parley.v1.SeekGroupRequest.start:type_name -> parley.v1.GroupStart
+	48, // 44: parley.v1.ListPartitionsResponse.partitions:type_name -> parley.v1.PartitionLease
+	72, // 45: parley.v1.Job.headers:type_name -> parley.v1.Job.HeadersEntry
+	75, // 46: parley.v1.Job.produce_time:type_name -> google.protobuf.Timestamp
+	75, // 47: parley.v1.Job.due_time:type_name -> google.protobuf.Timestamp
+	50, // 48: parley.v1.Job.groups:type_name -> parley.v1.JobInGroup
+	4,  // 49: parley.v1.JobInGroup.state:type_name -> parley.v1.JobState
+	75, // 50: parley.v1.JobInGroup.since_time:type_name -> google.protobuf.Timestamp
+	75, // 51: parley.v1.JobInGroup.retry_time:type_name -> google.protobuf.Timestamp
+	49, // 52: parley.v1.GetJobResponse.job:type_name -> parley.v1.Job
+	4,  // 53: parley.v1.ListJobsRequest.state:type_name -> parley.v1.JobState
+	49, // 54: parley.v1.ListJobsResponse.jobs:type_name -> parley.v1.Job
+	59, // 55: parley.v1.ListConsumersResponse.consumers:type_name -> parley.v1.ConsumerInfo
+	5,  // 56: parley.v1.ConsumerInfo.state:type_name -> parley.v1.SessionState
+	75, // 57: parley.v1.ConsumerInfo.since_time:type_name -> google.protobuf.Timestamp
+	75, // 58: parley.v1.ConsumerInfo.oldest_time:type_name -> google.protobuf.Timestamp
+	74, // 59: parley.v1.TrimTopicRequest.max_age:type_name -> google.protobuf.Duration
+	73, // 60: parley.v1.DeadLetter.headers:type_name -> parley.v1.DeadLetter.HeadersEntry
+	75, // 61: parley.v1.DeadLetter.produce_time:type_name -> google.protobuf.Timestamp
+	75, // 62: parley.v1.DeadLetter.dead_letter_time:type_name -> google.protobuf.Timestamp
+	62, // 63: parley.v1.ListDeadLettersResponse.dead_letters:type_name -> parley.v1.DeadLetter
+	66, // 64: parley.v1.DeadLetterSelection.ids:type_name -> parley.v1.DeadLetterIds
+	67, // 65: parley.v1.DeadLetterSelection.all:type_name -> parley.v1.AllDeadLetters
+	65, // 66: parley.v1.ReplayDeadLettersRequest.selection:type_name -> parley.v1.DeadLetterSelection
+	65, // 67: parley.v1.PurgeDeadLettersRequest.selection:type_name -> parley.v1.DeadLetterSelection
+	68, // [68:68] is the sub-list for method output_type
+	68, // [68:68] is the sub-list for method input_type
+	68, // [68:68] is the sub-list for extension type_name
+	68, // [68:68] is the sub-list for extension extendee
+	0,  // [0:68] is the sub-list for field type_name
 }
 
 func init() { file_parley_v1_admin_queue_proto_init() }
@@ -3750,27 +5453,26 @@ func file_parley_v1_admin_queue_proto_init() {
 		return
 	}
 	file_parley_v1_admin_queue_proto_msgTypes[1].OneofWrappers = []any{}
-	file_parley_v1_admin_queue_proto_msgTypes[22].OneofWrappers = []any{
+	file_parley_v1_admin_queue_proto_msgTypes[24].OneofWrappers = []any{
 		(*GroupStart_Position)(nil),
 		(*GroupStart_Time)(nil),
 	}
-	file_parley_v1_admin_queue_proto_msgTypes[35].OneofWrappers = []any{
+	file_parley_v1_admin_queue_proto_msgTypes[54].OneofWrappers = []any{
 		(*TrimTopicRequest_MaxMessages)(nil),
 		(*TrimTopicRequest_MaxAge)(nil),
 	}
-	file_parley_v1_admin_queue_proto_msgTypes[40].OneofWrappers = []any{
+	file_parley_v1_admin_queue_proto_msgTypes[59].OneofWrappers = []any{
 		(*DeadLetterSelection_Ids)(nil),
 		(*DeadLetterSelection_Group)(nil),
 		(*DeadLetterSelection_All)(nil),
 	}
-	file_parley_v1_admin_queue_proto_msgTypes[43].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_parley_v1_admin_queue_proto_rawDesc), len(file_parley_v1_admin_queue_proto_rawDesc)),
-			NumEnums:      4,
-			NumMessages:   48,
+			NumEnums:      6,
+			NumMessages:   68,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

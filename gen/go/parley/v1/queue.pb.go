@@ -24,25 +24,162 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// What happens if another message has the key.
+type Unique_OnConflict int32
+
+const (
+	// In a request it means REJECT.
+	Unique_ON_CONFLICT_UNSPECIFIED Unique_OnConflict = 0
+	// The new message fails with `already_exists` and the reason UNIQUE_KEY_IN_USE.
+	Unique_ON_CONFLICT_REJECT Unique_OnConflict = 1
+	// The result is the id of the earlier message, with `duplicate` set. Nothing is stored.
+	Unique_ON_CONFLICT_KEEP Unique_OnConflict = 2
+	// The earlier message is cancelled and the new one stored. If a handler has begun the earlier
+	// message, it fails as with REJECT.
+	Unique_ON_CONFLICT_REPLACE Unique_OnConflict = 3
+)
+
+// Enum value maps for Unique_OnConflict.
+var (
+	Unique_OnConflict_name = map[int32]string{
+		0: "ON_CONFLICT_UNSPECIFIED",
+		1: "ON_CONFLICT_REJECT",
+		2: "ON_CONFLICT_KEEP",
+		3: "ON_CONFLICT_REPLACE",
+	}
+	Unique_OnConflict_value = map[string]int32{
+		"ON_CONFLICT_UNSPECIFIED": 0,
+		"ON_CONFLICT_REJECT":      1,
+		"ON_CONFLICT_KEEP":        2,
+		"ON_CONFLICT_REPLACE":     3,
+	}
+)
+
+func (x Unique_OnConflict) Enum() *Unique_OnConflict {
+	p := new(Unique_OnConflict)
+	*p = x
+	return p
+}
+
+func (x Unique_OnConflict) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Unique_OnConflict) Descriptor() protoreflect.EnumDescriptor {
+	return file_parley_v1_queue_proto_enumTypes[0].Descriptor()
+}
+
+func (Unique_OnConflict) Type() protoreflect.EnumType {
+	return &file_parley_v1_queue_proto_enumTypes[0]
+}
+
+func (x Unique_OnConflict) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Unique_OnConflict.Descriptor instead.
+func (Unique_OnConflict) EnumDescriptor() ([]byte, []int) {
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{1, 0}
+}
+
+// Why deliveries are lost.
+type LostDeliveries_Cause int32
+
+const (
+	LostDeliveries_CAUSE_UNSPECIFIED LostDeliveries_Cause = 0
+	// The ack timeout passed.
+	LostDeliveries_CAUSE_ACK_TIMEOUT LostDeliveries_Cause = 1
+	// The group's `max_run_time` passed.
+	LostDeliveries_CAUSE_MAX_RUN_TIME LostDeliveries_Cause = 2
+	// The message was cancelled, or the group moved or deleted.
+	LostDeliveries_CAUSE_CANCELLED LostDeliveries_Cause = 3
+	// The session was without contact for longer than its grace time.
+	LostDeliveries_CAUSE_NO_CONTACT LostDeliveries_Cause = 4
+)
+
+// Enum value maps for LostDeliveries_Cause.
+var (
+	LostDeliveries_Cause_name = map[int32]string{
+		0: "CAUSE_UNSPECIFIED",
+		1: "CAUSE_ACK_TIMEOUT",
+		2: "CAUSE_MAX_RUN_TIME",
+		3: "CAUSE_CANCELLED",
+		4: "CAUSE_NO_CONTACT",
+	}
+	LostDeliveries_Cause_value = map[string]int32{
+		"CAUSE_UNSPECIFIED":  0,
+		"CAUSE_ACK_TIMEOUT":  1,
+		"CAUSE_MAX_RUN_TIME": 2,
+		"CAUSE_CANCELLED":    3,
+		"CAUSE_NO_CONTACT":   4,
+	}
+)
+
+func (x LostDeliveries_Cause) Enum() *LostDeliveries_Cause {
+	p := new(LostDeliveries_Cause)
+	*p = x
+	return p
+}
+
+func (x LostDeliveries_Cause) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (LostDeliveries_Cause) Descriptor() protoreflect.EnumDescriptor {
+	return file_parley_v1_queue_proto_enumTypes[1].Descriptor()
+}
+
+func (LostDeliveries_Cause) Type() protoreflect.EnumType {
+	return &file_parley_v1_queue_proto_enumTypes[1]
+}
+
+func (x LostDeliveries_Cause) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use LostDeliveries_Cause.Descriptor instead.
+func (LostDeliveries_Cause) EnumDescriptor() ([]byte, []int) {
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{19, 0}
+}
+
 // QueueMessage is a message of a topic.
 type QueueMessage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Selects the partition. Messages of one key are delivered in order, except during retries in
-	// topics without strict order. Up to 256 bytes of UTF-8 without NUL. Without a key, the
-	// idempotency key selects the partition; without either, the partitions take turns.
+	// groups without strict order. Up to 256 bytes of UTF-8 without NUL. Without a key, the
+	// idempotency key or the unique key selects the partition; without any, the partitions take
+	// turns.
 	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	// The content, which the server does not interpret. Up to 262,144 bytes.
 	Payload []byte `protobuf:"bytes,2,opt,name=payload,proto3" json:"payload,omitempty"`
-	// Up to 32 headers. Names are 1 to 64 of A-Z a-z 0-9 _ . -, values are up to 1,024 bytes
-	// of UTF-8 without CR, LF and NUL. Names that begin with `webhook-` or `parley-` are reserved. If
-	// the call is traced and the producer sets no `traceparent`, the server sets it.
+	// Up to 32 headers. Names are 1 to 64 of A-Z a-z 0-9 _ . -, values are up to 1,024 bytes without
+	// CR, LF and NUL. Names that begin with `webhook-` or `parley-` are reserved. If the call is
+	// traced and the producer sets no `traceparent`, the server sets it.
 	Headers map[string]string `protobuf:"bytes,3,rep,name=headers,proto3" json:"headers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Makes Produce and Schedule idempotent within the topic's `idempotency_window` and the message's
-	// partition. A repeat must have the same `key`. Up to 128 printable ASCII characters without
-	// spaces. If it is empty, a repeat appends another message.
+	// Makes Produce idempotent for this message, until its due time and the topic's
+	// `idempotency_window` have passed. A repeat must have the same `key`. Up to 128 printable ASCII
+	// characters without spaces. Each such key costs memory in the queue store; a repeat of a whole
+	// request is recognised without it, by `producer_id`.
 	IdempotencyKey string `protobuf:"bytes,4,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// When the message is delivered. If neither is set, immediately.
+	//
+	// Types that are valid to be assigned to Due:
+	//
+	//	*QueueMessage_Delay
+	//	*QueueMessage_DeliverAt
+	Due isQueueMessage_Due `protobuf_oneof:"due"`
+	// Overrides `max_attempts` of the groups' retry policies. 1 to 1,000.
+	MaxAttempts *int32 `protobuf:"varint,7,opt,name=max_attempts,json=maxAttempts,proto3,oneof" json:"max_attempts,omitempty"`
+	// Overrides the groups' handler timeout. 1 ms to 7 days.
+	Timeout *durationpb.Duration `protobuf:"bytes,8,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	// The time after which the message expires in every group in which no handler has begun it. It
+	// starts when the server accepts the message, or when a scheduled message is due. 1 ms to 366
+	// days. The default is no limit.
+	Ttl *durationpb.Duration `protobuf:"bytes,9,opt,name=ttl,proto3" json:"ttl,omitempty"`
+	// At most one message with this key is scheduled or waits at a time.
+	Unique        *Unique `protobuf:"bytes,10,opt,name=unique,proto3" json:"unique,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *QueueMessage) Reset() {
@@ -103,19 +240,176 @@ func (x *QueueMessage) GetIdempotencyKey() string {
 	return ""
 }
 
+func (x *QueueMessage) GetDue() isQueueMessage_Due {
+	if x != nil {
+		return x.Due
+	}
+	return nil
+}
+
+func (x *QueueMessage) GetDelay() *durationpb.Duration {
+	if x != nil {
+		if x, ok := x.Due.(*QueueMessage_Delay); ok {
+			return x.Delay
+		}
+	}
+	return nil
+}
+
+func (x *QueueMessage) GetDeliverAt() *timestamppb.Timestamp {
+	if x != nil {
+		if x, ok := x.Due.(*QueueMessage_DeliverAt); ok {
+			return x.DeliverAt
+		}
+	}
+	return nil
+}
+
+func (x *QueueMessage) GetMaxAttempts() int32 {
+	if x != nil && x.MaxAttempts != nil {
+		return *x.MaxAttempts
+	}
+	return 0
+}
+
+func (x *QueueMessage) GetTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.Timeout
+	}
+	return nil
+}
+
+func (x *QueueMessage) GetTtl() *durationpb.Duration {
+	if x != nil {
+		return x.Ttl
+	}
+	return nil
+}
+
+func (x *QueueMessage) GetUnique() *Unique {
+	if x != nil {
+		return x.Unique
+	}
+	return nil
+}
+
+type isQueueMessage_Due interface {
+	isQueueMessage_Due()
+}
+
+type QueueMessage_Delay struct {
+	// 0 to 366 days after the server accepts the message, rounded up to milliseconds. Use a delay
+	// rather than a time if the client's clock may be wrong.
+	Delay *durationpb.Duration `protobuf:"bytes,5,opt,name=delay,proto3,oneof"`
+}
+
+type QueueMessage_DeliverAt struct {
+	// From the year 2000 on, up to 366 days ahead according to the server's clock. A time in the
+	// past is due immediately.
+	DeliverAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=deliver_at,json=deliverAt,proto3,oneof"`
+}
+
+func (*QueueMessage_Delay) isQueueMessage_Due() {}
+
+func (*QueueMessage_DeliverAt) isQueueMessage_Due() {}
+
+// Unique defines a unique key, which at most one message of a partition has at a time.
+type Unique struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 1 to 128 printable ASCII characters without spaces. Messages with the same unique key must have
+	// the same `key`, or none.
+	Key        string            `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	OnConflict Unique_OnConflict `protobuf:"varint,2,opt,name=on_conflict,json=onConflict,proto3,enum=parley.v1.Unique_OnConflict" json:"on_conflict,omitempty"`
+	// The message has the key until every group has settled it. By default it has the key until a
+	// handler begins it.
+	WhileRunning bool `protobuf:"varint,3,opt,name=while_running,json=whileRunning,proto3" json:"while_running,omitempty"`
+	// The longest time that the message may have the key. 1 s to 7 days, counted from the due time;
+	// the default is 1 day.
+	AtMost        *durationpb.Duration `protobuf:"bytes,4,opt,name=at_most,json=atMost,proto3" json:"at_most,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Unique) Reset() {
+	*x = Unique{}
+	mi := &file_parley_v1_queue_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Unique) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Unique) ProtoMessage() {}
+
+func (x *Unique) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_queue_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Unique.ProtoReflect.Descriptor instead.
+func (*Unique) Descriptor() ([]byte, []int) {
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Unique) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *Unique) GetOnConflict() Unique_OnConflict {
+	if x != nil {
+		return x.OnConflict
+	}
+	return Unique_ON_CONFLICT_UNSPECIFIED
+}
+
+func (x *Unique) GetWhileRunning() bool {
+	if x != nil {
+		return x.WhileRunning
+	}
+	return false
+}
+
+func (x *Unique) GetAtMost() *durationpb.Duration {
+	if x != nil {
+		return x.AtMost
+	}
+	return nil
+}
+
 // ProduceRequest is the request of Produce.
 type ProduceRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1 to 64 of A-Z a-z 0-9 _ -, not beginning with two underscores.
-	Topic         string          `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
-	Messages      []*QueueMessage `protobuf:"bytes,2,rep,name=messages,proto3" json:"messages,omitempty"`
+	Topic    string          `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	Messages []*QueueMessage `protobuf:"bytes,2,rep,name=messages,proto3" json:"messages,omitempty"`
+	// Identifies a producer whose requests may be repeated. 16 random bytes, which one process
+	// chooses once and does not share; empty for none. The server recognises a repeat within the
+	// topic's `idempotency_window`.
+	ProducerId []byte `protobuf:"bytes,3,opt,name=producer_id,json=producerId,proto3" json:"producer_id,omitempty"`
+	// The number of the request: 1 for the producer's first request to this topic, and one more for
+	// each further one. A repeat has the same number and the same messages. The newest number may be
+	// at most 63 higher than that of the oldest request without an answer. Required with
+	// `producer_id`.
+	Sequence      int64 `protobuf:"varint,4,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ProduceRequest) Reset() {
 	*x = ProduceRequest{}
-	mi := &file_parley_v1_queue_proto_msgTypes[1]
+	mi := &file_parley_v1_queue_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -127,7 +421,7 @@ func (x *ProduceRequest) String() string {
 func (*ProduceRequest) ProtoMessage() {}
 
 func (x *ProduceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[1]
+	mi := &file_parley_v1_queue_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -140,7 +434,7 @@ func (x *ProduceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProduceRequest.ProtoReflect.Descriptor instead.
 func (*ProduceRequest) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{1}
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *ProduceRequest) GetTopic() string {
@@ -157,6 +451,20 @@ func (x *ProduceRequest) GetMessages() []*QueueMessage {
 	return nil
 }
 
+func (x *ProduceRequest) GetProducerId() []byte {
+	if x != nil {
+		return x.ProducerId
+	}
+	return nil
+}
+
+func (x *ProduceRequest) GetSequence() int64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
 // ProduceResponse is the response of Produce.
 type ProduceResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -168,7 +476,7 @@ type ProduceResponse struct {
 
 func (x *ProduceResponse) Reset() {
 	*x = ProduceResponse{}
-	mi := &file_parley_v1_queue_proto_msgTypes[2]
+	mi := &file_parley_v1_queue_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -180,7 +488,7 @@ func (x *ProduceResponse) String() string {
 func (*ProduceResponse) ProtoMessage() {}
 
 func (x *ProduceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[2]
+	mi := &file_parley_v1_queue_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -193,7 +501,7 @@ func (x *ProduceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProduceResponse.ProtoReflect.Descriptor instead.
 func (*ProduceResponse) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{2}
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *ProduceResponse) GetResults() []*ProduceResult {
@@ -217,7 +525,7 @@ type ProduceResult struct {
 
 func (x *ProduceResult) Reset() {
 	*x = ProduceResult{}
-	mi := &file_parley_v1_queue_proto_msgTypes[3]
+	mi := &file_parley_v1_queue_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -229,7 +537,7 @@ func (x *ProduceResult) String() string {
 func (*ProduceResult) ProtoMessage() {}
 
 func (x *ProduceResult) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[3]
+	mi := &file_parley_v1_queue_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -242,7 +550,7 @@ func (x *ProduceResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProduceResult.ProtoReflect.Descriptor instead.
 func (*ProduceResult) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{3}
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ProduceResult) GetResult() isProduceResult_Result {
@@ -289,19 +597,21 @@ func (*ProduceResult_Error) isProduceResult_Result() {}
 // ProducedMessage is the receipt of a message that Produce stored.
 type ProducedMessage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The id of the message. It begins with the partition. It never changes, not during retries and
-	// not when the message becomes a dead letter.
+	// The id of the message, an opaque string. It never changes, not during retries and not when the
+	// message becomes a dead letter.
 	MessageId string `protobuf:"bytes,1,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
 	Partition int32  `protobuf:"varint,2,opt,name=partition,proto3" json:"partition,omitempty"`
-	// True if an earlier call with this idempotency key stored the message.
-	Duplicate     bool `protobuf:"varint,3,opt,name=duplicate,proto3" json:"duplicate,omitempty"`
+	// True if an earlier call stored the message.
+	Duplicate bool `protobuf:"varint,3,opt,name=duplicate,proto3" json:"duplicate,omitempty"`
+	// When a scheduled message is due, according to the server's clock. Unset for other messages.
+	DueTime       *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=due_time,json=dueTime,proto3" json:"due_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ProducedMessage) Reset() {
 	*x = ProducedMessage{}
-	mi := &file_parley_v1_queue_proto_msgTypes[4]
+	mi := &file_parley_v1_queue_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -313,7 +623,7 @@ func (x *ProducedMessage) String() string {
 func (*ProducedMessage) ProtoMessage() {}
 
 func (x *ProducedMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[4]
+	mi := &file_parley_v1_queue_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -326,7 +636,7 @@ func (x *ProducedMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProducedMessage.ProtoReflect.Descriptor instead.
 func (*ProducedMessage) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{4}
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ProducedMessage) GetMessageId() string {
@@ -350,30 +660,38 @@ func (x *ProducedMessage) GetDuplicate() bool {
 	return false
 }
 
-// ScheduleRequest is the request of Schedule.
-type ScheduleRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Topic         string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
-	Messages      []*ScheduledMessage    `protobuf:"bytes,2,rep,name=messages,proto3" json:"messages,omitempty"`
+func (x *ProducedMessage) GetDueTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.DueTime
+	}
+	return nil
+}
+
+// CancelMessagesRequest is the request of CancelMessages.
+type CancelMessagesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Topic string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	// 1 to 1,000 ids of messages of the topic.
+	MessageIds    []string `protobuf:"bytes,2,rep,name=message_ids,json=messageIds,proto3" json:"message_ids,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ScheduleRequest) Reset() {
-	*x = ScheduleRequest{}
-	mi := &file_parley_v1_queue_proto_msgTypes[5]
+func (x *CancelMessagesRequest) Reset() {
+	*x = CancelMessagesRequest{}
+	mi := &file_parley_v1_queue_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ScheduleRequest) String() string {
+func (x *CancelMessagesRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ScheduleRequest) ProtoMessage() {}
+func (*CancelMessagesRequest) ProtoMessage() {}
 
-func (x *ScheduleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[5]
+func (x *CancelMessagesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_queue_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -384,143 +702,48 @@ func (x *ScheduleRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ScheduleRequest.ProtoReflect.Descriptor instead.
-func (*ScheduleRequest) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{5}
+// Deprecated: Use CancelMessagesRequest.ProtoReflect.Descriptor instead.
+func (*CancelMessagesRequest) Descriptor() ([]byte, []int) {
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{6}
 }
 
-func (x *ScheduleRequest) GetTopic() string {
+func (x *CancelMessagesRequest) GetTopic() string {
 	if x != nil {
 		return x.Topic
 	}
 	return ""
 }
 
-func (x *ScheduleRequest) GetMessages() []*ScheduledMessage {
+func (x *CancelMessagesRequest) GetMessageIds() []string {
 	if x != nil {
-		return x.Messages
+		return x.MessageIds
 	}
 	return nil
 }
 
-// ScheduledMessage is a message and its due time. A delay starts when the server accepts the
-// message. Use a delay rather than a time if the client's clock may be wrong.
-type ScheduledMessage struct {
-	state   protoimpl.MessageState `protogen:"open.v1"`
-	Message *QueueMessage          `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
-	// Types that are valid to be assigned to Due:
-	//
-	//	*ScheduledMessage_Delay
-	//	*ScheduledMessage_DueTime
-	Due           isScheduledMessage_Due `protobuf_oneof:"due"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ScheduledMessage) Reset() {
-	*x = ScheduledMessage{}
-	mi := &file_parley_v1_queue_proto_msgTypes[6]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ScheduledMessage) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ScheduledMessage) ProtoMessage() {}
-
-func (x *ScheduledMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[6]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ScheduledMessage.ProtoReflect.Descriptor instead.
-func (*ScheduledMessage) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{6}
-}
-
-func (x *ScheduledMessage) GetMessage() *QueueMessage {
-	if x != nil {
-		return x.Message
-	}
-	return nil
-}
-
-func (x *ScheduledMessage) GetDue() isScheduledMessage_Due {
-	if x != nil {
-		return x.Due
-	}
-	return nil
-}
-
-func (x *ScheduledMessage) GetDelay() *durationpb.Duration {
-	if x != nil {
-		if x, ok := x.Due.(*ScheduledMessage_Delay); ok {
-			return x.Delay
-		}
-	}
-	return nil
-}
-
-func (x *ScheduledMessage) GetDueTime() *timestamppb.Timestamp {
-	if x != nil {
-		if x, ok := x.Due.(*ScheduledMessage_DueTime); ok {
-			return x.DueTime
-		}
-	}
-	return nil
-}
-
-type isScheduledMessage_Due interface {
-	isScheduledMessage_Due()
-}
-
-type ScheduledMessage_Delay struct {
-	// 0 to 366 days. It is rounded up to milliseconds.
-	Delay *durationpb.Duration `protobuf:"bytes,2,opt,name=delay,proto3,oneof"`
-}
-
-type ScheduledMessage_DueTime struct {
-	// From the year 2000 on, up to 366 days ahead according to the server's clock. A time in the
-	// past is due immediately.
-	DueTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=due_time,json=dueTime,proto3,oneof"`
-}
-
-func (*ScheduledMessage_Delay) isScheduledMessage_Due() {}
-
-func (*ScheduledMessage_DueTime) isScheduledMessage_Due() {}
-
-// ScheduleResponse is the response of Schedule.
-type ScheduleResponse struct {
+// CancelMessagesResponse is the response of CancelMessages.
+type CancelMessagesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// One result per message of the request, in the same order.
-	Results       []*ScheduleResult `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
+	// One result per id, in the same order.
+	Results       []*CancelResult `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ScheduleResponse) Reset() {
-	*x = ScheduleResponse{}
+func (x *CancelMessagesResponse) Reset() {
+	*x = CancelMessagesResponse{}
 	mi := &file_parley_v1_queue_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ScheduleResponse) String() string {
+func (x *CancelMessagesResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ScheduleResponse) ProtoMessage() {}
+func (*CancelMessagesResponse) ProtoMessage() {}
 
-func (x *ScheduleResponse) ProtoReflect() protoreflect.Message {
+func (x *CancelMessagesResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_parley_v1_queue_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -532,44 +755,40 @@ func (x *ScheduleResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ScheduleResponse.ProtoReflect.Descriptor instead.
-func (*ScheduleResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use CancelMessagesResponse.ProtoReflect.Descriptor instead.
+func (*CancelMessagesResponse) Descriptor() ([]byte, []int) {
 	return file_parley_v1_queue_proto_rawDescGZIP(), []int{7}
 }
 
-func (x *ScheduleResponse) GetResults() []*ScheduleResult {
+func (x *CancelMessagesResponse) GetResults() []*CancelResult {
 	if x != nil {
 		return x.Results
 	}
 	return nil
 }
 
-// ScheduleResult is the result of one message of a ScheduleRequest.
-type ScheduleResult struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Types that are valid to be assigned to Result:
-	//
-	//	*ScheduleResult_Scheduled
-	//	*ScheduleResult_Error
-	Result        isScheduleResult_Result `protobuf_oneof:"result"`
+// CancelResult is the result of cancelling one message. It succeeded if `error` is not set.
+type CancelResult struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Error         *ItemError             `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ScheduleResult) Reset() {
-	*x = ScheduleResult{}
+func (x *CancelResult) Reset() {
+	*x = CancelResult{}
 	mi := &file_parley_v1_queue_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ScheduleResult) String() string {
+func (x *CancelResult) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ScheduleResult) ProtoMessage() {}
+func (*CancelResult) ProtoMessage() {}
 
-func (x *ScheduleResult) ProtoReflect() protoreflect.Message {
+func (x *CancelResult) ProtoReflect() protoreflect.Message {
 	mi := &file_parley_v1_queue_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -581,81 +800,47 @@ func (x *ScheduleResult) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ScheduleResult.ProtoReflect.Descriptor instead.
-func (*ScheduleResult) Descriptor() ([]byte, []int) {
+// Deprecated: Use CancelResult.ProtoReflect.Descriptor instead.
+func (*CancelResult) Descriptor() ([]byte, []int) {
 	return file_parley_v1_queue_proto_rawDescGZIP(), []int{8}
 }
 
-func (x *ScheduleResult) GetResult() isScheduleResult_Result {
+func (x *CancelResult) GetError() *ItemError {
 	if x != nil {
-		return x.Result
+		return x.Error
 	}
 	return nil
 }
 
-func (x *ScheduleResult) GetScheduled() *ScheduledReceipt {
-	if x != nil {
-		if x, ok := x.Result.(*ScheduleResult_Scheduled); ok {
-			return x.Scheduled
-		}
-	}
-	return nil
-}
-
-func (x *ScheduleResult) GetError() *ItemError {
-	if x != nil {
-		if x, ok := x.Result.(*ScheduleResult_Error); ok {
-			return x.Error
-		}
-	}
-	return nil
-}
-
-type isScheduleResult_Result interface {
-	isScheduleResult_Result()
-}
-
-type ScheduleResult_Scheduled struct {
-	Scheduled *ScheduledReceipt `protobuf:"bytes,1,opt,name=scheduled,proto3,oneof"`
-}
-
-type ScheduleResult_Error struct {
-	Error *ItemError `protobuf:"bytes,2,opt,name=error,proto3,oneof"`
-}
-
-func (*ScheduleResult_Scheduled) isScheduleResult_Result() {}
-
-func (*ScheduleResult_Error) isScheduleResult_Result() {}
-
-// ScheduledReceipt is the receipt of a scheduled message.
-type ScheduledReceipt struct {
+// RescheduleMessagesRequest is the request of RescheduleMessages.
+type RescheduleMessagesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The id of the message. It begins with the partition and never changes.
-	MessageId string `protobuf:"bytes,1,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
-	Partition int32  `protobuf:"varint,2,opt,name=partition,proto3" json:"partition,omitempty"`
-	// When the message is due, according to the server's clock. Unset for a duplicate of a message
-	// that Produce accepted.
-	DueTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=due_time,json=dueTime,proto3" json:"due_time,omitempty"`
-	// True if an earlier call with this idempotency key stored the message.
-	Duplicate     bool `protobuf:"varint,4,opt,name=duplicate,proto3" json:"duplicate,omitempty"`
+	Topic string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	// 1 to 1,000 ids of scheduled messages of the topic.
+	MessageIds []string `protobuf:"bytes,2,rep,name=message_ids,json=messageIds,proto3" json:"message_ids,omitempty"`
+	// Types that are valid to be assigned to Due:
+	//
+	//	*RescheduleMessagesRequest_Delay
+	//	*RescheduleMessagesRequest_DeliverAt
+	Due           isRescheduleMessagesRequest_Due `protobuf_oneof:"due"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ScheduledReceipt) Reset() {
-	*x = ScheduledReceipt{}
+func (x *RescheduleMessagesRequest) Reset() {
+	*x = RescheduleMessagesRequest{}
 	mi := &file_parley_v1_queue_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ScheduledReceipt) String() string {
+func (x *RescheduleMessagesRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ScheduledReceipt) ProtoMessage() {}
+func (*RescheduleMessagesRequest) ProtoMessage() {}
 
-func (x *ScheduledReceipt) ProtoReflect() protoreflect.Message {
+func (x *RescheduleMessagesRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_parley_v1_queue_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -667,254 +852,92 @@ func (x *ScheduledReceipt) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ScheduledReceipt.ProtoReflect.Descriptor instead.
-func (*ScheduledReceipt) Descriptor() ([]byte, []int) {
+// Deprecated: Use RescheduleMessagesRequest.ProtoReflect.Descriptor instead.
+func (*RescheduleMessagesRequest) Descriptor() ([]byte, []int) {
 	return file_parley_v1_queue_proto_rawDescGZIP(), []int{9}
 }
 
-func (x *ScheduledReceipt) GetMessageId() string {
+func (x *RescheduleMessagesRequest) GetTopic() string {
 	if x != nil {
-		return x.MessageId
+		return x.Topic
 	}
 	return ""
 }
 
-func (x *ScheduledReceipt) GetPartition() int32 {
+func (x *RescheduleMessagesRequest) GetMessageIds() []string {
 	if x != nil {
-		return x.Partition
-	}
-	return 0
-}
-
-func (x *ScheduledReceipt) GetDueTime() *timestamppb.Timestamp {
-	if x != nil {
-		return x.DueTime
+		return x.MessageIds
 	}
 	return nil
 }
 
-func (x *ScheduledReceipt) GetDuplicate() bool {
-	if x != nil {
-		return x.Duplicate
-	}
-	return false
-}
-
-// CancelScheduledRequest is the request of CancelScheduled.
-type CancelScheduledRequest struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	Topic string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
-	// The `message_id` of the ScheduledReceipt.
-	MessageId     string `protobuf:"bytes,2,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *CancelScheduledRequest) Reset() {
-	*x = CancelScheduledRequest{}
-	mi := &file_parley_v1_queue_proto_msgTypes[10]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *CancelScheduledRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*CancelScheduledRequest) ProtoMessage() {}
-
-func (x *CancelScheduledRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[10]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use CancelScheduledRequest.ProtoReflect.Descriptor instead.
-func (*CancelScheduledRequest) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{10}
-}
-
-func (x *CancelScheduledRequest) GetTopic() string {
-	if x != nil {
-		return x.Topic
-	}
-	return ""
-}
-
-func (x *CancelScheduledRequest) GetMessageId() string {
-	if x != nil {
-		return x.MessageId
-	}
-	return ""
-}
-
-// CancelScheduledResponse is the response of CancelScheduled.
-type CancelScheduledResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *CancelScheduledResponse) Reset() {
-	*x = CancelScheduledResponse{}
-	mi := &file_parley_v1_queue_proto_msgTypes[11]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *CancelScheduledResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*CancelScheduledResponse) ProtoMessage() {}
-
-func (x *CancelScheduledResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[11]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use CancelScheduledResponse.ProtoReflect.Descriptor instead.
-func (*CancelScheduledResponse) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{11}
-}
-
-// RescheduleScheduledRequest is the request of RescheduleScheduled.
-type RescheduleScheduledRequest struct {
-	state     protoimpl.MessageState `protogen:"open.v1"`
-	Topic     string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
-	MessageId string                 `protobuf:"bytes,2,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
-	// Types that are valid to be assigned to Due:
-	//
-	//	*RescheduleScheduledRequest_Delay
-	//	*RescheduleScheduledRequest_DueTime
-	Due           isRescheduleScheduledRequest_Due `protobuf_oneof:"due"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *RescheduleScheduledRequest) Reset() {
-	*x = RescheduleScheduledRequest{}
-	mi := &file_parley_v1_queue_proto_msgTypes[12]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *RescheduleScheduledRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*RescheduleScheduledRequest) ProtoMessage() {}
-
-func (x *RescheduleScheduledRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[12]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use RescheduleScheduledRequest.ProtoReflect.Descriptor instead.
-func (*RescheduleScheduledRequest) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{12}
-}
-
-func (x *RescheduleScheduledRequest) GetTopic() string {
-	if x != nil {
-		return x.Topic
-	}
-	return ""
-}
-
-func (x *RescheduleScheduledRequest) GetMessageId() string {
-	if x != nil {
-		return x.MessageId
-	}
-	return ""
-}
-
-func (x *RescheduleScheduledRequest) GetDue() isRescheduleScheduledRequest_Due {
+func (x *RescheduleMessagesRequest) GetDue() isRescheduleMessagesRequest_Due {
 	if x != nil {
 		return x.Due
 	}
 	return nil
 }
 
-func (x *RescheduleScheduledRequest) GetDelay() *durationpb.Duration {
+func (x *RescheduleMessagesRequest) GetDelay() *durationpb.Duration {
 	if x != nil {
-		if x, ok := x.Due.(*RescheduleScheduledRequest_Delay); ok {
+		if x, ok := x.Due.(*RescheduleMessagesRequest_Delay); ok {
 			return x.Delay
 		}
 	}
 	return nil
 }
 
-func (x *RescheduleScheduledRequest) GetDueTime() *timestamppb.Timestamp {
+func (x *RescheduleMessagesRequest) GetDeliverAt() *timestamppb.Timestamp {
 	if x != nil {
-		if x, ok := x.Due.(*RescheduleScheduledRequest_DueTime); ok {
-			return x.DueTime
+		if x, ok := x.Due.(*RescheduleMessagesRequest_DeliverAt); ok {
+			return x.DeliverAt
 		}
 	}
 	return nil
 }
 
-type isRescheduleScheduledRequest_Due interface {
-	isRescheduleScheduledRequest_Due()
+type isRescheduleMessagesRequest_Due interface {
+	isRescheduleMessagesRequest_Due()
 }
 
-type RescheduleScheduledRequest_Delay struct {
+type RescheduleMessagesRequest_Delay struct {
 	// 0 to 366 days from now.
 	Delay *durationpb.Duration `protobuf:"bytes,3,opt,name=delay,proto3,oneof"`
 }
 
-type RescheduleScheduledRequest_DueTime struct {
+type RescheduleMessagesRequest_DeliverAt struct {
 	// Up to 366 days ahead according to the server's clock. A time in the past is due immediately.
-	DueTime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=due_time,json=dueTime,proto3,oneof"`
+	DeliverAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=deliver_at,json=deliverAt,proto3,oneof"`
 }
 
-func (*RescheduleScheduledRequest_Delay) isRescheduleScheduledRequest_Due() {}
+func (*RescheduleMessagesRequest_Delay) isRescheduleMessagesRequest_Due() {}
 
-func (*RescheduleScheduledRequest_DueTime) isRescheduleScheduledRequest_Due() {}
+func (*RescheduleMessagesRequest_DeliverAt) isRescheduleMessagesRequest_Due() {}
 
-// RescheduleScheduledResponse is the response of RescheduleScheduled.
-type RescheduleScheduledResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	DueTime       *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=due_time,json=dueTime,proto3" json:"due_time,omitempty"`
+// RescheduleMessagesResponse is the response of RescheduleMessages.
+type RescheduleMessagesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One result per id, in the same order.
+	Results       []*RescheduleResult `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *RescheduleScheduledResponse) Reset() {
-	*x = RescheduleScheduledResponse{}
-	mi := &file_parley_v1_queue_proto_msgTypes[13]
+func (x *RescheduleMessagesResponse) Reset() {
+	*x = RescheduleMessagesResponse{}
+	mi := &file_parley_v1_queue_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *RescheduleScheduledResponse) String() string {
+func (x *RescheduleMessagesResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*RescheduleScheduledResponse) ProtoMessage() {}
+func (*RescheduleMessagesResponse) ProtoMessage() {}
 
-func (x *RescheduleScheduledResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[13]
+func (x *RescheduleMessagesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_queue_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -925,43 +948,136 @@ func (x *RescheduleScheduledResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use RescheduleScheduledResponse.ProtoReflect.Descriptor instead.
-func (*RescheduleScheduledResponse) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{13}
+// Deprecated: Use RescheduleMessagesResponse.ProtoReflect.Descriptor instead.
+func (*RescheduleMessagesResponse) Descriptor() ([]byte, []int) {
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{10}
 }
 
-func (x *RescheduleScheduledResponse) GetDueTime() *timestamppb.Timestamp {
+func (x *RescheduleMessagesResponse) GetResults() []*RescheduleResult {
 	if x != nil {
-		return x.DueTime
+		return x.Results
 	}
 	return nil
 }
 
+// RescheduleResult is the result of rescheduling one message.
+type RescheduleResult struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Result:
+	//
+	//	*RescheduleResult_DueTime
+	//	*RescheduleResult_Error
+	Result        isRescheduleResult_Result `protobuf_oneof:"result"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RescheduleResult) Reset() {
+	*x = RescheduleResult{}
+	mi := &file_parley_v1_queue_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RescheduleResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RescheduleResult) ProtoMessage() {}
+
+func (x *RescheduleResult) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_queue_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RescheduleResult.ProtoReflect.Descriptor instead.
+func (*RescheduleResult) Descriptor() ([]byte, []int) {
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *RescheduleResult) GetResult() isRescheduleResult_Result {
+	if x != nil {
+		return x.Result
+	}
+	return nil
+}
+
+func (x *RescheduleResult) GetDueTime() *timestamppb.Timestamp {
+	if x != nil {
+		if x, ok := x.Result.(*RescheduleResult_DueTime); ok {
+			return x.DueTime
+		}
+	}
+	return nil
+}
+
+func (x *RescheduleResult) GetError() *ItemError {
+	if x != nil {
+		if x, ok := x.Result.(*RescheduleResult_Error); ok {
+			return x.Error
+		}
+	}
+	return nil
+}
+
+type isRescheduleResult_Result interface {
+	isRescheduleResult_Result()
+}
+
+type RescheduleResult_DueTime struct {
+	// When the message is due now.
+	DueTime *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=due_time,json=dueTime,proto3,oneof"`
+}
+
+type RescheduleResult_Error struct {
+	Error *ItemError `protobuf:"bytes,2,opt,name=error,proto3,oneof"`
+}
+
+func (*RescheduleResult_DueTime) isRescheduleResult_Result() {}
+
+func (*RescheduleResult_Error) isRescheduleResult_Result() {}
+
 // ConsumeRequest is the request of Consume.
 type ConsumeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	Topic string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
-	// The consumer group. Fails with `not_found` if it does not exist.
-	Group string `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
-	// A name of the consumer for people, which ListPartitions and ListPending show. It need not be
-	// unique.
+	// 1 to 16 topics, each of which has the group. Fails with `not_found` if one does not exist or
+	// does not have it.
+	Topics []string `protobuf:"bytes,1,rep,name=topics,proto3" json:"topics,omitempty"`
+	Group  string   `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
+	// A name of the consumer for people, which the calls of AdminService show. It need not be unique.
 	Consumer string `protobuf:"bytes,3,opt,name=consumer,proto3" json:"consumer,omitempty"`
-	// The number of messages that the server may send before the first GrantCredits. 1 to 10,000.
-	MaxMessages int64 `protobuf:"varint,4,opt,name=max_messages,json=maxMessages,proto3" json:"max_messages,omitempty"`
-	// The number of bytes (payloads, keys and headers) that the server may send before the first
-	// GrantCredits. 1 to 67,108,864; the default is 8 MiB. A message that is larger than the
-	// remaining credit is sent when no other delivery is in flight.
-	MaxBytes *int64 `protobuf:"varint,5,opt,name=max_bytes,json=maxBytes,proto3,oneof" json:"max_bytes,omitempty"`
+	// The number of messages that the consumer handles at the same time. 1 to 10,000; 0 means 1.
+	Concurrency int32 `protobuf:"varint,4,opt,name=concurrency,proto3" json:"concurrency,omitempty"`
+	// The largest number of deliveries that the session holds: those that are being handled and those
+	// that wait in the consumer. At least `concurrency`, at most 10,000; 0 means twice `concurrency`.
+	// The server sends more than `concurrency` only while the handlers are fast.
+	MaxInFlight int32 `protobuf:"varint,5,opt,name=max_in_flight,json=maxInFlight,proto3" json:"max_in_flight,omitempty"`
+	// The largest sum of the sizes of these deliveries (payloads, keys and headers), in bytes. Up to
+	// 67,108,864; 0 means 8 MiB. A message that is larger than what is left is sent alone.
+	MaxInFlightBytes int64 `protobuf:"varint,6,opt,name=max_in_flight_bytes,json=maxInFlightBytes,proto3" json:"max_in_flight_bytes,omitempty"`
 	// The time within which the consumer must settle or extend each delivery. 1 s to 12 h; the
-	// default is 30 s. When it passes, the server ends the stream and treats the consumer as lost.
-	AckTimeout    *durationpb.Duration `protobuf:"bytes,6,opt,name=ack_timeout,json=ackTimeout,proto3" json:"ack_timeout,omitempty"`
+	// default is the group's. When it passes, the delivery is lost and counts as an attempt; the
+	// session goes on.
+	AckTimeout *durationpb.Duration `protobuf:"bytes,7,opt,name=ack_timeout,json=ackTimeout,proto3" json:"ack_timeout,omitempty"`
+	// The consumer reports when a handler begins a delivery (Extend, Begun). Otherwise a delivery
+	// counts as begun when it is sent.
+	ReportsBegun bool `protobuf:"varint,8,opt,name=reports_begun,json=reportsBegun,proto3" json:"reports_begun,omitempty"`
+	// Resumes an earlier session instead of starting one.
+	Resume        *Resume `protobuf:"bytes,9,opt,name=resume,proto3" json:"resume,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ConsumeRequest) Reset() {
 	*x = ConsumeRequest{}
-	mi := &file_parley_v1_queue_proto_msgTypes[14]
+	mi := &file_parley_v1_queue_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -973,7 +1089,7 @@ func (x *ConsumeRequest) String() string {
 func (*ConsumeRequest) ProtoMessage() {}
 
 func (x *ConsumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[14]
+	mi := &file_parley_v1_queue_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -986,14 +1102,14 @@ func (x *ConsumeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConsumeRequest.ProtoReflect.Descriptor instead.
 func (*ConsumeRequest) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{14}
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{12}
 }
 
-func (x *ConsumeRequest) GetTopic() string {
+func (x *ConsumeRequest) GetTopics() []string {
 	if x != nil {
-		return x.Topic
+		return x.Topics
 	}
-	return ""
+	return nil
 }
 
 func (x *ConsumeRequest) GetGroup() string {
@@ -1010,16 +1126,23 @@ func (x *ConsumeRequest) GetConsumer() string {
 	return ""
 }
 
-func (x *ConsumeRequest) GetMaxMessages() int64 {
+func (x *ConsumeRequest) GetConcurrency() int32 {
 	if x != nil {
-		return x.MaxMessages
+		return x.Concurrency
 	}
 	return 0
 }
 
-func (x *ConsumeRequest) GetMaxBytes() int64 {
-	if x != nil && x.MaxBytes != nil {
-		return *x.MaxBytes
+func (x *ConsumeRequest) GetMaxInFlight() int32 {
+	if x != nil {
+		return x.MaxInFlight
+	}
+	return 0
+}
+
+func (x *ConsumeRequest) GetMaxInFlightBytes() int64 {
+	if x != nil {
+		return x.MaxInFlightBytes
 	}
 	return 0
 }
@@ -1031,15 +1154,243 @@ func (x *ConsumeRequest) GetAckTimeout() *durationpb.Duration {
 	return nil
 }
 
-// ConsumeResponse is one frame of a Consume stream. Clients ignore frames of a kind that they do
-// not know.
+func (x *ConsumeRequest) GetReportsBegun() bool {
+	if x != nil {
+		return x.ReportsBegun
+	}
+	return false
+}
+
+func (x *ConsumeRequest) GetResume() *Resume {
+	if x != nil {
+		return x.Resume
+	}
+	return nil
+}
+
+// Resume continues a session on another stream.
+type Resume struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The `session_id` of the SessionStarted.
+	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// How many streams the session had before this one. If two streams resume a session, the one with
+	// the higher number has it, and the other ends with SESSION_LOST.
+	Resumes int64 `protobuf:"varint,2,opt,name=resumes,proto3" json:"resumes,omitempty"`
+	// The deliveries that the consumer still holds, up to 10,000.
+	Held []*HeldDelivery `protobuf:"bytes,3,rep,name=held,proto3" json:"held,omitempty"`
+	// What the consumer decided while no stream was open, or got no answer to.
+	Unanswered    []*UnansweredVerdict `protobuf:"bytes,4,rep,name=unanswered,proto3" json:"unanswered,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Resume) Reset() {
+	*x = Resume{}
+	mi := &file_parley_v1_queue_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Resume) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Resume) ProtoMessage() {}
+
+func (x *Resume) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_queue_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Resume.ProtoReflect.Descriptor instead.
+func (*Resume) Descriptor() ([]byte, []int) {
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *Resume) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *Resume) GetResumes() int64 {
+	if x != nil {
+		return x.Resumes
+	}
+	return 0
+}
+
+func (x *Resume) GetHeld() []*HeldDelivery {
+	if x != nil {
+		return x.Held
+	}
+	return nil
+}
+
+func (x *Resume) GetUnanswered() []*UnansweredVerdict {
+	if x != nil {
+		return x.Unanswered
+	}
+	return nil
+}
+
+// HeldDelivery is a delivery that a consumer still holds when it resumes its session.
+type HeldDelivery struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Token string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
+	// A handler has begun it.
+	Begun         bool `protobuf:"varint,2,opt,name=begun,proto3" json:"begun,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HeldDelivery) Reset() {
+	*x = HeldDelivery{}
+	mi := &file_parley_v1_queue_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HeldDelivery) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HeldDelivery) ProtoMessage() {}
+
+func (x *HeldDelivery) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_queue_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HeldDelivery.ProtoReflect.Descriptor instead.
+func (*HeldDelivery) Descriptor() ([]byte, []int) {
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *HeldDelivery) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
+}
+
+func (x *HeldDelivery) GetBegun() bool {
+	if x != nil {
+		return x.Begun
+	}
+	return false
+}
+
+// UnansweredVerdict is an ack or a nack to which a consumer got no answer.
+type UnansweredVerdict struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Verdict:
+	//
+	//	*UnansweredVerdict_Ack
+	//	*UnansweredVerdict_Nack
+	Verdict       isUnansweredVerdict_Verdict `protobuf_oneof:"verdict"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UnansweredVerdict) Reset() {
+	*x = UnansweredVerdict{}
+	mi := &file_parley_v1_queue_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UnansweredVerdict) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UnansweredVerdict) ProtoMessage() {}
+
+func (x *UnansweredVerdict) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_queue_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UnansweredVerdict.ProtoReflect.Descriptor instead.
+func (*UnansweredVerdict) Descriptor() ([]byte, []int) {
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *UnansweredVerdict) GetVerdict() isUnansweredVerdict_Verdict {
+	if x != nil {
+		return x.Verdict
+	}
+	return nil
+}
+
+func (x *UnansweredVerdict) GetAck() string {
+	if x != nil {
+		if x, ok := x.Verdict.(*UnansweredVerdict_Ack); ok {
+			return x.Ack
+		}
+	}
+	return ""
+}
+
+func (x *UnansweredVerdict) GetNack() *NackItem {
+	if x != nil {
+		if x, ok := x.Verdict.(*UnansweredVerdict_Nack); ok {
+			return x.Nack
+		}
+	}
+	return nil
+}
+
+type isUnansweredVerdict_Verdict interface {
+	isUnansweredVerdict_Verdict()
+}
+
+type UnansweredVerdict_Ack struct {
+	// The token of a delivery to acknowledge.
+	Ack string `protobuf:"bytes,1,opt,name=ack,proto3,oneof"`
+}
+
+type UnansweredVerdict_Nack struct {
+	Nack *NackItem `protobuf:"bytes,2,opt,name=nack,proto3,oneof"`
+}
+
+func (*UnansweredVerdict_Ack) isUnansweredVerdict_Verdict() {}
+
+func (*UnansweredVerdict_Nack) isUnansweredVerdict_Verdict() {}
+
+// ConsumeResponse is one frame of a Consume stream. Clients ignore frames of a
+// kind that they do not know.
 type ConsumeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Frame:
 	//
-	//	*ConsumeResponse_Info
+	//	*ConsumeResponse_Started
 	//	*ConsumeResponse_Deliveries
+	//	*ConsumeResponse_Lost
 	//	*ConsumeResponse_Assignment
+	//	*ConsumeResponse_Reconnect
 	//	*ConsumeResponse_Heartbeat
 	Frame         isConsumeResponse_Frame `protobuf_oneof:"frame"`
 	unknownFields protoimpl.UnknownFields
@@ -1048,7 +1399,7 @@ type ConsumeResponse struct {
 
 func (x *ConsumeResponse) Reset() {
 	*x = ConsumeResponse{}
-	mi := &file_parley_v1_queue_proto_msgTypes[15]
+	mi := &file_parley_v1_queue_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1060,7 +1411,7 @@ func (x *ConsumeResponse) String() string {
 func (*ConsumeResponse) ProtoMessage() {}
 
 func (x *ConsumeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[15]
+	mi := &file_parley_v1_queue_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1073,7 +1424,7 @@ func (x *ConsumeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConsumeResponse.ProtoReflect.Descriptor instead.
 func (*ConsumeResponse) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{15}
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ConsumeResponse) GetFrame() isConsumeResponse_Frame {
@@ -1083,10 +1434,10 @@ func (x *ConsumeResponse) GetFrame() isConsumeResponse_Frame {
 	return nil
 }
 
-func (x *ConsumeResponse) GetInfo() *StreamInfo {
+func (x *ConsumeResponse) GetStarted() *SessionStarted {
 	if x != nil {
-		if x, ok := x.Frame.(*ConsumeResponse_Info); ok {
-			return x.Info
+		if x, ok := x.Frame.(*ConsumeResponse_Started); ok {
+			return x.Started
 		}
 	}
 	return nil
@@ -1101,6 +1452,15 @@ func (x *ConsumeResponse) GetDeliveries() *DeliveryBatch {
 	return nil
 }
 
+func (x *ConsumeResponse) GetLost() *LostDeliveries {
+	if x != nil {
+		if x, ok := x.Frame.(*ConsumeResponse_Lost); ok {
+			return x.Lost
+		}
+	}
+	return nil
+}
+
 func (x *ConsumeResponse) GetAssignment() *PartitionAssignment {
 	if x != nil {
 		if x, ok := x.Frame.(*ConsumeResponse_Assignment); ok {
@@ -1110,7 +1470,16 @@ func (x *ConsumeResponse) GetAssignment() *PartitionAssignment {
 	return nil
 }
 
-func (x *ConsumeResponse) GetHeartbeat() *Heartbeat {
+func (x *ConsumeResponse) GetReconnect() *Reconnect {
+	if x != nil {
+		if x, ok := x.Frame.(*ConsumeResponse_Reconnect); ok {
+			return x.Reconnect
+		}
+	}
+	return nil
+}
+
+func (x *ConsumeResponse) GetHeartbeat() *SessionHeartbeat {
 	if x != nil {
 		if x, ok := x.Frame.(*ConsumeResponse_Heartbeat); ok {
 			return x.Heartbeat
@@ -1123,46 +1492,248 @@ type isConsumeResponse_Frame interface {
 	isConsumeResponse_Frame()
 }
 
-type ConsumeResponse_Info struct {
+type ConsumeResponse_Started struct {
 	// Only in the first frame of the stream.
-	Info *StreamInfo `protobuf:"bytes,1,opt,name=info,proto3,oneof"`
+	Started *SessionStarted `protobuf:"bytes,1,opt,name=started,proto3,oneof"`
 }
 
 type ConsumeResponse_Deliveries struct {
 	Deliveries *DeliveryBatch `protobuf:"bytes,2,opt,name=deliveries,proto3,oneof"`
 }
 
+type ConsumeResponse_Lost struct {
+	Lost *LostDeliveries `protobuf:"bytes,3,opt,name=lost,proto3,oneof"`
+}
+
 type ConsumeResponse_Assignment struct {
-	// All partitions that are assigned to the consumer. Sent at every change.
-	Assignment *PartitionAssignment `protobuf:"bytes,3,opt,name=assignment,proto3,oneof"`
+	// All partitions that are assigned to the session, in an exclusive group. Sent at every change.
+	Assignment *PartitionAssignment `protobuf:"bytes,4,opt,name=assignment,proto3,oneof"`
+}
+
+type ConsumeResponse_Reconnect struct {
+	// The last frame of a stream that is to continue on another node.
+	Reconnect *Reconnect `protobuf:"bytes,5,opt,name=reconnect,proto3,oneof"`
 }
 
 type ConsumeResponse_Heartbeat struct {
-	Heartbeat *Heartbeat `protobuf:"bytes,4,opt,name=heartbeat,proto3,oneof"`
+	Heartbeat *SessionHeartbeat `protobuf:"bytes,6,opt,name=heartbeat,proto3,oneof"`
 }
 
-func (*ConsumeResponse_Info) isConsumeResponse_Frame() {}
+func (*ConsumeResponse_Started) isConsumeResponse_Frame() {}
 
 func (*ConsumeResponse_Deliveries) isConsumeResponse_Frame() {}
 
+func (*ConsumeResponse_Lost) isConsumeResponse_Frame() {}
+
 func (*ConsumeResponse_Assignment) isConsumeResponse_Frame() {}
+
+func (*ConsumeResponse_Reconnect) isConsumeResponse_Frame() {}
 
 func (*ConsumeResponse_Heartbeat) isConsumeResponse_Frame() {}
 
-// PartitionAssignment lists all partitions that are assigned to a consumer.
+// SessionStarted is the first frame of a stream: its session.
+type SessionStarted struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Identifies the session in unary calls and in Resume. It is a secret of the consumer and bound
+	// to the subject of its token. Up to 128 bytes.
+	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// The server sends a frame at least this often. A client treats the stream as dead after 2.5
+	// intervals without a frame.
+	HeartbeatInterval *durationpb.Duration `protobuf:"bytes,2,opt,name=heartbeat_interval,json=heartbeatInterval,proto3" json:"heartbeat_interval,omitempty"`
+	// How long the session keeps its deliveries without contact. A consumer that has had no confirmed
+	// contact for so long must cancel its handlers: their messages go to other sessions.
+	ResumeGrace *durationpb.Duration `protobuf:"bytes,3,opt,name=resume_grace,json=resumeGrace,proto3" json:"resume_grace,omitempty"`
+	// Of a resumed session: the tokens of HeldDelivery and UnansweredVerdict that it no longer holds.
+	Lost *LostDeliveries `protobuf:"bytes,4,opt,name=lost,proto3" json:"lost,omitempty"`
+	// Of a resumed session: the results of the `unanswered` verdicts, in the same order.
+	Unanswered    []*SettleResult `protobuf:"bytes,5,rep,name=unanswered,proto3" json:"unanswered,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionStarted) Reset() {
+	*x = SessionStarted{}
+	mi := &file_parley_v1_queue_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionStarted) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionStarted) ProtoMessage() {}
+
+func (x *SessionStarted) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_queue_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionStarted.ProtoReflect.Descriptor instead.
+func (*SessionStarted) Descriptor() ([]byte, []int) {
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *SessionStarted) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *SessionStarted) GetHeartbeatInterval() *durationpb.Duration {
+	if x != nil {
+		return x.HeartbeatInterval
+	}
+	return nil
+}
+
+func (x *SessionStarted) GetResumeGrace() *durationpb.Duration {
+	if x != nil {
+		return x.ResumeGrace
+	}
+	return nil
+}
+
+func (x *SessionStarted) GetLost() *LostDeliveries {
+	if x != nil {
+		return x.Lost
+	}
+	return nil
+}
+
+func (x *SessionStarted) GetUnanswered() []*SettleResult {
+	if x != nil {
+		return x.Unanswered
+	}
+	return nil
+}
+
+// SessionHeartbeat is sent within twice the heartbeat interval, also between other frames. It and
+// the SessionStarted of a new session are the frames that confirm the contact.
+type SessionHeartbeat struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How long ago the nodes that manage the session's deliveries last confirmed that they know of
+	// the contact. The contact of a consumer is confirmed as of this time before the frame.
+	Unconfirmed   *durationpb.Duration `protobuf:"bytes,1,opt,name=unconfirmed,proto3" json:"unconfirmed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionHeartbeat) Reset() {
+	*x = SessionHeartbeat{}
+	mi := &file_parley_v1_queue_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionHeartbeat) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionHeartbeat) ProtoMessage() {}
+
+func (x *SessionHeartbeat) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_queue_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionHeartbeat.ProtoReflect.Descriptor instead.
+func (*SessionHeartbeat) Descriptor() ([]byte, []int) {
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *SessionHeartbeat) GetUnconfirmed() *durationpb.Duration {
+	if x != nil {
+		return x.Unconfirmed
+	}
+	return nil
+}
+
+// LostDeliveries lists deliveries that the session no longer holds. The consumer cancels their
+// handlers; their acks would fail with DELIVERY_LOST.
+type LostDeliveries struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tokens        []string               `protobuf:"bytes,1,rep,name=tokens,proto3" json:"tokens,omitempty"`
+	Cause         LostDeliveries_Cause   `protobuf:"varint,2,opt,name=cause,proto3,enum=parley.v1.LostDeliveries_Cause" json:"cause,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LostDeliveries) Reset() {
+	*x = LostDeliveries{}
+	mi := &file_parley_v1_queue_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LostDeliveries) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LostDeliveries) ProtoMessage() {}
+
+func (x *LostDeliveries) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_queue_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LostDeliveries.ProtoReflect.Descriptor instead.
+func (*LostDeliveries) Descriptor() ([]byte, []int) {
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *LostDeliveries) GetTokens() []string {
+	if x != nil {
+		return x.Tokens
+	}
+	return nil
+}
+
+func (x *LostDeliveries) GetCause() LostDeliveries_Cause {
+	if x != nil {
+		return x.Cause
+	}
+	return LostDeliveries_CAUSE_UNSPECIFIED
+}
+
+// PartitionAssignment lists all partitions of a topic that are assigned to a session of an
+// exclusive group.
 type PartitionAssignment struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
+	Topic string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
 	// In ascending order. Empty if none is assigned.
-	Partitions []int32 `protobuf:"varint,1,rep,packed,name=partitions,proto3" json:"partitions,omitempty"`
+	Partitions []int32 `protobuf:"varint,2,rep,packed,name=partitions,proto3" json:"partitions,omitempty"`
 	// The number of partitions of the topic.
-	Total         int32 `protobuf:"varint,2,opt,name=total,proto3" json:"total,omitempty"`
+	Total         int32 `protobuf:"varint,3,opt,name=total,proto3" json:"total,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PartitionAssignment) Reset() {
 	*x = PartitionAssignment{}
-	mi := &file_parley_v1_queue_proto_msgTypes[16]
+	mi := &file_parley_v1_queue_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1174,7 +1745,7 @@ func (x *PartitionAssignment) String() string {
 func (*PartitionAssignment) ProtoMessage() {}
 
 func (x *PartitionAssignment) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[16]
+	mi := &file_parley_v1_queue_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1187,7 +1758,14 @@ func (x *PartitionAssignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionAssignment.ProtoReflect.Descriptor instead.
 func (*PartitionAssignment) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{16}
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *PartitionAssignment) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
 }
 
 func (x *PartitionAssignment) GetPartitions() []int32 {
@@ -1204,7 +1782,7 @@ func (x *PartitionAssignment) GetTotal() int32 {
 	return 0
 }
 
-// DeliveryBatch is one or more deliveries of a Consume stream. Those of one partition are in order.
+// DeliveryBatch is one or more deliveries of a Consume stream. Those of one key are in order.
 type DeliveryBatch struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Deliveries    []*Delivery            `protobuf:"bytes,1,rep,name=deliveries,proto3" json:"deliveries,omitempty"`
@@ -1214,7 +1792,7 @@ type DeliveryBatch struct {
 
 func (x *DeliveryBatch) Reset() {
 	*x = DeliveryBatch{}
-	mi := &file_parley_v1_queue_proto_msgTypes[17]
+	mi := &file_parley_v1_queue_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1226,7 +1804,7 @@ func (x *DeliveryBatch) String() string {
 func (*DeliveryBatch) ProtoMessage() {}
 
 func (x *DeliveryBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[17]
+	mi := &file_parley_v1_queue_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1239,7 +1817,7 @@ func (x *DeliveryBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeliveryBatch.ProtoReflect.Descriptor instead.
 func (*DeliveryBatch) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{17}
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *DeliveryBatch) GetDeliveries() []*Delivery {
@@ -1253,7 +1831,7 @@ func (x *DeliveryBatch) GetDeliveries() []*Delivery {
 type Delivery struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Identifies this delivery in Ack, Nack and Extend. Another delivery of the same message has
-	// another token.
+	// another token. Up to 128 bytes.
 	Token string `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
 	// The id of the message. A consumer that must not process a message twice stores it, to detect a
 	// redelivery.
@@ -1262,17 +1840,22 @@ type Delivery struct {
 	Key       string            `protobuf:"bytes,4,opt,name=key,proto3" json:"key,omitempty"`
 	Payload   []byte            `protobuf:"bytes,5,opt,name=payload,proto3" json:"payload,omitempty"`
 	Headers   map[string]string `protobuf:"bytes,6,rep,name=headers,proto3" json:"headers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// 1 for the first delivery. A delivery to a consumer that was lost counts as an attempt.
+	// 1 for the first attempt. A delivery that no handler began does not count as an attempt.
 	Attempt int32 `protobuf:"varint,7,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	// When the server accepted the message, or when a scheduled message was due.
-	ProduceTime   *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=produce_time,json=produceTime,proto3" json:"produce_time,omitempty"`
+	ProduceTime *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=produce_time,json=produceTime,proto3" json:"produce_time,omitempty"`
+	Topic       string                 `protobuf:"bytes,9,opt,name=topic,proto3" json:"topic,omitempty"`
+	// The number of this delivery of the message to the group, from 1. At least `attempt`.
+	Delivery int32 `protobuf:"varint,10,opt,name=delivery,proto3" json:"delivery,omitempty"`
+	// The longest time that the handler may take: the message's, else the group's.
+	Timeout       *durationpb.Duration `protobuf:"bytes,11,opt,name=timeout,proto3" json:"timeout,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Delivery) Reset() {
 	*x = Delivery{}
-	mi := &file_parley_v1_queue_proto_msgTypes[18]
+	mi := &file_parley_v1_queue_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1284,7 +1867,7 @@ func (x *Delivery) String() string {
 func (*Delivery) ProtoMessage() {}
 
 func (x *Delivery) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[18]
+	mi := &file_parley_v1_queue_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1297,7 +1880,7 @@ func (x *Delivery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Delivery.ProtoReflect.Descriptor instead.
 func (*Delivery) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{18}
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Delivery) GetToken() string {
@@ -1356,21 +1939,186 @@ func (x *Delivery) GetProduceTime() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Delivery) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *Delivery) GetDelivery() int32 {
+	if x != nil {
+		return x.Delivery
+	}
+	return 0
+}
+
+func (x *Delivery) GetTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.Timeout
+	}
+	return nil
+}
+
+// ReceiveRequest is the request of Receive.
+type ReceiveRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Topic string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	Group string                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
+	// A name of the consumer for people. The default is `receive`.
+	Consumer string `protobuf:"bytes,3,opt,name=consumer,proto3" json:"consumer,omitempty"`
+	// 1 to 100; 0 means 1. The messages of one answer have at most 1 MiB, unless the first is larger.
+	MaxMessages int32 `protobuf:"varint,4,opt,name=max_messages,json=maxMessages,proto3" json:"max_messages,omitempty"`
+	// The time to wait for the first message. 0 to 30 s.
+	Wait *durationpb.Duration `protobuf:"bytes,5,opt,name=wait,proto3" json:"wait,omitempty"`
+	// As in ConsumeRequest.
+	AckTimeout    *durationpb.Duration `protobuf:"bytes,6,opt,name=ack_timeout,json=ackTimeout,proto3" json:"ack_timeout,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReceiveRequest) Reset() {
+	*x = ReceiveRequest{}
+	mi := &file_parley_v1_queue_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReceiveRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReceiveRequest) ProtoMessage() {}
+
+func (x *ReceiveRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_queue_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReceiveRequest.ProtoReflect.Descriptor instead.
+func (*ReceiveRequest) Descriptor() ([]byte, []int) {
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *ReceiveRequest) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *ReceiveRequest) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *ReceiveRequest) GetConsumer() string {
+	if x != nil {
+		return x.Consumer
+	}
+	return ""
+}
+
+func (x *ReceiveRequest) GetMaxMessages() int32 {
+	if x != nil {
+		return x.MaxMessages
+	}
+	return 0
+}
+
+func (x *ReceiveRequest) GetWait() *durationpb.Duration {
+	if x != nil {
+		return x.Wait
+	}
+	return nil
+}
+
+func (x *ReceiveRequest) GetAckTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.AckTimeout
+	}
+	return nil
+}
+
+// ReceiveResponse is the response of Receive.
+type ReceiveResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// For Ack, Nack and Extend of these deliveries.
+	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// Empty if there was no message within `wait`.
+	Deliveries    []*Delivery `protobuf:"bytes,2,rep,name=deliveries,proto3" json:"deliveries,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReceiveResponse) Reset() {
+	*x = ReceiveResponse{}
+	mi := &file_parley_v1_queue_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReceiveResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReceiveResponse) ProtoMessage() {}
+
+func (x *ReceiveResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_queue_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReceiveResponse.ProtoReflect.Descriptor instead.
+func (*ReceiveResponse) Descriptor() ([]byte, []int) {
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *ReceiveResponse) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *ReceiveResponse) GetDeliveries() []*Delivery {
+	if x != nil {
+		return x.Deliveries
+	}
+	return nil
+}
+
 // AckRequest is the request of Ack.
 type AckRequest struct {
-	state    protoimpl.MessageState `protogen:"open.v1"`
-	Topic    string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
-	Group    string                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
-	StreamId string                 `protobuf:"bytes,3,opt,name=stream_id,json=streamId,proto3" json:"stream_id,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The `session_id` of the SessionStarted or ReceiveResponse. On a StreamingConsume stream it may
+	// be empty and means the stream's session, as in all requests below.
+	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// The tokens of up to 1,000 deliveries.
-	Tokens        []string `protobuf:"bytes,4,rep,name=tokens,proto3" json:"tokens,omitempty"`
+	Tokens        []string `protobuf:"bytes,2,rep,name=tokens,proto3" json:"tokens,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AckRequest) Reset() {
 	*x = AckRequest{}
-	mi := &file_parley_v1_queue_proto_msgTypes[19]
+	mi := &file_parley_v1_queue_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1382,7 +2130,7 @@ func (x *AckRequest) String() string {
 func (*AckRequest) ProtoMessage() {}
 
 func (x *AckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[19]
+	mi := &file_parley_v1_queue_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1395,26 +2143,12 @@ func (x *AckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckRequest.ProtoReflect.Descriptor instead.
 func (*AckRequest) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{19}
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{25}
 }
 
-func (x *AckRequest) GetTopic() string {
+func (x *AckRequest) GetSessionId() string {
 	if x != nil {
-		return x.Topic
-	}
-	return ""
-}
-
-func (x *AckRequest) GetGroup() string {
-	if x != nil {
-		return x.Group
-	}
-	return ""
-}
-
-func (x *AckRequest) GetStreamId() string {
-	if x != nil {
-		return x.StreamId
+		return x.SessionId
 	}
 	return ""
 }
@@ -1437,7 +2171,7 @@ type AckResponse struct {
 
 func (x *AckResponse) Reset() {
 	*x = AckResponse{}
-	mi := &file_parley_v1_queue_proto_msgTypes[20]
+	mi := &file_parley_v1_queue_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1449,7 +2183,7 @@ func (x *AckResponse) String() string {
 func (*AckResponse) ProtoMessage() {}
 
 func (x *AckResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[20]
+	mi := &file_parley_v1_queue_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1462,7 +2196,7 @@ func (x *AckResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckResponse.ProtoReflect.Descriptor instead.
 func (*AckResponse) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{20}
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *AckResponse) GetResults() []*SettleResult {
@@ -1483,7 +2217,7 @@ type SettleResult struct {
 
 func (x *SettleResult) Reset() {
 	*x = SettleResult{}
-	mi := &file_parley_v1_queue_proto_msgTypes[21]
+	mi := &file_parley_v1_queue_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1495,7 +2229,7 @@ func (x *SettleResult) String() string {
 func (*SettleResult) ProtoMessage() {}
 
 func (x *SettleResult) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[21]
+	mi := &file_parley_v1_queue_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1508,7 +2242,7 @@ func (x *SettleResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleResult.ProtoReflect.Descriptor instead.
 func (*SettleResult) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{21}
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *SettleResult) GetError() *ItemError {
@@ -1520,18 +2254,17 @@ func (x *SettleResult) GetError() *ItemError {
 
 // NackRequest is the request of Nack.
 type NackRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Topic         string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
-	Group         string                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
-	StreamId      string                 `protobuf:"bytes,3,opt,name=stream_id,json=streamId,proto3" json:"stream_id,omitempty"`
-	Items         []*NackItem            `protobuf:"bytes,4,rep,name=items,proto3" json:"items,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	SessionId string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// Up to 1,000 deliveries.
+	Items         []*NackItem `protobuf:"bytes,2,rep,name=items,proto3" json:"items,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *NackRequest) Reset() {
 	*x = NackRequest{}
-	mi := &file_parley_v1_queue_proto_msgTypes[22]
+	mi := &file_parley_v1_queue_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1543,7 +2276,7 @@ func (x *NackRequest) String() string {
 func (*NackRequest) ProtoMessage() {}
 
 func (x *NackRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[22]
+	mi := &file_parley_v1_queue_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1556,26 +2289,12 @@ func (x *NackRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NackRequest.ProtoReflect.Descriptor instead.
 func (*NackRequest) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{22}
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{28}
 }
 
-func (x *NackRequest) GetTopic() string {
+func (x *NackRequest) GetSessionId() string {
 	if x != nil {
-		return x.Topic
-	}
-	return ""
-}
-
-func (x *NackRequest) GetGroup() string {
-	if x != nil {
-		return x.Group
-	}
-	return ""
-}
-
-func (x *NackRequest) GetStreamId() string {
-	if x != nil {
-		return x.StreamId
+		return x.SessionId
 	}
 	return ""
 }
@@ -1595,7 +2314,7 @@ type NackItem struct {
 	// empty with `release`.
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	// The application's code for the failure, up to 64 of A-Z a-z 0-9 _ . - A `retry` with one of the
-	// topic's `non_retryable_codes` makes the message a dead letter. Must be empty with `release`.
+	// group's `non_retryable_codes` makes the message a dead letter. Must be empty with `release`.
 	Code string `protobuf:"bytes,3,opt,name=code,proto3" json:"code,omitempty"`
 	// Types that are valid to be assigned to Outcome:
 	//
@@ -1609,7 +2328,7 @@ type NackItem struct {
 
 func (x *NackItem) Reset() {
 	*x = NackItem{}
-	mi := &file_parley_v1_queue_proto_msgTypes[23]
+	mi := &file_parley_v1_queue_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1621,7 +2340,7 @@ func (x *NackItem) String() string {
 func (*NackItem) ProtoMessage() {}
 
 func (x *NackItem) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[23]
+	mi := &file_parley_v1_queue_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1634,7 +2353,7 @@ func (x *NackItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NackItem.ProtoReflect.Descriptor instead.
 func (*NackItem) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{23}
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *NackItem) GetToken() string {
@@ -1718,7 +2437,7 @@ func (*NackItem_Release) isNackItem_Outcome() {}
 // letter.
 type NackRetry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The time until the next attempt, 0 to 366 days. The default is the topic's backoff.
+	// The time until the next attempt, 0 to 366 days. The default is the group's backoff.
 	Delay         *durationpb.Duration `protobuf:"bytes,1,opt,name=delay,proto3" json:"delay,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1726,7 +2445,7 @@ type NackRetry struct {
 
 func (x *NackRetry) Reset() {
 	*x = NackRetry{}
-	mi := &file_parley_v1_queue_proto_msgTypes[24]
+	mi := &file_parley_v1_queue_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1738,7 +2457,7 @@ func (x *NackRetry) String() string {
 func (*NackRetry) ProtoMessage() {}
 
 func (x *NackRetry) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[24]
+	mi := &file_parley_v1_queue_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1751,7 +2470,7 @@ func (x *NackRetry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NackRetry.ProtoReflect.Descriptor instead.
 func (*NackRetry) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{24}
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *NackRetry) GetDelay() *durationpb.Duration {
@@ -1770,7 +2489,7 @@ type NackDeadLetter struct {
 
 func (x *NackDeadLetter) Reset() {
 	*x = NackDeadLetter{}
-	mi := &file_parley_v1_queue_proto_msgTypes[25]
+	mi := &file_parley_v1_queue_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1782,7 +2501,7 @@ func (x *NackDeadLetter) String() string {
 func (*NackDeadLetter) ProtoMessage() {}
 
 func (x *NackDeadLetter) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[25]
+	mi := &file_parley_v1_queue_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1795,7 +2514,7 @@ func (x *NackDeadLetter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NackDeadLetter.ProtoReflect.Descriptor instead.
 func (*NackDeadLetter) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{25}
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{31}
 }
 
 // NackRelease returns a message that was not processed. The delivery does not count as an
@@ -1808,7 +2527,7 @@ type NackRelease struct {
 
 func (x *NackRelease) Reset() {
 	*x = NackRelease{}
-	mi := &file_parley_v1_queue_proto_msgTypes[26]
+	mi := &file_parley_v1_queue_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1820,7 +2539,7 @@ func (x *NackRelease) String() string {
 func (*NackRelease) ProtoMessage() {}
 
 func (x *NackRelease) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[26]
+	mi := &file_parley_v1_queue_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1833,7 +2552,7 @@ func (x *NackRelease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NackRelease.ProtoReflect.Descriptor instead.
 func (*NackRelease) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{26}
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{32}
 }
 
 // NackResponse is the response of Nack.
@@ -1847,7 +2566,7 @@ type NackResponse struct {
 
 func (x *NackResponse) Reset() {
 	*x = NackResponse{}
-	mi := &file_parley_v1_queue_proto_msgTypes[27]
+	mi := &file_parley_v1_queue_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1859,7 +2578,7 @@ func (x *NackResponse) String() string {
 func (*NackResponse) ProtoMessage() {}
 
 func (x *NackResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[27]
+	mi := &file_parley_v1_queue_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1872,7 +2591,7 @@ func (x *NackResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NackResponse.ProtoReflect.Descriptor instead.
 func (*NackResponse) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{27}
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *NackResponse) GetResults() []*SettleResult {
@@ -1884,25 +2603,24 @@ func (x *NackResponse) GetResults() []*SettleResult {
 
 // ExtendRequest is the request of Extend.
 type ExtendRequest struct {
-	state    protoimpl.MessageState `protogen:"open.v1"`
-	Topic    string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
-	Group    string                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
-	StreamId string                 `protobuf:"bytes,3,opt,name=stream_id,json=streamId,proto3" json:"stream_id,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	SessionId string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// Types that are valid to be assigned to Target:
 	//
 	//	*ExtendRequest_Deliveries
 	//	*ExtendRequest_All
 	Target isExtendRequest_Target `protobuf_oneof:"target"`
-	// The new ack timeout, from now. 1 s to 12 h. The default is the `ack_timeout` of the
-	// ConsumeRequest.
-	AckTimeout    *durationpb.Duration `protobuf:"bytes,6,opt,name=ack_timeout,json=ackTimeout,proto3" json:"ack_timeout,omitempty"`
+	// The new ack timeout, from now. 1 s to 12 h. The default is that of the ConsumeRequest.
+	AckTimeout *durationpb.Duration `protobuf:"bytes,4,opt,name=ack_timeout,json=ackTimeout,proto3" json:"ack_timeout,omitempty"`
+	// A handler has begun these deliveries. Must not be set with `all`.
+	Begun         bool `protobuf:"varint,5,opt,name=begun,proto3" json:"begun,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ExtendRequest) Reset() {
 	*x = ExtendRequest{}
-	mi := &file_parley_v1_queue_proto_msgTypes[28]
+	mi := &file_parley_v1_queue_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1914,7 +2632,7 @@ func (x *ExtendRequest) String() string {
 func (*ExtendRequest) ProtoMessage() {}
 
 func (x *ExtendRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[28]
+	mi := &file_parley_v1_queue_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1927,26 +2645,12 @@ func (x *ExtendRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtendRequest.ProtoReflect.Descriptor instead.
 func (*ExtendRequest) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{28}
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{34}
 }
 
-func (x *ExtendRequest) GetTopic() string {
+func (x *ExtendRequest) GetSessionId() string {
 	if x != nil {
-		return x.Topic
-	}
-	return ""
-}
-
-func (x *ExtendRequest) GetGroup() string {
-	if x != nil {
-		return x.Group
-	}
-	return ""
-}
-
-func (x *ExtendRequest) GetStreamId() string {
-	if x != nil {
-		return x.StreamId
+		return x.SessionId
 	}
 	return ""
 }
@@ -1983,17 +2687,24 @@ func (x *ExtendRequest) GetAckTimeout() *durationpb.Duration {
 	return nil
 }
 
+func (x *ExtendRequest) GetBegun() bool {
+	if x != nil {
+		return x.Begun
+	}
+	return false
+}
+
 type isExtendRequest_Target interface {
 	isExtendRequest_Target()
 }
 
 type ExtendRequest_Deliveries struct {
-	Deliveries *DeliveryTokens `protobuf:"bytes,4,opt,name=deliveries,proto3,oneof"`
+	Deliveries *DeliveryTokens `protobuf:"bytes,2,opt,name=deliveries,proto3,oneof"`
 }
 
 type ExtendRequest_All struct {
-	// All deliveries that the stream holds.
-	All *AllDeliveries `protobuf:"bytes,5,opt,name=all,proto3,oneof"`
+	// All deliveries that the session holds.
+	All *AllDeliveries `protobuf:"bytes,3,opt,name=all,proto3,oneof"`
 }
 
 func (*ExtendRequest_Deliveries) isExtendRequest_Target() {}
@@ -2011,7 +2722,7 @@ type DeliveryTokens struct {
 
 func (x *DeliveryTokens) Reset() {
 	*x = DeliveryTokens{}
-	mi := &file_parley_v1_queue_proto_msgTypes[29]
+	mi := &file_parley_v1_queue_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2023,7 +2734,7 @@ func (x *DeliveryTokens) String() string {
 func (*DeliveryTokens) ProtoMessage() {}
 
 func (x *DeliveryTokens) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[29]
+	mi := &file_parley_v1_queue_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2036,7 +2747,7 @@ func (x *DeliveryTokens) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeliveryTokens.ProtoReflect.Descriptor instead.
 func (*DeliveryTokens) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{29}
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *DeliveryTokens) GetTokens() []string {
@@ -2046,7 +2757,7 @@ func (x *DeliveryTokens) GetTokens() []string {
 	return nil
 }
 
-// AllDeliveries names all deliveries that a stream holds.
+// AllDeliveries names all deliveries that a session holds.
 type AllDeliveries struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2055,7 +2766,7 @@ type AllDeliveries struct {
 
 func (x *AllDeliveries) Reset() {
 	*x = AllDeliveries{}
-	mi := &file_parley_v1_queue_proto_msgTypes[30]
+	mi := &file_parley_v1_queue_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2067,7 +2778,7 @@ func (x *AllDeliveries) String() string {
 func (*AllDeliveries) ProtoMessage() {}
 
 func (x *AllDeliveries) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[30]
+	mi := &file_parley_v1_queue_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2080,7 +2791,7 @@ func (x *AllDeliveries) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllDeliveries.ProtoReflect.Descriptor instead.
 func (*AllDeliveries) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{30}
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{36}
 }
 
 // ExtendResponse is the response of Extend.
@@ -2094,7 +2805,7 @@ type ExtendResponse struct {
 
 func (x *ExtendResponse) Reset() {
 	*x = ExtendResponse{}
-	mi := &file_parley_v1_queue_proto_msgTypes[31]
+	mi := &file_parley_v1_queue_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2106,7 +2817,7 @@ func (x *ExtendResponse) String() string {
 func (*ExtendResponse) ProtoMessage() {}
 
 func (x *ExtendResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[31]
+	mi := &file_parley_v1_queue_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2119,7 +2830,7 @@ func (x *ExtendResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtendResponse.ProtoReflect.Descriptor instead.
 func (*ExtendResponse) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{31}
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ExtendResponse) GetResults() []*SettleResult {
@@ -2129,37 +2840,33 @@ func (x *ExtendResponse) GetResults() []*SettleResult {
 	return nil
 }
 
-// GrantCreditsRequest is the request of GrantCredits.
-type GrantCreditsRequest struct {
-	state    protoimpl.MessageState `protogen:"open.v1"`
-	Topic    string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
-	Group    string                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
-	StreamId string                 `protobuf:"bytes,3,opt,name=stream_id,json=streamId,proto3" json:"stream_id,omitempty"`
-	// The number of messages that the server may send in total from the beginning of the stream: at
-	// most 10,000 more than it has sent. A value lower than an earlier one has no effect.
-	TotalMessages int64 `protobuf:"varint,4,opt,name=total_messages,json=totalMessages,proto3" json:"total_messages,omitempty"`
-	// The number of bytes that the server may send in total from the beginning of the stream: at most
-	// 67,108,864 more than it has sent.
-	TotalBytes    int64 `protobuf:"varint,5,opt,name=total_bytes,json=totalBytes,proto3" json:"total_bytes,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+// UpdateSessionRequest is the request of UpdateSession.
+type UpdateSessionRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	SessionId string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// The new limits, as in ConsumeRequest. 0 leaves a limit as it is.
+	Concurrency      int32 `protobuf:"varint,2,opt,name=concurrency,proto3" json:"concurrency,omitempty"`
+	MaxInFlight      int32 `protobuf:"varint,3,opt,name=max_in_flight,json=maxInFlight,proto3" json:"max_in_flight,omitempty"`
+	MaxInFlightBytes int64 `protobuf:"varint,4,opt,name=max_in_flight_bytes,json=maxInFlightBytes,proto3" json:"max_in_flight_bytes,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
-func (x *GrantCreditsRequest) Reset() {
-	*x = GrantCreditsRequest{}
-	mi := &file_parley_v1_queue_proto_msgTypes[32]
+func (x *UpdateSessionRequest) Reset() {
+	*x = UpdateSessionRequest{}
+	mi := &file_parley_v1_queue_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *GrantCreditsRequest) String() string {
+func (x *UpdateSessionRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*GrantCreditsRequest) ProtoMessage() {}
+func (*UpdateSessionRequest) ProtoMessage() {}
 
-func (x *GrantCreditsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[32]
+func (x *UpdateSessionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_queue_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2170,68 +2877,63 @@ func (x *GrantCreditsRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use GrantCreditsRequest.ProtoReflect.Descriptor instead.
-func (*GrantCreditsRequest) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{32}
+// Deprecated: Use UpdateSessionRequest.ProtoReflect.Descriptor instead.
+func (*UpdateSessionRequest) Descriptor() ([]byte, []int) {
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{38}
 }
 
-func (x *GrantCreditsRequest) GetTopic() string {
+func (x *UpdateSessionRequest) GetSessionId() string {
 	if x != nil {
-		return x.Topic
+		return x.SessionId
 	}
 	return ""
 }
 
-func (x *GrantCreditsRequest) GetGroup() string {
+func (x *UpdateSessionRequest) GetConcurrency() int32 {
 	if x != nil {
-		return x.Group
-	}
-	return ""
-}
-
-func (x *GrantCreditsRequest) GetStreamId() string {
-	if x != nil {
-		return x.StreamId
-	}
-	return ""
-}
-
-func (x *GrantCreditsRequest) GetTotalMessages() int64 {
-	if x != nil {
-		return x.TotalMessages
+		return x.Concurrency
 	}
 	return 0
 }
 
-func (x *GrantCreditsRequest) GetTotalBytes() int64 {
+func (x *UpdateSessionRequest) GetMaxInFlight() int32 {
 	if x != nil {
-		return x.TotalBytes
+		return x.MaxInFlight
 	}
 	return 0
 }
 
-// GrantCreditsResponse is the response of GrantCredits.
-type GrantCreditsResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+func (x *UpdateSessionRequest) GetMaxInFlightBytes() int64 {
+	if x != nil {
+		return x.MaxInFlightBytes
+	}
+	return 0
+}
+
+// UpdateSessionResponse is the response of UpdateSession.
+type UpdateSessionResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// When the session's stream ends with TOKEN_EXPIRED. Unset if it does not.
+	ExpireTime    *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *GrantCreditsResponse) Reset() {
-	*x = GrantCreditsResponse{}
-	mi := &file_parley_v1_queue_proto_msgTypes[33]
+func (x *UpdateSessionResponse) Reset() {
+	*x = UpdateSessionResponse{}
+	mi := &file_parley_v1_queue_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *GrantCreditsResponse) String() string {
+func (x *UpdateSessionResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*GrantCreditsResponse) ProtoMessage() {}
+func (*UpdateSessionResponse) ProtoMessage() {}
 
-func (x *GrantCreditsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[33]
+func (x *UpdateSessionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_queue_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2242,24 +2944,29 @@ func (x *GrantCreditsResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use GrantCreditsResponse.ProtoReflect.Descriptor instead.
-func (*GrantCreditsResponse) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{33}
+// Deprecated: Use UpdateSessionResponse.ProtoReflect.Descriptor instead.
+func (*UpdateSessionResponse) Descriptor() ([]byte, []int) {
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{39}
 }
 
-// LeaveRequest is the request of Leave, which ends a Consume stream gracefully.
+func (x *UpdateSessionResponse) GetExpireTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpireTime
+	}
+	return nil
+}
+
+// LeaveRequest is the request of Leave, which ends a session gracefully.
 type LeaveRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Topic         string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
-	Group         string                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
-	StreamId      string                 `protobuf:"bytes,3,opt,name=stream_id,json=streamId,proto3" json:"stream_id,omitempty"`
+	SessionId     string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *LeaveRequest) Reset() {
 	*x = LeaveRequest{}
-	mi := &file_parley_v1_queue_proto_msgTypes[34]
+	mi := &file_parley_v1_queue_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2271,7 +2978,7 @@ func (x *LeaveRequest) String() string {
 func (*LeaveRequest) ProtoMessage() {}
 
 func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[34]
+	mi := &file_parley_v1_queue_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2284,26 +2991,12 @@ func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveRequest.ProtoReflect.Descriptor instead.
 func (*LeaveRequest) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{34}
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{40}
 }
 
-func (x *LeaveRequest) GetTopic() string {
+func (x *LeaveRequest) GetSessionId() string {
 	if x != nil {
-		return x.Topic
-	}
-	return ""
-}
-
-func (x *LeaveRequest) GetGroup() string {
-	if x != nil {
-		return x.Group
-	}
-	return ""
-}
-
-func (x *LeaveRequest) GetStreamId() string {
-	if x != nil {
-		return x.StreamId
+		return x.SessionId
 	}
 	return ""
 }
@@ -2317,7 +3010,7 @@ type LeaveResponse struct {
 
 func (x *LeaveResponse) Reset() {
 	*x = LeaveResponse{}
-	mi := &file_parley_v1_queue_proto_msgTypes[35]
+	mi := &file_parley_v1_queue_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2329,7 +3022,7 @@ func (x *LeaveResponse) String() string {
 func (*LeaveResponse) ProtoMessage() {}
 
 func (x *LeaveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[35]
+	mi := &file_parley_v1_queue_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2342,22 +3035,22 @@ func (x *LeaveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveResponse.ProtoReflect.Descriptor instead.
 func (*LeaveResponse) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{35}
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{41}
 }
 
 // StreamingConsumeRequest is one request of a StreamingConsume stream.
 type StreamingConsumeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// An id that the client chooses and the StreamingAnswer repeats. With 0 the server answers only
-	// if the request, or one of its items, fails.
-	CallId int64 `protobuf:"varint,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
+	// An id that the client chooses and the RequestResults repeats. With 0 the server answers only if
+	// the request, or one of its items, fails.
+	RequestId int64 `protobuf:"varint,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// Types that are valid to be assigned to Request:
 	//
 	//	*StreamingConsumeRequest_Start
 	//	*StreamingConsumeRequest_Ack
 	//	*StreamingConsumeRequest_Nack
 	//	*StreamingConsumeRequest_Extend
-	//	*StreamingConsumeRequest_Credits
+	//	*StreamingConsumeRequest_Update
 	//	*StreamingConsumeRequest_Leave
 	Request       isStreamingConsumeRequest_Request `protobuf_oneof:"request"`
 	unknownFields protoimpl.UnknownFields
@@ -2366,7 +3059,7 @@ type StreamingConsumeRequest struct {
 
 func (x *StreamingConsumeRequest) Reset() {
 	*x = StreamingConsumeRequest{}
-	mi := &file_parley_v1_queue_proto_msgTypes[36]
+	mi := &file_parley_v1_queue_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2378,7 +3071,7 @@ func (x *StreamingConsumeRequest) String() string {
 func (*StreamingConsumeRequest) ProtoMessage() {}
 
 func (x *StreamingConsumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[36]
+	mi := &file_parley_v1_queue_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2391,12 +3084,12 @@ func (x *StreamingConsumeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamingConsumeRequest.ProtoReflect.Descriptor instead.
 func (*StreamingConsumeRequest) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{36}
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{42}
 }
 
-func (x *StreamingConsumeRequest) GetCallId() int64 {
+func (x *StreamingConsumeRequest) GetRequestId() int64 {
 	if x != nil {
-		return x.CallId
+		return x.RequestId
 	}
 	return 0
 }
@@ -2417,7 +3110,7 @@ func (x *StreamingConsumeRequest) GetStart() *ConsumeRequest {
 	return nil
 }
 
-func (x *StreamingConsumeRequest) GetAck() *StreamingAck {
+func (x *StreamingConsumeRequest) GetAck() *AckRequest {
 	if x != nil {
 		if x, ok := x.Request.(*StreamingConsumeRequest_Ack); ok {
 			return x.Ack
@@ -2426,7 +3119,7 @@ func (x *StreamingConsumeRequest) GetAck() *StreamingAck {
 	return nil
 }
 
-func (x *StreamingConsumeRequest) GetNack() *StreamingNack {
+func (x *StreamingConsumeRequest) GetNack() *NackRequest {
 	if x != nil {
 		if x, ok := x.Request.(*StreamingConsumeRequest_Nack); ok {
 			return x.Nack
@@ -2435,7 +3128,7 @@ func (x *StreamingConsumeRequest) GetNack() *StreamingNack {
 	return nil
 }
 
-func (x *StreamingConsumeRequest) GetExtend() *StreamingExtend {
+func (x *StreamingConsumeRequest) GetExtend() *ExtendRequest {
 	if x != nil {
 		if x, ok := x.Request.(*StreamingConsumeRequest_Extend); ok {
 			return x.Extend
@@ -2444,16 +3137,16 @@ func (x *StreamingConsumeRequest) GetExtend() *StreamingExtend {
 	return nil
 }
 
-func (x *StreamingConsumeRequest) GetCredits() *StreamingCredits {
+func (x *StreamingConsumeRequest) GetUpdate() *UpdateSessionRequest {
 	if x != nil {
-		if x, ok := x.Request.(*StreamingConsumeRequest_Credits); ok {
-			return x.Credits
+		if x, ok := x.Request.(*StreamingConsumeRequest_Update); ok {
+			return x.Update
 		}
 	}
 	return nil
 }
 
-func (x *StreamingConsumeRequest) GetLeave() *StreamingLeave {
+func (x *StreamingConsumeRequest) GetLeave() *LeaveRequest {
 	if x != nil {
 		if x, ok := x.Request.(*StreamingConsumeRequest_Leave); ok {
 			return x.Leave
@@ -2471,23 +3164,23 @@ type StreamingConsumeRequest_Start struct {
 }
 
 type StreamingConsumeRequest_Ack struct {
-	Ack *StreamingAck `protobuf:"bytes,3,opt,name=ack,proto3,oneof"`
+	Ack *AckRequest `protobuf:"bytes,3,opt,name=ack,proto3,oneof"`
 }
 
 type StreamingConsumeRequest_Nack struct {
-	Nack *StreamingNack `protobuf:"bytes,4,opt,name=nack,proto3,oneof"`
+	Nack *NackRequest `protobuf:"bytes,4,opt,name=nack,proto3,oneof"`
 }
 
 type StreamingConsumeRequest_Extend struct {
-	Extend *StreamingExtend `protobuf:"bytes,5,opt,name=extend,proto3,oneof"`
+	Extend *ExtendRequest `protobuf:"bytes,5,opt,name=extend,proto3,oneof"`
 }
 
-type StreamingConsumeRequest_Credits struct {
-	Credits *StreamingCredits `protobuf:"bytes,6,opt,name=credits,proto3,oneof"`
+type StreamingConsumeRequest_Update struct {
+	Update *UpdateSessionRequest `protobuf:"bytes,6,opt,name=update,proto3,oneof"`
 }
 
 type StreamingConsumeRequest_Leave struct {
-	Leave *StreamingLeave `protobuf:"bytes,7,opt,name=leave,proto3,oneof"`
+	Leave *LeaveRequest `protobuf:"bytes,7,opt,name=leave,proto3,oneof"`
 }
 
 func (*StreamingConsumeRequest_Start) isStreamingConsumeRequest_Request() {}
@@ -2498,281 +3191,9 @@ func (*StreamingConsumeRequest_Nack) isStreamingConsumeRequest_Request() {}
 
 func (*StreamingConsumeRequest_Extend) isStreamingConsumeRequest_Request() {}
 
-func (*StreamingConsumeRequest_Credits) isStreamingConsumeRequest_Request() {}
+func (*StreamingConsumeRequest_Update) isStreamingConsumeRequest_Request() {}
 
 func (*StreamingConsumeRequest_Leave) isStreamingConsumeRequest_Request() {}
-
-// StreamingAck is AckRequest for the stream that it is sent on.
-type StreamingAck struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Tokens        []string               `protobuf:"bytes,1,rep,name=tokens,proto3" json:"tokens,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *StreamingAck) Reset() {
-	*x = StreamingAck{}
-	mi := &file_parley_v1_queue_proto_msgTypes[37]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *StreamingAck) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*StreamingAck) ProtoMessage() {}
-
-func (x *StreamingAck) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[37]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use StreamingAck.ProtoReflect.Descriptor instead.
-func (*StreamingAck) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{37}
-}
-
-func (x *StreamingAck) GetTokens() []string {
-	if x != nil {
-		return x.Tokens
-	}
-	return nil
-}
-
-// StreamingNack is NackRequest for the stream that it is sent on.
-type StreamingNack struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Items         []*NackItem            `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *StreamingNack) Reset() {
-	*x = StreamingNack{}
-	mi := &file_parley_v1_queue_proto_msgTypes[38]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *StreamingNack) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*StreamingNack) ProtoMessage() {}
-
-func (x *StreamingNack) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[38]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use StreamingNack.ProtoReflect.Descriptor instead.
-func (*StreamingNack) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{38}
-}
-
-func (x *StreamingNack) GetItems() []*NackItem {
-	if x != nil {
-		return x.Items
-	}
-	return nil
-}
-
-// StreamingExtend is ExtendRequest for the stream that it is sent on.
-type StreamingExtend struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Types that are valid to be assigned to Target:
-	//
-	//	*StreamingExtend_Deliveries
-	//	*StreamingExtend_All
-	Target        isStreamingExtend_Target `protobuf_oneof:"target"`
-	AckTimeout    *durationpb.Duration     `protobuf:"bytes,3,opt,name=ack_timeout,json=ackTimeout,proto3" json:"ack_timeout,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *StreamingExtend) Reset() {
-	*x = StreamingExtend{}
-	mi := &file_parley_v1_queue_proto_msgTypes[39]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *StreamingExtend) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*StreamingExtend) ProtoMessage() {}
-
-func (x *StreamingExtend) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[39]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use StreamingExtend.ProtoReflect.Descriptor instead.
-func (*StreamingExtend) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{39}
-}
-
-func (x *StreamingExtend) GetTarget() isStreamingExtend_Target {
-	if x != nil {
-		return x.Target
-	}
-	return nil
-}
-
-func (x *StreamingExtend) GetDeliveries() *DeliveryTokens {
-	if x != nil {
-		if x, ok := x.Target.(*StreamingExtend_Deliveries); ok {
-			return x.Deliveries
-		}
-	}
-	return nil
-}
-
-func (x *StreamingExtend) GetAll() *AllDeliveries {
-	if x != nil {
-		if x, ok := x.Target.(*StreamingExtend_All); ok {
-			return x.All
-		}
-	}
-	return nil
-}
-
-func (x *StreamingExtend) GetAckTimeout() *durationpb.Duration {
-	if x != nil {
-		return x.AckTimeout
-	}
-	return nil
-}
-
-type isStreamingExtend_Target interface {
-	isStreamingExtend_Target()
-}
-
-type StreamingExtend_Deliveries struct {
-	Deliveries *DeliveryTokens `protobuf:"bytes,1,opt,name=deliveries,proto3,oneof"`
-}
-
-type StreamingExtend_All struct {
-	// All deliveries that the stream holds.
-	All *AllDeliveries `protobuf:"bytes,2,opt,name=all,proto3,oneof"`
-}
-
-func (*StreamingExtend_Deliveries) isStreamingExtend_Target() {}
-
-func (*StreamingExtend_All) isStreamingExtend_Target() {}
-
-// StreamingCredits is GrantCreditsRequest for the stream that it is sent on.
-type StreamingCredits struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	TotalMessages int64                  `protobuf:"varint,1,opt,name=total_messages,json=totalMessages,proto3" json:"total_messages,omitempty"`
-	TotalBytes    int64                  `protobuf:"varint,2,opt,name=total_bytes,json=totalBytes,proto3" json:"total_bytes,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *StreamingCredits) Reset() {
-	*x = StreamingCredits{}
-	mi := &file_parley_v1_queue_proto_msgTypes[40]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *StreamingCredits) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*StreamingCredits) ProtoMessage() {}
-
-func (x *StreamingCredits) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[40]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use StreamingCredits.ProtoReflect.Descriptor instead.
-func (*StreamingCredits) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{40}
-}
-
-func (x *StreamingCredits) GetTotalMessages() int64 {
-	if x != nil {
-		return x.TotalMessages
-	}
-	return 0
-}
-
-func (x *StreamingCredits) GetTotalBytes() int64 {
-	if x != nil {
-		return x.TotalBytes
-	}
-	return 0
-}
-
-// StreamingLeave is LeaveRequest for the stream that it is sent on.
-type StreamingLeave struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *StreamingLeave) Reset() {
-	*x = StreamingLeave{}
-	mi := &file_parley_v1_queue_proto_msgTypes[41]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *StreamingLeave) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*StreamingLeave) ProtoMessage() {}
-
-func (x *StreamingLeave) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[41]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use StreamingLeave.ProtoReflect.Descriptor instead.
-func (*StreamingLeave) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{41}
-}
 
 // StreamingConsumeResponse is one frame of a StreamingConsume stream. Clients ignore frames of a
 // kind that they do not know.
@@ -2781,7 +3202,7 @@ type StreamingConsumeResponse struct {
 	// Types that are valid to be assigned to Frame:
 	//
 	//	*StreamingConsumeResponse_Consume
-	//	*StreamingConsumeResponse_Answer
+	//	*StreamingConsumeResponse_Results
 	Frame         isStreamingConsumeResponse_Frame `protobuf_oneof:"frame"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2789,7 +3210,7 @@ type StreamingConsumeResponse struct {
 
 func (x *StreamingConsumeResponse) Reset() {
 	*x = StreamingConsumeResponse{}
-	mi := &file_parley_v1_queue_proto_msgTypes[42]
+	mi := &file_parley_v1_queue_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2801,7 +3222,7 @@ func (x *StreamingConsumeResponse) String() string {
 func (*StreamingConsumeResponse) ProtoMessage() {}
 
 func (x *StreamingConsumeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[42]
+	mi := &file_parley_v1_queue_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2814,7 +3235,7 @@ func (x *StreamingConsumeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamingConsumeResponse.ProtoReflect.Descriptor instead.
 func (*StreamingConsumeResponse) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{42}
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *StreamingConsumeResponse) GetFrame() isStreamingConsumeResponse_Frame {
@@ -2833,10 +3254,10 @@ func (x *StreamingConsumeResponse) GetConsume() *ConsumeResponse {
 	return nil
 }
 
-func (x *StreamingConsumeResponse) GetAnswer() *StreamingAnswer {
+func (x *StreamingConsumeResponse) GetResults() *RequestResults {
 	if x != nil {
-		if x, ok := x.Frame.(*StreamingConsumeResponse_Answer); ok {
-			return x.Answer
+		if x, ok := x.Frame.(*StreamingConsumeResponse_Results); ok {
+			return x.Results
 		}
 	}
 	return nil
@@ -2851,18 +3272,18 @@ type StreamingConsumeResponse_Consume struct {
 	Consume *ConsumeResponse `protobuf:"bytes,1,opt,name=consume,proto3,oneof"`
 }
 
-type StreamingConsumeResponse_Answer struct {
-	Answer *StreamingAnswer `protobuf:"bytes,2,opt,name=answer,proto3,oneof"`
+type StreamingConsumeResponse_Results struct {
+	Results *RequestResults `protobuf:"bytes,2,opt,name=results,proto3,oneof"`
 }
 
 func (*StreamingConsumeResponse_Consume) isStreamingConsumeResponse_Frame() {}
 
-func (*StreamingConsumeResponse_Answer) isStreamingConsumeResponse_Frame() {}
+func (*StreamingConsumeResponse_Results) isStreamingConsumeResponse_Frame() {}
 
-// StreamingAnswer is the answer to one request of a StreamingConsume stream.
-type StreamingAnswer struct {
-	state  protoimpl.MessageState `protogen:"open.v1"`
-	CallId int64                  `protobuf:"varint,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
+// RequestResults is the answer to one request of a StreamingConsume stream.
+type RequestResults struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	RequestId int64                  `protobuf:"varint,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// One result per item of the request, in the same order.
 	Results []*SettleResult `protobuf:"bytes,2,rep,name=results,proto3" json:"results,omitempty"`
 	// The error of the request as a whole. If it is set, nothing was done.
@@ -2871,21 +3292,21 @@ type StreamingAnswer struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *StreamingAnswer) Reset() {
-	*x = StreamingAnswer{}
-	mi := &file_parley_v1_queue_proto_msgTypes[43]
+func (x *RequestResults) Reset() {
+	*x = RequestResults{}
+	mi := &file_parley_v1_queue_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *StreamingAnswer) String() string {
+func (x *RequestResults) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*StreamingAnswer) ProtoMessage() {}
+func (*RequestResults) ProtoMessage() {}
 
-func (x *StreamingAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[43]
+func (x *RequestResults) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_queue_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2896,26 +3317,26 @@ func (x *StreamingAnswer) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use StreamingAnswer.ProtoReflect.Descriptor instead.
-func (*StreamingAnswer) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{43}
+// Deprecated: Use RequestResults.ProtoReflect.Descriptor instead.
+func (*RequestResults) Descriptor() ([]byte, []int) {
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{44}
 }
 
-func (x *StreamingAnswer) GetCallId() int64 {
+func (x *RequestResults) GetRequestId() int64 {
 	if x != nil {
-		return x.CallId
+		return x.RequestId
 	}
 	return 0
 }
 
-func (x *StreamingAnswer) GetResults() []*SettleResult {
+func (x *RequestResults) GetResults() []*SettleResult {
 	if x != nil {
 		return x.Results
 	}
 	return nil
 }
 
-func (x *StreamingAnswer) GetError() *ItemError {
+func (x *RequestResults) GetError() *ItemError {
 	if x != nil {
 		return x.Error
 	}
@@ -2926,96 +3347,154 @@ var File_parley_v1_queue_proto protoreflect.FileDescriptor
 
 const file_parley_v1_queue_proto_rawDesc = "" +
 	"\n" +
-	"\x15parley/v1/queue.proto\x12\tparley.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15parley/v1/error.proto\x1a\x16parley/v1/stream.proto\"\xc8\x02\n" +
+	"\x15parley/v1/queue.proto\x12\tparley.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15parley/v1/error.proto\x1a\x16parley/v1/stream.proto\"\xe4\x05\n" +
 	"\fQueueMessage\x12\x1a\n" +
 	"\x03key\x18\x01 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x03key\x12#\n" +
 	"\apayload\x18\x02 \x01(\fB\t\xbaH\x06z\x04\x18\x80\x80\x10R\apayload\x12{\n" +
 	"\aheaders\x18\x03 \x03(\v2$.parley.v1.QueueMessage.HeadersEntryB;\xbaH8\x9a\x015\x10 \"\x1ar\x182\x16^[A-Za-z0-9_.-]{1,64}$*\x15r\x13(\x80\b2\x0e^[^\\r\\n\\x00]*$R\aheaders\x12>\n" +
-	"\x0fidempotency_key\x18\x04 \x01(\tB\x15\xbaH\x12r\x102\x0e^[!-~]{0,128}$R\x0eidempotencyKey\x1a:\n" +
+	"\x0fidempotency_key\x18\x04 \x01(\tB\x15\xbaH\x12r\x102\x0e^[!-~]{0,128}$R\x0eidempotencyKey\x12B\n" +
+	"\x05delay\x18\x05 \x01(\v2\x19.google.protobuf.DurationB\x0f\xbaH\f\xaa\x01\t\"\x05\b\x80\x8a\x8a\x0f2\x00H\x00R\x05delay\x12T\n" +
+	"\n" +
+	"deliver_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampB\x17\xbaH\x14\xb2\x01\x11\"\a\b\xff\x82\xd1\xff\xaf\a2\x06\b\x80\x87\xb5\xc3\x03H\x00R\tdeliverAt\x122\n" +
+	"\fmax_attempts\x18\a \x01(\x05B\n" +
+	"\xbaH\a\x1a\x05\x18\xe8\a(\x01H\x01R\vmaxAttempts\x88\x01\x01\x12G\n" +
+	"\atimeout\x18\b \x01(\v2\x19.google.protobuf.DurationB\x12\xbaH\x0f\xaa\x01\f\"\x04\b\x80\xf5$2\x04\x10\xc0\x84=R\atimeout\x12@\n" +
+	"\x03ttl\x18\t \x01(\v2\x19.google.protobuf.DurationB\x13\xbaH\x10\xaa\x01\r\"\x05\b\x80\x8a\x8a\x0f2\x04\x10\xc0\x84=R\x03ttl\x12)\n" +
+	"\x06unique\x18\n" +
+	" \x01(\v2\x11.parley.v1.UniqueR\x06unique\x1a:\n" +
 	"\fHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8b\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x05\n" +
+	"\x03dueB\x0f\n" +
+	"\r_max_attempts\"\xd7\x02\n" +
+	"\x06Unique\x12'\n" +
+	"\x03key\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[!-~]{1,128}$R\x03key\x12G\n" +
+	"\von_conflict\x18\x02 \x01(\x0e2\x1c.parley.v1.Unique.OnConflictB\b\xbaH\x05\x82\x01\x02\x10\x01R\n" +
+	"onConflict\x12#\n" +
+	"\rwhile_running\x18\x03 \x01(\bR\fwhileRunning\x12D\n" +
+	"\aat_most\x18\x04 \x01(\v2\x19.google.protobuf.DurationB\x10\xbaH\r\xaa\x01\n" +
+	"\"\x04\b\x80\xf5$2\x02\b\x01R\x06atMost\"p\n" +
+	"\n" +
+	"OnConflict\x12\x1b\n" +
+	"\x17ON_CONFLICT_UNSPECIFIED\x10\x00\x12\x16\n" +
+	"\x12ON_CONFLICT_REJECT\x10\x01\x12\x14\n" +
+	"\x10ON_CONFLICT_KEEP\x10\x02\x12\x17\n" +
+	"\x13ON_CONFLICT_REPLACE\x10\x03\"\xa6\x02\n" +
 	"\x0eProduceRequest\x122\n" +
 	"\x05topic\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05topic\x12E\n" +
 	"\bmessages\x18\x02 \x03(\v2\x17.parley.v1.QueueMessageB\x10\xbaH\r\x92\x01\n" +
-	"\b\x01\x10\xe8\a\"\x03\xd8\x01\x03R\bmessages\"E\n" +
+	"\b\x01\x10\xe8\a\"\x03\xd8\x01\x03R\bmessages\x12t\n" +
+	"\vproducer_id\x18\x03 \x01(\fBS\xbaHP\xba\x01M\n" +
+	"\vproducer_id\x12\x19must be empty or 16 bytes\x1a#size(this) == 0 || size(this) == 16R\n" +
+	"producerId\x12#\n" +
+	"\bsequence\x18\x04 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\bsequence\"E\n" +
 	"\x0fProduceResponse\x122\n" +
 	"\aresults\x18\x01 \x03(\v2\x18.parley.v1.ProduceResultR\aresults\"\x81\x01\n" +
 	"\rProduceResult\x128\n" +
 	"\bproduced\x18\x01 \x01(\v2\x1a.parley.v1.ProducedMessageH\x00R\bproduced\x12,\n" +
 	"\x05error\x18\x02 \x01(\v2\x14.parley.v1.ItemErrorH\x00R\x05errorB\b\n" +
-	"\x06result\"l\n" +
+	"\x06result\"\xa3\x01\n" +
 	"\x0fProducedMessage\x12\x1d\n" +
 	"\n" +
 	"message_id\x18\x01 \x01(\tR\tmessageId\x12\x1c\n" +
 	"\tpartition\x18\x02 \x01(\x05R\tpartition\x12\x1c\n" +
-	"\tduplicate\x18\x03 \x01(\bR\tduplicate\"\x90\x01\n" +
-	"\x0fScheduleRequest\x122\n" +
-	"\x05topic\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05topic\x12I\n" +
-	"\bmessages\x18\x02 \x03(\v2\x1b.parley.v1.ScheduledMessageB\x10\xbaH\r\x92\x01\n" +
-	"\b\x01\x10\xe8\a\"\x03\xd8\x01\x03R\bmessages\"\xf1\x01\n" +
-	"\x10ScheduledMessage\x129\n" +
-	"\amessage\x18\x01 \x01(\v2\x17.parley.v1.QueueMessageB\x06\xbaH\x03\xc8\x01\x01R\amessage\x12B\n" +
-	"\x05delay\x18\x02 \x01(\v2\x19.google.protobuf.DurationB\x0f\xbaH\f\xaa\x01\t\"\x05\b\x80\x8a\x8a\x0f2\x00H\x00R\x05delay\x12P\n" +
-	"\bdue_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampB\x17\xbaH\x14\xb2\x01\x11\"\a\b\xff\x82\xd1\xff\xaf\a2\x06\b\x80\x87\xb5\xc3\x03H\x00R\adueTimeB\f\n" +
-	"\x03due\x12\x05\xbaH\x02\b\x01\"G\n" +
-	"\x10ScheduleResponse\x123\n" +
-	"\aresults\x18\x01 \x03(\v2\x19.parley.v1.ScheduleResultR\aresults\"\x85\x01\n" +
-	"\x0eScheduleResult\x12;\n" +
-	"\tscheduled\x18\x01 \x01(\v2\x1b.parley.v1.ScheduledReceiptH\x00R\tscheduled\x12,\n" +
+	"\tduplicate\x18\x03 \x01(\bR\tduplicate\x125\n" +
+	"\bdue_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\adueTime\"~\n" +
+	"\x15CancelMessagesRequest\x122\n" +
+	"\x05topic\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05topic\x121\n" +
+	"\vmessage_ids\x18\x02 \x03(\tB\x10\xbaH\r\x92\x01\n" +
+	"\b\x01\x10\xe8\a\"\x03\xd8\x01\x03R\n" +
+	"messageIds\"K\n" +
+	"\x16CancelMessagesResponse\x121\n" +
+	"\aresults\x18\x01 \x03(\v2\x17.parley.v1.CancelResultR\aresults\":\n" +
+	"\fCancelResult\x12*\n" +
+	"\x05error\x18\x01 \x01(\v2\x14.parley.v1.ItemErrorR\x05error\"\xaa\x02\n" +
+	"\x19RescheduleMessagesRequest\x122\n" +
+	"\x05topic\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05topic\x121\n" +
+	"\vmessage_ids\x18\x02 \x03(\tB\x10\xbaH\r\x92\x01\n" +
+	"\b\x01\x10\xe8\a\"\x03\xd8\x01\x03R\n" +
+	"messageIds\x12B\n" +
+	"\x05delay\x18\x03 \x01(\v2\x19.google.protobuf.DurationB\x0f\xbaH\f\xaa\x01\t\"\x05\b\x80\x8a\x8a\x0f2\x00H\x00R\x05delay\x12T\n" +
+	"\n" +
+	"deliver_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampB\x17\xbaH\x14\xb2\x01\x11\"\a\b\xff\x82\xd1\xff\xaf\a2\x06\b\x80\x87\xb5\xc3\x03H\x00R\tdeliverAtB\f\n" +
+	"\x03due\x12\x05\xbaH\x02\b\x01\"S\n" +
+	"\x1aRescheduleMessagesResponse\x125\n" +
+	"\aresults\x18\x01 \x03(\v2\x1b.parley.v1.RescheduleResultR\aresults\"\x83\x01\n" +
+	"\x10RescheduleResult\x127\n" +
+	"\bdue_time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampH\x00R\adueTime\x12,\n" +
 	"\x05error\x18\x02 \x01(\v2\x14.parley.v1.ItemErrorH\x00R\x05errorB\b\n" +
-	"\x06result\"\xa4\x01\n" +
-	"\x10ScheduledReceipt\x12\x1d\n" +
-	"\n" +
-	"message_id\x18\x01 \x01(\tR\tmessageId\x12\x1c\n" +
-	"\tpartition\x18\x02 \x01(\x05R\tpartition\x125\n" +
-	"\bdue_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\adueTime\x12\x1c\n" +
-	"\tduplicate\x18\x04 \x01(\bR\tduplicate\"\x98\x01\n" +
-	"\x16CancelScheduledRequest\x122\n" +
-	"\x05topic\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05topic\x12J\n" +
-	"\n" +
-	"message_id\x18\x02 \x01(\tB+\xbaH(r&2$^[0-9]{1,4}-[0-9]{13}-[0-9]{1,10}d?$R\tmessageId\"\x19\n" +
-	"\x17CancelScheduledResponse\"\xc0\x02\n" +
-	"\x1aRescheduleScheduledRequest\x122\n" +
-	"\x05topic\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05topic\x12J\n" +
-	"\n" +
-	"message_id\x18\x02 \x01(\tB+\xbaH(r&2$^[0-9]{1,4}-[0-9]{13}-[0-9]{1,10}d?$R\tmessageId\x12B\n" +
-	"\x05delay\x18\x03 \x01(\v2\x19.google.protobuf.DurationB\x0f\xbaH\f\xaa\x01\t\"\x05\b\x80\x8a\x8a\x0f2\x00H\x00R\x05delay\x12P\n" +
-	"\bdue_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampB\x17\xbaH\x14\xb2\x01\x11\"\a\b\xff\x82\xd1\xff\xaf\a2\x06\b\x80\x87\xb5\xc3\x03H\x00R\adueTimeB\f\n" +
-	"\x03due\x12\x05\xbaH\x02\b\x01\"T\n" +
-	"\x1bRescheduleScheduledResponse\x125\n" +
-	"\bdue_time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\adueTime\"\xed\x02\n" +
-	"\x0eConsumeRequest\x122\n" +
-	"\x05topic\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05topic\x122\n" +
+	"\x06result\"\xf8\x03\n" +
+	"\x0eConsumeRequest\x12?\n" +
+	"\x06topics\x18\x01 \x03(\tB'\xbaH$\x92\x01!\b\x01\x10\x10\x18\x01\"\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x06topics\x122\n" +
 	"\x05group\x18\x02 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05group\x128\n" +
-	"\bconsumer\x18\x03 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\bconsumer\x12-\n" +
-	"\fmax_messages\x18\x04 \x01(\x03B\n" +
-	"\xbaH\a\"\x05\x18\x90N(\x01R\vmaxMessages\x12.\n" +
-	"\tmax_bytes\x18\x05 \x01(\x03B\f\xbaH\t\"\a\x18\x80\x80\x80 (\x01H\x00R\bmaxBytes\x88\x01\x01\x12L\n" +
-	"\vack_timeout\x18\x06 \x01(\v2\x19.google.protobuf.DurationB\x10\xbaH\r\xaa\x01\n" +
+	"\bconsumer\x18\x03 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\bconsumer\x12,\n" +
+	"\vconcurrency\x18\x04 \x01(\x05B\n" +
+	"\xbaH\a\x1a\x05\x18\x90N(\x00R\vconcurrency\x12.\n" +
+	"\rmax_in_flight\x18\x05 \x01(\x05B\n" +
+	"\xbaH\a\x1a\x05\x18\x90N(\x00R\vmaxInFlight\x12;\n" +
+	"\x13max_in_flight_bytes\x18\x06 \x01(\x03B\f\xbaH\t\"\a\x18\x80\x80\x80 (\x00R\x10maxInFlightBytes\x12L\n" +
+	"\vack_timeout\x18\a \x01(\v2\x19.google.protobuf.DurationB\x10\xbaH\r\xaa\x01\n" +
 	"\"\x04\b\xc0\xd1\x022\x02\b\x01R\n" +
-	"ackTimeoutB\f\n" +
+	"ackTimeout\x12#\n" +
+	"\rreports_begun\x18\b \x01(\bR\freportsBegun\x12)\n" +
+	"\x06resume\x18\t \x01(\v2\x11.parley.v1.ResumeR\x06resume\"\xd5\x01\n" +
+	"\x06Resume\x12'\n" +
 	"\n" +
-	"_max_bytes\"\xfb\x01\n" +
-	"\x0fConsumeResponse\x12+\n" +
-	"\x04info\x18\x01 \x01(\v2\x15.parley.v1.StreamInfoH\x00R\x04info\x12:\n" +
+	"session_id\x18\x01 \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\tsessionId\x12!\n" +
+	"\aresumes\x18\x02 \x01(\x03B\a\xbaH\x04\"\x02(\x01R\aresumes\x126\n" +
+	"\x04held\x18\x03 \x03(\v2\x17.parley.v1.HeldDeliveryB\t\xbaH\x06\x92\x01\x03\x10\x90NR\x04held\x12G\n" +
+	"\n" +
+	"unanswered\x18\x04 \x03(\v2\x1c.parley.v1.UnansweredVerdictB\t\xbaH\x06\x92\x01\x03\x10\x90NR\n" +
+	"unanswered\"D\n" +
+	"\fHeldDelivery\x12\x1e\n" +
+	"\x05token\x18\x01 \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\x05token\x12\x14\n" +
+	"\x05begun\x18\x02 \x01(\bR\x05begun\"n\n" +
+	"\x11UnansweredVerdict\x12\x1c\n" +
+	"\x03ack\x18\x01 \x01(\tB\b\xbaH\x05r\x03(\x80\x01H\x00R\x03ack\x12)\n" +
+	"\x04nack\x18\x02 \x01(\v2\x13.parley.v1.NackItemH\x00R\x04nackB\x10\n" +
+	"\averdict\x12\x05\xbaH\x02\b\x01\"\xf3\x02\n" +
+	"\x0fConsumeResponse\x125\n" +
+	"\astarted\x18\x01 \x01(\v2\x19.parley.v1.SessionStartedH\x00R\astarted\x12:\n" +
 	"\n" +
 	"deliveries\x18\x02 \x01(\v2\x18.parley.v1.DeliveryBatchH\x00R\n" +
-	"deliveries\x12@\n" +
+	"deliveries\x12/\n" +
+	"\x04lost\x18\x03 \x01(\v2\x19.parley.v1.LostDeliveriesH\x00R\x04lost\x12@\n" +
 	"\n" +
-	"assignment\x18\x03 \x01(\v2\x1e.parley.v1.PartitionAssignmentH\x00R\n" +
+	"assignment\x18\x04 \x01(\v2\x1e.parley.v1.PartitionAssignmentH\x00R\n" +
 	"assignment\x124\n" +
-	"\theartbeat\x18\x04 \x01(\v2\x14.parley.v1.HeartbeatH\x00R\theartbeatB\a\n" +
-	"\x05frame\"K\n" +
-	"\x13PartitionAssignment\x12\x1e\n" +
+	"\treconnect\x18\x05 \x01(\v2\x14.parley.v1.ReconnectH\x00R\treconnect\x12;\n" +
+	"\theartbeat\x18\x06 \x01(\v2\x1b.parley.v1.SessionHeartbeatH\x00R\theartbeatB\a\n" +
+	"\x05frame\"\x9f\x02\n" +
+	"\x0eSessionStarted\x12\x1d\n" +
 	"\n" +
-	"partitions\x18\x01 \x03(\x05R\n" +
+	"session_id\x18\x01 \x01(\tR\tsessionId\x12H\n" +
+	"\x12heartbeat_interval\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x11heartbeatInterval\x12<\n" +
+	"\fresume_grace\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\vresumeGrace\x12-\n" +
+	"\x04lost\x18\x04 \x01(\v2\x19.parley.v1.LostDeliveriesR\x04lost\x127\n" +
+	"\n" +
+	"unanswered\x18\x05 \x03(\v2\x17.parley.v1.SettleResultR\n" +
+	"unanswered\"O\n" +
+	"\x10SessionHeartbeat\x12;\n" +
+	"\vunconfirmed\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\vunconfirmed\"\xd9\x01\n" +
+	"\x0eLostDeliveries\x12\x16\n" +
+	"\x06tokens\x18\x01 \x03(\tR\x06tokens\x125\n" +
+	"\x05cause\x18\x02 \x01(\x0e2\x1f.parley.v1.LostDeliveries.CauseR\x05cause\"x\n" +
+	"\x05Cause\x12\x15\n" +
+	"\x11CAUSE_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11CAUSE_ACK_TIMEOUT\x10\x01\x12\x16\n" +
+	"\x12CAUSE_MAX_RUN_TIME\x10\x02\x12\x13\n" +
+	"\x0fCAUSE_CANCELLED\x10\x03\x12\x14\n" +
+	"\x10CAUSE_NO_CONTACT\x10\x04\"a\n" +
+	"\x13PartitionAssignment\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x1e\n" +
+	"\n" +
+	"partitions\x18\x02 \x03(\x05R\n" +
 	"partitions\x12\x14\n" +
-	"\x05total\x18\x02 \x01(\x05R\x05total\"D\n" +
+	"\x05total\x18\x03 \x01(\x05R\x05total\"D\n" +
 	"\rDeliveryBatch\x123\n" +
 	"\n" +
 	"deliveries\x18\x01 \x03(\v2\x13.parley.v1.DeliveryR\n" +
-	"deliveries\"\xda\x02\n" +
+	"deliveries\"\xc1\x03\n" +
 	"\bDelivery\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12\x1d\n" +
 	"\n" +
@@ -3025,29 +3504,47 @@ const file_parley_v1_queue_proto_rawDesc = "" +
 	"\apayload\x18\x05 \x01(\fR\apayload\x12:\n" +
 	"\aheaders\x18\x06 \x03(\v2 .parley.v1.Delivery.HeadersEntryR\aheaders\x12\x18\n" +
 	"\aattempt\x18\a \x01(\x05R\aattempt\x12=\n" +
-	"\fproduce_time\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\vproduceTime\x1a:\n" +
+	"\fproduce_time\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\vproduceTime\x12\x14\n" +
+	"\x05topic\x18\t \x01(\tR\x05topic\x12\x1a\n" +
+	"\bdelivery\x18\n" +
+	" \x01(\x05R\bdelivery\x123\n" +
+	"\atimeout\x18\v \x01(\v2\x19.google.protobuf.DurationR\atimeout\x1a:\n" +
 	"\fHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd9\x01\n" +
-	"\n" +
-	"AckRequest\x122\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xeb\x02\n" +
+	"\x0eReceiveRequest\x122\n" +
 	"\x05topic\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05topic\x122\n" +
-	"\x05group\x18\x02 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05group\x129\n" +
-	"\tstream_id\x18\x03 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\bstreamId\x12(\n" +
-	"\x06tokens\x18\x04 \x03(\tB\x10\xbaH\r\x92\x01\n" +
+	"\x05group\x18\x02 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05group\x128\n" +
+	"\bconsumer\x18\x03 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{0,64}$R\bconsumer\x12,\n" +
+	"\fmax_messages\x18\x04 \x01(\x05B\t\xbaH\x06\x1a\x04\x18d(\x00R\vmaxMessages\x12;\n" +
+	"\x04wait\x18\x05 \x01(\v2\x19.google.protobuf.DurationB\f\xbaH\t\xaa\x01\x06\"\x02\b\x1e2\x00R\x04wait\x12L\n" +
+	"\vack_timeout\x18\x06 \x01(\v2\x19.google.protobuf.DurationB\x10\xbaH\r\xaa\x01\n" +
+	"\"\x04\b\xc0\xd1\x022\x02\b\x01R\n" +
+	"ackTimeout\"e\n" +
+	"\x0fReceiveResponse\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tR\tsessionId\x123\n" +
+	"\n" +
+	"deliveries\x18\x02 \x03(\v2\x13.parley.v1.DeliveryR\n" +
+	"deliveries\"_\n" +
+	"\n" +
+	"AckRequest\x12'\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\tsessionId\x12(\n" +
+	"\x06tokens\x18\x02 \x03(\tB\x10\xbaH\r\x92\x01\n" +
 	"\b\x01\x10\xe8\a\"\x03\xd8\x01\x03R\x06tokens\"@\n" +
 	"\vAckResponse\x121\n" +
 	"\aresults\x18\x01 \x03(\v2\x17.parley.v1.SettleResultR\aresults\":\n" +
 	"\fSettleResult\x12*\n" +
-	"\x05error\x18\x01 \x01(\v2\x14.parley.v1.ItemErrorR\x05error\"\xed\x01\n" +
-	"\vNackRequest\x122\n" +
-	"\x05topic\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05topic\x122\n" +
-	"\x05group\x18\x02 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05group\x129\n" +
-	"\tstream_id\x18\x03 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\bstreamId\x12;\n" +
-	"\x05items\x18\x04 \x03(\v2\x13.parley.v1.NackItemB\x10\xbaH\r\x92\x01\n" +
-	"\b\x01\x10\xe8\a\"\x03\xd8\x01\x03R\x05items\"\xc6\x02\n" +
-	"\bNackItem\x123\n" +
-	"\x05token\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x182\x16^[A-Za-z0-9_-]{1,512}$R\x05token\x12 \n" +
+	"\x05error\x18\x01 \x01(\v2\x14.parley.v1.ItemErrorR\x05error\"s\n" +
+	"\vNackRequest\x12'\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\tsessionId\x12;\n" +
+	"\x05items\x18\x02 \x03(\v2\x13.parley.v1.NackItemB\x10\xbaH\r\x92\x01\n" +
+	"\b\x01\x10\xe8\a\"\x03\xd8\x01\x03R\x05items\"\xb3\x02\n" +
+	"\bNackItem\x12 \n" +
+	"\x05token\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01(\x80\x01R\x05token\x12 \n" +
 	"\x06reason\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80\bR\x06reason\x121\n" +
 	"\x04code\x18\x03 \x01(\tB\x1d\xbaH\x1ar\x182\x16^[A-Za-z0-9_.-]{0,64}$R\x04code\x12,\n" +
 	"\x05retry\x18\x04 \x01(\v2\x14.parley.v1.NackRetryH\x00R\x05retry\x12<\n" +
@@ -3060,86 +3557,70 @@ const file_parley_v1_queue_proto_rawDesc = "" +
 	"\x0eNackDeadLetter\"\r\n" +
 	"\vNackRelease\"A\n" +
 	"\fNackResponse\x121\n" +
-	"\aresults\x18\x01 \x03(\v2\x17.parley.v1.SettleResultR\aresults\"\xfc\x02\n" +
-	"\rExtendRequest\x122\n" +
-	"\x05topic\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05topic\x122\n" +
-	"\x05group\x18\x02 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05group\x129\n" +
-	"\tstream_id\x18\x03 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\bstreamId\x12;\n" +
+	"\aresults\x18\x01 \x03(\v2\x17.parley.v1.SettleResultR\aresults\"\x98\x02\n" +
+	"\rExtendRequest\x12'\n" +
 	"\n" +
-	"deliveries\x18\x04 \x01(\v2\x19.parley.v1.DeliveryTokensH\x00R\n" +
+	"session_id\x18\x01 \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\tsessionId\x12;\n" +
+	"\n" +
+	"deliveries\x18\x02 \x01(\v2\x19.parley.v1.DeliveryTokensH\x00R\n" +
 	"deliveries\x12,\n" +
-	"\x03all\x18\x05 \x01(\v2\x18.parley.v1.AllDeliveriesH\x00R\x03all\x12L\n" +
-	"\vack_timeout\x18\x06 \x01(\v2\x19.google.protobuf.DurationB\x10\xbaH\r\xaa\x01\n" +
+	"\x03all\x18\x03 \x01(\v2\x18.parley.v1.AllDeliveriesH\x00R\x03all\x12L\n" +
+	"\vack_timeout\x18\x04 \x01(\v2\x19.google.protobuf.DurationB\x10\xbaH\r\xaa\x01\n" +
 	"\"\x04\b\xc0\xd1\x022\x02\b\x01R\n" +
-	"ackTimeoutB\x0f\n" +
+	"ackTimeout\x12\x14\n" +
+	"\x05begun\x18\x05 \x01(\bR\x05begunB\x0f\n" +
 	"\x06target\x12\x05\xbaH\x02\b\x01\":\n" +
 	"\x0eDeliveryTokens\x12(\n" +
 	"\x06tokens\x18\x01 \x03(\tB\x10\xbaH\r\x92\x01\n" +
 	"\b\x01\x10\xe8\a\"\x03\xd8\x01\x03R\x06tokens\"\x0f\n" +
 	"\rAllDeliveries\"C\n" +
 	"\x0eExtendResponse\x121\n" +
-	"\aresults\x18\x01 \x03(\v2\x17.parley.v1.SettleResultR\aresults\"\x92\x02\n" +
-	"\x13GrantCreditsRequest\x122\n" +
-	"\x05topic\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05topic\x122\n" +
-	"\x05group\x18\x02 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05group\x129\n" +
-	"\tstream_id\x18\x03 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\bstreamId\x12.\n" +
-	"\x0etotal_messages\x18\x04 \x01(\x03B\a\xbaH\x04\"\x02(\x01R\rtotalMessages\x12(\n" +
-	"\vtotal_bytes\x18\x05 \x01(\x03B\a\xbaH\x04\"\x02(\x01R\n" +
-	"totalBytes\"\x16\n" +
-	"\x14GrantCreditsResponse\"\xb1\x01\n" +
-	"\fLeaveRequest\x122\n" +
-	"\x05topic\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05topic\x122\n" +
-	"\x05group\x18\x02 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05group\x129\n" +
-	"\tstream_id\x18\x03 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\bstreamId\"\x0f\n" +
-	"\rLeaveResponse\"\xf6\x02\n" +
-	"\x17StreamingConsumeRequest\x12\x17\n" +
-	"\acall_id\x18\x01 \x01(\x03R\x06callId\x121\n" +
-	"\x05start\x18\x02 \x01(\v2\x19.parley.v1.ConsumeRequestH\x00R\x05start\x12+\n" +
-	"\x03ack\x18\x03 \x01(\v2\x17.parley.v1.StreamingAckH\x00R\x03ack\x12.\n" +
-	"\x04nack\x18\x04 \x01(\v2\x18.parley.v1.StreamingNackH\x00R\x04nack\x124\n" +
-	"\x06extend\x18\x05 \x01(\v2\x1a.parley.v1.StreamingExtendH\x00R\x06extend\x127\n" +
-	"\acredits\x18\x06 \x01(\v2\x1b.parley.v1.StreamingCreditsH\x00R\acredits\x121\n" +
-	"\x05leave\x18\a \x01(\v2\x19.parley.v1.StreamingLeaveH\x00R\x05leaveB\x10\n" +
-	"\arequest\x12\x05\xbaH\x02\b\x01\"8\n" +
-	"\fStreamingAck\x12(\n" +
-	"\x06tokens\x18\x01 \x03(\tB\x10\xbaH\r\x92\x01\n" +
-	"\b\x01\x10\xe8\a\"\x03\xd8\x01\x03R\x06tokens\"L\n" +
-	"\rStreamingNack\x12;\n" +
-	"\x05items\x18\x01 \x03(\v2\x13.parley.v1.NackItemB\x10\xbaH\r\x92\x01\n" +
-	"\b\x01\x10\xe8\a\"\x03\xd8\x01\x03R\x05items\"\xdb\x01\n" +
-	"\x0fStreamingExtend\x12;\n" +
+	"\aresults\x18\x01 \x03(\v2\x17.parley.v1.SettleResultR\aresults\"\xda\x01\n" +
+	"\x14UpdateSessionRequest\x12'\n" +
 	"\n" +
-	"deliveries\x18\x01 \x01(\v2\x19.parley.v1.DeliveryTokensH\x00R\n" +
-	"deliveries\x12,\n" +
-	"\x03all\x18\x02 \x01(\v2\x18.parley.v1.AllDeliveriesH\x00R\x03all\x12L\n" +
-	"\vack_timeout\x18\x03 \x01(\v2\x19.google.protobuf.DurationB\x10\xbaH\r\xaa\x01\n" +
-	"\"\x04\b\xc0\xd1\x022\x02\b\x01R\n" +
-	"ackTimeoutB\x0f\n" +
-	"\x06target\x12\x05\xbaH\x02\b\x01\"l\n" +
-	"\x10StreamingCredits\x12.\n" +
-	"\x0etotal_messages\x18\x01 \x01(\x03B\a\xbaH\x04\"\x02(\x01R\rtotalMessages\x12(\n" +
-	"\vtotal_bytes\x18\x02 \x01(\x03B\a\xbaH\x04\"\x02(\x01R\n" +
-	"totalBytes\"\x10\n" +
-	"\x0eStreamingLeave\"\x91\x01\n" +
+	"session_id\x18\x01 \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\tsessionId\x12,\n" +
+	"\vconcurrency\x18\x02 \x01(\x05B\n" +
+	"\xbaH\a\x1a\x05\x18\x90N(\x00R\vconcurrency\x12.\n" +
+	"\rmax_in_flight\x18\x03 \x01(\x05B\n" +
+	"\xbaH\a\x1a\x05\x18\x90N(\x00R\vmaxInFlight\x12;\n" +
+	"\x13max_in_flight_bytes\x18\x04 \x01(\x03B\f\xbaH\t\"\a\x18\x80\x80\x80 (\x00R\x10maxInFlightBytes\"T\n" +
+	"\x15UpdateSessionResponse\x12;\n" +
+	"\vexpire_time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"expireTime\"7\n" +
+	"\fLeaveRequest\x12'\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\tsessionId\"\x0f\n" +
+	"\rLeaveResponse\"\xf6\x02\n" +
+	"\x17StreamingConsumeRequest\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\x03R\trequestId\x121\n" +
+	"\x05start\x18\x02 \x01(\v2\x19.parley.v1.ConsumeRequestH\x00R\x05start\x12)\n" +
+	"\x03ack\x18\x03 \x01(\v2\x15.parley.v1.AckRequestH\x00R\x03ack\x12,\n" +
+	"\x04nack\x18\x04 \x01(\v2\x16.parley.v1.NackRequestH\x00R\x04nack\x122\n" +
+	"\x06extend\x18\x05 \x01(\v2\x18.parley.v1.ExtendRequestH\x00R\x06extend\x129\n" +
+	"\x06update\x18\x06 \x01(\v2\x1f.parley.v1.UpdateSessionRequestH\x00R\x06update\x12/\n" +
+	"\x05leave\x18\a \x01(\v2\x17.parley.v1.LeaveRequestH\x00R\x05leaveB\x10\n" +
+	"\arequest\x12\x05\xbaH\x02\b\x01\"\x92\x01\n" +
 	"\x18StreamingConsumeResponse\x126\n" +
-	"\aconsume\x18\x01 \x01(\v2\x1a.parley.v1.ConsumeResponseH\x00R\aconsume\x124\n" +
-	"\x06answer\x18\x02 \x01(\v2\x1a.parley.v1.StreamingAnswerH\x00R\x06answerB\a\n" +
-	"\x05frame\"\x89\x01\n" +
-	"\x0fStreamingAnswer\x12\x17\n" +
-	"\acall_id\x18\x01 \x01(\x03R\x06callId\x121\n" +
+	"\aconsume\x18\x01 \x01(\v2\x1a.parley.v1.ConsumeResponseH\x00R\aconsume\x125\n" +
+	"\aresults\x18\x02 \x01(\v2\x19.parley.v1.RequestResultsH\x00R\aresultsB\a\n" +
+	"\x05frame\"\x8e\x01\n" +
+	"\x0eRequestResults\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\x03R\trequestId\x121\n" +
 	"\aresults\x18\x02 \x03(\v2\x17.parley.v1.SettleResultR\aresults\x12*\n" +
-	"\x05error\x18\x03 \x01(\v2\x14.parley.v1.ItemErrorR\x05error2\xc9\x06\n" +
+	"\x05error\x18\x03 \x01(\v2\x14.parley.v1.ItemErrorR\x05error2\xc3\x06\n" +
 	"\fQueueService\x12@\n" +
-	"\aProduce\x12\x19.parley.v1.ProduceRequest\x1a\x1a.parley.v1.ProduceResponse\x12C\n" +
-	"\bSchedule\x12\x1a.parley.v1.ScheduleRequest\x1a\x1b.parley.v1.ScheduleResponse\x12X\n" +
-	"\x0fCancelScheduled\x12!.parley.v1.CancelScheduledRequest\x1a\".parley.v1.CancelScheduledResponse\x12d\n" +
-	"\x13RescheduleScheduled\x12%.parley.v1.RescheduleScheduledRequest\x1a&.parley.v1.RescheduleScheduledResponse\x12B\n" +
+	"\aProduce\x12\x19.parley.v1.ProduceRequest\x1a\x1a.parley.v1.ProduceResponse\x12U\n" +
+	"\x0eCancelMessages\x12 .parley.v1.CancelMessagesRequest\x1a!.parley.v1.CancelMessagesResponse\x12a\n" +
+	"\x12RescheduleMessages\x12$.parley.v1.RescheduleMessagesRequest\x1a%.parley.v1.RescheduleMessagesResponse\x12B\n" +
 	"\aConsume\x12\x19.parley.v1.ConsumeRequest\x1a\x1a.parley.v1.ConsumeResponse0\x01\x12_\n" +
-	"\x10StreamingConsume\x12\".parley.v1.StreamingConsumeRequest\x1a#.parley.v1.StreamingConsumeResponse(\x010\x01\x129\n" +
+	"\x10StreamingConsume\x12\".parley.v1.StreamingConsumeRequest\x1a#.parley.v1.StreamingConsumeResponse(\x010\x01\x12@\n" +
+	"\aReceive\x12\x19.parley.v1.ReceiveRequest\x1a\x1a.parley.v1.ReceiveResponse\x129\n" +
 	"\x03Ack\x12\x15.parley.v1.AckRequest\x1a\x16.parley.v1.AckResponse\"\x03\x90\x02\x02\x12<\n" +
 	"\x04Nack\x12\x16.parley.v1.NackRequest\x1a\x17.parley.v1.NackResponse\"\x03\x90\x02\x02\x12=\n" +
-	"\x06Extend\x12\x18.parley.v1.ExtendRequest\x1a\x19.parley.v1.ExtendResponse\x12T\n" +
-	"\fGrantCredits\x12\x1e.parley.v1.GrantCreditsRequest\x1a\x1f.parley.v1.GrantCreditsResponse\"\x03\x90\x02\x02\x12?\n" +
+	"\x06Extend\x12\x18.parley.v1.ExtendRequest\x1a\x19.parley.v1.ExtendResponse\x12W\n" +
+	"\rUpdateSession\x12\x1f.parley.v1.UpdateSessionRequest\x1a .parley.v1.UpdateSessionResponse\"\x03\x90\x02\x02\x12?\n" +
 	"\x05Leave\x12\x17.parley.v1.LeaveRequest\x1a\x18.parley.v1.LeaveResponse\"\x03\x90\x02\x02BS\n" +
 	"\rdev.parley.v1B\n" +
 	"QueueProtoP\x01Z4github.com/parleyhq/parley/gen/go/parley/v1;parleyv1b\x06proto3"
@@ -3156,138 +3637,158 @@ func file_parley_v1_queue_proto_rawDescGZIP() []byte {
 	return file_parley_v1_queue_proto_rawDescData
 }
 
-var file_parley_v1_queue_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
+var file_parley_v1_queue_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_parley_v1_queue_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
 var file_parley_v1_queue_proto_goTypes = []any{
-	(*QueueMessage)(nil),                // 0: parley.v1.QueueMessage
-	(*ProduceRequest)(nil),              // 1: parley.v1.ProduceRequest
-	(*ProduceResponse)(nil),             // 2: parley.v1.ProduceResponse
-	(*ProduceResult)(nil),               // 3: parley.v1.ProduceResult
-	(*ProducedMessage)(nil),             // 4: parley.v1.ProducedMessage
-	(*ScheduleRequest)(nil),             // 5: parley.v1.ScheduleRequest
-	(*ScheduledMessage)(nil),            // 6: parley.v1.ScheduledMessage
-	(*ScheduleResponse)(nil),            // 7: parley.v1.ScheduleResponse
-	(*ScheduleResult)(nil),              // 8: parley.v1.ScheduleResult
-	(*ScheduledReceipt)(nil),            // 9: parley.v1.ScheduledReceipt
-	(*CancelScheduledRequest)(nil),      // 10: parley.v1.CancelScheduledRequest
-	(*CancelScheduledResponse)(nil),     // 11: parley.v1.CancelScheduledResponse
-	(*RescheduleScheduledRequest)(nil),  // 12: parley.v1.RescheduleScheduledRequest
-	(*RescheduleScheduledResponse)(nil), // 13: parley.v1.RescheduleScheduledResponse
-	(*ConsumeRequest)(nil),              // 14: parley.v1.ConsumeRequest
-	(*ConsumeResponse)(nil),             // 15: parley.v1.ConsumeResponse
-	(*PartitionAssignment)(nil),         // 16: parley.v1.PartitionAssignment
-	(*DeliveryBatch)(nil),               // 17: parley.v1.DeliveryBatch
-	(*Delivery)(nil),                    // 18: parley.v1.Delivery
-	(*AckRequest)(nil),                  // 19: parley.v1.AckRequest
-	(*AckResponse)(nil),                 // 20: parley.v1.AckResponse
-	(*SettleResult)(nil),                // 21: parley.v1.SettleResult
-	(*NackRequest)(nil),                 // 22: parley.v1.NackRequest
-	(*NackItem)(nil),                    // 23: parley.v1.NackItem
-	(*NackRetry)(nil),                   // 24: parley.v1.NackRetry
-	(*NackDeadLetter)(nil),              // 25: parley.v1.NackDeadLetter
-	(*NackRelease)(nil),                 // 26: parley.v1.NackRelease
-	(*NackResponse)(nil),                // 27: parley.v1.NackResponse
-	(*ExtendRequest)(nil),               // 28: parley.v1.ExtendRequest
-	(*DeliveryTokens)(nil),              // 29: parley.v1.DeliveryTokens
-	(*AllDeliveries)(nil),               // 30: parley.v1.AllDeliveries
-	(*ExtendResponse)(nil),              // 31: parley.v1.ExtendResponse
-	(*GrantCreditsRequest)(nil),         // 32: parley.v1.GrantCreditsRequest
-	(*GrantCreditsResponse)(nil),        // 33: parley.v1.GrantCreditsResponse
-	(*LeaveRequest)(nil),                // 34: parley.v1.LeaveRequest
-	(*LeaveResponse)(nil),               // 35: parley.v1.LeaveResponse
-	(*StreamingConsumeRequest)(nil),     // 36: parley.v1.StreamingConsumeRequest
-	(*StreamingAck)(nil),                // 37: parley.v1.StreamingAck
-	(*StreamingNack)(nil),               // 38: parley.v1.StreamingNack
-	(*StreamingExtend)(nil),             // 39: parley.v1.StreamingExtend
-	(*StreamingCredits)(nil),            // 40: parley.v1.StreamingCredits
-	(*StreamingLeave)(nil),              // 41: parley.v1.StreamingLeave
-	(*StreamingConsumeResponse)(nil),    // 42: parley.v1.StreamingConsumeResponse
-	(*StreamingAnswer)(nil),             // 43: parley.v1.StreamingAnswer
-	nil,                                 // 44: parley.v1.QueueMessage.HeadersEntry
-	nil,                                 // 45: parley.v1.Delivery.HeadersEntry
-	(*ItemError)(nil),                   // 46: parley.v1.ItemError
-	(*durationpb.Duration)(nil),         // 47: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),       // 48: google.protobuf.Timestamp
-	(*StreamInfo)(nil),                  // 49: parley.v1.StreamInfo
-	(*Heartbeat)(nil),                   // 50: parley.v1.Heartbeat
+	(Unique_OnConflict)(0),             // 0: parley.v1.Unique.OnConflict
+	(LostDeliveries_Cause)(0),          // 1: parley.v1.LostDeliveries.Cause
+	(*QueueMessage)(nil),               // 2: parley.v1.QueueMessage
+	(*Unique)(nil),                     // 3: parley.v1.Unique
+	(*ProduceRequest)(nil),             // 4: parley.v1.ProduceRequest
+	(*ProduceResponse)(nil),            // 5: parley.v1.ProduceResponse
+	(*ProduceResult)(nil),              // 6: parley.v1.ProduceResult
+	(*ProducedMessage)(nil),            // 7: parley.v1.ProducedMessage
+	(*CancelMessagesRequest)(nil),      // 8: parley.v1.CancelMessagesRequest
+	(*CancelMessagesResponse)(nil),     // 9: parley.v1.CancelMessagesResponse
+	(*CancelResult)(nil),               // 10: parley.v1.CancelResult
+	(*RescheduleMessagesRequest)(nil),  // 11: parley.v1.RescheduleMessagesRequest
+	(*RescheduleMessagesResponse)(nil), // 12: parley.v1.RescheduleMessagesResponse
+	(*RescheduleResult)(nil),           // 13: parley.v1.RescheduleResult
+	(*ConsumeRequest)(nil),             // 14: parley.v1.ConsumeRequest
+	(*Resume)(nil),                     // 15: parley.v1.Resume
+	(*HeldDelivery)(nil),               // 16: parley.v1.HeldDelivery
+	(*UnansweredVerdict)(nil),          // 17: parley.v1.UnansweredVerdict
+	(*ConsumeResponse)(nil),            // 18: parley.v1.ConsumeResponse
+	(*SessionStarted)(nil),             // 19: parley.v1.SessionStarted
+	(*SessionHeartbeat)(nil),           // 20: parley.v1.SessionHeartbeat
+	(*LostDeliveries)(nil),             // 21: parley.v1.LostDeliveries
+	(*PartitionAssignment)(nil),        // 22: parley.v1.PartitionAssignment
+	(*DeliveryBatch)(nil),              // 23: parley.v1.DeliveryBatch
+	(*Delivery)(nil),                   // 24: parley.v1.Delivery
+	(*ReceiveRequest)(nil),             // 25: parley.v1.ReceiveRequest
+	(*ReceiveResponse)(nil),            // 26: parley.v1.ReceiveResponse
+	(*AckRequest)(nil),                 // 27: parley.v1.AckRequest
+	(*AckResponse)(nil),                // 28: parley.v1.AckResponse
+	(*SettleResult)(nil),               // 29: parley.v1.SettleResult
+	(*NackRequest)(nil),                // 30: parley.v1.NackRequest
+	(*NackItem)(nil),                   // 31: parley.v1.NackItem
+	(*NackRetry)(nil),                  // 32: parley.v1.NackRetry
+	(*NackDeadLetter)(nil),             // 33: parley.v1.NackDeadLetter
+	(*NackRelease)(nil),                // 34: parley.v1.NackRelease
+	(*NackResponse)(nil),               // 35: parley.v1.NackResponse
+	(*ExtendRequest)(nil),              // 36: parley.v1.ExtendRequest
+	(*DeliveryTokens)(nil),             // 37: parley.v1.DeliveryTokens
+	(*AllDeliveries)(nil),              // 38: parley.v1.AllDeliveries
+	(*ExtendResponse)(nil),             // 39: parley.v1.ExtendResponse
+	(*UpdateSessionRequest)(nil),       // 40: parley.v1.UpdateSessionRequest
+	(*UpdateSessionResponse)(nil),      // 41: parley.v1.UpdateSessionResponse
+	(*LeaveRequest)(nil),               // 42: parley.v1.LeaveRequest
+	(*LeaveResponse)(nil),              // 43: parley.v1.LeaveResponse
+	(*StreamingConsumeRequest)(nil),    // 44: parley.v1.StreamingConsumeRequest
+	(*StreamingConsumeResponse)(nil),   // 45: parley.v1.StreamingConsumeResponse
+	(*RequestResults)(nil),             // 46: parley.v1.RequestResults
+	nil,                                // 47: parley.v1.QueueMessage.HeadersEntry
+	nil,                                // 48: parley.v1.Delivery.HeadersEntry
+	(*durationpb.Duration)(nil),        // 49: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),      // 50: google.protobuf.Timestamp
+	(*ItemError)(nil),                  // 51: parley.v1.ItemError
+	(*Reconnect)(nil),                  // 52: parley.v1.Reconnect
 }
 var file_parley_v1_queue_proto_depIdxs = []int32{
-	44, // 0: parley.v1.QueueMessage.headers:type_name -> parley.v1.QueueMessage.HeadersEntry
-	0,  // 1: parley.v1.ProduceRequest.messages:type_name -> parley.v1.QueueMessage
-	3,  // 2: parley.v1.ProduceResponse.results:type_name -> parley.v1.ProduceResult
-	4,  // 3: parley.v1.ProduceResult.produced:type_name -> parley.v1.ProducedMessage
-	46, // 4: parley.v1.ProduceResult.error:type_name -> parley.v1.ItemError
-	6,  // 5: parley.v1.ScheduleRequest.messages:type_name -> parley.v1.ScheduledMessage
-	0,  // 6: parley.v1.ScheduledMessage.message:type_name -> parley.v1.QueueMessage
-	47, // 7: parley.v1.ScheduledMessage.delay:type_name -> google.protobuf.Duration
-	48, // 8: parley.v1.ScheduledMessage.due_time:type_name -> google.protobuf.Timestamp
-	8,  // 9: parley.v1.ScheduleResponse.results:type_name -> parley.v1.ScheduleResult
-	9,  // 10: parley.v1.ScheduleResult.scheduled:type_name -> parley.v1.ScheduledReceipt
-	46, // 11: parley.v1.ScheduleResult.error:type_name -> parley.v1.ItemError
-	48, // 12: parley.v1.ScheduledReceipt.due_time:type_name -> google.protobuf.Timestamp
-	47, // 13: parley.v1.RescheduleScheduledRequest.delay:type_name -> google.protobuf.Duration
-	48, // 14: parley.v1.RescheduleScheduledRequest.due_time:type_name -> google.protobuf.Timestamp
-	48, // 15: parley.v1.RescheduleScheduledResponse.due_time:type_name -> google.protobuf.Timestamp
-	47, // 16: parley.v1.ConsumeRequest.ack_timeout:type_name -> google.protobuf.Duration
-	49, // 17: parley.v1.ConsumeResponse.info:type_name -> parley.v1.StreamInfo
-	17, // 18: parley.v1.ConsumeResponse.deliveries:type_name -> parley.v1.DeliveryBatch
-	16, // 19: parley.v1.ConsumeResponse.assignment:type_name -> parley.v1.PartitionAssignment
-	50, // 20: parley.v1.ConsumeResponse.heartbeat:type_name -> parley.v1.Heartbeat
-	18, // 21: parley.v1.DeliveryBatch.deliveries:type_name -> parley.v1.Delivery
-	45, // 22: parley.v1.Delivery.headers:type_name -> parley.v1.Delivery.HeadersEntry
-	48, // 23: parley.v1.Delivery.produce_time:type_name -> google.protobuf.Timestamp
-	21, // 24: parley.v1.AckResponse.results:type_name -> parley.v1.SettleResult
-	46, // 25: parley.v1.SettleResult.error:type_name -> parley.v1.ItemError
-	23, // 26: parley.v1.NackRequest.items:type_name -> parley.v1.NackItem
-	24, // 27: parley.v1.NackItem.retry:type_name -> parley.v1.NackRetry
-	25, // 28: parley.v1.NackItem.dead_letter:type_name -> parley.v1.NackDeadLetter
-	26, // 29: parley.v1.NackItem.release:type_name -> parley.v1.NackRelease
-	47, // 30: parley.v1.NackRetry.delay:type_name -> google.protobuf.Duration
-	21, // 31: parley.v1.NackResponse.results:type_name -> parley.v1.SettleResult
-	29, // 32: parley.v1.ExtendRequest.deliveries:type_name -> parley.v1.DeliveryTokens
-	30, // 33: parley.v1.ExtendRequest.all:type_name -> parley.v1.AllDeliveries
-	47, // 34: parley.v1.ExtendRequest.ack_timeout:type_name -> google.protobuf.Duration
-	21, // 35: parley.v1.ExtendResponse.results:type_name -> parley.v1.SettleResult
-	14, // 36: parley.v1.StreamingConsumeRequest.start:type_name -> parley.v1.ConsumeRequest
-	37, // 37: parley.v1.StreamingConsumeRequest.ack:type_name -> parley.v1.StreamingAck
-	38, // 38: parley.v1.StreamingConsumeRequest.nack:type_name -> parley.v1.StreamingNack
-	39, // 39: parley.v1.StreamingConsumeRequest.extend:type_name -> parley.v1.StreamingExtend
-	40, // 40: parley.v1.StreamingConsumeRequest.credits:type_name -> parley.v1.StreamingCredits
-	41, // 41: parley.v1.StreamingConsumeRequest.leave:type_name -> parley.v1.StreamingLeave
-	23, // 42: parley.v1.StreamingNack.items:type_name -> parley.v1.NackItem
-	29, // 43: parley.v1.StreamingExtend.deliveries:type_name -> parley.v1.DeliveryTokens
-	30, // 44: parley.v1.StreamingExtend.all:type_name -> parley.v1.AllDeliveries
-	47, // 45: parley.v1.StreamingExtend.ack_timeout:type_name -> google.protobuf.Duration
-	15, // 46: parley.v1.StreamingConsumeResponse.consume:type_name -> parley.v1.ConsumeResponse
-	43, // 47: parley.v1.StreamingConsumeResponse.answer:type_name -> parley.v1.StreamingAnswer
-	21, // 48: parley.v1.StreamingAnswer.results:type_name -> parley.v1.SettleResult
-	46, // 49: parley.v1.StreamingAnswer.error:type_name -> parley.v1.ItemError
-	1,  // 50: parley.v1.QueueService.Produce:input_type -> parley.v1.ProduceRequest
-	5,  // 51: parley.v1.QueueService.Schedule:input_type -> parley.v1.ScheduleRequest
-	10, // 52: parley.v1.QueueService.CancelScheduled:input_type -> parley.v1.CancelScheduledRequest
-	12, // 53: parley.v1.QueueService.RescheduleScheduled:input_type -> parley.v1.RescheduleScheduledRequest
-	14, // 54: parley.v1.QueueService.Consume:input_type -> parley.v1.ConsumeRequest
-	36, // 55: parley.v1.QueueService.StreamingConsume:input_type -> parley.v1.StreamingConsumeRequest
-	19, // 56: parley.v1.QueueService.Ack:input_type -> parley.v1.AckRequest
-	22, // 57: parley.v1.QueueService.Nack:input_type -> parley.v1.NackRequest
-	28, // 58: parley.v1.QueueService.Extend:input_type -> parley.v1.ExtendRequest
-	32, // 59: parley.v1.QueueService.GrantCredits:input_type -> parley.v1.GrantCreditsRequest
-	34, // 60: parley.v1.QueueService.Leave:input_type -> parley.v1.LeaveRequest
-	2,  // 61: parley.v1.QueueService.Produce:output_type -> parley.v1.ProduceResponse
-	7,  // 62: parley.v1.QueueService.Schedule:output_type -> parley.v1.ScheduleResponse
-	11, // 63: parley.v1.QueueService.CancelScheduled:output_type -> parley.v1.CancelScheduledResponse
-	13, // 64: parley.v1.QueueService.RescheduleScheduled:output_type -> parley.v1.RescheduleScheduledResponse
-	15, // 65: parley.v1.QueueService.Consume:output_type -> parley.v1.ConsumeResponse
-	42, // 66: parley.v1.QueueService.StreamingConsume:output_type -> parley.v1.StreamingConsumeResponse
-	20, // 67: parley.v1.QueueService.Ack:output_type -> parley.v1.AckResponse
-	27, // 68: parley.v1.QueueService.Nack:output_type -> parley.v1.NackResponse
-	31, // 69: parley.v1.QueueService.Extend:output_type -> parley.v1.ExtendResponse
-	33, // 70: parley.v1.QueueService.GrantCredits:output_type -> parley.v1.GrantCreditsResponse
-	35, // 71: parley.v1.QueueService.Leave:output_type -> parley.v1.LeaveResponse
-	61, // [61:72] is the sub-list for method output_type
-	50, // [50:61] is the sub-list for method input_type
-	50, // [50:50] is the sub-list for extension type_name
-	50, // [50:50] is the sub-list for extension extendee
-	0,  // [0:50] is the sub-list for field type_name
+	47, // 0: parley.v1.QueueMessage.headers:type_name -> parley.v1.QueueMessage.HeadersEntry
+	49, // 1: parley.v1.QueueMessage.delay:type_name -> google.protobuf.Duration
+	50, // 2: parley.v1.QueueMessage.deliver_at:type_name -> google.protobuf.Timestamp
+	49, // 3: parley.v1.QueueMessage.timeout:type_name -> google.protobuf.Duration
+	49, // 4: parley.v1.QueueMessage.ttl:type_name -> google.protobuf.Duration
+	3,  // 5: parley.v1.QueueMessage.unique:type_name -> parley.v1.Unique
+	0,  // 6: parley.v1.Unique.on_conflict:type_name -> parley.v1.Unique.OnConflict
+	49, // 7: parley.v1.Unique.at_most:type_name -> google.protobuf.Duration
+	2,  // 8: parley.v1.ProduceRequest.messages:type_name -> parley.v1.QueueMessage
+	6,  // 9: parley.v1.ProduceResponse.results:type_name -> parley.v1.ProduceResult
+	7,  // 10: parley.v1.ProduceResult.produced:type_name -> parley.v1.ProducedMessage
+	51, // 11: parley.v1.ProduceResult.error:type_name -> parley.v1.ItemError
+	50, // 12: parley.v1.ProducedMessage.due_time:type_name -> google.protobuf.Timestamp
+	10, // 13: parley.v1.CancelMessagesResponse.results:type_name -> parley.v1.CancelResult
+	51, // 14: parley.v1.CancelResult.error:type_name -> parley.v1.ItemError
+	49, // 15: parley.v1.RescheduleMessagesRequest.delay:type_name -> google.protobuf.Duration
+	50, // 16: parley.v1.RescheduleMessagesRequest.deliver_at:type_name -> google.protobuf.Timestamp
+	13, // 17: parley.v1.RescheduleMessagesResponse.results:type_name -> parley.v1.RescheduleResult
+	50, // 18: parley.v1.RescheduleResult.due_time:type_name -> google.protobuf.Timestamp
+	51, // 19: parley.v1.RescheduleResult.error:type_name -> parley.v1.ItemError
+	49, // 20: parley.v1.ConsumeRequest.ack_timeout:type_name -> google.protobuf.Duration
+	15, // 21: parley.v1.ConsumeRequest.resume:type_name -> parley.v1.Resume
+	16, // 22: parley.v1.Resume.held:type_name -> parley.v1.HeldDelivery
+	17, // 23: parley.v1.Resume.unanswered:type_name -> parley.v1.UnansweredVerdict
+	31, // 24: parley.v1.UnansweredVerdict.nack:type_name -> parley.v1.NackItem
+	19, // 25: parley.v1.ConsumeResponse.started:type_name -> parley.v1.SessionStarted
+	23, // 26: parley.v1.ConsumeResponse.deliveries:type_name -> parley.v1.DeliveryBatch
+	21, // 27: parley.v1.ConsumeResponse.lost:type_name -> parley.v1.LostDeliveries
+	22, // 28: parley.v1.ConsumeResponse.assignment:type_name -> parley.v1.PartitionAssignment
+	52, // 29: parley.v1.ConsumeResponse.reconnect:type_name -> parley.v1.Reconnect
+	20, // 30: parley.v1.ConsumeResponse.heartbeat:type_name -> parley.v1.SessionHeartbeat
+	49, // 31: parley.v1.SessionStarted.heartbeat_interval:type_name -> google.protobuf.Duration
+	49, // 32: parley.v1.SessionStarted.resume_grace:type_name -> google.protobuf.Duration
+	21, // 33: parley.v1.SessionStarted.lost:type_name -> parley.v1.LostDeliveries
+	29, // 34: parley.v1.SessionStarted.unanswered:type_name -> parley.v1.SettleResult
+	49, // 35: parley.v1.SessionHeartbeat.unconfirmed:type_name -> google.protobuf.Duration
+	1,  // 36: parley.v1.LostDeliveries.cause:type_name -> parley.v1.LostDeliveries.Cause
+	24, // 37: parley.v1.DeliveryBatch.deliveries:type_name -> parley.v1.Delivery
+	48, // 38: parley.v1.Delivery.headers:type_name -> parley.v1.Delivery.HeadersEntry
+	50, // 39: parley.v1.Delivery.produce_time:type_name -> google.protobuf.Timestamp
+	49, // 40: parley.v1.Delivery.timeout:type_name -> google.protobuf.Duration
+	49, // 41: parley.v1.ReceiveRequest.wait:type_name -> google.protobuf.Duration
+	49, // 42: parley.v1.ReceiveRequest.ack_timeout:type_name -> google.protobuf.Duration
+	24, // 43: parley.v1.ReceiveResponse.deliveries:type_name -> parley.v1.Delivery
+	29, // 44: parley.v1.AckResponse.results:type_name -> parley.v1.SettleResult
+	51, // 45: parley.v1.SettleResult.error:type_name -> parley.v1.ItemError
+	31, // 46: parley.v1.NackRequest.items:type_name -> parley.v1.NackItem
+	32, // 47: parley.v1.NackItem.retry:type_name -> parley.v1.NackRetry
+	33, // 48: parley.v1.NackItem.dead_letter:type_name -> parley.v1.NackDeadLetter
+	34, // 49: parley.v1.NackItem.release:type_name -> parley.v1.NackRelease
+	49, // 50: parley.v1.NackRetry.delay:type_name -> google.protobuf.Duration
+	29, // 51: parley.v1.NackResponse.results:type_name -> parley.v1.SettleResult
+	37, // 52: parley.v1.ExtendRequest.deliveries:type_name -> parley.v1.DeliveryTokens
+	38, // 53: parley.v1.ExtendRequest.all:type_name -> parley.v1.AllDeliveries
+	49, // 54: parley.v1.ExtendRequest.ack_timeout:type_name -> google.protobuf.Duration
+	29, // 55: parley.v1.ExtendResponse.results:type_name -> parley.v1.SettleResult
+	50, // 56: parley.v1.UpdateSessionResponse.expire_time:type_name -> google.protobuf.Timestamp
+	14, // 57: parley.v1.StreamingConsumeRequest.start:type_name -> parley.v1.ConsumeRequest
+	27, // 58: parley.v1.StreamingConsumeRequest.ack:type_name -> parley.v1.AckRequest
+	30, // 59: parley.v1.StreamingConsumeRequest.nack:type_name -> parley.v1.NackRequest
+	36, // 60: parley.v1.StreamingConsumeRequest.extend:type_name -> parley.v1.ExtendRequest
+	40, // 61: parley.v1.StreamingConsumeRequest.update:type_name -> parley.v1.UpdateSessionRequest
+	42, // 62: parley.v1.StreamingConsumeRequest.leave:type_name -> parley.v1.LeaveRequest
+	18, // 63: parley.v1.StreamingConsumeResponse.consume:type_name -> parley.v1.ConsumeResponse
+	46, // 64: parley.v1.StreamingConsumeResponse.results:type_name -> parley.v1.RequestResults
+	29, // 65: parley.v1.RequestResults.results:type_name -> parley.v1.SettleResult
+	51, // 66: parley.v1.RequestResults.error:type_name -> parley.v1.ItemError
+	4,  // 67: parley.v1.QueueService.Produce:input_type -> parley.v1.ProduceRequest
+	8,  // 68: parley.v1.QueueService.CancelMessages:input_type -> parley.v1.CancelMessagesRequest
+	11, // 69: parley.v1.QueueService.RescheduleMessages:input_type -> parley.v1.RescheduleMessagesRequest
+	14, // 70: parley.v1.QueueService.Consume:input_type -> parley.v1.ConsumeRequest
+	44, // 71: parley.v1.QueueService.StreamingConsume:input_type -> parley.v1.StreamingConsumeRequest
+	25, // 72: parley.v1.QueueService.Receive:input_type -> parley.v1.ReceiveRequest
+	27, // 73: parley.v1.QueueService.Ack:input_type -> parley.v1.AckRequest
+	30, // 74: parley.v1.QueueService.Nack:input_type -> parley.v1.NackRequest
+	36, // 75: parley.v1.QueueService.Extend:input_type -> parley.v1.ExtendRequest
+	40, // 76: parley.v1.QueueService.UpdateSession:input_type -> parley.v1.UpdateSessionRequest
+	42, // 77: parley.v1.QueueService.Leave:input_type -> parley.v1.LeaveRequest
+	5,  // 78: parley.v1.QueueService.Produce:output_type -> parley.v1.ProduceResponse
+	9,  // 79: parley.v1.QueueService.CancelMessages:output_type -> parley.v1.CancelMessagesResponse
+	12, // 80: parley.v1.QueueService.RescheduleMessages:output_type -> parley.v1.RescheduleMessagesResponse
+	18, // 81: parley.v1.QueueService.Consume:output_type -> parley.v1.ConsumeResponse
+	45, // 82: parley.v1.QueueService.StreamingConsume:output_type -> parley.v1.StreamingConsumeResponse
+	26, // 83: parley.v1.QueueService.Receive:output_type -> parley.v1.ReceiveResponse
+	28, // 84: parley.v1.QueueService.Ack:output_type -> parley.v1.AckResponse
+	35, // 85: parley.v1.QueueService.Nack:output_type -> parley.v1.NackResponse
+	39, // 86: parley.v1.QueueService.Extend:output_type -> parley.v1.ExtendResponse
+	41, // 87: parley.v1.QueueService.UpdateSession:output_type -> parley.v1.UpdateSessionResponse
+	43, // 88: parley.v1.QueueService.Leave:output_type -> parley.v1.LeaveResponse
+	78, // [78:89] is the sub-list for method output_type
+	67, // [67:78] is the sub-list for method input_type
+	67, // [67:67] is the sub-list for extension type_name
+	67, // [67:67] is the sub-list for extension extendee
+	0,  // [0:67] is the sub-list for field type_name
 }
 
 func init() { file_parley_v1_queue_proto_init() }
@@ -3297,66 +3798,68 @@ func file_parley_v1_queue_proto_init() {
 	}
 	file_parley_v1_error_proto_init()
 	file_parley_v1_stream_proto_init()
-	file_parley_v1_queue_proto_msgTypes[3].OneofWrappers = []any{
+	file_parley_v1_queue_proto_msgTypes[0].OneofWrappers = []any{
+		(*QueueMessage_Delay)(nil),
+		(*QueueMessage_DeliverAt)(nil),
+	}
+	file_parley_v1_queue_proto_msgTypes[4].OneofWrappers = []any{
 		(*ProduceResult_Produced)(nil),
 		(*ProduceResult_Error)(nil),
 	}
-	file_parley_v1_queue_proto_msgTypes[6].OneofWrappers = []any{
-		(*ScheduledMessage_Delay)(nil),
-		(*ScheduledMessage_DueTime)(nil),
+	file_parley_v1_queue_proto_msgTypes[9].OneofWrappers = []any{
+		(*RescheduleMessagesRequest_Delay)(nil),
+		(*RescheduleMessagesRequest_DeliverAt)(nil),
 	}
-	file_parley_v1_queue_proto_msgTypes[8].OneofWrappers = []any{
-		(*ScheduleResult_Scheduled)(nil),
-		(*ScheduleResult_Error)(nil),
+	file_parley_v1_queue_proto_msgTypes[11].OneofWrappers = []any{
+		(*RescheduleResult_DueTime)(nil),
+		(*RescheduleResult_Error)(nil),
 	}
-	file_parley_v1_queue_proto_msgTypes[12].OneofWrappers = []any{
-		(*RescheduleScheduledRequest_Delay)(nil),
-		(*RescheduleScheduledRequest_DueTime)(nil),
-	}
-	file_parley_v1_queue_proto_msgTypes[14].OneofWrappers = []any{}
 	file_parley_v1_queue_proto_msgTypes[15].OneofWrappers = []any{
-		(*ConsumeResponse_Info)(nil),
+		(*UnansweredVerdict_Ack)(nil),
+		(*UnansweredVerdict_Nack)(nil),
+	}
+	file_parley_v1_queue_proto_msgTypes[16].OneofWrappers = []any{
+		(*ConsumeResponse_Started)(nil),
 		(*ConsumeResponse_Deliveries)(nil),
+		(*ConsumeResponse_Lost)(nil),
 		(*ConsumeResponse_Assignment)(nil),
+		(*ConsumeResponse_Reconnect)(nil),
 		(*ConsumeResponse_Heartbeat)(nil),
 	}
-	file_parley_v1_queue_proto_msgTypes[23].OneofWrappers = []any{
+	file_parley_v1_queue_proto_msgTypes[29].OneofWrappers = []any{
 		(*NackItem_Retry)(nil),
 		(*NackItem_DeadLetter)(nil),
 		(*NackItem_Release)(nil),
 	}
-	file_parley_v1_queue_proto_msgTypes[28].OneofWrappers = []any{
+	file_parley_v1_queue_proto_msgTypes[34].OneofWrappers = []any{
 		(*ExtendRequest_Deliveries)(nil),
 		(*ExtendRequest_All)(nil),
 	}
-	file_parley_v1_queue_proto_msgTypes[36].OneofWrappers = []any{
+	file_parley_v1_queue_proto_msgTypes[42].OneofWrappers = []any{
 		(*StreamingConsumeRequest_Start)(nil),
 		(*StreamingConsumeRequest_Ack)(nil),
 		(*StreamingConsumeRequest_Nack)(nil),
 		(*StreamingConsumeRequest_Extend)(nil),
-		(*StreamingConsumeRequest_Credits)(nil),
+		(*StreamingConsumeRequest_Update)(nil),
 		(*StreamingConsumeRequest_Leave)(nil),
 	}
-	file_parley_v1_queue_proto_msgTypes[39].OneofWrappers = []any{
-		(*StreamingExtend_Deliveries)(nil),
-		(*StreamingExtend_All)(nil),
-	}
-	file_parley_v1_queue_proto_msgTypes[42].OneofWrappers = []any{
+	file_parley_v1_queue_proto_msgTypes[43].OneofWrappers = []any{
 		(*StreamingConsumeResponse_Consume)(nil),
-		(*StreamingConsumeResponse_Answer)(nil),
+		(*StreamingConsumeResponse_Results)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_parley_v1_queue_proto_rawDesc), len(file_parley_v1_queue_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   46,
+			NumEnums:      2,
+			NumMessages:   47,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_parley_v1_queue_proto_goTypes,
 		DependencyIndexes: file_parley_v1_queue_proto_depIdxs,
+		EnumInfos:         file_parley_v1_queue_proto_enumTypes,
 		MessageInfos:      file_parley_v1_queue_proto_msgTypes,
 	}.Build()
 	File_parley_v1_queue_proto = out.File

@@ -7,9 +7,8 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/parleyhq/parley/gen/go/parley/next/v1/nextv1connect"
-	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
 // Services are the services of one node.
@@ -18,8 +17,8 @@ type Services struct {
 	Queue   parleyv1connect.QueueServiceClient
 	// NextQueue and NextAdmin are the second design of Queue and of the queues' part of Admin, which
 	// they replace.
-	NextQueue nextv1connect.QueueServiceClient
-	NextAdmin nextv1connect.QueueAdminServiceClient
+	NextQueue parleyv1connect.QueueServiceClient
+	NextAdmin parleyv1connect.AdminServiceClient
 	Admin     parleyv1connect.AdminServiceClient
 	Presence  parleyv1connect.PresenceServiceClient
 	Server    parleyv1connect.ServerServiceClient

@@ -18,9 +18,6 @@ func TestServicesStartAndStop(t *testing.T) {
 	})
 	lifecycletest.Stress[*QueueHints](t, func(*testing.T) *QueueHints { return NewQueueHints(net.Link(), nil) })
 	lifecycletest.Stress[*Streams](t, func(*testing.T) *Streams { return NewStreams(endpointOf(net, nodeA), nil, nil) })
-	lifecycletest.Stress[*QueueStreams](t, func(*testing.T) *QueueStreams {
-		return NewQueueStreams(endpointOf(net, nodeA), &consumers{})
-	})
 	lifecycletest.Stress[*QueuePeers](t, func(*testing.T) *QueuePeers {
 		p := NewQueuePeers(endpointOf(net, nodeA), nil, nil)
 		p.Serve(&peerHandler{})

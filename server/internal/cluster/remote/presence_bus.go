@@ -142,6 +142,9 @@ func enqueuePresence[M proto.Message](b *PresenceBus, event cluster.Event[M], ms
 	}
 }
 
+// itemOverhead bounds the bytes of an item's tag and length.
+const itemOverhead = 8
+
 // Announce implements presence.Bus.
 func (b *PresenceBus) Announce(a presence.Announcement) {
 	event := presenceChanges[a.Shard%presenceTopics]

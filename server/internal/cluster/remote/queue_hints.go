@@ -12,7 +12,6 @@ import (
 
 	"github.com/parleyhq/parley/server/internal/cluster"
 	"github.com/parleyhq/parley/server/internal/lifecycle"
-	"github.com/parleyhq/parley/server/internal/queue"
 )
 
 const (
@@ -20,6 +19,8 @@ const (
 	hintEvery = time.Millisecond
 	// probeValidFor is how long Connected trusts the result of the last broadcast.
 	probeValidFor = 250 * time.Millisecond
+	// maxPartitions is the maximum number of partitions of a topic: a hint has a byte for each.
+	maxPartitions = 256
 	// maxHintTopicLen bounds the length of a transport topic, in bytes.
 	maxHintTopicLen = 64
 	// topicReady is the prefix of the transport topics for queues. topicProbe is a topic without
@@ -54,8 +55,6 @@ type QueueHints struct {
 	life lifecycle.Base
 }
 
-var _ queue.Hints = (*QueueHints)(nil)
-
 type hintBatch struct {
 	partitions map[int]struct{}
 	timer      *time.Timer
@@ -69,9 +68,9 @@ func NewQueueHints(transport cluster.Transport, logger *slog.Logger) *QueueHints
 	}
 }
 
-// Ready implements queue.Hints. It does not wait for delivery.
+// Ready announces a partition. It does not wait for delivery.
 func (h *QueueHints) Ready(topic string, partition int) {
-	if partition < 0 || partition >= queue.MaxPartitions {
+	if partition < 0 || partition >= maxPartitions {
 		return
 	}
 	h.notifyLocal(topic, partition)
@@ -125,7 +124,7 @@ func (h *QueueHints) send(topic string, partitions map[int]struct{}) {
 	}
 }
 
-// Listen implements queue.Hints. fn must not block. Ready of this QueueHints calls it directly, so
+// Listen calls fn for each announcement of the topic, until cancel. fn must not block. Ready of this QueueHints calls it directly, so
 // it may be called concurrently.
 func (h *QueueHints) Listen(topic string, fn func(partition int)) (cancel func(), err error) {
 	cancelListen, err := h.transport.Listen(hintTopic(topic), func(payload []byte) {
@@ -169,7 +168,7 @@ func (h *QueueHints) notifyLocal(topic string, partition int) {
 	}
 }
 
-// Connected implements queue.Hints: it reports whether the last broadcast could be sent. If that is
+// Connected reports whether the last broadcast could be sent. If that is
 // more than a quarter of a second ago, it sends one to a topic without listeners.
 func (h *QueueHints) Connected() bool {
 	h.mu.Lock()

@@ -12,7 +12,6 @@ import (
 
 	"github.com/parleyhq/parley/server/internal/cluster/clustertest"
 	"github.com/parleyhq/parley/server/internal/lifecycle/lifecycletest"
-	"github.com/parleyhq/parley/server/internal/queue"
 )
 
 // heard records the partitions passed to a listener.
@@ -84,8 +83,8 @@ func TestHintsReachAllNodes(t *testing.T) {
 			atA, atB, sent := listenTo(t, a, topic), listenTo(t, b, topic), words(t, net, topic)
 			other := listenTo(t, b, topic[1:])
 			a.Ready(topic, 3)
-			a.Ready(topic, queue.MaxPartitions-1)
-			a.Ready(topic, queue.MaxPartitions) // not a partition
+			a.Ready(topic, 256-1)
+			a.Ready(topic, 256) // not a partition
 			a.Ready(topic, 3)
 			if diff := cmp.Diff([]int{3, 3, 255}, atA.take()); diff != "" {
 				t.Errorf("%s: this node's own, before anything was sent: %s", topic, diff)

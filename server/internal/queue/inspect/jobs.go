@@ -12,7 +12,7 @@ import (
 // JobState is the state of a message in a group.
 type JobState uint8
 
-// The states, with the numbers of parley.next.v1.JobState. AnyState is only for lists.
+// The states, with the numbers of parley.v1.JobState. AnyState is only for lists.
 const (
 	AnyState JobState = iota
 	Scheduled

@@ -7,7 +7,6 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	nextv1 "github.com/parleyhq/parley/gen/go/parley/next/v1"
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
@@ -21,7 +20,7 @@ func TestABodyIsADelivery(t *testing.T) {
 		{Payload: bytes.Repeat([]byte{0xff}, 256<<10), Headers: map[string]string{long: long, "b": strings.Repeat("y", 20000)}},
 	} {
 		body, _ := m.encode(nil)
-		v1, next := &parleyv1.Delivery{}, &nextv1.Delivery{}
+		v1, next := &parleyv1.Delivery{}, &parleyv1.Delivery{}
 		for _, d := range []proto.Message{v1, next} {
 			if err := proto.Unmarshal(body, d); err != nil {
 				t.Fatal(err)
@@ -31,7 +30,7 @@ func TestABodyIsADelivery(t *testing.T) {
 			}
 		}
 		if !proto.Equal(v1, &parleyv1.Delivery{Key: m.Key, Payload: m.Payload, Headers: m.Headers}) ||
-			!proto.Equal(next, &nextv1.Delivery{Key: m.Key, Payload: m.Payload, Headers: m.Headers}) {
+			!proto.Equal(next, &parleyv1.Delivery{Key: m.Key, Payload: m.Payload, Headers: m.Headers}) {
 			t.Errorf("a body of %d bytes decodes as another message", len(body))
 		}
 	}
@@ -46,7 +45,7 @@ func TestTraceHeadersAreNoContent(t *testing.T) {
 	if n != m || n != len(body) || !bytes.Equal(body[:n], traced[:m]) {
 		t.Errorf("content of %d of %d bytes, and of %d of %d", n, len(body), m, len(traced))
 	}
-	d := &nextv1.Delivery{}
+	d := &parleyv1.Delivery{}
 	if err := proto.Unmarshal(traced, d); err != nil || d.GetHeaders()["traceparent"] != "00-1" || d.GetHeaders()["tracestate"] != "s" || len(d.GetHeaders()) != 3 {
 		t.Errorf("headers %v, %v", d.GetHeaders(), err)
 	}

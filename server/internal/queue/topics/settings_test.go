@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	nextv1 "github.com/parleyhq/parley/gen/go/parley/next/v1"
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	"github.com/parleyhq/parley/server/internal/fault"
 	"github.com/parleyhq/parley/server/internal/queue/qlog"
 )
@@ -31,8 +31,8 @@ func TestLimitsAreTheSchemas(t *testing.T) {
 	longest := func(m proto.Message, field protoreflect.Name) int64 {
 		return int64(rules(m, field).GetDuration().GetLte().AsDuration())
 	}
-	topic, group, retry, retention := &nextv1.Topic{}, &nextv1.Group{}, &nextv1.RetryPolicy{}, &nextv1.TopicRetention{}
-	start := rules(&nextv1.GroupStart{}, "time").GetTimestamp()
+	topic, group, retry, retention := &parleyv1.Topic{}, &parleyv1.Group{}, &parleyv1.RetryPolicy{}, &parleyv1.TopicRetention{}
+	start := rules(&parleyv1.GroupStart{}, "time").GetTimestamp()
 	for name, row := range map[string]struct{ here, schema int64 }{
 		"partitions":              {MaxPartitions, int64(rules(topic, "partitions").GetInt32().GetLte())},
 		"messages":                {maxMessages, rules(topic, "max_messages_per_partition").GetInt64().GetLte()},

@@ -46,28 +46,45 @@ const (
 	AdminServiceGetTopicProcedure = "/parley.v1.AdminService/GetTopic"
 	// AdminServiceListTopicsProcedure is the fully-qualified name of the AdminService's ListTopics RPC.
 	AdminServiceListTopicsProcedure = "/parley.v1.AdminService/ListTopics"
-	// AdminServicePauseTopicProcedure is the fully-qualified name of the AdminService's PauseTopic RPC.
-	AdminServicePauseTopicProcedure = "/parley.v1.AdminService/PauseTopic"
-	// AdminServiceResumeTopicProcedure is the fully-qualified name of the AdminService's ResumeTopic
+	// AdminServiceSetTopicPausedProcedure is the fully-qualified name of the AdminService's
+	// SetTopicPaused RPC.
+	AdminServiceSetTopicPausedProcedure = "/parley.v1.AdminService/SetTopicPaused"
+	// AdminServiceRepairTopicProcedure is the fully-qualified name of the AdminService's RepairTopic
 	// RPC.
-	AdminServiceResumeTopicProcedure = "/parley.v1.AdminService/ResumeTopic"
+	AdminServiceRepairTopicProcedure = "/parley.v1.AdminService/RepairTopic"
 	// AdminServiceGetTopicStatsProcedure is the fully-qualified name of the AdminService's
 	// GetTopicStats RPC.
 	AdminServiceGetTopicStatsProcedure = "/parley.v1.AdminService/GetTopicStats"
 	// AdminServiceCreateGroupProcedure is the fully-qualified name of the AdminService's CreateGroup
 	// RPC.
 	AdminServiceCreateGroupProcedure = "/parley.v1.AdminService/CreateGroup"
+	// AdminServiceUpdateGroupProcedure is the fully-qualified name of the AdminService's UpdateGroup
+	// RPC.
+	AdminServiceUpdateGroupProcedure = "/parley.v1.AdminService/UpdateGroup"
+	// AdminServiceGetGroupProcedure is the fully-qualified name of the AdminService's GetGroup RPC.
+	AdminServiceGetGroupProcedure = "/parley.v1.AdminService/GetGroup"
+	// AdminServiceListGroupsProcedure is the fully-qualified name of the AdminService's ListGroups RPC.
+	AdminServiceListGroupsProcedure = "/parley.v1.AdminService/ListGroups"
 	// AdminServiceDeleteGroupProcedure is the fully-qualified name of the AdminService's DeleteGroup
 	// RPC.
 	AdminServiceDeleteGroupProcedure = "/parley.v1.AdminService/DeleteGroup"
+	// AdminServiceSetGroupPausedProcedure is the fully-qualified name of the AdminService's
+	// SetGroupPaused RPC.
+	AdminServiceSetGroupPausedProcedure = "/parley.v1.AdminService/SetGroupPaused"
 	// AdminServiceSeekGroupProcedure is the fully-qualified name of the AdminService's SeekGroup RPC.
 	AdminServiceSeekGroupProcedure = "/parley.v1.AdminService/SeekGroup"
 	// AdminServiceListPartitionsProcedure is the fully-qualified name of the AdminService's
 	// ListPartitions RPC.
 	AdminServiceListPartitionsProcedure = "/parley.v1.AdminService/ListPartitions"
-	// AdminServiceListPendingProcedure is the fully-qualified name of the AdminService's ListPending
-	// RPC.
-	AdminServiceListPendingProcedure = "/parley.v1.AdminService/ListPending"
+	// AdminServiceGetJobProcedure is the fully-qualified name of the AdminService's GetJob RPC.
+	AdminServiceGetJobProcedure = "/parley.v1.AdminService/GetJob"
+	// AdminServiceListJobsProcedure is the fully-qualified name of the AdminService's ListJobs RPC.
+	AdminServiceListJobsProcedure = "/parley.v1.AdminService/ListJobs"
+	// AdminServiceRetryJobsProcedure is the fully-qualified name of the AdminService's RetryJobs RPC.
+	AdminServiceRetryJobsProcedure = "/parley.v1.AdminService/RetryJobs"
+	// AdminServiceListConsumersProcedure is the fully-qualified name of the AdminService's
+	// ListConsumers RPC.
+	AdminServiceListConsumersProcedure = "/parley.v1.AdminService/ListConsumers"
 	// AdminServiceTrimTopicProcedure is the fully-qualified name of the AdminService's TrimTopic RPC.
 	AdminServiceTrimTopicProcedure = "/parley.v1.AdminService/TrimTopic"
 	// AdminServiceListDeadLettersProcedure is the fully-qualified name of the AdminService's
@@ -123,38 +140,58 @@ type AdminServiceClient interface {
 	GetTopic(context.Context, *v1.GetTopicRequest) (*v1.GetTopicResponse, error)
 	// ListTopics returns a page of the topics, ordered by name.
 	ListTopics(context.Context, *v1.ListTopicsRequest) (*v1.ListTopicsResponse, error)
-	// PauseTopic pauses operations of a topic. While PRODUCE is paused, Produce and Schedule fail
-	// with TOPIC_PAUSED. While CONSUME is paused, no message is delivered. Deliveries in flight can
-	// still be settled, and messages that become due are delivered after the pause.
-	PauseTopic(context.Context, *v1.PauseTopicRequest) (*v1.PauseTopicResponse, error)
-	// ResumeTopic resumes operations of a topic.
-	ResumeTopic(context.Context, *v1.ResumeTopicRequest) (*v1.ResumeTopicResponse, error)
+	// SetTopicPaused pauses or resumes Produce for a topic. While it is paused, Produce fails with
+	// TOPIC_PAUSED. Messages that become due and deliveries are not affected.
+	SetTopicPaused(context.Context, *v1.SetTopicPausedRequest) (*v1.SetTopicPausedResponse, error)
+	// RepairTopic creates again what the queue store lost of a topic: its settings, partitions and
+	// groups, as far as another part of the store has a copy. Nodes do so on their own when they
+	// notice a loss.
+	RepairTopic(context.Context, *v1.RepairTopicRequest) (*v1.RepairTopicResponse, error)
 	// GetTopicStats returns the number of messages of a topic by state, in total and for each
 	// partition and group.
 	GetTopicStats(context.Context, *v1.GetTopicStatsRequest) (*v1.GetTopicStatsResponse, error)
 	// CreateGroup creates a consumer group. If the topic has a group with this name, the call fails
 	// with `already_exists` and changes nothing.
 	CreateGroup(context.Context, *v1.CreateGroupRequest) (*v1.CreateGroupResponse, error)
-	// DeleteGroup deletes a consumer group with its pending deliveries and its retries, and ends its
-	// Consume streams. Its dead letters are kept. Fails with `failed_precondition` if `confirm` is
-	// not the group's name.
+	// UpdateGroup changes the settings of a consumer group that `update_mask` names. Every node
+	// applies them within two seconds.
+	UpdateGroup(context.Context, *v1.UpdateGroupRequest) (*v1.UpdateGroupResponse, error)
+	// GetGroup returns a consumer group.
+	GetGroup(context.Context, *v1.GetGroupRequest) (*v1.GetGroupResponse, error)
+	// ListGroups returns all consumer groups of a topic, ordered by name.
+	ListGroups(context.Context, *v1.ListGroupsRequest) (*v1.ListGroupsResponse, error)
+	// DeleteGroup deletes a consumer group with its deliveries and its retries, and ends its
+	// sessions. Its dead letters are kept. Fails with `failed_precondition` if `confirm` is not the
+	// group's name.
 	DeleteGroup(context.Context, *v1.DeleteGroupRequest) (*v1.DeleteGroupResponse, error)
-	// SeekGroup moves a consumer group to another position of the topic. Its pending deliveries,
-	// parked messages and retries are dropped and counted as skipped. Fails with
-	// `failed_precondition` while a consumer of the group is connected.
+	// SetGroupPaused pauses or resumes the deliveries to a group. Deliveries in flight can still be
+	// settled. Other groups are not affected.
+	SetGroupPaused(context.Context, *v1.SetGroupPausedRequest) (*v1.SetGroupPausedResponse, error)
+	// SeekGroup moves a consumer group to another position of the topic. Its deliveries and retries
+	// are dropped: consumers are told that they lost them. The group's counts begin anew.
 	SeekGroup(context.Context, *v1.SeekGroupRequest) (*v1.SeekGroupResponse, error)
-	// ListPartitions returns the partitions of a topic and, for one group, the owner of each.
+	// ListPartitions returns the partitions of a topic and, for one group, the node that dispatches
+	// each.
 	ListPartitions(context.Context, *v1.ListPartitionsRequest) (*v1.ListPartitionsResponse, error)
-	// ListPending returns a page of a group's pending deliveries, which are those that are not
-	// settled, in all partitions. It reads at most 10,000 deliveries of each partition.
-	ListPending(context.Context, *v1.ListPendingRequest) (*v1.ListPendingResponse, error)
+	// GetJob returns one message and its state in each group. Fails with `not_found` if the message
+	// does not exist or is no longer stored.
+	GetJob(context.Context, *v1.GetJobRequest) (*v1.GetJobResponse, error)
+	// ListJobs returns a page of a group's messages in one state or in all: those that are scheduled,
+	// wait, run or are retried. One partition follows the other. In each the oldest are first, and
+	// scheduled messages follow in the order of their due times. If only those that are retried are
+	// listed, they are in the order of their retry times.
+	ListJobs(context.Context, *v1.ListJobsRequest) (*v1.ListJobsResponse, error)
+	// RetryJobs makes messages that wait for a retry due now.
+	RetryJobs(context.Context, *v1.RetryJobsRequest) (*v1.RetryJobsResponse, error)
+	// ListConsumers returns a page of the sessions of a group, with what they work on.
+	ListConsumers(context.Context, *v1.ListConsumersRequest) (*v1.ListConsumersResponse, error)
 	// TrimTopic removes the oldest messages of a topic. Messages that a group has not settled are
 	// kept, unless `force` is set.
 	TrimTopic(context.Context, *v1.TrimTopicRequest) (*v1.TrimTopicResponse, error)
 	// ListDeadLetters returns a page of dead letters, newest first.
 	ListDeadLetters(context.Context, *v1.ListDeadLettersRequest) (*v1.ListDeadLettersResponse, error)
-	// ReplayDeadLetters delivers dead letters to their groups again. Each dead letter is replayed at
-	// most once, however often the call is repeated.
+	// ReplayDeadLetters delivers dead letters to their groups again, or moves them to another topic.
+	// Each dead letter is replayed at most once, however often the call is repeated.
 	ReplayDeadLetters(context.Context, *v1.ReplayDeadLettersRequest) (*v1.ReplayDeadLettersResponse, error)
 	// PurgeDeadLetters deletes dead letters. Fails with `failed_precondition` if `confirm` is not the
 	// topic's name.
@@ -249,17 +286,17 @@ func NewAdminServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
-		pauseTopic: connect.NewClient[v1.PauseTopicRequest, v1.PauseTopicResponse](
+		setTopicPaused: connect.NewClient[v1.SetTopicPausedRequest, v1.SetTopicPausedResponse](
 			httpClient,
-			baseURL+AdminServicePauseTopicProcedure,
-			connect.WithSchema(adminServiceMethods.ByName("PauseTopic")),
+			baseURL+AdminServiceSetTopicPausedProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("SetTopicPaused")),
 			connect.WithIdempotency(connect.IdempotencyIdempotent),
 			connect.WithClientOptions(opts...),
 		),
-		resumeTopic: connect.NewClient[v1.ResumeTopicRequest, v1.ResumeTopicResponse](
+		repairTopic: connect.NewClient[v1.RepairTopicRequest, v1.RepairTopicResponse](
 			httpClient,
-			baseURL+AdminServiceResumeTopicProcedure,
-			connect.WithSchema(adminServiceMethods.ByName("ResumeTopic")),
+			baseURL+AdminServiceRepairTopicProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("RepairTopic")),
 			connect.WithIdempotency(connect.IdempotencyIdempotent),
 			connect.WithClientOptions(opts...),
 		),
@@ -276,10 +313,38 @@ func NewAdminServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(adminServiceMethods.ByName("CreateGroup")),
 			connect.WithClientOptions(opts...),
 		),
+		updateGroup: connect.NewClient[v1.UpdateGroupRequest, v1.UpdateGroupResponse](
+			httpClient,
+			baseURL+AdminServiceUpdateGroupProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("UpdateGroup")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
+			connect.WithClientOptions(opts...),
+		),
+		getGroup: connect.NewClient[v1.GetGroupRequest, v1.GetGroupResponse](
+			httpClient,
+			baseURL+AdminServiceGetGroupProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("GetGroup")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
+		listGroups: connect.NewClient[v1.ListGroupsRequest, v1.ListGroupsResponse](
+			httpClient,
+			baseURL+AdminServiceListGroupsProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("ListGroups")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
 		deleteGroup: connect.NewClient[v1.DeleteGroupRequest, v1.DeleteGroupResponse](
 			httpClient,
 			baseURL+AdminServiceDeleteGroupProcedure,
 			connect.WithSchema(adminServiceMethods.ByName("DeleteGroup")),
+			connect.WithClientOptions(opts...),
+		),
+		setGroupPaused: connect.NewClient[v1.SetGroupPausedRequest, v1.SetGroupPausedResponse](
+			httpClient,
+			baseURL+AdminServiceSetGroupPausedProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("SetGroupPaused")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
 			connect.WithClientOptions(opts...),
 		),
 		seekGroup: connect.NewClient[v1.SeekGroupRequest, v1.SeekGroupResponse](
@@ -295,10 +360,31 @@ func NewAdminServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
-		listPending: connect.NewClient[v1.ListPendingRequest, v1.ListPendingResponse](
+		getJob: connect.NewClient[v1.GetJobRequest, v1.GetJobResponse](
 			httpClient,
-			baseURL+AdminServiceListPendingProcedure,
-			connect.WithSchema(adminServiceMethods.ByName("ListPending")),
+			baseURL+AdminServiceGetJobProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("GetJob")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
+		listJobs: connect.NewClient[v1.ListJobsRequest, v1.ListJobsResponse](
+			httpClient,
+			baseURL+AdminServiceListJobsProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("ListJobs")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
+		retryJobs: connect.NewClient[v1.RetryJobsRequest, v1.RetryJobsResponse](
+			httpClient,
+			baseURL+AdminServiceRetryJobsProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("RetryJobs")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
+			connect.WithClientOptions(opts...),
+		),
+		listConsumers: connect.NewClient[v1.ListConsumersRequest, v1.ListConsumersResponse](
+			httpClient,
+			baseURL+AdminServiceListConsumersProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("ListConsumers")),
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
@@ -405,14 +491,21 @@ type adminServiceClient struct {
 	deleteTopic       *connect.Client[v1.DeleteTopicRequest, v1.DeleteTopicResponse]
 	getTopic          *connect.Client[v1.GetTopicRequest, v1.GetTopicResponse]
 	listTopics        *connect.Client[v1.ListTopicsRequest, v1.ListTopicsResponse]
-	pauseTopic        *connect.Client[v1.PauseTopicRequest, v1.PauseTopicResponse]
-	resumeTopic       *connect.Client[v1.ResumeTopicRequest, v1.ResumeTopicResponse]
+	setTopicPaused    *connect.Client[v1.SetTopicPausedRequest, v1.SetTopicPausedResponse]
+	repairTopic       *connect.Client[v1.RepairTopicRequest, v1.RepairTopicResponse]
 	getTopicStats     *connect.Client[v1.GetTopicStatsRequest, v1.GetTopicStatsResponse]
 	createGroup       *connect.Client[v1.CreateGroupRequest, v1.CreateGroupResponse]
+	updateGroup       *connect.Client[v1.UpdateGroupRequest, v1.UpdateGroupResponse]
+	getGroup          *connect.Client[v1.GetGroupRequest, v1.GetGroupResponse]
+	listGroups        *connect.Client[v1.ListGroupsRequest, v1.ListGroupsResponse]
 	deleteGroup       *connect.Client[v1.DeleteGroupRequest, v1.DeleteGroupResponse]
+	setGroupPaused    *connect.Client[v1.SetGroupPausedRequest, v1.SetGroupPausedResponse]
 	seekGroup         *connect.Client[v1.SeekGroupRequest, v1.SeekGroupResponse]
 	listPartitions    *connect.Client[v1.ListPartitionsRequest, v1.ListPartitionsResponse]
-	listPending       *connect.Client[v1.ListPendingRequest, v1.ListPendingResponse]
+	getJob            *connect.Client[v1.GetJobRequest, v1.GetJobResponse]
+	listJobs          *connect.Client[v1.ListJobsRequest, v1.ListJobsResponse]
+	retryJobs         *connect.Client[v1.RetryJobsRequest, v1.RetryJobsResponse]
+	listConsumers     *connect.Client[v1.ListConsumersRequest, v1.ListConsumersResponse]
 	trimTopic         *connect.Client[v1.TrimTopicRequest, v1.TrimTopicResponse]
 	listDeadLetters   *connect.Client[v1.ListDeadLettersRequest, v1.ListDeadLettersResponse]
 	replayDeadLetters *connect.Client[v1.ReplayDeadLettersRequest, v1.ReplayDeadLettersResponse]
@@ -474,18 +567,18 @@ func (c *adminServiceClient) ListTopics(ctx context.Context, req *v1.ListTopicsR
 	return nil, err
 }
 
-// PauseTopic calls parley.v1.AdminService.PauseTopic.
-func (c *adminServiceClient) PauseTopic(ctx context.Context, req *v1.PauseTopicRequest) (*v1.PauseTopicResponse, error) {
-	response, err := c.pauseTopic.CallUnary(ctx, connect.NewRequest(req))
+// SetTopicPaused calls parley.v1.AdminService.SetTopicPaused.
+func (c *adminServiceClient) SetTopicPaused(ctx context.Context, req *v1.SetTopicPausedRequest) (*v1.SetTopicPausedResponse, error) {
+	response, err := c.setTopicPaused.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
 	return nil, err
 }
 
-// ResumeTopic calls parley.v1.AdminService.ResumeTopic.
-func (c *adminServiceClient) ResumeTopic(ctx context.Context, req *v1.ResumeTopicRequest) (*v1.ResumeTopicResponse, error) {
-	response, err := c.resumeTopic.CallUnary(ctx, connect.NewRequest(req))
+// RepairTopic calls parley.v1.AdminService.RepairTopic.
+func (c *adminServiceClient) RepairTopic(ctx context.Context, req *v1.RepairTopicRequest) (*v1.RepairTopicResponse, error) {
+	response, err := c.repairTopic.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
@@ -510,9 +603,45 @@ func (c *adminServiceClient) CreateGroup(ctx context.Context, req *v1.CreateGrou
 	return nil, err
 }
 
+// UpdateGroup calls parley.v1.AdminService.UpdateGroup.
+func (c *adminServiceClient) UpdateGroup(ctx context.Context, req *v1.UpdateGroupRequest) (*v1.UpdateGroupResponse, error) {
+	response, err := c.updateGroup.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// GetGroup calls parley.v1.AdminService.GetGroup.
+func (c *adminServiceClient) GetGroup(ctx context.Context, req *v1.GetGroupRequest) (*v1.GetGroupResponse, error) {
+	response, err := c.getGroup.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ListGroups calls parley.v1.AdminService.ListGroups.
+func (c *adminServiceClient) ListGroups(ctx context.Context, req *v1.ListGroupsRequest) (*v1.ListGroupsResponse, error) {
+	response, err := c.listGroups.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // DeleteGroup calls parley.v1.AdminService.DeleteGroup.
 func (c *adminServiceClient) DeleteGroup(ctx context.Context, req *v1.DeleteGroupRequest) (*v1.DeleteGroupResponse, error) {
 	response, err := c.deleteGroup.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// SetGroupPaused calls parley.v1.AdminService.SetGroupPaused.
+func (c *adminServiceClient) SetGroupPaused(ctx context.Context, req *v1.SetGroupPausedRequest) (*v1.SetGroupPausedResponse, error) {
+	response, err := c.setGroupPaused.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
@@ -537,9 +666,36 @@ func (c *adminServiceClient) ListPartitions(ctx context.Context, req *v1.ListPar
 	return nil, err
 }
 
-// ListPending calls parley.v1.AdminService.ListPending.
-func (c *adminServiceClient) ListPending(ctx context.Context, req *v1.ListPendingRequest) (*v1.ListPendingResponse, error) {
-	response, err := c.listPending.CallUnary(ctx, connect.NewRequest(req))
+// GetJob calls parley.v1.AdminService.GetJob.
+func (c *adminServiceClient) GetJob(ctx context.Context, req *v1.GetJobRequest) (*v1.GetJobResponse, error) {
+	response, err := c.getJob.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ListJobs calls parley.v1.AdminService.ListJobs.
+func (c *adminServiceClient) ListJobs(ctx context.Context, req *v1.ListJobsRequest) (*v1.ListJobsResponse, error) {
+	response, err := c.listJobs.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// RetryJobs calls parley.v1.AdminService.RetryJobs.
+func (c *adminServiceClient) RetryJobs(ctx context.Context, req *v1.RetryJobsRequest) (*v1.RetryJobsResponse, error) {
+	response, err := c.retryJobs.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ListConsumers calls parley.v1.AdminService.ListConsumers.
+func (c *adminServiceClient) ListConsumers(ctx context.Context, req *v1.ListConsumersRequest) (*v1.ListConsumersResponse, error) {
+	response, err := c.listConsumers.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
@@ -687,38 +843,58 @@ type AdminServiceHandler interface {
 	GetTopic(context.Context, *v1.GetTopicRequest) (*v1.GetTopicResponse, error)
 	// ListTopics returns a page of the topics, ordered by name.
 	ListTopics(context.Context, *v1.ListTopicsRequest) (*v1.ListTopicsResponse, error)
-	// PauseTopic pauses operations of a topic. While PRODUCE is paused, Produce and Schedule fail
-	// with TOPIC_PAUSED. While CONSUME is paused, no message is delivered. Deliveries in flight can
-	// still be settled, and messages that become due are delivered after the pause.
-	PauseTopic(context.Context, *v1.PauseTopicRequest) (*v1.PauseTopicResponse, error)
-	// ResumeTopic resumes operations of a topic.
-	ResumeTopic(context.Context, *v1.ResumeTopicRequest) (*v1.ResumeTopicResponse, error)
+	// SetTopicPaused pauses or resumes Produce for a topic. While it is paused, Produce fails with
+	// TOPIC_PAUSED. Messages that become due and deliveries are not affected.
+	SetTopicPaused(context.Context, *v1.SetTopicPausedRequest) (*v1.SetTopicPausedResponse, error)
+	// RepairTopic creates again what the queue store lost of a topic: its settings, partitions and
+	// groups, as far as another part of the store has a copy. Nodes do so on their own when they
+	// notice a loss.
+	RepairTopic(context.Context, *v1.RepairTopicRequest) (*v1.RepairTopicResponse, error)
 	// GetTopicStats returns the number of messages of a topic by state, in total and for each
 	// partition and group.
 	GetTopicStats(context.Context, *v1.GetTopicStatsRequest) (*v1.GetTopicStatsResponse, error)
 	// CreateGroup creates a consumer group. If the topic has a group with this name, the call fails
 	// with `already_exists` and changes nothing.
 	CreateGroup(context.Context, *v1.CreateGroupRequest) (*v1.CreateGroupResponse, error)
-	// DeleteGroup deletes a consumer group with its pending deliveries and its retries, and ends its
-	// Consume streams. Its dead letters are kept. Fails with `failed_precondition` if `confirm` is
-	// not the group's name.
+	// UpdateGroup changes the settings of a consumer group that `update_mask` names. Every node
+	// applies them within two seconds.
+	UpdateGroup(context.Context, *v1.UpdateGroupRequest) (*v1.UpdateGroupResponse, error)
+	// GetGroup returns a consumer group.
+	GetGroup(context.Context, *v1.GetGroupRequest) (*v1.GetGroupResponse, error)
+	// ListGroups returns all consumer groups of a topic, ordered by name.
+	ListGroups(context.Context, *v1.ListGroupsRequest) (*v1.ListGroupsResponse, error)
+	// DeleteGroup deletes a consumer group with its deliveries and its retries, and ends its
+	// sessions. Its dead letters are kept. Fails with `failed_precondition` if `confirm` is not the
+	// group's name.
 	DeleteGroup(context.Context, *v1.DeleteGroupRequest) (*v1.DeleteGroupResponse, error)
-	// SeekGroup moves a consumer group to another position of the topic. Its pending deliveries,
-	// parked messages and retries are dropped and counted as skipped. Fails with
-	// `failed_precondition` while a consumer of the group is connected.
+	// SetGroupPaused pauses or resumes the deliveries to a group. Deliveries in flight can still be
+	// settled. Other groups are not affected.
+	SetGroupPaused(context.Context, *v1.SetGroupPausedRequest) (*v1.SetGroupPausedResponse, error)
+	// SeekGroup moves a consumer group to another position of the topic. Its deliveries and retries
+	// are dropped: consumers are told that they lost them. The group's counts begin anew.
 	SeekGroup(context.Context, *v1.SeekGroupRequest) (*v1.SeekGroupResponse, error)
-	// ListPartitions returns the partitions of a topic and, for one group, the owner of each.
+	// ListPartitions returns the partitions of a topic and, for one group, the node that dispatches
+	// each.
 	ListPartitions(context.Context, *v1.ListPartitionsRequest) (*v1.ListPartitionsResponse, error)
-	// ListPending returns a page of a group's pending deliveries, which are those that are not
-	// settled, in all partitions. It reads at most 10,000 deliveries of each partition.
-	ListPending(context.Context, *v1.ListPendingRequest) (*v1.ListPendingResponse, error)
+	// GetJob returns one message and its state in each group. Fails with `not_found` if the message
+	// does not exist or is no longer stored.
+	GetJob(context.Context, *v1.GetJobRequest) (*v1.GetJobResponse, error)
+	// ListJobs returns a page of a group's messages in one state or in all: those that are scheduled,
+	// wait, run or are retried. One partition follows the other. In each the oldest are first, and
+	// scheduled messages follow in the order of their due times. If only those that are retried are
+	// listed, they are in the order of their retry times.
+	ListJobs(context.Context, *v1.ListJobsRequest) (*v1.ListJobsResponse, error)
+	// RetryJobs makes messages that wait for a retry due now.
+	RetryJobs(context.Context, *v1.RetryJobsRequest) (*v1.RetryJobsResponse, error)
+	// ListConsumers returns a page of the sessions of a group, with what they work on.
+	ListConsumers(context.Context, *v1.ListConsumersRequest) (*v1.ListConsumersResponse, error)
 	// TrimTopic removes the oldest messages of a topic. Messages that a group has not settled are
 	// kept, unless `force` is set.
 	TrimTopic(context.Context, *v1.TrimTopicRequest) (*v1.TrimTopicResponse, error)
 	// ListDeadLetters returns a page of dead letters, newest first.
 	ListDeadLetters(context.Context, *v1.ListDeadLettersRequest) (*v1.ListDeadLettersResponse, error)
-	// ReplayDeadLetters delivers dead letters to their groups again. Each dead letter is replayed at
-	// most once, however often the call is repeated.
+	// ReplayDeadLetters delivers dead letters to their groups again, or moves them to another topic.
+	// Each dead letter is replayed at most once, however often the call is repeated.
 	ReplayDeadLetters(context.Context, *v1.ReplayDeadLettersRequest) (*v1.ReplayDeadLettersResponse, error)
 	// PurgeDeadLetters deletes dead letters. Fails with `failed_precondition` if `confirm` is not the
 	// topic's name.
@@ -809,17 +985,17 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
-	adminServicePauseTopicHandler := connect.NewUnaryHandlerSimple(
-		AdminServicePauseTopicProcedure,
-		svc.PauseTopic,
-		connect.WithSchema(adminServiceMethods.ByName("PauseTopic")),
+	adminServiceSetTopicPausedHandler := connect.NewUnaryHandlerSimple(
+		AdminServiceSetTopicPausedProcedure,
+		svc.SetTopicPaused,
+		connect.WithSchema(adminServiceMethods.ByName("SetTopicPaused")),
 		connect.WithIdempotency(connect.IdempotencyIdempotent),
 		connect.WithHandlerOptions(opts...),
 	)
-	adminServiceResumeTopicHandler := connect.NewUnaryHandlerSimple(
-		AdminServiceResumeTopicProcedure,
-		svc.ResumeTopic,
-		connect.WithSchema(adminServiceMethods.ByName("ResumeTopic")),
+	adminServiceRepairTopicHandler := connect.NewUnaryHandlerSimple(
+		AdminServiceRepairTopicProcedure,
+		svc.RepairTopic,
+		connect.WithSchema(adminServiceMethods.ByName("RepairTopic")),
 		connect.WithIdempotency(connect.IdempotencyIdempotent),
 		connect.WithHandlerOptions(opts...),
 	)
@@ -836,10 +1012,38 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(adminServiceMethods.ByName("CreateGroup")),
 		connect.WithHandlerOptions(opts...),
 	)
+	adminServiceUpdateGroupHandler := connect.NewUnaryHandlerSimple(
+		AdminServiceUpdateGroupProcedure,
+		svc.UpdateGroup,
+		connect.WithSchema(adminServiceMethods.ByName("UpdateGroup")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminServiceGetGroupHandler := connect.NewUnaryHandlerSimple(
+		AdminServiceGetGroupProcedure,
+		svc.GetGroup,
+		connect.WithSchema(adminServiceMethods.ByName("GetGroup")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminServiceListGroupsHandler := connect.NewUnaryHandlerSimple(
+		AdminServiceListGroupsProcedure,
+		svc.ListGroups,
+		connect.WithSchema(adminServiceMethods.ByName("ListGroups")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
 	adminServiceDeleteGroupHandler := connect.NewUnaryHandlerSimple(
 		AdminServiceDeleteGroupProcedure,
 		svc.DeleteGroup,
 		connect.WithSchema(adminServiceMethods.ByName("DeleteGroup")),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminServiceSetGroupPausedHandler := connect.NewUnaryHandlerSimple(
+		AdminServiceSetGroupPausedProcedure,
+		svc.SetGroupPaused,
+		connect.WithSchema(adminServiceMethods.ByName("SetGroupPaused")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
 		connect.WithHandlerOptions(opts...),
 	)
 	adminServiceSeekGroupHandler := connect.NewUnaryHandlerSimple(
@@ -855,10 +1059,31 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
-	adminServiceListPendingHandler := connect.NewUnaryHandlerSimple(
-		AdminServiceListPendingProcedure,
-		svc.ListPending,
-		connect.WithSchema(adminServiceMethods.ByName("ListPending")),
+	adminServiceGetJobHandler := connect.NewUnaryHandlerSimple(
+		AdminServiceGetJobProcedure,
+		svc.GetJob,
+		connect.WithSchema(adminServiceMethods.ByName("GetJob")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminServiceListJobsHandler := connect.NewUnaryHandlerSimple(
+		AdminServiceListJobsProcedure,
+		svc.ListJobs,
+		connect.WithSchema(adminServiceMethods.ByName("ListJobs")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminServiceRetryJobsHandler := connect.NewUnaryHandlerSimple(
+		AdminServiceRetryJobsProcedure,
+		svc.RetryJobs,
+		connect.WithSchema(adminServiceMethods.ByName("RetryJobs")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminServiceListConsumersHandler := connect.NewUnaryHandlerSimple(
+		AdminServiceListConsumersProcedure,
+		svc.ListConsumers,
+		connect.WithSchema(adminServiceMethods.ByName("ListConsumers")),
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
@@ -967,22 +1192,36 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 			adminServiceGetTopicHandler.ServeHTTP(w, r)
 		case AdminServiceListTopicsProcedure:
 			adminServiceListTopicsHandler.ServeHTTP(w, r)
-		case AdminServicePauseTopicProcedure:
-			adminServicePauseTopicHandler.ServeHTTP(w, r)
-		case AdminServiceResumeTopicProcedure:
-			adminServiceResumeTopicHandler.ServeHTTP(w, r)
+		case AdminServiceSetTopicPausedProcedure:
+			adminServiceSetTopicPausedHandler.ServeHTTP(w, r)
+		case AdminServiceRepairTopicProcedure:
+			adminServiceRepairTopicHandler.ServeHTTP(w, r)
 		case AdminServiceGetTopicStatsProcedure:
 			adminServiceGetTopicStatsHandler.ServeHTTP(w, r)
 		case AdminServiceCreateGroupProcedure:
 			adminServiceCreateGroupHandler.ServeHTTP(w, r)
+		case AdminServiceUpdateGroupProcedure:
+			adminServiceUpdateGroupHandler.ServeHTTP(w, r)
+		case AdminServiceGetGroupProcedure:
+			adminServiceGetGroupHandler.ServeHTTP(w, r)
+		case AdminServiceListGroupsProcedure:
+			adminServiceListGroupsHandler.ServeHTTP(w, r)
 		case AdminServiceDeleteGroupProcedure:
 			adminServiceDeleteGroupHandler.ServeHTTP(w, r)
+		case AdminServiceSetGroupPausedProcedure:
+			adminServiceSetGroupPausedHandler.ServeHTTP(w, r)
 		case AdminServiceSeekGroupProcedure:
 			adminServiceSeekGroupHandler.ServeHTTP(w, r)
 		case AdminServiceListPartitionsProcedure:
 			adminServiceListPartitionsHandler.ServeHTTP(w, r)
-		case AdminServiceListPendingProcedure:
-			adminServiceListPendingHandler.ServeHTTP(w, r)
+		case AdminServiceGetJobProcedure:
+			adminServiceGetJobHandler.ServeHTTP(w, r)
+		case AdminServiceListJobsProcedure:
+			adminServiceListJobsHandler.ServeHTTP(w, r)
+		case AdminServiceRetryJobsProcedure:
+			adminServiceRetryJobsHandler.ServeHTTP(w, r)
+		case AdminServiceListConsumersProcedure:
+			adminServiceListConsumersHandler.ServeHTTP(w, r)
 		case AdminServiceTrimTopicProcedure:
 			adminServiceTrimTopicHandler.ServeHTTP(w, r)
 		case AdminServiceListDeadLettersProcedure:
@@ -1040,12 +1279,12 @@ func (UnimplementedAdminServiceHandler) ListTopics(context.Context, *v1.ListTopi
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.AdminService.ListTopics is not implemented"))
 }
 
-func (UnimplementedAdminServiceHandler) PauseTopic(context.Context, *v1.PauseTopicRequest) (*v1.PauseTopicResponse, error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.AdminService.PauseTopic is not implemented"))
+func (UnimplementedAdminServiceHandler) SetTopicPaused(context.Context, *v1.SetTopicPausedRequest) (*v1.SetTopicPausedResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.AdminService.SetTopicPaused is not implemented"))
 }
 
-func (UnimplementedAdminServiceHandler) ResumeTopic(context.Context, *v1.ResumeTopicRequest) (*v1.ResumeTopicResponse, error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.AdminService.ResumeTopic is not implemented"))
+func (UnimplementedAdminServiceHandler) RepairTopic(context.Context, *v1.RepairTopicRequest) (*v1.RepairTopicResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.AdminService.RepairTopic is not implemented"))
 }
 
 func (UnimplementedAdminServiceHandler) GetTopicStats(context.Context, *v1.GetTopicStatsRequest) (*v1.GetTopicStatsResponse, error) {
@@ -1056,8 +1295,24 @@ func (UnimplementedAdminServiceHandler) CreateGroup(context.Context, *v1.CreateG
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.AdminService.CreateGroup is not implemented"))
 }
 
+func (UnimplementedAdminServiceHandler) UpdateGroup(context.Context, *v1.UpdateGroupRequest) (*v1.UpdateGroupResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.AdminService.UpdateGroup is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) GetGroup(context.Context, *v1.GetGroupRequest) (*v1.GetGroupResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.AdminService.GetGroup is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) ListGroups(context.Context, *v1.ListGroupsRequest) (*v1.ListGroupsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.AdminService.ListGroups is not implemented"))
+}
+
 func (UnimplementedAdminServiceHandler) DeleteGroup(context.Context, *v1.DeleteGroupRequest) (*v1.DeleteGroupResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.AdminService.DeleteGroup is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) SetGroupPaused(context.Context, *v1.SetGroupPausedRequest) (*v1.SetGroupPausedResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.AdminService.SetGroupPaused is not implemented"))
 }
 
 func (UnimplementedAdminServiceHandler) SeekGroup(context.Context, *v1.SeekGroupRequest) (*v1.SeekGroupResponse, error) {
@@ -1068,8 +1323,20 @@ func (UnimplementedAdminServiceHandler) ListPartitions(context.Context, *v1.List
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.AdminService.ListPartitions is not implemented"))
 }
 
-func (UnimplementedAdminServiceHandler) ListPending(context.Context, *v1.ListPendingRequest) (*v1.ListPendingResponse, error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.AdminService.ListPending is not implemented"))
+func (UnimplementedAdminServiceHandler) GetJob(context.Context, *v1.GetJobRequest) (*v1.GetJobResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.AdminService.GetJob is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) ListJobs(context.Context, *v1.ListJobsRequest) (*v1.ListJobsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.AdminService.ListJobs is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) RetryJobs(context.Context, *v1.RetryJobsRequest) (*v1.RetryJobsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.AdminService.RetryJobs is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) ListConsumers(context.Context, *v1.ListConsumersRequest) (*v1.ListConsumersResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.AdminService.ListConsumers is not implemented"))
 }
 
 func (UnimplementedAdminServiceHandler) TrimTopic(context.Context, *v1.TrimTopicRequest) (*v1.TrimTopicResponse, error) {

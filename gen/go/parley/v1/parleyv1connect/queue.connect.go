@@ -35,86 +35,95 @@ const (
 const (
 	// QueueServiceProduceProcedure is the fully-qualified name of the QueueService's Produce RPC.
 	QueueServiceProduceProcedure = "/parley.v1.QueueService/Produce"
-	// QueueServiceScheduleProcedure is the fully-qualified name of the QueueService's Schedule RPC.
-	QueueServiceScheduleProcedure = "/parley.v1.QueueService/Schedule"
-	// QueueServiceCancelScheduledProcedure is the fully-qualified name of the QueueService's
-	// CancelScheduled RPC.
-	QueueServiceCancelScheduledProcedure = "/parley.v1.QueueService/CancelScheduled"
-	// QueueServiceRescheduleScheduledProcedure is the fully-qualified name of the QueueService's
-	// RescheduleScheduled RPC.
-	QueueServiceRescheduleScheduledProcedure = "/parley.v1.QueueService/RescheduleScheduled"
+	// QueueServiceCancelMessagesProcedure is the fully-qualified name of the QueueService's
+	// CancelMessages RPC.
+	QueueServiceCancelMessagesProcedure = "/parley.v1.QueueService/CancelMessages"
+	// QueueServiceRescheduleMessagesProcedure is the fully-qualified name of the QueueService's
+	// RescheduleMessages RPC.
+	QueueServiceRescheduleMessagesProcedure = "/parley.v1.QueueService/RescheduleMessages"
 	// QueueServiceConsumeProcedure is the fully-qualified name of the QueueService's Consume RPC.
 	QueueServiceConsumeProcedure = "/parley.v1.QueueService/Consume"
 	// QueueServiceStreamingConsumeProcedure is the fully-qualified name of the QueueService's
 	// StreamingConsume RPC.
 	QueueServiceStreamingConsumeProcedure = "/parley.v1.QueueService/StreamingConsume"
+	// QueueServiceReceiveProcedure is the fully-qualified name of the QueueService's Receive RPC.
+	QueueServiceReceiveProcedure = "/parley.v1.QueueService/Receive"
 	// QueueServiceAckProcedure is the fully-qualified name of the QueueService's Ack RPC.
 	QueueServiceAckProcedure = "/parley.v1.QueueService/Ack"
 	// QueueServiceNackProcedure is the fully-qualified name of the QueueService's Nack RPC.
 	QueueServiceNackProcedure = "/parley.v1.QueueService/Nack"
 	// QueueServiceExtendProcedure is the fully-qualified name of the QueueService's Extend RPC.
 	QueueServiceExtendProcedure = "/parley.v1.QueueService/Extend"
-	// QueueServiceGrantCreditsProcedure is the fully-qualified name of the QueueService's GrantCredits
-	// RPC.
-	QueueServiceGrantCreditsProcedure = "/parley.v1.QueueService/GrantCredits"
+	// QueueServiceUpdateSessionProcedure is the fully-qualified name of the QueueService's
+	// UpdateSession RPC.
+	QueueServiceUpdateSessionProcedure = "/parley.v1.QueueService/UpdateSession"
 	// QueueServiceLeaveProcedure is the fully-qualified name of the QueueService's Leave RPC.
 	QueueServiceLeaveProcedure = "/parley.v1.QueueService/Leave"
 )
 
 // QueueServiceClient is a client for the parley.v1.QueueService service.
 type QueueServiceClient interface {
-	// Produce appends up to 1,000 messages to a topic and returns one result per message, in order.
-	// It returns when the queue store has the messages, with the durability that the store is
-	// configured for.
+	// Produce accepts up to 1,000 messages and returns one result per message, in order. A message
+	// without a due time is appended to its partition; one with a due time is delivered when it is
+	// due, never earlier according to the server's clock. Produce returns when the queue store has
+	// the messages, with the durability that the store is configured for.
 	//
-	// A repeat with the same `idempotency_key` within the topic's window returns the first call's
-	// result and appends nothing. With another payload it fails with `already_exists`. A message for
-	// a full partition fails with `resource_exhausted`, and one for a paused topic with
+	// A request with `producer_id` may be repeated: the repeat returns the first result and stores
+	// nothing. Alternatively a message with `idempotency_key` may be repeated, by any producer. A
+	// message for a full partition fails with `resource_exhausted`, and one for a paused topic with
 	// `failed_precondition`; both errors are retryable.
 	Produce(context.Context, *v1.ProduceRequest) (*v1.ProduceResponse, error)
-	// Schedule accepts up to 1,000 messages for delivery at a later time, never before they are due
-	// according to the server's clock. Until then they can be cancelled and rescheduled by message
-	// id.
-	Schedule(context.Context, *v1.ScheduleRequest) (*v1.ScheduleResponse, error)
-	// CancelScheduled cancels a scheduled message. Fails with `not_found` if the message is due or
-	// cancelled already. Its idempotency key stays in use: a repeat of Schedule returns the id of the
-	// cancelled message and schedules nothing.
-	CancelScheduled(context.Context, *v1.CancelScheduledRequest) (*v1.CancelScheduledResponse, error)
-	// RescheduleScheduled changes the due time of a scheduled message. Fails with `not_found` if the
-	// message is due or cancelled already.
-	RescheduleScheduled(context.Context, *v1.RescheduleScheduledRequest) (*v1.RescheduleScheduledResponse, error)
-	// Consume joins a consumer group as one consumer. It streams the messages of the partitions that
-	// the server assigns to this consumer, within the credits that the consumer has granted. The
-	// first frame is a StreamInfo. Its stream_id identifies the stream in Ack, Nack, Extend,
-	// GrantCredits and Leave, which any node can serve. When the stream ends, its unsettled
-	// deliveries go to another consumer and count as attempts.
+	// CancelMessages cancels up to 1,000 messages that are scheduled, wait or will be retried, in
+	// every group that has not settled them, and returns one result per message. A message that a
+	// handler has begun is not cancelled. The result is `not_found` for a message that does not
+	// exist, and `failed_precondition` with MESSAGE_RUNNING for one that is being handled. A
+	// cancelled message keeps its idempotency key.
+	CancelMessages(context.Context, *v1.CancelMessagesRequest) (*v1.CancelMessagesResponse, error)
+	// RescheduleMessages changes the due time of up to 1,000 scheduled messages and returns one
+	// result per message. The result is `not_found` for a message that is due or cancelled already.
+	RescheduleMessages(context.Context, *v1.RescheduleMessagesRequest) (*v1.RescheduleMessagesResponse, error)
+	// Consume starts or resumes a session: one consumer of a group. It streams deliveries within the
+	// limits of the request. The first frame is a SessionStarted. Its session_id identifies the
+	// session in Ack, Nack, Extend, UpdateSession and Leave, which any node can serve, also while no
+	// stream is open.
+	//
+	// If the stream ends, the session keeps its deliveries for the group's `resume_grace`. Within it
+	// the consumer opens another stream, on any node, with `resume`. After it the deliveries are lost
+	// and go to other sessions. At the expiry of its token a stream ends with TOKEN_EXPIRED, and the
+	// session is resumed with another token of the same subject.
 	Consume(context.Context, *v1.ConsumeRequest) (*connect.ServerStreamForClient[v1.ConsumeResponse], error)
-	// StreamingConsume is Consume with Ack, Nack, Extend, GrantCredits and Leave on the same stream.
+	// StreamingConsume is Consume with Ack, Nack, Extend, UpdateSession and Leave on the same stream.
 	// Requires a client with bidirectional streams, which browsers do not have. The first request,
-	// and no other, is `start`. The server answers every other request whose `call_id` is not 0 with
-	// one StreamingAnswer with that `call_id`. If the client closes its half of the stream, the
-	// stream ends.
+	// and no other, is `start`. The server answers every other request whose `request_id` is not 0
+	// with one RequestResults with that `request_id`. If the client closes its half of the stream,
+	// the stream ends, and the session can be resumed.
 	StreamingConsume(context.Context) (*connect.BidiStreamForClientSimple[v1.StreamingConsumeRequest, v1.StreamingConsumeResponse], error)
-	// Ack acknowledges deliveries and returns one result per delivery. The result of a delivery that
-	// the stream no longer holds is `failed_precondition`, and nothing changes. A repeat has no
-	// further effect.
+	// Receive returns up to 100 messages in one call, without a stream: for serverless functions,
+	// curl and languages without streams. It waits up to `wait` for the first message. The messages
+	// must be settled or extended within `ack_timeout`, with the returned session_id. Fails with
+	// `failed_precondition` for an exclusive group. If the answer is lost, the messages are delivered
+	// again after `ack_timeout`, and that counts as an attempt.
+	Receive(context.Context, *v1.ReceiveRequest) (*v1.ReceiveResponse, error)
+	// Ack acknowledges deliveries and returns one result per delivery. The result is
+	// `failed_precondition` with DELIVERY_LOST for a delivery that the session no longer holds, and
+	// nothing changes. A repeat has no further effect.
 	Ack(context.Context, *v1.AckRequest) (*v1.AckResponse, error)
 	// Nack returns deliveries, to be retried, released or made dead letters. The response has one
-	// result per delivery. The result is `failed_precondition` for a delivery that the stream no
+	// result per delivery. The result is `failed_precondition` for a delivery that the session no
 	// longer holds, for a Nack after an Ack and for an Ack after a Nack. A repeat has no further
 	// effect.
 	Nack(context.Context, *v1.NackRequest) (*v1.NackResponse, error)
-	// Extend restarts the ack timeout of deliveries, in which the consumer must settle them. The
-	// result of a delivery that the stream no longer holds is `failed_precondition`.
+	// Extend restarts the ack timeout of deliveries, and reports which of them a handler began. The
+	// result of a delivery that the session no longer holds is `failed_precondition`.
 	Extend(context.Context, *v1.ExtendRequest) (*v1.ExtendResponse, error)
-	// GrantCredits raises the number of messages and bytes that the server may send on the stream. It
-	// carries running totals, so a call that is repeated or arrives late has no effect.
-	GrantCredits(context.Context, *v1.GrantCreditsRequest) (*v1.GrantCreditsResponse, error)
-	// Leave ends a stream gracefully. The server sends no new deliveries; some that it sent before
-	// may still arrive. The consumer can still settle its deliveries. Each partition is released when
-	// its deliveries are settled, and after the last one the stream ends without an error. If a
-	// stream ends without Leave, every delivery that is not settled counts as an attempt. A repeat
-	// has no further effect; after the stream has ended it fails with LEASE_LOST.
+	// UpdateSession changes the limits of a session. If its bearer token is another one of the same
+	// subject, the expiry of that token also becomes that of the session's stream.
+	UpdateSession(context.Context, *v1.UpdateSessionRequest) (*v1.UpdateSessionResponse, error)
+	// Leave ends a session gracefully. The server sends no new deliveries; some that it sent before
+	// may still arrive. Deliveries that no handler began are returned at once and do not count as an
+	// attempt. The consumer can still settle the others. After the last one the stream ends without
+	// an error. A repeat has no further effect; after the session has ended it fails with
+	// SESSION_LOST.
 	Leave(context.Context, *v1.LeaveRequest) (*v1.LeaveResponse, error)
 }
 
@@ -135,22 +144,16 @@ func NewQueueServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(queueServiceMethods.ByName("Produce")),
 			connect.WithClientOptions(opts...),
 		),
-		schedule: connect.NewClient[v1.ScheduleRequest, v1.ScheduleResponse](
+		cancelMessages: connect.NewClient[v1.CancelMessagesRequest, v1.CancelMessagesResponse](
 			httpClient,
-			baseURL+QueueServiceScheduleProcedure,
-			connect.WithSchema(queueServiceMethods.ByName("Schedule")),
+			baseURL+QueueServiceCancelMessagesProcedure,
+			connect.WithSchema(queueServiceMethods.ByName("CancelMessages")),
 			connect.WithClientOptions(opts...),
 		),
-		cancelScheduled: connect.NewClient[v1.CancelScheduledRequest, v1.CancelScheduledResponse](
+		rescheduleMessages: connect.NewClient[v1.RescheduleMessagesRequest, v1.RescheduleMessagesResponse](
 			httpClient,
-			baseURL+QueueServiceCancelScheduledProcedure,
-			connect.WithSchema(queueServiceMethods.ByName("CancelScheduled")),
-			connect.WithClientOptions(opts...),
-		),
-		rescheduleScheduled: connect.NewClient[v1.RescheduleScheduledRequest, v1.RescheduleScheduledResponse](
-			httpClient,
-			baseURL+QueueServiceRescheduleScheduledProcedure,
-			connect.WithSchema(queueServiceMethods.ByName("RescheduleScheduled")),
+			baseURL+QueueServiceRescheduleMessagesProcedure,
+			connect.WithSchema(queueServiceMethods.ByName("RescheduleMessages")),
 			connect.WithClientOptions(opts...),
 		),
 		consume: connect.NewClient[v1.ConsumeRequest, v1.ConsumeResponse](
@@ -163,6 +166,12 @@ func NewQueueServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			httpClient,
 			baseURL+QueueServiceStreamingConsumeProcedure,
 			connect.WithSchema(queueServiceMethods.ByName("StreamingConsume")),
+			connect.WithClientOptions(opts...),
+		),
+		receive: connect.NewClient[v1.ReceiveRequest, v1.ReceiveResponse](
+			httpClient,
+			baseURL+QueueServiceReceiveProcedure,
+			connect.WithSchema(queueServiceMethods.ByName("Receive")),
 			connect.WithClientOptions(opts...),
 		),
 		ack: connect.NewClient[v1.AckRequest, v1.AckResponse](
@@ -185,10 +194,10 @@ func NewQueueServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(queueServiceMethods.ByName("Extend")),
 			connect.WithClientOptions(opts...),
 		),
-		grantCredits: connect.NewClient[v1.GrantCreditsRequest, v1.GrantCreditsResponse](
+		updateSession: connect.NewClient[v1.UpdateSessionRequest, v1.UpdateSessionResponse](
 			httpClient,
-			baseURL+QueueServiceGrantCreditsProcedure,
-			connect.WithSchema(queueServiceMethods.ByName("GrantCredits")),
+			baseURL+QueueServiceUpdateSessionProcedure,
+			connect.WithSchema(queueServiceMethods.ByName("UpdateSession")),
 			connect.WithIdempotency(connect.IdempotencyIdempotent),
 			connect.WithClientOptions(opts...),
 		),
@@ -204,17 +213,17 @@ func NewQueueServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 
 // queueServiceClient implements QueueServiceClient.
 type queueServiceClient struct {
-	produce             *connect.Client[v1.ProduceRequest, v1.ProduceResponse]
-	schedule            *connect.Client[v1.ScheduleRequest, v1.ScheduleResponse]
-	cancelScheduled     *connect.Client[v1.CancelScheduledRequest, v1.CancelScheduledResponse]
-	rescheduleScheduled *connect.Client[v1.RescheduleScheduledRequest, v1.RescheduleScheduledResponse]
-	consume             *connect.Client[v1.ConsumeRequest, v1.ConsumeResponse]
-	streamingConsume    *connect.Client[v1.StreamingConsumeRequest, v1.StreamingConsumeResponse]
-	ack                 *connect.Client[v1.AckRequest, v1.AckResponse]
-	nack                *connect.Client[v1.NackRequest, v1.NackResponse]
-	extend              *connect.Client[v1.ExtendRequest, v1.ExtendResponse]
-	grantCredits        *connect.Client[v1.GrantCreditsRequest, v1.GrantCreditsResponse]
-	leave               *connect.Client[v1.LeaveRequest, v1.LeaveResponse]
+	produce            *connect.Client[v1.ProduceRequest, v1.ProduceResponse]
+	cancelMessages     *connect.Client[v1.CancelMessagesRequest, v1.CancelMessagesResponse]
+	rescheduleMessages *connect.Client[v1.RescheduleMessagesRequest, v1.RescheduleMessagesResponse]
+	consume            *connect.Client[v1.ConsumeRequest, v1.ConsumeResponse]
+	streamingConsume   *connect.Client[v1.StreamingConsumeRequest, v1.StreamingConsumeResponse]
+	receive            *connect.Client[v1.ReceiveRequest, v1.ReceiveResponse]
+	ack                *connect.Client[v1.AckRequest, v1.AckResponse]
+	nack               *connect.Client[v1.NackRequest, v1.NackResponse]
+	extend             *connect.Client[v1.ExtendRequest, v1.ExtendResponse]
+	updateSession      *connect.Client[v1.UpdateSessionRequest, v1.UpdateSessionResponse]
+	leave              *connect.Client[v1.LeaveRequest, v1.LeaveResponse]
 }
 
 // Produce calls parley.v1.QueueService.Produce.
@@ -226,27 +235,18 @@ func (c *queueServiceClient) Produce(ctx context.Context, req *v1.ProduceRequest
 	return nil, err
 }
 
-// Schedule calls parley.v1.QueueService.Schedule.
-func (c *queueServiceClient) Schedule(ctx context.Context, req *v1.ScheduleRequest) (*v1.ScheduleResponse, error) {
-	response, err := c.schedule.CallUnary(ctx, connect.NewRequest(req))
+// CancelMessages calls parley.v1.QueueService.CancelMessages.
+func (c *queueServiceClient) CancelMessages(ctx context.Context, req *v1.CancelMessagesRequest) (*v1.CancelMessagesResponse, error) {
+	response, err := c.cancelMessages.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
 	return nil, err
 }
 
-// CancelScheduled calls parley.v1.QueueService.CancelScheduled.
-func (c *queueServiceClient) CancelScheduled(ctx context.Context, req *v1.CancelScheduledRequest) (*v1.CancelScheduledResponse, error) {
-	response, err := c.cancelScheduled.CallUnary(ctx, connect.NewRequest(req))
-	if response != nil {
-		return response.Msg, err
-	}
-	return nil, err
-}
-
-// RescheduleScheduled calls parley.v1.QueueService.RescheduleScheduled.
-func (c *queueServiceClient) RescheduleScheduled(ctx context.Context, req *v1.RescheduleScheduledRequest) (*v1.RescheduleScheduledResponse, error) {
-	response, err := c.rescheduleScheduled.CallUnary(ctx, connect.NewRequest(req))
+// RescheduleMessages calls parley.v1.QueueService.RescheduleMessages.
+func (c *queueServiceClient) RescheduleMessages(ctx context.Context, req *v1.RescheduleMessagesRequest) (*v1.RescheduleMessagesResponse, error) {
+	response, err := c.rescheduleMessages.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
@@ -261,6 +261,15 @@ func (c *queueServiceClient) Consume(ctx context.Context, req *v1.ConsumeRequest
 // StreamingConsume calls parley.v1.QueueService.StreamingConsume.
 func (c *queueServiceClient) StreamingConsume(ctx context.Context) (*connect.BidiStreamForClientSimple[v1.StreamingConsumeRequest, v1.StreamingConsumeResponse], error) {
 	return c.streamingConsume.CallBidiStreamSimple(ctx)
+}
+
+// Receive calls parley.v1.QueueService.Receive.
+func (c *queueServiceClient) Receive(ctx context.Context, req *v1.ReceiveRequest) (*v1.ReceiveResponse, error) {
+	response, err := c.receive.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // Ack calls parley.v1.QueueService.Ack.
@@ -290,9 +299,9 @@ func (c *queueServiceClient) Extend(ctx context.Context, req *v1.ExtendRequest) 
 	return nil, err
 }
 
-// GrantCredits calls parley.v1.QueueService.GrantCredits.
-func (c *queueServiceClient) GrantCredits(ctx context.Context, req *v1.GrantCreditsRequest) (*v1.GrantCreditsResponse, error) {
-	response, err := c.grantCredits.CallUnary(ctx, connect.NewRequest(req))
+// UpdateSession calls parley.v1.QueueService.UpdateSession.
+func (c *queueServiceClient) UpdateSession(ctx context.Context, req *v1.UpdateSessionRequest) (*v1.UpdateSessionResponse, error) {
+	response, err := c.updateSession.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
@@ -310,58 +319,67 @@ func (c *queueServiceClient) Leave(ctx context.Context, req *v1.LeaveRequest) (*
 
 // QueueServiceHandler is an implementation of the parley.v1.QueueService service.
 type QueueServiceHandler interface {
-	// Produce appends up to 1,000 messages to a topic and returns one result per message, in order.
-	// It returns when the queue store has the messages, with the durability that the store is
-	// configured for.
+	// Produce accepts up to 1,000 messages and returns one result per message, in order. A message
+	// without a due time is appended to its partition; one with a due time is delivered when it is
+	// due, never earlier according to the server's clock. Produce returns when the queue store has
+	// the messages, with the durability that the store is configured for.
 	//
-	// A repeat with the same `idempotency_key` within the topic's window returns the first call's
-	// result and appends nothing. With another payload it fails with `already_exists`. A message for
-	// a full partition fails with `resource_exhausted`, and one for a paused topic with
+	// A request with `producer_id` may be repeated: the repeat returns the first result and stores
+	// nothing. Alternatively a message with `idempotency_key` may be repeated, by any producer. A
+	// message for a full partition fails with `resource_exhausted`, and one for a paused topic with
 	// `failed_precondition`; both errors are retryable.
 	Produce(context.Context, *v1.ProduceRequest) (*v1.ProduceResponse, error)
-	// Schedule accepts up to 1,000 messages for delivery at a later time, never before they are due
-	// according to the server's clock. Until then they can be cancelled and rescheduled by message
-	// id.
-	Schedule(context.Context, *v1.ScheduleRequest) (*v1.ScheduleResponse, error)
-	// CancelScheduled cancels a scheduled message. Fails with `not_found` if the message is due or
-	// cancelled already. Its idempotency key stays in use: a repeat of Schedule returns the id of the
-	// cancelled message and schedules nothing.
-	CancelScheduled(context.Context, *v1.CancelScheduledRequest) (*v1.CancelScheduledResponse, error)
-	// RescheduleScheduled changes the due time of a scheduled message. Fails with `not_found` if the
-	// message is due or cancelled already.
-	RescheduleScheduled(context.Context, *v1.RescheduleScheduledRequest) (*v1.RescheduleScheduledResponse, error)
-	// Consume joins a consumer group as one consumer. It streams the messages of the partitions that
-	// the server assigns to this consumer, within the credits that the consumer has granted. The
-	// first frame is a StreamInfo. Its stream_id identifies the stream in Ack, Nack, Extend,
-	// GrantCredits and Leave, which any node can serve. When the stream ends, its unsettled
-	// deliveries go to another consumer and count as attempts.
+	// CancelMessages cancels up to 1,000 messages that are scheduled, wait or will be retried, in
+	// every group that has not settled them, and returns one result per message. A message that a
+	// handler has begun is not cancelled. The result is `not_found` for a message that does not
+	// exist, and `failed_precondition` with MESSAGE_RUNNING for one that is being handled. A
+	// cancelled message keeps its idempotency key.
+	CancelMessages(context.Context, *v1.CancelMessagesRequest) (*v1.CancelMessagesResponse, error)
+	// RescheduleMessages changes the due time of up to 1,000 scheduled messages and returns one
+	// result per message. The result is `not_found` for a message that is due or cancelled already.
+	RescheduleMessages(context.Context, *v1.RescheduleMessagesRequest) (*v1.RescheduleMessagesResponse, error)
+	// Consume starts or resumes a session: one consumer of a group. It streams deliveries within the
+	// limits of the request. The first frame is a SessionStarted. Its session_id identifies the
+	// session in Ack, Nack, Extend, UpdateSession and Leave, which any node can serve, also while no
+	// stream is open.
+	//
+	// If the stream ends, the session keeps its deliveries for the group's `resume_grace`. Within it
+	// the consumer opens another stream, on any node, with `resume`. After it the deliveries are lost
+	// and go to other sessions. At the expiry of its token a stream ends with TOKEN_EXPIRED, and the
+	// session is resumed with another token of the same subject.
 	Consume(context.Context, *v1.ConsumeRequest, *connect.ServerStream[v1.ConsumeResponse]) error
-	// StreamingConsume is Consume with Ack, Nack, Extend, GrantCredits and Leave on the same stream.
+	// StreamingConsume is Consume with Ack, Nack, Extend, UpdateSession and Leave on the same stream.
 	// Requires a client with bidirectional streams, which browsers do not have. The first request,
-	// and no other, is `start`. The server answers every other request whose `call_id` is not 0 with
-	// one StreamingAnswer with that `call_id`. If the client closes its half of the stream, the
-	// stream ends.
+	// and no other, is `start`. The server answers every other request whose `request_id` is not 0
+	// with one RequestResults with that `request_id`. If the client closes its half of the stream,
+	// the stream ends, and the session can be resumed.
 	StreamingConsume(context.Context, *connect.BidiStream[v1.StreamingConsumeRequest, v1.StreamingConsumeResponse]) error
-	// Ack acknowledges deliveries and returns one result per delivery. The result of a delivery that
-	// the stream no longer holds is `failed_precondition`, and nothing changes. A repeat has no
-	// further effect.
+	// Receive returns up to 100 messages in one call, without a stream: for serverless functions,
+	// curl and languages without streams. It waits up to `wait` for the first message. The messages
+	// must be settled or extended within `ack_timeout`, with the returned session_id. Fails with
+	// `failed_precondition` for an exclusive group. If the answer is lost, the messages are delivered
+	// again after `ack_timeout`, and that counts as an attempt.
+	Receive(context.Context, *v1.ReceiveRequest) (*v1.ReceiveResponse, error)
+	// Ack acknowledges deliveries and returns one result per delivery. The result is
+	// `failed_precondition` with DELIVERY_LOST for a delivery that the session no longer holds, and
+	// nothing changes. A repeat has no further effect.
 	Ack(context.Context, *v1.AckRequest) (*v1.AckResponse, error)
 	// Nack returns deliveries, to be retried, released or made dead letters. The response has one
-	// result per delivery. The result is `failed_precondition` for a delivery that the stream no
+	// result per delivery. The result is `failed_precondition` for a delivery that the session no
 	// longer holds, for a Nack after an Ack and for an Ack after a Nack. A repeat has no further
 	// effect.
 	Nack(context.Context, *v1.NackRequest) (*v1.NackResponse, error)
-	// Extend restarts the ack timeout of deliveries, in which the consumer must settle them. The
-	// result of a delivery that the stream no longer holds is `failed_precondition`.
+	// Extend restarts the ack timeout of deliveries, and reports which of them a handler began. The
+	// result of a delivery that the session no longer holds is `failed_precondition`.
 	Extend(context.Context, *v1.ExtendRequest) (*v1.ExtendResponse, error)
-	// GrantCredits raises the number of messages and bytes that the server may send on the stream. It
-	// carries running totals, so a call that is repeated or arrives late has no effect.
-	GrantCredits(context.Context, *v1.GrantCreditsRequest) (*v1.GrantCreditsResponse, error)
-	// Leave ends a stream gracefully. The server sends no new deliveries; some that it sent before
-	// may still arrive. The consumer can still settle its deliveries. Each partition is released when
-	// its deliveries are settled, and after the last one the stream ends without an error. If a
-	// stream ends without Leave, every delivery that is not settled counts as an attempt. A repeat
-	// has no further effect; after the stream has ended it fails with LEASE_LOST.
+	// UpdateSession changes the limits of a session. If its bearer token is another one of the same
+	// subject, the expiry of that token also becomes that of the session's stream.
+	UpdateSession(context.Context, *v1.UpdateSessionRequest) (*v1.UpdateSessionResponse, error)
+	// Leave ends a session gracefully. The server sends no new deliveries; some that it sent before
+	// may still arrive. Deliveries that no handler began are returned at once and do not count as an
+	// attempt. The consumer can still settle the others. After the last one the stream ends without
+	// an error. A repeat has no further effect; after the session has ended it fails with
+	// SESSION_LOST.
 	Leave(context.Context, *v1.LeaveRequest) (*v1.LeaveResponse, error)
 }
 
@@ -378,22 +396,16 @@ func NewQueueServiceHandler(svc QueueServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(queueServiceMethods.ByName("Produce")),
 		connect.WithHandlerOptions(opts...),
 	)
-	queueServiceScheduleHandler := connect.NewUnaryHandlerSimple(
-		QueueServiceScheduleProcedure,
-		svc.Schedule,
-		connect.WithSchema(queueServiceMethods.ByName("Schedule")),
+	queueServiceCancelMessagesHandler := connect.NewUnaryHandlerSimple(
+		QueueServiceCancelMessagesProcedure,
+		svc.CancelMessages,
+		connect.WithSchema(queueServiceMethods.ByName("CancelMessages")),
 		connect.WithHandlerOptions(opts...),
 	)
-	queueServiceCancelScheduledHandler := connect.NewUnaryHandlerSimple(
-		QueueServiceCancelScheduledProcedure,
-		svc.CancelScheduled,
-		connect.WithSchema(queueServiceMethods.ByName("CancelScheduled")),
-		connect.WithHandlerOptions(opts...),
-	)
-	queueServiceRescheduleScheduledHandler := connect.NewUnaryHandlerSimple(
-		QueueServiceRescheduleScheduledProcedure,
-		svc.RescheduleScheduled,
-		connect.WithSchema(queueServiceMethods.ByName("RescheduleScheduled")),
+	queueServiceRescheduleMessagesHandler := connect.NewUnaryHandlerSimple(
+		QueueServiceRescheduleMessagesProcedure,
+		svc.RescheduleMessages,
+		connect.WithSchema(queueServiceMethods.ByName("RescheduleMessages")),
 		connect.WithHandlerOptions(opts...),
 	)
 	queueServiceConsumeHandler := connect.NewServerStreamHandlerSimple(
@@ -406,6 +418,12 @@ func NewQueueServiceHandler(svc QueueServiceHandler, opts ...connect.HandlerOpti
 		QueueServiceStreamingConsumeProcedure,
 		svc.StreamingConsume,
 		connect.WithSchema(queueServiceMethods.ByName("StreamingConsume")),
+		connect.WithHandlerOptions(opts...),
+	)
+	queueServiceReceiveHandler := connect.NewUnaryHandlerSimple(
+		QueueServiceReceiveProcedure,
+		svc.Receive,
+		connect.WithSchema(queueServiceMethods.ByName("Receive")),
 		connect.WithHandlerOptions(opts...),
 	)
 	queueServiceAckHandler := connect.NewUnaryHandlerSimple(
@@ -428,10 +446,10 @@ func NewQueueServiceHandler(svc QueueServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(queueServiceMethods.ByName("Extend")),
 		connect.WithHandlerOptions(opts...),
 	)
-	queueServiceGrantCreditsHandler := connect.NewUnaryHandlerSimple(
-		QueueServiceGrantCreditsProcedure,
-		svc.GrantCredits,
-		connect.WithSchema(queueServiceMethods.ByName("GrantCredits")),
+	queueServiceUpdateSessionHandler := connect.NewUnaryHandlerSimple(
+		QueueServiceUpdateSessionProcedure,
+		svc.UpdateSession,
+		connect.WithSchema(queueServiceMethods.ByName("UpdateSession")),
 		connect.WithIdempotency(connect.IdempotencyIdempotent),
 		connect.WithHandlerOptions(opts...),
 	)
@@ -446,24 +464,24 @@ func NewQueueServiceHandler(svc QueueServiceHandler, opts ...connect.HandlerOpti
 		switch r.URL.Path {
 		case QueueServiceProduceProcedure:
 			queueServiceProduceHandler.ServeHTTP(w, r)
-		case QueueServiceScheduleProcedure:
-			queueServiceScheduleHandler.ServeHTTP(w, r)
-		case QueueServiceCancelScheduledProcedure:
-			queueServiceCancelScheduledHandler.ServeHTTP(w, r)
-		case QueueServiceRescheduleScheduledProcedure:
-			queueServiceRescheduleScheduledHandler.ServeHTTP(w, r)
+		case QueueServiceCancelMessagesProcedure:
+			queueServiceCancelMessagesHandler.ServeHTTP(w, r)
+		case QueueServiceRescheduleMessagesProcedure:
+			queueServiceRescheduleMessagesHandler.ServeHTTP(w, r)
 		case QueueServiceConsumeProcedure:
 			queueServiceConsumeHandler.ServeHTTP(w, r)
 		case QueueServiceStreamingConsumeProcedure:
 			queueServiceStreamingConsumeHandler.ServeHTTP(w, r)
+		case QueueServiceReceiveProcedure:
+			queueServiceReceiveHandler.ServeHTTP(w, r)
 		case QueueServiceAckProcedure:
 			queueServiceAckHandler.ServeHTTP(w, r)
 		case QueueServiceNackProcedure:
 			queueServiceNackHandler.ServeHTTP(w, r)
 		case QueueServiceExtendProcedure:
 			queueServiceExtendHandler.ServeHTTP(w, r)
-		case QueueServiceGrantCreditsProcedure:
-			queueServiceGrantCreditsHandler.ServeHTTP(w, r)
+		case QueueServiceUpdateSessionProcedure:
+			queueServiceUpdateSessionHandler.ServeHTTP(w, r)
 		case QueueServiceLeaveProcedure:
 			queueServiceLeaveHandler.ServeHTTP(w, r)
 		default:
@@ -479,16 +497,12 @@ func (UnimplementedQueueServiceHandler) Produce(context.Context, *v1.ProduceRequ
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.QueueService.Produce is not implemented"))
 }
 
-func (UnimplementedQueueServiceHandler) Schedule(context.Context, *v1.ScheduleRequest) (*v1.ScheduleResponse, error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.QueueService.Schedule is not implemented"))
+func (UnimplementedQueueServiceHandler) CancelMessages(context.Context, *v1.CancelMessagesRequest) (*v1.CancelMessagesResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.QueueService.CancelMessages is not implemented"))
 }
 
-func (UnimplementedQueueServiceHandler) CancelScheduled(context.Context, *v1.CancelScheduledRequest) (*v1.CancelScheduledResponse, error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.QueueService.CancelScheduled is not implemented"))
-}
-
-func (UnimplementedQueueServiceHandler) RescheduleScheduled(context.Context, *v1.RescheduleScheduledRequest) (*v1.RescheduleScheduledResponse, error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.QueueService.RescheduleScheduled is not implemented"))
+func (UnimplementedQueueServiceHandler) RescheduleMessages(context.Context, *v1.RescheduleMessagesRequest) (*v1.RescheduleMessagesResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.QueueService.RescheduleMessages is not implemented"))
 }
 
 func (UnimplementedQueueServiceHandler) Consume(context.Context, *v1.ConsumeRequest, *connect.ServerStream[v1.ConsumeResponse]) error {
@@ -497,6 +511,10 @@ func (UnimplementedQueueServiceHandler) Consume(context.Context, *v1.ConsumeRequ
 
 func (UnimplementedQueueServiceHandler) StreamingConsume(context.Context, *connect.BidiStream[v1.StreamingConsumeRequest, v1.StreamingConsumeResponse]) error {
 	return connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.QueueService.StreamingConsume is not implemented"))
+}
+
+func (UnimplementedQueueServiceHandler) Receive(context.Context, *v1.ReceiveRequest) (*v1.ReceiveResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.QueueService.Receive is not implemented"))
 }
 
 func (UnimplementedQueueServiceHandler) Ack(context.Context, *v1.AckRequest) (*v1.AckResponse, error) {
@@ -511,8 +529,8 @@ func (UnimplementedQueueServiceHandler) Extend(context.Context, *v1.ExtendReques
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.QueueService.Extend is not implemented"))
 }
 
-func (UnimplementedQueueServiceHandler) GrantCredits(context.Context, *v1.GrantCreditsRequest) (*v1.GrantCreditsResponse, error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.QueueService.GrantCredits is not implemented"))
+func (UnimplementedQueueServiceHandler) UpdateSession(context.Context, *v1.UpdateSessionRequest) (*v1.UpdateSessionResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.QueueService.UpdateSession is not implemented"))
 }
 
 func (UnimplementedQueueServiceHandler) Leave(context.Context, *v1.LeaveRequest) (*v1.LeaveResponse, error) {

@@ -3,7 +3,7 @@
 /* eslint-disable */
 
 import type { GenFile, GenService } from "@bufbuild/protobuf/codegenv2";
-import type { CreateGroupRequestSchema, CreateGroupResponseSchema, CreateTopicRequestSchema, CreateTopicResponseSchema, DeleteGroupRequestSchema, DeleteGroupResponseSchema, DeleteTopicRequestSchema, DeleteTopicResponseSchema, GetTopicRequestSchema, GetTopicResponseSchema, GetTopicStatsRequestSchema, GetTopicStatsResponseSchema, ListDeadLettersRequestSchema, ListDeadLettersResponseSchema, ListPartitionsRequestSchema, ListPartitionsResponseSchema, ListPendingRequestSchema, ListPendingResponseSchema, ListTopicsRequestSchema, ListTopicsResponseSchema, PauseTopicRequestSchema, PauseTopicResponseSchema, PurgeDeadLettersRequestSchema, PurgeDeadLettersResponseSchema, ReplayDeadLettersRequestSchema, ReplayDeadLettersResponseSchema, ResumeTopicRequestSchema, ResumeTopicResponseSchema, SeekGroupRequestSchema, SeekGroupResponseSchema, TrimTopicRequestSchema, TrimTopicResponseSchema, UpdateTopicRequestSchema, UpdateTopicResponseSchema } from "./admin_queue_pb.js";
+import type { CreateGroupRequestSchema, CreateGroupResponseSchema, CreateTopicRequestSchema, CreateTopicResponseSchema, DeleteGroupRequestSchema, DeleteGroupResponseSchema, DeleteTopicRequestSchema, DeleteTopicResponseSchema, GetGroupRequestSchema, GetGroupResponseSchema, GetJobRequestSchema, GetJobResponseSchema, GetTopicRequestSchema, GetTopicResponseSchema, GetTopicStatsRequestSchema, GetTopicStatsResponseSchema, ListConsumersRequestSchema, ListConsumersResponseSchema, ListDeadLettersRequestSchema, ListDeadLettersResponseSchema, ListGroupsRequestSchema, ListGroupsResponseSchema, ListJobsRequestSchema, ListJobsResponseSchema, ListPartitionsRequestSchema, ListPartitionsResponseSchema, ListTopicsRequestSchema, ListTopicsResponseSchema, PurgeDeadLettersRequestSchema, PurgeDeadLettersResponseSchema, RepairTopicRequestSchema, RepairTopicResponseSchema, ReplayDeadLettersRequestSchema, ReplayDeadLettersResponseSchema, RetryJobsRequestSchema, RetryJobsResponseSchema, SeekGroupRequestSchema, SeekGroupResponseSchema, SetGroupPausedRequestSchema, SetGroupPausedResponseSchema, SetTopicPausedRequestSchema, SetTopicPausedResponseSchema, TrimTopicRequestSchema, TrimTopicResponseSchema, UpdateGroupRequestSchema, UpdateGroupResponseSchema, UpdateTopicRequestSchema, UpdateTopicResponseSchema } from "./admin_queue_pb.js";
 import type { EraseUserRequestSchema, EraseUserResponseSchema, GetErasureRequestSchema, GetErasureResponseSchema, ListErasuresRequestSchema, ListErasuresResponseSchema } from "./erasure_pb.js";
 import type { ListRevocationsRequestSchema, ListRevocationsResponseSchema, RevokeTokensRequestSchema, RevokeTokensResponseSchema } from "./revocation_pb.js";
 import type { KickUserRequestSchema, KickUserResponseSchema } from "./kick_pb.js";
@@ -79,26 +79,27 @@ export declare const AdminService: GenService<{
     output: typeof ListTopicsResponseSchema;
   },
   /**
-   * PauseTopic pauses operations of a topic. While PRODUCE is paused, Produce and Schedule fail
-   * with TOPIC_PAUSED. While CONSUME is paused, no message is delivered. Deliveries in flight can
-   * still be settled, and messages that become due are delivered after the pause.
+   * SetTopicPaused pauses or resumes Produce for a topic. While it is paused, Produce fails with
+   * TOPIC_PAUSED. Messages that become due and deliveries are not affected.
    *
-   * @generated from rpc parley.v1.AdminService.PauseTopic
+   * @generated from rpc parley.v1.AdminService.SetTopicPaused
    */
-  pauseTopic: {
+  setTopicPaused: {
     methodKind: "unary";
-    input: typeof PauseTopicRequestSchema;
-    output: typeof PauseTopicResponseSchema;
+    input: typeof SetTopicPausedRequestSchema;
+    output: typeof SetTopicPausedResponseSchema;
   },
   /**
-   * ResumeTopic resumes operations of a topic.
+   * RepairTopic creates again what the queue store lost of a topic: its settings, partitions and
+   * groups, as far as another part of the store has a copy. Nodes do so on their own when they
+   * notice a loss.
    *
-   * @generated from rpc parley.v1.AdminService.ResumeTopic
+   * @generated from rpc parley.v1.AdminService.RepairTopic
    */
-  resumeTopic: {
+  repairTopic: {
     methodKind: "unary";
-    input: typeof ResumeTopicRequestSchema;
-    output: typeof ResumeTopicResponseSchema;
+    input: typeof RepairTopicRequestSchema;
+    output: typeof RepairTopicResponseSchema;
   },
   /**
    * GetTopicStats returns the number of messages of a topic by state, in total and for each
@@ -123,9 +124,40 @@ export declare const AdminService: GenService<{
     output: typeof CreateGroupResponseSchema;
   },
   /**
-   * DeleteGroup deletes a consumer group with its pending deliveries and its retries, and ends its
-   * Consume streams. Its dead letters are kept. Fails with `failed_precondition` if `confirm` is
-   * not the group's name.
+   * UpdateGroup changes the settings of a consumer group that `update_mask` names. Every node
+   * applies them within two seconds.
+   *
+   * @generated from rpc parley.v1.AdminService.UpdateGroup
+   */
+  updateGroup: {
+    methodKind: "unary";
+    input: typeof UpdateGroupRequestSchema;
+    output: typeof UpdateGroupResponseSchema;
+  },
+  /**
+   * GetGroup returns a consumer group.
+   *
+   * @generated from rpc parley.v1.AdminService.GetGroup
+   */
+  getGroup: {
+    methodKind: "unary";
+    input: typeof GetGroupRequestSchema;
+    output: typeof GetGroupResponseSchema;
+  },
+  /**
+   * ListGroups returns all consumer groups of a topic, ordered by name.
+   *
+   * @generated from rpc parley.v1.AdminService.ListGroups
+   */
+  listGroups: {
+    methodKind: "unary";
+    input: typeof ListGroupsRequestSchema;
+    output: typeof ListGroupsResponseSchema;
+  },
+  /**
+   * DeleteGroup deletes a consumer group with its deliveries and its retries, and ends its
+   * sessions. Its dead letters are kept. Fails with `failed_precondition` if `confirm` is not the
+   * group's name.
    *
    * @generated from rpc parley.v1.AdminService.DeleteGroup
    */
@@ -135,9 +167,19 @@ export declare const AdminService: GenService<{
     output: typeof DeleteGroupResponseSchema;
   },
   /**
-   * SeekGroup moves a consumer group to another position of the topic. Its pending deliveries,
-   * parked messages and retries are dropped and counted as skipped. Fails with
-   * `failed_precondition` while a consumer of the group is connected.
+   * SetGroupPaused pauses or resumes the deliveries to a group. Deliveries in flight can still be
+   * settled. Other groups are not affected.
+   *
+   * @generated from rpc parley.v1.AdminService.SetGroupPaused
+   */
+  setGroupPaused: {
+    methodKind: "unary";
+    input: typeof SetGroupPausedRequestSchema;
+    output: typeof SetGroupPausedResponseSchema;
+  },
+  /**
+   * SeekGroup moves a consumer group to another position of the topic. Its deliveries and retries
+   * are dropped: consumers are told that they lost them. The group's counts begin anew.
    *
    * @generated from rpc parley.v1.AdminService.SeekGroup
    */
@@ -147,7 +189,8 @@ export declare const AdminService: GenService<{
     output: typeof SeekGroupResponseSchema;
   },
   /**
-   * ListPartitions returns the partitions of a topic and, for one group, the owner of each.
+   * ListPartitions returns the partitions of a topic and, for one group, the node that dispatches
+   * each.
    *
    * @generated from rpc parley.v1.AdminService.ListPartitions
    */
@@ -157,15 +200,48 @@ export declare const AdminService: GenService<{
     output: typeof ListPartitionsResponseSchema;
   },
   /**
-   * ListPending returns a page of a group's pending deliveries, which are those that are not
-   * settled, in all partitions. It reads at most 10,000 deliveries of each partition.
+   * GetJob returns one message and its state in each group. Fails with `not_found` if the message
+   * does not exist or is no longer stored.
    *
-   * @generated from rpc parley.v1.AdminService.ListPending
+   * @generated from rpc parley.v1.AdminService.GetJob
    */
-  listPending: {
+  getJob: {
     methodKind: "unary";
-    input: typeof ListPendingRequestSchema;
-    output: typeof ListPendingResponseSchema;
+    input: typeof GetJobRequestSchema;
+    output: typeof GetJobResponseSchema;
+  },
+  /**
+   * ListJobs returns a page of a group's messages in one state or in all: those that are scheduled,
+   * wait, run or are retried. One partition follows the other. In each the oldest are first, and
+   * scheduled messages follow in the order of their due times. If only those that are retried are
+   * listed, they are in the order of their retry times.
+   *
+   * @generated from rpc parley.v1.AdminService.ListJobs
+   */
+  listJobs: {
+    methodKind: "unary";
+    input: typeof ListJobsRequestSchema;
+    output: typeof ListJobsResponseSchema;
+  },
+  /**
+   * RetryJobs makes messages that wait for a retry due now.
+   *
+   * @generated from rpc parley.v1.AdminService.RetryJobs
+   */
+  retryJobs: {
+    methodKind: "unary";
+    input: typeof RetryJobsRequestSchema;
+    output: typeof RetryJobsResponseSchema;
+  },
+  /**
+   * ListConsumers returns a page of the sessions of a group, with what they work on.
+   *
+   * @generated from rpc parley.v1.AdminService.ListConsumers
+   */
+  listConsumers: {
+    methodKind: "unary";
+    input: typeof ListConsumersRequestSchema;
+    output: typeof ListConsumersResponseSchema;
   },
   /**
    * TrimTopic removes the oldest messages of a topic. Messages that a group has not settled are
@@ -189,8 +265,8 @@ export declare const AdminService: GenService<{
     output: typeof ListDeadLettersResponseSchema;
   },
   /**
-   * ReplayDeadLetters delivers dead letters to their groups again. Each dead letter is replayed at
-   * most once, however often the call is repeated.
+   * ReplayDeadLetters delivers dead letters to their groups again, or moves them to another topic.
+   * Each dead letter is replayed at most once, however often the call is repeated.
    *
    * @generated from rpc parley.v1.AdminService.ReplayDeadLetters
    */

@@ -25,9 +25,9 @@ export declare type Topic = Message<"parley.v1.Topic"> & {
   name: string;
 
   /**
-   * 1 to 256; 0 means 8. The number can only grow; with the partitioner HASH or with strict order
-   * it cannot change. Growing moves some keys to new partitions. For these keys, messages from
-   * before and after the change are not in order and do not share idempotency keys.
+   * 1 to 256; 0 means 8. The number can only grow; with the partitioner HASH it cannot change.
+   * Growing moves some keys to new partitions. For these keys, messages from before and after the
+   * change are not in order and do not share idempotency keys and unique keys.
    *
    * @generated from field: int32 partitions = 2;
    */
@@ -41,32 +41,16 @@ export declare type Topic = Message<"parley.v1.Topic"> & {
   partitioner: Partitioner;
 
   /**
-   * Delivers one message of a key at a time to each group: the next one waits until the previous
-   * one is acknowledged or becomes a dead letter, also while that one is retried. Cannot be
-   * changed.
-   *
-   * @generated from field: bool strict_order = 4;
-   */
-  strictOrder: boolean;
-
-  /**
-   * How failed messages are retried. If it is not set, each of its fields has its default.
-   *
-   * @generated from field: parley.v1.RetryPolicy retry = 5;
-   */
-  retry?: RetryPolicy | undefined;
-
-  /**
-   * @generated from field: parley.v1.TopicRetention retention = 6;
+   * @generated from field: parley.v1.TopicRetention retention = 4;
    */
   retention?: TopicRetention | undefined;
 
   /**
-   * The maximum number of messages in a partition, settled or not, scheduled ones included; 0 means
-   * no limit. Beyond it Produce and Schedule fail with `resource_exhausted`, unless `drop_oldest`
-   * is set. Messages that wait for a retry do not count.
+   * The maximum number of messages of a partition that some group has not settled: those that wait,
+   * run or are retried, and the scheduled ones; 0 means no limit. Beyond it Produce fails with
+   * `resource_exhausted`, unless `drop_oldest` is set.
    *
-   * @generated from field: int64 max_messages_per_partition = 7;
+   * @generated from field: int64 max_messages_per_partition = 5;
    */
   maxMessagesPerPartition: bigint;
 
@@ -74,42 +58,36 @@ export declare type Topic = Message<"parley.v1.Topic"> & {
    * When a partition is full, removes its oldest messages to accept new ones. Those that a group
    * has not settled count as trimmed.
    *
-   * @generated from field: bool drop_oldest = 8;
+   * @generated from field: bool drop_oldest = 6;
    */
   dropOldest: boolean;
 
   /**
-   * How long idempotency keys are remembered. 1 s to 7 days; the default is 10 minutes.
+   * How long repeats of Produce are recognised, after a scheduled message is due. 1 s to 7 days;
+   * the default is 10 minutes.
    *
-   * @generated from field: google.protobuf.Duration idempotency_window = 9;
+   * @generated from field: google.protobuf.Duration idempotency_window = 7;
    */
   idempotencyWindow?: Duration | undefined;
 
   /**
    * Output only. When the topic was created.
    *
-   * @generated from field: google.protobuf.Timestamp create_time = 10;
+   * @generated from field: google.protobuf.Timestamp create_time = 8;
    */
   createTime?: Timestamp | undefined;
 
   /**
-   * Output only. Whether PauseTopic paused Produce and Schedule.
+   * Output only. Whether SetTopicPaused paused Produce.
    *
-   * @generated from field: bool produce_paused = 11;
+   * @generated from field: bool paused = 9;
    */
-  producePaused: boolean;
-
-  /**
-   * Output only. Whether PauseTopic paused the deliveries to consumers.
-   *
-   * @generated from field: bool consume_paused = 12;
-   */
-  consumePaused: boolean;
+  paused: boolean;
 
   /**
    * Output only. The names of the topic's consumer groups, ordered by name.
    *
-   * @generated from field: repeated string groups = 13;
+   * @generated from field: repeated string groups = 10;
    */
   groups: string[];
 };
@@ -129,8 +107,9 @@ export declare const TopicSchema: GenMessage<Topic>;
  */
 export declare type RetryPolicy = Message<"parley.v1.RetryPolicy"> & {
   /**
-   * The number of deliveries after which a message becomes a dead letter. 1 to 1,000; the default
-   * is 16.
+   * The number of attempts after which a message becomes a dead letter. A delivery counts as an
+   * attempt if a handler began it and failed, exceeded a timeout or was lost with its worker. 1 to
+   * 1,000; the default is 16.
    *
    * @generated from field: optional int32 max_attempts = 1;
    */
@@ -194,6 +173,13 @@ export declare type TopicRetention = Message<"parley.v1.TopicRetention"> & {
    * @generated from field: google.protobuf.Duration dead_letter_max_age = 3;
    */
   deadLetterMaxAge?: Duration | undefined;
+
+  /**
+   * The maximum number of dead letters in a partition; the oldest are removed. 0 means 100,000.
+   *
+   * @generated from field: int64 max_dead_letters = 4;
+   */
+  maxDeadLetters: bigint;
 };
 
 /**
@@ -250,9 +236,9 @@ export declare type UpdateTopicRequest = Message<"parley.v1.UpdateTopicRequest">
   topic?: Topic | undefined;
 
   /**
-   * The settings to change: `partitions`, `retry`, `retention`, `max_messages_per_partition`,
-   * `drop_oldest`, `idempotency_window`. A named setting that `topic` does not set gets its
-   * default. JSON accepts snake case and lower camel case.
+   * The settings to change: `partitions`, `retention`, `max_messages_per_partition`, `drop_oldest`,
+   * `idempotency_window`. A named setting that `topic` does not set gets its default. JSON accepts
+   * snake case and lower camel case.
    *
    * @generated from field: google.protobuf.FieldMask update_mask = 2;
    */
@@ -409,36 +395,36 @@ export declare type ListTopicsResponse = Message<"parley.v1.ListTopicsResponse">
 export declare const ListTopicsResponseSchema: GenMessage<ListTopicsResponse>;
 
 /**
- * PauseTopicRequest is the request of PauseTopic.
+ * SetTopicPausedRequest is the request of SetTopicPaused.
  *
- * @generated from message parley.v1.PauseTopicRequest
+ * @generated from message parley.v1.SetTopicPausedRequest
  */
-export declare type PauseTopicRequest = Message<"parley.v1.PauseTopicRequest"> & {
+export declare type SetTopicPausedRequest = Message<"parley.v1.SetTopicPausedRequest"> & {
   /**
    * @generated from field: string topic = 1;
    */
   topic: string;
 
   /**
-   * The operations to pause, at least one. The others do not change.
+   * True to pause Produce, false to resume it.
    *
-   * @generated from field: repeated parley.v1.TopicOperation operations = 2;
+   * @generated from field: bool paused = 2;
    */
-  operations: TopicOperation[];
+  paused: boolean;
 };
 
 /**
- * Describes the message parley.v1.PauseTopicRequest.
- * Use `create(PauseTopicRequestSchema)` to create a new message.
+ * Describes the message parley.v1.SetTopicPausedRequest.
+ * Use `create(SetTopicPausedRequestSchema)` to create a new message.
  */
-export declare const PauseTopicRequestSchema: GenMessage<PauseTopicRequest>;
+export declare const SetTopicPausedRequestSchema: GenMessage<SetTopicPausedRequest>;
 
 /**
- * PauseTopicResponse is the response of PauseTopic.
+ * SetTopicPausedResponse is the response of SetTopicPaused.
  *
- * @generated from message parley.v1.PauseTopicResponse
+ * @generated from message parley.v1.SetTopicPausedResponse
  */
-export declare type PauseTopicResponse = Message<"parley.v1.PauseTopicResponse"> & {
+export declare type SetTopicPausedResponse = Message<"parley.v1.SetTopicPausedResponse"> & {
   /**
    * @generated from field: parley.v1.Topic topic = 1;
    */
@@ -446,53 +432,53 @@ export declare type PauseTopicResponse = Message<"parley.v1.PauseTopicResponse">
 };
 
 /**
- * Describes the message parley.v1.PauseTopicResponse.
- * Use `create(PauseTopicResponseSchema)` to create a new message.
+ * Describes the message parley.v1.SetTopicPausedResponse.
+ * Use `create(SetTopicPausedResponseSchema)` to create a new message.
  */
-export declare const PauseTopicResponseSchema: GenMessage<PauseTopicResponse>;
+export declare const SetTopicPausedResponseSchema: GenMessage<SetTopicPausedResponse>;
 
 /**
- * ResumeTopicRequest is the request of ResumeTopic.
+ * RepairTopicRequest is the request of RepairTopic.
  *
- * @generated from message parley.v1.ResumeTopicRequest
+ * @generated from message parley.v1.RepairTopicRequest
  */
-export declare type ResumeTopicRequest = Message<"parley.v1.ResumeTopicRequest"> & {
+export declare type RepairTopicRequest = Message<"parley.v1.RepairTopicRequest"> & {
   /**
    * @generated from field: string topic = 1;
    */
   topic: string;
-
-  /**
-   * The operations to resume, at least one. The others do not change.
-   *
-   * @generated from field: repeated parley.v1.TopicOperation operations = 2;
-   */
-  operations: TopicOperation[];
 };
 
 /**
- * Describes the message parley.v1.ResumeTopicRequest.
- * Use `create(ResumeTopicRequestSchema)` to create a new message.
+ * Describes the message parley.v1.RepairTopicRequest.
+ * Use `create(RepairTopicRequestSchema)` to create a new message.
  */
-export declare const ResumeTopicRequestSchema: GenMessage<ResumeTopicRequest>;
+export declare const RepairTopicRequestSchema: GenMessage<RepairTopicRequest>;
 
 /**
- * ResumeTopicResponse is the response of ResumeTopic.
+ * RepairTopicResponse is the response of RepairTopic.
  *
- * @generated from message parley.v1.ResumeTopicResponse
+ * @generated from message parley.v1.RepairTopicResponse
  */
-export declare type ResumeTopicResponse = Message<"parley.v1.ResumeTopicResponse"> & {
+export declare type RepairTopicResponse = Message<"parley.v1.RepairTopicResponse"> & {
   /**
    * @generated from field: parley.v1.Topic topic = 1;
    */
   topic?: Topic | undefined;
+
+  /**
+   * What was missing in the queue store and was created again, for people. Empty if nothing was.
+   *
+   * @generated from field: repeated string repaired = 2;
+   */
+  repaired: string[];
 };
 
 /**
- * Describes the message parley.v1.ResumeTopicResponse.
- * Use `create(ResumeTopicResponseSchema)` to create a new message.
+ * Describes the message parley.v1.RepairTopicResponse.
+ * Use `create(RepairTopicResponseSchema)` to create a new message.
  */
-export declare const ResumeTopicResponseSchema: GenMessage<ResumeTopicResponse>;
+export declare const RepairTopicResponseSchema: GenMessage<RepairTopicResponse>;
 
 /**
  * GetTopicStatsRequest is the request of GetTopicStats.
@@ -504,6 +490,13 @@ export declare type GetTopicStatsRequest = Message<"parley.v1.GetTopicStatsReque
    * @generated from field: string topic = 1;
    */
   topic: string;
+
+  /**
+   * Also returns the history of the topic.
+   *
+   * @generated from field: bool history = 2;
+   */
+  history: boolean;
 };
 
 /**
@@ -514,7 +507,8 @@ export declare const GetTopicStatsRequestSchema: GenMessage<GetTopicStatsRequest
 
 /**
  * GetTopicStatsResponse is the response of GetTopicStats. The counts of one partition are of one
- * moment. The partitions are counted at different moments.
+ * moment, except for what the nodes are asked: see GroupStats. The partitions are counted at
+ * different moments.
  *
  * @generated from message parley.v1.GetTopicStatsResponse
  */
@@ -532,6 +526,13 @@ export declare type GetTopicStatsResponse = Message<"parley.v1.GetTopicStatsResp
    * @generated from field: repeated parley.v1.PartitionStats partitions = 2;
    */
   partitions: PartitionStats[];
+
+  /**
+   * The last hour in steps of 5 s, oldest first, as far as this node has recorded it.
+   *
+   * @generated from field: repeated parley.v1.TopicSample history = 3;
+   */
+  history: TopicSample[];
 };
 
 /**
@@ -541,13 +542,93 @@ export declare type GetTopicStatsResponse = Message<"parley.v1.GetTopicStatsResp
 export declare const GetTopicStatsResponseSchema: GenMessage<GetTopicStatsResponse>;
 
 /**
+ * TopicSample counts a topic's messages at one time.
+ *
+ * @generated from message parley.v1.TopicSample
+ */
+export declare type TopicSample = Message<"parley.v1.TopicSample"> & {
+  /**
+   * @generated from field: google.protobuf.Timestamp time = 1;
+   */
+  time?: Timestamp | undefined;
+
+  /**
+   * Messages ever accepted by Produce.
+   *
+   * @generated from field: int64 produced = 2;
+   */
+  produced: bigint;
+
+  /**
+   * In the order of the groups' names.
+   *
+   * @generated from field: repeated parley.v1.GroupSample groups = 3;
+   */
+  groups: GroupSample[];
+};
+
+/**
+ * Describes the message parley.v1.TopicSample.
+ * Use `create(TopicSampleSchema)` to create a new message.
+ */
+export declare const TopicSampleSchema: GenMessage<TopicSample>;
+
+/**
+ * GroupSample counts a group's messages at one time. See GroupStats.
+ *
+ * @generated from message parley.v1.GroupSample
+ */
+export declare type GroupSample = Message<"parley.v1.GroupSample"> & {
+  /**
+   * @generated from field: string group = 1;
+   */
+  group: string;
+
+  /**
+   * @generated from field: int64 waiting = 2;
+   */
+  waiting: bigint;
+
+  /**
+   * @generated from field: int64 running = 3;
+   */
+  running: bigint;
+
+  /**
+   * @generated from field: int64 retrying = 4;
+   */
+  retrying: bigint;
+
+  /**
+   * @generated from field: int64 acked = 5;
+   */
+  acked: bigint;
+
+  /**
+   * @generated from field: int64 dead = 6;
+   */
+  dead: bigint;
+
+  /**
+   * @generated from field: int64 retried = 7;
+   */
+  retried: bigint;
+};
+
+/**
+ * Describes the message parley.v1.GroupSample.
+ * Use `create(GroupSampleSchema)` to create a new message.
+ */
+export declare const GroupSampleSchema: GenMessage<GroupSample>;
+
+/**
  * TopicStats counts the messages of a whole topic.
  *
  * @generated from message parley.v1.TopicStats
  */
 export declare type TopicStats = Message<"parley.v1.TopicStats"> & {
   /**
-   * Stored messages, whether groups have read them or not.
+   * Stored messages, settled or not.
    *
    * @generated from field: int64 length = 1;
    */
@@ -556,12 +637,12 @@ export declare type TopicStats = Message<"parley.v1.TopicStats"> & {
   /**
    * Scheduled messages that are not due yet.
    *
-   * @generated from field: int64 delayed = 2;
+   * @generated from field: int64 scheduled = 2;
    */
-  delayed: bigint;
+  scheduled: bigint;
 
   /**
-   * Messages ever accepted by Produce and Schedule.
+   * Messages ever accepted by Produce.
    *
    * @generated from field: int64 produced = 3;
    */
@@ -608,7 +689,7 @@ export declare type TopicStats = Message<"parley.v1.TopicStats"> & {
 export declare const TopicStatsSchema: GenMessage<TopicStats>;
 
 /**
- * PartitionStats counts the messages of one partition.
+ * PartitionStats counts the messages of one partition. The fields are those of TopicStats.
  *
  * @generated from message parley.v1.PartitionStats
  */
@@ -619,43 +700,31 @@ export declare type PartitionStats = Message<"parley.v1.PartitionStats"> & {
   partition: number;
 
   /**
-   * Stored messages, whether groups have read them or not.
-   *
    * @generated from field: int64 length = 2;
    */
   length: bigint;
 
   /**
-   * Scheduled messages that are not due yet.
-   *
-   * @generated from field: int64 delayed = 3;
+   * @generated from field: int64 scheduled = 3;
    */
-  delayed: bigint;
+  scheduled: bigint;
 
   /**
-   * Messages ever accepted by Produce and Schedule.
-   *
    * @generated from field: int64 produced = 4;
    */
   produced: bigint;
 
   /**
-   * Scheduled messages that were cancelled.
-   *
    * @generated from field: int64 cancelled = 5;
    */
   cancelled: bigint;
 
   /**
-   * Stored dead letters of all groups.
-   *
    * @generated from field: int64 dead_letters = 6;
    */
   deadLetters: bigint;
 
   /**
-   * The id of the first message, and of the last in `last_id`. Empty if there is none.
-   *
    * @generated from field: string first_id = 7;
    */
   firstId: string;
@@ -666,8 +735,6 @@ export declare type PartitionStats = Message<"parley.v1.PartitionStats"> & {
   lastId: string;
 
   /**
-   * In the order of the groups' names.
-   *
    * @generated from field: repeated parley.v1.GroupStats groups = 9;
    */
   groups: GroupStats[];
@@ -680,12 +747,15 @@ export declare type PartitionStats = Message<"parley.v1.PartitionStats"> & {
 export declare const PartitionStatsSchema: GenMessage<PartitionStats>;
 
 /**
- * GroupStats counts the messages of a group in a partition, or in a whole topic. `unread`,
- * `pending`, `retrying`, `parked` and `oldest_age` are current. The other counts of messages are
- * totals since the group was created or last moved by SeekGroup.
+ * GroupStats counts the messages of a group in a partition, or in a whole topic. `waiting`,
+ * `running`, `retrying` and `oldest_age` are current. The other counts of messages are totals since
+ * the group was created or last moved by SeekGroup.
  *
- * The messages produced since the group's start = acked + dead - replayed + unread + pending +
- * retrying + parked + delayed + trimmed.
+ * How many messages run, the nodes are asked. So `running` is of another moment than the rest, and
+ * messages of a node that did not answer count as waiting.
+ *
+ * The messages appended since the group's start = acked + dead + cancelled + expired + trimmed +
+ * elsewhere + waiting + running + retrying.
  *
  * @generated from message parley.v1.GroupStats
  */
@@ -696,96 +766,115 @@ export declare type GroupStats = Message<"parley.v1.GroupStats"> & {
   group: string;
 
   /**
-   * Messages that were never delivered to the group. The count is exact.
+   * Messages that can be delivered, that wait for an earlier message of their key, or that Receive
+   * returned. In an exclusive group also those that were sent and not begun.
    *
-   * @generated from field: int64 unread = 2;
+   * @generated from field: int64 waiting = 2;
    */
-  unread: bigint;
+  waiting: bigint;
 
   /**
-   * Deliveries that are not settled.
+   * Deliveries that sessions hold. In an exclusive group, those that a handler began.
    *
-   * @generated from field: int64 pending = 3;
+   * @generated from field: int64 running = 3;
    */
-  pending: bigint;
+  running: bigint;
 
   /**
-   * Messages that wait for their next attempt, or are ready for it.
+   * Messages that wait for their next attempt.
    *
    * @generated from field: int64 retrying = 4;
    */
   retrying: bigint;
 
   /**
-   * Messages that wait for an earlier message of their key, in topics with strict order.
-   *
-   * @generated from field: int64 parked = 5;
-   */
-  parked: bigint;
-
-  /**
    * Messages that were acknowledged.
    *
-   * @generated from field: int64 acked = 6;
+   * @generated from field: int64 acked = 5;
    */
   acked: bigint;
 
   /**
    * Messages that became dead letters.
    *
-   * @generated from field: int64 dead = 7;
+   * @generated from field: int64 dead = 6;
    */
   dead: bigint;
 
   /**
-   * Retries that were scheduled.
+   * Messages that were cancelled, or expired, before a handler began them.
    *
-   * @generated from field: int64 retried = 8;
+   * @generated from field: int64 cancelled = 7;
    */
-  retried: bigint;
+  cancelled: bigint;
 
   /**
-   * Dead letters that were replayed.
-   *
-   * @generated from field: int64 replayed = 9;
+   * @generated from field: int64 expired = 8;
    */
-  replayed: bigint;
+  expired: bigint;
 
   /**
    * Messages that a forced trim or `drop_oldest` removed before the group had settled them.
    *
-   * @generated from field: int64 trimmed = 10;
+   * @generated from field: int64 trimmed = 9;
    */
   trimmed: bigint;
 
   /**
-   * The age of the oldest unsettled message. 0 if there is none.
+   * Messages that were for another group: replayed dead letters.
    *
-   * @generated from field: google.protobuf.Duration oldest_age = 11;
+   * @generated from field: int64 elsewhere = 10;
+   */
+  elsewhere: bigint;
+
+  /**
+   * Always 0: the messages before the group's start are not counted.
+   *
+   * @generated from field: int64 skipped = 11;
+   */
+  skipped: bigint;
+
+  /**
+   * Attempts that failed and were followed by another one.
+   *
+   * @generated from field: int64 retried = 12;
+   */
+  retried: bigint;
+
+  /**
+   * Deliveries that were repeated and did not count as an attempt.
+   *
+   * @generated from field: int64 redelivered = 13;
+   */
+  redelivered: bigint;
+
+  /**
+   * Dead letters of the group that were replayed.
+   *
+   * @generated from field: int64 replayed = 14;
+   */
+  replayed: bigint;
+
+  /**
+   * The age of the oldest message that is not settled. 0 if there is none.
+   *
+   * @generated from field: google.protobuf.Duration oldest_age = 15;
    */
   oldestAge?: Duration | undefined;
 
   /**
-   * The group's connected consumers. In a PartitionStats: 1 if one of them owns the partition,
-   * otherwise 0.
+   * The sessions of the group, on all nodes that answered. Only in a TopicStats.
    *
-   * @generated from field: int32 consumers = 12;
+   * @generated from field: int32 sessions = 16;
    */
-  consumers: number;
+  sessions: number;
 
   /**
-   * The partitions that a consumer of the group owns.
+   * 1 if a node dispatches the messages; in a TopicStats, of how many partitions one does.
    *
-   * @generated from field: int32 owned_partitions = 13;
+   * @generated from field: int32 dispatched_partitions = 17;
    */
-  ownedPartitions: number;
-
-  /**
-   * Messages that SeekGroup skipped, including the ones that it dropped.
-   *
-   * @generated from field: int64 skipped = 14;
-   */
-  skipped: bigint;
+  dispatchedPartitions: number;
 };
 
 /**
@@ -828,6 +917,90 @@ export declare type GroupStart = Message<"parley.v1.GroupStart"> & {
 export declare const GroupStartSchema: GenMessage<GroupStart>;
 
 /**
+ * Group is a consumer group of a topic and its settings.
+ *
+ * @generated from message parley.v1.Group
+ */
+export declare type Group = Message<"parley.v1.Group"> & {
+  /**
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * Cannot be changed.
+   *
+   * @generated from field: parley.v1.GroupMode mode = 2;
+   */
+  mode: GroupMode;
+
+  /**
+   * @generated from field: parley.v1.DeliveryOrder order = 3;
+   */
+  order: DeliveryOrder;
+
+  /**
+   * How failed messages are retried. If it is not set, each of its fields has its default.
+   *
+   * @generated from field: parley.v1.RetryPolicy retry = 4;
+   */
+  retry?: RetryPolicy | undefined;
+
+  /**
+   * The time within which a consumer must settle or extend a delivery, unless it chooses another. 1
+   * s to 12 h; the default is 30 s.
+   *
+   * @generated from field: google.protobuf.Duration ack_timeout = 5;
+   */
+  ackTimeout?: Duration | undefined;
+
+  /**
+   * The longest time that a handler may take, unless the message says otherwise; SDKs cancel the
+   * handler then. 1 ms to 7 days; the default is 15 minutes.
+   *
+   * @generated from field: google.protobuf.Duration handler_timeout = 6;
+   */
+  handlerTimeout?: Duration | undefined;
+
+  /**
+   * The time after which the server ends a delivery, even if its consumer extends it. 1 s to 7
+   * days; the default is 1 hour, or the message's `timeout` and one minute if that is longer.
+   *
+   * @generated from field: google.protobuf.Duration max_run_time = 7;
+   */
+  maxRunTime?: Duration | undefined;
+
+  /**
+   * How long a session without a stream keeps its deliveries. 1 s to 10 minutes; the default is
+   * 10 s.
+   *
+   * @generated from field: google.protobuf.Duration resume_grace = 8;
+   */
+  resumeGrace?: Duration | undefined;
+
+  /**
+   * Where the group starts to read. The default is BEGINNING. Ignored by UpdateGroup; SeekGroup
+   * moves a group.
+   *
+   * @generated from field: parley.v1.GroupStart start = 9;
+   */
+  start?: GroupStart | undefined;
+
+  /**
+   * Output only. Whether SetGroupPaused paused the deliveries to the group.
+   *
+   * @generated from field: bool paused = 10;
+   */
+  paused: boolean;
+};
+
+/**
+ * Describes the message parley.v1.Group.
+ * Use `create(GroupSchema)` to create a new message.
+ */
+export declare const GroupSchema: GenMessage<Group>;
+
+/**
  * CreateGroupRequest is the request of CreateGroup.
  *
  * @generated from message parley.v1.CreateGroupRequest
@@ -839,16 +1012,9 @@ export declare type CreateGroupRequest = Message<"parley.v1.CreateGroupRequest">
   topic: string;
 
   /**
-   * @generated from field: string group = 2;
+   * @generated from field: parley.v1.Group group = 2;
    */
-  group: string;
-
-  /**
-   * The default is BEGINNING.
-   *
-   * @generated from field: parley.v1.GroupStart start = 3;
-   */
-  start?: GroupStart | undefined;
+  group?: Group | undefined;
 };
 
 /**
@@ -863,6 +1029,10 @@ export declare const CreateGroupRequestSchema: GenMessage<CreateGroupRequest>;
  * @generated from message parley.v1.CreateGroupResponse
  */
 export declare type CreateGroupResponse = Message<"parley.v1.CreateGroupResponse"> & {
+  /**
+   * @generated from field: parley.v1.Group group = 1;
+   */
+  group?: Group | undefined;
 };
 
 /**
@@ -870,6 +1040,134 @@ export declare type CreateGroupResponse = Message<"parley.v1.CreateGroupResponse
  * Use `create(CreateGroupResponseSchema)` to create a new message.
  */
 export declare const CreateGroupResponseSchema: GenMessage<CreateGroupResponse>;
+
+/**
+ * UpdateGroupRequest is the request of UpdateGroup.
+ *
+ * @generated from message parley.v1.UpdateGroupRequest
+ */
+export declare type UpdateGroupRequest = Message<"parley.v1.UpdateGroupRequest"> & {
+  /**
+   * @generated from field: string topic = 1;
+   */
+  topic: string;
+
+  /**
+   * @generated from field: parley.v1.Group group = 2;
+   */
+  group?: Group | undefined;
+
+  /**
+   * The settings to change: `order`, `retry`, `ack_timeout`, `handler_timeout`, `max_run_time`,
+   * `resume_grace`. A named setting that `group` does not set gets its default.
+   *
+   * @generated from field: google.protobuf.FieldMask update_mask = 3;
+   */
+  updateMask?: FieldMask | undefined;
+};
+
+/**
+ * Describes the message parley.v1.UpdateGroupRequest.
+ * Use `create(UpdateGroupRequestSchema)` to create a new message.
+ */
+export declare const UpdateGroupRequestSchema: GenMessage<UpdateGroupRequest>;
+
+/**
+ * UpdateGroupResponse is the response of UpdateGroup.
+ *
+ * @generated from message parley.v1.UpdateGroupResponse
+ */
+export declare type UpdateGroupResponse = Message<"parley.v1.UpdateGroupResponse"> & {
+  /**
+   * @generated from field: parley.v1.Group group = 1;
+   */
+  group?: Group | undefined;
+};
+
+/**
+ * Describes the message parley.v1.UpdateGroupResponse.
+ * Use `create(UpdateGroupResponseSchema)` to create a new message.
+ */
+export declare const UpdateGroupResponseSchema: GenMessage<UpdateGroupResponse>;
+
+/**
+ * GetGroupRequest is the request of GetGroup.
+ *
+ * @generated from message parley.v1.GetGroupRequest
+ */
+export declare type GetGroupRequest = Message<"parley.v1.GetGroupRequest"> & {
+  /**
+   * @generated from field: string topic = 1;
+   */
+  topic: string;
+
+  /**
+   * @generated from field: string group = 2;
+   */
+  group: string;
+};
+
+/**
+ * Describes the message parley.v1.GetGroupRequest.
+ * Use `create(GetGroupRequestSchema)` to create a new message.
+ */
+export declare const GetGroupRequestSchema: GenMessage<GetGroupRequest>;
+
+/**
+ * GetGroupResponse is the response of GetGroup.
+ *
+ * @generated from message parley.v1.GetGroupResponse
+ */
+export declare type GetGroupResponse = Message<"parley.v1.GetGroupResponse"> & {
+  /**
+   * @generated from field: parley.v1.Group group = 1;
+   */
+  group?: Group | undefined;
+};
+
+/**
+ * Describes the message parley.v1.GetGroupResponse.
+ * Use `create(GetGroupResponseSchema)` to create a new message.
+ */
+export declare const GetGroupResponseSchema: GenMessage<GetGroupResponse>;
+
+/**
+ * ListGroupsRequest is the request of ListGroups.
+ *
+ * @generated from message parley.v1.ListGroupsRequest
+ */
+export declare type ListGroupsRequest = Message<"parley.v1.ListGroupsRequest"> & {
+  /**
+   * @generated from field: string topic = 1;
+   */
+  topic: string;
+};
+
+/**
+ * Describes the message parley.v1.ListGroupsRequest.
+ * Use `create(ListGroupsRequestSchema)` to create a new message.
+ */
+export declare const ListGroupsRequestSchema: GenMessage<ListGroupsRequest>;
+
+/**
+ * ListGroupsResponse is the response of ListGroups.
+ *
+ * @generated from message parley.v1.ListGroupsResponse
+ */
+export declare type ListGroupsResponse = Message<"parley.v1.ListGroupsResponse"> & {
+  /**
+   * In the order of their names. A topic has at most 256.
+   *
+   * @generated from field: repeated parley.v1.Group groups = 1;
+   */
+  groups: Group[];
+};
+
+/**
+ * Describes the message parley.v1.ListGroupsResponse.
+ * Use `create(ListGroupsResponseSchema)` to create a new message.
+ */
+export declare const ListGroupsResponseSchema: GenMessage<ListGroupsResponse>;
 
 /**
  * DeleteGroupRequest is the request of DeleteGroup.
@@ -888,6 +1186,8 @@ export declare type DeleteGroupRequest = Message<"parley.v1.DeleteGroupRequest">
   group: string;
 
   /**
+   * Must be the name of the group.
+   *
    * @generated from field: string confirm = 3;
    */
   confirm: string;
@@ -912,6 +1212,54 @@ export declare type DeleteGroupResponse = Message<"parley.v1.DeleteGroupResponse
  * Use `create(DeleteGroupResponseSchema)` to create a new message.
  */
 export declare const DeleteGroupResponseSchema: GenMessage<DeleteGroupResponse>;
+
+/**
+ * SetGroupPausedRequest is the request of SetGroupPaused.
+ *
+ * @generated from message parley.v1.SetGroupPausedRequest
+ */
+export declare type SetGroupPausedRequest = Message<"parley.v1.SetGroupPausedRequest"> & {
+  /**
+   * @generated from field: string topic = 1;
+   */
+  topic: string;
+
+  /**
+   * @generated from field: string group = 2;
+   */
+  group: string;
+
+  /**
+   * True to pause the deliveries to the group, false to resume them.
+   *
+   * @generated from field: bool paused = 3;
+   */
+  paused: boolean;
+};
+
+/**
+ * Describes the message parley.v1.SetGroupPausedRequest.
+ * Use `create(SetGroupPausedRequestSchema)` to create a new message.
+ */
+export declare const SetGroupPausedRequestSchema: GenMessage<SetGroupPausedRequest>;
+
+/**
+ * SetGroupPausedResponse is the response of SetGroupPaused.
+ *
+ * @generated from message parley.v1.SetGroupPausedResponse
+ */
+export declare type SetGroupPausedResponse = Message<"parley.v1.SetGroupPausedResponse"> & {
+  /**
+   * @generated from field: parley.v1.Group group = 1;
+   */
+  group?: Group | undefined;
+};
+
+/**
+ * Describes the message parley.v1.SetGroupPausedResponse.
+ * Use `create(SetGroupPausedResponseSchema)` to create a new message.
+ */
+export declare const SetGroupPausedResponseSchema: GenMessage<SetGroupPausedResponse>;
 
 /**
  * SeekGroupRequest is the request of SeekGroup.
@@ -967,7 +1315,7 @@ export declare type ListPartitionsRequest = Message<"parley.v1.ListPartitionsReq
   topic: string;
 
   /**
-   * The group whose owners are returned. If it is empty, the owners are not set.
+   * The group whose leases are returned. If it is empty, the leases are not set.
    *
    * @generated from field: string group = 2;
    */
@@ -989,9 +1337,9 @@ export declare type ListPartitionsResponse = Message<"parley.v1.ListPartitionsRe
   /**
    * In the order of their numbers. A topic has at most 256.
    *
-   * @generated from field: repeated parley.v1.PartitionOwner partitions = 1;
+   * @generated from field: repeated parley.v1.PartitionLease partitions = 1;
    */
-  partitions: PartitionOwner[];
+  partitions: PartitionLease[];
 };
 
 /**
@@ -1001,137 +1349,63 @@ export declare type ListPartitionsResponse = Message<"parley.v1.ListPartitionsRe
 export declare const ListPartitionsResponseSchema: GenMessage<ListPartitionsResponse>;
 
 /**
- * PartitionOwner is a partition and its owner.
+ * PartitionLease says which node dispatches a partition to a group.
  *
- * @generated from message parley.v1.PartitionOwner
+ * @generated from message parley.v1.PartitionLease
  */
-export declare type PartitionOwner = Message<"parley.v1.PartitionOwner"> & {
+export declare type PartitionLease = Message<"parley.v1.PartitionLease"> & {
   /**
    * @generated from field: int32 partition = 1;
    */
   partition: number;
 
   /**
-   * The stream of the consumer that owns the partition; `consumer` is the consumer's name,
-   * `node_id` the node of the stream. All three are empty if the partition has no owner. Only
-   * `stream_id` is set if the stream has ended and its lease has not expired yet.
+   * The node that holds the lease. Empty if none does.
    *
-   * @generated from field: string stream_id = 2;
-   */
-  streamId: string;
-
-  /**
-   * @generated from field: string consumer = 3;
-   */
-  consumer: string;
-
-  /**
-   * @generated from field: string node_id = 4;
+   * @generated from field: string node_id = 2;
    */
   nodeId: string;
 
   /**
-   * Increases with every change of the partition's owner.
+   * Increases with every change of the holder.
    *
-   * @generated from field: int64 epoch = 5;
+   * @generated from field: int64 epoch = 3;
    */
   epoch: bigint;
 
   /**
-   * The time until the owner's lease expires if it is not renewed.
+   * In an exclusive group, the name of the consumer that gets the messages.
    *
-   * @generated from field: google.protobuf.Duration lease_left = 6;
+   * @generated from field: string consumer = 4;
    */
-  leaseLeft?: Duration | undefined;
+  consumer: string;
+
+  /**
+   * The messages up to the cursor are settled; those between it and `sent` are settled or open. Ids
+   * of messages, which need not exist any more. Empty if no lease was requested.
+   *
+   * @generated from field: string cursor = 5;
+   */
+  cursor: string;
+
+  /**
+   * @generated from field: string sent = 6;
+   */
+  sent: string;
 };
 
 /**
- * Describes the message parley.v1.PartitionOwner.
- * Use `create(PartitionOwnerSchema)` to create a new message.
+ * Describes the message parley.v1.PartitionLease.
+ * Use `create(PartitionLeaseSchema)` to create a new message.
  */
-export declare const PartitionOwnerSchema: GenMessage<PartitionOwner>;
+export declare const PartitionLeaseSchema: GenMessage<PartitionLease>;
 
 /**
- * ListPendingRequest is the request of ListPending.
+ * Job is a message and what each group did with it.
  *
- * @generated from message parley.v1.ListPendingRequest
+ * @generated from message parley.v1.Job
  */
-export declare type ListPendingRequest = Message<"parley.v1.ListPendingRequest"> & {
-  /**
-   * @generated from field: string topic = 1;
-   */
-  topic: string;
-
-  /**
-   * @generated from field: string group = 2;
-   */
-  group: string;
-
-  /**
-   * @generated from field: parley.v1.PendingOrder order = 3;
-   */
-  order: PendingOrder;
-
-  /**
-   * The default is 100, the maximum 1,000; a larger value means 1,000.
-   *
-   * @generated from field: int32 page_size = 4;
-   */
-  pageSize: number;
-
-  /**
-   * The `next_page_token` of the previous page. Deliveries that were settled since are not on later
-   * pages.
-   *
-   * @generated from field: string page_token = 5;
-   */
-  pageToken: string;
-};
-
-/**
- * Describes the message parley.v1.ListPendingRequest.
- * Use `create(ListPendingRequestSchema)` to create a new message.
- */
-export declare const ListPendingRequestSchema: GenMessage<ListPendingRequest>;
-
-/**
- * ListPendingResponse is the response of ListPending.
- *
- * @generated from message parley.v1.ListPendingResponse
- */
-export declare type ListPendingResponse = Message<"parley.v1.ListPendingResponse"> & {
-  /**
-   * @generated from field: repeated parley.v1.PendingDelivery pending = 1;
-   */
-  pending: PendingDelivery[];
-
-  /**
-   * Empty on the last page, and only there.
-   *
-   * @generated from field: string next_page_token = 2;
-   */
-  nextPageToken: string;
-
-  /**
-   * The number of pending deliveries on all pages.
-   *
-   * @generated from field: int64 total = 3;
-   */
-  total: bigint;
-};
-
-/**
- * Describes the message parley.v1.ListPendingResponse.
- * Use `create(ListPendingResponseSchema)` to create a new message.
- */
-export declare const ListPendingResponseSchema: GenMessage<ListPendingResponse>;
-
-/**
- * PendingDelivery is a delivery that is not settled.
- *
- * @generated from message parley.v1.PendingDelivery
- */
-export declare type PendingDelivery = Message<"parley.v1.PendingDelivery"> & {
+export declare type Job = Message<"parley.v1.Job"> & {
   /**
    * @generated from field: string message_id = 1;
    */
@@ -1143,33 +1417,465 @@ export declare type PendingDelivery = Message<"parley.v1.PendingDelivery"> & {
   partition: number;
 
   /**
-   * @generated from field: string consumer = 3;
+   * @generated from field: string key = 3;
+   */
+  key: string;
+
+  /**
+   * Unset in a summary.
+   *
+   * @generated from field: bytes payload = 4;
+   */
+  payload: Uint8Array;
+
+  /**
+   * @generated from field: map<string, string> headers = 5;
+   */
+  headers: { [key: string]: string };
+
+  /**
+   * The size of the payload in bytes.
+   *
+   * @generated from field: int32 payload_bytes = 6;
+   */
+  payloadBytes: number;
+
+  /**
+   * @generated from field: google.protobuf.Timestamp produce_time = 7;
+   */
+  produceTime?: Timestamp | undefined;
+
+  /**
+   * When a scheduled message is due, or was.
+   *
+   * @generated from field: google.protobuf.Timestamp due_time = 8;
+   */
+  dueTime?: Timestamp | undefined;
+
+  /**
+   * In the order of the groups' names. Only the group of the request, if it names one; none if it
+   * lists scheduled messages without naming a group.
+   *
+   * @generated from field: repeated parley.v1.JobInGroup groups = 9;
+   */
+  groups: JobInGroup[];
+};
+
+/**
+ * Describes the message parley.v1.Job.
+ * Use `create(JobSchema)` to create a new message.
+ */
+export declare const JobSchema: GenMessage<Job>;
+
+/**
+ * JobInGroup is the state of a message in one group.
+ *
+ * @generated from message parley.v1.JobInGroup
+ */
+export declare type JobInGroup = Message<"parley.v1.JobInGroup"> & {
+  /**
+   * @generated from field: string group = 1;
+   */
+  group: string;
+
+  /**
+   * @generated from field: parley.v1.JobState state = 2;
+   */
+  state: JobState;
+
+  /**
+   * Attempts that were charged, and deliveries in all.
+   *
+   * @generated from field: int32 attempts = 3;
+   */
+  attempts: number;
+
+  /**
+   * @generated from field: int32 deliveries = 4;
+   */
+  deliveries: number;
+
+  /**
+   * The session that has it, in the states SENT and RUNNING, by the name of its consumer and by a
+   * digest that cannot be used in calls. Empty if Receive returned it.
+   *
+   * @generated from field: string consumer = 5;
    */
   consumer: string;
 
   /**
-   * @generated from field: string stream_id = 4;
+   * @generated from field: string session = 6;
    */
-  streamId: string;
+  session: string;
 
   /**
-   * @generated from field: int32 attempt = 5;
-   */
-  attempt: number;
-
-  /**
-   * The time since the message was delivered.
+   * The node that the session is on. It and `consumer` are empty if the node did not answer.
    *
-   * @generated from field: google.protobuf.Duration idle = 6;
+   * @generated from field: string node_id = 7;
    */
-  idle?: Duration | undefined;
+  nodeId: string;
+
+  /**
+   * Since when it has been in this state. Unset if that is not known.
+   *
+   * @generated from field: google.protobuf.Timestamp since_time = 8;
+   */
+  sinceTime?: Timestamp | undefined;
+
+  /**
+   * When it is retried.
+   *
+   * @generated from field: google.protobuf.Timestamp retry_time = 9;
+   */
+  retryTime?: Timestamp | undefined;
+
+  /**
+   * Of the last failure.
+   *
+   * @generated from field: string reason = 10;
+   */
+  reason: string;
+
+  /**
+   * @generated from field: string code = 11;
+   */
+  code: string;
+
+  /**
+   * The worker was lost while it handled the message, so the message is delivered alone.
+   *
+   * @generated from field: bool suspect = 12;
+   */
+  suspect: boolean;
 };
 
 /**
- * Describes the message parley.v1.PendingDelivery.
- * Use `create(PendingDeliverySchema)` to create a new message.
+ * Describes the message parley.v1.JobInGroup.
+ * Use `create(JobInGroupSchema)` to create a new message.
  */
-export declare const PendingDeliverySchema: GenMessage<PendingDelivery>;
+export declare const JobInGroupSchema: GenMessage<JobInGroup>;
+
+/**
+ * GetJobRequest is the request of GetJob.
+ *
+ * @generated from message parley.v1.GetJobRequest
+ */
+export declare type GetJobRequest = Message<"parley.v1.GetJobRequest"> & {
+  /**
+   * @generated from field: string topic = 1;
+   */
+  topic: string;
+
+  /**
+   * @generated from field: string message_id = 2;
+   */
+  messageId: string;
+};
+
+/**
+ * Describes the message parley.v1.GetJobRequest.
+ * Use `create(GetJobRequestSchema)` to create a new message.
+ */
+export declare const GetJobRequestSchema: GenMessage<GetJobRequest>;
+
+/**
+ * GetJobResponse is the response of GetJob.
+ *
+ * @generated from message parley.v1.GetJobResponse
+ */
+export declare type GetJobResponse = Message<"parley.v1.GetJobResponse"> & {
+  /**
+   * @generated from field: parley.v1.Job job = 1;
+   */
+  job?: Job | undefined;
+};
+
+/**
+ * Describes the message parley.v1.GetJobResponse.
+ * Use `create(GetJobResponseSchema)` to create a new message.
+ */
+export declare const GetJobResponseSchema: GenMessage<GetJobResponse>;
+
+/**
+ * ListJobsRequest is the request of ListJobs.
+ *
+ * @generated from message parley.v1.ListJobsRequest
+ */
+export declare type ListJobsRequest = Message<"parley.v1.ListJobsRequest"> & {
+  /**
+   * @generated from field: string topic = 1;
+   */
+  topic: string;
+
+  /**
+   * The group whose view is returned. Required unless `state` is SCHEDULED.
+   *
+   * @generated from field: string group = 2;
+   */
+  group: string;
+
+  /**
+   * Any state but SETTLED and DEAD.
+   *
+   * @generated from field: parley.v1.JobState state = 3;
+   */
+  state: JobState;
+
+  /**
+   * Only messages with this key.
+   *
+   * @generated from field: string key = 4;
+   */
+  key: string;
+
+  /**
+   * Also returns payloads and headers.
+   *
+   * @generated from field: bool full = 5;
+   */
+  full: boolean;
+
+  /**
+   * The default is 100, the maximum 1,000; a larger value means 1,000. A page may be shorter, or
+   * empty, although more follow: it reads at most 1 MiB.
+   *
+   * @generated from field: int32 page_size = 6;
+   */
+  pageSize: number;
+
+  /**
+   * The `next_page_token` of the previous page.
+   *
+   * @generated from field: string page_token = 7;
+   */
+  pageToken: string;
+};
+
+/**
+ * Describes the message parley.v1.ListJobsRequest.
+ * Use `create(ListJobsRequestSchema)` to create a new message.
+ */
+export declare const ListJobsRequestSchema: GenMessage<ListJobsRequest>;
+
+/**
+ * ListJobsResponse is the response of ListJobs.
+ *
+ * @generated from message parley.v1.ListJobsResponse
+ */
+export declare type ListJobsResponse = Message<"parley.v1.ListJobsResponse"> & {
+  /**
+   * @generated from field: repeated parley.v1.Job jobs = 1;
+   */
+  jobs: Job[];
+
+  /**
+   * Empty on the last page, and only there.
+   *
+   * @generated from field: string next_page_token = 2;
+   */
+  nextPageToken: string;
+};
+
+/**
+ * Describes the message parley.v1.ListJobsResponse.
+ * Use `create(ListJobsResponseSchema)` to create a new message.
+ */
+export declare const ListJobsResponseSchema: GenMessage<ListJobsResponse>;
+
+/**
+ * RetryJobsRequest is the request of RetryJobs.
+ *
+ * @generated from message parley.v1.RetryJobsRequest
+ */
+export declare type RetryJobsRequest = Message<"parley.v1.RetryJobsRequest"> & {
+  /**
+   * @generated from field: string topic = 1;
+   */
+  topic: string;
+
+  /**
+   * @generated from field: string group = 2;
+   */
+  group: string;
+
+  /**
+   * 1 to 1,000 ids of messages that wait for a retry.
+   *
+   * @generated from field: repeated string message_ids = 3;
+   */
+  messageIds: string[];
+};
+
+/**
+ * Describes the message parley.v1.RetryJobsRequest.
+ * Use `create(RetryJobsRequestSchema)` to create a new message.
+ */
+export declare const RetryJobsRequestSchema: GenMessage<RetryJobsRequest>;
+
+/**
+ * RetryJobsResponse is the response of RetryJobs.
+ *
+ * @generated from message parley.v1.RetryJobsResponse
+ */
+export declare type RetryJobsResponse = Message<"parley.v1.RetryJobsResponse"> & {
+  /**
+   * The number of messages that are due now. The others did not wait for a retry.
+   *
+   * @generated from field: int64 retried = 1;
+   */
+  retried: bigint;
+};
+
+/**
+ * Describes the message parley.v1.RetryJobsResponse.
+ * Use `create(RetryJobsResponseSchema)` to create a new message.
+ */
+export declare const RetryJobsResponseSchema: GenMessage<RetryJobsResponse>;
+
+/**
+ * ListConsumersRequest is the request of ListConsumers.
+ *
+ * @generated from message parley.v1.ListConsumersRequest
+ */
+export declare type ListConsumersRequest = Message<"parley.v1.ListConsumersRequest"> & {
+  /**
+   * @generated from field: string topic = 1;
+   */
+  topic: string;
+
+  /**
+   * @generated from field: string group = 2;
+   */
+  group: string;
+
+  /**
+   * The default is 100, the maximum 1,000; a larger value means 1,000.
+   *
+   * @generated from field: int32 page_size = 3;
+   */
+  pageSize: number;
+
+  /**
+   * The `next_page_token` of the previous page.
+   *
+   * @generated from field: string page_token = 4;
+   */
+  pageToken: string;
+};
+
+/**
+ * Describes the message parley.v1.ListConsumersRequest.
+ * Use `create(ListConsumersRequestSchema)` to create a new message.
+ */
+export declare const ListConsumersRequestSchema: GenMessage<ListConsumersRequest>;
+
+/**
+ * ListConsumersResponse is the response of ListConsumers.
+ *
+ * @generated from message parley.v1.ListConsumersResponse
+ */
+export declare type ListConsumersResponse = Message<"parley.v1.ListConsumersResponse"> & {
+  /**
+   * @generated from field: repeated parley.v1.ConsumerInfo consumers = 1;
+   */
+  consumers: ConsumerInfo[];
+
+  /**
+   * Empty on the last page, and only there.
+   *
+   * @generated from field: string next_page_token = 2;
+   */
+  nextPageToken: string;
+
+  /**
+   * The nodes that did not answer; their sessions are missing.
+   *
+   * @generated from field: repeated string missing_nodes = 3;
+   */
+  missingNodes: string[];
+};
+
+/**
+ * Describes the message parley.v1.ListConsumersResponse.
+ * Use `create(ListConsumersResponseSchema)` to create a new message.
+ */
+export declare const ListConsumersResponseSchema: GenMessage<ListConsumersResponse>;
+
+/**
+ * ConsumerInfo is one session of a group.
+ *
+ * @generated from message parley.v1.ConsumerInfo
+ */
+export declare type ConsumerInfo = Message<"parley.v1.ConsumerInfo"> & {
+  /**
+   * @generated from field: string consumer = 1;
+   */
+  consumer: string;
+
+  /**
+   * A digest of the session's id, which cannot be used in calls.
+   *
+   * @generated from field: string session = 2;
+   */
+  session: string;
+
+  /**
+   * @generated from field: string node_id = 3;
+   */
+  nodeId: string;
+
+  /**
+   * @generated from field: string subject = 4;
+   */
+  subject: string;
+
+  /**
+   * @generated from field: parley.v1.SessionState state = 5;
+   */
+  state: SessionState;
+
+  /**
+   * Since when it has been in this state.
+   *
+   * @generated from field: google.protobuf.Timestamp since_time = 6;
+   */
+  sinceTime?: Timestamp | undefined;
+
+  /**
+   * @generated from field: int32 concurrency = 7;
+   */
+  concurrency: number;
+
+  /**
+   * Deliveries of the topic that a handler began, and all of them that the session holds.
+   *
+   * @generated from field: int32 running = 8;
+   */
+  running: number;
+
+  /**
+   * @generated from field: int32 in_flight = 9;
+   */
+  inFlight: number;
+
+  /**
+   * The message of the oldest delivery that it holds, and since when.
+   *
+   * @generated from field: string oldest_message_id = 10;
+   */
+  oldestMessageId: string;
+
+  /**
+   * @generated from field: google.protobuf.Timestamp oldest_time = 11;
+   */
+  oldestTime?: Timestamp | undefined;
+};
+
+/**
+ * Describes the message parley.v1.ConsumerInfo.
+ * Use `create(ConsumerInfoSchema)` to create a new message.
+ */
+export declare const ConsumerInfoSchema: GenMessage<ConsumerInfo>;
 
 /**
  * TrimTopicRequest is the request of TrimTopic.
@@ -1319,6 +2025,13 @@ export declare type DeadLetter = Message<"parley.v1.DeadLetter"> & {
    * @generated from field: google.protobuf.Timestamp dead_letter_time = 12;
    */
   deadLetterTime?: Timestamp | undefined;
+
+  /**
+   * The size of the payload in bytes.
+   *
+   * @generated from field: int32 payload_bytes = 13;
+   */
+  payloadBytes: number;
 };
 
 /**
@@ -1347,7 +2060,8 @@ export declare type ListDeadLettersRequest = Message<"parley.v1.ListDeadLettersR
   group: string;
 
   /**
-   * The default is 100, the maximum 1,000; a larger value means 1,000.
+   * The default is 100, the maximum 1,000; a larger value means 1,000. A page may be shorter, or
+   * empty, although more follow: dead letters that are not selected are read too.
    *
    * @generated from field: int32 page_size = 3;
    */
@@ -1359,6 +2073,20 @@ export declare type ListDeadLettersRequest = Message<"parley.v1.ListDeadLettersR
    * @generated from field: string page_token = 4;
    */
   pageToken: string;
+
+  /**
+   * Also returns payloads and headers. A page then has at most 1 MiB, or one dead letter.
+   *
+   * @generated from field: bool full = 5;
+   */
+  full: boolean;
+
+  /**
+   * Only dead letters with this code.
+   *
+   * @generated from field: string code = 6;
+   */
+  code: string;
 };
 
 /**
@@ -1494,12 +2222,13 @@ export declare type ReplayDeadLettersRequest = Message<"parley.v1.ReplayDeadLett
   limit: number;
 
   /**
-   * The partition to replay to. The default is the dead letter's own. In another partition messages
-   * of one key may be out of order.
+   * The topic to replay to. If it is empty, each dead letter is replayed to the group that it is
+   * of, and to no other. To another topic it is produced as a new message for all groups, without
+   * its unique key, then deleted.
    *
-   * @generated from field: optional int32 partition = 4;
+   * @generated from field: string to_topic = 4;
    */
-  partition?: number | undefined;
+  toTopic: string;
 };
 
 /**
@@ -1627,37 +2356,6 @@ export enum Partitioner {
 export declare const PartitionerSchema: GenEnum<Partitioner>;
 
 /**
- * TopicOperation is an operation on a topic that an operator can pause.
- *
- * @generated from enum parley.v1.TopicOperation
- */
-export enum TopicOperation {
-  /**
-   * @generated from enum value: TOPIC_OPERATION_UNSPECIFIED = 0;
-   */
-  UNSPECIFIED = 0,
-
-  /**
-   * Produce and Schedule.
-   *
-   * @generated from enum value: TOPIC_OPERATION_PRODUCE = 1;
-   */
-  PRODUCE = 1,
-
-  /**
-   * Deliveries to consumers.
-   *
-   * @generated from enum value: TOPIC_OPERATION_CONSUME = 2;
-   */
-  CONSUME = 2,
-}
-
-/**
- * Describes the enum parley.v1.TopicOperation.
- */
-export declare const TopicOperationSchema: GenEnum<TopicOperation>;
-
-/**
  * StartPosition is the beginning or the end of a topic's log.
  *
  * @generated from enum parley.v1.StartPosition
@@ -1689,35 +2387,183 @@ export enum StartPosition {
 export declare const StartPositionSchema: GenEnum<StartPosition>;
 
 /**
- * PendingOrder is the order of ListPending.
+ * GroupMode defines how the sessions of a group share its messages.
  *
- * @generated from enum parley.v1.PendingOrder
+ * @generated from enum parley.v1.GroupMode
  */
-export enum PendingOrder {
+export enum GroupMode {
   /**
-   * In a request it means IDLE.
+   * In a request it means SHARED.
    *
-   * @generated from enum value: PENDING_ORDER_UNSPECIFIED = 0;
+   * @generated from enum value: GROUP_MODE_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
-   * Deliveries with the longest `idle` first.
+   * Any session may get any message of any partition.
    *
-   * @generated from enum value: PENDING_ORDER_IDLE = 1;
+   * @generated from enum value: GROUP_MODE_SHARED = 1;
    */
-  IDLE = 1,
+  SHARED = 1,
 
   /**
-   * Deliveries with the highest `attempt` first.
+   * The messages of a partition go to one session at a time.
    *
-   * @generated from enum value: PENDING_ORDER_ATTEMPTS = 2;
+   * @generated from enum value: GROUP_MODE_EXCLUSIVE = 2;
    */
-  ATTEMPTS = 2,
+  EXCLUSIVE = 2,
 }
 
 /**
- * Describes the enum parley.v1.PendingOrder.
+ * Describes the enum parley.v1.GroupMode.
  */
-export declare const PendingOrderSchema: GenEnum<PendingOrder>;
+export declare const GroupModeSchema: GenEnum<GroupMode>;
+
+/**
+ * DeliveryOrder defines which messages of a key may be delivered.
+ *
+ * @generated from enum parley.v1.DeliveryOrder
+ */
+export enum DeliveryOrder {
+  /**
+   * In a request it means KEY.
+   *
+   * @generated from enum value: DELIVERY_ORDER_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * Messages of a key are delivered in order. While one of them is in flight, later ones go only to
+   * the same session. A message that is retried does not hold up the later ones.
+   *
+   * @generated from enum value: DELIVERY_ORDER_KEY = 1;
+   */
+  KEY = 1,
+
+  /**
+   * At most one message of a key is unsettled at a time: the next one waits until the previous one
+   * is acknowledged or becomes a dead letter, also while that one is retried.
+   *
+   * @generated from enum value: DELIVERY_ORDER_STRICT = 2;
+   */
+  STRICT = 2,
+
+  /**
+   * Messages may be delivered in any order.
+   *
+   * @generated from enum value: DELIVERY_ORDER_NONE = 3;
+   */
+  NONE = 3,
+}
+
+/**
+ * Describes the enum parley.v1.DeliveryOrder.
+ */
+export declare const DeliveryOrderSchema: GenEnum<DeliveryOrder>;
+
+/**
+ * JobState is the state of a message in a group.
+ *
+ * @generated from enum parley.v1.JobState
+ */
+export enum JobState {
+  /**
+   * In a ListJobsRequest it means all states.
+   *
+   * @generated from enum value: JOB_STATE_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * Not due yet. The state is the same in all groups.
+   *
+   * @generated from enum value: JOB_STATE_SCHEDULED = 1;
+   */
+  SCHEDULED = 1,
+
+  /**
+   * It can be delivered, or waits for an earlier message of its key.
+   *
+   * @generated from enum value: JOB_STATE_WAITING = 2;
+   */
+  WAITING = 2,
+
+  /**
+   * A session has it and no handler has begun it.
+   *
+   * @generated from enum value: JOB_STATE_SENT = 3;
+   */
+  SENT = 3,
+
+  /**
+   * A handler has begun it, or Receive returned it.
+   *
+   * @generated from enum value: JOB_STATE_RUNNING = 4;
+   */
+  RUNNING = 4,
+
+  /**
+   * It waits for its next attempt.
+   *
+   * @generated from enum value: JOB_STATE_RETRYING = 5;
+   */
+  RETRYING = 5,
+
+  /**
+   * It is acknowledged, cancelled or expired. Only while the topic's retention keeps it.
+   *
+   * @generated from enum value: JOB_STATE_SETTLED = 6;
+   */
+  SETTLED = 6,
+
+  /**
+   * It is a dead letter.
+   *
+   * @generated from enum value: JOB_STATE_DEAD = 7;
+   */
+  DEAD = 7,
+}
+
+/**
+ * Describes the enum parley.v1.JobState.
+ */
+export declare const JobStateSchema: GenEnum<JobState>;
+
+/**
+ * SessionState is the state of a consumer's session.
+ *
+ * @generated from enum parley.v1.SessionState
+ */
+export enum SessionState {
+  /**
+   * @generated from enum value: SESSION_STATE_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * It has a stream.
+   *
+   * @generated from enum value: SESSION_STATE_ATTACHED = 1;
+   */
+  ATTACHED = 1,
+
+  /**
+   * It has no stream, and its grace time has not passed.
+   *
+   * @generated from enum value: SESSION_STATE_DETACHED = 2;
+   */
+  DETACHED = 2,
+
+  /**
+   * It left and still holds deliveries.
+   *
+   * @generated from enum value: SESSION_STATE_LEAVING = 3;
+   */
+  LEAVING = 3,
+}
+
+/**
+ * Describes the enum parley.v1.SessionState.
+ */
+export declare const SessionStateSchema: GenEnum<SessionState>;
 

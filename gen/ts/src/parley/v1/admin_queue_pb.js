@@ -9,7 +9,7 @@ import { file_google_protobuf_duration, file_google_protobuf_field_mask, file_go
  * Describes the file parley/v1/admin_queue.proto.
  */
 export const file_parley_v1_admin_queue = /*@__PURE__*/
-  fileDesc("ChtwYXJsZXkvdjEvYWRtaW5fcXVldWUucHJvdG8SCXBhcmxleS52MSKiAwoFVG9waWMSDAoEbmFtZRgBIAEoCRISCgpwYXJ0aXRpb25zGAIgASgFEisKC3BhcnRpdGlvbmVyGAMgASgOMhYucGFybGV5LnYxLlBhcnRpdGlvbmVyEhQKDHN0cmljdF9vcmRlchgEIAEoCBIlCgVyZXRyeRgFIAEoCzIWLnBhcmxleS52MS5SZXRyeVBvbGljeRIsCglyZXRlbnRpb24YBiABKAsyGS5wYXJsZXkudjEuVG9waWNSZXRlbnRpb24SIgoabWF4X21lc3NhZ2VzX3Blcl9wYXJ0aXRpb24YByABKAMSEwoLZHJvcF9vbGRlc3QYCCABKAgSNQoSaWRlbXBvdGVuY3lfd2luZG93GAkgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEi8KC2NyZWF0ZV90aW1lGAogASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIWCg5wcm9kdWNlX3BhdXNlZBgLIAEoCBIWCg5jb25zdW1lX3BhdXNlZBgMIAEoCBIOCgZncm91cHMYDSADKAkitgEKC1JldHJ5UG9saWN5EhkKDG1heF9hdHRlbXB0cxgBIAEoBUgAiAEBEi4KC21pbl9iYWNrb2ZmGAIgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEi4KC21heF9iYWNrb2ZmGAMgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEhsKE25vbl9yZXRyeWFibGVfY29kZXMYBCADKAlCDwoNX21heF9hdHRlbXB0cyKKAQoOVG9waWNSZXRlbnRpb24SKgoHbWF4X2FnZRgBIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIUCgxtYXhfbWVzc2FnZXMYAiABKAMSNgoTZGVhZF9sZXR0ZXJfbWF4X2FnZRgDIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbiI1ChJDcmVhdGVUb3BpY1JlcXVlc3QSHwoFdG9waWMYASABKAsyEC5wYXJsZXkudjEuVG9waWMiNgoTQ3JlYXRlVG9waWNSZXNwb25zZRIfCgV0b3BpYxgBIAEoCzIQLnBhcmxleS52MS5Ub3BpYyJmChJVcGRhdGVUb3BpY1JlcXVlc3QSHwoFdG9waWMYASABKAsyEC5wYXJsZXkudjEuVG9waWMSLwoLdXBkYXRlX21hc2sYAiABKAsyGi5nb29nbGUucHJvdG9idWYuRmllbGRNYXNrIjYKE1VwZGF0ZVRvcGljUmVzcG9uc2USHwoFdG9waWMYASABKAsyEC5wYXJsZXkudjEuVG9waWMiNAoSRGVsZXRlVG9waWNSZXF1ZXN0Eg0KBXRvcGljGAEgASgJEg8KB2NvbmZpcm0YAiABKAkiFQoTRGVsZXRlVG9waWNSZXNwb25zZSIgCg9HZXRUb3BpY1JlcXVlc3QSDQoFdG9waWMYASABKAkiMwoQR2V0VG9waWNSZXNwb25zZRIfCgV0b3BpYxgBIAEoCzIQLnBhcmxleS52MS5Ub3BpYyI6ChFMaXN0VG9waWNzUmVxdWVzdBIRCglwYWdlX3NpemUYASABKAUSEgoKcGFnZV90b2tlbhgCIAEoCSJPChJMaXN0VG9waWNzUmVzcG9uc2USIAoGdG9waWNzGAEgAygLMhAucGFybGV5LnYxLlRvcGljEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSJRChFQYXVzZVRvcGljUmVxdWVzdBINCgV0b3BpYxgBIAEoCRItCgpvcGVyYXRpb25zGAIgAygOMhkucGFybGV5LnYxLlRvcGljT3BlcmF0aW9uIjUKElBhdXNlVG9waWNSZXNwb25zZRIfCgV0b3BpYxgBIAEoCzIQLnBhcmxleS52MS5Ub3BpYyJSChJSZXN1bWVUb3BpY1JlcXVlc3QSDQoFdG9waWMYASABKAkSLQoKb3BlcmF0aW9ucxgCIAMoDjIZLnBhcmxleS52MS5Ub3BpY09wZXJhdGlvbiI2ChNSZXN1bWVUb3BpY1Jlc3BvbnNlEh8KBXRvcGljGAEgASgLMhAucGFybGV5LnYxLlRvcGljIiUKFEdldFRvcGljU3RhdHNSZXF1ZXN0Eg0KBXRvcGljGAEgASgJImwKFUdldFRvcGljU3RhdHNSZXNwb25zZRIkCgV0b3RhbBgBIAEoCzIVLnBhcmxleS52MS5Ub3BpY1N0YXRzEi0KCnBhcnRpdGlvbnMYAiADKAsyGS5wYXJsZXkudjEuUGFydGl0aW9uU3RhdHMisgEKClRvcGljU3RhdHMSDgoGbGVuZ3RoGAEgASgDEg8KB2RlbGF5ZWQYAiABKAMSEAoIcHJvZHVjZWQYAyABKAMSEQoJY2FuY2VsbGVkGAQgASgDEhQKDGRlYWRfbGV0dGVycxgFIAEoAxIQCghmaXJzdF9pZBgGIAEoCRIPCgdsYXN0X2lkGAcgASgJEiUKBmdyb3VwcxgIIAMoCzIVLnBhcmxleS52MS5Hcm91cFN0YXRzIskBCg5QYXJ0aXRpb25TdGF0cxIRCglwYXJ0aXRpb24YASABKAUSDgoGbGVuZ3RoGAIgASgDEg8KB2RlbGF5ZWQYAyABKAMSEAoIcHJvZHVjZWQYBCABKAMSEQoJY2FuY2VsbGVkGAUgASgDEhQKDGRlYWRfbGV0dGVycxgGIAEoAxIQCghmaXJzdF9pZBgHIAEoCRIPCgdsYXN0X2lkGAggASgJEiUKBmdyb3VwcxgJIAMoCzIVLnBhcmxleS52MS5Hcm91cFN0YXRzIpwCCgpHcm91cFN0YXRzEg0KBWdyb3VwGAEgASgJEg4KBnVucmVhZBgCIAEoAxIPCgdwZW5kaW5nGAMgASgDEhAKCHJldHJ5aW5nGAQgASgDEg4KBnBhcmtlZBgFIAEoAxINCgVhY2tlZBgGIAEoAxIMCgRkZWFkGAcgASgDEg8KB3JldHJpZWQYCCABKAMSEAoIcmVwbGF5ZWQYCSABKAMSDwoHdHJpbW1lZBgKIAEoAxItCgpvbGRlc3RfYWdlGAsgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEhEKCWNvbnN1bWVycxgMIAEoBRIYChBvd25lZF9wYXJ0aXRpb25zGA0gASgFEg8KB3NraXBwZWQYDiABKAMibwoKR3JvdXBTdGFydBIsCghwb3NpdGlvbhgBIAEoDjIYLnBhcmxleS52MS5TdGFydFBvc2l0aW9uSAASKgoEdGltZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBIAEIHCgVzdGFydCJYChJDcmVhdGVHcm91cFJlcXVlc3QSDQoFdG9waWMYASABKAkSDQoFZ3JvdXAYAiABKAkSJAoFc3RhcnQYAyABKAsyFS5wYXJsZXkudjEuR3JvdXBTdGFydCIVChNDcmVhdGVHcm91cFJlc3BvbnNlIkMKEkRlbGV0ZUdyb3VwUmVxdWVzdBINCgV0b3BpYxgBIAEoCRINCgVncm91cBgCIAEoCRIPCgdjb25maXJtGAMgASgJIhUKE0RlbGV0ZUdyb3VwUmVzcG9uc2UiVgoQU2Vla0dyb3VwUmVxdWVzdBINCgV0b3BpYxgBIAEoCRINCgVncm91cBgCIAEoCRIkCgVzdGFydBgDIAEoCzIVLnBhcmxleS52MS5Hcm91cFN0YXJ0IhMKEVNlZWtHcm91cFJlc3BvbnNlIjUKFUxpc3RQYXJ0aXRpb25zUmVxdWVzdBINCgV0b3BpYxgBIAEoCRINCgVncm91cBgCIAEoCSJHChZMaXN0UGFydGl0aW9uc1Jlc3BvbnNlEi0KCnBhcnRpdGlvbnMYASADKAsyGS5wYXJsZXkudjEuUGFydGl0aW9uT3duZXIilwEKDlBhcnRpdGlvbk93bmVyEhEKCXBhcnRpdGlvbhgBIAEoBRIRCglzdHJlYW1faWQYAiABKAkSEAoIY29uc3VtZXIYAyABKAkSDwoHbm9kZV9pZBgEIAEoCRINCgVlcG9jaBgFIAEoAxItCgpsZWFzZV9sZWZ0GAYgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uIoEBChJMaXN0UGVuZGluZ1JlcXVlc3QSDQoFdG9waWMYASABKAkSDQoFZ3JvdXAYAiABKAkSJgoFb3JkZXIYAyABKA4yFy5wYXJsZXkudjEuUGVuZGluZ09yZGVyEhEKCXBhZ2Vfc2l6ZRgEIAEoBRISCgpwYWdlX3Rva2VuGAUgASgJImoKE0xpc3RQZW5kaW5nUmVzcG9uc2USKwoHcGVuZGluZxgBIAMoCzIaLnBhcmxleS52MS5QZW5kaW5nRGVsaXZlcnkSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJEg0KBXRvdGFsGAMgASgDIpcBCg9QZW5kaW5nRGVsaXZlcnkSEgoKbWVzc2FnZV9pZBgBIAEoCRIRCglwYXJ0aXRpb24YAiABKAUSEAoIY29uc3VtZXIYAyABKAkSEQoJc3RyZWFtX2lkGAQgASgJEg8KB2F0dGVtcHQYBSABKAUSJwoEaWRsZRgGIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbiJ+ChBUcmltVG9waWNSZXF1ZXN0Eg0KBXRvcGljGAEgASgJEhYKDG1heF9tZXNzYWdlcxgCIAEoA0gAEiwKB21heF9hZ2UYAyABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb25IABINCgVmb3JjZRgEIAEoCEIGCgRrZWVwIjIKEVRyaW1Ub3BpY1Jlc3BvbnNlEg8KB3JlbW92ZWQYASABKAMSDAoEbG9zdBgCIAEoAyL1AgoKRGVhZExldHRlchIWCg5kZWFkX2xldHRlcl9pZBgBIAEoCRISCgptZXNzYWdlX2lkGAIgASgJEhEKCXBhcnRpdGlvbhgDIAEoBRINCgVncm91cBgEIAEoCRILCgNrZXkYBSABKAkSDwoHcGF5bG9hZBgGIAEoDBIzCgdoZWFkZXJzGAcgAygLMiIucGFybGV5LnYxLkRlYWRMZXR0ZXIuSGVhZGVyc0VudHJ5EhAKCGF0dGVtcHRzGAggASgFEg4KBnJlYXNvbhgJIAEoCRIMCgRjb2RlGAogASgJEjAKDHByb2R1Y2VfdGltZRgLIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASNAoQZGVhZF9sZXR0ZXJfdGltZRgMIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAaLgoMSGVhZGVyc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEiXQoWTGlzdERlYWRMZXR0ZXJzUmVxdWVzdBINCgV0b3BpYxgBIAEoCRINCgVncm91cBgCIAEoCRIRCglwYWdlX3NpemUYAyABKAUSEgoKcGFnZV90b2tlbhgEIAEoCSJfChdMaXN0RGVhZExldHRlcnNSZXNwb25zZRIrCgxkZWFkX2xldHRlcnMYASADKAsyFS5wYXJsZXkudjEuRGVhZExldHRlchIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkihgEKE0RlYWRMZXR0ZXJTZWxlY3Rpb24SJwoDaWRzGAEgASgLMhgucGFybGV5LnYxLkRlYWRMZXR0ZXJJZHNIABIPCgVncm91cBgCIAEoCUgAEigKA2FsbBgDIAEoCzIZLnBhcmxleS52MS5BbGxEZWFkTGV0dGVyc0gAQgsKCXNlbGVjdGlvbiIoCg1EZWFkTGV0dGVySWRzEhcKD2RlYWRfbGV0dGVyX2lkcxgBIAMoCSIQCg5BbGxEZWFkTGV0dGVycyKRAQoYUmVwbGF5RGVhZExldHRlcnNSZXF1ZXN0Eg0KBXRvcGljGAEgASgJEjEKCXNlbGVjdGlvbhgCIAEoCzIeLnBhcmxleS52MS5EZWFkTGV0dGVyU2VsZWN0aW9uEg0KBWxpbWl0GAMgASgFEhYKCXBhcnRpdGlvbhgEIAEoBUgAiAEBQgwKCl9wYXJ0aXRpb24iOwoZUmVwbGF5RGVhZExldHRlcnNSZXNwb25zZRIQCghyZXBsYXllZBgBIAEoAxIMCgRtb3JlGAIgASgIImwKF1B1cmdlRGVhZExldHRlcnNSZXF1ZXN0Eg0KBXRvcGljGAEgASgJEjEKCXNlbGVjdGlvbhgCIAEoCzIeLnBhcmxleS52MS5EZWFkTGV0dGVyU2VsZWN0aW9uEg8KB2NvbmZpcm0YAyABKAkiKgoYUHVyZ2VEZWFkTGV0dGVyc1Jlc3BvbnNlEg4KBnB1cmdlZBgBIAEoAyp+CgtQYXJ0aXRpb25lchIbChdQQVJUSVRJT05FUl9VTlNQRUNJRklFRBAAEhQKEFBBUlRJVElPTkVSX0hBU0gQARIfChtQQVJUSVRJT05FUl9DT05TSVNURU5UX0hBU0gQAhIbChdQQVJUSVRJT05FUl9ST1VORF9ST0JJThADKmsKDlRvcGljT3BlcmF0aW9uEh8KG1RPUElDX09QRVJBVElPTl9VTlNQRUNJRklFRBAAEhsKF1RPUElDX09QRVJBVElPTl9QUk9EVUNFEAESGwoXVE9QSUNfT1BFUkFUSU9OX0NPTlNVTUUQAiplCg1TdGFydFBvc2l0aW9uEh4KGlNUQVJUX1BPU0lUSU9OX1VOU1BFQ0lGSUVEEAASHAoYU1RBUlRfUE9TSVRJT05fQkVHSU5OSU5HEAESFgoSU1RBUlRfUE9TSVRJT05fRU5EEAIqYQoMUGVuZGluZ09yZGVyEh0KGVBFTkRJTkdfT1JERVJfVU5TUEVDSUZJRUQQABIWChJQRU5ESU5HX09SREVSX0lETEUQARIaChZQRU5ESU5HX09SREVSX0FUVEVNUFRTEAJCWAoNZGV2LnBhcmxleS52MUIPQWRtaW5RdWV1ZVByb3RvUAFaNGdpdGh1Yi5jb20vcGFybGV5aHEvcGFybGV5L2dlbi9nby9wYXJsZXkvdjE7cGFybGV5djFiBnByb3RvMw", [file_google_protobuf_duration, file_google_protobuf_field_mask, file_google_protobuf_timestamp]);
+  fileDesc("ChtwYXJsZXkvdjEvYWRtaW5fcXVldWUucHJvdG8SCXBhcmxleS52MSLFAgoFVG9waWMSDAoEbmFtZRgBIAEoCRISCgpwYXJ0aXRpb25zGAIgASgFEisKC3BhcnRpdGlvbmVyGAMgASgOMhYucGFybGV5LnYxLlBhcnRpdGlvbmVyEiwKCXJldGVudGlvbhgEIAEoCzIZLnBhcmxleS52MS5Ub3BpY1JldGVudGlvbhIiChptYXhfbWVzc2FnZXNfcGVyX3BhcnRpdGlvbhgFIAEoAxITCgtkcm9wX29sZGVzdBgGIAEoCBI1ChJpZGVtcG90ZW5jeV93aW5kb3cYByABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SLwoLY3JlYXRlX3RpbWUYCCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEg4KBnBhdXNlZBgJIAEoCBIOCgZncm91cHMYCiADKAkitgEKC1JldHJ5UG9saWN5EhkKDG1heF9hdHRlbXB0cxgBIAEoBUgAiAEBEi4KC21pbl9iYWNrb2ZmGAIgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEi4KC21heF9iYWNrb2ZmGAMgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEhsKE25vbl9yZXRyeWFibGVfY29kZXMYBCADKAlCDwoNX21heF9hdHRlbXB0cyKkAQoOVG9waWNSZXRlbnRpb24SKgoHbWF4X2FnZRgBIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIUCgxtYXhfbWVzc2FnZXMYAiABKAMSNgoTZGVhZF9sZXR0ZXJfbWF4X2FnZRgDIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIYChBtYXhfZGVhZF9sZXR0ZXJzGAQgASgDIjUKEkNyZWF0ZVRvcGljUmVxdWVzdBIfCgV0b3BpYxgBIAEoCzIQLnBhcmxleS52MS5Ub3BpYyI2ChNDcmVhdGVUb3BpY1Jlc3BvbnNlEh8KBXRvcGljGAEgASgLMhAucGFybGV5LnYxLlRvcGljImYKElVwZGF0ZVRvcGljUmVxdWVzdBIfCgV0b3BpYxgBIAEoCzIQLnBhcmxleS52MS5Ub3BpYxIvCgt1cGRhdGVfbWFzaxgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5GaWVsZE1hc2siNgoTVXBkYXRlVG9waWNSZXNwb25zZRIfCgV0b3BpYxgBIAEoCzIQLnBhcmxleS52MS5Ub3BpYyI0ChJEZWxldGVUb3BpY1JlcXVlc3QSDQoFdG9waWMYASABKAkSDwoHY29uZmlybRgCIAEoCSIVChNEZWxldGVUb3BpY1Jlc3BvbnNlIiAKD0dldFRvcGljUmVxdWVzdBINCgV0b3BpYxgBIAEoCSIzChBHZXRUb3BpY1Jlc3BvbnNlEh8KBXRvcGljGAEgASgLMhAucGFybGV5LnYxLlRvcGljIjoKEUxpc3RUb3BpY3NSZXF1ZXN0EhEKCXBhZ2Vfc2l6ZRgBIAEoBRISCgpwYWdlX3Rva2VuGAIgASgJIk8KEkxpc3RUb3BpY3NSZXNwb25zZRIgCgZ0b3BpY3MYASADKAsyEC5wYXJsZXkudjEuVG9waWMSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIjYKFVNldFRvcGljUGF1c2VkUmVxdWVzdBINCgV0b3BpYxgBIAEoCRIOCgZwYXVzZWQYAiABKAgiOQoWU2V0VG9waWNQYXVzZWRSZXNwb25zZRIfCgV0b3BpYxgBIAEoCzIQLnBhcmxleS52MS5Ub3BpYyIjChJSZXBhaXJUb3BpY1JlcXVlc3QSDQoFdG9waWMYASABKAkiSAoTUmVwYWlyVG9waWNSZXNwb25zZRIfCgV0b3BpYxgBIAEoCzIQLnBhcmxleS52MS5Ub3BpYxIQCghyZXBhaXJlZBgCIAMoCSI2ChRHZXRUb3BpY1N0YXRzUmVxdWVzdBINCgV0b3BpYxgBIAEoCRIPCgdoaXN0b3J5GAIgASgIIpUBChVHZXRUb3BpY1N0YXRzUmVzcG9uc2USJAoFdG90YWwYASABKAsyFS5wYXJsZXkudjEuVG9waWNTdGF0cxItCgpwYXJ0aXRpb25zGAIgAygLMhkucGFybGV5LnYxLlBhcnRpdGlvblN0YXRzEicKB2hpc3RvcnkYAyADKAsyFi5wYXJsZXkudjEuVG9waWNTYW1wbGUicQoLVG9waWNTYW1wbGUSKAoEdGltZRgBIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEAoIcHJvZHVjZWQYAiABKAMSJgoGZ3JvdXBzGAMgAygLMhYucGFybGV5LnYxLkdyb3VwU2FtcGxlIn4KC0dyb3VwU2FtcGxlEg0KBWdyb3VwGAEgASgJEg8KB3dhaXRpbmcYAiABKAMSDwoHcnVubmluZxgDIAEoAxIQCghyZXRyeWluZxgEIAEoAxINCgVhY2tlZBgFIAEoAxIMCgRkZWFkGAYgASgDEg8KB3JldHJpZWQYByABKAMitAEKClRvcGljU3RhdHMSDgoGbGVuZ3RoGAEgASgDEhEKCXNjaGVkdWxlZBgCIAEoAxIQCghwcm9kdWNlZBgDIAEoAxIRCgljYW5jZWxsZWQYBCABKAMSFAoMZGVhZF9sZXR0ZXJzGAUgASgDEhAKCGZpcnN0X2lkGAYgASgJEg8KB2xhc3RfaWQYByABKAkSJQoGZ3JvdXBzGAggAygLMhUucGFybGV5LnYxLkdyb3VwU3RhdHMiywEKDlBhcnRpdGlvblN0YXRzEhEKCXBhcnRpdGlvbhgBIAEoBRIOCgZsZW5ndGgYAiABKAMSEQoJc2NoZWR1bGVkGAMgASgDEhAKCHByb2R1Y2VkGAQgASgDEhEKCWNhbmNlbGxlZBgFIAEoAxIUCgxkZWFkX2xldHRlcnMYBiABKAMSEAoIZmlyc3RfaWQYByABKAkSDwoHbGFzdF9pZBgIIAEoCRIlCgZncm91cHMYCSADKAsyFS5wYXJsZXkudjEuR3JvdXBTdGF0cyLdAgoKR3JvdXBTdGF0cxINCgVncm91cBgBIAEoCRIPCgd3YWl0aW5nGAIgASgDEg8KB3J1bm5pbmcYAyABKAMSEAoIcmV0cnlpbmcYBCABKAMSDQoFYWNrZWQYBSABKAMSDAoEZGVhZBgGIAEoAxIRCgljYW5jZWxsZWQYByABKAMSDwoHZXhwaXJlZBgIIAEoAxIPCgd0cmltbWVkGAkgASgDEhEKCWVsc2V3aGVyZRgKIAEoAxIPCgdza2lwcGVkGAsgASgDEg8KB3JldHJpZWQYDCABKAMSEwoLcmVkZWxpdmVyZWQYDSABKAMSEAoIcmVwbGF5ZWQYDiABKAMSLQoKb2xkZXN0X2FnZRgPIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIQCghzZXNzaW9ucxgQIAEoBRIdChVkaXNwYXRjaGVkX3BhcnRpdGlvbnMYESABKAUibwoKR3JvdXBTdGFydBIsCghwb3NpdGlvbhgBIAEoDjIYLnBhcmxleS52MS5TdGFydFBvc2l0aW9uSAASKgoEdGltZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBIAEIHCgVzdGFydCKFAwoFR3JvdXASDAoEbmFtZRgBIAEoCRIiCgRtb2RlGAIgASgOMhQucGFybGV5LnYxLkdyb3VwTW9kZRInCgVvcmRlchgDIAEoDjIYLnBhcmxleS52MS5EZWxpdmVyeU9yZGVyEiUKBXJldHJ5GAQgASgLMhYucGFybGV5LnYxLlJldHJ5UG9saWN5Ei4KC2Fja190aW1lb3V0GAUgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEjIKD2hhbmRsZXJfdGltZW91dBgGIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIvCgxtYXhfcnVuX3RpbWUYByABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SLwoMcmVzdW1lX2dyYWNlGAggASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEiQKBXN0YXJ0GAkgASgLMhUucGFybGV5LnYxLkdyb3VwU3RhcnQSDgoGcGF1c2VkGAogASgIIkQKEkNyZWF0ZUdyb3VwUmVxdWVzdBINCgV0b3BpYxgBIAEoCRIfCgVncm91cBgCIAEoCzIQLnBhcmxleS52MS5Hcm91cCI2ChNDcmVhdGVHcm91cFJlc3BvbnNlEh8KBWdyb3VwGAEgASgLMhAucGFybGV5LnYxLkdyb3VwInUKElVwZGF0ZUdyb3VwUmVxdWVzdBINCgV0b3BpYxgBIAEoCRIfCgVncm91cBgCIAEoCzIQLnBhcmxleS52MS5Hcm91cBIvCgt1cGRhdGVfbWFzaxgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5GaWVsZE1hc2siNgoTVXBkYXRlR3JvdXBSZXNwb25zZRIfCgVncm91cBgBIAEoCzIQLnBhcmxleS52MS5Hcm91cCIvCg9HZXRHcm91cFJlcXVlc3QSDQoFdG9waWMYASABKAkSDQoFZ3JvdXAYAiABKAkiMwoQR2V0R3JvdXBSZXNwb25zZRIfCgVncm91cBgBIAEoCzIQLnBhcmxleS52MS5Hcm91cCIiChFMaXN0R3JvdXBzUmVxdWVzdBINCgV0b3BpYxgBIAEoCSI2ChJMaXN0R3JvdXBzUmVzcG9uc2USIAoGZ3JvdXBzGAEgAygLMhAucGFybGV5LnYxLkdyb3VwIkMKEkRlbGV0ZUdyb3VwUmVxdWVzdBINCgV0b3BpYxgBIAEoCRINCgVncm91cBgCIAEoCRIPCgdjb25maXJtGAMgASgJIhUKE0RlbGV0ZUdyb3VwUmVzcG9uc2UiRQoVU2V0R3JvdXBQYXVzZWRSZXF1ZXN0Eg0KBXRvcGljGAEgASgJEg0KBWdyb3VwGAIgASgJEg4KBnBhdXNlZBgDIAEoCCI5ChZTZXRHcm91cFBhdXNlZFJlc3BvbnNlEh8KBWdyb3VwGAEgASgLMhAucGFybGV5LnYxLkdyb3VwIlYKEFNlZWtHcm91cFJlcXVlc3QSDQoFdG9waWMYASABKAkSDQoFZ3JvdXAYAiABKAkSJAoFc3RhcnQYAyABKAsyFS5wYXJsZXkudjEuR3JvdXBTdGFydCITChFTZWVrR3JvdXBSZXNwb25zZSI1ChVMaXN0UGFydGl0aW9uc1JlcXVlc3QSDQoFdG9waWMYASABKAkSDQoFZ3JvdXAYAiABKAkiRwoWTGlzdFBhcnRpdGlvbnNSZXNwb25zZRItCgpwYXJ0aXRpb25zGAEgAygLMhkucGFybGV5LnYxLlBhcnRpdGlvbkxlYXNlInMKDlBhcnRpdGlvbkxlYXNlEhEKCXBhcnRpdGlvbhgBIAEoBRIPCgdub2RlX2lkGAIgASgJEg0KBWVwb2NoGAMgASgDEhAKCGNvbnN1bWVyGAQgASgJEg4KBmN1cnNvchgFIAEoCRIMCgRzZW50GAYgASgJIsYCCgNKb2ISEgoKbWVzc2FnZV9pZBgBIAEoCRIRCglwYXJ0aXRpb24YAiABKAUSCwoDa2V5GAMgASgJEg8KB3BheWxvYWQYBCABKAwSLAoHaGVhZGVycxgFIAMoCzIbLnBhcmxleS52MS5Kb2IuSGVhZGVyc0VudHJ5EhUKDXBheWxvYWRfYnl0ZXMYBiABKAUSMAoMcHJvZHVjZV90aW1lGAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIsCghkdWVfdGltZRgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASJQoGZ3JvdXBzGAkgAygLMhUucGFybGV5LnYxLkpvYkluR3JvdXAaLgoMSGVhZGVyc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEiqAIKCkpvYkluR3JvdXASDQoFZ3JvdXAYASABKAkSIgoFc3RhdGUYAiABKA4yEy5wYXJsZXkudjEuSm9iU3RhdGUSEAoIYXR0ZW1wdHMYAyABKAUSEgoKZGVsaXZlcmllcxgEIAEoBRIQCghjb25zdW1lchgFIAEoCRIPCgdzZXNzaW9uGAYgASgJEg8KB25vZGVfaWQYByABKAkSLgoKc2luY2VfdGltZRgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKcmV0cnlfdGltZRgJIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDgoGcmVhc29uGAogASgJEgwKBGNvZGUYCyABKAkSDwoHc3VzcGVjdBgMIAEoCCIyCg1HZXRKb2JSZXF1ZXN0Eg0KBXRvcGljGAEgASgJEhIKCm1lc3NhZ2VfaWQYAiABKAkiLQoOR2V0Sm9iUmVzcG9uc2USGwoDam9iGAEgASgLMg4ucGFybGV5LnYxLkpvYiKVAQoPTGlzdEpvYnNSZXF1ZXN0Eg0KBXRvcGljGAEgASgJEg0KBWdyb3VwGAIgASgJEiIKBXN0YXRlGAMgASgOMhMucGFybGV5LnYxLkpvYlN0YXRlEgsKA2tleRgEIAEoCRIMCgRmdWxsGAUgASgIEhEKCXBhZ2Vfc2l6ZRgGIAEoBRISCgpwYWdlX3Rva2VuGAcgASgJIkkKEExpc3RKb2JzUmVzcG9uc2USHAoEam9icxgBIAMoCzIOLnBhcmxleS52MS5Kb2ISFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIkUKEFJldHJ5Sm9ic1JlcXVlc3QSDQoFdG9waWMYASABKAkSDQoFZ3JvdXAYAiABKAkSEwoLbWVzc2FnZV9pZHMYAyADKAkiJAoRUmV0cnlKb2JzUmVzcG9uc2USDwoHcmV0cmllZBgBIAEoAyJbChRMaXN0Q29uc3VtZXJzUmVxdWVzdBINCgV0b3BpYxgBIAEoCRINCgVncm91cBgCIAEoCRIRCglwYWdlX3NpemUYAyABKAUSEgoKcGFnZV90b2tlbhgEIAEoCSJzChVMaXN0Q29uc3VtZXJzUmVzcG9uc2USKgoJY29uc3VtZXJzGAEgAygLMhcucGFybGV5LnYxLkNvbnN1bWVySW5mbxIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSFQoNbWlzc2luZ19ub2RlcxgDIAMoCSKwAgoMQ29uc3VtZXJJbmZvEhAKCGNvbnN1bWVyGAEgASgJEg8KB3Nlc3Npb24YAiABKAkSDwoHbm9kZV9pZBgDIAEoCRIPCgdzdWJqZWN0GAQgASgJEiYKBXN0YXRlGAUgASgOMhcucGFybGV5LnYxLlNlc3Npb25TdGF0ZRIuCgpzaW5jZV90aW1lGAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBITCgtjb25jdXJyZW5jeRgHIAEoBRIPCgdydW5uaW5nGAggASgFEhEKCWluX2ZsaWdodBgJIAEoBRIZChFvbGRlc3RfbWVzc2FnZV9pZBgKIAEoCRIvCgtvbGRlc3RfdGltZRgLIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAifgoQVHJpbVRvcGljUmVxdWVzdBINCgV0b3BpYxgBIAEoCRIWCgxtYXhfbWVzc2FnZXMYAiABKANIABIsCgdtYXhfYWdlGAMgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uSAASDQoFZm9yY2UYBCABKAhCBgoEa2VlcCIyChFUcmltVG9waWNSZXNwb25zZRIPCgdyZW1vdmVkGAEgASgDEgwKBGxvc3QYAiABKAMijAMKCkRlYWRMZXR0ZXISFgoOZGVhZF9sZXR0ZXJfaWQYASABKAkSEgoKbWVzc2FnZV9pZBgCIAEoCRIRCglwYXJ0aXRpb24YAyABKAUSDQoFZ3JvdXAYBCABKAkSCwoDa2V5GAUgASgJEg8KB3BheWxvYWQYBiABKAwSMwoHaGVhZGVycxgHIAMoCzIiLnBhcmxleS52MS5EZWFkTGV0dGVyLkhlYWRlcnNFbnRyeRIQCghhdHRlbXB0cxgIIAEoBRIOCgZyZWFzb24YCSABKAkSDAoEY29kZRgKIAEoCRIwCgxwcm9kdWNlX3RpbWUYCyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjQKEGRlYWRfbGV0dGVyX3RpbWUYDCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhUKDXBheWxvYWRfYnl0ZXMYDSABKAUaLgoMSGVhZGVyc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEieQoWTGlzdERlYWRMZXR0ZXJzUmVxdWVzdBINCgV0b3BpYxgBIAEoCRINCgVncm91cBgCIAEoCRIRCglwYWdlX3NpemUYAyABKAUSEgoKcGFnZV90b2tlbhgEIAEoCRIMCgRmdWxsGAUgASgIEgwKBGNvZGUYBiABKAkiXwoXTGlzdERlYWRMZXR0ZXJzUmVzcG9uc2USKwoMZGVhZF9sZXR0ZXJzGAEgAygLMhUucGFybGV5LnYxLkRlYWRMZXR0ZXISFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIoYBChNEZWFkTGV0dGVyU2VsZWN0aW9uEicKA2lkcxgBIAEoCzIYLnBhcmxleS52MS5EZWFkTGV0dGVySWRzSAASDwoFZ3JvdXAYAiABKAlIABIoCgNhbGwYAyABKAsyGS5wYXJsZXkudjEuQWxsRGVhZExldHRlcnNIAEILCglzZWxlY3Rpb24iKAoNRGVhZExldHRlcklkcxIXCg9kZWFkX2xldHRlcl9pZHMYASADKAkiEAoOQWxsRGVhZExldHRlcnMifQoYUmVwbGF5RGVhZExldHRlcnNSZXF1ZXN0Eg0KBXRvcGljGAEgASgJEjEKCXNlbGVjdGlvbhgCIAEoCzIeLnBhcmxleS52MS5EZWFkTGV0dGVyU2VsZWN0aW9uEg0KBWxpbWl0GAMgASgFEhAKCHRvX3RvcGljGAQgASgJIjsKGVJlcGxheURlYWRMZXR0ZXJzUmVzcG9uc2USEAoIcmVwbGF5ZWQYASABKAMSDAoEbW9yZRgCIAEoCCJsChdQdXJnZURlYWRMZXR0ZXJzUmVxdWVzdBINCgV0b3BpYxgBIAEoCRIxCglzZWxlY3Rpb24YAiABKAsyHi5wYXJsZXkudjEuRGVhZExldHRlclNlbGVjdGlvbhIPCgdjb25maXJtGAMgASgJIioKGFB1cmdlRGVhZExldHRlcnNSZXNwb25zZRIOCgZwdXJnZWQYASABKAMqfgoLUGFydGl0aW9uZXISGwoXUEFSVElUSU9ORVJfVU5TUEVDSUZJRUQQABIUChBQQVJUSVRJT05FUl9IQVNIEAESHwobUEFSVElUSU9ORVJfQ09OU0lTVEVOVF9IQVNIEAISGwoXUEFSVElUSU9ORVJfUk9VTkRfUk9CSU4QAyplCg1TdGFydFBvc2l0aW9uEh4KGlNUQVJUX1BPU0lUSU9OX1VOU1BFQ0lGSUVEEAASHAoYU1RBUlRfUE9TSVRJT05fQkVHSU5OSU5HEAESFgoSU1RBUlRfUE9TSVRJT05fRU5EEAIqWAoJR3JvdXBNb2RlEhoKFkdST1VQX01PREVfVU5TUEVDSUZJRUQQABIVChFHUk9VUF9NT0RFX1NIQVJFRBABEhgKFEdST1VQX01PREVfRVhDTFVTSVZFEAIqewoNRGVsaXZlcnlPcmRlchIeChpERUxJVkVSWV9PUkRFUl9VTlNQRUNJRklFRBAAEhYKEkRFTElWRVJZX09SREVSX0tFWRABEhkKFURFTElWRVJZX09SREVSX1NUUklDVBACEhcKE0RFTElWRVJZX09SREVSX05PTkUQAyrDAQoISm9iU3RhdGUSGQoVSk9CX1NUQVRFX1VOU1BFQ0lGSUVEEAASFwoTSk9CX1NUQVRFX1NDSEVEVUxFRBABEhUKEUpPQl9TVEFURV9XQUlUSU5HEAISEgoOSk9CX1NUQVRFX1NFTlQQAxIVChFKT0JfU1RBVEVfUlVOTklORxAEEhYKEkpPQl9TVEFURV9SRVRSWUlORxAFEhUKEUpPQl9TVEFURV9TRVRUTEVEEAYSEgoOSk9CX1NUQVRFX0RFQUQQByqAAQoMU2Vzc2lvblN0YXRlEh0KGVNFU1NJT05fU1RBVEVfVU5TUEVDSUZJRUQQABIaChZTRVNTSU9OX1NUQVRFX0FUVEFDSEVEEAESGgoWU0VTU0lPTl9TVEFURV9ERVRBQ0hFRBACEhkKFVNFU1NJT05fU1RBVEVfTEVBVklORxADQlgKDWRldi5wYXJsZXkudjFCD0FkbWluUXVldWVQcm90b1ABWjRnaXRodWIuY29tL3BhcmxleWhxL3BhcmxleS9nZW4vZ28vcGFybGV5L3YxO3BhcmxleXYxYgZwcm90bzM", [file_google_protobuf_duration, file_google_protobuf_field_mask, file_google_protobuf_timestamp]);
 
 /**
  * Describes the message parley.v1.Topic.
@@ -103,31 +103,31 @@ export const ListTopicsResponseSchema = /*@__PURE__*/
   messageDesc(file_parley_v1_admin_queue, 12);
 
 /**
- * Describes the message parley.v1.PauseTopicRequest.
- * Use `create(PauseTopicRequestSchema)` to create a new message.
+ * Describes the message parley.v1.SetTopicPausedRequest.
+ * Use `create(SetTopicPausedRequestSchema)` to create a new message.
  */
-export const PauseTopicRequestSchema = /*@__PURE__*/
+export const SetTopicPausedRequestSchema = /*@__PURE__*/
   messageDesc(file_parley_v1_admin_queue, 13);
 
 /**
- * Describes the message parley.v1.PauseTopicResponse.
- * Use `create(PauseTopicResponseSchema)` to create a new message.
+ * Describes the message parley.v1.SetTopicPausedResponse.
+ * Use `create(SetTopicPausedResponseSchema)` to create a new message.
  */
-export const PauseTopicResponseSchema = /*@__PURE__*/
+export const SetTopicPausedResponseSchema = /*@__PURE__*/
   messageDesc(file_parley_v1_admin_queue, 14);
 
 /**
- * Describes the message parley.v1.ResumeTopicRequest.
- * Use `create(ResumeTopicRequestSchema)` to create a new message.
+ * Describes the message parley.v1.RepairTopicRequest.
+ * Use `create(RepairTopicRequestSchema)` to create a new message.
  */
-export const ResumeTopicRequestSchema = /*@__PURE__*/
+export const RepairTopicRequestSchema = /*@__PURE__*/
   messageDesc(file_parley_v1_admin_queue, 15);
 
 /**
- * Describes the message parley.v1.ResumeTopicResponse.
- * Use `create(ResumeTopicResponseSchema)` to create a new message.
+ * Describes the message parley.v1.RepairTopicResponse.
+ * Use `create(RepairTopicResponseSchema)` to create a new message.
  */
-export const ResumeTopicResponseSchema = /*@__PURE__*/
+export const RepairTopicResponseSchema = /*@__PURE__*/
   messageDesc(file_parley_v1_admin_queue, 16);
 
 /**
@@ -145,200 +145,333 @@ export const GetTopicStatsResponseSchema = /*@__PURE__*/
   messageDesc(file_parley_v1_admin_queue, 18);
 
 /**
+ * Describes the message parley.v1.TopicSample.
+ * Use `create(TopicSampleSchema)` to create a new message.
+ */
+export const TopicSampleSchema = /*@__PURE__*/
+  messageDesc(file_parley_v1_admin_queue, 19);
+
+/**
+ * Describes the message parley.v1.GroupSample.
+ * Use `create(GroupSampleSchema)` to create a new message.
+ */
+export const GroupSampleSchema = /*@__PURE__*/
+  messageDesc(file_parley_v1_admin_queue, 20);
+
+/**
  * Describes the message parley.v1.TopicStats.
  * Use `create(TopicStatsSchema)` to create a new message.
  */
 export const TopicStatsSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_admin_queue, 19);
+  messageDesc(file_parley_v1_admin_queue, 21);
 
 /**
  * Describes the message parley.v1.PartitionStats.
  * Use `create(PartitionStatsSchema)` to create a new message.
  */
 export const PartitionStatsSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_admin_queue, 20);
+  messageDesc(file_parley_v1_admin_queue, 22);
 
 /**
  * Describes the message parley.v1.GroupStats.
  * Use `create(GroupStatsSchema)` to create a new message.
  */
 export const GroupStatsSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_admin_queue, 21);
+  messageDesc(file_parley_v1_admin_queue, 23);
 
 /**
  * Describes the message parley.v1.GroupStart.
  * Use `create(GroupStartSchema)` to create a new message.
  */
 export const GroupStartSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_admin_queue, 22);
+  messageDesc(file_parley_v1_admin_queue, 24);
+
+/**
+ * Describes the message parley.v1.Group.
+ * Use `create(GroupSchema)` to create a new message.
+ */
+export const GroupSchema = /*@__PURE__*/
+  messageDesc(file_parley_v1_admin_queue, 25);
 
 /**
  * Describes the message parley.v1.CreateGroupRequest.
  * Use `create(CreateGroupRequestSchema)` to create a new message.
  */
 export const CreateGroupRequestSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_admin_queue, 23);
+  messageDesc(file_parley_v1_admin_queue, 26);
 
 /**
  * Describes the message parley.v1.CreateGroupResponse.
  * Use `create(CreateGroupResponseSchema)` to create a new message.
  */
 export const CreateGroupResponseSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_admin_queue, 24);
+  messageDesc(file_parley_v1_admin_queue, 27);
+
+/**
+ * Describes the message parley.v1.UpdateGroupRequest.
+ * Use `create(UpdateGroupRequestSchema)` to create a new message.
+ */
+export const UpdateGroupRequestSchema = /*@__PURE__*/
+  messageDesc(file_parley_v1_admin_queue, 28);
+
+/**
+ * Describes the message parley.v1.UpdateGroupResponse.
+ * Use `create(UpdateGroupResponseSchema)` to create a new message.
+ */
+export const UpdateGroupResponseSchema = /*@__PURE__*/
+  messageDesc(file_parley_v1_admin_queue, 29);
+
+/**
+ * Describes the message parley.v1.GetGroupRequest.
+ * Use `create(GetGroupRequestSchema)` to create a new message.
+ */
+export const GetGroupRequestSchema = /*@__PURE__*/
+  messageDesc(file_parley_v1_admin_queue, 30);
+
+/**
+ * Describes the message parley.v1.GetGroupResponse.
+ * Use `create(GetGroupResponseSchema)` to create a new message.
+ */
+export const GetGroupResponseSchema = /*@__PURE__*/
+  messageDesc(file_parley_v1_admin_queue, 31);
+
+/**
+ * Describes the message parley.v1.ListGroupsRequest.
+ * Use `create(ListGroupsRequestSchema)` to create a new message.
+ */
+export const ListGroupsRequestSchema = /*@__PURE__*/
+  messageDesc(file_parley_v1_admin_queue, 32);
+
+/**
+ * Describes the message parley.v1.ListGroupsResponse.
+ * Use `create(ListGroupsResponseSchema)` to create a new message.
+ */
+export const ListGroupsResponseSchema = /*@__PURE__*/
+  messageDesc(file_parley_v1_admin_queue, 33);
 
 /**
  * Describes the message parley.v1.DeleteGroupRequest.
  * Use `create(DeleteGroupRequestSchema)` to create a new message.
  */
 export const DeleteGroupRequestSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_admin_queue, 25);
+  messageDesc(file_parley_v1_admin_queue, 34);
 
 /**
  * Describes the message parley.v1.DeleteGroupResponse.
  * Use `create(DeleteGroupResponseSchema)` to create a new message.
  */
 export const DeleteGroupResponseSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_admin_queue, 26);
+  messageDesc(file_parley_v1_admin_queue, 35);
+
+/**
+ * Describes the message parley.v1.SetGroupPausedRequest.
+ * Use `create(SetGroupPausedRequestSchema)` to create a new message.
+ */
+export const SetGroupPausedRequestSchema = /*@__PURE__*/
+  messageDesc(file_parley_v1_admin_queue, 36);
+
+/**
+ * Describes the message parley.v1.SetGroupPausedResponse.
+ * Use `create(SetGroupPausedResponseSchema)` to create a new message.
+ */
+export const SetGroupPausedResponseSchema = /*@__PURE__*/
+  messageDesc(file_parley_v1_admin_queue, 37);
 
 /**
  * Describes the message parley.v1.SeekGroupRequest.
  * Use `create(SeekGroupRequestSchema)` to create a new message.
  */
 export const SeekGroupRequestSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_admin_queue, 27);
+  messageDesc(file_parley_v1_admin_queue, 38);
 
 /**
  * Describes the message parley.v1.SeekGroupResponse.
  * Use `create(SeekGroupResponseSchema)` to create a new message.
  */
 export const SeekGroupResponseSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_admin_queue, 28);
+  messageDesc(file_parley_v1_admin_queue, 39);
 
 /**
  * Describes the message parley.v1.ListPartitionsRequest.
  * Use `create(ListPartitionsRequestSchema)` to create a new message.
  */
 export const ListPartitionsRequestSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_admin_queue, 29);
+  messageDesc(file_parley_v1_admin_queue, 40);
 
 /**
  * Describes the message parley.v1.ListPartitionsResponse.
  * Use `create(ListPartitionsResponseSchema)` to create a new message.
  */
 export const ListPartitionsResponseSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_admin_queue, 30);
+  messageDesc(file_parley_v1_admin_queue, 41);
 
 /**
- * Describes the message parley.v1.PartitionOwner.
- * Use `create(PartitionOwnerSchema)` to create a new message.
+ * Describes the message parley.v1.PartitionLease.
+ * Use `create(PartitionLeaseSchema)` to create a new message.
  */
-export const PartitionOwnerSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_admin_queue, 31);
+export const PartitionLeaseSchema = /*@__PURE__*/
+  messageDesc(file_parley_v1_admin_queue, 42);
 
 /**
- * Describes the message parley.v1.ListPendingRequest.
- * Use `create(ListPendingRequestSchema)` to create a new message.
+ * Describes the message parley.v1.Job.
+ * Use `create(JobSchema)` to create a new message.
  */
-export const ListPendingRequestSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_admin_queue, 32);
+export const JobSchema = /*@__PURE__*/
+  messageDesc(file_parley_v1_admin_queue, 43);
 
 /**
- * Describes the message parley.v1.ListPendingResponse.
- * Use `create(ListPendingResponseSchema)` to create a new message.
+ * Describes the message parley.v1.JobInGroup.
+ * Use `create(JobInGroupSchema)` to create a new message.
  */
-export const ListPendingResponseSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_admin_queue, 33);
+export const JobInGroupSchema = /*@__PURE__*/
+  messageDesc(file_parley_v1_admin_queue, 44);
 
 /**
- * Describes the message parley.v1.PendingDelivery.
- * Use `create(PendingDeliverySchema)` to create a new message.
+ * Describes the message parley.v1.GetJobRequest.
+ * Use `create(GetJobRequestSchema)` to create a new message.
  */
-export const PendingDeliverySchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_admin_queue, 34);
+export const GetJobRequestSchema = /*@__PURE__*/
+  messageDesc(file_parley_v1_admin_queue, 45);
+
+/**
+ * Describes the message parley.v1.GetJobResponse.
+ * Use `create(GetJobResponseSchema)` to create a new message.
+ */
+export const GetJobResponseSchema = /*@__PURE__*/
+  messageDesc(file_parley_v1_admin_queue, 46);
+
+/**
+ * Describes the message parley.v1.ListJobsRequest.
+ * Use `create(ListJobsRequestSchema)` to create a new message.
+ */
+export const ListJobsRequestSchema = /*@__PURE__*/
+  messageDesc(file_parley_v1_admin_queue, 47);
+
+/**
+ * Describes the message parley.v1.ListJobsResponse.
+ * Use `create(ListJobsResponseSchema)` to create a new message.
+ */
+export const ListJobsResponseSchema = /*@__PURE__*/
+  messageDesc(file_parley_v1_admin_queue, 48);
+
+/**
+ * Describes the message parley.v1.RetryJobsRequest.
+ * Use `create(RetryJobsRequestSchema)` to create a new message.
+ */
+export const RetryJobsRequestSchema = /*@__PURE__*/
+  messageDesc(file_parley_v1_admin_queue, 49);
+
+/**
+ * Describes the message parley.v1.RetryJobsResponse.
+ * Use `create(RetryJobsResponseSchema)` to create a new message.
+ */
+export const RetryJobsResponseSchema = /*@__PURE__*/
+  messageDesc(file_parley_v1_admin_queue, 50);
+
+/**
+ * Describes the message parley.v1.ListConsumersRequest.
+ * Use `create(ListConsumersRequestSchema)` to create a new message.
+ */
+export const ListConsumersRequestSchema = /*@__PURE__*/
+  messageDesc(file_parley_v1_admin_queue, 51);
+
+/**
+ * Describes the message parley.v1.ListConsumersResponse.
+ * Use `create(ListConsumersResponseSchema)` to create a new message.
+ */
+export const ListConsumersResponseSchema = /*@__PURE__*/
+  messageDesc(file_parley_v1_admin_queue, 52);
+
+/**
+ * Describes the message parley.v1.ConsumerInfo.
+ * Use `create(ConsumerInfoSchema)` to create a new message.
+ */
+export const ConsumerInfoSchema = /*@__PURE__*/
+  messageDesc(file_parley_v1_admin_queue, 53);
 
 /**
  * Describes the message parley.v1.TrimTopicRequest.
  * Use `create(TrimTopicRequestSchema)` to create a new message.
  */
 export const TrimTopicRequestSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_admin_queue, 35);
+  messageDesc(file_parley_v1_admin_queue, 54);
 
 /**
  * Describes the message parley.v1.TrimTopicResponse.
  * Use `create(TrimTopicResponseSchema)` to create a new message.
  */
 export const TrimTopicResponseSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_admin_queue, 36);
+  messageDesc(file_parley_v1_admin_queue, 55);
 
 /**
  * Describes the message parley.v1.DeadLetter.
  * Use `create(DeadLetterSchema)` to create a new message.
  */
 export const DeadLetterSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_admin_queue, 37);
+  messageDesc(file_parley_v1_admin_queue, 56);
 
 /**
  * Describes the message parley.v1.ListDeadLettersRequest.
  * Use `create(ListDeadLettersRequestSchema)` to create a new message.
  */
 export const ListDeadLettersRequestSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_admin_queue, 38);
+  messageDesc(file_parley_v1_admin_queue, 57);
 
 /**
  * Describes the message parley.v1.ListDeadLettersResponse.
  * Use `create(ListDeadLettersResponseSchema)` to create a new message.
  */
 export const ListDeadLettersResponseSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_admin_queue, 39);
+  messageDesc(file_parley_v1_admin_queue, 58);
 
 /**
  * Describes the message parley.v1.DeadLetterSelection.
  * Use `create(DeadLetterSelectionSchema)` to create a new message.
  */
 export const DeadLetterSelectionSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_admin_queue, 40);
+  messageDesc(file_parley_v1_admin_queue, 59);
 
 /**
  * Describes the message parley.v1.DeadLetterIds.
  * Use `create(DeadLetterIdsSchema)` to create a new message.
  */
 export const DeadLetterIdsSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_admin_queue, 41);
+  messageDesc(file_parley_v1_admin_queue, 60);
 
 /**
  * Describes the message parley.v1.AllDeadLetters.
  * Use `create(AllDeadLettersSchema)` to create a new message.
  */
 export const AllDeadLettersSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_admin_queue, 42);
+  messageDesc(file_parley_v1_admin_queue, 61);
 
 /**
  * Describes the message parley.v1.ReplayDeadLettersRequest.
  * Use `create(ReplayDeadLettersRequestSchema)` to create a new message.
  */
 export const ReplayDeadLettersRequestSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_admin_queue, 43);
+  messageDesc(file_parley_v1_admin_queue, 62);
 
 /**
  * Describes the message parley.v1.ReplayDeadLettersResponse.
  * Use `create(ReplayDeadLettersResponseSchema)` to create a new message.
  */
 export const ReplayDeadLettersResponseSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_admin_queue, 44);
+  messageDesc(file_parley_v1_admin_queue, 63);
 
 /**
  * Describes the message parley.v1.PurgeDeadLettersRequest.
  * Use `create(PurgeDeadLettersRequestSchema)` to create a new message.
  */
 export const PurgeDeadLettersRequestSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_admin_queue, 45);
+  messageDesc(file_parley_v1_admin_queue, 64);
 
 /**
  * Describes the message parley.v1.PurgeDeadLettersResponse.
  * Use `create(PurgeDeadLettersResponseSchema)` to create a new message.
  */
 export const PurgeDeadLettersResponseSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_admin_queue, 46);
+  messageDesc(file_parley_v1_admin_queue, 65);
 
 /**
  * Describes the enum parley.v1.Partitioner.
@@ -355,24 +488,10 @@ export const Partitioner = /*@__PURE__*/
   tsEnum(PartitionerSchema);
 
 /**
- * Describes the enum parley.v1.TopicOperation.
- */
-export const TopicOperationSchema = /*@__PURE__*/
-  enumDesc(file_parley_v1_admin_queue, 1);
-
-/**
- * TopicOperation is an operation on a topic that an operator can pause.
- *
- * @generated from enum parley.v1.TopicOperation
- */
-export const TopicOperation = /*@__PURE__*/
-  tsEnum(TopicOperationSchema);
-
-/**
  * Describes the enum parley.v1.StartPosition.
  */
 export const StartPositionSchema = /*@__PURE__*/
-  enumDesc(file_parley_v1_admin_queue, 2);
+  enumDesc(file_parley_v1_admin_queue, 1);
 
 /**
  * StartPosition is the beginning or the end of a topic's log.
@@ -383,16 +502,58 @@ export const StartPosition = /*@__PURE__*/
   tsEnum(StartPositionSchema);
 
 /**
- * Describes the enum parley.v1.PendingOrder.
+ * Describes the enum parley.v1.GroupMode.
  */
-export const PendingOrderSchema = /*@__PURE__*/
+export const GroupModeSchema = /*@__PURE__*/
+  enumDesc(file_parley_v1_admin_queue, 2);
+
+/**
+ * GroupMode defines how the sessions of a group share its messages.
+ *
+ * @generated from enum parley.v1.GroupMode
+ */
+export const GroupMode = /*@__PURE__*/
+  tsEnum(GroupModeSchema);
+
+/**
+ * Describes the enum parley.v1.DeliveryOrder.
+ */
+export const DeliveryOrderSchema = /*@__PURE__*/
   enumDesc(file_parley_v1_admin_queue, 3);
 
 /**
- * PendingOrder is the order of ListPending.
+ * DeliveryOrder defines which messages of a key may be delivered.
  *
- * @generated from enum parley.v1.PendingOrder
+ * @generated from enum parley.v1.DeliveryOrder
  */
-export const PendingOrder = /*@__PURE__*/
-  tsEnum(PendingOrderSchema);
+export const DeliveryOrder = /*@__PURE__*/
+  tsEnum(DeliveryOrderSchema);
+
+/**
+ * Describes the enum parley.v1.JobState.
+ */
+export const JobStateSchema = /*@__PURE__*/
+  enumDesc(file_parley_v1_admin_queue, 4);
+
+/**
+ * JobState is the state of a message in a group.
+ *
+ * @generated from enum parley.v1.JobState
+ */
+export const JobState = /*@__PURE__*/
+  tsEnum(JobStateSchema);
+
+/**
+ * Describes the enum parley.v1.SessionState.
+ */
+export const SessionStateSchema = /*@__PURE__*/
+  enumDesc(file_parley_v1_admin_queue, 5);
+
+/**
+ * SessionState is the state of a consumer's session.
+ *
+ * @generated from enum parley.v1.SessionState
+ */
+export const SessionState = /*@__PURE__*/
+  tsEnum(SessionStateSchema);
 

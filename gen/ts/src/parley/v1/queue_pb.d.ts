@@ -2,11 +2,11 @@
 // @generated from file parley/v1/queue.proto (package parley.v1, syntax proto3)
 /* eslint-disable */
 
-import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
+import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
-import type { ItemError } from "./error_pb.js";
 import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
-import type { Heartbeat, StreamInfo } from "./stream_pb.js";
+import type { ItemError } from "./error_pb.js";
+import type { Reconnect } from "./stream_pb.js";
 
 /**
  * Describes the file parley/v1/queue.proto.
@@ -21,8 +21,9 @@ export declare const file_parley_v1_queue: GenFile;
 export declare type QueueMessage = Message<"parley.v1.QueueMessage"> & {
   /**
    * Selects the partition. Messages of one key are delivered in order, except during retries in
-   * topics without strict order. Up to 256 bytes of UTF-8 without NUL. Without a key, the
-   * idempotency key selects the partition; without either, the partitions take turns.
+   * groups without strict order. Up to 256 bytes of UTF-8 without NUL. Without a key, the
+   * idempotency key or the unique key selects the partition; without any, the partitions take
+   * turns.
    *
    * @generated from field: string key = 1;
    */
@@ -36,22 +37,78 @@ export declare type QueueMessage = Message<"parley.v1.QueueMessage"> & {
   payload: Uint8Array;
 
   /**
-   * Up to 32 headers. Names are 1 to 64 of A-Z a-z 0-9 _ . -, values are up to 1,024 bytes
-   * of UTF-8 without CR, LF and NUL. Names that begin with `webhook-` or `parley-` are reserved. If
-   * the call is traced and the producer sets no `traceparent`, the server sets it.
+   * Up to 32 headers. Names are 1 to 64 of A-Z a-z 0-9 _ . -, values are up to 1,024 bytes without
+   * CR, LF and NUL. Names that begin with `webhook-` or `parley-` are reserved. If the call is
+   * traced and the producer sets no `traceparent`, the server sets it.
    *
    * @generated from field: map<string, string> headers = 3;
    */
   headers: { [key: string]: string };
 
   /**
-   * Makes Produce and Schedule idempotent within the topic's `idempotency_window` and the message's
-   * partition. A repeat must have the same `key`. Up to 128 printable ASCII characters without
-   * spaces. If it is empty, a repeat appends another message.
+   * Makes Produce idempotent for this message, until its due time and the topic's
+   * `idempotency_window` have passed. A repeat must have the same `key`. Up to 128 printable ASCII
+   * characters without spaces. Each such key costs memory in the queue store; a repeat of a whole
+   * request is recognised without it, by `producer_id`.
    *
    * @generated from field: string idempotency_key = 4;
    */
   idempotencyKey: string;
+
+  /**
+   * When the message is delivered. If neither is set, immediately.
+   *
+   * @generated from oneof parley.v1.QueueMessage.due
+   */
+  due: {
+    /**
+     * 0 to 366 days after the server accepts the message, rounded up to milliseconds. Use a delay
+     * rather than a time if the client's clock may be wrong.
+     *
+     * @generated from field: google.protobuf.Duration delay = 5;
+     */
+    value: Duration;
+    case: "delay";
+  } | {
+    /**
+     * From the year 2000 on, up to 366 days ahead according to the server's clock. A time in the
+     * past is due immediately.
+     *
+     * @generated from field: google.protobuf.Timestamp deliver_at = 6;
+     */
+    value: Timestamp;
+    case: "deliverAt";
+  } | { case: undefined; value?: undefined };
+
+  /**
+   * Overrides `max_attempts` of the groups' retry policies. 1 to 1,000.
+   *
+   * @generated from field: optional int32 max_attempts = 7;
+   */
+  maxAttempts?: number | undefined;
+
+  /**
+   * Overrides the groups' handler timeout. 1 ms to 7 days.
+   *
+   * @generated from field: google.protobuf.Duration timeout = 8;
+   */
+  timeout?: Duration | undefined;
+
+  /**
+   * The time after which the message expires in every group in which no handler has begun it. It
+   * starts when the server accepts the message, or when a scheduled message is due. 1 ms to 366
+   * days. The default is no limit.
+   *
+   * @generated from field: google.protobuf.Duration ttl = 9;
+   */
+  ttl?: Duration | undefined;
+
+  /**
+   * At most one message with this key is scheduled or waits at a time.
+   *
+   * @generated from field: parley.v1.Unique unique = 10;
+   */
+  unique?: Unique | undefined;
 };
 
 /**
@@ -59,6 +116,89 @@ export declare type QueueMessage = Message<"parley.v1.QueueMessage"> & {
  * Use `create(QueueMessageSchema)` to create a new message.
  */
 export declare const QueueMessageSchema: GenMessage<QueueMessage>;
+
+/**
+ * Unique defines a unique key, which at most one message of a partition has at a time.
+ *
+ * @generated from message parley.v1.Unique
+ */
+export declare type Unique = Message<"parley.v1.Unique"> & {
+  /**
+   * 1 to 128 printable ASCII characters without spaces. Messages with the same unique key must have
+   * the same `key`, or none.
+   *
+   * @generated from field: string key = 1;
+   */
+  key: string;
+
+  /**
+   * @generated from field: parley.v1.Unique.OnConflict on_conflict = 2;
+   */
+  onConflict: Unique_OnConflict;
+
+  /**
+   * The message has the key until every group has settled it. By default it has the key until a
+   * handler begins it.
+   *
+   * @generated from field: bool while_running = 3;
+   */
+  whileRunning: boolean;
+
+  /**
+   * The longest time that the message may have the key. 1 s to 7 days, counted from the due time;
+   * the default is 1 day.
+   *
+   * @generated from field: google.protobuf.Duration at_most = 4;
+   */
+  atMost?: Duration | undefined;
+};
+
+/**
+ * Describes the message parley.v1.Unique.
+ * Use `create(UniqueSchema)` to create a new message.
+ */
+export declare const UniqueSchema: GenMessage<Unique>;
+
+/**
+ * What happens if another message has the key.
+ *
+ * @generated from enum parley.v1.Unique.OnConflict
+ */
+export enum Unique_OnConflict {
+  /**
+   * In a request it means REJECT.
+   *
+   * @generated from enum value: ON_CONFLICT_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * The new message fails with `already_exists` and the reason UNIQUE_KEY_IN_USE.
+   *
+   * @generated from enum value: ON_CONFLICT_REJECT = 1;
+   */
+  REJECT = 1,
+
+  /**
+   * The result is the id of the earlier message, with `duplicate` set. Nothing is stored.
+   *
+   * @generated from enum value: ON_CONFLICT_KEEP = 2;
+   */
+  KEEP = 2,
+
+  /**
+   * The earlier message is cancelled and the new one stored. If a handler has begun the earlier
+   * message, it fails as with REJECT.
+   *
+   * @generated from enum value: ON_CONFLICT_REPLACE = 3;
+   */
+  REPLACE = 3,
+}
+
+/**
+ * Describes the enum parley.v1.Unique.OnConflict.
+ */
+export declare const Unique_OnConflictSchema: GenEnum<Unique_OnConflict>;
 
 /**
  * ProduceRequest is the request of Produce.
@@ -77,6 +217,25 @@ export declare type ProduceRequest = Message<"parley.v1.ProduceRequest"> & {
    * @generated from field: repeated parley.v1.QueueMessage messages = 2;
    */
   messages: QueueMessage[];
+
+  /**
+   * Identifies a producer whose requests may be repeated. 16 random bytes, which one process
+   * chooses once and does not share; empty for none. The server recognises a repeat within the
+   * topic's `idempotency_window`.
+   *
+   * @generated from field: bytes producer_id = 3;
+   */
+  producerId: Uint8Array;
+
+  /**
+   * The number of the request: 1 for the producer's first request to this topic, and one more for
+   * each further one. A repeat has the same number and the same messages. The newest number may be
+   * at most 63 higher than that of the oldest request without an answer. Required with
+   * `producer_id`.
+   *
+   * @generated from field: int64 sequence = 4;
+   */
+  sequence: bigint;
 };
 
 /**
@@ -142,8 +301,8 @@ export declare const ProduceResultSchema: GenMessage<ProduceResult>;
  */
 export declare type ProducedMessage = Message<"parley.v1.ProducedMessage"> & {
   /**
-   * The id of the message. It begins with the partition. It never changes, not during retries and
-   * not when the message becomes a dead letter.
+   * The id of the message, an opaque string. It never changes, not during retries and not when the
+   * message becomes a dead letter.
    *
    * @generated from field: string message_id = 1;
    */
@@ -155,11 +314,18 @@ export declare type ProducedMessage = Message<"parley.v1.ProducedMessage"> & {
   partition: number;
 
   /**
-   * True if an earlier call with this idempotency key stored the message.
+   * True if an earlier call stored the message.
    *
    * @generated from field: bool duplicate = 3;
    */
   duplicate: boolean;
+
+  /**
+   * When a scheduled message is due, according to the server's clock. Unset for other messages.
+   *
+   * @generated from field: google.protobuf.Timestamp due_time = 4;
+   */
+  dueTime?: Timestamp | undefined;
 };
 
 /**
@@ -169,216 +335,88 @@ export declare type ProducedMessage = Message<"parley.v1.ProducedMessage"> & {
 export declare const ProducedMessageSchema: GenMessage<ProducedMessage>;
 
 /**
- * ScheduleRequest is the request of Schedule.
+ * CancelMessagesRequest is the request of CancelMessages.
  *
- * @generated from message parley.v1.ScheduleRequest
+ * @generated from message parley.v1.CancelMessagesRequest
  */
-export declare type ScheduleRequest = Message<"parley.v1.ScheduleRequest"> & {
+export declare type CancelMessagesRequest = Message<"parley.v1.CancelMessagesRequest"> & {
   /**
    * @generated from field: string topic = 1;
    */
   topic: string;
 
   /**
-   * @generated from field: repeated parley.v1.ScheduledMessage messages = 2;
-   */
-  messages: ScheduledMessage[];
-};
-
-/**
- * Describes the message parley.v1.ScheduleRequest.
- * Use `create(ScheduleRequestSchema)` to create a new message.
- */
-export declare const ScheduleRequestSchema: GenMessage<ScheduleRequest>;
-
-/**
- * ScheduledMessage is a message and its due time. A delay starts when the server accepts the
- * message. Use a delay rather than a time if the client's clock may be wrong.
- *
- * @generated from message parley.v1.ScheduledMessage
- */
-export declare type ScheduledMessage = Message<"parley.v1.ScheduledMessage"> & {
-  /**
-   * @generated from field: parley.v1.QueueMessage message = 1;
-   */
-  message?: QueueMessage | undefined;
-
-  /**
-   * @generated from oneof parley.v1.ScheduledMessage.due
-   */
-  due: {
-    /**
-     * 0 to 366 days. It is rounded up to milliseconds.
-     *
-     * @generated from field: google.protobuf.Duration delay = 2;
-     */
-    value: Duration;
-    case: "delay";
-  } | {
-    /**
-     * From the year 2000 on, up to 366 days ahead according to the server's clock. A time in the
-     * past is due immediately.
-     *
-     * @generated from field: google.protobuf.Timestamp due_time = 3;
-     */
-    value: Timestamp;
-    case: "dueTime";
-  } | { case: undefined; value?: undefined };
-};
-
-/**
- * Describes the message parley.v1.ScheduledMessage.
- * Use `create(ScheduledMessageSchema)` to create a new message.
- */
-export declare const ScheduledMessageSchema: GenMessage<ScheduledMessage>;
-
-/**
- * ScheduleResponse is the response of Schedule.
- *
- * @generated from message parley.v1.ScheduleResponse
- */
-export declare type ScheduleResponse = Message<"parley.v1.ScheduleResponse"> & {
-  /**
-   * One result per message of the request, in the same order.
+   * 1 to 1,000 ids of messages of the topic.
    *
-   * @generated from field: repeated parley.v1.ScheduleResult results = 1;
+   * @generated from field: repeated string message_ids = 2;
    */
-  results: ScheduleResult[];
+  messageIds: string[];
 };
 
 /**
- * Describes the message parley.v1.ScheduleResponse.
- * Use `create(ScheduleResponseSchema)` to create a new message.
+ * Describes the message parley.v1.CancelMessagesRequest.
+ * Use `create(CancelMessagesRequestSchema)` to create a new message.
  */
-export declare const ScheduleResponseSchema: GenMessage<ScheduleResponse>;
+export declare const CancelMessagesRequestSchema: GenMessage<CancelMessagesRequest>;
 
 /**
- * ScheduleResult is the result of one message of a ScheduleRequest.
+ * CancelMessagesResponse is the response of CancelMessages.
  *
- * @generated from message parley.v1.ScheduleResult
+ * @generated from message parley.v1.CancelMessagesResponse
  */
-export declare type ScheduleResult = Message<"parley.v1.ScheduleResult"> & {
+export declare type CancelMessagesResponse = Message<"parley.v1.CancelMessagesResponse"> & {
   /**
-   * @generated from oneof parley.v1.ScheduleResult.result
+   * One result per id, in the same order.
+   *
+   * @generated from field: repeated parley.v1.CancelResult results = 1;
    */
-  result: {
-    /**
-     * @generated from field: parley.v1.ScheduledReceipt scheduled = 1;
-     */
-    value: ScheduledReceipt;
-    case: "scheduled";
-  } | {
-    /**
-     * @generated from field: parley.v1.ItemError error = 2;
-     */
-    value: ItemError;
-    case: "error";
-  } | { case: undefined; value?: undefined };
+  results: CancelResult[];
 };
 
 /**
- * Describes the message parley.v1.ScheduleResult.
- * Use `create(ScheduleResultSchema)` to create a new message.
+ * Describes the message parley.v1.CancelMessagesResponse.
+ * Use `create(CancelMessagesResponseSchema)` to create a new message.
  */
-export declare const ScheduleResultSchema: GenMessage<ScheduleResult>;
+export declare const CancelMessagesResponseSchema: GenMessage<CancelMessagesResponse>;
 
 /**
- * ScheduledReceipt is the receipt of a scheduled message.
+ * CancelResult is the result of cancelling one message. It succeeded if `error` is not set.
  *
- * @generated from message parley.v1.ScheduledReceipt
+ * @generated from message parley.v1.CancelResult
  */
-export declare type ScheduledReceipt = Message<"parley.v1.ScheduledReceipt"> & {
+export declare type CancelResult = Message<"parley.v1.CancelResult"> & {
   /**
-   * The id of the message. It begins with the partition and never changes.
-   *
-   * @generated from field: string message_id = 1;
+   * @generated from field: parley.v1.ItemError error = 1;
    */
-  messageId: string;
-
-  /**
-   * @generated from field: int32 partition = 2;
-   */
-  partition: number;
-
-  /**
-   * When the message is due, according to the server's clock. Unset for a duplicate of a message
-   * that Produce accepted.
-   *
-   * @generated from field: google.protobuf.Timestamp due_time = 3;
-   */
-  dueTime?: Timestamp | undefined;
-
-  /**
-   * True if an earlier call with this idempotency key stored the message.
-   *
-   * @generated from field: bool duplicate = 4;
-   */
-  duplicate: boolean;
+  error?: ItemError | undefined;
 };
 
 /**
- * Describes the message parley.v1.ScheduledReceipt.
- * Use `create(ScheduledReceiptSchema)` to create a new message.
+ * Describes the message parley.v1.CancelResult.
+ * Use `create(CancelResultSchema)` to create a new message.
  */
-export declare const ScheduledReceiptSchema: GenMessage<ScheduledReceipt>;
+export declare const CancelResultSchema: GenMessage<CancelResult>;
 
 /**
- * CancelScheduledRequest is the request of CancelScheduled.
+ * RescheduleMessagesRequest is the request of RescheduleMessages.
  *
- * @generated from message parley.v1.CancelScheduledRequest
+ * @generated from message parley.v1.RescheduleMessagesRequest
  */
-export declare type CancelScheduledRequest = Message<"parley.v1.CancelScheduledRequest"> & {
+export declare type RescheduleMessagesRequest = Message<"parley.v1.RescheduleMessagesRequest"> & {
   /**
    * @generated from field: string topic = 1;
    */
   topic: string;
 
   /**
-   * The `message_id` of the ScheduledReceipt.
+   * 1 to 1,000 ids of scheduled messages of the topic.
    *
-   * @generated from field: string message_id = 2;
+   * @generated from field: repeated string message_ids = 2;
    */
-  messageId: string;
-};
-
-/**
- * Describes the message parley.v1.CancelScheduledRequest.
- * Use `create(CancelScheduledRequestSchema)` to create a new message.
- */
-export declare const CancelScheduledRequestSchema: GenMessage<CancelScheduledRequest>;
-
-/**
- * CancelScheduledResponse is the response of CancelScheduled.
- *
- * @generated from message parley.v1.CancelScheduledResponse
- */
-export declare type CancelScheduledResponse = Message<"parley.v1.CancelScheduledResponse"> & {
-};
-
-/**
- * Describes the message parley.v1.CancelScheduledResponse.
- * Use `create(CancelScheduledResponseSchema)` to create a new message.
- */
-export declare const CancelScheduledResponseSchema: GenMessage<CancelScheduledResponse>;
-
-/**
- * RescheduleScheduledRequest is the request of RescheduleScheduled.
- *
- * @generated from message parley.v1.RescheduleScheduledRequest
- */
-export declare type RescheduleScheduledRequest = Message<"parley.v1.RescheduleScheduledRequest"> & {
-  /**
-   * @generated from field: string topic = 1;
-   */
-  topic: string;
+  messageIds: string[];
 
   /**
-   * @generated from field: string message_id = 2;
-   */
-  messageId: string;
-
-  /**
-   * @generated from oneof parley.v1.RescheduleScheduledRequest.due
+   * @generated from oneof parley.v1.RescheduleMessagesRequest.due
    */
   due: {
     /**
@@ -392,36 +430,70 @@ export declare type RescheduleScheduledRequest = Message<"parley.v1.RescheduleSc
     /**
      * Up to 366 days ahead according to the server's clock. A time in the past is due immediately.
      *
-     * @generated from field: google.protobuf.Timestamp due_time = 4;
+     * @generated from field: google.protobuf.Timestamp deliver_at = 4;
      */
     value: Timestamp;
-    case: "dueTime";
+    case: "deliverAt";
   } | { case: undefined; value?: undefined };
 };
 
 /**
- * Describes the message parley.v1.RescheduleScheduledRequest.
- * Use `create(RescheduleScheduledRequestSchema)` to create a new message.
+ * Describes the message parley.v1.RescheduleMessagesRequest.
+ * Use `create(RescheduleMessagesRequestSchema)` to create a new message.
  */
-export declare const RescheduleScheduledRequestSchema: GenMessage<RescheduleScheduledRequest>;
+export declare const RescheduleMessagesRequestSchema: GenMessage<RescheduleMessagesRequest>;
 
 /**
- * RescheduleScheduledResponse is the response of RescheduleScheduled.
+ * RescheduleMessagesResponse is the response of RescheduleMessages.
  *
- * @generated from message parley.v1.RescheduleScheduledResponse
+ * @generated from message parley.v1.RescheduleMessagesResponse
  */
-export declare type RescheduleScheduledResponse = Message<"parley.v1.RescheduleScheduledResponse"> & {
+export declare type RescheduleMessagesResponse = Message<"parley.v1.RescheduleMessagesResponse"> & {
   /**
-   * @generated from field: google.protobuf.Timestamp due_time = 1;
+   * One result per id, in the same order.
+   *
+   * @generated from field: repeated parley.v1.RescheduleResult results = 1;
    */
-  dueTime?: Timestamp | undefined;
+  results: RescheduleResult[];
 };
 
 /**
- * Describes the message parley.v1.RescheduleScheduledResponse.
- * Use `create(RescheduleScheduledResponseSchema)` to create a new message.
+ * Describes the message parley.v1.RescheduleMessagesResponse.
+ * Use `create(RescheduleMessagesResponseSchema)` to create a new message.
  */
-export declare const RescheduleScheduledResponseSchema: GenMessage<RescheduleScheduledResponse>;
+export declare const RescheduleMessagesResponseSchema: GenMessage<RescheduleMessagesResponse>;
+
+/**
+ * RescheduleResult is the result of rescheduling one message.
+ *
+ * @generated from message parley.v1.RescheduleResult
+ */
+export declare type RescheduleResult = Message<"parley.v1.RescheduleResult"> & {
+  /**
+   * @generated from oneof parley.v1.RescheduleResult.result
+   */
+  result: {
+    /**
+     * When the message is due now.
+     *
+     * @generated from field: google.protobuf.Timestamp due_time = 1;
+     */
+    value: Timestamp;
+    case: "dueTime";
+  } | {
+    /**
+     * @generated from field: parley.v1.ItemError error = 2;
+     */
+    value: ItemError;
+    case: "error";
+  } | { case: undefined; value?: undefined };
+};
+
+/**
+ * Describes the message parley.v1.RescheduleResult.
+ * Use `create(RescheduleResultSchema)` to create a new message.
+ */
+export declare const RescheduleResultSchema: GenMessage<RescheduleResult>;
 
 /**
  * ConsumeRequest is the request of Consume.
@@ -430,48 +502,72 @@ export declare const RescheduleScheduledResponseSchema: GenMessage<RescheduleSch
  */
 export declare type ConsumeRequest = Message<"parley.v1.ConsumeRequest"> & {
   /**
-   * @generated from field: string topic = 1;
+   * 1 to 16 topics, each of which has the group. Fails with `not_found` if one does not exist or
+   * does not have it.
+   *
+   * @generated from field: repeated string topics = 1;
    */
-  topic: string;
+  topics: string[];
 
   /**
-   * The consumer group. Fails with `not_found` if it does not exist.
-   *
    * @generated from field: string group = 2;
    */
   group: string;
 
   /**
-   * A name of the consumer for people, which ListPartitions and ListPending show. It need not be
-   * unique.
+   * A name of the consumer for people, which the calls of AdminService show. It need not be unique.
    *
    * @generated from field: string consumer = 3;
    */
   consumer: string;
 
   /**
-   * The number of messages that the server may send before the first GrantCredits. 1 to 10,000.
+   * The number of messages that the consumer handles at the same time. 1 to 10,000; 0 means 1.
    *
-   * @generated from field: int64 max_messages = 4;
+   * @generated from field: int32 concurrency = 4;
    */
-  maxMessages: bigint;
+  concurrency: number;
 
   /**
-   * The number of bytes (payloads, keys and headers) that the server may send before the first
-   * GrantCredits. 1 to 67,108,864; the default is 8 MiB. A message that is larger than the
-   * remaining credit is sent when no other delivery is in flight.
+   * The largest number of deliveries that the session holds: those that are being handled and those
+   * that wait in the consumer. At least `concurrency`, at most 10,000; 0 means twice `concurrency`.
+   * The server sends more than `concurrency` only while the handlers are fast.
    *
-   * @generated from field: optional int64 max_bytes = 5;
+   * @generated from field: int32 max_in_flight = 5;
    */
-  maxBytes?: bigint | undefined;
+  maxInFlight: number;
+
+  /**
+   * The largest sum of the sizes of these deliveries (payloads, keys and headers), in bytes. Up to
+   * 67,108,864; 0 means 8 MiB. A message that is larger than what is left is sent alone.
+   *
+   * @generated from field: int64 max_in_flight_bytes = 6;
+   */
+  maxInFlightBytes: bigint;
 
   /**
    * The time within which the consumer must settle or extend each delivery. 1 s to 12 h; the
-   * default is 30 s. When it passes, the server ends the stream and treats the consumer as lost.
+   * default is the group's. When it passes, the delivery is lost and counts as an attempt; the
+   * session goes on.
    *
-   * @generated from field: google.protobuf.Duration ack_timeout = 6;
+   * @generated from field: google.protobuf.Duration ack_timeout = 7;
    */
   ackTimeout?: Duration | undefined;
+
+  /**
+   * The consumer reports when a handler begins a delivery (Extend, Begun). Otherwise a delivery
+   * counts as begun when it is sent.
+   *
+   * @generated from field: bool reports_begun = 8;
+   */
+  reportsBegun: boolean;
+
+  /**
+   * Resumes an earlier session instead of starting one.
+   *
+   * @generated from field: parley.v1.Resume resume = 9;
+   */
+  resume?: Resume | undefined;
 };
 
 /**
@@ -481,8 +577,107 @@ export declare type ConsumeRequest = Message<"parley.v1.ConsumeRequest"> & {
 export declare const ConsumeRequestSchema: GenMessage<ConsumeRequest>;
 
 /**
- * ConsumeResponse is one frame of a Consume stream. Clients ignore frames of a kind that they do
- * not know.
+ * Resume continues a session on another stream.
+ *
+ * @generated from message parley.v1.Resume
+ */
+export declare type Resume = Message<"parley.v1.Resume"> & {
+  /**
+   * The `session_id` of the SessionStarted.
+   *
+   * @generated from field: string session_id = 1;
+   */
+  sessionId: string;
+
+  /**
+   * How many streams the session had before this one. If two streams resume a session, the one with
+   * the higher number has it, and the other ends with SESSION_LOST.
+   *
+   * @generated from field: int64 resumes = 2;
+   */
+  resumes: bigint;
+
+  /**
+   * The deliveries that the consumer still holds, up to 10,000.
+   *
+   * @generated from field: repeated parley.v1.HeldDelivery held = 3;
+   */
+  held: HeldDelivery[];
+
+  /**
+   * What the consumer decided while no stream was open, or got no answer to.
+   *
+   * @generated from field: repeated parley.v1.UnansweredVerdict unanswered = 4;
+   */
+  unanswered: UnansweredVerdict[];
+};
+
+/**
+ * Describes the message parley.v1.Resume.
+ * Use `create(ResumeSchema)` to create a new message.
+ */
+export declare const ResumeSchema: GenMessage<Resume>;
+
+/**
+ * HeldDelivery is a delivery that a consumer still holds when it resumes its session.
+ *
+ * @generated from message parley.v1.HeldDelivery
+ */
+export declare type HeldDelivery = Message<"parley.v1.HeldDelivery"> & {
+  /**
+   * @generated from field: string token = 1;
+   */
+  token: string;
+
+  /**
+   * A handler has begun it.
+   *
+   * @generated from field: bool begun = 2;
+   */
+  begun: boolean;
+};
+
+/**
+ * Describes the message parley.v1.HeldDelivery.
+ * Use `create(HeldDeliverySchema)` to create a new message.
+ */
+export declare const HeldDeliverySchema: GenMessage<HeldDelivery>;
+
+/**
+ * UnansweredVerdict is an ack or a nack to which a consumer got no answer.
+ *
+ * @generated from message parley.v1.UnansweredVerdict
+ */
+export declare type UnansweredVerdict = Message<"parley.v1.UnansweredVerdict"> & {
+  /**
+   * @generated from oneof parley.v1.UnansweredVerdict.verdict
+   */
+  verdict: {
+    /**
+     * The token of a delivery to acknowledge.
+     *
+     * @generated from field: string ack = 1;
+     */
+    value: string;
+    case: "ack";
+  } | {
+    /**
+     * @generated from field: parley.v1.NackItem nack = 2;
+     */
+    value: NackItem;
+    case: "nack";
+  } | { case: undefined; value?: undefined };
+};
+
+/**
+ * Describes the message parley.v1.UnansweredVerdict.
+ * Use `create(UnansweredVerdictSchema)` to create a new message.
+ */
+export declare const UnansweredVerdictSchema: GenMessage<UnansweredVerdict>;
+
+/**
+ * ConsumeResponse is one frame of a Consume stream. Clients ignore frames of a
+ * kind that they do not know.
  *
  * @generated from message parley.v1.ConsumeResponse
  */
@@ -494,10 +689,10 @@ export declare type ConsumeResponse = Message<"parley.v1.ConsumeResponse"> & {
     /**
      * Only in the first frame of the stream.
      *
-     * @generated from field: parley.v1.StreamInfo info = 1;
+     * @generated from field: parley.v1.SessionStarted started = 1;
      */
-    value: StreamInfo;
-    case: "info";
+    value: SessionStarted;
+    case: "started";
   } | {
     /**
      * @generated from field: parley.v1.DeliveryBatch deliveries = 2;
@@ -506,17 +701,31 @@ export declare type ConsumeResponse = Message<"parley.v1.ConsumeResponse"> & {
     case: "deliveries";
   } | {
     /**
-     * All partitions that are assigned to the consumer. Sent at every change.
+     * @generated from field: parley.v1.LostDeliveries lost = 3;
+     */
+    value: LostDeliveries;
+    case: "lost";
+  } | {
+    /**
+     * All partitions that are assigned to the session, in an exclusive group. Sent at every change.
      *
-     * @generated from field: parley.v1.PartitionAssignment assignment = 3;
+     * @generated from field: parley.v1.PartitionAssignment assignment = 4;
      */
     value: PartitionAssignment;
     case: "assignment";
   } | {
     /**
-     * @generated from field: parley.v1.Heartbeat heartbeat = 4;
+     * The last frame of a stream that is to continue on another node.
+     *
+     * @generated from field: parley.v1.Reconnect reconnect = 5;
      */
-    value: Heartbeat;
+    value: Reconnect;
+    case: "reconnect";
+  } | {
+    /**
+     * @generated from field: parley.v1.SessionHeartbeat heartbeat = 6;
+     */
+    value: SessionHeartbeat;
     case: "heartbeat";
   } | { case: undefined; value?: undefined };
 };
@@ -528,22 +737,170 @@ export declare type ConsumeResponse = Message<"parley.v1.ConsumeResponse"> & {
 export declare const ConsumeResponseSchema: GenMessage<ConsumeResponse>;
 
 /**
- * PartitionAssignment lists all partitions that are assigned to a consumer.
+ * SessionStarted is the first frame of a stream: its session.
+ *
+ * @generated from message parley.v1.SessionStarted
+ */
+export declare type SessionStarted = Message<"parley.v1.SessionStarted"> & {
+  /**
+   * Identifies the session in unary calls and in Resume. It is a secret of the consumer and bound
+   * to the subject of its token. Up to 128 bytes.
+   *
+   * @generated from field: string session_id = 1;
+   */
+  sessionId: string;
+
+  /**
+   * The server sends a frame at least this often. A client treats the stream as dead after 2.5
+   * intervals without a frame.
+   *
+   * @generated from field: google.protobuf.Duration heartbeat_interval = 2;
+   */
+  heartbeatInterval?: Duration | undefined;
+
+  /**
+   * How long the session keeps its deliveries without contact. A consumer that has had no confirmed
+   * contact for so long must cancel its handlers: their messages go to other sessions.
+   *
+   * @generated from field: google.protobuf.Duration resume_grace = 3;
+   */
+  resumeGrace?: Duration | undefined;
+
+  /**
+   * Of a resumed session: the tokens of HeldDelivery and UnansweredVerdict that it no longer holds.
+   *
+   * @generated from field: parley.v1.LostDeliveries lost = 4;
+   */
+  lost?: LostDeliveries | undefined;
+
+  /**
+   * Of a resumed session: the results of the `unanswered` verdicts, in the same order.
+   *
+   * @generated from field: repeated parley.v1.SettleResult unanswered = 5;
+   */
+  unanswered: SettleResult[];
+};
+
+/**
+ * Describes the message parley.v1.SessionStarted.
+ * Use `create(SessionStartedSchema)` to create a new message.
+ */
+export declare const SessionStartedSchema: GenMessage<SessionStarted>;
+
+/**
+ * SessionHeartbeat is sent within twice the heartbeat interval, also between other frames. It and
+ * the SessionStarted of a new session are the frames that confirm the contact.
+ *
+ * @generated from message parley.v1.SessionHeartbeat
+ */
+export declare type SessionHeartbeat = Message<"parley.v1.SessionHeartbeat"> & {
+  /**
+   * How long ago the nodes that manage the session's deliveries last confirmed that they know of
+   * the contact. The contact of a consumer is confirmed as of this time before the frame.
+   *
+   * @generated from field: google.protobuf.Duration unconfirmed = 1;
+   */
+  unconfirmed?: Duration | undefined;
+};
+
+/**
+ * Describes the message parley.v1.SessionHeartbeat.
+ * Use `create(SessionHeartbeatSchema)` to create a new message.
+ */
+export declare const SessionHeartbeatSchema: GenMessage<SessionHeartbeat>;
+
+/**
+ * LostDeliveries lists deliveries that the session no longer holds. The consumer cancels their
+ * handlers; their acks would fail with DELIVERY_LOST.
+ *
+ * @generated from message parley.v1.LostDeliveries
+ */
+export declare type LostDeliveries = Message<"parley.v1.LostDeliveries"> & {
+  /**
+   * @generated from field: repeated string tokens = 1;
+   */
+  tokens: string[];
+
+  /**
+   * @generated from field: parley.v1.LostDeliveries.Cause cause = 2;
+   */
+  cause: LostDeliveries_Cause;
+};
+
+/**
+ * Describes the message parley.v1.LostDeliveries.
+ * Use `create(LostDeliveriesSchema)` to create a new message.
+ */
+export declare const LostDeliveriesSchema: GenMessage<LostDeliveries>;
+
+/**
+ * Why deliveries are lost.
+ *
+ * @generated from enum parley.v1.LostDeliveries.Cause
+ */
+export enum LostDeliveries_Cause {
+  /**
+   * @generated from enum value: CAUSE_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * The ack timeout passed.
+   *
+   * @generated from enum value: CAUSE_ACK_TIMEOUT = 1;
+   */
+  ACK_TIMEOUT = 1,
+
+  /**
+   * The group's `max_run_time` passed.
+   *
+   * @generated from enum value: CAUSE_MAX_RUN_TIME = 2;
+   */
+  MAX_RUN_TIME = 2,
+
+  /**
+   * The message was cancelled, or the group moved or deleted.
+   *
+   * @generated from enum value: CAUSE_CANCELLED = 3;
+   */
+  CANCELLED = 3,
+
+  /**
+   * The session was without contact for longer than its grace time.
+   *
+   * @generated from enum value: CAUSE_NO_CONTACT = 4;
+   */
+  NO_CONTACT = 4,
+}
+
+/**
+ * Describes the enum parley.v1.LostDeliveries.Cause.
+ */
+export declare const LostDeliveries_CauseSchema: GenEnum<LostDeliveries_Cause>;
+
+/**
+ * PartitionAssignment lists all partitions of a topic that are assigned to a session of an
+ * exclusive group.
  *
  * @generated from message parley.v1.PartitionAssignment
  */
 export declare type PartitionAssignment = Message<"parley.v1.PartitionAssignment"> & {
   /**
+   * @generated from field: string topic = 1;
+   */
+  topic: string;
+
+  /**
    * In ascending order. Empty if none is assigned.
    *
-   * @generated from field: repeated int32 partitions = 1;
+   * @generated from field: repeated int32 partitions = 2;
    */
   partitions: number[];
 
   /**
    * The number of partitions of the topic.
    *
-   * @generated from field: int32 total = 2;
+   * @generated from field: int32 total = 3;
    */
   total: number;
 };
@@ -555,7 +912,7 @@ export declare type PartitionAssignment = Message<"parley.v1.PartitionAssignment
 export declare const PartitionAssignmentSchema: GenMessage<PartitionAssignment>;
 
 /**
- * DeliveryBatch is one or more deliveries of a Consume stream. Those of one partition are in order.
+ * DeliveryBatch is one or more deliveries of a Consume stream. Those of one key are in order.
  *
  * @generated from message parley.v1.DeliveryBatch
  */
@@ -580,7 +937,7 @@ export declare const DeliveryBatchSchema: GenMessage<DeliveryBatch>;
 export declare type Delivery = Message<"parley.v1.Delivery"> & {
   /**
    * Identifies this delivery in Ack, Nack and Extend. Another delivery of the same message has
-   * another token.
+   * another token. Up to 128 bytes.
    *
    * @generated from field: string token = 1;
    */
@@ -615,7 +972,7 @@ export declare type Delivery = Message<"parley.v1.Delivery"> & {
   headers: { [key: string]: string };
 
   /**
-   * 1 for the first delivery. A delivery to a consumer that was lost counts as an attempt.
+   * 1 for the first attempt. A delivery that no handler began does not count as an attempt.
    *
    * @generated from field: int32 attempt = 7;
    */
@@ -627,6 +984,25 @@ export declare type Delivery = Message<"parley.v1.Delivery"> & {
    * @generated from field: google.protobuf.Timestamp produce_time = 8;
    */
   produceTime?: Timestamp | undefined;
+
+  /**
+   * @generated from field: string topic = 9;
+   */
+  topic: string;
+
+  /**
+   * The number of this delivery of the message to the group, from 1. At least `attempt`.
+   *
+   * @generated from field: int32 delivery = 10;
+   */
+  delivery: number;
+
+  /**
+   * The longest time that the handler may take: the message's, else the group's.
+   *
+   * @generated from field: google.protobuf.Duration timeout = 11;
+   */
+  timeout?: Duration | undefined;
 };
 
 /**
@@ -636,11 +1012,11 @@ export declare type Delivery = Message<"parley.v1.Delivery"> & {
 export declare const DeliverySchema: GenMessage<Delivery>;
 
 /**
- * AckRequest is the request of Ack.
+ * ReceiveRequest is the request of Receive.
  *
- * @generated from message parley.v1.AckRequest
+ * @generated from message parley.v1.ReceiveRequest
  */
-export declare type AckRequest = Message<"parley.v1.AckRequest"> & {
+export declare type ReceiveRequest = Message<"parley.v1.ReceiveRequest"> & {
   /**
    * @generated from field: string topic = 1;
    */
@@ -652,14 +1028,85 @@ export declare type AckRequest = Message<"parley.v1.AckRequest"> & {
   group: string;
 
   /**
-   * @generated from field: string stream_id = 3;
+   * A name of the consumer for people. The default is `receive`.
+   *
+   * @generated from field: string consumer = 3;
    */
-  streamId: string;
+  consumer: string;
+
+  /**
+   * 1 to 100; 0 means 1. The messages of one answer have at most 1 MiB, unless the first is larger.
+   *
+   * @generated from field: int32 max_messages = 4;
+   */
+  maxMessages: number;
+
+  /**
+   * The time to wait for the first message. 0 to 30 s.
+   *
+   * @generated from field: google.protobuf.Duration wait = 5;
+   */
+  wait?: Duration | undefined;
+
+  /**
+   * As in ConsumeRequest.
+   *
+   * @generated from field: google.protobuf.Duration ack_timeout = 6;
+   */
+  ackTimeout?: Duration | undefined;
+};
+
+/**
+ * Describes the message parley.v1.ReceiveRequest.
+ * Use `create(ReceiveRequestSchema)` to create a new message.
+ */
+export declare const ReceiveRequestSchema: GenMessage<ReceiveRequest>;
+
+/**
+ * ReceiveResponse is the response of Receive.
+ *
+ * @generated from message parley.v1.ReceiveResponse
+ */
+export declare type ReceiveResponse = Message<"parley.v1.ReceiveResponse"> & {
+  /**
+   * For Ack, Nack and Extend of these deliveries.
+   *
+   * @generated from field: string session_id = 1;
+   */
+  sessionId: string;
+
+  /**
+   * Empty if there was no message within `wait`.
+   *
+   * @generated from field: repeated parley.v1.Delivery deliveries = 2;
+   */
+  deliveries: Delivery[];
+};
+
+/**
+ * Describes the message parley.v1.ReceiveResponse.
+ * Use `create(ReceiveResponseSchema)` to create a new message.
+ */
+export declare const ReceiveResponseSchema: GenMessage<ReceiveResponse>;
+
+/**
+ * AckRequest is the request of Ack.
+ *
+ * @generated from message parley.v1.AckRequest
+ */
+export declare type AckRequest = Message<"parley.v1.AckRequest"> & {
+  /**
+   * The `session_id` of the SessionStarted or ReceiveResponse. On a StreamingConsume stream it may
+   * be empty and means the stream's session, as in all requests below.
+   *
+   * @generated from field: string session_id = 1;
+   */
+  sessionId: string;
 
   /**
    * The tokens of up to 1,000 deliveries.
    *
-   * @generated from field: repeated string tokens = 4;
+   * @generated from field: repeated string tokens = 2;
    */
   tokens: string[];
 };
@@ -716,22 +1163,14 @@ export declare const SettleResultSchema: GenMessage<SettleResult>;
  */
 export declare type NackRequest = Message<"parley.v1.NackRequest"> & {
   /**
-   * @generated from field: string topic = 1;
+   * @generated from field: string session_id = 1;
    */
-  topic: string;
+  sessionId: string;
 
   /**
-   * @generated from field: string group = 2;
-   */
-  group: string;
-
-  /**
-   * @generated from field: string stream_id = 3;
-   */
-  streamId: string;
-
-  /**
-   * @generated from field: repeated parley.v1.NackItem items = 4;
+   * Up to 1,000 deliveries.
+   *
+   * @generated from field: repeated parley.v1.NackItem items = 2;
    */
   items: NackItem[];
 };
@@ -763,7 +1202,7 @@ export declare type NackItem = Message<"parley.v1.NackItem"> & {
 
   /**
    * The application's code for the failure, up to 64 of A-Z a-z 0-9 _ . - A `retry` with one of the
-   * topic's `non_retryable_codes` makes the message a dead letter. Must be empty with `release`.
+   * group's `non_retryable_codes` makes the message a dead letter. Must be empty with `release`.
    *
    * @generated from field: string code = 3;
    */
@@ -807,7 +1246,7 @@ export declare const NackItemSchema: GenMessage<NackItem>;
  */
 export declare type NackRetry = Message<"parley.v1.NackRetry"> & {
   /**
-   * The time until the next attempt, 0 to 366 days. The default is the topic's backoff.
+   * The time until the next attempt, 0 to 366 days. The default is the group's backoff.
    *
    * @generated from field: google.protobuf.Duration delay = 1;
    */
@@ -876,46 +1315,42 @@ export declare const NackResponseSchema: GenMessage<NackResponse>;
  */
 export declare type ExtendRequest = Message<"parley.v1.ExtendRequest"> & {
   /**
-   * @generated from field: string topic = 1;
+   * @generated from field: string session_id = 1;
    */
-  topic: string;
-
-  /**
-   * @generated from field: string group = 2;
-   */
-  group: string;
-
-  /**
-   * @generated from field: string stream_id = 3;
-   */
-  streamId: string;
+  sessionId: string;
 
   /**
    * @generated from oneof parley.v1.ExtendRequest.target
    */
   target: {
     /**
-     * @generated from field: parley.v1.DeliveryTokens deliveries = 4;
+     * @generated from field: parley.v1.DeliveryTokens deliveries = 2;
      */
     value: DeliveryTokens;
     case: "deliveries";
   } | {
     /**
-     * All deliveries that the stream holds.
+     * All deliveries that the session holds.
      *
-     * @generated from field: parley.v1.AllDeliveries all = 5;
+     * @generated from field: parley.v1.AllDeliveries all = 3;
      */
     value: AllDeliveries;
     case: "all";
   } | { case: undefined; value?: undefined };
 
   /**
-   * The new ack timeout, from now. 1 s to 12 h. The default is the `ack_timeout` of the
-   * ConsumeRequest.
+   * The new ack timeout, from now. 1 s to 12 h. The default is that of the ConsumeRequest.
    *
-   * @generated from field: google.protobuf.Duration ack_timeout = 6;
+   * @generated from field: google.protobuf.Duration ack_timeout = 4;
    */
   ackTimeout?: Duration | undefined;
+
+  /**
+   * A handler has begun these deliveries. Must not be set with `all`.
+   *
+   * @generated from field: bool begun = 5;
+   */
+  begun: boolean;
 };
 
 /**
@@ -945,7 +1380,7 @@ export declare type DeliveryTokens = Message<"parley.v1.DeliveryTokens"> & {
 export declare const DeliveryTokensSchema: GenMessage<DeliveryTokens>;
 
 /**
- * AllDeliveries names all deliveries that a stream holds.
+ * AllDeliveries names all deliveries that a session holds.
  *
  * @generated from message parley.v1.AllDeliveries
  */
@@ -979,83 +1414,70 @@ export declare type ExtendResponse = Message<"parley.v1.ExtendResponse"> & {
 export declare const ExtendResponseSchema: GenMessage<ExtendResponse>;
 
 /**
- * GrantCreditsRequest is the request of GrantCredits.
+ * UpdateSessionRequest is the request of UpdateSession.
  *
- * @generated from message parley.v1.GrantCreditsRequest
+ * @generated from message parley.v1.UpdateSessionRequest
  */
-export declare type GrantCreditsRequest = Message<"parley.v1.GrantCreditsRequest"> & {
+export declare type UpdateSessionRequest = Message<"parley.v1.UpdateSessionRequest"> & {
   /**
-   * @generated from field: string topic = 1;
+   * @generated from field: string session_id = 1;
    */
-  topic: string;
+  sessionId: string;
 
   /**
-   * @generated from field: string group = 2;
-   */
-  group: string;
-
-  /**
-   * @generated from field: string stream_id = 3;
-   */
-  streamId: string;
-
-  /**
-   * The number of messages that the server may send in total from the beginning of the stream: at
-   * most 10,000 more than it has sent. A value lower than an earlier one has no effect.
+   * The new limits, as in ConsumeRequest. 0 leaves a limit as it is.
    *
-   * @generated from field: int64 total_messages = 4;
+   * @generated from field: int32 concurrency = 2;
    */
-  totalMessages: bigint;
+  concurrency: number;
 
   /**
-   * The number of bytes that the server may send in total from the beginning of the stream: at most
-   * 67,108,864 more than it has sent.
-   *
-   * @generated from field: int64 total_bytes = 5;
+   * @generated from field: int32 max_in_flight = 3;
    */
-  totalBytes: bigint;
+  maxInFlight: number;
+
+  /**
+   * @generated from field: int64 max_in_flight_bytes = 4;
+   */
+  maxInFlightBytes: bigint;
 };
 
 /**
- * Describes the message parley.v1.GrantCreditsRequest.
- * Use `create(GrantCreditsRequestSchema)` to create a new message.
+ * Describes the message parley.v1.UpdateSessionRequest.
+ * Use `create(UpdateSessionRequestSchema)` to create a new message.
  */
-export declare const GrantCreditsRequestSchema: GenMessage<GrantCreditsRequest>;
+export declare const UpdateSessionRequestSchema: GenMessage<UpdateSessionRequest>;
 
 /**
- * GrantCreditsResponse is the response of GrantCredits.
+ * UpdateSessionResponse is the response of UpdateSession.
  *
- * @generated from message parley.v1.GrantCreditsResponse
+ * @generated from message parley.v1.UpdateSessionResponse
  */
-export declare type GrantCreditsResponse = Message<"parley.v1.GrantCreditsResponse"> & {
+export declare type UpdateSessionResponse = Message<"parley.v1.UpdateSessionResponse"> & {
+  /**
+   * When the session's stream ends with TOKEN_EXPIRED. Unset if it does not.
+   *
+   * @generated from field: google.protobuf.Timestamp expire_time = 1;
+   */
+  expireTime?: Timestamp | undefined;
 };
 
 /**
- * Describes the message parley.v1.GrantCreditsResponse.
- * Use `create(GrantCreditsResponseSchema)` to create a new message.
+ * Describes the message parley.v1.UpdateSessionResponse.
+ * Use `create(UpdateSessionResponseSchema)` to create a new message.
  */
-export declare const GrantCreditsResponseSchema: GenMessage<GrantCreditsResponse>;
+export declare const UpdateSessionResponseSchema: GenMessage<UpdateSessionResponse>;
 
 /**
- * LeaveRequest is the request of Leave, which ends a Consume stream gracefully.
+ * LeaveRequest is the request of Leave, which ends a session gracefully.
  *
  * @generated from message parley.v1.LeaveRequest
  */
 export declare type LeaveRequest = Message<"parley.v1.LeaveRequest"> & {
   /**
-   * @generated from field: string topic = 1;
+   * @generated from field: string session_id = 1;
    */
-  topic: string;
-
-  /**
-   * @generated from field: string group = 2;
-   */
-  group: string;
-
-  /**
-   * @generated from field: string stream_id = 3;
-   */
-  streamId: string;
+  sessionId: string;
 };
 
 /**
@@ -1085,12 +1507,12 @@ export declare const LeaveResponseSchema: GenMessage<LeaveResponse>;
  */
 export declare type StreamingConsumeRequest = Message<"parley.v1.StreamingConsumeRequest"> & {
   /**
-   * An id that the client chooses and the StreamingAnswer repeats. With 0 the server answers only
-   * if the request, or one of its items, fails.
+   * An id that the client chooses and the RequestResults repeats. With 0 the server answers only if
+   * the request, or one of its items, fails.
    *
-   * @generated from field: int64 call_id = 1;
+   * @generated from field: int64 request_id = 1;
    */
-  callId: bigint;
+  requestId: bigint;
 
   /**
    * @generated from oneof parley.v1.StreamingConsumeRequest.request
@@ -1103,33 +1525,33 @@ export declare type StreamingConsumeRequest = Message<"parley.v1.StreamingConsum
     case: "start";
   } | {
     /**
-     * @generated from field: parley.v1.StreamingAck ack = 3;
+     * @generated from field: parley.v1.AckRequest ack = 3;
      */
-    value: StreamingAck;
+    value: AckRequest;
     case: "ack";
   } | {
     /**
-     * @generated from field: parley.v1.StreamingNack nack = 4;
+     * @generated from field: parley.v1.NackRequest nack = 4;
      */
-    value: StreamingNack;
+    value: NackRequest;
     case: "nack";
   } | {
     /**
-     * @generated from field: parley.v1.StreamingExtend extend = 5;
+     * @generated from field: parley.v1.ExtendRequest extend = 5;
      */
-    value: StreamingExtend;
+    value: ExtendRequest;
     case: "extend";
   } | {
     /**
-     * @generated from field: parley.v1.StreamingCredits credits = 6;
+     * @generated from field: parley.v1.UpdateSessionRequest update = 6;
      */
-    value: StreamingCredits;
-    case: "credits";
+    value: UpdateSessionRequest;
+    case: "update";
   } | {
     /**
-     * @generated from field: parley.v1.StreamingLeave leave = 7;
+     * @generated from field: parley.v1.LeaveRequest leave = 7;
      */
-    value: StreamingLeave;
+    value: LeaveRequest;
     case: "leave";
   } | { case: undefined; value?: undefined };
 };
@@ -1139,116 +1561,6 @@ export declare type StreamingConsumeRequest = Message<"parley.v1.StreamingConsum
  * Use `create(StreamingConsumeRequestSchema)` to create a new message.
  */
 export declare const StreamingConsumeRequestSchema: GenMessage<StreamingConsumeRequest>;
-
-/**
- * StreamingAck is AckRequest for the stream that it is sent on.
- *
- * @generated from message parley.v1.StreamingAck
- */
-export declare type StreamingAck = Message<"parley.v1.StreamingAck"> & {
-  /**
-   * @generated from field: repeated string tokens = 1;
-   */
-  tokens: string[];
-};
-
-/**
- * Describes the message parley.v1.StreamingAck.
- * Use `create(StreamingAckSchema)` to create a new message.
- */
-export declare const StreamingAckSchema: GenMessage<StreamingAck>;
-
-/**
- * StreamingNack is NackRequest for the stream that it is sent on.
- *
- * @generated from message parley.v1.StreamingNack
- */
-export declare type StreamingNack = Message<"parley.v1.StreamingNack"> & {
-  /**
-   * @generated from field: repeated parley.v1.NackItem items = 1;
-   */
-  items: NackItem[];
-};
-
-/**
- * Describes the message parley.v1.StreamingNack.
- * Use `create(StreamingNackSchema)` to create a new message.
- */
-export declare const StreamingNackSchema: GenMessage<StreamingNack>;
-
-/**
- * StreamingExtend is ExtendRequest for the stream that it is sent on.
- *
- * @generated from message parley.v1.StreamingExtend
- */
-export declare type StreamingExtend = Message<"parley.v1.StreamingExtend"> & {
-  /**
-   * @generated from oneof parley.v1.StreamingExtend.target
-   */
-  target: {
-    /**
-     * @generated from field: parley.v1.DeliveryTokens deliveries = 1;
-     */
-    value: DeliveryTokens;
-    case: "deliveries";
-  } | {
-    /**
-     * All deliveries that the stream holds.
-     *
-     * @generated from field: parley.v1.AllDeliveries all = 2;
-     */
-    value: AllDeliveries;
-    case: "all";
-  } | { case: undefined; value?: undefined };
-
-  /**
-   * @generated from field: google.protobuf.Duration ack_timeout = 3;
-   */
-  ackTimeout?: Duration | undefined;
-};
-
-/**
- * Describes the message parley.v1.StreamingExtend.
- * Use `create(StreamingExtendSchema)` to create a new message.
- */
-export declare const StreamingExtendSchema: GenMessage<StreamingExtend>;
-
-/**
- * StreamingCredits is GrantCreditsRequest for the stream that it is sent on.
- *
- * @generated from message parley.v1.StreamingCredits
- */
-export declare type StreamingCredits = Message<"parley.v1.StreamingCredits"> & {
-  /**
-   * @generated from field: int64 total_messages = 1;
-   */
-  totalMessages: bigint;
-
-  /**
-   * @generated from field: int64 total_bytes = 2;
-   */
-  totalBytes: bigint;
-};
-
-/**
- * Describes the message parley.v1.StreamingCredits.
- * Use `create(StreamingCreditsSchema)` to create a new message.
- */
-export declare const StreamingCreditsSchema: GenMessage<StreamingCredits>;
-
-/**
- * StreamingLeave is LeaveRequest for the stream that it is sent on.
- *
- * @generated from message parley.v1.StreamingLeave
- */
-export declare type StreamingLeave = Message<"parley.v1.StreamingLeave"> & {
-};
-
-/**
- * Describes the message parley.v1.StreamingLeave.
- * Use `create(StreamingLeaveSchema)` to create a new message.
- */
-export declare const StreamingLeaveSchema: GenMessage<StreamingLeave>;
 
 /**
  * StreamingConsumeResponse is one frame of a StreamingConsume stream. Clients ignore frames of a
@@ -1270,10 +1582,10 @@ export declare type StreamingConsumeResponse = Message<"parley.v1.StreamingConsu
     case: "consume";
   } | {
     /**
-     * @generated from field: parley.v1.StreamingAnswer answer = 2;
+     * @generated from field: parley.v1.RequestResults results = 2;
      */
-    value: StreamingAnswer;
-    case: "answer";
+    value: RequestResults;
+    case: "results";
   } | { case: undefined; value?: undefined };
 };
 
@@ -1284,15 +1596,15 @@ export declare type StreamingConsumeResponse = Message<"parley.v1.StreamingConsu
 export declare const StreamingConsumeResponseSchema: GenMessage<StreamingConsumeResponse>;
 
 /**
- * StreamingAnswer is the answer to one request of a StreamingConsume stream.
+ * RequestResults is the answer to one request of a StreamingConsume stream.
  *
- * @generated from message parley.v1.StreamingAnswer
+ * @generated from message parley.v1.RequestResults
  */
-export declare type StreamingAnswer = Message<"parley.v1.StreamingAnswer"> & {
+export declare type RequestResults = Message<"parley.v1.RequestResults"> & {
   /**
-   * @generated from field: int64 call_id = 1;
+   * @generated from field: int64 request_id = 1;
    */
-  callId: bigint;
+  requestId: bigint;
 
   /**
    * One result per item of the request, in the same order.
@@ -1310,20 +1622,24 @@ export declare type StreamingAnswer = Message<"parley.v1.StreamingAnswer"> & {
 };
 
 /**
- * Describes the message parley.v1.StreamingAnswer.
- * Use `create(StreamingAnswerSchema)` to create a new message.
+ * Describes the message parley.v1.RequestResults.
+ * Use `create(RequestResultsSchema)` to create a new message.
  */
-export declare const StreamingAnswerSchema: GenMessage<StreamingAnswer>;
+export declare const RequestResultsSchema: GenMessage<RequestResults>;
 
 /**
  * QueueService is a work queue with at-least-once delivery: partitioned topics, consumer groups,
- * leases, retries, dead letters and delayed messages.
+ * retries, dead letters and delayed messages.
  *
- * A topic has partitions. Each partition is an ordered log. Every consumer group reads all
- * partitions, independently of the other groups. Within a group, one consumer at a time reads a
- * partition. The key of a message selects its partition, so messages of one key are delivered in
- * order unless one of them is retried. A topic with strict order keeps the order of a key during
- * retries too.
+ * A topic has partitions. Each partition is an ordered log. Every consumer group handles all
+ * messages, independently of the other groups. The key of a message selects its partition. In a
+ * shared group, which is the default, any session may get any message of any partition. In an
+ * exclusive group, the messages of a partition go to one session at a time. Messages of one key are
+ * delivered in order, unless one of them is retried; a group with strict order keeps the order
+ * during retries too.
+ *
+ * A delivery is one message that one session works on. It belongs to the session, not to a stream:
+ * it outlives the stream, the token that opened the stream, and the node.
  *
  * Every call requires a bearer token. The token's capabilities (`queue:<pattern>` with the actions
  * `produce` and `consume`) are checked before any data is read. AdminService creates topics and
@@ -1333,13 +1649,14 @@ export declare const StreamingAnswerSchema: GenMessage<StreamingAnswer>;
  */
 export declare const QueueService: GenService<{
   /**
-   * Produce appends up to 1,000 messages to a topic and returns one result per message, in order.
-   * It returns when the queue store has the messages, with the durability that the store is
-   * configured for.
+   * Produce accepts up to 1,000 messages and returns one result per message, in order. A message
+   * without a due time is appended to its partition; one with a due time is delivered when it is
+   * due, never earlier according to the server's clock. Produce returns when the queue store has
+   * the messages, with the durability that the store is configured for.
    *
-   * A repeat with the same `idempotency_key` within the topic's window returns the first call's
-   * result and appends nothing. With another payload it fails with `already_exists`. A message for
-   * a full partition fails with `resource_exhausted`, and one for a paused topic with
+   * A request with `producer_id` may be repeated: the repeat returns the first result and stores
+   * nothing. Alternatively a message with `idempotency_key` may be repeated, by any producer. A
+   * message for a full partition fails with `resource_exhausted`, and one for a paused topic with
    * `failed_precondition`; both errors are retryable.
    *
    * @generated from rpc parley.v1.QueueService.Produce
@@ -1350,46 +1667,40 @@ export declare const QueueService: GenService<{
     output: typeof ProduceResponseSchema;
   },
   /**
-   * Schedule accepts up to 1,000 messages for delivery at a later time, never before they are due
-   * according to the server's clock. Until then they can be cancelled and rescheduled by message
-   * id.
+   * CancelMessages cancels up to 1,000 messages that are scheduled, wait or will be retried, in
+   * every group that has not settled them, and returns one result per message. A message that a
+   * handler has begun is not cancelled. The result is `not_found` for a message that does not
+   * exist, and `failed_precondition` with MESSAGE_RUNNING for one that is being handled. A
+   * cancelled message keeps its idempotency key.
    *
-   * @generated from rpc parley.v1.QueueService.Schedule
+   * @generated from rpc parley.v1.QueueService.CancelMessages
    */
-  schedule: {
+  cancelMessages: {
     methodKind: "unary";
-    input: typeof ScheduleRequestSchema;
-    output: typeof ScheduleResponseSchema;
+    input: typeof CancelMessagesRequestSchema;
+    output: typeof CancelMessagesResponseSchema;
   },
   /**
-   * CancelScheduled cancels a scheduled message. Fails with `not_found` if the message is due or
-   * cancelled already. Its idempotency key stays in use: a repeat of Schedule returns the id of the
-   * cancelled message and schedules nothing.
+   * RescheduleMessages changes the due time of up to 1,000 scheduled messages and returns one
+   * result per message. The result is `not_found` for a message that is due or cancelled already.
    *
-   * @generated from rpc parley.v1.QueueService.CancelScheduled
+   * @generated from rpc parley.v1.QueueService.RescheduleMessages
    */
-  cancelScheduled: {
+  rescheduleMessages: {
     methodKind: "unary";
-    input: typeof CancelScheduledRequestSchema;
-    output: typeof CancelScheduledResponseSchema;
+    input: typeof RescheduleMessagesRequestSchema;
+    output: typeof RescheduleMessagesResponseSchema;
   },
   /**
-   * RescheduleScheduled changes the due time of a scheduled message. Fails with `not_found` if the
-   * message is due or cancelled already.
+   * Consume starts or resumes a session: one consumer of a group. It streams deliveries within the
+   * limits of the request. The first frame is a SessionStarted. Its session_id identifies the
+   * session in Ack, Nack, Extend, UpdateSession and Leave, which any node can serve, also while no
+   * stream is open.
    *
-   * @generated from rpc parley.v1.QueueService.RescheduleScheduled
-   */
-  rescheduleScheduled: {
-    methodKind: "unary";
-    input: typeof RescheduleScheduledRequestSchema;
-    output: typeof RescheduleScheduledResponseSchema;
-  },
-  /**
-   * Consume joins a consumer group as one consumer. It streams the messages of the partitions that
-   * the server assigns to this consumer, within the credits that the consumer has granted. The
-   * first frame is a StreamInfo. Its stream_id identifies the stream in Ack, Nack, Extend,
-   * GrantCredits and Leave, which any node can serve. When the stream ends, its unsettled
-   * deliveries go to another consumer and count as attempts.
+   * If the stream ends, the session keeps its deliveries for the group's `resume_grace`. Within it
+   * the consumer opens another stream, on any node, with `resume`. After it the deliveries are lost
+   * and go to other sessions. At the expiry of its token a stream ends with TOKEN_EXPIRED, and the
+   * session is resumed with another token of the same subject.
    *
    * @generated from rpc parley.v1.QueueService.Consume
    */
@@ -1399,11 +1710,11 @@ export declare const QueueService: GenService<{
     output: typeof ConsumeResponseSchema;
   },
   /**
-   * StreamingConsume is Consume with Ack, Nack, Extend, GrantCredits and Leave on the same stream.
+   * StreamingConsume is Consume with Ack, Nack, Extend, UpdateSession and Leave on the same stream.
    * Requires a client with bidirectional streams, which browsers do not have. The first request,
-   * and no other, is `start`. The server answers every other request whose `call_id` is not 0 with
-   * one StreamingAnswer with that `call_id`. If the client closes its half of the stream, the
-   * stream ends.
+   * and no other, is `start`. The server answers every other request whose `request_id` is not 0
+   * with one RequestResults with that `request_id`. If the client closes its half of the stream,
+   * the stream ends, and the session can be resumed.
    *
    * @generated from rpc parley.v1.QueueService.StreamingConsume
    */
@@ -1413,9 +1724,23 @@ export declare const QueueService: GenService<{
     output: typeof StreamingConsumeResponseSchema;
   },
   /**
-   * Ack acknowledges deliveries and returns one result per delivery. The result of a delivery that
-   * the stream no longer holds is `failed_precondition`, and nothing changes. A repeat has no
-   * further effect.
+   * Receive returns up to 100 messages in one call, without a stream: for serverless functions,
+   * curl and languages without streams. It waits up to `wait` for the first message. The messages
+   * must be settled or extended within `ack_timeout`, with the returned session_id. Fails with
+   * `failed_precondition` for an exclusive group. If the answer is lost, the messages are delivered
+   * again after `ack_timeout`, and that counts as an attempt.
+   *
+   * @generated from rpc parley.v1.QueueService.Receive
+   */
+  receive: {
+    methodKind: "unary";
+    input: typeof ReceiveRequestSchema;
+    output: typeof ReceiveResponseSchema;
+  },
+  /**
+   * Ack acknowledges deliveries and returns one result per delivery. The result is
+   * `failed_precondition` with DELIVERY_LOST for a delivery that the session no longer holds, and
+   * nothing changes. A repeat has no further effect.
    *
    * @generated from rpc parley.v1.QueueService.Ack
    */
@@ -1426,7 +1751,7 @@ export declare const QueueService: GenService<{
   },
   /**
    * Nack returns deliveries, to be retried, released or made dead letters. The response has one
-   * result per delivery. The result is `failed_precondition` for a delivery that the stream no
+   * result per delivery. The result is `failed_precondition` for a delivery that the session no
    * longer holds, for a Nack after an Ack and for an Ack after a Nack. A repeat has no further
    * effect.
    *
@@ -1438,8 +1763,8 @@ export declare const QueueService: GenService<{
     output: typeof NackResponseSchema;
   },
   /**
-   * Extend restarts the ack timeout of deliveries, in which the consumer must settle them. The
-   * result of a delivery that the stream no longer holds is `failed_precondition`.
+   * Extend restarts the ack timeout of deliveries, and reports which of them a handler began. The
+   * result of a delivery that the session no longer holds is `failed_precondition`.
    *
    * @generated from rpc parley.v1.QueueService.Extend
    */
@@ -1449,22 +1774,22 @@ export declare const QueueService: GenService<{
     output: typeof ExtendResponseSchema;
   },
   /**
-   * GrantCredits raises the number of messages and bytes that the server may send on the stream. It
-   * carries running totals, so a call that is repeated or arrives late has no effect.
+   * UpdateSession changes the limits of a session. If its bearer token is another one of the same
+   * subject, the expiry of that token also becomes that of the session's stream.
    *
-   * @generated from rpc parley.v1.QueueService.GrantCredits
+   * @generated from rpc parley.v1.QueueService.UpdateSession
    */
-  grantCredits: {
+  updateSession: {
     methodKind: "unary";
-    input: typeof GrantCreditsRequestSchema;
-    output: typeof GrantCreditsResponseSchema;
+    input: typeof UpdateSessionRequestSchema;
+    output: typeof UpdateSessionResponseSchema;
   },
   /**
-   * Leave ends a stream gracefully. The server sends no new deliveries; some that it sent before
-   * may still arrive. The consumer can still settle its deliveries. Each partition is released when
-   * its deliveries are settled, and after the last one the stream ends without an error. If a
-   * stream ends without Leave, every delivery that is not settled counts as an attempt. A repeat
-   * has no further effect; after the stream has ended it fails with LEASE_LOST.
+   * Leave ends a session gracefully. The server sends no new deliveries; some that it sent before
+   * may still arrive. Deliveries that no handler began are returned at once and do not count as an
+   * attempt. The consumer can still settle the others. After the last one the stream ends without
+   * an error. A repeat has no further effect; after the session has ended it fails with
+   * SESSION_LOST.
    *
    * @generated from rpc parley.v1.QueueService.Leave
    */

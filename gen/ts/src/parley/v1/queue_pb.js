@@ -2,7 +2,7 @@
 // @generated from file parley/v1/queue.proto (package parley.v1, syntax proto3)
 /* eslint-disable */
 
-import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
+import { enumDesc, fileDesc, messageDesc, serviceDesc, tsEnum } from "@bufbuild/protobuf/codegenv2";
 import { file_google_protobuf_duration, file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 import { file_parley_v1_error } from "./error_pb.js";
 import { file_parley_v1_stream } from "./stream_pb.js";
@@ -11,7 +11,7 @@ import { file_parley_v1_stream } from "./stream_pb.js";
  * Describes the file parley/v1/queue.proto.
  */
 export const file_parley_v1_queue = /*@__PURE__*/
-  fileDesc("ChVwYXJsZXkvdjEvcXVldWUucHJvdG8SCXBhcmxleS52MSKsAQoMUXVldWVNZXNzYWdlEgsKA2tleRgBIAEoCRIPCgdwYXlsb2FkGAIgASgMEjUKB2hlYWRlcnMYAyADKAsyJC5wYXJsZXkudjEuUXVldWVNZXNzYWdlLkhlYWRlcnNFbnRyeRIXCg9pZGVtcG90ZW5jeV9rZXkYBCABKAkaLgoMSGVhZGVyc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEiSgoOUHJvZHVjZVJlcXVlc3QSDQoFdG9waWMYASABKAkSKQoIbWVzc2FnZXMYAiADKAsyFy5wYXJsZXkudjEuUXVldWVNZXNzYWdlIjwKD1Byb2R1Y2VSZXNwb25zZRIpCgdyZXN1bHRzGAEgAygLMhgucGFybGV5LnYxLlByb2R1Y2VSZXN1bHQicAoNUHJvZHVjZVJlc3VsdBIuCghwcm9kdWNlZBgBIAEoCzIaLnBhcmxleS52MS5Qcm9kdWNlZE1lc3NhZ2VIABIlCgVlcnJvchgCIAEoCzIULnBhcmxleS52MS5JdGVtRXJyb3JIAEIICgZyZXN1bHQiSwoPUHJvZHVjZWRNZXNzYWdlEhIKCm1lc3NhZ2VfaWQYASABKAkSEQoJcGFydGl0aW9uGAIgASgFEhEKCWR1cGxpY2F0ZRgDIAEoCCJPCg9TY2hlZHVsZVJlcXVlc3QSDQoFdG9waWMYASABKAkSLQoIbWVzc2FnZXMYAiADKAsyGy5wYXJsZXkudjEuU2NoZWR1bGVkTWVzc2FnZSKfAQoQU2NoZWR1bGVkTWVzc2FnZRIoCgdtZXNzYWdlGAEgASgLMhcucGFybGV5LnYxLlF1ZXVlTWVzc2FnZRIqCgVkZWxheRgCIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbkgAEi4KCGR1ZV90aW1lGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEgAQgUKA2R1ZSI+ChBTY2hlZHVsZVJlc3BvbnNlEioKB3Jlc3VsdHMYASADKAsyGS5wYXJsZXkudjEuU2NoZWR1bGVSZXN1bHQicwoOU2NoZWR1bGVSZXN1bHQSMAoJc2NoZWR1bGVkGAEgASgLMhsucGFybGV5LnYxLlNjaGVkdWxlZFJlY2VpcHRIABIlCgVlcnJvchgCIAEoCzIULnBhcmxleS52MS5JdGVtRXJyb3JIAEIICgZyZXN1bHQiegoQU2NoZWR1bGVkUmVjZWlwdBISCgptZXNzYWdlX2lkGAEgASgJEhEKCXBhcnRpdGlvbhgCIAEoBRIsCghkdWVfdGltZRgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEQoJZHVwbGljYXRlGAQgASgIIjsKFkNhbmNlbFNjaGVkdWxlZFJlcXVlc3QSDQoFdG9waWMYASABKAkSEgoKbWVzc2FnZV9pZBgCIAEoCSIZChdDYW5jZWxTY2hlZHVsZWRSZXNwb25zZSKiAQoaUmVzY2hlZHVsZVNjaGVkdWxlZFJlcXVlc3QSDQoFdG9waWMYASABKAkSEgoKbWVzc2FnZV9pZBgCIAEoCRIqCgVkZWxheRgDIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbkgAEi4KCGR1ZV90aW1lGAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEgAQgUKA2R1ZSJLChtSZXNjaGVkdWxlU2NoZWR1bGVkUmVzcG9uc2USLAoIZHVlX3RpbWUYASABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIqwBCg5Db25zdW1lUmVxdWVzdBINCgV0b3BpYxgBIAEoCRINCgVncm91cBgCIAEoCRIQCghjb25zdW1lchgDIAEoCRIUCgxtYXhfbWVzc2FnZXMYBCABKAMSFgoJbWF4X2J5dGVzGAUgASgDSACIAQESLgoLYWNrX3RpbWVvdXQYBiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb25CDAoKX21heF9ieXRlcyLSAQoPQ29uc3VtZVJlc3BvbnNlEiUKBGluZm8YASABKAsyFS5wYXJsZXkudjEuU3RyZWFtSW5mb0gAEi4KCmRlbGl2ZXJpZXMYAiABKAsyGC5wYXJsZXkudjEuRGVsaXZlcnlCYXRjaEgAEjQKCmFzc2lnbm1lbnQYAyABKAsyHi5wYXJsZXkudjEuUGFydGl0aW9uQXNzaWdubWVudEgAEikKCWhlYXJ0YmVhdBgEIAEoCzIULnBhcmxleS52MS5IZWFydGJlYXRIAEIHCgVmcmFtZSI4ChNQYXJ0aXRpb25Bc3NpZ25tZW50EhIKCnBhcnRpdGlvbnMYASADKAUSDQoFdG90YWwYAiABKAUiOAoNRGVsaXZlcnlCYXRjaBInCgpkZWxpdmVyaWVzGAEgAygLMhMucGFybGV5LnYxLkRlbGl2ZXJ5IoQCCghEZWxpdmVyeRINCgV0b2tlbhgBIAEoCRISCgptZXNzYWdlX2lkGAIgASgJEhEKCXBhcnRpdGlvbhgDIAEoBRILCgNrZXkYBCABKAkSDwoHcGF5bG9hZBgFIAEoDBIxCgdoZWFkZXJzGAYgAygLMiAucGFybGV5LnYxLkRlbGl2ZXJ5LkhlYWRlcnNFbnRyeRIPCgdhdHRlbXB0GAcgASgFEjAKDHByb2R1Y2VfdGltZRgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAaLgoMSGVhZGVyc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEiTQoKQWNrUmVxdWVzdBINCgV0b3BpYxgBIAEoCRINCgVncm91cBgCIAEoCRIRCglzdHJlYW1faWQYAyABKAkSDgoGdG9rZW5zGAQgAygJIjcKC0Fja1Jlc3BvbnNlEigKB3Jlc3VsdHMYASADKAsyFy5wYXJsZXkudjEuU2V0dGxlUmVzdWx0IjMKDFNldHRsZVJlc3VsdBIjCgVlcnJvchgBIAEoCzIULnBhcmxleS52MS5JdGVtRXJyb3IiYgoLTmFja1JlcXVlc3QSDQoFdG9waWMYASABKAkSDQoFZ3JvdXAYAiABKAkSEQoJc3RyZWFtX2lkGAMgASgJEiIKBWl0ZW1zGAQgAygLMhMucGFybGV5LnYxLk5hY2tJdGVtIsYBCghOYWNrSXRlbRINCgV0b2tlbhgBIAEoCRIOCgZyZWFzb24YAiABKAkSDAoEY29kZRgDIAEoCRIlCgVyZXRyeRgEIAEoCzIULnBhcmxleS52MS5OYWNrUmV0cnlIABIwCgtkZWFkX2xldHRlchgFIAEoCzIZLnBhcmxleS52MS5OYWNrRGVhZExldHRlckgAEikKB3JlbGVhc2UYBiABKAsyFi5wYXJsZXkudjEuTmFja1JlbGVhc2VIAEIJCgdvdXRjb21lIjUKCU5hY2tSZXRyeRIoCgVkZWxheRgBIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbiIQCg5OYWNrRGVhZExldHRlciINCgtOYWNrUmVsZWFzZSI4CgxOYWNrUmVzcG9uc2USKAoHcmVzdWx0cxgBIAMoCzIXLnBhcmxleS52MS5TZXR0bGVSZXN1bHQi1AEKDUV4dGVuZFJlcXVlc3QSDQoFdG9waWMYASABKAkSDQoFZ3JvdXAYAiABKAkSEQoJc3RyZWFtX2lkGAMgASgJEi8KCmRlbGl2ZXJpZXMYBCABKAsyGS5wYXJsZXkudjEuRGVsaXZlcnlUb2tlbnNIABInCgNhbGwYBSABKAsyGC5wYXJsZXkudjEuQWxsRGVsaXZlcmllc0gAEi4KC2Fja190aW1lb3V0GAYgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uQggKBnRhcmdldCIgCg5EZWxpdmVyeVRva2VucxIOCgZ0b2tlbnMYASADKAkiDwoNQWxsRGVsaXZlcmllcyI6Cg5FeHRlbmRSZXNwb25zZRIoCgdyZXN1bHRzGAEgAygLMhcucGFybGV5LnYxLlNldHRsZVJlc3VsdCJzChNHcmFudENyZWRpdHNSZXF1ZXN0Eg0KBXRvcGljGAEgASgJEg0KBWdyb3VwGAIgASgJEhEKCXN0cmVhbV9pZBgDIAEoCRIWCg50b3RhbF9tZXNzYWdlcxgEIAEoAxITCgt0b3RhbF9ieXRlcxgFIAEoAyIWChRHcmFudENyZWRpdHNSZXNwb25zZSI/CgxMZWF2ZVJlcXVlc3QSDQoFdG9waWMYASABKAkSDQoFZ3JvdXAYAiABKAkSEQoJc3RyZWFtX2lkGAMgASgJIg8KDUxlYXZlUmVzcG9uc2UivQIKF1N0cmVhbWluZ0NvbnN1bWVSZXF1ZXN0Eg8KB2NhbGxfaWQYASABKAMSKgoFc3RhcnQYAiABKAsyGS5wYXJsZXkudjEuQ29uc3VtZVJlcXVlc3RIABImCgNhY2sYAyABKAsyFy5wYXJsZXkudjEuU3RyZWFtaW5nQWNrSAASKAoEbmFjaxgEIAEoCzIYLnBhcmxleS52MS5TdHJlYW1pbmdOYWNrSAASLAoGZXh0ZW5kGAUgASgLMhoucGFybGV5LnYxLlN0cmVhbWluZ0V4dGVuZEgAEi4KB2NyZWRpdHMYBiABKAsyGy5wYXJsZXkudjEuU3RyZWFtaW5nQ3JlZGl0c0gAEioKBWxlYXZlGAcgASgLMhkucGFybGV5LnYxLlN0cmVhbWluZ0xlYXZlSABCCQoHcmVxdWVzdCIeCgxTdHJlYW1pbmdBY2sSDgoGdG9rZW5zGAEgAygJIjMKDVN0cmVhbWluZ05hY2sSIgoFaXRlbXMYASADKAsyEy5wYXJsZXkudjEuTmFja0l0ZW0ipQEKD1N0cmVhbWluZ0V4dGVuZBIvCgpkZWxpdmVyaWVzGAEgASgLMhkucGFybGV5LnYxLkRlbGl2ZXJ5VG9rZW5zSAASJwoDYWxsGAIgASgLMhgucGFybGV5LnYxLkFsbERlbGl2ZXJpZXNIABIuCgthY2tfdGltZW91dBgDIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbkIICgZ0YXJnZXQiPwoQU3RyZWFtaW5nQ3JlZGl0cxIWCg50b3RhbF9tZXNzYWdlcxgBIAEoAxITCgt0b3RhbF9ieXRlcxgCIAEoAyIQCg5TdHJlYW1pbmdMZWF2ZSKAAQoYU3RyZWFtaW5nQ29uc3VtZVJlc3BvbnNlEi0KB2NvbnN1bWUYASABKAsyGi5wYXJsZXkudjEuQ29uc3VtZVJlc3BvbnNlSAASLAoGYW5zd2VyGAIgASgLMhoucGFybGV5LnYxLlN0cmVhbWluZ0Fuc3dlckgAQgcKBWZyYW1lInEKD1N0cmVhbWluZ0Fuc3dlchIPCgdjYWxsX2lkGAEgASgDEigKB3Jlc3VsdHMYAiADKAsyFy5wYXJsZXkudjEuU2V0dGxlUmVzdWx0EiMKBWVycm9yGAMgASgLMhQucGFybGV5LnYxLkl0ZW1FcnJvcjLJBgoMUXVldWVTZXJ2aWNlEkAKB1Byb2R1Y2USGS5wYXJsZXkudjEuUHJvZHVjZVJlcXVlc3QaGi5wYXJsZXkudjEuUHJvZHVjZVJlc3BvbnNlEkMKCFNjaGVkdWxlEhoucGFybGV5LnYxLlNjaGVkdWxlUmVxdWVzdBobLnBhcmxleS52MS5TY2hlZHVsZVJlc3BvbnNlElgKD0NhbmNlbFNjaGVkdWxlZBIhLnBhcmxleS52MS5DYW5jZWxTY2hlZHVsZWRSZXF1ZXN0GiIucGFybGV5LnYxLkNhbmNlbFNjaGVkdWxlZFJlc3BvbnNlEmQKE1Jlc2NoZWR1bGVTY2hlZHVsZWQSJS5wYXJsZXkudjEuUmVzY2hlZHVsZVNjaGVkdWxlZFJlcXVlc3QaJi5wYXJsZXkudjEuUmVzY2hlZHVsZVNjaGVkdWxlZFJlc3BvbnNlEkIKB0NvbnN1bWUSGS5wYXJsZXkudjEuQ29uc3VtZVJlcXVlc3QaGi5wYXJsZXkudjEuQ29uc3VtZVJlc3BvbnNlMAESXwoQU3RyZWFtaW5nQ29uc3VtZRIiLnBhcmxleS52MS5TdHJlYW1pbmdDb25zdW1lUmVxdWVzdBojLnBhcmxleS52MS5TdHJlYW1pbmdDb25zdW1lUmVzcG9uc2UoATABEjkKA0FjaxIVLnBhcmxleS52MS5BY2tSZXF1ZXN0GhYucGFybGV5LnYxLkFja1Jlc3BvbnNlIgOQAgISPAoETmFjaxIWLnBhcmxleS52MS5OYWNrUmVxdWVzdBoXLnBhcmxleS52MS5OYWNrUmVzcG9uc2UiA5ACAhI9CgZFeHRlbmQSGC5wYXJsZXkudjEuRXh0ZW5kUmVxdWVzdBoZLnBhcmxleS52MS5FeHRlbmRSZXNwb25zZRJUCgxHcmFudENyZWRpdHMSHi5wYXJsZXkudjEuR3JhbnRDcmVkaXRzUmVxdWVzdBofLnBhcmxleS52MS5HcmFudENyZWRpdHNSZXNwb25zZSIDkAICEj8KBUxlYXZlEhcucGFybGV5LnYxLkxlYXZlUmVxdWVzdBoYLnBhcmxleS52MS5MZWF2ZVJlc3BvbnNlIgOQAgJCUwoNZGV2LnBhcmxleS52MUIKUXVldWVQcm90b1ABWjRnaXRodWIuY29tL3BhcmxleWhxL3BhcmxleS9nZW4vZ28vcGFybGV5L3YxO3BhcmxleXYxYgZwcm90bzM", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_parley_v1_error, file_parley_v1_stream]);
+  fileDesc("ChVwYXJsZXkvdjEvcXVldWUucHJvdG8SCXBhcmxleS52MSK0AwoMUXVldWVNZXNzYWdlEgsKA2tleRgBIAEoCRIPCgdwYXlsb2FkGAIgASgMEjUKB2hlYWRlcnMYAyADKAsyJC5wYXJsZXkudjEuUXVldWVNZXNzYWdlLkhlYWRlcnNFbnRyeRIXCg9pZGVtcG90ZW5jeV9rZXkYBCABKAkSKgoFZGVsYXkYBSABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb25IABIwCgpkZWxpdmVyX2F0GAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEgAEhkKDG1heF9hdHRlbXB0cxgHIAEoBUgBiAEBEioKB3RpbWVvdXQYCCABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SJgoDdHRsGAkgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEiEKBnVuaXF1ZRgKIAEoCzIRLnBhcmxleS52MS5VbmlxdWUaLgoMSGVhZGVyc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAFCBQoDZHVlQg8KDV9tYXhfYXR0ZW1wdHMi/QEKBlVuaXF1ZRILCgNrZXkYASABKAkSMQoLb25fY29uZmxpY3QYAiABKA4yHC5wYXJsZXkudjEuVW5pcXVlLk9uQ29uZmxpY3QSFQoNd2hpbGVfcnVubmluZxgDIAEoCBIqCgdhdF9tb3N0GAQgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uInAKCk9uQ29uZmxpY3QSGwoXT05fQ09ORkxJQ1RfVU5TUEVDSUZJRUQQABIWChJPTl9DT05GTElDVF9SRUpFQ1QQARIUChBPTl9DT05GTElDVF9LRUVQEAISFwoTT05fQ09ORkxJQ1RfUkVQTEFDRRADInEKDlByb2R1Y2VSZXF1ZXN0Eg0KBXRvcGljGAEgASgJEikKCG1lc3NhZ2VzGAIgAygLMhcucGFybGV5LnYxLlF1ZXVlTWVzc2FnZRITCgtwcm9kdWNlcl9pZBgDIAEoDBIQCghzZXF1ZW5jZRgEIAEoAyI8Cg9Qcm9kdWNlUmVzcG9uc2USKQoHcmVzdWx0cxgBIAMoCzIYLnBhcmxleS52MS5Qcm9kdWNlUmVzdWx0InAKDVByb2R1Y2VSZXN1bHQSLgoIcHJvZHVjZWQYASABKAsyGi5wYXJsZXkudjEuUHJvZHVjZWRNZXNzYWdlSAASJQoFZXJyb3IYAiABKAsyFC5wYXJsZXkudjEuSXRlbUVycm9ySABCCAoGcmVzdWx0InkKD1Byb2R1Y2VkTWVzc2FnZRISCgptZXNzYWdlX2lkGAEgASgJEhEKCXBhcnRpdGlvbhgCIAEoBRIRCglkdXBsaWNhdGUYAyABKAgSLAoIZHVlX3RpbWUYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIjsKFUNhbmNlbE1lc3NhZ2VzUmVxdWVzdBINCgV0b3BpYxgBIAEoCRITCgttZXNzYWdlX2lkcxgCIAMoCSJCChZDYW5jZWxNZXNzYWdlc1Jlc3BvbnNlEigKB3Jlc3VsdHMYASADKAsyFy5wYXJsZXkudjEuQ2FuY2VsUmVzdWx0IjMKDENhbmNlbFJlc3VsdBIjCgVlcnJvchgBIAEoCzIULnBhcmxleS52MS5JdGVtRXJyb3IipAEKGVJlc2NoZWR1bGVNZXNzYWdlc1JlcXVlc3QSDQoFdG9waWMYASABKAkSEwoLbWVzc2FnZV9pZHMYAiADKAkSKgoFZGVsYXkYAyABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb25IABIwCgpkZWxpdmVyX2F0GAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEgAQgUKA2R1ZSJKChpSZXNjaGVkdWxlTWVzc2FnZXNSZXNwb25zZRIsCgdyZXN1bHRzGAEgAygLMhsucGFybGV5LnYxLlJlc2NoZWR1bGVSZXN1bHQicwoQUmVzY2hlZHVsZVJlc3VsdBIuCghkdWVfdGltZRgBIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBIABIlCgVlcnJvchgCIAEoCzIULnBhcmxleS52MS5JdGVtRXJyb3JIAEIICgZyZXN1bHQi9AEKDkNvbnN1bWVSZXF1ZXN0Eg4KBnRvcGljcxgBIAMoCRINCgVncm91cBgCIAEoCRIQCghjb25zdW1lchgDIAEoCRITCgtjb25jdXJyZW5jeRgEIAEoBRIVCg1tYXhfaW5fZmxpZ2h0GAUgASgFEhsKE21heF9pbl9mbGlnaHRfYnl0ZXMYBiABKAMSLgoLYWNrX3RpbWVvdXQYByABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SFQoNcmVwb3J0c19iZWd1bhgIIAEoCBIhCgZyZXN1bWUYCSABKAsyES5wYXJsZXkudjEuUmVzdW1lIoYBCgZSZXN1bWUSEgoKc2Vzc2lvbl9pZBgBIAEoCRIPCgdyZXN1bWVzGAIgASgDEiUKBGhlbGQYAyADKAsyFy5wYXJsZXkudjEuSGVsZERlbGl2ZXJ5EjAKCnVuYW5zd2VyZWQYBCADKAsyHC5wYXJsZXkudjEuVW5hbnN3ZXJlZFZlcmRpY3QiLAoMSGVsZERlbGl2ZXJ5Eg0KBXRva2VuGAEgASgJEg0KBWJlZ3VuGAIgASgIIlIKEVVuYW5zd2VyZWRWZXJkaWN0Eg0KA2FjaxgBIAEoCUgAEiMKBG5hY2sYAiABKAsyEy5wYXJsZXkudjEuTmFja0l0ZW1IAEIJCgd2ZXJkaWN0IrYCCg9Db25zdW1lUmVzcG9uc2USLAoHc3RhcnRlZBgBIAEoCzIZLnBhcmxleS52MS5TZXNzaW9uU3RhcnRlZEgAEi4KCmRlbGl2ZXJpZXMYAiABKAsyGC5wYXJsZXkudjEuRGVsaXZlcnlCYXRjaEgAEikKBGxvc3QYAyABKAsyGS5wYXJsZXkudjEuTG9zdERlbGl2ZXJpZXNIABI0Cgphc3NpZ25tZW50GAQgASgLMh4ucGFybGV5LnYxLlBhcnRpdGlvbkFzc2lnbm1lbnRIABIpCglyZWNvbm5lY3QYBSABKAsyFC5wYXJsZXkudjEuUmVjb25uZWN0SAASMAoJaGVhcnRiZWF0GAYgASgLMhsucGFybGV5LnYxLlNlc3Npb25IZWFydGJlYXRIAEIHCgVmcmFtZSLiAQoOU2Vzc2lvblN0YXJ0ZWQSEgoKc2Vzc2lvbl9pZBgBIAEoCRI1ChJoZWFydGJlYXRfaW50ZXJ2YWwYAiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SLwoMcmVzdW1lX2dyYWNlGAMgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEicKBGxvc3QYBCABKAsyGS5wYXJsZXkudjEuTG9zdERlbGl2ZXJpZXMSKwoKdW5hbnN3ZXJlZBgFIAMoCzIXLnBhcmxleS52MS5TZXR0bGVSZXN1bHQiQgoQU2Vzc2lvbkhlYXJ0YmVhdBIuCgt1bmNvbmZpcm1lZBgBIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbiLKAQoOTG9zdERlbGl2ZXJpZXMSDgoGdG9rZW5zGAEgAygJEi4KBWNhdXNlGAIgASgOMh8ucGFybGV5LnYxLkxvc3REZWxpdmVyaWVzLkNhdXNlIngKBUNhdXNlEhUKEUNBVVNFX1VOU1BFQ0lGSUVEEAASFQoRQ0FVU0VfQUNLX1RJTUVPVVQQARIWChJDQVVTRV9NQVhfUlVOX1RJTUUQAhITCg9DQVVTRV9DQU5DRUxMRUQQAxIUChBDQVVTRV9OT19DT05UQUNUEAQiRwoTUGFydGl0aW9uQXNzaWdubWVudBINCgV0b3BpYxgBIAEoCRISCgpwYXJ0aXRpb25zGAIgAygFEg0KBXRvdGFsGAMgASgFIjgKDURlbGl2ZXJ5QmF0Y2gSJwoKZGVsaXZlcmllcxgBIAMoCzITLnBhcmxleS52MS5EZWxpdmVyeSLRAgoIRGVsaXZlcnkSDQoFdG9rZW4YASABKAkSEgoKbWVzc2FnZV9pZBgCIAEoCRIRCglwYXJ0aXRpb24YAyABKAUSCwoDa2V5GAQgASgJEg8KB3BheWxvYWQYBSABKAwSMQoHaGVhZGVycxgGIAMoCzIgLnBhcmxleS52MS5EZWxpdmVyeS5IZWFkZXJzRW50cnkSDwoHYXR0ZW1wdBgHIAEoBRIwCgxwcm9kdWNlX3RpbWUYCCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEg0KBXRvcGljGAkgASgJEhAKCGRlbGl2ZXJ5GAogASgFEioKB3RpbWVvdXQYCyABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24aLgoMSGVhZGVyc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEirwEKDlJlY2VpdmVSZXF1ZXN0Eg0KBXRvcGljGAEgASgJEg0KBWdyb3VwGAIgASgJEhAKCGNvbnN1bWVyGAMgASgJEhQKDG1heF9tZXNzYWdlcxgEIAEoBRInCgR3YWl0GAUgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEi4KC2Fja190aW1lb3V0GAYgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uIk4KD1JlY2VpdmVSZXNwb25zZRISCgpzZXNzaW9uX2lkGAEgASgJEicKCmRlbGl2ZXJpZXMYAiADKAsyEy5wYXJsZXkudjEuRGVsaXZlcnkiMAoKQWNrUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEg4KBnRva2VucxgCIAMoCSI3CgtBY2tSZXNwb25zZRIoCgdyZXN1bHRzGAEgAygLMhcucGFybGV5LnYxLlNldHRsZVJlc3VsdCIzCgxTZXR0bGVSZXN1bHQSIwoFZXJyb3IYASABKAsyFC5wYXJsZXkudjEuSXRlbUVycm9yIkUKC05hY2tSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSIgoFaXRlbXMYAiADKAsyEy5wYXJsZXkudjEuTmFja0l0ZW0ixgEKCE5hY2tJdGVtEg0KBXRva2VuGAEgASgJEg4KBnJlYXNvbhgCIAEoCRIMCgRjb2RlGAMgASgJEiUKBXJldHJ5GAQgASgLMhQucGFybGV5LnYxLk5hY2tSZXRyeUgAEjAKC2RlYWRfbGV0dGVyGAUgASgLMhkucGFybGV5LnYxLk5hY2tEZWFkTGV0dGVySAASKQoHcmVsZWFzZRgGIAEoCzIWLnBhcmxleS52MS5OYWNrUmVsZWFzZUgAQgkKB291dGNvbWUiNQoJTmFja1JldHJ5EigKBWRlbGF5GAEgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uIhAKDk5hY2tEZWFkTGV0dGVyIg0KC05hY2tSZWxlYXNlIjgKDE5hY2tSZXNwb25zZRIoCgdyZXN1bHRzGAEgAygLMhcucGFybGV5LnYxLlNldHRsZVJlc3VsdCLGAQoNRXh0ZW5kUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEi8KCmRlbGl2ZXJpZXMYAiABKAsyGS5wYXJsZXkudjEuRGVsaXZlcnlUb2tlbnNIABInCgNhbGwYAyABKAsyGC5wYXJsZXkudjEuQWxsRGVsaXZlcmllc0gAEi4KC2Fja190aW1lb3V0GAQgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEg0KBWJlZ3VuGAUgASgIQggKBnRhcmdldCIgCg5EZWxpdmVyeVRva2VucxIOCgZ0b2tlbnMYASADKAkiDwoNQWxsRGVsaXZlcmllcyI6Cg5FeHRlbmRSZXNwb25zZRIoCgdyZXN1bHRzGAEgAygLMhcucGFybGV5LnYxLlNldHRsZVJlc3VsdCJzChRVcGRhdGVTZXNzaW9uUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhMKC2NvbmN1cnJlbmN5GAIgASgFEhUKDW1heF9pbl9mbGlnaHQYAyABKAUSGwoTbWF4X2luX2ZsaWdodF9ieXRlcxgEIAEoAyJIChVVcGRhdGVTZXNzaW9uUmVzcG9uc2USLwoLZXhwaXJlX3RpbWUYASABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIiIKDExlYXZlUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJIg8KDUxlYXZlUmVzcG9uc2UiuwIKF1N0cmVhbWluZ0NvbnN1bWVSZXF1ZXN0EhIKCnJlcXVlc3RfaWQYASABKAMSKgoFc3RhcnQYAiABKAsyGS5wYXJsZXkudjEuQ29uc3VtZVJlcXVlc3RIABIkCgNhY2sYAyABKAsyFS5wYXJsZXkudjEuQWNrUmVxdWVzdEgAEiYKBG5hY2sYBCABKAsyFi5wYXJsZXkudjEuTmFja1JlcXVlc3RIABIqCgZleHRlbmQYBSABKAsyGC5wYXJsZXkudjEuRXh0ZW5kUmVxdWVzdEgAEjEKBnVwZGF0ZRgGIAEoCzIfLnBhcmxleS52MS5VcGRhdGVTZXNzaW9uUmVxdWVzdEgAEigKBWxlYXZlGAcgASgLMhcucGFybGV5LnYxLkxlYXZlUmVxdWVzdEgAQgkKB3JlcXVlc3QigAEKGFN0cmVhbWluZ0NvbnN1bWVSZXNwb25zZRItCgdjb25zdW1lGAEgASgLMhoucGFybGV5LnYxLkNvbnN1bWVSZXNwb25zZUgAEiwKB3Jlc3VsdHMYAiABKAsyGS5wYXJsZXkudjEuUmVxdWVzdFJlc3VsdHNIAEIHCgVmcmFtZSJzCg5SZXF1ZXN0UmVzdWx0cxISCgpyZXF1ZXN0X2lkGAEgASgDEigKB3Jlc3VsdHMYAiADKAsyFy5wYXJsZXkudjEuU2V0dGxlUmVzdWx0EiMKBWVycm9yGAMgASgLMhQucGFybGV5LnYxLkl0ZW1FcnJvcjLDBgoMUXVldWVTZXJ2aWNlEkAKB1Byb2R1Y2USGS5wYXJsZXkudjEuUHJvZHVjZVJlcXVlc3QaGi5wYXJsZXkudjEuUHJvZHVjZVJlc3BvbnNlElUKDkNhbmNlbE1lc3NhZ2VzEiAucGFybGV5LnYxLkNhbmNlbE1lc3NhZ2VzUmVxdWVzdBohLnBhcmxleS52MS5DYW5jZWxNZXNzYWdlc1Jlc3BvbnNlEmEKElJlc2NoZWR1bGVNZXNzYWdlcxIkLnBhcmxleS52MS5SZXNjaGVkdWxlTWVzc2FnZXNSZXF1ZXN0GiUucGFybGV5LnYxLlJlc2NoZWR1bGVNZXNzYWdlc1Jlc3BvbnNlEkIKB0NvbnN1bWUSGS5wYXJsZXkudjEuQ29uc3VtZVJlcXVlc3QaGi5wYXJsZXkudjEuQ29uc3VtZVJlc3BvbnNlMAESXwoQU3RyZWFtaW5nQ29uc3VtZRIiLnBhcmxleS52MS5TdHJlYW1pbmdDb25zdW1lUmVxdWVzdBojLnBhcmxleS52MS5TdHJlYW1pbmdDb25zdW1lUmVzcG9uc2UoATABEkAKB1JlY2VpdmUSGS5wYXJsZXkudjEuUmVjZWl2ZVJlcXVlc3QaGi5wYXJsZXkudjEuUmVjZWl2ZVJlc3BvbnNlEjkKA0FjaxIVLnBhcmxleS52MS5BY2tSZXF1ZXN0GhYucGFybGV5LnYxLkFja1Jlc3BvbnNlIgOQAgISPAoETmFjaxIWLnBhcmxleS52MS5OYWNrUmVxdWVzdBoXLnBhcmxleS52MS5OYWNrUmVzcG9uc2UiA5ACAhI9CgZFeHRlbmQSGC5wYXJsZXkudjEuRXh0ZW5kUmVxdWVzdBoZLnBhcmxleS52MS5FeHRlbmRSZXNwb25zZRJXCg1VcGRhdGVTZXNzaW9uEh8ucGFybGV5LnYxLlVwZGF0ZVNlc3Npb25SZXF1ZXN0GiAucGFybGV5LnYxLlVwZGF0ZVNlc3Npb25SZXNwb25zZSIDkAICEj8KBUxlYXZlEhcucGFybGV5LnYxLkxlYXZlUmVxdWVzdBoYLnBhcmxleS52MS5MZWF2ZVJlc3BvbnNlIgOQAgJCUwoNZGV2LnBhcmxleS52MUIKUXVldWVQcm90b1ABWjRnaXRodWIuY29tL3BhcmxleWhxL3BhcmxleS9nZW4vZ28vcGFybGV5L3YxO3BhcmxleXYxYgZwcm90bzM", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_parley_v1_error, file_parley_v1_stream]);
 
 /**
  * Describes the message parley.v1.QueueMessage.
@@ -21,315 +21,354 @@ export const QueueMessageSchema = /*@__PURE__*/
   messageDesc(file_parley_v1_queue, 0);
 
 /**
+ * Describes the message parley.v1.Unique.
+ * Use `create(UniqueSchema)` to create a new message.
+ */
+export const UniqueSchema = /*@__PURE__*/
+  messageDesc(file_parley_v1_queue, 1);
+
+/**
+ * Describes the enum parley.v1.Unique.OnConflict.
+ */
+export const Unique_OnConflictSchema = /*@__PURE__*/
+  enumDesc(file_parley_v1_queue, 1, 0);
+
+/**
+ * What happens if another message has the key.
+ *
+ * @generated from enum parley.v1.Unique.OnConflict
+ */
+export const Unique_OnConflict = /*@__PURE__*/
+  tsEnum(Unique_OnConflictSchema);
+
+/**
  * Describes the message parley.v1.ProduceRequest.
  * Use `create(ProduceRequestSchema)` to create a new message.
  */
 export const ProduceRequestSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_queue, 1);
+  messageDesc(file_parley_v1_queue, 2);
 
 /**
  * Describes the message parley.v1.ProduceResponse.
  * Use `create(ProduceResponseSchema)` to create a new message.
  */
 export const ProduceResponseSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_queue, 2);
+  messageDesc(file_parley_v1_queue, 3);
 
 /**
  * Describes the message parley.v1.ProduceResult.
  * Use `create(ProduceResultSchema)` to create a new message.
  */
 export const ProduceResultSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_queue, 3);
+  messageDesc(file_parley_v1_queue, 4);
 
 /**
  * Describes the message parley.v1.ProducedMessage.
  * Use `create(ProducedMessageSchema)` to create a new message.
  */
 export const ProducedMessageSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_queue, 4);
-
-/**
- * Describes the message parley.v1.ScheduleRequest.
- * Use `create(ScheduleRequestSchema)` to create a new message.
- */
-export const ScheduleRequestSchema = /*@__PURE__*/
   messageDesc(file_parley_v1_queue, 5);
 
 /**
- * Describes the message parley.v1.ScheduledMessage.
- * Use `create(ScheduledMessageSchema)` to create a new message.
+ * Describes the message parley.v1.CancelMessagesRequest.
+ * Use `create(CancelMessagesRequestSchema)` to create a new message.
  */
-export const ScheduledMessageSchema = /*@__PURE__*/
+export const CancelMessagesRequestSchema = /*@__PURE__*/
   messageDesc(file_parley_v1_queue, 6);
 
 /**
- * Describes the message parley.v1.ScheduleResponse.
- * Use `create(ScheduleResponseSchema)` to create a new message.
+ * Describes the message parley.v1.CancelMessagesResponse.
+ * Use `create(CancelMessagesResponseSchema)` to create a new message.
  */
-export const ScheduleResponseSchema = /*@__PURE__*/
+export const CancelMessagesResponseSchema = /*@__PURE__*/
   messageDesc(file_parley_v1_queue, 7);
 
 /**
- * Describes the message parley.v1.ScheduleResult.
- * Use `create(ScheduleResultSchema)` to create a new message.
+ * Describes the message parley.v1.CancelResult.
+ * Use `create(CancelResultSchema)` to create a new message.
  */
-export const ScheduleResultSchema = /*@__PURE__*/
+export const CancelResultSchema = /*@__PURE__*/
   messageDesc(file_parley_v1_queue, 8);
 
 /**
- * Describes the message parley.v1.ScheduledReceipt.
- * Use `create(ScheduledReceiptSchema)` to create a new message.
+ * Describes the message parley.v1.RescheduleMessagesRequest.
+ * Use `create(RescheduleMessagesRequestSchema)` to create a new message.
  */
-export const ScheduledReceiptSchema = /*@__PURE__*/
+export const RescheduleMessagesRequestSchema = /*@__PURE__*/
   messageDesc(file_parley_v1_queue, 9);
 
 /**
- * Describes the message parley.v1.CancelScheduledRequest.
- * Use `create(CancelScheduledRequestSchema)` to create a new message.
+ * Describes the message parley.v1.RescheduleMessagesResponse.
+ * Use `create(RescheduleMessagesResponseSchema)` to create a new message.
  */
-export const CancelScheduledRequestSchema = /*@__PURE__*/
+export const RescheduleMessagesResponseSchema = /*@__PURE__*/
   messageDesc(file_parley_v1_queue, 10);
 
 /**
- * Describes the message parley.v1.CancelScheduledResponse.
- * Use `create(CancelScheduledResponseSchema)` to create a new message.
+ * Describes the message parley.v1.RescheduleResult.
+ * Use `create(RescheduleResultSchema)` to create a new message.
  */
-export const CancelScheduledResponseSchema = /*@__PURE__*/
+export const RescheduleResultSchema = /*@__PURE__*/
   messageDesc(file_parley_v1_queue, 11);
-
-/**
- * Describes the message parley.v1.RescheduleScheduledRequest.
- * Use `create(RescheduleScheduledRequestSchema)` to create a new message.
- */
-export const RescheduleScheduledRequestSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_queue, 12);
-
-/**
- * Describes the message parley.v1.RescheduleScheduledResponse.
- * Use `create(RescheduleScheduledResponseSchema)` to create a new message.
- */
-export const RescheduleScheduledResponseSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_queue, 13);
 
 /**
  * Describes the message parley.v1.ConsumeRequest.
  * Use `create(ConsumeRequestSchema)` to create a new message.
  */
 export const ConsumeRequestSchema = /*@__PURE__*/
+  messageDesc(file_parley_v1_queue, 12);
+
+/**
+ * Describes the message parley.v1.Resume.
+ * Use `create(ResumeSchema)` to create a new message.
+ */
+export const ResumeSchema = /*@__PURE__*/
+  messageDesc(file_parley_v1_queue, 13);
+
+/**
+ * Describes the message parley.v1.HeldDelivery.
+ * Use `create(HeldDeliverySchema)` to create a new message.
+ */
+export const HeldDeliverySchema = /*@__PURE__*/
   messageDesc(file_parley_v1_queue, 14);
+
+/**
+ * Describes the message parley.v1.UnansweredVerdict.
+ * Use `create(UnansweredVerdictSchema)` to create a new message.
+ */
+export const UnansweredVerdictSchema = /*@__PURE__*/
+  messageDesc(file_parley_v1_queue, 15);
 
 /**
  * Describes the message parley.v1.ConsumeResponse.
  * Use `create(ConsumeResponseSchema)` to create a new message.
  */
 export const ConsumeResponseSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_queue, 15);
+  messageDesc(file_parley_v1_queue, 16);
+
+/**
+ * Describes the message parley.v1.SessionStarted.
+ * Use `create(SessionStartedSchema)` to create a new message.
+ */
+export const SessionStartedSchema = /*@__PURE__*/
+  messageDesc(file_parley_v1_queue, 17);
+
+/**
+ * Describes the message parley.v1.SessionHeartbeat.
+ * Use `create(SessionHeartbeatSchema)` to create a new message.
+ */
+export const SessionHeartbeatSchema = /*@__PURE__*/
+  messageDesc(file_parley_v1_queue, 18);
+
+/**
+ * Describes the message parley.v1.LostDeliveries.
+ * Use `create(LostDeliveriesSchema)` to create a new message.
+ */
+export const LostDeliveriesSchema = /*@__PURE__*/
+  messageDesc(file_parley_v1_queue, 19);
+
+/**
+ * Describes the enum parley.v1.LostDeliveries.Cause.
+ */
+export const LostDeliveries_CauseSchema = /*@__PURE__*/
+  enumDesc(file_parley_v1_queue, 19, 0);
+
+/**
+ * Why deliveries are lost.
+ *
+ * @generated from enum parley.v1.LostDeliveries.Cause
+ */
+export const LostDeliveries_Cause = /*@__PURE__*/
+  tsEnum(LostDeliveries_CauseSchema);
 
 /**
  * Describes the message parley.v1.PartitionAssignment.
  * Use `create(PartitionAssignmentSchema)` to create a new message.
  */
 export const PartitionAssignmentSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_queue, 16);
+  messageDesc(file_parley_v1_queue, 20);
 
 /**
  * Describes the message parley.v1.DeliveryBatch.
  * Use `create(DeliveryBatchSchema)` to create a new message.
  */
 export const DeliveryBatchSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_queue, 17);
+  messageDesc(file_parley_v1_queue, 21);
 
 /**
  * Describes the message parley.v1.Delivery.
  * Use `create(DeliverySchema)` to create a new message.
  */
 export const DeliverySchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_queue, 18);
+  messageDesc(file_parley_v1_queue, 22);
+
+/**
+ * Describes the message parley.v1.ReceiveRequest.
+ * Use `create(ReceiveRequestSchema)` to create a new message.
+ */
+export const ReceiveRequestSchema = /*@__PURE__*/
+  messageDesc(file_parley_v1_queue, 23);
+
+/**
+ * Describes the message parley.v1.ReceiveResponse.
+ * Use `create(ReceiveResponseSchema)` to create a new message.
+ */
+export const ReceiveResponseSchema = /*@__PURE__*/
+  messageDesc(file_parley_v1_queue, 24);
 
 /**
  * Describes the message parley.v1.AckRequest.
  * Use `create(AckRequestSchema)` to create a new message.
  */
 export const AckRequestSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_queue, 19);
+  messageDesc(file_parley_v1_queue, 25);
 
 /**
  * Describes the message parley.v1.AckResponse.
  * Use `create(AckResponseSchema)` to create a new message.
  */
 export const AckResponseSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_queue, 20);
+  messageDesc(file_parley_v1_queue, 26);
 
 /**
  * Describes the message parley.v1.SettleResult.
  * Use `create(SettleResultSchema)` to create a new message.
  */
 export const SettleResultSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_queue, 21);
+  messageDesc(file_parley_v1_queue, 27);
 
 /**
  * Describes the message parley.v1.NackRequest.
  * Use `create(NackRequestSchema)` to create a new message.
  */
 export const NackRequestSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_queue, 22);
+  messageDesc(file_parley_v1_queue, 28);
 
 /**
  * Describes the message parley.v1.NackItem.
  * Use `create(NackItemSchema)` to create a new message.
  */
 export const NackItemSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_queue, 23);
+  messageDesc(file_parley_v1_queue, 29);
 
 /**
  * Describes the message parley.v1.NackRetry.
  * Use `create(NackRetrySchema)` to create a new message.
  */
 export const NackRetrySchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_queue, 24);
+  messageDesc(file_parley_v1_queue, 30);
 
 /**
  * Describes the message parley.v1.NackDeadLetter.
  * Use `create(NackDeadLetterSchema)` to create a new message.
  */
 export const NackDeadLetterSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_queue, 25);
+  messageDesc(file_parley_v1_queue, 31);
 
 /**
  * Describes the message parley.v1.NackRelease.
  * Use `create(NackReleaseSchema)` to create a new message.
  */
 export const NackReleaseSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_queue, 26);
+  messageDesc(file_parley_v1_queue, 32);
 
 /**
  * Describes the message parley.v1.NackResponse.
  * Use `create(NackResponseSchema)` to create a new message.
  */
 export const NackResponseSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_queue, 27);
+  messageDesc(file_parley_v1_queue, 33);
 
 /**
  * Describes the message parley.v1.ExtendRequest.
  * Use `create(ExtendRequestSchema)` to create a new message.
  */
 export const ExtendRequestSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_queue, 28);
+  messageDesc(file_parley_v1_queue, 34);
 
 /**
  * Describes the message parley.v1.DeliveryTokens.
  * Use `create(DeliveryTokensSchema)` to create a new message.
  */
 export const DeliveryTokensSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_queue, 29);
+  messageDesc(file_parley_v1_queue, 35);
 
 /**
  * Describes the message parley.v1.AllDeliveries.
  * Use `create(AllDeliveriesSchema)` to create a new message.
  */
 export const AllDeliveriesSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_queue, 30);
+  messageDesc(file_parley_v1_queue, 36);
 
 /**
  * Describes the message parley.v1.ExtendResponse.
  * Use `create(ExtendResponseSchema)` to create a new message.
  */
 export const ExtendResponseSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_queue, 31);
+  messageDesc(file_parley_v1_queue, 37);
 
 /**
- * Describes the message parley.v1.GrantCreditsRequest.
- * Use `create(GrantCreditsRequestSchema)` to create a new message.
+ * Describes the message parley.v1.UpdateSessionRequest.
+ * Use `create(UpdateSessionRequestSchema)` to create a new message.
  */
-export const GrantCreditsRequestSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_queue, 32);
+export const UpdateSessionRequestSchema = /*@__PURE__*/
+  messageDesc(file_parley_v1_queue, 38);
 
 /**
- * Describes the message parley.v1.GrantCreditsResponse.
- * Use `create(GrantCreditsResponseSchema)` to create a new message.
+ * Describes the message parley.v1.UpdateSessionResponse.
+ * Use `create(UpdateSessionResponseSchema)` to create a new message.
  */
-export const GrantCreditsResponseSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_queue, 33);
+export const UpdateSessionResponseSchema = /*@__PURE__*/
+  messageDesc(file_parley_v1_queue, 39);
 
 /**
  * Describes the message parley.v1.LeaveRequest.
  * Use `create(LeaveRequestSchema)` to create a new message.
  */
 export const LeaveRequestSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_queue, 34);
+  messageDesc(file_parley_v1_queue, 40);
 
 /**
  * Describes the message parley.v1.LeaveResponse.
  * Use `create(LeaveResponseSchema)` to create a new message.
  */
 export const LeaveResponseSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_queue, 35);
+  messageDesc(file_parley_v1_queue, 41);
 
 /**
  * Describes the message parley.v1.StreamingConsumeRequest.
  * Use `create(StreamingConsumeRequestSchema)` to create a new message.
  */
 export const StreamingConsumeRequestSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_queue, 36);
-
-/**
- * Describes the message parley.v1.StreamingAck.
- * Use `create(StreamingAckSchema)` to create a new message.
- */
-export const StreamingAckSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_queue, 37);
-
-/**
- * Describes the message parley.v1.StreamingNack.
- * Use `create(StreamingNackSchema)` to create a new message.
- */
-export const StreamingNackSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_queue, 38);
-
-/**
- * Describes the message parley.v1.StreamingExtend.
- * Use `create(StreamingExtendSchema)` to create a new message.
- */
-export const StreamingExtendSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_queue, 39);
-
-/**
- * Describes the message parley.v1.StreamingCredits.
- * Use `create(StreamingCreditsSchema)` to create a new message.
- */
-export const StreamingCreditsSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_queue, 40);
-
-/**
- * Describes the message parley.v1.StreamingLeave.
- * Use `create(StreamingLeaveSchema)` to create a new message.
- */
-export const StreamingLeaveSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_queue, 41);
+  messageDesc(file_parley_v1_queue, 42);
 
 /**
  * Describes the message parley.v1.StreamingConsumeResponse.
  * Use `create(StreamingConsumeResponseSchema)` to create a new message.
  */
 export const StreamingConsumeResponseSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_queue, 42);
-
-/**
- * Describes the message parley.v1.StreamingAnswer.
- * Use `create(StreamingAnswerSchema)` to create a new message.
- */
-export const StreamingAnswerSchema = /*@__PURE__*/
   messageDesc(file_parley_v1_queue, 43);
 
 /**
+ * Describes the message parley.v1.RequestResults.
+ * Use `create(RequestResultsSchema)` to create a new message.
+ */
+export const RequestResultsSchema = /*@__PURE__*/
+  messageDesc(file_parley_v1_queue, 44);
+
+/**
  * QueueService is a work queue with at-least-once delivery: partitioned topics, consumer groups,
- * leases, retries, dead letters and delayed messages.
+ * retries, dead letters and delayed messages.
  *
- * A topic has partitions. Each partition is an ordered log. Every consumer group reads all
- * partitions, independently of the other groups. Within a group, one consumer at a time reads a
- * partition. The key of a message selects its partition, so messages of one key are delivered in
- * order unless one of them is retried. A topic with strict order keeps the order of a key during
- * retries too.
+ * A topic has partitions. Each partition is an ordered log. Every consumer group handles all
+ * messages, independently of the other groups. The key of a message selects its partition. In a
+ * shared group, which is the default, any session may get any message of any partition. In an
+ * exclusive group, the messages of a partition go to one session at a time. Messages of one key are
+ * delivered in order, unless one of them is retried; a group with strict order keeps the order
+ * during retries too.
+ *
+ * A delivery is one message that one session works on. It belongs to the session, not to a stream:
+ * it outlives the stream, the token that opened the stream, and the node.
  *
  * Every call requires a bearer token. The token's capabilities (`queue:<pattern>` with the actions
  * `produce` and `consume`) are checked before any data is read. AdminService creates topics and
