@@ -49,10 +49,10 @@ type services struct {
 	revoked     *revocation.List
 	revocations *remote.Revocations
 	// kicks ends streams for operators, on all nodes.
-	kicks *remote.Kicks
-	hints *remote.QueueHints
-	layout *layoutWatcher
-	queues *queues
+	kicks    *remote.Kicks
+	hints    *remote.QueueHints
+	layout   *layoutWatcher
+	queues   *queues
 	verifier *authn.Verifier
 	apiKeys  *apikey.Keys
 	// presence holds the streams with presence.

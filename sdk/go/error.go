@@ -140,19 +140,15 @@ var (
 	ErrRevocationUnknown error = reasonError(parleyv1.ErrorReason_ERROR_REASON_REVOCATION_UNKNOWN)
 )
 
-// The reasons of queues. ErrTopicFull, ErrTopicPaused and ErrAckTimeout are retryable. The others
-// are final.
+// The reasons of queues. ErrTopicFull and ErrTopicPaused are retryable. The others are final.
 var (
 	ErrTopicNotFound        error = reasonError(parleyv1.ErrorReason_ERROR_REASON_TOPIC_NOT_FOUND)
 	ErrTopicExists          error = reasonError(parleyv1.ErrorReason_ERROR_REASON_TOPIC_EXISTS)
 	ErrGroupNotFound        error = reasonError(parleyv1.ErrorReason_ERROR_REASON_GROUP_NOT_FOUND)
 	ErrGroupExists          error = reasonError(parleyv1.ErrorReason_ERROR_REASON_GROUP_EXISTS)
-	ErrGroupInUse           error = reasonError(parleyv1.ErrorReason_ERROR_REASON_GROUP_IN_USE)
 	ErrHistoryGone          error = reasonError(parleyv1.ErrorReason_ERROR_REASON_HISTORY_GONE)
 	ErrConfirmationRequired error = reasonError(parleyv1.ErrorReason_ERROR_REASON_CONFIRMATION_REQUIRED)
 	ErrScheduledNotFound    error = reasonError(parleyv1.ErrorReason_ERROR_REASON_SCHEDULED_NOT_FOUND)
-	ErrLeaseLost            error = reasonError(parleyv1.ErrorReason_ERROR_REASON_LEASE_LOST)
-	ErrAlreadySettled       error = reasonError(parleyv1.ErrorReason_ERROR_REASON_ALREADY_SETTLED)
 	ErrDeliveryTokenInvalid error = reasonError(parleyv1.ErrorReason_ERROR_REASON_DELIVERY_TOKEN_INVALID)
 	ErrDeliveryLost         error = reasonError(parleyv1.ErrorReason_ERROR_REASON_DELIVERY_LOST)
 	ErrSessionLost          error = reasonError(parleyv1.ErrorReason_ERROR_REASON_SESSION_LOST)
@@ -161,7 +157,6 @@ var (
 	ErrMessageRunning       error = reasonError(parleyv1.ErrorReason_ERROR_REASON_MESSAGE_RUNNING)
 	ErrSequenceTooOld       error = reasonError(parleyv1.ErrorReason_ERROR_REASON_SEQUENCE_TOO_OLD)
 	ErrGroupExclusive       error = reasonError(parleyv1.ErrorReason_ERROR_REASON_GROUP_EXCLUSIVE)
-	ErrAckTimeout           error = reasonError(parleyv1.ErrorReason_ERROR_REASON_ACK_TIMEOUT)
 	ErrTopicFull            error = reasonError(parleyv1.ErrorReason_ERROR_REASON_TOPIC_FULL)
 	ErrTopicPaused          error = reasonError(parleyv1.ErrorReason_ERROR_REASON_TOPIC_PAUSED)
 	ErrChannelDeleting      error = reasonError(parleyv1.ErrorReason_ERROR_REASON_CHANNEL_DELETING)

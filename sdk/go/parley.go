@@ -67,13 +67,11 @@ func New(addr string, opts ...Option) (*Client, error) {
 	return &Client{
 		endpoints: newEndpoints(addrs, func(addr string) link.Services {
 			return link.Services{
-				Message:   parleyv1connect.NewMessageServiceClient(httpClient, addr, clientOpts...),
-				Queue:     parleyv1connect.NewQueueServiceClient(httpClient, addr, clientOpts...),
-				NextQueue: parleyv1connect.NewQueueServiceClient(httpClient, addr, clientOpts...),
-				NextAdmin: parleyv1connect.NewAdminServiceClient(httpClient, addr, clientOpts...),
-				Admin:     parleyv1connect.NewAdminServiceClient(httpClient, addr, clientOpts...),
-				Presence:  parleyv1connect.NewPresenceServiceClient(httpClient, addr, clientOpts...),
-				Server:    parleyv1connect.NewServerServiceClient(httpClient, addr, clientOpts...),
+				Message:  parleyv1connect.NewMessageServiceClient(httpClient, addr, clientOpts...),
+				Queue:    parleyv1connect.NewQueueServiceClient(httpClient, addr, clientOpts...),
+				Admin:    parleyv1connect.NewAdminServiceClient(httpClient, addr, clientOpts...),
+				Presence: parleyv1connect.NewPresenceServiceClient(httpClient, addr, clientOpts...),
+				Server:   parleyv1connect.NewServerServiceClient(httpClient, addr, clientOpts...),
 			}
 		}),
 		tokens:         &tokens{source: cfg.tokenSource, fixed: cfg.token, limit: tokenTimeout},

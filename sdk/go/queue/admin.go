@@ -86,7 +86,7 @@ func (a *Admin) EnsureTopic(ctx context.Context, t *Topic, fields ...string) (*T
 func (a *Admin) CreateTopic(ctx context.Context, t *Topic) (*Topic, error) {
 	res, err := adminCall(ctx, a, "CreateTopic",
 		func(s *link.Services) func(context.Context, *parleyv1.CreateTopicRequest) (*parleyv1.CreateTopicResponse, error) {
-			return s.NextAdmin.CreateTopic
+			return s.Admin.CreateTopic
 		}, &parleyv1.CreateTopicRequest{Topic: t})
 	return res.GetTopic(), err
 }
@@ -96,7 +96,7 @@ func (a *Admin) CreateTopic(ctx context.Context, t *Topic) (*Topic, error) {
 func (a *Admin) UpdateTopic(ctx context.Context, t *Topic, fields ...string) (*Topic, error) {
 	res, err := adminCall(ctx, a, "UpdateTopic",
 		func(s *link.Services) func(context.Context, *parleyv1.UpdateTopicRequest) (*parleyv1.UpdateTopicResponse, error) {
-			return s.NextAdmin.UpdateTopic
+			return s.Admin.UpdateTopic
 		}, &parleyv1.UpdateTopicRequest{Topic: t, UpdateMask: &fieldmaskpb.FieldMask{Paths: fields}})
 	return res.GetTopic(), err
 }
@@ -107,7 +107,7 @@ func (a *Admin) UpdateTopic(ctx context.Context, t *Topic, fields ...string) (*T
 func (a *Admin) DeleteTopic(ctx context.Context, topic, confirm string) error {
 	_, err := adminCall(ctx, a, "DeleteTopic",
 		func(s *link.Services) func(context.Context, *parleyv1.DeleteTopicRequest) (*parleyv1.DeleteTopicResponse, error) {
-			return s.NextAdmin.DeleteTopic
+			return s.Admin.DeleteTopic
 		}, &parleyv1.DeleteTopicRequest{Topic: topic, Confirm: confirm})
 	return err
 }
@@ -116,7 +116,7 @@ func (a *Admin) DeleteTopic(ctx context.Context, topic, confirm string) error {
 func (a *Admin) Topic(ctx context.Context, topic string) (*Topic, error) {
 	res, err := adminCall(ctx, a, "GetTopic",
 		func(s *link.Services) func(context.Context, *parleyv1.GetTopicRequest) (*parleyv1.GetTopicResponse, error) {
-			return s.NextAdmin.GetTopic
+			return s.Admin.GetTopic
 		}, &parleyv1.GetTopicRequest{Topic: topic})
 	return res.GetTopic(), err
 }
@@ -127,7 +127,7 @@ func (a *Admin) Topics(ctx context.Context) iter.Seq2[*Topic, error] {
 	return link.Pages(func(token string) ([]*Topic, string, error) {
 		res, err := adminCall(ctx, a, "ListTopics",
 			func(s *link.Services) func(context.Context, *parleyv1.ListTopicsRequest) (*parleyv1.ListTopicsResponse, error) {
-				return s.NextAdmin.ListTopics
+				return s.Admin.ListTopics
 			}, &parleyv1.ListTopicsRequest{PageToken: token})
 		return res.GetTopics(), res.GetNextPageToken(), err
 	})
@@ -147,7 +147,7 @@ func (a *Admin) ResumeTopic(ctx context.Context, topic string) (*Topic, error) {
 func (a *Admin) setTopicPaused(ctx context.Context, topic string, paused bool) (*Topic, error) {
 	res, err := adminCall(ctx, a, "SetTopicPaused",
 		func(s *link.Services) func(context.Context, *parleyv1.SetTopicPausedRequest) (*parleyv1.SetTopicPausedResponse, error) {
-			return s.NextAdmin.SetTopicPaused
+			return s.Admin.SetTopicPaused
 		}, &parleyv1.SetTopicPausedRequest{Topic: topic, Paused: paused})
 	return res.GetTopic(), err
 }

@@ -31,7 +31,7 @@ func (a *Admin) EnsureGroup(ctx context.Context, topic string, g *Group, fields 
 func (a *Admin) CreateGroup(ctx context.Context, topic string, g *Group) (*Group, error) {
 	res, err := adminCall(ctx, a, "CreateGroup",
 		func(s *link.Services) func(context.Context, *parleyv1.CreateGroupRequest) (*parleyv1.CreateGroupResponse, error) {
-			return s.NextAdmin.CreateGroup
+			return s.Admin.CreateGroup
 		}, &parleyv1.CreateGroupRequest{Topic: topic, Group: g})
 	return res.GetGroup(), err
 }
@@ -41,7 +41,7 @@ func (a *Admin) CreateGroup(ctx context.Context, topic string, g *Group) (*Group
 func (a *Admin) UpdateGroup(ctx context.Context, topic string, g *Group, fields ...string) (*Group, error) {
 	res, err := adminCall(ctx, a, "UpdateGroup",
 		func(s *link.Services) func(context.Context, *parleyv1.UpdateGroupRequest) (*parleyv1.UpdateGroupResponse, error) {
-			return s.NextAdmin.UpdateGroup
+			return s.Admin.UpdateGroup
 		}, &parleyv1.UpdateGroupRequest{Topic: topic, Group: g, UpdateMask: &fieldmaskpb.FieldMask{Paths: fields}})
 	return res.GetGroup(), err
 }
@@ -52,7 +52,7 @@ func (a *Admin) UpdateGroup(ctx context.Context, topic string, g *Group, fields 
 func (a *Admin) DeleteGroup(ctx context.Context, topic, group, confirm string) error {
 	_, err := adminCall(ctx, a, "DeleteGroup",
 		func(s *link.Services) func(context.Context, *parleyv1.DeleteGroupRequest) (*parleyv1.DeleteGroupResponse, error) {
-			return s.NextAdmin.DeleteGroup
+			return s.Admin.DeleteGroup
 		}, &parleyv1.DeleteGroupRequest{Topic: topic, Group: group, Confirm: confirm})
 	return err
 }
@@ -61,7 +61,7 @@ func (a *Admin) DeleteGroup(ctx context.Context, topic, group, confirm string) e
 func (a *Admin) Group(ctx context.Context, topic, group string) (*Group, error) {
 	res, err := adminCall(ctx, a, "GetGroup",
 		func(s *link.Services) func(context.Context, *parleyv1.GetGroupRequest) (*parleyv1.GetGroupResponse, error) {
-			return s.NextAdmin.GetGroup
+			return s.Admin.GetGroup
 		}, &parleyv1.GetGroupRequest{Topic: topic, Group: group})
 	return res.GetGroup(), err
 }
@@ -70,7 +70,7 @@ func (a *Admin) Group(ctx context.Context, topic, group string) (*Group, error) 
 func (a *Admin) Groups(ctx context.Context, topic string) ([]*Group, error) {
 	res, err := adminCall(ctx, a, "ListGroups",
 		func(s *link.Services) func(context.Context, *parleyv1.ListGroupsRequest) (*parleyv1.ListGroupsResponse, error) {
-			return s.NextAdmin.ListGroups
+			return s.Admin.ListGroups
 		}, &parleyv1.ListGroupsRequest{Topic: topic})
 	return res.GetGroups(), err
 }
@@ -89,7 +89,7 @@ func (a *Admin) ResumeGroup(ctx context.Context, topic, group string) (*Group, e
 func (a *Admin) setGroupPaused(ctx context.Context, topic, group string, paused bool) (*Group, error) {
 	res, err := adminCall(ctx, a, "SetGroupPaused",
 		func(s *link.Services) func(context.Context, *parleyv1.SetGroupPausedRequest) (*parleyv1.SetGroupPausedResponse, error) {
-			return s.NextAdmin.SetGroupPaused
+			return s.Admin.SetGroupPaused
 		}, &parleyv1.SetGroupPausedRequest{Topic: topic, Group: group, Paused: paused})
 	return res.GetGroup(), err
 }
@@ -100,7 +100,7 @@ func (a *Admin) setGroupPaused(ctx context.Context, topic, group string, paused 
 func (a *Admin) SeekGroup(ctx context.Context, topic, group string, start Start) error {
 	_, err := adminCall(ctx, a, "SeekGroup",
 		func(s *link.Services) func(context.Context, *parleyv1.SeekGroupRequest) (*parleyv1.SeekGroupResponse, error) {
-			return s.NextAdmin.SeekGroup
+			return s.Admin.SeekGroup
 		}, &parleyv1.SeekGroupRequest{Topic: topic, Group: group, Start: start})
 	return err
 }

@@ -24,7 +24,7 @@ type (
 func (a *Admin) Stats(ctx context.Context, topic string) (total *TopicStats, partitions []*PartitionStats, err error) {
 	res, err := adminCall(ctx, a, "GetTopicStats",
 		func(s *link.Services) func(context.Context, *parleyv1.GetTopicStatsRequest) (*parleyv1.GetTopicStatsResponse, error) {
-			return s.NextAdmin.GetTopicStats
+			return s.Admin.GetTopicStats
 		}, &parleyv1.GetTopicStatsRequest{Topic: topic})
 	return res.GetTotal(), res.GetPartitions(), err
 }
@@ -37,7 +37,7 @@ func (a *Admin) DeadLetters(ctx context.Context, topic, group string) iter.Seq2[
 	return link.Pages(func(token string) ([]*DeadMessage, string, error) {
 		res, err := adminCall(ctx, a, "ListDeadLetters",
 			func(s *link.Services) func(context.Context, *parleyv1.ListDeadLettersRequest) (*parleyv1.ListDeadLettersResponse, error) {
-				return s.NextAdmin.ListDeadLetters
+				return s.Admin.ListDeadLetters
 			}, &parleyv1.ListDeadLettersRequest{Topic: topic, Group: group, PageToken: token, Full: true})
 		return res.GetDeadLetters(), res.GetNextPageToken(), err
 	})
@@ -75,7 +75,7 @@ func AllDeadLetters() Selection {
 func (a *Admin) ReplayDeadLetters(ctx context.Context, topic string, letters Selection) (replayed int64, more bool, err error) {
 	res, err := adminCall(ctx, a, "ReplayDeadLetters",
 		func(s *link.Services) func(context.Context, *parleyv1.ReplayDeadLettersRequest) (*parleyv1.ReplayDeadLettersResponse, error) {
-			return s.NextAdmin.ReplayDeadLetters
+			return s.Admin.ReplayDeadLetters
 		}, &parleyv1.ReplayDeadLettersRequest{Topic: topic, Selection: letters.wire})
 	return res.GetReplayed(), res.GetMore(), err
 }

@@ -189,7 +189,7 @@ func (p *Producer) request(ctx context.Context, c *produceCall) error {
 		defer p.end(sequence)
 		req := &parleyv1.ProduceRequest{Topic: p.topic, Messages: c.messages, ProducerId: p.id, Sequence: sequence}
 		err = c.make(ctx, "Produce", func(ctx context.Context, s *link.Services) error {
-			res, err := s.NextQueue.Produce(ctx, req)
+			res, err := s.Queue.Produce(ctx, req)
 			if err == nil {
 				err = p.read(res.GetResults(), results)
 			}
@@ -294,7 +294,7 @@ func (p *Producer) Cancel(ctx context.Context, ids ...string) ([]error, error) {
 	for from := 0; from < len(ids); from += maxBatchItems {
 		part := ids[from:min(from+maxBatchItems, len(ids))]
 		err := p.link.Call(ctx, "CancelMessages", func(ctx context.Context, s *link.Services) error {
-			res, err := s.NextQueue.CancelMessages(ctx, &parleyv1.CancelMessagesRequest{Topic: p.topic, MessageIds: part})
+			res, err := s.Queue.CancelMessages(ctx, &parleyv1.CancelMessagesRequest{Topic: p.topic, MessageIds: part})
 			if err == nil && len(res.GetResults()) != len(part) {
 				err = fmt.Errorf("%d results for %d ids", len(res.GetResults()), len(part))
 			}
@@ -331,7 +331,7 @@ func (p *Producer) Reschedule(ctx context.Context, delay time.Duration, ids ...s
 	for from := 0; from < len(ids); from += maxBatchItems {
 		part := ids[from:min(from+maxBatchItems, len(ids))]
 		err := p.link.Call(ctx, "RescheduleMessages", func(ctx context.Context, s *link.Services) error {
-			res, err := s.NextQueue.RescheduleMessages(ctx, &parleyv1.RescheduleMessagesRequest{
+			res, err := s.Queue.RescheduleMessages(ctx, &parleyv1.RescheduleMessagesRequest{
 				Topic: p.topic, MessageIds: part, Due: &parleyv1.RescheduleMessagesRequest_Delay{Delay: durationpb.New(delay)},
 			})
 			if err == nil && len(res.GetResults()) != len(part) {

@@ -1,4 +1,4 @@
-// Package queue is the Go SDK of the second design of Parley's work queues: a Producer stores
+// Package queue is the Go SDK of Parley's work queues: a Producer stores
 // messages in a topic, a Worker handles the messages that are delivered to a consumer group.
 //
 // Delivery is at least once. A handler that must act only once stores Delivery.MessageID, which

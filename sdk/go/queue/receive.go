@@ -48,7 +48,7 @@ func Receive(ctx context.Context, c *parley.Client, req ReceiveRequest) (*Receiv
 	}
 	r := &Received{link: l, tokens: make(map[*Delivery]string)}
 	err := l.Once(ctx, req.Wait, func(ctx context.Context, s *link.Services) error {
-		res, err := s.NextQueue.Receive(ctx, wire)
+		res, err := s.Queue.Receive(ctx, wire)
 		r.session = res.GetSessionId()
 		for _, one := range res.GetDeliveries() {
 			d := newDelivery(req.Group, one)
@@ -68,7 +68,7 @@ func Receive(ctx context.Context, c *parley.Client, req ReceiveRequest) (*Receiv
 func (r *Received) Ack(ctx context.Context, deliveries ...*Delivery) ([]error, error) {
 	tokens := r.tokensOf(deliveries)
 	return r.settle(ctx, "Ack", len(tokens), func(ctx context.Context, s *link.Services) ([]*parleyv1.SettleResult, error) {
-		res, err := s.NextQueue.Ack(ctx, &parleyv1.AckRequest{SessionId: r.session, Tokens: tokens})
+		res, err := s.Queue.Ack(ctx, &parleyv1.AckRequest{SessionId: r.session, Tokens: tokens})
 		return res.GetResults(), err
 	})
 }
@@ -78,7 +78,7 @@ func (r *Received) Ack(ctx context.Context, deliveries ...*Delivery) ([]error, e
 func (r *Received) Nack(ctx context.Context, d *Delivery, failure error) error {
 	item := nackOf(r.tokens[d], failure)
 	errs, err := r.settle(ctx, "Nack", 1, func(ctx context.Context, s *link.Services) ([]*parleyv1.SettleResult, error) {
-		res, err := s.NextQueue.Nack(ctx, &parleyv1.NackRequest{SessionId: r.session, Items: []*parleyv1.NackItem{item}})
+		res, err := s.Queue.Nack(ctx, &parleyv1.NackRequest{SessionId: r.session, Items: []*parleyv1.NackItem{item}})
 		return res.GetResults(), err
 	})
 	if err != nil {
@@ -92,7 +92,7 @@ func (r *Received) Extend(ctx context.Context, deliveries ...*Delivery) ([]error
 	req := extendRequest(r.tokensOf(deliveries), false)
 	req.SessionId = r.session
 	return r.settle(ctx, "Extend", len(deliveries), func(ctx context.Context, s *link.Services) ([]*parleyv1.SettleResult, error) {
-		res, err := s.NextQueue.Extend(ctx, req)
+		res, err := s.Queue.Extend(ctx, req)
 		return res.GetResults(), err
 	})
 }

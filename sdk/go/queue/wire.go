@@ -43,7 +43,7 @@ type bidi struct {
 
 // dialBidi opens a StreamingConsume stream, which ends with ctx.
 func dialBidi(ctx context.Context, s *stream, start *parleyv1.ConsumeRequest) (wire, error) { //nolint:ireturn // nil for an error
-	stream, err := s.watch.Services().NextQueue.StreamingConsume(ctx)
+	stream, err := s.watch.Services().Queue.StreamingConsume(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +150,7 @@ type unary struct {
 
 // dialUnary opens a Consume stream, which ends with ctx.
 func dialUnary(ctx context.Context, s *stream, start *parleyv1.ConsumeRequest) (wire, error) { //nolint:ireturn // nil for an error
-	stream, err := s.watch.Services().NextQueue.Consume(ctx, start)
+	stream, err := s.watch.Services().Queue.Consume(ctx, start)
 	if err != nil {
 		return nil, err
 	}
@@ -174,28 +174,28 @@ func (u *unary) do(ctx context.Context, req *parleyv1.StreamingConsumeRequest) (
 	case *parleyv1.StreamingConsumeRequest_Ack:
 		r.Ack.SessionId = id
 		err = l.Retry(ctx, "Ack", func(ctx context.Context, s *link.Services) error {
-			res, err := s.NextQueue.Ack(ctx, r.Ack)
+			res, err := s.Queue.Ack(ctx, r.Ack)
 			results = res.GetResults()
 			return err
 		})
 	case *parleyv1.StreamingConsumeRequest_Nack:
 		r.Nack.SessionId = id
 		err = l.Retry(ctx, "Nack", func(ctx context.Context, s *link.Services) error {
-			res, err := s.NextQueue.Nack(ctx, r.Nack)
+			res, err := s.Queue.Nack(ctx, r.Nack)
 			results = res.GetResults()
 			return err
 		})
 	case *parleyv1.StreamingConsumeRequest_Extend:
 		r.Extend.SessionId = id
 		err = l.Retry(ctx, "Extend", func(ctx context.Context, s *link.Services) error {
-			res, err := s.NextQueue.Extend(ctx, r.Extend)
+			res, err := s.Queue.Extend(ctx, r.Extend)
 			results = res.GetResults()
 			return err
 		})
 	case *parleyv1.StreamingConsumeRequest_Leave:
 		r.Leave.SessionId = id
 		err = l.Retry(ctx, "Leave", func(ctx context.Context, s *link.Services) error {
-			_, err := s.NextQueue.Leave(ctx, r.Leave)
+			_, err := s.Queue.Leave(ctx, r.Leave)
 			return err
 		})
 	default:

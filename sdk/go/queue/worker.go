@@ -275,7 +275,7 @@ func (r *run) leaveSession(ctx context.Context) {
 		return
 	}
 	err := r.w.link.Retry(ctx, "Leave", func(ctx context.Context, s *link.Services) error {
-		_, err := s.NextQueue.Leave(ctx, &parleyv1.LeaveRequest{SessionId: left.id})
+		_, err := s.Queue.Leave(ctx, &parleyv1.LeaveRequest{SessionId: left.id})
 		return err
 	})
 	if err != nil && !errors.Is(err, parley.ErrSessionLost) {

@@ -66,12 +66,9 @@ const (
 	GroupExists          Reason = "GROUP_EXISTS"
 	IdempotencyKeyReused Reason = "IDEMPOTENCY_KEY_REUSED"
 	TopicPaused          Reason = "TOPIC_PAUSED"
-	LeaseLost            Reason = "LEASE_LOST"
-	AlreadySettled       Reason = "ALREADY_SETTLED"
 	DeliveryTokenInvalid Reason = "DELIVERY_TOKEN_INVALID"
 	ScheduledNotFound    Reason = "SCHEDULED_NOT_FOUND"
 	ConfirmationRequired Reason = "CONFIRMATION_REQUIRED"
-	GroupInUse           Reason = "GROUP_IN_USE"
 	HistoryGone          Reason = "HISTORY_GONE"
 	Kicked               Reason = "KICKED"
 	NoSharedChannel      Reason = "NO_SHARED_CHANNEL"
@@ -98,7 +95,6 @@ const (
 	InternalError        Reason = "INTERNAL"
 	StreamStalled        Reason = "STREAM_STALLED"
 	TopicFull            Reason = "TOPIC_FULL"
-	AckTimeout           Reason = "ACK_TIMEOUT"
 	NodeFull             Reason = "NODE_FULL"
 	ChannelDeleting      Reason = "CHANNEL_DELETING"
 	RevocationUnknown    Reason = "REVOCATION_UNKNOWN"
@@ -153,7 +149,7 @@ func (e *Error) Unwrap() error { return e.Cause }
 func (e *Error) Retryable() bool {
 	switch e.Reason {
 	case RateLimited, StoreUnavailable, OutcomeUnknown, BatchAborted, SlowConsumer, TokenExpired, ShuttingDown,
-		DeadlinePassed, InternalError, StreamStalled, TopicFull, AckTimeout, NodeFull, TopicPaused, ChannelDeleting,
+		DeadlinePassed, InternalError, StreamStalled, TopicFull, NodeFull, TopicPaused, ChannelDeleting,
 		RevocationUnknown:
 		return true
 	default:

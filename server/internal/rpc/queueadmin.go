@@ -118,8 +118,6 @@ func (s *adminService) GetTopic(ctx context.Context, req *parleyv1.GetTopicReque
 }
 
 // ListTopics implements parleyv1connect.AdminServiceHandler.
-//
-//nolint:dupl // the first design's goes away
 func (s *adminService) ListTopics(ctx context.Context, req *parleyv1.ListTopicsRequest) (*parleyv1.ListTopicsResponse, error) {
 	page, err := s.page(ctx, "topics", nil)
 	if err != nil {

@@ -45,7 +45,7 @@ func (s *testStream) awake() bool {
 
 func TestTransitions(t *testing.T) {
 	t.Parallel()
-	first := fault.New(fault.Aborted, fault.AckTimeout, "first")
+	first := fault.New(fault.Aborted, fault.TokenExpired, "first")
 	second := stream.ShuttingDown()
 	enter := map[stream.State]func(c *stream.Core){
 		stream.Live:     func(*stream.Core) {},

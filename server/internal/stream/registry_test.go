@@ -240,7 +240,7 @@ func TestRace(t *testing.T) {
 					}
 					b.publish("text")
 					if i == 0 {
-						hub.endSubject(subject, fault.New(fault.Aborted, fault.LeaseLost, "revoked"))
+						hub.endSubject(subject, fault.New(fault.Aborted, fault.TokenRevoked, "revoked"))
 					}
 					for err = nil; err == nil; { // until another goroutine ends it
 						if i%2 == 1 {

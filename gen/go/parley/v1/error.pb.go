@@ -94,16 +94,21 @@ const (
 	ErrorReason_ERROR_REASON_IDEMPOTENCY_KEY_REUSED ErrorReason = 25
 	// The call deletes, and `confirm` is not the name of what it deletes.
 	ErrorReason_ERROR_REASON_CONFIRMATION_REQUIRED ErrorReason = 26
-	// The stream no longer holds the delivery: the stream ended, or the partition was assigned to
-	// another consumer. Nothing was changed.
+	// Not used any more.
+	//
+	// Deprecated: Marked as deprecated in parley/v1/error.proto.
 	ErrorReason_ERROR_REASON_LEASE_LOST ErrorReason = 27
-	// The delivery was settled before. For an Ack or a Nack: with another outcome.
+	// Not used any more.
+	//
+	// Deprecated: Marked as deprecated in parley/v1/error.proto.
 	ErrorReason_ERROR_REASON_ALREADY_SETTLED ErrorReason = 28
 	// The token does not belong to a delivery of this stream.
 	ErrorReason_ERROR_REASON_DELIVERY_TOKEN_INVALID ErrorReason = 29
 	// No scheduled message has this id. It may be due already, or cancelled.
 	ErrorReason_ERROR_REASON_SCHEDULED_NOT_FOUND ErrorReason = 30
-	// The group has connected consumers.
+	// Not used any more.
+	//
+	// Deprecated: Marked as deprecated in parley/v1/error.proto.
 	ErrorReason_ERROR_REASON_GROUP_IN_USE ErrorReason = 31
 	// The position is before the oldest entry that can be read. `limit` is the `oldest_seq` of the
 	// channel.
@@ -177,8 +182,9 @@ const (
 	ErrorReason_ERROR_REASON_STREAM_STALLED ErrorReason = 109
 	// A partition holds as many messages as the topic allows. `limit` says how many.
 	ErrorReason_ERROR_REASON_TOPIC_FULL ErrorReason = 110
-	// The consumer held a delivery for longer than its ack timeout. The server ended its stream and
-	// redelivers the messages that it held.
+	// Not used any more.
+	//
+	// Deprecated: Marked as deprecated in parley/v1/error.proto.
 	ErrorReason_ERROR_REASON_ACK_TIMEOUT ErrorReason = 111
 	// This node has as many streams as it may have, in total or for this subject, or its watched
 	// channels have too many members, or it has no room for the texts of open messages. `limit` says
@@ -870,7 +876,7 @@ const file_parley_v1_error_proto_rawDesc = "" +
 	"\tItemError\x12)\n" +
 	"\x04code\x18\x01 \x01(\x0e2\x15.parley.v1.StatusCodeR\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12.\n" +
-	"\x06detail\x18\x03 \x01(\v2\x16.parley.v1.ErrorDetailR\x06detail*\xc4\x11\n" +
+	"\x06detail\x18\x03 \x01(\v2\x16.parley.v1.ErrorDetailR\x06detail*\xd4\x11\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x1e\n" +
 	"\x1aERROR_REASON_INVALID_FIELD\x10\x01\x12\"\n" +
@@ -899,12 +905,12 @@ const file_parley_v1_error_proto_rawDesc = "" +
 	"\x1cERROR_REASON_GROUP_NOT_FOUND\x10\x17\x12\x1d\n" +
 	"\x19ERROR_REASON_GROUP_EXISTS\x10\x18\x12'\n" +
 	"#ERROR_REASON_IDEMPOTENCY_KEY_REUSED\x10\x19\x12&\n" +
-	"\"ERROR_REASON_CONFIRMATION_REQUIRED\x10\x1a\x12\x1b\n" +
-	"\x17ERROR_REASON_LEASE_LOST\x10\x1b\x12 \n" +
-	"\x1cERROR_REASON_ALREADY_SETTLED\x10\x1c\x12'\n" +
+	"\"ERROR_REASON_CONFIRMATION_REQUIRED\x10\x1a\x12\x1f\n" +
+	"\x17ERROR_REASON_LEASE_LOST\x10\x1b\x1a\x02\b\x01\x12$\n" +
+	"\x1cERROR_REASON_ALREADY_SETTLED\x10\x1c\x1a\x02\b\x01\x12'\n" +
 	"#ERROR_REASON_DELIVERY_TOKEN_INVALID\x10\x1d\x12$\n" +
-	" ERROR_REASON_SCHEDULED_NOT_FOUND\x10\x1e\x12\x1d\n" +
-	"\x19ERROR_REASON_GROUP_IN_USE\x10\x1f\x12\x1d\n" +
+	" ERROR_REASON_SCHEDULED_NOT_FOUND\x10\x1e\x12!\n" +
+	"\x19ERROR_REASON_GROUP_IN_USE\x10\x1f\x1a\x02\b\x01\x12\x1d\n" +
 	"\x19ERROR_REASON_HISTORY_GONE\x10 \x12\x17\n" +
 	"\x13ERROR_REASON_KICKED\x10!\x12\"\n" +
 	"\x1eERROR_REASON_NO_SHARED_CHANNEL\x10\"\x12\x1d\n" +
@@ -934,8 +940,8 @@ const file_parley_v1_error_proto_rawDesc = "" +
 	"\x1eERROR_REASON_DEADLINE_EXCEEDED\x10k\x12\x19\n" +
 	"\x15ERROR_REASON_INTERNAL\x10l\x12\x1f\n" +
 	"\x1bERROR_REASON_STREAM_STALLED\x10m\x12\x1b\n" +
-	"\x17ERROR_REASON_TOPIC_FULL\x10n\x12\x1c\n" +
-	"\x18ERROR_REASON_ACK_TIMEOUT\x10o\x12\x1a\n" +
+	"\x17ERROR_REASON_TOPIC_FULL\x10n\x12 \n" +
+	"\x18ERROR_REASON_ACK_TIMEOUT\x10o\x1a\x02\b\x01\x12\x1a\n" +
 	"\x16ERROR_REASON_NODE_FULL\x10p\x12\x1d\n" +
 	"\x19ERROR_REASON_TOPIC_PAUSED\x10q\x12!\n" +
 	"\x1dERROR_REASON_CHANNEL_DELETING\x10r\x12#\n" +

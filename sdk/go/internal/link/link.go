@@ -7,21 +7,17 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 )
 
 // Services are the services of one node.
 type Services struct {
-	Message parleyv1connect.MessageServiceClient
-	Queue   parleyv1connect.QueueServiceClient
-	// NextQueue and NextAdmin are the second design of Queue and of the queues' part of Admin, which
-	// they replace.
-	NextQueue parleyv1connect.QueueServiceClient
-	NextAdmin parleyv1connect.AdminServiceClient
-	Admin     parleyv1connect.AdminServiceClient
-	Presence  parleyv1connect.PresenceServiceClient
-	Server    parleyv1connect.ServerServiceClient
+	Message  parleyv1connect.MessageServiceClient
+	Queue    parleyv1connect.QueueServiceClient
+	Admin    parleyv1connect.AdminServiceClient
+	Presence parleyv1connect.PresenceServiceClient
+	Server   parleyv1connect.ServerServiceClient
 }
 
 // Attempt makes one attempt of a call. It may be called several times.

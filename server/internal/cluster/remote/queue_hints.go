@@ -12,6 +12,9 @@ import (
 
 	"github.com/parleyhq/parley/server/internal/cluster"
 	"github.com/parleyhq/parley/server/internal/lifecycle"
+	"github.com/parleyhq/parley/server/internal/queue/consume"
+	"github.com/parleyhq/parley/server/internal/queue/keeper"
+	"github.com/parleyhq/parley/server/internal/queue/produce"
 )
 
 const (
@@ -54,6 +57,12 @@ type QueueHints struct {
 
 	life lifecycle.Base
 }
+
+var (
+	_ produce.Hints = (*QueueHints)(nil)
+	_ keeper.Hints  = (*QueueHints)(nil)
+	_ consume.Hints = (*QueueHints)(nil)
+)
 
 type hintBatch struct {
 	partitions map[int]struct{}

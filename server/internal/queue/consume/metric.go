@@ -24,8 +24,7 @@ var noTrace = context.Background() //nolint:forbidigo // nothing ends with it
 
 // Metrics are the instruments parley.queue.* about consumers. A nil one measures nothing. Safe for
 // concurrent use. The holder of a lease counts what happens in its partition, the front node of a
-// session the session. Instruments that the first design has too have the same descriptions there:
-// otherwise a server with both designs would report them twice.
+// session the session.
 type Metrics struct {
 	consumed, acked, retried, dead, released, redelivered metric.Int64Counter
 	handled, commits                                      metric.Float64Histogram

@@ -9,16 +9,6 @@ import (
 	"github.com/parleyhq/parley/server/internal/queue/qlog"
 )
 
-// The reasons that only the second design has. They move to package fault with the switch, when
-// parley.v1.ErrorReason has them.
-const (
-	// UniqueKeyInUse: another message has the unique key.
-	UniqueKeyInUse fault.Reason = "UNIQUE_KEY_IN_USE"
-	// SequenceTooOld: a later request of the producer has taken the place of this one, so that it
-	// is not known any more whether this one was stored.
-	SequenceTooOld fault.Reason = "SEQUENCE_TOO_OLD"
-)
-
 // fullWait is what a producer is told to wait when a partition is full.
 const fullWait = time.Second
 
@@ -80,11 +70,11 @@ func refused(t *qlog.Topic, m *Message, err error) error {
 		f.Field = "idempotency_key"
 		return f
 	case errors.Is(err, qlog.ErrUnique):
-		f := fault.Wrap(err, fault.AlreadyExists, UniqueKeyInUse, "another message has the unique key")
+		f := fault.Wrap(err, fault.AlreadyExists, fault.UniqueKeyInUse, "another message has the unique key")
 		f.Field = "unique.key"
 		return f
 	case errors.Is(err, qlog.ErrSequenceOld):
-		f := fault.Wrap(err, fault.FailedPrecondition, SequenceTooOld, "later requests of the producer were accepted; it is not known any more whether this one was")
+		f := fault.Wrap(err, fault.FailedPrecondition, fault.SequenceTooOld, "later requests of the producer were accepted; it is not known any more whether this one was")
 		f.Field = "sequence"
 		return f
 	case errors.Is(err, qlog.ErrTooFar) && m.At.IsZero():

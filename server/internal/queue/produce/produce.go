@@ -1,5 +1,5 @@
 // Package produce takes messages into the logs of a topic's partitions, and cancels and reschedules
-// them: the producer's half of the queues' second design.
+// them.
 //
 // # Routing
 //

@@ -232,7 +232,7 @@ func TestResultsOfSingleMessages(t *testing.T) {
 		{fault.InvalidField, `headers["a"]`},
 		{fault.IdempotencyKeyReused, "idempotency_key"},
 		{},
-		{produce.UniqueKeyInUse, "unique.key"},
+		{fault.UniqueKeyInUse, "unique.key"},
 		{},
 		{},
 		{fault.InvalidField, "deliver_at"},
@@ -274,7 +274,7 @@ func TestFaultsOfARequest(t *testing.T) {
 	b.produce(produce.Request{Messages: messages(3, 3), ProducerID: producerID, Sequence: 65})
 	r := b.produce(produce.Request{Messages: messages(3, 3), ProducerID: producerID, Sequence: 1})
 	for _, r := range r.Results {
-		if reason(r.Err) != produce.SequenceTooOld {
+		if reason(r.Err) != fault.SequenceTooOld {
 			t.Errorf("an old sequence: %+v", r)
 		}
 	}

@@ -404,17 +404,18 @@ export enum ErrorReason {
   CONFIRMATION_REQUIRED = 26,
 
   /**
-   * The stream no longer holds the delivery: the stream ended, or the partition was assigned to
-   * another consumer. Nothing was changed.
+   * Not used any more.
    *
-   * @generated from enum value: ERROR_REASON_LEASE_LOST = 27;
+   * @generated from enum value: ERROR_REASON_LEASE_LOST = 27 [deprecated = true];
+   * @deprecated
    */
   LEASE_LOST = 27,
 
   /**
-   * The delivery was settled before. For an Ack or a Nack: with another outcome.
+   * Not used any more.
    *
-   * @generated from enum value: ERROR_REASON_ALREADY_SETTLED = 28;
+   * @generated from enum value: ERROR_REASON_ALREADY_SETTLED = 28 [deprecated = true];
+   * @deprecated
    */
   ALREADY_SETTLED = 28,
 
@@ -433,9 +434,10 @@ export enum ErrorReason {
   SCHEDULED_NOT_FOUND = 30,
 
   /**
-   * The group has connected consumers.
+   * Not used any more.
    *
-   * @generated from enum value: ERROR_REASON_GROUP_IN_USE = 31;
+   * @generated from enum value: ERROR_REASON_GROUP_IN_USE = 31 [deprecated = true];
+   * @deprecated
    */
   GROUP_IN_USE = 31,
 
@@ -662,10 +664,10 @@ export enum ErrorReason {
   TOPIC_FULL = 110,
 
   /**
-   * The consumer held a delivery for longer than its ack timeout. The server ended its stream and
-   * redelivers the messages that it held.
+   * Not used any more.
    *
-   * @generated from enum value: ERROR_REASON_ACK_TIMEOUT = 111;
+   * @generated from enum value: ERROR_REASON_ACK_TIMEOUT = 111 [deprecated = true];
+   * @deprecated
    */
   ACK_TIMEOUT = 111,
 
