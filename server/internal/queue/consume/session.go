@@ -189,6 +189,7 @@ func (e *engine) serving(fn func(h *holder)) {
 func (e *engine) add(now time.Time, s *session) {
 	s.confirmed, s.tell = map[string]time.Time{}, map[string]bool{}
 	s.since = now
+	delete(e.moved, s.ID)
 	e.sessions[s.ID] = s
 	for _, name := range s.topics {
 		e.topic(name).join(now, s)
