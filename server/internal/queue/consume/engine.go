@@ -222,7 +222,9 @@ func (e *engine) release(s *session, token Token) {
 		return
 	}
 	// The holder is elsewhere, or is not known yet.
-	e.settle(time.Now(), s.ID, e.svc.cfg.Node, []Settlement{{Token: token, Verdict: dispatch.Release}}, newCall(1))
+	now := time.Now()
+	t := &settleTask{session: s.ID, from: e.svc.cfg.Node, items: []Settlement{{Token: token, Verdict: dispatch.Release}}}
+	e.route(now, &errand{call: newCall(1), task: t, at: token.partition(), items: []int{0}, until: now.Add(releaseTime)})
 }
 
 // lose tells a session about a delivery that it no longer has.

@@ -262,14 +262,8 @@ func (t *topic) look(ctx context.Context, told, demand int, gone []string) (v vi
 	}
 	v.leases = make([]lease, v.settings.Partitions)
 	for p := range v.settings.Partitions {
-		ref := qlog.GroupRef{Ref: v.settings.Ref(p), Group: t.e.group}
 		l := &v.leases[p]
-		l.node, l.epoch, err = cfg.Store.Lease(ctx, ref)
-		if errors.Is(err, qlog.ErrNoGroup) || errors.Is(err, qlog.ErrNoTopic) {
-			if err = cfg.Topics.Heal(ctx, v.settings, p); err == nil {
-				l.node, l.epoch, err = cfg.Store.Lease(ctx, ref)
-			}
-		}
+		l.node, l.epoch, err = t.e.lease(ctx, v.settings, p)
 		if err != nil {
 			return v, err
 		}
