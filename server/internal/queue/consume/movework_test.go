@@ -104,3 +104,30 @@ func TestNewNode(t *testing.T) {
 		t.Errorf("it was removed after %v", took)
 	}
 }
+
+// TestThereAndBack: a session that moves to another node and comes back is not lost for being without
+// contact with that node.
+func TestThereAndBack(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 1, 2, nil) // the grace time is a second
+	b.open(b.nodes[0], 100)     // so that the lease stays there
+	s := b.open(b.nodes[0], 1)
+	b.put(0, 101, 0)
+	held := nextAll(t, s)
+	b.resume(b.nodes[1], s.ID(), 1, held)
+	_ = end(t, s)
+	back, _ := b.resume(b.nodes[0], s.ID(), 2, held)
+	b.stopNode(b.nodes[1], true)
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+	defer cancel()
+	for {
+		f, err := back.Next(ctx)
+		if err != nil {
+			break
+		}
+		if f.Lost != nil {
+			t.Fatalf("lost %v", f.Lost)
+		}
+	}
+	b.settleSoon(b.nodes[0], back, held)
+}
