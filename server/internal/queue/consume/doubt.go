@@ -12,19 +12,23 @@ const (
 	unreachable = 5 * time.Second
 )
 
-// beginDoubt decides for how long entries are in doubt: until every node with sessions of the group has
-// reported, and consumers of nodes that died had the time to resume.
+// beginDoubt decides for how long entries are in doubt: until every node has reported, and consumers of nodes that died had the time to resume.
 func (h *holder) beginDoubt(now time.Time) {
 	t := h.e.topic(h.ref.Topic)
 	grace := h.e.groupGrace(t)
 	h.awaited, h.deathsUntil = map[string]bool{}, time.Time{}
+	if h.e.svc.cfg.Peers != nil {
+		for _, node := range h.e.svc.cfg.Fleet.Others() {
+			h.awaited[node] = true // also if its first session of the group came after the review
+		}
+	}
 	for _, m := range t.members {
 		if m.node == h.e.svc.cfg.Node {
 			continue
 		}
 		until := h.e.svc.cfg.Fleet.Until(m.node)
 		switch {
-		case until.After(now):
+		case until.After(now), until.IsZero(): // alive, or so new that it was not heard of
 			if h.e.svc.cfg.Peers != nil {
 				h.awaited[m.node] = true
 			}

@@ -13,7 +13,7 @@ import (
 )
 
 func testStream(expires time.Time) *Stream {
-	return newStream(stream.Identity{ID: "s", Subject: "alice", Expires: expires}, "s", time.Second)
+	return newStream(stream.Identity{ID: "s", Subject: "alice", Expires: expires}, "s", time.Second, &unsent{room: func() {}})
 }
 
 func delivery(id, bytes int) Delivery {
@@ -67,7 +67,7 @@ func TestStreamEnds(t *testing.T) {
 		if s.deliver([]Delivery{delivery(3, 1)}) {
 			t.Error("a stream that ended takes deliveries")
 		}
-		if unsent := s.unsent(); len(unsent) != 2 {
+		if unsent := s.takeBack(); len(unsent) != 2 {
 			t.Errorf("%d deliveries were not sent; want 2", len(unsent))
 		}
 	})
