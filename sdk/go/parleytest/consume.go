@@ -261,6 +261,8 @@ func (h queueHandler) Receive(ctx context.Context, req *nextv1.ReceiveRequest) (
 	one, err := do(ctx, h.s, "Receive", req, func() (*session, error) {
 		g, err := h.s.groupLocked(req.GetTopic(), req.GetGroup())
 		switch {
+		case err != nil && h.s.topics[req.GetTopic()] != nil:
+			return nil, noGroup("")
 		case err != nil:
 			return nil, err
 		case g.settings.GetMode() == nextv1.GroupMode_GROUP_MODE_EXCLUSIVE:

@@ -55,7 +55,7 @@ func (t *topic) sequence(req *nextv1.ProduceRequest) (known *sequence, err error
 	case len(id) != 16:
 		return nil, invalidField("producer_id", 0)
 	case n < 1:
-		return nil, invalidField("sequence", 0)
+		return nil, invalidField("sequence", 1)
 	default:
 	}
 	if t.sequences[id] == nil {

@@ -186,7 +186,7 @@ func trim(e *env) {
 	e.put(name, "1", "2", "3", "4")
 	s := e.consume(&nextv1.ConsumeRequest{Topics: []string{name}, Group: "g", Concurrency: 2, MaxInFlight: 2, ReportsBegun: true})
 	e.done(s.ack(s.want("1", 1), s.want("2", 1)))
-	s.close()
+	e.no(errOf(e.ann.queues.Leave(e.ctx, &nextv1.LeaveRequest{SessionId: s.id})))
 	trimmed := func(request *nextv1.TrimTopicRequest) string {
 		e.Helper()
 		request.Topic = name

@@ -170,7 +170,7 @@ func groups(e *env) {
 	s := e.consume(&nextv1.ConsumeRequest{Topics: []string{name}, Group: "g"})
 	held := s.next()
 	e.no(seek("g", atEnd))
-	s.wantLost(nextv1.LostDeliveries_CAUSE_CANCELLED, held)
+	s.wantLost(nextv1.LostDeliveries_CAUSE_UNSPECIFIED, held)
 	e.changeGroups(name)
 }
 
@@ -355,7 +355,7 @@ func uniqueKeys(e *env) {
 	name := e.topic(&nextv1.Topic{Partitions: 2}, "g")
 	with := func(payload string, on nextv1.Unique_OnConflict) *nextv1.ProduceResult {
 		r, err := e.ann.queues.Produce(e.ctx, &nextv1.ProduceRequest{Topic: name, Messages: []*nextv1.QueueMessage{{
-			Payload: []byte(payload), Unique: &nextv1.Unique{Key: "u", OnConflict: on},
+			Payload: []byte(payload), Unique: &nextv1.Unique{Key: "u", OnConflict: on, WhileRunning: true},
 		}}})
 		e.no(err)
 		return r.GetResults()[0]
@@ -372,13 +372,15 @@ func uniqueKeys(e *env) {
 	}
 	s := e.consume(&nextv1.ConsumeRequest{Topics: []string{name}, Group: "g", Concurrency: 10})
 	d := s.want("4", 1)
-	e.eventually(func() string { // a handler has begun it, so that the key is free
+	e.refusedItem("reject while it is handled", with("6", nextv1.Unique_ON_CONFLICT_REJECT).GetError(), used)
+	e.done(s.ack(d))
+	e.eventually(func() string {
 		if r := with("5", nextv1.Unique_ON_CONFLICT_REJECT); r.GetError() != nil {
 			return fmt.Sprint(r)
 		}
 		return ""
 	})
-	e.done(s.ack(d, s.want("5", 1)))
+	e.done(s.ack(s.want("5", 1)))
 	e.stats(name, "g", "waiting 0 running 0 retrying 0 acked 2 dead 0")
 }
 
@@ -405,7 +407,7 @@ func sequences(e *env) {
 	e.no(errOf(e.ann.queues.Produce(e.ctx, request(2, "3"))))
 	e.stats(name, "g", "waiting 3 running 0 retrying 0 acked 0 dead 0")
 	_, err = e.ann.queues.Produce(e.ctx, request(0, "4"))
-	e.refused("no sequence", err, invalid("sequence", 0))
+	e.refused("no sequence", err, invalid("sequence", 1))
 	_, err = e.ann.queues.Produce(e.ctx, &nextv1.ProduceRequest{
 		Topic: name, ProducerId: []byte("short"), Sequence: 1, Messages: []*nextv1.QueueMessage{{}},
 	})
