@@ -212,7 +212,7 @@ func (s *Server) serveSession(
 			if silent {
 				continue
 			}
-			beat := &nextv1.SessionHeartbeat{Unconfirmed: durationpb.New(0)}
+			beat := &nextv1.SessionHeartbeat{Unconfirmed: durationpb.New(0), Elapsed: durationpb.New(time.Since(stream.opened))}
 			if err := send(&nextv1.ConsumeResponse{Frame: &nextv1.ConsumeResponse_Heartbeat{Heartbeat: beat}}); err != nil {
 				return err
 			}

@@ -288,7 +288,8 @@ func (s *Server) SetTokens(tokens ...string) {
 	s.wakeLocked()
 }
 
-// SetHeartbeat sets the heartbeat interval of new streams of this server. The default is 15 s.
+// SetHeartbeat sets the heartbeat interval of new streams of this server. The default is 15 s. For
+// streams of queues it is at most a quarter of the group's resume grace.
 func (s *Server) SetHeartbeat(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -47,9 +47,10 @@ type limits struct{ concurrency, inFlight, bytes int64 }
 
 // queueStream is one live Consume or StreamingConsume stream.
 type queueStream struct {
-	node  *Server
-	token string
-	end   *end
+	node   *Server
+	token  string
+	opened time.Time
+	end    *end
 }
 
 func errSessionLost() error {
@@ -173,7 +174,8 @@ func (s *Server) openSession(
 			one.grace = max(one.grace, g.settings.GetResumeGrace().AsDuration())
 		}
 	}
-	first := &nextv1.SessionStarted{HeartbeatInterval: durationpb.New(s.heartbeat), ResumeGrace: durationpb.New(one.grace)}
+	// Heartbeats confirm the contact, so they must come more often than it is needed.
+	first := &nextv1.SessionStarted{HeartbeatInterval: durationpb.New(min(s.heartbeat, one.grace/4)), ResumeGrace: durationpb.New(one.grace)}
 	if req.GetResume() == nil {
 		s.minted++
 		one.id = fmt.Sprintf("session-%d.%s", s.minted, one.group)
@@ -185,7 +187,7 @@ func (s *Server) openSession(
 		}
 	}
 	first.SessionId = one.id
-	one.stream = &queueStream{node: s, token: tokenOf(ctx)}
+	one.stream = &queueStream{node: s, token: tokenOf(ctx), opened: now}
 	s.wakeLocked()
 	return one, one.stream, first, nil
 }

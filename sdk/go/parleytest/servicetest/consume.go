@@ -449,6 +449,33 @@ func lostConsumer(e *env) {
 	e.refusedItem("ack what another session has settled", first.ack(one), refusal{connect.CodeFailedPrecondition, "DELIVERY_GONE", "", 0})
 }
 
+// heartbeats checks the age of the heartbeats, which are confirmed contact while a session holds
+// nothing.
+func heartbeats(e *env) {
+	name := e.topic(&nextv1.Topic{Partitions: 1})
+	e.group(name, &nextv1.Group{Name: "g", ResumeGrace: durationpb.New(time.Second)})
+	asked := time.Now()
+	s := e.consume(&nextv1.ConsumeRequest{Topics: []string{name}, Group: "g"})
+	if every := s.started.GetHeartbeatInterval().AsDuration(); every > 250*time.Millisecond {
+		e.Errorf("a heartbeat every %s, with a grace time of 1 s", every)
+	}
+	last := time.Duration(0)
+	for beats := 0; beats < 3; {
+		if !s.receive() {
+			e.Fatalf("the stream ended: %v", s.stream.Err())
+		}
+		beat := s.stream.Msg().GetHeartbeat()
+		if beat == nil {
+			continue
+		}
+		beats++
+		if old := beat.GetElapsed().AsDuration(); old <= last || old > time.Since(asked) || beat.GetUnconfirmed().AsDuration() != 0 {
+			e.Errorf("the heartbeat after %s and before %s: %v", last, time.Since(asked), beat)
+		}
+		last = beat.GetElapsed().AsDuration()
+	}
+}
+
 // exclusive checks that the partitions of an exclusive group are shared.
 func exclusive(e *env) {
 	name := e.topic(&nextv1.Topic{Partitions: 2})

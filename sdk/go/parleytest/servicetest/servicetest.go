@@ -129,6 +129,7 @@ func scenarios() map[string]func(*env) {
 		"sequences of a producer":          sequences,
 		"time to live":                     timeToLive,
 		"resumed sessions":                 resumed,
+		"heartbeats of a session":          heartbeats,
 		"exclusive group":                  exclusive,
 		"receive":                          receiving,
 		"jobs and consumers":               jobs,
