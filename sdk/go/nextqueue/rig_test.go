@@ -255,10 +255,13 @@ func (c *conn) deliverAll(all ...*nextv1.Delivery) {
 	c.frame(&nextv1.ConsumeResponse{Frame: &nextv1.ConsumeResponse_Deliveries{Deliveries: &nextv1.DeliveryBatch{Deliveries: all}}})
 }
 
-func (c *conn) heartbeat(unconfirmed time.Duration) {
-	c.frame(&nextv1.ConsumeResponse{Frame: &nextv1.ConsumeResponse_Heartbeat{
-		Heartbeat: &nextv1.SessionHeartbeat{Unconfirmed: durationpb.New(unconfirmed)},
-	}})
+func (c *conn) heartbeat(unconfirmed time.Duration) { c.lateHeartbeat(unconfirmed, 0) }
+
+// lateHeartbeat sends a heartbeat as if it had been under way for some time.
+func (c *conn) lateHeartbeat(unconfirmed, late time.Duration) {
+	c.frame(&nextv1.ConsumeResponse{Frame: &nextv1.ConsumeResponse_Heartbeat{Heartbeat: &nextv1.SessionHeartbeat{
+		Unconfirmed: durationpb.New(unconfirmed), Elapsed: durationpb.New(time.Since(c.opened) - late),
+	}}})
 }
 
 func (c *conn) lost(cause nextv1.LostDeliveries_Cause, tokens ...string) {

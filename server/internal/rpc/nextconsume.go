@@ -185,7 +185,7 @@ func sessionFrame(f *consume.Frame) *nextv1.ConsumeResponse {
 	default:
 		beat := &nextv1.SessionHeartbeat{}
 		if f.Heartbeat != nil {
-			beat.Unconfirmed = durationpb.New(f.Heartbeat.Unconfirmed)
+			beat.Unconfirmed, beat.Elapsed = durationpb.New(f.Heartbeat.Unconfirmed), durationpb.New(f.Heartbeat.Elapsed)
 		}
 		return &nextv1.ConsumeResponse{Frame: &nextv1.ConsumeResponse_Heartbeat{Heartbeat: beat}}
 	}

@@ -2,34 +2,42 @@ package servicetest
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"slices"
 	"time"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	nextv1 "github.com/parleyhq/parley/gen/go/parley/next/v1"
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
 var (
-	leaseLost = refusal{connect.CodeFailedPrecondition, "LEASE_LOST", "", 0}
-	settled   = refusal{connect.CodeFailedPrecondition, "ALREADY_SETTLED", "", 0}
-	falseOne  = refusal{connect.CodeInvalidArgument, "DELIVERY_TOKEN_INVALID", "tokens[0]", 0}
+	deliveryLost = refusal{connect.CodeFailedPrecondition, "DELIVERY_LOST", "", 0}
+	sessionLost  = refusal{connect.CodeFailedPrecondition, "SESSION_LOST", "", 0}
+	unnamedGroup = refusal{noGroup.code, noGroup.reason, "", 0}
+	falseOne     = refusal{connect.CodeInvalidArgument, "DELIVERY_TOKEN_INVALID", "tokens[0]", 0}
 )
 
-// consumer is a live Consume stream. deliveries are those received but not yet returned by next.
+// consumer is a session with a live Consume stream. deliveries are those received but not yet
+// returned by next.
 type consumer struct {
-	e            *env
-	id           string
-	topic, group string
-	stream       *connect.ServerStreamForClient[parleyv1.ConsumeResponse]
-	parts        []int32
-	deliveries   []*parleyv1.Delivery
-	close        func()
+	e          *env
+	id         string
+	request    *nextv1.ConsumeRequest
+	started    *nextv1.SessionStarted
+	stream     *connect.ServerStreamForClient[nextv1.ConsumeResponse]
+	parts      []int32
+	deliveries []*nextv1.Delivery
+	lost       []*nextv1.LostDeliveries
+	close      func()
 }
 
 // consume opens a stream and reads its first frame. The stream ends with the scenario.
-func (e *env) consume(request *parleyv1.ConsumeRequest) *consumer {
+func (e *env) consume(request *nextv1.ConsumeRequest) *consumer {
 	e.Helper()
 	if request.GetConsumer() == "" {
 		request.Consumer = "worker"
@@ -37,9 +45,22 @@ func (e *env) consume(request *parleyv1.ConsumeRequest) *consumer {
 	ctx, cancel := context.WithCancel(e.ctx)
 	stream, err := e.ann.queues.Consume(ctx, request)
 	e.no(err)
-	s := &consumer{e: e, topic: request.GetTopic(), group: request.GetGroup(), stream: stream}
-	s.id, s.close = e.opened(stream, cancel, func() *parleyv1.StreamInfo { return stream.Msg().GetInfo() })
+	s := &consumer{e: e, request: request, stream: stream}
+	s.id, s.close = e.opened(stream, cancel, func() *parleyv1.StreamInfo {
+		s.started = stream.Msg().GetStarted()
+		return &parleyv1.StreamInfo{StreamId: s.started.GetSessionId(), HeartbeatInterval: s.started.GetHeartbeatInterval()}
+	})
 	return s
+}
+
+// resume opens another stream of a session, which says that it holds the deliveries.
+func (s *consumer) resume(resumes int64, held ...*nextv1.HeldDelivery) *consumer {
+	s.e.Helper()
+	request := &nextv1.ConsumeRequest{
+		Topics: s.request.GetTopics(), Group: s.request.GetGroup(), Concurrency: s.request.GetConcurrency(),
+		ReportsBegun: s.request.GetReportsBegun(), Resume: &nextv1.Resume{SessionId: s.id, Resumes: resumes, Held: held},
+	}
+	return s.e.consume(request)
 }
 
 // receive reads one frame. It reports false if the stream has ended.
@@ -51,11 +72,33 @@ func (s *consumer) receive() bool {
 	if a := s.stream.Msg().GetAssignment(); a != nil {
 		s.parts = a.GetPartitions()
 	}
+	if l := s.stream.Msg().GetLost(); l != nil {
+		s.lost = append(s.lost, l)
+	}
 	return true
 }
 
+// wantLost waits until the consumer is told that it has lost a delivery. It compares the cause, unless
+// that is unspecified.
+func (s *consumer) wantLost(cause nextv1.LostDeliveries_Cause, d *nextv1.Delivery) {
+	s.e.Helper()
+	for {
+		for _, l := range s.lost {
+			if slices.Contains(l.GetTokens(), d.GetToken()) {
+				if cause != nextv1.LostDeliveries_CAUSE_UNSPECIFIED {
+					equal(s.e, "the cause", l.GetCause(), cause)
+				}
+				return
+			}
+		}
+		if !s.receive() {
+			s.e.Fatalf("the stream ended: %v", s.stream.Err())
+		}
+	}
+}
+
 // next waits for the next delivery and returns it.
-func (s *consumer) next() *parleyv1.Delivery {
+func (s *consumer) next() *nextv1.Delivery {
 	s.e.Helper()
 	for len(s.deliveries) == 0 {
 		if !s.receive() {
@@ -69,7 +112,7 @@ func (s *consumer) next() *parleyv1.Delivery {
 
 // want waits for the next delivery and returns it. It fails the scenario if payload or attempt
 // differ.
-func (s *consumer) want(payload string, attempt int32) *parleyv1.Delivery {
+func (s *consumer) want(payload string, attempt int32) *nextv1.Delivery {
 	s.e.Helper()
 	d := s.next()
 	if string(d.GetPayload()) != payload || d.GetAttempt() != attempt {
@@ -87,9 +130,9 @@ func (s *consumer) ended() error {
 
 // ack acks deliveries with one call. It returns the error of the first delivery, or nil, and drops
 // those of the others.
-func (s *consumer) ack(deliveries ...*parleyv1.Delivery) *parleyv1.ItemError {
+func (s *consumer) ack(deliveries ...*nextv1.Delivery) *parleyv1.ItemError {
 	s.e.Helper()
-	request := &parleyv1.AckRequest{Topic: s.topic, Group: s.group, StreamId: s.id}
+	request := &nextv1.AckRequest{SessionId: s.id}
 	for _, d := range deliveries {
 		request.Tokens = append(request.Tokens, d.GetToken())
 	}
@@ -98,7 +141,7 @@ func (s *consumer) ack(deliveries ...*parleyv1.Delivery) *parleyv1.ItemError {
 	return s.only(r.GetResults(), len(deliveries))
 }
 
-func (s *consumer) only(results []*parleyv1.SettleResult, n int) *parleyv1.ItemError {
+func (s *consumer) only(results []*nextv1.SettleResult, n int) *parleyv1.ItemError {
 	s.e.Helper()
 	if len(results) != n {
 		s.e.Fatalf("%d results for %d deliveries", len(results), n)
@@ -106,30 +149,28 @@ func (s *consumer) only(results []*parleyv1.SettleResult, n int) *parleyv1.ItemE
 	return results[0].GetError()
 }
 
-func (s *consumer) nack(item *parleyv1.NackItem) *parleyv1.ItemError {
+func (s *consumer) nack(item *nextv1.NackItem) *parleyv1.ItemError {
 	s.e.Helper()
-	r, err := s.e.ann.queues.Nack(s.e.ctx, &parleyv1.NackRequest{
-		Topic: s.topic, Group: s.group, StreamId: s.id, Items: []*parleyv1.NackItem{item},
-	})
+	r, err := s.e.ann.queues.Nack(s.e.ctx, &nextv1.NackRequest{SessionId: s.id, Items: []*nextv1.NackItem{item}})
 	s.e.no(err)
 	return s.only(r.GetResults(), 1)
 }
 
 // retry returns a nack that requests a retry without delay.
-func retry(d *parleyv1.Delivery) *parleyv1.NackItem {
-	return &parleyv1.NackItem{
-		Token: d.GetToken(), Reason: "no luck", Outcome: &parleyv1.NackItem_Retry{Retry: &parleyv1.NackRetry{Delay: durationpb.New(0)}},
+func retry(d *nextv1.Delivery) *nextv1.NackItem {
+	return &nextv1.NackItem{
+		Token: d.GetToken(), Reason: "no luck", Outcome: &nextv1.NackItem_Retry{Retry: &nextv1.NackRetry{Delay: durationpb.New(0)}},
 	}
 }
 
-func release(d *parleyv1.Delivery) *parleyv1.NackItem {
-	return &parleyv1.NackItem{Token: d.GetToken(), Outcome: &parleyv1.NackItem_Release{Release: &parleyv1.NackRelease{}}}
+func release(d *nextv1.Delivery) *nextv1.NackItem {
+	return &nextv1.NackItem{Token: d.GetToken(), Outcome: &nextv1.NackItem_Release{Release: &nextv1.NackRelease{}}}
 }
 
-func bury(d *parleyv1.Delivery) *parleyv1.NackItem {
-	return &parleyv1.NackItem{
+func bury(d *nextv1.Delivery) *nextv1.NackItem {
+	return &nextv1.NackItem{
 		Token: d.GetToken(), Reason: "no use", Code: "bad",
-		Outcome: &parleyv1.NackItem_DeadLetter{DeadLetter: &parleyv1.NackDeadLetter{}},
+		Outcome: &nextv1.NackItem_DeadLetter{DeadLetter: &nextv1.NackDeadLetter{}},
 	}
 }
 
@@ -142,29 +183,38 @@ func (e *env) done(err *parleyv1.ItemError) {
 }
 
 func consume(e *env) {
-	name := e.topic(&parleyv1.Topic{Partitions: 2}, "g", "other")
-	receipt := e.produce(name, &parleyv1.QueueMessage{Key: "k", Payload: []byte("1"), Headers: map[string]string{"h": "v"}})[0]
-	s := e.consume(&parleyv1.ConsumeRequest{Topic: name, Group: "g", MaxMessages: 100})
+	name := e.topic(&nextv1.Topic{Partitions: 2}, "g", "other")
+	receipt := e.produce(name, &nextv1.QueueMessage{Key: "k", Payload: []byte("1"), Headers: map[string]string{"h": "v"}})[0]
+	s := e.consume(&nextv1.ConsumeRequest{Topics: []string{name}, Group: "g", Concurrency: 100})
+	equal(e, "the grace time", s.started.GetResumeGrace().AsDuration(), 10*time.Second)
 	d := s.want("1", 1)
-	if d.GetMessageId() != receipt.GetMessageId() || d.GetPartition() != receipt.GetPartition() || d.GetKey() != "k" ||
-		d.GetHeaders()["h"] != "v" || d.GetProduceTime() == nil || d.GetToken() == "" {
+	if d.GetMessageId() != receipt.GetMessageId() || d.GetPartition() != receipt.GetPartition() || d.GetKey() != "k" || d.GetTopic() != name ||
+		d.GetHeaders()["h"] != "v" || d.GetProduceTime() == nil || d.GetToken() == "" || d.GetDelivery() != 1 ||
+		d.GetTimeout().AsDuration() != 15*time.Minute {
 		e.Errorf("delivery %v", d)
 	}
-	e.put(name, "2")
+	e.produce(name, &nextv1.QueueMessage{Payload: []byte("2"), Timeout: durationpb.New(time.Minute)})
 	second := s.want("2", 1)
-	equal(e, "partitions", fmt.Sprint(s.parts), "[0 1]")
-	e.stats(name, "g", "unread 0 pending 2 retrying 0 acked 0 dead 0")
+	equal(e, "the timeout of the message", second.GetTimeout().AsDuration(), time.Minute)
+	e.stats(name, "g", "waiting 0 running 2 retrying 0 acked 0 dead 0")
 	e.done(s.ack(d, second))
-	e.stats(name, "g", "unread 0 pending 0 retrying 0 acked 2 dead 0")
-	e.stats(name, "other", "unread 2 pending 0 retrying 0 acked 0 dead 0")
+	e.stats(name, "g", "waiting 0 running 0 retrying 0 acked 2 dead 0")
+	e.stats(name, "other", "waiting 2 running 0 retrying 0 acked 0 dead 0")
+	of := func(topics ...string) []string { return topics }
 	for what, c := range map[string]struct {
-		request *parleyv1.ConsumeRequest
+		request *nextv1.ConsumeRequest
 		want    refusal
 	}{
-		"no topic":   {&parleyv1.ConsumeRequest{Topic: e.name("none"), Group: "g", Consumer: "c", MaxMessages: 1}, noTopic},
-		"no group":   {&parleyv1.ConsumeRequest{Topic: name, Group: "none", Consumer: "c", MaxMessages: 1}, noGroup},
-		"no credits": {&parleyv1.ConsumeRequest{Topic: name, Group: "g", Consumer: "c"}, invalid("max_messages", 1)},
-		"no name":    {&parleyv1.ConsumeRequest{Topic: name, Group: "g", MaxMessages: 1}, invalid("consumer", 0)},
+		"no topic": {
+			&nextv1.ConsumeRequest{Topics: of(name, e.name("none")), Group: "g", Consumer: "c"},
+			refusal{noTopic.code, noTopic.reason, "topics", 0},
+		},
+		"no group":     {&nextv1.ConsumeRequest{Topics: of(name), Group: "none", Consumer: "c"}, unnamedGroup},
+		"no topics":    {&nextv1.ConsumeRequest{Group: "g", Consumer: "c"}, invalid("topics", 1)},
+		"small limit":  {&nextv1.ConsumeRequest{Topics: of(name), Group: "g", Consumer: "c", Concurrency: 3, MaxInFlight: 2}, invalid("max_in_flight", 3)},
+		"no name":      {&nextv1.ConsumeRequest{Topics: of(name), Group: "g"}, invalid("consumer", 0)},
+		"no session":   {&nextv1.ConsumeRequest{Topics: of(name), Group: "g", Consumer: "c", Resume: &nextv1.Resume{SessionId: "x", Resumes: 1}}, sessionLost},
+		"no such time": {&nextv1.ConsumeRequest{Topics: of(name), Group: "g", Consumer: "c", AckTimeout: durationpb.New(1)}, invalid("ack_timeout", 1)},
 	} {
 		stream, err := e.ann.queues.Consume(e.ctx, c.request)
 		for err == nil && stream.Receive() {
@@ -178,201 +228,384 @@ func consume(e *env) {
 }
 
 func settleAgain(e *env) {
-	name := e.topic(&parleyv1.Topic{Partitions: 1}, "g")
+	name := e.topic(&nextv1.Topic{Partitions: 1}, "g")
 	e.put(name, "1", "2", "3")
-	s := e.consume(&parleyv1.ConsumeRequest{Topic: name, Group: "g", MaxMessages: 100})
+	s := e.consume(&nextv1.ConsumeRequest{Topics: []string{name}, Group: "g", Concurrency: 100})
 	one, two, three := s.want("1", 1), s.want("2", 1), s.want("3", 1)
 	e.done(s.ack(one))
 	e.done(s.ack(one))
-	e.refusedItem("nack after ack", s.nack(retry(one)), settled)
+	e.refusedItem("nack after ack", s.nack(retry(one)), deliveryLost)
 	e.done(s.nack(bury(two)))
 	e.done(s.nack(bury(two)))
-	e.refusedItem("ack after nack", s.ack(two), settled)
-	e.refusedItem("a false token", s.ack(&parleyv1.Delivery{Token: "nothing"}), falseOne)
+	e.refusedItem("ack after nack", s.ack(two), deliveryLost)
+	e.refusedItem("a false token", s.ack(&nextv1.Delivery{Token: "nothing"}), falseOne)
 	item := release(three)
 	item.Reason = "why"
 	e.refusedItem("a release with a reason", s.nack(item), invalid("items[0].release", 0))
-	e.refusedItem("no outcome", s.nack(&parleyv1.NackItem{Token: three.GetToken()}), invalid("items[0].outcome", 0))
-	_, err := e.ann.queues.Ack(e.ctx, &parleyv1.AckRequest{Topic: name, Group: "g", StreamId: s.id})
+	e.refusedItem("no outcome", s.nack(&nextv1.NackItem{Token: three.GetToken()}), invalid("items[0].outcome", 0))
+	_, err := e.ann.queues.Ack(e.ctx, &nextv1.AckRequest{SessionId: s.id})
 	e.refused("ack nothing", err, invalid("tokens", 1))
-	_, err = e.ann.queues.Extend(e.ctx, &parleyv1.ExtendRequest{Topic: name, Group: "g", StreamId: s.id})
+	_, err = e.ann.queues.Ack(e.ctx, &nextv1.AckRequest{SessionId: "x", Tokens: []string{three.GetToken()}})
+	e.refused("ack for no session", err, sessionLost)
+	_, err = e.bob.queues.Ack(e.ctx, &nextv1.AckRequest{SessionId: s.id, Tokens: []string{three.GetToken()}})
+	e.refused("ack for another's session", err, sessionLost)
+	_, err = e.ann.queues.Extend(e.ctx, &nextv1.ExtendRequest{SessionId: s.id})
 	e.refused("extend nothing", err, invalid("target", 0))
-	r, err := e.ann.queues.Extend(e.ctx, &parleyv1.ExtendRequest{
-		Topic: name, Group: "g", StreamId: s.id,
-		Target: &parleyv1.ExtendRequest_Deliveries{Deliveries: &parleyv1.DeliveryTokens{Tokens: []string{three.GetToken(), one.GetToken()}}},
-	})
+	all := &nextv1.ExtendRequest_All{All: &nextv1.AllDeliveries{}}
+	_, err = e.ann.queues.Extend(e.ctx, &nextv1.ExtendRequest{SessionId: s.id, Target: all, Begun: true})
+	e.refused("begin all", err, invalid("begun", 0))
+	e.no(errOf(e.ann.queues.Extend(e.ctx, &nextv1.ExtendRequest{SessionId: s.id, Target: all})))
+	tokens := &nextv1.DeliveryTokens{Tokens: []string{three.GetToken(), one.GetToken(), "nothing"}}
+	r, err := e.ann.queues.Extend(e.ctx, &nextv1.ExtendRequest{SessionId: s.id, Target: &nextv1.ExtendRequest_Deliveries{Deliveries: tokens}})
 	e.no(err)
-	if len(r.GetResults()) != 2 || r.GetResults()[0].GetError() != nil {
+	if len(r.GetResults()) != 3 || r.GetResults()[0].GetError() != nil {
 		e.Fatalf("extend: %v", r)
 	}
-	e.refusedItem("extend what is settled", r.GetResults()[1].GetError(), settled)
-	s.close()
-	e.consume(&parleyv1.ConsumeRequest{Topic: name, Group: "g", MaxMessages: 100}).want("3", 2)
-	e.refusedItem("after the stream has ended", s.ack(three), leaseLost)
+	e.refusedItem("extend what is settled", r.GetResults()[1].GetError(), deliveryLost)
+	e.refusedItem("extend a false token", r.GetResults()[2].GetError(), refusal{falseOne.code, falseOne.reason, "deliveries.tokens[2]", 0})
+	e.done(s.nack(release(three)))
+	again := s.want("3", 1)
+	equal(e, "the number of the delivery", again.GetDelivery(), 2)
+	e.refusedItem("ack the earlier delivery", s.ack(three), deliveryLost)
+	e.done(s.ack(again))
 }
 
 func retries(e *env) {
-	policy := &parleyv1.RetryPolicy{
+	name := e.topic(&nextv1.Topic{Partitions: 1})
+	e.group(name, &nextv1.Group{Name: "g", Retry: &nextv1.RetryPolicy{
 		MaxAttempts: new(int32(3)), MinBackoff: durationpb.New(time.Millisecond), MaxBackoff: durationpb.New(5 * time.Millisecond),
 		NonRetryableCodes: []string{"bad"},
-	}
-	name := e.topic(&parleyv1.Topic{Partitions: 1, Retry: policy}, "g")
-	s := e.consume(&parleyv1.ConsumeRequest{Topic: name, Group: "g", MaxMessages: 100})
+	}})
+	s := e.consume(&nextv1.ConsumeRequest{Topics: []string{name}, Group: "g", Concurrency: 100})
 	id := e.put(name, "1")[0].GetMessageId()
 	e.done(s.nack(release(s.want("1", 1))))
 	e.done(s.nack(retry(s.want("1", 1))))
 	d := s.want("1", 2)
 	equal(e, "the id of a retry", d.GetMessageId(), id)
-	e.done(s.nack(&parleyv1.NackItem{Token: d.GetToken(), Outcome: &parleyv1.NackItem_Retry{Retry: &parleyv1.NackRetry{}}}))
+	e.done(s.nack(&nextv1.NackItem{Token: d.GetToken(), Outcome: &nextv1.NackItem_Retry{Retry: &nextv1.NackRetry{}}}))
 	e.done(s.nack(retry(s.want("1", 3))))
-	e.stats(name, "g", "unread 0 pending 0 retrying 0 acked 0 dead 1")
+	e.stats(name, "g", "waiting 0 running 0 retrying 0 acked 0 dead 1")
 	e.put(name, "2")
 	coded := retry(s.want("2", 1))
 	coded.Code = "bad"
 	e.done(s.nack(coded))
-	e.stats(name, "g", "unread 0 pending 0 retrying 0 acked 0 dead 2")
-	e.put(name, "3")
+	e.stats(name, "g", "waiting 0 running 0 retrying 0 acked 0 dead 2")
+	e.produce(name, &nextv1.QueueMessage{Payload: []byte("4"), MaxAttempts: new(int32(1))})
+	e.done(s.nack(retry(s.want("4", 1))))
+	e.stats(name, "g", "waiting 0 running 0 retrying 0 acked 0 dead 3")
+	id = e.put(name, "3")[0].GetMessageId()
 	later := retry(s.want("3", 1))
 	later.GetRetry().Delay = durationpb.New(time.Hour)
 	e.done(s.nack(later))
-	e.stats(name, "g", "unread 0 pending 0 retrying 1 acked 0 dead 2")
+	e.stats(name, "g", "waiting 0 running 0 retrying 1 acked 0 dead 3")
+	e.eventually(func() string {
+		r, err := e.ann.admin.RetryJobs(e.ctx, &nextv1.RetryJobsRequest{Topic: name, Group: "g", MessageIds: []string{id}})
+		e.no(err)
+		if r.GetRetried() != 1 {
+			return fmt.Sprint(r)
+		}
+		return ""
+	})
+	s.want("3", 2)
 }
 
-func credits(e *env) {
-	name := e.topic(&parleyv1.Topic{Partitions: 1}, "g")
-	e.put(name, "1", "2", "3", "4")
-	s := e.consume(&parleyv1.ConsumeRequest{Topic: name, Group: "g", MaxMessages: 1})
-	d := s.want("1", 1)
-	e.done(s.ack(d)) // an ack grants no credit
-	e.stats(name, "g", "unread 3 pending 0 retrying 0 acked 1 dead 0")
-	grant := func(messages int64) {
-		e.no(errOf(e.ann.queues.GrantCredits(e.ctx, &parleyv1.GrantCreditsRequest{
-			Topic: name, Group: "g", StreamId: s.id, TotalMessages: messages, TotalBytes: 1 << 20,
-		})))
+// order checks which messages of a key are delivered while an earlier one is not settled.
+func order(e *env) {
+	name := e.topic(&nextv1.Topic{Partitions: 1}, "key")
+	e.group(name, &nextv1.Group{Name: "strict", Order: nextv1.DeliveryOrder_DELIVERY_ORDER_STRICT})
+	for _, p := range []string{"1", "2"} {
+		e.produce(name, &nextv1.QueueMessage{Key: "k", Payload: []byte(p)})
 	}
-	grant(3)
-	grant(2)
+	e.produce(name, &nextv1.QueueMessage{Key: "other", Payload: []byte("3")})
+	key := e.consume(&nextv1.ConsumeRequest{Topics: []string{name}, Group: "key", Concurrency: 10})
+	later := retry(key.want("1", 1))
+	later.GetRetry().Delay = durationpb.New(time.Hour)
+	key.want("2", 1)
+	key.want("3", 1)
+	e.done(key.nack(later))
+	strict := e.consume(&nextv1.ConsumeRequest{Topics: []string{name}, Group: "strict", Concurrency: 10})
+	first := strict.want("1", 1)
+	strict.want("3", 1)
+	e.done(strict.nack(retry(first)))
+	again := strict.want("1", 2)
+	e.done(strict.ack(again))
+	strict.want("2", 1)
+}
+
+// limits checks how much a session holds, and that UpdateSession changes it.
+func limits(e *env) {
+	name := e.topic(&nextv1.Topic{Partitions: 1}, "g")
+	e.put(name, "1", "2", "3", "4")
+	s := e.consume(&nextv1.ConsumeRequest{Topics: []string{name}, Group: "g", Concurrency: 1, MaxInFlight: 1})
+	d := s.want("1", 1)
+	e.stats(name, "g", "waiting 3 running 1 retrying 0 acked 0 dead 0")
+	e.done(s.ack(d))
 	s.want("2", 1)
+	e.no(errOf(e.ann.queues.UpdateSession(e.ctx, &nextv1.UpdateSessionRequest{SessionId: s.id, Concurrency: 3, MaxInFlight: 3})))
 	s.want("3", 1)
-	e.stats(name, "g", "unread 1 pending 2 retrying 0 acked 1 dead 0")
-	grant(4)
 	s.want("4", 1)
+	e.stats(name, "g", "waiting 0 running 3 retrying 0 acked 1 dead 0")
+	_, err := e.ann.queues.UpdateSession(e.ctx, &nextv1.UpdateSessionRequest{SessionId: "x", Concurrency: 3})
+	e.refused("update no session", err, sessionLost)
 }
 
 func leave(e *env) {
-	name := e.topic(&parleyv1.Topic{Partitions: 1}, "g")
-	e.put(name, "1")
-	s := e.consume(&parleyv1.ConsumeRequest{Topic: name, Group: "g", MaxMessages: 100})
+	name := e.topic(&nextv1.Topic{Partitions: 1}, "g")
+	e.put(name, "1", "2")
+	s := e.consume(&nextv1.ConsumeRequest{Topics: []string{name}, Group: "g", Concurrency: 10, ReportsBegun: true})
 	d := s.want("1", 1)
+	s.want("2", 1)
+	s.begin(d)
 	for range 2 {
-		e.no(errOf(e.ann.queues.Leave(e.ctx, &parleyv1.LeaveRequest{Topic: name, Group: "g", StreamId: s.id})))
+		e.no(errOf(e.ann.queues.Leave(e.ctx, &nextv1.LeaveRequest{SessionId: s.id})))
 	}
-	e.put(name, "2")
+	next := e.consume(&nextv1.ConsumeRequest{Topics: []string{name}, Group: "g", Concurrency: 10})
+	next.want("2", 1) // no handler had begun it
+	e.put(name, "3")
 	e.done(s.ack(d))
 	e.no(s.ended())
 	equal(e, "deliveries after leaving", len(s.deliveries), 0)
-	_, err := e.ann.queues.Leave(e.ctx, &parleyv1.LeaveRequest{Topic: name, Group: "g", StreamId: s.id})
-	e.refused("leave again", err, leaseLost)
-	e.consume(&parleyv1.ConsumeRequest{Topic: name, Group: "g", MaxMessages: 100}).want("2", 1)
+	_, err := e.ann.queues.Leave(e.ctx, &nextv1.LeaveRequest{SessionId: s.id})
+	e.refused("leave again", err, sessionLost)
+	next.want("3", 1)
 }
 
-// lostConsumer closes a stream that holds a delivery. The lost delivery must count as an attempt.
-// Two further consumers must share the partitions.
-func lostConsumer(e *env) {
-	name := e.topic(&parleyv1.Topic{Partitions: 2}, "g")
-	e.produce(name, &parleyv1.QueueMessage{Key: "k", Payload: []byte("1")})
-	first := e.consume(&parleyv1.ConsumeRequest{Topic: name, Group: "g", MaxMessages: 100})
-	first.want("1", 1)
+// begin reports that a handler has begun a delivery.
+func (s *consumer) begin(d *nextv1.Delivery) {
+	s.e.Helper()
+	r, err := s.e.ann.queues.Extend(s.e.ctx, &nextv1.ExtendRequest{
+		SessionId: s.id, Begun: true,
+		Target: &nextv1.ExtendRequest_Deliveries{Deliveries: &nextv1.DeliveryTokens{Tokens: []string{d.GetToken()}}},
+	})
+	s.e.no(err)
+	s.e.done(s.only(r.GetResults(), 1))
+}
+
+// resumed closes a stream and resumes the session on another one. What the session holds must be
+// kept, verdicts must count once, and what never reached the consumer must be delivered again.
+func resumed(e *env) {
+	name := e.topic(&nextv1.Topic{Partitions: 1}, "g")
+	e.put(name, "1", "2", "3", "4")
+	first := e.consume(&nextv1.ConsumeRequest{Topics: []string{name}, Group: "g", Concurrency: 10, ReportsBegun: true})
+	one, two, three := first.want("1", 1), first.want("2", 1), first.want("3", 1)
+	first.want("4", 1)
+	first.begin(one)
+	e.done(first.ack(three))
 	first.close()
-	second := e.consume(&parleyv1.ConsumeRequest{Topic: name, Group: "g", MaxMessages: 100})
-	e.done(second.ack(second.want("1", 2)))
-	for len(second.parts) != 2 && second.receive() { //nolint:revive // until both partitions are assigned
+	request := &nextv1.ConsumeRequest{
+		Topics: []string{name}, Group: "g", Concurrency: 10, ReportsBegun: true, Consumer: "worker",
+		Resume: &nextv1.Resume{
+			SessionId: first.id, Resumes: 1, Held: []*nextv1.HeldDelivery{{Token: one.GetToken(), Begun: true}, {Token: "nothing"}},
+			Unanswered: []*nextv1.UnansweredVerdict{
+				{Verdict: &nextv1.UnansweredVerdict_Ack{Ack: two.GetToken()}}, {Verdict: &nextv1.UnansweredVerdict_Ack{Ack: three.GetToken()}},
+			},
+		},
 	}
-	third := e.consume(&parleyv1.ConsumeRequest{Topic: name, Group: "g", MaxMessages: 100})
-	for len(third.parts) != 1 && third.receive() { //nolint:revive // until one partition is assigned
+	second := e.consume(request)
+	equal(e, "the session", second.id, first.id)
+	results := second.started.GetUnanswered()
+	if len(results) != 2 || results[0].GetError() != nil || results[1].GetError() != nil {
+		e.Errorf("the verdicts' results: %v", results)
 	}
-	for len(second.parts) != 1 && second.receive() { //nolint:revive // until one partition is released
+	if !slices.Contains(second.started.GetLost().GetTokens(), "nothing") {
+		e.Errorf("lost: %v", second.started.GetLost())
 	}
-	equal(e, "shares", second.parts[0]+third.parts[0], 1)
+	four := second.want("4", 1)
+	equal(e, "the number of the delivery", four.GetDelivery(), 2)
+	third := second.resume(2, &nextv1.HeldDelivery{Token: one.GetToken(), Begun: true}, &nextv1.HeldDelivery{Token: four.GetToken()})
+	e.refused("the stream before", second.ended(), sessionLost)
+	stream, err := e.ann.queues.Consume(e.ctx, request)
+	e.no(err)
+	for stream.Receive() {
+		e.Errorf("a stream with an old number has the frame %v", stream.Msg())
+	}
+	e.refused("an old number", stream.Err(), sessionLost)
+	e.done(third.ack(one, four))
+	e.stats(name, "g", "waiting 0 running 0 retrying 0 acked 4 dead 0")
+}
+
+// lostConsumer closes a stream that is not resumed. After the grace time its deliveries must go to
+// another session. The one that a handler had begun must count as an attempt.
+func lostConsumer(e *env) {
+	name := e.topic(&nextv1.Topic{Partitions: 1})
+	e.group(name, &nextv1.Group{
+		Name: "g", ResumeGrace: durationpb.New(time.Second),
+		Retry: &nextv1.RetryPolicy{MinBackoff: durationpb.New(time.Millisecond), MaxBackoff: durationpb.New(time.Millisecond)},
+	})
+	e.put(name, "1", "2")
+	first := e.consume(&nextv1.ConsumeRequest{Topics: []string{name}, Group: "g", Concurrency: 10, ReportsBegun: true})
+	one := first.want("1", 1)
+	first.want("2", 1)
+	first.begin(one)
+	first.close()
+	second := e.consume(&nextv1.ConsumeRequest{Topics: []string{name}, Group: "g", Concurrency: 10})
+	attempts := make(map[string]int32)
+	for len(attempts) < 2 {
+		d := second.next()
+		attempts[string(d.GetPayload())] = d.GetAttempt()
+		e.done(second.ack(d))
+	}
+	equal(e, "attempts", fmt.Sprint(attempts), "map[1:2 2:1]")
+	e.refusedItem("ack what another session has settled", first.ack(one), refusal{connect.CodeFailedPrecondition, "DELIVERY_GONE", "", 0})
+}
+
+// heartbeats checks the age of the heartbeats, which are confirmed contact while a session holds
+// nothing.
+func heartbeats(e *env) {
+	name := e.topic(&nextv1.Topic{Partitions: 1})
+	e.group(name, &nextv1.Group{Name: "g", ResumeGrace: durationpb.New(time.Second)})
+	asked := time.Now()
+	s := e.consume(&nextv1.ConsumeRequest{Topics: []string{name}, Group: "g"})
+	if every := s.started.GetHeartbeatInterval().AsDuration(); every > 250*time.Millisecond {
+		e.Errorf("a heartbeat every %s, with a grace time of 1 s", every)
+	}
+	last := time.Duration(0)
+	for beats := 0; beats < 3; {
+		if !s.receive() {
+			e.Fatalf("the stream ended: %v", s.stream.Err())
+		}
+		beat := s.stream.Msg().GetHeartbeat()
+		if beat == nil {
+			continue
+		}
+		beats++
+		if old := beat.GetElapsed().AsDuration(); old <= last || old > time.Since(asked) || beat.GetUnconfirmed().AsDuration() != 0 {
+			e.Errorf("the heartbeat after %s and before %s: %v", last, time.Since(asked), beat)
+		}
+		last = beat.GetElapsed().AsDuration()
+	}
+}
+
+// exclusive checks that the partitions of an exclusive group are shared.
+func exclusive(e *env) {
+	name := e.topic(&nextv1.Topic{Partitions: 2})
+	e.group(name, &nextv1.Group{Name: "g", Mode: nextv1.GroupMode_GROUP_MODE_EXCLUSIVE})
+	parts := func(s *consumer, n int) []int32 {
+		e.Helper()
+		for len(s.parts) != n {
+			if !s.receive() {
+				e.Fatalf("the stream ended: %v", s.stream.Err())
+			}
+		}
+		return s.parts
+	}
+	first := e.consume(&nextv1.ConsumeRequest{Topics: []string{name}, Group: "g"})
+	equal(e, "all partitions", fmt.Sprint(parts(first, 2)), "[0 1]")
+	second := e.consume(&nextv1.ConsumeRequest{Topics: []string{name}, Group: "g"})
+	equal(e, "shares", parts(first, 1)[0]+parts(second, 1)[0], 1)
+	_, err := e.ann.queues.Receive(e.ctx, &nextv1.ReceiveRequest{Topic: name, Group: "g"})
+	e.refused("receive", err, refusal{connect.CodeFailedPrecondition, "GROUP_EXCLUSIVE", "", 0})
 }
 
 func ackTimeout(e *env) {
-	name := e.topic(&parleyv1.Topic{Partitions: 1}, "g")
+	name := e.topic(&nextv1.Topic{Partitions: 1})
+	e.group(name, &nextv1.Group{
+		Name: "g", Retry: &nextv1.RetryPolicy{MinBackoff: durationpb.New(time.Millisecond), MaxBackoff: durationpb.New(time.Millisecond)},
+	})
 	e.put(name, "1")
-	s := e.consume(&parleyv1.ConsumeRequest{Topic: name, Group: "g", MaxMessages: 100, AckTimeout: durationpb.New(time.Second)})
-	s.want("1", 1)
-	e.refused("the stream", s.ended(), refusal{connect.CodeAborted, "ACK_TIMEOUT", "", 0})
-	e.consume(&parleyv1.ConsumeRequest{Topic: name, Group: "g", MaxMessages: 100}).want("1", 2)
+	s := e.consume(&nextv1.ConsumeRequest{Topics: []string{name}, Group: "g", AckTimeout: durationpb.New(time.Second)})
+	d := s.want("1", 1)
+	s.wantLost(nextv1.LostDeliveries_CAUSE_ACK_TIMEOUT, d)
+	e.refusedItem("ack what was lost", s.ack(d), deliveryLost)
+	s.want("1", 2)
 }
 
-// streamingConsume receives and acks messages on one StreamingConsume stream. Acks with a call id
+// receiving takes messages without a stream.
+func receiving(e *env) {
+	name := e.topic(&nextv1.Topic{Partitions: 1}, "g")
+	ask := func(n int32, wait time.Duration) *nextv1.ReceiveResponse {
+		e.Helper()
+		r, err := e.ann.queues.Receive(e.ctx, &nextv1.ReceiveRequest{Topic: name, Group: "g", MaxMessages: n, Wait: durationpb.New(wait)})
+		e.no(err)
+		return r
+	}
+	equal(e, "messages in an empty topic", len(ask(10, 0).GetDeliveries()), 0)
+	e.put(name, "1", "2", "3")
+	var got []*nextv1.Delivery
+	var sessions []string
+	for len(got) < 3 {
+		r := ask(2, 20*time.Second)
+		if n := len(r.GetDeliveries()); n == 0 || n > 2 {
+			e.Fatalf("%d messages", n)
+		}
+		for range r.GetDeliveries() {
+			sessions = append(sessions, r.GetSessionId())
+		}
+		got = append(got, r.GetDeliveries()...)
+	}
+	for i, d := range got {
+		if string(d.GetPayload()) != fmt.Sprint(i+1) || d.GetAttempt() != 1 {
+			e.Errorf("message %d: %v", i, d)
+		}
+		ack := &nextv1.AckRequest{SessionId: sessions[i], Tokens: []string{d.GetToken()}}
+		for range 2 {
+			r, err := e.ann.queues.Ack(e.ctx, ack)
+			e.no(err)
+			e.done(r.GetResults()[0].GetError())
+		}
+	}
+	e.stats(name, "g", "waiting 0 running 0 retrying 0 acked 3 dead 0")
+	_, err := e.ann.queues.Receive(e.ctx, &nextv1.ReceiveRequest{Topic: name, Group: "none"})
+	e.refused("receive for no group", err, unnamedGroup)
+}
+
+// streamingConsume receives and acks messages on one StreamingConsume stream. Acks with a request id
 // must be answered, those without only if they fail.
 func streamingConsume(e *env) {
-	name := e.topic(&parleyv1.Topic{Partitions: 1}, "g")
+	name := e.topic(&nextv1.Topic{Partitions: 1}, "g")
 	e.put(name, "1", "2")
 	ctx, cancel := context.WithCancel(e.ctx)
 	defer cancel()
 	stream, err := e.ann.queues.StreamingConsume(ctx)
 	e.no(err)
-	ask := func(request *parleyv1.StreamingConsumeRequest) {
+	ask := func(request *nextv1.StreamingConsumeRequest) {
 		e.Helper()
 		e.no(stream.Send(request))
 	}
-	start := &parleyv1.ConsumeRequest{Topic: name, Group: "g", Consumer: "c", MaxMessages: 100}
-	ask(&parleyv1.StreamingConsumeRequest{Request: &parleyv1.StreamingConsumeRequest_Start{Start: start}})
-	var deliveries []*parleyv1.Delivery
-	answer := func() *parleyv1.StreamingAnswer {
+	start := &nextv1.ConsumeRequest{Topics: []string{name}, Group: "g", Consumer: "c", Concurrency: 10}
+	ask(&nextv1.StreamingConsumeRequest{Request: &nextv1.StreamingConsumeRequest_Start{Start: start}})
+	var deliveries []*nextv1.Delivery
+	receive := func() *nextv1.RequestResults {
+		e.Helper()
+		r, err := stream.Receive()
+		e.no(err)
+		deliveries = append(deliveries, r.GetConsume().GetDeliveries().GetDeliveries()...)
+		return r.GetResults()
+	}
+	answer := func() *nextv1.RequestResults {
 		e.Helper()
 		for {
-			r, err := stream.Receive()
-			e.no(err)
-			deliveries = append(deliveries, r.GetConsume().GetDeliveries().GetDeliveries()...)
-			if a := r.GetAnswer(); a != nil {
+			if a := receive(); a != nil {
 				return a
-			}
-			if len(deliveries) == 2 && r.GetConsume() != nil {
-				return nil
 			}
 		}
 	}
 	for len(deliveries) < 2 {
-		answer()
+		receive()
 	}
-	tokens := func(d ...*parleyv1.Delivery) *parleyv1.StreamingAck {
-		ack := &parleyv1.StreamingAck{}
-		for _, one := range d {
-			ack.Tokens = append(ack.Tokens, one.GetToken())
+	ack := func(id int64, tokens ...string) *nextv1.StreamingConsumeRequest {
+		return &nextv1.StreamingConsumeRequest{
+			RequestId: id, Request: &nextv1.StreamingConsumeRequest_Ack{Ack: &nextv1.AckRequest{Tokens: tokens}},
 		}
-		return ack
 	}
-	ack := func(id int64, d *parleyv1.Delivery) *parleyv1.StreamingConsumeRequest {
-		return &parleyv1.StreamingConsumeRequest{CallId: id, Request: &parleyv1.StreamingConsumeRequest_Ack{Ack: tokens(d)}}
-	}
-	ask(ack(7, deliveries[0]))
-	var a *parleyv1.StreamingAnswer
-	for a == nil {
-		a = answer()
-	}
-	if a.GetCallId() != 7 || len(a.GetResults()) != 1 || a.GetResults()[0].GetError() != nil || a.GetError() != nil {
+	ask(ack(7, deliveries[0].GetToken()))
+	a := answer()
+	if a.GetRequestId() != 7 || len(a.GetResults()) != 1 || a.GetResults()[0].GetError() != nil || a.GetError() != nil {
 		e.Errorf("answer %v", a)
 	}
-	ask(ack(0, deliveries[1])) // call id 0: answered only if the ack fails
-	ask(&parleyv1.StreamingConsumeRequest{CallId: 8, Request: &parleyv1.StreamingConsumeRequest_Ack{
-		Ack: tokens(&parleyv1.Delivery{Token: "nothing"}),
-	}})
-	for a = nil; a == nil; {
-		a = answer()
+	ask(ack(0, deliveries[1].GetToken())) // answered only if the ack fails
+	ask(ack(8, "nothing"))
+	a = answer()
+	equal(e, "the next answer", a.GetRequestId(), 8)
+	e.refusedItem("a false token", a.GetResults()[0].GetError(), refusal{falseOne.code, falseOne.reason, "ack.tokens[0]", 0})
+	ask(ack(9))
+	e.refusedItem("ack nothing", answer().GetError(), invalid("ack.tokens", 1))
+	e.stats(name, "g", "waiting 0 running 0 retrying 0 acked 2 dead 0")
+	ask(&nextv1.StreamingConsumeRequest{Request: &nextv1.StreamingConsumeRequest_Leave{Leave: &nextv1.LeaveRequest{}}})
+	for err = nil; err == nil; {
+		_, err = stream.Receive()
 	}
-	equal(e, "the next answer", a.GetCallId(), 8)
-	e.refusedItem("a false token", a.GetResults()[0].GetError(), falseOne)
-	e.stats(name, "g", "unread 0 pending 0 retrying 0 acked 2 dead 0")
-	ask(&parleyv1.StreamingConsumeRequest{Request: &parleyv1.StreamingConsumeRequest_Leave{Leave: &parleyv1.StreamingLeave{}}})
-	for {
-		if _, err := stream.Receive(); err != nil {
-			if connect.CodeOf(err) != connect.CodeUnknown { // io.EOF has the code unknown
-				e.Errorf("the end: %v", err)
-			}
-			break
-		}
+	if !errors.Is(err, io.EOF) {
+		e.Errorf("the end: %v", err)
 	}
 }

@@ -20,6 +20,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/parleyhq/parley/gen/go/parley/next/v1/nextv1connect"
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 )
@@ -37,8 +38,8 @@ type Target struct {
 	// It must be safe for concurrent use.
 	Token func(userID string, actions ...string) string
 	// Unsupported lists the unary methods that the server does not implement, in the form
-	// AdminService/UpdateTopic. Each must fail as unimplemented, with an error that contains
-	// "AdminService/UpdateTopic is not supported".
+	// AdminService/KickUser. Each must fail as unimplemented, with an error that contains
+	// "AdminService/KickUser is not supported".
 	Unsupported []string
 	// Presence reports whether the server implements PresenceService, with the login policy that
 	// allows all devices. Without it, the scenarios of presence do not run.
@@ -121,7 +122,17 @@ func scenarios() map[string]func(*env) {
 		"consume":                          consume,
 		"settle again":                     settleAgain,
 		"retries":                          retries,
-		"credits":                          credits,
+		"order of a key":                   order,
+		"limits of a session":              limits,
+		"cancel what waits":                cancelWaiting,
+		"unique keys":                      uniqueKeys,
+		"sequences of a producer":          sequences,
+		"time to live":                     timeToLive,
+		"resumed sessions":                 resumed,
+		"heartbeats of a session":          heartbeats,
+		"exclusive group":                  exclusive,
+		"receive":                          receiving,
+		"jobs and consumers":               jobs,
 		"leave":                            leave,
 		"lost consumer":                    lostConsumer,
 		"ack timeout":                      ackTimeout,
@@ -147,8 +158,8 @@ type env struct {
 type caller struct {
 	parleyv1connect.MessageServiceClient
 
-	queues   parleyv1connect.QueueServiceClient
-	admin    parleyv1connect.AdminServiceClient
+	queues   nextv1connect.QueueServiceClient
+	admin    nextv1connect.QueueAdminServiceClient
 	presence parleyv1connect.PresenceServiceClient
 	server   parleyv1connect.ServerServiceClient
 	http     *http.Client
@@ -165,8 +176,8 @@ func (e *env) as(user string, actions ...string) *caller {
 	client := &http.Client{Transport: bearer{transport, e.target.Token(user, actions...)}}
 	return &caller{
 		MessageServiceClient: parleyv1connect.NewMessageServiceClient(client, e.target.URL),
-		queues:               parleyv1connect.NewQueueServiceClient(client, e.target.URL),
-		admin:                parleyv1connect.NewAdminServiceClient(client, e.target.URL),
+		queues:               nextv1connect.NewQueueServiceClient(client, e.target.URL),
+		admin:                nextv1connect.NewQueueAdminServiceClient(client, e.target.URL),
 		presence:             parleyv1connect.NewPresenceServiceClient(client, e.target.URL),
 		server:               parleyv1connect.NewServerServiceClient(client, e.target.URL),
 		http:                 client, user: user,

@@ -68,6 +68,8 @@ type Heartbeat struct {
 	// Unconfirmed is how long ago the lease holders of the session's deliveries last confirmed that
 	// they know of the contact.
 	Unconfirmed time.Duration
+	// Elapsed is how long the stream has lived.
+	Elapsed time.Duration
 }
 
 // Frame is what a stream sends next. One field is set.
@@ -89,8 +91,9 @@ type Stream struct {
 	mu   sync.Mutex // guards the fields below
 	core stream.Core
 	// every is the time between two heartbeats, and beat when the latest was sent.
-	every time.Duration
-	beat  time.Time
+	every  time.Duration
+	beat   time.Time
+	opened time.Time
 	// confirmed is as of when the holders of the session's deliveries confirmed the contact; zero if
 	// it needs no confirmation.
 	confirmed time.Time
@@ -158,7 +161,8 @@ func bytesOf(deliveries []Delivery) (n int64) {
 // newStream creates a live stream. It sends a heartbeat within twice the given time, also if it sends
 // other frames: those do not confirm the contact.
 func newStream(id stream.Identity, session string, heartbeat time.Duration, u *unsent) *Stream {
-	s := &Stream{session: session, every: heartbeat, beat: time.Now(), unsent: u}
+	now := time.Now()
+	s := &Stream{session: session, every: heartbeat, beat: now, opened: now, unsent: u}
 	s.core = stream.NewCore(id, heartbeat, &s.mu, nil)
 	return s
 }
@@ -331,10 +335,11 @@ func (s *Stream) take(now time.Time) (f Frame, ok bool, err error) {
 
 // heartbeat returns the next heartbeat.
 func (s *Stream) heartbeat(now time.Time) *Heartbeat {
-	if s.confirmed.IsZero() {
-		return &Heartbeat{}
+	h := &Heartbeat{Elapsed: now.Sub(s.opened)}
+	if !s.confirmed.IsZero() {
+		h.Unconfirmed = min(max(0, now.Sub(s.confirmed)), longUnconfirmed)
 	}
-	return &Heartbeat{Unconfirmed: min(max(0, now.Sub(s.confirmed)), longUnconfirmed)}
+	return h
 }
 
 // batch takes the deliveries of one frame from the queue.

@@ -1627,7 +1627,11 @@ type SessionHeartbeat struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// How long ago the nodes that manage the session's deliveries last confirmed that they know of
 	// the contact. The contact of a consumer is confirmed as of this time before the frame.
-	Unconfirmed   *durationpb.Duration `protobuf:"bytes,1,opt,name=unconfirmed,proto3" json:"unconfirmed,omitempty"`
+	Unconfirmed *durationpb.Duration `protobuf:"bytes,1,opt,name=unconfirmed,proto3" json:"unconfirmed,omitempty"`
+	// How long the node had the request of the stream when it made the frame. A consumer counts the
+	// contact from when it made the request, and not from when it read the frame: the frame may have
+	// waited for a process that was stopped.
+	Elapsed       *durationpb.Duration `protobuf:"bytes,2,opt,name=elapsed,proto3" json:"elapsed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1665,6 +1669,13 @@ func (*SessionHeartbeat) Descriptor() ([]byte, []int) {
 func (x *SessionHeartbeat) GetUnconfirmed() *durationpb.Duration {
 	if x != nil {
 		return x.Unconfirmed
+	}
+	return nil
+}
+
+func (x *SessionHeartbeat) GetElapsed() *durationpb.Duration {
+	if x != nil {
+		return x.Elapsed
 	}
 	return nil
 }
@@ -3478,9 +3489,10 @@ const file_parley_next_v1_queue_proto_rawDesc = "" +
 	"\x04lost\x18\x04 \x01(\v2\x1e.parley.next.v1.LostDeliveriesR\x04lost\x12<\n" +
 	"\n" +
 	"unanswered\x18\x05 \x03(\v2\x1c.parley.next.v1.SettleResultR\n" +
-	"unanswered\"O\n" +
+	"unanswered\"\x84\x01\n" +
 	"\x10SessionHeartbeat\x12;\n" +
-	"\vunconfirmed\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\vunconfirmed\"\xde\x01\n" +
+	"\vunconfirmed\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\vunconfirmed\x123\n" +
+	"\aelapsed\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\aelapsed\"\xde\x01\n" +
 	"\x0eLostDeliveries\x12\x16\n" +
 	"\x06tokens\x18\x01 \x03(\tR\x06tokens\x12:\n" +
 	"\x05cause\x18\x02 \x01(\x0e2$.parley.next.v1.LostDeliveries.CauseR\x05cause\"x\n" +
@@ -3736,64 +3748,65 @@ var file_parley_next_v1_queue_proto_depIdxs = []int32{
 	21, // 33: parley.next.v1.SessionStarted.lost:type_name -> parley.next.v1.LostDeliveries
 	29, // 34: parley.next.v1.SessionStarted.unanswered:type_name -> parley.next.v1.SettleResult
 	49, // 35: parley.next.v1.SessionHeartbeat.unconfirmed:type_name -> google.protobuf.Duration
-	1,  // 36: parley.next.v1.LostDeliveries.cause:type_name -> parley.next.v1.LostDeliveries.Cause
-	24, // 37: parley.next.v1.DeliveryBatch.deliveries:type_name -> parley.next.v1.Delivery
-	48, // 38: parley.next.v1.Delivery.headers:type_name -> parley.next.v1.Delivery.HeadersEntry
-	50, // 39: parley.next.v1.Delivery.produce_time:type_name -> google.protobuf.Timestamp
-	49, // 40: parley.next.v1.Delivery.timeout:type_name -> google.protobuf.Duration
-	49, // 41: parley.next.v1.ReceiveRequest.wait:type_name -> google.protobuf.Duration
-	49, // 42: parley.next.v1.ReceiveRequest.ack_timeout:type_name -> google.protobuf.Duration
-	24, // 43: parley.next.v1.ReceiveResponse.deliveries:type_name -> parley.next.v1.Delivery
-	29, // 44: parley.next.v1.AckResponse.results:type_name -> parley.next.v1.SettleResult
-	51, // 45: parley.next.v1.SettleResult.error:type_name -> parley.v1.ItemError
-	31, // 46: parley.next.v1.NackRequest.items:type_name -> parley.next.v1.NackItem
-	32, // 47: parley.next.v1.NackItem.retry:type_name -> parley.next.v1.NackRetry
-	33, // 48: parley.next.v1.NackItem.dead_letter:type_name -> parley.next.v1.NackDeadLetter
-	34, // 49: parley.next.v1.NackItem.release:type_name -> parley.next.v1.NackRelease
-	49, // 50: parley.next.v1.NackRetry.delay:type_name -> google.protobuf.Duration
-	29, // 51: parley.next.v1.NackResponse.results:type_name -> parley.next.v1.SettleResult
-	37, // 52: parley.next.v1.ExtendRequest.deliveries:type_name -> parley.next.v1.DeliveryTokens
-	38, // 53: parley.next.v1.ExtendRequest.all:type_name -> parley.next.v1.AllDeliveries
-	49, // 54: parley.next.v1.ExtendRequest.ack_timeout:type_name -> google.protobuf.Duration
-	29, // 55: parley.next.v1.ExtendResponse.results:type_name -> parley.next.v1.SettleResult
-	50, // 56: parley.next.v1.UpdateSessionResponse.expire_time:type_name -> google.protobuf.Timestamp
-	14, // 57: parley.next.v1.StreamingConsumeRequest.start:type_name -> parley.next.v1.ConsumeRequest
-	27, // 58: parley.next.v1.StreamingConsumeRequest.ack:type_name -> parley.next.v1.AckRequest
-	30, // 59: parley.next.v1.StreamingConsumeRequest.nack:type_name -> parley.next.v1.NackRequest
-	36, // 60: parley.next.v1.StreamingConsumeRequest.extend:type_name -> parley.next.v1.ExtendRequest
-	40, // 61: parley.next.v1.StreamingConsumeRequest.update:type_name -> parley.next.v1.UpdateSessionRequest
-	42, // 62: parley.next.v1.StreamingConsumeRequest.leave:type_name -> parley.next.v1.LeaveRequest
-	18, // 63: parley.next.v1.StreamingConsumeResponse.consume:type_name -> parley.next.v1.ConsumeResponse
-	46, // 64: parley.next.v1.StreamingConsumeResponse.results:type_name -> parley.next.v1.RequestResults
-	29, // 65: parley.next.v1.RequestResults.results:type_name -> parley.next.v1.SettleResult
-	51, // 66: parley.next.v1.RequestResults.error:type_name -> parley.v1.ItemError
-	4,  // 67: parley.next.v1.QueueService.Produce:input_type -> parley.next.v1.ProduceRequest
-	8,  // 68: parley.next.v1.QueueService.CancelMessages:input_type -> parley.next.v1.CancelMessagesRequest
-	11, // 69: parley.next.v1.QueueService.RescheduleMessages:input_type -> parley.next.v1.RescheduleMessagesRequest
-	14, // 70: parley.next.v1.QueueService.Consume:input_type -> parley.next.v1.ConsumeRequest
-	44, // 71: parley.next.v1.QueueService.StreamingConsume:input_type -> parley.next.v1.StreamingConsumeRequest
-	25, // 72: parley.next.v1.QueueService.Receive:input_type -> parley.next.v1.ReceiveRequest
-	27, // 73: parley.next.v1.QueueService.Ack:input_type -> parley.next.v1.AckRequest
-	30, // 74: parley.next.v1.QueueService.Nack:input_type -> parley.next.v1.NackRequest
-	36, // 75: parley.next.v1.QueueService.Extend:input_type -> parley.next.v1.ExtendRequest
-	40, // 76: parley.next.v1.QueueService.UpdateSession:input_type -> parley.next.v1.UpdateSessionRequest
-	42, // 77: parley.next.v1.QueueService.Leave:input_type -> parley.next.v1.LeaveRequest
-	5,  // 78: parley.next.v1.QueueService.Produce:output_type -> parley.next.v1.ProduceResponse
-	9,  // 79: parley.next.v1.QueueService.CancelMessages:output_type -> parley.next.v1.CancelMessagesResponse
-	12, // 80: parley.next.v1.QueueService.RescheduleMessages:output_type -> parley.next.v1.RescheduleMessagesResponse
-	18, // 81: parley.next.v1.QueueService.Consume:output_type -> parley.next.v1.ConsumeResponse
-	45, // 82: parley.next.v1.QueueService.StreamingConsume:output_type -> parley.next.v1.StreamingConsumeResponse
-	26, // 83: parley.next.v1.QueueService.Receive:output_type -> parley.next.v1.ReceiveResponse
-	28, // 84: parley.next.v1.QueueService.Ack:output_type -> parley.next.v1.AckResponse
-	35, // 85: parley.next.v1.QueueService.Nack:output_type -> parley.next.v1.NackResponse
-	39, // 86: parley.next.v1.QueueService.Extend:output_type -> parley.next.v1.ExtendResponse
-	41, // 87: parley.next.v1.QueueService.UpdateSession:output_type -> parley.next.v1.UpdateSessionResponse
-	43, // 88: parley.next.v1.QueueService.Leave:output_type -> parley.next.v1.LeaveResponse
-	78, // [78:89] is the sub-list for method output_type
-	67, // [67:78] is the sub-list for method input_type
-	67, // [67:67] is the sub-list for extension type_name
-	67, // [67:67] is the sub-list for extension extendee
-	0,  // [0:67] is the sub-list for field type_name
+	49, // 36: parley.next.v1.SessionHeartbeat.elapsed:type_name -> google.protobuf.Duration
+	1,  // 37: parley.next.v1.LostDeliveries.cause:type_name -> parley.next.v1.LostDeliveries.Cause
+	24, // 38: parley.next.v1.DeliveryBatch.deliveries:type_name -> parley.next.v1.Delivery
+	48, // 39: parley.next.v1.Delivery.headers:type_name -> parley.next.v1.Delivery.HeadersEntry
+	50, // 40: parley.next.v1.Delivery.produce_time:type_name -> google.protobuf.Timestamp
+	49, // 41: parley.next.v1.Delivery.timeout:type_name -> google.protobuf.Duration
+	49, // 42: parley.next.v1.ReceiveRequest.wait:type_name -> google.protobuf.Duration
+	49, // 43: parley.next.v1.ReceiveRequest.ack_timeout:type_name -> google.protobuf.Duration
+	24, // 44: parley.next.v1.ReceiveResponse.deliveries:type_name -> parley.next.v1.Delivery
+	29, // 45: parley.next.v1.AckResponse.results:type_name -> parley.next.v1.SettleResult
+	51, // 46: parley.next.v1.SettleResult.error:type_name -> parley.v1.ItemError
+	31, // 47: parley.next.v1.NackRequest.items:type_name -> parley.next.v1.NackItem
+	32, // 48: parley.next.v1.NackItem.retry:type_name -> parley.next.v1.NackRetry
+	33, // 49: parley.next.v1.NackItem.dead_letter:type_name -> parley.next.v1.NackDeadLetter
+	34, // 50: parley.next.v1.NackItem.release:type_name -> parley.next.v1.NackRelease
+	49, // 51: parley.next.v1.NackRetry.delay:type_name -> google.protobuf.Duration
+	29, // 52: parley.next.v1.NackResponse.results:type_name -> parley.next.v1.SettleResult
+	37, // 53: parley.next.v1.ExtendRequest.deliveries:type_name -> parley.next.v1.DeliveryTokens
+	38, // 54: parley.next.v1.ExtendRequest.all:type_name -> parley.next.v1.AllDeliveries
+	49, // 55: parley.next.v1.ExtendRequest.ack_timeout:type_name -> google.protobuf.Duration
+	29, // 56: parley.next.v1.ExtendResponse.results:type_name -> parley.next.v1.SettleResult
+	50, // 57: parley.next.v1.UpdateSessionResponse.expire_time:type_name -> google.protobuf.Timestamp
+	14, // 58: parley.next.v1.StreamingConsumeRequest.start:type_name -> parley.next.v1.ConsumeRequest
+	27, // 59: parley.next.v1.StreamingConsumeRequest.ack:type_name -> parley.next.v1.AckRequest
+	30, // 60: parley.next.v1.StreamingConsumeRequest.nack:type_name -> parley.next.v1.NackRequest
+	36, // 61: parley.next.v1.StreamingConsumeRequest.extend:type_name -> parley.next.v1.ExtendRequest
+	40, // 62: parley.next.v1.StreamingConsumeRequest.update:type_name -> parley.next.v1.UpdateSessionRequest
+	42, // 63: parley.next.v1.StreamingConsumeRequest.leave:type_name -> parley.next.v1.LeaveRequest
+	18, // 64: parley.next.v1.StreamingConsumeResponse.consume:type_name -> parley.next.v1.ConsumeResponse
+	46, // 65: parley.next.v1.StreamingConsumeResponse.results:type_name -> parley.next.v1.RequestResults
+	29, // 66: parley.next.v1.RequestResults.results:type_name -> parley.next.v1.SettleResult
+	51, // 67: parley.next.v1.RequestResults.error:type_name -> parley.v1.ItemError
+	4,  // 68: parley.next.v1.QueueService.Produce:input_type -> parley.next.v1.ProduceRequest
+	8,  // 69: parley.next.v1.QueueService.CancelMessages:input_type -> parley.next.v1.CancelMessagesRequest
+	11, // 70: parley.next.v1.QueueService.RescheduleMessages:input_type -> parley.next.v1.RescheduleMessagesRequest
+	14, // 71: parley.next.v1.QueueService.Consume:input_type -> parley.next.v1.ConsumeRequest
+	44, // 72: parley.next.v1.QueueService.StreamingConsume:input_type -> parley.next.v1.StreamingConsumeRequest
+	25, // 73: parley.next.v1.QueueService.Receive:input_type -> parley.next.v1.ReceiveRequest
+	27, // 74: parley.next.v1.QueueService.Ack:input_type -> parley.next.v1.AckRequest
+	30, // 75: parley.next.v1.QueueService.Nack:input_type -> parley.next.v1.NackRequest
+	36, // 76: parley.next.v1.QueueService.Extend:input_type -> parley.next.v1.ExtendRequest
+	40, // 77: parley.next.v1.QueueService.UpdateSession:input_type -> parley.next.v1.UpdateSessionRequest
+	42, // 78: parley.next.v1.QueueService.Leave:input_type -> parley.next.v1.LeaveRequest
+	5,  // 79: parley.next.v1.QueueService.Produce:output_type -> parley.next.v1.ProduceResponse
+	9,  // 80: parley.next.v1.QueueService.CancelMessages:output_type -> parley.next.v1.CancelMessagesResponse
+	12, // 81: parley.next.v1.QueueService.RescheduleMessages:output_type -> parley.next.v1.RescheduleMessagesResponse
+	18, // 82: parley.next.v1.QueueService.Consume:output_type -> parley.next.v1.ConsumeResponse
+	45, // 83: parley.next.v1.QueueService.StreamingConsume:output_type -> parley.next.v1.StreamingConsumeResponse
+	26, // 84: parley.next.v1.QueueService.Receive:output_type -> parley.next.v1.ReceiveResponse
+	28, // 85: parley.next.v1.QueueService.Ack:output_type -> parley.next.v1.AckResponse
+	35, // 86: parley.next.v1.QueueService.Nack:output_type -> parley.next.v1.NackResponse
+	39, // 87: parley.next.v1.QueueService.Extend:output_type -> parley.next.v1.ExtendResponse
+	41, // 88: parley.next.v1.QueueService.UpdateSession:output_type -> parley.next.v1.UpdateSessionResponse
+	43, // 89: parley.next.v1.QueueService.Leave:output_type -> parley.next.v1.LeaveResponse
+	79, // [79:90] is the sub-list for method output_type
+	68, // [68:79] is the sub-list for method input_type
+	68, // [68:68] is the sub-list for extension type_name
+	68, // [68:68] is the sub-list for extension extendee
+	0,  // [0:68] is the sub-list for field type_name
 }
 
 func init() { file_parley_next_v1_queue_proto_init() }

@@ -805,6 +805,15 @@ export declare type SessionHeartbeat = Message<"parley.next.v1.SessionHeartbeat"
    * @generated from field: google.protobuf.Duration unconfirmed = 1;
    */
   unconfirmed?: Duration | undefined;
+
+  /**
+   * How long the node had the request of the stream when it made the frame. A consumer counts the
+   * contact from when it made the request, and not from when it read the frame: the frame may have
+   * waited for a process that was stopped.
+   *
+   * @generated from field: google.protobuf.Duration elapsed = 2;
+   */
+  elapsed?: Duration | undefined;
 };
 
 /**
