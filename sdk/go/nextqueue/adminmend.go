@@ -1,0 +1,65 @@
+package queue
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	nextv1 "github.com/parleyhq/parley/gen/go/parley/next/v1"
+	"github.com/parleyhq/parley/sdk/go/internal/link"
+)
+
+// Keep selects the messages that Trim keeps: KeepNewest or KeepYoungerThan. The zero value selects
+// none, for which Trim returns parley.ErrInvalidField.
+type Keep struct {
+	apply func(*nextv1.TrimTopicRequest)
+}
+
+// KeepNewest keeps the newest n messages of each partition.
+func KeepNewest(n int64) Keep {
+	return Keep{func(r *nextv1.TrimTopicRequest) { r.Keep = &nextv1.TrimTopicRequest_MaxMessages{MaxMessages: n} }}
+}
+
+// KeepYoungerThan keeps the messages that are younger than age.
+func KeepYoungerThan(age time.Duration) Keep {
+	return Keep{func(r *nextv1.TrimTopicRequest) {
+		r.Keep = &nextv1.TrimTopicRequest_MaxAge{MaxAge: durationpb.New(age)}
+	}}
+}
+
+// TrimOption sets a property of a Trim.
+type TrimOption func(*nextv1.TrimTopicRequest)
+
+// WithUnsettled makes Trim also remove messages that a group has not settled. The group loses them.
+func WithUnsettled() TrimOption { return func(r *nextv1.TrimTopicRequest) { r.Force = true } }
+
+// Trim removes the oldest messages of a topic, except those that keep selects and those that a
+// group has not settled. WithUnsettled removes the unsettled ones too. It returns how many messages
+// it removed, and how many of them a group had not settled. If an answer was lost, the numbers
+// count only the last attempt.
+func (a *Admin) Trim(ctx context.Context, topic string, keep Keep, opts ...TrimOption) (removed, unsettled int64, err error) {
+	req := &nextv1.TrimTopicRequest{Topic: topic}
+	if keep.apply != nil {
+		keep.apply(req)
+	}
+	for _, opt := range opts {
+		opt(req)
+	}
+	res, err := adminCall(ctx, a, "TrimTopic",
+		func(s *link.Services) func(context.Context, *nextv1.TrimTopicRequest) (*nextv1.TrimTopicResponse, error) {
+			return s.NextAdmin.TrimTopic
+		}, req)
+	return res.GetRemoved(), res.GetLost(), err
+}
+
+// RepairTopic creates again what the queue store lost of a topic: its settings, partitions and
+// groups, as far as another part of the store has a copy. It returns the topic, and what was
+// missing, for people. Nodes do the same on their own when they notice a loss.
+func (a *Admin) RepairTopic(ctx context.Context, topic string) (repaired *Topic, missing []string, err error) {
+	res, err := adminCall(ctx, a, "RepairTopic",
+		func(s *link.Services) func(context.Context, *nextv1.RepairTopicRequest) (*nextv1.RepairTopicResponse, error) {
+			return s.NextAdmin.RepairTopic
+		}, &nextv1.RepairTopicRequest{Topic: topic})
+	return res.GetTopic(), res.GetRepaired(), err
+}
