@@ -218,16 +218,16 @@ type positionFlag struct {
 func (p *positionFlag) UnmarshalText(text []byte) error {
 	switch string(text) {
 	case "beginning":
-		p.Start, p.text = queue.FromBeginning(), "at the beginning"
+		p.Start, p.text = queue.FromBeginning(), "the beginning"
 		return nil
 	case "end":
-		p.Start, p.text = queue.FromEnd(), "at the end"
+		p.Start, p.text = queue.FromEnd(), "the end"
 		return nil
 	}
 	var m timeFlag
 	if err := m.UnmarshalText(text); err != nil {
 		return fmt.Errorf("%q: must be beginning, end or a time like 2026-01-31T12:00:00Z", text)
 	}
-	p.Start, p.text = queue.FromTime(m.t), "at "+m.t.Local().Format(time.DateTime)
+	p.Start, p.text = queue.FromTime(m.t), m.t.Local().Format(time.DateTime)
 	return nil
 }

@@ -54,12 +54,13 @@ func (c *queueConsumersCommand) Run(s *session) error {
 		}
 		rows := newTable(p.w, "", "GROUP", "CONSUMER", "STATE", "SINCE", "RUNNING", "HOLDS", "OLDEST", "FOR", "NODE", "SUBJECT")
 		var missing []string
+		shown := 0
 		for _, group := range groups {
 			consumers, notAnswered, err := admin.Consumers(ctx, c.Topic, group)
 			if err != nil {
 				return err
 			}
-			missing = notAnswered
+			missing, shown = notAnswered, shown+len(consumers)
 			for _, one := range consumers {
 				if err := c.consumer(p, rows, now, group, one); err != nil {
 					return err
@@ -69,10 +70,14 @@ func (c *queueConsumersCommand) Run(s *session) error {
 		if len(missing) > 0 {
 			_, _ = fmt.Fprintln(p.stderr, "parley: consumers are missing: no answer from "+oneLine(strings.Join(missing, ", ")))
 		}
-		if p.json {
+		switch {
+		case p.json:
 			return nil
+		case shown == 0:
+			return p.print(nil, "nobody consumes "+c.Topic+unless(c.Group == "", "", " as "+c.Group))
+		default:
+			return rows.flush()
 		}
-		return rows.flush()
 	})
 }
 

@@ -59,7 +59,7 @@ func (c *groupCreateCommand) Run(s *session) error {
 		if err != nil {
 			return explainQueue("group create", err)
 		}
-		return s.printer().print(groupToJSON(c.Topic, made), fmt.Sprintf("%s: %s is created %s", c.Topic, c.Group, c.From.text))
+		return s.printer().print(groupToJSON(c.Topic, made), fmt.Sprintf("%s: %s is created, from %s", c.Topic, c.Group, c.From.text))
 	})
 }
 
@@ -195,6 +195,6 @@ func (c *groupSeekCommand) Run(s *session) error {
 		if err := admin.SeekGroup(ctx, c.Topic, c.Group, c.From.Start); err != nil {
 			return explainQueue("group seek", err)
 		}
-		return c.printResult(s, "moved", "is moved "+c.From.text)
+		return c.printResult(s, "moved", "is moved to "+c.From.text)
 	})
 }

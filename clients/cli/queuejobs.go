@@ -189,14 +189,14 @@ func (c *queueJobsCommand) write(p printer, now time.Time, group string, jobs []
 	if err := p.print(nil, head); err != nil || len(jobs) == 0 {
 		return err
 	}
-	rows := newTable(p.w, "  ", "MESSAGE", "STATE", "ATTEMPTS", "SINCE", "DUE", "CONSUMER", "KEY", "FAILURE")
+	rows := newTable(p.w, "  ", "MESSAGE", "AGE", "STATE", "SINCE", "ATTEMPTS", "DUE", "CONSUMER", "KEY", "FAILURE")
 	for _, j := range jobs {
 		g := &queue.JobInGroup{State: queue.Scheduled}
 		if len(j.GetGroups()) > 0 {
 			g = j.GetGroups()[0]
 		}
-		rows.row(j.GetMessageId(), stateName(g), g.GetAttempts(), ago(now, g.GetSinceTime()), dueIn(now, j, g), g.GetConsumer(),
-			clip(oneLine(j.GetKey()), 40), failureText(g, 40))
+		rows.row(j.GetMessageId(), ago(now, j.GetProduceTime()), stateName(g), ago(now, g.GetSinceTime()), g.GetAttempts(), dueIn(now, j, g),
+			g.GetConsumer(), clip(oneLine(j.GetKey()), 40), failureText(g, 40))
 	}
 	return rows.flush()
 }
