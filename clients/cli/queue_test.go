@@ -179,7 +179,7 @@ func TestQueueTopics(t *testing.T) {
 	}
 	q.fails(1, []string{"get", "plain"}, "TOPIC_NOT_FOUND", "parley queue create")
 	q.fails(1, []string{"stats", "plain"}, "TOPIC_NOT_FOUND")
-	q.fails(1, []string{"create", "__own"}, "two underscores")
+	q.fails(1, []string{"create", "__own"}, "names that begin with __ are reserved")
 }
 
 // TestQueueGroups checks that the group commands create groups with every setting, and update, show,

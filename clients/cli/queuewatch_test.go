@@ -117,7 +117,10 @@ func TestQueueStatsOfDeletedTopic(t *testing.T) {
 	t.Parallel()
 	mux := http.NewServeMux()
 	mux.Handle(nextv1connect.NewQueueAdminServiceHandler(vanishing{}))
-	s := httptest.NewServer(mux)
+	s := httptest.NewUnstartedServer(mux)
+	s.Config.Protocols = new(http.Protocols)
+	s.Config.Protocols.SetUnencryptedHTTP2(true)
+	s.Start()
 	t.Cleanup(s.Close)
 	q := &queues{t: t, env: map[string]string{"PARLEY_ADDR": s.URL, "PARLEY_TOKEN": "any"}}
 	if got := q.ok("stats").stdout; !strings.HasPrefix(got, "jobs  depth 0,") {

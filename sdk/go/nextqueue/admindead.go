@@ -93,14 +93,3 @@ func (a *Admin) ReplayDeadLetters(
 		}, req)
 	return res.GetReplayed(), res.GetMore(), err
 }
-
-// PurgeDeadLetters deletes dead letters and returns how many. It returns
-// parley.ErrConfirmationRequired if confirm is not the topic's name. If an answer was lost, the
-// number counts only the last attempt.
-func (a *Admin) PurgeDeadLetters(ctx context.Context, topic string, letters Selection, confirm string) (int64, error) {
-	res, err := adminCall(ctx, a, "PurgeDeadLetters",
-		func(s *link.Services) func(context.Context, *nextv1.PurgeDeadLettersRequest) (*nextv1.PurgeDeadLettersResponse, error) {
-			return s.NextAdmin.PurgeDeadLetters
-		}, &nextv1.PurgeDeadLettersRequest{Topic: topic, Selection: letters.wire, Confirm: confirm})
-	return res.GetPurged(), err
-}

@@ -10,6 +10,18 @@ import (
 	"github.com/parleyhq/parley/sdk/go/internal/link"
 )
 
+// PurgeDeadLetters deletes dead letters and returns how many. If an answer was lost, the number
+// counts only the last attempt. It returns parley.ErrConfirmationRequired if confirm is not the
+// topic's name, and parley.ErrGroupNotFound for a group that does not exist and left no dead
+// letters.
+func (a *Admin) PurgeDeadLetters(ctx context.Context, topic string, letters Selection, confirm string) (int64, error) {
+	res, err := adminCall(ctx, a, "PurgeDeadLetters",
+		func(s *link.Services) func(context.Context, *nextv1.PurgeDeadLettersRequest) (*nextv1.PurgeDeadLettersResponse, error) {
+			return s.NextAdmin.PurgeDeadLetters
+		}, &nextv1.PurgeDeadLettersRequest{Topic: topic, Selection: letters.wire, Confirm: confirm})
+	return res.GetPurged(), err
+}
+
 // Keep selects the messages that Trim keeps: KeepNewest or KeepYoungerThan. The zero value selects
 // none, for which Trim returns parley.ErrInvalidField.
 type Keep struct {
@@ -36,8 +48,8 @@ func WithUnsettled() TrimOption { return func(r *nextv1.TrimTopicRequest) { r.Fo
 
 // Trim removes the oldest messages of a topic, except those that keep selects and those that a
 // group has not settled. WithUnsettled removes the unsettled ones too. It returns how many messages
-// it removed, and how many of them a group had not settled. If an answer was lost, the numbers
-// count only the last attempt.
+// it removed, and how many of them a group had not settled: a message counts once for each such
+// group. If an answer was lost, the numbers count only the last attempt.
 func (a *Admin) Trim(ctx context.Context, topic string, keep Keep, opts ...TrimOption) (removed, unsettled int64, err error) {
 	req := &nextv1.TrimTopicRequest{Topic: topic}
 	if keep.apply != nil {
@@ -51,15 +63,4 @@ func (a *Admin) Trim(ctx context.Context, topic string, keep Keep, opts ...TrimO
 			return s.NextAdmin.TrimTopic
 		}, req)
 	return res.GetRemoved(), res.GetLost(), err
-}
-
-// RepairTopic creates again what the queue store lost of a topic: its settings, partitions and
-// groups, as far as another part of the store has a copy. It returns the topic, and what was
-// missing, for people. Nodes do the same on their own when they notice a loss.
-func (a *Admin) RepairTopic(ctx context.Context, topic string) (repaired *Topic, missing []string, err error) {
-	res, err := adminCall(ctx, a, "RepairTopic",
-		func(s *link.Services) func(context.Context, *nextv1.RepairTopicRequest) (*nextv1.RepairTopicResponse, error) {
-			return s.NextAdmin.RepairTopic
-		}, &nextv1.RepairTopicRequest{Topic: topic})
-	return res.GetTopic(), res.GetRepaired(), err
 }
