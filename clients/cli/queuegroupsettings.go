@@ -201,8 +201,12 @@ func showGroup(s *session, topic string, g *queue.Group) error {
 		name string
 		d    *durationpb.Duration
 	}{
-		{"min-backoff", g.GetRetry().GetMinBackoff()}, {"max-backoff", g.GetRetry().GetMaxBackoff()}, {"ack-timeout", g.GetAckTimeout()},
-		{"handler-timeout", g.GetHandlerTimeout()}, {"max-run-time", g.GetMaxRunTime()}, {"resume-grace", g.GetResumeGrace()},
+		{"min-backoff", g.GetRetry().GetMinBackoff()},
+		{"max-backoff", g.GetRetry().GetMaxBackoff()},
+		{"ack-timeout", g.GetAckTimeout()},
+		{"handler-timeout", g.GetHandlerTimeout()},
+		{"max-run-time", g.GetMaxRunTime()},
+		{"resume-grace", g.GetResumeGrace()},
 	} {
 		rows.row(one.name, formatDuration(one.d.AsDuration()))
 	}
