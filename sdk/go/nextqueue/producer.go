@@ -328,13 +328,29 @@ type Rescheduled struct {
 // Reschedule changes when scheduled messages are due, to delay from now by the server's clock. It
 // returns one result per id, in order, and the error of the call as a whole.
 func (p *Producer) Reschedule(ctx context.Context, delay time.Duration, ids ...string) ([]Rescheduled, error) {
+	return p.reschedule(ctx, ids, func(r *nextv1.RescheduleMessagesRequest) {
+		r.Due = &nextv1.RescheduleMessagesRequest_Delay{Delay: durationpb.New(delay)}
+	})
+}
+
+// RescheduleAt is like Reschedule, with a time by the server's clock. A time in the past is due
+// immediately.
+func (p *Producer) RescheduleAt(ctx context.Context, at time.Time, ids ...string) ([]Rescheduled, error) {
+	return p.reschedule(ctx, ids, func(r *nextv1.RescheduleMessagesRequest) {
+		r.Due = &nextv1.RescheduleMessagesRequest_DeliverAt{DeliverAt: timestamppb.New(at)}
+	})
+}
+
+func (p *Producer) reschedule(
+	ctx context.Context, ids []string, due func(*nextv1.RescheduleMessagesRequest),
+) ([]Rescheduled, error) {
 	all := make([]Rescheduled, len(ids))
 	for from := 0; from < len(ids); from += maxBatchItems {
 		part := ids[from:min(from+maxBatchItems, len(ids))]
+		req := &nextv1.RescheduleMessagesRequest{Topic: p.topic, MessageIds: part}
+		due(req)
 		err := p.link.Call(ctx, "RescheduleMessages", func(ctx context.Context, s *link.Services) error {
-			res, err := s.NextQueue.RescheduleMessages(ctx, &nextv1.RescheduleMessagesRequest{
-				Topic: p.topic, MessageIds: part, Due: &nextv1.RescheduleMessagesRequest_Delay{Delay: durationpb.New(delay)},
-			})
+			res, err := s.NextQueue.RescheduleMessages(ctx, req)
 			if err == nil && len(res.GetResults()) != len(part) {
 				err = fmt.Errorf("%d results for %d ids", len(res.GetResults()), len(part))
 			}

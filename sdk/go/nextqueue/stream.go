@@ -276,7 +276,8 @@ func (s *stream) close(err error) {
 
 // leave makes the call Leave: the server sends no more deliveries.
 func (s *stream) leave() {
-	s.r.sendMarks() // so that the server returns only what no handler has begun
+	// The server returns what no handler has begun. Verdicts that it did not get must not be too late.
+	s.r.sendMarksOf(settling)
 	_, err := s.wire.do(s.ctx, &nextv1.StreamingConsumeRequest{
 		Request: &nextv1.StreamingConsumeRequest_Leave{Leave: &nextv1.LeaveRequest{}},
 	})

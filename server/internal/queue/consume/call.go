@@ -364,11 +364,9 @@ type retryTask struct {
 
 func (t *retryTask) local(now time.Time, h *holder, x *errand) {
 	for _, i := range x.items {
-		if h.d.Retry(now, t.ids[i]) {
-			h.e.answer(x, i, nil)
-		} else {
-			h.e.answer(x, i, errNotRetrying)
-		}
+		p := &pending{x, i}
+		h.calls[p] = true
+		h.d.Retry(now, dispatch.RetryNow{ID: t.ids[i], Token: p})
 	}
 }
 

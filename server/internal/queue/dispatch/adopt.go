@@ -28,6 +28,7 @@ type HeldAnswer struct {
 type claim struct {
 	settlement *Settlement
 	cancel     *Cancellation
+	retry      *RetryNow
 	held       *Held
 }
 
@@ -238,6 +239,8 @@ func (d *Dispatcher) resolve(now time.Time) {
 				d.Settle(now, *c.settlement)
 			case c.cancel != nil:
 				d.Cancel(now, *c.cancel)
+			case c.retry != nil:
+				d.Retry(now, *c.retry)
 			default:
 				if s := d.sessions[c.held.Session]; s != nil {
 					s.early--
