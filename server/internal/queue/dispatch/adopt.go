@@ -29,6 +29,7 @@ type claim struct {
 	settlement *Settlement
 	cancel     *Cancellation
 	held       *Held
+	retry      bool
 }
 
 // Held notes that a session has a delivery. The answer comes with a later Output.
@@ -238,6 +239,8 @@ func (d *Dispatcher) resolve(now time.Time) {
 				d.Settle(now, *c.settlement)
 			case c.cancel != nil:
 				d.Cancel(now, *c.cancel)
+			case c.retry:
+				d.Retry(now, id)
 			default:
 				if s := d.sessions[c.held.Session]; s != nil {
 					s.early--

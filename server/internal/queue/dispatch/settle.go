@@ -341,10 +341,17 @@ func (d *Dispatcher) Cancel(_ time.Time, c Cancellation) {
 	d.settle(j, cancelled)
 }
 
-// Retry makes a message that waits for a retry due now, and reports whether it did.
+// Retry makes a message that waits for a retry due now, and reports whether it did. For a message
+// that is still to be read it does so once it is read.
 func (d *Dispatcher) Retry(now time.Time, id qlog.ID) bool {
+	if d.mode != serving {
+		return false
+	}
+	if row := d.rows[id]; row.State == qlog.RowRetrying || row.State == qlog.RowSuspect {
+		return d.postpone(id, claim{retry: true})
+	}
 	j := d.jobs[id]
-	if j == nil || j.state != retrying || d.mode != serving {
+	if j == nil || j.state != retrying {
 		return false
 	}
 	d.takeOut(j)
