@@ -66,7 +66,7 @@ export function Dialog(props: {
         <p class="problem" role="alert" data-testid="dialog-problem">
           {problem}
         </p>
-        <div class={danger ? "dialog-buttons apart" : "dialog-buttons"}>
+        <div class="dialog-buttons" data-danger={danger}>
           <button type="button" data-testid={testids.no} onClick={close}>
             {no}
           </button>

@@ -18,8 +18,8 @@ const edge = { top: 8, right: 8, bottom: 20, left: 46 };
 const pointed = signal<number | null>(null);
 
 /**
- * Chart shows lines over the time up to now, the time of the last sample. With whole, the axis has only integers. write formats
- * a value.
+ * Chart shows lines over the time up to now, the time of the last sample. With whole, the axis has
+ * only integers. write formats a value.
  */
 export function Chart(props: {
   title: string;

@@ -7,7 +7,9 @@ import { NewGroup, NewMessage, NewTopic } from "./create";
 import { EditGroup, EditTopic, MoveGroup } from "./edit";
 import { CancelJobs, RescheduleJobs } from "./jobdialogs";
 
-/** TypedQuestion asks for a name, which act gets as the user typed it. of is what the name is of. */
+/**
+ * TypedQuestion asks for a name, which act gets as the user typed it. of is what has the name.
+ */
 interface TypedQuestion {
   kind: "typed";
   title: string;

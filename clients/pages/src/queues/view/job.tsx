@@ -138,7 +138,7 @@ function GroupRow({ topic, of, retry }: { topic: string; of: JobInGroup; retry: 
         <Since at={since} />
       </td>
       <td class="number">{count(attempts)}</td>
-      <td class="number">{count(deliveries)}</td>
+      <td class="number">{state === "dead" && deliveries === 0 ? "–" : count(deliveries)}</td>
       <td>{retryTime ? <Until at={retryTime} /> : "–"}</td>
       <td class="name" title={session ? `session ${session}, node ${nodeId}` : undefined}>
         {consumer || "–"}
