@@ -12,8 +12,9 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/parleyhq/parley/chaos"
+	nextv1 "github.com/parleyhq/parley/gen/go/parley/next/v1"
+	"github.com/parleyhq/parley/gen/go/parley/next/v1/nextv1connect"
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
-	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 )
 
 // callLimit is the timeout of one call.
@@ -23,16 +24,16 @@ const callLimit = 5 * time.Second
 // the server's own.
 type client struct {
 	*chaos.Conn
-	parleyv1connect.QueueServiceClient
+	nextv1connect.QueueServiceClient
 
-	admin parleyv1connect.AdminServiceClient
+	admin nextv1connect.QueueAdminServiceClient
 }
 
 func newClient(addr, token string) *client {
 	c := chaos.NewConn(addr, token)
 	return &client{
-		Conn: c, QueueServiceClient: parleyv1connect.NewQueueServiceClient(c.HTTP, c.URL(), connect.WithGRPC()),
-		admin: parleyv1connect.NewAdminServiceClient(c.HTTP, c.URL(), connect.WithGRPC()),
+		Conn: c, QueueServiceClient: nextv1connect.NewQueueServiceClient(c.HTTP, c.URL(), connect.WithGRPC()),
+		admin: nextv1connect.NewQueueAdminServiceClient(c.HTTP, c.URL(), connect.WithGRPC()),
 	}
 }
 
@@ -155,16 +156,12 @@ func endAll[R interface{ GetError() *parleyv1.ItemError }](ops []*Op, results []
 	}
 }
 
-// produced and scheduled copy the result of an accepted message into op. They ignore other results.
-func (op *Op) produced(r *parleyv1.ProduceResult) {
+// produced copies the result of an accepted message into op. It ignores other results.
+func (op *Op) produced(r *nextv1.ProduceResult) {
 	if m := r.GetProduced(); m != nil {
 		op.MessageID, op.Partition, op.Duplicate = m.GetMessageId(), int(m.GetPartition()), m.GetDuplicate()
-	}
-}
-
-func (op *Op) scheduled(r *parleyv1.ScheduleResult) {
-	if s := r.GetScheduled(); s != nil {
-		op.MessageID, op.Partition, op.Duplicate = s.GetMessageId(), int(s.GetPartition()), s.GetDuplicate()
-		op.DueMS = s.GetDueTime().AsTime().UnixMilli()
+		if m.GetDueTime() != nil {
+			op.DueMS = m.GetDueTime().AsTime().UnixMilli()
+		}
 	}
 }

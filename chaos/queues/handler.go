@@ -11,7 +11,7 @@ import (
 
 	"github.com/parleyhq/parley/chaos"
 	parley "github.com/parleyhq/parley/sdk/go"
-	"github.com/parleyhq/parley/sdk/go/queue"
+	queue "github.com/parleyhq/parley/sdk/go/nextqueue"
 )
 
 // sdkPatience is the timeout of one attempt of the SDK. Requests on a stream may take four times as
@@ -30,13 +30,13 @@ func handle(ctx context.Context, c Consumer, out sink) error {
 	defer client.Close()
 	h := &handler{consumer: c, out: out, rng: chaos.Source(c.Seed, c.Name)}
 	opts := []queue.WorkerOption{
-		queue.WithConsumerName(c.Name), queue.WithWindow(int(c.Credits), maxBytes), queue.WithAckTimeout(c.AckTimeout),
+		queue.WithConsumerName(c.Name), queue.WithMaxInFlight(int(c.InFlight), maxBytes), queue.WithAckTimeout(c.AckTimeout),
 		queue.WithConcurrency(sdkConcurrency), queue.WithStopTimeout(callLimit),
 	}
 	if !c.Bidi {
 		opts = append(opts, queue.WithUnaryCalls())
 	}
-	if err := queue.NewWorker(client, c.Topic, c.Group, h.handle, opts...).Run(ctx); err != nil {
+	if err := queue.NewWorker(client, c.Group, opts...).Handle(c.Topic, h.handle).Run(ctx); err != nil {
 		out.write(line{Failure: &Failure{Who: Working, Addr: c.Name, Begin: now(), End: now(), Err: err.Error()}})
 	}
 	return nil

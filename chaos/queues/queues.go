@@ -25,10 +25,10 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/parleyhq/parley/chaos"
-	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	nextv1 "github.com/parleyhq/parley/gen/go/parley/next/v1"
 	"github.com/parleyhq/parley/internal/rig"
 	parley "github.com/parleyhq/parley/sdk/go"
-	"github.com/parleyhq/parley/sdk/go/queue"
+	queue "github.com/parleyhq/parley/sdk/go/nextqueue"
 )
 
 // shortPlan returns the plan of a short run, which takes one to two minutes.
@@ -85,9 +85,9 @@ func topics() []Topic {
 	}
 }
 
-// leaseTTL is the lease TTL of the nodes. It is short, so that a stopped node loses its leases
-// within a short run.
-const leaseTTL = 2 * time.Second
+// grace is the resume grace of all groups: how long a session keeps its deliveries without contact.
+// It is short, so that a killed consumer loses them within a short run.
+const grace = 4 * time.Second
 
 // Harness returns the harness of queues under faults.
 func Harness() *chaos.Harness {
@@ -114,7 +114,7 @@ func spec(breakThings func(r *run, ctx context.Context) error, due func(chaos.Si
 
 func fleet(*chaos.Config) rig.Options {
 	return rig.Options{MongoMembers: 1, NATSServers: 1, Env: []string{
-		"PARLEY_LIMITS_HEARTBEAT_INTERVAL=1s", "PARLEY_LIMITS_STREAMS_PER_SUBJECT=1000", "PARLEY_QUEUES_LEASE_TTL=" + leaseTTL.String(),
+		"PARLEY_LIMITS_HEARTBEAT_INTERVAL=1s", "PARLEY_LIMITS_STREAMS_PER_SUBJECT=1000",
 	}}
 }
 
@@ -203,13 +203,8 @@ const ringSize = 200
 
 // makeTopic creates a topic and its groups.
 func makeTopic(ctx context.Context, c *client, t *Topic) error {
-	topic := &parleyv1.Topic{
-		Name: t.Name, Partitions: int32(t.Partitions), StrictOrder: t.Strict, //nolint:gosec // few
-		Retry: &parleyv1.RetryPolicy{
-			MaxAttempts: new(int32(t.MaxAttempts)), MinBackoff: durationpb.New(20 * time.Millisecond), //nolint:gosec // few
-			MaxBackoff: durationpb.New(300 * time.Millisecond), NonRetryableCodes: []string{rejectCode},
-		},
-		Retention: &parleyv1.TopicRetention{MaxAge: durationpb.New(0)},
+	topic := &nextv1.Topic{
+		Name: t.Name, Partitions: int32(t.Partitions), Retention: &nextv1.TopicRetention{MaxAge: durationpb.New(0)}, //nolint:gosec // few
 	}
 	if t.Keeps {
 		topic.Retention.MaxAge = durationpb.New(24 * time.Hour)
@@ -219,11 +214,22 @@ func makeTopic(ctx context.Context, c *client, t *Topic) error {
 	}
 	callCtx, cancel := c.call(ctx)
 	defer cancel()
-	if _, err := c.admin.CreateTopic(callCtx, &parleyv1.CreateTopicRequest{Topic: topic}); err != nil {
+	if _, err := c.admin.CreateTopic(callCtx, &nextv1.CreateTopicRequest{Topic: topic}); err != nil {
 		return fmt.Errorf("create topic %s: %w", t.Name, err)
 	}
 	for _, g := range t.Groups {
-		if _, err := c.admin.CreateGroup(callCtx, &parleyv1.CreateGroupRequest{Topic: t.Name, Group: g}); err != nil {
+		group := &nextv1.Group{
+			Name: g, Order: nextv1.DeliveryOrder_DELIVERY_ORDER_KEY, ResumeGrace: durationpb.New(grace),
+			Retry: &nextv1.RetryPolicy{
+				MaxAttempts: new(int32(t.MaxAttempts)), MinBackoff: durationpb.New(20 * time.Millisecond), //nolint:gosec // few
+				MaxBackoff: durationpb.New(300 * time.Millisecond), NonRetryableCodes: []string{rejectCode},
+			},
+			Start: &nextv1.GroupStart{Start: &nextv1.GroupStart_Position{Position: nextv1.StartPosition_START_POSITION_BEGINNING}},
+		}
+		if t.Strict {
+			group.Order = nextv1.DeliveryOrder_DELIVERY_ORDER_STRICT
+		}
+		if _, err := c.admin.CreateGroup(callCtx, &nextv1.CreateGroupRequest{Topic: t.Name, Group: group}); err != nil {
 			return fmt.Errorf("create group %s of %s: %w", g, t.Name, err)
 		}
 	}
@@ -239,7 +245,7 @@ func (r *run) killable() []Consumer {
 	for i := range all {
 		c := Consumer{
 			Name: fmt.Sprintf("proc-%d", i), Token: r.token, Seed: r.Seed, Group: "a", Topic: jobs, Work: 20 * time.Millisecond,
-			Addrs: r.Addrs(i), Bidi: i < 3,
+			Addrs: r.Addrs(i), Bidi: i < 3, Reports: i%2 == 0, Forgets: i == 4,
 		}
 		switch i {
 		case 1:
@@ -265,11 +271,13 @@ func (r *run) residents() []Consumer {
 		all = append(all, c)
 	}
 	add("steady", 0, func(c *Consumer) { c.Bidi = true })
-	add("slow", 1, func(c *Consumer) { c.Bidi, c.Pause, c.Credits = true, 3*time.Second, 1000 })
+	add("slow", 1, func(c *Consumer) {
+		c.Bidi, c.Pause, c.InFlight, c.AckTimeout = true, 3*time.Second, 1000, 8*time.Second
+	})
 	add("other-0", 0, func(c *Consumer) { c.Group = "b" })
-	add("other-1", 1, func(c *Consumer) { c.Group, c.Bidi, c.Credits = "b", true, 5 })
+	add("other-1", 1, func(c *Consumer) { c.Group, c.Bidi, c.Concurrency, c.InFlight = "b", true, 5, 5 })
 	add("step", 1, func(c *Consumer) { c.Topic = steps })
-	add("ring", 0, func(c *Consumer) { c.Topic, c.Work, c.Credits = ring, 300*time.Millisecond, 10 })
+	add("ring", 0, func(c *Consumer) { c.Topic, c.Work, c.Concurrency, c.InFlight = ring, 300*time.Millisecond, 5, 10 })
 	return all
 }
 
@@ -372,7 +380,7 @@ func (r *run) drain(ctx context.Context) {
 func (t *Truth) left() string {
 	var text strings.Builder
 	for _, n := range t.spots() {
-		if n.waiting() != 0 {
+		if n.unsettled() != 0 {
 			fmt.Fprintf(&text, "%+v; ", n)
 		}
 	}

@@ -21,6 +21,7 @@ type line struct {
 	Op        *Op       `json:"op,omitempty"`
 	Delivery  *Delivery `json:"delivery,omitempty"`
 	Stream    *Stream   `json:"stream,omitempty"`
+	Contact   *Contact  `json:"contact,omitempty"`
 	Lease     *Lease    `json:"lease,omitempty"`
 	Count     *Count    `json:"count,omitempty"`
 	Worker    string    `json:"worker,omitempty"`
@@ -96,6 +97,8 @@ func (b *builder) add(l *line) {
 		h.Deliveries = append(h.Deliveries, *l.Delivery)
 	case l.Stream != nil:
 		b.streams = put(b.streams, &h.Streams, l.Stream.ID, *l.Stream)
+	case l.Contact != nil:
+		h.Contacts = append(h.Contacts, *l.Contact)
 	case l.Lease != nil:
 		key := *l.Lease
 		key.To = 0
