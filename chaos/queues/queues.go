@@ -201,6 +201,9 @@ func (r *run) open(ctx context.Context) error {
 // ringSize is the maximum number of messages in the topic that drops the oldest.
 const ringSize = 200
 
+// setUpLimit bounds the calls that create a topic, which start when the nodes do.
+const setUpLimit = 30 * time.Second
+
 // makeTopic creates a topic and its groups.
 func makeTopic(ctx context.Context, c *client, t *Topic) error {
 	topic := &nextv1.Topic{
@@ -212,7 +215,7 @@ func makeTopic(ctx context.Context, c *client, t *Topic) error {
 	if t.Drops {
 		topic.MaxMessagesPerPartition, topic.DropOldest = ringSize, true
 	}
-	callCtx, cancel := c.call(ctx)
+	callCtx, cancel := c.Call(ctx, setUpLimit)
 	defer cancel()
 	if _, err := c.admin.CreateTopic(callCtx, &nextv1.CreateTopicRequest{Topic: topic}); err != nil {
 		return fmt.Errorf("create topic %s: %w", t.Name, err)
