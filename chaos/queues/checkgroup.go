@@ -126,7 +126,7 @@ func (c *checker) checkOvertaken(l lane, messages []*message) {
 		}
 		d := f.deliveries[0]
 		if latest != nil && d.At > latest.At && !c.rolledBack(d.At, d.At) && !c.fromRolledBack(d) &&
-			(d.Stream == latest.Stream || !c.held(d.Stream, latest.At, d.At)) {
+			(d.Stream == latest.Stream || !c.heldUp(d.Stream, latest.At, d.At)) {
 			c.Reportf(Order, l.topic, d.At, "key %s in group %s: %s was given to %s (%.8s) after the later %s was given to %s at %s%s", l.key, l.group, msg.mark,
 				d.Client, d.Session, latest.Mark, latest.Client, c.since(latest.At), c.story(f))
 		}
@@ -166,7 +166,7 @@ func (c *checker) checkStrict(l lane, messages []*message) {
 			}
 			for _, d := range b.deliveries {
 				// A client that was stopped may read a delivery long after it was sent.
-				if d.At > out.At && d.Gen > seen && seen > 0 && !c.held(d.Stream, out.At, d.At) {
+				if d.At > out.At && d.Gen > seen && seen > 0 && !c.heldUp(d.Stream, out.At, d.At) {
 					c.Reportf(StrictOrder, l.topic, d.At, "key %s in group %s: delivery %d of %s came to %s after %s was out since %s%s", l.key, l.group,
 						d.Gen, before.mark, d.Client, later.mark, c.since(out.At), c.story(b))
 				}

@@ -81,7 +81,7 @@ func (c *checker) loads() map[string][]load {
 	for i := range c.h.Deliveries {
 		d := &c.h.Deliveries[i]
 		end := int64(forever)
-		for _, op := range c.byToken[d.Token] {
+		for _, op := range c.byToken[held{d.Session, d.Token}] {
 			if op.Kind.settles() && op.Outcome != chaos.Unknown {
 				end = min(end, op.End)
 			}

@@ -40,7 +40,7 @@ func (c *checker) checkGens(msg *message, group string, f *fate) {
 // triedBefore reports whether the same settlement was requested before without an answer, and may
 // have taken effect then.
 func (c *checker) triedBefore(op *Op) bool {
-	return slices.ContainsFunc(c.byToken[op.Token], func(try *Op) bool {
+	return slices.ContainsFunc(c.byToken[held{op.Session, op.Token}], func(try *Op) bool {
 		return try.Kind == op.Kind && try.Outcome == chaos.Unknown && try.Begin < op.Begin
 	})
 }

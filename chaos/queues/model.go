@@ -19,6 +19,9 @@ type spot struct {
 	partition    int
 }
 
+// held names a delivery: sessions of other groups may have equal tokens.
+type held struct{ session, token string }
+
 // message is everything known about one message.
 type message struct {
 	name
@@ -52,15 +55,16 @@ type model struct {
 	sessions map[string]*session
 	// byToken are the settlements, extensions and begun marks of each delivery, bySession the
 	// requests about all that a session has.
-	byToken, bySession map[string][]*Op
-	leases             map[spot][]*Lease // in order of time
+	byToken   map[held][]*Op
+	bySession map[string][]*Op
+	leases    map[spot][]*Lease // in order of time
 }
 
 func newModel(h *History, t *Truth) *model {
 	m := &model{
 		h: h, t: t, topics: make(map[string]*Topic), messages: make(map[name]*message), byID: make(map[[2]string]*message),
 		streams: make(map[string]*Stream), sessions: make(map[string]*session), leases: make(map[spot][]*Lease),
-		byToken: make(map[string][]*Op), bySession: make(map[string][]*Op),
+		byToken: make(map[held][]*Op), bySession: make(map[string][]*Op),
 	}
 	for i := range h.Topics {
 		m.topics[h.Topics[i].Name] = &h.Topics[i]
@@ -97,7 +101,7 @@ func (m *model) addHistory() {
 		case op.Kind == Leave, op.Token == "":
 			m.bySession[op.Session] = append(m.bySession[op.Session], op)
 		default:
-			m.byToken[op.Token] = append(m.byToken[op.Token], op)
+			m.byToken[held{op.Session, op.Token}] = append(m.byToken[held{op.Session, op.Token}], op)
 			if op.Kind.settles() {
 				f := m.message(op.Topic, op.Mark).in(op.Group)
 				f.settled = append(f.settled, op)
@@ -291,16 +295,16 @@ func (m *model) rolledBack(from, to int64) bool {
 func (m *model) fromRolledBack(d *Delivery) bool {
 	s := m.streams[d.Stream]
 	return slices.ContainsFunc(m.h.Past, func(w Window) bool {
-		return w.From <= d.At && (s == nil || s.Begin <= w.To) && m.held(d.Stream, w.From, d.At)
+		return w.From <= d.At && (s == nil || s.Begin <= w.To) && m.heldUp(d.Stream, w.From, d.At)
 	})
 }
 
 // holds are the faults that hold back deliveries to a consumer and release them afterwards.
 var holds = []chaos.FaultName{chaos.NodeStop, chaos.NodeIsolate, chaos.StallRedis, ConsumerStop}
 
-// held reports whether deliveries to a stream may have been held back between two times. It returns
+// heldUp reports whether deliveries to a stream may have been held back between two times. It returns
 // true for an unknown stream, and for one that reads slowly.
-func (m *model) held(stream string, from, to int64) bool {
+func (m *model) heldUp(stream string, from, to int64) bool {
 	s := m.streams[stream]
 	if s == nil || s.Slow {
 		return true

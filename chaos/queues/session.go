@@ -28,8 +28,13 @@ func (m *model) addSessions() {
 		s.streams = append(s.streams, &m.h.Streams[i])
 	}
 	for i := range m.h.Contacts {
-		s := in(m.h.Contacts[i].Session)
-		s.contacts = append(s.contacts, &m.h.Contacts[i])
+		c := &m.h.Contacts[i]
+		s := in(c.Session)
+		// A frame that was read late says less than it seems to.
+		late := slices.ContainsFunc(s.streams, func(one *Stream) bool { return m.heldUp(one.ID, c.At-int64(slack), c.At) })
+		if !late {
+			s.contacts = append(s.contacts, c)
+		}
 	}
 	for _, s := range m.sessions {
 		slices.SortFunc(s.streams, func(a, b *Stream) int { return cmp.Compare(a.Asked, b.Asked) })
@@ -59,16 +64,17 @@ func (s *session) lasts(from int64) int64 {
 const deadlineSlack = int64(time.Second)
 
 // kept returns until when a delivery certainly belongs to its session: nobody has settled or
-// returned it, its deadline has not passed, and the session has contact. It is at least d.At.
+// returned it, its deadline has not passed, and the session has contact. It is at
+// least d.At, and no more if the delivery may have been sent long before.
 func (m *model) kept(d *Delivery) int64 {
 	s := m.sessions[d.Session]
-	if s == nil {
+	if s == nil || m.heldUp(d.Stream, d.At-int64(slack), d.At) {
 		return d.At
 	}
 	end := s.lasts(d.At)
 	stream := m.streams[d.Stream]
 	deadline := d.At + int64(stream.AckTimeout)
-	for _, op := range m.byToken[d.Token] {
+	for _, op := range m.byToken[held{d.Session, d.Token}] {
 		switch {
 		case op.Outcome == chaos.Failed:
 		case op.Kind.settles():
@@ -101,5 +107,5 @@ func (m *model) began(d *Delivery) bool {
 	if stream == nil || !stream.Reports {
 		return true
 	}
-	return slices.ContainsFunc(m.byToken[d.Token], func(op *Op) bool { return op.Kind == Begun || op.Kind.settles() })
+	return slices.ContainsFunc(m.byToken[held{d.Session, d.Token}], func(op *Op) bool { return op.Kind == Begun || op.Kind.settles() })
 }
