@@ -14,6 +14,7 @@ import (
 	"github.com/parleyhq/parley/chaos"
 	nextv1 "github.com/parleyhq/parley/gen/go/parley/next/v1"
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/internal/rig"
 )
 
 // Consumer configures a consumer. A consumer process reads it as a line of JSON from its input.
@@ -22,9 +23,12 @@ type Consumer struct {
 	// Addrs are the nodes that it connects to, one after another as streams end.
 	Addrs []string `json:"addrs,omitempty"`
 	Token string   `json:"token,omitempty"`
-	Seed  uint64   `json:"seed,omitempty"`
-	Topic string   `json:"topic,omitempty"`
-	Group string   `json:"group,omitempty"`
+	// Secret, unless it is empty, signs tokens that are valid for TokenTTL each, instead of Token.
+	Secret   []byte        `json:"secret,omitempty"`
+	TokenTTL time.Duration `json:"token_ttl,omitempty"`
+	Seed     uint64        `json:"seed,omitempty"`
+	Topic    string        `json:"topic,omitempty"`
+	Group    string        `json:"group,omitempty"`
 	// Bidi settles deliveries on the stream. Otherwise they are settled by calls to any node.
 	Bidi bool `json:"bidi,omitempty"`
 	// SDK consumes through the SDK's Worker.
@@ -43,6 +47,8 @@ type Consumer struct {
 	Work time.Duration `json:"work,omitempty"`
 	// Pause is how long it stops reading after a frame, one time in 20. 0 means never.
 	Pause time.Duration `json:"pause,omitempty"`
+	// Mortal makes the process end when it handles a lethal message.
+	Mortal bool `json:"mortal,omitempty"`
 	// Mended makes the consumer acknowledge every message at once, regardless of its mark.
 	Mended bool `json:"mended,omitempty"`
 }
@@ -82,7 +88,7 @@ func (w *consumer) run(ctx context.Context) {
 		if m == nil {
 			m = w.join(ctx, rng.Uint64())
 		}
-		if !m.consume(ctx, w.clients[at%len(w.clients)]) || w.Forgets {
+		if !m.consume(ctx, w.client(at)) || w.Forgets {
 			m.end()
 			m = nil
 		}
@@ -94,6 +100,19 @@ func (w *consumer) run(ctx context.Context) {
 	for _, c := range w.clients {
 		c.Close()
 	}
+}
+
+// client returns the client for a node, by number, with a token that is valid.
+func (w *consumer) client(n int) *client {
+	c := w.clients[n%len(w.clients)]
+	if len(w.Secret) == 0 {
+		return c
+	}
+	token, err := rig.Token(w.Secret, "chaos", w.TokenTTL, nil)
+	if err != nil {
+		return c // impossible: the secret is the fleet's own
+	}
+	return c.with(token)
 }
 
 // member is a session of a consumer, with the deliveries that it has.

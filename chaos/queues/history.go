@@ -239,6 +239,13 @@ type Failure struct {
 	Err string `json:"err"`
 }
 
+// LostKeys is a fault KeysLost.
+type LostKeys struct {
+	At        int64  `json:"at"`
+	Topic     string `json:"topic"`
+	Partition int    `json:"partition"`
+}
+
 // Window is a time span, in nanoseconds since 1970.
 type Window struct {
 	From int64 `json:"from"`
@@ -261,6 +268,8 @@ type History struct {
 	Workers  []string
 	Handled  []Handled
 	Failures []Failure
+	// Lost are the keys that were deleted.
+	Lost []LostKeys
 	// Past are the times whose changes Redis may have forgotten, as after a promotion.
 	Past []Window
 	// Undrained describes the messages that were not settled in time at the end. It is "" if all

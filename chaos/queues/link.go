@@ -37,7 +37,7 @@ func (u *unary) consume(ctx context.Context, c *client, start *nextv1.ConsumeReq
 }
 
 // client returns a random node's client.
-func (u *unary) client() *client { return u.s.clients[rand.IntN(len(u.s.clients))] }
+func (u *unary) client() *client { return u.s.client(rand.IntN(len(u.s.clients))) }
 
 func (u *unary) settle(ctx context.Context, tasks []*task) ([]*nextv1.SettleResult, error) {
 	c, op := u.client(), tasks[0].op

@@ -36,6 +36,9 @@ func newObserver(out sink, client *redis.Client, topics []Topic) *observer {
 	return o
 }
 
+// observeLimit bounds one read of the leases.
+const observeLimit = 5 * time.Second
+
 // run observes until ctx ends.
 func (o *observer) run(ctx context.Context) {
 	for chaos.Sleep(ctx, lookEvery) {
@@ -49,7 +52,7 @@ func (o *observer) run(ctx context.Context) {
 // readLeases reads all leases in one round trip, and records those that have changed since the last
 // read.
 func (o *observer) readLeases(ctx context.Context) {
-	callCtx, cancel := context.WithTimeout(ctx, time.Second)
+	callCtx, cancel := context.WithTimeout(ctx, observeLimit)
 	defer cancel()
 	before := now()
 	states := make([]*redis.SliceCmd, len(o.keys))

@@ -122,6 +122,10 @@ func (p *producer) kind() string {
 		return hand
 	case n < 24:
 		return long
+	case n < 25:
+		return late
+	case n < 26 && p.rng.IntN(10) == 0:
+		return lethal
 	default:
 		return good
 	}

@@ -34,7 +34,8 @@ import (
 // shortPlan returns the plan of a short run, which takes one to two minutes.
 func shortPlan() chaos.Plan {
 	return chaos.Plan{Nodes: 2, Targets: processTargets(), Scale: 0.2, Counts: map[chaos.FaultName]int{
-		ConsumerKill: 2, ConsumerStop: 1, chaos.NodeKill: 1, chaos.NodeStop: 1, chaos.RedisKill: 1, chaos.NATSAway: 1,
+		ConsumerKill: 2, ConsumerStop: 1, chaos.NodeKill: 1, chaos.NodeStop: 1, chaos.Roll: 1, chaos.RedisKill: 1, chaos.RedisAway: 1,
+		chaos.RedisMemory: 1, KeysLost: 1, chaos.NATSAway: 1,
 	}}
 }
 
@@ -42,7 +43,7 @@ func shortPlan() chaos.Plan {
 func longPlan() chaos.Plan {
 	return chaos.Plan{Nodes: 3, Targets: processTargets(), Scale: 0.6, Counts: map[chaos.FaultName]int{
 		ConsumerKill: 16, ConsumerStop: 6, chaos.NodeKill: 8, chaos.NodeStop: 5, chaos.NodeIsolate: 2, chaos.Roll: 3, chaos.RedisKill: 5,
-		chaos.CutRedis: 3, chaos.StallRedis: 3, chaos.NATSAway: 2, chaos.CutNATS: 2, chaos.StallNATS: 2,
+		chaos.RedisAway: 2, chaos.RedisMemory: 2, KeysLost: 3, chaos.CutRedis: 3, chaos.StallRedis: 3, chaos.NATSAway: 2, chaos.CutNATS: 2, chaos.StallNATS: 2,
 	}}
 }
 
@@ -152,7 +153,7 @@ func newRun(c *chaos.Run, fallDue int) (*run, error) {
 		r.workers = append(r.workers, w)
 		r.Cleanup(w.kill)
 	}
-	r.nemesis = c.NewNemesis(chaos.NemesisConfig{Log: rec, Own: breaks(r.workers), Lossy: []rig.Engine{rig.EngineRedis}})
+	r.nemesis = c.NewNemesis(chaos.NemesisConfig{Log: rec, Own: r.breaks(), Lossy: []rig.Engine{rig.EngineRedis}})
 	r.auditor = &auditor{out: rec, clients: r.clients, topics: r.topics}
 	return r, nil
 }
@@ -242,17 +243,20 @@ func makeTopic(ctx context.Context, c *client, t *Topic) error {
 // processes is the number of consumer processes.
 const processes = 6
 
+// tokenTTL is how long the tokens are valid of consumers that renew them.
+const tokenTTL = 8 * time.Second
+
 // killable returns the consumers that faults kill and stop. Each runs in a process of its own.
 func (r *run) killable() []Consumer {
 	all := make([]Consumer, processes)
 	for i := range all {
 		c := Consumer{
 			Name: fmt.Sprintf("proc-%d", i), Token: r.token, Seed: r.Seed, Group: "a", Topic: jobs, Work: 20 * time.Millisecond,
-			Addrs: r.Addrs(i), Bidi: i < 3, Reports: i%2 == 0, Forgets: i == 4,
+			Addrs: r.Addrs(i), Bidi: i < 3, Reports: i%2 == 0, Forgets: i == 4, Mortal: true,
 		}
 		switch i {
 		case 1:
-			c.Name, c.SDK = "sdk-jobs", true
+			c.Name, c.SDK, c.Secret, c.TokenTTL = "sdk-jobs", true, r.Fleet.Secret(), tokenTTL
 		case 2, 5:
 			c.Topic = steps
 		case 3:
@@ -280,6 +284,7 @@ func (r *run) residents() []Consumer {
 	add("other-0", 0, func(c *Consumer) { c.Group = "b" })
 	add("other-1", 1, func(c *Consumer) { c.Group, c.Bidi, c.Concurrency, c.InFlight = "b", true, 5, 5 })
 	add("step", 1, func(c *Consumer) { c.Topic = steps })
+	add("short-lived", 0, func(c *Consumer) { c.Topic, c.Secret, c.TokenTTL = steps, r.Fleet.Secret(), tokenTTL })
 	add("ring", 0, func(c *Consumer) { c.Topic, c.Work, c.Concurrency, c.InFlight = ring, 300*time.Millisecond, 5, 10 })
 	return all
 }

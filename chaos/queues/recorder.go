@@ -27,6 +27,7 @@ type line struct {
 	Worker    string    `json:"worker,omitempty"`
 	Handled   *Handled  `json:"handled,omitempty"`
 	Failure   *Failure  `json:"failure,omitempty"`
+	Lost      *LostKeys `json:"lost,omitempty"`
 	Past      *Window   `json:"past,omitempty"`
 	Undrained string    `json:"undrained,omitempty"`
 }
@@ -111,6 +112,8 @@ func (b *builder) add(l *line) {
 		h.Handled = append(h.Handled, *l.Handled)
 	case l.Failure != nil:
 		h.Failures = append(h.Failures, *l.Failure)
+	case l.Lost != nil:
+		h.Lost = append(h.Lost, *l.Lost)
 	case l.Past != nil:
 		h.Past = append(h.Past, *l.Past)
 	case l.Undrained != "":

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"time"
 
@@ -51,8 +52,15 @@ func (m *member) settle(ctx context.Context, rng *rand.Rand, batch []*nextv1.Del
 	var acks, nacks []*task
 	for _, d := range batch {
 		t := m.task(rng, d)
+		kind := kindOf(t.op.Mark)
+		m.die(kind, t.op.Attempt)
 		switch {
-		case t.op.Kind == Ack && kindOf(t.op.Mark) == long && !m.Mended:
+		case t.op.Kind == Ack && kind == late && t.op.Attempt == 1 && !m.Mended:
+			m.work.Go(func() {
+				chaos.Sleep(ctx, m.AckTimeout*13/10)
+				m.settleTasks(ctx, []*task{t})
+			})
+		case t.op.Kind == Ack && kind == long && !m.Mended:
 			m.extendTwice(ctx, rng, d)
 			acks = append(acks, t)
 		case t.op.Kind == Ack:
@@ -68,6 +76,16 @@ func (m *member) settle(ctx context.Context, rng *rand.Rand, batch []*nextv1.Del
 		delete(m.held, d.GetToken())
 	}
 	m.mu.Unlock()
+}
+
+// lethalExit is the exit code of a process that a message has killed.
+const lethalExit = 3
+
+// die ends the process if a message of the kind kills it.
+func (c *Consumer) die(kind string, attempt int) {
+	if kind == lethal && attempt <= 2 && c.Mortal {
+		os.Exit(lethalExit)
+	}
 }
 
 // task is the settlement of one delivery.

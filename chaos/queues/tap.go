@@ -2,6 +2,7 @@ package queues
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -204,8 +205,13 @@ func (c *tapped) Send(msg any) error {
 		ops = c.t.asked(Nack, nil, q.Nack.GetItems())
 	}
 	id := r.GetRequestId()
+	c.t.begin(ops, c.info.Addr)
+	if id == 0 {
+		err := c.StreamingClientConn.Send(msg)
+		c.t.end(ops, nil, errUnasked)
+		return err
+	}
 	if len(ops) > 0 {
-		c.t.begin(ops, c.info.Addr)
 		c.mu.Lock()
 		c.unanswered[id] = ops
 		c.mu.Unlock()
@@ -219,6 +225,9 @@ func (c *tapped) Send(msg any) error {
 	}
 	return err
 }
+
+// errUnasked is the error of a request on a stream that asks for no answer.
+var errUnasked = errors.New("no answer was asked for")
 
 // take removes and returns the ops of an unanswered request.
 func (c *tapped) take(id int64) []*Op {
