@@ -77,9 +77,11 @@ func (m *model) kept(d *Delivery) int64 {
 	for _, op := range m.byToken[held{d.Session, d.Token}] {
 		switch {
 		case op.Outcome == chaos.Failed:
+		// A later extension proves nothing: a new lease holder accepts those of deliveries that it does
+		// not know yet.
 		case op.Kind.settles():
 			end = min(end, op.Begin)
-		case op.Kind == Extend && op.Outcome == chaos.OK:
+		case op.Kind == Extend && op.Outcome == chaos.OK && op.Begin < deadline-deadlineSlack:
 			deadline = max(deadline, op.Begin+int64(stream.AckTimeout))
 		default:
 		}
