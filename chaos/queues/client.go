@@ -12,8 +12,9 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/parleyhq/parley/chaos"
+	nextv1 "github.com/parleyhq/parley/gen/go/parley/next/v1"
+	"github.com/parleyhq/parley/gen/go/parley/next/v1/nextv1connect"
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
-	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 )
 
 // callLimit is the timeout of one call.
@@ -23,17 +24,24 @@ const callLimit = 5 * time.Second
 // the server's own.
 type client struct {
 	*chaos.Conn
-	parleyv1connect.QueueServiceClient
+	nextv1connect.QueueServiceClient
 
-	admin parleyv1connect.AdminServiceClient
+	admin nextv1connect.QueueAdminServiceClient
 }
 
 func newClient(addr, token string) *client {
 	c := chaos.NewConn(addr, token)
 	return &client{
-		Conn: c, QueueServiceClient: parleyv1connect.NewQueueServiceClient(c.HTTP, c.URL(), connect.WithGRPC()),
-		admin: parleyv1connect.NewAdminServiceClient(c.HTTP, c.URL(), connect.WithGRPC()),
+		Conn: c, QueueServiceClient: nextv1connect.NewQueueServiceClient(c.HTTP, c.URL(), connect.WithGRPC()),
+		admin: nextv1connect.NewQueueAdminServiceClient(c.HTTP, c.URL(), connect.WithGRPC()),
 	}
+}
+
+// with returns the client with another token.
+func (c *client) with(token string) *client {
+	other := *c
+	other.Conn = c.Conn.With(token)
+	return &other
 }
 
 // call returns a context for one call, with the token and a timeout of callLimit.
@@ -66,6 +74,8 @@ const (
 	bury   = "bury"   // the consumer sends it to the dead letters
 	hand   = "hand"   // half of its attempts are released, by Release
 	long   = "long"   // takes longer than the ack timeout and is extended
+	late   = "late"   // the first attempt takes longer than the ack timeout and is not extended
+	lethal = "lethal" // the first two attempts kill the process, if it is one that faults kill
 )
 
 // nackReason is the reason in every nack.
@@ -106,11 +116,17 @@ func decide(rng *rand.Rand, mark string, attempt int) verdict {
 // rejectCode is one of the topics' non_retryable_codes.
 const rejectCode = "rejected"
 
+// maxPayload is the largest size of a payload.
+const maxPayload = 256 << 10
+
 // payload returns a message's payload: its mark, a separator, and filler of random length. One in
-// 50 payloads has thousands of bytes.
+// 50 payloads has thousands of bytes, and one in 400 the largest size.
 func payload(rng *rand.Rand, mark string) []byte {
 	n := rng.IntN(100)
-	if rng.IntN(50) == 0 {
+	switch {
+	case rng.IntN(400) == 0:
+		n = maxPayload - len(mark) - 3
+	case rng.IntN(50) == 0:
 		n = 4000 + rng.IntN(8000)
 	}
 	return append([]byte(mark+"|"), bytes.Repeat([]byte{0xff, 0, '\r'}, n/3)...)
@@ -155,16 +171,12 @@ func endAll[R interface{ GetError() *parleyv1.ItemError }](ops []*Op, results []
 	}
 }
 
-// produced and scheduled copy the result of an accepted message into op. They ignore other results.
-func (op *Op) produced(r *parleyv1.ProduceResult) {
+// produced copies the result of an accepted message into op. It ignores other results.
+func (op *Op) produced(r *nextv1.ProduceResult) {
 	if m := r.GetProduced(); m != nil {
 		op.MessageID, op.Partition, op.Duplicate = m.GetMessageId(), int(m.GetPartition()), m.GetDuplicate()
-	}
-}
-
-func (op *Op) scheduled(r *parleyv1.ScheduleResult) {
-	if s := r.GetScheduled(); s != nil {
-		op.MessageID, op.Partition, op.Duplicate = s.GetMessageId(), int(s.GetPartition()), s.GetDuplicate()
-		op.DueMS = s.GetDueTime().AsTime().UnixMilli()
+		if m.GetDueTime() != nil {
+			op.DueMS = m.GetDueTime().AsTime().UnixMilli()
+		}
 	}
 }

@@ -19,6 +19,9 @@ type spot struct {
 	partition    int
 }
 
+// held names a delivery: sessions of other groups may have equal tokens.
+type held struct{ session, token string }
+
 // message is everything known about one message.
 type message struct {
 	name
@@ -48,15 +51,20 @@ type model struct {
 	topics   map[string]*Topic
 	messages map[name]*message
 	byID     map[[2]string]*message // by topic and message id
-	tokens   map[string]*Delivery
 	streams  map[string]*Stream
-	leases   map[spot][]*Lease // in order of time
+	sessions map[string]*session
+	// byToken are the settlements, extensions and begun marks of each delivery, bySession the
+	// requests about all that a session has.
+	byToken   map[held][]*Op
+	bySession map[string][]*Op
+	leases    map[spot][]*Lease // in order of time
 }
 
 func newModel(h *History, t *Truth) *model {
 	m := &model{
 		h: h, t: t, topics: make(map[string]*Topic), messages: make(map[name]*message), byID: make(map[[2]string]*message),
-		tokens: make(map[string]*Delivery), streams: make(map[string]*Stream), leases: make(map[spot][]*Lease),
+		streams: make(map[string]*Stream), sessions: make(map[string]*session), leases: make(map[spot][]*Lease),
+		byToken: make(map[held][]*Op), bySession: make(map[string][]*Op),
 	}
 	for i := range h.Topics {
 		m.topics[h.Topics[i].Name] = &h.Topics[i]
@@ -64,6 +72,7 @@ func newModel(h *History, t *Truth) *model {
 	for i := range h.Streams {
 		m.streams[h.Streams[i].ID] = &h.Streams[i]
 	}
+	m.addSessions()
 	for i := range h.Leases {
 		l := &h.Leases[i]
 		key := spot{l.Topic, l.Group, l.Partition}
@@ -89,9 +98,14 @@ func (m *model) addHistory() {
 		case op.Kind == Cancel, op.Kind == Reschedule:
 			msg := m.message(op.Topic, op.Mark)
 			msg.changes = append(msg.changes, op)
+		case op.Kind == Leave, op.Token == "":
+			m.bySession[op.Session] = append(m.bySession[op.Session], op)
 		default:
-			f := m.message(op.Topic, op.Mark).in(op.Group)
-			f.settled = append(f.settled, op)
+			m.byToken[held{op.Session, op.Token}] = append(m.byToken[held{op.Session, op.Token}], op)
+			if op.Kind.settles() {
+				f := m.message(op.Topic, op.Mark).in(op.Group)
+				f.settled = append(f.settled, op)
+			}
 		}
 	}
 	for i := range m.h.Deliveries {
@@ -102,7 +116,6 @@ func (m *model) addHistory() {
 		}
 		f := msg.in(d.Group)
 		f.deliveries = append(f.deliveries, d)
-		m.tokens[d.Token] = d
 	}
 }
 
@@ -124,12 +137,7 @@ func (m *model) addTruth() {
 		}
 		lie(p.Delayed, "", "delayed")
 		for k := range p.Groups {
-			g := &p.Groups[k]
-			lie(unread(p.Entries, g.Last), g.Group, "unread")
-			lie(withIDs(p.Entries, g.Pending), g.Group, "pending")
-			lie(g.Retries, g.Group, "for a retry")
-			lie(g.Retrying, g.Group, "for a later retry")
-			lie(g.Parked, g.Group, "parked")
+			lie(p.unsettled(&p.Groups[k]), p.Groups[k].Group, "unsettled")
 		}
 		for k := range p.Entries {
 			m.addID(m.message(p.Topic, p.Entries[k].Mark), p.Entries[k].MessageID, "in the stream")
@@ -150,21 +158,16 @@ func (m *model) groups(topic string) []string {
 	return nil
 }
 
-func unread(entries []Stored, last string) []Stored {
-	at, _ := slices.BinarySearchFunc(entries, last, func(s Stored, last string) int {
-		if after(s.ID, last) {
-			return 1
-		}
-		return -1
-	})
-	return entries[at:]
-}
-
-func withIDs(entries []Stored, ids []string) []Stored {
+// unsettled returns the entries that a group has not settled: the open ones and those that it has
+// not looked at.
+func (p *Partition) unsettled(g *Group) []Stored {
 	var found []Stored
-	for i := range entries {
-		if slices.Contains(ids, entries[i].ID) {
-			found = append(found, entries[i])
+	sent := ordinal(g.Sent)
+	for i := range p.Entries {
+		ord := ordinal(p.Entries[i].ID)
+		_, open := slices.BinarySearch(g.Open, ord)
+		if only := p.Entries[i].Group; (open || ord > sent) && (only == "" || only == g.Group) {
+			found = append(found, p.Entries[i])
 		}
 	}
 	return found
@@ -218,10 +221,10 @@ func (msg *message) partition() int {
 	return n
 }
 
-// entryID returns the message's id without its partition.
-func (msg *message) entryID() string {
-	_, rest, _ := strings.Cut(msg.id(), "-")
-	return rest
+// place returns the µs in the message's id, which is its place in the log unless it was scheduled.
+func (msg *message) place() int64 {
+	_, us, _ := strings.Cut(msg.id(), "-")
+	return number(strings.TrimSuffix(us, "d"))
 }
 
 func (msg *message) key() string {
@@ -254,7 +257,8 @@ func (msg *message) cancelled() (did, may bool) {
 			continue
 		}
 		did = did || op.Outcome == chaos.OK
-		may = may || op.Outcome != chaos.Failed
+		// A cancellation that fails in one group may succeed in another one.
+		may = may || op.Outcome != chaos.Failed || op.Reason != "MESSAGE_NOT_FOUND"
 	}
 	return did, may
 }
@@ -291,16 +295,16 @@ func (m *model) rolledBack(from, to int64) bool {
 func (m *model) fromRolledBack(d *Delivery) bool {
 	s := m.streams[d.Stream]
 	return slices.ContainsFunc(m.h.Past, func(w Window) bool {
-		return w.From <= d.At && (s == nil || s.Begin <= w.To) && m.held(d.Stream, w.From, d.At)
+		return w.From <= d.At && (s == nil || s.Begin <= w.To) && m.heldUp(d.Stream, w.From, d.At)
 	})
 }
 
 // holds are the faults that hold back deliveries to a consumer and release them afterwards.
 var holds = []chaos.FaultName{chaos.NodeStop, chaos.NodeIsolate, chaos.StallRedis, ConsumerStop}
 
-// held reports whether deliveries to a stream may have been held back between two times. It returns
+// heldUp reports whether deliveries to a stream may have been held back between two times. It returns
 // true for an unknown stream, and for one that reads slowly.
-func (m *model) held(stream string, from, to int64) bool {
+func (m *model) heldUp(stream string, from, to int64) bool {
 	s := m.streams[stream]
 	if s == nil || s.Slow {
 		return true

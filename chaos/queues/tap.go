@@ -2,13 +2,14 @@ package queues
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
 	"connectrpc.com/connect"
 
 	"github.com/parleyhq/parley/chaos"
-	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	nextv1 "github.com/parleyhq/parley/gen/go/parley/next/v1"
 )
 
 // tap is a connect.Interceptor that records the calls of the SDK's Worker and the server's answers.
@@ -24,6 +25,8 @@ type tap struct {
 	// unknown outcome, whose next settlement is a repeat.
 	given  map[string]*Delivery
 	unsure map[string]bool
+	// session is the latest one.
+	session string
 }
 
 func newTap(c Consumer, out sink) *tap {
@@ -35,22 +38,27 @@ func (t *tap) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
 		var ops []*Op
 		switch r := req.Any().(type) {
-		case *parleyv1.AckRequest:
+		case *nextv1.AckRequest:
 			ops = t.asked(Ack, r.GetTokens(), nil)
-		case *parleyv1.ExtendRequest:
-			ops = t.asked(Extend, r.GetDeliveries().GetTokens(), nil)
-		case *parleyv1.NackRequest:
+		case *nextv1.ExtendRequest:
+			ops = t.extended(r)
+		case *nextv1.LeaveRequest:
+			ops = t.left(r.GetSessionId())
+		case *nextv1.NackRequest:
 			ops = t.asked(Nack, nil, r.GetItems())
 		}
 		t.begin(ops, req.Peer().Addr)
 		res, err := next(ctx, req)
-		var results []*parleyv1.SettleResult
+		var results []*nextv1.SettleResult
 		if err == nil {
 			if r, ok := res.Any().(interface {
-				GetResults() []*parleyv1.SettleResult
+				GetResults() []*nextv1.SettleResult
 			}); ok {
 				results = r.GetResults()
 			}
+		}
+		if len(ops) == 1 && len(results) == 0 && err == nil {
+			results = []*nextv1.SettleResult{{}} // Leave, and Extend of all deliveries, have no results
 		}
 		t.end(ops, results, err)
 		return res, err
@@ -64,9 +72,19 @@ func (t *tap) WrapStreamingClient(next connect.StreamingClientFunc) connect.Stre
 		c := &t.consumer
 		return &tapped{
 			StreamingClientConn: conn, t: t, unanswered: make(map[int64][]*Op),
-			info: Stream{Client: c.Name, Addr: conn.Peer().Addr, Topic: c.Topic, Group: c.Group},
+			info: Stream{
+				ID: fmt.Sprintf("%s/s%d", c.Name, t.next()), Client: c.Name, Addr: conn.Peer().Addr, Topic: c.Topic, Group: c.Group,
+				Asked: now(), Concurrency: sdkConcurrency, AckTimeout: c.AckTimeout, Reports: true,
+			},
 		}
 	}
+}
+
+func (t *tap) next() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.n++
+	return t.n
 }
 
 // WrapStreamingHandler implements connect.Interceptor. It does nothing, as there are no handlers.
@@ -75,7 +93,7 @@ func (t *tap) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.St
 }
 
 // asked returns a new op for each token, or each nack item, of a request.
-func (t *tap) asked(kind Kind, tokens []string, items []*parleyv1.NackItem) []*Op {
+func (t *tap) asked(kind Kind, tokens []string, items []*nextv1.NackItem) []*Op {
 	var ops []*Op
 	for _, token := range tokens {
 		ops = append(ops, t.op(kind, token))
@@ -94,6 +112,30 @@ func (t *tap) asked(kind Kind, tokens []string, items []*parleyv1.NackItem) []*O
 	return ops
 }
 
+// extended returns the ops of a request to extend deliveries, or to report them as begun.
+func (t *tap) extended(r *nextv1.ExtendRequest) []*Op {
+	if r.GetAll() != nil {
+		t.mu.Lock()
+		session := t.session
+		t.mu.Unlock()
+		op := t.op(Extend, "")
+		op.Session = session
+		return []*Op{op}
+	}
+	kind := Extend
+	if r.GetBegun() {
+		kind = Begun
+	}
+	return t.asked(kind, r.GetDeliveries().GetTokens(), nil)
+}
+
+// left returns the op of a request to leave a session.
+func (t *tap) left(session string) []*Op {
+	op := t.op(Leave, "")
+	op.Session = session
+	return []*Op{op}
+}
+
 func (t *tap) op(kind Kind, token string) *Op {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -103,7 +145,7 @@ func (t *tap) op(kind Kind, token string) *Op {
 		Token: token, DelayMS: none, Repeat: t.unsure[token],
 	}
 	if d := t.given[token]; d != nil {
-		op.Mark, op.MessageID, op.Attempt, op.Partition, op.Stream = d.Mark, d.MessageID, d.Attempt, d.Partition, d.Stream
+		op.Mark, op.MessageID, op.Attempt, op.Gen, op.Partition, op.Session = d.Mark, d.MessageID, d.Attempt, d.Gen, d.Partition, d.Session
 	}
 	return op
 }
@@ -117,7 +159,7 @@ func (t *tap) begin(ops []*Op, addr string) {
 }
 
 // end records the endings of a request's ops: results for each, or the error of the request.
-func (t *tap) end(ops []*Op, results []*parleyv1.SettleResult, err error) {
+func (t *tap) end(ops []*Op, results []*nextv1.SettleResult, err error) {
 	endAll(ops, results, err, nil)
 	for _, op := range ops {
 		if op.Outcome == chaos.Unknown && op.Kind.settles() {
@@ -138,24 +180,38 @@ type tapped struct {
 	mu         sync.Mutex // guards the fields below
 	info       Stream
 	unanswered map[int64][]*Op // by call id
-	over       bool
+	// verdicts are those of the request that resumes the session, until the first frame answers them.
+	verdicts []*Op
+	over     bool
 }
 
 // Send implements connect.StreamingClientConn.
 func (c *tapped) Send(msg any) error {
-	r, _ := msg.(*parleyv1.StreamingConsumeRequest)
+	if start, ok := msg.(*nextv1.ConsumeRequest); ok {
+		c.asked(start)
+	}
+	r, _ := msg.(*nextv1.StreamingConsumeRequest)
 	var ops []*Op
 	switch q := r.GetRequest().(type) {
-	case *parleyv1.StreamingConsumeRequest_Ack:
+	case *nextv1.StreamingConsumeRequest_Ack:
 		ops = c.t.asked(Ack, q.Ack.GetTokens(), nil)
-	case *parleyv1.StreamingConsumeRequest_Extend:
-		ops = c.t.asked(Extend, q.Extend.GetDeliveries().GetTokens(), nil)
-	case *parleyv1.StreamingConsumeRequest_Nack:
+	case *nextv1.StreamingConsumeRequest_Extend:
+		ops = c.t.extended(q.Extend)
+	case *nextv1.StreamingConsumeRequest_Leave:
+		ops = c.t.left(c.session())
+	case *nextv1.StreamingConsumeRequest_Start:
+		c.asked(q.Start)
+	case *nextv1.StreamingConsumeRequest_Nack:
 		ops = c.t.asked(Nack, nil, q.Nack.GetItems())
 	}
-	id := r.GetCallId()
+	id := r.GetRequestId()
+	c.t.begin(ops, c.info.Addr)
+	if id == 0 {
+		err := c.StreamingClientConn.Send(msg)
+		c.t.end(ops, nil, errUnasked)
+		return err
+	}
 	if len(ops) > 0 {
-		c.t.begin(ops, c.info.Addr)
 		c.mu.Lock()
 		c.unanswered[id] = ops
 		c.mu.Unlock()
@@ -169,6 +225,9 @@ func (c *tapped) Send(msg any) error {
 	}
 	return err
 }
+
+// errUnasked is the error of a request on a stream that asks for no answer.
+var errUnasked = errors.New("no answer was asked for")
 
 // take removes and returns the ops of an unanswered request.
 func (c *tapped) take(id int64) []*Op {
@@ -186,39 +245,81 @@ func (c *tapped) Receive(msg any) error {
 		return err
 	}
 	switch r := msg.(type) {
-	case *parleyv1.ConsumeResponse:
+	case *nextv1.ConsumeResponse:
 		c.frame(r)
-	case *parleyv1.StreamingConsumeResponse:
-		a := r.GetAnswer()
+	case *nextv1.StreamingConsumeResponse:
+		a := r.GetResults()
 		if a == nil {
 			c.frame(r.GetConsume())
 			break
 		}
-		ops, results := c.take(a.GetCallId()), a.GetResults()
-		if e := a.GetError(); e != nil {
+		ops, results := c.take(a.GetRequestId()), a.GetResults()
+		switch e := a.GetError(); {
+		case e != nil:
 			results = refused(e, len(ops))
+		case len(ops) == 1 && len(results) == 0:
+			results = []*nextv1.SettleResult{{}} // as of unary calls
 		}
 		c.t.end(ops, results, nil)
 	}
 	return nil
 }
 
-// frame records a frame of the stream before the SDK receives it.
-func (c *tapped) frame(f *parleyv1.ConsumeResponse) {
-	at := now()
-	if id := f.GetInfo().GetStreamId(); id != "" {
-		c.mu.Lock()
-		c.info.ID, c.info.Begin = id, at
-		info := c.info
-		c.mu.Unlock()
-		c.t.out.write(line{Stream: &info})
+// asked notes the request of the stream.
+func (c *tapped) asked(start *nextv1.ConsumeRequest) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	resume := start.GetResume()
+	c.info.Session, c.info.Resumes = resume.GetSessionId(), resume.GetResumes()
+	var begun []string
+	for _, held := range resume.GetHeld() {
+		c.info.Held = append(c.info.Held, held.GetToken())
+		if held.GetBegun() {
+			begun = append(begun, held.GetToken())
+		}
 	}
-	for _, one := range f.GetDeliveries().GetDeliveries() {
-		d := newDelivery(&c.info, one, at)
-		c.t.mu.Lock()
-		c.t.given[d.Token] = d
-		c.t.mu.Unlock()
-		c.t.out.write(line{Delivery: d})
+	marks := c.t.asked(Begun, begun, nil)
+	c.t.begin(marks, c.info.Addr)
+	c.t.end(marks, nil, errGone) // nobody answers them
+	for _, one := range resume.GetUnanswered() {
+		if nack := one.GetNack(); nack != nil {
+			c.info.Held = append(c.info.Held, nack.GetToken())
+			c.verdicts = append(c.verdicts, c.t.asked(Nack, nil, []*nextv1.NackItem{nack})...)
+			continue
+		}
+		c.info.Held = append(c.info.Held, one.GetAck())
+		c.verdicts = append(c.verdicts, c.t.asked(Ack, []string{one.GetAck()}, nil)...)
+	}
+	c.t.begin(c.verdicts, c.info.Addr)
+}
+
+func (c *tapped) session() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.info.Session
+}
+
+// frame records a frame of the stream before the SDK receives it.
+func (c *tapped) frame(f *nextv1.ConsumeResponse) {
+	c.mu.Lock()
+	lines := c.info.noted(f, now())
+	session := c.info.Session
+	var verdicts []*Op
+	if f.GetStarted() != nil {
+		verdicts, c.verdicts = c.verdicts, nil
+	}
+	c.mu.Unlock()
+	c.t.end(verdicts, f.GetStarted().GetUnanswered(), nil)
+	c.t.mu.Lock()
+	c.t.session = session
+	for _, l := range lines {
+		if l.Delivery != nil {
+			c.t.given[l.Delivery.Token] = l.Delivery
+		}
+	}
+	c.t.mu.Unlock()
+	for _, l := range lines {
+		c.t.out.write(l)
 	}
 }
 
@@ -233,14 +334,15 @@ func (c *tapped) end(err error) {
 	e := chaos.EndingOf(err)
 	c.info.End, c.info.Reason = now(), fmt.Sprintf("%s %s", e.Reason, e)
 	info := c.info
-	var left []*Op
+	left := c.verdicts
+	c.verdicts = nil
 	for id, ops := range c.unanswered {
 		left = append(left, ops...)
 		delete(c.unanswered, id)
 	}
 	c.mu.Unlock()
 	c.t.end(left, nil, errGone)
-	if info.ID != "" {
+	if info.Begin != 0 {
 		c.t.out.write(line{Stream: &info})
 	}
 }
