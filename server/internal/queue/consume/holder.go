@@ -48,9 +48,9 @@ type holder struct {
 	calls map[*pending]bool
 	// counts is nil if nothing is counted.
 	counts *holding
-	// looking: a look for the newest position is under way; again: another one was asked for.
-	looking, again bool
-	nextLook       time.Time
+	// looking: a look for the newest position is under way.
+	looking  bool
+	nextLook time.Time
 	// readFailures and rereadFailures count those in a row.
 	readFailures, rereadFailures int
 	// spare is how many messages other nodes could have.
@@ -118,6 +118,7 @@ func (h *holder) loaded(
 	h.counts.hold(true)
 	h.e.topic(h.ref.Topic).learn(now, h.ref.Partition, h.e.svc.cfg.Node, state.Epoch)
 	d.Restore(survivors)
+	d.Hint() // one that came while the state was read had nobody to take it
 	for _, s := range h.e.sessions {
 		for token, held := range s.held {
 			if token.partition() == h.at() {
@@ -361,17 +362,14 @@ func (h *holder) fetch(
 	})
 }
 
-// look asks the store for the newest position of the log, after a hint or without one now and then.
+// look asks the store for the newest position of the log, in case a hint was lost or what it was about
+// was trimmed.
 func (h *holder) look(now time.Time) {
-	if h.phase != serving {
-		return
-	}
-	if h.looking {
-		h.again = true
-		return
-	}
-	h.looking, h.again = true, false
 	h.nextLook = now.Add(h.e.lookTime())
+	if h.looking {
+		return
+	}
+	h.looking = true
 	h.e.run.Go(func(ctx context.Context) {
 		call, cancel := context.WithTimeout(ctx, callTimeout)
 		defer cancel()
@@ -387,9 +385,6 @@ func (h *holder) look(now time.Time) {
 				return
 			}
 			h.d.Seen(last)
-			if h.again {
-				h.look(now)
-			}
 		})
 	})
 }

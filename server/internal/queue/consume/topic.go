@@ -77,16 +77,16 @@ func (e *engine) topic(name string) *topic {
 	return t
 }
 
-// listen has holders look for messages when a hint arrives.
+// listen has holders read new messages when a hint arrives.
 func (t *topic) listen() {
 	hints := t.e.svc.cfg.Hints
 	if hints == nil {
 		return
 	}
 	cancel, err := hints.Listen(t.name, func(p int) {
-		t.e.post(func(now time.Time) {
-			if h := t.e.holders[partition{t.name, p}]; h != nil {
-				h.look(now)
+		t.e.post(func(time.Time) {
+			if h := t.e.holders[partition{t.name, p}]; h != nil && h.phase == serving {
+				h.d.Hint()
 			}
 		})
 	})

@@ -119,10 +119,11 @@ type Dispatcher struct {
 	// to which to read because a cancellation named it. known is up to where all entries are known.
 	read, last, readTo qlog.Pos
 	wish, known        qlog.ID
-	reading            bool
-	page               int
-	largest            []int
-	largestFrom        int64
+	// reading: a page of up to readMax entries is being read; hinted: there may be more than is known.
+	reading, hinted bool
+	page, readMax   int
+	largest         []int
+	largestFrom     int64
 	// rebased: the log uses ordinals again, the next entry has rebase + 1.
 	rebased bool
 	rebase  int64

@@ -23,18 +23,23 @@ func (d *Dispatcher) Seen(last qlog.Pos) {
 	}
 }
 
+// Hint notes that the log may have entries behind the newest that is known: they are read, which costs
+// no more than to ask for the newest.
+func (d *Dispatcher) Hint() { d.hinted = true }
+
 // planRead returns the next page to read, unless one is being read or there is no room.
 func (d *Dispatcher) planRead() Read {
 	switch {
 	case d.reading, d.rebased, d.mode != serving && len(d.survivors) == 0 && !d.loading():
 		return Read{}
 	case d.loading(), len(d.survivors) > 0:
-	case d.read.ID >= max(d.last.ID, d.wish), d.bytes >= d.cfg.MaxBytes, d.open.n >= d.cfg.MaxOpen,
+	case d.read.ID >= max(d.last.ID, d.wish) && !d.hinted, d.bytes >= d.cfg.MaxBytes, d.open.n >= d.cfg.MaxOpen,
 		d.read.Ord-d.state.Sent.Ord > maxAhead:
 		return Read{}
 	}
-	d.reading, d.readTo = true, d.last
-	return Read{After: d.read.ID, N: min(d.page, d.pageBySize())}
+	d.reading, d.hinted, d.readTo = true, false, d.last
+	d.readMax = min(d.page, d.pageBySize())
+	return Read{After: d.read.ID, N: d.readMax}
 }
 
 // pageBySize returns how many entries fit one call, according to the sizes that the log told.
@@ -53,7 +58,9 @@ func (d *Dispatcher) pageBySize() int {
 // acquire the lease again and start a new Dispatcher.
 func (d *Dispatcher) Entries(now time.Time, entries []qlog.Entry) error {
 	d.reading = false
-	d.resize(entries)
+	if bytes := d.resize(entries); len(entries) >= d.readMax || bytes > qlog.MaxCallBytes/2 {
+		d.hinted = true // the page may have been cut
+	}
 	for i := range entries {
 		e := &entries[i]
 		switch {
@@ -87,11 +94,10 @@ func (d *Dispatcher) Entries(now time.Time, entries []qlog.Entry) error {
 }
 
 // ReadFailed reports that the latest Read was not executed, so that the next Step plans it again.
-func (d *Dispatcher) ReadFailed() { d.reading = false }
+func (d *Dispatcher) ReadFailed() { d.reading, d.hinted = false, true }
 
-// resize adapts the number of entries of a page to their sizes.
-func (d *Dispatcher) resize(entries []qlog.Entry) {
-	bytes := 0
+// resize adapts the number of entries of a page to their sizes, and returns the bytes of the page.
+func (d *Dispatcher) resize(entries []qlog.Entry) (bytes int) {
 	for i := range entries {
 		bytes += len(entries[i].Body)
 	}
@@ -101,6 +107,7 @@ func (d *Dispatcher) resize(entries []qlog.Entry) {
 	case len(entries) >= d.page && bytes < qlog.MaxCallBytes/4:
 		d.page = min(2*d.page, qlog.MaxReadEntries)
 	}
+	return bytes
 }
 
 // atEnd notes that nothing follows what was read: what should have followed was trimmed.
