@@ -11,6 +11,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	nextv1 "github.com/parleyhq/parley/gen/go/parley/next/v1"
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	"github.com/parleyhq/parley/server/config"
 	"github.com/parleyhq/parley/server/internal/testkit"
@@ -54,8 +55,8 @@ func TestStartWithoutRedis(t *testing.T) {
 		t.Errorf("the list is %v, %v", page, err)
 	}
 	topic := func() error {
-		_, err := s.Admin(s.Token).CreateTopic(t.Context(), &parleyv1.CreateTopicRequest{
-			Topic: &parleyv1.Topic{Name: "jobs", Partitions: 1},
+		_, err := s.QueueAdmin(s.Token).CreateTopic(t.Context(), &nextv1.CreateTopicRequest{
+			Topic: &nextv1.Topic{Name: "jobs", Partitions: 1},
 		})
 		return err
 	}
