@@ -55,7 +55,7 @@ func TestConsumerCallsThroughAnyNode(t *testing.T) {
 			t.Errorf("settled as %v, want %v", got, want)
 		}
 	}
-	const ok, gone, invalid = parleyv1.ErrorReason_ERROR_REASON_UNSPECIFIED, parleyv1.ErrorReason_ERROR_REASON_DELIVERY_GONE,
+	const ok, lost, invalid = parleyv1.ErrorReason_ERROR_REASON_UNSPECIFIED, parleyv1.ErrorReason_ERROR_REASON_DELIVERY_LOST,
 		parleyv1.ErrorReason_ERROR_REASON_DELIVERY_TOKEN_INVALID
 	held := tokens(2)
 	acked, err := there.Ack(ctx, &nextv1.AckRequest{SessionId: c.sessionID, Tokens: []string{held[0], "forged"}})
@@ -65,14 +65,14 @@ func TestConsumerCallsThroughAnyNode(t *testing.T) {
 	rotten.Code = "spoiled"
 	nacked, err := there.Nack(ctx, &nextv1.NackRequest{SessionId: c.sessionID, Items: []*nextv1.NackItem{rotten, released(held[0])}})
 	must(nacked, err)
-	settled(nacked.GetResults(), ok, gone)
+	settled(nacked.GetResults(), ok, lost)
 	held = tokens(4)
 	must(there.Extend(ctx, &nextv1.ExtendRequest{SessionId: c.sessionID, Target: &nextv1.ExtendRequest_All{All: &nextv1.AllDeliveries{}}}))
 	extended, err := there.Extend(ctx, &nextv1.ExtendRequest{
 		SessionId: c.sessionID, Target: &nextv1.ExtendRequest_Deliveries{Deliveries: &nextv1.DeliveryTokens{Tokens: held}},
 	})
 	must(extended, err)
-	settled(extended.GetResults(), gone, gone, ok, ok)
+	settled(extended.GetResults(), lost, lost, ok, ok)
 	must(there.Leave(ctx, &nextv1.LeaveRequest{SessionId: c.sessionID}))
 	acked, err = there.Ack(ctx, &nextv1.AckRequest{SessionId: c.sessionID, Tokens: held[2:]})
 	must(acked, err)

@@ -34,13 +34,13 @@ func settingLines() []line {
 	}
 	add("retention below 0", over("topic.retention.max_age", 0), func(t *topic) { t.Retention.MaxAge = durationpb.New(-1) })
 	add("retention of 1,000 years", over("topic.retention.max_age", 31_622_400), func(t *topic) { t.Retention.MaxAge = &durationpb.Duration{Seconds: 31_622_400_000} })
-	add("-1 messages retained", over("topic.retention.max_messages", 1e9), func(t *topic) { t.Retention.MaxMessages = -1 })
+	add("-1 messages retained", invalid("topic.retention.max_messages"), func(t *topic) { t.Retention.MaxMessages = -1 })
 	add("letters of 1,000 years", over("topic.retention.dead_letter_max_age", 31_622_400), func(t *topic) { t.Retention.DeadLetterMaxAge = &durationpb.Duration{Seconds: 31_622_400_000} })
 	add("2^63-1 letters", over("topic.retention.max_dead_letters", 1e9), func(t *topic) { t.Retention.MaxDeadLetters = math.MaxInt64 })
-	add("partitions below 0", over("topic.partitions", 256), func(t *topic) { t.Partitions = -1 })
+	add("partitions below 0", invalid("topic.partitions"), func(t *topic) { t.Partitions = -1 })
 	add("257 partitions", over("topic.partitions", 256), func(t *topic) { t.Partitions = 257 })
 	add("partitioner 9", invalid("topic.partitioner"), func(t *topic) { t.Partitioner = 9 })
-	add("a bound below 0", over("topic.max_messages_per_partition", 1e9), func(t *topic) { t.MaxMessagesPerPartition = math.MinInt64 })
+	add("a bound below 0", invalid("topic.max_messages_per_partition"), func(t *topic) { t.MaxMessagesPerPartition = math.MinInt64 })
 	add("idempotency_window 0", over("topic.idempotency_window", 1), func(t *topic) { t.IdempotencyWindow = durationpb.New(0) })
 	add("idempotency_window of 8 days", over("topic.idempotency_window", 604_800), func(t *topic) { t.IdempotencyWindow = durationpb.New(8 * 24 * time.Hour) })
 
@@ -82,9 +82,9 @@ func groupLines() []line {
 			message: &nextv1.UpdateGroupRequest{Topic: "jobs", Group: update, UpdateMask: maskOf("retry", "order", "ack_timeout")},
 		})
 	}
-	add("max_attempts 0", over("group.retry.max_attempts", 1000), func(g *group) { g.Retry.MaxAttempts = proto.Int32(0) })
+	add("max_attempts 0", over("group.retry.max_attempts", 1), func(g *group) { g.Retry.MaxAttempts = proto.Int32(0) })
 	add("max_attempts 10^9", over("group.retry.max_attempts", 1000), func(g *group) { g.Retry.MaxAttempts = proto.Int32(1e9) })
-	add("max_attempts below 0", over("group.retry.max_attempts", 1000), func(g *group) { g.Retry.MaxAttempts = proto.Int32(-1) })
+	add("max_attempts below 0", over("group.retry.max_attempts", 1), func(g *group) { g.Retry.MaxAttempts = proto.Int32(-1) })
 	add("min_backoff 0", over("group.retry.min_backoff", 0), func(g *group) { g.Retry.MinBackoff = durationpb.New(0) })
 	add("max_backoff of 100 years", over("group.retry.max_backoff", 86_400), func(g *group) { g.Retry.MaxBackoff = durationpb.New(876_000 * time.Hour) })
 	add("max_backoff below min_backoff", invalid("group.retry.max_backoff"), func(g *group) {
@@ -185,7 +185,7 @@ func stateLines() []line {
 		case consume:
 			there.field = "topics"
 		case streamingConsume:
-			there.field = "start.topics"
+			there.field, missing.field = "start.topics", "start.group"
 		case purgeLetters, replayLetters:
 			missing.field = "selection.group"
 		}

@@ -259,7 +259,11 @@ func nameLines() []line {
 			if !shown[procedure] && !everywhere[name] {
 				continue
 			}
-			add(procedure, name, topic, request(bad, "g"))
+			field := topic
+			if procedure == updateTopic && name == "reserved" { // the domain refuses it, which knows no request
+				field = "topic"
+			}
+			add(procedure, name, field, request(bad, "g"))
 			if !shown[procedure] && name != "65 characters" && name != "star" && bad != "" {
 				continue
 			}

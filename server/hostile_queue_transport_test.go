@@ -48,7 +48,7 @@ func queuePathLines() []line {
 func queueBodyLines() []line {
 	broken, large := refused("invalid_argument"), refused("resource_exhausted")
 	streamed := want{code: "invalid_argument", reason: "MALFORMED_REQUEST"}
-	elements := want{code: "resource_exhausted", reason: "TOO_LARGE", limit: 50_000}
+	elements := want{code: "resource_exhausted", reason: "TOO_LARGE", limit: 120_100}
 	deepGroup := strings.Repeat("\x7b", 11_000) + strings.Repeat("\x7c", 11_000)
 	const jobs = "\x0a\x04jobs"
 	// One message with 900 kB of headers that have no name or value.

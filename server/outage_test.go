@@ -110,7 +110,7 @@ func TestReadyWithoutNATS(t *testing.T) {
 func TestOtherLayoutEndsTheNode(t *testing.T) {
 	t.Parallel()
 	redis := testkit.Redis(t, testkit.RedisAppendOnly())
-	if err := redis.Client(t).Set(t.Context(), "streaming:mq:layout", "999", 0).Err(); err != nil {
+	if err := redis.Client(t).Set(t.Context(), "next:streaming:mq:layout", "999", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
 	redis.Kill()
@@ -118,7 +118,7 @@ func TestOtherLayoutEndsTheNode(t *testing.T) {
 	redis.Start()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	if err := s.Ended(ctx); err == nil || !strings.Contains(err.Error(), "layout 999") {
+	if err := s.Ended(ctx); err == nil || !strings.Contains(err.Error(), "layout 999 and this parleyd needs layout 2") {
 		t.Errorf("the node ended with %v", err)
 	}
 }
