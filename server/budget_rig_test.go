@@ -13,6 +13,7 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/parleyhq/parley/gen/go/parley/next/v1/nextv1connect"
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 	"github.com/parleyhq/parley/server/config"
 	"github.com/parleyhq/parley/server/internal/testkit"
@@ -27,7 +28,8 @@ type budgetRig struct {
 	server       *servertest.Server
 	c            client
 	presence     parleyv1connect.PresenceServiceClient
-	queues       parleyv1connect.QueueServiceClient
+	queues       nextv1connect.QueueServiceClient
+	topics       nextv1connect.QueueAdminServiceClient
 	admin        parleyv1connect.AdminServiceClient
 	info         parleyv1connect.ServerServiceClient
 	started      time.Time
@@ -56,7 +58,8 @@ func newBudgetRig(t *testing.T) *budgetRig {
 	r.started = time.Now()
 	opts := connect.WithInterceptors(r)
 	r.c, r.presence = r.server.Client(r.server.Token, opts), r.server.Presence(r.server.Token, opts)
-	r.queues, r.admin = r.server.Queues(r.server.Token, opts), r.server.Admin(r.server.Token, opts)
+	r.queues, r.topics = r.server.Queues(r.server.Token, opts), r.server.QueueAdmin(r.server.Token, opts)
+	r.admin = r.server.Admin(r.server.Token, opts)
 	r.info = parleyv1connect.NewServerServiceClient(servertest.HTTPClient(t, r.server.Token), r.server.URL, opts)
 	return r
 }

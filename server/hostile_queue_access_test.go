@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,21 +12,23 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/descriptorpb"
 
+	nextv1 "github.com/parleyhq/parley/gen/go/parley/next/v1"
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	"github.com/parleyhq/parley/server/config"
 	"github.com/parleyhq/parley/server/internal/ident"
 )
 
-// allQueueCalls returns queueCalls and adminCalls: builders of requests for all calls that name a
-// topic.
+// allQueueCalls returns queueCalls and adminCalls: builders of requests for all calls of both
+// services but ListTopics.
 func allQueueCalls() map[string]func(topic, group string) proto.Message {
 	all := maps.Clone(queueCalls)
 	maps.Copy(all, adminCalls)
 	return all
 }
 
-// TestHostileQueueTablesCoverEveryMethod checks that every call of QueueService and AdminService is
-// in queueCalls, adminCalls or operatorCalls. The other tests would leave out one that is missing.
+// TestHostileQueueTablesCoverEveryMethod checks that every call of QueueService, QueueAdminService
+// and AdminService is in queueCalls, adminCalls or operatorCalls. The other tests would leave out
+// one that is missing.
 func TestHostileQueueTablesCoverEveryMethod(t *testing.T) {
 	t.Parallel()
 	all := allQueueCalls()
@@ -73,7 +74,7 @@ func capabilityLines(g *target) []line {
 	add := func(who, procedure, token string, m proto.Message) {
 		lines = append(lines, line{name: "" + procedure + " by " + who, procedure: procedure, message: m, token: token, want: missing})
 	}
-	produces := map[string]bool{produce: true, schedule: true, cancelScheduled: true, reschedule: true}
+	produces := map[string]bool{produce: true, cancelMessages: true, reschedule: true}
 	for procedure, request := range queueCalls {
 		if produces[procedure] {
 			add("who may only consume", procedure, consumer, request("jobs", "g"))
@@ -81,14 +82,30 @@ func capabilityLines(g *target) []line {
 			add("who may only produce", procedure, producer, request("jobs", "g"))
 		}
 		add("an operator", procedure, operator, request("jobs", "g"))
-		add("who may use topics of like names", procedure, near, request("jobs", "g"))
 		add("who may do nothing, with a name that is none", procedure, operator, request("{x}", ""))
+		if procedure != updateSession && procedure != leave { // they name no topic
+			add("who may use topics of like names", procedure, near, request("jobs", "g"))
+		}
 	}
+	// One topic that the token does not allow is enough.
+	several := consumingAs("job", "g")
+	several.Topics = append(several.Topics, "jobs")
+	add("who may use one of the topics", consume, near, several)
+	add("who may use one of the topics", streamingConsume, near, &nextv1.StreamingConsumeRequest{
+		Request: &nextv1.StreamingConsumeRequest_Start{Start: several},
+	})
+	resuming := consumingAs("job", "g")
+	resuming.Resume = &nextv1.Resume{SessionId: "s", Resumes: 1, Held: []*nextv1.HeldDelivery{{Token: tokenOf("jobs")}}}
+	add("who may not use the topic of what it holds", consume, near, resuming)
+	resuming = proto.CloneOf(resuming)
+	resuming.Resume.Held, resuming.Resume.Unanswered = nil, []*nextv1.UnansweredVerdict{{Verdict: &nextv1.UnansweredVerdict_Ack{Ack: tokenOf("jobs")}}}
+	add("who may not use the topic of what it acked", consume, near, resuming)
+	add("who may use one of the topics", ack, near, &nextv1.AckRequest{SessionId: "s", Tokens: []string{tokenOf("job"), tokenOf("jobs")}})
 	for procedure, request := range adminCalls {
 		add("who is no operator", procedure, worker, request("jobs", "g"))
 		add("who is no operator, with a name that is none", procedure, worker, request("", ""))
 	}
-	add("who is no operator", listTopics, worker, &parleyv1.ListTopicsRequest{})
+	add("who is no operator", listTopics, worker, &nextv1.ListTopicsRequest{})
 	// A token whose only admin action is read permits no change, and one with write only permits no
 	// read.
 	looks, changes := mint(ident.Principal{Admin: []ident.Action{ident.Read}}), mint(ident.Principal{Admin: []ident.Action{ident.Write}})
@@ -99,7 +116,7 @@ func capabilityLines(g *target) []line {
 			add("who may only read", procedure, looks, request("jobs", "g"))
 		}
 	}
-	add("who may only write", listTopics, changes, &parleyv1.ListTopicsRequest{})
+	add("who may only write", listTopics, changes, &nextv1.ListTopicsRequest{})
 	for procedure, request := range operatorCalls {
 		add("who is no operator", procedure, worker, request)
 		switch procedure {
@@ -119,7 +136,7 @@ func TestHostileQueueCapabilities(t *testing.T) { //nolint:paralleltest // it me
 }
 
 // TestHostileQueueTokens checks that an invalid token permits no call of QueueService or
-// AdminService.
+// QueueAdminService.
 func TestHostileQueueTokens(t *testing.T) {
 	t.Parallel()
 	g, is := attackIssuer(t, nil)
@@ -157,8 +174,8 @@ func TestHostileRefusalHidesWhetherTopicExists(t *testing.T) {
 		answers := func() map[string]string {
 			out := make(map[string]string)
 			for procedure, request := range allQueueCalls() {
-				if procedure == streamingConsume && !d.h2 {
-					continue
+				if procedure == streamingConsume && !d.h2 || procedure == updateSession || procedure == leave {
+					continue // the last two name no topic
 				}
 				l := line{procedure: procedure, message: request(topic, "g"), header: header("X-Request-Id", "same-"+d.name+procedure)}
 				a := g.call(&l, d, mallory)
@@ -177,7 +194,7 @@ func TestHostileRefusalHidesWhetherTopicExists(t *testing.T) {
 				t.Errorf("%s, %s: before the topic existed\n%s, afterwards\n%s", d.name, procedure, before[procedure], after[procedure])
 			}
 		}
-		if w := g.groupStats(topic); w.GetUnread() != 2 {
+		if w := g.groupStats(topic); w.GetWaiting() != 2 {
 			t.Errorf("%s: %v", d.name, w)
 		}
 	}
@@ -192,9 +209,9 @@ func TestHostileQueueRateLimit(t *testing.T) {
 	for i := range dialects[:4] {
 		d := &dialects[i]
 		greedy := g.consumerOf("greedy-"+d.name, "jobs")
-		batch := &parleyv1.ProduceRequest{Topic: "jobs", Messages: make([]*parleyv1.QueueMessage, 300)}
+		batch := &nextv1.ProduceRequest{Topic: "jobs", Messages: make([]*nextv1.QueueMessage, 300)}
 		for n := range batch.GetMessages() {
-			batch.Messages[n] = &parleyv1.QueueMessage{}
+			batch.Messages[n] = &nextv1.QueueMessage{}
 		}
 		if a := g.call(&line{procedure: produce, message: batch}, d, greedy); a.code != "ok" {
 			t.Fatalf("%s: the batch is answered %s, %s", d.name, a.code, a.message)
@@ -203,10 +220,13 @@ func TestHostileQueueRateLimit(t *testing.T) {
 			if procedure == streamingConsume && !d.h2 {
 				continue
 			}
-			a := g.call(&line{procedure: procedure, message: request("{x}", "")}, d, greedy)
-			if slices.Contains([]string{ack, nack, extend, leave}, procedure) {
-				// A subject at its limit can still settle: the call is examined.
+			a := g.call(&line{procedure: procedure, message: request("theirs", "")}, d, greedy)
+			switch procedure { // A subject at its limit can still settle: the call is examined.
+			case ack, nack, extend:
 				g.judge(fmt.Sprintf("%s, %s", d.name, procedure), a, want{code: "permission_denied", reason: "CAPABILITY_MISSING"})
+				continue
+			case leave:
+				g.judge(fmt.Sprintf("%s, %s", d.name, procedure), a, want{code: "failed_precondition", reason: "SESSION_LOST"})
 				continue
 			}
 			g.judge(fmt.Sprintf("%s, %s", d.name, procedure), a, want{code: "resource_exhausted", reason: "RATE_LIMITED"})

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/parleyhq/parley/server/internal/lifecycle"
+	"github.com/parleyhq/parley/server/internal/store/redislog"
 	"github.com/parleyhq/parley/server/internal/store/redisqueue"
 )
 
@@ -19,6 +20,24 @@ const (
 // layoutStore checks whether the queues in Redis have the layout that this version reads.
 type layoutStore interface {
 	CheckLayout(ctx context.Context) error
+}
+
+// layouts are stores that are checked one after another.
+type layouts []layoutStore
+
+// CheckLayout implements layoutStore.
+func (all layouts) CheckLayout(ctx context.Context) error {
+	for _, store := range all {
+		if err := store.CheckLayout(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// otherLayout reports whether err says that queues have another layout.
+func otherLayout(err error) bool {
+	return errors.Is(err, redislog.ErrOtherLayout) || errors.Is(err, redisqueue.ErrOtherLayout)
 }
 
 // layoutWatcher checks the layout of the queues of a Redis that was away at the start, once it is
@@ -44,7 +63,7 @@ func (w *layoutWatcher) checkNow(ctx context.Context) error {
 	switch {
 	case err == nil:
 		w.known = true
-	case errors.Is(err, redisqueue.ErrOtherLayout):
+	case otherLayout(err):
 		return err
 	case ctx.Err() != nil:
 		return ctx.Err()
@@ -80,7 +99,7 @@ func (w *layoutWatcher) watch(ctx context.Context) {
 		case err == nil:
 			w.log.InfoContext(ctx, "Redis is used from now on")
 			return true
-		case errors.Is(err, redisqueue.ErrOtherLayout):
+		case otherLayout(err):
 			w.refused <- err
 			return true
 		}

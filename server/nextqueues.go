@@ -49,9 +49,7 @@ func (s *Server) buildNextQueues(b *backends, tel *telemetry.Telemetry, deps *rp
 	if err != nil {
 		return fmt.Errorf("make metrics of queues: %w", err)
 	}
-	store := redislog.NewStore(b.redis, redislog.StoreConfig{
-		Prefix: s.cfg.Redis.KeyPrefix + nextPrefix, InProcess: b.inProcess, Logger: s.log,
-	})
+	store := s.nextStore(b)
 	node := s.roster.ID()
 	catalog := topics.NewCatalog(topics.CatalogConfig{Store: store, Logger: s.log})
 	fleet := consume.NewFleet(consume.FleetConfig{Store: store, Node: node, Logger: s.log})
@@ -80,6 +78,13 @@ func (s *Server) buildNextQueues(b *backends, tel *telemetry.Telemetry, deps *rp
 	peers.Serve(s.next.consumers)
 	s.next.addTo(deps)
 	return nil
+}
+
+// nextStore returns the store of the queues' second design.
+func (s *Server) nextStore(b *backends) *redislog.Store {
+	return redislog.NewStore(b.redis, redislog.StoreConfig{
+		Prefix: s.cfg.Redis.KeyPrefix + nextPrefix, InProcess: b.inProcess, Logger: s.log,
+	})
 }
 
 // addTo sets the fields of deps that serve calls about the queues of the second design.

@@ -10,6 +10,8 @@ import (
 
 	"connectrpc.com/connect"
 
+	nextv1 "github.com/parleyhq/parley/gen/go/parley/next/v1"
+	"github.com/parleyhq/parley/gen/go/parley/next/v1/nextv1connect"
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 	"github.com/parleyhq/parley/server"
@@ -42,16 +44,16 @@ func TestDevWithoutRedisServer(t *testing.T) {
 			t.Errorf("%v: the banner is\n%s", err, banner.String())
 		}
 		hc := servertest.HTTPClient(t, srv.DevToken())
-		queues, admin := parleyv1connect.NewQueueServiceClient(hc, srv.URL()), parleyv1connect.NewAdminServiceClient(hc, srv.URL())
+		queues, admin := nextv1connect.NewQueueServiceClient(hc, srv.URL()), nextv1connect.NewQueueAdminServiceClient(hc, srv.URL())
 		messages := parleyv1connect.NewMessageServiceClient(hc, srv.URL())
-		_, err = admin.GetTopic(ctx, &parleyv1.GetTopicRequest{Topic: "jobs"})
+		_, err = admin.GetTopic(ctx, &nextv1.GetTopicRequest{Topic: "jobs"})
 		if connect.CodeOf(err) != connect.CodeNotFound {
 			t.Errorf("a topic before it is created: %v", err)
 		}
-		if err := callErr(admin.CreateTopic(ctx, &parleyv1.CreateTopicRequest{Topic: &parleyv1.Topic{Name: "jobs"}})); err != nil {
+		if err := callErr(admin.CreateTopic(ctx, &nextv1.CreateTopicRequest{Topic: &nextv1.Topic{Name: "jobs"}})); err != nil {
 			t.Fatal(err)
 		}
-		if err := callErr(queues.Produce(ctx, &parleyv1.ProduceRequest{Topic: "jobs", Messages: []*parleyv1.QueueMessage{{}}})); err != nil {
+		if err := callErr(queues.Produce(ctx, &nextv1.ProduceRequest{Topic: "jobs", Messages: []*nextv1.QueueMessage{{}}})); err != nil {
 			t.Error(err)
 		}
 		if first {
@@ -70,21 +72,29 @@ func TestDevWithoutRedisServer(t *testing.T) {
 func TestQueuesWithoutRedisServer(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	for name, test := range map[string]func(t *testing.T){
-		"growth": TestDefaultTopicAddsPartitions, "pause": TestPauseIsPerOperation, "codes": TestNonRetryableCodeCreatesDeadLetter,
+		"growth": TestDefaultTopicAddsPartitions, "pause": TestPauseIsPerTopicAndGroup, "codes": TestNonRetryableCodeCreatesDeadLetter,
 		"dead letters": TestDeadLetterSelection, "tokens": TestHostileDeliveryTokens, "settlements": TestHostileSettledDeliveryStaysSettled,
 		"consumers": TestHostileConsumerLimitPerSubject, "both ways": TestHostileStreamingConsumeRequests, "accepted": TestHostileQueueLimitsAreAccepted,
+		"sessions": TestHostileSessions, "ids": TestHostileQueueMessageIDs,
 	} {
 		t.Run(name, test)
 	}
 }
 
 // consuming returns a request for the deliveries of a topic's group g.
-func consuming(topic string) *parleyv1.ConsumeRequest {
-	return &parleyv1.ConsumeRequest{Topic: topic, Group: "g", Consumer: "c", MaxMessages: 10}
+func consuming(topic string) *nextv1.ConsumeRequest {
+	r := consumingAs(topic, "g")
+	r.Concurrency, r.MaxInFlight = 10, 10
+	return r
+}
+
+// consumingAs returns a request for one delivery of a topic's group at a time.
+func consumingAs(topic, group string) *nextv1.ConsumeRequest {
+	return &nextv1.ConsumeRequest{Topics: []string{topic}, Group: group, Consumer: "c", Concurrency: 1, MaxInFlight: 1}
 }
 
 // consumeErr opens a stream and returns the error that ends it, or nil once it has a frame.
-func consumeErr(ctx context.Context, c parleyv1connect.QueueServiceClient) error {
+func consumeErr(ctx context.Context, c nextv1connect.QueueServiceClient) error {
 	s, err := c.Consume(ctx, consuming("jobs"))
 	if err != nil {
 		return err

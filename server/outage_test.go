@@ -11,6 +11,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	nextv1 "github.com/parleyhq/parley/gen/go/parley/next/v1"
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	"github.com/parleyhq/parley/server/config"
 	"github.com/parleyhq/parley/server/internal/testkit"
@@ -54,8 +55,8 @@ func TestStartWithoutRedis(t *testing.T) {
 		t.Errorf("the list is %v, %v", page, err)
 	}
 	topic := func() error {
-		_, err := s.Admin(s.Token).CreateTopic(t.Context(), &parleyv1.CreateTopicRequest{
-			Topic: &parleyv1.Topic{Name: "jobs", Partitions: 1},
+		_, err := s.QueueAdmin(s.Token).CreateTopic(t.Context(), &nextv1.CreateTopicRequest{
+			Topic: &nextv1.Topic{Name: "jobs", Partitions: 1},
 		})
 		return err
 	}
@@ -109,7 +110,7 @@ func TestReadyWithoutNATS(t *testing.T) {
 func TestOtherLayoutEndsTheNode(t *testing.T) {
 	t.Parallel()
 	redis := testkit.Redis(t, testkit.RedisAppendOnly())
-	if err := redis.Client(t).Set(t.Context(), "streaming:mq:layout", "999", 0).Err(); err != nil {
+	if err := redis.Client(t).Set(t.Context(), "next:streaming:mq:layout", "999", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
 	redis.Kill()
@@ -117,7 +118,7 @@ func TestOtherLayoutEndsTheNode(t *testing.T) {
 	redis.Start()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	if err := s.Ended(ctx); err == nil || !strings.Contains(err.Error(), "layout 999") {
+	if err := s.Ended(ctx); err == nil || !strings.Contains(err.Error(), "layout 999 and this parleyd needs layout 2") {
 		t.Errorf("the node ended with %v", err)
 	}
 }

@@ -7,9 +7,8 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
-	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
+	nextv1 "github.com/parleyhq/parley/gen/go/parley/next/v1"
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	"github.com/parleyhq/parley/server/internal/testkit"
 )
@@ -19,17 +18,17 @@ import (
 func TestDefaultTopicAddsPartitions(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
-	ctx, admin, queues := t.Context(), g.Admin(g.Token), g.Queues(g.Token)
-	made, err := admin.CreateTopic(ctx, &parleyv1.CreateTopicRequest{Topic: &parleyv1.Topic{Name: "jobs"}})
-	if err != nil || made.GetTopic().GetPartitioner() != parleyv1.Partitioner_PARTITIONER_CONSISTENT_HASH || made.GetTopic().GetPartitions() != 8 {
+	ctx, admin, queues := t.Context(), g.QueueAdmin(g.Token), g.Queues(g.Token)
+	made, err := admin.CreateTopic(ctx, &nextv1.CreateTopicRequest{Topic: &nextv1.Topic{Name: "jobs"}})
+	if err != nil || made.GetTopic().GetPartitioner() != nextv1.Partitioner_PARTITIONER_CONSISTENT_HASH || made.GetTopic().GetPartitions() != 8 {
 		t.Fatalf("created %v, %v", made, err)
 	}
 	const keys = 90
 	produced := func() (at []int32) {
 		t.Helper()
-		r := &parleyv1.ProduceRequest{Topic: "jobs"}
+		r := &nextv1.ProduceRequest{Topic: "jobs"}
 		for i := range keys {
-			r.Messages = append(r.Messages, &parleyv1.QueueMessage{Key: fmt.Sprint("key-", i)})
+			r.Messages = append(r.Messages, &nextv1.QueueMessage{Key: fmt.Sprint("key-", i)})
 		}
 		res, err := queues.Produce(ctx, r)
 		if err != nil {
@@ -41,8 +40,8 @@ func TestDefaultTopicAddsPartitions(t *testing.T) {
 		return at
 	}
 	before := produced()
-	grown, err := admin.UpdateTopic(ctx, &parleyv1.UpdateTopicRequest{
-		Topic: &parleyv1.Topic{Name: "jobs", Partitions: 9}, UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"partitions"}},
+	grown, err := admin.UpdateTopic(ctx, &nextv1.UpdateTopicRequest{
+		Topic: &nextv1.Topic{Name: "jobs", Partitions: 9}, UpdateMask: maskOf("partitions"),
 	})
 	if err != nil || grown.GetTopic().GetPartitions() != 9 {
 		t.Fatalf("grown %v, %v", grown, err)
@@ -64,87 +63,100 @@ func TestDefaultTopicAddsPartitions(t *testing.T) {
 	})
 }
 
-// TestPauseIsPerOperation checks that producing to and consuming from a topic are paused and
-// resumed independently, and that producers are told to retry while producing is paused.
-func TestPauseIsPerOperation(t *testing.T) {
+// TestPauseIsPerTopicAndGroup checks that producing to a topic and delivering to one of its groups
+// are paused and resumed independently, and that producers are told to retry while a topic is
+// paused.
+func TestPauseIsPerTopicAndGroup(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
 	g.produce("jobs", 1)
-	ctx, admin, queues := t.Context(), g.Admin(g.Token), g.Queues(g.Token)
-	const onProduce, onConsume = parleyv1.TopicOperation_TOPIC_OPERATION_PRODUCE, parleyv1.TopicOperation_TOPIC_OPERATION_CONSUME
-	pause := func(want [2]bool, operations ...parleyv1.TopicOperation) {
+	ctx, admin, queues := t.Context(), g.QueueAdmin(g.Token), g.Queues(g.Token)
+	if err := callErr(admin.CreateGroup(ctx, &nextv1.CreateGroupRequest{Topic: "jobs", Group: slowGroup("h")})); err != nil {
+		t.Fatal(err)
+	}
+	pauseTopic := func(paused bool) {
 		t.Helper()
-		r, err := admin.PauseTopic(ctx, &parleyv1.PauseTopicRequest{Topic: "jobs", Operations: operations})
-		if got := [2]bool{r.GetTopic().GetProducePaused(), r.GetTopic().GetConsumePaused()}; err != nil || got != want {
-			t.Fatalf("paused %v, want %v; %v", got, want, err)
+		r, err := admin.SetTopicPaused(ctx, &nextv1.SetTopicPausedRequest{Topic: "jobs", Paused: paused})
+		if err != nil || r.GetTopic().GetPaused() != paused {
+			t.Fatalf("%v, %v", r, err)
 		}
 	}
-	resume := func(want [2]bool, operations ...parleyv1.TopicOperation) {
+	pauseGroup := func(paused bool) {
 		t.Helper()
-		r, err := admin.ResumeTopic(ctx, &parleyv1.ResumeTopicRequest{Topic: "jobs", Operations: operations})
-		if got := [2]bool{r.GetTopic().GetProducePaused(), r.GetTopic().GetConsumePaused()}; err != nil || got != want {
-			t.Fatalf("paused %v after a resume, want %v; %v", got, want, err)
+		r, err := admin.SetGroupPaused(ctx, &nextv1.SetGroupPausedRequest{Topic: "jobs", Group: "g", Paused: paused})
+		if err != nil || r.GetGroup().GetPaused() != paused {
+			t.Fatalf("%v, %v", r, err)
 		}
 	}
 	produceOne := func() error {
-		return callErr(queues.Produce(ctx, &parleyv1.ProduceRequest{Topic: "jobs", Messages: []*parleyv1.QueueMessage{{}}}))
+		return callErr(queues.Produce(ctx, &nextv1.ProduceRequest{Topic: "jobs", Messages: []*nextv1.QueueMessage{{}}}))
 	}
-	c := g.consumes(g.Token, nil, consuming("jobs"))
+	both := consuming("jobs")
+	c := g.consumes(g.Token, nil, both)
+	both.Group = "h"
+	other := g.consumes(g.Token, nil, both)
 	c.await(1)
-	pause([2]bool{true, false}, onProduce)
+	pauseTopic(true)
 	err := produceOne()
 	if d := detailOf(t, err); connect.CodeOf(err) != connect.CodeFailedPrecondition || d.GetReason() != parleyv1.ErrorReason_ERROR_REASON_TOPIC_PAUSED || !d.GetRetryable() {
 		t.Errorf("produce to a paused topic: %v, %v", err, d)
 	}
-	pause([2]bool{true, true}, onConsume)
-	resume([2]bool{false, true}, onProduce)
+	pauseGroup(true)
+	pauseTopic(false)
+	testkit.Eventually(t, 10*time.Second, func() error { // Receive knows of the pause too
+		r, err := queues.Receive(ctx, &nextv1.ReceiveRequest{Topic: "jobs", Group: "g"})
+		if len(r.GetDeliveries()) > 0 {
+			t.Fatalf("received %v", r)
+		}
+		return err
+	})
 	if err := produceOne(); err != nil {
 		t.Errorf("produce after a resume of that: %v", err)
 	}
-	pause([2]bool{true, true}, onProduce)
-	resume([2]bool{true, false}, onConsume)
-	c.await(2) // produced while consuming was paused
-	resume([2]bool{false, false}, onProduce, onConsume)
+	other.await(2)
+	if w := g.groupStats("jobs"); w.GetWaiting() != 1 || w.GetRunning() != 1 {
+		t.Errorf("the paused group: %v", w)
+	}
+	pauseTopic(true)
+	pauseGroup(false)
+	c.await(2) // produced while the group was paused
+	pauseTopic(false)
 	if err := produceOne(); err != nil {
 		t.Error(err)
 	}
 	c.await(3)
 }
 
-// TestNonRetryableCodeCreatesDeadLetter checks that a retry with one of the topic's non-retryable
+// TestNonRetryableCodeCreatesDeadLetter checks that a retry with one of the group's non-retryable
 // codes creates a dead letter even if attempts are left.
 func TestNonRetryableCodeCreatesDeadLetter(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
-	ctx, admin, queues := t.Context(), g.Admin(g.Token), g.Queues(g.Token)
+	ctx, admin, queues := t.Context(), g.QueueAdmin(g.Token), g.Queues(g.Token)
 	g.produce("jobs", 3)
-	if err := callErr(admin.UpdateTopic(ctx, &parleyv1.UpdateTopicRequest{
-		Topic: &parleyv1.Topic{Name: "jobs", Retry: &parleyv1.RetryPolicy{NonRetryableCodes: []string{"E1"}}}, UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"retry"}},
+	if err := callErr(admin.UpdateGroup(ctx, &nextv1.UpdateGroupRequest{
+		Topic: "jobs", Group: &nextv1.Group{Name: "g", Retry: &nextv1.RetryPolicy{NonRetryableCodes: []string{"E1"}}}, UpdateMask: maskOf("retry"),
 	})); err != nil {
 		t.Fatal(err)
 	}
-	r := consuming("jobs")
-	r.AckTimeout = durationpb.New(12 * time.Hour)
-	c := g.consumes(g.Token, nil, r)
+	c := g.consumes(g.Token, nil, consuming("jobs"))
 	held := c.await(3)
 	final, again := retried(held[0].GetToken(), time.Hour), retried(held[1].GetToken(), time.Hour)
 	final.Code, final.Reason, again.Code = "E1", "no use", "E2"
-	res, err := queues.Nack(ctx, &parleyv1.NackRequest{Topic: "jobs", Group: "g", StreamId: c.streamID, Items: []*parleyv1.NackItem{final, again, {Token: held[2].GetToken()}}})
+	res, err := queues.Nack(ctx, &nextv1.NackRequest{SessionId: c.sessionID, Items: []*nextv1.NackItem{final, again, {Token: held[2].GetToken()}}})
 	if err != nil || res.GetResults()[0].GetError() != nil || res.GetResults()[1].GetError() != nil ||
 		itemSummary(res.GetResults()[2].GetError()) != `invalid_argument INVALID_FIELD "items[2].outcome" 0` {
 		t.Fatalf("nacked %v, %v", res, err)
 	}
-	if w := g.groupStats("jobs"); w.GetDead() != 1 || w.GetRetrying() != 1 || w.GetPending() != 1 {
+	if w := g.groupStats("jobs"); w.GetDead() != 1 || w.GetRetrying() != 1 || w.GetRunning() != 1 {
 		t.Errorf("%v", w)
 	}
-	letters, err := admin.ListDeadLetters(ctx, &parleyv1.ListDeadLettersRequest{Topic: "jobs"})
+	letters, err := admin.ListDeadLetters(ctx, &nextv1.ListDeadLettersRequest{Topic: "jobs"})
 	if l := letters.GetDeadLetters(); err != nil || len(l) != 1 || l[0].GetCode() != "E1" || l[0].GetReason() != "no use" || l[0].GetMessageId() != held[0].GetMessageId() {
 		t.Errorf("dead letters %v, %v", l, err)
 	}
-	// Extending all of the stream's deliveries excludes those that it no longer holds.
-	extended, err := queues.Extend(ctx, &parleyv1.ExtendRequest{
-		Topic: "jobs", Group: "g", StreamId: c.streamID, Target: &parleyv1.ExtendRequest_All{All: &parleyv1.AllDeliveries{}},
-	})
+	// Extending all of the session's deliveries excludes those that it no longer holds.
+	extended, err := queues.Extend(ctx, &nextv1.ExtendRequest{SessionId: c.sessionID, Target: &nextv1.ExtendRequest_All{All: &nextv1.AllDeliveries{}}})
 	if err != nil || len(extended.GetResults()) > 0 {
 		t.Errorf("extended %v, %v", extended, err)
 	}
@@ -155,27 +167,29 @@ func TestNonRetryableCodeCreatesDeadLetter(t *testing.T) {
 func TestDeadLetterSelection(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
-	ctx, admin, queues := t.Context(), g.Admin(g.Token), g.Queues(g.Token)
+	ctx, admin, queues := t.Context(), g.QueueAdmin(g.Token), g.Queues(g.Token)
 	g.produce("jobs", 4)
-	if err := callErr(admin.CreateGroup(ctx, &parleyv1.CreateGroupRequest{Topic: "jobs", Group: "h"})); err != nil {
+	if err := callErr(admin.CreateGroup(ctx, &nextv1.CreateGroupRequest{Topic: "jobs", Group: slowGroup("h")})); err != nil {
 		t.Fatal(err)
 	}
 	for _, group := range []string{"g", "h"} {
 		r := consuming("jobs")
 		r.Group = group
 		c := g.consumes(g.Token, nil, r)
-		var items []*parleyv1.NackItem
+		var items []*nextv1.NackItem
 		for _, d := range c.await(4) {
 			items = append(items, dead(d.GetToken()))
 		}
-		if err := callErr(queues.Nack(ctx, &parleyv1.NackRequest{Topic: "jobs", Group: group, StreamId: c.streamID, Items: items})); err != nil {
+		if err := callErr(queues.Nack(ctx, &nextv1.NackRequest{SessionId: c.sessionID, Items: items})); err != nil {
 			t.Fatal(err)
 		}
-		_ = c.stream.Close()
+		if err := callErr(queues.Leave(ctx, &nextv1.LeaveRequest{SessionId: c.sessionID})); err != nil {
+			t.Fatal(err)
+		}
 	}
 	letters := func(group string) (ids []string) {
 		t.Helper()
-		res, err := admin.ListDeadLetters(ctx, &parleyv1.ListDeadLettersRequest{Topic: "jobs", Group: group})
+		res, err := admin.ListDeadLetters(ctx, &nextv1.ListDeadLettersRequest{Topic: "jobs", Group: group})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -190,16 +204,16 @@ func TestDeadLetterSelection(t *testing.T) {
 			t.Errorf("after %s g has %d dead letters and h %d, want %d and %d", what, a, b, ofG, ofH)
 		}
 	}
-	purge := func(s *parleyv1.DeadLetterSelection, want int64) {
+	purge := func(s *nextv1.DeadLetterSelection, want int64) {
 		t.Helper()
-		res, err := admin.PurgeDeadLetters(ctx, &parleyv1.PurgeDeadLettersRequest{Topic: "jobs", Selection: s, Confirm: "jobs"})
+		res, err := admin.PurgeDeadLetters(ctx, &nextv1.PurgeDeadLettersRequest{Topic: "jobs", Selection: s, Confirm: "jobs"})
 		if err != nil || res.GetPurged() != want {
 			t.Errorf("purged %v, %v, want %d", res, err, want)
 		}
 	}
-	replay := func(s *parleyv1.DeadLetterSelection, want int64) {
+	replay := func(s *nextv1.DeadLetterSelection, want int64) {
 		t.Helper()
-		res, err := admin.ReplayDeadLetters(ctx, &parleyv1.ReplayDeadLettersRequest{Topic: "jobs", Selection: s})
+		res, err := admin.ReplayDeadLetters(ctx, &nextv1.ReplayDeadLettersRequest{Topic: "jobs", Selection: s})
 		if err != nil || res.GetReplayed() != want || res.GetMore() {
 			t.Errorf("replayed %v, %v, want %d", res, err, want)
 		}
@@ -219,11 +233,11 @@ func TestDeadLetterSelection(t *testing.T) {
 	left("a replay of g", 0, 0)
 
 	c := g.consumes(g.Token, nil, consuming("jobs"))
-	var items []*parleyv1.NackItem
+	var items []*nextv1.NackItem
 	for _, d := range c.await(3) { // the replayed messages
 		items = append(items, dead(d.GetToken()))
 	}
-	if err := callErr(queues.Nack(ctx, &parleyv1.NackRequest{Topic: "jobs", Group: "g", StreamId: c.streamID, Items: items})); err != nil {
+	if err := callErr(queues.Nack(ctx, &nextv1.NackRequest{SessionId: c.sessionID, Items: items})); err != nil {
 		t.Fatal(err)
 	}
 	replay(lettersBy(letters("g")[0]), 1)

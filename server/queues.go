@@ -33,7 +33,11 @@ func (s *Server) buildQueues(ctx context.Context, b *backends, tel *telemetry.Te
 		return nil, fmt.Errorf("make metrics of queues: %w", err)
 	}
 	store := redisqueue.NewStore(b.redis, redisqueue.StoreConfig{Prefix: s.cfg.Redis.KeyPrefix, Logger: s.log})
-	s.layout = newLayoutWatcher(store, s.log)
+	stores := layouts{store}
+	if s.cfg.Queues.Next {
+		stores = append(stores, s.nextStore(b))
+	}
+	s.layout = newLayoutWatcher(stores, s.log)
 	if err := s.layout.checkNow(ctx); err != nil {
 		return nil, err
 	}

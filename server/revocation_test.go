@@ -9,6 +9,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	nextv1 "github.com/parleyhq/parley/gen/go/parley/next/v1"
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	"github.com/parleyhq/parley/server/internal/ident"
 	"github.com/parleyhq/parley/server/internal/testkit"
@@ -108,10 +109,11 @@ func TestSignOut(t *testing.T) {
 			first := nodes[0]
 			phone, twin, laptop := login(first, "ann", "phone"), login(first, "ann", "phone"), login(first, "ann", "laptop")
 			admin := first.Admin(first.TokenOf("root"))
-			if err := callErr(admin.CreateTopic(t.Context(), &parleyv1.CreateTopicRequest{Topic: &parleyv1.Topic{Name: "jobs", Partitions: 1}})); err != nil {
+			topics := first.QueueAdmin(first.TokenOf("root"))
+			if err := callErr(topics.CreateTopic(t.Context(), &nextv1.CreateTopicRequest{Topic: &nextv1.Topic{Name: "jobs", Partitions: 1}})); err != nil {
 				t.Fatal(err)
 			}
-			if err := callErr(admin.CreateGroup(t.Context(), &parleyv1.CreateGroupRequest{Topic: "jobs", Group: "g"})); err != nil {
+			if err := callErr(topics.CreateGroup(t.Context(), &nextv1.CreateGroupRequest{Topic: "jobs", Group: &nextv1.Group{Name: "g"}})); err != nil {
 				t.Fatal(err)
 			}
 			var mu sync.Mutex
@@ -129,12 +131,12 @@ func TestSignOut(t *testing.T) {
 					Platform: parleyv1.Platform_PLATFORM_IOS, DeviceId: fmt.Sprint("device", i),
 				})
 				e.watch(fmt.Sprint("Connect on node ", i), online, err, revoked)
-				consumer, err := s.Queues(twin).Consume(t.Context(), &parleyv1.ConsumeRequest{Topic: "jobs", Group: "g", Consumer: fmt.Sprint("c", i), MaxMessages: 1})
+				consumer, err := s.Queues(twin).Consume(t.Context(), consumingAs("jobs", "g"))
 				e.watch(fmt.Sprint("Consume on node ", i), consumer, err, revoked)
 				both, err := s.Queues(twin).StreamingConsume(t.Context())
 				if err == nil {
-					err = both.Send(&parleyv1.StreamingConsumeRequest{Request: &parleyv1.StreamingConsumeRequest_Start{
-						Start: &parleyv1.ConsumeRequest{Topic: "jobs", Group: "g", Consumer: fmt.Sprint("b", i), MaxMessages: 1},
+					err = both.Send(&nextv1.StreamingConsumeRequest{Request: &nextv1.StreamingConsumeRequest_Start{
+						Start: consumingAs("jobs", "g"),
 					}})
 				}
 				e.watch(fmt.Sprint("StreamingConsume on node ", i), &bidi{receive: func() error { _, err := both.Receive(); return err }}, err, revoked)

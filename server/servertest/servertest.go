@@ -16,6 +16,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/parleyhq/parley/gen/go/parley/next/v1/nextv1connect"
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 	"github.com/parleyhq/parley/internal/rig"
 	"github.com/parleyhq/parley/server"
@@ -280,8 +281,13 @@ func (s *Server) Client(token string, opts ...connect.ClientOption) parleyv1conn
 }
 
 // Queues returns a QueueService client that sends token; an empty token is not sent.
-func (s *Server) Queues(token string, opts ...connect.ClientOption) parleyv1connect.QueueServiceClient {
-	return parleyv1connect.NewQueueServiceClient(HTTPClient(s.tb, token), s.URL, opts...)
+func (s *Server) Queues(token string, opts ...connect.ClientOption) nextv1connect.QueueServiceClient {
+	return nextv1connect.NewQueueServiceClient(HTTPClient(s.tb, token), s.URL, opts...)
+}
+
+// QueueAdmin returns a QueueAdminService client that sends token; an empty token is not sent.
+func (s *Server) QueueAdmin(token string, opts ...connect.ClientOption) nextv1connect.QueueAdminServiceClient {
+	return nextv1connect.NewQueueAdminServiceClient(HTTPClient(s.tb, token), s.URL, opts...)
 }
 
 // Presence returns a PresenceService client that sends token; an empty token is not sent.

@@ -57,7 +57,7 @@ func (s *nextQueueService) open(
 	}
 	live, started, err := s.deps.NextConsumers.Open(ctx, r)
 	if err != nil {
-		return nil, nil, renamed(err, "topic", prefix+"topics")
+		return nil, nil, renamed(renamed(err, "topic", prefix+"topics"), "group", prefix+"group")
 	}
 	first := &nextv1.SessionStarted{
 		SessionId: started.SessionID, HeartbeatInterval: durationpb.New(started.Heartbeat), ResumeGrace: durationpb.New(started.Grace),

@@ -272,7 +272,9 @@ func (t *topic) look(ctx context.Context, told, demand int, gone []string) (v vi
 }
 
 func groupGone(topic, group string) *fault.Error {
-	return fault.New(fault.NotFound, fault.GroupNotFound, "topic %s has no consumer group %s", topic, group)
+	f := fault.New(fault.NotFound, fault.GroupNotFound, "topic %s has no consumer group %s", topic, group)
+	f.Field = "group"
+	return f
 }
 
 // reviewed acquires and releases leases according to the plan.

@@ -1,0 +1,214 @@
+package server_test
+
+import (
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	nextv1 "github.com/parleyhq/parley/gen/go/parley/next/v1"
+	"github.com/parleyhq/parley/server/internal/testkit"
+)
+
+// TestFinding06 checks that one message in flight neither keeps settled messages in the log nor
+// fills a topic with a bound.
+func TestFinding06(t *testing.T) {
+	t.Parallel()
+	r := newFinding(t)
+	r.topic(&nextv1.Topic{Name: "jobs", Partitions: 1, MaxMessagesPerPartition: 10}, nil)
+	r.put("jobs", &nextv1.QueueMessage{Key: "long"})
+	c := r.works("jobs", 10)
+	c.await(1)
+	for range 30 {
+		for _, result := range r.put("jobs", plain(9, 10)...) {
+			if result.GetError() != nil {
+				t.Fatalf("refused although one message is open: %v", result.GetError())
+			}
+		}
+		n := len(c.got)
+		c.await(n + 9)
+		r.ack(c, c.got[n:n+9]...)
+	}
+	testkit.Eventually(t, 30*time.Second, func() error {
+		return wantLength(t, r, "jobs", 40)
+	})
+}
+
+// TestFinding07 checks that a worker that leaves with a long job holds nothing but it: another one
+// gets the other messages of the partition at once.
+func TestFinding07(t *testing.T) {
+	t.Parallel()
+	r := newFinding(t)
+	r.topic(&nextv1.Topic{Name: "jobs", Partitions: 1}, nil)
+	r.put("jobs", plain(40, 10)...)
+	leaving := r.works("jobs", 20)
+	held := leaving.await(20)
+	r.begins(leaving, held[0])
+	r.must(r.queues.Leave(t.Context(), &nextv1.LeaveRequest{SessionId: leaving.sessionID}))
+	r.handles(r.works("jobs", 40), 39)
+	r.ack(leaving, held[0])
+	if w := r.groupStats("jobs"); w.GetAcked() != 40 {
+		t.Errorf("%v", w)
+	}
+}
+
+// TestFinding08 checks that a worker that handles nothing and extends what it was sent holds no more
+// than that.
+func TestFinding08(t *testing.T) {
+	t.Parallel()
+	r := newFinding(t)
+	r.topic(&nextv1.Topic{Name: "jobs", Partitions: 4}, nil)
+	hung := r.works("jobs", 5)
+	r.put("jobs", plain(200, 10)...)
+	hung.await(5)
+	r.begins(hung, hung.got...)
+	r.handles(r.works("jobs", 10), 195)
+	if w := r.groupStats("jobs"); w.GetAcked() != 195 || w.GetRunning() != 5 {
+		t.Errorf("%v", w)
+	}
+}
+
+// TestFinding09 checks that a key whose messages take long holds up only itself: a worker gets all
+// messages of other keys while one of that key runs.
+func TestFinding09(t *testing.T) {
+	t.Parallel()
+	r := newFinding(t)
+	r.topic(&nextv1.Topic{Name: "jobs", Partitions: 1}, nil)
+	slow := make([]*nextv1.QueueMessage, 100)
+	for i := range slow {
+		slow[i] = &nextv1.QueueMessage{Key: "slow"}
+	}
+	r.put("jobs", slow...)
+	r.put("jobs", plain(50, 10)...)
+	req := many("jobs", "g", 4)
+	req.MaxInFlight = 8
+	c := consumesFrom(t, r.queues, req)
+	done := map[string]bool{}
+	begun := false
+	for i := 0; len(done) < 50; i++ {
+		switch d := c.await(i + 1)[i]; {
+		case d.GetKey() != "slow":
+			r.begins(c, d)
+			r.ack(c, d)
+			done[d.GetKey()] = true
+		case !begun:
+			begun = true
+			r.begins(c, d)
+		}
+	}
+	if !begun {
+		t.Error("no message of the slow key was delivered")
+	}
+}
+
+// TestFinding10 checks that messages that are retried or scheduled count for the bound of a topic,
+// and that a forced trim removes them.
+func TestFinding10(t *testing.T) {
+	t.Parallel()
+	for name, order := range map[string]nextv1.DeliveryOrder{"key": nextv1.DeliveryOrder_DELIVERY_ORDER_KEY, "strict": nextv1.DeliveryOrder_DELIVERY_ORDER_STRICT} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newFinding(t)
+			r.topic(&nextv1.Topic{Name: "jobs", Partitions: 1, MaxMessagesPerPartition: 10}, func(g *nextv1.Group) { g.Order = order })
+			r.put("jobs", plain(9, 10)...)
+			r.put("jobs", later(time.Hour))
+			c := r.works("jobs", 10)
+			var items []*nextv1.NackItem
+			for _, d := range c.await(9) {
+				items = append(items, retried(d.GetToken(), time.Hour))
+			}
+			r.must(r.queues.Nack(t.Context(), &nextv1.NackRequest{SessionId: c.sessionID, Items: items}))
+			for _, m := range []*nextv1.QueueMessage{{Key: "more"}, later(time.Hour)} {
+				if got := itemSummary(r.put("jobs", m)[0].GetError()); got != `resource_exhausted TOPIC_FULL "" 10` {
+					t.Errorf("a full topic answers %s", got)
+				}
+			}
+			trimmed, err := r.admin.TrimTopic(t.Context(), &nextv1.TrimTopicRequest{Topic: "jobs", Keep: &nextv1.TrimTopicRequest_MaxMessages{}, Force: true})
+			if r.must(trimmed, err); trimmed.GetLost() != 9 {
+				t.Errorf("trimmed %v", trimmed)
+			}
+			testkit.Eventually(t, 10*time.Second, func() error {
+				if e := r.put("jobs", &nextv1.QueueMessage{Key: "more"})[0].GetError(); e != nil {
+					return errorf(e)
+				}
+				return nil
+			})
+		})
+	}
+}
+
+// TestFinding15 checks that a message that is produced while many dead letters are replayed does not
+// wait for all of them.
+func TestFinding15(t *testing.T) {
+	t.Parallel()
+	r := newFinding(t)
+	r.topic(&nextv1.Topic{Name: "jobs", Partitions: 1}, nil)
+	const n = 400
+	r.put("jobs", plain(n, 10)...)
+	c := r.works("jobs", n)
+	var items []*nextv1.NackItem
+	for _, d := range c.await(n) {
+		items = append(items, dead(d.GetToken()))
+	}
+	r.must(r.queues.Nack(t.Context(), &nextv1.NackRequest{SessionId: c.sessionID, Items: items}))
+	r.must(r.queues.Leave(t.Context(), &nextv1.LeaveRequest{SessionId: c.sessionID}))
+	replayed, err := r.admin.ReplayDeadLetters(t.Context(), &nextv1.ReplayDeadLettersRequest{Topic: "jobs", Selection: allLetters()})
+	if r.must(replayed, err); replayed.GetReplayed() != n {
+		t.Fatal(replayed)
+	}
+	r.put("jobs", &nextv1.QueueMessage{Key: "live"})
+	next := r.works("jobs", 1)
+	for i := 0; ; i++ {
+		d := next.await(i + 1)[i]
+		r.ack(next, d)
+		if d.GetKey() == "live" {
+			t.Logf("the live message was delivery %d", i+1)
+			break
+		}
+		if i > n/2 {
+			t.Fatalf("%d replayed messages went before a live one", i)
+		}
+	}
+}
+
+// TestFinding18 checks that more workers than partitions have work.
+func TestFinding18(t *testing.T) {
+	t.Parallel()
+	r := newFinding(t)
+	r.topic(&nextv1.Topic{Name: "jobs", Partitions: 1}, nil)
+	var workers []*consumerStream
+	for range 6 {
+		workers = append(workers, r.works("jobs", 2))
+	}
+	r.put("jobs", plain(12, 10)...)
+	for _, c := range workers {
+		c.await(2)
+	}
+}
+
+// TestFindingD2 checks that a page of one dead letter reads little more than that letter.
+func TestFindingD2(t *testing.T) {
+	t.Parallel()
+	r := newFinding(t)
+	r.topic(&nextv1.Topic{Name: "jobs", Partitions: 4}, func(g *nextv1.Group) { g.AckTimeout = durationpb.New(time.Hour) })
+	const n = 8 * perRequest
+	for range n / perRequest {
+		r.put("jobs", plain(perRequest, largestPayload)...)
+	}
+	c := r.works("jobs", n)
+	var items []*nextv1.NackItem
+	for _, d := range c.await(n) {
+		items = append(items, dead(d.GetToken()))
+	}
+	r.must(r.queues.Nack(t.Context(), &nextv1.NackRequest{SessionId: c.sessionID, Items: items}))
+	for full, most := range map[bool]int64{true: 1 << 20, false: 256 << 10} {
+		before := r.sent()
+		letters, err := r.admin.ListDeadLetters(t.Context(), &nextv1.ListDeadLettersRequest{Topic: "jobs", PageSize: 1, Full: full})
+		if r.must(letters, err); len(letters.GetDeadLetters()) != 1 {
+			t.Fatal(letters)
+		}
+		if read := r.sent() - before; read > most {
+			t.Errorf("full %v: a page of one letter reads %d bytes", full, read)
+		}
+	}
+}
