@@ -58,7 +58,7 @@ var expected = map[string]expectation{
 	"bin/parley queue stats jobs":                        {output: `jobs`},
 	"bin/parley queue create mail":                       {output: `mail`},
 	"curl http://127.0.0.1:8080/parley.v1.QueueServic":   {output: `(?s)"sessionId".*"payload":"aGVsbG8gYW5u"`},
-	"bin/parley queue produce jobs \"report 7\"":          {output: `in partition`},
+	"bin/parley queue produce jobs \"report 7\"":         {output: `in partition`},
 	"bin/parley queue stats jobs --partitions":           {output: `jobs`},
 	"bin/parley queue consumers jobs":                    {output: `.`},
 	"bin/parley queue jobs jobs":                         {output: `report|resize`},
