@@ -16,7 +16,9 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
+	nextv1 "github.com/parleyhq/parley/gen/go/parley/next/v1"
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
@@ -124,13 +126,15 @@ type run struct {
 	name string
 }
 
-// patience is how long the topic's statistics may take to count an ack.
-const patience = 30 * time.Second
-
 const (
+	// patience is how long the topic's statistics may take to count an ack.
+	patience = 30 * time.Second
+	// receiveWait is the longest wait for a message that Receive allows.
+	receiveWait = 30 * time.Second
+
 	messages = "parley.v1.MessageService/"
-	queues   = "parley.v1.QueueService/"
-	admin    = "parley.v1.AdminService/"
+	queues   = "parley.next.v1.QueueService/"
+	admin    = "parley.next.v1.QueueAdminService/"
 	servers  = "parley.v1.ServerService/"
 	online   = "parley.v1.PresenceService/"
 )
@@ -147,7 +151,8 @@ func (l line) see(t *testing.T, to target, name string) report {
 	got.Presence = r.presence()
 	got.Job = r.consume()
 	got.BidiJob = r.consumeBothWays()
-	got.Acked = r.acked(2)
+	got.Received = r.receive()
+	got.Acked = r.acked(3)
 	return got
 }
 
@@ -282,12 +287,13 @@ func (r *run) server(got *report) {
 		MaxContentBytes: info.GetLimits().GetMaxContentBytes(),
 		Queues:          slices.Contains(info.GetFeatures(), parleyv1.ServerFeature_SERVER_FEATURE_QUEUES),
 	}
-	create := &parleyv1.CreateTopicRequest{Topic: &parleyv1.Topic{Name: r.name, Partitions: 1}}
-	var created parleyv1.CreateTopicResponse
+	create := &nextv1.CreateTopicRequest{Topic: &nextv1.Topic{Name: r.name, Partitions: 1}}
+	var created nextv1.CreateTopicResponse
 	got.Denied = r.refused(admin+"CreateTopic", r.to.weak, create, &created)
 	r.must(admin+"CreateTopic", create, &created)
 	got.Partitions = int(created.GetTopic().GetPartitions())
-	r.must(admin+"CreateGroup", &parleyv1.CreateGroupRequest{Topic: r.name, Group: r.name}, &parleyv1.CreateGroupResponse{})
+	group := &nextv1.CreateGroupRequest{Topic: r.name, Group: &nextv1.Group{Name: r.name}}
+	r.must(admin+"CreateGroup", group, &nextv1.CreateGroupResponse{})
 }
 
 func (r *run) messages(got *report) {
@@ -368,17 +374,17 @@ func (r *run) presence() presence {
 }
 
 func (r *run) produce(payload string) {
-	var answer parleyv1.ProduceResponse
-	r.must(queues+"Produce", &parleyv1.ProduceRequest{
-		Topic: r.name, Messages: []*parleyv1.QueueMessage{{Payload: []byte(payload)}},
+	var answer nextv1.ProduceResponse
+	r.must(queues+"Produce", &nextv1.ProduceRequest{
+		Topic: r.name, Messages: []*nextv1.QueueMessage{{Payload: []byte(payload)}},
 	}, &answer)
 	if len(answer.GetResults()) != 1 || answer.GetResults()[0].GetProduced() == nil {
 		r.Fatalf("produce: %v", &answer)
 	}
 }
 
-func (r *run) consumer() *parleyv1.ConsumeRequest {
-	return &parleyv1.ConsumeRequest{Topic: r.name, Group: r.name, Consumer: "line", MaxMessages: 10}
+func (r *run) consumer() *nextv1.ConsumeRequest {
+	return &nextv1.ConsumeRequest{Topics: []string{r.name}, Group: r.name, Consumer: "line", Concurrency: 10}
 }
 
 // consume produces a job, consumes it, acknowledges it with a unary call, and leaves.
@@ -388,38 +394,54 @@ func (r *run) consume() *job {
 	_ = s.in.Close()
 	var seen *job
 	var id string
-	for frame := new(parleyv1.ConsumeResponse); s.next(frame); {
-		if frame.GetInfo() != nil {
-			id = frame.GetInfo().GetStreamId()
+	for frame := new(nextv1.ConsumeResponse); s.next(frame); {
+		if frame.GetStarted() != nil {
+			id = frame.GetStarted().GetSessionId()
 		}
 		for _, d := range frame.GetDeliveries().GetDeliveries() {
-			var ack parleyv1.AckResponse
-			r.must(queues+"Ack", &parleyv1.AckRequest{Topic: r.name, Group: r.name, StreamId: id, Tokens: []string{d.GetToken()}}, &ack)
-			seen = &job{Payload: string(d.GetPayload()), Attempt: d.GetAttempt(), Acked: done(ack.GetResults())}
-			r.must(queues+"Leave", &parleyv1.LeaveRequest{Topic: r.name, Group: r.name, StreamId: id}, &parleyv1.LeaveResponse{})
+			seen = r.acknowledge(id, d)
+			r.must(queues+"Leave", &nextv1.LeaveRequest{SessionId: id}, &nextv1.LeaveResponse{})
 		}
 	}
 	return seen
+}
+
+// receive produces a job, receives it without a stream, and acknowledges it.
+func (r *run) receive() *job {
+	r.produce("three")
+	var got nextv1.ReceiveResponse
+	r.must(queues+"Receive", &nextv1.ReceiveRequest{Topic: r.name, Group: r.name, Wait: durationpb.New(receiveWait)}, &got)
+	if len(got.GetDeliveries()) != 1 {
+		r.Fatalf("receive: %v", &got)
+	}
+	return r.acknowledge(got.GetSessionId(), got.GetDeliveries()[0])
+}
+
+// acknowledge acknowledges a delivery of a session with a unary call.
+func (r *run) acknowledge(session string, d *nextv1.Delivery) *job {
+	var ack nextv1.AckResponse
+	r.must(queues+"Ack", &nextv1.AckRequest{SessionId: session, Tokens: []string{d.GetToken()}}, &ack)
+	return &job{Payload: string(d.GetPayload()), Attempt: d.GetAttempt(), Acked: done(ack.GetResults())}
 }
 
 // consumeBothWays produces a job, consumes and acknowledges it on one bidirectional stream, and
 // leaves.
 func (r *run) consumeBothWays() *job {
 	r.produce("two")
-	s := r.open(queues+"StreamingConsume", &parleyv1.StreamingConsumeRequest{
-		Request: &parleyv1.StreamingConsumeRequest_Start{Start: r.consumer()},
+	s := r.open(queues+"StreamingConsume", &nextv1.StreamingConsumeRequest{
+		Request: &nextv1.StreamingConsumeRequest_Start{Start: r.consumer()},
 	})
 	var seen *job
-	for frame := new(parleyv1.StreamingConsumeResponse); s.next(frame); {
+	for frame := new(nextv1.StreamingConsumeResponse); s.next(frame); {
 		for _, d := range frame.GetConsume().GetDeliveries().GetDeliveries() {
 			seen = &job{Payload: string(d.GetPayload()), Attempt: d.GetAttempt()}
-			s.send(&parleyv1.StreamingConsumeRequest{CallId: 7, Request: &parleyv1.StreamingConsumeRequest_Ack{
-				Ack: &parleyv1.StreamingAck{Tokens: []string{d.GetToken()}},
+			s.send(&nextv1.StreamingConsumeRequest{RequestId: 7, Request: &nextv1.StreamingConsumeRequest_Ack{
+				Ack: &nextv1.AckRequest{Tokens: []string{d.GetToken()}},
 			}})
 		}
-		if a := frame.GetAnswer(); a.GetCallId() == 7 {
+		if a := frame.GetResults(); a.GetRequestId() == 7 {
 			seen.Acked = a.GetError() == nil && done(a.GetResults())
-			s.send(&parleyv1.StreamingConsumeRequest{Request: &parleyv1.StreamingConsumeRequest_Leave{Leave: &parleyv1.StreamingLeave{}}})
+			s.send(&nextv1.StreamingConsumeRequest{Request: &nextv1.StreamingConsumeRequest_Leave{Leave: &nextv1.LeaveRequest{}}})
 			_ = s.in.Close()
 		}
 	}
@@ -427,7 +449,7 @@ func (r *run) consumeBothWays() *job {
 }
 
 // done reports whether there is exactly one result, and it has no error.
-func done(results []*parleyv1.SettleResult) bool {
+func done(results []*nextv1.SettleResult) bool {
 	return len(results) == 1 && results[0].GetError() == nil
 }
 
@@ -435,8 +457,8 @@ func done(results []*parleyv1.SettleResult) bool {
 // many it has acknowledged.
 func (r *run) acked(want int64) int64 {
 	for began := time.Now(); ; {
-		var stats parleyv1.GetTopicStatsResponse
-		r.must(admin+"GetTopicStats", &parleyv1.GetTopicStatsRequest{Topic: r.name}, &stats)
+		var stats nextv1.GetTopicStatsResponse
+		r.must(admin+"GetTopicStats", &nextv1.GetTopicStatsRequest{Topic: r.name}, &stats)
 		groups := stats.GetTotal().GetGroups()
 		if len(groups) != 1 {
 			r.Fatalf("the topic's groups: %v", groups)

@@ -11,6 +11,7 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 
 	"github.com/parleyhq/parley/chaos"
+	"github.com/parleyhq/parley/gen/go/parley/next/v1/nextv1connect"
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 )
 
@@ -122,7 +123,7 @@ type loginNode struct {
 	*chaos.Conn
 	messages parleyv1connect.MessageServiceClient
 	presence parleyv1connect.PresenceServiceClient
-	queues   parleyv1connect.QueueServiceClient
+	queues   nextv1connect.QueueServiceClient
 	server   parleyv1connect.ServerServiceClient
 }
 
@@ -133,7 +134,7 @@ func newLoginNode(addr string) *loginNode {
 		Conn:     c,
 		messages: parleyv1connect.NewMessageServiceClient(c.HTTP, c.URL(), grpc),
 		presence: parleyv1connect.NewPresenceServiceClient(c.HTTP, c.URL(), grpc),
-		queues:   parleyv1connect.NewQueueServiceClient(c.HTTP, c.URL(), grpc),
+		queues:   nextv1connect.NewQueueServiceClient(c.HTTP, c.URL(), grpc),
 		server:   parleyv1connect.NewServerServiceClient(c.HTTP, c.URL(), grpc),
 	}
 }

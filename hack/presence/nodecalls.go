@@ -10,6 +10,8 @@ import (
 
 	"connectrpc.com/connect"
 
+	nextv1 "github.com/parleyhq/parley/gen/go/parley/next/v1"
+	"github.com/parleyhq/parley/gen/go/parley/next/v1/nextv1connect"
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 )
@@ -26,7 +28,8 @@ type nodeCalls struct {
 	node     int
 	messages parleyv1connect.MessageServiceClient
 	presence parleyv1connect.PresenceServiceClient
-	queues   parleyv1connect.QueueServiceClient
+	queues   nextv1connect.QueueServiceClient
+	topics   nextv1connect.QueueAdminServiceClient
 	admin    parleyv1connect.AdminServiceClient
 }
 
@@ -36,7 +39,8 @@ func newNodeCalls(client *http.Client, node int, addr string) *nodeCalls {
 		node:     node,
 		messages: parleyv1connect.NewMessageServiceClient(client, url, connect.WithGRPC()),
 		presence: parleyv1connect.NewPresenceServiceClient(client, url),
-		queues:   parleyv1connect.NewQueueServiceClient(client, url, connect.WithGRPC()),
+		queues:   nextv1connect.NewQueueServiceClient(client, url, connect.WithGRPC()),
+		topics:   nextv1connect.NewQueueAdminServiceClient(client, url),
 		admin:    parleyv1connect.NewAdminServiceClient(client, url),
 	}
 }
@@ -70,11 +74,15 @@ var calls = map[string]call{
 		return err
 	},
 	"Leave": func(ctx context.Context, n *nodeCalls, _ string) error {
-		_, err := n.queues.Leave(ctx, &parleyv1.LeaveRequest{Topic: topic, Group: group, StreamId: "none"})
+		_, err := n.queues.Leave(ctx, &nextv1.LeaveRequest{SessionId: "none"})
 		return err
 	},
 	"ListTopics": func(ctx context.Context, n *nodeCalls, _ string) error {
-		_, err := n.admin.ListTopics(ctx, &parleyv1.ListTopicsRequest{})
+		_, err := n.topics.ListTopics(ctx, &nextv1.ListTopicsRequest{})
+		return err
+	},
+	"ListRevocations": func(ctx context.Context, n *nodeCalls, _ string) error {
+		_, err := n.admin.ListRevocations(ctx, &parleyv1.ListRevocationsRequest{})
 		return err
 	},
 }
@@ -110,16 +118,16 @@ var openers = map[string]opener{
 			return nil, err
 		}
 		// If the server has ended the stream already, Receive has its error.
-		_ = s.Send(&parleyv1.StreamingConsumeRequest{Request: &parleyv1.StreamingConsumeRequest_Start{Start: consumption}})
+		_ = s.Send(&nextv1.StreamingConsumeRequest{Request: &nextv1.StreamingConsumeRequest_Start{Start: consumption}})
 		return &twoWay{stream: s}, nil
 	},
 }
 
-var consumption = &parleyv1.ConsumeRequest{Topic: topic, Group: group, Consumer: "thief", MaxMessages: 1}
+var consumption = &nextv1.ConsumeRequest{Topics: []string{topic}, Group: group, Consumer: "thief"}
 
 // twoWay makes a stream in both directions a stream.
 type twoWay struct {
-	stream *connect.BidiStreamForClientSimple[parleyv1.StreamingConsumeRequest, parleyv1.StreamingConsumeResponse]
+	stream *connect.BidiStreamForClientSimple[nextv1.StreamingConsumeRequest, nextv1.StreamingConsumeResponse]
 	err    error
 }
 
@@ -204,9 +212,9 @@ func (h *held) wait(limit time.Duration) (a answer, at time.Time, released bool)
 // tries again.
 func createTopic(ctx context.Context, n *nodeCalls, token string) error {
 	for {
-		_, err := n.admin.CreateTopic(as(ctx, token), &parleyv1.CreateTopicRequest{Topic: &parleyv1.Topic{Name: topic, Partitions: 1}})
+		_, err := n.topics.CreateTopic(as(ctx, token), &nextv1.CreateTopicRequest{Topic: &nextv1.Topic{Name: topic, Partitions: 1}})
 		if err == nil || connect.CodeOf(err) == connect.CodeAlreadyExists {
-			_, err = n.admin.CreateGroup(as(ctx, token), &parleyv1.CreateGroupRequest{Topic: topic, Group: group})
+			_, err = n.topics.CreateGroup(as(ctx, token), &nextv1.CreateGroupRequest{Topic: topic, Group: &nextv1.Group{Name: group}})
 		}
 		switch {
 		case err == nil || connect.CodeOf(err) == connect.CodeAlreadyExists:
