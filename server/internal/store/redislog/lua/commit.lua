@@ -154,10 +154,10 @@ end
 -- not its µs in the log.
 for i = 1, n_unique do
   local key, us = keys[10 + i], take(1)
-  local holder, left = string.match(redis.call('GET', key) or '', '^(%d+) (%d+)$')
+  local holder, left, replaced = string.match(redis.call('GET', key) or '', '^(%d+) (%d+)(.*)$')
   if holder and (holder == us or text(tonumber(redis.call('ZSCORE', moved, scheduled_id(partition, holder)) or '0')) == us) then
     if tonumber(left) > 1 then
-      redis.call('SET', key, holder .. ' ' .. text(tonumber(left) - 1), 'KEEPTTL')
+      redis.call('SET', key, holder .. ' ' .. text(tonumber(left) - 1) .. replaced, 'KEEPTTL')
     else
       redis.call('DEL', key)
     end
