@@ -208,9 +208,9 @@ type Row struct {
 // moved. In a Commit they are what is to be added.
 type Counters struct {
 	Acked, Dead, Cancelled, Expired int64
-	// Trimmed counts entries that were removed before the group settled them, Skipped those before
-	// the place where the group began or was moved to, Elsewhere those that were for another group.
-	Trimmed, Skipped, Elsewhere int64
+	// Trimmed counts entries that were removed before the group settled them, Elsewhere those that were
+	// for another group.
+	Trimmed, Elsewhere int64
 	// Retried counts failed attempts that are repeated, Redelivered uncharged ones.
 	Retried, Redelivered int64
 }

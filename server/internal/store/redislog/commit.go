@@ -113,7 +113,6 @@ func countersOf(c *qlog.Counters) []counter {
 		{"cancelled", &c.Cancelled},
 		{"expired", &c.Expired},
 		{"trimmed", &c.Trimmed},
-		{"skipped", &c.Skipped},
 		{"elsewhere", &c.Elsewhere},
 		{"retried", &c.Retried},
 		{"redelivered", &c.Redelivered},
