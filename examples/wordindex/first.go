@@ -146,7 +146,7 @@ func (a firstAdmin) Stats(ctx context.Context, topic string) (*queue.TopicStats,
 	for _, g := range total.GetGroups() {
 		stats.Groups = append(stats.Groups, &nextv1.GroupStats{
 			Group: g.GetGroup(), Waiting: g.GetUnread() + g.GetParked(), Running: g.GetPending(), Retrying: g.GetRetrying(),
-			Acked: g.GetAcked(), Dead: g.GetDead(), Trimmed: g.GetTrimmed(), Skipped: g.GetSkipped(),
+			Acked: g.GetAcked(), Dead: g.GetDead(), Trimmed: g.GetTrimmed(),
 			Retried: g.GetRetried(), Replayed: g.GetReplayed(),
 		})
 	}
