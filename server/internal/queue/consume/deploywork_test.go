@@ -60,6 +60,7 @@ func (r *roamer) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		req := consume.OpenRequest{
 			Subject: "alice", Topics: []string{"orders"}, Group: "work", Consumer: "c", Concurrency: 4, MaxInFlight: 4, MaxBytes: 1 << 20,
+			Expires: time.Now().Add(time.Second + rand.N(3*time.Second)), // so that it also comes back to nodes
 		}
 		if r.id != "" {
 			r.resumes++
