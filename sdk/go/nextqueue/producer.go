@@ -211,8 +211,8 @@ func (p *Producer) request(ctx context.Context, c *produceCall) error {
 	return err
 }
 
-// routing notes by how many partitions an answer says that requests are to be routed, unless that is
-// 0, and returns the latest such number.
+// routing notes by how many partitions an answer says that requests are to be routed, unless that
+// is 0, and returns the latest such number.
 func (p *Producer) routing(by int32) int32 {
 	p.mu.Lock()
 	defer p.mu.Unlock()

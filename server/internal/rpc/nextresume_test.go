@@ -155,7 +155,7 @@ func TestNextReceive(t *testing.T) {
 	}
 }
 
-// A stream ends when the token of its latest UpdateSession is revoked, and not with its earlier one.
+// A stream ends when the token of its latest UpdateSession is revoked, not with its earlier one.
 func TestNextUpdatedTokenRevoked(t *testing.T) {
 	t.Parallel()
 	b := nextSetup(t, nil, "jobs")

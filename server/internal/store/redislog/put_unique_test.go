@@ -80,8 +80,8 @@ func TestUniqueReplace(t *testing.T) {
 	r.wantResults(r.put(unique("c", qlog.ConflictReplace)), "new")
 }
 
-// A repeat names the message that was replaced too, as long as that of the repeat has the key: who stored
-// it may not have had the other one cancelled.
+// A repeat names the message that was replaced too, as long as that of the repeat has the key: who
+// stored it may not have had the other one cancelled.
 func TestUniqueReplaceRepeated(t *testing.T) {
 	t.Parallel()
 	r := newInputRig(t, nil)

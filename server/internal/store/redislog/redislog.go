@@ -24,7 +24,8 @@
 //	                        "<g> <message ID>" -> ID of the latest
 //	S:replayed       ZSET   the entries that are for one group only (lib_replayed.lua)
 //	S:idem:<uid>:<k> STRING "<digest> <µs> <due>", expires
-//	S:uniq:<k>       STRING "<µs> <groups that have not settled it>[ <µs in the log that it replaced>]", expires
+//	S:uniq:<k>       STRING "<µs> <groups that have not settled it>", expires; and, if it replaced a
+//	                        message in the log, that message's µs there
 //	S:prod:<uid>:<i> HASH   sequence mod 64 -> "<sequence> <digest> <count> <first µs>", expires
 //	S:g:<g>          HASH   uid, holder, epoch, ver, cursor, sent (qlog.Pos), open (how many), base,
 //	                        and the Counters: acked, dead, cancelled, expired, trimmed,

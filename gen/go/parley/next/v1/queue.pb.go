@@ -408,9 +408,9 @@ type ProduceRequest struct {
 	// at most 63 higher than that of the oldest request without an answer. Required with
 	// `producer_id`.
 	Sequence int64 `protobuf:"varint,4,opt,name=sequence,proto3" json:"sequence,omitempty"`
-	// `routed_by` of the producer's latest response for this topic, or 0 if there is none. A repeat has
-	// the same number as the first attempt, so that the server recognises it also after the topic has
-	// got more partitions.
+	// `routed_by` of the producer's latest response for this topic, or 0 if there is none. A repeat
+	// has the same number as the first attempt, so that the server recognises it also after the topic
+	// has got more partitions.
 	RoutedBy      int32 `protobuf:"varint,5,opt,name=routed_by,json=routedBy,proto3" json:"routed_by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -486,8 +486,8 @@ type ProduceResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// One result per message of the request, in the same order.
 	Results []*ProduceResult `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
-	// The number of partitions that the producer's next request is to be routed by. 0 if no message of
-	// the request was valid.
+	// The number of partitions that the producer's next request is to be routed by. 0 if no message
+	// of the request was valid.
 	RoutedBy      int32 `protobuf:"varint,2,opt,name=routed_by,json=routedBy,proto3" json:"routed_by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -242,9 +242,9 @@ export declare type ProduceRequest = Message<"parley.next.v1.ProduceRequest"> & 
   sequence: bigint;
 
   /**
-   * `routed_by` of the producer's latest response for this topic, or 0 if there is none. A repeat has
-   * the same number as the first attempt, so that the server recognises it also after the topic has
-   * got more partitions.
+   * `routed_by` of the producer's latest response for this topic, or 0 if there is none. A repeat
+   * has the same number as the first attempt, so that the server recognises it also after the topic
+   * has got more partitions.
    *
    * @generated from field: int32 routed_by = 5;
    */
@@ -271,8 +271,8 @@ export declare type ProduceResponse = Message<"parley.next.v1.ProduceResponse"> 
   results: ProduceResult[];
 
   /**
-   * The number of partitions that the producer's next request is to be routed by. 0 if no message of
-   * the request was valid.
+   * The number of partitions that the producer's next request is to be routed by. 0 if no message
+   * of the request was valid.
    *
    * @generated from field: int32 routed_by = 2;
    */
