@@ -38,6 +38,7 @@ func (d *Dispatcher) build() *qlog.Commit {
 	}
 	c.Add, d.add = d.add, qlog.Counters{}
 	c.Release = d.mayRelease()
+	c.Unsure = c.Release && d.unsure()
 	d.commit = c
 	return c
 }

@@ -364,6 +364,23 @@ func (d *Dispatcher) mayRelease() bool {
 	return true
 }
 
+// unsure reports whether an entry waits without a row that an earlier holder, which died, may have
+// delivered. The next holder must know that, or it would give the entry the same gen again.
+func (d *Dispatcher) unsure() bool {
+	if d.state.Released {
+		return false
+	}
+	for _, p := range d.open.order {
+		if p.ID > d.loaded.ID {
+			return false
+		}
+		if j := d.jobs[p.ID]; d.open.has(p.Ord) && (j == nil || j.stored == 0) {
+			return true
+		}
+	}
+	return false
+}
+
 // inOrder returns all jobs by ID.
 func (d *Dispatcher) inOrder() []*job {
 	return slices.SortedFunc(maps.Values(d.jobs), func(a, b *job) int { return cmp.Compare(a.ID, b.ID) })

@@ -277,8 +277,9 @@ type Commit struct {
 	Delete        []Pos
 	GroupsVersion int64
 	// Release releases the lease with this commit. Each delivery that a session may have must have a
-	// row then.
-	Release bool
+	// row then. Unsure: there may be one without, of an earlier holder that died, so that the next
+	// holder must not take the lease for Released.
+	Release, Unsure bool
 }
 
 // Committed is the answer to a Commit.

@@ -27,7 +27,7 @@
 //	S:uniq:<k>       STRING "<µs> <groups that have not settled it>", expires; and, if it replaced a
 //	                        message in the log, that message's µs there
 //	S:prod:<uid>:<i> HASH   sequence mod 64 -> "<sequence> <digest> <count> <first µs>", expires
-//	S:g:<g>          HASH   uid, holder, epoch, ver, cursor, sent (qlog.Pos), open (how many), base,
+//	S:g:<g>          HASH   uid, holder, unsure, epoch, ver, cursor, sent (qlog.Pos), open, base,
 //	                        and the Counters: acked, dead, cancelled, expired, trimmed,
 //	                        elsewhere, retried, redelivered; replayed (dead letters)
 //	S:g:<g>:open     HASH   n<ord div 1024> -> the open ordinals there, "17,30-44"
