@@ -2,6 +2,7 @@ package queue
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -46,7 +47,9 @@ type Producer struct {
 
 	mu     sync.Mutex // guards the fields below
 	newest int64
-	open   map[int64]bool
+	// routedBy is by how many partitions the next request is to be routed, as the latest answer says.
+	routedBy int32
+	open     map[int64]bool
 	freed  chan struct{} // is closed and replaced when a sequence is answered
 }
 
@@ -188,10 +191,11 @@ func (p *Producer) request(ctx context.Context, c *produceCall) error {
 	sequence, err := p.begin(ctx)
 	if err == nil {
 		defer p.end(sequence)
-		req := &nextv1.ProduceRequest{Topic: p.topic, Messages: c.messages, ProducerId: p.id, Sequence: sequence}
+		req := &nextv1.ProduceRequest{Topic: p.topic, Messages: c.messages, ProducerId: p.id, Sequence: sequence, RoutedBy: p.routing(0)}
 		err = c.make(ctx, "Produce", func(ctx context.Context, s *link.Services) error {
 			res, err := s.NextQueue.Produce(ctx, req)
 			if err == nil {
+				p.routing(res.GetRoutedBy())
 				err = p.read(res.GetResults(), results)
 			}
 			c.fail(results, p.link.Error(err))
@@ -205,6 +209,15 @@ func (p *Producer) request(ctx context.Context, c *produceCall) error {
 		c.settled(i, r)
 	}
 	return err
+}
+
+// routing notes by how many partitions an answer says that requests are to be routed, unless that
+// is 0, and returns the latest such number.
+func (p *Producer) routing(by int32) int32 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.routedBy = cmp.Or(by, p.routedBy)
+	return p.routedBy
 }
 
 // fail calls failed for the messages that are not stored. err is the failure of an attempt, or nil.

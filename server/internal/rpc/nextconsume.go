@@ -49,6 +49,9 @@ func (s *nextQueueService) open(
 		return nil, nil, err
 	}
 	r.Subject, r.Expires = p.Subject, p.Expires
+	r.OnRenewal = func(n consume.Renewal) {
+		renewToken(ctx, &ident.Principal{Subject: p.Subject, Key: n.Key, IssuedAt: n.IssuedAt, Expires: n.Expires})
+	}
 	var resumed *resumption
 	if req.GetResume() != nil {
 		if r.Resume, resumed, err = s.resumeOf(ctx, p, prefix+"resume.", req.GetResume()); err != nil {

@@ -66,7 +66,7 @@ func wireGroupStats(groups []inspect.GroupStats) []*nextv1.GroupStats {
 		g := &groups[i]
 		out[i] = &nextv1.GroupStats{
 			Group: g.Group, Waiting: g.Waiting, Running: g.Running, Retrying: g.Retrying, Acked: g.Acked, Dead: g.Dead,
-			Cancelled: g.Cancelled, Expired: g.Expired, Trimmed: g.Trimmed, Elsewhere: g.Elsewhere, Skipped: g.Skipped,
+			Cancelled: g.Cancelled, Expired: g.Expired, Trimmed: g.Trimmed, Elsewhere: g.Elsewhere,
 			Retried: g.Retried, Redelivered: g.Redelivered, Replayed: g.Replayed, OldestAge: durationpb.New(g.OldestAge),
 			Sessions: int32(g.Sessions), DispatchedPartitions: int32(g.Dispatched), //nolint:gosec // counts of streams and partitions
 		}

@@ -36,6 +36,7 @@ func (s *nextQueueService) Produce(ctx context.Context, req *nextv1.ProduceReque
 	}
 	r := produce.Request{
 		Topic: req.GetTopic(), Messages: make([]produce.Message, 0, len(items)), ProducerID: req.GetProducerId(), Sequence: req.GetSequence(),
+		RoutedBy: int(req.GetRoutedBy()),
 	}
 	at := make([]int, 0, len(items))
 	for i, item := range items {
@@ -66,7 +67,7 @@ func (s *nextQueueService) Produce(ctx context.Context, req *nextv1.ProduceReque
 		}
 		results[i] = &nextv1.ProduceResult{Result: &nextv1.ProduceResult_Produced{Produced: m}}
 	}
-	return &nextv1.ProduceResponse{Results: results}, nil
+	return &nextv1.ProduceResponse{Results: results, RoutedBy: int32(out.RoutedBy)}, nil //nolint:gosec // at most 256
 }
 
 func producedMessage(m *nextv1.QueueMessage) produce.Message {

@@ -184,10 +184,8 @@ func (e *engine) route(now time.Time, x *errand) {
 
 // send asks another node to execute an errand.
 func (e *engine) send(x *errand, node string) {
-	e.run.Go(func(ctx context.Context) {
-		call, cancel := context.WithTimeout(ctx, callTimeout)
-		results, err := x.task.remote(call, e, node, x.items)
-		cancel()
+	e.background(func(ctx context.Context) {
+		results, err := x.task.remote(ctx, e, node, x.items)
 		if err == nil && len(results) != len(x.items) {
 			err = outcomeUnknown(nil)
 		}

@@ -77,24 +77,18 @@ func (h *holder) nextDoubt(now time.Time) time.Time {
 	}
 }
 
-// announce tells the other nodes who holds the lease.
+// announce tells the other nodes that this one holds the lease.
 func (h *holder) announce(now time.Time) {
 	h.announced = now
-	if h.e.svc.cfg.Peers == nil {
-		return
-	}
-	n := HolderNotice{Lease{h.ref.Topic, h.ref.Partition, h.epoch}, h.ref.Group, h.e.svc.cfg.Node}
-	if err := h.e.svc.cfg.Peers.AnnounceHolder(n); err != nil {
-		h.e.trouble("announce", err)
-	}
+	h.tell(h.e.svc.cfg.Node)
 }
 
-// announceRelease tells the other nodes that the lease is free.
-func (h *holder) announceRelease() {
+// tell tells the other nodes who holds the lease; node is empty if it was released.
+func (h *holder) tell(node string) {
 	if h.e.svc.cfg.Peers == nil {
 		return
 	}
-	n := HolderNotice{Lease: Lease{h.ref.Topic, h.ref.Partition, h.epoch}, Group: h.ref.Group}
+	n := HolderNotice{Lease{h.ref.Topic, h.ref.Partition, h.epoch}, h.ref.Group, node}
 	if err := h.e.svc.cfg.Peers.AnnounceHolder(n); err != nil {
 		h.e.trouble("announce", err)
 	}

@@ -85,6 +85,15 @@ func (e *engine) postAfter(wait time.Duration, fn func(now time.Time)) {
 	time.AfterFunc(wait, func() { e.post(fn) })
 }
 
+// background runs fn, one call of the store or of another node, without the engine's goroutine.
+func (e *engine) background(fn func(ctx context.Context)) {
+	e.run.Go(func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+		fn(ctx)
+	})
+}
+
 // ask has fn called on the engine's goroutine, and returns its result.
 func ask[T any](ctx context.Context, e *engine, fn func(now time.Time) T) (T, error) {
 	answer := make(chan T, 1)

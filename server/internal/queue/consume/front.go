@@ -168,10 +168,8 @@ func (e *engine) report(now time.Time, p *peer) {
 	for _, s := range sessions {
 		delete(s.tell, p.node)
 	}
-	e.run.Go(func(ctx context.Context) {
-		call, cancel := context.WithTimeout(ctx, callTimeout)
-		defer cancel()
-		answer, err := e.svc.cfg.Peers.Report(call, p.node, r)
+	e.background(func(ctx context.Context) {
+		answer, err := e.svc.cfg.Peers.Report(ctx, p.node, r)
 		e.post(func(now time.Time) {
 			p.reporting = false
 			if err != nil || len(answer.Sessions) != len(r.Sessions) {
@@ -250,10 +248,8 @@ func (e *engine) handOver(now time.Time, s *session) {
 // supersede tells the other nodes that this one has the session.
 func (e *engine) supersede(s *session) {
 	r := SessionRequest{Group: e.group, Session: s.ID, Call: Supersede, Resumes: s.Resumes}
-	e.run.Go(func(ctx context.Context) {
-		call, cancel := context.WithTimeout(ctx, callTimeout)
-		defer cancel()
-		if _, _, err := e.svc.cfg.Peers.Session(call, r); err != nil {
+	e.background(func(ctx context.Context) {
+		if _, _, err := e.svc.cfg.Peers.Session(ctx, r); err != nil {
 			e.post(func(time.Time) { e.trouble("supersede", err) }) // the holders tell it too
 		}
 	})
@@ -326,10 +322,8 @@ func (e *engine) offered(now time.Time, n SpareNotice) {
 	if len(takers) == 0 {
 		return
 	}
-	e.run.Go(func(ctx context.Context) {
-		call, cancel := context.WithTimeout(ctx, callTimeout)
-		defer cancel()
-		got, err := e.svc.cfg.Peers.Take(call, n.Node, r)
+	e.background(func(ctx context.Context) {
+		got, err := e.svc.cfg.Peers.Take(ctx, n.Node, r)
 		e.post(func(time.Time) {
 			for i, s := range takers {
 				if err != nil || len(got) != len(takers) {

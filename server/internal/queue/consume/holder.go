@@ -78,23 +78,26 @@ func (h *holder) load(ctx context.Context, expected int64) (
 	state qlog.State, chunks map[int64]string, rows map[qlog.ID]qlog.Row, err error,
 ) {
 	store := h.e.svc.cfg.Store
-	call, cancel := context.WithTimeout(ctx, callTimeout)
-	state, err = store.Acquire(call, h.ref, h.e.svc.cfg.Node, expected)
-	cancel()
+	once := func(fn func(ctx context.Context)) {
+		call, cancel := context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+		fn(call)
+	}
+	once(func(ctx context.Context) { state, err = store.Acquire(ctx, h.ref, h.e.svc.cfg.Node, expected) })
 	chunks, rows = map[int64]string{}, map[qlog.ID]qlog.Row{}
 	for cursor, more := uint64(0), true; err == nil && more; more = cursor != 0 {
-		var page map[int64]string
-		call, cancel := context.WithTimeout(ctx, callTimeout)
-		page, cursor, err = store.Open(call, h.ref, cursor)
-		cancel()
-		maps.Copy(chunks, page)
+		once(func(ctx context.Context) {
+			var page map[int64]string
+			page, cursor, err = store.Open(ctx, h.ref, cursor)
+			maps.Copy(chunks, page)
+		})
 	}
 	for cursor, more := uint64(0), true; err == nil && more; more = cursor != 0 {
-		var page map[qlog.ID]qlog.Row
-		call, cancel := context.WithTimeout(ctx, callTimeout)
-		page, cursor, err = store.Rows(call, h.ref, cursor)
-		cancel()
-		maps.Copy(rows, page)
+		once(func(ctx context.Context) {
+			var page map[qlog.ID]qlog.Row
+			page, cursor, err = store.Rows(ctx, h.ref, cursor)
+			maps.Copy(rows, page)
+		})
 	}
 	return state, chunks, rows, err
 }
@@ -189,7 +192,7 @@ func (h *holder) step(now time.Time) time.Time {
 		h.reread(out.Reread)
 	}
 	if out.Released {
-		h.announceRelease()
+		h.tell("")
 		h.end(nil)
 		return time.Time{}
 	}
@@ -343,10 +346,8 @@ func (h *holder) fetch(
 	failures *int, read func(ctx context.Context) ([]qlog.Entry, error), failed func(), done func(now time.Time, entries []qlog.Entry),
 ) {
 	d := h.d
-	h.e.run.Go(func(ctx context.Context) {
-		call, cancel := context.WithTimeout(ctx, callTimeout)
-		defer cancel()
-		entries, err := read(call)
+	h.e.background(func(ctx context.Context) {
+		entries, err := read(ctx)
 		h.e.post(func(now time.Time) {
 			switch {
 			case h.phase != serving || h.d != d:
@@ -370,10 +371,8 @@ func (h *holder) look(now time.Time) {
 		return
 	}
 	h.looking = true
-	h.e.run.Go(func(ctx context.Context) {
-		call, cancel := context.WithTimeout(ctx, callTimeout)
-		defer cancel()
-		last, err := h.e.svc.cfg.Store.Last(call, h.ref.Ref)
+	h.e.background(func(ctx context.Context) {
+		last, err := h.e.svc.cfg.Store.Last(ctx, h.ref.Ref)
 		h.e.post(func(now time.Time) {
 			h.looking = false
 			if h.phase != serving {

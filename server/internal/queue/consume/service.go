@@ -233,7 +233,9 @@ func (s *Service) Open(ctx context.Context, r OpenRequest) (*Stream, Started, er
 		started.SessionID = s.ids.New(r.Subject, r.Group)
 	}
 	st, err := s.streams.Admit(r.Subject, r.Expires, func(id stream.Identity) *Stream {
-		return newStream(id, started.SessionID, started.Heartbeat, &s.unsent)
+		st := newStream(id, started.SessionID, started.Heartbeat, &s.unsent)
+		st.onRenewal = r.OnRenewal
+		return st
 	})
 	if err != nil {
 		return nil, Started{}, err

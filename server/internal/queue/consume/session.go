@@ -417,8 +417,8 @@ func (e *engine) update(s *session, u Update) (expires time.Time) {
 	if s.stream == nil {
 		return expires
 	}
-	if u.Renew {
-		s.stream.renew(u.Expires)
+	if u.Renewal != nil {
+		s.stream.renew(*u.Renewal)
 	}
 	return s.stream.expires()
 }

@@ -87,6 +87,8 @@ var errLeft = fault.New(fault.FailedPrecondition, fault.SessionLost, "the sessio
 // for concurrent use.
 type Stream struct {
 	session string
+	// onRenewal is OpenRequest.OnRenewal.
+	onRenewal func(Renewal)
 
 	mu   sync.Mutex // guards the fields below
 	core stream.Core
@@ -276,11 +278,14 @@ func (s *Stream) end(cause *fault.Error) {
 	s.core.End(cause)
 }
 
-// renew sets when the stream's token expires.
-func (s *Stream) renew(expires time.Time) {
+// renew replaces the stream's token.
+func (s *Stream) renew(r Renewal) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.core.Renew(expires)
+	s.core.Renew(r.Expires)
+	s.mu.Unlock()
+	if s.onRenewal != nil {
+		s.onRenewal(r)
+	}
 }
 
 // Next blocks until there is a frame. The end of the stream is a fault, which comes before what is

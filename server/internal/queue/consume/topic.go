@@ -59,8 +59,8 @@ type topic struct {
 	looked   time.Time
 	unlisten func()
 
-	offer offer
-	// answered: another node took of the latest offer.
+	// offered is when messages were last offered to other nodes. answered: one took some.
+	offered  time.Time
 	answered bool
 	// assigned are the partitions of sessions of an exclusive group, as they were told.
 	assigned map[string][]int
@@ -208,9 +208,7 @@ func (t *topic) step(now time.Time) time.Time {
 	}
 	t.reviewing, t.looked, t.review = true, now, now.Add(reviewEvery)
 	demand, told, gone := t.demand(now), t.capacity, t.gone(now)
-	t.e.run.Go(func(ctx context.Context) {
-		ctx, cancel := context.WithTimeout(ctx, callTimeout)
-		defer cancel()
+	t.e.background(func(ctx context.Context) {
 		v, err := t.look(ctx, told, demand, gone)
 		v.began = now
 		t.e.post(func(now time.Time) { t.reviewed(now, v, demand, err) })

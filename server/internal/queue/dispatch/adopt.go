@@ -47,9 +47,6 @@ func (d *Dispatcher) Held(now time.Time, h Held) {
 	d.out.Held = append(d.out.Held, HeldAnswer{h, j != nil, settled})
 }
 
-// Loading reports whether entries that may be in doubt are still to be read.
-func (d *Dispatcher) Loading() bool { return d.loading() }
-
 // doubts returns the jobs in doubt, by ID: all, or those of ids.
 func (d *Dispatcher) doubts(ids []qlog.ID) (found []*job) {
 	if ids == nil {
@@ -148,12 +145,11 @@ func (d *Dispatcher) recover(now time.Time, e *qlog.Entry) {
 	}
 	delete(d.rows, e.ID)
 	d.open.order = append(d.open.order, e.Pos)
-	kept := *e
-	kept.Body = nil
 	j := &job{
-		Pos: e.Pos, key: d.hash(e.Key), entry: &kept, size: len(e.Body), gen: 1, stored: row.State,
+		Pos: e.Pos, key: d.hash(e.Key), gen: 1, stored: row.State,
 		attempts: row.Attempts, code: row.Code, reason: row.Reason, since: row.Since, claimant: row.Session,
 	}
+	j.describe(e)
 	if known {
 		j.gen = row.Gen
 	}

@@ -13,8 +13,9 @@ type Read struct {
 	N     int
 }
 
-// loading reports whether the entries up to the mark Sent as it was loaded are not all read.
-func (d *Dispatcher) loading() bool { return d.read.ID < d.loaded.ID }
+// Loading reports whether the entries up to the mark Sent as it was loaded, which may be in doubt, are
+// not all read.
+func (d *Dispatcher) Loading() bool { return d.read.ID < d.loaded.ID }
 
 // Seen notes the newest entry of the log, from a hint or a look.
 func (d *Dispatcher) Seen(last qlog.Pos) {
@@ -30,9 +31,9 @@ func (d *Dispatcher) Hint() { d.hinted = true }
 // planRead returns the next page to read, unless one is being read or there is no room.
 func (d *Dispatcher) planRead() Read {
 	switch {
-	case d.reading, d.rebased, d.mode != serving && len(d.survivors) == 0 && !d.loading():
+	case d.reading, d.rebased, d.mode != serving && len(d.survivors) == 0 && !d.Loading():
 		return Read{}
-	case d.loading(), len(d.survivors) > 0:
+	case d.Loading(), len(d.survivors) > 0:
 	case d.read.ID >= max(d.last.ID, d.wish) && !d.hinted, d.bytes >= d.cfg.MaxBytes, d.open.n >= d.cfg.MaxOpen,
 		d.read.Ord-d.state.Sent.Ord > maxAhead:
 		return Read{}
@@ -71,7 +72,7 @@ func (d *Dispatcher) Entries(now time.Time, entries []qlog.Entry) error {
 			d.read = e.Pos
 			d.recover(now, e)
 			continue
-		case d.loading():
+		case d.Loading():
 			d.finishLoading()
 		}
 		if e.Ord <= d.read.Ord {
@@ -112,7 +113,7 @@ func (d *Dispatcher) resize(entries []qlog.Entry) (bytes int) {
 
 // atEnd notes that nothing follows what was read: what should have followed was trimmed.
 func (d *Dispatcher) atEnd(now time.Time) {
-	if d.loading() {
+	if d.Loading() {
 		d.finishLoading()
 		return
 	}
@@ -132,12 +133,17 @@ func (d *Dispatcher) atEnd(now time.Time) {
 	}
 }
 
-// fresh makes the entry's job, with its payload.
-func (d *Dispatcher) fresh(j *job, e *qlog.Entry) {
-	j.body, j.size = e.Body, len(e.Body)
+// describe notes what the job must know of its entry, without the payload.
+func (j *job) describe(e *qlog.Entry) {
 	kept := *e
 	kept.Body = nil
-	j.entry, j.state = &kept, ready
+	j.entry, j.size = &kept, len(e.Body)
+}
+
+// fresh makes the entry's job, with its payload.
+func (d *Dispatcher) fresh(j *job, e *qlog.Entry) {
+	j.describe(e)
+	j.body, j.state = e.Body, ready
 	d.bytes += int64(j.size)
 	if expires := e.Expires(); !expires.IsZero() && j.attempts == 0 {
 		j.when = expires.UnixNano()

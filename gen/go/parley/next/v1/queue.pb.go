@@ -407,7 +407,11 @@ type ProduceRequest struct {
 	// each further one. A repeat has the same number and the same messages. The newest number may be
 	// at most 63 higher than that of the oldest request without an answer. Required with
 	// `producer_id`.
-	Sequence      int64 `protobuf:"varint,4,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	Sequence int64 `protobuf:"varint,4,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	// `routed_by` of the producer's latest response for this topic, or 0 if there is none. A repeat
+	// has the same number as the first attempt, so that the server recognises it also after the topic
+	// has got more partitions.
+	RoutedBy      int32 `protobuf:"varint,5,opt,name=routed_by,json=routedBy,proto3" json:"routed_by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -470,11 +474,21 @@ func (x *ProduceRequest) GetSequence() int64 {
 	return 0
 }
 
+func (x *ProduceRequest) GetRoutedBy() int32 {
+	if x != nil {
+		return x.RoutedBy
+	}
+	return 0
+}
+
 // ProduceResponse is the response of Produce.
 type ProduceResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// One result per message of the request, in the same order.
-	Results       []*ProduceResult `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
+	Results []*ProduceResult `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
+	// The number of partitions that the producer's next request is to be routed by. 0 if no message
+	// of the request was valid.
+	RoutedBy      int32 `protobuf:"varint,2,opt,name=routed_by,json=routedBy,proto3" json:"routed_by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -514,6 +528,13 @@ func (x *ProduceResponse) GetResults() []*ProduceResult {
 		return x.Results
 	}
 	return nil
+}
+
+func (x *ProduceResponse) GetRoutedBy() int32 {
+	if x != nil {
+		return x.RoutedBy
+	}
+	return 0
 }
 
 // ProduceResult is the result of one message of a ProduceRequest.
@@ -3395,7 +3416,7 @@ const file_parley_next_v1_queue_proto_rawDesc = "" +
 	"\x17ON_CONFLICT_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12ON_CONFLICT_REJECT\x10\x01\x12\x14\n" +
 	"\x10ON_CONFLICT_KEEP\x10\x02\x12\x17\n" +
-	"\x13ON_CONFLICT_REPLACE\x10\x03\"\xab\x02\n" +
+	"\x13ON_CONFLICT_REPLACE\x10\x03\"\xd1\x02\n" +
 	"\x0eProduceRequest\x122\n" +
 	"\x05topic\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05topic\x12J\n" +
 	"\bmessages\x18\x02 \x03(\v2\x1c.parley.next.v1.QueueMessageB\x10\xbaH\r\x92\x01\n" +
@@ -3403,9 +3424,11 @@ const file_parley_next_v1_queue_proto_rawDesc = "" +
 	"\vproducer_id\x18\x03 \x01(\fBS\xbaHP\xba\x01M\n" +
 	"\vproducer_id\x12\x19must be empty or 16 bytes\x1a#size(this) == 0 || size(this) == 16R\n" +
 	"producerId\x12#\n" +
-	"\bsequence\x18\x04 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\bsequence\"J\n" +
+	"\bsequence\x18\x04 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\bsequence\x12$\n" +
+	"\trouted_by\x18\x05 \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\broutedBy\"g\n" +
 	"\x0fProduceResponse\x127\n" +
-	"\aresults\x18\x01 \x03(\v2\x1d.parley.next.v1.ProduceResultR\aresults\"\x86\x01\n" +
+	"\aresults\x18\x01 \x03(\v2\x1d.parley.next.v1.ProduceResultR\aresults\x12\x1b\n" +
+	"\trouted_by\x18\x02 \x01(\x05R\broutedBy\"\x86\x01\n" +
 	"\rProduceResult\x12=\n" +
 	"\bproduced\x18\x01 \x01(\v2\x1f.parley.next.v1.ProducedMessageH\x00R\bproduced\x12,\n" +
 	"\x05error\x18\x02 \x01(\v2\x14.parley.v1.ItemErrorH\x00R\x05errorB\b\n" +

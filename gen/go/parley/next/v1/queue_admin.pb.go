@@ -1867,20 +1867,18 @@ type GroupStats struct {
 	Trimmed int64 `protobuf:"varint,9,opt,name=trimmed,proto3" json:"trimmed,omitempty"`
 	// Messages that were for another group: replayed dead letters.
 	Elsewhere int64 `protobuf:"varint,10,opt,name=elsewhere,proto3" json:"elsewhere,omitempty"`
-	// Always 0: the messages before the group's start are not counted.
-	Skipped int64 `protobuf:"varint,11,opt,name=skipped,proto3" json:"skipped,omitempty"`
 	// Attempts that failed and were followed by another one.
-	Retried int64 `protobuf:"varint,12,opt,name=retried,proto3" json:"retried,omitempty"`
+	Retried int64 `protobuf:"varint,11,opt,name=retried,proto3" json:"retried,omitempty"`
 	// Deliveries that were repeated and did not count as an attempt.
-	Redelivered int64 `protobuf:"varint,13,opt,name=redelivered,proto3" json:"redelivered,omitempty"`
+	Redelivered int64 `protobuf:"varint,12,opt,name=redelivered,proto3" json:"redelivered,omitempty"`
 	// Dead letters of the group that were replayed.
-	Replayed int64 `protobuf:"varint,14,opt,name=replayed,proto3" json:"replayed,omitempty"`
+	Replayed int64 `protobuf:"varint,13,opt,name=replayed,proto3" json:"replayed,omitempty"`
 	// The age of the oldest message that is not settled. 0 if there is none.
-	OldestAge *durationpb.Duration `protobuf:"bytes,15,opt,name=oldest_age,json=oldestAge,proto3" json:"oldest_age,omitempty"`
+	OldestAge *durationpb.Duration `protobuf:"bytes,14,opt,name=oldest_age,json=oldestAge,proto3" json:"oldest_age,omitempty"`
 	// The sessions of the group, on all nodes that answered. Only in a TopicStats.
-	Sessions int32 `protobuf:"varint,16,opt,name=sessions,proto3" json:"sessions,omitempty"`
+	Sessions int32 `protobuf:"varint,15,opt,name=sessions,proto3" json:"sessions,omitempty"`
 	// 1 if a node dispatches the messages; in a TopicStats, of how many partitions one does.
-	DispatchedPartitions int32 `protobuf:"varint,17,opt,name=dispatched_partitions,json=dispatchedPartitions,proto3" json:"dispatched_partitions,omitempty"`
+	DispatchedPartitions int32 `protobuf:"varint,16,opt,name=dispatched_partitions,json=dispatchedPartitions,proto3" json:"dispatched_partitions,omitempty"`
 	unknownFields        protoimpl.UnknownFields
 	sizeCache            protoimpl.SizeCache
 }
@@ -1981,13 +1979,6 @@ func (x *GroupStats) GetTrimmed() int64 {
 func (x *GroupStats) GetElsewhere() int64 {
 	if x != nil {
 		return x.Elsewhere
-	}
-	return 0
-}
-
-func (x *GroupStats) GetSkipped() int64 {
-	if x != nil {
-		return x.Skipped
 	}
 	return 0
 }
@@ -5005,7 +4996,7 @@ const file_parley_next_v1_queue_admin_proto_rawDesc = "" +
 	"\fdead_letters\x18\x06 \x01(\x03R\vdeadLetters\x12\x19\n" +
 	"\bfirst_id\x18\a \x01(\tR\afirstId\x12\x17\n" +
 	"\alast_id\x18\b \x01(\tR\x06lastId\x122\n" +
-	"\x06groups\x18\t \x03(\v2\x1a.parley.next.v1.GroupStatsR\x06groups\"\x89\x04\n" +
+	"\x06groups\x18\t \x03(\v2\x1a.parley.next.v1.GroupStatsR\x06groups\"\xef\x03\n" +
 	"\n" +
 	"GroupStats\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x18\n" +
@@ -5019,14 +5010,13 @@ const file_parley_next_v1_queue_admin_proto_rawDesc = "" +
 	"\atrimmed\x18\t \x01(\x03R\atrimmed\x12\x1c\n" +
 	"\telsewhere\x18\n" +
 	" \x01(\x03R\telsewhere\x12\x18\n" +
-	"\askipped\x18\v \x01(\x03R\askipped\x12\x18\n" +
-	"\aretried\x18\f \x01(\x03R\aretried\x12 \n" +
-	"\vredelivered\x18\r \x01(\x03R\vredelivered\x12\x1a\n" +
-	"\breplayed\x18\x0e \x01(\x03R\breplayed\x128\n" +
+	"\aretried\x18\v \x01(\x03R\aretried\x12 \n" +
+	"\vredelivered\x18\f \x01(\x03R\vredelivered\x12\x1a\n" +
+	"\breplayed\x18\r \x01(\x03R\breplayed\x128\n" +
 	"\n" +
-	"oldest_age\x18\x0f \x01(\v2\x19.google.protobuf.DurationR\toldestAge\x12\x1a\n" +
-	"\bsessions\x18\x10 \x01(\x05R\bsessions\x123\n" +
-	"\x15dispatched_partitions\x18\x11 \x01(\x05R\x14dispatchedPartitions\"\xb0\x01\n" +
+	"oldest_age\x18\x0e \x01(\v2\x19.google.protobuf.DurationR\toldestAge\x12\x1a\n" +
+	"\bsessions\x18\x0f \x01(\x05R\bsessions\x123\n" +
+	"\x15dispatched_partitions\x18\x10 \x01(\x05R\x14dispatchedPartitions\"\xb0\x01\n" +
 	"\n" +
 	"GroupStart\x12G\n" +
 	"\bposition\x18\x01 \x01(\x0e2\x1d.parley.next.v1.StartPositionB\n" +

@@ -832,51 +832,44 @@ export declare type GroupStats = Message<"parley.next.v1.GroupStats"> & {
   elsewhere: bigint;
 
   /**
-   * Always 0: the messages before the group's start are not counted.
-   *
-   * @generated from field: int64 skipped = 11;
-   */
-  skipped: bigint;
-
-  /**
    * Attempts that failed and were followed by another one.
    *
-   * @generated from field: int64 retried = 12;
+   * @generated from field: int64 retried = 11;
    */
   retried: bigint;
 
   /**
    * Deliveries that were repeated and did not count as an attempt.
    *
-   * @generated from field: int64 redelivered = 13;
+   * @generated from field: int64 redelivered = 12;
    */
   redelivered: bigint;
 
   /**
    * Dead letters of the group that were replayed.
    *
-   * @generated from field: int64 replayed = 14;
+   * @generated from field: int64 replayed = 13;
    */
   replayed: bigint;
 
   /**
    * The age of the oldest message that is not settled. 0 if there is none.
    *
-   * @generated from field: google.protobuf.Duration oldest_age = 15;
+   * @generated from field: google.protobuf.Duration oldest_age = 14;
    */
   oldestAge?: Duration | undefined;
 
   /**
    * The sessions of the group, on all nodes that answered. Only in a TopicStats.
    *
-   * @generated from field: int32 sessions = 16;
+   * @generated from field: int32 sessions = 15;
    */
   sessions: number;
 
   /**
    * 1 if a node dispatches the messages; in a TopicStats, of how many partitions one does.
    *
-   * @generated from field: int32 dispatched_partitions = 17;
+   * @generated from field: int32 dispatched_partitions = 16;
    */
   dispatchedPartitions: number;
 };

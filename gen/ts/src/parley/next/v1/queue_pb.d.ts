@@ -240,6 +240,15 @@ export declare type ProduceRequest = Message<"parley.next.v1.ProduceRequest"> & 
    * @generated from field: int64 sequence = 4;
    */
   sequence: bigint;
+
+  /**
+   * `routed_by` of the producer's latest response for this topic, or 0 if there is none. A repeat
+   * has the same number as the first attempt, so that the server recognises it also after the topic
+   * has got more partitions.
+   *
+   * @generated from field: int32 routed_by = 5;
+   */
+  routedBy: number;
 };
 
 /**
@@ -260,6 +269,14 @@ export declare type ProduceResponse = Message<"parley.next.v1.ProduceResponse"> 
    * @generated from field: repeated parley.next.v1.ProduceResult results = 1;
    */
   results: ProduceResult[];
+
+  /**
+   * The number of partitions that the producer's next request is to be routed by. 0 if no message
+   * of the request was valid.
+   *
+   * @generated from field: int32 routed_by = 2;
+   */
+  routedBy: number;
 };
 
 /**
