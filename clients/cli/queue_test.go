@@ -182,8 +182,8 @@ func TestQueueTopics(t *testing.T) {
 	q.fails(1, []string{"create", "__own"}, "names that begin with __ are reserved")
 }
 
-// TestQueueGroups checks that the group commands create groups with every setting, and update, show,
-// list, pause, resume and delete them.
+// TestQueueGroups checks that the group commands create groups with every setting, and update,
+// show, list, pause, resume and delete them.
 func TestQueueGroups(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)

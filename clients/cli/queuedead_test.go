@@ -14,8 +14,8 @@ func (q *queues) bury(topic, group string, payloads ...string) {
 	q.ok("consume", topic, "--group", group, "--count", fmt.Sprint(len(payloads)), "--nack", "--dead-letter", "--reason", "poison\x1b[2J")
 }
 
-// TestQueueReplay replays dead letters by id, of a group, all, a few, and to another topic. Each must
-// be replayed once.
+// TestQueueReplay replays dead letters by id, of a group, all, a few, and to another topic. Each
+// must be replayed once.
 func TestQueueReplay(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)

@@ -126,8 +126,8 @@ func TestQueueProduceToFullTopic(t *testing.T) {
 	q.fails(1, []string{"produce", "small", "3", "--timeout", "500ms"}, "TOPIC_FULL", "deadline of 500ms")
 }
 
-// TestQueueUnique checks that a second message with a unique key is refused, kept out, or replaces the
-// first.
+// TestQueueUnique checks that a second message with a unique key is refused, kept out, or replaces
+// the first.
 func TestQueueUnique(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)
@@ -148,8 +148,8 @@ func TestQueueUnique(t *testing.T) {
 	}
 }
 
-// TestQueueProduceLimits checks that messages can have their own number of attempts, handler timeout
-// and time to live.
+// TestQueueProduceLimits checks that messages can have their own number of attempts, handler
+// timeout and time to live.
 func TestQueueProduceLimits(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)

@@ -89,7 +89,8 @@ func TestQueueStats(t *testing.T) {
 	}
 }
 
-// vanishing is an admin service with two topics, of which one is deleted when its stats are asked for.
+// vanishing is an admin service with two topics, of which one is deleted when its stats are asked
+// for.
 type vanishing struct {
 	nextv1connect.UnimplementedQueueAdminServiceHandler
 }
@@ -129,8 +130,8 @@ func TestQueueStatsOfDeletedTopic(t *testing.T) {
 	q.fails(1, []string{"stats", "gone"}, "TOPIC_NOT_FOUND")
 }
 
-// TestQueueWatch checks that stats, jobs, consumers and partitions with --watch follow changes, also
-// through a restart of the server, until they are interrupted.
+// TestQueueWatch checks that stats, jobs, consumers and partitions with --watch follow changes,
+// also through a restart of the server, until they are interrupted.
 func TestQueueWatch(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)

@@ -73,7 +73,8 @@ type JobQuery struct {
 }
 
 // Jobs iterates over the messages of a group in one state or in all: one partition after the other,
-// in each the oldest first. Each page is a call. If a call fails, the iteration ends with its error.
+// in each the oldest first. Each page is a call. If a call fails, the iteration ends with its
+// error.
 func (a *Admin) Jobs(ctx context.Context, topic string, q JobQuery) iter.Seq2[*Job, error] {
 	return link.Pages(func(token string) ([]*Job, string, error) {
 		res, err := adminCall(ctx, a, "ListJobs",

@@ -156,8 +156,8 @@ func TestAdminLook(t *testing.T) {
 	l.want(t, &nextv1.ListPartitionsRequest{Topic: "jobs", Group: "g"}, "n1<nil>", leases[0].GetNodeId(), err)
 }
 
-// TestAdminMend checks the requests and the results of the calls for dead letters, Trim, RepairTopic
-// and RescheduleAt.
+// TestAdminMend checks the requests and the results of the calls for dead letters, Trim,
+// RepairTopic and RescheduleAt.
 func TestAdminMend(t *testing.T) {
 	t.Parallel()
 	l, ctx := &looker{}, t.Context()

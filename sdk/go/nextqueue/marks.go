@@ -28,8 +28,8 @@ func (r *run) markLocked(t *task) {
 // the next one does. There is no answer: lost deliveries are reported anyway.
 func (r *run) sendMarks() { r.sendMarksOf(begun) }
 
-// sendMarksOf is sendMarks for the deliveries that are begun, and with settling also for those whose
-// verdict is not answered.
+// sendMarksOf is sendMarks for the deliveries that are begun, and with settling also for those
+// whose verdict is not answered.
 func (r *run) sendMarksOf(last stage) {
 	r.marking <- struct{}{}
 	defer func() { <-r.marking }()
