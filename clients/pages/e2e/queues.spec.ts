@@ -260,6 +260,11 @@ test("a topic and a group are created, changed, paused, resumed and deleted, by 
   expect(changed?.retry?.maxAttempts).toBe(5);
   expect(changed?.retry?.maxBackoff?.seconds).toBe(600n);
 
+  await page.getByTestId("trim-topic").click();
+  await page.getByTestId("field-force").check();
+  await page.getByTestId("confirm").click();
+  await expect(page.getByTestId("settings-note")).toContainText("Removed 1 message. 1 of them");
+
   await page.getByTestId("delete-topic").click();
   await page.getByTestId("confirm-name").fill(name);
   await page.getByTestId("confirm").click();

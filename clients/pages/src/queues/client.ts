@@ -81,6 +81,11 @@ export function connect(server: Server): QueueClient {
       const request = { topic, group: toGroupSettings(name, settings), updateMask: maskOf(groupPaths, changed) };
       await admin.updateGroup(request, { signal });
     },
+    trim: async (topic, messages, force, signal) => {
+      const keep = { case: "maxMessages" as const, value: BigInt(messages) };
+      const { removed, lost } = await admin.trimTopic({ topic, keep, force }, { signal });
+      return { removed: Number(removed), lost: Number(lost) };
+    },
     deleteTopic: async (topic, confirm, signal) => {
       await admin.deleteTopic({ topic, confirm }, { signal });
     },

@@ -148,6 +148,8 @@ function perMinute(points: readonly Point[]): Point[] {
   return points.map(({ at, value }) => ({ at, value: value === null ? null : value * 60 }));
 }
 
+const actions = { name: "Actions", hidden: true };
+
 interface Shown {
   readonly name: string;
   readonly title: string;
@@ -196,7 +198,7 @@ function Groups(props: { board: Board; topic: string; groups: readonly GroupCoun
   const shown = columns(groups, partitions);
   const settings = new Map(board.groups.value?.map((g) => [g.name, g]));
   return (
-    <Table testid="groups" rows="Group" columns={[...shown.map(({ name, title }) => ({ name, title })), { name: "" }]}>
+    <Table testid="groups" rows="Group" columns={[...shown.map(({ name, title }) => ({ name, title })), actions]}>
       {groups.map((g) => {
         const paused = settings.get(g.group)?.paused ?? false;
         return (
