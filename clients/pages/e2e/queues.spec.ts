@@ -367,6 +367,11 @@ test("on a phone in dark mode there is a list and a way back, and nothing overfl
     await page.getByTestId(`part-${part}`).tap();
     expect(await beside(), part).toBeLessThanOrEqual(0);
   }
+  await page.getByTestId("part-overview").tap();
+  await expect(page.getByTestId("pause-group")).toBeAttached();
+  await page.getByTestId("produce").tap();
+  await expect(page.getByTestId("confirm")).toBeInViewport({ ratio: 1 });
+  await page.getByTestId("cancel").tap();
   await page.getByTestId("back").tap();
   await page.getByTestId(`topic-${topic}`).tap();
   await expect(page.getByTestId("charts")).toBeVisible();
