@@ -260,6 +260,11 @@ test("a topic and a group are created, changed, paused, resumed and deleted, by 
   expect(changed?.retry?.maxAttempts).toBe(5);
   expect(changed?.retry?.maxBackoff?.seconds).toBe(600n);
 
+  await page.getByTestId("trim-topic").click();
+  await page.getByTestId("field-force").check();
+  await page.getByTestId("confirm").click();
+  await expect(page.getByTestId("settings-note")).toContainText("Removed 1 message. 1 of them");
+
   await page.getByTestId("delete-topic").click();
   await page.getByTestId("confirm-name").fill(name);
   await page.getByTestId("confirm").click();
@@ -362,6 +367,11 @@ test("on a phone in dark mode there is a list and a way back, and nothing overfl
     await page.getByTestId(`part-${part}`).tap();
     expect(await beside(), part).toBeLessThanOrEqual(0);
   }
+  await page.getByTestId("part-overview").tap();
+  await expect(page.getByTestId("pause-group")).toBeAttached();
+  await page.getByTestId("produce").tap();
+  await expect(page.getByTestId("confirm")).toBeInViewport({ ratio: 1 });
+  await page.getByTestId("cancel").tap();
   await page.getByTestId("back").tap();
   await page.getByTestId(`topic-${topic}`).tap();
   await expect(page.getByTestId("charts")).toBeVisible();

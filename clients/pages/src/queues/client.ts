@@ -1,5 +1,6 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import { durationFromMs, timestampFromDate } from "@bufbuild/protobuf/wkt";
+import type { Client } from "@connectrpc/connect";
 import * as pb from "@parleyhq/api/parley/next/v1/queue_admin_pb.js";
 import { QueueService } from "@parleyhq/api/parley/next/v1/queue_pb.js";
 import type { ItemError } from "@parleyhq/api/parley/v1/error_pb.js";
@@ -18,6 +19,16 @@ const pagesMost = 5;
 export function connect(server: Server): QueueClient {
   const admin = serviceClient(pb.QueueAdminService, server);
   const queue = serviceClient(QueueService, server);
+  return { ...reads(admin), ...changes(admin), ...jobChanges(admin, queue) };
+}
+
+type Admin = Client<typeof pb.QueueAdminService>;
+
+type Reads = "topics" | "stats" | "groups" | "leases" | "jobs" | "job" | "consumers" | "letters";
+
+type JobChanges = "retry" | "cancel" | "reschedule" | "produce";
+
+function reads(admin: Admin): Pick<QueueClient, Reads> {
   return {
     topics: async (signal) => {
       const topics: Topic[] = [];
@@ -52,6 +63,11 @@ export function connect(server: Server): QueueClient {
         const { deadLetters, nextPageToken } = await admin.listDeadLetters(query, { signal });
         return { items: deadLetters.map(toLetter), next: nextPageToken };
       }),
+  };
+}
+
+function changes(admin: Admin): Omit<QueueClient, Reads | JobChanges> {
+  return {
     replay: async (topic, which, toTopic, signal) => {
       const request = { topic, selection: toSelection(which), toTopic };
       const done = await admin.replayDeadLetters(request, { signal });
@@ -81,6 +97,11 @@ export function connect(server: Server): QueueClient {
       const request = { topic, group: toGroupSettings(name, settings), updateMask: maskOf(groupPaths, changed) };
       await admin.updateGroup(request, { signal });
     },
+    trim: async (topic, messages, force, signal) => {
+      const keep = { case: "maxMessages" as const, value: BigInt(messages) };
+      const { removed, lost } = await admin.trimTopic({ topic, keep, force }, { signal });
+      return { removed: Number(removed), lost: Number(lost) };
+    },
     deleteTopic: async (topic, confirm, signal) => {
       await admin.deleteTopic({ topic, confirm }, { signal });
     },
@@ -90,6 +111,11 @@ export function connect(server: Server): QueueClient {
     seekGroup: async (topic, group, to, signal) => {
       await admin.seekGroup({ topic, group, start: toStart(to) }, { signal });
     },
+  };
+}
+
+function jobChanges(admin: Admin, queue: Client<typeof QueueService>): Pick<QueueClient, JobChanges> {
+  return {
     retry: async (topic, group, messageIds, signal) =>
       Number((await admin.retryJobs({ topic, group, messageIds: [...messageIds] }, { signal })).retried),
     cancel: async (topic, messageIds, signal) => {

@@ -1,10 +1,14 @@
 import type { ComponentChildren } from "preact";
 
-/** Column is a column's name and an explanation. Its cells hold numbers unless text is set. */
+/**
+ * Column is a column's name and an explanation. Its cells hold numbers unless text is set. With
+ * hidden, only screen readers get the name.
+ */
 export interface Column {
   readonly name: string;
   readonly title?: string;
   readonly text?: boolean;
+  readonly hidden?: boolean;
 }
 
 /** Sorted is the column by which the rows are sorted, and what a click on a heading does. */
@@ -42,7 +46,7 @@ export function Table(props: {
   );
 }
 
-function Heading({ name, title, text, sorted }: Column & { sorted: Sorted | undefined }) {
+function Heading({ name, title, text, hidden, sorted }: Column & { sorted: Sorted | undefined }) {
   const by = sorted?.name === name;
   return (
     <th
@@ -62,7 +66,7 @@ function Heading({ name, title, text, sorted }: Column & { sorted: Sorted | unde
           <span aria-hidden="true">{by ? (sorted.down ? " ↓" : " ↑") : ""}</span>
         </button>
       ) : (
-        name
+        <span class={hidden ? "hidden" : undefined}>{name}</span>
       )}
     </th>
   );

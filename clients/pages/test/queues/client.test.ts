@@ -39,6 +39,7 @@ function answers() {
     updateTopic: keep({}),
     updateGroup: keep({}),
     seekGroup: keep({}),
+    trimTopic: keep({ removed: 5n, lost: 2n }),
     retryJobs: keep({ retried: 2n }),
     replayDeadLetters: keep({ replayed: 5n, more: true }),
     purgeDeadLetters: keep({ purged: 7n }),
@@ -186,6 +187,11 @@ describe("the client of the queue services", () => {
         updateMask: { paths: ["retry", "order"] },
       },
     ]);
+  });
+
+  test("trims a topic to a number of messages", async () => {
+    expect(await client.trim("jobs", 100, true, signal)).toEqual({ removed: 5, lost: 2 });
+    expect(requests).toMatchObject([{ topic: "jobs", keep: { case: "maxMessages", value: 100n }, force: true }]);
   });
 
   test("reads counts, history, groups and leases", async () => {

@@ -192,6 +192,7 @@ export class FakeQueues {
     createGroup: () => this.#answer("createGroup", () => {}),
     updateTopic: () => this.#answer("updateTopic", () => {}),
     updateGroup: () => this.#answer("updateGroup", () => {}),
+    trim: () => this.#answer("trim", () => ({ removed: 0, lost: 0 })),
     deleteTopic: (name) => this.#answer("deleteTopic", () => this.drop(name)),
     deleteGroup: () => this.#answer("deleteGroup", () => {}),
     seekGroup: () => this.#answer("seekGroup", () => {}),

@@ -302,6 +302,11 @@ export interface QueueClient {
     changed: readonly (keyof GroupSettings)[],
     signal: AbortSignal,
   ): Promise<void>;
+  /**
+   * Removes the oldest messages of each partition, except the number to keep and those that groups
+   * have not settled. With force it removes these too. lost is the number of them.
+   */
+  trim(topic: string, keep: number, force: boolean, signal: AbortSignal): Promise<{ removed: number; lost: number }>;
   deleteTopic(topic: string, confirm: string, signal: AbortSignal): Promise<void>;
   deleteGroup(topic: string, group: string, confirm: string, signal: AbortSignal): Promise<void>;
   /** Moves a group to the beginning or the end of the topic, or to a time. */

@@ -4,7 +4,7 @@ import { Select } from "../../ui/form";
 import type { Board } from "../model/board";
 import type { Group, Topic } from "../model/types";
 import { NewGroup, NewMessage, NewTopic } from "./create";
-import { EditGroup, EditTopic, MoveGroup } from "./edit";
+import { EditGroup, EditTopic, MoveGroup, TrimTopic } from "./edit";
 import { CancelJobs, RescheduleJobs } from "./jobdialogs";
 
 /**
@@ -34,6 +34,7 @@ type Question =
   | { kind: "edit-topic"; topic: Topic }
   | { kind: "edit-group"; topic: string; group: Group }
   | { kind: "move-group"; topic: string; group: string }
+  | { kind: "trim"; topic: string; done: (text: string) => void }
   | ({ kind: "cancel" } & JobsQuestion)
   | ({ kind: "reschedule" } & JobsQuestion)
   | { kind: "replay"; topic: string; what: string; act: (toTopic: string) => Promise<void> }
@@ -69,6 +70,8 @@ export function Dialogs({ board }: { board: Board }) {
       return <EditGroup board={board} topic={question.topic} group={question.group} />;
     case "move-group":
       return <MoveGroup board={board} topic={question.topic} group={question.group} />;
+    case "trim":
+      return <TrimTopic board={board} topic={question.topic} done={question.done} />;
     case "cancel":
       return <CancelJobs board={board} {...question} />;
     case "reschedule":

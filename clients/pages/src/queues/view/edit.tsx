@@ -1,6 +1,7 @@
 import { type Signal, useSignal } from "@preact/signals";
 import { Dialog } from "../../ui/dialog";
 import { Check, Field, Radios } from "../../ui/form";
+import { count } from "../../ui/format";
 import type { Board } from "../model/board";
 import { parseDuration, writeDuration } from "../model/duration";
 import type { Group, GroupSettings, Order, Topic, TopicSettings } from "../model/types";
@@ -163,6 +164,35 @@ export function EditGroup({ board, topic, group }: { board: Board; topic: string
           order.value = to;
         }}
       />
+    </Dialog>
+  );
+}
+
+/** TrimTopic removes the oldest messages of a topic. done gets the result as a text. */
+export function TrimTopic(props: { board: Board; topic: string; done: (text: string) => void }) {
+  const { board, topic, done } = props;
+  const keep = useSignal("0");
+  const force = useSignal(false);
+  const kept = read("number", keep.value);
+  const act = async () => {
+    const call = (signal: AbortSignal) => board.client.trim(topic, kept ?? 0, force.value, signal);
+    const { removed, lost } = await board.change(call);
+    const unsettled = lost > 0 ? ` ${count(lost)} of them were not settled, counted once for each group.` : "";
+    done(`Removed ${removed === 1 ? "1 message" : `${count(removed)} messages`}.${unsettled}`);
+  };
+  return (
+    <Dialog title={`Trim ${topic}?`} yes="Trim" danger ready={kept !== null} act={act} closed={closed}>
+      <p>This removes the oldest messages of each partition.</p>
+      <Field label="Keep the newest" id="keep" value={keep} hint="Messages of each partition" />
+      <Check
+        testid="field-force"
+        checked={force.value}
+        change={(on) => {
+          force.value = on;
+        }}
+      >
+        <span>Also remove messages that groups have not settled</span>
+      </Check>
     </Dialog>
   );
 }

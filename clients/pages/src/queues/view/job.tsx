@@ -23,7 +23,7 @@ const columns: readonly Column[] = [
   { name: "Next attempt", text: true },
   { name: "Consumer", text: true },
   { name: "Last failure", text: true },
-  { name: "" },
+  { name: "Actions", hidden: true },
 ];
 
 // The states from which a message is not delivered again.

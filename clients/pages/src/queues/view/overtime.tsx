@@ -1,21 +1,13 @@
 import { LinkButton } from "../../ui/banner";
-import { count, duration, perSecond } from "../../ui/format";
+import { count, duration } from "../../ui/format";
 import { Icon } from "../../ui/icon";
 import { Table } from "../../ui/table";
 import type { Board, TopicView } from "../model/board";
-import { line, type Point, rates } from "../model/history";
-import { backlog, type GroupCounts, type GroupSample, type Sample, sum } from "../model/types";
-import { Chart } from "./chart";
+import type { GroupCounts } from "../model/types";
+import { Charts } from "./charts";
 import { openDialog } from "./dialogs";
 import { PausedMark } from "./paused";
 import { PauseButton } from "./topic";
-
-// The maximum number of lines, beyond which they cannot be distinguished. The groups with the
-// largest backlog are shown.
-const linesMost = 8;
-
-// The order of the hues, so that lines beside each other differ.
-const hues = [7, 1, 4, 3, 2, 6, 8, 0];
 
 /** OverTime shows a topic's last hour and its groups' current counts. */
 export function OverTime({ board, view }: { board: Board; view: TopicView }) {
@@ -50,103 +42,7 @@ export function OverTime({ board, view }: { board: Board; view: TopicView }) {
   );
 }
 
-function Charts({ history, groups }: { history: readonly Sample[]; groups: readonly GroupCounts[] }) {
-  const whole = (n: number | null) => (n === null ? "–" : count(n));
-  const total = (of: (group: GroupSample) => number) => (sample: Sample) => sum(sample.groups, of);
-  const behind = [...groups].sort((a, b) => backlog(b) - backlog(a)).slice(0, linesMost);
-  const drawn = groups.filter((g) => behind.includes(g));
-  const ofGroup = (name: string) => (sample: Sample) => {
-    const group = sample.groups.find((g) => g.group === name);
-    return group && backlog(group);
-  };
-  const now = history.at(-1)?.at ?? Date.now();
-  return (
-    <div class="charts" data-testid="charts">
-      <Chart
-        title="Backlog"
-        now={now}
-        whole
-        write={whole}
-        lines={drawn.map((g) => ({
-          name: g.group,
-          hue: `hue-${hues[groups.indexOf(g) % hues.length]}`,
-          points: line(history, ofGroup(g.group)),
-        }))}
-      />
-      <Chart
-        title="Running and retrying"
-        now={now}
-        whole
-        write={whole}
-        lines={[
-          {
-            name: "running",
-            hue: "hue-7",
-            points: line(
-              history,
-              total((g) => g.running),
-            ),
-          },
-          {
-            name: "retrying",
-            hue: "hue-6",
-            points: line(
-              history,
-              total((g) => g.retrying),
-            ),
-          },
-        ]}
-      />
-      <Chart
-        title="Per second"
-        now={now}
-        whole={false}
-        write={perSecond}
-        lines={[
-          { name: "produced", hue: "hue-0", points: rates(history, (sample) => sample.produced) },
-          {
-            name: "acknowledged",
-            hue: "hue-7",
-            points: rates(
-              history,
-              total((g) => g.acked),
-            ),
-          },
-          {
-            name: "retried",
-            hue: "hue-6",
-            points: rates(
-              history,
-              total((g) => g.retried),
-            ),
-          },
-        ]}
-      />
-      <Chart
-        title="Dead letters per minute"
-        now={now}
-        whole={false}
-        write={(n) => (n === null ? "–" : String(Number(n.toFixed(1))))}
-        lines={[
-          {
-            name: "new",
-            hue: "hue-8",
-            points: perMinute(
-              rates(
-                history,
-                total((g) => g.dead),
-              ),
-            ),
-          },
-        ]}
-      />
-    </div>
-  );
-}
-
-function perMinute(points: readonly Point[]): Point[] {
-  return points.map(({ at, value }) => ({ at, value: value === null ? null : value * 60 }));
-}
+const actions = { name: "Actions", hidden: true };
 
 interface Shown {
   readonly name: string;
@@ -196,7 +92,7 @@ function Groups(props: { board: Board; topic: string; groups: readonly GroupCoun
   const shown = columns(groups, partitions);
   const settings = new Map(board.groups.value?.map((g) => [g.name, g]));
   return (
-    <Table testid="groups" rows="Group" columns={[...shown.map(({ name, title }) => ({ name, title })), { name: "" }]}>
+    <Table testid="groups" rows="Group" columns={[...shown.map(({ name, title }) => ({ name, title })), actions]}>
       {groups.map((g) => {
         const paused = settings.get(g.group)?.paused ?? false;
         return (

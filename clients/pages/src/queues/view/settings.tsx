@@ -1,3 +1,4 @@
+import { useSignal } from "@preact/signals";
 import { count, dayAndTime } from "../../ui/format";
 import type { Board, TopicView } from "../model/board";
 import { writeDuration } from "../model/duration";
@@ -11,6 +12,10 @@ import { PausedMark } from "./paused";
 /** SettingsPart shows the settings of a topic and of its groups, and the operations on them. */
 export function SettingsPart({ board, view }: { board: Board; view: TopicView }) {
   const { topic, stats } = view;
+  const note = useSignal("");
+  const done = (text: string) => {
+    note.value = text;
+  };
   return (
     <section class="part" aria-label="Settings">
       <section class="settings-card" data-testid="topic-settings">
@@ -25,6 +30,17 @@ export function SettingsPart({ board, view }: { board: Board; view: TopicView })
           >
             Edit…
           </button>
+          <button
+            type="button"
+            class="small"
+            data-testid="trim-topic"
+            onClick={() => openDialog({ kind: "trim", topic: topic.name, done })}
+          >
+            Trim…
+          </button>
+          <span role="status" class="quiet" data-testid="settings-note">
+            {note}
+          </span>
           <button
             type="button"
             class="small danger apart"
