@@ -173,7 +173,8 @@ func (c *checker) checkCancelled(msg *message) {
 		}
 		for group, f := range msg.fate {
 			late := slices.ContainsFunc(f.deliveries, func(d *Delivery) bool { return d.At > op.End+int64(slack) && !c.heldUp(d.Stream, op.End, d.At) })
-			if late || len(f.places)+len(f.dead) > 0 {
+			buried := len(f.dead) > 0 && !f.possiblyReturned(op.End, Nack)
+			if late || buried || len(f.places) > 0 {
 				c.Reportf(StoredAfterError, msg.topic, op.End, "%s was cancelled at %s, and in group %s it is %v%s", msg.mark, c.since(op.End), group,
 					f.places, c.story(f))
 			}
