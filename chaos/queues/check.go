@@ -33,7 +33,7 @@ const (
 	// Redelivered: a message was delivered or is stored as unsettled after its ack was accepted.
 	Redelivered chaos.Name = "redelivered"
 	// Gen: a settlement of an older delivery was accepted, or two deliveries of a message were
-	// settled for good, or one delivery was made twice.
+	// finally settled, or one delivery was made twice.
 	Gen chaos.Name = "gen"
 	// Kept: a message was delivered again while a session that had contact held it.
 	Kept chaos.Name = "kept"

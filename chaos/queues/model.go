@@ -333,8 +333,8 @@ func (m *model) fromRolledBack(d *Delivery) bool {
 // holds are the faults that hold back deliveries to a consumer and release them afterwards.
 var holds = []chaos.FaultName{chaos.NodeStop, chaos.NodeIsolate, chaos.StallRedis, ConsumerStop}
 
-// heldUp reports whether deliveries to a stream may have been held back between two times. It returns
-// true for an unknown stream, and for one that reads slowly.
+// heldUp reports whether deliveries to a stream may have been held back between two times. It
+// returns true for an unknown stream, and for one that reads slowly.
 func (m *model) heldUp(stream string, from, to int64) bool {
 	s := m.streams[stream]
 	if s == nil || s.Slow {

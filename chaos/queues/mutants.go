@@ -158,12 +158,12 @@ var mutants = []chaos.Mutant{
 	},
 }
 
-// asleep is how long a holder of leases is stopped or cut off. Its beat is over after 3 s, and other
-// nodes acquire its leases soon after.
+// asleep is how long a holder of leases is stopped or cut off. Its beat is over after 3 s, and
+// other nodes acquire its leases soon after.
 const asleep = 5 * time.Second
 
 // healthy is a schedule without faults but lost replies. takeovers makes leases change holders.
-// zombies lets an owner continue after it has lost its partitions.
+// zombies lets a holder continue after it has lost its leases.
 var (
 	healthy   = []chaos.Step{calm(6 * time.Second)}
 	takeovers = []chaos.Step{
