@@ -172,7 +172,9 @@ func (c *checker) checkCancelled(msg *message) {
 			continue
 		}
 		for group, f := range msg.fate {
-			late := slices.ContainsFunc(f.deliveries, func(d *Delivery) bool { return d.At > op.End+int64(slack) && !c.heldUp(d.Stream, op.End, d.At) })
+			late := slices.ContainsFunc(f.deliveries, func(d *Delivery) bool {
+				return d.At > op.End+int64(slack) && !c.heldUp(d.Stream, op.End, d.At)
+			})
 			buried := len(f.dead) > 0 && !f.possiblyReturned(op.End, Nack)
 			if late || buried || len(f.places) > 0 {
 				c.Reportf(StoredAfterError, msg.topic, op.End, "%s was cancelled at %s, and in group %s it is %v%s", msg.mark, c.since(op.End), group,
@@ -184,7 +186,7 @@ func (c *checker) checkCancelled(msg *message) {
 
 // checkFates checks the final state of a message in each group.
 func (c *checker) checkFates(msg *message) {
-	_, mayCancel := msg.cancelled()
+	mayCancel := msg.cancelled()
 	for _, group := range c.groups(msg.topic) {
 		f := msg.in(group)
 		did, may := f.acked()
@@ -236,7 +238,7 @@ func (c *checker) checkStored() {
 	}
 	for _, msg := range c.sorted() {
 		t := c.topics[msg.topic]
-		if _, may := msg.cancelled(); t == nil || !t.Keeps || may || !msg.accepted() || stored[msg.name] {
+		if t == nil || !t.Keeps || msg.cancelled() || !msg.accepted() || stored[msg.name] {
 			continue
 		}
 		c.Reportf(Loss, msg.topic, msg.requested[0].End, "%s was taken as %s and is not in its stream, which keeps everything", msg.mark, msg.id())

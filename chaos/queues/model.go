@@ -281,17 +281,12 @@ func (msg *message) possiblyAccepted() bool {
 	return slices.ContainsFunc(msg.requested, func(op *Op) bool { return op.Outcome != chaos.Failed })
 }
 
-// cancelled reports whether the message was cancelled (did) and whether it may have been (may).
-func (msg *message) cancelled() (did, may bool) {
-	for _, op := range msg.changes {
-		if op.Kind != Cancel {
-			continue
-		}
-		did = did || op.Outcome == chaos.OK
+// cancelled reports whether the message may have been cancelled.
+func (msg *message) cancelled() bool {
+	return slices.ContainsFunc(msg.changes, func(op *Op) bool {
 		// A cancellation that fails in one group may succeed in another one.
-		may = may || op.Outcome != chaos.Failed || op.Reason != "MESSAGE_NOT_FOUND"
-	}
-	return did, may
+		return op.Kind == Cancel && (op.Outcome != chaos.Failed || op.Reason != "MESSAGE_NOT_FOUND")
+	})
 }
 
 // acked reports whether the message was acknowledged in the group (did) and whether it may have

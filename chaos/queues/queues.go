@@ -44,7 +44,8 @@ func shortPlan() chaos.Plan {
 func longPlan() chaos.Plan {
 	return chaos.Plan{Nodes: 3, Targets: processTargets(), Scale: 0.6, Counts: map[chaos.FaultName]int{
 		ConsumerKill: 16, ConsumerStop: 6, chaos.NodeKill: 8, chaos.NodeStop: 5, chaos.NodeIsolate: 2, chaos.Roll: 3, chaos.RedisKill: 5,
-		chaos.RedisAway: 2, chaos.RedisMemory: 2, KeysLost: 3, chaos.CutRedis: 3, chaos.StallRedis: 3, chaos.NATSAway: 2, chaos.CutNATS: 2, chaos.StallNATS: 2,
+		chaos.RedisAway: 2, chaos.RedisMemory: 2, KeysLost: 3, chaos.CutRedis: 3, chaos.StallRedis: 3,
+		chaos.NATSAway: 2, chaos.CutNATS: 2, chaos.StallNATS: 2,
 	}}
 }
 

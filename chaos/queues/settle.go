@@ -90,7 +90,7 @@ const lethalExit = 3
 // die ends the process if a message of the kind kills it.
 func (c *Consumer) die(kind string, attempt int) {
 	if kind == lethal && attempt <= 2 && c.Mortal {
-		os.Exit(lethalExit)
+		os.Exit(lethalExit) //nolint:forbidigo // as a worker that its message kills
 	}
 }
 
