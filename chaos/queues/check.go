@@ -33,7 +33,7 @@ const (
 	// Redelivered: a message was delivered or is stored as unsettled after its ack was accepted.
 	Redelivered chaos.Name = "redelivered"
 	// Gen: a settlement of an older delivery was accepted, or two deliveries of a message were
-	// settled for good, or one delivery was made twice.
+	// finally settled, or one delivery was made twice.
 	Gen chaos.Name = "gen"
 	// Kept: a message was delivered again while a session that had contact held it.
 	Kept chaos.Name = "kept"
@@ -172,8 +172,11 @@ func (c *checker) checkCancelled(msg *message) {
 			continue
 		}
 		for group, f := range msg.fate {
-			late := slices.ContainsFunc(f.deliveries, func(d *Delivery) bool { return d.At > op.End+int64(slack) && !c.heldUp(d.Stream, op.End, d.At) })
-			if late || len(f.places)+len(f.dead) > 0 {
+			late := slices.ContainsFunc(f.deliveries, func(d *Delivery) bool {
+				return d.At > op.End+int64(slack) && !c.heldUp(d.Stream, op.End, d.At)
+			})
+			buried := len(f.dead) > 0 && !f.possiblyReturned(op.End, Nack)
+			if late || buried || len(f.places) > 0 {
 				c.Reportf(StoredAfterError, msg.topic, op.End, "%s was cancelled at %s, and in group %s it is %v%s", msg.mark, c.since(op.End), group,
 					f.places, c.story(f))
 			}
@@ -183,7 +186,7 @@ func (c *checker) checkCancelled(msg *message) {
 
 // checkFates checks the final state of a message in each group.
 func (c *checker) checkFates(msg *message) {
-	_, mayCancel := msg.cancelled()
+	mayCancel := msg.cancelled()
 	for _, group := range c.groups(msg.topic) {
 		f := msg.in(group)
 		did, may := f.acked()
@@ -235,7 +238,7 @@ func (c *checker) checkStored() {
 	}
 	for _, msg := range c.sorted() {
 		t := c.topics[msg.topic]
-		if _, may := msg.cancelled(); t == nil || !t.Keeps || may || !msg.accepted() || stored[msg.name] {
+		if t == nil || !t.Keeps || msg.cancelled() || !msg.accepted() || stored[msg.name] {
 			continue
 		}
 		c.Reportf(Loss, msg.topic, msg.requested[0].End, "%s was taken as %s and is not in its stream, which keeps everything", msg.mark, msg.id())

@@ -17,9 +17,9 @@ const began = 1_000_000 * sec
 // story is a correct history, for tests to break.
 //
 // In topic jobs (one partition, group a), m1 and m2 of key k are delivered to session s1 and
-// acknowledged. m3 of key k is delivered to s1, which loses contact, and then to s2.
-// m4 fails twice and is acknowledged. m5 is nacked to the dead letters. late is due at 20 s. In
-// topic steps (strict order), n1 fails once, then n2 follows. s3 is a session of the SDK's worker w.
+// acknowledged. m3 of key k is delivered to s1, which loses contact, and then to s2. m4 fails twice
+// and is acknowledged. m5 is nacked to the dead letters. late is due at 20 s. In topic steps
+// (strict order), n1 fails once, then n2 follows. s3 is a session of the SDK's worker w.
 type story struct {
 	h *History
 	t *Truth

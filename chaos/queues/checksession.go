@@ -53,7 +53,7 @@ func (c *checker) checkFinal(msg *message, group string, f *fate) {
 			continue
 		}
 		if final != nil && final.Token != op.Token {
-			c.Reportf(Gen, msg.topic, op.Begin, "two deliveries of %s were settled for good in group %s: %s, and %s", msg.mark, group, c.op(final), c.op(op))
+			c.Reportf(Gen, msg.topic, op.Begin, "two deliveries of %s were finally settled in group %s: %s, and %s", msg.mark, group, c.op(final), c.op(op))
 		}
 		final = op
 	}

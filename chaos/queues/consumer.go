@@ -140,7 +140,7 @@ func (w *consumer) join(ctx context.Context, seed uint64) *member {
 	ctx, stop := context.WithCancel(ctx)
 	m := &member{consumer: w, todo: make(chan *nextv1.Delivery, 10_000), stop: stop, held: make(map[string]*nextv1.Delivery)}
 	for i := range workers {
-		rng := rand.New(rand.NewPCG(seed, uint64(i))) //nolint:gosec // an index
+		rng := rand.New(rand.NewPCG(seed, uint64(i)))
 		m.work.Go(func() { m.settleAll(ctx, rng) })
 	}
 	return m

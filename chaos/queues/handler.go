@@ -31,7 +31,7 @@ func handle(ctx context.Context, c Consumer, out sink) error {
 	defer client.Close()
 	h := &handler{consumer: c, out: out, rng: chaos.Source(c.Seed, c.Name)}
 	opts := []queue.WorkerOption{
-		queue.WithConsumerName(c.Name), queue.WithMaxInFlight(int(c.InFlight), maxBytes), queue.WithAckTimeout(c.AckTimeout),
+		queue.WithConsumerName(c.Name), queue.WithMaxInFlight(c.InFlight, maxBytes), queue.WithAckTimeout(c.AckTimeout),
 		queue.WithConcurrency(sdkConcurrency), queue.WithStopTimeout(callLimit),
 	}
 	if !c.Bidi {

@@ -80,7 +80,34 @@ func newModel(h *History, t *Truth) *model {
 	}
 	m.addHistory()
 	m.addTruth()
+	m.doubtLateAcks()
 	return m
+}
+
+// doubtLateAcks makes the outcome unknown of acks of earlier deliveries that were accepted amid a
+// fault. A node that had no answer to its first try, and hears later that the message is settled,
+// takes the ack as done.
+func (m *model) doubtLateAcks() {
+	for _, msg := range m.messages {
+		for _, f := range msg.fate {
+			for i, op := range f.settled {
+				later := slices.ContainsFunc(f.deliveries, func(d *Delivery) bool { return d.Gen > op.Gen && d.At < op.Begin })
+				if op.Kind != Ack || op.Outcome != chaos.OK || !later || !m.amidFault(op.Begin, op.End) {
+					continue
+				}
+				doubtful := *op
+				doubtful.Outcome = chaos.Unknown
+				f.settled[i] = &doubtful
+			}
+		}
+	}
+}
+
+// amidFault reports whether something was broken, besides lost replies, between two times.
+func (m *model) amidFault(from, to int64) bool {
+	return slices.ContainsFunc(m.h.Faults, func(f chaos.Fault) bool {
+		return f.Name != string(chaos.LostReplies) && f.Begin <= to && from <= f.End+recovery
+	})
 }
 
 func (m *model) addHistory() {
@@ -89,6 +116,10 @@ func (m *model) addHistory() {
 		if op.Outcome == chaos.OK && m.rolledBack(op.Begin, op.End) {
 			forgot := *op
 			forgot.Outcome, forgot.MessageID, op = chaos.Unknown, "", &forgot
+		}
+		if op.Kind.settles() && op.Reason == "DELIVERY_GONE" {
+			forgot := *op // it, or an earlier try of the server's, may be what settled the message
+			forgot.Outcome, op = chaos.Unknown, &forgot
 		}
 		switch {
 		case op.Kind.produces():
@@ -250,17 +281,12 @@ func (msg *message) possiblyAccepted() bool {
 	return slices.ContainsFunc(msg.requested, func(op *Op) bool { return op.Outcome != chaos.Failed })
 }
 
-// cancelled reports whether the message was cancelled (did) and whether it may have been (may).
-func (msg *message) cancelled() (did, may bool) {
-	for _, op := range msg.changes {
-		if op.Kind != Cancel {
-			continue
-		}
-		did = did || op.Outcome == chaos.OK
+// cancelled reports whether the message may have been cancelled.
+func (msg *message) cancelled() bool {
+	return slices.ContainsFunc(msg.changes, func(op *Op) bool {
 		// A cancellation that fails in one group may succeed in another one.
-		may = may || op.Outcome != chaos.Failed || op.Reason != "MESSAGE_NOT_FOUND"
-	}
-	return did, may
+		return op.Kind == Cancel && (op.Outcome != chaos.Failed || op.Reason != "MESSAGE_NOT_FOUND")
+	})
 }
 
 // acked reports whether the message was acknowledged in the group (did) and whether it may have
@@ -302,8 +328,8 @@ func (m *model) fromRolledBack(d *Delivery) bool {
 // holds are the faults that hold back deliveries to a consumer and release them afterwards.
 var holds = []chaos.FaultName{chaos.NodeStop, chaos.NodeIsolate, chaos.StallRedis, ConsumerStop}
 
-// heldUp reports whether deliveries to a stream may have been held back between two times. It returns
-// true for an unknown stream, and for one that reads slowly.
+// heldUp reports whether deliveries to a stream may have been held back between two times. It
+// returns true for an unknown stream, and for one that reads slowly.
 func (m *model) heldUp(stream string, from, to int64) bool {
 	s := m.streams[stream]
 	if s == nil || s.Slow {

@@ -30,7 +30,8 @@ var mutants = []chaos.Mutant{
 	{
 		Name: "epoch-anew", Heading: "leases", Breaks: "a new lease's epoch may be lower than the last one",
 		Edits: []chaos.Edit{{
-			File: scriptDir + "acquire.lua", Old: "local epoch = text(math.max(tonumber(expected) + 1, now))", New: "local epoch = text(now % 1000000 + 1)",
+			File: scriptDir + "acquire.lua", Old: "local epoch = text(math.max(tonumber(expected) + 1, now))",
+			New: "local epoch = text(now % 1000000 + 1)",
 		}},
 		Steps: takeovers,
 		Shows: []chaos.Name{Epoch},
@@ -61,7 +62,10 @@ var mutants = []chaos.Mutant{
 	{
 		Name: "grace-skipped", Heading: "sessions", Breaks: "a session without a stream is lost at once",
 		Edits: []chaos.Edit{
-			{File: consumeDir + "session.go", Old: "s.grace = time.AfterFunc(s.Grace+lostAfter, func() {", New: "s.grace = time.AfterFunc(1, func() {"},
+			{
+				File: consumeDir + "session.go", Old: "s.grace = time.AfterFunc(s.Grace+lostAfter, func() {",
+				New: "s.grace = time.AfterFunc(1, func() {",
+			},
 			{File: consumeDir + "session.go", Old: "now.Sub(s.contact) >= s.Grace+lostAfter {", New: "!now.IsZero() {"},
 		},
 		Steps: takeovers,
@@ -87,7 +91,8 @@ var mutants = []chaos.Mutant{
 	{
 		Name: "delay-ignored", Heading: "retries", Breaks: "a retry does not wait for the delay that the consumer asked for",
 		Edits: []chaos.Edit{{
-			File: dispatchDir + "job.go", Old: "now.Add(cmp.Or(delay, d.backoff(j.attempts)))", New: "now.Add(cmp.Or(delay/10, d.backoff(j.attempts)))",
+			File: dispatchDir + "job.go", Old: "now.Add(cmp.Or(delay, d.backoff(j.attempts)))",
+			New: "now.Add(cmp.Or(delay/10, d.backoff(j.attempts)))",
 		}},
 		Steps: healthy,
 		Shows: []chaos.Name{Early},
@@ -100,7 +105,9 @@ var mutants = []chaos.Mutant{
 	},
 	{
 		Name: "strict-freed", Heading: "order", Breaks: "strict order does not wait for the retry of an earlier message of the key",
-		Edits: []chaos.Edit{{File: dispatchDir + "job.go", Old: "if d.cfg.Order == OrderStrict && j.key != 0 {", New: "if d.cfg.Order != d.cfg.Order {"}},
+		Edits: []chaos.Edit{{
+			File: dispatchDir + "job.go", Old: "if d.cfg.Order == OrderStrict && j.key != 0 {", New: "if d.cfg.Order != d.cfg.Order {",
+		}},
 		Steps: healthy,
 		Shows: []chaos.Name{StrictOrder},
 	},
@@ -121,7 +128,7 @@ var mutants = []chaos.Mutant{
 			{
 				File: scriptDir + "due.lua", Old: "  redis.call('ZREM', delayed, id)\nend\n",
 				New: "  if kept then\n    redis.call('ZADD', delayed, text(now_ms + 2000) .. '.5', id)\n    kept = false\n" +
-					"  else\n    redis.call('ZREM', delayed, id)\n  end\nend\n",
+					"  else\n    redis.call('ZREM', delayed, id)\n  end\n" + "end\n",
 			},
 		},
 		Steps: healthy,
@@ -152,18 +159,20 @@ var mutants = []chaos.Mutant{
 	},
 	{
 		Name: "trim-sent", Heading: "retention", Breaks: "messages that were sent count as settled when the log is trimmed",
-		Edits: []chaos.Edit{{File: scriptDir + "trim.lua", Old: "redis.call('HGET', keys[i], 'cursor')", New: "redis.call('HGET', keys[i], 'sent')"}},
+		Edits: []chaos.Edit{{
+			File: scriptDir + "trim.lua", Old: "redis.call('HGET', keys[i], 'cursor')", New: "redis.call('HGET', keys[i], 'sent')",
+		}},
 		Steps: takeovers,
 		Shows: []chaos.Name{Loss},
 	},
 }
 
-// asleep is how long a holder of leases is stopped or cut off. Its beat is over after 3 s, and other
-// nodes acquire its leases soon after.
+// asleep is how long a holder of leases is stopped or cut off. Its beat is over after 3 s, and
+// other nodes acquire its leases soon after.
 const asleep = 5 * time.Second
 
 // healthy is a schedule without faults but lost replies. takeovers makes leases change holders.
-// zombies lets an owner continue after it has lost its partitions.
+// zombies lets a holder continue after it has lost its leases.
 var (
 	healthy   = []chaos.Step{calm(6 * time.Second)}
 	takeovers = []chaos.Step{

@@ -76,7 +76,8 @@ func (m *model) kept(d *Delivery) int64 {
 	deadline := d.At + int64(stream.AckTimeout)
 	for _, op := range m.byToken[held{d.Session, d.Token}] {
 		switch {
-		case op.Outcome == chaos.Failed:
+		// A node may have had no answer to its first try, which was done, and an error to its second.
+		case op.Outcome == chaos.Failed && !m.amidFault(op.Begin, op.End):
 		// A later extension proves nothing: a new lease holder accepts those of deliveries that it does
 		// not know yet.
 		case op.Kind.settles():

@@ -59,6 +59,7 @@ func (m *member) settle(ctx context.Context, rng *rand.Rand, batch []*nextv1.Del
 			m.work.Go(func() {
 				chaos.Sleep(ctx, m.AckTimeout*13/10)
 				m.settleTasks(ctx, []*task{t})
+				m.drop(t.op.Token)
 			})
 		case t.op.Kind == Ack && kind == long && !m.Mended:
 			m.extendTwice(ctx, rng, d)
@@ -71,11 +72,16 @@ func (m *member) settle(ctx context.Context, rng *rand.Rand, batch []*nextv1.Del
 	}
 	m.settleTasks(ctx, acks)
 	m.settleTasks(ctx, nacks)
-	m.mu.Lock()
-	for _, d := range batch {
-		delete(m.held, d.GetToken())
+	for _, t := range slices.Concat(acks, nacks) {
+		m.drop(t.op.Token)
 	}
-	m.mu.Unlock()
+}
+
+// drop notes that the member does not have a delivery any more.
+func (m *member) drop(token string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.held, token)
 }
 
 // lethalExit is the exit code of a process that a message has killed.
@@ -84,7 +90,7 @@ const lethalExit = 3
 // die ends the process if a message of the kind kills it.
 func (c *Consumer) die(kind string, attempt int) {
 	if kind == lethal && attempt <= 2 && c.Mortal {
-		os.Exit(lethalExit)
+		os.Exit(lethalExit) //nolint:forbidigo // as a worker that its message kills
 	}
 }
 

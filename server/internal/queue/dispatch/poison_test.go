@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -169,6 +170,12 @@ func TestOldGeneration(t *testing.T) {
 	k.d.Settle(k.now, Settlement{ID: 1, Gen: 2, Session: "a", Verdict: Ack})
 	if k.step(); k.acked != 1 {
 		t.Error("an ack of the present delivery does not count")
+	}
+	// The message is settled now. That must not look as if its settler were not known: a caller whose
+	// first try had no answer would take it as its own.
+	k.d.Settle(k.now, Settlement{ID: 1, Gen: 1, Session: "a", Verdict: Ack, Token: "late"})
+	if out := k.d.Step(k.now); len(out.Settled) != 1 || !errors.Is(out.Settled[0].Err, ErrLost) {
+		t.Errorf("a late ack of the earlier delivery is answered with %+v", out.Settled)
 	}
 }
 

@@ -91,7 +91,7 @@ func (d *Dispatcher) Settle(now time.Time, s Settlement) {
 	switch {
 	case known && r == record{s.Gen, s.Session, s.Verdict}:
 		d.repeat(j, s.Token)
-	case known && r.gen == s.Gen, j != nil && j.state != settled:
+	case known, j != nil && j.state != settled: // another delivery, or another verdict, was the one that counted
 		d.answer(s.Token, ErrLost)
 	default:
 		d.answer(s.Token, d.gone(s.ID))
