@@ -16,8 +16,9 @@ import (
 
 	"connectrpc.com/connect"
 
+	nextv1 "github.com/parleyhq/parley/gen/go/parley/next/v1"
+	"github.com/parleyhq/parley/gen/go/parley/next/v1/nextv1connect"
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
-	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 )
 
 // TestEveryReasonHasASentinel parses error.go and checks that each reason of the proto has one
@@ -98,11 +99,11 @@ func TestItemError(t *testing.T) {
 
 // emptyQueues is a queue service that ends each stream at once, without an error.
 type emptyQueues struct {
-	parleyv1connect.UnimplementedQueueServiceHandler
+	nextv1connect.UnimplementedQueueServiceHandler
 }
 
 func (emptyQueues) StreamingConsume(
-	context.Context, *connect.BidiStream[parleyv1.StreamingConsumeRequest, parleyv1.StreamingConsumeResponse],
+	context.Context, *connect.BidiStream[nextv1.StreamingConsumeRequest, nextv1.StreamingConsumeResponse],
 ) error {
 	return nil
 }
@@ -113,12 +114,12 @@ func (emptyQueues) StreamingConsume(
 func TestConcurrentStreamEndsDoNotRace(t *testing.T) {
 	t.Parallel()
 	mux := http.NewServeMux()
-	mux.Handle(parleyv1connect.NewQueueServiceHandler(emptyQueues{}))
+	mux.Handle(nextv1connect.NewQueueServiceHandler(emptyQueues{}))
 	server := httptest.NewUnstartedServer(mux)
 	server.EnableHTTP2 = true
 	server.StartTLS()
 	t.Cleanup(server.Close)
-	client := parleyv1connect.NewQueueServiceClient(server.Client(), server.URL)
+	client := nextv1connect.NewQueueServiceClient(server.Client(), server.URL)
 	var running sync.WaitGroup
 	for range 2 {
 		running.Go(func() {
