@@ -53,8 +53,8 @@ func TestStreamsBreak(t *testing.T) {
 	})
 }
 
-// TestDeliveriesAreLost takes a delivery from a worker in both ways. The context of its handler must
-// end, and the message must be delivered again.
+// TestDeliveriesAreLost takes a delivery from a worker in both ways. The context of its handler
+// must end, and the message must be delivered again.
 func TestDeliveriesAreLost(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]func(s *parleytest.Server){
