@@ -271,7 +271,7 @@ import (
 	"fmt"
 
 	"github.com/parleyhq/parley/sdk/go"
-	"github.com/parleyhq/parley/sdk/go/queue"
+	queue "github.com/parleyhq/parley/sdk/go/nextqueue"
 )
 
 func main() { fmt.Println(program0, program1) }

@@ -7,7 +7,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	nextv1 "github.com/parleyhq/parley/gen/go/parley/next/v1"
 )
 
 const (
@@ -21,14 +21,14 @@ const (
 )
 
 func (l *load) createTopic(ctx context.Context) error {
-	_, err := l.admin.CreateTopic(ctx, &parleyv1.CreateTopicRequest{Topic: &parleyv1.Topic{
+	_, err := l.admin.CreateTopic(ctx, &nextv1.CreateTopicRequest{Topic: &nextv1.Topic{
 		Name: topic, Partitions: 4, IdempotencyWindow: durationpb.New(remembered),
-		Retention: &parleyv1.TopicRetention{DeadLetterMaxAge: durationpb.New(remembered)},
+		Retention: &nextv1.TopicRetention{DeadLetterMaxAge: durationpb.New(remembered)},
 	}})
 	if err != nil {
 		return err
 	}
-	_, err = l.admin.CreateGroup(ctx, &parleyv1.CreateGroupRequest{Topic: topic, Group: group})
+	_, err = l.admin.CreateGroup(ctx, &nextv1.CreateGroupRequest{Topic: topic, Group: &nextv1.Group{Name: group}})
 	return err
 }
 
@@ -36,9 +36,9 @@ func (l *load) createTopic(ctx context.Context) error {
 func (l *load) startJobs(ctx context.Context) {
 	run := time.Now().UnixNano()
 	l.each(ctx, 200*time.Millisecond, func(ctx context.Context, i int) {
-		req := &parleyv1.ProduceRequest{Topic: topic}
+		req := &nextv1.ProduceRequest{Topic: topic}
 		for k := range batch {
-			req.Messages = append(req.Messages, &parleyv1.QueueMessage{
+			req.Messages = append(req.Messages, &nextv1.QueueMessage{
 				Key: fmt.Sprint("key-", (batch*i+k)%100), Payload: []byte(text), IdempotencyKey: fmt.Sprint(run, "-", i, "-", k),
 			})
 		}
@@ -56,15 +56,17 @@ func (l *load) startJobs(ctx context.Context) {
 func (l *load) consume(ctx context.Context, name string, batches int) error {
 	stay, leave := context.WithCancel(ctx)
 	defer leave()
-	stream, err := l.queues.Consume(stay, &parleyv1.ConsumeRequest{Topic: topic, Group: group, Consumer: name, MaxMessages: 10_000})
+	stream, err := l.queues.Consume(stay, &nextv1.ConsumeRequest{
+		Topics: []string{topic}, Group: group, Consumer: name, Concurrency: 100, MaxInFlight: 1000,
+	})
 	if err != nil {
 		return l.count(ctx, "consumers", err)
 	}
 	defer func() { _ = stream.Close() }()
 	id := ""
 	for stream.Receive() {
-		if info := stream.Msg().GetInfo(); info != nil {
-			id = info.GetStreamId()
+		if first := stream.Msg().GetStarted(); first != nil {
+			id = first.GetSessionId()
 		}
 		deliveries := stream.Msg().GetDeliveries().GetDeliveries()
 		if len(deliveries) == 0 {
@@ -74,7 +76,7 @@ func (l *load) consume(ctx context.Context, name string, batches int) error {
 			return err
 		}
 		if batches--; batches == 0 {
-			_, err := l.queues.Leave(ctx, &parleyv1.LeaveRequest{Topic: topic, Group: group, StreamId: id})
+			_, err := l.queues.Leave(ctx, &nextv1.LeaveRequest{SessionId: id})
 			if err := l.count(ctx, "leaves", err); err != nil {
 				return err
 			}
@@ -85,17 +87,17 @@ func (l *load) consume(ctx context.Context, name string, batches int) error {
 
 // settle acknowledges deliveries. It returns the first attempts of one key for a retry, and those
 // of another one as dead letters.
-func (l *load) settle(ctx context.Context, stream string, deliveries []*parleyv1.Delivery) error {
-	ack := &parleyv1.AckRequest{Topic: topic, Group: group, StreamId: stream}
-	nack := &parleyv1.NackRequest{Topic: topic, Group: group, StreamId: stream}
+func (l *load) settle(ctx context.Context, session string, deliveries []*nextv1.Delivery) error {
+	ack := &nextv1.AckRequest{SessionId: session}
+	nack := &nextv1.NackRequest{SessionId: session}
 	for _, d := range deliveries {
 		switch {
 		case d.GetKey() == "key-7" && d.GetAttempt() == 1:
-			retry := &parleyv1.NackItem_Retry{Retry: &parleyv1.NackRetry{Delay: durationpb.New(time.Second)}}
-			nack.Items = append(nack.Items, &parleyv1.NackItem{Token: d.GetToken(), Reason: "a retry", Outcome: retry})
+			retry := &nextv1.NackItem_Retry{Retry: &nextv1.NackRetry{Delay: durationpb.New(time.Second)}}
+			nack.Items = append(nack.Items, &nextv1.NackItem{Token: d.GetToken(), Reason: "a retry", Outcome: retry})
 		case d.GetKey() == "key-8":
-			dead := &parleyv1.NackItem_DeadLetter{DeadLetter: &parleyv1.NackDeadLetter{}}
-			nack.Items = append(nack.Items, &parleyv1.NackItem{Token: d.GetToken(), Reason: "a dead letter", Outcome: dead})
+			dead := &nextv1.NackItem_DeadLetter{DeadLetter: &nextv1.NackDeadLetter{}}
+			nack.Items = append(nack.Items, &nextv1.NackItem{Token: d.GetToken(), Reason: "a dead letter", Outcome: dead})
 		default:
 			ack.Tokens = append(ack.Tokens, d.GetToken())
 		}

@@ -13,6 +13,7 @@ import (
 	"connectrpc.com/connect"
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/parleyhq/parley/gen/go/parley/next/v1/nextv1connect"
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 )
 
@@ -28,8 +29,8 @@ type load struct {
 	http     *http.Client
 	messages parleyv1connect.MessageServiceClient
 	presence parleyv1connect.PresenceServiceClient
-	queues   parleyv1connect.QueueServiceClient
-	admin    parleyv1connect.AdminServiceClient
+	queues   nextv1connect.QueueServiceClient
+	admin    nextv1connect.QueueAdminServiceClient
 	// devices are clients of one user each.
 	devices []parleyv1connect.PresenceServiceClient
 	recent  recent
@@ -58,7 +59,7 @@ func newLoad(url string, token func(user string) (string, error)) (*load, error)
 	l := &load{
 		http: h, calls: map[string]int{},
 		messages: parleyv1connect.NewMessageServiceClient(h, url), presence: parleyv1connect.NewPresenceServiceClient(h, url),
-		queues: parleyv1connect.NewQueueServiceClient(h, url), admin: parleyv1connect.NewAdminServiceClient(h, url),
+		queues: nextv1connect.NewQueueServiceClient(h, url), admin: nextv1connect.NewQueueAdminServiceClient(h, url),
 	}
 	for _, u := range clients[:devices] {
 		l.devices = append(l.devices, parleyv1connect.NewPresenceServiceClient(u, url))

@@ -122,7 +122,8 @@ func (r *run) started(s *stream, first *nextv1.SessionStarted) bool {
 
 // confirm records that contact was confirmed at a time, or that none was if that is zero. If none
 // was confirmed for the grace time before now, the server may have ended the session. Then confirm
-// ends it too and returns false: a process that was stopped may read a frame that was sent long ago.
+// ends it too and returns false: a process that was stopped may read a frame that was sent long
+// ago.
 func (r *run) confirm(s *session, at time.Time) bool {
 	r.mu.Lock()
 	if r.session != s {

@@ -138,8 +138,8 @@ func (s *stream) handle(frame *nextv1.ConsumeResponse) error {
 	return nil
 }
 
-// confirm records the contact that a frame confirms, which a heartbeat does. It returns false if the
-// session is over.
+// confirm records the contact that a frame confirms, which a heartbeat does. It returns false if
+// the session is over.
 //
 // The contact counts from when the server sent the heartbeat, and not from when it was read: it may
 // have waited for a process that was stopped.

@@ -239,8 +239,8 @@ func (h adminHandler) ListJobs(ctx context.Context, req *nextv1.ListJobsRequest)
 		}
 		res := &nextv1.ListJobsResponse{}
 		add := func(m *message, in *nextv1.JobInGroup) {
-			any := req.GetState() == nextv1.JobState_JOB_STATE_UNSPECIFIED
-			if req.GetKey() != "" && req.GetKey() != m.wire.GetKey() || !any && in.GetState() != req.GetState() {
+			all := req.GetState() == nextv1.JobState_JOB_STATE_UNSPECIFIED
+			if req.GetKey() != "" && req.GetKey() != m.wire.GetKey() || !all && in.GetState() != req.GetState() {
 				return
 			}
 			job := m.job(req.GetFull())

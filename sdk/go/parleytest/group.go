@@ -121,7 +121,7 @@ func (g *group) find(seq int) *job {
 	return g.jobs[at]
 }
 
-// settled removes a job for good.
+// settled removes a job, and frees its unique key if no other group has it.
 func (g *group) settled(j *job) {
 	j.drop()
 	if at := slices.Index(g.jobs, j); at >= 0 {
@@ -197,7 +197,7 @@ func (j *job) failed(retry time.Time, reason, code string) {
 	j.group.count(j.message).Retried++
 }
 
-// bury makes a dead letter.
+// bury turns a job into a dead letter.
 func (j *job) bury() {
 	t, m := j.group.topic, j.message
 	j.group.settled(j)
@@ -216,8 +216,8 @@ func (j *job) expired(now time.Time) bool {
 	return ttl != nil && !j.begun && j.attempts == 0 && !now.Before(j.message.at.Add(ttl.AsDuration()))
 }
 
-// expire removes the jobs whose time to live has passed. It returns when to look again: when another
-// one passes, or a retry is due. It returns the zero time if there is no such time.
+// expire removes the jobs whose time to live has passed. It returns when to look again: when
+// another one passes, or a retry is due. It returns the zero time if there is no such time.
 func (g *group) expire(now time.Time) (next time.Time) {
 	var gone []*job
 	for _, j := range g.jobs {
@@ -309,7 +309,7 @@ func (j *job) size() int64 {
 	return int64(n)
 }
 
-// deliver gives a job to a session.
+// deliver passes a job to a session, and returns the delivery.
 func (j *job) deliver(s *session, now time.Time) *nextv1.Delivery {
 	j.deliveries++
 	m := j.message

@@ -1,9 +1,9 @@
 // Package parleytest provides a Parley server in memory, for tests of programs that use the SDK and
 // of the SDK itself. It implements the contracts of parley.v1.MessageService (dense logs,
 // idempotent calls, replay, positions) and of PresenceService, with the login policy that allows
-// all devices. It also implements QueueService, and of QueueAdminService the parts that programs use:
-// AddTopic creates a topic, a nacked message without a delay is delivered again at once, and topics
-// keep their messages until TrimTopic.
+// all devices. It also implements QueueService, and of QueueAdminService the parts that programs
+// use: AddTopic creates a topic, a nacked message without a delay is delivered again at once, and
+// topics keep their messages until TrimTopic.
 //
 // It fails on request: calls that are refused or whose answers are lost, streams that break, fall
 // silent, repeat or skip frames, tokens that expire, a server that is killed and restarted, or that
@@ -240,8 +240,8 @@ func (s *Server) SetPageSize(n int) {
 
 // Fault sets the function that decides which calls fail. Without a function, and when it returns
 // nil, calls succeed. method is the name of the call, for example SendMessage. For each item of a
-// batch the function is called again, with SendMessages/<client_msg_id> or Produce/<payload>. It must
-// not call methods of the Server, which is locked meanwhile.
+// batch the function is called again, with SendMessages/<client_msg_id> or Produce/<payload>. It
+// must not call methods of the Server, which is locked meanwhile.
 func (s *Server) Fault(f func(method string, req proto.Message) *Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

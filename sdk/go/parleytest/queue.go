@@ -182,9 +182,9 @@ func (s *Server) EndConsumers(topicName, groupName string, err error) {
 	s.wakeLocked()
 }
 
-// EndSessions ends a group's sessions on all servers, as if they had been without contact for longer
-// than their grace time. Their streams end with SESSION_LOST, and what they held is delivered to
-// other sessions.
+// EndSessions ends a group's sessions on all servers, as if they had been without contact for
+// longer than their grace time. Their streams end with SESSION_LOST, and what they held is
+// delivered to other sessions.
 func (s *Server) EndSessions(topicName, groupName string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -221,7 +221,8 @@ func (s *shared) updateLocked(one *session, r *nextv1.UpdateSessionRequest) erro
 		limit *int64
 		value int64
 	}{
-		{&one.limits.concurrency, int64(r.GetConcurrency())}, {&one.limits.inFlight, int64(r.GetMaxInFlight())},
+		{&one.limits.concurrency, int64(r.GetConcurrency())},
+		{&one.limits.inFlight, int64(r.GetMaxInFlight())},
 		{&one.limits.bytes, r.GetMaxInFlightBytes()},
 	} {
 		if field.value != 0 {

@@ -219,11 +219,11 @@ func jobs(e *env) {
 			j.GetPayloadBytes() != 1 || j.GetDueTime() != nil {
 			e.Fatalf("job %v", j)
 		}
-		got := ""
+		var got []string
 		for _, g := range j.GetGroups() {
-			got += fmt.Sprintf("%s %s %q %d, ", g.GetGroup(), g.GetState(), g.GetConsumer(), g.GetDeliveries())
+			got = append(got, fmt.Sprintf("%s %s %q %d", g.GetGroup(), g.GetState(), g.GetConsumer(), g.GetDeliveries()))
 		}
-		if want := `g JOB_STATE_RUNNING "c" 1, h JOB_STATE_WAITING "" 0, `; got != want {
+		if want := `g JOB_STATE_RUNNING "c" 1, h JOB_STATE_WAITING "" 0`; strings.Join(got, ", ") != want {
 			return fmt.Sprintf("job in groups: got %s, want %s", got, want)
 		}
 		return ""
@@ -233,15 +233,15 @@ func jobs(e *env) {
 	list := func(group string, state nextv1.JobState) string {
 		r, err := e.ann.admin.ListJobs(e.ctx, &nextv1.ListJobsRequest{Topic: name, Group: group, State: state})
 		e.no(err)
-		got := ""
+		var got []string
 		for _, j := range r.GetJobs() {
-			got += fmt.Sprintf("%s %d %d, ", map[string]string{id: "first", later.GetMessageId(): "later"}[j.GetMessageId()], j.GetPayloadBytes(), len(j.GetGroups()))
+			got = append(got, fmt.Sprintf("%s %d %d", map[string]string{id: "first", later.GetMessageId(): "later"}[j.GetMessageId()], j.GetPayloadBytes(), len(j.GetGroups())))
 		}
-		return got
+		return strings.Join(got, ", ")
 	}
-	equal(e, "scheduled ones", list("", nextv1.JobState_JOB_STATE_SCHEDULED), "later 2 0, ")
-	equal(e, "those of a group", list("h", nextv1.JobState_JOB_STATE_UNSPECIFIED), "first 1 1, later 2 1, ")
-	equal(e, "waiting ones", list("h", nextv1.JobState_JOB_STATE_WAITING), "first 1 1, ")
+	equal(e, "scheduled ones", list("", nextv1.JobState_JOB_STATE_SCHEDULED), "later 2 0")
+	equal(e, "those of a group", list("h", nextv1.JobState_JOB_STATE_UNSPECIFIED), "first 1 1, later 2 1")
+	equal(e, "waiting ones", list("h", nextv1.JobState_JOB_STATE_WAITING), "first 1 1")
 	e.eventually(func() string {
 		r, err := e.ann.admin.ListConsumers(e.ctx, &nextv1.ListConsumersRequest{Topic: name, Group: "g"})
 		e.no(err)

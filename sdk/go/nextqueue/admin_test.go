@@ -8,39 +8,38 @@ import (
 	"testing"
 	"time"
 
-	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	nextv1 "github.com/parleyhq/parley/gen/go/parley/next/v1"
 	parley "github.com/parleyhq/parley/sdk/go"
+	queue "github.com/parleyhq/parley/sdk/go/nextqueue"
 	"github.com/parleyhq/parley/sdk/go/parleytest"
-	"github.com/parleyhq/parley/sdk/go/queue"
 )
 
-// TestPauseAndResume pauses and resumes operations. The other operation must not change, and a call
-// without operations must fail.
+// TestPauseAndResume pauses a topic and a group, and resumes them. The other one must not change.
 func TestPauseAndResume(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
 	s.AddTopic("jobs", 1, "g")
 	ctx, admin := testContext(t), queue.NewAdmin(newClient(t, s.Addr()))
 	for i, step := range []struct {
-		call             func() (*queue.Topic, error)
-		produce, consume bool
+		call         func() error
+		topic, group bool
 	}{
-		{func() (*queue.Topic, error) { return admin.Pause(ctx, "jobs", queue.Consume) }, false, true},
-		{func() (*queue.Topic, error) { return admin.Pause(ctx, "jobs", queue.Produce) }, true, true},
-		{func() (*queue.Topic, error) { return admin.Resume(ctx, "jobs", queue.Consume) }, true, false},
-		{func() (*queue.Topic, error) { return admin.Pause(ctx, "jobs", queue.Produce, queue.Consume) }, true, true},
-		{func() (*queue.Topic, error) { return admin.Resume(ctx, "jobs", queue.Produce, queue.Consume) }, false, false},
+		{func() error { _, err := admin.PauseTopic(ctx, "jobs"); return err }, true, false},
+		{func() error { _, err := admin.PauseGroup(ctx, "jobs", "g"); return err }, true, true},
+		{func() error { _, err := admin.ResumeTopic(ctx, "jobs"); return err }, false, true},
+		{func() error { _, err := admin.ResumeGroup(ctx, "jobs", "g"); return err }, false, false},
 	} {
-		topic, err := step.call()
-		if err != nil || topic.GetProducePaused() != step.produce || topic.GetConsumePaused() != step.consume {
-			t.Errorf("step %d: %v, %v", i, topic, err)
+		if err := step.call(); err != nil {
+			t.Fatalf("step %d: %v", i, err)
+		}
+		topic, err := admin.Topic(ctx, "jobs")
+		group, groupErr := admin.Group(ctx, "jobs", "g")
+		if err != nil || groupErr != nil || topic.GetPaused() != step.topic || group.GetPaused() != step.group {
+			t.Errorf("step %d: %v, %v, %v, %v", i, topic, err, group, groupErr)
 		}
 	}
-	if _, err := admin.Pause(ctx, "jobs"); !errors.Is(err, parley.ErrInvalidField) {
-		t.Errorf("pause nothing: %v", err)
-	}
-	if _, err := admin.Resume(ctx, "jobs"); !errors.Is(err, parley.ErrInvalidField) {
-		t.Errorf("resume nothing: %v", err)
+	if _, err := admin.PauseGroup(ctx, "jobs", "none"); !errors.Is(err, parley.ErrGroupNotFound) {
+		t.Errorf("pause no group: %v", err)
 	}
 }
 
@@ -102,7 +101,7 @@ func TestDeadLetterSelection(t *testing.T) {
 		t.Errorf("replay one: %d, %v, %v", n, more, err)
 	}
 	want("after one was replayed", 4, 5, 1)
-	if n, more, err := admin.ReplayDeadLetters(ctx, "jobs", queue.DeadLettersOf("g"), queue.WithLimit(2), queue.WithPartition(1)); n != 2 || !more || err != nil {
+	if n, more, err := admin.ReplayDeadLetters(ctx, "jobs", queue.DeadLetterIDs(ids[1], ids[2])); n != 2 || more || err != nil {
 		t.Errorf("replay two: %d, %v, %v", n, more, err)
 	}
 	want("after two more were replayed", 2, 5, 3)
@@ -128,7 +127,7 @@ func TestDeadLetterSelection(t *testing.T) {
 }
 
 // TestGroupStartPositions creates a group at each kind of Start, and seeks another group there.
-// With the zero Start a new group must start at the beginning, and a seek must fail.
+// Without a Start a new group must start at the beginning, and a seek must fail.
 func TestGroupStartPositions(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -139,7 +138,7 @@ func TestGroupStartPositions(t *testing.T) {
 	<-time.After(2 * time.Millisecond)
 	between := time.Now()
 	produce(t, c, "jobs", keyed("k", 3, 5)...)
-	if err := admin.CreateGroup(ctx, "jobs", "moved", queue.FromEnd()); err != nil {
+	if err := createGroup(ctx, admin, "moved", queue.FromEnd()); err != nil {
 		t.Fatal(err)
 	}
 	for name, one := range map[string]struct {
@@ -148,20 +147,25 @@ func TestGroupStartPositions(t *testing.T) {
 	}{
 		"beginning": {queue.FromBeginning(), 5}, "end": {queue.FromEnd(), 0}, "time": {queue.FromTime(between), 2},
 	} {
-		if err := admin.CreateGroup(ctx, "jobs", name, one.start); err != nil || s.Unsettled("jobs", name) != one.want {
+		if err := createGroup(ctx, admin, name, one.start); err != nil || s.Unsettled("jobs", name) != one.want {
 			t.Errorf("a group from %s: %v and %d messages, want %d", name, err, s.Unsettled("jobs", name), one.want)
 		}
 		if err := admin.SeekGroup(ctx, "jobs", "moved", one.start); err != nil || s.Unsettled("jobs", "moved") != one.want {
 			t.Errorf("after a seek to %s: %v and %d messages, want %d", name, err, s.Unsettled("jobs", "moved"), one.want)
 		}
 	}
-	if err := admin.CreateGroup(ctx, "jobs", "zero", queue.Start{}); err != nil || s.Unsettled("jobs", "zero") != 5 {
+	if err := createGroup(ctx, admin, "zero", nil); err != nil || s.Unsettled("jobs", "zero") != 5 {
 		t.Errorf("a group without a start: %v and %d messages, want those from the beginning", err, s.Unsettled("jobs", "zero"))
 	}
 	before := s.Unsettled("jobs", "moved")
-	if err := admin.SeekGroup(ctx, "jobs", "moved", queue.Start{}); !errors.Is(err, parley.ErrInvalidField) || s.Unsettled("jobs", "moved") != before {
+	if err := admin.SeekGroup(ctx, "jobs", "moved", nil); !errors.Is(err, parley.ErrInvalidField) || s.Unsettled("jobs", "moved") != before {
 		t.Errorf("a seek without a start: got %v", err)
 	}
+}
+
+func createGroup(ctx context.Context, admin *queue.Admin, name string, start queue.Start) error {
+	_, err := admin.CreateGroup(ctx, "jobs", &queue.Group{Name: name, Start: start})
+	return err
 }
 
 // TestDefaultPartitioner checks that a topic created without settings has 8 partitions and the
@@ -172,7 +176,7 @@ func TestDefaultPartitioner(t *testing.T) {
 	ctx, c := testContext(t), newClient(t, s.Addr())
 	admin := queue.NewAdmin(c)
 	topic, err := admin.CreateTopic(ctx, &queue.Topic{Name: "jobs"})
-	if err != nil || topic.GetPartitioner() != parleyv1.Partitioner_PARTITIONER_CONSISTENT_HASH || topic.GetPartitions() != 8 {
+	if err != nil || topic.GetPartitioner() != nextv1.Partitioner_PARTITIONER_CONSISTENT_HASH || topic.GetPartitions() != 8 {
 		t.Errorf("created %v, %v", topic, err)
 	}
 	results, err := queue.NewProducer(c, "jobs").Produce(ctx, keyed("user-7", 0, 3)...)

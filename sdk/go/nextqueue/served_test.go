@@ -8,14 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	parley "github.com/parleyhq/parley/sdk/go"
+	queue "github.com/parleyhq/parley/sdk/go/nextqueue"
 	"github.com/parleyhq/parley/sdk/go/parleytest"
-	"github.com/parleyhq/parley/sdk/go/queue"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // testContext returns a context that ends after 30 s or with the test.
 func testContext(t *testing.T) context.Context {
@@ -75,7 +71,7 @@ type working struct {
 func work(t *testing.T, c *parley.Client, topic, group string, h queue.Handler, opts ...queue.WorkerOption) *working {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
-	w := &working{Worker: queue.NewWorker(c, topic, group, h, opts...), t: t, stop: stop, done: make(chan error, 1)}
+	w := &working{Worker: queue.NewWorker(c, group, opts...).Handle(topic, h), t: t, stop: stop, done: make(chan error, 1)}
 	go func() { w.done <- w.Run(ctx) }()
 	t.Cleanup(func() { _ = w.finish() })
 	return w
@@ -136,4 +132,11 @@ func keyed(key string, from, to int) []queue.Message {
 		all = append(all, queue.Message{Key: key, Payload: fmt.Appendf(nil, "%s-%d", key, i)})
 	}
 	return all
+}
+
+// both runs a test twice: with the bidirectional stream StreamingConsume, and with WithUnaryCalls.
+func both(t *testing.T, test func(t *testing.T, opts ...queue.WorkerOption)) {
+	t.Helper()
+	t.Run("bidi", func(t *testing.T) { t.Parallel(); test(t) })
+	t.Run("unary", func(t *testing.T) { t.Parallel(); test(t, queue.WithUnaryCalls()) })
 }

@@ -11,12 +11,11 @@ import (
 	"time"
 
 	parley "github.com/parleyhq/parley/sdk/go"
+	queue "github.com/parleyhq/parley/sdk/go/nextqueue"
 	"github.com/parleyhq/parley/sdk/go/parleytest"
-	"github.com/parleyhq/parley/sdk/go/queue"
 )
 
-// Produce a job now, and another one for later. Both are retried with their own idempotency keys,
-// so they are stored once.
+// Produce a job now, and another one for later. Both are repeated after failures and stored once.
 func Example_produce() {
 	ctx := context.Background()
 	client, err := parley.New("127.0.0.1:8080", parley.WithToken("the token"))
@@ -38,7 +37,7 @@ func Example_produce() {
 		log.Fatal(err)
 	}
 	fmt.Println("produced", receipt.MessageID)
-	results, err := jobs.Schedule(ctx, time.Hour, queue.Message{Payload: []byte("remind user-7")})
+	results, err := jobs.Produce(ctx, queue.Message{Payload: []byte("remind user-7"), Delay: time.Hour})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -64,21 +63,21 @@ func Example_operate() {
 	defer client.Close()
 
 	admin := queue.NewAdmin(client)
-	topic, err := admin.Pause(ctx, "jobs", queue.Produce)
+	topic, err := admin.PauseTopic(ctx, "jobs")
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println("paused:", topic.GetProducePaused(), topic.GetConsumePaused())
-	if _, err := admin.Resume(ctx, "jobs", queue.Produce); err != nil {
+	fmt.Println("paused:", topic.GetPaused())
+	if _, err := admin.ResumeTopic(ctx, "jobs"); err != nil {
 		log.Fatal(err)
 	}
-	replayed, _, err := admin.ReplayDeadLetters(ctx, "jobs", queue.DeadLettersOf("resizers"), queue.WithLimit(100))
+	replayed, _, err := admin.ReplayDeadLetters(ctx, "jobs", queue.DeadLettersOf("resizers"))
 	if err != nil {
 		log.Fatal(err)
 	}
 	fmt.Println("replayed:", replayed)
 	// Output:
-	// paused: true false
+	// paused: true
 	// replayed: 0
 }
 
@@ -102,17 +101,17 @@ func Example_work() {
 
 	errUnreadable := errors.New("unreadable image")
 	resize := func(context.Context, []byte) error { return nil }
-	worker := queue.NewWorker(client, "jobs", "resizers", func(ctx context.Context, d *queue.Delivery) error {
+	worker := queue.NewWorker(client, "resizers", queue.WithConcurrency(32)).Handle("jobs", func(ctx context.Context, d *queue.Delivery) error {
 		// A message may be delivered twice, with the same d.MessageID. If that matters, store the
 		// id together with the result.
 		switch err := resize(ctx, d.Payload); {
 		case errors.Is(err, errUnreadable):
 			return queue.DeadLetter(err) // no other attempt would help
 		case err != nil:
-			return queue.RetryAfter(err, time.Minute) // other errors are retried after the topic's backoff
+			return queue.RetryAfter(err, time.Minute) // other errors are retried after the group's backoff
 		}
 		return nil // acknowledges the message
-	}, queue.WithConcurrency(32))
+	})
 	if err := worker.Run(ctx); err != nil {
 		log.Print(err)
 	}
